@@ -102,8 +102,10 @@ def column(title: str, steps: tuple[tuple[str, ...], ...]) -> str:
             body.append(drawing.rectangle("op" if k < len(steps) - 1 else "result", 16.0, y, width - 32.0, height, 6.0))
         else:
             body.append(drawing.rectangle("backward", 16.0, y, width - 32.0, height, 18.0))
-        body.append(drawing.words(name, width / 2, y + 17.0, "text title", "middle"))
-        body += [drawing.words(line, width / 2, y + 34.0 + 16.0 * i, "pale", "middle") for i, line in enumerate(lines)]
+        body.append(drawing.text_element(name, width / 2, y + 17.0, "text title", "middle"))
+        body += [
+            drawing.text_element(line, width / 2, y + 34.0 + 16.0 * i, "pale", "middle") for i, line in enumerate(lines)
+        ]
         y += height + 18.0
     frame = drawing.rectangle("page", 0.5, 0.5, width - 1.0, y - 3.0, 8.0)
     return drawing.document(title, width, y - 2.0, [frame, *body])

@@ -140,8 +140,8 @@ def golden(request: pytest.FixtureRequest) -> Golden:
 def folds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Short loops are folded too."""
     counters = importlib.import_module("tracegrad.trace.loops.range_counter")
-    monkeypatch.setattr(counters, "MOST_NODES", 0)
-    monkeypatch.setattr(counters, "FEWEST_ITERATIONS", 3)
+    monkeypatch.setattr(counters, "MAX_RECORDED_NODES", 0)
+    monkeypatch.setattr(counters, "MIN_FOLDED", 3)
     monkeypatch.setattr(importlib.import_module("tracegrad.trace.loops.long_loop_hints"), "_known", {})
 
 

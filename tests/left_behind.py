@@ -31,7 +31,7 @@ def state() -> dict[str, Any]:
         if thread.name == "tracegrad compiler":
             thread.join(timeout=60)
     return {
-        "ops": _foreign((op.name, op.direct) for op in TABLE.values()),
+        "ops": _foreign((op.name, op.impl_unchecked) for op in TABLE.values()),
         "functions": _foreign((repr(key), f) for table in REGISTRIES for key, f in table.items()),
         "settings": re.sub("num_threads=None", f"num_threads={num_threads()}", repr(settings)),
         "jit": not jit_disabled(),

@@ -10,7 +10,7 @@ from tracegrad.runtime.execution.program import Program
 
 def plan_of(fun: Any, *args: Any) -> Plan:
     """The plan of the program that a call runs."""
-    call = fun.binder.take_apart(args, {})
+    call = fun.binder.bind(args, {})
     path, *_ = fun.find(call)
     plan: Plan = path.program.report.plan
     return plan
@@ -18,4 +18,4 @@ def plan_of(fun: Any, *args: Any) -> Plan:
 
 def sources(program: Program) -> list[str]:
     """Where the pieces of a program were found."""
-    return [origin.source for _, origin in program.report.pieces]
+    return [origin.source for _, origin in program.report.units]

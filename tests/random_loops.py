@@ -182,12 +182,12 @@ class Recorded(BaseException):
 @contextmanager
 def folding(most: int, fewest: int) -> Iterator[None]:
     """While loops are folded that come to so many nodes, and those within that have so many turns."""
-    before = counters.MOST_NODES, counters.FEWEST_ITERATIONS
-    counters.MOST_NODES, counters.FEWEST_ITERATIONS = most, fewest
+    before = counters.MAX_RECORDED_NODES, counters.MIN_FOLDED
+    counters.MAX_RECORDED_NODES, counters.MIN_FOLDED = most, fewest
     try:
         yield
     finally:
-        counters.MOST_NODES, counters.FEWEST_ITERATIONS = before
+        counters.MAX_RECORDED_NODES, counters.MIN_FOLDED = before
         lengthy._known.clear()
 
 

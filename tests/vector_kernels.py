@@ -16,8 +16,8 @@ from tracegrad.codegen.loopir.kernel import (
     Operand,
     verify_kernel,
 )
-from tracegrad.codegen.program.compilation_units import Piece, kernel_piece
-from tracegrad.codegen.program.region_function import module_of_pieces
+from tracegrad.codegen.program.compilation_units import CompilationUnit, unit_of_kernel
+from tracegrad.codegen.program.region_function import unit_module
 from tracegrad.runtime.compile import jit
 from tracegrad.runtime.compile.code_store import shared_function
 
@@ -66,12 +66,12 @@ ROOMS = [Room() for _ in range(5)]
 CODE: dict[str, Any] = {}
 
 
-def function_of(piece: Piece) -> Any:
+def function_of(piece: CompilationUnit) -> Any:
     """The machine code of a piece, compiled once."""
     if piece.text not in CODE:
         for name in RARE:
             jit.define_symbol(name, shared_function(name))
-        module = module_of_pieces("kernel")
+        module = unit_module("kernel")
         piece.define(module, "kernel")
         code = jit.load_object(jit.compile_ir(str(module), "kernel", piece.kind))
         CODE[piece.text] = (
@@ -83,7 +83,7 @@ def function_of(piece: Piece) -> Any:
 
 def ran(kernel: Kernel, sizes: dict[str, int], arrays: dict[str, Any], at_end: bool) -> dict[str, Any]:
     """What arrays are after the kernel; inputs and all around the arrays must be as before."""
-    piece, names = kernel_piece(verify_kernel(kernel))
+    piece, names = unit_of_kernel(verify_kernel(kernel))
     function = function_of(piece)
     placed = {name: room.array(x, at_end) for (name, x), room in zip(arrays.items(), ROOMS)}
     words = [0, sizes[str(kernel.loops[kernel.chunked].extent)]]
@@ -112,7 +112,7 @@ def numbers(dtype: str, *shape: int) -> Any:
 def with_vectors_of(size: int, monkeypatch: pytest.MonkeyPatch) -> int:
     """Let kernels have vectors of so many bytes, as on other machines, and compile them anew; the size itself."""
     monkeypatch.setattr(vectorize, "vector_bytes", lambda: size)
-    monkeypatch.setattr(vectorize, "dear_bytes", lambda: size)
+    monkeypatch.setattr(vectorize, "compute_vector_bytes", lambda: size)
     monkeypatch.setattr(vectorize, "narrowest_bytes", lambda: 1)
     for module in (vector_kernel, vector_memory):  # as CPUs do that have no longer vectors
         monkeypatch.setattr(module, "stores_slowly_with_masks", lambda: size == 32)

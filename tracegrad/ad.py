@@ -30,15 +30,15 @@ def receivers(tape: Iterable[Entry], wanted: Iterable[Any], key: Callable[[Any],
     active = {key(x) for x in wanted if x.dtype.kind in "fc"}
     results: list[Sequence[int]] = []
     for ans, op, operands, _ in tape:
-        places: Sequence[int] = [
+        positions: Sequence[int] = [
             i for i, x in enumerate(operands)
             if type(x) not in LITERALS and key(x) in active and op.differentiable_in(i)
         ]  # fmt: skip
-        if places:
-            answers = [key(y) for y in _results(ans) if y.dtype.kind in "fc"]
-            active.update(answers)
-            places = places if answers else ()
-        results.append(places)
+        if positions:
+            result_keys = [key(y) for y in _results(ans) if y.dtype.kind in "fc"]
+            active.update(result_keys)
+            positions = positions if result_keys else ()
+        results.append(positions)
     return results
 
 
@@ -101,10 +101,10 @@ def forward_sweep(
                 for i, x in enumerate(operands)
             ]
         )
-        answers = _results(ans)
-        if all(t is None for t in args) or not any(y.dtype.kind in "fc" for y in answers):
+        outputs = _results(ans)
+        if all(t is None for t in args) or not any(y.dtype.kind in "fc" for y in outputs):
             continue
-        for y, t in zip(answers, _results(op.push(args, ans, operands, params))):
+        for y, t in zip(outputs, _results(op.push(args, ans, operands, params))):
             if t is not None and y.dtype.kind in "fc":
                 table[key(y)] = t
     return table
@@ -126,8 +126,8 @@ def pull_masked(
         return ct_x, None
     if mask is not None and isinstance(op.form, Gather):
         counted = "float64" if ct.dtype.kind == "c" else ct.dtype.name
-        taken = op.pull(i, cast(mask, dtype=counted), ans, operands, params)
-        return ct_x, greater(taken, 0.0)  # false where no unmasked element was gathered from
+        count = op.pull(i, cast(mask, dtype=counted), ans, operands, params)
+        return ct_x, greater(count, 0.0)  # false where no unmasked element was gathered from
     mask_x = _mask_of_operand(op, i, mask, ans, operands, params)
     if mask_x is not None and not op.form.moves:
         ct_x = where(mask_x, ct_x, 0.0)  # the rule may multiply by inf or nan
@@ -175,8 +175,8 @@ def either_mask(x: Any, y: Any) -> Any:
 def _mask_of_operand(op: Op, i: int, mask: Any, ans: Any, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
     """Compute the mask of the cotangent of operand `i` from the mask of the result; None means everywhere."""
     if op is where and not is_literal(operands[0]):
-        taken = operands[0] if i == 1 else logical_not(operands[0])
-        return taken if mask is None else logical_and(mask, taken)
+        selected = operands[0] if i == 1 else logical_not(operands[0])
+        return selected if mask is None else logical_and(mask, selected)
     if mask is None or op.pointwise:
         return mask
     axes = params.get("axes")

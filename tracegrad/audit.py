@@ -16,7 +16,7 @@ import numpy as np
 
 from tracegrad import api, tree
 from tracegrad.errors import UnsupportedError
-from tracegrad.ir import Graph, Node
+from tracegrad.ir import Graph, GraphNode
 from tracegrad.ir.builder import sliced
 from tracegrad.ir.interpreter import evaluate
 from tracegrad.ops.calls.custom_call import custom_call
@@ -37,8 +37,8 @@ __all__ = ["Audit", "Comparison", "check"]
 Function = Callable[..., Any]
 
 _DIGITS = 1e4  # allowed difference of two orders of summation, in units of rounding
-_FEW_DIGITS = 0.05  # relative error above which finite differences are not compared
-_MOST_NODES = 40  # maximum nodes that are compared one by one; a longer list is searched by bisection
+_MAX_ERROR_ESTIMATE = 0.05  # relative error above which finite differences are not compared
+_MAX_LINEAR_SEARCH = 40  # maximum nodes that are compared one by one; a longer list is searched by bisection
 
 
 @record(frozen=True)
@@ -113,30 +113,30 @@ def check(fun: Function, *, seed: int = 0) -> Callable[..., Audit]:
 
     def audit(*args: Any, **kwargs: Any) -> Audit:
         with np.errstate(all="ignore"):
-            return Audit(describe(fun).name, tuple(_Call(fun, args, kwargs, seed).comparisons()))
+            return Audit(describe(fun).name, tuple(_AuditedCall(fun, args, kwargs, seed).comparisons()))
 
     return audit
 
 
-class _Call:
+class _AuditedCall:
     """Scalar function of the floating leaves of a call's arguments."""
 
     def __init__(self, fun: Function, args: tuple[Any, ...], kwargs: dict[str, Any], seed: int):
         self.fun, (leaves, self.structure) = fun, tree.flatten((args, kwargs))
         self.leaves: list[Any] = [_detached(x) if isinstance(x, TensorCarrier) else x for x in leaves]
-        self.places = [k for k, x in enumerate(self.leaves) if np.asarray(x).dtype.kind == "f"]
+        self.positions = [k for k, x in enumerate(self.leaves) if np.asarray(x).dtype.kind == "f"]
         self.draws = np.random.default_rng(seed)
         self.weights: list[Any] = []
 
     def _arguments(self, floating: Sequence[Any]) -> Any:
         leaves = [np.copy(x) if isinstance(x, np.ndarray) else x for x in self.leaves]
-        for k, x in zip(self.places, floating):
+        for k, x in zip(self.positions, floating):
             leaves[k] = x
         return tree.unflatten(self.structure, leaves)
 
     @property
     def point(self) -> list[Any]:
-        return [np.copy(x) if isinstance(x := self.leaves[k], np.ndarray) else x for k in self.places]
+        return [np.copy(x) if isinstance(x := self.leaves[k], np.ndarray) else x for k in self.positions]
 
     def value(self, floating: Sequence[Any]) -> Any:
         """Compute the result of the function."""
@@ -159,7 +159,7 @@ class _Call:
         results = [self._compiled("value", self._compiling("value", lambda x: self.value(x)), plain)]
         outputs = [np.asarray(x) for x in tree.leaves(plain)]
         self.weights = [np.asarray(self.draws.normal(size=x.shape), x.dtype) for x in outputs if x.dtype.kind == "f"]
-        if not self.weights or not self.places:
+        if not self.weights or not self.positions:
             return [*results, Comparison("derivatives", 0.0, 0.0, "none: there are no floating arguments or results")]
         derivative = self._compiling("gradient", lambda x: api.grad(self.loss)(x))
         with disable_jit():
@@ -169,13 +169,13 @@ class _Call:
         directions = [d if d.shape else d[()] for d in directions]
         along, value = _dot(gradient, directions), self._compiling("loss", lambda x: self.loss(x))
 
-        def slopes(x: Any) -> Any:
+        def derivative_along(x: Any) -> Any:
             return _dot(api.grad(self.loss)(x), directions)
 
         if not np.isfinite(float(value(self.point))):
             return [*results, self._forward(along, directions), Comparison("differences", 0.0, 0.0, self._not_finite())]
-        second = self._compiling("second derivative", lambda x: api.grad(slopes)(x))
-        first = self._compiling("derivative", slopes)
+        second = self._compiling("second derivative", lambda x: api.grad(derivative_along)(x))
+        first = self._compiling("derivative", derivative_along)
         twice = _dot(second(self.point), directions)
         return [
             *results, self._forward(along, directions), self._gradient(value, along, directions),
@@ -183,14 +183,18 @@ class _Call:
         ]  # fmt: skip
 
     def _gradient(self, value: Any, along: Any, directions: Sequence[Any]) -> Comparison:
-        row = self._differences("gradient beside differences", value, along, directions, self.point)
-        return row if row.ok else Comparison(row.what, row.difference, row.allowed, self._first_rule(value))
+        comparison = self._differences("gradient beside differences", value, along, directions, self.point)
+        return (
+            comparison
+            if comparison.ok
+            else Comparison(comparison.what, comparison.difference, comparison.allowed, self._first_rule(value))
+        )
 
     def _not_finite(self) -> str:
         """Name the node at which the value becomes nan or infinite."""
         graph, arrays = _graph_of(self._compiling("value", lambda x: self.loss(x)), self.point)
-        told = origin(graph, arrays)
-        return f"not compared: {told}" if told else "not compared: the value is infinite"
+        cause = origin(graph, arrays)
+        return f"not compared: {cause}" if cause else "not compared: the value is infinite"
 
     def _first_rule(self, function: Traced[..., Any]) -> str:
         """Name the first node of a call's graph whose derivative is not the derivative of its value."""
@@ -199,30 +203,36 @@ class _Call:
         for node in graph.nodes:
             evaluate(node, computed)
             with contextlib.suppress(Exception):  # the node cannot be evaluated by itself
-                if node.picks is None and node.op is not custom_call and not self._has_right_rule(node, computed):
-                    return f"first at {_told(node.name, node)}"
-        rules = [_told(f"the rule of {dict(x.params)['rule']}", x) for x in graph.nodes if x.op is custom_call]
-        own = " or ".join(dict.fromkeys(rules)) or "what has a backward of its own, as an autograd.Function"
-        return f"each op has the right derivative: look at {own}"
+                if (
+                    node.result_index is None
+                    and node.op is not custom_call
+                    and not self._has_right_rule(node, computed)
+                ):
+                    return f"first at {_with_location(node.name, node)}"
+        rules = [_with_location(f"the rule of {dict(x.params)['rule']}", x) for x in graph.nodes if x.op is custom_call]
+        suspects = " or ".join(dict.fromkeys(rules)) or "what has a backward of its own, as an autograd.Function"
+        return f"each op has the right derivative: look at {suspects}"
 
-    def _has_right_rule(self, node: Node, computed: dict[Node, Any]) -> bool:
+    def _has_right_rule(self, node: GraphNode, computed: dict[GraphNode, Any]) -> bool:
         """Whether a node's derivative is the derivative of its value, in the operands that it is differentiable in."""
         op, params = node.op, dict(node.params)
         assert op is not None
-        args: list[Any] = [computed[x] if isinstance(x, Node) else x for x in node.inputs]
+        args: list[Any] = [computed[x] if isinstance(x, GraphNode) else x for x in node.inputs]
         floating = [k for k, x in enumerate(args) if isinstance(x, np.ndarray) and x.dtype.kind == "f"]
-        places = [k for k in floating if op.differentiable_in(k)]
-        result = computed[node] if node.several else (computed[node],)
+        positions = [k for k in floating if op.differentiable_in(k)]
+        result = computed[node] if node.is_multi_result else (computed[node],)
         weights = [self.draws.normal(size=x.shape).astype(x.dtype) if x.dtype.kind == "f" else None for x in result]
-        if not places or all(w is None for w in weights):
+        if not positions or all(w is None for w in weights):
             return True
 
         def value(point: Any) -> Any:
-            result = bind(op, tuple([point[places.index(k)] if k in places else x for k, x in enumerate(args)]), params)
+            result = bind(
+                op, tuple([point[positions.index(k)] if k in positions else x for k, x in enumerate(args)]), params
+            )
             result = result if isinstance(result, tuple) else (result,)
             return sum((np.sum(x * w) for x, w in zip(result, weights) if w is not None), 0.0)
 
-        point = [args[k] for k in places]
+        point = [args[k] for k in positions]
         directions = [np.asarray(self.draws.normal(size=x.shape), x.dtype) for x in point]
         derivative = _dot(
             self._compiling(f"derivative of {node.name}", lambda x: api.grad(value)(x))(point), directions
@@ -230,26 +240,32 @@ class _Call:
         return self._differences("", value, derivative, directions, point).ok
 
     def _forward(self, along: Any, directions: Sequence[Any]) -> Comparison:
-        what = "forward mode beside reverse mode"
+        label = "forward mode beside reverse mode"
         push = self._compiling("forward", lambda x, t: api.jvp(self.loss, (x,), (t,))[1])
         try:
             tangent = push(self.point, directions)
         except (TypeError, UnsupportedError) as error:  # for example, a rule for reverse mode only
-            return Comparison(what, 0.0, 0.0, f"not compared: {str(error).splitlines()[0]}")
-        return _beside(what, tangent, along, _DIGITS * self._rounding)
+            return Comparison(label, 0.0, 0.0, f"not compared: {str(error).splitlines()[0]}")
+        return _compare(label, tangent, along, _DIGITS * self._rounding)
 
     @property
     def _rounding(self) -> float:
         return max(float(np.finfo(np.asarray(x).dtype).eps) for x in self.point)
 
-    def _compiled(self, what: str, function: Traced[..., Any], wanted: Any) -> Comparison:
+    def _compiled(self, label: str, function: Traced[..., Any], wanted: Any) -> Comparison:
         with settings.override(first_call="compile"):
             result = function(self.point)
-        row = _beside(f"{what}: compiled beside NumPy", result, wanted, _DIGITS * _rounding_of(wanted))
-        return row if row.ok else Comparison(row.what, row.difference, row.allowed, _first_node(function, self.point))
+        comparison = _compare(f"{label}: compiled beside NumPy", result, wanted, _DIGITS * _rounding_of(wanted))
+        return (
+            comparison
+            if comparison.ok
+            else Comparison(
+                comparison.what, comparison.difference, comparison.allowed, _first_node(function, self.point)
+            )
+        )
 
     def _differences(
-        self, what: str, f: Function, derivative: Any, directions: Sequence[Any], point: Sequence[Any]
+        self, label: str, f: Function, derivative: Any, directions: Sequence[Any], point: Sequence[Any]
     ) -> Comparison:
         """Compare a derivative with central differences, whose error is estimated with a second step."""
         step = self._rounding ** (1 / 3)
@@ -257,21 +273,21 @@ class _Call:
         def at(k: float) -> float:
             return float(f([x + k * step * d for x, d in zip(point, directions)]))
 
-        ahead, here, behind = at(1.0), at(0.0), at(-1.0)
-        near, far = (ahead - behind) / (2 * step), (at(2.0) - at(-2.0)) / (4 * step)
-        size = abs(near) + abs(here) + abs(float(derivative))
+        forward, center, backward = at(1.0), at(0.0), at(-1.0)
+        near, far = (forward - backward) / (2 * step), (at(2.0) - at(-2.0)) / (4 * step)
+        size = abs(near) + abs(center) + abs(float(derivative))
         if not np.isfinite(size + far):
-            return Comparison(what, 0.0, 0.0, "not finite here, or next to it: not compared")
-        if abs((ahead - here) - (here - behind)) > 100 * step**2 * (1.0 + size):
-            return Comparison(what, 0.0, 0.0, "next to a kink, or too steep: not compared")
+            return Comparison(label, 0.0, 0.0, "not finite here, or next to it: not compared")
+        if abs((forward - center) - (center - backward)) > 100 * step**2 * (1.0 + size):
+            return Comparison(label, 0.0, 0.0, "next to a kink, or too steep: not compared")
         allowed = 10 * abs(near - far) / (1e-300 + size) + 100 * step**2
-        if allowed > _FEW_DIGITS:
-            return Comparison(what, 0.0, 0.0, "differences have too few digits here: not compared")
-        return _beside(what, derivative, near, allowed, size)
+        if allowed > _MAX_ERROR_ESTIMATE:
+            return Comparison(label, 0.0, 0.0, "differences have too few digits here: not compared")
+        return _compare(label, derivative, near, allowed, size)
 
 
-def _told(what: str, node: Node) -> str:
-    return f"{what} ({node.location})" if node.location else what
+def _with_location(label: str, node: GraphNode) -> str:
+    return f"{label} ({node.location})" if node.location else label
 
 
 def _detached(x: Any) -> Any:
@@ -287,15 +303,15 @@ def _rounding_of(xs: Any) -> float:
     return max((float(np.finfo(kind).eps) for kind in kinds if kind.kind in "fc"), default=0.0)
 
 
-def _beside(what: str, found: Any, wanted: Any, allowed: float, size: float = 0.0) -> Comparison:
+def _compare(label: str, actual: Any, wanted: Any, allowed: float, size: float = 0.0) -> Comparison:
     """Compute the difference of two trees; it is infinite if shapes, or elements that are not finite, differ."""
     differences = [0.0]
-    for a, b in zip(*(map(np.asarray, tree.leaves(x)) for x in (found, wanted)), strict=True):
-        differences.append(np.inf if a.shape != b.shape else _apart(a, b, size))
-    return Comparison(what, max(differences), allowed)
+    for a, b in zip(*(map(np.asarray, tree.leaves(x)) for x in (actual, wanted)), strict=True):
+        differences.append(np.inf if a.shape != b.shape else _max_difference(a, b, size))
+    return Comparison(label, max(differences), allowed)
 
 
-def _apart(a: Any, b: Any, size: float) -> float:
+def _max_difference(a: Any, b: Any, size: float) -> float:
     if a.dtype.kind not in "fc":
         return 0.0 if np.array_equal(a, b) else np.inf
     finite = np.isfinite(a) & np.isfinite(b)
@@ -307,7 +323,7 @@ def _apart(a: Any, b: Any, size: float) -> float:
 
 def _graph_of(function: Traced[..., Any], point: Any) -> tuple[Graph, list[Any]]:
     """Return the graph of a call, and its inputs."""
-    call = function.binder.take_apart((point,), {})
+    call = function.binder.bind((point,), {})
     path, _, captured = function.find(call)
     rewind(call)
     return path.trace.graph, list(map(np.asarray, (*call.leaves, *captured)))
@@ -317,14 +333,14 @@ def _first_node(function: Traced[..., Any], point: Any) -> str:
     """Name the first node of a call's graph whose compiled value is not NumPy's."""
     graph, arrays = _graph_of(function, point)
     computed = dict(zip(graph.inputs, arrays))
-    nodes = [node for node in graph.nodes if not node.several]
+    nodes = [node for node in graph.nodes if not node.is_multi_result]
 
-    def differs(node: Node) -> bool:
+    def differs(node: GraphNode) -> bool:
         wanted = evaluate(node, computed)
-        result = _alone(graph, node, [computed[x] for x in graph.inputs])
-        return not _beside("", result, wanted, _DIGITS * _rounding_of(wanted)).ok
+        result = _run_node(graph, node, [computed[x] for x in graph.inputs])
+        return not _compare("", result, wanted, _DIGITS * _rounding_of(wanted)).ok
 
-    if len(nodes) > _MOST_NODES:
+    if len(nodes) > _MAX_LINEAR_SEARCH:
         low, high = 0, len(nodes) - 1
         while low < high:
             middle = (low + high) // 2
@@ -336,6 +352,6 @@ def _first_node(function: Traced[..., Any], point: Any) -> str:
     return f"first at {result.name} : {result.aval}" + (f" ({result.location})" if result.location else "")
 
 
-def _alone(graph: Graph, node: Node, arrays: Sequence[Any]) -> Any:
-    part = sliced(graph.inputs, graph.nodes, [node])
-    return compile_program(part, ("array",) * len(part.inputs), True).run(arrays)
+def _run_node(graph: Graph, node: GraphNode, arrays: Sequence[Any]) -> Any:
+    subgraph = sliced(graph.inputs, graph.nodes, [node])
+    return compile_program(subgraph, ("array",) * len(subgraph.inputs), True).run(arrays)

@@ -150,18 +150,18 @@ def _length(n: Any, k: int) -> Any:
     raise TypeError(located(f"torch.Size() takes an iterable of 'int' (item {k} is '{type(n).__name__}')"))
 
 
-class _Sizes(dict[tuple[int, ...], Size]):
+class _SizeCache(dict[tuple[int, ...], Size]):
     """Cache of `Size` objects by shape, because a lookup is faster than construction."""
 
     def __missing__(self, shape: tuple[int, ...]) -> Size:
-        if len(self) >= _MOST_SIZES:
+        if len(self) >= _MAX_SIZES:
             self.clear()
         size = self[shape] = _new(Size, shape)
         return size
 
 
-_MOST_SIZES = 4096
-SIZES = _Sizes()
+_MAX_SIZES = 4096
+SIZES = _SizeCache()
 
 
 def short_name(dtype: np.dtype[Any]) -> str:
@@ -185,7 +185,7 @@ def dtype_named(short: str) -> np.dtype[Any]:
     return _LONG[short]
 
 
-def supported(dtype: Any, what: str = "an array") -> np.dtype[Any]:
+def supported(dtype: Any, owner: str = "an array") -> np.dtype[Any]:
     """Return `dtype` in native byte order; raise a `DTypeError` that names its owner."""
     dtype = np.dtype(dtype)
     native = dtype.newbyteorder("=") if dtype.kind in "fiuc" else dtype
@@ -193,7 +193,7 @@ def supported(dtype: Any, what: str = "an array") -> np.dtype[Any]:
         if each == native:
             return each
     names = ", ".join(sorted(d.name for d in SUPPORTED))
-    raise DTypeError(located(f"{what} has dtype {dtype}, which tracegrad does not support; supported are {names}"))
+    raise DTypeError(located(f"{owner} has dtype {dtype}, which tracegrad does not support; supported are {names}"))
 
 
 def aval_of(x: Any) -> Aval:

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from typing import Any
 
 __all__ = [
-    "MADE",
+    "GENERATED_FILENAME",
     "OVERLAPPING",
     "PACKAGE",
     "READ_ONLY",
@@ -148,9 +148,9 @@ class UnsupportedError(TracegradError, NotImplementedError):
     on_tape = True  # whether the eager tape may still run the call
 
     @classmethod
-    def everywhere(cls, what: str) -> UnsupportedError:
+    def everywhere(cls, text: str) -> UnsupportedError:
         """Make the error for operations that the tape does not support either."""
-        error = cls(located(what))
+        error = cls(located(text))
         error.on_tape = False
         return error
 
@@ -186,7 +186,7 @@ PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _LIBRARY = os.path.dirname(os.__file__) + os.sep
 _LIBRARIES = frozenset(["scipy", "numba", "llvmlite"])
 # The file name of generated source code.
-MADE = "<tracegrad>"
+GENERATED_FILENAME = "<tracegrad>"
 # NumPy's error text for an update of a read-only array; also the value of `frozen` of a read-only traced array.
 READ_ONLY = "assignment destination is read-only"
 OVERLAPPING = "a view by as_strided whose elements overlap"  # another value of `frozen`
@@ -201,7 +201,7 @@ def in_package(filename: str) -> bool:
 def user_file(filename: str) -> bool:
     """Whether code of this file is the user's: neither tracegrad's nor NumPy's nor frozen."""
     inside_numpy = f"{os.sep}numpy{os.sep}" in filename and "site-packages" in filename
-    return not filename.startswith((PACKAGE, "<frozen", MADE)) and not inside_numpy
+    return not filename.startswith((PACKAGE, "<frozen", GENERATED_FILENAME)) and not inside_numpy
 
 
 def user_frame() -> Any:
@@ -218,21 +218,21 @@ def is_internal(error: BaseException) -> bool:
     An internal exception was raised by an instruction of tracegrad, not by a `raise`, on names and objects of
     tracegrad. Exceptions of operations of NumPy and Python on the user's objects are the user's.
     """
-    step = error.__traceback__
-    while step is not None and step.tb_next is not None:
-        step = step.tb_next
-    if step is None or not step.tb_frame.f_code.co_filename.startswith(PACKAGE):
+    tb = error.__traceback__
+    while tb is not None and tb.tb_next is not None:
+        tb = tb.tb_next
+    if tb is None or not tb.tb_frame.f_code.co_filename.startswith(PACKAGE):
         return False
     if isinstance(error, AssertionError):
         return not error.args  # an AssertionError with a text comes from a function that compares for the user
-    if opcode.opname[step.tb_frame.f_code.co_code[step.tb_lasti]] == "RAISE_VARARGS":
+    if opcode.opname[tb.tb_frame.f_code.co_code[tb.tb_lasti]] == "RAISE_VARARGS":
         return False
     if isinstance(error, AttributeError):
-        return _is_own(error.obj)
-    return isinstance(error, NameError) or (isinstance(error, KeyError) and any(map(_is_own, error.args)))
+        return _is_package_type(error.obj)
+    return isinstance(error, NameError) or (isinstance(error, KeyError) and any(map(_is_package_type, error.args)))
 
 
-def _is_own(x: Any) -> bool:
+def _is_package_type(x: Any) -> bool:
     kind = x if isinstance(x, type) else type(x)
     return kind.__module__.partition(".")[0] == "tracegrad"
 
@@ -255,28 +255,28 @@ def _locations() -> tuple[str, str]:
     while frame is not None:
         filename = frame.f_code.co_filename
         if user_file(filename):
-            place, installed = f"{filename}:{frame.f_lineno}", "site-packages" in filename
-            result = result or place
+            location, installed = f"{filename}:{frame.f_lineno}", "site-packages" in filename
+            result = result or location
             of_python = filename.startswith(_LIBRARY) and not installed
-            inner = inner or (place if not of_python and _LIBRARIES.isdisjoint(filename.split(os.sep)) else "")
+            inner = inner or (location if not of_python and _LIBRARIES.isdisjoint(filename.split(os.sep)) else "")
             if not (installed or of_python):
-                return inner or place, place
+                return inner or location, location
         frame = frame.f_back  # type: ignore[assignment]
     return inner or result, result
 
 
-def lost(taken_by: str, what: str = "", way_out: str = "") -> LostDerivativeError:
+def lost(operation: str, consequence: str = "", advice: str = "") -> LostDerivativeError:
     """Return the error for a number taken of a differentiated value.
 
     The caller raises it; if the user's code catches it, it is raised at the end of the transform.
     """
-    text = what or (
+    text = consequence or (
         "takes the number of a value that is being differentiated, and what is computed from that would have no "
         "derivative"
     )
     usual = "say stop_gradient(x) if a constant is meant, or give a function that reads numbers a rule by custom_vjp"
-    way_out = way_out or usual
-    error = LostDerivativeError(located(f"{taken_by} {text}; {way_out}"))
+    advice = advice or usual
+    error = LostDerivativeError(located(f"{operation} {text}; {advice}"))
     WARNED.lost = error
     return error
 
@@ -304,8 +304,8 @@ def plainly(why: str) -> Iterator[None]:
     try:
         yield
     except TracegradError as error:
-        told = why and error.args and isinstance(error.args[0], str) and _PLAINLY not in error.args[0]
-        if told:
+        adds_reason = why and error.args and isinstance(error.args[0], str) and _PLAINLY not in error.args[0]
+        if adds_reason:
             error.args = (f"{error.args[0]}; {_PLAINLY}, because {why}", *error.args[1:])
         raise
 
@@ -323,10 +323,11 @@ def formats(frame: Any) -> bool:
     return code[at] == _BINARY_OP and code[at + 1] in _REMAINDERS
 
 
-def warn_of_constant(asked: str) -> None:
-    """Warn that the number that `asked` gives is a constant for the active derivative."""
+def warn_of_constant(operation: str) -> None:
+    """Warn that the number that `operation` gives is a constant for the active derivative."""
     message = (
-        f"{asked} of a value that is being differentiated gives a number without a derivative: what is computed from "
+        f"{operation} of a value that is being differentiated gives a number without a derivative: what is computed "
+        "from "
         "it counts as a constant; compute with the value itself, or say stop_gradient(x) if that is meant"
     )
     WARNED.count += 1
@@ -354,12 +355,12 @@ WARNED = _Warned()
 def holding() -> Iterator[list[str]]:
     """Context manager that holds warnings back; warnings still in the list at its end are issued."""
     before, WARNED.held = WARNED.held, []
-    told = WARNED.held
+    pending = WARNED.held
     try:
-        yield told
+        yield pending
     finally:
         WARNED.held = before
-        for message in told:
+        for message in pending:
             if before is None:
                 warnings.warn(message, DerivativeWarning, stacklevel=3)
             else:

@@ -8,19 +8,19 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tracegrad.codegen.plan.region_steps import regions_of
-from tracegrad.ir import Graph, Node, to_text
+from tracegrad.ir import Graph, GraphNode, to_text
 from tracegrad.ir.printer import names_of
 from tracegrad.ops.core.forms import Repeat, While
 from tracegrad.runtime.dispatch.dispatcher import Dispatcher
 from tracegrad.runtime.dispatch.retrace_reasons import show_key
-from tracegrad.runtime.execution.strided_inputs import Lies
+from tracegrad.runtime.execution.strided_inputs import InputLayouts
 from tracegrad.trace.driver.trace import Trace
 from tracegrad.trace.random.draws import rewind
 from tracegrad.trace.sources.describe import describe
 from tracegrad.utils.lazy_dataclass import record
 
 if TYPE_CHECKING:
-    from tracegrad.codegen.plan.memory_report import Memory
+    from tracegrad.codegen.plan.memory_report import MemoryReport
 
 __all__ = ["Explanation", "explain"]
 
@@ -41,7 +41,7 @@ class Explanation:
     optimized: Graph | None
     groups: tuple[str, ...]
     kernels: tuple[str, ...]
-    memory: Memory | None
+    memory: MemoryReport | None
     cache: str
     pieces: tuple[str, ...]
     seconds: dict[str, float]
@@ -53,11 +53,11 @@ class Explanation:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        from tracegrad.utils.html import block, note, piece
+        from tracegrad.utils.html import block, note, object_html
 
         parts = [note(f"runs as plain Python, uncompiled: {self.plain}")] if self.plain else []
         parts += [block(title, lines) for title, lines in self._sections()]
-        return piece(self.name, f"({self.where})" if self.where else "", parts)
+        return object_html(self.name, f"({self.where})" if self.where else "", parts)
 
     def _lines(self) -> Iterator[str]:
         yield f"{self.name} ({self.where})" if self.where else self.name
@@ -88,23 +88,23 @@ def explain(fun: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]) -> E
     """Explain a call of `fun`, which is traced and compiled if it has not been."""
     from tracegrad.codegen.plan.memory_report import memory_of
 
-    call = fun.binder.take_apart_fitting(args, kwargs)
+    call = fun.binder.bind_checked(args, kwargs)
     waited, plain = fun.waiting(call), fun.why_limited(call)
     path, _, captured = fun.find(call)
     rewind(call)
-    program, lies = path.answering([*call.leaves, *captured])
+    program, layouts = path.program_and_layouts([*call.leaves, *captured])
     if program is not None and program.tier is not None:
         program.compile()
-    recalled = getattr(path.program, "recalled", False)  # a restored graph has no source lines
-    trace = fun.find_in_full(call)[0].trace if recalled else path.trace
+    restored = getattr(path.program, "restored", False)  # a restored graph has no source lines
+    trace = fun.find_in_full(call)[0].trace if restored else path.trace
     report = getattr(program, "report", None)
     result = getattr(report, "plan", None)
     names = trace.input_names(fun.binder.leaf_names(call))
     graph, optimized = trace.graph.named(names), getattr(report, "optimized", None)
     return Explanation(
         name=fun.name,
-        where=describe(fun.fun).where,
-        entry_guards=tuple(_entry_guards(show_key(fun.binder, call.key), lies)),
+        where=describe(fun.fun).location,
+        entry_guards=tuple(_entry_guards(show_key(fun.binder, call.key), layouts)),
         world_guards=tuple(_world_guards(trace, names_of(graph))),
         value_guards=tuple(_value_guards(trace, names_of(graph))),
         loops=tuple(_loops(trace, graph)),
@@ -113,27 +113,27 @@ def explain(fun: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]) -> E
         groups=tuple(_groups(result, graph.names)) if result is not None else (),
         kernels=tuple(step.text() for step in result.steps) if result is not None else (),
         memory=None if result is None else memory_of(result, graph.names),
-        cache=("trace from disk, " if recalled else "")
+        cache=("trace from disk, " if restored else "")
         + f"program from {getattr(report, 'cache', 'the interpreter')}, key {getattr(report, 'key', 'none')}"
         + (", until now answered op by op" if path in waited else ""),
-        pieces=tuple(_pieces(report)) if report is not None else (),
+        pieces=tuple(_compilation_units(report)) if report is not None else (),
         seconds={"trace": path.seconds["trace"], **getattr(report, "seconds", {"program": path.seconds["program"]})},
         plain=trace.raised or plain,
     )
 
 
-def _entry_guards(lines: Sequence[str], lies: Lies) -> Iterator[str]:
+def _entry_guards(lines: Sequence[str], layouts: InputLayouts) -> Iterator[str]:
     """Yield the guards on the leaves; for arrays not in row-major order, also how they are read."""
-    for line, lie in itertools.zip_longest(lines, lies[: len(lines)]):
-        if lie is None:
+    for line, layout in itertools.zip_longest(lines, layouts[: len(lines)]):
+        if layout is None:
             yield line
-        elif lie.strides is None:
+        elif layout.strides is None:
             yield f"{line}, copied into row-major order"
         else:
-            yield f"{line}, read where it lies, by strides {lie.strides}"
+            yield f"{line}, read where it lies, by strides {layout.strides}"
 
 
-def _world_guards(trace: Trace, names: dict[Node, str]) -> Iterator[str]:
+def _world_guards(trace: Trace, names: dict[GraphNode, str]) -> Iterator[str]:
     for guard in trace.world.guards:
         if not guard.implied:
             yield str(guard)
@@ -144,11 +144,11 @@ def _world_guards(trace: Trace, names: dict[Node, str]) -> Iterator[str]:
         yield f"{known}{text}: {capture.node.aval}, read at each call"
 
 
-def _value_guards(trace: Trace, names: dict[Node, str]) -> Iterator[str]:
+def _value_guards(trace: Trace, names: dict[GraphNode, str]) -> Iterator[str]:
     for guard in trace.guards:
-        seen = guard.seen.item() if guard.seen.ndim == 0 else f"an array of shape {guard.seen.shape}"
+        seen = guard.value.item() if guard.value.ndim == 0 else f"an array of shape {guard.value.shape}"
         result = "it did not" if guard.unless_raises else f"{names[guard.node]} was {seen}"
-        yield f"{guard.asked} at {guard.location}: {result}"
+        yield f"{guard.query} at {guard.location}: {result}"
 
 
 def _loops(trace: Trace, graph: Graph) -> Iterator[str]:
@@ -161,17 +161,17 @@ def _loops(trace: Trace, graph: Graph) -> Iterator[str]:
             size = sum(len(region.nodes) for region in node.regions)
             yield f"{node.name} of {iterations} of {size} nodes" + (f" at {node.location}" if node.location else "")
     yield from (f"in segments at {location}: {why}" for location, why in trace.divided)
-    told = dict(trace.unrolled)
-    for location, count in Counter(x.location for x in trace.guards if x.asked == "bool()").items():
+    reasons = dict(trace.unrolled)
+    for location, count in Counter(x.location for x in trace.guards if x.query == "bool()").items():
         if count >= OFTEN:
             closed = "a range, arrays or lists that are alike are closed, and while"
-            told.setdefault(location, f"{count} questions, a guard each: only loops over {closed}")
-    yield from (f"unrolled at {location}: {why}" for location, why in told.items())
+            reasons.setdefault(location, f"{count} questions, a guard each: only loops over {closed}")
+    yield from (f"unrolled at {location}: {why}" for location, why in reasons.items())
 
 
-def _pieces(report: Any) -> Iterator[str]:
+def _compilation_units(report: Any) -> Iterator[str]:
     """Yield the compilation units: the numbers of their steps, the origin of the code, and its compile time."""
-    for steps, origin in report.pieces:
+    for steps, origin in report.units:
         result = {"memory": "from memory", "disk": "from disk", "compiled": "new"}[origin.source]
         took = f", {1e3 * origin.seconds:.2f} ms" if origin.seconds else ""
         yield f"{', '.join(map(str, steps))}: {result}{took}"
@@ -180,8 +180,10 @@ def _pieces(report: Any) -> Iterator[str]:
 def _groups(result: Any, inputs: tuple[str, ...] = ()) -> Iterator[str]:
     names = names_of(result.graph.named(inputs))
     reasons = result.schedule.storage.reason
-    for i, step in enumerate(result.schedule.steps):
-        called = f"of {step.roots[0].operands[0].name}" if step.roots[0].picks is not None else "over one element"
+    for i, step in enumerate(result.schedule.groups):
+        called = (
+            f"of {step.roots[0].operands[0].name}" if step.roots[0].result_index is not None else "over one element"
+        )
         yield f"{i}: {step.kind} " + (f"over {' x '.join(map(str, step.domain))}" if step.domain else called)
         for root in step.roots:
             yield f"   stores {names.get(root, '?')} {root.name} {root.aval}: {reasons.get(root, 'an output')}"

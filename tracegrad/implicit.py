@@ -12,7 +12,7 @@ from typing import Any
 
 from tracegrad import scipy, tree
 from tracegrad.runtime.dispatch.closure_families import remembered
-from tracegrad.scipy.ravel_pytree import Vector, as_given, joined
+from tracegrad.scipy.ravel_pytree import Vector, array_if_list, joined
 from tracegrad.scipy.vector_functions import of_scipy
 from tracegrad.solvers.implicit import gradient_of, solution
 from tracegrad.solvers.solver_node import Functions, Starts, called
@@ -104,10 +104,10 @@ def fixed_point(f: Function, *, solver: Function | None = None, **options: Any) 
 
         return vector.unpack(of_scipy("optimize.fixed_point")(flat, vector.pack(x0), **options))
 
-    def gap(x: Any, *args: Any) -> Any:
+    def difference(x: Any, *args: Any) -> Any:
         return tree.map(lambda new, old: new - old, inlined(f)(x, *args), x)
 
-    return _transform("fixed_point", f, solver, options, solve, gap)
+    return _transform("fixed_point", f, solver, options, solve, difference)
 
 
 def minimizer(f: Function, *, solver: Function | None = None, **options: Any) -> Any:
@@ -151,11 +151,11 @@ def _transform(
     Without `equation`, the equation is that the gradient of `f` is zero.
     """
     require_callable(f, name)
-    what = f"tracegrad.implicit.{name}"
+    api_name = f"tracegrad.implicit.{name}"
 
     def body(x0: Any, *args: Any) -> Any:
-        inputs = as_given(x0)
-        return solve(inputs, args) if solver is None else _solved(what, f, equation, inputs, args, solver)
+        inputs = array_if_list(x0)
+        return solve(inputs, args) if solver is None else _solved(api_name, f, equation, inputs, args, solver)
 
     def make() -> Any:
         return standing_for(f, body, name)
@@ -169,8 +169,10 @@ def _transform(
     return make()
 
 
-def _solved(what: str, f: Function, equation: Function | None, x0: Any, args: tuple[Any, ...], solver: Function) -> Any:
-    vector = Vector(what, "x0", x0)
+def _solved(
+    api_name: str, f: Function, equation: Function | None, x0: Any, args: tuple[Any, ...], solver: Function
+) -> Any:
+    vector = Vector(api_name, "x0", x0)
     trace = current_trace()
     if trace is None:  # the call runs again as plain Python, because an op has raised
         return vector.unpack(vector.pack(solver(x0, *args)))
@@ -180,13 +182,13 @@ def _solved(what: str, f: Function, equation: Function | None, x0: Any, args: tu
         result = inlined(f if equation is None else equation)(vector.unpack(v), *args)
         return result if equation is None else joined(tree.leaves(result))
 
-    def run(_: Any, given: dict[str, Any]) -> tuple[Any]:
-        return (vector.pack(solver(given["x0"], *given["args"])),)
+    def run(_: Any, start: dict[str, Any]) -> tuple[Any]:
+        return (vector.pack(solver(start["x0"], *start["args"])),)
 
     shape = (vector.size,)
-    functions = Functions(what, [(flat, () if equation is None else shape)], shape)
+    functions = Functions(api_name, [(flat, () if equation is None else shape)], shape)
     graph = functions.graphs[0]
-    ways = partial(solution, equation=gradient_of(graph) if equation is None else graph, what=what)
+    make_rule = partial(solution, equation=gradient_of(graph) if equation is None else graph, api_name=api_name)
     starts = Starts({"x0": x0, "args": args})
-    (x,) = called(functions, starts, run, ((shape, "f64"),), f"{solver!r} {id(solver)}", ways)
+    (x,) = called(functions, starts, run, ((shape, "f64"),), f"{solver!r} {id(solver)}", make_rule)
     return vector.unpack(x)

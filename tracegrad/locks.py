@@ -47,7 +47,7 @@ else:
                 self.lock = new_lock()
 
 
-def _release_those_of_other_threads() -> None:
+def _reinit_foreign_locks() -> None:
     for lock in _locks:
         if not lock._is_owned():
             lock._at_fork_reinit()
@@ -61,4 +61,4 @@ def wait_for_imports() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_release_those_of_other_threads)
+    os.register_at_fork(after_in_child=_reinit_foreign_locks)

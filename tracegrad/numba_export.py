@@ -15,14 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from tracegrad.codegen.program.interpreter import WALK, words_of_walk
+from tracegrad.codegen.program.interpreter import WALK, interpreter_operands
 from tracegrad.errors import UnsupportedError, located
 from tracegrad.ops.core.half_rounding import HALF
 from tracegrad.runtime.compile.code_store import shared_function
 from tracegrad.runtime.dispatch.dispatcher import Dispatcher
-from tracegrad.runtime.dispatch.specializations import Path
+from tracegrad.runtime.dispatch.specializations import TracePath
 from tracegrad.runtime.execution.program import Program, conformed
-from tracegrad.trace.effects.result_template import Node, Once, Output, Piece
+from tracegrad.trace.effects.result_template import ContainerTemplate, Output, ResultTemplate, SharedTemplate
 from tracegrad.trace.random.draws import rewind
 from tracegrad.trace.sources.describe import describe
 
@@ -33,22 +33,22 @@ _LINE = 64  # bytes to which a program's own memory is aligned
 _RUN = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int64, ctypes.c_int64)
 
 # Objects at addresses that Numba's code contains. They live forever, because that code is never freed.
-_kept: list[object] = []
+_keepalive: list[object] = []
 
 
 def as_numba(fun: Dispatcher, args: tuple[Any, ...]) -> Any:
     """Make a function for Numba; see `Traced.as_numba`."""
     from numba import from_dtype, njit, types
 
-    who = str(describe(fun, "as_numba of "))
+    description = str(describe(fun, "as_numba of "))
     for i, x in enumerate(args):
         if not (isinstance(x, _NUMBERS) or type(x) is np.ndarray):
             kind, name = type(x).__name__, fun.binder.parameter(i)
-            raise UnsupportedError(located(f"{who}: arguments are arrays and numbers, but {name} is a {kind}"))
-    path, captured = _path(fun, args, who)
-    answer = _text(path.trace.answer, [aval.ndim for aval in path.program.image.outputs], who)
-    space = _space(path.program, args, captured, who)
-    exec(compile(_source(path.program, args, answer, space["fixed"]), f"<{who}>", "exec"), space)
+            raise UnsupportedError(located(f"{description}: arguments are arrays and numbers, but {name} is a {kind}"))
+    path, captured = _path(fun, args, description)
+    result_source = _text(path.trace.result, [aval.ndim for aval in path.program.image.outputs], description)
+    space = _space(path.program, args, captured, description)
+    exec(compile(_source(path.program, args, result_source, space["fixed"]), f"<{description}>", "exec"), space)
     # `call` is a separate function, so that its caller keeps the arrays alive until it returns.
     space["call"] = njit(space["call"], nogil=True)
 
@@ -68,11 +68,11 @@ def as_cfunc(fun: Dispatcher, signature: Any) -> Any:
     from numba.core.sigutils import normalize_signature
     from numba.np.numpy_support import as_dtype
 
-    who = str(describe(fun, "as_cfunc of "))
+    description = str(describe(fun, "as_cfunc of "))
     args, _ = normalize_signature(signature)
     for each in args:
         if not isinstance(each, types.Number | types.Boolean):
-            raise UnsupportedError(located(f"{who}: arguments are numbers, but the signature has {each}"))
+            raise UnsupportedError(located(f"{description}: arguments are numbers, but the signature has {each}"))
     inner = as_numba(fun, tuple([as_dtype(each).type(1) for each in args]))
     names = ", ".join([f"a{i}" for i in range(len(args))])
     space = {"inner": inner}
@@ -80,9 +80,9 @@ def as_cfunc(fun: Dispatcher, signature: Any) -> Any:
     return cfunc(signature)(space["function"])
 
 
-def _path(fun: Dispatcher, args: tuple[Any, ...], who: str) -> tuple[Path, Sequence[Any]]:
+def _path(fun: Dispatcher, args: tuple[Any, ...], description: str) -> tuple[TracePath, Sequence[Any]]:
     """Return the path of a call with these arguments, valid for all like them, and the captured arrays."""
-    call = fun.binder.take_apart_fitting(args, {})
+    call = fun.binder.bind_checked(args, {})
     path, outputs, captured = fun.find(call)
     rewind(call)
     trace, why = path.trace, ""
@@ -94,40 +94,40 @@ def _path(fun: Dispatcher, args: tuple[Any, ...], who: str) -> tuple[Path, Seque
         why = "Numba knows no float16"
     elif trace.effects:
         why = "it changes something outside"
-    elif asked := trace.asked(path.program.checked):
-        why = f"what it does depends on values: {asked[0]}"
+    elif queries := trace.explicit_guards(path.program.checked):
+        why = f"what it does depends on values: {queries[0]}"
     if why:
-        raise UnsupportedError(located(f"{who}: {why}"))
+        raise UnsupportedError(located(f"{description}: {why}"))
     return path, captured
 
 
-def _space(program: Program, args: Sequence[Any], captured: Sequence[Any], who: str) -> dict[str, Any]:
+def _space(program: Program, args: Sequence[Any], captured: Sequence[Any], description: str) -> dict[str, Any]:
     """Return the namespace of the generated source: called functions, integers, dtypes, errors."""
-    orders, keep = program.linked(released=True)
-    block = np.array(words_of_walk([step for _, step in orders]), np.int64)
+    orders, program_objects = program.linked(released=True)
+    block = np.array(interpreter_operands([step for _, step in orders]), np.int64)
     fixed = [np.array(conformed(x)) for x in captured]
-    _kept.append((keep, block, fixed))
+    _keepalive.append((program_objects, block, fixed))
     space: dict[str, Any] = {
         "run": _RUN(shared_function(WALK)), "block": block.ctypes.data, "empty": np.empty,
         "uint8": np.uint8, "int64": np.int64, "fixed": [x.ctypes.data for x in fixed],
-        "failed": f"{who}: the program fails for these arguments, for which the function raises",
+        "failed": f"{description}: the program fails for these arguments, for which the function raises",
     }  # fmt: skip
     for i, (x, (aval, _)) in enumerate(zip(args, program.image.inputs)):
-        space |= {f"dtype{i}": aval.dtype, f"wrong{i}": f"{who}: argument {i} must be of shape {np.shape(x)}"}
+        space |= {f"dtype{i}": aval.dtype, f"wrong{i}": f"{description}: argument {i} must be of shape {np.shape(x)}"}
     return space | {f"result{i}": aval.dtype for i, aval in enumerate(program.image.outputs)}
 
 
-def _source(program: Program, args: Sequence[Any], answer: str, fixed: Sequence[int]) -> str:
-    """Return the source of `call`, which runs the program on arrays, and of `function`, which makes these arrays.
+def _source(program: Program, args: Sequence[Any], result_source: str, fixed: Sequence[int]) -> str:
+    """Return the source of `call_lines`, which runs the program on arrays, and of `function`, which makes these arrays.
 
     Numbers are passed as arrays of one element; captures are at `fixed` addresses.
     """
     results = program.image.outputs
     arrays = [f"x{i}" for i in range(len(args))] + [f"y{i}" for i in range(len(results))] + ["arena"]
-    places = [f"{name}.ctypes.data" for name in arrays]
-    places[-1] = f"(arena.ctypes.data + {_LINE - 1}) // {_LINE} * {_LINE}"
-    places[len(args) : len(args)] = map(str, fixed)
-    call = [f"places[{i}] = {place}" for i, place in enumerate(places)]
+    addresses = [f"{name}.ctypes.data" for name in arrays]
+    addresses[-1] = f"(arena.ctypes.data + {_LINE - 1}) // {_LINE} * {_LINE}"
+    addresses[len(args) : len(args)] = map(str, fixed)
+    call_lines = [f"places[{i}] = {address}" for i, address in enumerate(addresses)]
     lines = []
     for i, x in enumerate(args):
         if isinstance(x, np.ndarray):
@@ -137,25 +137,25 @@ def _source(program: Program, args: Sequence[Any], answer: str, fixed: Sequence[
     lines += [f"y{i} = empty({aval.shape or 1}, result{i})" for i, aval in enumerate(results)]
     lines += [
         f"arena = empty({program.image.arena_bytes + _LINE}, uint8)",
-        f"if call(empty({len(places)}, int64), {', '.join(arrays)}) != 0: raise ArithmeticError(failed)",
+        f"if call(empty({len(addresses)}, int64), {', '.join(arrays)}) != 0: raise ArithmeticError(failed)",
     ]
-    lines.append(f"return {answer}")
+    lines.append(f"return {result_source}")
     head, inputs = f"def call(places, {', '.join(arrays)}):", ", ".join([f"a{i}" for i in range(len(args))])
-    call.append("return run(block, places.ctypes.data)")
-    return "\n    ".join([head, *call]) + "\n\n" + "\n    ".join([f"def function({inputs}):", *lines]) + "\n"
+    call_lines.append("return run(block, places.ctypes.data)")
+    return "\n    ".join([head, *call_lines]) + "\n\n" + "\n    ".join([f"def function({inputs}):", *lines]) + "\n"
 
 
-def _text(answer: Piece, ndims: Sequence[int], who: str) -> str:
+def _text(template: ResultTemplate, ndims: Sequence[int], description: str) -> str:
     """Return the source of the result, from outputs with these numbers of axes."""
-    match answer:
-        case Once():
-            return _text(answer.piece, ndims, who)
-        case Node() if answer.kind.cls is tuple:
-            return f"({''.join([_text(part, ndims, who) + ', ' for part in answer.parts])})"
+    match template:
+        case SharedTemplate():
+            return _text(template.template, ndims, description)
+        case ContainerTemplate() if template.kind.cls is tuple:
+            return f"({''.join([_text(part, ndims, description) + ', ' for part in template.children])})"
         case Output():
-            name = f"y{answer.position}"
-            if ndims[answer.position] == 0:
-                return f"{name}[0]" if answer.kind is None else f"{answer.kind.__name__}({name}[0])"
-            return name if answer.axes is None else f"{name}.transpose({answer.axes})"
+            name = f"y{template.position}"
+            if ndims[template.position] == 0:
+                return f"{name}[0]" if template.kind is None else f"{template.kind.__name__}({name}[0])"
+            return name if template.axes is None else f"{name}.transpose({template.axes})"
     wanted = "results are arrays and numbers that the function computes, and tuples of them"
-    raise UnsupportedError(located(f"{who}: {wanted}"))
+    raise UnsupportedError(located(f"{description}: {wanted}"))

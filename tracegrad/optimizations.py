@@ -32,7 +32,7 @@ STAGES = {
     "runtime": "calls of a program",
 }
 
-_ROWS = {
+_DESCRIPTIONS = {
     "trace": {
         "rerolling": "make a scan of a Python loop whose iterations were recorded one by one",
         "loop-capture": "close a loop that asks for values while it is recorded",
@@ -135,9 +135,11 @@ _ROWS = {
     },
 }  # fmt: skip
 
-OPTIMIZATIONS = {name: Optimization(stage, text) for stage, rows in _ROWS.items() for name, text in rows.items()}
+OPTIMIZATIONS = {
+    name: Optimization(stage, text) for stage, rows in _DESCRIPTIONS.items() for name, text in rows.items()
+}
 # The optimizations that are applied when a kernel is emitted: its text names the disabled ones.
-CHANGES_KERNELS = frozenset(_ROWS["kernels"])
+CHANGES_KERNELS = frozenset(_DESCRIPTIONS["kernels"])
 
 # The graph passes that cannot be left out, with the reason.
 REQUIRED = {
@@ -168,8 +170,8 @@ def names_of(names: Iterable[str]) -> frozenset[str]:
 def table_lines() -> Iterator[str]:
     """The table as lines of text: the stages, each with its names."""
     width = max(map(len, OPTIMIZATIONS))
-    for stage, what in STAGES.items():
-        yield f"{stage}: {what}"
+    for stage, text in STAGES.items():
+        yield f"{stage}: {text}"
         for name, x in OPTIMIZATIONS.items():
             if x.stage == stage:
                 yield f"  {name.ljust(width)}  {x.text}"

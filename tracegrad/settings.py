@@ -51,7 +51,7 @@ FIRST_CALLS = ("replay", "compile", "background")
 MOST_THREADS = 1024  # the thread pool counts active workers in 16 bits
 
 _T = TypeVar("_T")
-_WORDS = {
+_BOOLEAN_WORDS = {
     "1": True,
     "on": True,
     "yes": True,
@@ -63,16 +63,16 @@ _WORDS = {
 }
 
 
-def _topics(given: str | Iterable[str]) -> frozenset[str]:
-    names = given.split(",") if isinstance(given, str) else given
+def _topics(value: str | Iterable[str]) -> frozenset[str]:
+    names = value.split(",") if isinstance(value, str) else value
     result = frozenset(name.strip() for name in names) - {""}
     if unknown := sorted(result.difference(TOPICS)):
         raise ValueError(f"unknown topic {unknown[0]!r}; the topics are {', '.join(TOPICS)}")
     return result
 
 
-def _packages(given: str | Iterable[str]) -> frozenset[str]:
-    names = given.split(",") if isinstance(given, str) else given
+def _packages(value: str | Iterable[str]) -> frozenset[str]:
+    names = value.split(",") if isinstance(value, str) else value
     result = frozenset(name.strip() for name in names) - {""}
     for name in sorted(result):
         if not all(part.isidentifier() for part in name.split(".")):
@@ -80,21 +80,21 @@ def _packages(given: str | Iterable[str]) -> frozenset[str]:
     return result
 
 
-def _optimizations(given: str | Iterable[str]) -> frozenset[str]:
-    return names_of(given.split(",") if isinstance(given, str) else given)
+def _optimizations(value: str | Iterable[str]) -> frozenset[str]:
+    return names_of(value.split(",") if isinstance(value, str) else value)
 
 
-def _flag(given: str | bool) -> bool:
-    result = _WORDS.get(str(given).strip().lower())
+def _flag(value: str | bool) -> bool:
+    result = _BOOLEAN_WORDS.get(str(value).strip().lower())
     if result is None:
-        raise ValueError(f"it must be one of {', '.join(_WORDS)}")
+        raise ValueError(f"it must be one of {', '.join(_BOOLEAN_WORDS)}")
     return result
 
 
-def _thread_count(given: str | int | None) -> int | None:
-    if given is None:
+def _thread_count(value: str | int | None) -> int | None:
+    if value is None:
         return None
-    text = str(given).strip()
+    text = str(value).strip()
     # The length is checked first, because int() of a very long text raises another error.
     if not (text.isascii() and text.isdigit() and len(text) < 10 and 1 <= int(text) <= MOST_THREADS):
         raise ValueError(f"it must be a whole number from 1 to {MOST_THREADS}")
@@ -104,8 +104,8 @@ def _thread_count(given: str | int | None) -> int | None:
 _UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 
 
-def _bytes(given: str | int | None) -> int | None:
-    text = str(given).strip().lower()
+def _bytes(value: str | int | None) -> int | None:
+    text = str(value).strip().lower()
     if text == "none":
         return None
     digits = text.rstrip("kmgt")
@@ -115,22 +115,22 @@ def _bytes(given: str | int | None) -> int | None:
     return int(digits) * unit
 
 
-def _level(given: str | int) -> int:
-    result = str(given).strip()
+def _level(value: str | int) -> int:
+    result = str(value).strip()
     if result not in ("1", "2", "3"):
         raise ValueError("it must be 1, 2 or 3")
     return int(result)
 
 
-def _first_call(given: str) -> str:
-    result = str(given).strip().lower()
+def _first_call(value: str) -> str:
+    result = str(value).strip().lower()
     if result not in FIRST_CALLS:
         raise ValueError(f"it must be one of {', '.join(FIRST_CALLS)}")
     return result
 
 
-def _folder(given: str | os.PathLike[str] | None) -> str | None:
-    return None if given is None else os.fspath(given)
+def _folder(value: str | os.PathLike[str] | None) -> str | None:
+    return None if value is None else os.fspath(value)
 
 
 class _Switch(Generic[_T]):
@@ -162,9 +162,9 @@ class _Switch(Generic[_T]):
 
         def __set__(self, instance: Settings, value: Any) -> None: ...
 
-    def checked(self, given: Any, described: str) -> _T:
+    def checked(self, value: Any, described: str) -> _T:
         try:
-            return self.parse(given)
+            return self.parse(value)
         except (ValueError, TypeError) as error:
             raise ValueError(f"{described}: {error}") from None
 
@@ -233,7 +233,7 @@ class Settings:
         if switch is None:
             raise AttributeError(f"there is no setting {name!r}; the settings are {', '.join(_switches())}")
         vars(self)[name] = switch.checked(value, f"settings.{name} = {value!r}")
-        self._tell([name])
+        self._notify([name])
 
     def watch(self, name: str, changed: Callable[[], None]) -> None:
         """Call a function whenever a setting may have a new value.
@@ -247,7 +247,7 @@ class Settings:
         """
         _switches()[name].watchers.append(changed)
 
-    def _tell(self, names: Iterable[str]) -> None:
+    def _notify(self, names: Iterable[str]) -> None:
         for name in names:
             for changed in _switches()[name].watchers:
                 changed()
@@ -263,7 +263,7 @@ class Settings:
         >>> settings.reload()
         """
         vars(self).clear()
-        self._tell(_switches())
+        self._notify(_switches())
 
     def override(self, **values: Any) -> _Override:
         """Change settings for the length of a `with` block, in all threads; also a decorator.
@@ -319,7 +319,7 @@ class _Override(ContextDecorator):
         for name in self.values:
             held.pop(name, None)
         held.update({name: value for name, value in self.before.items() if name in self.values})
-        self.settings._tell(self.values)
+        self.settings._notify(self.values)
 
 
 def _switches() -> dict[str, _Switch[Any]]:
@@ -363,13 +363,13 @@ def opaque(package: str) -> None:
 unusual: dict[object, None] = {}
 
 
-class _Thread(threading.local):
+class _ThreadSettings(threading.local):
     disabled = 0
     waiting = 0
     left_out: frozenset[str] | None = None
 
 
-_thread = _Thread()
+_thread = _ThreadSettings()
 
 
 class disable_jit(ContextDecorator):

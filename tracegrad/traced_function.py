@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, Ty
 
 from tracegrad.explain import Explanation, explain
 from tracegrad.ir import Graph
-from tracegrad.runtime.dispatch.bound_method import Method
+from tracegrad.runtime.dispatch.bound_method import BoundMethod
 from tracegrad.runtime.dispatch.dispatcher import Dispatcher
 from tracegrad.runtime.dispatch.retrace_reasons import show_key
 from tracegrad.trace.random.draws import rewind
 from tracegrad.trace.sources.describe import describe
-from tracegrad.utils.pickling import Recipe, bound_method, made_again, reduced
+from tracegrad.utils.pickling import Recipe, apply_recipe, bound_method, reduced
 
 if TYPE_CHECKING:
     from tracegrad.profile import Profile
@@ -53,14 +53,14 @@ class Traced(_Typed[Parameters, Result]):
     remembers = True
     __slots__ = ("recipe",)
 
-    def __init__(self, fun: Callable[..., Any], *, recipe: Recipe | None = None, **given: Any):
-        super().__init__(fun, **given)
-        self.recipe = (Traced, (), given) if recipe is None and given.get("body") is None else recipe
+    def __init__(self, fun: Callable[..., Any], *, recipe: Recipe | None = None, **options: Any):
+        super().__init__(fun, **options)
+        self.recipe = (Traced, (), options) if recipe is None and options.get("body") is None else recipe
 
     @property
     def __globals__(self) -> dict[str, Any]:
         """Return the globals of the function, which decorators and readers of annotations use."""
-        fun: Any = self.fun.__wrapped__ if isinstance(self.fun, Method) else self.fun
+        fun: Any = self.fun.__wrapped__ if isinstance(self.fun, BoundMethod) else self.fun
         table: dict[str, Any] = fun.__globals__
         return table
 
@@ -69,7 +69,7 @@ class Traced(_Typed[Parameters, Result]):
 
         PicklingError if the recipe is not known.
         """
-        if isinstance(self.fun, Method):
+        if isinstance(self.fun, BoundMethod):
             return bound_method, (self.fun.instance, self.fun.__wrapped__.__name__)
         if self.recipe is None:
             raise PicklingError(f"{self} cannot be pickled; pickle the function that it was made of")
@@ -80,19 +80,19 @@ class Traced(_Typed[Parameters, Result]):
         if self.recipe is None:
             return None
         make, args, keywords = self.recipe
-        return made_again, (make, self.fun, args, dict(keywords))
+        return apply_recipe, (make, self.fun, args, dict(keywords))
 
     def __copy__(self) -> Self:
         return self
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         """Return itself, as for Python functions; a method is bound to a copy of its instance."""
-        if isinstance(self.fun, Method):
+        if isinstance(self.fun, BoundMethod):
             return bound_method(copy.deepcopy(self.fun.instance, memo), self.fun.__wrapped__.__name__)
         return self
 
     def _repr_html_(self) -> str:
-        from tracegrad.utils.html import note, piece, table
+        from tracegrad.utils.html import note, object_html, table
 
         rows = [
             (", ".join(show_key(self.binder, key)), str(len(path.trace.graph.nodes)), path.stage)
@@ -100,9 +100,11 @@ class Traced(_Typed[Parameters, Result]):
             for path in result.paths
         ]
         info = self.cache_info()
-        told = f"{info.traces} traces, {info.retraces} of them retraces"
-        parts = [note(told), table(("calls with", "nodes", "computed by"), rows)] if rows else [note("not called yet")]
-        return piece(f"traced {self.name}", describe(self.fun).where, parts)
+        summary = f"{info.traces} traces, {info.retraces} of them retraces"
+        parts = (
+            [note(summary), table(("calls with", "nodes", "computed by"), rows)] if rows else [note("not called yet")]
+        )
+        return object_html(f"traced {self.name}", describe(self.fun).location, parts)
 
     def explain(self, *args: Any, **kwargs: Any) -> Explanation:
         """Explain how a call is computed: its guards, its graph, its loops and its kernels.
@@ -243,7 +245,7 @@ class Traced(_Typed[Parameters, Result]):
           return %1
         }
         """
-        call = self.binder.take_apart_fitting(args, kwargs)
+        call = self.binder.bind_checked(args, kwargs)
         result = self.find(call)[0].trace
         rewind(call)
         return result.graph.named(result.input_names(self.binder.leaf_names(call)))

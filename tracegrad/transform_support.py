@@ -19,8 +19,17 @@ from tracegrad.trace.sources.describe import Description, describe
 from tracegrad.traced_function import Parameters, Traced
 
 __all__ = [
-    "Options", "check", "compiled_options", "derived", "require_callable", "require_options", "require_sequences",
-    "second_program", "standing_for", "statics", "taken_eagerly",
+    "Options",
+    "check",
+    "compiled_options",
+    "derived",
+    "is_eager",
+    "require_callable",
+    "require_options",
+    "require_sequences",
+    "second_program",
+    "standing_for",
+    "statics",
 ]  # fmt: skip
 
 Function = Callable[..., Any]
@@ -53,11 +62,11 @@ def check(fun: Any, argnums: Any, name: str, options: Options) -> None:
     """Raise TypeError or ValueError if the transform `name` does not apply to a function, or to these arguments."""
     require_callable(fun, name)
     require_options(name, options)
-    several = argnums if isinstance(argnums, tuple) else (argnums,)
-    if not several or not all(type(i) is int for i in several):
+    argnum_tuple = argnums if isinstance(argnums, tuple) else (argnums,)
+    if not argnum_tuple or not all(type(i) is int for i in argnum_tuple):
         raise TypeError(located(f"{name}: argnums must be an int or a tuple of ints, got {argnums!r}"))
     static = fun.binder.static_nums if isinstance(fun, Traced) else ()
-    for i in several:
+    for i in argnum_tuple:
         if i in static:
             raise ValueError(
                 located(
@@ -68,19 +77,19 @@ def check(fun: Any, argnums: Any, name: str, options: Options) -> None:
 
 def require_sequences(fun: Function, primals: Any, tangents: Any, name: str) -> Description:
     """Raise TypeError if primals or tangents are no tuple or list; return how messages call the function."""
-    who = describe(fun, f"{name} of ")
+    description = describe(fun, f"{name} of ")
     if not isinstance(primals, tuple | list) or not isinstance(tangents, tuple | list):
         kinds = f"{type(primals).__name__} and {type(tangents).__name__}"
-        raise TypeError(located(f"{who}: primals and tangents must be tuples or lists, got {kinds}"))
-    return who
+        raise TypeError(located(f"{description}: primals and tangents must be tuples or lists, got {kinds}"))
+    return description
 
 
-def taken_eagerly(leaves: Iterable[Any]) -> bool:
+def is_eager(leaves: Iterable[Any]) -> bool:
     """Whether a derivative is taken eagerly: in the active trace, or on the tape."""
     return current_trace() is not None or any(isinstance(x, Carrier) for x in leaves)
 
 
-def derived(fun: Callable[Parameters, Any], body: Function, transform: Function, given: tuple[Any, ...],
+def derived(fun: Callable[Parameters, Any], body: Function, transform: Function, transform_args: tuple[Any, ...],
             options: Options, **others: Any) -> Traced[Parameters, Any]:  # fmt: skip
     """Trace `body` with the arguments of `fun`: the result of `transform(fun, *given, **others)` with these options."""
     nums, names = statics(fun)
@@ -88,7 +97,7 @@ def derived(fun: Callable[Parameters, Any], body: Function, transform: Function,
     how = compiled_options(fun) | {option: value for option, value in keywords.items() if value is not None}
     return Traced(
         fun, body=body, static_argnums=nums, static_argnames=names, name=f"{transform.__name__}({describe(fun).name})",
-        recipe=(transform, given, keywords | others), **how,
+        recipe=(transform, transform_args, keywords | others), **how,
     )  # fmt: skip
 
 
@@ -96,7 +105,7 @@ def standing_for(fun: Function, body: Function, name: str) -> Any:
     """Trace `body`, with its own arguments; messages name the user's function."""
     vars(body).update(__signature__=inspect.signature(body), __wrapped__=fun)
     # Arguments can be static only if `body` has the arguments of the function.
-    nums, names = statics(fun) if _takes_any(body) else ((), ())
+    nums, names = statics(fun) if _has_var_positional(body) else ((), ())
     return Traced(
         fun, body=body, signature=body, static_argnums=nums, static_argnames=names,
         name=f"{name}({describe(fun).name})", **compiled_options(fun),
@@ -128,5 +137,5 @@ def statics(fun: Function) -> tuple[tuple[int, ...], tuple[str, ...]]:
     return tuple(fun.binder.static_nums), tuple(fun.binder.static_names)
 
 
-def _takes_any(body: Function) -> bool:
+def _has_var_positional(body: Function) -> bool:
     return any(p.kind is p.VAR_POSITIONAL for p in inspect.signature(body).parameters.values())

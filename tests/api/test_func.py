@@ -125,7 +125,7 @@ def test_chunks_bound_the_memory() -> None:
     def elements(chunk_size: int | None) -> int:
         mapped = func.vmap(lambda a: np.trace(np.outer(a, a) @ w), chunk_size=chunk_size)
         optimized = mapped.explain(np.ones((64, 50))).optimized
-        return max(x.aval.size for x in optimized.everywhere() if not x.several)
+        return max(x.aval.size for x in optimized.everywhere() if not x.is_multi_result)
 
     assert elements(None) == elements(64) >= 64 * 50 * 50
     assert elements(4) <= max(4 * 50 * 50, 64 * 50)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import tracegrad as tg
 from tracegrad.avals import Aval
 from tracegrad.control.index_ranges import distances, window_at
-from tracegrad.ir import Graph, Node
+from tracegrad.ir import Graph, GraphNode
 from tracegrad.ops.core.forms import Repeat, While
 from tracegrad.ops.elementwise.table import add
 from tracegrad.ops.indexing.dynamic_slice import dynamic_slice, dynamic_update_slice
@@ -52,7 +52,8 @@ def taken(graph: Graph) -> int:
         if isinstance(node.op.form, Repeat | While):  # type: ignore[union-attr]
             carried = node.inputs[: dict(node.params)["carries"]]
             result += sum(
-                isinstance(x, Node) and x.op in (slice, dynamic_slice) and x.inputs[0] in carried for x in node.inputs
+                isinstance(x, GraphNode) and x.op in (slice, dynamic_slice) and x.inputs[0] in carried
+                for x in node.inputs
             )
     return result
 
@@ -356,10 +357,10 @@ def test_a_place_outside_of_the_array_is_none_of_an_empty_loop() -> None:
 
 # -- distances -------------------------------------------------------------------------------------------------
 def test_distances_of_sums() -> None:
-    k = Node(None, (), (), Aval((), np.dtype(np.int64)))
-    more = Node(add, (Node(add, (k, 3), (), k.aval), -1), (), k.aval)
+    k = GraphNode(None, (), (), Aval((), np.dtype(np.int64)))
+    more = GraphNode(add, (GraphNode(add, (k, 3), (), k.aval), -1), (), k.aval)
     assert distances(more, {k: {k: (0, 0), None: (1, 5)}}) == {k: (2, 2), None: (3, 7)}
-    assert distances(Node(add, (k, 2**40), (), k.aval), {k: {k: (0, 0)}}) == {}
+    assert distances(GraphNode(add, (k, 2**40), (), k.aval), {k: {k: (0, 0)}}) == {}
 
 
 @pytest.mark.parametrize("sizes", [(1, 1), (2, 1), (1, 3), (4, 2)])
@@ -371,8 +372,8 @@ def test_windows_are_apart_if_no_places_are_common(sizes: tuple[int, int]) -> No
             window = window_at([{None: (low, high)}], [one], [1])
             places = {low + d + k for d in range(high - low + 1) for k in range(one)}
             want = places.isdisjoint(range(other))
-            assert window.is_apart(fixed) == fixed.is_apart(window) <= want
+            assert window.is_disjoint(fixed) == fixed.is_disjoint(window) <= want
             if low == high:
-                assert window.is_apart(fixed) == want
-    k = Node(None, (), (), Aval((), np.dtype(np.int64)))
-    assert not window_at([{None: (9, 9)}], [one], [1]).is_apart(window_at([{k: (0, 0)}], [other], [1]))
+                assert window.is_disjoint(fixed) == want
+    k = GraphNode(None, (), (), Aval((), np.dtype(np.int64)))
+    assert not window_at([{None: (9, 9)}], [one], [1]).is_disjoint(window_at([{k: (0, 0)}], [other], [1]))

@@ -10,7 +10,7 @@ import pytest
 
 import tracegrad as tg
 from tracegrad.control.scan_op import scan
-from tracegrad.control.segmented_checkpointing import Sizes
+from tracegrad.control.segmented_checkpointing import ResidualSizes
 from tracegrad.ir import parse, run
 from tracegrad.passes import join_segments
 
@@ -77,7 +77,7 @@ def scans(graph: Any) -> list[int]:
 
 def largest(graph: Any) -> int:
     """The size of the largest value."""
-    return max(aval.size for x in graph.everywhere() for aval in (x.aval if x.several else [x.aval]))
+    return max(aval.size for x in graph.everywhere() for aval in (x.aval if x.is_multi_result else [x.aval]))
 
 
 # -- values and derivatives ----------------------------------------------------------------------
@@ -201,12 +201,12 @@ def test_a_loop_is_left_whole_if_its_segments_would_begin_with_as_much(capsys: p
 
 def test_what_is_kept_is_least() -> None:
     for start, iteration, length in [(8, 8, 1000), (8, 800, 1000), (80, 8, 1000), (8, 8, 997), (8, 8, 3)]:
-        sizes = Sizes(start, iteration)
+        sizes = ResidualSizes(start, iteration)
         best = min(length // k * start + k * iteration for k in range(1, length + 1))
         assert sizes.memory(length, 1) <= max(1.25 * best, best + start + iteration)
         assert sizes.levels(length, length * iteration) == 0
-    assert [Sizes(8, 8).levels(10**6, bound) for bound in (10**6, 10**4, 1)] == [1, 2, 3]
-    assert Sizes(8000, 8).levels(1000, 1) == 0
+    assert [ResidualSizes(8, 8).levels(10**6, bound) for bound in (10**6, 10**4, 1)] == [1, 2, 3]
+    assert ResidualSizes(8000, 8).levels(1000, 1) == 0
 
 
 # -- the setting and the message ----------------------------------------------------------------------

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 
 from tracegrad.avals import Aval
 from tracegrad.errors import DTypeError, ShapeError, TraceError, VerifyError
-from tracegrad.ir import Builder, Graph, Node, build, parse, replay, replayer, run, to_text, verify
+from tracegrad.ir import Builder, Graph, GraphNode, build, parse, replay, replayer, run, to_text, verify
 from tracegrad.ir.printer import with_locations
 from tracegrad.ops import TABLE
 from tracegrad.ops.elementwise.table import add, exp, multiply, power, where
@@ -31,10 +31,10 @@ def test_equal_applications_become_one_node() -> None:
 def test_a_node_of_other_inputs_is_what_is_made_of_them() -> None:
     graph = build(lambda x: [multiply(exp(x), 2.0), reduce_sum(add(x, x), axes=(0,)), power(2.0, x)], [f64(3)])
     for node in graph.nodes:
-        inputs = tuple([Node(None, (), (), x.aval) if isinstance(x, Node) else x for x in node.inputs])
-        result, wanted = node.of(inputs), Node(node.op, inputs, node.params, node.aval, node.location)
-        assert {name: getattr(result, name) for name in Node.__slots__} == {
-            name: getattr(wanted, name) for name in Node.__slots__
+        inputs = tuple([GraphNode(None, (), (), x.aval) if isinstance(x, GraphNode) else x for x in node.inputs])
+        result, wanted = node.of(inputs), GraphNode(node.op, inputs, node.params, node.aval, node.location)
+        assert {name: getattr(result, name) for name in GraphNode.__slots__} == {
+            name: getattr(wanted, name) for name in GraphNode.__slots__
         }
 
 
@@ -212,11 +212,11 @@ def test_random_graphs_verify_and_round_trip(graph: Graph) -> None:
 
 
 # -- verifier ----------------------------------------------------------------------------------------------
-def node(op: str, inputs: Any, aval: Aval, **params: Any) -> Node:
-    return Node(TABLE[op], tuple(inputs), tuple(params.items()), aval)
+def node(op: str, inputs: Any, aval: Aval, **params: Any) -> GraphNode:
+    return GraphNode(TABLE[op], tuple(inputs), tuple(params.items()), aval)
 
 
-X = Node(None, (), (), f64(3))
+X = GraphNode(None, (), (), f64(3))
 E = node("exp", [X], f64(3))
 STRAY = node("exp", [X], f64(3))
 
@@ -226,14 +226,18 @@ BROKEN = {
     "before definition": (Graph((X,), (node("add", [E, X], f64(3)), E), ()), "used before it is defined"),
     "operand of nowhere": (Graph((X,), (node("add", [STRAY, X], f64(3)),), ()), "used before it is defined"),
     "twice": (Graph((X,), (E, E), (E,)), "defined twice"),
-    "input among nodes": (Graph((X,), (Node(None, (), (), f64(3)),), ()), "an input stands among the nodes"),
+    "input among nodes": (Graph((X,), (GraphNode(None, (), (), f64(3)),), ()), "an input stands among the nodes"),
     "undefined output": (Graph((X,), (E,), (STRAY,)), "an output is not defined"),
-    "shapes that differ": (Graph((X,), (node("add", [X, Node(None, (), (), f64(4))], f64(3)),), ()), "used before"),
+    "shapes that differ": (
+        Graph((X,), (node("add", [X, GraphNode(None, (), (), f64(4))], f64(3)),), ()),
+        "used before",
+    ),
     "axis out of bounds": (Graph((X,), (node("reduce_sum", [X], f64(), axes=(1,)),), ()), "reduce_sum: .*bounds"),
     "integers where floats are wanted": (
-        Graph((Node(None, (), (), i64(3)),), (), (X,)), "an output is not defined",
+        Graph((GraphNode(None, (), (), i64(3)),), (), (X,)),
+        "an output is not defined",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", BROKEN)
@@ -244,7 +248,7 @@ def test_verifier_names_what_is_broken(name: str) -> None:
 
 
 def test_verifier_checks_the_dtypes_operands_must_share() -> None:
-    y = Node(None, (), (), f32(3))
+    y = GraphNode(None, (), (), f32(3))
     with pytest.raises(VerifyError, match="add computes in float64"):
         verify(Graph((X, y), (node("add", [X, y], f64(3)),), ()))
 
@@ -431,7 +435,7 @@ def test_several_results_and_regions_print_as_they_parse() -> None:
 def test_a_result_that_nothing_uses_has_no_name_and_no_node() -> None:
     graph = parse(SEVERAL)
     loop = next(n for n in graph.nodes if n.name == "while_loop")
-    assert [n.picks for n in graph.nodes if loop in n.operands] == [1, 2]
+    assert [n.result_index for n in graph.nodes if loop in n.operands] == [1, 2]
     assert [g.nodes[-1].name for g in loop.regions] == ["result", "less"]
 
 
@@ -460,6 +464,6 @@ def test_results_are_used_one_by_one() -> None:
     graph = parse(SEVERAL)
     loop = next(n for n in graph.nodes if n.name == "while_loop")
     with pytest.raises(VerifyError, match="otherwise than through one of them"):
-        verify(Graph(graph.inputs, (*graph.nodes, Node(TABLE["exp"], (loop,), (), f64(3))), graph.outputs))
+        verify(Graph(graph.inputs, (*graph.nodes, GraphNode(TABLE["exp"], (loop,), (), f64(3))), graph.outputs))
     with pytest.raises(VerifyError, match="an output is not defined"):
         verify(Graph(graph.inputs, graph.nodes, (loop,)))

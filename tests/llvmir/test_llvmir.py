@@ -24,8 +24,8 @@ C_TYPES: dict[Any, Any] = {I64: ctypes.c_int64, DOUBLE: ctypes.c_double, FLOAT: 
 
 def run(result: Any, args: list[tuple[Any, Any]], body: Callable[..., Any]) -> Any:
     """What the function gives that `body` writes, called with these arguments, each behind its type."""
-    module = ir.Module("test")
-    function = ir.Function(module, ir.FunctionType(result, [t for t, _ in args]), "f")
+    module = ir.IRModule("test")
+    function = ir.IRFunction(module, ir.FunctionType(result, [t for t, _ in args]), "f")
     b = ir.IRBuilder(function.append_basic_block("entry"))
     b.ret(body(b, *function.args))
     code = jit.load_object(jit.compile_ir(module, "test"))
@@ -66,11 +66,16 @@ def test_a_float_keeps_its_bits(value: float) -> None:
 def test_constants_are_spelled_as_llvm_reads_them() -> None:
     pair = ir.VectorType(I32, 2)
     spelled = {
-        "i64 -3": I64(-3), "i1 1": I1(True), "<2 x i32> <i32 1, i32 -2>": pair([1, -2]),
-        "[2 x i8] [i8 1, i8 2]": ir.ArrayType(I8, 2)([1, 2]), '[2 x i8] c"\\00\\ff"': ir.ArrayType(I8, 2)(b"\x00\xff"),
-        "ptr null": POINTER(None), "<2 x i32> zeroinitializer": pair(None),
-        "{ i64, i8 } {i64 1, i8 2}": ir.LiteralStructType([I64, I8])([1, 2]), "i64 poison": ir.Spelled(I64, "poison"),
-    }  # fmt: skip
+        "i64 -3": I64(-3),
+        "i1 1": I1(True),
+        "<2 x i32> <i32 1, i32 -2>": pair([1, -2]),
+        "[2 x i8] [i8 1, i8 2]": ir.ArrayType(I8, 2)([1, 2]),
+        '[2 x i8] c"\\00\\ff"': ir.ArrayType(I8, 2)(b"\x00\xff"),
+        "ptr null": POINTER(None),
+        "<2 x i32> zeroinitializer": pair(None),
+        "{ i64, i8 } {i64 1, i8 2}": ir.LiteralStructType([I64, I8])([1, 2]),
+        "i64 poison": ir.TextConstant(I64, "poison"),
+    }
     assert [x.typed for x in spelled.values()] == list(spelled)
     assert [x.constant for x in pair([1, -2]).constant] == [1, -2]
 
@@ -133,7 +138,7 @@ def test_conversions_and_bits() -> None:
 def test_vectors() -> None:
     def body(b: ir.IRBuilder, x: Any) -> Any:
         vector = ir.VectorType(I64, 2)
-        pair = b.insert_element(ir.Spelled(vector, "poison"), x, I32(0))
+        pair = b.insert_element(ir.TextConstant(vector, "poison"), x, I32(0))
         pair = b.add(b.shuffle_vector(pair, pair, ir.VectorType(I32, 2)([0, 0])), vector([1, 2]))
         pair = b.select(b.icmp_signed(">", pair, vector([11, 11])), b.neg(pair), b.not_(pair))
         total = b.call(b.module.intrinsic("vector.reduce.add", [vector], I64, [vector]), [pair])
@@ -165,8 +170,8 @@ def test_memory() -> None:
 
 
 def test_addresses_by_a_vector_of_numbers() -> None:
-    module = ir.Module()
-    function = ir.Function(module, ir.FunctionType(ir.VoidType(), [DOUBLE.as_pointer(), ir.VectorType(I64, 4)]), "f")
+    module = ir.IRModule()
+    function = ir.IRFunction(module, ir.FunctionType(ir.VoidType(), [DOUBLE.as_pointer(), ir.VectorType(I64, 4)]), "f")
     b = ir.IRBuilder(function.append_basic_block())
     result = b.gep(function.args[0], [function.args[1]])
     b.ret_void()
@@ -221,7 +226,7 @@ def test_a_loop_with_branches() -> None:
 
 
 def test_a_block_ends_once() -> None:
-    function = ir.Function(ir.Module(), ir.FunctionType(ir.VoidType(), []), "f")
+    function = ir.IRFunction(ir.IRModule(), ir.FunctionType(ir.VoidType(), []), "f")
     b = ir.IRBuilder(function.append_basic_block("entry"))
     b.ret_void()
     assert b.block.is_terminated
@@ -231,9 +236,9 @@ def test_a_block_ends_once() -> None:
 
 # -- modules ---------------------------------------------------------------------------------------------------------
 def test_names_of_all_kinds_are_read() -> None:
-    module = ir.Module("names")
+    module = ir.IRModule("names")
     for name in ("plain.name", "with space", 'a "quote" \\ and ü', "1st"):
-        function = ir.Function(module, ir.FunctionType(I64, [I64]), name)
+        function = ir.IRFunction(module, ir.FunctionType(I64, [I64]), name)
         b = ir.IRBuilder(function.append_basic_block(name))
         for _ in range(2):
             after = b.append_basic_block(f"{name}.1")
@@ -246,17 +251,17 @@ def test_names_of_all_kinds_are_read() -> None:
     assert module.get_unique_name("new") == "new"
     assert module.get_unique_name("plain.name") == "plain.name.1"
     with pytest.raises(ValueError, match=r"has a 'plain\.name'"):
-        ir.Function(module, ir.FunctionType(I64, []), "plain.name")
+        ir.IRFunction(module, ir.FunctionType(I64, []), "plain.name")
 
 
 def test_globals_attributes_and_metadata_are_read() -> None:
-    module = ir.Module("all")
+    module = ir.IRModule("all")
     table = ir.GlobalVariable(module, ir.ArrayType(I8, 3), "table")
-    table.linkage, table.global_constant, table.initializer = "internal", True, ir.Constant(table.value_type, b"abc")
+    table.linkage, table.global_constant, table.initializer = "internal", True, ir.IRConstant(table.value_type, b"abc")
     ir.GlobalVariable(module, I64, "elsewhere")
     used = ir.GlobalVariable(module, ir.ArrayType(POINTER, 1), "llvm.compiler.used")
-    used.linkage, used.section, used.initializer = "appending", "llvm.metadata", ir.Constant(used.value_type, [table])
-    function = ir.Function(module, ir.FunctionType(I8, [I64.as_pointer(), I64]), "f")
+    used.linkage, used.section, used.initializer = "appending", "llvm.metadata", ir.IRConstant(used.value_type, [table])
+    function = ir.IRFunction(module, ir.FunctionType(I8, [I64.as_pointer(), I64]), "f")
     function.linkage = "internal"
     function.attributes.update(("nounwind", "noinline", '"key"="value"', "alignstack(64)"))
     function.args[0].add_attribute("noalias")
@@ -273,7 +278,7 @@ def test_globals_attributes_and_metadata_are_read() -> None:
 
 
 def test_equal_nodes_are_one_and_loops_are_not() -> None:
-    module = ir.Module()
+    module = ir.IRModule()
     assert module.add_metadata(["a", I32(1)]).ref == module.add_metadata(["a", I32(1)]).ref
     hints = [["llvm.loop.unroll.disable"]]
     assert module.loop_id(hints).ref != module.loop_id(hints).ref

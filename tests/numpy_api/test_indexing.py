@@ -13,7 +13,7 @@ from index_strategies import _array, arrays_and_indices
 import tracegrad as tg
 from tracegrad.avals import Aval
 from tracegrad.errors import UnsupportedError
-from tracegrad.ir import Builder, Value, run
+from tracegrad.ir import Builder, GraphValue, run
 from tracegrad.numpy_api import ArrayMethods
 from tracegrad.numpy_api.indexing import setitem
 from tracegrad.ops import Op
@@ -113,7 +113,7 @@ def test_the_last_of_several_assignments_to_one_place_counts() -> None:
 
 
 def test_the_last_assignment_counts_for_indices_that_are_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Traced(Value, ArrayMethods):
+    class Traced(GraphValue, ArrayMethods):
         __slots__ = ()
         _concrete_masks = False
 

@@ -115,7 +115,7 @@ def test_quotient_and_remainder_are_results_of_one_op() -> None:
     np.testing.assert_array_equal(t.grad.numpy(), [1.0, 10.0, 100.0])
     np.testing.assert_array_equal(u.grad.numpy(), -np.floor(x / y) * [1.0, 10.0, 100.0])
     graph = tg.trace(divmod).graph(x, y)
-    assert [node.name for node in graph.nodes if node.picks is None] == ["divmod"]
+    assert [node.name for node in graph.nodes if node.result_index is None] == ["divmod"]
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ def slope(f: Any, args: list[Any], direction: list[Any], step: float = 1e-6) -> 
 
 # Those whose derivative is meant to differ from that of their values: of Hermitian matrices, and of vectors whose
 # phases stay. PyTorch's numbers are those of calls that do not depend on these.
-DECLARED = ("symmetric", "mirrored", "eigh", "svd", "eig", "complement", "added_by_svd", "with_slopes")
+DECLARED = ("symmetric", "mirrored", "eigh", "svd", "eig", "complement", "added_by_svd", "with_derivatives")
 
 
 every_sample = pytest.mark.parametrize(("op", "operands", "params"), list(samples()))

@@ -38,7 +38,8 @@ def compiled(graph: Graph, operands: Any) -> Any:
 
 def test_a_call_with_a_literal_before_the_pairs_has_their_dtype() -> None:
     text = (
-        "graph(%0: f64[6,2]) {\n  %1 = call_joined(2.0, %0) {given=(), joined=(False, True), op='power'} : f64[6,2]\n"
+        "graph(%0: f64[6,2]) "
+        "{\n  %1 = call_joined(2.0, %0) {op_params=(), joined=(False, True), op='power'} : f64[6,2]\n"
         "  return %1\n}"
     )
     pairs = np.ascontiguousarray(Z)[:, None].view(np.float64)

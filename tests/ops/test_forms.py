@@ -18,7 +18,7 @@ from tracegrad.codegen.lower.symbolic_shapes import Dims
 from tracegrad.ir import Graph, build, parse, run
 from tracegrad.ops import TABLE
 from tracegrad.ops.core.forms import Along, Form, Map, Move
-from tracegrad.ops.core.index_maps import Read
+from tracegrad.ops.core.index_maps import OperandRead
 from tracegrad.ops.core.op import Op, bind, primitive
 from tracegrad.ops.core.samples import uniform
 from tracegrad.ops.elementwise.table import add, sqrt, where
@@ -50,10 +50,10 @@ def _aval(x: Any) -> Any:
 
 
 def test_an_op_that_can_be_written_through_is_a_view() -> None:
-    assert [op.name for op in TABLE.values() if op.put is not None and not op.aliases] == []
+    assert [op.name for op in TABLE.values() if op.view_update is not None and not op.aliases] == []
 
 
-ALIASING = [case for case in SAMPLES if case.values[0].put is not None]
+ALIASING = [case for case in SAMPLES if case.values[0].view_update is not None]
 
 
 @pytest.mark.parametrize(("op", "operands", "params"), ALIASING)
@@ -62,7 +62,7 @@ def test_put_is_what_numpy_writes(op: Op, operands: Any, params: Any) -> None:
     for k, y in enumerate(several(answer)):
         base, new = operands[0].copy(), np.arange(1.0, 1.0 + y.size, dtype=y.dtype).reshape(y.shape)
         number = {"number": k} if isinstance(answer, tuple) else {}
-        got = op.put(base, new, **params, **number)  # type: ignore[misc]
+        got = op.view_update(base, new, **params, **number)  # type: ignore[misc]
         several(op.impl(base, **params))[k][...] = new
         np.testing.assert_array_equal(got, base)
 
@@ -184,14 +184,14 @@ def thinning() -> Iterator[Op]:
         low = n - 1 - (m - 1) * by
         return linear.pad(linear.flip(new, axes=(0,)), low=(low,), high=(0,), interior=(by - 1,), value=0)
 
-    @thinned.def_put
+    @thinned.def_view_update
     def _(base: Any, new: Any, *, by: int) -> Any:
         inside = _spread(linear.full(shape=new.shape, value=True, dtype="bool"), base.shape[0], by)
         return where(inside, _spread(new, base.shape[0], by), base)
 
     @thinned.def_reads
     def _(index: Any, size: Any, shapes: Any, result: Any, *, by: int) -> Any:
-        return [Read(0, (shapes[0][0] - size(1) - index[0] * size(by),))]
+        return [OperandRead(0, (shapes[0][0] - size(1) - index[0] * size(by),))]
 
     @thinned.def_samples
     def _() -> Any:

@@ -53,11 +53,13 @@ def test_graph_computes_what_the_op_does(op: Any, operands: Any, params: Any) ->
         np.testing.assert_array_equal(got, want)
 
 
-@pytest.mark.parametrize(("op", "operands", "params"), [case for case in SAMPLES if case.values[0].into is not None])
+@pytest.mark.parametrize(
+    ("op", "operands", "params"), [case for case in SAMPLES if case.values[0].impl_out is not None]
+)
 def test_what_is_written_into_an_array_is_the_answer(op: Any, operands: Any, params: Any) -> None:
     (want,) = meaning(op, operands, params)
     out = np.empty_like(want)
-    op.into(out, *operands, **params)
+    op.impl_out(out, *operands, **params)
     np.testing.assert_array_equal(np.sort(out, params["axis"]), np.sort(want, params["axis"]))
 
 
@@ -71,7 +73,7 @@ def test_text_round_trip(op: Any, operands: Any, params: Any) -> None:
 
 @every(Compose)
 def test_decomposition_agrees_with_the_op(op: Any, operands: Any, params: Any) -> None:
-    result = several(op.form.parts(*operands, **params))
+    result = several(op.form.decomposition(*operands, **params))
     for got, want in zip(result, meaning(op, operands, params), strict=True):
         tolerance = 100 * np.finfo(want.dtype).eps if want.dtype.kind == "f" else 0
         assert got.dtype == want.dtype
@@ -111,7 +113,7 @@ def double(x: Any) -> Any:
 # Ops whose derivative is meant to differ from that of their values; ops that run regions have none, nor those that a
 # pass makes, when all derivatives have been taken.
 DECLARED = {"stop_gradient", "symmetric", "complement", "added_by_svd", "null_basis", "cond", "scan", "while_loop",
-            "lu", "lu_solve", "round_to_half", "with_slopes"}  # fmt: skip
+            "lu", "lu_solve", "round_to_half", "with_derivatives"}  # fmt: skip
 
 
 @every_op
@@ -179,8 +181,8 @@ class PlainSize:
 def read_element(op: Any, operands: Any, params: Any, index: tuple[int, ...], result: tuple[int, ...]) -> Any:
     for read in op.form.reads(index, PlainSize(), [x.shape for x in operands], result, **params):
         if all(r.low <= r.value < r.high and (r.value - r.low) % r.step == 0 for r in read.ranges):
-            assert all(0 <= i < n for i, n in zip(read.place, operands[read.operand].shape))
-            return operands[read.operand][read.place]
+            assert all(0 <= i < n for i, n in zip(read.indices, operands[read.operand].shape))
+            return operands[read.operand][read.indices]
     return params.get("value", 0)
 
 

@@ -127,7 +127,7 @@ def suite_on_examples() -> None:
 
     passes.PIPELINE = (*passes.PIPELINE, (space["move_transposes"], "an example"))
     rules.RULES += (space["row"],)
-    rules._ROWS = rules._index()
+    rules._COMPILED_RULES = rules._index()
     chosen = {
         "ops": [
             *(

@@ -79,14 +79,14 @@ thread.join()
 def test_a_child_forked_while_a_function_of_the_same_code_is_traced_traces_its_own(tmp_path: Path) -> None:
     script = """
 import tracegrad.runtime.dispatch.dispatcher as dispatch
-from tracegrad.trace.sources.class_patching import Lent
+from tracegrad.trace.sources.class_patching import ClassPatches
 assert is_right(1) and is_right(2)
 begun, go, genuine, trace_call = threading.Event(), threading.Event(), Scale.times, dispatch.trace_call
 def slow(*args):
-    lent = Lent()
-    lent.take(Scale, lambda *_: False)  # as in the middle of a trace
+    patches = ClassPatches()
+    patches.patch(Scale, lambda *_: False)  # as in the middle of a trace
     begun.set(), go.wait()
-    lent.restore()
+    patches.restore()
     return trace_call(*args)
 dispatch.trace_call = slow
 thread = threading.Thread(target=is_right, args=(3,))

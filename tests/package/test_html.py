@@ -70,7 +70,7 @@ def test_a_loop_is_folded_in_a_graph_and_its_lines_are_there() -> None:
     result = graph._repr_html_()
     assert re.search(r"<details><summary>\s+body\(", result)
     for node in graph.everywhere():
-        assert node.picks is not None or node.name in result
+        assert node.result_index is not None or node.name in result
 
 
 def test_a_call_that_runs_as_plain_python_shows_why() -> None:
@@ -125,7 +125,10 @@ def test_what_is_long_is_folded_and_what_is_short_is_not() -> None:
 def test_all_text_is_escaped() -> None:
     evil = "<script>alert('&')</script>"
     for result in (
-        markup.piece(evil, evil, [markup.note(evil)]), markup.fold(evil, ""), markup.block(evil, [evil, f" {evil} {{"]),
-        markup.table([evil], [[evil]]), markup.code([f"%1 = add({evil})  # {evil}"]),
-    ):  # fmt: skip
+        markup.object_html(evil, evil, [markup.note(evil)]),
+        markup.fold(evil, ""),
+        markup.block(evil, [evil, f" {evil} {{"]),
+        markup.table([evil], [[evil]]),
+        markup.code([f"%1 = add({evil})  # {evil}"]),
+    ):
         assert "<script" not in result

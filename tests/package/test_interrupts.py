@@ -30,7 +30,7 @@ from tracegrad.runtime.compile import jit
 from tracegrad.runtime.compile.disk_cache import DiskCache
 from tracegrad.settings import jit_disabled, unusual
 from tracegrad.torch.modes import STATE
-from tracegrad.trace.sources.sources import CALLS
+from tracegrad.trace.sources.sources import CURRENT
 
 Action = Callable[[], Any]
 POINTS = 25  # at which each scenario is interrupted
@@ -70,7 +70,7 @@ def interrupted(action: Action, number: int) -> tuple[int, Any]:
 def modes() -> dict[str, Any]:
     return {
         "modes": [getattr(STATE, name) for name in MODES], "recorder": recorder(), "unusual": len(unusual),
-        "disabled": jit_disabled(), "call": CALLS.call, "room": ROOMS.iterations, "errors": np.geterr(),
+        "disabled": jit_disabled(), "call": CURRENT.call, "room": ROOMS.iterations, "errors": np.geterr(),
         "settings": dict(vars(settings)),
     }  # fmt: skip
 

@@ -19,7 +19,7 @@ from tracegrad.codegen.kernels.vectorize import vector_bytes
 from tracegrad.codegen.lower import kernel_cache
 from tracegrad.codegen.lower.lower import Lowering
 from tracegrad.codegen.plan.planner import plan
-from tracegrad.codegen.program.region_function import module_of_pieces
+from tracegrad.codegen.program.region_function import unit_module
 from tracegrad.ir import Graph
 from tracegrad.optimizations import CHANGES_KERNELS, OPTIMIZATIONS, REQUIRED, STAGES, names_of, table_lines
 from tracegrad.runtime.execution.entry_callable import release_arenas, unsupported_reason
@@ -73,7 +73,7 @@ def value_and_gradient(name: str) -> Any:
 def recorded(name: str) -> Recorded:
     fun, args = value_and_gradient(name), PROGRAMS[name].args
     with settings.override(first_call="replay", **PROGRAMS[name].settings):
-        call = fun.binder.take_apart(args, {})
+        call = fun.binder.bind(args, {})
         path, _, captured = fun.find(call)
     return Recorded(path.program, [conformed(x) for x in (*call.leaves, *captured)])
 
@@ -85,7 +85,7 @@ def planned(name: str) -> Program:
 
 
 def described(program: Program) -> Any:
-    orders = [(spelled(x.function), *map(spelled, x.words)) for x in program.image.orders]
+    orders = [(spelled(x.function), *map(spelled, x.operands)) for x in program.image.orders]
     return orders, program.image.arena_bytes, [piece.text for piece in program.image.uses]
 
 
@@ -124,7 +124,7 @@ def traced(name: str, disabled: str = "") -> Outcome:
     with settings.override(disable=disabled, **PROGRAMS[name].settings):
         fun, args = value_and_gradient(name), PROGRAMS[name].args
         result = fun(*args)
-        path, *_ = fun.find(fun.binder.take_apart(args, {}))
+        path, *_ = fun.find(fun.binder.bind(args, {}))
     return Outcome([np.asarray(x) for x in tree.leaves(result)], str(path.trace.graph))
 
 
@@ -132,7 +132,7 @@ def emitted(program: Program) -> set[str]:
     """The LLVM IR of the units of a program, without the names of kernels."""
     results = set()
     for piece in program.image.uses:
-        module = module_of_pieces("unit")
+        module = unit_module("unit")
         piece.define(module, "unit")
         results.add(re.sub(r"kernel\.[0-9a-f]{24}", "kernel", str(module)))
     return results
@@ -209,7 +209,7 @@ def shows(name: str) -> Callable[[Any], Any]:
 
 
 def path_of(fun: Any, *args: Any) -> Any:
-    return fun.find(fun.binder.take_apart(args, {}))[0]
+    return fun.find(fun.binder.bind(args, {}))[0]
 
 
 def graph_of(fun: Any, *args: Any) -> Graph:
@@ -222,7 +222,7 @@ def replayed_call() -> Observed:
     with settings.override(first_call="replay", cache=False):
         fun = tg.trace(lambda x: np.hypot(x * 2.0, 1.0) - np.floor(x) * np.rint(x) + np.copysign(x, -1.0))
         result = fun(X)
-        return bool(fun.waiting(fun.binder.take_apart((X,), {}))), np.rint(result)
+        return bool(fun.waiting(fun.binder.bind((X,), {}))), np.rint(result)
 
 
 @shows("fast-path")
@@ -266,7 +266,7 @@ def native_entry() -> Observed:
 def strided_inputs() -> Observed:
     fun, x = tg.trace(lambda x: np.sin(x)), np.arange(14_400.0).reshape(120, 120).T
     results = [fun(x) for _ in range(4)]
-    return len(path_of(fun, x)._laid), results
+    return len(path_of(fun, x)._strided_programs), results
 
 
 @shows("output-reuse")
@@ -290,7 +290,7 @@ def arena_sharing() -> Observed:
     first = compile_program(graphs[0], ("array",), True)
     result = first.run([x])
     second = compile_program(graphs[1], ("array",), True)
-    taken = bool(second.entry.__self__.keep[1].word[0])
+    taken = bool(second.entry.__self__.keepalive[1].word[0])
     return taken, (result, second.run([x]))
 
 
@@ -320,10 +320,10 @@ def cached_kernels() -> Observed:
         return x
 
     x = np.arange(400.0).reshape(20, 20)
-    lowered, step = list[Any](), Lowering.step
+    lowered, step = list[Any](), Lowering.lower_kernel
     kernel_cache.forget()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Lowering, "step", lambda self, roots: lowered.append(roots) or step(self, roots))
+        patch.setattr(Lowering, "lower_kernel", lambda self, roots: lowered.append(roots) or step(self, roots))
         plan(passes.optimize(graph_of(layers, x)))
     return len(lowered), tg.trace(layers)(x)
 

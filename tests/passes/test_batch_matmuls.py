@@ -153,7 +153,9 @@ def test_what_a_user_adds_up_is_added_in_iterations() -> None:
     np.testing.assert_allclose(tg.trace(f)(xs, ys), f(xs, ys), rtol=1e-12)
 
 
-@pytest.mark.parametrize(("what", "value"), [("FEWEST", T + 1), ("MOST_ROWS", P - 1), ("LEAST", 10**6), ("ROOM", 100)])
+@pytest.mark.parametrize(
+    ("what", "value"), [("MIN_BATCHED_ITERATIONS", T + 1), ("MAX_BATCHED_ROWS", P - 1), ("LEAST", 10**6), ("ROOM", 100)]
+)
 def test_where_it_would_not_pay_nothing_is_done(what: str, value: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batch_matmuls, what, value)
     args = given("recurrent")

@@ -18,7 +18,7 @@ from tracegrad.avals import Aval
 from tracegrad.control.scan_op import scan
 from tracegrad.ir import Graph, build, run, verify
 from tracegrad.ops.elementwise.table import accumulate, add, multiply, negative, sin, square, subtract, where
-from tracegrad.passes.algebra.collect_terms import MOST_TERMS
+from tracegrad.passes.algebra.collect_terms import MAX_COLLECTED_TERMS
 
 
 def names(graph: Graph) -> list[str]:
@@ -238,8 +238,8 @@ def test_many_terms_cost_linear_time() -> None:
 
     graph = passes.simplify(build(fn, [f64()] * 2000))
     assert len(graph.nodes) <= 2 * 2000
-    short = passes.simplify(build(fn, [f64()] * (MOST_TERMS - 1)))
-    assert len(short.nodes) == MOST_TERMS - 1
+    short = passes.simplify(build(fn, [f64()] * (MAX_COLLECTED_TERMS - 1)))
+    assert len(short.nodes) == MAX_COLLECTED_TERMS - 1
 
 
 def test_sums_inside_a_region_are_collected() -> None:

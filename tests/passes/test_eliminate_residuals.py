@@ -57,10 +57,14 @@ def kept(f: Any, x: Any) -> int:
         if isinstance(node.op.form, Repeat | While):
             body, carries = dict(node.params)["body"], dict(node.params)["carries"]
             for y in body.outputs[carries:]:
-                inner = y.operands[0] if y.picks is not None else y
-                if inner.several and isinstance(inner.op.form, Repeat | While):
+                inner = y.operands[0] if y.result_index is not None else y
+                if inner.is_multi_result and isinstance(inner.op.form, Repeat | While):
                     region, n = dict(inner.params)["body"], dict(inner.params)["carries"]
-                    within = region.outputs[y.picks - isinstance(inner.op.form, While)] if y.picks >= n else None
+                    within = (
+                        region.outputs[y.result_index - isinstance(inner.op.form, While)]
+                        if y.result_index >= n
+                        else None
+                    )
                     result += within is not None and within.op is dynamic_slice and within.aval.size > 1
     return result
 

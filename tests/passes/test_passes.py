@@ -15,7 +15,7 @@ from paths import TESTS
 from tracegrad import passes
 from tracegrad.avals import Aval
 from tracegrad.ir import Graph, build, parse, replay, run, to_text, verify
-from tracegrad.ops.core.forms import Compose, Identity
+from tracegrad.ops.core.forms import Compose, IdentityForm
 from tracegrad.ops.elementwise import table as elementwise
 from tracegrad.ops.elementwise.table import accumulate, add, exp, multiply, negative, square, subtract, tanh, where
 from tracegrad.ops.indexing import gather_scatter
@@ -110,7 +110,7 @@ def test_simplify_reaches_its_normal_form_at_once(graph: Graph) -> None:
 def test_optimized_graphs_have_only_ops_the_compiler_knows(op: Any, operands: Any, params: Any) -> None:
     for node in passes.optimize(graph_of(op, operands, params)).nodes:
         assert node.op is not None
-        assert not isinstance(node.op.form, Compose | Identity) or node.regions
+        assert not isinstance(node.op.form, Compose | IdentityForm) or node.regions
 
 
 # -- golden ------------------------------------------------------------------------------------------------

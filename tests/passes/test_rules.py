@@ -11,7 +11,7 @@ import pytest
 from tracegrad.avals import Aval, is_literal
 from tracegrad.ir import Builder, build, verify
 from tracegrad.ops import TABLE
-from tracegrad.passes.algebra.rules import RULES, SMALL_POWERS, Rule, algebra, is_small_power_of_two
+from tracegrad.passes.algebra.rules import RULES, SMALL_POWERS, AlgebraRule, algebra, is_small_power_of_two
 from tracegrad.passes.core.rewriter import rewrite
 
 DTYPES = {"f": ["float64", "float32"], "i": ["int64", "int8"], "u": ["uint64", "uint8"], "b": ["bool"]}
@@ -54,11 +54,11 @@ def names_in(side: ast.expr) -> set[str]:
     return {n.id for n in ast.walk(side) if isinstance(n, ast.Name)} - set(TABLE)
 
 
-def parsed(rule: Rule) -> tuple[ast.expr, ast.expr]:
+def parsed(rule: AlgebraRule) -> tuple[ast.expr, ast.expr]:
     return ast.parse(rule.left, mode="eval").body, ast.parse(rule.right, mode="eval").body
 
 
-def assignments(rule: Rule, kind: str, dtype: np.dtype[Any]) -> Any:
+def assignments(rule: AlgebraRule, kind: str, dtype: np.dtype[Any]) -> Any:
     """What the names of the rule may stand for: all combinations of special values."""
     arrays = sorted(names_in(parsed(rule)[0]) - {"c", "p"})
     # Beside a boolean condition x the other operands are reals.
@@ -97,7 +97,7 @@ CASES = [
 
 @pytest.mark.parametrize(("rule", "kind", "dtype"), CASES)
 @np.errstate(all="ignore")
-def test_rule_holds_for_every_value(rule: Rule, kind: str, dtype: np.dtype[Any]) -> None:
+def test_rule_holds_for_every_value(rule: AlgebraRule, kind: str, dtype: np.dtype[Any]) -> None:
     left, right = parsed(rule)
     for env in assignments(rule, kind, dtype):
         a, b = evaluate(left, env), evaluate(right, env)
@@ -107,7 +107,7 @@ def test_rule_holds_for_every_value(rule: Rule, kind: str, dtype: np.dtype[Any])
 
 @pytest.mark.parametrize("rule", [r for r in RULES if r.ulps], ids=str)
 @np.errstate(all="ignore")
-def test_inexact_rules_need_their_allowance(rule: Rule) -> None:
+def test_inexact_rules_need_their_allowance(rule: AlgebraRule) -> None:
     left, right = parsed(rule)
     worst = 0
     for dtype in map(np.dtype, DTYPES["f"]):
@@ -118,7 +118,7 @@ def test_inexact_rules_need_their_allowance(rule: Rule) -> None:
 
 
 @pytest.mark.parametrize(("rule", "kind", "dtype"), CASES)
-def test_rule_fires_and_never_adds_an_op(rule: Rule, kind: str, dtype: np.dtype[Any]) -> None:
+def test_rule_fires_and_never_adds_an_op(rule: AlgebraRule, kind: str, dtype: np.dtype[Any]) -> None:
     left, right = parsed(rule)
     names = sorted(names_in(left) - {"c", "p"})
     other = np.dtype("float64") if dtype.kind == "b" and "where" in rule.left else dtype
@@ -150,7 +150,7 @@ def test_right_sides_are_in_normal_form() -> None:
 )  # fmt: skip
 @np.errstate(all="ignore")
 def test_the_suite_refutes_tempting_rules(left: str, right: str) -> None:
-    rule = Rule(left, right)
+    rule = AlgebraRule(left, right)
     sides = parsed(rule)
     differ = []
     for env in assignments(rule, "f", np.dtype("float64")):

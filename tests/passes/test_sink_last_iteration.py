@@ -48,7 +48,7 @@ graph(%0: f64[{n}], %1: f64[{n}], %2: f64[{length},{n}], %3: f64[{n}]) {{
 def test_what_the_last_iteration_leaves_is_enough(reverse: bool) -> None:
     after, inside = simplified(loop("%5 = exp(%4) : f64[9000]", reverse=reverse))
     assert inside == ["multiply"]
-    assert [node.name for node in after.nodes if node.picks is None] == ["scan", "exp"]
+    assert [node.name for node in after.nodes if node.result_index is None] == ["scan", "exp"]
 
 
 @pytest.mark.parametrize(

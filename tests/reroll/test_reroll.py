@@ -13,7 +13,7 @@ from loops import PROGRAMS, N, Program, X, random, the_same_again
 
 import tracegrad as tg
 from tracegrad.ir import parse
-from tracegrad.reroll.find_repeats import Run, runs
+from tracegrad.reroll.find_repeats import RepeatRun, runs
 from tracegrad.reroll.normalize_first import read_late
 
 
@@ -214,9 +214,9 @@ def test_effects_of_iterations_are_kept() -> None:
 
 
 def test_runs_are_maximal_and_short_periods_come_first() -> None:
-    assert list(runs([9, 1, 2, 1, 2, 1, 2, 5, 5, 5, 8], 3)) == [Run(7, 1, 3), Run(1, 2, 6)]
+    assert list(runs([9, 1, 2, 1, 2, 1, 2, 5, 5, 5, 8], 3)) == [RepeatRun(7, 1, 3), RepeatRun(1, 2, 6)]
     # A turn that has a token several times.
-    assert Run(0, 4, 12) in list(runs([1, 1, 2, 1] * 3, 3))
+    assert RepeatRun(0, 4, 12) in list(runs([1, 1, 2, 1] * 3, 3))
 
 
 def turned(x: Any) -> Any:

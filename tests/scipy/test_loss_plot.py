@@ -67,7 +67,7 @@ def test_every_list_of_losses_is_drawn_within_the_picture(losses: list[float]) -
     assert len(lines) == (np.isfinite(losses).sum() > 1)
     for line in lines:
         points = np.array([point.split(",") for point in line.get("points", "").split()], float)
-        assert len(points) <= loss_plot.MOST
+        assert len(points) <= loss_plot.MAX_POINTS
         assert points.min() >= 0
         assert points[:, 0].max() <= loss_plot.WIDTH
         assert points[:, 1].max() <= loss_plot.HEIGHT

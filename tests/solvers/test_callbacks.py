@@ -63,7 +63,7 @@ def test_values_are_those_of_each_solution_and_are_compiled_once() -> None:
 def test_numpy_answers_until_that_has_taken_as_long_as_compiling_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     body = build(lambda t, y, p: [multiply(sin(multiply(y, 0.875)), multiply(t, p))], [SCALAR, VECTOR, SCALAR])
     monkeypatch.setattr(code_store, "_loaded", WeakValueDictionary())
-    monkeypatch.setattr(tiers, "_met", set())
+    monkeypatch.setattr(tiers, "_seen_units", set())
     with settings.override(first_call="replay", cache=False):
         callback, y = Callback(body, "a test", 2), np.ones(3)
         call = callback.at([np.array(2.0)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, overload
 
-from tracegrad.reroll import find_circles, roll
+from tracegrad.reroll import loop_detector, roll
 from tracegrad.trace.builder.builder import TraceBuilder
 from tracegrad.traced_function import Parameters, Result, Traced
 from tracegrad.transform_support import require_callable, require_options
@@ -13,7 +13,7 @@ from tracegrad.transform_support import require_callable, require_options
 __all__ = ["trace"]
 
 TraceBuilder.roll = staticmethod(roll)
-TraceBuilder.find_circles = staticmethod(find_circles)
+TraceBuilder.detect_loops = staticmethod(loop_detector)
 
 Function = Callable[..., Any]
 

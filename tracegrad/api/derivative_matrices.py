@@ -14,10 +14,10 @@ from tracegrad.transform_support import (
     Options,
     check,
     derived,
+    is_eager,
     require_callable,
     require_sequences,
     standing_for,
-    taken_eagerly,
 )
 
 __all__ = ["hessian", "hvp", "jacfwd", "jacobian", "jacrev"]
@@ -228,7 +228,7 @@ def hvp(fun: Function, primals: Any, tangents: Any) -> Any:
     """
     require_callable(fun, "hvp")
     require_sequences(fun, primals, tangents, "hvp")
-    if taken_eagerly(tree.leaves((tuple(primals), tuple(tangents)))):
+    if is_eager(tree.leaves((tuple(primals), tuple(tangents)))):
         return jacobians.hvp_at(fun, primals, tangents)
     return remembered(fun, ("hvp",), lambda: _hessian_product(fun))(tuple(primals), tuple(tangents))
 
@@ -241,15 +241,21 @@ def _hessian_product(fun: Function) -> Any:
 
 
 def _of_elements(
-    fun: Callable[Parameters, Any], given: tuple[Argnums, bool, bool, Any], options: Options, transform: Any, make: Any
+    fun: Callable[Parameters, Any],
+    arguments: tuple[Argnums, bool, bool, Any],
+    options: Options,
+    transform: Any,
+    make: Any,
 ) -> Traced[Parameters, Any]:
-    name, (argnums, *_, chunk_size) = transform.__name__, given
+    name, (argnums, *_, chunk_size) = transform.__name__, arguments
     check(fun, argnums, name, options)
     if chunk_size is not None and (type(chunk_size) is not int or chunk_size < 1):
         raise ValueError(located(f"{name}: chunk_size must be a positive int or None, got {chunk_size!r}"))
-    who = describe(fun, f"{name} of ")
+    description = describe(fun, f"{name} of ")
 
-    def made() -> Traced[Parameters, Any]:
-        return derived(fun, make(fun, *given, who), transform, given[:3], options, chunk_size=chunk_size)
+    def make_derived() -> Traced[Parameters, Any]:
+        return derived(
+            fun, make(fun, *arguments, description), transform, arguments[:3], options, chunk_size=chunk_size
+        )
 
-    return remembered(fun, (name, given, options), made)
+    return remembered(fun, (name, arguments, options), make_derived)

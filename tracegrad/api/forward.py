@@ -10,11 +10,11 @@ import numpy as np
 from tracegrad.runtime.dispatch.closure_families import remembered
 from tracegrad.trace.sources.describe import describe
 from tracegrad.transform_support import (
+    is_eager,
     require_callable,
     require_sequences,
     second_program,
     standing_for,
-    taken_eagerly,
 )
 from tracegrad.transforms import jvp_function as forward
 from tracegrad.transforms.split_program import linearized
@@ -67,13 +67,13 @@ def jvp(fun: Function, primals: Any, tangents: Any, has_aux: bool = False) -> An
     [3. 6.] [13. 20.]
     """
     require_callable(fun, "jvp")
-    who = require_sequences(fun, primals, tangents, "jvp")
+    description = require_sequences(fun, primals, tangents, "jvp")
     # The usual case is told in less time than its arguments are checked: a program is known for those that fit.
     args = (*primals, *tangents)
-    if not all(type(x) is np.ndarray and x.dtype.kind == "f" for x in args) or taken_eagerly(args):
-        point = forward.Point(primals, who)
+    if not all(type(x) is np.ndarray and x.dtype.kind == "f" for x in args) or is_eager(args):
+        point = forward.LinearizationPoint(primals, description)
         moved = point.tangents(tangents)
-        if taken_eagerly([*point.leaves, *moved]):
+        if is_eager([*point.leaves, *moved]):
             result = forward.jvp(fun, point, moved, has_aux)
             return result if has_aux else result[:2]
         tangents = point.filled(moved)
@@ -83,7 +83,7 @@ def jvp(fun: Function, primals: Any, tangents: Any, has_aux: bool = False) -> An
 
 def _pushed(fun: Function, has_aux: bool) -> Any:
     def pushed(primals: Any, tangents: Any) -> Any:
-        point = forward.Point(primals, describe(fun, "jvp of "))
+        point = forward.LinearizationPoint(primals, describe(fun, "jvp of "))
         return forward.jvp(fun, point, point.tangents(tangents), has_aux)
 
     return standing_for(fun, pushed, "jvp")
@@ -124,8 +124,8 @@ def linearize(fun: Function, *primals: Any, has_aux: bool = False) -> Any:
     [ True  True]
     """
     require_callable(fun, "linearize")
-    point = forward.Point(primals, describe(fun, "linearize of "))
-    if taken_eagerly(point.leaves):
+    point = forward.LinearizationPoint(primals, describe(fun, "linearize of "))
+    if is_eager(point.leaves):
         out, push, aux = forward.linear(fun, point, has_aux)
 
         def f_jvp(*tangents: Any) -> Any:

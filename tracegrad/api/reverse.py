@@ -10,7 +10,7 @@ from tracegrad.ops import Carrier
 from tracegrad.ops.shape import linear
 from tracegrad.runtime.dispatch.closure_families import remembered
 from tracegrad.traced_function import Parameters, Traced
-from tracegrad.transform_support import check, derived, require_callable, second_program, standing_for, taken_eagerly
+from tracegrad.transform_support import check, derived, is_eager, require_callable, second_program, standing_for
 from tracegrad.transforms import vjp_function
 from tracegrad.transforms.split_program import pulled, pulled_again
 
@@ -197,7 +197,7 @@ def vjp(fun: Function, *primals: Any, has_aux: bool = False) -> Any:
     """
     require_callable(fun, "vjp")
     leaves, structure = tree.flatten(primals)
-    if taken_eagerly(leaves):
+    if is_eager(leaves):
         now, pull, aux = vjp_function.pull_back(fun, primals, has_aux)
         return (now, pull, aux) if has_aux else (now, pull)
     forward = remembered(fun, ("vjp", has_aux), lambda: standing_for(fun, pulled(fun, has_aux), "vjp"))

@@ -81,10 +81,10 @@ def _workloads() -> Iterator[Workload]:
 _HEAD = ("workload", "first call", "value and gradient", "eager", "", "value", "NumPy", "")
 
 
-def _bench(given: argparse.Namespace) -> Lines:
+def _bench(options: argparse.Namespace) -> Lines:
     yield f"medians, {num_threads()} threads; the factors say how much faster compiled code is"
-    rows = [_row(workload, given.seconds) for workload in _workloads()]
-    yield from columns([_HEAD, *rows], left={0})
+    rows = [_row(workload, options.seconds) for workload in _workloads()]
+    yield from columns([_HEAD, *rows], left_aligned={0})
     return 0
 
 
@@ -119,7 +119,9 @@ def _check(workload: Workload, result: Any) -> None:
     step = 1e-6
 
     def moved(by: float) -> Any:
-        return function(tree.unflatten(structure, [leaf + by * way for leaf, way in zip(leaves, along)]), *others)
+        return function(
+            tree.unflatten(structure, [leaf + by * direction for leaf, direction in zip(leaves, along)]), *others
+        )
 
     derivative = sum(float(np.sum(a * b)) for a, b in zip(derivatives, along))
     difference = float(moved(step) - moved(-step)) / (2 * step)

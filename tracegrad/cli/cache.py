@@ -31,15 +31,15 @@ def add_to(commands: Any) -> None:
     actions.add_parser("clear", help="remove every file of it").set_defaults(run=_clear)
 
 
-def _ls(given: argparse.Namespace) -> Lines:
+def _ls(options: argparse.Namespace) -> Lines:
     cache = default_cache()
     entries = cache.entries()
     yield _summary(cache.folder, entries)
     if entries:
         yield ""
-        shown = entries if given.all else entries[-_NEWEST:]
+        shown = entries if options.all else entries[-_NEWEST:]
         rows = [(os.path.basename(e.path), e.kind or "broken", amount(e.size, "B"), _age(e.changed)) for e in shown]
-        yield from columns([("file", "kind", "size", "age"), *rows], left={0, 1})
+        yield from columns([("file", "kind", "size", "age"), *rows], left_aligned={0, 1})
         if len(shown) < len(entries):
             yield f"and {len(entries) - len(shown)} older ones (--all lists them)"
     return 0
@@ -67,29 +67,33 @@ def _age(changed: float) -> str:
     return f"{passed:.0f} s"
 
 
-def _verify(given: argparse.Namespace) -> Lines:
+def _verify(options: argparse.Namespace) -> Lines:
     cache = default_cache()
     entries = cache.entries()
     yield _summary(cache.folder, entries)
     broken = [entry for entry in entries if entry.problem]
     for entry in broken:
         yield f"{entry.path}: {entry.problem}"
-        if given.remove:
+        if options.remove:
             with contextlib.suppress(OSError):
                 os.unlink(entry.path)
     if broken:
-        yield f"{len(broken)} broken" + (", removed" if given.remove else "; --remove removes them, and so does clear")
+        yield f"{len(broken)} broken" + (
+            ", removed" if options.remove else "; --remove removes them, and so does clear"
+        )
         return 1
     yield "all are sound"
     return 0
 
 
-def _clear(given: argparse.Namespace) -> Lines:
+def _clear(options: argparse.Namespace) -> Lines:
     cache = default_cache()
     folder, count, size = cache.info()
     cache.clear()
-    left = cache.info()[1]
-    yield f"removed {count - left} files, {amount(size, 'B')}, from {folder}" if folder else "the disk cache is off"
-    if left:
-        yield f"{left} files could not be removed"
-    return 1 if left else 0
+    remaining = cache.info()[1]
+    yield (
+        f"removed {count - remaining} files, {amount(size, 'B')}, from {folder}" if folder else "the disk cache is off"
+    )
+    if remaining:
+        yield f"{remaining} files could not be removed"
+    return 1 if remaining else 0

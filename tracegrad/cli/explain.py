@@ -26,7 +26,7 @@ from tracegrad.cli.errors import Lines, UsageError
 from tracegrad.profile import profile
 from tracegrad.traced_function import Traced
 
-__all__ = ["add_to", "argument", "found"]
+__all__ = ["add_to", "argument", "resolve_target"]
 
 _TRANSFORMS = ("trace", "grad", "value_and_grad", "jacfwd", "jacrev", "hessian")
 _DTYPES = {short_name(dtype): dtype for dtype in SUPPORTED}
@@ -42,8 +42,8 @@ def add_to(commands: Any) -> None:
     timed.set_defaults(run=_profile)
 
 
-def _parser(commands: Any, name: str, told: str) -> argparse.ArgumentParser:
-    result: argparse.ArgumentParser = commands.add_parser(name, help=told, description=__doc__)
+def _parser(commands: Any, name: str, help_text: str) -> argparse.ArgumentParser:
+    result: argparse.ArgumentParser = commands.add_parser(name, help=help_text, description=__doc__)
     result.formatter_class = argparse.RawDescriptionHelpFormatter
     result.add_argument("target", help="module:function, or file.py:function")
     result.add_argument("values", nargs="*", metavar="ARG", help="an argument: f64[100,3], 0.5, name=value, ...")
@@ -53,29 +53,29 @@ def _parser(commands: Any, name: str, told: str) -> argparse.ArgumentParser:
     return result
 
 
-def _explain(given: argparse.Namespace) -> Lines:
-    function, args, kwargs = _call(given)
+def _explain(options: argparse.Namespace) -> Lines:
+    function, args, kwargs = _traced_call(options)
     yield from str(function.explain(*args, **kwargs)).splitlines()
     return 0
 
 
-def _profile(given: argparse.Namespace) -> Lines:
-    function, args, kwargs = _call(given)
-    result = profile(function, args, kwargs, given.seconds)
-    if given.svg:
-        with open(given.svg, "w", encoding="utf-8") as file:
+def _profile(options: argparse.Namespace) -> Lines:
+    function, args, kwargs = _traced_call(options)
+    result = profile(function, args, kwargs, options.seconds)
+    if options.svg:
+        with open(options.svg, "w", encoding="utf-8") as file:
             file.write(result._repr_svg_())
     yield from str(result).splitlines()
     return 0
 
 
-def _call(given: argparse.Namespace) -> tuple[Traced[..., Any], tuple[Any, ...], dict[str, Any]]:
+def _traced_call(options: argparse.Namespace) -> tuple[Traced[..., Any], tuple[Any, ...], dict[str, Any]]:
     """Return the traced function, and its arguments."""
-    function = found(given.target)
+    function = resolve_target(options.target)
     if not callable(function):
-        raise UsageError(f"{given.target} is no function, but {type(function).__name__}")
-    args, kwargs = _arguments(given.args_from) if given.args_from else ((), {})
-    for text in (*given.values, *given.args):
+        raise UsageError(f"{options.target} is no function, but {type(function).__name__}")
+    args, kwargs = _arguments(options.args_from) if options.args_from else ((), {})
+    for text in (*options.values, *options.args):
         name, value = argument(text)
         if name:
             kwargs[name] = value
@@ -84,34 +84,34 @@ def _call(given: argparse.Namespace) -> tuple[Traced[..., Any], tuple[Any, ...],
     try:
         inspect.signature(function).bind(*args, **kwargs)
     except TypeError as error:
-        raise UsageError(f"{given.target}{inspect.signature(function)}: {error}") from None
-    if given.transform == "trace" and isinstance(function, Traced):
+        raise UsageError(f"{options.target}{inspect.signature(function)}: {error}") from None
+    if options.transform == "trace" and isinstance(function, Traced):
         return function, args, kwargs
-    return getattr(api, given.transform)(function), args, kwargs
+    return getattr(api, options.transform)(function), args, kwargs
 
 
 def _arguments(target: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    args = found(target)
+    args = resolve_target(target)
     args = args() if callable(args) else args
     return (args, {}) if isinstance(args, tuple) else ((args,), {})
 
 
-def found(target: str) -> Any:
+def resolve_target(target: str) -> Any:
     """Return the object that `module:name` or `file.py:name` names; the name may have dots.
 
-    >>> found("math:pi"), found("numpy:linalg.norm").__name__
+    >>> resolve_target("math:pi"), resolve_target("numpy:linalg.norm").__name__
     (3.141592653589793, 'norm')
     """
-    where, colon, name = target.rpartition(":")
-    if not colon or not where or not name:
+    module_name, colon, name = target.rpartition(":")
+    if not colon or not module_name or not name:
         raise UsageError(f"{target!r} is no target; write module:function, or file.py:function")
-    module = _from_file(where) if where.endswith(".py") else _module(where)
+    module = _from_file(module_name) if module_name.endswith(".py") else _module(module_name)
     try:
         return reduce(getattr, name.split("."), module)
     except AttributeError:
         near = get_close_matches(name, [n for n in vars(module) if not n.startswith("_")])
         hint = f"; there is {', '.join(near)}" if near else ""
-        raise UsageError(f"{where} has no {name}{hint}") from None
+        raise UsageError(f"{module_name} has no {name}{hint}") from None
 
 
 def _module(name: str) -> Any:

@@ -40,12 +40,12 @@ def add_to(commands: Any) -> None:
     result.set_defaults(run=_info)
 
 
-def _info(given: argparse.Namespace) -> Lines:
-    if given.optimizations:
+def _info(options: argparse.Namespace) -> Lines:
+    if options.optimizations:
         yield from table_lines()
         return 0
-    yield from _aligned([*_versions(), *_hardware(), *_code(), *(_speed() if given.measure else ())])
-    if given.tuning:
+    yield from _aligned([*_versions(), *_hardware(), *_code(), *(_speed() if options.measure else ())])
+    if options.tuning:
         yield ""
         yield from _aligned([(each.name, _declared(each)) for each in constants(TUNING)])
     return 0
@@ -99,6 +99,6 @@ def _code() -> Iterator[tuple[str, str]]:
 
 
 def _speed() -> Iterator[tuple[str, str]]:
-    here = machine()
-    yield "memory", f"{here.bandwidth / 1e9:.1f} GB/s"
-    yield "peak", ", ".join(f"{speed / 1e9:.0f} Gflop/s in {dtype}" for dtype, speed in here.peaks.items())
+    measured = machine()
+    yield "memory", f"{measured.bandwidth / 1e9:.1f} GB/s"
+    yield "peak", ", ".join(f"{speed / 1e9:.0f} Gflop/s in {dtype}" for dtype, speed in measured.peaks.items())

@@ -82,22 +82,22 @@ def _scanned(combine: Combine, xs: list[Any], axis: int) -> list[Any]:
     n = xs[0].shape[axis]
     if n < 2:
         return xs
-    odd = _scanned(combine, combine(_part(xs, axis, 0, n - 1, 2), _part(xs, axis, 1, n, 2)), axis)
-    even = _part(xs, axis, 0, 1)
+    odd = _scanned(combine, combine(_axis_slice(xs, axis, 0, n - 1, 2), _axis_slice(xs, axis, 1, n, 2)), axis)
+    even = _axis_slice(xs, axis, 0, 1)
     if n > 2:
-        rest = combine(_part(odd, axis, 0, (n - 1) // 2), _part(xs, axis, 2, n, 2))
+        rest = combine(_axis_slice(odd, axis, 0, (n - 1) // 2), _axis_slice(xs, axis, 2, n, 2))
         even = [concatenated([x, y], axis) for x, y in zip(even, rest)]
     return [_interleaved(x, y, axis) for x, y in zip(even, odd)]
 
 
-def _part(xs: list[Any], axis: int, start: int, stop: int, step: int = 1) -> list[Any]:
+def _axis_slice(xs: list[Any], axis: int, start: int, stop: int, step: int = 1) -> list[Any]:
     return [x[(slice(None),) * axis + (slice(start, stop, step),)] for x in xs]
 
 
 def _interleaved(x: Any, y: Any, axis: int) -> Any:
     """Interleave the elements of x and y along `axis`; x may have one more."""
     n, m = x.shape[axis], y.shape[axis]
-    (front,) = _part([x], axis, 0, m)
+    (front,) = _axis_slice([x], axis, 0, m)
     shape = (*x.shape[:axis], 2 * m, *x.shape[axis + 1 :])
     both = stacked([front, y], axis + 1).reshape(shape)
-    return both if n == m else concatenated([both, *_part([x], axis, m, n)], axis)
+    return both if n == m else concatenated([both, *_axis_slice([x], axis, m, n)], axis)

@@ -19,11 +19,11 @@ from tracegrad.avals import Aval, aval_of
 from tracegrad.control.operands import inlined, operand, recorded, records_regions
 from tracegrad.control.region_ops import require, run_region
 from tracegrad.errors import located
-from tracegrad.ir import Graph, Node, build
+from tracegrad.ir import Graph, GraphNode, build
 from tracegrad.ir.batch import batched
 from tracegrad.ir.builder import sliced
-from tracegrad.ops.core.forms import Identity, Run
-from tracegrad.ops.core.op import AS_WRITTEN, Several, primitive
+from tracegrad.ops.core.forms import IdentityForm, Run
+from tracegrad.ops.core.op import AS_WRITTEN, ResultAvals, primitive
 from tracegrad.ops.core.samples import uniform
 from tracegrad.ops.elementwise.table import multiply, sin
 from tracegrad.ops.linalg.contraction import inner, matmul, matvec
@@ -44,9 +44,9 @@ def remat(*operands: Any, body: Graph, policy: tuple[str, ...], inlined: bool) -
 
 
 @remat.def_aval
-def _(*operands: Aval, body: Graph, policy: tuple[str, ...], inlined: bool) -> Several:
+def _(*operands: Aval, body: Graph, policy: tuple[str, ...], inlined: bool) -> ResultAvals:
     require("checkpoint: its function takes", body.avals, operands)
-    return Several(body.results)
+    return ResultAvals(body.results)
 
 
 @remat.def_vjp_all
@@ -56,7 +56,7 @@ def _(wanted: Sequence[int], cts: tuple[Any, ...], ans: Any, *operands: Any, bod
     both, result = joint(body, wanted, seeded)
     arguments, results = both.inputs[: len(operands)], both.outputs[len(ans) :]
     early = sliced(arguments, both.nodes, _early(both, arguments))
-    saved = [x for x in early.nodes if _is_kept(x, policy)]
+    saved = [x for x in early.nodes if _is_saveable(x, policy)]
     backward, values = between(both, [*arguments, *saved], both.inputs[len(operands) :], results)
     known = dict(zip(arguments, operands)) | dict(
         zip(saved, run_region(sliced(arguments, both.nodes, saved), operands))
@@ -66,16 +66,16 @@ def _(wanted: Sequence[int], cts: tuple[Any, ...], ans: Any, *operands: Any, bod
     return [pulled.get(i) for i in wanted]
 
 
-def _early(graph: Graph, arguments: Sequence[Node]) -> list[Node]:
+def _early(graph: Graph, arguments: Sequence[GraphNode]) -> list[GraphNode]:
     """The nodes computed from the arguments alone."""
     late = set(graph.inputs).difference(arguments)
     for node in graph.nodes:
         if not late.isdisjoint(node.operands):
             late.add(node)
-    return [x for x in graph.nodes if x not in late and not x.several]
+    return [x for x in graph.nodes if x not in late and not x.is_multi_result]
 
 
-def _is_kept(node: Node, policy: Sequence[str]) -> bool:
+def _is_saveable(node: GraphNode, policy: Sequence[str]) -> bool:
     if node.op is checkpoint_value:
         return "named" in policy and dict(node.params)["name"] in policy
     return "everything" in policy or ("contractions" in policy and node.op in (matmul, matvec, inner))
@@ -94,20 +94,20 @@ def _(tangents: Sequence[Any], ans: Any, *operands: Any, body: Graph, policy: tu
 @remat.def_batch
 def _(size: int, flags: tuple[bool, ...], *operands: Any, body: Graph, policy: tuple[str, ...],
       inlined: bool) -> tuple[Any, ...]:  # fmt: skip
-    many, _ = batched(body, size, flags, [True] * len(body.outputs))
-    return tuple(remat(*operands, body=many, policy=policy, inlined=inlined))
+    batched_body, _ = batched(body, size, flags, [True] * len(body.outputs))
+    return tuple(remat(*operands, body=batched_body, policy=policy, inlined=inlined))
 
 
 @remat.def_samples
 def _() -> Any:
     avals = [aval_of(uniform((3,)))] * 2
     body = build(lambda x, y: [sin(multiply(x, y)), multiply(x, 2.0)], avals)
-    for there in (True, False):
-        params = {"body": body, "policy": (), "inlined": there}
+    for is_inlined in (True, False):
+        params = {"body": body, "policy": (), "inlined": is_inlined}
         yield (uniform((3,)), uniform((3,), seed=1)), params
 
 
-@primitive(Identity())
+@primitive(IdentityForm())
 def checkpoint_value(x: Any, *, name: str) -> Any:
     """`x`, with a name for checkpoint policies."""
     return np.array(x)
@@ -244,14 +244,14 @@ def checkpoint(fun: Callable[..., Any], *, policy: tuple[str, ...] | None = None
             return inlined(fun)(*args, **kwargs)
         leaves, structure = tree.flatten((args, kwargs))
 
-        def flat(given: Any) -> Any:
-            positional, keywords = given
+        def flat(arguments: Any) -> Any:
+            positional, keywords = arguments
             return inlined(fun)(*positional, **keywords)
 
         result = recorded(flat, (tree.unflatten(structure, leaves),), f"a checkpointed function ({describe(fun).name})")
-        given = [operand(x, a) for x, a in zip(leaves, result.region.graph.avals)]
+        operands = [operand(x, a) for x, a in zip(leaves, result.region.graph.avals)]
         graph = result.region.graph
-        results = remat(*given, *result.region.captured, body=graph, policy=policy or (), inlined=True)
+        results = remat(*operands, *result.region.captured, body=graph, policy=policy or (), inlined=True)
         return result.results(results)[0]
 
     return call

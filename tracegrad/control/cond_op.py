@@ -13,7 +13,7 @@ from tracegrad.errors import ShapeError
 from tracegrad.ir import Graph, build
 from tracegrad.ir.batch import batched
 from tracegrad.ops.core.forms import Branch
-from tracegrad.ops.core.op import AS_WRITTEN, Several, primitive
+from tracegrad.ops.core.op import AS_WRITTEN, ResultAvals, primitive
 from tracegrad.ops.core.samples import uniform
 from tracegrad.ops.elementwise.table import add, exp, less_equal, multiply, sin, where
 from tracegrad.ops.shape.linear import reshape, zeros_like
@@ -35,13 +35,13 @@ def cond(*operands: Any, branches: tuple[Graph, ...]) -> Any:
 
 
 @cond.def_aval
-def _(*operands: Aval, branches: tuple[Graph, ...]) -> Several:
+def _(*operands: Aval, branches: tuple[Graph, ...]) -> ResultAvals:
     if operands[0] != Aval((), np.dtype(np.int64)):
         raise ShapeError(f"cond: the branch is named by an int64[], got {operands[0]}")
     for branch in branches:
         require("cond: a branch takes", branch.avals, operands[1:])
         require("cond: a branch gives", branch.results, branches[0].results)
-    return Several(branches[0].results)
+    return ResultAvals(branches[0].results)
 
 
 @cond.def_vjp_all
@@ -91,17 +91,17 @@ def _(tangents: Sequence[Any], ans: Any, *operands: Any, branches: tuple[Graph, 
 @cond.def_batch
 def _(size: int, flags: tuple[bool, ...], *operands: Any, branches: tuple[Graph, ...]) -> tuple[Any, ...]:
     all_of_them = [True] * len(branches[0].outputs)
-    many = tuple([batched(branch, size, flags[1:], all_of_them)[0] for branch in branches])
+    batched_branches = tuple([batched(branch, size, flags[1:], all_of_them)[0] for branch in branches])
     if not flags[0]:
-        return tuple(cond(*operands, branches=many))
+        return tuple(cond(*operands, branches=batched_branches))
     # Each example may select another branch, so all branches run.
-    answers = list(run_region(many[-1], operands[1:]))
+    selected = list(run_region(batched_branches[-1], operands[1:]))
     for number in reversed(range(len(branches) - 1)):
         chosen = less_equal(operands[0], number)
-        for k, x in enumerate(run_region(many[number], operands[1:])):
+        for k, x in enumerate(run_region(batched_branches[number], operands[1:])):
             mask = reshape(chosen, shape=(size, *(1 for _ in x.shape[1:])))
-            answers[k] = where(mask, x, answers[k])
-    return tuple(answers)
+            selected[k] = where(mask, x, selected[k])
+    return tuple(selected)
 
 
 @cond.def_samples

@@ -14,7 +14,7 @@ import numpy as np
 from tracegrad import tree
 from tracegrad.avals import Aval
 from tracegrad.control import cond_op
-from tracegrad.control.operands import Recording, inlined, joined, operand, recorded, records_regions
+from tracegrad.control.operands import RecordedFunction, inlined, joined, operand, recorded, records_regions
 from tracegrad.errors import located
 from tracegrad.ops.core.op import Carrier
 from tracegrad.ops.elementwise.table import not_equal
@@ -106,27 +106,27 @@ def switch(index: Any, branches: Sequence[Function], *operands: Any) -> Any:
     return _chosen("switch", cast(index, dtype="int64"), branches, operands)
 
 
-def _require_one(name: str, what: str, x: Any) -> None:
+def _require_one(name: str, label: str, x: Any) -> None:
     if x.shape != ():
-        raise TypeError(located(f"{name}: {what} must be one value, got an array of shape {x.shape}"))
+        raise TypeError(located(f"{name}: {label} must be one value, got an array of shape {x.shape}"))
 
 
 def _chosen(name: str, index: Any, functions: Sequence[Function], operands: Sequence[Any]) -> Any:
     names = [f"a branch of {name} ({describe(f).name})" for f in functions]
-    outputs = [recorded(f, operands, what) for f, what in zip(functions, names)]
+    outputs = [recorded(f, operands, label) for f, label in zip(functions, names)]
     structure = outputs[0].structures[0]
-    for other, what in zip(outputs, names):
+    for other, label in zip(outputs, names):
         if not tree.alike(other.structures[0], structure):
             text = f"{structure}, which {names[0]} does, but returns {other.structures[0]}"
-            raise TypeError(located(f"{what} must return a value of the structure {text}"))
+            raise TypeError(located(f"{label} must return a value of the structure {text}"))
     wanted = _agreed(outputs)
     if any(other.region.avals != tuple(wanted) for other in outputs):
         # A Python number takes the dtype of the result of another branch.
-        outputs = [recorded(f, operands, what, wanted=wanted) for f, what in zip(functions, names)]
-    for other, what in zip(outputs, names):
+        outputs = [recorded(f, operands, label, wanted=wanted) for f, label in zip(functions, names)]
+    for other, label in zip(outputs, names):
         for path, a, b in zip(tree.paths(structure, "the result"), other.region.avals, wanted):
             if a != b:
-                raise TypeError(located(f"the branches of {name} must agree, but {path} of {what} is {a}, not {b}"))
+                raise TypeError(located(f"the branches of {name} must agree, but {path} of {label} is {a}, not {b}"))
     leaves = tree.leaves(tuple(operands))
     captured, graphs = joined([other.region for other in outputs], len(leaves))
     args = [operand(x, a) for x, a in zip(leaves, graphs[0].avals)]
@@ -138,7 +138,7 @@ def _chosen(name: str, index: Any, functions: Sequence[Function], operands: Sequ
 _INDEX = Aval((), np.dtype(np.int64))
 
 
-def _agreed(outputs: Sequence[Recording]) -> list[Aval]:
+def _agreed(outputs: Sequence[RecordedFunction]) -> list[Aval]:
     """The avals that all branches must return: the aval of an array takes precedence over a Python number."""
     results = []
     for avals, weak in zip(zip(*[x.region.avals for x in outputs]), zip(*[x.region.weak for x in outputs])):

@@ -18,9 +18,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from tracegrad.avals import is_literal
-from tracegrad.control.index_ranges import Distances, Window, distances, extents, inside_of, window_at, within
-from tracegrad.control.write_sets import Updates
-from tracegrad.ir import Graph, Node, Value
+from tracegrad.control.index_ranges import (
+    Distances,
+    IndexWindow,
+    distances,
+    extents,
+    input_distances,
+    window_at,
+    within,
+)
+from tracegrad.control.write_sets import WriteSet
+from tracegrad.ir import Graph, GraphNode, GraphValue
 from tracegrad.ops.elementwise.table import add, maximum, minimum, subtract
 from tracegrad.ops.indexing.dynamic_slice import dynamic_slice
 from tracegrad.ops.indexing.gather_scatter import gather
@@ -28,77 +36,77 @@ from tracegrad.ops.shape.linear import fresh, full, reshape, slice
 from tracegrad.settings import disabled
 from tracegrad.target.tuning import TUNING
 
-__all__ = ["moved_into", "read_before"]
+__all__ = ["clamped_start", "read_before"]
 
-_PARTS = (slice, dynamic_slice, gather)
+_PARTIAL_READS = (slice, dynamic_slice, gather)
 SMALL = TUNING.loops.min_hoisted_ratio
 
 
 # -- hoisted reads ---------------------------------------------------------------------------------------------
-class _Loop:
+class _LoopHoisting:
     """A loop while reads are hoisted out of it."""
 
     def __init__(self, operands: Sequence[Any], body: Graph, carries: int, xs: int, cond: Graph | None):
         self.operands, self.body, self.carries, self.xs = operands, body, carries, xs
         args = [distances(x) for x in (*operands[:carries], *operands[carries + xs :])]
-        self.known = inside_of(args, operands[carries : carries + xs], body, carries, cond)
+        self.known = input_distances(args, operands[carries : carries + xs], body, carries, cond)
         self.consts = dict(zip(body.inputs[carries + xs :], operands[carries + xs :]))
         self.users = body.users()
-        self.found: dict[Node, Any] = {}  # hoisted reads, and their values outside of the loop
+        self.hoisted: dict[GraphNode, Any] = {}  # hoisted reads, and their values outside of the loop
 
-    def look(self) -> None:
+    def hoist_reads(self) -> None:
         for k in range(self.carries):
             before, after = self.body.inputs[k], self.body.outputs[k]
             if before is after or not before.aval.shape:
                 continue
-            updates = Updates(self.known).look(after)
+            updates = WriteSet(self.known).trace_back(after)
             if updates.first is before:
-                self._look_at(self.operands[k], set(updates.values), updates.windows)
+                self._hoist_windows(self.operands[k], set(updates.values), updates.windows)
 
         for node in self.body.nodes:
-            whole = self._whole(node) if node.op is slice and node not in self.found else None
+            whole = self._whole(node) if node.op is slice and node not in self.hoisted else None
             if whole is not None and SMALL * node.aval.size <= whole.aval.size:
                 users = self.users[node]
                 read = users[0] if [x.op for x in users] == [reshape] else node
                 if self._is_wanted(read):
-                    self.found[read] = self._still(read)
+                    self.hoisted[read] = self._still(read)
 
-    def _whole(self, x: Any) -> Node | None:
+    def _whole(self, x: Any) -> GraphNode | None:
         """The unchanged array from which a value is read at a known position; None if there is none."""
         while x not in self.consts:
             if x.op not in (slice, reshape):
                 return None
             (x,) = x.inputs
-        return x if isinstance(self.consts[x], Value) else None
+        return x if isinstance(self.consts[x], GraphValue) else None
 
-    def _still(self, x: Node) -> Any:
+    def _still(self, x: GraphNode) -> Any:
         """The hoisted value of this read."""
         if x in self.consts:
             return self.consts[x]
         assert x.op is not None
         return x.op(self._still(x.operands[0]), **dict(x.params))
 
-    def _look_at(self, array: Any, values: set[Node], written: Sequence[Window]) -> None:
+    def _hoist_windows(self, array: Any, values: set[GraphNode], written: Sequence[IndexWindow]) -> None:
         for node in self.body.nodes:
             if node.op not in (slice, dynamic_slice) or node.inputs[0] not in values or not self._is_wanted(node):
                 continue
             params = dict(node.params)
             sizes, step = node.aval.shape, params["step"]
-            places = list(params["start"] if node.op is slice else node.inputs[1:])
-            starts = [self._outside(a) for a in places]
+            positions = list(params["start"] if node.op is slice else node.inputs[1:])
+            starts = [self._outside(a) for a in positions]
             if any(a is None for a in starts):
                 continue
-            window = window_at([distances(a, self.known) for a in places], sizes, step)
-            if all(map(window.is_apart, written)):
+            window = window_at([distances(a, self.known) for a in positions], sizes, step)
+            if all(map(window.is_disjoint, written)):
                 reach = extents(sizes, step)
                 limits = [n - m for n, m in zip(array.shape, reach)]
-                starts = list(map(moved_into, starts, window.starts, limits))
-                self.found[node] = _read(array, starts, sizes, step, reach)
+                starts = list(map(clamped_start, starts, window.starts, limits))
+                self.hoisted[node] = _read(array, starts, sizes, step, reach)
 
-    def _is_wanted(self, node: Node) -> bool:
+    def _is_wanted(self, node: GraphNode) -> bool:
         """Whether the whole window is used, and not only parts of it, because the hoisted window is a separate
         array."""
-        return node.aval.size > 0 and any(x.op not in _PARTS for x in self.users[node])
+        return node.aval.size > 0 and any(x.op not in _PARTIAL_READS for x in self.users[node])
 
     def _outside(self, x: Any) -> Any:
         """A loop-invariant integer equal to `x` in each iteration, computed by ops that never fail; or None."""
@@ -118,19 +126,19 @@ class _Loop:
     @property
     def taking(self) -> Graph:
         """The body with the hoisted reads as further inputs."""
-        moved = {x: Node(None, (), (), x.aval) for x in self.found}
+        moved = {x: GraphNode(None, (), (), x.aval) for x in self.hoisted}
         inputs, nodes = (*self.body.inputs, *moved.values()), []
         for node in self.body.nodes:
-            if node in self.found:
+            if node in self.hoisted:
                 continue
             if any(x in moved for x in node.operands):
-                operands = tuple([moved.get(x, x) if isinstance(x, Node) else x for x in node.inputs])
-                moved[node] = node = Node(node.op, operands, node.params, node.aval, node.location)
+                operands = tuple([moved.get(x, x) if isinstance(x, GraphNode) else x for x in node.inputs])
+                moved[node] = node = GraphNode(node.op, operands, node.params, node.aval, node.location)
             nodes.append(node)
         return Graph(inputs, tuple(nodes), tuple([moved.get(x, x) for x in self.body.outputs]))
 
 
-def moved_into(start: Any, known: Distances, limit: int) -> Any:
+def clamped_start(start: Any, known: Distances, limit: int) -> Any:
     """Clamp the `start` of a window to the range from 0 to `limit`."""
     return start if within(known, 0, limit) else minimum(maximum(start, 0), limit)
 
@@ -145,12 +153,12 @@ def read_before(
     operands: Sequence[Any], body: Graph, carries: int, xs: int = 0, cond: Graph | None = None
 ) -> tuple[list[Any], Graph, Graph | None]:
     """The operands and the regions of a new loop, with invariant window reads hoisted into further constants."""
-    if disabled("hoisted-reads") or not all(isinstance(x, Value) for x in operands):
+    if disabled("hoisted-reads") or not all(isinstance(x, GraphValue) for x in operands):
         return list(operands), body, cond
-    loop = _Loop(operands, body, carries, xs, cond)
-    loop.look()
-    if not loop.found:
+    loop = _LoopHoisting(operands, body, carries, xs, cond)
+    loop.hoist_reads()
+    if not loop.hoisted:
         return list(operands), body, cond
     if cond is not None:
-        cond = Graph((*cond.inputs, *(Node(None, (), (), x.aval) for x in loop.found)), cond.nodes, cond.outputs)
-    return [*operands, *loop.found.values()], loop.taking, cond
+        cond = Graph((*cond.inputs, *(GraphNode(None, (), (), x.aval) for x in loop.hoisted)), cond.nodes, cond.outputs)
+    return [*operands, *loop.hoisted.values()], loop.taking, cond

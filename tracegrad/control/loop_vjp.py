@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tracegrad.control.region_ops import run_region
-from tracegrad.ir import Graph, Node, Value
+from tracegrad.ir import Graph, GraphNode, GraphValue
 from tracegrad.ir.builder import sliced
 from tracegrad.ops.elementwise.table import accumulate
 from tracegrad.ops.indexing.dynamic_slice import dynamic_update_slice
@@ -22,7 +22,7 @@ from tracegrad.transforms.partition import partition
 from tracegrad.transforms.vjp_graph import active_outputs, joint
 from tracegrad.utils.lazy_dataclass import record
 
-__all__ = ["Iteration", "differentiable", "iteration_of", "overwritten"]
+__all__ = ["IterationVjp", "differentiable", "iteration_of", "overwritten"]
 
 
 def differentiable(body: Graph, wanted: Sequence[int], carries: int) -> list[int]:
@@ -34,7 +34,7 @@ def differentiable(body: Graph, wanted: Sequence[int], carries: int) -> list[int
 
 
 @record(eq=False)
-class Iteration:
+class IterationVjp:
     """The forward and the backward pass of one iteration.
 
     `forward` is the body with `residuals` further results. `live` are the carries with cotangents. The backward
@@ -48,29 +48,37 @@ class Iteration:
     residuals: int
     live: list[int]
     seeded: list[int]
-    found: list[int]
+    reached: list[int]
     backward: Graph
     values: list[tuple[str, int]]
     outside: Graph
-    steps: dict[int, int]
+    counter_steps: dict[int, int]
 
     def cotangents(self, value: Callable[[str, int], Any], cts: Sequence[Any]) -> dict[int, Any]:
         """The cotangents of inputs by position, computed from the cotangents of `seeded`."""
         operands = [value(*each) for each in self.values]
-        return dict(zip(self.found, run_region(self.backward, [*operands, *cts])))
+        return dict(zip(self.reached, run_region(self.backward, [*operands, *cts])))
 
     def needed(self, sort: str) -> list[int]:
         """The numbers of the residuals of this sort."""
         return [k for name, k in self.values if name == sort]
 
 
-def iteration_of(body: Graph, wanted: Sequence[int], cts: Sequence[int], carries: int, rows: int,
-            iterations: int, spared: Sequence[int], steps: dict[int, int] | None = None) -> Iteration:  # fmt: skip
+def iteration_of(
+    body: Graph,
+    wanted: Sequence[int],
+    cts: Sequence[int],
+    carries: int,
+    xs: int,
+    iterations: int,
+    spared: Sequence[int],
+    counter_steps: dict[int, int] | None = None,
+) -> IterationVjp:
     """The two passes of an iteration for derivatives with respect to the inputs `wanted`, if the results `cts` have
     cotangents.
 
     `iterations` is the maximal number of iterations. The backward iteration does not read the `spared` constants if
-    that is cheaper. `steps` are the steps of counters, whose values need not be saved.
+    that is cheaper. `counter_steps` are the steps of counters, whose values need not be saved.
     """
     wrt = differentiable(body, wanted, carries)
     live = {k for k in cts if k < carries}
@@ -84,57 +92,57 @@ def iteration_of(body: Graph, wanted: Sequence[int], cts: Sequence[int], carries
             break
         live = new
     n, count = len(body.inputs), len(body.outputs)
-    inputs, loose = both.inputs[:n], n - carries - rows
+    inputs, loose = both.inputs[:n], n - carries - xs
     moving = _moving(both, inputs[: n - loose])
-    steps = steps or {}
-    dear = [x for k, x in enumerate(inputs[:carries]) if k not in steps]
+    counter_steps = counter_steps or {}
+    expensive = [x for k, x in enumerate(inputs[:carries]) if k not in counter_steps]
     # The next iteration overwrites the carries that this one returns.
     after = [x for x in both.outputs[:carries] if x.op is not None]
-    backward, values = _cut(both, n, count, [*dear, *after], [inputs[i] for i in spared], iterations)
+    backward, values = _cut(both, n, count, [*expensive, *after], [inputs[i] for i in spared], iterations)
     saved = [x for x in values if x.op is not None]
     fixed = [x for x in saved if x not in moving]
-    carried = [x for x in values if x in dear]
+    carried = [x for x in values if x in expensive]
     residuals = [*(x for x in saved if x in moving), *carried]
-    place = {x: ("counter" if i in steps else "input", i) for i, x in enumerate(inputs)}
-    place |= {x: ("residual", k) for k, x in enumerate(residuals)}
-    place |= {x: ("outside", k) for k, x in enumerate(fixed)}
-    return Iteration(
+    sources = {x: ("counter" if i in counter_steps else "input", i) for i, x in enumerate(inputs)}
+    sources |= {x: ("residual", k) for k, x in enumerate(residuals)}
+    sources |= {x: ("outside", k) for k, x in enumerate(fixed)}
+    return IterationVjp(
         forward=sliced(inputs, both.nodes, [*both.outputs[:count], *residuals]), residuals=len(residuals),
-        live=sorted(live), seeded=seeded, found=result, backward=backward, values=[place[x] for x in values],
-        outside=sliced(inputs[n - loose :], both.nodes, fixed), steps=steps,
+        live=sorted(live), seeded=seeded, reached=result, backward=backward, values=[sources[x] for x in values],
+        outside=sliced(inputs[n - loose :], both.nodes, fixed), counter_steps=counter_steps,
     )  # fmt: skip
 
 
-def _cut(both: Graph, n: int, count: int, dear: list[Node], spared: list[Node],
-         iterations: int) -> tuple[Graph, tuple[Node, ...]]:  # fmt: skip
+def _cut(both: Graph, n: int, count: int, expensive: list[GraphNode], spared: list[GraphNode],
+         iterations: int) -> tuple[Graph, tuple[GraphNode, ...]]:  # fmt: skip
     """The backward iteration and its residuals. The `spared` values are not among them if they are at least as large as
     the residuals of all iterations that would replace them."""
-    _, usual, values = partition(both, n, count, dear=dear)
+    _, usual, values = partition(both, n, count, expensive=expensive)
     while spared:
-        _, backward, instead = partition(both, n, count, dear=[*dear, *spared])
-        left = [x for x in spared if x not in instead]
-        if left == spared:
-            more = _kept_bytes(instead, dear) - _kept_bytes(values, dear)
-            return (backward, instead) if iterations * more <= sum(map(_bytes, spared)) else (usual, values)
-        spared = left
+        _, backward, instead = partition(both, n, count, expensive=[*expensive, *spared])
+        remaining = [x for x in spared if x not in instead]
+        if remaining == spared:
+            extra_bytes = _saved_bytes(instead, expensive) - _saved_bytes(values, expensive)
+            return (backward, instead) if iterations * extra_bytes <= sum(map(_bytes, spared)) else (usual, values)
+        spared = remaining
     return usual, values
 
 
-def _kept_bytes(values: Sequence[Node], dear: Sequence[Node]) -> int:
-    return sum(_bytes(x) for x in values if x.op is not None or x in dear)
+def _saved_bytes(values: Sequence[GraphNode], expensive: Sequence[GraphNode]) -> int:
+    return sum(_bytes(x) for x in values if x.op is not None or x in expensive)
 
 
-def _bytes(x: Node) -> int:
+def _bytes(x: GraphNode) -> int:
     return x.aval.nbytes
 
 
-class _Around(threading.local):
+class _DifferentiatedLoop(threading.local):
     """The inputs changed by the iterations of the body that this thread is differentiating."""
 
     changing: frozenset[int] = frozenset()
 
 
-_AROUND = _Around()
+_DIFFERENTIATED = _DifferentiatedLoop()
 
 
 class _within:
@@ -144,18 +152,20 @@ class _within:
         self.changing = frozenset(k for k in range(carries) if body.outputs[k] is not body.inputs[k])
 
     def __enter__(self) -> None:
-        self.before, _AROUND.changing = _AROUND.changing, self.changing
+        self.before, _DIFFERENTIATED.changing = _DIFFERENTIATED.changing, self.changing
 
     def __exit__(self, *_: object) -> None:
-        _AROUND.changing = self.before
+        _DIFFERENTIATED.changing = self.before
 
 
 def overwritten(operands: Sequence[Any], first: int) -> list[int]:
     """The operands from number `first` on that are arrays updated by the enclosing loop. Reading them whole in the
     derivative would save all of them in each iteration."""
-    if not _AROUND.changing:
+    if not _DIFFERENTIATED.changing:
         return []
-    return [k for k, x in enumerate(operands) if k >= first and isinstance(x, Value) and x.shape and _is_changing(x)]
+    return [
+        k for k, x in enumerate(operands) if k >= first and isinstance(x, GraphValue) and x.shape and _is_changing(x)
+    ]
 
 
 def _is_changing(x: Any) -> bool:
@@ -163,16 +173,16 @@ def _is_changing(x: Any) -> bool:
     while node.op is not None:
         if node.op is dynamic_update_slice:
             node = node.inputs[0]
-        elif node.picks is not None and node.picks < dict(node.operands[0].params).get("carries", 0):
-            node = node.operands[0].inputs[node.picks]
+        elif node.result_index is not None and node.result_index < dict(node.operands[0].params).get("carries", 0):
+            node = node.operands[0].inputs[node.result_index]
         else:
             return False
-        if not isinstance(node, Node):
+        if not isinstance(node, GraphNode):
             return False
-    return any(node is operands for k, operands in enumerate(x.builder.inputs) if k in _AROUND.changing)
+    return any(node is operands for k, operands in enumerate(x.builder.inputs) if k in _DIFFERENTIATED.changing)
 
 
-def _moving(graph: Graph, inputs: Sequence[Node]) -> set[Node]:
+def _moving(graph: Graph, inputs: Sequence[GraphNode]) -> set[GraphNode]:
     """The nodes that depend on the inputs."""
     moving = set(inputs)
     for node in graph.nodes:
@@ -181,7 +191,7 @@ def _moving(graph: Graph, inputs: Sequence[Node]) -> set[Node]:
     return moving
 
 
-def next_cotangents(iteration: Iteration, cts: dict[int, Any], like: Sequence[Any]) -> list[Any]:
+def next_cotangents(iteration: IterationVjp, cts: dict[int, Any], like: Sequence[Any]) -> list[Any]:
     """The cotangents of the live carries before the iteration; `like` are the cotangents after it."""
     return [cts[k] if k in cts else zeros_like(x) for k, x in zip(iteration.live, like)]
 

@@ -24,7 +24,7 @@ from tracegrad.control.operands import (
     operand,
     recorded,
     records_regions,
-    rows_of,
+    row_count,
     stacked,
 )
 from tracegrad.errors import located
@@ -91,7 +91,7 @@ def scan(
     16.0 [1. 2. 4. 8.]
     """
     leaves, structure = tree.flatten(xs)
-    count = rows_of("scan", leaves, tree.paths(structure, "xs"), length)
+    count = row_count("scan", leaves, tree.paths(structure, "xs"), length)
     if checkpoint and records_regions():
         again = checkpointed(inlined(f))
         if checkpoint is True or not 1 < checkpoint < count:
@@ -101,13 +101,13 @@ def scan(
     if unrolled or not records_regions():
         return _python_scan(f, init, leaves, structure, count, reverse)
     initial, shape = tree.flatten(init)
-    what = f"the body of a scan ({describe(f).name})"
+    label = f"the body of a scan ({describe(f).name})"
     rows = tree.unflatten(structure, [like_row(x) for x in leaves])
 
     def record(like: list[Any], wanted: list[Aval | None]) -> Any:
-        return recorded(f, (tree.unflatten(shape, like), rows), what, lambda r: _pair(r, what), wanted)
+        return recorded(f, (tree.unflatten(shape, like), rows), label, lambda r: _pair(r, label), wanted)
 
-    body, _ = carried(record, initial, shape, what)
+    body, _ = carried(record, initial, shape, label)
     region = body.region
     args = [operand(x, a) for x, a in zip([*initial, *leaves], region.graph.avals)]
     operands, iteration, _ = read_before([*args, *region.captured], region.graph, len(initial), len(leaves))
@@ -124,43 +124,43 @@ def _in_segments(f: Function, carry: Any, xs: Any, count: int, reverse: bool, se
     rest, whole = count % segments, size * segments
     first = rest if reverse else 0  # the first row in a segment
 
-    def part(x: Any, start: int, stop: int) -> Any:
+    def slice_rows(x: Any, start: int, stop: int) -> Any:
         return x[start:stop]
 
     inner = checkpointed(lambda c, rows: scan(f, c, rows, size, reverse))
-    blocks = tree.map(lambda x: part(x, first, first + whole).reshape((segments, size, *x.shape[1:])), xs)
+    blocks = tree.map(lambda x: slice_rows(x, first, first + whole).reshape((segments, size, *x.shape[1:])), xs)
     carry, ys = scan(inner, carry, blocks, segments, reverse)
     ys = tree.map(lambda y: y.reshape((whole, *y.shape[2:])), ys)
     if not rest:
         return carry, ys
     at = 0 if reverse else whole
-    carry, last = scan(f, carry, tree.map(lambda x: part(x, at, at + rest), xs), rest, reverse)
+    carry, last = scan(f, carry, tree.map(lambda x: slice_rows(x, at, at + rest), xs), rest, reverse)
     return carry, tree.map(lambda a, b: concatenated([b, a] if reverse else [a, b]), ys, last)
 
 
-def _pair(result: Any, what: str) -> tuple[Any, Any]:
+def _pair(result: Any, label: str) -> tuple[Any, Any]:
     if not isinstance(result, tuple) or len(result) != 2:
-        raise TypeError(located(f"{what} must return a pair (carry, y), got a {type(result).__name__}"))
+        raise TypeError(located(f"{label} must return a pair (carry, y), got a {type(result).__name__}"))
     return result
 
 
 def _python_scan(
     f: Function, carry: Any, leaves: Sequence[Any], structure: Any, count: int, reverse: bool
 ) -> tuple[Any, Any]:
-    what = f"the body of a scan ({describe(f).name})"
+    label = f"the body of a scan ({describe(f).name})"
     f = inlined(f)
     if not count:
         # One call determines the structure of the results.
         rows = [np.zeros(np.shape(x)[1:], x.dtype) for x in leaves]
-        _, y = _pair(f(carry, tree.unflatten(structure, rows)), what)
+        _, y = _pair(f(carry, tree.unflatten(structure, rows)), label)
         return carry, tree.map(lambda x: stacked([x])[:0], y)
     shape = tree.structure(carry)
     results: list[Any] = []
     for i in reversed(range(count)) if reverse else range(count):
-        carry, y = _pair(f(carry, tree.unflatten(structure, [x[i] for x in leaves])), what)
+        carry, y = _pair(f(carry, tree.unflatten(structure, [x[i] for x in leaves])), label)
         if not tree.alike(tree.structure(carry), shape):
             raise TypeError(
-                located(f"{what} must return a carry of the structure of the initial one, {shape}, got "
+                located(f"{label} must return a carry of the structure of the initial one, {shape}, got "
                         f"{tree.structure(carry)}")
             )  # fmt: skip
         results.append(y)
@@ -237,34 +237,34 @@ def while_loop(cond_fun: Function, body_fun: Function, init_val: Any) -> Any:
     if not records_regions():
         return _python_while(cond_fun, body_fun, init_val)
     initial, shape = tree.flatten(init_val)
-    what = f"the body of a while_loop ({describe(body_fun).name})"
-    asked = f"the condition of a while_loop ({describe(cond_fun).name})"
+    label = f"the body of a while_loop ({describe(body_fun).name})"
+    cond_label = f"the condition of a while_loop ({describe(cond_fun).name})"
 
     def record(like: list[Any], wanted: list[Aval | None]) -> Any:
-        return recorded(body_fun, (tree.unflatten(shape, like),), what, wanted=wanted)
+        return recorded(body_fun, (tree.unflatten(shape, like),), label, wanted=wanted)
 
-    body, like = carried(record, initial, shape, what)
-    condition = recorded(cond_fun, (tree.unflatten(shape, like),), asked).region
+    body, like = carried(record, initial, shape, label)
+    condition = recorded(cond_fun, (tree.unflatten(shape, like),), cond_label).region
     if condition.avals != (Aval((), np.dtype(bool)),):
         raise TypeError(
-            located(f"{asked} must return one truth value, got {', '.join([str(a) for a in condition.avals])}")
+            located(f"{cond_label} must return one truth value, got {', '.join([str(a) for a in condition.avals])}")
         )
     captured, (iteration, test) = joined([body.region, condition], len(initial))
     args = [operand(x, a) for x, a in zip(initial, iteration.avals)]
-    operands, iteration, goes_on = read_before([*args, *captured], iteration, len(initial), cond=test)
-    results = while_op.while_loop(*operands, body=iteration, cond=goes_on, carries=len(initial), capacity=0)
+    operands, iteration, cond = read_before([*args, *captured], iteration, len(initial), cond=test)
+    results = while_op.while_loop(*operands, body=iteration, cond=cond, carries=len(initial), capacity=0)
     return body.results(results)[0]
 
 
 def _python_while(cond_fun: Function, body_fun: Function, value: Any) -> Any:
-    what = f"the body of a while_loop ({describe(body_fun).name})"
+    label = f"the body of a while_loop ({describe(body_fun).name})"
     shape = tree.structure(value)
-    goes_on, iteration = inlined(cond_fun), inlined(body_fun)
-    while goes_on(value):
+    condition, iteration = inlined(cond_fun), inlined(body_fun)
+    while condition(value):
         value = iteration(value)
         if not tree.alike(tree.structure(value), shape):
             text = f"a value of the structure of the initial one, {shape}, got {tree.structure(value)}"
-            raise TypeError(located(f"{what} must return {text}"))
+            raise TypeError(located(f"{label} must return {text}"))
     return value
 
 

@@ -10,16 +10,16 @@ import numpy as np
 from tracegrad import tree
 from tracegrad.avals import LITERALS, Aval, aval_of
 from tracegrad.errors import ShapeError, located
-from tracegrad.ir import Graph, Node
+from tracegrad.ir import Graph, GraphNode
 from tracegrad.ops import Carrier, TapeCarrier
 from tracegrad.ops.shape.linear import cast, full
 from tracegrad.trace.builder.abort import STEPS
 from tracegrad.trace.builder.builder import TraceBuilder, current_trace
-from tracegrad.trace.driver.region import Closed, Like, closed, weakened
+from tracegrad.trace.driver.region import ClosedFunction, Like, closed, weakened
 
 __all__ = [
-    "Recording", "carried", "concatenated", "inlined", "joined", "like_row", "operand", "recorded",
-    "records_regions", "required_trace", "rows_of", "stacked",
+    "RecordedFunction", "carried", "concatenated", "inlined", "joined", "like_row", "operand", "recorded",
+    "records_regions", "required_trace", "row_count", "stacked",
 ]  # fmt: skip
 
 Function = Callable[..., Any]
@@ -36,13 +36,13 @@ def records_regions() -> bool:
     """Whether the bodies of loops and branches are recorded as regions. Python runs them outside of traces, and in
     traces that run each iteration in Python."""
     trace = current_trace()
-    return trace is not None and (trace.inner is not None or STEPS not in trace.world.varying)
+    return trace is not None and (trace.inner is not None or STEPS not in trace.world.facts)
 
 
-class Recording:
+class RecordedFunction:
     """A function as a graph whose result has several parts, each a pytree with its leaves among the outputs."""
 
-    def __init__(self, region: Closed, structures: Sequence[tree.TreeDef]):
+    def __init__(self, region: ClosedFunction, structures: Sequence[tree.TreeDef]):
         self.region, self.structures = region, list(structures)
 
     def results(self, outputs: Sequence[Any]) -> list[Any]:
@@ -54,25 +54,25 @@ class Recording:
 def recorded(
     f: Function,
     args: Sequence[Any],
-    what: str,
-    parts: Callable[[Any], Sequence[Any]] = lambda result: (result,),
+    label: str,
+    split_result: Callable[[Any], Sequence[Any]] = lambda result: (result,),
     wanted: Sequence[Aval | None] = (),
-) -> Recording:
-    """`f(*args)` as a graph. `parts` splits the result; the first outputs take the dtypes `wanted` if they are Python
-    numbers."""
+) -> RecordedFunction:
+    """`f(*args)` as a graph. `split_result` splits the result; the first outputs take the dtypes `wanted` if they are
+    Python numbers."""
     structures: list[tree.TreeDef] = []
 
-    def flat(*given: Any) -> list[Any]:
-        result = inlined(f)(*given)
+    def flat(*operands: Any) -> list[Any]:
+        result = inlined(f)(*operands)
         results: list[Any] = []
         structures.clear()
-        for part in parts(result):
-            leaves, structure = tree.flatten(part)
+        for subtree in split_result(result):
+            leaves, structure = tree.flatten(subtree)
             structures.append(structure)
             results += leaves
         return [_in_dtype(x, *wanted[k : k + 1]) for k, x in enumerate(results)]
 
-    return Recording(closed(flat, args, what), structures)
+    return RecordedFunction(closed(flat, args, label), structures)
 
 
 def _in_dtype(x: Any, wanted: Aval | None = None) -> Any:
@@ -103,8 +103,11 @@ def operand(x: Any, aval: Aval) -> Any:
 
 
 def carried(
-    record: Callable[[list[Any], list[Aval | None]], Recording], initial: Sequence[Any], structure: Any, what: str
-) -> tuple[Recording, list[Any]]:
+    record: Callable[[list[Any], list[Aval | None]], RecordedFunction],
+    initial: Sequence[Any],
+    structure: Any,
+    label: str,
+) -> tuple[RecordedFunction, list[Any]]:
     """A body whose first part has the structure and the avals of the carries, and the leaves it was recorded for.
 
     `record(like, wanted)` records the body for the leaves `like`; its results take the dtypes `wanted`. A carry that is
@@ -115,7 +118,7 @@ def carried(
         output = record(like, [None if _is_weak(x) else _aval(x) for x in like])
         if not tree.alike(output.structures[0], structure):
             text = f"a carry of the structure of the initial one, {structure}, got {output.structures[0]}"
-            raise TypeError(located(f"{what} must return {text}"))
+            raise TypeError(located(f"{label} must return {text}"))
         weak = output.region.weak
         pairs = [(_aval(x), result) for x, result in zip(like, output.region.avals)]
         changed = [
@@ -129,11 +132,11 @@ def carried(
     for path, (a, b) in zip(tree.paths(structure, "the carry"), pairs):
         if a != b:
             text = f"keep the shapes and dtypes of the carry, but {path} comes in as {a} and goes out as {b}"
-            raise TypeError(located(f"{what} must {text}"))
+            raise TypeError(located(f"{label} must {text}"))
     return output, like
 
 
-def joined(regions: Sequence[Closed], count: int) -> tuple[list[Any], list[Graph]]:
+def joined(regions: Sequence[ClosedFunction], count: int) -> tuple[list[Any], list[Graph]]:
     """The combined captures of regions with the same `count` arguments, and their graphs, which take all captures."""
     table: dict[Any, Any] = {}
     for region in regions:
@@ -141,9 +144,11 @@ def joined(regions: Sequence[Closed], count: int) -> tuple[list[Any], list[Graph
             table.setdefault(_identity(x), x)
     graphs = []
     for region in regions:
-        own = dict(zip(map(_identity, region.captured), region.graph.inputs[count:]))
-        more = [own[k] if k in own else Node(None, (), (), aval_of(x)) for k, x in table.items()]
-        graphs.append(Graph((*region.graph.inputs[:count], *more), region.graph.nodes, region.graph.outputs))
+        region_inputs = dict(zip(map(_identity, region.captured), region.graph.inputs[count:]))
+        captures = [
+            region_inputs[k] if k in region_inputs else GraphNode(None, (), (), aval_of(x)) for k, x in table.items()
+        ]
+        graphs.append(Graph((*region.graph.inputs[:count], *captures), region.graph.nodes, region.graph.outputs))
     return list(table.values()), graphs
 
 
@@ -159,7 +164,7 @@ def _aval(x: Any) -> Aval:
     return x if isinstance(x, Aval) else aval_of(np.asarray(x) if type(x) in LITERALS else x)
 
 
-def rows_of(name: str, leaves: Sequence[Any], paths: Sequence[str], length: int | None) -> int:
+def row_count(name: str, leaves: Sequence[Any], paths: Sequence[str], length: int | None) -> int:
     """The number of rows of the arrays; ValueError if the numbers differ or it is unknown."""
     counts: dict[str, int] = {}
     for x, path in zip(leaves, paths):

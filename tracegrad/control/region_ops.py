@@ -11,7 +11,7 @@ from tracegrad.ir import Graph, replay
 from tracegrad.ir.batch import batched
 from tracegrad.ops.shape.batching import repeated
 
-__all__ = ["as_batches", "iteration_for_batch", "require", "row_of", "rows", "run_region"]
+__all__ = ["as_batches", "iteration_for_batch", "require", "row_aval", "row_avals", "run_region"]
 
 
 def run_region(region: Graph, operands: Sequence[Any]) -> list[Any]:
@@ -19,20 +19,20 @@ def run_region(region: Graph, operands: Sequence[Any]) -> list[Any]:
     return replay(region, operands)[0]
 
 
-def require(what: str, given: Sequence[Aval], wanted: Sequence[Aval]) -> None:
+def require(label: str, actual: Sequence[Aval], wanted: Sequence[Aval]) -> None:
     """Raise VerifyError unless a region takes, or returns, the required avals."""
-    if tuple(given) != tuple(wanted):
-        shown = [", ".join(map(str, avals)) or "nothing" for avals in (given, wanted)]
-        raise VerifyError(f"{what}: {shown[0]} instead of {shown[1]}")
+    if tuple(actual) != tuple(wanted):
+        shown = [", ".join(map(str, avals)) or "nothing" for avals in (actual, wanted)]
+        raise VerifyError(f"{label}: {shown[0]} instead of {shown[1]}")
 
 
-def row_of(x: Any) -> Aval:
+def row_aval(x: Any) -> Aval:
     """The aval of one row of the array `x`."""
     aval = aval_of(x)
     return Aval(aval.shape[1:], aval.dtype)
 
 
-def rows(name: str, xs: Sequence[Aval], length: int) -> list[Aval]:
+def row_avals(name: str, xs: Sequence[Aval], length: int) -> list[Aval]:
     """The avals of one row of each of `xs`, which have `length` rows."""
     for x in xs:
         if not x.ndim or x.shape[0] != length:

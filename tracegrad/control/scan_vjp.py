@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from tracegrad.avals import aval_of
-from tracegrad.control.loop_vjp import Iteration, accumulated, iteration_of, next_cotangents, overwritten
-from tracegrad.control.region_ops import row_of, run_region
+from tracegrad.control.loop_vjp import IterationVjp, accumulated, iteration_of, next_cotangents, overwritten
+from tracegrad.control.region_ops import row_aval, run_region
 from tracegrad.control.scan_op import scan
-from tracegrad.control.segmented_checkpointing import Sizes, division, in_blocks, joined, segmented
+from tracegrad.control.segmented_checkpointing import ResidualSizes, division, in_blocks, joined, segmented
 from tracegrad.control.trip_count import with_room
 from tracegrad.ir import Graph, build
 from tracegrad.ops.shape.linear import reshape, zeros_like
@@ -29,21 +29,25 @@ def _(wanted: Sequence[int], cts: tuple[Any, ...], ans: Any, *operands: Any, bod
     body = with_room(body, operands, carries, length)
     args = [k for k, ct in enumerate(cts) if ct is not None]
     iteration = iteration_of(body, wanted, args, carries, xs, length, overwritten(operands, carries + xs))
-    sizes, levels = division(body, iteration.forward, carries, length) if iteration.residuals else (Sizes(0, 0), 0)
+    sizes, levels = (
+        division(body, iteration.forward, carries, length) if iteration.residuals else (ResidualSizes(0, 0), 0)
+    )
     loop = _Backwards(iteration, body, carries, xs, reverse, sizes)
     init = [zeros_like(ans[k]) if cts[k] is None else cts[k] for k in iteration.live]
     totals = [zeros_like(operands[i]) for i in loop.consts]
     seeds = [cts[k] for k in iteration.seeded if k >= carries]
     outside = run_region(iteration.outside, operands[carries + xs :])
     result = loop.run(length, operands, [*init, *totals], seeds, outside, levels)
-    pulled = dict(zip([*iteration.live, *loop.consts, *loop.rows], result))
+    pulled = dict(zip([*iteration.live, *loop.consts, *loop.active_xs], result))
     return [pulled.get(i) for i in wanted]
 
 
 class _Backwards:
     """Common part of loops that run backwards: over all iterations, or over one segment."""
 
-    def __init__(self, iteration: Iteration, body: Graph, carries: int, xs: int, reverse: bool, sizes: Sizes):
+    def __init__(
+        self, iteration: IterationVjp, body: Graph, carries: int, xs: int, reverse: bool, sizes: ResidualSizes
+    ):
         self.iteration, self.body, self.carries, self.xs, self.reverse, self.sizes = (
             iteration,
             body,
@@ -54,8 +58,8 @@ class _Backwards:
         )
         self.params: dict[str, Any] = {"carries": carries, "xs": xs, "reverse": reverse}
         # The constants and the arrays that get cotangents.
-        self.consts = [i for i in iteration.found if i >= carries + xs]
-        self.rows = [i for i in iteration.found if carries <= i < carries + xs]
+        self.consts = [i for i in iteration.reached if i >= carries + xs]
+        self.active_xs = [i for i in iteration.reached if carries <= i < carries + xs]
 
     def run(self, length: int, operands: Sequence[Any], state: Sequence[Any], seeds: Sequence[Any],
             outside: Sequence[Any], levels: int) -> list[Any]:  # fmt: skip
@@ -80,22 +84,22 @@ class _Backwards:
     ) -> list[Any]:
         iteration, first = self.iteration, self.carries + self.xs
         needed = iteration.needed("input")
-        taken, loose = [i for i in needed if i < first], [i for i in needed if i >= first]
+        row_inputs, loose = [i for i in needed if i < first], [i for i in needed if i >= first]
         live = len(iteration.live)
-        groups = [state[:live], state[live:], stacked, [operands[i] for i in taken], seeds,
+        groups = [state[:live], state[live:], stacked, [operands[i] for i in row_inputs], seeds,
                   [operands[i] for i in loose], outside]  # fmt: skip
 
         def step(*args: Any) -> list[Any]:
             supply = iter(args)
             after, sums, residuals, rows, row_seeds, fixed, known = ([next(supply) for _ in group] for group in groups)
-            inputs = dict(zip([*taken, *loose], [*rows, *fixed]))
+            inputs = dict(zip([*row_inputs, *loose], [*rows, *fixed]))
             table = {"residual": dict(enumerate(residuals)), "input": inputs, "outside": dict(enumerate(known))}
             pulled = iteration.cotangents(lambda sort, k: table[sort][k], [*after, *row_seeds])
             before = next_cotangents(iteration, pulled, after)
-            return [*before, *accumulated(pulled, self.consts, sums), *(pulled[i] for i in self.rows)]
+            return [*before, *accumulated(pulled, self.consts, sums), *(pulled[i] for i in self.active_xs)]
 
-        rows, consts = ([x for group in several for x in group] for several in (groups[2:5], groups[5:]))
-        return self._backwards(step, length, state, rows, consts)
+        xs, consts = ([x for group in some_groups for x in group] for some_groups in (groups[2:5], groups[5:]))
+        return self._backwards(step, length, state, xs, consts)
 
     def _segment_by_segment(self, length: int, iterations: int, operands: Sequence[Any], state: Sequence[Any],
                             seeds: Sequence[Any], outside: Sequence[Any], levels: int) -> list[Any]:  # fmt: skip
@@ -105,21 +109,21 @@ class _Backwards:
         consts = [*operands[carries + xs :], *outside]
         rest, n, tails = length % iterations, len(state), list[Any]()
 
-        def part(length: int, carry: Sequence[Any], state: Sequence[Any], rows: Sequence[Any],
+        def run_segment(length: int, carry: Sequence[Any], state: Sequence[Any], rows: Sequence[Any],
                  consts: Sequence[Any]) -> list[Any]:  # fmt: skip
             loose = len(operands) - carries - xs
             inputs = [*carry, *rows[:xs], *consts[:loose]]
             return self.run(length, inputs, state, rows[xs:], consts[loose:], levels)
 
         if rest:
-            result = part(rest, ends[:carries], state, [tail for _, tail in arrays], consts)
+            result = run_segment(rest, ends[:carries], state, [tail for _, tail in arrays], consts)
             state, tails = result[:n], result[n:]
 
         def step(*args: Any) -> list[Any]:
             supply = iter(args)
             groups = (state, starts, arrays, consts)
             after, carry, rows, fixed = ([next(supply) for _ in group] for group in groups)
-            return part(iterations, carry, after, rows, fixed)
+            return run_segment(iterations, carry, after, rows, fixed)
 
         result = self._backwards(step, length // iterations, state, [*starts, *(whole for whole, _ in arrays)], consts)
         blocks = [reshape(x, shape=(length - rest, *x.shape[2:])) for x in result[n:]]
@@ -127,10 +131,10 @@ class _Backwards:
             blocks = [joined(x, tail, self.reverse) for x, tail in zip(blocks, tails)]
         return [*result[:n], *blocks]
 
-    def _backwards(self, step: Any, length: int, state: Sequence[Any], rows: Sequence[Any],
+    def _backwards(self, step: Any, length: int, state: Sequence[Any], xs: Sequence[Any],
                    consts: Sequence[Any]) -> list[Any]:  # fmt: skip
-        avals = [*map(aval_of, state), *map(row_of, rows), *map(aval_of, consts)]
+        avals = [*map(aval_of, state), *map(row_aval, xs), *map(aval_of, consts)]
         return list(
-            scan(*state, *rows, *consts, body=build(step, avals), carries=len(state), xs=len(rows), length=length,
+            scan(*state, *xs, *consts, body=build(step, avals), carries=len(state), xs=len(xs), length=length,
                  reverse=not self.reverse)
         )  # fmt: skip

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from tracegrad.avals import aval_of
-from tracegrad.control.region_ops import row_of
+from tracegrad.control.region_ops import row_aval
 from tracegrad.control.scan_op import scan
-from tracegrad.ir import Graph, Node, build, recorder
+from tracegrad.ir import Graph, GraphNode, build, recorder
 from tracegrad.ops.shape.linear import concatenate, reshape, slice
 from tracegrad.settings import disabled, settings
 from tracegrad.target.tuning import TUNING
@@ -24,14 +24,14 @@ from tracegrad.trace.sources.sources import Fixed, Item
 from tracegrad.utils.lazy_dataclass import record
 from tracegrad.utils.log import log
 
-__all__ = ["Sizes", "division", "in_blocks", "joined", "run_in_segments", "segmented"]
+__all__ = ["ResidualSizes", "division", "in_blocks", "joined", "run_in_segments", "segmented"]
 
-MOST_LEVELS = TUNING.loops.max_checkpoint_levels
+MAX_LEVELS = TUNING.loops.max_checkpoint_levels
 
 
 # -- lengths of segments -----------------------------------------------------------------------------------------------
 @record(frozen=True)
-class Sizes:
+class ResidualSizes:
     """Sizes in bytes of loop residuals: of the carries at the beginning of a segment, and of each iteration."""
 
     start: int
@@ -41,7 +41,8 @@ class Sizes:
         """The number of iterations per segment if the loop is divided `levels` times: the number with the least memory,
         or a number near it without a remainder. All iterations if a division does not help.
 
-        >>> Sizes(8, 8).segment(10_000, 1), Sizes(8, 800).segment(10_000, 1), Sizes(8, 8).segment(10_007, 1)
+        >>> equal, larger = ResidualSizes(8, 8), ResidualSizes(8, 800)
+        >>> equal.segment(10_000, 1), larger.segment(10_000, 1), equal.segment(10_007, 1)
         (100, 10, 100)
         """
         if not levels or length < 2:
@@ -54,7 +55,8 @@ class Sizes:
     def memory(self, length: int, levels: int) -> int:
         """The maximal memory of the loop's residuals, divided `levels` times.
 
-        >>> Sizes(8, 8).memory(10_000, 0), Sizes(8, 8).memory(10_000, 1), Sizes(8, 8).memory(10_000, 2)
+        >>> sizes = ResidualSizes(8, 8)
+        >>> sizes.memory(10_000, 0), sizes.memory(10_000, 1), sizes.memory(10_000, 2)
         (80000, 1600, 520)
         """
         iterations = self.segment(length, levels)
@@ -65,7 +67,7 @@ class Sizes:
     def levels(self, length: int, bound: int) -> int:
         """The number of divisions after which the residuals of the loop fit the bound. If they never fit: the number
         with the least memory if it at least halves the residuals, else 0."""
-        results = [self.memory(length, levels) for levels in range(MOST_LEVELS + 1)]
+        results = [self.memory(length, levels) for levels in range(MAX_LEVELS + 1)]
         least = min(results)
         within = [levels for levels, size in enumerate(results) if size <= bound]
         if within:
@@ -74,31 +76,37 @@ class Sizes:
 
 
 def division(
-    body: Graph, forward: Graph, carries: int, length: int, most: int = MOST_LEVELS, what: str = ""
-) -> tuple[Sizes, int]:
-    """The residual sizes of a loop with this body, and the number of times to divide it, at `most`. `forward` returns
-    the residuals of each iteration as further results. Messages call the iterations `what`."""
+    body: Graph, forward: Graph, carries: int, length: int, max_levels: int = MAX_LEVELS, label: str = ""
+) -> tuple[ResidualSizes, int]:
+    """The residual sizes of a loop with this body, and the number of times to divide it, at `max_levels`. `forward`
+    returns the residuals of each iteration as further results. Messages call the iterations `label`."""
     saved = forward.outputs[len(body.outputs) :]
-    sizes = Sizes(_bytes(forward.inputs[k] for k in _carried(forward, saved, carries)), _bytes(saved))
+    sizes = ResidualSizes(_bytes(forward.inputs[k] for k in _carried(forward, saved, carries)), _bytes(saved))
     bound = _bound()
     if bound is None or length * sizes.iteration <= bound or disabled("checkpointing"):
         return sizes, 0
-    levels = min(sizes.levels(length, bound), most)
-    what = what or f"{length} turns"
-    where = next((node.location for node in reversed(body.nodes) if node.location), "") or "an unknown line"
+    levels = min(sizes.levels(length, bound), max_levels)
+    label = label or f"{length} turns"
+    location = next((node.location for node in reversed(body.nodes) if node.location), "") or "an unknown line"
     if levels:
-        _note(where, f"{what} would keep {_told(length * sizes.iteration)} for the derivative, segments of "
-              f"{sizes.segment(length, levels)} turns keep {_told(sizes.memory(length, levels))}")  # fmt: skip
+        _note(location, f"{label} would keep {_format_bytes(length * sizes.iteration)} for the derivative, segments of "
+              f"{sizes.segment(length, levels)} turns keep {_format_bytes(sizes.memory(length, levels))}")  # fmt: skip
         log(
-            "loops", "%s at %s would keep %s for the derivative, more than loop_memory (%s): in segments of %d "
+            "loops",
+            "%s at %s would keep %s for the derivative, more than loop_memory (%s): in segments of %d "
             "turns%s they keep %s",
-            what, where, _told(length * sizes.iteration), _told(bound), sizes.segment(length, levels),
-            f", divided {levels} times," if levels > 1 else "", _told(sizes.memory(length, levels)),
-        )  # fmt: skip
+            label,
+            location,
+            _format_bytes(length * sizes.iteration),
+            _format_bytes(bound),
+            sizes.segment(length, levels),
+            f", divided {levels} times," if levels > 1 else "",
+            _format_bytes(sizes.memory(length, levels)),
+        )
     else:
         log(
             "loops", "%s at %s keep %s for the derivative, more than loop_memory (%s): segments of them would "
-            "begin with as much", what, where, _told(length * sizes.iteration), _told(bound),
+            "begin with as much", label, location, _format_bytes(length * sizes.iteration), _format_bytes(bound),
         )  # fmt: skip
     return sizes, levels
 
@@ -114,17 +122,17 @@ def _bound() -> int | None:
     return bound if bound is None else bound // max(examples, 1)
 
 
-def _note(where: str, what: str) -> None:
+def _note(location: str, label: str) -> None:
     """Report a divided loop to the enclosing trace."""
     result, outermost = recorder(), None
     while result is not None:
         outermost = result if isinstance(result, TraceBuilder) else outermost
         result = result.around
     if outermost is not None:
-        outermost.divided[where] = what
+        outermost.divided[location] = label
 
 
-def _carried(graph: Graph, wanted: Sequence[Node], carries: int) -> list[int]:
+def _carried(graph: Graph, wanted: Sequence[GraphNode], carries: int) -> list[int]:
     """The carries that the values `wanted` of some iteration depend on."""
     needed = set(wanted)
     while True:
@@ -132,17 +140,17 @@ def _carried(graph: Graph, wanted: Sequence[Node], carries: int) -> list[int]:
             if node in needed:
                 needed.update(node.operands)
         results = [k for k in range(carries) if graph.inputs[k] in needed]
-        more = {graph.outputs[k] for k in results} - needed
-        if not more:
+        new = {graph.outputs[k] for k in results} - needed
+        if not new:
             return results
-        needed |= more
+        needed |= new
 
 
 def _bytes(nodes: Any) -> int:
     return sum(node.aval.nbytes for node in nodes)
 
 
-def _told(size: int) -> str:
+def _format_bytes(size: int) -> str:
     power = max(size.bit_length() - 1, 0) // 10
     return f"{size / 1024**power:.4g} {('bytes', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB')[power]}"
 
@@ -161,7 +169,7 @@ def segmented(
         return [*result, *args[:carries]]
 
     blocks = [in_blocks(x, iterations, reverse)[0] for x in seqs]
-    avals = [*map(aval_of, carry), *map(row_of, blocks), *map(aval_of, consts)]
+    avals = [*map(aval_of, carry), *map(row_aval, blocks), *map(aval_of, consts)]
     result = scan(
         *carry, *blocks, *consts, body=build(segment, avals), carries=carries, xs=xs, length=count, reverse=reverse
     )
@@ -185,10 +193,10 @@ def in_blocks(x: Any, iterations: int, reverse: bool) -> tuple[Any, Any]:
     length, *shape = x.shape
     count, rest = divmod(length, iterations)
     if not rest:
-        return reshape(x, shape=(count, iterations, *shape)), _rows(x, 0, 0)
+        return reshape(x, shape=(count, iterations, *shape)), _row_slice(x, 0, 0)
     first = rest if reverse else 0
-    whole = _rows(x, first, first + count * iterations)
-    tail = _rows(x, 0, rest) if reverse else _rows(x, length - rest, length)
+    whole = _row_slice(x, first, first + count * iterations)
+    tail = _row_slice(x, 0, rest) if reverse else _row_slice(x, length - rest, length)
     return reshape(whole, shape=(count, iterations, *shape)), tail
 
 
@@ -203,6 +211,6 @@ def _merged(x: Any) -> Any:
     return reshape(x, shape=(count * iterations, *shape))
 
 
-def _rows(x: Any, start: int, stop: int) -> Any:
+def _row_slice(x: Any, start: int, stop: int) -> Any:
     rest: tuple[int, ...] = x.shape[1:]
     return slice(x, start=(start, *(0 for _ in rest)), stop=(stop, *rest), step=(1,) * len(x.shape))

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.avals import is_literal
-from tracegrad.ir import Graph, Node, Value
+from tracegrad.ir import Graph, GraphNode, GraphValue
 from tracegrad.ir.graph import map_regions
 from tracegrad.ops.core.forms import Repeat, While
 from tracegrad.ops.elementwise import table as ew
@@ -25,9 +25,9 @@ from tracegrad.ops.shape.fill import arange
 from tracegrad.ops.shape.linear import broadcast_to, fresh, full, reshape, slice
 from tracegrad.target.tuning import TUNING
 
-__all__ = ["counters", "in_iteration", "known_iterations", "limit_of", "most_iterations", "range_of", "with_room"]
+__all__ = ["counters", "in_iteration", "known_iterations", "limit_of", "max_iterations", "range_of", "with_room"]
 
-MOST_ROOM = TUNING.loops.max_assumed_iterations
+MAX_ASSUMED_ITERATIONS = TUNING.loops.max_assumed_iterations
 DEEPEST = 30  # maximum depth of nodes in the analysis of ranges
 
 Range = tuple[float, float]
@@ -37,10 +37,10 @@ ANY: Range = (-np.inf, np.inf)
 # -- counters ------------------------------------------------------------------------------------------------
 def counters(body: Graph, carries: int) -> dict[int, int]:
     """The step of each carry that is an induction variable."""
-    return {k: step for k in range(carries) if (step := _step(body.outputs[k], body.inputs[k])) is not None}
+    return {k: step for k in range(carries) if (step := _counter_step(body.outputs[k], body.inputs[k])) is not None}
 
 
-def _step(after: Node, before: Node) -> int | None:
+def _counter_step(after: GraphNode, before: GraphNode) -> int | None:
     if after.op not in (add, subtract) or before.aval.shape or before.aval.dtype != np.int64:
         return None
     x, y = after.inputs
@@ -69,18 +69,18 @@ _LIMITS = {
 def limit_of(cond: Graph, body: Graph, carries: int) -> tuple[int, int, Any, int] | None:
     """The counter that a condition compares; None for other conditions. The parts are its number, its step (1 or -1),
     the limit (an integer, or a Node for an input), and a correction of the trip count."""
-    (asked,) = cond.outputs
+    (comparison,) = cond.outputs
     steps = counters(body, carries)
-    for side, step, more in _LIMITS.get(asked.op, ()):  # type: ignore[call-overload]
-        x, limit = asked.inputs[side], asked.inputs[1 - side]
+    for side, step, correction in _LIMITS.get(comparison.op, ()):  # type: ignore[call-overload]
+        x, limit = comparison.inputs[side], comparison.inputs[1 - side]
         k = cond.inputs.index(x) if x in cond.inputs else -1
         if steps.get(k) != step:
             continue
         if _is_whole(limit):
-            return k, step, int(limit), more
+            return k, step, int(limit), correction
         at = cond.inputs.index(limit) if limit in cond.inputs else -1
         if at >= carries or (at >= 0 and body.outputs[at] is body.inputs[at]):
-            return k, step, cond.inputs[at], more
+            return k, step, cond.inputs[at], correction
     return None
 
 
@@ -88,35 +88,35 @@ def known_iterations(operands: Sequence[Any], cond: Graph, body: Graph, carries:
     """The trip count of a `while_loop`, as a value computed from its operands; None if it is unknown."""
     if (result := limit_of(cond, body, carries)) is None:
         return None
-    k, step, limit, more = result
-    stop = operands[cond.inputs.index(limit)] if isinstance(limit, Node) else limit
+    k, step, limit, correction = result
+    stop = operands[cond.inputs.index(limit)] if isinstance(limit, GraphNode) else limit
     first, last = (operands[k], stop) if step == 1 else (stop, operands[k])
     iterations = subtract(last, first)
-    return maximum(add(iterations, more) if more else iterations, 0)
+    return maximum(add(iterations, correction) if correction else iterations, 0)
 
 
-def most_iterations(ranges: Sequence[Range], cond: Graph, body: Graph, carries: int) -> int:
+def max_iterations(ranges: Sequence[Range], cond: Graph, body: Graph, carries: int) -> int:
     """An upper bound of the trip count of a `while_loop` with operands in `ranges`; 0 if it is unknown, or above
-    `MOST_ROOM`."""
+    `MAX_ASSUMED_ITERATIONS`."""
     if (result := limit_of(cond, body, carries)) is None:
         return 0
-    k, step, limit, more = result
-    low, high = ranges[cond.inputs.index(limit)] if isinstance(limit, Node) else (limit, limit)
-    iterations = (high - ranges[k][0] if step == 1 else ranges[k][1] - low) + more
-    return max(int(iterations), 1) if iterations <= MOST_ROOM else 0
+    k, step, limit, correction = result
+    low, high = ranges[cond.inputs.index(limit)] if isinstance(limit, GraphNode) else (limit, limit)
+    iterations = (high - ranges[k][0] if step == 1 else ranges[k][1] - low) + correction
+    return max(int(iterations), 1) if iterations <= MAX_ASSUMED_ITERATIONS else 0
 
 
 # -- ranges --------------------------------------------------------------------------------------------------
-def range_of(x: Any, known: dict[Node, Range] | None = None, deep: int = 0) -> Range:
+def range_of(x: Any, known: dict[GraphNode, Range] | None = None, deep: int = 0) -> Range:
     """The interval of the elements of `x`, an operand or a node; `known` are the intervals of inputs."""
     bounds: Any = known or {}
-    if isinstance(x, Value):
+    if isinstance(x, GraphValue):
         bounds, x = getattr(x.builder, "bounds", bounds), x.node
     if is_literal(x):
         return (int(x), int(x)) if isinstance(x, int) else ANY
     if isinstance(x, np.ndarray | np.generic):
         return (int(x.min()), int(x.max())) if x.dtype.kind == "i" and x.size else ANY
-    if not isinstance(x, Node):
+    if not isinstance(x, GraphNode):
         return ANY
     if x in bounds:
         return bounds[x]  # type: ignore[no-any-return]
@@ -125,7 +125,7 @@ def range_of(x: Any, known: dict[Node, Range] | None = None, deep: int = 0) -> R
     return _computed(x, lambda y: range_of(y, bounds, deep + 1))
 
 
-def _computed(x: Node, of: Any) -> Range:
+def _computed(x: GraphNode, of: Any) -> Range:
     params = dict(x.params)
     if x.op is full:
         return (params["value"], params["value"])
@@ -166,8 +166,8 @@ def _inside(body: Graph, ranges: Sequence[Range], carries: int, iterations: int)
         if k >= carries or body.outputs[k] is body.inputs[k]:
             result.append((low, high))
         elif k in steps and iterations:
-            way = steps[k] * (iterations - 1)
-            result.append((low + min(way, 0), high + max(way, 0)))
+            change = steps[k] * (iterations - 1)
+            result.append((low + min(change, 0), high + max(change, 0)))
         else:
             result.append(ANY)
     return result
@@ -175,28 +175,28 @@ def _inside(body: Graph, ranges: Sequence[Range], carries: int, iterations: int)
 
 def _with_room(graph: Graph, ranges: Sequence[Range]) -> Graph:
     known = dict(zip(graph.inputs, ranges))
-    moved: dict[Node, Node] = {}
+    moved: dict[GraphNode, GraphNode] = {}
     for node in graph.nodes:
         params = node.params
         if node.regions:
             operands = [range_of(x, known) for x in node.inputs]
             params = _roomy(node, operands)
         if params is not node.params or any(x in moved for x in node.operands):
-            inputs = tuple([moved.get(x, x) if isinstance(x, Node) else x for x in node.inputs])
-            moved[node] = Node(node.op, inputs, params, node.aval, node.location)
+            inputs = tuple([moved.get(x, x) if isinstance(x, GraphNode) else x for x in node.inputs])
+            moved[node] = GraphNode(node.op, inputs, params, node.aval, node.location)
     nodes = tuple([moved.get(x, x) for x in graph.nodes])
     return Graph(graph.inputs, nodes, tuple([moved.get(x, x) for x in graph.outputs])) if moved else graph
 
 
-def _roomy(node: Node, ranges: Sequence[Range]) -> Any:
+def _roomy(node: GraphNode, ranges: Sequence[Range]) -> Any:
     """The parameters of a node with regions, with room for operands in `ranges`."""
     params = dict(node.params)
     form = node.op.form if node.op is not None else None
     if isinstance(form, While):
-        most = most_iterations(ranges, params["cond"], params["body"], params["carries"])
-        if most and not params["capacity"]:
-            params["capacity"] = most
-        inside = _inside(params["body"], ranges, params["carries"], most)
+        bound = max_iterations(ranges, params["cond"], params["body"], params["carries"])
+        if bound and not params["capacity"]:
+            params["capacity"] = bound
+        inside = _inside(params["body"], ranges, params["carries"], bound)
         params["body"] = _with_room(params["body"], inside)
     elif isinstance(form, Repeat):
         inside = _inside(params["body"], ranges, params["carries"], params["length"])

@@ -20,7 +20,7 @@ from tracegrad.errors import CapacityError
 from tracegrad.ir import Graph, build, replayer
 from tracegrad.ir.batch import batched
 from tracegrad.ops.core.forms import While
-from tracegrad.ops.core.op import AS_WRITTEN, Several, primitive
+from tracegrad.ops.core.op import AS_WRITTEN, ResultAvals, primitive
 from tracegrad.ops.core.samples import uniform
 from tracegrad.ops.elementwise.table import add, less, multiply, sin, where
 from tracegrad.ops.reduce.reductions import reduce_any
@@ -42,26 +42,26 @@ def while_loop(*operands: Any, cond: Graph, body: Graph, carries: int, capacity:
     """
     carry, consts = list(operands[:carries]), operands[carries:]
     stacked = [np.zeros((capacity, *y.aval.shape), y.aval.dtype) for y in body.outputs[carries:]]
-    count, goes_on, iteration = 0, replayer(cond), replayer(body)
-    while goes_on([*carry, *consts])[0]:
+    count, run_cond, iteration = 0, replayer(cond), replayer(body)
+    while run_cond([*carry, *consts])[0]:
         if stacked and count == capacity:
             raise CapacityError(f"while_loop: more than {capacity} turns")
         outputs = iteration([*carry, *consts])
         carry = outputs[:carries]
-        for rows_of, y in zip(stacked, outputs[carries:]):
-            rows_of[count] = y
+        for buffer, y in zip(stacked, outputs[carries:]):
+            buffer[count] = y
         count += 1
     return (*carry, np.int64(count), *stacked)
 
 
 @while_loop.def_aval
-def _(*operands: Aval, cond: Graph, body: Graph, carries: int, capacity: int) -> Several:
+def _(*operands: Aval, cond: Graph, body: Graph, carries: int, capacity: int) -> ResultAvals:
     require("while_loop: its condition takes", cond.avals, operands)
     require("while_loop: its condition gives", cond.results, [_BOOL])
     require("while_loop: its body takes", body.avals, operands)
     require("while_loop: its body carries", body.results[:carries], operands[:carries])
     results = [Aval((capacity, *y.shape), y.dtype) for y in body.results[carries:]]
-    return Several((*operands[:carries], _INT64, *results))
+    return ResultAvals((*operands[:carries], _INT64, *results))
 
 
 class _Room(threading.local):
@@ -122,12 +122,12 @@ def _(tangents: Sequence[Any], ans: Any, *operands: Any, cond: Graph, body: Grap
 def _(size: int, flags: tuple[bool, ...], *operands: Any, cond: Graph, body: Graph, carries: int,
       capacity: int) -> tuple[Any, ...]:  # fmt: skip
     iteration, inside, result = iteration_for_batch(body, size, flags, carries)
-    goes_on, (own,) = batched(cond, size, inside)
-    if own:
+    batched_cond, (is_cond_batched,) = batched(cond, size, inside)
+    if is_cond_batched:
         return _each_to_its_end(size, flags, operands, cond, body, carries, capacity)
     args = as_batches(size, operands, flags, inside)
-    ans = while_loop(*args, cond=goes_on, body=iteration, carries=carries, capacity=capacity)
-    stacked = [to_axis(x, 1, 0) if many else x for x, many in zip(ans[carries + 1 :], result[carries:])]
+    ans = while_loop(*args, cond=batched_cond, body=iteration, carries=carries, capacity=capacity)
+    stacked = [to_axis(x, 1, 0) if is_batch else x for x, is_batch in zip(ans[carries + 1 :], result[carries:])]
     have = [*result[:carries], False, *result[carries:]]
     return tuple(as_batches(size, [*ans[: carries + 1], *stacked], have, [True] * len(have)))
 
@@ -137,18 +137,18 @@ def _each_to_its_end(size: int, flags: Sequence[bool], operands: Sequence[Any], 
     """A batched loop with one condition per example. It runs while any condition holds, and does not change finished
     examples."""
     inside = [*(True for _ in range(carries)), *flags[carries:]]
-    goes_on, _ = batched(cond, size, inside, [True])
+    batched_cond, _ = batched(cond, size, inside, [True])
     iteration, _ = batched(body, size, inside, [True] * len(body.outputs))
     inputs = as_batches(size, operands, flags, inside)
     inputs.insert(carries, full(shape=(size,), value=0, dtype="int64"))
     avals = [aval_of(x) for x in inputs]
 
     def condition(*args: Any) -> list[Any]:
-        return [reduce_any(run_region(goes_on, [*args[:carries], *args[carries + 1 :]])[0], axes=(0,))]
+        return [reduce_any(run_region(batched_cond, [*args[:carries], *args[carries + 1 :]])[0], axes=(0,))]
 
     def step(*args: Any) -> list[Any]:
         region_args = [*args[:carries], *args[carries + 1 :]]
-        moving = run_region(goes_on, region_args)[0]
+        moving = run_region(batched_cond, region_args)[0]
         after = run_region(iteration, region_args)
         before = [*args[:carries], *(0.0 if x.aval.is_inexact else 0 for x in iteration.outputs[carries:])]
         chosen = [where(reshape(moving, shape=(size, *(1 for _ in x.shape[1:]))), x, y) for x, y in zip(after, before)]

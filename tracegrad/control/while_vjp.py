@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from tracegrad.avals import aval_of
-from tracegrad.control.loop_vjp import Iteration, accumulated, iteration_of, next_cotangents, overwritten
+from tracegrad.control.loop_vjp import IterationVjp, accumulated, iteration_of, next_cotangents, overwritten
 from tracegrad.control.region_ops import run_region
 from tracegrad.control.segmented_checkpointing import division
-from tracegrad.control.trip_count import counters, in_iteration, known_iterations, most_iterations, range_of, with_room
+from tracegrad.control.trip_count import counters, in_iteration, known_iterations, max_iterations, range_of, with_room
 from tracegrad.control.while_op import ROOMS, while_loop
 from tracegrad.ir import Graph, build
 from tracegrad.ops.elementwise.table import add, greater_equal, less, logical_and, subtract
@@ -31,16 +31,16 @@ def _(wanted: Sequence[int], cts: tuple[Any, ...], ans: Any, *operands: Any, con
       capacity: int) -> list[Any]:  # fmt: skip
     # The trip count follows the carries, and has no cotangent. The stacked results follow the trip count.
     args = [k if k < carries else k - 1 for k, ct in enumerate(cts) if ct is not None]
-    most = most_iterations(list(map(range_of, operands)), cond, body, carries)
-    body = with_room(body, operands, carries, most)
+    bound = max_iterations(list(map(range_of, operands)), cond, body, carries)
+    body = with_room(body, operands, carries, bound)
     count = ans[carries]
-    capacity = capacity or (max(int(count), 1) if isinstance(count, np.ndarray) else most or ROOMS.iterations)
+    capacity = capacity or (max(int(count), 1) if isinstance(count, np.ndarray) else bound or ROOMS.iterations)
     spared = overwritten(operands, carries)
     iteration = iteration_of(body, wanted, args, carries, 0, capacity, spared, counters(body, carries))
     if (known := known_iterations(operands, cond, body, carries)) is not None:
         count = known
     init = [zeros_like(ans[k]) if cts[k] is None else cts[k] for k in iteration.live]
-    state = [*init, *(zeros_like(operands[i]) for i in iteration.found if i >= carries)]
+    state = [*init, *(zeros_like(operands[i]) for i in iteration.reached if i >= carries)]
     outside = run_region(iteration.outside, operands[carries:])
     seeds = [cts[k + 1] for k in iteration.seeded if k >= carries]
     iterations = capacity
@@ -55,12 +55,12 @@ def _(wanted: Sequence[int], cts: tuple[Any, ...], ans: Any, *operands: Any, con
             saved = while_loop(*operands, cond=cond, body=iteration.forward, carries=carries, capacity=capacity)
         stacked = [*saved[1 + len(body.outputs) :], *seeds]
         result = _iteration_by_iteration(iteration, count, operands, state, stacked, outside, carries)
-    pulled = dict(zip([*iteration.live, *(i for i in iteration.found if i >= carries)], result))
+    pulled = dict(zip([*iteration.live, *(i for i in iteration.reached if i >= carries)], result))
     return [pulled.get(i) for i in wanted]
 
 
 def _iteration_by_iteration(
-    iteration: Iteration,
+    iteration: IterationVjp,
     count: Any,
     operands: Sequence[Any],
     state: Sequence[Any],
@@ -71,7 +71,7 @@ def _iteration_by_iteration(
     """The `state` before the iterations, computed from the state after them: the cotangents of live carries, and the
     accumulated cotangents of constants."""
     live, loose, counting = len(iteration.live), iteration.needed("input"), iteration.needed("counter")
-    consts = [i for i in iteration.found if i >= carries]
+    consts = [i for i in iteration.reached if i >= carries]
     groups = [state[:live], state[live:], stacked, [operands[i] for i in loose], outside,
               [operands[i] for i in counting]]  # fmt: skip
 
@@ -83,7 +83,7 @@ def _iteration_by_iteration(
             "residual": dict(enumerate(rows)),
             "input": dict(zip(loose, fixed)),
             "outside": dict(enumerate(known)),
-            "counter": {k: in_iteration(start, i, iteration.steps[k]) for k, start in zip(counting, starts)},
+            "counter": {k: in_iteration(start, i, iteration.counter_steps[k]) for k, start in zip(counting, starts)},
         }
         pulled = iteration.cotangents(lambda sort, k: table[sort][k], [*after, *rows[iteration.residuals :]])
         return [*next_cotangents(iteration, pulled, after), *accumulated(pulled, consts, sums)]
@@ -92,7 +92,7 @@ def _iteration_by_iteration(
 
 
 def _segment_by_segment(
-    iteration: Iteration,
+    iteration: IterationVjp,
     operands: Sequence[Any],
     state: Sequence[Any],
     outside: Sequence[Any],
@@ -103,7 +103,7 @@ def _segment_by_segment(
 ) -> list[Any]:
     carries = len(body.outputs)
     count, starts = _in_segments(operands, iterations, -(-capacity // iterations), cond, body)
-    goes_on, forward = _bounded(cond, iteration.forward, carries, iterations)
+    bounded_cond, forward = _bounded(cond, iteration.forward, carries, iterations)
     groups = [state, starts, operands[carries:], outside]
 
     def step(i: Any, *args: Any) -> list[Any]:
@@ -111,7 +111,7 @@ def _segment_by_segment(
         after, starts, consts, known = ([next(supply) for _ in group] for group in groups)
         carry = [gather(x, i, axes=(0,)) for x in starts]
         saved = while_loop(
-            *carry, _zero(), *consts, cond=goes_on, body=forward, carries=carries + 1, capacity=iterations
+            *carry, _zero(), *consts, cond=bounded_cond, body=forward, carries=carries + 1, capacity=iterations
         )
         return _iteration_by_iteration(
             iteration, saved[carries], [*carry, *consts], after, saved[carries + 2 :], known, carries
@@ -138,10 +138,10 @@ def _in_segments(
     """Run a `while_loop` without stacked results in segments of at most `iterations` iterations, with room for
     `capacity` segments. Returns the number of segments, and the carries at the beginning of each."""
     n = len(body.outputs)
-    goes_on, counting = _bounded(cond, body, n, iterations)
+    bounded_cond, counting = _bounded(cond, body, n, iterations)
 
     def segment(*args: Any) -> list[Any]:
-        result = while_loop(*args[:n], _zero(), *args[n:], cond=goes_on, body=counting, carries=n + 1, capacity=0)
+        result = while_loop(*args[:n], _zero(), *args[n:], cond=bounded_cond, body=counting, carries=n + 1, capacity=0)
         return [*result[:n], *args[:n]]
 
     body = build(segment, body.avals)
@@ -154,14 +154,14 @@ def _bounded(cond: Graph, body: Graph, carries: int, iterations: int) -> tuple[G
     n = carries
     avals = [*body.avals[:n], aval_of(np.int64(0)), *body.avals[n:]]
 
-    def goes_on(*args: Any) -> list[Any]:
+    def condition(*args: Any) -> list[Any]:
         return [logical_and(*run_region(cond, [*args[:n], *args[n + 1 :]]), less(args[n], iterations))]
 
     def step(*args: Any) -> list[Any]:
         result = run_region(body, [*args[:n], *args[n + 1 :]])
         return [*result[:n], add(args[n], 1), *result[n:]]
 
-    return build(goes_on, avals), build(step, avals)
+    return build(condition, avals), build(step, avals)
 
 
 def _zero() -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 
 from tracegrad.dask.partitions import Columns, of_dask
 from tracegrad.dask.task import How, Job, in_order, of_chunk
-from tracegrad.dask.tree_reduction import Partial, along_tree, finished, mean_of, sum_of
+from tracegrad.dask.tree_reduction import ChunkResult, along_tree, finished, mean_of, sum_of
 from tracegrad.errors import TraceError, located
 from tracegrad.trace.builder.builder import current_trace
 from tracegrad.trace.sources.describe import describe
@@ -149,12 +149,12 @@ def grad(
     return _over_chunks("grad", fun, how, batched_argnums, scheduler, compute, _gradient)
 
 
-def _both(part: Partial, has_aux: bool) -> Any:
-    return finished(part, has_aux)
+def _both(partial: ChunkResult, has_aux: bool) -> Any:
+    return finished(partial, has_aux)
 
 
-def _gradient(part: Partial, has_aux: bool) -> Any:
-    value, gradient = finished(part, has_aux)
+def _gradient(partial: ChunkResult, has_aux: bool) -> Any:
+    value, gradient = finished(partial, has_aux)
     return (gradient, value[1]) if has_aux else gradient
 
 
@@ -162,13 +162,13 @@ def _over_chunks(
     transform: str, fun: Function, how: How, batched: Argnums, scheduler: Any, compute: bool, result: Function
 ) -> Function:
     check(fun, how.argnums, f"dask.{transform}", (None, how.optimize))
-    if not _several(batched) or not all(type(i) is int for i in _several(batched)):
+    if not _as_tuple(batched) or not all(type(i) is int for i in _as_tuple(batched)):
         text = f"batched_argnums must be an int or a tuple of ints, got {batched!r}"
         raise TypeError(located(f"dask.{transform}: {text}"))
     if how.reduction not in _TOGETHER:
         raise ValueError(located(f"dask.{transform}: reduction must be 'sum' or 'mean', got {how.reduction!r}"))
     name = f"tracegrad.dask.{transform} of {describe(fun).name}"
-    here = how.of(fun)  # made once, so that later calls reuse the compiled program
+    compiled = how.of(fun)  # made once, so that later calls reuse the compiled program
 
     @functools.wraps(fun, updated=())
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -177,17 +177,17 @@ def _over_chunks(
         inputs, keywords = positional(fun, args, kwargs)
         columns, placed = _placed(fun, name, how.argnums, batched, inputs)
         job = Job(how, name, placed, keywords, columns.check(), False)
-        job.fun, job.function = fun, here
+        job.fun, job.function = fun, compiled
         if scheduler is None and compute and not columns.of_dask():
-            rows = columns.rows()
-            total = along_tree(job.chunks, lambda i: of_chunk(job, i, *rows[i]), _TOGETHER[how.reduction])
+            chunk_entries = columns.chunk_entries()
+            total = along_tree(job.chunks, lambda i: of_chunk(job, i, *chunk_entries[i]), _TOGETHER[how.reduction])
             return result(total, how.has_aux)
         return _by_dask(job, columns, scheduler, compute, result)
 
     return call
 
 
-def _several(argnums: Argnums) -> tuple[int, ...]:
+def _as_tuple(argnums: Argnums) -> tuple[int, ...]:
     return argnums if isinstance(argnums, tuple) else (argnums,)
 
 
@@ -195,38 +195,38 @@ def _placed(
     fun: Function, name: str, argnums: Argnums, batched: Argnums, args: Sequence[Any]
 ) -> tuple[Columns, list[Any]]:
     """Return the chunks of a call, and its arguments with placeholders for them."""
-    who, count = describe(fun, "grad of "), len(args)
-    derivatives = positions(_several(argnums), count, who)
-    for i in _several(batched):
+    description, count = describe(fun, "grad of "), len(args)
+    derivatives = positions(_as_tuple(argnums), count, description)
+    for i in _as_tuple(batched):
         if not -count <= i < count:
             text = f"batched_argnums names argument {i}, but there are {count} positional arguments"
             raise ValueError(located(f"{name}: {text}"))
-    chunks = [i % count for i in _several(batched)]
+    chunks = [i % count for i in _as_tuple(batched)]
     columns, result = Columns(name), []
     for i, x in enumerate(args):
-        said = who.argument(i)
+        label = description.argument(i)
         if i not in chunks:
             if of_dask(x):
-                raise TypeError(located(f"{name}: {said} is Dask's; name it in batched_argnums, or compute it before"))
+                raise TypeError(located(f"{name}: {label} is Dask's; name it in batched_argnums, or compute it before"))
             result.append(in_order(x))
         elif i in derivatives:
-            raise ValueError(located(f"{name}: argnums names {said}, which is batched and has no gradient to add up"))
+            raise ValueError(located(f"{name}: argnums names {label}, which is batched and has no gradient to add up"))
         else:
-            result.append(columns.placed(x, said))
+            result.append(columns.placed(x, label))
     return columns, result
 
 
 def _by_dask(job: Job, columns: Columns, scheduler: Any, compute: bool, result: Function) -> Any:
     """Compute the same by Dask tasks, whose keys name their chunks."""
     dask = _dask()
-    elsewhere, job.crowded = _where(dask, scheduler)
+    elsewhere, job.crowded = _scheduler_traits(dask, scheduler)
     if elsewhere:
         job.pack()
-    rows = columns.rows()
+    chunk_entries = columns.chunk_entries()
     token = uuid.uuid4().hex[:8]
 
-    def task(what: Function, key: str, *given: Any, nout: int | None = None) -> Any:
-        return dask.delayed(what, pure=False, nout=nout)(*given, dask_key_name=f"{key}-{token}")
+    def task(function: Function, key: str, *args: Any, nout: int | None = None) -> Any:
+        return dask.delayed(function, pure=False, nout=nout)(*args, dask_key_name=f"{key}-{token}")
 
     # The job is a task, because Dask would send data of the graph with each chunk. It is not scattered, because a
     # cluster computes a task again if its result is lost with the workers.
@@ -234,10 +234,10 @@ def _by_dask(job: Job, columns: Columns, scheduler: Any, compute: bool, result: 
     serial = itertools.count()
 
     def leaf(i: int) -> Any:
-        return task(of_chunk, f"chunk-{i}", sent, i, *rows[i])
+        return task(of_chunk, f"chunk-{i}", sent, i, *chunk_entries[i])
 
-    def together(parts: list[Any]) -> Any:
-        return task(_TOGETHER[job.how.reduction], f"{job.how.reduction}-{next(serial)}", parts)
+    def together(partials: list[Any]) -> Any:
+        return task(_TOGETHER[job.how.reduction], f"{job.how.reduction}-{next(serial)}", partials)
 
     total = along_tree(job.chunks, leaf, together)
     final = task(result, "result", total, job.how.has_aux, nout=2 if result is _both or job.how.has_aux else None)
@@ -250,8 +250,8 @@ def _by_dask(job: Job, columns: Columns, scheduler: Any, compute: bool, result: 
         with dask.config.set({limit: usual + job.size()}):
             return final.compute(scheduler=scheduler)
     except died as error:
-        which = chunk_of(str(error.task), rows, f"chunk-{{}}-{token}")
-        text = f"{job.name}: the workers that computed {which} died, one after the other; their logs say why"
+        chunk = chunk_of(str(error.task), chunk_entries, f"chunk-{{}}-{token}")
+        text = f"{job.name}: the workers that computed {chunk} died, one after the other; their logs say why"
         raise RuntimeError(located(f"{text}. If it was for want of memory, make the chunks smaller")) from error
 
 
@@ -269,18 +269,18 @@ def _dask() -> Any:
     return dask
 
 
-def _where(dask: Any, scheduler: Any) -> tuple[bool, bool]:
+def _scheduler_traits(dask: Any, scheduler: Any) -> tuple[bool, bool]:
     """Whether the scheduler uses other processes, and whether it computes several chunks at a time."""
     get = dask.base.get_scheduler(scheduler=scheduler) or dask.threaded.get
     return get not in (dask.local.get_sync, dask.threaded.get), get is not dask.local.get_sync
 
 
-def chunk_of(key: str, rows: Sequence[tuple[Any, ...]], own: str) -> str:
+def chunk_of(key: str, chunk_entries: Sequence[tuple[Any, ...]], key_format: str) -> str:
     """Return the chunk of a task, by its key, which is the chunk's key or derived from it."""
-    for i, entries in enumerate(rows):
-        which = f"chunk {i} (of {len(rows)}, from 0)"
-        if key == own.format(i):
-            return which
+    for i, entries in enumerate(chunk_entries):
+        chunk = f"chunk {i} (of {len(chunk_entries)}, from 0)"
+        if key == key_format.format(i):
+            return chunk
         if any(key == str(getattr(x, "key", "")) for x in entries):
-            return f"the data of {which} ({key})"
-    return f"what the {len(rows)} chunks are made of ({key})"
+            return f"the data of {chunk} ({key})"
+    return f"what the {len(chunk_entries)} chunks are made of ({key})"

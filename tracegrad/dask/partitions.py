@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tracegrad import tree
-from tracegrad.dask.task import Place
+from tracegrad.dask.task import ChunkPlaceholder
 from tracegrad.errors import ShapeError, located
 
 __all__ = ["Columns", "of_dask"]
@@ -33,8 +33,8 @@ def of_dask(x: Any) -> bool:
 class Columns:
     """Chunks of several arguments: chunk `i` has `entries[k][i]` at placeholder `k`."""
 
-    def __init__(self, what: str):
-        self.what = what
+    def __init__(self, caller: str):
+        self.caller = caller
         self.names: list[str] = []
         self.entries: list[Any] = []
 
@@ -47,10 +47,12 @@ class Columns:
         if isinstance(arg, list) or _is_array(arg):
             self.names.append(name)
             self.entries.append(arg)
-            return Place(len(self.entries) - 1, name)
+            return ChunkPlaceholder(len(self.entries) - 1, name)
         if not tree.is_node(arg) or not tree.children(arg):
             text = f"{name} must be a Dask array or a list of partitions, got a {type(arg).__name__}"
-            raise TypeError(located(f"{self.what}: {text}; dask.array.from_array(x, chunks=...) makes one of an array"))
+            raise TypeError(
+                located(f"{self.caller}: {text}; dask.array.from_array(x, chunks=...) makes one of an array")
+            )
         below = [path[len(name) :] for path in _child_paths(arg, name)]
         return tree.with_children(arg, [self.placed(x, name + path) for x, path in zip(tree.children(arg), below)])
 
@@ -63,32 +65,32 @@ class Columns:
         first, count = next(iter(counts.items()))
         for name, other in counts.items():
             if other != count:
-                raise ShapeError(located(f"{self.what}: {first} has {count} chunks, and {name} has {other}"))
+                raise ShapeError(located(f"{self.caller}: {first} has {count} chunks, and {name} has {other}"))
         for name, x in arrays[1:]:
             self._check_lengths(arrays[0][0], arrays[0][1], name, x)
         if not count:
-            raise ValueError(located(f"{self.what}: {first} has no chunks"))
+            raise ValueError(located(f"{self.caller}: {first} has no chunks"))
         return count
 
     def _check_axes(self, name: str, x: Any) -> None:
         if not x.ndim:
-            raise ShapeError(located(f"{self.what}: {name} has no axis to be in chunks along"))
+            raise ShapeError(located(f"{self.caller}: {name} has no axis to be in chunks along"))
         if any(n > 1 for n in x.numblocks[1:]):
             hint = "rechunk({" + ", ".join(f"{i}: -1" for i in range(1, x.ndim)) + "}) puts the others together"
             text = f"{name} has {x.numblocks} chunks along its axes, and may be in chunks along axis 0 only"
-            raise ShapeError(located(f"{self.what}: {text}; {hint}"))
+            raise ShapeError(located(f"{self.caller}: {text}; {hint}"))
 
     def _check_lengths(self, first: str, a: Any, name: str, b: Any) -> None:
         for i, (n, m) in enumerate(zip(a.chunks[0], b.chunks[0])):
             if n != m and n == n and m == m:  # nan is an unknown length
                 text = f"chunk {i} of {first} has {n} rows, and that of {name} has {m}"
-                raise ShapeError(located(f"{self.what}: {text}; rechunk({{0: x.chunks[0]}}) cuts one as the other x"))
+                raise ShapeError(located(f"{self.caller}: {text}; rechunk({{0: x.chunks[0]}}) cuts one as the other x"))
 
     def of_dask(self) -> bool:
         """Whether any of the chunks is to be computed by Dask."""
         return any(not isinstance(x, list) or of_dask(x) for x in self.entries)
 
-    def rows(self) -> Sequence[tuple[Any, ...]]:
+    def chunk_entries(self) -> Sequence[tuple[Any, ...]]:
         """Return the entries of each chunk; entries of Dask arrays are `Delayed`."""
         arrays = [x for x in self.entries if not isinstance(x, list)]
         if arrays:

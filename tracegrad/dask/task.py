@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tracegrad import api, tree
-from tracegrad.dask.tree_reduction import Partial
+from tracegrad.dask.tree_reduction import ChunkResult
 from tracegrad.errors import ShapeError, located
 from tracegrad.locks import new_lock
 from tracegrad.settings import settings
@@ -26,19 +26,19 @@ from tracegrad.traced_function import Traced
 from tracegrad.transform_support import derived
 from tracegrad.transforms import vjp_function
 
-__all__ = ["How", "Job", "Place", "in_order", "of_chunk"]
+__all__ = ["ChunkPlaceholder", "How", "Job", "in_order", "of_chunk"]
 
-MOST_FUNCTIONS = 16
+MAX_FUNCTIONS = 16
 
 
-class Place(NamedTuple):
+class ChunkPlaceholder(NamedTuple):
     """Placeholder in the arguments of a job for a chunk's entry of this number, with its name for messages."""
 
     number: int
     name: str
 
 
-tree.register_leaf(Place)
+tree.register_leaf(ChunkPlaceholder)
 
 
 class How(NamedTuple):
@@ -104,8 +104,8 @@ class Job:
         return self.function(*args, **self.keywords)
 
 
-def _arrived(given: Any, packed: bytes) -> Job:
-    job = Job(*given)
+def _arrived(args: Any, packed: bytes) -> Job:
+    job = Job(*args)
     job.packed = packed
     return job
 
@@ -122,30 +122,30 @@ def _known(packed: bytes, how: How) -> Traced[..., Any]:
         if key not in _functions:
             _functions[key] = how.of(cloudpickle.loads(packed))
         _functions.move_to_end(key)
-        while len(_functions) > MOST_FUNCTIONS:
+        while len(_functions) > MAX_FUNCTIONS:
             _functions.popitem(last=False)
         return _functions[key]
 
 
-def of_chunk(job: Job, number: int, *entries: Any) -> Partial:
+def of_chunk(job: Job, number: int, *entries: Any) -> ChunkResult:
     """Compute the result of the chunk with this number; errors have a note with the number."""
     try:
         args = [_filled(x, entries) for x in job.args]
-        rows = _rows(job.args, entries) if job.how.reduction == "mean" else None
+        rows = _count_rows(job.args, entries) if job.how.reduction == "mean" else None
         if rows == 0:
-            return Partial(0, None, None, [])
+            return ChunkResult(0, None, None, [])
         with _one_thread() if job.crowded else nullcontext():
             value, gradient = job.run(*args)
     except Exception as error:
         error.add_note(f"in chunk {number} (of {job.chunks}, from 0), {job.name}")
         raise
     value, aux = (value[0], [value[1]]) if job.how.has_aux else (value, [])
-    return Partial(rows, value, gradient, aux)
+    return ChunkResult(rows, value, gradient, aux)
 
 
 def _filled(arg: Any, entries: tuple[Any, ...]) -> Any:
     """Return an argument with the chunk's entries in place of the placeholders."""
-    return tree.map(lambda x: in_order(entries[x.number]) if type(x) is Place else x, arg)
+    return tree.map(lambda x: in_order(entries[x.number]) if type(x) is ChunkPlaceholder else x, arg)
 
 
 def in_order(x: Any) -> Any:
@@ -156,18 +156,18 @@ def in_order(x: Any) -> Any:
     return tree.map(lambda x: np.asarray(x, order="C") if type(x) is np.ndarray else x, x)
 
 
-def _rows(args: list[Any], entries: tuple[Any, ...]) -> int:
+def _count_rows(args: list[Any], entries: tuple[Any, ...]) -> int:
     table = {}
-    for place in [x for x in tree.leaves(args) if type(x) is Place]:
-        entry = entries[place.number]
-        for name, leaf in zip(tree.paths(entry, place.name), tree.leaves(entry)):
+    for placeholder in [x for x in tree.leaves(args) if type(x) is ChunkPlaceholder]:
+        entry = entries[placeholder.number]
+        for name, leaf in zip(tree.paths(entry, placeholder.name), tree.leaves(entry)):
             if not np.ndim(leaf):
                 text = f"a mean counts the rows of chunks, and {name} has none: it is a {type(leaf).__name__}"
                 raise TypeError(text)
             table[name] = np.shape(leaf)[0]
     if len(set(table.values())) != 1:
-        told = ", ".join(f"{name} {rows}" for name, rows in table.items())
-        raise ShapeError(f"for a mean, the arrays of a chunk must have one number of rows, got {told}")
+        counts = ", ".join(f"{name} {rows}" for name, rows in table.items())
+        raise ShapeError(f"for a mean, the arrays of a chunk must have one number of rows, got {counts}")
     return int(table.popitem()[1])
 
 

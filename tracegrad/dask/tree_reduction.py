@@ -11,14 +11,14 @@ from typing import Any, NamedTuple, TypeVar
 
 from tracegrad import tree
 
-__all__ = ["GROUP", "Partial", "along_tree", "finished", "mean_of", "sum_of"]
+__all__ = ["GROUP", "ChunkResult", "along_tree", "finished", "mean_of", "sum_of"]
 
 GROUP = 8  # neighbours that one task adds, which needs fewer tasks than pairs
 
 T = TypeVar("T")
 
 
-class Partial(NamedTuple):
+class ChunkResult(NamedTuple):
     """Partial result of some chunks: their rows (None if unused), value, gradient, and the aux of each.
 
     Chunks without rows have no mean: value and gradient are None.
@@ -46,53 +46,53 @@ def along_tree(count: int, leaf: Callable[[int], T], together: Callable[[list[T]
         if width == 1:
             return leaf(first)
         step = width // GROUP
-        parts = [below(i, step) for i in range(first, min(first + width, count), step)]
-        return together(parts) if len(parts) > 1 else parts[0]
+        partials = [below(i, step) for i in range(first, min(first + width, count), step)]
+        return together(partials) if len(partials) > 1 else partials[0]
 
     return below(0, width)
 
 
-def sum_of(parts: Sequence[Partial]) -> Partial:
+def sum_of(partials: Sequence[ChunkResult]) -> ChunkResult:
     """Sum over the rows of all parts.
 
-    >>> sum_of([Partial(None, 1.0, (2.0,), []), Partial(None, 10.0, (20.0,), [])])
-    Partial(rows=None, value=11.0, gradient=(22.0,), aux=[])
+    >>> sum_of([ChunkResult(None, 1.0, (2.0,), []), ChunkResult(None, 10.0, (20.0,), [])])
+    ChunkResult(rows=None, value=11.0, gradient=(22.0,), aux=[])
     """
-    value, gradient = parts[0].value, parts[0].gradient
-    for part in parts[1:]:
-        value, gradient = value + part.value, tree.map(_plus, gradient, part.gradient)
-    return Partial(None, value, gradient, _all_aux(parts))
+    value, gradient = partials[0].value, partials[0].gradient
+    for partial in partials[1:]:
+        value, gradient = value + partial.value, tree.map(_plus, gradient, partial.gradient)
+    return ChunkResult(None, value, gradient, _all_aux(partials))
 
 
-def mean_of(parts: Sequence[Partial]) -> Partial:
+def mean_of(partials: Sequence[ChunkResult]) -> ChunkResult:
     """Average over the rows of all parts, weighted by their rows.
 
-    >>> mean_of([Partial(1, 1.0, (2.0,), []), Partial(3, 5.0, (6.0,), [])])
-    Partial(rows=4, value=4.0, gradient=(5.0,), aux=[])
+    >>> mean_of([ChunkResult(1, 1.0, (2.0,), []), ChunkResult(3, 5.0, (6.0,), [])])
+    ChunkResult(rows=4, value=4.0, gradient=(5.0,), aux=[])
     """
-    full = [part for part in parts if part.rows]
-    rows = sum(part.rows or 0 for part in full)
+    full = [partial for partial in partials if partial.rows]
+    rows = sum(partial.rows or 0 for partial in full)
     if len(full) < 2:
-        return (full or parts)[0]._replace(aux=_all_aux(parts))
+        return (full or partials)[0]._replace(aux=_all_aux(partials))
     # Weighted values, because undivided sums may exceed the range of float16.
-    shared = [_times(part, (part.rows or 0) / rows) for part in full]
-    return sum_of(shared)._replace(rows=rows, aux=_all_aux(parts))
+    shared = [_times(partial, (partial.rows or 0) / rows) for partial in full]
+    return sum_of(shared)._replace(rows=rows, aux=_all_aux(partials))
 
 
-def finished(part: Partial, has_aux: bool) -> tuple[Any, Any]:
+def finished(partial: ChunkResult, has_aux: bool) -> tuple[Any, Any]:
     """Return the result for the caller; ValueError for the mean over no rows."""
-    if part.rows == 0:
+    if partial.rows == 0:
         raise ValueError("the chunks have no rows, and nothing has no mean")
-    return (part.value, part.aux) if has_aux else part.value, part.gradient
+    return (partial.value, partial.aux) if has_aux else partial.value, partial.gradient
 
 
-def _times(part: Partial, share: float) -> Partial:
-    return part._replace(value=part.value * share, gradient=tree.map(lambda x: x * share, part.gradient))
+def _times(partial: ChunkResult, share: float) -> ChunkResult:
+    return partial._replace(value=partial.value * share, gradient=tree.map(lambda x: x * share, partial.gradient))
 
 
 def _plus(x: Any, y: Any) -> Any:
     return x + y
 
 
-def _all_aux(parts: Sequence[Partial]) -> list[Any]:
-    return [aux for part in parts for aux in part.aux]
+def _all_aux(partials: Sequence[ChunkResult]) -> list[Any]:
+    return [aux for partial in partials for aux in partial.aux]

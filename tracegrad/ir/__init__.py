@@ -1,7 +1,7 @@
 """The graph IR: SSA over arrays, its text form, verifier and reference interpreter."""
 
-from tracegrad.ir.builder import Builder, Value, build, recorder, recording
-from tracegrad.ir.graph import Graph, Node
+from tracegrad.ir.builder import Builder, GraphValue, build, recorder, recording
+from tracegrad.ir.graph import Graph, GraphNode
 from tracegrad.ir.interpreter import evaluate, replay, replayer, run
 from tracegrad.ir.parser import parse, to_text
 from tracegrad.ir.verifier import verify
@@ -9,8 +9,8 @@ from tracegrad.ir.verifier import verify
 __all__ = [
     "Builder",
     "Graph",
-    "Node",
-    "Value",
+    "GraphNode",
+    "GraphValue",
     "build",
     "evaluate",
     "parse",

@@ -12,7 +12,7 @@ from typing import Any
 
 from tracegrad.avals import Aval, is_literal
 from tracegrad.ir.builder import build, recorder
-from tracegrad.ir.graph import Graph, Node
+from tracegrad.ir.graph import Graph, GraphNode
 from tracegrad.ir.interpreter import applied
 from tracegrad.ops.core.op import Carrier, Op, bind
 from tracegrad.ops.shape.batching import repeated
@@ -28,17 +28,17 @@ def replay_batched(
     Returns the outputs, and for each output whether it is a batch.
     """
     builder = recorder() if any(isinstance(x, Carrier) for x in operands) else None
-    env: dict[Node, Any] = dict(zip(graph.inputs, operands))
-    many: dict[Node, bool] = dict(zip(graph.inputs, flags))
+    env: dict[GraphNode, Any] = dict(zip(graph.inputs, operands))
+    is_batch: dict[GraphNode, bool] = dict(zip(graph.inputs, flags))
     for node in graph.nodes:
-        mine = tuple([not is_literal(x) and many[x] for x in node.inputs])
-        many[node] = any(mine)
-        if node.picks is not None:
-            env[node] = env[node.operands[0]][node.picks]
+        node_flags = tuple([not is_literal(x) and is_batch[x] for x in node.inputs])
+        is_batch[node] = any(node_flags)
+        if node.result_index is not None:
+            env[node] = env[node.operands[0]][node.result_index]
             continue
         args = tuple([x if is_literal(x) else env[x] for x in node.inputs])
-        env[node] = applied(node, args, dict(node.params), builder, partial(_batch, size, mine))
-    return [env[x] for x in graph.outputs], [many[x] for x in graph.outputs]
+        env[node] = applied(node, args, dict(node.params), builder, partial(_batch, size, node_flags))
+    return [env[x] for x in graph.outputs], [is_batch[x] for x in graph.outputs]
 
 
 def _batch(size: int, flags: tuple[bool, ...], op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
@@ -55,9 +55,9 @@ def batched(
     results: list[bool] = []
 
     def fn(*operands: Any) -> list[Any]:
-        outputs, many = replay_batched(graph, size, flags, operands)
-        results[:] = many if wanted is None else [a or b for a, b in zip(many, wanted)]
-        return [x if a == b else repeated(size, [False], [x])[0] for x, a, b in zip(outputs, many, results)]
+        outputs, output_flags = replay_batched(graph, size, flags, operands)
+        results[:] = output_flags if wanted is None else [a or b for a, b in zip(output_flags, wanted)]
+        return [x if a == b else repeated(size, [False], [x])[0] for x, a, b in zip(outputs, output_flags, results)]
 
-    avals = [Aval((size, *a.shape), a.dtype) if many else a for a, many in zip(graph.avals, flags)]
+    avals = [Aval((size, *a.shape), a.dtype) if flag else a for a, flag in zip(graph.avals, flags)]
     return build(fn, avals), results

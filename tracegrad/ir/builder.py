@@ -1,6 +1,6 @@
 """Graph builder with value numbering.
 
-Applying an op to a `Value` appends a node to its builder. Equal applications become one node, so every replay of a
+Applying an op to a `GraphValue` appends a node to its builder. Equal applications become one node, so every replay of a
 graph through a builder eliminates common subexpressions. A function `simplify` may return a simpler value for an
 application, which covers algebra and constant folding. Nodes that no output needs are not part of the graph.
 """
@@ -14,23 +14,23 @@ from typing import Any
 
 from tracegrad.avals import LITERALS, Aval
 from tracegrad.errors import TraceError, UnsupportedError, located
-from tracegrad.ir.graph import Graph, Node
-from tracegrad.ops.core.op import Carrier, Level, Op
+from tracegrad.ir.graph import Graph, GraphNode
+from tracegrad.ops.core.op import Carrier, DispatchLevel, Op
 from tracegrad.ops.core.result import result
 from tracegrad.ops.shape.stack_split import unbind
 
-__all__ = ["RECORDERS", "Builder", "Value", "build", "key_of", "recorder", "recording"]
+__all__ = ["RECORDERS", "Builder", "GraphValue", "build", "key_of", "recorder", "recording"]
 
 Simplify = Callable[[Op, tuple[Any, ...], dict[str, Any]], Any]
 
 
-class Value(Carrier):
+class GraphValue(Carrier):
     """A node as a value: applying an op to it emits the op."""
 
     __slots__ = ("builder", "node")
-    level = Level.VALUE
+    level = DispatchLevel.VALUE
 
-    def __init__(self, builder: Builder, node: Node):
+    def __init__(self, builder: Builder, node: GraphNode):
         self.builder, self.node = builder, node
 
     @property
@@ -52,12 +52,17 @@ class Value(Carrier):
         return self.builder.refusal(why)
 
     def whole(self, xs: Sequence[Any]) -> Any:
-        rows = self.node.operands[0] if self.node.picks == 0 else None
-        if rows is None or rows.op is not unbind or dict(rows.params)["axis"] or recorder() is not self.builder:
+        unbound = self.node.operands[0] if self.node.result_index == 0 else None
+        if (
+            unbound is None
+            or unbound.op is not unbind
+            or dict(unbound.params)["axis"]
+            or recorder() is not self.builder
+        ):
             return None
-        nodes = [x.node for x in xs if isinstance(x, Value)]
-        known = all(x.picks == k and x.operands[0] is rows for k, x in enumerate(nodes))
-        array, count = rows.operands[0], len(rows.aval)  # type: ignore[arg-type]
+        nodes = [x.node for x in xs if isinstance(x, GraphValue)]
+        known = all(x.result_index == k and x.operands[0] is unbound for k, x in enumerate(nodes))
+        array, count = unbound.operands[0], len(unbound.aval)  # type: ignore[arg-type]
         # An input is an array of the caller.
         return self.builder.value(array) if known and array.op and len(nodes) == len(xs) == count else None
 
@@ -66,21 +71,21 @@ class Builder:
     """Graph builder, which appends nodes to a graph under construction."""
 
     def __init__(self, simplify: Simplify | None = None):
-        self.inputs: list[Node] = []
-        self.nodes: list[Node] = []
+        self.inputs: list[GraphNode] = []
+        self.nodes: list[GraphNode] = []
         self.simplify = simplify
         self.location = ""
         self.around: Builder | None = None  # the enclosing builder of a region; `examples`: of a batch
         self.examples = 1
-        self._numbering: dict[Any, Node] = {}
+        self._numbering: dict[Any, GraphNode] = {}
 
     # -- methods that traces override --------------------------------------------------------
-    def value(self, node: Node) -> Any:
-        return Value(self, node)
+    def value(self, node: GraphNode) -> Any:
+        return GraphValue(self, node)
 
     def lift(self, x: Any) -> Any:
         """The value in this graph of `x`, the result of a simplification or an operand."""
-        if type(x) in LITERALS or (isinstance(x, Value) and x.builder is self):
+        if type(x) in LITERALS or (isinstance(x, GraphValue) and x.builder is self):
             return x
         raise TraceError(f"a value of type {type(x).__name__} does not belong to the graph being built")
 
@@ -93,7 +98,7 @@ class Builder:
 
     # -- building ------------------------------------------------------------------------------
     def input(self, aval: Aval) -> Any:
-        node = Node(None, (), (), aval)
+        node = GraphNode(None, (), (), aval)
         self.inputs.append(node)
         return self.value(node)
 
@@ -102,7 +107,7 @@ class Builder:
 
     def emit(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
         """The value of `op` applied to `operands`: an earlier equal one, a simpler one, or a new node."""
-        operands = tuple([x if type(x) is Value and x.builder is self else self.lift(x) for x in operands])
+        operands = tuple([x if type(x) is GraphValue and x.builder is self else self.lift(x) for x in operands])
         if self.simplify and (simpler := self.simplify(op, operands, params)) is not None:
             return tuple(map(self.lift, simpler)) if type(simpler) is tuple else self.lift(simpler)
         return self.plain(op, operands, params)
@@ -113,14 +118,16 @@ class Builder:
         items = tuple(sorted(params.items())) if len(params) > 1 else tuple(params.items())
         return self.valued(self.number(op, inputs, items))
 
-    def valued(self, node: Node) -> Any:
+    def valued(self, node: GraphNode) -> Any:
         """The value of a node; the tuple of values for an op with several results."""
-        if not node.several:
+        if not node.is_multi_result:
             return self.value(node)
         picked = [self.number(result, (node,), (("index", i),)) for i in range(len(node.aval))]  # type: ignore[arg-type]
         return tuple([self.value(x) for x in picked])
 
-    def number(self, op: Op, inputs: tuple[Any, ...], items: tuple[Any, ...], known: Node | None = None) -> Node:
+    def number(
+        self, op: Op, inputs: tuple[Any, ...], items: tuple[Any, ...], known: GraphNode | None = None
+    ) -> GraphNode:
         """The earlier node with this op, inputs and params (value numbering), or else `known`, or else a new node."""
         operands: Any = inputs if known is not None and known.operands is known.inputs else key_of(inputs)
         if op.commutative:
@@ -131,7 +138,7 @@ class Builder:
             node = known
             if node is None:
                 aval = op.aval(*[x if type(x) in LITERALS else x.aval for x in inputs], **dict(items))
-                node = Node(op, inputs, items, aval, self.locate())
+                node = GraphNode(op, inputs, items, aval, self.locate())
             self._numbering[key] = node
             self.nodes.append(node)
         return node
@@ -154,22 +161,24 @@ def key_of(xs: tuple[Any, ...]) -> tuple[Any, ...]:
 _operands = attrgetter("operands")
 
 
-def sliced(inputs: Sequence[Node], nodes: Sequence[Node], outputs: Sequence[Node]) -> Graph:
+def sliced(inputs: Sequence[GraphNode], nodes: Sequence[GraphNode], outputs: Sequence[GraphNode]) -> Graph:
     """The graph from `inputs` to `outputs` with the `nodes` that are needed."""
     return Graph(tuple(inputs), tuple(needed(nodes, outputs)), tuple(outputs))
 
 
 def needed(
-    nodes: Sequence[Node], outputs: Iterable[Node], operands: Callable[[Node], Iterable[Node]] = _operands
-) -> list[Node]:
+    nodes: Sequence[GraphNode],
+    outputs: Iterable[GraphNode],
+    operands: Callable[[GraphNode], Iterable[GraphNode]] = _operands,
+) -> list[GraphNode]:
     """The `nodes` that the outputs need, in order."""
     live = set(outputs)
-    saved: list[Node] = []
-    picked: dict[Node, list[Node]] = {}  # the used results of a node, which follow the node
+    saved: list[GraphNode] = []
+    picked: dict[GraphNode, list[GraphNode]] = {}  # the used results of a node, which follow the node
     for node in reversed(nodes):
         if node in live:
             live.update(operands(node))
-            if node.picks is not None:
+            if node.result_index is not None:
                 picked.setdefault(node.operands[0], []).append(node)
                 continue
             if picked:
@@ -179,9 +188,9 @@ def needed(
     return saved
 
 
-def _position(node: Node) -> int:
-    assert node.picks is not None
-    return node.picks
+def _position(node: GraphNode) -> int:
+    assert node.result_index is not None
+    return node.result_index
 
 
 def build(fn: Callable[..., Iterable[Any]], avals: Iterable[Aval], simplify: Simplify | None = None) -> Graph:

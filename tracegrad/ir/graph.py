@@ -17,49 +17,60 @@ from typing import Any, Final
 
 from tracegrad.avals import LITERALS, Aval
 from tracegrad.ir.printer import digest_of, printable, to_text
-from tracegrad.ops.core.op import Op, Several
+from tracegrad.ops.core.op import Op, ResultAvals
 from tracegrad.ops.core.result import result
 from tracegrad.utils.lazy_dataclass import record
 
-__all__ = ["Graph", "Node", "map_regions"]
+__all__ = ["Graph", "GraphNode", "map_regions"]
 
 Params = tuple[tuple[str, Any], ...]
 
 
-class Node:
+class GraphNode:
     """The result of one op, or (`op` None) an input of the graph. Operands are nodes and literals.
 
-    `several`: the op has several results, so that this node has no value. `picks`: the number of the result of the
-    operand that this node selects; None for other nodes. `form`: the form of the op.
+    `is_multi_result`: the op has several results, so that this node has no value. `result_index`: the number of the
+    result of the operand that this node selects; None for other nodes. `form`: the form of the op.
     """
 
     # Not a frozen dataclass, which is slower to construct: a trace creates many nodes.
-    __slots__ = ("aval", "form", "inputs", "location", "op", "operands", "params", "picks", "regions", "several")
+    __slots__ = (
+        "aval",
+        "form",
+        "inputs",
+        "is_multi_result",
+        "location",
+        "op",
+        "operands",
+        "params",
+        "regions",
+        "result_index",
+    )
 
     def __init__(self, op: Op | None, inputs: tuple[Any, ...], params: Params, aval: Aval, location: str = "") -> None:
-        is_several = type(aval) is not Aval
+        is_multi_result = type(aval) is not Aval
         self.op: Final = op
         self.form: Final[Any] = None if op is None else op.form
         self.inputs: Final = inputs
         self.params: Final = params
-        self.aval: Final[Aval] = Several(aval) if is_several else aval  # type: ignore[assignment, arg-type]
+        self.aval: Final[Aval] = ResultAvals(aval) if is_multi_result else aval  # type: ignore[assignment, arg-type]
         self.location: Final = location
         operands = inputs
         for x in inputs:
             if type(x) in LITERALS:
                 operands = tuple([x for x in inputs if type(x) not in LITERALS])
                 break
-        self.operands: Final[tuple[Node, ...]] = operands
+        self.operands: Final[tuple[GraphNode, ...]] = operands
         self.regions: Final[tuple[Graph, ...]] = _regions(params) if params else ()
-        self.several: Final = is_several
-        self.picks: Final[int | None] = params[0][1] if op is result else None
+        self.is_multi_result: Final = is_multi_result
+        self.result_index: Final[int | None] = params[0][1] if op is result else None
 
-    def of(self, inputs: tuple[Any, ...]) -> Node:
+    def of(self, inputs: tuple[Any, ...]) -> GraphNode:
         """The same node with other inputs of the same avals."""
-        result = Node.__new__(Node)
+        result = GraphNode.__new__(GraphNode)
         new: Any = result
         new.op, new.form, new.params, new.aval, new.location = self.op, self.form, self.params, self.aval, self.location
-        new.regions, new.several, new.picks = self.regions, self.several, self.picks
+        new.regions, new.is_multi_result, new.result_index = self.regions, self.is_multi_result, self.result_index
         new.inputs = new.operands = inputs
         if self.operands is not self.inputs:
             new.operands = tuple([x for x in inputs if type(x) not in LITERALS])
@@ -72,7 +83,7 @@ class Node:
     def name(self) -> str:
         return self.op.name if self.op else "input"
 
-    def depends_on(self, nodes: set[Node]) -> bool:
+    def depends_on(self, nodes: set[GraphNode]) -> bool:
         """Whether this value depends on any of `nodes`."""
         seen, stack = {self}, [self]
         while stack:
@@ -117,9 +128,9 @@ class Graph:
     that differ in names are equal.
     """
 
-    inputs: tuple[Node, ...]
-    nodes: tuple[Node, ...]
-    outputs: tuple[Node, ...]
+    inputs: tuple[GraphNode, ...]
+    nodes: tuple[GraphNode, ...]
+    outputs: tuple[GraphNode, ...]
     names: tuple[str, ...] = ()
     _text: str | None = field(default=None, init=False, repr=False)
     _digest: bytes | None = field(default=None, init=False, repr=False)
@@ -130,10 +141,10 @@ class Graph:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        from tracegrad.utils.html import code, piece
+        from tracegrad.utils.html import code, object_html
 
         lines = to_text(self, locations=True).splitlines()
-        return piece("graph", f"{len(self.nodes)} nodes", [code(lines)])
+        return object_html("graph", f"{len(self.nodes)} nodes", [code(lines)])
 
     @property
     def text(self) -> str:
@@ -178,15 +189,15 @@ class Graph:
         """Whether any of the nodes runs regions, as loops and branches do."""
         return any([node.regions for node in self.nodes])  # noqa: C419 (many passes test this first)
 
-    def everywhere(self) -> Sequence[Node]:
+    def everywhere(self) -> Sequence[GraphNode]:
         """The nodes, and the nodes of all nested regions."""
         if not self.has_regions:
             return self.nodes
         return [x for n in self.nodes for x in (n, *[y for region in n.regions for y in region.everywhere()])]
 
-    def users(self) -> dict[Node, list[Node]]:
+    def users(self) -> dict[GraphNode, list[GraphNode]]:
         """The nodes that use each value, in order."""
-        table: dict[Node, list[Node]] = {x: [] for x in (*self.inputs, *self.nodes)}
+        table: dict[GraphNode, list[GraphNode]] = {x: [] for x in (*self.inputs, *self.nodes)}
         for node in self.nodes:
             for x in dict.fromkeys(node.operands):
                 table[x].append(node)

@@ -13,14 +13,14 @@ from tracegrad.ad import Entry
 from tracegrad.avals import LITERALS, is_literal
 from tracegrad.errors import TracegradError, located
 from tracegrad.ir.builder import recorder
-from tracegrad.ir.graph import Graph, Node
+from tracegrad.ir.graph import Graph, GraphNode
 from tracegrad.ops.core.op import Carrier, bind
 from tracegrad.utils.errstate import QUIET, restore_traps, set_traps, traps
 
 __all__ = ["WATCHED", "applied", "evaluate", "replay", "replayer", "run"]
 
 
-class _Watched(threading.local):
+class _ReplayObservers(threading.local):
     """Per-thread observers of replays: `by` gets each graph before its replay; `after` gets the graph, its operands and
     its outputs."""
 
@@ -28,7 +28,7 @@ class _Watched(threading.local):
     after: Callable[[Graph, Sequence[Any], Sequence[Any]], None] | None = None
 
 
-WATCHED = _Watched()
+WATCHED = _ReplayObservers()
 
 
 def replay(graph: Graph, operands: Sequence[Any]) -> tuple[list[Any], list[Entry]]:
@@ -39,12 +39,12 @@ def replay(graph: Graph, operands: Sequence[Any]) -> tuple[list[Any], list[Entry
     builder = recorder() if any(isinstance(x, Carrier) for x in operands) else None
     if WATCHED.by is not None:
         WATCHED.by(graph)
-    env: dict[Node, Any] = dict(zip(graph.inputs, operands))
+    env: dict[GraphNode, Any] = dict(zip(graph.inputs, operands))
     tape: list[Entry] = []
     for node in graph.nodes:
         assert node.op is not None
-        if node.picks is not None:
-            env[node] = env[node.operands[0]][node.picks]
+        if node.result_index is not None:
+            env[node] = env[node.operands[0]][node.result_index]
             continue
         args = tuple([x if type(x) in LITERALS else env[x] for x in node.inputs])
         params = dict(node.params)
@@ -60,11 +60,11 @@ def replayer(graph: Graph) -> Callable[[Sequence[Any]], list[Any]]:
     """A function that replays the graph repeatedly. It resolves the dispatch of each node once for ndarrays."""
     literals = [x for node in graph.nodes for x in node.inputs if is_literal(x)]
     begin = len(graph.inputs) + len(literals)
-    places = {x: k for k, x in enumerate(graph.inputs)} | {x: begin + k for k, x in enumerate(graph.nodes)}
+    positions = {x: k for k, x in enumerate(graph.inputs)} | {x: begin + k for k, x in enumerate(graph.nodes)}
     supply = iter(range(len(graph.inputs), begin))  # positions of the literals
-    args = [_taking([next(supply) if is_literal(x) else places[x] for x in node.inputs]) for node in graph.nodes]
-    steps = [(taken, *_function(node)) for taken, node in zip(args, graph.nodes)]
-    wanted = _taking([places[x] for x in graph.outputs])
+    args = [_selector([next(supply) if is_literal(x) else positions[x] for x in node.inputs]) for node in graph.nodes]
+    steps = [(select_args, *_function(node)) for select_args, node in zip(args, graph.nodes)]
+    wanted = _selector([positions[x] for x in graph.outputs])
 
     def replay_once(operands: Sequence[Any]) -> list[Any]:
         if recorder() is not None or WATCHED.after or not all([type(x) is np.ndarray for x in operands]):  # noqa: C419
@@ -74,16 +74,16 @@ def replayer(graph: Graph) -> Callable[[Sequence[Any]], list[Any]]:
         values, before = [*operands, *literals], traps()
         try:
             set_traps(QUIET)
-            for taken, function, params in steps:
-                result = function(*taken(values), **params)
+            for select_args, function, params in steps:
+                result = function(*select_args(values), **params)
                 if result.__class__ is not np.ndarray:
                     result = tuple(map(np.asarray, result)) if isinstance(result, tuple) else np.asarray(result)
                 values.append(result)
         except (ArithmeticError, LookupError, ValueError) as error:
-            told = _told(error, graph.nodes[len(values) - begin])
-            if told is None:
+            located_error = _located_error(error, graph.nodes[len(values) - begin])
+            if located_error is None:
                 raise
-            raise told from error
+            raise located_error from error
         finally:
             restore_traps(before)
         return list(wanted(values))
@@ -91,20 +91,20 @@ def replayer(graph: Graph) -> Callable[[Sequence[Any]], list[Any]]:
     return replay_once
 
 
-def _function(node: Node) -> tuple[Callable[..., Any], dict[str, Any]]:
+def _function(node: GraphNode) -> tuple[Callable[..., Any], dict[str, Any]]:
     """The function that computes a node of ndarrays and literals, and its parameters."""
     assert node.op is not None
-    return (node.op.impl, dict(node.params)) if node.picks is None else (itemgetter(node.picks), {})
+    return (node.op.impl, dict(node.params)) if node.result_index is None else (itemgetter(node.result_index), {})
 
 
-def _taking(places: Sequence[int]) -> Callable[[list[Any]], Any]:
+def _selector(positions: Sequence[int]) -> Callable[[list[Any]], Any]:
     """A function that selects the values at these positions of a list."""
-    if len(places) > 1:
-        return itemgetter(*places)
-    return itemgetter(slice(places[0], places[0] + 1) if places else slice(0))
+    if len(positions) > 1:
+        return itemgetter(*positions)
+    return itemgetter(slice(positions[0], positions[0] + 1) if positions else slice(0))
 
 
-def applied(node: Node, args: tuple[Any, ...], params: dict[str, Any], builder: Any, apply: Any = bind) -> Any:
+def applied(node: GraphNode, args: tuple[Any, ...], params: dict[str, Any], builder: Any, apply: Any = bind) -> Any:
     """Apply the op of a node to values, by `apply(op, args, params)`; a `builder`, unless None, records it."""
     assert node.op is not None
     if builder is not None:
@@ -114,20 +114,20 @@ def applied(node: Node, args: tuple[Any, ...], params: dict[str, Any], builder: 
     try:
         return apply(node.op, args, params)
     except (ArithmeticError, LookupError, ValueError) as error:
-        told = _told(error, node)
-        if told is None:
+        located_error = _located_error(error, node)
+        if located_error is None:
             raise
-        raise told from error
+        raise located_error from error
 
 
-def _told(error: Exception, node: Node) -> Exception | None:
+def _located_error(error: Exception, node: GraphNode) -> Exception | None:
     """The error with the user's line of the node; None if the line is unknown, or already in the error."""
     if isinstance(error, TracegradError) or not node.location:
         return None
     return type(error)(located(f"{node.name}: {error}", node.location))
 
 
-def evaluate(wanted: Node, computed: dict[Node, Any]) -> Any:
+def evaluate(wanted: GraphNode, computed: dict[GraphNode, Any]) -> Any:
     """Evaluate a node, and the nodes it depends on, by NumPy; `computed` has the inputs, and caches the results."""
     stack = [wanted]
     while stack:
@@ -142,7 +142,7 @@ def evaluate(wanted: Node, computed: dict[Node, Any]) -> Any:
             args = [x if is_literal(x) else computed[x] for x in node.inputs]
             with np.errstate(all="ignore"):
                 result = node.op.impl(*args, **dict(node.params))
-            computed[node] = tuple(map(np.asarray, result)) if node.several else np.asarray(result)
+            computed[node] = tuple(map(np.asarray, result)) if node.is_multi_result else np.asarray(result)
     return computed[wanted]
 
 

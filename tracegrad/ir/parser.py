@@ -25,9 +25,9 @@ import numpy as np
 
 from tracegrad.avals import Aval, dtype_named
 from tracegrad.errors import VerifyError
-from tracegrad.ir.graph import Graph, Node
+from tracegrad.ir.graph import Graph, GraphNode
 from tracegrad.ir.printer import NAME, to_text
-from tracegrad.ops.core.op import Several
+from tracegrad.ops.core.op import ResultAvals
 from tracegrad.ops.core.result import op_named, result
 
 __all__ = ["parse", "to_text"]
@@ -46,7 +46,7 @@ def parse(text: str) -> Graph:
     """The graph that prints as `text`; `VerifyError` names a line that does not follow the grammar."""
     lines = _Lines(text.strip().splitlines())
     name, graph = lines.block("")
-    if name != "graph" or lines.left():
+    if name != "graph" or lines.has_more():
         raise VerifyError("not the text of a graph: it has no head, return line or closing brace")
     return graph
 
@@ -57,32 +57,32 @@ class _Lines:
     def __init__(self, lines: list[str]):
         self.lines, self.at = lines, 0
 
-    def left(self) -> bool:
+    def has_more(self) -> bool:
         return self.at < len(self.lines)
 
-    def take(self, indent: str) -> str:
+    def next_line(self, indent: str) -> str:
         """The next line, without its indentation."""
-        if not self.left() or not self.lines[self.at].startswith(indent):
+        if not self.has_more() or not self.lines[self.at].startswith(indent):
             raise VerifyError("not the text of a graph: it has no head, return line or closing brace")
         self.at += 1
         return self.lines[self.at - 1][len(indent) :]
 
     def block(self, indent: str) -> tuple[str, Graph]:
         """A name and the graph of the block after it."""
-        head = re.fullmatch(_HEAD, self.take(indent))
+        head = re.fullmatch(_HEAD, self.next_line(indent))
         if head is None:
             raise VerifyError("not the text of a graph: it has no head, return line or closing brace")
-        env = {name: Node(None, (), (), _aval(d, s)) for name, d, s in re.findall(_INPUT, head[2])}
-        operands, inputs, nodes = tuple(env), tuple(env.values()), list[Node]()
-        while not (line := self.take(f"{indent}  ")).startswith("return"):
+        env = {name: GraphNode(None, (), (), _aval(d, s)) for name, d, s in re.findall(_INPUT, head[2])}
+        operands, inputs, nodes = tuple(env), tuple(env.values()), list[GraphNode]()
+        while not (line := self.next_line(f"{indent}  ")).startswith("return"):
             nodes += self.node(line, indent, env)
         outputs = [_operand(x, env, line) for x in line.removeprefix("return").strip().split(", ") if x]
-        if self.take(indent) != "}":
+        if self.next_line(indent) != "}":
             raise VerifyError("not the text of a graph: it has no head, return line or closing brace")
         names = tuple(["" if name.startswith("%") else name for name in operands])
         return head[1], Graph(inputs, tuple(nodes), tuple(outputs), names if any(names) else ())
 
-    def node(self, line: str, indent: str, env: dict[str, Node]) -> list[Node]:
+    def node(self, line: str, indent: str, env: dict[str, GraphNode]) -> list[GraphNode]:
         """The node of a line and the regions below it; with the result nodes of an op with several results."""
         match = re.fullmatch(_NODE, line)
         op = None if match is None else op_named(match[2])
@@ -93,17 +93,20 @@ class _Lines:
         call = ast.parse(f"f({params or ''})", mode="eval").body
         assert isinstance(call, ast.Call)
         inputs = {str(k.arg): _literal(k.value) for k in call.keywords} | self.regions(f"{indent}    ")
-        several = tuple(_aval(*each) for each in re.findall(_AVAL, avals))
-        single = len(several) == 1 and not avals.endswith(",")
+        result_avals = tuple(_aval(*each) for each in re.findall(_AVAL, avals))
+        single = len(result_avals) == 1 and not avals.endswith(",")
         names = [name for name in named.split(", ") if name] if single else named.rstrip(",").split(", ")
-        if len(names) != len(several):
-            raise VerifyError(f"not a node, it has {len(names)} names and {len(several)} results: {line!r}")
-        node = Node(op, args, tuple(sorted(inputs.items())), several[0] if single else Several(several))  # type: ignore[arg-type]
+        if len(names) != len(result_avals):
+            raise VerifyError(f"not a node, it has {len(names)} names and {len(result_avals)} results: {line!r}")
+        aval: Any = result_avals[0] if single else ResultAvals(result_avals)
+        node = GraphNode(op, args, tuple(sorted(inputs.items())), aval)
         if single:
             env[names[0]] = node
             return [node]
         picked = {
-            name: Node(result, (node,), (("index", i),), several[i]) for i, name in enumerate(names) if name != "_"
+            name: GraphNode(result, (node,), (("index", i),), result_avals[i])
+            for i, name in enumerate(names)
+            if name != "_"
         }
         env.update(picked)
         return [node, *picked.values()]
@@ -111,7 +114,9 @@ class _Lines:
     def regions(self, indent: str) -> dict[str, Any]:
         """The regions after a node, by the name of the parameter; a tuple if they are numbered."""
         table: dict[str, Any] = {}
-        while self.left() and self.lines[self.at].startswith(indent) and self.lines[self.at][len(indent)] not in " }":
+        while (
+            self.has_more() and self.lines[self.at].startswith(indent) and self.lines[self.at][len(indent)] not in " }"
+        ):
             name, graph = self.block(indent)
             base, dot, _ = name.partition(".")
             table[base] = (*table.get(base, ()), graph) if dot else graph
@@ -122,7 +127,7 @@ def _aval(dtype: str, shape: str) -> Aval:
     return Aval(tuple(int(n) for n in shape.split(",") if n), dtype_named(dtype))
 
 
-def _operand(text: str, env: dict[str, Node], line: str) -> Any:
+def _operand(text: str, env: dict[str, GraphNode], line: str) -> Any:
     if text in env:
         return env[text]
     if text.startswith("%"):

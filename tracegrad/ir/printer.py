@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tracegrad.avals import LITERALS
 
 if TYPE_CHECKING:
-    from tracegrad.ir.graph import Graph, Node
+    from tracegrad.ir.graph import Graph, GraphNode
 
 __all__ = ["NAME", "digest_of", "named_regions", "names_of", "printable", "to_text", "with_locations"]
 
@@ -19,9 +19,9 @@ NAME = r"[^\W\d]\w*(?:\.\w+|\[\d+\]|\['[\w ./-]*'\])*"
 _LITERALS = {"inf", "nan", "None", "True", "False"}
 
 
-def names_of(graph: Graph) -> dict[Node, str]:
+def names_of(graph: Graph) -> dict[GraphNode, str]:
     """The names of the values of `graph` in its text."""
-    table = {n: f"%{i}" for i, n in enumerate([*graph.inputs, *(n for n in graph.nodes if not n.several)])}
+    table = {n: f"%{i}" for i, n in enumerate([*graph.inputs, *(n for n in graph.nodes if not n.is_multi_result)])}
     table.update((x, name) for x, name in zip(graph.inputs, graph.names) if name)
     return table
 
@@ -59,7 +59,7 @@ def _lines_of_user(graph: Graph) -> Iterator[str]:
     """The user's line for each line of the text, or ""."""
     yield ""
     for node in graph.nodes:
-        if node.picks is None:
+        if node.result_index is None:
             yield node.location
             if node.regions:
                 for _, region in named_regions(node):
@@ -82,16 +82,16 @@ _Inside = Callable[[str, Any], Iterator[str]]
 
 def _lines(graph: Graph, head: str, inside: _Inside) -> Iterator[str]:
     names = names_of(graph)
-    picked: dict[Node, dict[int, str]] = {}
+    picked: dict[GraphNode, dict[int, str]] = {}
     for node in graph.nodes:
-        if node.picks is not None:
-            picked.setdefault(node.operands[0], {})[node.picks] = names[node]
+        if node.result_index is not None:
+            picked.setdefault(node.operands[0], {})[node.result_index] = names[node]
     yield f"{head}({', '.join(f'{names[x]}: {x.aval}' for x in graph.inputs)}) {{"
     avals: dict[Any, str] = {}  # a cache: graphs have few different avals
     for node in graph.nodes:
-        if node.picks is not None:
+        if node.result_index is not None:
             continue
-        if node.several:
+        if node.is_multi_result:
             result = picked.get(node, {})
             named = ", ".join(result.get(i, "_") for i in range(len(node.aval)))  # type: ignore[arg-type]
             named += "," * (len(node.aval) == 1)  # type: ignore[arg-type]
@@ -107,7 +107,7 @@ def _lines(graph: Graph, head: str, inside: _Inside) -> Iterator[str]:
     yield "}"
 
 
-def _line(node: Node, named: str, aval: str, names: dict[Node, str]) -> str:
+def _line(node: GraphNode, named: str, aval: str, names: dict[GraphNode, str]) -> str:
     params = node.params
     if node.regions:
         hidden = {name.partition(".")[0] for name, _ in named_regions(node)}
@@ -117,7 +117,7 @@ def _line(node: Node, named: str, aval: str, names: dict[Node, str]) -> str:
     return f"  {named} = {node.name}({operands}){shown} : {aval}"
 
 
-def named_regions(node: Node) -> Iterator[tuple[str, Any]]:
+def named_regions(node: GraphNode) -> Iterator[tuple[str, Any]]:
     """The regions of a node with their names: the name of the parameter, and a number if it has several."""
     for name, value in node.params:
         if hasattr(value, "nodes"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tracegrad.avals import is_literal
 from tracegrad.errors import TracegradError, VerifyError
-from tracegrad.ir.graph import Graph, Node
+from tracegrad.ir.graph import Graph, GraphNode
 
 __all__ = ["verify"]
 
@@ -17,12 +17,12 @@ def verify(graph: Graph) -> Graph:
         if fault is not None:
             raise VerifyError(f"node {i}, {node.name}: {fault}") from cause
         defined.add(node)
-    if any(x not in defined or x.several for x in graph.outputs):
+    if any(x not in defined or x.is_multi_result for x in graph.outputs):
         raise VerifyError("an output is not defined")
     return graph
 
 
-def _fault(node: Node, defined: set[Node]) -> tuple[str | None, Exception | None]:
+def _fault(node: GraphNode, defined: set[GraphNode]) -> tuple[str | None, Exception | None]:
     """The rule that the node breaks, or None, and the error of the rule if there is one."""
     if node.op is None:
         return "an input stands among the nodes", None
@@ -32,7 +32,7 @@ def _fault(node: Node, defined: set[Node]) -> tuple[str | None, Exception | None
         return "defined twice", None
     for region in node.regions:
         verify(region)
-    if any(x.several for x in node.operands) != (node.picks is not None):
+    if any(x.is_multi_result for x in node.operands) != (node.result_index is not None):
         return "several results are used otherwise than through one of them", None
     try:
         aval = node.op.aval(*[x if is_literal(x) else x.aval for x in node.inputs], **dict(node.params))

@@ -8,7 +8,7 @@ LLVM's pointers are opaque. Here a pointer also has the type of its pointee, whi
 """
 
 from tracegrad.llvmir.builder import IRBuilder
-from tracegrad.llvmir.module import Argument, Block, Function, GlobalVariable, Module
+from tracegrad.llvmir.module import BasicBlock, FunctionArgument, GlobalVariable, IRFunction, IRModule
 from tracegrad.llvmir.types import (
     ArrayType,
     DoubleType,
@@ -16,35 +16,35 @@ from tracegrad.llvmir.types import (
     FunctionType,
     HalfType,
     IntType,
+    IRType,
     LiteralStructType,
     PointerType,
-    Type,
     VectorType,
     VoidType,
 )
-from tracegrad.llvmir.values import Constant, Instruction, Phi, Spelled, Value
+from tracegrad.llvmir.values import Instruction, IRConstant, IRValue, Phi, TextConstant
 
 __all__ = [
-    "Argument",
     "ArrayType",
-    "Block",
-    "Constant",
+    "BasicBlock",
     "DoubleType",
     "FloatType",
-    "Function",
+    "FunctionArgument",
     "FunctionType",
     "GlobalVariable",
     "HalfType",
     "IRBuilder",
+    "IRConstant",
+    "IRFunction",
+    "IRModule",
+    "IRType",
+    "IRValue",
     "Instruction",
     "IntType",
     "LiteralStructType",
-    "Module",
     "Phi",
     "PointerType",
-    "Spelled",
-    "Type",
-    "Value",
+    "TextConstant",
     "VectorType",
     "VoidType",
 ]

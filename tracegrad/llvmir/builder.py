@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from tracegrad.llvmir.module import Block, Function, Module
+from tracegrad.llvmir.module import BasicBlock, IRFunction, IRModule
 from tracegrad.llvmir.types import IntType, LiteralStructType, PointerType, VectorType, VoidType
-from tracegrad.llvmir.values import Constant, Instruction, Phi, Value
+from tracegrad.llvmir.values import Instruction, IRConstant, IRValue, Phi
 
 __all__ = ["IRBuilder"]
 
@@ -20,21 +20,21 @@ _UNORDERED = {"==": "ueq", "!=": "une", "<": "ult", "<=": "ule", ">": "ugt", ">=
 _RARE, _LIKELY = (1, 99), (99, 1)
 
 
-def _binary(name: str) -> Callable[..., Value]:
+def _binary(name: str) -> Callable[..., IRValue]:
     """The method that appends a binary instruction of this name."""
 
-    def instruction(self: IRBuilder, x: Value, y: Value, flags: Sequence[str] = ()) -> Value:
+    def instruction(self: IRBuilder, x: IRValue, y: IRValue, flags: Sequence[str] = ()) -> IRValue:
         t = x.type
-        words = f"{name} {' '.join(flags)}" if flags else name
-        return self._value(t, f"{words} {t.text} {x.ref}, {y.ref}")
+        mnemonic = f"{name} {' '.join(flags)}" if flags else name
+        return self._value(t, f"{mnemonic} {t.text} {x.ref}, {y.ref}")
 
     return instruction
 
 
-def _conversion(name: str) -> Callable[..., Value]:
+def _conversion(name: str) -> Callable[..., IRValue]:
     """The method that appends a conversion of this name; a conversion to the same type returns the operand."""
 
-    def instruction(self: IRBuilder, x: Value, t: Any) -> Value:
+    def instruction(self: IRBuilder, x: IRValue, t: Any) -> IRValue:
         if x.type is t:
             return x
         return self._value(t, f"{name} {x.type.text} {x.ref} to {t.text}")
@@ -45,9 +45,9 @@ def _conversion(name: str) -> Callable[..., Value]:
 class IRBuilder:
     """Appends instructions to `block`, before its terminator.
 
-    >>> from tracegrad.llvmir import Function, FunctionType, IntType, Module
-    >>> module, i64 = Module("twice"), IntType(64)
-    >>> function = Function(module, FunctionType(i64, [i64]), "f")
+    >>> from tracegrad.llvmir import IRFunction, FunctionType, IntType, IRModule
+    >>> module, i64 = IRModule("twice"), IntType(64)
+    >>> function = IRFunction(module, FunctionType(i64, [i64]), "f")
     >>> b = IRBuilder(function.append_basic_block("entry"))
     >>> b.ret(b.add(function.args[0], function.args[0]))
     <ret i64 %.0>
@@ -62,30 +62,30 @@ class IRBuilder:
 
     __slots__ = ("_body", "_names", "block")
 
-    def __init__(self, block: Block) -> None:
+    def __init__(self, block: BasicBlock) -> None:
         self.position_at_end(block)
 
     @property
-    def function(self) -> Function:
+    def function(self) -> IRFunction:
         """The function of the current block."""
         return self.block.function
 
     @property
-    def module(self) -> Module:
+    def module(self) -> IRModule:
         """The module of the current function."""
         return self.block.function.module
 
     # -- position ------------------------------------------------------------------------------------------------
-    def append_basic_block(self, name: str = "block") -> Block:
+    def append_basic_block(self, name: str = "block") -> BasicBlock:
         """Append a new block to the function."""
         return self.function.append_basic_block(name)
 
-    def position_at_end(self, block: Block) -> None:
+    def position_at_end(self, block: BasicBlock) -> None:
         """Continue at the end of a block."""
         self.block, self._body, self._names = block, block.body, block.function.names
 
     @contextmanager
-    def goto_block(self, block: Block) -> Iterator[None]:
+    def goto_block(self, block: BasicBlock) -> Iterator[None]:
         """Append to another block within the context."""
         before = self.block
         self.position_at_end(block)
@@ -97,7 +97,7 @@ class IRBuilder:
         return self.goto_block(self.function.entry_basic_block)
 
     @contextmanager
-    def if_then(self, condition: Value, likely: bool | None = None) -> Iterator[Block]:
+    def if_then(self, condition: IRValue, likely: bool | None = None) -> Iterator[BasicBlock]:
         """Emit a conditional block, and continue after it."""
         then, after = self.append_basic_block("if"), self.append_basic_block("endif")
         self.cbranch(condition, then, after, likely)
@@ -106,7 +106,7 @@ class IRBuilder:
         self.position_at_end(after)
 
     @contextmanager
-    def if_else(self, condition: Value) -> Iterator[tuple[Any, Any]]:
+    def if_else(self, condition: IRValue) -> Iterator[tuple[Any, Any]]:
         """Emit two conditional blocks, one context for each, and continue after both."""
         then, otherwise, after = map(self.append_basic_block, ("if", "else", "endif"))
         self.cbranch(condition, then, otherwise)
@@ -114,7 +114,7 @@ class IRBuilder:
         self.position_at_end(after)
 
     @contextmanager
-    def _until(self, block: Block, after: Block) -> Iterator[None]:
+    def _until(self, block: BasicBlock, after: BasicBlock) -> Iterator[None]:
         """Emit a block that branches to `after`, unless it has another terminator."""
         self.position_at_end(block)
         yield
@@ -146,17 +146,17 @@ class IRBuilder:
     shl, lshr, ashr = _binary("shl"), _binary("lshr"), _binary("ashr")
     fadd, fsub, fmul, fdiv, frem = map(_binary, ("fadd", "fsub", "fmul", "fdiv", "frem"))
 
-    def neg(self, x: Value) -> Value:
+    def neg(self, x: IRValue) -> IRValue:
         """Negate an integer."""
-        return self.sub(Constant(x.type, None if isinstance(x.type, VectorType) else 0), x)
+        return self.sub(IRConstant(x.type, None if isinstance(x.type, VectorType) else 0), x)
 
-    def not_(self, x: Value) -> Value:
+    def not_(self, x: IRValue) -> IRValue:
         """Invert all bits of an integer."""
         t = x.type
-        ones = Constant(t, [-1] * t.count if isinstance(t, VectorType) else -1)
+        ones = IRConstant(t, [-1] * t.count if isinstance(t, VectorType) else -1)
         return self.xor(x, ones)
 
-    def fneg(self, x: Value) -> Value:
+    def fneg(self, x: IRValue) -> IRValue:
         """Negate a float."""
         return self._value(x.type, f"fneg {x.type.text} {x.ref}")
 
@@ -165,77 +165,77 @@ class IRBuilder:
     sitofp, uitofp = _conversion("sitofp"), _conversion("uitofp")
     inttoptr, ptrtoint = _conversion("inttoptr"), _conversion("ptrtoint")
 
-    def bitcast(self, x: Value, t: Any) -> Value:
+    def bitcast(self, x: IRValue, t: Any) -> IRValue:
         """Reinterpret the bits of `x` as another type, or change the pointee of a pointer."""
         if x.type is t:
             return x
         if isinstance(t, PointerType) and isinstance(x.type, PointerType):
-            return Value(t, x.ref)
+            return IRValue(t, x.ref)
         return self._value(t, f"bitcast {x.type.text} {x.ref} to {t.text}")
 
-    def icmp_signed(self, sign: str, x: Value, y: Value) -> Value:
+    def icmp_signed(self, sign: str, x: IRValue, y: IRValue) -> IRValue:
         """Compare signed integers."""
         return self._compared(f"icmp {_SIGNED[sign]}", x, y)
 
-    def icmp_unsigned(self, sign: str, x: Value, y: Value) -> Value:
+    def icmp_unsigned(self, sign: str, x: IRValue, y: IRValue) -> IRValue:
         """Compare unsigned integers, or pointers."""
         return self._compared(f"icmp {_UNSIGNED[sign]}", x, y)
 
-    def fcmp_ordered(self, sign: str, x: Value, y: Value, flags: Sequence[str] = ()) -> Value:
+    def fcmp_ordered(self, sign: str, x: IRValue, y: IRValue, flags: Sequence[str] = ()) -> IRValue:
         """Compare floats; false if one is NaN. "ord" tests that none is NaN."""
         return self._compared(" ".join(("fcmp", *flags, _ORDERED[sign])), x, y)
 
-    def fcmp_unordered(self, sign: str, x: Value, y: Value, flags: Sequence[str] = ()) -> Value:
+    def fcmp_unordered(self, sign: str, x: IRValue, y: IRValue, flags: Sequence[str] = ()) -> IRValue:
         """Compare floats; true if one is NaN. "uno" tests that one is NaN."""
         return self._compared(" ".join(("fcmp", *flags, _UNORDERED[sign])), x, y)
 
-    def _compared(self, words: str, x: Value, y: Value) -> Value:
+    def _compared(self, mnemonic: str, x: IRValue, y: IRValue) -> IRValue:
         t = x.type
         result = VectorType(_BOOL, t.count) if isinstance(t, VectorType) else _BOOL
-        return self._value(result, f"{words} {t.text} {x.ref}, {y.ref}")
+        return self._value(result, f"{mnemonic} {t.text} {x.ref}, {y.ref}")
 
-    def select(self, condition: Any, x: Value, y: Value, flags: Sequence[str] = ()) -> Instruction:
+    def select(self, condition: Any, x: IRValue, y: IRValue, flags: Sequence[str] = ()) -> Instruction:
         """Select `x` if the condition holds, else `y`."""
-        words = f"select {' '.join(flags)}" if flags else "select"
+        mnemonic = f"select {' '.join(flags)}" if flags else "select"
         t = x.type
-        return self._value(t, f"{words} {condition.type.text} {condition.ref}, {t.text} {x.ref}, {t.text} {y.ref}")
+        return self._value(t, f"{mnemonic} {condition.type.text} {condition.ref}, {t.text} {x.ref}, {t.text} {y.ref}")
 
-    def ctlz(self, x: Value, zero_is_poison: Value) -> Value:
+    def ctlz(self, x: IRValue, zero_is_poison: IRValue) -> IRValue:
         """Count leading zeros."""
         return self._counted("ctlz", x, zero_is_poison)
 
-    def cttz(self, x: Value, zero_is_poison: Value) -> Value:
+    def cttz(self, x: IRValue, zero_is_poison: IRValue) -> IRValue:
         """Count trailing zeros."""
         return self._counted("cttz", x, zero_is_poison)
 
-    def ctpop(self, x: Value) -> Value:
+    def ctpop(self, x: IRValue) -> IRValue:
         """Count the bits that are 1."""
         return self._counted("ctpop", x)
 
-    def _counted(self, name: str, x: Value, *more: Value) -> Value:
+    def _counted(self, name: str, x: IRValue, *extra: IRValue) -> IRValue:
         t = x.type
-        return self.call(self.module.intrinsic(name, [t], t, [t, *[y.type for y in more]]), [x, *more])
+        return self.call(self.module.intrinsic(name, [t], t, [t, *[y.type for y in extra]]), [x, *extra])
 
     # -- vectors and structures ----------------------------------------------------------------------------------
-    def extract_element(self, vector: Value, lane: Value) -> Value:
+    def extract_element(self, vector: IRValue, lane: IRValue) -> IRValue:
         """Extract one lane."""
         return self._value(vector.type.element, f"extractelement {vector.typed}, {lane.typed}")
 
-    def insert_element(self, vector: Value, x: Value, lane: Value) -> Value:
+    def insert_element(self, vector: IRValue, x: IRValue, lane: IRValue) -> IRValue:
         """Replace one lane of a vector by `x`."""
         return self._value(vector.type, f"insertelement {vector.typed}, {x.typed}, {lane.typed}")
 
-    def shuffle_vector(self, x: Value, y: Value, lanes: Value) -> Value:
+    def shuffle_vector(self, x: IRValue, y: IRValue, lanes: IRValue) -> IRValue:
         """Shuffle the lanes of two vectors, by lane numbers."""
         t = VectorType(x.type.element, lanes.type.count)
         return self._value(t, f"shufflevector {x.typed}, {y.typed}, {lanes.typed}")
 
-    def extract_value(self, x: Value, k: int) -> Value:
+    def extract_value(self, x: IRValue, k: int) -> IRValue:
         """Extract member `k` of a structure."""
         return self._value(x.type.elements[k], f"extractvalue {x.typed}, {k}")
 
     # -- memory --------------------------------------------------------------------------------------------------
-    def alloca(self, t: Any, size: Value | int | None = None, align: int | None = None) -> Value:
+    def alloca(self, t: Any, size: IRValue | int | None = None, align: int | None = None) -> IRValue:
         """Allocate stack memory for one value, or for `size` values."""
         text = f"alloca {t.text}"
         if size is not None:
@@ -244,69 +244,69 @@ class IRBuilder:
             text += f", align {align}"
         return self._value(t.as_pointer(), text)
 
-    def load(self, at: Value, align: int | None = None, typ: Any = None) -> Instruction:
+    def load(self, at: IRValue, align: int | None = None, typ: Any = None) -> Instruction:
         """Load the pointee, or a value of another type `typ`."""
         t = typ or at.type.pointee
-        behind = f", align {align}" if align else ""
-        return self._value(t, f"load {t.text}, ptr {at.ref}{behind}")
+        suffix = f", align {align}" if align else ""
+        return self._value(t, f"load {t.text}, ptr {at.ref}{suffix}")
 
-    def store(self, x: Value, at: Value, align: int | None = None) -> Instruction:
+    def store(self, x: IRValue, at: IRValue, align: int | None = None) -> Instruction:
         """Store `x`."""
-        behind = f", align {align}" if align else ""
-        return self._effect(f"store {x.type.text} {x.ref}, ptr {at.ref}{behind}")
+        suffix = f", align {align}" if align else ""
+        return self._effect(f"store {x.type.text} {x.ref}, ptr {at.ref}{suffix}")
 
-    def gep(self, at: Value, indices: Sequence[Any]) -> Value:
+    def gep(self, at: IRValue, indices: Sequence[Any]) -> IRValue:
         """Compute an address (getelementptr): the first index counts values, further ones select a member or an
         element. A vector of indices gives a vector of addresses."""
         base = t = at.type.pointee
         for k in indices[1:]:
             t = t.elements[k.constant] if isinstance(t, LiteralStructType) else t.element
-        words = "".join([f", {k.type.text} {k.ref}" for k in indices])
+        index_text = "".join([f", {k.type.text} {k.ref}" for k in indices])
         result, lanes = t.as_pointer(), indices[0].type
         if isinstance(lanes, VectorType):
             result = VectorType(result, lanes.count)
-        return self._value(result, f"getelementptr {base.text}, ptr {at.ref}{words}")
+        return self._value(result, f"getelementptr {base.text}, ptr {at.ref}{index_text}")
 
-    def load_atomic(self, at: Value, ordering: str, align: int) -> Instruction:
+    def load_atomic(self, at: IRValue, ordering: str, align: int) -> Instruction:
         """Load atomically."""
         t = at.type.pointee
         return self._value(t, f"load atomic {t.text}, ptr {at.ref} {ordering}, align {align}")
 
-    def store_atomic(self, x: Value, at: Value, ordering: str, align: int) -> Instruction:
+    def store_atomic(self, x: IRValue, at: IRValue, ordering: str, align: int) -> Instruction:
         """Store `x` atomically."""
         return self._effect(f"store atomic {x.typed}, ptr {at.ref} {ordering}, align {align}")
 
-    def atomic_rmw(self, operation: str, at: Value, x: Value, ordering: str) -> Instruction:
+    def atomic_rmw(self, operation: str, at: IRValue, x: IRValue, ordering: str) -> Instruction:
         """Combine memory with `x` atomically (atomicrmw); returns the old value."""
         return self._value(x.type, f"atomicrmw {operation} ptr {at.ref}, {x.typed} {ordering}")
 
-    def cmpxchg(self, at: Value, expected: Value, x: Value, ordering: str, failing: str) -> Instruction:
+    def cmpxchg(self, at: IRValue, expected: IRValue, x: IRValue, ordering: str, failing: str) -> Instruction:
         """Store `x` atomically if the old value is `expected` (compare and exchange); returns the old value, and
         whether `x` was stored."""
         t = LiteralStructType([x.type, _BOOL])
         return self._value(t, f"cmpxchg ptr {at.ref}, {expected.typed}, {x.typed} {ordering} {failing}")
 
-    def memcpy(self, to: Value, given: Value, size: Value) -> None:
+    def memcpy(self, to: IRValue, source: IRValue, size: IRValue) -> None:
         """Copy `size` bytes between disjoint blocks."""
-        self._bytes("memcpy", to, given, size)
+        self._bytes("memcpy", to, source, size)
 
-    def memset(self, to: Value, byte: Value, size: Value) -> None:
+    def memset(self, to: IRValue, byte: IRValue, size: IRValue) -> None:
         """Set `size` bytes."""
         self._bytes("memset", to, byte, size)
 
-    def _bytes(self, name: str, to: Value, given: Value, size: Value) -> None:
-        types = [x.type for x in (to, given, size)]
+    def _bytes(self, name: str, to: IRValue, source: IRValue, size: IRValue) -> None:
+        types = [x.type for x in (to, source, size)]
         overloaded = [t for t in types if t is not _BYTE]
         function = self.module.intrinsic(name, overloaded, _VOID, [*types, _BOOL])
-        self.call(function, [to, given, size, _BOOL(0)])
+        self.call(function, [to, source, size, _BOOL(0)])
 
     # -- control -------------------------------------------------------------------------------------------------
-    def call(self, function: Value, args: Sequence[Value], fastmath: Sequence[str] = ()) -> Instruction:
+    def call(self, function: IRValue, args: Sequence[IRValue], fastmath: Sequence[str] = ()) -> Instruction:
         """Call a function, or a pointer to one."""
         t = function.type.pointee.return_type
-        words = f"{' '.join(('call', *fastmath))} {t.text}" if fastmath else f"call {t.text}"
+        mnemonic = f"{' '.join(('call', *fastmath))} {t.text}" if fastmath else f"call {t.text}"
         inputs = ", ".join([f"{x.type.text} {x.ref}" for x in args])
-        text = f"{words} {function.ref}({inputs})"
+        text = f"{mnemonic} {function.ref}({inputs})"
         return self._effect(text) if t is _VOID else self._value(t, text)
 
     def phi(self, t: Any) -> Phi:
@@ -315,11 +315,13 @@ class IRBuilder:
         self.block.phis.append(result)
         return result
 
-    def branch(self, block: Block) -> Instruction:
+    def branch(self, block: BasicBlock) -> Instruction:
         """Branch to a block."""
         return self._end(f"br label {block.ref}")
 
-    def cbranch(self, condition: Value, then: Block, otherwise: Block, likely: bool | None = None) -> Instruction:
+    def cbranch(
+        self, condition: IRValue, then: BasicBlock, otherwise: BasicBlock, likely: bool | None = None
+    ) -> Instruction:
         """Branch to one of two blocks."""
         result = self._end(f"br i1 {condition.ref}, label {then.ref}, label {otherwise.ref}")
         if likely is not None:
@@ -327,12 +329,12 @@ class IRBuilder:
             result.set_metadata("prof", self.module.add_metadata(["branch_weights", *weights]))
         return result
 
-    def switch(self, x: Value, cases: Sequence[tuple[Value, Block]], otherwise: Block) -> Instruction:
+    def switch(self, x: IRValue, cases: Sequence[tuple[IRValue, BasicBlock]], otherwise: BasicBlock) -> Instruction:
         """Branch to the block of the case equal to `x`."""
         each = " ".join(f"{value.typed}, label {block.ref}" for value, block in cases)
         return self._end(f"switch {x.typed}, label {otherwise.ref} [ {each} ]")
 
-    def ret(self, x: Value) -> Instruction:
+    def ret(self, x: IRValue) -> Instruction:
         """Return `x`."""
         return self._end(f"ret {x.typed}")
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from itertools import count
 from typing import Any
 
-from tracegrad.llvmir.types import FunctionType, IntType, PointerType, Type, VectorType
-from tracegrad.llvmir.values import Constant, Instruction, Phi, Value
+from tracegrad.llvmir.types import FunctionType, IntType, IRType, PointerType, VectorType
+from tracegrad.llvmir.values import Instruction, IRConstant, IRValue, Phi
 
-__all__ = ["Argument", "Block", "Function", "GlobalVariable", "Metadata", "Module"]
+__all__ = ["BasicBlock", "FunctionArgument", "GlobalVariable", "IRFunction", "IRModule", "Metadata"]
 
 _LETTERS = {"half": "f16", "float": "f32", "double": "f64"}
 _PLAIN = re.compile(r"[A-Za-z$._][-\w$.]*\Z", re.ASCII)
@@ -32,11 +32,11 @@ class Metadata:
         self.ref = ref
 
 
-class Module:
+class IRModule:
     """A module, whose text is `str(module)`. The compiler sets its triple and data layout.
 
-    >>> module = Module("twice")
-    >>> function = Function(module, FunctionType(IntType(64), [IntType(64)]), "f")
+    >>> module = IRModule("twice")
+    >>> function = IRFunction(module, FunctionType(IntType(64), [IntType(64)]), "f")
     >>> print(module)
     ; ModuleID = 'twice'
     declare i64 @f(i64 %.a0)
@@ -49,9 +49,9 @@ class Module:
         self._nodes: dict[str, Metadata] = {}
 
     @property
-    def functions(self) -> list[Function]:
+    def functions(self) -> list[IRFunction]:
         """The functions, in the order of their creation."""
-        return [x for x in self.globals.values() if isinstance(x, Function)]
+        return [x for x in self.globals.values() if isinstance(x, IRFunction)]
 
     def get_unique_name(self, name: str) -> str:
         """`name`, with a number appended if it is already used."""
@@ -77,15 +77,15 @@ class Module:
         self._metadata.append(f"{ref} = {text}")
         return Metadata(ref)
 
-    def declared(self, name: str, t: FunctionType) -> Function:
+    def declared(self, name: str, t: FunctionType) -> IRFunction:
         """The function of this name, declared at first use."""
-        return self.globals.get(name) or Function(self, t, name)
+        return self.globals.get(name) or IRFunction(self, t, name)
 
-    def intrinsic(self, name: str, types: Sequence[Any], result: Any, args: Sequence[Any]) -> Function:
+    def intrinsic(self, name: str, types: Sequence[Any], result: Any, args: Sequence[Any]) -> IRFunction:
         """The intrinsic `llvm.<name>` overloaded for `types`.
 
         >>> pair = VectorType(IntType(64), 2)
-        >>> Module().intrinsic("vector.reduce.add", [pair], IntType(64), [pair])
+        >>> IRModule().intrinsic("vector.reduce.add", [pair], IntType(64), [pair])
         <ptr @llvm.vector.reduce.add.v2i64>
         """
         return self.declared(".".join([f"llvm.{name}", *map(_mangled, types)]), FunctionType(result, args))
@@ -112,12 +112,12 @@ def _operand(x: Any) -> str:
     return ref
 
 
-class _Global(Value):
+class _GlobalValue(IRValue):
     """A named global of a module; its value is its address."""
 
     __slots__ = ("linkage", "module", "name")
 
-    def __init__(self, module: Module, t: Type, name: str) -> None:
+    def __init__(self, module: IRModule, t: IRType, name: str) -> None:
         if name in module.globals:
             raise ValueError(f"the module has a {name!r}")
         super().__init__(t.as_pointer(), f"@{_quoted(name)}")
@@ -132,25 +132,25 @@ class _Global(Value):
         return "\n".join(self.lines())
 
 
-class GlobalVariable(_Global):
+class GlobalVariable(_GlobalValue):
     """A global variable; a declaration until it has an `initializer`."""
 
     __slots__ = ("global_constant", "initializer", "section", "value_type")
 
-    def __init__(self, module: Module, t: Any, name: str) -> None:
+    def __init__(self, module: IRModule, t: Any, name: str) -> None:
         super().__init__(module, t, name)
         self.value_type, self.global_constant, self.section = t, False, ""
-        self.initializer: Constant | None = None
+        self.initializer: IRConstant | None = None
 
     def lines(self) -> Iterator[str]:
         """The text lines of the definition or declaration."""
         linkage = self.linkage or ("" if self.initializer else "external")
         kind = "constant" if self.global_constant else "global"
-        words = [self.ref, "=", linkage, kind, self.value_type.text, self.initializer.ref if self.initializer else ""]
-        yield " ".join(filter(None, words)) + (f', section "{self.section}"' if self.section else "")
+        tokens = [self.ref, "=", linkage, kind, self.value_type.text, self.initializer.ref if self.initializer else ""]
+        yield " ".join(filter(None, tokens)) + (f', section "{self.section}"' if self.section else "")
 
 
-class Argument(Value):
+class FunctionArgument(IRValue):
     """An argument of a function."""
 
     __slots__ = ("attributes",)
@@ -168,17 +168,17 @@ class Argument(Value):
         return " ".join([self.type.text, *self.attributes, self.ref])
 
 
-class Function(_Global):
+class IRFunction(_GlobalValue):
     """A function; a declaration until it has blocks."""
 
     __slots__ = ("_labels", "args", "attributes", "blocks", "function_type", "names")
 
-    def __init__(self, module: Module, t: FunctionType, name: str) -> None:
+    def __init__(self, module: IRModule, t: FunctionType, name: str) -> None:
         super().__init__(module, t, name)
         self.function_type = t
-        self.args: tuple[Any, ...] = tuple(Argument(kind, f"%.a{k}") for k, kind in enumerate(t.args))
+        self.args: tuple[Any, ...] = tuple(FunctionArgument(kind, f"%.a{k}") for k, kind in enumerate(t.args))
         self.attributes: set[str] = set()
-        self.blocks: list[Block] = []
+        self.blocks: list[BasicBlock] = []
         self.names = count()  # the numbers of values
         self._labels: dict[str, int] = {}  # labels of blocks, and the number of labels derived from each
 
@@ -188,27 +188,27 @@ class Function(_Global):
         return not self.blocks
 
     @property
-    def entry_basic_block(self) -> Block:
+    def entry_basic_block(self) -> BasicBlock:
         """The entry block."""
         return self.blocks[0]
 
-    def append_basic_block(self, name: str = "block") -> Block:
+    def append_basic_block(self, name: str = "block") -> BasicBlock:
         """Append a new block, with a unique name derived from `name`."""
         label = name
         while label in self._labels:
             self._labels[name] += 1
             label = f"{name}.{self._labels[name]}"
         self._labels[label] = 0
-        block = Block(self, label)
+        block = BasicBlock(self, label)
         self.blocks.append(block)
         return block
 
     def lines(self) -> Iterator[str]:
         """The text lines of the definition or declaration."""
         args = ", ".join(each.declared() for each in self.args)
-        words = ["declare" if self.is_declaration else "define", self.linkage, self.function_type.return_type.text]
-        words += [f"{self.ref}({args})", *sorted(self.attributes)]
-        yield " ".join(filter(None, words)) + (" {" if self.blocks else "")
+        tokens = ["declare" if self.is_declaration else "define", self.linkage, self.function_type.return_type.text]
+        tokens += [f"{self.ref}({args})", *sorted(self.attributes)]
+        yield " ".join(filter(None, tokens)) + (" {" if self.blocks else "")
         for block in self.blocks:
             yield f"{block.label}:"
             yield from map(str, block.phis)
@@ -219,12 +219,12 @@ class Function(_Global):
             yield "}"
 
 
-class Block:
+class BasicBlock:
     """A basic block: instructions and a terminator."""
 
     __slots__ = ("body", "function", "label", "phis", "ref", "terminator")
 
-    def __init__(self, function: Function, name: str) -> None:
+    def __init__(self, function: IRFunction, name: str) -> None:
         self.function, self.label = function, _quoted(name)
         self.ref = f"%{self.label}"
         self.phis: list[Phi] = []

@@ -6,15 +6,24 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 if TYPE_CHECKING:
-    from tracegrad.llvmir.values import Constant
+    from tracegrad.llvmir.values import IRConstant
 
 __all__ = [
-    "ArrayType", "DoubleType", "FloatType", "FunctionType", "HalfType", "IntType", "LiteralStructType", "PointerType",
-    "Type", "VectorType", "VoidType",
+    "ArrayType",
+    "DoubleType",
+    "FloatType",
+    "FunctionType",
+    "HalfType",
+    "IRType",
+    "IntType",
+    "LiteralStructType",
+    "PointerType",
+    "VectorType",
+    "VoidType",
 ]  # fmt: skip
 
 
-class Type:
+class IRType:
     """Base class of types, with their text, which is also `str(t)`.
 
     >>> VectorType(IntType(64), 4)
@@ -31,13 +40,13 @@ class Type:
     @classmethod
     def _one(cls, text: str, key: Any = None, **fields: Any) -> Self:
         """The type with this key, created at first use (interning)."""
-        result: Self | None = Type._known.get((cls, key))
+        result: Self | None = IRType._known.get((cls, key))
         if result is None:
             result = object.__new__(cls)
             result.text = text
             for name, value in fields.items():
                 setattr(result, name, value)
-            result = Type._known.setdefault((cls, key), result)
+            result = IRType._known.setdefault((cls, key), result)
         return result
 
     def __repr__(self) -> str:
@@ -46,12 +55,12 @@ class Type:
     def __reduce__(self) -> Any:
         raise TypeError("types are compared as objects, and are not to be copied")
 
-    def __call__(self, value: Any) -> Constant:
+    def __call__(self, value: Any) -> IRConstant:
         """The constant `value` of this type."""
-        result: Constant = self._constant(self, value)
+        result: IRConstant = self._constant(self, value)
         return result
 
-    _constant: ClassVar[Any]  # the class `Constant`, set by the module that defines it
+    _constant: ClassVar[Any]  # the class `IRConstant`, set by the module that defines it
 
     def as_pointer(self) -> PointerType:
         """The type of a pointer to a value of this type."""
@@ -62,7 +71,7 @@ class Type:
             return self._pointer
 
 
-class VoidType(Type):
+class VoidType(IRType):
     """The return type of a function without a result."""
 
     __slots__ = ()
@@ -71,7 +80,7 @@ class VoidType(Type):
         return cls._one("void")
 
 
-class IntType(Type):
+class IntType(IRType):
     """An integer of `width` bits; only instructions are signed or unsigned."""
 
     __slots__ = ("width",)
@@ -81,7 +90,7 @@ class IntType(Type):
         return cls._one(f"i{width}", width, width=width)
 
 
-class HalfType(Type):
+class HalfType(IRType):
     """A float of 16 bits."""
 
     __slots__ = ()
@@ -90,7 +99,7 @@ class HalfType(Type):
         return cls._one("half")
 
 
-class FloatType(Type):
+class FloatType(IRType):
     """A float of 32 bits."""
 
     __slots__ = ()
@@ -99,7 +108,7 @@ class FloatType(Type):
         return cls._one("float")
 
 
-class DoubleType(Type):
+class DoubleType(IRType):
     """A float of 64 bits."""
 
     __slots__ = ()
@@ -108,59 +117,59 @@ class DoubleType(Type):
         return cls._one("double")
 
 
-class PointerType(Type):
+class PointerType(IRType):
     """A pointer to a `pointee`."""
 
     __slots__ = ("pointee",)
     pointee: Any
 
-    def __new__(cls, pointee: Type) -> Self:
+    def __new__(cls, pointee: IRType) -> Self:
         return cls._one("ptr", pointee, pointee=pointee)
 
 
-class _Several(Type):
+class _SequentialType(IRType):
     __slots__ = ("count", "element")
     element: Any
     count: int
 
-    def __new__(cls, element: Type, count: int) -> Self:
+    def __new__(cls, element: IRType, count: int) -> Self:
         left, right = tuple(cls.brackets)
         return cls._one(f"{left}{count} x {element.text}{right}", (element, count), element=element, count=count)
 
 
-class VectorType(_Several):
+class VectorType(_SequentialType):
     """`count` values of type `element`, in a register."""
 
     __slots__ = ()
     brackets = "<>"
 
 
-class ArrayType(_Several):
+class ArrayType(_SequentialType):
     """`count` values of type `element`, in memory."""
 
     __slots__ = ()
 
 
-class LiteralStructType(Type):
+class LiteralStructType(IRType):
     """An unnamed structure with one member of each of the types `elements`."""
 
     __slots__ = ("elements",)
     brackets = "{}"
     elements: tuple[Any, ...]
 
-    def __new__(cls, elements: Sequence[Type]) -> Self:
+    def __new__(cls, elements: Sequence[IRType]) -> Self:
         every = tuple(elements)
         return cls._one(f"{{ {', '.join(t.text for t in every)} }}", every, elements=every)
 
 
-class FunctionType(Type):
+class FunctionType(IRType):
     """A function with parameters `args` and result `return_type`."""
 
     __slots__ = ("args", "return_type")
     return_type: Any
     args: tuple[Any, ...]
 
-    def __new__(cls, return_type: Type, args: Sequence[Type]) -> Self:
+    def __new__(cls, return_type: IRType, args: Sequence[IRType]) -> Self:
         every = tuple(args)
         text = f"{return_type.text} ({', '.join(t.text for t in every)})"
         return cls._one(text, (return_type, every), return_type=return_type, args=every)

@@ -5,18 +5,18 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any
 
-from tracegrad.llvmir.types import DoubleType, FloatType, HalfType, LiteralStructType, Type
+from tracegrad.llvmir.types import DoubleType, FloatType, HalfType, IRType, LiteralStructType
 
 if TYPE_CHECKING:
     from tracegrad.llvmir.module import Metadata
 
-__all__ = ["Constant", "Instruction", "Phi", "Spelled", "Value"]
+__all__ = ["IRConstant", "IRValue", "Instruction", "Phi", "TextConstant"]
 
 
-class Value:
+class IRValue:
     """An operand of instructions: its type, and its text `ref`.
 
-    >>> Constant(FloatType(), 0.5).typed
+    >>> IRConstant(FloatType(), 0.5).typed
     'float 0x3fe0000000000000'
     """
 
@@ -34,7 +34,7 @@ class Value:
         return f"<{self.typed}>"
 
 
-class Constant(Value):
+class IRConstant(IRValue):
     """A constant: a number, a list of constants (or numbers) for lanes or elements, the bytes of an array, or None if
     all bits are 0."""
 
@@ -43,15 +43,15 @@ class Constant(Value):
     def __init__(self, t: Any, constant: Any) -> None:
         if isinstance(constant, (list, tuple)):
             kinds = t.elements if isinstance(t, LiteralStructType) else [t.element] * len(constant)
-            constant = [x if isinstance(x, Value) else Constant(kind, x) for kind, x in zip(kinds, constant)]
+            constant = [x if isinstance(x, IRValue) else IRConstant(kind, x) for kind, x in zip(kinds, constant)]
         self.type, self.constant = t, constant
-        self.ref = str(constant) if type(constant) is int else _spelled(t, constant)
+        self.ref = str(constant) if type(constant) is int else _constant_text(t, constant)
 
 
-Type._constant = Constant
+IRType._constant = IRConstant
 
 
-class Spelled(Constant):
+class TextConstant(IRConstant):
     """A constant as LLVM text: `poison`, `zeroinitializer`, `splat (double 0x...)`."""
 
     __slots__ = ()
@@ -63,7 +63,7 @@ class Spelled(Constant):
 _FLOATS = (HalfType(), FloatType(), DoubleType())
 
 
-def _spelled(t: Any, constant: Any) -> str:
+def _constant_text(t: Any, constant: Any) -> str:
     if constant is None:
         return "null" if t.text == "ptr" else "zeroinitializer"
     if t in _FLOATS:
@@ -84,7 +84,7 @@ def _float(t: Any, value: Any) -> str:
     return f"0x{int.from_bytes(struct.pack('<d', value), 'little'):016x}"
 
 
-class Instruction(Value):
+class Instruction(IRValue):
     """An instruction: its text line, and its result, if it has one."""
 
     __slots__ = ("line",)
@@ -110,9 +110,9 @@ class Phi(Instruction):
 
     def __init__(self, t: Any, ref: str) -> None:
         super().__init__(t, ref, f"{ref} = phi {t.text} ")
-        self.incoming: list[tuple[Value, Any]] = []
+        self.incoming: list[tuple[IRValue, Any]] = []
 
-    def add_incoming(self, value: Value, block: Any) -> None:
+    def add_incoming(self, value: IRValue, block: Any) -> None:
         """Set the `value` for the predecessor `block`."""
         self.incoming.append((value, block))
 

@@ -31,11 +31,17 @@ from tracegrad.numpy_api.complex import ComplexMethods, in_pairs
 from tracegrad.numpy_api.compress import compressed, nonzero
 from tracegrad.numpy_api.faces import Faced
 from tracegrad.numpy_api.flatiter import Flat
-from tracegrad.numpy_api.memory_layout import InRowMajorOrder, MemoryMethods, dtype_of_view, in_new_memory, laid
-from tracegrad.numpy_api.operands import UFUNC, beside, to_dtype
-from tracegrad.numpy_api.protocols import decides, is_ours
+from tracegrad.numpy_api.memory_layout import (
+    MemoryMethods,
+    RowMajorLayout,
+    dtype_of_view,
+    in_memory_order,
+    in_new_memory,
+)
+from tracegrad.numpy_api.operands import UFUNC, second_operand, to_dtype
+from tracegrad.numpy_api.protocols import decides, is_array_class
 from tracegrad.numpy_api.registry import UFUNC_METHODS, UFUNCS, refuse
-from tracegrad.ops.core.op import Carrier, Level
+from tracegrad.ops.core.op import Carrier, DispatchLevel
 from tracegrad.ops.elementwise import bits, float_representation
 from tracegrad.ops.elementwise import table as elementwise
 
@@ -59,7 +65,7 @@ def _binary(op: Callable[..., Any], arithmetic: bool = True) -> tuple[Any, Any]:
     def forward(self: Any, other: Any) -> Any:
         if op is elementwise.multiply and _repeats(self, other):
             return other * int(self)
-        args, other = other, beside(self, other)
+        args, other = other, second_operand(self, other)
         if other is NotImplemented or other is UFUNC:
             return other if other is NotImplemented else _ufunc_of(op)(self, args)
         if self.weak and _weak_pair(self, other):
@@ -70,7 +76,7 @@ def _binary(op: Callable[..., Any], arithmetic: bool = True) -> tuple[Any, Any]:
     def reflected(self: Any, other: Any) -> Any:
         if op is elementwise.multiply and _repeats(self, other):
             return other * int(self)
-        args, other = other, beside(self, other)
+        args, other = other, second_operand(self, other)
         if other is NotImplemented or other is UFUNC:
             return other if other is NotImplemented else _ufunc_of(op)(args, self)
         if self.weak and _weak_pair(self, other):
@@ -102,10 +108,10 @@ def _in_place(op: Callable[..., Any], name: str) -> Any:
     def apply(self: Any, other: Any) -> Any:
         if not self.shape and self._immutable_scalars:
             return NotImplemented
-        if isinstance(other, Carrier) and other.level is Level.SPAN and self.level is Level.VALUE:
+        if isinstance(other, Carrier) and other.level is DispatchLevel.SPAN and self.level is DispatchLevel.VALUE:
             self[...] = op(self, other)  # the result may have another size, which must be known
             return self
-        other = beside(self, other)
+        other = second_operand(self, other)
         if other is NotImplemented or other is UFUNC:
             return NotImplemented
         self._update(op(self, other), name)
@@ -114,19 +120,19 @@ def _in_place(op: Callable[..., Any], name: str) -> Any:
     return apply
 
 
-_MOST_NUMBERS = 64  # elements that `tolist` queries one by one; larger arrays are queried as a whole
+_MAX_QUERIED = 64  # elements that `tolist` queries one by one; larger arrays are queried as a whole
 
 
 def _on_function(function: Callable[..., Any], doc: str, moves: bool = False) -> Any:
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         result = function(self, *args, **kwargs)
-        return self.kept(result) if moves else result
+        return self.preserve_kind(result) if moves else result
 
     method.__doc__ = doc
     return method
 
 
-class ArrayMethods(Faced, ComplexMethods, MemoryMethods, InRowMajorOrder):
+class ArrayMethods(Faced, ComplexMethods, MemoryMethods, RowMajorLayout):
     """Methods of an ndarray, for a carrier."""
 
     __slots__ = ()
@@ -140,9 +146,9 @@ class ArrayMethods(Faced, ComplexMethods, MemoryMethods, InRowMajorOrder):
     shape: Any
     dtype: Any
     weak: bool
-    kept: Callable[[Any], Any]  # of `Carrier`
+    preserve_kind: Callable[[Any], Any]  # of `Carrier`
 
-    def concrete(self, asked: str) -> np.ndarray[Any, Any]:
+    def concrete(self, query: str) -> np.ndarray[Any, Any]:
         """Return the value as an ndarray."""
         raise NotImplementedError
 
@@ -162,7 +168,7 @@ class ArrayMethods(Faced, ComplexMethods, MemoryMethods, InRowMajorOrder):
     def _alias(self) -> Any:
         return self
 
-    def _viewed(self, result: Any, put: Callable[[Any, Any], Any]) -> Any:
+    def _viewed(self, result: Any, view_update: Callable[[Any, Any], Any]) -> Any:
         return result
 
     def copied(self) -> Any:
@@ -251,7 +257,7 @@ class ArrayMethods(Faced, ComplexMethods, MemoryMethods, InRowMajorOrder):
     @property
     def T(self) -> Any:
         """Return the array with its axes reversed."""
-        return self.kept(shapes.transpose(self))
+        return self.preserve_kind(shapes.transpose(self))
 
     @property
     def mT(self) -> Any:
@@ -289,14 +295,14 @@ class ArrayMethods(Faced, ComplexMethods, MemoryMethods, InRowMajorOrder):
     def __contains__(self, value: Any) -> bool:
         return bool(reductions.any_(self == value))
 
-    def _scalar(self, asked: str) -> Any:
+    def _scalar(self, query: str) -> Any:
         if self.shape:
             raise TypeError(
                 located(
-                    f"{asked}: only 0-dimensional arrays can be converted to Python scalars, got shape {self.shape}"
+                    f"{query}: only 0-dimensional arrays can be converted to Python scalars, got shape {self.shape}"
                 )
             )
-        return self.concrete(asked).item()
+        return self.concrete(query).item()
 
     def __bool__(self) -> bool:
         if math.prod(self.shape) != 1:
@@ -347,30 +353,30 @@ class ArrayMethods(Faced, ComplexMethods, MemoryMethods, InRowMajorOrder):
         """Return the elements as nested lists of Python numbers."""
         if not self.shape:
             return self._python_number("tolist()")
-        if math.prod(self.shape) > _MOST_NUMBERS:
+        if math.prod(self.shape) > _MAX_QUERIED:
             return self.concrete("tolist()").tolist()
         return [x.tolist() for x in self]
 
-    def _python_number(self, asked: str) -> Any:
+    def _python_number(self, query: str) -> Any:
         """Return the element of an array that has one, as a Python number."""
-        return self.concrete(asked).item()
+        return self.concrete(query).item()
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
         if self._concrete_masks and self.dtype.kind == "b":
             return np.asarray(self.concrete("a boolean index"), dtype)
         caller = registry.caller_in_scipy()
-        asked = f"{caller} asks for the elements" if caller else "C code asks for the elements"
+        query = f"{caller} asks for the elements" if caller else "C code asks for the elements"
         if self._is_differentiated():
-            raise lost(asked, "of a value that is being differentiated, and an ndarray has no derivative")
+            raise lost(query, "of a value that is being differentiated, and an ndarray has no derivative")
         text = f"a {type(self).__name__} cannot become an ndarray without losing its derivative"
-        asked = f"{asked}; " if caller else ""
-        raise TraceError(located(f"{asked}{text}; take the value on purpose by stop_gradient or detach().numpy()"))
+        query = f"{query}; " if caller else ""
+        raise TraceError(located(f"{query}{text}; take the value on purpose by stop_gradient or detach().numpy()"))
 
     def _is_differentiated(self) -> bool:
         """Whether an active transform differentiates this value."""
         return False
 
-    def _comes_of_differentiated(self) -> bool:
+    def _depends_on_differentiated(self) -> bool:
         """Whether this value depends on a differentiated value, also through ops without a derivative."""
         return False
 
@@ -380,19 +386,19 @@ class ArrayMethods(Faced, ComplexMethods, MemoryMethods, InRowMajorOrder):
         return registry.dispatch_ufunc(ufunc, method, inputs, kwargs)
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        if not all(map(is_ours, types)):
+        if not all(map(is_array_class, types)):
             return NotImplemented
         return registry.dispatch_function(func, args, kwargs)
 
     # -- methods that differ from the function of that name --------------------------------------------------
     def reshape(self, *shape: Any, order: str = "C", copy: bool | None = None) -> Any:
         """`ndarray.reshape`: sizes, or one tuple of them."""
-        return self.kept(shapes.reshape(self, shape[0] if len(shape) == 1 else shape, order, copy=copy))
+        return self.preserve_kind(shapes.reshape(self, shape[0] if len(shape) == 1 else shape, order, copy=copy))
 
     def transpose(self, *axes: Any) -> Any:
         """`ndarray.transpose`: axes, or one tuple of them; none reverses."""
         args = axes[0] if len(axes) == 1 and not hasattr(axes[0], "__index__") else (axes or None)
-        return self.kept(shapes.transpose(self, args))
+        return self.preserve_kind(shapes.transpose(self, args))
 
     def flatten(self, order: str = "C") -> Any:
         """Return a copy with one axis."""
@@ -412,7 +418,7 @@ class ArrayMethods(Faced, ComplexMethods, MemoryMethods, InRowMajorOrder):
                 located(f"cannot cast array data from {self.dtype} to {kind} according to the rule {casting!r}")
             )
         if kind != self.dtype:
-            return self.kept(laid(to_dtype(self, kind), order, self))
+            return self.preserve_kind(in_memory_order(to_dtype(self, kind), order, self))
         return in_new_memory(self, order) if copy else memory.with_order(self, order)
 
     def fill(self, value: Any) -> None:
@@ -428,10 +434,10 @@ class ArrayMethods(Faced, ComplexMethods, MemoryMethods, InRowMajorOrder):
         if kind.itemsize != self.dtype.itemsize:
             return in_pairs(self, kind)
         if kind == self.dtype:
-            return self.kept(shapes.reshaped(self, self.shape))
-        if kind.kind == "f" and self.dtype.kind in "iu" and self._comes_of_differentiated():
+            return self.preserve_kind(shapes.reshaped(self, self.shape))
+        if kind.kind == "f" and self.dtype.kind in "iu" and self._depends_on_differentiated():
             raise lost(f"view({kind.name})")
-        return self.kept(float_representation.reinterpret(self, dtype=kind.name)._sealed())
+        return self.preserve_kind(float_representation.reinterpret(self, dtype=kind.name)._sealed())
 
     def sort(self, axis: int = -1, kind: str | None = None, order: Any = None, *, stable: bool | None = None) -> None:
         """Sort in place."""

@@ -15,7 +15,7 @@ import numpy as np
 from tracegrad.errors import ShapeError, located
 from tracegrad.numpy_api.operands import arrays, constant, operand, peer_of, raveled, to_dtype
 from tracegrad.numpy_api.registry import implements
-from tracegrad.ops.core.dispatch import Level
+from tracegrad.ops.core.dispatch import DispatchLevel
 from tracegrad.ops.core.op import Carrier
 from tracegrad.ops.elementwise import table as elementwise
 from tracegrad.ops.indexing.gather_scatter import gather
@@ -24,9 +24,9 @@ from tracegrad.ops.shape.linear import broadcast_to, cast, full, inverse_permuta
 from tracegrad.ops.shape.repeat_index import repeated_index
 from tracegrad.ops.shape.stack_split import stack
 
-__all__ = ["HOW_MANY", "Place", "amount", "indices", "known", "mask_in", "nonzero", "over", "put"]
+__all__ = ["COUNT_QUERY", "MaskEntry", "amount", "indices", "known", "mask_in", "nonzero", "over", "update_where"]
 
-HOW_MANY = "how many elements a mask chooses"
+COUNT_QUERY = "how many elements a mask chooses"
 
 
 def known(x: Any) -> np.ndarray[Any, Any] | None:
@@ -35,14 +35,14 @@ def known(x: Any) -> np.ndarray[Any, Any] | None:
     return result
 
 
-def how_many(counts: Any) -> Any:
+def count_true(counts: Any) -> Any:
     """Sum a vector of booleans or integers."""
     return reduce_sum(to_dtype(counts, "int64"), axes=(0,))
 
 
 def amount(counts: Any) -> int:
     """Return the number of selected elements as a Python number, which is queried."""
-    return int(how_many(counts).concrete(HOW_MANY).item())
+    return int(count_true(counts).concrete(COUNT_QUERY).item())
 
 
 def indices(mask: Any) -> tuple[Any, ...]:
@@ -54,11 +54,11 @@ def indices(mask: Any) -> tuple[Any, ...]:
     count = amount(flat)
     if not count:
         return tuple([full(shape=(0,), value=0, dtype="int64") for _ in mask.shape])
-    place, result = repeated_index(flat, size=count), []
+    position, result = repeated_index(flat, size=count), []
     for n in reversed(mask.shape[1:]):
-        result.append(elementwise.remainder(place, n))
-        place = elementwise.floor_divide(place, n)
-    return (place, *reversed(result))
+        result.append(elementwise.remainder(position, n))
+        position = elementwise.floor_divide(position, n)
+    return (position, *reversed(result))
 
 
 # -- the functions -------------------------------------------------------------------------------------------------
@@ -88,7 +88,7 @@ def argwhere(a: Any) -> Any:
 
 
 # -- the position of a mask in an index ----------------------------------------------------------------------------
-class Place(NamedTuple):
+class MaskEntry(NamedTuple):
     """Position of a mask in an index: the index without it, the axis at which it begins, and the mask."""
 
     rest: tuple[Any, ...]
@@ -96,7 +96,7 @@ class Place(NamedTuple):
     mask: Any
 
     @property
-    def row(self) -> Any:
+    def flat_mask(self) -> Any:
         """Return the mask, with one axis."""
         return raveled(self.mask)
 
@@ -105,7 +105,7 @@ def _is_mask(entry: Any) -> bool:
     return isinstance(entry, Carrier) and entry.dtype.kind == "b" and bool(entry.shape)  # type: ignore[attr-defined]
 
 
-def mask_in(x: Any, index: Any) -> Place | None:
+def mask_in(x: Any, index: Any) -> MaskEntry | None:
     """Return the one unknown mask in an index of `x`, next to slices, new axes, and adjacent integers."""
     if not isinstance(index, tuple):
         if not _is_mask(index):
@@ -118,14 +118,14 @@ def mask_in(x: Any, index: Any) -> Place | None:
     mask, before, after = index[at], index[:at], index[at + 1 :]
     rank = len(mask.shape)
     deep = [sum([_depth(e) for e in part]) for part in (before, after)]
-    if mask.level is not Level.VALUE or not _is_basic(before, after) or sum(deep) + rank > len(x.shape):
+    if mask.level is not DispatchLevel.VALUE or not _is_basic(before, after) or sum(deep) + rank > len(x.shape):
         return None
     free = len(x.shape) - sum(deep) - rank
     axis = sum([free if e is Ellipsis else e is None or isinstance(e, slice) for e in before])
     first = deep[0] + (free if any(e is Ellipsis for e in before) else 0)
     if mask.shape != x.shape[first : first + rank] or known(mask) is not None:
         return None  # other code raises the error for a mask that does not fit
-    return Place((*before, *[slice(None)] * rank, *after), int(axis), mask)
+    return MaskEntry((*before, *[slice(None)] * rank, *after), int(axis), mask)
 
 
 def _depth(entry: Any) -> int:
@@ -151,7 +151,7 @@ def over(mask: Any, shape: tuple[int, ...], axis: int) -> Any:
 
 
 # -- replacing -----------------------------------------------------------------------------------------------------
-def put(x: Any, axis: int, mask: Any, value: Any) -> Any:
+def update_where(x: Any, axis: int, mask: Any, value: Any) -> Any:
     """Replace elements of `x` by `value`, a literal or an array of its dtype, where a mask is true.
 
     The mask covers the axes of `x` from `axis` on.
@@ -184,7 +184,7 @@ def _spread(x: Any, mask: Any, value: Any, k: int) -> Any:
     n = math.prod(mask.shape)
     flat = reshape(operand(mask, peer_of(x, mask, value)), shape=(n,))
     count = value.shape[k]
-    if not bool(elementwise.equal(how_many(flat), count)):
+    if not bool(elementwise.equal(count_true(flat), count)):
         raise ValueError(
             located(
                 f"NumPy boolean array indexing assignment cannot assign {count} input values to the {amount(flat)} "

@@ -11,7 +11,7 @@ from tracegrad.numpy_api import selection, shapes
 from tracegrad.numpy_api.memory_layout import recomputed
 from tracegrad.numpy_api.operands import arrays, to_float
 from tracegrad.numpy_api.registry import implements, ufunc
-from tracegrad.numpy_api.ufuncs import DIRECT
+from tracegrad.numpy_api.ufuncs import OP_OF_UFUNC
 from tracegrad.ops.elementwise import complex as ops
 from tracegrad.ops.elementwise import table as elementwise
 from tracegrad.ops.elementwise.table import arctan2, equal, multiply, not_equal
@@ -94,17 +94,17 @@ def sign(x: Any) -> Any:
 
 def in_pairs(x: Any, dtype: Any) -> Any:
     """`ndarray.view` of complex numbers as their parts along the last axis, or the reverse."""
-    *lead, n = x.shape
+    *batch_shape, n = x.shape
     if _is_complex(x):
-        return shapes.reshaped(ops.view_as_real(x), (*lead, 2 * n))
+        return shapes.reshaped(ops.view_as_real(x), (*batch_shape, 2 * n))
     if n % 2:
         text = "When changing to a larger dtype, its size must be a divisor of the total size in bytes of the last axis"
         raise ValueError(f"{text} of the array.")
-    return ops.view_as_complex(shapes.reshaped(x, (*lead, n // 2, 2)))
+    return ops.view_as_complex(shapes.reshaped(x, (*batch_shape, n // 2, 2)))
 
 
 # Real and complex numbers have different ops for these functions.
-del DIRECT[np.conjugate], DIRECT[np.sign]
+del OP_OF_UFUNC[np.conjugate], OP_OF_UFUNC[np.sign]
 
 
 class ComplexMethods:
@@ -115,7 +115,7 @@ class ComplexMethods:
     @property
     def real(self: Any) -> Any:
         """Return the real part, a view: the array itself unless it is complex."""
-        return self.kept(ops.real(self)) if _is_complex(self) else self
+        return self.preserve_kind(ops.real(self)) if _is_complex(self) else self
 
     @real.setter
     def real(self: Any, value: Any) -> None:
@@ -124,7 +124,7 @@ class ComplexMethods:
     @property
     def imag(self: Any) -> Any:
         """Return the imaginary part, a view: zeros unless the array is complex."""
-        return self.kept(imag(self))
+        return self.preserve_kind(imag(self))
 
     @imag.setter
     def imag(self: Any, value: Any) -> None:
@@ -134,6 +134,6 @@ class ComplexMethods:
 
     def conj(self: Any) -> Any:
         """Return the complex conjugate."""
-        return self.kept(ops.conj(self)) if _is_complex(self) else self
+        return self.preserve_kind(ops.conj(self)) if _is_complex(self) else self
 
     conjugate = conj

@@ -33,7 +33,7 @@ def is_complex(*xs: Any) -> bool:
     return any(type(x) is complex if is_literal(x) else x.dtype.kind == "c" for x in xs)
 
 
-def _parts(x: Any) -> tuple[Any, Any]:
+def _real_and_imag(x: Any) -> tuple[Any, Any]:
     if is_literal(x):
         return x.real, x.imag
     return (real(x), imag(x)) if x.dtype.kind == "c" else (x, 0)
@@ -44,7 +44,7 @@ def _compared(op: Elementwise, strict: Elementwise) -> Callable[[Any, Any], Any]
         x, y = operands(x, y)
         if not is_complex(x, y):
             return op(x, y)
-        (a, b), (c, d) = _parts(x), _parts(y)
+        (a, b), (c, d) = _real_and_imag(x), _real_and_imag(y)
         known = logical_not(logical_or(isnan(b), isnan(d)))
         return where(equal(a, c), op(b, d), logical_and(strict(a, c), known))
 
@@ -77,17 +77,17 @@ minimum = _chosen(elementwise.minimum, less_equal)
 
 
 # -- along an axis ---------------------------------------------------------------------------------------------------
-def _place(x: Any, axis: int, largest: bool) -> Any:
+def _arg_extremum(x: Any, axis: int, largest: bool) -> Any:
     """Return the index along `axis` of the first extremum of complex numbers, or of the first with a nan."""
     reduce, worst = (reductions.reduce_max, -math.inf) if largest else (reductions.reduce_min, math.inf)
     unordered = isnan(x)
-    # `left` is the mask of the remaining candidates: first all ordered elements, then those with an extreme part.
-    left = logical_not(unordered)
+    # `candidates` is the mask of the remaining candidates: first all ordered elements, then those with an extreme part.
+    candidates = logical_not(unordered)
     for part in (real(x), imag(x)):
-        top = unreduce(reduce(where(left, part, worst), axes=(axis,)), x.shape, (axis,))
-        left = logical_and(left, equal(part, top))
+        top = unreduce(reduce(where(candidates, part, worst), axes=(axis,)), x.shape, (axis,))
+        candidates = logical_and(candidates, equal(part, top))
     none = unreduce(reductions.reduce_any(unordered, axes=(axis,)), x.shape, (axis,))
-    return reductions.argmax(where(none, unordered, left), axis=axis)
+    return reductions.argmax(where(none, unordered, candidates), axis=axis)
 
 
 def _extreme(x: Any, axes: tuple[int, ...], largest: bool) -> Any:
@@ -97,13 +97,13 @@ def _extreme(x: Any, axes: tuple[int, ...], largest: bool) -> Any:
     rest = [k for k in range(len(x.shape)) if k not in axes]
     shape = tuple([x.shape[k] for k in rest])
     rows = reshape(transpose(x, perm=(*rest, *axes)), shape=(*shape, math.prod([x.shape[k] for k in axes])))
-    return reductions.pick(rows, _place(rows, len(rest), largest), axis=len(rest))
+    return reductions.pick(rows, _arg_extremum(rows, len(rest), largest), axis=len(rest))
 
 
 # NumPy's reductions by this order, by name, with the parameters of the ops.
 REDUCTIONS: dict[str, Callable[..., Any]] = {
     "max": lambda x, axes: _extreme(x, axes, True),
     "min": lambda x, axes: _extreme(x, axes, False),
-    "argmax": lambda x, axis: _place(x, axis, True),
-    "argmin": lambda x, axis: _place(x, axis, False),
+    "argmax": lambda x, axis: _arg_extremum(x, axis, True),
+    "argmin": lambda x, axis: _arg_extremum(x, axis, False),
 }

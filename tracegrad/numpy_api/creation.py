@@ -16,7 +16,7 @@ import numpy as np
 from tracegrad.avals import is_literal, supported
 from tracegrad.errors import located
 from tracegrad.numpy_api import selection, shapes
-from tracegrad.numpy_api.memory_layout import in_new_memory, laid, with_order
+from tracegrad.numpy_api.memory_layout import in_memory_order, in_new_memory, with_order
 from tracegrad.numpy_api.operands import array as _array
 from tracegrad.numpy_api.operands import peer_of, to_dtype, together
 from tracegrad.numpy_api.protocols import of_protocol
@@ -70,13 +70,13 @@ def array(object: Any, dtype: Any = None, *, copy: Any = True, order: str = "K",
         if copy is False and out is not args:
             raise ValueError(located("Unable to avoid copy while creating an array as requested."))
     elif order not in (None, "K"):
-        out = laid(out, order, args if isinstance(args, Carrier) else out)
+        out = in_memory_order(out, order, args if isinstance(args, Carrier) else out)
     if len(out.shape) < ndmin:
         out = reshape(out, shape=(*(1,) * (ndmin - len(out.shape)), *out.shape))
-    return _made(out)
+    return _as_zero_d(out)
 
 
-def _made(x: Any) -> Any:
+def _as_zero_d(x: Any) -> Any:
     return x.zero_d() if isinstance(x, Carrier) else x
 
 
@@ -122,8 +122,8 @@ def require(a: Any, dtype: Any = None, requirements: Any = None, *, like: Any = 
 def _constant(shape: Any, value: Any, dtype: Any, order: str) -> Any:
     kind = supported(np.float64 if dtype is None else dtype, "dtype=")
     value = np.asarray(value).astype(kind).item()
-    out = _made(linear.full(shape=shapes.as_shape(shape), value=value, dtype=kind.name))
-    return out if order == "C" else laid(out, order)
+    out = _as_zero_d(linear.full(shape=shapes.as_shape(shape), value=value, dtype=kind.name))
+    return out if order == "C" else in_memory_order(out, order)
 
 
 def zeros(shape: Any, dtype: Any = None, order: str = "C", *, device: Any = None, like: Any = None) -> Any:
@@ -152,7 +152,7 @@ def full(
     if is_literal(fill_value) and not isinstance(fill_value, Carrier):
         return _constant(shape, fill_value, np.asarray(fill_value).dtype if dtype is None else dtype, order)
     value = array(fill_value, dtype)
-    return _made(laid(linear.broadcast_to(value, shape=shapes.as_shape(shape)), order))
+    return _as_zero_d(in_memory_order(linear.broadcast_to(value, shape=shapes.as_shape(shape)), order))
 
 
 # -- ranges -----------------------------------------------------------------------------------------------------------
@@ -200,8 +200,8 @@ def _range_of_values(start: Any, stop: Any, step: Any, kind: Any) -> Any:
     iterations = elementwise.ceil(divide(subtract(end, begin), by))
     length = max(int(linear.stop_gradient(iterations)), 0)
     first, second = (array(x, kind) for x in (begin, add(begin, by)))
-    places = to_dtype(linear.arange(start=0, step=1, length=length, dtype="int64"), kind)
-    return add(first, multiply(places, subtract(second, first)))
+    numbers = to_dtype(linear.arange(start=0, step=1, length=length, dtype="int64"), kind)
+    return add(first, multiply(numbers, subtract(second, first)))
 
 
 def linspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, retstep: bool = False, dtype: Any = None,
@@ -215,10 +215,10 @@ def linspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, retste
     common, (first, last, _) = together(*args, 0.0)
     first, last = [to_dtype(_array(v, peer if peer is not None else _ambient()), common) for v in (first, last)]
     span = subtract(last, first)
-    parts = max(count - 1 if endpoint else count, 0)
+    intervals = max(count - 1 if endpoint else count, 0)
     steps = to_dtype(linear.arange(start=0, step=1, length=count, dtype="int64"), span.dtype)
     column = reshape(steps, shape=(count, *(1,) * len(span.shape)))
-    step = divide(span, float(parts)) if parts else span
+    step = divide(span, float(intervals)) if intervals else span
     out = add(multiply(column, step), first)
     if endpoint and count > 1:
         final = equal(column, float(count - 1))
@@ -228,7 +228,7 @@ def linspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, retste
     if dtype is not None:
         integer = np.dtype(dtype).kind in "iu"
         out = to_dtype(elementwise.floor(out) if integer else out, dtype)
-    return (out, step if parts else math.nan) if retstep else out
+    return (out, step if intervals else math.nan) if retstep else out
 
 
 def logspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, base: Any = 10.0, dtype: Any = None,
@@ -246,7 +246,7 @@ def eye(N: int, M: int | None = None, k: int = 0, dtype: Any = float, order: str
     down = reshape(selection.positions(rows, k), shape=(rows, 1))
     across = reshape(selection.positions(columns), shape=(1, columns))
     out = to_dtype(equal(down, across), np.float64 if dtype is None else dtype)
-    return out if order == "C" else laid(out, order)
+    return out if order == "C" else in_memory_order(out, order)
 
 
 def identity(n: int, dtype: Any = None, *, like: Any = None) -> Any:

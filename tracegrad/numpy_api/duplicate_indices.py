@@ -16,7 +16,7 @@ from tracegrad.ops.shape import linear
 from tracegrad.ops.shape.linear import arange, full, reshape, transpose
 
 if TYPE_CHECKING:
-    from tracegrad.numpy_api.indexing import Plan
+    from tracegrad.numpy_api.indexing import IndexPlan
 
 __all__ = ["is_known", "replaced_indices", "replaced_nothing", "was_written"]
 
@@ -28,33 +28,33 @@ def is_known(i: Any) -> bool:
     return not isinstance(i, Carrier) or getattr(i, "_concrete_masks", False)
 
 
-def was_written(x: Any, *what: Any) -> bool:
+def was_written(x: Any, *write_args: Any) -> bool:
     """Whether the traced array `x` is already the result of the write with these operands.
 
     `x[index] += y` adds to the view `x[index]`, which writes to `x`, and then assigns the view to `x[index]` again.
     """
-    last, nodes = getattr(x, "node", None), [getattr(y, "node", None) for y in what]
+    last, nodes = getattr(x, "node", None), [getattr(y, "node", None) for y in write_args]
     return getattr(last, "op", None) is elementwise.where and [*last.inputs[:2]] == nodes  # type: ignore[union-attr]
 
 
-def replaced_indices(x: Any, steps: Plan, value: Any) -> Any:
-    """`x` with `value` at the indices of `steps`: each position gets the number of its last update."""
-    head = steps.indices[0].shape
-    flat = tuple(reshape(i, shape=(math.prod(head),)) for i in steps.indices)
-    places = tuple(steps.inner[k] for k in steps.axes)
-    number, written = _last_writer(flat, places) if hasattr(value, "shape") else (None, _written(flat, places))
-    rest = tuple(n for k, n in enumerate(steps.inner) if k not in steps.axes)
-    order = (*steps.axes, *(k for k in range(len(steps.inner)) if k not in steps.axes))
+def replaced_indices(x: Any, index_plan: IndexPlan, value: Any) -> Any:
+    """`x` with `value` at the indices of `index_plan`: each position gets the number of its last update."""
+    head = index_plan.indices[0].shape
+    flat = tuple(reshape(i, shape=(math.prod(head),)) for i in index_plan.indices)
+    sizes = tuple(index_plan.inner[k] for k in index_plan.axes)
+    number, written = _last_writer(flat, sizes) if hasattr(value, "shape") else (None, _written(flat, sizes))
+    rest = tuple(n for k, n in enumerate(index_plan.inner) if k not in index_plan.axes)
+    order = (*index_plan.axes, *(k for k in range(len(index_plan.inner)) if k not in index_plan.axes))
     back = linear.inverse_permutation(order)
 
     def from_table(table: Any) -> Any:
-        return steps.spread_slices(transpose(table, perm=back))
+        return index_plan.spread_slices(transpose(table, perm=back))
 
-    column = reshape(written, shape=(*places, *(1,) * len(rest)))
-    inside = from_table(linear.broadcast_to(column, shape=(*places, *rest)))
+    column = reshape(written, shape=(*sizes, *(1,) * len(rest)))
+    inside = from_table(linear.broadcast_to(column, shape=(*sizes, *rest)))
     if not hasattr(value, "shape"):
         return elementwise.where(inside, value, x)
-    updates = transpose(value, perm=linear.inverse_permutation(steps.perm))
+    updates = transpose(value, perm=linear.inverse_permutation(index_plan.perm))
     updates = reshape(updates, shape=(math.prod(head), *rest))
     return elementwise.where(inside, from_table(gather(updates, number, axes=(0,))), x)
 
@@ -70,33 +70,33 @@ def replaced_nothing(x: Any, value: Any) -> Any:
     return x._alias() if hasattr(x, "_alias") else x.copy()
 
 
-def _written(flat: tuple[Any, ...], places: tuple[int, ...]) -> Any:
+def _written(flat: tuple[Any, ...], sizes: tuple[int, ...]) -> Any:
     """Return the mask of positions that any update writes."""
     one = full(shape=flat[0].shape, value=1, dtype="uint8")
-    return elementwise.greater(scatter_max(one, *flat, shape=places, axes=tuple(range(len(places)))), 0)
+    return elementwise.greater(scatter_max(one, *flat, shape=sizes, axes=tuple(range(len(sizes)))), 0)
 
 
-def _last_writer(flat: tuple[Any, ...], places: tuple[int, ...]) -> tuple[Any, Any]:
+def _last_writer(flat: tuple[Any, ...], sizes: tuple[int, ...]) -> tuple[Any, Any]:
     """Return, for every position, the number of its last update (0 if none), and whether there is one."""
-    n, axes = flat[0].shape[0], tuple(range(len(places)))
+    n, axes = flat[0].shape[0], tuple(range(len(sizes)))
     if n > 1 and not all(map(is_known, flat)):
         counted = arange(start=1, step=1, length=n, dtype="int32" if n < 2**31 else "int64")
-        last = scatter_max(counted, *flat, shape=places, axes=axes)
+        last = scatter_max(counted, *flat, shape=sizes, axes=axes)
         return elementwise.subtract(elementwise.maximum(last, 1), 1), elementwise.greater(last, 0)
     one = full(shape=(n,), value=1, dtype="int64")
     numbers = arange(start=0, step=1, length=n, dtype="int64")
     if n > 1:
-        known = _is_last(flat, places)
+        known = _is_last(flat, sizes)
         one, numbers = (elementwise.where(known, v, 0) for v in (one, numbers))
-    number = scatter_add(numbers, *flat, shape=places, axes=axes)
-    return number, elementwise.greater(scatter_add(one, *flat, shape=places, axes=axes), 0)
+    number = scatter_add(numbers, *flat, shape=sizes, axes=axes)
+    return number, elementwise.greater(scatter_add(one, *flat, shape=sizes, axes=axes), 0)
 
 
-def _is_last(flat: tuple[Any, ...], places: tuple[int, ...]) -> Any:
+def _is_last(flat: tuple[Any, ...], sizes: tuple[int, ...]) -> Any:
     """Return a mask of the updates that no later one overwrites, if all indices are known."""
     n = flat[0].shape[0]
     plain = [np.asarray(i.concrete("an index") if isinstance(i, Carrier) else i) for i in flat]  # type: ignore[attr-defined]
-    spots = np.ravel_multi_index([np.where(i < 0, i + m, i) for i, m in zip(plain, places)], places, mode="clip")
+    spots = np.ravel_multi_index([np.where(i < 0, i + m, i) for i, m in zip(plain, sizes)], sizes, mode="clip")
     _, from_end = np.unique(spots[::-1], return_index=True)
     last = np.zeros(n, bool)
     last[n - 1 - from_end] = True

@@ -16,14 +16,14 @@ import numpy as np
 
 from tracegrad.errors import PACKAGE, lost
 
-__all__ = ["REWRITTEN", "Faced", "agreed", "has", "itself", "stands_for"]
+__all__ = ["REWRITTEN", "Faced", "agreed_result", "has", "itself", "represented_type"]
 
 # The replacement of a class in rewritten code.
 REWRITTEN: dict[type, Any] = {}
 _LOADS = frozenset([dis.opmap[name] for name in ("LOAD_ATTR", "LOAD_METHOD") if name in dis.opmap])
 
 
-def stands_for(x: Any) -> type:
+def represented_type(x: Any) -> type:
     """Return the NumPy or Python type that a carried value represents."""
     if x.weak:
         return {"f": float, "i": int, "b": bool, "c": complex}[x.dtype.kind]
@@ -33,26 +33,26 @@ def stands_for(x: Any) -> type:
     return scalar
 
 
-def agreed(x: Any, ask: Callable[[type], Any]) -> Any:
+def agreed_result(x: Any, class_query: Callable[[type], Any]) -> Any:
     """Return the result of a class query on a carried value.
 
     Arrays from outside may have a class that no traced value has, such as `np.memmap`. The trace ends if the result
     would differ for that class.
     """
-    cls = stands_for(x)
-    answer = ask(cls)
+    cls = represented_type(x)
+    result = class_query(cls)
     world: Any = getattr(getattr(x, "builder", None), "world", None)
     if cls is not np.ndarray or world is None or not world.open:
-        return answer
-    if ask(np.memmap) is not answer:
-        world.natives.asked_for_class(x)
+        return result
+    if class_query(np.memmap) is not result:
+        world.natives.note_class_read(x)
     for other in world.natives.classes_of_arrays:
-        if ask(other) is not answer:
-            raise world.builder.gives_up(
+        if class_query(other) is not result:
+            raise world.builder.abort(
                 f"it asks for the class of an array, and one from outside is a {other.__name__}, which no traced value "
                 "is; pass np.asarray(x), and what its class says as another argument"
             )
-    return answer
+    return result
 
 
 def itself(cls: type) -> type:
@@ -61,14 +61,14 @@ def itself(cls: type) -> type:
 
 def has(x: Any, name: str) -> bool:
     """Whether the class that a carried value represents has an attribute."""
-    return bool(agreed(x, lambda cls: hasattr(cls, name) or (cls is np.memmap and name in _OF_MEMORY_MAPS)))
+    return bool(agreed_result(x, lambda cls: hasattr(cls, name) or (cls is np.memmap and name in _OF_MEMORY_MAPS)))
 
 
 _OF_MEMORY_MAPS = ("_mmap", "filename", "mode", "offset")  # attributes of its instances only
 
 
 @functools.cache
-def _is_ours(filename: str) -> bool:
+def _is_internal_file(filename: str) -> bool:
     return filename.startswith(PACKAGE)
 
 
@@ -80,13 +80,13 @@ class Faced:
     @property
     def __class__(self) -> Any:
         frame = sys._getframe(1)
-        return self._own_face() if _is_ours(frame.f_code.co_filename) else _outward(self, frame)
+        return self._internal_class() if _is_internal_file(frame.f_code.co_filename) else _outward(self, frame)
 
     @__class__.setter
     def __class__(self, cls: type) -> None:
         _set_class(self, cls)
 
-    def _own_face(self) -> Any:
+    def _internal_class(self) -> Any:
         return type(self)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
@@ -107,7 +107,7 @@ def _outward(x: Any, frame: Any) -> Any:
     gets the class itself.
     """
     loads = frame.f_code.co_code[frame.f_lasti] in _LOADS
-    result = agreed(x, itself) if loads else stands_for(x)
+    result = agreed_result(x, itself) if loads else represented_type(x)
     if type(frame.f_globals) is dict or result not in REWRITTEN:
         return result
     return REWRITTEN[result] if loads else result

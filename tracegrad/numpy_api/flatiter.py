@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.numpy_api import indexing
-from tracegrad.numpy_api.memory_layout import laid
+from tracegrad.numpy_api.memory_layout import in_memory_order
 from tracegrad.numpy_api.operands import size_of
 from tracegrad.ops.shape.linear import reshape
 
@@ -24,14 +24,14 @@ class Flat:
     def __len__(self) -> int:
         return size_of(self.base)
 
-    def _row(self) -> Any:
+    def _flattened(self) -> Any:
         return reshape(self.base, shape=(len(self),))
 
     def __getitem__(self, index: Any) -> Any:
         return indexing.getitem(self.copy(), index)
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        new = indexing.setitem(self._row(), index, value)
+        new = indexing.setitem(self._flattened(), index, value)
         self.base._assign(reshape(new, shape=self.base.shape))
 
     def __iter__(self) -> Iterator[Any]:
@@ -39,11 +39,11 @@ class Flat:
 
     def copy(self) -> Any:
         """Return the elements as an array of one axis."""
-        return laid(self._row()._alias(), "C")
+        return in_memory_order(self._flattened()._alias(), "C")
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        inputs = [x._row() if isinstance(x, Flat) else x for x in args]
+        inputs = [x._flattened() if isinstance(x, Flat) else x for x in args]
         return function(*inputs, **kwargs)
 
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
-        return np.asarray(self._row(), *args, **kwargs)
+        return np.asarray(self._flattened(), *args, **kwargs)

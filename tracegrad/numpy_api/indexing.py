@@ -1,10 +1,10 @@
 """NumPy indexing: `x[index]`, and the functional form of `x[index] = value`.
 
-An index is parsed once into a `Plan`: slices along all axes, axes reversed, axes dropped and inserted, integer arrays
-along some axes, and the order of the result's axes. `Plan.read` applies it. `Plan.spread` is its transpose (zeros
-elsewhere, equal indices add up), which implements `x[i] = v` and `np.add.at`. Integers together with integer arrays
-count as arrays; the axes of several arrays come first unless they are adjacent, as in NumPy. Traced integers without
-arrays are dynamic starts: they select a window (`tracegrad.ops.indexing.dynamic_slice`).
+An index is parsed once into a `IndexPlan`: slices along all axes, axes reversed, axes dropped and inserted, integer
+arrays along some axes, and the order of the result's axes. `IndexPlan.read` applies it. `IndexPlan.spread` is its
+transpose (zeros elsewhere, equal indices add up), which implements `x[i] = v` and `np.add.at`. Integers together with
+integer arrays count as arrays; the axes of several arrays come first unless they are adjacent, as in NumPy. Traced
+integers without arrays are dynamic starts: they select a window (`tracegrad.ops.indexing.dynamic_slice`).
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tracegrad.errors import DTypeError, ShapeError, TraceError, located
-from tracegrad.numpy_api.boolean_mask import indices, mask_in, over, put
+from tracegrad.numpy_api.boolean_mask import indices, mask_in, over, update_where
 from tracegrad.numpy_api.duplicate_indices import is_known, replaced_indices, replaced_nothing, was_written
 from tracegrad.numpy_api.operands import (
     array,
     assigned,
     broadcast_arrays,
     constant,
+    normalized_index,
     operand,
     peer_of,
-    place_of,
     size_of,
     to_dtype,
     viewed,
@@ -33,7 +33,7 @@ from tracegrad.numpy_api.operands import (
 )  # fmt: skip
 from tracegrad.numpy_api.protocols import as_index
 from tracegrad.numpy_api.registry import refuse
-from tracegrad.ops.core.op import Carrier, Level
+from tracegrad.ops.core.op import Carrier, DispatchLevel
 from tracegrad.ops.elementwise import table as elementwise
 from tracegrad.ops.indexing.dynamic_slice import dynamic_update_slice
 from tracegrad.ops.indexing.gather_scatter import gather, scatter_add
@@ -41,11 +41,11 @@ from tracegrad.ops.shape import linear
 from tracegrad.ops.shape.linear import full, reshape, transpose
 from tracegrad.utils.lazy_dataclass import record
 
-__all__ = ["Plan", "add_at", "getitem", "setitem"]
+__all__ = ["IndexPlan", "add_at", "getitem", "setitem"]
 
 
 @record(frozen=True, slots=True)
-class Plan:
+class IndexPlan:
     """Steps by which an index applies to an array of `shape`; `at` has the starts of the slices if one is dynamic."""
 
     shape: tuple[int, ...]
@@ -113,8 +113,8 @@ class Plan:
             return dynamic_update_slice(empty, v, *self.at, step=self.step)
         if sliced == self.shape:
             return v
-        steps = zip(self.shape, self.start, self.step, sliced)
-        high = tuple(n - (a + (m - 1) * s + 1 if m else a) for n, a, s, m in steps)
+        per_axis = zip(self.shape, self.start, self.step, sliced)
+        high = tuple(n - (a + (m - 1) * s + 1 if m else a) for n, a, s, m in per_axis)
         return linear.pad(v, low=self.start, high=high, interior=tuple(s - 1 for s in self.step), value=zero)
 
 
@@ -131,7 +131,7 @@ def _entries(x: Any, index: Any) -> list[Any]:
         entries.append(Ellipsis)
     at = next(k for k, e in enumerate(entries) if e is Ellipsis)
     # The mark separates the entries before and after an ellipsis, so that they do not count as adjacent.
-    entries = [*entries[:at], _GAP, *[slice(None)] * (rank - used), *entries[at + 1 :]]
+    entries = [*entries[:at], _SEPARATOR, *[slice(None)] * (rank - used), *entries[at + 1 :]]
     plain: list[Any] = []
     axis = 0
     for entry in entries:
@@ -146,12 +146,12 @@ def _is_mask(entry: Any) -> bool:
 
 def _depth(entry: Any) -> int:
     """Return the number of axes that an entry indexes."""
-    if entry is None or entry is Ellipsis or entry is _GAP or isinstance(entry, _Boolean):
+    if entry is None or entry is Ellipsis or entry is _SEPARATOR or isinstance(entry, _Boolean):
         return 0
     return len(entry.shape) if _is_mask(entry) else 1
 
 
-_GAP = object()
+_SEPARATOR = object()
 
 
 def _entry(entry: Any) -> Any:
@@ -163,7 +163,7 @@ def _entry(entry: Any) -> Any:
         return int(entry)
     if isinstance(entry, list | tuple | range):
         entry = _from_list(entry)
-    if isinstance(entry, Carrier) and entry.level is Level.SPAN:
+    if isinstance(entry, Carrier) and entry.level is DispatchLevel.SPAN:
         entry = entry.exact()  # type: ignore[attr-defined]
     if type(entry) is not np.ndarray and not isinstance(entry, Carrier):
         entry = as_index(entry)
@@ -206,7 +206,7 @@ def _check_mask(x: Any, mask: Any, axis: int) -> None:
         raise IndexError(located(why))
 
 
-def plan(x: Any, index: Any) -> Plan:
+def plan(x: Any, index: Any) -> IndexPlan:
     """Parse `index` for the carrier `x` into a plan."""
     key = _key(index)
     known = key is not None and _BOUNDS.issuperset(map(type, x.shape))  # a traced size holds for one call only
@@ -238,26 +238,26 @@ class _Shaped(NamedTuple):
 
 
 @lru_cache(maxsize=4096)
-def _known_plan(shape: tuple[int, ...], key: tuple[Any, ...]) -> Plan:
+def _known_plan(shape: tuple[int, ...], key: tuple[Any, ...]) -> IndexPlan:
     return _plan(_Shaped(shape), tuple([slice(*x) if type(x) is tuple else x for x in key]))
 
 
-def _plan(x: Any, index: Any) -> Plan:
+def _plan(x: Any, index: Any) -> IndexPlan:
     entries = _entries(x, index)
-    advanced = any((_is_array(e) and not _is_place(e)) or isinstance(e, _Boolean) for e in entries)
+    advanced = any((_is_array(e) and not _is_traced_int(e)) or isinstance(e, _Boolean) for e in entries)
     start, stop, step, flips = [], [], [], []
     inner: list[int] = []
     arrays: list[tuple[int, Any]] = []
-    places: list[int] = []
+    positions: list[int] = []
     computed: dict[int, Any] = {}
     axis = 0
-    for place, entry in enumerate(entries):
-        if entry is _GAP:
+    for position, entry in enumerate(entries):
+        if entry is _SEPARATOR:
             continue
         if entry is None or isinstance(entry, _Boolean):
             if entry is not None:
                 arrays.append((len(inner), np.zeros(int(entry.value), np.int64)))
-                places.append(place)
+                positions.append(position)
             inner.append(1)
             continue
         n = x.shape[axis]
@@ -269,10 +269,10 @@ def _plan(x: Any, index: Any) -> Plan:
             inner.append(-((a - b) // s))
         elif advanced:
             arrays.append((len(inner), _in_range(entry, n, axis)))
-            places.append(place)
+            positions.append(position)
             inner.append(n)
         else:
-            if _is_place(entry) and n:
+            if _is_traced_int(entry) and n:
                 computed[axis], a = entry, 0
             else:
                 a = _in_range(entry.__index__(), n, axis)
@@ -283,22 +283,26 @@ def _plan(x: Any, index: Any) -> Plan:
         axis += 1
     if 0 in inner:
         _check_known(arrays, inner)
-    indices, axes, perm = _placed(x, arrays, places, len(inner))
-    at = _begins(x, start, computed)
-    return Plan(x.shape, tuple(start), tuple(stop), tuple(step), tuple(flips), tuple(inner), indices, axes, perm, at)
+    indices, axes, perm = _placed(x, arrays, positions, len(inner))
+    at = _dynamic_starts(x, start, computed)
+    return IndexPlan(
+        x.shape, tuple(start), tuple(stop), tuple(step), tuple(flips), tuple(inner), indices, axes, perm, at
+    )
 
 
-def _is_place(entry: Any) -> bool:
+def _is_traced_int(entry: Any) -> bool:
     """Whether an entry is a traced integer."""
     return isinstance(entry, Carrier) and not entry.shape and entry.dtype.kind in "iu"  # type: ignore[attr-defined]
 
 
-def _begins(x: Any, start: list[int], computed: dict[int, Any]) -> tuple[Any, ...]:
+def _dynamic_starts(x: Any, start: list[int], computed: dict[int, Any]) -> tuple[Any, ...]:
     """Return the starts of the slices if there are `computed` positions; negative ones count from the end."""
     if not computed:
         return ()
     peer = peer_of(x, *computed.values())
-    return tuple([place_of(computed[k], peer, x.shape[k], k) if k in computed else a for k, a in enumerate(start)])
+    return tuple(
+        [normalized_index(computed[k], peer, x.shape[k], k) if k in computed else a for k, a in enumerate(start)]
+    )
 
 
 def _normalized(entry: slice, n: int) -> tuple[int, int, int, bool]:
@@ -335,7 +339,7 @@ def _check_known(arrays: list[tuple[int, Any]], inner: list[int]) -> None:
             raise IndexError(located(f"an index is out of bounds for an axis with size {inner[k]}"))
 
 
-def _placed(x: Any, arrays: list[tuple[int, Any]], places: list[int], rank: int) -> Any:
+def _placed(x: Any, arrays: list[tuple[int, Any]], positions: list[int], rank: int) -> Any:
     """Return index arrays of one shape and dtype, their axes, and the order of axes of the result."""
     if not arrays:
         return (), (), ()
@@ -348,7 +352,7 @@ def _placed(x: Any, arrays: list[tuple[int, Any]], places: list[int], rank: int)
         why = f"shape mismatch: indexing arrays could not be broadcast together: {shapes}"
         raise IndexError(located(why)) from None
     axes = tuple(k for k, _ in arrays)
-    neighbours = places == list(range(places[0], places[0] + len(places)))
+    neighbours = positions == list(range(positions[0], positions[0] + len(positions)))
     depth, before = len(shape), axes[0] if neighbours else 0
     rest = rank - len(axes)
     perm = (*range(depth, depth + before), *range(depth), *range(depth + before, depth + rest))
@@ -366,24 +370,24 @@ def getitem(x: Any, index: Any) -> Any:
     """`x[index]`."""
     if hasattr(x, "_span") and (span := x._span(index)) is not None:
         return span
-    steps = plan(x, index)
-    result = steps.read(x)
-    if steps.indices:
+    index_plan = plan(x, index)
+    result = index_plan.read(x)
+    if index_plan.indices:
         return result
     if _is_copy(index):
         return result._alias() if getattr(x, "_tracks_views", False) else result
     if result is x:
         result = x._alias()
-    if not steps.result and not _has_ellipsis(index):  # a scalar does not change when the array is updated
+    if not index_plan.result and not _has_ellipsis(index):  # a scalar does not change when the array is updated
         return result._alias() if getattr(x, "_tracks_views", False) else result
-    result = viewed(x, result, lambda base, new: _replaced(base, steps, new))
-    return result if steps.result else result.zero_d()
+    result = viewed(x, result, lambda base, new: _replaced(base, index_plan, new))
+    return result if index_plan.result else result.zero_d()
 
 
 def _is_copy(index: Any) -> bool:
     """Whether an entry is an array without axes: NumPy selects as with an integer, but copies."""
     return any(
-        _is_place(e) and getattr(e, "is_array", False) for e in (index if isinstance(index, tuple) else (index,))
+        _is_traced_int(e) and getattr(e, "is_array", False) for e in (index if isinstance(index, tuple) else (index,))
     )
 
 
@@ -404,11 +408,11 @@ def setitem(x: Any, index: Any, value: Any) -> Any:
     if mask is not None and size_of_operand(value) == 1:
         v = value if not getattr(value, "shape", ()) else reshape(value, shape=())
         return elementwise.where(over(operand(mask, peer_of(x, mask)), x.shape, 0), assigned(v, x.dtype), x)
-    place = mask_in(x, index)
-    if place is not None:
-        value, steps = assigned(value, x.dtype), plan(x, place.rest)
-        new = put(steps.read(x), place.axis, place.mask, value)
-        return _replaced(x, steps, new)
+    mask_entry = mask_in(x, index)
+    if mask_entry is not None:
+        value, index_plan = assigned(value, x.dtype), plan(x, mask_entry.rest)
+        new = update_where(index_plan.read(x), mask_entry.axis, mask_entry.mask, value)
+        return _replaced(x, index_plan, new)
     return _replaced(x, plan(x, index), value)
 
 
@@ -427,17 +431,17 @@ def _whole_mask(x: Any, index: Any) -> Any:
     return None
 
 
-def _replaced(x: Any, steps: Plan, value: Any) -> Any:
-    """`x` with `value` at the index of the plan `steps`."""
-    shape = steps.result
+def _replaced(x: Any, index_plan: IndexPlan, value: Any) -> Any:
+    """`x` with `value` at the index of the plan `index_plan`."""
+    shape = index_plan.result
     value = assigned(value, x.dtype)
     if hasattr(value, "shape"):
         value = _fit(value, shape)
     if math.prod(shape) == 0:
         return replaced_nothing(x, value)
-    if not steps.indices:
-        return _replaced_slices(x, steps, value)
-    return replaced_indices(x, steps, value)
+    if not index_plan.indices:
+        return _replaced_slices(x, index_plan, value)
+    return replaced_indices(x, index_plan, value)
 
 
 def _fit(value: Any, shape: tuple[int, ...]) -> Any:
@@ -454,16 +458,16 @@ def _fit(value: Any, shape: tuple[int, ...]) -> Any:
     return value if value.shape == shape else linear.broadcast_to(value, shape=shape)
 
 
-def _replaced_slices(x: Any, steps: Plan, value: Any) -> Any:
+def _replaced_slices(x: Any, index_plan: IndexPlan, value: Any) -> Any:
     literal = not hasattr(value, "shape")
-    if steps.at:
-        v = full(shape=steps.sliced, value=value, dtype=x.dtype.name) if literal else steps.unflipped(value)
-        return dynamic_update_slice(x, v, *steps.at, step=steps.step)
-    if steps.sliced == x.shape:
-        return constant_like(x, value) if literal else steps.spread_slices(value)
-    inside = steps.spread_slices(full(shape=steps.inner, value=True, dtype="bool"))
-    what = inside, value if literal else steps.spread_slices(value)
-    return x._alias() if was_written(x, *what) else elementwise.where(*what, x)
+    if index_plan.at:
+        v = full(shape=index_plan.sliced, value=value, dtype=x.dtype.name) if literal else index_plan.unflipped(value)
+        return dynamic_update_slice(x, v, *index_plan.at, step=index_plan.step)
+    if index_plan.sliced == x.shape:
+        return constant_like(x, value) if literal else index_plan.spread_slices(value)
+    inside = index_plan.spread_slices(full(shape=index_plan.inner, value=True, dtype="bool"))
+    write_args = inside, value if literal else index_plan.spread_slices(value)
+    return x._alias() if was_written(x, *write_args) else elementwise.where(*write_args, x)
 
 
 def constant_like(x: Any, value: Any) -> Any:
@@ -476,16 +480,16 @@ def add_at(x: Any, index: Any, value: Any, sign: int = 1) -> None:
     """`np.add.at(x, index, value)`: equal indices add up."""
     if not hasattr(x, "_assign"):
         raise refuse("np.add.at on an ndarray that the traced function did not make")
-    steps = plan(x, index)
+    index_plan = plan(x, index)
     peer = peer_of(x, value)
     v = array(value, peer)
     if not np.can_cast(v.dtype, x.dtype, "same_kind"):
         raise DTypeError(located(f"np.add.at cannot add {v.dtype} to {x.dtype}"))
-    v = _fit(assigned(v, x.dtype), steps.result)
-    if steps.at:
-        before = steps.read(x)
-        x._assign(_replaced(x, steps, elementwise.add(before, v) if sign > 0 else elementwise.subtract(before, v)))
+    v = _fit(assigned(v, x.dtype), index_plan.result)
+    if index_plan.at:
+        before = index_plan.read(x)
+        x._assign(_replaced(x, index_plan, elementwise.add(before, v) if sign > 0 else elementwise.subtract(before, v)))
         return
-    change = steps.spread(v)
+    change = index_plan.spread(v)
     new = elementwise.add(x, change) if sign > 0 else elementwise.subtract(x, change)
     x._assign(new)

@@ -11,7 +11,7 @@ import numpy as np
 
 from tracegrad.errors import ShapeError, located
 from tracegrad.numpy_api.boolean_mask import amount, known
-from tracegrad.numpy_api.memory_layout import in_new_memory, laid
+from tracegrad.numpy_api.memory_layout import in_memory_order, in_new_memory
 from tracegrad.numpy_api.operands import (
     array,
     arrays,
@@ -67,7 +67,7 @@ def picked(x: Any, index: Any, axis: int) -> Any:
 def concatenate(arrays_: Sequence[Any], /, axis: int | None = 0, out: Any = None, *, dtype: Any = None,
                 casting: str = "same_kind") -> Any:  # fmt: skip
     """`np.concatenate`."""
-    xs = _several("concatenate", arrays_)
+    xs = _nonempty_arrays("concatenate", arrays_)
     if axis is None:
         xs, axis = [raveled(x) for x in xs], 0
     if any(not x.shape for x in xs):
@@ -83,8 +83,8 @@ def _joined(xs: list[Any], axis: int) -> Any:
     return linear.concatenate(*xs, axis=axis)
 
 
-def _several(name: str, given: Any) -> list[Any]:
-    xs = list(given)
+def _nonempty_arrays(name: str, values: Any) -> list[Any]:
+    xs = list(values)
     if not xs:
         raise ValueError(located(f"{name}: need at least one array"))
     return arrays(*xs)
@@ -95,7 +95,7 @@ def stack(
     arrays_: Sequence[Any], axis: int = 0, out: Any = None, *, dtype: Any = None, casting: str = "same_kind"
 ) -> Any:
     """`np.stack`."""
-    args = _several("stack", arrays_)
+    args = _nonempty_arrays("stack", arrays_)
     known = whole(args) if not axis and dtype is None else None
     if known is not None:
         return known
@@ -114,26 +114,28 @@ def _listed(x: Any) -> list[Any]:
 @implements(np.vstack)
 def vstack(tup: Sequence[Any], *, dtype: Any = None, casting: str = "same_kind") -> Any:
     """`np.vstack`."""
-    return concatenate(_listed(atleast_2d(*_several("vstack", tup))), 0, dtype=dtype, casting=casting)
+    return concatenate(_listed(atleast_2d(*_nonempty_arrays("vstack", tup))), 0, dtype=dtype, casting=casting)
 
 
 @implements(np.hstack)
 def hstack(tup: Sequence[Any], *, dtype: Any = None, casting: str = "same_kind") -> Any:
     """`np.hstack`."""
-    xs = _listed(atleast_1d(*_several("hstack", tup)))
+    xs = _listed(atleast_1d(*_nonempty_arrays("hstack", tup)))
     return concatenate(xs, 0 if len(xs[0].shape) == 1 else 1, dtype=dtype, casting=casting)
 
 
 @implements(np.dstack)
 def dstack(tup: Sequence[Any]) -> Any:
     """`np.dstack`."""
-    return concatenate(_listed(atleast_3d(*_several("dstack", tup))), 2)
+    return concatenate(_listed(atleast_3d(*_nonempty_arrays("dstack", tup))), 2)
 
 
 @implements(np.column_stack)
 def column_stack(tup: Sequence[Any]) -> Any:
     """`np.column_stack`."""
-    columns = [reshape(x, shape=(size_of(x), 1)) if len(x.shape) < 2 else x for x in _several("column_stack", tup)]
+    columns = [
+        reshape(x, shape=(size_of(x), 1)) if len(x.shape) < 2 else x for x in _nonempty_arrays("column_stack", tup)
+    ]
     return concatenate(columns, 1)
 
 
@@ -179,19 +181,19 @@ def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
     x = _one(ary)
     k = normalize_axis("split", axis, len(x.shape))
     n = x.shape[k]
-    if not _is_row(indices_or_sections):
-        parts = indices_or_sections.__index__()
-        if parts <= 0:
+    if not _is_index_list(indices_or_sections):
+        sections = indices_or_sections.__index__()
+        if sections <= 0:
             raise ValueError(located("number sections must be larger than 0."))
-        each, extra = divmod(n, parts)
-        bounds = [i * each + min(i, extra) for i in range(parts + 1)]
+        each, extra = divmod(n, sections)
+        bounds = [i * each + min(i, extra) for i in range(sections + 1)]
     else:
         bounds = [0, *(i.__index__() for i in indices_or_sections), n]
     spans = [slice(*pair).indices(n) for pair in itertools.pairwise(bounds)]
-    return [_part(x, k, start, max(start, stop)) for start, stop, _ in spans]
+    return [_view_section(x, k, start, max(start, stop)) for start, stop, _ in spans]
 
 
-def _is_row(x: Any) -> bool:
+def _is_index_list(x: Any) -> bool:
     """Whether `x` is a sequence of indices to split at, not the number of parts."""
     try:
         len(x)
@@ -200,19 +202,19 @@ def _is_row(x: Any) -> bool:
     return True
 
 
-def _part(x: Any, axis: int, start: int, stop: int) -> Any:
-    def put(base: Any, new: Any) -> Any:
+def _view_section(x: Any, axis: int, start: int, stop: int) -> Any:
+    def view_update(base: Any, new: Any) -> Any:
         pieces = [along(base, axis, 0, start), new, along(base, axis, stop, base.shape[axis])]
         return linear.concatenate(*pieces, axis=axis)
 
-    return viewed(x, along(x, axis, start, stop), put)
+    return viewed(x, along(x, axis, start, stop), view_update)
 
 
 @implements(np.split)
 def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
     """`np.split`."""
     x = _one(ary)
-    if not _is_row(indices_or_sections):
+    if not _is_index_list(indices_or_sections):
         n = x.shape[normalize_axis("split", axis, len(x.shape))]
         if n % indices_or_sections.__index__():
             raise ShapeError(located(f"array split does not result in an equal division: {n} in {indices_or_sections}"))
@@ -266,7 +268,7 @@ def tile(A: Any, reps: Any) -> Any:
     sizes = (1,) * (rank - len(x.shape)) + x.shape
     spread = tuple(n for pair in zip(times, sizes) for n in pair)
     column = reshape(x, shape=tuple(n for m in sizes for n in (1, m)))
-    return laid(
+    return in_memory_order(
         reshape(linear.broadcast_to(column, shape=spread), shape=tuple(t * n for t, n in zip(times, sizes))), "C"
     )
 
@@ -283,8 +285,8 @@ def repeat(a: Any, repeats: Any, axis: int | None = None) -> Any:
         times = repeats.__index__()
         spread = linear.broadcast_to(reshape(x, shape=(*x.shape[: k + 1], 1, *x.shape[k + 1 :])),
                                      shape=(*x.shape[: k + 1], times, *x.shape[k + 1 :]))  # fmt: skip
-        return laid(reshape(spread, shape=(*x.shape[:k], n * times, *x.shape[k + 1 :])), "C")
-    return laid(picked(x, repeated(array(repeats, peer_of(a, repeats)), n, peer_of(x, repeats)), k), "C")
+        return in_memory_order(reshape(spread, shape=(*x.shape[:k], n * times, *x.shape[k + 1 :])), "C")
+    return in_memory_order(picked(x, repeated(array(repeats, peer_of(a, repeats)), n, peer_of(x, repeats)), k), "C")
 
 
 def repeated(counts: Any, n: int, peer: Any) -> Any:
@@ -305,13 +307,13 @@ def roll(a: Any, shift: Any, axis: Any = None) -> Any:
     x = _one(a)
     if axis is None:
         flat = raveled(x)
-        return laid(reshape(_rolled(flat, shift.__index__(), 0), shape=x.shape), "C")
+        return in_memory_order(reshape(_rolled(flat, shift.__index__(), 0), shape=x.shape), "C")
     axes = axis if isinstance(axis, tuple | list) else (axis,)
     shifts = shift if isinstance(shift, tuple | list) else (shift,)
     out = x
     for by, k in np.broadcast(np.array(shifts), np.array(axes)):
         out = _rolled(out, int(by), normalize_axis("roll", int(k), len(x.shape)))
-    return laid(out if out is not x else x._alias(), "K", x)
+    return in_memory_order(out if out is not x else x._alias(), "K", x)
 
 
 def _rolled(x: Any, shift: int, axis: int) -> Any:
@@ -324,12 +326,12 @@ def _rolled(x: Any, shift: int, axis: int) -> Any:
 @implements(np.diff)
 def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Any:
     """`np.diff`."""
-    x, *beside = arrays(*(v for v in (a, prepend, append) if v is not None))
+    x, *extra = arrays(*(v for v in (a, prepend, append) if v is not None))
     k = normalize_axis("diff", axis, len(x.shape))
     if n < 0:
         raise ValueError(located(f"order must be non-negative but got {n}"))
-    first = beside.pop(0) if prepend is not None else None
-    ends = [_end(v, x, k) for v in (first, *([None] if append is None else beside[-1:]))]
+    first = extra.pop(0) if prepend is not None else None
+    ends = [_end(v, x, k) for v in (first, *([None] if append is None else extra[-1:]))]
     parts = [p for p in (ends[0], x, ends[1] if len(ends) > 1 else None) if p is not None]
     x = concatenate(parts, k) if len(parts) > 1 else x
     for _ in range(n):
@@ -348,14 +350,16 @@ def _end(v: Any, x: Any, axis: int) -> Any:
 @implements(np.ediff1d)
 def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Any:
     """`np.ediff1d`."""
-    x, *beside = arrays(*(v for v in (ary, to_begin, to_end) if v is not None))
-    if not all(np.can_cast(v.dtype, x.dtype, "same_kind") for v in beside):
+    x, *extra = arrays(*(v for v in (ary, to_begin, to_end) if v is not None))
+    if not all(np.can_cast(v.dtype, x.dtype, "same_kind") for v in extra):
         raise TypeError(located("dtype of `to_begin` and `to_end` must be compatible with input `ary`"))
-    steps = diff(raveled(x))
-    if not beside:
-        return steps
-    ends = [to_dtype(raveled(v), x.dtype) for v in beside]
-    return concatenate([*(ends[:1] if to_begin is not None else []), steps, *(ends[-1:] if to_end is not None else [])])
+    differences = diff(raveled(x))
+    if not extra:
+        return differences
+    ends = [to_dtype(raveled(v), x.dtype) for v in extra]
+    return concatenate(
+        [*(ends[:1] if to_begin is not None else []), differences, *(ends[-1:] if to_end is not None else [])]
+    )
 
 
 @implements(np.trapezoid)
@@ -363,17 +367,17 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
     """`np.trapezoid`."""
     if x is None:
         (values,) = arrays(y)
-        step: Any = dx
+        spacing: Any = dx
     else:
         values, points = arrays(y, x)
-        step = diff(points, axis=axis if len(points.shape) > 1 else -1)
+        spacing = diff(points, axis=axis if len(points.shape) > 1 else -1)
         if len(points.shape) == 1:
             k = normalize_axis("trapezoid", axis, len(values.shape))
-            step = reshape(step, shape=tuple(step.shape[0] if i == k else 1 for i in range(len(values.shape))))
+            spacing = reshape(spacing, shape=tuple(spacing.shape[0] if i == k else 1 for i in range(len(values.shape))))
     k = normalize_axis("trapezoid", axis, len(values.shape))
     n = values.shape[k]
     pairs = add(along(values, k, min(n, 1), n), along(values, k, 0, max(n - 1, 0)))
-    return _sum(divide(multiply(step, pairs), 2.0), k)
+    return _sum(divide(multiply(spacing, pairs), 2.0), k)
 
 
 # -- grids ---------------------------------------------------------------------------------------------------------
@@ -402,9 +406,9 @@ def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = 
         order[:2] = [1, 0]
     grid = [reshape(x, shape=tuple(size_of(x) if k == order[i] else 1 for k in range(n))) for i, x in enumerate(xs)]
     if sparse:
-        return tuple(laid(x, "C") for x in grid) if copy else tuple(grid)
-    wide = broadcast_arrays("meshgrid", grid, broadcast_shapes("meshgrid", *(g.shape for g in grid)))
-    return tuple(laid(x, "C") for x in wide) if copy else tuple(wide)
+        return tuple(in_memory_order(x, "C") for x in grid) if copy else tuple(grid)
+    dense = broadcast_arrays("meshgrid", grid, broadcast_shapes("meshgrid", *(g.shape for g in grid)))
+    return tuple(in_memory_order(x, "C") for x in dense) if copy else tuple(dense)
 
 
 @implements(np.kron)

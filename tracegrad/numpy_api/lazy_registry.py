@@ -91,7 +91,7 @@ class _Joining:
         return import_module(f"{__package__}.lazy.iteration").joined(key, *self.how)
 
 
-class _Grid:
+class _MeshgridIndexer:
     """Replacement in traced code of `np.mgrid` or `np.ogrid`, for traced ends or steps."""
 
     def __init__(self, real: Any):
@@ -137,6 +137,6 @@ SHADOWS: dict[str, Any] = {
     "asarray_chkfinite": _Shadow("asarray_chkfinite"),
     "r_": _Joining(0, 1, -1),
     "c_": _Joining(-1, 2, 0),
-    "mgrid": _Grid(np.mgrid),
-    "ogrid": _Grid(np.ogrid),
+    "mgrid": _MeshgridIndexer(np.mgrid),
+    "ogrid": _MeshgridIndexer(np.ogrid),
 } | {name: Unless(getattr(np, name), f"np.{name}", MATRICES) for name in ("asmatrix", "bmat")}

@@ -21,7 +21,7 @@ from tracegrad.numpy_api.registry import NO_VALUE, implements, refuse
 from tracegrad.numpy_api.selection import take_along_axis
 from tracegrad.numpy_api.sorting import argsort
 from tracegrad.ops.core.half_rounding import HALF
-from tracegrad.ops.core.op import Carrier, Level, named, one_node
+from tracegrad.ops.core.op import Carrier, DispatchLevel, named, one_node
 from tracegrad.ops.elementwise.table import absolute, divide, equal, greater, maximum, multiply, not_equal, sign, where
 from tracegrad.ops.linalg import det as determinants
 from tracegrad.ops.linalg import factorizations, orthonormal_complement
@@ -102,8 +102,8 @@ def solved(a: Any, b: Any, *, vector: bool) -> Any:
     x, y = promoted([square_matrices("solve", x), factorable("solve", to_float(y))])
     rows = y.shape[-1:] if vector else y.shape[-2:-1]
     if rows != x.shape[-1:]:
-        wide = 1 if vector or not y.shape else y.shape[-1]
-        shapes = f"{x.shape[-2]}x{x.shape[-1]} and {rows[0] if rows else 1}x{wide}"
+        columns = 1 if vector or not y.shape else y.shape[-1]
+        shapes = f"{x.shape[-2]}x{x.shape[-1]} and {rows[0] if rows else 1}x{columns}"
         raise MatrixError(located(f"linalg.solve: Incompatible shapes of A and B for the equation AX = B ({shapes})"))
     return _solved(x, y, vector=vector)
 
@@ -111,8 +111,8 @@ def solved(a: Any, b: Any, *, vector: bool) -> Any:
 @one_node("LinalgSolveExBackward0")
 def _solved(x: Any, y: Any, *, vector: bool) -> Any:
     y = reshape(y, shape=(*y.shape, 1)) if vector else y
-    lead = broadcast_shapes("solve", x.shape[:-2], y.shape[:-2])
-    x, y = (v if v.shape[:-2] == lead else broadcast_to(v, shape=(*lead, *v.shape[-2:])) for v in (x, y))
+    batch_shape = broadcast_shapes("solve", x.shape[:-2], y.shape[:-2])
+    x, y = (v if v.shape[:-2] == batch_shape else broadcast_to(v, shape=(*batch_shape, *v.shape[-2:])) for v in (x, y))
     out = linalg.solve(x, y)
     return reshape(out, shape=out.shape[:-1]) if vector else out
 
@@ -136,10 +136,10 @@ def _lower_half(name: str, a: Any) -> Any:
     return of_triangle(square_matrices(name, a), lower=True)
 
 
-def tolerance(name: str, given: Any) -> float:
-    if not isinstance(given, int | float | np.number):
+def tolerance(name: str, value: Any) -> float:
+    if not isinstance(value, int | float | np.number):
         raise refuse(f"a tolerance of {name} that is not a Python number")
-    return float(given)
+    return float(value)
 
 
 def pseudoinverse(x: Any, atol: float, rtol: float) -> Any:
@@ -299,10 +299,10 @@ def qr(a: Any, mode: str = "reduced") -> Any:
 @one_node("LinalgQrBackward0")
 def _qr(x: Any, *, complete: bool) -> tuple[Any, Any]:
     q, r = factorizations.qr(x)
-    *lead, m, n = x.shape
+    *batch_shape, m, n = x.shape
     if complete and m > n:
-        q = concatenate(q, orthonormal_complement.complement(q), axis=len(lead) + 1)
-        r = concatenate(r, full(shape=(*lead, m - n, n), value=0, dtype=r.dtype.name), axis=len(lead))
+        q = concatenate(q, orthonormal_complement.complement(q), axis=len(batch_shape) + 1)
+        r = concatenate(r, full(shape=(*batch_shape, m - n, n), value=0, dtype=r.dtype.name), axis=len(batch_shape))
     return q, r
 
 
@@ -341,7 +341,7 @@ def _are_tied(x: Any) -> bool:
 
     For NumPy's functions, derivatives are with respect to the elements that are read.
     """
-    return isinstance(x, Carrier) and x.level in (Level.TENSOR, Level.TRACED_TENSOR)
+    return isinstance(x, Carrier) and x.level in (DispatchLevel.TENSOR, DispatchLevel.TRACED_TENSOR)
 
 
 @implements(np.linalg.eigvalsh)

@@ -13,17 +13,25 @@ from tracegrad.numpy_api.registry import implements, refuse
 from tracegrad.ops.core.memory_order import arranged, order_of, relaid, spread, stand_in
 
 __all__ = [
-    "Flags", "InRowMajorOrder", "MemoryMethods", "dtype_of_view", "in_new_memory", "isfortran", "laid", "recomputed",
-    "shares_memory", "with_order",
+    "Flags",
+    "MemoryMethods",
+    "RowMajorLayout",
+    "dtype_of_view",
+    "in_memory_order",
+    "in_new_memory",
+    "isfortran",
+    "recomputed",
+    "shares_memory",
+    "with_order",
 ]  # fmt: skip
 
 
-class InRowMajorOrder:
+class RowMajorLayout:
     """Memory attributes that NumPy's functions read, for carriers without memory."""
 
     __slots__ = ()
 
-    def _laid(self, order: Any, *like: Any) -> Any:
+    def _in_memory_order(self, order: Any, *like: Any) -> Any:
         """Return this new array with this order of elements in memory (`ops.core.memory_order.arranged`)."""
         return self
 
@@ -35,19 +43,19 @@ class InRowMajorOrder:
         """Return this view, which must not be updated from now on."""
         return self
 
-    def _places(self, *xs: Any) -> Any:
+    def _layouts(self, *xs: Any) -> Any:
         """Return ndarrays with the memory layout of the arrays `xs`, which must not be read."""
         return [stand_in(x.shape, x.dtype, None, 64) for x in xs]  # NumPy does not accept the address 0
 
     def _compares(self) -> None:
         """Record that the memory positions of this and other arrays are compared."""
 
-    def _lying(self, *xs: Any) -> Any:
-        """Return the result of `_places`, for a result that users see."""
-        return self._places(*xs)
+    def _visible_layouts(self, *xs: Any) -> Any:
+        """Return the result of `_layouts`, for a result that users see."""
+        return self._layouts(*xs)
 
 
-def laid(x: Any, order: Any, *like: Any) -> Any:
+def in_memory_order(x: Any, order: Any, *like: Any) -> Any:
     """Return the new array `x` with this order of elements in memory.
 
     The order is "C", "F", "K" or "A", where the last two mean the order of `like`, or the axes from the outermost to
@@ -55,13 +63,13 @@ def laid(x: Any, order: Any, *like: Any) -> Any:
     """
     if isinstance(x, np.ndarray):
         return relaid(x, arranged(order, x.shape, x.dtype, *like))
-    return x._laid(order, *[operand(y, x) for y in like])
+    return x._in_memory_order(order, *[operand(y, x) for y in like])
 
 
 def in_new_memory(x: Any, order: Any) -> Any:
     """Copy `x` to new memory, in this order."""
     copied = x.copied() if hasattr(x, "copied") else x._alias()
-    return copied if order == "K" or len(x.shape) < 2 else laid(copied, order, x)
+    return copied if order == "K" or len(x.shape) < 2 else in_memory_order(copied, order, x)
 
 
 def recomputed(x: Any) -> Any:
@@ -69,8 +77,8 @@ def recomputed(x: Any) -> Any:
     copied = x._alias()
     if len(x.shape) < 2:
         return copied
-    (place,) = x._places(x)
-    return laid(copied, tuple(order_of([spread(place)], place.ndim)), x)
+    (layout,) = x._layouts(x)
+    return in_memory_order(copied, tuple(order_of([spread(layout)], layout.ndim)), x)
 
 
 def with_order(x: Any, order: str | None) -> Any:
@@ -78,15 +86,15 @@ def with_order(x: Any, order: str | None) -> Any:
     return x if order is None or order == "K" else x._in_order(order)
 
 
-def dtype_of_view(x: Any, *given: Any) -> np.dtype[Any]:
+def dtype_of_view(x: Any, *args: Any) -> np.dtype[Any]:
     """Return the dtype for `ndarray.view`: one of the same size, or that of the parts of complex numbers."""
-    given = () if len(given) == 1 and given[0] == np.ndarray else given
-    if len(given) > 1 or (given and isinstance(given[0], type) and issubclass(given[0], np.ndarray)):
+    args = () if len(args) == 1 and args[0] == np.ndarray else args
+    if len(args) > 1 or (args and isinstance(args[0], type) and issubclass(args[0], np.ndarray)):
         text = "ndarray.view of another class is not supported on traced arrays and Tensors; use the array itself"
         raise x.refusal(text)
-    kind: np.dtype[Any] = supported(given[0], "view") if given else x.dtype
-    parts = {kind, x.dtype} in ({np.dtype("f8"), np.dtype("c16")}, {np.dtype("f4"), np.dtype("c8")})
-    if kind.itemsize != x.dtype.itemsize and not (parts and x.shape):
+    kind: np.dtype[Any] = supported(args[0], "view") if args else x.dtype
+    is_complex_view = {kind, x.dtype} in ({np.dtype("f8"), np.dtype("c16")}, {np.dtype("f4"), np.dtype("c8")})
+    if kind.itemsize != x.dtype.itemsize and not (is_complex_view and x.shape):
         raise refuse("ndarray.view of a dtype of another size", "use astype()")
     return kind
 
@@ -94,8 +102,8 @@ def dtype_of_view(x: Any, *given: Any) -> np.dtype[Any]:
 class Flags:
     """Memory flags, `ndarray.flags`, of an array with the layout of `stand_in`."""
 
-    def __init__(self, stand_in: np.ndarray[Any, Any], owner: bool, outside: bool, array: Any):
-        self._of, self._owner, self._outside, self._array = stand_in.flags, owner, outside, array
+    def __init__(self, layout: np.ndarray[Any, Any], owner: bool, outside: bool, array: Any):
+        self._of, self._owner, self._outside, self._array = layout.flags, owner, outside, array
 
     @property
     def owndata(self) -> bool:
@@ -153,13 +161,13 @@ def _compared(a: Any, b: Any) -> Any:
     x, y = arrays(a, b)
     peer = peer_of(x, y)
     peer._compares()
-    return peer._lying(x, y)
+    return peer._visible_layouts(x, y)
 
 
 @implements(np.isfortran)
 def isfortran(a: Any) -> bool:
     """`np.isfortran`."""
-    return bool(a._lying(a)[0].flags.fnc)
+    return bool(a._visible_layouts(a)[0].flags.fnc)
 
 
 class MemoryMethods:
@@ -171,7 +179,7 @@ class MemoryMethods:
     def tobytes(self, order: Any = "C") -> bytes:
         """`ndarray.tobytes`: the elements as bytes, for example as a key."""
         x: Any = self
-        if x._is_differentiated() or x._comes_of_differentiated():
+        if x._is_differentiated() or x._depends_on_differentiated():
             raise lost("tobytes()", "takes the elements of a value that is being differentiated, without a derivative")
         if order not in (None, "C", "F"):
             raise refuse(f"ndarray.tobytes(order={order!r})", "say in which order, C or F")

@@ -15,9 +15,9 @@ import numpy as np
 
 from tracegrad.avals import LITERALS, is_literal, name_of, supported, weak_dtype
 from tracegrad.errors import DTypeError, ShapeError, located
-from tracegrad.numpy_api.protocols import as_operand, is_left_to, is_sequence, is_unknown, of_objects, of_protocol
+from tracegrad.numpy_api.protocols import as_operand, defers_to, is_sequence, is_unknown, of_objects, of_protocol
 from tracegrad.ops.core.half_rounding import HALF
-from tracegrad.ops.core.op import Carrier, lead, normalize_axis
+from tracegrad.ops.core.op import Carrier, dispatch_operand, normalize_axis
 from tracegrad.ops.indexing.dynamic_slice import counted, dynamic_slice
 from tracegrad.ops.shape.linear import broadcast_to, cast, full, reshape
 from tracegrad.ops.shape.stack_split import stack
@@ -28,19 +28,19 @@ __all__ = [
     "array",
     "arrays",
     "assigned",
-    "beside",
     "broadcast_arrays",
     "broadcast_shapes",
     "constant",
     "from_sequence",
     "has_value",
+    "normalized_index",
     "operand",
     "operands",
     "peer_of",
-    "place_of",
     "promoted",
     "raveled",
     "rounded_once",
+    "second_operand",
     "size_of",
     "to_dtype",
     "to_float",
@@ -53,7 +53,7 @@ __all__ = [
 
 def peer_of(*xs: Any) -> Any:
     """Return the carrier of the highest level among `xs`, also in lists and tuples; None if there is none."""
-    return lead(xs)
+    return dispatch_operand(xs)
 
 
 def operand(x: Any, peer: Any) -> Any:
@@ -81,7 +81,7 @@ def _array_of(x: Any, peer: Any) -> Any:
     return operand(of_protocol(x), peer)
 
 
-def beside(x: Any, other: Any) -> Any:
+def second_operand(x: Any, other: Any) -> Any:
     """Convert `other` to the second operand of an operator of the carrier `x`.
 
     The result is NotImplemented if `other` defines the operator, and UFUNC if it defines the ufunc.
@@ -93,13 +93,13 @@ def beside(x: Any, other: Any) -> Any:
         return NotImplemented if other.level > x.level else operand(other, x)
     if isinstance(other, _OPERANDS):
         return operand(other, x)
-    left = is_left_to(other)
-    if left and x.common_dtype is None and not getattr(x, "weak", False) and is_unknown(other):
+    defers = defers_to(other)
+    if defers and x.common_dtype is None and not getattr(x, "weak", False) and is_unknown(other):
         if is_sequence(other):
             return operand([*other], x)
         if x.shape:
             raise of_objects(x, kind)
-    return operand(other, x) if left is False else NotImplemented if left else UFUNC
+    return operand(other, x) if defers is False else NotImplemented if defers else UFUNC
 
 
 UFUNC = object()
@@ -146,14 +146,14 @@ def from_sequence(xs: Sequence[Any], peer: Any) -> Any:
         shapes = ", ".join(str(x.shape) for x in parts)
         raise ShapeError(located(f"array: elements of one sequence have different shapes: {shapes}"))
     joined: Any = stack(*parts, axis=0)
-    return joined if isinstance(joined, np.ndarray) else joined._laid("C")
+    return joined if isinstance(joined, np.ndarray) else joined._in_memory_order("C")
 
 
 def has_value(x: Any) -> bool:
     """Whether the value of `x` can be queried: values do not exist in a region while it is recorded."""
     traced = getattr(x, "array", x)
     builder = getattr(traced, "builder", None)
-    return builder is None or bool(builder.here().knows(traced))
+    return builder is None or bool(builder.innermost().knows(traced))
 
 
 def whole(xs: Sequence[Any]) -> Any:
@@ -205,7 +205,7 @@ def together(*xs: Any) -> tuple[np.dtype[Any], list[Any]]:
 
 def _common_dtype(xs: Sequence[Any]) -> Any:
     """Return the common dtype of values and numbers, by NumPy's promotion or by the rule of a carrier among them."""
-    rule = getattr(lead(xs), "common_dtype", None)
+    rule = getattr(dispatch_operand(xs), "common_dtype", None)
     if rule is not None:
         return rule([(weak_dtype(x), 0 if is_literal(x) else len(x.shape)) for x in xs])
     args = [weak_dtype(x) if isinstance(x, Carrier) else x for x in xs]
@@ -264,16 +264,17 @@ def along_axis(name: str, a: Any, axis: Any) -> tuple[Any, int]:
     return (raveled(x), 0) if axis is None else (x, normalize_axis(name, axis, len(x.shape)))
 
 
-def viewed(x: Any, result: Any, put: Callable[[Any, Any], Any]) -> Any:
+def viewed(x: Any, result: Any, view_update: Callable[[Any, Any], Any]) -> Any:
     """Register `result` as a view of `x`, as in NumPy; `put(base, new)` is `base` with `new` stored at the view."""
-    return x._viewed(result, put) if getattr(x, "_tracks_views", False) else result
+    return x._viewed(result, view_update) if getattr(x, "_tracks_views", False) else result
 
 
-def read_only(x: Any, result: Any, lying: Callable[[Any], Any]) -> Any:
-    """Register `result` as a read-only view of `x`, as in NumPy; `lying` maps an ndarray to the same view of it."""
+def read_only(x: Any, result: Any, view_layout: Callable[[Any], Any]) -> Any:
+    """Register `result` as a read-only view of `x`, as in NumPy; `view_layout` maps an ndarray to the same view of
+    it."""
 
-    def sealed(place: Any) -> Any:
-        layout = lying(place)
+    def sealed(base_layout: Any) -> Any:
+        layout = view_layout(base_layout)
         layout.flags.writeable = False
         return layout
 
@@ -286,8 +287,8 @@ def window(x: Any, starts: tuple[Any, ...], sizes: tuple[int, ...], step: tuple[
     return x._windowed(result, starts, step) if getattr(x, "_tracks_views", False) else result
 
 
-def place_of(index: Any, peer: Any, length: int, axis: int) -> Any:
+def normalized_index(index: Any, peer: Any, length: int, axis: int) -> Any:
     """Normalize an integer index of an axis of this length to count from the front."""
-    place = to_dtype(array(index, peer), "int64")
-    known = isinstance(index, Carrier) and index.is_place(length)
-    return place if known else counted(place, length=length, axis=axis)
+    position = to_dtype(array(index, peer), "int64")
+    known = isinstance(index, Carrier) and index.is_valid_index(length)
+    return position if known else counted(position, length=length, axis=axis)

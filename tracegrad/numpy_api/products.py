@@ -11,7 +11,7 @@ import numpy as np
 from tracegrad.avals import is_literal
 from tracegrad.errors import ShapeError, located
 from tracegrad.numpy_api.joining import stack, unstack
-from tracegrad.numpy_api.memory_layout import laid
+from tracegrad.numpy_api.memory_layout import in_memory_order
 from tracegrad.numpy_api.operands import (
     arrays,
     broadcast_arrays,
@@ -88,7 +88,7 @@ def einsum(subscripts: Any, *operands: Any, out: Any = None, dtype: Any = None, 
            optimize: Any = False) -> Any:  # fmt: skip
     """`np.einsum`, with a string of subscripts or with a list of axes after each operand."""
     if not isinstance(subscripts, str):
-        subscripts, operands = _spelt((subscripts, *operands))
+        subscripts, operands = _einsum_subscripts((subscripts, *operands))
     xs = [to_dtype(x, dtype) for x in arrays(*operands)]
     names, wanted = contraction.parse_einsum(subscripts, [len(x.shape) for x in xs])
     if _repeats(names, xs):
@@ -126,9 +126,9 @@ def _without_ones(names: Sequence[Sequence[str]], wanted: Sequence[str], xs: Seq
 def _as_einsum_lays_it(out: Any, names: Sequence[Sequence[str]], wanted: Sequence[str], xs: Sequence[Any]) -> Any:
     """Return the result with the memory layout of `np.einsum`: one loop over all names, by descending strides."""
     every = [*wanted, *(n for n in dict.fromkeys(n for term in names for n in term) if n not in wanted)]
-    strides = [_by_name(term, x, every) for term, x in zip(names, peer_of(*xs)._places(*xs))]
+    strides = [_by_name(term, x, every) for term, x in zip(names, peer_of(*xs)._layouts(*xs))]
     order = [k for k in order_of(strides, len(every)) if k < len(wanted)]
-    return laid(out, tuple(order), *xs)
+    return in_memory_order(out, tuple(order), *xs)
 
 
 def _as_pairs_lay_it(out: Any, subscripts: str, xs: Sequence[Any], optimize: Any) -> Any:
@@ -137,12 +137,12 @@ def _as_pairs_lay_it(out: Any, subscripts: str, xs: Sequence[Any], optimize: Any
     NumPy chooses the pairs; its layout comes from a run on small arrays.
     """
     path = np.einsum_path(subscripts, *[np.broadcast_to(0.0, x.shape) for x in xs], optimize=optimize)[0]
-    few = []
-    for place in peer_of(*xs)._places(*xs):
-        order = order_of([place.strides], place.ndim)
-        few.append(np.zeros([min(place.shape[k], 2) for k in order]).transpose(np.argsort(order)))
-    result = np.einsum(subscripts, *few, optimize=path)
-    return laid(out, tuple(order_of([result.strides], result.ndim)), *xs)
+    samples = []
+    for layout in peer_of(*xs)._layouts(*xs):
+        order = order_of([layout.strides], layout.ndim)
+        samples.append(np.zeros([min(layout.shape[k], 2) for k in order]).transpose(np.argsort(order)))
+    result = np.einsum(subscripts, *samples, optimize=path)
+    return in_memory_order(out, tuple(order_of([result.strides], result.ndim)), *xs)
 
 
 def _by_name(term: Sequence[str], x: Any, every: Sequence[str]) -> tuple[int, ...]:
@@ -153,13 +153,13 @@ def _by_name(term: Sequence[str], x: Any, every: Sequence[str]) -> tuple[int, ..
     return tuple(strides.values())
 
 
-def _spelt(given: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
+def _einsum_subscripts(args: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
     """Return the subscripts and the operands of `x, [0, 1], y, [1, 2], [0, 2]`."""
-    pairs = len(given) // 2
-    lists = [given[2 * k + 1] for k in range(pairs)] + list(given[2 * pairs :])
+    pairs = len(args) // 2
+    lists = [args[2 * k + 1] for k in range(pairs)] + list(args[2 * pairs :])
     terms = ["".join("..." if n is Ellipsis else ascii_letters[n] for n in each) for each in lists]
     inputs = ",".join(terms[:pairs])
-    return (f"{inputs}->{terms[pairs]}" if len(given) % 2 else inputs), given[: 2 * pairs : 2]
+    return (f"{inputs}->{terms[pairs]}" if len(args) % 2 else inputs), args[: 2 * pairs : 2]
 
 
 # -- generalised universal functions -------------------------------------------------------------------------------
@@ -208,15 +208,15 @@ def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axi
     x, y = promoted(arrays(a, b))
     left, right = unstack(x, axis=axisa), unstack(y, axis=axisb)
     if not {len(left), len(right)} <= _CROSSED:
-        what = f"vectors must have {' or '.join(map(str, _CROSSED))} components, got {len(left)} and {len(right)}"
-        raise ShapeError(located(f"cross: incompatible dimensions for cross product: {what}"))
+        text = f"vectors must have {' or '.join(map(str, _CROSSED))} components, got {len(left)} and {len(right)}"
+        raise ShapeError(located(f"cross: incompatible dimensions for cross product: {text}"))
     if len(left) == len(right) == 2:
         return subtract(multiply(left[0], right[1]), multiply(left[1], right[0]))
     left, right = ([*each, multiply(each[0], 0)] if len(each) == 2 else each for each in (left, right))
-    parts = []
+    components = []
     for i, j in ((1, 2), (2, 0), (0, 1)):
-        parts.append(subtract(multiply(left[i], right[j]), multiply(left[j], right[i])))
-    out = laid(stack(parts, -1), "C")
+        components.append(subtract(multiply(left[i], right[j]), multiply(left[j], right[i])))
+    out = in_memory_order(stack(components, -1), "C")
     return out if axisc == -1 else moveaxis(out, -1, axisc)
 
 

@@ -15,10 +15,10 @@ import numpy as np
 
 from tracegrad.avals import LITERALS, is_plain_array
 from tracegrad.errors import TraceError, UnsupportedError, located
-from tracegrad.ops.core.op import Carrier, Level
+from tracegrad.ops.core.op import Carrier, DispatchLevel
 
 __all__ = [
-    "as_index", "as_operand", "decides", "is_left_to", "is_ours", "is_sequence", "is_unknown", "not_plain",
+    "as_index", "as_operand", "decides", "defers_to", "is_array_class", "is_sequence", "is_unknown", "not_plain",
     "of_objects", "of_protocol", "require_plain",
 ]  # fmt: skip
 
@@ -36,10 +36,10 @@ def not_plain(x: Any) -> str:
     )
 
 
-def require_plain(x: Any, where: Callable[[], str]) -> None:
+def require_plain(x: Any, context: Callable[[], str]) -> None:
     """Raise UnsupportedError for an array of a subclass."""
     if isinstance(x, np.ndarray | np.generic) and not is_plain_array(x):
-        raise UnsupportedError(located(f"{where()} is {not_plain(x)}"))
+        raise UnsupportedError(located(f"{context()} is {not_plain(x)}"))
 
 
 def as_operand(x: Any, peer: Any) -> Any:
@@ -49,7 +49,7 @@ def as_operand(x: Any, peer: Any) -> Any:
     raise (UnsupportedError(located(not_plain(x))) if peer is None else peer.refusal(not_plain(x)))
 
 
-_TENSORS = (Level.TENSOR, Level.TRACED_TENSOR)
+_TENSORS = (DispatchLevel.TENSOR, DispatchLevel.TRACED_TENSOR)
 
 
 def of_protocol(x: Any) -> Any:
@@ -86,20 +86,20 @@ def decides(name: str, xs: Iterable[Any]) -> bool:
     return False
 
 
-def is_ours(cls: type) -> bool:
+def is_array_class(cls: type) -> bool:
     """Whether functions treat values of a class as arrays, as far as this package knows."""
     return issubclass(cls, Carrier | np.ndarray) or cls.__module__.startswith("tracegrad.numpy_api")
 
 
-def is_left_to(other: Any) -> bool | None:
+def defers_to(other: Any) -> bool | None:
     """Whether an operator of an array is left to `other`, which is no array.
 
     As in NumPy, the result is True if `other` has no array protocol, or a higher priority. It is None if `other`
     defines the ufunc.
     """
-    own = getattr(other, "__array_ufunc__", _MISSING)
-    if own is not _MISSING:
-        return True if own is None else None
+    array_ufunc = getattr(other, "__array_ufunc__", _MISSING)
+    if array_ufunc is not _MISSING:
+        return True if array_ufunc is None else None
     priority = getattr(other, "__array_priority__", None)
     return not hasattr(other, "__array__") or (isinstance(priority, int | float) and priority > _PRIORITY_OF_ARRAYS)
 
@@ -117,13 +117,13 @@ _REFLECTED = (*[f"__r{name}__" for name in _NAMES], "__lt__", "__le__", "__gt__"
 
 def of_objects(x: Any, cls: type) -> BaseException:
     """Return the error for an operator of the array `x` whose results would be objects of a class."""
-    what = f"an operator of an array and a {cls.__name__} gives an array of objects"
+    text = f"an operator of an array and a {cls.__name__} gives an array of objects"
     hint = "let the class have __array_ufunc__ = None, if it is to say what the operator means"
     builder: Any = getattr(x, "builder", None)
-    if hasattr(builder, "gives_up"):
-        error: BaseException = builder.gives_up(f"{what}; {hint}")
+    if hasattr(builder, "abort"):
+        error: BaseException = builder.abort(f"{text}; {hint}")
         return error
-    return UnsupportedError(located(f"{what}, and these have no derivative; {hint}"))
+    return UnsupportedError(located(f"{text}, and these have no derivative; {hint}"))
 
 
 def is_sequence(other: Any) -> bool:

@@ -217,12 +217,12 @@ def var(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: floa
 
 def _var(x: Any, axis: Any, ddof: float, keepdims: bool, where: Any, center: Any) -> Any:
     center = mean(x, axis, None, None, True, where=where) if center is UNSET else center
-    apart = reductions.squares(subtract(x, center))
-    total = sum(apart, axis, None, None, keepdims, where=where)
+    squares = reductions.squares(subtract(x, center))
+    total = sum(squares, axis, None, None, keepdims, where=where)
     if where is True:
         count: Any = float(reductions.count_of(x, normalize_axes("var", axis, len(x.shape))))
     else:
-        count = _counted(apart, where, axis, keepdims)
+        count = _counted(squares, where, axis, keepdims)
     return divide(total, complex_order.maximum(subtract(count, ddof), 0.0))
 
 
@@ -276,12 +276,12 @@ def _extreme(op: Any, name: str, a: Any, axis: Any, keepdims: bool, initial: Any
     return add(nothing, assigned(initial, x.dtype))
 
 
-def _is_nothing(size: Any, asks: bool = False) -> bool:
-    """Whether an axis has no elements; a traced size is only checked if the axis may be empty (`asks`)."""
+def _is_nothing(size: Any, may_query: bool = False) -> bool:
+    """Whether an axis has no elements; a traced size is only checked if the axis may be empty (`may_query`)."""
     if not isinstance(size, Carrier):
         return bool(size == 0)
-    builder = size.builder.here()  # type: ignore[attr-defined]
-    return asks and builder.outer is None and not builder.holds(not_equal(size, 0))
+    builder = size.builder.innermost()  # type: ignore[attr-defined]
+    return may_query and builder.outer is None and not builder.holds(not_equal(size, 0))
 
 
 @implements(np.ptp, refuses=("out",))
@@ -461,9 +461,9 @@ def _method(reduction_of: Callable[..., Any], takes_dtype: bool) -> Callable[...
         if takes_dtype:
             return reduction_of(array, axis, dtype, out, keepdims, initial, where)
         options = {"initial": initial, "where": where}
-        left = {"initial": (UNSET, None), "where": (True,)}  # these values mean that the argument was not passed
-        said = {k: v for k, v in options.items() if not any(v is each for each in left[k])}
-        return reduction_of(array, axis, out, keepdims, **said)
+        defaults = {"initial": (UNSET, None), "where": (True,)}  # these values mean that the argument was not passed
+        passed = {k: v for k, v in options.items() if not any(v is each for each in defaults[k])}
+        return reduction_of(array, axis, out, keepdims, **passed)
 
     return reduce
 

@@ -40,12 +40,12 @@ OTHERS: Callable[[Any], Any] | None = None
 NO_VALUE: Any = np._NoValue
 
 
-def refuse(what: str, hint: str = "") -> UnsupportedError:
-    """Return the error for an unsupported `what`, with the user's line."""
+def refuse(feature: str, hint: str = "") -> UnsupportedError:
+    """Return the error for an unsupported `feature`, with the user's line."""
     hint = f"; {hint}" if hint else ""
-    caller = "" if what.startswith("scipy.") else _caller()
-    what = f"{what}, which {caller} calls," if caller else what
-    return UnsupportedError(located(f"{what} is not supported on traced arrays and Tensors{hint}"))
+    caller = "" if feature.startswith("scipy.") else _caller()
+    feature = f"{feature}, which {caller} calls," if caller else feature
+    return UnsupportedError(located(f"{feature} is not supported on traced arrays and Tensors{hint}"))
 
 
 def public_name(function: Any) -> str:
@@ -139,15 +139,15 @@ def dispatch_function(function: Any, args: tuple[Any, ...], kwargs: dict[str, An
     return result
 
 
-# NumPy's results without axes are scalars, except the results of `_ARRAYS`. Functions of `_AS_GIVEN`, which move data,
-# return an array for an array.
+# NumPy's results without axes are scalars, except the results of `_ARRAYS`. Functions of `_PRESERVING_KIND`, which move
+# data, return an array for an array.
 _ARRAYS = frozenset(
     {
         np.where, np.select, np.copy, np.zeros_like, np.ones_like, np.full_like, np.empty_like, np.broadcast_to,
         np.tensordot, np.cov, np.cross, np.pad, np.block, np.piecewise,
     }
 )  # fmt: skip
-_AS_GIVEN = frozenset(
+_PRESERVING_KIND = frozenset(
     {
         np.reshape, np.squeeze, np.transpose, np.real, np.imag, np.roll, np.moveaxis, np.swapaxes, np.rollaxis,
         getattr(np, "astype", None), getattr(np, "permute_dims", None),
@@ -155,14 +155,14 @@ _AS_GIVEN = frozenset(
 )  # fmt: skip
 
 
-def _without_axes(function: Any, found: Carrier, args: tuple[Any, ...]) -> Any:
+def _without_axes(function: Any, result: Carrier, args: tuple[Any, ...]) -> Any:
     """Convert a result without axes to the scalar or the array of NumPy's rules."""
     if function in _ARRAYS:
-        return found.zero_d()
+        return result.zero_d()
     inputs: Any = args[0] if args else None
     if function in (np.real, np.imag) and getattr(inputs, "weak", False):
-        return inputs._weakened(found)
-    return inputs.kept(found) if function in _AS_GIVEN and isinstance(inputs, Carrier) else found
+        return inputs._weakened(result)
+    return inputs.preserve_kind(result) if function in _PRESERVING_KIND and isinstance(inputs, Carrier) else result
 
 
 def dispatch_ufunc(function: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -187,7 +187,7 @@ def dispatch_ufunc(function: Any, method: str, inputs: tuple[Any, ...], kwargs: 
         inputs = _in_scipys_loop(function, inputs)
     result = implementation(*inputs, **kwargs)
     if mask is not True:
-        result = _where(mask, result, out)
+        result = _apply_where(mask, result, out)
     if out is not None:
         return write(public_ufunc(function), out, result)
     return result if order in (None, "K") else _in_order(result, order, inputs)
@@ -206,7 +206,7 @@ def _of_scipy(function: Any, name: str) -> Any:
 
 
 def _is_fortran(x: Any) -> bool:
-    return bool((x if isinstance(x, np.ndarray) else x._lying(x)[0]).flags.fnc)
+    return bool((x if isinstance(x, np.ndarray) else x._visible_layouts(x)[0]).flags.fnc)
 
 
 def _in_loop(function: Any, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
@@ -249,16 +249,16 @@ def _as(x: Any, dtype: Any) -> Any:
     return assigned(x, dtype) if is_literal(x) else to_dtype(x, dtype)
 
 
-def _where(mask: Any, result: Any, out: Any) -> Any:
+def _apply_where(mask: Any, result: Any, out: Any) -> Any:
     """Apply `where=`: other elements of the outputs are unchanged, or zero if NumPy leaves them uninitialized."""
-    several = isinstance(result, tuple)
-    results = result if several else (result,)
+    is_tuple = isinstance(result, tuple)
+    results = result if is_tuple else (result,)
     before = [None] * len(results) if out is None else out
     chosen = []
     for computed, old in zip(results, before):
         inside, new = arrays(mask, computed)
         chosen.append(elementwise.where(inside, new, (False if new.dtype.kind == "b" else 0) if old is None else old))
-    return tuple(chosen) if several else chosen[0]
+    return tuple(chosen) if is_tuple else chosen[0]
 
 
 def _in_order(result: Any, order: str, inputs: tuple[Any, ...]) -> Any:
@@ -266,7 +266,11 @@ def _in_order(result: Any, order: str, inputs: tuple[Any, ...]) -> Any:
     if order == "A":
         known = [x for x in inputs if isinstance(x, Carrier | np.ndarray)]
         order = "F" if all(_is_fortran(x) for x in known) else "C"
-    return tuple([x._laid(order) for x in result]) if isinstance(result, tuple) else result._laid(order)
+    return (
+        tuple([x._in_memory_order(order) for x in result])
+        if isinstance(result, tuple)
+        else result._in_memory_order(order)
+    )
 
 
 def write(name: str, out: tuple[Any, ...], result: Any, any_dtype: bool = False) -> Any:

@@ -13,7 +13,7 @@ from tracegrad.errors import DTypeError, ShapeError, located
 from tracegrad.numpy_api.boolean_mask import nonzero
 from tracegrad.numpy_api.complex_order import is_complex, maximum, minimum
 from tracegrad.numpy_api.joining import picked
-from tracegrad.numpy_api.memory_layout import in_new_memory, laid
+from tracegrad.numpy_api.memory_layout import in_memory_order, in_new_memory
 from tracegrad.numpy_api.operands import (
     array,
     arrays,
@@ -109,7 +109,7 @@ def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0)
         if condition.dtype.kind != "b":
             raise DTypeError(located(f"select: conditions must be boolean, got {condition.dtype}"))
         out = to_dtype(elementwise.where(condition, choice, out), dtype)  # also if both are Python numbers
-    return laid(out, "C")
+    return in_memory_order(out, "C")
 
 
 @implements(np.clip, refuses=("out",))
@@ -134,10 +134,10 @@ def clip(a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, *, min: 
     if _is_integer(high, x) and high > np.iinfo(x.dtype).max:
         high = None
     bounds = [v if v is None else operand(v, peer) for v in (low, high)]
-    keeps = all(v is not None and _is_one(v, x) for v in bounds)
+    keeps_cotangent = all(v is not None and _is_one(v, x) for v in bounds)
     for bound, beyond, op in zip(bounds, (less, greater), (elementwise.at_least, elementwise.at_most)):
         if bound is not None:
-            x = _bounded(x, bound, beyond) if keeps or (is_literal(bound) and bound != 0) else op(x, bound)
+            x = _bounded(x, bound, beyond) if keeps_cotangent or (is_literal(bound) and bound != 0) else op(x, bound)
     return x._alias() if low is None and high is None else x
 
 
@@ -213,15 +213,15 @@ def round(a: Any, decimals: int = 0, out: Any = None) -> Any:
     if x.dtype.kind in "iu":
         return to_dtype(round(to_float(x), decimals), x.dtype) if decimals < 0 else x._alias()
     if x.dtype.kind == "c":
-        return laid(complex_(round(real(x), decimals), round(imag(x), decimals)), "A", x)
+        return in_memory_order(complex_(round(real(x), decimals), round(imag(x), decimals)), "A", x)
     if x.dtype.kind != "f":
         raise refuse(f"np.round of {x.dtype} to {decimals} decimals")
     if decimals == 0:
         return rint(x)
     scale = 10.0 ** abs(decimals)
     if decimals > 0:
-        return laid(divide(rint(multiply(x, scale)), scale), "A", x)
-    return laid(multiply(rint(divide(x, scale)), scale), "A", x)
+        return in_memory_order(divide(rint(multiply(x, scale)), scale), "A", x)
+    return in_memory_order(multiply(rint(divide(x, scale)), scale), "A", x)
 
 
 @implements(np.fix, refuses=("out",))
@@ -281,7 +281,7 @@ def take(a: Any, indices: Any, axis: int | None = None, out: Any = None, mode: s
         index = clip(index, 0, x.shape[k] - 1)
     elif mode != "raise":
         raise ValueError(located(f"clipmode must be one of 'clip', 'raise', or 'wrap' (got {mode!r})"))
-    return laid(picked(x, index, k), "C")
+    return in_memory_order(picked(x, index, k), "C")
 
 
 @implements(np.take_along_axis)
@@ -420,10 +420,10 @@ def full_like(a: Any, fill_value: Any, dtype: Any = None, order: str = "K", subo
     kind = np.dtype(dtype) if dtype is not None else x.dtype
     if is_literal(fill_value):
         filled = constant(full(shape=wanted, value=assigned(fill_value, kind), dtype=kind.name), peer)
-        return laid(filled, order, x)
+        return in_memory_order(filled, order, x)
     v = array(assigned(fill_value, kind), peer)
     broadcast_shapes("full_like", v.shape, wanted)
-    return laid(linear.broadcast_to(v, shape=wanted), order, x)
+    return in_memory_order(linear.broadcast_to(v, shape=wanted), order, x)
 
 
 @implements(getattr(np, "astype", None))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.errors import ShapeError, located
-from tracegrad.numpy_api.memory_layout import isfortran, laid, shares_memory
+from tracegrad.numpy_api.memory_layout import in_memory_order, isfortran, shares_memory
 from tracegrad.numpy_api.operands import arrays, broadcast_shapes
 from tracegrad.numpy_api.operands import broadcast_arrays as _broadcast
 from tracegrad.numpy_api.registry import implements
@@ -69,7 +69,7 @@ def reshape(a: Any, /, shape: Any, order: str = "C", *, copy: bool | None = None
         order = "F" if isfortran(x) else "C"
     result = _reversed(reshaped(_reversed(x), wanted[::-1])) if order == "F" else reshaped(x, wanted)
     if copy:
-        return laid(result, order)
+        return in_memory_order(result, order)
     if copy is False and result.size and not shares_memory(x, result):
         raise ValueError(located("Unable to avoid creating a copy while reshaping."))
     return result
@@ -87,7 +87,7 @@ def ravel(a: Any, order: str = "C") -> Any:
     if order not in ("C", "F", "A", "K"):
         raise ValueError(located(f"order must be one of 'C', 'F', 'A', or 'K' (got {order!r})"))
     if order == "K":
-        axes = axes_in_memory(x._lying(x)[0])
+        axes = axes_in_memory(x._visible_layouts(x)[0])
         x = permuted(x, tuple(axes)) if axes != sorted(axes) else x
     elif order == "F" or (order == "A" and isfortran(x)):
         x = _reversed(x)

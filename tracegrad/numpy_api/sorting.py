@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.errors import ShapeError, located
-from tracegrad.numpy_api.memory_layout import laid
+from tracegrad.numpy_api.memory_layout import in_memory_order
 from tracegrad.numpy_api.operands import along_axis, array, arrays, peer_of, promoted
 from tracegrad.numpy_api.registry import implements
 from tracegrad.numpy_api.selection import take_along_axis
@@ -31,7 +31,7 @@ def sort(
     x, k = along_axis("sort", a, axis)
     how: Any = {"axis": k, "descending": False, "stable": _is_stable(kind, stable)}
     result = sorting.sorted_values(x, **how) if x.dtype.kind == "c" else sorting.sort(x, **how)[0]
-    return laid(result, "K", x)
+    return in_memory_order(result, "K", x)
 
 
 @implements(np.argsort, refuses=("order",))
@@ -49,21 +49,21 @@ def argsort(
 def partition(a: Any, kth: Any, axis: int | None = -1, kind: str = "introselect", order: Any = None) -> Any:
     """`np.partition`; each element has the cotangent of its new position."""
     x, k = along_axis("partition", a, axis)
-    places = _places(x, kth, k)
+    places = _kth_positions(x, kth, k)
     if x.dtype.kind == "c":
         result = take_along_axis(x, _argpartition(x, places, k), k)
     elif not places:
         result = sorting.sort(x, axis=k, descending=False, stable=False)[0]
     else:
         result = selecting.partition(x, places=places, axis=k)[0]
-    return laid(result, "K", x)
+    return in_memory_order(result, "K", x)
 
 
 @implements(np.argpartition, refuses=("order",))
 def argpartition(a: Any, kth: Any, axis: int | None = -1, kind: str = "introselect", order: Any = None) -> Any:
     """`np.argpartition`."""
     x, k = along_axis("argpartition", a, axis)
-    return _argpartition(x, _places(x, kth, k), k)
+    return _argpartition(x, _kth_positions(x, kth, k), k)
 
 
 def _argpartition(x: Any, places: tuple[int, ...], axis: int) -> Any:
@@ -72,7 +72,7 @@ def _argpartition(x: Any, places: tuple[int, ...], axis: int) -> Any:
     return selecting.argpartition(x, places=places, axis=axis)
 
 
-def _places(x: Any, kth: Any, axis: int) -> tuple[int, ...]:
+def _kth_positions(x: Any, kth: Any, axis: int) -> tuple[int, ...]:
     """Return the positions of a partition, counted from the front; none if there is nothing to partition."""
     n = x.shape[axis]
     if n < 2 or 0 in x.shape:

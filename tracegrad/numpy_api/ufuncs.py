@@ -67,7 +67,7 @@ from tracegrad.ops.linalg.contraction import matmul_any
 from tracegrad.ops.shape.linear import full, stop_gradient
 
 __all__ = [
-    "DIRECT",
+    "OP_OF_UFUNC",
     "bitwise_and",
     "bitwise_or",
     "bitwise_xor",
@@ -81,7 +81,7 @@ __all__ = [
 
 
 # NumPy's universal functions that are ops without a change.
-DIRECT: dict[Any, Elementwise] = {}
+OP_OF_UFUNC: dict[Any, Elementwise] = {}
 
 
 def _register(op: Callable[..., Any], *names: str) -> None:
@@ -100,8 +100,8 @@ for _op in TABLE.values():
     if isinstance(_op, Elementwise) and isinstance(getattr(np, _op.name, None), np.ufunc):
         if _op not in ORDERED:
             _register(_op, _op.name)
-        DIRECT[getattr(np, _op.name)] = _op
-del DIRECT[np.power]
+        OP_OF_UFUNC[getattr(np, _op.name)] = _op
+del OP_OF_UFUNC[np.power]
 _register(sigmoid, "expit")
 for _name in ("erf", "erfc", "ndtr"):
     _register(TABLE[_name], _name)
@@ -254,8 +254,8 @@ def fmin(x: Any, y: Any) -> Any:
 def heaviside(x: Any, y: Any) -> Any:
     """0 below zero, `y` at zero, 1 above; nan for nan."""
     x, y = _inexact(np.heaviside, x, y)
-    beside = x if is_literal(x) else stop_gradient(x)
-    return where(equal(x, 0), y, where(greater(x, 0), 1.0, where(less(x, 0), 0.0, beside)))
+    otherwise = x if is_literal(x) else stop_gradient(x)
+    return where(equal(x, 0), y, where(greater(x, 0), 1.0, where(less(x, 0), 0.0, otherwise)))
 
 
 # -- logic on booleans -----------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from tracegrad.ops.calls import custom_call, random_streams
 from tracegrad.ops.core import half
 from tracegrad.ops.core.dispatch import TapeCarrier, TensorCarrier
-from tracegrad.ops.core.op import TABLE, Carrier, Level, Op, bind
+from tracegrad.ops.core.op import TABLE, Carrier, DispatchLevel, Op, bind
 from tracegrad.ops.elementwise import bits, float_representation, limits, number_parts, power_derivatives
 from tracegrad.ops.elementwise import complex as complex_numbers
 from tracegrad.ops.elementwise import table as elementwise
@@ -17,7 +17,7 @@ from tracegrad.ops.special import scipy_special
 __all__ = [
     "TABLE",
     "Carrier",
-    "Level",
+    "DispatchLevel",
     "Op",
     "TapeCarrier",
     "TensorCarrier",

@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from tracegrad.codegen.libs.linear_algebra import is_native
-from tracegrad.codegen.loopir.steps import Call, Launch, Matmul
+from tracegrad.codegen.loopir.steps import CallStep, Launch, Matmul
 from tracegrad.codegen.plan.planner import Plan
-from tracegrad.codegen.plan.region_steps import Nested, Repeat, While
+from tracegrad.codegen.plan.region_steps import Nested, ScanStep, WhileStep
 from tracegrad.codegen.plan.work_estimate import work_together
 from tracegrad.errors import UnsupportedError, located
-from tracegrad.ir import Node
+from tracegrad.ir import GraphNode
 from tracegrad.profile.chart import bars
 from tracegrad.profile.table import lines_of
 from tracegrad.runtime.diagnostics.machine_peaks import Machine, machine
@@ -25,13 +25,13 @@ from tracegrad.runtime.dispatch.dispatcher import Dispatcher
 from tracegrad.trace.sources.describe import describe
 from tracegrad.utils.lazy_dataclass import record
 
-__all__ = ["Profile", "Step", "profile"]
+__all__ = ["Profile", "ProfileStep", "profile"]
 
-MOST_NAMES = 3  # names of ops in the description of a step
+MAX_NAMES = 3  # names of ops in the description of a step
 
 
 @record(frozen=True)
-class Step:
+class ProfileStep:
     """Part of a program that is measured as one: a kernel, a matrix product, a NumPy call, a loop.
 
     `numbers` are the step numbers of `explain`. `seconds` is the median for one call of the function, `share` the part
@@ -83,7 +83,7 @@ class Profile:
 
     name: str
     where: str
-    steps: tuple[Step, ...]
+    steps: tuple[ProfileStep, ...]
     seconds: float
     call_seconds: float
     runs: int
@@ -98,40 +98,41 @@ class Profile:
         return bars(self)
 
     def _repr_html_(self) -> str:
-        from tracegrad.utils.html import code, fold, piece
+        from tracegrad.utils.html import code, fold, object_html
 
         first, *lines = lines_of(self)
-        return piece(first, "", [bars(self), fold("steps", code(lines))])
+        return object_html(first, "", [bars(self), fold("steps", code(lines))])
 
 
 def profile(fun: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any], seconds: float = 0.5) -> Profile:
     """Profile a call of `fun`, which is traced and compiled if it has not been; see `Traced.profile`."""
-    call = fun.binder.take_apart_fitting(args, kwargs)
+    call = fun.binder.bind_checked(args, kwargs)
     path, outputs, captured = fun.find_in_full(call)
     inputs = [*call.leaves, *captured]
-    program, lies = path.answering(inputs)
+    program, layouts = path.program_and_layouts(inputs)
     report = getattr(program, "report", None)
     if report is None or outputs is None:
         why = "no program computes this call, which runs as plain Python"
         raise UnsupportedError(located(f"{fun.name}: {why}; `explain` tells more, Python's own profilers its times"))
-    here, timing = machine(), timed(program, inputs, seconds, lies)
+    this_machine, timing = machine(), timed(program, inputs, seconds, layouts)
     whole = sum(spent for _, spent in timing.steps)
     steps = [
-        _step(report.plan, numbers, spent, spent / whole if whole else 0.0, here) for numbers, spent in timing.steps
+        _profile_step(report.plan, numbers, spent, spent / whole if whole else 0.0, this_machine)
+        for numbers, spent in timing.steps
     ]
-    where = describe(fun.fun).where
-    return Profile(fun.name, where, tuple(steps), whole, timing.call, timing.runs, here)
+    where = describe(fun.fun).location
+    return Profile(fun.name, where, tuple(steps), whole, timing.call, timing.runs, this_machine)
 
 
-def _step(plan: Plan, numbers: range, seconds: float, share: float, here: Machine) -> Step:
+def _profile_step(plan: Plan, numbers: range, seconds: float, share: float, this_machine: Machine) -> ProfileStep:
     steps = [plan.steps[i] for i in numbers]
     work = work_together(plan, numbers)
     loops = [step for step in steps if isinstance(step, Nested)]
-    iterations = loops[0].length if len(loops) == 1 and isinstance(loops[0], Repeat) else None
-    return Step(
+    iterations = loops[0].length if len(loops) == 1 and isinstance(loops[0], ScanStep) else None
+    return ProfileStep(
         numbers=tuple(numbers),
         kind=_kind(steps),
-        what=_what(plan, steps),
+        what=_describe(plan, steps),
         lines=tuple(_lines(plan, numbers)),
         seconds=seconds,
         share=share,
@@ -139,61 +140,61 @@ def _step(plan: Plan, numbers: range, seconds: float, share: float, here: Machin
         flops=work.flops,
         dtype=work.dtype,
         iterations=iterations,
-        machine=here,
+        machine=this_machine,
     )
 
 
 def _kind(steps: list[Any]) -> str:
     if not steps:
         return "check"
-    if any(isinstance(step, Call) and is_native(step.node) for step in steps):
+    if any(isinstance(step, CallStep) and is_native(step.node) for step in steps):
         return "LAPACK"
-    kinds: list[tuple[type, str]] = [(Nested, "loop"), (Matmul, "product"), (Call, "NumPy")]
+    kinds: list[tuple[type, str]] = [(Nested, "loop"), (Matmul, "product"), (CallStep, "NumPy")]
     return next((kind for cls, kind in kinds if any(isinstance(step, cls) for step in steps)), "kernel")
 
 
-def _what(plan: Plan, steps: list[Any]) -> str:
+def _describe(plan: Plan, steps: list[Any]) -> str:
     """Describe a step in a few words."""
     if not steps:
         return "what has been assumed"
     nested = [step for step in steps if isinstance(step, Nested)]
-    beside = f", {len(steps) - len(nested)} kernels" if len(steps) > len(nested) > 0 else ""
+    kernel_count = f", {len(steps) - len(nested)} kernels" if len(steps) > len(nested) > 0 else ""
     if nested:
-        return " and ".join(map(_region_text, nested)) + beside
+        return " and ".join(map(_region_text, nested)) + kernel_count
     if isinstance(steps[0], Matmul):
         batch, m, n, k = (p.evaluate(plan.arguments.sizes) for p in steps[0].sizes)
         return ("" if batch == 1 else f"{batch} times ") + f"{m} x {k} x {n}"
-    if isinstance(steps[0], Call):
+    if isinstance(steps[0], CallStep):
         return steps[0].node.name
     names = dict.fromkeys(root.name for step in steps for root in getattr(step, "roots", ()))
-    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
     loops = [loop for step in steps[:1] if isinstance(step, Launch) for loop in step.kernel.loops]
     sizes = [loop.extent.evaluate(plan.arguments.sizes) for loop in loops]
-    return ", ".join(list(names)[:MOST_NAMES]) + more + (f" over {' x '.join(map(str, sizes))}" if sizes else "")
+    return ", ".join(list(names)[:MAX_NAMES]) + more + (f" over {' x '.join(map(str, sizes))}" if sizes else "")
 
 
 def _region_text(step: Nested) -> str:
-    if isinstance(step, Repeat):
+    if isinstance(step, ScanStep):
         return f"{step.length} turns"
-    return "turns while it is asked for" if isinstance(step, While) else step.node.name
+    return "turns while it is asked for" if isinstance(step, WhileStep) else step.node.name
 
 
 def _lines(plan: Plan, numbers: range) -> Iterator[str]:
     """Return the user's lines that the steps compute, files in order of first use."""
     nodes = [node for i in numbers for node in _computed(plan, i)]
     results = {node.location for node in nodes if node.location}
-    return iter(sorted(results, key=_place))
+    return iter(sorted(results, key=_file_and_line))
 
 
-def _place(location: str) -> tuple[str, int]:
+def _file_and_line(location: str) -> tuple[str, int]:
     file, _, line = location.rpartition(":")
     return file, int(line) if line.isdigit() else 0
 
 
-def _computed(plan: Plan, i: int) -> Iterator[Node]:
+def _computed(plan: Plan, i: int) -> Iterator[GraphNode]:
     """Return the nodes that step `i` computes: stored ones, intermediate ones, and those of its regions."""
     stored = plan.schedule.storage.stored
-    stack, seen = list(plan.schedule.steps[i].roots), set[Node]()
+    stack, seen = list(plan.schedule.groups[i].roots), set[GraphNode]()
     while stack:
         node = stack.pop()
         if node in seen:
@@ -202,4 +203,4 @@ def _computed(plan: Plan, i: int) -> Iterator[Node]:
         yield node
         for region in node.regions:
             yield from region.everywhere()
-        stack.extend(x for x in node.operands if not stored(x) or x.several)
+        stack.extend(x for x in node.operands if not stored(x) or x.is_multi_result)

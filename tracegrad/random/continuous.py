@@ -379,8 +379,8 @@ def dirichlet(key: Any, alpha: Any, shape: Shape = (), dtype: Any = np.float64) 
     >>> print(random.dirichlet(random.key(0), np.ones(3)).round(3))
     [0.382 0.266 0.352]
     """
-    parts = gamma(key, alpha, (*shape_of(shape), *np.shape(alpha)), dtype)
-    return parts / np.sum(parts, axis=-1, keepdims=True)
+    gammas = gamma(key, alpha, (*shape_of(shape), *np.shape(alpha)), dtype)
+    return gammas / np.sum(gammas, axis=-1, keepdims=True)
 
 
 def multivariate_normal(key: Any, mean: Any, cov: Any, shape: Shape = (), dtype: Any = np.float64) -> Any:

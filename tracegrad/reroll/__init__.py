@@ -11,52 +11,52 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from tracegrad.ir import Node
+from tracegrad.ir import GraphNode
 from tracegrad.ops.linalg.contraction import matmul
-from tracegrad.reroll.thresholds import FEWEST_ITERATIONS, FEWEST_NODES
+from tracegrad.reroll.thresholds import MIN_ITERATIONS, MIN_NODES
 from tracegrad.settings import disabled
 from tracegrad.trace.builder.builder import TraceBuilder
 from tracegrad.trace.loops.control_flow import within_loop
 
-__all__ = ["find_circles", "roll"]
+__all__ = ["loop_detector", "roll"]
 
 
-def roll(builder: TraceBuilder, wanted: Sequence[Node], start: int) -> dict[Node, Node]:
+def roll(builder: TraceBuilder, wanted: Sequence[GraphNode], start: int) -> dict[GraphNode, GraphNode]:
     """Reroll the loops among the nodes of the trace from number `start` on. Returns the replacements of changed nodes
     of `wanted`."""
     if disabled("rerolling"):
         return {}
     nodes = builder.nodes[start:]
-    if (len(nodes) < FEWEST_NODES and _products(nodes) < FEWEST_ITERATIONS) or not _repeats(nodes):
+    if (len(nodes) < MIN_NODES and _products(nodes) < MIN_ITERATIONS) or not _repeats(nodes):
         return {}
-    from tracegrad.reroll.offset_slices import remembered
-    from tracegrad.reroll.reroller import Roller
+    from tracegrad.reroll.offset_slices import cached_windows
+    from tracegrad.reroll.reroller import Reroller
 
-    with remembered():
-        return Roller(builder, wanted, start).run()
+    with cached_windows():
+        return Reroller(builder, wanted, start).run()
 
 
-def _products(nodes: Sequence[Node]) -> int:
+def _products(nodes: Sequence[GraphNode]) -> int:
     """The number of matrix products, which may be terms of a convolution."""
     return [x.op for x in nodes].count(matmul)
 
 
-def _repeats(nodes: Sequence[Node]) -> bool:
+def _repeats(nodes: Sequence[GraphNode]) -> bool:
     """Whether some line has applied the same op at least as often as the minimal trip count."""
     often: Counter[Any] = Counter()
     for x in nodes:
         at = x.op, x.location
         often[at] += 1
-        if often[at] >= FEWEST_ITERATIONS:
+        if often[at] >= MIN_ITERATIONS:
             return True
     return False
 
 
-def find_circles(builder: TraceBuilder, within: bool = False) -> Any:
+def loop_detector(builder: TraceBuilder, within: bool = False) -> Any:
     """The online loop detector of a trace. It is created if traced code evaluates a condition inside a loop, or is
     known to be `within` one; else None."""
-    if builder.circles is None and (within or within_loop()):
-        from tracegrad.reroll.online.loop_closing import Circles
+    if builder.loop_detector is None and (within or within_loop()):
+        from tracegrad.reroll.online.loop_closing import LoopDetector
 
-        builder.circles = Circles(builder)
-    return builder.circles
+        builder.loop_detector = LoopDetector(builder)
+    return builder.loop_detector

@@ -10,14 +10,21 @@ import numpy as np
 from tracegrad.avals import Aval, is_literal
 from tracegrad.control.hoist_invariant_reads import read_before
 from tracegrad.control.scan_op import scan
-from tracegrad.ir import Node, build, recorder
+from tracegrad.ir import GraphNode, build, recorder
 from tracegrad.ir.interpreter import applied
 from tracegrad.ops.indexing.dynamic_slice import dynamic_slice, dynamic_update_slice
 from tracegrad.ops.shape.fill import arange
 from tracegrad.ops.shape.linear import broadcast_to, fresh, full, reshape, slice, zeros_like
-from tracegrad.reroll.iterations import Before, Each, Inside, Iterations, Origin, Same
-from tracegrad.reroll.offset_slices import Window, read_again, window_of
-from tracegrad.reroll.stack_values import pieces, rows_of
+from tracegrad.reroll.iterations import (
+    CarriedOperand,
+    InvariantOperand,
+    LocalOperand,
+    Origin,
+    RecordedIterations,
+    VaryingOperand,
+)
+from tracegrad.reroll.offset_slices import SliceWindow, apply_window, window_of
+from tracegrad.reroll.stack_values import join_slices, stack_rows
 from tracegrad.trace.builder.builder import TraceBuilder
 
 __all__ = ["Uses", "scanned"]
@@ -26,59 +33,59 @@ __all__ = ["Uses", "scanned"]
 Uses = dict[int, set[int]]
 
 
-def scanned(builder: TraceBuilder, iterations: Iterations, used: Uses) -> dict[Node, Node] | str:
+def scanned(builder: TraceBuilder, iterations: RecordedIterations, used: Uses) -> dict[GraphNode, GraphNode] | str:
     """Replace iterations by a scan. Returns the replacements of the nodes that are `used` later, by position and
     iteration; or the reason why there is no scan."""
-    if any(iterations.nodes[place].several for place in used):
+    if any(iterations.nodes[position].is_multi_result for position in used):
         return "several results of one node are used together"
-    result = _Scan(builder, iterations)
+    result = _ScanBuilder(builder, iterations)
     return result.why or result.run(used)
 
 
 _NUMBER = Aval((), np.dtype(np.int64))
 
 
-class _Carry(NamedTuple):
+class _CarrySource(NamedTuple):
     """Origin of an operand: the value of a chain of carries, `distance` iterations ago."""
 
     chain: int
     distance: int
 
 
-class _Row(NamedTuple):
+class _RowSource(NamedTuple):
     """Origin of an operand: the row of a scanned array, in this shape."""
 
     number: int
     shape: tuple[int, ...]
 
 
-class _Const(NamedTuple):
+class _ConstSource(NamedTuple):
     number: int
 
 
-# Origin of an operand in the body: `Inside` is a node of the same iteration, and `Same` is a literal.
-_Source = _Carry | _Row | _Const | Inside | Same
+# Origin of an operand in the body: `LocalOperand` is a node of the same iteration, and `InvariantOperand` is a literal.
+_Source = _CarrySource | _RowSource | _ConstSource | LocalOperand | InvariantOperand
 
 
-class _Scan:
-    def __init__(self, builder: TraceBuilder, iterations: Iterations):
+class _ScanBuilder:
+    def __init__(self, builder: TraceBuilder, iterations: RecordedIterations):
         self.builder, self.iterations = builder, iterations
-        self.carries: list[_Carry] = []
+        self.carries: list[_CarrySource] = []
         self.chains: list[tuple[int, dict[int, Any]]] = []  # position, and initial values by distance
         self.rows: list[Any] = []
-        self.consts: list[Node] = []
-        self.row_at: dict[Any, int] = {}
-        self.const_at: dict[Node, int] = {}
-        self.taken: dict[int, int] = {}  # positions whose values are rows, with the row numbers
+        self.consts: list[GraphNode] = []
+        self.row_numbers: dict[Any, int] = {}
+        self.const_at: dict[GraphNode, int] = {}
+        self.scanned_rows: dict[int, int] = {}  # positions whose values are rows, with the row numbers
         self.operands: dict[int, list[_Source]] = {}
         self.starts: dict[int, list[_Source]] = {}  # start indices of moving windows, by position
-        self.why = next((why for k in range(iterations.period) if (why := self._place(k))), "")
+        self.why = next((why for k in range(iterations.period) if (why := self._analyze(k))), "")
 
     # -- what the scan gets ------------------------------------------------------------------------
-    def _place(self, place: int) -> str:
+    def _analyze(self, position: int) -> str:
         """Find the origins of the operands of the node at this position. Returns the reason if a scan body cannot read
         one."""
-        nodes, origins = self.iterations.of(place), self.iterations.origins[place]
+        nodes, origins = self.iterations.of(position), self.iterations.origins[position]
         window = window_of(nodes[-1])
         if window is None:
             first = nodes[0].params
@@ -87,79 +94,79 @@ class _Scan:
         else:
             count = len(origins) - len(window.starts)
             origins, starts = origins[:count], origins[count:]
-            moves = any(isinstance(x, Each) for x in starts)
-            source = origins[0].value if moves and count == 1 and isinstance(origins[0], Same) else None
-            rows = None if source is None else pieces(self.builder, nodes, array=source)
+            moves = any(isinstance(x, VaryingOperand) for x in starts)
+            source = origins[0].value if moves and count == 1 and isinstance(origins[0], InvariantOperand) else None
+            rows = None if source is None else join_slices(self.builder, nodes, array=source)
             if rows is not None:
-                self.taken[place] = self._row(nodes, rows, ()).number
+                self.scanned_rows[position] = self._scanned_row(nodes, rows, ()).number
                 return ""
             if moves or (window.mask is not None and window.is_small):
                 whole = [window.is_whole(axis) for axis in range(len(starts))]
-                self.starts[place] = [Same(0) if w else self._number(x) for w, x in zip(whole, starts)]
-        self.operands[place] = [self._source(x, _partner(nodes[-1], window)) for x in origins]
+                self.starts[position] = [InvariantOperand(0) if w else self._number(x) for w, x in zip(whole, starts)]
+        self.operands[position] = [self._source(x, _partner(nodes[-1], window)) for x in origins]
         return ""
 
     def _source(self, origin: Origin, kind: Aval) -> _Source:
         """The origin in the body of this operand. A literal would have this shape and dtype."""
-        if isinstance(origin, Before):
-            return _Carry(self._chain(origin.place, _by_distance(origin)), origin.distance)
-        if isinstance(origin, Each):
+        if isinstance(origin, CarriedOperand):
+            return _CarrySource(self._chain(origin.position, _by_distance(origin)), origin.distance)
+        if isinstance(origin, VaryingOperand):
             kind = kind if is_literal(origin.values[0]) else origin.values[0].aval
             numbers = [_literal(x) for x in origin.values]
             if None in numbers:
-                return self._row(origin.values, rows_of(self.builder, origin.values), kind.shape)
+                return self._scanned_row(origin.values, stack_rows(self.builder, origin.values), kind.shape)
             key = (kind.dtype, tuple(map(repr, numbers)))
-            return self._row(key, _numbers(self.builder, numbers, kind.dtype), kind.shape)
-        if isinstance(origin, Same) and not is_literal(origin.value):
+            return self._scanned_row(key, _numbers(self.builder, numbers, kind.dtype), kind.shape)
+        if isinstance(origin, InvariantOperand) and not is_literal(origin.value):
             return self._const(origin.value)
         return origin
 
     def _number(self, origin: Origin) -> _Source:
         """The origin in the body of a start index. A common one of all iterations is an operand too, because an outer
         loop may vary it."""
-        if isinstance(origin, Same):
-            origin = Same(self.builder.lift(np.int64(origin.value)).node)
+        if isinstance(origin, InvariantOperand):
+            origin = InvariantOperand(self.builder.lift(np.int64(origin.value)).node)
         return self._source(origin, _NUMBER)
 
-    def _chain(self, place: int, values: dict[int, Any]) -> int:
+    def _chain(self, position: int, values: dict[int, Any]) -> int:
         """The carries of the value at this position, with these initial values."""
         alike = [
             number for number, (at, known) in enumerate(self.chains)
-            if at == place and all(known.get(m, x) is x for m, x in values.items())
+            if at == position and all(known.get(m, x) is x for m, x in values.items())
         ]  # fmt: skip
         if not alike:
             alike = [len(self.chains)]
-            self.chains.append((place, {}))
+            self.chains.append((position, {}))
         known = self.chains[alike[0]][1]
-        self.carries += [_Carry(alike[0], m) for m in sorted(values) if m not in known]
+        self.carries += [_CarrySource(alike[0], m) for m in sorted(values) if m not in known]
         known.update(values)
         return alike[0]
 
-    def _row(self, key: Any, array: Any, shape: tuple[int, ...]) -> _Row:
-        if key not in self.row_at:
-            self.row_at[key] = len(self.rows)
+    def _scanned_row(self, key: Any, array: Any, shape: tuple[int, ...]) -> _RowSource:
+        if key not in self.row_numbers:
+            self.row_numbers[key] = len(self.rows)
             self.rows.append(array)
-        return _Row(self.row_at[key], shape)
+        return _RowSource(self.row_numbers[key], shape)
 
-    def _const(self, node: Node) -> _Const:
+    def _const(self, node: GraphNode) -> _ConstSource:
         if node not in self.const_at:
             self.const_at[node] = len(self.consts)
             self.consts.append(node)
-        return _Const(self.const_at[node])
+        return _ConstSource(self.const_at[node])
 
     # -- the scan ----------------------------------------------------------------------------------
-    def run(self, used: Uses) -> dict[Node, Node]:
+    def run(self, used: Uses) -> dict[GraphNode, GraphNode]:
         count = self.iterations.count
         stacked, last = [], {}
-        for place, which in used.items():
-            if place in self.taken:
+        for position, numbers in used.items():
+            if position in self.scanned_rows:
                 continue
-            reach = {m: n for n, (at, known) in enumerate(self.chains) if at == place for m in known}
-            if which == {count - 1} and not reach:
-                reach = {1: self._chain(place, {1: None})}
-            last[place] = reach
-            if any(count - k not in reach for k in which):
-                stacked.append(place)
+            reach = {m: n for n, (at, known) in enumerate(self.chains) if at == position for m in known}
+            if numbers == {count - 1} and not reach:
+                reach = {1: self._chain(position, {1: None})}
+            last[position] = reach
+            if any(count - k not in reach for k in numbers):
+                stacked.append(position)
         value = self.builder.value
         inits = [self._initial(*carry) for carry in self.carries]
         operands = [*inits, *self.rows, *map(value, self.consts)]
@@ -168,74 +175,74 @@ class _Scan:
         operands, body, _ = read_before(operands, body, len(inits), len(self.rows))
         results = scan(*operands, body=body, carries=len(inits), xs=len(self.rows), length=count, reverse=False)
         ys = dict(zip(stacked, results[len(inits) :]))
-        table: dict[Node, Node] = {}
-        for place, reach in last.items():
-            nodes = self.iterations.of(place)
-            for k in sorted(used[place]):
-                if place not in ys:
-                    new = results[self.carries.index(_Carry(reach[count - k], count - k))]
+        table: dict[GraphNode, GraphNode] = {}
+        for position, reach in last.items():
+            nodes = self.iterations.of(position)
+            for k in sorted(used[position]):
+                if position not in ys:
+                    new = results[self.carries.index(_CarrySource(reach[count - k], count - k))]
                 else:
-                    new = _row_number(ys[place], k)
+                    new = _row_at(ys[position], k)
                 table[nodes[k]] = new.node
         return table
 
     def _initial(self, chain: int, distance: int) -> Any:
-        place, known = self.chains[chain]
+        position, known = self.chains[chain]
         node = known[distance]
-        return zeros_like(self.iterations.nodes[place]) if node is None else self.builder.value(node)
+        return zeros_like(self.iterations.nodes[position]) if node is None else self.builder.value(node)
 
     def _iteration(self, args: Sequence[Any], stacked: Sequence[int]) -> list[Any]:
         first, second = len(self.carries), len(self.carries) + len(self.rows)
         carries, rows, consts = args[:first], args[first:second], args[second:]
         inside: Any = recorder()
-        env: dict[int, Any] = {place: rows[number] for place, number in self.taken.items()}
+        env: dict[int, Any] = {position: rows[number] for position, number in self.scanned_rows.items()}
         period = self.iterations.period
         # The last iteration becomes the body, because the first one may have computed its values differently.
         nodes = self.iterations.nodes[-period:]
 
-        def found(source: _Source) -> Any:
+        def value_of(source: _Source) -> Any:
             match source:
-                case Inside(place):
+                case LocalOperand(place):
                     return env[place]
-                case _Carry():
+                case _CarrySource():
                     return carries[self.carries.index(source)]
-                case _Row(number, shape):
+                case _RowSource(number, shape):
                     return rows[number] if rows[number].shape == shape else broadcast_to(rows[number], shape=shape)
-                case _Const(number):
+                case _ConstSource(number):
                     return consts[number]
             return source.value
 
-        for place, node in enumerate(nodes):
-            if place in self.taken:
+        for position, node in enumerate(nodes):
+            if position in self.scanned_rows:
                 continue
-            inputs = tuple(map(found, self.operands[place]))
+            inputs = tuple(map(value_of, self.operands[position]))
             window = window_of(node)
             if window is not None:
                 inside.location = node.location
-                starts = self.starts.get(place)
-                env[place] = read_again(window, inputs, None if starts is None else list(map(found, starts)))
-            elif node.picks is not None:
-                env[place] = inputs[0][node.picks]
+                starts = self.starts.get(position)
+                env[position] = apply_window(window, inputs, None if starts is None else list(map(value_of, starts)))
+            elif node.result_index is not None:
+                env[position] = inputs[0][node.result_index]
             else:
-                env[place] = applied(node, inputs, dict(node.params), inside)
+                env[position] = applied(node, inputs, dict(node.params), inside)
         before = dict(zip(self.carries, carries))
-        new = [env[self.chains[n][0]] if m == 1 else before[_Carry(n, m - 1)] for n, m in self.carries]
-        return [*new, *(env[place] for place in stacked)]
+        new = [env[self.chains[n][0]] if m == 1 else before[_CarrySource(n, m - 1)] for n, m in self.carries]
+        return [*new, *(env[position] for position in stacked)]
 
 
-def _by_distance(origin: Before) -> dict[int, Node]:
+def _by_distance(origin: CarriedOperand) -> dict[int, GraphNode]:
     """The initial values, by their distance before the first iteration."""
     return {origin.distance - k: x for k, x in enumerate(origin.first)}
 
 
-def _partner(node: Node, window: Window | None) -> Aval:
+def _partner(node: GraphNode, window: SliceWindow | None) -> Aval:
     """The shape and dtype that a literal operand takes: of another operand, or of a window; a start index is a
     scalar."""
     if window is not None:
         return Aval(window.sizes, window.array.aval.dtype)
     if node.op is dynamic_slice or node.op is dynamic_update_slice:
         return _NUMBER
-    avals = [x.aval for x in node.operands if not x.several]
+    avals = [x.aval for x in node.operands if not x.is_multi_result]
     numbers = [x for x in avals if x.dtype.kind != "b"]
     return next(iter(numbers or avals), _NUMBER)
 
@@ -247,17 +254,17 @@ def _literal(x: Any) -> Any:
     return dict(x.params)["value"] if x.op is full else None
 
 
-def _numbers(builder: TraceBuilder, given: Sequence[Any], dtype: np.dtype[Any]) -> Any:
+def _numbers(builder: TraceBuilder, literals: Sequence[Any], dtype: np.dtype[Any]) -> Any:
     """The literals of all iterations as an array."""
-    values = np.asarray(given).astype(dtype)
-    start, step, length = given[0], given[1] - given[0], len(given)
+    values = np.asarray(literals).astype(dtype)
+    start, step, length = literals[0], literals[1] - literals[0], len(literals)
     if values.dtype.kind != "b" and np.array_equal(values, (start + step * np.arange(length)).astype(dtype)):
         return arange(start=start, step=step, length=length, dtype=dtype.name)
     return builder.lift(values)
 
 
-def _row_number(array: Any, k: int) -> Any:
+def _row_at(array: Any, k: int) -> Any:
     shape = array.shape
     rest = (0,) * (len(shape) - 1)
-    piece = slice(array, start=(k, *rest), stop=(k + 1, *shape[1:]), step=(1,) * len(shape))
-    return reshape(piece, shape=shape[1:])
+    element = slice(array, start=(k, *rest), stop=(k + 1, *shape[1:]), step=(1,) * len(shape))
+    return reshape(element, shape=shape[1:])

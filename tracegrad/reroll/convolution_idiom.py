@@ -15,51 +15,51 @@ from itertools import product
 from typing import Any, NamedTuple
 
 from tracegrad.avals import is_literal
-from tracegrad.ir import Node
+from tracegrad.ir import GraphNode
 from tracegrad.ops.elementwise.table import add
 from tracegrad.ops.linalg.contraction import matmul
 from tracegrad.ops.nn.im2col import patches
 from tracegrad.ops.shape.linear import concatenate, reshape, slice
-from tracegrad.reroll.offset_slices import Window, operands_of_all, window_of
-from tracegrad.reroll.thresholds import FEWEST_ITERATIONS
+from tracegrad.reroll.offset_slices import SliceWindow, operands_of_all, window_of
+from tracegrad.reroll.thresholds import MIN_ITERATIONS
 from tracegrad.target.tuning import TUNING
 
 __all__ = ["Moved", "sums_of_windows"]
 
 ROOM = TUNING.loops.max_window_bytes
 
-Moved = Callable[[Node], Any]  # maps a node to its replacement, a value
+Moved = Callable[[GraphNode], Any]  # maps a node to its replacement, a value
 
 
-class _Term(NamedTuple):
+class _ProductTerm(NamedTuple):
     """A term: the product of a window and a matrix."""
 
-    window: Window
-    weights: Node
+    window: SliceWindow
+    weights: GraphNode
     shape: tuple[int, ...]  # of the result
 
 
-def sums_of_windows(nodes: Sequence[Node]) -> Mapping[Node, Callable[[Moved], Node]]:
+def sums_of_windows(nodes: Sequence[GraphNode]) -> Mapping[GraphNode, Callable[[Moved], GraphNode]]:
     """The convolutions among the sums in `nodes`, each with a function that writes it as one product."""
     ops = [x.op for x in nodes]
-    if ops.count(matmul) < FEWEST_ITERATIONS or slice not in ops:
+    if ops.count(matmul) < MIN_ITERATIONS or slice not in ops:
         return {}
     readers = Counter([x for operands in operands_of_all(nodes) for x in operands])
-    result, seen = {}, set[Node]()
+    result, visited = {}, set[GraphNode]()
     for node in reversed(nodes):
-        if node.op is add and node not in seen:
-            terms = _terms(node, readers, seen)
-            grid = _Grid.of(terms) if len(terms) >= FEWEST_ITERATIONS else None
+        if node.op is add and node not in visited:
+            terms = _terms(node, readers, visited)
+            grid = _WindowGrid.of(terms) if len(terms) >= MIN_ITERATIONS else None
             if grid is not None:
                 result[node] = grid.written
     return result
 
 
-def _terms(node: Node, readers: Mapping[Node, int], seen: set[Node]) -> list[_Term]:
-    """The terms of a sum if all are products of windows; else empty. The partial sums become `seen`."""
-    terms: list[_Term] = []
+def _terms(node: GraphNode, readers: Mapping[GraphNode, int], visited: set[GraphNode]) -> list[_ProductTerm]:
+    """The terms of a sum if all are products of windows; else empty. The partial sums become `visited`."""
+    terms: list[_ProductTerm] = []
     while node.op is add and not is_literal(node.inputs[1]):
-        seen.add(node)
+        visited.add(node)
         first, last = node.inputs
         term = _term(last)
         if term is None or (not is_literal(first) and readers[first] > 1):
@@ -72,7 +72,7 @@ def _terms(node: Node, readers: Mapping[Node, int], seen: set[Node]) -> list[_Te
     return [*terms, term][::-1] if term is not None else []
 
 
-def _term(node: Node) -> _Term | None:
+def _term(node: GraphNode) -> _ProductTerm | None:
     result = _below(node)
     if result.op is not matmul or len(result.operands) < 2:
         return None
@@ -82,49 +82,49 @@ def _term(node: Node) -> _Term | None:
         return None
     if x.aval.shape not in ((math.prod(window.sizes[:-1]), window.sizes[-1]), window.sizes):
         return None
-    return _Term(window, weights, node.aval.shape)
+    return _ProductTerm(window, weights, node.aval.shape)
 
 
-def _below(node: Node) -> Node:
+def _below(node: GraphNode) -> GraphNode:
     """The value that a node is a reshape of."""
     while node.op is reshape:
         node = node.operands[0]
     return node
 
 
-class _Grid(NamedTuple):
+class _WindowGrid(NamedTuple):
     """Terms whose windows start at the points of a grid, in grid order."""
 
-    terms: list[_Term]
+    terms: list[_ProductTerm]
     start: tuple[int, ...]
     taps: tuple[int, ...]  # number of different window starts along each axis
-    gap: tuple[int, ...]  # distance of neighbouring starts along each axis
+    spacing: tuple[int, ...]  # distance of neighbouring starts along each axis
 
     @staticmethod
-    def of(terms: list[_Term]) -> _Grid | None:
+    def of(terms: list[_ProductTerm]) -> _WindowGrid | None:
         if not terms or not all(_alike(terms[0], term) for term in terms):
             return None
         terms = sorted(terms, key=lambda term: term.window.starts)
-        places = [sorted({term.window.starts[axis] for term in terms}) for axis in range(len(terms[0].window.sizes))]
-        gap = tuple(p[1] - p[0] if len(p) > 1 else 1 for p in places)
-        even = all(p == list(range(p[0], p[-1] + 1, g)) for p, g in zip(places, gap))
-        full = [term.window.starts for term in terms] == list(product(*places))
-        if not even or not full or len(places[-1]) > 1:
+        starts = [sorted({term.window.starts[axis] for term in terms}) for axis in range(len(terms[0].window.sizes))]
+        spacing = tuple(p[1] - p[0] if len(p) > 1 else 1 for p in starts)
+        even = all(p == list(range(p[0], p[-1] + 1, g)) for p, g in zip(starts, spacing))
+        full = [term.window.starts for term in terms] == list(product(*starts))
+        if not even or not full or len(starts[-1]) > 1:
             return None
         first = terms[0].window
         bytes_of_all = math.prod(first.sizes) * len(terms) * first.array.aval.dtype.itemsize
         if bytes_of_all > ROOM:
             return None
-        return _Grid(terms, first.starts, tuple(map(len, places)), gap)
+        return _WindowGrid(terms, first.starts, tuple(map(len, starts)), spacing)
 
-    def written(self, moved: Moved) -> Node:
+    def written(self, moved: Moved) -> GraphNode:
         """The sum as one product."""
         window, weights = self.terms[0].window, self.terms[0].weights
         *counts, channels = window.sizes
         *taps, _ = self.taps
         result = patches(
             moved(window.array), counts=(*counts, 1), sizes=(*taps, channels), start=self.start,
-            step=(*window.step[:-1], 1), gap=(*self.gap[:-1], window.step[-1]),
+            step=(*window.step[:-1], 1), gap=(*self.spacing[:-1], window.step[-1]),
         )  # fmt: skip
         together = reshape(result, shape=(math.prod(counts), len(self.terms) * channels))
         total = matmul(together, self._weights(moved, weights.aval.shape[-1]))
@@ -136,15 +136,15 @@ class _Grid(NamedTuple):
         if all(w is not None and w.mask is None for w in windows) and len({w.array for w in windows if w}) == 1:
             starts = [w.starts for w in windows if w]
             (array, sizes), rank = (windows[0].array, windows[0].sizes), len(starts[0])  # type: ignore[union-attr]
-            lead = rank - 2
+            n_leading = rank - 2
             shape = array.aval.shape
-            whole = sizes[:lead] == (1,) * lead and sizes[lead:] == shape[lead:]
-            if lead > 0 and whole and starts == [(*at, 0, 0) for at in product(*map(range, shape[:lead]))]:
+            whole = sizes[:n_leading] == (1,) * n_leading and sizes[n_leading:] == shape[n_leading:]
+            if n_leading > 0 and whole and starts == [(*at, 0, 0) for at in product(*map(range, shape[:n_leading]))]:
                 return reshape(moved(array), shape=(math.prod(shape[:-1]), columns))
         return concatenate(*(moved(term.weights) for term in self.terms), axis=0)
 
 
-def _alike(first: _Term, other: _Term) -> bool:
+def _alike(first: _ProductTerm, other: _ProductTerm) -> bool:
     a, b = first.window, other.window
     return (a.array, a.sizes, a.step, first.shape, first.weights.aval) == (
         b.array, b.sizes, b.step, other.shape, other.weights.aval,

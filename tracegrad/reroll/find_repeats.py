@@ -8,16 +8,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["Run", "runs"]
+__all__ = ["RepeatRun", "runs"]
 
 # Lengths, in tokens, of the contexts that are compared to find candidate periods. A longer context distinguishes the
 # occurrences of a token that an iteration contains several times.
 _CONTEXTS = (1, 2, 4, 8, 16, 32, 64)
 # Number of the most frequent distances, for each context length, that become candidate periods.
-_MOST_PERIODS = 200
+_MAX_PERIODS = 200
 
 
-class Run(NamedTuple):
+class RepeatRun(NamedTuple):
     """A maximal run: a part of the sequence in which each token equals the token `period` later."""
 
     start: int
@@ -29,11 +29,11 @@ class Run(NamedTuple):
         return self.length // self.period
 
 
-def runs(tokens: Sequence[int], least: int) -> Iterator[Run]:
+def runs(tokens: Sequence[int], least: int) -> Iterator[RepeatRun]:
     """The maximal runs of at least `least` iterations, short periods first.
 
     >>> list(runs([7, 1, 2, 1, 2, 1, 2, 9], 3))
-    [Run(start=1, period=2, length=6)]
+    [RepeatRun(start=1, period=2, length=6)]
     """
     if not _may_repeat(tokens, least):
         return
@@ -43,7 +43,7 @@ def runs(tokens: Sequence[int], least: int) -> Iterator[Run]:
         starts, lengths = alike[::2], alike[1::2] - alike[::2] + period
         enough = lengths >= least * period
         for start, length in zip(starts[enough].tolist(), lengths[enough].tolist()):
-            yield Run(start, period, length)
+            yield RepeatRun(start, period, length)
 
 
 def _may_repeat(tokens: Sequence[int], least: int) -> bool:
@@ -54,21 +54,21 @@ def _may_repeat(tokens: Sequence[int], least: int) -> bool:
     >>> [_may_repeat(tokens, 3) for tokens in ([1, 2, 1, 2, 1, 2], [1, 2, 3, 1, 2, 3, 1], [1, 2, 9, 1, 2, 9, 2, 1])]
     [True, False, False]
     """
-    parts = [tokens]
-    while parts:
-        part = parts.pop()
-        counts = Counter(part)
+    segments = [tokens]
+    while segments:
+        segment = segments.pop()
+        counts = Counter(segment)
         rare = {x for x, count in counts.items() if count < least}
         if not rare:
             return True
         begin = 0
-        for i, x in enumerate(part):
+        for i, x in enumerate(segment):
             if x in rare:
                 if i - begin >= least:
-                    parts.append(part[begin:i])
+                    segments.append(segment[begin:i])
                 begin = i + 1
-        if len(part) - begin >= least:
-            parts.append(part[begin:])
+        if len(segment) - begin >= least:
+            segments.append(segment[begin:])
     return False
 
 
@@ -87,7 +87,7 @@ def _periods(codes: np.ndarray[tuple[int], np.dtype[np.int64]], least: int) -> l
         ordered = context[order]
         distances, counts = np.unique(np.diff(order)[ordered[1:] == ordered[:-1]], return_counts=True)
         enough = counts >= least - 1
-        frequent = np.argsort(-counts[enough], kind="stable")[:_MOST_PERIODS]
+        frequent = np.argsort(-counts[enough], kind="stable")[:_MAX_PERIODS]
         results.update(distances[enough][frequent].tolist())
     return sorted(results)
 

@@ -16,45 +16,45 @@ from tracegrad.ops.elementwise.table import add, floor_divide, subtract
 from tracegrad.settings import disabled
 from tracegrad.utils.lazy_dataclass import record
 
-__all__ = ["Counted", "counted"]
+__all__ = ["ReducedLoop", "reduce_induction"]
 
 
 @record(frozen=True, slots=True)
-class Counted:
-    """A loop without induction variables. The inputs of its body are the carries that are `kept`, the counter, the
+class ReducedLoop:
+    """A loop without induction variables. The inputs of its body are the carries that are `carries`, the counter, the
     constants, and the initial values `begin` of the induction variables. `last` are the final values."""
 
     body: Graph
-    kept: list[int]
+    carries: list[int]
     begin: list[Any]
     last: dict[int, Any]
 
-    def all(self, found: Sequence[Any]) -> list[Any]:
+    def all(self, results: Sequence[Any]) -> list[Any]:
         """The final values of all carries, given the final values of the remaining ones."""
-        known = dict(zip(self.kept, found)) | self.last
+        known = dict(zip(self.carries, results)) | self.last
         return [known[k] for k in range(len(known))]
 
 
-def counted(body: Graph, inits: Sequence[Any], numbers: range) -> Counted:
+def reduce_induction(body: Graph, inits: Sequence[Any], numbers: range) -> ReducedLoop:
     """The loop over these numbers with a body whose inputs are carries, the counter and constants."""
     n = len(inits)
     steps = {} if disabled("induction-variables") else counters(body, n)
-    saved = [k for k in range(n) if k not in steps]
+    remaining = [k for k in range(n) if k not in steps]
     if not steps:
-        return Counted(body, saved, [], {})
+        return ReducedLoop(body, remaining, [], {})
     begin = [inits[k] for k in steps]
 
-    def turn(*args: Any) -> list[Any]:
-        number, behind, starts = args[len(saved)], args[len(saved) + 1 : -len(begin)], args[-len(begin) :]
+    def iteration(*args: Any) -> list[Any]:
+        number, constants, starts = args[len(remaining)], args[len(remaining) + 1 : -len(begin)], args[-len(begin) :]
         at = number
         if (numbers.start, numbers.step) != (0, 1):
             at = floor_divide(subtract(number, numbers.start), numbers.step)
-        values = dict(zip(saved, args))
+        values = dict(zip(remaining, args))
         values |= {k: in_iteration(start, at, step) for (k, step), start in zip(steps.items(), starts)}
-        result, _ = replay(body, [*(values[k] for k in range(n)), number, *behind])
-        return [result[k] for k in saved]
+        result, _ = replay(body, [*(values[k] for k in range(n)), number, *constants])
+        return [result[k] for k in remaining]
 
     avals = [x.aval for x in body.inputs]
-    inputs = [*(avals[k] for k in saved), *avals[n:], *map(aval_of, begin)]
+    inputs = [*(avals[k] for k in remaining), *avals[n:], *map(aval_of, begin)]
     last = {k: add(inits[k], len(numbers) * step) for k, step in steps.items()}
-    return Counted(build(turn, inputs), saved, begin, last)
+    return ReducedLoop(build(iteration, inputs), remaining, begin, last)

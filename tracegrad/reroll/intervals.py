@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from tracegrad.avals import is_literal
-from tracegrad.ir import Node
+from tracegrad.ir import GraphNode
 from tracegrad.ops.elementwise import table as ops
 from tracegrad.ops.shape.linear import fresh, full, reshape
 
@@ -16,27 +16,27 @@ __all__ = ["is_sure"]
 Interval = tuple[int, int]
 
 
-def is_sure(question: Node, changing: Collection[Node], bounds: Mapping[Node, Interval]) -> bool:
+def is_sure(comparison: GraphNode, changing: Collection[GraphNode], bounds: Mapping[GraphNode, Interval]) -> bool:
     """Whether a comparison has the same result for all values of the `changing` nodes within the `bounds`.
 
     >>> import numpy as np
     >>> from tracegrad.avals import Aval
-    >>> k = Node(None, (), (), Aval((), np.dtype(np.int64)))
-    >>> less = Node(ops.less, (k, 5), (), Aval((), np.dtype(bool)))
+    >>> k = GraphNode(None, (), (), Aval((), np.dtype(np.int64)))
+    >>> less = GraphNode(ops.less, (k, 5), (), Aval((), np.dtype(bool)))
     >>> is_sure(less, [k], {k: (0, 4)}), is_sure(less, [k], {k: (0, 5)})
     (True, False)
     """
-    if question.op not in _COMPARISONS:
+    if comparison.op not in _COMPARISONS:
         return False
-    x, y = [_interval(x, changing, bounds) for x in question.inputs]
-    return x is not None and y is not None and _COMPARISONS[question.op](x, y)
+    x, y = [_interval(x, changing, bounds) for x in comparison.inputs]
+    return x is not None and y is not None and _COMPARISONS[comparison.op](x, y)
 
 
-def _interval(x: Any, changing: Collection[Node], bounds: Mapping[Node, Interval]) -> Interval | None:
+def _interval(x: Any, changing: Collection[GraphNode], bounds: Mapping[GraphNode, Interval]) -> Interval | None:
     if is_literal(x):
         return (x, x) if isinstance(x, int) else None
     known = bounds.get(x)
-    if x in changing or x.op is None or x.several or x.aval.dtype.kind != "i":
+    if x in changing or x.op is None or x.is_multi_result or x.aval.dtype.kind != "i":
         return known
     results = None
     if x.op is full:
@@ -54,7 +54,7 @@ def _interval(x: Any, changing: Collection[Node], bounds: Mapping[Node, Interval
     return max(results[0], known[0]), min(results[1], known[1])
 
 
-def _apart(x: Interval, y: Interval) -> bool:
+def _is_equality_sure(x: Interval, y: Interval) -> bool:
     return x[1] < y[0] or y[1] < x[0] or x[0] == x[1] == y[0] == y[1]
 
 
@@ -63,7 +63,7 @@ def _ordered(x: Interval, y: Interval) -> bool:
 
 
 _COMPARISONS: dict[Any, Callable[[Interval, Interval], bool]] = {
-    ops.equal: _apart, ops.not_equal: _apart,
+    ops.equal: _is_equality_sure, ops.not_equal: _is_equality_sure,
     ops.less: _ordered, ops.greater_equal: _ordered,
     ops.greater: lambda x, y: _ordered(y, x), ops.less_equal: lambda x, y: _ordered(y, x),
 }  # fmt: skip

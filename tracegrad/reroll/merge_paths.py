@@ -11,7 +11,7 @@ from typing import Any
 
 from tracegrad.avals import is_literal
 from tracegrad.control.cond_op import cond
-from tracegrad.ir import Graph, Node, build, recorder
+from tracegrad.ir import Graph, GraphNode, build, recorder
 from tracegrad.ir.interpreter import applied
 from tracegrad.ops.indexing.dynamic_slice import dynamic_slice
 from tracegrad.ops.shape.linear import fresh
@@ -115,19 +115,19 @@ class _Merged:
             def run(*args: Any) -> list[Any]:
                 env = dict(zip(read, args))
 
-                def found(x: Any) -> Any:
+                def value_of(x: Any) -> Any:
                     return x if is_literal(x) else env[shared[k].get(x, x)]
 
                 for node in nodes:
-                    env[node] = again(node, [found(x) for x in node.inputs])
-                return [found(group[k]) for group in chosen]
+                    env[node] = again(node, [value_of(x) for x in node.inputs])
+                return [value_of(group[k]) for group in chosen]
 
             return build(run, avals)
 
-        found = cond(number, *operands, branches=tuple([branch(k) for k in range(len(self.graphs))]))
-        self.env.update(zip(chosen, found))
+        results = cond(number, *operands, branches=tuple([branch(k) for k in range(len(self.graphs))]))
+        self.env.update(zip(chosen, results))
 
-    def _window(self, node: Node, shared: dict[Node, _Group]) -> Any:
+    def _window(self, node: GraphNode, shared: dict[GraphNode, _Group]) -> Any:
         return again(node, [x if is_literal(x) else self._value(shared[x]) for x in node.inputs])
 
     def _reached(self) -> list[_Group]:
@@ -141,7 +141,9 @@ class _Merged:
                     waiting += [x for x in self._operands(group) if x in self.kinds]
         return list(result)
 
-    def _cone(self, graph: Graph, wanted: Sequence[Node], shared: dict[Node, _Group]) -> tuple[list[Node], list[Node]]:
+    def _cone(
+        self, graph: Graph, wanted: Sequence[GraphNode], shared: dict[GraphNode, _Group]
+    ) -> tuple[list[GraphNode], list[GraphNode]]:
         """The nodes of a graph that the wanted nodes depend on, and the common values or windows that they read; the
         conditional does not take the whole array of a window."""
         needed, border = set(wanted), []
@@ -171,28 +173,32 @@ class _Merged:
         return self.env[root]
 
 
-def _numbered(graph: Graph, numbers: dict[Any, int]) -> dict[Node, int]:
+def _numbered(graph: Graph, numbers: dict[Any, int]) -> dict[GraphNode, int]:
     """Value numbers of nodes: equal nodes have the same number, across graphs too."""
-    table: dict[Node, int] = {}
-    for place, x in enumerate(graph.inputs):
-        table[x] = numbers.setdefault(place, len(numbers))
+    table: dict[GraphNode, int] = {}
+    for position, x in enumerate(graph.inputs):
+        table[x] = numbers.setdefault(position, len(numbers))
     for node in graph.nodes:
         operands = tuple([("literal", repr(x)) if is_literal(x) else table[x] for x in node.inputs])
-        key = (node.op, _meaning(node), node.picks, operands)
+        key = (node.op, _meaning(node), node.result_index, operands)
         table[node] = numbers.setdefault(key, len(numbers))
     return table
 
 
-def _meaning(node: Node) -> Any:
+def _meaning(node: GraphNode) -> Any:
     """The parameters, without names of counters."""
     return () if node.op is fresh and node.aval.dtype.kind == "i" else node.params
 
 
 def _does_the_same(x: Any, y: Any) -> bool:
     return x is y or (
-        isinstance(y, Node) and x.op is y.op and x.picks == y.picks and len(x.inputs) == len(y.inputs)
-        and _meaning(x) == _meaning(y) and x.aval == y.aval
-    )  # fmt: skip
+        isinstance(y, GraphNode)
+        and x.op is y.op
+        and x.result_index == y.result_index
+        and len(x.inputs) == len(y.inputs)
+        and _meaning(x) == _meaning(y)
+        and x.aval == y.aval
+    )
 
 
 def _literals(group: _Group) -> str:
@@ -201,11 +207,11 @@ def _literals(group: _Group) -> str:
 
 def _is_choice(group: _Group) -> bool:
     """Whether a value can be selected."""
-    return not group[0].several and all(isinstance(x, Node) and x.aval == group[0].aval for x in group)
+    return not group[0].is_multi_result and all(isinstance(x, GraphNode) and x.aval == group[0].aval for x in group)
 
 
-def again(node: Node, operands: Sequence[Any]) -> Any:
+def again(node: GraphNode, operands: Sequence[Any]) -> Any:
     """Apply a node's op to other operands in the graph under construction."""
-    if node.picks is not None:
-        return operands[0][node.picks]
+    if node.result_index is not None:
+        return operands[0][node.result_index]
     return applied(node, tuple(operands), dict(node.params), recorder())

@@ -10,21 +10,21 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from tracegrad.ir import Node
+from tracegrad.ir import GraphNode
 from tracegrad.ops.shape.fill import arange
 from tracegrad.ops.shape.linear import slice
 from tracegrad.reroll.offset_slices import operands_of, operands_of_all
-from tracegrad.reroll.thresholds import FEWEST_ITERATIONS
+from tracegrad.reroll.thresholds import MIN_ITERATIONS
 
 __all__ = ["fixed_first", "read_late"]
 
 
-def fixed_first(nodes: Sequence[Node], codes: Sequence[int]) -> list[Node]:
+def fixed_first(nodes: Sequence[GraphNode], codes: Sequence[int]) -> list[GraphNode]:
     """The nodes in order, with loop-invariant nodes moved to the front. `codes` are numbers of the nodes'
     operations."""
     read = operands_of_all(nodes)
     readers = Counter([x for operands in read for x in operands])
-    often = {x for x, count in readers.items() if count >= FEWEST_ITERATIONS and x.op is not None}
+    often = {x for x, count in readers.items() if count >= MIN_ITERATIONS and x.op is not None}
     fixed = {x for x in nodes if not x.inputs and (x.op is not arange or readers[x] > 1)}
     if often:
         fixed |= _constants(nodes, read) & often
@@ -38,9 +38,9 @@ def fixed_first(nodes: Sequence[Node], codes: Sequence[int]) -> list[Node]:
     return [x for x in nodes if x in fixed] + [x for x in nodes if x not in fixed]
 
 
-def _constants(nodes: Sequence[Node], read: Sequence[tuple[Node, ...]]) -> set[Node]:
+def _constants(nodes: Sequence[GraphNode], read: Sequence[tuple[GraphNode, ...]]) -> set[GraphNode]:
     """The nodes that depend on no outside value."""
-    constants: set[Node] = set()
+    constants: set[GraphNode] = set()
     for node, operands in zip(nodes, read):
         for x in operands:
             if x not in constants:
@@ -51,38 +51,36 @@ def _constants(nodes: Sequence[Node], read: Sequence[tuple[Node, ...]]) -> set[N
     return constants
 
 
-def _in_each_iteration(read: Sequence[tuple[Node, ...]], codes: Sequence[int], often: set[Node]) -> set[Node]:
+def _in_each_iteration(
+    read: Sequence[tuple[GraphNode, ...]], codes: Sequence[int], often: set[GraphNode]
+) -> set[GraphNode]:
     """The nodes of `often` that a large share of equal nodes reads. A loop-carried value is read in one iteration only,
     however often."""
     total = Counter(codes)
     alike = Counter([(x, code) for operands, code in zip(read, codes) for x in operands if x in often])
-    return {
-        x
-        for (x, code), count in alike.items()
-        if count >= FEWEST_ITERATIONS and count * FEWEST_ITERATIONS > total[code]
-    }
+    return {x for (x, code), count in alike.items() if count >= MIN_ITERATIONS and count * MIN_ITERATIONS > total[code]}
 
 
-def _early(nodes: Sequence[Node], read: Sequence[tuple[Node, ...]], codes: Sequence[int]) -> set[Node]:
+def _early(nodes: Sequence[GraphNode], read: Sequence[tuple[GraphNode, ...]], codes: Sequence[int]) -> set[GraphNode]:
     """The nodes computed from outside values without a loop on the path."""
     inside = set(nodes)
-    table: dict[Node, tuple[frozenset[int], int]] = {}  # operation codes on the path, and how often one repeats
+    table: dict[GraphNode, tuple[frozenset[int], int]] = {}  # operation codes on the path, and how often one repeats
     for node, operands, code in zip(nodes, read, codes):
-        ways = []
+        paths = []
         for x in operands:
             if x in table:
-                ways.append(table[x])
+                paths.append(table[x])
             elif x in inside:
                 break
         else:
-            way = frozenset([code]).union(*[codes for codes, _ in ways])
-            again = max([count + (code in codes) for codes, count in ways], default=0)
-            if again < FEWEST_ITERATIONS - 1:
-                table[node] = way, again
+            path = frozenset([code]).union(*[codes for codes, _ in paths])
+            again = max([count + (code in codes) for codes, count in paths], default=0)
+            if again < MIN_ITERATIONS - 1:
+                table[node] = path, again
     return set(table)
 
 
-def read_late(nodes: Sequence[Node]) -> list[Node]:
+def read_late(nodes: Sequence[GraphNode]) -> list[GraphNode]:
     """The nodes in order, with array slices moved directly before their first use."""
     if not any([x.op is slice for x in nodes]):  # noqa: C419 (a list is faster)
         return list(nodes)
@@ -90,7 +88,7 @@ def read_late(nodes: Sequence[Node]) -> list[Node]:
     read = {x for operands in reads.values() for x in operands}
     late = {x for x in nodes if x.op is slice and x in read}
     ahead = set(late)
-    results: list[Node] = []
+    results: list[GraphNode] = []
     for node in nodes:
         waiting = [] if node in late else [node]
         while waiting:

@@ -13,24 +13,24 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tracegrad.avals import is_literal, name_of
-from tracegrad.ir import Node
+from tracegrad.ir import GraphNode
 from tracegrad.ops.elementwise.table import where
 from tracegrad.ops.indexing.dynamic_slice import dynamic_slice, dynamic_update_slice
 from tracegrad.ops.shape.linear import broadcast_to, full, pad, reshape, slice
 
-__all__ = ["Window", "operands_of", "operands_of_all", "read_again", "reads", "remembered", "window_of"]
+__all__ = ["SliceWindow", "apply_window", "cached_windows", "operands_of", "operands_of_all", "reads", "window_of"]
 
 
-class Window(NamedTuple):
+class SliceWindow(NamedTuple):
     """Window of an array: `sizes` elements, `step` apart, from `starts` on. A written window has `values` (an array of
     this shape, or a literal), selected by `where` with a mask."""
 
-    array: Node
+    array: GraphNode
     starts: tuple[int, ...]
     sizes: tuple[int, ...]
     step: tuple[int, ...]
     values: Any = None
-    mask: Node | None = None
+    mask: GraphNode | None = None
 
     @property
     def is_small(self) -> bool:
@@ -41,14 +41,14 @@ class Window(NamedTuple):
         return self.sizes[axis] == self.array.aval.shape[axis]
 
 
-def window_of(node: Node) -> Window | None:
+def window_of(node: GraphNode) -> SliceWindow | None:
     """The window that a node reads or writes; None for other nodes."""
     if node.op is slice:
         params = dict(node.params)
-        return Window(node.operands[0], params["start"], node.aval.shape, params["step"])
+        return SliceWindow(node.operands[0], params["start"], node.aval.shape, params["step"])
     if node.op is not where:
         return None
-    known = _Known.written
+    known = _WindowCache.written
     if known is None:
         return _written(*node.inputs)
     if node not in known:
@@ -56,48 +56,48 @@ def window_of(node: Node) -> Window | None:
     return known[node]
 
 
-class _Known:
+class _WindowCache:
     """Cache of the windows that nodes write, during a loop search."""
 
-    written: dict[Node, Window | None] | None = None
+    written: dict[GraphNode, SliceWindow | None] | None = None
 
 
 @contextmanager
-def remembered() -> Iterator[None]:
+def cached_windows() -> Iterator[None]:
     """Cache windows during a loop search (context manager). Threads may do so concurrently: cached results are valid
     for all, and a lost result is recomputed."""
-    _Known.written = {}
+    _WindowCache.written = {}
     try:
         yield
     finally:
-        _Known.written = None
+        _WindowCache.written = None
 
 
-def _written(mask: Any, values: Any, array: Any) -> Window | None:
+def _written(mask: Any, values: Any, array: Any) -> SliceWindow | None:
     if mask.op is not pad or is_literal(array) or not _all_true(mask.operands[0]) or dict(mask.params)["value"]:
         return None
-    place = low, high, interior = _place(mask)
+    widths = low, high, interior = _pad_widths(mask)
     if not is_literal(values):
-        if values.op is not pad or _place(values) != place:
+        if values.op is not pad or _pad_widths(values) != widths:
             return None
         values = values.operands[0]
     if min((*low, *high), default=0) < 0:
         return None
-    return Window(array, low, mask.operands[0].aval.shape, tuple(n + 1 for n in interior), values, mask)
+    return SliceWindow(array, low, mask.operands[0].aval.shape, tuple(n + 1 for n in interior), values, mask)
 
 
-def _place(node: Node) -> tuple[tuple[int, ...], ...]:
+def _pad_widths(node: GraphNode) -> tuple[tuple[int, ...], ...]:
     params = dict(node.params)
     return params["low"], params["high"], params["interior"]
 
 
-def _all_true(node: Node) -> bool:
+def _all_true(node: GraphNode) -> bool:
     while node.op is reshape or node.op is broadcast_to:
         node = node.operands[0]
     return node.op is full and dict(node.params)["value"] is True
 
 
-def reads(node: Node) -> tuple[Any, ...]:
+def reads(node: GraphNode) -> tuple[Any, ...]:
     """The values that a node reads: its inputs, or the array of a window, the written values, and the start."""
     window = window_of(node) if node.op is slice or node.op is where else None
     if window is None:
@@ -106,7 +106,7 @@ def reads(node: Node) -> tuple[Any, ...]:
     return (window.array, *written, *window.starts)
 
 
-def operands_of(node: Node) -> tuple[Node, ...]:
+def operands_of(node: GraphNode) -> tuple[GraphNode, ...]:
     """The nodes among `reads`."""
     window = window_of(node) if node.op is where else None
     if window is None:
@@ -114,14 +114,14 @@ def operands_of(node: Node) -> tuple[Node, ...]:
     return (window.array,) if is_literal(window.values) else (window.array, window.values)
 
 
-def operands_of_all(nodes: Sequence[Node]) -> list[tuple[Node, ...]]:
+def operands_of_all(nodes: Sequence[GraphNode]) -> list[tuple[GraphNode, ...]]:
     """`operands_of` for each of these nodes."""
     return [x.operands if x.op is not where else operands_of(x) for x in nodes]
 
 
-def read_again(window: Window, given: Any, starts: Any = None) -> Any:
+def apply_window(window: SliceWindow, operands: Any, starts: Any = None) -> Any:
     """The same window of another array, with other values, and with other starts if given."""
-    array, *values = given
+    array, *values = operands
     if starts is not None:
         if not values:
             return dynamic_slice(array, *starts, sizes=window.sizes, step=window.step)
@@ -137,5 +137,5 @@ def read_again(window: Window, given: Any, starts: Any = None) -> Any:
     return where(mask, new, array)
 
 
-def _filled(values: Any, window: Window, array: Any) -> Any:
+def _filled(values: Any, window: SliceWindow, array: Any) -> Any:
     return full(shape=window.sizes, value=values, dtype=name_of(array.dtype)) if is_literal(values) else values

@@ -13,185 +13,205 @@ from typing import Any
 import numpy as np
 
 from tracegrad.avals import is_literal, name_of
-from tracegrad.ir import Node
+from tracegrad.ir import GraphNode
 from tracegrad.ops.core.elementwise_op import Elementwise
 from tracegrad.ops.elementwise.table import add, where
-from tracegrad.ops.ragged.masked_semantics import Part, Parted, Unknown, applied, belongs, clamped, whole
+from tracegrad.ops.ragged.masked_semantics import (
+    NoMaskedSemantics,
+    PaddedValue,
+    ValidExtent,
+    applied,
+    clamped,
+    element_mask,
+    whole,
+)
 from tracegrad.ops.shape.fill import arange
 from tracegrad.ops.shape.linear import concatenate, full, pad, slice, stop_gradient
 from tracegrad.reroll.build_scan import Uses
-from tracegrad.reroll.iterations import Iterations
-from tracegrad.reroll.offset_slices import Window, read_again, window_of
+from tracegrad.reroll.iterations import RecordedIterations
+from tracegrad.reroll.offset_slices import SliceWindow, apply_window, window_of
 from tracegrad.trace.builder.builder import TraceBuilder
 
-__all__ = ["levelled"]
+__all__ = ["pad_iterations"]
 
 Shape = tuple[int, ...]
 
 
-def levelled(builder: TraceBuilder, iterations: Iterations, used: Uses) -> dict[Node, Node] | str:
+def pad_iterations(
+    builder: TraceBuilder, iterations: RecordedIterations, used: Uses
+) -> dict[GraphNode, GraphNode] | str:
     """Replace padded iterations by a scan. Returns the replacements of the nodes that are `used` later, or the reason
     why there are none."""
     try:
-        levels = Levels(builder, iterations)
-    except Unknown as error:
+        padded = PaddedIterations(builder, iterations)
+    except NoMaskedSemantics as error:
         return str(error)
-    wanted = [iterations.of(place)[k] for place, which in used.items() for k in sorted(which)]
-    return {node: levels.of(node) for node in wanted}
+    wanted = [iterations.of(position)[k] for position, numbers in used.items() for k in sorted(numbers)]
+    return {node: padded.of(node) for node in wanted}
 
 
-class Levels:
+class PaddedIterations:
     """Padded iterations; `of` a node is its original value, sliced out of the padded value."""
 
-    def __init__(self, builder: TraceBuilder, iterations: Iterations):
+    def __init__(self, builder: TraceBuilder, iterations: RecordedIterations):
         self.builder, self.iterations = builder, iterations
-        self.made: dict[Node, Parted] = {}
+        self.padded: dict[GraphNode, PaddedValue] = {}
         greatest = [
-            _greatest([x.aval.shape for x in iterations.of(k)]) if not iterations.nodes[k].several else ()
+            _greatest([x.aval.shape for x in iterations.of(k)]) if not iterations.nodes[k].is_multi_result else ()
             for k in range(iterations.period)
         ]
         for number, node in enumerate(iterations.nodes):
             builder.location = node.location
-            place = number % iterations.period
-            self.made[node] = self._level(node, place, greatest[place])
+            position = number % iterations.period
+            self.padded[node] = self._pad_node(node, position, greatest[position])
 
-    def of(self, node: Node) -> Node:
-        value, parts = self.made[node].value, self.made[node].parts
-        if isinstance(value, Node):
+    def of(self, node: GraphNode) -> GraphNode:
+        value, extents = self.padded[node].value, self.padded[node].extents
+        if isinstance(value, GraphNode):
             return value
-        if any(parts) or value.shape != node.aval.shape:  # a longer axis without a part repeats one element
-            start = [n - p.count if p is not None and p.last else 0 for p, n in zip(parts, value.shape)]
+        if any(extents) or value.shape != node.aval.shape:  # a longer axis without a part repeats one element
+            start = [n - p.count if p is not None and p.last else 0 for p, n in zip(extents, value.shape)]
             stop = [a + n for a, n in zip(start, node.aval.shape)]
             value = slice(value, start=tuple(start), stop=tuple(stop), step=(1,) * len(start))
         return value.node  # type: ignore[no-any-return]
 
-    def _level(self, node: Node, place: int, shape: Shape) -> Parted:
+    def _pad_node(self, node: GraphNode, position: int, shape: Shape) -> PaddedValue:
         window = window_of(node)
         if window is not None:
-            return self._window(window, place)
+            return self._window(window, position)
         assert node.op is not None
-        args = [self._given(x) for x in node.inputs]
-        if node.several or (node.aval.shape == shape and not any(any(x.parts) for x in args)):
+        args = [self._padded_operand(x) for x in node.inputs]
+        if node.is_multi_result or (node.aval.shape == shape and not any(any(x.extents) for x in args)):
             inputs = tuple(
-                [x.value if is_literal(x.value) or isinstance(x.value, Node) else x.value.node for x in args]
+                [x.value if is_literal(x.value) or isinstance(x.value, GraphNode) else x.value.node for x in args]
             )
             result = self.builder.number(node.op, inputs, node.params)
-            return Parted(result) if node.several else whole(self.builder.value(result))
+            return PaddedValue(result) if node.is_multi_result else whole(self.builder.value(result))
         if node.op is arange:
             return _counted(dict(node.params), shape)
         if isinstance(node.op, Elementwise):
             args = [_fitting(x, shape) for x in args]
         return applied(node.op, dict(node.params), args, shape)
 
-    def _given(self, x: Any) -> Parted:
+    def _padded_operand(self, x: Any) -> PaddedValue:
         if is_literal(x):
-            return Parted(x)
-        known = self.made.get(x)
-        return known or (Parted(x) if x.several else whole(self.builder.value(x)))
+            return PaddedValue(x)
+        known = self.padded.get(x)
+        return known or (PaddedValue(x) if x.is_multi_result else whole(self.builder.value(x)))
 
     # -- windows -------------------------------------------------------------------------------------
-    def _window(self, window: Window, place: int) -> Parted:
+    def _window(self, window: SliceWindow, position: int) -> PaddedValue:
         """The window of the maximal size that contains the windows of all iterations."""
-        base = self._given(window.array)
-        alike = [w for x in self.iterations.of(place) if (w := window_of(x)) is not None]
+        base = self._padded_operand(window.array)
+        alike = [w for x in self.iterations.of(position) if (w := window_of(x)) is not None]
         sizes = _greatest([w.sizes for w in alike])
-        if any(base.parts):
-            return self._piece(window, base, alike, sizes)
-        starts, parts = list(window.starts), list[Part | None]()
+        if any(base.extents):
+            return self._padded_slice(window, base, alike, sizes)
+        starts, extents = list(window.starts), list[ValidExtent | None]()
         for axis, size in enumerate(sizes):
-            part = None
+            extent = None
             if any(w.sizes[axis] != size for w in alike):
-                part = _part(window, alike, axis)
-                starts[axis] -= size - part.count if part.last else 0
-            parts.append(part)
-        level = window._replace(starts=tuple(starts), sizes=sizes)
+                extent = _extent_of(window, alike, axis)
+                starts[axis] -= size - extent.count if extent.last else 0
+            extents.append(extent)
+        padded_window = window._replace(starts=tuple(starts), sizes=sizes)
         if window.mask is None:
-            return Parted(clamped(read_again(level, [base.value]), tuple(parts)), tuple(parts))
-        return whole(self._written(window, level, parts, base.value))
+            return PaddedValue(clamped(apply_window(padded_window, [base.value]), tuple(extents)), tuple(extents))
+        return whole(self._written(window, padded_window, extents, base.value))
 
-    def _piece(self, window: Window, base: Parted, alike: Sequence[Window], sizes: Shape) -> Parted:
+    def _padded_slice(
+        self, window: SliceWindow, base: PaddedValue, alike: Sequence[SliceWindow], sizes: Shape
+    ) -> PaddedValue:
         """A window of an array with a valid part, the first elements along an axis: a slice of the maximal size of all
         iterations, with a valid part if sizes differ."""
         if window.mask is not None or any(set(w.step) != {1} for w in alike):
-            raise Unknown("a window that is written, or has steps, in an array that has another size in each turn")
-        value, parts = base.value, list[Part | None]()
-        for axis, (start, size, part) in enumerate(zip(window.starts, sizes, base.parts)):
-            if part is not None and part.last:
-                raise Unknown("a piece of the last elements of an axis")
+            raise NoMaskedSemantics(
+                "a window that is written, or has steps, in an array that has another size in each turn"
+            )
+        value, extents = base.value, list[ValidExtent | None]()
+        for axis, (start, size, extent) in enumerate(zip(window.starts, sizes, base.extents)):
+            if extent is not None and extent.last:
+                raise NoMaskedSemantics("a piece of the last elements of an axis")
             uneven = any(w.sizes[axis] != size for w in alike)
             if uneven and len({w.starts[axis] for w in alike}) > 1:
-                raise Unknown("a piece that begins elsewhere in each turn, of an array that has another size in each")
+                raise NoMaskedSemantics(
+                    "a piece that begins elsewhere in each turn, of an array that has another size in each"
+                )
             value = _reaching(value, axis, start, size)
-            parts.append(Part.of(window.sizes[axis], last=False) if uneven else None)
-        return Parted(clamped(value, tuple(parts)), tuple(parts))
+            extents.append(ValidExtent.of(window.sizes[axis], last=False) if uneven else None)
+        return PaddedValue(clamped(value, tuple(extents)), tuple(extents))
 
-    def _written(self, window: Window, level: Window, parts: Sequence[Part | None], array: Any) -> Any:
+    def _written(
+        self, window: SliceWindow, padded_window: SliceWindow, extents: Sequence[ValidExtent | None], array: Any
+    ) -> Any:
         """The array with the values written to the part of the window that belongs to the iteration."""
-        values = self._given(window.values)
+        values = self._padded_operand(window.values)
         new = values.value
         if is_literal(new):
-            new = full(shape=level.sizes, value=new, dtype=name_of(array.dtype))
-        elif new.shape != level.sizes or any(p != q for p, q in zip(values.parts, parts) if p is not None):
-            raise Unknown("values that do not lie as the window that they are written to")
-        before = read_again(level._replace(mask=None, values=None), [array])
-        for axis, part in enumerate(parts):
-            if part is not None:
-                new = where(belongs(level.sizes, axis, part), new, before)
-        stop = tuple(a + (n - 1) * s + 1 for a, n, s in zip(level.starts, level.sizes, level.step))
+            new = full(shape=padded_window.sizes, value=new, dtype=name_of(array.dtype))
+        elif new.shape != padded_window.sizes or any(p != q for p, q in zip(values.extents, extents) if p is not None):
+            raise NoMaskedSemantics("values that do not lie as the window that they are written to")
+        before = apply_window(padded_window._replace(mask=None, values=None), [array])
+        for axis, extent in enumerate(extents):
+            if extent is not None:
+                new = where(element_mask(padded_window.sizes, axis, extent), new, before)
+        stop = tuple(
+            a + (n - 1) * s + 1 for a, n, s in zip(padded_window.starts, padded_window.sizes, padded_window.step)
+        )
         high = tuple(n - b for n, b in zip(array.shape, stop))
         mask: dict[str, Any] = {
-            "low": level.starts,
+            "low": padded_window.starts,
             "high": high,
-            "interior": tuple(s - 1 for s in level.step),
+            "interior": tuple(s - 1 for s in padded_window.step),
             "value": False,
         }
-        padding = pad(full(shape=level.sizes, value=True, dtype="bool"), **mask).node
-        return read_again(level._replace(mask=padding), [array, new])
+        padding = pad(full(shape=padded_window.sizes, value=True, dtype="bool"), **mask).node
+        return apply_window(padded_window._replace(mask=padding), [array, new])
 
 
-def _counted(params: dict[str, Any], shape: Shape) -> Parted:
+def _counted(params: dict[str, Any], shape: Shape) -> PaddedValue:
     """The maximal number of consecutive numbers, from the iteration's start on."""
     if np.dtype(params["dtype"]).kind != "i":
-        raise Unknown("numbers between bounds of each turn that are no integers")
+        raise NoMaskedSemantics("numbers between bounds of each turn that are no integers")
     numbers = arange(start=0, step=params["step"], length=shape[0], dtype=params["dtype"])
-    part = Part.of(params["length"], last=False)
-    return Parted(clamped(add(numbers, params["start"]), (part,)), (part,))
+    extent = ValidExtent.of(params["length"], last=False)
+    return PaddedValue(clamped(add(numbers, params["start"]), (extent,)), (extent,))
 
 
-def _fitting(x: Parted, shape: Shape) -> Parted:
+def _fitting(x: PaddedValue, shape: Shape) -> PaddedValue:
     """An operand of elementwise ops padded to this shape, if its first elements are valid."""
-    if is_literal(x.value) or len(x.parts) != len(shape) or any(p is not None and p.last for p in x.parts):
+    if is_literal(x.value) or len(x.extents) != len(shape) or any(p is not None and p.last for p in x.extents):
         return x
-    value, parts = x.value, list(x.parts)
+    value, extents = x.value, list(x.extents)
     for axis, size in enumerate(shape):
         if value.shape[axis] != size:
-            parts[axis] = parts[axis] or Part.of(value.shape[axis], last=False)
+            extents[axis] = extents[axis] or ValidExtent.of(value.shape[axis], last=False)
             value = _reaching(value, axis, 0, size)
-    return Parted(value, tuple(parts))
+    return PaddedValue(value, tuple(extents))
 
 
 def _reaching(x: Any, axis: int, start: int, size: int) -> Any:
     """A window of an axis from `start` on, in which elements past the end are copies of the last one."""
     ends = [(start, min(start + size, x.shape[axis])), (x.shape[axis] - 1, x.shape[axis])]
-    pieces = []
+    slices = []
     for low, high in ends:
         begin, stop = (
             [n if a == axis else m for a, m in enumerate(rest)]
             for n, rest in ((low, [0] * len(x.shape)), (high, x.shape))
         )
-        pieces.append(slice(x, start=tuple(begin), stop=tuple(stop), step=(1,) * len(begin)))
+        slices.append(slice(x, start=tuple(begin), stop=tuple(stop), step=(1,) * len(begin)))
     missing = size - (ends[0][1] - start)
-    return concatenate(pieces[0], *[stop_gradient(pieces[1])] * missing, axis=axis) if missing else pieces[0]
+    return concatenate(slices[0], *[stop_gradient(slices[1])] * missing, axis=axis) if missing else slices[0]
 
 
-def _part(window: Window, alike: Sequence[Window], axis: int) -> Part:
+def _extent_of(window: SliceWindow, alike: Sequence[SliceWindow], axis: int) -> ValidExtent:
     if any(w.step[axis] != 1 for w in alike):
-        raise Unknown("a window with steps, of another size in each turn")
+        raise NoMaskedSemantics("a window with steps, of another size in each turn")
     if len({w.starts[axis] for w in alike}) == 1:
-        return Part.of(window.sizes[axis], last=False)
+        return ValidExtent.of(window.sizes[axis], last=False)
     if len({w.starts[axis] + w.sizes[axis] for w in alike}) == 1:
-        return Part.of(window.sizes[axis], last=True)
-    raise Unknown("a window that begins and ends elsewhere in each turn")
+        return ValidExtent.of(window.sizes[axis], last=True)
+    raise NoMaskedSemantics("a window that begins and ends elsewhere in each turn")
 
 
 def _greatest(shapes: Sequence[Shape]) -> Shape:

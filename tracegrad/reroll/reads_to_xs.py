@@ -9,42 +9,46 @@ from collections.abc import Sequence
 from typing import Any
 
 from tracegrad.avals import Aval, is_literal
-from tracegrad.ir import Graph, Node, build
+from tracegrad.ir import Graph, GraphNode, build
 from tracegrad.ops.elementwise.table import add, subtract
 from tracegrad.ops.indexing.dynamic_slice import dynamic_slice
 from tracegrad.ops.shape.linear import flip, reshape, slice, transpose
 from tracegrad.reroll.merge_paths import again
 from tracegrad.settings import disabled
 
-__all__ = ["rows_taken"]
+__all__ = ["scan_reads"]
 
 
-def rows_taken(body: Graph, place: int, arrays: Sequence[Any], numbers: range) -> tuple[Graph, list[Any]]:
-    """The body of a scan with counter reads replaced by scanned rows, and the scanned arrays. The input at `place` is
-    the counter, and the inputs after it are `arrays`; the new inputs follow the counter."""
+def scan_reads(body: Graph, counter_at: int, arrays: Sequence[Any], numbers: range) -> tuple[Graph, list[Any]]:
+    """The body of a scan with counter reads replaced by scanned rows, and the scanned arrays. The input at `counter_at`
+    is the counter, and the inputs after it are `arrays`; the new inputs follow the counter."""
     if disabled("scanned-reads"):
         return body, []
-    known = dict(zip(body.inputs[place + 1 :], arrays))
-    rows = {x: result for x in body.nodes if (result := _rows(x, body.inputs[place], known, numbers)) is not None}
+    known = dict(zip(body.inputs[counter_at + 1 :], arrays))
+    rows = {
+        x: result
+        for x in body.nodes
+        if (result := _scanned_rows(x, body.inputs[counter_at], known, numbers)) is not None
+    }
     if not rows:
         return body, []
     kinds = [Aval(x.shape[1:], x.dtype) for x in rows.values()]
     avals = [x.aval for x in body.inputs]
 
-    def turn(*args: Any) -> list[Any]:
-        behind = place + 1 + len(rows)
-        env: dict[Node, Any] = dict(zip(rows, args[place + 1 : behind]))
-        env |= dict(zip(body.inputs, [*args[: place + 1], *args[behind:]]))
+    def iteration(*args: Any) -> list[Any]:
+        rows_end = counter_at + 1 + len(rows)
+        env: dict[GraphNode, Any] = dict(zip(rows, args[counter_at + 1 : rows_end]))
+        env |= dict(zip(body.inputs, [*args[: counter_at + 1], *args[rows_end:]]))
         for node in body.nodes:
             if node in env:
                 continue
             env[node] = again(node, [x if is_literal(x) else env[x] for x in node.inputs])
         return [env[x] for x in body.outputs]
 
-    return build(turn, [*avals[: place + 1], *kinds, *avals[place + 1 :]]), list(rows.values())
+    return build(iteration, [*avals[: counter_at + 1], *kinds, *avals[counter_at + 1 :]]), list(rows.values())
 
 
-def _rows(node: Node, number: Node, arrays: dict[Node, Any], numbers: range) -> Any:
+def _scanned_rows(node: GraphNode, number: GraphNode, arrays: dict[GraphNode, Any], numbers: range) -> Any:
     """The rows that a node reads, one per iteration; None if it is no window at the counter."""
     if node.op is not dynamic_slice or node.inputs[0] not in arrays:
         return None
@@ -72,11 +76,11 @@ def _rows(node: Node, number: Node, arrays: dict[Node, Any], numbers: range) -> 
     return reshape(result, shape=(len(numbers), *sizes))
 
 
-def _offset(start: Any, number: Node) -> int | None:
+def _offset(start: Any, number: GraphNode) -> int | None:
     """The offset from the counter to the start of a window, if it starts there."""
     if start is number:
         return 0
-    if isinstance(start, Node) and start.op in (add, subtract):
+    if isinstance(start, GraphNode) and start.op in (add, subtract):
         x, y = start.inputs
         if x is number and type(y) is int:
             return y if start.op is add else -y

@@ -6,35 +6,38 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-from tracegrad.ir import Node
+from tracegrad.ir import GraphNode
 from tracegrad.ops.shape.linear import flip, reshape, slice, transpose
 from tracegrad.ops.shape.stack_split import stack
 from tracegrad.reroll.offset_slices import window_of
 from tracegrad.trace.builder.builder import TraceBuilder
 
-__all__ = ["pieces", "rows_in_order", "rows_of"]
+__all__ = ["join_slices", "rows_of_array", "stack_rows"]
 
 
-def rows_of(builder: TraceBuilder, values: Sequence[Node]) -> Any:
+def stack_rows(builder: TraceBuilder, values: Sequence[GraphNode]) -> Any:
     """Stack these rows to an array."""
-    result = rows_in_order(builder, values)
+    result = rows_of_array(builder, values)
     return stack(*map(builder.value, values), axis=0) if result is None else result
 
 
-def rows_in_order(builder: TraceBuilder, values: Sequence[Node]) -> Any:
+def rows_of_array(builder: TraceBuilder, values: Sequence[GraphNode]) -> Any:
     """The array with these rows, if they are evenly spaced, disjoint slices of one array; else None."""
-    return pieces(builder, [_unshaped(x) for x in values], values[0].aval.shape)
+    return join_slices(builder, [_unshaped(x) for x in values], values[0].aval.shape)
 
 
-def _unshaped(node: Node) -> Node:
+def _unshaped(node: GraphNode) -> GraphNode:
     """The source of `node` without reshapes."""
     return node.operands[0] if node.op is reshape else node
 
 
-def pieces(
-    builder: TraceBuilder, nodes: Sequence[Node], shape: tuple[int, ...] | None = None, array: Node | None = None
+def join_slices(
+    builder: TraceBuilder,
+    nodes: Sequence[GraphNode],
+    shape: tuple[int, ...] | None = None,
+    array: GraphNode | None = None,
 ) -> Any:
-    """As `rows_in_order`, for nodes that may be slices of one array, with rows of this shape; `array` makes its
+    """As `rows_of_array`, for nodes that may be slices of one array, with rows of this shape; `array` makes its
     value."""
     windows = [w for x in nodes if (w := window_of(x)) is not None and w.mask is None and set(w.step) <= {1}]
     first = windows[0] if len(windows) == len(nodes) else None
@@ -53,10 +56,13 @@ def pieces(
     low, high = sorted((starts[0][axis], starts[-1][axis]))
     start, stop = list(first.starts), [a + n for a, n in zip(first.starts, first.sizes)]
     start[axis], stop[axis] = low, high + 1
-    steps = [1] * len(start)
-    steps[axis] = abs(step)
+    strides = [1] * len(start)
+    strides[axis] = abs(step)
     result = slice(
-        builder.value(first.array if array is None else array), start=tuple(start), stop=tuple(stop), step=tuple(steps)
+        builder.value(first.array if array is None else array),
+        start=tuple(start),
+        stop=tuple(stop),
+        step=tuple(strides),
     )
     if step < 0:
         result = flip(result, axes=(axis,))

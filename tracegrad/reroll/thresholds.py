@@ -2,7 +2,7 @@
 
 from tracegrad.target.tuning import TUNING
 
-__all__ = ["FEWEST_ITERATIONS", "FEWEST_NODES"]
+__all__ = ["MIN_ITERATIONS", "MIN_NODES"]
 
-FEWEST_ITERATIONS = TUNING.loops.min_iterations
-FEWEST_NODES = TUNING.loops.min_nodes
+MIN_ITERATIONS = TUNING.loops.min_iterations
+MIN_NODES = TUNING.loops.min_nodes

@@ -9,14 +9,14 @@ import numpy as np
 
 from tracegrad import api, tree
 from tracegrad.errors import ShapeError, located
-from tracegrad.scipy.ravel_pytree import Vector, as_given, joined
+from tracegrad.scipy.ravel_pytree import Vector, array_if_list, joined
 from tracegrad.scipy.vector_functions import compiled, of_scipy
 from tracegrad.transforms.flat_function import inlined
 
 __all__ = ["solve_bvp"]
 
 Function = Callable[..., Any]
-WHAT = "tracegrad.scipy.solve_bvp"
+API_NAME = "tracegrad.scipy.solve_bvp"
 
 
 def solve_bvp(fun: Function, bc: Function, x: Any, y: Any, p: Any = None, S: Any = None,
@@ -71,17 +71,17 @@ def solve_bvp(fun: Function, bc: Function, x: Any, y: Any, p: Any = None, S: Any
     >>> print(f"{result.sol(0.5)['u']:.5f}")
     0.14054
     """
-    y, p = np.asarray(y) if _is_rows(y) else as_given(y), as_given(p)
-    unknown = None if p is None else Vector(WHAT, "p", p)
-    places = Places(_state(x, y), unknown)
-    law, derivatives = places.of_law(fun, fun_jac)
-    ends, derivatives_at_ends = places.of_ends(bc, bc_jac)
-    start = places.state.pack(y, np.shape(x)), None if unknown is None else unknown.pack(p)
+    y, p = np.asarray(y) if _is_vector_list(y) else array_if_list(y), array_if_list(p)
+    unknown = None if p is None else Vector(API_NAME, "p", p)
+    layout = BvpLayout(_state(x, y), unknown)
+    law, derivatives = layout.of_law(fun, fun_jac)
+    ends, derivatives_at_ends = layout.of_ends(bc, bc_jac)
+    start = layout.state.pack(y, np.shape(x)), None if unknown is None else unknown.pack(p)
     result = of_scipy("integrate.solve_bvp")(law, ends, x, *start, S, derivatives, derivatives_at_ends, **options)
-    return places.solved(result)
+    return layout.solved(result)
 
 
-def _is_rows(y: Any) -> bool:
+def _is_vector_list(y: Any) -> bool:
     return isinstance(y, list | tuple) and all(isinstance(row, np.ndarray) and row.ndim == 1 for row in y)
 
 
@@ -90,11 +90,11 @@ def _state(x: Any, y: Any) -> Vector:
     for leaf, path in zip(tree.leaves(y), tree.paths(y)):
         if np.ndim(x) != 1 or np.shape(leaf)[-1:] != np.shape(x):
             text = f"y{path} of shape {np.shape(leaf)} has no last axis for the mesh x of shape {np.shape(x)}"
-            raise ShapeError(located(f"{WHAT}: {text}"))
-    return Vector(WHAT, "y", tree.map(lambda leaf: leaf[..., 0], y))
+            raise ShapeError(located(f"{API_NAME}: {text}"))
+    return Vector(API_NAME, "y", tree.map(lambda leaf: leaf[..., 0], y))
 
 
-class Places:
+class BvpLayout:
     """Layout of states and parameters in SciPy's arrays, and adapters of functions of them."""
 
     def __init__(self, state: Vector, unknown: Vector | None):
@@ -104,47 +104,51 @@ class Places:
         """Return `fun` on columns, and its derivatives with respect to the columns and the parameters."""
 
         def flat(fun: Function) -> Function:
-            return lambda x, y, *p: self.state.pack(inlined(fun)(x, *self._given((y,), p)), y.shape[1:])
+            return lambda x, y, *p: self.state.pack(inlined(fun)(x, *self._arguments((y,), p)), y.shape[1:])
 
-        def given(x: Any, y: Any, *p: Any) -> Any:
-            return jac(x, *self._given((y,), p))
+        def user_jacobian(x: Any, y: Any, *p: Any) -> Any:
+            return jac(x, *self._arguments((y,), p))
 
-        derivatives = self._made(fun, lambda fun: _columns(flat(fun)), "Jacobian of fun") if jac is None else given
-        return self._made(fun, flat, "fun"), derivatives
+        derivatives = (
+            self._compiled(fun, lambda fun: _columns(flat(fun)), "Jacobian of fun") if jac is None else user_jacobian
+        )
+        return self._compiled(fun, flat, "fun"), derivatives
 
     def of_ends(self, bc: Function, jac: Any) -> tuple[Any, Any]:
         """Return `bc` on two columns, and its derivatives with respect to the columns and the parameters."""
         wanted = (0, 1) if self.unknown is None else (0, 1, 2)
 
         def flat(bc: Function) -> Function:
-            return lambda a, b, *p: joined(tree.leaves(inlined(bc)(*self._given((a, b), p))))
+            return lambda a, b, *p: joined(tree.leaves(inlined(bc)(*self._arguments((a, b), p))))
 
-        def given(a: Any, b: Any, *p: Any) -> Any:
-            return jac(*self._given((a, b), p))
+        def user_jacobian(a: Any, b: Any, *p: Any) -> Any:
+            return jac(*self._arguments((a, b), p))
 
         derivatives = (
-            self._made(bc, lambda bc: api.jacfwd(flat(bc), wanted), "Jacobian of bc") if jac is None else given
+            self._compiled(bc, lambda bc: api.jacfwd(flat(bc), wanted), "Jacobian of bc")
+            if jac is None
+            else user_jacobian
         )
-        return self._made(bc, flat, "bc"), derivatives
+        return self._compiled(bc, flat, "bc"), derivatives
 
-    def solved(self, found: Any) -> Any:
+    def solved(self, result: Any) -> Any:
         """Convert a solution to pytrees; the spline of an array state is unchanged."""
         if not self.state.flat:
-            spline, shape = found["sol"], found["x"].shape
-            found["sol"] = lambda x: self.state.along(spline(x), np.shape(x))
-            found |= {name: self.state.along(found[name], shape) for name in ("y", "yp")}
+            spline, shape = result["sol"], result["x"].shape
+            result["sol"] = lambda x: self.state.along(spline(x), np.shape(x))
+            result |= {name: self.state.along(result[name], shape) for name in ("y", "yp")}
         if self.unknown is not None:
-            found["p"] = self.unknown.unpack(found["p"])
-        return found
+            result["p"] = self.unknown.unpack(result["p"])
+        return result
 
-    def _given(self, columns: tuple[Any, ...], p: tuple[Any, ...]) -> list[Any]:
+    def _arguments(self, columns: tuple[Any, ...], p: tuple[Any, ...]) -> list[Any]:
         """Return the arguments of the user's functions."""
         states = [self.state.along(y, y.shape[1:]) for y in columns]
         return states if self.unknown is None else [*states, *map(self.unknown.unpack, p)]
 
-    def _made(self, fun: Function, make: Callable[[Function], Function], name: str) -> Any:
-        key = WHAT, name, self.state.key, None if self.unknown is None else self.unknown.key
-        return compiled(fun, key, make, f"{WHAT}: {name}")
+    def _compiled(self, fun: Function, make: Callable[[Function], Function], name: str) -> Any:
+        key = API_NAME, name, self.state.key, None if self.unknown is None else self.unknown.key
+        return compiled(fun, key, make, f"{API_NAME}: {name}")
 
 
 def _columns(fun: Function) -> Function:
@@ -153,11 +157,11 @@ def _columns(fun: Function) -> Function:
     def call(x: Any, y: Any, *p: Any) -> Any:
         n, m = y.shape
 
-        def along(row: Any) -> Any:
-            return api.jvp(lambda y: fun(x, y, *p), (y,), (row,))[1]
+        def along(direction: Any) -> Any:
+            return api.jvp(lambda y: fun(x, y, *p), (y,), (direction,))[1]
 
-        rows = np.broadcast_to(np.eye(n)[:, :, None], (n, n, m))
-        derivatives = np.transpose(api.vmap(along)(rows), (1, 0, 2))
+        directions = np.broadcast_to(np.eye(n)[:, :, None], (n, n, m))
+        derivatives = np.transpose(api.vmap(along)(directions), (1, 0, 2))
         if not p:
             return derivatives
         return derivatives, np.swapaxes(api.jacfwd(lambda p: fun(x, y, p))(p[0]), 1, 2)

@@ -8,7 +8,7 @@ import numpy as np
 
 from tracegrad.errors import located
 from tracegrad.scipy.ravel_pytree import Vector
-from tracegrad.scipy.vector_functions import OfVector, Residuals
+from tracegrad.scipy.vector_functions import OfVector, ResidualFunction
 
 __all__ = ["bounds_of", "constraints_of"]
 
@@ -27,37 +27,37 @@ def bounds_of(vector: Vector, bounds: Any) -> Any:
     elif isinstance(bounds, tuple | list) and len(bounds) == 2:
         (low, high), feasible = bounds, np.array(False)
     else:
-        raise ValueError(located(f"{vector.what}: bounds for a pytree must be a pair (low, high), got {bounds!r}"))
+        raise ValueError(located(f"{vector.api_name}: bounds for a pytree must be a pair (low, high), got {bounds!r}"))
     return Bounds(vector.spread(low, -np.inf), vector.spread(high, np.inf), feasible)
 
 
-def constraints_of(vector: Vector, constraints: Any, bends: bool) -> Any:
+def constraints_of(vector: Vector, constraints: Any, with_hessian: bool) -> Any:
     """Convert constraints to SciPy's format, as functions of the vector.
 
     Missing Jacobians are derived and compiled, and missing Hessians too if the method uses Hessians.
     """
     if isinstance(constraints, dict) or hasattr(constraints, "lb"):
-        return _constraint(vector, constraints, bends)
-    return [_constraint(vector, c, bends) for c in constraints]
+        return _constraint(vector, constraints, with_hessian)
+    return [_constraint(vector, c, with_hessian) for c in constraints]
 
 
-def _constraint(vector: Vector, given: Any, bends: bool) -> Any:
-    if isinstance(given, dict):
-        fun = Residuals(given["fun"], vector)
-        jac = given.get("jac")
-        return {**given, "fun": fun, "jac": OfVector(jac, vector) if callable(jac) else fun.jacobian}
-    if hasattr(given, "A"):
+def _constraint(vector: Vector, constraint: Any, with_hessian: bool) -> Any:
+    if isinstance(constraint, dict):
+        fun = ResidualFunction(constraint["fun"], vector)
+        jac = constraint.get("jac")
+        return {**constraint, "fun": fun, "jac": OfVector(jac, vector) if callable(jac) else fun.jacobian}
+    if hasattr(constraint, "A"):
         if not vector.is_array:
             text = "a LinearConstraint is of one array; write a function, and give a NonlinearConstraint"
-            raise TypeError(located(f"{vector.what}: {text}"))
-        return given
+            raise TypeError(located(f"{vector.api_name}: {text}"))
+        return constraint
     from scipy.optimize import BFGS, NonlinearConstraint
 
-    fun = Residuals(given.fun, vector)
-    jac = OfVector(given.jac, vector) if callable(given.jac) else fun.jacobian
-    hess = given.hess
+    fun = ResidualFunction(constraint.fun, vector)
+    jac = OfVector(constraint.jac, vector) if callable(constraint.jac) else fun.jacobian
+    hess = constraint.hess
     if callable(hess) and not isinstance(hess, BFGS):
         hess = OfVector(hess, vector)
-    elif bends and isinstance(hess, BFGS):  # SciPy's default
+    elif with_hessian and isinstance(hess, BFGS):  # SciPy's default
         hess = fun.weighted_hessian()
-    return NonlinearConstraint(fun, given.lb, given.ub, jac, hess, given.keep_feasible)
+    return NonlinearConstraint(fun, constraint.lb, constraint.ub, jac, hess, constraint.keep_feasible)

@@ -9,8 +9,8 @@ import numpy as np
 
 from tracegrad import tree
 from tracegrad.locks import cached_property
-from tracegrad.scipy.ravel_pytree import Vector, as_given
-from tracegrad.scipy.vector_functions import Residuals, compiled, number, of_scipy
+from tracegrad.scipy.ravel_pytree import Vector, array_if_list
+from tracegrad.scipy.vector_functions import ResidualFunction, compiled, number, of_scipy
 
 __all__ = ["quad", "solve_ivp"]
 
@@ -48,8 +48,8 @@ def quad(func: Callable[..., Any], a: Any, b: Any, args: Any = (), **options: An
     >>> print(f"{quad(lambda x, k: np.exp(-k * x**2), -np.inf, np.inf, 2.0)[0]:.12f}")
     1.253314137316
     """
-    what = "tracegrad.scipy.quad"
-    value = number(compiled(func, ("value", what), lambda f: f, what))
+    api_name = "tracegrad.scipy.quad"
+    value = number(compiled(func, ("value", api_name), lambda f: f, api_name))
     return of_scipy("integrate.quad")(value, a, b, args, **options)
 
 
@@ -103,7 +103,7 @@ def solve_ivp(
     >>> print(f"{result.y['x'][-1]:.4f}")
     -1.0000
     """
-    y0 = as_given(y0)
+    y0 = array_if_list(y0)
     vector = Vector("tracegrad.scipy.solve_ivp", "y0", y0)
     derivative = Derivative(fun, vector, 1)
     f: Callable[..., Any] = derivative
@@ -117,12 +117,12 @@ def solve_ivp(
     return result if vector.flat else _unpacked(vector, result)
 
 
-class Derivative(Residuals):
+class Derivative(ResidualFunction):
     """Right-hand side of a system, a function whose result has the structure of its argument."""
 
     @cached_property
     def _elements(self) -> Any:
-        return self.made("derivative", lambda flat: lambda *args: self.vector.pack(flat(*args)))
+        return self.transformed("derivative", lambda flat: lambda *args: self.vector.pack(flat(*args)))
 
 
 def _column(y: Any) -> Any:
@@ -144,12 +144,14 @@ def _event(vector: Vector, event: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _unpacked(vector: Vector, found: Any) -> Any:
+def _unpacked(vector: Vector, solution: Any) -> Any:
     """Convert a solution to one whose states are pytrees."""
-    found["y"] = vector.along(found["y"], np.shape(found["t"]))
-    inside = found.get("sol")
+    solution["y"] = vector.along(solution["y"], np.shape(solution["t"]))
+    inside = solution.get("sol")
     if inside is not None:
-        found["sol"] = lambda t: vector.along(inside(t), np.shape(t))
-    if found.get("y_events") is not None:
-        found["y_events"] = [vector.along(np.reshape(y, (-1, vector.size)).T, (len(y),)) for y in found["y_events"]]
-    return found
+        solution["sol"] = lambda t: vector.along(inside(t), np.shape(t))
+    if solution.get("y_events") is not None:
+        solution["y_events"] = [
+            vector.along(np.reshape(y, (-1, vector.size)).T, (len(y),)) for y in solution["y_events"]
+        ]
+    return solution

@@ -11,8 +11,8 @@ import numpy as np
 from tracegrad import api, tree
 from tracegrad.scipy.loss_plot import LossPlot
 from tracegrad.scipy.progress import Progress
-from tracegrad.scipy.ravel_pytree import Vector, as_given, joined
-from tracegrad.scipy.vector_functions import OfVector, Residuals, compiled, of_scipy
+from tracegrad.scipy.ravel_pytree import Vector, array_if_list, joined
+from tracegrad.scipy.vector_functions import OfVector, ResidualFunction, compiled, of_scipy
 from tracegrad.trace.builder.builder import current_trace
 from tracegrad.transforms.flat_function import inlined
 
@@ -64,9 +64,9 @@ def least_squares(
     >>> print(f"{result.x['a']:.6f} {result.x['k']:.6f}")
     3.000000 2.000000
     """
-    x0 = as_given(x0)
+    x0 = array_if_list(x0)
     vector = Vector("tracegrad.scipy.least_squares", "x0", x0)
-    residuals = Residuals(functools.partial(fun, **kwargs) if kwargs else fun, vector)
+    residuals = ResidualFunction(functools.partial(fun, **kwargs) if kwargs else fun, vector)
     if jac is None:
         jac = residuals.jacobian
     elif callable(jac):
@@ -146,16 +146,16 @@ def curve_fit(
     >>> print(parameters.round(6), covariance.shape)
     [3. 2.] (2, 2)
     """
-    what = "tracegrad.scipy.curve_fit"
-    p0, ydata, vector, data = as_given(p0), as_given(ydata), None, None
+    api_name = "tracegrad.scipy.curve_fit"
+    p0, ydata, vector, data = array_if_list(p0), array_if_list(ydata), None, None
     if p0 is not None and (tree.is_node(p0) or np.ndim(p0) > 1):
-        vector = Vector(what, "p0", p0)
+        vector = Vector(api_name, "p0", p0)
         bounds = (vector.spread(bounds[0], -np.inf), vector.spread(bounds[1], np.inf))
         p0 = vector.pack(p0)
     if tree.is_node(ydata):
-        data = Vector(what, "ydata", ydata)
+        data = Vector(api_name, "ydata", ydata)
         ydata, sigma = data.pack(ydata), data.pack(sigma) if sigma is not None and tree.is_node(sigma) else sigma
-    place = tuple([None if part is None else part.key for part in (vector, data)])
+    cache_key = tuple([None if each is None else each.key for each in (vector, data)])
 
     def of_vector(f: Callable[..., Any]) -> Callable[..., Any]:
         def model(x: Any, v: Any) -> Any:
@@ -166,10 +166,10 @@ def curve_fit(
         model.__wrapped__ = f  # type: ignore[attr-defined]
         return model
 
-    value = compiled(f, ("value", what, place), of_vector, what)
+    value = compiled(f, ("value", api_name, cache_key), of_vector, api_name)
     if jac is None:
         derivatives = compiled(
-            f, ("derivatives", what, place), lambda f: api.jacfwd(of_vector(f), 1), f"{what}: Jacobian"
+            f, ("derivatives", api_name, cache_key), lambda f: api.jacfwd(of_vector(f), 1), f"{api_name}: Jacobian"
         )
         jac = lambda x, *p: derivatives(x, joined(p))  # noqa: E731
 

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from tracegrad.errors import located
-from tracegrad.utils.svg import LETTER, TEXT, document, number, rectangle, words
+from tracegrad.utils.svg import LETTER, TEXT, document, number, rectangle, text_element
 
 __all__ = ["LossPlot"]
 
 BETWEEN = 0.25  # seconds between two updates of the picture
 WIDTH, HEIGHT = 560.0, 300.0
 LEFT, RIGHT, TOP, BOTTOM = 84.0, 24.0, 46.0, 44.0
-MOST = 400  # points of the curve, at most
+MAX_POINTS = 400  # points of the curve, at most
 STEEP = 100.0  # smallest ratio of the largest to the least loss for which the axis is logarithmic
 
 
@@ -121,10 +121,10 @@ def _in_notebook() -> bool:
 def drawn(title: str, losses: Sequence[float]) -> str:
     """Return the text of an SVG of the finite losses."""
     points = [(float(k), x) for k, x in enumerate(losses, 1) if math.isfinite(x)]
-    body = [rectangle("page", 0.5, 0.5, WIDTH - 1, HEIGHT - 1, 8), words(title, LEFT, 26, "text heading")]
+    body = [rectangle("page", 0.5, 0.5, WIDTH - 1, HEIGHT - 1, 8), text_element(title, LEFT, 26, "text heading")]
     last = f"{losses[-1]:.6g} after {len(losses)}" if losses else "no iteration yet"
-    body.append(words(last, WIDTH - RIGHT, 26, "pale", "end"))
-    body.append(words("iteration", (LEFT + WIDTH - RIGHT) / 2, HEIGHT - 10, "pale", "middle"))
+    body.append(text_element(last, WIDTH - RIGHT, 26, "pale", "end"))
+    body.append(text_element("iteration", (LEFT + WIDTH - RIGHT) / 2, HEIGHT - 10, "pale", "middle"))
     return document(f"{title}: {last}", WIDTH, HEIGHT, [*body, *_curve(points)])
 
 
@@ -133,34 +133,34 @@ def _curve(points: list[tuple[float, float]]) -> Iterator[str]:
         return
     ys = [y for _, y in points]
     steep = min(ys) > 0 and max(ys) >= STEEP * min(ys)
-    low, high, ticks = _decades(min(ys), max(ys)) if steep else _steps(min(ys), max(ys))
+    low, high, ticks = _decades(min(ys), max(ys)) if steep else _linear_ticks(min(ys), max(ys))
     height = math.log10 if steep else float
     last = max(points[-1][0], 2.0)
 
-    def place(x: float, y: float) -> tuple[float, float]:
+    def position(x: float, y: float) -> tuple[float, float]:
         across = LEFT + (x - 1.0) / (last - 1.0) * (WIDTH - LEFT - RIGHT)
         return across, HEIGHT - BOTTOM - (height(y) - height(low)) / (height(high) - height(low)) * (
             HEIGHT - TOP - BOTTOM
         )
 
     for tick in ticks:
-        _, y = place(1.0, tick)
+        _, y = position(1.0, tick)
         yield f'<path class="line dashed" opacity="0.4" d="M{number(LEFT)} {number(y)}H{number(WIDTH - RIGHT)}"/>'
-        yield words(f"{tick:g}", LEFT - 8, y + 4, "pale", "end")
-    for tick in _steps(1.0, last, most=6)[2]:
+        yield text_element(f"{tick:g}", LEFT - 8, y + 4, "pale", "end")
+    for tick in _linear_ticks(1.0, last, max_ticks=6)[2]:
         if 1.0 <= tick <= last and tick == int(tick):
-            yield words(f"{tick:g}", place(tick, low)[0], HEIGHT - BOTTOM + 4 + TEXT, "pale", "middle")
+            yield text_element(f"{tick:g}", position(tick, low)[0], HEIGHT - BOTTOM + 4 + TEXT, "pale", "middle")
     thin = _thinned(points)
-    path = " ".join(f"{number(x)},{number(y)}" for x, y in (place(*point) for point in thin))
+    path = " ".join(f"{number(x)},{number(y)}" for x, y in (position(*point) for point in thin))
     if len(thin) > 1:
         yield f'<polyline class="line" points="{path}"/>'
-    x, y = place(*points[-1])
+    x, y = position(*points[-1])
     yield f'<circle class="result" cx="{number(x)}" cy="{number(y)}" r="{number(LETTER * 6)}"/>'
 
 
 def _thinned(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
     """Return every n-th point, including the last, so that the curve has at most the maximum number."""
-    step = -(-len(points) // MOST)
+    step = -(-len(points) // MAX_POINTS)
     return points[::-step][::-1]
 
 
@@ -171,10 +171,10 @@ def _decades(low: float, high: float) -> tuple[float, float, list[float]]:
     return 10.0**first, 10.0**last, [10.0**k for k in range(first, last + 1, step)]
 
 
-def _steps(low: float, high: float, most: int = 5) -> tuple[float, float, list[float]]:
+def _linear_ticks(low: float, high: float, max_ticks: int = 5) -> tuple[float, float, list[float]]:
     """Return the ends of an axis, and its ticks, which are round numbers."""
-    wide = high - low or abs(high) or 1.0
-    rough = wide / most
+    span = high - low or abs(high) or 1.0
+    rough = span / max_ticks
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(power * k for k in (1.0, 2.0, 5.0, 10.0) if power * k >= rough * (1 - 1e-12))
     first, last = math.floor(low / step), math.ceil(high / step)

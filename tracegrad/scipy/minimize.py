@@ -11,14 +11,14 @@ import numpy as np
 from tracegrad.scipy.constraints import bounds_of, constraints_of
 from tracegrad.scipy.loss_plot import LossPlot
 from tracegrad.scipy.progress import Progress
-from tracegrad.scipy.ravel_pytree import Vector, as_given
+from tracegrad.scipy.ravel_pytree import Vector, array_if_list
 from tracegrad.scipy.vector_functions import Both, OfVector, WithGradient, checked, number, of_scipy
 from tracegrad.solvers.blas_threads import threads_for
 from tracegrad.trace.builder.builder import current_trace
 
 __all__ = ["minimize"]
 
-WHAT = "tracegrad.scipy.minimize"
+API_NAME = "tracegrad.scipy.minimize"
 
 # The methods without derivatives, with Hessians, and with Hessian-vector products. All methods that are not in the
 # first list use gradients, and so may a method of the user.
@@ -89,13 +89,13 @@ def minimize(
     >>> result.x["w"].round(6), result.success
     (array([1., 1.]), True)
     """
-    x0 = as_given(x0)
-    vector = Vector(WHAT, "x0", x0)
+    x0 = array_if_list(x0)
+    vector = Vector(API_NAME, "x0", x0)
     name = method.lower() if isinstance(method, str) else ""
     args = args if isinstance(args, tuple) else (args,)
     objective = (WithGradient if jac is True else OfVector)(fun, vector)
     inputs = _derivatives(objective, name, jac, hess, hessp)
-    constraints = constraints_of(vector, constraints, bends=name == "trust-constr")
+    constraints = constraints_of(vector, constraints, with_hessian=name == "trust-constr")
     inputs |= {"bounds": bounds_of(vector, bounds), "constraints": constraints, "tol": tol}
     inputs |= {"args": args, "method": method, "options": None if options is None else dict(options)}
     solver = of_scipy("optimize.minimize")
@@ -104,8 +104,8 @@ def minimize(
     else:
         with Progress(f"minimize{f', {method}' if name else ''}", disp) as progress, threads_for(name):
             inputs["fun"] = progress.counting(inputs["fun"])
-            told = _callback(vector, callback, progress, lambda v: inputs["fun"](v, *args))
-            result = solver(x0=vector.pack(x0), callback=told, **inputs)
+            reporting = _callback(vector, callback, progress, lambda v: inputs["fun"](v, *args))
+            result = solver(x0=vector.pack(x0), callback=reporting, **inputs)
         if isinstance(callback, LossPlot):
             callback.finish()
     for field in ("x", "jac", "grad"):
@@ -119,8 +119,8 @@ def _derivatives(objective: OfVector, method: str, jac: Any, hess: Any, hessp: A
     vector, options = objective.vector, dict[str, Any]()
     if jac is True or (jac is None and method not in _NOTHING):
         both = objective.value_and_gradient()
-        apart = Both(both if jac is True else checked(vector, both))
-        options = {"fun": apart.value, "jac": apart.gradient} if current_trace() is None else {"fun": both, "jac": True}
+        split = Both(both if jac is True else checked(vector, both))
+        options = {"fun": split.value, "jac": split.gradient} if current_trace() is None else {"fun": both, "jac": True}
     elif method in _NOTHING or not callable(jac):
         options = {"fun": number(objective.value()), "jac": jac}
     else:
@@ -161,8 +161,8 @@ def _callback(vector: Vector, callback: Any, progress: Progress, value: Callable
 
         return of_result
 
-    def of_place(x: Any, *more: Any) -> Any:
+    def of_vector(x: Any, *extra: Any) -> Any:
         progress.iterated()
-        return callback(vector.unpack(np.array(x)), *more)
+        return callback(vector.unpack(np.array(x)), *extra)
 
-    return of_place
+    return of_vector

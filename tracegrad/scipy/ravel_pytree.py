@@ -13,14 +13,14 @@ from tracegrad import tree
 from tracegrad.errors import DTypeError, ShapeError, located
 from tracegrad.ops import Carrier
 
-__all__ = ["Vector", "as_given"]
+__all__ = ["Vector", "array_if_list"]
 
 
 class Vector:
     """Layout of the leaves of a pytree in a vector, one after the other, each in C order.
 
     Unpacked leaves have the original shapes. Floating leaves have the original dtypes, and other leaves are float64.
-    `what` is the public function, `name` its argument.
+    `api_name` is the public function, `name` its argument.
 
     `DTypeError` if a leaf is no real number or array of real numbers, and ValueError if there are no leaves.
 
@@ -32,21 +32,21 @@ class Vector:
            [3., 4.]])
     """
 
-    def __init__(self, what: str, name: str, x: Any):
+    def __init__(self, api_name: str, name: str, x: Any):
         leaves, self.structure = tree.flatten(x)
-        self.what, self.name, self.paths = what, name, tree.paths(x)
+        self.api_name, self.name, self.paths = api_name, name, tree.paths(x)
         kinds: list[Any] = [leaf if isinstance(leaf, Carrier) else np.asarray(leaf) for leaf in leaves]
         for kind, leaf, path in zip(kinds, leaves, self.paths):
             if kind.dtype.kind not in "fiub":
                 raise DTypeError(
-                    located(f"{what}: {name}{path} must be a real number or an array of such, got {leaf!r}")
+                    located(f"{api_name}: {name}{path} must be a real number or an array of such, got {leaf!r}")
                 )
         self.shapes = tuple([kind.shape for kind in kinds])
         self.dtypes = tuple([kind.dtype if kind.dtype.kind == "f" else np.dtype(np.float64) for kind in kinds])
         self.cuts = tuple(accumulate(map(math.prod, self.shapes), initial=0))
         self.size = self.cuts[-1]
         if not self.size:
-            raise ValueError(located(f"{what}: {name} has no elements"))
+            raise ValueError(located(f"{api_name}: {name} has no elements"))
         self.flat = self.shapes == ((self.size,),) and self.dtypes == (np.float64,) and self.is_array
 
     @property
@@ -59,34 +59,34 @@ class Vector:
         """Return the cache key: equal keys mean equal layouts."""
         return self.structure, self.shapes, self.dtypes
 
-    def pack(self, x: Any, behind: tuple[int, ...] = ()) -> Any:
+    def pack(self, x: Any, trailing: tuple[int, ...] = ()) -> Any:
         """Pack a pytree of this structure into a vector; a list is converted to an array.
 
         The leaves may have additional trailing axes. ShapeError for another structure or shape.
         """
         if self.is_array and isinstance(x, list | tuple):
-            x = np.reshape(joined(tree.leaves(x), behind), (-1, *self.shapes[0][1:], *behind))
+            x = np.reshape(joined(tree.leaves(x), trailing), (-1, *self.shapes[0][1:], *trailing))
         leaves, structure = tree.flatten(x)
         if not tree.alike(structure, self.structure):
             self._refuse(f"the structure {structure}", self.structure)
         for leaf, shape, path in zip(leaves, self.shapes, self.paths):
-            if np.shape(leaf) != shape + behind:
-                result, wanted = np.shape(leaf), shape + behind
+            if np.shape(leaf) != shape + trailing:
+                result, wanted = np.shape(leaf), shape + trailing
                 self._refuse(f"{path or 'a leaf'} of shape {result}", f"{self.name}{path} has {wanted}")
-        return joined(leaves, behind)
+        return joined(leaves, trailing)
 
-    def _refuse(self, found: Any, wanted: Any) -> None:
-        raise ShapeError(located(f"{self.what}: {found} does not fit {self.name}: {wanted}"))
+    def _refuse(self, actual: Any, wanted: Any) -> None:
+        raise ShapeError(located(f"{self.api_name}: {actual} does not fit {self.name}: {wanted}"))
 
     def unpack(self, v: Any) -> Any:
         """Unpack a vector, ndarray or traced, into a pytree."""
         return v if self.flat else self.along(v, ())
 
-    def along(self, v: Any, behind: tuple[int, ...]) -> Any:
+    def along(self, v: Any, trailing: tuple[int, ...]) -> Any:
         """Unpack an array into a pytree; its first axis is the vector, and its other axes trail in each leaf."""
-        parts = [np.reshape(v[i:j], shape + behind) for shape, (i, j) in zip(self.shapes, pairwise(self.cuts))]
-        parts = [part if dtype == np.float64 else part.astype(dtype) for part, dtype in zip(parts, self.dtypes)]
-        return tree.unflatten(self.structure, [part if part.shape else part[()] for part in parts])
+        leaves = [np.reshape(v[i:j], shape + trailing) for shape, (i, j) in zip(self.shapes, pairwise(self.cuts))]
+        leaves = [leaf if dtype == np.float64 else leaf.astype(dtype) for leaf, dtype in zip(leaves, self.dtypes)]
+        return tree.unflatten(self.structure, [leaf if leaf.shape else leaf[()] for leaf in leaves])
 
     def spread(self, end: Any, default: float) -> Any:
         """Pack a bound into a vector: a number, or a pytree of arrays that broadcast to the leaves.
@@ -95,13 +95,13 @@ class Vector:
         """
         if end is None or np.isscalar(end):
             return np.full(self.size, default if end is None else end, np.float64)
-        parts = tree.flatten_up_to(self.structure, end)
-        return joined([np.broadcast_to(default if x is None else x, s) for x, s in zip(parts, self.shapes)])
+        bounds = tree.flatten_up_to(self.structure, end)
+        return joined([np.broadcast_to(default if x is None else x, s) for x, s in zip(bounds, self.shapes)])
 
-    def place(self, i: int) -> str:
+    def element_name(self, i: int) -> str:
         """Return the name of element `i` of the vector in terms of the pytree.
 
-        >>> Vector("minimize", "x0", {"w": np.ones((2, 2)), "b": 3.0}).place(3)
+        >>> Vector("minimize", "x0", {"w": np.ones((2, 2)), "b": 3.0}).element_name(3)
         "x0['w'][1, 0]"
         """
         k = next(k for k, cut in enumerate(self.cuts) if i < cut) - 1
@@ -113,18 +113,18 @@ _LEAF = tree.structure(0.0)
 _NUMBERS = (bool, int, float, np.generic)
 
 
-def joined(leaves: Sequence[Any], behind: tuple[int, ...] = ()) -> Any:
+def joined(leaves: Sequence[Any], trailing: tuple[int, ...] = ()) -> Any:
     """Flatten leaves, ndarrays or traced values, and concatenate them as float64; trailing axes stay axes."""
     rows: list[Any] = [leaf if isinstance(leaf, Carrier) else np.asarray(leaf, np.float64) for leaf in leaves]
-    rows = [np.reshape(row, (-1, *behind)) for row in rows]
+    rows = [np.reshape(row, (-1, *trailing)) for row in rows]
     rows = [row if row.dtype == np.float64 else row.astype(np.float64) for row in rows]
     return rows[0] if len(rows) == 1 else np.concatenate(rows)
 
 
-def as_given(x: Any) -> Any:
+def array_if_list(x: Any) -> Any:
     """Convert a list of numbers to an array, as SciPy does; return other values unchanged.
 
-    >>> as_given([1, 2]), as_given((np.ones(2), 3.0))
+    >>> array_if_list([1, 2]), array_if_list((np.ones(2), 3.0))
     (array([1, 2]), (array([1., 1.]), 3.0))
     """
     if isinstance(x, list | tuple) and all(

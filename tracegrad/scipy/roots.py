@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tracegrad import api
-from tracegrad.scipy.ravel_pytree import Vector, as_given
-from tracegrad.scipy.vector_functions import OfVector, Residuals, compiled, number, of_scipy
+from tracegrad.scipy.ravel_pytree import Vector, array_if_list
+from tracegrad.scipy.vector_functions import OfVector, ResidualFunction, compiled, number, of_scipy
 from tracegrad.trace.builder.builder import current_trace
 
 __all__ = ["root", "root_scalar"]
@@ -62,9 +62,9 @@ def root(
     >>> print(f"{result.x['a']:.6f} {result.x['b']:.6f}")
     1.000000 2.000000
     """
-    x0 = as_given(x0)
+    x0 = array_if_list(x0)
     vector = Vector("tracegrad.scipy.root", "x0", x0)
-    residuals = Residuals(fun, vector)
+    residuals = ResidualFunction(fun, vector)
     f: Callable[..., Any] = residuals
     if callable(jac):
         jac = OfVector(jac, vector)
@@ -124,15 +124,15 @@ def root_scalar(
     >>> print(f"{result.root:.12f} {result.method}")
     2.000000000000 newton
     """
-    what = "tracegrad.scipy.root_scalar"
+    api_name = "tracegrad.scipy.root_scalar"
     if method is None and bracket is None and x1 is None and fprime2 is None and x0 is not None:
         method = "newton"
     if method == "halley" and fprime2 is None:
-        fprime2 = number(compiled(f, ("second", what), _second, f"{what}: second derivative"))
+        fprime2 = number(compiled(f, ("second", api_name), _second, f"{api_name}: second derivative"))
     if method in ("newton", "halley") and fprime is None:
-        fprime = number(compiled(f, ("first", what), api.grad, f"{what}: derivative"))
+        fprime = number(compiled(f, ("first", api_name), api.grad, f"{api_name}: derivative"))
     if fprime is not True:
-        f = number(compiled(f, ("value", what), lambda f: f, what))
+        f = number(compiled(f, ("value", api_name), lambda f: f, api_name))
     mapping = {"fprime": fprime, "fprime2": fprime2, "x0": x0, "x1": x1, "bracket": bracket, "method": method}
     mapping |= {"xtol": xtol, "rtol": rtol, "maxiter": maxiter, "options": None if options is None else dict(options)}
     return of_scipy("optimize.root_scalar")(f, args, **mapping)

@@ -19,7 +19,7 @@ from tracegrad.trace.builder.builder import current_trace
 from tracegrad.transform_support import standing_for
 from tracegrad.transforms.flat_function import inlined
 
-__all__ = ["Both", "OfVector", "Residuals", "WithGradient", "checked", "compiled", "number", "of_scipy"]
+__all__ = ["Both", "OfVector", "ResidualFunction", "WithGradient", "checked", "compiled", "number", "of_scipy"]
 
 Function = Callable[..., Any]
 
@@ -47,24 +47,24 @@ class OfVector:
     solver of the same function reuses them.
     """
 
-    def __init__(self, fun: Function, vector: Vector, place: int = 0):
+    def __init__(self, fun: Function, vector: Vector, argnum: int = 0):
         if not callable(fun):
-            raise TypeError(located(f"{vector.what} takes a function, got a {type(fun).__name__}"))
-        self.fun, self.vector, self.place = fun, vector, place
+            raise TypeError(located(f"{vector.api_name} takes a function, got a {type(fun).__name__}"))
+        self.fun, self.vector, self.argnum = fun, vector, argnum
 
     def __call__(self, *args: Any) -> Any:
         return self.plain(*args)
 
     def plain(self, *args: Any) -> Any:
         """Evaluate the function itself, uncompiled."""
-        x = self.vector.unpack(args[self.place])
-        return inlined(self.fun)(*args[: self.place], x, *args[self.place + 1 :])
+        x = self.vector.unpack(args[self.argnum])
+        return inlined(self.fun)(*args[: self.argnum], x, *args[self.argnum + 1 :])
 
-    def made(self, name: str, make: Callable[[Function], Function]) -> Any:
+    def transformed(self, name: str, make: Callable[[Function], Function]) -> Any:
         """Apply a transform to the function of the vector; `name` is the cache key, and its name in messages."""
 
-        key = (self.vector.key, self.place, name)
-        return compiled(self.fun, key, lambda _: make(self._as_function()), f"{self.vector.what}: {name}")
+        key = (self.vector.key, self.argnum, name)
+        return compiled(self.fun, key, lambda _: make(self._as_function()), f"{self.vector.api_name}: {name}")
 
     def _as_function(self) -> Function:
         def flat(*args: Any) -> Any:
@@ -75,15 +75,15 @@ class OfVector:
 
     def value(self) -> Any:
         """Return the compiled function `(v, *args) -> scalar`."""
-        return self.made("value", lambda flat: flat)
+        return self.transformed("value", lambda flat: flat)
 
     def value_and_gradient(self) -> Any:
         """Return the compiled function `(v, *args) -> (scalar, vector)`."""
-        return self.made("value and gradient", lambda flat: api.value_and_grad(flat, self.place))
+        return self.transformed("value and gradient", lambda flat: api.value_and_grad(flat, self.argnum))
 
     def hessian(self) -> Any:
         """Return the compiled function `(v, *args) -> matrix`."""
-        return self.made("Hessian", lambda flat: api.hessian(flat, self.place))
+        return self.transformed("Hessian", lambda flat: api.hessian(flat, self.argnum))
 
     def product(self) -> Any:
         """Return the compiled function `(v, p, *args) -> vector`, the Hessian times `p`."""
@@ -91,7 +91,7 @@ class OfVector:
         def make(flat: Function) -> Function:
             return lambda v, p, *args: api.hvp(lambda v: flat(v, *args), (v,), (p.astype(np.float64),))
 
-        return self.made("Hessian-vector product", make)
+        return self.transformed("Hessian-vector product", make)
 
 
 class WithGradient(OfVector):
@@ -105,7 +105,7 @@ class WithGradient(OfVector):
         return self.fun if self.vector.flat and current_trace() is None else self
 
     def hessian(self) -> Any:
-        return self.made("Jacobian of the gradient", lambda flat: api.jacfwd(self._gradient(flat), self.place))
+        return self.transformed("Jacobian of the gradient", lambda flat: api.jacfwd(self._gradient(flat), self.argnum))
 
     def product(self) -> Any:
         def make(flat: Function) -> Function:
@@ -114,37 +114,37 @@ class WithGradient(OfVector):
 
             return along
 
-        return self.made("derivative of the gradient", make)
+        return self.transformed("derivative of the gradient", make)
 
     def _gradient(self, flat: Function) -> Function:
         return lambda *args: self.vector.pack(flat(*args)[1])
 
 
-class Residuals(OfVector):
+class ResidualFunction(OfVector):
     """Adapter of a function with a pytree as result to a function with the vector of the result."""
 
-    rows: int | None = None
+    count: int | None = None
 
     @cached_property
     def _elements(self) -> Any:
-        return self.made("elements", _in_a_row)
+        return self.transformed("elements", _flat_result)
 
     @cached_property
-    def _slopes(self) -> Any:
-        assert self.rows is not None
-        by = api.jacfwd if self.rows >= self.vector.size else api.jacrev
-        return self.made(by.__name__, lambda flat: by(_in_a_row(flat), self.place))
+    def _compiled_jac(self) -> Any:
+        assert self.count is not None
+        by = api.jacfwd if self.count >= self.vector.size else api.jacrev
+        return self.transformed(by.__name__, lambda flat: by(_flat_result(flat), self.argnum))
 
     def __call__(self, *args: Any) -> Any:
         result = self._elements(*args)
-        self.rows = result.size
+        self.count = result.size
         return result
 
     def jacobian(self, *args: Any) -> Any:
         """Compute the Jacobian, a matrix with a row for each element of the result."""
-        if self.rows is None:
+        if self.count is None:
             self(*args)
-        return self._slopes(*args)
+        return self._compiled_jac(*args)
 
     def with_jacobian(self, *args: Any) -> tuple[Any, Any]:
         """Return result and Jacobian of a function that returns both."""
@@ -153,12 +153,12 @@ class Residuals(OfVector):
 
     def weighted_hessian(self) -> Any:
         """Return the compiled function `(v, weights) -> matrix`, the Hessian of the weighted sum of the elements."""
-        return self.made(
-            "Hessian of the elements", lambda flat: api.hessian(lambda v, w: np.dot(w, _in_a_row(flat)(v)))
+        return self.transformed(
+            "Hessian of the elements", lambda flat: api.hessian(lambda v, w: np.dot(w, _flat_result(flat)(v)))
         )
 
 
-def _in_a_row(flat: Function) -> Function:
+def _flat_result(flat: Function) -> Function:
     return lambda *args: joined(tree.leaves(flat(*args)))
 
 
@@ -181,9 +181,9 @@ def checked(vector: Vector, both: Function) -> Function:
     def call(v: Any, *args: Any) -> Any:
         value, gradient = both(v, *args)
         if isinstance(gradient, np.ndarray) and math.isnan(np.dot(gradient, gradient)) and np.isfinite(value):
-            places = np.flatnonzero(np.isnan(gradient))
-            if places.size:
-                raise FloatingPointError(located(f"{vector.what}: {_where_nan(vector, places, value)}"))
+            indices = np.flatnonzero(np.isnan(gradient))
+            if indices.size:
+                raise FloatingPointError(located(f"{vector.api_name}: {_nan_message(vector, indices, value)}"))
         return value, gradient
 
     return call
@@ -197,8 +197,8 @@ class Both:
 
     def __init__(self, both: Function):
         self._both = both
-        self._place: bytes | None = None
-        self._found: Any = None
+        self._key: bytes | None = None
+        self._cached: Any = None
 
     def value(self, v: Any, *args: Any) -> Any:
         return self._at(v, args)[0]
@@ -207,13 +207,13 @@ class Both:
         return self._at(v, args)[1]
 
     def _at(self, v: Any, args: tuple[Any, ...]) -> Any:
-        place = np.asarray(v).tobytes()
-        if place != self._place:
-            self._found = self._both(v, *args)
-            self._place = place
-        return self._found
+        key = np.asarray(v).tobytes()
+        if key != self._key:
+            self._cached = self._both(v, *args)
+            self._key = key
+        return self._cached
 
 
-def _where_nan(vector: Vector, places: Any, value: float) -> str:
-    more = f" and at {places.size - 1} more elements" if places.size > 1 else ""
-    return f"the gradient is nan at {vector.place(int(places[0]))}{more}, where the value is {value}"
+def _nan_message(vector: Vector, indices: Any, value: float) -> str:
+    others = f" and at {indices.size - 1} more elements" if indices.size > 1 else ""
+    return f"the gradient is nan at {vector.element_name(int(indices[0]))}{others}, where the value is {value}"

@@ -11,14 +11,22 @@ from tracegrad.scipy_api.registry import (
     is_fortran,
     is_special,
     of_ufunc,
+    replacement_of,
     routine,
     shadow,
     shadow_of,
     shadows,
-    stand_in,
 )
 
 __all__ = [
-    "Attributes", "is_factors", "is_fortran", "is_special", "of_ufunc", "routine", "shadow", "shadow_of", "shadows",
-    "stand_in",
+    "Attributes",
+    "is_factors",
+    "is_fortran",
+    "is_special",
+    "of_ufunc",
+    "replacement_of",
+    "routine",
+    "shadow",
+    "shadow_of",
+    "shadows",
 ]  # fmt: skip

@@ -82,8 +82,8 @@ def _along(axes: Any, in1: Any, in2: Any, mode: str) -> Any:
     if mode == "valid" and any(x.shape[a] < y.shape[a] for a in along):
         x, y = y, x
     sizes = [x.shape[a] + y.shape[a] - 1 for a in along]
-    there, back = (np.fft.fftn, np.fft.ifftn) if x.dtype.kind == "c" else (np.fft.rfftn, np.fft.irfftn)
-    full: Any = back(there(x, sizes, along) * there(y, sizes, along), sizes, along)
+    forward, inverse = (np.fft.fftn, np.fft.ifftn) if x.dtype.kind == "c" else (np.fft.rfftn, np.fft.irfftn)
+    full: Any = inverse(forward(x, sizes, along) * forward(y, sizes, along), sizes, along)
     if mode == "full":
         return full
     short = [x.shape[a] if mode == "same" else x.shape[a] - y.shape[a] + 1 for a in along]

@@ -13,7 +13,7 @@ import numpy as np
 
 from tracegrad.avals import short_name
 from tracegrad.errors import located
-from tracegrad.numpy_api.lazy.fft import TRANSFORMS, line, resized, several
+from tracegrad.numpy_api.lazy.fft import TRANSFORMS, line, resized, transform_nd
 from tracegrad.numpy_api.operands import arrays, to_float
 from tracegrad.numpy_api.registry import refuse
 from tracegrad.ops.calls.custom_call import custom_call, opaque
@@ -69,8 +69,8 @@ class _Transform:
             weights[1:-1] = 2.0
         else:
             return None
-        wide = weights.reshape(n, *(1,) * (-1 - self.axis))
-        return x._lift(np.broadcast_to(wide, x.shape).copy())
+        column = weights.reshape(n, *(1,) * (-1 - self.axis))
+        return x._lift(np.broadcast_to(column, x.shape).copy())
 
     def pull(self, cotangents: Sequence[Any], outputs: Sequence[Any], inputs: tuple[Any, ...]) -> Sequence[Any]:
         return [None if cotangents[0] is None else self.transposed(cotangents[0])]
@@ -83,26 +83,26 @@ class _Transform:
 
 
 def _one(name: str) -> Callable[..., Any]:
-    what = f"scipy.fft.{name}"
+    api_name = f"scipy.fft.{name}"
 
-    @shadow(what)
+    @shadow(api_name)
     def transform(x: Any, type: int = 2, n: Any = None, axis: int = -1, norm: Any = None, overwrite_x: bool = False,
                   workers: Any = None, orthogonalize: Any = None) -> Any:  # fmt: skip
         (x,) = arrays(x)
         x = to_float(x)
         if x.dtype.kind != "f":
-            raise refuse(f"{what} of complex numbers")
+            raise refuse(f"{api_name} of complex numbers")
         if orthogonalize is not None and orthogonalize != (norm == "ortho"):
-            raise refuse(f"the argument orthogonalize= of {what}")
+            raise refuse(f"the argument orthogonalize= of {api_name}")
         if not -len(x.shape) <= axis < len(x.shape):
-            raise ValueError(f"{what}: axis {axis} is out of range for an array of {len(x.shape)} dimensions")
+            raise ValueError(f"{api_name}: axis {axis} is out of range for an array of {len(x.shape)} dimensions")
         axis = axis if axis < 0 else axis - len(x.shape)
         return _Transform(name, type, norm or "backward", axis).of(resized(x, n, axis + len(x.shape)))
 
     return transform
 
 
-def _several(name: str, one: Callable[..., Any]) -> None:
+def _register_nd(name: str, one: Callable[..., Any]) -> None:
     @shadow(f"scipy.fft.{name}n")
     def transform(x: Any, type: int = 2, s: Any = None, axes: Any = None, norm: Any = None, overwrite_x: bool = False,
                   workers: Any = None, *, orthogonalize: Any = None) -> Any:  # fmt: skip
@@ -119,47 +119,47 @@ def _several(name: str, one: Callable[..., Any]) -> None:
 
 
 for _name in ("dct", "dst", "idct", "idst"):
-    _several(_name, _one(_name))
+    _register_nd(_name, _one(_name))
 
 
 # -- Fourier transforms ------------------------------------------------------------------------------------------
-def _numbers(what: str, name: str, x: Any) -> Any:
+def _numbers(api_name: str, name: str, x: Any) -> Any:
     (x,) = arrays(x)
     if name in ("rfft", "ihfft") and x.dtype.kind == "c":
-        raise TypeError(located(f"{what}: x must be a real sequence"))
+        raise TypeError(located(f"{api_name}: x must be a real sequence"))
     return to_float(x)
 
 
-def _along_one(name: str) -> None:
-    what = f"scipy.fft.{name}"
+def _register_fft(name: str) -> None:
+    api_name = f"scipy.fft.{name}"
 
-    @shadow(what)
+    @shadow(api_name)
     def transform(x: Any, n: Any = None, axis: int = -1, norm: Any = None, overwrite_x: bool = False,
                   workers: Any = None, *, plan: Any = None) -> Any:  # fmt: skip
-        return line(name, _numbers(what, name, x), n, axis, norm)
+        return line(name, _numbers(api_name, name, x), n, axis, norm)
 
 
-def _along_several(name: str, ending: str) -> None:
-    what = f"scipy.fft.{name}{ending}"
+def _register_fft_nd(name: str, ending: str) -> None:
+    api_name = f"scipy.fft.{name}{ending}"
     default = (-2, -1) if ending == "2" else None
 
-    @shadow(what)
+    @shadow(api_name)
     def transform(x: Any, s: Any = None, axes: Any = default, norm: Any = None, overwrite_x: bool = False,
                   workers: Any = None, *, plan: Any = None) -> Any:  # fmt: skip
-        x = _numbers(what, name, x)
+        x = _numbers(api_name, name, x)
         sizes = None if s is None else [int(k) for k in np.atleast_1d(s)]
         if axes is None:
             axes = range(-len(x.shape) if sizes is None else -len(sizes), 0)
         axes = [int(a) for a in np.atleast_1d(list(axes) if isinstance(axes, range) else axes)]
         if len({a % max(len(x.shape), 1) for a in axes}) != len(axes) or len(sizes or axes) != len(axes):
-            raise ValueError(located(f"{what}: axes must be unique, and s and axes of one length"))
-        return several(name, x, sizes or [None] * len(axes), axes, norm)
+            raise ValueError(located(f"{api_name}: axes must be unique, and s and axes of one length"))
+        return transform_nd(name, x, sizes or [None] * len(axes), axes, norm)
 
 
 for _name in TRANSFORMS:
-    _along_one(_name)
+    _register_fft(_name)
     for _ending in ("2", "n"):
-        _along_several(_name, _ending)
+        _register_fft_nd(_name, _ending)
 
 
 @shadow("scipy.fft.fftshift")

@@ -16,20 +16,20 @@ __all__: list[str] = []
 def _samples(y: Any, x: Any, dx: Any, axis: int) -> tuple[Any, Any]:
     """Return the samples with the axis last, and the gaps between them: an array, or one number."""
     if x is None:
-        y, gaps = (to_float(v) for v in arrays(y, dx))
-        return np.moveaxis(y, axis, -1), gaps
+        y, spacings = (to_float(v) for v in arrays(y, dx))
+        return np.moveaxis(y, axis, -1), spacings
     y, x = (to_float(v) for v in arrays(y, x))
-    gaps = (
+    spacings = (
         x[1:] - x[:-1] if len(x.shape) == 1 else np.moveaxis(x, axis, -1)[..., 1:] - np.moveaxis(x, axis, -1)[..., :-1]
     )
-    return np.moveaxis(y, axis, -1), gaps
+    return np.moveaxis(y, axis, -1), spacings
 
 
 @shadow("scipy.integrate.trapezoid")
 def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
     """`scipy.integrate.trapezoid`"""
-    y, gaps = _samples(y, x, dx, axis)
-    return np.sum(gaps * (y[..., 1:] + y[..., :-1]) * 0.5, axis=-1)
+    y, spacings = _samples(y, x, dx, axis)
+    return np.sum(spacings * (y[..., 1:] + y[..., :-1]) * 0.5, axis=-1)
 
 
 @shadow("scipy.integrate.cumulative_trapezoid")
@@ -37,8 +37,8 @@ def cumulative_trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1, i
     """`scipy.integrate.cumulative_trapezoid`"""
     if initial not in (None, 0):
         raise refuse("scipy.integrate.cumulative_trapezoid with another initial= than 0")
-    y, gaps = _samples(y, x, dx, axis)
-    result = np.cumsum(gaps * (y[..., 1:] + y[..., :-1]) * 0.5, axis=-1)
+    y, spacings = _samples(y, x, dx, axis)
+    result = np.cumsum(spacings * (y[..., 1:] + y[..., :-1]) * 0.5, axis=-1)
     if initial is not None:
         result = np.concatenate([np.zeros((*result.shape[:-1], 1), result.dtype), result], axis=-1)
     return np.moveaxis(result, -1, axis)
@@ -51,24 +51,24 @@ def simpson(y: Any, x: Any = None, *, dx: Any = 1.0, axis: int = -1) -> Any:
     The correction for an even number of samples is by K. Cartwright, "Simpson's rule cumulative integration with MS
     Excel and irregularly-spaced data" (2017).
     """
-    y, gaps = _samples(y, x, dx, axis)
+    y, spacings = _samples(y, x, dx, axis)
     n = y.shape[-1]
-    if not gaps.shape:
-        gaps = gaps * np.ones(n - 1)
+    if not spacings.shape:
+        spacings = spacings * np.ones(n - 1)
     if n < 3:
-        return np.sum(gaps * (y[..., 1:] + y[..., :-1]) * 0.5, axis=-1)
-    result = _parabolas(y[..., : n - 1 + n % 2], gaps[..., : n - 2 + n % 2])
+        return np.sum(spacings * (y[..., 1:] + y[..., :-1]) * 0.5, axis=-1)
+    result = _parabolas(y[..., : n - 1 + n % 2], spacings[..., : n - 2 + n % 2])
     if n % 2:
         return result
-    h, g = gaps[..., -1], gaps[..., -2]
+    h, g = spacings[..., -1], spacings[..., -2]
     result = result + y[..., -1] * (2.0 * h * h + 3.0 * g * h) / (6.0 * (g + h))
     result = result + y[..., -2] * (h * h + 3.0 * g * h) / (6.0 * g)
     return result - y[..., -3] * h**3 / (6.0 * g * (g + h))
 
 
-def _parabolas(y: Any, gaps: Any) -> Any:
+def _parabolas(y: Any, spacings: Any) -> Any:
     """Integrate the parabolas through three samples each, and sum the integrals."""
-    g, h = gaps[..., 0::2], gaps[..., 1::2]
+    g, h = spacings[..., 0::2], spacings[..., 1::2]
     both = g + h
     first = y[..., 0:-2:2] * (2.0 - h / g) + y[..., 1:-1:2] * (both * both / (g * h)) + y[..., 2::2] * (2.0 - g / h)
     return np.sum(both / 6.0 * first, axis=-1)
@@ -79,37 +79,37 @@ def romb(y: Any, dx: Any = 1.0, axis: int = -1, show: Any = False) -> Any:
     """`scipy.integrate.romb`, which shows no table."""
     if show:
         raise refuse("the argument show= of scipy.integrate.romb")
-    y, gap = _samples(y, None, dx, axis)
+    y, spacing = _samples(y, None, dx, axis)
     step = y.shape[-1] - 1
     if step < 1 or step & (step - 1):
         raise ValueError("Number of samples must be one plus a non-negative power of 2.")
-    row = [(y[..., 0] + y[..., -1]) * 0.5 * (step * gap)]
+    estimates = [(y[..., 0] + y[..., -1]) * 0.5 * (step * spacing)]
     while step > 1:
         inner, step = y[..., step // 2 :: step], step // 2
-        finer = [0.5 * row[0] + (step * gap) * np.sum(inner, axis=-1)]
-        for k, coarse in enumerate(row, 1):
+        finer = [0.5 * estimates[0] + (step * spacing) * np.sum(inner, axis=-1)]
+        for k, coarse in enumerate(estimates, 1):
             finer.append(finer[-1] + (finer[-1] - coarse) / (4.0**k - 1.0))
-        row = finer
-    return row[-1]
+        estimates = finer
+    return estimates[-1]
 
 
 @shadow("scipy.integrate.cumulative_simpson")
 def cumulative_simpson(y: Any, *, x: Any = None, dx: Any = 1.0, axis: int = -1, initial: Any = None) -> Any:
     """`scipy.integrate.cumulative_simpson`"""
-    y, gaps = _samples(y, x, dx, axis)
+    y, spacings = _samples(y, x, dx, axis)
     n = y.shape[-1]
-    gaps = np.moveaxis(gaps, axis, -1) if x is None and gaps.shape else gaps
-    gaps = np.broadcast_to(gaps, (*y.shape[:-1], n - 1))
+    spacings = np.moveaxis(spacings, axis, -1) if x is None and spacings.shape else spacings
+    spacings = np.broadcast_to(spacings, (*y.shape[:-1], n - 1))
     if n < 3:
-        parts = gaps * (y[..., 1:] + y[..., :-1]) * 0.5
+        areas = spacings * (y[..., 1:] + y[..., :-1]) * 0.5
     else:
-        ahead = _first_of_two(y, gaps)
-        behind = np.flip(_first_of_two(np.flip(y, -1), np.flip(gaps, -1)), -1)
+        forward = _first_of_two(y, spacings)
+        backward = np.flip(_first_of_two(np.flip(y, -1), np.flip(spacings, -1)), -1)
         early = np.arange(n - 1) % 2 == 0
         early[-1] = False  # no parabola begins at the last interval
         end = [(0, 0)] * (len(y.shape) - 1)
-        parts = np.where(early, np.pad(ahead, [*end, (0, 1)]), np.pad(behind, [*end, (1, 0)]))
-    result = np.cumsum(parts, axis=-1)
+        areas = np.where(early, np.pad(forward, [*end, (0, 1)]), np.pad(backward, [*end, (1, 0)]))
+    result = np.cumsum(areas, axis=-1)
     if initial is not None:
         first = np.moveaxis(to_float(arrays(initial, result)[0]) * np.ones((1,) * len(y.shape)), axis, -1)
         first = np.broadcast_to(first, (*result.shape[:-1], 1))
@@ -117,9 +117,9 @@ def cumulative_simpson(y: Any, *, x: Any = None, dx: Any = 1.0, axis: int = -1, 
     return np.moveaxis(result, -1, axis)
 
 
-def _first_of_two(y: Any, gaps: Any) -> Any:
+def _first_of_two(y: Any, spacings: Any) -> Any:
     """Integrate the parabolas through three samples over the first of their two intervals."""
-    g, h = gaps[..., :-1], gaps[..., 1:]
+    g, h = spacings[..., :-1], spacings[..., 1:]
     share = g / (g + h)
     bend = share * g / h
     return g / 6.0 * ((3.0 - share) * y[..., :-2] + (3.0 + bend + share) * y[..., 1:-1] - bend * y[..., 2:])

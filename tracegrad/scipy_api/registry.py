@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.numpy_api import registry
-from tracegrad.ops.core.op import Op, lead
+from tracegrad.ops.core.op import Op, dispatch_operand
 
 __all__ = [
     "SHADOWS",
@@ -25,12 +25,12 @@ __all__ = [
     "is_special",
     "of_ufunc",
     "public_name",
+    "replacement_of",
+    "replaces_objects",
     "routine",
     "shadow",
     "shadow_of",
     "shadows",
-    "stand_in",
-    "stands_for",
 ]
 
 Implementation = Callable[..., Any]
@@ -87,7 +87,7 @@ def shadow(*names: str, of_functions: bool = False) -> Callable[[Implementation]
     return declare
 
 
-def stands_for(package: str) -> Callable[[Implementation], Implementation]:
+def replaces_objects(package: str) -> Callable[[Implementation], Implementation]:
     """Register the decorated function as the factory of replacements for a package's objects, or None."""
 
     def declare(function: Implementation) -> Implementation:
@@ -110,7 +110,7 @@ class Attributes:
         """Do nothing: an object created in the trace needs no guard."""
 
 
-def stand_in(value: Any, read: Any = None) -> Any:
+def replacement_of(value: Any, read: Any = None) -> Any:
     """Return the replacement of a SciPy object in traced code; None if there is none.
 
     `read` reads an attribute of an object; on an object from outside it also guards the attribute. `read.whole()`
@@ -179,18 +179,18 @@ def shadow_of(function: Any) -> Any:
     if package not in _HOMES:
         return None
     _import(package)
-    ours = SHADOWS.get(name)
-    if ours is None or isinstance(ours, type):
-        return ours
+    replacement = SHADOWS.get(name)
+    if replacement is None or isinstance(replacement, type):
+        return replacement
 
     @functools.wraps(function, updated=())
     def call(*args: Any, **kwargs: Any) -> Any:
-        if lead((*args, *kwargs.values())) is not None or (name in _OF_FUNCTIONS and _in_trace()):
-            return ours(*args, **kwargs)
+        if dispatch_operand((*args, *kwargs.values())) is not None or (name in _OF_FUNCTIONS and _in_trace()):
+            return replacement(*args, **kwargs)
         result = function(*args, **kwargs)
         if not isinstance(function, type):
             return result
-        return stand_in(result, Attributes(result)) or result
+        return replacement_of(result, Attributes(result)) or result
 
     return call
 

@@ -14,9 +14,9 @@ import numpy as np
 from tracegrad.numpy_api.boolean_mask import known
 from tracegrad.numpy_api.operands import arrays, promoted, to_dtype, to_float
 from tracegrad.numpy_api.registry import refuse
-from tracegrad.ops.core.op import Carrier, lead
-from tracegrad.ops.linalg.sparse import Kept, solve_with, sparse_product, sparse_solve
-from tracegrad.scipy_api.registry import Attributes, shadow, stands_for
+from tracegrad.ops.core.op import Carrier, dispatch_operand
+from tracegrad.ops.linalg.sparse import SuperLUFactors, solve_with, sparse_product, sparse_solve
+from tracegrad.scipy_api.registry import Attributes, replaces_objects, shadow
 
 __all__ = ["Sparse"]
 
@@ -95,7 +95,7 @@ Sparse.__hash__ = object.__hash__  # type: ignore[method-assign]
 
 
 def _plain(x: Any) -> bool:
-    return not isinstance(x, Carrier) and lead((x,)) is None
+    return not isinstance(x, Carrier) and dispatch_operand((x,)) is None
 
 
 def _refused(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
@@ -121,7 +121,7 @@ def wrapped(output: Any) -> Any:
     return output if result is None else result
 
 
-@stands_for("scipy.sparse")
+@replaces_objects("scipy.sparse")
 def _of_sparse(value: Any, read: Any) -> Any:
     if read is None or isinstance(value, type) or not hasattr(value, "tocsr") or len(value.shape) != 2:
         return None
@@ -159,10 +159,10 @@ for _name in _MAKERS:
 
 
 # -- systems -------------------------------------------------------------------------------------------------------
-def _matrix(what: str, A: Any) -> Sparse:
+def _matrix(api_name: str, A: Any) -> Sparse:
     result = A if isinstance(A, Sparse) else wrapped(A)
     if not isinstance(result, Sparse):
-        raise refuse(f"{what} of a matrix that is not sparse", "use np.linalg.solve or scipy.linalg.solve")
+        raise refuse(f"{api_name} of a matrix that is not sparse", "use np.linalg.solve or scipy.linalg.solve")
     return result
 
 
@@ -180,10 +180,10 @@ def _solved(A: Sparse, b: Any, trans: bool, factored: bool) -> Any:
 @shadow("scipy.sparse.linalg.spsolve", of_functions=True)
 def spsolve(A: Any, b: Any, permc_spec: Any = None, use_umfpack: bool = True) -> Any:
     """`scipy.sparse.linalg.spsolve`, with a dense right side."""
-    what = "scipy.sparse.linalg.spsolve"
+    api_name = "scipy.sparse.linalg.spsolve"
     if permc_spec is not None or isinstance(b, Sparse):
-        raise refuse(f"{what} with permc_spec=, or a sparse right side")
-    result = _solved(_matrix(what, A), b, False, False)
+        raise refuse(f"{api_name} with permc_spec=, or a sparse right side")
+    result = _solved(_matrix(api_name, A), b, False, False)
     return result.reshape(-1) if len(result.shape) == 2 and result.shape[1] == 1 else result
 
 
@@ -216,19 +216,19 @@ def factorized(A: Any) -> Any:
 
 
 # -- factors from outside ------------------------------------------------------------------------------------------
-class _Given(Factors):
+class _ExternalFactors(Factors):
     """Replacement of factors that were computed outside traced code."""
 
     def __init__(self, real: Any):
-        self._real, self.shape = Kept(real), real.shape
+        self._real, self.shape = SuperLUFactors(real), real.shape
 
     def solve(self, rhs: Any, trans: str = "N") -> Any:
         """Solve a system with the matrix, or its transpose."""
         x = to_dtype(to_float(arrays(rhs)[0]), np.dtype(np.float64))
         columns = x if len(x.shape) == 2 else x.reshape(-1, 1)
-        return solve_with(columns, kept=self._real, trans=trans != "N").reshape(x.shape)
+        return solve_with(columns, lu=self._real, trans=trans != "N").reshape(x.shape)
 
 
-@stands_for("scipy.sparse.linalg")
+@replaces_objects("scipy.sparse.linalg")
 def _of_linalg(value: Any, read: Any) -> Any:
-    return _Given(value) if type(value).__name__ == "SuperLU" else None
+    return _ExternalFactors(value) if type(value).__name__ == "SuperLU" else None

@@ -53,7 +53,7 @@ from tracegrad.ops.elementwise.table import (
 from tracegrad.ops.reduce import reductions
 from tracegrad.ops.shape.linear import keep_axes, reduce_sum, stop_gradient, unreduce
 from tracegrad.ops.special import lambertw as lambert
-from tracegrad.ops.special.derivatives import SLOPES
+from tracegrad.ops.special.derivatives import DERIVATIVES
 from tracegrad.ops.special.scipy_special import apply, digamma, erfinv, lgamma
 from tracegrad.ops.special.scipy_special import polygamma as _polygamma
 from tracegrad.scipy_api.registry import SHADOWS, Implementation, shadow
@@ -78,10 +78,10 @@ def call(name: str, *xs: Any) -> Any:
 def on_carriers(function: Any) -> Any:
     """Return the implementation of a ufunc on carriers; None if SciPy has no loop for real numbers."""
     name = function.__name__
-    ours = SHADOWS.get(f"scipy.special.{name}")
-    if ours is not None:
-        return ours
-    if name not in SLOPES and not any(set(loop.replace("->", "")) == {"d"} for loop in function.types):
+    replacement = SHADOWS.get(f"scipy.special.{name}")
+    if replacement is not None:
+        return replacement
+    if name not in DERIVATIVES and not any(set(loop.replace("->", "")) == {"d"} for loop in function.types):
         return None
     if function.nout == 1:
         return lambda *xs: call(name, *xs)
@@ -92,7 +92,7 @@ def ufunc(name: str) -> Callable[[Implementation], Implementation]:
     return shadow(f"scipy.special.{name}")
 
 
-def _as_it_stands(op: Elementwise) -> Any:
+def _on_floats(op: Elementwise) -> Any:
     return lambda *xs: op(*[to_float(x) for x in operands(*xs)])
 
 
@@ -104,7 +104,7 @@ def _whole(n: Any) -> Any:
 
 
 for _name, _op in {"gammaln": lgamma, "psi": digamma, "erfc": erfc, "erfinv": erfinv}.items():
-    ufunc(_name)(_as_it_stands(_op))
+    ufunc(_name)(_on_floats(_op))
 for _name, _other in {"kn": "kv", "yn": "yv"}.items():
     ufunc(_name)(lambda n, x, _other=_other: call(_other, _whole(n), x))
 
@@ -199,8 +199,8 @@ _DISTRIBUTIONS = {
     "pdtr": lambda k, m: call("gammaincc", add(floor(k), 1.0), m),
     "pdtrc": lambda k, m: call("gammainc", add(floor(k), 1.0), m),
 }
-for _name, _made in _DISTRIBUTIONS.items():
-    ufunc(_name)(lambda *xs, _made=_made: _made(*_floats(*xs)))
+for _name, _formula in _DISTRIBUTIONS.items():
+    ufunc(_name)(lambda *xs, _f=_formula: _f(*_floats(*xs)))
 
 
 # -- functions that are not ufuncs -------------------------------------------------------------------------------------

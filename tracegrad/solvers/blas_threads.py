@@ -49,7 +49,7 @@ def one_thread() -> Iterator[None]:
         _enter(library, block)
         yield
     finally:
-        _leave(library, block)
+        _release(library, block)
 
 
 def _enter(library: ctypes.CDLL, block: object) -> None:
@@ -61,7 +61,7 @@ def _enter(library: ctypes.CDLL, block: object) -> None:
         _inside.add(block)
 
 
-def _leave(library: ctypes.CDLL, block: object) -> None:
+def _release(library: ctypes.CDLL, block: object) -> None:
     with uninterrupted(), _lock:
         if block in _inside:
             _inside.remove(block)

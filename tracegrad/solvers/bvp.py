@@ -31,14 +31,14 @@ from tracegrad.ops.shape.batching import repeated
 from tracegrad.ops.shape.linear import broadcast_to, full, reshape, slice, transpose
 from tracegrad.scipy_api.registry import shadow, shadow_of
 from tracegrad.solvers.implicit import solution
-from tracegrad.solvers.packing import flat, parts
+from tracegrad.solvers.packing import flat, unflatten
 from tracegrad.solvers.quadrature import bound_to
-from tracegrad.solvers.solver_node import Result, aside, plain_options, shaped
+from tracegrad.solvers.solver_node import SolverResult, aside, plain_options, shaped
 from tracegrad.trace.driver.region import closed
 
 __all__: list[str] = []
 
-WHAT = "scipy.integrate.solve_bvp"
+API_NAME = "scipy.integrate.solve_bvp"
 _COUNTS = 2  # elements of the counts: niter and status
 
 
@@ -47,16 +47,16 @@ def solve_bvp(*args: Any, **kwargs: Any) -> Any:
     """`scipy.integrate.solve_bvp` without `S`. `fun_jac` and `bc_jac` are not called; SciPy uses differences."""
     inputs = bound_to("solve_bvp", args, kwargs, ("verbose",))
     if inputs.pop("S") is not None:
-        raise refuse(f"the argument S= of {WHAT}", "write its term in the law, and begin beside the singular point")
+        raise refuse(f"the argument S= of {API_NAME}", "write its term in the law, and begin beside the singular point")
     x, y = shaped(inputs.pop("x"), None), shaped(inputs.pop("y"), None)
     p = None if inputs["p"] is None else shaped(inputs["p"], None)
     if len(x.shape) != 1 or y.shape[1:] != x.shape:
-        raise refuse(f"{WHAT} with x of shape {x.shape} and y of shape {y.shape}", "give y a column for each x")
+        raise refuse(f"{API_NAME} with x of shape {x.shape} and y of shape {y.shape}", "give y a column for each x")
     unknown = [] if p is None else [p]
     captured, law, at_ends = _recorded(inputs.pop("fun"), inputs.pop("bc"), y.shape[0], unknown)
     for name in ("p", "fun_jac", "bc_jac"):
         del inputs[name]
-    options = plain_options(WHAT, {k: v for k, v in inputs.items() if v is not None})
+    options = plain_options(API_NAME, {k: v for k, v in inputs.items() if v is not None})
     problem = Problem(law, at_ends, y.shape[0], 0 if p is None else p.size, options)
     return _solved(problem, x, [y, *unknown], captured)
 
@@ -73,29 +73,29 @@ def _recorded(fun: Any, bc: Any, n: int, unknown: list[Any]) -> tuple[list[Any],
     def of_ends(a: Any, b: Any, *p: Any) -> Any:
         return shaped(inlined(bc)(a, b, *p), (count,))
 
-    what = f"a function that {WHAT} calls"
-    regions = [closed(of_column, (*like[:2], *parameters), what), closed(of_ends, (*like[2:4], *parameters), what)]
+    role = f"a function that {API_NAME} calls"
+    regions = [closed(of_column, (*like[:2], *parameters), role), closed(of_ends, (*like[2:4], *parameters), role)]
     captured, (law, at_ends) = joined(regions, 2 + len(unknown))
     if any(isinstance(v, TapeCarrier) for v in captured):
-        raise UnsupportedError(located(f"{WHAT} of Tensors is not supported; give it arrays"))
+        raise UnsupportedError(located(f"{API_NAME} of Tensors is not supported; give it arrays"))
     return captured, law, at_ends
 
 
-def _solved(problem: Problem, x: Any, start: list[Any], captured: list[Any]) -> Result:
+def _solved(problem: Problem, x: Any, start: list[Any], captured: list[Any]) -> SolverResult:
     """Compute the result on a mesh with a known number of nodes."""
     inputs = [x, *start, *captured]
-    (count,) = opaque(*inputs, results=(((), "i64"),), call=_Solver(problem, 0))
-    m = int(count.concrete(f"the number of nodes of the mesh of {WHAT}").item())
+    (count,) = opaque(*inputs, results=(((), "i64"),), call=_BvpCall(problem, 0))
+    m = int(count.concrete(f"the number of nodes of the mesh of {API_NAME}").item())
     kinds = (((problem.size(m),), "f64"), ((m,), "f64"), ((m - 1,), "f64"), ((_COUNTS,), "i64"))
-    u, places, residuals, counts = opaque(*inputs, results=kinds, call=_Solver(problem, m))
+    u, nodes, residuals, counts = opaque(*inputs, results=kinds, call=_BvpCall(problem, m))
     first, last = x[0], x[-1]
-    mesh = first + (last - first) * places
-    rule = solution(problem.name, problem.equation(m, captured), WHAT)
+    mesh = first + (last - first) * nodes
+    rule = solution(problem.name, problem.equation(m, captured), API_NAME)
     (u,) = custom_call(u, mesh, *captured, count=1, rule=rule)
-    y, *p = parts(u, problem.avals(m))
+    y, *p = unflatten(u, problem.avals(m))
     derivatives = problem.derivatives(mesh, y, [*p, *captured])
     sol = shadow_of(_hermite())(mesh, y, derivatives, 1)
-    return Result(WHAT, sol=sol, p=p[0] if p else None, x=mesh, y=y, yp=derivatives, rms_residuals=residuals,
+    return SolverResult(API_NAME, sol=sol, p=p[0] if p else None, x=mesh, y=y, yp=derivatives, rms_residuals=residuals,
                   niter=counts[0], status=counts[1], success=counts[1] == 0)  # fmt: skip
 
 
@@ -114,7 +114,7 @@ class Problem:
     def __init__(self, law: Graph, ends: Graph, n: int, k: int, options: Mapping[str, Any]):
         self.law, self.ends, self.n, self.k, self.options = law, ends, n, k, dict(options)
         key = hashlib.sha256(f"{law} {ends} {self.options!r}".encode()).hexdigest()[:16]
-        self.name = f"{WHAT} {key}"
+        self.name = f"{API_NAME} {key}"
         self._at_ends = replayer(ends)
         self._of_columns = functools.cache(self._iterations)
         self._last: tuple[Any, Any] = None, None
@@ -132,15 +132,15 @@ class Problem:
         """Evaluate the right-hand side at several columns."""
         m = x.shape[0]
         columns = [reshape(x, shape=(m, 1)), reshape(transpose(y, perm=(1, 0)), shape=(m, self.n, 1))]
-        outputs, many = replay_batched(self.law, m, [True, True, *[False] * len(rest)], [*columns, *rest])
-        result = outputs[0] if many[0] else repeated(m, [False], outputs)[0]
+        outputs, is_batched = replay_batched(self.law, m, [True, True, *[False] * len(rest)], [*columns, *rest])
+        result = outputs[0] if is_batched[0] else repeated(m, [False], outputs)[0]
         return transpose(reshape(result, shape=(m, self.n)), perm=(1, 0))
 
     def equation(self, m: int, captured: Sequence[Any]) -> Graph:
         """Return the graph (unknowns, mesh, captured) -> residuals of the collocation equations."""
         n, avals = self.n, self.avals(m)
 
-        def part(x: Any, low: int, high: int) -> Any:
+        def column_range(x: Any, low: int, high: int) -> Any:
             one = (low,), (high,), (1,)
             start, stop, step = one if len(x.shape) == 1 else ((0, *one[0]), (n, *one[1]), (1, 1))
             return slice(x, start=start, stop=stop, step=step)
@@ -149,24 +149,24 @@ class Problem:
             return multiply(x, full(shape=x.shape, value=factor, dtype="float64"))
 
         def middle(x: Any) -> Any:
-            return scaled(add(part(x, 0, m - 1), part(x, 1, m)), 0.5)
+            return scaled(add(column_range(x, 0, m - 1), column_range(x, 1, m)), 0.5)
 
-        def gaps(x: Any) -> Any:
-            return subtract(part(x, 1, m), part(x, 0, m - 1))
+        def spacings(x: Any) -> Any:
+            return subtract(column_range(x, 1, m), column_range(x, 0, m - 1))
 
         def fn(u: Any, mesh: Any, *captured: Any) -> list[Any]:
-            y, *p = parts(u, avals)
+            y, *p = unflatten(u, avals)
             rest = [*p, *captured]
-            h = broadcast_to(reshape(gaps(mesh), shape=(1, m - 1)), shape=(n, m - 1))
+            h = broadcast_to(reshape(spacings(mesh), shape=(1, m - 1)), shape=(n, m - 1))
             f = self.derivatives(mesh, y, rest)
-            between = subtract(middle(y), scaled(multiply(h, gaps(f)), 0.125))
+            between = subtract(middle(y), scaled(multiply(h, spacings(f)), 0.125))
             inside = add(scaled(middle(f), 2.0), scaled(self.derivatives(middle(mesh), between, rest), 4.0))
-            missed = subtract(gaps(y), scaled(multiply(h, inside), 1 / 6))
-            a, b = (reshape(part(y, k, k + 1), shape=(n,)) for k in (0, m - 1))
+            missed = subtract(spacings(y), scaled(multiply(h, inside), 1 / 6))
+            a, b = (reshape(column_range(y, k, k + 1), shape=(n,)) for k in (0, m - 1))
             return [flat([missed, replay(self.ends, [a, b, *rest])[0][0]])]
 
-        row = [Aval(shape, np.dtype(np.float64)) for shape in ((self.size(m),), (m,))]
-        return build(fn, [*row, *(Aval(x.shape, np.dtype(x.dtype)) for x in captured)])
+        vector_avals = [Aval(shape, np.dtype(np.float64)) for shape in ((self.size(m),), (m,))]
+        return build(fn, [*vector_avals, *(Aval(x.shape, np.dtype(x.dtype)) for x in captured)])
 
     def solved(self, x: Any, start: Sequence[Any], values: Sequence[Any]) -> Any:
         """Return SciPy's solution, computed or cached."""
@@ -195,7 +195,7 @@ class Problem:
         return replayer(build(lambda x, y, *rest: [self.derivatives(x, y, rest)], [*of, *self.law.avals[2:]]))
 
 
-class _Solver:
+class _BvpCall:
     """Opaque call that computes a solution with `m` nodes, or the number of nodes if `m` is 0."""
 
     def __init__(self, problem: Problem, m: int):
@@ -211,5 +211,5 @@ class _Solver:
         if not self.m:
             return (np.asarray(result.x.size),)
         u = np.concatenate([result.y.ravel(), *([result.p] if unknown else [])])
-        places = (result.x - result.x[0]) / (result.x[-1] - result.x[0])
-        return u, places, result.rms_residuals, np.array([result.niter, result.status])
+        nodes = (result.x - result.x[0]) / (result.x[-1] - result.x[0])
+        return u, nodes, result.rms_residuals, np.array([result.niter, result.status])

@@ -24,11 +24,11 @@ class Callback:
     """Graph that a solver calls, compiled once as a program.
 
     The first `count` inputs are arguments: float64 arrays, or numbers if they have no axes. The other inputs are
-    captured values, read at each call. `what` is the name of the solver.
+    captured values, read at each call. `api_name` is the name of the solver.
     """
 
-    def __init__(self, graph: Graph, what: str, count: int = 1):
-        self.graph, self.what, self.count = graph, what, count
+    def __init__(self, graph: Graph, api_name: str, count: int = 1):
+        self.graph, self.api_name, self.count = graph, api_name, count
         self._arguments = graph.avals[:count]
 
     @cached_property
@@ -36,7 +36,7 @@ class Callback:
         """Return the program; NumPy may evaluate it until its machine code is ready."""
         kinds = tuple([_kind(x.ndim) if i < self.count else "array" for i, x in enumerate(self.graph.avals)])
         first_call = "iterations" if settings.first_call == "replay" else settings.first_call
-        name = f"a function that {self.what} calls"
+        name = f"a function that {self.api_name} calls"
         return compile_program(self.graph, kinds, True, name, first_call=first_call, optimize=settings.optimize)
 
     @cached_property
@@ -50,13 +50,13 @@ class Callback:
         """
         if jit_disabled():
             args = [np.asarray(x) for x in values]
-            return lambda *xs: _own(self._by_numpy([*(np.asarray(x, np.float64) for x in xs), *args])[0])
+            return lambda *xs: _owned_copy(self._by_numpy([*(np.asarray(x, np.float64) for x in xs), *args])[0])
         program, rest = self.program, [conformed(x) for x in values]
         number = not self._arguments[0].ndim
 
-        def call(x: Any, *more: Any) -> Any:
-            result = program.entry(float(x) if number else x, *more, *rest)
-            return program.run([*map(_argument, (x, *more), self._arguments), *rest]) if result is MISS else result
+        def call(x: Any, *others: Any) -> Any:
+            result = program.entry(float(x) if number else x, *others, *rest)
+            return program.run([*map(_argument, (x, *others), self._arguments), *rest]) if result is MISS else result
 
         return call
 
@@ -68,8 +68,8 @@ class Substitute:
     and there are several outputs.
     """
 
-    def __init__(self, make: Callable[[], Graph], what: str, numbers: int):
-        self._make, self.what, self.numbers, self._begun = make, what, numbers, False
+    def __init__(self, make: Callable[[], Graph], api_name: str, numbers: int):
+        self._make, self.api_name, self.numbers, self._was_called = make, api_name, numbers, False
 
     @cached_property
     def program(self) -> Program:
@@ -77,13 +77,13 @@ class Substitute:
         graph = self._make()
         kinds = tuple(["float"] * self.numbers + ["array"] * (len(graph.inputs) - self.numbers))
         first_call = "background" if settings.first_call == "background" else "compile"
-        return compile_program(graph, kinds, False, self.what, first_call=first_call, optimize=settings.optimize)
+        return compile_program(graph, kinds, False, self.api_name, first_call=first_call, optimize=settings.optimize)
 
-    def answer(self, *leaves: Any) -> Any:
+    def compute(self, *leaves: Any) -> Any:
         """Compute the outputs; None if SciPy has to compute them."""
         waits = settings.first_call == "compile" or waits_for_compiler()
-        if jit_disabled() or not (self._begun or waits):
-            self._begun = True
+        if jit_disabled() or not (self._was_called or waits):
+            self._was_called = True
             return None
         tier: Any = self.program.tier
         if tier is not None:  # another thread compiles
@@ -101,5 +101,5 @@ def _argument(x: Any, aval: Any) -> Any:
     return conformed(np.asarray(x, np.float64).reshape(aval.shape)) if aval.ndim else float(x)
 
 
-def _own(x: Any) -> Any:
+def _owned_copy(x: Any) -> Any:
     return np.array(x) if x.ndim else x[()]

@@ -18,7 +18,7 @@ from tracegrad.ops.elementwise.table import add, divide, subtract
 from tracegrad.ops.shape.batching import repeated
 from tracegrad.ops.shape.linear import concatenate, full, slice, stop_gradient
 from tracegrad.solvers.callbacks import Callback
-from tracegrad.solvers.ode_sensitivity import System, of_length, row, solution
+from tracegrad.solvers.ode_sensitivity import System, of_length, one_element, solution
 from tracegrad.solvers.solver_node import aside
 from tracegrad.transforms.jvp_graph import pushed
 
@@ -39,7 +39,7 @@ class Event:
     def __repr__(self) -> str:
         return f"{self.graph} {self.terminal} {self.direction}"
 
-    def on_host(self, values: Sequence[Any]) -> Any:
+    def to_scipy(self, values: Sequence[Any]) -> Any:
         of = self._callback.at(values)
 
         def call(t: Any, z: Any) -> float:
@@ -49,7 +49,7 @@ class Event:
         return call
 
 
-class _Search:
+class _EventSearch:
     """Opaque call of SciPy that counts the times and events of a solution.
 
     It also returns the status and the event that ends the solution. With known `counts`, it computes the times, the
@@ -66,16 +66,16 @@ class _Search:
         rest = tuple([np.asarray(x, order="C") for x in rest])
         times, values = (rest[0], rest[1:]) if self.timed else (None, rest)
         with aside():
-            events = [event.on_host(values) for event in self.events]
+            events = [event.to_scipy(values) for event in self.events]
             result = self.system.run((float(first), float(last)), times, values, events=events)
         marks = [np.asarray(x) for x in result.t_events]
         if self.counts is None:
-            which = self._ended_by(marks, float(last) >= float(first)) if result.status == 1 else -1
-            return (np.array([len(result.t), result.status, which, *map(len, marks)], np.int64),)
-        rows, _, _, *sizes = self.counts
+            ending_event = self._ended_by(marks, float(last) >= float(first)) if result.status == 1 else -1
+            return (np.array([len(result.t), result.status, ending_event, *map(len, marks)], np.int64),)
+        count, _, _, *sizes = self.counts
         each = [of_length(x, n) for x, n in zip(marks, sizes)]
         facts = np.array([result.nfev, result.njev, result.nlu, result.status], np.int64)
-        return of_length(np.asarray(result.t, np.float64), rows), np.concatenate(each), facts
+        return of_length(np.asarray(result.t, np.float64), count), np.concatenate(each), facts
 
     def _ended_by(self, marks: Sequence[Any], forward: bool) -> int:
         """Return the index of the event that ends the solution: the terminal event with the last time."""
@@ -94,25 +94,25 @@ class Events:
         self._of = system, ends, values
         args = [*ends, *([] if times is None else [times]), *values]
         timed, kinds = times is not None, ((3 + len(events),), "i64")
-        (counted,) = opaque(*args, results=(kinds,), call=_Search(system, events, timed))
-        asked = "the number of events of scipy.integrate.solve_ivp"
-        rows, status, which, *sizes = (int(n) for n in counted.concrete(asked).tolist())
-        search = _Search(system, events, timed, (rows, status, which, *sizes))
-        results = (((rows,), "f64"), ((sum(sizes),), "f64"), ((4,), "i64"))
+        (counted,) = opaque(*args, results=(kinds,), call=_EventSearch(system, events, timed))
+        query = "the number of events of scipy.integrate.solve_ivp"
+        count, status, ending_event, *sizes = (int(n) for n in counted.concrete(query).tolist())
+        search = _EventSearch(system, events, timed, (count, status, ending_event, *sizes))
+        results = (((count,), "f64"), ((sum(sizes),), "f64"), ((4,), "i64"))
         steps, result, self.facts = opaque(*args, results=results, call=search)
-        moments, start = [], 0
+        event_times, start = [], 0
         for event, size in zip(events, sizes):
-            part = slice(result, start=(start,), stop=(start + size,), step=(1,))
-            moments.append(self._moved(event, self._moved(event, part)) if size else part)
+            times_of = slice(result, start=(start,), stop=(start + size,), step=(1,))
+            event_times.append(self._moved(event, self._moved(event, times_of)) if size else times_of)
             start += size
         if times is not None:
-            self.times = slice(times, start=(0,), stop=(rows,), step=(1,))
+            self.times = slice(times, start=(0,), stop=(count,), step=(1,))
         else:
-            last = moments[which][-1] if which >= 0 else ends[1]
-            inner = slice(steps, start=(1,), stop=(rows - 1,), step=(1,))
-            self.times = concatenate(row(ends[0]), inner, row(last), axis=0)
+            last = event_times[ending_event][-1] if ending_event >= 0 else ends[1]
+            inner = slice(steps, start=(1,), stop=(count - 1,), step=(1,))
+            self.times = concatenate(one_element(ends[0]), inner, one_element(last), axis=0)
         self.y = self._states(self.times)
-        self.marks = moments, [self._states(t) if size else t for t, size in zip(moments, sizes)]
+        self.marks = event_times, [self._states(t) if size else t for t, size in zip(event_times, sizes)]
 
     def _states(self, times: Any) -> Any:
         system, ends, values = self._of
@@ -122,8 +122,10 @@ class Events:
         """Take a Newton step from event times: the values are equal, with derivatives."""
         system, _, values = self._of
         n, y, still = times.shape[0], self._states(times), [False] * len(values)
-        (derivatives, *_), (many, *_) = replay_batched(system.derivative, n, [True, True, *still], [times, y, *values])
-        derivatives = derivatives if many else repeated(n, [False], [derivatives])[0]
+        (derivatives, *_), (is_batched, *_) = replay_batched(
+            system.derivative, n, [True, True, *still], [times, y, *values]
+        )
+        derivatives = derivatives if is_batched else repeated(n, [False], [derivatives])[0]
         both, _ = pushed(event.graph, [0, 1])
         ones = full(shape=(n,), value=1.0, dtype="float64")
         flags = [True, True, *still, True, True]

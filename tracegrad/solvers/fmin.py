@@ -10,7 +10,7 @@ from tracegrad.numpy_api.registry import refuse
 from tracegrad.scipy_api.registry import shadow
 from tracegrad.solvers.minimize import minimize
 from tracegrad.solvers.roots import bound
-from tracegrad.solvers.solver_node import Result
+from tracegrad.solvers.solver_node import SolverResult
 
 __all__: list[str] = []
 
@@ -29,26 +29,26 @@ _METHODS: dict[str, tuple[str, dict[str, str], tuple[str, ...]]] = {
 }  # fmt: skip
 
 
-def _plain(what: str, given: dict[str, Any]) -> None:
+def _plain(api_name: str, inputs: dict[str, Any]) -> None:
     for name in ("retall", "callback"):
-        if given.get(name):
-            raise refuse(f"the argument {name}= of {what}")
-    derivative = given.get("fprime")
+        if inputs.get(name):
+            raise refuse(f"the argument {name}= of {api_name}")
+    derivative = inputs.get("fprime")
     if derivative is not None and not callable(derivative):
-        raise refuse(f"{what} with fprime={derivative!r}")
+        raise refuse(f"{api_name} with fprime={derivative!r}")
 
 
 def _minimizer(name: str) -> None:
     method, names, facts = _METHODS[name]
-    what = f"scipy.optimize.{name}"
+    api_name = f"scipy.optimize.{name}"
 
-    @shadow(what, of_functions=True)
+    @shadow(api_name, of_functions=True)
     def find(*args: Any, **kwargs: Any) -> Any:
         inputs = bound(name, args, kwargs)
-        _plain(what, inputs)
+        _plain(api_name, inputs)
         full = inputs["full_output"]
         if full and not facts:
-            raise refuse(f"the argument full_output= of {what}", "use scipy.optimize.minimize")
+            raise refuse(f"the argument full_output= of {api_name}", "use scipy.optimize.minimize")
         options = {new: inputs[old] for old, new in names.items()} | {"disp": inputs["disp"]}
         options = {k: v for k, v in options.items() if v is not None}
         f = inputs["f"] if "f" in inputs else inputs["func"]
@@ -61,51 +61,65 @@ for _name in _METHODS:
     _minimizer(_name)
 
 
-def _slope(given: dict[str, Any]) -> Any:
+def _jac_argument(inputs: dict[str, Any]) -> Any:
     """Return `jac` of `minimize`: None for differences, and True if the function returns its gradient too."""
-    if given["approx_grad"]:
+    if inputs["approx_grad"]:
         return None
-    return True if given["fprime"] is None else given["fprime"]
+    return True if inputs["fprime"] is None else inputs["fprime"]
 
 
 @shadow("scipy.optimize.fmin_l_bfgs_b", of_functions=True)
 def fmin_l_bfgs_b(*args: Any, **kwargs: Any) -> Any:
     """`scipy.optimize.fmin_l_bfgs_b`"""
-    what = "scipy.optimize.fmin_l_bfgs_b"
+    api_name = "scipy.optimize.fmin_l_bfgs_b"
     inputs = bound("fmin_l_bfgs_b", args, kwargs)
-    _plain(what, inputs)
+    _plain(api_name, inputs)
     names = {"m": "maxcor", "pgtol": "gtol", "epsilon": "eps", "maxfun": "maxfun", "maxiter": "maxiter",
              "maxls": "maxls"}  # fmt: skip
     options = {new: inputs[old] for old, new in names.items()} | {"ftol": inputs["factr"] * np.finfo(float).eps}
-    result = minimize(inputs["func"], inputs["x0"], inputs["args"], "L-BFGS-B", _slope(inputs), bounds=inputs["bounds"],
-                     options=options)  # fmt: skip
-    facts = Result(what, funcalls=result.nfev, nit=result.nit, warnflag=result.status)
+    result = minimize(
+        inputs["func"],
+        inputs["x0"],
+        inputs["args"],
+        "L-BFGS-B",
+        _jac_argument(inputs),
+        bounds=inputs["bounds"],
+        options=options,
+    )
+    facts = SolverResult(api_name, funcalls=result.nfev, nit=result.nit, warnflag=result.status)
     return result.x, result.fun, facts
 
 
 @shadow("scipy.optimize.fmin_tnc", of_functions=True)
 def fmin_tnc(*args: Any, **kwargs: Any) -> Any:
     """`scipy.optimize.fmin_tnc`"""
-    what = "scipy.optimize.fmin_tnc"
+    api_name = "scipy.optimize.fmin_tnc"
     inputs = bound("fmin_tnc", args, kwargs)
-    _plain(what, inputs)
+    _plain(api_name, inputs)
     names = {"epsilon": "eps", "pgtol": "gtol", "fmin": "minfev", **{k: k for k in (
         "scale", "offset", "maxCGit", "maxfun", "eta", "stepmx", "accuracy", "ftol", "xtol", "rescale")}}  # fmt: skip
     options = {new: inputs[old] for old, new in names.items()}
     options = {k: v for k, v in options.items() if v is not None}
-    result = minimize(inputs["func"], inputs["x0"], inputs["args"], "TNC", _slope(inputs), bounds=inputs["bounds"],
-                     options=options)  # fmt: skip
+    result = minimize(
+        inputs["func"],
+        inputs["x0"],
+        inputs["args"],
+        "TNC",
+        _jac_argument(inputs),
+        bounds=inputs["bounds"],
+        options=options,
+    )
     return result.x, result.nfev, result.status
 
 
 @shadow("scipy.optimize.fmin_slsqp", of_functions=True)
 def fmin_slsqp(*args: Any, **kwargs: Any) -> Any:
     """`scipy.optimize.fmin_slsqp`"""
-    what = "scipy.optimize.fmin_slsqp"
+    api_name = "scipy.optimize.fmin_slsqp"
     inputs = bound("fmin_slsqp", args, kwargs)
-    _plain(what, inputs)
+    _plain(api_name, inputs)
     if inputs["full_output"]:
-        raise refuse(f"the argument full_output= of {what}", "use scipy.optimize.minimize")
+        raise refuse(f"the argument full_output= of {api_name}", "use scipy.optimize.minimize")
     constraints = []
     for kind in ("eq", "ieq"):
         each = {"type": "eq" if kind == "eq" else "ineq", "args": inputs["args"]}
@@ -126,9 +140,9 @@ def fmin_slsqp(*args: Any, **kwargs: Any) -> Any:
 @shadow("scipy.optimize.fmin_cobyla", of_functions=True)
 def fmin_cobyla(*args: Any, **kwargs: Any) -> Any:
     """`scipy.optimize.fmin_cobyla`"""
-    what = "scipy.optimize.fmin_cobyla"
+    api_name = "scipy.optimize.fmin_cobyla"
     inputs = bound("fmin_cobyla", args, kwargs)
-    _plain(what, inputs)
+    _plain(api_name, inputs)
     each = inputs["cons"] if isinstance(inputs["cons"], list | tuple) else (inputs["cons"],)
     others = inputs["args"] if inputs["consargs"] is None else inputs["consargs"]
     constraints = tuple([{"type": "ineq", "fun": c, "args": others} for c in each])

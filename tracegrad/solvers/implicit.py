@@ -17,7 +17,7 @@ from tracegrad.ops.linalg.contraction import matrix_transpose
 from tracegrad.ops.linalg.solve import solve
 from tracegrad.ops.shape.batching import repeated
 from tracegrad.ops.shape.linear import arange, cast, full, reshape
-from tracegrad.solvers.solver_node import WaysOf
+from tracegrad.solvers.solver_node import SolverRule
 from tracegrad.transforms.jvp_graph import pushed
 from tracegrad.transforms.vjp_graph import joint
 
@@ -36,7 +36,7 @@ def gradient_of(graph: Graph) -> Graph:
     return build(fn, graph.avals)
 
 
-def solution(name: str, equation: Graph, what: str, known: int = 0) -> WaysOf:
+def solution(name: str, equation: Graph, api_name: str, known: int = 0) -> SolverRule:
     """Return the derivative rule of a solver whose first output solves `equation`.
 
     The equation is a graph of the solution, the inputs, and the first `known` of the other outputs, integers that
@@ -48,7 +48,7 @@ def solution(name: str, equation: Graph, what: str, known: int = 0) -> WaysOf:
     def pull(cts: Sequence[Any], outputs: Sequence[Any], inputs: Sequence[Any]) -> dict[int, Any]:
         point = [outputs[0], *inputs, *outputs[1 : 1 + known]]
         both, result = joint(equation, wrt, [0])
-        weights = _solved(columns(equation, point, what), cts[0], size)
+        weights = _solved(columns(equation, point, api_name), cts[0], size)
         return dict(zip([i - 1 for i in result], replay(both, [*point, negative(weights)])[0][1:]))
 
     def push(tangents: Sequence[Any], outputs: Sequence[Any], inputs: Sequence[Any]) -> dict[int, Any]:
@@ -57,26 +57,26 @@ def solution(name: str, equation: Graph, what: str, known: int = 0) -> WaysOf:
         if not result:
             return {}
         moved = negative(replay(both, [*point, *tangents])[0][1])
-        each = columns(equation, point, what)
+        each = columns(equation, point, api_name)
         return {0: _solved(each if size == 1 else matrix_transpose(each), moved, size)}
 
-    return WaysOf(name, {"pull": pull, "push": push})
+    return SolverRule(name, {"pull": pull, "push": push})
 
 
-def columns(equation: Graph, point: Sequence[Any], what: str) -> Any:
+def columns(equation: Graph, point: Sequence[Any], api_name: str) -> Any:
     """Compute the derivatives of a graph with respect to the elements of its first input, as rows of flat results."""
     both, result = pushed(equation, [0])
     if not result:
         text = "its function does not depend on what is solved for, or its derivative does not"
-        raise UnsupportedError(located(f"the result of {what} has no derivative: {text}"))
+        raise UnsupportedError(located(f"the result of {api_name} has no derivative: {text}"))
     aval = equation.avals[0]
     n, m = aval.size, equation.outputs[0].aval.size
     if n == m == 1:
         return replay(both, [*point, full(shape=aval.shape, value=1.0, dtype="float64")])[0][1]
     numbers = [reshape(arange(start=0, step=1, length=n, dtype="int64"), shape=s) for s in ((n, 1), (1, n))]
     basis = reshape(cast(equal(*numbers), dtype="float64"), shape=(n, *aval.shape))
-    outputs, many = replay_batched(both, n, [False] * len(point) + [True], [*point, basis])
-    rows = outputs[1] if many[1] else repeated(n, [False], [outputs[1]])[0]
+    outputs, is_batched = replay_batched(both, n, [False] * len(point) + [True], [*point, basis])
+    rows = outputs[1] if is_batched[1] else repeated(n, [False], [outputs[1]])[0]
     return reshape(rows, shape=(n, m))
 
 

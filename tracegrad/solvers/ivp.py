@@ -19,14 +19,14 @@ from tracegrad.ops.shape.linear import full, reshape
 from tracegrad.scipy_api.registry import shadow
 from tracegrad.solvers.events import Event, Events
 from tracegrad.solvers.ode_sensitivity import NUMBER, System, solution
-from tracegrad.solvers.solver_node import Result, plain_options, shaped
+from tracegrad.solvers.solver_node import SolverResult, plain_options, shaped
 from tracegrad.trace.driver.region import closed
 
 __all__: list[str] = []
 
 
 def _recorded(
-    what: str, fun: Any, jac: Any, y0: Any, args: Sequence[Any], events: Sequence[Any] = ()
+    api_name: str, fun: Any, jac: Any, y0: Any, args: Sequence[Any], events: Sequence[Any] = ()
 ) -> tuple[Any, list[Any], list[Graph]]:
     """Return the initial value, the captures of the functions, and their graphs.
 
@@ -34,14 +34,14 @@ def _recorded(
     """
     y0 = shaped(y0, None)
     if len(y0.shape) > 1:
-        raise ValueError(f"{what}: y0 must be 1-dimensional, but has the shape {y0.shape}")
+        raise ValueError(f"{api_name}: y0 must be 1-dimensional, but has the shape {y0.shape}")
     n = y0.shape[0] if y0.shape else 1
     like = (0.0, Aval((n,), np.dtype(np.float64)))
     fs = [(fun, (n,)), *([(jac, (n, n))] if jac is not None else []), *[(event, ()) for event in events]]
-    regions = [closed(_one(f, shape, args), like, f"a function that {what} calls") for f, shape in fs]
+    regions = [closed(_one(f, shape, args), like, f"a function that {api_name} calls") for f, shape in fs]
     captured, graphs = joined(regions, 2)
     if any(isinstance(v, TapeCarrier) for v in [y0, *captured]):
-        raise UnsupportedError(located(f"{what} of Tensors is not supported; give it arrays"))
+        raise UnsupportedError(located(f"{api_name} of Tensors is not supported; give it arrays"))
     return reshape(y0, shape=(n,)), captured, graphs
 
 
@@ -53,11 +53,11 @@ def _system(y0: Any, graphs: Sequence[Graph], method: str, options: Mapping[str,
     """Make the system whose first value is the initial value."""
     rest = graphs[0].avals[2:]
     begin = build(lambda t, y, *_: [y], [NUMBER, Aval(y0.shape, np.dtype(np.float64)), *rest])
-    derivative, *jac = [_given_first(graph, y0) for graph in graphs]
+    derivative, *jac = [_with_initial_value(graph, y0) for graph in graphs]
     return System(begin, derivative, method, options, jac[0] if jac else None)
 
 
-def _given_first(graph: Graph, y0: Any) -> Graph:
+def _with_initial_value(graph: Graph, y0: Any) -> Graph:
     """Add the initial value to the inputs of `graph`, before the captures."""
     avals = graph.avals
     first = Aval(y0.shape, np.dtype(np.float64))
@@ -68,11 +68,11 @@ def _scalar(x: Any) -> Any:
     return shaped(x, ()) if isinstance(x, Carrier) else full(shape=(), value=float(x), dtype="float64")
 
 
-def _refused_options(what: str, given: dict[str, Any], usual: Mapping[str, Any], instead: str = "") -> None:
+def _refused_options(api_name: str, inputs: dict[str, Any], usual: Mapping[str, Any], instead: str = "") -> None:
     for name, default in usual.items():
-        value = given.pop(name, default)
+        value = inputs.pop(name, default)
         if value is not default and value != default:
-            raise refuse(f"the argument {name}= of {what}", instead)
+            raise refuse(f"the argument {name}= of {api_name}", instead)
 
 
 @shadow("scipy.integrate.solve_ivp", of_functions=True)
@@ -84,27 +84,27 @@ def solve_ivp(*args: Any, **kwargs: Any) -> Any:
     """
     from scipy import integrate
 
-    what = "scipy.integrate.solve_ivp"
+    api_name = "scipy.integrate.solve_ivp"
     inputs, options = _bound(integrate.solve_ivp, args, kwargs)
     first = arrays(inputs["y0"])[0]
     if first.dtype.kind == "c":
         return _of_complex(first, inputs, options)
     method = inputs["method"]
     if method not in ("RK23", "RK45", "DOP853", "Radau", "BDF", "LSODA"):
-        raise refuse(f"{what} with method={method!r}", "use a method's name")
+        raise refuse(f"{api_name} with method={method!r}", "use a method's name")
     jac = options.pop("jac", None)
     if jac is not None and not callable(jac):
         matrix = jac
         jac = lambda t, y: matrix  # noqa: E731
     events = inputs["events"]
     events = [] if events is None else [events] if callable(events) else list(events)
-    y0, captured, graphs = _recorded(what, inputs["fun"], jac, inputs["y0"], inputs["args"] or (), events)
+    y0, captured, graphs = _recorded(api_name, inputs["fun"], jac, inputs["y0"], inputs["args"] or (), events)
     count = len(graphs) - len(events)
-    system = _system(y0, graphs[:count], method, plain_options(what, options))
+    system = _system(y0, graphs[:count], method, plain_options(api_name, options))
     times = None if inputs["t_eval"] is None else shaped(inputs["t_eval"], None)
     ends, values = [_scalar(x) for x in inputs["t_span"]], [y0, *captured]
     if events:
-        rules = [Event(_given_first(graph, y0), event) for graph, event in zip(graphs[count:], events)]
+        rules = [Event(_with_initial_value(graph, y0), event) for graph, event in zip(graphs[count:], events)]
         result = Events(system, rules, ends, times, values)
         times, y, facts = result.times, result.y, result.facts
         marks: Any = result.marks
@@ -113,8 +113,19 @@ def solve_ivp(*args: Any, **kwargs: Any) -> Any:
         marks = None, None
     nfev, njev, nlu, status = (facts[k] for k in range(4))
     dense = _Dense(system, ends, values) if inputs["dense_output"] else None
-    return Result(what, t=times, y=np.transpose(y), sol=dense, t_events=marks[0], y_events=marks[1], nfev=nfev,
-                  njev=njev, nlu=nlu, status=status, success=status >= 0)  # fmt: skip
+    return SolverResult(
+        api_name,
+        t=times,
+        y=np.transpose(y),
+        sol=dense,
+        t_events=marks[0],
+        y_events=marks[1],
+        nfev=nfev,
+        njev=njev,
+        nlu=nlu,
+        status=status,
+        success=status >= 0,
+    )
 
 
 class _Dense:
@@ -133,13 +144,13 @@ class _Dense:
         return result if times.shape else np.reshape(result, (-1,))
 
 
-def _of_complex(y0: Any, given: dict[str, Any], options: dict[str, Any]) -> Any:
+def _of_complex(y0: Any, inputs: dict[str, Any], options: dict[str, Any]) -> Any:
     """Solve a complex system, by the system of its real and imaginary parts."""
     if options.get("jac") is not None:
         raise refuse("the argument jac= of scipy.integrate.solve_ivp of complex systems")
-    if given["events"] is not None:
+    if inputs["events"] is not None:
         raise refuse("the argument events= of scipy.integrate.solve_ivp of complex systems", "solve for two real parts")
-    n, fun, args = y0.shape[0] if y0.shape else 1, given["fun"], given["args"] or ()
+    n, fun, args = y0.shape[0] if y0.shape else 1, inputs["fun"], inputs["args"] or ()
 
     def both(z: Any) -> Any:
         (z,) = arrays(z)
@@ -149,7 +160,7 @@ def _of_complex(y0: Any, given: dict[str, Any], options: dict[str, Any]) -> Any:
     def right_hand_side(t: Any, z: Any, *rest: Any) -> Any:
         return both(inlined(fun)(t, z[:n] + 1j * z[n:], *rest))
 
-    names = {k: given[k] for k in ("t_span", "method", "t_eval", "dense_output")}
+    names = {k: inputs[k] for k in ("t_span", "method", "t_eval", "dense_output")}
     result = solve_ivp(right_hand_side, y0=both(y0), args=args, **names, **options)
     dense = result["sol"]
 
@@ -178,19 +189,21 @@ def odeint(*args: Any, **kwargs: Any) -> Any:
     """`scipy.integrate.odeint`"""
     from scipy import integrate
 
-    what = "scipy.integrate.odeint"
+    api_name = "scipy.integrate.odeint"
     inputs, _ = _bound(integrate.odeint, args, kwargs)
-    _refused_options(what, inputs, _PLAIN_ODEINT)
+    _refused_options(api_name, inputs, _PLAIN_ODEINT)
     others = inputs.pop("args")
     others = others if isinstance(others, tuple) else (others,)
     times = shaped(inputs.pop("t"), None)
-    func, jac = (f if f is None or inputs["tfirst"] else _turned(f) for f in (inputs.pop("func"), inputs.pop("Dfun")))
-    y0, captured, graphs = _recorded(what, func, jac, inputs.pop("y0"), others)
+    func, jac = (
+        f if f is None or inputs["tfirst"] else _with_swapped_args(f) for f in (inputs.pop("func"), inputs.pop("Dfun"))
+    )
+    y0, captured, graphs = _recorded(api_name, func, jac, inputs.pop("y0"), others)
     del inputs["tfirst"]
-    options = plain_options(what, {k: v for k, v in inputs.items() if v is not None})
+    options = plain_options(api_name, {k: v for k, v in inputs.items() if v is not None})
     ends = [times[0], times[-1]]
     return solution(_system(y0, graphs, "odeint", options), ends, times, [y0, *captured])[1]
 
 
-def _turned(f: Callable[..., Any]) -> Callable[..., Any]:
+def _with_swapped_args(f: Callable[..., Any]) -> Callable[..., Any]:
     return lambda t, y, *rest: inlined(f)(y, t, *rest)

@@ -39,37 +39,37 @@ _FORCE = 1e-6  # smallest multiplier of an active inequality, relative to 1 + th
 class Constraint:
     """Constraint in a form of SciPy: a dictionary, a `LinearConstraint` or a `NonlinearConstraint`."""
 
-    def __init__(self, what: str, given: Any):
-        self.given, self.type = given, given["type"] if isinstance(given, dict) else ""
-        self.jac: Any = given.get("jac") if self.type else getattr(given, "jac", None)
+    def __init__(self, api_name: str, constraint: Any):
+        self.constraint, self.type = constraint, constraint["type"] if isinstance(constraint, dict) else ""
+        self.jac: Any = constraint.get("jac") if self.type else getattr(constraint, "jac", None)
         if self.type:
-            others = given.get("args", ())
-            self.fun = with_args(given["fun"], others)
+            others = constraint.get("args", ())
+            self.fun = with_args(constraint["fun"], others)
             self.jac = with_args(self.jac, others) if callable(self.jac) else self.jac
-        elif hasattr(given, "A"):
-            matrix = shaped(given.A, None)
+        elif hasattr(constraint, "A"):
+            matrix = shaped(constraint.A, None)
             matrix = matrix if len(matrix.shape) == 2 else matrix.reshape(1, -1)
             self.fun, self.jac = (lambda x: matrix @ x), (lambda x: matrix)
         else:
-            self.fun = with_args(given.fun, ())
-        self.low, self.high = (_static(what, v) for v in ((0, 0) if self.type else (given.lb, given.ub)))
-        if callable(getattr(given, "hess", None)):
-            raise refuse(f"{what} with hess= of a constraint")
+            self.fun = with_args(constraint.fun, ())
+        self.low, self.high = (_static(api_name, v) for v in ((0, 0) if self.type else (constraint.lb, constraint.ub)))
+        if callable(getattr(constraint, "hess", None)):
+            raise refuse(f"{api_name} with hess= of a constraint")
 
     def functions(self) -> Fs:
         """Return the functions that the solver calls."""
         return [(_flat(self.fun), None), *([(self.jac, None)] if callable(self.jac) else [])]
 
-    def on_host(self, fs: list[Any], x: Any) -> Any:
+    def to_scipy(self, fs: list[Any], x: Any) -> Any:
         """Make SciPy's constraint from these functions."""
         jac = fs[1] if callable(self.jac) else self.jac
         if self.type:
             return {"type": self.type, "fun": fs[0], **({} if jac is None else {"jac": jac})}
-        if hasattr(self.given, "A"):
+        if hasattr(self.constraint, "A"):
             return real("LinearConstraint")(jac(x), self.low, self.high)
         return real("NonlinearConstraint")(fs[0], self.low, self.high, jac=jac)
 
-    def rows(self, x: Any) -> tuple[list[Any], list[bool]]:
+    def residuals(self, x: Any) -> tuple[list[Any], list[bool]]:
         """Return the residuals that must be zero, or nonnegative, and for each element whether it must be zero."""
         y = _flat(self.fun)(x)
         n = y.shape[0]
@@ -82,10 +82,10 @@ class Constraint:
         return results, [True] * len(each[0]) + [False] * (len(each[1]) + len(each[2]))
 
 
-def _static(what: str, x: Any) -> Any:
+def _static(api_name: str, x: Any) -> Any:
     result = known(x) if isinstance(x, Carrier) else x
     if result is None or isinstance(result, Carrier):
-        raise refuse(f"{what} with traced bounds of a constraint", "subtract them in its function")
+        raise refuse(f"{api_name} with traced bounds of a constraint", "subtract them in its function")
     return np.asarray(result, np.float64)
 
 
@@ -103,15 +103,23 @@ class Between:
         """Return no functions, because the solver gets the bounds themselves."""
         return []
 
-    def rows(self, x: Any) -> tuple[list[Any], list[bool]]:
+    def residuals(self, x: Any) -> tuple[list[Any], list[bool]]:
         """Return the distances to the bounds, 1 for infinite bounds."""
         ends = [np.where(np.isfinite(end), end, 0.0) for end in (self.low, self.high)]
         off = [np.where(np.isfinite(end), d, 1.0) for end, d in ((self.low, x - ends[0]), (self.high, ends[1] - x))]
         return off, [False] * (2 * x.shape[0])
 
 
-def constrained(what: str, fs: Sequence[Any], start: dict[str, Any], bounded: Fs, constraints: Sequence[Any], run: Run,
-                text: str, shape: tuple[int, ...]) -> tuple[Any, Functions, Sequence[Any]]:  # fmt: skip
+def constrained(
+    api_name: str,
+    fs: Sequence[Any],
+    start: dict[str, Any],
+    bounded: Fs,
+    constraints: Sequence[Any],
+    run: Run,
+    text: str,
+    shape: tuple[int, ...],
+) -> tuple[Any, Functions, Sequence[Any]]:
     """Compute the constrained minimum, the functions, and the solver's other results.
 
     `run(functions, start, constraints)` returns SciPy's result and its facts. `bounded` has the functions for the mask
@@ -119,21 +127,25 @@ def constrained(what: str, fs: Sequence[Any], start: dict[str, Any], bounded: Fs
     """
     equals: list[bool] = []
 
-    def rows(x: Any) -> Any:
-        results = [c.rows(x) for c in constraints]
+    def residuals(x: Any) -> Any:
+        results = [c.residuals(x) for c in constraints]
         equals[:] = [e for _, each in results for e in each]
         return np.concatenate([y for ys, _ in results for y in ys])
 
-    many, count, first = [c.functions() for c in constraints], len(fs), len(fs) + len(bounded)
-    functions = Functions(what, [*fs, *bounded, (rows, None), *(f for each in many for f in each)], shape)
+    function_lists, count, first = [c.functions() for c in constraints], len(fs), len(fs) + len(bounded)
+    functions = Functions(
+        api_name, [*fs, *bounded, (residuals, None), *(f for each in function_lists for f in each)], shape
+    )
     graphs, same = list(functions.graphs), np.array(equals)
     cost, held = graphs[0], graphs[first]
-    functions.graphs += [gradient_of(cost), build(lambda *args: [columns(held, args, what)], held.avals)]
+    functions.graphs += [gradient_of(cost), build(lambda *args: [columns(held, args, api_name)], held.avals)]
 
-    def call(fs: Any, begin: Any) -> Any:
+    def solve_kkt(fs: Any, begin: Any) -> Any:
         supply = iter(fs[first + 1 : -2])
         outputs = [
-            c.on_host([next(supply) for _ in each], np.zeros(shape)) for c, each in zip(constraints, many) if each
+            c.to_scipy([next(supply) for _ in each], np.zeros(shape))
+            for c, each in zip(constraints, function_lists)
+            if each
         ]
         x, *facts = run(fs[:count], begin, outputs)
         free = np.ones(shape, bool) if not bounded else fs[count](x) > 0.5
@@ -143,9 +155,9 @@ def constrained(what: str, fs: Sequence[Any], start: dict[str, Any], bounded: Fs
     n, m = shape[0], len(equals)
     equation = _equation(cost, held, graphs[count:first], n, m)
     kinds = (((n + m,), "f64"), ((m,), "i64"), *FACTS)
-    ways = functools.partial(solution, equation=equation, what=what, known=1)
+    make_rule = functools.partial(solution, equation=equation, api_name=api_name, known=1)
     text = f"{text} {[(c.type, c.low, c.high) for c in constraints if isinstance(c, Constraint)]}"
-    results, _, *facts = called(functions, Starts(start), call, kinds, text, ways)
+    results, _, *facts = called(functions, Starts(start), solve_kkt, kinds, text, make_rule)
     return results[:n], functions, facts
 
 
@@ -156,10 +168,10 @@ def _forces(gradient: Any, jacobian: Any, values: Any, same: Any, free: Any) -> 
     both = same[near]
     if not a.size:
         return np.zeros(len(values))
-    parts = real("nnls")(np.concatenate([a, -a[:, both]], axis=1), b)[0]
+    multipliers = real("nnls")(np.concatenate([a, -a[:, both]], axis=1), b)[0]
     result = np.zeros(len(values))
-    result[near] = parts[: a.shape[1]]
-    result[near & same] -= parts[a.shape[1] :]
+    result[near] = multipliers[: a.shape[1]]
+    result[near & same] -= multipliers[a.shape[1] :]
     return np.where(same | (result > _FORCE * (1.0 + np.max(np.abs(b), initial=0.0))), result, 0.0)
 
 

@@ -19,12 +19,12 @@ from tracegrad.ops.linalg.sparse import sparse_outer, sparse_product
 from tracegrad.ops.shape.linear import reshape
 from tracegrad.scipy_api.registry import shadow
 from tracegrad.scipy_api.sparse import Sparse, wrapped
-from tracegrad.solvers.solver_node import WaysOf, plain_options
+from tracegrad.solvers.solver_node import SolverRule, plain_options
 
 __all__: list[str] = []
 
 
-class _Iteration:
+class _KrylovCall:
     """Opaque call of a Krylov solver for a matrix and a right-hand side."""
 
     def __init__(self, name: str, options: dict[str, Any], csc: bool):
@@ -43,16 +43,16 @@ class _Iteration:
         return x, np.asarray(info, np.int64)
 
 
-def _solved(call: _Iteration, held: Sequence[Any], b: Any) -> tuple[Any, Any]:
+def _solved(call: _KrylovCall, held: Sequence[Any], b: Any) -> tuple[Any, Any]:
     outputs = opaque(*held, b, results=((b.shape, "f64"), ((), "i64")), call=call)
-    x, info = custom_call(*outputs, *held, b, count=2, rule=_ways(call))
+    x, info = custom_call(*outputs, *held, b, count=2, rule=_derivative_rule(call))
     return x, info
 
 
-def _ways(call: _Iteration) -> WaysOf:
+def _derivative_rule(call: _KrylovCall) -> SolverRule:
     """Return the rule, with respect to the matrix data and the right-hand side."""
-    later = _Iteration(call.name, {k: v for k, v in call.options.items() if k != "x0"}, call.csc)
-    transposed = _Iteration(call.name, later.options, not call.csc)
+    later = _KrylovCall(call.name, {k: v for k, v in call.options.items() if k != "x0"}, call.csc)
+    transposed = _KrylovCall(call.name, later.options, not call.csc)
     column = reshape
 
     def pull(cts: Any, outputs: Any, inputs: Any, wanted: Any) -> dict[int, Any]:
@@ -74,26 +74,26 @@ def _ways(call: _Iteration) -> WaysOf:
             return {}
         return {0: _solved(later, inputs[:3], right[0] if len(right) == 1 else add(*right))[0]}
 
-    return WaysOf(repr(call), {"pull": pull, "push": push}, chooses=True)
+    return SolverRule(repr(call), {"pull": pull, "push": push}, chooses=True)
 
 
 def _iterative(name: str) -> None:
-    what = f"scipy.sparse.linalg.{name}"
+    api_name = f"scipy.sparse.linalg.{name}"
 
-    @shadow(what, of_functions=True)
+    @shadow(api_name, of_functions=True)
     def solve(*args: Any, **kwargs: Any) -> Any:
         from scipy.sparse import linalg
 
         mapping = dict(inspect.signature(getattr(linalg, name)).bind(*args, **kwargs).arguments)
         matrix = wrapped(mapping.pop("A"))
         if not isinstance(matrix, Sparse):
-            raise refuse(f"{what} of a matrix that is not sparse", "use np.linalg.solve or scipy.linalg.solve")
+            raise refuse(f"{api_name} of a matrix that is not sparse", "use np.linalg.solve or scipy.linalg.solve")
         if mapping.get("callback") is not None or mapping.get("M") is not None:
-            raise refuse(f"{what} with callback= or M=")
+            raise refuse(f"{api_name} with callback= or M=")
         mapping = {k: v for k, v in mapping.items() if v is not None}
         data, right = promoted([to_float(v) for v in arrays(matrix._held[0], mapping.pop("b"))])
-        options = plain_options(what, mapping)
-        call = _Iteration(name, options, matrix._csc)
+        options = plain_options(api_name, mapping)
+        call = _KrylovCall(name, options, matrix._csc)
         x, info = _solved(call, [data, *arrays(*matrix._held[1:])], right.reshape(-1))
         return x.reshape(right.shape[:1]), info
 

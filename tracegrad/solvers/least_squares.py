@@ -20,7 +20,7 @@ from tracegrad.numpy_api.boolean_mask import known
 from tracegrad.numpy_api.operands import arrays
 from tracegrad.numpy_api.registry import refuse
 from tracegrad.ops import Carrier
-from tracegrad.ops.core.op import lead
+from tracegrad.ops.core.op import dispatch_operand
 from tracegrad.ops.elementwise.table import (
     add,
     arctan,
@@ -38,9 +38,9 @@ from tracegrad.ops.shape.linear import reduce_sum, stop_gradient
 from tracegrad.scipy_api.linalg.functions import solve_triangular
 from tracegrad.scipy_api.registry import shadow
 from tracegrad.solvers.implicit import columns, gradient_of, solution
-from tracegrad.solvers.minimize import SLOPES, begin, refuse_unless
+from tracegrad.solvers.minimize import NUMERICAL_JACS, begin, refuse_unless
 from tracegrad.solvers.roots import bound, real, with_args
-from tracegrad.solvers.solver_node import Functions, Result, Starts, called, plain_options, shaped
+from tracegrad.solvers.solver_node import Functions, SolverResult, Starts, called, plain_options, shaped
 
 __all__: list[str] = []
 
@@ -65,17 +65,17 @@ _LOSSES: dict[str, Callable[[Any], Any]] = {
 class _Fit:
     """Least-squares problem of the residual function `rest`, with optional bounds."""
 
-    def __init__(self, what: str, rest: Any, others: Fs, shape: tuple[int, ...], limits: Any, loss: str = "linear",
+    def __init__(self, api_name: str, rest: Any, others: Fs, shape: tuple[int, ...], limits: Any, loss: str = "linear",
                  scale: float = 1.0):  # fmt: skip
-        self.what, self.limits = what, limits
+        self.api_name, self.limits = api_name, limits
         fs: Fs = [(_flat(rest), None), *others]
         self.count = len(fs)
         if limits is not None:
             low, high = limits["low"], limits["high"]
             fs += [(lambda x: x - low, shape), (lambda x: x - high, shape)]
-        self.functions = Functions(what, fs, shape)
+        self.functions = Functions(api_name, fs, shape)
         graph = self.functions.graphs[0]
-        self.derivatives = build(lambda *args: [columns(graph, args, what)], graph.avals)
+        self.derivatives = build(lambda *args: [columns(graph, args, api_name)], graph.avals)
         self.gradient = gradient_of(_cost(graph, loss, scale))
         self.off = self.functions.graphs[self.count :]
         self.functions.graphs += [self.derivatives, self.gradient]
@@ -84,22 +84,22 @@ class _Fit:
         """Compute `run(fs, starts)`; return the solution, the active bounds, and the other results."""
         n = self.functions.x
 
-        def both(fs: Any, given: Any) -> Any:
-            x, *others = run(fs, given)
-            return x, self._held(fs, np.asarray(x), given), *others
+        def both(fs: Any, start: Any) -> Any:
+            x, *others = run(fs, start)
+            return x, self._held(fs, np.asarray(x), start), *others
 
-        ways = functools.partial(solution, equation=self._equation(), what=self.what, known=1)
+        make_rule = functools.partial(solution, equation=self._equation(), api_name=self.api_name, known=1)
         kinds = ((n, "f64"), (n, "i64"), *kinds)
-        x, held, *others = called(self.functions, starts, both, kinds, text, ways)
+        x, held, *others = called(self.functions, starts, both, kinds, text, make_rule)
         return x, held, *others
 
-    def _held(self, fs: Any, x: Any, given: Any) -> Any:
+    def _held(self, fs: Any, x: Any, start: Any) -> Any:
         """Return -1 for elements at their lower bounds, 1 at their upper bounds, 0 for others."""
         if self.limits is None:
             return np.zeros(x.shape, np.int64)
-        derivative, bends = fs[-1](x), np.sum(np.reshape(fs[-2](x), (x.size, -1)) ** 2, axis=1)
-        low = (derivative > 0) & ((x - given["low"]) * bends < derivative)
-        high = (derivative < 0) & ((given["high"] - x) * bends < -derivative)
+        derivative, curvatures = fs[-1](x), np.sum(np.reshape(fs[-2](x), (x.size, -1)) ** 2, axis=1)
+        low = (derivative > 0) & ((x - start["low"]) * curvatures < derivative)
+        high = (derivative < 0) & ((start["high"] - x) * curvatures < -derivative)
         return high.astype(np.int64) - low
 
     def _equation(self) -> Graph:
@@ -142,46 +142,48 @@ def _flat(f: Callable[..., Any]) -> Callable[..., Any]:
 def _limits(bounds: Any, shape: tuple[int, ...]) -> Any:
     """Return the lower and the upper bounds; None if there are none."""
     ends = (bounds.lb, bounds.ub) if hasattr(bounds, "lb") else tuple(bounds)
-    ends = tuple([np.asarray(x) if lead((x,)) is None else arrays(x)[0] for x in ends])
+    ends = tuple([np.asarray(x) if dispatch_operand((x,)) is None else arrays(x)[0] for x in ends])
     plain = [known(x) if isinstance(x, Carrier) else x for x in ends]
     if all(x is not None and not np.any(np.isfinite(x)) for x in plain):
         return None
     return {k: shaped(np.broadcast_to(arrays(x)[0], shape), shape) for k, x in zip(("low", "high"), ends)}
 
 
-def _within(given: Any) -> Any:
-    return (given["low"], given["high"]) if "low" in given else (-np.inf, np.inf)
+def _within(start: Any) -> Any:
+    return (start["low"], start["high"]) if "low" in start else (-np.inf, np.inf)
 
 
 @shadow("scipy.optimize.least_squares", of_functions=True)
 def least_squares(*args: Any, **kwargs: Any) -> Any:
     """`scipy.optimize.least_squares`"""
-    what = "scipy.optimize.least_squares"
+    api_name = "scipy.optimize.least_squares"
     inputs = bound("least_squares", args, kwargs)
-    x0, shape = begin(what, inputs.pop("x0"))
-    refuse_unless(what, inputs, jac_sparsity=None, kwargs=None, callback=None, workers=None, verbose=0)
+    x0, shape = begin(api_name, inputs.pop("x0"))
+    refuse_unless(api_name, inputs, jac_sparsity=None, kwargs=None, callback=None, workers=None, verbose=0)
     limits, loss = _limits(inputs.pop("bounds"), shape), inputs["loss"]
     if loss not in _LOSSES:
-        raise refuse(f"{what} with a loss= that is no name of SciPy's")
+        raise refuse(f"{api_name} with a loss= that is no name of SciPy's")
     derivative, others, fun = inputs.pop("jac"), inputs.pop("args"), inputs.pop("fun")
-    ways: Fs = [(with_args(derivative, others), None)] if callable(derivative) else []
-    if not ways and derivative not in SLOPES:
-        raise refuse(f"{what} with jac={derivative!r}")
-    options = plain_options(what, {k: v for k, v in inputs.items() if v is not None})
-    fit = _Fit(what, with_args(fun, others), ways, shape, limits, loss, float(options["f_scale"]))
+    jacobians: Fs = [(with_args(derivative, others), None)] if callable(derivative) else []
+    if not jacobians and derivative not in NUMERICAL_JACS:
+        raise refuse(f"{api_name} with jac={derivative!r}")
+    options = plain_options(api_name, {k: v for k, v in inputs.items() if v is not None})
+    fit = _Fit(api_name, with_args(fun, others), jacobians, shape, limits, loss, float(options["f_scale"]))
 
     def run(fs: Any, start: Any) -> Any:
-        way = fs[1] if ways else derivative
-        result = real("least_squares")(fs[0], start["x0"], jac=way, bounds=_within(start), **options)
+        jac_argument = fs[1] if jacobians else derivative
+        result = real("least_squares")(fs[0], start["x0"], jac=jac_argument, bounds=_within(start), **options)
         return result.x, result.active_mask, result.cost, result.nfev, result.status, result.success
 
     kinds = ((shape, "i64"), ((), "f64"), ((), "i64"), ((), "i64"), ((), "bool"))
     starts = Starts({"x0": x0} | (limits or {}))
-    text = f"{options!r} {bool(ways) or derivative!r}"
+    text = f"{options!r} {bool(jacobians) or derivative!r}"
     x, _, mask, _, calls, status, success = fit.solved(run, starts, kinds, text)
     rest = fit.at(0, x)
     cost = _sum(rest, loss, float(options["f_scale"]))
-    return Result(what, x=x, fun=rest, cost=cost, active_mask=mask, nfev=calls, status=status, success=success)
+    return SolverResult(
+        api_name, x=x, fun=rest, cost=cost, active_mask=mask, nfev=calls, status=status, success=success
+    )
 
 
 @shadow("scipy.optimize.curve_fit", of_functions=True)
@@ -191,10 +193,10 @@ def curve_fit(*args: Any, **kwargs: Any) -> Any:
     The parameters have the derivatives of the minimum of the sum of squares. Their covariance has the derivatives of
     the inverse Gauss-Newton matrix.
     """
-    what = "scipy.optimize.curve_fit"
+    api_name = "scipy.optimize.curve_fit"
     inputs = bound("curve_fit", args, kwargs)
     inputs |= inputs.pop("kwargs", {})
-    refuse_unless(what, inputs, full_output=False, nan_policy=None)
+    refuse_unless(api_name, inputs, full_output=False, nan_policy=None)
     f, xdata, jac = inputs.pop("f"), inputs.pop("xdata"), inputs.pop("jac")
     bounds, sigma, absolute = inputs.pop("bounds"), inputs.pop("sigma"), inputs["absolute_sigma"]
     p0 = _begin(f, inputs.pop("p0"), bounds)
@@ -206,29 +208,29 @@ def curve_fit(*args: Any, **kwargs: Any) -> Any:
         return f(xdata, *[p[k] for k in range(shape[0])])
 
     def rest(p: Any) -> Any:
-        gap = np.reshape(shaped(model(p), None), -1) - y
+        residuals = np.reshape(shaped(model(p), None), -1) - y
         if sigma is None or len(np.shape(sigma)) < 2:
-            return gap if sigma is None else gap / sigma
-        return solve_triangular(np.linalg.cholesky(sigma), gap, lower=True)
+            return residuals if sigma is None else residuals / sigma
+        return solve_triangular(np.linalg.cholesky(sigma), residuals, lower=True)
 
     others: Fs = [(_flat(model), None)]
     if callable(jac):
         others.append((lambda p: jac(xdata, *[p[k] for k in range(shape[0])]), None))
-    fit = _Fit(what, rest, others, shape, limits)
-    options = plain_options(what, {k: v for k, v in inputs.items() if v is not None})
+    fit = _Fit(api_name, rest, others, shape, limits)
+    options = plain_options(api_name, {k: v for k, v in inputs.items() if v is not None})
 
     def run(fs: Any, start: Any) -> Any:
-        way = (lambda _, *p: fs[2](np.array(p))) if len(others) == 2 else jac
+        jac_argument = (lambda _, *p: fs[2](np.array(p))) if len(others) == 2 else jac
         return real("curve_fit")(lambda _, *p: fs[1](np.array(p)), np.zeros(1), start["y"], start["p0"],
-                                 start["sigma"], jac=way, bounds=_within(start), **options)  # fmt: skip
+                                 start["sigma"], jac=jac_argument, bounds=_within(start), **options)  # fmt: skip
 
     n, starts = shape[0], Starts({"p0": p0, "y": y, "sigma": sigma} | (limits or {}))
     p, _, covariance = fit.solved(run, starts, (((n, n), "f64"),), f"{options!r} {jac if isinstance(jac, str) else ''}")
-    derivatives, gap = replay(fit.derivatives, [p, *fit.functions.captured])[0][0], fit.at(0, p)
+    derivatives, residuals = replay(fit.derivatives, [p, *fit.functions.captured])[0][0], fit.at(0, p)
     derivatives = derivatives.reshape(n, -1)
     moved = np.linalg.inv(derivatives @ derivatives.T)
-    if not absolute and gap.shape[0] > n:
-        moved = moved * (np.sum(gap * gap) / (gap.shape[0] - n))
+    if not absolute and residuals.shape[0] > n:
+        moved = moved * (np.sum(residuals * residuals) / (residuals.shape[0] - n))
     return p, covariance + (moved - stop_gradient(moved))
 
 
@@ -253,38 +255,38 @@ def _begin(f: Any, p0: Any, bounds: Any) -> Any:
 @shadow("scipy.optimize.nnls", of_functions=True)
 def nnls(A: Any, b: Any, **others: Any) -> Any:
     """`scipy.optimize.nnls`: the solution, and the norm of the residuals."""
-    what = "scipy.optimize.nnls"
+    api_name = "scipy.optimize.nnls"
     matrix, right = (shaped(v, None) for v in (A, b))
     shape = matrix.shape[1:]
-    options = plain_options(what, {k: v for k, v in others.items() if v is not None})
-    functions = Functions(what, [(lambda x: matrix @ x - right, right.shape)], shape)
+    options = plain_options(api_name, {k: v for k, v in others.items() if v is not None})
+    functions = Functions(api_name, [(lambda x: matrix @ x - right, right.shape)], shape)
     gradient = gradient_of(_cost(functions.graphs[0], "linear", 1.0))
 
     def fn(x: Any, *rest: Any) -> list[Any]:
         return [where(greater(x, 0.0), replay(gradient, [x, *rest])[0][0], x)]
 
-    ways = functools.partial(solution, equation=build(fn, gradient.avals), what=what)
+    make_rule = functools.partial(solution, equation=build(fn, gradient.avals), api_name=api_name)
     starts = Starts({"A": matrix, "b": right})
     (x,) = called(functions, starts, lambda _, s: (real("nnls")(s["A"], s["b"], **options)[0],), ((shape, "f64"),),
-                  repr(options), ways)  # fmt: skip
-    gap = replay(functions.graphs[0], [x, *functions.captured])[0][0]
-    return x, np.sqrt(np.sum(gap * gap))
+                  repr(options), make_rule)  # fmt: skip
+    residuals = replay(functions.graphs[0], [x, *functions.captured])[0][0]
+    return x, np.sqrt(np.sum(residuals * residuals))
 
 
 @shadow("scipy.optimize.leastsq", of_functions=True)
 def leastsq(*args: Any, **kwargs: Any) -> Any:
     """`scipy.optimize.leastsq`: the solution and SciPy's status code."""
-    what = "scipy.optimize.leastsq"
+    api_name = "scipy.optimize.leastsq"
     inputs = bound("leastsq", args, kwargs)
-    refuse_unless(what, inputs, full_output=False, col_deriv=False)
-    x0, shape = begin(what, inputs.pop("x0"))
+    refuse_unless(api_name, inputs, full_output=False, col_deriv=False)
+    x0, shape = begin(api_name, inputs.pop("x0"))
     derivative, others = inputs.pop("Dfun"), inputs.pop("args")
-    ways: Fs = [(with_args(derivative, others), None)] if derivative is not None else []
-    options = plain_options(what, {k: v for k, v in inputs.items() if v is not None and k != "func"})
-    fit = _Fit(what, with_args(inputs["func"], others), ways, shape, None)
+    jacobians: Fs = [(with_args(derivative, others), None)] if derivative is not None else []
+    options = plain_options(api_name, {k: v for k, v in inputs.items() if v is not None and k != "func"})
+    fit = _Fit(api_name, with_args(inputs["func"], others), jacobians, shape, None)
 
     def run(fs: Any, start: Any) -> Any:
-        x, status = real("leastsq")(fs[0], start["x0"], Dfun=fs[1] if ways else None, **options)
+        x, status = real("leastsq")(fs[0], start["x0"], Dfun=fs[1] if jacobians else None, **options)
         return np.reshape(x, shape), status
 
     x, _, status = fit.solved(run, Starts({"x0": x0}), (((), "i64"),), repr(options))
@@ -294,17 +296,19 @@ def leastsq(*args: Any, **kwargs: Any) -> Any:
 @shadow("scipy.optimize.lsq_linear", of_functions=True)
 def lsq_linear(*args: Any, **kwargs: Any) -> Any:
     """`scipy.optimize.lsq_linear`"""
-    what = "scipy.optimize.lsq_linear"
+    api_name = "scipy.optimize.lsq_linear"
     inputs = bound("lsq_linear", args, kwargs)
     if not isinstance(inputs["A"], Carrier) and hasattr(inputs["A"], "tocsr"):
-        raise refuse(f"{what} of a sparse matrix", "use .toarray()")
+        raise refuse(f"{api_name} of a sparse matrix", "use .toarray()")
     matrix, right = (shaped(inputs.pop(name), None) for name in "Ab")
     if len(matrix.shape) != 2 or len(right.shape) != 1:
-        raise ValueError(f"{what}: A must be a matrix and b a vector, got the shapes {matrix.shape} and {right.shape}")
+        raise ValueError(
+            f"{api_name}: A must be a matrix and b a vector, got the shapes {matrix.shape} and {right.shape}"
+        )
     shape = tuple(matrix.shape[1:])
     limits = _limits(inputs.pop("bounds"), shape)
-    options = plain_options(what, {k: v for k, v in inputs.items() if v is not None})
-    fit = _Fit(what, lambda x: matrix @ x - right, [], shape, limits)
+    options = plain_options(api_name, {k: v for k, v in inputs.items() if v is not None})
+    fit = _Fit(api_name, lambda x: matrix @ x - right, [], shape, limits)
 
     def run(_: Any, start: Any) -> Any:
         result = real("lsq_linear")(start["A"], start["b"], bounds=_within(start), **options)
@@ -314,26 +318,34 @@ def lsq_linear(*args: Any, **kwargs: Any) -> Any:
     starts = Starts({"A": matrix, "b": right} | (limits or {}))
     x, _, mask, iterations, status, success = fit.solved(run, starts, kinds, repr(options))
     rest = fit.at(0, x)
-    return Result(what, x=x, fun=rest, cost=_sum(rest, "linear", 1.0), active_mask=mask, nit=iterations, status=status,
-                  success=success)  # fmt: skip
+    return SolverResult(
+        api_name,
+        x=x,
+        fun=rest,
+        cost=_sum(rest, "linear", 1.0),
+        active_mask=mask,
+        nit=iterations,
+        status=status,
+        success=success,
+    )
 
 
 @shadow("scipy.optimize.fsolve", of_functions=True)
 def fsolve(*args: Any, **kwargs: Any) -> Any:
     """`scipy.optimize.fsolve`"""
-    what = "scipy.optimize.fsolve"
+    api_name = "scipy.optimize.fsolve"
     inputs = bound("fsolve", args, kwargs)
-    refuse_unless(what, inputs, full_output=0, col_deriv=0)
+    refuse_unless(api_name, inputs, full_output=0, col_deriv=0)
     x0, others, derivative = shaped(inputs.pop("x0"), None), inputs.pop("args"), inputs.pop("fprime")
     shape = np.shape(x0) or (1,)
     fs: Fs = [(with_args(inputs.pop("func"), others), shape)]
     if derivative is not None:
         fs.append((with_args(derivative, others), None))
-    functions = Functions(what, fs, shape)
-    options = plain_options(what, {k: v for k, v in inputs.items() if v is not None})
+    functions = Functions(api_name, fs, shape)
+    options = plain_options(api_name, {k: v for k, v in inputs.items() if v is not None})
 
     def run(fs: Any, start: Any) -> Any:
         return (real("fsolve")(fs[0], start["x0"], fprime=fs[1] if len(fs) > 1 else None, **options),)
 
-    ways = functools.partial(solution, equation=functions.graphs[0], what=what)
-    return called(functions, Starts({"x0": x0}), run, ((shape, "f64"),), repr(options), ways)[0]
+    make_rule = functools.partial(solution, equation=functions.graphs[0], api_name=api_name)
+    return called(functions, Starts({"x0": x0}), run, ((shape, "f64"),), repr(options), make_rule)[0]

@@ -21,7 +21,7 @@ from tracegrad.scipy_api.registry import shadow
 from tracegrad.solvers.implicit import columns, solution
 from tracegrad.solvers.minimize import ends, refuse_unless
 from tracegrad.solvers.roots import bound, real
-from tracegrad.solvers.solver_node import Functions, Result, Starts, called, plain_options, shaped
+from tracegrad.solvers.solver_node import Functions, SolverResult, Starts, called, plain_options, shaped
 
 __all__: list[str] = []
 
@@ -31,9 +31,9 @@ _NEAR = 1e-7  # largest residual of an active constraint, relative to 1 + the la
 @shadow("scipy.optimize.linprog", of_functions=True)
 def linprog(*args: Any, **kwargs: Any) -> Any:
     """`scipy.optimize.linprog`"""
-    what = "scipy.optimize.linprog"
+    api_name = "scipy.optimize.linprog"
     mapping = bound("linprog", args, kwargs)
-    refuse_unless(what, mapping, callback=None, integrality=None, x0=None)
+    refuse_unless(api_name, mapping, callback=None, integrality=None, x0=None)
     cost = shaped(mapping.pop("c"), None)
     cost = np.reshape(cost, -1) if len(cost.shape) != 1 else cost
     n = cost.shape[0]
@@ -41,19 +41,19 @@ def linprog(*args: Any, **kwargs: Any) -> Any:
     mapping = {k: v for k, v in mapping.items() if k not in ("A_ub", "b_ub", "A_eq", "b_eq")}
     held = {k: np.reshape(v, (-1, n) if k[0] == "A" else -1) for k, v in held.items()}
     limits = ends(_pairs(mapping.pop("bounds"), n), (n,))
-    options = plain_options(what, {k: v for k, v in mapping.items() if v is not None})
+    options = plain_options(api_name, {k: v for k, v in mapping.items() if v is not None})
 
     def off(kind: str) -> Callable[[Any], Any]:
         return lambda x: held[f"A_{kind}"] @ x - held[f"b_{kind}"]
 
-    def rows(x: Any) -> Any:
+    def residuals(x: Any) -> Any:
         results = [off(kind)(x) for kind in ("eq", "ub") if f"A_{kind}" in held]
         results += [x - np.where(np.isfinite(end), end, 0.0) for end in limits.values()]
         return np.concatenate([*results, x - stop_gradient(x)])
 
-    functions = Functions(what, [(rows, None)], (n,))
+    functions = Functions(api_name, [(residuals, None)], (n,))
     graph = functions.graphs[0]
-    functions.graphs.append(build(lambda *args: [columns(graph, args, what)], graph.avals))
+    functions.graphs.append(build(lambda *args: [columns(graph, args, api_name)], graph.avals))
     equals = 0 if "A_eq" not in held else held["A_eq"].shape[0]
 
     def run(fs: Any, start: Any) -> Any:
@@ -72,12 +72,14 @@ def linprog(*args: Any, **kwargs: Any) -> Any:
         return [gather(replay(graph, [x, *captured])[0][0], chosen, axes=(0,))]
 
     equation = build(fn, [*graph.avals, Aval((n,), np.dtype(np.int64))])
-    ways = functools.partial(solution, equation=equation, what=what, known=1)
+    make_rule = functools.partial(solution, equation=equation, api_name=api_name, known=1)
     kinds = (((n,), "f64"), ((n,), "i64"), ((), "i64"), ((), "i64"), ((), "bool"))
     starts = Starts({"c": cost} | held | limits)
-    x, _, iterations, status, success = called(functions, starts, run, kinds, repr(options), ways)
+    x, _, iterations, status, success = called(functions, starts, run, kinds, repr(options), make_rule)
     slack, con = (-off(k)(x) if f"A_{k}" in held else np.zeros(0) for k in ("ub", "eq"))
-    return Result(what, x=x, fun=cost @ x, slack=slack, con=con, nit=iterations, status=status, success=success)
+    return SolverResult(
+        api_name, x=x, fun=cost @ x, slack=slack, con=con, nit=iterations, status=status, success=success
+    )
 
 
 def _is_pair(x: Any) -> bool:
@@ -88,13 +90,13 @@ def _pairs(bounds: Any, n: int) -> Any:
     """Return a pair of bounds for each unknown."""
     if bounds is None:
         return [(0.0, None)] * n
-    several = len(bounds) == n and all(_is_pair(x) for x in bounds)
-    return bounds if several or len(bounds) != 2 else [tuple(bounds)] * n
+    is_per_unknown = len(bounds) == n and all(_is_pair(x) for x in bounds)
+    return bounds if is_per_unknown or len(bounds) != 2 else [tuple(bounds)] * n
 
 
-def _forces(found: Any, equals: int) -> Any:
+def _forces(result: Any, equals: int) -> Any:
     """Return the share of the cost that each constraint carries; equality constraints carry an infinite share."""
-    rest = [np.abs(getattr(found.get(k), "marginals", ())) for k in ("ineqlin", "lower", "upper")]
+    rest = [np.abs(getattr(result.get(k), "marginals", ())) for k in ("ineqlin", "lower", "upper")]
     return np.concatenate([np.full(equals, np.inf), *rest])
 
 

@@ -16,52 +16,52 @@ from tracegrad.ir import Graph, build, replay
 from tracegrad.numpy_api.operands import arrays
 from tracegrad.numpy_api.registry import refuse
 from tracegrad.ops.calls.custom_call import opaque
-from tracegrad.ops.core.op import lead
+from tracegrad.ops.core.op import dispatch_operand
 from tracegrad.ops.elementwise.table import greater, where
 from tracegrad.scipy_api.registry import shadow
 from tracegrad.solvers.blas_threads import threads_for
 from tracegrad.solvers.implicit import gradient_of, solution
 from tracegrad.solvers.kkt import FACTS, Between, Constraint, Run, constrained
 from tracegrad.solvers.roots import bound, real, with_args
-from tracegrad.solvers.solver_node import Functions, Result, Starts, called, plain_options, shaped
+from tracegrad.solvers.solver_node import Functions, SolverResult, Starts, called, plain_options, shaped
 
 __all__ = [
-    "SLOPES",
-    "Derivatives",
+    "NUMERICAL_JACS",
+    "Objective",
     "begin",
     "constraints_of",
     "ends",
+    "facts_of",
     "limits_of",
     "minimum",
     "number",
     "refuse_unless",
-    "told",
 ]
 
-SLOPES = (None, False, "2-point", "3-point")
+NUMERICAL_JACS = (None, False, "2-point", "3-point")
 _AT_BOUNDS = ("", "l-bfgs-b", "slsqp")  # methods whose results are exactly at active bounds
 
 
-def refuse_unless(what: str, given: dict[str, Any], **usual: Any) -> None:
+def refuse_unless(api_name: str, inputs: dict[str, Any], **usual: Any) -> None:
     """Remove arguments that must have their usual values; UnsupportedError for other values."""
     for name, default in usual.items():
-        value = given.pop(name)
-        if lead((value,)) is not None or (value is not default and value != default):
-            raise refuse(f"the argument {name}= of {what}")
+        value = inputs.pop(name)
+        if dispatch_operand((value,)) is not None or (value is not default and value != default):
+            raise refuse(f"the argument {name}= of {api_name}")
 
 
-def begin(what: str, x0: Any) -> tuple[Any, tuple[int, ...]]:
+def begin(api_name: str, x0: Any) -> tuple[Any, tuple[int, ...]]:
     x0 = shaped(x0, None)
     if len(x0.shape) > 1:
-        raise ValueError(f"{what}: x0 must not have more than one dimension, but has the shape {x0.shape}")
+        raise ValueError(f"{api_name}: x0 must not have more than one dimension, but has the shape {x0.shape}")
     return x0, x0.shape or (1,)
 
 
-class Derivatives:
+class Objective:
     """Function and the derivatives that the user passes, as functions and as arguments of the solver."""
 
-    def __init__(self, what: str, fun: Any, args: Any, given: dict[str, Any], shape: tuple[int, ...]):
-        jac, hess, hessp = (given.pop(name, None) for name in ("jac", "hess", "hessp"))
+    def __init__(self, api_name: str, fun: Any, args: Any, inputs: dict[str, Any], shape: tuple[int, ...]):
+        jac, hess, hessp = (inputs.pop(name, None) for name in ("jac", "hess", "hessp"))
         f = with_args(fun, args)
         self.fs: list[Any] = [(f, ())]
         self.options: dict[str, Any] = {}
@@ -70,25 +70,25 @@ class Derivatives:
             self.fs = [(lambda x: f(x)[0], ())]
             self._add("jac", lambda x: f(x)[1], shape)
         else:
-            self._given(what, "jac", jac, args, shape)
-        self._given(what, "hess", hess, args, shape * 2)
+            self._add_user(api_name, "jac", jac, args, shape)
+        self._add_user(api_name, "hess", hess, args, shape * 2)
         if hessp is not None:
-            several = args if isinstance(args, tuple) else (args,)
-            self._add("hessp", lambda z: inlined(hessp)(z[0], z[1], *several), shape, (2, *shape))
+            extra_args = args if isinstance(args, tuple) else (args,)
+            self._add("hessp", lambda z: inlined(hessp)(z[0], z[1], *extra_args), shape, (2, *shape))
 
-    def _add(self, name: str, *row: Any) -> None:
-        self.fs.append(row)
+    def _add(self, name: str, *entry: Any) -> None:
+        self.fs.append(entry)
         self.names.append(name)
 
-    def _given(self, what: str, name: str, f: Any, args: Any, shape: tuple[int, ...]) -> None:
+    def _add_user(self, api_name: str, name: str, f: Any, args: Any, shape: tuple[int, ...]) -> None:
         if callable(f):
             self._add(name, with_args(f, args), shape)
-        elif f not in SLOPES:
-            raise refuse(f"{what} with {name}={f!r}")
+        elif f not in NUMERICAL_JACS:
+            raise refuse(f"{api_name} with {name}={f!r}")
         elif f is not None:
             self.options[name] = f
 
-    def on_host(self, fs: Sequence[Any]) -> dict[str, Any]:
+    def to_scipy(self, fs: Sequence[Any]) -> dict[str, Any]:
         """Return the derivative arguments of the solver for these compiled functions."""
         table = dict(zip(self.names, fs[1:]))
         if "hessp" in table:
@@ -97,8 +97,16 @@ class Derivatives:
         return self.options | table
 
 
-def minimum(what: str, derivatives: Derivatives, start: dict[str, Any], constraints: Sequence[Any], run: Run, text: str,
-            shape: tuple[int, ...], exact: bool = False) -> Result:  # fmt: skip
+def minimum(
+    api_name: str,
+    derivatives: Objective,
+    start: dict[str, Any],
+    constraints: Sequence[Any],
+    run: Run,
+    text: str,
+    shape: tuple[int, ...],
+    exact: bool = False,
+) -> SolverResult:
     """Compute the result of a solver: `run(functions, start, constraints)`.
 
     Its bounds are `low` and `high` in `start`. Elements with an active bound are at the bound exactly if `exact`,
@@ -110,23 +118,25 @@ def minimum(what: str, derivatives: Derivatives, start: dict[str, Any], constrai
         constraints = [*constraints, Between(start["low"], start["high"])]
     text = f"{text} {derivatives.options!r} {derivatives.names}"
     if constraints:
-        x, functions, facts = constrained(what, derivatives.fs, start, between, constraints, run, text, shape)
+        x, functions, facts = constrained(api_name, derivatives.fs, start, between, constraints, run, text, shape)
     else:
-        functions = Functions(what, [*derivatives.fs, *between], shape)
+        functions = Functions(api_name, [*derivatives.fs, *between], shape)
         equation = gradient_of(functions.graphs[0])
         if between:
             equation = _limited(equation, *functions.graphs[len(derivatives.fs) :])
-        ways = functools.partial(solution, equation=equation, what=what)
-        x, *facts = called(functions, Starts(start), lambda fs, b: run(fs, b, ()), ((shape, "f64"), *FACTS), text, ways)
+        make_rule = functools.partial(solution, equation=equation, api_name=api_name)
+        x, *facts = called(
+            functions, Starts(start), lambda fs, b: run(fs, b, ()), ((shape, "f64"), *FACTS), text, make_rule
+        )
     value = replay(functions.graphs[0], [x, *functions.captured])[0][0]
     names = ("nfev", "nit", "njev", "nhev", "status", "success")
-    return Result(what, x=x, fun=value, **dict(zip(names, facts)))
+    return SolverResult(api_name, x=x, fun=value, **dict(zip(names, facts)))
 
 
-def told(found: Any) -> tuple[Any, ...]:
+def facts_of(result: Any) -> tuple[Any, ...]:
     """Return the facts of SciPy's result, in the order of `FACTS`."""
-    counts = [found.get(name, 0) for name in ("nfev", "nit", "njev", "nhev", "status")]
-    return found.x, *counts, found.get("success", True)
+    counts = [result.get(name, 0) for name in ("nfev", "nit", "njev", "nhev", "status")]
+    return result.x, *counts, result.get("success", True)
 
 
 def number(f: Callable[[Any], Any]) -> Callable[[Any], float]:
@@ -138,37 +148,37 @@ def limits_of(begin: dict[str, Any]) -> Any:
     return None if "low" not in begin else real("Bounds")(begin["low"], begin["high"])
 
 
-def constraints_of(what: str, given: Any) -> list[Constraint]:
-    alone = isinstance(given, dict) or hasattr(given, "lb")
-    return [Constraint(what, c) for c in ([given] if alone else given or ())]
+def constraints_of(api_name: str, constraints: Any) -> list[Constraint]:
+    is_single = isinstance(constraints, dict) or hasattr(constraints, "lb")
+    return [Constraint(api_name, c) for c in ([constraints] if is_single else constraints or ())]
 
 
 _WITHOUT_DERIVATIVES = ("nelder-mead", "powell", "cobyla", "cobyqa")
-_WITH_BENDS = ("newton-cg", "dogleg", "trust-ncg", "trust-krylov", "trust-exact", "trust-constr")
+_WITH_HESSIAN = ("newton-cg", "dogleg", "trust-ncg", "trust-krylov", "trust-exact", "trust-constr")
 
 
 @shadow("scipy.optimize.minimize", of_functions=True)
 def minimize(*args: Any, **kwargs: Any) -> Any:
     """`scipy.optimize.minimize`"""
-    what = "scipy.optimize.minimize"
+    api_name = "scipy.optimize.minimize"
     inputs = bound("minimize", args, kwargs)
-    x0, shape = begin(what, inputs.pop("x0"))
-    refuse_unless(what, inputs, callback=None)
-    derivatives = Derivatives(what, inputs.pop("fun"), inputs.pop("args"), inputs, shape)
-    limits, constraints = inputs.pop("bounds"), constraints_of(what, inputs.pop("constraints"))
-    options = plain_options(what, {k: v for k, v in inputs.items() if v is not None})
+    x0, shape = begin(api_name, inputs.pop("x0"))
+    refuse_unless(api_name, inputs, callback=None)
+    derivatives = Objective(api_name, inputs.pop("fun"), inputs.pop("args"), inputs, shape)
+    limits, constraints = inputs.pop("bounds"), constraints_of(api_name, inputs.pop("constraints"))
+    options = plain_options(api_name, {k: v for k, v in inputs.items() if v is not None})
     method = str(inputs["method"] or "").lower()
     start = {"x0": x0} | (ends(limits, shape) if limits is not None else {})
 
     def run(fs: Any, begin: Any, output: Any) -> Any:
-        inputs = derivatives.on_host(fs) | options
+        inputs = derivatives.to_scipy(fs) | options
         with threads_for(method):
             result = real("minimize")(number(fs[0]), begin["x0"], bounds=limits_of(begin), constraints=output, **inputs)
-        return told(result)
+        return facts_of(result)
 
-    result = minimum(what, derivatives, start, constraints, run, repr(options), shape, method in _AT_BOUNDS)
-    absent = {"njev": method in _WITHOUT_DERIVATIVES, "nhev": method not in _WITH_BENDS}
-    return Result(what, **{k: v for k, v in result.items() if not absent.get(k)})
+    result = minimum(api_name, derivatives, start, constraints, run, repr(options), shape, method in _AT_BOUNDS)
+    absent = {"njev": method in _WITHOUT_DERIVATIVES, "nhev": method not in _WITH_HESSIAN}
+    return SolverResult(api_name, **{k: v for k, v in result.items() if not absent.get(k)})
 
 
 def ends(limits: Any, shape: tuple[int, ...]) -> dict[str, Any]:
@@ -216,7 +226,7 @@ def linear_sum_assignment(cost_matrix: Any, maximize: bool = False) -> Any:
     (cost,) = arrays(cost_matrix)
     if len(cost.shape) != 2:
         raise ValueError(f"expected a matrix (2-D array), got a {len(cost.shape)} array")
-    if lead((cost,)) is None:
+    if dispatch_operand((cost,)) is None:
         return real("linear_sum_assignment")(cost, maximize)
     kind = (min(cost.shape),), "i64"
     return tuple(opaque(cost, results=(kind, kind), call=_Assignment(bool(maximize))))

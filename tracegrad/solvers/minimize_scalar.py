@@ -16,7 +16,7 @@ from tracegrad.ops.elementwise.table import equal, where
 from tracegrad.scipy_api.registry import shadow
 from tracegrad.solvers.implicit import gradient_of, solution
 from tracegrad.solvers.roots import bound, real, with_args
-from tracegrad.solvers.solver_node import Functions, Result, Starts, called, plain_options
+from tracegrad.solvers.solver_node import Functions, SolverResult, Starts, called, plain_options
 from tracegrad.trace.driver.region import weakened
 
 __all__: list[str] = []
@@ -25,29 +25,29 @@ __all__: list[str] = []
 @shadow("scipy.optimize.minimize_scalar", of_functions=True)
 def minimize_scalar(*args: Any, **kwargs: Any) -> Any:
     """`scipy.optimize.minimize_scalar`"""
-    what = "scipy.optimize.minimize_scalar"
+    api_name = "scipy.optimize.minimize_scalar"
     mapping = bound("minimize_scalar", args, kwargs)
     fs: list[Any] = [(with_args(mapping.pop("fun"), mapping.pop("args")), ())]
     mapping = {k: v for k, v in mapping.items() if v is not None}
     starts: dict[str, Any] = {k: mapping.pop(k) for k in ("bracket", "bounds") if k in mapping}
     ends = tuple(starts.get("bounds", ()))
     fs += [(functools.partial(_off, end), ()) for end in ends]
-    functions = Functions(what, fs, None)
+    functions = Functions(api_name, fs, None)
     gradient = gradient_of(functions.graphs[0])
     off = functions.graphs[1:]
     functions.graphs.append(gradient)
-    options = plain_options(what, mapping)
+    options = plain_options(api_name, mapping)
 
     def run(fs: Any, begin: Any) -> Any:
         result = real("minimize_scalar")(fs[0], **begin, **options)
         x = float(result.x)
         return x, _held(fs[-1], x, begin.get("bounds", ())), result.nfev, result.get("nit", 0), result.success
 
-    ways = functools.partial(solution, equation=_equation(gradient, off), what=what, known=1)
+    make_rule = functools.partial(solution, equation=_equation(gradient, off), api_name=api_name, known=1)
     kinds = (((), "f64"), ((), "i64"), ((), "i64"), ((), "i64"), ((), "bool"))
-    x, _, calls, iterations, success = called(functions, Starts(starts), run, kinds, repr(options), ways)
+    x, _, calls, iterations, success = called(functions, Starts(starts), run, kinds, repr(options), make_rule)
     value = replay(functions.graphs[0], [x, *functions.captured])[0][0]
-    return Result(what, x=weakened(x), fun=weakened(value), nfev=calls, nit=iterations, success=success)
+    return SolverResult(api_name, x=weakened(x), fun=weakened(value), nfev=calls, nit=iterations, success=success)
 
 
 def _off(end: Any, x: Any) -> Any:
@@ -82,8 +82,8 @@ def _bracketed(name: str, options: dict[str, str], facts: tuple[str, ...]) -> No
     @shadow(f"scipy.optimize.{name}", of_functions=True)
     def find(*args: Any, **kwargs: Any) -> Any:
         inputs = bound(name, args, kwargs)
-        more = {new: inputs[old] for old, new in options.items()}
-        result = minimize_scalar(inputs["func"], inputs["brack"], None, inputs["args"], name, None, more)
+        passed = {new: inputs[old] for old, new in options.items()}
+        result = minimize_scalar(inputs["func"], inputs["brack"], None, inputs["args"], name, None, passed)
         return tuple([result[k] for k in facts]) if inputs["full_output"] else result.x
 
 

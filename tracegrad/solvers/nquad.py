@@ -30,7 +30,7 @@ def _nested(func: Any, ranges: Ranges, args: tuple[Any, ...], options: Sequence[
     return quad(lambda x: _nested(func, ranges, args, options, x, *outer), low, high, **options[k])[0]
 
 
-class _Error:
+class _NquadErrorEstimate:
     """Opaque call that computes the error estimate of `scipy.integrate.nquad`."""
 
     def __init__(self, functions: Functions, options: Sequence[dict[str, Any]]):
@@ -44,7 +44,7 @@ class _Error:
     def __call__(self, *values: Any) -> tuple[Any]:
         from scipy import integrate
 
-        f, *ranges = self.functions.on_host([np.asarray(x) for x in values])
+        f, *ranges = self.functions.to_scipy([np.asarray(x) for x in values])
         n = len(ranges)
 
         def ends(k: int) -> Any:
@@ -68,7 +68,7 @@ def _integrated(func: Any, ranges: Ranges, args: tuple[Any, ...], options: Seque
     ends = [(on_all(both(f), k + 1), (2,)) for k, f in enumerate(ranges)]
     functions = Functions("scipy.integrate.nquad", [(on_all(inlined(func), 0), ()), *ends], (n,))
     value = _nested(inlined(func), ranges, args, options)
-    (error,) = opaque(*functions.captured, results=(((), "f64"),), call=_Error(functions, options))
+    (error,) = opaque(*functions.captured, results=(((), "f64"),), call=_NquadErrorEstimate(functions, options))
     return value, weakened(error)
 
 
@@ -85,11 +85,11 @@ def nquad(*args: Any, **kwargs: Any) -> Any:
     """`scipy.integrate.nquad`"""
     inputs = bound_to("nquad", args, kwargs, ("full_output",))
     ranges, others, options = [_ends(x) for x in inputs["ranges"]], inputs["args"] or (), inputs["opts"] or {}
-    several = [options] * len(ranges) if isinstance(options, dict) else list(options)
-    if any(callable(x) for x in several):
+    per_range = [options] * len(ranges) if isinstance(options, dict) else list(options)
+    if any(callable(x) for x in per_range):
         raise refuse("scipy.integrate.nquad with opts= of functions")
-    several = [plain_options("scipy.integrate.nquad", x) for x in several]
-    return _integrated(inputs["func"], ranges, others if isinstance(others, tuple) else (others,), several)
+    per_range = [plain_options("scipy.integrate.nquad", x) for x in per_range]
+    return _integrated(inputs["func"], ranges, others if isinstance(others, tuple) else (others,), per_range)
 
 
 @shadow("scipy.integrate.dblquad", of_functions=True)
@@ -115,5 +115,5 @@ def tplquad(*args: Any, **kwargs: Any) -> Any:
     return _integrated(inputs["func"], ranges, inputs["args"], [_tolerances("tplquad", inputs)] * 3)
 
 
-def _tolerances(name: str, given: dict[str, Any]) -> dict[str, Any]:
-    return plain_options(f"scipy.integrate.{name}", {k: given[k] for k in ("epsabs", "epsrel")})
+def _tolerances(name: str, inputs: dict[str, Any]) -> dict[str, Any]:
+    return plain_options(f"scipy.integrate.{name}", {k: inputs[k] for k in ("epsabs", "epsrel")})

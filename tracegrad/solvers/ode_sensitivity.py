@@ -22,12 +22,12 @@ from tracegrad.ops.elementwise.table import add, equal, multiply, negative
 from tracegrad.ops.shape.batching import repeated
 from tracegrad.ops.shape.linear import arange, broadcast_to, cast, concatenate, full, reduce_sum, reshape, slice
 from tracegrad.solvers.callbacks import Callback, Substitute
-from tracegrad.solvers.packing import flat, parts
+from tracegrad.solvers.packing import flat, unflatten
 from tracegrad.solvers.runge_kutta import METHODS, fits, integrator, tables, tolerances
-from tracegrad.solvers.solver_node import WaysOf, aside
+from tracegrad.solvers.solver_node import SolverRule, aside
 from tracegrad.transforms.jvp_graph import pushed
 
-__all__ = ["NUMBER", "System", "of_length", "row", "solution"]
+__all__ = ["NUMBER", "System", "of_length", "one_element", "solution"]
 
 NUMBER = Aval((), np.dtype(np.float64))
 
@@ -43,9 +43,9 @@ class System:
     ):
         self.begin, self.derivative, self.method, self.options = begin, derivative, method, dict(options)
         self.size = derivative.avals[1].size
-        what = f"scipy.integrate.{method}"
-        self._begin, self._slope = replayer(begin), Callback(derivative, what, 2)
-        self._jac = Callback(jac, what, 2) if jac is not None else None
+        api_name = f"scipy.integrate.{method}"
+        self._begin, self._rhs = replayer(begin), Callback(derivative, api_name, 2)
+        self._jac = Callback(jac, api_name, 2) if jac is not None else None
         self._loops: dict[int, Substitute] = {}
         key = f"{begin} {derivative} {method} {self.options!r} {jac}"
         self.name = f"scipy.integrate.{method} {hashlib.sha256(key.encode()).hexdigest()[:16]}"
@@ -72,22 +72,22 @@ class System:
         rows = np.transpose(result.y) if len(result.y) else np.zeros((0, self.size))
         return np.asarray(result.t), rows, (result.nfev, result.njev, result.nlu, result.status)
 
-    def run(self, ends: Sequence[float], times: Any, values: Sequence[Any], **more: Any) -> Any:
+    def run(self, ends: Sequence[float], times: Any, values: Sequence[Any], **extra: Any) -> Any:
         """Call `scipy.integrate.solve_ivp`."""
         from scipy import integrate
 
-        first, derivative, jac = self._given(ends, values)
-        ways = {"jac": jac} if jac else {}
-        return integrate.solve_ivp(derivative, ends, first, self.method, times, **ways, **more, **self.options)
+        first, derivative, jac = self._bind(ends, values)
+        jac_option = {"jac": jac} if jac else {}
+        return integrate.solve_ivp(derivative, ends, first, self.method, times, **jac_option, **extra, **self.options)
 
     def _by_loop(self, ends: Sequence[float], times: Any, values: Sequence[Any]) -> Any:
         """Compute the same solution without SciPy; None if the loop is not compiled."""
         count = len(times)
         loop = self._loops.get(count)
         if loop is None:
-            parts = self.begin, self.derivative, self.method, self.options, count
-            loop = self._loops[count] = Substitute(lambda: integrator(*parts), f"scipy.integrate.{self.method}", 2)
-        result = loop.answer(*ends, times, *tolerances(self.options), *tables(self.method), *values)
+            loop_args = self.begin, self.derivative, self.method, self.options, count
+            loop = self._loops[count] = Substitute(lambda: integrator(*loop_args), f"scipy.integrate.{self.method}", 2)
+        result = loop.compute(*ends, times, *tolerances(self.options), *tables(self.method), *values)
         if result is None:
             return None
         rows, calls, status = result
@@ -96,15 +96,17 @@ class System:
     def _by_odeint(self, ends: Sequence[float], times: Any, values: Sequence[Any]) -> Any:
         from scipy import integrate
 
-        first, derivative, jac = self._given(ends, values)
-        ways = {"Dfun": jac} if jac else {}
-        y, facts = integrate.odeint(derivative, first, times, tfirst=True, full_output=True, **ways, **self.options)
+        first, derivative, jac = self._bind(ends, values)
+        jac_option = {"Dfun": jac} if jac else {}
+        y, facts = integrate.odeint(
+            derivative, first, times, tfirst=True, full_output=True, **jac_option, **self.options
+        )
         return times, y, (facts["message"] == "Integration successful.",)
 
-    def _given(self, ends: Sequence[float], values: Sequence[Any]) -> tuple[Any, Any, Any]:
+    def _bind(self, ends: Sequence[float], values: Sequence[Any]) -> tuple[Any, Any, Any]:
         """Return the initial value, the right-hand side, and its Jacobian or None."""
         first = np.array(self._begin([np.asarray(ends[0], np.float64), *values])[0])
-        return first, self._slope.at(values), self._jac.at(values) if self._jac is not None else None
+        return first, self._rhs.at(values), self._jac.at(values) if self._jac is not None else None
 
 
 class _Solution:
@@ -145,16 +147,16 @@ def solution(system: System, ends: Sequence[Any], times: Any, values: Sequence[A
         kinds: Any = (((n, system.size), "f64"), (facts, "i64"), ((n,), "f64"))
         *result, steps = opaque(*ends, *values, results=kinds, call=_Solution(system, "steps", n))
         inner = slice(steps, start=(1,), stop=(n - 1,), step=(1,))
-        times = concatenate(row(ends[0]), inner, row(ends[1]), axis=0)
+        times = concatenate(one_element(ends[0]), inner, one_element(ends[1]), axis=0)
     else:
         n = times.shape[0]
         kinds = (((n, system.size), "f64"), (facts, "i64"))
         result = opaque(*ends, times, *values, results=kinds, call=_Solution(system, "at", n))
-    y, numbers = custom_call(*result, *ends, times, *values, count=2, rule=_ways(system))
+    y, numbers = custom_call(*result, *ends, times, *values, count=2, rule=_derivative_rule(system))
     return times, y, numbers
 
 
-def row(x: Any) -> Any:
+def one_element(x: Any) -> Any:
     return reshape(x, shape=(1,))
 
 
@@ -167,14 +169,14 @@ def _tangents(graph: Graph, wrt: Sequence[int]) -> Callable[..., tuple[Any, Any]
         out = replay(both, [*args, *moved])[0]
         return out[0], out[1] if result else full(shape=aval.shape, value=0.0, dtype="float64")
 
-    def many(args: Sequence[Any], moved: Sequence[Any], size: int) -> tuple[Any, Any]:
+    def batched_tangents(args: Sequence[Any], moved: Sequence[Any], size: int) -> tuple[Any, Any]:
         flags = [False] * len(args) + [True] * len(moved)
         out, batches = replay_batched(both, size, flags, [*args, *moved])
         if not result:
             return out[0], full(shape=(size, *aval.shape), value=0.0, dtype="float64")
         return out[0], out[1] if batches[1] else repeated(size, [False], [out[1]])[0]
 
-    return lambda args, moved, size=0: many(args, moved, size) if size else one(args, moved)
+    return lambda args, moved, size=0: batched_tangents(args, moved, size) if size else one(args, moved)
 
 
 def _widened(system: System, moved: Sequence[int], size: int) -> System:
@@ -188,32 +190,36 @@ def _widened(system: System, moved: Sequence[int], size: int) -> System:
     extra = [Aval((size, *a.shape), a.dtype) if size else a for a in like]
     count = len(system.begin.avals) - 1
 
-    def begin(t: Any, *given: Any) -> list[Any]:
-        values, ways = given[:count], given[count:]
-        z, s = first([t, *values], ways, size)
+    def begin(t: Any, *args: Any) -> list[Any]:
+        values, directions = args[:count], args[count:]
+        z, s = first([t, *values], directions, size)
         if 0 in moved:
             # The same state at a later start: the state at the old start is earlier by the shift times dz/dt.
             height = replay(derivative, [t, z, *values])[0][0]
-            t_moved = reshape(ways[list(moved).index(0)], shape=(size, 1)) if size else ways[list(moved).index(0)]
-            s = add(s, negative(multiply(_wide(height, size), _filled(t_moved, size, n))))
+            t_moved = (
+                reshape(directions[list(moved).index(0)], shape=(size, 1)) if size else directions[list(moved).index(0)]
+            )
+            s = add(s, negative(multiply(_per_direction(height, size), _filled(t_moved, size, n))))
         return [flat([z, s])]
 
-    def both(t: Any, z: Any, *given: Any) -> list[Any]:
-        values = given[:count]
-        ways = [w for i, w in zip(moved, given[count:]) if i]
-        own, s = parts(z, [Aval((n,), np.dtype(np.float64)), Aval((size, n) if size else (n,), np.dtype(np.float64))])
-        return [flat(list(rest([t, own, *values], [s, *ways], size)))]
+    def both(t: Any, z: Any, *args: Any) -> list[Any]:
+        values = args[:count]
+        directions = [w for i, w in zip(moved, args[count:]) if i]
+        state, s = unflatten(
+            z, [Aval((n,), np.dtype(np.float64)), Aval((size, n) if size else (n,), np.dtype(np.float64))]
+        )
+        return [flat(list(rest([t, state, *values], [s, *directions], size)))]
 
-    wide = Aval((n * (1 + (size or 1)),), np.dtype(np.float64))
+    state_aval = Aval((n * (1 + (size or 1)),), np.dtype(np.float64))
     return System(
         build(begin, [*system.begin.avals, *extra]),
-        build(both, [NUMBER, wide, *system.derivative.avals[2:], *extra]),
+        build(both, [NUMBER, state_aval, *system.derivative.avals[2:], *extra]),
         system.method,
         _tolerances(system.options, size or 1),
     )
 
 
-def _wide(x: Any, size: int) -> Any:
+def _per_direction(x: Any, size: int) -> Any:
     return repeated(size, [False], [x])[0] if size else x
 
 
@@ -221,16 +227,16 @@ def _filled(x: Any, size: int, n: int) -> Any:
     return broadcast_to(x, shape=(size, n) if size else (n,))
 
 
-def _tolerances(options: Mapping[str, Any], more: int) -> dict[str, Any]:
+def _tolerances(options: Mapping[str, Any], multiple: int) -> dict[str, Any]:
     """Return the options for a system with a multiple of the elements."""
     table = {k: v for k, v in options.items() if k not in ("jac", "jac_sparsity", "lband", "uband", "ml", "mu")}
-    return {k: np.tile(v, 1 + more) if k in ("rtol", "atol") and np.ndim(v) else v for k, v in table.items()}
+    return {k: np.tile(v, 1 + multiple) if k in ("rtol", "atol") and np.ndim(v) else v for k, v in table.items()}
 
 
-def _ways(system: System) -> WaysOf:
+def _derivative_rule(system: System) -> SolverRule:
     """Return the rule of a solution, with respect to the two ends, the times and the values."""
 
-    def slopes(outputs: Sequence[Any], inputs: Sequence[Any]) -> Any:
+    def derivatives_at(outputs: Sequence[Any], inputs: Sequence[Any]) -> Any:
         """Evaluate dz/dt at each of the times."""
         n = inputs[2].shape[0]
         flags = [True, True, *[False] * len(inputs[3:])]
@@ -239,32 +245,32 @@ def _ways(system: System) -> WaysOf:
     def pull(cts: Sequence[Any], outputs: Sequence[Any], inputs: Sequence[Any], wanted: Any) -> dict[int, Any]:
         table = {}
         if 2 in wanted:
-            table[2] = reduce_sum(multiply(cts[0], slopes(outputs, inputs)), axes=(1,))
-        places = [i for i in wanted if i == 0 or i > 2]
-        if places:
-            avals = [Aval(inputs[i].shape, np.dtype(inputs[i].dtype)) for i in places]
+            table[2] = reduce_sum(multiply(cts[0], derivatives_at(outputs, inputs)), axes=(1,))
+        indices = [i for i in wanted if i == 0 or i > 2]
+        if indices:
+            avals = [Aval(inputs[i].shape, np.dtype(inputs[i].dtype)) for i in indices]
             size = sum(a.size for a in avals)
-            wider = _widened(system, [i and i - 2 for i in places], size)
+            wider = _widened(system, [i and i - 2 for i in indices], size)
             _, both, _ = solution(wider, inputs[:2], inputs[2], [*inputs[3:], *_basis(avals, size)])
             count, n = outputs[0].shape
             s = reshape(slice(both, start=(0, n), stop=both.shape, step=(1, 1)), shape=(count, size, n))
             total = reduce_sum(multiply(s, reshape(cts[0], shape=(count, 1, n))), axes=(0, 2))
-            table |= dict(zip(places, parts(total, avals)))
+            table |= dict(zip(indices, unflatten(total, avals)))
         return table
 
     def push(tangents: Sequence[Any], outputs: Sequence[Any], inputs: Sequence[Any], moved: Any) -> dict[int, Any]:
         options = dict(zip(moved, tangents))
         terms = []
         if 2 in options:
-            terms.append(multiply(slopes(outputs, inputs), reshape(options[2], shape=(inputs[2].shape[0], 1))))
-        places = [i for i in moved if i == 0 or i > 2]
-        if places:
-            wider = _widened(system, [i and i - 2 for i in places], 0)
-            _, both, _ = solution(wider, inputs[:2], inputs[2], [*inputs[3:], *(options[i] for i in places)])
+            terms.append(multiply(derivatives_at(outputs, inputs), reshape(options[2], shape=(inputs[2].shape[0], 1))))
+        indices = [i for i in moved if i == 0 or i > 2]
+        if indices:
+            wider = _widened(system, [i and i - 2 for i in indices], 0)
+            _, both, _ = solution(wider, inputs[:2], inputs[2], [*inputs[3:], *(options[i] for i in indices)])
             terms.append(slice(both, start=(0, system.size), stop=both.shape, step=(1, 1)))
         return {0: terms[0] if len(terms) == 1 else add(*terms)} if terms else {}
 
-    return WaysOf(system.name, {"pull": pull, "push": push}, chooses=True)
+    return SolverRule(system.name, {"pull": pull, "push": push}, chooses=True)
 
 
 def _basis(avals: Sequence[Aval], size: int) -> list[Any]:

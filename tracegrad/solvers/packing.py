@@ -10,7 +10,7 @@ import numpy as np
 from tracegrad.avals import name_of
 from tracegrad.ops.shape.linear import cast, concatenate, reshape, slice
 
-__all__ = ["flat", "parts"]
+__all__ = ["flat", "unflatten"]
 
 
 def flat(xs: Sequence[Any]) -> Any:
@@ -23,7 +23,7 @@ def _size(x: Any) -> int:
     return int(np.prod(x.shape, dtype=np.int64))
 
 
-def parts(x: Any, avals: Sequence[Any]) -> list[Any]:
+def unflatten(x: Any, avals: Sequence[Any]) -> list[Any]:
     """Invert `flat`."""
     result, start = [], 0
     for aval in avals:

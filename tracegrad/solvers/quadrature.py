@@ -24,9 +24,9 @@ from tracegrad.ops.elementwise.table import absolute, add, cos, divide, less, mu
 from tracegrad.ops.shape.linear import reduce_sum
 from tracegrad.scipy_api.registry import shadow
 from tracegrad.solvers.callbacks import Callback
-from tracegrad.solvers.packing import flat, parts
+from tracegrad.solvers.packing import flat, unflatten
 from tracegrad.solvers.roots import with_args
-from tracegrad.solvers.solver_node import Functions, WaysOf, aside, plain_options, shaped
+from tracegrad.solvers.solver_node import Functions, SolverRule, aside, plain_options, shaped
 from tracegrad.trace.driver.region import weakened
 from tracegrad.transforms.jvp_graph import pushed
 from tracegrad.transforms.vjp_graph import joint
@@ -36,16 +36,16 @@ __all__ = ["bound_to", "quad"]
 Ends = tuple[float | None, float | None]
 
 # The largest number of integrals that QUADPACK computes one by one, in C; `quad_vec` in Python computes larger vectors.
-FEW = 16
+MAX_QUADPACK_SIZE = 16
 
 
 class _Quadrature:
     """Integral of a graph of a number and values, between `ends`; ends that are None are the first inputs."""
 
-    def __init__(self, graph: Graph, ends: Ends, options: dict[str, Any], several: bool = False):
+    def __init__(self, graph: Graph, ends: Ends, options: dict[str, Any], is_vector: bool = False):
         self.graph, self.ends, self.options = graph, ends, options
-        self._callback, self.several = Callback(graph, "scipy.integrate.quad"), several
-        key = hashlib.sha256(f"{graph} {ends} {options!r} {several}".encode()).hexdigest()[:16]
+        self._callback, self.is_vector = Callback(graph, "scipy.integrate.quad"), is_vector
+        key = hashlib.sha256(f"{graph} {ends} {options!r} {is_vector}".encode()).hexdigest()[:16]
         self.name = f"scipy.integrate.quad {key}"
 
     def __repr__(self) -> str:
@@ -59,11 +59,11 @@ class _Quadrature:
         aval = self.graph.outputs[0].aval
         with aside():
             f = self._callback.at(args)
-            if self.several:
+            if self.is_vector:
                 results = integrate.quad_vec(f, a, b, **self.options)
             elif not aval.ndim:
                 results = integrate.quad(f, a, b, **self.options)
-            elif aval.size <= FEW or "weight" in self.options:  # only QUADPACK has weights
+            elif aval.size <= MAX_QUADPACK_SIZE or "weight" in self.options:  # only QUADPACK has weights
                 at = functools.cache(f)  # the integrals share many points
                 each = [integrate.quad(lambda x, k=k: at(x).item(k), a, b, **self.options) for k in range(aval.size)]
                 results = [x for x, _ in each], max([error for _, error in each], default=0.0)
@@ -74,28 +74,28 @@ class _Quadrature:
 
 
 def _integral(graph: Graph, ends: Sequence[Any], values: Sequence[Any], options: dict[str, Any],
-              several: bool = False) -> tuple[Any, Any]:  # fmt: skip
+              is_vector: bool = False) -> tuple[Any, Any]:  # fmt: skip
     """Integrate `graph(x, *values)` between the ends, numbers or values; also estimate the error.
 
-    `quad_vec` computes the integral of `several` functions.
+    `quad_vec` computes the integral of `is_vector` functions.
     """
     moving = [x for x in ends if isinstance(x, Carrier)]
     first, last = (None if isinstance(x, Carrier) else float(x) for x in ends)
-    call = _Quadrature(graph, (first, last), options, several)
+    call = _Quadrature(graph, (first, last), options, is_vector)
     results = ((graph.outputs[0].aval.shape, "f64"), ((), "f64"))
     outputs = opaque(*moving, *values, results=results, call=call)
-    result = custom_call(*outputs, *moving, *values, count=2, rule=_ways(call))
+    result = custom_call(*outputs, *moving, *values, count=2, rule=_derivative_rule(call))
     return result[0], result[1]
 
 
-def _ways(call: _Quadrature) -> WaysOf:
+def _derivative_rule(call: _Quadrature) -> SolverRule:
     """Return the rule of an integral, with respect to the traced ends and the values."""
     graph, ends, options = call.graph, call.ends, call.options
     count = sum(x is None for x in ends)
     signs = [sign for x, sign in zip(ends, (-1.0, 1.0)) if x is None]
     wrt = [i for i, a in enumerate(graph.avals) if i and a.is_float]
 
-    def given_ends(moving: Sequence[Any]) -> list[Any]:
+    def all_ends(moving: Sequence[Any]) -> list[Any]:
         supply = iter(moving)
         return [next(supply) if x is None else x for x in ends]
 
@@ -103,13 +103,13 @@ def _ways(call: _Quadrature) -> WaysOf:
         moving, values = inputs[:count], inputs[count:]
         heights = [_height(call, x, sign, values) for x, sign in zip(moving, signs)]
         table = {k: _summed(multiply(cts[0], y)) for k, y in enumerate(heights)}
-        both, places = joint(graph, wrt, [0])
-        if not places:
+        both, positions = joint(graph, wrt, [0])
+        if not positions:
             return table
-        avals = [graph.avals[i] for i in places]
+        avals = [graph.avals[i] for i in positions]
         inside = build(lambda *args: [flat(replay(both, args)[0][1:])], both.avals)
-        whole, _ = _integral(inside, given_ends(moving), [*values, cts[0]], options, call.several)
-        return table | dict(zip([count + i - 1 for i in places], parts(whole, avals)))
+        whole, _ = _integral(inside, all_ends(moving), [*values, cts[0]], options, call.is_vector)
+        return table | dict(zip([count + i - 1 for i in positions], unflatten(whole, avals)))
 
     def push(tangents: Sequence[Any], outputs: Sequence[Any], inputs: Sequence[Any]) -> dict[int, Any]:
         moving, values = inputs[:count], inputs[count:]
@@ -117,19 +117,19 @@ def _ways(call: _Quadrature) -> WaysOf:
         both, table = pushed(graph, wrt)
         if table:
             inside = build(lambda *args: replay(both, args)[0][1:], both.avals)
-            terms.append(_integral(inside, given_ends(moving), [*values, *tangents[count:]], options, call.several)[0])
+            terms.append(_integral(inside, all_ends(moving), [*values, *tangents[count:]], options, call.is_vector)[0])
         return {0: _total(terms)} if terms else {}
 
-    return WaysOf(call.name, {"pull": pull, "push": push})
+    return SolverRule(call.name, {"pull": pull, "push": push})
 
 
 def _height(call: _Quadrature, x: Any, sign: float, values: Sequence[Any]) -> Any:
     """Evaluate the function at an end, with its weight and a sign; 0 at infinity."""
     finite = less(absolute(x), np.inf)
-    place = where(finite, x, 0.0)
-    y = replay(call.graph, [place, *values])[0][0]
+    point = where(finite, x, 0.0)
+    y = replay(call.graph, [point, *values])[0][0]
     if "weight" in call.options:
-        y = multiply(y, _WEIGHTS[call.options["weight"]](place, call.options["wvar"]))
+        y = multiply(y, _WEIGHTS[call.options["weight"]](point, call.options["wvar"]))
     return where(finite, y if sign > 0 else negative(y), 0.0)
 
 
@@ -157,35 +157,38 @@ def quad(*args: Any, **kwargs: Any) -> Any:
     """`scipy.integrate.quad`: the integral and an estimate of its error, which has no derivative."""
     from scipy import integrate
 
-    what = "scipy.integrate.quad"
+    api_name = "scipy.integrate.quad"
     bound = inspect.signature(integrate.quad).bind(*args, **kwargs)
     bound.apply_defaults()
     mapping = dict(bound.arguments)
     for name in ("full_output", "wopts"):
         if mapping.pop(name):
-            raise refuse(f"the argument {name}= of {what}")
+            raise refuse(f"the argument {name}= of {api_name}")
     if mapping.pop("complex_func"):
         func, others = mapping.pop("func"), {k: x for k, x in mapping.items() if k != "func"}
-        of_parts = [
-            quad(lambda x, *xs, part=part: part(inlined(func)(x, *xs)), **others) for part in (np.real, np.imag)
+        integrals = [
+            quad(lambda x, *xs, component=component: component(inlined(func)(x, *xs)), **others)
+            for component in (np.real, np.imag)
         ]
-        return tuple([x + 1j * y for x, y in zip(*of_parts)])
+        return tuple([x + 1j * y for x, y in zip(*integrals)])
     if mapping["weight"] is None:
         del mapping["wvar"]
     elif isinstance(mapping["wvar"], Carrier):
-        raise refuse(f"a traced wvar= of {what}", "let the function have the weight as a factor")
+        raise refuse(f"a traced wvar= of {api_name}", "let the function have the weight as a factor")
     elif mapping["weight"] not in _WEIGHTS and any(isinstance(mapping[name], Carrier) for name in ("a", "b")):
-        raise refuse(f"{what} between traced ends with weight={mapping['weight']!r}", "integrate over a fixed interval")
-    functions = Functions(what, [(with_args(mapping.pop("func"), mapping.pop("args")), ())], None)
-    ends = [_end(what, mapping.pop(name)) for name in ("a", "b")]
-    options = plain_options(what, {k: v for k, v in mapping.items() if v is not None})
+        raise refuse(
+            f"{api_name} between traced ends with weight={mapping['weight']!r}", "integrate over a fixed interval"
+        )
+    functions = Functions(api_name, [(with_args(mapping.pop("func"), mapping.pop("args")), ())], None)
+    ends = [_end(api_name, mapping.pop(name)) for name in ("a", "b")]
+    options = plain_options(api_name, {k: v for k, v in mapping.items() if v is not None})
     result = _integral(functions.graphs[0], ends, functions.captured, options)
     return weakened(result[0]), weakened(result[1])
 
 
-def _end(what: str, x: Any) -> Any:
+def _end(api_name: str, x: Any) -> Any:
     if isinstance(x, TapeCarrier):
-        raise UnsupportedError(located(f"{what} between Tensors is not supported; give it numbers"))
+        raise UnsupportedError(located(f"{api_name} between Tensors is not supported; give it numbers"))
     return shaped(x, ()) if isinstance(x, Carrier) else x
 
 
@@ -207,12 +210,12 @@ def bound_to(name: str, args: Any, kwargs: Any, plain: Sequence[str] = ()) -> di
 @shadow("scipy.integrate.quad_vec", of_functions=True)
 def quad_vec(*args: Any, **kwargs: Any) -> Any:
     """`scipy.integrate.quad_vec`: the integrals and an estimate of their errors, which has no derivative."""
-    what = "scipy.integrate.quad_vec"
+    api_name = "scipy.integrate.quad_vec"
     inputs = bound_to("quad_vec", args, kwargs, ("full_output", "workers"))
-    functions = Functions(what, [(with_args(inputs.pop("f"), inputs.pop("args")), None)], None)
-    ends = [_end(what, inputs.pop(name)) for name in ("a", "b")]
-    options = plain_options(what, {k: v for k, v in inputs.items() if v is not None})
-    result = _integral(functions.graphs[0], ends, functions.captured, options, several=True)
+    functions = Functions(api_name, [(with_args(inputs.pop("f"), inputs.pop("args")), None)], None)
+    ends = [_end(api_name, inputs.pop(name)) for name in ("a", "b")]
+    options = plain_options(api_name, {k: v for k, v in inputs.items() if v is not None})
+    result = _integral(functions.graphs[0], ends, functions.captured, options, is_vector=True)
     return result if result[0].shape else (weakened(result[0]), weakened(result[1]))
 
 
@@ -223,7 +226,7 @@ def fixed_quad(*args: Any, **kwargs: Any) -> Any:
     a, b = inputs["a"], inputs["b"]
     if not any(isinstance(x, Carrier) for x in (a, b)) and (np.isinf(a) or np.isinf(b)):
         raise ValueError("Gaussian quadrature is only available for finite limits.")
-    places, weights = np.polynomial.legendre.leggauss(inputs["n"])
-    several = inputs["args"]
-    y = inlined(inputs["func"])((b - a) * (places + 1.0) / 2.0 + a, *several)
+    nodes, weights = np.polynomial.legendre.leggauss(inputs["n"])
+    extra_args = inputs["args"]
+    y = inlined(inputs["func"])((b - a) * (nodes + 1.0) / 2.0 + a, *extra_args)
     return (b - a) / 2.0 * np.sum(weights * y, axis=-1), None

@@ -32,9 +32,13 @@ def rosen_der(x: Any) -> Any:
 def rosen_hess(x: Any) -> Any:
     """`scipy.optimize.rosen_hess`"""
     v = to_float(arrays(x)[0])
-    beside, none = -400.0 * v[:-1], 0.0 * v[:1]
-    own = np.concatenate([1200.0 * v[:-1] ** 2 - 400.0 * v[1:] + 2.0, none])
-    return np.diag(own + np.concatenate([none, 200.0 + 0.0 * v[1:]])) + np.diag(beside, 1) + np.diag(beside, -1)
+    off_diagonal, none = -400.0 * v[:-1], 0.0 * v[:1]
+    diagonal = np.concatenate([1200.0 * v[:-1] ** 2 - 400.0 * v[1:] + 2.0, none])
+    return (
+        np.diag(diagonal + np.concatenate([none, 200.0 + 0.0 * v[1:]]))
+        + np.diag(off_diagonal, 1)
+        + np.diag(off_diagonal, -1)
+    )
 
 
 @shadow("scipy.optimize.rosen_hess_prod")

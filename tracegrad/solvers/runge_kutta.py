@@ -56,7 +56,7 @@ def tolerances(options: Mapping[str, Any]) -> list[Any]:
 def fits(options: Mapping[str, Any], size: int, ends: Sequence[float], times: Any) -> bool:
     """Whether SciPy would solve for `size` elements without a warning or an error, in at least one step."""
     args, (rtol, atol), length = _USUAL | dict(options), tolerances(options), ends[1] - ends[0]
-    way, first = np.sign(length), args["first_step"]
+    direction, first = np.sign(length), args["first_step"]
     return bool(
         args.keys() == _USUAL.keys()
         and {rtol.shape, atol.shape} <= {(), (size,)}
@@ -64,11 +64,11 @@ def fits(options: Mapping[str, Any], size: int, ends: Sequence[float], times: An
         and np.all(atol >= 0)
         and args["max_step"] > 0
         and (first is None or 0 < first <= abs(length))
-        and size * len(times) * way
+        and size * len(times) * direction
         and np.isfinite(length)
-        and way * (times[0] - ends[0]) >= 0
-        and way * (ends[1] - times[-1]) >= 0
-        and np.all(way * np.diff(times) > 0)
+        and direction * (times[0] - ends[0]) >= 0
+        and direction * (ends[1] - times[-1]) >= 0
+        and np.all(direction * np.diff(times) > 0)
     )
 
 
@@ -77,7 +77,7 @@ def integrator(begin: Graph, derivative: Graph, method: str, options: Mapping[st
 
     The solution is at each of `count` times, and nan at times that the solver has not reached. The status is SciPy's.
     """
-    law = (_DormandPrince8 if method == "DOP853" else _Pair)(derivative, method, _USUAL | dict(options))
+    law = (_DormandPrince8 if method == "DOP853" else _EmbeddedPair)(derivative, method, _USUAL | dict(options))
 
     def solve(t0: Any, t1: Any, times: Any, rtol: Any, atol: Any, *rest: Any) -> list[Any]:
         values = rest[law.tables :]
@@ -88,8 +88,8 @@ def integrator(begin: Graph, derivative: Graph, method: str, options: Mapping[st
         carry = [t0, y, f, h, _number(False), rows, _number(0), _number(calls), _number(_RUNNING)]
         kinds = _kinds([*carry, *args])
         iteration = build(lambda *xs: _attempt(law, *xs), kinds)
-        goes_on = build(lambda *xs: [equal(xs[8], _RUNNING)], kinds)
-        result = while_loop(*carry, *args, cond=goes_on, body=iteration, carries=9, capacity=0)
+        condition = build(lambda *xs: [equal(xs[8], _RUNNING)], kinds)
+        result = while_loop(*carry, *args, cond=condition, body=iteration, carries=9, capacity=0)
         return [result[5], result[7], result[8]]
 
     shapes = ((), (), (count,), *(x.shape for x in (*tolerances(options), *tables(method))))
@@ -106,11 +106,16 @@ def tables(name: str) -> list[Any]:
     from scipy import integrate
 
     method = getattr(integrate, name)
-    n, behind = method.n_stages, getattr(method, "C_EXTRA", np.zeros(0))
-    size = n + 1 + len(behind)
+    n, extra_nodes = method.n_stages, getattr(method, "C_EXTRA", np.zeros(0))
+    size = n + 1 + len(extra_nodes)
     weights, nodes = np.zeros((size, size)), np.ones(size)
-    weights[:n, : method.A.shape[1]], weights[n, :n], nodes[:n], nodes[n + 1 :] = method.A, method.B, method.C, behind
-    if len(behind):
+    weights[:n, : method.A.shape[1]], weights[n, :n], nodes[:n], nodes[n + 1 :] = (
+        method.A,
+        method.B,
+        method.C,
+        extra_nodes,
+    )
+    if len(extra_nodes):
         weights[n + 1 :], errors, between = method.A_EXTRA, [method.E3, method.E5], method.D
     else:
         errors, between = [method.E], method.P.T
@@ -118,7 +123,7 @@ def tables(name: str) -> list[Any]:
     return [np.ascontiguousarray(x, np.float64) for x in (weights, nodes, errors, between)]
 
 
-class _Method:
+class _RungeKutta:
     """Runge-Kutta method of SciPy for a system with a right-hand side; the stages `ks` are rows."""
 
     tables = 4
@@ -127,26 +132,26 @@ class _Method:
         from scipy import integrate
 
         method = getattr(integrate, name)
-        self._slope, self.stages, self.order = derivative, method.n_stages, method.error_estimator_order
+        self._rhs, self.stages, self.order = derivative, method.n_stages, method.error_estimator_order
         self.longest, self.first_step = float(options["max_step"]), options["first_step"]
 
     def derivative(self, t: Any, y: Any, values: Sequence[Any]) -> Any:
-        return replay(self._slope, [t, y, *values])[0][0]
+        return replay(self._rhs, [t, y, *values])[0][0]
 
-    def more(self, ks: Any, first: int, last: int, step: Sequence[Any], weights: Any, nodes: Any,
+    def compute_stages(self, ks: Any, first: int, last: int, step: Sequence[Any], weights: Any, nodes: Any,
              values: Sequence[Any]) -> Sequence[Any]:  # fmt: skip
         """Compute the stages from `first` to `last`, and the last state, in a step from (t, y) of the length h."""
 
-        def stage(ks: Any, z: Any, k: Any, row: Any, c: Any, t: Any, y: Any, h: Any, *values: Any) -> list[Any]:
-            z = add(y, multiply(_sum(row, ks), h))
+        def stage(ks: Any, z: Any, k: Any, weight_row: Any, c: Any, t: Any, y: Any, h: Any, *values: Any) -> list[Any]:
+            z = add(y, multiply(_sum(weight_row, ks), h))
             new = self.derivative(add(t, multiply(c, h)), z, values)
             return [dynamic_update_slice(ks, reshape(new, shape=(1, *new.shape)), k, 0, step=(1, 1)), z]
 
         length = last + 1 - first
-        rows = slice(weights, start=(first, 0), stop=(last + 1, weights.shape[1]), step=(1, 1))
-        places = slice(nodes, start=(first,), stop=(last + 1,), step=(1,))
+        stage_weights = slice(weights, start=(first, 0), stop=(last + 1, weights.shape[1]), step=(1, 1))
+        stage_nodes = slice(nodes, start=(first,), stop=(last + 1,), step=(1,))
         numbers = arange(start=first, step=1, length=length, dtype="int64")
-        operands = [ks, step[1], numbers, rows, places, *step, *values]
+        operands = [ks, step[1], numbers, stage_weights, stage_nodes, *step, *values]
         kinds = [Aval(x.shape[1:], x.dtype) if 2 <= i < 5 else x for i, x in enumerate(_kinds(operands))]
         results: Sequence[Any] = scan(
             *operands, body=build(stage, kinds), carries=2, xs=3, length=length, reverse=False
@@ -154,10 +159,10 @@ class _Method:
         return results
 
 
-class _Pair(_Method):
+class _EmbeddedPair(_RungeKutta):
     """Embedded pair: two methods with the same stages, whose difference is the error."""
 
-    behind = 0  # number of stages of the interpolant after the stages of a step
+    extra_stages = 0  # number of stages of the interpolant after the stages of a step
 
     def error(self, ks: Any, h: Any, scale: Any, errors: Any) -> Any:
         return _norm(divide(multiply(_sum(_row(errors, 0), ks), h), scale))
@@ -174,19 +179,19 @@ class _Pair(_Method):
         return add(multiply(h, functools.reduce(add, map(multiply, known, powers))), y)
 
 
-class _DormandPrince8(_Method):
+class _DormandPrince8(_RungeKutta):
     """The method of order 8 with errors of order 5 and 3."""
 
-    behind = 3
+    extra_stages = 3
 
     def error(self, ks: Any, h: Any, scale: Any, errors: Any) -> Any:
-        third, fifth = (_squares(divide(_sum(_row(errors, j), ks), scale)) for j in range(2))
+        third, fifth = (_sum_of_squares(divide(_sum(_row(errors, j), ks), scale)) for j in range(2))
         both = sqrt(multiply(add(fifth, multiply(third, 0.01)), float(scale.shape[0])))
         return where(equal(both, 0.0), 0.0, divide(multiply(absolute(h), fifth), both))
 
     def known(self, ks: Any, step: Sequence[Any], new: Any, tables: Sequence[Any], values: Sequence[Any]) -> list[Any]:
         n, (_, y, h), (weights, nodes, _, between) = self.stages, step, tables
-        every, _ = self.more(ks, n + 1, n + self.behind, step, weights, nodes, values)
+        every, _ = self.compute_stages(ks, n + 1, n + self.extra_stages, step, weights, nodes, values)
         moved, first, last = subtract(new, y), multiply(h, _row(ks, 0)), add(_row(ks, n), _row(ks, 0))
         ends = [moved, subtract(first, moved), subtract(multiply(moved, 2.0), multiply(h, last))]
         return [*ends, *(multiply(h, _sum(_row(between, j), every)) for j in range(between.shape[0]))]
@@ -199,7 +204,7 @@ class _DormandPrince8(_Method):
 
 
 def _first_step(
-    law: Any, t0: Any, y: Any, f: Any, t1: Any, way: Any, rtol: Any, atol: Any, times: Any, *rest: Any
+    law: Any, t0: Any, y: Any, f: Any, t1: Any, direction: Any, rtol: Any, atol: Any, times: Any, *rest: Any
 ) -> tuple[Any, int]:
     """Compute the length of the first step, and the number of evaluations, as SciPy's `select_initial_step`.
 
@@ -210,51 +215,53 @@ def _first_step(
     length, scale = absolute(subtract(t1, t0)), add(atol, multiply(absolute(y), rtol))
     d0, d1 = _norm(divide(y, scale)), _norm(divide(f, scale))
     flat = logical_or(less(d0, 1e-5), less(d1, 1e-5))
-    h0 = _least(where(flat, 1e-6, divide(multiply(d0, 0.01), d1)), length)
-    ahead = law.derivative(add(t0, multiply(h0, way)), add(y, multiply(multiply(h0, way), f)), rest[law.tables :])
+    h0 = _lesser_of(where(flat, 1e-6, divide(multiply(d0, 0.01), d1)), length)
+    ahead = law.derivative(
+        add(t0, multiply(h0, direction)), add(y, multiply(multiply(h0, direction), f)), rest[law.tables :]
+    )
     d2 = divide(_norm(divide(subtract(ahead, f), scale)), h0)
     still = logical_and(less_equal(d1, 1e-15), less_equal(d2, 1e-15))
-    by_order = power(divide(0.01, _most(d1, d2)), 1.0 / (law.order + 1))
-    h1 = where(still, _most(1e-6, multiply(h0, 1e-3)), by_order)
-    return _least(_least(_least(multiply(h0, 100.0), h1), length), law.longest), 2
+    by_order = power(divide(0.01, _greater_of(d1, d2)), 1.0 / (law.order + 1))
+    h1 = where(still, _greater_of(1e-6, multiply(h0, 1e-3)), by_order)
+    return _lesser_of(_lesser_of(_lesser_of(multiply(h0, 100.0), h1), length), law.longest), 2
 
 
 def _attempt(
     law: Any, t: Any, y: Any, f: Any, h: Any, again: Any, rows: Any, i: Any, calls: Any, status: Any,
-    t1: Any, way: Any, rtol: Any, atol: Any, times: Any, *rest: Any,
+    t1: Any, direction: Any, rtol: Any, atol: Any, times: Any, *rest: Any,
 ) -> list[Any]:  # fmt: skip
     """Try a step of the length `h`; return the loop-carried values, from `t` to `status`.
 
     `again` is true if the previous attempt was rejected.
     """
     tables, values = rest[: law.tables], rest[law.tables :]
-    least = multiply(absolute(subtract(nextafter(t, multiply(way, np.inf)), t)), 10.0)
-    length = where(again, h, where(greater(h, law.longest), law.longest, _most(h, least)))
+    least = multiply(absolute(subtract(nextafter(t, multiply(direction, np.inf)), t)), 10.0)
+    length = where(again, h, where(greater(h, law.longest), law.longest, _greater_of(h, least)))
     fails = less(length, least)
-    ahead = add(t, multiply(length, way))
-    ahead = where(greater(multiply(way, subtract(ahead, t1)), 0.0), t1, ahead)
+    ahead = add(t, multiply(length, direction))
+    ahead = where(greater(multiply(direction, subtract(ahead, t1)), 0.0), t1, ahead)
     h = subtract(ahead, t)
 
     zeros = full(shape=(tables[0].shape[0], *f.shape), value=0.0, dtype="float64")
     ks = dynamic_update_slice(zeros, reshape(f, shape=(1, *f.shape)), 0, 0, step=(1, 1))
-    ks, new = law.more(ks, 1, law.stages, (t, y, h), *tables[:2], values)
+    ks, new = law.compute_stages(ks, 1, law.stages, (t, y, h), *tables[:2], values)
     error = law.error(ks, h, add(atol, multiply(maximum(absolute(y), absolute(new)), rtol)), tables[2])
     good = less(error, 1.0)
     factor = multiply(power(error, -1.0 / (law.order + 1)), _SAFETY)
-    longer = _least(_LARGEST, factor)
-    factor = where(good, where(again, _least(1.0, longer), longer), _most(_SMALLEST, factor))
+    longer = _lesser_of(_LARGEST, factor)
+    factor = where(good, where(again, _lesser_of(1.0, longer), longer), _greater_of(_SMALLEST, factor))
 
-    goes, again = where(fails, False, good), where(good, False, True)
-    rows, i, more = _filled(law, goes, (ks, t, y, h, new, *rest), ahead, way, times, rows, i)
-    calls = add(calls, where(fails, 0, add(more, law.stages)))
-    over = logical_and(good, greater_equal(multiply(way, subtract(ahead, t1)), 0.0))
+    advances, again = where(fails, False, good), where(good, False, True)
+    rows, i, extra_count = _filled(law, advances, (ks, t, y, h, new, *rest), ahead, direction, times, rows, i)
+    calls = add(calls, where(fails, 0, add(extra_count, law.stages)))
+    over = logical_and(good, greater_equal(multiply(direction, subtract(ahead, t1)), 0.0))
     status = where(fails, _FAILED, where(over, _FINISHED, _RUNNING))
-    t, y, f = (where(goes, *each) for each in ((ahead, t), (new, y), (_row(ks, law.stages), f)))
+    t, y, f = (where(advances, *each) for each in ((ahead, t), (new, y), (_row(ks, law.stages), f)))
     return [t, y, f, multiply(absolute(h), factor), again, rows, i, calls, status]
 
 
 def _filled(
-    law: Any, goes: Any, step: Sequence[Any], ahead: Any, way: Any, times: Any, rows: Any, i: Any
+    law: Any, advances: Any, step: Sequence[Any], ahead: Any, direction: Any, times: Any, rows: Any, i: Any
 ) -> tuple[Any, Any, Any]:
     """Interpolate the rows of the times within a step, from number `i` on.
 
@@ -262,26 +269,28 @@ def _filled(
     """
     count, (_, t, y, h, *_) = times.shape[0], step
 
-    def passed(i: Any, goes: Any, ahead: Any, way: Any, times: Any) -> Any:
-        early = less_equal(multiply(way, subtract(_element(times, i), ahead)), 0.0)
-        return logical_and(goes, logical_and(less(i, count), early))
+    def passed(i: Any, advances: Any, ahead: Any, direction: Any, times: Any) -> Any:
+        early = less_equal(multiply(direction, subtract(_element(times, i), ahead)), 0.0)
+        return logical_and(advances, logical_and(less(i, count), early))
 
     def known(ks: Any, t: Any, y: Any, h: Any, new: Any, *rest: Any) -> list[Any]:
         results: list[Any] = law.known(ks, (t, y, h), new, rest[: law.tables], rest[law.tables :])
         return results
 
-    def fill(i: Any, rows: Any, goes: Any, ahead: Any, way: Any, times: Any, t: Any, y: Any, h: Any, *each: Any) -> Any:
+    def fill(
+        i: Any, rows: Any, advances: Any, ahead: Any, direction: Any, times: Any, t: Any, y: Any, h: Any, *each: Any
+    ) -> Any:
         row = law.between(divide(subtract(_element(times, i), t), h), y, h, each)
         return [add(i, 1), dynamic_update_slice(rows, reshape(row, shape=(1, *row.shape)), i, 0, step=(1, 1))]
 
-    kinds, any_of = _kinds(step), passed(i, goes, ahead, way, times)
+    kinds, any_of = _kinds(step), passed(i, advances, ahead, direction, times)
     results = build(known, kinds)
     none = build(lambda *_: [full(shape=x.shape, value=0.0, dtype="float64") for x in results.results], kinds)
     each = cond(cast(any_of, dtype="int64"), *step, branches=(none, results))
-    operands = [i, rows, goes, ahead, way, times, t, y, h, *each]
-    goes_on = build(lambda i, rows, *xs: [passed(i, *xs[:4])], _kinds(operands))
-    i, rows, _ = while_loop(*operands, cond=goes_on, body=build(fill, _kinds(operands)), carries=2, capacity=0)
-    return rows, i, where(any_of, law.behind, 0)
+    operands = [i, rows, advances, ahead, direction, times, t, y, h, *each]
+    condition = build(lambda i, rows, *xs: [passed(i, *xs[:4])], _kinds(operands))
+    i, rows, _ = while_loop(*operands, cond=condition, body=build(fill, _kinds(operands)), carries=2, capacity=0)
+    return rows, i, where(any_of, law.extra_stages, 0)
 
 
 def _element(x: Any, i: Any) -> Any:
@@ -305,18 +314,18 @@ def _sum(weights: Any, rows: Any) -> Any:
     return reduce_sum(multiply(reshape(weights, shape=(weights.shape[0], 1)), rows), axes=(0,))
 
 
-def _squares(x: Any) -> Any:
+def _sum_of_squares(x: Any) -> Any:
     return reduce_sum(multiply(x, x), axes=(0,))
 
 
 def _norm(x: Any) -> Any:
-    return divide(sqrt(_squares(x)), x.shape[0] ** 0.5)
+    return divide(sqrt(_sum_of_squares(x)), x.shape[0] ** 0.5)
 
 
-def _least(x: Any, y: Any) -> Any:
+def _lesser_of(x: Any, y: Any) -> Any:
     """Compute the minimum as Python's `min` does, also with nan."""
     return where(less(y, x), y, x)
 
 
-def _most(x: Any, y: Any) -> Any:
+def _greater_of(x: Any, y: Any) -> Any:
     return where(greater(y, x), y, x)

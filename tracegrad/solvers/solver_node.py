@@ -23,9 +23,9 @@ from tracegrad.ops.calls.custom_call import custom_call, opaque
 from tracegrad.ops.shape.linear import cast
 from tracegrad.solvers.callbacks import Callback
 from tracegrad.trace.driver.closed_rules import RuleGraph
-from tracegrad.trace.driver.region import Closed, closed
+from tracegrad.trace.driver.region import ClosedFunction, closed
 
-__all__ = ["Functions", "Result", "Starts", "WaysOf", "called", "plain_options", "shaped"]
+__all__ = ["Functions", "SolverResult", "SolverRule", "Starts", "called", "plain_options", "shaped"]
 
 # Shapes and dtypes of the results of a solver.
 Kinds = tuple[tuple[tuple[int, ...], str], ...]
@@ -38,24 +38,24 @@ class Functions:
     the shape of its result (None for any), and optionally the shape of its own argument.
     """
 
-    def __init__(self, what: str, fs: Sequence[tuple[Any, ...]], x: tuple[int, ...] | None):
-        def region(f: Callable[..., Any], shape: Any, own: Any = x) -> Closed:
-            like: Any = 0.0 if own is None else Aval(own, np.dtype(np.float64))
-            return closed(_one_array(f, shape), (like,), f"a function that {what} calls")
+    def __init__(self, api_name: str, fs: Sequence[tuple[Any, ...]], x: tuple[int, ...] | None):
+        def region(f: Callable[..., Any], shape: Any, x_shape: Any = x) -> ClosedFunction:
+            like: Any = 0.0 if x_shape is None else Aval(x_shape, np.dtype(np.float64))
+            return closed(_one_array(f, shape), (like,), f"a function that {api_name} calls")
 
         regions = [region(*f) for f in fs]
-        self.what, self.x = what, x
+        self.api_name, self.x = api_name, x
         self.captured, self.graphs = joined(regions, 1)
         if any(isinstance(v, TapeCarrier) for v in self.captured):
-            raise UnsupportedError(located(f"{what} of a function of Tensors is not supported; give it arrays"))
+            raise UnsupportedError(located(f"{api_name} of a function of Tensors is not supported; give it arrays"))
 
-    def on_host(self, values: Sequence[Any]) -> list[Callable[..., Any]]:
+    def to_scipy(self, values: Sequence[Any]) -> list[Callable[..., Any]]:
         """Return the functions for these captured values."""
         return [callback.at(values) for callback in self._callbacks]
 
     @cached_property
     def _callbacks(self) -> list[Callback]:
-        return [Callback(graph, self.what) for graph in self.graphs]
+        return [Callback(graph, self.api_name) for graph in self.graphs]
 
 
 def _one_array(f: Callable[..., Any], shape: tuple[int, ...] | None) -> Callable[..., Any]:
@@ -69,8 +69,8 @@ def shaped(y: Any, shape: tuple[int, ...] | None) -> Any:
     """Convert an array, a number or a list of numbers to float64 and to this shape."""
     (y,) = arrays(y)
     if y.dtype.kind == "c":
-        what = "complex numbers in what a solver of SciPy's is given, and its functions give, are not supported"
-        raise UnsupportedError(located(f"{what}; give their real and imaginary parts"))
+        text = "complex numbers in what a solver of SciPy's is given, and its functions give, are not supported"
+        raise UnsupportedError(located(f"{text}; give their real and imaginary parts"))
     y = to_float(y)
     y = y if y.dtype == np.float64 else cast(y, dtype="float64")
     return y if shape is None or y.shape == shape else np.reshape(y, shape)
@@ -85,38 +85,38 @@ def aside() -> AbstractContextManager[None]:
 class Starts:
     """Arguments of a solver as a dictionary, with the traced values separate from the structure."""
 
-    def __init__(self, given: Mapping[str, Any]):
-        self.leaves, self.structure = tree.flatten(dict(given))
-        self.places = [k for k, x in enumerate(self.leaves) if isinstance(x, Carrier)]
-        self.traced = [self.leaves[k] for k in self.places]
+    def __init__(self, arguments: Mapping[str, Any]):
+        self.leaves, self.structure = tree.flatten(dict(arguments))
+        self.positions = [k for k, x in enumerate(self.leaves) if isinstance(x, Carrier)]
+        self.traced = [self.leaves[k] for k in self.positions]
         self.leaves = [None if isinstance(x, Carrier) else x for x in self.leaves]
 
     def with_values(self, values: Sequence[Any]) -> dict[str, Any]:
         """Return the arguments, with values for the traced ones."""
         leaves = list(self.leaves)
-        for k, x in zip(self.places, values):
+        for k, x in zip(self.positions, values):
             leaves[k] = np.array(x) if np.ndim(x) else np.asarray(x).item()
         table: dict[str, Any] = tree.unflatten(self.structure, leaves)
         return table
 
 
-class _Solver:
+class _SolverCall:
     """Opaque call of a solver, `run(functions, starts)`; unequal calls have unequal `repr`."""
 
     def __init__(self, functions: Functions, starts: Starts, run: Callable[..., Any], kinds: Kinds, text: str):
         self.functions, self.starts, self.run, self.kinds = functions, starts, run, kinds
         graphs = "".join(map(str, functions.graphs))
         key = f"{graphs} {starts.leaves!r} {starts.structure} {text} {kinds}"
-        self.name = f"{functions.what} {hashlib.sha256(key.encode()).hexdigest()[:16]}"
+        self.name = f"{functions.api_name} {hashlib.sha256(key.encode()).hexdigest()[:16]}"
 
     def __repr__(self) -> str:
         return repr(self.name)
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
-        count = len(self.starts.places)
+        count = len(self.starts.positions)
         with aside():
             starts = self.starts.with_values(inputs[:count])
-            result = self.run(self.functions.on_host([np.asarray(x) for x in inputs[count:]]), starts)
+            result = self.run(self.functions.to_scipy([np.asarray(x) for x in inputs[count:]]), starts)
         return tuple([np.asarray(x, _DTYPES[dtype]).reshape(shape) for x, (shape, dtype) in zip(result, self.kinds)])
 
 
@@ -125,16 +125,16 @@ _DTYPES = {"f64": np.float64, "i64": np.int64, "bool": np.bool_}
 
 def called(
     functions: Functions, starts: Starts, run: Callable[..., Any], kinds: Kinds, text: str,
-    ways: Callable[[str], WaysOf],
+    make_rule: Callable[[str], SolverRule],
 ) -> tuple[Any, ...]:  # fmt: skip
     """Call the solver as a node whose derivative is the rule `ways(name)`, with respect to the captures."""
-    solver = _Solver(functions, starts, run, kinds, text)
+    solver = _SolverCall(functions, starts, run, kinds, text)
     outputs = opaque(*starts.traced, *functions.captured, results=kinds, call=solver)
-    rule = ways(solver.name)
+    rule = make_rule(solver.name)
     return tuple(custom_call(*outputs, *functions.captured, count=len(kinds), rule=rule))
 
 
-class WaysOf:
+class SolverRule:
     """Derivative rule whose two directions become graphs at their first use.
 
     `pull(cotangents, outputs, inputs)` and `push(tangents, outputs, inputs)` receive floating values only, and return a
@@ -142,15 +142,21 @@ class WaysOf:
     last argument, the positions of the inputs whose cotangents are wanted, or that have the tangents.
     """
 
-    def __init__(self, name: str, ways: Mapping[str, Callable[..., dict[int, Any]]], size: int = 0, one: Any = None,
-                 chooses: bool = False):  # fmt: skip
-        self.name, self.ways, self.size, self.one, self.chooses = name, ways, size, one, chooses
+    def __init__(
+        self,
+        name: str,
+        directions: Mapping[str, Callable[..., dict[int, Any]]],
+        size: int = 0,
+        one: Any = None,
+        chooses: bool = False,
+    ):
+        self.name, self.directions, self.size, self.one, self.chooses = name, directions, size, one, chooses
         self._graphs: dict[Any, RuleGraph] = {}
 
     def __repr__(self) -> str:
         return repr(f"{self.name} {self.size}" if self.size else self.name)
 
-    def way(
+    def graph_of(
         self, direction: str, outputs: Sequence[Aval], inputs: Sequence[Aval], chosen: tuple[int, ...]
     ) -> RuleGraph:
         """Return the graph of a direction, for values of these kinds and the inputs `chosen`."""
@@ -158,7 +164,7 @@ class WaysOf:
         if result is None:
             if self.one is not None:
                 rest = [[Aval(x.shape[1:], x.dtype) for x in xs] for xs in (outputs, inputs)]
-                result = self.one.way(direction, *rest, chosen).batched(self.size)
+                result = self.one.graph_of(direction, *rest, chosen).batched(self.size)
             else:
                 result = self._recorded(direction, list(outputs), list(inputs), chosen)
             self._graphs[direction, chosen] = result
@@ -167,36 +173,36 @@ class WaysOf:
     def _recorded(self, direction: str, outputs: list[Aval], inputs: list[Aval], chosen: tuple[int, ...]) -> RuleGraph:
         moved = outputs if direction == "pull" else [inputs[i] for i in chosen]
         moved = [x for x in moved if x.is_float]
-        places: list[int] = []
+        positions: list[int] = []
         n, m = len(moved), len(moved) + len(outputs)
-        more = (chosen,) if self.chooses else ()
+        extra = (chosen,) if self.chooses else ()
 
-        def fn(*given: Any) -> list[Any]:
-            result = self.ways[direction](given[:n], given[n:m], given[m:], *more)
-            places[:] = list(result)
+        def fn(*args: Any) -> list[Any]:
+            result = self.directions[direction](args[:n], args[n:m], args[m:], *extra)
+            positions[:] = list(result)
             return list(result.values())
 
         graph: Graph = build(fn, [*moved, *outputs, *inputs])
-        return RuleGraph(graph, [], places)
+        return RuleGraph(graph, [], positions)
 
     def pull(self, cotangents: Sequence[Any], outputs: Sequence[Any], inputs: tuple[Any, ...],
              wanted: Sequence[int] = ()) -> Sequence[Any]:  # fmt: skip
         """Compute the cotangents of the inputs, at least of the wanted ones."""
         chosen = tuple(wanted) if self.chooses else tuple(range(len(inputs)))
-        way = self.way("pull", _kinds(outputs), _kinds(inputs), chosen)
-        result = way.run(cotangents, outputs, [*outputs, *inputs], ())
+        graph = self.graph_of("pull", _kinds(outputs), _kinds(inputs), chosen)
+        result = graph.run(cotangents, outputs, [*outputs, *inputs], ())
         return [result.get(i) for i in range(len(inputs))]
 
     def push(self, tangents: Sequence[Any], outputs: Sequence[Any], inputs: tuple[Any, ...]) -> Sequence[Any]:
         """Return the tangents of the outputs."""
         chosen = tuple([i for i, t in enumerate(tangents) if t is not None or not self.chooses])
-        way = self.way("push", _kinds(outputs), _kinds(inputs), chosen)
-        result = way.run([tangents[i] for i in chosen], [inputs[i] for i in chosen], [*outputs, *inputs], ())
+        graph = self.graph_of("push", _kinds(outputs), _kinds(inputs), chosen)
+        result = graph.run([tangents[i] for i in chosen], [inputs[i] for i in chosen], [*outputs, *inputs], ())
         return [result.get(k) for k in range(len(outputs))]
 
-    def batched(self, size: int) -> WaysOf:
+    def batched(self, size: int) -> SolverRule:
         """Return the rule for a batch of this size of all values."""
-        return WaysOf(f"{self.name} {self.size}" if self.size else self.name, {}, size, self, self.chooses)
+        return SolverRule(f"{self.name} {self.size}" if self.size else self.name, {}, size, self, self.chooses)
 
 
 def _kinds(xs: Sequence[Any]) -> list[Aval]:
@@ -206,21 +212,21 @@ def _kinds(xs: Sequence[Any]) -> list[Aval]:
 _PLAIN = (*LITERALS, str, np.generic, np.ndarray)
 
 
-def plain_options(what: str, options: Mapping[str, Any]) -> dict[str, Any]:
+def plain_options(api_name: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return options with constant values; UnsupportedError for functions and traced values."""
     table = {}
     for name, value in options.items():
         leaves, structure = tree.flatten(value)
-        table[name] = tree.unflatten(structure, [_plain(what, name, x) for x in leaves])
+        table[name] = tree.unflatten(structure, [_plain(api_name, name, x) for x in leaves])
     return table
 
 
-def _plain(what: str, name: str, x: Any) -> Any:
+def _plain(api_name: str, name: str, x: Any) -> Any:
     traced = isinstance(x, Carrier)
     result = known(x) if traced and not isinstance(x, TapeCarrier) else x
     if not isinstance(result, _PLAIN) and (traced or x is not None):
         kind = "traced value" if traced else type(x).__name__
-        raise UnsupportedError(located(f"{what} in traced code takes no {kind} for {name}="))
+        raise UnsupportedError(located(f"{api_name} in traced code takes no {kind} for {name}="))
     return result
 
 
@@ -235,15 +241,15 @@ _FIELDS = {
 }  # fmt: skip
 
 
-class Result(dict[str, Any]):
+class SolverResult(dict[str, Any]):
     """Result of a solver, as in SciPy: fields are attributes and items.
 
     UnsupportedError for fields that SciPy's results have, but not this result.
     """
 
-    def __init__(self, what: str, **fields: Any):
+    def __init__(self, api_name: str, **fields: Any):
         super().__init__(fields)
-        self.__dict__["_what"] = what
+        self.__dict__["_what"] = api_name
 
     def __getattr__(self, name: str) -> Any:
         if name in self or name in _FIELDS:
@@ -253,14 +259,14 @@ class Result(dict[str, Any]):
     def __missing__(self, name: str) -> Any:
         if name not in _FIELDS:
             raise KeyError(name)
-        what, known = self.__dict__["_what"], ", ".join(self)
+        api_name, known = self.__dict__["_what"], ", ".join(self)
         raise UnsupportedError(
-            located(f"the field {name!r} of the result of {what} is not known in traced code, which has {known}")
+            located(f"the field {name!r} of the result of {api_name} is not known in traced code, which has {known}")
         )
 
 
 tree.register_pytree_node(
-    Result,
+    SolverResult,
     lambda x: (tuple(x.values()), (x.__dict__["_what"], tuple(x))),
-    lambda aux, values: Result(aux[0], **dict(zip(aux[1], values))),
+    lambda aux, values: SolverResult(aux[0], **dict(zip(aux[1], values))),
 )

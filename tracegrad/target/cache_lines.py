@@ -2,6 +2,6 @@
 
 from tracegrad.target.tuning import TUNING
 
-__all__ = ["LINE", "PAGE", "STEP"]
+__all__ = ["BLOCK_OFFSET", "LINE", "PAGE"]
 
-LINE, PAGE, STEP = TUNING.memory.cache_line, TUNING.memory.page, TUNING.memory.block_offset
+LINE, PAGE, BLOCK_OFFSET = TUNING.memory.cache_line, TUNING.memory.page, TUNING.memory.block_offset

@@ -23,7 +23,7 @@ def features() -> set[str]:
     operands = os.environ.get("NUMBA_CPU_FEATURES")
     if operands is not None:
         return {x[1:] for x in operands.split(",") if x.startswith("+")}
-    results = {name for name, is_there in ll.get_host_cpu_features().items() if is_there}
+    results = {name for name, is_supported in ll.get_host_cpu_features().items() if is_supported}
     if os.environ.get("NUMBA_ENABLE_AVX", "1") == "0":
         results = {name for name in results if not name.startswith("avx")}
     return results

@@ -134,7 +134,7 @@ class LoopRolling:
         "factorizations",
         "minimum iterations of a loop in a folded one that is folded because its iterations read values",
     )
-    min_remaining_part: float = measured(
+    min_remaining_ratio: float = measured(
         0.3,
         "parts of max_recorded_nodes",
         "factorizations",

@@ -38,7 +38,7 @@ class Vectorization:
     memory_vector_bytes: int = measured(
         32, "bytes", "kernels", "width of the vectors of a memory-bound loop: longer ones may cross cache lines"
     )
-    max_light_cost: int = measured(
+    max_cheap_cost: int = measured(
         12, "cost units", "kernels", "maximum cost of an iteration that computes several vectors"
     )
     max_unmasked_cost: int = measured(

@@ -51,7 +51,7 @@ class GemmBlocking:
     set_stride: int = measured(
         4096, "bytes", "products", "strides that are multiples of this number share one cache set"
     )
-    ways: int = measured(8, "cache lines", "products", "lines of a cache set")
+    cache_ways: int = measured(8, "cache lines", "products", "lines of a cache set")
     packed_rows: int = measured(
         8, "rows", "products", "rows of a transposed B packed together: they fit in the first-level cache"
     )
@@ -67,7 +67,7 @@ class GemmBlocking:
     min_prefetched_stride: int = measured(
         1024, "bytes", "products", "minimum stride of columns of results that are prefetched"
     )
-    prefetched_parts: int = measured(3, "parts", "products", "prefetch distance in parts of B")
+    prefetched_panels: int = measured(3, "parts", "products", "prefetch distance in parts of B")
     narrow_columns: int = measured(4, "columns", "products", "columns of the narrow parts of B")
     pointer_columns: int = measured(
         3, "columns", "products", "neighbouring columns that share a pointer, with strides as indices"

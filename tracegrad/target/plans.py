@@ -199,4 +199,6 @@ class MemoryLayout:
     )
     max_idle_bytes: int = chosen(1 << 28, "bytes", "maximum bytes of retained blocks")
     max_idle_blocks: int = chosen(64, "blocks", "maximum retained blocks")
-    block_places: int = measured(5, "places", "workloads", "page offsets at which the data of consecutive blocks begin")
+    num_block_offsets: int = measured(
+        5, "places", "workloads", "page offsets at which the data of consecutive blocks begin"
+    )

@@ -32,9 +32,7 @@ class FirstCall:
     gathered_time: float = measured(4.0, "ns per element", "first_calls", "time to gather an element")
     scattered_time: float = measured(12.0, "ns per element", "first_calls", "time to scatter an element")
     composite_time: float = measured(1.0, "ns per element", "first_calls", "time of a composite op")
-    several_loops_time: float = measured(
-        10.0, "ns per element", "first_calls", "time of any other op with several loops"
-    )
+    multi_loop_time: float = measured(10.0, "ns per element", "first_calls", "time of any other op with several loops")
     cost_unit_time: float = measured(
         0.12, "ns per cost unit", "first_calls", "time of a function of 8-byte elements; half for smaller ones"
     )
@@ -52,7 +50,7 @@ class FirstCall:
         "first_calls",
         "times of more expensive functions of 8-byte elements; half for smaller ones",
     )
-    max_replay_part: float = measured(
+    max_replay_ratio: float = measured(
         0.75,
         "parts of compiling",
         "first_calls",
@@ -134,7 +132,7 @@ class PlainPython:
         64, "calls", "a trial begins after this many slow-path calls that found a program, if they were brief"
     )
     brief_time: float = chosen(1e-3, "s", "mean time of slow-path calls of which the lookup is a large part")
-    new_kind_part: float = chosen(
+    new_kind_fraction: float = chosen(
         0.25,
         "parts of time",
         "part of the time of a trace for a new kind of arguments that counts, because each kind is traced "
@@ -144,8 +142,8 @@ class PlainPython:
     trial_time: float = chosen(0.25, "s", "time after which a trial has fewer calls")
     min_trial_calls: int = chosen(3, "calls", "minimum calls of either kind in a trial")
     far_factor: int = chosen(4, "times trial_time", "time after which a trial has even fewer calls")
-    outlier_part: float = chosen(0.1, "parts of calls", "part of the longest calls that a trial ignores")
-    max_plain_part: float = chosen(0.8, "parts of time", "maximum time of plain Python, relative to traced calls")
+    outlier_fraction: float = chosen(0.1, "parts of calls", "part of the longest calls that a trial ignores")
+    max_plain_ratio: float = chosen(0.8, "parts of time", "maximum time of plain Python, relative to traced calls")
     min_rest: int = chosen(1024, "calls", "minimum calls that run as plain Python after a trial")
     rest_factor: int = chosen(4, "times the trial", "minimum time of the calls that run as plain Python after a trial")
     brief_rest: int = chosen(64, "calls", "calls that run as plain Python without a trial")

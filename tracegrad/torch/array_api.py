@@ -77,13 +77,13 @@ Tensor, or what `numpy.{name}` returns
 
 
 # -- NumPy's functions ---------------------------------------------------------------------------------------------
-def _made(result: Any) -> Any:
+def _to_tensors(result: Any) -> Any:
     """Convert a result of NumPy: Tensors for its arrays."""
     if isinstance(result, Carrier):
         return result
     if isinstance(result, np.ndarray | np.generic) and result.dtype.kind in "biufc":
         return factories.tensor(np.array(result))
-    return type(result)(map(_made, result)) if type(result) in (tuple, list) else result
+    return type(result)(map(_to_tensors, result)) if type(result) in (tuple, list) else result
 
 
 def _of_numpys(space: str, name: str) -> Callable[..., Any]:
@@ -92,8 +92,8 @@ def _of_numpys(space: str, name: str) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         result = getattr(getattr(np, space) if space else np, name)(*args, **kwargs)
         if fields is not None:
-            return return_type(f"array_api_{name}", *fields)(*map(_made, result))
-        return _made(result)
+            return return_type(f"array_api_{name}", *fields)(*map(_to_tensors, result))
+        return _to_tensors(result)
 
     call.__name__ = call.__qualname__ = name
     call.__doc__ = _DOC.format(name=f"{space}.{name}" if space else name)
@@ -303,7 +303,7 @@ def unique_all(x: Any, /) -> Any:
         Values in ascending order, the first index of each value, the number of the value of each element, and how often
         each value occurs.
     """
-    return return_type("unique_all", "values", "indices", "inverse_indices", "counts")(*map(_made, _unique(x)))
+    return return_type("unique_all", "values", "indices", "inverse_indices", "counts")(*map(_to_tensors, _unique(x)))
 
 
 def unique_counts(x: Any, /) -> Any:
@@ -319,7 +319,7 @@ def unique_counts(x: Any, /) -> Any:
     named tuple (values, counts)
         Values in ascending order, and their counts.
     """
-    values, _, _, counts = map(_made, _unique(x))
+    values, _, _, counts = map(_to_tensors, _unique(x))
     return return_type("unique_counts", "values", "counts")(values, counts)
 
 
@@ -336,7 +336,7 @@ def unique_inverse(x: Any, /) -> Any:
     named tuple (values, inverse_indices)
         Values in ascending order, and the number of the value of each element.
     """
-    values, _, inverse, _ = map(_made, _unique(x))
+    values, _, inverse, _ = map(_to_tensors, _unique(x))
     return return_type("unique_inverse", "values", "inverse_indices")(values, inverse)
 
 
@@ -353,7 +353,7 @@ def unique_values(x: Any, /) -> Any:
     Tensor
         Values in ascending order.
     """
-    return _made(_unique(x)[0])
+    return _to_tensors(_unique(x)[0])
 
 
 # -- inspection of the namespace -----------------------------------------------------------------------------------

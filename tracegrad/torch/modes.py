@@ -35,7 +35,7 @@ class DEFAULT:
     dtype: np.dtype[Any] = np.dtype(np.float64)
 
 
-class _State(threading.local):
+class _ModeState(threading.local):
     """Modes of a thread.
 
     `enabled` and `inference` are the grad mode and the inference mode. `watching` says whether anomaly detection is on,
@@ -43,8 +43,8 @@ class _State(threading.local):
     is the error text while such hooks are disabled. `guarding` copies saved tensors before they are overwritten.
     `level` is the dual level, in which Tensors have tangents. `unusual` says that a result needs more work than in the
     usual modes. `depth` is the number of eager derivatives of functions around this call, `sweep` the active backward
-    pass. `rows` says that a function is called row by row and this is not the last row: later rows use the tape of
-    `autograd.grad` again, so it is retained.
+    pass. `retains_tape` says that a function is called row by row and this is not the last row: later rows use the tape
+    of `autograd.grad` again, so it is retained.
     """
 
     enabled = True
@@ -58,9 +58,9 @@ class _State(threading.local):
     level: Any = None
     unusual = False
     sweep: Any = None
-    rows = False
+    retains_tape = False
 
-    def settle(self) -> None:
+    def update_unusual(self) -> None:
         """Update `unusual` after a change of the modes."""
         self.unusual = self.is_unusual(self.inference)
 
@@ -69,7 +69,7 @@ class _State(threading.local):
         return inference or self.watching or bool(self.saving) or self.level is not None
 
 
-STATE = _State()
+STATE = _ModeState()
 
 
 class as_usual:
@@ -120,7 +120,7 @@ def is_inference_mode_enabled() -> bool:
 _Modes = tuple[bool, bool, bool]
 
 
-class Mode:
+class ModeContext:
     """Reentrant context manager and decorator that sets modes for its block.
 
     The statements that set and restore modes call nothing, so that no signal can interrupt them.
@@ -141,7 +141,7 @@ class Mode:
     def __exit__(self, *_: object) -> None:
         STATE.enabled, STATE.inference, STATE.unusual = self._previous[-1]
         del self._previous[-1]
-        STATE.settle()
+        STATE.update_unusual()
 
     def __call__(self, fn: F) -> F:
         return _decorated(fn, self.modes)
@@ -152,7 +152,7 @@ def _whole(modes: tuple[bool, bool]) -> _Modes:
     return *modes, STATE.is_unusual(modes[1])
 
 
-class _Plain(Mode):
+class _ArglessMode(ModeContext):
     """Mode without arguments: a decorator with or without parentheses."""
 
     def __new__(cls, fn: Callable[..., Any] | None = None) -> Any:
@@ -163,7 +163,7 @@ class _Plain(Mode):
         return result(fn)
 
 
-class no_grad(_Plain):
+class no_grad(_ArglessMode):
     """Disable recording: a context manager, or a decorator with or without parentheses.
 
     Parameters
@@ -184,7 +184,7 @@ class no_grad(_Plain):
         return False, STATE.inference
 
 
-class enable_grad(_Plain):
+class enable_grad(_ArglessMode):
     """Enable recording inside of `no_grad`: a context manager, or a decorator with or without parentheses.
 
     Parameters
@@ -203,7 +203,7 @@ class enable_grad(_Plain):
         return True, STATE.inference
 
 
-class inference_mode(Mode):
+class inference_mode(ModeContext):
     """Disable recording, and make Tensors that can never be recorded: a context manager or a decorator.
 
     Parameters
@@ -239,7 +239,7 @@ class inference_mode(Mode):
         return not self.mode, self.mode
 
 
-class set_grad_enabled(Mode):
+class set_grad_enabled(ModeContext):
     """Set the grad mode: from the call on, or for a block as a context manager or decorator.
 
     Parameters
@@ -290,7 +290,7 @@ def _decorated(fn: F, modes: Callable[[], tuple[bool, bool]]) -> F:
             return fn(*args, **kwargs)
         finally:
             STATE.enabled, STATE.inference, STATE.unusual = previous
-            STATE.settle()
+            STATE.update_unusual()
 
     return call  # type: ignore[return-value]
 
@@ -301,21 +301,21 @@ def _generating(fn: F, modes: Callable[[], tuple[bool, bool]]) -> F:
     @functools.wraps(fn)
     def call(*args: Any, **kwargs: Any) -> Any:
         generator = fn(*args, **kwargs)
-        step: Callable[[], Any] = functools.partial(next, generator)
+        resume: Callable[[], Any] = functools.partial(next, generator)
         while True:
             inside = _whole(modes())
             previous = (STATE.enabled, STATE.inference, STATE.unusual)
             STATE.enabled, STATE.inference, STATE.unusual = inside
             try:
-                value = step()
+                value = resume()
             except StopIteration as stop:
                 return stop.value
             finally:
                 STATE.enabled, STATE.inference, STATE.unusual = previous
-                STATE.settle()
+                STATE.update_unusual()
             try:
                 sent = yield value
-                step = functools.partial(generator.send, sent)
+                resume = functools.partial(generator.send, sent)
             except GeneratorExit:
                 inside = _whole(modes())
                 previous = (STATE.enabled, STATE.inference, STATE.unusual)
@@ -324,9 +324,9 @@ def _generating(fn: F, modes: Callable[[], tuple[bool, bool]]) -> F:
                     generator.close()
                 finally:
                     STATE.enabled, STATE.inference, STATE.unusual = previous
-                    STATE.settle()
+                    STATE.update_unusual()
                 raise
             except BaseException as error:
-                step = functools.partial(generator.throw, error)
+                resume = functools.partial(generator.throw, error)
 
     return call  # type: ignore[return-value]

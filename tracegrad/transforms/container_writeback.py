@@ -20,16 +20,16 @@ from tracegrad.torch.modes import STATE
 from tracegrad.trace.builder.builder import current_trace
 from tracegrad.trace.proxies.function_proxies import unshadowed
 
-__all__ = ["Copies", "shared_by", "value_of"]
+__all__ = ["ContainerCopies", "shared_by", "value_of"]
 
 
-class _Shared(threading.local):
+class _SharedContainers(threading.local):
     """Ids of containers that the current call on the tape may write to by more than one path."""
 
     containers: Collection[int] = ()
 
 
-_SHARED = _Shared()
+_SHARED = _SharedContainers()
 
 
 @contextlib.contextmanager
@@ -53,13 +53,13 @@ def value_of(x: Any) -> Any:
     return x
 
 
-class _Copy(NamedTuple):
+class _CopiedContainer(NamedTuple):
     """A container, its copy, their original contents, with the children of the copy and of the container."""
 
     container: Any
     copy: Any
     before: Any
-    own: Any
+    original: Any
     children: list[tuple[Any, Any]]
 
     @property
@@ -67,7 +67,7 @@ class _Copy(NamedTuple):
         return not _same(_contents(self.copy), self.before)
 
 
-class Copies:
+class ContainerCopies:
     """The containers of some arguments, with their copies that a function receives."""
 
     def __init__(self, arguments: Iterable[Any], copies: Iterable[Any]):
@@ -87,7 +87,7 @@ class Copies:
         for each in self._known if again else ():
             if id(each.container) in again and trace.world.by_identity:
                 _refuse(each.container, "compared by identity")
-            if id(each.container) in again and (each.is_written or not _same(_contents(each.container), each.own)):
+            if id(each.container) in again and (each.is_written or not _same(_contents(each.container), each.original)):
                 _refuse(each.container, "written to")
         changed = [each for each in self._known if each.is_written]
         if not changed:
@@ -101,20 +101,20 @@ class Copies:
         value = value_of if trace is None and STATE.depth <= 1 else lambda x: x
         for each in changed:
             held = [(k, outside[id(x)] if id(x) in outside else value(x)) for k, x in _items(_contents(each.copy))]
-            _put(each.container, held)
+            _write_contents(each.container, held)
 
 
-def _refuse(x: Any, what: str) -> NoReturn:
+def _refuse(x: Any, problem: str) -> NoReturn:
     known = f"a {type(x).__name__} that is differentiated, and has another name or is several arguments,"
-    raise UnsupportedError.everywhere(f"{known} is {what}; pass a copy")
+    raise UnsupportedError.everywhere(f"{known} is {problem}; pass a copy")
 
 
-def _copies(x: Any, copy: Any) -> Iterator[_Copy]:
+def _copies(x: Any, copy: Any) -> Iterator[_CopiedContainer]:
     if x is copy or not tree.is_node(x):
         return
     children, held = [*zip(tree.children(x), tree.children(copy))], _contents(copy)
     if held is not None:
-        yield _Copy(x, copy, held, _contents(x), children)
+        yield _CopiedContainer(x, copy, held, _contents(x), children)
     for child, other in children:
         yield from _copies(child, other)
 
@@ -138,19 +138,19 @@ def _same(now: Any, before: Any) -> bool:
     return len(now) == len(before) and all(k == other and x is y for (k, x), (other, y) in pairs)
 
 
-def _put(x: Any, held: Sequence[tuple[Any, Any]]) -> None:
+def _write_contents(x: Any, held: Sequence[tuple[Any, Any]]) -> None:
     """Set the contents of a container. Hooks of user classes have already run on the copy; a container proxy notes the
     writes."""
     noted = unshadowed(x) is not x
     if isinstance(x, dict):
-        _put_items(x, held, type(x) if noted else OrderedDict if isinstance(x, OrderedDict) else dict)
+        _write_items(x, held, type(x) if noted else OrderedDict if isinstance(x, OrderedDict) else dict)
     elif isinstance(x, list):
-        _put_elements(x, held, type(x) if noted else list)
+        _write_elements(x, held, type(x) if noted else list)
     else:
-        _put_attributes(x, held, *((setattr, delattr) if noted else (object.__setattr__, object.__delattr__)))
+        _write_attributes(x, held, *((setattr, delattr) if noted else (object.__setattr__, object.__delattr__)))
 
 
-def _put_items(x: Any, held: Sequence[tuple[Any, Any]], kind: Any) -> None:
+def _write_items(x: Any, held: Sequence[tuple[Any, Any]], kind: Any) -> None:
     if [k for k, _ in held] != [*x]:
         kind.clear(x)
     for k, value in held:
@@ -158,7 +158,7 @@ def _put_items(x: Any, held: Sequence[tuple[Any, Any]], kind: Any) -> None:
             kind.__setitem__(x, k, value)
 
 
-def _put_elements(x: Any, held: Sequence[tuple[Any, Any]], kind: Any) -> None:
+def _write_elements(x: Any, held: Sequence[tuple[Any, Any]], kind: Any) -> None:
     if len(held) != len(x):
         kind.clear(x)
         kind.extend(x, [value for _, value in held])
@@ -167,9 +167,9 @@ def _put_elements(x: Any, held: Sequence[tuple[Any, Any]], kind: Any) -> None:
             kind.__setitem__(x, k, value)
 
 
-def _put_attributes(x: Any, held: Sequence[tuple[Any, Any]], put: Any, drop: Any) -> None:
+def _write_attributes(x: Any, held: Sequence[tuple[Any, Any]], set_attribute: Any, delete_attribute: Any) -> None:
     for k in vars(x).keys() - dict(held).keys():
-        drop(x, k)
+        delete_attribute(x, k)
     for k, value in held:
         if getattr(x, k, held) is not value:
-            put(x, k, value)
+            set_attribute(x, k, value)

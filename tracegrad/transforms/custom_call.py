@@ -21,7 +21,7 @@ from tracegrad.trace.sources.sources import Attribute, Fixed, Source
 from tracegrad.transforms.opaque import OpaqueFunction, as_result, bound
 from tracegrad.utils.pickling import reference
 
-__all__ = ["Call", "CustomRule", "keep", "kept"]
+__all__ = ["CustomRule", "RuleCall", "save_values", "saved_values"]
 
 
 class CustomRule:
@@ -37,8 +37,8 @@ class CustomRule:
             raise TypeError(located(f"{self._role} takes a function, got a {type(fun).__name__}"))
         functools.update_wrapper(self, fun)
         self.fun, self.nondiff_argnums = fun, tuple(nondiff_argnums)
-        self.who: Description = describe(fun, f"{self._role} of ")
-        name = self.who.name.rpartition(".")[2].strip("<>")
+        self.label: Description = describe(fun, f"{self._role} of ")
+        name = self.label.name.rpartition(".")[2].strip("<>")
         self._called: Any = type(name, (self._function,), {})
 
     def __get__(self, held: Any, cls: Any = None) -> Any:
@@ -47,20 +47,20 @@ class CustomRule:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         self._require_rule()
         self._guard_rules()
-        call = Call(self, _positional(self, args, kwargs))
+        call = RuleCall(self, _positional(self, args, kwargs))
         if not any(isinstance(x, Carrier) for x in call.leaves):
-            return inlined(self.fun)(*call.given)
+            return inlined(self.fun)(*call.args)
         outputs = self._called.apply(call, *call.leaves)
         return tree.unflatten(call.result, outputs)
 
     def _guard_rules(self) -> None:
         """Guard the rules that a trace has used, because users can set them anew."""
         world: Any = getattr(Op.ambient() if Op.ambient is not None else None, "world", None)
-        place: Source | None = None if world is None else world.natives.place_of(self)
-        if place is None and DERIVED in vars(self) and world is not None and world.open:  # the traced function itself
-            place = Fixed(self, self.who.name)
-        for name, rule in self._rules().items() if place is not None else ():
-            world.assume(Attribute(place, name), "is", rule)
+        source: Source | None = None if world is None else world.natives.source_of(self)
+        if source is None and DERIVED in vars(self) and world is not None and world.open:  # the traced function itself
+            source = Fixed(self, self.label.name)
+        for name, rule in self._rules().items() if source is not None else ():
+            world.assume(Attribute(source, name), "is", rule)
 
     def defvmap(self, rule: Callable[..., Any]) -> Callable[..., Any]:
         """Set the rule for batches of the opaque function inside, as its `defvmap`; return the rule.
@@ -81,7 +81,7 @@ class CustomRule:
             If the function inside is not opaque.
         """
         if not isinstance(self.fun, OpaqueFunction):
-            raise TypeError(located(f"{self.who}: a rule for batches is one of a function that is opaque"))
+            raise TypeError(located(f"{self.label}: a rule for batches is one of a function that is opaque"))
         self.fun.defvmap(rule)
         return rule
 
@@ -107,7 +107,7 @@ class CustomRule:
         return self
 
     def __repr__(self) -> str:
-        return f"<{self.who}>"
+        return f"<{self.label}>"
 
 
 def with_rules(cls: Any, fun: Any, nondiff_argnums: Sequence[int], rules: dict[str, Any]) -> Any:
@@ -122,33 +122,33 @@ def _positional(custom: CustomRule, args: tuple[Any, ...], kwargs: dict[str, Any
     signature = signature_of(custom.fun)
     if signature is None:
         if kwargs:
-            raise TypeError(located(f"{custom.who} has no signature that says where {sorted(kwargs)} are"))
+            raise TypeError(located(f"{custom.label} has no signature that says where {sorted(kwargs)} are"))
         return args
     bound = signature.bind(*args, **kwargs)
     bound.apply_defaults()
     if bound.kwargs:
         raise TypeError(
-            located(f"{custom.who}: the arguments {sorted(bound.kwargs)} can be given by keyword only; a rule needs "
+            located(f"{custom.label}: the arguments {sorted(bound.kwargs)} can be given by keyword only; a rule needs "
                     "them by position")
         )  # fmt: skip
     return bound.args
 
 
-class Call:
+class RuleCall:
     """One call: its arguments, the leaves of the differentiated ones, and the structure of its result."""
 
     def __init__(self, custom: CustomRule, args: tuple[Any, ...]):
-        self.custom, self.given = custom, args
+        self.custom, self.args = custom, args
         count = len(args)
         for i in custom.nondiff_argnums:
             if not -count <= i < count:
                 raise ValueError(
-                    located(f"{custom.who}: nondiff_argnums names argument {i}, but there are {count} arguments")
+                    located(f"{custom.label}: nondiff_argnums names argument {i}, but there are {count} arguments")
                 )
         fixed = sorted({i % count for i in custom.nondiff_argnums})
         self.fixed = [args[i] for i in fixed]
-        self.places = [i for i in range(count) if i not in fixed]
-        self.leaves, self.structure = tree.flatten(tuple([args[i] for i in self.places]))
+        self.positions = [i for i in range(count) if i not in fixed]
+        self.leaves, self.structure = tree.flatten(tuple([args[i] for i in self.positions]))
         self.result: Any = None
 
     def __repr__(self) -> str:
@@ -159,15 +159,15 @@ class Call:
 
     # Calls are equal if only the values of their leaves differ.
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Call) and self._key() == other._key()
+        return isinstance(other, RuleCall) and self._key() == other._key()
 
     def __hash__(self) -> int:
         return hash(self._key())
 
     def arguments(self, leaves: Sequence[Any]) -> list[Any]:
         """Return all arguments, with these leaves."""
-        args = list(self.given)
-        for i, x in zip(self.places, self.primals(leaves)):
+        args = list(self.args)
+        for i, x in zip(self.positions, self.primals(leaves)):
             args[i] = x
         return args
 
@@ -178,16 +178,16 @@ class Call:
 
     def names(self) -> list[str]:
         """Return the names of the leaves for error messages."""
-        roots = [self.custom.who.argument(i) for i in self.places]
+        roots = [self.custom.label.argument(i) for i in self.positions]
         return [root + path for root, x in zip(roots, self.primals(self.leaves)) for path in tree.paths(x)]
 
-    def outputs(self, result: Any, given: Sequence[Any], has_node: bool) -> tuple[Any, ...]:
+    def outputs(self, result: Any, operands: Sequence[Any], has_node: bool) -> tuple[Any, ...]:
         """Flatten the result, and store its structure.
 
         The rule holds for constants too, because the function may have computed them from numbers.
         """
         leaves, self.result = tree.flatten(result)
-        owner = next((x for x in given if isinstance(x, Carrier)), None)
+        owner = next((x for x in operands if isinstance(x, Carrier)), None)
         return tuple([_carried(x, owner, has_node) for x in leaves])
 
     def require_result(self, result: Any, rule: str) -> list[Any]:
@@ -196,21 +196,21 @@ class Call:
         if not tree.alike(structure, self.result):
             raise TypeError(
                 located(
-                    f"{self.custom.who}: {rule} must have the structure of the output of the function, "
+                    f"{self.custom.label}: {rule} must have the structure of the output of the function, "
                     f"{self.result}, got {structure}"
                 )
             )
         return leaves
 
 
-def keep(ctx: Any, values: Sequence[Any]) -> None:
+def save_values(ctx: Any, values: Sequence[Any]) -> None:
     """Save values, arrays and others, for the backward pass."""
     ctx.others = [None if isinstance(x, ARRAYS) else (x,) for x in values]
     ctx.save_for_backward(*[x for x in values if isinstance(x, ARRAYS)])
 
 
-def kept(ctx: Any) -> list[Any]:
-    """Return the values that `keep` saved."""
+def saved_values(ctx: Any) -> list[Any]:
+    """Return the values that `save_values` saved."""
     supply = iter(ctx.saved_tensors)
     return [next(supply) if x is None else x[0] for x in ctx.others]
 

@@ -21,11 +21,11 @@ from tracegrad.ops.elementwise.table import add
 from tracegrad.ops.shape.linear import zeros_like
 from tracegrad.torch.autograd.backward_results import zeros
 from tracegrad.torch.autograd.function import Function, inlined
-from tracegrad.torch.autograd.function_ctx import ARRAYS, face_of, like
+from tracegrad.torch.autograd.function_ctx import ARRAYS, like, public_class_of
 from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape.backward.functional import eager_vjp
 from tracegrad.torch.tape.recording.recorded_array import Recorded
-from tracegrad.transforms.custom_call import Call, CustomRule, keep, kept
+from tracegrad.transforms.custom_call import CustomRule, RuleCall, save_values, saved_values
 from tracegrad.transforms.jvp_function import linear_at, transposing
 from tracegrad.transforms.opaque import OpaqueFunction
 from tracegrad.transforms.vjp_function import traced_vjp
@@ -42,20 +42,20 @@ class _Vjp(Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, call: Call, *leaves: Any) -> tuple[Any, ...]:
+    def forward(ctx: Any, call: RuleCall, *leaves: Any) -> tuple[Any, ...]:
         ctx.call, ctx.structure = call, None
         custom: Any = call.custom
         if not ctx.has_node:
-            keep(ctx, leaves)
+            save_values(ctx, leaves)
             return call.outputs(inlined(custom.fun)(*call.arguments(leaves)), leaves, ctx.has_node)
         result, residuals = custom.forward(call, leaves)
         values, ctx.structure = tree.flatten(residuals)
-        keep(ctx, [*leaves, *values])
+        save_values(ctx, [*leaves, *values])
         return call.outputs(result, leaves, ctx.has_node)
 
     @staticmethod
     def backward(ctx: Any, *cts: Any) -> tuple[Any, ...]:
-        call, saved = ctx.call, kept(ctx)
+        call, saved = ctx.call, saved_values(ctx)
         leaves = saved[: len(call.leaves)]
         if transposing():
             if call.custom.jvp is not None:
@@ -72,34 +72,36 @@ class _Vjp(Function):
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> tuple[Any, ...]:
-        call, leaves = ctx.call, kept(ctx)[: len(ctx.call.leaves)]
+        call, leaves = ctx.call, saved_values(ctx)[: len(ctx.call.leaves)]
         if call.custom.jvp is not None:
             return _pushed(ctx, leaves, tangents)
         _require_pulled(ctx)
-        places = [k for k, t in enumerate(tangents[1:]) if t is not None]
-        moving = [tangents[k + 1] for k in places]
+        positions = [k for k, t in enumerate(tangents[1:]) if t is not None]
+        moving = [tangents[k + 1] for k in positions]
         if isinstance(call.custom.fun, OpaqueFunction):
-            return _pushed_by_vjp(call, leaves, places, moving)
+            return _pushed_by_vjp(call, leaves, positions, moving)
 
         # Forward mode over reverse mode: `fwd` computes the output instead of the function.
         def forward(*moving: Any) -> list[Any]:
             results: list[Any] = call.require_result(
-                call.custom.forward(call, _with(leaves, places, moving))[0], "the output of the fwd rule"
+                call.custom.forward(call, _with(leaves, positions, moving))[0], "the output of the fwd rule"
             )
             return results
 
-        return tuple(linear_at(forward, [leaves[k] for k in places])[1](moving))
+        return tuple(linear_at(forward, [leaves[k] for k in positions])[1](moving))
 
 
-def _with(values: Sequence[Any], places: Sequence[int], others: Sequence[Any]) -> list[Any]:
+def _with(values: Sequence[Any], positions: Sequence[int], others: Sequence[Any]) -> list[Any]:
     """Replace the values at these positions by others."""
     replaced = list(values)
-    for k, x in zip(places, others):
+    for k, x in zip(positions, others):
         replaced[k] = x
     return replaced
 
 
-def _pushed_by_vjp(call: Call, leaves: Sequence[Any], places: Sequence[int], moving: Sequence[Any]) -> tuple[Any, ...]:
+def _pushed_by_vjp(
+    call: RuleCall, leaves: Sequence[Any], positions: Sequence[int], moving: Sequence[Any]
+) -> tuple[Any, ...]:
     """Compute the tangents of the outputs by transposing the rule for cotangents, which is linear."""
     custom: Any = call.custom
     result, residuals = custom.forward(call, leaves)
@@ -108,7 +110,7 @@ def _pushed_by_vjp(call: Call, leaves: Sequence[Any], places: Sequence[int], mov
     def pull(*cts: Any) -> list[Any]:
         bwd = inlined(custom.bwd)(*call.fixed, residuals, tree.unflatten(call.result, cts))
         cotangents = _cotangents(call, bwd, leaves)
-        return [zeros_like(leaves[k]) if cotangents[k] is None else cotangents[k] for k in places]
+        return [zeros_like(leaves[k]) if cotangents[k] is None else cotangents[k] for k in positions]
 
     start = [zeros_like(x) for x in outputs]
     _, pushforward = eager_vjp(pull, start) if any(isinstance(x, Recorded) for x in leaves) else traced_vjp(pull, start)
@@ -120,7 +122,7 @@ def _require_pulled(ctx: Any) -> None:
     custom = ctx.call.custom
     if not getattr(ctx, "pulled", False) and not isinstance(custom.fun, OpaqueFunction):
         text = "can't apply forward-mode differentiation (jvp) to a custom_vjp function"
-        raise TypeError(located(f"{text}: {custom.who}"))
+        raise TypeError(located(f"{text}: {custom.label}"))
 
 
 class custom_vjp(CustomRule):
@@ -202,56 +204,58 @@ class custom_vjp(CustomRule):
 
     def _require_rule(self) -> None:
         if self.fwd is None:
-            raise AttributeError(located(f"No VJP defined for custom_vjp function {self.who.name} using defvjp."))
+            raise AttributeError(located(f"No VJP defined for custom_vjp function {self.label.name} using defvjp."))
 
-    def forward(self, call: Call, leaves: Sequence[Any]) -> tuple[Any, Any]:
+    def forward(self, call: RuleCall, leaves: Sequence[Any]) -> tuple[Any, Any]:
         """Compute the output and the residuals with `fwd`."""
         assert self.fwd is not None
         pair = inlined(self.fwd)(*call.arguments(leaves))
         if not isinstance(pair, tuple | list) or len(pair) != 2:
             raise TypeError(
                 located(
-                    f"{self.who}: the fwd rule must produce a pair of the output of the function and residuals, "
-                    f"got {_what(pair)}"
+                    f"{self.label}: the fwd rule must produce a pair of the output of the function and residuals, "
+                    f"got {_type_text(pair)}"
                 )
             )
         return pair[0], pair[1]
 
 
-def _cotangents(call: Call, result: Any, leaves: Sequence[Any]) -> list[Any]:
+def _cotangents(call: RuleCall, result: Any, leaves: Sequence[Any]) -> list[Any]:
     """Extract the cotangents of the leaves from the result of `bwd`."""
-    who, count = call.custom.who, len(call.places)
+    label, count = call.custom.label, len(call.positions)
     if not isinstance(result, tuple | list) or len(result) != count:
-        text = (
-            f"{who}: the bwd rule must produce a tuple of {count}, a cotangent for each argument, got {_what(result)}"
-        )
+        got = _type_text(result)
+        text = f"{label}: the bwd rule must produce a tuple of {count}, a cotangent for each argument, got {got}"
         raise TypeError(located(text))
     results: list[Any] = []
-    for i, x, ct in zip(call.places, call.primals(leaves), result):
-        structure, name = tree.structure(x), who.argument(i)
+    for i, x, ct in zip(call.positions, call.primals(leaves), result):
+        structure, name = tree.structure(x), label.argument(i)
         if ct is None:
             results += [None] * structure.num_leaves
             continue
         try:
             results += tree.flatten_up_to(structure, ct, name)
         except ShapeError as error:
-            text = f"{who}: the bwd rule must produce a cotangent of the structure of {name}: {error}"
+            text = f"{label}: the bwd rule must produce a cotangent of the structure of {name}: {error}"
             raise TypeError(located(text)) from None
     return [_cotangent(call, k, x, ct) for k, (x, ct) in enumerate(zip(leaves, results))]
 
 
-def _cotangent(call: Call, k: int, x: Any, ct: Any) -> Any:
+def _cotangent(call: RuleCall, k: int, x: Any, ct: Any) -> Any:
     if ct is None or not isinstance(x, Carrier):
         return None
-    who = call.custom.who
+    label = call.custom.label
     if not isinstance(ct, ARRAYS):
         if type(ct) not in (int, float, bool):
-            raise TypeError(located(f"{who}: the bwd rule returned {_what(ct)} as the cotangent of {call.names()[k]}"))
+            raise TypeError(
+                located(f"{label}: the bwd rule returned {_type_text(ct)} as the cotangent of {call.names()[k]}")
+            )
         ct = np.asarray(ct, x.dtype)  # type: ignore[attr-defined]
     if ct.shape != x.shape:  # type: ignore[attr-defined]
         raise ShapeError(
             located(
-                f"{who}: the bwd rule returned a cotangent of shape {ct.shape} for {call.names()[k]}, which has shape "
+                f"{label}: the bwd rule returned a cotangent of shape {ct.shape} for {call.names()[k]}, which has "
+                "shape "
                 f"{x.shape}"  # type: ignore[attr-defined]
             )
         )
@@ -259,15 +263,15 @@ def _cotangent(call: Call, k: int, x: Any, ct: Any) -> Any:
 
 
 # -- rules for tangents ------------------------------------------------------------------------------------------------
-def _push(call: Call, leaves: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
+def _push(call: RuleCall, leaves: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
     """Compute the leaves of the output's tangent with the rule for tangents."""
     custom: Any = call.custom
     pair = inlined(custom.jvp)(*call.fixed, call.primals(leaves), call.primals(tangents))
     if not isinstance(pair, tuple | list) or len(pair) != 2:
         raise TypeError(
             located(
-                f"{custom.who}: the jvp rule must produce a pair of the output of the function and its tangent, "
-                f"got {_what(pair)}"
+                f"{custom.label}: the jvp rule must produce a pair of the output of the function and its tangent, "
+                f"got {_type_text(pair)}"
             )
         )
     outputs = call.require_result(pair[0], "the output that the jvp rule returns")
@@ -275,7 +279,7 @@ def _push(call: Call, leaves: Sequence[Any], tangents: Sequence[Any]) -> list[An
     for x, t in zip(outputs, result):
         if np.shape(x) != np.shape(t):
             text = f"a tangent of shape {np.shape(t)} for an output of shape {np.shape(x)}"
-            raise ShapeError(located(f"{custom.who}: the jvp rule returned {text}"))
+            raise ShapeError(located(f"{custom.label}: the jvp rule returned {text}"))
     return result
 
 
@@ -287,17 +291,17 @@ def _pushed(ctx: Any, leaves: Sequence[Any], tangents: Sequence[Any]) -> tuple[A
 def _pulled_by_jvp(ctx: Any, leaves: Sequence[Any], cts: Sequence[Any]) -> list[Any]:
     """Compute the cotangents of the leaves by transposing the rule for tangents, which is linear."""
     if not STATE.enabled:
-        leaves = [like(face_of(x), x.array, None) if isinstance(x, Recorded) else x for x in leaves]
-    places = [k for k, need in enumerate(ctx.needs_input_grad[1:]) if need]
+        leaves = [like(public_class_of(x), x.array, None) if isinstance(x, Recorded) else x for x in leaves]
+    positions = [k for k, need in enumerate(ctx.needs_input_grad[1:]) if need]
     tangents = [_no_tangent(x) for x in leaves]
 
     def push(*moving: Any) -> list[Any]:
-        return _push(ctx.call, leaves, _with(tangents, places, moving))
+        return _push(ctx.call, leaves, _with(tangents, positions, moving))
 
     on_tape = any(isinstance(x, Recorded) for x in leaves)
-    start = [tangents[k] for k in places]
+    start = [tangents[k] for k in positions]
     _, pullback = eager_vjp(push, start) if on_tape else traced_vjp(push, start)
-    return _with([None] * len(leaves), places, pullback(cts))
+    return _with([None] * len(leaves), positions, pullback(cts))
 
 
 def _no_tangent(x: Any) -> Any:
@@ -319,18 +323,18 @@ class _Jvp(Function):
     cotangents."""
 
     @staticmethod
-    def forward(ctx: Any, call: Call, *leaves: Any) -> tuple[Any, ...]:
+    def forward(ctx: Any, call: RuleCall, *leaves: Any) -> tuple[Any, ...]:
         ctx.call = call
-        keep(ctx, leaves)
+        save_values(ctx, leaves)
         return call.outputs(inlined(call.custom.fun)(*call.arguments(leaves)), leaves, ctx.has_node)
 
     @staticmethod
     def backward(ctx: Any, *cts: Any) -> tuple[Any, ...]:
-        return None, *_pulled_by_jvp(ctx, kept(ctx), cts)
+        return None, *_pulled_by_jvp(ctx, saved_values(ctx), cts)
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> tuple[Any, ...]:
-        return _pushed(ctx, kept(ctx), tangents)
+        return _pushed(ctx, saved_values(ctx), tangents)
 
 
 class custom_jvp(CustomRule):
@@ -412,11 +416,11 @@ class custom_jvp(CustomRule):
             raise TypeError(located("Can't use `defjvps` with `nondiff_argnums`."))
 
         def jvp(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Any, Any]:
-            answer = self(*primals)
-            shares = [inlined(rule)(t, answer, *primals) for rule, t in zip(jvps, tangents) if rule is not None]
+            out = self(*primals)
+            shares = [inlined(rule)(t, out, *primals) for rule, t in zip(jvps, tangents) if rule is not None]
             if not shares:
-                return answer, tree.map(zeros_like, answer)
-            return answer, functools.reduce(lambda x, y: tree.map(add, x, y), shares)
+                return out, tree.map(zeros_like, out)
+            return out, functools.reduce(lambda x, y: tree.map(add, x, y), shares)
 
         self.jvp, self._jvps = jvp, jvps
 
@@ -430,8 +434,8 @@ class custom_jvp(CustomRule):
 
     def _require_rule(self) -> None:
         if self.jvp is None:
-            raise AttributeError(located(f"No JVP defined for custom_jvp function {self.who.name} using defjvp."))
+            raise AttributeError(located(f"No JVP defined for custom_jvp function {self.label.name} using defjvp."))
 
 
-def _what(x: Any) -> str:
+def _type_text(x: Any) -> str:
     return f"a {type(x).__name__}" + (f" of {len(x)}" if isinstance(x, tuple | list | dict) else "")

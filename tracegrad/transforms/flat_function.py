@@ -15,11 +15,11 @@ import numpy as np
 from tracegrad import ad, tree
 from tracegrad.avals import LITERALS, is_literal
 from tracegrad.errors import located
-from tracegrad.ir import Node
-from tracegrad.numpy_api.faces import stands_for
+from tracegrad.ir import GraphNode
+from tracegrad.numpy_api.faces import represented_type
 from tracegrad.ops import Carrier, TapeCarrier
 from tracegrad.ops.core.dispatch import TensorCarrier
-from tracegrad.ops.core.op import lead
+from tracegrad.ops.core.op import dispatch_operand
 from tracegrad.ops.shape.linear import fresh, full
 from tracegrad.trace.builder.builder import TraceBuilder, current_trace
 from tracegrad.trace.sources.describe import Description
@@ -27,17 +27,30 @@ from tracegrad.trace.values.number import Number
 from tracegrad.trace.values.text_conversions import require_none_read
 from tracegrad.trace.values.tracer import Tracer
 from tracegrad.trace.world.memoized_results import require_not_remembered
-from tracegrad.transforms.container_writeback import Copies
+from tracegrad.transforms.container_writeback import ContainerCopies
 
 __all__ = [
-    "Arguments", "FlatCall", "FlatFunction", "Tape", "as_tensors", "calling", "inlined", "is_array", "node_of",
-    "on_tape", "output", "pair", "part_of", "recorded", "what",
+    "FlatCall",
+    "FlatFunction",
+    "LeafArguments",
+    "Tape",
+    "as_tensors",
+    "calling",
+    "dependent_nodes",
+    "inlined",
+    "is_array",
+    "node_of",
+    "on_tape",
+    "output",
+    "pair",
+    "recorded",
+    "type_text",
 ]  # fmt: skip
 
 FlatFunction = Callable[..., Sequence[Any]]
 
 
-class Arguments(Protocol):
+class LeafArguments(Protocol):
     """The arguments of a call, with leaves that a transform replaces."""
 
     @property
@@ -61,15 +74,15 @@ def recorded(fn: FlatFunction, primals: Sequence[Any]) -> tuple[TraceBuilder, li
     outside = [full(shape=(), value=x, dtype="float64") if type(x) is float else x for x in primals]
     operands = [builder.lift(x) for x in outside]
     inside = [_copied(builder, x, type(primal) is float) for x, primal in zip(operands, primals)]
-    nodes, start, asked = [x.node for x in inside], len(builder.nodes), len(builder.guards)
+    nodes, start, n_guards = [x.node for x in inside], len(builder.nodes), len(builder.guards)
     try:
         with builder.differentiating(nodes):
             # A Tensor counts as its array, because its tape is no part of this derivative.
             outputs = [builder.lift(x.array if isinstance(x, TapeCarrier) else x) for x in fn(*inside)]
-            if builder.spelled:
+            if builder.text_numbers:
                 require_none_read(builder, start, outputs)
-            if len(builder.guards) > asked:
-                require_not_remembered(builder, asked, outputs)
+            if len(builder.guards) > n_guards:
+                require_not_remembered(builder, n_guards, outputs)
     except Exception:
         _write_back(builder, operands, inside, nodes)
         raise
@@ -82,9 +95,11 @@ def recorded(fn: FlatFunction, primals: Sequence[Any]) -> tuple[TraceBuilder, li
     return builder, copies, outputs
 
 
-def _write_back(builder: TraceBuilder, given: Sequence[Any], inside: Sequence[Tracer], nodes: Sequence[Node]) -> None:
+def _write_back(
+    builder: TraceBuilder, originals: Sequence[Any], inside: Sequence[Tracer], nodes: Sequence[GraphNode]
+) -> None:
     """Write changes that a function made to its arguments `inside` back to the original arguments."""
-    for x, copy, node in zip(given, inside, nodes):
+    for x, copy, node in zip(originals, inside, nodes):
         if copy.node is not node:
             x._assign(builder.value(copy.node))
 
@@ -93,18 +108,20 @@ def _copied(builder: TraceBuilder, x: Any, is_number: bool) -> Tracer:
     node = fresh(x, tag=builder.new_tag()).node
     value = (Number if is_number or x.weak else Tracer)(builder, node)
     value.frozen, value.is_array = x.frozen, x.is_array
-    value.lie_as(x)
+    value.share_layout(x)
     return value
 
 
-def _unchanged(x: Tracer, node: Node) -> Tracer:
+def _unchanged(x: Tracer, node: GraphNode) -> Tracer:
     """`x` with its value at this node."""
     value = Tracer(x.builder, node)
     value.is_array = x.is_array
     return value
 
 
-def part_of(nodes: Sequence[Node], inputs: Sequence[Node], outputs: Sequence[Node]) -> list[Node]:
+def dependent_nodes(
+    nodes: Sequence[GraphNode], inputs: Sequence[GraphNode], outputs: Sequence[GraphNode]
+) -> list[GraphNode]:
     """The nodes that depend on `inputs` and that `outputs` need, in order."""
     needed, result, ahead = set(outputs), [], set(inputs)
     for node in reversed(nodes):
@@ -115,21 +132,21 @@ def part_of(nodes: Sequence[Node], inputs: Sequence[Node], outputs: Sequence[Nod
             ahead.remove(node)
             if not ahead:  # no earlier node depends on an input
                 break
-    dependent, part = set(inputs), []
+    dependent, ordered = set(inputs), []
     for node in reversed(result):
         if node in dependent or not dependent.isdisjoint(node.operands):
             dependent.add(node)
-            part.append(node)
-    return part
+            ordered.append(node)
+    return ordered
 
 
-class _Values(dict[Node, Any]):
+class _Values(dict[GraphNode, Any]):
     """The values of nodes, each created on first use."""
 
     def __init__(self, builder: TraceBuilder):
         self.builder = builder
 
-    def __missing__(self, node: Node) -> Any:
+    def __missing__(self, node: GraphNode) -> Any:
         result = self[node] = self.builder.value(node)
         return result
 
@@ -140,18 +157,18 @@ class Tape:
     User code does not see the memory of values computed by a sweep, except in user-defined rules.
     """
 
-    def __init__(self, builder: TraceBuilder, nodes: Sequence[Node]):
-        self.builder, self.nodes = builder, [node for node in nodes if node.picks is None]
+    def __init__(self, builder: TraceBuilder, nodes: Sequence[GraphNode]):
+        self.builder, self.nodes = builder, [node for node in nodes if node.result_index is None]
         self._value = _Values(builder).__getitem__
         self.entries = [self._entry(node) for node in self.nodes]
 
-    def _entry(self, node: Node) -> ad.Entry:
+    def _entry(self, node: GraphNode) -> ad.Entry:
         assert node.op is not None
         params = dict(node.params)
         # All rules share one value of a node, except user-defined rules, which may update it in place.
         value = self.builder.value if "rule" in params else self._value
         operands = tuple([x if type(x) in LITERALS else value(x) for x in node.inputs])
-        return self.builder.valued(node) if node.several else value(node), node.op, operands, params
+        return self.builder.valued(node) if node.is_multi_result else value(node), node.op, operands, params
 
     def __iter__(self) -> Iterator[ad.Entry]:
         return self._located(range(len(self.nodes)))
@@ -199,21 +216,21 @@ class FlatCall:
     `fun` is called directly; wrap a user function by `calling`.
     """
 
-    def __init__(self, fun: Callable[..., Any], arguments: Arguments, who: Description, has_aux: bool):
-        self.fun, self.arguments, self.who, self.has_aux = fun, arguments, who, has_aux
+    def __init__(self, fun: Callable[..., Any], arguments: LeafArguments, label: Description, has_aux: bool):
+        self.fun, self.arguments, self.label, self.has_aux = fun, arguments, label, has_aux
         self.structure: Any = None
         self.aux: Any = None
 
     def __call__(self, *leaves: Any) -> list[Any]:
         args = self.arguments.replaced(leaves)
-        copies = Copies(self.arguments.args, args)
+        copies = ContainerCopies(self.arguments.args, args)
         try:
             result = self.fun(*args)
         finally:
             copies.write_back()
-        out, self.aux = pair(result, self.who) if self.has_aux else (result, None)
+        out, self.aux = pair(result, self.label) if self.has_aux else (result, None)
         outputs, self.structure = tree.flatten(out)
-        results = [output(x, self.who) for x in outputs]
+        results = [output(x, self.label) for x in outputs]
         return results if self.aux is None else results + [x for x in tree.leaves(self.aux) if isinstance(x, Carrier)]
 
     def split(self, values: Sequence[Any]) -> tuple[list[Any], Any]:
@@ -227,26 +244,26 @@ class FlatCall:
 
 def as_tensors(values: Sequence[Any], among: Sequence[Any]) -> list[Any]:
     """Convert `values`, results for arguments with the leaves `among`, to Tensors if any leaf is one."""
-    peer: Any = lead([x for x in [*among, *values] if isinstance(x, TensorCarrier)])
+    peer: Any = dispatch_operand([x for x in [*among, *values] if isinstance(x, TensorCarrier)])
     if peer is None:
         return list(values)
     return [x if x is None or isinstance(x, TapeCarrier) else peer._lift(x) for x in values]
 
 
-def output(x: Any, who: Description) -> Any:
+def output(x: Any, label: Description) -> Any:
     """`x` as an array; it must be an array or a number."""
     if is_literal(x):
         x = np.asarray(x)[()]
     if not is_array(x):
-        raise TypeError(located(f"{who}: the outputs must be arrays, got {what(x)}"))
+        raise TypeError(located(f"{label}: the outputs must be arrays, got {type_text(x)}"))
     return x
 
 
-def pair(result: Any, who: Description) -> tuple[Any, Any]:
+def pair(result: Any, label: Description) -> tuple[Any, Any]:
     """`result`, which must be a pair."""
     if not isinstance(result, tuple) or len(result) != 2:
         raise TypeError(
-            located(f"{who}: with has_aux=True the function must return a pair (value, aux), got {what(result)}")
+            located(f"{label}: with has_aux=True the function must return a pair (value, aux), got {type_text(result)}")
         )
     return result
 
@@ -255,7 +272,7 @@ def is_array(x: Any) -> bool:
     return isinstance(x, Carrier | np.ndarray | np.generic)
 
 
-def what(x: Any) -> str:
+def type_text(x: Any) -> str:
     """The name of a value without a location, for messages."""
-    cls = stands_for(x) if isinstance(x, Tracer) else type(x)
+    cls = represented_type(x) if isinstance(x, Tracer) else type(x)
     return f"a {cls.__name__}" + (f" of {len(x)}" if isinstance(x, tuple | list | dict) else "")

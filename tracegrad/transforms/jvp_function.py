@@ -32,14 +32,14 @@ from tracegrad.transforms.flat_function import (
     FlatFunction,
     Tape,
     calling,
+    dependent_nodes,
     is_array,
     on_tape,
-    part_of,
     recorded,
-    what,
+    type_text,
 )
 
-__all__ = ["Point", "jvp", "linear", "linear_at", "transposing"]
+__all__ = ["LinearizationPoint", "jvp", "linear", "linear_at", "transposing"]
 
 Pushforward = Callable[[Sequence[Any]], list[Any]]
 
@@ -51,10 +51,10 @@ class _TracedPushforward:
     def __init__(self, builder: TraceBuilder, inputs: Sequence[Tracer], outputs: Sequence[Tracer]):
         self.builder = builder
         self.inputs, self.outputs = [x.node for x in inputs], [x.node for x in outputs]
-        self.tape = Tape(builder, part_of(builder.nodes, self.inputs, self.outputs))
+        self.tape = Tape(builder, dependent_nodes(builder.nodes, self.inputs, self.outputs))
 
     def __call__(self, tangents: Sequence[Any]) -> list[Any]:
-        builder = self.builder.here()
+        builder = self.builder.innermost()
         moved = {x: builder.lift(_array(t)) for x, t in zip(self.inputs, tangents)}
         result = self.tape.swept(ad.forward_sweep, moved)
         return [result.get(x) for x in self.outputs]
@@ -109,11 +109,11 @@ def linear_at(fn: FlatFunction, primals: Sequence[Any]) -> tuple[list[Any], Push
     return eager_linear(fn, primals) if on_tape(primals) else traced_linear(fn, primals)
 
 
-class _Mode(threading.local):
+class _TransposeMode(threading.local):
     transposing = False
 
 
-_mode = _Mode()
+_mode = _TransposeMode()
 
 
 def transposing() -> bool:
@@ -130,56 +130,56 @@ class _transposing:
 
 
 # -- user functions ----------------------------------------------------------------------------------------------------
-class Point:
+class LinearizationPoint:
     """The point of a linearization: the flattened positional arguments, and which leaves have tangents."""
 
-    def __init__(self, primals: Sequence[Any], who: Description):
-        self.who, self.args = who, primals
+    def __init__(self, primals: Sequence[Any], label: Description):
+        self.label, self.args = label, primals
         self.leaves, self.structure = tree.flatten(tuple(primals))
-        self.places = [k for k, x in enumerate(self.leaves) if self._moves(k, x)]
+        self.positions = [k for k, x in enumerate(self.leaves) if self._moves(k, x)]
 
     @property
     def moving(self) -> list[Any]:
         """The leaves that have tangents."""
-        return [self.leaves[k] for k in self.places]
+        return [self.leaves[k] for k in self.positions]
 
     def replaced(self, leaves: Sequence[Any]) -> Sequence[Any]:
         """The arguments with these values for the leaves that have tangents."""
-        table = dict(zip(self.places, leaves))
+        table = dict(zip(self.positions, leaves))
         arguments: Sequence[Any] = tree.unflatten(self.structure, [table.get(k, x) for k, x in enumerate(self.leaves)])
         return arguments
 
     def filled(self, tangents: Sequence[Any]) -> Any:
         """Tangents of all arguments: 0 for leaves without tangents."""
-        table = dict(zip(self.places, tangents))
+        table = dict(zip(self.positions, tangents))
         return tree.unflatten(self.structure, [table.get(k, 0) for k in range(len(self.leaves))])
 
-    def tangents(self, given: Sequence[Any]) -> list[Any]:
+    def tangents(self, values: Sequence[Any]) -> list[Any]:
         """The tangents of the leaves that have tangents, selected from the tangents of all arguments.
 
         Raises TypeError for another structure or dtype than the primals have, `ShapeError` for another shape.
         """
-        leaves, structure = tree.flatten(tuple(given))
+        leaves, structure = tree.flatten(tuple(values))
         if not tree.alike(structure, self.structure):
             raise TypeError(
                 located(
-                    f"{self.who}: primals and tangents must have the same tree structure; the primals have "
+                    f"{self.label}: primals and tangents must have the same tree structure; the primals have "
                     f"{self.structure}, the tangents have {structure}"
                 )
             )
-        return [self._tangent(k, leaves[k]) for k in self.places]
+        return [self._tangent(k, leaves[k]) for k in self.positions]
 
     def _name(self, k: int) -> str:
         path = tree.paths(self.structure)[k]
         number, _, rest = path[1:].partition("]")
-        return self.who.argument(int(number)) + rest
+        return self.label.argument(int(number)) + rest
 
     def _moves(self, k: int, x: Any) -> bool:
-        require_plain(x, lambda: f"{self.who}: {self._name(k)}")
+        require_plain(x, lambda: f"{self.label}: {self._name(k)}")
         if is_array(x):
             return bool(x.dtype.kind in "fc")
         if type(x) not in (int, bool, float):
-            text = f"{self.who} cannot differentiate with respect to {self._name(k)}, which is a {type(x).__name__}"
+            text = f"{self.label} cannot differentiate with respect to {self._name(k)}, which is a {type(x).__name__}"
             raise TraceError(located(text))
         return type(x) is float
 
@@ -190,20 +190,24 @@ class Point:
                 return float(t)
             t = full(shape=(), value=t, dtype=name_of(x.dtype))
         if not is_array(t):
-            raise TypeError(located(f"{self.who}: the tangent of {self._name(k)} must be an array, got {what(t)}"))
+            raise TypeError(
+                located(f"{self.label}: the tangent of {self._name(k)} must be an array, got {type_text(t)}")
+            )
         shape, dtype = ((), np.dtype(np.float64)) if is_literal(x) else (x.shape, x.dtype)
         if t.shape != shape:
             text = f"the tangent of {self._name(k)} has shape {t.shape}, the primal has shape {shape}"
-            raise ShapeError(located(f"{self.who}: {text}"))
+            raise ShapeError(located(f"{self.label}: {text}"))
         if t.dtype != dtype:
             text = f"the tangent of {self._name(k)} has dtype {t.dtype}, the primal has dtype {dtype}"
-            raise DTypeError(located(f"{self.who}: {text}"))
+            raise DTypeError(located(f"{self.label}: {text}"))
         return t
 
 
-def linear(fun: Callable[..., Any], point: Point, has_aux: bool) -> tuple[Any, Callable[[Sequence[Any]], Any], Any]:
+def linear(
+    fun: Callable[..., Any], point: LinearizationPoint, has_aux: bool
+) -> tuple[Any, Callable[[Sequence[Any]], Any], Any]:
     """Linearize `fun` at a point: its output, the function from tangents to the output's tangent, and aux."""
-    flat = FlatCall(calling(fun), point, point.who, has_aux)
+    flat = FlatCall(calling(fun), point, point.label, has_aux)
     values, pushforward = linear_at(flat, point.moving)
     outputs, aux = flat.split(values)
 
@@ -214,7 +218,9 @@ def linear(fun: Callable[..., Any], point: Point, has_aux: bool) -> tuple[Any, C
     return tree.unflatten(flat.structure, outputs), push, aux
 
 
-def jvp(fun: Callable[..., Any], point: Point, tangents: Sequence[Any], has_aux: bool) -> tuple[Any, Any, Any]:
+def jvp(
+    fun: Callable[..., Any], point: LinearizationPoint, tangents: Sequence[Any], has_aux: bool
+) -> tuple[Any, Any, Any]:
     """The output of `fun` at a point, its tangent for these input tangents, and aux."""
     out, push, aux = linear(fun, point, has_aux)
     return out, push(tangents), aux

@@ -51,12 +51,12 @@ class Network:
     def _send(self, path: list[int], least: int, passed: set[int]) -> int:
         """Send as much flow along a path as it has capacity for, and retreat to the first full edge. Returns the vertex
         there."""
-        room, heads = self.room, self.heads
-        more = min([room[edge] for edge in path])
+        capacity, heads = self.room, self.heads
+        flow = min([capacity[edge] for edge in path])
         for edge in path:
-            room[edge] -= more
-            room[edge ^ 1] += more
-        full = next(k for k, edge in enumerate(path) if room[edge] < least)
+            capacity[edge] -= flow
+            capacity[edge ^ 1] += flow
+        full = next(k for k, edge in enumerate(path) if capacity[edge] < least)
         passed.difference_update([heads[edge] for edge in path[full:]])
         at = heads[path[full] ^ 1]
         del path[full:]

@@ -26,23 +26,23 @@ from tracegrad.torch.autograd.function_opaque import is_traced, key_of
 from tracegrad.torch.tape.recording.recorded_array import Recorded
 from tracegrad.trace.proxies.builtin_proxies import unshadowed
 from tracegrad.trace.proxies.namespace_proxies import contents
-from tracegrad.trace.proxies.opaque_state import Opaque, State
+from tracegrad.trace.proxies.opaque_state import ObjectState, UnreadableState
 from tracegrad.trace.random.rejected_reads import draws
 from tracegrad.trace.sources.describe import describe
 from tracegrad.utils.pickling import reference
 
 __all__ = ["OpaqueFunction", "as_result", "bound", "opaque"]
 
-_MOST = 256  # number of argument kinds for which a function caches the kind of its result
+_MAX_CACHED_KINDS = 256  # number of argument kinds for which a function caches the kind of its result
 
 
-class _Called(Function):
+class _OpaqueFunctionCall(Function):
     """Call of an opaque function, which is the first argument, on its leaves."""
 
     opaque = True
 
     @staticmethod
-    def forward(ctx: Any, call: _Call, *leaves: Any) -> tuple[Any, ...]:
+    def forward(ctx: Any, call: _CallStructure, *leaves: Any) -> tuple[Any, ...]:
         owner = next((x for x in leaves if isinstance(x, Recorded)), None)
         if owner is None:
             return call.computed(leaves)
@@ -53,20 +53,20 @@ class _Called(Function):
 
     @classmethod
     def _batch_rule(cls, *args: Any) -> Any:
-        call: _Call = args[0]
+        call: _CallStructure = args[0]
         return call.each if call.custom.batch is not None else None
 
     @classmethod
     def _remember(cls, args: Any, kinds: Any, result: Any) -> None:
-        call: _Call = args[0]
+        call: _CallStructure = args[0]
         kinds_of = call.custom.results
-        if len(kinds_of) >= _MOST and kinds not in kinds_of:
+        if len(kinds_of) >= _MAX_CACHED_KINDS and kinds not in kinds_of:
             del kinds_of[next(iter(kinds_of))]
         kinds_of[kinds] = call.result, tuple(map(_like, result))
 
     @classmethod
     def _foreseen(cls, args: Any, kinds: Any) -> Any:
-        call: _Call = args[0]
+        call: _CallStructure = args[0]
         call.result, result = call.custom.results.get(kinds, (None, None))
         return result
 
@@ -108,21 +108,21 @@ def _lost(cls: Any) -> LostDerivativeError:
     )
 
 
-class _Call:
+class _CallStructure:
     """Facts that hold in every call of the program: the function, and the structure of its arguments."""
 
     def __init__(self, custom: OpaqueFunction, structure: Any):
         self.custom, self.structure = custom, structure
         self.result: Any = None
         # Results of equal calls in the same trace, while this call is traced.
-        self.asked: dict[Any, Any] | None = None
+        self.cached: dict[Any, Any] | None = None
 
     def _key(self) -> Any:
         return self.custom, self.structure
 
     # Two calls on the same values have equal results, so they are one node.
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Call) and self._key() == other._key()
+        return isinstance(other, _CallStructure) and self._key() == other._key()
 
     def __hash__(self) -> int:
         return hash(self._key())
@@ -133,14 +133,14 @@ class _Call:
     def computed(self, leaves: Sequence[Any]) -> tuple[Any, ...]:
         """Compute the leaves of the result."""
         args, kwargs = tree.unflatten(self.structure, leaves[: self.structure.num_leaves])
-        key = (self._key(), *map(key_of, leaves)) if self.asked is not None else None
-        answer = self.asked.get(key) if self.asked is not None else None
-        if answer is None:
-            call = self.custom.fun if self.asked is None else self.custom.watched
-            answer = tree.flatten(call(*args, **kwargs))
-            if self.asked is not None:
-                self.asked[key] = answer
-        result, structure = answer
+        key = (self._key(), *map(key_of, leaves)) if self.cached is not None else None
+        flat_result = self.cached.get(key) if self.cached is not None else None
+        if flat_result is None:
+            fn = self.custom.fun if self.cached is None else self.custom.watched
+            flat_result = tree.flatten(fn(*args, **kwargs))
+            if self.cached is not None:
+                self.cached[key] = flat_result
+        result, structure = flat_result
         if self.result is None:
             self.result = structure
         elif not tree.alike(structure, self.result):
@@ -152,22 +152,22 @@ class _Call:
         assert self.custom.batch is not None
         count = self.structure.num_leaves
         args, kwargs = tree.unflatten(self.structure, leaves[:count])
-        which, named = tree.unflatten(self.structure, batched[:count])
+        in_batched, named = tree.unflatten(self.structure, batched[:count])
         operands = (*args, *kwargs.values())
-        result, structure = tree.flatten(self.custom.batch(size, (*which, *named.values()), *operands))
+        result, structure = tree.flatten(self.custom.batch(size, (*in_batched, *named.values()), *operands))
         if not tree.alike(structure, self.result):
             raise ShapeError(f"it returned {structure}, not {self.result}")
         return tuple(result)
 
 
 # Results of the calls in a trace, by its builder.
-_ASKED: weakref.WeakKeyDictionary[Any, dict[Any, Any]] = weakref.WeakKeyDictionary()
+_TRACE_RESULTS: weakref.WeakKeyDictionary[Any, dict[Any, Any]] = weakref.WeakKeyDictionary()
 
 
-def _asked(builder: Any) -> dict[Any, Any]:
+def _results_of_trace(builder: Any) -> dict[Any, Any]:
     while builder.around is not None:
         builder = builder.around
-    return _ASKED.setdefault(builder, {})
+    return _TRACE_RESULTS.setdefault(builder, {})
 
 
 def bound(rule: Any, held: Any) -> Any:
@@ -178,13 +178,13 @@ def bound(rule: Any, held: Any) -> Any:
 def _real(world: Any, x: Any) -> Any:
     """Return an argument as untraced code receives it: the real object, if nothing outside has changed yet."""
     real = unshadowed(x)
-    if real is not x and world.open and world.writes.places():
+    if real is not x and world.open and world.writes.written_locations():
         text = "an opaque function is given an object from outside after something outside was changed"
-        raise world.builder.gives_up(f"{text}; call it before, or give it what is needed of the object")
+        raise world.builder.abort(f"{text}; call it before, or give it what is needed of the object")
     return real
 
 
-def _generators(fun: Any, args: Any, kwargs: Any) -> list[State]:
+def _generators(fun: Any, args: Any, kwargs: Any) -> list[ObjectState]:
     """Return the states of the random generators that a function may use, as far as its code names them."""
     holder, code = getattr(fun, "__self__", None), getattr(fun, "__code__", None)
     results = [holder, *tree.leaves((args, kwargs)), *(vars(holder).values() if hasattr(holder, "__dict__") else ())]
@@ -192,18 +192,18 @@ def _generators(fun: Any, args: Any, kwargs: Any) -> list[State]:
         results += [contents(cell) for cell in fun.__closure__ or ()]
         results += [fun.__globals__.get(name) for name in code.co_names]
         results += [np.random.seed.__self__, random.seed.__self__] if "random" in code.co_names else []  # type: ignore[attr-defined]
-    several = {id(x): x for x in results if draws(x)}
+    distinct = {id(x): x for x in results if draws(x)}
     states = []
-    for x in several.values():
-        with contextlib.suppress(Opaque):
-            states.append(State(x))
+    for x in distinct.values():
+        with contextlib.suppress(UnreadableState):
+            states.append(ObjectState(x))
     return states
 
 
 def _name_of(fun: Any) -> str:
     """Return the name of a function; a ctypes function stores its name elsewhere."""
-    own = isinstance(getattr(fun, "__name__", None), str) and not hasattr(fun, "__qualname__")
-    return str(fun.__name__) if own else describe(fun).name
+    has_plain_name = isinstance(getattr(fun, "__name__", None), str) and not hasattr(fun, "__qualname__")
+    return str(fun.__name__) if has_plain_name else describe(fun).name
 
 
 class OpaqueFunction:
@@ -219,13 +219,13 @@ class OpaqueFunction:
         self.results: dict[Any, Any] = {}
         self.name = _name_of(fun)
         self.draws = False  # whether it has drawn random numbers from a generator that other code uses
-        self._called: Any = type(self.name.rpartition(".")[2].strip("<>"), (_Called,), {})
+        self._called: Any = type(self.name.rpartition(".")[2].strip("<>"), (_OpaqueFunctionCall,), {})
 
     def watched(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function during tracing; restore the states of the random generators that it has used."""
         held = _generators(self.fun, args, kwargs)
         result = self.fun(*args, **kwargs)
-        moved = [state for state in held if not state.is_kept]
+        moved = [state for state in held if not state.is_unchanged]
         for state in moved:
             state.restore()
         self.draws = self.draws or bool(moved)
@@ -254,7 +254,7 @@ class OpaqueFunction:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         leaves, structure = tree.flatten((args, kwargs))
-        call = _Call(self, structure)
+        call = _CallStructure(self, structure)
         builder: Any = Op.ambient() if Op.ambient is not None else None
         world = getattr(builder, "world", None)
         if world is not None:
@@ -267,13 +267,13 @@ class OpaqueFunction:
             if not any(map(is_traced, leaves)):
                 leaves.append(builder.lift(np.float64(0.0)))  # an operand, so that it runs at each call
             try:
-                call.asked = _asked(builder)
+                call.cached = _results_of_trace(builder)
                 outputs = self._called.apply(call, *leaves)
             finally:
-                call.asked = None
+                call.cached = None
             if self.draws and world.open:
-                what = f"{self.name} is opaque and draws random numbers, in an order that a program does not have"
-                raise world.builder.gives_up(f"{what}; draw outside of it and pass what was drawn")
+                problem = f"{self.name} is opaque and draws random numbers, in an order that a program does not have"
+                raise world.builder.abort(f"{problem}; draw outside of it and pass what was drawn")
         return tree.unflatten(call.result, outputs)
 
     def __reduce_ex__(self, protocol: Any) -> str | tuple[Any, ...]:

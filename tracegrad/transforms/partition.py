@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from tracegrad.avals import is_literal
-from tracegrad.ir import Builder, Graph, Node
+from tracegrad.ir import Builder, Graph, GraphNode
 from tracegrad.ir.builder import sliced
 from tracegrad.ops.core.forms import Checked
 from tracegrad.settings import disabled
@@ -24,14 +24,14 @@ _INFINITE = 2**30
 
 
 def partition(
-    joint: Graph, arguments: int, results: int, dear: Collection[Node] = ()
-) -> tuple[Graph, Graph, tuple[Node, ...]]:
+    joint: Graph, arguments: int, results: int, expensive: Collection[GraphNode] = ()
+) -> tuple[Graph, Graph, tuple[GraphNode, ...]]:
     """The forward graph (arguments) -> (results, residuals); the backward graph (values, cotangents) -> (cotangents),
     and the values it takes: nodes of `joint`. They include arguments; the others are the residuals in order.
 
     The first `arguments` inputs of `joint` are the function's arguments, and the others are cotangents. Its first
     `results` outputs are the function's results, and the others are cotangents. Arguments and results cost nothing to
-    save, except the `dear` ones.
+    save, except the `expensive` ones.
     """
     cts = joint.inputs[arguments:]
     late = set(cts)
@@ -40,7 +40,7 @@ def partition(
             late.add(node)
     read = {x for node in joint.nodes if node in late for x in node.operands if x not in late}
     read |= {x for x in joint.outputs[results:] if x not in late}
-    free = {*joint.inputs[:arguments], *joint.outputs[:results]}.difference(dear)
+    free = {*joint.inputs[:arguments], *joint.outputs[:results]}.difference(expensive)
     values = _cut(joint, arguments, free, late, read)
     saved = [x for x in values if x.op is not None]
     forward = sliced(joint.inputs[:arguments], joint.nodes, [*joint.outputs[:results], *saved])
@@ -48,8 +48,8 @@ def partition(
 
 
 def between(
-    joint: Graph, known: Sequence[Node], cts: Sequence[Node], outputs: Sequence[Node]
-) -> tuple[Graph, list[Node]]:
+    joint: Graph, known: Sequence[GraphNode], cts: Sequence[GraphNode], outputs: Sequence[GraphNode]
+) -> tuple[Graph, list[GraphNode]]:
     """The graph from known values and cotangents to `outputs`; and which of the values it reads."""
     needed, stop = set(outputs), {*known, *cts}
     for node in reversed(joint.nodes):
@@ -59,7 +59,9 @@ def between(
     return _backward(joint, values, cts, outputs), values
 
 
-def _cut(joint: Graph, arguments: int, free: set[Node], late: set[Node], read: set[Node]) -> list[Node]:
+def _cut(
+    joint: Graph, arguments: int, free: set[GraphNode], late: set[GraphNode], read: set[GraphNode]
+) -> list[GraphNode]:
     """The values to pass to the backward graph, arguments first, in the order of the graph."""
     early = [x for x in (*joint.inputs[:arguments], *joint.nodes) if x not in late]
     if disabled("rematerialization"):
@@ -71,7 +73,7 @@ def _cut(joint: Graph, arguments: int, free: set[Node], late: set[Node], read: s
     return sorted(chosen, key=lambda x: (x.op is not None, order[x]))
 
 
-def _needed(early: Sequence[Node], read: set[Node]) -> set[Node]:
+def _needed(early: Sequence[GraphNode], read: set[GraphNode]) -> set[GraphNode]:
     """The forward values that the backward pass reads, directly or to recompute them."""
     needed = set(read)
     for node in reversed(early):
@@ -80,13 +82,13 @@ def _needed(early: Sequence[Node], read: set[Node]) -> set[Node]:
     return needed
 
 
-def _cheap(node: Node) -> bool:
-    if node.op is None or node.several:
+def _cheap(node: GraphNode) -> bool:
+    if node.op is None or node.is_multi_result:
         return False
     return node.op.form.cheap or isinstance(node.op.form, Checked)  # the forward pass has passed the check
 
 
-def _minimum_cut(candidates: Sequence[Node], free: set[Node], read: set[Node]) -> set[Node]:
+def _minimum_cut(candidates: Sequence[GraphNode], free: set[GraphNode], read: set[GraphNode]) -> set[GraphNode]:
     """The values of a minimum cut: value k is an edge from 2k to 2k + 1 whose weight is its bytes; a value that cannot
     be recomputed comes from the source."""
     count = len(candidates)
@@ -105,17 +107,19 @@ def _minimum_cut(candidates: Sequence[Node], free: set[Node], read: set[Node]) -
     return {x for k, x in enumerate(candidates) if 2 * k in reached and 2 * k + 1 not in reached}
 
 
-def _weight(node: Node, free: bool) -> int:
+def _weight(node: GraphNode, free: bool) -> int:
     """The weight in units of 64 bytes, at least 2; 1 for arguments and results, which exist in any case."""
     if free:
         return 1
     return min(2 + node.aval.nbytes // 64, _INFINITE - 1)
 
 
-def _backward(joint: Graph, values: Sequence[Node], cts: Sequence[Node], outputs: Sequence[Node]) -> Graph:
+def _backward(
+    joint: Graph, values: Sequence[GraphNode], cts: Sequence[GraphNode], outputs: Sequence[GraphNode]
+) -> Graph:
     """The graph from `values` and cotangents to `outputs`."""
     builder = Builder()
-    env: dict[Node, Any] = {x: builder.input(x.aval) for x in (*values, *cts)}
+    env: dict[GraphNode, Any] = {x: builder.input(x.aval) for x in (*values, *cts)}
     needed = set(outputs)
     steps = []
     for node in reversed(joint.nodes):
@@ -124,8 +128,8 @@ def _backward(joint: Graph, values: Sequence[Node], cts: Sequence[Node], outputs
             steps.append(node)
     for node in reversed(steps):
         assert node.op is not None
-        if node.picks is not None:
-            env[node] = env[node.operands[0]][node.picks]
+        if node.result_index is not None:
+            env[node] = env[node.operands[0]][node.result_index]
             continue
         builder.location = node.location
         args = tuple([x if is_literal(x) else env[x] for x in node.inputs])

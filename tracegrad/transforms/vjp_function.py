@@ -31,18 +31,25 @@ from tracegrad.transforms.flat_function import (
     FlatFunction,
     Tape,
     calling,
+    dependent_nodes,
     inlined,
     is_array,
     node_of,
     on_tape,
     pair,
-    part_of,
     recorded,
-    what,
+    type_text,
 )
 
 __all__ = [
-    "Arguments", "Pullback", "cotangents", "positional", "positions", "pull_back", "traced_vjp", "value_and_grad",
+    "Pullback",
+    "VjpArguments",
+    "cotangents",
+    "positional",
+    "positions",
+    "pull_back",
+    "traced_vjp",
+    "value_and_grad",
     "vjp_at",
 ]  # fmt: skip
 
@@ -53,7 +60,7 @@ class Pullback:
     def __init__(self, builder: TraceBuilder, inputs: Sequence[Tracer], outputs: Sequence[Tracer]):
         self.inputs, self.outputs = list(inputs), [x.node for x in outputs]
         nodes = [x.node for x in inputs]
-        self.tape = Tape(builder, part_of(builder.nodes, nodes, self.outputs))
+        self.tape = Tape(builder, dependent_nodes(builder.nodes, nodes, self.outputs))
         self.receivers = ad.receivers(self.tape.entries, inputs, key=node_of)
 
     def __call__(self, cotangents: Sequence[Any]) -> list[Any]:
@@ -82,17 +89,17 @@ def vjp_at(fn: FlatFunction, primals: Sequence[Any]) -> tuple[list[Any], Callabl
     return eager_vjp(fn, primals)
 
 
-class Arguments:
+class VjpArguments:
     """The leaves of the arguments `argnums` of a call, which can be replaced."""
 
-    def __init__(self, args: Sequence[Any], argnums: Sequence[int], who: Description):
+    def __init__(self, args: Sequence[Any], argnums: Sequence[int], label: Description):
         self.args, self.argnums = list(args), list(dict.fromkeys(argnums))
         self.structures = []
         self.leaves: list[Any] = []
         for i in self.argnums:
             leaves, structure = tree.flatten(args[i])
             for k, x in enumerate(leaves):
-                _require_floating(x, who, i, structure, k)
+                _require_floating(x, label, i, structure, k)
             self.structures.append(structure)
             self.leaves += leaves
 
@@ -113,19 +120,19 @@ class Arguments:
 _PYTHON = {"f": "float", "i": "int", "b": "bool", "c": "complex"}
 
 
-def _require_floating(x: Any, who: Description, argnum: int, structure: Any, leaf: int) -> None:
-    require_plain(x, lambda: f"{who}: {who.argument(argnum)}{tree.paths(structure)[leaf]}")
+def _require_floating(x: Any, label: Description, argnum: int, structure: Any, leaf: int) -> None:
+    require_plain(x, lambda: f"{label}: {label.argument(argnum)}{tree.paths(structure)[leaf]}")
     dtype = getattr(x, "dtype", None) if isinstance(x, np.ndarray | np.generic | Carrier) else None
     if (dtype is not None and dtype.kind in "fc") or type(x) is float:
         return
-    path = who.argument(argnum) + tree.paths(structure)[leaf]
+    path = label.argument(argnum) + tree.paths(structure)[leaf]
     if dtype is None and type(x) not in (int, bool):
         hint = "; numpy.complex128(...) of it can be" if type(x) is complex else ""
-        text = f"{who} cannot differentiate with respect to {path}, which is a {type(x).__name__}{hint}"
+        text = f"{label} cannot differentiate with respect to {path}, which is a {type(x).__name__}{hint}"
         raise TraceError(located(text))
     kind = _PYTHON[dtype.kind] if dtype is not None and getattr(x, "weak", False) else dtype or type(x).__name__
     hint = " (3.0, not 3)" if str(kind) == "int" else ""
-    raise DTypeError(located(f"{who} requires real- or complex-valued inputs{hint}, got {kind} at {path}"))
+    raise DTypeError(located(f"{label} requires real- or complex-valued inputs{hint}, got {kind} at {path}"))
 
 
 def value_and_grad(
@@ -133,29 +140,29 @@ def value_and_grad(
 ) -> Callable[..., Any]:
     """The function `(*args, **kwargs) -> (value, gradient)`, or `((value, aux), gradient)`; for a `holomorphic`
     function the derivative replaces the gradient."""
-    several = argnums if isinstance(argnums, tuple) else (argnums,)
-    who = describe(fun, "grad of ")
+    argnum_tuple = argnums if isinstance(argnums, tuple) else (argnums,)
+    label = describe(fun, "grad of ")
 
     def call(*args: Any, **kwargs: Any) -> Any:
         operands, keywords = positional(fun, args, kwargs)
-        places = positions(several, len(operands), who)
-        arguments = Arguments(operands, places, who)
+        indices = positions(argnum_tuple, len(operands), label)
+        arguments = VjpArguments(operands, indices, label)
         if holomorphic:
-            require_complex(arguments.leaves, who, "arguments")
+            require_complex(arguments.leaves, label, "arguments")
 
         def scalar(*leaves: Any) -> Any:
             result = inlined(fun)(*leaves, **keywords)
-            value, aux = pair(result, who) if has_aux else (result, None)
-            return _scalar(value, who, "c" if holomorphic else "f"), aux
+            value, aux = pair(result, label) if has_aux else (result, None)
+            return _scalar(value, label, "c" if holomorphic else "f"), aux
 
-        flat = FlatCall(scalar, arguments, who, True)
+        flat = FlatCall(scalar, arguments, label, True)
         values, pullback = vjp_at(flat, arguments.leaves)
         (value,), aux = flat.split(values)
         seed = full(shape=(), value=1.0, dtype=name_of(value.dtype))
         pulled = pullback([seed])
         gradients = arguments.unflatten(map(conj, pulled) if holomorphic else pulled)
-        chosen = tuple([gradients[i] for i in places])
-        gradient = chosen if isinstance(argnums, tuple) else chosen[0]
+        selected = tuple([gradients[i] for i in indices])
+        gradient = selected if isinstance(argnums, tuple) else selected[0]
         return ((value, aux) if has_aux else value), gradient
 
     return call
@@ -165,20 +172,20 @@ def pull_back(
     fun: Callable[..., Any], primals: Sequence[Any], has_aux: bool
 ) -> tuple[Any, Callable[[Any], tuple[Any, ...]], Any]:
     """The output of `fun`, the function from its cotangent to the tuple of primal cotangents, and aux."""
-    who = describe(fun, "vjp of ")
-    arguments = Arguments(primals, range(len(primals)), who)
-    flat = FlatCall(calling(fun), arguments, who, has_aux)
+    label = describe(fun, "vjp of ")
+    arguments = VjpArguments(primals, range(len(primals)), label)
+    flat = FlatCall(calling(fun), arguments, label, has_aux)
     values, pullback = vjp_at(flat, arguments.leaves)
     (outputs, rest), structure = flat.split(values), flat.structure
 
     def vjp_fn(cotangent: Any) -> tuple[Any, ...]:
-        cts = cotangents(structure, outputs, cotangent, str(who))
+        cts = cotangents(structure, outputs, cotangent, str(label))
         return tuple(arguments.unflatten(pullback(cts)).values())
 
     return tree.unflatten(structure, outputs), vjp_fn, rest
 
 
-def cotangents(structure: Any, outputs: Sequence[Any], cotangent: Any, who: str) -> list[Any]:
+def cotangents(structure: Any, outputs: Sequence[Any], cotangent: Any, label: str) -> list[Any]:
     """The leaves of a cotangent for outputs of these shapes and dtypes; None for outputs that are not floating.
 
     Raises `ShapeError` for another structure or shape, TypeError for a value that is no array, and `DTypeError` for
@@ -187,25 +194,27 @@ def cotangents(structure: Any, outputs: Sequence[Any], cotangent: Any, who: str)
     try:
         operands = tree.flatten_up_to(structure, cotangent, "cotangent")
     except ShapeError as error:
-        raise ShapeError(located(f"{who}: {error}")) from None
+        raise ShapeError(located(f"{label}: {error}")) from None
     names = tree.paths(structure, "cotangent")
-    return [_cotangent(*three, who) for three in zip(operands, outputs, names)]
+    return [_cotangent(*three, label) for three in zip(operands, outputs, names)]
 
 
 _SORT = {"f": "floating", "c": "complex"}
 
 
-def _cotangent(ct: Any, output: Any, name: str, who: str) -> Any:
+def _cotangent(ct: Any, output: Any, name: str, label: str) -> Any:
     if output.dtype.kind not in "fc":
         return None
     if is_literal(ct):
         ct = full(shape=(), value=literal_of(ct, output.dtype), dtype=output.dtype.name)
     if not is_array(ct):
-        raise TypeError(located(f"{who}: {name} must be an array, got {what(ct)}"))
+        raise TypeError(located(f"{label}: {name} must be an array, got {type_text(ct)}"))
     if ct.shape != output.shape:
-        raise ShapeError(located(f"{who}: {name} has shape {ct.shape}, the output has shape {output.shape}"))
+        raise ShapeError(located(f"{label}: {name} has shape {ct.shape}, the output has shape {output.shape}"))
     if ct.dtype.kind not in ("f" if output.dtype.kind == "f" else "fc"):
-        raise DTypeError(located(f"{who}: {name} must be {_SORT[output.dtype.kind]} as the output is, got {ct.dtype}"))
+        raise DTypeError(
+            located(f"{label}: {name} must be {_SORT[output.dtype.kind]} as the output is, got {ct.dtype}")
+        )
     return ct if ct.dtype == output.dtype else ct.astype(output.dtype)
 
 
@@ -220,43 +229,45 @@ def positional(
     return bound.args, bound.kwargs
 
 
-def positions(argnums: Sequence[int], count: int, who: Description) -> list[int]:
+def positions(argnums: Sequence[int], count: int, label: Description) -> list[int]:
     """`argnums` counted from the front; ValueError for one without an argument."""
     for i in argnums:
         if not -count <= i < count:
-            raise ValueError(located(f"{who}: argnums names argument {i}, but there are {count} positional arguments"))
-    places = [i % count for i in argnums]
-    if len(set(places)) < len(places):
-        raise ValueError(located(f"{who}: argnums names an argument twice: {tuple(argnums)}"))
-    return places
+            raise ValueError(
+                located(f"{label}: argnums names argument {i}, but there are {count} positional arguments")
+            )
+    indices = [i % count for i in argnums]
+    if len(set(indices)) < len(indices):
+        raise ValueError(located(f"{label}: argnums names an argument twice: {tuple(argnums)}"))
+    return indices
 
 
 class OutputError(ShapeError, TypeError):
     """Error for an output that is no scalar: a ShapeError, and the TypeError that JAX raises."""
 
 
-def require_complex(values: Sequence[Any], who: Description, what: str) -> None:
+def require_complex(values: Sequence[Any], label: Description, noun: str) -> None:
     """Raise DTypeError for real values of a function declared holomorphic."""
     for x in values:
         if is_literal(x) or x.dtype.kind != "c":
             kind = type(x).__name__ if is_literal(x) else x.dtype
-            raise DTypeError(located(f"{who}: the {what} of a holomorphic function are complex, got {kind}"))
+            raise DTypeError(located(f"{label}: the {noun} of a holomorphic function are complex, got {kind}"))
 
 
-def _scalar(value: Any, who: Description, kind: str = "f") -> Any:
+def _scalar(value: Any, label: Description, kind: str = "f") -> Any:
     if type(value) is float:
         value = np.float64(value)
     if not is_array(value):
-        raise TypeError(located(f"{who}: the output must be a scalar, got {what(value)}"))
+        raise TypeError(located(f"{label}: the output must be a scalar, got {type_text(value)}"))
     if tuple(value.shape) != ():
         raise OutputError(
-            located(f"{who}: the output must be a scalar, got shape {value.shape}; use vjp, or sum the output")
+            located(f"{label}: the output must be a scalar, got shape {value.shape}; use vjp, or sum the output")
         )
     if kind == "c":
-        require_complex([value], who, "results")
+        require_complex([value], label, "results")
     elif value.dtype.kind == "c":
         text = "its real part, or abs() of it, has a gradient, and with holomorphic=True it has a derivative"
-        raise DTypeError(located(f"{who}: the output must be real, got {value.dtype}: {text}"))
+        raise DTypeError(located(f"{label}: the output must be real, got {value.dtype}: {text}"))
     elif value.dtype.kind != "f":
-        raise DTypeError(located(f"{who}: the output must be floating, got {value.dtype}"))
+        raise DTypeError(located(f"{label}: the output must be floating, got {value.dtype}"))
     return value

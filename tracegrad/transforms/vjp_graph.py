@@ -56,14 +56,14 @@ def active_outputs(graph: Graph, inputs: Iterable[int]) -> set[int]:
     """The positions of the outputs that depend differentiably on these inputs."""
     active = {graph.inputs[i] for i in inputs if graph.avals[i].is_inexact}
     for node in graph.nodes:
-        if node.picks is not None:
+        if node.result_index is not None:
             through = node.operands[0] in active
         else:
             through = any(
                 x in active and node.op is not None and node.op.differentiable_in(k)
                 for k, x in enumerate(node.inputs)
             )  # fmt: skip
-        if through and (node.several or node.aval.dtype.kind in "fc"):
+        if through and (node.is_multi_result or node.aval.dtype.kind in "fc"):
             active.add(node)
     return {k for k, x in enumerate(graph.outputs) if x in active}
 
@@ -72,5 +72,5 @@ def _node(x: Any) -> Any:
     return x.node
 
 
-def _key(answer: Any) -> Any:
-    return tuple(map(_node, answer)) if type(answer) is tuple else _node(answer)
+def _key(ans: Any) -> Any:
+    return tuple(map(_node, ans)) if type(ans) is tuple else _node(ans)

@@ -20,7 +20,7 @@ from tracegrad.ir.batch import replay_batched
 from tracegrad.numpy_api.protocols import require_plain
 from tracegrad.ops import Carrier, TapeCarrier
 from tracegrad.ops.core.dispatch import TensorCarrier
-from tracegrad.ops.shape.batching import picked, repeated, to_axis
+from tracegrad.ops.shape.batching import item_at, repeated, to_axis
 from tracegrad.ops.shape.linear import concatenate, reshape, slice
 from tracegrad.torch.modes import STATE
 from tracegrad.trace.builder.builder import current_trace
@@ -29,7 +29,7 @@ from tracegrad.trace.sources.describe import Description, describe
 from tracegrad.trace.values.tracer import Tracer
 from tracegrad.transforms.flat_function import as_tensors, inlined
 
-__all__ = ["batched_call", "check_axes", "over_rows"]
+__all__ = ["batched_call", "check_axes", "map_rows"]
 
 Function = Callable[..., Any]
 # Number of examples in a chunk, and a function that maps another one over the rows of arrays, as `tg.map` does.
@@ -46,56 +46,56 @@ def check_axes(in_axes: Any, out_axes: Any) -> None:
             raise TypeError(located(text))
 
 
-def _spread(axes: Any, value: Any, what: str, path: str) -> list[Any]:
+def _spread(axes: Any, value: Any, name: str, path: str) -> list[Any]:
     """The axis of each leaf of `value`; `axes` must be a prefix of its structure, else ValueError."""
     if axes is None or type(axes) is int:
         return [axes] * len(tree.leaves(value))
     if not tree.is_node(value) or tree.skeleton(axes) != tree.skeleton(value):
-        text = f"{what} must be a prefix of the structure of the value, but at {path} it is {axes!r}"
+        text = f"{name} must be a prefix of the structure of the value, but at {path} it is {axes!r}"
         raise ShapeError(located(f"{text} for {tree.structure(value)}"))
     pairs = zip(tree.children(axes), tree.children(value), strict=True)
-    return [a for child, x in pairs for a in _spread(child, x, what, path)]
+    return [a for child, x in pairs for a in _spread(child, x, name, path)]
 
 
-def _of_arguments(in_axes: Any, args: tuple[Any, ...], who: Description) -> list[Any]:
+def _of_arguments(in_axes: Any, args: tuple[Any, ...], label: Description) -> list[Any]:
     """The axis of each leaf of the positional arguments."""
     if isinstance(in_axes, tuple | list) and len(in_axes) != len(args):
         text = f"in_axes must be an int, None, or have one entry per positional argument, got {len(in_axes)} entries"
-        raise ValueError(located(f"{who}: {text} for {len(args)} arguments"))
+        raise ValueError(located(f"{label}: {text} for {len(args)} arguments"))
     if isinstance(in_axes, tuple | list):
         each = zip(in_axes, args, strict=True)
-        return [a for i, (axes, x) in enumerate(each) for a in _spread(axes, x, f"{who}: in_axes", who.argument(i))]
-    return _spread(in_axes, args, f"{who}: in_axes", "the arguments")
+        return [a for i, (axes, x) in enumerate(each) for a in _spread(axes, x, f"{label}: in_axes", label.argument(i))]
+    return _spread(in_axes, args, f"{label}: in_axes", "the arguments")
 
 
-def _names(args: tuple[Any, ...], kwargs: dict[str, Any], who: Description) -> list[str]:
-    roots = [(who.argument(i), x) for i, x in enumerate(args)] + sorted(kwargs.items())
+def _names(args: tuple[Any, ...], kwargs: dict[str, Any], label: Description) -> list[str]:
+    roots = [(label.argument(i), x) for i, x in enumerate(args)] + sorted(kwargs.items())
     return [path for root, x in roots for path in tree.paths(x, root)]
 
 
 class _Batch:
     """The leaves of a call, the mapped ones with the batch along axis 0, and the batch size."""
 
-    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any], in_axes: Any, axis_size: Any, who: Description):
+    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any], in_axes: Any, axis_size: Any, label: Description):
         self.call = args, kwargs
         self.leaves = tree.leaves(self.call)
-        axes = _of_arguments(in_axes, args, who)
+        axes = _of_arguments(in_axes, args, label)
         axes += [0] * (len(self.leaves) - len(axes))
-        names = _names(args, kwargs, who)
-        self.places = [k for k, a in enumerate(axes) if a is not None]
+        names = _names(args, kwargs, label)
+        self.positions = [k for k, a in enumerate(axes) if a is not None]
         sizes = {}
-        for k in self.places:
-            axes[k] = _axis(axes[k], self.leaves[k], names[k], who)
+        for k in self.positions:
+            axes[k] = _axis(axes[k], self.leaves[k], names[k], label)
             sizes[names[k]] = self.leaves[k].shape[axes[k]], axes[k]
-        self.axes = [axes[k] for k in self.places]
-        self.size = _common(sizes, axis_size, who)
-        self.mapped = [to_axis(_array(self.leaves[k]), axes[k], 0) for k in self.places]
+        self.axes = [axes[k] for k in self.positions]
+        self.size = _common(sizes, axis_size, label)
+        self.mapped = [to_axis(_array(self.leaves[k]), axes[k], 0) for k in self.positions]
 
-    def arguments(self, given: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def arguments(self, values: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments, with these values of the mapped leaves. Containers with mapped leaves belong to the example;
         the others are shared by all examples, as in a loop."""
         leaves = list(self.leaves)
-        for k, x in zip(self.places, given):
+        for k, x in zip(self.positions, values):
             leaves[k] = x
         args, kwargs = _with_leaves(self.call, iter(leaves))
         return args, kwargs
@@ -110,32 +110,34 @@ def _with_leaves(x: Any, leaves: Iterator[Any]) -> Any:
     return x if all(map(operator.is_, children, others)) else tree.with_children(x, others)
 
 
-def _axis(axis: int, x: Any, name: str, who: Description) -> int:
+def _axis(axis: int, x: Any, name: str, label: Description) -> int:
     if not isinstance(x, Carrier | np.ndarray | np.generic) and not is_literal(x):
         raise TypeError(
-            located(f"{who}: {name} is a {type(x).__name__}, which has no axis to map; give it the axis None")
+            located(f"{label}: {name} is a {type(x).__name__}, which has no axis to map; give it the axis None")
         )
-    require_plain(x, lambda: f"{who}: {name}")
+    require_plain(x, lambda: f"{label}: {name}")
     rank = len(np.shape(x))
     if not -rank <= axis < rank:
         text = f"{name} is to be mapped along axis {axis}, but its shape is {tuple(np.shape(x))}"
-        raise ShapeError(located(f"{who}: {text}"))
+        raise ShapeError(located(f"{label}: {text}"))
     return axis % rank
 
 
-def _common(sizes: dict[str, tuple[int, int]], axis_size: Any, who: Description) -> int:
+def _common(sizes: dict[str, tuple[int, int]], axis_size: Any, label: Description) -> int:
     """The batch size; ValueError if the arguments do not agree, or if none is mapped."""
     if not sizes and axis_size is None:
-        raise ValueError(located(f"{who}: at least one argument must have an axis in in_axes, or axis_size be given"))
+        raise ValueError(located(f"{label}: at least one argument must have an axis in in_axes, or axis_size be given"))
     if axis_size is not None:
         wrong = {name: size for name, (size, _) in sizes.items() if size != axis_size}
         if wrong:
             name, size = next(iter(wrong.items()))
-            raise ShapeError(located(f"{who}: axis_size is {axis_size}, but the mapped axis of {name} has size {size}"))
+            raise ShapeError(
+                located(f"{label}: axis_size is {axis_size}, but the mapped axis of {name} has size {size}")
+            )
         return int(axis_size)
     if len({size for size, _ in sizes.values()}) > 1:
         shown = "; ".join(f"axis {axis} of {name} has size {size}" for name, (size, axis) in sizes.items())
-        raise ShapeError(located(f"{who}: got inconsistent sizes for array axes to be mapped: {shown}"))
+        raise ShapeError(located(f"{label}: got inconsistent sizes for array axes to be mapped: {shown}"))
     return next(iter(sizes.values()))[0]
 
 
@@ -151,22 +153,22 @@ def batched_call(
     chunks: Chunks | None = None,
 ) -> Function:  # fmt: skip
     """The function `(*args, **kwargs) -> out` for batches; the keyword arguments `statics` are not arrays."""
-    who = describe(fun, "vmap of ")
+    label = describe(fun, "vmap of ")
 
     def call(*args: Any, **kwargs: Any) -> Any:
         options = {k: kwargs.pop(k) for k in statics if k in kwargs}
-        batch = _Batch(args, kwargs, in_axes, axis_size, who)
+        batch = _Batch(args, kwargs, in_axes, axis_size, label)
         function = functools.partial(inlined(fun), **options) if options else inlined(fun)
-        updates = _Updates(batch, who)
+        updates = _ArgumentUpdates(batch, label)
         if current_trace() is None:
-            outputs, many, structure = _one_by_one(function, batch, who)
+            outputs, batched, structure = _unbatched_loop(function, batch, label)
         else:
-            outputs, many, structure = _at_once(function, batch, who, chunks, updates)
+            outputs, batched, structure = _vectorized(function, batch, label, chunks, updates)
         result = tree.unflatten(structure, outputs)
-        axes = _spread(_of_one(out_axes, result), result, f"{who}: out_axes", "the result")
+        axes = _spread(_of_one(out_axes, result), result, f"{label}: out_axes", "the result")
         paths = tree.paths(structure, "the result")
-        placed = [_placed(*each, batch.size, who) for each in zip(outputs, many, axes, paths)]
-        updates.stand(placed, axes)
+        placed = [_placed(*each, batch.size, label) for each in zip(outputs, batched, axes, paths)]
+        updates.link_views(placed, axes)
         return tree.unflatten(structure, as_tensors(placed, batch.leaves))
 
     return call
@@ -177,174 +179,181 @@ def _of_one(out_axes: Any, result: Any) -> Any:
     return out_axes[0] if type(out_axes) is tuple and len(out_axes) == 1 and not tree.is_node(result) else out_axes
 
 
-def _placed(x: Any, many: bool, axis: Any, path: str, size: int, who: Description) -> Any:
+def _placed(x: Any, is_batched: bool, axis: Any, path: str, size: int, label: Description) -> Any:
     """An output with the batch along the requested axis."""
     if axis is None:
-        if many:
-            raise ValueError(located(f"{who}: out_axes is None for {path}, which depends on arguments that are mapped"))
+        if is_batched:
+            raise ValueError(
+                located(f"{label}: out_axes is None for {path}, which depends on arguments that are mapped")
+            )
         return x
-    if not many:
+    if not is_batched:
         (x,) = repeated(size, [False], [_array(x)])
     rank = len(x.shape)
     if not -rank <= axis < rank:
-        raise ShapeError(located(f"{who}: out_axes is {axis} for {path}, which has {rank} axes with that of the batch"))
+        raise ShapeError(
+            located(f"{label}: out_axes is {axis} for {path}, which has {rank} axes with that of the batch")
+        )
     placed = to_axis(x, 0, axis % rank)
     return placed.copied() if isinstance(placed, Tracer) else placed  # neither a view of an argument nor read-only
 
 
-class _Updates:
+class _ArgumentUpdates:
     """In-place updates of Tensor arguments by a function: each example writes its rows."""
 
-    def __init__(self, batch: _Batch, who: Description):
-        self.batch, self.who = batch, who
-        self.places: list[int] = []  # of the updated arguments, among the mapped leaves
+    def __init__(self, batch: _Batch, label: Description):
+        self.batch, self.label = batch, label
+        self.positions: list[int] = []  # of the updated arguments, among the mapped leaves
         self.results: dict[int, int] = {}  # updated arguments in the result, by leaf number
 
-    def watched(self, given: Sequence[Any]) -> list[Any]:
+    def snapshot(self, values: Sequence[Any]) -> list[Any]:
         """The Tensor arguments, which may be updated, with their present arrays and nodes."""
-        for x in given:
+        for x in values:
             if isinstance(x, TensorCarrier):
                 x.array.frozen = ""
-        return [(x.array, x.array.node) if isinstance(x, TensorCarrier) else None for x in given]
+        return [(x.array, x.array.node) if isinstance(x, TensorCarrier) else None for x in values]
 
-    def take_updates(self, given: Sequence[Any], before: Sequence[Any], result: Any) -> list[Any]:
+    def collect(self, values: Sequence[Any], before: Sequence[Any], result: Any) -> list[Any]:
         """The updated arguments; `result` is the result of the function."""
         tensors = [k for k, known in enumerate(before) if known is not None]
-        if any(given[k].array is not before[k][0] for k in tensors):
+        if any(values[k].array is not before[k][0] for k in tensors):
             raise UnsupportedError(
-                located(f"{self.who} makes an argument a view of itself; say x = x.unsqueeze(0) for x.unsqueeze_(0)")
+                located(f"{self.label} makes an argument a view of itself; say x = x.unsqueeze(0) for x.unsqueeze_(0)")
             )
-        self.places = [k for k in tensors if given[k].array.node is not before[k][1]]
-        numbers = {id(given[k]): k for k in self.places}
+        self.positions = [k for k in tensors if values[k].array.node is not before[k][1]]
+        numbers = {id(values[k]): k for k in self.positions}
         self.results = {n: numbers[id(x)] for n, x in enumerate(tree.leaves(result)) if id(x) in numbers}
-        return [given[k] for k in self.places]
+        return [values[k] for k in self.positions]
 
-    def write(self, rows: Sequence[Any], many: Sequence[bool]) -> None:
+    def write(self, rows: Sequence[Any], batched: Sequence[bool]) -> None:
         """Write the rows of updates to the arguments of the call."""
-        for k, x, each in zip(self.places, rows, many):
-            value = _placed(x, each, self.batch.axes[k], "an argument", self.batch.size, self.who)
+        for k, x, each in zip(self.positions, rows, batched):
+            value = _placed(x, each, self.batch.axes[k], "an argument", self.batch.size, self.label)
             self._argument(k).copy_(value)
 
-    def stand(self, placed: list[Any], axes: Sequence[Any]) -> None:
+    def link_views(self, placed: list[Any], axes: Sequence[Any]) -> None:
         """Make results that are an updated argument views of it."""
         for n, k in self.results.items():
             x, axis, to = self._argument(k), self.batch.axes[k], axes[n] % len(placed[n].shape)
             placed[n] = x if axis == to else x.movedim(axis, to)
 
     def _argument(self, k: int) -> Any:
-        return self.batch.leaves[self.batch.places[k]]
+        return self.batch.leaves[self.batch.positions[k]]
 
 
-def _at_once(
-    fun: Function, batch: _Batch, who: Description, chunks: Chunks | None, updates: _Updates
+def _vectorized(
+    fun: Function, batch: _Batch, label: Description, chunks: Chunks | None, updates: _ArgumentUpdates
 ) -> tuple[list[Any], list[bool], tree.TreeDef]:
     """The outputs in the current trace, which of them are batched, and the structure of the result."""
 
-    def one(*given: Any) -> Any:
-        before = updates.watched(given)
-        args, kwargs = batch.arguments(given)
+    def one(*values: Any) -> Any:
+        before = updates.snapshot(values)
+        args, kwargs = batch.arguments(values)
         result = fun(*args, **kwargs)
-        updated = updates.take_updates(given, before, result)
+        updated = updates.collect(values, before, result)
         return (result, updated) if updated else result
 
     like = [Like(Aval(x.shape[1:], x.dtype), x) for x in batch.mapped]
     examples = batch.size if chunks is None else min(chunks[0], batch.size)
-    region = closed(one, like, str(who), once=True, examples=examples)
+    region = closed(one, like, str(label), once=True, examples=examples)
     flags = [True] * len(like) + [False] * len(region.captured)
 
-    def rows(size: int, mapped: Sequence[Any]) -> tuple[list[Any], list[bool]]:
+    def compute(size: int, mapped: Sequence[Any]) -> tuple[list[Any], list[bool]]:
         return replay_batched(region.graph, size, flags, [*mapped, *region.captured])
 
-    for k in updates.places:
+    for k in updates.positions:
         batch.mapped[k] = batch.mapped[k].clone()  # a derivative needs the value before the update
     with at_their_lines():
         if chunks is None or chunks[0] >= batch.size:
-            outputs, many = rows(batch.size, batch.mapped)
+            outputs, batched = compute(batch.size, batch.mapped)
         else:
-            outputs, many = _in_chunks(rows, batch, *chunks)
-    shown = [weakened(x) if weak and not m else x for x, m, weak in zip(outputs, many, region.weak)]
-    if not updates.places:
-        return shown, many, region.structure
+            outputs, batched = _in_chunks(compute, batch, *chunks)
+    shown = [weakened(x) if weak and not m else x for x, m, weak in zip(outputs, batched, region.weak)]
+    if not updates.positions:
+        return shown, batched, region.structure
     result, updated = tree.unflatten(region.structure, range(len(shown)))
     count = len(shown) - len(updated)
-    updates.write(shown[count:], many[count:])
-    return shown[:count], many[:count], tree.structure(result)
+    updates.write(shown[count:], batched[count:])
+    return shown[:count], batched[:count], tree.structure(result)
 
 
 def _in_chunks(
-    rows: Callable[[int, Sequence[Any]], tuple[list[Any], list[bool]]], batch: _Batch, size: int, over: Function
+    compute: Callable[[int, Sequence[Any]], tuple[list[Any], list[bool]]], batch: _Batch, size: int, over: Function
 ) -> tuple[list[Any], list[bool]]:
-    """Compute `rows` for the whole batch in chunks of `size`; a remainder is a chunk of its own."""
-    iterations, left = divmod(batch.size, size)
-    many: list[bool] = []
+    """Compute `compute` for the whole batch in chunks of `size`; a remainder is a chunk of its own."""
+    iterations, remainder = divmod(batch.size, size)
+    batched: list[bool] = []
 
     def chunk(mapped: Sequence[Any]) -> list[Any]:
-        outputs, many[:] = rows(size, mapped)
-        return [x for x, wanted in zip(outputs, many) if wanted]
+        outputs, batched[:] = compute(size, mapped)
+        return [x for x, wanted in zip(outputs, batched) if wanted]
 
     whole = iterations * size
-    stacked = over(chunk, [reshape(_part(x, 0, whole), shape=(iterations, size, *x.shape[1:])) for x in batch.mapped])
+    stacked = over(
+        chunk, [reshape(_slice_rows(x, 0, whole), shape=(iterations, size, *x.shape[1:])) for x in batch.mapped]
+    )
     result = iter([reshape(x, shape=(whole, *x.shape[2:])) for x in stacked])
-    if not left and all(many):
-        return list(result), many
+    if not remainder and all(batched):
+        return list(result), batched
     # Outputs that do not depend on the batch are the same in any chunk.
-    outputs, _ = rows(
-        left or size, [_part(x, whole if left else 0, batch.size if left else size) for x in batch.mapped]
+    outputs, _ = compute(
+        remainder or size,
+        [_slice_rows(x, whole if remainder else 0, batch.size if remainder else size) for x in batch.mapped],
     )
     for k, x in enumerate(outputs):
-        if many[k]:
-            outputs[k] = concatenate(next(result), x, axis=0) if left else next(result)
-    return outputs, many
+        if batched[k]:
+            outputs[k] = concatenate(next(result), x, axis=0) if remainder else next(result)
+    return outputs, batched
 
 
-def _part(x: Any, start: int, stop: int) -> Any:
+def _slice_rows(x: Any, start: int, stop: int) -> Any:
     """The rows of `x` from `start` to before `stop`."""
     rest = x.shape[1:]
     return slice(x, start=(start, *(0 for _ in rest)), stop=(stop, *rest), step=(1,) * len(x.shape))
 
 
-def over_rows(fn: Function, rows: Sequence[Any], size: int, what: str) -> list[Any]:
-    """The result of `fn` for each of `size` rows of the arrays `rows`, stacked along a new axis 0, or None."""
+def map_rows(fn: Function, arrays: Sequence[Any], size: int, label: str) -> list[Any]:
+    """The result of `fn` for each of `size` rows of the arrays `arrays`, stacked along a new axis 0, or None."""
     if current_trace() is None:
-        results = [fn(*[_row(x, i) for x in rows]) for i in range(size)]
+        results = [fn(*[_row_at(x, i) for x in arrays]) for i in range(size)]
         return [None if each[0] is None else _joined(each) for each in zip(*results)]
     region = closed(
-        lambda *given: list(fn(*given)), [Like(Aval(x.shape[1:], x.dtype), x) for x in rows], what, once=True
+        lambda *operands: list(fn(*operands)), [Like(Aval(x.shape[1:], x.dtype), x) for x in arrays], label, once=True
     )
-    flags = [True] * len(rows) + [False] * len(region.captured)
+    flags = [True] * len(arrays) + [False] * len(region.captured)
     with at_their_lines():
-        outputs, many = replay_batched(region.graph, size, flags, [*rows, *region.captured])
-    result: list[Any] = tree.unflatten(region.structure, repeated(size, many, outputs))
+        outputs, batched = replay_batched(region.graph, size, flags, [*arrays, *region.captured])
+    result: list[Any] = tree.unflatten(region.structure, repeated(size, batched, outputs))
     return result
 
 
-def _one_by_one(fun: Function, batch: _Batch, who: Description) -> tuple[list[Any], list[bool], tree.TreeDef]:
-    """As `_at_once`, by one call of the function per example."""
-    rows, before = [], STATE.rows
+def _unbatched_loop(fun: Function, batch: _Batch, label: Description) -> tuple[list[Any], list[bool], tree.TreeDef]:
+    """As `_vectorized`, by one call of the function per example."""
+    results, before = [], STATE.retains_tape
     try:
         for i in range(batch.size):
-            STATE.rows = before or i < batch.size - 1
-            rows.append(_called(fun, batch, [_row(x, i) for x in batch.mapped]))
+            STATE.retains_tape = before or i < batch.size - 1
+            results.append(_flat_result(fun, batch, [_row_at(x, i) for x in batch.mapped]))
     finally:
-        STATE.rows = before
-    if not rows:
+        STATE.retains_tape = before
+    if not results:
         example = [_example(x) for x in batch.mapped]
-        flat, structure = _called(fun, batch, example)
+        flat, structure = _flat_result(fun, batch, example)
         return [_joined([x])[:0] for x in flat], [True] * len(flat), structure
-    structure = rows[0][1]
-    if not all(tree.alike(other, structure) for _, other in rows):
-        raise ShapeError(located(f"{who}: the results of different examples have different structures"))
-    outputs = [_joined(each) for each in zip(*(flat for flat, _ in rows))]
+    structure = results[0][1]
+    if not all(tree.alike(other, structure) for _, other in results):
+        raise ShapeError(located(f"{label}: the results of different examples have different structures"))
+    outputs = [_joined(each) for each in zip(*(flat for flat, _ in results))]
     return outputs, [True] * len(outputs), structure
 
 
-def _called(fun: Function, batch: _Batch, given: Sequence[Any]) -> tuple[list[Any], tree.TreeDef]:
-    args, kwargs = batch.arguments(given)
+def _flat_result(fun: Function, batch: _Batch, values: Sequence[Any]) -> tuple[list[Any], tree.TreeDef]:
+    args, kwargs = batch.arguments(values)
     return tree.flatten(fun(*args, **kwargs))
 
 
-def _row(x: Any, i: int) -> Any:
-    return picked(x, i) if isinstance(x, Carrier) else x[i]
+def _row_at(x: Any, i: int) -> Any:
+    return item_at(x, i) if isinstance(x, Carrier) else x[i]
 
 
 def _example(x: Any) -> Any:
@@ -358,5 +367,5 @@ def _joined(values: Sequence[Any]) -> Any:
     if not any(isinstance(x, Carrier) for x in values):
         return np.stack([np.asarray(x) for x in values])
     like: Any = next(x for x in values if isinstance(x, Carrier))
-    rows: list[Any] = [x if isinstance(x, Carrier) else like._lift(np.asarray(x)) for x in values]
-    return concatenate(*[reshape(x, shape=(1, *x.shape)) for x in rows], axis=0)
+    arrays: list[Any] = [x if isinstance(x, Carrier) else like._lift(np.asarray(x)) for x in values]
+    return concatenate(*[reshape(x, shape=(1, *x.shape)) for x in arrays], axis=0)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 from tracegrad.errors import ShapeError
-from tracegrad.tree.registry import KINDS, LEAF_KIND, Children, Kind, fixed, kind_of, unordered
+from tracegrad.tree.registry import KINDS, LEAF_KIND, Children, NodeKind, fixed, kind_of, unordered
 
 __all__ = [
     "TreeDef",
@@ -28,7 +28,7 @@ __all__ = [
 _map: Any = map
 
 # Kind, static data and the specs of the children; a plain tuple, so that hashing and comparing run in C.
-_Spec = tuple[Kind, Any, tuple[Any, ...]]
+_Spec = tuple[NodeKind, Any, tuple[Any, ...]]
 _LEAF: _Spec = (LEAF_KIND, None, ())
 _kind_if_known = KINDS.get
 
@@ -435,11 +435,11 @@ def _walk(tree: Any, append: Callable[[Any], None]) -> _Spec:
     return (kind, aux, tuple(specs))
 
 
-def _build(spec: _Spec, take: Callable[[], Any]) -> Any:
+def _build(spec: _Spec, next_leaf: Callable[[], Any]) -> Any:
     kind, aux, specs = spec
     if kind is LEAF_KIND:
-        return take()
-    children = [take() if child is _LEAF else _build(child, take) for child in specs]
+        return next_leaf()
+    children = [next_leaf() if child is _LEAF else _build(child, next_leaf) for child in specs]
     return kind.unflatten(aux, children)
 
 
@@ -452,15 +452,15 @@ def _walk_up_to(spec: _Spec, tree: Any, path: str, append: Callable[[Any], None]
     if kind is LEAF_KIND:
         append(tree)
         return
-    args, given_aux, children = _node(tree)
-    same = args is kind and (given_aux == aux or unordered(kind, given_aux) == unordered(kind, aux))
+    args, actual_aux, children = _node(tree)
+    same = args is kind and (actual_aux == aux or unordered(kind, actual_aux) == unordered(kind, aux))
     if not same or len(children) != len(specs):
         raise ShapeError(_mismatch(spec, tree, path))
     for name, child, child_spec in zip(kind.names(aux, len(specs)), children, specs, strict=True):
         _walk_up_to(child_spec, child, path + name, append)
 
 
-def _node(tree: Any) -> tuple[Kind, Any, Children]:
+def _node(tree: Any) -> tuple[NodeKind, Any, Children]:
     cls = type(tree)
     kind = KINDS[cls] if cls in KINDS else kind_of(cls)
     if kind is None:

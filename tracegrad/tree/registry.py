@@ -15,7 +15,7 @@ __all__ = [
     "KINDS",
     "LEAF_KIND",
     "Children",
-    "Kind",
+    "NodeKind",
     "fixed",
     "fixed_value",
     "kind_of",
@@ -29,7 +29,7 @@ __all__ = [
 Children = Sequence[Any]
 
 
-class Kind:
+class NodeKind:
     """Node type: how one class of containers is flattened, unflattened and printed; compares by identity."""
 
     __slots__ = ("cls", "flatten", "names", "registered", "text", "unflatten")
@@ -144,25 +144,25 @@ def _none_text(aux: Any, texts: Sequence[str]) -> str:
     return "None"
 
 
-def _named_tuple_kind(cls: Any) -> Kind:
+def _named_tuple_kind(cls: Any) -> NodeKind:
     def text(aux: Any, texts: Sequence[str]) -> str:
         return f"{cls.__name__}({', '.join(map('='.join, zip(cls._fields, texts, strict=True)))})"
 
     names = [f".{name}" for name in cls._fields]
-    return Kind(cls, _flatten_sequence, lambda aux, xs: tuple.__new__(cls, xs), lambda aux, n: names, text)
+    return NodeKind(cls, _flatten_sequence, lambda aux, xs: tuple.__new__(cls, xs), lambda aux, n: names, text)
 
 
-def _dataclass_kind(cls: Any) -> Kind:
+def _dataclass_kind(cls: Any) -> NodeKind:
     fields = dataclasses.fields(cls)
     dynamic = [f.name for f in fields if not f.metadata.get("static", False)]
     static = [f.name for f in fields if f.metadata.get("static", False)]
     names = [f".{name}" for name in dynamic]
 
-    def take_apart(x: Any) -> tuple[Children, Any]:
+    def flatten_node(x: Any) -> tuple[Children, Any]:
         aux = _static(cls, tuple([getattr(x, name) for name in static])) if static else ((), ())
         return [getattr(x, name) for name in dynamic], aux
 
-    def put_together(aux: Any, children: Children) -> Any:
+    def unflatten_node(aux: Any, children: Children) -> Any:
         x = object.__new__(cls)
         for name, value in zip((*dynamic, *static), (*children, *aux[0]), strict=True):
             object.__setattr__(x, name, value)  # the class may be frozen
@@ -172,25 +172,25 @@ def _dataclass_kind(cls: Any) -> Kind:
         values = dict(zip(dynamic, texts, strict=True)) | dict(zip(static, map(repr, aux[0]), strict=True))
         return f"{cls.__name__}({', '.join(f'{f.name}={values[f.name]}' for f in fields)})"
 
-    return Kind(cls, take_apart, put_together, lambda aux, n: names, text)
+    return NodeKind(cls, flatten_node, unflatten_node, lambda aux, n: names, text)
 
 
-def _custom_kind(cls: type, flatten: Callable[[Any], Any], unflatten: Callable[[Any, Children], Any]) -> Kind:
-    def take_apart(x: Any) -> tuple[Children, Any]:
+def _custom_kind(cls: type, flatten: Callable[[Any], Any], unflatten: Callable[[Any, Children], Any]) -> NodeKind:
+    def flatten_node(x: Any) -> tuple[Children, Any]:
         children, aux = flatten(x)
         return tuple(children), _static(cls, aux)
 
     def text(aux: Any, texts: Sequence[str]) -> str:
         return f"{cls.__name__}[{aux[0]!r}]({', '.join(texts)})"
 
-    return Kind(cls, take_apart, lambda aux, xs: unflatten(aux[0], xs), _child_names, text, (flatten, unflatten))
+    return NodeKind(cls, flatten_node, lambda aux, xs: unflatten(aux[0], xs), _child_names, text, (flatten, unflatten))
 
 
-def fixed(value: Any) -> tuple[Kind, Any, tuple[Any, ...]]:
+def fixed(value: Any) -> tuple[NodeKind, Any, tuple[Any, ...]]:
     """Return a structure that contains the value itself, as static data, and has no leaf."""
     # Slices are not hashable in all versions of Python; their parts mostly are.
-    parts = (slice, value.start, value.stop, value.step) if type(value) is slice else value
-    return FIXED_KIND, (parts, _exact(parts)), ()
+    data = (slice, value.start, value.stop, value.step) if type(value) is slice else value
+    return FIXED_KIND, (data, _exact(data)), ()
 
 
 def fixed_value(aux: Any) -> Any:
@@ -211,40 +211,40 @@ def fixed_value(aux: Any) -> Any:
     >>> fixed_value(fixed("mean")[1])
     'mean'
     """
-    parts = aux[0]
-    return slice(*parts[1:]) if type(parts) is tuple else parts
+    data = aux[0]
+    return slice(*data[1:]) if type(data) is tuple else data
 
 
-FIXED_KIND = Kind(
+FIXED_KIND = NodeKind(
     Hashable, lambda x: ((), None), lambda aux, xs: fixed_value(aux), _item_names,
     lambda aux, texts: repr(fixed_value(aux)),
 )  # fmt: skip
 
 
-def unordered(kind: Kind, aux: Any) -> Any:
+def unordered(kind: NodeKind, aux: Any) -> Any:
     """Return the static data of a node without the order of the keys of a dict."""
     return (*aux[:2], None, *aux[3:]) if kind.unflatten in (_to_dict, _to_defaultdict) else aux
 
 
-LEAF_KIND = Kind(object, lambda x: ((), None), lambda aux, xs: None, _item_names, lambda aux, texts: "*")
+LEAF_KIND = NodeKind(object, lambda x: ((), None), lambda aux, xs: None, _item_names, lambda aux, texts: "*")
 
 # The kind of each class seen so far; None for leaves.
-KINDS: dict[type, Kind | None] = {
+KINDS: dict[type, NodeKind | None] = {
     kind.cls: kind
     for kind in (
-        Kind(tuple, _flatten_sequence, lambda aux, xs: tuple(xs), _item_names, _tuple_text),
-        Kind(Size, _flatten_sequence, lambda aux, xs: tuple.__new__(Size, xs), _item_names, _size_text),
-        Kind(list, _flatten_sequence, lambda aux, xs: list(xs), _item_names, _list_text),
-        Kind(dict, _flatten_dict, _to_dict, _key_names, _dict_text),
-        Kind(OrderedDict, _flatten_ordered, _to_ordered, _key_names, _ordered_text),
-        Kind(defaultdict, _flatten_defaultdict, _to_defaultdict, _key_names, _defaultdict_text),
-        Kind(type(None), lambda x: ((), None), lambda aux, xs: None, _item_names, _none_text),
+        NodeKind(tuple, _flatten_sequence, lambda aux, xs: tuple(xs), _item_names, _tuple_text),
+        NodeKind(Size, _flatten_sequence, lambda aux, xs: tuple.__new__(Size, xs), _item_names, _size_text),
+        NodeKind(list, _flatten_sequence, lambda aux, xs: list(xs), _item_names, _list_text),
+        NodeKind(dict, _flatten_dict, _to_dict, _key_names, _dict_text),
+        NodeKind(OrderedDict, _flatten_ordered, _to_ordered, _key_names, _ordered_text),
+        NodeKind(defaultdict, _flatten_defaultdict, _to_defaultdict, _key_names, _defaultdict_text),
+        NodeKind(type(None), lambda x: ((), None), lambda aux, xs: None, _item_names, _none_text),
     )
 }
 _REGISTERED: set[type] = set(KINDS)
 
 
-def kind_of(cls: type) -> Kind | None:
+def kind_of(cls: type) -> NodeKind | None:
     """Return the node type of a class, None for a leaf; `KINDS` caches one object for all threads."""
     kind = None
     if issubclass(cls, tuple) and isinstance(getattr(cls, "_fields", None), tuple):
@@ -347,7 +347,7 @@ def treat_as(cls: type, like: type) -> None:
     KINDS[cls] = KINDS[like] if like in KINDS else kind_of(like)
 
 
-def _register(cls: type, kind: Kind | None) -> None:
+def _register(cls: type, kind: NodeKind | None) -> None:
     if not isinstance(cls, type):
         raise TypeError(f"a class is needed, got {cls!r}")
     if cls in _REGISTERED:

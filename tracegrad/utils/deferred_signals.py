@@ -34,7 +34,7 @@ class uninterrupted:
 
     def __enter__(self) -> None:
         self.handlers: dict[int, Any] = {}
-        self.came: list[tuple[int, Any]] = []
+        self.deferred: list[tuple[int, Any]] = []
         if threading.current_thread() is not threading.main_thread():
             return
         try:
@@ -50,7 +50,7 @@ class uninterrupted:
             raise
 
     def _note(self, number: int, frame: Any) -> None:
-        self.came.append((number, frame))
+        self.deferred.append((number, frame))
 
     def _restore(self) -> None:
         for number, handler in self.handlers.items():
@@ -58,5 +58,5 @@ class uninterrupted:
 
     def __exit__(self, *_: object) -> None:
         self._restore()
-        for number, frame in self.came:
+        for number, frame in self.deferred:
             self.handlers[number](number, frame)

@@ -44,12 +44,14 @@ def percent(share: float) -> str:
     return f"{100 * share:.0f} %" if share >= 0.01 or not share else "<1 %"
 
 
-def columns(rows: Sequence[Sequence[str]], left: Collection[int] = ()) -> list[str]:
+def columns(rows: Sequence[Sequence[str]], left_aligned: Collection[int] = ()) -> list[str]:
     """Rows as lines of columns, the first of them the head; numbers to the right.
 
-    >>> columns([["what", "bytes"], ["piece", "12"]], left={0})
+    >>> columns([["what", "bytes"], ["piece", "12"]], left_aligned={0})
     ['what   bytes', 'piece     12']
     """
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    cells = [[x.ljust(w) if i in left else x.rjust(w) for i, (x, w) in enumerate(zip(row, widths))] for row in rows]
+    cells = [
+        [x.ljust(w) if i in left_aligned else x.rjust(w) for i, (x, w) in enumerate(zip(row, widths))] for row in rows
+    ]
     return ["  ".join(row).rstrip() for row in cells]

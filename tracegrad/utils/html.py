@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from tracegrad.utils.svg import escaped
 
-__all__ = ["block", "code", "fold", "note", "piece", "table"]
+__all__ = ["block", "code", "fold", "note", "object_html", "table"]
 
 OPEN = 24  # the most lines of a block that is not folded
 
@@ -33,11 +33,11 @@ _STYLE = (
 )
 
 
-def piece(title: str, said: str, parts: Iterable[str]) -> str:
+def object_html(title: str, subtitle: str, sections: Iterable[str]) -> str:
     """Return the HTML of one object: its title, the text next to it, and its parts."""
-    beside = f' <span class="pale">{escaped(said)}</span>' if said else ""
-    head = f'<div><span class="head">{escaped(title)}</span>{beside}</div>'
-    return f'<div class="tracegrad-html"><style>{_STYLE}</style>{head}{"".join(parts)}</div>'
+    subtitle_html = f' <span class="pale">{escaped(subtitle)}</span>' if subtitle else ""
+    head = f'<div><span class="head">{escaped(title)}</span>{subtitle_html}</div>'
+    return f'<div class="tracegrad-html"><style>{_STYLE}</style>{head}{"".join(sections)}</div>'
 
 
 def note(text: str) -> str:

@@ -13,7 +13,7 @@ import types
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar, dataclass_transform
 
-from tracegrad.errors import MADE
+from tracegrad.errors import GENERATED_FILENAME
 
 __all__ = ["record"]
 
@@ -45,9 +45,9 @@ def record(*, frozen: bool = False, slots: bool = False, eq: bool = True) -> Cal
             methods |= {"__setattr__": _no_setattr, "__delattr__": _no_delattr}
         if frozen and slots:
             methods |= {"__getstate__": _getstate, "__setstate__": _setstate}
-        own = vars(result)
+        namespace = vars(result)
         for name, method in methods.items():
-            if name not in own or (name == "__hash__" and own[name] is None):
+            if name not in namespace or (name == "__hash__" and namespace[name] is None):
                 setattr(result, name, method)
         return result  # type: ignore[no-any-return]
 
@@ -68,7 +68,7 @@ def _later(name: str, parameters: str, lines: Callable[[type, dict[str, Any]], I
         space: dict[str, Any] = {"LATER": _LATER, "set": object.__setattr__}
         body = list(lines(owner, space))
         inputs = _parameters(owner, space) if name == "__init__" else parameters
-        exec(compile("\n ".join([f"def {name}({inputs}):", *body]), MADE, "exec"), space)
+        exec(compile("\n ".join([f"def {name}({inputs}):", *body]), GENERATED_FILENAME, "exec"), space)
         result = space[name]
         result.__qualname__ = f"{owner.__qualname__}.{name}"
         setattr(owner, name, result)
@@ -80,21 +80,21 @@ def _later(name: str, parameters: str, lines: Callable[[type, dict[str, Any]], I
 
 # The number of records of a class that are initialized by `_filled` before an `__init__` is compiled. Compiling takes
 # as long as dozens of records.
-_FEW = 8
-_made: dict[type, int] = {}
+_MAX_UNCOMPILED = 8
+_record_counts: dict[type, int] = {}
 
 
-def _filled(cls: Any, x: Any, args: tuple[Any, ...], given: dict[str, Any]) -> bool:
+def _filled(cls: Any, x: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Initialize one of the first records of a class, if this only needs assignments; return whether it did."""
-    count, plain = _made.get(cls, 0), _plain(cls)
-    if count == _FEW or plain is None:
+    count, plain = _record_counts.get(cls, 0), _plain(cls)
+    if count == _MAX_UNCOMPILED or plain is None:
         return False
     names, defaults = plain
     placed = dict(zip(names, args))
-    values = {**defaults, **placed, **given}
-    if len(args) > len(names) or values.keys() != names.keys() or not placed.keys().isdisjoint(given):
+    values = {**defaults, **placed, **kwargs}
+    if len(args) > len(names) or values.keys() != names.keys() or not placed.keys().isdisjoint(kwargs):
         return False
-    _made[cls] = count + 1
+    _record_counts[cls] = count + 1
     for name in names:
         object.__setattr__(x, name, values[name])
     return True

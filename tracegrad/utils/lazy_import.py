@@ -26,12 +26,12 @@ def names(
     to the modules that define them. All other names are in `NAMES` of the module `others`. The package's `__all__`
     becomes its present names, and those of `others`.
     """
-    package, own = namespace["__name__"], namespace.pop("__all__")
-    here = {f"{package}.{name}": real for name, real in modules.items()}
-    sys.meta_path.insert(0, _Elsewhere({name: real for name, real in here.items() if name != real}))
+    package, exported = namespace["__name__"], namespace.pop("__all__")
+    aliases = {f"{package}.{name}": real for name, real in modules.items()}
+    sys.meta_path.insert(0, _AliasImporter({name: real for name, real in aliases.items() if name != real}))
 
     def public() -> list[str]:
-        return [*own, *(name for name in import_module(others).NAMES if name not in own)]
+        return [*exported, *(name for name in import_module(others).NAMES if name not in exported)]
 
     def find(name: str) -> Any:
         if name in modules:
@@ -66,9 +66,9 @@ def mirrored(
 
     def public() -> list[str]:
         module = mirror()
-        own = [name for name in namespace if not name.startswith("_")]
-        there = getattr(module, "__all__", None) or dir(module)
-        return sorted({*own, *(name for name in there if not name.startswith("_"))})
+        defined = [name for name in namespace if not name.startswith("_")]
+        exported = getattr(module, "__all__", None) or dir(module)
+        return sorted({*defined, *(name for name in exported if not name.startswith("_"))})
 
     def get(name: str) -> Any:
         if name == "__all__":
@@ -83,11 +83,11 @@ def mirrored(
 
 def second_name(name: str, real: str) -> None:
     """Give the package `real` a second import name; RuntimeError if another module has that name."""
-    there = sys.modules.get(name)
-    if there is not None and there is not sys.modules.get(real):
-        raise RuntimeError(f"{name} is imported already, from {getattr(there, '__file__', None) or 'no file'}")
-    if there is None:
-        sys.meta_path.insert(0, _Elsewhere({name: real}))
+    existing = sys.modules.get(name)
+    if existing is not None and existing is not sys.modules.get(real):
+        raise RuntimeError(f"{name} is imported already, from {getattr(existing, '__file__', None) or 'no file'}")
+    if existing is None:
+        sys.meta_path.insert(0, _AliasImporter({name: real}))
 
 
 # Names in other packages, and their equivalents here.
@@ -103,7 +103,7 @@ def _similar(name: str, public: Callable[[], list[str]]) -> str:
     return f"; similar names are {', '.join(near[:8])}" if near else ""
 
 
-class _Elsewhere(MetaPathFinder, Loader):
+class _AliasImporter(MetaPathFinder, Loader):
     """Importer of the modules in `real`, and of their contents, by second names: the same modules, not copies."""
 
     def __init__(self, real: dict[str, str]):

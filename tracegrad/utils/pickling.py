@@ -12,7 +12,7 @@ import types
 from collections.abc import Callable, Mapping
 from typing import Any
 
-__all__ = ["Recipe", "bound_method", "made_again", "reduced", "reference"]
+__all__ = ["Recipe", "apply_recipe", "bound_method", "reduced", "reference"]
 
 # A transform of tracegrad, and its arguments after the function that it is applied to.
 Recipe = tuple[Callable[..., Any], tuple[Any, ...], Mapping[str, Any]]
@@ -24,8 +24,8 @@ def reference(x: Any) -> str | None:
     if module is None or name is None or (module == "__main__" and _by_value()):
         return None
     result: Any = sys.modules.get(module)
-    for part in name.split("."):
-        result = getattr(result, part, None)
+    for attribute in name.split("."):
+        result = getattr(result, attribute, None)
     return name if result is x else None
 
 
@@ -41,10 +41,10 @@ def _by_value() -> bool:
 
 def reduced(x: Any, fun: Any, recipe: Recipe) -> str | tuple[Any, ...]:
     """Return the `__reduce_ex__` value of `x`, made of `fun` by this recipe."""
-    return reference(x) or (made_again, (recipe[0], fun, recipe[1], dict(recipe[2])))
+    return reference(x) or (apply_recipe, (recipe[0], fun, recipe[1], dict(recipe[2])))
 
 
-def made_again(make: Callable[..., Any], fun: Any, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:
+def apply_recipe(make: Callable[..., Any], fun: Any, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:
     """Apply a recipe to a function."""
     return make(fun, *args, **keywords)
 

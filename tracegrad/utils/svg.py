@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from html import escape
 
-__all__ = ["LETTER", "TEXT", "TITLE", "document", "escaped", "number", "rectangle", "words"]
+__all__ = ["LETTER", "TEXT", "TITLE", "document", "escaped", "number", "rectangle", "text_element"]
 
 TITLE, TEXT = 13.0, 11.5  # font sizes in a box
 LETTER = 0.602  # the width of a letter of the usual monospaced fonts, in font sizes
@@ -66,7 +66,7 @@ def rectangle(cls: str, x: float, y: float, width: float, height: float, radius:
     return f'<rect class="{cls}" {box} rx="{number(radius)}"/>'
 
 
-def words(text: str, x: float, y: float, cls: str, anchor: str = "start") -> str:
+def text_element(text: str, x: float, y: float, cls: str, anchor: str = "start") -> str:
     """Return the SVG of a text of a class; the point is its start, its "middle" or its "end"."""
     return f'<text class="{cls}" x="{number(x)}" y="{number(y)}" text-anchor="{anchor}">{escaped(text)}</text>'
 

@@ -17,7 +17,7 @@ from tracegrad.traced_function import Traced
 from tracegrad.visualization.diagram import Diagram
 from tracegrad.visualization.graph import fusion_groups, graph_diagram
 from tracegrad.visualization.svg import render
-from tracegrad.visualization.tape import Names, is_tensor, tape_diagram, tensors_in
+from tracegrad.visualization.tape import TensorNames, is_tensor, tape_diagram, tensors_in
 
 __all__ = ["Picture", "visualize"]
 
@@ -124,14 +124,14 @@ def visualize(
         for name, value in list(space.items()):
             if not name.startswith("_"):
                 known += tensors_in(value, name)
-    title = title or ", ".join(filter(None, (Names(known).get(t) for _, t in roots))) or "tape"
-    diagram = tape_diagram(roots, Names(known), title=title, forward=forward, saved=saved, most=max_nodes)
+    title = title or ", ".join(filter(None, (TensorNames(known).get(t) for _, t in roots))) or "tape"
+    diagram = tape_diagram(roots, TensorNames(known), title=title, forward=forward, saved=saved, max_boxes=max_nodes)
     return Picture(diagram, direction)
 
 
 def _of_function(
     function: Callable[..., Any], args: Any, kwargs: Any, known: list[tuple[str, Any]], forward: bool, saved: bool,
-    title: str, most: int,
+    title: str, max_boxes: int,
 ) -> Diagram:  # fmt: skip
     """Make the diagram of a call: the tape of its result if there is one, else the graph of the function."""
     name: str = getattr(function, "name", "") or getattr(function, "__name__", type(function).__name__)
@@ -141,26 +141,30 @@ def _of_function(
     if tensors or not isinstance(function, Traced):
         roots = [(n, t) for n, t in tensors_in(function(*args, **kwargs)) if t.requires_grad]
         if roots:
-            names = Names([*known, *tensors])
-            return tape_diagram(roots, names, title=title or name, forward=forward, saved=saved, most=most)
+            names = TensorNames([*known, *tensors])
+            return tape_diagram(roots, names, title=title or name, forward=forward, saved=saved, max_boxes=max_boxes)
     traced = function if isinstance(function, Traced) else Traced(function)
     leaves = [path for key, value in inputs.items() for path in tree.paths(tree.structure(value), key)]
     derived = name.startswith(_DERIVED)
-    return graph_diagram(traced.graph(*args, **kwargs), leaves, title=title or name, derived=derived, most=most)
+    return graph_diagram(
+        traced.graph(*args, **kwargs), leaves, title=title or name, derived=derived, max_boxes=max_boxes
+    )
 
 
-def _of_program(function: Callable[..., Any], args: Any, kwargs: Any, title: str, most: int) -> Diagram:
+def _of_program(function: Callable[..., Any], args: Any, kwargs: Any, title: str, max_boxes: int) -> Diagram:
     """Make the diagram of the compiled program of a call; UnsupportedError if there is no program."""
     traced = function if isinstance(function, Traced) else Traced(function)
-    call = traced.binder.take_apart_fitting(args, kwargs)
+    call = traced.binder.bind_checked(args, kwargs)
     path, *_ = traced.find_in_full(call)
     result = getattr(getattr(path.program, "report", None), "plan", None)
     if result is None:
         raise UnsupportedError(located(f"{traced.name}: no program computes this call; `explain` tells why"))
     names = path.trace.input_names(traced.binder.leaf_names(call))
     graph, groups = result.graph.named(names), fusion_groups(result)
-    own = names[: len(call.leaves)]
-    return graph_diagram(graph, own, title=title or traced.name, derived=False, most=most, groups=groups)
+    arg_names = names[: len(call.leaves)]
+    return graph_diagram(
+        graph, arg_names, title=title or traced.name, derived=False, max_boxes=max_boxes, groups=groups
+    )
 
 
 def _read_by(function: Any) -> list[tuple[str, Any]]:

@@ -17,13 +17,13 @@ import numpy as np
 from tracegrad.avals import Aval
 from tracegrad.utils.lazy_dataclass import record
 
-__all__ = ["Box", "Diagram", "Line", "Panel", "array_of", "shape_text", "shortened", "value_text"]
+__all__ = ["BoxLine", "Diagram", "DiagramBox", "Panel", "array_of", "shape_text", "shortened", "value_text"]
 
-MOST_LETTERS = 30
+MAX_LETTERS = 30
 
 
 @record(frozen=True, slots=True)
-class Line:
+class BoxLine:
     """Line of a box: its topic (printed paler), and its text."""
 
     key: str
@@ -31,12 +31,12 @@ class Line:
 
 
 @record(slots=True)
-class Box:
+class DiagramBox:
     """One box; `kind` chooses its colours, and `group`, if it is not negative, another over them."""
 
     kind: str
     title: str
-    lines: list[Line] = field(default_factory=list)
+    lines: list[BoxLine] = field(default_factory=list)
     hint: str = ""
     group: int = -1
 
@@ -46,7 +46,7 @@ class Panel:
     """One picture: its boxes by position. `upward`: its edges point from their heads to their tails."""
 
     title: str
-    boxes: dict[int, Box]
+    boxes: dict[int, DiagramBox]
     upward: bool = False
 
 
@@ -59,22 +59,22 @@ class Diagram:
     edges: list[tuple[int, int, int, str]]
     panels: list[Panel]
     legend: dict[str, str]
-    several: set[int] = field(default_factory=set)  # positions whose edges show the output number
+    multi_output: set[int] = field(default_factory=set)  # positions whose edges show the output number
     groups: list[str] = field(default_factory=list)  # their texts in the legend
 
 
 # -- text ------------------------------------------------------------------------------------------------------------
-def shortened(text: str, most: int = MOST_LETTERS) -> str:
-    """Shorten `text` to one line of at most `most` characters, by omitting the middle.
+def shortened(text: str, max_length: int = MAX_LETTERS) -> str:
+    """Shorten `text` to one line of at most `max_length` characters, by omitting the middle.
 
     >>> shortened("BinaryCrossEntropyWithLogitsBackward0", 20)
     'BinaryCros…Backward0'
     """
     text = " ".join(text.split())
-    if len(text) <= most:
+    if len(text) <= max_length:
         return text
-    tail = (most - 1) // 2
-    return f"{text[: most - 1 - tail]}…{text[-tail:]}"
+    tail = (max_length - 1) // 2
+    return f"{text[: max_length - 1 - tail]}…{text[-tail:]}"
 
 
 def shape_text(shape: Sequence[int], dtype: Any) -> str:

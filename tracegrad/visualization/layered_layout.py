@@ -18,7 +18,7 @@ from itertools import pairwise
 
 from tracegrad.utils.lazy_dataclass import record
 
-__all__ = ["Edge", "Levels", "Placed", "Point", "Size", "arrange", "assign_levels", "place"]
+__all__ = ["GraphLayout", "LayoutEdge", "LevelOrder", "Point", "Size", "arrange", "assign_levels", "place_boxes"]
 
 Size = tuple[float, float]
 Point = tuple[float, float]
@@ -26,12 +26,12 @@ Point = tuple[float, float]
 Vertex = int | tuple[int, int, int]
 
 BOX_GAP, BEND_GAP, BEND = 26.0, 9.0, 6.0
-LEVEL_GAP, MOST_LEVEL_GAP = 30.0, 84.0
-PORTS_APART = 22.0
+LEVEL_GAP, MAX_LEVEL_GAP = 30.0, 84.0
+PORT_SPACING = 22.0
 
 
 @record(frozen=True, slots=True)
-class Edge:
+class LayoutEdge:
     """From an output of box `tail` down to box `head`; edges of a head enter it in their order, from left to right."""
 
     tail: int
@@ -41,7 +41,7 @@ class Edge:
 
 
 @record(slots=True)
-class Levels:
+class LevelOrder:
     """The vertices of each level in order, and the links that join neighbouring levels."""
 
     rank: list[int]
@@ -49,7 +49,7 @@ class Levels:
 
 
 @record(slots=True)
-class Placed:
+class GraphLayout:
     """Layout: the centre of each box, the points of each edge, and the size of the picture.
 
     A route is a list of segments ((across, along), (across, along)) that run along, from the tail to the head; the
@@ -66,7 +66,7 @@ class Placed:
 
 
 # -- levels ----------------------------------------------------------------------------------------------------------
-def assign_levels(sizes: Sequence[Size], edges: Sequence[Edge], widest: float) -> list[int]:
+def assign_levels(sizes: Sequence[Size], edges: Sequence[LayoutEdge], widest: float) -> list[int]:
     """Assign a level to each box, 0 on top: as low as its edges allow, higher if a level would be too wide."""
     heads: list[list[int]] = [[] for _ in sizes]
     waiting = [0] * len(sizes)
@@ -97,27 +97,29 @@ def assign_levels(sizes: Sequence[Size], edges: Sequence[Edge], widest: float) -
 
 
 # -- order -----------------------------------------------------------------------------------------------------------
-def arrange(rank: Sequence[int], edges: Sequence[Edge]) -> Levels:
+def arrange(rank: Sequence[int], edges: Sequence[LayoutEdge]) -> LevelOrder:
     """Order the vertices in each level, with few crossings."""
     rows = _first_order(rank, edges)
     links = _links(rank, edges)
     search = _Crossings(rows, links)
     search.improve()
-    return Levels(list(rank), search.best)
+    return LevelOrder(list(rank), search.best)
 
 
 @record(frozen=True, slots=True)
 class Link:
-    """Connection of two vertices of neighbouring levels; `out` and `into` are port positions from 0 to 1."""
+    """Connection of two vertices of neighbouring levels; `out` and `in_port` are port positions from 0 to 1."""
 
     upper: Vertex
     lower: Vertex
     out: float
-    into: float
+    in_port: float
     weight: int
 
 
-def _ports(edges: Sequence[Edge]) -> tuple[dict[tuple[int, int], float], list[float], dict[int, int], dict[int, int]]:
+def _ports(
+    edges: Sequence[LayoutEdge],
+) -> tuple[dict[tuple[int, int], float], list[float], dict[int, int], dict[int, int]]:
     """Return the positions of outputs (by tail and output) and edges (by edge) at the boxes, with counts.
 
     Positions are fractions of the box.
@@ -127,36 +129,36 @@ def _ports(edges: Sequence[Edge]) -> tuple[dict[tuple[int, int], float], list[fl
     for edge in edges:
         outputs.setdefault(edge.tail, set()).add(edge.output)
         entering[edge.head] = entering.get(edge.head, 0) + 1
-    out = {(t, o): (k + 0.5) / len(of) for t, of in outputs.items() for k, o in enumerate(sorted(of))}
-    into, seen = [], dict.fromkeys(entering, 0)
+    out_ports = {(t, o): (k + 0.5) / len(of) for t, of in outputs.items() for k, o in enumerate(sorted(of))}
+    in_ports, seen = [], dict.fromkeys(entering, 0)
     for edge in edges:
-        into.append((seen[edge.head] + 0.5) / entering[edge.head])
+        in_ports.append((seen[edge.head] + 0.5) / entering[edge.head])
         seen[edge.head] += 1
-    return out, into, {t: len(of) for t, of in outputs.items()}, entering
+    return out_ports, in_ports, {t: len(of) for t, of in outputs.items()}, entering
 
 
-def _links(rank: Sequence[int], edges: Sequence[Edge]) -> list[Link]:
-    out, into, _, _ = _ports(edges)
+def _links(rank: Sequence[int], edges: Sequence[LayoutEdge]) -> list[Link]:
+    out_ports, in_ports, _, _ = _ports(edges)
     table: dict[tuple[Vertex, Vertex, float], Link] = {}
-    for edge, enters in zip(edges, into):
+    for edge, in_port in zip(edges, in_ports):
         upper: Vertex = edge.tail
-        leaves = out[edge.tail, edge.output]
+        out_port = out_ports[edge.tail, edge.output]
         for level in range(rank[edge.tail] + 1, rank[edge.head]):
             bend = (edge.tail, edge.output, level)
-            key = (upper, bend, leaves)
+            key = (upper, bend, out_port)
             if key not in table:
                 factor = 2 if upper == edge.tail else 8
-                table[key] = Link(upper, bend, leaves, 0.5, factor * edge.weight)
-            upper, leaves = bend, 0.5
+                table[key] = Link(upper, bend, out_port, 0.5, factor * edge.weight)
+            upper, out_port = bend, 0.5
         factor = 1 if upper == edge.tail else 2
-        table[upper, edge.head, enters] = Link(upper, edge.head, leaves, enters, factor * edge.weight)
+        table[upper, edge.head, in_port] = Link(upper, edge.head, out_port, in_port, factor * edge.weight)
     return list(table.values())
 
 
-def _first_order(rank: Sequence[int], edges: Sequence[Edge]) -> list[list[Vertex]]:
+def _first_order(rank: Sequence[int], edges: Sequence[LayoutEdge]) -> list[list[Vertex]]:
     """Order vertices as a depth-first walk from the lowest boxes up, operands from left to right, reaches them."""
     rows: list[list[Vertex]] = [[] for _ in range(max(rank, default=-1) + 1)]
-    entering: dict[int, list[Edge]] = {}
+    entering: dict[int, list[LayoutEdge]] = {}
     for edge in edges:
         entering.setdefault(edge.head, []).append(edge)
     tails = {edge.tail for edge in edges}
@@ -164,17 +166,17 @@ def _first_order(rank: Sequence[int], edges: Sequence[Edge]) -> list[list[Vertex
     for root in (i for i in range(len(rank)) if i not in tails):
         stack: list[tuple[Vertex, ...]] = [(root,)]
         while stack:
-            way = stack.pop()
-            for vertex in way:
+            path = stack.pop()
+            for vertex in path:
                 if vertex not in seen:
                     seen.add(vertex)
                     rows[rank[vertex] if isinstance(vertex, int) else vertex[2]].append(vertex)
                     if isinstance(vertex, int):
-                        stack += [_way(rank, e) for e in reversed(entering.get(vertex, ()))]
+                        stack += [_path_up(rank, e) for e in reversed(entering.get(vertex, ()))]
     return rows
 
 
-def _way(rank: Sequence[int], edge: Edge) -> tuple[Vertex, ...]:
+def _path_up(rank: Sequence[int], edge: LayoutEdge) -> tuple[Vertex, ...]:
     """Return the vertices of the path from the head of an edge up to its tail."""
     between = range(rank[edge.head] - 1, rank[edge.tail], -1)
     return (*((edge.tail, edge.output, level) for level in between), edge.tail)
@@ -190,11 +192,11 @@ class _Crossings:
         level = {v: i for i, row in enumerate(rows) for v in row}
         self.above: dict[Vertex, list[tuple[Vertex, float, float]]] = {v: [] for v in self.at}
         self.below: dict[Vertex, list[tuple[Vertex, float, float]]] = {v: [] for v in self.at}
-        self.gaps: list[list[Link]] = [[] for _ in rows]
+        self.links_below: list[list[Link]] = [[] for _ in rows]
         for link in links:
-            self.above[link.lower].append((link.upper, _inside(link.out), _inside(link.into)))
-            self.below[link.upper].append((link.lower, _inside(link.into), _inside(link.out)))
-            self.gaps[level[link.upper]].append(link)
+            self.above[link.lower].append((link.upper, _inside(link.out), _inside(link.in_port)))
+            self.below[link.upper].append((link.lower, _inside(link.in_port), _inside(link.out)))
+            self.links_below[level[link.upper]].append(link)
 
     def improve(self) -> None:
         least = self.crossings()
@@ -252,12 +254,12 @@ class _Crossings:
 
     def crossings(self) -> int:
         at, total = self.at, 0
-        for gap in self.gaps:
-            pairs = [(at[x.upper] + _inside(x.out), at[x.lower] + _inside(x.into)) for x in gap]
-            seen: list[float] = []
+        for links in self.links_below:
+            pairs = [(at[x.upper] + _inside(x.out), at[x.lower] + _inside(x.in_port)) for x in links]
+            ends: list[float] = []
             for _, end in sorted(pairs):
-                total += len(seen) - bisect_right(seen, end)
-                insort(seen, end)
+                total += len(ends) - bisect_right(ends, end)
+                insort(ends, end)
         return total
 
 
@@ -271,9 +273,9 @@ def _below(values: Sequence[float], limit: float) -> int:
 
 
 # -- positions -------------------------------------------------------------------------------------------------------
-def place(
-    levels: Levels, sizes: Mapping[int, Size], edges: Sequence[Edge], bands: Sequence[float] | None = None
-) -> Placed:
+def place_boxes(
+    levels: LevelOrder, sizes: Mapping[int, Size], edges: Sequence[LayoutEdge], bands: Sequence[float] | None = None
+) -> GraphLayout:
     """Lay out the boxes in `sizes` and the edges between them, in the order of `levels`.
 
     `bands` are the depths of the levels, if they differ from the depths of their boxes. Levels may have boxes that are
@@ -289,26 +291,26 @@ def place(
     def breadth(v: Vertex) -> float:
         return sizes[v][0] if isinstance(v, int) else BEND
 
-    def out_of(v: Vertex, port: float) -> float:
+    def out_offset(v: Vertex, port: float) -> float:
         return _offset(port, outs[v], sizes[v][0]) if isinstance(v, int) else 0.0
 
-    def into(v: Vertex, port: float) -> float:
+    def in_offset(v: Vertex, port: float) -> float:
         return _offset(port, ins[v], sizes[v][0]) if isinstance(v, int) else 0.0
 
-    joined = [(x.upper, x.lower, out_of(x.upper, x.out), into(x.lower, x.into), x.weight) for x in links]
+    joined = [(x.upper, x.lower, out_offset(x.upper, x.out), in_offset(x.lower, x.in_port), x.weight) for x in links]
     x = _across(rows, breadth, joined)
     depths = bands or [max((sizes[v][1] for v in row if isinstance(v, int)), default=0.0) for row in rows]
     starts = _along(rows, depths, x, joined)
     centres = {v: (x[v], starts[rank[v]] + depths[rank[v]] / 2) for v in sizes}
-    placed = Placed(centres, [], [], bands=[(s, s + d) for s, d in zip(starts, depths)])
-    _route(placed, rank, sizes, edges, x, (out_of, into))
+    placed = GraphLayout(centres, [], [], bands=[(s, s + d) for s, d in zip(starts, depths)])
+    _route(placed, rank, sizes, edges, x, (out_offset, in_offset))
     placed.breadth = max((x[v] + breadth(v) / 2 for v in x), default=0.0)
     placed.depth = placed.bands[-1][1] if placed.bands else 0.0
     return placed
 
 
 def _offset(port: float, count: int, breadth: float) -> float:
-    spread = min(PORTS_APART * count, breadth - 8)
+    spread = min(PORT_SPACING * count, breadth - 8)
     return (port - 0.5) * spread
 
 
@@ -327,9 +329,9 @@ def _across(
     """Compute the middle of each vertex. Each round sets each level to its best positions for fixed neighbours."""
     above: dict[Vertex, list[tuple[Vertex, float, float]]] = {v: [] for row in rows for v in row}
     below: dict[Vertex, list[tuple[Vertex, float, float]]] = {v: [] for row in rows for v in row}
-    for upper, lower, out, into, weight in joined:
-        above[lower].append((upper, out - into, float(weight)))
-        below[upper].append((lower, into - out, float(weight)))
+    for upper, lower, out_offset, in_offset, weight in joined:
+        above[lower].append((upper, out_offset - in_offset, float(weight)))
+        below[upper].append((lower, in_offset - out_offset, float(weight)))
     x: dict[Vertex, float] = {}
     offsets: list[list[float]] = []
     for row in rows:
@@ -340,10 +342,10 @@ def _across(
         x.update((v, a - middle) for v, a in zip(row, at))
         offsets.append(at)
     rounds = 8 if len(x) < 4000 else 3
-    for ways in [(above,), (below,)] * rounds + [(above, below), (above, below)] * 3:
+    for sides in [(above,), (below,)] * rounds + [(above, below), (above, below)] * 3:
         pairs = list(zip(rows, offsets))
-        for row, at in pairs if ways[0] is above else reversed(pairs):
-            wishes = [[(x[u] + d, w) for way in ways for u, d, w in way[v]] or [(x[v], 0.01)] for v in row]
+        for row, at in pairs if sides[0] is above else reversed(pairs):
+            wishes = [[(x[u] + d, w) for side in sides for u, d, w in side[v]] or [(x[v], 0.01)] for v in row]
             x.update(zip(row, _spaced(wishes, at)))
     left = min((x[v] - breadth(v) / 2 for v in x), default=0.0)
     return {v: at - left for v, at in x.items()}
@@ -359,25 +361,25 @@ def _spaced(wishes: Sequence[Wishes], at: Sequence[float]) -> list[float]:
     """
     blocks: list[tuple[float, Wishes, int]] = []
     for wished, offset in zip(wishes, at):
-        mine, count = sorted((p - offset, w) for p, w in wished), 1
-        middle = _median(mine)
+        merged, count = sorted((p - offset, w) for p, w in wished), 1
+        middle = _median(merged)
         while blocks and blocks[-1][0] > middle:
-            _, other, more = blocks.pop()
-            mine, count = sorted(other + mine), count + more
-            middle = _median(mine)
-        blocks.append((middle, mine, count))
+            _, other, other_count = blocks.pop()
+            merged, count = sorted(other + merged), count + other_count
+            middle = _median(merged)
+        blocks.append((middle, merged, count))
     starts = [middle for middle, _, count in blocks for _ in range(count)]
     return [s + offset for s, offset in zip(starts, at)]
 
 
 def _median(wishes: Wishes) -> float:
     """Return the weighted median; the middle if the minimum is an interval."""
-    half, seen = sum(w for _, w in wishes) / 2, 0.0
+    half, cumulative = sum(w for _, w in wishes) / 2, 0.0
     for i, (at, weight) in enumerate(wishes):
-        seen += weight
-        if seen > half + 1e-9:
+        cumulative += weight
+        if cumulative > half + 1e-9:
             return at
-        if seen > half - 1e-9 and i + 1 < len(wishes):
+        if cumulative > half - 1e-9 and i + 1 < len(wishes):
             return (at + wishes[i + 1][0]) / 2
     return wishes[-1][0]
 
@@ -388,22 +390,22 @@ def _along(
     """Return the start of each level: the gap before it is wider if edges run far across."""
     level = {v: i for i, row in enumerate(rows) for v in row}
     far = [0.0] * len(rows)
-    for upper, lower, out, into, _ in joined:
-        far[level[upper]] = max(far[level[upper]], abs(x[upper] + out - x[lower] - into))
+    for upper, lower, out_offset, in_offset, _ in joined:
+        far[level[upper]] = max(far[level[upper]], abs(x[upper] + out_offset - x[lower] - in_offset))
     starts, at = [], 0.0
-    for depth, most in zip(depths, far):
+    for depth, reach in zip(depths, far):
         starts.append(at)
-        at += depth + min(LEVEL_GAP + most / 14, MOST_LEVEL_GAP)
+        at += depth + min(LEVEL_GAP + reach / 14, MAX_LEVEL_GAP)
     return starts
 
 
 # -- routes ----------------------------------------------------------------------------------------------------------
 def _route(
-    placed: Placed, rank: Sequence[int], sizes: Mapping[int, Size], edges: Sequence[Edge],
+    placed: GraphLayout, rank: Sequence[int], sizes: Mapping[int, Size], edges: Sequence[LayoutEdge],
     x: Mapping[Vertex, float], ports: tuple[Callable[[Vertex, float], float], Callable[[Vertex, float], float]],
 ) -> None:  # fmt: skip
     """Fill in the routes: the longest edge of an output draws the common line, the others branch off it."""
-    out_of, into = ports
+    out_offset, in_offset = ports
     out, enter, _, _ = _ports(edges)
     drawn: dict[tuple[int, int], int] = {}
     placed.routes = [[] for _ in edges]
@@ -417,15 +419,15 @@ def _route(
             first = rank[edge.head] - 1
             placed.whole[k] = False
         drawn.setdefault(source, rank[edge.head])
-        stretches = []
+        segments = []
         if placed.whole[k]:
-            start = x[edge.tail] + out_of(edge.tail, out[source])
+            start = x[edge.tail] + out_offset(edge.tail, out[source])
             edge_of_box = placed.centres[edge.tail][1] + sizes[edge.tail][1] / 2
-            stretches.append(((start, edge_of_box), (start, placed.bands[rank[edge.tail]][1])))
+            segments.append(((start, edge_of_box), (start, placed.bands[rank[edge.tail]][1])))
         for level in range(first, rank[edge.head]):
             at = x[edge.tail, edge.output, level]
-            stretches.append(((at, placed.bands[level][0]), (at, placed.bands[level][1])))
-        end = x[edge.head] + into(edge.head, enter[k])
+            segments.append(((at, placed.bands[level][0]), (at, placed.bands[level][1])))
+        end = x[edge.head] + in_offset(edge.head, enter[k])
         edge_of_box = placed.centres[edge.head][1] - sizes[edge.head][1] / 2
-        stretches.append(((end, placed.bands[rank[edge.head]][0]), (end, edge_of_box)))
-        placed.routes[k] = stretches
+        segments.append(((end, placed.bands[rank[edge.head]][0]), (end, edge_of_box)))
+        placed.routes[k] = segments

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tracegrad.visualization.diagram import (
-    Box,
+    BoxLine,
     Diagram,
-    Line,
+    DiagramBox,
     Panel,
     array_of,
     number_text,
@@ -23,9 +23,9 @@ from tracegrad.visualization.diagram import (
     value_text,
 )
 
-__all__ = ["Names", "is_tensor", "tape_diagram", "tensors_in"]
+__all__ = ["TensorNames", "is_tensor", "tape_diagram", "tensors_in"]
 
-MOST_SAVED = 6
+MAX_SAVED = 6
 
 LEGEND = {
     "leaf": "leaf that requires grad",
@@ -55,15 +55,15 @@ def tensors_in(x: Any, name: str = "", depth: int = 4) -> Iterator[tuple[str, An
             yield from tensors_in(value, f"{name}[{i}]", depth - 1)
 
 
-class Names:
+class TensorNames:
     """User's names of Tensors: leaves by identity or by their memory, others by their nodes."""
 
     def __init__(self, named: Iterable[tuple[str, Any]]):
         self.of: dict[Any, str] = {}
-        self.kept: list[Any] = []
+        self.keepalive: list[Any] = []
         self.tensors: list[Any] = []
         for name, x in named:
-            self.kept.append((x, x.grad_fn))
+            self.keepalive.append((x, x.grad_fn))
             self.tensors.append(x)
             for key in _identities(x):
                 self.of.setdefault(key, name)
@@ -81,56 +81,56 @@ def _identities(x: Any) -> Iterator[Any]:
         return
     array = array_of(x)
     if array is not None and array.size:
-        face = array.__array_interface__
-        yield face["data"][0], array.shape, array.strides, array.dtype.str
+        interface = array.__array_interface__
+        yield interface["data"][0], array.shape, array.strides, array.dtype.str
 
 
-class _Saved(NamedTuple):
+class _SavedValue(NamedTuple):
     name: str
     value: Any
 
 
-class _Reader:
+class _TapeReader:
     """Reader of a tape, which gives each node, leaf and constant a position."""
 
-    def __init__(self, roots: Sequence[tuple[str, Any]], names: Names, saved: bool, most: int):
-        self.roots, self.names, self.show_saved, self.most = roots, names, saved, most
-        self.places: list[tuple[str, Any]] = []
+    def __init__(self, roots: Sequence[tuple[str, Any]], names: TensorNames, saved: bool, max_boxes: int):
+        self.roots, self.names, self.show_saved, self.max_boxes = roots, names, saved, max_boxes
+        self.positions: list[tuple[str, Any]] = []
         self.edges: list[tuple[int, int, int, str]] = []
         self.of: dict[Any, int] = {}
         self.values: dict[tuple[int, int], Any] = {}  # known outputs of nodes
-        self.saved: dict[int, list[_Saved]] = {}
+        self.saved: dict[int, list[_SavedValue]] = {}
         self.nodes: dict[int, Any] = {}
-        self.several: set[int] = set()
+        self.multi_output: set[int] = set()
 
     def read(self) -> None:
         order = self._walk()
         for x in self.names.tensors:
             self._learn(x)
         for node in order:
-            place = self.of[id(node)]
+            position = self.of[id(node)]
             for tail, output in self._operands(node):
-                kind = "" if self.places[tail][0] == "node" else "leaf"
-                self.edges.append((tail, place, output, kind))
+                kind = "" if self.positions[tail][0] == "node" else "leaf"
+                self.edges.append((tail, position, output, kind))
                 if output:
-                    self.several.add(tail)
+                    self.multi_output.add(tail)
         for name, x in self.roots:
             if x.grad_fn is None:
-                self._place("leaf" if x.requires_grad else "constant", x, _leaf_key(x))
+                self._position_of("leaf" if x.requires_grad else "constant", x, _leaf_key(x))
                 continue
             output = getattr(x, "output_nr", 0)
-            place = self._place("root", (name, x), ("root", id(x)))
-            self.edges.append((self.of[id(x.grad_fn)], place, output, "root"))
+            position = self._position_of("root", (name, x), ("root", id(x)))
+            self.edges.append((self.of[id(x.grad_fn)], position, output, "root"))
             if output:
-                self.several.add(self.of[id(x.grad_fn)])
+                self.multi_output.add(self.of[id(x.grad_fn)])
 
-    def _place(self, what: str, thing: Any, key: Any) -> int:
+    def _position_of(self, kind: str, obj: Any, key: Any) -> int:
         if key not in self.of:
-            self.of[key] = len(self.places)
-            self.places.append((what, thing))
-            if len(self.places) > self.most:
+            self.of[key] = len(self.positions)
+            self.positions.append((kind, obj))
+            if len(self.positions) > self.max_boxes:
                 raise ValueError(
-                    f"the graph has more than {self.most} boxes, too many to read; visualize a part of it, "
+                    f"the graph has more than {self.max_boxes} boxes, too many to read; visualize a part of it, "
                     f"or say how many may be drawn by max_nodes="
                 )
         return self.of[key]
@@ -145,7 +145,7 @@ class _Reader:
                 continue
             self.nodes[id(node)] = node
             order.append(node)
-            self._place("node", node, id(node))
+            self._position_of("node", node, id(node))
             self.saved[id(node)] = list(_saved_by(node))
             for saved in self.saved[id(node)]:
                 if saved.name == "result" and is_tensor(saved.value):
@@ -172,67 +172,74 @@ class _Reader:
                 if constants:
                     yield self._constant(constants.pop(0)), 0
                 elif not numbers:
-                    yield self._place("unknown", None, ("unknown", id(node), k)), 0
+                    yield self._position_of("unknown", None, ("unknown", id(node), k)), 0
             elif _ends(before):
-                yield self._place("leaf", before.variable, _leaf_key(before.variable)), 0
+                yield self._position_of("leaf", before.variable, _leaf_key(before.variable)), 0
             else:
                 yield self.of[id(before)], number
         for value in constants:
             yield self._constant(value), 0
 
-    def _is_constant(self, node: Any, saved: _Saved) -> bool:
+    def _is_constant(self, node: Any, saved: _SavedValue) -> bool:
         x = saved.value
         if saved.name.startswith(("result", "output")) or not (is_tensor(x) or array_of(x) is not None):
             return False
         return not is_tensor(x) or (x.grad_fn is None and not x.requires_grad)
 
     def _constant(self, x: Any) -> int:
-        return self._place("constant", x, _leaf_key(x))
+        return self._position_of("constant", x, _leaf_key(x))
 
     # -- boxes -------------------------------------------------------------------------------------------------------
-    def forward(self) -> dict[int, Box]:
-        return {i: self._forward_box(what, thing) for i, (what, thing) in enumerate(self.places)}
+    def forward(self) -> dict[int, DiagramBox]:
+        return {i: self._forward_box(kind, obj) for i, (kind, obj) in enumerate(self.positions)}
 
-    def _forward_box(self, what: str, thing: Any) -> Box:
-        if what == "node":
-            return self._operation(thing)
-        if what == "unknown":
-            return Box("constant", "no grad", [], "an operand that needs no gradient and was not saved")
-        if what == "root":
-            name, x = thing
-            return Box("result", self.names.get(x) or name or "result", [_tensor_line(x)])
-        name = self.names.get(thing)
-        line = _tensor_line(thing)
-        return Box(what, name, [line]) if name else Box(what, line.key + line.text, [])
+    def _forward_box(self, kind: str, obj: Any) -> DiagramBox:
+        if kind == "node":
+            return self._operation(obj)
+        if kind == "unknown":
+            return DiagramBox("constant", "no grad", [], "an operand that needs no gradient and was not saved")
+        if kind == "root":
+            name, x = obj
+            return DiagramBox("result", self.names.get(x) or name or "result", [_tensor_line(x)])
+        name = self.names.get(obj)
+        line = _tensor_line(obj)
+        return DiagramBox(kind, name, [line]) if name else DiagramBox(kind, line.key + line.text, [])
 
-    def _operation(self, node: Any) -> Box:
-        lines = [Line(f"{s.name} = ", shortened(str(s.value), 16)) for s in self.saved[id(node)] if _is_setting(s)][:2]
+    def _operation(self, node: Any) -> DiagramBox:
+        lines = [BoxLine(f"{s.name} = ", shortened(str(s.value), 16)) for s in self.saved[id(node)] if _is_setting(s)][
+            :2
+        ]
         outputs = sorted(number for key, number in self.values if key == id(node))
-        many = len(outputs) > 1 or any(outputs)
-        for number in outputs[:MOST_SAVED]:
+        is_numbered = len(outputs) > 1 or any(outputs)
+        for number in outputs[:MAX_SAVED]:
             x = self.values[id(node), number]
             name = self.names.get(x)
-            said = _tensor_line(x)
-            lines.append(Line(f"{number}: " if many else "", f"{name + ' ' if name else ''}{said.key}{said.text}"))
-        return Box("op", operation_name(node.name()), lines, node.name())
+            value_line = _tensor_line(x)
+            lines.append(
+                BoxLine(
+                    f"{number}: " if is_numbered else "",
+                    f"{name + ' ' if name else ''}{value_line.key}{value_line.text}",
+                )
+            )
+        return DiagramBox("op", operation_name(node.name()), lines, node.name())
 
-    def backward(self) -> dict[int, Box]:
+    def backward(self) -> dict[int, DiagramBox]:
         table = {}
-        for i, (what, thing) in enumerate(self.places):
-            if what == "node":
-                table[i] = self._backward_node(thing)
-            elif what == "leaf":
-                table[i] = self._accumulate(thing)
-            elif what == "root":
-                table[i] = self._seed(*thing)
+        for i, (kind, obj) in enumerate(self.positions):
+            if kind == "node":
+                table[i] = self._backward_node(obj)
+            elif kind == "leaf":
+                table[i] = self._accumulate(obj)
+            elif kind == "root":
+                table[i] = self._seed(*obj)
         return table
 
-    def _backward_node(self, node: Any) -> Box:
+    def _backward_node(self, node: Any) -> DiagramBox:
         saved = [s for s in self.saved[id(node)] if not _is_usual(s)] if self.show_saved else []
-        lines = [Line(f"{s.name} ", self._saved_text(s.value)) for s in saved]
-        if len(lines) > MOST_SAVED:
-            lines[MOST_SAVED - 1 :] = [Line(f"… {len(lines) - MOST_SAVED + 1} more")]
-        return Box("backward", node.name(), lines)
+        lines = [BoxLine(f"{s.name} ", self._saved_text(s.value)) for s in saved]
+        if len(lines) > MAX_SAVED:
+            lines[MAX_SAVED - 1 :] = [BoxLine(f"… {len(lines) - MAX_SAVED + 1} more")]
+        return DiagramBox("backward", node.name(), lines)
 
     def _saved_text(self, x: Any) -> str:
         if isinstance(x, list | tuple) and any(is_tensor(each) for each in x):
@@ -242,17 +249,17 @@ class _Reader:
             return f"{name} {value_text(x)}" if name else value_text(x)
         return number_text(x) if isinstance(x, float) else shortened(str(x), 20)
 
-    def _accumulate(self, x: Any) -> Box:
+    def _accumulate(self, x: Any) -> DiagramBox:
         name = self.names.get(x)
         grad = getattr(x, "grad", None)
-        said = "None" if grad is None else value_text(grad)
-        return Box("accumulate", "AccumulateGrad", [Line(f"{name}.grad " if name else "grad ", said)])
+        value = "None" if grad is None else value_text(grad)
+        return DiagramBox("accumulate", "AccumulateGrad", [BoxLine(f"{name}.grad " if name else "grad ", value)])
 
-    def _seed(self, name: str, x: Any) -> Box:
+    def _seed(self, name: str, x: Any) -> DiagramBox:
         name = self.names.get(x) or name
         one = not any(n != 1 for n in x.shape)
         seed = "1.0" if one else shape_text(x.shape, _dtype(x))
-        return Box("seed", f"{name}.backward()" if name else "backward()", [Line("gradient ", seed)])
+        return DiagramBox("seed", f"{name}.backward()" if name else "backward()", [BoxLine("gradient ", seed)])
 
 
 def _ends(node: Any) -> bool:
@@ -263,7 +270,7 @@ def _leaf_key(x: Any) -> Any:
     return "leaf", list(_identities(x))[-1]
 
 
-def _saved_by(node: Any) -> Iterator[_Saved]:
+def _saved_by(node: Any) -> Iterator[_SavedValue]:
     for attribute in sorted(a for a in dir(node) if a.startswith("_saved_")):
         try:
             value = getattr(node, attribute)
@@ -272,17 +279,17 @@ def _saved_by(node: Any) -> Iterator[_Saved]:
         except RuntimeError:
             value = "freed"
         if value is not None:
-            yield _Saved(attribute.removeprefix("_saved_"), value)
+            yield _SavedValue(attribute.removeprefix("_saved_"), value)
 
 
-def _is_usual(saved: _Saved) -> bool:
+def _is_usual(saved: _SavedValue) -> bool:
     """Whether a saved parameter has its usual value: a factor 1, or a false `keepdim`."""
     if isinstance(saved.value, bool | int | float):
         return (saved.name, saved.value) in (("alpha", 1), ("beta", 1), ("keepdim", False))
     return False
 
 
-def _is_setting(saved: _Saved) -> bool:
+def _is_setting(saved: _SavedValue) -> bool:
     """Whether a saved value is a parameter of the operation that belongs into the forward graph."""
     if saved.name.endswith(("sizes", "numel", "options")) or _is_usual(saved):
         return False
@@ -308,17 +315,17 @@ def _dtype(x: Any) -> Any:
     return x.dtype if array is None else array.dtype
 
 
-def _tensor_line(x: Any) -> Line:
+def _tensor_line(x: Any) -> BoxLine:
     kind = shape_text(x.shape, _dtype(x))
-    return Line(f"{kind} ", f"= {value_text(x)}") if len(x.shape) == 0 else Line(kind)
+    return BoxLine(f"{kind} ", f"= {value_text(x)}") if len(x.shape) == 0 else BoxLine(kind)
 
 
 def tape_diagram(
-    roots: Sequence[tuple[str, Any]], names: Names, *, title: str, forward: bool, saved: bool, most: int
+    roots: Sequence[tuple[str, Any]], names: TensorNames, *, title: str, forward: bool, saved: bool, max_boxes: int
 ) -> Diagram:
     """Make the diagram of the operations that computed `roots`."""
-    reader = _Reader(roots, names, saved, most)
+    reader = _TapeReader(roots, names, saved, max_boxes)
     reader.read()
     panels = [Panel("forward", reader.forward())] if forward else []
     panels.append(Panel("backward", reader.backward(), upward=True))
-    return Diagram(title, len(reader.places), reader.edges, panels, LEGEND, reader.several)
+    return Diagram(title, len(reader.positions), reader.edges, panels, LEGEND, reader.multi_output)

@@ -19,7 +19,7 @@ from leaks import leaked_blocks
 from paths import ROOT
 
 import tracegrad as tg
-from tracegrad.codegen.entry.signature import EntrySpec, InputSpec, OutputSpec, Word, block_words
+from tracegrad.codegen.entry.signature import EntrySpec, InputSpec, OutputSpec, Word, descriptor_block
 from tracegrad.errors import ShapeError, UnsupportedError
 from tracegrad.runtime.compile import jit
 from tracegrad.runtime.execution import entry_callable
@@ -560,7 +560,7 @@ def test_the_block_is_laid_out_as_documented() -> None:
         (OutputSpec(np.dtype(np.int8), 1),),
         returns_tuple=True,
     )
-    words = block_words(spec, [(3, 4), ()], [(5,)], [7, -8], arena_bytes=65, release_gil=True)
+    words = descriptor_block(spec, [(3, 4), ()], [(5,)], [7, -8], arena_bytes=65, release_gil=True)
     assert words[: Word.HEADER].tolist() == [3, 0, words.ctypes.data + 8 * (len(words) - 2), 2, 1, 128, *[0] * 8]
     assert words[Word.HEADER :].tolist() == [
         *(id(np.ndarray), words[Word.HEADER + 1], 2, 3, 4),

@@ -17,7 +17,7 @@ from tracegrad.codegen.kernels import vectorize
 from tracegrad.codegen.kernels.scalar_kernel import kernel_function
 from tracegrad.codegen.loopir.steps import Launch
 from tracegrad.codegen.plan.planner import plan
-from tracegrad.codegen.program.region_function import module_of_pieces
+from tracegrad.codegen.program.region_function import unit_module
 from tracegrad.ir import build, parse, run
 from tracegrad.ir.builder import recorder
 from tracegrad.ops import TABLE
@@ -226,7 +226,7 @@ def test_a_running_sum_does_not_wait_for_what_it_reads(monkeypatch: pytest.Monke
     monkeypatch.setattr(float_bits, "converts_halves", lambda: True)
     graph = optimize(without_half(compiled(np.cumsum).graph(X[0])))
     (serial, *_) = [x.kernel for x in plan(graph).steps if isinstance(x, Launch) and x.serial]
-    module = module_of_pieces("serial")
+    module = unit_module("serial")
     kernel_function(module, serial, "serial")
     text = str(module)
     assert "load atomic i16" in text

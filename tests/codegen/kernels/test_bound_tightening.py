@@ -11,7 +11,7 @@ from exact import compiled
 from graphs import f64, i64
 
 from tracegrad import passes
-from tracegrad.codegen.kernels.bound_tightening import clip_of, mask_of_rows
+from tracegrad.codegen.kernels.bound_tightening import clip_of, row_mask_of
 from tracegrad.codegen.loopir.steps import Launch
 from tracegrad.codegen.plan.planner import Plan, plan
 from tracegrad.codegen.plan.region_steps import regions_of
@@ -172,7 +172,7 @@ def updated_in_loop(nothing: float) -> Graph:
 
 def masked(plan: Plan) -> int:
     """How many kernels leave rows out, those of regions included."""
-    result = sum(isinstance(step, Launch) and mask_of_rows(step.kernel) is not None for step in plan.steps)
+    result = sum(isinstance(step, Launch) and row_mask_of(step.kernel) is not None for step in plan.steps)
     return result + sum(masked(region) for step in plan.steps for _, region in regions_of(step))
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tracegrad as tg
-from tracegrad.codegen.kernels.conflict_blocking import steps_across
+from tracegrad.codegen.kernels.conflict_blocking import strides_across
 from tracegrad.codegen.loopir.kernel import Kernel
 from tracegrad.codegen.plan.planner import Launch, plan
 
@@ -41,9 +41,9 @@ def test_they_have_the_values_of_numpy_for_all_sizes(dtype: str) -> None:
 def test_only_what_goes_across_is_cut() -> None:
     a, v = np.ones((40, 30)), np.ones(30)
     (across,) = kernels(lambda a: np.ascontiguousarray(a.T), a)
-    assert [str(x) for x in steps_across(across)] == ["s1"]
+    assert [str(x) for x in strides_across(across)] == ["s1"]
     for f in (lambda a, v: a + v, lambda a, v: np.sum(a.T, axis=0), lambda a, v: np.exp(v)):
-        assert [steps_across(kernel) for kernel in kernels(f, a, v)] == [[]]
+        assert [strides_across(kernel) for kernel in kernels(f, a, v)] == [[]]
 
 
 def test_what_is_dear_is_computed_by_vectors_of_a_stretch() -> None:

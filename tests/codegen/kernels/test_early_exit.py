@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import tracegrad as tg
-from tracegrad.codegen.kernels.early_exit import Count, searching
+from tracegrad.codegen.kernels.early_exit import LaneCount, searching
 from tracegrad.codegen.kernels.vectorize import narrowest_bytes, vector_bytes, vectors_of
 
 DTYPES = ("float64", "float32", "int64", "int32", "int16", "int8", "bool")
@@ -156,7 +156,7 @@ def test_which_kernels_count_bits():
         (lambda x: np.sum(x, axis=1), expected.reshape(15, 20), False),  # rows of which vectors have several
         (lambda x: np.sum(x, dtype=float), expected, False),
     ):
-        counts = [isinstance(searching(k, vectors_of(k))[1], Count) for k in kernels_of(function, x)]
+        counts = [isinstance(searching(k, vectors_of(k))[1], LaneCount) for k in kernels_of(function, x)]
         assert any(counts) == wanted
 
 

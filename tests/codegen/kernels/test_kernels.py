@@ -523,7 +523,7 @@ def test_random_graphs_cut_into_small_chunks_are_exact(seeds: range, monkeypatch
         ("CHUNK_COST", 64),
         ("LEAST_ELEMENTS", 1),
         ("PARALLEL_COST", 100),
-        ("LONG_ROW", 9),
+        ("MIN_SPLIT_ROW", 9),
         ("RUN", 16),
         ("TOGETHER", 2),
     ):

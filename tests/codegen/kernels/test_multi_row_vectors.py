@@ -12,7 +12,18 @@ import tracegrad as tg
 from tracegrad.codegen.kernels import vectorize
 from tracegrad.codegen.kernels.loop_order import arrange
 from tracegrad.codegen.kernels.vectorize import vectors_of
-from tracegrad.codegen.loopir.kernel import Compute, Guard, Index, Kernel, Load, Loop, Operand, Reduce, Store, flattened
+from tracegrad.codegen.loopir.kernel import (
+    Compute,
+    GuardBlock,
+    Index,
+    Kernel,
+    KernelLoop,
+    Load,
+    Operand,
+    Reduce,
+    Store,
+    flattened,
+)
 from tracegrad.codegen.loopir.polynomial import ONE, ZERO, Poly, poly
 
 pytestmark = pytest.mark.usefixtures("optimized")
@@ -26,7 +37,7 @@ DTYPES = ("f64", "f32", "i32", "u8", "bool")
 
 def kernel_of(size: int, body: list[Any], cost: int = 5, **buffers: str) -> Kernel:
     """A kernel over rows of a fixed size that is made of vectors."""
-    loops = [Loop("i1", n), Loop("i2", poly(size))]
+    loops = [KernelLoop("i1", n), KernelLoop("i2", poly(size))]
     kernel = Kernel({name: tuple(text.split()) for name, text in buffers.items()}, loops, body, cost)  # type: ignore[misc]
     assert vectors_of(kernel) is not None or vectorize.vector_bytes() < 8 * size  # where but one row of sums would fit
     return kernel
@@ -71,7 +82,7 @@ def test_rows_that_are_written_where_they_were_read(dtype: str, size: int) -> No
         Load(v(1, dtype), "b1", here),
         Compute(v(2, dtype), "maximum", (v(0, dtype), v(1, dtype))),
     ]
-    images = [Loop("i0", m), Loop("i1", n), Loop("i2", poly(size))]
+    images = [KernelLoop("i0", m), KernelLoop("i1", n), KernelLoop("i2", poly(size))]
     op = "logical_or" if dtype == "bool" else "add"
     for end, loops in (
         (Store("b1", here, v(2, dtype)), images[1:]),
@@ -157,8 +168,8 @@ def test_padding_and_indices(dtype: str, size: int) -> None:
     seven = Operand("", dtype, "7.0" if dtype[0] == "f" else "7")
     inside = ((ZERO, r - 1, n - 2, ONE),)
     body = [
-        Guard(v(1, dtype), inside, [Load(v(0, dtype), "b0", k + size * (r - 1))], v(0, dtype), seven),
-        Guard(v(3, dtype), inside, [Load(v(2, dtype), "b1", r - 1)], v(2, dtype), seven),
+        GuardBlock(v(1, dtype), inside, [Load(v(0, dtype), "b0", k + size * (r - 1))], v(0, dtype), seven),
+        GuardBlock(v(3, dtype), inside, [Load(v(2, dtype), "b1", r - 1)], v(2, dtype), seven),
         Index(v(4, "i64"), 3 * r + k),
         Compute(v(5, dtype), "cast", (v(4, "i64"),)),
         Compute(v(6, dtype), "maximum", (v(1, dtype), v(3, dtype))),
@@ -188,7 +199,13 @@ def test_a_row_may_begin_and_end_anywhere() -> None:
 # -- short reductions --------------------------------------------------------------------------------------------------
 def pooled(op: str, dtype: str) -> Kernel:
     """The windows of two by two of images of several channels, reduced."""
-    loops = [Loop("i0", n), Loop("i1", poly(2)), Loop("i2", m), Loop("i3", poly(2)), Loop("i4", poly(5))]
+    loops = [
+        KernelLoop("i0", n),
+        KernelLoop("i1", poly(2)),
+        KernelLoop("i2", m),
+        KernelLoop("i3", poly(2)),
+        KernelLoop("i4", poly(5)),
+    ]
     i3, i4 = Poly.symbol("i3"), Poly.symbol("i4")
     body = [
         Load(v(0, dtype), "b0", i4 + 5 * i3 + 10 * k + 10 * m * r + 20 * m * o),
@@ -220,7 +237,7 @@ def rng_with_nans(*shape: int) -> Any:
 def test_pairs_of_a_window_are_written_out(op: str) -> None:
     """b1[i, j] = the best of b0[i, :, j, :]: both elements of a pair are loaded with all other pairs of a row."""
     i3, i4 = Poly.symbol("i3"), Poly.symbol("i4")
-    loops = [Loop("i0", n), Loop("i3", poly(2)), Loop("i2", m), Loop("i4", poly(2))]
+    loops = [KernelLoop("i0", n), KernelLoop("i3", poly(2)), KernelLoop("i2", m), KernelLoop("i4", poly(2))]
     load = Load(v(0, "f64"), "b0", i4 + 2 * k + 2 * m * i3 + 4 * m * o)
     body = [load, Reduce("b1", k + m * o, op, v(0, "f64"), ("i3", "i4"), n * m)]
     kernel = arrange(Kernel({"b0": ("f64", "in"), "b1": ("f64", "out")}, loops, body, 2))
@@ -237,14 +254,14 @@ def test_pairs_of_a_window_are_written_out(op: str) -> None:
 def test_guards_that_ask_for_an_element_of_a_window_are_answered() -> None:
     """b2[i] = the sum over t < 3 of b0[i] for t = 0, else b1[i + t]; or of 1 for each t where i >= s1."""
     t, one = Poly.symbol("i3"), Operand("", "f64", "1.0")
-    late = Guard(v(1, "f64"), ((ONE, t, poly(3), ONE),), [Load(v(0, "f64"), "b1", r + t)], v(0, "f64"), one)
-    early = Guard(v(3, "f64"), ((ZERO, t, ONE, ONE),), [Load(v(2, "f64"), "b0", r)], v(2, "f64"), v(1, "f64"))
-    inside = Guard(v(4, "f64"), ((ZERO, r, m, ONE), (ZERO, t, poly(3), ONE)), [late, early], v(3, "f64"), one)
-    loops = [Loop("i3", poly(3)), Loop("i1", n)]
+    late = GuardBlock(v(1, "f64"), ((ONE, t, poly(3), ONE),), [Load(v(0, "f64"), "b1", r + t)], v(0, "f64"), one)
+    early = GuardBlock(v(3, "f64"), ((ZERO, t, ONE, ONE),), [Load(v(2, "f64"), "b0", r)], v(2, "f64"), v(1, "f64"))
+    inside = GuardBlock(v(4, "f64"), ((ZERO, r, m, ONE), (ZERO, t, poly(3), ONE)), [late, early], v(3, "f64"), one)
+    loops = [KernelLoop("i3", poly(3)), KernelLoop("i1", n)]
     body = [inside, Reduce("b2", r, "add", v(4, "f64"), ("i3",), n)]
     kernel = arrange(Kernel({"b0": ("f64", "in"), "b1": ("f64", "in"), "b2": ("f64", "out")}, loops, body, 4))
     assert [loop.var for loop in kernel.loops] == ["i1"]
-    assert [x.ranges for x in flattened(kernel.body) if isinstance(x, Guard)] == [((ZERO, r, m, ONE),)] * 3
+    assert [x.ranges for x in flattened(kernel.body) if isinstance(x, GuardBlock)] == [((ZERO, r, m, ONE),)] * 3
     for rows in ROWS[1:]:
         x, y = numbers("f64", rows), numbers("f64", rows + 2)
         options = {"b0": x, "b1": y, "b2": np.zeros(rows)}
@@ -256,7 +273,9 @@ def test_guards_that_ask_for_an_element_of_a_window_are_answered() -> None:
 def test_what_runs_along_memory_is_no_window() -> None:
     """A sum of short rows that lie one behind the other stays a loop along memory."""
     body = [Load(v(0, "f64"), "b0", k + 4 * r), Reduce("b1", r, "add", v(0, "f64"), ("i2",), n)]
-    kernel = Kernel({"b0": ("f64", "in"), "b1": ("f64", "out")}, [Loop("i1", n), Loop("i2", poly(4))], body, 2)
+    kernel = Kernel(
+        {"b0": ("f64", "in"), "b1": ("f64", "out")}, [KernelLoop("i1", n), KernelLoop("i2", poly(4))], body, 2
+    )
     assert len(arrange(kernel).loops) == 2
 
 
@@ -269,7 +288,7 @@ def test_results_for_each_iteration_of_a_short_loop_are_written_out() -> None:
         Compute(v(2, "f64"), "mul", (v(0, "f64"), v(1, "f64"))),
         Reduce("b2", k + 4 * t, "add", v(2, "f64"), ("i1",), poly(12)),
     ]
-    loops = [Loop("i1", n), Loop("i3", poly(3)), Loop("i2", poly(4))]
+    loops = [KernelLoop("i1", n), KernelLoop("i3", poly(3)), KernelLoop("i2", poly(4))]
     kernel = arrange(Kernel({"b0": ("f64", "in"), "b1": ("f64", "in"), "b2": ("f64", "out")}, loops, body, 4))
     assert [loop.var for loop in kernel.loops] == ["i1", "i2"]
     assert sum(isinstance(x, Reduce) for x in kernel.body) == 3

@@ -57,8 +57,8 @@ def test_so_are_those_of_a_stack_of_matrices_and_of_many_rows_in_chunks() -> Non
 @pytest.mark.parametrize("bytes_", [16, 32, 64])
 def test_the_columns_of_a_tile_are_the_rows_of_its_transpose(t: Any, size: int, bytes_: int) -> None:
     edge = min(bytes_ // size, 16)
-    module, vector = ir.Module(), of_lanes(t, edge)
-    function = ir.Function(module, ir.FunctionType(ir.VoidType(), [vector.as_pointer()] * 2), "turn")
+    module, vector = ir.IRModule(), of_lanes(t, edge)
+    function = ir.IRFunction(module, ir.FunctionType(ir.VoidType(), [vector.as_pointer()] * 2), "turn")
     b = ir.IRBuilder(function.append_basic_block())
     args, to = function.args
     rows = [b.load(b.gep(args, [ir.IntType(64)(k)]), align=size) for k in range(edge)]
@@ -168,6 +168,6 @@ def test_few_long_rows_are_cut_across(dtype: str, threads: int, monkeypatch: pyt
 @pytest.mark.skipif(not vector_bytes(), reason="needs AVX2")
 def test_bytes_have_smaller_tiles_where_large_ones_do_not_fit() -> None:
     (kernel,) = kernels(turned, np.ones((4000, 10), "uint8"))
-    text = str(kernel_function(ir.Module(), kernel, "bytes"))
+    text = str(kernel_function(ir.IRModule(), kernel, "bytes"))
     assert text.count("load <16 x i8>") == 16
     assert text.count("load <8 x i8>") == 8

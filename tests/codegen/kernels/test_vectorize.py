@@ -19,13 +19,13 @@ from tracegrad.codegen.kernels import vectorize
 from tracegrad.codegen.kernels.scalar_kernel import kernel_function
 from tracegrad.codegen.kernels.vectorize import vectors_of
 from tracegrad.codegen.loopir.kernel import (
-    Check,
+    BoundsCheck,
     Compute,
-    Guard,
+    GuardBlock,
     Index,
     Kernel,
+    KernelLoop,
     Load,
-    Loop,
     Operand,
     Reduce,
     Store,
@@ -33,8 +33,8 @@ from tracegrad.codegen.loopir.kernel import (
 from tracegrad.codegen.loopir.polynomial import ONE, ZERO, Poly, poly
 from tracegrad.codegen.loopir.steps import Launch
 from tracegrad.codegen.plan.planner import plan
-from tracegrad.codegen.program.compilation_units import part_piece
-from tracegrad.codegen.program.region_function import leaves_loops, module_of_pieces
+from tracegrad.codegen.program.compilation_units import unit_of_segment
+from tracegrad.codegen.program.region_function import has_llvm_loops, unit_module
 from tracegrad.passes import optimize
 from tracegrad.runtime.compile import jit
 from tracegrad.target.cpu import features
@@ -57,7 +57,7 @@ def width(request: Any, monkeypatch: pytest.MonkeyPatch) -> int:
     return with_vectors_of(request.param, monkeypatch)
 
 
-def kernel_of(loops: list[Loop], body: list[Any], cost: int, **buffers: str) -> Kernel:
+def kernel_of(loops: list[KernelLoop], body: list[Any], cost: int, **buffers: str) -> Kernel:
     """A kernel whose buffers are given as "f64 in"; it is one that vectors are made of, where there are any."""
     kernel = Kernel({k: tuple(v.split()) for k, v in buffers.items()}, loops, body, cost)  # type: ignore[misc]
     assert vectors_of(kernel) is not None or not vectorize.vector_bytes() or vectorize.narrowest_bytes() > 1
@@ -100,7 +100,7 @@ def test_rows_of_every_length_are_reduced_and_stored(combiner: str, dtype: str, 
         Reduce("b3", ZERO, combiner, v(0, dtype), ("i0",), ONE),
     ]
     buffers = {"b0": f"{dtype} in", "b1": f"{dtype} in", "b2": f"{dtype} out", "b3": f"{dtype} out"}
-    kernel = kernel_of([Loop("i0", n)], body, cost, **buffers)
+    kernel = kernel_of([KernelLoop("i0", n)], body, cost, **buffers)
     for size in SIZES:
         x, y = numbers(dtype, size), numbers(dtype, size)
         options = {"b0": x, "b1": y, "b2": np.zeros_like(x), "b3": np.ones(1, x.dtype)}
@@ -120,7 +120,7 @@ def test_extrema_keep_nans_and_sums_of_nothing_but_minus_zero_are_zero(dtype: st
         Reduce("b3", ZERO, "add", v(0, dtype), ("i0",), ONE),
     ]
     names = ("b1", "b2", "b3")
-    kernel = kernel_of([Loop("i0", n)], body, cost, b0=f"{dtype} in", **dict.fromkeys(names, f"{dtype} out"))
+    kernel = kernel_of([KernelLoop("i0", n)], body, cost, b0=f"{dtype} in", **dict.fromkeys(names, f"{dtype} out"))
     for size in SIZES[1:]:
         for where in {-1, 0, size // 2, size - 1}:
             x = np.full(size, -0.0, dtype=DTYPES[dtype])
@@ -154,7 +154,7 @@ def test_dtypes_of_several_widths_in_one_kernel() -> None:
     ]
     buffers = {"b0": "f32 in", "b1": "i8 in", "b2": "bool in", "b3": "bool out", "b4": "i64 out"}
     for cost in (LIGHT, HEAVY):
-        kernel = kernel_of([Loop("i0", n)], body, cost, **buffers)
+        kernel = kernel_of([KernelLoop("i0", n)], body, cost, **buffers)
         for size in SIZES:
             x, y, mask = numbers("f32", size) * 20, numbers("i8", size) * 9, numbers("bool", size)
             options = {"b0": x, "b1": y, "b2": mask, "b3": np.zeros(size, bool), "b4": np.zeros(1, np.int64)}
@@ -169,7 +169,7 @@ def test_what_runs_backwards_what_is_padded_and_what_is_gathered() -> None:
     """b3[i] = b0[n - 1 - i] + (b1[i - 2] where that is, else 7) + b0[b2[i]]."""
     body = [
         Load(v(0, "f64"), "b0", n - 1 - i),
-        Guard(
+        GuardBlock(
             v(2, "f64"), ((ZERO, i - 2, n - 2, ONE),), [Load(v(1, "f64"), "b1", i - 2)], v(1, "f64"),
             Operand("", "f64", "7.0"),
         ),
@@ -179,7 +179,7 @@ def test_what_runs_backwards_what_is_padded_and_what_is_gathered() -> None:
         Compute(v(6, "f64"), "add", (v(5, "f64"), v(4, "f64"))),
         Store("b3", i, v(6, "f64")),
     ]  # fmt: skip
-    kernel = kernel_of([Loop("i0", n)], body, HEAVY, b0="f64 in", b1="f64 in", b2="i64 in", b3="f64 out")
+    kernel = kernel_of([KernelLoop("i0", n)], body, HEAVY, b0="f64 in", b1="f64 in", b2="i64 in", b3="f64 out")
     for size in SIZES:
         x, y = numbers("f64", size), numbers("f64", max(size - 2, 0))
         at = rng.permutation(size)
@@ -197,7 +197,9 @@ def test_masks_that_are_kept_on_the_stack() -> None:
         body += [Compute(v(k, "f64"), name, (x,)), Store(f"b{k}", i, v(k, "f64"))]
     body += [Compute(v(4, "bool"), "isfinite", (x,)), Store("b4", i, v(4, "bool"))]
     names = ("b1", "b2", "b3")
-    kernel = kernel_of([Loop("i0", n)], body, HEAVY, b0="f64 in", b4="bool out", **dict.fromkeys(names, "f64 out"))
+    kernel = kernel_of(
+        [KernelLoop("i0", n)], body, HEAVY, b0="f64 in", b4="bool out", **dict.fromkeys(names, "f64 out")
+    )
     for size in SIZES:
         x = rng.normal(size=size)
         args = {"b0": x} | {name: np.zeros(size) for name in names} | {"b4": np.zeros(size, bool)}
@@ -210,7 +212,7 @@ def test_masks_that_are_kept_on_the_stack() -> None:
 def test_short_elements_have_scalar_loops_where_masks_are_of_words(monkeypatch: pytest.MonkeyPatch) -> None:
     def made(dtype: str) -> Any:
         body = [Load(v(0, dtype), "b0", i), Store("b1", i, v(0, dtype))]
-        return vectors_of(Kernel({"b0": (dtype, "in"), "b1": (dtype, "out")}, [Loop("i0", n)], body, LIGHT))
+        return vectors_of(Kernel({"b0": (dtype, "in"), "b1": (dtype, "out")}, [KernelLoop("i0", n)], body, LIGHT))
 
     monkeypatch.setattr(vectorize, "vector_bytes", lambda: 32)
     for narrowest, those in (1, ("f64", "f32", "i16", "bool")), (4, ("f64", "f32")):
@@ -226,7 +228,7 @@ def test_short_elements_that_lie_far_apart_are_moved_one_by_one(columns: int, on
     np.testing.assert_array_equal(result(x), x[:, 1])
     (step,) = plan(result.explain(x).optimized).steps
     assert isinstance(step, Launch)
-    module = ir.Module()
+    module = ir.IRModule()
     kernel_function(module, step.kernel, "column")
     assert ("vectorize.enable" in str(module)) == (one_by_one and step.kernel.loops[-1].extent.value is None)
 
@@ -242,7 +244,7 @@ def test_booleans_that_are_reduced_lie_in_registers(monkeypatch: pytest.MonkeyPa
         Reduce("b2", poly(0), "logical_or", known, ("i0",), poly(1)),
     ]
     buffers = {"b0": ("f64", "in"), "b1": ("f64", "out"), "b2": ("bool", "out")}
-    assert vectors_of(Kernel(buffers, [Loop("i0", n)], body, LIGHT)) is not None
+    assert vectors_of(Kernel(buffers, [KernelLoop("i0", n)], body, LIGHT)) is not None
 
 
 def test_booleans_of_numbers_are_a_vector_at_a_time_where_masks_are_of_words(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,12 +253,14 @@ def test_booleans_of_numbers_are_a_vector_at_a_time_where_masks_are_of_words(mon
     x, known = v(0, "f64"), v(1, "bool")
     body = [Load(x, "b0", i), Compute(known, "eq", (x, x)), Store("b1", i, known)]
     buffers = {"b0": ("f64", "in"), "b1": ("bool", "out")}
-    result = vectors_of(Kernel(buffers, [Loop("i0", n)], body, LIGHT))
+    result = vectors_of(Kernel(buffers, [KernelLoop("i0", n)], body, LIGHT))
     assert result is not None
     assert (result.lanes, result.at_once) == (32, 1)
     at = Poly.symbol("i0") * 9 + Poly.symbol("i1")
     rows = [Load(x, "b0", at), body[1], Store("b1", at, known)]
-    assert vectors_of(Kernel(buffers, [Loop("i0", n), Loop("i1", n)], rows, LIGHT)) is None  # which may be short
+    assert (
+        vectors_of(Kernel(buffers, [KernelLoop("i0", n), KernelLoop("i1", n)], rows, LIGHT)) is None
+    )  # which may be short
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "int64", "int32"])
@@ -327,7 +331,7 @@ def long_kernel(dtype: str) -> Kernel:
     body += [Compute(v(8, dtype), "mul", (v(7, dtype), v(0, dtype))), Store("b0", i, v(8, dtype))]
     body += [Store("b2", i, v(6, dtype)), Reduce("b3", ZERO, "add", v(7, dtype), ("i0",), ONE)]
     buffers = {"b0": f"{dtype} out", "b1": f"{dtype} in", "b2": f"{dtype} out", "b3": f"{dtype} out"}
-    return kernel_of([Loop("i0", n)], body, HEAVY, **buffers)
+    return kernel_of([KernelLoop("i0", n)], body, HEAVY, **buffers)
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
@@ -354,7 +358,7 @@ def test_huge_angles_in_some_lanes(dtype: str) -> None:
         Compute(v(1, dtype), "sin", (v(0, dtype),)),
         Store("b1", i, v(1, dtype)),
     ]
-    kernel = kernel_of([Loop("i0", n)], body, HEAVY, b0=f"{dtype} in", b1=f"{dtype} out")
+    kernel = kernel_of([KernelLoop("i0", n)], body, HEAVY, b0=f"{dtype} in", b1=f"{dtype} out")
     for size in SIZES:
         x = rng.normal(size=size).astype(DTYPES[dtype])
         x[rng.random(size) < 0.3] *= DTYPES[dtype].type(1e30)
@@ -368,7 +372,7 @@ def test_integers_divide_by_what_masked_lanes_do_not_have() -> None:
     body = [Load(v(0, "i64"), "b0", i), Load(v(1, "i64"), "b1", i), Compute(v(2, "i64"), "floor_divide", args)]
     kernel = Kernel(
         {"b0": ("i64", "in"), "b1": ("i64", "in"), "b2": ("i64", "out")},
-        [Loop("i0", n)], [*body, Store("b2", i, v(2, "i64"))], HEAVY,
+        [KernelLoop("i0", n)], [*body, Store("b2", i, v(2, "i64"))], HEAVY,
     )  # fmt: skip
     for size in SIZES:
         x, y = numbers("i64", size), numbers("i64", size)
@@ -393,7 +397,7 @@ def test_rows_and_columns(dtype: str, cost: int) -> None:
     total = Reduce("b2", ZERO, "maximum", v(2, dtype), ("i0", "i1"), ONE)
     for end, length in (([row], "n"), ([column], "m"), ([Store("b2", at, v(2, dtype))], "nm"), ([total], "1")):
         buffers = {"b0": f"{dtype} in", "b1": f"{dtype} in", "b2": f"{dtype} out"}
-        kernel = kernel_of([Loop("i0", n), Loop("i1", m)], [*body, *end], cost, **buffers)
+        kernel = kernel_of([KernelLoop("i0", n), KernelLoop("i1", m)], [*body, *end], cost, **buffers)
         for rows in (0, 1, 3, 4, 5, 8, 13):
             for columns in (*range(18), 33):
                 x, y = numbers(dtype, rows, columns), numbers(dtype, columns)
@@ -419,11 +423,11 @@ def test_a_row_that_an_index_chooses() -> None:
     """The check does not vary along the row, and is done before it, if there are elements."""
     body = [
         Load(v(0, "i64"), "b0", i),
-        Check(v(1, "i64"), v(0, "i64"), poly(5)),
+        BoundsCheck(v(1, "i64"), v(0, "i64"), poly(5)),
         Load(v(2, "f64"), "b1", j + Poly.symbol("v1") * m),
         Store("b2", j + i * m, v(2, "f64")),
     ]
-    kernel = kernel_of([Loop("i0", n), Loop("i1", m)], body, LIGHT, b0="i64 in", b1="f64 in", b2="f64 out")
+    kernel = kernel_of([KernelLoop("i0", n), KernelLoop("i1", m)], body, LIGHT, b0="i64 in", b1="f64 in", b2="f64 out")
     for columns in SIZES[:20]:
         table, at = numbers("f64", 5, columns), np.array([3, -1, 0, 4]) if columns else np.array([99, 99, 99, 99])
         options = {"b0": at, "b1": table, "b2": np.zeros((4, columns))}
@@ -436,11 +440,11 @@ def test_kernels_that_are_not_made_of_vectors() -> None:
     """What LLVM would do lane by lane, and what reads what other iterations write."""
     x, y = v(0, "f64"), v(1, "f64")
     divided = [Load(x, "b0", i), Compute(y, "remainder", (x, x)), Store("b1", i, y)]
-    assert vectors_of(Kernel({"b0": ("f64", "in"), "b1": ("f64", "out")}, [Loop("i0", n)], divided, 20)) is None
+    assert vectors_of(Kernel({"b0": ("f64", "in"), "b1": ("f64", "out")}, [KernelLoop("i0", n)], divided, 20)) is None
     running = [Load(x, "b0", i), Store("b0", i + 1, x)]
-    assert vectors_of(Kernel({"b0": ("f64", "out")}, [Loop("i0", n)], running, 20)) is None
+    assert vectors_of(Kernel({"b0": ("f64", "out")}, [KernelLoop("i0", n)], running, 20)) is None
     few = [Load(x, "b0", i), Store("b1", i, x)]
-    assert vectors_of(Kernel({"b0": ("f64", "in"), "b1": ("f64", "out")}, [Loop("i0", poly(7))], few, 20)) is None
+    assert vectors_of(Kernel({"b0": ("f64", "in"), "b1": ("f64", "out")}, [KernelLoop("i0", poly(7))], few, 20)) is None
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
@@ -490,7 +494,7 @@ def test_a_plain_loop_asks_no_guard_where_it_is_known(monkeypatch: pytest.Monkey
     for f, asked in ((lambda u: np.pad(u, 1), 0), (PADDED["near the ends"], 4)):
         (step,) = plan(tg.trace(f).explain(np.ones((11, 40), "int8")).optimized).steps
         assert isinstance(step, Launch)
-        text = str(kernel_function(ir.Module(), step.kernel, "padded"))
+        text = str(kernel_function(ir.IRModule(), step.kernel, "padded"))
         assert (text.count("\nguarded"), text.count("\ninside.i1")) == (asked, 3)
 
 
@@ -499,7 +503,7 @@ def test_the_inner_part_of_a_stencil_has_no_masks() -> None:
     f = tg.trace(PADDED["near the ends"], tiered=False)
     (step,) = plan(f.explain(np.ones((11, 40))).optimized).steps
     assert isinstance(step, Launch)
-    blocks = str(kernel_function(ir.Module(), step.kernel, "stencil")).split("\nseveral.")[1:]
+    blocks = str(kernel_function(ir.IRModule(), step.kernel, "stencil")).split("\nseveral.")[1:]
     assert [block.partition("br i1")[0].count("masked.load") for block in blocks] == [4, 0]
 
 
@@ -508,18 +512,22 @@ def test_llvm_looks_for_loops_where_there_are_any() -> None:
     def made(loops: int, *body: Any) -> Kernel:
         dtypes = {x.out.dtype for x in body if isinstance(x, Load)}
         buffers = {name: (*dtypes, way) for name, way in (("b0", "in"), ("b1", "out"))}
-        return Kernel(buffers, [Loop(name, n) for name in ("i0", "i1")[:loops]], [*body], LIGHT)
+        return Kernel(buffers, [KernelLoop(name, n) for name in ("i0", "i1")[:loops]], [*body], LIGHT)
 
     x, y, total = (v(k, "f64") for k in range(3))
     sums = [Load(x, "b0", i), Load(y, "b1", i - 1), Compute(total, "add", (x, y)), Store("b1", i, total)]
     one = [Load(x, "b0", ZERO), Store("b1", ZERO, x)]
-    assert [leaves_loops(kernel) for kernel in (made(1, *sums), made(2, *sums), made(0, *one))] == [False, True, False]
+    assert [has_llvm_loops(kernel) for kernel in (made(1, *sums), made(2, *sums), made(0, *one))] == [
+        False,
+        True,
+        False,
+    ]
     expected = v(0, "bool")
     for kernel in (
         made(1, Load(x, "b0", i), Store("b1", i, x)),
         made(1, Load(expected, "b0", i), Store("b1", i, expected)),
     ):
-        assert leaves_loops(kernel) == (vectors_of(kernel) is None)
+        assert has_llvm_loops(kernel) == (vectors_of(kernel) is None)
 
 
 def test_a_loop_over_numbers_is_one_function() -> None:
@@ -531,9 +539,9 @@ def test_a_loop_over_numbers_is_one_function() -> None:
         return tg.fori_loop(0, 100, turn, (x, x * 0.0))
 
     result = plan(optimize(tg.trace(pendulum).graph(0.5)))
-    piece, _ = part_piece(result, 0, len(result.steps) - 1)
+    piece, _ = unit_of_segment(result, 0, len(result.steps) - 1)
     assert piece.kind == "iterations"
-    module = module_of_pieces("part")
+    module = unit_module("part")
     piece.define(module, "part")
     code = jit.optimized_ir(str(module), "part", piece.kind)
     assert not {"region", "kernel0"} & set(re.findall(r"@([\w.]+)\(", code))
@@ -547,4 +555,4 @@ def test_whether_there_was_a_nan_is_kept_as_comparisons_give_it(
     monkeypatch.setattr(vectorize, "vector_bytes", lambda: 32)
     (step,) = plan(tg.trace(lambda x: np.max(x, axis=1)).explain(np.ones((20, 300))).optimized).steps
     assert isinstance(step, Launch)
-    assert set(re.findall(r"= or (<4 x i\d+>)", str(kernel_function(ir.Module(), step.kernel, "rows")))) == {lanes}
+    assert set(re.findall(r"= or (<4 x i\d+>)", str(kernel_function(ir.IRModule(), step.kernel, "rows")))) == {lanes}

@@ -135,7 +135,7 @@ def test_nan_and_infinity_stay_in_their_rows_and_columns(registers: Any, dtype: 
 def test_columns_that_share_places_in_the_cache_and_large_transposed_factors(dtype: str, monkeypatch: Any) -> None:
     """What is copied: strips of an A whose columns lie far apart, a transposed B, in blocks if it is long."""
     run, _code = made(dtype, gemm._registers(), monkeypatch)
-    monkeypatch.setattr(gemm, "BLOCK", gemm.BLOCK // 16)
+    monkeypatch.setattr(gemm, "BLOCK_BYTES", gemm.BLOCK_BYTES // 16)
     short, _short_code = made(dtype, gemm._registers(), monkeypatch)
     for letters, sizes in itertools.product(
         LETTERS,

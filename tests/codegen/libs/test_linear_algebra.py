@@ -12,7 +12,7 @@ import scipy.linalg
 import tracegrad as tg
 from tracegrad.codegen.libs import linear_algebra
 from tracegrad.codegen.plan.planner import plan
-from tracegrad.codegen.program.encode import orders_of
+from tracegrad.codegen.program.encode import encode_program
 from tracegrad.ops.linalg.solve import solve_triangular
 from tracegrad.runtime.threads import pool
 
@@ -33,7 +33,7 @@ def positive(*shape: int, dtype: str = "float64") -> Any:
 
 def native_calls(f: Any, *args: Any) -> list[str]:
     """The calls of a compiled function that need no Python."""
-    orders = orders_of(plan(tg.trace(f).explain(*args).optimized))
+    orders = encode_program(plan(tg.trace(f).explain(*args).optimized))
     return [str(o.function).split(".")[1] for o in orders if str(o.function).startswith(linear_algebra.NATIVE)]
 
 
@@ -162,7 +162,7 @@ def test_what_cannot_be_factored_raises_as_in_numpy_and_what_can_is_factored_aft
 
 
 def test_large_general_systems_are_left_to_numpy() -> None:
-    a = np.eye(linear_algebra.LARGEST + 1, dtype="float32")
+    a = np.eye(linear_algebra.MAX_ROWS + 1, dtype="float32")
     assert native_calls(np.linalg.solve, a, a[:, 0]) == []
 
 

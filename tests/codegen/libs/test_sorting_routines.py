@@ -14,7 +14,7 @@ from graphs import REAL
 import tracegrad as tg
 from tracegrad.codegen.libs.sorting import ORDERING
 from tracegrad.codegen.plan.planner import plan
-from tracegrad.codegen.program.encode import orders_of
+from tracegrad.codegen.program.encode import encode_program
 from tracegrad.ops.shape.repeat_index import repeated_index
 from tracegrad.runtime.execution import image
 from tracegrad.runtime.execution.numpy_sort_addresses import sort_address
@@ -44,7 +44,7 @@ def numbers(shape: tuple[int, ...], dtype: str) -> Any:
 
 
 def native_calls(f: Any, *args: Any) -> list[str]:
-    orders = orders_of(plan(tg.trace(f).explain(*args).optimized))
+    orders = encode_program(plan(tg.trace(f).explain(*args).optimized))
     return [str(o.function).split(".")[1] for o in orders if str(o.function).startswith(ORDERING)]
 
 
@@ -133,8 +133,8 @@ def test_numpy_is_asked_where_its_routines_are_not_known(monkeypatch: pytest.Mon
 
 def orders_are_counted(x: Any, kind: Any = "stable") -> bool:
     """Whether compiled code need not ask NumPy's routine how to sort `x`."""
-    (order,) = orders_of(plan(tg.trace(partial(np.argsort, kind=kind)).explain(x).optimized))
-    return bool(order.words[6])
+    (order,) = encode_program(plan(tg.trace(partial(np.argsort, kind=kind)).explain(x).optimized))
+    return bool(order.operands[6])
 
 
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")

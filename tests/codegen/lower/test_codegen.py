@@ -21,13 +21,13 @@ from hypothesis import strategies as st
 
 from tracegrad import passes
 from tracegrad.codegen.loopir.kernel import (
-    Check,
+    BoundsCheck,
     Compute,
-    Guard,
+    GuardBlock,
     Index,
     Kernel,
+    KernelLoop,
     Load,
-    Loop,
     Operand,
     Reduce,
     Store,
@@ -255,7 +255,7 @@ def test_steps_run_after_those_they_need() -> None:
     for seed in range(60):
         result = plan(passes.optimize(graph_from(seed)))
         done: set[Any] = set()
-        for step in result.schedule.steps:
+        for step in result.schedule.groups:
             assert step.deps <= done, seed
             done.add(step)
 
@@ -378,16 +378,20 @@ BROKEN: dict[str, tuple[list[Any], str]] = {
     "a load of another dtype": ([Load(Operand("v0", "f32"), "b0", I0)], "b0 is of f64"),
     "a reduction over no loop": ([LOAD, Reduce("b1", ZERO, "add", V0, ("i3",), ONE)], "no loop"),
     "a value out of its guard": (
-        [Guard(V1, ((ZERO, I0, ONE, ONE),), [LOAD], V0, C0), Store("b1", I0, V0)], "v0 used before definition: store"),
-    "a guard without a value": ([Guard(V1, ((ZERO, I0, ONE, ONE),), [], V0, C0)], "v0 used before definition"),
+        [GuardBlock(V1, ((ZERO, I0, ONE, ONE),), [LOAD], V0, C0), Store("b1", I0, V0)],
+        "v0 used before definition: store",
+    ),
+    "a guard without a value": ([GuardBlock(V1, ((ZERO, I0, ONE, ONE),), [], V0, C0)], "v0 used before definition"),
     "a guard of two dtypes": (
-        [Guard(V1, ((ZERO, I0, ONE, ONE),), [LOAD], V0, Operand("", "f32", "0.0"))], "differ in dtype"),
-    "a guard with an unknown range": ([Guard(V1, ((ZERO, Poly.symbol("v8"), ONE, ONE),), [LOAD], V0, C0)], "v8"),
-}  # fmt: skip
+        [GuardBlock(V1, ((ZERO, I0, ONE, ONE),), [LOAD], V0, Operand("", "f32", "0.0"))],
+        "differ in dtype",
+    ),
+    "a guard with an unknown range": ([GuardBlock(V1, ((ZERO, Poly.symbol("v8"), ONE, ONE),), [LOAD], V0, C0)], "v8"),
+}
 
 
 def kernel_of(body: list[Any]) -> Kernel:
-    return Kernel({"b0": ("f64", "in"), "b1": ("f64", "out")}, [Loop("i0", n)], body)
+    return Kernel({"b0": ("f64", "in"), "b1": ("f64", "out")}, [KernelLoop("i0", n)], body)
 
 
 @pytest.mark.parametrize(("body", "message"), BROKEN.values(), ids=BROKEN)
@@ -398,13 +402,13 @@ def test_the_verifier_names_what_is_broken(body: list[Any], message: str) -> Non
 
 def test_the_verifier_refuses_two_loops_of_one_variable() -> None:
     with pytest.raises(VerifyError, match="two loops"):
-        verify_kernel(Kernel({}, [Loop("i0", n), Loop("i0", n)]))
+        verify_kernel(Kernel({}, [KernelLoop("i0", n), KernelLoop("i0", n)]))
 
 
 def test_a_kernel_prints_every_instruction() -> None:
     index = Operand("v2", "i64")
-    body = [LOAD, Compute(V1, "exp", (V0,)), Index(index, I0 + 1), Check(Operand("v3", "i64"), index, n),
-            Guard(Operand("v4", "f64"), ((ZERO, I0, n, poly(2)),),
+    body = [LOAD, Compute(V1, "exp", (V0,)), Index(index, I0 + 1), BoundsCheck(Operand("v3", "i64"), index, n),
+            GuardBlock(Operand("v4", "f64"), ((ZERO, I0, n, poly(2)),),
                   [Load(Operand("v5", "f64"), "b0", Poly.symbol("v3"))], Operand("v5", "f64"), C0),
             Store("b1", I0, Operand("v4", "f64")), Reduce("b1", ZERO, "add", V1, ("i0",), ONE)]  # fmt: skip
     assert (

@@ -14,7 +14,7 @@ from tracegrad.codegen.loopir.steps import Launch
 from tracegrad.codegen.lower import kernel_cache
 from tracegrad.codegen.lower.lower import Lowering
 from tracegrad.codegen.plan.planner import Plan, plan
-from tracegrad.codegen.program.encode import orders_of, pieces_of
+from tracegrad.codegen.program.encode import encode_program, units_of
 from tracegrad.ir import Graph
 
 rng = np.random.default_rng(0)
@@ -29,8 +29,8 @@ def optimized(fun: Callable[..., Any], *args: Any) -> Graph:
 def lowered(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What is lowered from now on."""
     results: list[Any] = []
-    usual = Lowering.step
-    monkeypatch.setattr(Lowering, "step", lambda self, roots: results.append(roots) or usual(self, roots))
+    usual = Lowering.lower_kernel
+    monkeypatch.setattr(Lowering, "lower_kernel", lambda self, roots: results.append(roots) or usual(self, roots))
     kernel_cache.forget()
     return results
 
@@ -84,7 +84,7 @@ def blocks(x: Any, weights: Any) -> Any:
 def test_networks_of_any_depth_are_of_the_same_machine_code(batch: int) -> None:
     """Each layer adds to what layers before have added, which is stored, whatever their number is."""
     results = [plan(optimized(tg.value_and_grad(blocks, 1), x[:batch], [(w, w, w[0])] * k)) for k in (3, 2, 4, 5, 6, 7)]
-    pieces = [{piece.text for order in orders_of(each) for piece in pieces_of(order)} for each in results]
+    pieces = [{piece.text for order in encode_program(each) for piece in units_of(order)} for each in results]
     assert pieces[1:] == pieces[:1] * 5
     read = [len(step.kernel.buffers) for each in results for step in each.steps if isinstance(step, Launch)]
     why = {*results[-1].schedule.storage.reason.values()}
@@ -168,11 +168,11 @@ def test_kernels_do_not_change_with_those_that_are_made_of_them(monkeypatch: pyt
 
 
 def test_so_many_kernels_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernel_cache, "MOST", 3)
+    monkeypatch.setattr(kernel_cache, "MAX_CACHED_KERNELS", 3)
     result = lowered(monkeypatch)
     for c in range(9):
         plan(optimized(lambda x: np.exp(x) * (c + 0.5), x))  # noqa: B023
-    assert len(kernel_cache._found) == 3
+    assert len(kernel_cache._kernels) == 3
     result.clear()
     plan(optimized(lambda x: np.exp(x) * 8.5, x))
     assert not result

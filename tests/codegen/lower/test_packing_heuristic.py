@@ -67,7 +67,7 @@ def read_what_is_small(monkeypatch):
 def programs(traced):
     """The programs that read arguments by their strides."""
     every = [path for spec in traced._specializations.values() for path in spec.paths]
-    return [p for path in every for p in path._laid.values() if isinstance(p, Program)]
+    return [p for path in every for p in path._strided_programs.values() if isinstance(p, Program)]
 
 
 def called(traced, *args, times=4):
@@ -273,7 +273,7 @@ def test_ever_new_distances_end_in_copies():
         x = np.arange(100.0 * k)[::k]
         assert_same_bits(traced(x), x * 2.0)
         if iteration == 2:
-            assert len(programs(traced)) <= specializations.MOST_LIES
+            assert len(programs(traced)) <= specializations.MAX_LAYOUTS
     before = traced.cache_info()
     for k in range(61, 80):
         traced(np.arange(100.0 * k)[::k])
@@ -407,7 +407,7 @@ def test_products_read_parts_of_matrices_where_they_are():
         (step,) = steps(traced)
         assert {step.x[0], step.y[0]} == {"b0", "b1"}
         sizes = programs(traced)[0].report.plan.arguments.sizes
-        assert {lie.leading.evaluate(sizes) for lie in step.lies[:2]} == {90, 70}
+        assert {lie.leading.evaluate(sizes) for lie in step.strides[:2]} == {90, 70}
 
 
 @pytest.mark.parametrize(("columns", "copies"), [(8, True), (2, False)])
@@ -426,7 +426,7 @@ def test_rows_that_lie_apart_are_fetched_ahead_where_a_iteration_is_dear(view, f
     traced = tg.trace(FUNCTIONS[function])
     called(traced, view(np.ones((40, 100))))
     (step,) = steps(traced)
-    assert ("llvm.prefetch" in str(kernel_function(ir.Module(), step.kernel, "rows"))) == wanted
+    assert ("llvm.prefetch" in str(kernel_function(ir.IRModule(), step.kernel, "rows"))) == wanted
 
 
 @pytest.mark.skipif("avx2" not in features(), reason="needs AVX2")
@@ -441,7 +441,7 @@ def test_what_lies_side_by_side_is_fetched_ahead_where_much_is_computed_with_it(
     np.testing.assert_allclose(traced(x, y), function(x, y), rtol=1e-5)
     ((path,),) = [spec.paths for spec in traced._specializations.values()]
     (step,) = path.program.report.plan.steps
-    assert ("llvm.prefetch" in str(kernel_function(ir.Module(), step.kernel, "rows"))) == wanted
+    assert ("llvm.prefetch" in str(kernel_function(ir.IRModule(), step.kernel, "rows"))) == wanted
 
 
 @pytest.mark.skipif("avx2" not in features(), reason="needs AVX2")
@@ -451,6 +451,6 @@ def test_every_so_many_elements_are_vectors_without_masks(step, dtype):
     traced = tg.trace(FUNCTIONS["light"])
     called(traced, np.ones(4000, dtype)[::step])
     (launch,) = steps(traced)
-    _, _, loop = str(kernel_function(ir.Module(), launch.kernel, "parts")).partition("\nseveral.")
+    _, _, loop = str(kernel_function(ir.IRModule(), launch.kernel, "parts")).partition("\nseveral.")
     assert loop
     assert "masked" not in loop.partition("br i1")[0]

@@ -17,10 +17,10 @@ def run(arena, story):
     result, live, together = {}, set(), set()
     for name, size in story:
         if size is None:
-            arena.give(name)
+            arena.free(name)
             live.discard(name)
         else:
-            result[name] = (arena.take(name, size), size)
+            result[name] = (arena.allocate(name, size), size)
             together |= {(name, other) for other in live}
             live.add(name)
     return result, together
@@ -95,7 +95,7 @@ def test_a_large_block_gets_the_place_of_small_ones_that_are_gone():
 def test_no_block_begins_a_few_lines_ahead_of_one_beside_it(size):
     """A kernel that reads one and writes the other would wait for what it has written."""
     arena = Arena()
-    places = [arena.take(name, size) % PAGE // LINE for name in "abcde"]
+    places = [arena.allocate(name, size) % PAGE // LINE for name in "abcde"]
     for a, b in itertools.combinations(places, 2):
         assert min((a - b) % 64, (b - a) % 64) >= 7
 

@@ -10,10 +10,10 @@ import pytest
 from plans import plan_of
 
 import tracegrad as tg
-from tracegrad.codegen.loopir.kernel import Guard, Kernel, Load, Loop, Operand, Reduce, Store, flattened
+from tracegrad.codegen.loopir.kernel import GuardBlock, Kernel, KernelLoop, Load, Operand, Reduce, Store, flattened
 from tracegrad.codegen.loopir.polynomial import ZERO, Poly
 from tracegrad.codegen.loopir.steps import Launch
-from tracegrad.codegen.lower.lower import Arguments
+from tracegrad.codegen.lower.lower import RuntimeArguments
 from tracegrad.codegen.plan.loop_splitting import split
 from tracegrad.runtime.execution.program import machine_code_count
 
@@ -23,7 +23,7 @@ rng = np.random.default_rng(0)
 def guards(fun: Any, *args: Any) -> list[int]:
     """How many guards each kernel of the program has."""
     steps = [step for step in plan_of(fun, *args).steps if isinstance(step, Launch)]
-    return [sum(isinstance(x, Guard) for x in flattened(step.kernel.body)) for step in steps]
+    return [sum(isinstance(x, GuardBlock) for x in flattened(step.kernel.body)) for step in steps]
 
 
 CASES: dict[str, tuple[Callable[..., Any], int]] = {
@@ -157,13 +157,13 @@ def test_a_sum_of_an_immediate_is_not_read_from_where_another_one_is_stored() ->
     value, zero, one = Operand("v1", "f64"), Operand("", "f64", "0.0"), Operand("", "f64", "1.0")
     ranges = ((ZERO, i, Poly.constant(20), Poly.constant(1)),)
     body = [
-        Guard(value, ranges, [Load(Operand("v0", "f64"), "b0", j + i * m)], Operand("v0", "f64"), zero),
+        GuardBlock(value, ranges, [Load(Operand("v0", "f64"), "b0", j + i * m)], Operand("v0", "f64"), zero),
         Store("b1", j + i * m, value),
         Store("b2", j + i * m, zero),
         Reduce("b3", j, "add", one, ("i0",), m),
     ]
     buffers = {f"b{k}": ("f64", "in" if k == 0 else "out") for k in range(4)}
-    kernel = Kernel(buffers, [Loop("i0", n), Loop("i1", m)], body, 50)
-    assert split(kernel, Arguments({"s0": 50, "s1": 30})) == [kernel]
+    kernel = Kernel(buffers, [KernelLoop("i0", n), KernelLoop("i1", m)], body, 50)
+    assert split(kernel, RuntimeArguments({"s0": 50, "s1": 30})) == [kernel]
     body[-1] = Reduce("b3", j, "add", value, ("i0",), m)
-    assert len(split(kernel, Arguments({"s0": 50, "s1": 30}))) == 3
+    assert len(split(kernel, RuntimeArguments({"s0": 50, "s1": 30}))) == 3

@@ -10,7 +10,14 @@ from exact import compiled
 from graphs import graph_of
 
 from tracegrad.codegen.loopir.steps import Launch
-from tracegrad.codegen.plan.partition import FEW_ROWS, LONG_ROW, LONGEST_ROW, MOST_PARTIAL, RUN, TOGETHER
+from tracegrad.codegen.plan.partition import (
+    MAX_LONG_CHUNKS,
+    MAX_PARTIAL_ELEMENTS,
+    MIN_REDUCED_ROWS,
+    MIN_SPLIT_ROW,
+    RUN,
+    TOGETHER,
+)
 from tracegrad.codegen.plan.planner import plan
 from tracegrad.ops.shape.linear import reduce_sum
 
@@ -25,30 +32,30 @@ def launched(shape: tuple[int, int], axis: int, dtype: Any = np.float64) -> Laun
 def test_rows_that_are_reduced_go_together(shape: tuple[int, int]) -> None:
     step = launched(shape, 1)
     assert step.chunks > 1
-    assert step.rows % TOGETHER == 0
+    assert step.chunk_rows % TOGETHER == 0
 
 
 def test_few_rows_are_a_chunk_each() -> None:
     assert launched((10, 1_000_000), 1).chunks == 10
 
 
-@pytest.mark.parametrize("shape", [(FEW_ROWS, 5000), (1000, 1000), (10_000, LONGEST_ROW)], ids=str)
+@pytest.mark.parametrize("shape", [(MIN_REDUCED_ROWS, 5000), (1000, 1000), (10_000, MAX_PARTIAL_ELEMENTS)], ids=str)
 def test_many_rows_are_cut_where_columns_are_reduced(shape: tuple[int, int]) -> None:
     step = launched(shape, 0)
     assert step.kernel.chunked == 0
-    assert 1 < step.chunks <= MOST_PARTIAL
-    assert step.rows % TOGETHER == 0
+    assert 1 < step.chunks <= MAX_LONG_CHUNKS
+    assert step.chunk_rows % TOGETHER == 0
     assert step.partials
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("shape", [(100, LONG_ROW), (20, 1_000_000), (1000, LONGEST_ROW + 1)], ids=str)
+@pytest.mark.parametrize("shape", [(100, MIN_SPLIT_ROW), (20, 1_000_000), (1000, MAX_PARTIAL_ELEMENTS + 1)], ids=str)
 def test_long_rows_are_cut_along_memory_where_columns_are_reduced(shape: tuple[int, int], dtype: Any) -> None:
     step = launched(shape, 0, dtype)
     assert step.kernel.chunked == 1
     assert step.chunks >= 4
     assert not step.partials
-    assert step.rows >= min(RUN // np.dtype(dtype).itemsize, shape[1] // 4)
+    assert step.chunk_rows >= min(RUN // np.dtype(dtype).itemsize, shape[1] // 4)
 
 
 @pytest.mark.parametrize("axis", [0, 1])

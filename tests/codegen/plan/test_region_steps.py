@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import tracegrad as tg
-from tracegrad.codegen.plan.region_steps import Looping, Repeat
+from tracegrad.codegen.plan.region_steps import Looping, ScanStep
 from tracegrad.errors import CapacityError
 from tracegrad.ir import Graph, parse, run, verify
 from tracegrad.ops.core.op import TABLE, primitive
@@ -490,7 +490,7 @@ def test_an_explanation_shows_the_kernels_of_regions_within_the_loop() -> None:
 # -- strips ------------------------------------------------------------------------------------------------------
 def strips(program: Program) -> list[int]:
     """Into how many strips each loop of a program is cut; 0 for one that is not."""
-    loops = [step for step in program.report.plan.steps if isinstance(step, Repeat)]
+    loops = [step for step in program.report.plan.steps if isinstance(step, ScanStep)]
     return [step.chunks if step.strips else 0 for step in loops]
 
 
@@ -607,7 +607,7 @@ def one_thread() -> Iterator[None]:
 
 def depths(program: Program) -> list[int]:
     """How many turns of each loop of a program run at a time, in waves; 0 where it cannot."""
-    loops = [step for step in program.report.plan.steps if isinstance(step, Repeat)]
+    loops = [step for step in program.report.plan.steps if isinstance(step, ScanStep)]
     return [step.waves.depth if step.waves else 0 for step in loops]
 
 
@@ -755,7 +755,7 @@ def test_threads_share_iterations(reverse: bool) -> None:
             results.append(program.entry(*arrays))
         pool.set_num_threads(before)
         assert all(np.array_equal(x, y) for x, y in zip(*results, strict=True))
-        (loop,) = [step for step in program.report.plan.steps if isinstance(step, Repeat)]
+        (loop,) = [step for step in program.report.plan.steps if isinstance(step, ScanStep)]
         assert loop.iterations is not None
         assert (loop.chunks > 1) is loop.parallel is (length == 300)
     arrays[2][200] = 30
@@ -778,7 +778,7 @@ def test_threads_share_iterations_within_others() -> None:
 
 def test_iterations_that_carry_more_than_counters_or_call_numpy_are_not_shared() -> None:
     for text in (scan_text(20, 5), CALLS.format(n=30)):
-        loops = [step for step in program_of(parse(text)).report.plan.steps if isinstance(step, Repeat)]
+        loops = [step for step in program_of(parse(text)).report.plan.steps if isinstance(step, ScanStep)]
         assert [step.iterations for step in loops] == [None]
 
 

@@ -14,7 +14,7 @@ from plans import plan_of
 
 import tracegrad as tg
 from tracegrad.codegen.loopir.footprints import Footprint, footprints
-from tracegrad.codegen.loopir.kernel import Check, Kernel, Load, Loop, Operand, Store
+from tracegrad.codegen.loopir.kernel import BoundsCheck, Kernel, KernelLoop, Load, Operand, Store
 from tracegrad.codegen.loopir.polynomial import Poly
 from tracegrad.codegen.plan.arena import Arena
 from tracegrad.codegen.program.interpreter import BAND
@@ -27,7 +27,7 @@ rng = np.random.default_rng(0)
 def together(fun: Any, *args: Any) -> list[list[set[str]]]:
     """For each band of the program, the ops that each of its kernels stores."""
     plan = plan_of(fun, *args)
-    return [[{x.name for x in plan.schedule.steps[i].roots} for i in band.steps] for band in plan.bands]
+    return [[{x.name for x in plan.schedule.groups[i].roots} for i in band.steps] for band in plan.bands]
 
 
 # -- programs ----------------------------------------------------------------------------------------------------------
@@ -240,11 +240,18 @@ def test_footprints_are_the_elements_of_an_iteration() -> None:
 
     index, checked = Operand("v0", "i64"), Operand("v1", "i64")
     body = [
-        Load(index, "b0", i), Check(checked, index, n), loaded(2, "b1", i * n + v), loaded(3, "b1", i * n + n - 1 - j),
-        loaded(4, "b2", i + 1), loaded(5, "b3", i * j), loaded(6, "b4", j),
+        Load(index, "b0", i),
+        BoundsCheck(checked, index, n),
+        loaded(2, "b1", i * n + v),
+        loaded(3, "b1", i * n + n - 1 - j),
+        loaded(4, "b2", i + 1),
+        loaded(5, "b3", i * j),
+        loaded(6, "b4", j),
         Store("b5", i * n + j, Operand("v6", "f64")),
-    ]  # fmt: skip
-    kernel = Kernel(dict.fromkeys(("b0", "b1", "b2", "b3", "b4", "b5"), ("f64", "in")), [Loop("i0", n), Loop("i1", n)])
+    ]
+    kernel = Kernel(
+        dict.fromkeys(("b0", "b1", "b2", "b3", "b4", "b5"), ("f64", "in")), [KernelLoop("i0", n), KernelLoop("i1", n)]
+    )
     kernel.body = body
     assert footprints(kernel, {"s0": 10}) == {
         "b0": [Footprint(1, 0, 0)], "b1": [Footprint(10, 0, 9), Footprint(10, 0, 9)], "b2": [Footprint(1, 1, 1)],
@@ -314,11 +321,11 @@ def test_local_buffers_begin_with_the_strip_and_partial_results_are_merged() -> 
 # -- memory ------------------------------------------------------------------------------------------------------------
 def test_large_blocks_of_one_size_begin_at_different_places_of_a_page() -> None:
     arena = Arena()
-    places = [arena.take(k, 4096 * 5) for k in range(64)]
+    places = [arena.allocate(k, 4096 * 5) for k in range(64)]
     assert len({place % 4096 for place in places}) == 64
-    arena.give(3)
-    assert arena.take("again", 4096 * 5) == places[3]
-    assert arena.take("small", 8) + 64 == arena.take("next", 8)
+    arena.free(3)
+    assert arena.allocate("again", 4096 * 5) == places[3]
+    assert arena.allocate("small", 8) + 64 == arena.allocate("next", 8)
 
 
 def test_what_only_its_own_kernel_uses_is_not_stored() -> None:
@@ -331,5 +338,5 @@ def test_what_only_its_own_kernel_uses_is_not_stored() -> None:
     plan = plan_of(tg.value_and_grad(prices, argnums=(0, 1, 2, 3)), *args)
     read = {name for step in plan.steps for name, (_, use) in step.kernel.buffers.items() if use == "in"}  # type: ignore[union-attr]
     assert all(name in read for name, where in plan.memory.items() if where == "temp")
-    for step, planned in zip(plan.steps, plan.schedule.steps):
+    for step, planned in zip(plan.steps, plan.schedule.groups):
         assert step.writes == {plan.buffers[x] for x in planned.roots}

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 import tracegrad as tg
 from tracegrad import passes
 from tracegrad.avals import Aval, aval_of
-from tracegrad.codegen.plan.planner import Call, plan
+from tracegrad.codegen.plan.planner import CallStep, plan
 from tracegrad.ir import Graph, build, replay, run
 from tracegrad.ops import TABLE
 from tracegrad.ops.core.elementwise_op import Elementwise
@@ -458,7 +458,7 @@ def test_results_that_nothing_uses_have_no_buffer() -> None:
 
     graph = build(fn, [f64(9, 9)])
     result = plan(passes.optimize(graph))
-    calls = [step for step in result.steps if isinstance(step, Call)]
+    calls = [step for step in result.steps if isinstance(step, CallStep)]
     assert [[bool(b) for b in step.outs] for step in calls] == [[True, True, False], [True, True]]
     assert sum(where != "temp" for where in result.memory.values()) == 7
     assert_close(graph, [rng.uniform(-1, 1, (9, 9))])
@@ -473,7 +473,7 @@ def test_what_reads_results_fuses_and_what_makes_them_is_one_call() -> None:
 
     graph = build(fn, [f64(12, 12)])
     result = plan(passes.optimize(graph))
-    assert [type(step).__name__ for step in result.steps] == ["Launch", "Call", "Launch"]
+    assert [type(step).__name__ for step in result.steps] == ["Launch", "CallStep", "Launch"]
     assert_close(graph, [np.diag(rng.uniform(-4, 4, 12)) + rng.uniform(-0.1, 0.1, (12, 12))])
 
 

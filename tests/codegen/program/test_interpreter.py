@@ -14,7 +14,7 @@ from native_calls import OF_WORDS, address, run
 import tracegrad as tg
 from tracegrad.codegen.libs.gemm import GEMM
 from tracegrad.codegen.plan.planner import plan
-from tracegrad.codegen.program.encode import orders_of
+from tracegrad.codegen.program.encode import encode_program
 from tracegrad.codegen.program.interpreter import FAILED_CHECK, STEP, WALK
 from tracegrad.runtime.blas import library
 from tracegrad.runtime.compile.code_store import shared_function
@@ -129,8 +129,8 @@ def test_nan_and_inf_go_through_a_small_product_as_through_any() -> None:
     with np.errstate(invalid="ignore"):
         for result in (tg.trace(np.matmul)(x, y), product(x, transposed)):
             np.testing.assert_allclose(result, x @ y, rtol=1e-12)
-    orders = orders_of(plan(product.explain(x, transposed).optimized))
-    assert [order.words[0] for order in orders] == [f"{GEMM}f64"]
+    orders = encode_program(plan(product.explain(x, transposed).optimized))
+    assert [order.operands[0] for order in orders] == [f"{GEMM}f64"]
 
 
 @pytest.mark.parametrize(("rows", "total"), [(10, 30), (7, 30), (30, 30), (4, 3)])

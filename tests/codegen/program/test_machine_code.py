@@ -82,11 +82,11 @@ def test_new_kernels_of_a_program_are_one_module_and_one_file(monkeypatch: pytes
 
     monkeypatch.setattr(jit, "compile_ir", counted)
     result = program(halves, exp, halves)
-    assert len(result.report.pieces) > 2
+    assert len(result.report.units) > 2
     assert len([text for text in modules if "@kernel." in text or '@"kernel.' in text]) == 1
     ((_, names),) = files().items()
-    assert len(names) == len(result.report.pieces)
-    assert sum(origin.seconds for _, origin in result.report.pieces) <= result.report.seconds["compile"]
+    assert len(names) == len(result.report.units)
+    assert sum(origin.seconds for _, origin in result.report.units) <= result.report.seconds["compile"]
     np.testing.assert_allclose(result.run([X])[0], want(lambda x: x / 4, np.exp, lambda x: x / 4), rtol=1e-13)
 
 
@@ -133,17 +133,19 @@ def test_what_a_piece_beside_calls_is_there(monkeypatch: pytest.MonkeyPatch) -> 
     """A kernel that comes along may call a function that the program itself has no use for."""
     program(halves, cos)
     gc.collect()
-    monkeypatch.setattr(jit, "_kept", {name: code for name, code in jit._kept.items() if "rare" not in name})
+    monkeypatch.setattr(
+        jit, "_loaded_modules", {name: code for name, code in jit._loaded_modules.items() if "rare" not in name}
+    )
     result = program(halves)
     assert "disk" in sources(result)
-    assert "tg.rare_cos.f64" in jit._kept
+    assert "tg.rare_cos.f64" in jit._loaded_modules
     np.testing.assert_allclose(result.run([X])[0], want(lambda x: x / 4), rtol=1e-13)
 
 
 def test_a_damaged_file_is_compiled_again() -> None:
     first = program(halves, exp)
     expected = first.run([X])[0]
-    pieces = len(first.report.pieces)
+    pieces = len(first.report.units)
     del first
     gc.collect()
     (names,) = files().values()
@@ -164,7 +166,7 @@ def test_without_links_each_piece_has_a_copy(monkeypatch: pytest.MonkeyPatch) ->
         raise PermissionError(1, "Operation not permitted")
 
     monkeypatch.setattr(os, "link", refused)
-    pieces = len(program(halves, exp).report.pieces)
+    pieces = len(program(halves, exp).report.units)
     gc.collect()
     assert len(files()) == pieces
     assert set(sources(program(halves, exp))) == {"disk"}

@@ -23,7 +23,7 @@ from plans import sources
 from tracegrad.avals import Aval, aval_of
 from tracegrad.codegen.loopir.steps import Launch
 from tracegrad.codegen.plan.planner import RELEASE_GIL_COST
-from tracegrad.codegen.program.encode import orders_of, pieces_of
+from tracegrad.codegen.program.encode import encode_program, units_of
 from tracegrad.errors import TracegradError
 from tracegrad.ir import Graph, build, parse, run
 from tracegrad.ops import TABLE
@@ -377,7 +377,7 @@ def test_plans_that_were_not_asked_for_go_first(monkeypatch: pytest.MonkeyPatch)
     result = passes_run(monkeypatch)
     graphs = [build(lambda x: [add(x, float(k))], [f64(5)]) for k in range(3)]  # noqa: B023
     (_, size), *_ = [plan_cache.key_of(graph, ("array",), True, False, 2, ()) for graph in graphs]
-    monkeypatch.setattr(plan_cache, "MOST", 2 * size)
+    monkeypatch.setattr(plan_cache, "MAX_BYTES", 2 * size)
     for graph in (graphs[0], graphs[1], graphs[0], graphs[2], graphs[0], graphs[1]):
         compile_program(graph, ("array",), True)
     assert result == [graphs[0], graphs[1], graphs[2], graphs[1]]
@@ -451,11 +451,11 @@ def layers(count: int, activation: Any = tanh) -> Any:
 def test_equal_layers_share_their_machine_code() -> None:
     avals = [f64(20, 30), f64(30, 30)]
     first = compiled(build(layers(2), avals))
-    assert [steps for steps, _ in first.report.pieces] == [[1, 3]]
+    assert [steps for steps, _ in first.report.units] == [[1, 3]]
     count = machine_code_count()
     deep = compiled(build(layers(12), avals))
     assert (sources(deep), machine_code_count()) == (["memory"], count)
-    assert [len(steps) for steps, _ in deep.report.pieces] == [12]
+    assert [len(steps) for steps, _ in deep.report.units] == [12]
     x, w = rng.random((20, 30)), rng.random((30, 30)) / 30
     want = x
     for k in range(12):
@@ -561,7 +561,7 @@ def test_kernels_of_loops_serve_other_programs(loop_first: bool) -> None:
     graphs = [build(turn, [f64(200)]), parse(ITERATIONS)]
     count = machine_code_count()
     first = compiled(graphs[loop_first])
-    assert machine_code_count() - count == len(first.report.pieces) == 1 + loop_first
+    assert machine_code_count() - count == len(first.report.units) == 1 + loop_first
     second = compiled(graphs[not loop_first])
     assert sources(second) == (["memory"] if loop_first else ["memory", "compiled"])
     del first  # what the other has of it stays
@@ -691,7 +691,7 @@ def test_threads_that_need_some_of_the_same_pieces_compile_each_once() -> None:
     graphs = [build(fn(k), [f64(20, 40), f64(40, 40)]) for k in range(6)]
     count = machine_code_count()
     result = in_threads(6, lambda k: compiled(graphs[k]))
-    kinds = {piece.text for p in result for order in orders_of(p.report.plan) for piece in pieces_of(order)}
+    kinds = {piece.text for p in result for order in encode_program(p.report.plan) for piece in units_of(order)}
     assert machine_code_count() - count <= len(kinds)
     assert [source for p in result for source in sources(p)].count("compiled") == machine_code_count() - count
     x, w = rng.random((20, 40)), rng.random((40, 40)) / 40
@@ -772,7 +772,7 @@ def powers(x: Any, y: Any) -> list[Any]:
 def test_an_op_without_codegen_data_is_called_between_kernels() -> None:
     x, y = rng.integers(0, 4, (12, 10)), rng.integers(0, 5, (12, 10))
     result = compiled(build(powers, [aval_of(x), aval_of(y)]))
-    assert [type(s).__name__ for s in result.report.plan.steps].count("Call") == 1
+    assert [type(s).__name__ for s in result.report.plan.steps].count("CallStep") == 1
     assert_same(powers, x, y, rtol=1e-7)
 
 
@@ -851,7 +851,7 @@ def test_shared_loops_are_loaded_once_by_many_threads(monkeypatch: pytest.Monkey
         loads.append(name)
         return load(make, name, *how)
 
-    monkeypatch.setattr(jit, "_kept", {})
+    monkeypatch.setattr(jit, "_loaded_modules", {})
     monkeypatch.setattr(jit, "_load_ir", counted)
     graph = build(lambda x: [reductions.reduce_min(x, axes=(0,)), reduce_sum(x, axes=(0,))], [f64(5000, 30)])
     x = whole(5000, 30)

@@ -28,7 +28,7 @@ UNARY = tuple(name for name in vecmath.FUNCTIONS if name not in BINARY)
 SCALAR = ()  # left to the C library
 ONE_ULP = ("exp", "log")
 FOUR_ULP = ("erfc", "gelu_tanh", "ndtr", "sech2", "silu", "x_ndtr")
-EIGHT_ULP = ("gelu_tanh_slope", "silu_slope", "sinc_slope", "x_ndtr_slope")
+EIGHT_ULP = ("gelu_tanh_derivative", "silu_derivative", "sinc_derivative", "x_ndtr_derivative")
 FLUSHED = ("sech2",)  # 0 where the result would be no normal number
 
 each_format = pytest.mark.parametrize("fmt", DTYPES)
@@ -36,11 +36,11 @@ each_function = pytest.mark.parametrize("name", UNARY)
 
 
 # -- loops over one function ---------------------------------------------------------------------------
-def loop_module(name: str, fmt: str, arity: int) -> ir.Module:
+def loop_module(name: str, fmt: str, arity: int) -> ir.IRModule:
     """void loop(const T *x, ..., T *y, i64 n): y[i] = name(x[i], ...)."""
-    module = ir.Module(f"{name}_{fmt}")
+    module = ir.IRModule(f"{name}_{fmt}")
     i64, pointer = ir.IntType(64), TYPES[fmt].as_pointer()
-    function = ir.Function(
+    function = ir.IRFunction(
         module, ir.FunctionType(ir.VoidType(), [pointer] * (arity + 1) + [i64]), f"loop_{name}_{fmt}"
     )
     *inputs, output, n = function.args
@@ -86,9 +86,9 @@ def evaluate(name: str, fmt: str, *arrays: Any) -> Any:
 def on_vectors(name: str, fmt: str, *columns: Any) -> Any:
     """`evaluate` by a function of vectors of eight; neighbours share one."""
     dtype, arity, lanes = DTYPES[fmt], len(columns), 8
-    module = ir.Module(f"vectors_{name}_{fmt}")
+    module = ir.IRModule(f"vectors_{name}_{fmt}")
     pointer = ir.VectorType(TYPES[fmt], lanes).as_pointer()
-    function = ir.Function(module, ir.FunctionType(ir.VoidType(), [pointer] * (arity + 1)), module.name)
+    function = ir.IRFunction(module, ir.FunctionType(ir.VoidType(), [pointer] * (arity + 1)), module.name)
     builder = ir.IRBuilder(function.append_basic_block())
     *inputs, output = function.args
     arguments = [builder.load(x, align=dtype().itemsize) for x in inputs]
@@ -114,7 +114,7 @@ MP_NAMES = {
 }
 
 
-def sinc_slope(x: Any) -> Any:
+def sinc_derivative(x: Any) -> Any:
     return (mp.cospi(x) - mp.sincpi(x)) / x if abs(x) > 1e-12 else -(mp.pi**2) * x / 3
 
 
@@ -138,7 +138,9 @@ MP: dict[str, Callable[..., Any]] = {
     "gauss": lambda x: mp.exp(-x * x),
     "gauss_half": lambda x: mp.exp(-x * x / 2),
     "gelu_tanh": lambda x: x * below_cubic(x),
-    "gelu_tanh_slope": lambda x: below_cubic(x) * (1 + (3 * cubic(x) - 4 * mp.sqrt(2 / mp.pi) * x) * below_cubic(-x)),
+    "gelu_tanh_derivative": lambda x: (
+        below_cubic(x) * (1 + (3 * cubic(x) - 4 * mp.sqrt(2 / mp.pi) * x) * below_cubic(-x))
+    ),
     "log2": lambda x: mp.log(x) / mp.log(2),
     "log1p": lambda x: mp.log1p(x),
     "ndtr": lambda x: mp.erfc(-x / mp.sqrt(2)) / 2 if abs(x) < 1000 else mpf(x > 0),
@@ -146,10 +148,10 @@ MP: dict[str, Callable[..., Any]] = {
     "sech2": lambda x: mp.sech(x) ** 2,
     "sigmoid": lambda x: 1 / (1 + mp.exp(-x)),
     "silu": lambda x: x / (1 + mp.exp(-x)),
-    "silu_slope": lambda x: (1 + mp.exp(-x) + x * mp.exp(-x)) / (1 + mp.exp(-x)) ** 2,
-    "sinc_slope": sinc_slope,
+    "silu_derivative": lambda x: (1 + mp.exp(-x) + x * mp.exp(-x)) / (1 + mp.exp(-x)) ** 2,
+    "sinc_derivative": sinc_derivative,
     "x_ndtr": lambda x: x * MP["ndtr"](x),
-    "x_ndtr_slope": lambda x: MP["ndtr"](x) + x * normal(x),
+    "x_ndtr_derivative": lambda x: MP["ndtr"](x) + x * normal(x),
 }
 
 
@@ -293,12 +295,12 @@ NARROW: dict[str, Callable[[float], float]] = {
     "erf": math.erf,
     "erfc": math.erfc,
     "gelu_tanh": lambda x: -0.0 if x < -1000 else x if x > 1000 else x * float(below_cubic(mpf(x))),
-    "gelu_tanh_slope": partial(derivative_with_limits, "gelu_tanh_slope"),
+    "gelu_tanh_derivative": partial(derivative_with_limits, "gelu_tanh_derivative"),
     "ndtr": normal_below,
-    "silu_slope": partial(derivative_with_limits, "silu_slope"),
-    "sinc_slope": lambda x: -x if x == 0 else math.nan if math.isinf(x) else float(sinc_slope(mpf(x))),
+    "silu_derivative": partial(derivative_with_limits, "silu_derivative"),
+    "sinc_derivative": lambda x: -x if x == 0 else math.nan if math.isinf(x) else float(sinc_derivative(mpf(x))),
     "x_ndtr": lambda x: -0.0 if x == -math.inf else x * normal_below(x),
-    "x_ndtr_slope": partial(derivative_with_limits, "x_ndtr_slope"),
+    "x_ndtr_derivative": partial(derivative_with_limits, "x_ndtr_derivative"),
 }
 
 
@@ -468,9 +470,9 @@ def test_erf_and_its_derivative_share_an_exponential(fmt: str) -> None:
     """Each exponential shifts bits into exponents; both functions take no more of that than erf alone."""
 
     def shifts(with_derivative: bool) -> int:
-        module = ir.Module()
+        module = ir.IRModule()
         vector = ir.VectorType(TYPES[fmt], 8)
-        function = ir.Function(module, ir.FunctionType(ir.VoidType(), [vector] + [vector.as_pointer()] * 2), "f")
+        function = ir.IRFunction(module, ir.FunctionType(ir.VoidType(), [vector] + [vector.as_pointer()] * 2), "f")
         builder = ir.IRBuilder(function.append_basic_block())
         x, *places = function.args
         if with_derivative:
@@ -495,9 +497,9 @@ def test_a_huge_argument_does_not_disturb_its_neighbours(name: str, fmt: str) ->
 
 
 def test_a_function_is_defined_once_in_a_module_and_is_private_to_it() -> None:
-    module = ir.Module()
+    module = ir.IRModule()
     double = ir.DoubleType()
-    function = ir.Function(module, ir.FunctionType(double, [double]), "f")
+    function = ir.IRFunction(module, ir.FunctionType(double, [double]), "f")
     builder = ir.IRBuilder(function.append_basic_block())
     call = partial(vecmath.call, builder)
     builder.ret(call("sin", call("cos", call("sin", call("exp", function.args[0])))))

@@ -450,13 +450,13 @@ def test_hooks_on_saved_tensors_see_what_is_saved() -> None:
         return x.detach().numpy() * 10.0
 
     STATE.saving = ((pack, lambda kept: tg.tensor(kept)),)
-    STATE.settle()
+    STATE.update_unusual()
     try:
         x = leaf()
         y = TripledExp.apply(x)
     finally:
         STATE.saving = before
-        STATE.settle()
+        STATE.update_unusual()
     assert len(packed) == 1
     np.testing.assert_allclose(pulled(y, x).numpy(), 30 * np.exp(X))
 

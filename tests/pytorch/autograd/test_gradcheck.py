@@ -29,11 +29,11 @@ def x3(dtype: Any = None) -> Any:
 class Custom(Node):
     """The node of a function that the test wrote: `rule(ct, x)` is what it gives back."""
 
-    __slots__ = ("array", "count", "rule", "several")
+    __slots__ = ("array", "count", "is_multi_result", "rule")
 
     def __init__(self, x: Any, rule: Callable[..., Any], count: int):
         self.edges, self.hooks, self.number = (x._edge_of(),), None, next_number()
-        self.array, self.rule, self.count, self.several = x.array, rule, count, count > 1
+        self.array, self.rule, self.count, self.is_multi_result = x.array, rule, count, count > 1
 
     def pull(self, ct: Any, recording: bool) -> Any:
         return (self.rule(ct, self.array),)

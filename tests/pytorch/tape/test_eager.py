@@ -473,7 +473,7 @@ def test_a_call_for_kinds_it_knows_asks_nobody_who_leads(call: Any, monkeypatch:
         raise AssertionError("lead() was called")
 
     for module in (op_module, declare_module, cases_module):
-        monkeypatch.setattr(module, "lead", asked)
+        monkeypatch.setattr(module, "dispatch_operand", asked)
     again = call(x, y, condition)
     for a, b in zip(*((z if isinstance(z, tuple) else (z,)) for z in (first, again))):
         assert a.tolist() == b.tolist()

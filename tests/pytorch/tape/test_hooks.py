@@ -326,7 +326,7 @@ def test_a_parameter_may_be_overwritten_between_forward_and_backward() -> None:
             w.grad = None
             loss.backward()
             assert w.grad.tolist() == [2.0 * v for v in before]
-        assert len(saved._kept) <= 256
+        assert len(saved._saved_by_memory) <= 256
 
 
 def test_backward_passes_belong_inside_the_context_of_the_update() -> None:

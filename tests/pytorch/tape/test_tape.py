@@ -14,7 +14,7 @@ import tracegrad as tg
 from tracegrad.autograd import graph
 from tracegrad.avals import Aval
 from tracegrad.ops import TABLE
-from tracegrad.ops.core.op import Op, Several
+from tracegrad.ops.core.op import Op, ResultAvals
 from tracegrad.ops.elementwise.table import add, cos, multiply, sin
 from tracegrad.ops.shape.linear import broadcast_to
 from tracegrad.torch.functions.core.operands import as_node
@@ -268,7 +268,7 @@ def test_a_rule_that_looks_at_shapes_saves_what_it_reads_for_the_shape_at_hand()
 def test_an_op_of_several_results_is_one_node_with_an_output_for_each() -> None:
     op = Op("sine_and_sum", ("x",), lambda x: (np.sin(x), x.sum(), x.argmax()), "", variadic=False, listed=False)
     float64, int64 = np.dtype(np.float64), np.dtype(np.int64)
-    op.def_aval(lambda x: Several((x, Aval((), float64), Aval((), int64))))
+    op.def_aval(lambda x: ResultAvals((x, Aval((), float64), Aval((), int64))))
 
     @op.def_vjp_all
     def _(wanted: Any, cts: Any, ans: Any, x: Any) -> Any:

@@ -60,8 +60,10 @@ def asked(rule: Template, single: bool) -> Callable[..., bool]:
     name, dtype = ("sgemm", np.float32) if single else ("dgemm", np.float64)
     jit.define_symbol("tg_blas_parallel_for", pool.parallel_for_address())
     jit.define_symbol("tg_blas_limit", pool.limit_address())
-    words = library._words(name, library._tiling("SkylakeX"))
-    source = parallel_gemm.WORDS.substitute(words) + rule.substitute(words).replace("define internal i1", "define i1")
+    words = library._template_params(name, library._tiling("SkylakeX"))
+    source = parallel_gemm.GEMM_ENTRY.substitute(words) + rule.substitute(words).replace(
+        "define internal i1", "define i1"
+    )
     function = ctypes.CFUNCTYPE(ctypes.c_bool, *[ctypes.c_int64] * 3, *[ctypes.c_void_p] * 3)
     (address,) = jit.compile_forever(source, f"is_own_{name}")
 

@@ -52,7 +52,7 @@ def screen(text: str) -> str:
 
 def test_the_line_tells_the_function_and_its_kernels_and_is_erased(terminal):
     with progress.compiling("grad(loss)"):
-        progress.advance(more=7)
+        progress.advance(added=7)
         progress.advance(done=3)
         wait_for(lambda: "3 of 7" in terminal.getvalue())
         assert screen(terminal.getvalue()).startswith("tracegrad: compiling grad(loss): 3 of 7 kernels, 0.")
@@ -79,7 +79,7 @@ def test_it_counts_the_kernels_of_a_program(terminal, monkeypatch):
 
     monkeypatch.setattr(code_store, "_compile", object_slowly)
     monkeypatch.setattr(settings, "cache", False)
-    monkeypatch.setattr(code_store, "_MOST_TOGETHER", 1)
+    monkeypatch.setattr(code_store, "_MAX_MODULE_KERNELS", 1)
 
     def measured(x):
         return np.cumsum(np.exp(x @ x.T) * 0.1875).sum() + np.arctan(x).sum(axis=0)
@@ -132,7 +132,7 @@ def test_what_is_no_terminal_gets_nothing(terminal, monkeypatch):
 
 def test_other_threads_show_and_count_nothing(terminal):
     def other():
-        progress.advance(more=5)
+        progress.advance(added=5)
         with progress.compiling("other"):
             time.sleep(0.05)
 

@@ -16,7 +16,7 @@ from counted_calls import most_calls, python_calls
 import tracegrad as tg
 from tracegrad.runtime.execution.program import machine_code_count
 from tracegrad.torch.tape import Tensor
-from tracegrad.trace.effects.effects import apart
+from tracegrad.trace.effects.effects import are_disjoint
 
 # Of a gradient of some twenty nodes, whose machine code is known.
 MOST_CALLS = 4500
@@ -318,7 +318,7 @@ def test_modes_hold_for_calls_that_are_known() -> None:
     packed: list[Any] = []
     with tg.autograd.graph.saved_tensors_hooks(lambda t: packed.append(t) or t, lambda t: t):  # type: ignore[func-returns-value]
         out = g(x, w)
-    assert len(packed) == len(out.grad_fn.kept) == 1
+    assert len(packed) == len(out.grad_fn.residuals) == 1
     with tg.autograd.forward_ad.dual_level():
         dual = tg.autograd.forward_ad.make_dual(x, tg.tensor([1.0, 0.0]))
         np.testing.assert_allclose(tg.autograd.forward_ad.unpack_dual(f(dual)).tangent.detach().numpy(), [np.e, 0.0])
@@ -555,7 +555,7 @@ def test_memory_that_is_shared_is_what_numpy_says() -> None:
         arrays = [x for x in (base[a : b : rng.integers(1, 3)] for a, b in bounds) if x.size]
         written = [x for x in arrays if rng.random() < 0.4]
         expected = all(sum(np.may_share_memory(x, y) for y in arrays) == 1 for x in written)
-        assert apart(written, arrays) == expected
+        assert are_disjoint(written, arrays) == expected
         result.add(expected)
     assert result == {True, False}
-    assert not apart([np.broadcast_to(1.0, 3)], [])
+    assert not are_disjoint([np.broadcast_to(1.0, 3)], [])

@@ -219,19 +219,19 @@ def test_an_input_updated_in_place_after_the_call_is_noticed_if_it_is_needed() -
 def test_nothing_that_is_cheap_to_compute_again_is_kept() -> None:
     x = leaf(1000)
     out = tg.trace(lambda v: np.sum(np.exp(np.sin(v) * 2.0) ** 2))(x)
-    assert out.grad_fn.kept == ()
+    assert out.grad_fn.residuals == ()
 
 
 def test_what_is_kept_is_what_is_dear() -> None:
     x, w, v = leaf(100, 30), leaf(30, 20), leaf(20, 10)
     out = tg.trace(lambda a, b, c: np.sum(np.tanh(np.tanh(a @ b) @ c)))(x, w, v)
-    assert sorted(k.shape for k in out.grad_fn.kept) == [(100, 10), (100, 20)]
+    assert sorted(k.shape for k in out.grad_fn.residuals) == [(100, 10), (100, 20)]
 
 
 def test_what_is_kept_dies_with_the_backward_pass() -> None:
     x, w = leaf(10, 10), leaf(10, 10)
     out = tg.trace(lambda a, b: np.sum(np.tanh(a @ b)))(x, w)
-    saved = weakref.ref(out.grad_fn.kept[0])
+    saved = weakref.ref(out.grad_fn.residuals[0])
     out.backward()
     assert saved() is None
     gc.collect()

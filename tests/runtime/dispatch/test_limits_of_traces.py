@@ -15,7 +15,7 @@ import tracegrad as tg
 from tracegrad.errors import PerformanceWarning
 from tracegrad.runtime.dispatch import plain_python_policy
 from tracegrad.settings import settings
-from tracegrad.trace.builder.abort import MOST_ATTEMPTS
+from tracegrad.trace.builder.abort import MAX_ATTEMPTS
 from tracegrad.trace.builder.builder import current_trace
 
 
@@ -178,7 +178,7 @@ def test_traces_that_take_long_are_no_more_than_ten(monkeypatch: pytest.MonkeyPa
     assert "an index at" in str(told[0].message)
     assert re.search("as long as that is quicker.* an index at .* has another answer", str(told[1].message))
     # In a trial of some calls, it is traced too.
-    assert f.cache_info().traces <= plain_python_policy.MOST_FOR_ONE + 1 + plain_python_policy.TRIED
+    assert f.cache_info().traces <= plain_python_policy.MAX_RETRACES_FOR_ONE + 1 + plain_python_policy.TRIED
 
 
 @pytest.mark.parametrize(("other_kinds", "calls"), [(False, 9), (True, 13)])
@@ -298,7 +298,7 @@ def restarting(key: Any) -> Any:
     ("key", "most", "why"),
     [
         (lambda: ("the", "same"), 5, "would be traced again without an end, because a test wants it"),
-        (lambda: ("another", object()), MOST_ATTEMPTS + 1, "was traced 100 times in .* because a test wants it"),
+        (lambda: ("another", object()), MAX_ATTEMPTS + 1, "was traced 100 times in .* because a test wants it"),
     ],
 )
 def test_a_trace_that_begins_again_without_an_end_ends_in_a_plain_run_that_says_why(
@@ -316,7 +316,7 @@ def test_a_trace_that_begins_again_without_an_end_ends_in_a_plain_run_that_says_
 
 def test_a_trial_is_of_several_calls_unless_one_takes_far_longer() -> None:
     trial = plain_python_policy.Trial()
-    for _ in range(plain_python_policy.FEWEST):
+    for _ in range(plain_python_policy.MIN_TRIAL_CALLS):
         assert not trial.switched  # a busy machine may have been what took so long
         trial.add(2 * plain_python_policy.LONG)
     assert trial.switched

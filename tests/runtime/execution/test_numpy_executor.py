@@ -46,7 +46,7 @@ def test_outputs_are_those_of_the_ops_in_blocks_where_all_is_elementwise(case: s
     graph = tg.trace(f).graph(*arguments)
     assert (numpy_executor._blocks_of(graph) is not None) is blocks
     before = [np.array(x) for x in arguments]
-    result, right = numpy_executor.own_outputs(graph, arguments), run(graph, arguments)
+    result, right = numpy_executor.execute_graph(graph, arguments), run(graph, arguments)
     for x, y in zip(result, right, strict=True):
         assert (x.dtype, x.shape) == (y.dtype, y.shape)
         np.testing.assert_allclose(x, y, rtol=1e-6 if x.dtype == np.float32 else 1e-14, atol=1e-300)
@@ -62,7 +62,7 @@ def test_a_long_chain_needs_the_memory_of_blocks(monkeypatch: pytest.MonkeyPatch
         monkeypatch.setattr(numpy_executor, "BLOCK", block)
         tracemalloc.start()
         try:
-            numpy_executor.own_outputs(graph, [LONG])
+            numpy_executor.execute_graph(graph, [LONG])
             peaks.append(tracemalloc.get_traced_memory()[1])
         finally:
             tracemalloc.stop()

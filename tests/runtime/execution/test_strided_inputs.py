@@ -7,7 +7,7 @@ import pytest
 import tracegrad as tg
 from tracegrad.ir import run
 from tracegrad.runtime.dispatch import specializations
-from tracegrad.runtime.execution.strided_inputs import laid
+from tracegrad.runtime.execution.strided_inputs import with_strided_inputs
 
 
 def matrix(shape=(30, 40)):
@@ -116,7 +116,7 @@ def test_a_program_of_its_own_comes_with_the_second_call_alone(worth):
     for _ in range(4):
         traced(x)
         (spec,) = traced._specializations.values()
-        compiled.append(sum(isinstance(p, specializations.Program) for p in spec.paths[0]._laid.values()))
+        compiled.append(sum(isinstance(p, specializations.Program) for p in spec.paths[0]._strided_programs.values()))
     assert compiled == ([0, 1, 1, 1] if worth == "read as they lie" else [0] * 4)
 
 
@@ -137,7 +137,7 @@ def test_the_graph_of_transposed_arrays_computes_the_same():
     traced(x)
     (spec,) = traced._specializations.values()
     graph = spec.paths[0].trace.graph
-    other = laid(graph, [x.strides, *[None] * (len(graph.inputs) - 1)])
+    other = with_strided_inputs(graph, [x.strides, *[None] * (len(graph.inputs) - 1)])
     assert other.avals[0].shape == (5, 4, 1)
     rest = [np.ones(5)] * (len(graph.inputs) - 1)
     np.testing.assert_array_equal(run(other, [x.T[..., None], *rest])[0], run(graph, [x, *rest])[0])

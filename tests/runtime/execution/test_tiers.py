@@ -41,7 +41,7 @@ Array = np.ndarray[Any, Any]
 def _replays(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """As users have it who begin: there is no machine code in memory, and none on disk."""
     monkeypatch.setattr(code_store, "_loaded", WeakValueDictionary())
-    monkeypatch.setattr(tiers, "_met", set())
+    monkeypatch.setattr(tiers, "_seen_units", set())
     with settings.override(first_call="replay", cache=False):
         yield
 
@@ -308,7 +308,7 @@ def test_a_replay_gives_what_a_program_gives(
     op: Any, operands: Any, params: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Program, "compile", lambda self: None)
-    monkeypatch.setattr(numpy_executor, "IN_PLACE", 1)
+    monkeypatch.setattr(numpy_executor, "MIN_IN_PLACE", 1)
     first = graph_of(op, operands, params)
     derivative = vjp_of(first)
     arrays = [np.ascontiguousarray(x).reshape(np.shape(x)) for x in operands]
@@ -344,7 +344,7 @@ def test_large_arrays_are_computed_in_place_and_nothing_else_changes(monkeypatch
         return [one, add(four, two), add(exp(sin(four)), transpose(transpose(four, perm=(1, 0)), perm=(1, 0)))]
 
     x = np.random.default_rng(0).normal(size=(300, 500))
-    assert x.size >= numpy_executor.IN_PLACE
+    assert x.size >= numpy_executor.MIN_IN_PLACE
     graph = build(f, [aval_of(x)])
     for result, right in zip(replayed(graph, [x]), run(graph, [x])):
         np.testing.assert_array_equal(result, right)

@@ -597,10 +597,10 @@ def test_many_records_of_one_call_are_bounded(cache: DiskCache) -> None:
     def scaled(x: Any) -> Any:
         return x * str(rate).count("1")
 
-    for rate in range(trace_store.MOST_RECORDS + 4):  # noqa: B007 (read by `scaled`)
+    for rate in range(trace_store.MAX_RECORDS + 4):  # noqa: B007 (read by `scaled`)
         assert traces(tg.trace(scaled), X) == 1
     results = [cache.get(key) for key in keys_of(cache)]
-    assert max(len(x[1].split(b"\n")) for x in results if x is not None) == trace_store.MOST_RECORDS
+    assert max(len(x[1].split(b"\n")) for x in results if x is not None) == trace_store.MAX_RECORDS
     assert traces(tg.trace(scaled), X) == 0
 
 

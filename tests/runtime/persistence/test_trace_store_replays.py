@@ -37,7 +37,7 @@ def process(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def begin() -> None:
         monkeypatch.setattr(code_store, "_loaded", WeakValueDictionary())
-        monkeypatch.setattr(tiers, "_met", set())
+        monkeypatch.setattr(tiers, "_seen_units", set())
 
     begin()
     return begin
@@ -105,7 +105,7 @@ def test_the_second_call_compiles_a_graph_that_another_process_has_traced(cache:
     assert record["image"]
     process()
     last = compiled_without_code()
-    assert path_of(last).program.recalled
+    assert path_of(last).program.restored
 
 
 def test_first_calls_compile_when_they_have_cost_as_much(

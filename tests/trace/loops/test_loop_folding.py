@@ -506,7 +506,7 @@ def test_all_iterations_tell_what_they_tell(first: int, capsys: pytest.CaptureFi
 
 
 def test_a_loop_that_cannot_be_rolled_is_folded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(counters, "MOST_NODES", 1_000_000)
+    monkeypatch.setattr(counters, "MAX_RECORDED_NODES", 1_000_000)
     result = tg.trace(lu_by_elements).graph(POSITIVE)
     assert sum(1 for _ in result.everywhere()) <= PROGRAMS["lu_by_elements"].nodes
 
@@ -577,6 +577,6 @@ def test_of_an_array_that_a_iteration_hands_on_the_derivative_keeps_the_element_
 
 def test_derivatives_keep_no_number_of_a_loop_around() -> None:
     graph = tg.grad(lambda x: cholesky_by_elements(x.copy())).explain(POSITIVE).optimized
-    args = [x for x in graph.everywhere() if x.picks is not None]
+    args = [x for x in graph.everywhere() if x.result_index is not None]
     assert len(args) > 4
     assert not any(x.aval.shape and x.aval.dtype.kind == "i" for x in args)

@@ -10,7 +10,7 @@ import pytest
 
 import tracegrad as tg
 from tracegrad.avals import aval_of
-from tracegrad.control.trip_count import most_iterations
+from tracegrad.control.trip_count import max_iterations
 from tracegrad.control.while_op import ROOMS, room_for, while_loop
 from tracegrad.ir import build
 from tracegrad.ops.elementwise import table as ew
@@ -132,7 +132,7 @@ def test_the_value_and_its_gradient_run_the_loop_once_forwards() -> None:
 def test_what_a_loop_within_reads_is_kept_and_not_the_array_that_it_is_in() -> None:
     a = rng.random((9, 9)) + 9 * np.eye(9)
     graph = tg.grad(lambda a: np.sum(factored(a, 9))).explain(a).optimized
-    saved = [aval.size for x in graph.everywhere() if x.several for aval in x.aval]  # type: ignore[union-attr]
+    saved = [aval.size for x in graph.everywhere() if x.is_multi_result for aval in x.aval]  # type: ignore[union-attr]
     assert max(saved) <= 9 * 8 * 8
 
 
@@ -177,7 +177,7 @@ def test_how_many_iterations_there_may_be(op: Any, step: int, transposed: bool, 
     cond = build(lambda i, stop: [op(stop, i) if transposed else op(i, stop)], avals)
     body = build(lambda i, stop: [ew.add(i, step)], avals)
     ranges = [(0, 2), (5, 7)] if step > 0 else [(5, 8), (2, 4)]
-    assert most_iterations(ranges, cond, body, 1) == most
+    assert max_iterations(ranges, cond, body, 1) == most
     if most:
         start, stop = (ranges[0][0], ranges[1][1]) if step > 0 else (ranges[0][1], ranges[1][0])
         count = while_loop(np.array(start), np.array(stop), cond=cond, body=body, carries=1, capacity=0)[1]

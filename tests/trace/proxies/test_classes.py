@@ -171,14 +171,14 @@ def test_a_class_has_its_own_functions_again_after_a_trace() -> None:
 
 def test_another_thread_computes_numbers_while_a_trace_has_the_class() -> None:
     seen: list[Any] = []
-    lent = class_patching.Lent()
-    lent.take(Halved, lambda *_: False)
+    lent = class_patching.ClassPatches()
+    lent.patch(Halved, lambda *_: False)
     try:
         thread = threading.Thread(target=lambda: seen.append(Halved(np.ones(3)).total()))
         thread.start()
         thread.join()
-        again = class_patching.Lent()
-        again.take(Halved, lambda *_: False)
+        again = class_patching.ClassPatches()
+        again.patch(Halved, lambda *_: False)
         again.restore()
         assert class_patching.genuine(vars(Filled)["total"]) is not vars(Filled)["total"], "the first still has it"
     finally:

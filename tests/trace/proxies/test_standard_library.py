@@ -433,7 +433,12 @@ def test_a_call_that_sleeps_or_starts_a_thread_does_so_each_time() -> None:
 
 def test_the_tables_name_functions_and_classes_that_are_there() -> None:
     later = {"exception", "fatal", "uname"}  # not in all versions
-    tables = standard_library._FUNCTIONS, standard_library._ASKED, standard_library._EXCEPTED, standard_library._CLASSES
+    tables = (
+        standard_library._FUNCTIONS,
+        standard_library._REREAD_FUNCTIONS,
+        standard_library._EXCEPTED,
+        standard_library._CLASSES,
+    )
     for module, names in [item for table in tables for item in table.items()]:
         if module != "os.path":
             module = {"threading": "_thread"}.get(module, module)

@@ -14,7 +14,7 @@ import pytest
 
 import tracegrad as tg
 from tracegrad.codegen.loopir.random_draws import Native, native_of
-from tracegrad.ir import Node
+from tracegrad.ir import GraphNode
 from tracegrad.ops.calls import random_streams
 
 
@@ -168,9 +168,9 @@ def drawn(method: str, *args: Any, **kwargs: Any) -> Native | None:
         "kind": random_streams.kind_of(rng), "method": method, "args": tuple([("is", x) for x in args]),
         "kwargs": tuple([(k, ("is", x)) for k, x in kwargs.items()]), "shape": result.shape, "dtype": result.dtype.name,
     }  # fmt: skip
-    state_of = Node(None, (), (), tg.avals.aval_of(before))
+    state_of = GraphNode(None, (), (), tg.avals.aval_of(before))
     aval = random_streams.draw.aval(state_of.aval, **params)
-    return native_of(Node(random_streams.draw, (state_of,), tuple(sorted(params.items())), aval))
+    return native_of(GraphNode(random_streams.draw, (state_of,), tuple(sorted(params.items())), aval))
 
 
 def test_which_draws_are_machine_code() -> None:
@@ -335,7 +335,7 @@ def test_arguments_that_numpy_refuses_raise_its_error_where_the_generator_is_lef
 
 def test_a_generator_that_something_else_draws_from_meanwhile_is_an_error_and_not_moved_back() -> None:
     rng = np.random.default_rng(0)
-    moving = random_streams.Moving(rng, random_streams.read_state(rng))
+    moving = random_streams.GeneratorSnapshot(rng, random_streams.read_state(rng))
     rng.random()
     before = state(rng)
     with pytest.raises(RuntimeError, match="something else has drawn"):

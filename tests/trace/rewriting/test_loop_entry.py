@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tracegrad.trace.bytecode.instructions import steps_of
+from tracegrad.trace.bytecode.instructions import instructions_of
 from tracegrad.trace.rewriting import loop_entry
 from tracegrad.trace.rewriting.loop_entry import Entrance, entering, without_entrances
 
@@ -100,7 +100,7 @@ def outcome(fun: Any, args: Any) -> Any:
 @pytest.mark.parametrize("fun", WRITTEN, ids=lambda f: f.__name__)
 def test_code_does_what_it_did(fun: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     entered = []
-    monkeypatch.setattr(Entrance, "__neg__", lambda self: entered.append(sys._getframe(1).f_lasti in self.places))
+    monkeypatch.setattr(Entrance, "__neg__", lambda self: entered.append(sys._getframe(1).f_lasti in self.tests))
     code = entering(fun.__code__)
     result = types.FunctionType(code, fun.__globals__, fun.__name__, fun.__defaults__)
     for args in [(0, 0), (2, 3), (3, 20), (7, 4), (9, 8), (0, 8), (True, 2)]:
@@ -212,5 +212,5 @@ def test_code_without_loops_is_not_taken_apart(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_each_question_of_a_test_has_an_entrance() -> None:
-    assert len(loop_entry._Tests(steps_of(several_questions.__code__)).entrances()) == 2
-    assert not loop_entry._Tests(steps_of(outcome.__code__)).entrances()
+    assert len(loop_entry._Tests(instructions_of(several_questions.__code__)).entrances()) == 2
+    assert not loop_entry._Tests(instructions_of(outcome.__code__)).entrances()

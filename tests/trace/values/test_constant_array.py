@@ -153,7 +153,7 @@ def test_what_is_one_value_everywhere_is_no_array():
 
 def test_large_ranges_stay_nodes():
     def f(x):
-        return np.sum(np.arange(array_creation.MOST_MADE + 1.0) * x)
+        return np.sum(np.arange(array_creation.MAX_CREATED + 1.0) * x)
 
     graph = tg.trace(f).explain(2.0).graph
     assert len(graph.inputs) == 1

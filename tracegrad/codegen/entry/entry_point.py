@@ -22,10 +22,19 @@ The field offsets belong to `PyArrayObject_fields` in NumPy 2 (numpy/ndarraytype
 from __future__ import annotations
 
 import sys
+from enum import IntEnum
 from string import Template
 
 from tracegrad.codegen.entry.prologue import AROUND
-from tracegrad.codegen.entry.signature import DTYPE_OFFSET, SLOT_BYTES, Apart, Container, Flag, Place, Word
+from tracegrad.codegen.entry.signature import (
+    DTYPE_OFFSET,
+    SLOT_BYTES,
+    ContainerLayout,
+    DisjointCheck,
+    Flag,
+    GuardSlot,
+    Word,
+)
 from tracegrad.codegen.instr.safepoints import INTERRUPTED
 from tracegrad.target.tuning import TUNING
 
@@ -50,6 +59,9 @@ _SIZES = {
 }
 
 
+_RECORDS: dict[str, type[IntEnum]] = {"DISJOINT": DisjointCheck, "GUARD_SLOT": GuardSlot, "CONTAINER": ContainerLayout}
+
+
 def entry_ir() -> str:
     """Emit the LLVM IR of the module that defines `tg_entry`.
 
@@ -61,7 +73,7 @@ def entry_ir() -> str:
     True
     """
     names = {str(member.name): int(member) for member in (*Flag, *Word)}
-    names |= {f"{kind.__name__.upper()}_{x.name}": int(x) for kind in (Apart, Place, Container) for x in kind}
+    names |= {f"{prefix}_{x.name}": int(x) for prefix, fields in _RECORDS.items() for x in fields}
     return Template(_ENTRY + AROUND).substitute(names, **OFFSETS, **_SIZES)
 
 
@@ -222,22 +234,22 @@ input_done:
 
 ; Inputs that are written to.
 look_apart:
-  %apart = call ptr @address(ptr %block, i64 $APART)
-  %apart_count = call i64 @word(ptr %block, i64 $APART_COUNT)
+  %apart = call ptr @address(ptr %block, i64 $DISJOINT)
+  %apart_count = call i64 @word(ptr %block, i64 $DISJOINT_COUNT)
   br label %next_apart
 next_apart:
   %q = phi i64 [0, %look_apart], [%q_next, %disjoint]
   %more_apart = icmp slt i64 %q, %apart_count
   br i1 %more_apart, label %one_apart, label %allocate
 one_apart:
-  %apart_offset = mul i64 %q, $APART_SIZE
+  %apart_offset = mul i64 %q, $DISJOINT_SIZE
   %apart_record = getelementptr i64, ptr %apart, i64 %apart_offset
-  %written = call i64 @word(ptr %apart_record, i64 $APART_WRITTEN)
-  %other = call i64 @word(ptr %apart_record, i64 $APART_OTHER)
+  %written = call i64 @word(ptr %apart_record, i64 $DISJOINT_WRITTEN)
+  %other = call i64 @word(ptr %apart_record, i64 $DISJOINT_OTHER)
   %written_at = getelementptr ptr, ptr %args, i64 %written
   %written_array = load ptr, ptr %written_at
   %written_flags = call i32 @field32(ptr %written_array, i64 $ARRAY_FLAGS)
-  %flags_word = call i64 @word(ptr %apart_record, i64 $APART_FLAGS)
+  %flags_word = call i64 @word(ptr %apart_record, i64 $DISJOINT_FLAGS)
   %flags_needed = trunc i64 %flags_word to i32
   %flags_found = and i32 %written_flags, %flags_needed
   %may_be_written = icmp eq i32 %flags_found, %flags_needed
@@ -245,8 +257,8 @@ one_apart:
 spans:
   %written_data = call i64 @word(ptr %pointers, i64 %written)
   %other_data = call i64 @word(ptr %pointers, i64 %other)
-  %written_bytes = call i64 @word(ptr %apart_record, i64 $APART_WRITTEN_BYTES)
-  %other_bytes = call i64 @word(ptr %apart_record, i64 $APART_OTHER_BYTES)
+  %written_bytes = call i64 @word(ptr %apart_record, i64 $DISJOINT_WRITTEN_BYTES)
+  %other_bytes = call i64 @word(ptr %apart_record, i64 $DISJOINT_OTHER_BYTES)
   %written_end = add i64 %written_data, %written_bytes
   %other_end = add i64 %other_data, %other_bytes
   %is_before = icmp ule i64 %written_end, %other_data

@@ -174,19 +174,19 @@ unusual:
   br i1 %is_harmless, label %look, label %no
 
 look:
-  %places = call ptr @address(ptr %block, i64 $PLACES)
-  %count = call i64 @word(ptr %block, i64 $PLACE_COUNT)
+  %places = call ptr @address(ptr %block, i64 $GUARD_SLOTS)
+  %count = call i64 @word(ptr %block, i64 $GUARD_SLOT_COUNT)
   br label %next
 next:
   %p = phi i64 [0, %look], [%p_next, %as_it_was]
   %more = icmp slt i64 %p, %count
   br i1 %more, label %place, label %yes
 place:
-  %offset = mul i64 %p, $PLACE_SIZE
+  %offset = mul i64 %p, $GUARD_SLOT_SIZE
   %record = getelementptr i64, ptr %places, i64 %offset
-  %space = call ptr @address(ptr %record, i64 $PLACE_SPACE)
-  %at = call ptr @address(ptr %record, i64 $PLACE_AT)
-  %wanted = call ptr @address(ptr %record, i64 $PLACE_WANTED)
+  %space = call ptr @address(ptr %record, i64 $GUARD_SLOT_SPACE)
+  %at = call ptr @address(ptr %record, i64 $GUARD_SLOT_AT)
+  %wanted = call ptr @address(ptr %record, i64 $GUARD_SLOT_WANTED)
   %is_pointer = icmp eq ptr %space, null
   br i1 %is_pointer, label %pointer, label %lookup
 pointer:
@@ -205,7 +205,7 @@ found:
   %same = icmp eq ptr %there, %wanted
   br i1 %same, label %as_it_was, label %another
 another:
-  %exact = call i64 @word(ptr %record, i64 $PLACE_EXACT)
+  %exact = call i64 @word(ptr %record, i64 $GUARD_SLOT_EXACT)
   %will_do = icmp ne i64 %exact, 0
   %something = icmp ne ptr %there, null
   %perhaps = and i1 %will_do, %something

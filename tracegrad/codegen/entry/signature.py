@@ -31,15 +31,15 @@ __all__ = [
     "DTYPE_OFFSET",
     "RUN",
     "SLOT_BYTES",
-    "Apart",
-    "Container",
+    "ContainerLayout",
+    "DisjointCheck",
     "EntrySpec",
     "Flag",
+    "GuardSlot",
     "InputSpec",
     "OutputSpec",
-    "Place",
     "Word",
-    "block_words",
+    "descriptor_block",
     "lowest",
 ]
 
@@ -127,15 +127,15 @@ class Word(IntEnum):
     ARENA = 6  # address of the arena between calls; 0 before the first call, and while a call uses it
     HANDLER = 7  # NumPy memory handler (a capsule) for the outputs; 0 for NumPy's default
     TRAPS = 8  # the context variable with NumPy's floating-point error state, 0 if it does not matter
-    PLACES = 9  # address of the guarded locations (`Place`)
-    PLACE_COUNT = 10
+    GUARD_SLOTS = 9  # address of the guarded locations (`GuardSlot`)
+    GUARD_SLOT_COUNT = 10
     CONTAINERS = 11  # address of the containers to unpack, 0 if all arguments are inputs
-    APART = 12  # address of the pairs of inputs that must be disjoint (`Apart`)
-    APART_COUNT = 13
+    DISJOINT = 12  # address of the pairs of inputs that must be disjoint (`DisjointCheck`)
+    DISJOINT_COUNT = 13
     HEADER = 14  # words of header
 
 
-class Place(IntEnum):
+class GuardSlot(IntEnum):
     """A guarded location: its address, the expected object, and whether an equal object of the same type will do."""
 
     SPACE = 0  # a dict, or 0
@@ -145,7 +145,7 @@ class Place(IntEnum):
     SIZE = 4
 
 
-class Apart(IntEnum):
+class DisjointCheck(IntEnum):
     """A check that two inputs are disjoint: the number of an overwritten input and of another one, their sizes in
     bytes, and the NumPy flags that the overwritten one must have. Both may be the same array."""
 
@@ -157,7 +157,7 @@ class Apart(IntEnum):
     SIZE = 5
 
 
-class Container(IntEnum):
+class ContainerLayout(IntEnum):
     """An argument to unpack. The number of arguments is followed by one record per argument: its type (dict, list or
     tuple) and length, then, in order, the keys (0 for none) and the numbers of its inputs. An argument that is itself
     an input has type 0 and length 1."""
@@ -167,7 +167,7 @@ class Container(IntEnum):
     ITEMS = 2
 
 
-def block_words(
+def descriptor_block(
     spec: EntrySpec,
     input_shapes: Sequence[Shape],
     output_shapes: Sequence[Shape],
@@ -182,7 +182,7 @@ def block_words(
 
     >>> x = np.dtype(np.float64)
     >>> spec = EntrySpec((InputSpec(x, 1),), (OutputSpec(x, 0),), returns_tuple=False)
-    >>> words = block_words(spec, [(5,)], [()], [42], arena_bytes=100, release_gil=False)
+    >>> words = descriptor_block(spec, [(5,)], [()], [42], arena_bytes=100, release_gil=False)
     >>> int(words[Word.ARENA_BYTES]), words[Word.HEADER + 2 :].tolist()[:2], words[-1].item()
     (128, [1, 5], 42)
     """
@@ -196,7 +196,7 @@ def block_words(
     words[Word.ARENA_BYTES] = -(-arena_bytes // 64) * 64
     for x, shape in zip(spec.inputs, input_shapes, strict=True):
         kind = id(float) if x.kind == "float" else id(np.ndarray) if x.strides is None else 0
-        words += [kind, 0 if x.kind == "float" else _told_apart(x.dtype), len(shape), *shape]
+        words += [kind, 0 if x.kind == "float" else _dtype_identity(x.dtype), len(shape), *shape]
         words += [] if x.strides is None else [*x.strides, lowest(shape, x.strides)]
     for y, shape in zip(spec.outputs, output_shapes, strict=True):
         words += [y.dtype.num if y.donor < 0 else -1 - y.donor, _descriptor(y.dtype), len(shape), *shape]
@@ -210,7 +210,7 @@ def lowest(shape: Shape, strides: Shape) -> int:
     return sum([(n - 1) * s for n, s in zip(shape, strides) if s < 0])
 
 
-def _told_apart(dtype: np.dtype[Any]) -> int:
+def _dtype_identity(dtype: np.dtype[Any]) -> int:
     """The identity of a dtype: a number that equal dtypes share. Unpickled arrays have separate descriptors."""
     return ctypes.c_int64.from_address(_descriptor(dtype) + DTYPE_OFFSET).value
 

@@ -20,8 +20,8 @@ class PolyEmitter:
     def emit(self, b: ir.IRBuilder, p: Poly) -> Any:
         total: Any = None
         for monomial, c in sorted(p.terms.items(), key=lambda t: (len(t[0]), t[0])):
-            term: Any = ir.Constant(I64, c) if c != 1 or not monomial else None
+            term: Any = ir.IRConstant(I64, c) if c != 1 or not monomial else None
             for s in sorted(monomial, key=lambda s: ("sk".find(s[0]) < 0, s)):  # loop-invariant factors first
                 term = self.env[s] if term is None else b.mul(term, self.env[s])
             total = term if total is None else b.add(total, term)
-        return ir.Constant(I64, 0) if total is None else total
+        return ir.IRConstant(I64, 0) if total is None else total

@@ -63,7 +63,7 @@ def _spacing(b: ir.IRBuilder, x: Any) -> Any:
     return b.select(of.is_finite(), beyond, b.fsub(x, x))
 
 
-def _parts(b: ir.IRBuilder, x: Any) -> tuple[_Float, Any, Any]:
+def _normalize(b: ir.IRBuilder, x: Any) -> tuple[_Float, Any, Any]:
     """Normalize `x`: a normal number, its exponent, and whether `x` has an exponent (0, inf and nan do not)."""
     of = _Float(b, x)
     lifted = b.fmul(x, number(x.type, 2.0 ** (of.digits + 2)))
@@ -77,7 +77,7 @@ def _parts(b: ir.IRBuilder, x: Any) -> tuple[_Float, Any, Any]:
 
 def _mantissa(b: ir.IRBuilder, x: Any) -> Any:
     """The mantissa of frexp, from 0.5 to 1 in magnitude; 0, inf and nan are returned as they are."""
-    normal, _, has = _parts(b, x)
+    normal, _, has = _normalize(b, x)
     half = ((normal.infinity >> normal.digits) // 2 - 1) << normal.digits
     digits = b.and_(normal.bits, normal.int((1 << normal.digits) - 1))
     return b.select(has, normal.signed(b.or_(digits, normal.int(half))), x)
@@ -85,7 +85,7 @@ def _mantissa(b: ir.IRBuilder, x: Any) -> Any:
 
 def _exponent(b: ir.IRBuilder, x: Any) -> Any:
     """The exponent of frexp, a 32-bit integer; 0 for 0, inf and nan."""
-    of, exponent, has = _parts(b, x)
+    of, exponent, has = _normalize(b, x)
     result = b.select(has, exponent, of.int(0))
     return result if element_of(of.t).width == 32 else b.trunc(result, shaped(ir.IntType(32), x))
 
@@ -99,7 +99,7 @@ def _is_converted(t: Any) -> bool:
     return converts_halves() and isinstance(element_of(t), ir.FloatType)
 
 
-class _Half(_Float):
+class _HalfRounding(_Float):
     """A float to be rounded to half precision: the bits of 1.0 (`one`) and of an exponent step (`unit`), the number of
     digits to cut, and the rounded magnitude if it is a normal half (`near`, as bits) or not (`shifted`)."""
 
@@ -125,7 +125,7 @@ def _round_to_half(b: ir.IRBuilder, x: Any) -> Any:
     """The half-precision number nearest to `x`, as a float of the type of `x`."""
     if _is_converted(x.type):
         return b.fpext(b.fptrunc(x, shaped(HALF, x)), x.type)
-    of = _Half(b, x)
+    of = _HalfRounding(b, x)
     return of.signed(
         of.choose(
             normal=b.and_(of.near, of.int(-1 << of.cut)),
@@ -140,7 +140,7 @@ def _half_bits(b: ir.IRBuilder, x: Any) -> Any:
     """The bits of `x` rounded to half precision. A nan from half precision has its payload again."""
     if _is_converted(x.type):
         return b.bitcast(b.fptrunc(x, shaped(HALF, x)), shaped(BITS, x))
-    of = _Half(b, x)
+    of = _HalfRounding(b, x)
     payload = b.sub(b.lshr(of.magnitude, of.int(of.cut)), of.int((of.infinity >> of.cut) - 0x7C00))
     bits = of.choose(
         normal=b.sub(b.lshr(of.near, of.int(of.cut)), of.int((of.one - 15 * of.unit) >> of.cut)),
@@ -160,14 +160,14 @@ def half_value(b: ir.IRBuilder, x: Any) -> Any:
     if converts_halves():
         return b.fpext(b.bitcast(x, shaped(HALF, x)), shaped(ir.FloatType(), x))
     t, real = shaped(ir.IntType(32), x), shaped(ir.FloatType(), x)
-    wide = b.zext(x, t)
-    magnitude = b.and_(wide, number(t, 0x7FFF))
+    extended = b.zext(x, t)
+    magnitude = b.and_(extended, number(t, 0x7FFF))
     shifted = b.shl(magnitude, number(t, 13))
     bias = b.select(b.icmp_unsigned("<", magnitude, number(t, 0x7C00)), number(t, _BIAS), number(t, 2 * _BIAS))
     small = b.fsub(b.bitcast(b.or_(magnitude, number(t, _HALF_OF_ONE)), real), number(real, 0.5))
     is_small = b.icmp_unsigned("<", magnitude, number(t, 0x400))
     result = b.select(is_small, b.bitcast(small, t), b.add(shifted, bias))
-    sign = b.shl(b.and_(wide, number(t, 0x8000)), number(t, 16))
+    sign = b.shl(b.and_(extended, number(t, 0x8000)), number(t, 16))
     return b.bitcast(b.or_(result, sign), real)
 
 

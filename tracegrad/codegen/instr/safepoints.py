@@ -16,26 +16,26 @@ from string import Template
 
 from tracegrad.target.tuning import TUNING
 
-__all__ = ["INTERRUPTED", "LOOK_SYMBOLS", "iterations_between_looks", "look_module"]
+__all__ = ["INTERRUPTED", "POLL_SYMBOLS", "iterations_between_polls", "poll_module"]
 
 INTERRUPTED = 5
-LOOK_COST = TUNING.threads.poll_cost
-LOOK_SYMBOLS = (
+POLL_COST = TUNING.threads.poll_cost
+POLL_SYMBOLS = (
     "PyEval_RestoreThread", "PyEval_SaveThread", "PyErr_CheckSignals", "PyGILState_Ensure",
     "PyGILState_GetThisThreadState", "PyGILState_Release", "PyThread_get_thread_ident",
 )  # fmt: skip
 
 
-def iterations_between_looks(cost: int) -> int:
+def iterations_between_polls(cost: int) -> int:
     """The number of iterations of this cost between two safepoint polls, less one: a mask of low bits.
 
-    >>> bin(iterations_between_looks(1_000_000)), iterations_between_looks(10**9)
+    >>> bin(iterations_between_polls(1_000_000)), iterations_between_polls(10**9)
     ('0b1111', 0)
     """
-    return (1 << (LOOK_COST // max(cost, 20)).bit_length() - 1) - 1 if cost <= LOOK_COST else 0
+    return (1 << (POLL_COST // max(cost, 20)).bit_length() - 1) - 1 if cost <= POLL_COST else 0
 
 
-def look_module(name: str) -> str:
+def poll_module(name: str) -> str:
     """Emit the module that defines one of the two functions; `tg_main_thread` holds the number of the main thread."""
     return Template(_HELD if name.endswith("held") else _FREE).substitute(name=f'@"{name}"', interrupted=INTERRUPTED)
 

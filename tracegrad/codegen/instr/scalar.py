@@ -33,8 +33,8 @@ __all__ = [
     "memory_type",
     "multiply_add",
     "operation",
+    "reduction_result",
     "registers",
-    "settled",
     "were_nans",
 ]
 
@@ -174,7 +174,7 @@ def _extremum(op: str) -> Callable[..., Any]:
 
 
 def _is_zero(x: Any) -> bool:
-    return isinstance(x, ir.Constant) and x.ref == number(x.type, 0.0).ref
+    return isinstance(x, ir.IRConstant) and x.ref == number(x.type, 0.0).ref
 
 
 _SECOND_ZERO = platform.machine() in ("x86_64", "AMD64")
@@ -380,8 +380,8 @@ def registers(x: Reduce, lanes: int = 0) -> list[Any]:
 def _flags(t: Any) -> Any:
     """The type of nan flags for values of type `t`. Flags are as wide as the values if vector comparisons give that
     width; otherwise they would be narrowed each time."""
-    wide = lanes_of(t) and not has_masks_of_bytes()
-    return of_lanes(ir.IntType(64 if element_of(t) == _TYPES["f64"] else 32) if wide else BOOL, lanes_of(t))
+    match_width = lanes_of(t) and not has_masks_of_bytes()
+    return of_lanes(ir.IntType(64 if element_of(t) == _TYPES["f64"] else 32) if match_width else BOOL, lanes_of(t))
 
 
 def extremum(b: ir.IRBuilder, combiner: str, totals: list[Any], value: Any) -> list[Any]:
@@ -393,21 +393,21 @@ def extremum(b: ir.IRBuilder, combiner: str, totals: list[Any], value: Any) -> l
     """
     total, seen_nan = totals
     flags = ("nnan",) if _SECOND_ZERO else _NUMBERS
-    stays = b.fcmp_ordered("<" if combiner == "minimum" else ">", total, value, flags=flags)
+    keeps_total = b.fcmp_ordered("<" if combiner == "minimum" else ">", total, value, flags=flags)
     is_nan = b.sext(b.fcmp_unordered("uno", value, value), seen_nan.type)
-    return [b.select(stays, total, value, flags=flags), b.or_(seen_nan, is_nan)]
+    return [b.select(keeps_total, total, value, flags=flags), b.or_(seen_nan, is_nan)]
 
 
-def first(b: ir.IRBuilder, x: Reduce, totals: list[Any], value: Any, place: Any) -> list[Any]:
-    """Combine `totals`, the extremum and its index, with one more `value` at a later `place`."""
+def first(b: ir.IRBuilder, x: Reduce, totals: list[Any], value: Any, index: Any) -> list[Any]:
+    """Combine `totals`, the extremum and its index, with one more `value` at a later `index`."""
     best, result = totals
-    take = compare(b, "lt" if FIRST[x.combiner] == "minimum" else "gt", value, best, x.value.dtype[0])
+    is_better = compare(b, "lt" if FIRST[x.combiner] == "minimum" else "gt", value, best, x.value.dtype[0])
     if x.value.dtype[0] == "f":
-        take = b.or_(take, b.and_(b.fcmp_unordered("uno", value, value), b.fcmp_ordered("ord", best, best)))
-    return [b.select(take, value, best), b.select(take, place, result)]
+        is_better = b.or_(is_better, b.and_(b.fcmp_unordered("uno", value, value), b.fcmp_ordered("ord", best, best)))
+    return [b.select(is_better, value, best), b.select(is_better, index, result)]
 
 
-def settled(b: ir.IRBuilder, x: Reduce, totals: list[Any]) -> Any:
+def reduction_result(b: ir.IRBuilder, x: Reduce, totals: list[Any]) -> Any:
     """The final result of a reduction with the registers `totals`."""
     value, dtype = totals[0], x.value.dtype
     if x.combiner in FIRST:
@@ -419,7 +419,7 @@ def settled(b: ir.IRBuilder, x: Reduce, totals: list[Any]) -> Any:
     is_nan = were_nans(b, totals[1])
     if of_vectors:
         is_nan = horizontal(b, "logical_or", "bool", is_nan)
-    return b.select(is_nan, ir.Constant(value.type, math.nan), value)
+    return b.select(is_nan, ir.IRConstant(value.type, math.nan), value)
 
 
 def were_nans(b: ir.IRBuilder, flags: Any) -> Any:

@@ -20,13 +20,23 @@ from tracegrad.codegen.instr.scalar import BOOL, I64, combine, memory_type
 from tracegrad.codegen.vecmath.lanes import splat
 from tracegrad.target.tuning import TUNING
 
-__all__ = ["MERGED", "OF_WORDS", "TASK", "fetch_places", "fill", "loop", "signature", "smaller", "support_module"]
+__all__ = [
+    "INSTRUCTION_TYPE",
+    "MERGED",
+    "TASK",
+    "fill",
+    "load_addresses",
+    "loop",
+    "signature",
+    "smaller",
+    "support_module",
+]
 
 MERGED = ("tg_merge", "tg_combine")
 _LANES = {name: TUNING.vectorization.merged_bytes // dtype_named(name).itemsize for name in ("f32", "f64")}
 _POINTER = ir.IntType(8).as_pointer()
 TASK = ir.FunctionType(ir.VoidType(), [_POINTER, I64])
-OF_WORDS = ir.FunctionType(
+INSTRUCTION_TYPE = ir.FunctionType(
     ir.IntType(32), [I64.as_pointer(), _POINTER.as_pointer()]
 )  # see `tracegrad.codegen.program.interpreter`
 
@@ -44,14 +54,14 @@ def signature(name: str) -> Any:
 
 def support_module(name: str) -> str:
     """Emit the module that defines a support function, as text."""
-    module = ir.Module(name)
+    module = ir.IRModule(name)
     merges = name.startswith(MERGED)
     for each in [f"{prefix}.{name.partition('.')[2]}" for prefix in MERGED] if merges else [name]:
-        _define(ir.Function(module, signature(each), each))
+        _define(ir.IRFunction(module, signature(each), each))
     return str(module)
 
 
-def _define(function: ir.Function) -> None:
+def _define(function: ir.IRFunction) -> None:
     b = ir.IRBuilder(function.append_basic_block("entry"))
     if function.name == "tg_chunks":
         task, context, chunks = function.args
@@ -70,44 +80,44 @@ def _define(function: ir.Function) -> None:
 def fill(b: ir.IRBuilder, dtype: str, out: Any, value: Any, count: Any) -> None:
     """Store `value`, in its memory type, `count` times, one cache line at a time."""
     lanes = 64 // dtype_named(dtype).itemsize
-    line, several = splat(b, value, lanes), ir.VectorType(value.type, lanes).as_pointer()
-    lines = b.udiv(count, ir.Constant(I64, lanes))
-    whole = b.mul(lines, ir.Constant(I64, lanes))
-    at = b.bitcast(out, several)
+    line, vector_pointer = splat(b, value, lanes), ir.VectorType(value.type, lanes).as_pointer()
+    lines = b.udiv(count, ir.IRConstant(I64, lanes))
+    whole = b.mul(lines, ir.IRConstant(I64, lanes))
+    at = b.bitcast(out, vector_pointer)
     loop(b, lines, lambda i: b.store(line, b.gep(at, [i]), align=1))
     loop(b, b.sub(count, whole), lambda i: b.store(value, b.gep(out, [b.add(whole, i)])))
 
 
-def _merge(b: ir.IRBuilder, combiner: str, dtype: str, out: Any, more: Any, size: Any) -> None:
-    done: Any = ir.Constant(I64, 0)
+def _merge(b: ir.IRBuilder, combiner: str, dtype: str, out: Any, partial: Any, size: Any) -> None:
+    done: Any = ir.IRConstant(I64, 0)
     if dtype in _LANES:
-        several = ir.VectorType(memory_type(dtype), _LANES[dtype]).as_pointer()
+        vector_pointer = ir.VectorType(memory_type(dtype), _LANES[dtype]).as_pointer()
 
         def lanes(k: Any) -> None:
-            at = b.mul(k, ir.Constant(I64, _LANES[dtype]))
-            place, other = (b.bitcast(b.gep(pointer, [at]), several) for pointer in (out, more))
-            total = combine(b, combiner, b.load(place, align=1), b.load(other, align=1), dtype)
-            b.store(total, place, align=1)
+            at = b.mul(k, ir.IRConstant(I64, _LANES[dtype]))
+            address, other = (b.bitcast(b.gep(pointer, [at]), vector_pointer) for pointer in (out, partial))
+            total = combine(b, combiner, b.load(address, align=1), b.load(other, align=1), dtype)
+            b.store(total, address, align=1)
 
-        count = b.udiv(size, ir.Constant(I64, _LANES[dtype]))
+        count = b.udiv(size, ir.IRConstant(I64, _LANES[dtype]))
         loop(b, count, lanes)
-        done = b.mul(count, ir.Constant(I64, _LANES[dtype]))
+        done = b.mul(count, ir.IRConstant(I64, _LANES[dtype]))
 
     def register(value: Any) -> Any:
         return b.trunc(value, BOOL) if dtype == "bool" else value
 
     def element(k: Any) -> None:
-        place, other = (b.gep(pointer, [b.add(done, k)]) for pointer in (out, more))
-        total = combine(b, combiner, register(b.load(place)), register(b.load(other)), dtype)
-        b.store(b.zext(total, memory_type("bool")) if dtype == "bool" else total, place)
+        address, other = (b.gep(pointer, [b.add(done, k)]) for pointer in (out, partial))
+        total = combine(b, combiner, register(b.load(address)), register(b.load(other)), dtype)
+        b.store(b.zext(total, memory_type("bool")) if dtype == "bool" else total, address)
 
     loop(b, b.sub(size, done), element)
 
 
-def _combine(b: ir.IRBuilder, merge: ir.Function, out: Any, partial: Any, size: Any, chunks: Any) -> None:
-    bytes_of = b.ptrtoint(b.gep(ir.Constant(out.type, None), [size]), I64)
+def _combine(b: ir.IRBuilder, merge: ir.IRFunction, out: Any, partial: Any, size: Any, chunks: Any) -> None:
+    bytes_of = b.ptrtoint(b.gep(ir.IRConstant(out.type, None), [size]), I64)
     b.memcpy(b.bitcast(out, _POINTER), b.bitcast(partial, _POINTER), bytes_of)
-    one = ir.Constant(I64, 1)
+    one = ir.IRConstant(I64, 1)
     others = b.sub(chunks, one)
     loop(b, others, lambda c: b.call(merge, [out, b.gep(partial, [b.mul(b.add(c, one), size)]), size]))
 
@@ -124,23 +134,23 @@ def loop(b: ir.IRBuilder, count: Any, body: Any) -> None:
     b.branch(head)
     b.position_at_end(head)
     i = b.phi(I64)
-    i.add_incoming(ir.Constant(I64, 0), before)
+    i.add_incoming(ir.IRConstant(I64, 0), before)
     b.cbranch(b.icmp_signed("<", i, count), inside, after)
     b.position_at_end(inside)
     body(i)
-    i.add_incoming(b.add(i, ir.Constant(I64, 1)), b.block)
+    i.add_incoming(b.add(i, ir.IRConstant(I64, 1)), b.block)
     b.branch(head)
     b.position_at_end(after)
 
 
-def fetch_places(b: ir.IRBuilder, words: Any, pointers: Any, count: Any, first: int) -> Any:
+def load_addresses(b: ir.IRBuilder, operands: Any, pointers: Any, count: Any, first: int) -> Any:
     """Load `count` addresses from the words that begin with number `first`."""
     slots = b.alloca(_POINTER, count)
 
     def fetch(i: Any) -> None:
-        at = b.add(b.mul(i, ir.Constant(I64, 2)), ir.Constant(I64, first))
-        index, behind = (b.load(b.gep(words, [b.add(at, ir.Constant(I64, j))])) for j in range(2))
-        b.store(b.gep(b.load(b.gep(pointers, [index])), [behind]), b.gep(slots, [i]))
+        at = b.add(b.mul(i, ir.IRConstant(I64, 2)), ir.IRConstant(I64, first))
+        index, offset = (b.load(b.gep(operands, [b.add(at, ir.IRConstant(I64, j))])) for j in range(2))
+        b.store(b.gep(b.load(b.gep(pointers, [index])), [offset]), b.gep(slots, [i]))
 
     loop(b, count, fetch)
     return slots

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from tracegrad.codegen.loopir.kernel import Compute, Index, Kernel, Load, Operand, Reduce, Store
 
-__all__ = ["Clip", "clip_of", "mask_of_rows"]
+__all__ = ["Clip", "clip_of", "row_mask_of"]
 
 _NAME = "bound-tightening"
 _SWAPPED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
@@ -45,7 +45,7 @@ def clip_of(kernel: Kernel) -> Clip | None:
     return None
 
 
-def mask_of_rows(kernel: Kernel) -> Load | None:
+def row_mask_of(kernel: Kernel) -> Load | None:
     """The mask of rows that a kernel loads: its innermost loop has no effect on a row whose mask is false."""
     plain = all(isinstance(x, Compute | Load | Index | Store | Reduce) for x in kernel.body)
     if len(kernel.loops) < 2 or not plain or _NAME in kernel.disabled:
@@ -56,8 +56,8 @@ def mask_of_rows(kernel: Kernel) -> Load | None:
         if not isinstance(x, Load) or x.out.dtype != "bool" or x.buffer in written:
             continue
         symbols = x.address.symbols
-        of_row = around in symbols and within not in symbols and all(s[0] != "v" for s in symbols)
-        if of_row and _does_nothing(kernel, x.out.name):
+        is_per_row = around in symbols and within not in symbols and all(s[0] != "v" for s in symbols)
+        if is_per_row and _does_nothing(kernel, x.out.name):
             return x
     return None
 
@@ -71,9 +71,9 @@ def _fixed(x: Operand, table: dict[str, Any], var: str) -> set[int] | None:
         return {id(result)} if all(s[0] not in "iv" for s in result.address.symbols) else None
     if not isinstance(result, Compute) or result.op not in _INTEGERS or result.out.dtype != "i64":
         return None
-    parts = [_fixed(y, table, var) for y in result.args]
-    known = [y for y in parts if y is not None]
-    return {id(result)}.union(*known) if len(known) == len(parts) else None
+    operands = [_fixed(y, table, var) for y in result.args]
+    known = [y for y in operands if y is not None]
+    return {id(result)}.union(*known) if len(known) == len(operands) else None
 
 
 def _does_nothing(kernel: Kernel, mask: str) -> bool:

@@ -18,13 +18,13 @@ from tracegrad.codegen.loopir.kernel import Kernel, Reduce, accesses
 from tracegrad.codegen.loopir.polynomial import Poly
 from tracegrad.target.tuning import TUNING
 
-__all__ = ["in_stretches", "steps_across"]
+__all__ = ["in_conflict_blocks", "strides_across"]
 
-STRETCH = TUNING.transposition.conflict_block
+CONFLICT_BLOCK = TUNING.transposition.conflict_block
 COLLIDING = TUNING.transposition.conflict_stride
 
 
-def steps_across(kernel: Kernel) -> list[Poly]:
+def strides_across(kernel: Kernel) -> list[Poly]:
     """The strides, in elements, with which the innermost loop crosses memory that an outer loop runs along. Empty if
     the order of iterations matters."""
     if len(kernel.loops) < 2 or kernel.chunked == len(kernel.loops) - 1 or kernel.loops[-1].extent.value is not None:
@@ -34,24 +34,24 @@ def steps_across(kernel: Kernel) -> list[Poly]:
     every = accesses(kernel.body)
     if is_serial(kernel) or any(isinstance(x, Reduce) for x in every):
         return []
-    steps = [[x.address.coefficient(each.var) for each in kernel.loops] for x in every]
-    across = [inner for *around, inner in steps if inner.value is None and 1 in [x.value for x in around]]
+    strides = [[x.address.coefficient(each.var) for each in kernel.loops] for x in every]
+    across = [inner for *around, inner in strides if inner.value is None and 1 in [x.value for x in around]]
     return list(dict.fromkeys(across))
 
 
-def in_stretches(b: ir.IRBuilder, extent: Any, steps: list[Any], write: Any) -> None:
+def in_conflict_blocks(b: ir.IRBuilder, extent: Any, strides: list[Any], write: Any) -> None:
     """Emit `write(first, last)` for each block of the innermost loop, which has `extent` iterations. There is one block
     if no stride causes cache conflicts."""
-    size = ir.Constant(I64, STRETCH)
-    largest: ir.Value = ir.Constant(I64, 1 << 62)
-    for step in steps:
-        apart = b.icmp_signed("!=", b.and_(step, ir.Constant(I64, COLLIDING - 1)), ir.Constant(I64, 0))
-        largest = b.select(apart, largest, size)
+    size = ir.IRConstant(I64, CONFLICT_BLOCK)
+    largest: ir.IRValue = ir.IRConstant(I64, 1 << 62)
+    for stride in strides:
+        conflict_free = b.icmp_signed("!=", b.and_(stride, ir.IRConstant(I64, COLLIDING - 1)), ir.IRConstant(I64, 0))
+        largest = b.select(conflict_free, largest, size)
 
     def one(k: Any) -> None:
         first = b.mul(k, largest)
         rest = b.sub(extent, first)
         write(first, b.select(b.icmp_signed("<", rest, largest), extent, b.add(first, largest)))
 
-    count = b.add(b.sdiv(b.sub(extent, ir.Constant(I64, 1)), largest), ir.Constant(I64, 1))
-    loop(b, b.select(b.icmp_signed(">", extent, ir.Constant(I64, 0)), count, ir.Constant(I64, 0)), one)
+    count = b.add(b.sdiv(b.sub(extent, ir.IRConstant(I64, 1)), largest), ir.IRConstant(I64, 1))
+    loop(b, b.select(b.icmp_signed(">", extent, ir.IRConstant(I64, 0)), count, ir.IRConstant(I64, 0)), one)

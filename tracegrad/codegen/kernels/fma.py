@@ -18,7 +18,7 @@ from typing import Any
 
 from tracegrad import llvmir as ir
 from tracegrad.codegen.instr.scalar import multiply_add, operation
-from tracegrad.codegen.loopir.kernel import Compute, Guard, Operand, Reduce, flattened, operands
+from tracegrad.codegen.loopir.kernel import Compute, GuardBlock, Operand, Reduce, flattened, operands
 
 __all__ = ["Products", "computed", "factors_of", "mark_rounded", "products_of"]
 
@@ -61,7 +61,7 @@ def mark_rounded(body: list[Any], shared: Collection[str]) -> None:
 
 
 def _blocks(body: list[Any]) -> list[list[Any]]:
-    return [body, *[x.body for x in flattened(body) if isinstance(x, Guard)]]
+    return [body, *[x.body for x in flattened(body) if isinstance(x, GuardBlock)]]
 
 
 def _is_float(x: Compute, *ops: str) -> bool:
@@ -78,12 +78,14 @@ def _added(x: Any) -> list[str]:
 def computed(b: ir.IRBuilder, x: Compute, value_of: Callable[[Operand], Any], products: Products) -> Any:
     """Emit an operation; if both operands are products, the first is fused."""
     dtypes = [a.dtype for a in x.args]
-    where = next((k for k, a in enumerate(x.args) if a.name in products), -1) if _is_float(x, "add", "sub") else -1
-    if where < 0:
+    product_index = (
+        next((k for k, a in enumerate(x.args) if a.name in products), -1) if _is_float(x, "add", "sub") else -1
+    )
+    if product_index < 0:
         return operation(b, x.op, [value_of(a) for a in x.args], dtypes, x.out.dtype)
-    first, second = (value_of(a) for a in products[x.args[where].name])
-    other = value_of(x.args[1 - where])
-    if x.op == "sub" and where == 0:
+    first, second = (value_of(a) for a in products[x.args[product_index].name])
+    other = value_of(x.args[1 - product_index])
+    if x.op == "sub" and product_index == 0:
         other = b.fneg(other)
     elif x.op == "sub":
         first = b.fneg(first)

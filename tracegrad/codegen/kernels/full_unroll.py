@@ -13,19 +13,30 @@ from dataclasses import replace
 from itertools import product
 from typing import Any
 
-from tracegrad.codegen.loopir.kernel import Compute, Guard, Index, Kernel, Load, Loop, Operand, Reduce, Store, flattened
+from tracegrad.codegen.loopir.kernel import (
+    Compute,
+    GuardBlock,
+    Index,
+    Kernel,
+    KernelLoop,
+    Load,
+    Operand,
+    Reduce,
+    Store,
+    flattened,
+)
 from tracegrad.codegen.loopir.polynomial import Poly
 from tracegrad.target.tuning import TUNING
 
-__all__ = ["write_out_choices", "write_out_reductions"]
+__all__ = ["unroll_choices", "unroll_reductions"]
 
-MOST = TUNING.unrolling.max_instructions
-MOST_OF_CHOICES = TUNING.unrolling.max_choice_instructions
-MOST_TIMES = TUNING.unrolling.max_copies
-_OF_CHOICES = frozenset([Compute, Load, Index, Guard, Store])
+MAX_UNROLL_INSTRUCTIONS = TUNING.unrolling.max_instructions
+MAX_CHOICE_INSTRUCTIONS = TUNING.unrolling.max_choice_instructions
+MAX_UNROLL_COPIES = TUNING.unrolling.max_copies
+_OF_CHOICES = frozenset([Compute, Load, Index, GuardBlock, Store])
 
 
-def write_out_reductions(kernel: Kernel) -> None:
+def unroll_reductions(kernel: Kernel) -> None:
     """Unroll, in place, the short loops of a kernel that all of its results reduce over.
 
     The iterations of the short loops then follow each other in the body, in their order.
@@ -34,11 +45,11 @@ def write_out_reductions(kernel: Kernel) -> None:
     short = [loop for loop in kernel.loops if loop.extent.value is not None] if reductions else []
     if not short or not _is_plain(kernel.body):
         return
-    short = [x for x in short if _is_apart(kernel, x.var) and _is_alike(kernel, reductions, x.var)]
-    _write_out(kernel, short, MOST)
+    short = [x for x in short if _may_unroll(kernel, x.var) and _is_alike(kernel, reductions, x.var)]
+    _unroll(kernel, short, MAX_UNROLL_INSTRUCTIONS)
 
 
-def write_out_choices(kernel: Kernel) -> None:
+def unroll_choices(kernel: Kernel) -> None:
     """Unroll, in place, the short loops of a kernel whose guards test their variables, which resolves the guards.
 
     If guards test no other variables, `loop_splitting` does the same with one kernel for each part.
@@ -47,20 +58,20 @@ def write_out_choices(kernel: Kernel) -> None:
     if not _OF_CHOICES.issuperset(map(type, body)):
         return
     short = {loop.var for loop in kernel.loops if loop.extent.value is not None}
-    asked = [value.symbols for x in body if isinstance(x, Guard) for _, value, _, _ in x.ranges]
-    choices = set().union(*[names for names in asked if names <= short])
-    if any(not names <= short for names in asked):
-        _write_out(kernel, [loop for loop in kernel.loops if loop.var in choices], MOST_OF_CHOICES)
+    tested = [value.symbols for x in body if isinstance(x, GuardBlock) for _, value, _, _ in x.ranges]
+    choices = set().union(*[names for names in tested if names <= short])
+    if any(not names <= short for names in tested):
+        _unroll(kernel, [loop for loop in kernel.loops if loop.var in choices], MAX_CHOICE_INSTRUCTIONS)
 
 
-def _write_out(kernel: Kernel, short: list[Loop], most: int) -> None:
+def _unroll(kernel: Kernel, short: list[KernelLoop], max_size: int) -> None:
     extents = [loop.extent.value or 0 for loop in short]
     times, size = math.prod(extents), len(flattened(kernel.body))
-    if not 1 < times <= MOST_TIMES or len(short) == len(kernel.loops) or size > most:
+    if not 1 < times <= MAX_UNROLL_COPIES or len(short) == len(kernel.loops) or size > max_size:
         return
-    copies = _Copies(kernel)
+    copies = _UnrolledBody(kernel)
     body = copies.written({loop.var for loop in short}, extents, [loop.var for loop in short])
-    if copies.copied > most:
+    if copies.copied > max_size:
         return
     kernel.body[:] = body
     kernel.loops[:] = [loop for loop in kernel.loops if loop not in short]
@@ -70,12 +81,12 @@ def _write_out(kernel: Kernel, short: list[Loop], most: int) -> None:
 def _is_plain(body: list[Any]) -> bool:
     """Whether a kernel only computes, and reduces each result to an element of its own."""
     for x in flattened(body):
-        if not isinstance(x, Compute | Load | Index | Guard | Reduce) or (isinstance(x, Reduce) and x.scatters):
+        if not isinstance(x, Compute | Load | Index | GuardBlock | Reduce) or (isinstance(x, Reduce) and x.scatters):
             return False
     return True
 
 
-def _is_apart(kernel: Kernel, var: str) -> bool:
+def _may_unroll(kernel: Kernel, var: str) -> bool:
     """Whether no access is contiguous along `var`, or all accesses can run along another loop."""
     accesses = [x for x in flattened(kernel.body) if isinstance(x, Load | Reduce)]
     if not any(x.address.coefficient(var).value in (-1, 1) for x in accesses):
@@ -85,8 +96,8 @@ def _is_apart(kernel: Kernel, var: str) -> bool:
 
 
 def _runs_along(x: Load | Reduce, var: str) -> bool:
-    step = x.address.coefficient(var)
-    return step == 1 if isinstance(x, Reduce) else step in (0, 1, 2)
+    stride = x.address.coefficient(var)
+    return stride == 1 if isinstance(x, Reduce) else stride in (0, 1, 2)
 
 
 def _is_alike(kernel: Kernel, reductions: list[Reduce], var: str) -> bool:
@@ -104,7 +115,7 @@ def _is_alike(kernel: Kernel, reductions: list[Reduce], var: str) -> bool:
     return bool(long) and all(var not in x.over and long == {*x.over} for x in reductions)
 
 
-class _Copies:
+class _UnrolledBody:
     """The body of a kernel, unrolled over some of its loops."""
 
     def __init__(self, kernel: Kernel):
@@ -114,17 +125,19 @@ class _Copies:
         self.loads: dict[tuple[str, Poly], Operand] = {}
         self.totals: dict[tuple[int, Poly], Operand] = {}
 
-    def written(self, gone: set[str], extents: list[int], names: list[str]) -> list[Any]:
+    def written(self, unrolled: set[str], extents: list[int], names: list[str]) -> list[Any]:
         for iteration in product(*map(range, extents)):
-            _Copy(self, {name: Poly.constant(i) for name, i in zip(names, iteration)}).write(self.kernel.body)
+            _UnrolledIteration(self, {name: Poly.constant(i) for name, i in zip(names, iteration)}).write(
+                self.kernel.body
+            )
         for (k, address), total in self.totals.items():
             x = self.kernel.body[k]
-            over = tuple(var for var in x.over if var not in gone)
+            over = tuple(var for var in x.over if var not in unrolled)
             reduced = replace(x, address=address, value=total, over=over)
-            self.body.append(reduced if over else Store(x.buffer, address, self._begun(x.combiner, total)))
+            self.body.append(reduced if over else Store(x.buffer, address, self._with_identity(x.combiner, total)))
         return self.body
 
-    def _begun(self, combiner: str, total: Operand) -> Operand:
+    def _with_identity(self, combiner: str, total: Operand) -> Operand:
         """`total` combined with the identity of its reduction: in NumPy a sum of -0.0 alone is 0.0."""
         if (combiner, total.dtype[0]) != ("add", "f"):
             return total
@@ -140,10 +153,10 @@ class _Copies:
         return out
 
 
-class _Copy:
+class _UnrolledIteration:
     """A copy of the body for one iteration, whose loop variables have the values `at`."""
 
-    def __init__(self, copies: _Copies, at: dict[str, Poly]):
+    def __init__(self, copies: _UnrolledBody, at: dict[str, Poly]):
         self.copies, self.at = copies, at
         self.names: dict[str, Operand] = {}
 
@@ -156,7 +169,7 @@ class _Copy:
                     copies.body.append(Store(x.buffer, self._moved(x.address), self._named(x.value)))
                 case Reduce():
                     self._add((k, self._moved(x.address)), x.combiner, self._named(x.value))
-                case Guard():
+                case GuardBlock():
                     self.names[x.out.name] = self._guard(x)
                 case _:
                     self.names[x.out.name] = self._value(x)
@@ -173,7 +186,7 @@ class _Copy:
                 return copies.emit(Index(copies.new(x.out), self._moved(x.value)))
         return copies.emit(Compute(copies.new(x.out), x.op, tuple(map(self._named, x.args)), x.rounded))
 
-    def _guard(self, x: Guard) -> Operand:
+    def _guard(self, x: GuardBlock) -> Operand:
         """The value of a guard: its result or its fill, if this iteration decides."""
         ranges = [tuple(map(self._moved, four)) for four in x.ranges]
         known = [_is_within(four) for four in ranges]
@@ -189,7 +202,7 @@ class _Copy:
         within, result = copies.body, self._named(x.result)
         copies.body, copies.loads = outside, loads
         open_ = tuple([four for four, is_known in zip(ranges, known) if is_known is None])
-        return copies.emit(Guard(copies.new(x.out), open_, within, result, self._named(x.fill)))  # type: ignore[arg-type]
+        return copies.emit(GuardBlock(copies.new(x.out), open_, within, result, self._named(x.fill)))  # type: ignore[arg-type]
 
     def _moved(self, p: Poly) -> Poly:
         return p.substitute(self.at | {name: Poly.symbol(x.name) for name, x in self.names.items()})

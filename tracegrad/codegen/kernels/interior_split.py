@@ -16,13 +16,13 @@ from tracegrad.codegen.instr.scalar import I64
 from tracegrad.codegen.instr.support import smaller
 from tracegrad.codegen.kernels.loop_order import is_serial
 from tracegrad.codegen.kernels.vectorize import LIGHTEST, dependent
-from tracegrad.codegen.loopir.kernel import Check, Guard, Kernel, Reduce, flattened
+from tracegrad.codegen.loopir.kernel import BoundsCheck, GuardBlock, Kernel, Reduce, flattened
 from tracegrad.codegen.loopir.polynomial import Poly
 
-__all__ = ["Inside", "Part", "holds", "inside_of", "part_inside", "plain_parts"]
+__all__ = ["Interior", "LoopSegment", "holds", "interior_bounds", "interior_of", "loop_segments"]
 
 
-class Inside(NamedTuple):
+class Interior(NamedTuple):
     """The interior of a loop: the guards known to hold in it, by identity; the bounds of the loop variable; and the
     loop-invariant ranges that must hold."""
 
@@ -31,7 +31,7 @@ class Inside(NamedTuple):
     tests: dict[tuple[Poly, Poly], None]
 
 
-class Part(NamedTuple):
+class LoopSegment(NamedTuple):
     """Iterations of a plain loop: their bounds, the known outcomes of guards, by identity, and whether there are many
     iterations."""
 
@@ -41,29 +41,32 @@ class Part(NamedTuple):
     long: bool
 
 
-def inside_of(kernel: Kernel, var: str, varying: Collection[str]) -> Inside | None:
+def interior_of(kernel: Kernel, var: str, varying: Collection[str]) -> Interior | None:
     """The interior in which guards of a loop over `var` hold, if any lane-dependent guard has a known range."""
     if "interior-splitting" in kernel.disabled:
         return None
     guards, bounds, tests = set[int](), dict[tuple[Poly, Poly], None](), dict[tuple[Poly, Poly], None]()
     for x in flattened(kernel.body):
-        if not isinstance(x, Guard) or x.out.name not in varying:
+        if not isinstance(x, GuardBlock) or x.out.name not in varying:
             continue
-        apart = [
+        ranges = [
             (low - value.without(var), high - value.without(var), value.coefficient(var))
             for low, value, high, _ in x.ranges
         ]
-        if any(step not in (0, 1) or (low.symbols | high.symbols) & set(varying) for low, high, step in apart):
+        if any(
+            coefficient not in (0, 1) or (low.symbols | high.symbols) & set(varying)
+            for low, high, coefficient in ranges
+        ):
             continue
         if any(every != 1 for *_, every in x.ranges):
             continue
         guards.add(id(x))
-        for low, high, step in apart:
-            (bounds if step == 1 else tests)[low, high] = None
-    return Inside(frozenset(guards), bounds, tests) if bounds else None
+        for low, high, coefficient in ranges:
+            (bounds if coefficient == 1 else tests)[low, high] = None
+    return Interior(frozenset(guards), bounds, tests) if bounds else None
 
 
-def holds(b: ir.IRBuilder, scalar: Callable[[Poly], Any], guard: Guard) -> Any:
+def holds(b: ir.IRBuilder, scalar: Callable[[Poly], Any], guard: GuardBlock) -> Any:
     """Whether a guard holds in an iteration."""
     tests = []
     for low, value, high, step in guard.ranges:
@@ -74,42 +77,44 @@ def holds(b: ir.IRBuilder, scalar: Callable[[Poly], Any], guard: Guard) -> Any:
     return reduce(b.and_, tests)
 
 
-def part_inside(
-    b: ir.IRBuilder, scalar: Callable[[Poly], Any], found: Inside, low: Any, end: Any, width: int
+def interior_bounds(
+    b: ir.IRBuilder, scalar: Callable[[Poly], Any], interior: Interior, low: Any, end: Any, width: int
 ) -> tuple[Any, Any]:
     """The bounds of the interior, in whole steps of `width` from `low` to at most `end`; an empty interior is at `end`.
     `scalar` emits loop-invariant values."""
     zero = I64(0)
 
-    def most(x: Any, y: Any) -> Any:
+    def maximum(x: Any, y: Any) -> Any:
         return b.select(b.icmp_signed("<", x, y), y, x)
 
-    lows, highs = ([scalar(p) for p in dict.fromkeys(pair[k] for pair in found.bounds)] for k in range(2))
-    first = b.sub(reduce(most, lows, low), low)
+    lows, highs = ([scalar(p) for p in dict.fromkeys(pair[k] for pair in interior.bounds)] for k in range(2))
+    first = b.sub(reduce(maximum, lows, low), low)
     first = b.add(low, b.and_(b.add(first, I64(width - 1)), I64(-width)))
     last = reduce(partial(smaller, b), highs, end)
-    size = b.and_(most(b.sub(last, first), zero), I64(-width))
-    for least_, most_ in found.tests:
-        inside = b.and_(b.icmp_signed("<=", scalar(least_), zero), b.icmp_signed(">", scalar(most_), zero))
+    size = b.and_(maximum(b.sub(last, first), zero), I64(-width))
+    for lower, upper in interior.tests:
+        inside = b.and_(b.icmp_signed("<=", scalar(lower), zero), b.icmp_signed(">", scalar(upper), zero))
         size = b.select(inside, size, zero)
-    there = b.icmp_signed(">", size, zero)
-    return b.select(there, first, end), b.select(there, b.add(first, size), end)
+    is_nonempty = b.icmp_signed(">", size, zero)
+    return b.select(is_nonempty, first, end), b.select(is_nonempty, b.add(first, size), end)
 
 
-def plain_parts(b: ir.IRBuilder, scalar: Callable[[Poly], Any], kernel: Kernel, low: Any, high: Any) -> list[Part]:
+def loop_segments(
+    b: ir.IRBuilder, scalar: Callable[[Poly], Any], kernel: Kernel, low: Any, high: Any
+) -> list[LoopSegment]:
     """The parts of the innermost loop: interior, boundary before it, boundary after it. A loop that is short, expensive
     or serial is one part."""
-    whole = [Part(low, high, {}, True)]
+    whole = [LoopSegment(low, high, {}, True)]
     loop = kernel.loops[-1]
     if loop.extent.value is not None or kernel.cost > LIGHTEST or is_serial(kernel):
         return whole
-    if any(isinstance(x, Reduce | Check) for x in flattened(kernel.body)):
+    if any(isinstance(x, Reduce | BoundsCheck) for x in flattened(kernel.body)):
         return whole
-    result = inside_of(kernel, loop.var, dependent(kernel.body, loop.var))
+    result = interior_of(kernel, loop.var, dependent(kernel.body, loop.var))
     if result is None:
         return whole
-    first, last = part_inside(b, scalar, result, low, high, 1)
-    alone = len(result.guards) == 1  # so it does not hold outside
-    outside = dict.fromkeys(result.guards, False) if alone else {}
-    ends = [Part(low, first, outside, alone), Part(last, high, outside, alone)]
-    return [Part(first, last, dict.fromkeys(result.guards, True), True), *ends]
+    first, last = interior_bounds(b, scalar, result, low, high, 1)
+    is_single = len(result.guards) == 1  # so it does not hold outside
+    outside = dict.fromkeys(result.guards, False) if is_single else {}
+    ends = [LoopSegment(low, first, outside, is_single), LoopSegment(last, high, outside, is_single)]
+    return [LoopSegment(first, last, dict.fromkeys(result.guards, True), True), *ends]

@@ -10,10 +10,10 @@ from tracegrad.codegen.loopir.polynomial import Poly
 if TYPE_CHECKING:
     from tracegrad.codegen.kernels.vector_kernel import VectorLoop
 
-__all__ = ["Woven", "read_strided", "weave"]
+__all__ = ["InterleavedAccesses", "read_strided", "store_interleaved"]
 
 
-class Woven:
+class InterleavedAccesses:
     """The interleaved accesses of a loop over `var`: each iteration reads or writes the next two elements.
 
     `stores` maps both addresses of a store pair, whose buffer is not read, to the two stores, the lower first. `loads`
@@ -57,26 +57,26 @@ def _is_by_two(x: Any, var: str) -> bool:
     return x.address.coefficient(var).value == 2 and dtype != "bool"
 
 
-def weave(loop: VectorLoop, x: Store, value: Any, copy: int, k: int, mask: Any) -> None:
+def store_interleaved(loop: VectorLoop, x: Store, value: Any, copy: int, k: int, mask: Any) -> None:
     """Save the lanes of an interleaved store, and emit both stores once the lanes of the other are known."""
-    low, high = loop.woven.stores[x.buffer, x.address]
+    low, high = loop.interleaved.stores[x.buffer, x.address]
     loop.values[id(x), copy, k] = value
     first, second = (loop.values.get((id(y), copy, k)) for y in (low, high))
     if first is not None and second is not None:
         pointer = loop._at(low, copy, k, 2)
-        loop.memory.store_pairs(first, second, pointer, x.value.dtype, mask, loop.woven.any_order)
+        loop.memory.store_pairs(first, second, pointer, x.value.dtype, mask, loop.interleaved.any_order)
 
 
 def read_strided(loop: VectorLoop, x: Load, stride: int, copy: int, k: int, mask: Any) -> Any:
     """Load with a stride; two interleaved values are loaded at once."""
-    low, dtype = loop.woven.loads.get((x.buffer, x.address)), x.out.dtype
+    low, dtype = loop.interleaved.loads.get((x.buffer, x.address)), x.out.dtype
     if low is None:
         if stride < 0:
             mask = loop.memory.reversed(mask)
-        result = loop.memory.part(loop._at(x, copy, k, stride), dtype, abs(stride), mask)
+        result = loop.memory.load_strided(loop._at(x, copy, k, stride), dtype, abs(stride), mask)
         return result if stride > 0 else loop.memory.reversed(result)
     key = ("pairs", x.buffer, low, loop._copy_of(low.symbols, copy), k, id(mask))
     if key not in loop.values:
         pointer = loop._at(Load(x.out, x.buffer, low), copy, k, 2)
-        loop.values[key] = loop.memory.load_pairs(pointer, dtype, mask, loop.woven.any_order)
+        loop.values[key] = loop.memory.load_pairs(pointer, dtype, mask, loop.interleaved.any_order)
     return loop.values[key][int(x.address != low)]

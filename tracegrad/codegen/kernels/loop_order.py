@@ -9,8 +9,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from tracegrad.codegen.kernels.full_unroll import write_out_choices, write_out_reductions
-from tracegrad.codegen.loopir.kernel import ACCESSES, Guard, Index, Kernel, Load, Loop, Reduce, Store, accesses
+from tracegrad.codegen.kernels.full_unroll import unroll_choices, unroll_reductions
+from tracegrad.codegen.loopir.kernel import (
+    ACCESSES,
+    GuardBlock,
+    Index,
+    Kernel,
+    KernelLoop,
+    Load,
+    Reduce,
+    Store,
+    accesses,
+)
 from tracegrad.codegen.loopir.polynomial import Poly
 from tracegrad.settings import disabled
 
@@ -22,15 +32,15 @@ def arrange(kernel: Kernel) -> Kernel:
     if len(kernel.loops) < 2:
         return kernel
     if not disabled("full-unrolling"):
-        write_out_reductions(kernel)
-        write_out_choices(kernel)
+        unroll_reductions(kernel)
+        unroll_choices(kernel)
     if not disabled("loop-interchange"):
         _choose_innermost(kernel)
     if not disabled("loop-coalescing"):
         for position in range(len(kernel.loops) - 2, -1, -1):
             _merge(kernel, position)
     if not disabled("loop-interchange"):
-        _bring_together(kernel)
+        _move_contiguous_loop(kernel)
     return kernel
 
 
@@ -63,7 +73,7 @@ def _choose_innermost(kernel: Kernel) -> None:
     kernel.loops.append(kernel.loops.pop(best))
 
 
-def _bring_together(kernel: Kernel) -> None:
+def _move_contiguous_loop(kernel: Kernel) -> None:
     """Move a loop that is contiguous for loads which the innermost loop strides across, next to the innermost (see
     `transpose_tiling`)."""
     every, inner = accesses(kernel.body), kernel.loops[-1].var
@@ -89,14 +99,14 @@ def _merge(kernel: Kernel, position: int) -> None:
     if not _mergeable(kernel.body, outer.var, inner):
         return
     kernel.body[:] = _without(kernel.body, outer.var)
-    kernel.loops[position : position + 2] = [Loop(inner.var, outer.extent * inner.extent)]
+    kernel.loops[position : position + 2] = [KernelLoop(inner.var, outer.extent * inner.extent)]
 
 
-def _mergeable(body: list[Any], outer: str, inner: Loop) -> bool:
+def _mergeable(body: list[Any], outer: str, inner: KernelLoop) -> bool:
     return all([_alike(x, outer, inner) for x in body])  # noqa: C419 (a list is faster here, in a hot function)
 
 
-def _alike(x: Any, outer: str, inner: Loop) -> bool:
+def _alike(x: Any, outer: str, inner: KernelLoop) -> bool:
     """Whether an instruction is the same in the coalesced loop as in the two loops."""
     kind = type(x)
     if kind in ACCESSES:
@@ -105,9 +115,9 @@ def _alike(x: Any, outer: str, inner: Loop) -> bool:
         result: bool = x.address.coefficient(outer) == x.address.coefficient(inner.var) * inner.extent
         return result
     both = {outer, inner.var}
-    if kind is Guard:
-        asked = [p for r in x.ranges for p in r if p.symbols & both]
-        return not asked and _mergeable(x.body, outer, inner)
+    if kind is GuardBlock:
+        tested = [p for r in x.ranges for p in r if p.symbols & both]
+        return not tested and _mergeable(x.body, outer, inner)
     return kind is not Index or x.value.symbols.isdisjoint(both)
 
 
@@ -122,7 +132,7 @@ def _without(body: list[Any], var: str) -> list[Any]:
         elif kind is Reduce:
             over = tuple([v for v in x.over if v != var])
             x = Reduce(x.buffer, x.address.without(var), x.combiner, x.value, over, x.size)
-        elif kind is Guard:
-            x = Guard(x.out, x.ranges, _without(x.body, var), x.result, x.fill)
+        elif kind is GuardBlock:
+            x = GuardBlock(x.out, x.ranges, _without(x.body, var), x.result, x.fill)
         result.append(x)
     return result

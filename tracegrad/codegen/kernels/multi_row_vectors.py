@@ -16,30 +16,30 @@ from typing import TYPE_CHECKING, Any
 from tracegrad import llvmir as ir
 from tracegrad.codegen.instr.scalar import BOOL, I64, combine, extremum, is_extremum, registers, were_nans
 from tracegrad.codegen.kernels.vector_kernel import I32, VectorLoop
-from tracegrad.codegen.kernels.vector_memory import Memory
+from tracegrad.codegen.kernels.vector_memory import VectorMemory
 from tracegrad.codegen.kernels.vectorize import Vectors, rounded_up
-from tracegrad.codegen.loopir.kernel import Guard, Load, Reduce, Store
+from tracegrad.codegen.loopir.kernel import GuardBlock, Load, Reduce, Store
 from tracegrad.codegen.vecmath.lanes import number, of_lanes, splat
 
 if TYPE_CHECKING:
     from tracegrad.codegen.kernels.scalar_kernel import KernelEmitter
 
-__all__ = ["rows_loop"]
+__all__ = ["multi_row_loop"]
 
 
-def rows_loop(outer: KernelEmitter, vectors: Vectors, low: Any, high: Any) -> None:
+def multi_row_loop(outer: KernelEmitter, vectors: Vectors, low: Any, high: Any) -> None:
     """Emit the loop over rows `low` to `high` and the loop inside; `outer.totals` are the totals after it."""
-    _RowsLoop(outer, vectors, high).emit(low)
+    _MultiRowLoop(outer, vectors, high).emit(low)
 
 
-class _RowsLoop(VectorLoop):
+class _MultiRowLoop(VectorLoop):
     def __init__(self, outer: KernelEmitter, vectors: Vectors, high: Any):
         super().__init__(outer, vectors, high)
         self.rows, self.row = vectors.rows, self.kernel.loops[-2].var
         self.size = self.kernel.loops[-1].extent.value or 1
         self.step = self.rows
-        self.piece = Memory(self.b, rounded_up(self.size), vectors.least)
-        self.column = Memory(self.b, rounded_up(self.rows), vectors.least)
+        self.row_memory = VectorMemory(self.b, rounded_up(self.size), vectors.least)
+        self.column = VectorMemory(self.b, rounded_up(self.rows), vectors.least)
         # Sums over rows, with one result per column.
         self.down = [
             x for x in self.kernel.body if isinstance(x, Reduce) and self.row in x.over and self.var not in x.over
@@ -82,13 +82,13 @@ class _RowsLoop(VectorLoop):
         if (key := ("variable", name, k)) not in self.values:
             t = of_lanes(I64, self.lanes)
             if name == self.var:
-                self.values[key] = ir.Constant(t, [lane % self.size for lane in range(self.lanes)])
+                self.values[key] = ir.IRConstant(t, [lane % self.size for lane in range(self.lanes)])
             else:
-                rows = ir.Constant(t, [lane // self.size + k * self.rows for lane in range(self.lanes)])
-                self.values[key] = self.b.add(splat(self.b, self.i, self.lanes), rows)
+                row_numbers = ir.IRConstant(t, [lane // self.size + k * self.rows for lane in range(self.lanes)])
+                self.values[key] = self.b.add(splat(self.b, self.i, self.lanes), row_numbers)
         return self.values[key]
 
-    def _guard(self, x: Guard, copy: int, k: int, mask: Any) -> Any:
+    def _guard(self, x: GuardBlock, copy: int, k: int, mask: Any) -> Any:
         self.guards += 1
         value = super()._guard(x, copy, k, self.every if mask is None else mask)
         self.guards -= 1
@@ -103,16 +103,16 @@ class _RowsLoop(VectorLoop):
             return self.memory.load(self._at_row(x, k, 0), x.out.dtype, self.every if mask is None else mask)
         if a == 0:
             return self._common(x) if mask is None or self.guards == 0 else self._gathered(x, k, mask)
-        if b == 1 and (step := a.value) is not None and self._span(step):
-            return self._load_span(x, k, mask, step)
+        if b == 1 and (row_stride := a.value) is not None and self._span(row_stride):
+            return self._load_span(x, k, mask, row_stride)
         if b == 1:
             return self._load_rows(x, k, mask)
         return self._gathered(x, k, mask) if self.guards else self._load_column(x, k, mask)
 
     def _gathered(self, x: Load, k: int, mask: Any) -> Any:
-        places = self._lanes_of(x.address, 0, k)
+        offsets = self._lanes_of(x.address, 0, k)
         mask = self.every if mask is None else mask
-        return self.memory.gather(self.outer.pointers[x.buffer], places, x.out.dtype, mask)
+        return self.memory.gather(self.outer.pointers[x.buffer], offsets, x.out.dtype, mask)
 
     def _start(self, x: Any) -> Any:
         """The pointer to an access at row 0 and element 0."""
@@ -125,11 +125,11 @@ class _RowsLoop(VectorLoop):
 
     def _at_row(self, x: Any, k: int, r: int, last: Any = None) -> Any:
         """The pointer to row `r` of vector `k`, clamped to the row `last`."""
-        start, step = self._start(x), self.scalar(x.address.coefficient(self.row), 0)
+        start, row_stride = self._start(x), self.scalar(x.address.coefficient(self.row), 0)
         i = self.b.add(self.i, I64(k * self.rows + r)) if k or r else self.i
         if r and last is not None:
             i = self.b.select(self.b.icmp_signed("<", i, last), i, last)
-        return self.b.gep(start, [self.b.mul(i, step)])
+        return self.b.gep(start, [self.b.mul(i, row_stride)])
 
     def _last(self, mask: Any) -> Any:
         """The last row, if this iteration may have fewer rows."""
@@ -140,7 +140,7 @@ class _RowsLoop(VectorLoop):
         if (key := ("common", x.out.name)) not in self.fixed:
             start = self._start(x)
             with self._before():
-                one = self.piece.load(start, x.out.dtype, self._lanes_of_piece(None, 0))
+                one = self.row_memory.load(start, x.out.dtype, self._row_mask(None, 0))
                 self.fixed[key] = self._spread(one, [lane % self.size for lane in range(self.lanes)])
         return self.fixed[key]
 
@@ -149,8 +149,8 @@ class _RowsLoop(VectorLoop):
         last = None if self.guards else self._last(mask)
         rows = []
         for r in range(self.rows):
-            own = self._lanes_of_piece(mask if self.guards else None, r)
-            rows.append(self.piece.load(self._at_row(x, k, r, last), x.out.dtype, own))
+            row_mask = self._row_mask(mask if self.guards else None, r)
+            rows.append(self.row_memory.load(self._at_row(x, k, r, last), x.out.dtype, row_mask))
         count = self.size
         while len(rows) > 1:
             rows += rows[-1:] * (len(rows) % 2)
@@ -161,26 +161,28 @@ class _RowsLoop(VectorLoop):
             count *= 2
         return self._spread(rows[0], [min(lane, rows[0].type.count - 1) for lane in range(self.lanes)])
 
-    def _span(self, step: int) -> int:
+    def _span(self, row_stride: int) -> int:
         """The number of elements from the first to the last of all rows, if two vectors hold them all; else 0."""
-        span = 0 if step < 0 else (self.rows - 1) * step + self.size
-        few = span <= 2 * self.lanes <= 64
-        return span if self.rows > 2 and not self.guards and few else 0
+        span = 0 if row_stride < 0 else (self.rows - 1) * row_stride + self.size
+        fits = span <= 2 * self.lanes <= 64
+        return span if self.rows > 2 and not self.guards and fits else 0
 
-    def _load_span(self, x: Load, k: int, mask: Any, step: int) -> Any:
+    def _load_span(self, x: Load, k: int, mask: Any, row_stride: int) -> Any:
         """Load rows with small gaps, together with the gaps."""
-        span, start, halves = self._span(step), self._at_row(x, k, 0), []
+        span, start, halves = self._span(row_stride), self._at_row(x, k, 0), []
         for first in (0, self.lanes) if span > self.lanes else (0,):
             if mask is None:
-                there = None if span - first >= self.lanes else self.memory.first_lanes(span - first)
+                lane_mask = None if span - first >= self.lanes else self.memory.first_lanes(span - first)
             else:
-                rest = self.b.sub(self.b.mul(self._rows_left(), I64(step)), I64(step - self.size + first))
-                there = self.memory.lanes_below(self._within(rest))
-            halves.append(self.memory.load(self.b.gep(start, [I64(first)]), x.out.dtype, there))
-        lanes = [min(lane // self.size * step + lane % self.size, span - 1) for lane in range(self.lanes)]
+                rest = self.b.sub(
+                    self.b.mul(self._remaining_rows(), I64(row_stride)), I64(row_stride - self.size + first)
+                )
+                lane_mask = self.memory.lanes_below(self._within(rest))
+            halves.append(self.memory.load(self.b.gep(start, [I64(first)]), x.out.dtype, lane_mask))
+        lanes = [min(lane // self.size * row_stride + lane % self.size, span - 1) for lane in range(self.lanes)]
         return self._shuffled(halves[0], halves[-1], lanes)
 
-    def _rows_left(self) -> Any:
+    def _remaining_rows(self) -> Any:
         """The number of rows of a masked iteration."""
         rest = self.b.sub(self.high, self.i)
         return self.b.select(self.b.icmp_signed("<", rest, I64(self.rows)), rest, I64(self.rows))
@@ -200,26 +202,26 @@ class _RowsLoop(VectorLoop):
             for r in range(self.rows):
                 one = self.outer.loaded(self._at_row(x, k, r, last), dtype)
                 if column is None:
-                    column = ir.Spelled(of_lanes(one.type, self.column.lanes), "poison")
+                    column = ir.TextConstant(of_lanes(one.type, self.column.lanes), "poison")
                 column = self.b.insert_element(column, one, I32(r))
         return self._spread(column, [min(lane // self.size, self.rows - 1) for lane in range(self.lanes)])
 
-    def _lanes_of_piece(self, mask: Any, r: int) -> Any:
+    def _row_mask(self, mask: Any, r: int) -> Any:
         """The mask of row `r`; None if all lanes of its vector are set."""
         if mask is None:
-            return None if self.size == self.piece.lanes else self.piece.first_lanes(self.size)
+            return None if self.size == self.row_memory.lanes else self.row_memory.first_lanes(self.size)
         # Computed on the bits of an integer, because LLVM 20 shuffles the last lanes of masks wrongly.
         bits = self.b.bitcast(mask, whole := ir.IntType(mask.type.count))
         bits = self.b.and_(self.b.lshr(bits, whole(r * self.size)), whole((1 << self.size) - 1))
-        part = ir.IntType(self.piece.wide)
-        bits = self.b.trunc(bits, part) if part.width < whole.width else self.b.zext(bits, part)
-        return self.b.bitcast(bits, of_lanes(BOOL, part.width))
+        row_type = ir.IntType(self.row_memory.mask_width)
+        bits = self.b.trunc(bits, row_type) if row_type.width < whole.width else self.b.zext(bits, row_type)
+        return self.b.bitcast(bits, of_lanes(BOOL, row_type.width))
 
     def _shuffled(self, x: Any, y: Any, lanes: list[int]) -> Any:
-        return self.b.shuffle_vector(x, y, ir.Constant(of_lanes(I32, len(lanes)), lanes))
+        return self.b.shuffle_vector(x, y, ir.IRConstant(of_lanes(I32, len(lanes)), lanes))
 
     def _spread(self, x: Any, lanes: list[int]) -> Any:
-        return self._shuffled(x, ir.Spelled(x.type, "poison"), lanes)
+        return self._shuffled(x, ir.TextConstant(x.type, "poison"), lanes)
 
     def _store(self, x: Store, value: Any, copy: int, k: int, mask: Any) -> None:
         dtype = x.value.dtype
@@ -231,41 +233,41 @@ class _RowsLoop(VectorLoop):
                 self.memory.store(value, pointer, dtype, self.every if mask is None else mask)
             return
         for r in range(self.rows):
-            lanes = [min(r * self.size + k, self.lanes - 1) for k in range(self.piece.lanes)]
-            self.piece.store(self._spread(value, lanes), self._at_row(x, k, r), dtype, self._lanes_of_piece(mask, r))
+            lanes = [min(r * self.size + k, self.lanes - 1) for k in range(self.row_memory.lanes)]
+            self.row_memory.store(self._spread(value, lanes), self._at_row(x, k, r), dtype, self._row_mask(mask, r))
 
     # -- reductions --------------------------------------------------------------------------------------------
     def _reduce(self, x: Reduce, copy: int, k: int, mask: Any) -> None:
         whole = self.var in x.over  # lanes without a row must then not count
         super()._reduce(x, copy, k, self.every if whole and mask is None else mask)
 
-    def _into_memory(self, x: Reduce, value: Any, copy: int, k: int, mask: Any) -> None:
+    def _reduce_into_memory(self, x: Reduce, value: Any, copy: int, k: int, mask: Any) -> None:
         if x.over:
-            there = self._load(Load(x.value, x.buffer, x.address), copy, k, mask)
-            value = combine(self.b, x.combiner, there, value, x.value.dtype)
+            current = self._load(Load(x.value, x.buffer, x.address), copy, k, mask)
+            value = combine(self.b, x.combiner, current, value, x.value.dtype)
         self._store(Store(x.buffer, x.address, x.value), value, copy, k, mask)
 
     def _add_down(self, x: Reduce, totals: list[Any]) -> None:
         """Combine the rows of a vector of partial results, and add the sum to memory."""
-        parts = []
+        row_totals = []
         for r in range(self.rows):
-            lanes = [min(r * self.size + k, self.lanes - 1) for k in range(self.piece.lanes)]
-            parts.append([self._spread(total, lanes) for total in totals])
-        total, dtype = parts[0], x.value.dtype
-        for part in parts[1:]:
+            lanes = [min(r * self.size + k, self.lanes - 1) for k in range(self.row_memory.lanes)]
+            row_totals.append([self._spread(total, lanes) for total in totals])
+        total, dtype = row_totals[0], x.value.dtype
+        for row_total in row_totals[1:]:
             if is_extremum(x):
-                best, _ = extremum(self.b, x.combiner, total, part[0])
-                total = [best, self.b.or_(total[1], part[1])]
+                best, _ = extremum(self.b, x.combiner, total, row_total[0])
+                total = [best, self.b.or_(total[1], row_total[1])]
             else:
-                total = [combine(self.b, x.combiner, total[0], part[0], dtype)]
+                total = [combine(self.b, x.combiner, total[0], row_total[0], dtype)]
         value = total[0]
         if is_extremum(x):
             value = self.b.select(were_nans(self.b, total[1]), number(value.type, math.nan), value)
-        pointer, there = self._here(x), self._lanes_of_piece(None, 0)
-        value = combine(self.b, x.combiner, self.piece.load(pointer, dtype, there), value, dtype)
-        self.piece.store(value, pointer, dtype, there)
+        pointer, lane_mask = self._results_pointer(x), self._row_mask(None, 0)
+        value = combine(self.b, x.combiner, self.row_memory.load(pointer, dtype, lane_mask), value, dtype)
+        self.row_memory.store(value, pointer, dtype, lane_mask)
 
-    def _here(self, x: Reduce) -> Any:
+    def _results_pointer(self, x: Reduce) -> Any:
         """The pointer to the results of sums over rows."""
         at = self.outer.polys.emit(self.b, x.address.without(self.row, self.var))
         return self.b.gep(self.outer.pointers[x.buffer], [at])

@@ -20,74 +20,78 @@ from tracegrad import llvmir as ir
 from tracegrad.codegen.instr.scalar import I64
 from tracegrad.codegen.instr.support import TASK, signature
 
-__all__ = ["EACH_CHUNK", "Partial", "each_chunk", "fork_function"]
+__all__ = ["EACH_CHUNK", "PartialResult", "each_chunk", "fork_function"]
 
 I32 = ir.IntType(32)
 POINTER = ir.IntType(8).as_pointer()
 EACH_CHUNK = ("tg_chunks", "tg_parallel_for")
 
 
-class Partial(NamedTuple):
+class PartialResult(NamedTuple):
     """A partial result of a chunked reduction: the position of the kernel's argument, and its combiner."""
 
     position: int
     combiner: str
 
 
-def fork_function(module: ir.Module, kernel: ir.Function, partials: Sequence[Partial]) -> ir.Function:
+def fork_function(module: ir.IRModule, kernel: ir.IRFunction, partials: Sequence[PartialResult]) -> ir.IRFunction:
     """Emit the function that runs `kernel` in chunks; its function arguments are `EACH_CHUNK`, then the combiners."""
     *operands, _low, _high = kernel.function_type.args
     functions = len(EACH_CHUNK) + len(partials)
     types = [*operands, I64, I64.as_pointer(), POINTER, *[I64] * (functions + len(partials))]
-    function = ir.Function(module, ir.FunctionType(ir.VoidType(), types), f"fork.{kernel.name}")
-    _leave_as_it_is(function)
+    function = ir.IRFunction(module, ir.FunctionType(ir.VoidType(), types), f"fork.{kernel.name}")
+    _disable_optimization(function)
     b = ir.IRBuilder(function.append_basic_block("entry"))
-    args, (total, words, arena, *rest) = function.args[: len(operands)], function.args[len(operands) :]
+    args, (total, step_operands, arena, *rest) = function.args[: len(operands)], function.args[len(operands) :]
     (in_iteration, shared, *combiners), sizes = rest[:functions], rest[functions:]
-    rows, chunks, threaded, *offsets = (b.load(b.gep(words, [ir.Constant(I64, k)])) for k in range(3 + len(partials)))
-    parts = [b.bitcast(b.gep(arena, [at]), operands[p.position]) for at, p in zip(offsets, partials)]
-    inner: list[ir.Value] = list(args)
-    for part, p in zip(parts, partials):
-        inner[p.position] = part
-    fields = [*inner, rows, total, *sizes]
+    chunk_size, chunks, threaded, *offsets = (
+        b.load(b.gep(step_operands, [ir.IRConstant(I64, k)])) for k in range(3 + len(partials))
+    )
+    results = [b.bitcast(b.gep(arena, [at]), operands[p.position]) for at, p in zip(offsets, partials)]
+    inner: list[ir.IRValue] = list(args)
+    for result, p in zip(results, partials):
+        inner[p.position] = result
+    fields = [*inner, chunk_size, total, *sizes]
     context = b.alloca(ir.LiteralStructType([x.type for x in fields]))
     for k, x in enumerate(fields):
-        b.store(x, b.gep(context, [ir.Constant(I32, 0), ir.Constant(I32, k)]))
+        b.store(x, b.gep(context, [ir.IRConstant(I32, 0), ir.IRConstant(I32, k)]))
     task = _task(module, kernel, context.type, [p.position for p in partials])
     each_chunk(b, in_iteration, shared, threaded, (task, b.bitcast(context, POINTER), chunks))
-    for part, size, address, p in zip(parts, sizes, combiners, partials):
+    for result, size, address, p in zip(results, sizes, combiners, partials):
         combine = b.inttoptr(address, signature(p.combiner).as_pointer())
-        b.call(combine, [args[p.position], part, size, chunks])
+        b.call(combine, [args[p.position], result, size, chunks])
     b.ret_void()
     return function
 
 
 def each_chunk(b: ir.IRBuilder, in_iteration: Any, shared: Any, threaded: Any, args: Sequence[Any]) -> None:
     """Run a task for each chunk, on the thread pool or serially."""
-    parallel = b.icmp_signed("!=", threaded, ir.Constant(I64, 0))
+    parallel = b.icmp_signed("!=", threaded, ir.IRConstant(I64, 0))
     b.call(b.inttoptr(b.select(parallel, shared, in_iteration), signature(EACH_CHUNK[0]).as_pointer()), args)
 
 
-def _task(module: ir.Module, kernel: ir.Function, context_type: Any, positions: Sequence[int]) -> ir.Function:
-    task = ir.Function(module, TASK, f"task.{kernel.name}")
-    _leave_as_it_is(task)
+def _task(module: ir.IRModule, kernel: ir.IRFunction, context_type: Any, positions: Sequence[int]) -> ir.IRFunction:
+    task = ir.IRFunction(module, TASK, f"task.{kernel.name}")
+    _disable_optimization(task)
     b = ir.IRBuilder(task.append_basic_block("entry"))
     context, chunk = task.args
     typed = b.bitcast(context, context_type)
     count = len(context_type.pointee.elements)
-    fields: list[ir.Value] = [b.load(b.gep(typed, [ir.Constant(I32, 0), ir.Constant(I32, k)])) for k in range(count)]
+    fields: list[ir.IRValue] = [
+        b.load(b.gep(typed, [ir.IRConstant(I32, 0), ir.IRConstant(I32, k)])) for k in range(count)
+    ]
     end = count - 2 - len(positions)
-    operands, (rows, total, *sizes) = fields[:end], fields[end:]
+    operands, (chunk_size, total, *sizes) = fields[:end], fields[end:]
     for size, position in zip(sizes, positions):
         operands[position] = b.gep(operands[position], [b.mul(chunk, size)])
-    low = b.mul(chunk, rows)
-    high = b.add(low, rows)
+    low = b.mul(chunk, chunk_size)
+    high = b.add(low, chunk_size)
     b.call(kernel, [*operands, low, b.select(b.icmp_signed("<", high, total), high, total)])
     b.ret_void()
     return task
 
 
-def _leave_as_it_is(function: ir.Function) -> None:
+def _disable_optimization(function: ir.IRFunction) -> None:
     function.linkage = "internal"
     for attribute in ("noinline", "optnone", "nounwind"):
         function.attributes.add(attribute)

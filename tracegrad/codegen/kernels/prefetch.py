@@ -20,16 +20,16 @@ from tracegrad.target.tuning import TUNING
 if TYPE_CHECKING:
     from tracegrad.codegen.kernels.vector_kernel import VectorLoop
 
-__all__ = ["computes_much", "fetch_ahead"]
+__all__ = ["fetch_ahead", "is_compute_bound"]
 
-ROWS = TUNING.prefetching.rows
+PREFETCH_ROWS = TUNING.prefetching.rows
 LINES = TUNING.prefetching.lines
-MUCH = TUNING.prefetching.min_cost_per_load
+MIN_COST_PER_LOAD = TUNING.prefetching.min_cost_per_load
 
 
-def computes_much(kernel: Kernel) -> bool:
+def is_compute_bound(kernel: Kernel) -> bool:
     """Whether a kernel has a high arithmetic cost per loaded element."""
-    return kernel.cost >= MUCH * sum([isinstance(x, Load) for x in kernel.body])
+    return kernel.cost >= MIN_COST_PER_LOAD * sum([isinstance(x, Load) for x in kernel.body])
 
 
 def fetch_ahead(loop: VectorLoop, x: Load, pointer: Any, copy: int) -> None:
@@ -38,11 +38,11 @@ def fetch_ahead(loop: VectorLoop, x: Load, pointer: Any, copy: int) -> None:
         return
     bytes_ = dtype_named(x.out.dtype).itemsize
     *outer, inner = loop.kernel.loops
-    apart = x.address.coefficient(outer[-1].var) if outer else inner.extent
-    if apart == inner.extent:
-        if loop.computes_much:
+    row_stride = x.address.coefficient(outer[-1].var) if outer else inner.extent
+    if row_stride == inner.extent:
+        if loop.is_compute_bound:
             prefetch(loop.b, loop.b.gep(pointer, [I64(LINES * LINE // bytes_)]))
         return
-    near = apart.value is not None and abs(apart.value) * bytes_ < LINE
-    if not near and not apart.symbols & (loop.varying | {outer[-1].var}):
-        prefetch(loop.b, loop.b.gep(pointer, [loop.scalar(apart * ROWS, copy)]), locality=2)
+    near = row_stride.value is not None and abs(row_stride.value) * bytes_ < LINE
+    if not near and not row_stride.symbols & (loop.varying | {outer[-1].var}):
+        prefetch(loop.b, loop.b.gep(pointer, [loop.scalar(row_stride * PREFETCH_ROWS, copy)]), locality=2)

@@ -29,23 +29,34 @@ from tracegrad.codegen.instr.scalar import (
     is_extremum,
     llvm_type,
     memory_type,
+    reduction_result,
     registers,
-    settled,
 )  # fmt: skip
 from tracegrad.codegen.instr.support import fill
-from tracegrad.codegen.kernels.bound_tightening import clip_of, mask_of_rows
-from tracegrad.codegen.kernels.conflict_blocking import in_stretches, steps_across
-from tracegrad.codegen.kernels.early_exit import Count, Search, searching
+from tracegrad.codegen.kernels.bound_tightening import clip_of, row_mask_of
+from tracegrad.codegen.kernels.conflict_blocking import in_conflict_blocks, strides_across
+from tracegrad.codegen.kernels.early_exit import LaneCount, LaneSearch, searching
 from tracegrad.codegen.kernels.fma import computed, factors_of, products_of
-from tracegrad.codegen.kernels.interior_split import Part, holds, plain_parts
+from tracegrad.codegen.kernels.interior_split import LoopSegment, holds, loop_segments
 from tracegrad.codegen.kernels.loop_order import is_serial
-from tracegrad.codegen.kernels.multi_row_vectors import rows_loop
+from tracegrad.codegen.kernels.multi_row_vectors import multi_row_loop
 from tracegrad.codegen.kernels.scalar_replacement import carried_of
-from tracegrad.codegen.kernels.search_kernel import row_loop
+from tracegrad.codegen.kernels.search_kernel import emit_innermost_loop
 from tracegrad.codegen.kernels.transpose_tiling import in_tiles, tiles_of
-from tracegrad.codegen.kernels.unroll_and_jam import jam_of
+from tracegrad.codegen.kernels.unroll_and_jam import unroll_and_jam_of
 from tracegrad.codegen.kernels.vectorize import LIGHTEST, is_across, vectors_of
-from tracegrad.codegen.loopir.kernel import FIRST, Check, Compute, Guard, Index, Kernel, Load, Operand, Reduce, Store
+from tracegrad.codegen.loopir.kernel import (
+    FIRST,
+    BoundsCheck,
+    Compute,
+    GuardBlock,
+    Index,
+    Kernel,
+    Load,
+    Operand,
+    Reduce,
+    Store,
+)
 from tracegrad.codegen.loopir.polynomial import Poly
 from tracegrad.target.tuning import TUNING
 
@@ -55,7 +66,7 @@ I32 = ir.IntType(32)
 STACK_ALIGNMENT = TUNING.memory.stack_alignment
 
 
-def kernel_function(module: ir.Module, kernel: Kernel, name: str) -> ir.Function:
+def kernel_function(module: ir.IRModule, kernel: Kernel, name: str) -> ir.IRFunction:
     """Define `kernel` in `module`."""
     return KernelEmitter(module, kernel, name).function
 
@@ -65,7 +76,7 @@ def kernel_symbol(text: str) -> str:
     return f"kernel.{hashlib.sha256(text.encode()).hexdigest()[:24]}"
 
 
-def declared_kernel(module: ir.Module, kernel: Kernel) -> ir.Function:
+def declared_kernel(module: ir.IRModule, kernel: Kernel) -> ir.IRFunction:
     """Declare the function of a kernel that another module defines."""
     text, names = kernel.signature()
     symbol = kernel_symbol(text)
@@ -83,7 +94,7 @@ def _type(kernel: Kernel, names: list[str]) -> ir.FunctionType:
     return ir.FunctionType(ir.VoidType(), [*map(parameter, names), I32.as_pointer(), I64, I64])
 
 
-class _Around(NamedTuple):
+class _OuterLoop(NamedTuple):
     """The loop around the innermost one, while its body is emitted: its bounds, blocks, and running pointers."""
 
     var: str
@@ -97,10 +108,10 @@ class _Around(NamedTuple):
 class KernelEmitter:
     """Emitter of the loops of one kernel."""
 
-    def __init__(self, module: ir.Module, kernel: Kernel, name: str):
+    def __init__(self, module: ir.IRModule, kernel: Kernel, name: str):
         self.kernel = kernel
         _, names = kernel.signature()
-        self.function = ir.Function(module, _type(kernel, names), name)
+        self.function = ir.IRFunction(module, _type(kernel, names), name)
         self.function.linkage = "internal"
         self.function.attributes.add("nounwind")
         self.function.attributes.add(f"alignstack({STACK_ALIGNMENT})")
@@ -122,25 +133,27 @@ class KernelEmitter:
         self.totals: dict[int, list[Any]] = {}
         self.copies: list[Any] = []
         self._copy = 0
-        self.part: Part | None = None  # of a plain innermost loop
-        self._around: _Around | None = None
-        self.jam = None if self.search is not None else jam_of(kernel, self.vectors, list(self._depth.values()))
-        self.mask = mask_of_rows(kernel)
+        self.segment: LoopSegment | None = None  # of a plain innermost loop
+        self._outer_loop: _OuterLoop | None = None
+        self.unroll_and_jam = (
+            None if self.search is not None else unroll_and_jam_of(kernel, self.vectors, list(self._depth.values()))
+        )
+        self.mask = row_mask_of(kernel)
         self._fill_memory()
         self._clip()
         self.tiles = tiles_of(kernel)
         self.before_loops = self.b.block
-        self.stretch: tuple[Any, Any] | None = None
-        steps = steps_across(kernel) if self.search is None and self.tiles is None else []
-        if steps:
-            apart = [self.polys.emit(self.b, step) for step in steps]
-            in_stretches(self.b, self._bounds(len(kernel.loops) - 1)[1], apart, self._stretch)
+        self.block_bounds: tuple[Any, Any] | None = None
+        strides = strides_across(kernel) if self.search is None and self.tiles is None else []
+        if strides:
+            stride_values = [self.polys.emit(self.b, stride) for stride in strides]
+            in_conflict_blocks(self.b, self._bounds(len(kernel.loops) - 1)[1], stride_values, self._nest_in_block)
         else:
             self._nest(0)
         self.b.ret_void()
 
-    def _stretch(self, first: Any, last: Any) -> None:
-        self.stretch, self.before_loops = (first, last), self.b.block
+    def _nest_in_block(self, first: Any, last: Any) -> None:
+        self.block_bounds, self.before_loops = (first, last), self.b.block
         self._nest(0)
 
     # -- loops -------------------------------------------------------------------------------------
@@ -164,8 +177,8 @@ class KernelEmitter:
     def _fill_memory(self) -> None:
         """Initialize the memory accumulators that belong to this chunk alone. The program initializes the others."""
         for x in self.reductions:
-            mine = self.kernel.across_chunks in x.over
-            if x.scatters or (self.in_memory(x) and mine):
+            per_chunk = self.kernel.across_chunks in x.over
+            if x.scatters or (self.in_memory(x) and per_chunk):
                 start = self.stored(identity(x.combiner, x.value.dtype), x.value.dtype)
                 fill(self.b, x.value.dtype, self.pointers[x.buffer], start, self.polys.emit(self.b, x.size))
 
@@ -177,9 +190,9 @@ class KernelEmitter:
         bound = self._value(clip.bound)
         if clip.op in ("gt", "le"):
             # The greatest integer has no successor, and no index beyond it.
-            most = ir.Constant(I64, 2**63 - 1)
-            next_one = self.b.add(bound, ir.Constant(I64, 1))
-            bound = self.b.select(self.b.icmp_signed("==", bound, most), most, next_one)
+            greatest = ir.IRConstant(I64, 2**63 - 1)
+            next_one = self.b.add(bound, ir.IRConstant(I64, 1))
+            bound = self.b.select(self.b.icmp_signed("==", bound, greatest), greatest, next_one)
         if clip.op in ("lt", "le"):
             self.high = self.b.select(self.b.icmp_signed("<", bound, self.high), bound, self.high)
         else:
@@ -190,23 +203,23 @@ class KernelEmitter:
         for x in starting:
             self.totals[id(x)] = self.identities(x) * max(len(self.copies), 1)
         if depth == len(self.kernel.loops):
-            self._innermost()
+            self._emit_body()
         elif self.vectors is not None and self.vectors.rows and depth == len(self.kernel.loops) - 2:
-            rows_loop(self, self.vectors, *self._bounds(depth))
+            multi_row_loop(self, self.vectors, *self._bounds(depth))
         elif self.tiles is not None and depth == len(self.kernel.loops) - 2:
             tiles, self.tiles = self.tiles, None
             with self.b.if_then(self.b.not_(in_tiles(self, tiles, self._bounds(depth), self._bounds(depth + 1)))):
                 self._loop(depth, None, 1)
         elif depth == len(self.kernel.loops) - 1:
-            self._row(depth)
-        elif self.jam is not None and depth == len(self.kernel.loops) - 2:
-            self._loop(depth, self._loop(depth, None, self.jam.copies), 1)
+            self._innermost_loop(depth)
+        elif self.unroll_and_jam is not None and depth == len(self.kernel.loops) - 2:
+            self._loop(depth, self._loop(depth, None, self.unroll_and_jam.copies), 1)
         else:
             self._loop(depth, None, 1)
         for x in starting:
             self._finish(x)
 
-    def _row(self, depth: int) -> None:
+    def _innermost_loop(self, depth: int) -> None:
         """Emit the innermost loop, guarded by the mask of its row."""
         for x in [x for x in self.kernel.body if id(x) in self.carried]:
             self.env[self.kernel.loops[depth].var] = self._bounds(depth)[0]
@@ -214,7 +227,7 @@ class KernelEmitter:
             self.totals[id(self.carried[id(x)])] = [self._value(x.out)]
         write: Any = partial(self._plain, depth)
         if self.vectors is not None:
-            write = partial(row_loop, self, self.vectors, self.search, *self._bounds(depth))
+            write = partial(emit_innermost_loop, self, self.vectors, self.search, *self._bounds(depth))
         if self.mask is None:
             write()
             return
@@ -235,12 +248,12 @@ class KernelEmitter:
     def _plain(self, depth: int) -> None:
         """Emit the innermost loop as a scalar loop, which LLVM may vectorize."""
         emit = partial(self.polys.emit, self.b)
-        for part in plain_parts(self.b, emit, self.kernel, *self._bounds(depth)):
-            self.part = part
-            self._loop(depth, part.low, 1, part.high)
-        self.part = None
+        for segment in loop_segments(self.b, emit, self.kernel, *self._bounds(depth)):
+            self.segment = segment
+            self._loop(depth, segment.low, 1, segment.high)
+        self.segment = None
 
-    def _innermost(self) -> None:
+    def _emit_body(self) -> None:
         """Emit the body once for each copy of the unroll-and-jam loop."""
         for _ in self._each_copy():
             self.block(self.kernel.body)
@@ -272,21 +285,21 @@ class KernelEmitter:
             for phi, value in zip(phis[id(x)], self.totals[id(x)]):
                 phi.add_incoming(value, before)
             self.totals[id(x)] = list(phis[id(x)])
-        last = i if copies == 1 else self.b.add(i, ir.Constant(I64, copies - 1))
+        last = i if copies == 1 else self.b.add(i, ir.IRConstant(I64, copies - 1))
         self.b.cbranch(self.b.icmp_signed("<", last, high), inside, after)
         self.b.position_at_end(inside)
         self.env[loop.var] = i
         around = None
         if self.vectors is not None and depth == len(self.kernel.loops) - 2:
-            around = self._around = _Around(loop.var, low, copies, before, head, [])
+            around = self._outer_loop = _OuterLoop(loop.var, low, copies, before, head, [])
         if copies > 1:
-            self.copies = [self.b.add(i, ir.Constant(I64, k)) for k in range(copies)]
+            self.copies = [self.b.add(i, ir.IRConstant(I64, k)) for k in range(copies)]
         self._nest(depth + 1)
         if copies > 1:
             self.copies = []
-        i.add_incoming(self.b.add(i, ir.Constant(I64, copies), flags=("nsw", "nuw")), self.b.block)
-        for pointer, step in around.pointers if around else ():
-            pointer.add_incoming(self.b.gep(pointer, [step]), self.b.block)
+        i.add_incoming(self.b.add(i, ir.IRConstant(I64, copies), flags=("nsw", "nuw")), self.b.block)
+        for pointer, increment in around.pointers if around else ():
+            pointer.add_incoming(self.b.gep(pointer, [increment]), self.b.block)
         for x in running:
             for phi, value in zip(phis[id(x)], self.totals[id(x)]):
                 phi.add_incoming(value, self.b.block)
@@ -297,21 +310,21 @@ class KernelEmitter:
         self.b.position_at_end(after)
         return i
 
-    def row(self, buffer: str, address: Poly) -> Any:
+    def running_pointer(self, buffer: str, address: Poly) -> Any:
         """A running pointer to the `address` of the first copy, incremented with the surrounding loop; None if
         impossible."""
-        around = self._around
+        around = self._outer_loop
         if around is None:
             return None
-        step, rest = address.coefficient(around.var), address.without(around.var)
+        stride, rest = address.coefficient(around.var), address.without(around.var)
         outside = {loop.var for loop in self.kernel.loops[:-2]}
-        if any(s[0] not in "sk" and s not in outside for s in step.symbols | rest.symbols):
+        if any(s[0] not in "sk" and s not in outside for s in stride.symbols | rest.symbols):
             return None
         with self.b.goto_block(around.before):
             at = self.polys.emit(self.b, rest)
-            if step == 0:
+            if stride == 0:
                 return self.b.gep(self.pointers[buffer], [at])
-            by = self.polys.emit(self.b, step)
+            by = self.polys.emit(self.b, stride)
             start = self.b.gep(self.pointers[buffer], [self.b.add(at, self.b.mul(by, around.low))])
             by = self.b.mul(by, I64(around.copies))
         with self.b.goto_block(around.head):
@@ -324,20 +337,20 @@ class KernelEmitter:
         """The first index of a loop and its end; they do not depend on the surrounding loops."""
         if depth == self.kernel.chunked:
             return self.low, self.high
-        if self.stretch is not None and depth == len(self.kernel.loops) - 1:
-            return self.stretch
+        if self.block_bounds is not None and depth == len(self.kernel.loops) - 1:
+            return self.block_bounds
         with self.b.goto_block(self.before_loops):
-            return ir.Constant(I64, 0), self.polys.emit(self.b, self.kernel.loops[depth].extent)
+            return ir.IRConstant(I64, 0), self.polys.emit(self.b, self.kernel.loops[depth].extent)
 
     def _jammed_bounds(self, depth: int) -> tuple[Any, Any]:
         """The bounds of the jammed loop, empty if its iterations are long and only wait for additions. Several distant
         memory streams are slower than one, and a long iteration hides the latency of its last addition."""
         first, high = self._bounds(depth)
-        if self.jam is None or not self.jam.brief:
+        if self.unroll_and_jam is None or not self.unroll_and_jam.brief:
             return first, high
         _, size = self._bounds(depth + 1)
         with self.b.goto_block(self.before_loops):
-            is_long = self.b.icmp_signed(">", size, ir.Constant(I64, self.jam.brief))
+            is_long = self.b.icmp_signed(">", size, ir.IRConstant(I64, self.unroll_and_jam.brief))
             return first, self.b.select(is_long, first, high)
 
     def _loop_hints(self, depth: int) -> Any:
@@ -350,7 +363,7 @@ class KernelEmitter:
         if innermost and is_across(self.kernel):
             return module.loop_id([["llvm.loop.unroll.count", I32(8)], ["llvm.loop.vectorize.enable", BOOL(0)]])
         hints: list[list[Any]] = [["llvm.loop.unroll.disable"]]
-        if self.part is not None and not self.part.long:
+        if self.segment is not None and not self.segment.long:
             hints.append(["llvm.loop.vectorize.enable", BOOL(0)])
         elif innermost and self.kernel.cost <= LIGHTEST:
             hints.append(["llvm.loop.interleave.count", I32(4)])
@@ -360,7 +373,7 @@ class KernelEmitter:
     def identities(self, x: Reduce) -> list[Any]:
         """The initial registers of a reduction: vectors, if the innermost loop is vectorized."""
         lanes = self.vectors.lanes if self.vectors and self._depth[id(x)] < len(self.kernel.loops) else 0
-        return registers(x, 0 if isinstance(self.search, Count | Search) else lanes)
+        return registers(x, 0 if isinstance(self.search, LaneCount | LaneSearch) else lanes)
 
     def _finish(self, x: Reduce) -> None:
         totals = self.totals.pop(id(x))
@@ -369,7 +382,7 @@ class KernelEmitter:
         for copy in self._each_copy():
             pointer = self._at(x.buffer, x.address)
             width = len(totals) // max(len(self.copies), 1)
-            value = settled(self.b, x, totals[width * copy : width * (copy + 1)])
+            value = reduction_result(self.b, x, totals[width * copy : width * (copy + 1)])
             if self.in_memory(x):
                 value = combine(self.b, x.combiner, self.loaded(pointer, x.value.dtype), value, x.value.dtype)
             self.b.store(self.stored(value, x.value.dtype), pointer)
@@ -417,16 +430,16 @@ class KernelEmitter:
                     self.totals[id(x)] = [value]
                 case Reduce():
                     self._reduce(x)
-                case Check():
+                case BoundsCheck():
                     self._check(x)
-                case Guard() if id(x) in self.carried:
+                case GuardBlock() if id(x) in self.carried:
                     self._define(x.out, self.totals[id(self.carried[id(x)])][0])
-                case Guard():
+                case GuardBlock():
                     self._guard(x)
 
-    def _guard(self, x: Guard) -> None:
-        if self.part is not None and id(x) in self.part.known:
-            known = self.part.known[id(x)]
+    def _guard(self, x: GuardBlock) -> None:
+        if self.segment is not None and id(x) in self.segment.known:
+            known = self.segment.known[id(x)]
             self.block(x.body if known else [])
             self._define(x.out, self._value(x.result if known else x.fill))
             return
@@ -449,11 +462,11 @@ class KernelEmitter:
         phi.add_incoming(result, end)
         self._define(x.out, phi)
 
-    def _check(self, x: Check) -> None:
+    def _check(self, x: BoundsCheck) -> None:
         value = self._value(x.value)
         if value.type.width < 64:
             value = self.b.sext(value, I64) if x.value.dtype[0] == "i" else self.b.zext(value, I64)
-        size, zero = self.polys.emit(self.b, x.size), ir.Constant(I64, 0)
+        size, zero = self.polys.emit(self.b, x.size), ir.IRConstant(I64, 0)
         wrapped = value
         if x.value.dtype[0] == "i":
             wrapped = self.b.select(self.b.icmp_signed("<", value, zero), self.b.add(value, size), value)
@@ -461,7 +474,7 @@ class KernelEmitter:
         bad_block, after = (self.function.append_basic_block(n) for n in ("bad", "checked"))
         self.b.cbranch(good, after, bad_block)
         self.b.position_at_end(bad_block)
-        self.b.store(ir.Constant(I32, 1), self.status)
+        self.b.store(ir.IRConstant(I32, 1), self.status)
         self.b.ret_void()
         self.b.position_at_end(after)
         self._define(x.out, wrapped)

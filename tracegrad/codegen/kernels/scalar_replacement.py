@@ -12,7 +12,7 @@ Without it, each iteration would wait for store-to-load forwarding through memor
 
 from __future__ import annotations
 
-from tracegrad.codegen.loopir.kernel import Guard, Kernel, Load, Reduce, Store
+from tracegrad.codegen.loopir.kernel import GuardBlock, Kernel, Load, Reduce, Store
 from tracegrad.codegen.loopir.polynomial import Poly
 
 __all__ = ["carried_of"]
@@ -26,15 +26,15 @@ def carried_of(kernel: Kernel) -> dict[int, Store]:
     stores = {x.buffer: x for x in written if isinstance(x, Store)}
     table = {}
     for x in kernel.body:
-        if isinstance(x, Guard) and len(x.body) == 1 and isinstance(x.body[0], Load) and x.result == x.body[0].out:
+        if isinstance(x, GuardBlock) and len(x.body) == 1 and isinstance(x.body[0], Load) and x.result == x.body[0].out:
             store = stores.get(x.body[0].buffer)
-            alone = sum(y.buffer == x.body[0].buffer for y in written) == 1
-            if store is not None and alone and _is_last(kernel, x, x.body[0], store):
+            is_only_write = sum(y.buffer == x.body[0].buffer for y in written) == 1
+            if store is not None and is_only_write and _is_last(kernel, x, x.body[0], store):
                 table[id(x)] = store
     return table
 
 
-def _is_last(kernel: Kernel, guard: Guard, load: Load, store: Store) -> bool:
+def _is_last(kernel: Kernel, guard: GuardBlock, load: Load, store: Store) -> bool:
     loop = kernel.loops[-1]
     i = Poly.symbol(loop.var)
     once = guard.ranges == ((Poly.constant(1), i, loop.extent, Poly.constant(1)),)

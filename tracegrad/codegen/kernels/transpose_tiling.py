@@ -28,8 +28,8 @@ __all__ = ["Tiles", "in_tiles", "tiles_of", "transposed"]
 
 I32 = ir.IntType(32)
 GROUP = TUNING.transposition.interleaved_bytes
-WORDS = TUNING.transposition.vector_bytes
-MOST_TRANSPOSED = TUNING.transposition.max_arrays
+TILE_VECTOR_BYTES = TUNING.transposition.vector_bytes
+MAX_TRANSPOSED_ARRAYS = TUNING.transposition.max_arrays
 STRIP = TUNING.transposition.strip_columns
 _NEEDED = frozenset({"transpose-tiling", "vectorization"})
 SMALL = TUNING.transposition.small_edge
@@ -49,18 +49,18 @@ def tiles_of(kernel: Kernel) -> Tiles | None:
         return None
     if any(each.extent.value is not None for each in kernel.loops[-2:]):
         return None
-    if not all(isinstance(x, Load | Store | Compute) for x in kernel.body) or not _is_apart(kernel):
+    if not all(isinstance(x, Load | Store | Compute) for x in kernel.body) or not _is_out_of_place(kernel):
         return None
     row, column = (each.var for each in kernel.loops[-2:])
     every = [x for x in kernel.body if isinstance(x, Load | Store)]
     transposed = [x for x in every if _is_across(x, row, column)]
-    if not 1 <= len(transposed) <= MOST_TRANSPOSED or not all(
+    if not 1 <= len(transposed) <= MAX_TRANSPOSED_ARRAYS or not all(
         x in transposed or _is_along(x, row, column) for x in every
     ):
         return None
     size, *others = {dtype_named((x.out if isinstance(x, Load) else x.value).dtype).itemsize for x in every}
     if size >= 4 and not others and kernel.cost <= LIGHTEST:
-        return Tiles(WORDS // size, STRIP, LINE // size)
+        return Tiles(TILE_VECTOR_BYTES // size, STRIP, LINE // size)
     return Tiles(GROUP // size, LINE // size, LINE // size) if len(kernel.body) == 2 and not others else None
 
 
@@ -73,11 +73,14 @@ def _is_across(x: Load | Store, row: str, column: str) -> bool:
 
 def _is_along(x: Load | Store, row: str, column: str) -> bool:
     """Whether an array is accessed contiguously along the columns, or has one element for all of them."""
-    step = x.address.coefficient(column).value
-    return (step == 1 or (step == 0 and isinstance(x, Load))) and not x.address.coefficient(row).symbols & {row, column}
+    stride = x.address.coefficient(column).value
+    return (stride == 1 or (stride == 0 and isinstance(x, Load))) and not x.address.coefficient(row).symbols & {
+        row,
+        column,
+    }
 
 
-def _is_apart(kernel: Kernel) -> bool:
+def _is_out_of_place(kernel: Kernel) -> bool:
     """Whether stored buffers are not loaded, so that writing an element twice gives the same value."""
     read = {x.buffer for x in kernel.body if isinstance(x, Load)}
     return not any(isinstance(x, Store) and x.buffer in read for x in kernel.body)
@@ -87,22 +90,22 @@ def in_tiles(outer: KernelEmitter, tiles: Tiles, rows: tuple[Any, Any], columns:
     """Emit all tiles, if the matrix has one; returns whether it does. If large tiles do not fit, small ones may."""
     b, edge = outer.b, I64(tiles.edge)
     (first, last), (left, right) = rows, columns
-    wide = b.icmp_signed(">=", b.sub(last, first), edge)
-    wide = b.and_(wide, b.icmp_signed(">=", b.sub(right, left), edge))
+    fits = b.icmp_signed(">=", b.sub(last, first), edge)
+    fits = b.and_(fits, b.icmp_signed(">=", b.sub(right, left), edge))
     if tiles.edge <= SMALL:
-        with b.if_then(wide):
+        with b.if_then(fits):
             _all(outer, tiles, rows, columns)
-        return wide
-    with b.if_else(wide) as (large, otherwise):
+        return fits
+    with b.if_else(fits) as (large, otherwise):
         with large:
             _all(outer, tiles, rows, columns)
             written = b.block
         with otherwise:
             some = in_tiles(outer, tiles._replace(edge=SMALL), rows, columns)
-            asked = b.block
+            small_block = b.block
     result = b.phi(some.type)
     result.add_incoming(some.type(1), written)
-    result.add_incoming(some, asked)
+    result.add_incoming(some, small_block)
     return result
 
 
@@ -154,17 +157,17 @@ def _one(outer: KernelEmitter, tiles: Tiles, row: str, column: str) -> None:
             case Compute():
                 table[x.out.name] = [computed(b, x, partial(value, k), outer.products) for k in rows]
             case Store():
-                for k, place in enumerate(_places(outer, tiles, x, row)):
-                    b.store(value(k, x.value), place, align=dtype_named(x.value.dtype).itemsize)
+                for k, pointer in enumerate(_row_pointers(outer, tiles, x, row)):
+                    b.store(value(k, x.value), pointer, align=dtype_named(x.value.dtype).itemsize)
 
 
-def _places(outer: KernelEmitter, tiles: Tiles, x: Load | Store, var: str) -> list[Any]:
+def _row_pointers(outer: KernelEmitter, tiles: Tiles, x: Load | Store, var: str) -> list[Any]:
     """Pointers to the vectors of a tile, with the stride of the loop over `var`."""
     b, dtype = outer.b, (x.out if isinstance(x, Load) else x.value).dtype
     results = [b.gep(outer.pointers[x.buffer], [outer.polys.emit(b, x.address)])]
-    step = outer.polys.emit(b, x.address.coefficient(var))
+    stride = outer.polys.emit(b, x.address.coefficient(var))
     while len(results) < tiles.edge:
-        results.append(b.gep(results[-1], [step]))
+        results.append(b.gep(results[-1], [stride]))
     vector = of_lanes(memory_type(dtype), tiles.edge).as_pointer()
     return [b.bitcast(pointer, vector) for pointer in results]
 
@@ -173,14 +176,14 @@ def _loaded(outer: KernelEmitter, tiles: Tiles, x: Load, row: str, column: str) 
     """Load the rows of a tile of an array."""
     b, size, t = outer.b, dtype_named(x.out.dtype).itemsize, memory_type(x.out.dtype)
     if _is_across(x, row, column):
-        vectors = [b.load(place, align=size) for place in _places(outer, tiles, x, column)]
+        vectors = [b.load(pointer, align=size) for pointer in _row_pointers(outer, tiles, x, column)]
         return transposed(b, vectors, min(GROUP // size, tiles.edge))
     same = x.address.coefficient(row) == 0
-    places = _places(outer, tiles, x, row)[: 1 if same else None]
+    pointers = _row_pointers(outer, tiles, x, row)[: 1 if same else None]
     if x.address.coefficient(column) == 0:
-        results = [splat(b, b.load(b.bitcast(place, t.as_pointer())), tiles.edge) for place in places]
+        results = [splat(b, b.load(b.bitcast(pointer, t.as_pointer())), tiles.edge) for pointer in pointers]
     else:
-        results = [b.load(place, align=size) for place in places]
+        results = [b.load(pointer, align=size) for pointer in pointers]
     return results * tiles.edge if same else results
 
 
@@ -192,20 +195,20 @@ def transposed(b: ir.IRBuilder, vectors: list[Any], group: int) -> list[Any]:
     vectors, edge = list(vectors), len(vectors)
     lanes = range(edge)
     for base in range(0, edge, group):
-        part = vectors[base : base + group]
+        block = vectors[base : base + group]
         half, stages = group // 2, group.bit_length() - 1
         for _ in range(stages):
-            part = [
+            block = [
                 _shuffled(
                     b,
-                    part[k],
-                    part[k + half],
+                    block[k],
+                    block[k + half],
                     [x - x % group + upper * half + x % group // 2 + x % 2 * edge for x in lanes],
                 )
                 for k in range(half)
                 for upper in (0, 1)
             ]
-        vectors[base : base + group] = part
+        vectors[base : base + group] = block
     while group < edge:
         for k in (k for k in lanes if not k & group):
             one, other = vectors[k], vectors[k + group]
@@ -216,4 +219,4 @@ def transposed(b: ir.IRBuilder, vectors: list[Any], group: int) -> list[Any]:
 
 
 def _shuffled(b: ir.IRBuilder, one: Any, other: Any, lanes: list[int]) -> Any:
-    return b.shuffle_vector(one, other, ir.Constant(of_lanes(I32, len(lanes)), lanes))
+    return b.shuffle_vector(one, other, ir.IRConstant(of_lanes(I32, len(lanes)), lanes))

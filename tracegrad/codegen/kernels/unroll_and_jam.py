@@ -11,15 +11,15 @@ from tracegrad.codegen.kernels.vectorize import LIGHTEST, Vectors
 from tracegrad.codegen.loopir.kernel import Compute, Index, Kernel, Load, Reduce, Store
 from tracegrad.target.tuning import TUNING
 
-__all__ = ["Jam", "jam_of"]
+__all__ = ["UnrollAndJam", "unroll_and_jam_of"]
 
-JAM = TUNING.unrolling.jam_factor
-LONGEST_JAMMED = TUNING.unrolling.max_jam_instructions
+JAM_FACTOR = TUNING.unrolling.jam_factor
+MAX_JAM_INSTRUCTIONS = TUNING.unrolling.max_jam_instructions
 WRITTEN_OUT = TUNING.unrolling.max_constant_bytes
-LONGEST_ROW = TUNING.unrolling.max_jam_row_bytes
+MAX_JAM_ROW_BYTES = TUNING.unrolling.max_jam_row_bytes
 
 
-class Jam(NamedTuple):
+class UnrollAndJam(NamedTuple):
     """The unroll factor `copies`. If `brief`, only loops of at most that many elements are jammed."""
 
     copies: int
@@ -33,7 +33,7 @@ def _is_brief(kernel: Kernel) -> bool:
     return size is not None and size * widest <= WRITTEN_OUT
 
 
-def jam_of(kernel: Kernel, vectors: Vectors | None, depths: Sequence[int]) -> Jam | None:
+def unroll_and_jam_of(kernel: Kernel, vectors: Vectors | None, depths: Sequence[int]) -> UnrollAndJam | None:
     """Decide the unroll-and-jam of `kernel`; `depths` says from which loop on each reduction has a register.
 
     Iterations are jammed if each would load and store an accumulator in memory. If each reduces into its own register,
@@ -41,7 +41,7 @@ def jam_of(kernel: Kernel, vectors: Vectors | None, depths: Sequence[int]) -> Ja
     """
     outer = len(kernel.loops) - 2
     plain = all(isinstance(x, Compute | Load | Index | Store | Reduce) for x in kernel.body)
-    if outer < 0 or not plain or len(kernel.body) > LONGEST_JAMMED or is_serial(kernel):
+    if outer < 0 or not plain or len(kernel.body) > MAX_JAM_INSTRUCTIONS or is_serial(kernel):
         return None
     if "unroll-and-jam" in kernel.disabled:
         return None
@@ -51,10 +51,10 @@ def jam_of(kernel: Kernel, vectors: Vectors | None, depths: Sequence[int]) -> Ja
     var = kernel.loops[outer].var
     if all(depth == outer + 2 and var in x.over for x, depth in zip(reductions, depths, strict=True)):
         # A larger factor if masked stores are soon loaded again, which is slow.
-        return Jam(2 * JAM if vectors and len(kernel.body) <= LONGEST_JAMMED // 2 else JAM)
+        return UnrollAndJam(2 * JAM_FACTOR if vectors and len(kernel.body) <= MAX_JAM_INSTRUCTIONS // 2 else JAM_FACTOR)
     if any(depth != outer + 1 for depth in depths) or _is_brief(kernel):
         return None
     if any(isinstance(x, Load) and var not in x.address.symbols for x in kernel.body):
-        return Jam(JAM)
+        return UnrollAndJam(JAM_FACTOR)
     waiting = vectors is not None and kernel.cost <= LIGHTEST
-    return Jam(JAM, LONGEST_ROW // vectors.least) if waiting else None  # type: ignore[union-attr]
+    return UnrollAndJam(JAM_FACTOR, MAX_JAM_ROW_BYTES // vectors.least) if waiting else None  # type: ignore[union-attr]

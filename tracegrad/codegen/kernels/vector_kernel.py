@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any
 from tracegrad import llvmir as ir
 from tracegrad.codegen.instr.scalar import BOOL, I64, combine, constant, extremum, identity, is_extremum
 from tracegrad.codegen.kernels.fma import computed, factors_of
-from tracegrad.codegen.kernels.interior_split import inside_of, part_inside
-from tracegrad.codegen.kernels.interleaved_access import Woven, read_strided, weave
-from tracegrad.codegen.kernels.prefetch import computes_much, fetch_ahead
-from tracegrad.codegen.kernels.vector_memory import Memory
-from tracegrad.codegen.kernels.vectorize import DEAR, Vectors, dependent, step_of, stride_of
-from tracegrad.codegen.loopir.kernel import Compute, Guard, Index, Load, Operand, Reduce, Store, flattened
+from tracegrad.codegen.kernels.interior_split import interior_bounds, interior_of
+from tracegrad.codegen.kernels.interleaved_access import InterleavedAccesses, read_strided, store_interleaved
+from tracegrad.codegen.kernels.prefetch import fetch_ahead, is_compute_bound
+from tracegrad.codegen.kernels.vector_memory import VectorMemory
+from tracegrad.codegen.kernels.vectorize import MAX_UNMASKED_COST, Vectors, dependent, stride_of, unit_stride_of
+from tracegrad.codegen.loopir.kernel import Compute, GuardBlock, Index, Load, Operand, Reduce, Store, flattened
 from tracegrad.codegen.loopir.polynomial import Poly
 from tracegrad.codegen.vecmath.lanes import number, numbered, of_lanes, splat
 from tracegrad.target.cpu import stores_slowly_with_masks
@@ -49,17 +49,17 @@ class VectorLoop:
         self.kernel, self.lanes, self.varying = outer.kernel, vectors.lanes, vectors.varying
         self.step = vectors.lanes  # increment of the loop variable per vector
         self.var = self.kernel.loops[-1].var
-        self.variables, self.computes_much = [self.var], computes_much(self.kernel)
+        self.variables, self.is_compute_bound = [self.var], is_compute_bound(self.kernel)
         self.length = self.kernel.loops[-1].extent.value
         # Each jammed iteration of the surrounding loop has its own values.
-        self.own = dependent(self.kernel.body, self.kernel.loops[-2].var) if outer.copies else frozenset[str]()
+        self.per_copy = dependent(self.kernel.body, self.kernel.loops[-2].var) if outer.copies else frozenset[str]()
         self.copies = range(max(len(outer.copies), 1))
-        self.memory = Memory(self.b, vectors.lanes, vectors.least)
+        self.memory = VectorMemory(self.b, vectors.lanes, vectors.least)
         # Jammed iterations are enough parallelism. A short remainder needs no unmasked loop, except if stored values
         # are soon loaded again, which is slow with a mask.
-        alone = outer.jam is None or (outer.jam.brief and not outer.copies)
+        not_jammed = outer.unroll_and_jam is None or (outer.unroll_and_jam.brief and not outer.copies)
         again = any(outer.in_memory(x) for x in outer.reductions)
-        self.several = vectors.at_once if alone else min(vectors.at_once, int(bool(outer.copies) or again))
+        self.unroll = vectors.at_once if not_jammed else min(vectors.at_once, int(bool(outer.copies) or again))
         self.reductions = [x for x in outer.reductions if id(x) in outer.totals]
         self.scalars: list[dict[str, Any]] = []  # loop-invariant values of each copy
         self.totals: dict[Any, list[Any]] = {}  # by reduction, copy and number of the vector
@@ -69,9 +69,9 @@ class VectorLoop:
         self.i: Any = None
         self.rest: Any = None  # number of lanes in the remainder of a row
         self.loaded = {x.buffer for x in flattened(self.kernel.body) if isinstance(x, Load)}
-        self.woven = Woven(self.kernel, self.var)
-        plain = self.several > 1 and self.length is None and not outer.copies and not outer.reductions
-        self.inside = inside_of(self.kernel, self.var, self.varying) if plain else None
+        self.interleaved = InterleavedAccesses(self.kernel, self.var)
+        plain = self.unroll > 1 and self.length is None and not outer.copies and not outer.reductions
+        self.interior = interior_of(self.kernel, self.var, self.varying) if plain else None
         self.holding = frozenset[int]()  # the guards that hold
         self.may_pass = False  # whether the masked loop may also process whole vectors
 
@@ -96,7 +96,7 @@ class VectorLoop:
             self._iteration(I64(start), 1, None if whole else self.memory.first_lanes(length - start))
 
     def _loops(self, low: Any) -> None:
-        end, whole, rest = self._parts(low)
+        end, whole, rest = self._loop_bounds(low)
         start, before = self.b.block, dict(self.totals)
         begin, after = self._new_block("begin"), self._new_block("after")
         self.b.cbranch(self.b.icmp_signed("<", low, self.high), begin, after)
@@ -104,40 +104,40 @@ class VectorLoop:
         for copy in self.copies:
             self._hoist(copy)
         self.begin = self.b.block
-        ways = [(start, before)]
+        incoming = [(start, before)]
         masked = self._new_block("masked")
-        if self.several:
-            if self.inside is not None:
-                first, end = part_inside(self.b, self.scalar, self.inside, low, end, self.several * self.step)
-                low, self.holding = self._unmasked(low, first, after, ways), self.inside.guards
-            low, self.holding = self._unmasked(low, end, after, ways), frozenset()
-            ways.append((self.b.block, dict(self.totals)))
+        if self.unroll:
+            if self.interior is not None:
+                first, end = interior_bounds(self.b, self.scalar, self.interior, low, end, self.unroll * self.step)
+                low, self.holding = self._unmasked(low, first, after, incoming), self.interior.guards
+            low, self.holding = self._unmasked(low, end, after, incoming), frozenset()
+            incoming.append((self.b.block, dict(self.totals)))
             self.b.cbranch(self.b.icmp_signed("<", low, self.high), masked, after)
         else:
             self.b.branch(masked)
         self.b.position_at_end(masked)
-        if self.several == 1 and not self.may_pass:
+        if self.unroll == 1 and not self.may_pass:
             self.rest = self.b.sub(self.high, low)
             self._iteration(low, 1, rest)
         else:
             self._masked(low, whole, rest)
         self.b.branch(after)
-        ways.append((self.b.block, dict(self.totals)))
+        incoming.append((self.b.block, dict(self.totals)))
         self.b.position_at_end(after)
-        self._join(ways)
+        self._join(incoming)
 
     def _whole(self, low: Any, width: int) -> Any:
         """The end of the last whole part of `width` elements."""
         return self.b.add(low, self.b.and_(self.b.sub(self.high, low), I64(-width)))
 
-    def _parts(self, low: Any) -> tuple[Any, Any, Any]:
+    def _loop_bounds(self, low: Any) -> tuple[Any, Any, Any]:
         """The end of the loop of several vectors, the end of the last whole vector, and the mask of the remainder.
 
         They are computed before all loops of the kernel, because they are known there.
         """
         with self.b.goto_block(self.outer.before_loops):
-            end = self._whole(low, max(self.several, 1) * self.step)
-            whole = self._whole(low, self.step) if self.several > 1 else end
+            end = self._whole(low, max(self.unroll, 1) * self.step)
+            whole = self._whole(low, self.step) if self.unroll > 1 else end
             return end, whole, self._mask_of_rest(self.b.sub(self.high, whole))
 
     def _mask_of_rest(self, rest: Any) -> Any:
@@ -146,8 +146,9 @@ class VectorLoop:
     def _mask_of_all(self) -> Any:
         return self.memory.first_lanes(self.lanes)
 
-    def _unmasked(self, low: Any, end: Any, after: Any, ways: list[Any]) -> Any:
-        """Emit the loop of several vectors; returns its final index. An early exit to `after` is added to `ways`."""
+    def _unmasked(self, low: Any, end: Any, after: Any, incoming: list[Any]) -> Any:
+        """Emit the loop of several vectors; returns its final index. An early exit to `after` is added to
+        `incoming`."""
         before, loop, full, rest = self.b.block, *map(self._new_block, ("several", "full", "rest"))
         untouched = dict(self.totals)
         self.b.cbranch(self.b.icmp_signed("<", low, end), loop, rest)
@@ -156,8 +157,8 @@ class VectorLoop:
         i = self.b.phi(I64)
         i.add_incoming(low, before)
         phis = self._begin_loop(before)
-        self._iteration(i, self.several, None)
-        self._again(i, self.several * self.step, end, phis, loop, full)
+        self._iteration(i, self.unroll, None)
+        self._again(i, self.unroll * self.step, end, phis, loop, full)
         self.b.position_at_end(full)
         self._end_totals()
         self.b.branch(rest)
@@ -169,25 +170,25 @@ class VectorLoop:
         """Initialize separate totals for each vector of an iteration after the first."""
         for x in self.reductions:
             for copy in self.copies:
-                for k in range(1, self.several):
+                for k in range(1, self.unroll):
                     self.totals[id(x), copy, k] = self._identities(x)
 
     def _end_totals(self) -> None:
         for x in self.reductions:
             for copy in self.copies:
-                for k in range(1, self.several):
+                for k in range(1, self.unroll):
                     self._add_up(x, copy, self.totals.pop((id(x), copy, k)))
 
     def _identities(self, x: Reduce) -> list[Any]:
         return self.outer.identities(x)
 
-    def _add_up(self, x: Reduce, copy: int, more: list[Any]) -> None:
+    def _add_up(self, x: Reduce, copy: int, other: list[Any]) -> None:
         totals = self.totals[id(x), copy, 0]
         if is_extremum(x):
-            best, _ = extremum(self.b, x.combiner, totals, more[0])
-            self.totals[id(x), copy, 0] = [best, self.b.or_(totals[1], more[1])]
+            best, _ = extremum(self.b, x.combiner, totals, other[0])
+            self.totals[id(x), copy, 0] = [best, self.b.or_(totals[1], other[1])]
         else:
-            self.totals[id(x), copy, 0] = [combine(self.b, x.combiner, totals[0], more[0], x.value.dtype)]
+            self.totals[id(x), copy, 0] = [combine(self.b, x.combiner, totals[0], other[0], x.value.dtype)]
 
     def _masked(self, low: Any, whole: Any, rest: Any) -> None:
         """Emit the loop of one vector. It runs twice, for the whole vectors and for the remainder, each with a fixed
@@ -246,13 +247,13 @@ class VectorLoop:
             for phi, value in zip(phis[key], values):
                 phi.add_incoming(value, self.b.block)
 
-    def _join(self, ways: list[tuple[Any, dict[Any, list[Any]]]]) -> None:
+    def _join(self, incoming: list[tuple[Any, dict[Any, list[Any]]]]) -> None:
         """Merge the totals of all paths (phis)."""
-        for key, values in ways[0][1].items():
+        for key, values in incoming[0][1].items():
             joined = []
             for k, value in enumerate(values):
                 phi = self.b.phi(value.type)
-                for block, totals in ways:
+                for block, totals in incoming:
                     phi.add_incoming(totals[key][k], block)
                 joined.append(phi)
             self.totals[key] = joined
@@ -275,9 +276,9 @@ class VectorLoop:
             if isinstance(x, Store | Reduce):
                 continue
             if x.out.name in self.varying:
-                if isinstance(x, Guard):
+                if isinstance(x, GuardBlock):
                     self._hoist_block(x.body, copy)
-            elif copy and x.out.name not in self.own:
+            elif copy and x.out.name not in self.per_copy:
                 self.scalars[copy][x.out.name] = self.scalars[0][x.out.name]
             else:
                 self.outer.block([x])
@@ -289,7 +290,7 @@ class VectorLoop:
             yield
 
     def _copy_of(self, names: Any, copy: int) -> int:
-        return copy if self.own & names else 0
+        return copy if self.per_copy & names else 0
 
     def scalar(self, p: Poly, copy: int = 0) -> Any:
         """Emit a loop-invariant polynomial."""
@@ -308,8 +309,8 @@ class VectorLoop:
         if key not in self.fixed:
             around = self.kernel.loops[-2].var if len(self.kernel.loops) > 1 else ""
             result = None
-            if not (rest.symbols & self.own) - {around}:
-                result = self._base(buffer, address, 0) if copy else self.outer.row(buffer, rest)
+            if not (rest.symbols & self.per_copy) - {around}:
+                result = self._base(buffer, address, 0) if copy else self.outer.running_pointer(buffer, rest)
             if result is None or copy:
                 start = self.outer.pointers[buffer] if result is None else result
                 at = self.scalar(rest, copy) if result is None else self.scalar(rest.coefficient(around) * copy, 0)
@@ -326,13 +327,13 @@ class VectorLoop:
         return self.fixed[key]
 
     # -- one iteration -----------------------------------------------------------------------------------
-    def _iteration(self, i: Any, several: int, mask: Any) -> None:
+    def _iteration(self, i: Any, unroll: int, mask: Any) -> None:
         self.i, self.values = i, {}
-        together = several > 1 and self.kernel.cost > DEAR  # interleaved, so that neither waits
-        for part in [[x] for x in self.kernel.body] if together else [self.kernel.body]:
-            for k in range(several):
+        together = unroll > 1 and self.kernel.cost > MAX_UNMASKED_COST  # interleaved, so that neither waits
+        for group in [[x] for x in self.kernel.body] if together else [self.kernel.body]:
+            for k in range(unroll):
                 for copy in self.copies:
-                    self._block(part, copy, k, mask)
+                    self._block(group, copy, k, mask)
 
     def _block(self, body: list[Any], copy: int, k: int, mask: Any) -> None:
         for x in body:
@@ -343,7 +344,7 @@ class VectorLoop:
                 case Reduce():
                     self._reduce(x, copy, k, mask)
                     continue
-            if x.out.name not in self.varying or (copy and x.out.name not in self.own):
+            if x.out.name not in self.varying or (copy and x.out.name not in self.per_copy):
                 continue
             match x:
                 case Compute():
@@ -352,7 +353,7 @@ class VectorLoop:
                     value = self._load(x, copy, k, mask)
                 case Index():
                     value = self._lanes_of(x.value, copy, k)
-                case Guard():
+                case GuardBlock():
                     value = self._guard(x, copy, k, mask)
             self.values[x.out.name, self._copy_of({x.out.name}, copy), k] = value
 
@@ -364,7 +365,7 @@ class VectorLoop:
             return self.values[x.name, copy, k]
         return self._everywhere((x.name, copy), self.scalars[copy][x.name])
 
-    def _guard(self, x: Guard, copy: int, k: int, mask: Any) -> Any:
+    def _guard(self, x: GuardBlock, copy: int, k: int, mask: Any) -> Any:
         if id(x) in self.holding:
             self._block(x.body, copy, k, mask)
             return self._value(x.result, copy, k)
@@ -372,7 +373,7 @@ class VectorLoop:
         for low, value, high, _ in x.ranges:
             test = self._in_range(low, value, high, copy, k)
             inside = test if inside is None else self.b.and_(inside, test)
-        within = self.memory.first(inside, self.memory.wide)
+        within = self.memory.first(inside, self.memory.mask_width)
         self._block(x.body, copy, k, within if mask is None else self.b.and_(mask, within))
         return self.b.select(inside, self._value(x.result, copy, k), self._value(x.fill, copy, k))
 
@@ -434,13 +435,13 @@ class VectorLoop:
         return self.values[key] if not k else self.b.gep(self.values[key], [I64(by * k * self.lanes)])
 
     def _load(self, x: Load, copy: int, k: int, mask: Any) -> Any:
-        step = step_of(x.address, self.var, self.varying)
-        if step is None and (stride := stride_of(x.address, self.var, self.varying)) is not None:
+        unit_stride = unit_stride_of(x.address, self.var, self.varying)
+        if unit_stride is None and (stride := stride_of(x.address, self.var, self.varying)) is not None:
             return read_strided(self, x, stride, copy, k, mask)
-        if step is None:
-            places = self._lanes_of(x.address, copy, k)
-            return self.memory.gather(self.outer.pointers[x.buffer], places, x.out.dtype, mask)
-        if step == 1:
+        if unit_stride is None:
+            offsets = self._lanes_of(x.address, copy, k)
+            return self.memory.gather(self.outer.pointers[x.buffer], offsets, x.out.dtype, mask)
+        if unit_stride == 1:
             pointer = self._at(x, copy, k)
             fetch_ahead(self, x, pointer, copy)
             return self.memory.load(pointer, x.out.dtype, mask)
@@ -453,24 +454,24 @@ class VectorLoop:
         if mask is not None and key in self.totals:
             mask = self.memory.first(mask, self.lanes)
         if key not in self.totals:
-            self._into_memory(x, value, copy, k, mask)
+            self._reduce_into_memory(x, value, copy, k, mask)
         elif is_extremum(x):
             if mask is not None:
                 value = self.b.select(mask, value, identity(x.combiner, dtype, self.lanes))
             self.totals[key] = extremum(self.b, x.combiner, self.totals[key], value)
         else:
             (total,) = self.totals[key]
-            more = combine(self.b, x.combiner, total, value, dtype, self._factors(x, copy, k))
-            self.totals[key] = [more if mask is None else self.b.select(mask, more, total)]
+            combined = combine(self.b, x.combiner, total, value, dtype, self._factors(x, copy, k))
+            self.totals[key] = [combined if mask is None else self.b.select(mask, combined, total)]
 
     def _factors(self, x: Reduce, copy: int, k: int) -> list[Any]:
         return factors_of(x, lambda a: self._value(a, copy, k), self.outer.products)
 
-    def _into_memory(self, x: Reduce, value: Any, copy: int, k: int, mask: Any) -> None:
+    def _reduce_into_memory(self, x: Reduce, value: Any, copy: int, k: int, mask: Any) -> None:
         """Combine with memory; copies that share the accumulator load and store it once."""
         dtype, pointer = x.value.dtype, self._at(x, copy, k)
         if x.over:
-            if not (x.address.symbols & self.own):
+            if not (x.address.symbols & self.per_copy):
                 if copy:
                     factors = self._factors(x, copy, k)
                     value = combine(self.b, x.combiner, self.sums[id(x), k], value, dtype, factors)
@@ -484,8 +485,8 @@ class VectorLoop:
         self.memory.store(value, pointer, dtype, mask)
 
     def _store(self, x: Store, value: Any, copy: int, k: int, mask: Any) -> None:
-        if (x.buffer, x.address) in self.woven.stores:
-            weave(self, x, value, copy, k, mask)
+        if (x.buffer, x.address) in self.interleaved.stores:
+            store_interleaved(self, x, value, copy, k, mask)
             return
         pointer, dtype = self._at(x, copy, k), x.value.dtype
         is_slow = x.buffer in self.loaded or stores_slowly_with_masks()

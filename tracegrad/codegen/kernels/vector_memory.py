@@ -15,7 +15,7 @@ from tracegrad.codegen.instr.scalar import BOOL, I64, combine, memory_type
 from tracegrad.codegen.vecmath.lanes import number, of_lanes
 from tracegrad.target.cpu import stores_slowly_with_masks
 
-__all__ = ["Memory"]
+__all__ = ["VectorMemory"]
 
 I32 = ir.IntType(32)
 # Bytes of the shortest vectors that LLVM does not widen in memory; for wider ones it may use mask bits that are not
@@ -24,12 +24,12 @@ REGISTER = 16
 ZERO = "zeroinitializer"
 
 
-class Memory:
+class VectorMemory:
     """Loads and stores of vectors of `lanes` values, whose elements have at least `least` bytes."""
 
     def __init__(self, b: ir.IRBuilder, lanes: int, least: int):
         self.b, self.lanes = b, lanes
-        self.wide = max(lanes, REGISTER // least)
+        self.mask_width = max(lanes, REGISTER // least)
         self.of_iteration: tuple[Any, Any, Any] | None = (
             None  # the mask of an iteration, whether it is fixed, its constant
         )
@@ -37,31 +37,31 @@ class Memory:
     # -- masks ---------------------------------------------------------------------------------------
     def lanes_below(self, rest: Any) -> Any:
         """The mask of the lanes with a number below `rest`, which is below the number of lanes, or up to 32."""
-        width = ir.IntType(64 if self.wide >= 32 else 32)
+        width = ir.IntType(64 if self.mask_width >= 32 else 32)
         rest = self.b.trunc(rest, width) if width != I64 else rest
         bits = self.b.sub(self.b.shl(width(1), rest), width(1))
-        if self.wide < width.width:
-            bits = self.b.trunc(bits, ir.IntType(self.wide))
-        return self.b.bitcast(bits, of_lanes(BOOL, self.wide))
+        if self.mask_width < width.width:
+            bits = self.b.trunc(bits, ir.IntType(self.mask_width))
+        return self.b.bitcast(bits, of_lanes(BOOL, self.mask_width))
 
     def first_lanes(self, count: int) -> Any:
         """The mask of the first `count` lanes."""
-        return ir.Constant(of_lanes(BOOL, self.wide), [int(lane < count) for lane in range(self.wide)])
+        return ir.IRConstant(of_lanes(BOOL, self.mask_width), [int(lane < count) for lane in range(self.mask_width)])
 
     def first(self, vector: Any, count: int) -> Any:
         """The first `count` lanes of a vector; missing lanes are poison, or false in a mask."""
         if vector.type.count == count:
             return vector
-        others = ir.Spelled(vector.type, ZERO if vector.type.element == BOOL else "poison")
+        others = ir.TextConstant(vector.type, ZERO if vector.type.element == BOOL else "poison")
         lanes = [min(k, vector.type.count) for k in range(count)]
-        return self.b.shuffle_vector(vector, others, ir.Constant(of_lanes(I32, count), lanes))
+        return self.b.shuffle_vector(vector, others, ir.IRConstant(of_lanes(I32, count), lanes))
 
     def reversed(self, vector: Any) -> Any:
         """Reverse the lanes of a vector, or of a mask if there is one."""
         if vector is None:
             return None
         lanes = [*range(self.lanes)[::-1], *range(self.lanes, vector.type.count)]
-        return self.b.shuffle_vector(vector, vector, ir.Constant(of_lanes(I32, len(lanes)), lanes))
+        return self.b.shuffle_vector(vector, vector, ir.IRConstant(of_lanes(I32, len(lanes)), lanes))
 
     # -- loads and stores ----------------------------------------------------------------------------
     def load(self, pointer: Any, dtype: str, mask: Any) -> Any:
@@ -71,32 +71,32 @@ class Memory:
             return self._register(self.b.load(pointer, align=size, typ=t), dtype)
         mask = self.first(mask, t.count)
         function = self.b.module.intrinsic("masked.load", [t, pointer.type], t, [pointer.type, I32, mask.type, t])
-        value = self.b.call(function, [pointer, I32(size), mask, ir.Spelled(t, ZERO)])
+        value = self.b.call(function, [pointer, I32(size), mask, ir.TextConstant(t, ZERO)])
         return self._register(self.first(value, self.lanes), dtype)
 
-    def part(self, pointer: Any, dtype: str, stride: int, mask: Any) -> Any:
+    def load_strided(self, pointer: Any, dtype: str, stride: int, mask: Any) -> Any:
         """Load every `stride`-th element from `pointer` on by whole vectors; memory after the last element is not
         touched."""
         if mask is None:
             return self._register(self._every(pointer, dtype, stride), dtype)
-        wide = self.lanes * stride
-        t, size, operands = of_lanes(memory_type(dtype), wide), dtype_named(dtype).itemsize, mask
-        places = [
-            min(k // stride, operands.type.count - 1) if k % stride == 0 else operands.type.count for k in range(wide)
+        width = self.lanes * stride
+        t, size, operands = of_lanes(memory_type(dtype), width), dtype_named(dtype).itemsize, mask
+        mask_lanes = [
+            min(k // stride, operands.type.count - 1) if k % stride == 0 else operands.type.count for k in range(width)
         ]
-        none = ir.Spelled(operands.type, ZERO)
-        wanted = self.b.shuffle_vector(operands, none, ir.Constant(of_lanes(I32, wide), places))
+        none = ir.TextConstant(operands.type, ZERO)
+        wanted = self.b.shuffle_vector(operands, none, ir.IRConstant(of_lanes(I32, width), mask_lanes))
         function = self.b.module.intrinsic("masked.load", [t, pointer.type], t, [pointer.type, I32, wanted.type, t])
-        every = self.b.call(function, [pointer, I32(size), wanted, ir.Spelled(t, ZERO)])
-        lanes = ir.Constant(of_lanes(I32, self.lanes), [k * stride for k in range(self.lanes)])
-        return self._register(self.b.shuffle_vector(every, ir.Spelled(t, "poison"), lanes), dtype)
+        every = self.b.call(function, [pointer, I32(size), wanted, ir.TextConstant(t, ZERO)])
+        lanes = ir.IRConstant(of_lanes(I32, self.lanes), [k * stride for k in range(self.lanes)])
+        return self._register(self.b.shuffle_vector(every, ir.TextConstant(t, "poison"), lanes), dtype)
 
     def _every(self, pointer: Any, dtype: str, stride: int) -> Any:
         """Load every `stride`-th element by vectors of the result's length, the last of which ends with the last
         element; if each vector would hold one wanted element, load the elements one by one."""
         t, size, lanes = of_lanes(memory_type(dtype), self.lanes), dtype_named(dtype).itemsize, self.lanes
         start = self.b.bitcast(pointer, t.element.as_pointer())
-        result: ir.Value = ir.Spelled(t, "poison")
+        result: ir.IRValue = ir.TextConstant(t, "poison")
         if lanes < 2 * stride:
             for k in range(lanes):
                 element = self.b.load(self.b.gep(start, [I64(k * stride)]), align=size)
@@ -104,26 +104,26 @@ class Memory:
             return result
         wanted = [k * stride for k in range(lanes)]
         for first in [*range(0, wanted[-1] + 1 - lanes, lanes), wanted[-1] + 1 - lanes]:
-            place = self.b.bitcast(self.b.gep(start, [I64(first)]), t.as_pointer())
-            piece = self.b.load(place, align=size, typ=t)
+            address = self.b.bitcast(self.b.gep(start, [I64(first)]), t.as_pointer())
+            subvector = self.b.load(address, align=size, typ=t)
             picked = [lanes + at - first if first <= at < first + lanes else k for k, at in enumerate(wanted)]
-            result = self.b.shuffle_vector(result, piece, ir.Constant(of_lanes(I32, lanes), picked))
+            result = self.b.shuffle_vector(result, subvector, ir.IRConstant(of_lanes(I32, lanes), picked))
         return result
 
-    def gather(self, pointer: Any, places: Any, dtype: str, mask: Any) -> Any:
-        """Gather the elements at the offsets `places` from `pointer`."""
+    def gather(self, pointer: Any, offsets: Any, dtype: str, mask: Any) -> Any:
+        """Gather the elements at the offsets `offsets` from `pointer`."""
         t, size = self._type(dtype, None)
         mask = number(of_lanes(BOOL, self.lanes), 1) if mask is None else self.first(mask, self.lanes)
-        pointers = self.b.gep(pointer, [places])
+        pointers = self.b.gep(pointer, [offsets])
         types = [pointers.type, I32, mask.type, t]
         function = self.b.module.intrinsic("masked.gather", [t, pointers.type], t, types)
-        return self._register(self.b.call(function, [pointers, I32(size), mask, ir.Spelled(t, ZERO)]), dtype)
+        return self._register(self.b.call(function, [pointers, I32(size), mask, ir.TextConstant(t, ZERO)]), dtype)
 
     def store(self, value: Any, pointer: Any, dtype: str, mask: Any) -> None:
         """Store a vector at `pointer`."""
         if mask is None or not stores_slowly_with_masks():
             self._store(value, pointer, dtype, mask)
-        elif isinstance(mask, ir.Constant):
+        elif isinstance(mask, ir.IRConstant):
             self.store_first(value, pointer, dtype, sum(bit.constant for bit in mask.constant[: self.lanes]))
         elif self.of_iteration is not None and mask is self.of_iteration[0]:
             with self.b.if_else(self.of_iteration[1]) as (then, otherwise):
@@ -141,10 +141,10 @@ class Memory:
             value = self.b.zext(value, of_lanes(t, self.lanes))
         start = self.b.bitcast(pointer, t.as_pointer())
         for width in (1 << k for k in reversed(range(count.bit_length())) if count >> k & 1):
-            lanes = ir.Constant(of_lanes(I32, width), [*range(done, done + width)])
-            piece = self.b.shuffle_vector(value, value, lanes)
-            place = self.b.bitcast(self.b.gep(start, [I64(done)]), of_lanes(t, width).as_pointer())
-            self.b.store(piece, place, align=size)
+            lanes = ir.IRConstant(of_lanes(I32, width), [*range(done, done + width)])
+            subvector = self.b.shuffle_vector(value, value, lanes)
+            address = self.b.bitcast(self.b.gep(start, [I64(done)]), of_lanes(t, width).as_pointer())
+            self.b.store(subvector, address, align=size)
             done += width
 
     def _store(self, value: Any, pointer: Any, dtype: str, mask: Any) -> None:
@@ -161,8 +161,8 @@ class Memory:
 
     def _of_pairs(self, mask: Any) -> Any:
         """The mask of interleaved pairs from the mask of lanes."""
-        mask, wide = self.first(mask, self.lanes), 2 * self.lanes
-        return self.b.shuffle_vector(mask, mask, ir.Constant(of_lanes(I32, wide), [k // 2 for k in range(wide)]))
+        mask, width = self.first(mask, self.lanes), 2 * self.lanes
+        return self.b.shuffle_vector(mask, mask, ir.IRConstant(of_lanes(I32, width), [k // 2 for k in range(width)]))
 
     def load_pairs(self, pointer: Any, dtype: str, mask: Any, any_order: bool) -> tuple[Any, Any]:
         """Load interleaved pairs at `pointer` as two vectors."""
@@ -172,21 +172,21 @@ class Memory:
         else:
             mask = self._of_pairs(mask)
             function = self.b.module.intrinsic("masked.load", [t, pointer.type], t, [pointer.type, I32, mask.type, t])
-            value = self.b.call(function, [pointer, I32(size), mask, ir.Spelled(t, ZERO)])
+            value = self.b.call(function, [pointer, I32(size), mask, ir.TextConstant(t, ZERO)])
         pairs = self._pairs_of_lanes(size, any_order)
         low, high = (
-            self.b.shuffle_vector(value, value, ir.Constant(of_lanes(I32, self.lanes), [2 * k + j for k in pairs]))
+            self.b.shuffle_vector(value, value, ir.IRConstant(of_lanes(I32, self.lanes), [2 * k + j for k in pairs]))
             for j in (0, 1)
         )
         return low, high
 
     def store_pairs(self, low: Any, high: Any, pointer: Any, dtype: str, mask: Any, any_order: bool) -> None:
         """Store two vectors interleaved at `pointer`."""
-        wide = 2 * self.lanes
-        t, size = of_lanes(memory_type(dtype), wide), dtype_named(dtype).itemsize
+        width = 2 * self.lanes
+        t, size = of_lanes(memory_type(dtype), width), dtype_named(dtype).itemsize
         pairs = self._pairs_of_lanes(size, any_order)
-        iterations = [pairs.index(k // 2) + k % 2 * self.lanes for k in range(wide)]
-        value = self.b.shuffle_vector(low, high, ir.Constant(of_lanes(I32, wide), iterations))
+        iterations = [pairs.index(k // 2) + k % 2 * self.lanes for k in range(width)]
+        value = self.b.shuffle_vector(low, high, ir.IRConstant(of_lanes(I32, width), iterations))
         if mask is None:
             self.b.store(value, self.b.bitcast(pointer, t.as_pointer()), align=size)
             return
@@ -215,24 +215,24 @@ class Memory:
         size = dtype_named(dtype).itemsize
         count = self.lanes // 2
         while count:
-            there = self.b.icmp_signed("!=", self.b.and_(rest, I64(count)), I64(0))
-            with self.b.if_then(there):
-                piece, place = self.b.extract_element(value, I32(0)), pointer
+            is_set = self.b.icmp_signed("!=", self.b.and_(rest, I64(count)), I64(0))
+            with self.b.if_then(is_set):
+                subvector, address = self.b.extract_element(value, I32(0)), pointer
                 if count > 1:
-                    piece = self.first(value, count)
-                    place = self.b.bitcast(pointer, of_lanes(memory_type(dtype), count).as_pointer())
+                    subvector = self.first(value, count)
+                    address = self.b.bitcast(pointer, of_lanes(memory_type(dtype), count).as_pointer())
                 if combiner:
-                    piece = combine(
-                        self.b, combiner, self._register(self.b.load(place, align=size), dtype), piece, dtype
+                    subvector = combine(
+                        self.b, combiner, self._register(self.b.load(address, align=size), dtype), subvector, dtype
                     )
                 if dtype == "bool":
-                    piece = self.b.zext(piece, of_lanes(memory_type(dtype), count if count > 1 else 0))
-                self.b.store(piece, place, align=size)
+                    subvector = self.b.zext(subvector, of_lanes(memory_type(dtype), count if count > 1 else 0))
+                self.b.store(subvector, address, align=size)
             if count > 1:
                 lanes = [min(k + count, self.lanes - 1) for k in range(self.lanes)]
-                moved = self.b.shuffle_vector(value, value, ir.Constant(of_lanes(I32, self.lanes), lanes))
-                value = self.b.select(there, moved, value)
-                pointer = self.b.gep(pointer, [self.b.select(there, I64(count), I64(0))])
+                moved = self.b.shuffle_vector(value, value, ir.IRConstant(of_lanes(I32, self.lanes), lanes))
+                value = self.b.select(is_set, moved, value)
+                pointer = self.b.gep(pointer, [self.b.select(is_set, I64(count), I64(0))])
             count //= 2
 
     def _type(self, dtype: str, mask: Any) -> tuple[Any, int]:

@@ -12,12 +12,12 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from tracegrad.avals import dtype_named
-from tracegrad.codegen.kernels.interleaved_access import Woven
+from tracegrad.codegen.kernels.interleaved_access import InterleavedAccesses
 from tracegrad.codegen.kernels.loop_order import is_serial
 from tracegrad.codegen.loopir.kernel import (
-    Check,
+    BoundsCheck,
     Compute,
-    Guard,
+    GuardBlock,
     Index,
     Kernel,
     Load,
@@ -33,18 +33,27 @@ from tracegrad.target.cpu import features, has_masks_of_bytes
 from tracegrad.target.tuning import TUNING, tuning
 
 __all__ = [
-    "Vectors", "dear_bytes", "dependent", "is_across", "narrowest_bytes", "rounded_up", "step_of", "stride_of",
-    "vector_bytes", "vectors_of", "vectors_to_look_at",
+    "Vectors",
+    "compute_vector_bytes",
+    "dependent",
+    "is_across",
+    "narrowest_bytes",
+    "rounded_up",
+    "search_vectors_of",
+    "stride_of",
+    "unit_stride_of",
+    "vector_bytes",
+    "vectors_of",
 ]  # fmt: skip
 
-LIGHTEST = TUNING.vectorization.max_light_cost
+LIGHTEST = TUNING.vectorization.max_cheap_cost
 STRIDES = (2, 3, 4, -2, -3, -4)  # strides of loads by whole vectors and shuffles
 NEAR = TUNING.vectorization.max_shuffled_stride
 SHORT = TUNING.vectorization.memory_vector_bytes
-DEAR = TUNING.vectorization.max_unmasked_cost
+MAX_UNMASKED_COST = TUNING.vectorization.max_unmasked_cost
 LONG = TUNING.vectorization.min_interleaved_calls
-FEWEST = TUNING.vectorization.min_row_elements
-MOST_ROWS = TUNING.vectorization.max_rows
+MIN_ROW_ELEMENTS = TUNING.vectorization.min_row_elements
+MAX_VECTOR_ROWS = TUNING.vectorization.max_rows
 # Operations that LLVM computes lane by lane.
 _SCALAR = frozenset({"remainder", "floor_divide"})
 _PER_GATHER = TUNING.vectorization.cost_per_gather
@@ -67,7 +76,7 @@ def vector_bytes() -> int:
 
 
 @cache
-def dear_bytes() -> int:
+def compute_vector_bytes() -> int:
     """The width of vectors in expensive loops that do not wait for memory."""
     return tuning().vectorization.compute_vector_bytes if vector_bytes() else 0
 
@@ -88,29 +97,31 @@ def vectors_of(kernel: Kernel) -> Vectors | None:
         return None
     least = _least(kernel)
     if least < narrowest_bytes():
-        return _of_booleans(kernel)
+        return _boolean_vectors(kernel)
     var = kernel.loops[-1].var
     if (size := kernel.loops[-1].extent.value) is not None:
-        return _of_few(kernel, size, least) if size else None
-    varying, pairs = dependent(kernel.body, var), Woven(kernel, var).stores
+        return _short_row_vectors(kernel, size, least) if size else None
+    varying, pairs = dependent(kernel.body, var), InterleavedAccesses(kernel, var).stores
     if not all(_fits(x, var, varying, False, pairs) for x in kernel.body):
         return None
     if _gathers(kernel.body, var, varying) * _PER_GATHER > kernel.cost:
         return None
     reductions = [x for x in kernel.body if isinstance(x, Reduce) and x.over]
-    light = kernel.cost <= LIGHTEST and not reductions
-    narrow = light and _is_narrow_on_one_side(kernel.body)
-    waits = light and not narrow
-    width = dear_bytes() if (kernel.cost > LIGHTEST or narrow) and len(kernel.loops) == 1 else vector_bytes()
+    is_cheap = kernel.cost <= LIGHTEST and not reductions
+    mixed_width = is_cheap and _is_mixed_width(kernel.body)
+    waits = is_cheap and not mixed_width
+    width = (
+        compute_vector_bytes() if (kernel.cost > LIGHTEST or mixed_width) and len(kernel.loops) == 1 else vector_bytes()
+    )
     width = min(width, SHORT) if waits else width
     lanes = width // max(_sizes(kernel.body, varying), default=8)
-    at_once = int(kernel.cost <= DEAR or not all(var in x.over for x in reductions))
+    at_once = int(kernel.cost <= MAX_UNMASKED_COST or not all(var in x.over for x in reductions))
     if kernel.cost <= LIGHTEST and reductions and all(var in x.over for x in reductions):
         at_once = 4
-    elif narrow or (kernel.cost <= DEAR and _is_stencil(kernel)) or _is_long(kernel):
+    elif mixed_width or (kernel.cost <= MAX_UNMASKED_COST and _is_stencil(kernel)) or _is_long(kernel):
         at_once = 2
     # An unmasked loop would have a guard mask with more bits than lanes.
-    guarded = lanes * least < 16 and any(isinstance(x, Guard) for x in kernel.body)
+    guarded = lanes * least < 16 and any(isinstance(x, GuardBlock) for x in kernel.body)
     return Vectors(lanes, 0 if guarded else at_once, least, varying)
 
 
@@ -120,7 +131,7 @@ def _may_be_vectors(kernel: Kernel) -> bool:
     return bool(kernel.loops) and not is_serial(kernel)
 
 
-def _of_booleans(kernel: Kernel) -> Vectors | None:
+def _boolean_vectors(kernel: Kernel) -> Vectors | None:
     """The vectorization of a kernel that stores only booleans of wider elements on a target without byte masks: enough
     elements at a time for a vector of booleans. The lanes of the remainder are tested one by one, once."""
     body, var = kernel.body, kernel.loops[-1].var
@@ -133,7 +144,7 @@ def _of_booleans(kernel: Kernel) -> Vectors | None:
     return Vectors(vector_bytes(), 1, 1, varying) if fits and kernel.cost <= LIGHTEST else None
 
 
-def vectors_to_look_at(kernel: Kernel) -> Vectors | None:
+def search_vectors_of(kernel: Kernel) -> Vectors | None:
     """The vectorization of a search over elements too short for masks: one vector at a time, which is fast without a
     match. The lanes after the last whole vector are tested one by one."""
     if not _may_be_vectors(kernel) or kernel.loops[-1].extent.value is not None:
@@ -151,7 +162,7 @@ def _least(kernel: Kernel) -> int:
     return min([_size(x) for x in accesses(kernel.body) if not isinstance(x, Reduce) or var not in x.over], default=8)
 
 
-def _is_narrow_on_one_side(body: list[Any]) -> bool:
+def _is_mixed_width(body: list[Any]) -> bool:
     """Whether the loaded elements are much wider than the stored ones, or the reverse: short vectors of booleans would
     be a few bytes."""
     every = accesses(body)
@@ -165,7 +176,7 @@ def rounded_up(size: int) -> int:
     return 1 << (size - 1).bit_length()
 
 
-def _of_few(kernel: Kernel, size: int, least: int) -> Vectors | None:
+def _short_row_vectors(kernel: Kernel, size: int, least: int) -> Vectors | None:
     """The vectorization of a kernel whose innermost loop has a small constant extent."""
     if kernel.chunked == len(kernel.loops) - 1 or all(loop.extent.value is not None for loop in kernel.loops):
         return None
@@ -173,8 +184,8 @@ def _of_few(kernel: Kernel, size: int, least: int) -> Vectors | None:
     both = dependent(kernel.body, row) | dependent(kernel.body, var)
     widest = vector_bytes() // max(_sizes(kernel.body, both), default=8)
     lanes = max(widest, 2 * widest, key=lambda lanes: (lanes // size * size / lanes, min(lanes // size, 2)))
-    rows = min(lanes // size, MOST_ROWS, kernel.loops[-2].extent.value or MOST_ROWS)
-    if size < FEWEST and (size < 2 or _lies_apart(kernel.body, row, size)):
+    rows = min(lanes // size, MAX_VECTOR_ROWS, kernel.loops[-2].extent.value or MAX_VECTOR_ROWS)
+    if size < MIN_ROW_ELEMENTS and (size < 2 or _has_row_gaps(kernel.body, row, size)):
         return None
     fits = rows > 1 and "multi-row-vectors" not in kernel.disabled
     fits = fits and all(_fits_rows(x, row, var, both, size) for x in kernel.body)
@@ -185,15 +196,15 @@ def _of_few(kernel: Kernel, size: int, least: int) -> Vectors | None:
     along = any(isinstance(x, Reduce) and var in x.over for x in kernel.body)
     if along or not all(_fits(x, var, varying, False) for x in kernel.body):
         return None
-    if _gathers(kernel.body, var, varying) or size < FEWEST:
+    if _gathers(kernel.body, var, varying) or size < MIN_ROW_ELEMENTS:
         return None
     return Vectors(min(widest, rounded_up(size)), 1, least, varying)
 
 
-def _lies_apart(body: list[Any], row: str, size: int) -> bool:
+def _has_row_gaps(body: list[Any], row: str, size: int) -> bool:
     """Whether the rows of an access have gaps."""
-    steps = [x.address.coefficient(row) for x in flattened(body) if isinstance(x, Load | Store)]
-    return any(step not in (0, 1, size) for step in steps)
+    strides = [x.address.coefficient(row) for x in flattened(body) if isinstance(x, Load | Store)]
+    return any(stride not in (0, 1, size) for stride in strides)
 
 
 def _fits_rows(x: Any, row: str, var: str, varying: frozenset[str], size: int) -> bool:
@@ -202,16 +213,16 @@ def _fits_rows(x: Any, row: str, var: str, varying: frozenset[str], size: int) -
         case Reduce() if var in x.over:
             return row in x.over
         case Store() | Reduce():
-            apart = x.address.symbols & (varying - {row, var}) or x.address.coefficient(row).symbols & varying
-            return not apart and x.address.coefficient(var) == 1
-        case Check():
+            irregular = x.address.symbols & (varying - {row, var}) or x.address.coefficient(row).symbols & varying
+            return not irregular and x.address.coefficient(var) == 1
+        case BoundsCheck():
             return x.out.name not in varying
-        case Guard() if x.out.name in varying:
+        case GuardBlock() if x.out.name in varying:
             plain = all(step == 1 for _, _, _, step in x.ranges)
             return plain and all(_fits_rows(y, row, var, varying, size) for y in x.body)
         case Compute():
             return x.out.name not in varying or x.op not in _SCALAR
-    return isinstance(x, Index | Guard | Load)
+    return isinstance(x, Index | GuardBlock | Load)
 
 
 def is_across(kernel: Kernel) -> bool:
@@ -220,19 +231,19 @@ def is_across(kernel: Kernel) -> bool:
     var = kernel.loops[-1].var
     if not all(isinstance(x, Load | Store) and _size(x) < 4 for x in kernel.body):
         return False
-    steps = [x.address.coefficient(var).value for x in accesses(kernel.body)]
-    return any(step is None or abs(step) > NEAR for step in steps)
+    strides = [x.address.coefficient(var).value for x in accesses(kernel.body)]
+    return any(stride is None or abs(stride) > NEAR for stride in strides)
 
 
 def _gathers_of_rows(body: list[Any], row: str, var: str, varying: frozenset[str]) -> int:
     """The number of loads that need a gather, because no shuffle joins their elements."""
     result = 0
     for x in body:
-        if isinstance(x, Guard):
+        if isinstance(x, GuardBlock):
             result += _gathers_of_rows(x.body, row, var, varying)
         elif isinstance(x, Load) and x.out.name in varying:
-            apart = x.address.symbols & (varying - {row, var}) or x.address.coefficient(row).symbols & varying
-            result += bool(apart) or x.address.coefficient(var) not in (0, 1)
+            irregular = x.address.symbols & (varying - {row, var}) or x.address.coefficient(row).symbols & varying
+            result += bool(irregular) or x.address.coefficient(var) not in (0, 1)
     return result
 
 
@@ -240,7 +251,7 @@ def _is_stencil(kernel: Kernel) -> bool:
     """Whether an iteration computes its own masks, and stores no value that is soon read again."""
     body = flattened(kernel.body)
     loaded = {x.buffer for x in body if isinstance(x, Load)}
-    guarded = any(isinstance(x, Guard) and any(isinstance(y, Load) for y in x.body) for x in body)
+    guarded = any(isinstance(x, GuardBlock) and any(isinstance(y, Load) for y in x.body) for x in body)
     return guarded and not any(isinstance(x, Reduce) or (isinstance(x, Store) and x.buffer in loaded) for x in body)
 
 
@@ -257,34 +268,34 @@ def dependent(body: list[Any], var: str) -> frozenset[str]:
     return frozenset(results)
 
 
-def _follow(body: list[Any], found: set[str]) -> None:
+def _follow(body: list[Any], names: set[str]) -> None:
     for x in body:
-        if isinstance(x, Guard):
-            _follow(x.body, found)
-            if x.result.name in found:
-                found.add(x.out.name)
-        if hasattr(x, "out") and used(x) & found:
-            found.add(x.out.name)
+        if isinstance(x, GuardBlock):
+            _follow(x.body, names)
+            if x.result.name in names:
+                names.add(x.out.name)
+        if hasattr(x, "out") and used(x) & names:
+            names.add(x.out.name)
 
 
-def step_of(address: Poly, var: str, varying: frozenset[str]) -> int | None:
+def unit_stride_of(address: Poly, var: str, varying: frozenset[str]) -> int | None:
     """The stride of `address` between lanes; None if it is not known to be -1, 0 or 1."""
     if (address.symbols & varying) - {var}:
         return None
-    step = address.coefficient(var).value
-    return step if step in (-1, 0, 1) else None
+    stride = address.coefficient(var).value
+    return stride if stride in (-1, 0, 1) else None
 
 
 def stride_of(address: Poly, var: str, varying: frozenset[str]) -> int | None:
     """The stride of `address` between lanes, if strided loads by whole vectors support it."""
     if (address.symbols & varying) - {var}:
         return None
-    step = address.coefficient(var).value
-    return step if step in STRIDES else None
+    stride = address.coefficient(var).value
+    return stride if stride in STRIDES else None
 
 
 def _is_near(address: Poly, var: str, varying: frozenset[str]) -> bool:
-    return step_of(address, var, varying) is not None or stride_of(address, var, varying) is not None
+    return unit_stride_of(address, var, varying) is not None or stride_of(address, var, varying) is not None
 
 
 def _fits(x: Any, var: str, varying: frozenset[str], guarded: bool, pairs: Collection[Any] = ()) -> bool:
@@ -293,26 +304,26 @@ def _fits(x: Any, var: str, varying: frozenset[str], guarded: bool, pairs: Colle
         case Store() if (x.buffer, x.address) in pairs:
             return stride_of(x.address, var, varying) == 2
         case Store():
-            return step_of(x.address, var, varying) == 1
+            return unit_stride_of(x.address, var, varying) == 1
         case Reduce():
-            return var in x.over or step_of(x.address, var, varying) == 1
-        case Check():
+            return var in x.over or unit_stride_of(x.address, var, varying) == 1
+        case BoundsCheck():
             return x.out.name not in varying and not guarded
         case Load():
             return x.out.name in varying or not guarded
-        case Guard() if x.out.name in varying:
+        case GuardBlock() if x.out.name in varying:
             plain = all(step == 1 for _, _, _, step in x.ranges)
             return plain and all(_fits(y, var, varying, True) for y in x.body)
         case Compute():
             return x.out.name not in varying or x.op not in _SCALAR
-    return isinstance(x, Index | Guard)
+    return isinstance(x, Index | GuardBlock)
 
 
 def _gathers(body: list[Any], var: str, varying: frozenset[str]) -> int:
     """The number of loads that are neither contiguous nor loop-invariant."""
     return sum(
         _gathers(x.body, var, varying)
-        if isinstance(x, Guard)
+        if isinstance(x, GuardBlock)
         else isinstance(x, Load) and x.out.name in varying and not _is_near(x.address, var, varying)
         for x in body
     )
@@ -322,7 +333,7 @@ def _sizes(body: list[Any], varying: frozenset[str]) -> set[int]:
     """The sizes of the varying or stored values, except values used as an index."""
     results: set[int] = set()
     for x in body:
-        if isinstance(x, Guard):
+        if isinstance(x, GuardBlock):
             results |= _sizes(x.body, varying)
         if isinstance(x, Store | Reduce):
             results.add(_size(x))

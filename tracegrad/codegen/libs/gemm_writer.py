@@ -9,12 +9,12 @@ from tracegrad import llvmir as ir
 from tracegrad.codegen.instr.scalar import I64
 from tracegrad.codegen.vecmath.lanes import number, numbered, splat
 
-__all__ = ["I8", "I32", "Writer"]
+__all__ = ["I8", "I32", "GemmEmitter"]
 
 I8, I32 = ir.IntType(8), ir.IntType(32)
 
 
-class Writer:
+class GemmEmitter:
     """Emitter of GEMM code into the builder `b`, which the user of this class sets, with vectors of type `t` and
     `bytes_` bytes."""
 
@@ -37,26 +37,26 @@ class Writer:
         y = I64(y) if isinstance(y, int) else y
         return self.b.sdiv(self.b.sub(self.b.add(x, y), I64(1)), y)
 
-    def share(self, apart: Any, bytes_: int) -> Any:
+    def is_stride_multiple(self, stride: Any, bytes_: int) -> Any:
         """Whether a column stride is a multiple of `bytes_`."""
-        return self.b.icmp_unsigned("==", self.b.and_(self.b.mul(apart, I64(self.size)), I64(bytes_ - 1)), I64(0))
+        return self.b.icmp_unsigned("==", self.b.and_(self.b.mul(stride, I64(self.size)), I64(bytes_ - 1)), I64(0))
 
     def at_least_one(self, x: Any) -> Any:
         return self.b.select(self.b.icmp_signed("<", x, I64(1)), I64(1), x)
 
-    def walk(self, count: Any, ways: Sequence[tuple[Any, Any]], body: Callable[..., None]) -> None:
-        """Emit a loop of `count` iterations of `body(*pointers)` with running pointers: `ways` are their initial values
-        and strides. No pass has to optimize the addresses of the loop."""
+    def walk(self, count: Any, streams: Sequence[tuple[Any, Any]], body: Callable[..., None]) -> None:
+        """Emit a loop of `count` iterations of `body(*pointers)` with running pointers: `streams` are their initial
+        values and strides. No pass has to optimize the addresses of the loop."""
         b = self.b
         before = b.block
         inside, after = (b.append_basic_block(name) for name in ("inside", "after"))
         b.cbranch(b.icmp_signed(">", count, I64(0)), inside, after)
         b.position_at_end(inside)
-        left, pointers = b.phi(I64), [b.phi(start.type) for start, _ in ways]
+        remaining, pointers = b.phi(I64), [b.phi(start.type) for start, _ in streams]
         body(*pointers)
-        following = [b.sub(left, I64(1)), *[b.gep(x, [step]) for x, (_, step) in zip(pointers, ways)]]
+        following = [b.sub(remaining, I64(1)), *[b.gep(x, [stride]) for x, (_, stride) in zip(pointers, streams)]]
         b.cbranch(b.icmp_signed(">", following[0], I64(0)), inside, after)
-        for x, y, z in zip([left, *pointers], [count, *[start for start, _ in ways]], following):
+        for x, y, z in zip([remaining, *pointers], [count, *[start for start, _ in streams]], following):
             x.add_incoming(y, before)
             x.add_incoming(z, b.block)
         b.position_at_end(after)
@@ -83,7 +83,7 @@ class Writer:
 
     def masked(self, pointer: Any, count: Any = None, mask: Any = None) -> Any:
         """Load `count` elements, or the lanes of a mask; other lanes are zeros."""
-        place, mask = self.at(pointer, 0), self.below(count) if mask is None else mask
-        args = [place.type, I32, mask.type, self.vector]
-        function = self.module.intrinsic("masked.load", [self.vector, place.type], self.vector, args)
-        return self.b.call(function, [place, I32(self.size), mask, number(self.vector, 0.0)])
+        address, mask = self.at(pointer, 0), self.below(count) if mask is None else mask
+        args = [address.type, I32, mask.type, self.vector]
+        function = self.module.intrinsic("masked.load", [self.vector, address.type], self.vector, args)
+        return self.b.call(function, [address, I32(self.size), mask, number(self.vector, 0.0)])

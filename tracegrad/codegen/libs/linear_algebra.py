@@ -8,8 +8,8 @@
     tg_step.solve_triangular.<dtype>    the solutions of triangular systems
 
 Their operands, in order: the address of Python's callback; the number of the call; the addresses of the routines of
-`CALLS`; the number of matrices, their rows n, and the columns k of right-hand sides; three flags of a triangle (lower,
-transposed, unit-diagonal); the number of addresses; the addresses.
+`ROUTINE_OPERANDS`; the number of matrices, their rows n, and the columns k of right-hand sides; three flags of a
+triangle (lower, transposed, unit-diagonal); the number of addresses; the addresses.
 
 If LAPACK cannot factor a matrix, the callback is called, which raises NumPy's error. Matrices are row-major here
 and column-major in LAPACK. A general matrix is transposed, so that its rows are exchanged as in NumPy. For symmetric
@@ -25,11 +25,11 @@ import numpy as np
 
 from tracegrad import llvmir as ir
 from tracegrad.codegen.instr.scalar import I64
-from tracegrad.codegen.instr.support import OF_WORDS, fetch_places, loop
-from tracegrad.codegen.libs.block_transpose import each_square, loaded, stored, transpose, turned
-from tracegrad.codegen.libs.recursive_factorizations import CALLS, NO, YES, Halves
+from tracegrad.codegen.instr.support import INSTRUCTION_TYPE, load_addresses, loop
+from tracegrad.codegen.libs.block_transpose import each_tile, load_tile, store_tile, transpose, transposed_tile
+from tracegrad.codegen.libs.recursive_factorizations import NO, ROUTINE_OPERANDS, YES, Halves
 from tracegrad.codegen.vecmath.lanes import number, of_lanes
-from tracegrad.ir import Node
+from tracegrad.ir import GraphNode
 from tracegrad.ops.linalg.factorizations import cholesky, cholesky_pullback
 from tracegrad.ops.linalg.solve import lu, lu_solve, solve, solve_triangular
 from tracegrad.settings import disabled
@@ -40,30 +40,30 @@ __all__ = ["NATIVE", "flags_of", "is_native", "lapack_module", "routines_of"]
 I8, I32 = ir.IntType(8), ir.IntType(32)
 POINTER = I8.as_pointer()
 CALLBACK = ir.FunctionType(I32, [I64, POINTER.as_pointer()])
-COUNT = max(CALLS.values()) + 1  # the word with the number of matrices
+COUNT = max(ROUTINE_OPERANDS.values()) + 1  # the word with the number of matrices
 FIRST = COUNT + 7  # words before the addresses
-LARGEST = TUNING.factorization.max_rows
+MAX_ROWS = TUNING.factorization.max_rows
 
 _OPS = (cholesky, cholesky_pullback, lu, lu_solve, solve, solve_triangular)
 NATIVE = tuple(f"tg_step.{op.name}." for op in _OPS)
 
 
-def is_native(node: Node) -> bool:
+def is_native(node: GraphNode) -> bool:
     """Whether a call has a native routine of this module."""
     if node.op not in _OPS or disabled("native-factorizations"):
         return False
     x = node.operands[0].aval
     results = node.aval if isinstance(node.aval, tuple) else (node.aval,)
-    return x.dtype.kind == "f" and (x.shape[-1] <= LARGEST or node.op is not solve) and results[0].size > 0
+    return x.dtype.kind == "f" and (x.shape[-1] <= MAX_ROWS or node.op is not solve) and results[0].size > 0
 
 
-def routines_of(node: Node) -> list[str]:
-    """The names of the LAPACK and BLAS routines, in the order of `CALLS`."""
+def routines_of(node: GraphNode) -> list[str]:
+    """The names of the LAPACK and BLAS routines, in the order of `ROUTINE_OPERANDS`."""
     kind = "d" if node.operands[0].aval.dtype == np.float64 else "s"
-    return [f"tg_{kind}{name}" for name in CALLS if name != "fork"]
+    return [f"tg_{kind}{name}" for name in ROUTINE_OPERANDS if name != "fork"]
 
 
-def flags_of(node: Node) -> list[int]:
+def flags_of(node: GraphNode) -> list[int]:
     """The flags of a triangular matrix: lower, transposed, unit-diagonal."""
     params = dict(node.params)
     return [int(params.get(name, False)) for name in ("lower", "transposed", "unit")]
@@ -71,37 +71,37 @@ def flags_of(node: Node) -> list[int]:
 
 def lapack_module(name: str) -> str:
     """Emit the module that defines the routine `name`, as text."""
-    what, dtype = name.split(".")[1:]
-    writer = _Writer(name, ir.DoubleType() if dtype == "f64" else ir.FloatType())
-    writer.define(_BODIES[what])
-    return str(writer.module)
+    routine, dtype = name.split(".")[1:]
+    emitter = _LapackEmitter(name, ir.DoubleType() if dtype == "f64" else ir.FloatType())
+    emitter.define(_BODIES[routine])
+    return str(emitter.module)
 
 
-class _Writer:
+class _LapackEmitter:
     """Emitter of one routine: `each(i)` is the work on matrix `i`, whose addresses are `at(place, i, bytes)`."""
 
     def __init__(self, name: str, t: Any):
-        self.module, self.t, self.pointer = ir.Module(name), t, t.as_pointer()
+        self.module, self.t, self.pointer = ir.IRModule(name), t, t.as_pointer()
         self.each_byte = 8 if isinstance(t, ir.DoubleType) else 4
-        self.run = ir.Function(self.module, OF_WORDS, name)
-        words, pointers = self.run.args
+        self.run = ir.IRFunction(self.module, INSTRUCTION_TYPE, name)
+        operands, pointers = self.run.args
         self.b = b = ir.IRBuilder(self.run.append_basic_block("entry"))
-        self.words = words
-        self.callback, self.number = map(self.word, range(2))
-        self.count, self.n, self.k = map(self.word, range(COUNT, COUNT + 3))
-        flags = [self.word(at) for at in range(COUNT + 3, COUNT + 6)]
+        self.operands = operands
+        self.callback, self.number = map(self.operand, range(2))
+        self.count, self.n, self.k = map(self.operand, range(COUNT, COUNT + 3))
+        flags = [self.operand(at) for at in range(COUNT + 3, COUNT + 6)]
         self.flags = [b.icmp_signed("!=", flag, _int(0)) for flag in flags]
-        places = self.word(COUNT + 6)
-        self.slots = fetch_places(b, words, pointers, places, FIRST)
+        address_count = self.operand(COUNT + 6)
+        self.slots = load_addresses(b, operands, pointers, address_count, FIRST)
         self.halves = Halves(self.module, t)
         self.info = self._slot(I32)
-        b.store(ir.Constant(I32, 0), self.info)
+        b.store(ir.IRConstant(I32, 0), self.info)
         self.area = b.mul(self.n, self.n)
         self.sides = b.mul(self.n, self.k)
 
-    def define(self, body: Callable[[_Writer, Any], None]) -> None:
+    def define(self, body: Callable[[_LapackEmitter, Any], None]) -> None:
         b, status = self.b, self._slot(I32)
-        b.store(ir.Constant(I32, 0), status)
+        b.store(ir.IRConstant(I32, 0), status)
 
         def each(i: Any) -> None:
             body(self, i)
@@ -109,18 +109,18 @@ class _Writer:
             b.store(failed, status)
 
         loop(b, self.count, each)
-        good = b.icmp_signed("==", b.load(status), ir.Constant(I32, 0))
+        good = b.icmp_signed("==", b.load(status), ir.IRConstant(I32, 0))
         with b.if_then(good):
-            b.ret(ir.Constant(I32, 0))
+            b.ret(ir.IRConstant(I32, 0))
         function = b.inttoptr(self.callback, CALLBACK.as_pointer())
         b.ret(b.call(function, [self.number, self.slots]))
 
-    def word(self, at: int) -> Any:
-        return self.b.load(self.b.gep(self.words, [_int(at)]))
+    def operand(self, at: int) -> Any:
+        return self.b.load(self.b.gep(self.operands, [_int(at)]))
 
-    def at(self, place: int, i: Any, size: Any) -> Any:
+    def at(self, slot: int, i: Any, size: Any) -> Any:
         """The address of matrix `i` of `size` elements."""
-        begin = self.b.bitcast(self.b.load(self.b.gep(self.slots, [_int(place)])), self.pointer)
+        begin = self.b.bitcast(self.b.load(self.b.gep(self.slots, [_int(slot)])), self.pointer)
         return self.b.gep(begin, [self.b.mul(i, size)])
 
     def copy(self, to: Any, source: Any, count: Any) -> None:
@@ -146,47 +146,47 @@ class _Writer:
 
 
 def _int(value: int) -> Any:
-    return ir.Constant(I64, value)
+    return ir.IRConstant(I64, value)
 
 
 # -- the work on one matrix -------------------------------------------------------------------------------------
-def _cholesky(w: _Writer, i: Any) -> None:
+def _cholesky(w: _LapackEmitter, i: Any) -> None:
     b, x, out = w.b, w.at(0, i, w.area), w.at(1, i, w.area)
     with b.if_else(w.flags[0]) as (then, otherwise):
         with then:
             w.copy(out, x, w.area)
         with otherwise:
             _symmetric_part(w, x, out)
-    b.store(b.call(w.halves.cholesky(), [w.words, w.n, out, w.n]), w.info)
+    b.store(b.call(w.halves.cholesky(), [w.operands, w.n, out, w.n]), w.info)
 
     def clear(p: Any) -> None:
-        behind = b.add(p, _int(1))
-        row = b.gep(out, [b.add(b.mul(p, w.n), behind)])
-        loop(b, b.sub(w.n, behind), lambda q: b.store(ir.Constant(w.t, 0.0), b.gep(row, [q])))
+        first = b.add(p, _int(1))
+        row = b.gep(out, [b.add(b.mul(p, w.n), first)])
+        loop(b, b.sub(w.n, first), lambda q: b.store(ir.IRConstant(w.t, 0.0), b.gep(row, [q])))
 
     loop(b, w.n, clear)
 
 
-def _symmetric_part(w: _Writer, x: Any, out: Any) -> None:
+def _symmetric_part(w: _LapackEmitter, x: Any, out: Any) -> None:
     b = w.b
 
-    def square(p: Any, q: Any, edge: int) -> None:
+    def add_tile(p: Any, q: Any, edge: int) -> None:
         half = number(of_lanes(w.t, edge), 0.5)
-        parts = loaded(b, x, w.n, p, q, edge), turned(b, loaded(b, x, w.n, q, p, edge))
-        halves = [[b.fmul(row, half) for row in part] for part in parts]
-        stored(b, out, w.n, p, q, [b.fadd(*rows) for rows in zip(*halves)])
+        tiles = load_tile(b, x, w.n, p, q, edge), transposed_tile(b, load_tile(b, x, w.n, q, p, edge))
+        halves = [[b.fmul(row, half) for row in tile] for tile in tiles]
+        store_tile(b, out, w.n, p, q, [b.fadd(*rows) for rows in zip(*halves)])
 
-    each_square(b, w.t, w.n, w.n, square)
+    each_tile(b, w.t, w.n, w.n, add_tile)
 
 
-def _cholesky_pullback(w: _Writer, i: Any) -> None:
-    b, factor, ct, out = w.b, *[w.at(place, i, w.area) for place in range(3)]
-    half = ir.Constant(w.t, 0.5)
+def _cholesky_pullback(w: _LapackEmitter, i: Any) -> None:
+    b, factor, ct, out = w.b, *[w.at(slot, i, w.area) for slot in range(3)]
+    half = ir.IRConstant(w.t, 0.5)
     loop(b, w.area, lambda at: b.store(b.fmul(b.load(b.gep(ct, [at])), half), b.gep(out, [at])))
-    b.call(w.halves.pullback(), [w.words, w.n, factor, w.n, out, w.n])
+    b.call(w.halves.pullback(), [w.operands, w.n, factor, w.n, out, w.n])
 
 
-def _solve(w: _Writer, i: Any) -> None:
+def _solve(w: _LapackEmitter, i: Any) -> None:
     b, size = w.b, _int(w.each_byte)
     a, right, out = w.at(0, i, w.area), w.at(1, i, w.sides), w.at(2, i, w.sides)
     matrix, transposed, pivots = (w.scratch(b.mul(x, size)) for x in (w.area, w.sides, w.n))
@@ -194,31 +194,31 @@ def _solve(w: _Writer, i: Any) -> None:
     w.transpose(b.bitcast(transposed, w.pointer), right, w.n, w.k)
     w.halves.b = b
     n, k = w.halves.slot(w.n), w.halves.slot(w.k)
-    w.halves.fortran(w.words, "gesv", n, k, matrix, n, pivots, transposed, n, w.info)
+    w.halves.fortran(w.operands, "gesv", n, k, matrix, n, pivots, transposed, n, w.info)
     w.transpose(out, b.bitcast(transposed, w.pointer), w.k, w.n)
     for memory in (matrix, transposed, pivots):
         w.free(memory)
 
 
-def _lu(w: _Writer, i: Any) -> None:
+def _lu(w: _LapackEmitter, i: Any) -> None:
     a, out = w.at(0, i, w.area), w.at(1, i, w.area)
     w.transpose(out, a, w.n, w.n)
-    w.b.call(w.halves.lu(), [w.words, w.n, w.n, out, w.n, _pivots(w, 2, i)])
+    w.b.call(w.halves.lu(), [w.operands, w.n, w.n, out, w.n, _pivots(w, 2, i)])
 
 
-def _pivots(w: _Writer, place: int, i: Any) -> Any:
-    begin = w.b.bitcast(w.b.load(w.b.gep(w.slots, [_int(place)])), I32.as_pointer())
+def _pivots(w: _LapackEmitter, slot: int, i: Any) -> Any:
+    begin = w.b.bitcast(w.b.load(w.b.gep(w.slots, [_int(slot)])), I32.as_pointer())
     return w.b.gep(begin, [w.b.mul(i, w.n)])
 
 
-def _lu_solve(w: _Writer, i: Any) -> None:
+def _lu_solve(w: _LapackEmitter, i: Any) -> None:
     b, a, right, out = w.b, w.at(0, i, w.area), w.at(2, i, w.sides), w.at(3, i, w.sides)
     pivots, transposed = _pivots(w, 1, i), w.flags[1]
-    b.store(ir.Constant(I32, 0), w.info)
+    b.store(ir.IRConstant(I32, 0), w.info)
 
     def check(j: Any) -> None:
         pivot = b.load(b.gep(a, [b.mul(j, b.add(w.n, _int(1)))]))
-        zero = b.zext(b.fcmp_ordered("==", pivot, ir.Constant(w.t, 0.0)), I32)
+        zero = b.zext(b.fcmp_ordered("==", pivot, ir.IRConstant(w.t, 0.0)), I32)
         b.store(b.or_(b.load(w.info), zero), w.info)
 
     def exchange(j: Any) -> None:
@@ -227,10 +227,10 @@ def _lu_solve(w: _Writer, i: Any) -> None:
         rows = [b.gep(out, [b.mul(row, w.k)]) for row in (j, other)]
 
         def element(q: Any) -> None:
-            places = [b.gep(row, [q]) for row in rows]
-            values = [b.load(place) for place in places]
-            for value, place in zip(values, places[::-1]):
-                b.store(value, place)
+            pointers = [b.gep(row, [q]) for row in rows]
+            values = [b.load(pointer) for pointer in pointers]
+            for value, pointer in zip(values, pointers[::-1]):
+                b.store(value, pointer)
 
         with b.if_then(b.icmp_signed("!=", j, other)):
             loop(b, w.k, element)
@@ -242,21 +242,21 @@ def _lu_solve(w: _Writer, i: Any) -> None:
     with b.if_else(transposed) as (then, otherwise):
         with then:
             for lower, unit in factors[::-1]:
-                b.call(w.halves.shared_solve(right=False), [w.words, lower, NO, unit, w.n, w.k, a, w.n, out, w.k])
+                b.call(w.halves.shared_solve(right=False), [w.operands, lower, NO, unit, w.n, w.k, a, w.n, out, w.k])
             loop(b, w.n, exchange)
         with otherwise:
             loop(b, w.n, exchange)
             for lower, unit in factors:
-                b.call(w.halves.shared_solve(right=False), [w.words, lower, YES, unit, w.n, w.k, a, w.n, out, w.k])
+                b.call(w.halves.shared_solve(right=False), [w.operands, lower, YES, unit, w.n, w.k, a, w.n, out, w.k])
 
 
-def _solve_triangular(w: _Writer, i: Any) -> None:
+def _solve_triangular(w: _LapackEmitter, i: Any) -> None:
     a, right, out = w.at(0, i, w.area), w.at(1, i, w.sides), w.at(2, i, w.sides)
     w.copy(out, right, w.sides)
-    w.b.call(w.halves.shared_solve(right=False), [w.words, *w.flags, w.n, w.k, a, w.n, out, w.k])
+    w.b.call(w.halves.shared_solve(right=False), [w.operands, *w.flags, w.n, w.k, a, w.n, out, w.k])
 
 
-_BODIES: dict[str, Callable[[_Writer, Any], None]] = {
+_BODIES: dict[str, Callable[[_LapackEmitter, Any], None]] = {
     "cholesky": _cholesky, "cholesky_pullback": _cholesky_pullback, "lu": _lu, "lu_solve": _lu_solve, "solve": _solve,
     "solve_triangular": _solve_triangular,
 }  # fmt: skip

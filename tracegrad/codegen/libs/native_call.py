@@ -10,36 +10,36 @@ from typing import Any
 
 from tracegrad import llvmir as ir
 from tracegrad.codegen.instr.scalar import I64, memory_type
-from tracegrad.codegen.instr.support import OF_WORDS, fetch_places, loop
+from tracegrad.codegen.instr.support import INSTRUCTION_TYPE, load_addresses, loop
 from tracegrad.codegen.libs.linear_algebra import CALLBACK
 
-__all__ = ["I8", "I32", "POINTER", "Answer", "whole"]
+__all__ = ["I8", "I32", "POINTER", "NativeCallEmitter", "whole"]
 
 I8, I32 = ir.IntType(8), ir.IntType(32)
 POINTER = I8.as_pointer()
 FIRST = 8  # the word with the number of addresses
 
 
-class Answer:
+class NativeCallEmitter:
     """Emitter of a native routine whose work is `run(rows)`; NumPy is called for the rows that fail."""
 
     def __init__(self, name: str, dtype: str):
-        self.module, self.dtype, self.t = ir.Module(name), dtype, memory_type(dtype)
-        function = ir.Function(self.module, OF_WORDS, name)
-        words, pointers = function.args
+        self.module, self.dtype, self.t = ir.IRModule(name), dtype, memory_type(dtype)
+        function = ir.IRFunction(self.module, INSTRUCTION_TYPE, name)
+        operands, pointers = function.args
         self.b = b = ir.IRBuilder(function.append_basic_block("entry"))
-        callback, number, routine, rows, self.n, self.side, self.apart, flag, count = (
-            b.load(b.gep(words, [whole(at)])) for at in range(FIRST + 1)
+        callback, number, routine, rows, self.n, self.side, self.extra, flag, count = (
+            b.load(b.gep(operands, [whole(at)])) for at in range(FIRST + 1)
         )
         self.routine, self.flag = routine, b.icmp_signed("!=", flag, whole(0))
-        slots = fetch_places(b, words, pointers, count, FIRST + 1)
-        self.places = [b.load(b.gep(slots, [whole(i)])) for i in range(2)]
+        slots = load_addresses(b, operands, pointers, count, FIRST + 1)
+        self.addresses = [b.load(b.gep(slots, [whole(i)])) for i in range(2)]
         self.out = b.load(b.gep(slots, [b.sub(count, whole(1))]))
         self.status = b.alloca(I32)
-        b.store(ir.Constant(I32, 0), self.status)
+        b.store(ir.IRConstant(I32, 0), self.status)
         self.run(rows)
-        with b.if_then(b.icmp_signed("==", b.load(self.status), ir.Constant(I32, 0))):
-            b.ret(ir.Constant(I32, 0))
+        with b.if_then(b.icmp_signed("==", b.load(self.status), ir.IRConstant(I32, 0))):
+            b.ret(ir.IRConstant(I32, 0))
         b.ret(b.call(b.inttoptr(callback, CALLBACK.as_pointer()), [number, slots]))
 
     def run(self, rows: Any) -> None:
@@ -67,10 +67,10 @@ class Answer:
                 b.store(b.select(compare(sign, value, best), value, best), end)
 
         loop(b, count, one)
-        low, high = (self.wide(b.load(end)) for end in ends)
+        low, high = (self.as_i64(b.load(end)) for end in ends)
         return low, high
 
-    def wide(self, value: Any) -> Any:
+    def as_i64(self, value: Any) -> Any:
         if self.t == I64:
             return value
         return (self.b.sext if self.dtype[0] == "i" else self.b.zext)(value, I64)
@@ -89,4 +89,4 @@ class Answer:
 
 def whole(value: int) -> Any:
     """An integer constant."""
-    return ir.Constant(I64, value)
+    return ir.IRConstant(I64, value)

@@ -54,14 +54,14 @@ def _table(distribution: str) -> tuple[list[float], list[int]]:
 def write_draw(b: Any, native: Native, state: Any, outs: list[Any], otherwise: Callable[[], None]) -> None:
     """Emit a draw from the state at an address: store the next state and the numbers to the addresses `outs` (None for
     unused ones), or run `otherwise`."""
-    _Draw(b, native, state, outs).write(otherwise)
+    _DrawEmitter(b, native, state, outs).write(otherwise)
 
 
 def _whole(x: int, t: Any = I64) -> Any:
-    return ir.Constant(t, x)
+    return ir.IRConstant(t, x)
 
 
-class _Draw:
+class _DrawEmitter:
     def __init__(self, b: Any, native: Native, state: Any, outs: list[Any]):
         self.b, self.native = b, native
         with b.goto_entry_block():
@@ -87,19 +87,19 @@ class _Draw:
         def each(i: Any) -> None:
             x = getattr(self, f"_{native.distribution}")()
             if t is F64 and (native.low, native.width) != (0.0, 1.0):
-                x = b.fmul(ir.Constant(F64, native.width), x)
-                x = b.fadd(ir.Constant(F64, native.low), x) if native.distribution != "exponential" else x
+                x = b.fmul(ir.IRConstant(F64, native.width), x)
+                x = b.fadd(ir.IRConstant(F64, native.low), x) if native.distribution != "exponential" else x
             if out is not None:
                 b.store(x, b.gep(out, [i]))
 
         loop(b, _whole(native.count), each)
         with b.if_else(b.icmp_signed("==", b.load(self.failed), _whole(0, I32))) as (good, bad):
             with good:
-                self._leave()
+                self._store_state()
             with bad:
                 otherwise()
 
-    def _leave(self) -> None:
+    def _store_state(self) -> None:
         if self.next is None:
             return
         b, state, half = self.b, self.b.load(self.state), self.b.load(self.half)
@@ -146,15 +146,15 @@ class _Draw:
 
     def _uniform(self) -> Any:
         b = self.b
-        return b.fmul(b.uitofp(b.lshr(self._word(), _whole(11)), F64), ir.Constant(F64, 2.0**-53))
+        return b.fmul(b.uitofp(b.lshr(self._word(), _whole(11)), F64), ir.IRConstant(F64, 2.0**-53))
 
     def _integers(self) -> Any:
         """Draw a bounded integer by Lemire's method: the upper half of a product, unless its lower half must be
         rejected."""
         b, width = self.b, int(self.native.width)
         product = b.mul(self._half_word(), _whole(width))
-        left = b.and_(product, _whole(0xFFFFFFFF))
-        self._fails_unless(b.icmp_unsigned(">=", left, _whole(width)))
+        low_half = b.and_(product, _whole(0xFFFFFFFF))
+        self._fails_unless(b.icmp_unsigned(">=", low_half, _whole(width)))
         return b.add(b.lshr(product, _whole(32)), _whole(int(self.native.low)))
 
     def _normal(self) -> Any:
@@ -182,5 +182,5 @@ class _Draw:
             whole = ir.ArrayType(t, 256)
             result = ir.GlobalVariable(self.b.module, whole, name)
             result.linkage, result.global_constant = "internal", True
-            result.initializer = ir.Constant(whole, _table(self.native.distribution)[k])
+            result.initializer = ir.IRConstant(whole, _table(self.native.distribution)[k])
         return result

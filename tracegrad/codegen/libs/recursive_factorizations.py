@@ -19,26 +19,26 @@ from tracegrad.codegen.instr.support import TASK, loop
 from tracegrad.codegen.libs.block_transpose import transpose
 from tracegrad.target.tuning import TUNING
 
-__all__ = ["CALLS", "NO", "YES", "Halves"]
+__all__ = ["NO", "ROUTINE_OPERANDS", "YES", "Halves"]
 
 # The words with the addresses of the called routines.
-CALLS = {"potrf": 2, "trsm": 3, "gemm": 4, "gesv": 5, "getrf": 6, "fork": 7}
+ROUTINE_OPERANDS = {"potrf": 2, "trsm": 3, "gemm": 4, "gesv": 5, "getrf": 6, "fork": 7}
 
-LEAST = TUNING.factorization.leaf_rows
-SQUARE = TUNING.factorization.full_product_rows
-SHARE = TUNING.factorization.solved_columns
-FORKED = TUNING.factorization.min_forked_work
+LEAF_ROWS = TUNING.factorization.leaf_rows
+FULL_PRODUCT_ROWS = TUNING.factorization.full_product_rows
+SOLVED_COLUMNS = TUNING.factorization.solved_columns
+MIN_FORKED_WORK = TUNING.factorization.min_forked_work
 
 I8, I32, VOID = ir.IntType(8), ir.IntType(32), ir.VoidType()
 POINTER = I8.as_pointer()
-NO, YES = ir.Constant(BOOL, 0), ir.Constant(BOOL, 1)
+NO, YES = ir.IRConstant(BOOL, 0), ir.IRConstant(BOOL, 1)
 SYSTEM = [BOOL, BOOL, BOOL, I64, I64]  # arguments of a triangular solve: flags of the triangle, rows, right-hand sides
 
 
 class Halves:
     """Definitions of recursive routines in a module, on demand. Their first argument is the pointer to the words."""
 
-    def __init__(self, module: ir.Module, t: Any):
+    def __init__(self, module: ir.IRModule, t: Any):
         self.module, self.t, self.number = module, t, t.as_pointer()
         self.matrix = [self.number, I64]  # its address, and its row stride
         self.b: Any = None
@@ -48,7 +48,7 @@ class Halves:
         """The function of this name; `body` emits it at first use."""
         function = self.module.globals.get(name)
         if function is None:
-            function = ir.Function(self.module, ir.FunctionType(result, [I64.as_pointer(), *types]), name)
+            function = ir.IRFunction(self.module, ir.FunctionType(result, [I64.as_pointer(), *types]), name)
             function.linkage = "internal"
             before, self.b = self.b, ir.IRBuilder(function.append_basic_block("entry"))
             body(*function.args)
@@ -64,51 +64,53 @@ class Halves:
         if result is None:
             result = ir.GlobalVariable(self.module, I8, name)
             result.linkage, result.global_constant = "internal", True
-            result.initializer = ir.Constant(I8, ord(letter))
+            result.initializer = ir.IRConstant(I8, ord(letter))
         return result
 
-    def choice(self, which: Any, yes: str, no: str) -> Any:
-        return self.b.select(which, self.letter(yes), self.letter(no))
+    def choice(self, condition: Any, yes: str, no: str) -> Any:
+        return self.b.select(condition, self.letter(yes), self.letter(no))
 
     def slot(self, x: Any) -> Any:
         """The address of a number as a Fortran argument; integers have 32 bits."""
         x = self.b.trunc(x, I32) if x.type == I64 else x
         with self.b.goto_entry_block():
-            place = self.b.alloca(x.type)
-        self.b.store(x, place)
-        return place
+            slot = self.b.alloca(x.type)
+        self.b.store(x, slot)
+        return slot
 
-    def fortran(self, words: Any, name: str, *arguments: Any) -> None:
+    def fortran(self, call_operands: Any, name: str, *arguments: Any) -> None:
         operands = [self.b.bitcast(x, POINTER) for x in arguments]
         signature = ir.FunctionType(VOID, [POINTER] * len(operands))
-        self.b.call(self.b.inttoptr(self.word(words, CALLS[name]), signature.as_pointer()), operands)
+        self.b.call(
+            self.b.inttoptr(self.operand(call_operands, ROUTINE_OPERANDS[name]), signature.as_pointer()), operands
+        )
 
-    def word(self, words: Any, at: int) -> Any:
-        return self.b.load(self.b.gep(words, [_int(at)]))
+    def operand(self, call_operands: Any, at: int) -> Any:
+        return self.b.load(self.b.gep(call_operands, [_int(at)]))
 
     def constant(self, x: float) -> Any:
-        return ir.Constant(self.t, x)
+        return ir.IRConstant(self.t, x)
 
     def at(self, a: Any, leading: Any, row: Any, column: Any = None) -> Any:
         """The address of an element of a matrix."""
-        place = self.b.mul(row, leading)
-        return self.b.gep(a, [place if column is None else self.b.add(place, column)])
+        offset = self.b.mul(row, leading)
+        return self.b.gep(a, [offset if column is None else self.b.add(offset, column)])
 
     def halves(self, n: Any) -> tuple[Any, Any]:
         """The numbers of rows of the two halves of a matrix; the first is a multiple of a block."""
         b = self.b
-        upper = b.mul(b.sdiv(b.add(n, _int(2 * LEAST - 1)), _int(2 * LEAST)), _int(LEAST))
+        upper = b.mul(b.sdiv(b.add(n, _int(2 * LEAF_ROWS - 1)), _int(2 * LEAF_ROWS)), _int(LEAF_ROWS))
         return upper, b.sub(n, upper)
 
     def is_small(self, n: Any) -> Any:
-        return self.b.icmp_signed("<=", n, _int(LEAST))
+        return self.b.icmp_signed("<=", n, _int(LEAF_ROWS))
 
     # -- products ----------------------------------------------------------------------------------------------
     def gemm(self) -> Any:
         """gemm(words, whether A and B are transposed, m, n, k, alpha, A, B, C): C += alpha A B."""
 
         def body(
-            words: Any, a_transposed: Any, b_transposed: Any, m: Any, n: Any, k: Any, alpha: Any, *matrices: Any
+            call_operands: Any, a_transposed: Any, b_transposed: Any, m: Any, n: Any, k: Any, alpha: Any, *matrices: Any
         ) -> None:
             letters = [self.choice(transposed, "T", "N") for transposed in (b_transposed, a_transposed)]
             x, x_leading, y, y_leading, out, out_leading = [
@@ -116,34 +118,46 @@ class Halves:
             ]
             sizes = [self.slot(each) for each in (n, m, k)]
             one = self.slot(self.constant(1.0))
-            self.fortran(words, "gemm", *letters, *sizes, self.slot(alpha), y, y_leading, x, x_leading, one, out,
-                         out_leading)  # fmt: skip
+            self.fortran(
+                call_operands,
+                "gemm",
+                *letters,
+                *sizes,
+                self.slot(alpha),
+                y,
+                y_leading,
+                x,
+                x_leading,
+                one,
+                out,
+                out_leading,
+            )
 
         return self.defined("gemm", [BOOL, BOOL, I64, I64, I64, self.t, *self.matrix * 3], body)
 
-    def subtract(self, words: Any, transposed: tuple[Any, Any], sizes: Sequence[Any], *matrices: Any) -> None:
+    def subtract(self, call_operands: Any, transposed: tuple[Any, Any], sizes: Sequence[Any], *matrices: Any) -> None:
         """C -= A B; each matrix is an address and a row stride."""
         operands = [x for matrix in matrices for x in matrix]
-        self.b.call(self.gemm(), [words, *transposed, *sizes, self.constant(-1.0), *operands])
+        self.b.call(self.gemm(), [call_operands, *transposed, *sizes, self.constant(-1.0), *operands])
 
     def square(self) -> Any:
         """square(words, whether A.T B or A B.T, n, k, A, B, C): the lower triangle of C -= the product."""
 
-        def body(words: Any, first: Any, n: Any, k: Any, *matrices: Any) -> None:
+        def body(call_operands: Any, first: Any, n: Any, k: Any, *matrices: Any) -> None:
             b, (x, xl, y, yl, out, ol) = self.b, matrices
             transposed = (first, b.not_(first))
-            with b.if_else(b.icmp_signed("<=", n, _int(SQUARE))) as (then, otherwise):
+            with b.if_else(b.icmp_signed("<=", n, _int(FULL_PRODUCT_ROWS))) as (then, otherwise):
                 with then:
-                    self.subtract(words, transposed, (n, n, k), (x, xl), (y, yl), (out, ol))
+                    self.subtract(call_operands, transposed, (n, n, k), (x, xl), (y, yl), (out, ol))
                 with otherwise:
                     upper, lower = self.halves(n)
-                    steps = [b.select(first, upper, b.mul(leading, upper)) for leading in (xl, yl)]
-                    below = [b.gep(each, [step]) for each, step in zip((x, y), steps)]
+                    offsets = [b.select(first, upper, b.mul(leading, upper)) for leading in (xl, yl)]
+                    below = [b.gep(each, [offset]) for each, offset in zip((x, y), offsets)]
                     left = self.at(out, ol, upper)
-                    self.subtract(words, transposed, (lower, upper, k), (below[0], xl), (y, yl), (left, ol))
-                    b.call(self.square(), [words, first, upper, k, x, xl, y, yl, out, ol])
+                    self.subtract(call_operands, transposed, (lower, upper, k), (below[0], xl), (y, yl), (left, ol))
+                    b.call(self.square(), [call_operands, first, upper, k, x, xl, y, yl, out, ol])
                     corner = b.gep(left, [upper])
-                    b.call(self.square(), [words, first, lower, k, below[0], xl, below[1], yl, corner, ol])
+                    b.call(self.square(), [call_operands, first, lower, k, below[0], xl, below[1], yl, corner, ol])
 
         return self.defined("square", [BOOL, I64, I64, *self.matrix * 3], body)
 
@@ -152,60 +166,60 @@ class Halves:
         """solve(words, whether A is lower, transposed, unit-diagonal, n, k, A, B): A X = B, or X A = B if `right`, for
         k right-hand sides; X overwrites B."""
 
-        def body(words: Any, lower: Any, transposed: Any, unit: Any, n: Any, k: Any, *matrices: Any) -> None:
+        def body(call_operands: Any, lower: Any, transposed: Any, unit: Any, n: Any, k: Any, *matrices: Any) -> None:
             with self.b.if_else(self.is_small(n)) as (then, otherwise):
                 with then:
-                    self._solve_small(words, right, (lower, transposed, unit), n, k, matrices)
+                    self._solve_small(call_operands, right, (lower, transposed, unit), n, k, matrices)
                 with otherwise:
-                    self._solve_halves(words, right, (lower, transposed, unit), n, k, matrices)
+                    self._solve_halves(call_operands, right, (lower, transposed, unit), n, k, matrices)
 
         return self.defined(f"solve.{'right' if right else 'left'}", SYSTEM + self.matrix * 2, body)
 
-    def _solve_small(self, words: Any, right: bool, kind: Any, n: Any, k: Any, matrices: Any) -> None:
+    def _solve_small(self, call_operands: Any, right: bool, kind: Any, n: Any, k: Any, matrices: Any) -> None:
         (lower, transposed, unit), (a, a_leading, x, x_leading) = kind, matrices
         letters = [self.choice(lower, "U", "L"), self.choice(transposed, "T", "N"), self.choice(unit, "U", "N")]
         sizes = [self.slot(each) for each in ((n, k) if right else (k, n))]
         one = self.slot(self.constant(1.0))
-        self.fortran(words, "trsm", self.letter("L" if right else "R"), *letters, *sizes, one, a,
+        self.fortran(call_operands, "trsm", self.letter("L" if right else "R"), *letters, *sizes, one, a,
                      self.slot(a_leading), x, self.slot(x_leading))  # fmt: skip
 
-    def _solve_halves(self, words: Any, right: bool, kind: Any, n: Any, k: Any, matrices: Any) -> None:
+    def _solve_halves(self, call_operands: Any, right: bool, kind: Any, n: Any, k: Any, matrices: Any) -> None:
         b, (lower, transposed, _), (a, al, x, xl) = self.b, kind, matrices
         upper, below = self.halves(n)
         # Whether the first unknowns are solved first (forward substitution).
-        downwards = b.xor(b.xor(lower, transposed), ir.Constant(BOOL, int(right)))
+        downwards = b.xor(b.xor(lower, transposed), ir.IRConstant(BOOL, int(right)))
         off = b.select(lower, self.at(a, al, upper), b.gep(a, [upper]))
         second = b.gep(x, [upper]) if right else self.at(x, xl, upper)
-        parts = [(upper, a, x), (below, b.gep(self.at(a, al, upper), [upper]), second)]
+        blocks = [(upper, a, x), (below, b.gep(self.at(a, al, upper), [upper]), second)]
 
-        def chosen(which: int) -> list[Any]:
-            return [b.select(downwards, p, q) for p, q in zip(parts[which], parts[1 - which])]
+        def chosen(index: int) -> list[Any]:
+            return [b.select(downwards, p, q) for p, q in zip(blocks[index], blocks[1 - index])]
 
-        (m, corner, place), (rest, other, there) = chosen(0), chosen(1)
-        b.call(self.solve(right), [words, *kind, m, k, corner, al, place, xl])
+        (m, corner, solved), (rest, other, unsolved) = chosen(0), chosen(1)
+        b.call(self.solve(right), [call_operands, *kind, m, k, corner, al, solved, xl])
         if right:
-            self.subtract(words, (NO, transposed), (k, rest, m), (place, xl), (off, al), (there, xl))
+            self.subtract(call_operands, (NO, transposed), (k, rest, m), (solved, xl), (off, al), (unsolved, xl))
         else:
-            self.subtract(words, (transposed, NO), (rest, k, m), (off, al), (place, xl), (there, xl))
-        b.call(self.solve(right), [words, *kind, rest, k, other, al, there, xl])
+            self.subtract(call_operands, (transposed, NO), (rest, k, m), (off, al), (solved, xl), (unsolved, xl))
+        b.call(self.solve(right), [call_operands, *kind, rest, k, other, al, unsolved, xl])
 
     def shared_solve(self, right: bool) -> Any:
         """`solve`, on several threads if that is profitable."""
 
-        def body(words: Any, *given: Any) -> None:
-            b, (n, k) = self.b, given[3:5]
+        def body(call_operands: Any, *args: Any) -> None:
+            b, (n, k) = self.b, args[3:5]
             work = b.mul(b.mul(n, n), k)
-            with b.if_else(b.icmp_signed("<", work, _int(FORKED))) as (then, otherwise):
+            with b.if_else(b.icmp_signed("<", work, _int(MIN_FORKED_WORK))) as (then, otherwise):
                 with then:
-                    b.call(self.solve(right), [words, *given])
+                    b.call(self.solve(right), [call_operands, *args])
                 with otherwise:
                     with b.goto_entry_block():
-                        context = b.alloca(I64, len(given) + 1)
-                    for i, x in enumerate([words, *given]):
+                        context = b.alloca(I64, len(args) + 1)
+                    for i, x in enumerate([call_operands, *args]):
                         b.store(self._packed(x), b.gep(context, [_int(i)]))
-                    chunks = b.sdiv(b.add(k, _int(SHARE - 1)), _int(SHARE))
+                    chunks = b.sdiv(b.add(k, _int(SOLVED_COLUMNS - 1)), _int(SOLVED_COLUMNS))
                     kind = ir.FunctionType(VOID, [TASK.as_pointer(), POINTER, I64])
-                    fork = b.inttoptr(self.word(words, CALLS["fork"]), kind.as_pointer())
+                    fork = b.inttoptr(self.operand(call_operands, ROUTINE_OPERANDS["fork"]), kind.as_pointer())
                     b.call(fork, [self._share(right), b.bitcast(context, POINTER), chunks])
 
         return self.defined(f"shared.{'right' if right else 'left'}", SYSTEM + self.matrix * 2, body)
@@ -223,7 +237,7 @@ class Halves:
     def _share(self, right: bool) -> Any:
         """The task that solves for some of the right-hand sides."""
         b_before = self.b
-        task = ir.Function(self.module, TASK, f"share.{'right' if right else 'left'}")
+        task = ir.IRFunction(self.module, TASK, f"share.{'right' if right else 'left'}")
         task.linkage = "internal"
         context, chunk = task.args
         self.b = b = ir.IRBuilder(task.append_basic_block("entry"))
@@ -231,9 +245,9 @@ class Halves:
         kinds = [I64.as_pointer(), *SYSTEM, *self.matrix * 2]
         operands = [self._unpacked(b.load(b.gep(fields, [_int(i)])), kind) for i, kind in enumerate(kinds)]
         k, x, leading = operands[5], operands[8], operands[9]
-        first = b.mul(chunk, _int(SHARE))
+        first = b.mul(chunk, _int(SOLVED_COLUMNS))
         rest = b.sub(k, first)
-        operands[5] = b.select(b.icmp_signed("<", rest, _int(SHARE)), rest, _int(SHARE))
+        operands[5] = b.select(b.icmp_signed("<", rest, _int(SOLVED_COLUMNS)), rest, _int(SOLVED_COLUMNS))
         operands[8] = self.at(x, leading, first) if right else b.gep(x, [first])
         b.call(self.solve(right), operands)
         b.ret_void()
@@ -244,22 +258,22 @@ class Halves:
     def cholesky(self) -> Any:
         """cholesky(words, n, A): overwrites the lower triangle with the factor; nonzero if there is none."""
 
-        def body(words: Any, n: Any, a: Any, leading: Any) -> None:
+        def body(call_operands: Any, n: Any, a: Any, leading: Any) -> None:
             b = self.b
             with b.if_then(self.is_small(n)):
-                info = self.slot(ir.Constant(I32, 0))
+                info = self.slot(ir.IRConstant(I32, 0))
                 rows = self.slot(n)
-                self.fortran(words, "potrf", self.letter("U"), rows, a, self.slot(leading), info)
+                self.fortran(call_operands, "potrf", self.letter("U"), rows, a, self.slot(leading), info)
                 b.ret(b.load(info))
             upper, lower = self.halves(n)
-            failed = b.call(self.cholesky(), [words, upper, a, leading])
-            with b.if_then(b.icmp_signed("!=", failed, ir.Constant(I32, 0))):
+            failed = b.call(self.cholesky(), [call_operands, upper, a, leading])
+            with b.if_then(b.icmp_signed("!=", failed, ir.IRConstant(I32, 0))):
                 b.ret(failed)
             left = self.at(a, leading, upper)
             corner = b.gep(left, [upper])
-            b.call(self.shared_solve(True), [words, YES, YES, NO, upper, lower, a, leading, left, leading])
-            b.call(self.square(), [words, NO, lower, upper, *[left, leading] * 2, corner, leading])
-            b.ret(b.call(self.cholesky(), [words, lower, corner, leading]))
+            b.call(self.shared_solve(True), [call_operands, YES, YES, NO, upper, lower, a, leading, left, leading])
+            b.call(self.square(), [call_operands, NO, lower, upper, *[left, leading] * 2, corner, leading])
+            b.ret(b.call(self.cholesky(), [call_operands, lower, corner, leading]))
 
         return self.defined("cholesky", [I64, *self.matrix], body, I32)
 
@@ -271,25 +285,27 @@ class Halves:
         `cholesky`, with twice its operations.
         """
 
-        def body(words: Any, n: Any, a: Any, al: Any, c: Any, cl: Any) -> None:
+        def body(call_operands: Any, n: Any, a: Any, al: Any, c: Any, cl: Any) -> None:
             b = self.b
             with b.if_else(self.is_small(n)) as (then, otherwise):
                 with then:
-                    self._pull_rows(n, a, al, c, cl)
+                    self._pullback_rows(n, a, al, c, cl)
                 with otherwise:
                     upper, lower = self.halves(n)
-                    left, there = self.at(a, al, upper), self.at(c, cl, upper)
-                    corner = b.gep(there, [upper])
-                    b.call(self.pullback(), [words, lower, b.gep(left, [upper]), al, corner, cl])
-                    self.subtract(words, (NO, NO), (lower, upper, lower), (corner, cl), (left, al), (there, cl))
-                    b.call(self.shared_solve(True), [words, YES, NO, NO, upper, lower, a, al, there, cl])
-                    b.call(self.square(), [words, YES, upper, lower, there, cl, left, al, c, cl])
-                    b.call(self.pullback(), [words, upper, a, al, c, cl])
-                    self._mirror(lower, upper, there, b.gep(c, [upper]), cl)
+                    left, ct_left = self.at(a, al, upper), self.at(c, cl, upper)
+                    corner = b.gep(ct_left, [upper])
+                    b.call(self.pullback(), [call_operands, lower, b.gep(left, [upper]), al, corner, cl])
+                    self.subtract(
+                        call_operands, (NO, NO), (lower, upper, lower), (corner, cl), (left, al), (ct_left, cl)
+                    )
+                    b.call(self.shared_solve(True), [call_operands, YES, NO, NO, upper, lower, a, al, ct_left, cl])
+                    b.call(self.square(), [call_operands, YES, upper, lower, ct_left, cl, left, al, c, cl])
+                    b.call(self.pullback(), [call_operands, upper, a, al, c, cl])
+                    self._mirror(lower, upper, ct_left, b.gep(c, [upper]), cl)
 
         return self.defined("pullback", [I64, *self.matrix * 2], body)
 
-    def _pull_rows(self, n: Any, a: Any, al: Any, c: Any, cl: Any) -> None:
+    def _pullback_rows(self, n: Any, a: Any, al: Any, c: Any, cl: Any) -> None:
         """`pullback`, row by row (unblocked)."""
         b = self.b
         total = self.slot(self.constant(0.0))
@@ -297,38 +313,38 @@ class Halves:
         def row(back: Any) -> None:
             j = b.sub(b.sub(n, back), _int(1))
             pivot = b.load(self.at(a, al, j, j))
-            mine, own = self.at(a, al, j), self.at(c, cl, j)
-            b.store(b.load(b.gep(own, [j])), total)
+            factor_row, ct_row = self.at(a, al, j), self.at(c, cl, j)
+            b.store(b.load(b.gep(ct_row, [j])), total)
 
             def below(i: Any) -> tuple[Any, Any]:
                 i = b.add(b.add(i, j), _int(1))
                 return self.at(a, al, i), self.at(c, cl, i)
 
             def divide(i: Any) -> None:
-                theirs, place = below(i)
-                ct = b.fdiv(b.load(b.gep(place, [j])), pivot)
-                b.store(ct, b.gep(place, [j]))
-                b.store(ct, b.gep(own, [b.add(b.add(i, j), _int(1))]))
-                b.store(b.fsub(b.load(total), b.fmul(ct, b.load(b.gep(theirs, [j])))), total)
+                other_factor, other_ct = below(i)
+                ct = b.fdiv(b.load(b.gep(other_ct, [j])), pivot)
+                b.store(ct, b.gep(other_ct, [j]))
+                b.store(ct, b.gep(ct_row, [b.add(b.add(i, j), _int(1))]))
+                b.store(b.fsub(b.load(total), b.fmul(ct, b.load(b.gep(other_factor, [j])))), total)
 
             def update(i: Any) -> None:
-                theirs, place = below(i)
-                ct = b.load(b.gep(place, [j]))
+                other_factor, other_ct = below(i)
+                ct = b.load(b.gep(other_ct, [j]))
 
                 def element(q: Any) -> None:
-                    for there, factor in ((own, theirs), (place, mine)):
-                        at = b.gep(there, [q])
+                    for target, factor in ((ct_row, other_factor), (other_ct, factor_row)):
+                        at = b.gep(target, [q])
                         b.store(b.fsub(b.load(at), b.fmul(ct, b.load(b.gep(factor, [q])))), at)
 
                 loop(b, j, element)
 
             loop(b, back, divide)
             ct = b.fdiv(b.load(total), pivot)
-            b.store(ct, b.gep(own, [j]))
+            b.store(ct, b.gep(ct_row, [j]))
 
             def last(q: Any) -> None:
-                at = b.gep(own, [q])
-                b.store(b.fsub(b.load(at), b.fmul(ct, b.load(b.gep(mine, [q])))), at)
+                at = b.gep(ct_row, [q])
+                b.store(b.fsub(b.load(at), b.fmul(ct, b.load(b.gep(factor_row, [q])))), at)
 
             loop(b, j, last)
             loop(b, back, update)
@@ -340,20 +356,22 @@ class Halves:
         """lu(words, m, n, A, pivots): LU factorization of n columns with m elements each, stored as the rows of A, and
         the pivots, counted from one; nonzero if a pivot is zero."""
 
-        def body(words: Any, m: Any, n: Any, a: Any, al: Any, pivots: Any) -> None:
+        def body(call_operands: Any, m: Any, n: Any, a: Any, al: Any, pivots: Any) -> None:
             b = self.b
             with b.if_then(self.is_small(n)):
-                info = self.slot(ir.Constant(I32, 0))
-                self.fortran(words, "getrf", self.slot(m), self.slot(n), a, self.slot(al), pivots, info)
+                info = self.slot(ir.IRConstant(I32, 0))
+                self.fortran(call_operands, "getrf", self.slot(m), self.slot(n), a, self.slot(al), pivots, info)
                 b.ret(b.load(info))
             first, rest = self.halves(n)
-            failed = b.call(self.lu(), [words, m, first, a, al, pivots])
+            failed = b.call(self.lu(), [call_operands, m, first, a, al, pivots])
             below, across = self.at(a, al, first), b.gep(a, [first])
             corner, others = b.gep(below, [first]), b.gep(pivots, [first])
             self._exchange(rest, below, al, pivots, first)
-            b.call(self.shared_solve(True), [words, NO, NO, YES, first, rest, a, al, below, al])
-            self.subtract(words, (NO, NO), (rest, b.sub(m, first), first), (below, al), (across, al), (corner, al))
-            again = b.call(self.lu(), [words, b.sub(m, first), rest, corner, al, others])
+            b.call(self.shared_solve(True), [call_operands, NO, NO, YES, first, rest, a, al, below, al])
+            self.subtract(
+                call_operands, (NO, NO), (rest, b.sub(m, first), first), (below, al), (across, al), (corner, al)
+            )
+            again = b.call(self.lu(), [call_operands, b.sub(m, first), rest, corner, al, others])
             self._exchange(first, across, al, others, rest)
             by = b.trunc(first, I32)
 
@@ -375,10 +393,10 @@ class Halves:
 
             def element(i: Any) -> None:
                 other = b.sub(b.sext(b.load(b.gep(pivots, [i])), I64), _int(1))
-                places = [b.gep(begin, [at]) for at in (i, other)]
-                values = [b.load(place) for place in places]
-                for value, place in zip(values, places[::-1]):
-                    b.store(value, place)
+                pointers = [b.gep(begin, [at]) for at in (i, other)]
+                values = [b.load(pointer) for pointer in pointers]
+                for value, pointer in zip(values, pointers[::-1]):
+                    b.store(value, pointer)
 
             loop(b, count, element)
 
@@ -391,4 +409,4 @@ class Halves:
 
 
 def _int(value: int) -> Any:
-    return ir.Constant(I64, value)
+    return ir.IRConstant(I64, value)

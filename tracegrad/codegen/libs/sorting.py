@@ -37,9 +37,9 @@ from tracegrad import llvmir as ir
 from tracegrad.avals import short_name
 from tracegrad.codegen.instr.scalar import I64
 from tracegrad.codegen.instr.support import loop
-from tracegrad.codegen.libs.native_call import I8, I32, POINTER, Answer, whole
+from tracegrad.codegen.libs.native_call import I8, I32, POINTER, NativeCallEmitter, whole
 from tracegrad.codegen.libs.packbits import Pack, Unpack
-from tracegrad.ir import Node
+from tracegrad.ir import GraphNode
 from tracegrad.ops.elementwise.bits import pack_bits, unpack_bits
 from tracegrad.ops.reduce.isin import is_member
 from tracegrad.ops.reduce.sorting import argsort, searchsorted, sorted_values
@@ -47,22 +47,22 @@ from tracegrad.ops.shape.repeat_index import repeated_index
 from tracegrad.settings import disabled
 from tracegrad.target.tuning import TUNING
 
-__all__ = ["ORDERING", "SORTS", "is_ordering", "ordering_module", "ordering_words"]
+__all__ = ["ORDERING", "SORTS", "is_ordering", "ordering_module", "ordering_operands"]
 
 _OPS = (sorted_values, argsort, searchsorted, repeated_index, is_member, pack_bits, unpack_bits)
 ORDERING = tuple(f"tg_step.{op.name}." for op in _OPS)
 SORTS = ("tg_sort.", "tg_argsort.")  # followed by a dtype, and ".stable" for a stable sort
-TOGETHER = TUNING.routines.copied_rows
+COPIED_ROWS = TUNING.routines.copied_rows
 COUNTED = ("i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "bool")
-FEW = TUNING.routines.sampled_values
-APART = TUNING.routines.max_table_factor
+SAMPLED_VALUES = TUNING.routines.sampled_values
+MAX_TABLE_FACTOR = TUNING.routines.max_table_factor
 AT_A_TIME = TUNING.routines.interleaved_searches
 
 SORT = ir.FunctionType(I32, [POINTER, I64, POINTER])
 ARGSORT = ir.FunctionType(I32, [POINTER, POINTER, I64, POINTER])
 
 
-def is_ordering(node: Node) -> bool:
+def is_ordering(node: GraphNode) -> bool:
     """Whether a call has a native routine of this module."""
     if node.op not in _OPS or disabled("native-sorting"):
         return False
@@ -71,7 +71,7 @@ def is_ordering(node: Node) -> bool:
     return wanted and (node.op is not repeated_index or x.dtype.kind == "b")
 
 
-def ordering_words(node: Node) -> list[int | str]:
+def ordering_operands(node: GraphNode) -> list[int | str]:
     """The operands of a call, between its number and its addresses."""
     x, params = node.operands[0].aval, dict(node.params)
     if node.op is is_member:
@@ -82,10 +82,10 @@ def ordering_words(node: Node) -> list[int | str]:
         n = x.shape[-1]
         return [0, x.size // n, n, node.aval.shape[-1], 0, int(params["big"])]
     if node.op is searchsorted:
-        *lead, n = x.shape
-        rows = math.prod(lead)
+        *batch_shape, n = x.shape
+        rows = math.prod(batch_shape)
         each = node.aval.size // rows if rows else 0
-        return [0, rows, n, each, n if lead else 0, int(params["right"])]
+        return [0, rows, n, each, n if batch_shape else 0, int(params["right"])]
     if node.op is repeated_index:
         return [0, x.size // x.shape[-1], x.shape[-1], params["size"], 0, 0]
     axis = params["axis"]
@@ -98,30 +98,30 @@ def ordering_words(node: Node) -> list[int | str]:
 
 def ordering_module(name: str) -> str:
     """Emit the module that defines the routine `name`, as text."""
-    what, dtype = name.split(".")[1:]
-    return str(_WRITERS[what](name, dtype).module)
+    routine, dtype = name.split(".")[1:]
+    return str(_WRITERS[routine](name, dtype).module)
 
 
-class _Sort(Answer):
+class _Sort(NativeCallEmitter):
     indices = False  # whether indices are sorted instead of elements
 
     def run(self, rows: Any) -> None:
         b = self.b
         with b.if_else(b.icmp_signed("==", self.routine, whole(0))) as (missing, known):
             with missing:
-                self.note(ir.Constant(I32, 1))
+                self.note(ir.IRConstant(I32, 1))
             with known:
                 straight = b.and_(b.icmp_signed("==", self.side, whole(1)), b.not_(self.flag))
                 with b.if_else(straight) as (then, otherwise):
                     with then:
-                        loop(b, rows, self.straight)
+                        loop(b, rows, self.sort_contiguous)
                     with otherwise:
-                        self.aside(rows)
+                        self.sort_copies(rows)
 
-    def straight(self, row: Any) -> None:
+    def sort_contiguous(self, row: Any) -> None:
         """Sort a row whose result is contiguous."""
         begin = self.b.mul(row, self.n)
-        x = self.at(self.places[0], self.t, begin)
+        x = self.at(self.addresses[0], self.t, begin)
         out = self.at(self.out, I64 if self.indices else self.t, begin)
         if self.dtype in COUNTED:
             self.counted(x, out)
@@ -143,20 +143,24 @@ class _Sort(Answer):
         b = self.b
         results = [b.alloca(I64) for _ in range(2)]
         counts = b.alloca(POINTER)
-        b.store(ir.Constant(POINTER, None), counts)
+        b.store(ir.IRConstant(POINTER, None), counts)
 
-        def near(count: Any) -> Any:
+        def is_narrow_range(count: Any) -> Any:
             low, high = self.ends(x, count)
-            for value, place in zip((low, b.sub(high, low)), results):
-                b.store(value, place)
+            for value, slot in zip((low, b.sub(high, low)), results):
+                b.store(value, slot)
             return b.icmp_unsigned("<", b.load(results[1]), self.n)
 
-        few = b.icmp_signed("<", self.n, whole(FEW))
-        may = b.icmp_signed("!=", self.apart, whole(0))
-        with b.if_then(may), b.if_then(near(b.select(few, self.n, whole(FEW)))), b.if_then(near(self.n)):
+        is_short = b.icmp_signed("<", self.n, whole(SAMPLED_VALUES))
+        may = b.icmp_signed("!=", self.extra, whole(0))
+        with (
+            b.if_then(may),
+            b.if_then(is_narrow_range(b.select(is_short, self.n, whole(SAMPLED_VALUES)))),
+            b.if_then(is_narrow_range(self.n)),
+        ):
             b.store(self.zeros(b.add(b.load(results[1]), whole(1)), 8), counts)
         memory = b.load(counts)
-        with b.if_else(b.icmp_unsigned("==", memory, ir.Constant(POINTER, None))) as (far, known):
+        with b.if_else(b.icmp_unsigned("==", memory, ir.IRConstant(POINTER, None))) as (far, known):
             with far:
                 self.called(x, out)
             with known:
@@ -169,15 +173,15 @@ class _Sort(Answer):
         b.store(whole(0), written)
 
         def one(k: Any) -> None:
-            place = self.counter(x, k, low, counts)
-            b.store(b.add(b.load(place), whole(1)), place)
+            counter = self.counter(x, k, low, counts)
+            b.store(b.add(b.load(counter), whole(1)), counter)
 
         loop(b, self.n, one)
         self.write(x, out, low, width, counts, written)
 
     def counter(self, x: Any, k: Any, low: Any, counts: Any) -> Any:
         """The address of the counter of element `k`."""
-        return self.b.gep(counts, [self.b.sub(self.wide(self.b.load(self.b.gep(x, [k]))), low)])
+        return self.b.gep(counts, [self.b.sub(self.as_i64(self.b.load(self.b.gep(x, [k]))), low)])
 
     def write(self, x: Any, out: Any, low: Any, width: Any, counts: Any, written: Any) -> None:
         """Store each element as often as it was counted."""
@@ -191,39 +195,39 @@ class _Sort(Answer):
 
         loop(b, b.add(width, whole(1)), write)
 
-    def aside(self, rows: Any) -> None:
+    def sort_copies(self, rows: Any) -> None:
         """Sort copies of strided rows, several interleaved rows at a time."""
         b, each = self.b, self.bytes + 8 * self.indices
         malloc = self.external("malloc", ir.FunctionType(POINTER, [I64]))
-        memory = b.call(malloc, [b.mul(self.n, whole(TOGETHER * each))])
-        with b.if_else(b.icmp_unsigned("==", memory, ir.Constant(POINTER, None))) as (missing, known):
+        memory = b.call(malloc, [b.mul(self.n, whole(COPIED_ROWS * each))])
+        with b.if_else(b.icmp_unsigned("==", memory, ir.IRConstant(POINTER, None))) as (missing, known):
             with missing:
-                self.note(ir.Constant(I32, 1))
+                self.note(ir.IRConstant(I32, 1))
             with known:
                 copies = b.bitcast(memory, self.t.as_pointer())
-                orders = b.gep(memory, [b.mul(self.n, whole(TOGETHER * self.bytes))])
-                blocks = b.sdiv(b.add(self.side, whole(TOGETHER - 1)), whole(TOGETHER))
+                orders = b.gep(memory, [b.mul(self.n, whole(COPIED_ROWS * self.bytes))])
+                blocks = b.sdiv(b.add(self.side, whole(COPIED_ROWS - 1)), whole(COPIED_ROWS))
                 loop(b, rows, lambda row: loop(b, blocks, lambda k: self.block(row, k, copies, orders)))
         self.free(memory)
 
     def block(self, row: Any, k: Any, copies: Any, orders: Any) -> None:
-        b, first = self.b, self.b.mul(k, whole(TOGETHER))
+        b, first = self.b, self.b.mul(k, whole(COPIED_ROWS))
         rest = b.sub(self.side, first)
-        width = b.select(b.icmp_signed("<", rest, whole(TOGETHER)), rest, whole(TOGETHER))
+        width = b.select(b.icmp_signed("<", rest, whole(COPIED_ROWS)), rest, whole(COPIED_ROWS))
         begin = b.add(b.mul(row, b.mul(self.n, self.side)), first)
         result, t = (b.bitcast(orders, I64.as_pointer()), I64) if self.indices else (copies, self.t)
 
-        def turned(i: Any) -> Any:
+        def flipped_index(i: Any) -> Any:
             return b.select(self.flag, b.sub(b.sub(self.n, whole(1)), i), i)
 
         def fetch(i: Any, j: Any) -> None:
-            x = b.load(self.at(self.places[0], self.t, b.add(b.add(begin, b.mul(turned(i), self.side)), j)))
+            x = b.load(self.at(self.addresses[0], self.t, b.add(b.add(begin, b.mul(flipped_index(i), self.side)), j)))
             b.store(x, b.gep(copies, [b.add(b.mul(j, self.n), i)]))
 
-        def put(i: Any, j: Any) -> None:
-            value = b.load(b.gep(result, [b.add(b.mul(j, self.n), turned(i))]))
-            place = self.at(self.out, t, b.add(b.add(begin, b.mul(i, self.side)), j))
-            b.store(turned(value) if self.indices else value, place)
+        def store_result(i: Any, j: Any) -> None:
+            value = b.load(b.gep(result, [b.add(b.mul(j, self.n), flipped_index(i))]))
+            target = self.at(self.out, t, b.add(b.add(begin, b.mul(i, self.side)), j))
+            b.store(flipped_index(value) if self.indices else value, target)
 
         def order(j: Any) -> None:
             begin = b.mul(j, self.n)
@@ -231,14 +235,14 @@ class _Sort(Answer):
 
         loop(b, self.n, lambda i: loop(b, width, lambda j: fetch(i, j)))
         loop(b, width, order)
-        loop(b, self.n, lambda i: loop(b, width, lambda j: put(i, j)))
+        loop(b, self.n, lambda i: loop(b, width, lambda j: store_result(i, j)))
 
     def sort(self, x: Any, out: Any) -> None:
         """Sort `out` in place, or the indices of `x` into `out`."""
-        b, nothing = self.b, ir.Constant(POINTER, None)
+        b, nothing = self.b, ir.IRConstant(POINTER, None)
         if self.indices:
             loop(b, self.n, lambda i: b.store(i, b.gep(out, [i])))
-        arguments = [b.bitcast(place, POINTER) for place in ([x, out] if self.indices else [out])]
+        arguments = [b.bitcast(pointer, POINTER) for pointer in ([x, out] if self.indices else [out])]
         routine = b.inttoptr(self.routine, (ARGSORT if self.indices else SORT).as_pointer())
         self.note(b.call(routine, [*arguments, self.n, nothing]))
 
@@ -255,62 +259,62 @@ class _Argsort(_Sort):
         b = self.b
 
         def begin(k: Any) -> None:
-            place, before = b.gep(counts, [k]), b.load(written)
-            b.store(b.add(before, b.load(place)), written)
-            b.store(before, place)
+            counter, before = b.gep(counts, [k]), b.load(written)
+            b.store(b.add(before, b.load(counter)), written)
+            b.store(before, counter)
 
-        def put(k: Any) -> None:
-            place = self.counter(x, k, low, counts)
-            b.store(k, b.gep(out, [b.load(place)]))
-            b.store(b.add(b.load(place), whole(1)), place)
+        def store_index(k: Any) -> None:
+            counter = self.counter(x, k, low, counts)
+            b.store(k, b.gep(out, [b.load(counter)]))
+            b.store(b.add(b.load(counter), whole(1)), counter)
 
         loop(b, b.add(width, whole(1)), begin)
-        loop(b, self.n, put)
+        loop(b, self.n, store_index)
 
 
-class _Search(Answer):
+class _BinarySearch(NativeCallEmitter):
     def run(self, rows: Any) -> None:
         b = self.b
         groups = b.sdiv(self.side, whole(AT_A_TIME))
         done = b.mul(groups, whole(AT_A_TIME))
 
         def row(i: Any) -> None:
-            x = self.at(self.places[0], self.t, b.mul(i, self.apart))
+            x = self.at(self.addresses[0], self.t, b.mul(i, self.extra))
             begin = b.mul(i, self.side)
-            loop(b, groups, lambda k: self.several(x, b.add(begin, b.mul(k, whole(AT_A_TIME))), AT_A_TIME))
-            loop(b, b.sub(self.side, done), lambda k: self.several(x, b.add(begin, b.add(done, k)), 1))
+            loop(b, groups, lambda k: self.search_group(x, b.add(begin, b.mul(k, whole(AT_A_TIME))), AT_A_TIME))
+            loop(b, b.sub(self.side, done), lambda k: self.search_group(x, b.add(begin, b.add(done, k)), 1))
 
         with b.if_else(self.flag) as sides:
             for side, self.right in zip(sides, (True, False)):
                 with side:
                     loop(b, rows, row)
 
-    def several(self, x: Any, first: Any, count: int) -> None:
+    def search_group(self, x: Any, first: Any, count: int) -> None:
         """Search for several consecutive values."""
         b = self.b
-        values = [b.load(self.at(self.places[1], self.t, b.add(first, whole(k)))) for k in range(count)]
+        values = [b.load(self.at(self.addresses[1], self.t, b.add(first, whole(k)))) for k in range(count)]
         before = b.block
         head, inside, after = (b.append_basic_block(name) for name in ("halve", "inside", "found"))
         b.branch(head)
         b.position_at_end(head)
-        left, *result = (b.phi(I64) for _ in range(count + 1))
-        for phi, start in zip((left, *result), (self.n, *[whole(0)] * count)):
+        length, *result = (b.phi(I64) for _ in range(count + 1))
+        for phi, start in zip((length, *result), (self.n, *[whole(0)] * count)):
             phi.add_incoming(start, before)
-        b.cbranch(b.icmp_signed(">", left, whole(1)), inside, after)
+        b.cbranch(b.icmp_signed(">", length, whole(1)), inside, after)
         b.position_at_end(inside)
-        half = b.lshr(left, whole(1))
-        left.add_incoming(b.sub(left, half), inside)
-        for place, value in zip(result, values):
-            further = b.add(place, half)
+        half = b.lshr(length, whole(1))
+        length.add_incoming(b.sub(length, half), inside)
+        for position, value in zip(result, values):
+            further = b.add(position, half)
             probe = b.load(b.gep(x, [b.sub(further, whole(1))]))
-            chosen = b.select(self.precedes(probe, value), further, place)
+            chosen = b.select(self.precedes(probe, value), further, position)
             chosen.set_metadata("unpredictable", self.module.add_metadata([]))
-            place.add_incoming(chosen, inside)
+            position.add_incoming(chosen, inside)
         b.branch(head)
         b.position_at_end(after)
-        for k, (place, value) in enumerate(zip(result, values)):
-            last = b.zext(self.precedes(b.load(b.gep(x, [place])), value), I64)
-            b.store(b.add(place, last), self.at(self.out, I64, b.add(first, whole(k))))
+        for k, (position, value) in enumerate(zip(result, values)):
+            last = b.zext(self.precedes(b.load(b.gep(x, [position])), value), I64)
+            b.store(b.add(position, last), self.at(self.out, I64, b.add(first, whole(k))))
 
     def precedes(self, element: Any, value: Any) -> Any:
         """Whether the value belongs after the element; nan is the largest number."""
@@ -324,92 +328,92 @@ class _Search(Answer):
         return b.and_(b.fcmp_unordered("<", one, other), b.fcmp_ordered("ord", one, one))
 
 
-class _Chosen(Answer):
+class _Chosen(NativeCallEmitter):
     def run(self, rows: Any) -> None:
-        self.found = self.b.alloca(I64)
-        loop(self.b, rows, self.row)
+        self.match_count = self.b.alloca(I64)
+        loop(self.b, rows, self.emit_row)
 
-    def row(self, row: Any) -> None:
+    def emit_row(self, row: Any) -> None:
         b = self.b
-        x = b.bitcast(self.at(self.places[0], I8, b.mul(row, self.n)), POINTER)
+        x = b.bitcast(self.at(self.addresses[0], I8, b.mul(row, self.n)), POINTER)
         out = self.at(self.out, I64, b.mul(row, self.side))
-        b.store(whole(0), self.found)
+        b.store(whole(0), self.match_count)
 
-        def several(k: Any) -> None:
+        def test_group(k: Any) -> None:
             """Test several booleans at once, all of which may be false, while there is room for all of them."""
             first = b.mul(k, whole(AT_A_TIME))
             word = b.load(b.bitcast(b.gep(x, [first]), I64.as_pointer()), align=1)
             with b.if_then(b.icmp_unsigned("!=", word, whole(0))):
-                room = b.icmp_signed("<=", b.add(b.load(self.found), whole(AT_A_TIME)), self.side)
+                room = b.icmp_signed("<=", b.add(b.load(self.match_count), whole(AT_A_TIME)), self.side)
                 with b.if_else(room) as (then, otherwise):
                     with then:
-                        result: Any = b.load(self.found)
+                        result: Any = b.load(self.match_count)
                         for i in range(AT_A_TIME):
                             index = b.add(first, whole(i))
                             b.store(index, b.gep(out, [result]))
                             result = b.add(result, self.boolean(x, index))
-                        b.store(result, self.found)
+                        b.store(result, self.match_count)
                     with otherwise:
                         loop(b, whole(AT_A_TIME), lambda i: one(b.add(first, i)))
 
         def one(index: Any) -> None:
-            result = b.load(self.found)
+            result = b.load(self.match_count)
             with b.if_then(b.icmp_signed("<", result, self.side)):
                 b.store(index, b.gep(out, [result]))
-                b.store(b.add(result, self.boolean(x, index)), self.found)
+                b.store(b.add(result, self.boolean(x, index)), self.match_count)
 
         groups = b.sdiv(self.n, whole(AT_A_TIME))
         done = b.mul(groups, whole(AT_A_TIME))
-        loop(b, groups, several)
+        loop(b, groups, test_group)
         loop(b, b.sub(self.n, done), lambda k: one(b.add(done, k)))
-        result = b.load(self.found)
+        result = b.load(self.match_count)
         loop(b, b.sub(self.side, result), lambda k: b.store(whole(0), b.gep(out, [b.add(result, k)])))
 
     def boolean(self, x: Any, index: Any) -> Any:
-        return self.b.zext(self.b.icmp_unsigned("!=", self.b.load(self.b.gep(x, [index])), ir.Constant(I8, 0)), I64)
+        return self.b.zext(self.b.icmp_unsigned("!=", self.b.load(self.b.gep(x, [index])), ir.IRConstant(I8, 0)), I64)
 
 
-class _Member(Answer):
+class _Member(NativeCallEmitter):
     def run(self, rows: Any) -> None:
-        loop(self.b, rows, self.row)
+        loop(self.b, rows, self.emit_row)
 
-    def row(self, row: Any) -> None:
+    def emit_row(self, row: Any) -> None:
         b = self.b
-        x = self.at(self.places[0], self.t, b.mul(row, self.side))
-        tests = self.at(self.places[1], self.t, b.mul(row, self.n))
+        x = self.at(self.addresses[0], self.t, b.mul(row, self.side))
+        tests = self.at(self.addresses[1], self.t, b.mul(row, self.n))
         out = self.at(self.out, I8, b.mul(row, self.side))
         low, high = self.ends(tests, self.n)
         width = b.sub(high, low)
-        near = b.icmp_unsigned("<=", width, b.mul(b.add(self.n, self.side), whole(APART)))
+        near = b.icmp_unsigned("<=", width, b.mul(b.add(self.n, self.side), whole(MAX_TABLE_FACTOR)))
         with b.if_else(near) as (then, otherwise):
             with then:
-                self.look_up(x, tests, out, low, width)
+                self.test_members(x, tests, out, low, width)
             with otherwise:
-                self.note(ir.Constant(I32, 1))
+                self.note(ir.IRConstant(I32, 1))
 
-    def look_up(self, x: Any, tests: Any, out: Any, low: Any, width: Any) -> None:
-        b, one = self.b, ir.Constant(I8, 1)
+    def test_members(self, x: Any, tests: Any, out: Any, low: Any, width: Any) -> None:
+        b, one = self.b, ir.IRConstant(I8, 1)
         table = self.zeros(b.add(width, whole(1)), 1)
-        with b.if_else(b.icmp_unsigned("==", table, ir.Constant(POINTER, None))) as (missing, known):
+        with b.if_else(b.icmp_unsigned("==", table, ir.IRConstant(POINTER, None))) as (missing, known):
             with missing:
-                self.note(ir.Constant(I32, 1))
+                self.note(ir.IRConstant(I32, 1))
             with known:
 
-                def ask(k: Any) -> None:
-                    place = self.apart_from(low, x, k)
-                    inside = b.icmp_unsigned("<=", place, width)
-                    result = b.load(b.gep(table, [b.select(inside, place, whole(0))]))
-                    b.store(b.select(inside, result, ir.Constant(I8, 0)), b.gep(out, [k]))
+                def test(k: Any) -> None:
+                    offset = self.distance_from(low, x, k)
+                    inside = b.icmp_unsigned("<=", offset, width)
+                    result = b.load(b.gep(table, [b.select(inside, offset, whole(0))]))
+                    b.store(b.select(inside, result, ir.IRConstant(I8, 0)), b.gep(out, [k]))
 
-                loop(b, self.n, lambda k: b.store(one, b.gep(table, [self.apart_from(low, tests, k)])))
-                loop(b, self.side, ask)
+                loop(b, self.n, lambda k: b.store(one, b.gep(table, [self.distance_from(low, tests, k)])))
+                loop(b, self.side, test)
         self.free(table)
 
-    def apart_from(self, low: Any, x: Any, k: Any) -> Any:
-        return self.b.sub(self.wide(self.b.load(self.b.gep(x, [k]))), low)
+    def distance_from(self, low: Any, x: Any, k: Any) -> Any:
+        return self.b.sub(self.as_i64(self.b.load(self.b.gep(x, [k]))), low)
 
 
-_WRITERS: dict[str, type[Answer]] = {
-    "sorted_values": _Sort, "argsort": _Argsort, "searchsorted": _Search, "repeated_index": _Chosen,
+_WRITERS: dict[str, type[NativeCallEmitter]] = {
+    "sorted_values": _Sort, "argsort": _Argsort, "searchsorted": _BinarySearch, "repeated_index": _Chosen,
     "is_member": _Member, "pack_bits": Pack, "unpack_bits": Unpack,
 }  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tracegrad.codegen.loopir.kernel import ACCESSES, Check, Kernel, flattened
+from tracegrad.codegen.loopir.kernel import ACCESSES, BoundsCheck, Kernel, flattened
 from tracegrad.codegen.loopir.polynomial import Poly
 
 __all__ = ["Footprint", "footprints"]
@@ -13,7 +13,7 @@ __all__ = ["Footprint", "footprints"]
 class Footprint(NamedTuple):
     """An access footprint: iteration i of the chunked loop accesses elements step * i + low to step * i + high."""
 
-    step: int
+    stride: int
     low: int
     high: int
 
@@ -24,7 +24,7 @@ def footprints(kernel: Kernel, sizes: dict[str, int]) -> dict[str, list[Footprin
     ranges = {var: (0, max(extent.evaluate(sizes) - 1, 0)) for var, extent in kernel.loops}
     body = flattened(kernel.body)
     for x in body:
-        if type(x) is Check:
+        if type(x) is BoundsCheck:
             ranges[x.out.name] = (0, max(x.size.evaluate(sizes) - 1, 0))
     known: dict[Poly, Footprint | None] = {}
     var = kernel.across_chunks
@@ -37,7 +37,7 @@ def footprints(kernel: Kernel, sizes: dict[str, int]) -> dict[str, list[Footprin
 
 
 def _footprint(address: Poly, var: str, ranges: dict[str, tuple[int, int]], sizes: dict[str, int]) -> Footprint | None:
-    step = low = high = 0
+    stride = low = high = 0
     for monomial, c in address.terms.items():
         unknown = []
         for s in monomial:
@@ -46,7 +46,7 @@ def _footprint(address: Poly, var: str, ranges: dict[str, tuple[int, int]], size
             else:
                 unknown.append(s)
         if unknown == [var]:
-            step += c
+            stride += c
         elif not unknown:
             low, high = low + c, high + c
         elif len(unknown) == 1 and unknown[0] in ranges:
@@ -54,4 +54,4 @@ def _footprint(address: Poly, var: str, ranges: dict[str, tuple[int, int]], size
             low, high = low + min(ends), high + max(ends)
         else:
             return None
-    return Footprint(step, low, high)
+    return Footprint(stride, low, high)

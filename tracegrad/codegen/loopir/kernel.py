@@ -35,13 +35,13 @@ __all__ = [
     "FIRST",
     "SCATTERS",
     "STOPS",
-    "Check",
+    "BoundsCheck",
     "Compute",
-    "Guard",
+    "GuardBlock",
     "Index",
     "Kernel",
+    "KernelLoop",
     "Load",
-    "Loop",
     "Operand",
     "Reduce",
     "Store",
@@ -113,7 +113,7 @@ class Index:
 
 
 @record(frozen=True, slots=True)
-class Check:
+class BoundsCheck:
     """`out` is `value` wrapped into [0, size), as NumPy wraps an index; the kernel fails if it is out of range."""
 
     out: Operand
@@ -125,7 +125,7 @@ class Check:
 
 
 @record(frozen=True, slots=True)
-class Guard:
+class GuardBlock:
     """`out` is `result`, computed by `body`, where low <= value < high (and step divides value - low), else `fill`."""
 
     out: Operand
@@ -173,21 +173,21 @@ class Reduce:
         return self.combiner in SCATTERS
 
     def lines(self) -> list[str]:
-        place = f"{self.buffer}[{self.address}] of {self.size}"
-        return [f"reduce {self.combiner} {place} by {self.value} over {', '.join(self.over)}"]
+        target = f"{self.buffer}[{self.address}] of {self.size}"
+        return [f"reduce {self.combiner} {target} by {self.value} over {', '.join(self.over)}"]
 
 
-_ROWS = Poly.symbol("rows")
+_CHUNKED_EXTENT = Poly.symbol("rows")
 SCATTERS = {"scatter": "add", "scatter_max": "maximum"}  # combiners of scatters, and their operations
 ANY = ("logical_or", "add", "maximum", "any")  # combiners of booleans whose result is true if one of them is
 ALL = ("logical_and", "mul", "minimum", "all")  # combiners of booleans whose result is true if all are
 STOPS = {"any": "logical_or", "all": "logical_and"}  # combiners with an early exit
 FIRST = {"first_maximum": "maximum", "first_minimum": "minimum"}  # combiners that return an index, with their extremum
 ACCESSES = frozenset((Load, Store, Reduce))  # instructions that access memory
-_OF_VALUES = frozenset((Store, Check, Reduce))  # instructions with one operand, `value`
+_OF_VALUES = frozenset((Store, BoundsCheck, Reduce))  # instructions with one operand, `value`
 
 
-class Loop(NamedTuple):
+class KernelLoop(NamedTuple):
     var: str
     extent: Poly
 
@@ -201,7 +201,7 @@ class Kernel:
     """A loop nest, outermost loop first; all instructions are in the innermost loop."""
 
     buffers: dict[str, tuple[str, str]] = field(default_factory=dict)  # name -> (dtype, "in" | "out")
-    loops: list[Loop] = field(default_factory=list)
+    loops: list[KernelLoop] = field(default_factory=list)
     body: list[Any] = field(default_factory=list)
     cost: int = 0
     chunked: int = 0  # the depth of the chunked loop
@@ -220,7 +220,7 @@ class Kernel:
     def text(self, name: str = "k") -> str:
         return self._text(name, self.loops)
 
-    def _text(self, name: str, loops: list[Loop]) -> str:
+    def _text(self, name: str, loops: list[KernelLoop]) -> str:
         args = ", ".join([f"{b}: {dtype} {use}" for b, (dtype, use) in self.buffers.items()])
         constants = ", ".join([f"{c}: {dtype}" for c, dtype in self.constants().items()])
         args += f"; {constants}" if constants else ""
@@ -249,13 +249,13 @@ class Kernel:
         """
         loops = list(self.loops)
         if loops and loops[self.chunked].extent != 0:
-            loops[self.chunked] = Loop(loops[self.chunked].var, _ROWS)
-        parts = _NAMES.split(self._text("k", loops))
+            loops[self.chunked] = KernelLoop(loops[self.chunked].var, _CHUNKED_EXTENT)
+        tokens = _NAMES.split(self._text("k", loops))
         variables = {var for var, _ in loops}
-        used = [name for name in dict.fromkeys(parts[1::2]) if name[0] != "i" or name in variables]  # i64 is a dtype
+        used = [name for name in dict.fromkeys(tokens[1::2]) if name[0] != "i" or name in variables]  # i64 is a dtype
         order = {name: f"{name[0]}{k}" for k, name in enumerate(used)}
-        parts[1::2] = [order.get(name, name) for name in parts[1::2]]
-        return "".join(parts), [name for name in used if name[0] != "i"]
+        tokens[1::2] = [order.get(name, name) for name in tokens[1::2]]
+        return "".join(tokens), [name for name in used if name[0] != "i"]
 
 
 def _indented(body: list[Any]) -> list[str]:
@@ -265,12 +265,12 @@ def _indented(body: list[Any]) -> list[str]:
 
 def flattened(body: list[Any]) -> list[Any]:
     """All instructions, including the bodies of guards."""
-    if Guard not in map(type, body):
+    if GuardBlock not in map(type, body):
         return list(body)
     results = []
     for x in body:
         results.append(x)
-        if type(x) is Guard:
+        if type(x) is GuardBlock:
             results += flattened(x.body)
     return results
 
@@ -291,9 +291,9 @@ def polynomials(body: list[Any]) -> Iterator[Poly]:
                 yield x.size
             case Index():
                 yield x.value
-            case Check():
+            case BoundsCheck():
                 yield x.size
-            case Guard():
+            case GuardBlock():
                 for r in x.ranges:
                     yield from r
                 yield from polynomials(x.body)
@@ -306,7 +306,7 @@ def operands(body: list[Any]) -> list[Operand]:
         kind = type(x)
         if kind is Compute:
             results += x.args
-        elif kind is Guard:
+        elif kind is GuardBlock:
             results += (*operands(x.body), x.result, x.fill)
         elif kind in _OF_VALUES:
             results.append(x.value)
@@ -329,7 +329,7 @@ def verify_kernel(kernel: Kernel) -> Kernel:
 def _verify(body: list[Any], kernel: Kernel, known: set[str]) -> None:
     for x in body:
         problem = _undefined(used(x), known) or _misused_buffer(x, kernel)
-        if isinstance(x, Guard) and not problem:
+        if isinstance(x, GuardBlock) and not problem:
             inside = set(known)
             _verify(x.body, kernel, inside)
             problem = _undefined({x.result.name}, inside)
@@ -347,7 +347,7 @@ def _verify(body: list[Any], kernel: Kernel, known: set[str]) -> None:
 
 def used(x: Any) -> set[str]:
     """The names that `x` uses, without the instructions inside it."""
-    if isinstance(x, Guard):
+    if isinstance(x, GuardBlock):
         return {x.fill.name}.union(*(p.symbols for r in x.ranges for p in r))
     return {o.name for o in operands([x])}.union(*(p.symbols for p in polynomials([x])))
 
@@ -365,9 +365,9 @@ def _misused_buffer(x: Any, kernel: Kernel) -> str:
     dtype, use = kernel.buffers[x.buffer]
     if use != "out" and not isinstance(x, Load):
         return f"buffer {x.buffer} is declared as an input"
-    stored = x.out.dtype if isinstance(x, Load) else "i64" if _is_place(x) else x.value.dtype
+    stored = x.out.dtype if isinstance(x, Load) else "i64" if _stores_index(x) else x.value.dtype
     return "" if dtype == stored else f"buffer {x.buffer} is of {dtype}"
 
 
-def _is_place(x: Any) -> bool:
+def _stores_index(x: Any) -> bool:
     return isinstance(x, Reduce) and x.combiner in FIRST

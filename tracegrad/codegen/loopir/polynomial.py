@@ -16,7 +16,7 @@ from tracegrad.target.tuning import TUNING
 __all__ = ["ONE", "ZERO", "Poly", "poly"]
 
 Monomial = tuple[str, ...]
-_KEPT = TUNING.caches.polynomials
+_POLY_CACHE_SIZE = TUNING.caches.polynomials
 
 
 class Poly:
@@ -52,16 +52,16 @@ class Poly:
             return _known.setdefault(key, self)
 
     @staticmethod
-    @lru_cache(_KEPT)
+    @lru_cache(_POLY_CACHE_SIZE)
     def symbol(name: str) -> Poly:
         return Poly({(name,): 1})
 
     @staticmethod
-    @lru_cache(_KEPT)
+    @lru_cache(_POLY_CACHE_SIZE)
     def constant(value: int) -> Poly:
         return Poly({(): int(value)} if value else {})
 
-    @lru_cache(_KEPT)  # noqa: B019 (equal instances are one object, and few exist)
+    @lru_cache(_POLY_CACHE_SIZE)  # noqa: B019 (equal instances are one object, and few exist)
     def __add__(self, other: Any) -> Poly:
         terms = dict(self.terms)
         for monomial, c in poly(other).terms.items():
@@ -79,7 +79,7 @@ class Poly:
     def __rsub__(self, other: int) -> Poly:
         return -self + other
 
-    @lru_cache(_KEPT)  # noqa: B019
+    @lru_cache(_POLY_CACHE_SIZE)  # noqa: B019
     def __mul__(self, other: Any) -> Poly:
         terms: dict[Monomial, int] = {}
         for m, c in self.terms.items():
@@ -107,12 +107,12 @@ class Poly:
             self._text = " + ".join(parts or ["0"])
         return self._text
 
-    @lru_cache(_KEPT)  # noqa: B019
+    @lru_cache(_POLY_CACHE_SIZE)  # noqa: B019
     def coefficient(self, name: str) -> Poly:
         """The factor of `name`, which occurs at most linearly."""
         return Poly({tuple([s for s in m if s != name]): c for m, c in self.terms.items() if name in m})
 
-    @lru_cache(_KEPT)  # noqa: B019
+    @lru_cache(_POLY_CACHE_SIZE)  # noqa: B019
     def without(self, *names: str) -> Poly:
         """The terms that do not contain any of `names`."""
         return Poly({m: c for m, c in self.terms.items() if not any(n in m for n in names)})

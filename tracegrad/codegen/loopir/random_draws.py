@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tracegrad.ir import Node
+from tracegrad.ir import GraphNode
 from tracegrad.ops.calls.random_streams import draw
 from tracegrad.target.tuning import TUNING
 from tracegrad.utils.lazy_dataclass import record
@@ -16,8 +16,8 @@ from tracegrad.utils.lazy_dataclass import record
 __all__ = ["Native", "native_of"]
 
 _KIND = "Generator PCG64"
-_MOST_BY_ZIGGURAT = TUNING.routines.max_ziggurat_draws
-_MOST_BELOW = 2**32 - 2  # maximum range of compiled integers: each is drawn from 32 random bits
+_MAX_ZIGGURAT_DRAWS = TUNING.routines.max_ziggurat_draws
+_MAX_INTEGER_RANGE = 2**32 - 2  # maximum range of compiled integers: each is drawn from 32 random bits
 
 
 @record(frozen=True)
@@ -31,28 +31,28 @@ class Native:
     width: float = 1.0
 
 
-def native_of(node: Node) -> Native | None:
+def native_of(node: GraphNode) -> Native | None:
     """The compiled draw of a call, or None."""
     if node.op is not draw:
         return None
     params = dict(node.params)
     if params["kind"] != _KIND or len(node.operands[0].aval.shape) != 1:
         return None
-    operands = [x for way, x in params["args"] if way == "is"]
+    operands = [x for tag, x in params["args"] if tag == "is"]
     named = {name: x[1] for name, x in params["kwargs"]}
     make = _METHODS.get(params["method"])
-    result = None if make is None else make(*operands, **named) if _takes(make, operands, named) else None
+    result = None if make is None else make(*operands, **named) if _accepts(make, operands, named) else None
     if result is None:
         return None
     count = int(np.prod(params["shape"], dtype=np.int64))
     is_float = result[0] != "integers"
     usual = params["dtype"] == ("float64" if is_float else "int64")
-    few = count <= _MOST_BY_ZIGGURAT or result[0] in ("uniform", "integers")
+    is_small = count <= _MAX_ZIGGURAT_DRAWS or result[0] in ("uniform", "integers")
     scaled = is_float and result[1:] not in ((), (0.0, 1.0))
-    return Native(result[0], count, *result[1:]) if usual and few and (not scaled or _is_plain()) else None
+    return Native(result[0], count, *result[1:]) if usual and is_small and (not scaled or _is_plain()) else None
 
 
-def _takes(make: Callable[..., Any], args: list[Any], named: dict[str, Any]) -> bool:
+def _accepts(make: Callable[..., Any], args: list[Any], named: dict[str, Any]) -> bool:
     names = make.__code__.co_varnames[: make.__code__.co_argcount]
     return len(args) <= len(names) and set(named) <= set(names[len(args) :])
 
@@ -80,7 +80,7 @@ def _integers(low: Any, high: Any = None, size: Any = None, dtype: Any = "int64"
     if type(low) is not int or type(high) not in (int, type(None)) or dtype != "int64" or endpoint is not False:
         return None
     low, high = (0, low) if high is None else (low, high)
-    return ("integers", low, high - low) if 1 < high - low <= _MOST_BELOW else None
+    return ("integers", low, high - low) if 1 < high - low <= _MAX_INTEGER_RANGE else None
 
 
 def _choice(a: Any, size: Any = None, replace: Any = True, p: Any = None, axis: Any = 0, shuffle: Any = True) -> Any:

@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tracegrad.codegen.loopir.kernel import Check, Compute, Guard, Index, Kernel, Load, Loop, Operand, Reduce, Store
+from tracegrad.codegen.loopir.kernel import (
+    BoundsCheck,
+    Compute,
+    GuardBlock,
+    Index,
+    Kernel,
+    KernelLoop,
+    Load,
+    Operand,
+    Reduce,
+    Store,
+)
 from tracegrad.codegen.loopir.polynomial import Poly
 
 __all__ = ["renamed"]
@@ -16,7 +27,7 @@ def renamed(kernel: Kernel, names: dict[str, str]) -> Kernel:
     get, renaming = names.get, _Renaming(names)
     return Kernel(
         {get(name, name): use for name, use in kernel.buffers.items()},
-        [Loop(var, renaming.poly(extent)) for var, extent in kernel.loops],
+        [KernelLoop(var, renaming.poly(extent)) for var, extent in kernel.loops],
         renaming.body(kernel.body), kernel.cost, kernel.chunked, kernel.disabled,
     )  # fmt: skip
 
@@ -51,12 +62,12 @@ class _Renaming:
     def _index(self, x: Index) -> Index:
         return Index(x.out, self.poly(x.value))
 
-    def _check(self, x: Check) -> Check:
-        return Check(x.out, self.operand(x.value), self.poly(x.size))
+    def _check(self, x: BoundsCheck) -> BoundsCheck:
+        return BoundsCheck(x.out, self.operand(x.value), self.poly(x.size))
 
-    def _guard(self, x: Guard) -> Guard:
+    def _guard(self, x: GuardBlock) -> GuardBlock:
         ranges = tuple([tuple(map(self.poly, four)) for four in x.ranges])
-        return Guard(x.out, ranges, self.body(x.body), self.operand(x.result), self.operand(x.fill))  # type: ignore[arg-type]
+        return GuardBlock(x.out, ranges, self.body(x.body), self.operand(x.result), self.operand(x.fill))  # type: ignore[arg-type]
 
     def _store(self, x: Store) -> Store:
         return Store(self.names.get(x.buffer, x.buffer), self.poly(x.address), self.operand(x.value))
@@ -67,6 +78,6 @@ class _Renaming:
 
 
 _RENAMED: dict[type, Callable[[_Renaming, Any], Any]] = {
-    Compute: _Renaming._compute, Load: _Renaming._load, Index: _Renaming._index, Check: _Renaming._check,
-    Guard: _Renaming._guard, Store: _Renaming._store, Reduce: _Renaming._reduce,
+    Compute: _Renaming._compute, Load: _Renaming._load, Index: _Renaming._index, BoundsCheck: _Renaming._check,
+    GuardBlock: _Renaming._guard, Store: _Renaming._store, Reduce: _Renaming._reduce,
 }  # fmt: skip

@@ -33,8 +33,9 @@ _BOOLEAN = _names(
 )
 _FUNCTIONS = _names(
     "exp exp2 expm1 log log2 log10 log1p sin cos tan arcsin arccos arctan arctan2 sinh cosh tanh arcsinh arccosh "
-    "arctanh sech2 sigmoid erf erfc ndtr gauss gauss_half power cbrt silu silu_slope gelu_tanh gelu_tanh_slope "
-    "x_ndtr x_ndtr_slope sinc_slope"
+    "arctanh sech2 sigmoid erf erfc ndtr gauss gauss_half power cbrt silu silu_derivative gelu_tanh "
+    "gelu_tanh_derivative "
+    "x_ndtr x_ndtr_derivative sinc_derivative"
 )
 _WRITTEN = _names("nextafter spacing mantissa exponent round_to_half half_bits")
 _FLOAT = _FUNCTIONS | _WRITTEN | {"copysign", "div", "sqrt"}
@@ -100,7 +101,7 @@ def lowerable(template: str | None, dtypes: tuple[str, ...]) -> bool:
 
 
 Emit = Callable[[str, tuple[Operand, ...], str], Operand]
-_Part = Callable[[dict[str, Operand], Emit], Any]  # emits a part of a template; a number stays one
+_ExprEmitter = Callable[[dict[str, Operand], Emit], Any]  # emits a part of a template; a number stays one
 
 
 def evaluate(template: str, operands: dict[str, Operand], emit: Emit) -> Operand:
@@ -111,54 +112,54 @@ def evaluate(template: str, operands: dict[str, Operand], emit: Emit) -> Operand
 
 
 @cache
-def _emitter(template: str) -> _Part:
-    return _part(_parsed(template))
+def _emitter(template: str) -> _ExprEmitter:
+    return _expr_emitter(_parsed(template))
 
 
-def _part(tree: ast.expr) -> _Part:
+def _expr_emitter(tree: ast.expr) -> _ExprEmitter:
     match tree:
         case ast.Name(id=name):
             return lambda operands, emit: operands[name]
         case ast.Constant(value=value):
             return lambda operands, emit: value
         case ast.UnaryOp(op=ast.USub(), operand=operand):
-            return _negated(_part(operand))
+            return _negated(_expr_emitter(operand))
         case ast.BinOp(left=left, op=op, right=right):
             return _applied(_BINARY[type(op)], [left, right])
         case ast.Compare(left=left, ops=[op], comparators=[right]):
             return _applied(_COMPARE[type(op)], [left, right], "bool")
         case ast.Call(func=ast.Name(id="where"), args=[mask, *choices]):
-            return _chosen(_part(mask), [*map(_part, choices)])
-        case ast.Call(func=ast.Name(id=name), args=given):
-            return _applied(name, given, _RESULTS.get(name, ""))
+            return _chosen(_expr_emitter(mask), [*map(_expr_emitter, choices)])
+        case ast.Call(func=ast.Name(id=name), args=arguments):
+            return _applied(name, arguments, _RESULTS.get(name, ""))
     raise ValueError(f"not a scalar template: {ast.unparse(tree)}")
 
 
-def _applied(name: str, given: list[ast.expr], dtype: str = "") -> _Part:
+def _applied(name: str, arguments: list[ast.expr], dtype: str = "") -> _ExprEmitter:
     """A call of a scalar function, whose result has this dtype, or else the dtype of its arguments."""
-    parts = [*map(_part, given)]
+    emitters = [*map(_expr_emitter, arguments)]
 
-    def part(operands: dict[str, Operand], emit: Emit) -> Operand:
-        args = _typed([x(operands, emit) for x in parts])
+    def emitter(operands: dict[str, Operand], emit: Emit) -> Operand:
+        args = _typed([x(operands, emit) for x in emitters])
         return emit(name, args, dtype or args[0].dtype)
 
-    return part
+    return emitter
 
 
-def _chosen(mask: _Part, choices: list[_Part]) -> _Part:
-    def part(operands: dict[str, Operand], emit: Emit) -> Operand:
+def _chosen(mask: _ExprEmitter, choices: list[_ExprEmitter]) -> _ExprEmitter:
+    def emitter(operands: dict[str, Operand], emit: Emit) -> Operand:
         args = (mask(operands, emit), *_typed([x(operands, emit) for x in choices]))
         return emit("where", args, args[1].dtype)
 
-    return part
+    return emitter
 
 
-def _negated(of: _Part) -> _Part:
-    def part(operands: dict[str, Operand], emit: Emit) -> Any:
+def _negated(of: _ExprEmitter) -> _ExprEmitter:
+    def emitter(operands: dict[str, Operand], emit: Emit) -> Any:
         x = of(operands, emit)
         return emit("neg", (x,), x.dtype) if isinstance(x, Operand) else -x
 
-    return part
+    return emitter
 
 
 def _typed(values: list[Any]) -> tuple[Operand, ...]:

@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from tracegrad.codegen.loopir.kernel import ACCESSES, Guard, Kernel, Reduce
+from tracegrad.codegen.loopir.kernel import ACCESSES, GuardBlock, Kernel, Reduce
 from tracegrad.codegen.loopir.polynomial import ZERO, Poly
 from tracegrad.codegen.loopir.random_draws import Native
-from tracegrad.ir import Node
+from tracegrad.ir import GraphNode
 from tracegrad.utils.lazy_dataclass import record
 
-__all__ = ["Call", "Launch", "Lie", "Matmul", "near_order", "number_calls"]
+__all__ = ["CallStep", "Launch", "Matmul", "MatrixStrides", "near_order", "number_call_steps"]
 
 
 @record(eq=False)
@@ -27,12 +27,12 @@ class Launch:
     """
 
     kernel: Kernel
-    roots: list[Node]
+    roots: list[GraphNode]
     serial: bool
     partials: dict[str, Poly]  # buffers reduced across chunks -> size of the result
     base: str = ""
     bytes: Poly = ZERO
-    rows: int = 0
+    chunk_rows: int = 0
     chunks: int = 1
     parallel: bool = False
 
@@ -50,7 +50,7 @@ class Launch:
         return bool(self.base) and self.base not in self.writes
 
     @property
-    def stands_alone(self) -> bool:
+    def is_separate_function(self) -> bool:
         """Whether the kernel may run in chunks, and is therefore a separate function that programs share."""
         return not self.serial and any(x.extent.value is None for x in self.kernel.loops)
 
@@ -89,7 +89,7 @@ def _renamed(body: list[Any], old: str, new: str) -> list[Any]:
     results = []
     for x in body:
         kind = type(x)
-        if kind is Guard:
+        if kind is GuardBlock:
             x = replace(x, body=_renamed(x.body, old, new))
         elif kind in ACCESSES and x.buffer == old:
             x = replace(x, buffer=new)
@@ -98,7 +98,7 @@ def _renamed(body: list[Any], old: str, new: str) -> list[Any]:
 
 
 @record(frozen=True)
-class Lie:
+class MatrixStrides:
     """The layout of the matrices of a batch in a buffer: strides in elements. `leading` is the stride of rows, or of
     columns in a transposed matrix. `outer` is the stride between runs of products, and `inner` the stride within a
     run."""
@@ -115,8 +115,8 @@ class Lie:
 class Matmul:
     """out[batch, m, n] = x[batch, m, k] @ y[batch, k, n] by BLAS; a flag says that an operand is stored transposed.
 
-    `lies` are the layouts of x, y and out; a run has `within` products. With `adds`, 1 or -1, the product is added to
-    memory, or subtracted from it. Without `tiles`, OpenBLAS computes each product in one call.
+    `strides` are the layouts of x, y and out; a run has `within` products. With `adds`, 1 or -1, the product is added
+    to memory, or subtracted from it. Without `tiles`, OpenBLAS computes each product in one call.
     """
 
     dtype: str
@@ -124,9 +124,9 @@ class Matmul:
     x: tuple[str, bool]
     y: tuple[str, bool]
     sizes: tuple[Poly, Poly, Poly, Poly]
-    lies: tuple[Lie, Lie, Lie]
+    strides: tuple[MatrixStrides, MatrixStrides, MatrixStrides]
     within: Poly
-    node: Node
+    node: GraphNode
     adds: int = 0
     tiles: bool = True
 
@@ -152,24 +152,26 @@ class Matmul:
         batch, m, n, k = self.sizes
         text = f"matmul {self.out} {('', '+', '-')[self.adds]}= {x} @ {y} : {self.dtype} batch {batch}, {m} x {k} x {n}"
         text += "" if self.tiles else " without tiles"
-        if self.lies == self._close():
+        if self.strides == self._close():
             return text
-        return f"{text}, lying {', '.join(lie.text() for lie in self.lies)}, {self.within} a run"
+        return f"{text}, lying {', '.join(strides.text() for strides in self.strides)}, {self.within} a run"
 
-    def _close(self) -> tuple[Lie, ...]:
+    def _close(self) -> tuple[MatrixStrides, ...]:
         """The layouts of contiguous matrices, one after the other."""
         batch, m, n, k = self.sizes
-        rows = (m if self.x[1] else k, k if self.y[1] else n, n)
-        return tuple([Lie(a, ZERO if batch == 1 else size, ZERO) for a, size in zip(rows, (m * k, k * n, m * n))])
+        leading = (m if self.x[1] else k, k if self.y[1] else n, n)
+        return tuple(
+            [MatrixStrides(a, ZERO if batch == 1 else size, ZERO) for a, size in zip(leading, (m * k, k * n, m * n))]
+        )
 
 
 @record(eq=False)
-class Call:
+class CallStep:
     """A call of the NumPy implementation of an op without lowering rules, or a compiled draw of random numbers; `outs`
     has "" for an unused result."""
 
     number: int
-    node: Node
+    node: GraphNode
     outs: tuple[str, ...]
     operands: tuple[str, ...]
     native: Native | None = None
@@ -192,9 +194,9 @@ class Call:
         return f"call {self.number}: {', '.join(b or '_' for b in self.outs)} = {name}({', '.join(self.operands)})"
 
 
-def number_calls(steps: Sequence[Any]) -> None:
+def number_call_steps(steps: Sequence[Any]) -> None:
     """Number the calls among `steps` in their order."""
-    for count, call in enumerate([x for x in steps if isinstance(x, Call)]):
+    for count, call in enumerate([x for x in steps if isinstance(x, CallStep)]):
         call.number = count
 
 

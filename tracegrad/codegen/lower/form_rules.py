@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tracegrad.avals import short_name
 from tracegrad.codegen.instr.scalar import identity
-from tracegrad.codegen.loopir.kernel import SCATTERS, Guard, Operand, Reduce, Store
+from tracegrad.codegen.loopir.kernel import SCATTERS, GuardBlock, Operand, Reduce, Store
 from tracegrad.codegen.loopir.polynomial import ONE, ZERO
 from tracegrad.codegen.loopir.scalar_templates import evaluate, lowerable, template_cost
 from tracegrad.codegen.lower.form_rule import Axes, Handler, Index
@@ -19,7 +19,7 @@ from tracegrad.codegen.lower.index_map_analysis import moved
 from tracegrad.codegen.lower.matmul_layout import factors_of
 from tracegrad.codegen.lower.packing_heuristic import is_head
 from tracegrad.codegen.lower.window_rules import CheckedHandler, PatchHandler, WindowHandler
-from tracegrad.ir import Node
+from tracegrad.ir import GraphNode
 from tracegrad.ops.core import forms
 
 if TYPE_CHECKING:
@@ -34,59 +34,59 @@ __all__ = [
 
 
 # -- element by element --------------------------------------------------------------------------------------------
-class _Map(Handler):
+class _MapRule(Handler):
     pointwise = aligned = True
 
-    def called(self, node: Node) -> bool:
-        dtypes = [x.aval.dtype if isinstance(x, Node) else node.operands[0].aval.dtype for x in node.inputs]
+    def called(self, node: GraphNode) -> bool:
+        dtypes = [x.aval.dtype if isinstance(x, GraphNode) else node.operands[0].aval.dtype for x in node.inputs]
         return not lowerable(node.form.scalar, tuple(map(short_name, dtypes)))
 
-    def axes(self, dims: Dims, node: Node, operands: list[Axes]) -> Axes | None:
+    def axes(self, dims: Dims, node: GraphNode, operands: list[Axes]) -> Axes | None:
         return dims.joined(operands)
 
-    def cost(self, node: Node) -> int:
+    def cost(self, node: GraphNode) -> int:
         return template_cost(node.form.scalar)
 
-    def element(self, lowering: Lowering, node: Node, index: Index) -> Operand:
+    def element(self, lowering: Lowering, node: GraphNode, index: Index) -> Operand:
         assert node.op is not None
         operands = {name: lowering.operand(node, k, index) for k, name in enumerate(node.op.operands)}
         return evaluate(node.form.scalar, operands, lowering.compute)
 
 
-class _Cast(_Map):
-    def called(self, node: Node) -> bool:
+class _CastRule(_MapRule):
+    def called(self, node: GraphNode) -> bool:
         return False
 
-    def cost(self, node: Node) -> int:
+    def cost(self, node: GraphNode) -> int:
         return 1
 
-    def element(self, lowering: Lowering, node: Node, index: Index) -> Operand:
+    def element(self, lowering: Lowering, node: GraphNode, index: Index) -> Operand:
         return lowering.compute("cast", (lowering.operand(node, 0, index),), short_name(node.aval.dtype))
 
 
 # -- moving elements -----------------------------------------------------------------------------------------------
-class _Move(Handler):
-    def called(self, node: Node) -> bool:
+class _MoveRule(Handler):
+    def called(self, node: GraphNode) -> bool:
         return False
 
-    def axes(self, dims: Dims, node: Node, operands: list[Axes]) -> Axes | None:
+    def axes(self, dims: Dims, node: GraphNode, operands: list[Axes]) -> Axes | None:
         results = []
         for n, runs in zip(node.aval.shape, moved(node).axes):
             along = [operands[k][axis] for k, axis in runs]
             results.append(dims.join(*along) if along else dims.new(n))
         return tuple(results)
 
-    def whole(self, node: Node) -> tuple[Node, ...]:
+    def whole(self, node: GraphNode) -> tuple[GraphNode, ...]:
         return () if node.form.partial else node.operands
 
-    def repeats(self, node: Node) -> bool:
+    def repeats(self, node: GraphNode) -> bool:
         result = moved(node)
         return result.repeats or (not result.guards and node.aval.size > sum([x.aval.size for x in node.operands]))
 
-    def cost(self, node: Node) -> int:
+    def cost(self, node: GraphNode) -> int:
         return 2 * moved(node).guards
 
-    def element(self, lowering: Lowering, node: Node, index: Index) -> Operand:
+    def element(self, lowering: Lowering, node: GraphNode, index: Index) -> Operand:
         params, dtype = dict(node.params), short_name(node.aval.dtype)
         reads = node.form.reads(index, lowering.sizes(node), *lowering.shapes(node), **params)
         value = lowering.arguments.scalar((node, "fill"), params.get("value", 0), dtype)
@@ -95,57 +95,57 @@ class _Move(Handler):
         return value
 
 
-class _Along(_Move):
+class _AlongRule(_MoveRule):
     """Rules for ops along axes, which know their axis map without the probing of `index_map_analysis`."""
 
-    def axes(self, dims: Dims, node: Node, operands: list[Axes]) -> Axes | None:
+    def axes(self, dims: Dims, node: GraphNode, operands: list[Axes]) -> Axes | None:
         (x,), shape, old = operands, node.aval.shape, node.operands[0].aval.shape
         along = node.form.axes(len(old), len(shape), **dict(node.params))
         return tuple([x[k] if k is not None and old[k] == n else dims.new(n) for k, n in zip(along, shape)])
 
-    def repeats(self, node: Node) -> bool:
+    def repeats(self, node: GraphNode) -> bool:
         return not node.form.fills and node.aval.size > node.operands[0].aval.size
 
-    def cost(self, node: Node) -> int:
+    def cost(self, node: GraphNode) -> int:
         return 2 if node.form.fills else 0
 
 
-class _Identity(_Move):
+class _IdentityRule(_MoveRule):
     pointwise = aligned = True
 
-    def axes(self, dims: Dims, node: Node, operands: list[Axes]) -> Axes | None:
+    def axes(self, dims: Dims, node: GraphNode, operands: list[Axes]) -> Axes | None:
         return operands[0]
 
-    def repeats(self, node: Node) -> bool:
+    def repeats(self, node: GraphNode) -> bool:
         return False
 
-    def cost(self, node: Node) -> int:
+    def cost(self, node: GraphNode) -> int:
         return 0
 
-    def element(self, lowering: Lowering, node: Node, index: Index) -> Operand:
+    def element(self, lowering: Lowering, node: GraphNode, index: Index) -> Operand:
         return lowering.element(node.inputs[0], index)
 
 
-class _Reshape(_Move):
-    def axes(self, dims: Dims, node: Node, operands: list[Axes]) -> Axes | None:
+class _ReshapeRule(_MoveRule):
+    def axes(self, dims: Dims, node: GraphNode, operands: list[Axes]) -> Axes | None:
         old, new = node.inputs[0].aval.shape, node.aval.shape
         out: list[int | None] = [None] * len(new)
         i, j = _match(list(enumerate(old)), list(enumerate(new)), operands[0], out)
         _match(list(enumerate(old))[i:][::-1], list(enumerate(new))[j:][::-1], operands[0], out)
         return tuple(dims.new(n) if a is None else a for a, n in zip(out, new))
 
-    def store(self, storage: Storage, node: Node) -> None:
-        base = _begun(node.inputs[0], storage.reason)
+    def store(self, storage: Storage, node: GraphNode) -> None:
+        base = _block_base(node.inputs[0], storage.reason)
         if not is_trivial_reshape(node) and not isinstance(base.form, forms.Progression):
             storage.store_base(base, "reshaped, so read as one block of memory")
 
-    def repeats(self, node: Node) -> bool:
+    def repeats(self, node: GraphNode) -> bool:
         return False
 
-    def cost(self, node: Node) -> int:
+    def cost(self, node: GraphNode) -> int:
         return 0
 
-    def element(self, lowering: Lowering, node: Node, index: Index) -> Operand:
+    def element(self, lowering: Lowering, node: GraphNode, index: Index) -> Operand:
         x = node.inputs[0]
         if is_trivial_reshape(node):
             saved = iter([i for i, n in zip(index, node.aval.shape) if n != 1])
@@ -153,7 +153,7 @@ class _Reshape(_Move):
         while x not in lowering.buffers:
             if isinstance(x.form, forms.Progression):
                 return lowering.element(x, (lowering.address(node, index),))
-            assert same_block(x) or is_beginning(x)
+            assert same_block(x) or is_prefix(x)
             x = x.inputs[0]
         return lowering.load(lowering.buffer(x, "in"), lowering.address(node, index), short_name(node.aval.dtype))
 
@@ -176,60 +176,60 @@ def _match(
     return i, j
 
 
-class _Gather(Handler):
+class _GatherRule(Handler):
     indexed = True
 
-    def called(self, node: Node) -> bool:
+    def called(self, node: GraphNode) -> bool:
         return False
 
-    def axes(self, dims: Dims, node: Node, operands: list[Axes]) -> Axes | None:
+    def axes(self, dims: Dims, node: GraphNode, operands: list[Axes]) -> Axes | None:
         x, *indices = operands
         axes = dict(node.params)["axes"]
         return (*dims.joined(indices), *(a for i, a in enumerate(x) if i not in axes))
 
-    def whole(self, node: Node) -> tuple[Node, ...]:
+    def whole(self, node: GraphNode) -> tuple[GraphNode, ...]:
         return node.operands[1:]
 
-    def repeats(self, node: Node) -> bool:
+    def repeats(self, node: GraphNode) -> bool:
         return True
 
-    def cost(self, node: Node) -> int:
+    def cost(self, node: GraphNode) -> int:
         return 2
 
-    def element(self, lowering: Lowering, node: Node, index: Index) -> Operand:
+    def element(self, lowering: Lowering, node: GraphNode, index: Index) -> Operand:
         x, *indices = node.inputs
         return lowering.element(x, _scattered(lowering, indices, dict(node.params)["axes"], index, x))
 
 
-def _scattered(lowering: Lowering, indices: list[Any], axes: Axes, index: Index, whole: Node) -> Index:
+def _scattered(lowering: Lowering, indices: list[Any], axes: Axes, index: Index, whole: GraphNode) -> Index:
     """The index into `whole`: `indices` along `axes`, read at the first part of `index`, and the rest of `index`."""
     depth = indices[0].aval.ndim
     shape = lowering.dims.shape(whole)
-    place = {a: lowering.checked(i, index[:depth], shape[a]) for i, a in zip(indices, axes)}
+    checked = {a: lowering.checked(i, index[:depth], shape[a]) for i, a in zip(indices, axes)}
     rest = iter(index[depth:])
-    return tuple(place[a] if a in place else next(rest) for a in range(len(shape)))
+    return tuple(checked[a] if a in checked else next(rest) for a in range(len(shape)))
 
 
 # -- reductions ------------------------------------------------------------------------------------------------------
-class _Reduction(Handler):
-    def called(self, node: Node) -> bool:
+class _ReductionRule(Handler):
+    def called(self, node: GraphNode) -> bool:
         return False
 
-    def store(self, storage: Storage, node: Node) -> None:
+    def store(self, storage: Storage, node: GraphNode) -> None:
         storage.store(node, f"result of {node.name}")
 
 
-class _Fold(_Reduction):
+class _FoldRule(_ReductionRule):
     aligned = late = True
 
-    def axes(self, dims: Dims, node: Node, operands: list[Axes]) -> Axes | None:
+    def axes(self, dims: Dims, node: GraphNode, operands: list[Axes]) -> Axes | None:
         axes = dict(node.params)["axes"]
         return tuple(a for i, a in enumerate(operands[0]) if i not in axes)
 
-    def space(self, node: Node) -> Node:
+    def space(self, node: GraphNode) -> GraphNode:
         return node.operands[0]
 
-    def root(self, lowering: Lowering, node: Node, index: Index) -> None:
+    def root(self, lowering: Lowering, node: GraphNode, index: Index) -> None:
         axes = dict(node.params)["axes"]
         over = tuple(next(iter(index[a].symbols)) for a in axes if index[a].symbols)
         saved = tuple(i for a, i in enumerate(index) if a not in axes)
@@ -240,7 +240,9 @@ class _Fold(_Reduction):
         _reduce(lowering, node, saved, node.form.combine, value, over)
 
 
-def _reduce(lowering: Lowering, node: Node, index: Index, combine: str, value: Operand, over: tuple[str, ...]) -> None:
+def _reduce(
+    lowering: Lowering, node: GraphNode, index: Index, combine: str, value: Operand, over: tuple[str, ...]
+) -> None:
     name = lowering.buffer(node, "out")
     size = ONE
     for d in lowering.dims.shape(node):
@@ -249,39 +251,39 @@ def _reduce(lowering: Lowering, node: Node, index: Index, combine: str, value: O
     lowering.kernel.cost += 1
 
 
-class _Scatter(_Reduction):
-    late = alone = True
+class _ScatterRule(_ReductionRule):
+    late = needs_own_loops = True
 
-    def axes(self, dims: Dims, node: Node, operands: list[Axes]) -> Axes | None:
+    def axes(self, dims: Dims, node: GraphNode, operands: list[Axes]) -> Axes | None:
         updates, *indices = operands
         axes = dict(node.params)["axes"]
         head = dims.joined([updates[: len(indices[0])], *indices])
         rest = iter(updates[len(head) :])
         return tuple(dims.new(n) if i in axes else next(rest) for i, n in enumerate(node.aval.shape))
 
-    def space(self, node: Node) -> Node:
+    def space(self, node: GraphNode) -> GraphNode:
         return node.operands[0]
 
-    def root(self, lowering: Lowering, node: Node, index: Index) -> None:
+    def root(self, lowering: Lowering, node: GraphNode, index: Index) -> None:
         updates, *indices = node.inputs
-        place = _scattered(lowering, indices, dict(node.params)["axes"], index, node)
+        target = _scattered(lowering, indices, dict(node.params)["axes"], index, node)
         value = lowering.element(updates, index)
-        (combiner,) = (name for name, what in SCATTERS.items() if what == node.form.combine)
-        _reduce(lowering, node, place, combiner, value, tuple(x.var for x in lowering.kernel.loops))
+        (combiner,) = (name for name, operation in SCATTERS.items() if operation == node.form.combine)
+        _reduce(lowering, node, target, combiner, value, tuple(x.var for x in lowering.kernel.loops))
 
 
-class _Scan(_Reduction):
-    alone = True
+class _ScanRule(_ReductionRule):
+    needs_own_loops = True
 
-    def called(self, node: Node) -> bool:
+    def called(self, node: GraphNode) -> bool:
         return node.form.combine != "add" and node.aval.dtype.kind in "bc"
 
-    def axes(self, dims: Dims, node: Node, operands: list[Axes]) -> Axes | None:
+    def axes(self, dims: Dims, node: GraphNode, operands: list[Axes]) -> Axes | None:
         return operands[0]
 
-    def root(self, lowering: Lowering, node: Node, index: Index) -> None:
+    def root(self, lowering: Lowering, node: GraphNode, index: Index) -> None:
         axis, dtype = dict(node.params)["axis"], short_name(node.aval.dtype)
-        name, here = lowering.buffer(node, "out"), lowering.address(node, index)
+        name, address = lowering.buffer(node, "out"), lowering.address(node, index)
         previous = tuple(i - 1 if a == axis else i for a, i in enumerate(index))
         value = lowering.element(node.inputs[0], index)
         combine = node.form.combine
@@ -290,78 +292,78 @@ class _Scan(_Reduction):
         with lowering.block() as body:
             before = lowering.load(name, lowering.address(node, previous), dtype)
         guarded = lowering.named(dtype)
-        lowering.emit(Guard(guarded, ranges, body, before, Operand("", dtype, start)))
-        lowering.emit(Store(name, here, lowering.compute(combine, (guarded, value), dtype)))
+        lowering.emit(GuardBlock(guarded, ranges, body, before, Operand("", dtype, start)))
+        lowering.emit(Store(name, address, lowering.compute(combine, (guarded, value), dtype)))
 
 
 # -- products --------------------------------------------------------------------------------------------------------
-class _Contract(Handler):
-    step = "matmul"
+class _ContractRule(Handler):
+    step_kind = "matmul"
 
-    def called(self, node: Node) -> bool:
+    def called(self, node: GraphNode) -> bool:
         return node.aval.dtype.kind != "f"
 
-    def axes(self, dims: Dims, node: Node, operands: list[Axes]) -> Axes | None:
+    def axes(self, dims: Dims, node: GraphNode, operands: list[Axes]) -> Axes | None:
         x, y = operands
         dims.join(x[-1], y[-2])
         return (*dims.joined([x[:-2], y[:-2]]), x[-2], y[-1])
 
-    def store(self, storage: Storage, node: Node) -> None:
+    def store(self, storage: Storage, node: GraphNode) -> None:
         storage.store(node, "computed by BLAS")
         for view in factors_of(storage, node):
             storage.store_base(view.block, "operand of BLAS")
 
 
 # -- values without operands -----------------------------------------------------------------------------------------
-class _Fill(Handler):
-    def called(self, node: Node) -> bool:
+class _FillRule(Handler):
+    def called(self, node: GraphNode) -> bool:
         return False
 
-    def element(self, lowering: Lowering, node: Node, index: Index) -> Operand:
+    def element(self, lowering: Lowering, node: GraphNode, index: Index) -> Operand:
         value = dict(node.params)["value"]
         return lowering.arguments.scalar((node, "value"), value, short_name(node.aval.dtype))
 
 
-class _Progression(Handler):
-    def called(self, node: Node) -> bool:
+class _ProgressionRule(Handler):
+    def called(self, node: GraphNode) -> bool:
         return False
 
-    def cost(self, node: Node) -> int:
+    def cost(self, node: GraphNode) -> int:
         return 1
 
-    def element(self, lowering: Lowering, node: Node, index: Index) -> Operand:
+    def element(self, lowering: Lowering, node: GraphNode, index: Index) -> Operand:
         params, dtype = dict(node.params), short_name(node.aval.dtype)
         if isinstance(params["start"], int) and isinstance(params["step"], int):
             total = lowering.emit_index(lowering.progression(node, index))
         else:
             step, start = (lowering.arguments.scalar((node, name), params[name], "f64") for name in ("step", "start"))
-            place = lowering.compute("cast", (lowering.emit_index(index[0]),), "f64")
-            total = lowering.compute("add", (start, lowering.compute("mul", (step, place), "f64")), "f64")
+            position = lowering.compute("cast", (lowering.emit_index(index[0]),), "f64")
+            total = lowering.compute("add", (start, lowering.compute("mul", (step, position), "f64")), "f64")
         return total if dtype == total.dtype else lowering.compute("cast", (total,), dtype)
 
 
 # -- results of multi-result ops -------------------------------------------------------------------------------------
-class _Result(Handler):
-    def called(self, node: Node) -> bool:
+class _ResultRule(Handler):
+    def called(self, node: GraphNode) -> bool:
         return False
 
-    def axes(self, dims: Dims, node: Node, operands: list[Any]) -> Axes | None:
+    def axes(self, dims: Dims, node: GraphNode, operands: list[Any]) -> Axes | None:
         result: Axes = operands[0][dict(node.params)["index"]]
         return result
 
-    def store(self, storage: Storage, node: Node) -> None:
-        storage.store(node, f"result {node.picks} of {node.operands[0].name}")
+    def store(self, storage: Storage, node: GraphNode) -> None:
+        storage.store(node, f"result {node.result_index} of {node.operands[0].name}")
         storage.results[node.operands[0]].append(node)
 
 
 # -- regions ---------------------------------------------------------------------------------------------------------
-class _Regions(Handler):
-    def called(self, node: Node) -> bool:
+class _RegionsRule(Handler):
+    def called(self, node: GraphNode) -> bool:
         return False
 
 
-class _Repeat(_Regions):
-    def axes(self, dims: Dims, node: Node, operands: list[Axes]) -> Any:
+class _RepeatRule(_RegionsRule):
+    def axes(self, dims: Dims, node: GraphNode, operands: list[Axes]) -> Any:
         params = dict(node.params)
         carries, xs = params["carries"], params["xs"]
         stacked = [dims.fresh(a.shape) for a in node.aval[carries:]]  # type: ignore[index]
@@ -369,8 +371,8 @@ class _Repeat(_Regions):
         return [*operands[:carries], *stacked]
 
 
-class _While(_Regions):
-    def axes(self, dims: Dims, node: Node, operands: list[Axes]) -> Any:
+class _WhileRule(_RegionsRule):
+    def axes(self, dims: Dims, node: GraphNode, operands: list[Axes]) -> Any:
         carries = dict(node.params)["carries"]
         stacked = [dims.fresh(a.shape) for a in node.aval[carries + 1 :]]  # type: ignore[index]
         dims.joined([x[:1] for x in stacked] or [()])
@@ -381,65 +383,65 @@ HANDLERS: dict[type[forms.Form], Handler] = {
     forms.Call: Handler(),
     forms.Draw: Handler(),
     forms.Compose: Handler(),
-    forms.Map: _Map(),
-    forms.Cast: _Cast(),
-    forms.Move: _Move(),
-    forms.Along: _Along(),
-    forms.Identity: _Identity(),
-    forms.Reshape: _Reshape(),
-    forms.Gather: _Gather(),
-    forms.Scatter: _Scatter(),
-    forms.Fold: _Fold(),
-    forms.Scan: _Scan(),
-    forms.Contract: _Contract(),
-    forms.Fill: _Fill(),
-    forms.Progression: _Progression(),
-    forms.Result: _Result(),
-    forms.Repeat: _Repeat(),
-    forms.While: _While(),
-    forms.Branch: _Regions(),
-    forms.Run: _Regions(),
+    forms.Map: _MapRule(),
+    forms.Cast: _CastRule(),
+    forms.Move: _MoveRule(),
+    forms.Along: _AlongRule(),
+    forms.IdentityForm: _IdentityRule(),
+    forms.Reshape: _ReshapeRule(),
+    forms.Gather: _GatherRule(),
+    forms.Scatter: _ScatterRule(),
+    forms.Fold: _FoldRule(),
+    forms.Scan: _ScanRule(),
+    forms.Contract: _ContractRule(),
+    forms.Fill: _FillRule(),
+    forms.Progression: _ProgressionRule(),
+    forms.Result: _ResultRule(),
+    forms.Repeat: _RepeatRule(),
+    forms.While: _WhileRule(),
+    forms.Branch: _RegionsRule(),
+    forms.Run: _RegionsRule(),
     forms.Checked: CheckedHandler(),
     forms.Window: WindowHandler(),
     forms.Patch: PatchHandler(),
 }
 
 
-def handler(node: Node) -> Handler:
+def handler(node: GraphNode) -> Handler:
     """The lowering rule of `node`, which must not be an input."""
     return HANDLERS[type(node.form)]
 
 
 # -- queries of single nodes -----------------------------------------------------------------------------------------
-def same_block(node: Node) -> bool:
+def same_block(node: GraphNode) -> bool:
     """Whether `node` is a reshape, with the memory of its operand."""
     return isinstance(node.form, forms.Reshape)
 
 
-def is_view(node: Node) -> bool:
+def is_view(node: GraphNode) -> bool:
     """Whether `node` is a reshape or an axis view, whose consumer may read the operand instead."""
     return isinstance(node.form, forms.Reshape | forms.Along)
 
 
-def is_beginning(node: Node) -> bool:
+def is_prefix(node: GraphNode) -> bool:
     """Whether `node` is a prefix of its operand's memory."""
     return is_head(node) and node.aval.shape[1:] == node.operands[0].aval.shape[1:]
 
 
-def _begun(node: Node, stored: Container[Node]) -> Node:
+def _block_base(node: GraphNode, stored: Container[GraphNode]) -> GraphNode:
     """The value to store so that `node` is one block of memory."""
-    while node not in stored and (same_block(node) or is_beginning(node)):
+    while node not in stored and (same_block(node) or is_prefix(node)):
         node = node.inputs[0]
     return node
 
 
-def is_trivial_reshape(node: Node) -> bool:
+def is_trivial_reshape(node: GraphNode) -> bool:
     """Whether a reshape only adds or removes axes of size one."""
     old, new = node.inputs[0].aval.shape, node.aval.shape
     return [n for n in old if n != 1] == [n for n in new if n != 1]
 
 
-def checks_indices(node: Node) -> bool:
+def checks_indices(node: GraphNode) -> bool:
     """Whether `node` is a gather with an index that may be out of range."""
     if not isinstance(node.form, forms.Gather):
         return False
@@ -447,7 +449,7 @@ def checks_indices(node: Node) -> bool:
     return not all(in_range(i, x.aval.shape[a]) for i, a in zip(indices, dict(node.params)["axes"]))
 
 
-def in_range(indices: Node, size: int) -> bool:
+def in_range(indices: GraphNode, size: int) -> bool:
     """Whether `indices` are an arithmetic progression within [0, `size`), so that no check is needed."""
     if not isinstance(indices.form, forms.Progression):
         return False

@@ -11,14 +11,14 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from tracegrad.ir import Node
+from tracegrad.ir import GraphNode
 
-__all__ = ["Moved", "moved"]
+__all__ = ["AxisMap", "moved"]
 
 Shape = tuple[int, ...]
 
 
-class Moved(NamedTuple):
+class AxisMap(NamedTuple):
     """The result of the analysis. `axes`: for each axis of the result, the operand axes (operand, axis) that it runs
     along from end to end, independently of the other axes. `repeats`: some elements of an operand are read several
     times. `guards`: the number of reads that depend on a range of the index."""
@@ -28,7 +28,7 @@ class Moved(NamedTuple):
     guards: int
 
 
-class _Plain:
+class _ConcreteSizes:
     """Concrete sizes."""
 
     def __call__(self, value: int) -> int:
@@ -43,21 +43,21 @@ class _Plain:
         return value // divisor
 
 
-_PLAIN = _Plain()
+_CONCRETE_SIZES = _ConcreteSizes()
 
 
-def moved(node: Node) -> Moved:
+def moved(node: GraphNode) -> AxisMap:
     """Analyze the axes of `node`, of an op of the form `Move`."""
     form: Any = node.op.form  # type: ignore[union-attr]
     return _moved(form.reads, tuple([x.aval.shape for x in node.operands]), node.aval.shape, node.params)
 
 
 @lru_cache(maxsize=4096)
-def _moved(reads: Callable[..., Any], shapes: tuple[Shape, ...], result: Shape, params: tuple[Any, ...]) -> Moved:
+def _moved(reads: Callable[..., Any], shapes: tuple[Shape, ...], result: Shape, params: tuple[Any, ...]) -> AxisMap:
     options = dict(params)
 
     def at(index: Shape) -> Any:
-        return reads(index, _PLAIN, shapes, result, **options)
+        return reads(index, _CONCRETE_SIZES, shapes, result, **options)
 
     origin = (0,) * len(result)
     first = at(origin)
@@ -65,23 +65,23 @@ def _moved(reads: Callable[..., Any], shapes: tuple[Shape, ...], result: Shape, 
         _change(first, at((*origin[:k], n - 1, *origin[k + 1 :]))) if n > 1 else _NONE for k, n in enumerate(result)
     ]
     runs = []
-    for n, own in zip(result, changes):
-        others = {place for change in changes if change is not own for place in change.places}
+    for n, current in zip(result, changes):
+        others = {coordinate for change in changes if change is not current for coordinate in change.coordinates}
         along = []
-        for (r, axis), by in own.places.items():
+        for (r, axis), by in current.coordinates.items():
             operand = first[r].operand
-            if abs(by) == n - 1 == shapes[operand][axis] - 1 and (r, axis) not in others and r not in own.ranges:
+            if abs(by) == n - 1 == shapes[operand][axis] - 1 and (r, axis) not in others and r not in current.ranges:
                 along.append((operand, axis))
         runs.append(tuple(along))
-    repeats = any([n > 1 and not (own.places or own.ranges) for n, own in zip(result, changes)])  # noqa: C419
-    return Moved(tuple(runs), repeats, sum([bool(read.ranges) for read in first]))
+    repeats = any([n > 1 and not (current.coordinates or current.ranges) for n, current in zip(result, changes)])  # noqa: C419
+    return AxisMap(tuple(runs), repeats, sum([bool(read.ranges) for read in first]))
 
 
 class _Change(NamedTuple):
     """The effect of the index along one axis: the changed coordinates of reads, and the reads with changed ranges. A
     coordinate is known by the number of the read and the axis of its operand."""
 
-    places: dict[tuple[int, int], int]
+    coordinates: dict[tuple[int, int], int]
     ranges: set[int]
 
 
@@ -91,9 +91,9 @@ _NONE = _Change({}, set())
 def _change(first: Any, last: Any) -> _Change:
     result = _Change({}, set())
     for r, (a, b) in enumerate(zip(first, last)):
-        for axis, (p, q) in enumerate(zip(a.place, b.place)):
+        for axis, (p, q) in enumerate(zip(a.indices, b.indices)):
             if p != q:
-                result.places[r, axis] = q - p
+                result.coordinates[r, axis] = q - p
         if a.ranges and any(x.value != y.value for x, y in zip(a.ranges, b.ranges)):
             result.ranges.add(r)
     return result

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 from tracegrad.codegen.loopir.kernel import Kernel
 from tracegrad.codegen.loopir.polynomial import Poly
 from tracegrad.codegen.loopir.rename import renamed
-from tracegrad.codegen.lower.lower import Arguments, Lowering
+from tracegrad.codegen.lower.lower import Lowering, RuntimeArguments
 from tracegrad.codegen.lower.materialize import Storage
 from tracegrad.codegen.lower.symbolic_shapes import Dims
-from tracegrad.ir import Node
+from tracegrad.ir import GraphNode
 from tracegrad.ir.builder import key_of
 from tracegrad.locks import new_lock
 from tracegrad.settings import disabled, left_out
@@ -24,7 +24,7 @@ from tracegrad.target.tuning import TUNING
 
 __all__ = ["Pattern", "forget", "known", "note"]
 
-MOST = TUNING.caches.kernels
+MAX_CACHED_KERNELS = TUNING.caches.kernels
 
 
 class Pattern:
@@ -33,7 +33,7 @@ class Pattern:
     A stored value has only its buffer and its op. Lowering tests by the op whether indices are a progression.
     """
 
-    def __init__(self, roots: Sequence[Node], storage: Storage, dims: Dims, buffers: Mapping[Node, str]):
+    def __init__(self, roots: Sequence[GraphNode], storage: Storage, dims: Dims, buffers: Mapping[GraphNode, str]):
         self.nodes = list(roots)
         self.names: dict[str, int] = {}
         self.sizes: dict[Poly, int] = {}
@@ -45,11 +45,11 @@ class Pattern:
             name = buffers.get(node)
             inputs: list[Any] = []
             if name is None:
-                place, shared = -1, uses[node] != 1
+                buffer_number, shared = -1, uses[node] != 1
             else:
-                place, shared = names.setdefault(name, len(names)), True
+                buffer_number, shared = names.setdefault(name, len(names)), True
             for x in node.inputs if name is None or i < len(roots) else ():
-                if type(x) is not Node:
+                if type(x) is not GraphNode:
                     inputs.append(repr(x))
                     continue
                 number = numbers.get(x)
@@ -59,7 +59,7 @@ class Pattern:
                 inputs.append(number)
             params = tuple([key_of(item) for item in node.params]) if node.params else ()
             aval, sizes = node.aval, self._numbered(dims.shape(node))
-            lines.append((node.op, params, aval.shape, aval.dtype, sizes, place, shared, *inputs))
+            lines.append((node.op, params, aval.shape, aval.dtype, sizes, buffer_number, shared, *inputs))
         self.key = (len(roots), tuple(lines), left_out())
         self._numbers = numbers
 
@@ -72,35 +72,37 @@ class Pattern:
             self._shapes[shape] = results
         return results
 
-    def number(self, node: Node) -> int:
+    def number(self, node: GraphNode) -> int:
         return self._numbers[node]
 
 
-class _Known(NamedTuple):
-    """A cached kernel, with its names for the buffers and sizes of the pattern. `asked` are the arguments that it
+class _CachedKernel(NamedTuple):
+    """A cached kernel, with its names for the buffers and sizes of the pattern. `requested` are the arguments that it
     requested, by numbers of values; `counts` are the indices at which it computes each value."""
 
     kernel: Kernel
     serial: bool
     names: tuple[str, ...]
     sizes: tuple[str, ...]
-    asked: list[tuple[str, str, int, tuple[Any, ...], Any]]
+    requested: list[tuple[str, str, int, tuple[Any, ...], Any]]
     counts: list[tuple[int, tuple[Poly, ...]]]
 
 
-_found: dict[Any, _Known] = {}
+_kernels: dict[Any, _CachedKernel] = {}
 _lock = new_lock()
 
 
-def known(pattern: Pattern, arguments: Arguments, counts: dict[Node, set[Any]]) -> tuple[Kernel, bool] | None:
+def known(
+    pattern: Pattern, arguments: RuntimeArguments, counts: dict[GraphNode, set[Any]]
+) -> tuple[Kernel, bool] | None:
     """The cached kernel of an equal step, renamed for this one, and whether it is serial; None if there is none."""
-    result = _found.get(pattern.key)
+    result = _kernels.get(pattern.key)
     if result is None or disabled("kernel-cache"):
         return None
     nodes = pattern.nodes
     names = dict(zip(result.names, pattern.names))
     names.update(zip(result.sizes, map(str, pattern.sizes)))
-    for name, kind, number, rest, value in result.asked:
+    for name, kind, number, rest, value in result.requested:
         names[name] = arguments.named(kind, (nodes[number], *rest), value)
     kernel = renamed(result.kernel, names)
     for number, index in result.counts:
@@ -111,20 +113,24 @@ def known(pattern: Pattern, arguments: Arguments, counts: dict[Node, set[Any]]) 
 def note(pattern: Pattern, lowering: Lowering, serial: bool) -> None:
     """Cache the kernel of a step for equal steps."""
     kernel, number = lowering.kernel, pattern.number
-    asked = [(name, kind, number(node), rest, value) for name, kind, (node, *rest), value in lowering.arguments.asked]
-    mine = id(kernel)
+    requested = [
+        (name, kind, number(node), rest, value) for name, kind, (node, *rest), value in lowering.arguments.requested
+    ]
+    kernel_id = id(kernel)
     counts = [
         (i, index) for i, node in enumerate(pattern.nodes)
-        for owner, index in lowering.counts.get(node, ()) if owner == mine
+        for owner, index in lowering.counts.get(node, ()) if owner == kernel_id
     ]  # fmt: skip
-    result = _Known(renamed(kernel, {}), serial, (*pattern.names,), (*map(str, pattern.sizes),), asked, counts)
+    result = _CachedKernel(
+        renamed(kernel, {}), serial, (*pattern.names,), (*map(str, pattern.sizes),), requested, counts
+    )
     with _lock:
-        while len(_found) >= MOST:
-            del _found[next(iter(_found))]
-        _found[pattern.key] = result
+        while len(_kernels) >= MAX_CACHED_KERNELS:
+            del _kernels[next(iter(_kernels))]
+        _kernels[pattern.key] = result
 
 
 def forget() -> None:
     """Clear the cache."""
     with _lock:
-        _found.clear()
+        _kernels.clear()

@@ -14,13 +14,13 @@ from typing import Any
 from tracegrad.avals import short_name
 from tracegrad.codegen.kernels.fma import mark_rounded
 from tracegrad.codegen.loopir.kernel import (
-    Check,
+    BoundsCheck,
     Compute,
-    Guard,
+    GuardBlock,
     Index,
     Kernel,
+    KernelLoop,
     Load,
-    Loop,
     Operand,
     Store,
     immediate,
@@ -29,21 +29,21 @@ from tracegrad.codegen.loopir.polynomial import ZERO, Poly, poly
 from tracegrad.codegen.lower.form_rules import HANDLERS, handler, in_range
 from tracegrad.codegen.lower.materialize import Storage
 from tracegrad.codegen.lower.symbolic_shapes import SMALL, Dims
-from tracegrad.ir import Node
+from tracegrad.ir import GraphNode
 
-__all__ = ["Arguments", "Lowering"]
+__all__ = ["Lowering", "RuntimeArguments"]
 
 IMMEDIATE = {repr(float(v)) for v in (0, -0.0, 1, -1, 2, -2, 3, 4, 0.5, -0.5, 0.25, math.inf, -math.inf, math.nan)}
 
 
-class Arguments:
+class RuntimeArguments:
     """The run-time scalars of a program: sizes `s`, integers `k` and constants `c`, numbered in order of first use."""
 
     def __init__(self, sizes: dict[str, int]):
         self.sizes = dict(sizes)
         self.constants: dict[str, tuple[str, Any]] = {}
         self._names: dict[Any, str] = {}
-        self.asked: list[tuple[str, str, Any, Any]] = []  # requested arguments: name, "k" or "c", key, value
+        self.requested: list[tuple[str, str, Any, Any]] = []  # requested arguments: name, "k" or "c", key, value
 
     def named(self, kind: str, key: Any, value: Any) -> str:
         """The name of a run-time argument: an integer "k" or a constant "c"."""
@@ -52,7 +52,7 @@ class Arguments:
             self.sizes[name] = value
         else:
             self.constants[name] = value
-        self.asked.append((name, kind, key, value))
+        self.requested.append((name, kind, key, value))
         return name
 
     def integer(self, key: Any, value: int) -> Poly:
@@ -61,7 +61,7 @@ class Arguments:
             return Poly.constant(value)
         return Poly.symbol(self.named("k", key, value))
 
-    def part(self, value: int) -> Poly:
+    def bound_argument(self, value: int) -> Poly:
         """`value`, the start or the length of a part of a loop, as a separate run-time argument."""
         name = f"k{len(self._names)}"
         self._names["part", len(self._names)] = name
@@ -76,10 +76,10 @@ class Arguments:
         return Operand(self.named("c", key, (dtype, value)), dtype)
 
 
-class _Sizes:
+class _SizeFactory:
     """Factory of integer expressions for a `reads` rule."""
 
-    def __init__(self, lowering: Lowering, node: Node):
+    def __init__(self, lowering: Lowering, node: GraphNode):
         self._lowering, self._node, self._count = lowering, node, 0
 
     def __call__(self, value: int) -> Poly:
@@ -103,9 +103,9 @@ class Lowering:
         self,
         storage: Storage,
         dims: Dims,
-        buffers: dict[Node, str],
-        arguments: Arguments,
-        counts: dict[Node, set[Any]],
+        buffers: dict[GraphNode, str],
+        arguments: RuntimeArguments,
+        counts: dict[GraphNode, set[Any]],
     ):
         self.storage, self.dims, self.buffers, self.arguments = storage, dims, buffers, arguments
         self.counts = counts
@@ -117,11 +117,11 @@ class Lowering:
         self._shared: set[str] = set()  # values that are stored, or have several uses
 
     # -- the step ----------------------------------------------------------------------------------
-    def step(self, roots: list[Node]) -> Kernel:
+    def lower_kernel(self, roots: list[GraphNode]) -> Kernel:
         """Lower the kernel that stores `roots`."""
         space = self._space(roots[0])
         sizes = [d for d in space if d != 1]
-        self.kernel.loops = [Loop(f"i{a}", d) for a, d in enumerate(sizes)]
+        self.kernel.loops = [KernelLoop(f"i{a}", d) for a, d in enumerate(sizes)]
         for root in roots:
             names = iter(self.kernel.loops)
             index = tuple(ZERO if d == 1 else Poly.symbol(next(names).var) for d in self._space(root))
@@ -131,11 +131,11 @@ class Lowering:
             mark_rounded(self.kernel.body, self._shared)
         return self.kernel
 
-    def _space(self, root: Node) -> tuple[Poly, ...]:
+    def _space(self, root: GraphNode) -> tuple[Poly, ...]:
         return self.dims.shape(handler(root).space(root))
 
     # -- elements ------------------------------------------------------------------------------------
-    def element(self, node: Node, index: tuple[Poly, ...]) -> Operand:
+    def element(self, node: GraphNode, index: tuple[Poly, ...]) -> Operand:
         """Emit the element of `node` at `index`."""
         key = (node, index)
         if (known := self._known(key)) is not None:
@@ -146,7 +146,7 @@ class Lowering:
         self._scopes[-1][key] = value
         return value
 
-    def value(self, node: Node, index: tuple[Poly, ...]) -> Operand:
+    def value(self, node: GraphNode, index: tuple[Poly, ...]) -> Operand:
         """Compute the element of `node` at `index` in this kernel."""
         form = HANDLERS[type(node.form)]
         self.kernel.cost += form.cost(node)
@@ -156,34 +156,34 @@ class Lowering:
             self._shared.add(value.name)
         return value
 
-    def operand(self, node: Node, k: int, index: tuple[Poly, ...]) -> Operand:
+    def operand(self, node: GraphNode, k: int, index: tuple[Poly, ...]) -> Operand:
         """The element at `index` of input `k` of `node`, or its literal."""
         x = node.inputs[k]
-        if type(x) is Node:
+        if type(x) is GraphNode:
             return self.element(x, index)
         dtype = "bool" if type(x) is bool else short_name(_literal_dtype(node, k))
         return self.arguments.scalar((node, k), x, dtype)
 
-    def sizes(self, node: Node) -> _Sizes:
+    def sizes(self, node: GraphNode) -> _SizeFactory:
         """The factory of integer expressions for the `reads` rule of `node`."""
-        return _Sizes(self, node)
+        return _SizeFactory(self, node)
 
-    def shapes(self, node: Node) -> tuple[tuple[tuple[Poly, ...], ...], tuple[Poly, ...]]:
+    def shapes(self, node: GraphNode) -> tuple[tuple[tuple[Poly, ...], ...], tuple[Poly, ...]]:
         """The shapes of the operands of `node`, and its own shape."""
         return tuple([self.dims.shape(x) for x in node.operands]), self.dims.shape(node)
 
-    def guarded(self, x: Node, read: Any, fill: Operand) -> Operand:
+    def guarded(self, x: GraphNode, read: Any, fill: Operand) -> Operand:
         """The element of `x` at the index of `read`, or `fill` outside its ranges."""
         if not read.ranges:
-            return self.element(x, tuple(map(poly, read.place)))
+            return self.element(x, tuple(map(poly, read.indices)))
         ranges = tuple(tuple(map(poly, (r.low, r.value, r.high, r.step))) for r in read.ranges)
         with self.block() as body:
-            result = self.element(x, tuple(map(poly, read.place)))
+            result = self.element(x, tuple(map(poly, read.indices)))
         out = self.named(fill.dtype)
-        self.emit(Guard(out, ranges, body, result, fill))  # type: ignore[arg-type]
+        self.emit(GuardBlock(out, ranges, body, result, fill))  # type: ignore[arg-type]
         return out
 
-    def checked(self, indices: Node, index: tuple[Poly, ...], size: Poly) -> Poly:
+    def checked(self, indices: GraphNode, index: tuple[Poly, ...], size: Poly) -> Poly:
         """An index read from `indices`, which the kernel checks against the `size` of its axis."""
         if in_range(indices, size.evaluate(self.arguments.sizes)):
             return self.progression(indices, index)
@@ -191,18 +191,18 @@ class Lowering:
         key = ("check", value, size)
         if key not in self._scopes[-1]:
             out = self.named("i64")
-            self.emit(Check(out, value, size))
+            self.emit(BoundsCheck(out, value, size))
             self._scopes[-1][key] = out
         return Poly.symbol(self._scopes[-1][key].name)
 
-    def progression(self, node: Node, index: tuple[Poly, ...]) -> Poly:
+    def progression(self, node: GraphNode, index: tuple[Poly, ...]) -> Poly:
         """The element of an arithmetic progression of integers."""
         params = dict(node.params)
         start, step = (self.arguments.integer((node, name), params[name]) for name in ("start", "step"))
         return start + step * index[0]
 
     # -- instructions --------------------------------------------------------------------------------
-    def address(self, node: Node, index: tuple[Poly, ...]) -> Poly:
+    def address(self, node: GraphNode, index: tuple[Poly, ...]) -> Poly:
         """The row-major offset of `index` in the memory of `node`."""
         if not index:
             return ZERO
@@ -257,7 +257,7 @@ class Lowering:
         self.emit(Load(out, buffer, address))
         return out
 
-    def buffer(self, node: Node, use: str) -> str:
+    def buffer(self, node: GraphNode, use: str) -> str:
         """The name of the buffer of `node`, declared for this `use`: "in" or "out"."""
         name = self.buffers[node]
         before = self.kernel.buffers.get(name)
@@ -276,8 +276,8 @@ class Lowering:
         self._blocks[-1].append(instruction)
 
 
-def _literal_dtype(node: Node, k: int) -> Any:
+def _literal_dtype(node: GraphNode, k: int) -> Any:
     """The dtype of literal operand number `k` of `node`."""
     assert node.op is not None
-    dtypes = [x.aval.dtype if isinstance(x, Node) else type(x) for x in node.inputs]
+    dtypes = [x.aval.dtype if isinstance(x, GraphNode) else type(x) for x in node.inputs]
     return node.op.loop_dtypes(*dtypes)[k]  # type: ignore[attr-defined]

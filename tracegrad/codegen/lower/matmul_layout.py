@@ -16,9 +16,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from tracegrad.codegen.loopir.polynomial import ONE, ZERO, Poly
-from tracegrad.codegen.loopir.steps import Lie
+from tracegrad.codegen.loopir.steps import MatrixStrides
 from tracegrad.codegen.lower.packing_heuristic import is_head
-from tracegrad.ir import Graph, Node
+from tracegrad.ir import Graph, GraphNode
 from tracegrad.ops.core.forms import Contract
 from tracegrad.ops.shape.linear import broadcast_to, reshape, transpose
 from tracegrad.settings import disabled
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     from tracegrad.codegen.lower.materialize import Storage
     from tracegrad.codegen.lower.symbolic_shapes import Dims
 
-__all__ = ["View", "factors_of", "layout_of", "transposed_products", "turnable_products"]
+__all__ = ["OperandView", "factors_of", "layout_of", "transposable_products", "transposed_products"]
 
 Axes = tuple[int | None, ...]
 
 
-class View(NamedTuple):
+class OperandView(NamedTuple):
     """An operand as a view of a block: for each axis the axis of the block."""
 
-    block: Node
+    block: GraphNode
     axes: Axes
 
     @property
@@ -45,17 +45,17 @@ class View(NamedTuple):
         return column != len(self.block.aval.shape) - 1 and column != _last(self.block)
 
 
-class Layout(NamedTuple):
+class MatmulLayout(NamedTuple):
     """The layouts of the factors and the result, and the number of products of a run."""
 
-    x: Lie
-    y: Lie
-    out: Lie
+    x: MatrixStrides
+    y: MatrixStrides
+    out: MatrixStrides
     within: Poly
 
 
 # -- storage -------------------------------------------------------------------------------------------------
-def factors_of(storage: Storage, node: Node) -> tuple[View, View]:
+def factors_of(storage: Storage, node: GraphNode) -> tuple[OperandView, OperandView]:
     """The views by which BLAS reads the factors: the ones that save most copies."""
     x, y = node.operands
     views, others = _views(storage, x), _views(storage, y)
@@ -65,18 +65,18 @@ def factors_of(storage: Storage, node: Node) -> tuple[View, View]:
     return next((x, y) for x, y in pairs if len(_breaks(x) | _breaks(y)) <= 1)
 
 
-def turnable_products(graph: Graph) -> list[Node]:
+def transposable_products(graph: Graph) -> list[GraphNode]:
     """All transposed products."""
     return [x for x in graph.nodes if x.op is transpose and isinstance(x.inputs[0].form, Contract)]
 
 
-def transposed_products(storage: Storage) -> dict[Node, Node]:
+def transposed_products(storage: Storage) -> dict[GraphNode, GraphNode]:
     """Map stored transposed products to the products that have no other use and can be written transposed.
 
     A transposed product with another consumer is stored for that consumer, which reads it row by row; matrix products
     read either order.
     """
-    candidates = storage.facts.turnable
+    candidates = storage.facts.transposable
     if not candidates or disabled("transposed-products"):
         return {}
     users, outputs = storage.users, set(storage.graph.outputs)
@@ -95,17 +95,17 @@ def transposed_products(storage: Storage) -> dict[Node, Node]:
     return table
 
 
-def _as_transposed(product: Node, transposed: Node) -> View:
+def _as_transposed(product: GraphNode, transposed: GraphNode) -> OperandView:
     """The view of a product in the memory of its transposed result."""
     perm = dict(transposed.params)["perm"]
-    return View(transposed, tuple([perm.index(a) for a in range(len(perm))]))
+    return OperandView(transposed, tuple([perm.index(a) for a in range(len(perm))]))
 
 
-def _views(storage: Storage, x: Node) -> list[View]:
+def _views(storage: Storage, x: GraphNode) -> list[OperandView]:
     """The views of an operand: the operand itself, and each of its sources up to a stored value. A slice of a matrix is
     a view only if its source is stored."""
     axes: Axes = tuple(range(len(x.aval.shape)))
-    result, cut = [View(x, axes)], False
+    result, cut = [OperandView(x, axes)], False
     while not storage.stored(x) and (sources := _sources(x)) is not None:
         if is_head(x):
             whole = x.inputs[0].aval.shape
@@ -113,12 +113,12 @@ def _views(storage: Storage, x: Node) -> list[View]:
                 break
             cut = True
         axes, x = tuple([None if a is None else sources[a] for a in axes]), x.inputs[0]
-        if _fits(view := View(x, axes)) and (storage.stored(x) or not cut):
+        if _fits(view := OperandView(x, axes)) and (storage.stored(x) or not cut):
             result.append(view)
     return result
 
 
-def _sources(x: Node) -> Axes | None:
+def _sources(x: GraphNode) -> Axes | None:
     """The operand axis of each axis of `x`, or None if `x` repeats along the axis; None if `x` is not a view."""
     if is_head(x):
         return tuple(range(x.aval.ndim))
@@ -126,15 +126,20 @@ def _sources(x: Node) -> Axes | None:
         perm: Axes = dict(x.params)["perm"]
         return perm
     if x.op is broadcast_to:
-        own, whole = x.inputs[0].aval.shape, x.aval.shape
-        left = len(whole) - len(own)
-        return tuple([a - left if a >= left and own[a - left] == n else None for a, n in enumerate(whole)])
+        source_shape, whole = x.inputs[0].aval.shape, x.aval.shape
+        added_axes = len(whole) - len(source_shape)
+        return tuple(
+            [
+                a - added_axes if a >= added_axes and source_shape[a - added_axes] == n else None
+                for a, n in enumerate(whole)
+            ]
+        )
     if x.op is reshape and is_head(x.inputs[0]) and x.inputs[0].aval.shape == (*x.aval.shape, 1):
         return tuple(range(x.aval.ndim))
     return None
 
 
-def _fits(view: View) -> bool:
+def _fits(view: OperandView) -> bool:
     """Whether BLAS can read or write matrices of this view."""
     row, column = view.axes[-2:]
     if row is None or column is None or 1 in (view.block.aval.shape[row], view.block.aval.shape[column]):
@@ -142,7 +147,7 @@ def _fits(view: View) -> bool:
     return _last(view.block) in (row, column)
 
 
-def _last(block: Node) -> int:
+def _last(block: GraphNode) -> int:
     """The contiguous axis of a block."""
     shape = block.aval.shape
     for a in range(len(shape) - 1, -1, -1):
@@ -151,18 +156,18 @@ def _last(block: Node) -> int:
     return len(shape) - 1
 
 
-def _breaks(view: View) -> frozenset[int]:
+def _breaks(view: OperandView) -> frozenset[int]:
     """The batch axes that do not continue the axis before with the same stride."""
     return _breaks_of(view.block.aval.shape, view.axes)
 
 
 @lru_cache(maxsize=1024)
 def _breaks_of(shape: tuple[int, ...], axes: Axes) -> frozenset[int]:
-    place = {a: k for k, a in enumerate([a for a, n in enumerate(shape) if n != 1])}
+    position = {a: k for k, a in enumerate([a for a, n in enumerate(shape) if n != 1])}
     runs = _runs(shape, axes)
-    places = [None if axes[i] is None else place[axes[i]] for i in runs]  # type: ignore[index]
+    positions = [None if axes[i] is None else position[axes[i]] for i in runs]  # type: ignore[index]
     return frozenset([
-        i for i, p, q in zip(runs[1:], places, places[1:])
+        i for i, p, q in zip(runs[1:], positions, positions[1:])
         if not (p is q is None or (p is not None and q is not None and q == p + 1))
     ])  # fmt: skip
 
@@ -173,28 +178,30 @@ def _runs(shape: tuple[int, ...], axes: Axes) -> list[int]:
 
 
 # -- layouts -------------------------------------------------------------------------------------------------
-def layout_of(node: Node, factors: tuple[View, View], transposed: Node | None, dims: Dims) -> tuple[Layout, bool]:
+def layout_of(
+    node: GraphNode, factors: tuple[OperandView, OperandView], transposed: GraphNode | None, dims: Dims
+) -> tuple[MatmulLayout, bool]:
     """The layouts of a product, and whether BLAS computes the transposed product from the transposed factors."""
-    out = View(node, tuple(range(node.aval.ndim))) if transposed is None else _as_transposed(node, transposed)
+    out = OperandView(node, tuple(range(node.aval.ndim))) if transposed is None else _as_transposed(node, transposed)
     views = [*factors, out]
-    lead = dims.shape(node)[:-2]
-    cuts = frozenset().union(*map(_breaks, views)) if len(lead) > 1 else None
-    cut = next(iter(cuts)) if cuts else len(lead)
-    x, y, result = [_lie(view, cut, dims) for view in views]
+    batch_sizes = dims.shape(node)[:-2]
+    cuts = frozenset().union(*map(_breaks, views)) if len(batch_sizes) > 1 else None
+    cut = next(iter(cuts)) if cuts else len(batch_sizes)
+    x, y, result = [_matrix_strides(view, cut, dims) for view in views]
     flipped = transposed is not None and out.flipped
-    return Layout(*((y, x) if flipped else (x, y)), result, math.prod(lead[cut:], start=ONE)), flipped
+    return MatmulLayout(*((y, x) if flipped else (x, y)), result, math.prod(batch_sizes[cut:], start=ONE)), flipped
 
 
-def _lie(view: View, cut: int, dims: Dims) -> Lie:
+def _matrix_strides(view: OperandView, cut: int, dims: Dims) -> MatrixStrides:
     shape = dims.shape(view.block)
 
     def stride(axis: int | None) -> Poly:
         return ZERO if axis is None else math.prod(shape[axis + 1 :], start=ONE)
 
-    *lead, row, column = view.axes
+    *batch_axes, row, column = view.axes
     leading = stride(column if view.flipped else row)
-    if not lead:
-        return Lie(leading, ZERO, ZERO)
+    if not batch_axes:
+        return MatrixStrides(leading, ZERO, ZERO)
     runs = _runs(view.block.aval.shape, view.axes)
     outer, inner = [i for i in runs if i < cut], [i for i in runs if i >= cut]
-    return Lie(leading, *[stride(lead[part[-1]] if part else None) for part in (outer, inner)])
+    return MatrixStrides(leading, *[stride(batch_axes[run[-1]] if run else None) for run in (outer, inner)])

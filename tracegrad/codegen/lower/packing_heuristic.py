@@ -6,50 +6,50 @@ operand fetches all of its lines. A packed copy fetches them once.
 
 from __future__ import annotations
 
-from tracegrad.ir import Node
+from tracegrad.ir import GraphNode
 from tracegrad.ops.core.forms import Along
 from tracegrad.settings import disabled
 from tracegrad.target.cache_lines import LINE
 from tracegrad.target.tuning import TUNING
 
-__all__ = ["is_head", "is_worth_a_copy"]
+__all__ = ["is_head", "is_packing_profitable"]
 
 NEAR = TUNING.fusion.cached_bytes
 
 
-def is_head(node: Node) -> bool:
+def is_head(node: GraphNode) -> bool:
     """Whether `node` is a slice from the first element of each axis, with step one."""
     params = dict(node.params)
     return _is_slice(node) and not any(params["start"]) and all(step == 1 for step in params["step"])
 
 
-def _is_slice(node: Node) -> bool:
+def _is_slice(node: GraphNode) -> bool:
     return isinstance(node.form, Along) and {name for name, _ in node.params} == {"start", "stop", "step"}
 
 
-def is_worth_a_copy(node: Node, times: int) -> bool:
+def is_packing_profitable(node: GraphNode, times: int) -> bool:
     """Whether a slice read `times` times is better packed. Packing reads the slice once, fetches the lines of the copy
     and writes them, and reads the copy `times` times.
 
     >>> from tracegrad.ir import parse
     >>> text = "%1 = slice(%0) {start=(0, 3), step=(1, 1), stop=(9999, 4)} : f64[9999,1]"
     >>> column = parse(f"graph(%0: f64[9999,8]) {{\\n  {text}\\n  return %1\\n}}").nodes[0]
-    >>> [is_worth_a_copy(column, times) for times in (1, 2)]
+    >>> [is_packing_profitable(column, times) for times in (1, 2)]
     [False, True]
     """
     if times < 2 or not _is_slice(node) or disabled("operand-packing"):
         return False
-    own, touched = node.aval.nbytes, _touched(node)
-    return touched >= NEAR and times * touched > touched + (2 + times) * own
+    packed_bytes, touched = node.aval.nbytes, _touched(node)
+    return touched >= NEAR and times * touched > touched + (2 + times) * packed_bytes
 
 
-def _touched(node: Node) -> int:
+def _touched(node: GraphNode) -> int:
     """The approximate number of bytes of the cache lines of a slice."""
     of, step = node.operands[0].aval, dict(node.params)["step"]
-    run = apart = of.dtype.itemsize
+    run = stride_bytes = of.dtype.itemsize
     for n, whole, s in zip(node.aval.shape[::-1], of.shape[::-1], step[::-1]):
-        if run != apart or s != 1:
-            apart *= s
+        if run != stride_bytes or s != 1:
+            stride_bytes *= s
             break
-        run, apart = run * n, apart * whole
-    return node.aval.nbytes // run * min(apart, run + LINE - of.dtype.itemsize) if run else 0
+        run, stride_bytes = run * n, stride_bytes * whole
+    return node.aval.nbytes // run * min(stride_bytes, run + LINE - of.dtype.itemsize) if run else 0

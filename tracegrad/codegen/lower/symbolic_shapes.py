@@ -13,7 +13,7 @@ from typing import Any
 
 from tracegrad.codegen.loopir.polynomial import ONE, Poly
 from tracegrad.codegen.lower.form_rules import HANDLERS
-from tracegrad.ir import Graph, Node
+from tracegrad.ir import Graph, GraphNode
 from tracegrad.ops.core.forms import Fold, Reshape
 from tracegrad.target.tuning import TUNING
 
@@ -31,7 +31,7 @@ class Dims:
     def __init__(self, graph: Graph, carries: int = 0):
         self._parent: list[int] = []
         self._value: list[int] = []
-        self._axes: dict[Node, Any] = {}  # for a multi-result node, the axes of each result
+        self._axes: dict[GraphNode, Any] = {}  # for a multi-result node, the axes of each result
         for x in graph.inputs:
             self._axes[x] = self.fresh(x.aval.shape)
         for node in graph.nodes:
@@ -42,27 +42,27 @@ class Dims:
         self._names: dict[int, Poly] = {}
         self._polys: dict[tuple[int, ...], tuple[Poly, ...]] = {}
         self.values: dict[str, int] = {}
-        self._shapes: dict[Node, tuple[Poly, ...]] = {}
-        self._spaces: dict[Node, tuple[Poly, ...]] = {}
+        self._shapes: dict[GraphNode, tuple[Poly, ...]] = {}
+        self._spaces: dict[GraphNode, tuple[Poly, ...]] = {}
         for x in (*graph.inputs, *graph.nodes):
             if x.regions:  # unused results have sizes, too
                 for axes in self._axes[x]:
                     self._named(axes)
-            elif not x.several:
+            elif not x.is_multi_result:
                 self._shapes[x] = self._named(self._axes[x])
 
-    def shape(self, node: Node) -> tuple[Poly, ...]:
+    def shape(self, node: GraphNode) -> tuple[Poly, ...]:
         """The shape of a value, as polynomials."""
         return self._shapes[node]
 
-    def space(self, node: Node) -> tuple[Poly, ...]:
+    def space(self, node: GraphNode) -> tuple[Poly, ...]:
         """The sizes of a value that are not one: its iteration space."""
         results = self._spaces.get(node)
         if results is None:
             results = self._spaces[node] = tuple([d for d in self._shapes[node] if d is not ONE])
         return results
 
-    def result_shape(self, node: Node, k: int) -> tuple[Poly, ...]:
+    def result_shape(self, node: GraphNode, k: int) -> tuple[Poly, ...]:
         """The shape of result `k` of a node with several results."""
         return self._named(self._axes[node][k])
 
@@ -107,7 +107,7 @@ class Dims:
             parent[a] = parent[p]
         results = {a for a, p in enumerate(parent) if p == a and 1 < value[a] <= SMALL}
         for x in values if results else ():
-            for axes in self._axes[x] if x.several else [self._axes[x]]:
+            for axes in self._axes[x] if x.is_multi_result else [self._axes[x]]:
                 for a in reversed(axes):
                     root = parent[a]
                     if value[root] > SMALL:
@@ -127,11 +127,11 @@ class Dims:
         return [self._find(a) for a in axes]
 
     # -- equalities of each op form ------------------------------------------------------------------
-    def _infer(self, node: Node) -> Any:
+    def _infer(self, node: GraphNode) -> Any:
         result = HANDLERS[type(node.form)].axes(self, node, [self._axes[x] for x in node.operands])
         if result is not None:
             return result
-        return tuple([self.fresh(a.shape) for a in node.aval]) if node.several else self.fresh(node.aval.shape)  # type: ignore[attr-defined]
+        return tuple([self.fresh(a.shape) for a in node.aval]) if node.is_multi_result else self.fresh(node.aval.shape)  # type: ignore[attr-defined]
 
     def join(self, *axes: int) -> int:
         """Unify axes whose sizes are always equal."""

@@ -16,49 +16,51 @@ from tracegrad.settings import disabled
 if TYPE_CHECKING:
     from tracegrad.codegen.loopir.polynomial import Poly
     from tracegrad.codegen.plan.planner import Plan
-    from tracegrad.ir import Node
+    from tracegrad.ir import GraphNode
 
-__all__ = ["write_over_dying"]
+__all__ = ["reuse_dying_buffers"]
 
 
-def write_over_dying(plan: Plan) -> None:
+def reuse_dying_buffers(plan: Plan) -> None:
     """Store results in the buffers of temporaries whose last use is the same step."""
     users = {name: result for name, result in plan.users().items() if result}
     first = {name: result[0] for name, result in users.items()}
-    nodes: dict[str, list[Node]] = {name: [] for name in users}
+    nodes: dict[str, list[GraphNode]] = {name: [] for name in users}
     for node, name in plan.buffers.items():
         if name in nodes:
             nodes[name].append(node)
-    taken: dict[str, str] = {}
+    reused: dict[str, str] = {}
     steps = [] if disabled("buffer-reuse") else list(enumerate(plan.steps))
     for i, step in reversed(steps):
-        if not isinstance(step, Launch) or not step.stands_alone:
+        if not isinstance(step, Launch) or not step.is_separate_function:
             continue
         kernel = step.kernel
         dying = [x for x in kernel.buffers if users[x][-1] == i and first[x] < i and plan.memory[x] == "temp"]
-        own = [x for x, (_, use) in kernel.buffers.items() if use == "out" and first[x] == i and _is_own(plan, x)]
-        if not dying or not own:
+        new_buffers = [
+            x for x, (_, use) in kernel.buffers.items() if use == "out" and first[x] == i and _is_program_owned(plan, x)
+        ]
+        if not dying or not new_buffers:
             continue
         fitting, whole = _Fitting(step), {kernel.iterations}
-        for new in own:
+        for new in new_buffers:
             for old in dying:
                 if fitting.may_be_over(old, new) and plan.sizes([*nodes[old], *nodes[new]]) == whole:
                     for k in users[old]:
                         plan.steps[k].rename(old, new)
                     del plan.memory[old]
-                    taken[old] = new
+                    reused[old] = new
                     kernel.body.sort(key=_is_store)  # load before the overwriting store
                     first[new] = first[old]
                     dying.remove(old)
                     break
-    plan.buffers = {node: taken.get(name, name) for node, name in plan.buffers.items()}
+    plan.buffers = {node: reused.get(name, name) for node, name in plan.buffers.items()}
 
 
 def _is_store(x: Any) -> bool:
     return isinstance(x, Store)
 
 
-def _is_own(plan: Plan, name: str) -> bool:
+def _is_program_owned(plan: Plan, name: str) -> bool:
     """Whether the memory of a buffer is unused before the program writes it."""
     kind = plan.memory[name].partition(" ")[0]
     return kind in ("temp", "output")
@@ -68,7 +70,7 @@ class _Fitting:
     """The addresses at which a kernel reads and writes its buffers."""
 
     def __init__(self, step: Launch):
-        self.kernel, self.writes, self.begun = step.kernel, step.writes, bool(step.base)
+        self.kernel, self.writes, self.has_base = step.kernel, step.writes, bool(step.base)
         self.reduced = {x.buffer for x in step.kernel.body if isinstance(x, Reduce)}
         self.read: dict[str, set[Poly]] = {}
         self.stored: dict[str, list[Poly]] = {}
@@ -82,6 +84,6 @@ class _Fitting:
     def may_be_over(self, old: str, new: str) -> bool:
         """Whether the kernel only stores `new`, once, and loads `old` at the same index only."""
         stored, buffers = self.stored.get(new, []), self.kernel.buffers
-        if self.begun or len(stored) != 1 or new in self.reduced or old in self.writes:
+        if self.has_base or len(stored) != 1 or new in self.reduced or old in self.writes:
             return False
         return buffers[old][0] == buffers[new][0] and self.read.get(old, set()) <= {*stored}

@@ -10,17 +10,17 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
-from tracegrad.codegen.loopir.kernel import Check, flattened
-from tracegrad.codegen.loopir.steps import Call, Launch
+from tracegrad.codegen.loopir.kernel import BoundsCheck, flattened
+from tracegrad.codegen.loopir.steps import CallStep, Launch
 from tracegrad.codegen.lower.symbolic_shapes import SMALL
 from tracegrad.codegen.plan.in_place import is_safe, overwrite
-from tracegrad.codegen.plan.region_steps import Nested, While, regions_of
+from tracegrad.codegen.plan.region_steps import Nested, WhileStep, regions_of
 from tracegrad.settings import disabled
 
 if TYPE_CHECKING:
     from tracegrad.codegen.plan.planner import Plan
 
-__all__ = ["donate", "fails_late", "step_of_check"]
+__all__ = ["check_step_index", "donate", "fails_late"]
 
 
 def donate(plan: Plan, inputs: Collection[int]) -> None:
@@ -51,10 +51,10 @@ def fails_late(plan: Plan, checked: bool) -> bool:
     # The kernel of the check may be in one compilation unit with the loop after it, or in its band.
     first = min([band.first for band in plan.bands if written[0] in band.steps], default=written[0])
     before = first - isinstance(plan.steps[first], Nested)
-    return any(map(_can_fail, plan.steps[written[0] :])) or (checked and step_of_check(plan) >= before)
+    return any(map(_can_fail, plan.steps[written[0] :])) or (checked and check_step_index(plan) >= before)
 
 
-def step_of_check(plan: Plan) -> int:
+def check_step_index(plan: Plan) -> int:
     """The number of the last step that writes the program's check, its last output."""
     name = plan.buffers[plan.graph.outputs[-1]]
     return max([i for i, step in enumerate(plan.steps) if name in step.writes], default=-1)
@@ -62,6 +62,10 @@ def step_of_check(plan: Plan) -> int:
 
 def _can_fail(step: Any) -> bool:
     if isinstance(step, Launch):
-        return any(isinstance(x, Check) for x in flattened(step.kernel.body))
+        return any(isinstance(x, BoundsCheck) for x in flattened(step.kernel.body))
     inside = [each for _, region in regions_of(step) for each in region.steps]
-    return isinstance(step, Call) or (isinstance(step, While) and bool(step.stacked)) or any(map(_can_fail, inside))
+    return (
+        isinstance(step, CallStep)
+        or (isinstance(step, WhileStep) and bool(step.stacked))
+        or any(map(_can_fail, inside))
+    )

@@ -10,27 +10,27 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tracegrad.avals import dtype_named
-from tracegrad.codegen.kernels.early_exit import Search, first_of
+from tracegrad.codegen.kernels.early_exit import LaneSearch, first_of
 from tracegrad.codegen.kernels.vectorize import dependent
 from tracegrad.codegen.loopir.kernel import FIRST, Compute, Kernel, Load, Operand, Reduce
 from tracegrad.codegen.loopir.polynomial import Poly
 from tracegrad.codegen.loopir.steps import Launch
-from tracegrad.codegen.plan.inline_one_hot_scatter import leave_out
+from tracegrad.codegen.plan.inline_one_hot_scatter import remove_step
 from tracegrad.settings import disabled
 from tracegrad.target.tuning import TUNING
 
 if TYPE_CHECKING:
     from tracegrad.codegen.plan.planner import Plan
 
-__all__ = ["find_in_one_pass"]
+__all__ = ["fuse_arg_reductions"]
 
-WIDE = 4  # minimum bytes of an element: lanes hold an index of the row
+MIN_INDEXED_BYTES = 4  # minimum bytes of an element: lanes hold an index of the row
 SHORTEST = TUNING.fusion.min_arg_row_bytes
 LONGEST = 1 << 31  # maximum elements of a row, exclusive
 _FIRST_OF = {what: name for name, what in FIRST.items()}
 
 
-def find_in_one_pass(plan: Plan) -> None:
+def fuse_arg_reductions(plan: Plan) -> None:
     """Fuse each kernel that reduces rows to extrema with the kernel that searches for their indices."""
     if disabled("fused-arg-reduction"):
         return
@@ -41,7 +41,7 @@ def find_in_one_pass(plan: Plan) -> None:
         others = [x for x in plan.steps if extremum.buffer in x.buffers and x is not step]
         if len(others) == 1 and (kernel := _joined(plan, step.kernel, extremum, others[0])) is not None:
             others[0].kernel = kernel  # type: ignore[union-attr]
-            leave_out(plan, step, extremum.buffer)
+            remove_step(plan, step, extremum.buffer)
 
 
 def _extremum(step: Launch, sizes: dict[str, int]) -> Reduce | None:
@@ -55,7 +55,7 @@ def _extremum(step: Launch, sizes: dict[str, int]) -> Reduce | None:
     bytes_of = [dtype_named(dtype).itemsize for dtype in (last.value.dtype, *(x.out.dtype for x in reads))]
     along = all(x.address.coefficient(var).value in (-1, 0, 1) for x in reads) and last.over == (var,)
     size = extent.evaluate(sizes)
-    return last if along and min(bytes_of) >= WIDE and SHORTEST // bytes_of[0] <= size < LONGEST else None
+    return last if along and min(bytes_of) >= MIN_INDEXED_BYTES and SHORTEST // bytes_of[0] <= size < LONGEST else None
 
 
 def _joined(plan: Plan, kernel: Kernel, extremum: Reduce, search: Any) -> Kernel | None:
@@ -67,10 +67,15 @@ def _joined(plan: Plan, kernel: Kernel, extremum: Reduce, search: Any) -> Kernel
     var, extent = kernel.loops[-1]
     if rest[: len(elements)] != elements or not isinstance(result, Reduce) or result.combiner != "minimum":
         return None
-    looks = first_of(search.kernel, result.value, dependent(rest, var))
-    if looks is None or looks.all or looks.place != Poly.symbol(var) or not _is_for(looks, extremum, rest):
+    lane_search = first_of(search.kernel, result.value, dependent(rest, var))
+    if (
+        lane_search is None
+        or lane_search.all
+        or lane_search.match_index != Poly.symbol(var)
+        or not _is_for(lane_search, extremum, rest)
+    ):
         return None
-    if _value(plan, looks.missing) < extent.evaluate(plan.arguments.sizes) - 1:
+    if _value(plan, lane_search.missing) < extent.evaluate(plan.arguments.sizes) - 1:
         return None
     first = Reduce(
         result.buffer, result.address, _FIRST_OF[extremum.combiner], extremum.value, result.over, result.size
@@ -79,13 +84,13 @@ def _joined(plan: Plan, kernel: Kernel, extremum: Reduce, search: Any) -> Kernel
     return Kernel(buffers, kernel.loops, [*elements, first], kernel.cost + 1, kernel.chunked)
 
 
-def _is_for(looks: Search, extremum: Reduce, body: list[Any]) -> bool:
+def _is_for(lane_search: LaneSearch, extremum: Reduce, body: list[Any]) -> bool:
     """Whether a search is for elements equal to the extrema, or the first nan."""
     loads = [x for x in body if isinstance(x, Load)]
     read = [x.out for x in loads if (x.buffer, x.address) == (extremum.buffer, extremum.address)]
-    pair: tuple[Operand, ...] | None = looks.alike
+    pair: tuple[Operand, ...] | None = lane_search.alike
     if pair is None and extremum.value.dtype[0] != "f":
-        (wanted,) = [x for x in body if getattr(x, "out", None) == looks.wanted]
+        (wanted,) = [x for x in body if getattr(x, "out", None) == lane_search.wanted]
         pair = wanted.args if isinstance(wanted, Compute) and wanted.op == "eq" else None
     return pair is not None and len(read) == 1 and {*pair} == {extremum.value, read[0]}
 

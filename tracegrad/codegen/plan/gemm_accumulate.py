@@ -21,10 +21,10 @@ from tracegrad.settings import disabled
 if TYPE_CHECKING:
     from tracegrad.codegen.plan.planner import Plan
 
-__all__ = ["add_products"]
+__all__ = ["accumulate_products"]
 
 
-def add_products(plan: Plan) -> None:
+def accumulate_products(plan: Plan) -> None:
     """Accumulate the products of a plan in BLAS, where that is legal."""
     if disabled("gemm-accumulation"):
         return
@@ -32,7 +32,7 @@ def add_products(plan: Plan) -> None:
     using = _using(plan) if adders else {}
     for adder in adders:
         for sums in (_stored_sums, _inner_sums):
-            while any(_Addition(plan, using, adder, *result).made() for result in sums(adder.kernel.body)):
+            while any(_Addition(plan, using, adder, *result).apply() for result in sums(adder.kernel.body)):
                 pass
 
 
@@ -90,7 +90,7 @@ class _Addition:
         self.total, self.loads = total, (old, product)
         self.old, self.product, self.result = old.buffer, product.buffer, (stored or old).buffer
 
-    def made(self) -> bool:
+    def apply(self) -> bool:
         """Accumulate the product in BLAS if that is legal; returns whether it was."""
         steps = self.plan.steps
         makers = [x for x in self.using[self.product] if x is not self.adder]
@@ -113,11 +113,11 @@ class _Addition:
     def _only_added(self) -> bool:
         """Whether the kernel uses the buffers for this sum only, and only stores a stored sum."""
         body = self.adder.kernel.body
-        own: tuple[Any, ...] = (*self.loads, self.stored)
+        allowed: tuple[Any, ...] = (*self.loads, self.stored)
         values = [x.out for x in self.loads] + [self.total.out] * (self.stored is not None)
         reads = [x for x in operands(body) if x in values]
         buffers = (self.old, self.product, self.result)
-        return all(x in own for x in accesses(body) if x.buffer in buffers) and len(reads) == len(values)
+        return all(x in allowed for x in accesses(body) if x.buffer in buffers) and len(reads) == len(values)
 
     def _of_one_size(self) -> bool:
         """Whether the buffers are equally large, and, for a stored sum, have as many elements as the kernel has
@@ -139,13 +139,13 @@ class _Addition:
         result, kernel, (old, product) = self.plan, self.adder.kernel, self.loads
         if self.stored is None:
             kernel.body[:] = [Load(x.out, self.old, old.address) if x is self.total else x for x in kernel.body]
-        gone = (self.total, self.stored, old, product)
+        removed = (self.total, self.stored, old, product)
         buffers = {self.product} if self.stored is None else {self.old, self.product, self.result}
-        kernel.body[:] = [x for x in kernel.body if x not in gone]
+        kernel.body[:] = [x for x in kernel.body if x not in removed]
         kernel.buffers = {name: use for name, use in kernel.buffers.items() if name not in buffers}
         if not kernel.body:
             at = result.steps.index(self.adder)
-            del result.steps[at], result.schedule.steps[at]
+            del result.steps[at], result.schedule.groups[at]
         result.move(first, last)
         maker.out, maker.adds = self.result, 1 if self.total.op == "add" else -1
         using = self.using

@@ -20,7 +20,7 @@ from tracegrad.codegen.loopir.steps import Launch, near_order
 from tracegrad.codegen.lower.form_rules import handler, same_block
 from tracegrad.codegen.lower.materialize import EARLY
 from tracegrad.codegen.plan.region_steps import Looping, on_stack
-from tracegrad.ir import Node
+from tracegrad.ir import GraphNode
 from tracegrad.settings import disabled
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ __all__ = [
 
 
 # -- partial updates ---------------------------------------------------------------------------------------
-def _parts(step: Any) -> Iterator[tuple[str, str]]:
+def _partial_updates(step: Any) -> Iterator[tuple[str, str]]:
     """The base and the result of each array that `step` writes partially."""
     if isinstance(step, Launch) and step.copies:
         (result,) = step.writes
@@ -47,8 +47,8 @@ def _parts(step: Any) -> Iterator[tuple[str, str]]:
     elif isinstance(step, Looping):
         read = [x.buffer for x in step.operands]
         for k, (init, carried) in enumerate(zip(step.inits, step.carried)):
-            own = carried.buffer and not carried.on_stack and step.in_place(k)
-            if own and init.buffer != carried.buffer and read.count(init.buffer) == 1:
+            is_updated = carried.buffer and not carried.on_stack and step.in_place(k)
+            if is_updated and init.buffer != carried.buffer and read.count(init.buffer) == 1:
                 yield init.buffer, carried.buffer
 
 
@@ -61,12 +61,14 @@ def write_in_place(plan: Plan) -> None:
     """Write partial updates into the memory of a dead base, and order the steps for that."""
     if disabled("in-place-updates"):
         return
-    wanted = [(step, *part) for step in plan.steps for part in _parts(step) if _may_be_written(plan, part[0])]
+    wanted = [
+        (step, *update) for step in plan.steps for update in _partial_updates(step) if _may_be_written(plan, update[0])
+    ]
     if not wanted:
         return
-    order = _Order(plan)
-    free = [part for part in wanted if _reads_only_there(*part[:2]) and order.put_last(*part[:2])]
-    order.settle()
+    order = _StepOrder(plan)
+    free = [update for update in wanted if _reads_at_written_index(*update[:2]) and order.order_last(*update[:2])]
+    order.apply()
     saved: dict[str, str] = {}
 
     def now(name: str) -> str:
@@ -77,8 +79,8 @@ def write_in_place(plan: Plan) -> None:
     for _, base, result in free:
         base, result = now(base), now(result)
         if plan.memory[base] == "temp":
-            stays, goes = (base, result) if plan.memory[result] == "temp" else (result, base)
-            saved[goes] = stays
+            remaining, removed = (base, result) if plan.memory[result] == "temp" else (result, base)
+            saved[removed] = remaining
     rename(plan, {name: now(name) for name in saved})
 
 
@@ -98,7 +100,7 @@ def rename(plan: Plan, names: dict[str, str], steps: Iterable[Any] | None = None
         del plan.memory[name]
 
 
-def _reads_only_there(step: Any, base: str) -> bool:
+def _reads_at_written_index(step: Any, base: str) -> bool:
     """Whether the kernel of `step` reads the base only at the address it writes, or is no kernel with loops."""
     if not isinstance(step, Launch) or not step.kernel.loops:
         return True
@@ -106,20 +108,20 @@ def _reads_only_there(step: Any, base: str) -> bool:
     return all(x.address == stored[0] for x in _loads(step.kernel.body) if x.buffer == base)
 
 
-class _Order:
+class _StepOrder:
     """The steps of a plan with their dependences, as one bitmask of predecessors per step."""
 
     def __init__(self, plan: Plan):
-        self.made = plan
-        self.numbers = [step.number for step in plan.schedule.steps]
-        self.before = [step.before for step in plan.schedule.steps]
+        self.plan = plan
+        self.numbers = [step.number for step in plan.schedule.groups]
+        self.before = [step.before for step in plan.schedule.groups]
         self.at = {id(step): i for i, step in enumerate(plan.steps)}
         self.using = plan.users()
 
-    def put_last(self, step: Any, base: str) -> bool:
+    def order_last(self, step: Any, base: str) -> bool:
         """Order `step` after all other readers of `base`; False if one of them depends on it."""
         at = self.at[id(step)]
-        readers = [i for i in self.using[base] if i != at and base not in self.made.steps[i].writes]
+        readers = [i for i in self.using[base] if i != at and base not in self.plan.steps[i].writes]
         if any(self.before[i] >> self.numbers[at] & 1 for i in readers):
             return False
         for i in readers:
@@ -129,28 +131,33 @@ class _Order:
                 self.before = [x | new if k == at or x >> after & 1 else x for k, x in enumerate(self.before)]
         return True
 
-    def settle(self) -> None:
+    def apply(self) -> None:
         """Reorder the plan close to its current order."""
         result = near_order(self.numbers, self.before)
         if result != sorted(result):
-            self.made.reorder(result)
+            self.plan.reorder(result)
 
 
-def read_too_late(plan: Plan) -> dict[Node, str]:
+def read_too_late(plan: Plan) -> dict[GraphNode, str]:
     """The values computed from a base that are read together with its partial update: if they are stored before, the
     copy can be elided."""
     if disabled("in-place-updates"):
         return {}
-    table: dict[Node, str] = {}
-    planned_steps = list(zip(plan.steps, plan.schedule.steps))
-    parts = [(*both, *part) for both in planned_steps for part in _parts(both[0]) if _may_be_written(plan, part[0])]
-    using = plan.users() if parts else {}
-    for step, planned, base, result in parts:
-        own = [] if _reads_only_there(step, base) else planned.roots
-        late = [i for i in using[base] if plan.schedule.steps[i].before >> planned.number & 1]
+    table: dict[GraphNode, str] = {}
+    planned_steps = list(zip(plan.steps, plan.schedule.groups))
+    updates = [
+        (*both, *update)
+        for both in planned_steps
+        for update in _partial_updates(both[0])
+        if _may_be_written(plan, update[0])
+    ]
+    using = plan.users() if updates else {}
+    for step, planned, base, result in updates:
+        own_roots = [] if _reads_at_written_index(step, base) else planned.roots
+        late = [i for i in using[base] if plan.schedule.groups[i].before >> planned.number & 1]
         readers = [plan.steps[i] for i in late]
-        if (own or readers) and all(isinstance(x, Launch) for x in (step, *readers)):
-            roots = [*own, *(root for x in readers for root in x.roots)]  # type: ignore[union-attr]
+        if (own_roots or readers) and all(isinstance(x, Launch) for x in (step, *readers)):
+            roots = [*own_roots, *(root for x in readers for root in x.roots)]  # type: ignore[union-attr]
             early = _Early(plan, base, result).of(roots)
             if sum(x.aval.size for x in early) <= max(x.aval.size for x in planned.roots):
                 table |= {x: EARLY for x in early if plan.schedule.storage.reason.get(x) != EARLY}
@@ -162,17 +169,17 @@ class _Early:
 
     def __init__(self, plan: Plan, base: str, result: str):
         self.buffers, self.base = plan.buffers, base
-        self.reads: dict[Node, bool] = {}
+        self.reads: dict[GraphNode, bool] = {}
         self.after = {x for x, name in plan.buffers.items() if name == result}
         for node in plan.graph.nodes:
             if not self.after.isdisjoint(node.operands):
                 self.after.add(node)
 
-    def of(self, roots: list[Node]) -> list[Node]:
+    def of(self, roots: list[GraphNode]) -> list[GraphNode]:
         """The largest early values needed by `roots`; none if a root needs the base itself."""
-        table: dict[Node, None] = {}
+        table: dict[GraphNode, None] = {}
         for root in roots:
-            first = handler(root).begins(root)
+            first = handler(root).initialized_from(root)
             if root not in self.after:
                 table |= dict.fromkeys([root] if any(map(self.reads_base, root.operands)) else [])
                 continue
@@ -180,18 +187,18 @@ class _Early:
                 return []
         return list(table)
 
-    def has(self, node: Node, found: dict[Node, None]) -> bool:
+    def has(self, node: GraphNode, early: dict[GraphNode, None]) -> bool:
         """Whether the early values in the table cover all reads of the base by `node`; may add `node` to them."""
-        if not self.reads_base(node) or node in found:
+        if not self.reads_base(node) or node in early:
             return True
         if node in self.buffers:
             return False
         if node not in self.after and not same_block(node):
-            found[node] = None
+            early[node] = None
             return True
-        return all(self.has(x, found) for x in node.operands)
+        return all(self.has(x, early) for x in node.operands)
 
-    def reads_base(self, node: Node) -> bool:
+    def reads_base(self, node: GraphNode) -> bool:
         """Whether computing `node` reads the base."""
         if node in self.buffers:
             return self.buffers[node] == self.base
@@ -225,8 +232,8 @@ def is_safe(plan: Plan, old: str, new: str) -> bool:
     """Whether `new` may be written into the memory of `old`, after ordering the steps for it."""
     at = next(i for i, step in enumerate(plan.steps) if new in step.writes)
     writer = plan.steps[at]
-    part = (old, new) in _parts(writer)
-    if not (_reads_only_there(writer, old) if part else reads_at_same_index(writer, old, new)):
+    is_partial = (old, new) in _partial_updates(writer)
+    if not (_reads_at_written_index(writer, old) if is_partial else reads_at_same_index(writer, old, new)):
         return False
     readers = [i for i, step in enumerate(plan.steps) if i > at and old in step.buffers]
     if readers:

@@ -11,13 +11,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tracegrad.codegen.loopir.kernel import (
-    Check,
+    BoundsCheck,
     Compute,
-    Guard,
+    GuardBlock,
     Index,
     Kernel,
+    KernelLoop,
     Load,
-    Loop,
     Operand,
     Reduce,
     accesses,
@@ -31,39 +31,41 @@ from tracegrad.target.tuning import TUNING
 if TYPE_CHECKING:
     from tracegrad.codegen.plan.planner import Plan
 
-__all__ = ["ask_in_rows", "leave_out"]
+__all__ = ["inline_one_hot_scatters", "remove_step"]
 
-MOST_READERS = TUNING.fusion.max_one_hot_readers
+MAX_ONE_HOT_READERS = TUNING.fusion.max_one_hot_readers
 
 
-def ask_in_rows(plan: Plan) -> None:
+def inline_one_hot_scatters(plan: Plan) -> None:
     """Remove the scatters whose readers can compute the one-hot rows themselves."""
     if disabled("one-hot-inlining"):
         return
     for scatter in [step for step in plan.steps if isinstance(step, Launch)]:
-        placed = _placed(plan, scatter)
-        if placed is None:
+        one_hot = _one_hot_scatter_of(plan, scatter)
+        if one_hot is None:
             continue
-        readers = [step for step in plan.steps if placed.target in step.buffers and step is not scatter]
-        loops = [placed.loops_of(step) for step in readers]
-        if 0 < len(readers) <= MOST_READERS and None not in loops and _unchanged(plan, scatter, readers):
+        readers = [step for step in plan.steps if one_hot.target in step.buffers and step is not scatter]
+        loops = [one_hot.loops_of(step) for step in readers]
+        if 0 < len(readers) <= MAX_ONE_HOT_READERS and None not in loops and _unchanged(plan, scatter, readers):
             for step, variables in zip(readers, loops):
-                placed.ask(step.kernel, variables)  # type: ignore[union-attr, arg-type]
-            leave_out(plan, scatter, placed.target)
+                one_hot.inline_into(step.kernel, variables)  # type: ignore[union-attr, arg-type]
+            remove_step(plan, scatter, one_hot.target)
 
 
-def _placed(plan: Plan, step: Launch) -> _Placed | None:
+def _one_hot_scatter_of(plan: Plan, step: Launch) -> _OneHotScatter | None:
     """The one-hot scatter of a kernel, if it only stores one element into each row of a temporary; else None."""
     *before, last = step.kernel.body or [None]
     if not isinstance(last, Reduce) or last.combiner != "scatter" or last.size == ZERO:
         return None
-    if plan.memory[last.buffer] != "temp" or not all(isinstance(x, Load | Index | Compute | Check) for x in before):
+    if plan.memory[last.buffer] != "temp" or not all(
+        isinstance(x, Load | Index | Compute | BoundsCheck) for x in before
+    ):
         return None
     computed = {x.out.name for x in before}
-    for check in [x for x in before if isinstance(x, Check)]:
+    for check in [x for x in before if isinstance(x, BoundsCheck)]:
         begin = last.address - Poly.symbol(check.out.name)
         if begin.symbols.isdisjoint(computed) and check.size.evaluate(plan.arguments.sizes):
-            return _Placed(step.kernel, last, check, begin)
+            return _OneHotScatter(step.kernel, last, check, begin)
     return None
 
 
@@ -74,22 +76,22 @@ def _unchanged(plan: Plan, scatter: Launch, readers: list[Any]) -> bool:
     return all(reads.isdisjoint(step.writes) for step in plan.steps[first : last + 1])
 
 
-def leave_out(plan: Plan, step: Launch, target: str) -> None:
+def remove_step(plan: Plan, step: Launch, target: str) -> None:
     """Remove a step and its result from a plan."""
     at = plan.steps.index(step)
-    planned = plan.schedule.steps[at]
-    for other in plan.schedule.steps:
+    planned = plan.schedule.groups[at]
+    for other in plan.schedule.groups:
         if planned in other.deps:
             other.deps = other.deps - {planned} | planned.deps
-    del plan.steps[at], plan.schedule.steps[at], plan.memory[target]
+    del plan.steps[at], plan.schedule.groups[at], plan.memory[target]
     for node in [x for x, name in plan.buffers.items() if name == target]:
         del plan.buffers[node]
 
 
-class _Placed:
+class _OneHotScatter:
     """A one-hot scatter: `check` is the column of the element, `begin` the address of the row."""
 
-    def __init__(self, kernel: Kernel, last: Reduce, check: Check, begin: Poly):
+    def __init__(self, kernel: Kernel, last: Reduce, check: BoundsCheck, begin: Poly):
         self.kernel, self.last, self.check, self.begin = kernel, last, check, begin
         self.target = last.buffer
 
@@ -103,22 +105,22 @@ class _Placed:
             return None
         address = loads[0].address
         table: dict[str, Poly] = {}
-        for loop in [*self.kernel.loops, Loop("", self.check.size)]:
-            step_of = self.begin.coefficient(loop.var) if loop.var else ONE
+        for loop in [*self.kernel.loops, KernelLoop("", self.check.size)]:
+            stride = self.begin.coefficient(loop.var) if loop.var else ONE
             alike = [x.var for x in step.kernel.loops if x.extent == loop.extent]
-            own = [var for var in alike if address.coefficient(var) == step_of and step_of != ZERO]
-            if len(own) != 1:
+            matches = [var for var in alike if address.coefficient(var) == stride and stride != ZERO]
+            if len(matches) != 1:
                 return None
-            table[loop.var] = Poly.symbol(own[0])
+            table[loop.var] = Poly.symbol(matches[0])
         same = address == self.begin.substitute(table) + table[""]
         return table if same and all(x.address == address for x in loads) else None
 
-    def ask(self, kernel: Kernel, variables: dict[str, Poly]) -> None:
+    def inline_into(self, kernel: Kernel, variables: dict[str, Poly]) -> None:
         """Make a kernel compute the position of the element, instead of loading the array."""
         body: list[Any] = []
         for x in kernel.body:
             if isinstance(x, Load) and x.buffer == self.target:
-                body += self._asked(x.out, variables, _numbers([*kernel.body, *body]))
+                body += self._element_code(x.out, variables, _numbers([*kernel.body, *body]))
             else:
                 body.append(x)
         kernel.body[:] = body
@@ -128,16 +130,16 @@ class _Placed:
                 kernel.buffers.setdefault(name, use)
         kernel.cost += 1
 
-    def _asked(self, out: Operand, variables: dict[str, Poly], number: int) -> list[Any]:
+    def _element_code(self, out: Operand, variables: dict[str, Poly], number: int) -> list[Any]:
         """The instructions that compute the element, or zero; their values are numbered from `number` on."""
         *before, _ = self.kernel.body
         names = {x.out.name: f"v{number + k}" for k, x in enumerate(before)}
-        places = variables | {old: Poly.symbol(new) for old, new in names.items()}
-        body = [_renamed(x, names, places) for x in before]
-        column, own = Poly.symbol(names[self.check.out.name]), variables[""]
+        substitution = variables | {old: Poly.symbol(new) for old, new in names.items()}
+        body = [_renamed(x, names, substitution) for x in before]
+        column, current = Poly.symbol(names[self.check.out.name]), variables[""]
         fill = Operand("", out.dtype, "0.0" if out.dtype[0] == "f" else "0")
         value = _now(self.last.value, names)
-        return [*body, Guard(out, ((column, own, column + 1, ONE),), [], value, fill)]
+        return [*body, GuardBlock(out, ((column, current, column + 1, ONE),), [], value, fill)]
 
 
 def _numbers(body: list[Any]) -> int:
@@ -149,13 +151,13 @@ def _now(operand: Operand, names: dict[str, str]) -> Operand:
     return operand._replace(name=names.get(operand.name, operand.name))
 
 
-def _renamed(x: Any, names: dict[str, str], places: dict[str, Poly]) -> Any:
+def _renamed(x: Any, names: dict[str, str], substitution: dict[str, Poly]) -> Any:
     x = replace(x, out=_now(x.out, names))
     match x:
         case Load():
-            return replace(x, address=x.address.substitute(places))
+            return replace(x, address=x.address.substitute(substitution))
         case Index():
-            return replace(x, value=x.value.substitute(places))
-        case Check():
+            return replace(x, value=x.value.substitute(substitution))
+        case BoundsCheck():
             return replace(x, value=_now(x.value, names))
     return replace(x, args=tuple([_now(arg, names) for arg in x.args]))

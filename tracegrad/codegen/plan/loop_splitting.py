@@ -16,17 +16,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tracegrad.codegen.kernels.interleaved_access import Woven
+from tracegrad.codegen.kernels.interleaved_access import InterleavedAccesses
 from tracegrad.codegen.kernels.loop_order import arrange
 from tracegrad.codegen.kernels.vectorize import vectors_of
 from tracegrad.codegen.loopir.kernel import (
-    Check,
+    BoundsCheck,
     Compute,
-    Guard,
+    GuardBlock,
     Index,
     Kernel,
+    KernelLoop,
     Load,
-    Loop,
     Operand,
     Reduce,
     Store,
@@ -41,16 +41,16 @@ from tracegrad.settings import disabled
 from tracegrad.target.tuning import TUNING
 
 if TYPE_CHECKING:
-    from tracegrad.codegen.lower.lower import Arguments
+    from tracegrad.codegen.lower.lower import RuntimeArguments
     from tracegrad.codegen.plan.planner import Plan
 
 __all__ = ["split", "split_kernels"]
 
-MOST = TUNING.fusion.max_split_parts
-_APART = frozenset([Load, Store, Compute, Index, Guard])
+MAX_SPLIT_PARTS = TUNING.fusion.max_split_parts
+_SPLITTABLE = frozenset([Load, Store, Compute, Index, GuardBlock])
 HEAVY = TUNING.fusion.min_guarded_cost
 
-Part = tuple[int, int]  # the range [begin, end) of a loop
+LoopRange = tuple[int, int]  # the range [begin, end) of a loop
 
 
 def split_kernels(plan: Plan) -> None:
@@ -58,11 +58,11 @@ def split_kernels(plan: Plan) -> None:
     if disabled("loop-splitting"):
         return
     for i, step in reversed(list(enumerate(plan.steps))):
-        if isinstance(step, Launch) and step.stands_alone and not step.base:
-            parts = [part for x in _apart(step.kernel) for part in split(x, plan.arguments)]
+        if isinstance(step, Launch) and step.is_separate_function and not step.base:
+            parts = [part for x in _split_stores(step.kernel) for part in split(x, plan.arguments)]
             if parts != [step.kernel]:
                 plan.steps[i : i + 1] = [_launch(x, step) for x in parts]
-                plan.schedule.steps[i : i + 1] = [plan.schedule.steps[i]] * len(parts)
+                plan.schedule.groups[i : i + 1] = [plan.schedule.groups[i]] * len(parts)
 
 
 def _launch(part: Kernel, whole: Launch) -> Launch:
@@ -70,11 +70,11 @@ def _launch(part: Kernel, whole: Launch) -> Launch:
     return Launch(part, whole.roots, False, partials)
 
 
-def _apart(kernel: Kernel) -> list[Kernel]:
+def _split_stores(kernel: Kernel) -> list[Kernel]:
     """One kernel per store, if the kernel has too many guards and no store depends on another."""
     stores = [x for x in kernel.body if isinstance(x, Store)]
     kinds = [type(x) for x in kernel.body]
-    if kinds.count(Guard) <= MOST or len(stores) < 2 or not _APART.issuperset(kinds):
+    if kinds.count(GuardBlock) <= MAX_SPLIT_PARTS or len(stores) < 2 or not _SPLITTABLE.issuperset(kinds):
         return [kernel]
     bodies = [_needed([x for x in kernel.body if x is store or not isinstance(x, Store)]) for store in stores]
     if sum(map(len, bodies)) != len(kernel.body):
@@ -87,31 +87,31 @@ def _apart(kernel: Kernel) -> list[Kernel]:
     return results
 
 
-def split(kernel: Kernel, arguments: Arguments) -> list[Kernel]:
+def split(kernel: Kernel, arguments: RuntimeArguments) -> list[Kernel]:
     """Split a kernel into its parts, and the sums of its stores; `kernel` alone if it cannot be split."""
     if kernel.cost >= HEAVY and (both := _without_sums(kernel)) is not None:
         stores, sums = both
         result = split(stores, arguments)
         return [kernel] if result == [stores] else [*result, sums]
     body = flattened(kernel.body)
-    guards = [x for x in body if isinstance(x, Guard)]
-    if not 0 < len(guards) <= MOST:
+    guards = [x for x in body if isinstance(x, GuardBlock)]
+    if not 0 < len(guards) <= MAX_SPLIT_PARTS:
         return [kernel]
-    if not (_APART | {Check}).issuperset(map(type, body)):
+    if not (_SPLITTABLE | {BoundsCheck}).issuperset(map(type, body)):
         return [kernel]
     cuts = _cuts(kernel, guards, arguments.sizes)
-    if cuts is None or _is_woven(kernel):
+    if cuts is None or _is_interleaved(kernel):
         return [kernel]
     columns = _is_of_columns(kernel, cuts)
-    if not columns and _cuts_rows(kernel, cuts):
+    if not columns and _fragments_rows(kernel, cuts):
         return [kernel]
     # Padding with one constant is a single guard: it is split into interior and boundary, row by row.
-    most = MOST if len(guards) > 1 and _only_moves(kernel) else len(guards) + 1
-    if not 1 < math.prod(len(x) - 1 for x in cuts.values()) <= most:
+    max_parts = MAX_SPLIT_PARTS if len(guards) > 1 and _only_moves(kernel) else len(guards) + 1
+    if not 1 < math.prod(len(x) - 1 for x in cuts.values()) <= max_parts:
         return [kernel]
     boxes = itertools.product(*(itertools.pairwise(x) for x in cuts.values()))
     try:
-        parts = [_Part(kernel, cuts, dict(zip(cuts, box)), arguments, columns) for box in boxes]
+        parts = [_PartBuilder(kernel, cuts, dict(zip(cuts, box)), arguments, columns) for box in boxes]
         return [_side_by_side([x.kernel() for x in parts])] if columns else [x.kernel() for x in parts]
     except _Unclear:
         return [kernel]
@@ -125,9 +125,11 @@ def _without_sums(kernel: Kernel) -> tuple[Kernel, Kernel] | None:
         return None
     read = [stored[name] for name in dict.fromkeys([x.value.name for x in sums])]
     loads = [Load(x.value, x.buffer, x.address) for x in read]
-    into = {x.buffer for x in sums}
-    of_stores = {name: how for name, how in kernel.buffers.items() if name not in into}
-    of_sums = {x.buffer: (kernel.buffers[x.buffer][0], "in") for x in read} | {b: kernel.buffers[b] for b in into}
+    sum_buffers = {x.buffer for x in sums}
+    of_stores = {name: how for name, how in kernel.buffers.items() if name not in sum_buffers}
+    of_sums = {x.buffer: (kernel.buffers[x.buffer][0], "in") for x in read} | {
+        b: kernel.buffers[b] for b in sum_buffers
+    }
     rest = [x for x in kernel.body if not isinstance(x, Reduce)]
     body = _numbered([*loads, *sums])
     return (
@@ -140,13 +142,13 @@ class _Unclear(Exception):
     """An address depends on the part, or parts have different loops."""
 
 
-def _is_woven(kernel: Kernel) -> bool:
+def _is_interleaved(kernel: Kernel) -> bool:
     """Whether vectors store interleaved pairs: run-time addresses would hide that they are adjacent, and vectors
     resolve guards by masks."""
-    return vectors_of(kernel) is not None and bool(Woven(kernel, kernel.loops[-1].var).stores)
+    return vectors_of(kernel) is not None and bool(InterleavedAccesses(kernel, kernel.loops[-1].var).stores)
 
 
-def _cuts(kernel: Kernel, guards: Sequence[Guard], sizes: dict[str, int]) -> dict[str, list[int]] | None:
+def _cuts(kernel: Kernel, guards: Sequence[GuardBlock], sizes: dict[str, int]) -> dict[str, list[int]] | None:
     """The bounds of the parts of each loop; None if a guard tests another condition."""
     extents = {x.var: x.extent.evaluate(sizes) for x in kernel.loops}
     table = {var: {0, n} for var, n in extents.items()}
@@ -159,13 +161,13 @@ def _cuts(kernel: Kernel, guards: Sequence[Guard], sizes: dict[str, int]) -> dic
     return {var: sorted(ends) for var, ends in table.items()}
 
 
-def _cuts_rows(kernel: Kernel, cuts: dict[str, list[int]]) -> bool:
+def _fragments_rows(kernel: Kernel, cuts: dict[str, list[int]]) -> bool:
     """Whether the parts would be row pieces that are too short, or too cheap for another pass over all rows. A kernel
     that only moves data reads and writes each element once in any case."""
     *outer, inner = (len(cuts[loop.var]) > 2 for loop in kernel.loops)
-    few = kernel.loops[-1].extent.value is not None
+    is_short = kernel.loops[-1].extent.value is not None
     again = kernel.cost < HEAVY and not _only_moves(kernel)
-    return inner and (few or (bool(outer) and not any(outer) and again))
+    return inner and (is_short or (bool(outer) and not any(outer) and again))
 
 
 def _only_moves(kernel: Kernel) -> bool:
@@ -207,7 +209,7 @@ def _once(body: list[Any]) -> list[Any]:
     same: dict[str, Operand] = {}
     result, stores = [], []
     for x in body:
-        x = _moved(_given(x, same), {name: Poly.symbol(y.name) for name, y in same.items()})
+        x = _moved(_with_values(x, same), {name: Poly.symbol(y.name) for name, y in same.items()})
         if isinstance(x, Store):
             stores.append(x)
             continue
@@ -226,11 +228,16 @@ def _linear(value: Poly, variables: Any) -> tuple[str, Poly]:
     return ("", rest) if others or var in rest.symbols else (var, rest)
 
 
-class _Part:
+class _PartBuilder:
     """Builder of the kernel for one part: iterations `box` of each loop."""
 
     def __init__(
-        self, whole: Kernel, cuts: dict[str, list[int]], box: dict[str, Part], arguments: Arguments, columns: bool
+        self,
+        whole: Kernel,
+        cuts: dict[str, list[int]],
+        box: dict[str, LoopRange],
+        arguments: RuntimeArguments,
+        columns: bool,
     ):
         self.whole, self.cuts, self.box, self.arguments, self.columns = whole, cuts, box, arguments, columns
         self.start: dict[str, Poly] = {}
@@ -265,24 +272,24 @@ class _Part:
         fixed = {m: c for m, c in p.terms.items() if self.arguments.sizes.keys() >= set(m)}
         begin = Poly(fixed).evaluate(self.arguments.sizes)
         changing = Poly({m: c for m, c in p.terms.items() if m not in fixed})
-        return changing if plain and not begin else changing + self.arguments.part(begin)
+        return changing if plain and not begin else changing + self.arguments.bound_argument(begin)
 
-    def _loop(self, loop: Loop) -> list[Loop]:
+    def _loop(self, loop: KernelLoop) -> list[KernelLoop]:
         """The loop over this part; no loop for a single iteration of a small loop."""
         if len(self.cuts[loop.var]) == 2:
             return [loop]
         low, high = self.box[loop.var]
         self.start[loop.var] = Poly.constant(low)
         if loop.extent.value is not None:
-            return [Loop(loop.var, Poly.constant(high - low))] if high - low > 1 else []
-        return [Loop(loop.var, self.arguments.part(high - low))]
+            return [KernelLoop(loop.var, Poly.constant(high - low))] if high - low > 1 else []
+        return [KernelLoop(loop.var, self.arguments.bound_argument(high - low))]
 
     def _resolved(self, body: list[Any]) -> list[Any]:
         """The instructions without guards: `values` has the value of each guard."""
         results = []
         for x in body:
-            x = _given(x, self.values)
-            if not isinstance(x, Guard):
+            x = _with_values(x, self.values)
+            if not isinstance(x, GuardBlock):
                 results.append(x)
             elif all(map(self._holds, x.ranges)):
                 results += self._resolved(x.body)
@@ -298,7 +305,7 @@ class _Part:
         return low.evaluate(self.arguments.sizes) <= first < high.evaluate(self.arguments.sizes)
 
 
-def _given(x: Any, values: dict[str, Operand]) -> Any:
+def _with_values(x: Any, values: dict[str, Operand]) -> Any:
     """An instruction with the values of guards substituted."""
 
     def now(operand: Operand) -> Operand:
@@ -307,9 +314,9 @@ def _given(x: Any, values: dict[str, Operand]) -> Any:
     match x:
         case Compute():
             return replace(x, args=tuple(map(now, x.args)))
-        case Store() | Check() | Reduce():
+        case Store() | BoundsCheck() | Reduce():
             return replace(x, value=now(x.value))
-        case Guard():
+        case GuardBlock():
             return replace(x, fill=now(x.fill))
     return x
 
@@ -328,7 +335,7 @@ def _needed(body: list[Any]) -> list[Any]:
     needed: set[str] = set()
     results = []
     for x in reversed(body):
-        if isinstance(x, Store | Check) or x.out.name in needed:
+        if isinstance(x, Store | BoundsCheck) or x.out.name in needed:
             needed |= {o.name for o in operands([x])}.union(*(p.symbols for p in polynomials([x])))
             results.append(x)
     return results[::-1]
@@ -338,6 +345,6 @@ def _numbered(body: list[Any], start: int = 0) -> list[Any]:
     """The instructions with values numbered from `start` on."""
     named = [x.out for x in body if not isinstance(x, Store | Reduce)]
     values = {out.name: out._replace(name=f"v{k}") for k, out in enumerate(named, start)}
-    places = {name: Poly.symbol(out.name) for name, out in values.items()}
-    results = [_moved(_given(x, values), places) for x in body]
+    symbols = {name: Poly.symbol(out.name) for name, out in values.items()}
+    results = [_moved(_with_values(x, values), symbols) for x in body]
     return [x if isinstance(x, Store | Reduce) else replace(x, out=values[x.out.name]) for x in results]

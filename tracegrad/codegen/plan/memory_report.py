@@ -9,7 +9,7 @@ from tracegrad.ir.printer import names_of
 from tracegrad.utils.formatting import amount
 from tracegrad.utils.lazy_dataclass import record
 
-__all__ = ["Memory", "Used", "memory_of"]
+__all__ = ["MemoryReport", "Used", "memory_of"]
 
 
 @record(frozen=True)
@@ -26,7 +26,7 @@ class Used:
 
 
 @record(frozen=True)
-class Memory:
+class MemoryReport:
     """The buffers of a program, the largest first, and the bytes of inputs (owned by the caller), of results, and of
     the arena. The arena has the temporaries (or a strip of them, for one thread), partial results and memory of loops.
     """
@@ -43,28 +43,28 @@ class Memory:
 
     def lines(self) -> Iterator[str]:
         """The text of the report: the peak, then each buffer. Temporaries with disjoint lives share offsets."""
-        own = f"{amount(self.results, 'B')} of results, {amount(self.arena, 'B')} for temporary values"
-        yield f"at most {amount(self.peak, 'B')}: {own}; besides {amount(self.inputs, 'B')} of inputs"
+        owned = f"{amount(self.results, 'B')} of results, {amount(self.arena, 'B')} for temporary values"
+        yield f"at most {amount(self.peak, 'B')}: {owned}; besides {amount(self.inputs, 'B')} of inputs"
         for used in self.buffers:
             steps = f"step {used.first}" if used.first == used.last else f"steps {used.first} to {used.last}"
             yield f"{used.name} {used.value}: {amount(used.bytes, 'B')}, {used.kind}, {steps}"
 
 
-def memory_of(plan: Plan, inputs: Sequence[str] = ()) -> Memory:
+def memory_of(plan: Plan, inputs: Sequence[str] = ()) -> MemoryReport:
     """Report the memory of the program with this plan; `inputs` are the user's names."""
     names = names_of(plan.graph.named(tuple(inputs)))
     users = plan.users()
-    strips = {name: row * band.strip for band in plan.bands for name, row in band.local.items()}
+    strips = {name: row_bytes * band.strip for band in plan.bands for name, row_bytes in band.local.items()}
     table: dict[str, Used] = {}
     for node, name in plan.buffers.items():
         kind = plan.memory[name].partition(" ")[0]
         size = strips.get(name, node.aval.nbytes)
         if name not in table or table[name].bytes < size:
             steps = users[name] or [0]
-            told = {"input": "input", "output": "result"}.get(kind, "temporary")
+            kind_name = {"input": "input", "output": "result"}.get(kind, "temporary")
             value = " ".join(filter(None, [names.get(node, ""), node.name if node.op else "", str(node.aval)]))
-            table[name] = Used(name, value, size, told, min(steps), max(steps))
+            table[name] = Used(name, value, size, kind_name, min(steps), max(steps))
     buffers = sorted(table.values(), key=lambda used: -used.bytes)
     whole = {kind: sum(used.bytes for used in buffers if used.kind == kind) for kind in ("input", "result")}
     arena = plan.arena_bytes + max((band.bytes for band in plan.bands), default=0)
-    return Memory(tuple(buffers), whole["input"], whole["result"], arena)
+    return MemoryReport(tuple(buffers), whole["input"], whole["result"], arena)

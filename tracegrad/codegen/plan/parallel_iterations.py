@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tracegrad.codegen.loopir.polynomial import Poly
 from tracegrad.codegen.loopir.steps import Launch, Matmul
-from tracegrad.ir import Node
+from tracegrad.ir import GraphNode
 from tracegrad.ops.elementwise.table import add
 from tracegrad.settings import disabled
 from tracegrad.target.tuning import TUNING
@@ -19,28 +19,28 @@ from tracegrad.utils.lazy_dataclass import record
 if TYPE_CHECKING:
     from tracegrad.codegen.plan.planner import Plan
 
-__all__ = ["PARALLEL_COST", "Iterations", "iterations_of", "iterations_of_share"]
+__all__ = ["PARALLEL_COST", "ParallelIterations", "iterations_of", "iterations_of_share"]
 
 PARALLEL_COST = TUNING.threads.min_parallel_cost
 SHARE_COST = TUNING.threads.share_cost
-MOST_SHARES = TUNING.threads.max_shares
+MAX_SHARES = TUNING.threads.max_shares
 ROOM = TUNING.threads.max_iteration_bytes
 
 
 @record(frozen=True)
-class Iterations:
+class ParallelIterations:
     """A parallel loop body: the increment of each carry, and whether its arrays have symbolic sizes. Threads may run a
     loop over arrays of symbolic sizes also inside another loop."""
 
     counters: dict[int, int]
-    wide: bool
+    symbolic_sizes: bool
 
     def __str__(self) -> str:
-        notes = [f"carry {k} grows by {n}" for k, n in self.counters.items()] + ["wide"] * self.wide
+        notes = [f"carry {k} grows by {n}" for k, n in self.counters.items()] + ["wide"] * self.symbolic_sizes
         return f" ({', '.join(notes)})" if notes else ""
 
 
-def iterations_of(body: Plan) -> Iterations | None:
+def iterations_of(body: Plan) -> ParallelIterations | None:
     """The parallelization of a loop body, or None if its iterations depend on each other."""
     if disabled("parallel-iterations"):
         return None
@@ -48,19 +48,23 @@ def iterations_of(body: Plan) -> Iterations | None:
     growths = {k: _growth(graph.inputs[k], graph.outputs[k]) for k in range(body.carries)}
     counters = {k: n for k, n in growths.items() if n is not None}
     # A call of NumPy would wait for the GIL, held by the thread that waits for all iterations.
-    calls = any(name.rpartition("/")[2] == "callback" for name in body.values)
-    return None if calls or len(counters) < len(growths) else Iterations(counters, _is_wide(body))
+    has_callbacks = any(name.rpartition("/")[2] == "callback" for name in body.values)
+    return (
+        None
+        if has_callbacks or len(counters) < len(growths)
+        else ParallelIterations(counters, _has_symbolic_sizes(body))
+    )
 
 
-def _growth(before: Node, after: Node) -> int | None:
+def _growth(before: GraphNode, after: GraphNode) -> int | None:
     """The integer by which a carry grows in each iteration, or None (induction variable)."""
     if after.op is not add or before not in after.inputs or before.aval.shape or before.aval.dtype != "int64":
         return None
-    steps = [x for x in after.inputs if type(x) is int]
-    return steps[0] if steps else None
+    increments = [x for x in after.inputs if type(x) is int]
+    return increments[0] if increments else None
 
 
-def _is_wide(plan: Plan) -> bool:
+def _has_symbolic_sizes(plan: Plan) -> bool:
     """Whether a step of a plan, or of its regions, has arrays of symbolic sizes."""
     sizes: list[Poly] = []
     for step in plan.steps:
@@ -68,7 +72,7 @@ def _is_wide(plan: Plan) -> bool:
             sizes += [loop.extent for loop in step.kernel.loops]
         elif isinstance(step, Matmul):
             sizes += step.sizes
-        elif any(_is_wide(region) for region in getattr(step, "regions", {}).values()):
+        elif any(_has_symbolic_sizes(region) for region in getattr(step, "regions", {}).values()):
             return True
     return any(size.value is None for size in sizes)
 
@@ -82,5 +86,5 @@ def iterations_of_share(length: int, cost: int, room: int) -> int:
     """
     if length * cost < PARALLEL_COST:
         return max(length, 1)
-    most = max(1, min(MOST_SHARES, ROOM // max(room, 1)))
-    return max(SHARE_COST // max(cost, 1), -(-length // most), 1)
+    max_shares = max(1, min(MAX_SHARES, ROOM // max(room, 1)))
+    return max(SHARE_COST // max(cost, 1), -(-length // max_shares), 1)

@@ -15,7 +15,7 @@ from tracegrad.codegen.kernels.transpose_tiling import tiles_of
 from tracegrad.codegen.libs.linear_algebra import is_native
 from tracegrad.codegen.libs.sorting import is_ordering
 from tracegrad.codegen.loopir.kernel import Kernel, Reduce
-from tracegrad.codegen.loopir.steps import Call, Launch, Matmul
+from tracegrad.codegen.loopir.steps import CallStep, Launch, Matmul
 from tracegrad.codegen.plan.parallel_iterations import PARALLEL_COST
 from tracegrad.codegen.plan.region_steps import Nested
 from tracegrad.codegen.plan.strip_fusion import Band
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 __all__ = ["chunked_loop", "cut"]
 
 CHUNK_COST = TUNING.threads.chunk_cost
-MOST_CHUNKS = TUNING.threads.max_reduced_chunks
-MOST_PARTIAL = TUNING.threads.max_long_reduced_chunks
+MAX_REDUCED_CHUNKS = TUNING.threads.max_reduced_chunks
+MAX_LONG_CHUNKS = TUNING.threads.max_long_reduced_chunks
 LEAST_ELEMENTS = TUNING.threads.min_chunk_elements
-FEW_ROWS = TUNING.threads.min_reduced_rows
-LONGEST_ROW = TUNING.threads.max_partial_elements
-LONG_ROW = TUNING.threads.min_split_row
+MIN_REDUCED_ROWS = TUNING.threads.min_reduced_rows
+MAX_PARTIAL_ELEMENTS = TUNING.threads.max_partial_elements
+MIN_SPLIT_ROW = TUNING.threads.min_split_row
 RUN = TUNING.threads.min_run_bytes
 TOGETHER = TUNING.threads.shared_load_rows
 
@@ -49,10 +49,10 @@ def chunked_loop(kernel: Kernel, sizes: dict[str, int]) -> int:
     outer, inner = kernel.loops[0].var, kernel.loops[last].var
     rows, columns = (kernel.loops[i].extent.evaluate(sizes) for i in (0, last))
     if not reductions:
-        return last if columns >= LONG_ROW and rows < 4 * _together(kernel) > 4 else 0
+        return last if columns >= MIN_SPLIT_ROW and rows < 4 * _together(kernel) > 4 else 0
     if any(outer not in x.over or inner in x.over for x in reductions):
         return 0
-    return last if columns >= LONG_ROW and (rows < FEW_ROWS or columns > LONGEST_ROW) else 0
+    return last if columns >= MIN_SPLIT_ROW and (rows < MIN_REDUCED_ROWS or columns > MAX_PARTIAL_ELEMENTS) else 0
 
 
 def cut(plan: Plan) -> None:
@@ -63,7 +63,7 @@ def cut(plan: Plan) -> None:
             plan.cost += 2 * math.prod(p.evaluate(sizes) for p in step.sizes) // 16
         elif isinstance(step, Nested):
             plan.cost += step.cost()
-        elif isinstance(step, Call) and (is_native(step.node) or is_ordering(step.node)):
+        elif isinstance(step, CallStep) and (is_native(step.node) or is_ordering(step.node)):
             plan.cost += 8 * sum([x.aval.size for x in step.node.operands])
         elif isinstance(step, Launch):
             plan.cost += _cut_kernel(step, sizes)
@@ -80,17 +80,17 @@ def _cut_kernel(step: Launch, sizes: dict[str, int]) -> int:
     row_cost = max(1, math.prod(extents) * max(kernel.cost, 1))
     cost = rows * row_cost
     if step.serial or not kernel.loops:
-        step.rows = rows
+        step.chunk_rows = rows
     else:
-        step.rows = _rows_of_chunk(math.prod(extents), row_cost)
+        step.chunk_rows = _chunk_rows(math.prod(extents), row_cost)
         if step.partials:
-            step.rows = max(step.rows, _fewest_rows(rows, [step], sizes))
+            step.chunk_rows = max(step.chunk_rows, _min_chunk_rows(rows, [step], sizes))
         if kernel.chunked:
-            wide = max(dtype_named(dtype).itemsize for dtype, _ in kernel.buffers.values())
-            step.rows = max(step.rows, min(RUN // wide, -(-rows // 4)))
+            widest = max(dtype_named(dtype).itemsize for dtype, _ in kernel.buffers.values())
+            step.chunk_rows = max(step.chunk_rows, min(RUN // widest, -(-rows // 4)))
         elif rows >= 4 * (together := _together(kernel)):
-            step.rows = -(-step.rows // together) * together
-    step.chunks = max(1, -(-rows // step.rows)) if rows else 1
+            step.chunk_rows = -(-step.chunk_rows // together) * together
+    step.chunks = max(1, -(-rows // step.chunk_rows)) if rows else 1
     step.parallel = step.chunks > 1 and cost >= PARALLEL_COST and not disabled("parallel-kernels")
     return cost + (step.bytes.evaluate(sizes) // 16 if step.copies else 0)
 
@@ -103,16 +103,16 @@ def _together(kernel: Kernel) -> int:
     return tiles.rows if tiles is not None and len(kernel.loops) == 2 else 1
 
 
-def _rows_of_chunk(elements: int, cost: int) -> int:
+def _chunk_rows(elements: int, cost: int) -> int:
     """The number of rows of a chunk, for rows with this number of elements and this cost."""
     enough = -(-LEAST_ELEMENTS // max(elements, 1))
     return max(CHUNK_COST // cost, min(enough, 16 * CHUNK_COST // cost), 1)
 
 
-def _fewest_rows(rows: int, steps: list[Launch], sizes: dict[str, int]) -> int:
+def _min_chunk_rows(rows: int, steps: list[Launch], sizes: dict[str, int]) -> int:
     """The minimum rows of a chunk that writes partial results."""
     longest = max([sum(size.evaluate(sizes) for size in step.partials.values()) for step in steps])
-    return -(-rows // (MOST_CHUNKS if longest < 64 else MOST_PARTIAL))
+    return -(-rows // (MAX_REDUCED_CHUNKS if longest < 64 else MAX_LONG_CHUNKS))
 
 
 def _cut_band(plan: Plan, band: Band) -> None:
@@ -121,10 +121,10 @@ def _cut_band(plan: Plan, band: Band) -> None:
     steps = [step for i in band.steps if isinstance(step := plan.steps[i], Launch)]
     counts = [math.prod(x.extent.evaluate(sizes) for x in step.kernel.loops) for step in steps]
     cost = sum([n * max(step.kernel.cost, 1) for n, step in zip(counts, steps)])
-    rows = _rows_of_chunk(max(counts) // band.rows, -(-cost // band.rows))
+    rows = _chunk_rows(max(counts) // band.rows, -(-cost // band.rows))
     if any(step.partials for step in steps):
-        rows = max(rows, _fewest_rows(band.rows, steps, sizes))
+        rows = max(rows, _min_chunk_rows(band.rows, steps, sizes))
     rows = max(-(-rows // band.strip), 1) * band.strip
     for step, unit in zip(steps, band.units):
-        step.rows, step.chunks = rows * unit, -(-band.rows // rows)
+        step.chunk_rows, step.chunks = rows * unit, -(-band.rows // rows)
         step.parallel = step.chunks > 1 and cost >= PARALLEL_COST and not disabled("parallel-kernels")

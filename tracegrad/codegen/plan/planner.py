@@ -20,39 +20,39 @@ from tracegrad.codegen.kernels.loop_order import arrange, is_serial
 from tracegrad.codegen.loopir.kernel import Compute, Kernel, Reduce, Store, accesses, flattened
 from tracegrad.codegen.loopir.polynomial import ONE, Poly
 from tracegrad.codegen.loopir.random_draws import native_of
-from tracegrad.codegen.loopir.steps import Call, Launch, Matmul, number_calls
+from tracegrad.codegen.loopir.steps import CallStep, Launch, Matmul, number_call_steps
 from tracegrad.codegen.lower import kernel_cache
 from tracegrad.codegen.lower.form_rules import handler, same_block
-from tracegrad.codegen.lower.lower import Arguments, Lowering
+from tracegrad.codegen.lower.lower import Lowering, RuntimeArguments
 from tracegrad.codegen.lower.materialize import Storage
 from tracegrad.codegen.lower.matmul_layout import factors_of, layout_of
-from tracegrad.codegen.lower.schedule import Schedule, Step, dear_values, schedule, shared_by_steps
+from tracegrad.codegen.lower.schedule import FusionGroup, Schedule, expensive_values, schedule, shared_by_groups
 from tracegrad.codegen.lower.symbolic_shapes import Dims
 from tracegrad.codegen.plan.arena import Arena
-from tracegrad.codegen.plan.buffer_reuse import write_over_dying
+from tracegrad.codegen.plan.buffer_reuse import reuse_dying_buffers
 from tracegrad.codegen.plan.donation import donate, fails_late
-from tracegrad.codegen.plan.fused_arg_reduction import find_in_one_pass
-from tracegrad.codegen.plan.gemm_accumulate import add_products
+from tracegrad.codegen.plan.fused_arg_reduction import fuse_arg_reductions
+from tracegrad.codegen.plan.gemm_accumulate import accumulate_products
 from tracegrad.codegen.plan.in_place import read_too_late, update_in_place, write_in_place
-from tracegrad.codegen.plan.inline_one_hot_scatter import ask_in_rows
+from tracegrad.codegen.plan.inline_one_hot_scatter import inline_one_hot_scatters
 from tracegrad.codegen.plan.loop_splitting import split_kernels
 from tracegrad.codegen.plan.partition import chunked_loop, cut
 from tracegrad.codegen.plan.region_steps import (
     Looping,
     Nested,
-    Places,
-    While,
+    RegionContext,
+    WhileStep,
     bytes_of,
     nested_step,
     on_stack,
     regions_of,
 )
 from tracegrad.codegen.plan.scan_strip_mining import Strips, strips_of
-from tracegrad.codegen.plan.scatter_accumulate import scatter_in_place
-from tracegrad.codegen.plan.strip_fusion import Band, bands_of, place_locals
-from tracegrad.codegen.plan.wavefront import Waves, waves_of
+from tracegrad.codegen.plan.scatter_accumulate import accumulate_scatters
+from tracegrad.codegen.plan.strip_fusion import Band, allocate_locals, bands_of
+from tracegrad.codegen.plan.wavefront import WavefrontTiling, waves_of
 from tracegrad.codegen.vecmath import RARE
-from tracegrad.ir import Graph, Node
+from tracegrad.ir import Graph, GraphNode
 from tracegrad.ops.shape.linear import fresh
 from tracegrad.settings import disabled
 from tracegrad.target.tuning import TUNING
@@ -69,16 +69,16 @@ class Plan:
 
     graph: Graph
     schedule: Schedule
-    arguments: Arguments
-    steps: list[Launch | Matmul | Call | Nested] = field(default_factory=list)
-    buffers: dict[Node, str] = field(default_factory=dict)
+    arguments: RuntimeArguments
+    steps: list[Launch | Matmul | CallStep | Nested] = field(default_factory=list)
+    buffers: dict[GraphNode, str] = field(default_factory=dict)
     memory: dict[str, str] = field(default_factory=dict)  # buffer -> "input 0", "output 1", "temp", "stack 24", "check"
     fills: dict[int, list[tuple[str, str, str, Poly]]] = field(default_factory=dict)
     values: dict[str, int] = field(default_factory=dict)
     check: int = -1  # the arena offset of the check (the last output; the program fails if false); or -1
     carries: int = 0  # the number of carries of a region, which are its first inputs
     strips: Strips | None = None  # strip-mining of a loop body
-    waves: Waves | None = None  # wavefront tiling of a loop body
+    waves: WavefrontTiling | None = None  # wavefront tiling of a loop body
     bands: list[Band] = field(default_factory=list)  # steps that run together, strip by strip
     donors: dict[int, int] = field(default_factory=dict)  # output -> the donated input whose memory it reuses
     in_place: set[int] = field(default_factory=set)  # carries of a region that are updated in place
@@ -87,7 +87,7 @@ class Plan:
 
     def text(self) -> str:
         """The text on which the machine code depends."""
-        lines = [f"{name}: {where}" for name, where in self.memory.items()]
+        lines = [f"{name}: {location}" for name, location in self.memory.items()]
         lines += ["in strips"] if self.strips else ["in waves"] if self.waves else []
         lines += [f"in place: {', '.join(map(str, sorted(self.in_place)))}"] if self.in_place else []
         lines.append(f"values: {', '.join(self.values)}")
@@ -108,35 +108,35 @@ class Plan:
         """The numbers of elements of these buffers."""
         return self.sizes([node for node, name in self.buffers.items() if name in names])
 
-    def sizes(self, nodes: Iterable[Node]) -> set[Poly]:
+    def sizes(self, nodes: Iterable[GraphNode]) -> set[Poly]:
         """The numbers of elements of these values."""
         return {math.prod(self.schedule.dims.shape(node), start=ONE) for node in nodes}
 
     def move(self, first: int, last: int) -> None:
         """Move a step from position `first` to `last`."""
-        for steps in (self.steps, self.schedule.steps):
+        for steps in (self.steps, self.schedule.groups):
             steps.insert(last, steps.pop(first))  # type: ignore[arg-type]
 
     def reorder(self, order: Sequence[int]) -> None:
         """Reorder the steps by their positions in `order`."""
         self.steps[:] = [self.steps[i] for i in order]
-        self.schedule.steps[:] = [self.schedule.steps[i] for i in order]
-        number_calls(self.steps)
+        self.schedule.groups[:] = [self.schedule.groups[i] for i in order]
+        number_call_steps(self.steps)
 
 
 def plan(graph: Graph, checked: bool = False, donated: Collection[int] = ()) -> Plan:
     """Plan `graph`: schedule it, lower every step, allocate the buffers and compute the run-time values. If `checked`,
     the last output is a check: the program fails if it is False. Inputs that are `donated` may be overwritten."""
-    result = _Planner(donated).plan(graph)
+    result = _ProgramPlanner(donated).plan(graph)
     if donated and fails_late(result, checked):
-        result = _Planner().plan(graph)
+        result = _ProgramPlanner().plan(graph)
     if checked:
         result.memory[result.buffers[result.graph.outputs[-1]]] = "check"
         result.check, result.arena_bytes = result.arena_bytes, result.arena_bytes + 64
     return result
 
 
-class _Planner:
+class _ProgramPlanner:
     """Planner of a graph and its regions; equal regions share one plan."""
 
     def __init__(self, donated: Collection[int] = ()) -> None:
@@ -146,25 +146,25 @@ class _Planner:
     def plan(self, graph: Graph, carries: int = -1) -> Plan:
         """Plan a graph, or a region with this number of `carries`, inputs that outputs replace."""
         nested = carries >= 0
-        graph = with_own_outputs(graph)
+        graph = with_distinct_outputs(graph)
         dims = Dims(graph, max(carries, 0))
-        also: dict[Node, str] = {}
+        also: dict[GraphNode, str] = {}
         while True:
             result = _attempt(graph, dims, also, self)
             result.carries = max(carries, 0)
-            dear = _recomputed(result) or read_too_late(result)
-            if not dear:
+            expensive = _recomputed(result) or read_too_late(result)
+            if not expensive:
                 break
-            also |= dear
+            also |= expensive
         _forget_unread(result)
-        find_in_one_pass(result)
+        fuse_arg_reductions(result)
         stop_early(result.steps, result.arguments.sizes)
         write_in_place(result)
         if nested:
             update_in_place(result, dims)
         else:
             donate(result, self._donated)
-        add_products(result)
+        accumulate_products(result)
         if nested:
             if strips_of(result) is not None or waves_of(result) is None:  # waves need whole rows
                 split_kernels(result)
@@ -172,13 +172,13 @@ class _Planner:
             result.strips = strips_of(result)
             result.waves = None if result.strips else waves_of(result)
         else:
-            scatter_in_place(result)
-            ask_in_rows(result)
+            accumulate_scatters(result)
+            inline_one_hot_scatters(result)
             split_kernels(result)
-            write_over_dying(result)
+            reuse_dying_buffers(result)
             result.bands = bands_of(result)
         cut(result)
-        _place(result, nested)
+        _allocate(result, nested)
         return result
 
     def region(self, graph: Graph, carries: int) -> Plan:
@@ -188,30 +188,30 @@ class _Planner:
         return self._regions[graph, carries]
 
 
-def with_own_outputs(graph: Graph) -> Graph:
+def with_distinct_outputs(graph: Graph) -> Graph:
     """Copy every output that is an input or an earlier output, because results never share memory."""
-    taken = set(graph.inputs)
+    seen = set(graph.inputs)
     nodes, outputs = list(graph.nodes), []
     for i, x in enumerate(graph.outputs):
-        if x in taken:
-            x = Node(fresh, (x,), (("tag", i),), x.aval)
+        if x in seen:
+            x = GraphNode(fresh, (x,), (("tag", i),), x.aval)
             nodes.append(x)
-        taken.add(x)
+        seen.add(x)
         outputs.append(x)
     return Graph(graph.inputs, tuple(nodes), tuple(outputs))
 
 
-def _attempt(graph: Graph, dims: Dims, also: dict[Node, str], planner: _Planner) -> Plan:
+def _attempt(graph: Graph, dims: Dims, also: dict[GraphNode, str], planner: _ProgramPlanner) -> Plan:
     storage = Storage(graph, also)
     result = schedule(graph, storage, dims)
-    while shared := shared_by_steps(result):
+    while shared := shared_by_groups(result):
         also |= shared
         storage = Storage(graph, also, storage)
         result = schedule(graph, storage, dims)
-    output = Plan(graph, result, Arguments(dims.values))
+    output = Plan(graph, result, RuntimeArguments(dims.values))
     _name_buffers(output, storage)
-    for step in output.schedule.steps:
-        output.steps.append(_lowered(output, step, storage, dims, planner))
+    for group in output.schedule.groups:
+        output.steps.append(_lowered(output, group, storage, dims, planner))
     return output
 
 
@@ -227,15 +227,15 @@ def _forget_unread(result: Plan) -> None:
         if all(isinstance(x, Store) for x in accesses(step.kernel.body) if x.buffer == name):
             unread[name] = users[0]
     for name, i in unread.items():
-        step, planned = result.steps[i], result.schedule.steps[i]
+        step, planned = result.steps[i], result.schedule.groups[i]
         assert isinstance(step, Launch)
         kernel = step.kernel
         kernel.body[:] = [x for x in kernel.body if not (isinstance(x, Store) and x.buffer == name)]
         del kernel.buffers[name], result.memory[name]
         kernel.cost -= 1
-        gone = [x for x, buffer in result.buffers.items() if buffer == name]
-        planned.roots = step.roots = [x for x in planned.roots if x not in gone]
-        for x in gone:
+        removed = [x for x, buffer in result.buffers.items() if buffer == name]
+        planned.roots = step.roots = [x for x in planned.roots if x not in removed]
+        for x in removed:
             del result.buffers[x]
 
 
@@ -256,78 +256,80 @@ def _name_buffers(result: Plan, storage: Storage) -> None:
 
 
 def _lowered(
-    result: Plan, step: Step, storage: Storage, dims: Dims, planner: _Planner
-) -> Launch | Matmul | Call | Nested:
-    if step.kind == "matmul":
-        return _matmul(result, step.roots[0], storage, dims)
-    if step.kind == "call":
-        number = sum(isinstance(s, Call) for s in result.steps)
-        node, outs = _outs(result, step.roots)
+    result: Plan, group: FusionGroup, storage: Storage, dims: Dims, planner: _ProgramPlanner
+) -> Launch | Matmul | CallStep | Nested:
+    if group.kind == "matmul":
+        return _matmul(result, group.roots[0], storage, dims)
+    if group.kind == "call":
+        number = sum(isinstance(s, CallStep) for s in result.steps)
+        node, outs = _outs(result, group.roots)
         native = None if disabled("native-draws") else native_of(node)
-        return Call(number, node, outs, tuple(_block_of(result, x) for x in node.operands), native)
-    if step.kind == "nested":
-        node, outs = _outs(result, step.roots)
+        return CallStep(number, node, outs, tuple(_block_of(result, x) for x in node.operands), native)
+    if group.kind == "nested":
+        node, outs = _outs(result, group.roots)
         operands = list(node.operands)
-        return nested_step(Places(operands, [_block_of(result, x) for x in operands], outs, dims, node, planner.region))
-    kernel, serial = _kernel(result, step.roots, storage, dims)
+        return nested_step(
+            RegionContext(operands, [_block_of(result, x) for x in operands], outs, dims, node, planner.region)
+        )
+    kernel, serial = _kernel(result, group.roots, storage, dims)
     partials = {
         x.buffer: x.size for x in kernel.body
         if type(x) is Reduce and not x.scatters and kernel.across_chunks in x.over
     }  # fmt: skip
-    launch = Launch(kernel, step.roots, serial, partials)
-    if (base := handler(step.roots[0]).begins(step.roots[0])) is not None:
+    launch = Launch(kernel, group.roots, serial, partials)
+    if (base := handler(group.roots[0]).initialized_from(group.roots[0])) is not None:
         launch.base, launch.bytes = _block_of(result, base), bytes_of(dims.shape(base), base.aval)
     return launch
 
 
-def _kernel(result: Plan, roots: list[Node], storage: Storage, dims: Dims) -> tuple[Kernel, bool]:
+def _kernel(result: Plan, roots: list[GraphNode], storage: Storage, dims: Dims) -> tuple[Kernel, bool]:
     """The kernel that stores `roots`, and whether it is serial."""
     arguments, counts = result.arguments, result.schedule.counts
-    arguments.asked.clear()
+    arguments.requested.clear()
     pattern = kernel_cache.Pattern(roots, storage, dims, result.buffers)
     results = kernel_cache.known(pattern, arguments, counts)
     if results is None:
         lowering = Lowering(storage, dims, result.buffers, arguments, counts)
-        kernel = arrange(lowering.step(roots))
+        kernel = arrange(lowering.lower_kernel(roots))
         kernel.chunked = chunked_loop(kernel, arguments.sizes)
         results = kernel, bool(kernel.loops) and is_serial(kernel)
         kernel_cache.note(pattern, lowering, results[1])
     return results
 
 
-def _outs(result: Plan, roots: list[Node]) -> tuple[Node, tuple[str, ...]]:
+def _outs(result: Plan, roots: list[GraphNode]) -> tuple[GraphNode, tuple[str, ...]]:
     """The node with the results `roots`, and their buffers; "" for an unused result."""
-    if roots[0].picks is None:
+    if roots[0].result_index is None:
         return roots[0], (result.buffers[roots[0]],)
     node = roots[0].operands[0]
-    named = {root.picks: result.buffers[root] for root in roots}
+    named = {root.result_index: result.buffers[root] for root in roots}
     return node, tuple([named.get(i, "") for i in range(len(node.aval))])  # type: ignore[arg-type]
 
 
-def _block_of(result: Plan, node: Node) -> str:
+def _block_of(result: Plan, node: GraphNode) -> str:
     while node not in result.buffers:
         assert same_block(node), node.name
         node = node.inputs[0]
     return result.buffers[node]
 
 
-def _matmul(result: Plan, node: Node, storage: Storage, dims: Dims) -> Matmul:
+def _matmul(result: Plan, node: GraphNode, storage: Storage, dims: Dims) -> Matmul:
     factors = factors_of(storage, node)
     layout, flipped = layout_of(node, factors, storage.transposed.get(node), dims)
     x, y = [(_block_of(result, view.block), view.flipped) for view in factors]
-    *lead, m, n = dims.shape(node)
+    *batch_sizes, m, n = dims.shape(node)
     k = dims.shape(node.inputs[0])[-1]
     if flipped:  # (x y)' = y' x'
         x, y, m, n = (y[0], not y[1]), (x[0], not x[1]), n, m
     dtype = "f64" if node.aval.dtype == np.float64 else "f32"
-    sizes = (math.prod(lead, start=ONE), m, n, k)
+    sizes = (math.prod(batch_sizes, start=ONE), m, n, k)
     out, tiles = result.buffers[node], not disabled("native-gemm")
     return Matmul(dtype, out, x, y, sizes, layout[:3], layout.within, node, tiles=tiles)
 
 
-def _recomputed(result: Plan) -> dict[Node, str]:
+def _recomputed(result: Plan) -> dict[GraphNode, str]:
     """The values that kernels compute at several indices and that are too expensive for that."""
-    return dear_values(result.schedule, result.schedule.counts)
+    return expensive_values(result.schedule, result.schedule.counts)
 
 
 # -- run-time values -----------------------------------------------------------------------------------
@@ -338,22 +340,22 @@ def _to_stack(result: Plan, dims: Dims) -> None:
             result.memory[name] = f"stack {node.aval.nbytes}"
 
 
-def _place(result: Plan, nested: bool) -> None:
+def _allocate(result: Plan, nested: bool) -> None:
     """Allocate temporaries and partial results in the arena; buffers with disjoint live intervals share memory."""
     arena = Arena()
     values = _offsets(result, arena)
     values |= arena.improve()
     for band in result.bands:
-        place_locals(result, band)
+        allocate_locals(result, band)
     result.arena_bytes = arena.top
     constants = {name: _bits(dtype, value) for name, (dtype, value) in result.arguments.constants.items()}
     result.values = {**result.arguments.sizes, **constants, **values}
     result.values |= {
         name: 0 for i, step in enumerate(result.steps) for name in functions_of(step, result.fills.get(i, ()))
     }
-    if nested and any(isinstance(step, Call) for step in result.steps):
+    if nested and any(isinstance(step, CallStep) for step in result.steps):
         result.values["calls"] = 0  # the program-wide number of its first call
-    _add_words_of_regions(result)
+    _add_region_values(result)
 
 
 def _offsets(result: Plan, arena: Arena) -> dict[str, int]:
@@ -366,14 +368,14 @@ def _offsets(result: Plan, arena: Arena) -> dict[str, int]:
     for name, i in {name: ends.get(i, i) for i, names in enumerate(temps) for name in names}.items():
         ending.setdefault(i, []).append(f"offset.{name}")
     local = {name for band in result.bands for name in band.local}
-    begun = set[str]()
+    allocated = set[str]()
     values: dict[str, int] = {}
     reuses = not disabled("arena-reuse")
     for i, step in enumerate(result.steps):
-        for name in sorted({n for n in temps[i] if n not in begun}):
-            place = f"offset.{name}"
-            values[place] = 0 if name in local else arena.take(place, needed[name])
-        begun.update(temps[i])
+        for name in sorted({n for n in temps[i] if n not in allocated}):
+            value_name = f"offset.{name}"
+            values[value_name] = 0 if name in local else arena.allocate(value_name, needed[name])
+        allocated.update(temps[i])
         if isinstance(step, Launch):
             values |= _chunk_values(result, i, step, arena)
             if step.partials:
@@ -381,25 +383,25 @@ def _offsets(result: Plan, arena: Arena) -> dict[str, int]:
         elif isinstance(step, Nested):
             values |= _nested_values(result, i, step, arena)
         if i in ending and reuses:
-            arena.give_all(ending[i])
+            arena.free_all(ending[i])
     return values
 
 
 def _nested_values(result: Plan, i: int, step: Nested, arena: Arena) -> dict[str, int]:
     """The run-time values of step `i` itself, and the offsets of its memory while it runs."""
-    values = {f"{name}.{i}": value for name, value in step.words().items()}
+    values = {f"{name}.{i}": value for name, value in step.runtime_values().items()}
     scratch = {f"{name}.{i}": size.evaluate(result.arguments.sizes) for name, size in step.scratch().items()}
     scratch[f"arena.{i}"] = step.arena_bytes
     for name, size in scratch.items():
-        values[name] = arena.take(name, size)
+        values[name] = arena.allocate(name, size)
     for name in scratch:
-        arena.give(name)
+        arena.free(name)
     return values
 
 
-def _add_words_of_regions(result: Plan) -> None:
+def _add_region_values(result: Plan) -> None:
     """Append the run-time values of each region as a block, with names that begin with the region."""
-    calls = sum(isinstance(step, Call) for step in result.steps)
+    calls = sum(isinstance(step, CallStep) for step in result.steps)
     for i, step in enumerate(result.steps):
         for region, inner in regions_of(step):
             for name, value in inner.values.items():
@@ -416,15 +418,15 @@ def plans_of(result: Plan) -> Iterator[Plan]:
             yield from plans_of(region)
 
 
-def calls_of(result: Plan) -> list[Call]:
+def calls_of(result: Plan) -> list[CallStep]:
     """The calls of a plan and of its regions, in the order of their numbers."""
-    return [step for each in plans_of(result) for step in each.steps if isinstance(step, Call)]
+    return [step for each in plans_of(result) for step in each.steps if isinstance(step, CallStep)]
 
 
 def functions_of(step: Any, fills: Sequence[Any]) -> list[str]:
     """The functions whose addresses are run-time values of a step (`tracegrad.codegen.instr.support`)."""
     names: list[str] = []
-    if isinstance(step, Call) or (isinstance(step, While) and step.stacked):
+    if isinstance(step, CallStep) or (isinstance(step, WhileStep) and step.stacked):
         names.append("callback")
     if isinstance(step, Looping):
         names += step.functions
@@ -440,11 +442,11 @@ def functions_of(step: Any, fills: Sequence[Any]) -> list[str]:
 def _chunk_values(result: Plan, i: int, step: Launch, arena: Arena) -> dict[str, int]:
     """The partition of step `i`, and the offsets of its partial results, which live until the step, or its band, has
     run."""
-    values = {f"rows.{i}": step.rows, f"chunks.{i}": step.chunks, f"parallel.{i}": int(step.parallel)}
+    values = {f"rows.{i}": step.chunk_rows, f"chunks.{i}": step.chunks, f"parallel.{i}": int(step.parallel)}
     for name, size in step.partials.items():
         needed = step.chunks * size.evaluate(result.arguments.sizes) * 8 if step.chunks > 1 else 0
-        place = f"partial.{i}.{name}"
-        values[place] = arena.take(place, needed)
+        value_name = f"partial.{i}.{name}"
+        values[value_name] = arena.allocate(value_name, needed)
     return values
 
 

@@ -19,11 +19,16 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from tracegrad.avals import Aval
-from tracegrad.codegen.instr.safepoints import iterations_between_looks
+from tracegrad.codegen.instr.safepoints import iterations_between_polls
 from tracegrad.codegen.loopir.polynomial import ONE, Poly
-from tracegrad.codegen.plan.parallel_iterations import PARALLEL_COST, Iterations, iterations_of, iterations_of_share
-from tracegrad.codegen.plan.wavefront import THREADS, Waves
-from tracegrad.ir import Node
+from tracegrad.codegen.plan.parallel_iterations import (
+    PARALLEL_COST,
+    ParallelIterations,
+    iterations_of,
+    iterations_of_share,
+)
+from tracegrad.codegen.plan.wavefront import THREADS, WavefrontTiling
+from tracegrad.ir import GraphNode
 from tracegrad.ops.core import forms
 from tracegrad.target.tuning import TUNING
 from tracegrad.utils.lazy_dataclass import record
@@ -35,13 +40,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "STACK_BYTES",
-    "Block",
-    "Branch",
+    "BranchStep",
     "Looping",
     "Nested",
-    "Once",
-    "Repeat",
-    "While",
+    "RegionBuffer",
+    "RunStep",
+    "ScanStep",
+    "WhileStep",
     "bytes_of",
     "nested_step",
     "on_stack",
@@ -53,7 +58,7 @@ TYPICAL_ITERATIONS = TUNING.threads.typical_iterations
 
 
 @record(frozen=True)
-class Block:
+class RegionBuffer:
     """Memory that a region reads or writes: a buffer ("" for an unused result), and the bytes that one iteration uses.
     They are all of the buffer, or one row."""
 
@@ -73,16 +78,16 @@ class Block:
 class Nested:
     """A plan step with regions."""
 
-    node: Node
+    node: GraphNode
     regions: dict[str, Plan]
-    consts: list[Block]
+    consts: list[RegionBuffer]
 
     @property
-    def operands(self) -> list[Block]:
+    def operands(self) -> list[RegionBuffer]:
         return self.consts
 
     @property
-    def results(self) -> list[Block]:
+    def results(self) -> list[RegionBuffer]:
         raise NotImplementedError
 
     @property
@@ -98,8 +103,8 @@ class Nested:
         """Rename a buffer."""
 
         def renamed(x: Any) -> Any:
-            if isinstance(x, Block):
-                return Block(new, x.bytes) if x.buffer == old else x
+            if isinstance(x, RegionBuffer):
+                return RegionBuffer(new, x.bytes) if x.buffer == old else x
             return list(map(renamed, x)) if isinstance(x, list) else x
 
         for each in fields(self):
@@ -109,7 +114,7 @@ class Nested:
         """The cost of one run."""
         return sum(result.cost for result in self.regions.values())
 
-    def words(self) -> dict[str, int]:
+    def runtime_values(self) -> dict[str, int]:
         """The run-time values of the step, without the sizes."""
         return {}
 
@@ -136,24 +141,24 @@ class Nested:
 class Looping(Nested):
     """A plan step that repeats a region (loop)."""
 
-    inits: list[Block]
-    carried: list[Block]
-    stacked: list[Block]
+    inits: list[RegionBuffer]
+    carried: list[RegionBuffer]
+    stacked: list[RegionBuffer]
 
     @property
-    def operands(self) -> list[Block]:
+    def operands(self) -> list[RegionBuffer]:
         return [*self.inits, *self.consts]
 
     @property
-    def results(self) -> list[Block]:
+    def results(self) -> list[RegionBuffer]:
         return [*self.carried, *self.stacked]
 
     def scratch(self) -> dict[str, Poly]:
         others = {f"carry {k}": x.bytes for k, x in enumerate(self.carried) if not x.on_stack and not self.in_place(k)}
         return super().scratch() | others
 
-    def words(self) -> dict[str, int]:
-        return {"look": iterations_between_looks(sum(result.cost for result in self.regions.values()))}
+    def runtime_values(self) -> dict[str, int]:
+        return {"look": iterations_between_polls(sum(result.cost for result in self.regions.values()))}
 
     @property
     def functions(self) -> list[str]:
@@ -166,16 +171,16 @@ class Looping(Nested):
 
 
 @record(eq=False)
-class Repeat(Looping):
+class ScanStep(Looping):
     """A loop with a known number of iterations (scan)."""
 
-    xs: list[Block]
+    xs: list[RegionBuffer]
     length: int
     reverse: bool
-    iterations: Iterations | None  # parallelization of its iterations, or None
+    iterations: ParallelIterations | None  # parallelization of its iterations, or None
 
     @property
-    def operands(self) -> list[Block]:
+    def operands(self) -> list[RegionBuffer]:
         return [*self.inits, *self.xs, *self.consts]
 
     def cost(self) -> int:
@@ -187,7 +192,7 @@ class Repeat(Looping):
         return self.regions["body"].strips
 
     @property
-    def waves(self) -> Waves | None:
+    def waves(self) -> WavefrontTiling | None:
         """The wavefront tiling of the body, or None."""
         return self.regions["body"].waves
 
@@ -209,17 +214,17 @@ class Repeat(Looping):
         cost = self.strips.cost if self.strips else self.regions["body"].cost
         return self.chunks > 1 and self.length * cost >= PARALLEL_COST
 
-    def words(self) -> dict[str, int]:
+    def runtime_values(self) -> dict[str, int]:
         if self.strips:
             sizes = {"rows": self.strips.rows, "strip": self.strips.length, "strips": self.chunks}
             return {"length": self.length, **sizes, "parallel": int(self.parallel)}
-        words = {**super().words(), "length": self.length}
+        values = {**super().runtime_values(), "length": self.length}
         if self.waves:
-            words |= {"rows": self.waves.rows, "chunk": self.waves.chunk, "chunks": self.waves.chunks}
-            words |= {"depth": self.waves.depth}
+            values |= {"rows": self.waves.rows, "chunk": self.waves.chunk, "chunks": self.waves.chunks}
+            values |= {"depth": self.waves.depth}
         if self.iterations:
-            words |= {"room": self._room, "share": self.share, "shares": self.chunks, "parallel": int(self.parallel)}
-        return words
+            values |= {"room": self._room, "share": self.share, "shares": self.chunks, "parallel": int(self.parallel)}
+        return values
 
     @property
     def functions(self) -> list[str]:
@@ -244,21 +249,21 @@ class Repeat(Looping):
 
 
 @record(eq=False)
-class While(Looping):
+class WhileStep(Looping):
     """A while loop; up to `capacity` iterations if it stacks rows."""
 
-    count: Block
+    count: RegionBuffer
     capacity: int
 
     @property
-    def results(self) -> list[Block]:
+    def results(self) -> list[RegionBuffer]:
         return [*self.carried, self.count, *self.stacked]
 
     def cost(self) -> int:
         return TYPICAL_ITERATIONS * super().cost()
 
-    def words(self) -> dict[str, int]:
-        return {**super().words(), "capacity": self.capacity}
+    def runtime_values(self) -> dict[str, int]:
+        return {**super().runtime_values(), "capacity": self.capacity}
 
     def head(self) -> str:
         parts = [_shown("carried", self.inits), _shown("constant", self.consts)]
@@ -266,18 +271,18 @@ class While(Looping):
 
 
 @record(eq=False)
-class Branch(Nested):
+class BranchStep(Nested):
     """A plan step that runs one of several regions (cond)."""
 
-    index: Block
-    outs: list[Block]
+    index: RegionBuffer
+    outs: list[RegionBuffer]
 
     @property
-    def operands(self) -> list[Block]:
+    def operands(self) -> list[RegionBuffer]:
         return [self.index, *self.consts]
 
     @property
-    def results(self) -> list[Block]:
+    def results(self) -> list[RegionBuffer]:
         return self.outs
 
     def cost(self) -> int:
@@ -288,42 +293,42 @@ class Branch(Nested):
 
 
 @record(eq=False)
-class Once(Nested):
+class RunStep(Nested):
     """A plan step that runs one region once, separately: its values are not shared with other steps."""
 
-    outs: list[Block]
+    outs: list[RegionBuffer]
 
     @property
-    def results(self) -> list[Block]:
+    def results(self) -> list[RegionBuffer]:
         return self.outs
 
     def head(self) -> str:
         return f"once {_shown('', self.outs)} = body({_shown('', self.consts)})"
 
 
-def _shown(what: str, blocks: list[Block]) -> str:
-    return f"{what} {', '.join(map(str, blocks))}".strip()
+def _shown(label: str, blocks: list[RegionBuffer]) -> str:
+    return f"{label} {', '.join(map(str, blocks))}".strip()
 
 
 # -- from nodes to steps ---------------------------------------------------------------------------------
 @record()
-class Places:
+class RegionContext:
     """The context of a rule for a node: buffers and sizes of its operands and results, and the planner of regions."""
 
-    operands: list[Node]
+    operands: list[GraphNode]
     operand_buffers: list[str]
     result_buffers: tuple[str, ...]
     dims: Dims
-    node: Node
-    plan: Callable[[Any, int], Plan]  # plans a region with this number of carries
+    node: GraphNode
+    plan_region: Callable[[Any, int], Plan]  # plans a region with this number of carries
 
-    def operand(self, k: int, rows: bool = False) -> Block:
+    def operand(self, k: int, rows: bool = False) -> RegionBuffer:
         x = self.operands[k]
-        return Block(self.operand_buffers[k], bytes_of(self.dims.shape(x)[rows:], x.aval))
+        return RegionBuffer(self.operand_buffers[k], bytes_of(self.dims.shape(x)[rows:], x.aval))
 
-    def result(self, k: int, rows: bool = False) -> Block:
+    def result(self, k: int, rows: bool = False) -> RegionBuffer:
         shape, aval = self.dims.result_shape(self.node, k), self.node.aval[k]  # type: ignore[index]
-        return Block(self.result_buffers[k], bytes_of(shape[rows:], aval))
+        return RegionBuffer(self.result_buffers[k], bytes_of(shape[rows:], aval))
 
 
 def _is_small(size: Poly) -> bool:
@@ -340,16 +345,16 @@ def bytes_of(shape: tuple[Poly, ...], aval: Aval) -> Poly:
     return math.prod(shape, start=ONE) * aval.dtype.itemsize
 
 
-def nested_step(at: Places) -> Nested:
+def nested_step(at: RegionContext) -> Nested:
     """Create the step of a node with regions."""
     assert at.node.op is not None
     return _STEPS[type(at.node.op.form)](at, **dict(at.node.params))
 
 
-def _repeat(at: Places, body: Any, carries: int, xs: int, length: int, reverse: bool) -> Nested:
+def _repeat(at: RegionContext, body: Any, carries: int, xs: int, length: int, reverse: bool) -> Nested:
     count = len(at.operands)
-    planned = at.plan(body, carries)
-    return Repeat(
+    planned = at.plan_region(body, carries)
+    return ScanStep(
         at.node,
         {"body": planned},
         consts=[at.operand(k) for k in range(carries + xs, count)],
@@ -363,10 +368,10 @@ def _repeat(at: Places, body: Any, carries: int, xs: int, length: int, reverse: 
     )
 
 
-def _while(at: Places, cond: Any, body: Any, carries: int, capacity: int) -> Nested:
-    return While(
+def _while(at: RegionContext, cond: Any, body: Any, carries: int, capacity: int) -> Nested:
+    return WhileStep(
         at.node,
-        {"cond": at.plan(cond, 0), "body": at.plan(body, carries)},
+        {"cond": at.plan_region(cond, 0), "body": at.plan_region(body, carries)},
         consts=[at.operand(k) for k in range(carries, len(at.operands))],
         inits=[at.operand(k) for k in range(carries)],
         carried=[at.result(k) for k in range(carries)],
@@ -376,20 +381,20 @@ def _while(at: Places, cond: Any, body: Any, carries: int, capacity: int) -> Nes
     )
 
 
-def _branch(at: Places, branches: tuple[Any, ...]) -> Nested:
-    return Branch(
+def _branch(at: RegionContext, branches: tuple[Any, ...]) -> Nested:
+    return BranchStep(
         at.node,
-        {f"branch {k}": at.plan(branch, 0) for k, branch in enumerate(branches)},
+        {f"branch {k}": at.plan_region(branch, 0) for k, branch in enumerate(branches)},
         consts=[at.operand(k) for k in range(1, len(at.operands))],
         index=at.operand(0),
         outs=[at.result(k) for k in range(len(at.result_buffers))],
     )
 
 
-def _once(at: Places, body: Any, **_: Any) -> Nested:
+def _once(at: RegionContext, body: Any, **_: Any) -> Nested:
     operands = [at.operand(k) for k in range(len(at.operands))]
     outs = [at.result(k) for k in range(len(at.result_buffers))]
-    return Once(at.node, {"body": at.plan(body, 0)}, consts=operands, outs=outs)
+    return RunStep(at.node, {"body": at.plan_region(body, 0)}, consts=operands, outs=outs)
 
 
 _STEPS: dict[type[forms.Form], Callable[..., Nested]] = {

@@ -21,7 +21,7 @@ from tracegrad.utils.lazy_dataclass import record
 if TYPE_CHECKING:
     from tracegrad.codegen.plan.planner import Plan
 
-__all__ = ["SHARE", "Strips", "is_plain", "own_place", "strips_of"]
+__all__ = ["SHARE", "Strips", "is_plain", "iteration_index", "strips_of"]
 
 STRIP_BYTES = TUNING.strips.scan_bytes
 SHORTEST = TUNING.strips.min_scan_rows
@@ -30,10 +30,10 @@ SHARE = TUNING.strips.scan_share
 
 @record(frozen=True)
 class Strips:
-    """The strips of a body: `rows` rows of `row` elements; the length of a strip; the cost of all rows."""
+    """The strips of a body: `rows` rows of `row_elements` elements; the length of a strip; the cost of all rows."""
 
     rows: int
-    row: int
+    row_elements: int
     length: int
     cost: int
 
@@ -43,30 +43,34 @@ def strips_of(plan: Plan) -> Strips | None:
     if disabled("strip-mining"):
         return None
     launches = [step for step in plan.steps if isinstance(step, Launch)]
-    wide = [step.kernel for step in launches if any(x.extent.value is None for x in step.kernel.loops)]
-    narrow = [step.kernel for step in launches if step.kernel not in wide]
+    symbolic = [step.kernel for step in launches if any(x.extent.value is None for x in step.kernel.loops)]
+    constant = [step.kernel for step in launches if step.kernel not in symbolic]
     if len(launches) < len(plan.steps) or any(step.base for step in launches):
         return None
-    if not wide or not all(map(is_plain, wide)):
+    if not symbolic or not all(map(is_plain, symbolic)):
         return None
-    spaces = {(kernel.loops[0].extent, math.prod((x.extent for x in kernel.loops[1:]), start=ONE)) for kernel in wide}
-    written = {b for kernel in wide for b, (_, use) in kernel.buffers.items() if use == "out"}
+    spaces = {
+        (kernel.loops[0].extent, math.prod((x.extent for x in kernel.loops[1:]), start=ONE)) for kernel in symbolic
+    }
+    written = {b for kernel in symbolic for b, (_, use) in kernel.buffers.items() if use == "out"}
     carried = {plan.buffers[x] for x, y in zip(plan.graph.inputs[: plan.carries], plan.graph.outputs)
                if plan.buffers[y] in written}  # fmt: skip
-    own = written | carried
-    if len(spaces) > 1 or any(own & set(kernel.buffers) for kernel in narrow):
+    arrays = written | carried
+    if len(spaces) > 1 or any(arrays & set(kernel.buffers) for kernel in constant):
         return None
-    if not all(_own_element(kernel, own) for kernel in wide):
+    if not all(_accesses_own_index(kernel, arrays) for kernel in symbolic):
         return None
-    ((rows, row),) = spaces
-    return _sized(plan, rows, row, wide, narrow, len(own))
+    ((rows, row_size),) = spaces
+    return _sized(plan, rows, row_size, symbolic, constant, len(arrays))
 
 
-def _sized(plan: Plan, rows: Poly, row: Poly, wide: list[Kernel], narrow: list[Kernel], arrays: int) -> Strips:
+def _sized(
+    plan: Plan, rows: Poly, row_size: Poly, symbolic: list[Kernel], constant: list[Kernel], arrays: int
+) -> Strips:
     sizes = plan.arguments.sizes
-    count, each = rows.evaluate(sizes), max(row.evaluate(sizes), 1)
-    row_cost = each * sum(kernel.cost for kernel in wide)
-    again = sum(kernel.cost * math.prod(x.extent.value or 0 for x in kernel.loops) for kernel in narrow)
+    count, each = rows.evaluate(sizes), max(row_size.evaluate(sizes), 1)
+    row_cost = each * sum(kernel.cost for kernel in symbolic)
+    again = sum(kernel.cost * math.prod(x.extent.value or 0 for x in kernel.loops) for kernel in constant)
     length = max(STRIP_BYTES // (8 * arrays * each), SHARE * again // max(row_cost, 1), -(-SHORTEST // each), 1)
     return Strips(count, each, min(length, max(count, 1)), count * row_cost + again)
 
@@ -76,15 +80,15 @@ def is_plain(kernel: Kernel) -> bool:
     return not kernel.chunked and not is_serial(kernel) and not any(isinstance(x, Reduce) for x in kernel.body)
 
 
-def _own_element(kernel: Kernel, own: set[str]) -> bool:
-    """Whether the kernel accesses the arrays `own` at its own row-major index only."""
-    place = own_place(kernel)
-    return all(x.address == place for x in accesses(kernel.body) if x.buffer in own)
+def _accesses_own_index(kernel: Kernel, arrays: set[str]) -> bool:
+    """Whether the kernel accesses the arrays `arrays` at its own row-major index only."""
+    index = iteration_index(kernel)
+    return all(x.address == index for x in accesses(kernel.body) if x.buffer in arrays)
 
 
-def own_place(kernel: Kernel) -> Poly:
+def iteration_index(kernel: Kernel) -> Poly:
     """The row-major index of a kernel's iteration."""
-    place, stride = ZERO, ONE
+    index, stride = ZERO, ONE
     for loop in reversed(kernel.loops):
-        place, stride = place + Poly.symbol(loop.var) * stride, stride * loop.extent
-    return place
+        index, stride = index + Poly.symbol(loop.var) * stride, stride * loop.extent
+    return index

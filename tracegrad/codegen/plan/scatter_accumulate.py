@@ -19,10 +19,10 @@ from tracegrad.settings import disabled
 if TYPE_CHECKING:
     from tracegrad.codegen.plan.planner import Plan
 
-__all__ = ["scatter_in_place"]
+__all__ = ["accumulate_scatters"]
 
 
-def scatter_in_place(plan: Plan) -> None:
+def accumulate_scatters(plan: Plan) -> None:
     """Accumulate scatters into existing buffers, where that is legal."""
     if disabled("scatter-accumulation"):
         return
@@ -36,7 +36,7 @@ def scatter_in_place(plan: Plan) -> None:
         if stored is None or stored.buffer in scatter.buffers:  # it would read overwritten memory
             continue
         if plan.elements((target, stored.buffer)) == {adder.kernel.iterations}:
-            _put_behind(plan, scatter, adder, target, stored.buffer)
+            _accumulate_into(plan, scatter, adder, target, stored.buffer)
 
 
 def _target(step: Launch) -> str:
@@ -69,7 +69,7 @@ def _stored_sum(adder: Launch, target: str) -> Store | None:
             return None
 
 
-def _put_behind(plan: Plan, scatter: Launch, adder: Launch, target: str, result: str) -> None:
+def _accumulate_into(plan: Plan, scatter: Launch, adder: Launch, target: str, result: str) -> None:
     """Move the scatter after the kernel that adds its result, and accumulate it into the result of that kernel."""
     kernel = adder.kernel
     (load,) = (x for x in kernel.body if isinstance(x, Load) and x.buffer == target)

@@ -27,10 +27,10 @@ from tracegrad.utils.lazy_dataclass import record
 if TYPE_CHECKING:
     from tracegrad.codegen.plan.planner import Plan
 
-__all__ = ["Band", "bands_of", "place_locals"]
+__all__ = ["Band", "allocate_locals", "bands_of"]
 
-FEWEST = TUNING.strips.min_band_rows
-WORTH = TUNING.strips.min_band_bytes
+MIN_BAND_ROWS = TUNING.strips.min_band_rows
+MIN_BAND_BYTES = TUNING.strips.min_band_bytes
 STRIP = TUNING.strips.band_strip_bytes
 SHORTEST = TUNING.strips.min_band_strip
 LARGEST = TUNING.strips.max_band_strip_bytes
@@ -63,7 +63,7 @@ def bands_of(plan: Plan) -> list[Band]:
     if disabled("strip-fusion"):
         return []
     grouping = _Grouping(plan)
-    if sum(rows >= FEWEST for rows in grouping.rows) < 2:
+    if sum(rows >= MIN_BAND_ROWS for rows in grouping.rows) < 2:
         return []
     groups = grouping.run()
     groups = [groups[i] for i in near_order(range(len(groups)), [group.before for group in groups])]
@@ -81,7 +81,7 @@ def bands_of(plan: Plan) -> list[Band]:
 
 
 @record(eq=False)
-class _Group:
+class _StepGroup:
     """Steps with common rows, or a single step; `before` is a bitmask of its predecessors."""
 
     number: int
@@ -96,12 +96,12 @@ class _Grouping:
     """Search for steps that may run together."""
 
     def __init__(self, plan: Plan):
-        self.made, self.sizes = plan, plan.arguments.sizes
+        self.plan, self.sizes = plan, plan.arguments.sizes
         self.steps: list[Any] = list(plan.steps)
         self._buffers = [step.buffers for step in plan.steps]
         self._writes = [step.writes for step in plan.steps]
         self.rows = [self._rows_of(step) for step in plan.steps]
-        self.groups: list[_Group] = []
+        self.groups: list[_StepGroup] = []
         self._known_strides: dict[int, dict[str, int]] = {}
         self._fills: dict[int, set[str]] = {}
         self._bytes = {name: x.aval.dtype.itemsize for x, name in plan.buffers.items()}
@@ -112,13 +112,13 @@ class _Grouping:
 
     def _rows_of(self, step: Any) -> int:
         """The iterations of the chunked loop of a kernel that may run in chunks of any size; 0 for any other step."""
-        if not isinstance(step, Launch) or step.base or not step.stands_alone:
+        if not isinstance(step, Launch) or step.base or not step.is_separate_function:
             return 0
         return step.kernel.loops[step.kernel.chunked].extent.evaluate(self.sizes)
 
-    def run(self) -> list[_Group]:
+    def run(self) -> list[_StepGroup]:
         """Group the steps."""
-        results: list[_Group] = []
+        results: list[_StepGroup] = []
         users: dict[str, set[int]] = defaultdict(set)  # the steps until now that read or write a buffer
         writers: dict[str, set[int]] = defaultdict(set)
         for i, (names, writes) in enumerate(zip(self._buffers, self._writes)):
@@ -131,11 +131,11 @@ class _Grouping:
                 writers[name].add(i)
             related.discard(i)
             earlier.discard(i)
-            near = [results[k] for k in sorted(related, reverse=True)] if self.rows[i] >= FEWEST else []
+            near = [results[k] for k in sorted(related, reverse=True)] if self.rows[i] >= MIN_BAND_ROWS else []
             results.append(self._joined(i, {results[k] for k in earlier}, dict.fromkeys(near)))
         return self.groups
 
-    def _joined(self, i: int, earlier: Collection[_Group], near: Iterable[_Group]) -> _Group:
+    def _joined(self, i: int, earlier: Collection[_StepGroup], near: Iterable[_StepGroup]) -> _StepGroup:
         """The first of the groups `near` that step `i` may join, which must run after the `earlier` ones; or a new
         group."""
         needed = 0  # the transitive predecessors of this step's predecessors
@@ -146,7 +146,7 @@ class _Grouping:
                 group.rows = rows
                 break
         else:
-            group = _Group(len(self.groups), [], self.rows[i] if self.rows[i] >= FEWEST else 0)
+            group = _StepGroup(len(self.groups), [], self.rows[i] if self.rows[i] >= MIN_BAND_ROWS else 0)
             self.groups.append(group)
         group.steps.append(i)
         group.written |= self._writes[i]
@@ -163,7 +163,7 @@ class _Grouping:
                     other.before |= new
         return group
 
-    def _common(self, group: _Group, i: int) -> int:
+    def _common(self, group: _StepGroup, i: int) -> int:
         """The number of rows for which step `i` can run with a group; 0 if it cannot."""
         names, users = self._buffers[i], group.users
         shared = [name for name in names if name in users]
@@ -173,18 +173,18 @@ class _Grouping:
         for name in shared if rows == group.rows else {*users, *names}:
             if name in group.written or name in self._writes[i]:
                 using = self._using(name, group, i)
-                if len(using) > 1 and not self.row_of(name, using, rows):
+                if len(using) > 1 and not self.row_elements(name, using, rows):
                     return 0
         alike = rows == group.rows == self.rows[i]
-        if not alike and not any(self.row_of(x, self._using(x, group, i), rows) for x in shared):
+        if not alike and not any(self.row_elements(x, self._using(x, group, i), rows) for x in shared):
             return 0  # longer rows, without reuse in the cache
         return 0 if self._filled(i).intersection(shared) else rows
 
-    def _using(self, name: str, group: _Group, i: int) -> list[int]:
+    def _using(self, name: str, group: _StepGroup, i: int) -> list[int]:
         """The steps of a group, and step `i`, that read or write a buffer."""
         return [*group.users.get(name, ()), *([i] if name in self._buffers[i] else ())]
 
-    def row_of(self, name: str, users: list[int], rows: int) -> int:
+    def row_elements(self, name: str, users: list[int], rows: int) -> int:
         """The elements per row of a buffer, if all `users` access it by the same rows; else 0."""
         result = 0
         for k in users:
@@ -214,23 +214,23 @@ class _Grouping:
             self._fills[i] = {name for name, *_ in self.steps[i].fills}
         return self._fills[i]
 
-    def band(self, group: _Group) -> Band | None:
+    def band(self, group: _StepGroup) -> Band | None:
         """The band of a group of steps, if it is profitable; else None."""
         if len(group.steps) < 2:
             return None
-        steps, rows, memory = self.steps, group.rows, self.made.memory
-        local, width, left = {}, 0, 0
+        steps, rows, memory = self.steps, group.rows, self.plan.memory
+        local, width, reused_bytes = {}, 0, 0
         filled = set().union(*map(self._filled, group.steps))
         for name, users in group.users.items():
-            row = self._bytes[name] * self.row_of(name, users, rows)
-            width += row
-            left += row * (len(users) > 1)
-            if row and memory[name] == "temp" and name not in filled and len(users) == len(self._users[name]):
-                local[name] = row
+            row_bytes = self._bytes[name] * self.row_elements(name, users, rows)
+            width += row_bytes
+            reused_bytes += row_bytes * (len(users) > 1)
+            if row_bytes and memory[name] == "temp" and name not in filled and len(users) == len(self._users[name]):
+                local[name] = row_bytes
         units = [self.rows[k] // rows for k in group.steps]
         elements = max(self._elements(steps[k].kernel) for k in group.steps) // rows
         strip = max(STRIP // max(width, 1), -(-SHORTEST // max(elements, 1)), 1)
-        if rows * left < WORTH or width * strip > LARGEST or 2 * strip > rows:
+        if rows * reused_bytes < MIN_BAND_BYTES or width * strip > LARGEST or 2 * strip > rows:
             return None
         return Band(0, 0, rows, strip, units, local)
 
@@ -245,13 +245,13 @@ def _stride(accesses: list[Footprint | None]) -> int:
     """The common stride of an iteration, if no access reaches into another iteration; else 0."""
     result = 0
     for access in accesses:
-        if access is None or access.low < 0 or access.high >= access.step or result not in (0, access.step):
+        if access is None or access.low < 0 or access.high >= access.stride or result not in (0, access.stride):
             return 0
-        result = access.step
+        result = access.stride
     return result
 
 
-def place_locals(plan: Plan, band: Band) -> None:
+def allocate_locals(plan: Plan, band: Band) -> None:
     """Allocate local buffers, and the partial results of a strip, in the memory of a strip."""
     steps: list[Any] = plan.steps
     arena = Arena()
@@ -259,10 +259,10 @@ def place_locals(plan: Plan, band: Band) -> None:
     for i in band.steps:
         for name in steps[i].buffers:
             if name in band.local and name not in band.offsets:
-                band.offsets[name] = arena.take(name, band.local[name] * band.strip)
+                band.offsets[name] = arena.allocate(name, band.local[name] * band.strip)
         for name, size in steps[i].partials.items():
-            band.offsets[name] = arena.take(name, size.evaluate(plan.arguments.sizes) * 8)
+            band.offsets[name] = arena.allocate(name, size.evaluate(plan.arguments.sizes) * 8)
         for name in steps[i].buffers:
             if ends[name] == i:
-                arena.give(name)
+                arena.free(name)
     band.bytes = arena.top

@@ -18,7 +18,7 @@ from tracegrad.avals import dtype_named
 from tracegrad.codegen.loopir.kernel import Kernel, accesses
 from tracegrad.codegen.loopir.polynomial import ONE, Poly
 from tracegrad.codegen.loopir.steps import Launch
-from tracegrad.codegen.plan.scan_strip_mining import SHARE, is_plain, own_place
+from tracegrad.codegen.plan.scan_strip_mining import SHARE, is_plain, iteration_index
 from tracegrad.settings import disabled
 from tracegrad.target.tuning import TUNING
 from tracegrad.utils.lazy_dataclass import record
@@ -26,19 +26,19 @@ from tracegrad.utils.lazy_dataclass import record
 if TYPE_CHECKING:
     from tracegrad.codegen.plan.planner import Plan
 
-__all__ = ["THREADS", "Waves", "waves_of"]
+__all__ = ["THREADS", "WavefrontTiling", "waves_of"]
 
 THREADS = "tg_threads"  # the function that returns the number of threads: i64 ()
 
-WORTH = TUNING.strips.min_wave_bytes
+MIN_WAVE_BYTES = TUNING.strips.min_wave_bytes
 CHUNK = TUNING.strips.wave_chunk_bytes
 CACHE = TUNING.strips.wave_bytes
-DEAR = TUNING.strips.max_wave_cost
-MOST = TUNING.strips.max_wave_iterations
+MAX_WAVE_COST = TUNING.strips.max_wave_cost
+MAX_WAVE_ITERATIONS = TUNING.strips.max_wave_iterations
 
 
 @record(frozen=True)
-class Waves:
+class WavefrontTiling:
     """The wavefront tiling of a body: its rows, the rows of a chunk, and the number of iterations run together (1 if
     that is not profitable)."""
 
@@ -51,7 +51,7 @@ class Waves:
         return -(-self.rows // self.chunk)
 
 
-def waves_of(plan: Plan) -> Waves | None:
+def waves_of(plan: Plan) -> WavefrontTiling | None:
     """The wavefront tiling of a loop body, whatever the sizes; None if it is not possible.
 
     Kernels without rows run again for each chunk, so they must be independent of the other kernels.
@@ -59,48 +59,56 @@ def waves_of(plan: Plan) -> Waves | None:
     if disabled("wavefront-tiling"):
         return None
     launches = [step for step in plan.steps if isinstance(step, Launch)]
-    wide = [step.kernel for step in launches if step.stands_alone]
-    narrow = [step.kernel for step in launches if not step.stands_alone]
+    symbolic = [step.kernel for step in launches if step.is_separate_function]
+    constant = [step.kernel for step in launches if not step.is_separate_function]
     if len(launches) < len(plan.steps) or any(step.base for step in launches) or plan.in_place:
         return None
-    if not plan.carries or not wide or not all(is_plain(kernel) and kernel.cost < DEAR for kernel in wide):
+    if (
+        not plan.carries
+        or not symbolic
+        or not all(is_plain(kernel) and kernel.cost < MAX_WAVE_COST for kernel in symbolic)
+    ):
         return None
-    spaces = {(kernel.loops[0].extent, math.prod((x.extent for x in kernel.loops[1:]), start=ONE)) for kernel in wide}
-    written = {name for step in launches if step.stands_alone for name in step.writes}
+    spaces = {
+        (kernel.loops[0].extent, math.prod((x.extent for x in kernel.loops[1:]), start=ONE)) for kernel in symbolic
+    }
+    written = {name for step in launches if step.is_separate_function for name in step.writes}
     carried = {plan.buffers[x] for x in plan.graph.inputs[: plan.carries]}
     if len(spaces) > 1 or not all(plan.buffers[y] in written for y in plan.graph.outputs[: plan.carries]):
         return None
-    if any(not (written | carried).isdisjoint(kernel.buffers) for kernel in narrow):
+    if any(not (written | carried).isdisjoint(kernel.buffers) for kernel in constant):
         return None
-    reach = _reach(wide, written, carried, plan.arguments.sizes)
+    reach = _reach(symbolic, written, carried, plan.arguments.sizes)
     if reach is None:
         return None
-    ((rows, row),) = spaces
-    return _sized(plan, rows, row, reach, wide, narrow)
+    ((rows, row_size),) = spaces
+    return _sized(plan, rows, row_size, reach, symbolic, constant)
 
 
-def _reach(wide: list[Kernel], written: set[str], carried: set[str], sizes: dict[str, int]) -> int | None:
+def _reach(symbolic: list[Kernel], written: set[str], carried: set[str], sizes: dict[str, int]) -> int | None:
     """The largest distance between an element and the elements of the previous iteration that it depends on. None if it
     is unknown, or if other written arrays are accessed at another index."""
     result = 0
-    for kernel in wide:
-        place = own_place(kernel)
+    for kernel in symbolic:
+        index = iteration_index(kernel)
         for x in accesses(kernel.body):
             if x.buffer in written or x.buffer in carried:
-                distance = x.address - place
+                distance = x.address - index
                 if not distance.symbols <= sizes.keys() or (distance.terms and x.buffer in written):
                     return None
                 result = max(result, abs(distance.evaluate(sizes)))
     return result
 
 
-def _sized(plan: Plan, rows: Poly, row: Poly, reach: int, wide: list[Kernel], narrow: list[Kernel]) -> Waves:
+def _sized(
+    plan: Plan, rows: Poly, row_size: Poly, reach: int, symbolic: list[Kernel], constant: list[Kernel]
+) -> WavefrontTiling:
     sizes = plan.arguments.sizes
-    count, each = rows.evaluate(sizes), max(row.evaluate(sizes), 1)
-    itemsizes = {name: dtype_named(dtype).itemsize for k in wide for name, (dtype, _) in k.buffers.items()}
+    count, each = rows.evaluate(sizes), max(row_size.evaluate(sizes), 1)
+    itemsizes = {name: dtype_named(dtype).itemsize for k in symbolic for name, (dtype, _) in k.buffers.items()}
     row_bytes = each * sum(itemsizes.values())
-    again = sum(kernel.cost * math.prod(x.extent.value or 0 for x in kernel.loops) for kernel in narrow)
-    enough = SHARE * again // max(each * sum(kernel.cost for kernel in wide), 1)
+    again = sum(kernel.cost * math.prod(x.extent.value or 0 for x in kernel.loops) for kernel in constant)
+    enough = SHARE * again // max(each * sum(kernel.cost for kernel in symbolic), 1)
     chunk = min(max(CHUNK // row_bytes, -(-reach // each), enough, 1), max(count, 1))
-    depth = min(MOST, CACHE // (chunk * row_bytes) - 1) if count * row_bytes >= WORTH else 1
-    return Waves(count, chunk, max(depth, 1))
+    depth = min(MAX_WAVE_ITERATIONS, CACHE // (chunk * row_bytes) - 1) if count * row_bytes >= MIN_WAVE_BYTES else 1
+    return WavefrontTiling(count, chunk, max(depth, 1))

@@ -14,12 +14,12 @@ from typing import Any
 
 from tracegrad.avals import dtype_named
 from tracegrad.codegen.libs.linear_algebra import is_native
-from tracegrad.codegen.loopir.kernel import Check, Compute, Guard, Index, Kernel, Load, Reduce, Store
+from tracegrad.codegen.loopir.kernel import BoundsCheck, Compute, GuardBlock, Index, Kernel, Load, Reduce, Store
 from tracegrad.codegen.loopir.scalar_templates import COST
-from tracegrad.codegen.loopir.steps import Call, Launch, Matmul
+from tracegrad.codegen.loopir.steps import CallStep, Launch, Matmul
 from tracegrad.codegen.plan.planner import Plan
-from tracegrad.codegen.plan.region_steps import Nested, Once, Repeat
-from tracegrad.ir import Node
+from tracegrad.codegen.plan.region_steps import Nested, RunStep, ScanStep
+from tracegrad.ir import GraphNode
 from tracegrad.ops.linalg.factorizations import cholesky, cholesky_pullback
 from tracegrad.ops.linalg.solve import lu, solve, solve_triangular
 from tracegrad.utils.lazy_dataclass import record
@@ -54,7 +54,9 @@ def work_together(plan: Plan, numbers: Sequence[int]) -> Work:
     the group."""
     work = {i: work_of(plan, plan.steps[i]) for i in numbers}
     others = {b for i, step in enumerate(plan.steps) if i not in work for b in step.buffers}
-    inner = {b for b, where in plan.memory.items() if where == "temp" and b not in others} if len(work) > 1 else set()
+    inner = (
+        {b for b, location in plan.memory.items() if location == "temp" and b not in others} if len(work) > 1 else set()
+    )
     read: dict[str, int] = {}
     written: dict[str, int] = {}
     for w in work.values():
@@ -62,8 +64,8 @@ def work_together(plan: Plan, numbers: Sequence[int]) -> Work:
         read |= {b: max(n, read.get(b, 0)) for b, n in table.items()}
         written |= {b: max(n, written.get(b, 0)) for b, n in w.written.items() if b not in inner}
     flops = None if any(w.flops is None for w in work.values()) else sum(w.flops or 0 for w in work.values())
-    most = max(work.values(), key=lambda w: w.flops or 0, default=None)
-    return Work(read, written, flops, "f64" if most is None else most.dtype)
+    dominant = max(work.values(), key=lambda w: w.flops or 0, default=None)
+    return Work(read, written, flops, "f64" if dominant is None else dominant.dtype)
 
 
 def work_of(plan: Plan, step: Any) -> Work:
@@ -75,10 +77,10 @@ def work_of(plan: Plan, step: Any) -> Work:
         return Work(*_of_buffers(plan, step), 2 * batch * m * n * k, step.dtype)
     if isinstance(step, Nested):
         return Work(*_of_buffers(plan, step), *_of_regions(step))
-    return Work(*_of_buffers(plan, step), _of_call(step.node) if isinstance(step, Call) else 0)
+    return Work(*_of_buffers(plan, step), _call_flops(step.node) if isinstance(step, CallStep) else 0)
 
 
-def _of_call(node: Node) -> int | None:
+def _call_flops(node: GraphNode) -> int | None:
     """The operations of a factorization, or of a solve with all of its right-hand sides."""
     if not is_native(node):
         return None
@@ -107,7 +109,7 @@ def _of_buffers(plan: Plan, step: Any) -> tuple[dict[str, int], dict[str, int]]:
 def _of_kernel(plan: Plan, step: Launch) -> Work:
     kernel, sizes = step.kernel, plan.arguments.sizes
     extents = {loop.var: loop.extent.evaluate(sizes) for loop in kernel.loops}
-    iterations = _Iterations(extents)
+    iterations = _OperationCounter(extents)
     iterations.visit(kernel.body)
     whole = _sizes(plan)
     read, written = (
@@ -124,7 +126,7 @@ def _width(kernel: Kernel) -> str:
     return "f32" if floats and all(dtype == "f32" for dtype in floats) else "f64"
 
 
-class _Iterations:
+class _OperationCounter:
     """Counter of operations: each instruction counts once per iteration of the loops it depends on."""
 
     def __init__(self, extents: dict[str, int]):
@@ -145,9 +147,9 @@ class _Iterations:
                     self._touch(self.read, x.buffer, loops, x.out.dtype)
                 case Index():
                     loops = self._of(x.value.symbols)
-                case Check():
+                case BoundsCheck():
                     loops = self._of([x.value.name])
-                case Guard():
+                case GuardBlock():
                     self.visit(x.body)
                     tests = [p.symbols for r in x.ranges for p in r]
                     loops = self._of([x.result.name, x.fill.name]).union(*map(self._of, tests))
@@ -185,7 +187,7 @@ def _of_regions(step: Nested) -> tuple[int | None, str]:
     """The operations of all iterations; None if their number, or the branch, is known only at run time."""
     dtypes = [dtype for region in step.regions.values() for _, dtype in _inside(region)]
     dtype = "f32" if dtypes and all(x == "f32" for x in dtypes) else "f64"
-    iterations = step.length if isinstance(step, Repeat) else 1 if isinstance(step, Once) else None
+    iterations = step.length if isinstance(step, ScanStep) else 1 if isinstance(step, RunStep) else None
     each = [flops for region in step.regions.values() for flops, _ in _inside(region)]
     if iterations is None or None in each:
         return None, dtype

@@ -19,86 +19,90 @@ from typing import Any
 
 from tracegrad import llvmir as ir
 from tracegrad.codegen.instr.scalar import I64, constant_of, memory_type
-from tracegrad.codegen.instr.support import OF_WORDS
+from tracegrad.codegen.instr.support import INSTRUCTION_TYPE
 from tracegrad.codegen.kernels.loop_order import is_serial
 from tracegrad.codegen.kernels.scalar_kernel import kernel_function, kernel_symbol
-from tracegrad.codegen.loopir.kernel import Check, Kernel, flattened
+from tracegrad.codegen.loopir.kernel import BoundsCheck, Kernel, flattened
 from tracegrad.codegen.loopir.steps import Launch
 from tracegrad.codegen.plan.planner import Plan, functions_of, plans_of
-from tracegrad.codegen.plan.region_steps import Nested, Repeat, regions_of
-from tracegrad.codegen.program.region_function import Part, define_part, leaves_loops, place_of
+from tracegrad.codegen.plan.region_steps import Nested, ScanStep, regions_of
+from tracegrad.codegen.program.region_function import PlanSegment, define_segment, has_llvm_loops, location_names
 from tracegrad.utils.lazy_dataclass import record
 
-__all__ = ["Piece", "kernel_piece", "part_piece"]
+__all__ = ["CompilationUnit", "unit_of_kernel", "unit_of_segment"]
 
 I32 = ir.IntType(32)
 _NAME = r"\b[bskc]\d+\b"
 
 
 @record(frozen=True)
-class Piece:
+class CompilationUnit:
     """A compilation unit, which programs share. Units with equal text and optimization are equal."""
 
     text: str
-    define: Callable[[ir.Module, str], None] = field(compare=False, repr=False)  # defines it in a module, under a name
+    define: Callable[[ir.IRModule, str], None] = field(
+        compare=False, repr=False
+    )  # defines it in a module, under a name
     kernel: str = field(default="", compare=False)  # the symbol of the kernel that it exports, or ""
-    needs: tuple[Piece, ...] = field(default=(), compare=False, repr=False)  # the units whose kernels it calls
-    own: Sequence[Kernel] = field(default=(), compare=False, repr=False)  # the kernels that it contains
+    needs: tuple[CompilationUnit, ...] = field(
+        default=(), compare=False, repr=False
+    )  # the units whose kernels it calls
+    own_kernels: Sequence[Kernel] = field(default=(), compare=False, repr=False)  # the kernels that it contains
     optimize: int = 2  # from 1, quickest to compile, to 3, quickest to run
 
     @property
     def kind(self) -> str:
         """The kind of its LLVM IR (`tracegrad.runtime.compile.pass_pipelines`), needed only to compile it."""
-        if not self.own:
+        if not self.own_kernels:
             return "calls"
-        if any(map(leaves_loops, self.own)):
+        if any(map(has_llvm_loops, self.own_kernels)):
             return "loops"
-        return "vectors" if self.kernel and not is_serial(self.own[0]) else "iterations"
+        return "vectors" if self.kernel and not is_serial(self.own_kernels[0]) else "iterations"
 
 
 # -- kernels -------------------------------------------------------------------------------------------------
-def kernel_piece(kernel: Kernel, optimize: int = 2) -> tuple[Piece, list[str]]:
+def unit_of_kernel(kernel: Kernel, optimize: int = 2) -> tuple[CompilationUnit, list[str]]:
     """The compilation unit of a kernel, and the names of its operands after the rows; a buffer has two operands."""
     text, names = kernel.signature()
     define = partial(_define_kernel, kernel, names)
-    return Piece(text, define, kernel_symbol(text), own=(kernel,), optimize=optimize), names
+    return CompilationUnit(text, define, kernel_symbol(text), own_kernels=(kernel,), optimize=optimize), names
 
 
-def _define_kernel(kernel: Kernel, names: Sequence[str], module: ir.Module, name: str) -> None:
+def _define_kernel(kernel: Kernel, names: Sequence[str], module: ir.IRModule, name: str) -> None:
     inner = kernel_function(module, kernel, kernel_symbol(kernel.signature()[0]))
     inner.linkage = "external"
     inner.attributes.add("noinline")  # so that LLVM knows that its buffers do not alias
-    function = ir.Function(module, OF_WORDS, name)
+    function = ir.IRFunction(module, INSTRUCTION_TYPE, name)
     for attribute in ("noinline", "optnone"):  # optimization would take long and have no effect
         function.attributes.add(attribute)
-    b, (words, pointers) = ir.IRBuilder(function.append_basic_block("entry")), function.args
-    read = _reader(b, words)
+    b, (operands, pointers) = ir.IRBuilder(function.append_basic_block("entry")), function.args
+    read = _reader(b, operands)
     low, high = read(), read()
     constants, args = kernel.constants(), []
     for each in names:
         if each in kernel.buffers:
-            place = b.gep(b.load(b.gep(pointers, [read()])), [read()])
-            args.append(b.bitcast(place, memory_type(kernel.buffers[each][0]).as_pointer()))
+            pointer = b.gep(b.load(b.gep(pointers, [read()])), [read()])
+            args.append(b.bitcast(pointer, memory_type(kernel.buffers[each][0]).as_pointer()))
         else:
             args.append(constant_of(b, read(), constants[each]) if each in constants else read())
-    if any(isinstance(x, Check) for x in flattened(kernel.body)):
+    if any(isinstance(x, BoundsCheck) for x in flattened(kernel.body)):
         status = b.alloca(I32)
-        b.store(ir.Constant(I32, 0), status)
+        b.store(ir.IRConstant(I32, 0), status)
         b.call(inner, [*args, status, low, high])
         b.ret(b.load(status))
     else:
-        b.call(inner, [*args, ir.Constant(I32.as_pointer(), None), low, high])
-        b.ret(ir.Constant(I32, 0))
+        b.call(inner, [*args, ir.IRConstant(I32.as_pointer(), None), low, high])
+        b.ret(ir.IRConstant(I32, 0))
 
 
-def _reader(b: ir.IRBuilder, words: Any) -> Callable[[], Any]:
+def _reader(b: ir.IRBuilder, operands: Any) -> Callable[[], Any]:
     """A function that loads the next operand at each call."""
     numbers = iter(range(2**31))
-    return lambda: b.load(b.gep(words, [ir.Constant(I64, next(numbers))]))
+    return lambda: b.load(b.gep(operands, [ir.IRConstant(I64, next(numbers))]))
 
 
 # -- parts ---------------------------------------------------------------------------------------------------
-def part_piece(plan: Plan, first: int, last: int, optimize: int = 2) -> tuple[Piece, Part]:
+def unit_of_segment(plan: Plan, first: int, last: int, optimize: int = 2) -> tuple[CompilationUnit, PlanSegment]:
     """The compilation unit of steps `first` to `last` of a plan, and its part, which names the operands."""
     steps = plan.steps[first : last + 1]
     fills = {i: plan.fills.get(i, []) for i in range(first, last + 1)}
@@ -106,34 +110,34 @@ def part_piece(plan: Plan, first: int, last: int, optimize: int = 2) -> tuple[Pi
     order: dict[str, str] = {}
     known = {*plan.memory, *plan.values}
 
-    def renamed(found: re.Match[str]) -> str:
-        name = found[0]
+    def renamed(match: re.Match[str]) -> str:
+        name = match[0]
         return order.setdefault(name, f"{name[0]}{len(order)}") if name in known else name
 
     text = [re.sub(_NAME, renamed, line) for line in lines]
-    values: dict[str, Any] = dict.fromkeys(place_of("arena"), 0)
+    values: dict[str, Any] = dict.fromkeys(location_names("arena"), 0)
     for name in order:
-        values |= dict.fromkeys(place_of(name), 0) if name in plan.memory else {name: plan.values[name]}
+        values |= dict.fromkeys(location_names(name), 0) if name in plan.memory else {name: plan.values[name]}
     functions = sorted({f for i, step in enumerate(steps, first) for f in functions_of(step, fills[i])})
     values |= dict.fromkeys(functions, 0)
     nested = [i for i, step in enumerate(steps, first) if isinstance(step, Nested)]
-    own = [name for name in plan.values if _step_of(name) in nested] if nested else []
-    values |= {name: plan.values[name] for name in own}
+    region_values = [name for name in plan.values if _step_number_of(name) in nested] if nested else []
+    values |= {name: plan.values[name] for name in region_values}
     for i, step in enumerate(steps, first):
         for region, inner in regions_of(step):
             text += [f"{i - first}.{region}:", inner.text()]
-    words = [*functions, *(_renumbered(name, first) for name in own)]
-    text.append(f"part of {len(steps)} steps, words: {', '.join(words)}")
+    value_names = [*functions, *(_renumbered(name, first) for name in region_values)]
+    text.append(f"part of {len(steps)} steps, words: {', '.join(value_names)}")
     regions = [each for step in steps for _, region in regions_of(step) for each in plans_of(region)]
     within = [x for each in regions for x in each.steps]
-    launches = [x for x in within if isinstance(x, Launch) and x.stands_alone]
-    needs = dict.fromkeys(kernel_piece(x.kernel, optimize)[0] for x in launches)
+    launches = [x for x in within if isinstance(x, Launch) and x.is_separate_function]
+    needs = dict.fromkeys(unit_of_kernel(x.kernel, optimize)[0] for x in launches)
     # Strips contain all of their kernels; other steps call functions that run longer than the call.
-    strips = any(isinstance(x, Repeat) and x.strips for x in (*steps, *within))
-    kernels = [x.kernel for x in (*steps, *within) if isinstance(x, Launch) and (strips or not x.stands_alone)]
-    part = Part(first, steps, fills, [name for name in order if name in plan.memory], values, kernels)
-    define = partial(define_part, part)
-    return Piece("\n".join(text), define, needs=tuple(needs), own=kernels, optimize=optimize), part
+    strips = any(isinstance(x, ScanStep) and x.strips for x in (*steps, *within))
+    kernels = [x.kernel for x in (*steps, *within) if isinstance(x, Launch) and (strips or not x.is_separate_function)]
+    segment = PlanSegment(first, steps, fills, [name for name in order if name in plan.memory], values, kernels)
+    define = partial(define_segment, segment)
+    return CompilationUnit("\n".join(text), define, needs=tuple(needs), own_kernels=kernels, optimize=optimize), segment
 
 
 def _lines(step: Any, fills: Sequence[Any]) -> Iterator[str]:
@@ -142,17 +146,17 @@ def _lines(step: Any, fills: Sequence[Any]) -> Iterator[str]:
     yield step.head() if isinstance(step, Nested) else step.text()
 
 
-def _step_of(word: str) -> int:
+def _step_number_of(value_name: str) -> int:
     """The number of the step to which a run-time value of the plan, or of its regions, belongs; -1 if to none."""
-    outer, slash, _ = word.partition("/")
-    number = outer.partition(".")[0] if slash else word.rpartition(".")[2]
+    outer, slash, _ = value_name.partition("/")
+    number = outer.partition(".")[0] if slash else value_name.rpartition(".")[2]
     return int(number) if number.isdigit() else -1
 
 
-def _renumbered(word: str, first: int) -> str:
-    outer, slash, inner = word.partition("/")
+def _renumbered(value_name: str, first: int) -> str:
+    outer, slash, inner = value_name.partition("/")
     if slash:
         number, _, region = outer.partition(".")
         return f"{int(number) - first}.{region}/{inner}"
-    name, _, number = word.rpartition(".")
+    name, _, number = value_name.rpartition(".")
     return f"{name}.{int(number) - first}"

@@ -30,7 +30,7 @@ from string import Template
 
 from tracegrad.codegen.program.strip_fusion import band_module
 
-__all__ = ["BAND", "FAILED_CHECK", "STEP", "TOGETHER", "WALK", "walker_module", "words_of_walk"]
+__all__ = ["BAND", "FAILED_CHECK", "STEP", "TOGETHER", "WALK", "interpreter_module", "interpreter_operands"]
 
 WALK, STEP = "tg_walk", "tg_step."
 BAND = f"{STEP}band"
@@ -40,26 +40,26 @@ FAILED_CHECK = 4
 _TYPES = {"f64": "double", "f32": "float", "bool": "i8"}
 
 
-def walker_module(*names: str) -> str:
+def interpreter_module(*names: str) -> str:
     """Emit the module that defines these functions, as text; the function of bands has its own module."""
-    return band_module(BAND) if names == (BAND,) else _PLACE + "".join([_body(name) for name in names])
+    return band_module(BAND) if names == (BAND,) else _LOCATION_HELPERS + "".join([_body(name) for name in names])
 
 
-def words_of_walk(steps: Sequence[tuple[int, Sequence[int]]]) -> list[int]:
+def interpreter_operands(instructions: Sequence[tuple[int, Sequence[int]]]) -> list[int]:
     """The operands of `WALK` for steps, each with its address and operands."""
-    results = [len(steps)]
-    for address, words in steps:
-        results += (len(words), address, *words)
+    results = [len(instructions)]
+    for address, operands in instructions:
+        results += (len(operands), address, *operands)
     return results
 
 
 def _body(name: str) -> str:
-    what, _, dtype = name.removeprefix(STEP).partition(".")
+    template, _, dtype = name.removeprefix(STEP).partition(".")
     kind = _TYPES.get(dtype, f"i{dtype[1:]}")
-    return Template(_BODIES[what]).substitute(name=f'@"{name}"', type=kind, failed=FAILED_CHECK)
+    return Template(_BODIES[template]).substitute(name=f'@"{name}"', type=kind, failed=FAILED_CHECK)
 
 
-_PLACE = """
+_LOCATION_HELPERS = """
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 
 define internal ptr @place(ptr %words, i64 %at, ptr %pointers) alwaysinline {

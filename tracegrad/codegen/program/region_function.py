@@ -11,42 +11,42 @@ from typing import Any
 from tracegrad import llvmir as ir
 from tracegrad.codegen.instr.address import PolyEmitter
 from tracegrad.codegen.instr.scalar import I64, constant_of, identity, llvm_type, memory_type
-from tracegrad.codegen.instr.support import OF_WORDS, TASK, loop, signature
+from tracegrad.codegen.instr.support import INSTRUCTION_TYPE, TASK, loop, signature
 from tracegrad.codegen.kernels.early_exit import searching
 from tracegrad.codegen.kernels.loop_order import is_serial
-from tracegrad.codegen.kernels.parallel_kernel import EACH_CHUNK, Partial, each_chunk, fork_function
+from tracegrad.codegen.kernels.parallel_kernel import EACH_CHUNK, PartialResult, each_chunk, fork_function
 from tracegrad.codegen.kernels.scalar_kernel import declared_kernel, kernel_function
 from tracegrad.codegen.kernels.transpose_tiling import tiles_of
 from tracegrad.codegen.kernels.vectorize import vectors_of
 from tracegrad.codegen.libs.random_streams import write_draw
-from tracegrad.codegen.loopir.kernel import Check, Kernel, Reduce, flattened
-from tracegrad.codegen.loopir.steps import Call, Launch, Matmul
+from tracegrad.codegen.loopir.kernel import BoundsCheck, Kernel, Reduce, flattened
+from tracegrad.codegen.loopir.steps import CallStep, Launch, Matmul
 from tracegrad.codegen.plan.planner import Plan
-from tracegrad.codegen.plan.region_steps import Nested, Repeat
+from tracegrad.codegen.plan.region_steps import Nested, ScanStep
 from tracegrad.codegen.program.regions import run_nested
 from tracegrad.codegen.vecmath.cold_paths import share_rare_functions
 from tracegrad.utils.lazy_dataclass import record
 
-__all__ = ["Part", "define_part", "leaves_loops", "module_of_pieces", "place_of"]
+__all__ = ["PlanSegment", "define_segment", "has_llvm_loops", "location_names", "unit_module"]
 
 I8, I32 = ir.IntType(8), ir.IntType(32)
 POINTER = I8.as_pointer()
 
 
 @record(eq=False)
-class Part:
-    """Consecutive steps of a plan from number `first` on, with their buffers and run-time values. `own` are the kernels
-    of the part and its regions that are not separate compilation units."""
+class PlanSegment:
+    """Consecutive steps of a plan from number `first` on, with their buffers and run-time values. `own_kernels` are the
+    kernels of the part and its regions that are not separate compilation units."""
 
     first: int
     steps: list[Any]
     fills: dict[int, Any]
     buffers: list[str]
     values: dict[str, Any]
-    own: list[Kernel]
+    own_kernels: list[Kernel]
 
 
-def leaves_loops(kernel: Kernel) -> bool:
+def has_llvm_loops(kernel: Kernel) -> bool:
     """Whether LLVM may vectorize or unroll loops of a kernel: not if it is already vectorized, has no loops, or its
     only loop is serial."""
     if len(kernel.loops) < 2 and (not kernel.loops or is_serial(kernel)):
@@ -55,36 +55,36 @@ def leaves_loops(kernel: Kernel) -> bool:
     return result is None and tiles_of(kernel) is None
 
 
-def place_of(buffer: str) -> tuple[str, str]:
+def location_names(buffer: str) -> tuple[str, str]:
     """The names of the two run-time values that locate a buffer or the arena: the number of a pointer, and an offset in
     bytes."""
     return f"place.{buffer}", f"behind.{buffer}"
 
 
-def define_part(part: Part, module: ir.Module, name: str) -> None:
-    """Define `part` in `module` as a function of this name. A module has only one part."""
-    _Program(part, _Shared(module, not any(map(leaves_loops, part.own))), name)
+def define_segment(segment: PlanSegment, module: ir.IRModule, name: str) -> None:
+    """Define `segment` in `module` as a function of this name. A module has only one part."""
+    _FunctionBodyEmitter(segment, _SharedFunctions(module, not any(map(has_llvm_loops, segment.own_kernels))), name)
 
 
-def module_of_pieces(name: str) -> ir.Module:
+def unit_module(name: str) -> ir.IRModule:
     """A module for compilation units; cold paths are in separate modules."""
-    module = ir.Module(name)
+    module = ir.IRModule(name)
     share_rare_functions(module)
     return module
 
 
-class _Shared:
+class _SharedFunctions:
     """The functions that a part shares: kernels, tasks, and region functions by their text. With `inlines`, they and
     kernels without loops are marked for inlining, because no other pass inlines them."""
 
-    def __init__(self, module: ir.Module, inlines: bool) -> None:
+    def __init__(self, module: ir.IRModule, inlines: bool) -> None:
         self.module, self.inlines = module, inlines
-        self.kernels: dict[str, ir.Function] = {}
-        self.forks: dict[ir.Function, ir.Function] = {}
-        self.regions: dict[tuple[str, bool], ir.Function] = {}
-        self.look: ir.Function | None = None
+        self.kernels: dict[str, ir.IRFunction] = {}
+        self.forks: dict[ir.IRFunction, ir.IRFunction] = {}
+        self.regions: dict[tuple[str, bool], ir.IRFunction] = {}
+        self.poll: ir.IRFunction | None = None
 
-    def kernel(self, signature: str, kernel: Kernel) -> ir.Function:
+    def kernel(self, signature: str, kernel: Kernel) -> ir.IRFunction:
         """The function of a kernel of this module."""
         if signature not in self.kernels:
             self.kernels[signature] = kernel_function(self.module, kernel, f"kernel{len(self.kernels)}")
@@ -93,123 +93,123 @@ class _Shared:
         return self.kernels[signature]
 
 
-class _Words(dict[str, Any]):
+class _RuntimeValues(dict[str, Any]):
     """The run-time values of a function by name; each is loaded at its first use."""
 
-    def __init__(self, program: _Program):
+    def __init__(self, program: _FunctionBodyEmitter):
         self.program = program
 
     def __missing__(self, name: str) -> Any:
-        self[name] = self.program.word(name)
+        self[name] = self.program.load_value(name)
         return self[name]
 
 
-class _Program:
+class _FunctionBodyEmitter:
     """Emitter of the function of a part or region; with `strip`, for rows [low, high) of a region."""
 
     strip: tuple[Any, ...] = ()
     iterations: tuple[Any, ...] = ()
 
-    def __init__(self, plan: Plan | Part, shared: _Shared, name: str, strip: bool = False):
+    def __init__(self, plan: Plan | PlanSegment, shared: _SharedFunctions, name: str, strip: bool = False):
         self.plan, self.shared, self.module = plan, shared, shared.module
-        signature = ir.FunctionType(I32, [*OF_WORDS.args, *[I64, I64] * strip])
-        self.run = ir.Function(self.module, signature, name)
+        signature = ir.FunctionType(I32, [*INSTRUCTION_TYPE.args, *[I64, I64] * strip])
+        self.run = ir.IRFunction(self.module, signature, name)
         self.nested = isinstance(plan, Plan)
         self.b = ir.IRBuilder(self.run.append_basic_block("entry"))
         self.values, pointers, *rows = self.run.args
         self.strip = tuple(rows)
-        self.places = {name: i for i, name in enumerate(plan.values)}
-        self.env: dict[str, Any] = _Words(self)
+        self.value_index = {name: i for i, name in enumerate(plan.values)}
+        self.env: dict[str, Any] = _RuntimeValues(self)
         self.pointers = self._buffers(pointers)
         self.polys = PolyEmitter(self.env)
         self.status = self.b.alloca(I32)
-        self.b.store(ir.Constant(I32, 0), self.status)
+        self.b.store(ir.IRConstant(I32, 0), self.status)
         for i, step in enumerate(plan.steps, 0 if isinstance(plan, Plan) else plan.first):
             for fill in plan.fills.get(i, []):
                 self._fill(*fill)
             match step:
                 case Launch():
                     self._launch(i, step)
-                    if any(isinstance(x, Check) for x in flattened(step.kernel.body)):
-                        self.leave_if_failed(self.b.load(self.status))  # before a checked index is used as an address
+                    if any(isinstance(x, BoundsCheck) for x in flattened(step.kernel.body)):
+                        self.return_if_failed(self.b.load(self.status))  # before a checked index is used as an address
                 case Matmul():
                     self._matmul(step)
-                case Call():
+                case CallStep():
                     self._call(step)
                 case Nested():
                     run_nested(self, i, step)
         self.b.ret(self.b.load(self.status))
 
-    def word(self, name: str) -> Any:
+    def load_value(self, name: str) -> Any:
         """A run-time value, loaded in the entry block."""
         with self.b.goto_entry_block():
-            word = self.b.load(self.b.gep(self.values, [ir.Constant(I64, self.places[name])]))
+            value = self.b.load(self.b.gep(self.values, [ir.IRConstant(I64, self.value_index[name])]))
         if self.nested:  # so that a loop loads it once
-            word.set_metadata("invariant.load", self.module.add_metadata([]))
-        return word
+            value.set_metadata("invariant.load", self.module.add_metadata([]))
+        return value
 
     def _buffers(self, pointers: Any) -> dict[str, Any]:
-        if isinstance(self.plan, Part):
-            self.arena = self._placed("arena", pointers)
-            return {name: self._placed(name, pointers) for name in self.plan.buffers}
+        if isinstance(self.plan, PlanSegment):
+            self.arena = self._buffer_address("arena", pointers)
+            return {name: self._buffer_address(name, pointers) for name in self.plan.buffers}
         inputs, outputs = len(self.plan.graph.inputs), len(self.plan.graph.outputs)
-        arena = self.b.load(self.b.gep(pointers, [ir.Constant(I64, inputs + outputs)]))
+        arena = self.b.load(self.b.gep(pointers, [ir.IRConstant(I64, inputs + outputs)]))
         table = {}
-        for name, where in self.plan.memory.items():
-            kind, _, number = where.partition(" ")
+        for name, location in self.plan.memory.items():
+            kind, _, number = location.partition(" ")
             if kind == "temp":
                 table[name] = self.b.gep(arena, [self.env[f"offset.{name}"]])
             elif kind == "stack":
                 table[name] = self.stack(int(number))
             else:
                 position = int(number) + (inputs if kind == "output" else 0)
-                table[name] = self.b.load(self.b.gep(pointers, [ir.Constant(I64, position)]))
+                table[name] = self.b.load(self.b.gep(pointers, [ir.IRConstant(I64, position)]))
         self.arena = arena
         return table
 
-    def _placed(self, name: str, pointers: Any) -> Any:
-        index, behind = (self.env[word] for word in place_of(name))
-        return self.b.gep(self.b.load(self.b.gep(pointers, [index])), [behind])
+    def _buffer_address(self, name: str, pointers: Any) -> Any:
+        index, offset = (self.env[value_name] for value_name in location_names(name))
+        return self.b.gep(self.b.load(self.b.gep(pointers, [index])), [offset])
 
     def stack(self, size: int) -> Any:
         """Stack memory of `size` bytes, allocated in the entry block."""
         with self.b.goto_entry_block():
             return self.b.bitcast(self.b.alloca(ir.ArrayType(I8, max(size, 1)), align=16), POINTER)
 
-    def region(self, plan: Plan, strip: bool = False) -> ir.Function:
+    def region(self, plan: Plan, strip: bool = False) -> ir.IRFunction:
         """The function of a region; with `strip`, or inside one, for some of its rows."""
         strip = strip or bool(self.strip)
         key = (plan.text(), strip)
         if key not in self.shared.regions:
-            function = _Program(plan, self.shared, self.module.get_unique_name("region"), strip).run
+            function = _FunctionBodyEmitter(plan, self.shared, self.module.get_unique_name("region"), strip).run
             function.linkage = "internal"
             if self.shared.inlines:
                 function.attributes.add("alwaysinline")
             self.shared.regions[key] = function
         return self.shared.regions[key]
 
-    def look(self) -> ir.Function:
+    def poll_function(self) -> ir.IRFunction:
         """The safepoint function, `i32 look(i64 address)`; it does nothing if the address is 0."""
-        if self.shared.look is None:
-            self.shared.look = look = ir.Function(self.module, ir.FunctionType(I32, [I64]), "look")
-            look.linkage = "internal"
+        if self.shared.poll is None:
+            self.shared.poll = poll = ir.IRFunction(self.module, ir.FunctionType(I32, [I64]), "look")
+            poll.linkage = "internal"
             for attribute in (
                 "cold",
                 "noinline",
                 "nounwind",
                 "inaccessiblememonly",
             ):  # no memory of the loop
-                look.attributes.add(attribute)
-            b = ir.IRBuilder(look.append_basic_block("entry"))
-            with b.if_then(b.icmp_unsigned("==", look.args[0], ir.Constant(I64, 0))):
-                b.ret(ir.Constant(I32, 0))
-            b.ret(b.call(b.inttoptr(look.args[0], ir.FunctionType(I32, []).as_pointer()), []))
-        return self.shared.look
+                poll.attributes.add(attribute)
+            b = ir.IRBuilder(poll.append_basic_block("entry"))
+            with b.if_then(b.icmp_unsigned("==", poll.args[0], ir.IRConstant(I64, 0))):
+                b.ret(ir.IRConstant(I32, 0))
+            b.ret(b.call(b.inttoptr(poll.args[0], ir.FunctionType(I32, []).as_pointer()), []))
+        return self.shared.poll
 
-    def words_of(self, region: str) -> Any:
+    def region_operands(self, region: str) -> Any:
         """The run-time values of a region: a pointer to its block."""
-        first = next((i for name, i in self.places.items() if name.startswith(f"{region}/")), 0)
-        return self.b.gep(self.values, [ir.Constant(I64, first)])
+        first = next((i for name, i in self.value_index.items() if name.startswith(f"{region}/")), 0)
+        return self.b.gep(self.values, [ir.IRConstant(I64, first)])
 
     # -- kernels -------------------------------------------------------------------------------------
     def _launch(self, i: int, step: Launch) -> None:
@@ -218,19 +218,21 @@ class _Program:
             (out,) = step.writes
             self.b.memcpy(self.pointers[out], self.pointers[step.base], self.polys.emit(self.b, step.bytes))
         signature, names = kernel.signature()
-        alone = step.stands_alone and not self.strip
+        is_separate = step.is_separate_function and not self.strip
         in_waves = isinstance(self.plan, Plan) and self.plan.waves is not None
-        apart = alone or (step.stands_alone and in_waves)  # shared iterations call the same function
-        function = declared_kernel(self.module, kernel) if apart else self.shared.kernel(signature, kernel)
+        is_declared = is_separate or (
+            step.is_separate_function and in_waves
+        )  # shared iterations call the same function
+        function = declared_kernel(self.module, kernel) if is_declared else self.shared.kernel(signature, kernel)
         constants = kernel.constants()
         args = [self._argument(n, kernel, constants) for n in names]
-        rows = self.polys.emit(self.b, kernel.loops[kernel.chunked].extent) if kernel.loops else ir.Constant(I64, 1)
-        zero = ir.Constant(I64, 0)
-        if not alone:
+        rows = self.polys.emit(self.b, kernel.loops[kernel.chunked].extent) if kernel.loops else ir.IRConstant(I64, 1)
+        zero = ir.IRConstant(I64, 0)
+        if not is_separate:
             whole = not self.strip or step.serial or all(loop.extent.value is not None for loop in kernel.loops)
             self.b.call(function, [*args, self.status, *((zero, rows) if whole else self.strip)])
             return
-        once = self.b.icmp_signed("<=", self.env[f"chunks.{i}"], ir.Constant(I64, 1))
+        once = self.b.icmp_signed("<=", self.env[f"chunks.{i}"], ir.IRConstant(I64, 1))
         with self.b.if_else(once) as (then, otherwise):
             with then:
                 self.b.call(function, [*args, self.status, zero, rows])
@@ -245,25 +247,25 @@ class _Program:
     def _typed(self, pointer: Any, dtype: str) -> Any:
         return self.b.bitcast(pointer, memory_type(dtype).as_pointer())
 
-    def _forked(self, i: int, step: Launch, function: ir.Function, args: dict[str, Any], rows: Any) -> None:
+    def _forked(self, i: int, step: Launch, function: ir.IRFunction, args: dict[str, Any], rows: Any) -> None:
         """Run a kernel in chunks."""
         reductions = {x.buffer: x for x in step.kernel.body if isinstance(x, Reduce)}
-        places = {name: k for k, name in enumerate(args)}
+        positions = {name: k for k, name in enumerate(args)}
         partials = [
-            Partial(places[b], f"tg_combine.{reductions[b].combiner}.{reductions[b].value.dtype}")
+            PartialResult(positions[b], f"tg_combine.{reductions[b].combiner}.{reductions[b].value.dtype}")
             for b in step.partials
         ]
         forks = self.shared.forks
         if function not in forks:
             forks[function] = fork_function(self.module, function, partials)
-        words = self.b.gep(self.values, [ir.Constant(I64, self.places[f"rows.{i}"])])
+        step_operands = self.b.gep(self.values, [ir.IRConstant(I64, self.value_index[f"rows.{i}"])])
         functions = [self.env[name] for name in (*EACH_CHUNK, *(p.combiner for p in partials))]
         sizes = [self.polys.emit(self.b, size) for size in step.partials.values()]
-        self.b.call(forks[function], [*args.values(), self.status, rows, words, self.arena, *functions, *sizes])
+        self.b.call(forks[function], [*args.values(), self.status, rows, step_operands, self.arena, *functions, *sizes])
 
     def _fill(self, buffer: str, dtype: str, combiner: str, size: Any) -> None:
         start = identity(combiner, dtype)
-        start = ir.Constant(I8, start.constant) if dtype == "bool" else start
+        start = ir.IRConstant(I8, start.constant) if dtype == "bool" else start
         pointer = self._typed(self.pointers[buffer], dtype)
         self.b.call(self._support(f"tg_fill.{dtype}"), [pointer, start, self.polys.emit(self.b, size)])
 
@@ -281,29 +283,32 @@ class _Program:
         batch, m, n, k = (self.polys.emit(self.b, p) for p in step.sizes)
         out, x, y = (self._typed(self.pointers[b], step.dtype) for b in (step.out, step.x[0], step.y[0]))
         x_flipped, y_flipped = step.x[1], step.y[1]
-        alpha, beta = (self._slot(ir.Constant(t, float(x))) for x in (step.adds or 1, abs(step.adds)))
-        lies = [[self.polys.emit(self.b, p) for p in (lie.leading, lie.outer, lie.inner)] for lie in step.lies]
-        x_lie, y_lie, out_lie = lies
-        integers = [n, m, k, y_lie[0], x_lie[0], out_lie[0]]
+        alpha, beta = (self._slot(ir.IRConstant(t, float(x))) for x in (step.adds or 1, abs(step.adds)))
+        layouts = [
+            [self.polys.emit(self.b, p) for p in (layout.leading, layout.outer, layout.inner)]
+            for layout in step.strides
+        ]
+        x_layout, y_layout, out_layout = layouts
+        integers = [n, m, k, y_layout[0], x_layout[0], out_layout[0]]
         n32, m32, k32, ldy, ldx, ldc = (
             self._slot(self.b.trunc(self._at_least_one(v, at), I32)) for at, v in enumerate(integers)
         )
-        letters = [self._slot(ir.Constant(I8, ord("T" if flipped else "N"))) for flipped in (y_flipped, x_flipped)]
+        letters = [self._slot(ir.IRConstant(I8, ord("T" if flipped else "N"))) for flipped in (y_flipped, x_flipped)]
         pointer, integer = t.as_pointer(), I32.as_pointer()
         matrices = [pointer, pointer, integer, pointer, integer, pointer, pointer, integer]
         gemm_type = ir.FunctionType(ir.VoidType(), [POINTER, POINTER, *[integer] * 3, *matrices])
         gemm = self._external(step.routine, gemm_type)
         within = self.polys.emit(self.b, step.within)
 
-        def at(start: Any, lie: Any, run: Any, i: Any) -> Any:
-            behind = self.b.mul(run, lie[1])
-            return self.b.gep(start, [behind if step.within == 1 else self.b.add(behind, self.b.mul(i, lie[2]))])
+        def at(start: Any, layout: Any, run: Any, i: Any) -> Any:
+            offset = self.b.mul(run, layout[1])
+            return self.b.gep(start, [offset if step.within == 1 else self.b.add(offset, self.b.mul(i, layout[2]))])
 
         def one_matrix(run: Any, i: Any) -> None:
-            a, b, c = (at(start, lie, run, i) for start, lie in ((y, y_lie), (x, x_lie), (out, out_lie)))
+            a, b, c = (at(start, layout, run, i) for start, layout in ((y, y_layout), (x, x_layout), (out, out_layout)))
             self.b.call(gemm, [*letters, n32, m32, k32, alpha, a, ldy, b, ldx, beta, c, ldc])
 
-        zero = ir.Constant(I64, 0)
+        zero = ir.IRConstant(I64, 0)
         if step.sizes[0] == 1:
             one_matrix(zero, zero)
         elif step.within == 1:
@@ -315,7 +320,7 @@ class _Program:
         """Leading dimensions are at least 1, also of empty matrices."""
         if position < 3:
             return value
-        return self.b.select(self.b.icmp_signed("<", value, ir.Constant(I64, 1)), ir.Constant(I64, 1), value)
+        return self.b.select(self.b.icmp_signed("<", value, ir.IRConstant(I64, 1)), ir.IRConstant(I64, 1), value)
 
     def _slot(self, value: Any) -> Any:
         with self.b.goto_entry_block():
@@ -324,7 +329,7 @@ class _Program:
         return slot
 
     # -- calls of NumPy ----------------------------------------------------------------------------------
-    def _call(self, step: Call) -> None:
+    def _call(self, step: CallStep) -> None:
         """Emit a compiled random draw, or a call of NumPy."""
         native = step.native
         if native is None:
@@ -333,109 +338,115 @@ class _Program:
         outs = [self.pointers[name] if name else None for name in step.outs]
         write_draw(self.b, native, self.pointers[step.operands[0]], outs, lambda: self._call_numpy(step))
 
-    def _call_numpy(self, step: Call) -> None:
+    def _call_numpy(self, step: CallStep) -> None:
         """Emit `i32 callback(i64 number, void **pointers)`, with pointers to the operands and the used results."""
         names = [*step.operands, *filter(None, step.outs)]
         array = ir.ArrayType(POINTER, len(names))
         with self.b.goto_entry_block():
             slots = self.b.alloca(array)
         for k, name in enumerate(names):
-            self.b.store(self.pointers[name], self.b.gep(slots, [ir.Constant(I32, 0), ir.Constant(I32, k)]))
+            self.b.store(self.pointers[name], self.b.gep(slots, [ir.IRConstant(I32, 0), ir.IRConstant(I32, k)]))
         signature = ir.FunctionType(I32, [I64, POINTER.as_pointer()])
         callback = self.b.inttoptr(self.env["callback"], signature.as_pointer())
-        first = self.b.gep(slots, [ir.Constant(I32, 0), ir.Constant(I32, 0)])
-        number: Any = ir.Constant(I64, step.number)
+        first = self.b.gep(slots, [ir.IRConstant(I32, 0), ir.IRConstant(I32, 0)])
+        number: Any = ir.IRConstant(I64, step.number)
         number = self.b.add(number, self.env["calls"]) if self.nested else number
-        self.leave_if_failed(self.b.call(callback, [number, first]))
+        self.return_if_failed(self.b.call(callback, [number, first]))
 
-    def leave_if_failed(self, status: Any) -> None:
+    def return_if_failed(self, status: Any) -> None:
         """Return `status` unless it is 0."""
-        failed = self.b.icmp_signed("!=", status, ir.Constant(I32, 0))
+        failed = self.b.icmp_signed("!=", status, ir.IRConstant(I32, 0))
         with self.b.if_then(failed, likely=False):
             self.b.ret(status)
 
     # -- loops that threads share ----------------------------------------------------------------------------
-    def shared_out(self, i: int, step: Repeat) -> None:
+    def shared_out(self, i: int, step: ScanStep) -> None:
         """Run the strips, or shares of iterations, of step `i` serially, or on threads."""
         names = list(dict.fromkeys(step.buffers))
-        free = self._slot(ir.Constant(I64, -1))
+        free = self._slot(ir.IRConstant(I64, -1))
         fields = [self.values, self.status, self.arena, free, *(self.pointers[name] for name in names)]
         with self.b.goto_entry_block():
             context = self.b.alloca(ir.ArrayType(POINTER, len(fields)))
         for k, x in enumerate(fields):
-            self.b.store(self.b.bitcast(x, POINTER), self.b.gep(context, [ir.Constant(I32, 0), ir.Constant(I32, k)]))
-        task = _Share(self, i, step, names).run
+            self.b.store(
+                self.b.bitcast(x, POINTER), self.b.gep(context, [ir.IRConstant(I32, 0), ir.IRConstant(I32, k)])
+            )
+        task = _SharedLoopTask(self, i, step, names).run
         opaque, shares = self.b.bitcast(context, POINTER), self.env[f"{'strips' if step.strips else 'shares'}.{i}"]
-        with self.b.if_else(self.b.icmp_signed("<=", shares, ir.Constant(I64, 1))) as (then, otherwise):
+        with self.b.if_else(self.b.icmp_signed("<=", shares, ir.IRConstant(I64, 1))) as (then, otherwise):
             with then:
-                self.b.call(task, [opaque, ir.Constant(I64, 0)])
+                self.b.call(task, [opaque, ir.IRConstant(I64, 0)])
             with otherwise:
                 in_iteration, shared, threaded = (self.env[name] for name in (*EACH_CHUNK, f"parallel.{i}"))
                 each_chunk(self.b, in_iteration, shared, threaded, (task, opaque, shares))
-        self.leave_if_failed(self.b.load(self.status))
+        self.return_if_failed(self.b.load(self.status))
 
 
-class _Share(_Program):
+class _SharedLoopTask(_FunctionBodyEmitter):
     """The task of a loop that threads share: all iterations on one strip, or one share of the iterations.
 
     Iterations have temporaries. There is one block of memory per share, and a bitmask of free blocks. A task takes the
     first free block, so that few blocks are reused if there are few threads.
     """
 
-    def __init__(self, outer: _Program, i: int, step: Repeat, names: list[str]):
+    def __init__(self, outer: _FunctionBodyEmitter, i: int, step: ScanStep, names: list[str]):
         self.plan, self.shared, self.module, self.nested = outer.plan, outer.shared, outer.module, True
-        self.run = ir.Function(self.module, TASK, self.module.get_unique_name("share"))
+        self.run = ir.IRFunction(self.module, TASK, self.module.get_unique_name("share"))
         self.run.linkage = "internal"
         self.b = ir.IRBuilder(self.run.append_basic_block("entry"))
         context, number = self.run.args
         context = self.b.bitcast(context, POINTER.as_pointer())
-        fields = [self.b.load(self.b.gep(context, [ir.Constant(I64, k)])) for k in range(4 + len(names))]
+        fields = [self.b.load(self.b.gep(context, [ir.IRConstant(I64, k)])) for k in range(4 + len(names))]
         values, status, self.arena, free, *pointers = fields
         self.values, self.status = self.b.bitcast(values, I64.as_pointer()), self.b.bitcast(status, I32.as_pointer())
         self.pointers = dict(zip(names, pointers))
-        self.places = outer.places
-        self.env: dict[str, Any] = _Words(self)
+        self.value_index = outer.value_index
+        self.env: dict[str, Any] = _RuntimeValues(self)
         self.polys = PolyEmitter(self.env)
         each, whole = (self.env[f"{name}.{i}"] for name in (("strip", "rows") if step.strips else ("share", "length")))
         low = self.b.mul(number, each)
         high = self.b.add(low, each)
-        part = (low, self.b.select(self.b.icmp_signed("<", high, whole), high, whole))
+        bounds = (low, self.b.select(self.b.icmp_signed("<", high, whole), high, whole))
         if step.strips:
-            self.strip = part
+            self.strip = bounds
             run_nested(self, i, step)
         else:
-            self._leave_if_others_failed()
-            bit = self._taken(self.b.bitcast(free, I64.as_pointer()))
+            self._return_if_others_failed()
+            bit = self._acquire_block(self.b.bitcast(free, I64.as_pointer()))
             self.iterations = (
-                *part,
-                self.b.mul(self.b.cttz(bit, ir.Constant(ir.IntType(1), 1)), self.env[f"room.{i}"]),
+                *bounds,
+                self.b.mul(self.b.cttz(bit, ir.IRConstant(ir.IntType(1), 1)), self.env[f"room.{i}"]),
             )
             run_nested(self, i, step)
             self.b.atomic_rmw("or", self.b.bitcast(free, I64.as_pointer()), bit, "release")
         self.b.ret_void()
 
-    def _leave_if_others_failed(self) -> None:
+    def _return_if_others_failed(self) -> None:
         status = self.b.load_atomic(self.status, "monotonic", 4)
-        with self.b.if_then(self.b.icmp_signed("!=", status, ir.Constant(I32, 0)), likely=False):
+        with self.b.if_then(self.b.icmp_signed("!=", status, ir.IRConstant(I32, 0)), likely=False):
             self.b.ret_void()
 
-    def _taken(self, free: Any) -> Any:
+    def _acquire_block(self, free: Any) -> Any:
         """Take the first free block; returns its bit. A failing task does not free it: there are enough blocks."""
-        before, attempt, taken = self.b.block, self.b.append_basic_block("attempt"), self.b.append_basic_block("taken")
-        seen = self.b.load_atomic(free, "monotonic", 8)
+        before, attempt, acquired = (
+            self.b.block,
+            self.b.append_basic_block("attempt"),
+            self.b.append_basic_block("taken"),
+        )
+        initial = self.b.load_atomic(free, "monotonic", 8)
         self.b.branch(attempt)
         self.b.position_at_end(attempt)
-        word = self.b.phi(I64)
-        word.add_incoming(seen, before)
-        rest = self.b.and_(word, self.b.sub(word, ir.Constant(I64, 1)))
-        result = self.b.cmpxchg(free, word, rest, "acquire", "monotonic")
-        word.add_incoming(self.b.extract_value(result, 0), attempt)
-        self.b.cbranch(self.b.extract_value(result, 1), taken, attempt)
-        self.b.position_at_end(taken)
-        return self.b.xor(word, rest)
+        free_bits = self.b.phi(I64)
+        free_bits.add_incoming(initial, before)
+        rest = self.b.and_(free_bits, self.b.sub(free_bits, ir.IRConstant(I64, 1)))
+        result = self.b.cmpxchg(free, free_bits, rest, "acquire", "monotonic")
+        free_bits.add_incoming(self.b.extract_value(result, 0), attempt)
+        self.b.cbranch(self.b.extract_value(result, 1), acquired, attempt)
+        self.b.position_at_end(acquired)
+        return self.b.xor(free_bits, rest)
 
-    def leave_if_failed(self, status: Any) -> None:
-        failed = self.b.icmp_signed("!=", status, ir.Constant(I32, 0))
+    def return_if_failed(self, status: Any) -> None:
+        failed = self.b.icmp_signed("!=", status, ir.IRConstant(I32, 0))
         with self.b.if_then(failed, likely=False):
             self.b.store(status, self.status)
             self.b.ret_void()

@@ -14,18 +14,18 @@ from tracegrad import llvmir as ir
 from tracegrad.codegen.instr.scalar import I64
 from tracegrad.codegen.instr.support import loop, smaller
 from tracegrad.codegen.loopir.polynomial import Poly
-from tracegrad.codegen.plan.region_steps import Block, Branch, Looping, Nested, Once, Repeat, While
+from tracegrad.codegen.plan.region_steps import BranchStep, Looping, Nested, RegionBuffer, RunStep, ScanStep, WhileStep
 from tracegrad.codegen.plan.wavefront import THREADS
 
 __all__ = ["CAPACITY", "run_nested"]
 
 I8, I32 = ir.IntType(8), ir.IntType(32)
 POINTER = I8.as_pointer()
-ZERO, ONE = ir.Constant(I64, 0), ir.Constant(I64, 1)
+ZERO, ONE = ir.IRConstant(I64, 0), ir.IRConstant(I64, 1)
 CAPACITY = -1  # the call number that reports a loop with more iterations than its capacity
 
 
-class Program(Protocol):
+class FunctionEmitter(Protocol):
     """Interface of the function under construction: see `tracegrad.codegen.program.region_function`."""
 
     b: ir.IRBuilder
@@ -33,109 +33,109 @@ class Program(Protocol):
     pointers: dict[str, Any]
     arena: Any
     polys: Any
-    run: ir.Function
-    module: ir.Module
+    run: ir.IRFunction
+    module: ir.IRModule
     nested: bool
     strip: tuple[Any, ...]  # the rows [low, high) that it computes; () if all
     iterations: tuple[Any, ...]  # the iterations [low, high) that it runs, and their arena; () if all
 
     def stack(self, size: int) -> Any: ...
-    def region(self, result: Any, strip: bool = False) -> ir.Function: ...
-    def words_of(self, region: str) -> Any: ...
-    def leave_if_failed(self, status: Any) -> None: ...
-    def look(self) -> ir.Function: ...
-    def shared_out(self, i: int, step: Repeat) -> None: ...
+    def region(self, result: Any, strip: bool = False) -> ir.IRFunction: ...
+    def region_operands(self, region: str) -> Any: ...
+    def return_if_failed(self, status: Any) -> None: ...
+    def poll_function(self) -> ir.IRFunction: ...
+    def shared_out(self, i: int, step: ScanStep) -> None: ...
 
 
-def run_nested(program: Program, i: int, step: Nested) -> None:
+def run_nested(program: FunctionEmitter, i: int, step: Nested) -> None:
     """Emit step `i` of `program`."""
     match step:
-        case Repeat() if _is_shared(program, step):
+        case ScanStep() if _is_shared(program, step):
             program.shared_out(i, step)
-        case Repeat() if step.waves:
+        case ScanStep() if step.waves:
             _in_waves(program, i, step)
-        case Repeat():
-            _Repeat(program, i, step).emit()
-        case While():
-            _While(program, i, step).emit()
-        case Branch():
-            _Branch(program, i, step).emit()
-        case Once():
-            _Once(program, i, step).emit()
+        case ScanStep():
+            _RepeatEmitter(program, i, step).emit()
+        case WhileStep():
+            _WhileEmitter(program, i, step).emit()
+        case BranchStep():
+            _BranchEmitter(program, i, step).emit()
+        case RunStep():
+            _OnceEmitter(program, i, step).emit()
 
 
-def _is_shared(program: Program, step: Repeat) -> bool:
+def _is_shared(program: FunctionEmitter, step: ScanStep) -> bool:
     """Whether threads may share the strips or iterations of a loop; a small loop inside another one runs serially."""
     if program.strip or program.iterations:
         return False
-    return bool(step.strips or (step.iterations and (step.iterations.wide or not program.nested)))
+    return bool(step.strips or (step.iterations and (step.iterations.symbolic_sizes or not program.nested)))
 
 
-def _in_waves(program: Program, i: int, step: Repeat) -> None:
+def _in_waves(program: FunctionEmitter, i: int, step: ScanStep) -> None:
     """Emit a loop that runs in waves if that is profitable and there is one thread; else iteration by iteration."""
     b = program.b
-    begin, ask, decide = b.block, *(b.append_basic_block(f"{name}.{i}") for name in ("ask", "decide"))
-    b.cbranch(b.icmp_signed(">", program.env[f"depth.{i}"], ONE), ask, decide)
-    b.position_at_end(ask)
+    begin, query, decide = b.block, *(b.append_basic_block(f"{name}.{i}") for name in ("ask", "decide"))
+    b.cbranch(b.icmp_signed(">", program.env[f"depth.{i}"], ONE), query, decide)
+    b.position_at_end(query)
     threads = b.call(b.inttoptr(program.env[THREADS], ir.FunctionType(I64, []).as_pointer()), [])
     is_one = b.icmp_signed("<=", threads, ONE)
     b.branch(decide)
     b.position_at_end(decide)
-    alone = b.phi(ir.IntType(1))
-    alone.add_incoming(ir.Constant(ir.IntType(1), 0), begin)
-    alone.add_incoming(is_one, ask)
-    with b.if_else(alone) as (then, otherwise):
+    is_serial = b.phi(ir.IntType(1))
+    is_serial.add_incoming(ir.IRConstant(ir.IntType(1), 0), begin)
+    is_serial.add_incoming(is_one, query)
+    with b.if_else(is_serial) as (then, otherwise):
         with then:
-            _Waves(program, i, step).emit()
+            _WavefrontEmitter(program, i, step).emit()
         with otherwise:
-            _Repeat(program, i, step).emit()
+            _RepeatEmitter(program, i, step).emit()
 
 
 class _Emitter:
     """Base class of the emitters of loops and branches."""
 
-    def __init__(self, program: Program, i: int, step: Nested):
+    def __init__(self, program: FunctionEmitter, i: int, step: Nested):
         self.program, self.i, self.b = program, i, program.b
         self.strip = program.strip
         self.functions = {name: program.region(result) for name, result in step.regions.items()}
-        self.words = {name: program.words_of(f"{i}.{name}") for name in step.regions}
+        self.operands = {name: program.region_operands(f"{i}.{name}") for name in step.regions}
         self.arena = self._scratch("arena")
         self.consts = [self._pointer(x) for x in step.consts]
         self.results = [
             self._pointer(x) if x.buffer else self._scratch(f"result {k}") for k, x in enumerate(step.results)
         ]
-        most = max(len(result.graph.inputs) + len(result.graph.outputs) for result in step.regions.values()) + 1
-        self.slots = program.stack(8 * most)
+        max_pointers = max(len(result.graph.inputs) + len(result.graph.outputs) for result in step.regions.values()) + 1
+        self.slots = program.stack(8 * max_pointers)
 
-    def _pointer(self, block: Block) -> Any:
+    def _pointer(self, block: RegionBuffer) -> Any:
         return self.program.pointers[block.buffer]
 
-    def _word(self, name: str) -> Any:
+    def _runtime_value(self, name: str) -> Any:
         return self.program.env[f"{name}.{self.i}"]
 
     def _scratch(self, name: str) -> Any:
-        return self.b.gep(self.program.arena, [self._word(name)])
+        return self.b.gep(self.program.arena, [self._runtime_value(name)])
 
     def _bytes(self, size: Poly) -> Any:
         return self.program.polys.emit(self.b, size)
 
-    def _row(self, base: Any, block: Block, i: Any) -> Any:
+    def _row_address(self, base: Any, block: RegionBuffer, i: Any) -> Any:
         """The address of row `i`; unused rows share one address."""
         return self.b.gep(base, [self.b.mul(i, self._bytes(block.bytes))]) if block.buffer else base
 
     def _call(self, region: str, pointers: Sequence[Any]) -> None:
         slots = self.b.bitcast(self.slots, POINTER.as_pointer())
         for k, pointer in enumerate((*pointers, self.arena)):
-            self.b.store(pointer, self.b.gep(slots, [ir.Constant(I64, k)]))
-        args = [self.words[region], slots, *self.strip]
-        self.program.leave_if_failed(self.b.call(self.functions[region], args))
+            self.b.store(pointer, self.b.gep(slots, [ir.IRConstant(I64, k)]))
+        args = [self.operands[region], slots, *self.strip]
+        self.program.return_if_failed(self.b.call(self.functions[region], args))
 
     def _copy(self, target: Any, source: Any, size: Poly) -> None:
         """Copy a block; if it is not on the stack, only the rows of the strip."""
         count = self._bytes(size)
         if self.program.strip and size.value is None:
             low, high = self.program.strip
-            rows = self._word("rows")
+            rows = self._runtime_value("rows")
             each = self.b.udiv(count, self.b.select(self.b.icmp_signed("<", rows, ONE), ONE, rows))
             target, source = (self.b.gep(p, [self.b.mul(low, each)]) for p in (target, source))
             count = self.b.mul(self.b.sub(high, low), each)
@@ -148,10 +148,10 @@ class _Emitter:
         return self.b.if_then(condition)
 
 
-class _Carry:
+class _CarryEmitter:
     """The addresses of one carry: `source` before an iteration, `target` after it."""
 
-    def __init__(self, emitter: _Loop, step: Looping, k: int, odd: Any):
+    def __init__(self, emitter: _LoopEmitter, step: Looping, k: int, odd: Any):
         self.emitter, self.b = emitter, emitter.b
         self.size = step.carried[k].bytes
         self.result = emitter.results[k]
@@ -200,14 +200,14 @@ class _Carry:
                 self.emitter._copy(self.result, self.source, self.size)
 
 
-class _Loop(_Emitter):
+class _LoopEmitter(_Emitter):
     """A loop `while test(): iteration()`, with carries between iterations."""
 
     step: Looping
 
     def loop(self, odd: Any, first: Any = ZERO) -> Any:
         """Emit the loop, from iteration `first` on; returns the number of iterations."""
-        self.carries = [_Carry(self, self.step, k, odd) for k in range(len(self.step.carried))]
+        self.carries = [_CarryEmitter(self, self.step, k, odd) for k in range(len(self.step.carried))]
         self.begin(first)
         before = self.b.block
         head, inside, after = (self._block(f"{name}.{self.i}") for name in ("head", "inside", "after"))
@@ -221,7 +221,7 @@ class _Loop(_Emitter):
         self.b.position_at_end(inside)
         self.iteration(iteration)
         if not self.program.strip:  # if threads share the iterations
-            self._look(iteration)
+            self._poll(iteration)
         for carry in self.carries:
             carry.iteration()
         iteration.add_incoming(self.b.add(iteration, ONE, flags=("nsw", "nuw")), self.b.block)
@@ -238,31 +238,31 @@ class _Loop(_Emitter):
         for carry in self.carries:
             carry.end()
 
-    def _look(self, iteration: Any) -> None:
+    def _poll(self, iteration: Any) -> None:
         """Emit the safepoint poll, once per group of iterations."""
-        mask = self._word("look")
+        mask = self._runtime_value("look")
         due = self.b.icmp_unsigned("==", self.b.and_(iteration, mask), mask)
         with self.b.if_then(due, likely=False):
-            self.program.leave_if_failed(self.b.call(self.program.look(), [self.program.env["tg_look"]]))
+            self.program.return_if_failed(self.b.call(self.program.poll_function(), [self.program.env["tg_look"]]))
 
     def test(self, iteration: Any) -> Any:
         raise NotImplementedError
 
-    def iteration(self, turn: Any) -> None:
+    def iteration(self, iteration: Any) -> None:
         raise NotImplementedError
 
 
-class _Repeat(_Loop):
-    def __init__(self, program: Program, i: int, step: Repeat):
+class _RepeatEmitter(_LoopEmitter):
+    def __init__(self, program: FunctionEmitter, i: int, step: ScanStep):
         super().__init__(program, i, step)
-        self.step: Repeat = step
+        self.step: ScanStep = step
         self.xs = [self._pointer(x) for x in step.xs]
-        self.length = self._word("length")
+        self.length = self._runtime_value("length")
 
         self.first, self.last = ZERO, self.length
         if program.iterations:
-            self.first, self.last, place = program.iterations
-            self.arena = self.b.gep(self.arena, [place])
+            self.first, self.last, arena_offset = program.iterations
+            self.arena = self.b.gep(self.arena, [arena_offset])
 
     def emit(self) -> None:
         odd = self.b.trunc(self.length, ir.IntType(1))
@@ -274,7 +274,7 @@ class _Repeat(_Loop):
             self.step.iterations.counters if self.program.iterations and self.step.iterations else {}
         ).items():
             counter = self.b.bitcast(self.carries[k].source, I64.as_pointer())
-            grown = self.b.mul(first, ir.Constant(I64, growth))
+            grown = self.b.mul(first, ir.IRConstant(I64, growth))
             self.b.store(self.b.add(self.b.load(counter), grown), counter)
 
     def end(self) -> None:
@@ -287,29 +287,29 @@ class _Repeat(_Loop):
     def test(self, iteration: Any) -> Any:
         return self.b.icmp_signed("<", iteration, self.last)
 
-    def iteration(self, turn: Any) -> None:
-        self.run(turn, [c.source for c in self.carries], [c.target for c in self.carries])
+    def iteration(self, iteration: Any) -> None:
+        self.run(iteration, [c.source for c in self.carries], [c.target for c in self.carries])
 
     def run(self, iteration: Any, sources: Sequence[Any], targets: Sequence[Any]) -> None:
         """Emit an iteration, from the carries it reads to the carries it writes."""
         i = self.b.sub(self.b.sub(self.length, ONE), iteration) if self.step.reverse else iteration
-        xs = map(self._row, self.xs, self.step.xs, [i] * len(self.xs))
+        xs = map(self._row_address, self.xs, self.step.xs, [i] * len(self.xs))
         stacked = self.results[len(self.carries) :]
-        rows = map(self._row, stacked, self.step.stacked, [i] * len(stacked))
+        rows = map(self._row_address, stacked, self.step.stacked, [i] * len(stacked))
         self._call("body", [*sources, *xs, *self.consts, *targets, *rows])
 
 
-class _Waves(_Repeat):
+class _WavefrontEmitter(_RepeatEmitter):
     """A loop that runs in waves (`tracegrad.codegen.plan.wavefront`). All carries alternate between two blocks."""
 
-    def __init__(self, program: Program, i: int, step: Repeat):
+    def __init__(self, program: FunctionEmitter, i: int, step: ScanStep):
         super().__init__(program, i, step)
         self.functions = {"body": program.region(step.regions["body"], strip=True)}
 
     def emit(self) -> None:
         odd = self.b.trunc(self.length, ir.IntType(1))
-        self.carries = [_Carry(self, self.step, k, odd) for k in range(len(self.step.carried))]
-        self.depth, self.chunks = self._word("depth"), self._word("chunks")
+        self.carries = [_CarryEmitter(self, self.step, k, odd) for k in range(len(self.step.carried))]
+        self.depth, self.chunks = self._runtime_value("depth"), self._runtime_value("chunks")
         groups = self.b.sdiv(self.b.add(self.length, self.b.sub(self.depth, ONE)), self.depth)
         loop(self.b, groups, self._group)
         for carry in self.carries:
@@ -334,11 +334,11 @@ class _Waves(_Repeat):
             self._chunk(self.b.add(first, iteration), self.b.sub(wave, iteration))
 
         loop(self.b, count, one)
-        self.program.leave_if_failed(self.b.call(self.program.look(), [self.program.env["tg_look"]]))
+        self.program.return_if_failed(self.b.call(self.program.poll_function(), [self.program.env["tg_look"]]))
 
     def _chunk(self, iteration: Any, chunk: Any) -> None:
-        low = self.b.mul(chunk, self._word("chunk"))
-        self.strip = (low, smaller(self.b, self.b.add(low, self._word("chunk")), self._word("rows")))
+        low = self.b.mul(chunk, self._runtime_value("chunk"))
+        self.strip = (low, smaller(self.b, self.b.add(low, self._runtime_value("chunk")), self._runtime_value("rows")))
         is_odd, is_first = self.b.trunc(iteration, ir.IntType(1)), self.b.icmp_signed("==", iteration, ZERO)
         targets = [self.b.select(is_odd, x.other, x.target) for x in self.carries]
         before = [self.b.select(is_odd, x.target, x.other) for x in self.carries]
@@ -346,45 +346,45 @@ class _Waves(_Repeat):
         self.run(iteration, sources, targets)
 
 
-class _While(_Loop):
-    def __init__(self, program: Program, i: int, step: While):
+class _WhileEmitter(_LoopEmitter):
+    def __init__(self, program: FunctionEmitter, i: int, step: WhileStep):
         super().__init__(program, i, step)
-        self.step: While = step
+        self.step: WhileStep = step
         self.flag = program.stack(1)
         self.stacked = self.results[len(step.carried) + 1 :]
 
     def emit(self) -> None:
-        count = self.loop(ir.Constant(ir.IntType(1), 0))
+        count = self.loop(ir.IRConstant(ir.IntType(1), 0))
         self.b.store(count, self.b.bitcast(self.results[len(self.carries)], I64.as_pointer()))
         if any(block.buffer for block in self.step.stacked):
-            with self._if(self.b.icmp_signed("<", count, self._word("capacity"))):
+            with self._if(self.b.icmp_signed("<", count, self._runtime_value("capacity"))):
                 self._clear_last()
 
     def _clear_last(self) -> None:
         """Store zeros to the last rows; unused rows before them are never read, and remain uninitialized."""
-        last = self.b.sub(self._word("capacity"), ONE)
+        last = self.b.sub(self._runtime_value("capacity"), ONE)
         for base, block in zip(self.stacked, self.step.stacked):
             if block.buffer:
-                row, size = self._row(base, block, last), self._bytes(block.bytes)
-                self.b.memset(row, ir.Constant(I8, 0), size)
+                row, size = self._row_address(base, block, last), self._bytes(block.bytes)
+                self.b.memset(row, ir.IRConstant(I8, 0), size)
 
     def test(self, iteration: Any) -> Any:
         self._call("cond", [*(c.source for c in self.carries), *self.consts, self.flag])
-        return self.b.icmp_unsigned("!=", self.b.load(self.flag), ir.Constant(I8, 0))
+        return self.b.icmp_unsigned("!=", self.b.load(self.flag), ir.IRConstant(I8, 0))
 
-    def iteration(self, turn: Any) -> None:
+    def iteration(self, iteration: Any) -> None:
         if self.stacked:
-            with self._if(self.b.icmp_signed(">=", turn, self._word("capacity"))):
+            with self._if(self.b.icmp_signed(">=", iteration, self._runtime_value("capacity"))):
                 signature = ir.FunctionType(I32, [I64, POINTER.as_pointer()])
                 callback = self.b.inttoptr(self.program.env["callback"], signature.as_pointer())
-                nothing = ir.Constant(POINTER.as_pointer(), None)
-                self.b.ret(self.b.call(callback, [ir.Constant(I64, CAPACITY), nothing]))
-        rows = map(self._row, self.stacked, self.step.stacked, [turn] * len(self.stacked))
+                nothing = ir.IRConstant(POINTER.as_pointer(), None)
+                self.b.ret(self.b.call(callback, [ir.IRConstant(I64, CAPACITY), nothing]))
+        rows = map(self._row_address, self.stacked, self.step.stacked, [iteration] * len(self.stacked))
         self._call("body", [*(c.source for c in self.carries), *self.consts, *(c.target for c in self.carries), *rows])
 
 
-class _Branch(_Emitter):
-    def __init__(self, program: Program, i: int, step: Branch):
+class _BranchEmitter(_Emitter):
+    def __init__(self, program: FunctionEmitter, i: int, step: BranchStep):
         super().__init__(program, i, step)
         self.index = self._pointer(step.index)
 
@@ -393,7 +393,7 @@ class _Branch(_Emitter):
         index = self.b.load(self.b.bitcast(self.index, I64.as_pointer()))
         blocks = [self._block(f"branch.{self.i}.{k}") for k in range(len(self.functions))]
         after, others = self._block(f"after.{self.i}"), self._block(f"others.{self.i}")
-        self.b.switch(index, [(ir.Constant(I64, k), block) for k, block in enumerate(blocks)], others)
+        self.b.switch(index, [(ir.IRConstant(I64, k), block) for k, block in enumerate(blocks)], others)
         self.b.position_at_end(others)
         self.b.cbranch(self.b.icmp_signed("<", index, ZERO), blocks[0], blocks[-1])
         for name, block in zip(self.functions, blocks):
@@ -403,6 +403,6 @@ class _Branch(_Emitter):
         self.b.position_at_end(after)
 
 
-class _Once(_Emitter):
+class _OnceEmitter(_Emitter):
     def emit(self) -> None:
         self._call("body", [*self.consts, *self.results])

@@ -24,76 +24,82 @@ from typing import Any
 
 from tracegrad import llvmir as ir
 from tracegrad.codegen.instr.scalar import I64
-from tracegrad.codegen.instr.support import OF_WORDS, TASK, loop, smaller
+from tracegrad.codegen.instr.support import INSTRUCTION_TYPE, TASK, loop, smaller
 from tracegrad.target.cache_lines import LINE
 
 __all__ = ["HEAD", "LOCAL", "OF_KERNEL", "PARTIAL", "band_module"]
 
 HEAD, OF_KERNEL, LOCAL, PARTIAL = 11, 5, 3, 7  # numbers of operands: header, kernel, local buffer, partial result
 I8, I32 = ir.IntType(8), ir.IntType(32)
-POINTER, WORDS = I8.as_pointer(), I64.as_pointer()
+POINTER, I64_POINTER = I8.as_pointer(), I64.as_pointer()
 NO_MEMORY = 5  # the status of a chunk without memory
 
 
 def band_module(name: str) -> str:
     """Emit the module that defines the function, as text."""
-    module = ir.Module(name)
+    module = ir.IRModule(name)
     task = _Task(module).function
-    function = ir.Function(module, OF_WORDS, name)
-    b, (words, pointers) = ir.IRBuilder(function.append_basic_block("entry")), function.args
+    function = ir.IRFunction(module, INSTRUCTION_TYPE, name)
+    b, (operands, pointers) = ir.IRBuilder(function.append_basic_block("entry")), function.args
     context = b.alloca(_CONTEXT)
-    for k, x in enumerate((words, pointers, ir.Constant(I32, 0))):
+    for k, x in enumerate((operands, pointers, ir.IRConstant(I32, 0))):
         b.store(x, _field(b, context, k))
-    each = _function(b, _word(b, words, 0), ir.VoidType(), TASK.as_pointer(), POINTER, I64)
-    b.call(each, [task, b.bitcast(context, POINTER), _word(b, words, 3)])
+    each = _function(b, _load_operand(b, operands, 0), ir.VoidType(), TASK.as_pointer(), POINTER, I64)
+    b.call(each, [task, b.bitcast(context, POINTER), _load_operand(b, operands, 3)])
     b.ret(b.load(_field(b, context, 2)))
     return str(module)
 
 
-_CONTEXT = ir.LiteralStructType([WORDS, POINTER.as_pointer(), I32])
+_CONTEXT = ir.LiteralStructType([I64_POINTER, POINTER.as_pointer(), I32])
 
 
 def _field(b: ir.IRBuilder, struct: Any, k: int) -> Any:
-    return b.gep(struct, [ir.Constant(I32, 0), ir.Constant(I32, k)])
+    return b.gep(struct, [ir.IRConstant(I32, 0), ir.IRConstant(I32, k)])
 
 
-def _at(b: ir.IRBuilder, words: Any, k: Any) -> Any:
-    return b.gep(words, [ir.Constant(I64, k) if isinstance(k, int) else k])
+def _at(b: ir.IRBuilder, operands: Any, k: Any) -> Any:
+    return b.gep(operands, [ir.IRConstant(I64, k) if isinstance(k, int) else k])
 
 
-def _word(b: ir.IRBuilder, words: Any, k: Any) -> Any:
-    return b.load(_at(b, words, k))
+def _load_operand(b: ir.IRBuilder, operands: Any, k: Any) -> Any:
+    return b.load(_at(b, operands, k))
 
 
 class _Task:
     """`void task(void *context, i64 chunk)`, which runs all kernels for one chunk."""
 
-    def __init__(self, module: ir.Module):
-        self.function = ir.Function(module, TASK, "task")
+    def __init__(self, module: ir.IRModule):
+        self.function = ir.IRFunction(module, TASK, "task")
         self.function.linkage = "internal"
         self.b = b = ir.IRBuilder(self.function.append_basic_block("entry"))
         raw, self.chunk = self.function.args
         self.context = b.bitcast(raw, _CONTEXT.as_pointer())
         operands, pointers = b.load(_field(b, self.context, 0)), b.load(_field(b, self.context, 1))
         rows, total, self.strip, memory, self.count, self.kernels, size = (
-            _word(b, operands, k) for k in range(4, HEAD)
+            _load_operand(b, operands, k) for k in range(4, HEAD)
         )
-        self.words, self.pointers = b.alloca(I64, size), b.alloca(POINTER, b.add(self.count, ir.Constant(I64, 1)))
+        self.operands, self.pointers = b.alloca(I64, size), b.alloca(POINTER, b.add(self.count, ir.IRConstant(I64, 1)))
         self.position = b.alloca(I64)
-        block = b.call(_function(b, _word(b, operands, 1), POINTER, I64), [b.add(memory, ir.Constant(I64, LINE))])
-        with b.if_then(b.icmp_unsigned("==", block, ir.Constant(POINTER, None)), likely=False):
-            self._fail(ir.Constant(I32, NO_MEMORY))
+        block = b.call(
+            _function(b, _load_operand(b, operands, 1), POINTER, I64), [b.add(memory, ir.IRConstant(I64, LINE))]
+        )
+        with b.if_then(b.icmp_unsigned("==", block, ir.IRConstant(POINTER, None)), likely=False):
+            self._fail(ir.IRConstant(I32, NO_MEMORY))
             b.ret_void()
-        aligned = b.and_(b.add(b.ptrtoint(block, I64), ir.Constant(I64, LINE)), ir.Constant(I64, -LINE))
+        aligned = b.and_(b.add(b.ptrtoint(block, I64), ir.IRConstant(I64, LINE)), ir.IRConstant(I64, -LINE))
         self.memory = b.inttoptr(aligned, POINTER)
-        loop(b, size, lambda k: b.store(_word(b, operands, b.add(k, ir.Constant(I64, HEAD))), _at(b, self.words, k)))
+        loop(
+            b,
+            size,
+            lambda k: b.store(_load_operand(b, operands, b.add(k, ir.IRConstant(I64, HEAD))), _at(b, self.operands, k)),
+        )
         loop(b, self.count, lambda k: b.store(b.load(b.gep(pointers, [k])), b.gep(self.pointers, [k])))
         b.store(self.memory, b.gep(self.pointers, [self.count]))
         self.low = b.mul(self.chunk, rows)
         self.end = smaller(self.b, b.add(self.low, rows), total)
-        more = b.add(b.sub(self.end, self.low), b.sub(self.strip, ir.Constant(I64, 1)))
-        loop(b, b.sdiv(more, self.strip), self._strip)
-        b.call(_function(b, _word(b, operands, 2), ir.VoidType(), POINTER), [block])
+        rounded = b.add(b.sub(self.end, self.low), b.sub(self.strip, ir.IRConstant(I64, 1)))
+        loop(b, b.sdiv(rounded, self.strip), self._strip)
+        b.call(_function(b, _load_operand(b, operands, 2), ir.VoidType(), POINTER), [block])
         b.ret_void()
 
     def _fail(self, status: Any) -> None:
@@ -103,51 +109,53 @@ class _Task:
         b = self.b
         low = b.add(self.low, b.mul(number, self.strip))
         high = smaller(self.b, b.add(low, self.strip), self.end)
-        b.store(ir.Constant(I64, 0), self.position)
+        b.store(ir.IRConstant(I64, 0), self.position)
         loop(b, self.kernels, lambda _: self._kernel(number, low, high))
 
     def _kernel(self, number: Any, low: Any, high: Any) -> None:
         b = self.b
-        at = _at(b, self.words, b.load(self.position))
-        address, unit, locals_, partials, size = (_word(b, at, k) for k in range(OF_KERNEL))
+        at = _at(b, self.operands, b.load(self.position))
+        address, unit, locals_, partials, size = (_load_operand(b, at, k) for k in range(OF_KERNEL))
         of_locals = _at(b, at, OF_KERNEL)
-        of_partials = _at(b, of_locals, b.mul(locals_, ir.Constant(I64, LOCAL)))
-        own = _at(b, of_partials, b.mul(partials, ir.Constant(I64, PARTIAL)))
-        b.store(b.mul(low, unit), _at(b, own, 0))
-        b.store(b.mul(high, unit), _at(b, own, 1))
-        is_first = b.icmp_signed("==", number, ir.Constant(I64, 0))
-        loop(b, locals_, lambda k: self._local(_record(b, of_locals, k, LOCAL), own, low))
-        loop(b, partials, lambda k: self._partial(_record(b, of_partials, k, PARTIAL), own, is_first))
-        status = b.call(b.inttoptr(address, OF_WORDS.as_pointer()), [own, self.pointers])
-        with b.if_then(b.icmp_signed("!=", status, ir.Constant(I32, 0))):
+        of_partials = _at(b, of_locals, b.mul(locals_, ir.IRConstant(I64, LOCAL)))
+        operands = _at(b, of_partials, b.mul(partials, ir.IRConstant(I64, PARTIAL)))
+        b.store(b.mul(low, unit), _at(b, operands, 0))
+        b.store(b.mul(high, unit), _at(b, operands, 1))
+        is_first = b.icmp_signed("==", number, ir.IRConstant(I64, 0))
+        loop(b, locals_, lambda k: self._local(_record(b, of_locals, k, LOCAL), operands, low))
+        loop(b, partials, lambda k: self._partial(_record(b, of_partials, k, PARTIAL), operands, is_first))
+        status = b.call(b.inttoptr(address, INSTRUCTION_TYPE.as_pointer()), [operands, self.pointers])
+        with b.if_then(b.icmp_signed("!=", status, ir.IRConstant(I32, 0))):
             self._fail(status)
-        later = b.select(is_first, ir.Constant(I64, 0), partials)
+        later = b.select(is_first, ir.IRConstant(I64, 0), partials)
         loop(b, later, lambda k: self._merge(_record(b, of_partials, k, PARTIAL)))
-        words = b.add(b.ptrtoint(own, I64), b.mul(size, ir.Constant(I64, 8)))
-        begin = b.ptrtoint(self.words, I64)
-        b.store(b.sdiv(b.sub(words, begin), ir.Constant(I64, 8)), self.position)
+        end = b.add(b.ptrtoint(operands, I64), b.mul(size, ir.IRConstant(I64, 8)))
+        begin = b.ptrtoint(self.operands, I64)
+        b.store(b.sdiv(b.sub(end, begin), ir.IRConstant(I64, 8)), self.position)
 
-    def _local(self, record: Any, own: Any, low: Any) -> None:
+    def _local(self, record: Any, operands: Any, low: Any) -> None:
         """Set the location of a local buffer to the virtual location of its row 0, so that the rows of this strip are
         in the memory of the strip."""
         b = self.b
-        number, begin, row = (_word(b, record, k) for k in range(LOCAL))
-        self._place(own, number, self.count, b.sub(begin, b.mul(low, row)))
+        number, begin, row_bytes = (_load_operand(b, record, k) for k in range(LOCAL))
+        self._set_location(operands, number, self.count, b.sub(begin, b.mul(low, row_bytes)))
 
-    def _partial(self, record: Any, own: Any, is_first: Any) -> None:
+    def _partial(self, record: Any, operands: Any, is_first: Any) -> None:
         b = self.b
-        number, index, begin, each, scratch = (_word(b, record, k) for k in range(5))
+        number, index, begin, each, scratch = (_load_operand(b, record, k) for k in range(5))
         of_chunk = b.add(begin, b.mul(self.chunk, each))
-        self._place(own, number, b.select(is_first, index, self.count), b.select(is_first, of_chunk, scratch))
+        self._set_location(
+            operands, number, b.select(is_first, index, self.count), b.select(is_first, of_chunk, scratch)
+        )
 
-    def _place(self, own: Any, number: Any, index: Any, behind: Any) -> None:
-        place = _at(self.b, own, number)
-        self.b.store(index, place)
-        self.b.store(behind, _at(self.b, place, 1))
+    def _set_location(self, operands: Any, number: Any, index: Any, offset: Any) -> None:
+        location = _at(self.b, operands, number)
+        self.b.store(index, location)
+        self.b.store(offset, _at(self.b, location, 1))
 
     def _merge(self, record: Any) -> None:
         b = self.b
-        _, index, begin, each, scratch, size, address = (_word(b, record, k) for k in range(PARTIAL))
+        _, index, begin, each, scratch, size, address = (_load_operand(b, record, k) for k in range(PARTIAL))
         of_chunk = b.gep(b.load(b.gep(self.pointers, [index])), [b.add(begin, b.mul(self.chunk, each))])
         b.call(
             _function(b, address, ir.VoidType(), POINTER, POINTER, I64), [of_chunk, b.gep(self.memory, [scratch]), size]
@@ -159,4 +167,4 @@ def _function(b: ir.IRBuilder, address: Any, result: Any, *args: Any) -> Any:
 
 
 def _record(b: ir.IRBuilder, records: Any, k: Any, size: int) -> Any:
-    return _at(b, records, b.mul(k, ir.Constant(I64, size)))
+    return _at(b, records, b.mul(k, ir.IRConstant(I64, size)))

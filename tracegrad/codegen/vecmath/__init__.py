@@ -9,8 +9,8 @@ The error is at most 1 ulp for exp and log, 4 ulp for erfc, ndtr, sech2, silu, g
 derivatives. It is 2 ulp for all others. The bounds hold over the whole range, in both formats. All functions are
 polynomials of this package (`exp`, `log`, `trig`, `erf`, `derivatives`, `power`), and none calls the C library. A rare
 argument is computed out of line, lane by lane: sin, cos and tan of a huge argument (from 2**40 on, 2**17 in float32),
-and sinc_slope very close to its roots. A power in a vector is computed out of line, unless it is a normal power of a
-positive normal number.
+and sinc_derivative very close to its roots. A power in a vector is computed out of line, unless it is a normal power of
+a positive normal number.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from typing import Final
 from tracegrad import llvmir as ir
 from tracegrad.codegen.vecmath.derivatives import (
     gelu_tanh,
-    gelu_tanh_slope,
+    gelu_tanh_derivative,
     silu,
-    silu_slope,
-    sinc_slope,
+    silu_derivative,
+    sinc_derivative,
     x_ndtr,
-    x_ndtr_slope,
+    x_ndtr_derivative,
 )
 from tracegrad.codegen.vecmath.erf import erf, erfc, gauss, gauss_half, ndtr
 from tracegrad.codegen.vecmath.exp import cosh, exp, exp2, expm1, sech2, sigmoid, sinh, tanh
@@ -58,7 +58,7 @@ FUNCTIONS: Final[dict[str, Callable[..., Real]]] = {
     "gauss": gauss,
     "gauss_half": gauss_half,
     "gelu_tanh": gelu_tanh,
-    "gelu_tanh_slope": gelu_tanh_slope,
+    "gelu_tanh_derivative": gelu_tanh_derivative,
     "log": log,
     "log10": log10,
     "log1p": log1p,
@@ -68,30 +68,30 @@ FUNCTIONS: Final[dict[str, Callable[..., Real]]] = {
     "sech2": sech2,
     "sigmoid": sigmoid,
     "silu": silu,
-    "silu_slope": silu_slope,
+    "silu_derivative": silu_derivative,
     "sin": sin,
-    "sinc_slope": sinc_slope,
+    "sinc_derivative": sinc_derivative,
     "sinh": sinh,
     "tan": tan,
     "tanh": tanh,
     "x_ndtr": x_ndtr,
-    "x_ndtr_slope": x_ndtr_slope,
+    "x_ndtr_derivative": x_ndtr_derivative,
 }
 
 # Functions with an out-of-line part (huge arguments, or arguments close to a root), which modules may share.
-RARE: Final = ("sin", "cos", "tan", "sinc_slope")
+RARE: Final = ("sin", "cos", "tan", "sinc_derivative")
 
 
-def call(builder: ir.IRBuilder, name: str, *args: ir.Value) -> ir.Value:
+def call(builder: ir.IRBuilder, name: str, *args: ir.IRValue) -> ir.IRValue:
     """Emit `name`(*args) at the builder's position, for arguments all double or all float, or all vectors of one type.
 
     The function is `tg.<name>.<f64|f32>`, with the suffix `x<lanes>` for vectors. It is private to the builder's module
     and defined there at first use. Raises KeyError for a name that is not in `FUNCTIONS` and for an argument of another
     type.
 
-    >>> module = ir.Module()
+    >>> module = ir.IRModule()
     >>> signature = ir.FunctionType(ir.DoubleType(), [ir.DoubleType()])
-    >>> function = ir.Function(module, signature, "f")
+    >>> function = ir.IRFunction(module, signature, "f")
     >>> builder = ir.IRBuilder(function.append_basic_block())
     >>> result = builder.ret(call(builder, "exp", function.args[0]))
     >>> [f.name for f in module.functions if not f.is_declaration]
@@ -105,8 +105,8 @@ def call(builder: ir.IRBuilder, name: str, *args: ir.Value) -> ir.Value:
     return builder.call(function, args)
 
 
-def _define(module: ir.Module, symbol: str, body: Callable[..., Real], form: Format, arity: int) -> ir.Function:
-    function = ir.Function(module, ir.FunctionType(form.real, [form.real] * arity), symbol)
+def _define(module: ir.IRModule, symbol: str, body: Callable[..., Real], form: Format, arity: int) -> ir.IRFunction:
+    function = ir.IRFunction(module, ir.FunctionType(form.real, [form.real] * arity), symbol)
     function.linkage = "internal"
     function.attributes.add("alwaysinline")
     function.attributes.add("nounwind")
@@ -123,7 +123,7 @@ def rare_module(symbol: str) -> str:
     True
     """
     name, _, form = symbol.removeprefix("tg.rare_").partition(".")
-    module = ir.Module(symbol)
+    module = ir.IRModule(symbol)
     _define(module, f"tg.{name}.{form}", FUNCTIONS[name], FORMATS[form], 1)
     module.globals[symbol].linkage = ""
     return str(module)

@@ -33,9 +33,9 @@ def _instruction(name: str, *operands: Real) -> Real:
     t, lanes = form.real, lanes_of(form.real)
     bits = lanes * form.width
     mask = ir.IntType(max(lanes, 8))
-    arguments = [*(x.value for x in operands), ir.Spelled(t, "zeroinitializer"), ir.Constant(mask, -1)]
+    arguments = [*(x.value for x in operands), ir.TextConstant(t, "zeroinitializer"), ir.IRConstant(mask, -1)]
     if bits == 512:
-        arguments.append(ir.Constant(ir.IntType(32), ROUNDING))
+        arguments.append(ir.IRConstant(ir.IntType(32), ROUNDING))
     kind = {"f64": "pd", "f32": "ps"}[form.name]
     symbol = f"llvm.x86.avx512.mask.{name}.{kind}.{bits}"
     signature = ir.FunctionType(t, [argument.type for argument in arguments])

@@ -34,7 +34,7 @@ def call_where(condition: Mask, name: str, body: Callable[[Real], Real], x: Real
         function = _lane_by_lane(builder.module, function, form)
         arguments += [condition.value, otherwise.value]
         bits = builder.bitcast(condition.value, ir.IntType(lanes))
-        any_lane = builder.icmp_unsigned("!=", bits, ir.Constant(bits.type, 0))
+        any_lane = builder.icmp_unsigned("!=", bits, ir.IRConstant(bits.type, 0))
     else:
         _offer_in_pairs(builder.module, function, form)
     before = builder.block
@@ -61,7 +61,7 @@ def call_unless_all(
     symbol = f"tg.{name}.{form.name}x{lanes}"
     function = builder.module.globals.get(symbol)
     if function is None:
-        function = ir.Function(builder.module, ir.FunctionType(form.real, [form.real] * len(arguments)), symbol)
+        function = ir.IRFunction(builder.module, ir.FunctionType(form.real, [form.real] * len(arguments)), symbol)
         function.linkage = "internal"
         function.attributes.update((*RARELY, "noinline", "optnone"))
         inner = ir.IRBuilder(function.append_basic_block())
@@ -81,7 +81,7 @@ def computed_if_any(condition: Mask, body: Callable[[], Sequence[Real]], otherwi
         return body()
     bits = builder.bitcast(condition.value, ir.IntType(lanes))
     before = builder.block
-    with builder.if_then(builder.icmp_unsigned("!=", bits, ir.Constant(bits.type, 0)), likely=False):
+    with builder.if_then(builder.icmp_unsigned("!=", bits, ir.IRConstant(bits.type, 0)), likely=False):
         computed = body()
         inside = builder.block
     results = []
@@ -93,25 +93,27 @@ def computed_if_any(condition: Mask, body: Callable[[], Sequence[Real]], otherwi
     return results
 
 
-def _lane_by_lane(module: ir.Module, function: ir.Function, form: Format) -> ir.Function:
+def _lane_by_lane(module: ir.IRModule, function: ir.IRFunction, form: Format) -> ir.IRFunction:
     """Define the function that calls `function` for the masked lanes of a vector, and takes the others from a second
     vector."""
     lanes = lanes_of(form.real)
     symbol = f"{function.name}x{lanes}"
-    known: ir.Function | None = module.globals.get(symbol)
+    known: ir.IRFunction | None = module.globals.get(symbol)
     if known is not None:
         return known
     mask = of_lanes(ir.IntType(1), lanes)
-    several = ir.Function(module, ir.FunctionType(form.real, [form.real, mask, form.real]), symbol)
-    several.linkage = "internal"
-    several.attributes.update((*RARELY, "noinline", "optnone"))
-    x, holds, result = several.args
+    vector_function = ir.IRFunction(module, ir.FunctionType(form.real, [form.real, mask, form.real]), symbol)
+    vector_function.linkage = "internal"
+    vector_function.attributes.update((*RARELY, "noinline", "optnone"))
+    x, holds, result = vector_function.args
     number_type = ir.IntType(32)
-    entry, head, call, joined, done = map(several.append_basic_block, ("entry", "head", "call", "joined", "done"))
+    entry, head, call, joined, done = map(
+        vector_function.append_basic_block, ("entry", "head", "call", "joined", "done")
+    )
     ir.IRBuilder(entry).branch(head)
     b = ir.IRBuilder(head)
     lane, so_far = b.phi(number_type), b.phi(form.real)
-    lane.add_incoming(ir.Constant(number_type, 0), entry)
+    lane.add_incoming(ir.IRConstant(number_type, 0), entry)
     so_far.add_incoming(result, entry)
     b.cbranch(b.extract_element(holds, lane), call, joined)
     b = ir.IRBuilder(call)
@@ -121,22 +123,22 @@ def _lane_by_lane(module: ir.Module, function: ir.Function, form: Format) -> ir.
     total = b.phi(form.real)
     total.add_incoming(so_far, head)
     total.add_incoming(one, call)
-    following = b.add(lane, ir.Constant(number_type, 1))
+    following = b.add(lane, ir.IRConstant(number_type, 1))
     lane.add_incoming(following, joined)
     so_far.add_incoming(total, joined)
-    b.cbranch(b.icmp_unsigned("<", following, ir.Constant(number_type, lanes)), head, done)
+    b.cbranch(b.icmp_unsigned("<", following, ir.IRConstant(number_type, lanes)), head, done)
     ir.IRBuilder(done).ret(total)
-    return several
+    return vector_function
 
 
 # Function attributes of cold code.
 RARELY = ("cold", "nounwind", "willreturn", "memory(none)")
 
 
-_sharing: WeakSet[ir.Module] = WeakSet()
+_sharing: WeakSet[ir.IRModule] = WeakSet()
 
 
-def share_rare_functions(module: ir.Module) -> None:
+def share_rare_functions(module: ir.IRModule) -> None:
     """Declare the functions of `call_where` in `module` without their bodies, which take longer to compile than their
     callers.
 
@@ -145,12 +147,12 @@ def share_rare_functions(module: ir.Module) -> None:
     _sharing.add(module)
 
 
-def _rare_function(module: ir.Module, form: Format, name: str, body: Callable[[Real], Real]) -> ir.Function:
+def _rare_function(module: ir.IRModule, form: Format, name: str, body: Callable[[Real], Real]) -> ir.IRFunction:
     symbol = f"tg.rare_{name}.{form.name}"
-    result: ir.Function | None = module.globals.get(symbol)
+    result: ir.IRFunction | None = module.globals.get(symbol)
     if result is not None:
         return result
-    function = ir.Function(module, ir.FunctionType(form.real, [form.real]), symbol)
+    function = ir.IRFunction(module, ir.FunctionType(form.real, [form.real]), symbol)
     if module not in _sharing:
         function.linkage = "internal"
         builder = ir.IRBuilder(function.append_basic_block())
@@ -160,31 +162,31 @@ def _rare_function(module: ir.Module, form: Format, name: str, body: Callable[[R
     return function
 
 
-def _offer_in_pairs(module: ir.Module, function: ir.Function, form: Format) -> None:
+def _offer_in_pairs(module: ir.IRModule, function: ir.IRFunction, form: Format) -> None:
     """Declare a masked variant of `function` for two lanes to LLVM's vectorizer."""
     lanes, name = 2, f"{function.name}.x2"
     if name in module.globals:
         return
     vector, mask = of_lanes(form.real, lanes), of_lanes(ir.IntType(1), lanes)
-    variant = ir.Function(module, ir.FunctionType(vector, [vector, mask]), name)
+    variant = ir.IRFunction(module, ir.FunctionType(vector, [vector, mask]), name)
     variant.linkage = "internal"
     builder = ir.IRBuilder(variant.append_basic_block())
     result = variant.args[0]
-    for lane in (ir.Constant(ir.IntType(32), k) for k in range(lanes)):
+    for lane in (ir.IRConstant(ir.IntType(32), k) for k in range(lanes)):
         result = builder.insert_element(result, builder.call(function, [builder.extract_element(result, lane)]), lane)
     builder.ret(result)
     variant.attributes.update((*RARELY, "noinline", "optnone"))
     function.attributes.add(f'"vector-function-abi-variant"="_ZGV_LLVM_M{lanes}v_{function.name}({name})"')
-    _keep(module, variant)
+    _mark_used(module, variant)
 
 
-def _keep(module: ir.Module, function: ir.Function) -> None:
+def _mark_used(module: ir.IRModule, function: ir.IRFunction) -> None:
     """Add `function` to the list of functions that LLVM must not remove although it sees no call of them."""
     saved: Any = module.globals.get("llvm.compiler.used")
     if saved is None:
         saved = ir.GlobalVariable(module, ir.ArrayType(ir.IntType(8).as_pointer(), 0), "llvm.compiler.used")
         saved.linkage, saved.section = "appending", "llvm.metadata"
-        saved.initializer = ir.Constant(saved.value_type, [])
+        saved.initializer = ir.IRConstant(saved.value_type, [])
     entries = [*saved.initializer.constant, function]
     saved.value_type = ir.ArrayType(saved.value_type.element, len(entries))
-    saved.initializer = ir.Constant(saved.value_type, entries)
+    saved.initializer = ir.IRConstant(saved.value_type, entries)

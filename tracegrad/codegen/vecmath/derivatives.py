@@ -1,7 +1,7 @@
 """Emit the fused derivatives of silu, gelu and sinc, accurate close to their roots.
 
-The functions are silu, silu_slope, gelu_tanh, gelu_tanh_slope, x_ndtr, x_ndtr_slope and sinc_slope. The values are
-also accurate where they approach zero and an exponential is not a normal number.
+The functions are silu, silu_derivative, gelu_tanh, gelu_tanh_derivative, x_ndtr, x_ndtr_derivative and sinc_derivative.
+The values are also accurate where they approach zero and an exponential is not a normal number.
 
 The formulas and polynomials are shared with `ops.numerics.accurate_derivatives`. Value and derivative of silu share one
 exponential, e**(-|x| - r) with the root r, which LLVM then computes once. The same holds for gelu and gelu_tanh.
@@ -16,7 +16,7 @@ from tracegrad.codegen.vecmath.erf import ROOT_HALF, minus_half_square, of_tail,
 from tracegrad.codegen.vecmath.exp import UNDERFLOW, product_with_small_exp, reduced_exp, scale_by_power_of_two
 from tracegrad.codegen.vecmath.expr import (
     Bits,
-    Pair,
+    DoubleWord,
     Real,
     absolute,
     copysign,
@@ -54,12 +54,12 @@ from tracegrad.ops.numerics.accurate_derivatives import (
 
 __all__ = [
     "gelu_tanh",
-    "gelu_tanh_slope",
+    "gelu_tanh_derivative",
     "silu",
-    "silu_slope",
-    "sinc_slope",
+    "silu_derivative",
+    "sinc_derivative",
     "x_ndtr",
-    "x_ndtr_slope",
+    "x_ndtr_derivative",
 ]
 
 SINC_END = {"f64": 1e18, "f32": 1e9}  # the sine is negligible in the derivative
@@ -71,11 +71,11 @@ def _below(x: Real) -> Real:
     return (-absolute(x)).at_least(x.pick(UNDERFLOW))
 
 
-def _from_root(x: Real, table: Mapping[str, tuple[float, float]]) -> Pair:
+def _from_root(x: Real, table: Mapping[str, tuple[float, float]]) -> DoubleWord:
     """x - r in two words, with the root r from a table."""
     root, root_low = x.pick(table)
     d = fast_two_sum(x, x.constant(-root))
-    return Pair(d.hi, d.lo - root_low)
+    return DoubleWord(d.hi, d.lo - root_low)
 
 
 def silu(x: Real) -> Real:
@@ -87,7 +87,7 @@ def silu(x: Real) -> Real:
     return select(x < 0.0, small, x) / fma(weight, _power(word), 1.0)
 
 
-def silu_slope(x: Real) -> Real:
+def silu_derivative(x: Real) -> Real:
     d = _from_root(_below(x), SILU_ROOT)
     p, word = reduced_exp(d)
     weight, power = (1.0 + p) * SILU_EXP, _power(word)
@@ -102,31 +102,31 @@ def _power(word: Bits) -> Real:
     return scale_by_power_of_two(word.real.constant(1.0), word)
 
 
-def _gelu_tanh_parts(x: Real) -> tuple[Real, Pair, Real, Pair]:
+def _gelu_tanh_terms(x: Real) -> tuple[Real, DoubleWord, Real, DoubleWord]:
     """-|x|, d, m, and the difference of u from its value at the root."""
     below = -absolute(x).at_most(x.pick(GELU_TANH_END))
     root, root_low = x.pick(GELU_TANH_ROOT)
     s = fast_two_sum(below, x.constant(root))
-    m = multiply_pairs(Pair(below, x.constant(0.0)), Pair(s.hi, s.lo + root_low))
-    cubic = multiply_pairs(m, Pair(*map(x.constant, x.pick(GELU_TANH_CUBE))))
+    m = multiply_pairs(DoubleWord(below, x.constant(0.0)), DoubleWord(s.hi, s.lo + root_low))
+    cubic = multiply_pairs(m, DoubleWord(*map(x.constant, x.pick(GELU_TANH_CUBE))))
     line, line_low = x.pick(GELU_TANH_LINE)
     factor = two_sum(cubic.hi, x.constant(line))
     d = _from_root(below, GELU_TANH_ROOT)
-    return below, d, m.hi, multiply_pairs(d, Pair(factor.hi, factor.lo + (cubic.lo + line_low)))
+    return below, d, m.hi, multiply_pairs(d, DoubleWord(factor.hi, factor.lo + (cubic.lo + line_low)))
 
 
 def gelu_tanh(x: Real) -> Real:
     """x / (1 + e**-u), for x < 0 by e**u."""
-    below, _, _, more = _gelu_tanh_parts(x)
-    p, word = reduced_exp(more)
+    below, _, _, difference = _gelu_tanh_terms(x)
+    p, word = reduced_exp(difference)
     weight = (1.0 + p) * GELU_TANH_EXP
     small = scale_by_power_of_two(weight * below, word)
     return select(x < 0.0, small, x) / fma(weight, _power(word), 1.0)
 
 
-def gelu_tanh_slope(x: Real) -> Real:
-    _, d, m, more = _gelu_tanh_parts(x)
-    p, word = reduced_exp(more)
+def gelu_tanh_derivative(x: Real) -> Real:
+    _, d, m, difference = _gelu_tanh_terms(x)
+    p, word = reduced_exp(difference)
     weight, power = (1.0 + p) * GELU_TANH_EXP, _power(word)
     bend = fma(m, 3 * x.pick(GELU_TANH_CUBE)[0], GELU_TANH_BEND)
     numerator = fma(d.hi, bend, fma(fma(power, p, power - 1.0), GELU_TANH_EXP, d.lo * bend))
@@ -148,7 +148,7 @@ def x_ndtr(x: Real) -> Real:
     return select(x < 0.0, tail, x + tail)
 
 
-def x_ndtr_slope(x: Real) -> Real:
+def x_ndtr_derivative(x: Real) -> Real:
     (root, root_low), (a, b) = x.pick(GELU_ROOT), _size(x)
     _, variable = tail_variable(b)
     h = horner(variable, x.pick(GELU_DERIVATIVE))
@@ -156,13 +156,13 @@ def x_ndtr_slope(x: Real) -> Real:
     return select(x < 0.0, derivative, 1.0 - derivative)
 
 
-def _times(x: Real, word: Real, constant: tuple[float, float]) -> Pair:
+def _times(x: Real, word: Real, constant: tuple[float, float]) -> DoubleWord:
     """(x + word) * constant in two words, for a low word."""
     product = two_product(x, constant[0])
-    return Pair(product.hi, fma(x, constant[1], fma(word, constant[0], product.lo)))
+    return DoubleWord(product.hi, fma(x, constant[1], fma(word, constant[0], product.lo)))
 
 
-def _angles(x: Real) -> tuple[Real, Pair, Pair]:
+def _angles(x: Real) -> tuple[Real, DoubleWord, DoubleWord]:
     """h, pi*h and y of `ops.numerics.accurate_derivatives`."""
     size = absolute(x)
     iteration = size - round_half_even(size * 0.5) * 2.0
@@ -173,31 +173,31 @@ def _angles(x: Real) -> tuple[Real, Pair, Pair]:
     return h, _times(h, x.constant(0.0), x.pick(PI)), y
 
 
-def sinc_slope(x: Real) -> Real:
+def sinc_derivative(x: Real) -> Real:
     zero = x.constant(0.0)
-    h, lead, y = _angles(x)
+    h, leading, y = _angles(x)
     square = two_product(h, h)
     of_sin, of_cos = _times(h, zero, x.pick(SINC_CUBE)), _times(y.hi, y.lo, x.pick(SINC_SQUARE))
     bend = fast_two_sum(-of_cos.hi, of_sin.hi)
-    second = multiply_pairs(Pair(bend.hi, bend.lo + (of_sin.lo - of_cos.lo)), square)
+    second = multiply_pairs(DoubleWord(bend.hi, bend.lo + (of_sin.lo - of_cos.lo)), square)
     cos, sin = horner(square.hi, x.pick(SINC_COS)), horner(square.hi, x.pick(SINC_SIN))
     rest = fma(square.hi * square.hi, fma(h, sin, -y.hi * cos), second.lo)
-    difference = ((lead.hi - y.hi) + second.hi) + ((lead.lo - y.lo) + rest)
+    difference = ((leading.hi - y.hi) + second.hi) + ((leading.lo - y.lo) + rest)
     near = -x * horner(x * x, x.pick(SINC_NEAR))
     usual = select(absolute(x) < 0.5, near, difference / x)
-    return call_where(absolute(difference) < absolute(y.hi) * CLOSE, "sinc_slope", _at_a_root, x, usual)
+    return call_where(absolute(difference) < absolute(y.hi) * CLOSE, "sinc_derivative", _at_a_root, x, usual)
 
 
 def _at_a_root(x: Real) -> Real:
-    """`sinc_slope` very close to one of its roots, where only a two-word difference of angles is accurate."""
-    _, lead, y = _angles(x)
-    square, table = multiply_pairs(y, y), [Pair(*map(x.constant, words)) for words in x.pick(SINC_ARCTAN)]
+    """`sinc_derivative` very close to one of its roots, where only a two-word difference of angles is accurate."""
+    _, leading, y = _angles(x)
+    square, table = multiply_pairs(y, y), [DoubleWord(*map(x.constant, pair)) for pair in x.pick(SINC_ARCTAN)]
     total = table[-1]
     for coefficient in table[-2::-1]:
         product = multiply_pairs(total, square)
         sum_ = fast_two_sum(coefficient.hi, product.hi)
-        total = Pair(sum_.hi, sum_.lo + (product.lo + coefficient.lo))
+        total = DoubleWord(sum_.hi, sum_.lo + (product.lo + coefficient.lo))
     angle = multiply_pairs(total, y)
-    small = (lead.hi - angle.hi) + (lead.lo - angle.lo)
+    small = (leading.hi - angle.hi) + (leading.lo - angle.lo)
     sine = fma(small * small * (-1.0 / 6.0), small, small)
     return sqrt(fma(y.hi, y.hi, 1.0)) * sine / x

@@ -13,7 +13,7 @@ erfc: the algorithm of `ops.numerics.accurate`.
 from __future__ import annotations
 
 from tracegrad.codegen.vecmath.exp import exp_of_pair
-from tracegrad.codegen.vecmath.expr import Pair, Real, absolute, copysign, fma, horner, select
+from tracegrad.codegen.vecmath.expr import DoubleWord, Real, absolute, copysign, fma, horner, select
 from tracegrad.ops.numerics.accurate import TAIL, TAIL_CENTER, TAIL_END
 
 __all__ = ["ROOT_HALF", "erf", "erfc", "gauss", "gauss_half", "minus_half_square", "ndtr", "of_tail", "tail_variable"]
@@ -72,16 +72,16 @@ SATURATED = {"f64": 6.0, "f32": 4.0}
 ROOT_HALF = 0.7071067811865476
 
 
-def minus_square(x: Real) -> Pair:
+def minus_square(x: Real) -> DoubleWord:
     """-x**2 in two words."""
     square = x * x
-    return Pair(-square, -fma(x, x, -square))
+    return DoubleWord(-square, -fma(x, x, -square))
 
 
-def minus_half_square(x: Real) -> Pair:
+def minus_half_square(x: Real) -> DoubleWord:
     """-x**2 / 2 in two words."""
     square = x * x
-    return Pair(square * -0.5, fma(x, x, -square) * -0.5)
+    return DoubleWord(square * -0.5, fma(x, x, -square) * -0.5)
 
 
 def gauss(x: Real) -> Real:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from tracegrad.codegen.vecmath.avx512 import has_instructions, scale
 from tracegrad.codegen.vecmath.expr import (
     Bits,
-    Pair,
+    DoubleWord,
     Real,
     absolute,
     copysign,
@@ -125,13 +125,13 @@ UNDERFLOW = {"f64": -760.0, "f32": -112.0}
 SATURATED = {"f64": 355.05, "f32": 44.51}
 
 
-def _reduce(x: Real, offset: int) -> tuple[Real, Pair, Bits]:
+def _reduce(x: Real, offset: int) -> tuple[Real, DoubleWord, Bits]:
     """r, r again in two words (not normalised), and the integer k + offset of x = k*ln2 + r."""
     ln2, ln2_low = x.pick(LN2)
     k, word = round_to_integer(x, LOG2_E, offset)
     coarse = fma(k, -ln2, x)  # exact: its terms are multiples of an ulp of ln2, and they cancel
     fine = k * -ln2_low
-    return coarse + fine, Pair(coarse, fine), word
+    return coarse + fine, DoubleWord(coarse, fine), word
 
 
 def power_of_two(biased: Bits) -> Real:
@@ -147,10 +147,10 @@ def scale_by_power_of_two(x: Real, word: Bits) -> Real:
     return x * power_of_two(half) * power_of_two(word - half)
 
 
-def _expm1_reduced(r: Real, parts: Pair) -> Pair:
+def _expm1_reduced(r: Real, reduced: DoubleWord) -> DoubleWord:
     """e**r - 1 for the r of `_reduce`, as an exact leading term and a remainder."""
     square = r * r
-    return Pair(parts.hi, fma(square, horner(r, r.pick(EXP)), parts.lo))
+    return DoubleWord(reduced.hi, fma(square, horner(r, r.pick(EXP)), reduced.lo))
 
 
 def _clamped(x: Real) -> Real:
@@ -158,23 +158,23 @@ def _clamped(x: Real) -> Real:
 
 
 def exp(x: Real) -> Real:
-    r, parts, word = _reduce(_clamped(x), 2 * x.format.bias)
-    lead, rest = _expm1_reduced(r, parts)
-    return scale_by_power_of_two(1.0 + (lead + rest), word)
+    r, reduced, word = _reduce(_clamped(x), 2 * x.format.bias)
+    leading, rest = _expm1_reduced(r, reduced)
+    return scale_by_power_of_two(1.0 + (leading + rest), word)
 
 
-def exp_of_pair(x: Pair) -> Real:
+def exp_of_pair(x: DoubleWord) -> Real:
     """e**(hi + lo); if e**hi overflows or underflows, lo is ignored."""
     return product_with_exp(x)
 
 
-def product_with_exp(x: Pair, *factors: Real) -> Real:
+def product_with_exp(x: DoubleWord, *factors: Real) -> Real:
     """e**(hi + lo) times factors, which may be as large as e**hi is small: the product is scaled, and rounded, last."""
     counts = absolute(x.hi) < -x.hi.pick(UNDERFLOW)
-    return product_with_small_exp(Pair(_clamped(x.hi), select(counts, x.lo, 0.0)), *factors)
+    return product_with_small_exp(DoubleWord(_clamped(x.hi), select(counts, x.lo, 0.0)), *factors)
 
 
-def product_with_small_exp(x: Pair, *factors: Real) -> Real:
+def product_with_small_exp(x: DoubleWord, *factors: Real) -> Real:
     """The same, if e**hi does not overflow and is not far below underflow."""
     p, word = reduced_exp(x)
     half = word >> 1
@@ -184,21 +184,21 @@ def product_with_small_exp(x: Pair, *factors: Real) -> Real:
     return product * power_of_two(word - half)
 
 
-def reduced_exp(x: Pair) -> tuple[Real, Bits]:
+def reduced_exp(x: DoubleWord) -> tuple[Real, Bits]:
     """p and the low bits k + 2*bias of e**(hi + lo) = (1 + p) * 2**k, clear of overflow and underflow."""
-    _, parts, word = _reduce(x.hi, 2 * x.hi.format.bias)
-    low = parts.lo + x.lo
-    lead, rest = _expm1_reduced(parts.hi + low, Pair(parts.hi, low))
-    return lead + rest, word
+    _, reduced, word = _reduce(x.hi, 2 * x.hi.format.bias)
+    low = reduced.lo + x.lo
+    leading, rest = _expm1_reduced(reduced.hi + low, DoubleWord(reduced.hi, low))
+    return leading + rest, word
 
 
 def expm1(x: Real) -> Real:
     """e**x - 1, by half of it, which does not overflow."""
     clamped = x.at_least(-40.0).at_most(x.pick(OVERFLOW))
-    r, parts, word = _reduce(clamped, x.format.bias - 1)
+    r, reduced, word = _reduce(clamped, x.format.bias - 1)
     scale = power_of_two(word)
-    lead, rest = _expm1_reduced(r, parts)
-    half = fma(scale, lead + rest, scale - 0.5)
+    leading, rest = _expm1_reduced(r, reduced)
+    half = fma(scale, leading + rest, scale - 0.5)
     return or_itself_if_tiny(x, half + half)
 
 
@@ -246,47 +246,47 @@ def sigmoid(x: Real) -> Real:
     return divide_by_pair(select(x < 0.0, e, 1.0), fast_two_sum(x.constant(1.0), e))
 
 
-class _Parts(NamedTuple):
+class _HyperbolicTerms(NamedTuple):
     """The parts for |x| = k*ln2 + r: (2**k + 2**-k) / 4 in two words, (2**k - 2**-k) / 4, sinh(r) in two words and
     cosh(r) - 1."""
 
-    sum: Pair
+    sum: DoubleWord
     difference: Real
-    sinh: Pair
+    sinh: DoubleWord
     cosh: Real
 
 
-def _parts(x: Real) -> _Parts:
+def _hyperbolic_terms(x: Real) -> _HyperbolicTerms:
     """The parts of which sinh and cosh are composed."""
     form = x.format
     ln2, ln2_low = x.pick(LN2)
     magnitude = absolute(x).at_most(x.pick(OVERFLOW) + 0.6)
     k, word = round_to_integer(magnitude, LOG2_E, form.bias - 2)
-    lead, low = fma(k, -ln2, magnitude), k * -ln2_low
-    r = lead + low
+    leading, low = fma(k, -ln2, magnitude), k * -ln2_low
+    r = leading + low
     square = r * r
     up = word << form.mantissa
-    down = up.taken_from((2 * form.bias - 4) << form.mantissa).real
-    return _Parts(
+    down = up.saturating_rsub((2 * form.bias - 4) << form.mantissa).real
+    return _HyperbolicTerms(
         fast_two_sum(up.real, down),
         up.real - down,
-        Pair(lead, fma(r * square, horner(square, x.pick(SINH)), low)),
+        DoubleWord(leading, fma(r * square, horner(square, x.pick(SINH)), low)),
         square * horner(square, x.pick(COSH)),
     )
 
 
 def sinh(x: Real) -> Real:
     """sinh from the sinh and cosh of k*ln2 and of r; if k is 0, the difference is 0, and sinh(r) remains."""
-    parts = _parts(x)
-    large = fma(parts.sum.hi, parts.sinh.hi, parts.difference)
-    half = large + fma(parts.difference, parts.cosh, parts.sum.hi * parts.sinh.lo)
+    terms = _hyperbolic_terms(x)
+    large = fma(terms.sum.hi, terms.sinh.hi, terms.difference)
+    half = large + fma(terms.difference, terms.cosh, terms.sum.hi * terms.sinh.lo)
     return or_itself_if_tiny(x, copysign(half + half, x))
 
 
 def cosh(x: Real) -> Real:
-    parts = _parts(x)
-    large = fma(parts.difference, parts.sinh.hi, parts.sum.hi)
-    half = large + fma(parts.sum.hi, parts.cosh, fma(parts.difference, parts.sinh.lo, parts.sum.lo))
+    terms = _hyperbolic_terms(x)
+    large = fma(terms.difference, terms.sinh.hi, terms.sum.hi)
+    half = large + fma(terms.sum.hi, terms.cosh, fma(terms.difference, terms.sinh.lo, terms.sum.lo))
     return half + half
 
 

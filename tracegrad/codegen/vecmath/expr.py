@@ -5,9 +5,9 @@ vectors of them. Each operator emits one instruction, without folding, reorderin
 body therefore has the same meaning in either format, for one value or a vector. A Python number next to a `Real`
 becomes a constant of its format. There is no control flow: a choice is a `select`. `cold_paths` has the exceptions.
 
-Two-word numbers (`Pair`, an unevaluated sum `hi + lo`) carry the digits that one rounding would lose. The error-free
-sums and products are by Dekker (1971) and by Knuth; see Muller et al., Handbook of Floating-Point Arithmetic, chapter
-4.
+Two-word numbers (`DoubleWord`, an unevaluated sum `hi + lo`) carry the digits that one rounding would lose. The
+error-free sums and products are by Dekker (1971) and by Knuth; see Muller et al., Handbook of Floating-Point
+Arithmetic, chapter 4.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from tracegrad.utils.lazy_dataclass import record
 __all__ = [
     "FORMATS",
     "Bits",
+    "DoubleWord",
     "Format",
     "Mask",
-    "Pair",
     "Real",
     "absolute",
     "copysign",
@@ -53,8 +53,8 @@ class Format:
     """A floating-point format: its LLVM types, possibly vectors, and the integers that describe its encoding."""
 
     name: str
-    real: ir.Type
-    word: ir.Type
+    real: ir.IRType
+    word: ir.IRType
     mantissa: int
     bias: int
 
@@ -84,7 +84,7 @@ FORMATS: Mapping[str, Format] = {
 _OF_TYPE = {str(form.real): form for form in FORMATS.values()}
 
 
-def format_of(t: ir.Type) -> Format:
+def format_of(t: ir.IRType) -> Format:
     """The format of values of type `t`, or of its lanes; KeyError for other types."""
     return _format(str(element_of(t)), lanes_of(t))
 
@@ -101,7 +101,7 @@ def _format(name: str, lanes: int) -> Format:
 class _Lane:
     builder: ir.IRBuilder
     format: Format
-    value: ir.Value
+    value: ir.IRValue
 
 
 class Mask(_Lane):
@@ -120,13 +120,13 @@ class Mask(_Lane):
 class Bits(_Lane):
     """An integer as wide as the format; `.real` reads it as a number."""
 
-    def _lift(self, other: Bits | int) -> ir.Value:
+    def _lift(self, other: Bits | int) -> ir.IRValue:
         if isinstance(other, Bits):
             return other.value
-        lifted: ir.Value = number(self.format.word, other & ((1 << self.format.width) - 1))
+        lifted: ir.IRValue = number(self.format.word, other & ((1 << self.format.width) - 1))
         return lifted
 
-    def _emit(self, instruction: Callable[..., ir.Value], other: Bits | int) -> Bits:
+    def _emit(self, instruction: Callable[..., ir.IRValue], other: Bits | int) -> Bits:
         return Bits(self.builder, self.format, instruction(self.value, self._lift(other)))
 
     def __add__(self, other: Bits | int) -> Bits:
@@ -151,7 +151,7 @@ class Bits(_Lane):
         """Logical shift right (64-bit lanes have no arithmetic shift before AVX-512)."""
         return self._emit(self.builder.lshr, count)
 
-    def taken_from(self, whole: int) -> Bits:
+    def saturating_rsub(self, whole: int) -> Bits:
         """`whole` minus this, as unsigned integers with saturation at 0."""
         t, builder = self.format.word, self.builder
         function = builder.module.intrinsic("usub.sat", [t], t, [t, t])
@@ -175,7 +175,7 @@ class Bits(_Lane):
 class Real(_Lane):
     """A number; comparisons are false for NaN."""
 
-    def _lift(self, other: Real | float) -> ir.Value:
+    def _lift(self, other: Real | float) -> ir.IRValue:
         return other.value if isinstance(other, Real) else number(self.format.real, float(other))
 
     def constant(self, number: float) -> Real:
@@ -185,7 +185,7 @@ class Real(_Lane):
         """The entry of a per-format table."""
         return table[self.format.name]
 
-    def _emit(self, instruction: Callable[..., ir.Value], a: ir.Value, b: ir.Value) -> Real:
+    def _emit(self, instruction: Callable[..., ir.IRValue], a: ir.IRValue, b: ir.IRValue) -> Real:
         return Real(self.builder, self.format, instruction(a, b))
 
     def __add__(self, other: Real | float) -> Real:
@@ -307,45 +307,45 @@ def round_to_integer(x: Real, scale: float, offset: int = 0) -> tuple[Real, Bits
     return shifted - shifter, shifted.bits
 
 
-class Pair(NamedTuple):
+class DoubleWord(NamedTuple):
     """The unevaluated sum hi + lo, |lo| at most about an ulp of hi."""
 
     hi: Real
     lo: Real
 
 
-def fast_two_sum(a: Real, b: Real) -> Pair:
+def fast_two_sum(a: Real, b: Real) -> DoubleWord:
     """a + b exactly, if |a| >= |b| or a is zero."""
     hi = a + b
-    return Pair(hi, b - (hi - a))
+    return DoubleWord(hi, b - (hi - a))
 
 
-def two_sum(a: Real, b: Real) -> Pair:
+def two_sum(a: Real, b: Real) -> DoubleWord:
     """a + b exactly."""
     hi = a + b
     back = hi - a
-    return Pair(hi, (a - (hi - back)) + (b - back))
+    return DoubleWord(hi, (a - (hi - back)) + (b - back))
 
 
-def two_product(a: Real, b: Real | float) -> Pair:
+def two_product(a: Real, b: Real | float) -> DoubleWord:
     """a * b exactly, unless it underflows."""
     hi = a * b
-    return Pair(hi, fma(a, b, -hi))
+    return DoubleWord(hi, fma(a, b, -hi))
 
 
-def multiply_pairs(a: Pair, b: Pair) -> Pair:
+def multiply_pairs(a: DoubleWord, b: DoubleWord) -> DoubleWord:
     hi = a.hi * b.hi
-    return Pair(hi, fma(a.hi, b.hi, -hi) + fma(a.hi, b.lo, a.lo * b.hi))
+    return DoubleWord(hi, fma(a.hi, b.hi, -hi) + fma(a.hi, b.lo, a.lo * b.hi))
 
 
-def divide_pair(numerator: Real, denominator: Pair) -> Pair:
+def divide_pair(numerator: Real, denominator: DoubleWord) -> DoubleWord:
     """The quotient, to about twice the precision."""
     reciprocal = 1.0 / denominator.hi
     hi = numerator * reciprocal
-    return Pair(hi, fma(-hi, denominator.lo, fma(-hi, denominator.hi, numerator)) * reciprocal)
+    return DoubleWord(hi, fma(-hi, denominator.lo, fma(-hi, denominator.hi, numerator)) * reciprocal)
 
 
-def divide_by_pair(numerator: Real, denominator: Pair) -> Real:
+def divide_by_pair(numerator: Real, denominator: DoubleWord) -> Real:
     """The quotient, nearly correctly rounded."""
     quotient = divide_pair(numerator, denominator)
     return quotient.hi + quotient.lo

@@ -45,20 +45,20 @@ def shaped(t: Any, like: Any) -> Any:
 def number(t: Any, value: Any) -> Any:
     """The constant `value` of type `t`, broadcast to each lane of a vector."""
     if not isinstance(t, ir.VectorType):
-        return ir.Constant(t, value)
-    return ir.Spelled(t, f"splat ({t.element} {ir.Constant(t.element, value).ref})")
+        return ir.IRConstant(t, value)
+    return ir.TextConstant(t, f"splat ({t.element} {ir.IRConstant(t.element, value).ref})")
 
 
 def splat(b: ir.IRBuilder, x: Any, lanes: int) -> Any:
     """Broadcast the scalar `x` to all lanes."""
     t = of_lanes(x.type, lanes)
-    anything, zeros = ir.Spelled(t, "poison"), ir.Constant(ir.VectorType(ir.IntType(32), lanes), [0] * lanes)
-    return b.shuffle_vector(b.insert_element(anything, x, ir.Constant(ir.IntType(32), 0)), anything, zeros)
+    anything, zeros = ir.TextConstant(t, "poison"), ir.IRConstant(ir.VectorType(ir.IntType(32), lanes), [0] * lanes)
+    return b.shuffle_vector(b.insert_element(anything, x, ir.IRConstant(ir.IntType(32), 0)), anything, zeros)
 
 
 def numbered(t: Any) -> Any:
     """The vector of lane numbers (0, 1, 2, ...)."""
-    return ir.Constant(t, list(range(t.count)))
+    return ir.IRConstant(t, list(range(t.count)))
 
 
 def prefetch(b: ir.IRBuilder, at: Any, writes: bool = False, locality: int = 3) -> None:
@@ -74,7 +74,7 @@ def horizontal(b: ir.IRBuilder, combiner: str, dtype: str, lanes: Any) -> Any:
     name = f"vector.reduce.{_REDUCE[dtype[0]][combiner]}"
     if dtype[0] == "f" and combiner in ("add", "mul"):
         function = b.module.intrinsic(name, [lanes.type], t, [t, lanes.type])
-        return b.call(function, [ir.Constant(t, -0.0 if combiner == "add" else 1.0), lanes], fastmath=("reassoc",))
+        return b.call(function, [ir.IRConstant(t, -0.0 if combiner == "add" else 1.0), lanes], fastmath=("reassoc",))
     function = b.module.intrinsic(name, [lanes.type], t, [lanes.type])
     return b.call(function, [lanes], fastmath=("nnan", "nsz") if dtype[0] == "f" else ())
 
@@ -85,9 +85,9 @@ def first_lane(b: ir.IRBuilder, booleans: list[Any]) -> tuple[Any, Any]:
     whole = ir.IntType(max(count * len(booleans), 32))
     bits: Any = whole(0)
     for k, x in enumerate(booleans):
-        part = b.zext(b.bitcast(x, ir.IntType(count)), whole)
-        bits = b.or_(bits, b.shl(part, whole(k * count))) if k else part
+        lane_bits = b.zext(b.bitcast(x, ir.IntType(count)), whole)
+        bits = b.or_(bits, b.shl(lane_bits, whole(k * count))) if k else lane_bits
     i64 = ir.IntType(64)
-    first = b.cttz(bits, ir.Constant(ir.IntType(1), 0))
+    first = b.cttz(bits, ir.IRConstant(ir.IntType(1), 0))
     first = b.zext(first, i64) if bits.type.width < 64 else b.trunc(first, i64)
-    return first, b.icmp_unsigned("==", bits, ir.Constant(bits.type, 0))
+    return first, b.icmp_unsigned("==", bits, ir.IRConstant(bits.type, 0))

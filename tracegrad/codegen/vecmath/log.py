@@ -14,8 +14,8 @@ from tracegrad.codegen.vecmath.avx512 import exponent_of, has_instructions
 from tracegrad.codegen.vecmath.cold_paths import call_unless_all, computed_if_any
 from tracegrad.codegen.vecmath.expr import (
     Bits,
+    DoubleWord,
     Mask,
-    Pair,
     Real,
     absolute,
     copysign,
@@ -127,10 +127,10 @@ def _moved(x: Real) -> Bits:
 
 def _split_usual(x: Real) -> Split:
     """`split` for numbers without special cases."""
-    parts = split(x, denormals=False)
+    reduced = split(x, denormals=False)
     if not has_instructions(x.format):
-        return parts
-    return Split(exponent_of(_moved(x).real), parts.m, parts.exponent)
+        return reduced
+    return Split(exponent_of(_moved(x).real), reduced.m, reduced.exponent)
 
 
 def _correction(f: Real, low: Real | float) -> Real:
@@ -140,7 +140,7 @@ def _correction(f: Real, low: Real | float) -> Real:
     return fma(s, fma(-z, horner(z, f.pick(LOG)), f), low)
 
 
-def _assemble(k: Real, f: Pair) -> Real:
+def _assemble(k: Real, f: DoubleWord) -> Real:
     """k*ln2 + log(1 + f)."""
     ln2, ln2_low = k.pick(LN2)
     high = fma(k, ln2, f.hi)
@@ -155,24 +155,24 @@ def _with_limits(x: Real, pole: float, result: Real) -> Real:
 
 
 def log(x: Real) -> Real:
-    parts = split(x)
-    return _with_limits(x, 0.0, _assemble(parts.k, Pair(parts.m - 1.0, x.constant(0.0))))
+    reduced = split(x)
+    return _with_limits(x, 0.0, _assemble(reduced.k, DoubleWord(reduced.m - 1.0, x.constant(0.0))))
 
 
-def _log1p_of_pair(x: Pair, more: Real | float = 0.0) -> Real:
+def _log1p_of_pair(x: DoubleWord, exponent: Real | float = 0.0) -> Real:
     """log(1 + hi + lo) + more*ln2, for finite hi > -1."""
     # Exact in this order too, because 1 is a multiple of an ulp of hi, unless hi is too large for 1 to matter.
     total = fast_two_sum(x.hi.constant(1.0), x.hi)
-    parts = split(total.hi, denormals=False)
+    reduced = split(total.hi, denormals=False)
     form = x.hi.format
     # 2**(1 - k), or zero for the largest k, where the low word is insignificant.
-    twice_scale = ((parts.exponent.constant(2 * form.bias + 1) - parts.exponent) << form.mantissa).real
+    twice_scale = ((reduced.exponent.constant(2 * form.bias + 1) - reduced.exponent) << form.mantissa).real
     low = (total.lo + x.lo) * 0.5 * twice_scale
-    return _assemble(parts.k + more, fast_two_sum(parts.m - 1.0, low))
+    return _assemble(reduced.k + exponent, fast_two_sum(reduced.m - 1.0, low))
 
 
 def log1p(x: Real) -> Real:
-    return or_itself_if_tiny(x, _with_limits(x, -1.0, _log1p_of_pair(Pair(x, x.constant(0.0)))))
+    return or_itself_if_tiny(x, _with_limits(x, -1.0, _log1p_of_pair(DoubleWord(x, x.constant(0.0)))))
 
 
 def _is_usual(x: Real) -> Mask:
@@ -192,12 +192,12 @@ def _log2_with_limits(x: Real) -> Real:
     return _with_limits(x, 0.0, _log2_of(split(x)))
 
 
-def _log2_of(parts: Split) -> Real:
-    f = parts.m - 1.0
+def _log2_of(reduced: Split) -> Real:
+    f = reduced.m - 1.0
     if f.format.name == "f32":
-        return fma(f, horner(f, LOG2_F32), parts.k)
+        return fma(f, horner(f, LOG2_F32), reduced.k)
     scale, _ = f.pick(LOG2_E)
-    return fma(-_correction(f, 0.0), scale, fma(f, scale, parts.k))
+    return fma(-_correction(f, 0.0), scale, fma(f, scale, reduced.k))
 
 
 def log10(x: Real) -> Real:
@@ -209,14 +209,14 @@ def _log10_with_limits(x: Real) -> Real:
     return _with_limits(x, 0.0, _log10_of(split(x)))
 
 
-def _log10_of(parts: Split) -> Real:
+def _log10_of(reduced: Split) -> Real:
     """k*log10(2) + log10(1 + f), with the first term rounded last, so that powers of ten have integral logarithms."""
-    f = parts.m - 1.0
+    f = reduced.m - 1.0
     (scale, scale_low), (two, two_low) = f.pick(LOG10_E), f.pick(LOG10_2)
     if f.format.name == "f32":
-        return fma(parts.k, two, fma(f, horner(f, LOG10_F32), parts.k * two_low))
-    low = fma(-_correction(f, 0.0), scale, fma(f, scale_low, parts.k * two_low))
-    return fma(parts.k, two, fma(f, scale, low))
+        return fma(reduced.k, two, fma(f, horner(f, LOG10_F32), reduced.k * two_low))
+    low = fma(-_correction(f, 0.0), scale, fma(f, scale_low, reduced.k * two_low))
+    return fma(reduced.k, two, fma(f, scale, low))
 
 
 def arcsinh(x: Real) -> Real:
@@ -234,10 +234,10 @@ def arccosh(x: Real) -> Real:
     return select(x < 1.0, math.nan, _log1p_or_log_of_twice(x, inner))
 
 
-def _log1p_or_log_of_twice(a: Real, inner: Pair) -> Real:
+def _log1p_or_log_of_twice(a: Real, inner: DoubleWord) -> Real:
     """log(1 + inner), or log(2*a) for a large `a`, for which `inner` may have overflowed."""
     large = a > 2.0 ** (a.format.mantissa // 2 + 2)
-    inner = Pair(select(large, a, inner.hi), select(large, -1.0, inner.lo))
+    inner = DoubleWord(select(large, a, inner.hi), select(large, -1.0, inner.lo))
     return select(a < math.inf, _log1p_of_pair(inner, select(large, a.constant(1.0), 0.0)), a)
 
 

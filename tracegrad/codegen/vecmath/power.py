@@ -12,8 +12,8 @@ import math
 from tracegrad.codegen.vecmath.cold_paths import call_unless_all
 from tracegrad.codegen.vecmath.exp import scale_by_power_of_two
 from tracegrad.codegen.vecmath.expr import (
+    DoubleWord,
     Mask,
-    Pair,
     Real,
     absolute,
     copysign,
@@ -71,7 +71,7 @@ EXP2_TAIL = {
 # is within 0.1021. Fits of ((1 - r)**(-1/3) - 1) / r there, to 2**-23.3 and 2**-18.4 of a root.
 _CUT = {"f64": 20, "f32": 9}
 _MOVED = {"f64": 1363.932 * 2.0**32, "f32": 169.2653 * 2.0**14}
-_MORE = {
+_CBRT_SERIES = {
     "f64": (0.3333290105691127, 0.22221413488092134, 0.17449689810556743, 0.14597484079420395),
     "f32": (0.3333275294007972, 0.22349830848916988, 0.17470886631320373),
 }
@@ -87,7 +87,7 @@ def _ratio(m: Real) -> tuple[Real, Real, Real]:
     return s, fma(-s, f, fma(s, -2.0, f)) * reciprocal, s * s
 
 
-def _log2_pair(k: Real, m: Real) -> Pair:
+def _log2_pair(k: Real, m: Real) -> DoubleWord:
     """log2(2**k * m) in two words, for an m of `split`."""
     s, s_low, z = _ratio(m)
     (first, first_low), second = m.pick(LOG2_FIRST), m.pick(LOG2_SECOND)
@@ -102,10 +102,10 @@ def _log2_pair(k: Real, m: Real) -> Pair:
     # s_low is multiplied by the derivative by s, to one part in ten thousand.
     low = fma(s_low, fma(rise, 2.0, total.hi), fma(s, low, fma(s, total.hi, -high)))
     result = fast_two_sum(k, high)
-    return Pair(result.hi, result.lo + low)
+    return DoubleWord(result.hi, result.lo + low)
 
 
-def _log2_parts(k: Real, m: Real) -> Pair:
+def _log2_short_pair(k: Real, m: Real) -> DoubleWord:
     """The same for float32 to 2**-29, in two words, the second at most a hundredth of the first."""
     s, s_low, z = _ratio(m)
     first, first_low = m.pick(LOG2_FIRST)
@@ -113,7 +113,7 @@ def _log2_parts(k: Real, m: Real) -> Pair:
     high = s * first
     low = fma(s, rise, fma(s_low, fma(rise, 3.0, first), fma(s, first, -high)))
     result = fast_two_sum(k, high)
-    return Pair(result.hi, result.lo + low)
+    return DoubleWord(result.hi, result.lo + low)
 
 
 def _inverse_cbrt(x: Real) -> Real:
@@ -124,7 +124,7 @@ def _inverse_cbrt(x: Real) -> Real:
     word = ((x.bits >> cut) | ((form.bias + form.mantissa) << form.mantissa)).real
     y = (fma(word, -1 / 3, base * 4 / 3 + x.pick(_MOVED)).bits << cut).real
     missing = fma(-(x * y), y * y, 1.0)
-    return fma(y * missing, horner(missing, x.pick(_MORE)), y)
+    return fma(y * missing, horner(missing, x.pick(_CBRT_SERIES)), y)
 
 
 def cbrt(x: Real) -> Real:
@@ -139,8 +139,8 @@ def cbrt(x: Real) -> Real:
     root = scaled * square
     excess = fma(root * root, root, -scaled) * square
     # (1 + d)**(-1/3) = 1 - d/3 + 2*d**2/9 - ...; the term d/3 is enough for float32.
-    part = fma(excess * inverse, -2 / 9, 1 / 3) if x.format.name == "f64" else x.constant(1 / 3)
-    root = fma(-excess, part, root)
+    fraction = fma(excess * inverse, -2 / 9, 1 / 3) if x.format.name == "f64" else x.constant(1 / 3)
+    root = fma(-excess, fraction, root)
     root = copysign(select(is_small, root * 2.0**-grow, root), x)
     return select(magnitude < math.inf, root, x)
 
@@ -149,13 +149,13 @@ def _is_integer(y: Real) -> Mask:
     return round_half_even(y).equals(y)
 
 
-def _power_of_parts(k: Real, m: Real, y: Real) -> tuple[Real, Real, Real]:
+def _power_of_split(k: Real, m: Real, y: Real) -> tuple[Real, Real, Real]:
     """(2**k * m)**y = 2**(n + r), |r| <= 1/2: returns 2**r, a number whose low bits are the integer n, and n + r.
 
     If the result is too large or too small, only n + r has a meaning.
     """
     if m.format.name == "f32":
-        return _power_of_short_parts(_log2_parts(k, m), y)
+        return _power_of_short_pair(_log2_short_pair(k, m), y)
     logarithm = _log2_pair(k, m)
     total, total_low = two_product(logarithm.hi, y)
     n, word = round_to_integer(total, 1.0)
@@ -167,7 +167,7 @@ def _power_of_parts(k: Real, m: Real, y: Real) -> tuple[Real, Real, Real]:
     return 1.0 + (high + rest), word.real, total
 
 
-def _power_of_short_parts(logarithm: Pair, y: Real) -> tuple[Real, Real, Real]:
+def _power_of_short_pair(logarithm: DoubleWord, y: Real) -> tuple[Real, Real, Real]:
     """The same for float32, except that n + r is accurate to a hundredth."""
     total, total_low = two_product(logarithm.hi, y)
     low = fma(y, logarithm.lo, total_low)
@@ -178,7 +178,7 @@ def _power_of_short_parts(logarithm: Pair, y: Real) -> tuple[Real, Real, Real]:
 
 
 def _with_limits(x: Real, y: Real, result: Real, word: Real, total: Real) -> Real:
-    """C99's pow, including Annex F, from the results of `_power_of_parts` for |x|."""
+    """C99's pow, including Annex F, from the results of `_power_of_split` for |x|."""
     form, magnitude = x.format, absolute(x)
     finite = magnitude < math.inf
     result = scale_by_power_of_two(result, word.bits + 2 * form.bias)
@@ -193,8 +193,8 @@ def _with_limits(x: Real, y: Real, result: Real, word: Real, total: Real) -> Rea
 
 def power(x: Real, y: Real) -> Real:
     """x**y. If x is positive and the result normal, the parts are only joined; other cases are out of line."""
-    parts = split(absolute(x), tested=True)
-    result, word, total = _power_of_parts(parts.k, parts.m, y)
+    reduced = split(absolute(x), tested=True)
+    result, word, total = _power_of_split(reduced.k, reduced.m, y)
     form = x.format
     infinity = (2 * form.bias + 1) << form.mantissa
     # Compared as integers, because LLVM emits longer code for two comparisons of floats.

@@ -9,7 +9,7 @@ so the reduction is one shift, one product, and the conversion of the rest to tw
 from __future__ import annotations
 
 from tracegrad import llvmir as ir
-from tracegrad.codegen.vecmath.expr import Bits, Pair, Real, fast_two_sum, multiply_pairs
+from tracegrad.codegen.vecmath.expr import Bits, DoubleWord, Real, fast_two_sum, multiply_pairs
 
 __all__ = ["HALF_PI", "reduce_huge"]
 
@@ -34,30 +34,30 @@ TWO_OVER_PI = int(
 PRODUCT = {"f64": ir.IntType(192), "f32": ir.IntType(128)}
 
 
-def _window(builder: ir.IRBuilder, number: int, shift: ir.Value, wide: ir.IntType) -> ir.Value:
-    """The bits of `number` from `shift` on, with the width `wide`. Shifts by bytes, because LLVM emits long code for a
-    shift of a wide integer."""
+def _window(builder: ir.IRBuilder, number: int, shift: ir.IRValue, result_type: ir.IntType) -> ir.IRValue:
+    """The bits of `number` from `shift` on, with the width `result_type`. Shifts by bytes, because LLVM emits long code
+    for a shift of a wide integer."""
     name, i8 = f"tg.window.{number.bit_length()}", ir.IntType(8)
     table = builder.module.globals.get(name)
     if table is None:
-        data = bytearray(number.to_bytes(-(-number.bit_length() // 8), "little") + bytes(wide.width // 8 + 8))
+        data = bytearray(number.to_bytes(-(-number.bit_length() // 8), "little") + bytes(result_type.width // 8 + 8))
         table = ir.GlobalVariable(builder.module, ir.ArrayType(i8, len(data)), name)
         table.linkage, table.global_constant = "internal", True
-        table.initializer = ir.Constant(table.value_type, data)
-    more = ir.IntType(wide.width + 64)
-    place = builder.gep(builder.bitcast(table, i8.as_pointer()), [builder.lshr(shift, shift.type(3))])
-    result = builder.load(builder.bitcast(place, more.as_pointer()), align=1)
-    within = builder.zext(builder.and_(shift, shift.type(7)), more)
-    return builder.trunc(builder.lshr(result, within), wide)
+        table.initializer = ir.IRConstant(table.value_type, data)
+    load_type = ir.IntType(result_type.width + 64)
+    address = builder.gep(builder.bitcast(table, i8.as_pointer()), [builder.lshr(shift, shift.type(3))])
+    result = builder.load(builder.bitcast(address, load_type.as_pointer()), align=1)
+    within = builder.zext(builder.and_(shift, shift.type(7)), load_type)
+    return builder.trunc(builder.lshr(result, within), result_type)
 
 
-def reduce_huge(x: Real) -> tuple[Pair, Bits]:
+def reduce_huge(x: Real) -> tuple[DoubleWord, Bits]:
     """r, |r| <= pi/4, and the low bits k of x = k*pi/2 + r, for a finite |x| of at least 1.
 
     The result for an infinity or NaN has no meaning.
     """
-    builder, form, wide = x.builder, x.format, PRODUCT[x.format.name]
-    fraction_bits = wide.width - 2
+    builder, form, product_type = x.builder, x.format, PRODUCT[x.format.name]
+    fraction_bits = product_type.width - 2
     digits = form.mantissa + 1
     biased = (x.bits & ~form.sign_bit) >> form.mantissa
     integer = (x.bits & ((1 << form.mantissa) - 1)) | (1 << form.mantissa)
@@ -66,28 +66,30 @@ def reduce_huge(x: Real) -> tuple[Pair, Bits]:
     largest = form.bias - form.mantissa
     known = largest + fraction_bits + 1
     shift = biased.constant(2 * form.bias + 1) - biased
-    window = _window(builder, TWO_OVER_PI >> (TWO_OVER_PI_BITS - known), shift.value, wide)
-    product = builder.mul(window, builder.zext(integer.value, wide))
+    window = _window(builder, TWO_OVER_PI >> (TWO_OVER_PI_BITS - known), shift.value, product_type)
+    product = builder.mul(window, builder.zext(integer.value, product_type))
 
     # Without the bits of the quadrant, the fraction is the signed distance from the nearest multiple.
-    signed = builder.shl(product, wide(2))
-    negative = builder.icmp_signed("<", signed, wide(0))
-    quadrant = builder.add(builder.lshr(product, wide(fraction_bits)), builder.zext(negative, wide))
-    size: ir.Value = builder.select(negative, builder.neg(signed), signed)
+    signed = builder.shl(product, product_type(2))
+    negative = builder.icmp_signed("<", signed, product_type(0))
+    quadrant = builder.add(builder.lshr(product, product_type(fraction_bits)), builder.zext(negative, product_type))
+    size: ir.IRValue = builder.select(negative, builder.neg(signed), signed)
     zeros = builder.ctlz(size, ir.IntType(1)(1))
     size = builder.shl(size, zeros)
 
     def word(from_top: int) -> Real:
         """`digits` bits of the normalized number as an integral float."""
-        bits = builder.and_(builder.lshr(size, wide(wide.width - from_top - digits)), wide((1 << digits) - 1))
+        bits = builder.and_(
+            builder.lshr(size, product_type(product_type.width - from_top - digits)), product_type((1 << digits) - 1)
+        )
         return Real(builder, form, builder.uitofp(builder.trunc(bits, form.word), form.real))
 
     scale = (biased.constant(form.bias) - Bits(builder, form, builder.trunc(zeros, form.word))) << form.mantissa
     sign = Bits(builder, form, builder.shl(builder.zext(negative, form.word), form.word(form.width - 1)))
     scale = scale ^ sign ^ (x.bits & form.sign_bit)
-    fraction = Pair(word(0) * scale.real * 2.0**-digits, word(digits) * scale.real * 2.0 ** (-2 * digits))
+    fraction = DoubleWord(word(0) * scale.real * 2.0**-digits, word(digits) * scale.real * 2.0 ** (-2 * digits))
     high, low, _ = x.pick(HALF_PI)
-    r = multiply_pairs(fraction, Pair(x.constant(high), x.constant(low)))
+    r = multiply_pairs(fraction, DoubleWord(x.constant(high), x.constant(low)))
     count = Bits(builder, form, builder.trunc(quadrant, form.word))
     backwards = Bits(builder, form, builder.ashr(x.bits.value, form.word(form.width - 1)))
     return fast_two_sum(r.hi, r.lo), (count ^ backwards) - backwards

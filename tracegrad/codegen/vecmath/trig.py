@@ -16,8 +16,8 @@ from collections.abc import Callable
 from tracegrad.codegen.vecmath.cold_paths import call_where
 from tracegrad.codegen.vecmath.expr import (
     Bits,
+    DoubleWord,
     Mask,
-    Pair,
     Real,
     absolute,
     copysign,
@@ -141,27 +141,27 @@ ARCSIN = {
 }
 
 
-def _odd_polynomial(r: Pair, coefficients: tuple[float, ...]) -> Real:
+def _odd_polynomial(r: DoubleWord, coefficients: tuple[float, ...]) -> Real:
     """f(r) - r.hi for f(r) = r + r**3 * p(r**2)."""
     z = r.hi * r.hi
     return fma(z * r.hi, horner(z, coefficients), r.lo)
 
 
-def _take_multiple(x: Real, count: Real, period: tuple[float, float, float]) -> Pair:
+def _subtract_multiple(x: Real, count: Real, period: tuple[float, float, float]) -> DoubleWord:
     """x - count * period, whose first word cancels exactly."""
     coarse = fma(-count, period[0], x)
     middle = two_product(-count, period[1])
     r = fast_two_sum(coarse, middle.hi)
-    return Pair(r.hi, fma(-count, period[2], r.lo + middle.lo))
+    return DoubleWord(r.hi, fma(-count, period[2], r.lo + middle.lo))
 
 
-def _reduce(x: Real, offset: int = 0) -> tuple[Pair, Bits]:
+def _reduce(x: Real, offset: int = 0) -> tuple[DoubleWord, Bits]:
     """r and the low bits of k + offset of x = k*pi/2 + r."""
     k, word = round_to_integer(x, 2 / math.pi, offset)
-    return _take_multiple(x, k, x.pick(HALF_PI)), word
+    return _subtract_multiple(x, k, x.pick(HALF_PI)), word
 
 
-def _sin_reduced(r: Pair, quadrant: Bits) -> Real:
+def _sin_reduced(r: DoubleWord, quadrant: Bits) -> Real:
     """sin(k*pi/2 + r) for the low bits k: +-sin r or +-cos r."""
     sine = r.hi + _odd_polynomial(r, r.hi.pick(SIN))
     z = r.hi * r.hi
@@ -171,7 +171,7 @@ def _sin_reduced(r: Pair, quadrant: Bits) -> Real:
     return (value.bits ^ sign).real
 
 
-def _tan_reduced(r: Pair, quadrant: Bits) -> Real:
+def _tan_reduced(r: DoubleWord, quadrant: Bits) -> Real:
     """tan(k*pi/2 + r) for the low bits k: tan r or -1 / tan r."""
     tangent = fast_two_sum(r.hi, _odd_polynomial(r, r.hi.pick(TAN)))
     return select((quadrant & 1).equals(0), tangent.hi, divide_by_pair(tangent.hi.constant(-1.0), tangent))
@@ -212,7 +212,7 @@ def _arctan_of_ratio(a: Real, b: Real) -> Real:
     # 0/0 is 0 here, and infinity/infinity is 1.
     same = a.equals(b)
     t = select(same, 0.0, numerator) / select(same, 1.0, denominator)
-    rest = _odd_polynomial(Pair(t, select(steep, low, select(middle, a.constant(low / 2), 0.0))), a.pick(ARCTAN))
+    rest = _odd_polynomial(DoubleWord(t, select(steep, low, select(middle, a.constant(low / 2), 0.0))), a.pick(ARCTAN))
     return select(steep, high, select(middle, a.constant(high / 2), 0.0)) + (t + rest)
 
 
@@ -232,7 +232,7 @@ def arctan2(y: Real, x: Real) -> Real:
     return copysign(select(leftward, 2 * high - (angle - 2 * low), angle), y)
 
 
-def _arcsin_parts(x: Real) -> tuple[Real, Real, Mask]:
+def _arcsin_terms(x: Real) -> tuple[Real, Real, Mask]:
     """s and arcsin(s) - s, with s = |x|, or s = sqrt((1 - |x|) / 2) if |x| is above 1/2 (the mask)."""
     a = absolute(x)
     above = a > 0.5
@@ -244,7 +244,7 @@ def _arcsin_parts(x: Real) -> tuple[Real, Real, Mask]:
 def arcsin(x: Real) -> Real:
     """arcsin s, or pi/2 - 2*arcsin(s) if |x| > 1/2."""
     high, low, _ = x.pick(HALF_PI)
-    s, rest, above = _arcsin_parts(x)
+    s, rest, above = _arcsin_terms(x)
     near_one = high - ((s + s) + (rest + rest - low))
     return copysign(select(above, near_one, s + rest), x)
 
@@ -252,7 +252,7 @@ def arcsin(x: Real) -> Real:
 def arccos(x: Real) -> Real:
     """pi/2 - arcsin x, or 2*arcsin(s) from pi or from zero if |x| > 1/2."""
     high, low, _ = x.pick(HALF_PI)
-    s, rest, above = _arcsin_parts(x)
+    s, rest, above = _arcsin_terms(x)
     twice = (s + s) + (rest + rest)
     near_one = select(x < 0.0, 2 * high - (twice - 2 * low), twice)
     return select(above, near_one, high - (copysign(s, x) + (copysign(rest, x) - low)))

@@ -13,7 +13,7 @@ from tracegrad import api, tree
 from tracegrad.compat.autograd import transforms
 from tracegrad.compat.autograd.spaces import vspace
 from tracegrad.compat.autograd.transforms import conjugate, point, scalar_derivative
-from tracegrad.compat.autograd.wrap_util import parts_of, unary_to_nary
+from tracegrad.compat.autograd.wrap_util import split_function, unary_to_nary
 from tracegrad.control.checkpoint import checkpoint as checkpointed
 
 __all__ = [
@@ -68,7 +68,7 @@ def elementwise_grad(fun: Function, x: Any) -> Any:
     [2. 4.]
     """
 
-    of_rest, rest = parts_of(fun)
+    of_rest, rest = split_function(fun)
 
     def total(x: Any, rest: Any) -> Any:
         leaves = tree.leaves(of_rest(x, rest))
@@ -97,7 +97,7 @@ def jacobian(fun: Function, x: Any) -> Any:
     [[2. 0.]
      [0. 4.]]
     """
-    of_rest, rest = parts_of(fun)
+    of_rest, rest = split_function(fun)
     return conjugate(api.jacrev(of_rest)(point(x), rest))
 
 
@@ -109,7 +109,7 @@ def hessian(fun: Function, x: Any) -> Any:
     [[ 6.  0.]
      [ 0. 12.]]
     """
-    of_rest, rest = parts_of(fun)
+    of_rest, rest = split_function(fun)
     return api.jacrev(api.jacrev(of_rest))(point(x), rest)
 
 
@@ -194,11 +194,11 @@ def make_jvp_reversemode(fun: Function, x: Any) -> Function:
     return lambda g: jvp(g)[1]
 
 
-def _half_of_squares(x: Any) -> Any:
+def _half_square_norm(x: Any) -> Any:
     return 1.0 / 2 * np.sum(x**2, axis=-1)
 
 
-def make_ggnvp(f: Function, g: Function = _half_of_squares, f_argnum: int = 0) -> Function:
+def make_ggnvp(f: Function, g: Function = _half_square_norm, f_argnum: int = 0) -> Function:
     """Return the function to products of vectors with the generalized Gauss-Newton matrix of `g(f(x))`.
 
     >>> print(make_ggnvp(lambda x: x**2)(np.array([1.0, 2.0]))(np.ones(2)))

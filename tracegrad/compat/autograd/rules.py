@@ -26,7 +26,7 @@ from tracegrad.torch.autograd.function_ctx import ARRAYS
 from tracegrad.torch.autograd.function_opaque import aside, is_traced
 from tracegrad.torch.modes import no_grad
 from tracegrad.torch.tape.recording.recorded_array import Recorded
-from tracegrad.transforms.custom_call import keep, kept
+from tracegrad.transforms.custom_call import save_values, saved_values
 
 __all__ = [
     "def_linear", "defjvp", "defjvp_argnum", "defjvp_argnums", "defvjp", "defvjp_argnum", "defvjp_argnums",
@@ -62,7 +62,7 @@ def primitive(f_raw: Callable[..., Any]) -> Callable[..., Any]:
         leaves, structure = tree.flatten((args, kwargs))
         if not any(isinstance(x, Carrier) for x in leaves):
             return inlined(f_raw)(*args, **kwargs)
-        call = _Call(rules, structure)
+        call = _PrimitiveCall(rules, structure)
         outputs = _Primitive.apply(call, *leaves)
         return tree.unflatten(call.result, outputs)
 
@@ -122,11 +122,11 @@ def defvjp_argnums(fun: Any, vjpmaker: Callable[..., Any]) -> None:
 def defvjp_argnum(fun: Any, vjpmaker: Callable[..., Any]) -> None:
     """Set `vjpmaker(argnum, ans, args, kwargs)`: the function from a cotangent to one argument's cotangent."""
 
-    def several(argnums: Sequence[int], ans: Any, args: Any, kwargs: Any) -> Callable[[Any], list[Any]]:
+    def per_argnum(argnums: Sequence[int], ans: Any, args: Any, kwargs: Any) -> Callable[[Any], list[Any]]:
         vjps = [inlined(vjpmaker)(argnum, ans, args, kwargs) for argnum in argnums]
         return lambda g: [vjp(g) for vjp in vjps]
 
-    defvjp_argnums(fun, several)
+    defvjp_argnums(fun, per_argnum)
 
 
 def defvjp(fun: Any, *vjpmakers: Callable[..., Any] | None, argnums: Iterable[int] | None = None) -> None:
@@ -160,13 +160,13 @@ def defjvp_argnums(fun: Any, jvpmaker: Callable[..., Any]) -> None:
 def defjvp_argnum(fun: Any, jvpmaker: Callable[..., Any]) -> None:
     """Set `jvpmaker(argnum, g, ans, args, kwargs)`: the output's tangent for the tangent `g` of one argument."""
 
-    def several(argnums: Sequence[int], gs: Sequence[Any], ans: Any, args: Any, kwargs: Any) -> Any:
+    def per_argnum(argnums: Sequence[int], gs: Sequence[Any], ans: Any, args: Any, kwargs: Any) -> Any:
         space, total = vspace(ans), None
         for argnum, g in zip(argnums, gs):
             total = space.add(total, inlined(jvpmaker)(argnum, g, ans, args, kwargs))
         return total
 
-    defjvp_argnums(fun, several)
+    defjvp_argnums(fun, per_argnum)
 
 
 def defjvp(fun: Any, *jvpfuns: Any, argnums: Iterable[int] | None = None) -> None:
@@ -190,7 +190,7 @@ def defjvp(fun: Any, *jvpfuns: Any, argnums: Iterable[int] | None = None) -> Non
         if function is None:
             return _zeros(ans)
         if isinstance(function, str):
-            return _moved_alone(fun, argnum, g, args, kwargs)
+            return _linear_tangent(fun, argnum, g, args, kwargs)
         return inlined(function)(g, ans, *args, **kwargs)
 
     defjvp_argnum(fun, one)
@@ -206,10 +206,10 @@ def def_linear(fun: Any) -> None:
     >>> print(*api.jvp(twice, (3.0,), (10.0,)))
     6.0 20.0
     """
-    defjvp_argnum(fun, lambda argnum, g, ans, args, kwargs: _moved_alone(fun, argnum, g, args, kwargs))
+    defjvp_argnum(fun, lambda argnum, g, ans, args, kwargs: _linear_tangent(fun, argnum, g, args, kwargs))
 
 
-def _moved_alone(fun: Any, argnum: int, g: Any, args: Any, kwargs: Any) -> Any:
+def _linear_tangent(fun: Any, argnum: int, g: Any, args: Any, kwargs: Any) -> Any:
     """Compute the tangent of a function that is linear in one argument, for its tangent `g`."""
     return fun(*args[:argnum], g, *args[argnum + 1 :], **kwargs)
 
@@ -244,7 +244,7 @@ primitive_vjps, primitive_jvps = _RulesOf("pulls"), _RulesOf("pushes")
 
 
 # -- calls -------------------------------------------------------------------------------------------------------------
-class _Plain(Function):
+class _UntracedPrimitive(Function):
     """Primitive, which runs untraced, on arrays."""
 
     opaque = True
@@ -261,7 +261,7 @@ def _plain(x: Any) -> Any:
     return x[()] if isinstance(x, np.ndarray) and not x.ndim else x
 
 
-class _Call:
+class _PrimitiveCall:
     """A call of a primitive: its rules, and the structures of its arguments and of its result."""
 
     def __init__(self, rules: _Rules, structure: Any):
@@ -270,7 +270,7 @@ class _Call:
 
     # Two calls are equal if they differ only in their leaves.
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Call) and (self.rules, self.structure) == (other.rules, other.structure)
+        return isinstance(other, _PrimitiveCall) and (self.rules, self.structure) == (other.rules, other.structure)
 
     def __hash__(self) -> int:
         return hash((self.rules, self.structure))
@@ -303,15 +303,15 @@ class _Primitive(Function):
     """A call of a primitive whose arguments are traced."""
 
     @staticmethod
-    def forward(ctx: Any, call: _Call, *leaves: Any) -> tuple[Any, ...]:
-        outputs = _Plain.apply(call, *leaves)
+    def forward(ctx: Any, call: _PrimitiveCall, *leaves: Any) -> tuple[Any, ...]:
+        outputs = _UntracedPrimitive.apply(call, *leaves)
         ctx.call, ctx.number = call, len(leaves)
-        keep(ctx, [*leaves, *outputs])
+        save_values(ctx, [*leaves, *outputs])
         return outputs  # type: ignore[no-any-return]
 
     @staticmethod
     def backward(ctx: Any, *cts: Any) -> tuple[Any, ...]:
-        call, saved = ctx.call, kept(ctx)
+        call, saved = ctx.call, saved_values(ctx)
         leaves = saved[: ctx.number]
         argnums = call.chosen(ctx.needs_input_grad[1:], leaves, "VJP")
         pulled = iter(_Derived.apply(_Pull(call, argnums, ctx.number), *saved, *cts))
@@ -321,7 +321,7 @@ class _Primitive(Function):
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> tuple[Any, ...]:
-        call, saved = ctx.call, kept(ctx)
+        call, saved = ctx.call, saved_values(ctx)
         leaves = saved[: ctx.number]
         argnums = call.chosen([t is not None for t in tangents[1:]], leaves, "JVP")
         moved = [t if t is not None else np.zeros(np.shape(x)) if _is_inexact(x) else x
@@ -337,10 +337,10 @@ def _dtype(x: Any) -> np.dtype[Any]:
     return aval_of(x).dtype if isinstance(x, ARRAYS) else np.dtype(type(x))
 
 
-class _Moved:
+class _RuleFunction:
     """Result of a rule for a cotangent or tangents, as a function of the leaves of arguments and results."""
 
-    def __init__(self, call: _Call, argnums: Sequence[int], number: int):
+    def __init__(self, call: _PrimitiveCall, argnums: Sequence[int], number: int):
         self.call, self.argnums, self.number = call, tuple(argnums), number
         self.result = call.result
 
@@ -348,7 +348,7 @@ class _Moved:
         return type(self), self.call, self.argnums, self.number, self.result
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Moved) and self._key() == other._key()
+        return isinstance(other, _RuleFunction) and self._key() == other._key()
 
     def __hash__(self) -> int:
         return hash(self._key())
@@ -363,18 +363,18 @@ class _Moved:
         """Return the leaves whose shapes and dtypes the results have."""
         raise NotImplementedError
 
-    def parts(self, leaves: Sequence[Any]) -> tuple[Any, Any, Any, Sequence[Any]]:
+    def split_leaves(self, leaves: Sequence[Any]) -> tuple[Any, Any, Any, Sequence[Any]]:
         """Return the arguments, keyword arguments, the result, and the remaining leaves."""
         end = self.number + self.result.num_leaves
         args, kwargs = tree.unflatten(self.call.structure, leaves[: self.number])
         return args, kwargs, tree.unflatten(self.result, leaves[self.number : end]), leaves[end:]
 
 
-class _Pull(_Moved):
+class _Pull(_RuleFunction):
     """Cotangents of arguments."""
 
     def __call__(self, *leaves: Any) -> list[Any]:
-        args, kwargs, ans, cts = self.parts(leaves)
+        args, kwargs, ans, cts = self.split_leaves(leaves)
         rule = self.call.rules.pulls
         if rule is None:
             raise self.call.rules.missing("VJP", self.argnums)
@@ -383,7 +383,7 @@ class _Pull(_Moved):
         return [y for i, ct in zip(self.argnums, pulled) for y in self._cotangents(i, args[i], ct)]
 
     def like(self, leaves: Sequence[Any]) -> list[Any]:
-        args = self.parts(leaves)[0]
+        args = self.split_leaves(leaves)[0]
         return [x for i in self.argnums for x in tree.leaves(args[i]) if _is_inexact(x)]
 
     def _cotangents(self, i: int, x: Any, ct: Any) -> Iterable[Any]:
@@ -393,30 +393,30 @@ class _Pull(_Moved):
                 yield conjugate(_fitted(y, leaf, f"the VJP of {self.call!r} wrt argnum {i}"))
 
 
-class _Push(_Moved):
+class _Push(_RuleFunction):
     """Tangents of results."""
 
     def like(self, leaves: Sequence[Any]) -> list[Any]:
         return list(leaves[self.number : self.number + self.result.num_leaves])
 
     def __call__(self, *leaves: Any) -> list[Any]:
-        args, kwargs, ans, moved = self.parts(leaves)
+        args, kwargs, ans, moved = self.split_leaves(leaves)
         rule = self.call.rules.pushes
         if rule is None:
             raise self.call.rules.missing("JVP", self.argnums)
         tangents, _ = tree.unflatten(self.call.structure, moved)
         result = inlined(rule)(self.argnums, [tangents[i] for i in self.argnums], ans, args, kwargs)
         pairs = zip(tree.leaves(result), tree.leaves(ans))
-        what = f"the JVP of {self.call!r}"
-        return [_fitted(t, y, what) if _is_inexact(y) else np.zeros(np.shape(y), _dtype(y)) for t, y in pairs]
+        rule_name = f"the JVP of {self.call!r}"
+        return [_fitted(t, y, rule_name) if _is_inexact(y) else np.zeros(np.shape(y), _dtype(y)) for t, y in pairs]
 
 
-def _fitted(ct: Any, leaf: Any, what: str) -> Any:
+def _fitted(ct: Any, leaf: Any, rule_name: str) -> Any:
     """Convert a rule's result for a leaf to an array of its dtype; ValueError for another shape."""
     ct = ct if isinstance(ct, ARRAYS) else np.asarray(ct)
     if np.shape(ct) != np.shape(leaf):
         if np.size(ct) != np.size(leaf):
-            text = f"{what} has the shape {np.shape(ct)}, where the value has the shape {np.shape(leaf)}"
+            text = f"{rule_name} has the shape {np.shape(ct)}, where the value has the shape {np.shape(leaf)}"
             raise ValueError(located(text))
         ct = np.reshape(ct, np.shape(leaf))
     dtype = _dtype(leaf)
@@ -425,32 +425,32 @@ def _fitted(ct: Any, leaf: Any, what: str) -> Any:
     return (np.real(ct) if np.iscomplexobj(ct) else ct).astype(dtype)
 
 
-class _Rule:
+class _RuleNode:
     """Computation of a rule's node, from the leaves at these positions."""
 
-    def __init__(self, run: _Moved, leaves: Sequence[Any], places: Sequence[int]):
-        self.run, self.places = run, tuple(places)
-        self.leaves = [None if k in places else x for k, x in enumerate(leaves)]
+    def __init__(self, run: _RuleFunction, leaves: Sequence[Any], positions: Sequence[int]):
+        self.run, self.positions = run, tuple(positions)
+        self.leaves = [None if k in positions else x for k, x in enumerate(leaves)]
 
     def __repr__(self) -> str:
         return repr(repr(self.run))
 
     def __call__(self, *arrays: Any) -> list[Any]:
         leaves = list(self.leaves)
-        for k, x in zip(self.places, arrays):
+        for k, x in zip(self.positions, arrays):
             leaves[k] = x.copy()
         with aside(), no_grad():
             return self.run(*map(_plain, leaves))
 
 
-def _ruled(run: _Moved, leaves: Sequence[Any]) -> tuple[Any, ...]:
+def _ruled(run: _RuleFunction, leaves: Sequence[Any]) -> tuple[Any, ...]:
     """Run a rule untraced; its results have known shapes, so a trace needs no values."""
-    places = [k for k, x in enumerate(leaves) if is_traced(x)]
-    if not places:
+    positions = [k for k, x in enumerate(leaves) if is_traced(x)]
+    if not positions:
         return tuple(run(*map(_plain, leaves)))
-    arrays = [x.array if isinstance(x, Recorded) else x for x in (leaves[k] for k in places)]
+    arrays = [x.array if isinstance(x, Recorded) else x for x in (leaves[k] for k in positions)]
     described = tuple([(np.shape(x), short_name(_dtype(x))) for x in run.like(leaves)])
-    results: tuple[Any, ...] = opaque(*arrays, results=described, call=_Rule(run, leaves, places))
+    results: tuple[Any, ...] = opaque(*arrays, results=described, call=_RuleNode(run, leaves, positions))
     return results
 
 
@@ -458,34 +458,34 @@ class _Derived(Function):
     """Result of a rule that runs untraced; its derivative is that of the rule's code, which is then traced."""
 
     @staticmethod
-    def forward(ctx: Any, run: _Moved, *leaves: Any) -> tuple[Any, ...]:
+    def forward(ctx: Any, run: _RuleFunction, *leaves: Any) -> tuple[Any, ...]:
         outputs = _ruled(run, leaves)
         ctx.run = run
-        keep(ctx, leaves)
+        save_values(ctx, leaves)
         return outputs
 
     @staticmethod
     def backward(ctx: Any, *cts: Any) -> tuple[Any, ...]:
-        leaves = kept(ctx)
-        places = [k for k, x in enumerate(leaves) if ctx.needs_input_grad[k + 1] and _is_inexact(x)]
-        _, pull = api.vjp(_of_some(ctx.run, leaves, places), *[leaves[k] for k in places])
+        leaves = saved_values(ctx)
+        positions = [k for k, x in enumerate(leaves) if ctx.needs_input_grad[k + 1] and _is_inexact(x)]
+        _, pull = api.vjp(_of_some(ctx.run, leaves, positions), *[leaves[k] for k in positions])
         results: list[Any] = [None] * len(leaves)
-        for k, ct in zip(places, pull(tuple(cts))):
+        for k, ct in zip(positions, pull(tuple(cts))):
             results[k] = ct
         return None, *results
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> tuple[Any, ...]:
-        leaves = kept(ctx)
-        places = [k for k, t in enumerate(tangents[1:]) if t is not None]
-        args = [leaves[k] for k in places], [tangents[k + 1] for k in places]
-        return tuple(api.jvp(_of_some(ctx.run, leaves, places), *args)[1])
+        leaves = saved_values(ctx)
+        positions = [k for k, t in enumerate(tangents[1:]) if t is not None]
+        args = [leaves[k] for k in positions], [tangents[k + 1] for k in positions]
+        return tuple(api.jvp(_of_some(ctx.run, leaves, positions), *args)[1])
 
 
-def _of_some(run: _Moved, leaves: Sequence[Any], places: Sequence[int]) -> Callable[..., Any]:
+def _of_some(run: _RuleFunction, leaves: Sequence[Any], positions: Sequence[int]) -> Callable[..., Any]:
     def moving(*some: Any) -> tuple[Any, ...]:
         args = list(leaves)
-        for k, x in zip(places, some):
+        for k, x in zip(positions, some):
             args[k] = x
         return tuple(run(*args))
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad import api, tree
-from tracegrad.compat.autograd.wrap_util import parts_of
+from tracegrad.compat.autograd.wrap_util import split_function
 from tracegrad.ops import Carrier
 
 __all__ = ["conjugate", "make_jvp", "make_vjp", "point", "scalar_derivative"]
@@ -83,7 +83,7 @@ def make_jvp(fun: Function, x: Any) -> Function:
 def scalar_derivative(fun: Function, x: Any, name: str, has_aux: bool = False) -> tuple[Any, Any, Any]:
     """Compute the value of a scalar function, its gradient, and its other results (`has_aux`)."""
 
-    of_rest, rest = parts_of(fun)
+    of_rest, rest = split_function(fun)
 
     def scalar(x: Any, rest: Any) -> tuple[Any, Any]:
         result = of_rest(x, rest)

@@ -9,7 +9,7 @@ import numpy as np
 
 from tracegrad.ops import Carrier
 
-__all__ = ["get_doc", "get_name", "parts_of", "unary_to_nary", "wraps"]
+__all__ = ["get_doc", "get_name", "split_function", "unary_to_nary", "wraps"]
 
 Function = Callable[..., Any]
 
@@ -38,7 +38,7 @@ def wraps(fun: Any, namestr: str = "{fun}", docstr: str = "{doc}", **kwargs: Any
     return named
 
 
-def parts_of(fun: Function) -> tuple[Function, Any]:
+def split_function(fun: Function) -> tuple[Function, Any]:
     """Return a function `(x, rest)`, and the `rest` with which it is `fun`."""
     results: tuple[Function, Any] | None = getattr(fun, "parts", None)
     return results or (lambda x, rest: fun(x), ())
@@ -62,25 +62,25 @@ def unary_to_nary(unary_operator: Function) -> Function:
     (7, 3)
     """
 
-    def nary_operator(fun: Function, argnum: int | Sequence[int] = 0, *more: Any, **named: Any) -> Function:
+    def nary_operator(fun: Function, argnum: int | Sequence[int] = 0, *extra: Any, **named: Any) -> Function:
         if type(argnum) not in (int, tuple, list):
             raise AssertionError(f"argnum must be an int, or a tuple or list of ints, got {argnum!r}")
 
         def nary_f(*args: Any, **kwargs: Any) -> Any:
-            several = not isinstance(argnum, int)
+            is_tuple = not isinstance(argnum, int)
             argnums: Sequence[int] = (argnum,) if isinstance(argnum, int) else argnum
-            places = [i % len(args) if -len(args) <= i < 0 else i for i in argnums]
-            x = tuple([args[i] for i in places]) if several else args[places[0]]
+            positions = [i % len(args) if -len(args) <= i < 0 else i for i in argnums]
+            x = tuple([args[i] for i in positions]) if is_tuple else args[positions[0]]
             # Other arrays and numbers are arguments of the compiled function, which is the same for all their values.
-            others = [i for i, v in enumerate(args) if i not in places and _is_value(v)]
-            held = [None if i in others or i in places else v for i, v in enumerate(args)]
+            others = [i for i, v in enumerate(args) if i not in positions and _is_value(v)]
+            held = [None if i in others or i in positions else v for i, v in enumerate(args)]
             passed = {name: v for name, v in kwargs.items() if _is_value(v)}
             options = {name: v for name, v in kwargs.items() if name not in passed}
             rest = [args[i] for i in others], passed
 
             def of_rest(x: Any, rest: Any) -> Any:
                 inputs = list(held)
-                for i, v in zip(places, x if several else (x,)):
+                for i, v in zip(positions, x if is_tuple else (x,)):
                     inputs[i] = v
                 for i, v in zip(others, rest[0]):
                     inputs[i] = v
@@ -90,7 +90,7 @@ def unary_to_nary(unary_operator: Function) -> Function:
                 return of_rest(x, rest)
 
             unary_f.parts = wraps(fun)(of_rest), rest  # type: ignore[attr-defined]
-            return unary_operator(wraps(fun)(unary_f), x, *more, **named)
+            return unary_operator(wraps(fun)(unary_f), x, *extra, **named)
 
         op = get_name(unary_operator)
         text = (

@@ -22,21 +22,21 @@ def _is_big(bitorder: str) -> bool:
     return bitorder == "big"
 
 
-def _rows(name: str, a: Any, axis: int | None) -> tuple[Any, int]:
+def _with_axis_last(name: str, a: Any, axis: int | None) -> tuple[Any, int]:
     x, k = along_axis(name, a, axis)
     return moveaxis(x, k, -1), k
 
 
-def _lengthened(x: Any, more: int) -> Any:
+def _lengthened(x: Any, count: int) -> Any:
     """Append zeros to rows."""
-    zeros = full(shape=(*x.shape[:-1], more), value=0, dtype=x.dtype.name)
-    return concatenate([x, constant(zeros, peer_of(x))], -1) if more else x
+    zeros = full(shape=(*x.shape[:-1], count), value=0, dtype=x.dtype.name)
+    return concatenate([x, constant(zeros, peer_of(x))], -1) if count else x
 
 
 @implements(np.packbits)
 def packbits(a: Any, /, axis: int | None = None, bitorder: str = "big") -> Any:
     """`np.packbits`."""
-    x, k = _rows("packbits", a, axis)
+    x, k = _with_axis_last("packbits", a, axis)
     if x.dtype.kind not in "iub":
         raise TypeError(located("Expected an input array of integer or boolean data type"))
     booleans = x if x.dtype.kind == "b" else not_equal(x, 0)
@@ -46,7 +46,7 @@ def packbits(a: Any, /, axis: int | None = None, bitorder: str = "big") -> Any:
 @implements(np.unpackbits)
 def unpackbits(a: Any, /, axis: int | None = None, count: int | None = None, bitorder: str = "big") -> Any:
     """`np.unpackbits`."""
-    x, k = _rows("unpackbits", a, axis)
+    x, k = _with_axis_last("unpackbits", a, axis)
     if x.dtype != np.uint8:
         raise TypeError(located("Expected an input array of unsigned byte data type"))
     bits = unpack_bits(x, big=_is_big(bitorder))

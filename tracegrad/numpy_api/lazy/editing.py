@@ -14,7 +14,7 @@ from tracegrad.numpy_api.boolean_mask import nonzero
 from tracegrad.numpy_api.compress import compress
 from tracegrad.numpy_api.duplicate_indices import is_known
 from tracegrad.numpy_api.joining import along, concatenate, picked, stack
-from tracegrad.numpy_api.memory_layout import in_new_memory, laid
+from tracegrad.numpy_api.memory_layout import in_memory_order, in_new_memory
 from tracegrad.numpy_api.operands import (
     along_axis,
     array,
@@ -54,7 +54,7 @@ from tracegrad.ops.reduce import scans
 from tracegrad.ops.shape.linear import broadcast_to, full, reshape
 
 
-def _place(obj: Any) -> Any:
+def _known_index(obj: Any) -> Any:
     """Return an index that determines shapes, as NumPy takes it.
 
     The index is known, or is an integer that is queried. The result is None for unknown arrays of indices.
@@ -64,15 +64,15 @@ def _place(obj: Any) -> Any:
     if hasattr(obj, "__index__") and not getattr(obj, "shape", ()):
         return obj.__index__()
     if isinstance(obj, list | tuple):
-        places = [_place(each) for each in obj]
-        return None if any(each is None for each in places) else places
+        entries = [_known_index(each) for each in obj]
+        return None if any(each is None for each in entries) else entries
     if is_known(obj):
         return obj.concrete("an index") if hasattr(obj, "concrete") else obj
     return None
 
 
-def _counted(obj: Any, n: int, most: int) -> Any:
-    """Convert traced indices into `n` elements to a vector of at most `most` positions; for a mask, the true ones."""
+def _counted(obj: Any, n: int, limit: int) -> Any:
+    """Convert traced indices into `n` elements to a vector of at most `limit` positions; for a mask, the true ones."""
     (x,) = arrays(obj)
     if x.dtype.kind == "b":
         if x.shape != (n,):
@@ -80,25 +80,25 @@ def _counted(obj: Any, n: int, most: int) -> Any:
         return nonzero(x)[0]
     if x.dtype.kind not in "iu":
         raise IndexError(located("arrays used as indices must be of integer (or boolean) type"))
-    place = to_dtype(raveled(x), "int64")
-    inside = reductions.all_(logical_and(greater_equal(place, -n), less_equal(place, most)))
+    indices = to_dtype(raveled(x), "int64")
+    inside = reductions.all_(logical_and(greater_equal(indices, -n), less_equal(indices, limit)))
     if has_value(inside) and not bool(inside):
         raise IndexError(located(f"an index is out of bounds for axis 0 with size {n}"))
-    return elementwise.where(less(place, 0), add(place, n), place)
+    return elementwise.where(less(indices, 0), add(indices, n), indices)
 
 
-def _at_places(values: Any, place: Any, n: int) -> Any:
+def _scatter_add(values: Any, indices: Any, n: int) -> Any:
     """Add integers to a vector of `n` zeros at positions."""
-    return scatter_add(values, place, shape=(n,), axes=(0,))
+    return scatter_add(values, indices, shape=(n,), axes=(0,))
 
 
-_MOST_RUNS = 8  # runs of adjacent elements that are sliced and concatenated; more are gathered
+_MAX_RUNS = 8  # runs of adjacent elements that are sliced and concatenated; more are gathered
 
 
 def _in_runs(x: Any, codes: np.ndarray[Any, Any], axis: int) -> Any:
     """`np.take(x, codes, axis)` for indices that are mostly consecutive."""
     ends = [*(np.flatnonzero(np.diff(codes) != 1) + 1).tolist(), len(codes)]
-    if len(ends) > _MOST_RUNS or not len(codes):
+    if len(ends) > _MAX_RUNS or not len(codes):
         return picked(x, constant(codes.astype(np.int64), peer_of(x)), axis)
     runs = [codes[start:stop] for start, stop in zip([0, *ends], ends)]
     return concatenate([along(x, axis, int(run[0]), int(run[-1]) + 1) for run in runs], axis)
@@ -111,43 +111,43 @@ def insert(arr: Any, obj: Any, values: Any, axis: Any = None) -> Any:
     peer = peer_of(arr, values, obj)
     x, k = along_axis("insert", array(arr, peer), axis)
     v = to_dtype(array(values, peer), x.dtype)
-    place = _place(obj)
+    index = _known_index(obj)
     rank, n = len(x.shape), x.shape[k]
     v = reshape(v, shape=(*(1,) * (rank - len(v.shape)), *v.shape))
-    if isinstance(place, int):
+    if isinstance(index, int):
         v = moveaxis(v, 0, k)
         count = v.shape[k]
-        codes = np.insert(np.arange(n), [place] * count, n + np.arange(count))
-    elif place is None:
-        place = _counted(obj, n, n)
-        if place.shape[0] == 1:
-            place = broadcast_to(place, shape=(v.shape[k],))
-        count = place.shape[0]
+        codes = np.insert(np.arange(n), [index] * count, n + np.arange(count))
+    elif index is None:
+        index = _counted(obj, n, n)
+        if index.shape[0] == 1:
+            index = broadcast_to(index, shape=(v.shape[k],))
+        count = index.shape[0]
     else:
-        count = len(np.insert(np.zeros(n), place, 0)) - n
+        count = len(np.insert(np.zeros(n), index, 0)) - n
         count = v.shape[k] if count == 1 else count
     if count and v.shape[k] not in (1, count):
         raise ValueError(located(f"np.insert: {v.shape[k]} values do not fit {count} indices"))
     wanted = tuple(count if i == k else m for i, m in enumerate(x.shape))
     joined = concatenate([x, broadcast_to(v, shape=wanted)], k)
-    if isinstance(place, Carrier):
-        return laid(picked(joined, _codes(place, n), k), "A", x)
-    if not isinstance(place, int):
-        codes = np.insert(np.arange(n), place, n + np.arange(count))
-    return laid(_in_runs(joined, codes, k), "A", x)
+    if isinstance(index, Carrier):
+        return in_memory_order(picked(joined, _codes(index, n), k), "A", x)
+    if not isinstance(index, int):
+        codes = np.insert(np.arange(n), index, n + np.arange(count))
+    return in_memory_order(_in_runs(joined, codes, k), "A", x)
 
 
-def _codes(place: Any, n: int) -> Any:
+def _codes(indices: Any, n: int) -> Any:
     """Return the source of each element after inserting elements before traced positions among `n`."""
-    count = place.shape[0]
-    order = argsort(place, kind="stable")
-    behind = add(take_along_axis(place, order, 0), positions(count))
+    count = indices.shape[0]
+    order = argsort(indices, kind="stable")
+    targets = add(take_along_axis(indices, order, 0), positions(count))
     whole = n + count
-    new = _at_places(
-        broadcast_to(constant(full(shape=(), value=1, dtype="int64"), place), shape=(count,)), behind, whole
+    new = _scatter_add(
+        broadcast_to(constant(full(shape=(), value=1, dtype="int64"), indices), shape=(count,)), targets, whole
     )
     old = subtract(scans.cumsum(subtract(1, new), axis=0), 1)
-    return elementwise.where(greater(new, 0), _at_places(add(order, n), behind, whole), old)
+    return elementwise.where(greater(new, 0), _scatter_add(add(order, n), targets, whole), old)
 
 
 @implements(np.delete)
@@ -155,24 +155,24 @@ def delete(arr: Any, obj: Any, axis: Any = None) -> Any:
     """`np.delete`. The number of remaining elements is queried if the indices are traced."""
     peer = peer_of(arr, obj)
     x, k = along_axis("delete", array(arr, peer), axis)
-    n, place = x.shape[k], _place(obj)
-    if place is None:
+    n, index = x.shape[k], _known_index(obj)
+    if index is None:
         (mask,) = arrays(obj)
         if mask.dtype.kind != "b":
-            gone = _counted(mask, n, n - 1)
-            one = constant(full(shape=gone.shape, value=1, dtype="int64"), peer)
-            mask = greater(_at_places(one, gone, n), 0)
+            removed = _counted(mask, n, n - 1)
+            one = constant(full(shape=removed.shape, value=1, dtype="int64"), peer)
+            mask = greater(_scatter_add(one, removed, n), 0)
         elif mask.shape != (n,):
             raise ValueError(located(f"boolean array argument obj to delete must be one dimensional and match {n}"))
-        return laid(compress(logical_not(mask), x, k), _order_left(x, k), x)
-    saved = np.delete(np.arange(n), place)
-    several = not isinstance(place, slice) and (np.size(place) != 1 or np.asarray(place).dtype.kind == "b")
-    return laid(_in_runs(x, saved, k), _order_left(x, k) if several else "A", x)
+        return in_memory_order(compress(logical_not(mask), x, k), _order_after_mask(x, k), x)
+    saved = np.delete(np.arange(n), index)
+    is_multiple = not isinstance(index, slice) and (np.size(index) != 1 or np.asarray(index).dtype.kind == "b")
+    return in_memory_order(_in_runs(x, saved, k), _order_after_mask(x, k) if is_multiple else "A", x)
 
 
-def _order_left(x: Any, axis: int) -> tuple[int, ...]:
+def _order_after_mask(x: Any, axis: int) -> tuple[int, ...]:
     """Return the memory order of axes of an array after a mask along an axis, outermost first."""
-    strides = spread(x._places(x)[0])
+    strides = spread(x._layouts(x)[0])
     return (axis, *sorted([k for k in range(len(strides)) if k != axis], key=lambda k: -abs(strides[k])))
 
 
@@ -184,7 +184,7 @@ def resize(a: Any, new_shape: Any) -> Any:
     if not size_of(x):
         return in_new_memory(broadcast_to(array(np.zeros((), x.dtype), peer_of(x)), shape=shape), "C")
     times, rest = divmod(math.prod(shape), size_of(x))
-    if rest and times < _MOST_RUNS:
+    if rest and times < _MAX_RUNS:
         whole = [x] * times
     else:
         whole = [reshape(broadcast_to(x, shape=(times, size_of(x))), shape=(times * size_of(x),))]
@@ -230,7 +230,7 @@ def place(arr: Any, mask: Any, vals: Any) -> None:
         raise ValueError(located("Cannot insert from an empty array!"))
     number = subtract(scans.cumsum(to_dtype(inside, "int64"), axis=0), 1)
     number = remainder(elementwise.where(inside, number, 0), size_of(values))
-    _put_where(arr, inside, gather(values, number, axes=(0,)))
+    _update_where(arr, inside, gather(values, number, axes=(0,)))
 
 
 @implements(np.putmask)
@@ -240,18 +240,18 @@ def putmask(a: Any, /, mask: Any, values: Any) -> None:
     _require_safe(values, a)
     peer = peer_of(a, mask, values)
     v = _over_and_over(values, size_of(a), peer)
-    _put_where(a, raveled(to_dtype(array(mask, peer), bool)), broadcast_to(v, shape=(size_of(a),)))
+    _update_where(a, raveled(to_dtype(array(mask, peer), bool)), broadcast_to(v, shape=(size_of(a),)))
 
 
 def _require_safe(values: Any, a: Any) -> None:
     """Raise NumPy's error if casting an array to the dtype of `a` is unsafe; numbers and lists are exempt."""
     scalar = not hasattr(values, "dtype") or (not values.shape and getattr(values, "_immutable_scalars", False))
     if not (scalar or isinstance(values, np.generic) or np.can_cast(values.dtype, a.dtype, "safe")):
-        what = f"Cannot cast array data from {values.dtype!r} to {a.dtype!r} according to the rule 'safe'"
-        raise DTypeError(located(what))
+        text = f"Cannot cast array data from {values.dtype!r} to {a.dtype!r} according to the rule 'safe'"
+        raise DTypeError(located(text))
 
 
-def _put_where(a: Any, inside: Any, values: Any) -> None:
+def _update_where(a: Any, inside: Any, values: Any) -> None:
     inside, values = (reshape(v, shape=a.shape) for v in (inside, to_dtype(values, a.dtype)))
     a[...] = elementwise.where(inside, values, a)
 
@@ -299,8 +299,10 @@ def put_along_axis(arr: Any, indices: Any, values: Any, axis: Any) -> None:
     rank = len(arr.shape)
     if len(index.shape) != rank:
         raise ShapeError(located("`indices` and `arr` must have the same number of dimensions"))
-    own = [reshape(positions(n), shape=tuple(n if i == d else 1 for i in range(rank))) for d, n in enumerate(arr.shape)]
-    arr[tuple(index if d == k else own[d] for d in range(rank))] = values
+    axis_positions = [
+        reshape(positions(n), shape=tuple(n if i == d else 1 for i in range(rank))) for d, n in enumerate(arr.shape)
+    ]
+    arr[tuple(index if d == k else axis_positions[d] for d in range(rank))] = values
 
 
 # -- choose ------------------------------------------------------------------------------------------------------------
@@ -313,7 +315,7 @@ def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Any:
     peer = peer_of(a, *args)
     index = to_dtype(array(a, peer), "int64")
     dtype, args = together(*args)
-    parts = [to_dtype(array(x, peer), dtype) for x in args]
+    options = [to_dtype(array(x, peer), dtype) for x in args]
     n = len(args)
     if mode == "wrap":
         index = remainder(index, n)
@@ -321,18 +323,18 @@ def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Any:
         index = clip(index, 0, n - 1)
     elif not bool(reductions.all_(logical_and(index >= 0, index < n))):
         raise ValueError(located("invalid entry in choice array"))
-    shape = broadcast_shapes("choose", index.shape, *(x.shape for x in parts))
-    index, *parts = broadcast_arrays("choose", [index, *parts], shape)
-    if n > _MOST_CHOICES:
-        result = take_along_axis(stack(parts, 0), reshape(index, shape=(1, *shape)), 0)
+    shape = broadcast_shapes("choose", index.shape, *(x.shape for x in options))
+    index, *options = broadcast_arrays("choose", [index, *options], shape)
+    if n > _MAX_CHOICES:
+        result = take_along_axis(stack(options, 0), reshape(index, shape=(1, *shape)), 0)
         return reshape(result, shape=shape)
-    result = parts[-1]
+    result = options[-1]
     for k in range(n - 2, -1, -1):
-        result = elementwise.where(equal(index, k), parts[k], result)
-    return laid(result, "C")
+        result = elementwise.where(equal(index, k), options[k], result)
+    return in_memory_order(result, "C")
 
 
-_MOST_CHOICES = 16
+_MAX_CHOICES = 16
 
 
 # -- equality ----------------------------------------------------------------------------------------------------------

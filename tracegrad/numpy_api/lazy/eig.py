@@ -22,7 +22,7 @@ __all__ = ["all_real", "eig", "eigvals", "roots", "sort_complex"]
 _OF_NUMPY: Any = np.linalg.eig(np.eye(1))
 _Eig: Any = type(_OF_NUMPY)
 # Since NumPy 2.5 the results are always complex, except the zeros of polynomials.
-_ASKS = _OF_NUMPY.eigenvalues.dtype.kind != "c"
+_MAY_BE_REAL = _OF_NUMPY.eigenvalues.dtype.kind != "c"
 
 
 def all_real(x: Any, values: Any) -> bool:
@@ -41,7 +41,7 @@ def eig(a: Any) -> Any:
     """
     x = square_matrices("eig", a)
     w, v = eigen.eig(x)
-    return _Eig(real(w), real(v)) if _ASKS and all_real(x, w) else _Eig(w, v)
+    return _Eig(real(w), real(v)) if _MAY_BE_REAL and all_real(x, w) else _Eig(w, v)
 
 
 @implements(np.linalg.eigvals)
@@ -52,7 +52,7 @@ def eigvals(a: Any) -> Any:
     """
     x = square_matrices("eigvals", a)
     w = eigen.eigvals(x)
-    return real(w) if _ASKS and all_real(x, w) else w
+    return real(w) if _MAY_BE_REAL and all_real(x, w) else w
 
 
 @implements(np.roots)
@@ -88,6 +88,6 @@ def sort_complex(a: Any) -> Any:
     """`np.sort_complex`: by the real parts, then by the imaginary ones; numbers with a nan part come last."""
     (x,) = arrays(a)
     if x.dtype.kind != "c":
-        narrow = x.dtype.kind in "iu" and x.dtype.itemsize <= 2
-        return to_dtype(np.sort(x), np.complex64 if narrow else np.complex128)
+        is_small_int = x.dtype.kind in "iu" and x.dtype.itemsize <= 2
+        return to_dtype(np.sort(x), np.complex64 if is_small_int else np.complex128)
     return sort(x)

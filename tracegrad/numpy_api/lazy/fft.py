@@ -18,7 +18,7 @@ from tracegrad.ops.elementwise.complex import complex_of
 from tracegrad.ops.shape.linear import pad
 from tracegrad.ops.signal import fft
 
-__all__ = ["NAMES", "TRANSFORMS", "line", "resized", "several"]
+__all__ = ["NAMES", "TRANSFORMS", "line", "resized", "transform_nd"]
 
 # A transform along one axis: `line(x, n, axis, norm)`.
 Line = Callable[[Any, Any, int, Any], Any]
@@ -89,7 +89,7 @@ def line(name: str, a: Any, n: Any, axis: int, norm: Any) -> Any:
 
 
 # -- along several axes --------------------------------------------------------------------------------------------
-def several(name: str, x: Any, s: Sequence[Any], axes: Sequence[int], norm: Any) -> Any:
+def transform_nd(name: str, x: Any, s: Sequence[Any], axes: Sequence[int], norm: Any) -> Any:
     """Apply the transform of this name along `axes`, of the lengths `s` (None: unchanged)."""
     axes = [normalize_axis(f"{name}n", axis, len(x.shape)) for axis in axes]
     if not axes:
@@ -133,20 +133,20 @@ def _along_one(name: str) -> None:
         return line(name, a, n, axis, norm)
 
 
-def _along_several(name: str, ending: str) -> None:
+def _register_nd(name: str, ending: str) -> None:
     default = (-2, -1) if ending == "2" else None
 
     @implements(getattr(np.fft, name + ending), refuses=("out",))
     def transform(a: Any, s: Any = None, axes: Any = default, norm: Any = None, out: Any = None) -> Any:
         x = to_float(*arrays(a))
-        return several(name, x, *_lengths(x, s, axes), norm)
+        return transform_nd(name, x, *_lengths(x, s, axes), norm)
 
 
 for _name in TRANSFORMS:
     _along_one(_name)
 for _name in NAMES:
     for _ending in ("2", "n"):
-        _along_several(_name, _ending)
+        _register_nd(_name, _ending)
 
 
 def _shifted(x: Any, axes: Any, sign: int) -> Any:

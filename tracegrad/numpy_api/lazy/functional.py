@@ -24,17 +24,19 @@ def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: Any, *args: Any
     (x,) = arrays(arr)
     k = normalize_axis("apply_along_axis", axis, len(x.shape))
     rows = moveaxis(x, k, -1)
-    lead = rows.shape[:-1]
-    if 0 in lead:
+    batch_shape = rows.shape[:-1]
+    if 0 in batch_shape:
         raise ValueError(located("Cannot apply_along_axis when any iteration dimensions are 0"))
-    result = arrays(*(func1d(rows[i], *args, **kwargs) for i in np.ndindex(lead)), *([x] if not lead else []))
-    result = result[:1] if not lead else result
+    result = arrays(
+        *(func1d(rows[i], *args, **kwargs) for i in np.ndindex(batch_shape)), *([x] if not batch_shape else [])
+    )
+    result = result[:1] if not batch_shape else result
     first = to_dtype(result[0], result[0].dtype)
     whole = stack([to_dtype(v, first.dtype) for v in result], 0)
     depth = len(first.shape)
-    out = reshape(whole, shape=(*lead, *first.shape))
+    out = reshape(whole, shape=(*batch_shape, *first.shape))
     for i in range(depth):  # the axes of the results replace the axis of the rows
-        out = moveaxis(out, len(lead) + i, k + i)
+        out = moveaxis(out, len(batch_shape) + i, k + i)
     return out
 
 
@@ -59,9 +61,9 @@ def piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **kw: 
     """`np.piecewise`: the functions, which work element by element, are called on the whole array."""
     peer = peer_of(x, condlist, *(f for f in funclist if not callable(f)))
     v = array(x, peer)
-    several = isinstance(condlist, list | tuple) and len(condlist) and (
+    has_list = isinstance(condlist, list | tuple) and len(condlist) and (
         (not np.isscalar(condlist[0]) and len(np.shape(condlist[0])) > 0) or not v.shape)  # fmt: skip
-    conditions = [to_dtype(array(c, peer), bool) for c in (condlist if several else [condlist])]
+    conditions = [to_dtype(array(c, peer), bool) for c in (condlist if has_list else [condlist])]
     n, functions = len(conditions), list(funclist)
     if len(functions) not in (n, n + 1):
         raise ValueError(located(f"with {n} condition(s), either {n} or {n + 1} functions are expected"))
@@ -76,7 +78,7 @@ def piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **kw: 
         try:
             value, condition = (y if y.shape == v.shape else broadcast_to(y, shape=v.shape) for y in (value, condition))
         except ShapeError:
-            what = f"np.piecewise: a function gives shape {value.shape} for an array of shape {v.shape}"
-            raise ShapeError(located(what)) from None
+            text = f"np.piecewise: a function gives shape {value.shape} for an array of shape {v.shape}"
+            raise ShapeError(located(text)) from None
         out = elementwise.where(condition, value, out)
     return out

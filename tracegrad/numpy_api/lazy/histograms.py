@@ -114,11 +114,11 @@ def _bin_of(x: Any, edges: Any, even: bool) -> tuple[Any, Any]:
     n = edges.shape[0] - 1
     if even and edges.dtype.kind == "f":
         return _even_bin_of(to_dtype(x, edges.dtype), edges, n)
-    place = subtract(sorting.searchsorted(edges, x, "right"), 1)
+    bin_index = subtract(sorting.searchsorted(edges, x, "right"), 1)
     ends = array(edges, peer_of(x, edges))
-    place = where(equal(x, ends[n]), n - 1, place)
-    inside = logical_and(place >= 0, place < n)
-    return minimum(maximum(place, 0), n - 1), inside
+    bin_index = where(equal(x, ends[n]), n - 1, bin_index)
+    inside = logical_and(bin_index >= 0, bin_index < n)
+    return minimum(maximum(bin_index, 0), n - 1), inside
 
 
 def _even_bin_of(x: Any, edges: Any, n: int) -> tuple[Any, Any]:
@@ -127,11 +127,11 @@ def _even_bin_of(x: Any, edges: Any, n: int) -> tuple[Any, Any]:
     first, last = edges[0], edges[n]
     inside = logical_and(greater_equal(x, first), less_equal(x, last))
     quotient = multiply(divide(subtract(where(inside, x, first), first), subtract(last, first)), float(n))
-    place = minimum(to_dtype(quotient, "int64"), n - 1)
-    place = subtract(place, to_dtype(less(x, gather(edges, place, axes=(0,))), "int64"))
-    place = maximum(place, 0)
-    above = logical_and(greater_equal(x, gather(edges, add(place, 1), axes=(0,))), less(place, n - 1))
-    return add(place, to_dtype(above, "int64")), inside
+    bin_index = minimum(to_dtype(quotient, "int64"), n - 1)
+    bin_index = subtract(bin_index, to_dtype(less(x, gather(edges, bin_index, axes=(0,))), "int64"))
+    bin_index = maximum(bin_index, 0)
+    above = logical_and(greater_equal(x, gather(edges, add(bin_index, 1), axes=(0,))), less(bin_index, n - 1))
+    return add(bin_index, to_dtype(above, "int64")), inside
 
 
 # -- histograms ------------------------------------------------------------------------------------------------------
@@ -142,13 +142,13 @@ def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any 
     return _edges("histogram_bin_edges", raveled(arrays(a)[0]), bins, range)
 
 
-def _sums(place: Any, inside: Any, weights: Any, shape: tuple[int, ...]) -> Any:
+def _sums(bin_indices: Any, inside: Any, weights: Any, shape: tuple[int, ...]) -> Any:
     """Sum the weights in each bin, or count the elements."""
-    peer = peer_of(*place)
+    peer = peer_of(*bin_indices)
     if weights is None:
         weights = constant(linear.full(shape=inside.shape, value=1, dtype="int64"), peer)
     updates = where(inside, weights, {"f": 0.0, "b": False}.get(weights.dtype.kind, 0))
-    return scatter_add(updates, *place, shape=shape, axes=tuple(range(len(shape))))
+    return scatter_add(updates, *bin_indices, shape=shape, axes=tuple(range(len(shape))))
 
 
 # NumPy's parameter name `range` hides the built-in function.
@@ -173,8 +173,8 @@ def histogram(a: Any, bins: Any = 10, range: Any = None, density: Any = None, we
     w = _weights_of(args[0], args[1]) if weights is not None else None
     x = raveled(args[0])
     edges = _edges("histogram", x, bins, range)
-    place, inside = _bin_of(x, edges, _is_count(bins))
-    result = _sums((place,), inside, w, (edges.shape[0] - 1,))
+    bin_index, inside = _bin_of(x, edges, _is_count(bins))
+    result = _sums((bin_index,), inside, w, (edges.shape[0] - 1,))
     if density:
         result = divide(divide(to_float(result), diff(edges)), reductions.sum(to_float(result)))
     return result, edges
@@ -188,20 +188,20 @@ def histogramdd(sample: Any, bins: Any = 10, range: Any = None, density: Any = N
         raise TypeError(located("histogramdd: `bins` must be numbers or edges"))
     columns = _columns(sample)
     rank = len(columns)
-    several = not _is_count(bins)
-    if several and len(bins) != rank:
+    is_per_axis = not _is_count(bins)
+    if is_per_axis and len(bins) != rank:
         raise ValueError(located("The dimension of bins must be equal to the dimension of the sample x."))
-    each = list(bins) if several else [bins] * rank
+    each = list(bins) if is_per_axis else [bins] * rank
     bounds = [None] * rank if range is None else list(range)
     if len(bounds) != rank:
         raise ValueError(located("range argument must have one entry per dimension"))
     edges = [_edges("histogramdd", x, b, r) for x, b, r in zip(columns, each, bounds)]
-    places, insides = zip(*(_bin_of(x, e, _is_count(b)) for x, e, b in zip(columns, edges, each)))
+    bin_indices, insides = zip(*(_bin_of(x, e, _is_count(b)) for x, e, b in zip(columns, edges, each)))
     inside = insides[0]
     for other in insides[1:]:
         inside = logical_and(inside, other)
     w = None if weights is None else raveled(array(weights, peer_of(*columns, weights)))
-    result = to_float(_sums(places, inside, w, tuple(e.shape[0] - 1 for e in edges)))
+    result = to_float(_sums(bin_indices, inside, w, tuple(e.shape[0] - 1 for e in edges)))
     if density:
         total = reductions.sum(result)
         for k, e in enumerate(edges):
@@ -239,23 +239,23 @@ def histogram2d(x: Any, y: Any, bins: Any = 10, range: Any = None, density: Any 
 def bincount(x: Any, /, weights: Any = None, minlength: Any = 0) -> Any:
     """`np.bincount`: the length of the result is queried unless `minlength` is enough; that leaves a guard."""
     args = arrays(*(v for v in (x, weights) if v is not None))
-    place = args[0]
-    if len(place.shape) != 1 or place.dtype.kind not in "iub":
-        raise ShapeError(located(f"bincount wants a row of integers, got shape {place.shape} of {place.dtype}"))
+    values = args[0]
+    if len(values.shape) != 1 or values.dtype.kind not in "iub":
+        raise ShapeError(located(f"bincount wants a row of integers, got shape {values.shape} of {values.dtype}"))
     length = minlength.__index__()
-    if place.shape[0]:
-        place = to_dtype(place, "int64")
-        if bool(reductions.any_(place < 0)):
+    if values.shape[0]:
+        values = to_dtype(values, "int64")
+        if bool(reductions.any_(values < 0)):
             raise ValueError(located("'list' argument must have no negative elements"))
-        top = reductions.max(place)
+        top = reductions.max(values)
         if not bool(top < length):
             length = int(top) + 1
     w: Any = None if weights is None else to_dtype(args[1], float)
-    if w is not None and w.shape != place.shape and place.shape[0]:
+    if w is not None and w.shape != values.shape and values.shape[0]:
         raise ValueError(located("The weights and list don't have the same length."))
-    if w is None or not place.shape[0]:  # without elements the result has integer counts, whatever the weights are
-        w = constant(linear.full(shape=place.shape, value=1, dtype="int64"), peer_of(place))
-    return scatter_add(w, place, shape=(length,), axes=(0,))
+    if w is None or not values.shape[0]:  # without elements the result has integer counts, whatever the weights are
+        w = constant(linear.full(shape=values.shape, value=1, dtype="int64"), peer_of(values))
+    return scatter_add(w, values, shape=(length,), axes=(0,))
 
 
 @implements(np.digitize)
@@ -263,9 +263,9 @@ def digitize(x: Any, bins: Sequence[Any], right: bool = False) -> Any:
     """`np.digitize`; whether traced bins increase or decrease is a query, which leaves a guard."""
     values, edges = arrays(x, bins)
     values, edges = to_float(values), to_float(edges)
-    steps, side = diff(edges), "left" if right else "right"
-    if bool(reductions.all_(steps >= 0)):
+    differences, side = diff(edges), "left" if right else "right"
+    if bool(reductions.all_(differences >= 0)):
         return sorting.searchsorted(edges, values, side)
-    if not bool(reductions.all_(steps <= 0)):
+    if not bool(reductions.all_(differences <= 0)):
         raise ValueError(located("bins must be monotonically increasing or decreasing"))
     return subtract(edges.shape[0], sorting.searchsorted(flip(edges, axes=(0,)), values, side))

@@ -10,7 +10,7 @@ import numpy as np
 
 from tracegrad.errors import ShapeError, located
 from tracegrad.numpy_api import reductions, sorting
-from tracegrad.numpy_api.memory_layout import laid
+from tracegrad.numpy_api.memory_layout import in_memory_order
 from tracegrad.numpy_api.operands import array, arrays, peer_of, promoted, raveled, size_of, to_dtype
 from tracegrad.numpy_api.registry import implements
 from tracegrad.numpy_api.selection import clip, take_along_axis
@@ -33,9 +33,9 @@ from tracegrad.ops.reduce.reductions import reduce_any
 from tracegrad.ops.shape.linear import reshape
 
 # The most pairs of elements that are compared directly; for more pairs, one side is sorted.
-MOST_PAIRS = 4096
+MAX_PAIRS = 4096
 # The most test elements that are compared with `x` one after the other.
-MOST_SINGLE = 16
+MAX_SINGLE = 16
 
 
 def _shape(name: str, a: Any, rank: int | None = None) -> tuple[int, ...]:
@@ -74,7 +74,7 @@ def _within(x: Any, n: int, why: str) -> None:
         raise ValueError(located(why))
 
 
-def _steps(dims: tuple[int, ...], order: str) -> list[int]:
+def _element_strides(dims: tuple[int, ...], order: str) -> list[int]:
     """Return the stride of each axis, in elements."""
     if order == "F":
         return [math.prod(dims[:k]) for k in range(len(dims))]
@@ -91,10 +91,10 @@ def unravel_index(indices: Any, shape: Any, order: str = "C") -> tuple[Any, ...]
     x = to_dtype(arrays(indices)[0], "int64")
     dims = _dims(shape)
     _within(x, math.prod(dims), f"an index is out of bounds for array with size {math.prod(dims)}")
-    steps, result = _steps(dims, order), {}
+    strides, result = _element_strides(dims, order), {}
     for k in range(len(dims)) if order != "F" else reversed(range(len(dims))):
-        result[k] = floor_divide(x, steps[k]) if steps[k] > 1 else x
-        x = subtract(x, multiply(result[k], steps[k]))
+        result[k] = floor_divide(x, strides[k]) if strides[k] > 1 else x
+        x = subtract(x, multiply(result[k], strides[k]))
     return tuple(result[k] for k in range(len(dims)))
 
 
@@ -107,14 +107,14 @@ def ravel_multi_index(multi_index: Any, dims: Any, mode: Any = "raise", order: s
     if len(xs) != len(sizes):
         raise ValueError(located(f"parameter multi_index must be a sequence of length {len(sizes)}"))
     result: Any = None
-    for x, n, how, step in zip(xs, sizes, modes, _steps(sizes, order)):
+    for x, n, how, stride in zip(xs, sizes, modes, _element_strides(sizes, order)):
         if how == "wrap":
             x = remainder(x, n)
         elif how == "clip":
             x = clip(x, 0, n - 1)
         else:
             _within(x, n, "invalid entry in coordinates array")
-        x = multiply(x, step) if step != 1 else x
+        x = multiply(x, stride) if stride != 1 else x
         result = x if result is None else add(result, x)
     return result
 
@@ -127,11 +127,11 @@ def isin(element: Any, test_elements: Any, assume_unique: bool = False, invert: 
     x, tests = promoted(arrays(element, test_elements))
     tests = raveled(tests)
     n = tests.shape[0]
-    if 0 < n <= MOST_SINGLE:
+    if 0 < n <= MAX_SINGLE:
         result = equal(x, tests[0])
         for k in range(1, n):
             result = logical_or(result, equal(x, tests[k]))
-    elif not n or size_of(x) * n <= MOST_PAIRS:
+    elif not n or size_of(x) * n <= MAX_PAIRS:
         pairs = equal(reshape(x, shape=(*x.shape, 1)), tests)
         result = reduce_any(pairs, axes=(len(x.shape),))
     elif x.dtype.kind in "iu":
@@ -139,21 +139,21 @@ def isin(element: Any, test_elements: Any, assume_unique: bool = False, invert: 
     else:
         tests = sorting.sort(tests)
         result = equal(gather(tests, minimum(sorting.searchsorted(tests, x), n - 1), axes=(0,)), x)
-    return laid(logical_not(result) if invert else result, "C")
+    return in_memory_order(logical_not(result) if invert else result, "C")
 
 
 # -- sorted order ------------------------------------------------------------------------------------------------------
 @implements(np.lexsort)
 def lexsort(keys: Sequence[Any], axis: int = -1) -> Any:
     """`np.lexsort`: the last key counts most."""
-    rows = arrays(*keys) if isinstance(keys, list | tuple) else list(arrays(keys)[0])
-    peer = peer_of(*rows)
-    rows = [array(x, peer) for x in rows]
-    if len({x.shape for x in rows}) != 1:
+    sort_keys = arrays(*keys) if isinstance(keys, list | tuple) else list(arrays(keys)[0])
+    peer = peer_of(*sort_keys)
+    sort_keys = [array(x, peer) for x in sort_keys]
+    if len({x.shape for x in sort_keys}) != 1:
         raise ShapeError(located("lexsort: all keys need to be the same shape"))
-    k = normalize_axis("lexsort", axis, len(rows[0].shape))
-    order = sorting.argsort(rows[0], k, stable=True)
-    for x in rows[1:]:
+    k = normalize_axis("lexsort", axis, len(sort_keys[0].shape))
+    order = sorting.argsort(sort_keys[0], k, stable=True)
+    for x in sort_keys[1:]:
         permutation = sorting.argsort(take_along_axis(x, order, k), k, stable=True)
         order = take_along_axis(order, permutation, k)
     return order

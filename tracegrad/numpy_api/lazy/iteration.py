@@ -46,20 +46,20 @@ class Vectorized:
         varied = [key for key in keys if key not in self.excluded]
         xs = dict(zip(varied, arrays(*(options[key] for key in varied))))
         cores = self._cores(len(varied))
-        lead = broadcast_shapes("vectorize", *(x.shape[: len(x.shape) - c] for x, c in zip(xs.values(), cores)))
+        batch_shape = broadcast_shapes("vectorize", *(x.shape[: len(x.shape) - c] for x, c in zip(xs.values(), cores)))
         xs = {
-            key: broadcast_to(x, (*lead, *x.shape[len(x.shape) - c :])) if c or x.shape != lead else x
+            key: broadcast_to(x, (*batch_shape, *x.shape[len(x.shape) - c :])) if c or x.shape != batch_shape else x
             for (key, x), c in zip(xs.items(), cores)
         }
         results = []
-        for place in np.ndindex(lead):
-            here = options | {key: x[place] for key, x in xs.items()}
-            results.append(self.pyfunc(*(here[k] for k in range(len(args))), **{k: here[k] for k in kwargs}))
+        for index in np.ndindex(batch_shape):
+            scalars = options | {key: x[index] for key, x in xs.items()}
+            results.append(self.pyfunc(*(scalars[k] for k in range(len(args))), **{k: scalars[k] for k in kwargs}))
         if not results:
             raise ValueError(located("cannot call `vectorize` on size 0 inputs"))
         if not isinstance(results[0], tuple):
-            return self._gathered(results, lead, 0)
-        return tuple(self._gathered(list(each), lead, k) for k, each in enumerate(zip(*results)))
+            return self._gathered(results, batch_shape, 0)
+        return tuple(self._gathered(list(each), batch_shape, k) for k, each in enumerate(zip(*results)))
 
     def _cores(self, count: int) -> list[int]:
         """Return the number of core axes of each argument of the function."""
@@ -70,11 +70,11 @@ class Vectorized:
             raise TypeError(located(f"wrong number of positional arguments: expected {len(inputs)}, got {count}"))
         return [len([name for name in each.split(",") if name.strip()]) for each in inputs]
 
-    def _gathered(self, results: list[Any], lead: tuple[int, ...], number: int) -> Any:
+    def _gathered(self, results: list[Any], batch_shape: tuple[int, ...], number: int) -> Any:
         values = arrays(*results)
         dtype = values[0].dtype if self.otypes is None else self.otypes[number]
         values = [to_dtype(x, dtype) for x in values]
-        return reshape(stack(values, 0), shape=(*lead, *values[0].shape)) if lead else values[0]
+        return reshape(stack(values, 0), shape=(*batch_shape, *values[0].shape)) if batch_shape else values[0]
 
 
 def frompyfunc(func: Any, /, nin: int, nout: int, **kwargs: Any) -> Any:
@@ -89,9 +89,9 @@ def frompyfunc(func: Any, /, nin: int, nout: int, **kwargs: Any) -> Any:
 
 
 # -- nditer and ndenumerate ------------------------------------------------------------------------------------------
-def _of_known_sizes(*given: Any) -> tuple[Any, ...]:
+def _of_known_sizes(*values: Any) -> tuple[Any, ...]:
     """Return the arrays; for a masked selection, the selected elements."""
-    return tuple([x._settled() if hasattr(x, "_settled") else x for x in arrays(*given)])
+    return tuple([x._as_exact() if hasattr(x, "_as_exact") else x for x in arrays(*values)])
 
 
 class NDEnumerate:
@@ -99,14 +99,14 @@ class NDEnumerate:
 
     def __init__(self, arr: Any):
         (self._array,) = _of_known_sizes(arr)
-        self._places = iter(np.ndindex(self._array.shape))
+        self._indices = iter(np.ndindex(self._array.shape))
 
     def __iter__(self) -> NDEnumerate:
         return self
 
     def __next__(self) -> tuple[tuple[int, ...], Any]:
-        place = next(self._places)
-        return place, self._array[place]
+        index = next(self._indices)
+        return index, self._array[index]
 
 
 _FLAGS = {"multi_index", "c_index", "refs_ok", "zerosize_ok", "common_dtype", "copy_if_overlap", "grow_inner"}
@@ -124,28 +124,28 @@ class NDIter:
         if any(x is None for x in args):
             raise refuse("np.nditer that makes its outputs", "make them by np.empty, and loop over np.ndindex(x.shape)")
         self.operands = _of_known_sizes(*args)
-        self.nop, self._several = len(args), isinstance(op, list | tuple) and len(args) > 1
+        self.nop, self._is_multiple = len(args), isinstance(op, list | tuple) and len(args) > 1
         self.shape = broadcast_shapes("nditer", *(x.shape for x in self.operands))
-        self._places = self._ordered(order)
-        self.itersize, self._at = len(self._places), 0
+        self._indices = self._ordered(order)
+        self.itersize, self._at = len(self._indices), 0
         if not self.itersize and "zerosize_ok" not in (flags or ()):
             raise ValueError(located("Iteration of zero-sized operands is not enabled"))
-        self._begun = False
+        self._started = False
 
     def _ordered(self, order: str) -> list[tuple[int, ...]]:
         # NumPy's own iterator gives the order for arrays with the same memory layout.
-        lying = [np.empty_like(x._lying(x)[0] if isinstance(x, Carrier) else x) for x in self.operands]  # type: ignore[attr-defined]
-        it: Any = np.nditer(lying, flags=["multi_index", "zerosize_ok"], order=order)  # type: ignore[call-overload]
+        layouts = [np.empty_like(x._visible_layouts(x)[0] if isinstance(x, Carrier) else x) for x in self.operands]  # type: ignore[attr-defined]
+        it: Any = np.nditer(layouts, flags=["multi_index", "zerosize_ok"], order=order)  # type: ignore[call-overload]
         return [it.multi_index for _ in it]
 
     def _element(self, x: Any) -> Any:
-        place = self.multi_index[len(self.shape) - len(x.shape) :]
-        return x[(*(0 if n == 1 else k for k, n in zip(place, x.shape)), ...)]
+        index = self.multi_index[len(self.shape) - len(x.shape) :]
+        return x[(*(0 if n == 1 else k for k, n in zip(index, x.shape)), ...)]
 
     @property
     def multi_index(self) -> tuple[int, ...]:
         """Return the index of the elements."""
-        return self._places[self._at]
+        return self._indices[self._at]
 
     @property
     def index(self) -> int:
@@ -159,7 +159,7 @@ class NDIter:
     def value(self) -> Any:
         """Return the elements."""
         results = tuple(map(self._element, self.operands))
-        return results if self._several else results[0]
+        return results if self._is_multiple else results[0]
 
     def __getitem__(self, number: int) -> Any:
         return self._element(self.operands[number])
@@ -177,15 +177,15 @@ class NDIter:
 
     def reset(self) -> None:
         """Begin again."""
-        self._at, self._begun = 0, False
+        self._at, self._started = 0, False
 
     def __iter__(self) -> NDIter:
         return self
 
     def __next__(self) -> Any:
-        if self._begun:
+        if self._started:
             self._at += 1
-        self._begun = True
+        self._started = True
         if self.finished:
             raise StopIteration
         return self.value
@@ -210,8 +210,8 @@ class Broadcast:
         self.size, self.numiter = int(np.prod(self.shape)), len(args)
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
-        wide = [broadcast_to(x, self.shape) for x in self._arrays]
-        return (tuple(x[place] for x in wide) for place in np.ndindex(self.shape))
+        expanded = [broadcast_to(x, self.shape) for x in self._arrays]
+        return (tuple(x[index] for x in expanded) for index in np.ndindex(self.shape))
 
 
 # -- arrays from iterators -------------------------------------------------------------------------------------------
@@ -241,14 +241,14 @@ def joined(key: Any, axis: int, ndmin: int, trans1d: int) -> Any:
             raise refuse(f"np.r_[{text!r}, ...], which gives a matrix", "use np.concatenate or np.column_stack")
         axis, ndmin, trans1d = (*map(int, text.split(",")), *(axis, ndmin, trans1d)[text.count(",") + 1 :])
     peer = peer_of(*(x for x in parts if not isinstance(x, slice)))
-    results = [_part(x, peer, ndmin, trans1d) for x in parts]
+    results = [_as_operand(x, peer, ndmin, trans1d) for x in parts]
     scalars = [is_literal(x) for x in parts]
     rest = [x for x, plain in zip(results, scalars) if not plain]
     kinds = [*(x.dtype for x in rest), *(x for x, plain in zip(parts, scalars) if plain)]
     return concatenate([to_dtype(x, np.result_type(*kinds)) for x in results], axis)
 
 
-def _part(x: Any, peer: Any, ndmin: int, trans1d: int) -> Any:
+def _as_operand(x: Any, peer: Any, ndmin: int, trans1d: int) -> Any:
     if isinstance(x, slice):
         result, rank = _range(x), 1
     else:

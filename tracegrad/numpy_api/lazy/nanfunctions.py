@@ -114,11 +114,11 @@ def nanvar(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: f
     count = reductions.sum(to_dtype(counted, x.dtype), axes, None, None, True)
     safe = _where(counted, x, 0.0)
     center = divide(reductions.sum(safe, axes, None, None, True), count) if mean is UNSET else _one(mean)
-    apart = _where(counted, subtract(safe, center), 0.0)
-    total = reductions.sum(squares(apart), axes, None, None, keepdims)
-    left = subtract(reductions.sum(to_dtype(counted, total.dtype), axes, None, None, keepdims), ddof)
-    none = less_equal(left, 0.0)
-    return _where(none, math.nan, divide(total, _where(none, 1.0, left)))
+    deviations = _where(counted, subtract(safe, center), 0.0)
+    total = reductions.sum(squares(deviations), axes, None, None, keepdims)
+    divisor = subtract(reductions.sum(to_dtype(counted, total.dtype), axes, None, None, keepdims), ddof)
+    none = less_equal(divisor, 0.0)
+    return _where(none, math.nan, divide(total, _where(none, 1.0, divisor)))
 
 
 @implements(np.nanstd, refuses=("out",))

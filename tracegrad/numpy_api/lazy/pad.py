@@ -12,7 +12,7 @@ from tracegrad.numpy_api import reductions
 from tracegrad.numpy_api.creation import linspace
 from tracegrad.numpy_api.joining import along, concatenate, picked
 from tracegrad.numpy_api.lazy.quantiles import median
-from tracegrad.numpy_api.memory_layout import laid
+from tracegrad.numpy_api.memory_layout import in_memory_order
 from tracegrad.numpy_api.operands import arrays, constant, peer_of, to_dtype
 from tracegrad.numpy_api.registry import implements, refuse
 from tracegrad.numpy_api.shapes import moveaxis
@@ -23,8 +23,8 @@ from tracegrad.ops.shape.linear import broadcast_to, flip, reshape
 
 __all__ = ["pad"]
 
-_BY_PLACE = frozenset({"edge", "reflect", "symmetric", "wrap"})
-MOST_PIECES = 8  # slices that are concatenated; for more, the elements are gathered
+_BY_INDEX = frozenset({"edge", "reflect", "symmetric", "wrap"})
+MAX_SLICES = 8  # slices that are concatenated; for more, the elements are gathered
 _STATISTICS: dict[str, Callable[..., Any]] = {
     "maximum": reductions.max, "minimum": reductions.min, "mean": reductions.mean, "median": median,
 }  # fmt: skip
@@ -84,35 +84,35 @@ def _odd(mode: str) -> Any:
     return padded
 
 
-def _by_place(x: Any, axis: int, places: list[int]) -> Any:
-    """Return the elements at `places` along an axis: concatenated slices of `x`, or a gather if there are many runs.
+def _pad_by_index(x: Any, axis: int, indices: list[int]) -> Any:
+    """Return the elements at `indices` along an axis: concatenated slices of `x`, or a gather if there are many runs.
 
     A slice goes forwards, backwards, or repeats one element.
     """
-    pieces = list(_runs(places))
-    if len(pieces) > MOST_PIECES:
-        return picked(x, constant(np.array(places), peer_of(x)), axis)
-    return concatenate([_run(x, axis, *piece) for piece in pieces], axis)
+    runs = list(_runs(indices))
+    if len(runs) > MAX_SLICES:
+        return picked(x, constant(np.array(indices), peer_of(x)), axis)
+    return concatenate([_run(x, axis, *run) for run in runs], axis)
 
 
-def _runs(places: list[int]) -> Iterator[tuple[int, int, int]]:
+def _runs(indices: list[int]) -> Iterator[tuple[int, int, int]]:
     """Return runs of positions with the steps 1, 0 or -1: the first of each, and their number."""
     low = 0
-    while low < len(places):
-        step = next((k for k in (1, 0, -1) if places[low + 1 : low + 2] == [places[low] + k]), 0)
+    while low < len(indices):
+        step = next((k for k in (1, 0, -1) if indices[low + 1 : low + 2] == [indices[low] + k]), 0)
         high = low + 1
-        while places[high : high + 1] == [places[high - 1] + step]:
+        while indices[high : high + 1] == [indices[high - 1] + step]:
             high += 1
-        yield places[low], step, high - low
+        yield indices[low], step, high - low
         low = high
 
 
 def _run(x: Any, axis: int, first: int, step: int, count: int) -> Any:
     last = first + step * (count - 1)
-    piece = along(x, axis, min(first, last), max(first, last) + 1)
+    section = along(x, axis, min(first, last), max(first, last) + 1)
     if step == 0:
-        return broadcast_to(piece, shape=tuple(count if k == axis else n for k, n in enumerate(x.shape)))
-    return piece if step > 0 else flip(piece, axes=(axis,))
+        return broadcast_to(section, shape=tuple(count if k == axis else n for k, n in enumerate(x.shape)))
+    return section if step > 0 else flip(section, axes=(axis,))
 
 
 _BY_VALUE = {
@@ -138,19 +138,19 @@ def pad(array: Any, pad_width: Any, mode: Any = "constant", **kwargs: Any) -> An
         mode = f"odd {mode}"
     argument = "end_values" if mode == "linear_ramp" else "stat_length" if mode in _STATISTICS else ""
     args = kwargs.pop(argument, 0 if mode == "linear_ramp" else None)
-    if kwargs or not (mode in _BY_PLACE or mode in _BY_VALUE):
+    if kwargs or not (mode in _BY_INDEX or mode in _BY_VALUE):
         raise refuse(f"np.pad with mode={mode!r} and {sorted(kwargs) or 'these arguments'}")
-    out, several = x, [(args, args)] * rank if args is None else _pairs(args, rank)
+    out, value_pairs = x, [(args, args)] * rank if args is None else _pairs(args, rank)
     for k, pair in enumerate(widths):
-        if any(pair) and mode in _BY_PLACE:
-            out = _by_place(out, k, np.pad(np.arange(x.shape[k]), pair, mode=mode).tolist())
+        if any(pair) and mode in _BY_INDEX:
+            out = _pad_by_index(out, k, np.pad(np.arange(x.shape[k]), pair, mode=mode).tolist())
         elif any(pair):
-            out = concatenate(_BY_VALUE[mode](out, k, pair, several[k]), k)
-    return laid(out if out is not x else x._alias(), "A", x)
+            out = concatenate(_BY_VALUE[mode](out, k, pair, value_pairs[k]), k)
+    return in_memory_order(out if out is not x else x._alias(), "A", x)
 
 
-def _pairs(given: Any, rank: int) -> list[tuple[Any, Any]]:
-    pairs = np.broadcast_to(np.asarray(given), (rank, 2)).tolist() if rank else []
+def _pairs(values: Any, rank: int) -> list[tuple[Any, Any]]:
+    pairs = np.broadcast_to(np.asarray(values), (rank, 2)).tolist() if rank else []
     return [(a, b) for a, b in pairs]
 
 

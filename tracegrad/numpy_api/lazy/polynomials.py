@@ -24,8 +24,8 @@ from tracegrad.ops.shape.linear import broadcast_to, flip, full, pad, reduce_sum
 from tracegrad.tree import treat_as
 
 
-def _coefficients(name: str, *given: Any) -> list[Any]:
-    plain = [p.coeffs if isinstance(p, np.poly1d) else p for p in given]
+def _coefficients(name: str, *values: Any) -> list[Any]:
+    plain = [p.coeffs if isinstance(p, np.poly1d) else p for p in values]
     xs = [reshape(x, shape=(1,)) if not x.shape else x for x in arrays(*plain)]
     if any(len(x.shape) != 1 for x in xs):
         raise ShapeError(located(f"np.{name} wants polynomials as rows of coefficients"))
@@ -67,20 +67,20 @@ def polynomial(c_or_r: Any, r: bool = False, variable: str | None = None) -> Any
     return kind(c_or_r, r, variable)
 
 
-def of_coefficients(variable: str, given: Any) -> Any:
+def of_coefficients(variable: str, coefficients: Any) -> Any:
     """Return the polynomial of this array of coefficients, without removing leading zeros."""
-    kind = np.poly1d if peer_of(*given) is None else Polynomial
+    kind = np.poly1d if peer_of(*coefficients) is None else Polynomial
     result: Any = kind.__new__(kind)
-    result.__dict__["coeffs"], result._variable = given[0], variable
+    result.__dict__["coeffs"], result._variable = coefficients[0], variable
     return result
 
 
 treat_as(Polynomial, np.poly1d)
 
 
-def _kept(result: Any, *given: Any) -> Any:
+def _like_operands(result: Any, *operands: Any) -> Any:
     """Return the result as a `np.poly1d` if an operand is one."""
-    return polynomial(result) if any(isinstance(p, np.poly1d) for p in given) else result
+    return polynomial(result) if any(isinstance(p, np.poly1d) for p in operands) else result
 
 
 @implements(np.polyval)
@@ -100,7 +100,7 @@ def _ones(shape: tuple[int, ...], like: Any) -> Any:
     return constant(full(shape=shape, value=one, dtype=like.dtype.name), peer_of(like))
 
 
-_FEW_COLUMNS = 8  # columns that are unrolled into products; for more, a scan computes the powers
+_MAX_UNROLLED = 8  # columns that are unrolled into products; for more, a scan computes the powers
 
 
 @implements(np.vander)
@@ -113,7 +113,7 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> Any:
     count = v.shape[0] if N is None else N.__index__()
     if not count:
         return reshape(v, shape=(v.shape[0], 1))[:, :0]
-    if count > _FEW_COLUMNS:
+    if count > _MAX_UNROLLED:
         rows = broadcast_to(reshape(v, shape=(*v.shape, 1)), shape=(*v.shape, count - 1))
         powers = concatenate([_ones((*v.shape, 1), v), scans.cumprod(rows, axis=1)], 1)
         return powers if increasing else flip(powers, axes=(1,))
@@ -191,7 +191,7 @@ def _covariance(x: Any, scale: Any, rest: Any, cov: Any) -> Any:
 def _sum(a1: Any, a2: Any, of: Any, name: str) -> Any:
     x, y = _coefficients(name, a1, a2)
     n = max(x.shape[0], y.shape[0])
-    return _kept(of(_padded(x, n - x.shape[0], 0), _padded(y, n - y.shape[0], 0)), a1, a2)
+    return _like_operands(of(_padded(x, n - x.shape[0], 0), _padded(y, n - y.shape[0], 0)), a1, a2)
 
 
 @implements(np.polyadd)
@@ -209,7 +209,7 @@ def polysub(a1: Any, a2: Any) -> Any:
 @implements(np.polymul)
 def polymul(a1: Any, a2: Any) -> Any:
     """`np.polymul`."""
-    return _kept(convolve(*_coefficients("polymul", a1, a2)), a1, a2)
+    return _like_operands(convolve(*_coefficients("polymul", a1, a2)), a1, a2)
 
 
 @implements(np.polydiv)
@@ -218,7 +218,7 @@ def polydiv(u: Any, v: Any) -> tuple[Any, Any]:
     x, y = promoted([to_float(c) for c in _coefficients("polydiv", u, v)])
     m, n = x.shape[0], y.shape[0]
     if m < n:
-        return _kept(_ones((1,), x) * 0, u, v), _kept(x, u, v)
+        return _like_operands(_ones((1,), x) * 0, u, v), _like_operands(x, u, v)
     quotient, rest = [], x
     for k in range(m - n + 1):
         factor = divide(along(rest, 0, 0, 1), along(y, 0, 0, 1))
@@ -226,7 +226,7 @@ def polydiv(u: Any, v: Any) -> tuple[Any, Any]:
         head = subtract(along(rest, 0, 1, n), multiply(factor, along(y, 0, 1, n)))
         rest = concatenate([head, along(rest, 0, n, m - k)], 0)
     rest = rest if n > 1 else _ones((1,), x) * 0
-    return _kept(concatenate(quotient, 0), u, v), _kept(rest, u, v)
+    return _like_operands(concatenate(quotient, 0), u, v), _like_operands(rest, u, v)
 
 
 @implements(np.polyder)
@@ -239,7 +239,7 @@ def polyder(p: Any, m: int = 1) -> Any:
     for _ in range(times):
         n = c.shape[0] - 1
         c = multiply(along(c, 0, 0, n), np.arange(n, 0, -1))
-    return _kept(c, p)
+    return _like_operands(c, p)
 
 
 @implements(np.polyint)
@@ -255,4 +255,4 @@ def polyint(p: Any, m: int = 1, k: Any = None) -> Any:
     for each in free[:times]:
         constant_ = reshape(to_dtype(array(each, peer_of(c, each)), c.dtype), shape=(1,))
         c = concatenate([divide(c, np.arange(c.shape[0], 0, -1, dtype=c.dtype)), constant_], 0)
-    return _kept(c, p)
+    return _like_operands(c, p)

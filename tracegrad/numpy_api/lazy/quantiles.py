@@ -11,7 +11,7 @@ from tracegrad.avals import is_literal
 from tracegrad.errors import ShapeError, located
 from tracegrad.numpy_api.joining import along, picked
 from tracegrad.numpy_api.lazy.statistics import weights_along
-from tracegrad.numpy_api.memory_layout import laid
+from tracegrad.numpy_api.memory_layout import in_memory_order
 from tracegrad.numpy_api.operands import array, arrays, constant, peer_of, promoted, size_of, to_dtype, to_float
 from tracegrad.numpy_api.reductions import mean
 from tracegrad.numpy_api.registry import NO_VALUE, implements
@@ -57,7 +57,7 @@ _DISCRETE = ("inverted_cdf", "closest_observation", "lower", "higher", "nearest"
 _METHODS = (*_BETWEEN, *_DISCRETE, "averaged_inverted_cdf", "midpoint")
 
 
-def _rows(name: str, a: Any, axis: Any) -> tuple[Any, tuple[int, ...]]:
+def _with_axes_last(name: str, a: Any, axis: Any) -> tuple[Any, tuple[int, ...]]:
     """Return `a` with the reduced axes as its last axis, and its shape with size 1 for the reduced axes."""
     (x,) = arrays(a)
     rank = len(x.shape)
@@ -95,14 +95,14 @@ def median(a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = Fa
     (x,) = arrays(a)
     if not size_of(x) and x.dtype.kind != "c":
         return mean(x, axis, keepdims=keepdims)  # the mean of no elements is nan too
-    rows, saved = _rows("median", x, axis)
+    rows, saved = _with_axes_last("median", x, axis)
     n, unordered = rows.shape[-1], rows.dtype.kind in "fc"
-    places = ((n // 2,) if n % 2 else (n // 2, n // 2 - 1)) + (n - 1,) * unordered  # a nan would be last
-    result = to_float(partition.select(rows, places=places))
+    indices = ((n // 2,) if n % 2 else (n // 2, n // 2 - 1)) + (n - 1,) * unordered  # a nan would be last
+    result = to_float(partition.select(rows, places=indices))
     middle = _at(result, 0) if n % 2 else divide(add(_at(result, 1), _at(result, 0)), 2.0)
     middle = add(middle, 0.0)  # as for a mean, -0.0 becomes 0.0
     if unordered:
-        last = _at(result, len(places) - 1)
+        last = _at(result, len(indices) - 1)
         middle = where(isnan(last), last, middle)
     return reshape(middle, shape=saved) if keepdims else middle
 
@@ -110,7 +110,7 @@ def median(a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = Fa
 @implements(np.nanmedian, refuses=("out",))
 def nanmedian(a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False, keepdims: bool = False) -> Any:
     """`np.nanmedian`."""
-    rows, saved = _rows("nanmedian", to_float(arrays(a)[0]), axis)
+    rows, saved = _with_axes_last("nanmedian", to_float(arrays(a)[0]), axis)
     count = _count(rows)
     low, high = floor_divide(maximum(subtract(count, 1), 0), 2), minimum(floor_divide(count, 2), rows.shape[-1] - 1)
     result = _ordered(rows, concatenate(*(reshape(k, shape=(*k.shape, 1)) for k in (low, high)), axis=len(low.shape)))
@@ -122,19 +122,19 @@ def _count(rows: Any) -> Any:
     return reduce_sum(to_dtype(logical_not(isnan(rows)), "int64"), axes=(len(rows.shape) - 1,))
 
 
-def _ordered(rows: Any, places: Any) -> Any:
+def _ordered(rows: Any, indices: Any) -> Any:
     """Select the elements of each row at positions of its sorted order; short rows are sorted without Python."""
     if rows.shape[-1] < LEAST_SELECTED:
-        return take_along_axis(_sorted(rows), places, -1)
-    return partition.select_at(rows, places)
+        return take_along_axis(_sorted(rows), indices, -1)
+    return partition.select_at(rows, indices)
 
 
 # -- quantiles -------------------------------------------------------------------------------------------------------
-def _between(low: Any, high: Any, part: Any) -> Any:
+def _between(low: Any, high: Any, fraction: Any) -> Any:
     """Interpolate between `low` and `high`, starting from the nearer one."""
-    step = subtract(high, low)
-    near = add(low, multiply(step, part))
-    return where(greater_equal(part, 0.5), subtract(high, multiply(step, subtract(1.0, part))), near)
+    difference = subtract(high, low)
+    near = add(low, multiply(difference, fraction))
+    return where(greater_equal(fraction, 0.5), subtract(high, multiply(difference, subtract(1.0, fraction))), near)
 
 
 def _checked(name: str, a: Any, q: Any, method: str, scale: float) -> tuple[Any, Any]:
@@ -157,17 +157,17 @@ def _checked(name: str, a: Any, q: Any, method: str, scale: float) -> tuple[Any,
     plain = is_literal(q)
     q = np.true_divide(q, scale) if scale != 1 else np.asarray(q, None if kind == "f" else float)
     if not ((q >= 0) & (q <= 1)).all():
-        what = "Percentiles must be in the range [0, 100]" if scale != 1 else "Quantiles must be in the range [0, 1]"
-        raise ValueError(located(what))
+        text = "Percentiles must be in the range [0, 100]" if scale != 1 else "Quantiles must be in the range [0, 1]"
+        raise ValueError(located(text))
     return x, (float(q) if plain else np.asarray(q))
 
 
-def _shaped(found: Any, depth: int, kept: tuple[int, ...], keepdims: bool) -> Any:
-    """Move the last `depth` axes of `found`, which are the axes of the quantiles, to the front."""
-    rank = len(found.shape) - depth
+def _shaped(result: Any, depth: int, saved: tuple[int, ...], keepdims: bool) -> Any:
+    """Move the last `depth` axes of `result`, which are the axes of the quantiles, to the front."""
+    rank = len(result.shape) - depth
     if depth:
-        found = transpose(found, perm=(*range(rank, rank + depth), *range(rank)))
-    return reshape(found, shape=(*found.shape[:depth], *kept)) if keepdims else found
+        result = transpose(result, perm=(*range(rank, rank + depth), *range(rank)))
+    return reshape(result, shape=(*result.shape[:depth], *saved)) if keepdims else result
 
 
 def _quantile(name: str, a: Any, q: Any, axis: Any, method: str, keepdims: bool, weights: Any, scale: float,
@@ -175,49 +175,53 @@ def _quantile(name: str, a: Any, q: Any, axis: Any, method: str, keepdims: bool,
     if weights is not None and method != "inverted_cdf":
         raise ValueError(located(f"Only method 'inverted_cdf' supports weights. Got: {method}."))
     x, q = _checked(name, a, q, method, scale)
-    rows, saved = _rows(name, x, axis)
+    rows, saved = _with_axes_last(name, x, axis)
     if not isinstance(q, float) and rows.dtype.kind == "f" and method not in _DISCRETE:
         rows, q = promoted([rows, q]) if isinstance(q, Carrier) else (promoted([rows, np.zeros((), q.dtype)])[0], q)
     n, depth = rows.shape[-1], len(getattr(q, "shape", ()))
     if weights is not None:
-        result, last = _weighted(rows, _rows(name, weights_along(x, arrays(weights, x)[0], axis), axis)[0], q, nans)
+        result, last = _weighted(
+            rows, _with_axes_last(name, weights_along(x, arrays(weights, x)[0], axis), axis)[0], q, nans
+        )
     elif nans or isinstance(q, Carrier):
         count = _count(rows) if nans else float(n)
         result, last = _computed(rows, count, q, method, depth)
     else:
-        place = np.quantile(np.arange(float(n)), q, method=method)  # type: ignore[call-overload]
-        result, last = _known(rows, place, depth)
+        position = np.quantile(np.arange(float(n)), q, method=method)  # type: ignore[call-overload]
+        result, last = _known(rows, position, depth)
     if not nans and rows.dtype.kind == "f":
         last = broadcast_to(reshape(last, shape=(*rows.shape[:-1], *(1,) * depth)), shape=result.shape)
         result = where(isnan(last), last, result)
     result = _shaped(result, depth, saved, keepdims)
     if weights is not None and not result.shape:
         return result.zero_d()
-    return result if nans else laid(result, "C")  # NumPy's nanquantile gives a transposed view
+    return result if nans else in_memory_order(result, "C")  # NumPy's nanquantile gives a transposed view
 
 
-def _known(rows: Any, place: Any, depth: int) -> tuple[Any, Any]:
+def _known(rows: Any, position: Any, depth: int) -> tuple[Any, Any]:
     """Interpolate the sorted rows at known positions.
 
     NumPy gives the positions, as its result for 0, 1, 2, ... and the last element.
     """
-    low, high = np.floor(place).astype(np.int64), np.ceil(place).astype(np.int64)
+    low, high = np.floor(position).astype(np.int64), np.ceil(position).astype(np.int64)
     last = rows.shape[-1] - 1
-    places = sorted({last, *low.flat, *high.flat})
-    x = partition.select(rows, places=tuple(map(int, places)))
-    low, high, part = np.searchsorted(places, low), np.searchsorted(places, high), place - low
+    indices = sorted({last, *low.flat, *high.flat})
+    x = partition.select(rows, places=tuple(map(int, indices)))
+    low, high, fraction = np.searchsorted(indices, low), np.searchsorted(indices, high), position - low
     if not depth:
         below = _at(x, int(low))
-        return (below if low == high else _between(below, _at(x, int(high)), float(part))), _at(x, len(places) - 1)
+        return (below if low == high else _between(below, _at(x, int(high)), float(fraction))), _at(x, len(indices) - 1)
     axis = len(x.shape) - 1
     if (low == high).all():
-        return picked(x, constant(np.ascontiguousarray(low), peer_of(x)), axis), _at(x, len(places) - 1)
+        return picked(x, constant(np.ascontiguousarray(low), peer_of(x)), axis), _at(x, len(indices) - 1)
     below, above = (picked(x, constant(np.ascontiguousarray(k), peer_of(x)), axis) for k in (low, high))
-    parts, same = (broadcast_to(array(v, peer_of(x)), shape=below.shape) for v in (part.astype(x.dtype), low == high))
-    return where(same, below, _between(below, above, parts)), _at(x, len(places) - 1)
+    fractions, same = (
+        broadcast_to(array(v, peer_of(x)), shape=below.shape) for v in (fraction.astype(x.dtype), low == high)
+    )
+    return where(same, below, _between(below, above, fractions)), _at(x, len(indices) - 1)
 
 
-def _place(method: str, q: Any, count: Any) -> tuple[Any, Any]:
+def _position(method: str, q: Any, count: Any) -> tuple[Any, Any]:
     """Return the position among `count` sorted elements, from 0.
 
     If the weight of the interpolation differs from the position's fraction, return it too.
@@ -227,60 +231,60 @@ def _place(method: str, q: Any, count: Any) -> tuple[Any, Any]:
         return add(add(multiply(q, count), a), subtract(multiply(q, 1 - a - b), 1.0)), None
     if method.endswith("inverted_cdf") or method == "closest_observation":
         closest = method == "closest_observation"
-        place = subtract(subtract(multiply(q, count), 1.0), 0.5 if closest else 0.0)
-        low = floor(place)
-        whole = equal(place, low)
+        position = subtract(subtract(multiply(q, count), 1.0), 0.5 if closest else 0.0)
+        low = floor(position)
+        whole = equal(position, low)
         if method == "averaged_inverted_cdf":
-            return place, subtract(1.0, multiply(to_dtype(whole, place.dtype), 0.5))
-        stays = logical_and(whole, equal(remainder(low, 2.0), 1.0)) if closest else whole
-        return where(stays, low, add(low, 1.0)), None
-    place = multiply(q, subtract(count, 1.0))
+            return position, subtract(1.0, multiply(to_dtype(whole, position.dtype), 0.5))
+        keeps_low = logical_and(whole, equal(remainder(low, 2.0), 1.0)) if closest else whole
+        return where(keeps_low, low, add(low, 1.0)), None
+    position = multiply(q, subtract(count, 1.0))
     if method == "midpoint":
-        place = multiply(add(floor(place), ceil(place)), 0.5)
-        return place, multiply(to_dtype(not_equal(place, floor(place)), place.dtype), 0.5)
-    return {"lower": floor, "higher": ceil, "nearest": rint}.get(method, lambda x: x)(place), None
+        position = multiply(add(floor(position), ceil(position)), 0.5)
+        return position, multiply(to_dtype(not_equal(position, floor(position)), position.dtype), 0.5)
+    return {"lower": floor, "higher": ceil, "nearest": rint}.get(method, lambda x: x)(position), None
 
 
-def _beside(method: str, q: Any, count: Any) -> tuple[Any, Any, Any]:
+def _neighbors(method: str, q: Any, count: Any) -> tuple[Any, Any, Any]:
     """Return the indices of the two of `count` sorted elements around the quantile, and the weight."""
-    place, part = _place(method, q, count)
+    position, fraction = _position(method, q, count)
     last = maximum(subtract(count, 1.0), 0.0)
-    inside = maximum(minimum(place, last), 0.0)
+    inside = maximum(minimum(position, last), 0.0)
     low = minimum(floor(inside), last)
-    high = where(less(place, 0.0), low, minimum(add(low, 1.0), last))
-    return low, high, subtract(inside, low) if part is None else part
+    high = where(less(position, 0.0), low, minimum(add(low, 1.0), last))
+    return low, high, subtract(inside, low) if fraction is None else fraction
 
 
 def _computed(x: Any, count: Any, q: Any, method: str, depth: int) -> tuple[Any, Any]:
     """Interpolate the sorted elements at positions that depend on values; also return the last element."""
-    *lead, n = x.shape
-    shape = (*lead, *getattr(q, "shape", ()))
+    *batch_shape, n = x.shape
+    shape = (*batch_shape, *getattr(q, "shape", ()))
     if isinstance(q, Carrier) or method in _BETWEEN:
         if not is_literal(count):
             count = to_dtype(count, q.dtype if getattr(q, "shape", ()) else float)
-            count = broadcast_to(reshape(count, shape=(*lead, *(1,) * depth)), shape=shape)
+            count = broadcast_to(reshape(count, shape=(*batch_shape, *(1,) * depth)), shape=shape)
         q = q if is_literal(q) else broadcast_to(array(q, peer_of(x)), shape=shape)
-        low, high, part = _beside(method, q, count)
+        low, high, fraction = _neighbors(method, q, count)
     else:
         # Positions are tabulated for each count by NumPy, because rounding decides whether a position is whole.
         counts = np.arange(n + 1, dtype=q.dtype if np.shape(q) else float).reshape(-1, *[1] * depth)
         whole = (n + 1, *np.shape(q))
-        rows = _beside(method, np.broadcast_to(q, whole), np.broadcast_to(counts, whole))
-        low, high, part = (picked(array(np.array(k), peer_of(x)), count, 0) for k in rows)
-    m = math.prod(shape[len(lead) :])
+        neighbors = _neighbors(method, np.broadcast_to(q, whole), np.broadcast_to(counts, whole))
+        low, high, fraction = (picked(array(np.array(k), peer_of(x)), count, 0) for k in neighbors)
+    m = math.prod(shape[len(batch_shape) :])
 
     def index(k: Any) -> Any:
-        return reshape(to_dtype(k, "int64"), shape=(*lead, m))
+        return reshape(to_dtype(k, "int64"), shape=(*batch_shape, m))
 
-    axis = len(lead)
-    end = constant(full(shape=(*lead, 1), value=n - 1, dtype="int64"), peer_of(x))
+    axis = len(batch_shape)
+    end = constant(full(shape=(*batch_shape, 1), value=n - 1, dtype="int64"), peer_of(x))
     ordered = _ordered(x, concatenate(index(low), index(high), *[end] * is_literal(count), axis=axis))
     below, above = (reshape(along(ordered, axis, k, k + m), shape=shape) for k in (0, m))
     last = _at(ordered, ordered.shape[-1] - 1)
     if x.dtype.kind != "f" or method in _DISCRETE:
         return below, last
     same = logical_and(equal(below, above), isinf(below))  # their difference would be nan
-    return where(same, below, _between(below, above, to_dtype(part, x.dtype))), last
+    return where(same, below, _between(below, above, to_dtype(fraction, x.dtype))), last
 
 
 def _weighted(x: Any, weights: Any, q: Any, nans: bool) -> tuple[Any, Any]:
@@ -299,12 +303,12 @@ def _weighted(x: Any, weights: Any, q: Any, nans: bool) -> tuple[Any, Any]:
     shape = np.shape(q) if is_literal(q) else q.shape
     sought = reshape(to_dtype(array(q, peer_of(x)), float), shape=(1,) * axis + (math.prod(shape),))
     sought = broadcast_to(stop_gradient(sought), shape=(*x.shape[:-1], sought.shape[-1]))
-    place = searchsorted(shares, sought, right=False)
-    most: Any = n - 1
+    position = searchsorted(shares, sought, right=False)
+    last_valid: Any = n - 1
     if nans:
-        most = maximum(subtract(_count(x), 1), 0)
-        most = broadcast_to(reshape(most, shape=(*most.shape, 1)), shape=place.shape)
-    result = take_along_axis(ordered, minimum(place, most), axis)
+        last_valid = maximum(subtract(_count(x), 1), 0)
+        last_valid = broadcast_to(reshape(last_valid, shape=(*last_valid.shape, 1)), shape=position.shape)
+    result = take_along_axis(ordered, minimum(position, last_valid), axis)
     return reshape(result, shape=(*x.shape[:-1], *shape)), _at(ordered, n - 1)
 
 

@@ -71,9 +71,9 @@ def _interpolated(x: Any, xp: Any, fp: Any, left: Any, right: Any) -> Any:
     if n == 1:
         result = where(equal(x, x), low, x)
     else:
-        place = minimum(maximum(subtract(searchsorted(xp, x, "right"), 1), 0), n - 2)
-        x0, f0 = gather(xp, place, axes=(0,)), gather(fp, place, axes=(0,))
-        x1, f1 = gather(xp, add(place, 1), axes=(0,)), gather(fp, add(place, 1), axes=(0,))
+        interval = minimum(maximum(subtract(searchsorted(xp, x, "right"), 1), 0), n - 2)
+        x0, f0 = gather(xp, interval, axes=(0,)), gather(fp, interval, axes=(0,))
+        x1, f1 = gather(xp, add(interval, 1), axes=(0,)), gather(fp, add(interval, 1), axes=(0,))
         result = add(multiply(divide(subtract(f1, f0), subtract(x1, x0)), subtract(x, x0)), f0)
         result = where(equal(x, last), high, result)
     result = where(less(x, first), low if left is None else left, result)
@@ -87,19 +87,19 @@ def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> An
     x, *args = arrays(f, *varargs)
     x = to_float(x)
     rank = len(x.shape)
-    several = axis is None or isinstance(axis, tuple)
+    is_sequence = axis is None or isinstance(axis, tuple)
     axes = tuple(normalize_axis("gradient", k, rank) for k in axis) if isinstance(axis, tuple) else (
         normalize_axes("gradient", axis, rank))  # fmt: skip
     if len(args) not in (0, 1, len(axes)) or (len(args) == 1 < len(axes) and args[0].shape):
         raise TypeError(located("invalid number of arguments"))
     if edge_order not in (1, 2):
         raise ValueError(located("'edge_order' greater than 2 not supported"))
-    steps = [1.0] * len(axes) if not args else args * len(axes) if len(args) == 1 else args
-    results = [_slope(x, k, h, edge_order) for k, h in zip(axes, steps)]
-    return tuple(results) if several and len(results) > 1 else results[0]
+    spacings = [1.0] * len(axes) if not args else args * len(axes) if len(args) == 1 else args
+    results = [_axis_gradient(x, k, h, edge_order) for k, h in zip(axes, spacings)]
+    return tuple(results) if is_sequence and len(results) > 1 else results[0]
 
 
-def _slope(x: Any, axis: int, h: Any, order: int) -> Any:
+def _axis_gradient(x: Any, axis: int, h: Any, order: int) -> Any:
     n = x.shape[axis]
     if n < order + 1:
         raise ValueError(located("Shape of array too small to calculate a numerical gradient"))
@@ -126,31 +126,31 @@ def _even(x: Any, axis: int, h: Any, n: int, at: Any, order: int) -> tuple[list[
     return inner, ends
 
 
-def _sum(factors: list[Any], parts: list[Any]) -> Any:
-    a, b, c = (multiply(f, p) for f, p in zip(factors, parts))
+def _sum(factors: list[Any], terms: list[Any]) -> Any:
+    a, b, c = (multiply(f, p) for f, p in zip(factors, terms))
     return add(add(a, b), c)
 
 
-def _uneven(x: Any, axis: int, steps: Any, n: int, at: Any, order: int) -> tuple[list[Any], tuple[Any, Any]]:
+def _uneven(x: Any, axis: int, spacings: Any, n: int, at: Any, order: int) -> tuple[list[Any], tuple[Any, Any]]:
     m = n - 1
 
-    def step(k: int) -> Any:
-        return along(steps, axis, k % m, k % m + 1)
+    def spacing(k: int) -> Any:
+        return along(spacings, axis, k % m, k % m + 1)
 
     inner = []
     if n > 2:
-        d1, d2 = along(steps, axis, 0, m - 1), along(steps, axis, 1, m)
+        d1, d2 = along(spacings, axis, 0, m - 1), along(spacings, axis, 1, m)
         both = add(d1, d2)
         a = divide(negative(d2), multiply(d1, both))
         b, c = divide(subtract(d2, d1), multiply(d1, d2)), divide(d1, multiply(d2, both))
         inner = [_sum([a, b, c], [along(x, axis, k, n - 2 + k) for k in range(3)])]
     if order == 1:
-        return inner, (divide(subtract(at(1), at(0)), step(0)), divide(subtract(at(-1), at(-2)), step(-1)))
-    d1, d2 = step(0), step(1)
+        return inner, (divide(subtract(at(1), at(0)), spacing(0)), divide(subtract(at(-1), at(-2)), spacing(-1)))
+    d1, d2 = spacing(0), spacing(1)
     both = add(d1, d2)
     a = divide(negative(add(multiply(2.0, d1), d2)), multiply(d1, both))
     low = _sum([a, divide(both, multiply(d1, d2)), divide(negative(d1), multiply(d2, both))], [at(0), at(1), at(2)])
-    d1, d2 = step(-2), step(-1)
+    d1, d2 = spacing(-2), spacing(-1)
     both = add(d1, d2)
     c = divide(add(multiply(2.0, d2), d1), multiply(d2, both))
     high = _sum([divide(d2, multiply(d1, both)), divide(negative(both), multiply(d1, d2)), c], [at(-3), at(-2), at(-1)])
@@ -217,11 +217,11 @@ def unwrap(p: Any, discont: Any = None, axis: int = -1, *, period: Any = 2 * mat
     low, rest = divmod(period, 2) if whole else (period / 2, 0)
     ambiguous = rest == 0
     low = -low
-    step = diff(x, axis=k)
-    wrapped = add(remainder(subtract(step, low), period), low)
+    difference = diff(x, axis=k)
+    wrapped = add(remainder(subtract(difference, low), period), low)
     if ambiguous:
-        wrapped = where(logical_and(equal(wrapped, low), greater(step, 0)), -low, wrapped)
-    missing = subtract(wrapped, step)
-    missing = where(less(absolute(step), period / 2 if discont is None else discont), 0, missing)
+        wrapped = where(logical_and(equal(wrapped, low), greater(difference, 0)), -low, wrapped)
+    missing = subtract(wrapped, difference)
+    missing = where(less(absolute(difference), period / 2 if discont is None else discont), 0, missing)
     later = add(along(x, k, 1, n), scans.cumsum(missing, axis=k))
     return concatenate([along(x, k, 0, 1), later], k)

@@ -17,7 +17,7 @@ from tracegrad.ops.elementwise.table import logical_not, logical_xor, not_equal
 __all__: list[str] = []
 
 
-def _rows(*xs: Any) -> list[Any]:
+def _flattened(*xs: Any) -> list[Any]:
     """Flatten each array, all to their common dtype."""
     return [raveled(x) for x in promoted(arrays(*xs))]
 
@@ -25,13 +25,13 @@ def _rows(*xs: Any) -> list[Any]:
 @implements(np.union1d)
 def union1d(ar1: Any, ar2: Any) -> Any:
     """`np.union1d`."""
-    return np.unique(np.concatenate(_rows(ar1, ar2)))
+    return np.unique(np.concatenate(_flattened(ar1, ar2)))
 
 
 @implements(np.intersect1d)
 def intersect1d(ar1: Any, ar2: Any, assume_unique: bool = False, return_indices: bool = False) -> Any:
     """`np.intersect1d`."""
-    x, y = _rows(ar1, ar2)
+    x, y = _flattened(ar1, ar2)
     if not return_indices:
         x = np.sort(x) if assume_unique else np.unique(x)
         return x[isin(x, y)]
@@ -59,7 +59,7 @@ def setdiff1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> Any:
 @implements(np.setxor1d)
 def setxor1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> Any:
     """`np.setxor1d`."""
-    x, y = _rows(ar1, ar2)
+    x, y = _flattened(ar1, ar2)
     every = np.unique(np.concatenate([x, y]))
     return every[logical_xor(isin(every, x), isin(every, y))]
 

@@ -66,8 +66,8 @@ def _variables(x: Any, rowvar: bool) -> Any:
     return x if rowvar else transpose(x, perm=(1, 0))
 
 
-def _weights(name: str, given: Any, n: int) -> Any:
-    (w,) = arrays(given)
+def _weights(name: str, weights: Any, n: int) -> Any:
+    (w,) = arrays(weights)
     if len(w.shape) != 1 or w.shape[0] != n:
         raise ShapeError(located(f"cov: {name} of shape {w.shape} do not fit {n} observations"))
     return to_dtype(w, float)

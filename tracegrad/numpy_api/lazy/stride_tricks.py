@@ -20,13 +20,13 @@ from tracegrad.ops.shape.linear import reshape, transpose
 
 # The most elements of a window for the op `patches`, whose derivative has one summand for each. Larger windows are
 # gathered, and their derivative is scattered.
-MOST_PARTS = 64
+MAX_WINDOW_SIZE = 64
 
 
 def _of_known_size(x: Any) -> Any:
     """Return the array; for a masked selection, the selected elements."""
     (v,) = arrays(x)
-    return v._settled() if hasattr(v, "_settled") else v
+    return v._as_exact() if hasattr(v, "_as_exact") else v
 
 
 @implements(_sliding_window_view)
@@ -48,7 +48,7 @@ def sliding_window_view(x: Any, window_shape: Any, axis: Any = None, *, subok: b
         raise ValueError(located("`window_shape` cannot contain negative values"))
     if any(v.shape[k] < n for k, n in zip(axes, sizes)):
         raise ValueError(located("window shape cannot be larger than input array shape"))
-    if len(set(axes)) < len(axes) or 0 in sizes or np.prod(sizes) > MOST_PARTS:
+    if len(set(axes)) < len(axes) or 0 in sizes or np.prod(sizes) > MAX_WINDOW_SIZE:
         return read_only(v, _one_by_one(v, axes, sizes), lambda x: _sliding_window_view(x, sizes, axes))
     every = [1] * rank
     for k, n in zip(axes, sizes):
@@ -65,8 +65,8 @@ def sliding_window_view(x: Any, window_shape: Any, axis: Any = None, *, subok: b
 def _one_by_one(x: Any, axes: tuple[int, ...], sizes: tuple[int, ...]) -> Any:
     """Gather the windows along one axis after the other."""
     for k, n in zip(axes, sizes):
-        places = np.arange(x.shape[k] - n + 1)[:, None] + np.arange(n)
-        x = picked(x, constant(places, peer_of(x)), k)
+        indices = np.arange(x.shape[k] - n + 1)[:, None] + np.arange(n)
+        x = picked(x, constant(indices, peer_of(x)), k)
         x = transpose(x, perm=(*(a for a in range(len(x.shape)) if a != k + 1), k + 1))
     return x
 
@@ -75,46 +75,46 @@ def _one_by_one(x: Any, axes: tuple[int, ...], sizes: tuple[int, ...]) -> Any:
 def as_strided(x: Any, shape: Any = None, strides: Any = None, subok: bool = False, writeable: bool = True) -> Any:
     """`np.lib.stride_tricks.as_strided`, within the elements of `x`; overlapping views must not be updated."""
     v = _of_known_size(x)
-    lying = v._lying(v)[0] if isinstance(v, Carrier) else v  # type: ignore[attr-defined]
-    if not lying.flags.c_contiguous:
+    layout = v._visible_layouts(v)[0] if isinstance(v, Carrier) else v  # type: ignore[attr-defined]
+    if not layout.flags.c_contiguous:
         raise refuse("np.lib.stride_tricks.as_strided of an array that is not contiguous", "copy it before")
     shape = v.shape if shape is None else tuple(n.__index__() for n in shape)
-    strides = lying.strides if strides is None else tuple(n.__index__() for n in strides)
+    strides = layout.strides if strides is None else tuple(n.__index__() for n in strides)
     size = v.dtype.itemsize
     if any(s % size for s in strides):
         raise refuse("np.lib.stride_tricks.as_strided by parts of elements")
-    places: Any = np.zeros((), np.int64)
+    indices: Any = np.zeros((), np.int64)
     for k, (n, s) in enumerate(zip(shape, strides)):
         along = np.arange(n) * (s // size)
-        places = places + along.reshape(tuple(n if i == k else 1 for i in range(len(shape))))
-    places = np.broadcast_to(places, shape)
-    if places.size and (places.min() < 0 or places.max() >= size_of(v)):
+        indices = indices + along.reshape(tuple(n if i == k else 1 for i in range(len(shape))))
+    indices = np.broadcast_to(indices, shape)
+    if indices.size and (indices.min() < 0 or indices.max() >= size_of(v)):
         raise IndexError(located("as_strided reads beyond the elements of the array"))
-    result = picked(raveled(v), constant(np.ascontiguousarray(places), peer_of(v)), 0)
+    result = picked(raveled(v), constant(np.ascontiguousarray(indices), peer_of(v)), 0)
     if not writeable:
         return read_only(v, result, lambda x: _as_strided(x, shape, strides))
-    return view_of_places(v, result, places, lambda x: _as_strided(x, shape, strides))
+    return view_of_indices(v, result, indices, lambda x: _as_strided(x, shape, strides))
 
 
-def view_of_places(x: Any, result: Any, places: np.ndarray[Any, Any], lying: Callable[[Any], Any]) -> Any:
-    """Register `result`, the elements of `x` at these positions, as a view of `x`; `lying` maps ndarrays.
+def view_of_indices(x: Any, result: Any, indices: np.ndarray[Any, Any], view_layout: Callable[[Any], Any]) -> Any:
+    """Register `result`, the elements of `x` at these positions, as a view of `x`; `view_layout` maps ndarrays.
 
     If several elements of the view alias one element of `x`, an update is refused: a new value of the view does not
     show which of them was written.
     """
     if not getattr(x, "_tracks_views", False):
         return result
-    spots = places.ravel()
+    spots = indices.ravel()
     number = np.full(size_of(x), -1)
     number[spots] = np.arange(spots.size)
 
-    def put(base: Any, new: Any) -> Any:
+    def view_update(base: Any, new: Any) -> Any:
         if not spots.size:
             return base
-        written, row = constant(number >= 0, peer_of(base)), constant(np.maximum(number, 0), peer_of(base))
-        return reshape(where(written, picked(raveled(new), row, 0), raveled(base)), shape=base.shape)
+        written, source = constant(number >= 0, peer_of(base)), constant(np.maximum(number, 0), peer_of(base))
+        return reshape(where(written, picked(raveled(new), source, 0), raveled(base)), shape=base.shape)
 
-    view = x._viewed(result, put, lying)
+    view = x._viewed(result, view_update, view_layout)
     if view is not result and np.count_nonzero(number >= 0) < spots.size:
         view.frozen = OVERLAPPING
     return view

@@ -32,7 +32,7 @@ ASSOCIATIVE = {
     "bitwise_or", "bitwise_xor", "logical_and", "logical_or", "logical_xor", "gcd", "lcm",
 }  # fmt: skip
 # The most elements along the axis of a function that is not associative.
-MOST_STEPS = 512
+MAX_STEPS = 512
 
 Ufunc = Any
 
@@ -50,9 +50,9 @@ def _copied(x: Any) -> Any:
     return x._alias() if hasattr(x, "_alias") else x.copy()
 
 
-def _written(function: Ufunc, method: str, out: Any, found: Any) -> Any:
+def _written(function: Ufunc, method: str, out: Any, result: Any) -> Any:
     target = (out if isinstance(out, tuple) else (out,)) if out is not None else (None,)
-    return found if target[0] is None else write(f"{public_ufunc(function)}.{method}", target, found)
+    return result if target[0] is None else write(f"{public_ufunc(function)}.{method}", target, result)
 
 
 # -- reduce ------------------------------------------------------------------------------------------------------------
@@ -65,12 +65,12 @@ def _in_halves(function: Ufunc, x: Any, axis: int) -> Any:
     return x
 
 
-def _step_by_step(function: Ufunc, x: Any, axis: int, method: str) -> list[Any]:
+def _accumulated(function: Ufunc, x: Any, axis: int, method: str) -> list[Any]:
     """Accumulate element by element along the axis."""
     n = x.shape[axis]
-    if n > MOST_STEPS:
-        what = f"{public_ufunc(function)}.{method} of {n} elements in a row"
-        raise refuse(what, "the function is not associative; write the loop as tg.scan")
+    if n > MAX_STEPS:
+        text = f"{public_ufunc(function)}.{method} of {n} elements in a row"
+        raise refuse(text, "the function is not associative; write the loop as tg.scan")
     return list(_chain(function, [along(x, axis, k, k + 1) for k in range(n)]))
 
 
@@ -82,7 +82,7 @@ def _chain(function: Ufunc, parts: list[Any]) -> Any:
         yield result
 
 
-def _turned(x: Any, axis: int, iteration: Callable[[Any], Any]) -> Any:
+def _invert_tail(x: Any, axis: int, iteration: Callable[[Any], Any]) -> Any:
     """Apply the inverse operation to all but the first elements of `x` along the axis."""
     n = x.shape[axis]
     return concatenate([along(x, axis, 0, 1), iteration(along(x, axis, 1, n))], axis) if n > 1 else x
@@ -121,11 +121,11 @@ def _reduced(function: Ufunc, x: Any, axes: tuple[int, ...]) -> Any:
 def _reduced_along(function: Ufunc, x: Any, axis: int) -> Any:
     rest = (*x.shape[:axis], *x.shape[axis + 1 :])
     if function is np.subtract:
-        return reductions.sum(_turned(x, axis, negative), axis, x.dtype)
+        return reductions.sum(_invert_tail(x, axis, negative), axis, x.dtype)
     if function.__name__ in ASSOCIATIVE:
         result = _in_halves(function, x, axis)
     else:
-        result = _step_by_step(function, x, axis, "reduce")[-1]
+        result = _accumulated(function, x, axis, "reduce")[-1]
     return reshape(result, shape=rest)
 
 
@@ -138,8 +138,8 @@ def _masked(function: Ufunc, x: Any, mask: Any, initial: Any) -> Any:
     """Replace the elements of `x` where `where=` is false by the identity element."""
     neutral = _identity(function, x)
     if initial is None:
-        told = f"reduction operation '{function.__name__}' does not have an identity, so to use a where mask one has to"
-        raise ValueError(located(f"{told} specify 'initial'"))
+        text = f"reduction operation '{function.__name__}' does not have an identity, so to use a where mask one has to"
+        raise ValueError(located(f"{text} specify 'initial'"))
     if function in (np.fmax, np.fmin):
         neutral = initial
     if neutral is None:
@@ -184,7 +184,7 @@ def _doubled(function: Ufunc, x: Any, axis: int) -> Any:
 
 
 _ACCUMULATED: dict[str, Callable[[Any, int], Any]] = {
-    "subtract": lambda x, axis: scans.cumsum(_turned(x, axis, negative), axis=axis),
+    "subtract": lambda x, axis: scans.cumsum(_invert_tail(x, axis, negative), axis=axis),
     "multiply": lambda x, axis: reductions.cumprod(x, axis),
     "maximum": lambda x, axis: _doubled(np.maximum, x, axis) if x.dtype.kind == "c" else partition.cummax(x, axis=axis),
     "minimum": lambda x, axis: _doubled(np.minimum, x, axis) if x.dtype.kind == "c" else partition.cummin(x, axis=axis),
@@ -210,7 +210,7 @@ def accumulate(function: Ufunc, a: Any, axis: int = 0, dtype: Any = None, out: A
     elif name in ASSOCIATIVE:
         result = _doubled(function, x, k)
     else:
-        result = concatenate(_step_by_step(function, x, k, "accumulate"), k)
+        result = concatenate(_accumulated(function, x, k, "accumulate"), k)
     return _written(function, "accumulate", out, result)
 
 
@@ -249,10 +249,10 @@ def at(function: Ufunc, a: Any, indices: Any, b: Any = None, /) -> None:
     if not all(map(_is_known, entries)):
         _at_traced(function, a, entries, b)
         return
-    places = np.arange(math.prod(a.shape)).reshape(a.shape)[tuple(map(_plain, entries))]
-    spots = places.reshape(-1)
+    offsets = np.arange(math.prod(a.shape)).reshape(a.shape)[tuple(map(_plain, entries))]
+    spots = offsets.reshape(-1)
     if function.nin == 2:
-        values = broadcast_to(array(b, peer_of(a, b)), places.shape).reshape(-1)
+        values = broadcast_to(array(b, peer_of(a, b)), offsets.shape).reshape(-1)
     for iteration in _iterations(spots):
         also = (values[iteration],) if function.nin == 2 else ()
         a.flat[spots[iteration]] = function(a.flat[spots[iteration]], *also)
@@ -264,18 +264,18 @@ def _at_traced(function: Ufunc, a: Any, entries: tuple[Any, ...], b: Any) -> Non
         raise refuse(
             f"{public_ufunc(function)}.at with a traced mask or slice", "use indices, or where= of the function"
         )
-    places = np.broadcast_arrays(*arrays(*entries))
-    shape = (*places[0].shape, *a.shape[len(places) :])
-    n = math.prod(places[0].shape)
-    if n > MOST_STEPS:
-        what = f"{public_ufunc(function)}.at with {n} traced indices"
-        raise refuse(what, "use np.add.at, or indices that are computed without the arguments")
+    index_arrays = np.broadcast_arrays(*arrays(*entries))
+    shape = (*index_arrays[0].shape, *a.shape[len(index_arrays) :])
+    n = math.prod(index_arrays[0].shape)
+    if n > MAX_STEPS:
+        text = f"{public_ufunc(function)}.at with {n} traced indices"
+        raise refuse(text, "use np.add.at, or indices that are computed without the arguments")
     if function.nin == 2:
-        values = broadcast_to(array(b, peer_of(a, b)), shape).reshape(n, *shape[len(places[0].shape) :])
-    rows = [x.reshape(n) for x in places]
+        values = broadcast_to(array(b, peer_of(a, b)), shape).reshape(n, *shape[len(index_arrays[0].shape) :])
+    flat_indices = [x.reshape(n) for x in index_arrays]
     for k in range(n):
-        place = tuple([row[k] for row in rows])
-        a[place] = function(a[place], *((values[k],) if function.nin == 2 else ()))
+        index = tuple([each[k] for each in flat_indices])
+        a[index] = function(a[index], *((values[k],) if function.nin == 2 else ()))
 
 
 def _has_slices(entries: tuple[Any, ...]) -> bool:
@@ -307,21 +307,21 @@ def _iterations(spots: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
 # -- axes=, keepdims= --------------------------------------------------------------------------------------------------
 def axes(function: Ufunc, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Apply a function of vectors and matrices along other axes than the last ones."""
-    where_, saved = kwargs.pop("axes", None), kwargs.pop("keepdims", False)
+    axes_arg, saved = kwargs.pop("axes", None), kwargs.pop("keepdims", False)
     cores = [[name.strip() for name in group.split(",") if name.strip()] for group in
              re.findall(r"\(([^)]*)\)", function.signature)]  # fmt: skip
     args = arrays(*inputs)
-    if where_ is None:
+    if axes_arg is None:
         axis = kwargs.pop("axis", -1)
-        where_ = [(axis,) if core else () for core in cores]
-    if not isinstance(where_, list) or len(where_) not in (len(args), len(cores)):
+        axes_arg = [(axis,) if core else () for core in cores]
+    if not isinstance(axes_arg, list) or len(axes_arg) not in (len(args), len(cores)):
         raise ValueError(located("axes should be a list with an entry for all inputs and outputs"))
-    places = [(each,) if isinstance(each, int) else tuple(each) for each in where_]
-    moved = [moveaxis(x, place, tuple(range(-len(place), 0))) for x, place in zip(args, places)]
+    operand_axes = [(each,) if isinstance(each, int) else tuple(each) for each in axes_arg]
+    moved = [moveaxis(x, axes_of_x, tuple(range(-len(axes_of_x), 0))) for x, axes_of_x in zip(args, operand_axes)]
     result = function(*moved, **kwargs)
-    target = places[len(args)] if len(places) > len(args) else ()
+    target = operand_axes[len(args)] if len(operand_axes) > len(args) else ()
     if saved:  # an axis of size 1 replaces the reduced vectors at their axis of the first input
-        target = places[0]
+        target = operand_axes[0]
         result = reshape(result, shape=(*result.shape, *(1,) * len(target)))
     return moveaxis(result, tuple(range(-len(target), 0)), target) if target else result
 

@@ -34,21 +34,23 @@ def unique(ar: Any, return_index: bool = False, return_inverse: bool = False, re
     """`np.unique`, sorted: one of several equal elements has the cotangent; with `return_index`, the first."""
     (args,) = arrays(ar)
     k = None if axis is None else normalize_axis("unique", axis, len(args.shape))
-    alone = k is None or len(args.shape) == 1
-    x = raveled(args) if alone else _rows(args, k)
+    is_flat = k is None or len(args.shape) == 1
+    x = raveled(args) if is_flat else _slices_as_rows(args, k)
     peer, n = peer_of(ar), x.shape[0]
     order, ranked = _ranked(x, True if return_index else None if return_inverse else False, peer)
-    first = _firsts(ranked, equal_nan and alone, peer)
+    first = _firsts(ranked, equal_nan and is_flat, peer)
     chosen = getitem(ranked, first)
-    if not alone:
-        lying = moveaxis(args, k, 0).shape[1:]
-        chosen = moveaxis(reshape(chosen, shape=(chosen.shape[0], *lying)), 0, k)
+    if not is_flat:
+        slice_shape = moveaxis(args, k, 0).shape[1:]
+        chosen = moveaxis(reshape(chosen, shape=(chosen.shape[0], *slice_shape)), 0, k)
     results = [chosen]
     if return_index:
         results.append(getitem(order, first))
     if return_inverse:
         number = subtract(cumsum(to_dtype(first, "int64"), axis=0), 1)
-        results.append(reshape(scatter_add(number, order, shape=(n,), axes=(0,)), shape=args.shape if alone else (n,)))
+        results.append(
+            reshape(scatter_add(number, order, shape=(n,), axes=(0,)), shape=args.shape if is_flat else (n,))
+        )
     if return_counts:
         ends = concatenate([nonzero(first)[0], constant(full(shape=(1,), value=n, dtype="int64"), peer)])
         results.append(subtract(along(ends, 0, 1, ends.shape[0]), along(ends, 0, 0, ends.shape[0] - 1)))
@@ -85,7 +87,7 @@ _COUNTS: Any = type(np.unique_counts(0))
 _INVERSE: Any = type(np.unique_inverse(0))
 
 
-def _rows(x: Any, k: int | None) -> Any:
+def _slices_as_rows(x: Any, k: int | None) -> Any:
     """Flatten the slices along an axis to rows."""
     x = moveaxis(x, k, 0)
     return reshape(x, shape=(x.shape[0], math.prod(x.shape[1:])))
@@ -124,10 +126,10 @@ def _firsts(ranked: Any, equal_nan: bool, peer: Any) -> Any:
     one = constant(full(shape=(min(n, 1),), value=True, dtype="bool"), peer)
     if n < 2:
         return one
-    these, before = along(ranked, 0, 1, n), along(ranked, 0, 0, n - 1)
-    differ = not_equal(these, before)
+    current, before = along(ranked, 0, 1, n), along(ranked, 0, 0, n - 1)
+    differ = not_equal(current, before)
     if equal_nan and ranked.dtype.kind in "fc":
-        differ = logical_and(differ, logical_not(logical_and(isnan(these), isnan(before))))
+        differ = logical_and(differ, logical_not(logical_and(isnan(current), isnan(before))))
     if len(ranked.shape) > 1:
         differ = reduce_any(differ, axes=(1,))
     return concatenate([one, differ])

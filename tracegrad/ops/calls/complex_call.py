@@ -7,35 +7,37 @@ from typing import Any
 import numpy as np
 
 from tracegrad.avals import Aval
-from tracegrad.ops.core.op import Op, Several, primitive
+from tracegrad.ops.core.op import Op, ResultAvals, primitive
 from tracegrad.ops.core.result import op_named
 from tracegrad.ops.core.samples import integers
-from tracegrad.ops.elementwise.complex import complex_of, lies, real_of
+from tracegrad.ops.elementwise.complex import complex_of, memory_aval, real_of
 
 __all__ = ["call_joined"]
 
-Given = tuple[tuple[str, Any], ...]
+Params = tuple[tuple[str, Any], ...]
 
 
 @primitive()
-def call_joined(*xs: Any, op: str, given: Given, joined: tuple[bool, ...]) -> Any:
-    """The results of `op`, with the parameters `given`, for operands whose `joined` ones are complex numbers in pairs;
-    complex results are in pairs too."""
+def call_joined(*xs: Any, op: str, op_params: Params, joined: tuple[bool, ...]) -> Any:
+    """The results of `op`, with the parameters `op_params`, for operands whose `joined` ones are complex numbers in
+    pairs; complex results are in pairs too."""
     operands = [_complex(x) if pairs else x for x, pairs in zip(xs, joined)]
-    result = _named(op).impl(*operands, **dict(given))
+    result = _named(op).impl(*operands, **dict(op_params))
     return tuple(map(_real, result)) if isinstance(result, tuple) else _real(result)
 
 
 @call_joined.def_aval
-def _(*xs: Any, op: str, given: Given, joined: tuple[bool, ...]) -> Aval | Several:
-    *_, result = _meant(*xs, op=op, given=given, joined=joined)
-    return Several(map(lies, result)) if isinstance(result, tuple) else lies(result)
+def _(*xs: Any, op: str, op_params: Params, joined: tuple[bool, ...]) -> Aval | ResultAvals:
+    *_, result = _native_equivalent(*xs, op=op, op_params=op_params, joined=joined)
+    return ResultAvals(map(memory_aval, result)) if isinstance(result, tuple) else memory_aval(result)
 
 
-@call_joined.def_meant
-def _meant(*xs: Aval, op: str, given: Given, joined: tuple[bool, ...]) -> tuple[Op, dict[str, Any], list[Aval], Any]:
+@call_joined.def_native_equivalent
+def _native_equivalent(
+    *xs: Aval, op: str, op_params: Params, joined: tuple[bool, ...]
+) -> tuple[Op, dict[str, Any], list[Aval], Any]:
     operands = [Aval(x.shape[:-1], complex_of(x.dtype)) if pairs else x for x, pairs in zip(xs, joined)]
-    return _named(op), dict(given), operands, _named(op).aval(*operands, **dict(given))
+    return _named(op), dict(op_params), operands, _named(op).aval(*operands, **dict(op_params))
 
 
 def _named(op: str) -> Op:
@@ -56,4 +58,4 @@ def _real(x: Any) -> Any:
 @call_joined.def_samples
 def _() -> Any:
     # An integer sample, because the op has no derivative.
-    yield (integers((3, 4), -9, 9),), {"op": "cast", "given": (("dtype", "complex64"),), "joined": (False,)}
+    yield (integers((3, 4), -9, 9),), {"op": "cast", "op_params": (("dtype", "complex64"),), "joined": (False,)}

@@ -17,14 +17,14 @@ import numpy as np
 
 from tracegrad.avals import Aval, dtype_named, name_of
 from tracegrad.ops.core.forms import Compose
-from tracegrad.ops.core.op import AS_WRITTEN, Several, primitive
+from tracegrad.ops.core.op import AS_WRITTEN, ResultAvals, primitive
 from tracegrad.ops.shape.batching import repeated
 from tracegrad.ops.shape.linear import full
 
-__all__ = ["ForEach", "Rule", "custom_call", "opaque"]
+__all__ = ["CustomCallRule", "ForEach", "custom_call", "opaque"]
 
 
-class Rule(Protocol):
+class CustomCallRule(Protocol):
     """Derivative rule of a call. `repr` is a Python literal that names it.
 
     A rule with a true attribute `chooses` gets the inputs whose cotangents are wanted: `pull(..., wanted=...)`.
@@ -36,43 +36,43 @@ class Rule(Protocol):
     def push(self, tangents: Sequence[Any], outputs: Sequence[Any], inputs: tuple[Any, ...]) -> Sequence[Any]:
         """The tangents of the outputs, given the tangents of the inputs; None for zero."""
 
-    def batched(self, size: int) -> Rule:
+    def batched(self, size: int) -> CustomCallRule:
         """The rule for a batch of this size of all values."""
 
 
-def _outputs(*operands: Any, count: int, rule: Rule) -> tuple[Any, ...]:
+def _outputs(*operands: Any, count: int, rule: CustomCallRule) -> tuple[Any, ...]:
     return operands[:count]
 
 
 @primitive(Compose(_outputs, fails=False), on_complex=AS_WRITTEN, typed=True)
-def custom_call(*operands: Any, count: int, rule: Rule) -> tuple[Any, ...]:
+def custom_call(*operands: Any, count: int, rule: CustomCallRule) -> tuple[Any, ...]:
     """The first `count` operands, as the outputs of a call on the other operands with the derivative `rule`."""
     return operands[:count]
 
 
 @custom_call.def_aval
-def _(*operands: Aval, count: int, rule: Rule) -> Several:
-    return Several(operands[:count])
+def _(*operands: Aval, count: int, rule: CustomCallRule) -> ResultAvals:
+    return ResultAvals(operands[:count])
 
 
 @custom_call.def_vjp_all
-def _(wanted: Sequence[int], cts: Any, ans: Any, *operands: Any, count: int, rule: Rule) -> list[Any]:
+def _(wanted: Sequence[int], cts: Any, ans: Any, *operands: Any, count: int, rule: CustomCallRule) -> list[Any]:
     if all(i < count for i in wanted):
         return [None] * len(wanted)
-    asked = {"wanted": tuple([i - count for i in wanted if i >= count])} if getattr(rule, "chooses", False) else {}
-    result = rule.pull(cts, ans, operands[count:], **asked)
+    options = {"wanted": tuple([i - count for i in wanted if i >= count])} if getattr(rule, "chooses", False) else {}
+    result = rule.pull(cts, ans, operands[count:], **options)
     return [None if i < count else result[i - count] for i in wanted]
 
 
 @custom_call.def_jvp
-def _(tangents: Sequence[Any], ans: Any, *operands: Any, count: int, rule: Rule) -> tuple[Any, ...]:
+def _(tangents: Sequence[Any], ans: Any, *operands: Any, count: int, rule: CustomCallRule) -> tuple[Any, ...]:
     if all(t is None for t in tangents[count:]):
         return (None,) * count
     return tuple(rule.push(tangents[count:], ans, operands[count:]))
 
 
 @custom_call.def_batch
-def _(size: int, batched: tuple[bool, ...], *operands: Any, count: int, rule: Rule) -> tuple[Any, ...]:
+def _(size: int, batched: tuple[bool, ...], *operands: Any, count: int, rule: CustomCallRule) -> tuple[Any, ...]:
     return tuple(custom_call(*repeated(size, batched, operands), count=count, rule=rule.batched(size)))
 
 
@@ -97,8 +97,8 @@ def opaque(*inputs: Any, results: tuple[tuple[tuple[int, ...], str], ...], call:
 
 
 @opaque.def_aval
-def _(*inputs: Aval, results: tuple[tuple[tuple[int, ...], str], ...], call: Any) -> Several:
-    return Several([Aval(shape, dtype_named(dtype)) for shape, dtype in results])
+def _(*inputs: Aval, results: tuple[tuple[tuple[int, ...], str], ...], call: Any) -> ResultAvals:
+    return ResultAvals([Aval(shape, dtype_named(dtype)) for shape, dtype in results])
 
 
 class ForEach:
@@ -111,8 +111,11 @@ class ForEach:
         return repr(f"{self.call!r} for each")
 
     def __call__(self, *inputs: Any) -> Any:
-        rows = [self.call(*[x[i] if many else x for x, many in zip(inputs, self.batched)]) for i in range(self.size)]
-        return tuple([np.stack(each) for each in zip(*rows)])
+        results = [
+            self.call(*[x[i] if is_batched else x for x, is_batched in zip(inputs, self.batched)])
+            for i in range(self.size)
+        ]
+        return tuple([np.stack(each) for each in zip(*results)])
 
 
 @opaque.def_batch
@@ -120,10 +123,10 @@ def _(size: int, batched: tuple[bool, ...], *inputs: Any, results: Any, call: An
     # Python code without a batching rule runs for one example after the other. No other op does.
     if not size:
         return tuple([full(shape=(0, *shape), value=0, dtype=name_of(dtype_named(dtype))) for shape, dtype in results])
-    many = tuple([((size, *shape), dtype) for shape, dtype in results])
+    batched_results = tuple([((size, *shape), dtype) for shape, dtype in results])
     rule = getattr(call, "for_batch", None)
     together = rule(size, batched) if rule is not None else None
-    return tuple(opaque(*inputs, results=many, call=together or ForEach(call, size, batched)))
+    return tuple(opaque(*inputs, results=batched_results, call=together or ForEach(call, size, batched)))
 
 
 class _SumAndMean:

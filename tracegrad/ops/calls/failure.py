@@ -26,7 +26,7 @@ def failure_number(error: Exception | None) -> int:
     return 0 if error is None else 1 + zlib.crc32(f"{type(error).__name__}: {error}".encode())
 
 
-class _Failure:
+class _ExceptionProbe:
     """Callable that applies an op only to obtain its exception."""
 
     def __init__(self, op: Op, params: dict[str, Any]):
@@ -50,4 +50,4 @@ def failure(op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
     >>> bool(failure(inv, (np.eye(2),), {})), bool(failure(inv, (np.ones((2, 2)),), {}))
     (False, True)
     """
-    return opaque(*operands, results=(((), "i64"),), call=_Failure(op, params))[0]
+    return opaque(*operands, results=(((), "i64"),), call=_ExceptionProbe(op, params))[0]

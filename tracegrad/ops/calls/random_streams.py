@@ -21,11 +21,21 @@ import numpy as np
 from tracegrad.avals import LITERALS, Aval
 from tracegrad.errors import DTypeError
 from tracegrad.ops.core.forms import Draw
-from tracegrad.ops.core.op import AS_WRITTEN, Op, Several, bind, primitive
+from tracegrad.ops.core.op import AS_WRITTEN, Op, ResultAvals, bind, primitive
 from tracegrad.ops.shape.linear import broadcast_to
 from tracegrad.utils.lazy_dataclass import record
 
-__all__ = ["Moving", "are_apart", "draw", "draw_by", "is_stream", "kind_of", "read_state", "sample", "write_state"]
+__all__ = [
+    "GeneratorSnapshot",
+    "draw",
+    "draw_by",
+    "have_disjoint_state",
+    "is_stream",
+    "kind_of",
+    "read_state",
+    "sample",
+    "write_state",
+]
 
 _WORD = 2**64 - 1
 _BIT_GENERATORS: tuple[Any, ...] = (
@@ -41,8 +51,8 @@ def _half(words: list[int]) -> dict[str, int]:
 
 def _of_pcg64(state: dict[str, Any]) -> list[int]:
     inside = state["state"]
-    wide = [word for x in (inside["state"], inside["inc"]) for word in (x & _WORD, x >> 64)]
-    return [*wide, state["has_uint32"], state["uinteger"]]
+    state_words = [word for x in (inside["state"], inside["inc"]) for word in (x & _WORD, x >> 64)]
+    return [*state_words, state["has_uint32"], state["uinteger"]]
 
 
 def _to_pcg64(words: list[int]) -> dict[str, Any]:
@@ -95,7 +105,7 @@ def is_stream(generator: Any) -> bool:
     return type(generator) is np.random.Generator and type(generator.bit_generator) is np.random.PCG64
 
 
-def are_apart(generators: Sequence[Any]) -> bool:
+def have_disjoint_state(generators: Sequence[Any]) -> bool:
     """Whether no two of these generators share a state."""
     return len({id(_bits(x)) for x in generators}) == len(generators)
 
@@ -110,10 +120,10 @@ def read_state(generator: Any) -> np.ndarray[Any, Any]:
     if isinstance(generator, np.random.RandomState):
         state: Any = generator.get_state(legacy=False)
         gauss = np.array([state["gauss"]], np.float64).view(np.uint64)
-        more = [state["has_gauss"], *gauss]
+        extra = [state["has_gauss"], *gauss]
     else:
-        state, more = generator.bit_generator.state, []
-    return np.array([*_CODES[state["bit_generator"]][0](state), *more], np.uint64)
+        state, extra = generator.bit_generator.state, []
+    return np.array([*_CODES[state["bit_generator"]][0](state), *extra], np.uint64)
 
 
 def write_state(generator: Any, words: np.ndarray[Any, Any]) -> None:
@@ -128,7 +138,7 @@ def write_state(generator: Any, words: np.ndarray[Any, Any]) -> None:
 
 
 @record(slots=True, eq=False)
-class Moving:
+class GeneratorSnapshot:
     """A generator that a call advances, with its state at the beginning of the call."""
 
     generator: Any
@@ -145,7 +155,7 @@ class Moving:
 
 
 # -- draws from a state --------------------------------------------------------------------------------------------
-class _Memory:
+class _GeneratorMemory:
     """Direct access to a generator's state in memory, which is faster than NumPy's interface: for PCG64, two 128-bit
     numbers behind a pointer, and a half word."""
 
@@ -153,20 +163,20 @@ class _Memory:
         at = generator.bit_generator.ctypes.state_address
         inside = ctypes.c_void_p.from_address(at).value or 0
         self._generator = generator  # the owner of the memory
-        self._wide = np.asarray((ctypes.c_uint64 * 4).from_address(inside))
+        self._state_words = np.asarray((ctypes.c_uint64 * 4).from_address(inside))
         self._half = np.asarray((ctypes.c_uint32 * 2).from_address(at + 8))
 
     def read(self) -> np.ndarray[Any, Any]:
         words = np.empty(6, np.uint64)
-        words[:4], words[4:] = self._wide, self._half
+        words[:4], words[4:] = self._state_words, self._half
         return words
 
     def write(self, words: np.ndarray[Any, Any]) -> None:
-        self._wide[:] = words[:4]
+        self._state_words[:] = words[:4]
         self._half[:] = words[4:]
 
     @classmethod
-    def of(cls, generator: Any) -> _Memory | None:
+    def of(cls, generator: Any) -> _GeneratorMemory | None:
         """The access to a generator's memory, if it has this layout in the installed NumPy."""
         if not is_stream(generator):
             return None
@@ -189,7 +199,7 @@ class _Spare(threading.local):
         if result is None:
             cls, algorithm = kind.split()
             output = getattr(np.random, cls)(getattr(np.random, algorithm)(0))
-            memory = _Memory.of(output)
+            memory = _GeneratorMemory.of(output)
             read, write = functools.partial(read_state, output), functools.partial(write_state, output)
             result = (output, read, write) if memory is None else (output, memory.read, memory.write)
             self.by_kind[kind] = result
@@ -205,17 +215,19 @@ def _value(x: Any) -> Any:
     return np.array(x) if np.ndim(x) else x.item()
 
 
-def _drawn(state: Any, operands: tuple[Any, ...], params: dict[str, Any]) -> tuple[Any, Any]:
+def _draw_batch(state: Any, operands: tuple[Any, ...], params: dict[str, Any]) -> tuple[Any, Any]:
     """The next state, and the result of a method, an empty array for None; for a batch of states, one result for
     each."""
     if state.ndim == 1:
-        return _drawn_once(state, operands, params)
+        return _draw_once(state, operands, params)
     inside = {**params, "shape": params["shape"][1:]}
-    rows = [_drawn_once(row, tuple([x[k] for x in operands]), inside) for k, row in enumerate(state)]
-    answers = np.empty(params["shape"], np.dtype(params["dtype"]))
-    for k, (_, answer) in enumerate(rows):
-        answers[k] = answer
-    return np.array([row for row, _ in rows], np.uint64).reshape(state.shape), answers
+    draws = [
+        _draw_once(example_state, tuple([x[k] for x in operands]), inside) for k, example_state in enumerate(state)
+    ]
+    results = np.empty(params["shape"], np.dtype(params["dtype"]))
+    for k, (_, result) in enumerate(draws):
+        results[k] = result
+    return np.array([example_state for example_state, _ in draws], np.uint64).reshape(state.shape), results
 
 
 def sample(operands: tuple[Any, ...], params: dict[str, Any], state: Any = None) -> Any:
@@ -231,20 +243,20 @@ def sample(operands: tuple[Any, ...], params: dict[str, Any], state: Any = None)
     return getattr(generator, params["method"])(*[argument(x) for x in params["args"]], **kwargs)
 
 
-def _drawn_once(state: Any, operands: tuple[Any, ...], params: dict[str, Any]) -> tuple[Any, Any]:
+def _draw_once(state: Any, operands: tuple[Any, ...], params: dict[str, Any]) -> tuple[Any, Any]:
     result = sample(operands, params, state)
-    answer = np.zeros(0) if result is None else np.asarray(result)
+    array = np.zeros(0) if result is None else np.asarray(result)
     shape, dtype = params["shape"], np.dtype(params["dtype"])
-    if (answer.shape, answer.dtype) != (shape, dtype):
-        raise ValueError(f"{params['method']} has given {answer.dtype}{list(answer.shape)}, not {dtype}{list(shape)}")
-    return _SPARE.of(params["kind"])[1](), answer
+    if (array.shape, array.dtype) != (shape, dtype):
+        raise ValueError(f"{params['method']} has given {array.dtype}{list(array.shape)}, not {dtype}{list(shape)}")
+    return _SPARE.of(params["kind"])[1](), array
 
 
-def _aval(state: Aval, *operands: Aval, shape: tuple[int, ...], dtype: str, **params: Any) -> Several:
-    return Several((state, Aval(shape, np.dtype(dtype))))
+def _aval(state: Aval, *operands: Aval, shape: tuple[int, ...], dtype: str, **params: Any) -> ResultAvals:
+    return ResultAvals((state, Aval(shape, np.dtype(dtype))))
 
 
-def _aval_of_known(state: Aval, *, method: str, dtype: str, **params: Any) -> Several:
+def _aval_of_known(state: Aval, *, method: str, dtype: str, **params: Any) -> ResultAvals:
     if dtype == "float16":
         raise DTypeError(f"{method} of a generator gives no float16")
     return _aval(state, dtype=dtype, **params)
@@ -254,14 +266,14 @@ def _aval_of_known(state: Aval, *, method: str, dtype: str, **params: Any) -> Se
 def draw(state: Any, *, kind: str, method: str, args: Any, kwargs: Any, shape: Any, dtype: str) -> Any:
     """The next state of a generator of this kind, and the result of a method for constant arguments."""
     params = {"kind": kind, "method": method, "args": args, "kwargs": kwargs, "shape": shape, "dtype": dtype}
-    return _drawn(state, (), params)
+    return _draw_batch(state, (), params)
 
 
 @primitive(typed=True)
 def draw_by(state: Any, *operands: Any, kind: str, method: str, args: Any, kwargs: Any, shape: Any, dtype: str) -> Any:
     """As `draw`, for arguments that are real operands; it may raise for some of their values."""
     params = {"kind": kind, "method": method, "args": args, "kwargs": kwargs, "shape": shape, "dtype": dtype}
-    return _drawn(state, operands, params)
+    return _draw_batch(state, operands, params)
 
 
 def _batch(op: Op) -> Callable[..., Any]:
@@ -269,7 +281,8 @@ def _batch(op: Op) -> Callable[..., Any]:
 
     def rule(size: int, batched: Sequence[bool], *operands: Any, shape: tuple[int, ...], **params: Any) -> Any:
         args = [
-            x if many else broadcast_to(x, shape=(size, *getattr(x, "shape", ()))) for x, many in zip(operands, batched)
+            x if is_batched else broadcast_to(x, shape=(size, *getattr(x, "shape", ())))
+            for x, is_batched in zip(operands, batched)
         ]
         return bind(op, tuple(args), {"shape": (size, *shape), **params})
 

@@ -13,10 +13,20 @@ from tracegrad.errors import UnsupportedError, located
 if TYPE_CHECKING:
     from tracegrad.ops.core.op import Op
 
-__all__ = ["Abstract", "Carrier", "Holder", "Level", "TapeCarrier", "TensorCarrier", "lead", "named", "one_node"]
+__all__ = [
+    "Abstract",
+    "Carrier",
+    "DispatchLevel",
+    "Holder",
+    "TapeCarrier",
+    "TensorCarrier",
+    "dispatch_operand",
+    "named",
+    "one_node",
+]
 
 
-class Level(enum.IntEnum):
+class DispatchLevel(enum.IntEnum):
     """Dispatch level of a carrier: the operand with the highest level decides the meaning of an op."""
 
     PLAIN = 0  # ndarrays and numbers, which are no carriers
@@ -26,7 +36,7 @@ class Level(enum.IntEnum):
     TRACED_TENSOR = 4  # emits a node and records
     SPAN = 5  # emits nodes, for an array whose size is a number of a loop
     PAIR = 6  # emits nodes, for complex numbers whose parts are values of a graph
-    PART = 7  # computes and records, within a function of several ops
+    COMPOSITE = 7  # computes and records, within a function of several ops
     BATCH = 8  # computes for a batch
     TERM = 9  # records, in the analysis of a derivative rule
 
@@ -34,13 +44,14 @@ class Level(enum.IntEnum):
 class Carrier:
     """A value other than an ndarray that ops can be applied to; the highest `level` among operands decides.
 
-    `takes_any`: its `bind` takes the operands of an elementwise op as they are, neither broadcast nor promoted.
+    `accepts_unconformed`: its `bind` takes the operands of an elementwise op as they are, neither broadcast nor
+    promoted.
     """
 
     __slots__ = ()
-    level = Level.PLAIN
+    level = DispatchLevel.PLAIN
     weak = False
-    takes_any = False
+    accepts_unconformed = False
     # A function from (dtype or class of a number, number of axes) pairs to the result dtype; None for NumPy's rules.
     common_dtype: Any = None
 
@@ -55,7 +66,7 @@ class Carrier:
         """This value as a zero-dimensional array, which can be updated, instead of a scalar."""
         return self
 
-    def kept(self, result: Any) -> Any:
+    def preserve_kind(self, result: Any) -> Any:
         """`result`, a view of this value, as a scalar if this value is a scalar, else as an array."""
         return result
 
@@ -72,7 +83,7 @@ class Carrier:
         """The exception to raise if no carrier of this kind can represent a conversion."""
         return UnsupportedError(located(why))
 
-    def is_place(self, length: int) -> bool:
+    def is_valid_index(self, length: int) -> bool:
         """Whether this is known to be an integer from 0 to `length` - 1."""
         return False
 
@@ -80,7 +91,7 @@ class Carrier:
         """The array whose rows `xs` are, starting with this value; None if there is no such array."""
         return None
 
-    def named(self, name: str, keeps_answer: bool = False) -> Any:
+    def named(self, name: str, copies_result: bool = False) -> Any:
         """This result of an op, named after the user's operation `name`; see `named`."""
         return self
 
@@ -108,7 +119,7 @@ class TapeCarrier(Holder):
     """A carrier that records on a tape: a Tensor, or an array inside an eager derivative. `torch.tape` makes them."""
 
     __slots__ = ()
-    _face: Any  # the public class of values of this kind, unless the user has subclassed it
+    _public_class: Any  # the public class of values of this kind, unless the user has subclassed it
 
     def _like(self, array: Any) -> Any:
         """A value of the same public class that holds `array`."""
@@ -146,15 +157,15 @@ class Abstract(Carrier):
         return self._aval.dtype
 
 
-def lead(xs: Iterable[Any]) -> Any:
+def dispatch_operand(xs: Iterable[Any]) -> Any:
     """The dispatching carrier: the highest level among `xs`, including items of lists and tuples; None if there is
     none."""
-    result, level = None, Level.PLAIN
+    result, level = None, DispatchLevel.PLAIN
     for x in xs:
         if isinstance(x, Carrier):
             if x.level > level:
                 result, level = x, x.level
-        elif isinstance(x, _SEQUENCES) and (inner := lead(x)) is not None and inner.level > level:
+        elif isinstance(x, _SEQUENCES) and (inner := dispatch_operand(x)) is not None and inner.level > level:
             result, level = inner, inner.level
     return result
 
@@ -171,7 +182,7 @@ def one_node(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     def declare(fn: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(fn)
         def call(*args: Any, **kwargs: Any) -> Any:
-            owner = lead(args)
+            owner = dispatch_operand(args)
             return fn(*args, **kwargs) if owner is None else owner.composed(name, fn, args, kwargs)
 
         return call
@@ -179,12 +190,12 @@ def one_node(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return declare
 
 
-def named(name: str, result: Any, keeps_answer: bool = False) -> Any:
+def named(name: str, result: Any, copies_result: bool = False) -> Any:
     """`result` of one op, with `name` as the name of its node on the eager tape.
 
-    With `keeps_answer` the node has its own copy of the result if its rule reads it, because the result may be updated
+    With `copies_result` the node has its own copy of the result if its rule reads it, because the result may be updated
     in place.
     """
     if isinstance(result, tuple):
-        return tuple([named(name, x, keeps_answer) for x in result])
-    return result.named(name, keeps_answer) if isinstance(result, Carrier) else result
+        return tuple([named(name, x, copies_result) for x in result])
+    return result.named(name, copies_result) if isinstance(result, Carrier) else result

@@ -29,7 +29,7 @@ from tracegrad.avals import LITERALS, SUPPORTED, Aval, aval_of, is_literal, lite
 from tracegrad.errors import DTypeError, ShapeError, located
 from tracegrad.ops.core.forms import Map
 from tracegrad.ops.core.half_rounding import in_single
-from tracegrad.ops.core.op import AS_WRITTEN, TABLE, Carrier, Op, bind, lead
+from tracegrad.ops.core.op import AS_WRITTEN, TABLE, Carrier, Op, bind, dispatch_operand
 from tracegrad.ops.core.samples import uniform
 
 __all__ = ["Elementwise", "elementwise", "float_loop", "promote", "same_loop"]
@@ -40,26 +40,38 @@ Loop = tuple[np.dtype[Any], ...]
 class Elementwise(Op):
     """An elementwise op on arrays of one shape."""
 
-    takes_ready = False
+    binds_as_is = False
 
-    def __init__(self, name: str, operands: tuple[str, ...], impl: Callable[..., Any], doc: str, *,
-                 scalar: str | None, rules: tuple[Callable[..., Any] | None, ...], loop: Any,
-                 on_complex: str = "", aliases: bool = False, moves: bool = False, steps: bool = False):  # fmt: skip
+    def __init__(
+        self,
+        name: str,
+        operands: tuple[str, ...],
+        impl: Callable[..., Any],
+        doc: str,
+        *,
+        scalar: str | None,
+        rules: tuple[Callable[..., Any] | None, ...],
+        loop: Any,
+        on_complex: str = "",
+        aliases: bool = False,
+        moves: bool = False,
+        piecewise_constant: bool = False,
+    ):
         computed = impl if isinstance(impl, np.ufunc) else in_single(impl)
         super().__init__(name, operands, computed, doc, variadic=False, form=Map(scalar, moves))
         self.on_complex, self.aliases = on_complex or (AS_WRITTEN if moves else ""), aliases
-        self.steps = steps
+        self.piecewise_constant = piecewise_constant
         self.aval = self._aval
         self.loop_dtypes: Callable[..., Loop] = lru_cache(maxsize=4096)(self._resolver(loop))
-        self._floating = self._takes_floats()
-        self._keeps = (
+        self._floating = self._has_float_loop()
+        self._has_float_result = (
             self._floating and self.loop_dtypes(*[np.dtype(np.float64)] * len(self.operands))[-1] == np.float64
         )
         for i, rule in enumerate(rules):
             if rule is not None:
                 self._vjp[i] = rule
 
-    def _takes_floats(self) -> bool:
+    def _has_float_loop(self) -> bool:
         double = (np.dtype(np.float64),) * len(self.operands)
         try:
             return self.loop_dtypes(*double)[:-1] == double
@@ -88,11 +100,11 @@ class Elementwise(Op):
     def __call__(self, *operands: Any, **params: Any) -> Any:
         if len(operands) != len(self.operands):
             raise TypeError(f"{self.name} takes {len(self.operands)} operands, got {len(operands)}")
-        way = self.ways.get(tuple(map(type, operands)))
-        if way is not None:
-            return way(operands, params)
-        owner = lead(operands)
-        if owner is not None and owner.takes_any:
+        cached_bind = self.dispatch_cache.get(tuple(map(type, operands)))
+        if cached_bind is not None:
+            return cached_bind(operands, params)
+        owner = dispatch_operand(operands)
+        if owner is not None and owner.accepts_unconformed:
             return owner.bind(self, operands, {})
         if self._floating and (ready := _conforming(operands)) is not None:
             return bind(self, ready, {}) if owner is None else owner.bind(self, ready, {})
@@ -138,14 +150,14 @@ class Elementwise(Op):
         if LITERALS.isdisjoint(map(type, operands)):
             return
         for dtype in set(loop[:-1]):
-            mine = [i for i, d in enumerate(loop[:-1]) if d == dtype]
-            if all(is_literal(operands[i]) for i in mine):
-                value = operands[mine[0]]
+            same_dtype = [i for i, d in enumerate(loop[:-1]) if d == dtype]
+            if all(is_literal(operands[i]) for i in same_dtype):
+                value = operands[same_dtype[0]]
                 constant = TABLE["full"](shape=(), value=value, dtype=name_of(dtype))
-                operands[mine[0]] = TABLE["broadcast_to"](constant, shape=shape) if shape else constant
+                operands[same_dtype[0]] = TABLE["broadcast_to"](constant, shape=shape) if shape else constant
 
     def _aval(self, *operands: Any) -> Aval:
-        result = self._usual(operands) if self._keeps else None
+        result = self._usual(operands) if self._has_float_result else None
         return self._general(operands) if result is None else result
 
     def _usual(self, operands: tuple[Any, ...]) -> Any:
@@ -239,12 +251,12 @@ def promote(dtypes: Any) -> np.dtype[Any]:
 def elementwise(signature: str, impl: Callable[..., Any], scalar: str | None, *rules: Callable[..., Any] | None,
                 doc: str, loop: Any = None, domain: tuple[float, float] | None = (-2, 2),
                 on_complex: str = "", aliases: bool = False, moves: bool = False,
-                steps: bool = False) -> Elementwise:  # fmt: skip
+                piecewise_constant: bool = False) -> Elementwise:  # fmt: skip
     """Declare an elementwise op in one statement; its samples are reals from `domain`."""
     name, inside = signature[:-1].split("(")
     operands = tuple(inside.split(", "))
     op = Elementwise(name, operands, impl, doc, scalar=scalar, rules=rules, loop=loop or impl, on_complex=on_complex,
-                     aliases=aliases, moves=moves, steps=steps)  # fmt: skip
+                     aliases=aliases, moves=moves, piecewise_constant=piecewise_constant)  # fmt: skip
     if domain:
         low, high = domain
 

@@ -16,10 +16,32 @@ from typing import Any, ClassVar
 from tracegrad.utils.lazy_dataclass import record
 
 __all__ = [
-    "Along", "Branch", "Call", "Cast", "Checked", "Compose", "Contract", "Draw", "Fill", "Fold", "Form", "Gather",
-    "Identity", "Map", "Move", "Patch", "Progression", "Repeat", "Reshape", "Result", "Run", "Scan", "Scatter", "While",
+    "Along",
+    "Branch",
+    "Call",
+    "Cast",
+    "Checked",
+    "Compose",
+    "Contract",
+    "Draw",
+    "Fill",
+    "Fold",
+    "Form",
+    "Gather",
+    "IdentityForm",
+    "Map",
+    "Move",
+    "Patch",
+    "Progression",
+    "Repeat",
+    "Reshape",
+    "Result",
+    "Run",
+    "Scan",
+    "Scatter",
+    "While",
     "Window",
-]  # fmt: skip
+]
 
 
 @record(frozen=True)
@@ -67,7 +89,7 @@ class Compose(Form):
     """Composite op: `parts(*operands, **params)` is its decomposition, which is compiled. The op is differentiated as a
     whole. Without `fails` it never raises."""
 
-    parts: Callable[..., Any]
+    decomposition: Callable[..., Any]
     moves: bool = False
     fails: bool = True
 
@@ -132,7 +154,7 @@ class Along(Move):
 
 
 @record(frozen=True)
-class Identity(Move):
+class IdentityForm(Move):
     """The first operand under another name: visible to derivatives, invisible to compiled code."""
 
     order = "K"

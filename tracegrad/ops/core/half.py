@@ -13,13 +13,13 @@ from tracegrad.avals import Aval
 from tracegrad.ops.core.elementwise_op import Loop, promote
 from tracegrad.ops.core.elementwise_op import elementwise as op
 from tracegrad.ops.core.half_rounding import HALF, SINGLE
-from tracegrad.ops.core.op import TABLE, Op, Several, primitive
+from tracegrad.ops.core.op import TABLE, Op, ResultAvals, primitive
 from tracegrad.ops.core.samples import integers
 
 __all__ = ["call_in_half", "half_bits", "half_value", "in_bits", "round_to_half"]
 
 _BITS = np.dtype(np.uint16)
-Given = tuple[tuple[str, Any], ...]
+Params = tuple[tuple[str, Any], ...]
 
 
 def _of_floats(to: Any = None) -> Any:
@@ -38,8 +38,14 @@ def _of_bits(x: Any) -> Loop:
     return _BITS, SINGLE
 
 
-round_to_half = op("round_to_half(x)", lambda x: x.astype(HALF).astype(x.dtype), "round_to_half(x)", loop=_of_floats(),
-                   steps=True, doc="the number of half precision that is nearest to x, in its dtype")  # fmt: skip
+round_to_half = op(
+    "round_to_half(x)",
+    lambda x: x.astype(HALF).astype(x.dtype),
+    "round_to_half(x)",
+    loop=_of_floats(),
+    piecewise_constant=True,
+    doc="the number of half precision that is nearest to x, in its dtype",
+)
 half_bits = op("half_bits(x)", lambda x: x.astype(HALF).view(_BITS), "half_bits(x)", loop=_of_floats(_BITS),
                domain=None, doc="the bits of the number of half precision nearest to x")  # fmt: skip
 half_value = op("half_value(x)", lambda x: x.view(HALF).astype(SINGLE), "half_value(x)", loop=_of_bits,
@@ -62,20 +68,20 @@ def in_bits(x: Aval) -> Aval:
 
 
 @primitive(typed=True)
-def call_in_half(*xs: Any, op: str, given: Given, halves: tuple[bool, ...]) -> Any:
-    """The results of `op`, with the parameters `given`, for operands whose `halves` are float16 bits; float16 results
-    are bits too."""
+def call_in_half(*xs: Any, op: str, op_params: Params, halves: tuple[bool, ...]) -> Any:
+    """The results of `op`, with the parameters `op_params`, for operands whose `halves` are float16 bits; float16
+    results are bits too."""
     operands = [np.asarray(x).view(HALF) if half else x for x, half in zip(xs, halves)]
-    result = TABLE[op].impl(*operands, **dict(given))
+    result = TABLE[op].impl(*operands, **dict(op_params))
     return tuple(map(_bits, result)) if isinstance(result, tuple) else _bits(result)
 
 
 @call_in_half.def_aval
-def _(*xs: Any, op: str, given: Given, halves: tuple[bool, ...]) -> Aval | Several:
+def _(*xs: Any, op: str, op_params: Params, halves: tuple[bool, ...]) -> Aval | ResultAvals:
     operands = [Aval(x.shape, HALF) if half else x for x, half in zip(xs, halves)]
     known: Op = TABLE[op]
-    result = known.aval(*operands, **dict(given))
-    return Several(map(in_bits, result)) if isinstance(result, tuple) else in_bits(result)
+    result = known.aval(*operands, **dict(op_params))
+    return ResultAvals(map(in_bits, result)) if isinstance(result, tuple) else in_bits(result)
 
 
 def _bits(x: Any) -> Any:
@@ -86,4 +92,4 @@ def _bits(x: Any) -> Any:
 @call_in_half.def_samples
 def _() -> Any:
     # An integer sample, because the op has no derivative.
-    yield (integers((3, 4), 0, 9, dtype="uint16"),), {"op": "spacing", "given": (), "halves": (True,)}
+    yield (integers((3, 4), 0, 9, dtype="uint16"),), {"op": "spacing", "op_params": (), "halves": (True,)}

@@ -3,15 +3,15 @@
 A `reads` rule has the signature `rule(index, size, shapes, result, **params)`. `index` is the index of the wanted
 element, one expression per axis of the result. `size` converts an integer of the params to an expression. `shapes`
 are the operand shapes and `result` is the result shape, as expressions. Expressions support `+`, `-` and `*`, and
-division through `size.divide`. The rule returns a list of `Read`s: the element is the operand's element at
-`Read.place` for the first read whose ranges all hold, and `fill` (a parameter of the op, or 0) if none does.
+division through `size.divide`. The rule returns a list of `OperandRead`s: the element is the operand's element at
+`OperandRead.indices` for the first read whose ranges all hold, and `fill` (a parameter of the op, or 0) if none does.
 """
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-__all__ = ["Range", "Read"]
+__all__ = ["OperandRead", "Range"]
 
 
 class Range(NamedTuple):
@@ -23,9 +23,9 @@ class Range(NamedTuple):
     step: Any = 1
 
 
-class Read(NamedTuple):
-    """Element `place` of operand number `operand`, valid if all of `ranges` hold."""
+class OperandRead(NamedTuple):
+    """Element `indices` of operand number `operand`, valid if all of `ranges` hold."""
 
     operand: int
-    place: tuple[Any, ...]
+    indices: tuple[Any, ...]
     ranges: tuple[Range, ...] = ()

@@ -22,8 +22,20 @@ from tracegrad.avals import Aval
 from tracegrad.ops.core.forms import Reshape
 
 __all__ = [
-    "UNKNOWN", "StandIn", "arranged", "axes_in_memory", "has_order", "in_order", "is_row_major", "laid_out", "order_of",
-    "relaid", "spread", "stand_in", "view_by", "with_strides_of",
+    "UNKNOWN",
+    "StandIn",
+    "arranged",
+    "axes_in_memory",
+    "has_order",
+    "in_order",
+    "is_row_major",
+    "order_of",
+    "relaid",
+    "result_strides",
+    "spread",
+    "stand_in",
+    "view_by",
+    "with_strides_of",
 ]  # fmt: skip
 
 # Bit of a query for the memory order of a traced value: the order is not known, for example of region arguments.
@@ -33,7 +45,7 @@ StandIn = np.ndarray[Any, Any]
 Strides = tuple[int, ...]
 
 
-class _Memory:
+class _ArrayInterface:
     """Array interface from which NumPy makes a stand-in."""
 
     __slots__ = ("__array_interface__", "owner")
@@ -48,7 +60,7 @@ def stand_in(
     """An ndarray without elements, which must not be read unless an `owner` has the memory; `strides` are None for
     row-major order."""
     interface = {"shape": shape, "typestr": dtype.str, "strides": strides, "data": (address, False), "version": 3}
-    return np.asarray(_Memory(interface, owner))
+    return np.asarray(_ArrayInterface(interface, owner))
 
 
 def view_by(op: Any, params: dict[str, Any], x: StandIn) -> Any:
@@ -91,19 +103,19 @@ def order_of(strides: Sequence[Strides], ndim: int) -> list[int]:
     a repeated operand): `npyiter_find_best_axis_ordering`."""
     order: list[int] = []  # from the innermost to the outermost
     for axis in reversed(range(ndim)):
-        place = len(order)
+        position = len(order)
         for k in range(len(order) - 1, -1, -1):
-            swap = _lies_inside([(abs(s[axis]), abs(s[order[k]])) for s in strides])
+            swap = _is_inner_axis([(abs(s[axis]), abs(s[order[k]])) for s in strides])
             if swap is None:
                 continue
             if not swap:
                 break
-            place = k
-        order.insert(place, axis)
+            position = k
+        order.insert(position, axis)
     return order[::-1]
 
 
-def _lies_inside(pairs: Sequence[tuple[int, int]]) -> bool | None:
+def _is_inner_axis(pairs: Sequence[tuple[int, int]]) -> bool | None:
     """Whether the axis with the first strides is inside of the axis with the second; None if undetermined."""
     result = None
     for s, other in pairs:
@@ -116,10 +128,10 @@ def _lies_inside(pairs: Sequence[tuple[int, int]]) -> bool | None:
 
 def in_order(order: Sequence[int], shape: Sequence[int], itemsize: int) -> Strides:
     """The strides of a new array with the axes `order` from the outermost to the innermost."""
-    strides, step = [0] * len(shape), itemsize
+    strides, stride = [0] * len(shape), itemsize
     for axis in reversed(order):
-        strides[axis] = step
-        step *= shape[axis]
+        strides[axis] = stride
+        stride *= shape[axis]
     return tuple(strides)
 
 
@@ -128,7 +140,7 @@ def spread(x: StandIn) -> Strides:
     return tuple([0 if n == 1 else s for n, s in zip(x.shape, x.strides)])
 
 
-def laid_out(order: str, operands: Sequence[StandIn], params: dict[str, Any], aval: Aval) -> Strides | None:
+def result_strides(order: str, operands: Sequence[StandIn], params: dict[str, Any], aval: Aval) -> Strides | None:
     """The strides of a new array of this aval, made by an op of this `order`; None for row-major order."""
     ndim = len(aval.shape)
     if order == "picked":
@@ -163,7 +175,7 @@ def _joined_order(strides: Sequence[tuple[int | None, ...]], ndim: int) -> list[
     """The axes of a concatenation in memory order: `PyArray_CreateMultiSortedStridePerm`."""
     order: list[int] = []
     for axis in range(ndim):
-        place = len(order)
+        position = len(order)
         for k in range(len(order) - 1, -1, -1):
             pairs = [(s[axis], s[order[k]]) for s in strides]
             known = [(a, b) for a, b in pairs if a is not None and b is not None]
@@ -171,8 +183,8 @@ def _joined_order(strides: Sequence[tuple[int | None, ...]], ndim: int) -> list[
                 continue
             if any(a <= b for a, b in known):
                 break
-            place = k
-        order.insert(place, axis)
+            position = k
+        order.insert(position, axis)
     return order
 
 

@@ -15,8 +15,8 @@ An op is defined once, in one section of one module of this package. It has
 
 Other properties are declared with the op, as traits of `Op`.
 
-An op may have several results: then `impl` and `aval` return tuples (of avals: `Several`), applying it returns a tuple,
-and its rules get tuples for `ct` (None where a cotangent is zero) and `ans`.
+An op may have several results: then `impl` and `aval` return tuples (of avals: `ResultAvals`), applying it returns a
+tuple, and its rules get tuples for `ct` (None where a cotangent is zero) and `ans`.
 
 Arrays are positional operands, everything static is a keyword parameter. `bind` is the one way to apply an op: the
 operands decide whether it computes (ndarray), computes and records on a tape (Tensor) or emits a node (Tracer).
@@ -34,15 +34,26 @@ import numpy as np
 
 from tracegrad.avals import LITERALS, Aval, aval_of
 from tracegrad.errors import ShapeError, UnsupportedError, located
-from tracegrad.ops.core.dispatch import Abstract, Carrier, Level, lead, named, one_node
+from tracegrad.ops.core.dispatch import Abstract, Carrier, DispatchLevel, dispatch_operand, named, one_node
 from tracegrad.ops.core.forms import Call, Compose, Form, Map, Move
 from tracegrad.ops.core.half_rounding import in_single
 from tracegrad.utils.errstate import QUIET, restore_traps, set_traps, traps
 
 __all__ = [
-    "AS_WRITTEN", "HOLOMORPHIC", "TABLE", "Carrier", "Level", "Op", "Several", "bind", "lead", "named", "one_node",
-    "primitive", "refusing_complex",
-]  # fmt: skip
+    "AS_WRITTEN",
+    "HOLOMORPHIC",
+    "TABLE",
+    "Carrier",
+    "DispatchLevel",
+    "Op",
+    "ResultAvals",
+    "bind",
+    "dispatch_operand",
+    "named",
+    "one_node",
+    "primitive",
+    "refusing_complex",
+]
 
 TABLE: dict[str, Op] = {}
 
@@ -54,11 +65,11 @@ AS_WRITTEN, HOLOMORPHIC = "as written", "holomorphic"
 Sample = tuple[tuple[Any, ...], dict[str, Any]]
 
 
-class Several(tuple[Aval, ...]):
+class ResultAvals(tuple[Aval, ...]):
     """The avals of an op with several results.
 
     >>> import numpy as np
-    >>> print(Several((Aval((), np.dtype("float64")), Aval((2,), np.dtype("int64")))))
+    >>> print(ResultAvals((Aval((), np.dtype("float64")), Aval((2,), np.dtype("int64")))))
     f64[], i64[2]
     """
 
@@ -71,22 +82,22 @@ class Several(tuple[Aval, ...]):
 def bind(op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
     """Apply `op` to operands that already conform to it."""
     kinds = tuple(map(type, operands))
-    way = op.ways.get(kinds)
-    return _bound(op, kinds, operands, params) if way is None else way(operands, params)
+    cached_bind = op.dispatch_cache.get(kinds)
+    return _bound(op, kinds, operands, params) if cached_bind is None else cached_bind(operands, params)
 
 
 def _bound(op: Op, kinds: tuple[type, ...], operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
     """As `bind`, for operand kinds that have no cached dispatch yet."""
-    owner, level = None, Level.PLAIN
-    for x in operands:  # as `lead` does
+    owner, level = None, DispatchLevel.PLAIN
+    for x in operands:  # as `dispatch_operand` does
         if isinstance(x, Carrier) and x.level > level:
             owner, level = x, x.level
     if owner is not None:
         return owner.bind(op, operands, params)
     if op.ambient is not None and not operands and (recorder := op.ambient()) is not None:
         return recorder.bind(op, operands, params)
-    if op.takes_ready and kinds and all(kind is np.ndarray for kind in kinds):
-        op.ways[kinds] = op.compute
+    if op.binds_as_is and kinds and all(kind is np.ndarray for kind in kinds):
+        op.dispatch_cache[kinds] = op.compute
     return op.compute(operands, params)
 
 
@@ -101,15 +112,16 @@ class Op:
 
     - `on_complex`: the validity of the rules for complex numbers, `AS_WRITTEN` or `HOLOMORPHIC`; if empty, the op
       refuses complex operands;
-    - `aliases`: the result is a view of the first operand if NumPy makes a view; `def_put` defines how an update of
+    - `aliases`: the result is a view of the first operand if NumPy makes a view; `def_view_update` defines how an
+      update of
       the view changes the operand;
-    - `steps`: of one operand, piecewise constant: its derivative is 0 wherever it exists;
-    - `bends`: of one operand, piecewise linear: its derivative is piecewise constant in the operand;
+    - `piecewise_constant`: of one operand, piecewise constant: its derivative is 0 wherever it exists;
+    - `piecewise_linear`: of one operand, piecewise linear: its derivative is piecewise constant in the operand;
     - `pointwise`: each element of the result depends only on the operands' elements at the same index;
     - `order`: NumPy's memory order of the result (`tracegrad.ops.core.memory_order`), unless the form gives it;
     - `exact`: floating results are exact in the operand dtype, so nothing has to be rounded;
     - `typed`: the result depends on the dtype too, and not only on the values;
-    - `direct`: `impl` without the check for float16 operands;
+    - `impl_unchecked`: `impl` without the check for float16 operands;
     - `commutative`: exchanging the operands gives the same bits, except for the payload of a nan.
     """
 
@@ -118,10 +130,10 @@ class Op:
     typed = False
     on_complex = ""
     aliases = False
-    steps = False
-    bends = False
+    piecewise_constant = False
+    piecewise_linear = False
     # Whether a call takes its operands as `bind` does, without making them conform.
-    takes_ready = True
+    binds_as_is = True
     # Ops without operands call this hook to get the recorder of the current trace; the trace layer sets it.
     ambient: Callable[[], Any] | None = None
 
@@ -130,14 +142,14 @@ class Op:
         self.name, self.operands, self.impl, self.__doc__ = name, operands, impl, doc
         self.variadic, self.form = variadic, form
         self.pointwise = isinstance(form, Map)
-        self.direct = getattr(impl, "of_others", impl)
+        self.impl_unchecked = getattr(impl, "of_others", impl)
         self.aval: Callable[..., Aval] = self._no_aval
         self.samples: Callable[[], Iterable[Sample]] | None = None
-        self.put: Callable[..., Any] | None = None
+        self.view_update: Callable[..., Any] | None = None
         self.view = impl  # for `aliases`: returns the view, or None where `impl` copies; reads no elements
-        self.alone: dict[int, Callable[..., Any]] = {}
-        self.into: Callable[..., Any] | None = None
-        self.meant: Callable[..., Any] | None = None
+        self.result_rules: dict[int, Callable[..., Any]] = {}
+        self.impl_out: Callable[..., Any] | None = None
+        self.native_equivalent: Callable[..., Any] | None = None
         self._vjp: dict[int, Callable[..., Any]] = {}
         self._vjp_all: Callable[..., Sequence[Any]] | None = None
         self._batch: Callable[..., Any] | None = None
@@ -145,7 +157,7 @@ class Op:
         self._order = ""
         # Dispatch cache: for the classes of the operands, a function of operands and parameters that a carrier has
         # stored. `bind` calls it without determining the dispatching carrier.
-        self.ways: dict[tuple[type, ...], Callable[..., Any]] = {}
+        self.dispatch_cache: dict[tuple[type, ...], Callable[..., Any]] = {}
         if listed and TABLE.setdefault(name, self) is not self:
             raise ValueError(f"op {name} is defined twice")
 
@@ -154,26 +166,26 @@ class Op:
 
     def __call__(self, *operands: Any, **params: Any) -> Any:
         kinds = tuple(map(type, operands))
-        way = self.ways.get(kinds)
-        return _bound(self, kinds, operands, params) if way is None else way(operands, params)
+        cached_bind = self.dispatch_cache.get(kinds)
+        return _bound(self, kinds, operands, params) if cached_bind is None else cached_bind(operands, params)
 
     def compute(self, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
         """The results for ndarrays and numbers."""
         before = traps()
         try:
             set_traps(QUIET)
-            answer = self.impl(*operands, **params)
+            result = self.impl(*operands, **params)
         finally:
             restore_traps(before)
-        if answer.__class__ is np.ndarray:
-            return answer
-        return tuple(map(np.asarray, answer)) if isinstance(answer, tuple) else np.asarray(answer)
+        if result.__class__ is np.ndarray:
+            return result
+        return tuple(map(np.asarray, result)) if isinstance(result, tuple) else np.asarray(result)
 
     def _no_aval(self, *avals: Any, **params: Any) -> Aval:
         raise NotImplementedError(f"op {self.name} has no shape rule")
 
     # -- rules, each given once, right under the op --------------------------------------
-    def def_aval(self, rule: Callable[..., Aval | Several]) -> Callable[..., Aval | Several]:
+    def def_aval(self, rule: Callable[..., Aval | ResultAvals]) -> Callable[..., Aval | ResultAvals]:
         self.aval = rule  # type: ignore[assignment]
         return rule
 
@@ -187,13 +199,13 @@ class Op:
         self.form = dataclasses.replace(self.form, reads=rule)
         return rule
 
-    def def_put(self, rule: Callable[..., Any]) -> Callable[..., Any]:
+    def def_view_update(self, rule: Callable[..., Any]) -> Callable[..., Any]:
         """Define the view update of an op that `aliases`: `rule(base, new, **params)` is `base` with the view replaced
         by `new`.
 
         For an op with several results, `number=` selects the replaced result.
         """
-        self.put = rule
+        self.view_update = rule
         return rule
 
     def def_decompose(self, rule: Callable[..., Any]) -> Callable[..., Any]:
@@ -201,25 +213,25 @@ class Op:
         self.form = Compose(rule)
         return rule
 
-    def def_alone(self, index: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def def_result_rule(self, index: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         """Define a single result of an op with several: `rule(*operands, **params)` is result `index`, if no other is
         used."""
 
         def declare(rule: Callable[..., Any]) -> Callable[..., Any]:
-            self.alone = {**self.alone, index: rule}
+            self.result_rules = {**self.result_rules, index: rule}
             return rule
 
         return declare
 
-    def def_meant(self, rule: Callable[..., Any]) -> Callable[..., Any]:
+    def def_native_equivalent(self, rule: Callable[..., Any]) -> Callable[..., Any]:
         """Define the op that this op calls: `rule(*avals, **params)` gives the op, its parameters, and the avals of its
         operands and its result, which share memory with those of this op."""
-        self.meant = rule
+        self.native_equivalent = rule
         return rule
 
-    def def_into(self, rule: Callable[..., Any]) -> Callable[..., Any]:
+    def def_impl_out(self, rule: Callable[..., Any]) -> Callable[..., Any]:
         """Define an output variant: `rule(out, *operands, **params)` writes the result of `impl` into `out`."""
-        self.into = rule
+        self.impl_out = rule
         return rule
 
     def def_vjp(self, operand: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -245,37 +257,38 @@ class Op:
 
     def linear_in(self, *names: str) -> None:
         """Declare the op linear in these operands together: its tangent is the op applied to their tangents."""
-        places = self._places(names)
+        positions = self._operand_positions(names)
 
         def rule(tangents: Sequence[Any], ans: Any, *operands: Any, **params: Any) -> Any:
             moved = [
-                _moved(x, t) if self.variadic or i in places else x for i, (x, t) in enumerate(zip(operands, tangents))
+                _moved(x, t) if self.variadic or i in positions else x
+                for i, (x, t) in enumerate(zip(operands, tangents))
             ]
             return self(*moved, **params)
 
-        self._jvp = self._for_tangents_of(places, rule)
+        self._jvp = self._for_tangents_of(positions, rule)
 
     def separately_linear(self, *names: str) -> None:
         """Declare the op linear in each of these operands with the others fixed, as a product."""
-        places = self._places(names)
+        positions = self._operand_positions(names)
 
         def rule(tangents: Sequence[Any], ans: Any, *operands: Any, **params: Any) -> Any:
-            moved = [i for i in places if tangents[i] is not None]
+            moved = [i for i in positions if tangents[i] is not None]
             shares = [self(*operands[:i], tangents[i], *operands[i + 1 :], **params) for i in moved]
             return functools.reduce(TABLE["accumulate"], shares)
 
-        self._jvp = self._for_tangents_of(places, rule)
+        self._jvp = self._for_tangents_of(positions, rule)
 
-    def _places(self, names: Sequence[str]) -> tuple[int, ...]:
+    def _operand_positions(self, names: Sequence[str]) -> tuple[int, ...]:
         return tuple([self.operands.index(name) for name in names])
 
-    def _for_tangents_of(self, places: tuple[int, ...], rule: Callable[..., Any]) -> Callable[..., Any]:
-        """`rule` if only the operands at `places` have tangents, else the transpose of the VJP."""
-        if self.variadic or len(places) == len(self.operands):
+    def _for_tangents_of(self, positions: tuple[int, ...], rule: Callable[..., Any]) -> Callable[..., Any]:
+        """`rule` if only the operands at `positions` have tangents, else the transpose of the VJP."""
+        if self.variadic or len(positions) == len(self.operands):
             return rule
 
         def either(tangents: Sequence[Any], ans: Any, *operands: Any, **params: Any) -> Any:
-            if any(t is not None and i not in places for i, t in enumerate(tangents)):
+            if any(t is not None and i not in positions for i, t in enumerate(tangents)):
                 return transposed(self, tangents, ans, operands, params)
             return rule(tangents, ans, *operands, **params)
 
@@ -349,8 +362,8 @@ class Op:
         if self._batch is not None:
             return self._batch(size, tuple(batched), *operands, **params)
         args = [
-            x if many or type(x) in LITERALS else TABLE["broadcast_to"](x, shape=(size, *x.shape))
-            for x, many in zip(operands, batched)
+            x if is_batched or type(x) in LITERALS else TABLE["broadcast_to"](x, shape=(size, *x.shape))
+            for x, is_batched in zip(operands, batched)
         ]
         shifted = dict(params)
         if "axis" in params:
@@ -392,22 +405,24 @@ def _moved(x: Any, t: Any) -> Any:
     return x if x.dtype.kind not in "fc" else TABLE["full"](shape=x.shape, value=0.0, dtype=x.dtype.name)
 
 
-class Term(Abstract):
+class SymbolicCotangent(Abstract):
     """Symbolic cotangent that records the operations of a derivative rule."""
 
     __slots__ = ("tape",)
-    level = Level.TERM
+    level = DispatchLevel.TERM
 
     def __init__(self, aval: Aval, tape: list[Any]):
         super().__init__(aval)
         self.tape = tape
 
     def bind(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
-        if any(isinstance(x, Term) and not op.differentiable_in(i) for i, x in enumerate(operands)):
+        if any(isinstance(x, SymbolicCotangent) and not op.differentiable_in(i) for i, x in enumerate(operands)):
             raise TypeError(f"{op.name} is not linear: a rule that applies it to cotangents cannot be transposed")
-        answer = Term(op.aval(*[x if type(x) in LITERALS else aval_of(x) for x in operands], **params), self.tape)
-        self.tape.append((answer, op, operands, params))
-        return answer
+        result = SymbolicCotangent(
+            op.aval(*[x if type(x) in LITERALS else aval_of(x) for x in operands], **params), self.tape
+        )
+        self.tape.append((result, op, operands, params))
+        return result
 
 
 def transposed(op: Op, tangents: Sequence[Any], ans: Any, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
@@ -417,26 +432,29 @@ def transposed(op: Op, tangents: Sequence[Any], ans: Any, operands: tuple[Any, .
     All operations are ops, so this works for ndarrays, Tensors and values of a graph, and can be differentiated again.
     """
     tape: list[Any] = []
-    several = type(ans) is tuple
-    terms = [Term(aval_of(y), tape) if y.dtype.kind in "fc" else None for y in (ans if several else (ans,))]
+    is_multi_result = type(ans) is tuple
+    terms = [
+        SymbolicCotangent(aval_of(y), tape) if y.dtype.kind in "fc" else None
+        for y in (ans if is_multi_result else (ans,))
+    ]
     wanted = [i for i, t in enumerate(tangents) if t is not None]
-    pulled = op.pull_all(wanted, tuple(terms) if several else terms[0], ans, operands, params)
+    pulled = op.pull_all(wanted, tuple(terms) if is_multi_result else terms[0], ans, operands, params)
     table: dict[Any, Any] = {}
 
     def arrive(term: Any, t: Any) -> None:
-        if isinstance(t, Term):
+        if isinstance(t, SymbolicCotangent):
             raise TypeError(f"the vjp rule of {op.name} is not linear in the cotangent: give it a rule by def_jvp")
-        if isinstance(term, Term) and t is not None:
+        if isinstance(term, SymbolicCotangent) and t is not None:
             table[term] = TABLE["accumulate"](table[term], t) if term in table else t
 
     for i, ct in zip(wanted, pulled):
         arrive(ct, tangents[i])
-    for answer, step, args, inputs in reversed(tape):
-        if answer in table:
+    for result, tape_op, args, inputs in reversed(tape):
+        if result in table:
             for i, x in enumerate(args):
-                if isinstance(x, Term):
-                    arrive(x, step.pull(i, table[answer], answer, args, inputs))
-    return tuple(map(table.get, terms)) if several else table.get(terms[0])
+                if isinstance(x, SymbolicCotangent):
+                    arrive(x, tape_op.pull(i, table[result], result, args, inputs))
+    return tuple(map(table.get, terms)) if is_multi_result else table.get(terms[0])
 
 
 def primitive(

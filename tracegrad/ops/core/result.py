@@ -12,7 +12,7 @@ from typing import Any
 
 from tracegrad.avals import Aval
 from tracegrad.ops.core.forms import Result
-from tracegrad.ops.core.op import TABLE, Op, Several
+from tracegrad.ops.core.op import TABLE, Op, ResultAvals
 
 __all__ = ["op_named", "result"]
 
@@ -26,7 +26,7 @@ result = Op("result", ("x",), _pick, "One of several results of an op.", variadi
 
 
 @result.def_aval
-def _(x: Several, *, index: int) -> Aval:
+def _(x: ResultAvals, *, index: int) -> Aval:
     return x[index]
 
 

@@ -25,7 +25,7 @@ from tracegrad.ops.elementwise.table import absolute, add, divide, equal, multip
 from tracegrad.ops.shape.linear import cast
 
 __all__ = [
-    "angle", "complex_", "complex_of", "conj", "imag", "lies", "real", "real_of", "sgn",
+    "angle", "complex_", "complex_of", "conj", "imag", "memory_aval", "real", "real_of", "sgn",
     "view_as_complex", "view_as_real",
 ]  # fmt: skip
 
@@ -40,7 +40,7 @@ def real_of(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return np.finfo(dtype).dtype
 
 
-def lies(x: Aval) -> Aval:
+def memory_aval(x: Aval) -> Aval:
     """The memory representation of `x`: the parts of complex numbers along a new last axis; else `x` itself."""
     return Aval((*x.shape, 2), real_of(x.dtype)) if x.dtype.kind == "c" else x
 
@@ -100,12 +100,12 @@ complex_ = elementwise("complex(x, y)", _numpy_complex, None,
                        loop=_complex_loop, on_complex=AS_WRITTEN, doc="x + iy")  # fmt: skip
 
 
-@real.def_put
+@real.def_view_update
 def _(base: Any, new: Any) -> Any:
     return complex_(new, imag(base))
 
 
-@imag.def_put
+@imag.def_view_update
 def _(base: Any, new: Any) -> Any:
     return complex_(real(base), new)
 
@@ -136,14 +136,14 @@ sgn = elementwise("sgn(x)", np.sign, None, _across, loop=_direction_loop, domain
                   doc="x / abs(x), 0 where x is 0")  # fmt: skip
 
 
-def _turned(t: Any, ans: Any, x: Any) -> Any:
+def _angle_rule(t: Any, ans: Any, x: Any) -> Any:
     squared = add(multiply(real(x), real(x)), multiply(imag(x), imag(x)))
     none = equal(squared, 0)
     derivative = where(none, 0.0, divide(multiply(x, 1j), where(none, 1.0, squared)))
     return multiply(t, derivative)
 
 
-angle = elementwise("angle(x)", np.angle, None, _turned, loop=_part_loop, domain=None, on_complex=AS_WRITTEN,
+angle = elementwise("angle(x)", np.angle, None, _angle_rule, loop=_part_loop, domain=None, on_complex=AS_WRITTEN,
                     doc="the angle of x in the plane, from -pi to pi; its slope at 0 is 0")  # fmt: skip
 
 for _op in (real, imag, conj, sgn, angle):
@@ -174,7 +174,7 @@ def _(x: Aval) -> Aval:
     return Aval((*x.shape, 2), real_of(x.dtype))
 
 
-@view_as_real.def_put
+@view_as_real.def_view_update
 def _(base: Any, new: Any) -> Any:
     return view_as_complex(new)
 
@@ -212,7 +212,7 @@ def _(x: Aval) -> Aval:
     return Aval(x.shape[:-1], complex_of(x.dtype))
 
 
-@view_as_complex.def_put
+@view_as_complex.def_view_update
 def _(base: Any, new: Any) -> Any:
     return view_as_real(new)
 

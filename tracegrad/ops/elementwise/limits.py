@@ -1,7 +1,7 @@
 """Attach derivative rules to values whose ops would lose a limit.
 
 A value that `where` takes from a constant at one point has the derivative 0 there, whatever its limit is. To compiled
-code `with_slopes` is the value itself; its derivative comes from a rule, and is only computed if it is used.
+code `with_derivatives` is the value itself; its derivative comes from a rule, and is only computed if it is used.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from tracegrad.avals import Aval, is_literal
-from tracegrad.ops.core.forms import Identity
+from tracegrad.ops.core.forms import IdentityForm
 from tracegrad.ops.core.op import TABLE, Carrier, primitive
 from tracegrad.ops.core.samples import uniform
 from tracegrad.ops.shape.linear import broadcast_to, cast, stop_gradient, zeros_like
 
-__all__ = ["RULES", "limited", "with_slopes"]
+__all__ = ["RULES", "limited", "with_derivatives"]
 
 # For each rule, the derivative of the value in each operand: `derivative(value, *operands)`.
 RULES: dict[str, tuple[Callable[..., Any], ...]] = {}
@@ -31,7 +31,7 @@ def limited(value: Any, *operands: Any, rule: str) -> Any:
     like: Any = value
     if like.dtype.kind == "c":
         return value
-    return with_slopes(stop_gradient(value), *[_conformed(x, like) for x in operands], rule=rule)
+    return with_derivatives(stop_gradient(value), *[_conformed(x, like) for x in operands], rule=rule)
 
 
 def _conformed(x: Any, like: Any) -> Any:
@@ -40,18 +40,18 @@ def _conformed(x: Any, like: Any) -> Any:
     return x if x.shape == like.shape else broadcast_to(x, shape=like.shape)
 
 
-@primitive(Identity(partial=True))
-def with_slopes(value: Any, *operands: Any, rule: str) -> Any:
+@primitive(IdentityForm(partial=True))
+def with_derivatives(value: Any, *operands: Any, rule: str) -> Any:
     """`value`, as a function of the operands with the derivatives of `rule`."""
     return np.array(value)
 
 
-@with_slopes.def_aval
+@with_derivatives.def_aval
 def _(value: Aval, *operands: Aval, rule: str) -> Aval:
     return value
 
 
-def _slope(i: int, t: Any, xs: Sequence[Any], rule: str) -> Any:
+def _contribution(i: int, t: Any, xs: Sequence[Any], rule: str) -> Any:
     if not i:
         return zeros_like(xs[0])  # the derivative is taken in the other operands only
     if rule not in RULES:
@@ -59,20 +59,20 @@ def _slope(i: int, t: Any, xs: Sequence[Any], rule: str) -> Any:
     return TABLE["multiply"](t, RULES[rule][i - 1](*xs))
 
 
-@with_slopes.def_vjp_all
+@with_derivatives.def_vjp_all
 def _(wanted: Sequence[int], ct: Any, ans: Any, *xs: Any, rule: str) -> list[Any]:
-    return [_slope(i, ct, xs, rule) for i in wanted]
+    return [_contribution(i, ct, xs, rule) for i in wanted]
 
 
-@with_slopes.def_jvp
+@with_derivatives.def_jvp
 def _(tangents: Sequence[Any], ans: Any, *xs: Any, rule: str) -> Any:
-    first, *others = [_slope(i, t, xs, rule) for i, t in enumerate(tangents) if t is not None]
+    first, *others = [_contribution(i, t, xs, rule) for i, t in enumerate(tangents) if t is not None]
     for other in others:
         first = TABLE["accumulate"](first, other)
     return first
 
 
-@with_slopes.def_samples
+@with_derivatives.def_samples
 def _() -> Any:
     x, y = uniform((3, 4), 0.5, 3), uniform((3, 4), 0.5, 3, seed=1)
     yield (y * x ** (y - 1), x, y), {"rule": "power_in_base"}

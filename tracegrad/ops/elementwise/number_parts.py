@@ -10,7 +10,7 @@ from tracegrad.avals import Aval
 from tracegrad.errors import DTypeError
 from tracegrad.ops.core.elementwise_op import elementwise as op
 from tracegrad.ops.core.elementwise_op import float_loop
-from tracegrad.ops.core.op import Several, primitive
+from tracegrad.ops.core.op import ResultAvals, primitive
 from tracegrad.ops.core.samples import integers, uniform
 from tracegrad.ops.elementwise.table import (
     copysign,
@@ -51,8 +51,8 @@ def modf(x: Any) -> tuple[Any, Any]:
 
 
 @modf.def_aval
-def _(x: Aval) -> Several:
-    return Several((_floating("modf", x), x))
+def _(x: Aval) -> ResultAvals:
+    return ResultAvals((_floating("modf", x), x))
 
 
 @modf.def_vjp_all
@@ -73,8 +73,8 @@ modf.def_samples(_samples)
 # -- frexp -----------------------------------------------------------------------------------------------
 def _of_mantissa(t: Any, ans: Any, x: Any) -> Any:
     # The mantissa over x is a power of two. The mantissa of 0, inf and nan is the number itself.
-    apart = logical_and(isfinite(x), not_equal(x, 0.0))
-    return multiply(t, where(apart, divide(ans, where(apart, x, 1.0)), 1.0))
+    is_regular = logical_and(isfinite(x), not_equal(x, 0.0))
+    return multiply(t, where(is_regular, divide(ans, where(is_regular, x, 1.0)), 1.0))
 
 
 mantissa = op("mantissa(x)", lambda x: np.frexp(x)[0], "mantissa(x)", _of_mantissa, loop=float_loop,
@@ -90,8 +90,8 @@ def frexp(x: Any) -> tuple[Any, Any]:
 
 
 @frexp.def_aval
-def _(x: Aval) -> Several:
-    return Several((_floating("frexp", x), Aval(x.shape, np.dtype(np.int32))))
+def _(x: Aval) -> ResultAvals:
+    return ResultAvals((_floating("frexp", x), Aval(x.shape, np.dtype(np.int32))))
 
 
 @frexp.def_vjp_all
@@ -115,9 +115,9 @@ def divmod(x: Any, y: Any) -> tuple[Any, Any]:
 
 
 @divmod.def_aval
-def _(x: Aval, y: Aval) -> Several:
+def _(x: Aval, y: Aval) -> ResultAvals:
     result = floor_divide.aval(x, y)
-    return Several((result, result))
+    return ResultAvals((result, result))
 
 
 @divmod.def_vjp_all

@@ -15,7 +15,7 @@ from tracegrad.avals import is_literal
 from tracegrad.ops.core.elementwise_op import Elementwise, float_loop, promote, same_loop
 from tracegrad.ops.core.elementwise_op import elementwise as op
 from tracegrad.ops.core.half_rounding import HALF
-from tracegrad.ops.core.op import AS_WRITTEN, HOLOMORPHIC, TABLE, Level
+from tracegrad.ops.core.op import AS_WRITTEN, HOLOMORPHIC, TABLE, DispatchLevel
 from tracegrad.ops.core.samples import integers, uniform
 from tracegrad.ops.elementwise.limits import limited
 from tracegrad.ops.numerics import accurate as precise
@@ -54,7 +54,7 @@ sqrt: Elementwise
 where: Elementwise
 
 
-def _keep(t: Any, ans: Any, *operands: Any) -> Any:
+def _identity_rule(t: Any, ans: Any, *operands: Any) -> Any:
     return t
 
 
@@ -95,8 +95,11 @@ def power_in_exponent(ans: Any, x: Any) -> Any:
 
 def derivative_of_power(derivative: Any, x: Any, y: Any, operand: str) -> Any:
     """The derivative of x**y in the base or the exponent, with its own derivatives; of `ans` for Tensors."""
-    of_answer = operand == "exponent" and getattr(derivative, "level", None) in (Level.TENSOR, Level.TRACED_TENSOR)
-    return derivative if of_answer else limited(derivative, x, y, rule=f"power_in_{operand}")
+    uses_ans = operand == "exponent" and getattr(derivative, "level", None) in (
+        DispatchLevel.TENSOR,
+        DispatchLevel.TRACED_TENSOR,
+    )
+    return derivative if uses_ans else limited(derivative, x, y, rule=f"power_in_{operand}")
 
 
 def _died_away(x: Any, y: Any) -> Any:
@@ -114,10 +117,10 @@ def _times_log_in_y(t: Any, x: Any, y: Any) -> Any:
 
 
 # -- arithmetic --------------------------------------------------------------------------------
-add = op("add(x, y)", np.add, "x + y", _keep, _keep, moves=True, doc="x + y")
-accumulate = op("accumulate(x, y)", np.add, "x + y", _keep, _keep,
+add = op("add(x, y)", np.add, "x + y", _identity_rule, _identity_rule, moves=True, doc="x + y")
+accumulate = op("accumulate(x, y)", np.add, "x + y", _identity_rule, _identity_rule,
                 moves=True, doc="x + y, in a sum whose terms may be added in any order")  # fmt: skip
-subtract = op("subtract(x, y)", np.subtract, "x - y", _keep, lambda t, ans, x, y: negative(t),
+subtract = op("subtract(x, y)", np.subtract, "x - y", _identity_rule, lambda t, ans, x, y: negative(t),
               moves=True, doc="x - y")  # fmt: skip
 multiply = op("multiply(x, y)", np.multiply, "x * y",
               lambda t, ans, x, y: multiply(t, y),
@@ -129,13 +132,13 @@ negative = op("negative(x)", np.negative, "-x", lambda t, ans, x: negative(t), m
 
 
 def _power(x: Any, y: Any) -> Any:
-    answer = np.power(x, y)
+    result = np.power(x, y)
     if is_literal(y) or y.dtype.kind != "f" or not (y.size == 1 or 0 in y.strides) or not (half := y == 0.5).any():
-        return answer
+        return result
     # NumPy treats an exponent with stride 0 as a number, with another result for 0.5. The result must not depend on the
     # memory layout of an operand.
     with np.errstate(all="ignore"):
-        return np.where(half, np.sqrt(np.where(np.equal(x, -np.inf), np.inf, x) + 0.0), answer).astype(answer.dtype)
+        return np.where(half, np.sqrt(np.where(np.equal(x, -np.inf), np.inf, x) + 0.0), result).astype(result.dtype)
 
 
 power = op("power(x, y)", _power, "power(x, y)",
@@ -154,7 +157,7 @@ square = op("square(x)", np.square, "x * x", lambda t, ans, x: multiply(t, multi
             on_complex=HOLOMORPHIC, doc="x * x")  # fmt: skip
 reciprocal = op("reciprocal(x)", np.reciprocal, "1 / x", lambda t, ans, x: negative(multiply(t, square(ans))),
                 domain=(1, 3), on_complex=HOLOMORPHIC, doc="1 / x")  # fmt: skip
-remainder = op("remainder(x, y)", np.remainder, "remainder(x, y)", _keep,
+remainder = op("remainder(x, y)", np.remainder, "remainder(x, y)", _identity_rule,
                lambda t, ans, x, y: negative(multiply(t, floor_divide(x, y))), domain=(1, 3),
                doc="x - y * floor(x / y), with the sign of y")  # fmt: skip
 floor_divide = op("floor_divide(x, y)", np.floor_divide, "floor_divide(x, y)", domain=(1, 3), doc="floor(x / y)")
@@ -202,19 +205,19 @@ xlogy = op("xlogy(x, y)", _scipy("xlogy"), "where(x == 0, where(y != y, y, 0), x
            loop=float_loop, domain=(0.5, 3), doc="x * log(y), 0 where x is 0")  # fmt: skip
 
 
-def _part(x: Any, y: Any) -> Any:
+def _exp_share(x: Any, y: Any) -> Any:
     """exp(x) / (exp(x) + exp(y)); the rounding error of x - y (Knuth's two-sum) is included if y is greater."""
-    apart = where(logical_or(not_equal(x, y), isfinite(x)), subtract(x, y), 0.0)
-    of_y = subtract(x, apart)
-    lost = add(subtract(x, add(apart, of_y)), subtract(of_y, y))
-    counts = logical_and(isfinite(lost), less(apart, 0))
-    return multiply(sigmoid(apart), add(stop_gradient(where(counts, lost, 0.0)), 1))
+    difference = where(logical_or(not_equal(x, y), isfinite(x)), subtract(x, y), 0.0)
+    of_y = subtract(x, difference)
+    lost = add(subtract(x, add(difference, of_y)), subtract(of_y, y))
+    counts = logical_and(isfinite(lost), less(difference, 0))
+    return multiply(sigmoid(difference), add(stop_gradient(where(counts, lost, 0.0)), 1))
 
 
 logaddexp = op("logaddexp(x, y)", np.logaddexp,
                "where(x == y, x + 0.6931471805599453, maximum(x, y) + log1p(exp(-absolute(x - y))))",
-               lambda t, ans, x, y: multiply(t, _part(x, y)),
-               lambda t, ans, x, y: multiply(t, _part(y, x)),
+               lambda t, ans, x, y: multiply(t, _exp_share(x, y)),
+               lambda t, ans, x, y: multiply(t, _exp_share(y, x)),
                doc="log(exp(x) + exp(y))")  # fmt: skip
 
 # -- trigonometric ---------------------------------------------------------------------------------
@@ -242,17 +245,17 @@ def _sinc_bend(x: Any) -> Any:
         series = add(
             multiply(squared, series), (-1) ** k * math.pi ** (2 * k) / (2 * k + 1) / math.factorial(2 * k - 2)
         )
-    derivative = divide(sinc_slope(far), far)
+    derivative = divide(sinc_derivative(far), far)
     return where(near, series, negative(add(multiply(sinc(far), math.pi**2), multiply(derivative, 2))))
 
 
-sinc_slope = op("sinc_slope(x)", precise_derivatives.sinc_slope, "sinc_slope(x)",
+sinc_derivative = op("sinc_derivative(x)", precise_derivatives.sinc_derivative, "sinc_derivative(x)",
                 lambda t, ans, x: multiply(t, _sinc_bend(x)), loop=float_loop, doc="the slope of sinc")  # fmt: skip
 sinc = op("sinc(x)", precise.sinc, f"where(x == 0, 1, {_SINPI} / (x * 3.141592653589793))",
-          lambda t, ans, x: multiply(t, sinc_slope(x)), loop=float_loop, doc="sin(pi * x) / (pi * x)")  # fmt: skip
+          lambda t, ans, x: multiply(t, sinc_derivative(x)), loop=float_loop, doc="sin(pi * x) / (pi * x)")  # fmt: skip
 
 
-def _one_less_square(x: Any) -> Any:
+def _one_minus_square(x: Any) -> Any:
     """1 - x**2, accurate near -1 and 1."""
     return multiply(subtract(1, x), add(x, 1))
 
@@ -260,7 +263,7 @@ def _one_less_square(x: Any) -> Any:
 def _cosine_of_arcsin(x: Any) -> Any:
     """sqrt(1 - x**2); for complex numbers on the side of the branch cuts given by the signs of zeros."""
     if x.dtype.kind != "c":
-        return sqrt(_one_less_square(x))
+        return sqrt(_one_minus_square(x))
     return multiply(sqrt(negative(subtract(x, 1))), sqrt(subtract(x, -1)))
 
 
@@ -347,7 +350,7 @@ def _arccosh_rule(t: Any, ans: Any, x: Any) -> Any:
 
 arccosh = op("arccosh(x)", np.arccosh, "arccosh(x)", _arccosh_rule,
              domain=(1.5, 3), on_complex=HOLOMORPHIC, doc="inverse hyperbolic cosine")  # fmt: skip
-arctanh = op("arctanh(x)", np.arctanh, "arctanh(x)", lambda t, ans, x: divide(t, _one_less_square(x)),
+arctanh = op("arctanh(x)", np.arctanh, "arctanh(x)", lambda t, ans, x: divide(t, _one_minus_square(x)),
              domain=(-0.9, 0.9), on_complex=HOLOMORPHIC, doc="inverse hyperbolic tangent")  # fmt: skip
 
 
@@ -358,35 +361,35 @@ def _direction(x: Any) -> Any:
 
 absolute = op("absolute(x)", np.absolute, "absolute(x)", lambda t, ans, x: multiply(t, _direction(x)),
               on_complex=AS_WRITTEN, doc="magnitude")  # fmt: skip
-sign = op("sign(x)", np.sign, "sign(x)", steps=True, doc="-1, 0 or 1")
-floor = op("floor(x)", np.floor, "floor(x)", steps=True, doc="largest integer not above x")
-ceil = op("ceil(x)", np.ceil, "ceil(x)", steps=True, doc="smallest integer not below x")
-trunc = op("trunc(x)", np.trunc, "trunc(x)", steps=True, doc="integer part of x")
-rint = op("rint(x)", np.rint, "rint(x)", steps=True, doc="nearest integer, ties to even")
+sign = op("sign(x)", np.sign, "sign(x)", piecewise_constant=True, doc="-1, 0 or 1")
+floor = op("floor(x)", np.floor, "floor(x)", piecewise_constant=True, doc="largest integer not above x")
+ceil = op("ceil(x)", np.ceil, "ceil(x)", piecewise_constant=True, doc="smallest integer not below x")
+trunc = op("trunc(x)", np.trunc, "trunc(x)", piecewise_constant=True, doc="integer part of x")
+rint = op("rint(x)", np.rint, "rint(x)", piecewise_constant=True, doc="nearest integer, ties to even")
 signbit = op("signbit(x)", np.signbit, "copysign(1, x) < 0", doc="whether x is negative, or -0.0")
 copysign = op("copysign(x, y)", np.copysign, "copysign(x, y)",
               lambda t, ans, x, y: multiply(t, multiply(sign(x), sign(ans))),
               lambda t, ans, x, y: zeros_like(t), domain=(0.5, 2), doc="magnitude of x, sign of y")  # fmt: skip
 _FMOD = "remainder(absolute(x), absolute(y))"
 fmod = op("fmod(x, y)", np.fmod, f"copysign({_FMOD}, x)",
-          _keep, lambda t, ans, x, y: negative(multiply(t, trunc(divide(x, y)))), domain=(1, 3),
+          _identity_rule, lambda t, ans, x, y: negative(multiply(t, trunc(divide(x, y)))), domain=(1, 3),
           doc="x - y * trunc(x / y), with the sign of x")  # fmt: skip
-flat = op("flat(x, y)", lambda x, y: np.array(x), "x", _keep, lambda t, ans, x, y: zeros_like(t),
+flat = op("flat(x, y)", lambda x, y: np.array(x), "x", _identity_rule, lambda t, ans, x, y: zeros_like(t),
           loop=same_loop, on_complex=AS_WRITTEN, doc="x, as a function of y whose slope is 0")  # fmt: skip
 
 
-def _share(t: Any, beaten: Any, mine: Any, other: Any) -> Any:
-    """The share of `t`: half for equal operands, 0 if `mine` is beaten, else all, as it is for a nan."""
-    return where(equal(mine, other), multiply(t, 0.5), where(beaten, 0.0, t))
+def _extremum_share(t: Any, beaten: Any, operand: Any, other: Any) -> Any:
+    """The share of `t`: half for equal operands, 0 if `operand` is beaten, else all, as it is for a nan."""
+    return where(equal(operand, other), multiply(t, 0.5), where(beaten, 0.0, t))
 
 
 maximum = op("maximum(x, y)", np.maximum, "maximum(x, y)",
-             lambda t, ans, x, y: _share(t, less(x, y), x, y),
-             lambda t, ans, x, y: _share(t, less(y, x), y, x),
+             lambda t, ans, x, y: _extremum_share(t, less(x, y), x, y),
+             lambda t, ans, x, y: _extremum_share(t, less(y, x), y, x),
              doc="the larger, nan if either is; ties share the cotangent")  # fmt: skip
 minimum = op("minimum(x, y)", np.minimum, "minimum(x, y)",
-             lambda t, ans, x, y: _share(t, greater(x, y), x, y),
-             lambda t, ans, x, y: _share(t, greater(y, x), y, x),
+             lambda t, ans, x, y: _extremum_share(t, greater(x, y), x, y),
+             lambda t, ans, x, y: _extremum_share(t, greater(y, x), y, x),
              doc="the smaller, nan if either is; ties share the cotangent")  # fmt: skip
 
 

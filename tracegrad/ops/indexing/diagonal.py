@@ -10,7 +10,7 @@ import numpy as np
 from tracegrad.avals import Aval
 from tracegrad.errors import ShapeError
 from tracegrad.ops.core.forms import Move
-from tracegrad.ops.core.index_maps import Read
+from tracegrad.ops.core.index_maps import OperandRead
 from tracegrad.ops.core.op import primitive
 from tracegrad.ops.core.samples import integers, uniform
 from tracegrad.ops.elementwise.table import equal, where
@@ -67,9 +67,9 @@ def _spread(new: Any, shape: tuple[int, ...], offset: int, axes: tuple[int, int]
     zero: Any = {"f": 0.0, "b": False}.get(new.dtype.kind, 0)
     if n != rows:
         new = pad(new, low=(*none, low), high=(*none, rows - low - n), interior=(*none, 0), value=zero)
-    wide = broadcast_to(reshape(new, shape=(*rest, rows, 1)), shape=(*rest, rows, columns))
+    repeated = broadcast_to(reshape(new, shape=(*rest, rows, 1)), shape=(*rest, rows, columns))
     order = (*(k for k in range(len(shape)) if k not in axes), *axes)
-    return transpose(wide, perm=inverse_permutation(order))
+    return transpose(repeated, perm=inverse_permutation(order))
 
 
 @diagonal.def_vjp("x")
@@ -77,7 +77,7 @@ def _(ct: Any, ans: Any, x: Any, *, offset: int, axes: tuple[int, int]) -> Any:
     return where(_inside(x.shape, offset, axes), _spread(ct, x.shape, offset, axes), 0.0)
 
 
-@diagonal.def_put
+@diagonal.def_view_update
 def _(base: Any, new: Any, *, offset: int, axes: tuple[int, int]) -> Any:
     return where(_inside(base.shape, offset, axes), _spread(new, base.shape, offset, axes), base)
 
@@ -86,7 +86,7 @@ def _(base: Any, new: Any, *, offset: int, axes: tuple[int, int]) -> Any:
 def _(index: Any, size: Any, shapes: Any, result: Any, *, offset: int, axes: tuple[int, int]) -> Any:
     rest, k = iter(index[:-1]), index[-1]
     starts = dict(zip(axes, (max(-offset, 0), max(offset, 0))))
-    return [Read(0, tuple(k + size(starts[a]) if a in starts else next(rest) for a in range(len(shapes[0]))))]
+    return [OperandRead(0, tuple(k + size(starts[a]) if a in starts else next(rest) for a in range(len(shapes[0]))))]
 
 
 @diagonal.def_samples

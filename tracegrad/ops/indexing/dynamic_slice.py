@@ -48,7 +48,7 @@ def _require(name: str, x: Aval, starts: Sequence[Any], sizes: Sequence[int], st
         raise ShapeError(f"{name}: no window of {tuple(sizes)}, step {tuple(step)}, lies in {x}")
 
 
-def _place(starts: Sequence[Any], sizes: Sequence[int], step: Sequence[int]) -> tuple[builtins.slice, ...]:
+def _window_index(starts: Sequence[Any], sizes: Sequence[int], step: Sequence[int]) -> tuple[builtins.slice, ...]:
     return tuple(builtins.slice(int(a), int(a) + (m - 1) * s + 1 if m else int(a), s)
                  for a, m, s in zip(starts, sizes, step))  # fmt: skip
 
@@ -89,7 +89,7 @@ def _() -> Any:
 def dynamic_slice(*xs: Any, sizes: Shape, step: Shape) -> Any:
     """The window of `xs[0]` with `sizes` elements, `step` apart, from the positions `xs[1:]` on."""
     x, *starts = xs
-    return np.array(x[(..., *_place(starts, sizes, step))], order="C")
+    return np.array(x[(..., *_window_index(starts, sizes, step))], order="C")
 
 
 @dynamic_slice.def_aval
@@ -119,29 +119,29 @@ def _(size: int, batched: Sequence[bool], *xs: Any, sizes: Shape, step: Shape) -
     if not any(batched[1:]):
         return dynamic_slice(x, 0, *starts, sizes=(size, *sizes), step=(1, *step))
     shape = (size, *sizes)
-    places = [
-        add(_of_batch(a, many, shape), _along(shape, k + 1, s))
-        for k, (a, many, s) in enumerate(zip(starts, batched[1:], step))
+    positions = [
+        add(_of_batch(a, is_batched, shape), _along(shape, k + 1, s))
+        for k, (a, is_batched, s) in enumerate(zip(starts, batched[1:], step))
     ]
     axes = range(len(sizes))
     if not batched[0]:
-        return gather(x, *places, axes=tuple(axes))
-    return gather(x, _along(shape, 0, 1), *places, axes=(0, *(k + 1 for k in axes)))
+        return gather(x, *positions, axes=tuple(axes))
+    return gather(x, _along(shape, 0, 1), *positions, axes=(0, *(k + 1 for k in axes)))
 
 
 def _along(shape: Shape, axis: int, step: int) -> Any:
     """An array of `shape` with the index along `axis` times `step`."""
-    row = arange(start=0, step=step, length=shape[axis], dtype="int64")
-    row = reshape(row, shape=tuple(n if k == axis else 1 for k, n in enumerate(shape)))
-    return broadcast_to(row, shape=shape)
+    indices = arange(start=0, step=step, length=shape[axis], dtype="int64")
+    indices = reshape(indices, shape=tuple(n if k == axis else 1 for k, n in enumerate(shape)))
+    return broadcast_to(indices, shape=shape)
 
 
 def _of_batch(start: Any, batched: bool, shape: Shape) -> Any:
     """A start, or one start per example, broadcast to `shape`."""
     if is_literal(start):
         return full(shape=shape, value=start, dtype="int64")
-    own = reshape(start, shape=(shape[0] if batched else 1, *(1 for _ in shape[1:])))
-    return broadcast_to(own, shape=shape)
+    per_example = reshape(start, shape=(shape[0] if batched else 1, *(1 for _ in shape[1:])))
+    return broadcast_to(per_example, shape=shape)
 
 
 @dynamic_slice.def_samples
@@ -160,7 +160,7 @@ def dynamic_update_slice(*xs: Any, step: Shape) -> Any:
     """`xs[0]` with its elements from the positions `xs[2:]` on, `step` apart, replaced by `xs[1]`."""
     x, update, *starts = xs
     out = np.array(x, order="C")
-    out[_place(starts, update.shape, step)] = update
+    out[_window_index(starts, update.shape, step)] = update
     return out
 
 
@@ -196,17 +196,17 @@ def _(size: int, batched: Sequence[bool], *xs: Any, step: Shape) -> Any:
         return dynamic_update_slice(x, update, 0, *starts, step=(1, *step))
     # For each element, whether it is inside the window of its example, and its position in the window.
     shape = x.shape
-    inside, places = full(shape=shape, value=True, dtype="bool"), [_along(shape, 0, 1)]
-    for k, (a, many, s) in enumerate(zip(starts, batched[2:], step)):
-        past = subtract(_along(shape, k + 1, 1), _of_batch(a, many, shape))
-        place = floor_divide(past, s) if s > 1 else past
-        inside = logical_and(inside, logical_and(greater_equal(past, 0), less(place, update.shape[k + 1])))
+    inside, positions = full(shape=shape, value=True, dtype="bool"), [_along(shape, 0, 1)]
+    for k, (a, is_batched, s) in enumerate(zip(starts, batched[2:], step)):
+        past = subtract(_along(shape, k + 1, 1), _of_batch(a, is_batched, shape))
+        position = floor_divide(past, s) if s > 1 else past
+        inside = logical_and(inside, logical_and(greater_equal(past, 0), less(position, update.shape[k + 1])))
         if s > 1:
-            inside = logical_and(inside, equal(multiply(place, s), past))
-        places.append(place)
+            inside = logical_and(inside, equal(multiply(position, s), past))
+        positions.append(position)
     if 0 in update.shape:
         return x
-    result = gather(update, *(where(inside, place, 0) for place in places), axes=tuple(range(len(shape))))
+    result = gather(update, *(where(inside, position, 0) for position in positions), axes=tuple(range(len(shape))))
     return where(inside, result, x)
 
 

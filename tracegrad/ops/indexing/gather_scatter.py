@@ -29,16 +29,16 @@ def _indices_shape(name: str, x: Aval, indices: tuple[Aval, ...], axes: tuple[in
     return indices[0].shape
 
 
-def _place(shape: tuple[int, ...], indices: Any, axes: tuple[int, ...]) -> tuple[Any, ...]:
+def _numpy_index(shape: tuple[int, ...], indices: Any, axes: tuple[int, ...]) -> tuple[Any, ...]:
     """The NumPy index that selects `indices` along `axes`, and everything along other axes, index axes first."""
     rest = [a for a in range(len(shape)) if a not in axes]
     depth = len(indices[0].shape)
-    place: list[Any] = [None] * len(shape)
+    index: list[Any] = [None] * len(shape)
     for k, a in enumerate(rest):
-        place[a] = np.arange(shape[a]).reshape((1,) * depth + tuple(-1 if j == k else 1 for j in range(len(rest))))
+        index[a] = np.arange(shape[a]).reshape((1,) * depth + tuple(-1 if j == k else 1 for j in range(len(rest))))
     for i, a in zip(indices, axes):
-        place[a] = np.asarray(i).reshape(i.shape + (1,) * len(rest))
-    return tuple(place)
+        index[a] = np.asarray(i).reshape(i.shape + (1,) * len(rest))
+    return tuple(index)
 
 
 # -- gather ----------------------------------------------------------------------------------------
@@ -74,14 +74,14 @@ def _(size: int, batched: Any, *xs: Any, axes: tuple[int, ...]) -> Any:
     indices = repeated(size, batched[1:], indices)
     if not batched[0]:
         return gather(x, *indices, axes=axes)
-    return gather(x, _own(size, indices[0]), *indices, axes=(0, *along))
+    return gather(x, _batch_positions(size, indices[0]), *indices, axes=(0, *along))
 
 
-def _own(size: int, indices: Any) -> Any:
+def _batch_positions(size: int, indices: Any) -> Any:
     """The position in the batch of each batched index."""
     shape = (size, *(1 for _ in indices.shape[1:]))
-    own = arange(start=0, step=1, length=size, dtype=name_of(indices.dtype))
-    return broadcast_to(reshape(own, shape=shape), shape=indices.shape)
+    positions = arange(start=0, step=1, length=size, dtype=name_of(indices.dtype))
+    return broadcast_to(reshape(positions, shape=shape), shape=indices.shape)
 
 
 @gather.def_samples
@@ -103,7 +103,7 @@ def scatter_add(*xs: Any, shape: tuple[int, ...], axes: tuple[int, ...]) -> Any:
             flat = np.ravel_multi_index(tuple(indices), shape)
             np.add.at(out.reshape(-1), flat.reshape(-1), updates.reshape(-1))
             return out
-    np.add.at(out, _place(shape, indices, axes), updates)
+    np.add.at(out, _numpy_index(shape, indices, axes), updates)
     return out
 
 
@@ -138,7 +138,7 @@ def _batch_of(op: Op) -> None:
         if not any(batched[1:]):
             return op(to_axis(updates, 0, len(indices[0].shape)), *indices, shape=whole, axes=along)
         updates, *indices = repeated(size, batched, xs)
-        return op(updates, _own(size, indices[0]), *indices, shape=whole, axes=(0, *along))
+        return op(updates, _batch_positions(size, indices[0]), *indices, shape=whole, axes=(0, *along))
 
 
 _batch_of(scatter_add)
@@ -160,7 +160,7 @@ def scatter_max(*xs: Any, shape: tuple[int, ...], axes: tuple[int, ...]) -> Any:
     """Zeros of `shape`, raised to the maximum of the integers `xs[0]` at the indices `xs[1:]` along `axes`."""
     updates, *indices = xs
     out = np.zeros(shape, updates.dtype)
-    np.maximum.at(out, _place(shape, indices, axes), updates)
+    np.maximum.at(out, _numpy_index(shape, indices, axes), updates)
     return out
 
 

@@ -58,17 +58,17 @@ def _(size: int, batched: Any, x: Any, y: Any) -> Any:
     if all(batched):
         return matmul(x, y)
     if not batched[0]:
-        return matrix_transpose(_of_rows(size, matrix_transpose(y), matrix_transpose(x)))
-    return _of_rows(size, x, y)
+        return matrix_transpose(_matmul_of_rows(size, matrix_transpose(y), matrix_transpose(x)))
+    return _matmul_of_rows(size, x, y)
 
 
-def _of_rows(size: int, x: Any, y: Any) -> Any:
+def _matmul_of_rows(size: int, x: Any, y: Any) -> Any:
     """The products of `size` stacks of matrices with one stack, as one product of all their rows."""
     last = len(x.shape) - 2
     x = to_axis(x, 0, last - 1)
-    *lead, _, rows, inner = x.shape
-    out = matmul(reshape(x, shape=(*lead, size * rows, inner)), y)
-    return to_axis(reshape(out, shape=(*lead, size, rows, out.shape[-1])), last - 1, 0)
+    *batch_shape, _, rows, inner = x.shape
+    out = matmul(reshape(x, shape=(*batch_shape, size * rows, inner)), y)
+    return to_axis(reshape(out, shape=(*batch_shape, size, rows, out.shape[-1])), last - 1, 0)
 
 
 @matmul.def_samples
@@ -205,14 +205,14 @@ def matmul_any(x: Any, y: Any) -> Any:
         return flat if len(rows) == len(columns) == 1 else reshape(flat, shape=(*rows, *columns))
     vector = len(x.shape) == 1
     x = reshape(x, shape=(1, inner)) if vector else x
-    lead = x.shape[:-2]
+    batch_shape = x.shape[:-2]
     try:
-        lead = lead if lead == y.shape[:-2] else np.broadcast_shapes(lead, y.shape[:-2])
+        batch_shape = batch_shape if batch_shape == y.shape[:-2] else np.broadcast_shapes(batch_shape, y.shape[:-2])
     except ValueError:
         raise ShapeError(f"matmul: leading axes of shapes {x.shape} and {y.shape} cannot be broadcast") from None
-    x, y = [v if v.shape[:-2] == lead else broadcast_to(v, shape=(*lead, *v.shape[-2:])) for v in (x, y)]
+    x, y = [v if v.shape[:-2] == batch_shape else broadcast_to(v, shape=(*batch_shape, *v.shape[-2:])) for v in (x, y)]
     out = matmul(x, y)
-    return reshape(out, shape=(*lead, y.shape[-1])) if vector else out
+    return reshape(out, shape=(*batch_shape, y.shape[-1])) if vector else out
 
 
 def tensordot(x: Any, y: Any, axes: Any = 2) -> Any:
@@ -225,13 +225,13 @@ def tensordot(x: Any, y: Any, axes: Any = 2) -> Any:
     if [x.shape[a] for a in left] != [y.shape[b] for b in right]:
         raise ShapeError(f"tensordot: axes {left} of shape {x.shape} do not match axes {right} of shape {y.shape}")
     x, y = promoted(x, y)
-    keep_x = [a for a in range(len(x.shape)) if a not in left]
-    keep_y = [b for b in range(len(y.shape)) if b not in right]
-    rows, columns = tuple(x.shape[a] for a in keep_x), tuple(y.shape[b] for b in keep_y)
+    free_x = [a for a in range(len(x.shape)) if a not in left]
+    free_y = [b for b in range(len(y.shape)) if b not in right]
+    rows, columns = tuple(x.shape[a] for a in free_x), tuple(y.shape[b] for b in free_y)
     inner = math.prod(x.shape[a] for a in left)
     flat = matmul(
-        reshape(transpose(x, perm=(*keep_x, *left)), shape=(math.prod(rows), inner)),
-        reshape(transpose(y, perm=(*right, *keep_y)), shape=(inner, math.prod(columns))),
+        reshape(transpose(x, perm=(*free_x, *left)), shape=(math.prod(rows), inner)),
+        reshape(transpose(y, perm=(*right, *free_y)), shape=(inner, math.prod(columns))),
     )
     return reshape(flat, shape=(*rows, *columns))
 
@@ -298,10 +298,10 @@ def _without_ones(operands: Sequence[Any], names: list[list[str]]) -> tuple[Any,
     longer = {n for x, term in zip(operands, names) for n, length in zip(term, x.shape) if length != 1}
     arrays, terms = [], []
     for x, term in zip(operands, names):
-        places = [k for k, n in enumerate(term) if x.shape[k] != 1 or n not in longer or term.count(n) > 1]
-        alone = len(places) == len(term)
-        arrays.append(x if alone else reshape(x, shape=tuple([x.shape[k] for k in places])))
-        terms.append(term if alone else [term[k] for k in places])
+        positions = [k for k, n in enumerate(term) if x.shape[k] != 1 or n not in longer or term.count(n) > 1]
+        is_unchanged = len(positions) == len(term)
+        arrays.append(x if is_unchanged else reshape(x, shape=tuple([x.shape[k] for k in positions])))
+        terms.append(term if is_unchanged else [term[k] for k in positions])
     return arrays, terms
 
 
@@ -335,7 +335,7 @@ def _contract(x: Any, a: list[str], y: Any, b: list[str], later: set[str]) -> tu
     inner = [n for n in a if n in b and n not in later]
     rows, columns = [n for n in a if n not in b], [n for n in b if n not in a]
     size = dict(zip(a, x.shape)) | dict(zip(b, y.shape))
-    lead = tuple(size[n] for n in batch)
+    batch_shape = tuple(size[n] for n in batch)
 
     def count(group: list[str]) -> int:
         return math.prod(size[n] for n in group)
@@ -343,8 +343,8 @@ def _contract(x: Any, a: list[str], y: Any, b: list[str], later: set[str]) -> tu
     left = transpose(x, perm=tuple(a.index(n) for n in batch + rows + inner))
     right = transpose(y, perm=tuple(b.index(n) for n in batch + inner + columns))
     out = matmul(
-        reshape(left, shape=(*lead, count(rows), count(inner))),
-        reshape(right, shape=(*lead, count(inner), count(columns))),
+        reshape(left, shape=(*batch_shape, count(rows), count(inner))),
+        reshape(right, shape=(*batch_shape, count(inner), count(columns))),
     )
     names = batch + rows + columns
     return reshape(out, shape=tuple(size[n] for n in names)), names

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.avals import Aval
-from tracegrad.ops.core.op import AS_WRITTEN, Several, primitive
+from tracegrad.ops.core.op import AS_WRITTEN, ResultAvals, primitive
 from tracegrad.ops.elementwise.complex import complex_of, conj, imag, real, sample
 from tracegrad.ops.elementwise.table import (
     absolute,
@@ -47,16 +47,16 @@ def eig(x: Any) -> tuple[Any, Any]:
 
 
 @eig.def_aval
-def _(x: Aval) -> Several:
+def _(x: Aval) -> ResultAvals:
     dtype = complex_of(square("eig", x).dtype)
-    return Several((Aval(x.shape[:-1], dtype), Aval(x.shape, dtype)))
+    return ResultAvals((Aval(x.shape[:-1], dtype), Aval(x.shape, dtype)))
 
 
-def _row(w: Any) -> Any:
+def _as_row(w: Any) -> Any:
     return reshape(w, shape=(*w.shape[:-1], 1, w.shape[-1]))
 
 
-def _column(w: Any) -> Any:
+def _as_column(w: Any) -> Any:
     return reshape(w, shape=(*w.shape, 1))
 
 
@@ -64,23 +64,23 @@ def _on_diagonal(w: Any, outside: Any) -> Any:
     """The matrices with `w` on their diagonals, and elements of `outside`, which may be a number, elsewhere."""
     n = w.shape[-1]
     below = band(n, n, -1)
-    within = where(band(n, n, 0), _row(w), outside)
+    within = where(band(n, n, 0), _as_row(w), outside)
     return where(below, outside, within)
 
 
-def _over_gaps(x: Any, w: Any) -> Any:
+def _over_differences(x: Any, w: Any) -> Any:
     """The off-diagonal elements divided by eigenvalue differences, column minus row: nan if a difference is only
     rounding error."""
     nothing = multiply(w, 0.0)
-    gaps = subtract(_row(w), _column(w))
-    lost = logical_and(is_near(gaps, w), not_equal(x, 0.0))
-    return _on_diagonal(nothing, where(lost, math.nan, divide(x, _on_diagonal(add(nothing, 1.0), gaps))))
+    differences = subtract(_as_row(w), _as_column(w))
+    lost = logical_and(is_near(differences, w), not_equal(x, 0.0))
+    return _on_diagonal(nothing, where(lost, math.nan, divide(x, _on_diagonal(add(nothing, 1.0), differences))))
 
 
 def _lengths(x: Any, v: Any) -> Any:
     """The real parts of the inner products of the columns of `v` and `x`, as complex numbers in a row."""
     products = reduce_sum(multiply(conj(v), x), axes=(len(v.shape) - 2,))
-    return _row(cast(real(products), dtype=v.dtype.name))
+    return _as_row(cast(real(products), dtype=v.dtype.name))
 
 
 def _real_elements(v: Any) -> Any:
@@ -99,13 +99,13 @@ def _phases(x: Any, v: Any) -> Any:
     a row."""
     chosen = _real_elements(v)
     quotients = where(chosen, divide(x, where(chosen, v, 1.0)), 0.0)
-    return _row(_imaginary(reduce_sum(quotients, axes=(len(v.shape) - 2,))))
+    return _as_row(_imaginary(reduce_sum(quotients, axes=(len(v.shape) - 2,))))
 
 
 def _iterations_back(x: Any, v: Any) -> Any:
     """The transpose of the linear map from a change of the vectors to `v` times its `_phases`, applied to `x`."""
     chosen = _real_elements(v)
-    products = _row(_imaginary(reduce_sum(multiply(conj(v), x), axes=(len(v.shape) - 2,))))
+    products = _as_row(_imaginary(reduce_sum(multiply(conj(v), x), axes=(len(v.shape) - 2,))))
     return where(chosen, divide(products, where(chosen, conj(v), 1.0)), 0.0)
 
 
@@ -118,13 +118,13 @@ def _pulled(w: Any, v: Any, ct_w: Any, ct_v: Any) -> Any:
     inner: Any = 0.0
     if ct_v is not None:
         across = subtract(subtract(ct_v, multiply(v, _lengths(ct_v, v))), _iterations_back(ct_v, v))
-        inner = _over_gaps(matmul(flipped, across), conj(w))
+        inner = _over_differences(matmul(flipped, across), conj(w))
     inner = _on_diagonal(multiply(w, 0.0) if ct_w is None else ct_w, inner)
     return solve(flipped, matmul(inner, flipped))
 
 
-def _of_kind(found: Any, x: Any) -> Any:
-    return found if x.dtype.kind == "c" else real(found)
+def _of_kind(ct: Any, x: Any) -> Any:
+    return ct if x.dtype.kind == "c" else real(ct)
 
 
 @eig.def_vjp_all
@@ -149,7 +149,7 @@ def _(tangents: Any, ans: Any, x: Any) -> tuple[Any, Any]:
     if 0 in v.shape:
         return zeros_like(w), zeros_like(v)
     inner = _moved(v, tangents[0])
-    change = matmul(v, _over_gaps(inner, w))
+    change = matmul(v, _over_differences(inner, w))
     return _diagonal(inner), subtract(change, multiply(v, add(_lengths(change, v), _phases(change, v))))
 
 
@@ -189,4 +189,4 @@ def _() -> Any:
     yield (sample((1, 1), dtype="complex64"),), {}
 
 
-eig.def_alone(0)(eigvals)
+eig.def_result_rule(0)(eigvals)

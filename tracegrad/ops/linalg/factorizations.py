@@ -21,7 +21,7 @@ import numpy as np
 
 from tracegrad.avals import Aval
 from tracegrad.errors import ShapeError
-from tracegrad.ops.core.op import AS_WRITTEN, Several, primitive
+from tracegrad.ops.core.op import AS_WRITTEN, ResultAvals, primitive
 from tracegrad.ops.core.samples import uniform
 from tracegrad.ops.elementwise.complex import complex_, conj, imag, real, real_of
 from tracegrad.ops.elementwise.table import (
@@ -139,10 +139,10 @@ def _(factor: Aval, ct: Aval) -> Aval:
 # diagonal. Let M be the symmetric part of a cotangent of the result, and Q = half(inv(L) @ M @ inv(L).T). The cotangent
 # of `ct` is L @ Q, and the cotangent of L is ct @ Q.T - 2 * result @ M @ inv(L).T.
 @cholesky_pullback.def_vjp_all
-def _(wanted: Any, ct: Any, ans: Any, factor: Any, given: Any) -> list[Any]:
+def _(wanted: Any, ct: Any, ans: Any, factor: Any, operand_ct: Any) -> list[Any]:
     inner = _between(factor, multiply(add(ct, adjoint(ct)), 0.5))
     table = {1: lambda: _lower(matmul(_lower(factor), inner))}
-    table[0] = lambda: _lower(subtract(matmul(_lower(given), adjoint(inner)), _outside_of(factor, ct, ans)))
+    table[0] = lambda: _lower(subtract(matmul(_lower(operand_ct), adjoint(inner)), _outside_of(factor, ct, ans)))
     return [table[i]() for i in wanted]
 
 
@@ -181,10 +181,10 @@ def qr(x: Any) -> tuple[Any, Any]:
 
 
 @qr.def_aval
-def _(x: Aval) -> Several:
-    *lead, m, n = matrices("qr", x).shape
+def _(x: Aval) -> ResultAvals:
+    *batch_shape, m, n = matrices("qr", x).shape
     k = min(m, n)
-    return Several((Aval((*lead, m, k), x.dtype), Aval((*lead, k, n), x.dtype)))
+    return ResultAvals((Aval((*batch_shape, m, k), x.dtype), Aval((*batch_shape, k, n), x.dtype)))
 
 
 @qr.def_vjp_all
@@ -234,8 +234,8 @@ def eigh(x: Any, *, lower: bool) -> tuple[Any, Any]:
 
 
 @eigh.def_aval
-def _(x: Aval, *, lower: bool) -> Several:
-    return Several((Aval(square("eigh", x).shape[:-1], real_of(x.dtype)), x))
+def _(x: Aval, *, lower: bool) -> ResultAvals:
+    return ResultAvals((Aval(square("eigh", x).shape[:-1], real_of(x.dtype)), x))
 
 
 @eigh.def_vjp_all
@@ -305,7 +305,7 @@ def _(tangents: Any, ans: Any, x: Any) -> Any:
 
 
 eigvalsh.def_samples(_eigh_samples)
-eigh.def_alone(0)(lambda x, *, lower: eigvalsh(x))
+eigh.def_result_rule(0)(lambda x, *, lower: eigvalsh(x))
 
 
 # -- svd -------------------------------------------------------------------------------------------------
@@ -318,11 +318,13 @@ def svd(x: Any) -> tuple[Any, Any, Any]:
 
 
 @svd.def_aval
-def _(x: Aval) -> Several:
-    *lead, m, n = matrices("svd", x).shape
+def _(x: Aval) -> ResultAvals:
+    *batch_shape, m, n = matrices("svd", x).shape
     k = min(m, n)
     real_dtype = real_of(x.dtype)
-    return Several([Aval((*lead, m, k), x.dtype), Aval((*lead, k), real_dtype), Aval((*lead, k, n), x.dtype)])
+    return ResultAvals(
+        [Aval((*batch_shape, m, k), x.dtype), Aval((*batch_shape, k), real_dtype), Aval((*batch_shape, k, n), x.dtype)]
+    )
 
 
 @svd.def_vjp_all
@@ -331,32 +333,32 @@ def _(wanted: Any, cts: Any, ans: Any, x: Any) -> list[Any]:
     (u, s, vh), (ct_u, ct_s, ct_vh) = ans, cts
     if 0 in x.shape:
         return [zeros_like(x)]
-    (m, n), v, alone = x.shape[-2:], adjoint(vh), ct_s is None
+    (m, n), v, vectors_only = x.shape[-2:], adjoint(vh), ct_s is None
     ct_v = None if ct_vh is None else adjoint(ct_vh)
     core = None if ct_s is None else multiply(u, as_row(ct_s))
     if x.dtype.kind == "c":
-        core = _total(core, _pull_phases(ans, ct_u, ct_v, alone))
+        core = _total(core, _pull_phases(ans, ct_u, ct_v, vectors_only))
     if ct_u is not None or ct_v is not None:
-        core = _total(core, matmul(u, _pull_iterations(ans, ct_u, ct_v, alone)))
+        core = _total(core, matmul(u, _pull_iterations(ans, ct_u, ct_v, vectors_only)))
     if ct_u is not None and m > n:
-        core = add(core, by_values(_outside(u, ct_u), as_row(s), s, ct_u, alone))
+        core = add(core, by_values(_outside(u, ct_u), as_row(s), s, ct_u, vectors_only))
     out = matmul(core, vh)
     if ct_v is None or n <= m:
         return [out]
-    return [add(out, matmul(u, adjoint(by_values(_outside(v, ct_v), as_row(s), s, ct_v, alone))))]
+    return [add(out, matmul(u, adjoint(by_values(_outside(v, ct_v), as_row(s), s, ct_v, vectors_only))))]
 
 
-def _pull_iterations(ans: Any, ct_u: Any, ct_v: Any, alone: bool) -> Any:
+def _pull_iterations(ans: Any, ct_u: Any, ct_v: Any, vectors_only: bool) -> Any:
     """The contribution of rotations of the columns of U and V: common rotations divide by differences of singular
     values, opposite ones by sums."""
     u, s, vh = ans
     of_u, of_v = (None if ct is None else matmul(adjoint(x), ct) for x, ct in ((u, ct_u), (adjoint(vh), ct_v)))
     both, against = _total(of_u, of_v), _total(of_u, None if of_v is None else negative(of_v))
     size = _total(*[None if each is None else absolute(each) for each in (of_u, of_v)])
-    return add(by_differences(skew(both), s, size, alone), by_sums(skew(against), s, size, alone))
+    return add(by_differences(skew(both), s, size, vectors_only), by_sums(skew(against), s, size, vectors_only))
 
 
-def _pull_phases(ans: Any, ct_u: Any, ct_v: Any, alone: bool) -> Any:
+def _pull_phases(ans: Any, ct_u: Any, ct_v: Any, vectors_only: bool) -> Any:
     """The contribution of opposite phase changes of the columns of complex U and V, half of it in each."""
     u, s, vh = ans
     against = _total(
@@ -365,7 +367,7 @@ def _pull_phases(ans: Any, ct_u: Any, ct_v: Any, alone: bool) -> Any:
     )
     if against is None:
         return None
-    phases = by_values(as_row(against), as_row(add(s, s)), s, as_row(against), alone)
+    phases = by_values(as_row(against), as_row(add(s, s)), s, as_row(against), vectors_only)
     return multiply(u, complex_(0.0, phases))
 
 
@@ -415,8 +417,8 @@ def svdvals(x: Any) -> Any:
 
 @svdvals.def_aval
 def _(x: Aval) -> Aval:
-    *lead, m, n = matrices("svdvals", x).shape
-    return Aval((*lead, min(m, n)), real_of(x.dtype))
+    *batch_shape, m, n = matrices("svdvals", x).shape
+    return Aval((*batch_shape, min(m, n)), real_of(x.dtype))
 
 
 @svdvals.def_vjp("x")
@@ -433,7 +435,7 @@ def _(tangents: Any, ans: Any, x: Any) -> Any:
 
 
 svdvals.def_samples(_matrix_samples)
-svd.def_alone(1)(svdvals)
+svd.def_result_rule(1)(svdvals)
 
 
 # -- pinv ------------------------------------------------------------------------------------------------
@@ -448,8 +450,8 @@ def pinv(x: Any, *, atol: float, rtol: float) -> Any:
 
 @pinv.def_aval
 def _(x: Aval, *, atol: float, rtol: float) -> Aval:
-    *lead, m, n = matrices("pinv", x).shape
-    return Aval((*lead, n, m), x.dtype)
+    *batch_shape, m, n = matrices("pinv", x).shape
+    return Aval((*batch_shape, n, m), x.dtype)
 
 
 @pinv.def_vjp("x")

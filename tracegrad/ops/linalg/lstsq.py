@@ -8,7 +8,7 @@ import numpy as np
 
 from tracegrad.avals import Aval
 from tracegrad.errors import DTypeError, ShapeError
-from tracegrad.ops.core.op import AS_WRITTEN, Several, primitive
+from tracegrad.ops.core.op import AS_WRITTEN, ResultAvals, primitive
 from tracegrad.ops.core.samples import uniform
 from tracegrad.ops.elementwise.complex import real_of
 from tracegrad.ops.elementwise.table import add, multiply, subtract
@@ -24,23 +24,23 @@ __all__ = ["least_squares"]
 def least_squares(a: Any, b: Any, *, rtol: float) -> tuple[Any, Any, Any]:
     """The least-norm matrices that minimize the norm of each column of a x - b; the ranks of `a`, where singular values
     up to `rtol` times the largest count as zero; and the singular values."""
-    *lead, m, n = a.shape
-    x = np.empty((*lead, n, b.shape[-1]), a.dtype)
-    rank, s = np.empty(lead, np.int32), np.empty((*lead, min(m, n)), real_of(a.dtype))
-    for i in np.ndindex(*lead):
+    *batch_shape, m, n = a.shape
+    x = np.empty((*batch_shape, n, b.shape[-1]), a.dtype)
+    rank, s = np.empty(batch_shape, np.int32), np.empty((*batch_shape, min(m, n)), real_of(a.dtype))
+    for i in np.ndindex(*batch_shape):
         x[i], _, rank[i], s[i] = np.linalg.lstsq(a[i], b[i], rtol)
     return x, rank, s
 
 
 @least_squares.def_aval
-def _(a: Aval, b: Aval, *, rtol: float) -> Several:
+def _(a: Aval, b: Aval, *, rtol: float) -> ResultAvals:
     if a.ndim < 2 or a.ndim != b.ndim or a.shape[:-1] != b.shape[:-1]:
         raise ShapeError(f"least_squares: {a} and {b} are no matrices with equally many rows")
     if a.dtype != b.dtype or a.dtype.kind not in "fc":
         raise DTypeError(f"least_squares: one floating dtype is wanted, got {a} and {b}")
-    *lead, m, n = a.shape
-    ranks, values = Aval(tuple(lead), np.dtype(np.int32)), Aval((*lead, min(m, n)), real_of(a.dtype))
-    return Several((Aval((*lead, n, b.shape[-1]), a.dtype), ranks, values))
+    *batch_shape, m, n = a.shape
+    ranks, values = Aval(tuple(batch_shape), np.dtype(np.int32)), Aval((*batch_shape, min(m, n)), real_of(a.dtype))
+    return ResultAvals((Aval((*batch_shape, n, b.shape[-1]), a.dtype), ranks, values))
 
 
 @least_squares.def_vjp_all

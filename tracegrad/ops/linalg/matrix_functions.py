@@ -13,7 +13,7 @@ import numpy as np
 
 from tracegrad.avals import Aval
 from tracegrad.errors import ShapeError
-from tracegrad.ops.core.op import AS_WRITTEN, Several, primitive
+from tracegrad.ops.core.op import AS_WRITTEN, ResultAvals, primitive
 from tracegrad.ops.core.samples import uniform
 from tracegrad.ops.elementwise.complex import conj
 from tracegrad.ops.elementwise.table import equal, multiply, negative, where
@@ -39,9 +39,9 @@ _INTEGER = np.dtype(np.int64)
 
 def _each(function: Callable[..., Any], shape: tuple[int, ...], dtype: Any, *xs: Any) -> Any:
     """The array of `shape` of the results of `function` for the matrices of stacks, one by one."""
-    lead = xs[0].shape[:-2]
-    out = np.empty((*lead, *shape), dtype)
-    for i in np.ndindex(lead):
+    batch_shape = xs[0].shape[:-2]
+    out = np.empty((*batch_shape, *shape), dtype)
+    for i in np.ndindex(batch_shape):
         out[i] = function(*[x[i] for x in xs])
     return out
 
@@ -65,8 +65,8 @@ def lu_packed(x: Any) -> tuple[Any, Any]:
 
 
 @lu_packed.def_aval
-def _(x: Aval) -> Several:
-    return Several((square("lu", x), Aval(x.shape[:-1], _INTEGER)))
+def _(x: Aval) -> ResultAvals:
+    return ResultAvals((square("lu", x), Aval(x.shape[:-1], _INTEGER)))
 
 
 @lu_packed.def_vjp_all
@@ -87,9 +87,9 @@ def _(wanted: Any, cts: Any, ans: Any, x: Any) -> list[Any]:
 
 def exchanging(pivots: Any, like: Any) -> Any:
     """The permutation matrices of `pivots`."""
-    *lead, n = pivots.shape
-    places = reshape(arange(start=0, step=1, length=n, dtype="int64"), shape=(1, n))
-    return cast(equal(reshape(permutation(pivots), shape=(*lead, n, 1)), places), dtype=like.dtype.name)
+    *batch_shape, n = pivots.shape
+    column_index = reshape(arange(start=0, step=1, length=n, dtype="int64"), shape=(1, n))
+    return cast(equal(reshape(permutation(pivots), shape=(*batch_shape, n, 1)), column_index), dtype=like.dtype.name)
 
 
 @lu_packed.def_samples
@@ -132,8 +132,8 @@ def column_order(x: Any) -> Any:
 
 @column_order.def_aval
 def _(x: Aval) -> Aval:
-    *lead, _, n = matrices("qr", x).shape
-    return Aval((*lead, n), _INTEGER)
+    *batch_shape, _, n = matrices("qr", x).shape
+    return Aval((*batch_shape, n), _INTEGER)
 
 
 @column_order.def_samples
@@ -147,10 +147,10 @@ def _size(x: Any) -> Any:
     return np.max(np.abs(x), initial=0.0)
 
 
-def _has_digits(found: Any, a: Any, b: Any, q: Any) -> bool:
+def _has_digits(solution: Any, a: Any, b: Any, q: Any) -> bool:
     """Whether rounding leaves correct digits: LAPACK perturbs a singular equation silently."""
-    most = 8 * max(q.shape) * np.finfo(q.dtype).eps * (_size(a) + _size(b)) * _size(found)
-    return bool(_size(q) > most if _size(a) + _size(b) else _size(q) == 0) or not found.any()
+    rounding = 8 * max(q.shape) * np.finfo(q.dtype).eps * (_size(a) + _size(b)) * _size(solution)
+    return bool(_size(q) > rounding if _size(a) + _size(b) else _size(q) == 0) or not solution.any()
 
 
 @primitive(on_complex=AS_WRITTEN)
@@ -188,8 +188,8 @@ def _(wanted: Any, ct: Any, ans: Any, a: Any, b: Any, q: Any, *, checked: bool) 
 @sylvester.def_samples
 def _() -> Any:
     yield (well_conditioned((3, 3)), well_conditioned((2, 2), seed=1), uniform((3, 2))), {"checked": False}
-    several = well_conditioned((2, 9, 9)), well_conditioned((2, 9, 9), seed=1), uniform((2, 9, 9))
-    yield several, {"checked": True}
+    stacks = well_conditioned((2, 9, 9)), well_conditioned((2, 9, 9), seed=1), uniform((2, 9, 9))
+    yield stacks, {"checked": True}
 
 
 def _real(function: str, x: Any) -> Any:
@@ -244,10 +244,10 @@ def _is_regular(x: Any) -> bool:
 def logm(x: Any, *, checked: bool) -> Any:
     """The logarithm of matrices that have a real one; if `checked`, as in derivatives, nan for singular matrices."""
 
-    def found(x: Any) -> Any:
+    def checked_log(x: Any) -> Any:
         return _real("logm", x) if not checked or _is_regular(x) else np.nan
 
-    return _each(found, x.shape[-2:], x.dtype, x)
+    return _each(checked_log, x.shape[-2:], x.dtype, x)
 
 
 @logm.def_aval
@@ -288,8 +288,8 @@ def null_basis(x: Any, *, rank: int) -> Any:
 
 @null_basis.def_aval
 def _(x: Aval, *, rank: int) -> Aval:
-    *lead, _, n = matrices("null_space", x).shape
-    return Aval((*lead, n, n - rank), x.dtype)
+    *batch_shape, _, n = matrices("null_space", x).shape
+    return Aval((*batch_shape, n, n - rank), x.dtype)
 
 
 @null_basis.def_vjp("x")
@@ -330,7 +330,7 @@ def moved(x: Any, by: int) -> Any:
     return pad(saved, low=low, high=high, interior=(0,) * (last + 1), value=0)
 
 
-def _row(x: Any, k: int) -> Any:
+def _matrix_row(x: Any, k: int) -> Any:
     return rows(x, k, k + 1)
 
 
@@ -338,7 +338,7 @@ def _row(x: Any, k: int) -> Any:
 def _(wanted: Any, ct: Any, ans: Any, ab: Any, b: Any, *, lower: int, upper: int) -> list[Any]:
     last, ans, ab = len(ab.shape) - 1, _conj(ans), _conj(ab)
     # Row k of a.T is its diagonal at j - i = lower - k: the shifted diagonal of `a` at i - j = lower - k.
-    flipped = [moved(_row(ab, upper + lower - k), k - lower) for k in range(lower + upper + 1)]
+    flipped = [moved(_matrix_row(ab, upper + lower - k), k - lower) for k in range(lower + upper + 1)]
     ct_b = solve_banded(concatenate(*flipped, axis=last - 1), ct, lower=upper, upper=lower)
     if 0 not in wanted:
         return [ct_b]

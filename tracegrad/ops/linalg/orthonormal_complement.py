@@ -35,10 +35,10 @@ def complement(q: Any) -> Any:
 
 @complement.def_aval
 def _(q: Aval) -> Aval:
-    *lead, m, n = matrices("complement", q).shape
+    *batch_shape, m, n = matrices("complement", q).shape
     if n > m:
         raise ShapeError(f"complement: {q} has more columns than rows")
-    return Aval((*lead, m, m - n), q.dtype)
+    return Aval((*batch_shape, m, m - n), q.dtype)
 
 
 complement.def_vjp("q")(_pulled)
@@ -60,11 +60,11 @@ def added_by_svd(x: Any, q: Any, *, left: bool) -> Any:
 
 @added_by_svd.def_aval
 def _(x: Aval, q: Aval, *, left: bool) -> Aval:
-    *lead, m, n = matrices("added_by_svd", q).shape
+    *batch_shape, m, n = matrices("added_by_svd", q).shape
     rows, columns = matrices("added_by_svd", x).shape[-2:]
     if (m, n) != (rows if left else columns, min(rows, columns)):
         raise ShapeError(f"added_by_svd: {q} are not the {'left' if left else 'right'} vectors of {x}")
-    return Aval((*lead, m, m - n), q.dtype)
+    return Aval((*batch_shape, m, m - n), q.dtype)
 
 
 @added_by_svd.def_vjp("q")

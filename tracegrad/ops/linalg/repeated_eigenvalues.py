@@ -84,12 +84,12 @@ def _quotient(none: Any, x: Any, y: Any) -> Any:
     return where(none, math.nan, divide(x, where(none, 1.0, y)))
 
 
-def by_values(x: Any, y: Any, values: Any, size: Any, alone: bool) -> Any:
-    """x / y, for y computed from values; nan where y is 0, and if `alone`, where it is near 0. It is 0 where x is only
-    the rounding error of products in columns of `size`."""
+def by_values(x: Any, y: Any, values: Any, size: Any, vectors_only: bool) -> Any:
+    """x / y, for y computed from values; nan where y is 0, and if `vectors_only`, where it is near 0. It is 0 where x
+    is only the rounding error of products in columns of `size`."""
     if 0 in x.shape:
         return x
-    if not alone:
+    if not vectors_only:
         return _quotient(equal(y, 0.0), x, y)
     near = is_near(y, values)
     bound = broadcast_to(as_row(_rounding(size)), shape=x.shape)
@@ -101,37 +101,37 @@ def _on_diagonal(n: int) -> Any:
     return logical_and(band(n, n, 0), logical_not(band(n, n, -1)))
 
 
-def _apart_from_itself(x: Any) -> Any:
+def _off_diagonal(x: Any) -> Any:
     """The off-diagonal elements, with 0 on the diagonal."""
     return where(_on_diagonal(x.shape[-1]), 0.0, x)
 
 
-def by_sums(x: Any, values: Any, size: Any, alone: bool) -> Any:
+def by_sums(x: Any, values: Any, size: Any, vectors_only: bool) -> Any:
     """x divided by the sums of the values of its columns and rows, 0 on the diagonal."""
-    return _apart_from_itself(by_values(x, add(as_row(values), as_column(values)), values, size, alone))
+    return _off_diagonal(by_values(x, add(as_row(values), as_column(values)), values, size, vectors_only))
 
 
-def by_differences(x: Any, values: Any, size: Any, alone: bool) -> Any:
+def by_differences(x: Any, values: Any, size: Any, vectors_only: bool) -> Any:
     """x divided by the differences of the values of its columns and rows, 0 on the diagonal.
 
     x is a difference of products in `size`, which has digits if these are as small as the values, or not at all (None).
     """
     if 0 in x.shape:
         return x
-    gaps = subtract(as_row(values), as_column(values))
-    none, near = equal(gaps, 0.0), is_near(gaps, values)
+    differences = subtract(as_row(values), as_column(values))
+    none, near = equal(differences, 0.0), is_near(differences, values)
     if size is None:
-        return _apart_from_itself(_quotient(logical_or(none, logical_and(near, not_equal(x, 0.0))), x, gaps))
+        return _off_diagonal(_quotient(logical_or(none, logical_and(near, not_equal(x, 0.0))), x, differences))
     rounding = _rounding(size)
     bound = add(as_row(rounding), as_column(rounding))
     nothing = logical_and(near, less_equal(absolute(x), bound))
-    if alone:
-        return _apart_from_itself(where(nothing, 0.0, _quotient(near, x, gaps)))
+    if vectors_only:
+        return _off_diagonal(where(nothing, 0.0, _quotient(near, x, differences)))
     # For near values the quotient is nan if x has no digits, or exceeds the rounding error of every column.
     last = (len(rounding.shape) - 1,)
-    most = unreduce(reduce_max(rounding, axes=last), rounding.shape, last)
-    lost = logical_or(logical_and(nothing, greater(bound, 0.0)), greater(absolute(x), as_row(most)))
-    return _apart_from_itself(_quotient(logical_or(none, logical_and(near, lost)), x, gaps))
+    max_rounding = unreduce(reduce_max(rounding, axes=last), rounding.shape, last)
+    lost = logical_or(logical_and(nothing, greater(bound, 0.0)), greater(absolute(x), as_row(max_rounding)))
+    return _off_diagonal(_quotient(logical_or(none, logical_and(near, lost)), x, differences))
 
 
 def of_full_rank(r: Any) -> Any:

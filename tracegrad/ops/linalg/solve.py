@@ -19,7 +19,7 @@ import numpy as np
 
 from tracegrad.avals import Aval
 from tracegrad.errors import DTypeError, ShapeError
-from tracegrad.ops.core.op import AS_WRITTEN, HOLOMORPHIC, Several, primitive
+from tracegrad.ops.core.op import AS_WRITTEN, HOLOMORPHIC, ResultAvals, primitive
 from tracegrad.ops.core.samples import uniform
 from tracegrad.ops.elementwise.complex import complex_, conj, imag, real, real_of
 from tracegrad.ops.elementwise.table import (
@@ -70,14 +70,14 @@ def adjoint(x: Any) -> Any:
 
 def rows(x: Any, start: int, stop: int) -> Any:
     """Rows `start` to `stop` of every matrix."""
-    lead, n = x.shape[:-2], x.shape[-1]
-    return slice(x, start=(*(0,) * len(lead), start, 0), stop=(*lead, stop, n), step=(1,) * len(x.shape))
+    batch_shape, n = x.shape[:-2], x.shape[-1]
+    return slice(x, start=(*(0,) * len(batch_shape), start, 0), stop=(*batch_shape, stop, n), step=(1,) * len(x.shape))
 
 
 def columns(x: Any, start: int, stop: int) -> Any:
     """Elements `start` to `stop` along the last axis: columns of matrices."""
-    lead = x.shape[:-1]
-    return slice(x, start=(*(0,) * len(lead), start), stop=(*lead, stop), step=(1,) * len(x.shape))
+    batch_shape = x.shape[:-1]
+    return slice(x, start=(*(0,) * len(batch_shape), start), stop=(*batch_shape, stop), step=(1,) * len(x.shape))
 
 
 def band(n: int, m: int, k: int) -> Any:
@@ -126,10 +126,10 @@ def _(x: Aval, *, lower: bool) -> Aval:
 @symmetric.def_decompose
 def _of_triangle(x: Any, *, lower: bool) -> Any:
     n = x.shape[-1]
-    mine, other = (x, adjoint(x)) if lower else (adjoint(x), x)
+    triangle, other = (x, adjoint(x)) if lower else (adjoint(x), x)
     if x.dtype.kind != "c":
-        return where(band(n, n, 0), mine, other)
-    return where(band(n, n, -1), mine, where(band(n, n, 0), complex_(real(x), 0.0), other))
+        return where(band(n, n, 0), triangle, other)
+    return where(band(n, n, -1), triangle, where(band(n, n, 0), complex_(real(x), 0.0), other))
 
 
 @symmetric.def_vjp("x")
@@ -223,10 +223,10 @@ def _(ct: Any, ans: Any, a: Any, b: Any) -> Any:
 @solve.def_jvp
 def _(tangents: Any, ans: Any, a: Any, b: Any) -> Any:
     t_a, t_b = tangents
-    return solve(a, t_b if t_a is None else _less(t_b, matmul(t_a, ans)))
+    return solve(a, t_b if t_a is None else _minus(t_b, matmul(t_a, ans)))
 
 
-def _less(x: Any, y: Any) -> Any:
+def _minus(x: Any, y: Any) -> Any:
     """x - y, where `x` may be None for 0."""
     return negative(y) if x is None else subtract(x, y)
 
@@ -242,8 +242,8 @@ def of_right_sides(op: Any, size: int, batched: Any, a: Any, b: Any, **params: A
         return op(*repeated(size, batched, (a, b)), **params)
     last = len(b.shape) - 2
     b = to_axis(b, 0, last)
-    *lead, rows, _, columns = b.shape
-    out = op(a, reshape(b, shape=(*lead, rows, size * columns)), **params)
+    *batch_shape, rows, _, columns = b.shape
+    out = op(a, reshape(b, shape=(*batch_shape, rows, size * columns)), **params)
     return to_axis(reshape(out, shape=b.shape), last, 0)
 
 
@@ -267,14 +267,14 @@ def lu(a: Any) -> tuple[Any, Any]:
     routine = {"f": sgetrf, "d": dgetrf, "F": cgetrf, "D": zgetrf}[a.dtype.char]
     factors, pivots = np.empty(a.shape, a.dtype), np.empty(a.shape[:-1], np.int32)
     for i in np.ndindex(a.shape[:-2] if a.size else (0,)):
-        result, places, _ = routine(a[i])
-        factors[i], pivots[i] = result.T, places + 1
+        result, pivot_rows, _ = routine(a[i])
+        factors[i], pivots[i] = result.T, pivot_rows + 1
     return factors, pivots
 
 
 @lu.def_aval
-def _(a: Aval) -> Several:
-    return Several((square("lu", a), Aval(a.shape[:-1], np.dtype("int32"))))
+def _(a: Aval) -> ResultAvals:
+    return ResultAvals((square("lu", a), Aval(a.shape[:-1], np.dtype("int32"))))
 
 
 lu.def_samples(square_samples)
@@ -356,7 +356,7 @@ def _(tangents: Any, ans: Any, a: Any, b: Any, *, lower: bool, transposed: bool,
     t_a, t_b = tangents
     if t_a is not None:
         t_a = _triangle(t_a, lower, unit)
-        t_b = _less(t_b, matmul(matrix_transpose(t_a) if transposed else t_a, ans))
+        t_b = _minus(t_b, matmul(matrix_transpose(t_a) if transposed else t_a, ans))
     return solve_triangular(a, t_b, lower=lower, transposed=transposed, unit=unit)
 
 
@@ -390,9 +390,9 @@ def slogdet(x: Any) -> tuple[Any, Any]:
 
 
 @slogdet.def_aval
-def _(x: Aval) -> Several:
+def _(x: Aval) -> ResultAvals:
     shape = square("slogdet", x).shape[:-2]
-    return Several((Aval(shape, x.dtype), Aval(shape, real_of(x.dtype))))
+    return ResultAvals((Aval(shape, x.dtype), Aval(shape, real_of(x.dtype))))
 
 
 @slogdet.def_vjp_all

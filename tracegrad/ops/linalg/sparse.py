@@ -20,7 +20,7 @@ from tracegrad.ops.shape.batching import repeated
 from tracegrad.ops.shape.linear import reshape, slice, transpose
 from tracegrad.ops.shape.stack_split import stack
 
-__all__ = ["Kept", "solve_with", "sparse_outer", "sparse_product", "sparse_solve"]
+__all__ = ["SuperLUFactors", "solve_with", "sparse_outer", "sparse_product", "sparse_solve"]
 
 
 def _op(f: Any) -> Op:
@@ -45,8 +45,8 @@ def sparse_product(data: Any, indices: Any, indptr: Any, x: Any, *, rows: int, t
 
 @sparse_product.def_aval
 def _(data: Aval, indices: Aval, indptr: Aval, x: Aval, *, rows: int, transposed: bool) -> Aval:
-    many = x.shape[0] if transposed and x.ndim == 2 else rows
-    if x.ndim != 2 or data.shape != indices.shape or data.ndim != 1 or indptr.shape != (many + 1,):
+    row_count = x.shape[0] if transposed and x.ndim == 2 else rows
+    if x.ndim != 2 or data.shape != indices.shape or data.ndim != 1 or indptr.shape != (row_count + 1,):
         raise ShapeError(f"sparse_product of {data}, {indices} and {indptr} with {x}")
     if data.dtype != x.dtype:
         raise ShapeError(f"sparse_product wants one dtype, got {data} and {x}")
@@ -71,10 +71,12 @@ def _(size: int, batched: Any, *operands: Any, rows: int, transposed: bool) -> A
     data, indices, indptr, x = operands
     if any(batched[:3]):
         return _one_by_one(sparse_product, size, batched, operands, rows=rows, transposed=transposed)
-    return _beside(size, x, lambda y: sparse_product(data, indices, indptr, y, rows=rows, transposed=transposed))
+    return _with_batch_columns(
+        size, x, lambda y: sparse_product(data, indices, indptr, y, rows=rows, transposed=transposed)
+    )
 
 
-def _beside(size: int, x: Any, f: Any) -> Any:
+def _with_batch_columns(size: int, x: Any, f: Any) -> Any:
     """The results of `f` for a batch of matrices, which are concatenated along columns."""
     n, k = x.shape[1:]
     result = f(reshape(transpose(x, perm=(1, 0, 2)), shape=(n, size * k)))
@@ -88,8 +90,8 @@ def _one_by_one(op: Any, size: int, batched: Any, operands: Sequence[Any], **par
 
 def _nth(x: Any, i: int) -> Any:
     rest = (0,) * (len(x.shape) - 1)
-    row = slice(x, start=(i, *rest), stop=(i + 1, *x.shape[1:]), step=(1,) * len(x.shape))
-    return reshape(row, shape=x.shape[1:])
+    item = slice(x, start=(i, *rest), stop=(i + 1, *x.shape[1:]), step=(1,) * len(x.shape))
+    return reshape(item, shape=x.shape[1:])
 
 
 @_op
@@ -183,10 +185,10 @@ def _(size: int, batched: Any, *operands: Any, **params: Any) -> Any:
     data, indices, indptr, b = operands
     if any(batched[:3]):
         return _one_by_one(sparse_solve, size, batched, operands, **params)
-    return _beside(size, b, lambda y: sparse_solve(data, indices, indptr, y, **params))
+    return _with_batch_columns(size, b, lambda y: sparse_solve(data, indices, indptr, y, **params))
 
 
-class Kept:
+class SuperLUFactors:
     """Cached factors of SciPy, identified by their object."""
 
     def __init__(self, factors: Any):
@@ -197,15 +199,15 @@ class Kept:
 
 
 @_op
-def solve_with(b: Any, *, kept: Kept, trans: bool) -> Any:
+def solve_with(b: Any, *, lu: SuperLUFactors, trans: bool) -> Any:
     """The x with A @ x = b, or A.T @ x = b, given SciPy's factors of A."""
-    return kept.factors.solve(np.asarray(b, order="F"), "T" if trans else "N")
+    return lu.factors.solve(np.asarray(b, order="F"), "T" if trans else "N")
 
 
 @solve_with.def_aval
-def _(b: Aval, *, kept: Kept, trans: bool) -> Aval:
-    if b.ndim != 2 or b.shape[0] != kept.factors.shape[0] or b.dtype != np.float64:
-        raise ShapeError(f"factors of a matrix of {kept.factors.shape} cannot solve for {b}")
+def _(b: Aval, *, lu: SuperLUFactors, trans: bool) -> Aval:
+    if b.ndim != 2 or b.shape[0] != lu.factors.shape[0] or b.dtype != np.float64:
+        raise ShapeError(f"factors of a matrix of {lu.factors.shape} cannot solve for {b}")
     return b
 
 
@@ -213,10 +215,10 @@ solve_with.linear_in("b")
 
 
 @solve_with.def_vjp("b")
-def _(ct: Any, ans: Any, b: Any, *, kept: Kept, trans: bool) -> Any:
-    return solve_with(ct, kept=kept, trans=not trans)
+def _(ct: Any, ans: Any, b: Any, *, lu: SuperLUFactors, trans: bool) -> Any:
+    return solve_with(ct, lu=lu, trans=not trans)
 
 
 @solve_with.def_batch
 def _(size: int, batched: Any, b: Any, **params: Any) -> Any:
-    return _beside(size, b, lambda y: solve_with(y, **params))
+    return _with_batch_columns(size, b, lambda y: solve_with(y, **params))

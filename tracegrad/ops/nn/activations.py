@@ -44,7 +44,7 @@ Rule = Callable[..., Any]
 
 
 def activation(
-    rule: Rule, impl: Callable[..., Any] | None = None, bends: bool = False, **sample: float | str
+    rule: Rule, impl: Callable[..., Any] | None = None, piecewise_linear: bool = False, **sample: float | str
 ) -> Callable[[Rule], Op]:
     """Declare an op by decorating its definition in ops; `impl` is a faster NumPy implementation."""
 
@@ -52,7 +52,7 @@ def activation(
         name = definition.__name__
         computed = in_single(refusing_complex(name, impl or definition))
         op = Op(name, ("x",), computed, definition.__doc__ or "", variadic=False)
-        op.bends, op.pointwise = bends, True
+        op.piecewise_linear, op.pointwise = piecewise_linear, True
         op.def_aval(_same_aval)
         op.def_decompose(definition)
         op.def_vjp("x")(lambda ct, ans, x, **params: rule(ct, ans, x, **params))
@@ -73,7 +73,7 @@ def _same_aval(x: Aval, **params: Any) -> Aval:
 
 
 # -- rectifiers --------------------------------------------------------------------------------------
-@activation(lambda t, ans, x: where(less_equal(ans, 0), 0.0, t), impl=lambda x: np.maximum(x, 0), bends=True)
+@activation(lambda t, ans, x: where(less_equal(ans, 0), 0.0, t), impl=lambda x: np.maximum(x, 0), piecewise_linear=True)
 def relu(x: Any) -> Any:
     """max(x, 0)"""
     return maximum(x, 0)
@@ -82,7 +82,7 @@ def relu(x: Any) -> Any:
 @activation(
     lambda t, ans, x, negative_slope: where(greater(x, 0), t, multiply(t, negative_slope)),
     impl=lambda x, negative_slope: np.where(x > 0, x, x * negative_slope),
-    bends=True,
+    piecewise_linear=True,
     negative_slope=0.1,
 )
 def leaky_relu(x: Any, *, negative_slope: float) -> Any:
@@ -112,10 +112,10 @@ def _silu_bend(x: Any) -> Any:
     return multiply(multiply(gate, rest), add(multiply(x, subtract(rest, gate)), 2))
 
 
-silu_slope = elementwise(
-    "silu_slope(x)",
-    accurate_derivatives.silu_slope,
-    "silu_slope(x)",
+silu_derivative = elementwise(
+    "silu_derivative(x)",
+    accurate_derivatives.silu_derivative,
+    "silu_derivative(x)",
     lambda t, ans, x: multiply(t, _silu_bend(x)),
     loop=float_loop,
     doc="the slope of silu",
@@ -124,7 +124,7 @@ silu = elementwise(
     "silu(x)",
     accurate_derivatives.silu,
     "silu(x)",
-    lambda t, ans, x: multiply(t, silu_slope(x)),
+    lambda t, ans, x: multiply(t, silu_derivative(x)),
     loop=float_loop,
     doc="x * sigmoid(x)",
 )
@@ -155,10 +155,10 @@ def log_sigmoid(x: Any) -> Any:
     return negative(logaddexp(negative(x), 0.0))
 
 
-x_ndtr_slope = elementwise(
-    "x_ndtr_slope(x)",
-    accurate_derivatives.x_ndtr_slope,
-    "x_ndtr_slope(x)",
+x_ndtr_derivative = elementwise(
+    "x_ndtr_derivative(x)",
+    accurate_derivatives.x_ndtr_derivative,
+    "x_ndtr_derivative(x)",
     lambda t, ans, x: multiply(
         t, multiply(multiply(gauss_half(x), 1 / math.sqrt(2 * math.pi)), subtract(2, square(x)))
     ),
@@ -169,7 +169,7 @@ x_ndtr = elementwise(
     "x_ndtr(x)",
     accurate_derivatives.x_ndtr,
     "x_ndtr(x)",
-    lambda t, ans, x: multiply(t, x_ndtr_slope(x)),
+    lambda t, ans, x: multiply(t, x_ndtr_derivative(x)),
     loop=float_loop,
     doc="x times the probability that a standard normal variable is below x",
 )
@@ -187,10 +187,10 @@ def _gelu_tanh_bend(x: Any) -> Any:
     return multiply(multiply(gate, rest), add(multiply(x, steep), multiply(derivative, 2)))
 
 
-gelu_tanh_slope = elementwise(
-    "gelu_tanh_slope(x)",
-    accurate_derivatives.gelu_tanh_slope,
-    "gelu_tanh_slope(x)",
+gelu_tanh_derivative = elementwise(
+    "gelu_tanh_derivative(x)",
+    accurate_derivatives.gelu_tanh_derivative,
+    "gelu_tanh_derivative(x)",
     lambda t, ans, x: multiply(t, _gelu_tanh_bend(x)),
     loop=float_loop,
     doc="the slope of gelu_tanh",
@@ -199,14 +199,14 @@ gelu_tanh = elementwise(
     "gelu_tanh(x)",
     accurate_derivatives.gelu_tanh,
     "gelu_tanh(x)",
-    lambda t, ans, x: multiply(t, gelu_tanh_slope(x)),
+    lambda t, ans, x: multiply(t, gelu_tanh_derivative(x)),
     loop=float_loop,
     doc="the approximation of x_ndtr by a hyperbolic tangent",
 )
 
 
 def _gelu_rule(t: Any, ans: Any, x: Any, *, approximate: str) -> Any:
-    return multiply(t, gelu_tanh_slope(x) if approximate == "tanh" else x_ndtr_slope(x))
+    return multiply(t, gelu_tanh_derivative(x) if approximate == "tanh" else x_ndtr_derivative(x))
 
 
 @activation(_gelu_rule, approximate="none")

@@ -19,20 +19,20 @@ from tracegrad.ops.shape.linear import broadcast_to, flip, pad, reduce_sum, resh
 __all__ = ["correlation", "long_correlation"]
 
 # Maximum elements of a window for a kernel. NumPy is faster for longer windows, unless there are few of them.
-MOST_FUSED = 64
+MAX_FUSED_WINDOW = 64
 
 
-def _parts(x: Any, v: Any) -> Any:
-    *lead, n = x.shape
+def _decomposed(x: Any, v: Any) -> Any:
+    *batch_shape, n = x.shape
     m = v.shape[-1]
-    if MOST_FUSED < m <= n - m + 1:
+    if MAX_FUSED_WINDOW < m <= n - m + 1:
         return long_correlation(x, v)
-    rank, ones = len(lead), (1,) * len(lead)
+    rank, ones = len(batch_shape), (1,) * len(batch_shape)
     at = {"start": (0,) * (rank + 1), "step": (1,) * (rank + 1), "gap": (1,) * (rank + 1)}
-    windows = patches(x, counts=(*lead, n - m + 1), sizes=(*ones, m), **at)
-    windows = reshape(windows, shape=(*lead, n - m + 1, m)) if lead else windows
-    beside = broadcast_to(reshape(v, shape=(*lead, 1, m)), shape=windows.shape)
-    return reduce_sum(multiply(windows, beside), axes=(rank + 1,))
+    windows = patches(x, counts=(*batch_shape, n - m + 1), sizes=(*ones, m), **at)
+    windows = reshape(windows, shape=(*batch_shape, n - m + 1, m)) if batch_shape else windows
+    repeated_v = broadcast_to(reshape(v, shape=(*batch_shape, 1, m)), shape=windows.shape)
+    return reduce_sum(multiply(windows, repeated_v), axes=(rank + 1,))
 
 
 def _correlated(x: Any, v: Any) -> Any:
@@ -45,7 +45,7 @@ def _correlated(x: Any, v: Any) -> Any:
     return out
 
 
-@primitive(Compose(_parts), on_complex=HOLOMORPHIC)
+@primitive(Compose(_decomposed), on_complex=HOLOMORPHIC)
 def correlation(x: Any, v: Any) -> Any:
     """The sums of products of rows `v`, of m elements, with the n - m + 1 windows of rows `x` of n elements."""
     return _correlated(x, v)
@@ -73,8 +73,8 @@ def _declare(op: Op, *sizes: tuple[int, int]) -> None:
         # x[i + j] is multiplied by v[j] in window i, so the padded cotangents are correlated with the reversed v.
         rank, m = len(x.shape), v.shape[-1]
         room = (*(0,) * (rank - 1), m - 1)
-        wide = pad(ct, low=room, high=room, interior=(0,) * rank, value=0.0) if m > 1 else ct
-        return correlation(wide, flip(v, axes=(rank - 1,)))
+        padded = pad(ct, low=room, high=room, interior=(0,) * rank, value=0.0) if m > 1 else ct
+        return correlation(padded, flip(v, axes=(rank - 1,)))
 
     @op.def_vjp("v")
     def _(ct: Any, ans: Any, x: Any, v: Any) -> Any:

@@ -14,7 +14,7 @@ import numpy as np
 from tracegrad.avals import Aval
 from tracegrad.errors import ShapeError
 from tracegrad.ops.core.forms import Move
-from tracegrad.ops.core.index_maps import Read
+from tracegrad.ops.core.index_maps import OperandRead
 from tracegrad.ops.core.op import primitive
 from tracegrad.ops.core.samples import uniform
 from tracegrad.ops.elementwise.table import accumulate
@@ -30,7 +30,7 @@ Ints = tuple[int, ...]
 def patches(x: Any, *, counts: Ints, sizes: Ints, start: Ints, step: Ints, gap: Ints) -> Any:
     """Element `(*p, *q)` is `x[start + step * p + gap * q]`: `counts` windows along each axis, of `sizes` elements."""
     first = x[tuple(np.s_[a:] for a in start)]
-    strides = [s * k for steps in (step, gap) for s, k in zip(x.strides, steps)]
+    strides = [s * k for axis_steps in (step, gap) for s, k in zip(x.strides, axis_steps)]
     return np.lib.stride_tricks.as_strided(first, (*counts, *sizes), strides, writeable=False).copy()
 
 
@@ -55,42 +55,42 @@ def _(ct: Any, ans: Any, x: Any, *, counts: Ints, sizes: Ints, start: Ints, step
     # Windows overlap along axes with several windows of several elements. Such an axis is processed element by element.
     shared = [s if c > 1 else 1 for c, s in zip(counts, sizes)]
     saved = [1 if m > 1 else s for m, s in zip(shared, sizes)]
-    apart = [k if c > 1 else g for c, k, g in zip(counts, step, gap)]
+    spacing = [k if c > 1 else g for c, k, g in zip(counts, step, gap)]
     # Along it, elements of x whose positions have equal remainders are adjacent in one class.
-    classes = [k if m > 1 else 1 for m, k in zip(shared, apart)]
-    within = [1 if m > 1 else k for m, k in zip(shared, apart)]
+    classes = [k if m > 1 else 1 for m, k in zip(shared, spacing)]
+    within = [1 if m > 1 else k for m, k in zip(shared, spacing)]
     lengths = [-(-n // r) for n, r in zip(x.shape, classes)]
     order = tuple(axis for pair in zip(range(rank), range(rank, 2 * rank)) for axis in pair)
     totals: dict[Ints, Any] = {}
     for at in product(*map(range, shared)):
-        part = ct
+        block = ct
         if math.prod(shared) > 1:
             stop = (*counts, *(q + s for q, s in zip(at, saved)))
-            part = slice(ct, start=(0,) * rank + at, stop=stop, step=(1,) * (2 * rank))
-        part = reshape(transpose(part, perm=order), shape=tuple(c * s for c, s in zip(counts, saved)))
+            block = slice(ct, start=(0,) * rank + at, stop=stop, step=(1,) * (2 * rank))
+        block = reshape(transpose(block, perm=order), shape=tuple(c * s for c, s in zip(counts, saved)))
         first = [a + g * q for a, g, q in zip(start, gap, at)]
         low = tuple(a // r for a, r in zip(first, classes))
-        high = tuple(n - a - (k * (m - 1) + 1 if m else 0) for n, a, k, m in zip(lengths, low, within, part.shape))
-        part = pad(part, low=low, high=high, interior=tuple(k - 1 for k in within), value=0)
+        high = tuple(n - a - (k * (m - 1) + 1 if m else 0) for n, a, k, m in zip(lengths, low, within, block.shape))
+        block = pad(block, low=low, high=high, interior=tuple(k - 1 for k in within), value=0)
         rest = tuple(a % r for a, r in zip(first, classes))
-        totals[rest] = accumulate(totals[rest], part) if rest in totals else part
+        totals[rest] = accumulate(totals[rest], block) if rest in totals else block
     return _interleaved(totals, classes, x.shape)
 
 
-def _interleaved(parts: dict[Ints, Any], classes: list[int], shape: Ints) -> Any:
+def _interleaved(blocks: dict[Ints, Any], classes: list[int], shape: Ints) -> Any:
     """The array assembled from parts, each with the elements at positions of certain remainders; zero where there is
     none."""
-    some = next(iter(parts.values()))
+    some = next(iter(blocks.values()))
     column = tuple(n for m in some.shape for n in (m, 1))
 
-    def beside(rest: Ints) -> Any:
+    def interleave(rest: Ints) -> Any:
         axis = len(rest)
         if axis == len(classes):
-            return reshape(parts[rest] if rest in parts else zeros_like(some), shape=column)
-        columns = [beside((*rest, r)) for r in range(classes[axis])]
+            return reshape(blocks[rest] if rest in blocks else zeros_like(some), shape=column)
+        columns = [interleave((*rest, r)) for r in range(classes[axis])]
         return concatenate(*columns, axis=2 * axis + 1) if len(columns) > 1 else columns[0]
 
-    whole = reshape(beside(()), shape=tuple(n * r for n, r in zip(some.shape, classes)))
+    whole = reshape(interleave(()), shape=tuple(n * r for n, r in zip(some.shape, classes)))
     return slice(whole, start=(0,) * len(shape), stop=shape, step=(1,) * len(shape))
 
 
@@ -98,7 +98,7 @@ def _interleaved(parts: dict[Ints, Any], classes: list[int], shape: Ints) -> Any
 def _(index: Any, size: Any, shapes: Any, result: Any, *, start: Ints, step: Ints, gap: Ints, **_: Any) -> Any:
     p, q = index[: len(start)], index[len(start) :]
     along = zip(start, step, gap, p, q)
-    return [Read(0, tuple(size(a) + size(k) * i + size(g) * j for a, k, g, i, j in along))]
+    return [OperandRead(0, tuple(size(a) + size(k) * i + size(g) * j for a, k, g, i, j in along))]
 
 
 @patches.def_batch

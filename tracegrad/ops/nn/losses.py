@@ -21,11 +21,11 @@ __all__ = ["mse_loss"]
 _SHORT = 256
 
 
-def _parts(x: Any, y: Any, *, axes: tuple[int, ...]) -> Any:
+def _decomposed(x: Any, y: Any, *, axes: tuple[int, ...]) -> Any:
     return mean(square(subtract(x, y)), axes=axes)
 
 
-@primitive(Compose(_parts), on_complex=HOLOMORPHIC)
+@primitive(Compose(_decomposed), on_complex=HOLOMORPHIC)
 def mse_loss(x: Any, y: Any, *, axes: tuple[int, ...]) -> Any:
     """The mean over `axes` of the squares of x - y, which have one shape and dtype."""
     d = x - y
@@ -45,19 +45,19 @@ def _(x: Aval, y: Aval, *, axes: tuple[int, ...]) -> Aval:
     return Aval(tuple([n for a, n in enumerate(x.shape) if a not in axes]), x.dtype)
 
 
-def _slope(ct: Any, x: Any, y: Any, axes: tuple[int, ...]) -> Any:
+def _operand_cotangent(ct: Any, x: Any, y: Any, axes: tuple[int, ...]) -> Any:
     n = count_of(x, axes)
     return multiply(unreduce(multiply(ct, 2 / n if n else math.nan), x.shape, axes), subtract(x, y))
 
 
 @mse_loss.def_vjp("x")
 def _(ct: Any, ans: Any, x: Any, y: Any, *, axes: tuple[int, ...]) -> Any:
-    return _slope(ct, x, y, axes)
+    return _operand_cotangent(ct, x, y, axes)
 
 
 @mse_loss.def_vjp("y")
 def _(ct: Any, ans: Any, x: Any, y: Any, *, axes: tuple[int, ...]) -> Any:
-    return _slope(ct, y, x, axes)
+    return _operand_cotangent(ct, y, x, axes)
 
 
 @mse_loss.def_samples

@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.ops.numerics.accurate import TAIL_CENTER, TAIL_END, cospi, gauss, in_double, polynomial, sinpi, tail
-from tracegrad.ops.numerics.double_double import ARCTAN, add, divide, in_two_words, multiply, series
+from tracegrad.ops.numerics.double_double import ARCTAN, add, divide, multiply, series, split_quotient
 
 __all__ = [
     "GELU_DERIVATIVE",
@@ -53,12 +53,12 @@ __all__ = [
     "SINC_SIN",
     "SINC_SQUARE",
     "gelu_tanh",
-    "gelu_tanh_slope",
+    "gelu_tanh_derivative",
     "silu",
-    "silu_slope",
-    "sinc_slope",
+    "silu_derivative",
+    "sinc_derivative",
     "x_ndtr",
-    "x_ndtr_slope",
+    "x_ndtr_derivative",
 ]
 
 # Each in two words.
@@ -175,7 +175,7 @@ SINC_NEAR = {
 
 
 # Coefficients of arctan(y) / y in y**2, enough up to y = 1/4.
-SINC_ARCTAN = {"f64": ARCTAN, "f32": [in_two_words((-1) ** k, 2 * k + 1, np.float32) for k in range(12)]}
+SINC_ARCTAN = {"f64": ARCTAN, "f32": [split_quotient((-1) ** k, 2 * k + 1, np.float32) for k in range(12)]}
 
 
 def _product_with_exp(x: Any, e: Any, factor: Any) -> Any:
@@ -196,7 +196,7 @@ def silu(x: Any) -> Any:
     return np.where(x < 0, small, x + small)
 
 
-def silu_slope(x: Any) -> Any:
+def silu_derivative(x: Any) -> Any:
     """The derivative of x / (1 + exp(-x))."""
     root, root_low = SILU_ROOT["f64" if x.dtype == np.float64 else "f32"]
     low = np.maximum(-np.abs(x), -1000)
@@ -212,34 +212,34 @@ def silu_slope(x: Any) -> Any:
     return np.where(x < 0, derivative, 1 - derivative)
 
 
-def _gelu_tanh_parts(x: Any) -> tuple[Any, Any, Any, Any]:
+def _gelu_tanh_terms(x: Any) -> tuple[Any, Any, Any, Any]:
     """-|x|, d, and in two words the difference of u from its value at the root."""
     root, root_low = GELU_TANH_ROOT["f64"]
     below = -np.minimum(np.abs(x), 100)
     d = add((below, 0.0), (-root, -root_low))
     m = multiply((below, 0.0), add((below, 0.0), (root, root_low)))
-    more, low = multiply(d, add(GELU_TANH_LINE["f64"], multiply(m, GELU_TANH_CUBE["f64"])))
-    return below, d[0], more, low
+    high, low = multiply(d, add(GELU_TANH_LINE["f64"], multiply(m, GELU_TANH_CUBE["f64"])))
+    return below, d[0], high, low
 
 
 @in_double
 def gelu_tanh(x: Any) -> Any:
     """x / (1 + exp(-2 * sqrt(2 / pi) * (x + 0.044715 * x**3)))"""
-    below, _, more, low = _gelu_tanh_parts(x)
+    below, _, high, low = _gelu_tanh_terms(x)
     weight = GELU_TANH_EXP * (1 + low)
-    e = np.exp(more)
-    small = _product_with_exp(more, e, weight * below) / (1 + weight * e)
+    e = np.exp(high)
+    small = _product_with_exp(high, e, weight * below) / (1 + weight * e)
     return np.where(x < 0, small, x + small)
 
 
 @in_double
-def gelu_tanh_slope(x: Any) -> Any:
+def gelu_tanh_derivative(x: Any) -> Any:
     """The derivative of `gelu_tanh`."""
-    below, d, more, low = _gelu_tanh_parts(x)
-    weight, e = GELU_TANH_EXP * (1 + low), np.exp(more)
+    below, d, high, low = _gelu_tanh_terms(x)
+    weight, e = GELU_TANH_EXP * (1 + low), np.exp(high)
     bend = GELU_TANH_BEND + 3 * GELU_TANH_CUBE["f64"][0] * (below * (below + GELU_TANH_ROOT["f64"][0]))
-    numerator = d * bend + GELU_TANH_EXP * np.expm1(more + low)
-    derivative = _product_with_exp(more, e, weight * numerator) / np.square(1 + weight * e)
+    numerator = d * bend + GELU_TANH_EXP * np.expm1(high + low)
+    derivative = _product_with_exp(high, e, weight * numerator) / np.square(1 + weight * e)
     return np.where(x < 0, derivative, 1 - derivative)
 
 
@@ -252,7 +252,7 @@ def x_ndtr(x: Any) -> Any:
 
 
 @in_double
-def x_ndtr_slope(x: Any) -> Any:
+def x_ndtr_derivative(x: Any) -> Any:
     """The derivative of x times the probability that a standard normal variable is below x."""
     (root, root_low), a = GELU_ROOT["f64"], np.minimum(np.abs(x), TAIL_END["f64"] * 1.4)
     b = a * np.sqrt(0.5)
@@ -262,7 +262,7 @@ def x_ndtr_slope(x: Any) -> Any:
 
 
 @in_double
-def sinc_slope(x: Any) -> Any:
+def sinc_derivative(x: Any) -> Any:
     """The derivative of sin(pi * x) / (pi * x)."""
     size, far = np.asarray(np.abs(x)), np.where(x == 0, 1, x)
     cos = cospi(x)
@@ -278,5 +278,5 @@ def _sinc_difference(x: Any) -> Any:
     iteration = x - 2 * np.rint(x * 0.5)
     y = divide(INVERSE_PI["f64"], (np.where(iteration < 0, -x, x), 0.0))
     angle, angle_low = multiply(y, series(ARCTAN, multiply(y, y)))
-    lead, lead_low = multiply((0.5 - np.abs(iteration), 0.0), PI["f64"])
-    return np.sqrt(1 + y[0] * y[0]) * np.sin((lead - angle) + (lead_low - angle_low))
+    leading, leading_low = multiply((0.5 - np.abs(iteration), 0.0), PI["f64"])
+    return np.sqrt(1 + y[0] * y[0]) * np.sin((leading - angle) + (leading_low - angle_low))

@@ -17,14 +17,14 @@ import numpy as np
 
 from tracegrad.ops.numerics.accurate import cospi, in_double, polynomial, sinpi
 from tracegrad.ops.numerics.double_double import (
-    Words,
+    DoubleDouble,
     add,
     divide,
-    in_two_words,
     log,
     multiply,
     series,
     sine_and_cosine,
+    split_quotient,
 )
 
 __all__ = ["digamma", "lgamma", "trigamma"]
@@ -87,12 +87,12 @@ BERNOULLI = [
     (495057205241079648212477525, 66),
     (-801165718135489957347924991853, 1590),
 ]
-STIRLING = [in_two_words(p, q * 2 * k * (2 * k - 1)) for k, (p, q) in enumerate(BERNOULLI, 1)]
-STIRLING_DERIVATIVE = [in_two_words(-p, q * 2 * k) for k, (p, q) in enumerate(BERNOULLI, 1)]
+STIRLING = [split_quotient(p, q * 2 * k * (2 * k - 1)) for k, (p, q) in enumerate(BERNOULLI, 1)]
+STIRLING_DERIVATIVE = [split_quotient(-p, q * 2 * k) for k, (p, q) in enumerate(BERNOULLI, 1)]
 
 
 # Roots of lgamma, of two words each, and the powers of its series there from the first one on.
-ROOTS: list[tuple[Words, tuple[float, ...]]] = [
+ROOTS: list[tuple[DoubleDouble, tuple[float, ...]]] = [
     ((-2.4570247382208006, -3.7075610815513266e-17), (1.5156034480216574, 4.8583209516339965, 1.41129114307798)),
     ((-2.7476826467274127, 9.055340329338315e-17), (-1.9143501856115988, 9.575189475709667, -20.095134916842603)),
     ((-3.955294284858598, -1.999428391746348e-17), (-20.725060845803707, 251.7146825868894, -3730.6047156806126)),
@@ -111,7 +111,7 @@ def lgamma(x: Any) -> Any:
     if near.any():
         x_near = x[near]
         result[near] = (x_near - 1) * (x_near - 2) * polynomial(BETWEEN, (x_near - 1.25) / (x_near + 1)) + 0.0
-    return _left_of_zero(x, result, _reflected_lgamma)
+    return _reflect_negative(x, result, _reflected_lgamma)
 
 
 @in_double
@@ -119,7 +119,7 @@ def digamma(x: Any) -> Any:
     """The logarithmic derivative of gamma(x)."""
     import scipy.special
 
-    return _left_of_zero(x, np.asarray(scipy.special.digamma(x)), _reflected_digamma)
+    return _reflect_negative(x, np.asarray(scipy.special.digamma(x)), _reflected_digamma)
 
 
 @in_double
@@ -127,26 +127,26 @@ def trigamma(x: Any) -> Any:
     """The derivative of digamma(x)."""
     import scipy.special
 
-    return _left_of_zero(x, np.asarray(scipy.special.polygamma(1, np.maximum(x, 0))), _reflected_trigamma)
+    return _reflect_negative(x, np.asarray(scipy.special.polygamma(1, np.maximum(x, 0))), _reflected_trigamma)
 
 
-def _left_of_zero(x: Any, found: Any, reflected: Any) -> Any:
-    """`found`, replaced where x is negative and not an integer."""
-    left = (x < 0) & (x != np.rint(x))
-    if left.any():
-        found[left] = reflected(x[left])
-    return found
+def _reflect_negative(x: Any, result: Any, reflected: Any) -> Any:
+    """`result`, replaced where x is negative and not an integer."""
+    is_reflected = (x < 0) & (x != np.rint(x))
+    if is_reflected.any():
+        result[is_reflected] = reflected(x[is_reflected])
+    return result
 
 
 def _reflected_lgamma(x: Any) -> Any:
     sine, y = np.log(np.pi / np.abs(sinpi(x))), lgamma(1 - x)
-    return _told_apart(x, sine, y, _lgamma_in_two_words)
+    return _exact_difference(x, sine, y, _lgamma_double_double)
 
 
 def _reflected_digamma(x: Any) -> Any:
     import scipy.special
 
-    return _told_apart(x, scipy.special.digamma(1 - x), np.pi * (cospi(x) / sinpi(x)), _digamma_in_two_words)
+    return _exact_difference(x, scipy.special.digamma(1 - x), np.pi * (cospi(x) / sinpi(x)), _digamma_double_double)
 
 
 def _reflected_trigamma(x: Any) -> Any:
@@ -155,16 +155,16 @@ def _reflected_trigamma(x: Any) -> Any:
     return np.square(np.pi / sinpi(x)) - scipy.special.polygamma(1, 1 - x)
 
 
-def _told_apart(x: Any, a: Any, b: Any, in_two_words: Any) -> Any:
+def _exact_difference(x: Any, a: Any, b: Any, precise: Any) -> Any:
     """a - b, from double-double numbers where the difference cancels."""
     difference = np.asarray(a - b)
     cancels = np.abs(difference) < 0.75 * np.maximum(np.abs(b), 1)  # else `a` loses digits that 1 - x has
     if cancels.any():
-        difference[cancels] = in_two_words(x[cancels])
+        difference[cancels] = precise(x[cancels])
     return difference
 
 
-def _digamma_in_two_words(x: Any) -> Any:
+def _digamma_double_double(x: Any) -> Any:
     sine, cosine = _at_iteration(x)
     y = add((1.0, 0.0), (-x, 0.0))
     total = multiply(PI, divide((-cosine[0], -cosine[1]), sine))
@@ -177,10 +177,10 @@ def _digamma_in_two_words(x: Any) -> Any:
     return add(add(total, log(z)), (-0.5 * inverse[0], -0.5 * inverse[1]))[0]
 
 
-def _lgamma_in_two_words(x: Any) -> Any:
+def _lgamma_double_double(x: Any) -> Any:
     sine, _ = _at_iteration(x)
     y = add((1.0, 0.0), (-x, 0.0))
-    product: Words = PI
+    product: DoubleDouble = PI
     for k in range(SHIFT):
         product = multiply(product, add(y, (float(k), 0.0)))
     z = add(y, (float(SHIFT), 0.0))
@@ -190,12 +190,12 @@ def _lgamma_in_two_words(x: Any) -> Any:
     size = np.where(sine[0] < 0, -1.0, 1.0)
     result = add(log(divide(product, (sine[0] * size, sine[1] * size))), (-stirling[0], -stirling[1]))[0]
     for (high, low), powers in ROOTS:
-        gap = (x - high) - low
-        result = np.where(np.abs(gap) < NEXT_TO_ROOT, gap * np.polyval(powers[::-1], gap), result)
+        distance = (x - high) - low
+        result = np.where(np.abs(distance) < NEXT_TO_ROOT, distance * np.polyval(powers[::-1], distance), result)
     return result
 
 
-def _at_iteration(x: Any) -> tuple[Words, Words]:
+def _at_iteration(x: Any) -> tuple[DoubleDouble, DoubleDouble]:
     """sin(pi * t) and cos(pi * t) for the fractional part t of x."""
     iteration = x - np.rint(x)
     size = np.abs(iteration)

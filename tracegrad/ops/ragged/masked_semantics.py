@@ -48,18 +48,27 @@ from tracegrad.ops.shape.linear import (
 )
 from tracegrad.utils.lazy_dataclass import record
 
-__all__ = ["Part", "Parted", "Unknown", "applied", "belongs", "belongs_along", "clamped", "whole"]
+__all__ = [
+    "NoMaskedSemantics",
+    "PaddedValue",
+    "ValidExtent",
+    "applied",
+    "axis_mask",
+    "clamped",
+    "element_mask",
+    "whole",
+]
 
 Shape = tuple[int, ...]
 Params = dict[str, Any]
 
 
-class Unknown(Exception):
+class NoMaskedSemantics(Exception):
     """Raised if the result of an op on partly valid arrays is not known."""
 
 
 @record(frozen=True, slots=True)
-class Part:
+class ValidExtent:
     """Valid part of an axis: the first or last `count` elements, or the elements where `mask` is true. `count` is
     an integer, or a traced one identified by `key`. It is at least `least`."""
 
@@ -70,72 +79,72 @@ class Part:
     mask: Any = field(default=None, compare=False)  # identified by the `key`
 
     @classmethod
-    def of(cls, count: int, last: bool) -> Part:
+    def of(cls, count: int, last: bool) -> ValidExtent:
         """A part of constant size."""
         return cls(count, last, count, count)
 
     @property
-    def reversed(self) -> Part:
+    def reversed(self) -> ValidExtent:
         """The part of the reversed axis."""
         if self.mask is not None:
-            raise Unknown("what a mask chooses, in reverse order")
-        return Part(self.count, not self.last, self.key, self.least)
+            raise NoMaskedSemantics("what a mask chooses, in reverse order")
+        return ValidExtent(self.count, not self.last, self.key, self.least)
 
 
-Parts = tuple[Part | None, ...]
+ValidExtents = tuple[ValidExtent | None, ...]
 
 
 @record(frozen=True, slots=True, eq=False)
-class Parted:
+class PaddedValue:
     """A value of the maximal size (or a literal, or a multi-result stand-in), and the valid part of each axis, if not
     all of it."""
 
     value: Any
-    parts: Parts = ()
+    extents: ValidExtents = ()
 
 
-def whole(value: Any) -> Parted:
+def whole(value: Any) -> PaddedValue:
     """An array that is valid everywhere."""
-    return Parted(value, (None,) * len(value.shape))
+    return PaddedValue(value, (None,) * len(value.shape))
 
 
-def belongs_along(n: int, part: Part) -> Any:
+def axis_mask(n: int, extent: ValidExtent) -> Any:
     """Whether each index of an axis of size `n` is in the part, as a mask."""
-    if part.mask is not None:
-        return part.mask
-    row = arange(start=0, step=1, length=n, dtype="int64")
-    return greater_equal(row, n - part.count) if part.last else less(row, part.count)
+    if extent.mask is not None:
+        return extent.mask
+    indices = arange(start=0, step=1, length=n, dtype="int64")
+    return greater_equal(indices, n - extent.count) if extent.last else less(indices, extent.count)
 
 
-def belongs(shape: Shape, axis: int, part: Part) -> Any:
+def element_mask(shape: Shape, axis: int, extent: ValidExtent) -> Any:
     """Whether each element of an array is in the part of this axis, as a mask."""
-    row = belongs_along(shape[axis], part)
-    row = reshape(row, shape=tuple(n if a == axis else 1 for a, n in enumerate(shape)))
-    return broadcast_to(row, shape=shape)
+    mask = axis_mask(shape[axis], extent)
+    mask = reshape(mask, shape=tuple(n if a == axis else 1 for a, n in enumerate(shape)))
+    return broadcast_to(mask, shape=shape)
 
 
-def clamped(x: Any, parts: Parts) -> Any:
+def clamped(x: Any, extents: ValidExtents) -> Any:
     """Fill the invalid elements with copies of the first or last valid one; with ones if there is none. Elements
     outside of a mask are unchanged, because all their readers apply the mask."""
-    for axis, part in enumerate(parts):
-        if part is not None and part.mask is None:
+    for axis, extent in enumerate(extents):
+        if extent is not None and extent.mask is None:
             start = [0] * len(x.shape)
-            start[axis] = x.shape[axis] - 1 if part.last else 0
+            start[axis] = x.shape[axis] - 1 if extent.last else 0
             stop = [start[a] + 1 if a == axis else n for a, n in enumerate(x.shape)]
             one = stop_gradient(slice(x, start=tuple(start), stop=tuple(stop), step=(1,) * len(start)))
-            if not part.least and type(part.count) is not int:
-                one = where(greater(part.count, 0), one, {"b": True, "f": 1.0}.get(x.dtype.kind, 1))
-            x = where(belongs(x.shape, axis, part), x, broadcast_to(one, shape=x.shape))
+            if not extent.least and type(extent.count) is not int:
+                one = where(greater(extent.count, 0), one, {"b": True, "f": 1.0}.get(x.dtype.kind, 1))
+            x = where(element_mask(x.shape, axis, extent), x, broadcast_to(one, shape=x.shape))
     return x
 
 
-def _masked(x: Parted, axes: Sequence[int], neutral: Any) -> Any:
+def _masked(x: PaddedValue, axes: Sequence[int], neutral: Any) -> Any:
     """Fill the invalid elements along these axes with a neutral element."""
     value = x.value
     for axis in axes:
-        part = x.parts[axis]
-        if part is not None:
-            value = where(belongs(value.shape, axis, part), value, neutral)
+        extent = x.extents[axis]
+        if extent is not None:
+            value = where(element_mask(value.shape, axis, extent), value, neutral)
     return value
 
 
@@ -149,65 +158,65 @@ def _like(x: Any, count: Any) -> Any:
 
 
 # -- the table ---------------------------------------------------------------------------------------------------
-def applied(op: Op, params: Params, given: Sequence[Parted], shape: Shape) -> Parted:
-    """The result of `op` on the operands; `shape` is its maximal shape. Raises `Unknown`."""
+def applied(op: Op, params: Params, operands: Sequence[PaddedValue], shape: Shape) -> PaddedValue:
+    """The result of `op` on the operands; `shape` is its maximal shape. Raises `NoMaskedSemantics`."""
     rule = _elementwise if isinstance(op, Elementwise) else _RULES.get(op)
     if rule is None:
-        raise Unknown(f"{op.name} of another size in each turn")
-    return rule(op, params, given, shape)
+        raise NoMaskedSemantics(f"{op.name} of another size in each turn")
+    return rule(op, params, operands, shape)
 
 
-def _elementwise(op: Op, params: Params, given: Sequence[Parted], shape: Shape) -> Parted:
-    arrays = [x for x in given if not is_literal(x.value) and x.value.shape]
+def _elementwise(op: Op, params: Params, operands: Sequence[PaddedValue], shape: Shape) -> PaddedValue:
+    arrays = [x for x in operands if not is_literal(x.value) and x.value.shape]
     if any(x.value.shape != shape for x in arrays):
-        raise Unknown(f"{op.name} of arrays from outside, of another size in each turn")
-    masked = any(p is not None and p.mask is not None for x in arrays for p in x.parts)
+        raise NoMaskedSemantics(f"{op.name} of arrays from outside, of another size in each turn")
+    masked = any(p is not None and p.mask is not None for x in arrays for p in x.extents)
     if masked and op.form.raises:
-        raise Unknown(f"{op.name} of what a mask leaves out")
-    parts: list[Part | None] = []
-    for each in zip(*[x.parts for x in arrays]):
+        raise NoMaskedSemantics(f"{op.name} of what a mask leaves out")
+    extents: list[ValidExtent | None] = []
+    for each in zip(*[x.extents for x in arrays]):
         known = {p for p in each if p is not None}
         if len(known) > 1:
-            raise Unknown(f"{op.name} of parts that lie in other places")
-        parts.append(next(iter(known), None))
-    return Parted(op(*[x.value for x in given], **params), tuple(parts))
+            raise NoMaskedSemantics(f"{op.name} of parts that lie in other places")
+        extents.append(next(iter(known), None))
+    return PaddedValue(op(*[x.value for x in operands], **params), tuple(extents))
 
 
-def _reshape(op: Op, params: Params, given: Sequence[Parted], shape: Shape) -> Parted:
-    (x,) = given
-    saved = [(n, p) for n, p in zip(x.value.shape, x.parts) if n != 1 or p is not None]
+def _reshape(op: Op, params: Params, operands: Sequence[PaddedValue], shape: Shape) -> PaddedValue:
+    (x,) = operands
+    saved = [(n, p) for n, p in zip(x.value.shape, x.extents) if n != 1 or p is not None]
     if [n for n, _ in saved if n != 1] != [n for n in shape if n != 1] or any(n == 1 for n, _ in saved):
-        raise Unknown("reshape of another size in each turn")
+        raise NoMaskedSemantics("reshape of another size in each turn")
     rest = iter([p for _, p in saved])
-    return Parted(reshape(x.value, shape=shape), tuple([None if n == 1 else next(rest) for n in shape]))
+    return PaddedValue(reshape(x.value, shape=shape), tuple([None if n == 1 else next(rest) for n in shape]))
 
 
-def _broadcast(op: Op, params: Params, given: Sequence[Parted], shape: Shape) -> Parted:
-    (x,) = given
-    missing = len(shape) - len(x.parts)
-    if any(p is not None and n != m for p, n, m in zip(x.parts, x.value.shape, shape[missing:])):
-        raise Unknown("a size that is known by now")
-    return Parted(broadcast_to(x.value, shape=shape), (None,) * missing + x.parts)
+def _broadcast(op: Op, params: Params, operands: Sequence[PaddedValue], shape: Shape) -> PaddedValue:
+    (x,) = operands
+    missing = len(shape) - len(x.extents)
+    if any(p is not None and n != m for p, n, m in zip(x.extents, x.value.shape, shape[missing:])):
+        raise NoMaskedSemantics("a size that is known by now")
+    return PaddedValue(broadcast_to(x.value, shape=shape), (None,) * missing + x.extents)
 
 
-def _full(op: Op, params: Params, given: Sequence[Parted], shape: Shape) -> Parted:
+def _full(op: Op, params: Params, operands: Sequence[PaddedValue], shape: Shape) -> PaddedValue:
     return whole(full(**{**params, "shape": shape}))
 
 
-def _transpose(op: Op, params: Params, given: Sequence[Parted], shape: Shape) -> Parted:
-    (x,), perm = given, params["perm"]
-    return Parted(transpose(x.value, perm=perm), tuple([x.parts[p] for p in perm]))
+def _transpose(op: Op, params: Params, operands: Sequence[PaddedValue], shape: Shape) -> PaddedValue:
+    (x,), perm = operands, params["perm"]
+    return PaddedValue(transpose(x.value, perm=perm), tuple([x.extents[p] for p in perm]))
 
 
-def _flip(op: Op, params: Params, given: Sequence[Parted], shape: Shape) -> Parted:
-    (x,), axes = given, params["axes"]
-    parts = [p.reversed if p is not None and a in axes else p for a, p in enumerate(x.parts)]
-    return Parted(flip(x.value, axes=axes), tuple(parts))
+def _flip(op: Op, params: Params, operands: Sequence[PaddedValue], shape: Shape) -> PaddedValue:
+    (x,), axes = operands, params["axes"]
+    extents = [p.reversed if p is not None and a in axes else p for a, p in enumerate(x.extents)]
+    return PaddedValue(flip(x.value, axes=axes), tuple(extents))
 
 
-def _in_place(op: Op, params: Params, given: Sequence[Parted], shape: Shape) -> Parted:
-    (x,) = given
-    return Parted(op(x.value, **params), x.parts)
+def _same_extents(op: Op, params: Params, operands: Sequence[PaddedValue], shape: Shape) -> PaddedValue:
+    (x,) = operands
+    return PaddedValue(op(x.value, **params), x.extents)
 
 
 def _neutral(op: Op, x: Any) -> Any:
@@ -220,67 +229,83 @@ def _neutral(op: Op, x: Any) -> Any:
     return (1.0 if kind == "f" else 1) if op is reduce_prod else _zero(x)
 
 
-def _reduced(op: Op, params: Params, given: Sequence[Parted], shape: Shape) -> Parted:
-    (x,), axes = given, params["axes"]
-    cut = [p for a, p in enumerate(x.parts) if p is not None and a in axes]
+def _reduced(op: Op, params: Params, operands: Sequence[PaddedValue], shape: Shape) -> PaddedValue:
+    (x,), axes = operands, params["axes"]
+    cut = [p for a, p in enumerate(x.extents) if p is not None and a in axes]
     if op in (reduce_max, reduce_min) and (x.value.dtype.kind not in "fiu" or not all(p.least for p in cut)):
-        raise Unknown(f"{op.name} of what may be nothing")
-    saved = tuple([p for a, p in enumerate(x.parts) if a not in axes])
-    return Parted(op(_masked(x, axes, _neutral(op, x.value)) if cut else x.value, **params), saved)
+        raise NoMaskedSemantics(f"{op.name} of what may be nothing")
+    saved = tuple([p for a, p in enumerate(x.extents) if a not in axes])
+    return PaddedValue(op(_masked(x, axes, _neutral(op, x.value)) if cut else x.value, **params), saved)
 
 
-def _count(x: Parted, axes: Sequence[int]) -> Any:
+def _count(x: PaddedValue, axes: Sequence[int]) -> Any:
     """The number of valid elements along the axes."""
-    counts = [n if p is None else p.count for n, p in zip(x.value.shape, x.parts)]
+    counts = [n if p is None else p.count for n, p in zip(x.value.shape, x.extents)]
     result: Any = 1
     for a in axes:
         result = result * counts[a] if type(result) is type(counts[a]) is int else multiply(result, counts[a])
     return result
 
 
-def _mean(op: Op, params: Params, given: Sequence[Parted], shape: Shape) -> Parted:
-    (x,), axes = given, params["axes"]
-    total = _reduced(reduce_sum, params, given, shape)
-    return Parted(divide(total.value, _like(x.value, _count(x, axes))), total.parts)
+def _mean(op: Op, params: Params, operands: Sequence[PaddedValue], shape: Shape) -> PaddedValue:
+    (x,), axes = operands, params["axes"]
+    total = _reduced(reduce_sum, params, operands, shape)
+    return PaddedValue(divide(total.value, _like(x.value, _count(x, axes))), total.extents)
 
 
-def _var(op: Op, params: Params, given: Sequence[Parted], shape: Shape) -> Parted:
-    (x,), axes, ddof = given, params["axes"], params["ddof"]
-    center = _mean(mean, {"axes": axes}, given, shape).value
+def _var(op: Op, params: Params, operands: Sequence[PaddedValue], shape: Shape) -> PaddedValue:
+    (x,), axes, ddof = operands, params["axes"], params["ddof"]
+    center = _mean(mean, {"axes": axes}, operands, shape).value
     off = squares(subtract(x.value, unreduce(center, x.value.shape, axes)))
-    total = _reduced(reduce_sum, {"axes": axes}, [Parted(off, x.parts)], shape)
+    total = _reduced(reduce_sum, {"axes": axes}, [PaddedValue(off, x.extents)], shape)
     free = subtract(_like(off, _count(x, axes)), float(ddof))
-    return Parted(divide(total.value, where(less(free, 0.0), 0.0, free)), total.parts)
+    return PaddedValue(divide(total.value, where(less(free, 0.0), 0.0, free)), total.extents)
 
 
-def _place_of_extreme(op: Op, params: Params, given: Sequence[Parted], shape: Shape) -> Parted:
-    (x,), axis = given, params["axis"]
-    part = x.parts[axis]
+def _arg_extremum(op: Op, params: Params, operands: Sequence[PaddedValue], shape: Shape) -> PaddedValue:
+    (x,), axis = operands, params["axis"]
+    extent = x.extents[axis]
     # The padding after the first element has copies of it, and the first of equal elements is selected.
-    if part is not None and (part.last or not part.least or part.mask is not None):
-        raise Unknown(f"{op.name} of what may be nothing, or of the last elements of an axis")
-    return Parted(op(x.value, **params), tuple([p for a, p in enumerate(x.parts) if a != axis]))
+    if extent is not None and (extent.last or not extent.least or extent.mask is not None):
+        raise NoMaskedSemantics(f"{op.name} of what may be nothing, or of the last elements of an axis")
+    return PaddedValue(op(x.value, **params), tuple([p for a, p in enumerate(x.extents) if a != axis]))
 
 
-def _cumsum(op: Op, params: Params, given: Sequence[Parted], shape: Shape) -> Parted:
-    (x,), axis = given, params["axis"]
-    return Parted(clamped(op(_masked(x, [axis], _zero(x.value)), **params), x.parts), x.parts)
+def _cumsum(op: Op, params: Params, operands: Sequence[PaddedValue], shape: Shape) -> PaddedValue:
+    (x,), axis = operands, params["axis"]
+    return PaddedValue(clamped(op(_masked(x, [axis], _zero(x.value)), **params), x.extents), x.extents)
 
 
-def _matmul(op: Op, params: Params, given: Sequence[Parted], shape: Shape) -> Parted:
-    x, y = given
-    last, row = len(x.parts) - 1, len(y.parts) - 2
-    if x.parts[last] != y.parts[row] and None not in (x.parts[last], y.parts[row]):
-        raise Unknown("matmul of parts that lie in other places")
-    if any(p is not None for p in (*x.parts[:-2], *y.parts[:-2])):
-        raise Unknown("matmul of as many matrices as are meant")
-    left, right = _masked(x, [last], _zero(x.value)), _masked(y, [row], _zero(y.value))
-    return Parted(matmul(left, right), (*x.parts[:-1], y.parts[-1]))
+def _matmul(op: Op, params: Params, operands: Sequence[PaddedValue], shape: Shape) -> PaddedValue:
+    x, y = operands
+    last, inner = len(x.extents) - 1, len(y.extents) - 2
+    if x.extents[last] != y.extents[inner] and None not in (x.extents[last], y.extents[inner]):
+        raise NoMaskedSemantics("matmul of parts that lie in other places")
+    if any(p is not None for p in (*x.extents[:-2], *y.extents[:-2])):
+        raise NoMaskedSemantics("matmul of as many matrices as are meant")
+    left, right = _masked(x, [last], _zero(x.value)), _masked(y, [inner], _zero(y.value))
+    return PaddedValue(matmul(left, right), (*x.extents[:-1], y.extents[-1]))
 
 
-_RULES: dict[Op, Callable[[Op, Params, Sequence[Parted], Shape], Parted]] = {
-    reshape: _reshape, broadcast_to: _broadcast, full: _full, transpose: _transpose, flip: _flip, cast: _in_place,
-    fresh: _in_place, stop_gradient: _in_place, reduce_sum: _reduced, reduce_max: _reduced, reduce_min: _reduced,
-    reduce_prod: _reduced, reduce_any: _reduced, reduce_all: _reduced, mean: _mean, var: _var, matmul: _matmul,
-    argmax: _place_of_extreme, argmin: _place_of_extreme, cumsum: _cumsum,
-}  # fmt: skip
+_RULES: dict[Op, Callable[[Op, Params, Sequence[PaddedValue], Shape], PaddedValue]] = {
+    reshape: _reshape,
+    broadcast_to: _broadcast,
+    full: _full,
+    transpose: _transpose,
+    flip: _flip,
+    cast: _same_extents,
+    fresh: _same_extents,
+    stop_gradient: _same_extents,
+    reduce_sum: _reduced,
+    reduce_max: _reduced,
+    reduce_min: _reduced,
+    reduce_prod: _reduced,
+    reduce_any: _reduced,
+    reduce_all: _reduced,
+    mean: _mean,
+    var: _var,
+    matmul: _matmul,
+    argmax: _arg_extremum,
+    argmin: _arg_extremum,
+    cumsum: _cumsum,
+}

@@ -26,14 +26,14 @@ from tracegrad.ops.elementwise.table import (
 from tracegrad.ops.indexing.gather_scatter import gather
 from tracegrad.ops.shape.linear import arange, broadcast_to, concatenate, reshape, slice, unreduce
 
-__all__ = ["place_of"]
+__all__ = ["index_of_extremum"]
 
 LONG, BLOCK = 2**14, 2**10
 
 Reduction = Callable[..., Any]
 
 
-def place_of(x: Any, axis: int, best: Reduction, least: Reduction) -> Any:
+def index_of_extremum(x: Any, axis: int, best: Reduction, least: Reduction) -> Any:
     """The first index along `axis` of the extremum of the reduction `best`, or of the first nan; `least` is the minimum
     reduction."""
     n = x.shape[axis]
@@ -49,8 +49,8 @@ def place_of(x: Any, axis: int, best: Reduction, least: Reduction) -> Any:
         blocks = concatenate(blocks, reshape(rest, shape=(1,)), axis=0)
     extremum = best(blocks, axes=(0,))
     begin = multiply(_first_of(blocks, extremum, 0, least), BLOCK)
-    places = add(broadcast_to(begin, shape=(BLOCK,)), arange(start=0, step=1, length=BLOCK, dtype="int64"))
-    block = gather(x, minimum(places, n - 1), axes=(0,))
+    indices = add(broadcast_to(begin, shape=(BLOCK,)), arange(start=0, step=1, length=BLOCK, dtype="int64"))
+    block = gather(x, minimum(indices, n - 1), axes=(0,))
     return add(begin, _first_of(block, extremum, 0, least))
 
 
@@ -67,6 +67,6 @@ def _first_of(x: Any, best: Any, axis: int, least: Reduction) -> Any:
 def _first(hit: Any, axis: int, least: Reduction) -> Any:
     """The first index along `axis` that is true; the size of the axis if none is."""
     n = hit.shape[axis]
-    places = arange(start=0, step=1, length=n, dtype="int64")
+    indices = arange(start=0, step=1, length=n, dtype="int64")
     shape = tuple(n if a == axis else 1 for a in range(len(hit.shape)))
-    return least(where(hit, broadcast_to(reshape(places, shape=shape), shape=hit.shape), n), axes=(axis,))
+    return least(where(hit, broadcast_to(reshape(indices, shape=shape), shape=hit.shape), n), axes=(axis,))

@@ -17,7 +17,7 @@ from tracegrad.ops.elementwise.table import equal, logical_or, not_equal, where
 from tracegrad.ops.reduce.reductions import count_of, reduce_max, reduce_min
 from tracegrad.ops.shape.linear import arange, broadcast_to, reduce_sum, reduced_shape, reshape, unreduce
 
-__all__ = ["first_max", "first_place"]
+__all__ = ["first_max", "first_max_index"]
 
 
 @primitive()
@@ -26,7 +26,7 @@ def first_max(x: Any, *, axes: tuple[int, ...]) -> Any:
     return np.max(x, axis=axes)
 
 
-def first_place(x: Any, best: Any, axes: tuple[int, ...]) -> Any:
+def first_max_index(x: Any, best: Any, axes: tuple[int, ...]) -> Any:
     """The index, int32 and in row-major order of `axes`, of the first element that equals the maximum `best`, or is
     nan."""
     hit = logical_or(equal(x, unreduce(best, x.shape, axes)), not_equal(x, x))
@@ -40,7 +40,7 @@ def _numbers(x: Any, axes: tuple[int, ...]) -> Any:
 
 
 def _is_first(ans: Any, x: Any, axes: tuple[int, ...]) -> Any:
-    return equal(unreduce(first_place(x, ans, axes), x.shape, axes), _numbers(x, axes))
+    return equal(unreduce(first_max_index(x, ans, axes), x.shape, axes), _numbers(x, axes))
 
 
 @first_max.def_aval

@@ -17,11 +17,11 @@ __all__ = ["is_member"]
 @primitive()
 def is_member(x: Any, tests: Any) -> Any:
     """Whether each integer of `x` is in `tests`, which has leading axes of `x` and one more axis."""
-    lead = tests.shape[:-1]
-    if not lead:
+    batch_shape = tests.shape[:-1]
+    if not batch_shape:
         return np.isin(x, tests)
     out = np.empty(x.shape, bool)
-    for i in np.ndindex(lead):
+    for i in np.ndindex(batch_shape):
         out[i] = np.isin(x[i], tests[i])
     return out
 

@@ -13,7 +13,7 @@ import numpy as np
 from tracegrad.avals import Aval
 from tracegrad.errors import ShapeError
 from tracegrad.ops.core.forms import Compose
-from tracegrad.ops.core.op import AS_WRITTEN, Op, Several, primitive
+from tracegrad.ops.core.op import AS_WRITTEN, Op, ResultAvals, primitive
 from tracegrad.ops.core.samples import integers, uniform
 from tracegrad.ops.indexing.gather_scatter import gather, scatter_add
 from tracegrad.ops.reduce.sorting import argsort, cumargmax, cumargmin
@@ -24,65 +24,65 @@ __all__ = [
     "select_at",
 ]  # fmt: skip
 
-Places = tuple[int, ...]
+Positions = tuple[int, ...]
 
 
-def _all_places(index: Any, axis: int) -> list[Any]:
+def _full_indices(index: Any, axis: int) -> list[Any]:
     """The indices along all axes of the elements at `index` along `axis`."""
     shape = index.shape
 
-    def own(d: int) -> Any:
+    def index_along(d: int) -> Any:
         along = arange(start=0, step=1, length=shape[d], dtype="int64")
         return broadcast_to(reshape(along, shape=tuple([n if i == d else 1 for i, n in enumerate(shape)])), shape=shape)
 
-    return [index if d == axis else own(d) for d in range(len(shape))]
+    return [index if d == axis else index_along(d) for d in range(len(shape))]
 
 
-def _taken(x: Any, index: Any, axis: int) -> Any:
-    return gather(x, *_all_places(index, axis), axes=tuple(range(len(x.shape))))
+def _take_along(x: Any, index: Any, axis: int) -> Any:
+    return gather(x, *_full_indices(index, axis), axes=tuple(range(len(x.shape))))
 
 
-def _put_back(ct: Any, index: Any, axis: int, shape: tuple[int, ...]) -> Any:
-    return scatter_add(ct, *_all_places(index, axis), shape=shape, axes=tuple(range(len(shape))))
+def _scatter_along(ct: Any, index: Any, axis: int, shape: tuple[int, ...]) -> Any:
+    return scatter_add(ct, *_full_indices(index, axis), shape=shape, axes=tuple(range(len(shape))))
 
 
 # -- select ------------------------------------------------------------------------------------------------------
-def _shape(x: Aval, places: Places) -> tuple[int, ...]:
+def _shape(x: Aval, places: Positions) -> tuple[int, ...]:
     if not x.ndim or not places or not all(0 <= k < x.shape[-1] for k in places):
         raise ShapeError(f"select: {x} has no places {places} along its last axis")
     return (*x.shape[:-1], len(places))
 
 
 @primitive(on_complex=AS_WRITTEN)
-def argselect(x: Any, *, places: Places) -> Any:
+def argselect(x: Any, *, places: Positions) -> Any:
     """The indices along the last axis of the elements at positions `places` of the sorted order."""
     return np.argpartition(x, places, axis=-1)[..., list(places)]
 
 
 @argselect.def_aval
-def _(x: Aval, *, places: Places) -> Aval:
+def _(x: Aval, *, places: Positions) -> Aval:
     return Aval(_shape(x, places), np.dtype(np.int64))
 
 
 @primitive(on_complex=AS_WRITTEN)
-def select(x: Any, *, places: Places) -> Any:
+def select(x: Any, *, places: Positions) -> Any:
     """The elements at positions `places` of the sorted order along the last axis; nan counts as the largest."""
     return np.partition(x, places, axis=-1)[..., list(places)]
 
 
 @select.def_aval
-def _(x: Aval, *, places: Places) -> Aval:
+def _(x: Aval, *, places: Positions) -> Aval:
     return Aval(_shape(x, places), x.dtype)
 
 
 @select.def_vjp("x")
-def _(ct: Any, ans: Any, x: Any, *, places: Places) -> Any:
-    return _put_back(ct, argselect(x, places=places), len(x.shape) - 1, x.shape)
+def _(ct: Any, ans: Any, x: Any, *, places: Positions) -> Any:
+    return _scatter_along(ct, argselect(x, places=places), len(x.shape) - 1, x.shape)
 
 
 @select.def_jvp
-def _(tangents: Any, ans: Any, x: Any, *, places: Places) -> Any:
-    return _taken(tangents[0], argselect(x, places=places), len(x.shape) - 1)
+def _(tangents: Any, ans: Any, x: Any, *, places: Positions) -> Any:
+    return _take_along(tangents[0], argselect(x, places=places), len(x.shape) - 1)
 
 
 def _samples() -> Any:
@@ -96,7 +96,7 @@ for _op in (argselect, select):
 
 
 # -- select_at ---------------------------------------------------------------------------------------------------
-def _rows_at(partition: Any, x: Any, places: Any) -> Any:
+def _partition_rows(partition: Any, x: Any, places: Any) -> Any:
     """The partition of each row, at the positions of the row."""
     if not places.size:
         return partition(x[..., :1], 0, axis=-1)[..., :0].reshape(places.shape)
@@ -110,13 +110,13 @@ def _rows_at(partition: Any, x: Any, places: Any) -> Any:
 @primitive()
 def argselect_at(x: Any, places: Any) -> Any:
     """The indices along the last axis of the elements at positions `places` of the sorted order, per row."""
-    return _rows_at(np.argpartition, x, places)
+    return _partition_rows(np.argpartition, x, places)
 
 
 @primitive()
 def select_at(x: Any, places: Any) -> Any:
     """The elements at positions `places` of the sorted order of each row; nan counts as the largest."""
-    return _rows_at(np.partition, x, places)
+    return _partition_rows(np.partition, x, places)
 
 
 def _shape_at(x: Aval, places: Aval) -> tuple[int, ...]:
@@ -137,12 +137,12 @@ def _(x: Aval, places: Aval) -> Aval:
 
 @select_at.def_vjp("x")
 def _(ct: Any, ans: Any, x: Any, places: Any) -> Any:
-    return _put_back(ct, argselect_at(x, places), len(x.shape) - 1, x.shape)
+    return _scatter_along(ct, argselect_at(x, places), len(x.shape) - 1, x.shape)
 
 
 @select_at.def_jvp
 def _(tangents: Any, ans: Any, x: Any, places: Any) -> Any:
-    return _taken(tangents[0], argselect_at(x, places), len(x.shape) - 1)
+    return _take_along(tangents[0], argselect_at(x, places), len(x.shape) - 1)
 
 
 def _samples_at() -> Any:
@@ -157,14 +157,14 @@ for _op in (argselect_at, select_at):
 
 # -- partitions --------------------------------------------------------------------------------------------------
 @primitive(on_complex=AS_WRITTEN)
-def argpartition(x: Any, *, places: Places, axis: int) -> Any:
+def argpartition(x: Any, *, places: Positions, axis: int) -> Any:
     """Indices along `axis` that put each element of `places` at its sorted position, with smaller elements before
     it."""
     return np.argpartition(x, places, axis=axis)
 
 
 @argpartition.def_aval
-def _(x: Aval, *, places: Places, axis: int) -> Aval:
+def _(x: Aval, *, places: Positions, axis: int) -> Aval:
     reduced_shape(x.shape, (axis,))
     if not places or not all(0 <= k < x.shape[axis] for k in places):
         raise ShapeError(f"argpartition: {x} has no places {places} along axis {axis}")
@@ -179,13 +179,13 @@ def _partition_samples() -> Any:
 argpartition.def_samples(_partition_samples)
 
 
-def _partition(x: Any, *, places: Places, axis: int) -> tuple[Any, Any]:
+def _partition(x: Any, *, places: Positions, axis: int) -> tuple[Any, Any]:
     index = argpartition(x, places=places, axis=axis)
-    return _taken(x, index, axis), index
+    return _take_along(x, index, axis), index
 
 
 @primitive(Compose(_partition, moves=True), on_complex="")
-def partition(x: Any, *, places: Places, axis: int) -> tuple[Any, Any]:
+def partition(x: Any, *, places: Positions, axis: int) -> tuple[Any, Any]:
     """`x` with each element of `places` along `axis` at its sorted position, with smaller elements before it; and the
     indices of `argpartition`."""
     index = argpartition.impl(x, places=places, axis=axis)
@@ -193,34 +193,34 @@ def partition(x: Any, *, places: Places, axis: int) -> tuple[Any, Any]:
 
 
 @partition.def_aval
-def _(x: Aval, *, places: Places, axis: int) -> Several:
-    return Several((x, argpartition.aval(x, places=places, axis=axis)))
+def _(x: Aval, *, places: Positions, axis: int) -> ResultAvals:
+    return ResultAvals((x, argpartition.aval(x, places=places, axis=axis)))
 
 
 @partition.def_vjp_all
-def _(wanted: Any, cts: Any, ans: Any, x: Any, *, places: Places, axis: int) -> list[Any]:
-    return [_put_back(cts[0], ans[1], axis, x.shape)]
+def _(wanted: Any, cts: Any, ans: Any, x: Any, *, places: Positions, axis: int) -> list[Any]:
+    return [_scatter_along(cts[0], ans[1], axis, x.shape)]
 
 
 @partition.def_jvp
-def _(tangents: Any, ans: Any, x: Any, *, places: Places, axis: int) -> tuple[Any, Any]:
-    return _taken(tangents[0], ans[1], axis), None
+def _(tangents: Any, ans: Any, x: Any, *, places: Positions, axis: int) -> tuple[Any, Any]:
+    return _take_along(tangents[0], ans[1], axis), None
 
 
 @primitive()
-def partitioned_values(x: Any, *, places: Places, axis: int) -> Any:
+def partitioned_values(x: Any, *, places: Positions, axis: int) -> Any:
     """The values of `partition`, which NumPy computes faster without indices; within the parts the order may differ."""
     return np.partition(x, places, axis=axis)
 
 
 @partitioned_values.def_aval
-def _(x: Aval, *, places: Places, axis: int) -> Aval:
+def _(x: Aval, *, places: Positions, axis: int) -> Aval:
     argpartition.aval(x, places=places, axis=axis)
     return x
 
 
-@partitioned_values.def_into
-def _(out: Any, x: Any, *, places: Places, axis: int) -> None:
+@partitioned_values.def_impl_out
+def _(out: Any, x: Any, *, places: Positions, axis: int) -> None:
     out[...] = x
     out.partition(places, axis=axis)
 
@@ -230,14 +230,14 @@ def _by_rank(x: Any, axis: int) -> Any:
 
 
 @partitioned_values.def_vjp("x")
-def _(ct: Any, ans: Any, x: Any, *, places: Places, axis: int) -> Any:
+def _(ct: Any, ans: Any, x: Any, *, places: Positions, axis: int) -> Any:
     # Only the result shows the order of the elements within the parts.
-    return _put_back(_taken(ct, _by_rank(ans, axis), axis), _by_rank(x, axis), axis, x.shape)
+    return _scatter_along(_take_along(ct, _by_rank(ans, axis), axis), _by_rank(x, axis), axis, x.shape)
 
 
 partition.def_samples(_partition_samples)
 partitioned_values.def_samples(_partition_samples)
-partition.def_alone(0)(partitioned_values)
+partition.def_result_rule(0)(partitioned_values)
 
 
 # -- running extrema ---------------------------------------------------------------------------------------------
@@ -253,7 +253,7 @@ def cummin(x: Any, *, axis: int) -> Any:
     return np.minimum.accumulate(x, axis=axis)
 
 
-def _running(op: Op, place: Op) -> None:
+def _running(op: Op, arg_op: Op) -> None:
     @op.def_aval
     def _(x: Aval, *, axis: int) -> Aval:
         reduced_shape(x.shape, (axis,))
@@ -261,11 +261,11 @@ def _running(op: Op, place: Op) -> None:
 
     @op.def_vjp("x")
     def _(ct: Any, ans: Any, x: Any, *, axis: int) -> Any:
-        return _put_back(ct, place(x, axis=axis), axis, x.shape)
+        return _scatter_along(ct, arg_op(x, axis=axis), axis, x.shape)
 
     @op.def_jvp
     def _(tangents: Any, ans: Any, x: Any, *, axis: int) -> Any:
-        return _taken(tangents[0], place(x, axis=axis), axis)
+        return _take_along(tangents[0], arg_op(x, axis=axis), axis)
 
     @op.def_samples
     def _() -> Any:

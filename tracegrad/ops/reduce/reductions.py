@@ -29,7 +29,7 @@ from tracegrad.ops.elementwise.table import (
     where,
 )  # fmt: skip
 from tracegrad.ops.indexing.gather_scatter import gather
-from tracegrad.ops.reduce.arg_extremum import place_of
+from tracegrad.ops.reduce.arg_extremum import index_of_extremum
 from tracegrad.ops.shape.linear import (
     arange,
     broadcast_to,
@@ -202,12 +202,12 @@ def _arg_samples() -> Any:
 
 @argmax.def_decompose
 def _(x: Any, *, axis: int) -> Any:
-    return place_of(x, axis, reduce_max, reduce_min)
+    return index_of_extremum(x, axis, reduce_max, reduce_min)
 
 
 @argmin.def_decompose
 def _(x: Any, *, axis: int) -> Any:
-    return place_of(x, axis, reduce_min, reduce_min)
+    return index_of_extremum(x, axis, reduce_min, reduce_min)
 
 
 for _op in (argmax, argmin):
@@ -257,11 +257,13 @@ def _(x: Any, indices: Any, *, axis: int) -> Any:
     shape = reduced_shape(x.shape, (axis,))
     flat = reshape(indices, shape=shape)
     rest = iter(range(len(shape)))
-    places = [flat if a == axis else _places(shape, next(rest), indices.dtype.name) for a in range(len(x.shape))]
-    return reshape(gather(x, *places, axes=tuple(range(len(x.shape)))), shape=indices.shape)
+    all_indices = [
+        flat if a == axis else _axis_indices(shape, next(rest), indices.dtype.name) for a in range(len(x.shape))
+    ]
+    return reshape(gather(x, *all_indices, axes=tuple(range(len(x.shape)))), shape=indices.shape)
 
 
-def _places(shape: tuple[int, ...], axis: int, dtype: str) -> Any:
+def _axis_indices(shape: tuple[int, ...], axis: int, dtype: str) -> Any:
     """An array of `shape` with the index along `axis`."""
     along = arange(start=0, step=1, length=shape[axis], dtype=dtype)
     return broadcast_to(reshape(along, shape=tuple(n if a == axis else 1 for a, n in enumerate(shape))), shape=shape)
@@ -272,7 +274,7 @@ pick.linear_in("x")
 
 @pick.def_vjp("x")
 def _(ct: Any, ans: Any, x: Any, indices: Any, *, axis: int) -> Any:
-    hit = equal(unreduce(indices, x.shape, (axis,)), _places(x.shape, axis, indices.dtype.name))
+    hit = equal(unreduce(indices, x.shape, (axis,)), _axis_indices(x.shape, axis, indices.dtype.name))
     return where(hit, unreduce(ct, x.shape, (axis,)), 0.0)
 
 

@@ -52,9 +52,9 @@ def _() -> Any:
 def linear_scan(a: Any, b: Any, *, axis: int) -> Any:
     """y[i] = a[i] * y[i - 1] + b[i] along `axis`, where y[-1] is 0."""
     y = np.array(b)
-    steps, factors = np.moveaxis(y, axis, 0), np.moveaxis(a, axis, 0)
-    for i in range(1, len(steps)):
-        steps[i] += factors[i] * steps[i - 1]
+    values, factors = np.moveaxis(y, axis, 0), np.moveaxis(a, axis, 0)
+    for i in range(1, len(values)):
+        values[i] += factors[i] * values[i - 1]
     return y
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from tracegrad.avals import Aval
 from tracegrad.errors import DTypeError, ShapeError
 from tracegrad.ops.core.forms import Compose
-from tracegrad.ops.core.op import AS_WRITTEN, Several, primitive
+from tracegrad.ops.core.op import AS_WRITTEN, ResultAvals, primitive
 from tracegrad.ops.core.samples import integers, uniform
 from tracegrad.ops.indexing.gather_scatter import gather, scatter_add
 from tracegrad.ops.shape.batching import repeated
@@ -61,29 +61,29 @@ argsort.def_samples(_sorting_samples)
 
 
 # -- sort ------------------------------------------------------------------------------------------------
-def _places(index: Any, axis: int) -> list[Any]:
+def _full_indices(index: Any, axis: int) -> list[Any]:
     """The indices along all axes of the elements at `index` along `axis`."""
     shape = index.shape
 
-    def own(d: int) -> Any:
+    def index_along(d: int) -> Any:
         along = arange(start=0, step=1, length=shape[d], dtype="int64")
-        row = reshape(along, shape=tuple([n if i == d else 1 for i, n in enumerate(shape)]))
-        return broadcast_to(row, shape=shape)
+        indices = reshape(along, shape=tuple([n if i == d else 1 for i, n in enumerate(shape)]))
+        return broadcast_to(indices, shape=shape)
 
-    return [index if d == axis else own(d) for d in range(len(shape))]
-
-
-def _put_back(ct: Any, index: Any, axis: int) -> Any:
-    return scatter_add(ct, *_places(index, axis), shape=ct.shape, axes=tuple(range(len(ct.shape))))
+    return [index if d == axis else index_along(d) for d in range(len(shape))]
 
 
-def _taken(x: Any, index: Any, axis: int) -> Any:
-    return gather(x, *_places(index, axis), axes=tuple(range(len(x.shape))))
+def _scatter_along(ct: Any, index: Any, axis: int) -> Any:
+    return scatter_add(ct, *_full_indices(index, axis), shape=ct.shape, axes=tuple(range(len(ct.shape))))
+
+
+def _take_along(x: Any, index: Any, axis: int) -> Any:
+    return gather(x, *_full_indices(index, axis), axes=tuple(range(len(x.shape))))
 
 
 def _sorted(x: Any, *, axis: int, **params: Any) -> tuple[Any, Any]:
     index = argsort(x, axis=axis, **params)
-    return _taken(x, index, axis), index
+    return _take_along(x, index, axis), index
 
 
 @primitive(Compose(_sorted, moves=True), on_complex="")
@@ -94,18 +94,18 @@ def sort(x: Any, *, axis: int, descending: bool, stable: bool) -> tuple[Any, Any
 
 
 @sort.def_aval
-def _(x: Aval, *, axis: int, **params: Any) -> Several:
-    return Several((x, _indices(x, axis=axis)))
+def _(x: Aval, *, axis: int, **params: Any) -> ResultAvals:
+    return ResultAvals((x, _indices(x, axis=axis)))
 
 
 @sort.def_vjp_all
 def _(wanted: Any, cts: Any, ans: Any, x: Any, *, axis: int, **params: Any) -> list[Any]:
-    return [_put_back(cts[0], ans[1], axis)]
+    return [_scatter_along(cts[0], ans[1], axis)]
 
 
 @sort.def_jvp
 def _(tangents: Any, ans: Any, x: Any, *, axis: int, **params: Any) -> tuple[Any, Any]:
-    return _taken(tangents[0], ans[1], axis), None
+    return _take_along(tangents[0], ans[1], axis), None
 
 
 sort.def_samples(_smooth_samples)
@@ -129,21 +129,21 @@ def _(x: Aval, *, axis: int, **params: Any) -> Aval:
 
 @sorted_values.def_vjp("x")
 def _(ct: Any, ans: Any, x: Any, *, axis: int, **params: Any) -> Any:
-    return _put_back(ct, argsort(x, axis=axis, **params), axis)
+    return _scatter_along(ct, argsort(x, axis=axis, **params), axis)
 
 
 sorted_values.def_samples(_smooth_samples)
-sort.def_alone(0)(sorted_values)
+sort.def_result_rule(0)(sorted_values)
 
 
 # -- cumargmax and cumargmin -----------------------------------------------------------------------------
 def _running(extremum: np.ufunc, x: Any, axis: int) -> Any:
     best = extremum.accumulate(x, axis=axis)
     n = x.shape[axis]
-    places = np.arange(n).reshape(tuple(n if a == axis else 1 for a in range(x.ndim)))
+    indices = np.arange(n).reshape(tuple(n if a == axis else 1 for a in range(x.ndim)))
     # Nothing equals nan, so from the first nan on the last hit is the first nan.
     first = np.isnan(x) & (np.cumsum(np.isnan(x), axis=axis) == 1) if x.dtype.kind == "f" else False
-    return np.maximum.accumulate(np.where((x == best) | first, places, 0), axis=axis)
+    return np.maximum.accumulate(np.where((x == best) | first, indices, 0), axis=axis)
 
 
 @primitive()
@@ -179,16 +179,18 @@ def argmode(x: Any, *, axis: int) -> Any:
     """
     shape = reduced_shape(x.shape, (axis,))
     return (
-        np.apply_along_axis(_last_of_most, axis, x).astype(np.int64) if math.prod(shape) else np.zeros(shape, np.int64)
+        np.apply_along_axis(_last_mode_index, axis, x).astype(np.int64)
+        if math.prod(shape)
+        else np.zeros(shape, np.int64)
     )
 
 
-def _last_of_most(v: Any) -> Any:
+def _last_mode_index(v: Any) -> Any:
     values, counts = np.unique(v, return_counts=True, equal_nan=False)
-    most = np.argmax(counts)
-    if counts[most] == 1 and v[0] != v[0]:
+    mode = np.argmax(counts)
+    if counts[mode] == 1 and v[0] != v[0]:
         return 0
-    return np.flatnonzero(v == values[most])[-1]
+    return np.flatnonzero(v == values[mode])[-1]
 
 
 @argmode.def_aval

@@ -8,13 +8,14 @@ from typing import Any
 from tracegrad.avals import is_literal
 from tracegrad.ops.shape.linear import broadcast_to, reshape, slice, transpose
 
-__all__ = ["picked", "repeated", "to_axis"]
+__all__ = ["item_at", "repeated", "to_axis"]
 
 
 def repeated(size: int, batched: Sequence[bool], operands: Sequence[Any]) -> list[Any]:
     """The operands, with unbatched ones repeated along a new axis 0; literals stay."""
     return [
-        x if many or is_literal(x) else broadcast_to(x, shape=(size, *x.shape)) for x, many in zip(operands, batched)
+        x if is_batched or is_literal(x) else broadcast_to(x, shape=(size, *x.shape))
+        for x, is_batched in zip(operands, batched)
     ]
 
 
@@ -26,8 +27,8 @@ def to_axis(x: Any, source: int, target: int) -> Any:
     return transpose(x, perm=(*rest[:target], source, *rest[target:]))
 
 
-def picked(x: Any, i: int) -> Any:
+def item_at(x: Any, i: int) -> Any:
     """`x[i]`, in ops."""
     rest = (0,) * (len(x.shape) - 1)
-    row = slice(x, start=(i, *rest), stop=(i + 1, *x.shape[1:]), step=(1,) * len(x.shape))
-    return reshape(row, shape=x.shape[1:])
+    item = slice(x, start=(i, *rest), stop=(i + 1, *x.shape[1:]), step=(1,) * len(x.shape))
+    return reshape(item, shape=x.shape[1:])

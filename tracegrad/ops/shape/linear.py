@@ -11,8 +11,8 @@ import numpy as np
 
 from tracegrad.avals import Aval, name_of, supported
 from tracegrad.errors import ShapeError
-from tracegrad.ops.core.forms import Along, Cast, Fold, Identity, Move, Reshape
-from tracegrad.ops.core.index_maps import Range, Read
+from tracegrad.ops.core.forms import Along, Cast, Fold, IdentityForm, Move, Reshape
+from tracegrad.ops.core.index_maps import OperandRead, Range
 from tracegrad.ops.core.op import AS_WRITTEN, TABLE, Carrier, primitive
 from tracegrad.ops.core.samples import integers, uniform
 from tracegrad.ops.shape.fill import arange as arange
@@ -61,7 +61,7 @@ def _() -> Any:
 
 
 # -- fresh: the same values under another name -----------------------------------------------------
-@primitive(Identity())
+@primitive(IdentityForm())
 def fresh(x: Any, *, tag: int) -> Any:
     """`x`, as a new value to differentiate with respect to; different tags are different values."""
     return np.array(x)
@@ -88,7 +88,7 @@ def _() -> Any:
 
 
 # -- stop_gradient -----------------------------------------------------------------------------------
-@primitive(Identity())
+@primitive(IdentityForm())
 def stop_gradient(x: Any) -> Any:
     """`x`, as a constant for every derivative."""
     return np.array(x)
@@ -131,7 +131,7 @@ def _(size: int, batched: Any, x: Any, *, shape: tuple[int, ...]) -> Any:
     return reshape(x, shape=(size, *shape))
 
 
-@reshape.def_put
+@reshape.def_view_update
 def _(base: Any, new: Any, *, shape: tuple[int, ...]) -> Any:
     return reshape(new, shape=base.shape)
 
@@ -171,7 +171,7 @@ def _(ct: Any, ans: Any, x: Any, *, perm: tuple[int, ...]) -> Any:
 
 @transpose.def_reads
 def _(index: Any, size: Any, shapes: Any, result: Any, *, perm: tuple[int, ...]) -> Any:
-    return [Read(0, tuple(index[p] for p in inverse_permutation(perm)))]
+    return [OperandRead(0, tuple(index[p] for p in inverse_permutation(perm)))]
 
 
 @transpose.def_batch
@@ -179,7 +179,7 @@ def _(size: int, batched: Any, x: Any, *, perm: tuple[int, ...]) -> Any:
     return transpose(x, perm=(0, *(p + 1 for p in perm)))
 
 
-@transpose.def_put
+@transpose.def_view_update
 def _(base: Any, new: Any, *, perm: tuple[int, ...]) -> Any:
     return transpose(new, perm=inverse_permutation(perm))
 
@@ -228,7 +228,7 @@ def _(ct: Any, ans: Any, x: Any, *, shape: tuple[int, ...]) -> Any:
 @broadcast_to.def_reads
 def _(index: Any, size: Any, shapes: Any, result: Any, *, shape: Any) -> Any:
     new = len(index) - len(shapes[0])
-    return [Read(0, tuple(size(0) if size.is_one(n) else i for n, i in zip(shapes[0], index[new:])))]
+    return [OperandRead(0, tuple(size(0) if size.is_one(n) else i for n, i in zip(shapes[0], index[new:])))]
 
 
 @broadcast_to.def_batch
@@ -300,11 +300,11 @@ def unreduce(x: Any, shape: tuple[int, ...], axes: tuple[int, ...]) -> Any:
 
 
 # -- slice and pad: each the other's transpose -------------------------------------------------------
-def _own(n: int, m: int, **params: Any) -> range:
+def _all_indices(n: int, m: int, **params: Any) -> range:
     return range(n)
 
 
-@primitive(Along(axes=_own, partial=True), aliases=True)
+@primitive(Along(axes=_all_indices, partial=True), aliases=True)
 def slice(x: Any, *, start: tuple[int, ...], stop: tuple[int, ...], step: tuple[int, ...]) -> Any:
     """`x[start:stop:step]` along every axis, with 0 <= start <= stop <= n and step > 0."""
     return x[(..., *[builtins.slice(*p) for p in zip(start, stop, step)])]  # a view even without axes
@@ -330,7 +330,7 @@ def _(ct: Any, ans: Any, x: Any, *, start: Any, stop: Any, step: Any) -> Any:
 
 @slice.def_reads
 def _(index: Any, size: Any, shapes: Any, result: Any, *, start: Any, stop: Any, step: Any) -> Any:
-    return [Read(0, tuple(i * size(s) + size(a) for i, a, s in zip(index, start, step)))]
+    return [OperandRead(0, tuple(i * size(s) + size(a) for i, a, s in zip(index, start, step)))]
 
 
 @slice.def_batch
@@ -338,7 +338,7 @@ def _(size: int, batched: Any, x: Any, *, start: Any, stop: Any, step: Any) -> A
     return slice(x, start=(0, *start), stop=(size, *stop), step=(1, *step))
 
 
-@slice.def_put
+@slice.def_view_update
 def _(base: Any, new: Any, *, start: Any, stop: Any, step: Any) -> Any:
     if new.shape == base.shape:
         return new
@@ -355,7 +355,7 @@ def _() -> Any:
     yield (uniform((40, 30)),), {"start": (12, 0), "stop": (33, 29), "step": (1, 2)}
 
 
-@primitive(Along(axes=_own, fills=True), order="A")
+@primitive(Along(axes=_all_indices, fills=True), order="A")
 def pad(x: Any, *, low: tuple[int, ...], high: tuple[int, ...], interior: tuple[int, ...], value: float) -> Any:
     """`x` with `low` elements of `value` before each axis, `high` after, and `interior` between its elements."""
     out = np.full(padded_shape(x.shape, low, high, interior), value, x.dtype, order="F" if x.flags.fnc else "C")
@@ -398,7 +398,7 @@ def _(index: Any, size: Any, shapes: Any, result: Any, *, low: Any, high: Any, i
         inner.append(size.divide(i - size(a), g + 1) if g else i - size(a))
         if a or b or g:
             ranges.append(Range(size(a), i, size(a) + (n - size(1)) * size(g + 1) + size(1), g + 1))
-    return [Read(0, tuple(inner), tuple(ranges))]
+    return [OperandRead(0, tuple(inner), tuple(ranges))]
 
 
 @pad.def_batch
@@ -414,7 +414,7 @@ def _() -> Any:
 
 
 # -- flip --------------------------------------------------------------------------------------------
-@primitive(Along(axes=_own), aliases=True)
+@primitive(Along(axes=_all_indices), aliases=True)
 def flip(x: Any, *, axes: tuple[int, ...]) -> Any:
     """`x` with the order of its elements reversed along `axes`."""
     return np.flip(x, axes) if axes else x[...]  # np.flip reads an array without axes
@@ -436,10 +436,12 @@ def _(ct: Any, ans: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
 
 @flip.def_reads
 def _(index: Any, size: Any, shapes: Any, result: Any, *, axes: tuple[int, ...]) -> Any:
-    return [Read(0, tuple(n - size(1) - i if k in axes else i for k, (i, n) in enumerate(zip(index, shapes[0]))))]
+    return [
+        OperandRead(0, tuple(n - size(1) - i if k in axes else i for k, (i, n) in enumerate(zip(index, shapes[0]))))
+    ]
 
 
-@flip.def_put
+@flip.def_view_update
 def _(base: Any, new: Any, *, axes: tuple[int, ...]) -> Any:
     return flip(new, axes=axes)
 
@@ -483,7 +485,7 @@ def _(index: Any, size: Any, shapes: Any, result: Any, *, axis: int) -> Any:
     for k, s in enumerate(shapes):
         end = begin + s[axis]
         inside = tuple(i - begin if a == axis else i for a, i in enumerate(index))
-        reads.append(Read(k, inside, (Range(begin, index[axis], end),)))
+        reads.append(OperandRead(k, inside, (Range(begin, index[axis], end),)))
         begin = end
     return reads
 

@@ -27,10 +27,10 @@ def repeated_index(counts: Any, *, size: int) -> Any:
     """
     out = np.zeros((*counts.shape[:-1], size), np.int64)
     every = np.arange(0 if counts.dtype.kind == "b" else counts.shape[-1])
-    for place in np.ndindex(counts.shape[:-1]):
-        row = counts[place]
+    for index in np.ndindex(counts.shape[:-1]):
+        row = counts[index]
         result = np.flatnonzero(row) if row.dtype.kind == "b" else np.repeat(every, np.maximum(row, 0))
-        out[place][: len(result)] = result[:size]
+        out[index][: len(result)] = result[:size]
     return out
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from tracegrad.avals import Aval
 from tracegrad.errors import ShapeError
 from tracegrad.ops.core.forms import Compose
-from tracegrad.ops.core.op import Several, bind, primitive
+from tracegrad.ops.core.op import ResultAvals, bind, primitive
 from tracegrad.ops.core.samples import uniform
 from tracegrad.ops.shape.linear import concatenate, full, reshape, slice
 
@@ -30,18 +30,18 @@ def _without(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
     return (*shape[:axis], *shape[axis + 1 :])
 
 
-def _part(x: Any, axis: int, start: int, stop: int) -> Any:
+def _slice_along(x: Any, axis: int, start: int, stop: int) -> Any:
     low, high = ([n if a == axis else other for a, other in enumerate(rest)] for n, rest in (
         (start, (0,) * len(x.shape)), (stop, x.shape)
     ))  # fmt: skip
     return slice(x, start=tuple(low), stop=tuple(high), step=(1,) * len(low))
 
 
-def _with_part(x: Any, new: Any, axis: int, start: int) -> Any:
+def _replace_slice(x: Any, new: Any, axis: int, start: int) -> Any:
     """`x` with `new` written from `start` on."""
     stop, n = start + new.shape[axis], x.shape[axis]
-    pieces = [_part(x, axis, 0, start), new, _part(x, axis, stop, n)]
-    return concatenate(*[piece for piece in pieces if piece.shape[axis] or piece is new], axis=axis)
+    segments = [_slice_along(x, axis, 0, start), new, _slice_along(x, axis, stop, n)]
+    return concatenate(*[segment for segment in segments if segment.shape[axis] or segment is new], axis=axis)
 
 
 # -- place -----------------------------------------------------------------------------------------------
@@ -50,12 +50,12 @@ def _grown(x: Any, axis: int) -> Any:
 
 
 def _placed(*parts: Any, axis: int, starts: tuple[int, ...], size: int, grown: bool) -> Any:
-    pieces, end = [], 0
+    segments, end = [], 0
     for part, start in zip([_grown(x, axis) for x in parts] if grown else parts, starts):
-        pieces += [_zeros(part, axis, start - end), part]
+        segments += [_zeros(part, axis, start - end), part]
         end = start + part.shape[axis]
-    pieces = [x for x in [*pieces, _zeros(pieces[-1], axis, size - end)] if x is not None]
-    return concatenate(*pieces, axis=axis) if len(pieces) > 1 else pieces[0]
+    segments = [x for x in [*segments, _zeros(segments[-1], axis, size - end)] if x is not None]
+    return concatenate(*segments, axis=axis) if len(segments) > 1 else segments[0]
 
 
 def _zeros(like: Any, axis: int, size: int) -> Any:
@@ -97,8 +97,8 @@ def _(wanted: Sequence[int], ct: Any, ans: Any, *parts: Any, axis: int, starts: 
     results = []
     for i in wanted:
         length = 1 if grown else parts[i].shape[axis]
-        piece = _part(ct, axis, starts[i], starts[i] + length)
-        results.append(reshape(piece, shape=parts[i].shape) if grown else piece)
+        segment = _slice_along(ct, axis, starts[i], starts[i] + length)
+        results.append(reshape(segment, shape=parts[i].shape) if grown else segment)
     return results
 
 
@@ -153,7 +153,7 @@ def _() -> Any:
 # -- unbind ----------------------------------------------------------------------------------------------
 def _unbound(x: Any, *, axis: int) -> tuple[Any, ...]:
     shape = _without(x.shape, axis)
-    return tuple([reshape(_part(x, axis, k, k + 1), shape=shape) for k in range(x.shape[axis])])
+    return tuple([reshape(_slice_along(x, axis, k, k + 1), shape=shape) for k in range(x.shape[axis])])
 
 
 @primitive(Compose(_unbound, moves=True), aliases=True)
@@ -165,9 +165,9 @@ def unbind(x: Any, *, axis: int) -> tuple[Any, ...]:
 
 
 @unbind.def_aval
-def _(x: Aval, *, axis: int) -> Several:
+def _(x: Aval, *, axis: int) -> ResultAvals:
     _has_axis("unbind", x, axis)
-    return Several((Aval(_without(x.shape, axis), x.dtype),) * x.shape[axis])
+    return ResultAvals((Aval(_without(x.shape, axis), x.dtype),) * x.shape[axis])
 
 
 unbind.linear_in("x")
@@ -182,9 +182,9 @@ def _(wanted: Sequence[int], cts: Any, ans: Any, x: Any, *, axis: int) -> list[A
     return [bind(place, operands, {"axis": axis, "starts": starts, "size": x.shape[axis], "grown": True})]
 
 
-@unbind.def_put
+@unbind.def_view_update
 def _(base: Any, new: Any, *, axis: int, number: int) -> Any:
-    return _with_part(base, _grown(new, axis), axis, number)
+    return _replace_slice(base, _grown(new, axis), axis, number)
 
 
 @unbind.def_samples
@@ -195,11 +195,11 @@ def _() -> Any:
 
 
 # -- split -----------------------------------------------------------------------------------------------
-def _parts(x: Any, *, axis: int, bounds: tuple[int, ...]) -> tuple[Any, ...]:
-    return tuple([_part(x, axis, a, b) for a, b in itertools.pairwise(bounds)])
+def _split_parts(x: Any, *, axis: int, bounds: tuple[int, ...]) -> tuple[Any, ...]:
+    return tuple([_slice_along(x, axis, a, b) for a, b in itertools.pairwise(bounds)])
 
 
-@primitive(Compose(_parts, moves=True), aliases=True)
+@primitive(Compose(_split_parts, moves=True), aliases=True)
 def split(x: Any, *, axis: int, bounds: tuple[int, ...]) -> tuple[Any, ...]:
     """The parts of `x` along `axis` between adjacent `bounds`, which go from 0 to its size."""
     before = (_WHOLE,) * axis
@@ -207,12 +207,12 @@ def split(x: Any, *, axis: int, bounds: tuple[int, ...]) -> tuple[Any, ...]:
 
 
 @split.def_aval
-def _(x: Aval, *, axis: int, bounds: tuple[int, ...]) -> Several:
+def _(x: Aval, *, axis: int, bounds: tuple[int, ...]) -> ResultAvals:
     _has_axis("split", x, axis)
     if list(bounds) != sorted(bounds) or (bounds[0], bounds[-1]) != (0, x.shape[axis]):
         raise ShapeError(f"split: {bounds} are not the bounds of parts of axis {axis} of {x}")
     sizes = [b - a for a, b in itertools.pairwise(bounds)]
-    return Several([Aval((*x.shape[:axis], n, *x.shape[axis + 1 :]), x.dtype) for n in sizes])
+    return ResultAvals([Aval((*x.shape[:axis], n, *x.shape[axis + 1 :]), x.dtype) for n in sizes])
 
 
 split.linear_in("x")
@@ -227,9 +227,9 @@ def _(wanted: Sequence[int], cts: Any, ans: Any, x: Any, *, axis: int, bounds: t
     return [bind(place, operands, {"axis": axis, "starts": starts, "size": x.shape[axis], "grown": False})]
 
 
-@split.def_put
+@split.def_view_update
 def _(base: Any, new: Any, *, axis: int, bounds: tuple[int, ...], number: int) -> Any:
-    return _with_part(base, new, axis, bounds[number])
+    return _replace_slice(base, new, axis, bounds[number])
 
 
 @split.def_samples

@@ -44,7 +44,7 @@ def _module_for(x: Any) -> Any:
     return fft
 
 
-@fft.def_into
+@fft.def_impl_out
 def _(out: Any, x: Any, *, axis: int, inverse: bool, norm: Any) -> None:
     if _module_for(x) is np.fft:
         (np.fft.ifft if inverse else np.fft.fft)(x, axis=axis, norm=norm, out=out)
@@ -83,7 +83,7 @@ def rfft(x: Any, *, axis: int, norm: Any) -> Any:
     return np.fft.rfft(x, axis=axis, norm=norm)
 
 
-@rfft.def_into
+@rfft.def_impl_out
 def _(out: Any, x: Any, *, axis: int, norm: Any) -> None:
     np.fft.rfft(x, axis=axis, norm=norm, out=out)
 
@@ -101,15 +101,15 @@ def _(x: Aval, *, axis: int, norm: Any) -> Aval:
 @rfft.def_vjp("x")
 def _(ct: Any, ans: Any, x: Any, *, axis: int, norm: Any) -> Any:
     n = x.shape[axis]
-    once = where(_stands_for_one(ct, n, axis), ct, multiply(ct, 0.5))
+    once = where(_self_conjugate_mask(ct, n, axis), ct, multiply(ct, 0.5))
     return irfft(once, n=n, axis=axis, norm=TRANSPOSED[norm])
 
 
-def _stands_for_one(x: Any, n: int, axis: int) -> Any:
+def _self_conjugate_mask(x: Any, n: int, axis: int) -> Any:
     """The mask of the elements of half a transform of `n` numbers that are their own conjugates."""
     count = x.shape[axis]
-    places = arange(start=0, step=1, length=count, dtype="int64")
-    ends = equal(places, 0) if n % 2 else logical_or(equal(places, 0), equal(places, n // 2))
+    indices = arange(start=0, step=1, length=count, dtype="int64")
+    ends = equal(indices, 0) if n % 2 else logical_or(equal(indices, 0), equal(indices, n // 2))
     column = (*(1,) * axis, count, *(1,) * (len(x.shape) - axis - 1))
     return broadcast_to(reshape(ends, shape=column), shape=x.shape)
 
@@ -130,7 +130,7 @@ def irfft(x: Any, *, n: int, axis: int, norm: Any) -> Any:
     return np.fft.irfft(x, n, axis=axis, norm=norm)
 
 
-@irfft.def_into
+@irfft.def_impl_out
 def _(out: Any, x: Any, *, n: int, axis: int, norm: Any) -> None:
     np.fft.irfft(x, n, axis=axis, norm=norm, out=out)
 
@@ -147,7 +147,7 @@ def _(x: Aval, *, n: int, axis: int, norm: Any) -> Aval:
 @irfft.def_vjp("x")
 def _(ct: Any, ans: Any, x: Any, *, n: int, axis: int, norm: Any) -> Any:
     result = rfft(ct, axis=axis, norm=TRANSPOSED[norm])
-    return where(_stands_for_one(result, n, axis), result, add(result, result))
+    return where(_self_conjugate_mask(result, n, axis), result, add(result, result))
 
 
 irfft.linear_in("x")

@@ -73,8 +73,8 @@ def _(size: int, batched: Any, b: Any, a: Any, x: Any) -> Any:
 
 def _nth(x: Any, i: int) -> Any:
     rest = (0,) * (len(x.shape) - 1)
-    row = slice(x, start=(i, *rest), stop=(i + 1, *x.shape[1:]), step=(1,) * len(x.shape))
-    return reshape(row, shape=x.shape[1:])
+    item = slice(x, start=(i, *rest), stop=(i + 1, *x.shape[1:]), step=(1,) * len(x.shape))
+    return reshape(item, shape=x.shape[1:])
 
 
 @lfilter.def_samples

@@ -10,9 +10,9 @@ import numpy as np
 
 from tracegrad.avals import Aval
 from tracegrad.errors import ShapeError, UnsupportedError, located
-from tracegrad.ops.core.op import Op, Several
+from tracegrad.ops.core.op import Op, ResultAvals
 
-__all__ = ["pieces", "spline_map"]
+__all__ = ["piecewise_coefficients", "spline_map"]
 
 
 def _computed(x: Any, *, kind: str, degree: int, ends: str, size: int) -> tuple[Any, Any]:
@@ -25,9 +25,9 @@ def _computed(x: Any, *, kind: str, degree: int, ends: str, size: int) -> tuple[
 
     unit = np.eye(size)
     if kind == "BSpline":
-        return pieces(of.BSpline(x, unit, degree))
+        return piecewise_coefficients(of.BSpline(x, unit, degree))
     if kind == "make_interp_spline":
-        return pieces(of.make_interp_spline(x, unit, degree, bc_type=ends or None))
+        return piecewise_coefficients(of.make_interp_spline(x, unit, degree, bc_type=ends or None))
     if ends == "periodic":  # the values at both ends are equal
         unit[-1] = unit[0]
     conditions: Any = ends
@@ -43,7 +43,7 @@ def _computed(x: Any, *, kind: str, degree: int, ends: str, size: int) -> tuple[
 spline_map = Op("spline_map", ("x",), _computed, _computed.__doc__ or "", variadic=False, listed=False)
 
 
-def pieces(spline: Any) -> tuple[Any, Any]:
+def piecewise_coefficients(spline: Any) -> tuple[Any, Any]:
     """The coefficients of a SciPy `BSpline` by pieces, which begin at its knots; some are empty."""
     powers, k = range(spline.k, -1, -1), spline.k
     knots = spline.t[k : len(spline.t) - k]  # SciPy extrapolates outside the knots
@@ -51,13 +51,13 @@ def pieces(spline: Any) -> tuple[Any, Any]:
 
 
 @spline_map.def_aval
-def _(x: Aval, *, kind: str, degree: int, ends: str, size: int) -> Several:
+def _(x: Aval, *, kind: str, degree: int, ends: str, size: int) -> ResultAvals:
     if x.ndim != 1 or (
         x.shape[0] != size + degree + 1 if kind == "BSpline" else x.shape[0] != size - 2 * ("|" in ends)
     ):
         raise ShapeError(f"{kind} of {size} values at {x}")
     shapes = _shapes(x.shape[0], kind, degree, ends, size)
-    return Several([Aval(shape, np.dtype(np.float64)) for shape in shapes])
+    return ResultAvals([Aval(shape, np.dtype(np.float64)) for shape in shapes])
 
 
 @functools.lru_cache(maxsize=256)

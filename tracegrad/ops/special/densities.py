@@ -30,27 +30,29 @@ from tracegrad.ops.special.scipy_special import apply, lgamma
 __all__ = ["beta_density", "gamma_density", "of_quantile", "t_density", "vanishing"]
 
 
-def _in_parts(found: Callable[[Any], Any], at_an_end: Callable[[Any], Any], x: Any, inside: float, *ends: Any) -> Any:
-    """A density computed from its logarithm `found`; at the ends, where the logarithm is infinite, by powers, and 0 for
-    infinite x."""
+def _piecewise_density(
+    interior: Callable[[Any], Any], at_an_end: Callable[[Any], Any], x: Any, inside: float, *ends: Any
+) -> Any:
+    """A density computed from its logarithm `interior`; at the ends, where the logarithm is infinite, by powers, and 0
+    for infinite x."""
     end = functools.reduce(logical_or, [equal(x, y) for y in ends])
     far = isinf(x)
-    middle = found(where(logical_or(end, far), inside, x))
+    middle = interior(where(logical_or(end, far), inside, x))
     return where(end, at_an_end(where(end, x, inside)), where(far, 0.0, middle))
 
 
 def gamma_density(a: Any, x: Any) -> Any:
-    less, scale = subtract(a, 1.0), lgamma(a)
-    return _in_parts(
-        lambda x: exp(subtract(subtract(xlogy(less, x), x), scale)),
-        lambda x: multiply(power(x, less), exp(negative(add(x, scale)))),
+    exponent, scale = subtract(a, 1.0), lgamma(a)
+    return _piecewise_density(
+        lambda x: exp(subtract(subtract(xlogy(exponent, x), x), scale)),
+        lambda x: multiply(power(x, exponent), exp(negative(add(x, scale)))),
         x, 1.0, 0.0,
     )  # fmt: skip
 
 
 def beta_density(a: Any, b: Any, x: Any) -> Any:
     first, second, scale = subtract(a, 1.0), subtract(b, 1.0), apply("betaln", a, b)
-    return _in_parts(
+    return _piecewise_density(
         lambda x: exp(subtract(add(xlogy(first, x), multiply(second, log1p(negative(x)))), scale)),
         lambda x: multiply(multiply(power(x, first), power(subtract(1.0, x), second)), exp(negative(scale))),
         x, 0.5, 0.0, 1.0,
@@ -70,12 +72,12 @@ def of_quantile(ans: Any, density: Any) -> Any:
     return where(isinf(ans), absolute(ans), divide(1.0, density))
 
 
-def vanishing(found: Any) -> Callable[[Any, Any], Any]:
-    """The derivative `found` of a function that has a limit at infinity, although its factors have none or SciPy has no
+def vanishing(rule: Any) -> Callable[[Any, Any], Any]:
+    """The derivative `rule` of a function that has a limit at infinity, although its factors have none or SciPy has no
     value there."""
 
     def derivative(ans: Any, x: Any) -> Any:
         far = isinf(x)
-        return where(far, multiply(ans, 0.0), found(ans, where(far, 0.5, x)))
+        return where(far, multiply(ans, 0.0), rule(ans, where(far, 0.5, x)))
 
     return derivative

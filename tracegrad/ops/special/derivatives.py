@@ -59,7 +59,7 @@ from tracegrad.ops.special.shape_parameter_derivatives import (
     in_t,
 )
 
-__all__ = ["FAMILIES", "SLOPES", "VALUES", "partial_derivative"]
+__all__ = ["DERIVATIVES", "FAMILIES", "VALUES", "partial_derivative"]
 
 _ROOT_PI, _ROOT_2PI, _ROOT_2 = math.sqrt(math.pi), math.sqrt(2 * math.pi), math.sqrt(2)
 
@@ -68,7 +68,7 @@ def partial_derivative(name: str, i: int, ans: Any, xs: tuple[Any, ...]) -> Any:
     """The partial derivative of `name` in its operand `i`."""
     function, _, orders = name.partition(".")
     rules = DERIVATIVES_OF_FAMILIES.get(function) if function in FAMILIES else None
-    known = SLOPES.get(name, ()) if rules is None else rules(*map(int, orders.split(".")))
+    known = DERIVATIVES.get(name, ()) if rules is None else rules(*map(int, orders.split(".")))
     result: Derivative = known[i] if i < len(known) else "it is not known here"
     if isinstance(result, str):
         function = function.lstrip("_")
@@ -81,8 +81,8 @@ def partial_derivative(name: str, i: int, ans: Any, xs: tuple[Any, ...]) -> Any:
     return result(ans, *xs)
 
 
-_NO_SUCH = "SciPy has no function for it"
-_STEPS = "the argument counts, and has no neighbours"
+_NOT_IN_SCIPY = "SciPy has no function for it"
+_INTEGER_ARGUMENT = "the argument counts, and has no neighbours"
 
 
 def _times(x: Any, *others: Any) -> Any:
@@ -95,12 +95,12 @@ def _half(x: Any) -> Any:
     return multiply(x, 0.5)
 
 
-def _less_one(n: Any) -> Any:
+def _lower_degree(n: Any) -> Any:
     """n - 1 for a degree, whose terms vanish at 0."""
     return max(n - 1, 0) if type(n) in LITERALS else maximum(subtract(n, 1.0), 0.0)
 
 
-def _no_steps(ans: Any, *xs: Any) -> Any:
+def _zero_derivative(ans: Any, *xs: Any) -> Any:
     return multiply(ans, 0.0)
 
 
@@ -113,13 +113,13 @@ _GAMMA: dict[str, tuple[Derivative, ...]] = {
     "gamma": (lambda ans, x: multiply(ans, digamma(x)),),
     "rgamma": (reciprocal_gamma,),
     "loggamma": (lambda ans, x: digamma(x),),
-    "gammasgn": (_no_steps,),
+    "gammasgn": (_zero_derivative,),
     "beta": (lambda ans, a, b: multiply(ans, _beta_share(a, b)), lambda ans, a, b: multiply(ans, _beta_share(b, a))),
     "betaln": (lambda ans, a, b: _beta_share(a, b), lambda ans, a, b: _beta_share(b, a)),
     "binom": (binom_n, binom_k),
     "poch": (poch_a, lambda ans, a, m: multiply(ans, digamma(add(a, m)))),
-    "_zeta": (_NO_SUCH, lambda ans, x, q: negative(multiply(x, apply("_zeta", add(x, 1.0), q)))),
-    "zetac": (_NO_SUCH,),
+    "_zeta": (_NOT_IN_SCIPY, lambda ans, x, q: negative(multiply(x, apply("_zeta", add(x, 1.0), q)))),
+    "zetac": (_NOT_IN_SCIPY,),
 }  # fmt: skip
 
 
@@ -138,7 +138,7 @@ _INCOMPLETE: dict[str, tuple[Derivative, ...]] = {
     "betainccinv": (*PARAMETERS["betainccinv"], lambda ans, a, b, y: divide(-1.0, beta_density(a, b, ans))),
     "exp1": (lambda ans, x: negative(divide(exp(negative(x)), x)),),
     "expi": (lambda ans, x: divide(exp(x), x),),
-    "expn": (_STEPS, lambda ans, n, x: negative(_expn_below(n, x))),
+    "expn": (_INTEGER_ARGUMENT, lambda ans, n, x: negative(_expn_below(n, x))),
     "sici.0": (lambda ans, x: _over(sin(x), x, 1.0),),
     "sici.1": (lambda ans, x: divide(cos(x), x),),
     "shichi.0": (lambda ans, x: _over(sinh(x), x, 1.0),),
@@ -151,7 +151,7 @@ def _expn_below(n: Any, x: Any) -> Any:
     over = divide(1.0, x)
     first = multiply(exp(negative(x)), add(over, square(over)))
     return (
-        where(less(n, 1.0), first, apply("expn", _less_one(n), x))
+        where(less(n, 1.0), first, apply("expn", _lower_degree(n), x))
         if type(n) not in LITERALS
         else (first if n < 1 else apply("expn", n - 1, x))
     )
@@ -226,14 +226,14 @@ _ERF: dict[str, tuple[Derivative, ...]] = {
 
 
 # -- 10: Bessel --------------------------------------------------------------------------------------------------------
-def _beside(name: str, below: float, above: float) -> Derivative:
+def _neighbor_orders(name: str, below: float, above: float) -> Derivative:
     """Half the signed sum of the functions of the next lower and the next higher order."""
 
-    def found(ans: Any, v: Any, x: Any) -> Any:
+    def derivative(ans: Any, v: Any, x: Any) -> Any:
         terms = multiply(apply(name, subtract(v, 1.0), x), below), multiply(apply(name, add(v, 1.0), x), above)
         return _half(add(*terms))
 
-    return found
+    return derivative
 
 
 def _scaled_iv(ans: Any, v: Any, x: Any) -> Any:
@@ -249,11 +249,14 @@ def _spherical(name: str, below: float, above: float) -> tuple[Derivative, ...]:
     """The derivative of a spherical function: n times the next lower order and n + 1 times the next higher, over 2 n +
     1, signed."""
 
-    def found(ans: Any, n: Any, x: Any) -> Any:
-        terms = _times(n, apply(name, _less_one(n), x), below), _times(add(n, 1.0), apply(name, add(n, 1.0), x), above)
+    def derivative(ans: Any, n: Any, x: Any) -> Any:
+        terms = (
+            _times(n, apply(name, _lower_degree(n), x), below),
+            _times(add(n, 1.0), apply(name, add(n, 1.0), x), above),
+        )
         return divide(add(*terms), add(multiply(n, 2.0), 1.0))
 
-    return (_STEPS, found)
+    return (_INTEGER_ARGUMENT, derivative)
 
 
 def _lower_struve(name: str, above: float, v: Any, x: Any) -> Any:
@@ -271,13 +274,13 @@ def _struve(name: str, above: float) -> Derivative:
     """Half the signed sum of the functions of the next lower and higher order, with the additional term of their
     recurrence."""
 
-    def found(ans: Any, v: Any, x: Any) -> Any:
+    def derivative(ans: Any, v: Any, x: Any) -> Any:
         higher = multiply(apply(name, add(v, 1.0), x), above)
         terms = _lower_struve(name, above, v, x), higher
         rest = multiply(power(_half(x), v), multiply(apply("rgamma", add(v, 1.5)), 1 / _ROOT_PI))
         return _half(add(add(*terms), rest))
 
-    return found
+    return derivative
 
 
 _IN_ORDER = "SciPy has no function for the derivative in the order"
@@ -294,10 +297,10 @@ _BESSEL: dict[str, tuple[Derivative, ...]] = {
     "k1": (lambda ans, x: _times(add(apply("k0", x), apply("kv", 2.0, x)), -0.5),),
     "k0e": (lambda ans, x: subtract(ans, apply("k1e", x)),),
     "k1e": (lambda ans, x: subtract(ans, _half(add(apply("k0e", x), apply("kve", 2.0, x)))),),
-    "jv": (_IN_ORDER, _beside("jv", 1.0, -1.0)),
-    "yv": (_IN_ORDER, _beside("yv", 1.0, -1.0)),
-    "iv": (_IN_ORDER, _beside("iv", 1.0, 1.0)),
-    "kv": (_IN_ORDER, _beside("kv", -1.0, -1.0)),
+    "jv": (_IN_ORDER, _neighbor_orders("jv", 1.0, -1.0)),
+    "yv": (_IN_ORDER, _neighbor_orders("yv", 1.0, -1.0)),
+    "iv": (_IN_ORDER, _neighbor_orders("iv", 1.0, 1.0)),
+    "kv": (_IN_ORDER, _neighbor_orders("kv", -1.0, -1.0)),
     "ive": (_IN_ORDER, _scaled_iv),
     "kve": (_IN_ORDER, _scaled_kv),
     "airy.0": (lambda ans, x: apply("airy.1", x),),
@@ -371,7 +374,7 @@ def _from_below(
     """The derivatives of a polynomial of degree n, or of a function of noninteger degree: a factor times the function
     of degree n - 1. For degrees from `last` to 0 it is constant."""
 
-    def found(ans: Any, n: Any, *rest: Any) -> Any:
+    def derivative(ans: Any, n: Any, *rest: Any) -> Any:
         *operands, x = rest
         if type(n) in LITERALS:
             constant = n in range(last, 1)
@@ -383,10 +386,10 @@ def _from_below(
         )
         return where(constant, 0.0, lower)
 
-    return (_STEPS, *[_IN_PARAMETER] * parameters, found)
+    return (_INTEGER_ARGUMENT, *[_IN_PARAMETER] * parameters, derivative)
 
 
-def _apart(name: str, n: Any, x: Any, inner: float) -> Any:
+def _chain_rule(name: str, n: Any, x: Any, inner: float) -> Any:
     """The derivative of a polynomial of an inner function with the derivative `inner`."""
     return multiply(partial_derivative(name, 1, None, (n, x)), inner)
 
@@ -396,57 +399,64 @@ _POLYNOMIALS: dict[str, tuple[Derivative, ...]] = {
     "eval_chebyt": _from_below("eval_chebyu", lambda n: n, lambda: ()),
     "eval_chebyu": _from_below("eval_gegenbauer", lambda n: 2.0, lambda: (2.0,), 0, -1),
     "eval_gegenbauer": _from_below("eval_gegenbauer", lambda n, a: multiply(a, 2.0), lambda a: (add(a, 1.0),), 1, -1),
-    "eval_jacobi": _from_below("eval_jacobi", lambda n, a, b: _half(add(add(n, 1.0), add(a, b))),
-                               lambda a, b: (add(a, 1.0), add(b, 1.0)), 2),
+    "eval_jacobi": _from_below(
+        "eval_jacobi", lambda n, a, b: _half(add(add(n, 1.0), add(a, b))), lambda a, b: (add(a, 1.0), add(b, 1.0)), 2
+    ),
     "eval_chebyc": _from_below("eval_chebys", lambda n: n, lambda: ()),
-    "eval_chebys": (_STEPS, lambda ans, n, x: _apart("eval_chebyu", n, _half(x), 0.5)),
+    "eval_chebys": (_INTEGER_ARGUMENT, lambda ans, n, x: _chain_rule("eval_chebyu", n, _half(x), 0.5)),
     "eval_sh_chebyt": _from_below("eval_sh_chebyu", lambda n: multiply(n, 2.0), lambda: ()),
-    "eval_sh_chebyu": (_STEPS, lambda ans, n, x: _apart("eval_chebyu", n, subtract(multiply(x, 2.0), 1.0), 2.0)),
-    "eval_sh_legendre": (_STEPS, lambda ans, n, x: _apart("eval_legendre", n, subtract(multiply(x, 2.0), 1.0), 2.0)),
+    "eval_sh_chebyu": (
+        _INTEGER_ARGUMENT,
+        lambda ans, n, x: _chain_rule("eval_chebyu", n, subtract(multiply(x, 2.0), 1.0), 2.0),
+    ),
+    "eval_sh_legendre": (
+        _INTEGER_ARGUMENT,
+        lambda ans, n, x: _chain_rule("eval_legendre", n, subtract(multiply(x, 2.0), 1.0), 2.0),
+    ),
     "eval_sh_jacobi": _from_below("eval_sh_jacobi", lambda n, p, q: n, lambda p, q: (add(p, 2.0), add(q, 1.0)), 2),
     "eval_hermite": _from_below("eval_hermite", lambda n: multiply(n, 2.0), lambda: ()),
     "eval_hermitenorm": _from_below("eval_hermitenorm", lambda n: n, lambda: ()),
     "eval_laguerre": _from_below("eval_genlaguerre", lambda n: -1.0, lambda: (1.0,)),
     "eval_genlaguerre": _from_below("eval_genlaguerre", lambda n, a: -1.0, lambda a: (add(a, 1.0),), 1),
-}  # fmt: skip
+}
 
 
 # -- others ------------------------------------------------------------------------------------------------------------
-def _omega(part: int) -> Derivative:
+def _omega(component: int) -> Derivative:
     """exp(-W) / (1 + W) for W, the real or the imaginary part."""
 
-    def found(ans: Any, x: Any, k: Any) -> Any:
+    def derivative(ans: Any, x: Any, k: Any) -> Any:
         a, b = apply("lambertw_real", x, k), apply("lambertw_imag", x, k)
         up = add(a, 1.0)
         scale = divide(exp(negative(a)), add(square(up), square(b)))
-        if part:
+        if component:
             return negative(multiply(scale, add(multiply(cos(b), b), multiply(sin(b), up))))
         return multiply(scale, subtract(multiply(cos(b), up), multiply(sin(b), b)))
 
-    return found
+    return derivative
 
 
 _OTHERS: dict[str, tuple[Derivative, ...]] = {
     "stdtr": (in_t, lambda ans, df, t: t_density(df, t)),
     "stdtrit": (*PARAMETERS["stdtrit"], lambda ans, df, p: of_quantile(ans, t_density(df, ans))),
-    **{name: slopes for name, slopes in PARAMETERS.items() if name.startswith("_drawn")},
+    **{name: rules for name, rules in PARAMETERS.items() if name.startswith("_drawn")},
     "exp10": (lambda ans, x: multiply(ans, math.log(10)),),
     "cosm1": (lambda ans, x: negative(sin(x)),),
     "wrightomega": (lambda ans, x: divide(ans, add(ans, 1.0)),),
-    "lambertw_real": (_omega(0), _STEPS),
-    "lambertw_imag": (_omega(1), _STEPS),
+    "lambertw_real": (_omega(0), _INTEGER_ARGUMENT),
+    "lambertw_imag": (_omega(1), _INTEGER_ARGUMENT),
     "huber": (
         lambda ans, d, r: where(less(absolute(r), d), 0.0, subtract(absolute(r), d)),
         lambda ans, d, r: where(less(absolute(r), d), r, multiply(d, sign(r))),
     ),
 }
 
-SLOPES: dict[str, tuple[Derivative, ...]] = {
+DERIVATIVES: dict[str, tuple[Derivative, ...]] = {
     **_GAMMA, **_INCOMPLETE, **_ERF, **_BESSEL, **_HYPERGEOMETRIC, **_POLYNOMIALS, **_OTHERS, **INVERSES,
     **OF_FUNCTIONS,
 }  # fmt: skip
 for _name in ["i0e", "i1e", "k0e", "k1e", "sici.0", "sici.1", "rgamma", "itairy.0", "itairy.2", "ellipk", "ellipkm1"]:
-    SLOPES[_name] = (vanishing(SLOPES[_name][0]),)
+    DERIVATIVES[_name] = (vanishing(DERIVATIVES[_name][0]),)
 
 
 def _scipy(name: str, *xs: Any) -> Any:

@@ -35,7 +35,7 @@ __all__ = ["delta", "ellipeinc_m", "ellipkinc_m"]
 
 # Quadrature has all digits if m is at most `_NEAR` from 0, or from 1 for phi below `_WITHIN`.
 _NEAR, _WITHIN = 0.01, 1.05
-_PLACES, _WEIGHTS = (v.tolist() for v in np.polynomial.legendre.leggauss(12))
+_NODES, _WEIGHTS = (v.tolist() for v in np.polynomial.legendre.leggauss(12))
 
 
 def _sin(x: Any) -> Any:
@@ -51,8 +51,8 @@ def _integral(phi: Any, m: Any, exponent: float) -> Any:
     """The integral from 0 to phi, which is at most pi/2."""
     half = multiply(phi, 0.5)
     terms = []
-    for place, weight in zip(_PLACES, _WEIGHTS):
-        sine = _sin(multiply(half, place + 1.0))
+    for node, weight in zip(_NODES, _WEIGHTS):
+        sine = _sin(multiply(half, node + 1.0))
         squared = multiply(sine, sine)
         terms.append(multiply(multiply(squared, power(subtract(1.0, multiply(m, squared)), exponent)), 0.5 * weight))
     return multiply(functools.reduce(add, terms), half)
@@ -64,7 +64,7 @@ def _is_near(phi: Any, m: Any) -> Any:
     return logical_or(less(absolute(m), _NEAR), logical_and(less(absolute(subtract(m, 1.0)), _NEAR), small))
 
 
-def _by_places(phi: Any, m: Any, exponent: float) -> Any:
+def _by_quadrature(phi: Any, m: Any, exponent: float) -> Any:
     iterations = round(phi / math.pi) if type(phi) in LITERALS else rint(multiply(phi, 1 / math.pi))
     rest = subtract(phi, multiply(iterations, math.pi))
     whole = _integral(math.pi / 2, where(less(m, 0.5), m, 0.0), exponent)
@@ -75,14 +75,14 @@ def ellipkinc_m(ans: Any, phi: Any, m: Any) -> Any:
     near = _is_near(phi, m)
     far = where(near, 0.5, m)
     rest = subtract(1.0, far)
-    parts = subtract(apply("ellipeinc", phi, far), multiply(rest, where(near, 0.0, ans)))
-    first = divide(parts, multiply(multiply(far, rest), 2.0))
+    numerator = subtract(apply("ellipeinc", phi, far), multiply(rest, where(near, 0.0, ans)))
+    first = divide(numerator, multiply(multiply(far, rest), 2.0))
     last = divide(_sin(multiply(phi, 2.0)), multiply(multiply(rest, delta(phi, far)), 4.0))
-    return where(near, _by_places(phi, where(near, m, 0.0), -1.5), subtract(first, last))
+    return where(near, _by_quadrature(phi, where(near, m, 0.0), -1.5), subtract(first, last))
 
 
 def ellipeinc_m(ans: Any, phi: Any, m: Any) -> Any:
     near = _is_near(phi, m)
     far = where(near, 0.5, m)
     result = divide(subtract(where(near, 0.0, ans), apply("ellipkinc", phi, far)), multiply(far, 2.0))
-    return where(near, multiply(_by_places(phi, where(near, m, 0.0), -0.5), -1.0), result)
+    return where(near, multiply(_by_quadrature(phi, where(near, m, 0.0), -0.5), -1.0), result)

@@ -93,6 +93,6 @@ def poch_a(ans: Any, a: Any, m: Any) -> Any:
     reflected = add(multiply(ans, subtract(digamma(safe), digamma(rest))), reflection)
     paired = subtract(digamma(where(twice, subtract(1.0, both), 0.75)), digamma(rest))
     paired = multiply(ans, paired if type(m) in LITERALS else add(paired, _between_whole(a, m)))
-    apart = logical_or(once, twice)
-    plain = multiply(ans, subtract(digamma(where(apart, 0.75, both)), digamma(where(apart, 0.75, a))))
+    is_reflected = logical_or(once, twice)
+    plain = multiply(ans, subtract(digamma(where(is_reflected, 0.75, both)), digamma(where(is_reflected, 0.75, a))))
     return where(once, reflected, where(twice, paired, plain))

@@ -22,7 +22,7 @@ import numpy as np
 __all__ = ["bell", "bell_2d", "beta_ratio", "blocks", "died_away", "gamma_ratio", "nodes"]
 
 _LEGENDRE = np.polynomial.legendre.leggauss(20)
-_GONE = 42.0  # the integrand is negligible after a decay by exp(-42)
+_DECAY_CUTOFF = 42.0  # the integrand is negligible after a decay by exp(-42)
 _NEAR, _FAR = 12, 4  # panels
 
 
@@ -30,25 +30,25 @@ def blocks(function: Callable[..., Any], *xs: Any) -> Any:
     """Apply a function of columns to blocks of some hundred elements."""
     xs = tuple(np.broadcast_arrays(*[np.asarray(x, np.float64) for x in xs]))
     flat = [x.reshape(-1, 1) for x in xs]
-    parts = [function(*[x[i : i + 512] for x in flat]) for i in range(0, flat[0].size, 512)]
-    return np.concatenate([np.empty((0, 1)), *parts]).reshape(xs[0].shape)
+    results = [function(*[x[i : i + 512] for x in flat]) for i in range(0, flat[0].size, 512)]
+    return np.concatenate([np.empty((0, 1)), *results]).reshape(xs[0].shape)
 
 
 def nodes(edges: Any) -> tuple[Any, Any]:
     """The Gauss-Legendre nodes and weights between neighbouring `edges`, along the last axis."""
     x, w = _LEGENDRE
     half = 0.5 * np.diff(edges)[..., None]
-    places = edges[..., :-1, None] + half * (x + 1.0)
-    return places.reshape(*edges.shape[:-1], -1), (half * w).reshape(*edges.shape[:-1], -1)
+    points = edges[..., :-1, None] + half * (x + 1.0)
+    return points.reshape(*edges.shape[:-1], -1), (half * w).reshape(*edges.shape[:-1], -1)
 
 
 def died_away(exponent: Callable[[Any], Any], low: Any, high: Any) -> Any:
-    """Find approximately, by bisection, where a convex function reaches the threshold `_GONE`; it is at most 0 at 0 and
-    above the threshold at `high`."""
+    """Find approximately, by bisection, where a convex function reaches the threshold `_DECAY_CUTOFF`; it is at most 0
+    at 0 and above the threshold at `high`."""
     low, high = np.log(low), np.log(high)
     for _ in range(16):
         middle = 0.5 * (low + high)
-        enough = exponent(np.exp(middle)) >= _GONE
+        enough = exponent(np.exp(middle)) >= _DECAY_CUTOFF
         low, high = np.where(enough, low, middle), np.where(enough, middle, high)
     return np.exp(high)
 
@@ -58,15 +58,15 @@ def _edges(end: Any, first: Any, last: Any) -> Any:
     elsewhere."""
     last = np.minimum(last, end)
     first = np.broadcast_to(first, end.shape)
-    parts = [np.zeros_like(end), first + (last - first) * (np.arange(_NEAR + 1) / _NEAR)]
+    panels = [np.zeros_like(end), first + (last - first) * (np.arange(_NEAR + 1) / _NEAR)]
     long = np.arange(1, _FAR + 1) / _FAR
     if np.any(first > 0):
-        parts.insert(1, first * long[:-1])
+        panels.insert(1, first * long[:-1])
     else:
-        parts.pop(0)
+        panels.pop(0)
     if np.any(end > last):
-        parts.append(last + (end - last) * long)
-    return np.concatenate(parts, axis=-1)
+        panels.append(last + (end - last) * long)
+    return np.concatenate(panels, axis=-1)
 
 
 def bell(c: list[Any]) -> Any:
@@ -121,7 +121,7 @@ def _gamma_below(k: int, a: Any, x: Any, y: Any, constants: list[Any]) -> Any:
     def exponent(u: Any) -> Any:
         return (a - x) * u + x * (u + np.expm1(-u))
 
-    end = died_away(exponent, 1e-9, _GONE / a + 2.0)
+    end = died_away(exponent, 1e-9, _DECAY_CUTOFF / a + 2.0)
     u, weights = nodes(_edges(end, 0.0, 40.0))
     polynomial = bell([y - u - constants[0], *[-c for c in constants[1:]]])
     return np.exp(y) * np.sum(weights * np.exp(-exponent(u)) * polynomial, axis=-1, keepdims=True)
@@ -134,7 +134,7 @@ def _gamma_above(k: int, a: Any, x: Any, y: Any, constants: list[Any]) -> Any:
     def exponent(u: Any) -> Any:
         return (x - a) * u + x * (np.expm1(u) - u)
 
-    end = died_away(exponent, 1e-9, np.log(8.0 * (x + _GONE + a)) - y)
+    end = died_away(exponent, 1e-9, np.log(8.0 * (x + _DECAY_CUTOFF + a)) - y)
     u, weights = nodes(_edges(end, np.maximum(end - 40.0, 0.0), end))
     polynomial = bell([y + u - constants[0], *[-c for c in constants[1:]]])
     return -x * np.sum(weights * np.exp(-exponent(u)) * polynomial, axis=-1, keepdims=True)
@@ -177,17 +177,17 @@ def _beta_below(i: int, j: int, low: Any, a: Any, b: Any, x: Any, rest: Any) -> 
         return a * u + (a + b) * lowered(u)
 
     def lowered(u: Any) -> Any:
-        less = x * np.expm1(-u)
-        return np.where(less > -0.5, np.log1p(np.maximum(less, -0.5)), np.log(rest + x * np.exp(-u)))
+        change = x * np.expm1(-u)
+        return np.where(change > -0.5, np.log1p(np.maximum(change, -0.5)), np.log(rest + x * np.exp(-u)))
 
     beyond = np.log(rest)
     odds = np.log(x) - beyond
-    end = died_away(exponent, 1e-9, (_GONE - (a + b) * beyond) / a + 2.0)
+    end = died_away(exponent, 1e-9, (_DECAY_CUTOFF - (a + b) * beyond) / a + 2.0)
     u, weights = nodes(_edges(end, np.maximum(odds - 40.0, 0.0), np.maximum(odds, 0.0) + 40.0))
     moved = lowered(u)
     logs = np.log(x) - u - moved, beyond - moved
     both = [_polygamma(n, a + b) for n in range(i + j)]
-    alone = [_polygamma(n, a) for n in range(i + j)], [_polygamma(n, b) for n in range(i + j)]
+    per_parameter = [_polygamma(n, a) for n in range(i + j)], [_polygamma(n, b) for n in range(i + j)]
 
     def derivative(sides: tuple[int, int]) -> Callable[[int, int], Any]:
         def c(p: int, q: int) -> Any:
@@ -196,7 +196,7 @@ def _beta_below(i: int, j: int, low: Any, a: Any, b: Any, x: Any, rest: Any) -> 
             if p and q:
                 return shared
             side = sides[0] if p else sides[1]
-            return shared - alone[side][n] + (logs[side] if not n else 0.0)
+            return shared - per_parameter[side][n] + (logs[side] if not n else 0.0)
 
         return c
 

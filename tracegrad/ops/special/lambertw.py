@@ -21,8 +21,8 @@ def _computed(z: Any, k: Any) -> Any:
 
 
 def _loop(z: Any, k: Any) -> Any:
-    wide = np.dtype(np.complex128)  # SciPy's only loop
-    return wide, np.dtype(np.int64), wide
+    loop_dtype = np.dtype(np.complex128)  # SciPy's only loop
+    return loop_dtype, np.dtype(np.int64), loop_dtype
 
 
 # The derivative is exp(-W) / (1 + W), which is 1 at 0; W / (z (1 + W)) is 0 / 0 there.

@@ -32,7 +32,7 @@ from tracegrad.ops.special.shape_parameter_derivatives import Derivative
 
 __all__ = ["OF_FUNCTIONS"]
 
-_NO_SUCH = "SciPy has no function for it"
+_NOT_IN_SCIPY = "SciPy has no function for it"
 _DEGREE = math.pi / 180
 
 
@@ -47,7 +47,7 @@ def _over(y: Any, x: Any, limit: float) -> Any:
     return where(zero, limit, divide(y, where(zero, 1.0, x)))
 
 
-def _less_one(sign: float, name: str, x: Any) -> Any:
+def _difference_from_one(sign: float, name: str, x: Any) -> Any:
     """The difference of j0 or i0 from 1, over x: near 0 by its Taylor series, which has correct derivatives there."""
     near = less(absolute(x), 0.5)
     far, inside = where(near, 1.0, x), where(near, x, 0.0)
@@ -75,8 +75,8 @@ def _root(x: Any) -> Any:
 def _cylinder(name: str, bend: Callable[[Any, Any], Any]) -> dict[str, tuple[Derivative, ...]]:
     """The derivatives of a parabolic cylinder function and of its derivative: y'' = bend(v, x) * y."""
     return {
-        f"{name}.0": (_NO_SUCH, lambda ans, v, x: apply(f"{name}.1", v, x)),
-        f"{name}.1": (_NO_SUCH, lambda ans, v, x: multiply(bend(v, x), apply(f"{name}.0", v, x))),
+        f"{name}.0": (_NOT_IN_SCIPY, lambda ans, v, x: apply(f"{name}.1", v, x)),
+        f"{name}.1": (_NOT_IN_SCIPY, lambda ans, v, x: multiply(bend(v, x), apply(f"{name}.0", v, x))),
     }
 
 
@@ -90,8 +90,8 @@ def _mathieu(name: str, value: str, iteration: Any, sign: float, unit: float) ->
         return multiply(multiply(bend, apply(f"{name}.0", m, q, x)), sign * unit)
 
     return {
-        f"{name}.0": (_NO_SUCH, _NO_SUCH, lambda ans, m, q, x: multiply(apply(f"{name}.1", m, q, x), unit)),
-        f"{name}.1": (_NO_SUCH, _NO_SUCH, bent),
+        f"{name}.0": (_NOT_IN_SCIPY, _NOT_IN_SCIPY, lambda ans, m, q, x: multiply(apply(f"{name}.1", m, q, x), unit)),
+        f"{name}.1": (_NOT_IN_SCIPY, _NOT_IN_SCIPY, bent),
     }
 
 
@@ -100,9 +100,9 @@ def _lpmv(ans: Any, m: Any, v: Any, x: Any) -> Any:
     return divide(subtract(below, multiply(multiply(v, x), ans)), subtract(1.0, square(x)))
 
 
-def _carlson(*places: int) -> Derivative:
+def _carlson(*positions: int) -> Derivative:
     """The derivative of elliprf in the last of these arguments, by DLMF 19.18."""
-    return lambda ans, *xs: multiply(apply("elliprd", *[xs[i] for i in places]), -1 / 6)
+    return lambda ans, *xs: multiply(apply("elliprd", *[xs[i] for i in positions]), -1 / 6)
 
 
 def _wright(ans: Any, a: Any, b: Any, x: Any) -> Any:
@@ -117,16 +117,16 @@ OF_FUNCTIONS: dict[str, tuple[Derivative, ...]] = {
     **{f"{name}.{i}": (_same(of),) for name, ofs in _PLAIN.items() for i, of in enumerate(ofs)},
     "itairy.2": (lambda ans, x: apply("airy.0", negative(x)),),
     "itairy.3": (lambda ans, x: apply("airy.2", negative(x)),),
-    "it2j0y0.0": (lambda ans, x: _less_one(-1.0, "j0", x),),
+    "it2j0y0.0": (lambda ans, x: _difference_from_one(-1.0, "j0", x),),
     "it2j0y0.1": (lambda ans, x: divide(apply("y0", x), negative(x)),),
-    "it2i0k0.0": (lambda ans, x: _less_one(1.0, "i0", x),),
+    "it2i0k0.0": (lambda ans, x: _difference_from_one(1.0, "i0", x),),
     "it2i0k0.1": (lambda ans, x: divide(apply("k0", x), negative(x)),),
     "itstruve0": (_same("struve", 0.0),),
     "itmodstruve0": (_same("modstruve", 0.0),),
     "it2struve0": (lambda ans, x: negative(_over(apply("struve", 0.0, x), x, 2 / math.pi)),),
-    "jve": (_NO_SUCH, lambda ans, v, x: multiply(
+    "jve": (_NOT_IN_SCIPY, lambda ans, v, x: multiply(
         subtract(apply("jve", subtract(v, 1.0), x), apply("jve", add(v, 1.0), x)), 0.5)),
-    "yve": (_NO_SUCH, lambda ans, v, x: multiply(
+    "yve": (_NOT_IN_SCIPY, lambda ans, v, x: multiply(
         subtract(apply("yve", subtract(v, 1.0), x), apply("yve", add(v, 1.0), x)), 0.5)),
     **dict(zip(("ber", "berp"), ((f,) for f in _kelvin(-1.0, "bei", "berp", 0.0)))),
     **dict(zip(("bei", "beip"), ((f,) for f in _kelvin(1.0, "ber", "beip", 0.5)))),
@@ -139,7 +139,7 @@ OF_FUNCTIONS: dict[str, tuple[Derivative, ...]] = {
     "cotdg": (lambda ans, x: multiply(add(square(ans), 1.0), -_DEGREE),),
     "elliprf": (_carlson(1, 2, 0), _carlson(0, 2, 1), _carlson(0, 1, 2)),
     "elliprc": (_carlson(1, 1, 0), lambda ans, x, y: multiply(apply("elliprd", x, y, y), -1 / 3)),
-    "lpmv": (_NO_SUCH, _NO_SUCH, _lpmv),
+    "lpmv": (_NOT_IN_SCIPY, _NOT_IN_SCIPY, _lpmv),
     **_cylinder("pbdv", lambda v, x: subtract(subtract(multiply(square(x), 0.25), v), 0.5)),
     **_cylinder("pbvv", lambda v, x: subtract(subtract(multiply(square(x), 0.25), v), 0.5)),
     **_cylinder("pbwa", lambda a, x: subtract(a, multiply(square(x), 0.25))),
@@ -153,5 +153,5 @@ OF_FUNCTIONS: dict[str, tuple[Derivative, ...]] = {
         lambda ans, x, y: derivative_of_power(power_in_base(x, y), x, y, "base"),
         lambda ans, x, y: derivative_of_power(power_in_exponent(add(ans, 1.0), x), x, y, "exponent"),
     ),
-    "log_wright_bessel": (_NO_SUCH, _NO_SUCH, _wright),
+    "log_wright_bessel": (_NOT_IN_SCIPY, _NOT_IN_SCIPY, _wright),
 }  # fmt: skip

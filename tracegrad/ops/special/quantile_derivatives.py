@@ -30,7 +30,7 @@ from tracegrad.ops.special.shape_parameter_derivatives import Derivative, t_rati
 
 __all__ = ["INVERSES"]
 
-_STEPS = "the argument counts, and has no neighbours"
+_INTEGER_ARGUMENT = "the argument counts, and has no neighbours"
 _ROOT_2PI = math.sqrt(2 * math.pi)
 
 
@@ -63,13 +63,13 @@ def _over(x: Any, *others: Any) -> Any:
 
 # -- counts: the binomial, the negative binomial and the Poisson distribution ------------------------------------
 def _bdtr(sign: float) -> Derivative:
-    def found(ans: Any, k: Any, n: Any, p: Any) -> Any:
+    def derivative(ans: Any, k: Any, n: Any, p: Any) -> Any:
         draws = _whole(n)
         inside = less(floor(k), draws)
         rest = where(inside, subtract(draws, floor(k)), 1.0)
         return where(inside, multiply(beta_density(rest, _above(k), subtract(1.0, p)), sign), 0.0)
 
-    return found
+    return derivative
 
 
 def _nbdtr(sign: float) -> Derivative:
@@ -88,30 +88,35 @@ def _binomial(k: Any, n: Any, p: Any) -> tuple[Any, Any, Any]:
     return subtract(second, first), first, beta_density(a, b, x)
 
 
-def _solved(derivatives: Callable[..., tuple[Any, ...]], own: int, order: Callable[..., tuple[Any, ...]], value: int,
-            places: tuple[int, ...]) -> tuple[Derivative, ...]:  # fmt: skip
+def _solved(
+    derivatives: Callable[..., tuple[Any, ...]],
+    solved_for: int,
+    order: Callable[..., tuple[Any, ...]],
+    value: int,
+    positions: tuple[int, ...],
+) -> tuple[Derivative, ...]:
     """The derivatives of an inverse: `derivatives(*order(ans, *xs))` are those of the function in its operands,
-    over the density, and the density. It is solved for the operand `own`; argument `value` is the function value, and
-    the others are the operands `places`."""
+    over the density, and the density. It is solved for the operand `solved_for`; argument `value` is the function
+    value, and the others are the operands `positions`."""
 
     def at(i: int) -> Derivative:
-        def found(ans: Any, *xs: Any) -> Any:
+        def derivative(ans: Any, *xs: Any) -> Any:
             *each, density = derivatives(*order(ans, *xs))
             if i == value:
-                return _over(1.0, each[own], density)
-            return negative(divide(each[places[i]], each[own]))
+                return _over(1.0, each[solved_for], density)
+            return negative(divide(each[positions[i]], each[solved_for]))
 
-        return found
+        return derivative
 
-    return tuple(at(i) for i in range(len(places)))
+    return tuple(at(i) for i in range(len(positions)))
 
 
 def _from_0(derivatives: tuple[Derivative, ...]) -> tuple[Derivative, ...]:
     """The derivatives of a count that is clipped to 0."""
 
-    def at(found: Derivative) -> Derivative:
-        assert not isinstance(found, str)
-        return lambda ans, *xs: where(equal(ans, 0.0), 0.0, found(ans, *xs))
+    def at(derivative: Derivative) -> Derivative:
+        assert not isinstance(derivative, str)
+        return lambda ans, *xs: where(equal(ans, 0.0), 0.0, derivative(ans, *xs))
 
     return tuple(map(at, derivatives))
 
@@ -174,17 +179,21 @@ def _z(mean: Any, std: Any, x: Any) -> Any:
 
 
 INVERSES: dict[str, tuple[Derivative, ...]] = {
-    "bdtr": (_STEPS, _STEPS, _bdtr(-1.0)),
-    "bdtrc": (_STEPS, _STEPS, _bdtr(1.0)),
-    "bdtri": (_STEPS, _STEPS, _bdtri),
+    "bdtr": (_INTEGER_ARGUMENT, _INTEGER_ARGUMENT, _bdtr(-1.0)),
+    "bdtrc": (_INTEGER_ARGUMENT, _INTEGER_ARGUMENT, _bdtr(1.0)),
+    "bdtri": (_INTEGER_ARGUMENT, _INTEGER_ARGUMENT, _bdtri),
     "bdtrik": _from_0(_solved(_of_binomial, 0, lambda ans, y, n, p: (ans, n, p), 0, (0, 1, 2))),
     "bdtrin": _solved(_of_binomial, 1, lambda ans, k, y, p: (k, ans, p), 1, (0, 1, 2)),
-    "nbdtr": (_STEPS, _STEPS, _nbdtr(1.0)),
-    "nbdtrc": (_STEPS, _STEPS, _nbdtr(-1.0)),
-    "nbdtri": (_STEPS, _STEPS, lambda ans, k, n, y: divide(1.0, beta_density(_whole(n), _above(k), ans))),
+    "nbdtr": (_INTEGER_ARGUMENT, _INTEGER_ARGUMENT, _nbdtr(1.0)),
+    "nbdtrc": (_INTEGER_ARGUMENT, _INTEGER_ARGUMENT, _nbdtr(-1.0)),
+    "nbdtri": (
+        _INTEGER_ARGUMENT,
+        _INTEGER_ARGUMENT,
+        lambda ans, k, n, y: divide(1.0, beta_density(_whole(n), _above(k), ans)),
+    ),
     "nbdtrik": _from_0(_solved(_of_negative_binomial, 0, lambda ans, y, n, p: (ans, n, p), 0, (0, 1, 2))),
     "nbdtrin": _solved(_of_negative_binomial, 1, lambda ans, k, y, p: (k, ans, p), 1, (0, 1, 2)),
-    "pdtri": (_STEPS, lambda ans, k, y: negative(of_quantile(ans, gamma_density(_above(k), ans)))),
+    "pdtri": (_INTEGER_ARGUMENT, lambda ans, k, y: negative(of_quantile(ans, gamma_density(_above(k), ans)))),
     "pdtrik": _from_0(_solved(_of_poisson, 0, lambda ans, p, m: (ans, m), 0, (0, 1))),
     "btdtria": _solved(_of_beta, 0, lambda ans, p, b, x: (ans, b, x), 0, (0, 1, 2)),
     "btdtrib": _solved(_of_beta, 1, lambda ans, a, p, x: (a, ans, x), 1, (0, 1, 2)),

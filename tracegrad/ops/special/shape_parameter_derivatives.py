@@ -55,10 +55,10 @@ def _psi(n: int, x: Any) -> Any:
     return polygamma(x, n=n) if n else digamma(x)
 
 
-def _in_the_end(x: Any, end: float, found: Callable[[Any], Any], nothing: Any) -> Any:
+def _in_the_end(x: Any, end: float, interior: Callable[[Any], Any], nothing: Any) -> Any:
     """`found(x)`; `nothing`, which is 0, at both ends of the range of `x`, 0 and `end`."""
     outside = logical_or(equal(x, 0.0), equal(x, end))
-    return where(outside, nothing, found(where(outside, 0.5, x)))
+    return where(outside, nothing, interior(where(outside, 0.5, x)))
 
 
 def _nothing(rule: str, *xs: Any) -> Any:
@@ -131,11 +131,11 @@ def _beta_logs(a: Any, b: Any, x: Any) -> Callable[[int, int], Any]:
 
 def _of_beta(i: int, j: int) -> tuple[Derivative, ...]:
     def in_shape(di: int, dj: int) -> Derivative:
-        def found(ans: Any, a: Any, b: Any, x: Any) -> Any:
+        def derivative(ans: Any, a: Any, b: Any, x: Any) -> Any:
             above = apply(_member("_betainc_in", i + di, j + dj), a, b, x)
             return subtract(above, multiply(ans, _beta_logs(a, b, x)(di, dj)))
 
-        return found
+        return derivative
 
     def in_x(ans: Any, a: Any, b: Any, x: Any) -> Any:
         bend = subtract(divide(subtract(a, 1.0), x), divide(subtract(b, 1.0), subtract(1.0, x)))
@@ -148,7 +148,7 @@ def _in_shape(i: int, j: int) -> Derivative:
     """The derivative of betainc in `a` or in `b`."""
     member, rule = _member("_betainc_in", i, j), f"betainc_in_{'ab'[j]}"
 
-    def found(ans: Any, a: Any, b: Any, x: Any) -> Any:
+    def derivative(ans: Any, a: Any, b: Any, x: Any) -> Any:
         def inside(x: Any) -> Any:
             return multiply(apply(member, a, b, x), beta_density(a, b, x))
 
@@ -158,7 +158,7 @@ def _in_shape(i: int, j: int) -> Derivative:
         return _times_logs(beta_density(a, b, x), _beta_logs(a, b, x)(i, j))
 
     RULES[rule] = _unmoved, _unmoved, at_an_end
-    return found
+    return derivative
 
 
 IN_BETA = _in_shape(1, 0), _in_shape(0, 1)

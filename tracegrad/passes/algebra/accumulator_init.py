@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from tracegrad.avals import is_literal
-from tracegrad.ir import Graph, Node
+from tracegrad.ir import Graph, GraphNode
 from tracegrad.ops.core.forms import Repeat, While
 from tracegrad.ops.elementwise.table import add, subtract
 from tracegrad.ops.indexing.dynamic_slice import dynamic_slice, dynamic_update_slice
@@ -19,37 +19,37 @@ from tracegrad.passes.core.constant_folding import constant
 from tracegrad.passes.core.rewriter import shared
 from tracegrad.target.tuning import TUNING
 
-__all__ = ["begins_with_zeros", "into_loop"]
+__all__ = ["init_accumulator", "is_zero_accumulator"]
 
 LEAST = TUNING.passes.min_accumulator
 
 
-def into_loop(x: Any, y: Any) -> Any:
+def init_accumulator(x: Any, y: Any) -> Any:
     """Rewrite x + y, a sum in free order, if one operand is a loop's accumulator that starts from zeros; else None."""
-    for total, part in ((x, y), (y, x)):
-        if is_literal(part) or is_literal(total) or part.shape != total.shape or not begins_with_zeros(part):
+    for total, addend in ((x, y), (y, x)):
+        if is_literal(addend) or is_literal(total) or addend.shape != total.shape or not is_zero_accumulator(addend):
             continue
-        loop, k = part.node.operands[0], part.node.picks
+        loop, k = addend.node.operands[0], addend.node.result_index
         if not total.node.depends_on({loop}):
-            operands = [part.builder.value(z) if isinstance(z, Node) else z for z in loop.inputs]
+            operands = [addend.builder.value(z) if isinstance(z, GraphNode) else z for z in loop.inputs]
             operands[k] = total
-            return part.builder.emit(loop.op, tuple(operands), dict(loop.params))[k]
+            return addend.builder.emit(loop.op, tuple(operands), dict(loop.params))[k]
     return None
 
 
-def begins_with_zeros(x: Any) -> bool:
+def is_zero_accumulator(x: Any) -> bool:
     """Whether `x` is a loop's accumulator that starts from zeros, and large enough to initialize otherwise."""
-    if x.aval.size < LEAST or shared(x) or (place := _added_up(x.node)) is None:
+    if x.aval.size < LEAST or shared(x) or (accumulator := _accumulator_of(x.node)) is None:
         return False
-    init = place[0].inputs[place[1]]
-    return isinstance(init, Node) and constant(x.builder.value(init)) == 0
+    init = accumulator[0].inputs[accumulator[1]]
+    return isinstance(init, GraphNode) and constant(x.builder.value(init)) == 0
 
 
-def _added_up(x: Node) -> tuple[Node, int] | None:
+def _accumulator_of(x: GraphNode) -> tuple[GraphNode, int] | None:
     """The loop and the number of the carry with the final value `x`, if the iterations only add to it; else None."""
-    if x.picks is None:
+    if x.result_index is None:
         return None
-    loop, k = x.operands[0], x.picks
+    loop, k = x.operands[0], x.result_index
     params = dict(loop.params)
     if loop.op is None or not isinstance(loop.op.form, While | Repeat) or k >= params["carries"]:
         return None
@@ -62,10 +62,10 @@ def _only_adds(body: Graph, k: int) -> bool:
     """Whether an iteration only adds to carry `k`, or to windows of it."""
     users, x = body.users(), body.outputs[k]
     while x is not body.inputs[k]:
-        step = _before(x)
-        if step is None or body.outputs.count(x) != (x is body.outputs[k]):
+        addition = _before(x)
+        if addition is None or body.outputs.count(x) != (x is body.outputs[k]):
             return False
-        before, readers = step
+        before, readers = addition
         if before in body.outputs or not readers.issuperset(users[before]):
             return False
         if any(not readers.issuperset(users[reader]) for reader in readers if reader is not x and reader.op is not None
@@ -75,44 +75,44 @@ def _only_adds(body: Graph, k: int) -> bool:
     return body.outputs[k] is not x
 
 
-def _before(x: Node) -> tuple[Node, set[Node]] | None:
+def _before(x: GraphNode) -> tuple[GraphNode, set[GraphNode]] | None:
     """The accumulator before the addition that `x` is, and the nodes of the addition; None for other values."""
     if x.op is dynamic_update_slice:
         base, update, *starts = x.inputs
         between = {x}
-        while isinstance(update, Node) and update.op is reshape:
+        while isinstance(update, GraphNode) and update.op is reshape:
             between.add(update)
             update = update.inputs[0]
-        if not isinstance(update, Node) or update.op not in (add, subtract):
+        if not isinstance(update, GraphNode) or update.op not in (add, subtract):
             return None
         return _of_window(x, base, update, starts, between | {update})
     if x.op is add:
         for before in x.inputs:
-            if isinstance(before, Node) and (before.op is None or before.op is dynamic_update_slice) and (
+            if isinstance(before, GraphNode) and (before.op is None or before.op is dynamic_update_slice) and (
                 x.inputs.count(before) == 1 and before.aval == x.aval
             ):  # fmt: skip
                 return before, {x}
         return None
-    if (result := _added_up(x)) is None:
+    if (result := _accumulator_of(x)) is None:
         return None
     loop, k = result
     before = loop.inputs[k]
-    return (before, {loop, x}) if isinstance(before, Node) and loop.inputs.count(before) == 1 else None
+    return (before, {loop, x}) if isinstance(before, GraphNode) and loop.inputs.count(before) == 1 else None
 
 
 def _of_window(
-    x: Node, base: Any, update: Node, starts: list[Any], between: set[Node]
-) -> tuple[Node, set[Node]] | None:
+    x: GraphNode, base: Any, update: GraphNode, starts: list[Any], between: set[GraphNode]
+) -> tuple[GraphNode, set[GraphNode]] | None:
     for k, term in enumerate(update.inputs[: 1 if update.op is subtract else 2]):
-        way = set(between)
-        while isinstance(term, Node) and term.op is reshape:
-            way.add(term)
+        path = set(between)
+        while isinstance(term, GraphNode) and term.op is reshape:
+            path.add(term)
             term = term.inputs[0]
-        if not isinstance(term, Node) or term.op is not dynamic_slice or term.inputs[0] is not base:
+        if not isinstance(term, GraphNode) or term.op is not dynamic_slice or term.inputs[0] is not base:
             continue
         params = dict(term.params)
         if params["step"] == dict(x.params)["step"] and params["sizes"] == x.inputs[1].aval.shape and all(
             a is b or (is_literal(a) and a == b) for a, b in zip(term.inputs[1:], starts)
         ) and update.inputs[1 - k] is not update.inputs[k]:  # fmt: skip
-            return base, way | {term}
+            return base, path | {term}
     return None

@@ -25,26 +25,26 @@ Side = tuple[Any, bool]  # a canonical mask, and false if it is negated
 
 def _side(x: Any) -> Side:
     """The canonical mask below views and negations of `x`, and whether `x` is this mask (true) or its negation."""
-    way: list[Any] = []
-    answer = True
+    views: list[Any] = []
+    polarity = True
     while (op := producer(x)) in (reshape, broadcast_to, logical_not):
         if op is logical_not:
-            answer = not answer
+            polarity = not polarity
         else:
-            way.append((op, x.shape))
+            views.append((op, x.shape))
         x = operand(x)
     if op is pad and (inside := constant(operand(x))) is not None:
         params = dict(x.node.params)
         if inside != params.pop("value"):
-            return (*way, *params.values(), x.shape), answer == inside
-    return (*way, node_of(x)), answer
+            return (*views, *params.values(), x.shape), polarity == inside
+    return (*views, node_of(x)), polarity
 
 
-def _parts(x: Any, deep: int = 0) -> list[Any]:
+def _conjuncts(x: Any, deep: int = 0) -> list[Any]:
     """The conjuncts of a mask."""
     if producer(x) is not logical_and or deep == DEEPEST:
         return [x]
-    return [y for k in range(2) for y in _parts(operand(x, k), deep + 1)]
+    return [y for k in range(2) for y in _conjuncts(operand(x, k), deep + 1)]
 
 
 def _negated(x: Any) -> Any:
@@ -58,8 +58,8 @@ def _negated(x: Any) -> Any:
 def _both(x: Any, y: Any) -> Any:
     if (result := _decided(x, y, False)) is not None or not _are_masks(x, y):
         return result
-    first, second = ({_side(z) for z in _parts(each)} for each in (x, y))
-    if any((asked, not answer) in first for asked, answer in second):
+    first, second = ({_side(z) for z in _conjuncts(each)} for each in (x, y))
+    if any((mask, not polarity) in first for mask, polarity in second):
         return full_like(x, False)
     return x if second <= first else y if first <= second else None
 
@@ -84,25 +84,25 @@ def _are_masks(x: Any, y: Any) -> bool:
     return arrays and x.dtype.kind == y.dtype.kind == "b" and x.shape == y.shape
 
 
-def _with(total: Any, part: Any, deep: int = 0) -> Any:
-    """The disjunction of `total` and `part`, if it is simpler than both; else None."""
+def _with(total: Any, disjunct: Any, deep: int = 0) -> Any:
+    """The disjunction of `total` and `disjunct`, if it is simpler than both; else None."""
     if producer(total) is logical_or:
         if deep == DEEPEST or shared(total):
             return None
         for k in range(2):
-            if (result := _with(operand(total, k), part, deep + 1)) is not None:
+            if (result := _with(operand(total, k), disjunct, deep + 1)) is not None:
                 return logical_or(operand(total, 1 - k), result)
         return None
-    parts = _parts(part)
-    first, second = {_side(z) for z in _parts(total)}, {_side(z) for z in parts}
+    conjuncts = _conjuncts(disjunct)
+    first, second = {_side(z) for z in _conjuncts(total)}, {_side(z) for z in conjuncts}
     if first <= second:
         return total
-    other = {(asked, not answer) for asked, answer in first - second}
+    other = {(mask, not polarity) for mask, polarity in first - second}
     if len(other) != 1 or not other <= second:
         return None
-    rest = [z for z in parts if _side(z) not in other]
+    rest = [z for z in conjuncts if _side(z) not in other]
     if len(first) == 1:  # outside of `total` only `rest` decides
-        return logical_or(total, _all(rest)) if rest else full_like(part, True)
+        return logical_or(total, _all(rest)) if rest else full_like(disjunct, True)
     return _all(rest) if len(first) == len(second) else None
 
 

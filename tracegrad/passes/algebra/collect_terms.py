@@ -24,21 +24,21 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tracegrad.avals import is_literal
-from tracegrad.ir import Graph, Node
+from tracegrad.ir import Graph, GraphNode
 from tracegrad.ops.elementwise.table import add, multiply, negative, subtract
 from tracegrad.passes.core.rewriter import Hook, Rewriter
 from tracegrad.target.tuning import TUNING
 
-__all__ = ["MOST_TERMS", "collect"]
+__all__ = ["MAX_COLLECTED_TERMS", "collect"]
 
-MOST_TERMS = TUNING.passes.max_terms
+MAX_COLLECTED_TERMS = TUNING.passes.max_terms
 
 
 class Sum(NamedTuple):
     """A linear combination: integer coefficients, the values that occur with both signs, and the constants."""
 
-    terms: dict[Node, int]
-    cancelled: frozenset[Node] = frozenset()
+    terms: dict[GraphNode, int]
+    cancelled: frozenset[GraphNode] = frozenset()
     constants: tuple[float, ...] = ()
 
     def scaled(self, k: int) -> Sum:
@@ -51,12 +51,12 @@ class Sum(NamedTuple):
             if before * c < 0:
                 cancelled |= {x}
             terms[x] = before + c
-        left = terms if all(terms.values()) else {x: c for x, c in terms.items() if c}
-        return Sum(left, cancelled, (*self.constants, *other.constants))
+        remaining = terms if all(terms.values()) else {x: c for x, c in terms.items() if c}
+        return Sum(remaining, cancelled, (*self.constants, *other.constants))
 
     def fits(self, dtype: np.dtype[Any]) -> bool:
         """Whether it is short, and its coefficients are exact in `dtype`."""
-        if len(self.terms) + len(self.cancelled) + len(self.constants) > MOST_TERMS:
+        if len(self.terms) + len(self.cancelled) + len(self.constants) > MAX_COLLECTED_TERMS:
             return False
         whole, largest = _limits(dtype)
         return max(map(abs, self.terms.values()), default=0) <= whole and sum(map(abs, self.constants)) <= largest
@@ -72,8 +72,8 @@ class Sum(NamedTuple):
         factor = self.factor
         products = sum(abs(c) != factor for c in self.terms.values()) + (factor > 1)
         signs = factor == 1 and all(c < 0 for c in self.terms.values())
-        pieces = len(self.terms) + len(self.cancelled) + bool(self.constants)
-        return pieces - 1 + products + signs + len(self.cancelled)
+        n_addends = len(self.terms) + len(self.cancelled) + bool(self.constants)
+        return n_addends - 1 + products + signs + len(self.cancelled)
 
 
 @functools.cache
@@ -83,7 +83,7 @@ def _limits(dtype: np.dtype[Any]) -> tuple[int, Any]:
     return 2**result.nmant, result.max
 
 
-def collect(graph: Graph, free: set[Node], hook: Hook) -> Graph:
+def collect(graph: Graph, free: set[GraphNode], hook: Hook) -> Graph:
     """`graph` with like terms collected in the sums `free`, whose order is free; the same graph if there are none.
 
     `hook` is applied to the rewritten sums, and to every other application again.
@@ -95,14 +95,14 @@ def collect(graph: Graph, free: set[Node], hook: Hook) -> Graph:
     return collected if len(collected.nodes) < len(graph.nodes) else graph
 
 
-def _may_shrink(free: set[Node]) -> bool:
+def _may_shrink(free: set[GraphNode]) -> bool:
     """Whether any sum could take fewer nodes; a cheap test that excludes most graphs.
 
     A sum can only shrink if a value occurs twice in the sums, or there are two constants, or a sum has two multiples, a
     multiple of another sum, or a multiple by -1. Otherwise every sum has a term with the coefficient 1 or -1, so there
     is no common factor. The rewritten sum then takes as many additions and multiplications as before.
     """
-    met: set[Node] = set()
+    visited: set[GraphNode] = set()
     literals = 0
     for node in free:
         multiples = 0
@@ -112,55 +112,55 @@ def _may_shrink(free: set[Node]) -> bool:
             if factor is not None:
                 multiples += 1
                 base = x.operands[0]
-                if multiples > 1 or abs(factor) == 1 or base in free or base in met or _factor(base) is not None:
+                if multiples > 1 or abs(factor) == 1 or base in free or base in visited or _factor(base) is not None:
                     return True
-                met.add(base)
-            if x in met:
+                visited.add(base)
+            if x in visited:
                 return True
-            met.add(x)
+            visited.add(x)
     return literals > 1
 
 
-def _chosen(graph: Graph, free: set[Node]) -> dict[Node, Sum]:
+def _chosen(graph: Graph, free: set[GraphNode]) -> dict[GraphNode, Sum]:
     """The sums to rewrite: sums that become shorter, and sums that equal an earlier one."""
     sums = _sums(graph, free)
     needed = set(graph.outputs)
     for node in reversed(graph.nodes):
         if node not in sums or (node in needed and node not in free):
             needed.update(node.operands)
-    parts = {node: _parts(node, sums, needed) for node in sums if node in free and node in needed}
-    users = Counter(x for result in parts.values() for x in result)
+    removable = {node: _removable_nodes(node, sums, needed) for node in sums if node in free and node in needed}
+    users = Counter(x for result in removable.values() for x in result)
     seen: set[Any] = set()
     chosen = {}
-    for node, result in parts.items():
+    for node, result in removable.items():
         total = sums[node]
         key = (frozenset(total.terms.items()), total.cancelled, total.constants)
         cost = total.cost
-        if key in seen or (cost < len(result) and _costs_less(cost, [users[x] for x in result])):
+        if key in seen or (cost < len(result) and _is_cheaper(cost, [users[x] for x in result])):
             chosen[node] = total
         seen.add(key)
     return chosen
 
 
-def _costs_less(cost: int, users: list[int]) -> bool:
+def _is_cheaper(cost: int, users: list[int]) -> bool:
     """Whether `cost` is less than the share of a sum in its nodes, which have these numbers of `users` (exact)."""
     whole = math.lcm(*users)
     return cost * whole < sum([whole // n for n in users])
 
 
-def _sums(graph: Graph, free: set[Node]) -> dict[Node, Sum]:
+def _sums(graph: Graph, free: set[GraphNode]) -> dict[GraphNode, Sum]:
     """The sums of `free` and their multiples as linear combinations of other values."""
-    sums: dict[Node, Sum] = {}
+    sums: dict[GraphNode, Sum] = {}
 
-    def part(x: Any) -> Sum:
+    def as_sum(x: Any) -> Sum:
         return Sum({}, constants=(x,)) if is_literal(x) else sums.get(x) or Sum({x: 1})
 
     for node in graph.nodes:
         if node in free:
-            x, y = map(part, node.inputs)
+            x, y = map(as_sum, node.inputs)
             result = x.plus(y if node.op is add else y.scaled(-1))
         elif (factor := _factor(node)) is not None:
-            result = part(node.inputs[0]).scaled(factor)
+            result = as_sum(node.inputs[0]).scaled(factor)
         else:
             continue
         if result.fits(node.aval.dtype):
@@ -168,7 +168,7 @@ def _sums(graph: Graph, free: set[Node]) -> dict[Node, Sum]:
     return sums
 
 
-def _factor(node: Node) -> int | None:
+def _factor(node: GraphNode) -> int | None:
     """The integer by which `node` multiplies its first operand, if it does."""
     if (node.op is not multiply and node.op is not negative) or node.aval.dtype.kind != "f":
         return None
@@ -176,7 +176,7 @@ def _factor(node: Node) -> int | None:
     return int(c) if type(c) is float and c and c.is_integer() else None
 
 
-def _parts(root: Node, sums: dict[Node, Sum], needed: set[Node]) -> set[Node]:
+def _removable_nodes(root: GraphNode, sums: dict[GraphNode, Sum], needed: set[GraphNode]) -> set[GraphNode]:
     """`root` and the sums and multiples below it that only serve sums: the nodes that a rewrite removes."""
     result, stack = {root}, [root]
     while stack:
@@ -189,22 +189,22 @@ def _parts(root: Node, sums: dict[Node, Sum], needed: set[Node]) -> set[Node]:
 class _Collector(Rewriter):
     """Rewriter that writes chosen sums as linear combinations."""
 
-    def __init__(self, graph: Graph, hook: Hook, chosen: dict[Node, Sum]):
+    def __init__(self, graph: Graph, hook: Hook, chosen: dict[GraphNode, Sum]):
         super().__init__(graph, hook)
         self.chosen = chosen
         self.position = {x: i for i, x in enumerate((*graph.inputs, *graph.nodes))}
 
-    def move(self, node: Node) -> None:
+    def move(self, node: GraphNode) -> None:
         if node not in self.chosen:
             super().move(node)
             return
         self.location = node.location
-        self.settle(node, self.written(self.chosen[node]).node)
+        self.record_replacement(node, self.written(self.chosen[node]).node)
 
     def written(self, total: Sum) -> Any:
         """The value of a linear combination."""
-        pieces = [*self.scaled(total), *(subtract(x, x) for x in self.values(total.cancelled))]
-        value = functools.reduce(add, pieces)
+        addends = [*self.scaled(total), *(subtract(x, x) for x in self.values(total.cancelled))]
+        value = functools.reduce(add, addends)
         return add(value, functools.reduce(operator.add, total.constants)) if total.constants else value
 
     def scaled(self, total: Sum) -> Iterator[Any]:
@@ -227,6 +227,6 @@ class _Collector(Rewriter):
                 value = add(value, term) if c > 0 else subtract(value, term)
         yield value if factor == 1 else multiply(value, float(factor))
 
-    def values(self, nodes: Iterable[Node]) -> list[Any]:
+    def values(self, nodes: Iterable[GraphNode]) -> list[Any]:
         """The new values of nodes of the graph, in its order."""
         return [self.value(self.moved.get(x, x)) for x in nodes]

@@ -10,7 +10,7 @@ from typing import Any
 
 from tracegrad.ir import Graph, replay
 from tracegrad.ops import Op
-from tracegrad.ops.core.forms import Compose, Identity, Run
+from tracegrad.ops.core.forms import Compose, IdentityForm, Run
 from tracegrad.ops.shape.stack_split import stack
 from tracegrad.passes.algebra.merge_slices import stacked
 from tracegrad.passes.core.rewriter import rewrite
@@ -29,16 +29,16 @@ def decompose(graph: Graph) -> Graph:
       return %2
     }
     """
-    results = [node for node in graph.everywhere() if isinstance(node.form, _TAKEN_APART)]
-    return rewrite(graph, _hook, forms=_TAKEN_APART) if results else graph
+    results = [node for node in graph.everywhere() if isinstance(node.form, _DECOMPOSED_FORMS)]
+    return rewrite(graph, _hook, forms=_DECOMPOSED_FORMS) if results else graph
 
 
-_TAKEN_APART = (Compose, Identity, Run)
+_DECOMPOSED_FORMS = (Compose, IdentityForm, Run)
 
 
 def _hook(op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
     match op.form:
-        case Identity():
+        case IdentityForm():
             return operands[0]
         case Compose(parts):
             return (stacked(operands, **params) if op is stack else None) or parts(*operands, **params)

@@ -12,39 +12,39 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tracegrad.avals import is_literal
-from tracegrad.ir import Node
+from tracegrad.ir import GraphNode
 from tracegrad.ops.core.forms import Map, Move
 from tracegrad.ops.elementwise.table import accumulate, where
 from tracegrad.ops.indexing.dynamic_slice import counted, dynamic_slice, dynamic_update_slice
 from tracegrad.ops.indexing.gather_scatter import gather
 from tracegrad.ops.shape.linear import broadcast_to, pad, reshape, slice
-from tracegrad.passes.algebra.accumulator_init import begins_with_zeros
+from tracegrad.passes.algebra.accumulator_init import is_zero_accumulator
 from tracegrad.passes.algebra.shape_rules import rule_for
 from tracegrad.passes.core.constant_folding import constant, full_like, is_zero, reshaped
 from tracegrad.passes.core.rewriter import in_loop, is_free, node_of, operand, producer
 from tracegrad.target.tuning import TUNING
 
-__all__ = ["into_array", "into_sum", "with_term_again"]
+__all__ = ["add_into_window", "rewrite_below_term", "select_as_update"]
 
 Shape = tuple[int, ...]
 
 LEAST = TUNING.passes.min_sliced
 SMALL = TUNING.passes.min_slice_ratio
-MOST_MET = 100  # maximum nodes that the search for reads of an array visits
+MAX_VISITED = 100  # maximum nodes that the search for reads of an array visits
 
 
-def into_sum(x: Any, y: Any) -> Any:
+def add_into_window(x: Any, y: Any) -> Any:
     """Rewrite x + y, a sum in free order, if one operand is a window in zeros; else None."""
-    for total, part in ((x, y), (y, x)):
+    for total, addend in ((x, y), (y, x)):
         if is_literal(total):
             continue
-        if producer(part) is dynamic_update_slice and constant(operand(part)) == 0:
-            return _with_added(total, operand(part, 1), _starts(part, 2), _step(part))
-        if (term := _term(part)) is not None and _is_in_zeros(part):
-            update = full_like(operand(part, 1), term) if is_literal(term) else term
-            return _with_added(accumulate(total, operand(part)), update, _starts(part, 2), _step(part))
-        if (padded := _small_part(part, total, 0)) is not None:
-            return _patched(total, _added(_inside(total, padded), operand(part)), padded)
+        if producer(addend) is dynamic_update_slice and constant(operand(addend)) == 0:
+            return _with_added(total, operand(addend, 1), _starts(addend, 2), _step(addend))
+        if (term := _term(addend)) is not None and _is_in_zeros(addend):
+            update = full_like(operand(addend, 1), term) if is_literal(term) else term
+            return _with_added(accumulate(total, operand(addend)), update, _starts(addend, 2), _step(addend))
+        if (padded := _small_window(addend, total, 0)) is not None:
+            return _patched(total, _added(_inside(total, padded), operand(addend)), padded)
     return None
 
 
@@ -57,9 +57,12 @@ def _with_added(total: Any, update: Any, starts: Sequence[Any], step: Shape) -> 
         x = operand(x)
         if producer(x) is dynamic_update_slice and _is_window(x, 2, operand(x, 1).shape, window):
             x = dynamic_update_slice(operand(x), _added(operand(x, 1), update), *starts, step=step)
-            for more, sizes, places, steps in reversed(above):
+            for outer_term, sizes, outer_starts, outer_step in reversed(above):
                 x = dynamic_update_slice(
-                    x, _added(dynamic_slice(x, *places, sizes=sizes, step=steps), more), *places, step=steps
+                    x,
+                    _added(dynamic_slice(x, *outer_starts, sizes=sizes, step=outer_step), outer_term),
+                    *outer_starts,
+                    step=outer_step,
                 )
             return x
     before = dynamic_slice(total, *starts, sizes=update.shape, step=step)
@@ -70,15 +73,15 @@ def _term(x: Any) -> Any:
     """The value that `x` adds to a window of its first operand, in a sum in free order; None for other values."""
     if producer(x) is not dynamic_update_slice or not is_free(total := operand(x, 1)):
         return None
-    places = total.shape, _starts(x, 2), _step(x)
+    window = total.shape, _starts(x, 2), _step(x)
     for k in range(2):
         before = operand(total, k)
         if producer(before) is dynamic_slice and node_of(operand(before)) is node_of(operand(x)):
-            return operand(total, 1 - k) if _is_window(before, 1, before.shape, places) else None
+            return operand(total, 1 - k) if _is_window(before, 1, before.shape, window) else None
     return None
 
 
-def with_term_again(x: Any, instead: Callable[[Any], Any]) -> Any:
+def rewrite_below_term(x: Any, instead: Callable[[Any], Any]) -> Any:
     """The sum `x`, in which a term is added to a window of a value, with `instead` applied to the value. None if `x` is
     another value, or `instead` returns None."""
     if (term := _term(x)) is None or (result := instead(operand(x))) is None:
@@ -90,7 +93,7 @@ def _is_in_zeros(x: Any) -> bool:
     """Whether `x` is a window in zeros, or added to a loop's accumulator that starts from zeros."""
     while _term(x) is not None:
         x = operand(x)
-    return (producer(x) is dynamic_update_slice and constant(operand(x)) == 0) or begins_with_zeros(x)
+    return (producer(x) is dynamic_update_slice and constant(operand(x)) == 0) or is_zero_accumulator(x)
 
 
 def _added(before: Any, update: Any) -> Any:
@@ -104,13 +107,13 @@ def _nothing_elsewhere(x: Any) -> Any:
     return x
 
 
-def into_array(condition: Any, x: Any, y: Any) -> Any:
+def select_as_update(condition: Any, x: Any, y: Any) -> Any:
     """Rewrite `where(condition, x, y)` in a loop as a window update of `y`; None if the window is large and cannot be
     written in place."""
-    padded = None if is_literal(y) or is_literal(condition) else _small_part(condition, y, False, 1)
+    padded = None if is_literal(y) or is_literal(condition) else _small_window(condition, y, False, 1)
     if padded is None or constant(operand(condition)) is not True or y.dtype.kind == "b":
         return None
-    if _small_part(condition, y, False) is None and (is_literal(x) or not _can_be_written(y, x, padded)):
+    if _small_window(condition, y, False) is None and (is_literal(x) or not _can_be_written(y, x, padded)):
         return None
     update = _inside(y if is_literal(x) else x, padded)
     return _patched(y, full_like(update, x) if is_literal(x) else update, padded) if update.dtype == y.dtype else None
@@ -120,46 +123,46 @@ def _can_be_written(array: Any, x: Any, padded: Any) -> bool:
     """Whether an array can be written in place: `x` may only read the replaced elements of it, and small values."""
     if array.node in getattr(array.builder, "swapped", ()):
         return False  # the next iteration needs the array unchanged
-    place, sizes = _places(padded), operand(padded).shape
-    met, waiting = set[Node](), [(x.node, True)]  # a node, and whether it is read at the same indices
-    while waiting and len(met) < MOST_MET:
+    start_and_step, sizes = _start_and_step(padded), operand(padded).shape
+    visited, waiting = set[GraphNode](), [(x.node, True)]  # a node, and whether it is read at the same indices
+    while waiting and len(visited) < MAX_VISITED:
         node, along = waiting.pop()
-        met.add(node)
+        visited.add(node)
         if node is array.node:
             return False
         if array.node in node.operands and node.op in (slice, dynamic_slice, gather):
             params = dict(node.params)
-            same = node.op is slice and (params["start"], params["step"]) == place and node.aval.shape == sizes
+            same = node.op is slice and (params["start"], params["step"]) == start_and_step and node.aval.shape == sizes
             if not (same and along) and SMALL * node.aval.size > array.aval.size:
                 return False
         elif isinstance(node.form, Map | Move):
             along &= isinstance(node.form, Map) or node.op in (reshape, broadcast_to, pad)
-            waiting += [(y, along) for y in node.operands if y not in met]
+            waiting += [(y, along) for y in node.operands if y not in visited]
     return not waiting
 
 
-def _small_part(part: Any, whole: Any, value: Any, times: int = SMALL) -> Any:
-    """The mask `part` if it is a pad in a loop: `value` except in a small window of `whole`; else None."""
-    if producer(part) is not pad or not in_loop(part) or constant(whole) is not None:
+def _small_window(mask: Any, whole: Any, value: Any, times: int = SMALL) -> Any:
+    """The mask `mask` if it is a pad in a loop: `value` except in a small window of `whole`; else None."""
+    if producer(mask) is not pad or not in_loop(mask) or constant(whole) is not None:
         return None
-    inner, size = operand(part).aval.size, whole.aval.size
-    small = part.shape == whole.shape and size >= LEAST and 0 < times * inner <= size
-    return part if small and dict(part.node.params)["value"] == value else None
+    inner, size = operand(mask).aval.size, whole.aval.size
+    small = mask.shape == whole.shape and size >= LEAST and 0 < times * inner <= size
+    return mask if small and dict(mask.node.params)["value"] == value else None
 
 
 def _inside(x: Any, padded: Any) -> Any:
     """The elements of `x` at the operand's position in `padded`."""
-    start, step = _places(padded)
+    start, step = _start_and_step(padded)
     stop = tuple([a + (n - 1) * s + 1 for a, n, s in zip(start, operand(padded).shape, step)])
     return slice(x, start=start, stop=stop, step=step)
 
 
 def _patched(x: Any, update: Any, padded: Any) -> Any:
-    start, step = _places(padded)
+    start, step = _start_and_step(padded)
     return dynamic_update_slice(x, update, *start, step=step)
 
 
-def _places(padded: Any) -> tuple[Shape, Shape]:
+def _start_and_step(padded: Any) -> tuple[Shape, Shape]:
     params = dict(padded.node.params)
     return tuple(params["low"]), tuple([g + 1 for g in params["interior"]])
 
@@ -178,7 +181,7 @@ def _fail(starts: Sequence[Any]) -> bool:
     return any(not is_literal(a) and producer(a) is counted for a in starts)
 
 
-def _written(starts: Sequence[Any], shape: Shape, window: Shape, step: Shape) -> list[Any]:
+def _normalized_starts(starts: Sequence[Any], shape: Shape, window: Shape, step: Shape) -> list[Any]:
     """The starts with known ones as literals; an axis that the window fills starts at 0."""
     results = []
     for a, n, m, s in zip(starts, shape, window, step):
@@ -204,7 +207,7 @@ def _(x: Any, *, length: int, axis: int) -> Any:
 def _(x: Any, *starts: Any, sizes: Shape, step: Shape) -> Any:
     if x.shape == sizes and not _fail(starts):
         return x
-    known = _written(starts, x.shape, sizes, step)
+    known = _normalized_starts(starts, x.shape, sizes, step)
     if all(is_literal(a) for a in known):
         stop = tuple([a + (m - 1) * s + 1 if m else a for a, m, s in zip(known, sizes, step)])
         return slice(x, start=tuple(known), stop=stop, step=step)
@@ -221,7 +224,7 @@ def _(x: Any, update: Any, *starts: Any, step: Shape) -> Any:
         return update
     if (0 in update.shape or _same_everywhere(x, update)) and not _fail(starts):
         return x
-    known = _written(starts, x.shape, update.shape, step)
+    known = _normalized_starts(starts, x.shape, update.shape, step)
     if _unlike(known, starts):
         return dynamic_update_slice(x, update, *known, step=step)
     if producer(x) is dynamic_update_slice and _is_window(x, 2, operand(x, 1).shape, (update.shape, starts, step)):

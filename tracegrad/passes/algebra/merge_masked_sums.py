@@ -12,16 +12,16 @@ from tracegrad.avals import is_literal
 from tracegrad.ops.elementwise.table import accumulate, where
 from tracegrad.ops.indexing.dynamic_slice import dynamic_update_slice
 from tracegrad.ops.shape.linear import pad, slice
-from tracegrad.passes.algebra.dynamic_slice_rules import with_term_again
+from tracegrad.passes.algebra.dynamic_slice_rules import rewrite_below_term
 from tracegrad.passes.core.constant_folding import constant, is_zero
 from tracegrad.passes.core.rewriter import is_free, node_of, operand, producer, shared
 
-__all__ = ["into_choice", "into_undivided"]
+__all__ = ["merge_complements", "merge_into_select"]
 
 DEEPEST = 4  # maximum depth of nested sums, and of nested selects
 
 
-def into_choice(x: Any, y: Any) -> Any:
+def merge_into_select(x: Any, y: Any) -> Any:
     """Rewrite x + y, a sum in free order, as a select, if each is 0 wherever the other may be nonzero; else None.
 
     It is the sum of the cotangents of a replaced part of a row and of the rest. A zero may change its sign.
@@ -29,13 +29,13 @@ def into_choice(x: Any, y: Any) -> Any:
     if producer(x) is not where or producer(y) is not where or node_of(operand(x)) is not node_of(operand(y)):
         return None
     for first, second in ((x, y), (y, x)):
-        picked = operand(first, 1), operand(second, 2)
-        if is_zero(operand(first, 2)) and is_zero(operand(second, 1)) and not all(map(is_literal, picked)):
-            return where(operand(x), *picked)
+        selected = operand(first, 1), operand(second, 2)
+        if is_zero(operand(first, 2)) and is_zero(operand(second, 1)) and not all(map(is_literal, selected)):
+            return where(operand(x), *selected)
     return None
 
 
-class _Part(NamedTuple):
+class _MaskedSelection(NamedTuple):
     """The elements of an array selected by nested masks, outermost first; each with the selected side."""
 
     array: Any
@@ -59,15 +59,15 @@ def _window(params: dict[str, Any], shape: tuple[int, ...]) -> tuple[Any, ...]:
     return params["low"], params["high"], params["interior"], shape
 
 
-def _part(x: Any) -> _Part:
+def _selection_of(x: Any) -> _MaskedSelection:
     masks: list[tuple[Any, bool]] = []
     while len(masks) < DEEPEST:
         if producer(x) is pad and (array := _padded(x)) is not None:
             masks.append((_window(dict(x.node.params), x.shape), True))
             x = array
             continue
-        if producer(x) is dynamic_update_slice and (place := _emptied(x)) is not None:
-            masks.append((place, False))
+        if producer(x) is dynamic_update_slice and (window := _emptied(x)) is not None:
+            masks.append((window, False))
             x = operand(x)
             continue
         side = producer(x) is where and is_zero(operand(x, 2))
@@ -76,16 +76,16 @@ def _part(x: Any) -> _Part:
             break
         masks.append((operand(x), side))
         x = inside
-    return _Part(x, masks)
+    return _MaskedSelection(x, masks)
 
 
 def _emptied(x: Any) -> Any:
     """The window of an array that `x` overwrites with zeros; or None."""
-    starts, step = x.node.inputs[2:], dict(x.node.params)["step"]
+    starts, strides = x.node.inputs[2:], dict(x.node.params)["step"]
     if not is_zero(operand(x, 1)) or not all(map(is_literal, starts)):
         return None
-    ends = [a + (m - 1) * s + 1 for a, m, s in zip(starts, operand(x, 1).shape, step)]
-    high, interior = (n - b for n, b in zip(x.shape, ends)), (s - 1 for s in step)
+    ends = [a + (m - 1) * s + 1 for a, m, s in zip(starts, operand(x, 1).shape, strides)]
+    high, interior = (n - b for n, b in zip(x.shape, ends)), (s - 1 for s in strides)
     return _window({"low": starts, "high": tuple(high), "interior": tuple(interior)}, x.shape)
 
 
@@ -94,43 +94,48 @@ def _padded(x: Any) -> Any:
     params, inner = dict(x.node.params), operand(x)
     if params["value"] != 0 or producer(inner) is not slice or operand(inner).shape != x.shape:
         return None
-    place = dict(inner.node.params)
-    alike = place["start"] == params["low"] and all(a == b + 1 for a, b in zip(place["step"], params["interior"]))
+    slice_params = dict(inner.node.params)
+    alike = slice_params["start"] == params["low"] and all(
+        a == b + 1 for a, b in zip(slice_params["step"], params["interior"])
+    )
     return operand(inner) if alike else None
 
 
-def into_undivided(x: Any, y: Any) -> Any:
+def merge_complements(x: Any, y: Any) -> Any:
     """Rewrite x + y, a sum in free order, if an operand and a term of the other one are complementary masked parts of
     one array; else None. A zero may change its sign."""
-    for total, part in ((x, y), (y, x)):
-        if producer(part) in (where, pad) and not is_literal(total):
-            result = _part(part)
+    for total, addend in ((x, y), (y, x)):
+        if producer(addend) in (where, pad) and not is_literal(total):
+            result = _selection_of(addend)
             if result.masks and (whole := _with(total, result)) is not None:
                 return whole
     return None
 
 
-def _with(total: Any, part: _Part, deep: int = 0) -> Any:
+def _with(total: Any, selection: _MaskedSelection, deep: int = 0) -> Any:
     """`total` with a part added to its complementary term; None if there is none."""
-    if producer(total) in (where, pad, dynamic_update_slice) and (result := _joined(_part(total), part)) is not None:
+    if (
+        producer(total) in (where, pad, dynamic_update_slice)
+        and (result := _joined(_selection_of(total), selection)) is not None
+    ):
         return result
     if deep == DEEPEST or is_literal(total) or shared(total):
         return None
     if is_free(total):
         for k in range(2):
-            if (result := _with(operand(total, k), part, deep + 1)) is not None:
+            if (result := _with(operand(total, k), selection, deep + 1)) is not None:
                 return accumulate(operand(total, 1 - k), result)
-    return with_term_again(total, lambda before: _with(before, part, deep + 1))
+    return rewrite_below_term(total, lambda before: _with(before, selection, deep + 1))
 
 
-def _joined(x: _Part, y: _Part) -> Any:
+def _joined(x: _MaskedSelection, y: _MaskedSelection) -> Any:
     """The union of two parts of one array, if they are complementary under a mask; else None."""
-    apart = x.sides ^ y.sides
-    if node_of(x.array) is not node_of(y.array) or len(apart) != 2 or len({mask for mask, _ in apart}) != 1:
+    difference = x.sides ^ y.sides
+    if node_of(x.array) is not node_of(y.array) or len(difference) != 2 or len({mask for mask, _ in difference}) != 1:
         return None
     whole = x.array
     for mask, side in reversed(y.masks):
-        if (_known(mask), side) not in apart:
+        if (_known(mask), side) not in difference:
             if isinstance(mask, tuple):
                 return None
             whole = where(mask, whole, 0.0) if side else where(mask, 0.0, whole)

@@ -15,18 +15,18 @@ from tracegrad.passes.algebra.shape_rules import rule_for
 from tracegrad.passes.core.constant_folding import constant, reshaped
 from tracegrad.passes.core.rewriter import node_of, operand, producer, shared
 
-__all__ = ["into_place", "stacked"]
+__all__ = ["merge_padded_slices", "stacked"]
 
 Shape = tuple[int, ...]
 
 
 @rule_for(concatenate)
 def _(*xs: Any, axis: int) -> Any:
-    pieces = [x for x in xs if x.shape[axis]]
-    if len(pieces) <= 1:
-        return pieces[0] if pieces else xs[0]
-    if len(pieces) < len(xs):
-        return concatenate(*pieces, axis=axis)
+    nonempty = [x for x in xs if x.shape[axis]]
+    if len(nonempty) <= 1:
+        return nonempty[0] if nonempty else xs[0]
+    if len(nonempty) < len(xs):
+        return concatenate(*nonempty, axis=axis)
     value = _value(xs)
     if value is not None:
         return reshaped(xs[0], concatenate.aval(*(x.aval for x in xs), axis=axis).shape)
@@ -41,8 +41,8 @@ def stacked(xs: Sequence[Any], axis: int) -> Any:
     if any(producer(x) is not reshape or producer(operand(x)) is not slice for x in xs[:2]) or len(xs) < 2:
         return None
     shape = (*xs[0].shape[:axis], 1, *xs[0].shape[axis:])
-    parts = [_cut(x, shape) or reshape(x, shape=shape) for x in xs]
-    joined = _joined(parts, axis)
+    slices = [_cut(x, shape) or reshape(x, shape=shape) for x in xs]
+    joined = _joined(slices, axis)
     if len(joined) == len(xs):
         return None
     return concatenate(*joined, axis=axis) if len(joined) > 1 else joined[0]
@@ -54,15 +54,15 @@ def _cut(x: Any, shape: Shape) -> Any:
     return result if result is not None and result.shape == shape else None
 
 
-def into_place(x: Any, y: Any) -> Any:
+def merge_padded_slices(x: Any, y: Any) -> Any:
     """Rewrite x + y, a sum in free order, if both are padded slices that merge into one; else None.
 
     The sign of a sum of 0 may change.
     """
     if producer(x) is not pad or producer(y) is not pad or shared(x) or shared(y) or x.dtype != y.dtype:
         return None
-    places = [_place(v) for v in (x, y)]
-    if None in places:
+    paddings = [_pad_widths(v) for v in (x, y)]
+    if None in paddings:
         return None
     for first, second in ((x, y), (y, x)):
         axis = _side_by_side(first, second)
@@ -73,19 +73,19 @@ def into_place(x: Any, y: Any) -> Any:
 
 def _both(x: Any, y: Any, axis: int) -> Any:
     """Two padded slices merged, if they are adjacent in one array or are fills with one value."""
-    pieces = operand(x), operand(y)
-    shape = _with(pieces[0].shape, axis, sum(v.shape[axis] for v in pieces))
-    value = _value(pieces)
+    slices = operand(x), operand(y)
+    shape = _with(slices[0].shape, axis, sum(v.shape[axis] for v in slices))
+    value = _value(slices)
     if value is not None:
-        joined = reshaped(pieces[0], shape)
-    elif _follows(*pieces, axis):
-        joined = _reaching(pieces[0], _param(pieces[1], "stop"))
+        joined = reshaped(slices[0], shape)
+    elif _follows(*slices, axis):
+        joined = _reaching(slices[0], _param(slices[1], "stop"))
     else:
         return None
     return pad(joined, low=_param(x, "low"), high=_param(y, "high"), interior=_param(x, "interior"), value=0.0)
 
 
-def _place(x: Any) -> tuple[Shape, Shape] | None:
+def _pad_widths(x: Any) -> tuple[Shape, Shape] | None:
     """The padding before and after a slice along each axis."""
     known = not any(_param(x, "interior")) and repr(_param(x, "value")) in ("0", "0.0")
     return (_param(x, "low"), _param(x, "high")) if known else None
@@ -104,10 +104,10 @@ def _side_by_side(x: Any, y: Any) -> int | None:
 def _joined(xs: Sequence[Any], axis: int) -> list[Any]:
     """The slices, with adjacent slices of one array merged."""
     result, first = list[Any](), xs[0]
-    for x, behind in itertools.zip_longest(xs, xs[1:]):
-        if behind is None or not _follows(x, behind, axis):
+    for x, following in itertools.zip_longest(xs, xs[1:]):
+        if following is None or not _follows(x, following, axis):
             result.append(first if x is first else _reaching(first, _param(x, "stop")))
-            first = behind
+            first = following
     return result
 
 

@@ -9,27 +9,27 @@ from __future__ import annotations
 from typing import Any
 
 from tracegrad.avals import is_literal
-from tracegrad.ir import Node
+from tracegrad.ir import GraphNode
 from tracegrad.ops.core.elementwise_op import Elementwise
 from tracegrad.ops.elementwise.table import logical_and, logical_or, where
 from tracegrad.ops.shape.linear import broadcast_to, reshape
 from tracegrad.passes.core.constant_folding import constant
 from tracegrad.passes.core.rewriter import node_of, operand, producer, shared
 
-__all__ = ["chosen_once"]
+__all__ = ["drop_inner_selects"]
 
-Bases = frozenset[Node]
+Bases = frozenset[GraphNode]
 
 DEEPEST = 8  # maximum ops between two selects
 
 
-def chosen_once(mask: Any, x: Any, y: Any) -> Any:
+def drop_inner_selects(mask: Any, x: Any, y: Any) -> Any:
     """Rewrite `where(mask, x, y)` without inner selects by `mask` in x and y; None if there are none."""
     if is_literal(mask):
         return None
     if producer(x) is where and _flat(mask) in _known(operand(x), logical_and) and _alike(operand(x, 2), y):
         return x  # x already has the value of y where the mask is false
-    results = _taken(x, _known(mask, logical_and), 1), _taken(y, _known(mask, logical_or), 2)
+    results = _simplified(x, _known(mask, logical_and), 1), _simplified(y, _known(mask, logical_or), 2)
     if results == (None, None):
         return None
     first, second = (old if new is None else new for old, new in zip((x, y), results))
@@ -44,7 +44,7 @@ def _alike(x: Any, y: Any) -> bool:
     return first is not None and repr(first) == repr(second)
 
 
-def _flat(x: Any) -> Node | None:
+def _flat(x: Any) -> GraphNode | None:
     """The node below reshapes of `x`."""
     while producer(x) is reshape:
         x = operand(x)
@@ -59,7 +59,7 @@ def _known(mask: Any, op: Any, deep: int = 0) -> Bases:
     return frozenset(x for x in results if x is not None)
 
 
-def _taken(x: Any, bases: Bases, side: int, deep: int = 0) -> Any:
+def _simplified(x: Any, bases: Bases, side: int, deep: int = 0) -> Any:
     """A simpler value for `x`, if only its elements with true masks (`side` 1) or false masks (2) are used; else
     None."""
     if is_literal(x) or x.dtype.kind != "f" or deep == DEEPEST:
@@ -70,23 +70,23 @@ def _taken(x: Any, bases: Bases, side: int, deep: int = 0) -> Any:
     if shared(x):
         return None
     if op is reshape:
-        results = _taken(operand(x), bases, side, deep + 1)
+        results = _simplified(operand(x), bases, side, deep + 1)
         return results if results is None or is_literal(results) else reshape(results, shape=x.shape)
     if op is broadcast_to:
         sources = _sources(bases, x)
-        results = _taken(operand(x), sources, side, deep + 1) if sources else None
+        results = _simplified(operand(x), sources, side, deep + 1) if sources else None
         return results if results is None or is_literal(results) else broadcast_to(results, shape=x.shape)
     if not isinstance(op, Elementwise):
         return None
     operands = [operand(x, k) for k in range(len(x.node.inputs))]
-    asked, values = (operands[:1], operands[1:]) if op is where else ([], operands)
+    condition, values = (operands[:1], operands[1:]) if op is where else ([], operands)
     if any(not is_literal(y) and y.dtype != x.dtype for y in values):
         return None  # masks, and integers, which must not be divided by 0
-    results = [_taken(y, bases, side, deep + 1) for y in values]
+    results = [_simplified(y, bases, side, deep + 1) for y in values]
     if all(y is None for y in results):
         return None
     values = [old if new is None else new for old, new in zip(values, results)]
-    return None if all(map(is_literal, values)) else op(*asked, *values)
+    return None if all(map(is_literal, values)) else op(*condition, *values)
 
 
 def _sources(bases: Bases, x: Any) -> Bases:
@@ -102,5 +102,5 @@ def _as_simple(x: Any, bases: Bases, side: int, deep: int, shape: tuple[int, ...
         return x
     if x.shape != shape:
         return None
-    result = _taken(x, bases, side, deep + 1)
+    result = _simplified(x, bases, side, deep + 1)
     return x if result is None else result

@@ -21,16 +21,16 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tracegrad.avals import is_literal
-from tracegrad.ir import Node, Value
+from tracegrad.ir import GraphNode, GraphValue
 from tracegrad.ops import TABLE, Op
 from tracegrad.settings import disabled
 from tracegrad.utils.lazy_dataclass import record
 
-__all__ = ["RULES", "Rule", "algebra", "is_small_power_of_two"]
+__all__ = ["RULES", "AlgebraRule", "algebra", "is_small_power_of_two"]
 
 
 @record(frozen=True)
-class Rule:
+class AlgebraRule:
     """One row: `kinds` are the dtype kinds of `x` ("f" float, "i" and "u" integers, "b" boolean)."""
 
     left: str
@@ -42,70 +42,70 @@ class Rule:
         return f"{self.left} -> {self.right}"
 
 
-RULES: tuple[Rule, ...] = (
+RULES: tuple[AlgebraRule, ...] = (
     # Literals are moved to the right of commutative ops, so that the rows below need one form only.
-    Rule("add(c, x)", "add(x, c)", "fiu"),
-    Rule("multiply(c, x)", "multiply(x, c)", "fiu"),
+    AlgebraRule("add(c, x)", "add(x, c)", "fiu"),
+    AlgebraRule("multiply(c, x)", "multiply(x, c)", "fiu"),
     # Neutral elements. x + 0.0 is not here, because -0.0 + 0.0 is 0.0.
-    Rule("add(x, -0.0)", "x"),
-    Rule("add(x, 0)", "x", "iu"),
-    Rule("subtract(x, 0)", "x", "fiu"),
-    Rule("subtract(-0.0, x)", "negative(x)"),
-    Rule("multiply(x, 1)", "x", "fiu"),
-    Rule("divide(x, 1)", "x"),
-    Rule("power(x, 1)", "x", "fiu"),
-    Rule("logical_and(x, True)", "x", "b"),
-    Rule("logical_and(True, x)", "x", "b"),
-    Rule("logical_or(x, False)", "x", "b"),
-    Rule("logical_or(False, x)", "x", "b"),
+    AlgebraRule("add(x, -0.0)", "x"),
+    AlgebraRule("add(x, 0)", "x", "iu"),
+    AlgebraRule("subtract(x, 0)", "x", "fiu"),
+    AlgebraRule("subtract(-0.0, x)", "negative(x)"),
+    AlgebraRule("multiply(x, 1)", "x", "fiu"),
+    AlgebraRule("divide(x, 1)", "x"),
+    AlgebraRule("power(x, 1)", "x", "fiu"),
+    AlgebraRule("logical_and(x, True)", "x", "b"),
+    AlgebraRule("logical_and(True, x)", "x", "b"),
+    AlgebraRule("logical_or(x, False)", "x", "b"),
+    AlgebraRule("logical_or(False, x)", "x", "b"),
     # Signs.
-    Rule("negative(negative(x))", "x", "fiu"),
-    Rule("multiply(x, -1)", "negative(x)", "fi"),
-    Rule("divide(x, -1)", "negative(x)"),
-    Rule("add(x, negative(y))", "subtract(x, y)", "fiu"),
-    Rule("add(negative(x), y)", "subtract(y, x)", "fiu"),
-    Rule("subtract(x, negative(y))", "add(x, y)", "fiu"),
-    Rule("multiply(negative(x), negative(y))", "multiply(x, y)", "fiu"),
-    Rule("multiply(negative(x), c)", "multiply(x, negative(c))", "f"),
-    Rule("divide(negative(x), negative(y))", "divide(x, y)"),
-    Rule("divide(negative(x), c)", "divide(x, negative(c))"),
-    Rule("divide(c, negative(x))", "divide(negative(c), x)"),
-    Rule("negative(multiply(x, c))", "multiply(x, negative(c))"),
-    Rule("negative(divide(x, c))", "divide(x, negative(c))"),
-    Rule("negative(divide(c, x))", "divide(negative(c), x)"),
-    Rule("negative(multiply(negative(x), y))", "multiply(x, y)", "fiu"),
-    Rule("negative(divide(negative(x), y))", "divide(x, y)"),
-    Rule("square(negative(x))", "square(x)", "fiu"),
-    Rule("square(absolute(x))", "square(x)", "fiu"),
-    Rule("absolute(negative(x))", "absolute(x)", "fi"),
-    Rule("absolute(absolute(x))", "absolute(x)", "fiu"),
-    Rule("absolute(square(x))", "square(x)"),
+    AlgebraRule("negative(negative(x))", "x", "fiu"),
+    AlgebraRule("multiply(x, -1)", "negative(x)", "fi"),
+    AlgebraRule("divide(x, -1)", "negative(x)"),
+    AlgebraRule("add(x, negative(y))", "subtract(x, y)", "fiu"),
+    AlgebraRule("add(negative(x), y)", "subtract(y, x)", "fiu"),
+    AlgebraRule("subtract(x, negative(y))", "add(x, y)", "fiu"),
+    AlgebraRule("multiply(negative(x), negative(y))", "multiply(x, y)", "fiu"),
+    AlgebraRule("multiply(negative(x), c)", "multiply(x, negative(c))", "f"),
+    AlgebraRule("divide(negative(x), negative(y))", "divide(x, y)"),
+    AlgebraRule("divide(negative(x), c)", "divide(x, negative(c))"),
+    AlgebraRule("divide(c, negative(x))", "divide(negative(c), x)"),
+    AlgebraRule("negative(multiply(x, c))", "multiply(x, negative(c))"),
+    AlgebraRule("negative(divide(x, c))", "divide(x, negative(c))"),
+    AlgebraRule("negative(divide(c, x))", "divide(negative(c), x)"),
+    AlgebraRule("negative(multiply(negative(x), y))", "multiply(x, y)", "fiu"),
+    AlgebraRule("negative(divide(negative(x), y))", "divide(x, y)"),
+    AlgebraRule("square(negative(x))", "square(x)", "fiu"),
+    AlgebraRule("square(absolute(x))", "square(x)", "fiu"),
+    AlgebraRule("absolute(negative(x))", "absolute(x)", "fi"),
+    AlgebraRule("absolute(absolute(x))", "absolute(x)", "fiu"),
+    AlgebraRule("absolute(square(x))", "square(x)"),
     # Cheaper ops. NumPy computes a power with a scalar exponent of 2, -1 or 0.5 by square, reciprocal or sqrt, also at
     # -0.0 and -inf, for which pow(x, 0.5) of C is 0.0 and inf.
-    Rule("multiply(x, x)", "square(x)", "fiu"),
-    Rule("divide(1, x)", "reciprocal(x)"),
-    Rule("divide(x, p)", "multiply(x, reciprocal(p))"),
-    Rule("power(x, 2)", "square(x)", "fiu"),
-    Rule("power(x, -1)", "reciprocal(x)"),
-    Rule("power(x, 0.5)", "sqrt(x)"),
-    Rule("power(x, 3)", "multiply(x, square(x))", "f", ulps=2),
+    AlgebraRule("multiply(x, x)", "square(x)", "fiu"),
+    AlgebraRule("divide(1, x)", "reciprocal(x)"),
+    AlgebraRule("divide(x, p)", "multiply(x, reciprocal(p))"),
+    AlgebraRule("power(x, 2)", "square(x)", "fiu"),
+    AlgebraRule("power(x, -1)", "reciprocal(x)"),
+    AlgebraRule("power(x, 0.5)", "sqrt(x)"),
+    AlgebraRule("power(x, 3)", "multiply(x, square(x))", "f", ulps=2),
     # Conversion to half precision rounds, and rounding again changes nothing.
-    Rule("half_bits(round_to_half(x))", "half_bits(x)"),
-    Rule("round_to_half(round_to_half(x))", "round_to_half(x)"),
+    AlgebraRule("half_bits(round_to_half(x))", "half_bits(x)"),
+    AlgebraRule("round_to_half(round_to_half(x))", "round_to_half(x)"),
     # Selects.
-    Rule("where(x, y, y)", "y", "b"),
-    Rule("where(logical_not(x), y, z)", "where(x, z, y)", "b"),
-    Rule("where(x, where(x, y, w), z)", "where(x, y, z)", "b"),
-    Rule("where(x, y, where(x, w, z))", "where(x, y, z)", "b"),
-    Rule("maximum(x, x)", "x", "fiu"),
-    Rule("minimum(x, x)", "x", "fiu"),
+    AlgebraRule("where(x, y, y)", "y", "b"),
+    AlgebraRule("where(logical_not(x), y, z)", "where(x, z, y)", "b"),
+    AlgebraRule("where(x, where(x, y, w), z)", "where(x, y, z)", "b"),
+    AlgebraRule("where(x, y, where(x, w, z))", "where(x, y, z)", "b"),
+    AlgebraRule("maximum(x, x)", "x", "fiu"),
+    AlgebraRule("minimum(x, x)", "x", "fiu"),
     # Logic. Only equality may be negated: the order relations are all false on nan.
-    Rule("logical_not(logical_not(x))", "x", "b"),
-    Rule("logical_not(equal(x, y))", "not_equal(x, y)", "fiub"),
-    Rule("logical_not(not_equal(x, y))", "equal(x, y)", "fiub"),
-    Rule("logical_and(x, x)", "x", "b"),
-    Rule("logical_or(x, x)", "x", "b"),
-    Rule("not_equal(x, x)", "isnan(x)"),
+    AlgebraRule("logical_not(logical_not(x))", "x", "b"),
+    AlgebraRule("logical_not(equal(x, y))", "not_equal(x, y)", "fiub"),
+    AlgebraRule("logical_not(not_equal(x, y))", "equal(x, y)", "fiub"),
+    AlgebraRule("logical_and(x, x)", "x", "b"),
+    AlgebraRule("logical_or(x, x)", "x", "b"),
+    AlgebraRule("not_equal(x, x)", "isnan(x)"),
 )
 
 
@@ -155,7 +155,7 @@ def _name_matcher(name: str) -> Matcher:
 
 def _call_matcher(op: Op, operands: list[Matcher]) -> Matcher:
     def match(x: Any, env: dict[str, Any]) -> bool:
-        return isinstance(x, Node) and x.op is op and all(m(i, env) for m, i in zip(operands, x.inputs))
+        return isinstance(x, GraphNode) and x.op is op and all(m(i, env) for m, i in zip(operands, x.inputs))
 
     return match
 
@@ -177,10 +177,10 @@ def _constructor(pattern: ast.expr) -> Callable[[dict[str, Any]], Any]:
     return construct
 
 
-class _Row:
+class _CompiledRule:
     """A compiled rule: operand matchers, the constructor, and the producing op of each operand."""
 
-    def __init__(self, rule: Rule):
+    def __init__(self, rule: AlgebraRule):
         left = ast.parse(rule.left, mode="eval").body
         assert isinstance(left, ast.Call)
         assert isinstance(left.func, ast.Name)
@@ -198,13 +198,13 @@ class _Row:
         """The right side for `operands`, or None if the left side does not match."""
         env: dict[str, Any] = {}
         for matcher, x in zip(self.matchers, operands):
-            if not matcher(x.node if isinstance(x, Value) else x, env):
+            if not matcher(x.node if isinstance(x, GraphValue) else x, env):
                 return None
         x = env["x"]
-        if not isinstance(x, Node) or x.aval.dtype.kind not in self.rule.kinds:
+        if not isinstance(x, GraphNode) or x.aval.dtype.kind not in self.rule.kinds:
             return None
-        builder = next(v.builder for v in operands if isinstance(v, Value))
-        return self.construct({k: builder.value(v) if isinstance(v, Node) else v for k, v in env.items()})
+        builder = next(v.builder for v in operands if isinstance(v, GraphValue))
+        return self.construct({k: builder.value(v) if isinstance(v, GraphNode) else v for k, v in env.items()})
 
 
 def _head(pattern: ast.expr) -> Any:
@@ -215,15 +215,15 @@ def _head(pattern: ast.expr) -> Any:
     return None if isinstance(pattern, ast.Name) and pattern.id not in _LITERAL_NAMES else _LITERAL
 
 
-def _index() -> dict[Op, list[_Row]]:
-    rows: dict[Op, list[_Row]] = {}
+def _index() -> dict[Op, list[_CompiledRule]]:
+    table: dict[Op, list[_CompiledRule]] = {}
     for rule in RULES:
-        row = _Row(rule)
-        rows.setdefault(row.op, []).append(row)
-    return rows
+        compiled = _CompiledRule(rule)
+        table.setdefault(compiled.op, []).append(compiled)
+    return table
 
 
-_ROWS = _index()
+_COMPILED_RULES = _index()
 
 
 def algebra(op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
@@ -237,15 +237,15 @@ def algebra(op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
       return %1
     }
     """
-    if op not in _ROWS or disabled("algebra"):
+    if op not in _COMPILED_RULES or disabled("algebra"):
         return None
-    for row in _rows_for(op, *[x.node.op if isinstance(x, Value) else _LITERAL for x in operands]):
-        if (result := row.apply(operands)) is not None:
+    for rule in _candidate_rules(op, *[x.node.op if isinstance(x, GraphValue) else _LITERAL for x in operands]):
+        if (result := rule.apply(operands)) is not None:
             return result
     return None
 
 
 @functools.lru_cache(maxsize=4096)
-def _rows_for(op: Op, *heads: Any) -> list[_Row]:
+def _candidate_rules(op: Op, *heads: Any) -> list[_CompiledRule]:
     """The rows for an op that can match operands produced by `heads`; most rows are excluded here."""
-    return [row for row in _ROWS[op] if row.may_match(heads)]
+    return [rule for rule in _COMPILED_RULES[op] if rule.may_match(heads)]

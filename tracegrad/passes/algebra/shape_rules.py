@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tracegrad.ir import Value
+from tracegrad.ir import GraphValue
 from tracegrad.ops.core.forms import Fold, Scan
 from tracegrad.ops.core.op import TABLE, Op
 from tracegrad.ops.elementwise.table import add, multiply
@@ -144,7 +144,7 @@ def _without_leading_ones(shape: Shape) -> Shape:
 
 def hoist_broadcast(op: Op, operands: tuple[Any, ...]) -> Any:
     """Apply an elementwise op on `broadcast_to`s before the broadcast."""
-    arrays = [x for x in operands if isinstance(x, Value)]
+    arrays = [x for x in operands if isinstance(x, GraphValue)]
     for x in arrays:
         if x.node.op is not broadcast_to:
             return None
@@ -161,7 +161,7 @@ def hoist_broadcast(op: Op, operands: tuple[Any, ...]) -> Any:
 def _reduction_rule(op: Op, form: Fold) -> Callable[..., Any]:
     def rule(x: Any, *, axes: Shape) -> Any:
         if all(x.shape[a] == 1 for a in axes):
-            return _begun(op, reshape(x, shape=tuple(n for i, n in enumerate(x.shape) if i not in axes)))
+            return _reduce_single(op, reshape(x, shape=tuple(n for i, n in enumerate(x.shape) if i not in axes)))
         source = producer(x)
         if source is op and not shared(x):
             return op(operand(x), axes=_nested_axes(_param(x, "axes"), axes, len(operand(x).shape)))
@@ -169,45 +169,47 @@ def _reduction_rule(op: Op, form: Fold) -> Callable[..., Any]:
             return op(operand(x), axes=tuple(range(len(operand(x).shape))))
         if source is broadcast_to and (form.idempotent or op is reduce_sum) and 0 not in x.shape:
             return _reduce_broadcast(op, operand(x), x.shape, axes)
-        if source is cast and op is reduce_sum and _fits_word(operand(x).dtype, x, axes):
+        if source is cast and op is reduce_sum and _fits_int32(operand(x).dtype, x, axes):
             return cast(op(cast(operand(x), dtype="int32"), axes=axes), dtype=x.dtype.name)
         return fold_reduction(op, form, x, axes)
 
     return rule
 
 
-def _begun(op: Op, x: Any) -> Any:
+def _reduce_single(op: Op, x: Any) -> Any:
     """The reduction of the single element `x`: a sum starts from 0.0, so the sum of -0.0 is 0.0."""
     return add(x, 0.0) if op is reduce_sum and x.dtype.kind in "fc" else x
 
 
-def _fits_word(short: np.dtype[Any], x: Any, axes: Shape) -> bool:
+def _fits_int32(short: np.dtype[Any], x: Any, axes: Shape) -> bool:
     """Whether a long 64-bit sum of booleans or short integers fits into 32 bits, which vectorizes twice as wide."""
-    count, least = math.prod([x.shape[a] for a in axes]), np.iinfo(short).min if short.kind == "i" else 0
+    count, min_value = math.prod([x.shape[a] for a in axes]), np.iinfo(short).min if short.kind == "i" else 0
     bits = 1 if short.kind == "b" else 8 * short.itemsize
-    most = max(-least, 2**bits - 1 + least)
-    return x.dtype.kind in "iu" and x.dtype.itemsize == 8 and short.kind in "biu" and LONG <= count < 2**31 // most
+    max_value = max(-min_value, 2**bits - 1 + min_value)
+    return x.dtype.kind in "iu" and x.dtype.itemsize == 8 and short.kind in "biu" and LONG <= count < 2**31 // max_value
 
 
 def _nested_axes(inner: Shape, outer: Shape, ndim: int) -> Shape:
-    saved = [a for a in range(ndim) if a not in inner]
-    return tuple(sorted({*inner, *(saved[a] for a in outer)}))
+    remaining = [a for a in range(ndim) if a not in inner]
+    return tuple(sorted({*inner, *(remaining[a] for a in outer)}))
 
 
 def _reduce_broadcast(op: Op, source: Any, shape: Shape, axes: Shape) -> Any:
     """Reduce the source of a broadcast, and multiply a sum by the number of repeats."""
     new = len(shape) - len(source.shape)
     aligned = (1,) * new + source.shape
-    own = tuple(a - new for a in axes if aligned[a] != 1)
+    source_axes = tuple(a - new for a in axes if aligned[a] != 1)
     count = math.prod(shape[a] for a in axes if aligned[a] == 1)
-    result = op(source, axes=own) if own else source
+    result = op(source, axes=source_axes) if source_axes else source
     if op is reduce_sum and count != 1 and source.dtype.kind != "b":  # a sum of booleans is `any`
         result = multiply(
             result, float(count) if source.dtype.kind == "f" else int(np.asarray(count).astype(source.dtype))
         )
-    result = result if own else _begun(op, result)
-    saved = [a for a in range(len(shape)) if a not in axes]
-    return broadcast_to(reshape(result, shape=tuple(aligned[a] for a in saved)), shape=tuple(shape[a] for a in saved))
+    result = result if source_axes else _reduce_single(op, result)
+    remaining = [a for a in range(len(shape)) if a not in axes]
+    return broadcast_to(
+        reshape(result, shape=tuple(aligned[a] for a in remaining)), shape=tuple(shape[a] for a in remaining)
+    )
 
 
 for _op in TABLE.values():
@@ -265,8 +267,10 @@ def _slice_of_slice(x: Any, start: Shape, step: Shape, lengths: Shape) -> Any:
 def _slice_of_pad(x: Any, start: Shape, step: Shape, lengths: Shape) -> Any:
     """Slice the padded operand, if the window contains no padding."""
     begin, stride = [], []
-    for a, s, n, low, gap, size in zip(start, step, lengths, _param(x, "low"), _param(x, "interior"), operand(x).shape):
-        first, period = a - low, gap + 1
+    for a, s, n, low, interior, size in zip(
+        start, step, lengths, _param(x, "low"), _param(x, "interior"), operand(x).shape
+    ):
+        first, period = a - low, interior + 1
         if n and (first < 0 or first % period or (s % period and n > 1) or first + (n - 1) * s > (size - 1) * period):
             return None
         begin.append(first // period)
@@ -279,22 +283,22 @@ def _slice_of_where(x: Any, start: Shape, step: Shape, lengths: Shape) -> Any:
     chosen = _slice_of_pad(operand(x), start, step, lengths)
     if chosen is None or (side := constant(chosen)) is None:
         return None
-    taken = operand(x, 1 if side else 2)
-    if not hasattr(taken, "node") or taken.dtype != x.dtype:
+    selected = operand(x, 1 if side else 2)
+    if not hasattr(selected, "node") or selected.dtype != x.dtype:
         return None
-    return _window(taken, start, step, lengths)
+    return _window(selected, start, step, lengths)
 
 
 def _slice_of_concatenate(x: Any, start: Shape, stop: Shape, step: Shape) -> Any:
     """Slice one operand, if it contains the window."""
     axis, begin = _param(x, "axis"), 0
     for i in range(len(x.node.inputs)):
-        piece = operand(x, i)
-        end = begin + piece.shape[axis]
+        segment = operand(x, i)
+        end = begin + segment.shape[axis]
         if begin <= start[axis] and stop[axis] <= end:
             shift = tuple(begin if a == axis else 0 for a in range(len(start)))
             inside = [tuple(v - d for v, d in zip(values, shift)) for values in (start, stop)]
-            return slice(piece, start=inside[0], stop=inside[1], step=step)
+            return slice(segment, start=inside[0], stop=inside[1], step=step)
         begin = end
     return None
 

@@ -70,10 +70,10 @@ def _replaced(operands: tuple[Any, ...], known: list[Any], loop: tuple[Any, ...]
     """The operands with literals in place of constants, as long as an array of their dtype remains."""
     replaced = list(operands)
     for dtype in set(loop[:-1]):
-        mine = [i for i, d in enumerate(loop[:-1]) if d == dtype]
-        anchored = any(known[i] is None for i in mine)
-        arrays = [i for i in mine if not is_literal(operands[i])]
-        for i in mine if anchored else [i for i in mine if i != arrays[0]]:
+        positions = [i for i, d in enumerate(loop[:-1]) if d == dtype]
+        anchored = any(known[i] is None for i in positions)
+        arrays = [i for i in positions if not is_literal(operands[i])]
+        for i in positions if anchored else [i for i in positions if i != arrays[0]]:
             if known[i] is not None:
                 replaced[i] = known[i]
     return replaced

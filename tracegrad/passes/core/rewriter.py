@@ -15,7 +15,7 @@ import numpy as np
 
 from tracegrad.avals import LITERALS
 from tracegrad.errors import VerifyError
-from tracegrad.ir import Builder, Graph, Node, Value
+from tracegrad.ir import Builder, Graph, GraphNode, GraphValue
 from tracegrad.ir.builder import recording
 from tracegrad.ir.graph import map_regions
 from tracegrad.ops.core.forms import Repeat, While
@@ -30,7 +30,7 @@ __all__ = [
 ]  # fmt: skip
 
 Hook = Callable[[Op, tuple[Any, ...], dict[str, Any]], Any]
-Finish = Callable[[Graph, set[Node]], Graph]
+Finish = Callable[[Graph, set[GraphNode]], Graph]
 
 
 class Rewriter(Builder):
@@ -47,67 +47,69 @@ class Rewriter(Builder):
     ):  # fmt: skip
         super().__init__(hook)
         self.hook, self.finish, self.repeated, self.forms = hook, finish, repeated, forms or (object,)
-        self.free: set[Node] = set()
+        self.free: set[GraphNode] = set()
         self.inputs = list(graph.inputs)
         # Inputs that another input replaces in the next iteration of a loop, for example if two arrays are swapped.
         known = set(graph.inputs)
         self.swapped = {x for x, y in zip(graph.inputs, graph.outputs) if y in known and y is not x}
         self.uses = Counter([*graph.outputs, *[x for node in graph.nodes for x in node.inputs]])
-        self.shared: set[Node] = {x for x in graph.inputs if self.uses[x] > 1}
-        self.moved: dict[Node, Any] = {}
-        self.used: dict[Node, list[int]] = {}  # the used results of multi-result ops
+        self.shared: set[GraphNode] = {x for x in graph.inputs if self.uses[x] > 1}
+        self.moved: dict[GraphNode, Any] = {}
+        self.used: dict[GraphNode, list[int]] = {}  # the used results of multi-result ops
         for node in graph.nodes:
-            if node.picks is not None:
-                self.used.setdefault(node.operands[0], []).append(node.picks)
+            if node.result_index is not None:
+                self.used.setdefault(node.operands[0], []).append(node.result_index)
 
-    def move(self, node: Node) -> None:
+    def move(self, node: GraphNode) -> None:
         """Rebuild `node`, or reuse it."""
         op, params = node.op, node.params
         assert op is not None
         get = self.moved.get
         inputs = tuple([get(x, x) for x in node.inputs]) if self.moved else node.inputs
-        if node.picks is not None:
-            self.pick(node, inputs, node.picks)
+        if node.result_index is not None:
+            self.pick(node, inputs, node.result_index)
             return
         if node.regions:
             often = self.repeated or isinstance(op.form, Repeat | While)
             params = map_regions(params, lambda region: rewrite(region, self.hook, self.finish, often, self.forms))
         self.location = node.location
         simpler = None
-        if node.several or isinstance(op.form, self.forms):
-            operands = tuple([x if type(x) in LITERALS else Value(self, x) for x in inputs])
-            if node.several and self.narrow(node, operands):
+        if node.is_multi_result or isinstance(op.form, self.forms):
+            operands = tuple([x if type(x) in LITERALS else GraphValue(self, x) for x in inputs])
+            if node.is_multi_result and self.use_result_rule(node, operands):
                 return
             simpler = self.hook(op, operands, dict(params))
         if simpler is not None:
-            several = type(simpler) is tuple
-            new: Any = tuple([self.lift(x).node for x in simpler]) if several else self.lift(simpler).node
-            aval = tuple([x.aval for x in new]) if several else new.aval
+            is_multi = type(simpler) is tuple
+            new: Any = tuple([self.lift(x).node for x in simpler]) if is_multi else self.lift(simpler).node
+            aval = tuple([x.aval for x in new]) if is_multi else new.aval
             if aval != node.aval:
                 raise VerifyError(f"a rewrite of {node.name} turned {node.aval} into {aval}")
         elif inputs == node.inputs and params is node.params:
             new = self.number(op, inputs, params, node)
         else:
             # A replacement has the aval of its node, so the aval of the result is known without a shape rule.
-            again = node.of(inputs) if params is node.params else Node(op, inputs, params, node.aval, node.location)
+            again = (
+                node.of(inputs) if params is node.params else GraphNode(op, inputs, params, node.aval, node.location)
+            )
             new = self.number(op, inputs, params, again)
         if new is not node or self.uses[node] > 1:
-            self.settle(node, new)
+            self.record_replacement(node, new)
 
-    def pick(self, node: Node, inputs: tuple[Any, ...], k: int) -> None:
+    def pick(self, node: GraphNode, inputs: tuple[Any, ...], k: int) -> None:
         """Rebuild `node`, result `k` of an op with several results, from its value in `inputs`."""
         whole = inputs[0]
         if type(whole) is tuple:
-            self.settle(node, whole[k])
+            self.record_replacement(node, whole[k])
         else:
             known = node if inputs == node.inputs else None
-            self.settle(node, self.number(result, inputs, node.params, known))
+            self.record_replacement(node, self.number(result, inputs, node.params, known))
 
-    def narrow(self, node: Node, operands: tuple[Any, ...]) -> bool:
+    def use_result_rule(self, node: GraphNode, operands: tuple[Any, ...]) -> bool:
         """Whether only one result of `node` is used and has a rule of its own, which then replaces the node."""
         assert node.op is not None
         used = self.used.get(node, [])
-        rule = node.op.alone.get(used[0]) if len(used) == 1 else None
+        rule = node.op.result_rules.get(used[0]) if len(used) == 1 else None
         if rule is None:
             return False
         (k,) = used
@@ -115,14 +117,14 @@ class Rewriter(Builder):
         aval: Any = node.aval
         if result.aval != aval[k]:
             raise VerifyError(f"a rewrite of {node.name} turned {aval[k]} into {result.aval}")
-        self.settle(node, tuple([result if i == k else None for i in range(len(aval))]))
+        self.record_replacement(node, tuple([result if i == k else None for i in range(len(aval))]))
         return True
 
-    def settle(self, node: Node, new: Any) -> None:
+    def record_replacement(self, node: GraphNode, new: Any) -> None:
         """Record `new` as the replacement of `node`; a tuple for an op with several results."""
         if new is not node:
             self.moved[node] = new
-        if self.uses[node] > 1 and type(new) is Node:
+        if self.uses[node] > 1 and type(new) is GraphNode:
             self.shared.add(new)
 
     def run(self, graph: Graph) -> Graph:
@@ -130,7 +132,7 @@ class Rewriter(Builder):
         with recording(self), np.errstate(all="ignore"):
             for node in graph.nodes:
                 self.move(node)
-        built = self.build([Value(self, self.moved.get(x, x)) for x in graph.outputs])
+        built = self.build([GraphValue(self, self.moved.get(x, x)) for x in graph.outputs])
         return self.finish(built, self.free) if self.finish is not None and self.free else built
 
 
@@ -142,20 +144,20 @@ def rewrite(
 
 
 # -- queries of values for hooks ---------------------------------------------------------------------
-def node_of(x: Any) -> Node | None:
+def node_of(x: Any) -> GraphNode | None:
     """The node of a value; None for a literal."""
-    return x.node if isinstance(x, Value) else None
+    return x.node if isinstance(x, GraphValue) else None
 
 
 def producer(x: Any) -> Op | None:
     """The op that computes `x`; None for literals and inputs."""
-    return x.node.op if isinstance(x, Value) else None
+    return x.node.op if isinstance(x, GraphValue) else None
 
 
-def operand(x: Value, i: int = 0) -> Any:
+def operand(x: GraphValue, i: int = 0) -> Any:
     """Operand `i` of the op that computes `x`."""
     result = x.node.inputs[i]
-    return x.builder.value(result) if isinstance(result, Node) else result
+    return x.builder.value(result) if isinstance(result, GraphNode) else result
 
 
 def swaps(x: Any) -> bool:
@@ -166,22 +168,22 @@ def swaps(x: Any) -> bool:
     return bool(dict(x.node.params)["perm"] == (*range(ndim - 2), ndim - 1, ndim - 2))
 
 
-def shared(x: Value) -> bool:
+def shared(x: GraphValue) -> bool:
     """Whether `x` is known to have users other than the current application."""
     return x.node in getattr(x.builder, "shared", ())
 
 
-def in_loop(x: Value) -> bool:
+def in_loop(x: GraphValue) -> bool:
     """Whether `x` is computed repeatedly, in the body of a loop."""
     return bool(getattr(x.builder, "repeated", False))
 
 
-def is_free(x: Value) -> bool:
+def is_free(x: GraphValue) -> bool:
     """Whether `x` is a sum of two terms that may be added in any order."""
     return producer(x) is add and x.node in getattr(x.builder, "free", ())
 
 
-def mark_free(x: Value) -> None:
+def mark_free(x: GraphValue) -> None:
     """Note that the terms of the sum `x` may be added in any order."""
-    free: set[Node] = getattr(x.builder, "free", set())
+    free: set[GraphNode] = getattr(x.builder, "free", set())
     free.add(x.node)

@@ -59,7 +59,7 @@ from tracegrad.ops.elementwise.table import (
 )
 from tracegrad.ops.reduce.reductions import reduce_all, reduce_any
 from tracegrad.ops.shape.linear import full
-from tracegrad.passes.dtypes.complex_pairs import Pair, parts_of, rule
+from tracegrad.passes.dtypes.complex_pairs import ComplexPair, parts_of, rule
 
 INF, NAN = float("inf"), float("nan")
 
@@ -77,13 +77,13 @@ def _choice(condition: Any, x: Any, y: Any, like: Any) -> Any:
 @rule(multiply)
 def _(x: Any, y: Any) -> Any:
     (a, b), (c, d) = parts_of(x), parts_of(y)
-    return Pair(subtract(multiply(a, c), multiply(b, d)), add(multiply(a, d), multiply(b, c)))
+    return ComplexPair(subtract(multiply(a, c), multiply(b, d)), add(multiply(a, d), multiply(b, c)))
 
 
 @rule(square)
-def _(x: Pair) -> Any:
+def _(x: ComplexPair) -> Any:
     across = multiply(x.re, x.im)
-    return Pair(subtract(square(x.re), square(x.im)), add(across, across))
+    return ComplexPair(subtract(square(x.re), square(x.im)), add(across, across))
 
 
 @rule(divide)
@@ -93,25 +93,25 @@ def _(x: Any, y: Any) -> Any:
     (a, b), (c, d) = parts_of(x), parts_of(y)
     first = greater_equal(absolute(c), absolute(d))
     none = logical_and(equal(c, 0.0), equal(d, 0.0))
-    like = x.re if isinstance(x, Pair) else y.re
+    like = x.re if isinstance(x, ComplexPair) else y.re
     long, short = _choice(first, c, d, like), _choice(first, d, c, like)
     ratio = _choice(none, 0.0, divide(short, long), like)
     scale = divide(1.0, _choice(none, absolute(c), add(long, multiply(short, ratio)), like))
     p, q = _choice(first, a, b, like), _choice(first, b, a, like)
     re, share = add(p, multiply(q, ratio)), multiply(p, ratio)
     im = _choice(first, subtract(q, share), subtract(share, q), like)
-    return Pair(multiply(_choice(none, a, re, like), scale), multiply(_choice(none, b, im, like), scale))
+    return ComplexPair(multiply(_choice(none, a, re, like), scale), multiply(_choice(none, b, im, like), scale))
 
 
 @rule(reciprocal)
-def _(x: Pair) -> Any:
+def _(x: ComplexPair) -> Any:
     a, b = x.re, x.im
     first = less_equal(absolute(b), absolute(a))
     long, short = where(first, a, b), where(first, b, a)
     ratio = divide(short, long)
     below = add(long, multiply(short, ratio))
     one, other = divide(1.0, below), divide(ratio, below)
-    return Pair(where(first, one, other), negative(where(first, other, one)))
+    return ComplexPair(where(first, one, other), negative(where(first, other, one)))
 
 
 @rule(power)
@@ -121,14 +121,14 @@ def _(x: Any, y: Any) -> Any:
         result = _multiplied(x, abs(int(y.real)))
         result = result if y.real > 0 else divide(1 + 0j, result)
         origin, empty = logical_and(equal(x.re, 0.0), equal(x.im, 0.0)), 0.0 if y.real > 0 else NAN
-        return Pair(where(origin, empty, result.re), where(origin, empty, result.im))
+        return ComplexPair(where(origin, empty, result.re), where(origin, empty, result.im))
     (a, b), (c, d) = parts_of(x), parts_of(y)
-    like = x.re if isinstance(x, Pair) else y.re
-    size, iteration = _log_of_size(a, b), arctan2(b, a)
+    like = x.re if isinstance(x, ComplexPair) else y.re
+    size, phase = _log_of_size(a, b), arctan2(b, a)
     if is_literal(d) and not d:
-        result = exp(Pair(multiply(c, size), multiply(c, iteration)))
+        result = exp(ComplexPair(multiply(c, size), multiply(c, phase)))
     else:
-        result = exp(multiply(y, _pair(size, iteration, like)))
+        result = exp(multiply(y, _pair(size, phase, like)))
     origin, none = logical_and(equal(a, 0.0), equal(b, 0.0)), logical_and(equal(c, 0.0), equal(d, 0.0))
     empty = _choice(greater(c, 0.0), 0.0, NAN, like)
     re, im = (_choice(origin, empty, part, like) for part in (result.re, result.im))
@@ -145,9 +145,11 @@ def _multiplied(x: Any, n: int) -> Any:
     return x if result is None else multiply(result, x)
 
 
-def _pair(a: Any, b: Any, like: Any) -> Pair:
+def _pair(a: Any, b: Any, like: Any) -> ComplexPair:
     """The pair of these parts, which may be numbers."""
-    return Pair(*[full(shape=like.shape, value=x, dtype=like.dtype.name) if is_literal(x) else x for x in (a, b)])
+    return ComplexPair(
+        *[full(shape=like.shape, value=x, dtype=like.dtype.name) if is_literal(x) else x for x in (a, b)]
+    )
 
 
 @rule(flat)
@@ -157,33 +159,33 @@ def _(x: Any, y: Any) -> Any:
 
 # -- magnitude and direction ---------------------------------------------------------------------------------------
 @rule(absolute)
-def _(x: Pair) -> Any:
+def _(x: ComplexPair) -> Any:
     return hypot(x.re, x.im)
 
 
 @rule(angle)
-def _(x: Pair) -> Any:
+def _(x: ComplexPair) -> Any:
     return arctan2(x.im, x.re)
 
 
 @rule(sgn)
-def _(x: Pair) -> Any:
+def _(x: ComplexPair) -> Any:
     size = hypot(x.re, x.im)
     none, beyond = equal(size, 0.0), isinf(size)
     results = []
     for part, other in ((x.re, x.im), (x.im, x.re)):
         far = where(isinf(part), where(isinf(other), NAN, copysign(1.0, part)), 0.0)
         results.append(where(none, 0.0, where(beyond, far, divide(part, size))))
-    return Pair(*results)
+    return ComplexPair(*results)
 
 
 # -- predicates ----------------------------------------------------------------------------------------------------
 def _both(op: Any, join: Any) -> Any:
-    def asked(*xs: Any) -> Any:
+    def predicate(*xs: Any) -> Any:
         operands = [parts_of(x) for x in xs]
         return join(*[op(*[parts[k] for parts in operands]) for k in (0, 1)])
 
-    return asked
+    return predicate
 
 
 rule(equal)(_both(equal, logical_and))
@@ -194,15 +196,15 @@ rule(isfinite)(_both(isfinite, logical_and))
 
 
 @rule(reduce_any, reduce_all)
-def _(x: Pair, *, axes: tuple[int, ...]) -> Any:
+def _(x: ComplexPair, *, axes: tuple[int, ...]) -> Any:
     return NotImplemented
 
 
 # -- exponentials --------------------------------------------------------------------------------------------------
-def _iteration(a: Any, b: Any, one: Any = 1.0) -> tuple[Any, Any]:
+def _cos_sin(a: Any, b: Any, one: Any = 1.0) -> tuple[Any, Any]:
     """The cosine and sine of `b`; if `a` is infinite and `b` is not finite, they are one and nan."""
-    beside = logical_and(isinf(a), logical_not(isfinite(b)))
-    return where(beside, one, cos(b)), sin(b)
+    is_undefined = logical_and(isinf(a), logical_not(isfinite(b)))
+    return where(is_undefined, one, cos(b)), sin(b)
 
 
 def _times(f: Any, t: Any) -> Any:
@@ -213,24 +215,24 @@ def _times(f: Any, t: Any) -> Any:
 
 
 @rule(exp)
-def _(x: Pair) -> Any:
+def _(x: ComplexPair) -> Any:
     a, b = x.re, x.im
     # If exp(a) overflows, its product with a cosine may still be finite.
     limit = 700.0 if a.dtype == np.float64 else 80.0
     far = greater(a, limit)
     size = exp(where(far, subtract(a, limit), a))
     rest = _choice(far, np.exp(limit).item(), 1.0, a)
-    c, s = _iteration(a, b)
+    c, s = _cos_sin(a, b)
     im = where(equal(b, 0.0), b, multiply(multiply(size, s), rest))
     vanished = logical_and(equal(a, -INF), isnan(s))
-    return Pair(multiply(multiply(size, c), rest), where(vanished, copysign(0.0, b), im))
+    return ComplexPair(multiply(multiply(size, c), rest), where(vanished, copysign(0.0, b), im))
 
 
 @rule(expm1)
-def _(x: Pair) -> Any:
+def _(x: ComplexPair) -> Any:
     half = sin(multiply(x.im, 0.5))
     re = subtract(multiply(expm1(x.re), cos(x.im)), multiply(2.0, multiply(half, half)))
-    return Pair(re, multiply(sin(x.im), exp(x.re)))
+    return ComplexPair(re, multiply(sin(x.im), exp(x.re)))
 
 
 def _log_of_size(a: Any, b: Any) -> Any:
@@ -246,59 +248,59 @@ def _log_of_size(a: Any, b: Any) -> Any:
 
 
 @rule(exp2)
-def _(x: Pair) -> Any:
-    return exp(Pair(multiply(x.re, np.log(2.0).item()), multiply(x.im, np.log(2.0).item())))
+def _(x: ComplexPair) -> Any:
+    return exp(ComplexPair(multiply(x.re, np.log(2.0).item()), multiply(x.im, np.log(2.0).item())))
 
 
 @rule(log)
-def _(x: Pair) -> Any:
-    return Pair(_log_of_size(x.re, x.im), arctan2(x.im, x.re))
+def _(x: ComplexPair) -> Any:
+    return ComplexPair(_log_of_size(x.re, x.im), arctan2(x.im, x.re))
 
 
 @rule(log2)
-def _(x: Pair) -> Any:
+def _(x: ComplexPair) -> Any:
     result = log(x)
-    return Pair(multiply(result.re, 1 / np.log(2.0).item()), multiply(result.im, 1 / np.log(2.0).item()))
+    return ComplexPair(multiply(result.re, 1 / np.log(2.0).item()), multiply(result.im, 1 / np.log(2.0).item()))
 
 
 @rule(log10)
-def _(x: Pair) -> Any:
+def _(x: ComplexPair) -> Any:
     result = log(x)
-    return Pair(multiply(result.re, 1 / np.log(10.0).item()), multiply(result.im, 1 / np.log(10.0).item()))
+    return ComplexPair(multiply(result.re, 1 / np.log(10.0).item()), multiply(result.im, 1 / np.log(10.0).item()))
 
 
 @rule(log1p)
-def _(x: Pair) -> Any:
+def _(x: ComplexPair) -> Any:
     a, b = x.re, x.im
     # abs(1 + z)**2 - 1, computed without the 1 near zero, because of cancellation.
     near = less(maximum(absolute(a), absolute(b)), 0.5)
     close = multiply(0.5, log1p(add(multiply(a, add(a, 2.0)), square(b))))
-    return Pair(where(near, close, _log_of_size(add(a, 1.0), b)), arctan2(b, add(a, 1.0)))
+    return ComplexPair(where(near, close, _log_of_size(add(a, 1.0), b)), arctan2(b, add(a, 1.0)))
 
 
 @rule(sqrt)
-def _(x: Pair) -> Any:
+def _(x: ComplexPair) -> Any:
     a, b = x.re, x.im
     size = sqrt(add(multiply(0.5, hypot(a, b)), multiply(0.5, absolute(a))))
     big = where(isinf(b), INF, size)
     rest = where(isinf(b), INF, where(equal(size, 0.0), 0.0, divide(multiply(0.5, absolute(b)), size)))
     first = greater_equal(a, 0.0)
-    return Pair(where(first, big, rest), copysign(where(first, rest, big), b))
+    return ComplexPair(where(first, big, rest), copysign(where(first, rest, big), b))
 
 
 @rule(rsqrt)
-def _(x: Pair) -> Any:
+def _(x: ComplexPair) -> Any:
     return divide(1 + 0j, sqrt(x))
 
 
 # -- hyperbolic and trigonometric ----------------------------------------------------------------------------------
 def _sinh(a: Any, b: Any) -> tuple[Any, Any]:
-    c, s = _iteration(a, b, copysign(1.0, a))
+    c, s = _cos_sin(a, b, copysign(1.0, a))
     return _times(sinh(a), c), _times(cosh(a), s)
 
 
 def _cosh(a: Any, b: Any) -> tuple[Any, Any]:
-    c, s = _iteration(a, b)
+    c, s = _cos_sin(a, b)
     return _times(cosh(a), c), _times(sinh(a), s)
 
 
@@ -316,33 +318,33 @@ def _tanh(a: Any, b: Any) -> tuple[Any, Any]:
 
 
 @rule(sinh)
-def _(x: Pair) -> Any:
-    return Pair(*_sinh(x.re, x.im))
+def _(x: ComplexPair) -> Any:
+    return ComplexPair(*_sinh(x.re, x.im))
 
 
 @rule(cosh)
-def _(x: Pair) -> Any:
-    return Pair(*_cosh(x.re, x.im))
+def _(x: ComplexPair) -> Any:
+    return ComplexPair(*_cosh(x.re, x.im))
 
 
 @rule(tanh)
-def _(x: Pair) -> Any:
-    return Pair(*_tanh(x.re, x.im))
+def _(x: ComplexPair) -> Any:
+    return ComplexPair(*_tanh(x.re, x.im))
 
 
 @rule(sin)
-def _(x: Pair) -> Any:
+def _(x: ComplexPair) -> Any:
     im, re = _sinh(x.im, x.re)
-    return Pair(re, im)
+    return ComplexPair(re, im)
 
 
 @rule(cos)
-def _(x: Pair) -> Any:
+def _(x: ComplexPair) -> Any:
     re, im = _cosh(x.im, x.re)
-    return Pair(re, negative(im))
+    return ComplexPair(re, negative(im))
 
 
 @rule(tan)
-def _(x: Pair) -> Any:
+def _(x: ComplexPair) -> Any:
     im, re = _tanh(x.im, x.re)
-    return Pair(re, im)
+    return ComplexPair(re, im)

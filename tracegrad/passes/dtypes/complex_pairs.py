@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.avals import Aval
-from tracegrad.ops.core.dispatch import Carrier, Level
+from tracegrad.ops.core.dispatch import Carrier, DispatchLevel
 from tracegrad.ops.core.op import Op
 from tracegrad.ops.elementwise.complex import (
     complex_,
@@ -43,14 +43,14 @@ from tracegrad.ops.shape.stack_split import stack
 from tracegrad.passes.core.constant_folding import is_zero
 from tracegrad.target.tuning import TUNING
 
-__all__ = ["RULES", "Pair", "joined", "parted", "rule"]
+__all__ = ["RULES", "ComplexPair", "joined", "parted", "rule"]
 
 
-class Pair(Carrier):
+class ComplexPair(Carrier):
     """Complex values with the parts `re` and `im`; `block` is None, or the array of both parts along a last axis."""
 
     __slots__ = ("block", "im", "re")
-    level = Level.PAIR
+    level = DispatchLevel.PAIR
 
     def __init__(self, re: Any, im: Any, block: Any = None):
         self.re, self.im, self.block = re, im, block
@@ -74,7 +74,7 @@ class Pair(Carrier):
 
 def joined(x: Any) -> Any:
     """The memory representation of a pair; any other value unchanged."""
-    if not isinstance(x, Pair):
+    if not isinstance(x, ComplexPair):
         return x
     if x.block is None:
         x.block = stack(x.re, x.im, axis=len(x.shape))
@@ -88,7 +88,7 @@ def parted(x: Any, aval: Aval) -> Any:
     n = aval.ndim
     parts = [slice(x, start=(*(0,) * n, k), stop=(*aval.shape, k + 1), step=(1,) * (n + 1)) for k in (0, 1)]
     re, im = (reshape(part, shape=aval.shape) for part in parts)
-    return Pair(re, im, x)
+    return ComplexPair(re, im, x)
 
 
 # The parameters of data movement ops and sums for operands with one more last axis, of n elements, left unchanged.
@@ -106,17 +106,17 @@ _WITH_LAST: dict[Op, Callable[..., dict[str, Any]]] = {
 }
 
 
-def moved_together(op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Pair | None:
+def moved_together(op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> ComplexPair | None:
     """Apply a data movement op to pairs in memory, with both parts together; None for other ops."""
-    pairs = [x for x in operands if isinstance(x, Pair)]
+    pairs = [x for x in operands if isinstance(x, ComplexPair)]
     if op not in _WITH_LAST or any(x.block is None for x in pairs):
         return None
     value = complex(params.get("value", 0.0))
     if value.real != value.imag or (op is reduce_sum and len(pairs[0].shape) - 1 in params["axes"]):
         return None
     inner = _WITH_LAST[op](2, **params) | ({"value": value.real} if "value" in params else {})
-    block = op(*[x.block if isinstance(x, Pair) else x for x in operands], **inner)
-    result: Pair = parted(block, Aval(block.shape[:-1], pairs[0].dtype))
+    block = op(*[x.block if isinstance(x, ComplexPair) else x for x in operands], **inner)
+    result: ComplexPair = parted(block, Aval(block.shape[:-1], pairs[0].dtype))
     return result
 
 
@@ -127,43 +127,43 @@ RULES: dict[Op, Rule] = {}
 def rule(*ops: Op) -> Callable[[Rule], Rule]:
     """Register a rule for these ops (decorator)."""
 
-    def enter(found: Rule) -> Rule:
+    def enter(fn: Rule) -> Rule:
         for op in ops:
-            RULES[op] = found
-        return found
+            RULES[op] = fn
+        return fn
 
     return enter
 
 
 def parts_of(x: Any) -> tuple[Any, Any]:
     """The parts of a pair or of a literal."""
-    return (x.re, x.im) if isinstance(x, Pair) else (x.real, x.imag)
+    return (x.re, x.im) if isinstance(x, ComplexPair) else (x.real, x.imag)
 
 
 # -- parts ---------------------------------------------------------------------------------------------------------
 @rule(real)
-def _(x: Pair) -> Any:
+def _(x: ComplexPair) -> Any:
     return x.re
 
 
 @rule(imag)
-def _(x: Pair) -> Any:
+def _(x: ComplexPair) -> Any:
     return x.im
 
 
 @rule(conj)
-def _(x: Pair) -> Any:
-    return Pair(x.re, negative(x.im))
+def _(x: ComplexPair) -> Any:
+    return ComplexPair(x.re, negative(x.im))
 
 
 @rule(complex_)
 def _(x: Any, y: Any) -> Any:
-    return Pair(*(full(shape=b.shape, value=a, dtype=b.dtype.name) if type(a) is float else a
+    return ComplexPair(*(full(shape=b.shape, value=a, dtype=b.dtype.name) if type(a) is float else a
                   for a, b in ((x, y), (y, x))))  # fmt: skip
 
 
 @rule(view_as_real)
-def _(x: Pair) -> Any:
+def _(x: ComplexPair) -> Any:
     return joined(x)
 
 
@@ -175,69 +175,69 @@ def _(x: Any) -> Any:
 @rule(full)
 def _(*, shape: tuple[int, ...], value: Any, dtype: str) -> Any:
     part = real_of(np.dtype(dtype)).name
-    return Pair(*[full(shape=shape, value=float(v), dtype=part) for v in (value.real, value.imag)])
+    return ComplexPair(*[full(shape=shape, value=float(v), dtype=part) for v in (value.real, value.imag)])
 
 
 @rule(cast)
 def _(x: Any, *, dtype: str) -> Any:
     target = np.dtype(dtype)
-    if not isinstance(x, Pair):
+    if not isinstance(x, ComplexPair):
         part = real_of(target).name
-        return Pair(cast(x, dtype=part), full(shape=x.shape, value=0.0, dtype=part))
+        return ComplexPair(cast(x, dtype=part), full(shape=x.shape, value=0.0, dtype=part))
     if target.kind == "c":
         part = real_of(target).name
-        return Pair(cast(x.re, dtype=part), cast(x.im, dtype=part))
+        return ComplexPair(cast(x.re, dtype=part), cast(x.im, dtype=part))
     return logical_or(not_equal(x.re, 0.0), not_equal(x.im, 0.0)) if target.kind == "b" else cast(x.re, dtype=dtype)
 
 
 # -- products ------------------------------------------------------------------------------------------------------
 @rule(matmul)
-def _(x: Pair, y: Pair) -> Any:
+def _(x: ComplexPair, y: ComplexPair) -> Any:
     """Multiply real matrices: each part of x with the memory representations of y and iy. The sum of the products is
     the memory representation of the result. A large factor is not copied for a small one."""
     m, n = x.shape[-2], y.shape[-1]
     if m == n == 1:
-        row = (*x.shape[:-2], x.shape[-1])
-        products = multiply(reshape(x, shape=row), reshape(y, shape=row))
-        return reshape(reduce_sum(products, axes=(len(row) - 1,)), shape=(*row[:-1], 1, 1))
+        vector_shape = (*x.shape[:-2], x.shape[-1])
+        products = multiply(reshape(x, shape=vector_shape), reshape(y, shape=vector_shape))
+        return reshape(reduce_sum(products, axes=(len(vector_shape) - 1,)), shape=(*vector_shape[:-1], 1, 1))
     if is_zero(y.im):
-        return Pair(matmul(x.re, y.re), matmul(x.im, y.re))
+        return ComplexPair(matmul(x.re, y.re), matmul(x.im, y.re))
     if is_zero(x.im):
         return _in_columns(matmul(x.re, _columns(y)))
-    if n <= FEW:
-        both = stack(_columns(y), _columns(_turned(y)), axis=len(y.shape) - 1)
+    if n <= MAX_COMPLEX_ROWS:
+        both = stack(_columns(y), _columns(_times_i(y)), axis=len(y.shape) - 1)
         rows = reshape(both, shape=(*y.shape[:-2], 2 * y.shape[-2], 2 * n))
         return _in_columns(matmul(_columns(x), rows))
-    if m <= FEW:
+    if m <= MAX_COMPLEX_ROWS:
         all_four = _in_columns(matmul(concatenate(x.re, x.im, axis=len(x.shape) - 2), _columns(y)))
         (a, b), (c, d) = (_halves(part) for part in (all_four.re, all_four.im))
-        return Pair(subtract(a, d), add(c, b))
-    return _in_columns(add(matmul(x.re, _columns(y)), matmul(x.im, _columns(_turned(y)))))
+        return ComplexPair(subtract(a, d), add(c, b))
+    return _in_columns(add(matmul(x.re, _columns(y)), matmul(x.im, _columns(_times_i(y)))))
 
 
-FEW = TUNING.passes.max_complex_rows
+MAX_COMPLEX_ROWS = TUNING.passes.max_complex_rows
 
 
-def _turned(x: Pair) -> Pair:
+def _times_i(x: ComplexPair) -> ComplexPair:
     """The pair i * x."""
-    return Pair(negative(x.im), x.re)
+    return ComplexPair(negative(x.im), x.re)
 
 
-def _columns(x: Pair) -> Any:
+def _columns(x: ComplexPair) -> Any:
     """The memory representation of a stack of matrices, as two real columns per column."""
     return reshape(joined(x), shape=(*x.shape[:-1], 2 * x.shape[-1]))
 
 
-def _in_columns(x: Any) -> Pair:
+def _in_columns(x: Any) -> ComplexPair:
     """The stack of matrices with this memory representation."""
     shape = (*x.shape[:-1], x.shape[-1] // 2)
-    result: Pair = parted(reshape(x, shape=(*shape, 2)), Aval(shape, complex_of(x.dtype)))
+    result: ComplexPair = parted(reshape(x, shape=(*shape, 2)), Aval(shape, complex_of(x.dtype)))
     return result
 
 
 def _halves(x: Any) -> tuple[Any, Any]:
     """The upper and the lower half of the rows."""
-    *lead, rows, n = x.shape
-    begin, one = (0,) * len(lead), (1,) * len(x.shape)
-    upper = slice(x, start=(*begin, 0, 0), stop=(*lead, rows // 2, n), step=one)
-    return upper, slice(x, start=(*begin, rows // 2, 0), stop=(*lead, rows, n), step=one)
+    *batch, rows, n = x.shape
+    begin, one = (0,) * len(batch), (1,) * len(x.shape)
+    upper = slice(x, start=(*begin, 0, 0), stop=(*batch, rows // 2, n), step=one)
+    return upper, slice(x, start=(*begin, rows // 2, 0), stop=(*batch, rows, n), step=one)

@@ -21,7 +21,7 @@ def has_dtype(graph: Graph, letters: str) -> bool:
         if x.aval.dtype.char in letters:
             return True
     for node in graph.nodes:
-        if not node.several:
+        if not node.is_multi_result:
             if node.aval.dtype.char in letters:
                 return True
         elif any(x.dtype.char in letters for x in node.aval):  # type: ignore[attr-defined]

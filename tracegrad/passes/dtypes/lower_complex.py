@@ -1,9 +1,9 @@
 """Lower complex dtypes to pairs of real values.
 
-A complex value becomes a `Pair`, a carrier of two values of the graph under construction. An op on it applies its rule
-in `tracegrad.passes.dtypes.complex_pairs`. An op that only moves and adds is applied to both parts. Composite ops are
-decomposed, and loops and branches carry both parts. Any other op is a NumPy call. In memory a pair is one array with
-the parts along a last axis. Operands of calls, and the complex inputs and outputs of a graph, have this form.
+A complex value becomes a `ComplexPair`, a carrier of two values of the graph under construction. An op on it applies
+its rule in `tracegrad.passes.dtypes.complex_pairs`. An op that only moves and adds is applied to both parts. Composite
+ops are decomposed, and loops and branches carry both parts. Any other op is a NumPy call. In memory a pair is one array
+with the parts along a last axis. Operands of calls, and the complex inputs and outputs of a graph, have this form.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from tracegrad.ir import Builder, Graph, replay
 from tracegrad.ir.builder import recorder, recording
 from tracegrad.ir.graph import map_regions
 from tracegrad.ops.calls.complex_call import call_joined
-from tracegrad.ops.core.forms import Branch, Compose, Identity, Repeat, Run, While
+from tracegrad.ops.core.forms import Branch, Compose, IdentityForm, Repeat, Run, While
 from tracegrad.ops.core.op import Op
-from tracegrad.ops.elementwise.complex import lies
+from tracegrad.ops.elementwise.complex import memory_aval
 from tracegrad.passes.dtypes import complex_functions  # noqa: F401 (which adds its rules to `RULES`)
-from tracegrad.passes.dtypes.complex_pairs import RULES, Pair, joined, moved_together, parted
+from tracegrad.passes.dtypes.complex_pairs import RULES, ComplexPair, joined, moved_together, parted
 from tracegrad.passes.dtypes.legalize import has_complex
 
 __all__ = ["in_pairs"]
@@ -31,7 +31,7 @@ def in_pairs(graph: Graph) -> Graph:
     """`graph` over real numbers: see `without_complex`."""
     builder = Parting()
     with recording(builder):
-        inputs = [parted(builder.input(lies(x.aval)), x.aval) for x in graph.inputs]
+        inputs = [parted(builder.input(memory_aval(x.aval)), x.aval) for x in graph.inputs]
         outputs, _ = replay(graph, inputs)
         result = builder.build([joined(y) for y in outputs])
     return result.named(graph.names) if graph.names else result
@@ -43,21 +43,21 @@ class Parting(Builder):
     def emit(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
         avals = [x if is_literal(x) else aval_of(x) for x in operands]
         of_regions = isinstance(op.form, Repeat | While | Branch | Run)
-        if not of_regions and not any([isinstance(x, Pair) for x in operands]):  # noqa: C419 (asked of every node)
+        if not of_regions and not any([isinstance(x, ComplexPair) for x in operands]):  # noqa: C419 (asked of every node)
             result = op.aval(*avals, **params)
-            if not any([x.dtype.kind == "c" for x in _several(result)]):  # noqa: C419
+            if not any([x.dtype.kind == "c" for x in _result_avals(result)]):  # noqa: C419
                 return super().emit(op, operands, params)
         rule = RULES.get(op)
         result = rule(*operands, **params) if rule is not None else NotImplemented
         if result is NotImplemented:
-            return self._apart(op, operands, params, avals)
+            return self._lower_by_form(op, operands, params, avals)
         if aval_of(result) != (wanted := op.aval(*avals, **params)):
             raise VerifyError(f"in pairs, {op.name} gives {aval_of(result)} instead of {wanted}")
         return result
 
-    def _apart(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any], avals: list[Any]) -> Any:
+    def _lower_by_form(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any], avals: list[Any]) -> Any:
         match op.form:
-            case Identity():
+            case IdentityForm():
                 return operands[0]
             case Run() if params["inlined"]:
                 return tuple(replay(params["body"], operands)[0])
@@ -72,28 +72,28 @@ class Parting(Builder):
         if (result := moved_together(op, operands, params)) is not None:
             return result
         re, im = (self.emit(op, tuple([_part(x, k) for x in operands]), _params(params, k)) for k in (0, 1))
-        return tuple(map(Pair, re, im)) if isinstance(re, tuple) else Pair(re, im)
+        return tuple(map(ComplexPair, re, im)) if isinstance(re, tuple) else ComplexPair(re, im)
 
     def _called(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any], avals: list[Any]) -> Any:
         """Apply an op by a call of NumPy."""
-        pairs = tuple([isinstance(x, Pair) for x in operands])
-        result = call_joined(*map(joined, operands), op=op.name, given=tuple(sorted(params.items())), joined=pairs)
+        pairs = tuple([isinstance(x, ComplexPair) for x in operands])
+        result = call_joined(*map(joined, operands), op=op.name, op_params=tuple(sorted(params.items())), joined=pairs)
         if not isinstance(result, tuple):
             return parted(result, op.aval(*avals, **params))
-        return tuple(map(parted, result, _several(op.aval(*avals, **params))))
+        return tuple(map(parted, result, _result_avals(op.aval(*avals, **params))))
 
     def _of_regions(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any], avals: list[Any]) -> Any:
         """Lower a loop or a branch: its regions take and return both parts of complex values, in sequence."""
-        results = _several(op.aval(*avals, **params))
+        results = _result_avals(op.aval(*avals, **params))
         inner = dict(map_regions(tuple(params.items()), _parted_region))
-        args = [1 + isinstance(x, Pair) for x in operands]
+        part_counts = [1 + isinstance(x, ComplexPair) for x in operands]
         if "carries" in params:
             carries = params["carries"]
-            inner["carries"] = sum(args[:carries])
+            inner["carries"] = sum(part_counts[:carries])
             if "xs" in params:
-                inner["xs"] = sum(args[carries : carries + params["xs"]])
+                inner["xs"] = sum(part_counts[carries : carries + params["xs"]])
         flat = iter(super().emit(op, tuple(_flat(operands)), inner))
-        return tuple([_taken(flat, aval) for aval in results])
+        return tuple([_next_value(flat, aval) for aval in results])
 
 
 def _parted_region(graph: Graph) -> Graph:
@@ -105,23 +105,23 @@ def _parted_region(graph: Graph) -> Graph:
     with recording(builder):
         inputs = []
         for x in graph.inputs:
-            real = lies(x.aval).dtype
+            real = memory_aval(x.aval).dtype
             parts = [builder.input(Aval(x.aval.shape, real)) for _ in range(1 + (x.aval.dtype.kind == "c"))]
-            inputs.append(Pair(*parts) if len(parts) == 2 else parts[0])
+            inputs.append(ComplexPair(*parts) if len(parts) == 2 else parts[0])
         outputs, _ = replay(graph, inputs)
         return builder.build(_flat(outputs))
 
 
-def _several(aval: Any) -> Sequence[Aval]:
+def _result_avals(aval: Any) -> Sequence[Aval]:
     return aval if isinstance(aval, tuple) else (aval,)
 
 
 def _flat(xs: Sequence[Any]) -> list[Any]:
-    return [part for x in xs for part in ((x.re, x.im) if isinstance(x, Pair) else (x,))]
+    return [part for x in xs for part in ((x.re, x.im) if isinstance(x, ComplexPair) else (x,))]
 
 
-def _taken(flat: Any, aval: Aval) -> Any:
-    return Pair(next(flat), next(flat)) if aval.dtype.kind == "c" else next(flat)
+def _next_value(flat: Any, aval: Aval) -> Any:
+    return ComplexPair(next(flat), next(flat)) if aval.dtype.kind == "c" else next(flat)
 
 
 def _params(params: dict[str, Any], k: int) -> dict[str, Any]:
@@ -131,6 +131,6 @@ def _params(params: dict[str, Any], k: int) -> dict[str, Any]:
 
 def _part(x: Any, k: int) -> Any:
     """The real part of an operand or parameter, or with `k` the imaginary part; real values unchanged."""
-    if isinstance(x, Pair):
+    if isinstance(x, ComplexPair):
         return x.im if k else x.re
     return (x.real, x.imag)[k] if type(x) is complex else x

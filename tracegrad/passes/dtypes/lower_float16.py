@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.avals import LITERALS, Aval
-from tracegrad.ir import Builder, Graph, Node
+from tracegrad.ir import Builder, Graph, GraphNode
 from tracegrad.ir.builder import recorder, recording
 from tracegrad.ir.graph import map_regions
 from tracegrad.ops.core.forms import Compose, Gather, Move, Patch, Window
@@ -37,7 +37,7 @@ class _Singles(Builder):
 
     def __init__(self) -> None:
         super().__init__()
-        self.bits: dict[Node, Any] = {}
+        self.bits: dict[GraphNode, Any] = {}
 
     def value_of(self, x: Any, aval: Aval) -> Any:
         """The single precision value of `x`, whose memory representation is that of `aval`."""
@@ -79,14 +79,14 @@ def _region(graph: Graph) -> Graph:
 
 def _replayed(graph: Graph, inputs: Sequence[Any], builder: _Singles) -> list[Any]:
     """The outputs of `graph` for inputs in single precision."""
-    env: dict[Node, Any] = dict(zip(graph.inputs, inputs))
+    env: dict[GraphNode, Any] = dict(zip(graph.inputs, inputs))
     for node in graph.nodes:
-        if node.picks is not None:
-            env[node] = env[node.operands[0]][node.picks]
+        if node.result_index is not None:
+            env[node] = env[node.operands[0]][node.result_index]
             continue
         builder.location = node.location
         operands = tuple([x if type(x) in LITERALS else env[x] for x in node.inputs])
-        halves = any(map(_is_half, (*[x.aval for x in node.operands], *_several(node.aval))))
+        halves = any(map(_is_half, (*[x.aval for x in node.operands], *_result_avals(node.aval))))
         assert node.op is not None
         if halves:
             rule: Callable[..., Any] = _RULES.get(node.op, _applied)
@@ -96,15 +96,15 @@ def _replayed(graph: Graph, inputs: Sequence[Any], builder: _Singles) -> list[An
     return [env[x] for x in graph.outputs]
 
 
-def _applied(node: Node, operands: tuple[Any, ...], builder: _Singles) -> Any:
+def _applied(node: GraphNode, operands: tuple[Any, ...], builder: _Singles) -> Any:
     """Apply the same op in single precision."""
     op = node.op
     assert op is not None
     if op.typed:
         if not isinstance(op.form, Compose):
             return _called(node, operands, builder)
-        parts: Callable[..., Any] = op.form.parts
-        return parts(*operands, **dict(node.params))
+        decomposition: Callable[..., Any] = op.form.decomposition
+        return decomposition(*operands, **dict(node.params))
     params = dict(map_regions(node.params, _region))
     if params.get("dtype") == "float16":
         params["dtype"] = "float32"
@@ -115,16 +115,16 @@ def _applied(node: Node, operands: tuple[Any, ...], builder: _Singles) -> Any:
         return _moved(node, operands, params, result, builder)
     if op.exact or not op.form.rounds:
         return result
-    avals = _several(node.aval)
+    avals = _result_avals(node.aval)
     if type(result) is tuple:
         return tuple([_rounded(y, aval) for y, aval in zip(result, avals)])
     return _rounded(result, avals[0])
 
 
-def _moved(node: Node, operands: tuple[Any, ...], params: dict[str, Any], found: Any, builder: _Singles) -> Any:
+def _moved(node: GraphNode, operands: tuple[Any, ...], params: dict[str, Any], result: Any, builder: _Singles) -> Any:
     """The moved value, after its float16 bits are moved too, if they are known."""
     if not any(x.node in builder.bits for x in operands if type(x) not in LITERALS):
-        return found
+        return result
     assert node.op is not None
     numbers = (float, int) if node.op is where else (float,)  # other integers are positions
     bits = [_bits_of_number(x) if type(x) in numbers else x for x in operands]
@@ -132,25 +132,25 @@ def _moved(node: Node, operands: tuple[Any, ...], params: dict[str, Any], found:
     if "value" in params:
         params = params | {"value": _bits_of_number(params["value"])}
     moved = builder.emit(node.op, tuple(bits), params)
-    if type(found) is tuple:
-        return tuple(map(builder.known, found, moved))
-    return builder.known(found, moved)
+    if type(result) is tuple:
+        return tuple(map(builder.known, result, moved))
+    return builder.known(result, moved)
 
 
-def _called(node: Node, operands: tuple[Any, ...], builder: _Singles) -> Any:
+def _called(node: GraphNode, operands: tuple[Any, ...], builder: _Singles) -> Any:
     """Apply an op by a call of NumPy on float16."""
     avals = _avals(node)
     halves = tuple([aval is not None and _is_half(aval) for aval in avals])
     bits = tuple([x if aval is None else builder.bits_of(x, aval) for x, aval in zip(operands, avals)])
     assert node.op is not None
-    result = builder.emit(call_in_half, bits, {"op": node.op.name, "given": node.params, "halves": halves})
+    result = builder.emit(call_in_half, bits, {"op": node.op.name, "op_params": node.params, "halves": halves})
     if type(result) is tuple:
-        return tuple([builder.value_of(y, aval) for y, aval in zip(result, _several(node.aval))])
+        return tuple([builder.value_of(y, aval) for y, aval in zip(result, _result_avals(node.aval))])
     return builder.value_of(result, node.aval)
 
 
 # -- ops with dtype parameters ---------------------------------------------------------------------------------------
-def _cast(node: Node, operands: tuple[Any, ...], builder: _Singles) -> Any:
+def _cast(node: GraphNode, operands: tuple[Any, ...], builder: _Singles) -> Any:
     (x,), dtype = operands, node.aval.dtype
     if dtype != HALF:
         return x if dtype == SINGLE else cast(x, dtype=dtype.name)
@@ -160,17 +160,17 @@ def _cast(node: Node, operands: tuple[Any, ...], builder: _Singles) -> Any:
         single = cast(x, dtype="float32")
         return single if x.dtype.itemsize == 1 else round_to_half(single)
     # Round only once: not to single precision first.
-    wide = x if x.dtype == SINGLE else cast(x, dtype="float64")
-    return cast(round_to_half(wide), dtype="float32")
+    exact = x if x.dtype == SINGLE else cast(x, dtype="float64")
+    return cast(round_to_half(exact), dtype="float32")
 
 
-def _reinterpret(node: Node, operands: tuple[Any, ...], builder: _Singles) -> Any:
+def _reinterpret(node: GraphNode, operands: tuple[Any, ...], builder: _Singles) -> Any:
     (x,), dtype, of = operands, node.aval.dtype, node.operands[0].aval
     bits = builder.bits_of(x, of) if _is_half(of) else reinterpret(x, dtype="uint16")
     return builder.value_of(bits, node.aval) if dtype == HALF else reinterpret(bits, dtype=dtype.name)
 
 
-def _full(node: Node, operands: tuple[Any, ...], builder: _Singles) -> Any:
+def _full(node: GraphNode, operands: tuple[Any, ...], builder: _Singles) -> Any:
     params = dict(node.params)
     return full(shape=params["shape"], value=_nearest(float(params["value"])), dtype="float32")
 
@@ -183,11 +183,11 @@ def _is_half(aval: Aval) -> bool:
     return bool(aval.dtype == HALF)
 
 
-def _several(aval: Any) -> Sequence[Aval]:
+def _result_avals(aval: Any) -> Sequence[Aval]:
     return aval if isinstance(aval, tuple) else (aval,)
 
 
-def _avals(node: Node) -> list[Any]:
+def _avals(node: GraphNode) -> list[Any]:
     """The avals of the inputs; None for a literal."""
     operands = iter(node.operands)
     return [None if type(x) in LITERALS else next(operands).aval for x in node.inputs]

@@ -86,7 +86,7 @@ def is_diagonal(x: Any) -> bool:
 # -- detection -----------------------------------------------------------------------------------------------
 def _numbers(x: Any) -> Numbers | None:
     """A function that computes the diagonal of `x`, if it is a large diagonal matrix."""
-    x = _seen(x)
+    x = _below_views(x)
     rule = _OF.get(producer(x))  # type: ignore[arg-type]
     if rule is None:
         return None
@@ -94,7 +94,7 @@ def _numbers(x: Any) -> Numbers | None:
     return rule(x) if len(shape) == 2 and shape[0] == shape[1] >= SMALLEST else None
 
 
-def _seen(x: Any) -> Any:
+def _below_views(x: Any) -> Any:
     """`x` below copies, views and transposes, because a diagonal matrix equals its transpose."""
     while (op := producer(x)) is transpose or (op is reshape and operand(x).shape == x.shape):
         x = operand(x)
@@ -124,7 +124,7 @@ def _of_cast(x: Any) -> Numbers | None:
 def _of_multiply(x: Any) -> Numbers | None:
     """The diagonal of the identity times a number, which must be finite: then zero times it is zero."""
     for k in range(2):
-        factor, eye = operand(x, k), _seen(operand(x, 1 - k))
+        factor, eye = operand(x, k), _below_views(operand(x, 1 - k))
         value = factor if is_literal(factor) else constant(factor)
         if value is not None and value - value == 0 and producer(eye) is cast and _of_cast(eye) is not None:
             return lambda value=value: _repeated(value, x)  # type: ignore[misc]
@@ -138,7 +138,7 @@ _OF: dict[Op, Callable[[Any], Numbers | None]] = {
 
 def _is_eye(mask: Any) -> bool:
     """Whether a square mask is true exactly on its diagonal."""
-    mask = _seen(mask)
+    mask = _below_views(mask)
     if producer(mask) is broadcast_to:
         mask = operand(mask)
     if producer(mask) is not equal:
@@ -186,19 +186,19 @@ def _repeated(value: Any, x: Any) -> Any:
 # -- diagonals of products -------------------------------------------------------------------------------------
 def _of_product(x: Any, *, offset: int, axes: tuple[int, int]) -> Any:
     last = (len(x.shape) - 2, len(x.shape) - 1)
-    return _rows_by_columns(x) if offset == 0 and tuple(sorted(axes)) == last else None
+    return _product_diagonal(x) if offset == 0 and tuple(sorted(axes)) == last else None
 
 
 def _gathered(*xs: Any, axes: tuple[int, ...]) -> Any:
-    x, *places = xs
-    if axes != (0, 1) or len(x.shape) != 2 or not all(_counts(i, x.shape[0]) for i in places):
+    x, *indices = xs
+    if axes != (0, 1) or len(x.shape) != 2 or not all(_counts(i, x.shape[0]) for i in indices):
         return None
-    return _rows_by_columns(x)
+    return _product_diagonal(x)
 
 
-def _rows_by_columns(product: Any) -> Any:
+def _product_diagonal(product: Any) -> Any:
     """The diagonal of a product whose other elements are unused."""
-    product = product if producer(product) is matmul else _seen(product)
+    product = product if producer(product) is matmul else _below_views(product)
     if producer(product) is not matmul or shared(product) or product.shape[-1] != product.shape[-2]:
         return None
     return reduce_sum(multiply(operand(product), matrix_transpose(operand(product, 1))), axes=(len(product.shape) - 1,))

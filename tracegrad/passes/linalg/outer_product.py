@@ -30,7 +30,7 @@ from tracegrad.target.tuning import TUNING
 __all__ = ["OUTER"]
 
 SMALLEST = TUNING.passes.min_rank_one
-MOST = TUNING.passes.max_rank_one_terms
+MAX_RANK_ONE_TERMS = TUNING.passes.max_rank_one_terms
 DEEPEST = 8  # maximum depth of the expression of an outer product
 
 
@@ -84,9 +84,9 @@ def with_outer_product(x: Any, y: Any) -> Any:
     """
     if x.dtype.kind != "f" or min(*x.shape[-2:], y.shape[-1]) < SMALLEST:
         return None
-    for mine, other, first in ((x, y, True), (y, x, False)):
-        if (parts := _parts(mine)) is not None:
-            return _total([(sign, _product(part, mine, other, first)) for sign, part in parts])
+    for matrix, other, first in ((x, y, True), (y, x, False)):
+        if (terms := _outer_terms(matrix)) is not None:
+            return _total([(sign, _product(term, matrix, other, first)) for sign, term in terms])
     return None
 
 
@@ -98,7 +98,7 @@ def _total(terms: list[tuple[int, Any]]) -> Any:
     return total
 
 
-def _parts(x: Any) -> list[tuple[int, Any]] | None:
+def _outer_terms(x: Any) -> list[tuple[int, Any]] | None:
     """The signed outer products and diagonal matrices that `x` is the sum of; None if it has other terms."""
     results: list[tuple[int, Any]] = []
     todo = [(1, x, False)]
@@ -110,20 +110,20 @@ def _parts(x: Any) -> list[tuple[int, Any]] | None:
             todo += [(sign if producer(x) is add else -sign, operand(x, 1), transposed), (sign, operand(x), transposed)]
             continue
         outer = _outer_of(x)
-        if len(results) == MOST or (outer is None and not is_diagonal(x)):
+        if len(results) == MAX_RANK_ONE_TERMS or (outer is None and not is_diagonal(x)):
             return None
         results.append((sign, x if outer is None else outer.transposed if transposed else outer))
-    return results if any(isinstance(part, _Outer) for _, part in results) else None
+    return results if any(isinstance(term, _Outer) for _, term in results) else None
 
 
-def _product(part: Any, mine: Any, other: Any, first: bool) -> Any:
-    """The product of a term of `mine` with the other matrix; the term comes first if `first`."""
-    if not isinstance(part, _Outer):
-        return with_diagonal(*((part, other) if first else (other, part)))
-    column, row = part.vectors
+def _product(term: Any, matrix: Any, other: Any, first: bool) -> Any:
+    """The product of a term of `matrix` with the other matrix; the term comes first if `first`."""
+    if not isinstance(term, _Outer):
+        return with_diagonal(*((term, other) if first else (other, term)))
+    column, row = term.vectors
     if first:
-        return _spread(column, _row_times(row, other), (*mine.shape[:-1], other.shape[-1]))
-    return _spread(_times_column(other, column), row, (*other.shape[:-1], mine.shape[-1]))
+        return _spread(column, _row_times(row, other), (*matrix.shape[:-1], other.shape[-1]))
+    return _spread(_times_column(other, column), row, (*other.shape[:-1], matrix.shape[-1]))
 
 
 def _spread(column: Any, row: Any, shape: tuple[int, ...]) -> Any:
@@ -169,40 +169,42 @@ def summed_product(x: Any, *, axes: tuple[int, ...]) -> Any:
     """
     if x.dtype.kind != "f" or not axes:
         return None
-    return _summed(x, axes, alone=True)
+    return _summed(x, axes, is_unshared=True)
 
 
-def _summed(x: Any, axes: tuple[int, ...], alone: bool) -> Any:
-    """The sum of `summed_product`; with `alone`, the values that `x` is derived from have no other users."""
+def _summed(x: Any, axes: tuple[int, ...], is_unshared: bool) -> Any:
+    """The sum of `summed_product`; with `is_unshared`, the values that `x` is derived from have no other users."""
     op, last = producer(x), len(x.shape) - 1
     if op not in _WEIGHTED:
         return None
-    alone = alone and not shared(x)
+    is_unshared = is_unshared and not shared(x)
     if op is negative:
-        out = _summed(operand(x), axes, alone)
+        out = _summed(operand(x), axes, is_unshared)
         return None if out is None else negative(out)
     if op is transpose and not swaps(x):
         perm = dict(x.node.params)["perm"]
-        out = _summed(operand(x), tuple(sorted(perm[a] for a in axes)), alone)
+        out = _summed(operand(x), tuple(sorted(perm[a] for a in axes)), is_unshared)
         rest = [perm[a] for a in range(len(perm)) if a not in axes]
         return None if out is None else transpose(out, perm=tuple(sorted(rest).index(a) for a in rest))
-    if axes[0] < last - 1 or (result := _weighted(x, DEEPEST, alone)) is None:
+    if axes[0] < last - 1 or (result := _weighted(x, DEEPEST, is_unshared)) is None:
         return None
     left, right, outer = result.left, result.right, result.outer
     genuine = _genuine(outer) is not None
     # If the product is computed anyway, a sum without weights is cheap.
     weights = [weight for axis, weight in ((last - 1, outer.column), (last, outer.row)) if axis in axes]
-    if all(weight is None for weight in weights) and (len(axes) == 2 or not (alone if genuine else result.alone)):
+    if all(weight is None for weight in weights) and (
+        len(axes) == 2 or not (is_unshared if genuine else result.is_unshared)
+    ):
         return None
     if math.prod((*left.shape[-2:], right.shape[-1])) < SMALLEST**3:
         return None
     (column, row), scale = (outer.vectors, None) if genuine else ((None, None), outer.scale)
     if axes == (last,):
-        out = _scaled(_times_column(left, _times_column(right, _turned(row))), column)
+        out = _scaled(_times_column(left, _times_column(right, _transposed(row))), column)
     elif axes == (last - 1,):
-        out = _scaled(_row_times(_row_times(_turned(column), left), right), row)
+        out = _scaled(_row_times(_row_times(_transposed(column), left), right), row)
     else:
-        out = as_loop(_row_times(_turned(column), left), _times_column(right, _turned(row)))
+        out = as_loop(_row_times(_transposed(column), left), _times_column(right, _transposed(row)))
     return reshape(_scaled(out, scale), shape=tuple(n for a, n in enumerate(x.shape) if a not in axes))
 
 
@@ -213,39 +215,42 @@ def _scaled(x: Any, factor: Any) -> Any:
     return x if factor is None else multiply(x, factor)
 
 
-def _turned(x: Any) -> Any:
+def _transposed(x: Any) -> Any:
     return None if x is None else matrix_transpose(x)
 
 
 class _Weighted(NamedTuple):
-    """A matrix product weighted by an outer product; with `alone` it has no other users."""
+    """A matrix product weighted by an outer product; with `is_unshared` it has no other users."""
 
     left: Any
     right: Any
     outer: _Outer
-    alone: bool
+    is_unshared: bool
 
 
-def _weighted(x: Any, depth: int, alone: bool) -> _Weighted | None:
+def _weighted(x: Any, depth: int, is_unshared: bool) -> _Weighted | None:
     """The matrix product and the weights whose elementwise product is `x`."""
     if (op := producer(x)) is None:  # also for a literal
         return None
-    alone = alone and not shared(x)
+    is_unshared = is_unshared and not shared(x)
     if op is matmul:
-        return _Weighted(operand(x), operand(x, 1), _Outer(), alone)
+        return _Weighted(operand(x), operand(x, 1), _Outer(), is_unshared)
     if depth and (op is negative or swaps(x)):
-        if (result := _weighted(operand(x), depth - 1, alone)) is None:
+        if (result := _weighted(operand(x), depth - 1, is_unshared)) is None:
             return None
         if op is transpose:
             return _Weighted(
-                matrix_transpose(result.right), matrix_transpose(result.left), result.outer.transposed, result.alone
+                matrix_transpose(result.right),
+                matrix_transpose(result.left),
+                result.outer.transposed,
+                result.is_unshared,
             )
         return result._replace(outer=_OF_ONE[op](result.outer))
     if op not in (multiply, divide) or not depth:
         return None
     for k in range(2 if op is multiply else 1):
         weight = _factors(operand(x, 1 - k), depth - 1)
-        if weight is not None and (result := _weighted(operand(x, k), depth - 1, alone)) is not None:
+        if weight is not None and (result := _weighted(operand(x, k), depth - 1, is_unshared)) is not None:
             return result._replace(outer=_combined(op, result.outer, weight))
     return None
 
@@ -256,9 +261,9 @@ def _outer_of(x: Any) -> _Outer | None:
     return _genuine(_factors(x, DEEPEST))
 
 
-def _genuine(found: _Outer | None) -> _Outer | None:
+def _genuine(outer: _Outer | None) -> _Outer | None:
     """The outer product; None for a scalar multiple of ones."""
-    return None if found is None or found.column is found.row is None else found
+    return None if outer is None or outer.column is outer.row is None else outer
 
 
 def _factors(x: Any, depth: int) -> _Outer | None:
@@ -311,12 +316,12 @@ def _repeated(x: Any, shape: tuple[int, ...]) -> _Outer | None:
     """A broadcast vector or number as an outer product."""
     if len(shape) < 2:
         return None
-    *lead, m, n = shape
-    own = _padded(x.shape, len(shape))
-    for place, wanted in enumerate(((m, 1), (1, n), (1, 1))):
-        if own[-2:] == wanted:
-            array = broadcast_to(reshape(x, shape=own), shape=(*lead, *wanted))
-            return _Outer(*[array if k == place else None for k in range(3)])
+    *batch, m, n = shape
+    padded = _padded(x.shape, len(shape))
+    for index, wanted in enumerate(((m, 1), (1, n), (1, 1))):
+        if padded[-2:] == wanted:
+            array = broadcast_to(reshape(x, shape=padded), shape=(*batch, *wanted))
+            return _Outer(*[array if k == index else None for k in range(3)])
     return None
 
 

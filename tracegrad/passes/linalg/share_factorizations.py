@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from tracegrad.ir import Graph, Node
+from tracegrad.ir import Graph, GraphNode
 from tracegrad.ops import Op
 from tracegrad.ops.elementwise.table import absolute, equal, exp, less, log, multiply, negative, where
 from tracegrad.ops.indexing.diagonal import diagonal
@@ -53,10 +53,10 @@ def factor_once(graph: Graph) -> Graph:
         a, transposed = operands[0], False
         if swaps(a):
             a, transposed = operand(a), True
-        alone = uses[a.node] < 2
-        if alone and (op is solve or in_loop(a)):  # in loops, LU is a call of NumPy, too
+        is_used_once = uses[a.node] < 2
+        if is_used_once and (op is solve or in_loop(a)):  # in loops, LU is a call of NumPy, too
             return None
-        if alone and op is inv:
+        if is_used_once and op is inv:
             return solve(operands[0], _identity(a))
         factors, pivots = lu(a)
         if op in (det, slogdet):
@@ -68,7 +68,7 @@ def factor_once(graph: Graph) -> Graph:
     return rewrite(graph, hook)
 
 
-def _matrix(x: Node) -> Node:
+def _matrix(x: GraphNode) -> GraphNode:
     """The node below a transpose of `x`, or the node of `x`."""
     if x.op is transpose:
         *_, p, q = dict(x.params)["perm"]
@@ -82,13 +82,13 @@ def _slogdet(factors: Any, pivots: Any) -> tuple[Any, Any]:
     pivot = diagonal(factors, offset=0, axes=(ndim - 2, ndim - 1))
     one = cast(where(less(pivot, 0.0), -1.0, 1.0), dtype=pivot.dtype.name)  # also for nan, as in NumPy
     sign = where(equal(pivot, 0.0), 0.0, one)
-    stays = equal(pivots, broadcast_to(arange(start=1, step=1, length=n, dtype="int32"), shape=pivots.shape))
-    signs = where(stays, sign, negative(sign))
+    is_unswapped = equal(pivots, broadcast_to(arange(start=1, step=1, length=n, dtype="int32"), shape=pivots.shape))
+    signs = where(is_unswapped, sign, negative(sign))
     return reduce_prod(signs, axes=(ndim - 2,)), reduce_sum(log(absolute(pivot)), axes=(ndim - 2,))
 
 
 def _identity(a: Any) -> Any:
     n = a.shape[-1]
-    places = arange(start=0, step=1, length=n, dtype="int64")
-    eye = equal(broadcast_to(reshape(places, shape=(n, 1)), shape=(n, n)), broadcast_to(places, shape=(n, n)))
+    indices = arange(start=0, step=1, length=n, dtype="int64")
+    eye = equal(broadcast_to(reshape(indices, shape=(n, 1)), shape=(n, n)), broadcast_to(indices, shape=(n, n)))
     return broadcast_to(cast(eye, dtype=a.dtype.name), shape=a.shape)

@@ -23,7 +23,7 @@ from tracegrad.utils.lazy_dataclass import record
 
 __all__ = ["Thresholds", "as_loop", "long_product", "unroll_small_contractions"]
 
-MOST_OF_WINDOW = TUNING.passes.max_window
+MAX_WINDOW_SIZE = TUNING.passes.max_window
 
 
 @record(frozen=True)
@@ -102,43 +102,43 @@ def _of_windows(x: Any, y: Any) -> Any:
     params, n = dict(result.node.params), y.shape[-1]
     counts, sizes = params["counts"], params["sizes"]
     m, k = math.prod(counts), math.prod(sizes)
-    if x.shape != ((k, m) if transposed else (m, k)) or k > MOST_OF_WINDOW or max(*sizes, n) > _USUAL.small:
+    if x.shape != ((k, m) if transposed else (m, k)) or k > MAX_WINDOW_SIZE or max(*sizes, n) > _USUAL.small:
         return None
     rank, whole = len(counts), (*counts, *sizes, n)
     left = broadcast_to(reshape(result, shape=(*counts, *sizes, 1)), shape=whole)
-    beside = (*counts, *(1,) * rank, n) if transposed else (*(1,) * rank, *sizes, n)
-    product = multiply(left, broadcast_to(reshape(y, shape=beside), shape=whole))
+    factor_shape = (*counts, *(1,) * rank, n) if transposed else (*(1,) * rank, *sizes, n)
+    product = multiply(left, broadcast_to(reshape(y, shape=factor_shape), shape=whole))
     axes = range(rank) if transposed else range(rank, 2 * rank)
     return reshape(reduce_sum(product, axes=tuple(axes)), shape=(k if transposed else m, n))
 
 
 def as_loop(x: Any, y: Any) -> Any:
     """The product as a sum over the contracted axis, without unit axes."""
-    (*lead, m, k), n = x.shape, y.shape[-1]
+    (*batch, m, k), n = x.shape, y.shape[-1]
     if (result := with_diagonal(x, y)) is not None:
         return result
     if k == 1:
-        return multiply(broadcast_to(x, shape=(*lead, m, n)), broadcast_to(y, shape=(*lead, m, n)))
+        return multiply(broadcast_to(x, shape=(*batch, m, n)), broadcast_to(y, shape=(*batch, m, n)))
     if m == 1 and n == 1:
-        return reshape(_dot(reshape(x, shape=(*lead, k)), reshape(y, shape=(*lead, k)), -1), shape=(*lead, 1, 1))
+        return reshape(_dot(reshape(x, shape=(*batch, k)), reshape(y, shape=(*batch, k)), -1), shape=(*batch, 1, 1))
     if n == 1:
-        return reshape(_matrix_vector(x, reshape(y, shape=(*lead, k))), shape=(*lead, m, 1))
+        return reshape(_matrix_vector(x, reshape(y, shape=(*batch, k))), shape=(*batch, m, 1))
     if m == 1:
-        return reshape(_matrix_vector(matrix_transpose(y), reshape(x, shape=(*lead, k))), shape=(*lead, 1, n))
+        return reshape(_matrix_vector(matrix_transpose(y), reshape(x, shape=(*batch, k))), shape=(*batch, 1, n))
     if swaps(x) and swaps(y) and x.dtype.kind not in "fc":
         return matrix_transpose(as_loop(operand(y), operand(x)))  # rows of these factors are contiguous
-    left = broadcast_to(reshape(x, shape=(*lead, m, 1, k)), shape=(*lead, m, n, k))
-    right = broadcast_to(reshape(matrix_transpose(y), shape=(*lead, 1, n, k)), shape=(*lead, m, n, k))
+    left = broadcast_to(reshape(x, shape=(*batch, m, 1, k)), shape=(*batch, m, n, k))
+    right = broadcast_to(reshape(matrix_transpose(y), shape=(*batch, 1, n, k)), shape=(*batch, m, n, k))
     return _dot(left, right, -1)
 
 
 def _matrix_vector(x: Any, v: Any) -> Any:
     """The product of (..., m, k) and (..., k) that reads the matrix in memory order: a transpose is summed by rows."""
-    lead, k = v.shape[:-1], v.shape[-1]
+    batch, k = v.shape[:-1], v.shape[-1]
     if swaps(x):
-        lying = operand(x)
-        return _dot(lying, broadcast_to(reshape(v, shape=(*lead, k, 1)), shape=lying.shape), -2)
-    return _dot(x, broadcast_to(reshape(v, shape=(*lead, 1, k)) if lead else v, shape=x.shape), -1)
+        stored = operand(x)
+        return _dot(stored, broadcast_to(reshape(v, shape=(*batch, k, 1)), shape=stored.shape), -2)
+    return _dot(x, broadcast_to(reshape(v, shape=(*batch, 1, k)) if batch else v, shape=x.shape), -1)
 
 
 def _dot(x: Any, y: Any, axis: int) -> Any:

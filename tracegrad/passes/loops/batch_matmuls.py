@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tracegrad.control.scan_op import scan
-from tracegrad.ir import Graph, Node
+from tracegrad.ir import Graph, GraphNode
 from tracegrad.ops import Op
 from tracegrad.ops.elementwise.table import accumulate
 from tracegrad.ops.linalg.contraction import matmul, matrix_transpose
@@ -25,8 +25,8 @@ from tracegrad.target.tuning import TUNING
 
 __all__ = ["join_products_of_iterations"]
 
-FEWEST = TUNING.passes.min_batched_iterations
-MOST_ROWS = TUNING.passes.max_batched_rows
+MIN_BATCHED_ITERATIONS = TUNING.passes.min_batched_iterations
+MAX_BATCHED_ROWS = TUNING.passes.max_batched_rows
 LEAST = TUNING.passes.min_batched_work
 ROOM = TUNING.passes.max_batched_bytes
 
@@ -65,35 +65,35 @@ def join_products_of_iterations(graph: Graph) -> Graph:
 
 
 def _hook(op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
-    if op is not scan or params["length"] < FEWEST:
+    if op is not scan or params["length"] < MIN_BATCHED_ITERATIONS:
         return None
-    loop = _Loop(operands, **params)
-    before, behind = loop.given(), loop.added()
-    return loop.joined(before, behind) if before or behind else None
+    loop = _MatmulLoop(operands, **params)
+    hoisted, sunk = loop.invariant_products(), loop.accumulated_products()
+    return loop.joined(hoisted, sunk) if hoisted or sunk else None
 
 
-class _Loop:
+class _MatmulLoop:
     """A loop, and the matmuls of its body."""
 
     def __init__(self, operands: Sequence[Any], body: Graph, carries: int, xs: int, length: int, reverse: bool):
         self.body, self.length, self.reverse = body, length, reverse
         self.operands, self.carries, self.xs = operands, carries, xs
         self.outer = dict(zip(body.inputs, operands))
-        self.rows = set(body.inputs[carries : carries + xs])
+        self.scanned = set(body.inputs[carries : carries + xs])
         self.constants = set(body.inputs[carries + xs :])
         self.users = body.users()
 
     # -- analysis ----------------------------------------------------------------------------------------
-    def given(self) -> list[Node]:
+    def invariant_products(self) -> list[GraphNode]:
         """The products of scanned rows and a loop-invariant matrix."""
         results = [
             x for x in self.body.nodes
-            if x.op is matmul and _is_worth_it(x, x.inputs[0].aval.shape[0])
-            and _source(x.inputs[0]) in self.rows and _source(x.inputs[1], transpose) in self.constants
+            if x.op is matmul and _is_profitable(x, x.inputs[0].aval.shape[0])
+            and _source(x.inputs[0]) in self.scanned and _source(x.inputs[1], transpose) in self.constants
         ]  # fmt: skip
         return [x for x in results if self._has_room(x)]
 
-    def added(self) -> dict[int, tuple[Node, Node]]:
+    def accumulated_products(self) -> dict[int, tuple[GraphNode, GraphNode]]:
         """By carry, the factors of a product that is only added to the carry."""
         outputs = self.body.outputs
         table = {}
@@ -102,100 +102,105 @@ class _Loop:
             if total.op is not accumulate or carry not in total.inputs or outputs.count(total) > 1:
                 continue
             product = total.inputs[1 - total.inputs.index(carry)]
-            if not isinstance(product, Node) or product is carry or carry in outputs or self.users[total]:
+            if not isinstance(product, GraphNode) or product is carry or carry in outputs or self.users[total]:
                 continue
             if self.users[carry] != [total] or product.op is not matmul:
                 continue
             x, y = product.inputs
-            if _is_worth_it(product, x.aval.shape[-1]) and self._has_room(x) and self._has_room(y):
+            if _is_profitable(product, x.aval.shape[-1]) and self._has_room(x) and self._has_room(y):
                 table[i] = (x, y)
         return table
 
-    def _has_room(self, x: Node) -> bool:
+    def _has_room(self, x: GraphNode) -> bool:
         return self.length * x.aval.nbytes <= ROOM
 
     # -- rewriting ---------------------------------------------------------------------------------------
-    def joined(self, before: list[Node], behind: dict[int, tuple[Node, Node]]) -> tuple[Any, ...]:
+    def joined(self, hoisted: list[GraphNode], sunk: dict[int, tuple[GraphNode, GraphNode]]) -> tuple[Any, ...]:
         """The results of the loop, with the batched products computed outside of it."""
-        rows = {x: Node(None, (), (), x.aval) for x in before}
-        products = [self._of_all_rows(x) for x in before]
-        new, nodes = self._replaced(rows, [self.body.outputs[i] for i in behind])
-        factors: list[Node] = []  # further results of the loop
-        for x, y in behind.values():
-            for factor in (_turned(x, nodes, new), new.get(y, y)):
-                if _source(factor) not in self.rows and factor not in factors:
+        row_inputs = {x: GraphNode(None, (), (), x.aval) for x in hoisted}
+        products = [self._batched_product(x) for x in hoisted]
+        new, nodes = self._replaced(row_inputs, [self.body.outputs[i] for i in sunk])
+        factors: list[GraphNode] = []  # further results of the loop
+        for x, y in sunk.values():
+            for factor in (_transposed(x, nodes, new), new.get(y, y)):
+                if _source(factor) not in self.scanned and factor not in factors:
                     factors.append(factor)
         inputs, outputs = self.body.inputs, [new.get(x, x) for x in self.body.outputs]
-        saved = [i for i in range(self.carries) if i not in behind]
+        remaining = [i for i in range(self.carries) if i not in sunk]
         split = self.carries + self.xs
         body = Graph(
-            (*(inputs[i] for i in saved), *inputs[self.carries : split], *rows.values(), *inputs[split:]),
+            (*(inputs[i] for i in remaining), *inputs[self.carries : split], *row_inputs.values(), *inputs[split:]),
             tuple(nodes),
-            (*(outputs[i] for i in saved), *outputs[self.carries :], *factors),
+            (*(outputs[i] for i in remaining), *outputs[self.carries :], *factors),
         )
         operands = (
-            *(self.operands[i] for i in saved), *self.operands[self.carries : split], *products, *self.operands[split:]
-        )  # fmt: skip
+            *(self.operands[i] for i in remaining),
+            *self.operands[self.carries : split],
+            *products,
+            *self.operands[split:],
+        )
         builder = self.operands[0].builder
-        params = {"body": body, "carries": len(saved), "xs": self.xs + len(rows), "length": self.length}
+        params = {"body": body, "carries": len(remaining), "xs": self.xs + len(row_inputs), "length": self.length}
         result = builder.emit(scan, operands, {**params, "reverse": self.reverse})
-        own = len(body.outputs) - len(factors)
-        stacked = dict(zip(factors, result[own:]))
-        carried = dict(zip(saved, result))
-        for i, (x, y) in behind.items():
-            sides = [self._stacked(side, stacked) for side in (_turned(x, nodes, new), new.get(y, y))]
+        n_results = len(body.outputs) - len(factors)
+        stacked = dict(zip(factors, result[n_results:]))
+        carried = dict(zip(remaining, result))
+        for i, (x, y) in sunk.items():
+            sides = [self._stacked(side, stacked) for side in (_transposed(x, nodes, new), new.get(y, y))]
             total, start = matmul(matrix_transpose(sides[0]), sides[1]), self.operands[i]
             carried[i] = total if is_zero(start) else accumulate(start, total)
-        return (*(carried[i] for i in range(self.carries)), *result[len(saved) : own])
+        return (*(carried[i] for i in range(self.carries)), *result[len(remaining) : n_results])
 
-    def _of_all_rows(self, product: Node) -> Any:
+    def _batched_product(self, product: GraphNode) -> Any:
         """The product of all rows, before the loop."""
         x, y = product.inputs
         m, k = x.aval.shape
         rows = reshape(self.outer[_source(x)], shape=(self.length * m, k))
         return reshape(matmul(rows, self._outside(y)), shape=(self.length, *product.aval.shape))
 
-    def _outside(self, y: Node) -> Any:
+    def _outside(self, y: GraphNode) -> Any:
         """The loop-invariant value of a view of a constant."""
         if y in self.outer:
             return self.outer[y]
         assert y.op is not None
         return y.op(self._outside(y.inputs[0]), **dict(y.params))
 
-    def _stacked(self, factor: Node, stacked: dict[Node, Any]) -> Any:
+    def _stacked(self, factor: GraphNode, stacked: dict[GraphNode, Any]) -> Any:
         """The values of a factor in all iterations, stacked along rows."""
         k, m = factor.aval.shape
         result = stacked[factor] if factor in stacked else self.outer[_source(factor)]
         return reshape(result, shape=(self.length * k, m))
 
-    def _replaced(self, rows: dict[Node, Node], gone: list[Node]) -> tuple[dict[Node, Node], list[Node]]:
+    def _replaced(
+        self, row_inputs: dict[GraphNode, GraphNode], removed: list[GraphNode]
+    ) -> tuple[dict[GraphNode, GraphNode], list[GraphNode]]:
         """The replacements of body nodes whose products are now scanned rows, and the remaining nodes."""
-        new, nodes = dict(rows), []
+        new, nodes = dict(row_inputs), []
         for node in self.body.nodes:
-            if node in rows or node in gone:
+            if node in row_inputs or node in removed:
                 continue
-            inputs = tuple([new.get(x, x) if isinstance(x, Node) else x for x in node.inputs])
+            inputs = tuple([new.get(x, x) if isinstance(x, GraphNode) else x for x in node.inputs])
             if inputs != node.inputs:
-                new[node] = Node(node.op, inputs, node.params, node.aval, node.location)
+                new[node] = GraphNode(node.op, inputs, node.params, node.aval, node.location)
             nodes.append(new.get(node, node))
         return new, nodes
 
 
-def _is_worth_it(product: Node, rows: int) -> bool:
+def _is_profitable(product: GraphNode, rows: int) -> bool:
     """Whether BLAS computes the product, with too few rows per iteration to be efficient."""
-    (*lead, m, k), n = product.inputs[0].aval.shape, product.aval.shape[-1]
+    (*batch, m, k), n = product.inputs[0].aval.shape, product.aval.shape[-1]
     kinds = {x.aval.dtype.kind for x in product.operands}
-    return not lead and kinds == {"f"} and rows <= MOST_ROWS and m * k * n >= LEAST
+    return not batch and kinds == {"f"} and rows <= MAX_BATCHED_ROWS and m * k * n >= LEAST
 
 
-def _source(x: Node, *also: Op) -> Node:
+def _source(x: GraphNode, *also: Op) -> GraphNode:
     """The value below the reshapes and views of `x`."""
     while x.op is reshape or x.op in also:
         x = x.inputs[0]
     return x
 
 
-def _turned(x: Node, nodes: list[Node], new: dict[Node, Node]) -> Node:
+def _transposed(x: GraphNode, nodes: list[GraphNode], new: dict[GraphNode, GraphNode]) -> GraphNode:
     """The transpose of `x` in the body; appended to `nodes` if there is none."""
     x = new.get(x, x)
     if x.op is transpose:
@@ -203,5 +208,5 @@ def _turned(x: Node, nodes: list[Node], new: dict[Node, Node]) -> Node:
     for node in nodes:
         if node.op is transpose and node.inputs == (x,):
             return node
-    nodes.append(Node(transpose, (x,), (("perm", (1, 0)),), transpose.aval(x.aval, perm=(1, 0))))
+    nodes.append(GraphNode(transpose, (x,), (("perm", (1, 0)),), transpose.aval(x.aval, perm=(1, 0))))
     return nodes[-1]

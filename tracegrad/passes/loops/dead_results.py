@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from tracegrad.control import checkpoint, cond_op, scan_op, while_op
-from tracegrad.ir import Graph, Node
+from tracegrad.ir import Graph, GraphNode
 from tracegrad.ir.builder import sliced
 from tracegrad.ir.graph import map_regions
-from tracegrad.ops.core.op import Op, Several
+from tracegrad.ops.core.op import Op, ResultAvals
 from tracegrad.ops.core.result import result
 
 __all__ = ["trim"]
@@ -47,60 +47,60 @@ def trim(graph: Graph) -> Graph:
     """
     if not any(node.regions for node in graph.nodes):
         return graph
-    saved: dict[Node, _Kept] = {}
+    live: dict[GraphNode, _LiveNode] = {}
     wanted = set(graph.outputs)
-    used: dict[Node, set[int]] = {}
+    used: dict[GraphNode, set[int]] = {}
     for node in reversed(graph.nodes):
-        if node.picks is not None:
+        if node.result_index is not None:
             if node in wanted:
-                used.setdefault(node.operands[0], set()).add(node.picks)
+                used.setdefault(node.operands[0], set()).add(node.result_index)
         elif node in used and node.regions:
-            saved[node] = _narrowed(node, used[node])
-            wanted.update(saved[node].operands)
+            live[node] = _narrowed(node, used[node])
+            wanted.update(live[node].operands)
         elif node in used or node in wanted:
             wanted.update(node.operands)
-    return _rebuilt(graph, saved)
+    return _rebuilt(graph, live)
 
 
-class _Kept:
+class _LiveNode:
     """The remaining parts of a node: operands, parameters, and the numbers of the results."""
 
-    def __init__(self, operands: Sequence[Node], params: dict[str, Any], results: Sequence[int]):
+    def __init__(self, operands: Sequence[GraphNode], params: dict[str, Any], results: Sequence[int]):
         self.operands, self.results = tuple(operands), tuple(results)
         self.params = map_regions(tuple(sorted(params.items())), trim)
 
-    def is_whole(self, node: Node) -> bool:
+    def is_whole(self, node: GraphNode) -> bool:
         """Whether no part was removed."""
         if len(self.operands) < len(node.operands) or len(self.results) < len(node.aval):  # type: ignore[arg-type]
             return False
-        result = Node(node.op, self.operands, self.params, node.aval)
+        result = GraphNode(node.op, self.operands, self.params, node.aval)
         return all(map(operator.is_, result.regions, node.regions)) and self.params == node.params
 
 
-def _narrowed(node: Node, used: set[int]) -> _Kept:
+def _narrowed(node: GraphNode, used: set[int]) -> _LiveNode:
     rule = _RULES.get(node.op)  # type: ignore[arg-type]
     if rule is None:
-        return _Kept(node.operands, dict(node.params), range(len(node.aval)))  # type: ignore[arg-type]
+        return _LiveNode(node.operands, dict(node.params), range(len(node.aval)))  # type: ignore[arg-type]
     return rule(node, used, **dict(node.params))
 
 
-def _rebuilt(graph: Graph, kept: dict[Node, _Kept]) -> Graph:
-    moved: dict[Node, Node] = {}
+def _rebuilt(graph: Graph, live: dict[GraphNode, _LiveNode]) -> Graph:
+    moved: dict[GraphNode, GraphNode] = {}
     nodes = []
     for node in graph.nodes:
-        owner = kept.get(node.operands[0]) if node.picks is not None else None
-        if owner is not None and node.picks not in owner.results:
+        owner = live.get(node.operands[0]) if node.result_index is not None else None
+        if owner is not None and node.result_index not in owner.results:
             continue
         if owner is not None and node.operands[0] in moved:
-            index = owner.results.index(node.picks)
-            new = Node(result, (moved[node.operands[0]],), (("index", index),), node.aval)
-        elif node in kept and not (kept[node].is_whole(node) and moved.keys().isdisjoint(node.operands)):
-            avals = Several([node.aval[k] for k in kept[node].results])  # type: ignore[index]
-            inputs = tuple([moved.get(x, x) for x in kept[node].operands])
-            new = Node(node.op, inputs, kept[node].params, avals, node.location)  # type: ignore[arg-type]
+            index = owner.results.index(node.result_index)
+            new = GraphNode(result, (moved[node.operands[0]],), (("index", index),), node.aval)
+        elif node in live and not (live[node].is_whole(node) and moved.keys().isdisjoint(node.operands)):
+            avals = ResultAvals([node.aval[k] for k in live[node].results])  # type: ignore[index]
+            inputs = tuple([moved.get(x, x) for x in live[node].operands])
+            new = GraphNode(node.op, inputs, live[node].params, avals, node.location)  # type: ignore[arg-type]
         elif any(x in moved for x in node.operands):
-            inputs = tuple([moved.get(x, x) if isinstance(x, Node) else x for x in node.inputs])
-            new = Node(node.op, inputs, node.params, node.aval, node.location)
+            inputs = tuple([moved.get(x, x) if isinstance(x, GraphNode) else x for x in node.inputs])
+            new = GraphNode(node.op, inputs, node.params, node.aval, node.location)
         else:
             new = node
         if new is not node:
@@ -119,7 +119,7 @@ def _read(graph: Graph, outputs: Iterable[int]) -> set[int]:
     return {i for i, x in enumerate(graph.inputs) if x in needed}
 
 
-def _narrow(graph: Graph, inputs: Sequence[int], outputs: Sequence[int]) -> Graph:
+def _restricted(graph: Graph, inputs: Sequence[int], outputs: Sequence[int]) -> Graph:
     result = sliced([graph.inputs[i] for i in inputs], graph.nodes, [graph.outputs[k] for k in outputs])
     sizes, before = [[len(x) for x in (g.inputs, g.nodes, g.outputs)] for g in (result, graph)]
     return graph if sizes == before else result
@@ -130,49 +130,51 @@ def _live(body: Graph, results: set[int], carries: int, also: set[int]) -> tuple
     outputs = results | also
     while True:
         inputs = _read(body, outputs) | {k for k in outputs if k < carries}
-        more = {i for i in inputs if i < carries} - outputs
-        if not more:
+        newly_live = {i for i in inputs if i < carries} - outputs
+        if not newly_live:
             return sorted(outputs), sorted(inputs)
-        outputs |= more
+        outputs |= newly_live
 
 
-def _scan(node: Node, used: set[int], body: Graph, carries: int, xs: int, **params: Any) -> _Kept:
+def _scan(node: GraphNode, used: set[int], body: Graph, carries: int, xs: int, **params: Any) -> _LiveNode:
     outputs, inputs = _live(body, used, carries, set())
-    return _Kept(
+    return _LiveNode(
         [node.operands[i] for i in inputs],
-        {**params, "body": _narrow(body, inputs, outputs), "carries": sum(k < carries for k in outputs),
+        {**params, "body": _restricted(body, inputs, outputs), "carries": sum(k < carries for k in outputs),
          "xs": sum(carries <= i < carries + xs for i in inputs)},
         outputs,
     )  # fmt: skip
 
 
-def _while(node: Node, used: set[int], cond: Graph, body: Graph, carries: int, capacity: int) -> _Kept:
-    asked = _read(cond, [0])
-    also = {i for i in asked if i < carries}
+def _while(node: GraphNode, used: set[int], cond: Graph, body: Graph, carries: int, capacity: int) -> _LiveNode:
+    cond_inputs = _read(cond, [0])
+    also = {i for i in cond_inputs if i < carries}
     outputs, read = _live(body, {k if k < carries else k - 1 for k in used if k != carries}, carries, also)
-    inputs = sorted({*read, *asked})
+    inputs = sorted({*read, *cond_inputs})
     count = sum(k < carries for k in outputs)
-    return _Kept(
+    return _LiveNode(
         [node.operands[i] for i in inputs],
-        {"body": _narrow(body, inputs, outputs), "cond": _narrow(cond, inputs, [0]), "carries": count,
+        {"body": _restricted(body, inputs, outputs), "cond": _restricted(cond, inputs, [0]), "carries": count,
          "capacity": capacity if count < len(outputs) else 0},
         [*outputs[:count], carries, *(k + 1 for k in outputs[count:])],
     )  # fmt: skip
 
 
-def _cond(node: Node, used: set[int], branches: tuple[Graph, ...]) -> _Kept:
+def _cond(node: GraphNode, used: set[int], branches: tuple[Graph, ...]) -> _LiveNode:
     outputs = sorted(used)
     inputs = sorted(set[int]().union(*(_read(b, outputs) for b in branches)))
-    narrow = tuple([_narrow(b, inputs, outputs) for b in branches])
-    return _Kept([node.operands[0], *(node.operands[i + 1] for i in inputs)], {"branches": narrow}, outputs)
+    live_branches = tuple([_restricted(b, inputs, outputs) for b in branches])
+    return _LiveNode([node.operands[0], *(node.operands[i + 1] for i in inputs)], {"branches": live_branches}, outputs)
 
 
-def _remat(node: Node, used: set[int], body: Graph, **params: Any) -> _Kept:
+def _remat(node: GraphNode, used: set[int], body: Graph, **params: Any) -> _LiveNode:
     outputs = sorted(used)
     inputs = sorted(_read(body, outputs))
-    return _Kept([node.operands[i] for i in inputs], {**params, "body": _narrow(body, inputs, outputs)}, outputs)
+    return _LiveNode(
+        [node.operands[i] for i in inputs], {**params, "body": _restricted(body, inputs, outputs)}, outputs
+    )
 
 
-_RULES: dict[Op, Callable[..., _Kept]] = {
+_RULES: dict[Op, Callable[..., _LiveNode]] = {
     scan_op.scan: _scan, while_op.while_loop: _while, cond_op.cond: _cond, checkpoint.remat: _remat,
 }  # fmt: skip

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from tracegrad.control.scan_op import scan
 from tracegrad.control.segmented_checkpointing import run_in_segments
-from tracegrad.ir import Graph, Node
+from tracegrad.ir import Graph, GraphNode
 from tracegrad.ops.core.op import Op
 from tracegrad.passes.core.rewriter import rewrite
 
@@ -46,7 +46,7 @@ def join_segments(graph: Graph) -> Graph:
     return rewrite(graph, hook)
 
 
-def _segments(node: Node) -> Iterator[_Segments]:
+def _segments(node: GraphNode) -> Iterator[_Segments]:
     """The segmented loop that a loop is: each of its iterations is a loop over the same carries, rows and constants."""
     outer = dict(node.params)
     for iteration in outer["body"].nodes:

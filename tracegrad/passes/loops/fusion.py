@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from tracegrad.control import cond_op, scan_op, while_op
-from tracegrad.ir import Builder, Graph, Node, Value, replay
+from tracegrad.ir import Builder, Graph, GraphNode, GraphValue, replay
 from tracegrad.ir.builder import recording, sliced
 from tracegrad.ir.graph import map_regions
 from tracegrad.ops.core.op import Op
@@ -23,7 +23,7 @@ from tracegrad.target.tuning import TUNING
 __all__ = ["share", "share_loops"]
 
 
-MOST_LOOPS = TUNING.passes.max_compared_loops
+MAX_FUSED_LOOPS = TUNING.passes.max_compared_loops
 
 
 def share_loops(graph: Graph) -> Graph:
@@ -66,22 +66,22 @@ def share(graph: Graph) -> Graph:
 
 def _with_regions(graph: Graph) -> Graph:
     """`graph` with `share` applied to all regions."""
-    moved: dict[Node, Node] = {}
+    moved: dict[GraphNode, GraphNode] = {}
     for node in graph.nodes:
         params = map_regions(node.params, share)
         if any(x in moved for x in node.operands) or any(a != b for a, b in zip(params, node.params)):
-            inputs = tuple([moved.get(x, x) if isinstance(x, Node) else x for x in node.inputs])
-            moved[node] = Node(node.op, inputs, params, node.aval, node.location)
+            inputs = tuple([moved.get(x, x) if isinstance(x, GraphNode) else x for x in node.inputs])
+            moved[node] = GraphNode(node.op, inputs, params, node.aval, node.location)
     if not moved:
         return graph
     nodes = [moved.get(x, x) for x in graph.nodes]
     return sliced(graph.inputs, nodes, [moved.get(x, x) for x in graph.outputs])
 
 
-def _first(graph: Graph) -> tuple[Node, Node, Node, list[list[int]]] | None:
+def _first(graph: Graph) -> tuple[GraphNode, GraphNode, GraphNode, list[list[int]]] | None:
     """The first two nodes that share work; the fused node; and the position of each result in it."""
     candidates = [node for node in graph.nodes if node.op in _RULES]
-    if len(candidates) > MOST_LOOPS:
+    if len(candidates) > MAX_FUSED_LOOPS:
         return None
     for k, second in enumerate(candidates):
         for first in candidates[:k]:
@@ -90,7 +90,7 @@ def _first(graph: Graph) -> tuple[Node, Node, Node, list[list[int]]] | None:
     return None
 
 
-def _both(first: Node, second: Node) -> tuple[Node, list[list[int]]] | None:
+def _both(first: GraphNode, second: GraphNode) -> tuple[GraphNode, list[list[int]]] | None:
     assert first.op is not None
     if second.depends_on({first}):
         return None
@@ -100,46 +100,46 @@ def _both(first: Node, second: Node) -> tuple[Node, list[list[int]]] | None:
     operands, params, results = result
     items = tuple(sorted(params.items()))
     aval = first.op.aval(*(x.aval for x in operands), **params)
-    return Node(first.op, tuple(operands), items, aval, first.location), results
+    return GraphNode(first.op, tuple(operands), items, aval, first.location), results
 
 
-def _joined(graph: Graph, first: Node, second: Node, both: Node, results: list[list[int]]) -> Graph:
+def _joined(graph: Graph, first: GraphNode, second: GraphNode, both: GraphNode, results: list[list[int]]) -> Graph:
     """`graph` with the two nodes replaced by `both`; nodes that depend on neither come first."""
     owners = {first: results[0], second: results[1]}
-    behind: set[Node] = {first, second}
-    moved: dict[Node, Node] = {}
-    early, late = list[Node](), list[Node]()
+    dependents: set[GraphNode] = {first, second}
+    moved: dict[GraphNode, GraphNode] = {}
+    early, late = list[GraphNode](), list[GraphNode]()
     for node in graph.nodes:
         if node in owners:
             continue
-        if behind.isdisjoint(node.operands):
+        if dependents.isdisjoint(node.operands):
             early.append(node)
             continue
-        behind.add(node)
-        index = owners[node.operands[0]][node.picks or 0] if node.operands[0] in owners else None
+        dependents.add(node)
+        index = owners[node.operands[0]][node.result_index or 0] if node.operands[0] in owners else None
         if index is not None:
-            moved[node] = Node(result, (both,), (("index", index),), node.aval, node.location)
+            moved[node] = GraphNode(result, (both,), (("index", index),), node.aval, node.location)
         else:
-            inputs = tuple([moved.get(x, x) if isinstance(x, Node) else x for x in node.inputs])
-            moved[node] = Node(node.op, inputs, node.params, node.aval, node.location)
+            inputs = tuple([moved.get(x, x) if isinstance(x, GraphNode) else x for x in node.inputs])
+            moved[node] = GraphNode(node.op, inputs, node.params, node.aval, node.location)
         late.append(moved[node])
     return sliced(graph.inputs, [*early, both, *late], [moved.get(x, x) for x in graph.outputs])
 
 
 # -- fused nodes: operands, parameters, and the positions of the results ------------------------------------
-Both = tuple[list[Node], dict[str, Any], list[list[int]]]
+Both = tuple[list[GraphNode], dict[str, Any], list[list[int]]]
 
 
-class _Pair:
+class _LoopPair:
     """Two loops with concatenated carries; equal carries are merged."""
 
-    def __init__(self, first: Node, second: Node, xs: Sequence[int]):
+    def __init__(self, first: GraphNode, second: GraphNode, xs: Sequence[int]):
         self.nodes = (first, second)
         self.params = [dict(node.params) for node in self.nodes]
         self.bodies = [p["body"] for p in self.params]
         carries = [p["carries"] for p in self.params]
         self.inits = [x for node, n in zip(self.nodes, carries) for x in node.operands[:n]]
-        self.rows = _distinct(x for node, n, m in zip(self.nodes, carries, xs) for x in node.operands[n : n + m])
+        self.scanned = _distinct(x for node, n, m in zip(self.nodes, carries, xs) for x in node.operands[n : n + m])
         self.consts = _distinct(x for node, n, m in zip(self.nodes, carries, xs) for x in node.operands[n + m :])
         self.at = [slice(carries[0]), slice(carries[0], None)]
         self.xs = xs
@@ -151,25 +151,25 @@ class _Pair:
             if len(set(finer)) == len(set(label)):
                 break
             label = finer
-        self.lead = sorted(set(self.leader))
-        self.operands = [*(self.inits[k] for k in self.lead), *self.rows, *self.consts]
+        self.leaders = sorted(set(self.leader))
+        self.operands = [*(self.inits[k] for k in self.leaders), *self.scanned, *self.consts]
 
     def build(self) -> None:
         """Both bodies in one graph, under the present assumption about equal carries."""
         self.builder = Builder()
         values: dict[Any, Any] = {k: self.builder.input(self.inits[k].aval) for k in sorted(set(self.leader))}
-        rows = {x: self.builder.input(self._row(x)) for x in self.rows}
+        rows = {x: self.builder.input(self._row_aval(x)) for x in self.scanned}
         consts = {x: self.builder.input(x.aval) for x in self.consts}
-        self.outs: list[list[Node]] = []
-        self.given: list[list[Value]] = []
+        self.outs: list[list[GraphNode]] = []
+        self.body_args: list[list[GraphValue]] = []
         new = []
         with recording(self.builder):
             for node, at, m, body in zip(self.nodes, self.at, self.xs, self.bodies):
                 carried = [values[k] for k in self.leader[at]]
                 n, before = len(carried), len(self.builder.nodes)
                 loose = [*(rows[x] for x in node.operands[n : n + m]), *(consts[x] for x in node.operands[n + m :])]
-                self.given.append([*carried, *loose])
-                self.outs.append([x.node for x in replay(body, self.given[-1])[0]])
+                self.body_args.append([*carried, *loose])
+                self.outs.append([x.node for x in replay(body, self.body_args[-1])[0]])
                 new.append(len(self.builder.nodes) - before)
         self.saved = len(self.bodies[1].nodes) - new[1]
         if all(any(node.regions for node in body.nodes) for body in self.bodies):
@@ -188,67 +188,67 @@ class _Pair:
         with recording(self.builder):
             result = iter([x.node for x in replay(after, list(values.values()))[0]])
         self.outs = [[next(result) for _ in outs] for outs in self.outs]
-        self.given = [[values[x.node] for x in operands] for operands in self.given]
+        self.body_args = [[values[x.node] for x in operands] for operands in self.body_args]
         self.saved = sum(len(body.nodes) for body in self.bodies) - len(self.builder.nodes)
 
-    def _row(self, x: Node) -> Any:
+    def _row_aval(self, x: GraphNode) -> Any:
         return type(x.aval)(x.aval.shape[1:], x.aval.dtype)
 
     @property
-    def pays(self) -> bool:
+    def is_profitable(self) -> bool:
         return 2 * self.saved >= min(len(body.nodes) for body in self.bodies) > 0
 
     def body(self) -> Graph:
         """The fused body: the remaining carries, then every result once."""
         carried = [
-            [x for outs, at in zip(self.outs, self.at) for x in outs[: len(self.leader[at])]][k] for k in self.lead
+            [x for outs, at in zip(self.outs, self.at) for x in outs[: len(self.leader[at])]][k] for k in self.leaders
         ]
         return sliced(self.builder.inputs, self.builder.nodes, [*carried, *self.ys()])
 
-    def ys(self) -> list[Node]:
+    def ys(self) -> list[GraphNode]:
         return _distinct(x for outs, at in zip(self.outs, self.at) for x in outs[len(self.leader[at]) :])
 
-    def results(self, before_rows: int) -> list[list[int]]:
-        """The positions of the results of each loop: its carries, the common `before_rows` results, and its rows."""
-        ys, n = self.ys(), len(self.lead)
+    def results(self, n_common: int) -> list[list[int]]:
+        """The positions of the results of each loop: its carries, the common `n_common` results, and its rows."""
+        ys, n = self.ys(), len(self.leaders)
         return [
             [
-                *(self.lead.index(k) for k in self.leader[at]),
-                *range(n, n + before_rows),
-                *(n + before_rows + ys.index(y) for y in outs[len(self.leader[at]) :]),
+                *(self.leaders.index(k) for k in self.leader[at]),
+                *range(n, n + n_common),
+                *(n + n_common + ys.index(y) for y in outs[len(self.leader[at]) :]),
             ]
             for outs, at in zip(self.outs, self.at)
         ]
 
 
-def _scans(first: Node, second: Node) -> Both | None:
+def _scans(first: GraphNode, second: GraphNode) -> Both | None:
     a, b = dict(first.params), dict(second.params)
     if (a["length"], a["reverse"]) != (b["length"], b["reverse"]):
         return None
-    pair = _Pair(first, second, [a["xs"], b["xs"]])
-    if not pair.pays:
+    pair = _LoopPair(first, second, [a["xs"], b["xs"]])
+    if not pair.is_profitable:
         return None
-    params = {**a, "body": pair.body(), "carries": len(pair.lead), "xs": len(pair.rows)}
+    params = {**a, "body": pair.body(), "carries": len(pair.leaders), "xs": len(pair.scanned)}
     return pair.operands, params, pair.results(0)
 
 
-def _whiles(first: Node, second: Node) -> Both | None:
+def _whiles(first: GraphNode, second: GraphNode) -> Both | None:
     a, b = dict(first.params), dict(second.params)
     stacked = [len(p["body"].outputs) > p["carries"] for p in (a, b)]
     if all(stacked) and a["capacity"] != b["capacity"]:
         return None
-    pair = _Pair(first, second, [0, 0])
+    pair = _LoopPair(first, second, [0, 0])
     with recording(pair.builder):
-        asked = [replay(p["cond"], operands)[0][0].node for p, operands in zip((a, b), pair.given)]
-    if asked[0] is not asked[1] or not pair.pays:
+        conditions = [replay(p["cond"], operands)[0][0].node for p, operands in zip((a, b), pair.body_args)]
+    if conditions[0] is not conditions[1] or not pair.is_profitable:
         return None
-    cond = sliced(pair.builder.inputs, pair.builder.nodes, asked[:1])
+    cond = sliced(pair.builder.inputs, pair.builder.nodes, conditions[:1])
     capacity = (a if stacked[0] else b)["capacity"]
-    params = {"body": pair.body(), "cond": cond, "carries": len(pair.lead), "capacity": capacity}
+    params = {"body": pair.body(), "cond": cond, "carries": len(pair.leaders), "capacity": capacity}
     return pair.operands, params, pair.results(1)
 
 
-def _conds(first: Node, second: Node) -> Both | None:
+def _conds(first: GraphNode, second: GraphNode) -> Both | None:
     sides = [dict(node.params)["branches"] for node in (first, second)]
     if first.operands[0] is not second.operands[0] or len(sides[0]) != len(sides[1]):
         return None
@@ -268,10 +268,10 @@ def _conds(first: Node, second: Node) -> Both | None:
     return [first.operands[0], *operands], {"branches": tuple(merged)}, [list(range(count)), list(range(count, total))]
 
 
-_RULES: dict[Op | None, Callable[[Node, Node], Both | None]] = {
+_RULES: dict[Op | None, Callable[[GraphNode, GraphNode], Both | None]] = {
     scan_op.scan: _scans, while_op.while_loop: _whiles, cond_op.cond: _conds,
 }  # fmt: skip
 
 
-def _distinct(nodes: Iterator[Node] | Sequence[Node]) -> list[Node]:
+def _distinct(nodes: Iterator[GraphNode] | Sequence[GraphNode]) -> list[GraphNode]:
     return list(dict.fromkeys(nodes))

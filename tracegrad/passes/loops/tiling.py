@@ -15,7 +15,7 @@ from typing import Any
 
 from tracegrad.avals import Aval, is_literal
 from tracegrad.control.scan_op import scan
-from tracegrad.ir import Graph, Node, build
+from tracegrad.ir import Graph, GraphNode, build
 from tracegrad.ir.builder import recorder
 from tracegrad.ir.interpreter import applied
 from tracegrad.ops.core.forms import Cast, Map
@@ -30,7 +30,7 @@ LARGE = TUNING.passes.min_tiled_bytes
 BLOCK = TUNING.passes.tile_bytes
 SHORTEST = TUNING.passes.min_tile
 LONGEST = TUNING.passes.max_tile
-FEWEST = TUNING.passes.min_tiles
+MIN_TILES = TUNING.passes.min_tiles
 DEEPEST = TUNING.passes.max_element_bytes
 
 Shape = tuple[int, ...]
@@ -44,39 +44,39 @@ def run_in_blocks(graph: Graph) -> Graph:
     >>> run_in_blocks(graph) is graph
     True
     """
-    result = _Group.of(graph)
-    if result is None:
+    group = _TileGroup.of(graph)
+    if group is None:
         return graph
 
-    def fn(*given: Any) -> list[Any]:
-        env = dict(zip(graph.inputs, given))
-        behind = result.behind(graph)
-        _replay([x for x in graph.nodes if x not in result.nodes and x not in behind], env)
-        env |= result.emit(env)
-        _replay([x for x in graph.nodes if x in behind], env)
+    def fn(*args: Any) -> list[Any]:
+        env = dict(zip(graph.inputs, args))
+        dependents = group.dependents(graph)
+        _replay([x for x in graph.nodes if x not in group.nodes and x not in dependents], env)
+        env |= group.emit(env)
+        _replay([x for x in graph.nodes if x in dependents], env)
         return [env[x] for x in graph.outputs]
 
     return build(fn, graph.avals)
 
 
 @record()
-class _Group:
+class _TileGroup:
     """Loops to tile, the nodes between them, the `copies` of their initial constants, and the saved rows."""
 
     space: Shape
-    nodes: dict[Node, None]
-    copies: list[Node]
-    kept: list[Node]
-    outs: list[Node]
+    nodes: dict[GraphNode, None]
+    copies: list[GraphNode]
+    saved_rows: list[GraphNode]
+    outs: list[GraphNode]
 
     @classmethod
-    def of(cls, graph: Graph) -> _Group | None:
+    def of(cls, graph: Graph) -> _TileGroup | None:
         """The group of a graph, if it has a profitable one."""
         spaces = {node: space for node in graph.nodes if node.op is scan and (space := _space(node)) is not None}
         if not spaces:
             return None
         users, outputs = graph.users(), set(graph.outputs)
-        saved = [x for x in graph.nodes if x not in outputs and _is_kept(x, users[x], spaces)]
+        saved = [x for x in graph.nodes if x not in outputs and _is_saved_rows(x, users[x], spaces)]
         saved = [x for x in saved if x.aval.shape[1:] == saved[0].aval.shape[1:]]
         if not saved or sum(x.aval.nbytes for x in saved) < LARGE:
             return None
@@ -85,32 +85,32 @@ class _Group:
         nodes = dict.fromkeys(_between(graph, loops))
         if not all(x in loops or _is_result(x, space, saved) or _is_pointwise(x, space) for x in nodes):
             return None
-        if not all(_has_own_rows(x, space, saved) for x in loops):
+        if not all(_scans_only_saved(x, space, saved) for x in loops):
             return None
         copies = [
             x for x in graph.nodes
             if x not in nodes and _is_constant(x, space) and not nodes.keys().isdisjoint(users[x])
         ]  # fmt: skip
-        outs = [x for x in nodes if not x.several and (x in outputs or any(u not in nodes for u in users[x]))]
+        outs = [x for x in nodes if not x.is_multi_result and (x in outputs or any(u not in nodes for u in users[x]))]
         result = cls(space, nodes, copies, saved, outs)
         return result if all(x.aval.shape == space for x in outs) and result.length else None
 
     @property
     def length(self) -> int:
         """The number of elements of a block; 0 if tiling is not profitable."""
-        each = sum(x.aval.shape[0] * x.aval.dtype.itemsize for x in self.kept)
+        each = sum(x.aval.shape[0] * x.aval.dtype.itemsize for x in self.saved_rows)
         length = min(max(BLOCK // each // 8 * 8, SHORTEST), LONGEST)
-        return length if each <= DEEPEST and FEWEST * length < prod(self.space) else 0
+        return length if each <= DEEPEST and MIN_TILES * length < prod(self.space) else 0
 
-    def behind(self, graph: Graph) -> set[Node]:
+    def dependents(self, graph: Graph) -> set[GraphNode]:
         """The nodes outside of the group that depend on it."""
-        results: set[Node] = set()
+        results: set[GraphNode] = set()
         for node in graph.nodes:
             if node not in self.nodes and any(x in results or x in self.nodes for x in node.operands):
                 results.add(node)
         return results
 
-    def emit(self, env: dict[Node, Any]) -> dict[Node, Any]:
+    def emit(self, env: dict[GraphNode, Any]) -> dict[GraphNode, Any]:
         """Emit the tiled loop. Returns the replacements of nodes that other nodes use."""
         nodes = [*self.copies, *self.nodes]
         args = dict.fromkeys(x for node in nodes for x in node.operands if x not in self.nodes and x not in self.copies)
@@ -121,7 +121,7 @@ class _Group:
 
         def block(*values: Any) -> list[Any]:
             inner = dict(zip([*arrays, *fixed], values))
-            _replay(nodes, inner, _Cut(self.space, length))
+            _replay(nodes, inner, _BlockConverter(self.space, length))
             return [inner[x] for x in self.outs]
 
         def in_blocks(x: Any) -> Any:
@@ -141,7 +141,7 @@ class _Group:
 
 
 # -- analysis ----------------------------------------------------------------------------------------------
-def _space(node: Node) -> Shape | None:
+def _space(node: GraphNode) -> Shape | None:
     """The common shape of all arrays in the body of an elementwise loop."""
     params = dict(node.params)
     body, carries = params["body"], params["carries"]
@@ -153,12 +153,12 @@ def _space(node: Node) -> Shape | None:
         _is_pointwise(x, space) for x in body.nodes
     ):
         return None
-    narrow = sum(x.aval.shape == () for x in body.nodes)  # nodes that run for every block
-    return space if 2 * narrow <= len(body.nodes) else None
+    n_scalars = sum(x.aval.shape == () for x in body.nodes)  # nodes that run for every block
+    return space if 2 * n_scalars <= len(body.nodes) else None
 
 
-def _is_pointwise(node: Node, space: Shape) -> bool:
-    if node.several or node.picks is not None or node.op is None or node.aval.shape not in (space, ()):
+def _is_pointwise(node: GraphNode, space: Shape) -> bool:
+    if node.is_multi_result or node.result_index is not None or node.op is None or node.aval.shape not in (space, ()):
         return False
     shape, shapes = node.aval.shape, {x.aval.shape for x in node.operands}
     if node.op is full or node.op is broadcast_to:
@@ -167,38 +167,40 @@ def _is_pointwise(node: Node, space: Shape) -> bool:
     return isinstance(form, Cast) or (isinstance(form, Map) and form.scalar is not None and shapes == {shape})
 
 
-def _is_constant(node: Node, space: Shape) -> bool:
+def _is_constant(node: GraphNode, space: Shape) -> bool:
     return node.op in (full, broadcast_to) and node.aval.shape == space and _is_pointwise(node, space)
 
 
-def _is_kept(node: Node, users: Iterable[Node], spaces: dict[Node, Shape]) -> bool:
+def _is_saved_rows(node: GraphNode, users: Iterable[GraphNode], spaces: dict[GraphNode, Shape]) -> bool:
     """Whether `node` is rows saved by one loop and only read by others over the same elements."""
-    if node.picks is None or node.operands[0] not in spaces or not users:
+    if node.result_index is None or node.operands[0] not in spaces or not users:
         return False
     space = spaces[node.operands[0]]
-    rows = node.picks >= dict(node.operands[0].params)["carries"] and node.aval.shape[1:] == space
-    return rows and all(spaces.get(u) == space and _rows(u).count(node) == u.inputs.count(node) for u in users)
+    is_stacked = node.result_index >= dict(node.operands[0].params)["carries"] and node.aval.shape[1:] == space
+    return is_stacked and all(
+        spaces.get(u) == space and _scanned_rows(u).count(node) == u.inputs.count(node) for u in users
+    )
 
 
-def _rows(loop: Node) -> list[Any]:
+def _scanned_rows(loop: GraphNode) -> list[Any]:
     params = dict(loop.params)
     return list(loop.inputs[params["carries"] : params["carries"] + params["xs"]])
 
 
-def _has_own_rows(loop: Node, space: Shape, kept: list[Node]) -> bool:
+def _scans_only_saved(loop: GraphNode, space: Shape, saved_rows: list[GraphNode]) -> bool:
     """Whether the scanned rows of a loop are saved rows, or scalars whose stack has another shape than `space`."""
-    return all(x in kept or (len(x.aval.shape) == 1 and x.aval.shape != space) for x in _rows(loop))
+    return all(x in saved_rows or (len(x.aval.shape) == 1 and x.aval.shape != space) for x in _scanned_rows(loop))
 
 
-def _is_result(node: Node, space: Shape, kept: list[Node]) -> bool:
+def _is_result(node: GraphNode, space: Shape, saved_rows: list[GraphNode]) -> bool:
     """Whether `node` is a loop result whose shape cannot be mistaken for `space`."""
-    if node.picks is None:
+    if node.result_index is None:
         return False
-    carried = node.picks < dict(node.operands[0].params)["carries"]
-    return carried or node in kept or node.aval.shape != space
+    carried = node.result_index < dict(node.operands[0].params)["carries"]
+    return carried or node in saved_rows or node.aval.shape != space
 
 
-def _between(graph: Graph, loops: set[Node]) -> list[Node]:
+def _between(graph: Graph, loops: set[GraphNode]) -> list[GraphNode]:
     """The loops, their results, and the nodes on paths between loops."""
     later, earlier = set(loops), set(loops)
     for node in graph.nodes:
@@ -207,19 +209,19 @@ def _between(graph: Graph, loops: set[Node]) -> list[Node]:
     for node in reversed(graph.nodes):
         if node in earlier:
             earlier.update(node.operands)
-    results = {x for x in graph.nodes if x.picks is not None and x.operands[0] in loops}
+    results = {x for x in graph.nodes if x.result_index is not None and x.operands[0] in loops}
     return [x for x in graph.nodes if x in results or (x in later and x in earlier)]
 
 
 # -- rewriting ---------------------------------------------------------------------------------------------------
 @record(frozen=True)
-class _Cut:
+class _BlockConverter:
     """Converter of arrays of the shape `space` to blocks of `length` elements."""
 
     space: Shape
     length: int
 
-    def params(self, node: Node) -> dict[str, Any]:
+    def params(self, node: GraphNode) -> dict[str, Any]:
         params = dict(node.params)
         if node.op is scan:
             params["body"] = self.body(params["body"])
@@ -228,8 +230,8 @@ class _Cut:
         return params
 
     def body(self, graph: Graph) -> Graph:
-        def fn(*given: Any) -> list[Any]:
-            env = dict(zip(graph.inputs, given))
+        def fn(*args: Any) -> list[Any]:
+            env = dict(zip(graph.inputs, args))
             _replay(graph.nodes, env, self)
             return [env[x] for x in graph.outputs]
 
@@ -239,12 +241,12 @@ class _Cut:
         return replace(aval, shape=(self.length,)) if aval.shape == self.space else aval
 
 
-def _replay(nodes: Iterable[Node], env: dict[Node, Any], cut: _Cut | None = None) -> None:
+def _replay(nodes: Iterable[GraphNode], env: dict[GraphNode, Any], converter: _BlockConverter | None = None) -> None:
     """Apply the ops of `nodes` to the values of `env`, and store the results there."""
     builder = recorder()
     for node in nodes:
-        if node.picks is not None:
-            env[node] = env[node.operands[0]][node.picks]
+        if node.result_index is not None:
+            env[node] = env[node.operands[0]][node.result_index]
             continue
         args = tuple([x if is_literal(x) else env[x] for x in node.inputs])
-        env[node] = applied(node, args, cut.params(node) if cut else dict(node.params), builder)
+        env[node] = applied(node, args, converter.params(node) if converter else dict(node.params), builder)

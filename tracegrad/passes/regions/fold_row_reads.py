@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tracegrad.control import while_op
-from tracegrad.ir import Builder, Graph, Node, replay
+from tracegrad.ir import Builder, Graph, GraphNode, replay
 from tracegrad.ir.builder import recording
 from tracegrad.ops.indexing.gather_scatter import gather
 from tracegrad.passes.algebra.shape_rules import rule_for
@@ -23,57 +23,58 @@ __all__ = ["read_inside"]
 @rule_for(gather, "row-reads")
 def _(*xs: Any, axes: tuple[int, ...]) -> Any:
     """Read an element of a row from the array."""
-    row, *places = xs
-    if producer(row) is not gather or not _is_place(row.node) or not _are_leading(axes, places):
+    row, *indices = xs
+    if producer(row) is not gather or not _is_row_read(row.node) or not _are_leading(axes, indices):
         return None
-    return gather(operand(row), operand(row, 1), *places, axes=tuple(range(len(axes) + 1)))
+    return gather(operand(row), operand(row, 1), *indices, axes=tuple(range(len(axes) + 1)))
 
 
 def read_inside(operands: Sequence[Any], graphs: Sequence[Graph], first: int) -> tuple[list[Any], list[Graph]] | None:
     """The operands and the regions with rows replaced by arrays and row indices; None if there are no rows to replace.
     Rows are replaced from operand `first` on, if the regions read only elements of them."""
     results = [
-        k for k, x in enumerate(operands) if k >= first and producer(x) is gather and _is_place(x.node)
+        k for k, x in enumerate(operands) if k >= first and producer(x) is gather and _is_row_read(x.node)
         and all(_absorbs(graph, graph.inputs[k]) for graph in graphs)
     ]  # fmt: skip
     if not results or disabled("row-reads"):
         return None
-    parts = {k: [operand(operands[k]), operand(operands[k], 1)] for k in results}
-    args = [x for k, x in enumerate(operands) if k not in parts]
-    args += [x for pair in parts.values() for x in pair]
-    return args, [_taking(graph, args, results) for graph in graphs]
+    row_sources = {k: [operand(operands[k]), operand(operands[k], 1)] for k in results}
+    args = [x for k, x in enumerate(operands) if k not in row_sources]
+    args += [x for pair in row_sources.values() for x in pair]
+    return args, [_with_row_reads(graph, args, results) for graph in graphs]
 
 
-def _taking(graph: Graph, given: Sequence[Any], rows: Sequence[int]) -> Graph:
-    builder = Builder(given[0].builder.simplify)
-    values = [builder.input(x.aval) for x in given]
-    left, pairs = iter(values[: -2 * len(rows)]), iter(values[-2 * len(rows) :])
+def _with_row_reads(graph: Graph, args: Sequence[Any], row_inputs: Sequence[int]) -> Graph:
+    builder = Builder(args[0].builder.simplify)
+    values = [builder.input(x.aval) for x in args]
+    others, pairs = iter(values[: -2 * len(row_inputs)]), iter(values[-2 * len(row_inputs) :])
     with recording(builder):
         inputs = [
-            gather(next(pairs), next(pairs), axes=(0,)) if k in rows else next(left) for k in range(len(graph.inputs))
+            gather(next(pairs), next(pairs), axes=(0,)) if k in row_inputs else next(others)
+            for k in range(len(graph.inputs))
         ]
         return builder.build(replay(graph, inputs)[0])
 
 
-def _is_place(node: Node) -> bool:
+def _is_row_read(node: GraphNode) -> bool:
     """Whether it is a row of an array at one computed index."""
-    return dict(node.params)["axes"] == (0,) and isinstance(node.inputs[1], Node) and not node.inputs[1].aval.shape
+    return dict(node.params)["axes"] == (0,) and isinstance(node.inputs[1], GraphNode) and not node.inputs[1].aval.shape
 
 
-def _are_leading(axes: tuple[int, ...], places: Sequence[Any]) -> bool:
-    return axes == tuple(range(len(axes))) and not any(x.shape for x in places if hasattr(x, "shape"))
+def _are_leading(axes: tuple[int, ...], indices: Sequence[Any]) -> bool:
+    return axes == tuple(range(len(axes))) and not any(x.shape for x in indices if hasattr(x, "shape"))
 
 
-def _absorbs(graph: Graph, x: Node) -> bool:
+def _absorbs(graph: Graph, x: GraphNode) -> bool:
     """Whether an input is only read by elements at computed positions, here or in inner loops."""
-    return x not in graph.outputs and all(_takes_elements(node, x) for node in graph.nodes if x in node.operands)
+    return x not in graph.outputs and all(_reads_elements(node, x) for node in graph.nodes if x in node.operands)
 
 
-def _takes_elements(node: Node, x: Node) -> bool:
+def _reads_elements(node: GraphNode, x: GraphNode) -> bool:
     params = dict(node.params)
     if node.op is gather:
-        places = [each.aval for each in node.inputs[1:] if isinstance(each, Node)]
-        return x not in node.inputs[1:] and _are_leading(params["axes"], places)
+        indices = [each.aval for each in node.inputs[1:] if isinstance(each, GraphNode)]
+        return x not in node.inputs[1:] and _are_leading(params["axes"], indices)
     if node.op is not while_op.while_loop or x in node.operands[: params["carries"]]:
         return False
     at = [k for k, each in enumerate(node.operands) if each is x]

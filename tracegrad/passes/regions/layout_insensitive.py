@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tracegrad.ir import Graph, Node
+from tracegrad.ir import Graph, GraphNode
 from tracegrad.ops.core.forms import Branch, Fold, Map
 from tracegrad.ops.linalg.contraction import matmul
 from tracegrad.ops.shape.linear import broadcast_to, full
@@ -12,7 +12,7 @@ from tracegrad.ops.shape.linear import broadcast_to, full
 __all__ = ["in_any_order"]
 
 
-def in_any_order(graph: Graph, x: Node) -> bool:
+def in_any_order(graph: Graph, x: GraphNode) -> bool:
     """Whether all readers of the region input `x` are as fast for another order of its axes.
 
     BLAS reads a factor in any memory order. A matrix-vector product multiplies by a broadcast value and adds. Its
@@ -25,21 +25,23 @@ def in_any_order(graph: Graph, x: Node) -> bool:
     return all(_reads_in_any_order(node, x, users, graph.outputs) for node in users[x])
 
 
-def _reads_in_any_order(node: Node, x: Node, users: Mapping[Node, Sequence[Node]], outputs: Sequence[Node]) -> bool:
+def _reads_in_any_order(
+    node: GraphNode, x: GraphNode, users: Mapping[GraphNode, Sequence[GraphNode]], outputs: Sequence[GraphNode]
+) -> bool:
     if node.regions:
         return _regions_do(node, x)
     if node.op is matmul or isinstance(node.form, Fold):
         return True
     if not isinstance(node.form, Map) or node in outputs:
         return False
-    beside = {y.op for y in node.operands if y is not x}
-    return beside <= {broadcast_to, full} and all(isinstance(each.form, Fold) for each in users[node])
+    other_ops = {y.op for y in node.operands if y is not x}
+    return other_ops <= {broadcast_to, full} and all(isinstance(each.form, Fold) for each in users[node])
 
 
-def _regions_do(node: Node, x: Node) -> bool:
+def _regions_do(node: GraphNode, x: GraphNode) -> bool:
     """Whether the regions of `node` read `x` in any order, and as the same value in each iteration."""
     params = dict(node.params)
     begin = 1 if isinstance(node.form, Branch) else 0
-    turning = params.get("carries", 0) + params.get("xs", 0)
+    n_varying = params.get("carries", 0) + params.get("xs", 0)
     at = [k - begin for k, y in enumerate(node.operands) if y is x]
-    return min(at) >= turning and all(in_any_order(graph, graph.inputs[k]) for graph in node.regions for k in at)
+    return min(at) >= n_varying and all(in_any_order(graph, graph.inputs[k]) for graph in node.regions for k in at)

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.control import cond_op, scan_op, while_op
-from tracegrad.ir import Graph, Node, replay
+from tracegrad.ir import Graph, GraphNode, replay
 from tracegrad.ops.core.elementwise_op import Elementwise
 from tracegrad.ops.core.forms import Map
 from tracegrad.ops.core.op import Op
@@ -30,8 +30,17 @@ from tracegrad.passes.algebra.shape_rules import BY_OP, rule_for
 from tracegrad.passes.core.constant_folding import constant
 from tracegrad.passes.core.rewriter import operand, producer
 from tracegrad.passes.regions.fold_row_reads import read_inside
-from tracegrad.passes.regions.region_rewriter import CARRY, CONSTANT, ROW, Given, Regions, Stand, rebuilt, seen
-from tracegrad.passes.regions.sink_last_iteration import computed_behind
+from tracegrad.passes.regions.region_rewriter import (
+    CARRY,
+    CONSTANT,
+    ROW,
+    InputOrigin,
+    InputReplacement,
+    ParallelRegions,
+    rebuilt,
+    replacement_of,
+)
+from tracegrad.passes.regions.sink_last_iteration import sink_unread_carries
 
 __all__ = ["BY_OP"]
 
@@ -43,19 +52,19 @@ def _(*operands: Any, body: Graph, carries: int, xs: int, length: int, reverse: 
         return None
     if length <= 1:
         return _unrolled(operands, body, carries, xs, length)
-    loop = _Loop([body], operands, carries, xs)
-    loop.regions.hoist(_worth_it)
+    loop = _LoopSimplifier([body], operands, carries, xs)
+    loop.regions.hoist(_is_expensive)
     ys = loop.outputs[carries:]
-    known = {y: rows for y in ys if (rows := _rows(loop.regions, y, length)) is not None}
+    known = {y: rows for y in ys if (rows := _stacked_rows(loop.regions, y, length)) is not None}
     saved = [y for y in dict.fromkeys(ys) if y not in known]
     if not loop.regions.changed and len(saved) == len(ys):
-        return computed_behind(operands, body=body, carries=carries, xs=xs, length=length, reverse=reverse)
+        return sink_unread_carries(operands, body=body, carries=carries, xs=xs, length=length, reverse=reverse)
     (region,), args = loop.closed(saved)
     rows = sum(each.sort == ROW for each in args)
     results: tuple[Any, ...] = ()
     if region.outputs:
         params: Any = {"body": region, "carries": loop.count, "xs": rows, "length": length, "reverse": reverse}
-        results = computed_behind([each.value for each in args], **params) or _emit(scan_op.scan, args, **params)
+        results = sink_unread_carries([each.value for each in args], **params) or _emit(scan_op.scan, args, **params)
     known |= dict(zip(saved, results[loop.count :]))
     return (*loop.carried(results), *(known[y] for y in ys))
 
@@ -72,7 +81,7 @@ def _zeros(near: Any, shape: tuple[int, ...], dtype: Any) -> Any:
     return near.builder.emit(full, (), {"shape": shape, "value": dtype.type(0).item(), "dtype": dtype.name})
 
 
-def _rows(regions: Regions, y: Node, length: int) -> Any:
+def _stacked_rows(regions: ParallelRegions, y: GraphNode, length: int) -> Any:
     """The stacked rows `y` of all iterations, if they need no loop; else None."""
     operands = regions.inputs.get(y)
     if operands is not None and operands.sort == ROW:
@@ -92,8 +101,10 @@ def _(*operands: Any, cond: Graph, body: Graph, carries: int, capacity: int) -> 
         return (*operands[:carries], _zeros(operands[0], (), np.dtype(np.int64)), *empty)
     if (inside := read_inside(operands, [body, cond], carries)) is not None:
         return while_op.while_loop(*inside[0], body=inside[1][0], cond=inside[1][1], carries=carries, capacity=capacity)
-    loop = _Loop([body, cond], operands, carries, 0)
-    loop.regions.hoist(lambda node: _worth_it(node) and isinstance(node.op, Elementwise))  # elementwise ops never fail
+    loop = _LoopSimplifier([body, cond], operands, carries, 0)
+    loop.regions.hoist(
+        lambda node: _is_expensive(node) and isinstance(node.op, Elementwise)
+    )  # elementwise ops never fail
     ys = loop.outputs[carries:]
     saved = list(dict.fromkeys(ys))
     if not loop.regions.changed and len(saved) == len(ys):
@@ -106,20 +117,20 @@ def _(*operands: Any, cond: Graph, body: Graph, carries: int, capacity: int) -> 
     return (*loop.carried(result), result[loop.count], *(stacked[y] for y in ys))
 
 
-class _Loop:
+class _LoopSimplifier:
     """A loop without unnecessary carries; the first region is its body."""
 
-    def __init__(self, graphs: list[Graph], operands: Sequence[Any], carries: int, rows: int):
+    def __init__(self, graphs: list[Graph], operands: Sequence[Any], carries: int, n_rows: int):
         self.operands, self.carries, self.others = operands, carries, graphs[1:]
         inside = [tuple(zip(graphs, each)) for each in zip(*(graph.inputs for graph in graphs))]
-        stands = [seen(x, k < rows, inside[carries + k]) for k, x in enumerate(operands[carries:])]
-        self.settle(graphs, stands)
+        replacements = [replacement_of(x, k < n_rows, inside[carries + k]) for k, x in enumerate(operands[carries:])]
+        self.find_carry_facts(graphs, replacements)
         self.windows = self._windows()
         if self.windows:
-            self._build(graphs, stands)
-        self.still = self._take_what_stays()
+            self._build(graphs, replacements)
+        self.invariant = self._demote_invariants()
 
-    def settle(self, graphs: list[Graph], stands: list[Stand]) -> None:
+    def find_carry_facts(self, graphs: list[Graph], replacements: list[InputReplacement]) -> None:
         """Find the strongest assumption about carries that the body preserves: constant carries, and equal carries."""
         inits = self.operands[: self.carries]
         known = {k for k, x in enumerate(inits) if constant(x) is not None}
@@ -129,87 +140,87 @@ class _Loop:
             for k in range(self.carries):
                 leader[k] = next(j for j in range(k + 1) if label[j] == label[k] and (j == k or j not in known))
             self.known, self.leader, self.windows = known, leader, {}
-            self._build(graphs, stands)
+            self._build(graphs, replacements)
             outs = self.regions.graphs[0].outputs
             finer = [label[k] if k in known else (label[k], outs[k]) for k in range(self.carries)]
-            saved = {k for k in known if _same_value(outs[k], inits[k].node)}
-            if saved == known and len(set(finer)) == len(set(label)):
+            constant_carries = {k for k in known if _same_value(outs[k], inits[k].node)}
+            if constant_carries == known and len(set(finer)) == len(set(label)):
                 break
-            known, label = saved, finer
+            known, label = constant_carries, finer
 
-    def _build(self, graphs: list[Graph], stands: list[Stand]) -> None:
+    def _build(self, graphs: list[Graph], replacements: list[InputReplacement]) -> None:
         """The regions, with the facts about carries substituted."""
-        self.regions = rebuilt(graphs, [*map(self._stand, range(self.carries)), *stands], self.operands[0])
+        self.regions = rebuilt(graphs, [*map(self._replacement, range(self.carries)), *replacements], self.operands[0])
 
-    def _stand(self, k: int) -> Stand:
+    def _replacement(self, k: int) -> InputReplacement:
         if k in self.known:
-            return Stand(None, ((full, dict(self.operands[k].node.params)),))
-        lead = self.leader[k]
-        whole = self.windows.get(lead, lead)
-        result = ((slice, dict(self.operands[lead].node.params)),) if whole != lead else ()
-        return Stand(Given(CARRY, self.operands[whole], whole), result)
+            return InputReplacement(None, ((full, dict(self.operands[k].node.params)),))
+        leader = self.leader[k]
+        whole = self.windows.get(leader, leader)
+        result = ((slice, dict(self.operands[leader].node.params)),) if whole != leader else ()
+        return InputReplacement(InputOrigin(CARRY, self.operands[whole], whole), result)
 
     def _windows(self) -> dict[int, int]:
         """The carries that are always a window of most of another carry, with the number of that carry."""
         outs = self.regions.graphs[0].outputs
-        lead = [k for k in range(self.carries) if k not in self.known and self.leader[k] == k]
+        leaders = [k for k in range(self.carries) if k not in self.known and self.leader[k] == k]
         table: dict[int, int] = {}
-        for k in lead:
+        for k in leaders:
             x = self.operands[k]
             if producer(x) is not slice or 2 * x.aval.size < operand(x).aval.size:
                 continue
-            for j in lead:
+            for j in leaders:
                 whole = self.operands[j].node is operand(x).node and j not in table and k not in table.values()
                 if whole and _is_window(outs[k], outs[j], dict(x.node.params)):
                     table[k] = j
         return table
 
-    def _take_what_stays(self) -> set[int]:
+    def _demote_invariants(self) -> set[int]:
         """Replace carries that the body passes on unchanged by constants."""
         body = self.regions.graphs[0]
         results = set()
-        for i, operands in enumerate(self.regions.given):
-            if operands.sort == CARRY and body.outputs[operands.number] is body.inputs[i]:
-                self.regions.given[i] = Given(CONSTANT, operands.value)
+        for i, origin in enumerate(self.regions.origins):
+            if origin.sort == CARRY and body.outputs[origin.number] is body.inputs[i]:
+                self.regions.origins[i] = InputOrigin(CONSTANT, origin.value)
                 self.regions.changed = True
-                results.add(operands.number)
+                results.add(origin.number)
         return results
 
     @property
-    def outputs(self) -> tuple[Node, ...]:
+    def outputs(self) -> tuple[GraphNode, ...]:
         return self.regions.graphs[0].outputs
 
     @property
-    def lead(self) -> list[int]:
+    def remaining(self) -> list[int]:
         """The remaining carries."""
-        return [operands.number for operands in self.regions.given if operands.sort == CARRY]
+        return [origin.number for origin in self.regions.origins if origin.sort == CARRY]
 
     @property
     def count(self) -> int:
-        return len(self.lead)
+        return len(self.remaining)
 
-    def closed(self, ys: Sequence[Node]) -> tuple[list[Graph], list[Given]]:
+    def closed(self, ys: Sequence[GraphNode]) -> tuple[list[Graph], list[InputOrigin]]:
         """The regions, the body with the results `ys`, and their operands."""
-        outputs = [[*(self.outputs[k] for k in self.lead), *ys], *(g.outputs for g in self.regions.graphs[1:])]
-        return self.regions.closed(outputs, self.lead)
+        outputs = [[*(self.outputs[k] for k in self.remaining), *ys], *(g.outputs for g in self.regions.graphs[1:])]
+        return self.regions.closed(outputs, self.remaining)
 
-    def carried(self, found: Sequence[Any]) -> list[Any]:
+    def carried(self, final_values: Sequence[Any]) -> list[Any]:
         """The final values of all carries, computed from the final values of the remaining ones."""
-        last = dict(zip(self.lead, found))
+        last = dict(zip(self.remaining, final_values))
         for k, whole in self.windows.items():
-            of = self.operands[whole] if whole in self.still else last[whole]
+            of = self.operands[whole] if whole in self.invariant else last[whole]
             last[k] = slice(of, **dict(self.operands[k].node.params))
         return [
-            self.operands[k] if k in self.known or self.leader[k] in self.still else last[self.leader[k]]
+            self.operands[k] if k in self.known or self.leader[k] in self.invariant else last[self.leader[k]]
             for k in range(self.carries)
         ]
 
 
-def _same_value(x: Node, y: Node) -> bool:
+def _same_value(x: GraphNode, y: GraphNode) -> bool:
     return x.op is full and {k: repr(v) for k, v in x.params} == {k: repr(v) for k, v in y.params}
 
 
-def _is_window(x: Node, whole: Node, at: dict[str, Any]) -> bool:
+def _is_window(x: GraphNode, whole: GraphNode, at: dict[str, Any]) -> bool:
     """Whether `x` is the `slice` of `whole`, read from it or written into it."""
     if x.op is slice:
         return x.inputs[0] is whole and dict(x.params) == at
@@ -219,16 +230,16 @@ def _is_window(x: Node, whole: Node, at: dict[str, Any]) -> bool:
 
 
 _CALLS = r"[a-z]\w*(?=\()"
-_QUICK = {"absolute", "where", "maximum", "minimum"}
+_CHEAP_CALLS = {"absolute", "where", "maximum", "minimum"}
 
 
-def _worth_it(node: Node) -> bool:
+def _is_expensive(node: GraphNode) -> bool:
     """Whether computing `node` once, and loading it in every iteration, is cheaper than recomputing it."""
     assert node.op is not None
     form = node.op.form
     if not isinstance(form, Map):
         return not form.cheap
-    return form.scalar is None or "/" in form.scalar or not _QUICK.issuperset(re.findall(_CALLS, form.scalar))
+    return form.scalar is None or "/" in form.scalar or not _CHEAP_CALLS.issuperset(re.findall(_CALLS, form.scalar))
 
 
 # -- branches ------------------------------------------------------------------------------------------------
@@ -238,8 +249,10 @@ def _(index: Any, *operands: Any, branches: tuple[Graph, ...]) -> Any:
     if number is not None or all(b == branches[0] for b in branches):
         assert not isinstance(number, complex)
         return tuple(replay(branches[min(max(int(number or 0), 0), len(branches) - 1)], operands)[0])
-    stands = [seen(x, False, [(graph, graph.inputs[k]) for graph in branches]) for k, x in enumerate(operands)]
-    regions = rebuilt(branches, stands, index)
+    replacements = [
+        replacement_of(x, False, [(graph, graph.inputs[k]) for graph in branches]) for k, x in enumerate(operands)
+    ]
+    regions = rebuilt(branches, replacements, index)
     outs = list(zip(*(graph.outputs for graph in regions.graphs)))
     known = {each: value for each in outs if (value := _operand(regions, each)) is not None}
     saved = [each for each in dict.fromkeys(outs) if each not in known]
@@ -247,21 +260,21 @@ def _(index: Any, *operands: Any, branches: tuple[Graph, ...]) -> Any:
         return None
     if saved:
         chosen, args = regions.closed([[each[k] for each in saved] for k in range(len(branches))])
-        result = _emit(cond_op.cond, [Given(CONSTANT, index), *args], branches=tuple(chosen))
+        result = _emit(cond_op.cond, [InputOrigin(CONSTANT, index), *args], branches=tuple(chosen))
         known |= dict(zip(saved, result))
     return tuple([known[each] for each in outs])
 
 
-def _operand(regions: Regions, results: Sequence[Node]) -> Any:
+def _operand(regions: ParallelRegions, results: Sequence[GraphNode]) -> Any:
     """The operand that a result equals in every branch; or None."""
-    places = {g.inputs.index(x) if x in g.inputs else -1 for g, x in zip(regions.graphs, results)}
-    place = places.pop()
-    return None if places or place < 0 else regions.given[place].value
+    positions = {g.inputs.index(x) if x in g.inputs else -1 for g, x in zip(regions.graphs, results)}
+    position = positions.pop()
+    return None if positions or position < 0 else regions.origins[position].value
 
 
-def _emit(op: Op, given: Sequence[Given], **params: Any) -> tuple[Any, ...]:
+def _emit(op: Op, origins: Sequence[InputOrigin], **params: Any) -> tuple[Any, ...]:
     """Emit `op` without further simplification. Returns its results."""
-    builder = given[0].value.builder
-    node = builder.number(op, tuple([each.value.node for each in given]), tuple(sorted(params.items())))
+    builder = origins[0].value.builder
+    node = builder.number(op, tuple([each.value.node for each in origins]), tuple(sorted(params.items())))
     results: tuple[Any, ...] = builder.valued(node)
     return results

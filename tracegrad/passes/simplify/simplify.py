@@ -10,18 +10,18 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tracegrad.avals import LITERALS, is_literal
-from tracegrad.ir import Graph, Node
+from tracegrad.ir import Graph, GraphNode
 from tracegrad.ops import Op
 from tracegrad.ops.core.elementwise_op import Elementwise
 from tracegrad.ops.elementwise.table import accumulate, add, subtract, where
 from tracegrad.ops.shape.linear import broadcast_to, full, reduce_sum
-from tracegrad.passes.algebra.accumulator_init import into_loop
+from tracegrad.passes.algebra.accumulator_init import init_accumulator
 from tracegrad.passes.algebra.boolean import LOGIC
 from tracegrad.passes.algebra.collect_terms import collect
-from tracegrad.passes.algebra.dynamic_slice_rules import into_array, into_sum
-from tracegrad.passes.algebra.merge_masked_sums import into_choice, into_undivided
-from tracegrad.passes.algebra.merge_slices import into_place
-from tracegrad.passes.algebra.redundant_select import chosen_once
+from tracegrad.passes.algebra.dynamic_slice_rules import add_into_window, select_as_update
+from tracegrad.passes.algebra.merge_masked_sums import merge_complements, merge_into_select
+from tracegrad.passes.algebra.merge_slices import merge_padded_slices
+from tracegrad.passes.algebra.redundant_select import drop_inner_selects
 from tracegrad.passes.algebra.rules import algebra
 from tracegrad.passes.algebra.shape_rules import NAMES, hoist_broadcast
 from tracegrad.passes.core.constant_folding import fold
@@ -54,7 +54,7 @@ def simplify(graph: Graph) -> Graph:
     return rewrite(graph, simplifier, _collect)
 
 
-def _collect(graph: Graph, free: set[Node]) -> Graph:
+def _collect(graph: Graph, free: set[GraphNode]) -> Graph:
     return graph if disabled("like-terms") else collect(graph, free, simplifier)
 
 
@@ -88,8 +88,8 @@ def _elementwise(op: Elementwise, operands: tuple[Any, ...]) -> Any:
     if result is None and op in LOGIC and not disabled("boolean-algebra"):
         result = LOGIC[op](*operands)
     if result is None and op is where:
-        result = None if disabled("redundant-selects") else chosen_once(*operands)
-        return into_array(*operands) if result is None and not disabled("window-rules") else result
+        result = None if disabled("redundant-selects") else drop_inner_selects(*operands)
+        return select_as_update(*operands) if result is None and not disabled("window-rules") else result
     if result is None and op is accumulate:
         result = None if disabled("cotangent-sums") else _sum_of_cotangents(*operands)
         return _free_sum(*operands) if result is None else result
@@ -97,11 +97,11 @@ def _elementwise(op: Elementwise, operands: tuple[Any, ...]) -> Any:
 
 
 def _sum_of_cotangents(x: Any, y: Any) -> Any:
-    result = into_choice(x, y)
-    result = into_undivided(x, y) if result is None else result
-    result = into_place(x, y) if result is None else result
-    result = into_loop(x, y) if result is None else result
-    return into_sum(x, y) if result is None else result
+    result = merge_into_select(x, y)
+    result = merge_complements(x, y) if result is None else result
+    result = merge_padded_slices(x, y) if result is None else result
+    result = init_accumulator(x, y) if result is None else result
+    return add_into_window(x, y) if result is None else result
 
 
 def _free_sum(x: Any, y: Any) -> Any:

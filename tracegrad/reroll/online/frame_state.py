@@ -1,4 +1,4 @@
-"""Compare and widen abstract frame states at loop heads (`Moment`).
+"""Compare and widen abstract frame states at loop heads (`FrameState`).
 
 A state is taken at a conditional jump, where the frame's stack holds only the condition. The same frame may reach this
 jump again in an equal state, in which only values of tracers differ. The same value of the condition then leads along
@@ -25,15 +25,15 @@ from tracegrad.ops.shape.linear import fresh, full
 from tracegrad.trace.builder.builder import TraceBuilder
 from tracegrad.trace.builder.inlinable import DERIVED, Inlinable
 from tracegrad.trace.bytecode.frame_locals import set_variables, variables
-from tracegrad.trace.effects.result_template import Same
-from tracegrad.trace.loops.appended_list import History, begin, lengths
-from tracegrad.trace.loops.control_flow import Place
-from tracegrad.trace.loops.indexed_list import Table
+from tracegrad.trace.effects.result_template import ConstantTemplate
+from tracegrad.trace.loops.appended_list import History, enter_loop, lengths
+from tracegrad.trace.loops.control_flow import LoopJump
+from tracegrad.trace.loops.indexed_list import StackedList
 from tracegrad.trace.loops.range_counter import number_of_loop
-from tracegrad.trace.loops.separate_views import Ends, has_views, take_apart
+from tracegrad.trace.loops.separate_views import Ends, has_views, separate_views
 from tracegrad.trace.loops.varying_scalars import SCALAR, trace_scalars
 from tracegrad.trace.proxies import function_proxies
-from tracegrad.trace.random.draws import Traced
+from tracegrad.trace.random.draws import GeneratorProxy
 from tracegrad.trace.sources.code_origin import is_user_class
 from tracegrad.trace.sources.signature import exact
 from tracegrad.trace.values.container_proxies import Shadowed, real_of
@@ -43,33 +43,43 @@ from tracegrad.trace.values.python_arithmetic import bounds
 from tracegrad.trace.values.tracer import Tracer
 
 __all__ = [
-    "Moment", "difference", "differing", "keep_bounds", "let_go", "moment", "widen", "widen_at_once",
-    "widen_bounds", "widen_entrance", "widen_kinds", "with_kinds",
+    "FrameState",
+    "capture_state",
+    "difference",
+    "differing",
+    "drop_dead_views",
+    "restore_bounds",
+    "widen",
+    "widen_at_once",
+    "widen_bounds",
+    "widen_entrance",
+    "widen_kinds",
+    "with_kinds",
 ]  # fmt: skip
 
 # Largest constant array, in bytes, that is compared by its elements.
-_MOST_BYTES = 1 << 20
+_MAX_CONSTANT_BYTES = 1 << 20
 # Kinds of effects that assign one attribute or one item.
-_PUT = frozenset({"field", "attribute", "item"})
+_ASSIGNMENTS = frozenset({"field", "attribute", "item"})
 # Prefix of the `varying` keys of local variables at a jump; a key of a number ends in its bounds.
-_WIDE = "wide"
+_WIDENED = "wide"
 # Other ends of these keys: the kind of a float or boolean varies; an input is replaced by a separate value.
-_KIND, _OWN = "kind", "own"
+_KIND, _SEPARATE = "kind", "own"
 _OF_NUMPY = (Tracer, Either)
 
 
-class _Strange(Exception):
+class _Unsupported(Exception):
     """A value that is not understood, with its description if there is one."""
 
 
-class Moment:
-    """Abstract frame state. `words` are equal for states that differ only in the values of tracers. It also holds the
+class FrameState:
+    """Abstract frame state. `tokens` are equal for states that differ only in the values of tracers. It also holds the
     tracers, their nodes and integer bounds, and the words that are numbers: in local variables (by name) or elsewhere
     (with a function that replaces the value)."""
 
-    def __init__(self, builder: TraceBuilder, place: Place):
-        self.builder, self.place = builder, place
-        self.words: list[Any] = []
+    def __init__(self, builder: TraceBuilder, jump: LoopJump):
+        self.builder, self.jump = builder, jump
+        self.tokens: list[Any] = []
         self.names: dict[int, tuple[str, Any]] = {}  # local variables, by the index of their first word
         self.tracers: list[Tracer] = []
         self.numbers: dict[int, tuple[Any, Any]] = {}
@@ -80,80 +90,80 @@ class Moment:
         self._pinned: list[Any] = []  # objects whose id is in a word
         self._known: dict[int, tuple[int, Any]] = {}
         self._alike: dict[Any, int] = {}
-        held = variables(place.frame)
+        held = variables(jump.frame)
         self.lengths = lengths(held)
         for name, x in sorted(held.items()):
-            if name in place.dead:
+            if name in jump.dead:
                 continue
-            self.names[len(self.words)] = name, x
-            self.words.append(name)
+            self.names[len(self.tokens)] = name, x
+            self.tokens.append(name)
             try:
                 self._add(x, name)
-            except _Strange:
-                raise _Strange(f"{name}, of type {type(x).__name__}, is not understood") from None
-        for counter in place.counters:
-            self.words.append(counter.step)
+            except _Unsupported:
+                raise _Unsupported(f"{name}, of type {type(x).__name__}, is not understood") from None
+        for counter in jump.counters:
+            self.tokens.append(counter.step)
             self._add(counter.stop)
             self._add(counter.at, partial(setattr, counter, "at"))
             for x in counter.held:
                 self._add(x)
         self.drawn = builder.world.drawn
-        self.words.append(self.drawn)  # a draw changes it, so states are equal only if generator states are values
+        self.tokens.append(self.drawn)  # a draw changes it, so states are equal only if generator states are values
         self._add(builder.world.states)
         writes = builder.world.writes
-        effects = [*writes.arrays(Same), *writes.effects(Same)]
-        putters = writes.putters() if any(e.kind in _PUT for e in effects) else {}
+        effects = [*writes.arrays(ConstantTemplate), *writes.effects(ConstantTemplate)]
+        putters = writes.putters() if any(e.kind in _ASSIGNMENTS for e in effects) else {}
         for effect in effects:
-            self.words.append((effect.kind, effect.holder.key, repr(effect.key)))
-            if isinstance(effect.piece, Same):
-                put = putters.get((effect.holder.key, effect.key)) if effect.kind in _PUT else None
-                self._add(effect.piece.value, put)
+            self.tokens.append((effect.kind, effect.holder.key, repr(effect.key)))
+            if isinstance(effect.template, ConstantTemplate):
+                target = putters.get((effect.holder.key, effect.key)) if effect.kind in _ASSIGNMENTS else None
+                self._add(effect.template.value, target)
             else:
-                for x in effect.piece.parts:
-                    self._add(x.value if isinstance(x, Same) else x)
-        self.size = len(self.words)
+                for x in effect.template.children:
+                    self._add(x.value if isinstance(x, ConstantTemplate) else x)
+        self.size = len(self.tokens)
         for either in self._eithers:
             self._tracer(either.python)
-        self.settle()
-        self.ends = Ends(self.apart)
+        self.record_values()
+        self.ends = Ends(self.separated)
         del self._known, self._alike, self._eithers
 
-    def settle(self) -> None:
+    def record_values(self) -> None:
         """Record the present values of the tracers."""
         self.nodes = [x.node for x in self.tracers]
         self.objects = {id(x): x.node for x in self.tracers}
         self.numbered = list(map(id, self.tracers))
-        known = [self.builder.apart.get(x) for x in self.numbered]
-        self.apart = {k: x for k, x in enumerate(known) if x is not None and x.views}
-        self.asks = [x.asks for x in self.tracers]
+        known = [self.builder.separated.get(x) for x in self.numbered]
+        self.separated = {k: x for k, x in enumerate(known) if x is not None and x.views}
+        self.asks = [x.layout_inputs for x in self.tracers]
         self.bounds = [bounds(x) if x.dtype.kind == "i" and x.weak else None for x in self.tracers]
 
-    def follows(self, before: Moment) -> bool:
+    def follows(self, before: FrameState) -> bool:
         """Whether the state equals `before`, except for the values of tracers, and depends on no further input
         layouts."""
-        return self.words == before.words and not any(now & ~then for now, then in zip(self.asks, before.asks))
+        return self.tokens == before.tokens and not any(now & ~then for now, then in zip(self.asks, before.asks))
 
-    def is_within(self, before: Moment) -> bool:
+    def is_within(self, before: FrameState) -> bool:
         """Whether the state follows `before`, with integers inside its bounds."""
         limits = [(x, y) for x, y in zip(self.bounds, before.bounds) if x is not None and y is not None]
         return self.follows(before) and all(y[0] <= x[0] and x[1] <= y[1] for x, y in limits)
 
     @property
-    def wide(self) -> tuple[Hashable, ...]:
+    def key_prefix(self) -> tuple[Hashable, ...]:
         """The prefix of the `varying` keys of variables that vary between iterations here."""
-        return (_WIDE, *self.place.instruction)
+        return (_WIDENED, *self.jump.instruction)
 
     def exchange(self, numbers: list[int]) -> None:
         """Store the numbers of these words back to their origins."""
         new = {}
         for k in numbers:
-            put, x = self.numbers[k]
-            if type(put) is str:
-                new[put] = x
+            target, x = self.numbers[k]
+            if type(target) is str:
+                new[target] = x
             else:
-                put(x)
+                target(x)
         if new:
-            set_variables(self.place.frame, new)
+            set_variables(self.jump.frame, new)
 
     def forget(self) -> None:
         """Release references to local values."""
@@ -162,43 +172,43 @@ class Moment:
         self.floats = {k: (name, type(x)) for k, (name, x) in self.floats.items()}
         self.flags = {k: (name, None) for k, (name, _) in self.flags.items()}
 
-    def _add(self, x: Any, put: Any = None) -> None:
+    def _add(self, x: Any, target: Any = None) -> None:
         cls = type(x)
-        if put is not None and cls in (int, float) and not is_huge(x):
-            self.numbers[len(self.words)] = put, x
-        if type(put) is str and is_float(x):
-            self.floats[len(self.words)] = put, x
-        elif type(put) is str and not is_huge(x) and (cls is int or (cls is Number and x.dtype.kind == "i")):
-            self.integers[len(self.words)] = put, bounds(x)
-        elif type(put) is str and (cls is bool or (cls is Number and x.dtype.kind == "b")):
-            self.flags[len(self.words)] = put, x
+        if target is not None and cls in (int, float) and not is_huge(x):
+            self.numbers[len(self.tokens)] = target, x
+        if type(target) is str and is_float(x):
+            self.floats[len(self.tokens)] = target, x
+        elif type(target) is str and not is_huge(x) and (cls is int or (cls is Number and x.dtype.kind == "i")):
+            self.integers[len(self.tokens)] = target, bounds(x)
+        elif type(target) is str and (cls is bool or (cls is Number and x.dtype.kind == "b")):
+            self.flags[len(self.tokens)] = target, x
         if isinstance(x, function_proxies.VALUES) and not isinstance(x, Tracer) and cls is not slice:
-            self.words.append(exact(x))
+            self.tokens.append(exact(x))
             return
         again = self._known.get(id(x))
         if again is not None:
-            self.words.append(("again", again[0]))
+            self.tokens.append(("again", again[0]))
             return
-        self._known[id(x)] = len(self.words), x
+        self._known[id(x)] = len(self.tokens), x
         if isinstance(x, Tracer):
             self._tracer(x)
         elif real_of(x) is not x or issubclass(cls, Shadowed) or isinstance(x, np.ufunc | types.ModuleType):
-            self.words.append(("is", id(x)))  # its updates are effects
+            self.tokens.append(("is", id(x)))  # its updates are effects
             self._pinned.append(x)
         elif cls is types.FunctionType:
             self._function(x)
         else:
-            self._parts(cls, x)
+            self._add_components(cls, x)
 
     def _tracer(self, x: Any) -> None:
-        _let_be(x.join())
+        _detach_view(x.join())
         plain = x.stand_in is None or (is_row_major(x.stand_in) and x.stand_in.flags.writeable)
         if x.builder is not self.builder or not plain:
-            raise _Strange
+            raise _Unsupported
         if isinstance(x, Either):
             self._eithers.append(x)
-        alike = self._alike.setdefault(x.node, len(self.words))
-        self.words.append((type(x), x.aval, x.frozen, x.is_array and not x.shape, x.outside, alike))
+        alike = self._alike.setdefault(x.node, len(self.tokens))
+        self.tokens.append((type(x), x.aval, x.frozen, x.is_array and not x.shape, x.outside, alike))
         self.tracers.append(x)
         if x.origin is not None or has_views(x):
             self._relatives(x)
@@ -207,61 +217,61 @@ class Moment:
         """Arrays that share memory with an array. All are loop-carried values, because an update changes each, and they
         stay views of one another if the state holds the same objects."""
         if x.origin is not None:
-            if not x.origin.shared or x.origin.asks or x.origin.put is None or x.origin.starts:
-                raise _Strange
-            self.words.append(("of", id(x.origin)))
+            if not x.origin.shared or x.origin.layout_inputs or x.origin.view_update is None or x.origin.starts:
+                raise _Unsupported
+            self.tokens.append(("of", id(x.origin)))
             self._pinned.append(x.origin)
             self._add(x.origin.base)
         for view in [r() for r in x.views]:
-            if view is not None and id(view) not in self.builder.apart:
+            if view is not None and id(view) not in self.builder.separated:
                 self._add(view)
 
     def _function(self, f: Any) -> None:
-        self.words.append((f.__code__, id(f.__globals__)))
-        for part in (f.__defaults__, f.__kwdefaults__, {k: x for k, x in f.__dict__.items() if k != DERIVED}):
-            self._add(part)
+        self.tokens.append((f.__code__, id(f.__globals__)))
+        for component in (f.__defaults__, f.__kwdefaults__, {k: x for k, x in f.__dict__.items() if k != DERIVED}):
+            self._add(component)
         for cell in f.__closure__ or ():
             held = function_proxies.contents(cell)
-            self.words.append(held is function_proxies.EMPTY)
+            self.tokens.append(held is function_proxies.EMPTY)
             if held is not function_proxies.EMPTY:
                 self._add(held, partial(setattr, cell, "cell_contents"))
 
-    def _parts(self, cls: Any, x: Any) -> None:
+    def _add_components(self, cls: Any, x: Any) -> None:
         """The parts of a container or an object that traced code has created."""
-        made_by_users = is_user_class(cls) and not any(vars(c).get("__slots__") for c in cls.__mro__)
+        is_user_object = is_user_class(cls) and not any(vars(c).get("__slots__") for c in cls.__mro__)
         items: Any = enumerate(x) if cls in (list, deque) else x.items() if cls is dict else None
         if cls in (list, deque, dict):
-            parts = [len(x), getattr(x, "maxlen", None)]
+            components = [len(x), getattr(x, "maxlen", None)]
         elif isinstance(x, tuple):
-            parts = [*x, *vars(x).values()] if hasattr(x, "__dict__") else list(x)
-        elif cls in _PARTS:
-            parts = _PARTS[cls](x)
+            components = [*x, *vars(x).values()] if hasattr(x, "__dict__") else list(x)
+        elif cls in _COMPONENTS:
+            components = _COMPONENTS[cls](x)
         elif isinstance(x, Inlinable) and isinstance(getattr(x, "fun", None), types.FunctionType):
             self._pinned.append(x)
-            parts = [id(x), x.fun]  # type: ignore[attr-defined]
-        elif made_by_users and not isinstance(x, Inlinable):
-            parts, items, x = [len(vars(x))], vars(x).items(), vars(x)
+            components = [id(x), x.fun]  # type: ignore[attr-defined]
+        elif is_user_object and not isinstance(x, Inlinable):
+            components, items, x = [len(vars(x))], vars(x).items(), vars(x)
         else:
-            raise _Strange
-        self.words.append((cls, len(parts)))
-        for part in parts:
-            self._add(part)
-        for key, part in items or ():
+            raise _Unsupported
+        self.tokens.append((cls, len(components)))
+        for component in components:
+            self._add(component)
+        for key, component in items or ():
             if cls not in (list, deque):
                 self._add(key)
-            self._add(part, partial(setitem, x, key))
+            self._add(component, partial(setitem, x, key))
 
 
 def _of_array(x: Any) -> list[Any]:
-    if x.dtype.kind not in "biufc" or x.nbytes > _MOST_BYTES:
-        raise _Strange
+    if x.dtype.kind not in "biufc" or x.nbytes > _MAX_CONSTANT_BYTES:
+        raise _Unsupported
     return [str(x.dtype), x.shape, x.tobytes()]
 
 
-_PARTS: dict[Any, Any] = {
-    Traced: lambda x: [x.number],
+_COMPONENTS: dict[Any, Any] = {
+    GeneratorProxy: lambda x: [x.number],
     History: lambda x: x.state,
-    Table: lambda x: x.state,
+    StackedList: lambda x: x.state,
     slice: lambda x: [x.start, x.stop, x.step],
     np.ndarray: _of_array,
     partial: lambda x: [x.func, x.args, x.keywords],
@@ -272,38 +282,38 @@ _PARTS: dict[Any, Any] = {
 }  # fmt: skip
 
 
-def moment(builder: TraceBuilder, place: Place, enters: bool = False) -> Moment | None:
+def capture_state(builder: TraceBuilder, jump: LoopJump, enters: bool = False) -> FrameState | None:
     """The state at a jump, possibly a loop entry; None if it is not understood."""
     try:
-        begin(builder, place)
-        trace_scalars(builder, place, _known(builder, place, SCALAR))
-        take_apart(builder, place, _known(builder, place, _OWN) if enters else {})
-        return with_kinds(builder, place, Moment(builder, place))
-    except _Strange as strange:
-        builder.not_closed = str(strange) or "something outside that it has changed is not understood"
+        enter_loop(builder, jump)
+        trace_scalars(builder, jump, _known(builder, jump, SCALAR))
+        separate_views(builder, jump, _known(builder, jump, _SEPARATE) if enters else {})
+        return with_kinds(builder, jump, FrameState(builder, jump))
+    except _Unsupported as error:
+        builder.not_closed = str(error) or "something outside that it has changed is not understood"
         return None
 
 
-def _let_be(x: Any) -> None:
+def _detach_view(x: Any) -> None:
     """Make a view an independent array if nothing else holds its base, such as the reshaped product of
     matrices."""
-    base = x.origin.base if x.origin is not None and x.origin.shared and not x.origin.asks else None
+    base = x.origin.base if x.origin is not None and x.origin.shared and not x.origin.layout_inputs else None
     # The references are the origin, the variable, and the argument of `getrefcount`.
     if base is None or base.origin is not None or base.outside or sys.getrefcount(base) != 3:
         return
     others = [view for r in base.views if (view := r()) is not None and view is not x]
-    if not others and is_row_major(x._place()):
+    if not others and is_row_major(x._layout()):
         x.origin = None
 
 
-def difference(before: Moment, now: Moment) -> str:
+def difference(before: FrameState, now: FrameState) -> str:
     """Describe the difference between the two states, for messages."""
     # Numbers may differ, because widening makes them values of the loop.
     other = [
-        k for k, (x, y) in enumerate(zip(before.words, now.words))
+        k for k, (x, y) in enumerate(zip(before.tokens, now.tokens))
         if x != y and not (k in before.numbers and k in now.numbers)
     ]  # fmt: skip
-    k = other[0] if other else min(len(before.words), len(now.words)) - 1
+    k = other[0] if other else min(len(before.tokens), len(now.tokens)) - 1
     results = [(at, name, x) for at, (name, x) in now.names.items() if at <= k]
     if not results:
         return "something outside is not the same in each turn"
@@ -313,12 +323,12 @@ def difference(before: Moment, now: Moment) -> str:
 
 
 # -- local variables ---------------------------------------------------------------------------------------------
-def let_go(place: Place) -> None:
+def drop_dead_views(jump: LoopJump) -> None:
     """Drop views in dead local variables, so that their bases can be understood."""
-    held = variables(place.frame)
-    gone = [name for name in place.dead if _has_view(held.get(name))]
-    if gone:
-        set_variables(place.frame, dict.fromkeys(gone))
+    held = variables(jump.frame)
+    dead_names = [name for name in jump.dead if _has_view(held.get(name))]
+    if dead_names:
+        set_variables(jump.frame, dict.fromkeys(dead_names))
 
 
 def _has_view(x: Any) -> bool:
@@ -327,73 +337,73 @@ def _has_view(x: Any) -> bool:
     return isinstance(x, Tracer) and x.origin is not None
 
 
-def widen(before: Moment, now: Moment) -> bool:
+def widen(before: FrameState, now: FrameState) -> bool:
     """Make traced numbers of numbers that differ, if the states are otherwise equal (widening). Returns whether it
     did."""
-    other = [k for k, (x, y) in enumerate(zip(before.words, now.words)) if x != y]
+    other = [k for k, (x, y) in enumerate(zip(before.tokens, now.tokens)) if x != y]
     same_kinds = all(
         k in before.numbers and k in now.numbers and type(before.numbers[k][1]) is type(now.numbers[k][1])
         for k in other
     )
-    if len(before.words) != len(now.words) or not other or not same_kinds:
+    if len(before.tokens) != len(now.tokens) or not other or not same_kinds:
         return False
-    varying = now.builder.world.varying
+    facts = now.builder.world.facts
     for k in other:
-        (_, x), (put, y) = before.numbers[k], now.numbers[k]
+        (_, x), (target, y) = before.numbers[k], now.numbers[k]
         low, high = _wider((x, x), (y, y)) if type(y) is int else (0, 0)
-        now.numbers[k] = put, number_of_loop(now.builder, y, low, high)
-        if type(put) is str:
-            varying.add((*now.wide, put, low, high))
+        now.numbers[k] = target, number_of_loop(now.builder, y, low, high)
+        if type(target) is str:
+            facts.add((*now.key_prefix, target, low, high))
     now.exchange(other)
     return True
 
 
-def widen_kinds(before: Moment, now: Moment, counts: bool, again: bool) -> bool:
+def widen_kinds(before: FrameState, now: FrameState, counts: bool, again: bool) -> bool:
     """Whether the states differ only in kinds of floats; the next trace of the loop then allows either kind. In an
     uncounted loop this applies only to floats that already are of either kind, because its first iteration differs. In
     a counted loop, or if states have differed here before (`again`), integers become traced numbers; with `again`
     booleans do too."""
-    other = [k for k, (x, y) in enumerate(zip(before.words[: before.size], now.words)) if x != y]
+    other = [k for k, (x, y) in enumerate(zip(before.tokens[: before.size], now.tokens)) if x != y]
     floats = [k for k in other if k in before.floats and k in now.floats]
     integers = [k for k in other if (counts or again) and k in before.integers and k in now.integers]
     flags = [k for k in other if again and k in before.flags and k in now.flags]
     if before.size != now.size or len(other) > len(floats) + len(integers) + len(flags):
         return False
     kinds = [k for k in floats if counts or again or Either in (before.floats[k][1], type(now.floats[k][1]))]
-    known: set[Hashable] = {(*now.wide, now.floats[k][0], _KIND) for k in kinds}
-    known |= {(*now.wide, now.flags[k][0], _KIND) for k in flags}
+    known: set[Hashable] = {(*now.key_prefix, now.floats[k][0], _KIND) for k in kinds}
+    known |= {(*now.key_prefix, now.flags[k][0], _KIND) for k in flags}
     for k in integers:
         name, (low, high) = now.integers[k]
-        known.add((*now.wide, name, min(low, before.integers[k][1][0]), max(high, before.integers[k][1][1])))
-    result = not known <= now.builder.world.varying
-    now.builder.world.varying |= known
+        known.add((*now.key_prefix, name, min(low, before.integers[k][1][0]), max(high, before.integers[k][1][1])))
+    result = not known <= now.builder.world.facts
+    now.builder.world.facts |= known
     return result
 
 
-def widen_entrance(before: Moment, now: Moment) -> bool:
+def widen_entrance(before: FrameState, now: FrameState) -> bool:
     """Whether the states at the loop entry and after the first iteration differ only in values that can be widened at
     the entry; the next trace does so."""
-    other = [k for k, (x, y) in enumerate(zip(before.words[: before.size], now.words)) if x != y]
+    other = [k for k, (x, y) in enumerate(zip(before.tokens[: before.size], now.tokens)) if x != y]
     # A widened value becomes an object of its own, and is no alias any more.
-    again = {k for k in other for x in other if before.words[k] == ("again", x)}
+    again = {k for k in other for x in other if before.tokens[k] == ("again", x)}
     new = {_entered_wider(before, now, k) for k in other if k not in again}
-    if before.size != now.size or None in new or new <= now.builder.world.varying:
+    if before.size != now.size or None in new or new <= now.builder.world.facts:
         return False
-    now.builder.world.varying |= new
+    now.builder.world.facts |= new
     return True
 
 
-def _entered_wider(before: Moment, now: Moment, k: int) -> Hashable:
+def _entered_wider(before: FrameState, now: FrameState, k: int) -> Hashable:
     """The `varying` key to widen a local variable at a loop entry; None if this does not help."""
     absent: tuple[Any, Any] = (None, None)
     name, y = now.names.get(k - 1, absent)
     number, kind, last = before.numbers.get(k, absent)[1], before.floats.get(k, absent)[1], type(y)
-    key = (*now.wide, name)
+    key = (*now.key_prefix, name)
     if kind is not None and is_float(y) and (kind is not last or kind is Either):
         return (*key, _KIND) if kind in _OF_NUMPY or last in _OF_NUMPY else (*key, 0, 0) if kind is float else None
     if type(number) is int and (last is int or (last is Number and y.dtype.kind == "i")):
         return (*key, *_wider((number, number), bounds(y)))
-    return (*key, _OWN) if last in (Number, Tracer) and _is_another(before.words, now.words, k) else None
+    return (*key, _SEPARATE) if last in (Number, Tracer) and _is_another(before.tokens, now.tokens, k) else None
 
 
 def _is_another(before: list[Any], now: list[Any], k: int) -> bool:
@@ -404,53 +414,55 @@ def _is_another(before: list[Any], now: list[Any], k: int) -> bool:
     return known and old[:2] == new[:2] and old[3] == new[3] and not new[4] and bool(new[5] == k)
 
 
-def with_kinds(builder: TraceBuilder, place: Place, now: Moment) -> Moment:
+def with_kinds(builder: TraceBuilder, jump: LoopJump, now: FrameState) -> FrameState:
     """The state with floats of either kind and traced booleans, for variables that differed at this jump before."""
-    known = _known(builder, place, _KIND, anywhere=True)
-    new = {put: of_a_loop(x, builder) for put, x in now.floats.values() if put in known and not isinstance(x, Either)}
+    known = _known(builder, jump, _KIND, anywhere=True)
+    new = {
+        name: of_a_loop(x, builder) for name, x in now.floats.values() if name in known and not isinstance(x, Either)
+    }
     if not builder.world.booleans:
-        new |= {put: _boolean(x, builder) for put, x in now.flags.values() if put in known and type(x) is bool}
+        new |= {name: _boolean(x, builder) for name, x in now.flags.values() if name in known and type(x) is bool}
     if not new:
         return now
-    set_variables(place.frame, new)
-    return Moment(builder, place)
+    set_variables(jump.frame, new)
+    return FrameState(builder, jump)
 
 
 def _boolean(x: bool, builder: TraceBuilder) -> Any:
     return builder.python_number(fresh(full(shape=(), value=x, dtype="bool"), tag=builder.new_tag()).node)
 
 
-def widen_at_once(now: Moment) -> bool:
+def widen_at_once(now: FrameState) -> bool:
     """Make traced numbers of local variables that varied at this jump in an earlier trace. Returns whether it did."""
-    known, result = _known(now.builder, now.place), []
-    for k, (put, x) in now.numbers.items():
-        if type(put) is str and put in known:
-            lows, highs = zip(*known[put])
-            now.numbers[k] = put, number_of_loop(now.builder, x, min(x, *lows), max(x, *highs))
+    known, result = _known(now.builder, now.jump), []
+    for k, (target, x) in now.numbers.items():
+        if type(target) is str and target in known:
+            lows, highs = zip(*known[target])
+            now.numbers[k] = target, number_of_loop(now.builder, x, min(x, *lows), max(x, *highs))
             result.append(k)
     now.exchange(result)
     return bool(result)
 
 
-def _known(builder: TraceBuilder, place: Place, how: str = "", anywhere: bool = False) -> dict[str, list[Any]]:
+def _known(builder: TraceBuilder, jump: LoopJump, how: str = "", anywhere: bool = False) -> dict[str, list[Any]]:
     """The local variables known to vary at a jump, or anywhere in the code, with the known bounds. `how` is the kind of
     variation; by default their numbers vary."""
     table: dict[str, list[Any]] = {}
-    code, number = place.instruction
-    for x in builder.world.varying:
-        here = isinstance(x, tuple) and x[:2] == (_WIDE, code) and (anywhere or x[2] == number)
-        if here and how == (x[4] if len(x) == 5 else ""):
+    code, number = jump.instruction
+    for x in builder.world.facts:
+        matches = isinstance(x, tuple) and x[:2] == (_WIDENED, code) and (anywhere or x[2] == number)
+        if matches and how == (x[4] if len(x) == 5 else ""):
             table.setdefault(x[3], []).append(x[4:])
     return table
 
 
-def differing(varying: Iterable[Hashable], place: Place, number: int) -> set[Hashable]:
-    """The `varying` keys of the variables for another jump of the code, copied from this one."""
-    code, at = place.instruction
-    return {(*x[:2], number, *x[3:]) for x in varying if isinstance(x, tuple) and x[:3] == (_WIDE, code, at)}
+def differing(facts: Iterable[Hashable], jump: LoopJump, number: int) -> set[Hashable]:
+    """The `facts` keys of the variables for another jump of the code, copied from this one."""
+    code, at = jump.instruction
+    return {(*x[:2], number, *x[3:]) for x in facts if isinstance(x, tuple) and x[:3] == (_WIDENED, code, at)}
 
 
-def widen_bounds(before: Moment, now: Moment) -> bool:
+def widen_bounds(before: FrameState, now: FrameState) -> bool:
     """Whether integers have left their bounds; each gets a new node with wider bounds."""
     result = False
     for x, old, new in zip(now.tracers, before.bounds, now.bounds):
@@ -462,7 +474,7 @@ def widen_bounds(before: Moment, now: Moment) -> bool:
     return result
 
 
-def keep_bounds(before: Moment, now: Moment) -> None:
+def restore_bounds(before: FrameState, now: FrameState) -> None:
     """Restore the earlier bounds of integers if they are wider, because other iterations may reach them."""
     for k, (x, old, new) in enumerate(zip(now.tracers, before.bounds, now.bounds)):
         if old is not None and new is not None:

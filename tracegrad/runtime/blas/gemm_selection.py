@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from string import Template
 
-__all__ = ["NONE", "PACKED_OTHERWISE", "SMALL_OR_SLIM", "WORDS"]
+__all__ = ["NONE", "PACKED_OTHERWISE", "PARAMETERS", "SMALL_OR_SLIM"]
 
 _HEAD = """
 ; Whether a product of these sizes, which OpenBLAS would pack, is one of our own.
@@ -82,7 +82,7 @@ PACKED_OTHERWISE = Template(
 )
 
 # The parameters that differ between floats and doubles.
-WORDS = {
+PARAMETERS = {
     "sgemm": {"little": "524288", "low": "16", "thin": "64", "few": "16", "lowest": "2"},
     "dgemm": {"little": "2097152", "low": "32", "thin": "0", "few": "64", "lowest": "0"},
 }

@@ -59,7 +59,7 @@ _UNTILED = "blas_"  # the prefix of a routine that is the library's own
 
 
 @record(frozen=True, slots=True)
-class _Library:
+class _BlasLibrary:
     """A BLAS provider: the addresses of its routines, and its description."""
 
     provider: str
@@ -70,7 +70,7 @@ class _Library:
 
 
 _lock = threading.Lock()
-_library: _Library | None = None
+_library: _BlasLibrary | None = None
 
 
 def has(routine: str) -> bool:
@@ -142,7 +142,7 @@ def info() -> dict[str, object]:
     }
 
 
-def _loaded() -> _Library:
+def _loaded() -> _BlasLibrary:
     global _library
     if _library is None:
         with _lock:
@@ -151,7 +151,7 @@ def _loaded() -> _Library:
     return _library
 
 
-def _private_openblas() -> _Library | None:
+def _private_openblas() -> _BlasLibrary | None:
     """The library of `scipy-openblas32`, or None if it cannot be used."""
     path = _openblas_path()
     if path is None:
@@ -169,7 +169,7 @@ def _private_openblas() -> _Library | None:
         config, core = _text(library, "get_config"), _text(library, "get_corename")
     except (OSError, AttributeError):
         return None
-    return _Library("scipy-openblas32", config, core, addresses | copies, {})
+    return _BlasLibrary("scipy-openblas32", config, core, addresses | copies, {})
 
 
 def _openblas_path() -> Path | None:
@@ -234,22 +234,24 @@ def _function_address(library: ctypes.CDLL, name: str) -> int:
     return ctypes.cast(library[name], ctypes.c_void_p).value or 0
 
 
-def _text(library: ctypes.CDLL, question: str) -> str:
-    function = library[f"scipy_openblas_{question}"]
+def _text(library: ctypes.CDLL, query: str) -> str:
+    function = library[f"scipy_openblas_{query}"]
     function.restype = ctypes.c_char_p
-    answer: bytes = function()
-    return answer.decode()
+    value: bytes = function()
+    return value.decode()
 
 
-def _tiled(name: str, library: _Library) -> int:
+def _tiled(name: str, library: _BlasLibrary) -> int:
     """The multi-threaded gemm, built from single-threaded gemm, syrk and copies, and from the generated GEMM where it
     is as fast."""
     for routine in ("gemm", "syrk", "omatcopy"):
         jit.define_symbol(f"{_RAW}{name[0]}{routine}", library.addresses[name[0] + routine])
     jit.define_symbol(_PARALLEL_FOR, pool.parallel_for_address())
     jit.define_symbol(_LIMIT, pool.limit_address())
-    words = _words(name, _tiling(library.core)) | _own(name, library.core) | {"mirror": _mirror(name)}
-    source = parallel_gemm.WORDS.substitute(words) + _tiled_source(name, words, _owned(library.core))
+    params = (
+        _template_params(name, _tiling(library.core)) | _generated_gemm(name, library.core) | {"mirror": _mirror(name)}
+    )
+    source = parallel_gemm.GEMM_ENTRY.substitute(params) + _tiled_source(name, params, _owned(library.core))
     return jit.compile_forever(source, name)[0]
 
 
@@ -265,7 +267,7 @@ def _owned(core: str) -> Template:
     )
 
 
-def _own(name: str, core: str) -> dict[str, str]:
+def _generated_gemm(name: str, core: str) -> dict[str, str]:
     """The symbol of the generated GEMM, if it is used."""
     if _owned(core) is gemm_selection.NONE:
         return {"own": "null", "declare_own": ""}
@@ -300,23 +302,27 @@ def _tiling(core: str) -> dict[str, str]:
     }
 
 
-def _tiled_source(name: str, words: dict[str, str], owns: Template) -> str:
-    whole = parallel_gemm.TILED.substitute(words, **_kept(f"%call_{name}", parallel_gemm.FIELDS))
-    by_own = owns is gemm_selection.PACKED_OTHERWISE
-    chosen = {"by_own": "true", "routine": words["own"]} if by_own else {"by_own": "false", "routine": words["raw"]}
-    half = syrk.SYMMETRIC.substitute(words, **chosen, **_kept(f"%symmetric_{name}", syrk.FIELDS))
-    copies = pack_operand.COPIED.substitute(words, **_kept(f"%copied_{name}", pack_operand.FIELDS))
-    return owns.substitute(words) + whole + half + copies
+def _tiled_source(name: str, params: dict[str, str], owns: Template) -> str:
+    whole = parallel_gemm.TILED.substitute(params, **_field_accesses(f"%call_{name}", parallel_gemm.FIELDS))
+    uses_generated = owns is gemm_selection.PACKED_OTHERWISE
+    chosen = (
+        {"by_own": "true", "routine": params["own"]}
+        if uses_generated
+        else {"by_own": "false", "routine": params["raw"]}
+    )
+    half = syrk.SYMMETRIC.substitute(params, **chosen, **_field_accesses(f"%symmetric_{name}", syrk.FIELDS))
+    copies = pack_operand.COPIED.substitute(params, **_field_accesses(f"%copied_{name}", pack_operand.FIELDS))
+    return owns.substitute(params) + whole + half + copies
 
 
-def _words(name: str, tiling: dict[str, str]) -> dict[str, str]:
+def _template_params(name: str, tiling: dict[str, str]) -> dict[str, str]:
     """The template parameters of a gemm."""
     single = name.startswith("s")
     joins = tiling["joins"] == "true"
     joins_columns = single and joins
     return (
         tiling
-        | gemm_selection.WORDS[name]
+        | gemm_selection.PARAMETERS[name]
         | {
             "name": name,
             "type": "float" if single else "double",
@@ -330,7 +336,7 @@ def _words(name: str, tiling: dict[str, str]) -> dict[str, str]:
             "copy": f"@{_RAW}{name[0]}omatcopy",
             "bytes": "4" if single else "8",
             "line": "16" if single else "8",
-            "part": str(pack_operand.PART),
+            "part": str(pack_operand.PACKED_COLUMNS),
         }
     )
 
@@ -343,23 +349,23 @@ def _serial_work(single: bool, joins: bool) -> int:
     return limits.serial_work_of_joined_doubles if joins else limits.serial_work_of_doubles
 
 
-def _kept(struct: str, fields: tuple[tuple[str, str], ...]) -> dict[str, str]:
+def _field_accesses(struct: str, fields: tuple[tuple[str, str], ...]) -> dict[str, str]:
     """The code by which a call stores the parameters of its tiles, and by which the tiles load them."""
-    place = f"getelementptr {struct}, ptr %call, i32 0, i32"
+    field_pointer = f"getelementptr {struct}, ptr %call, i32 0, i32"
     store, load = [], []
     for index, (field, kind) in enumerate(fields):
-        store += [f"  %at_{field} = {place} {index}", f"  store {kind} %{field}, ptr %at_{field}"]
-        load += [f"  %at_{field} = {place} {index}", f"  %{field} = load {kind}, ptr %at_{field}"]
+        store += [f"  %at_{field} = {field_pointer} {index}", f"  store {kind} %{field}, ptr %at_{field}"]
+        load += [f"  %at_{field} = {field_pointer} {index}", f"  %{field} = load {kind}, ptr %at_{field}"]
     return {"store": "\n".join(store), "load": "\n".join(load)}
 
 
-def _scipy_blas() -> _Library:
+def _scipy_blas() -> _BlasLibrary:
     """The BLAS that SciPy is linked with, by the function pointers SciPy publishes."""
     functions: dict[str, object] = {}
     for name in ("lapack", "blas"):
         functions |= importlib.import_module(f"scipy.linalg.cython_{name}").__pyx_capi__
     build = importlib.import_module("scipy").show_config(mode="dicts")["Build Dependencies"]["blas"]
-    return _Library(
+    return _BlasLibrary(
         provider="scipy",
         config=f"{build.get('name', '')} {build.get('version', '')}".strip(),
         core="",

@@ -10,9 +10,9 @@ from string import Template
 
 from tracegrad.target.tuning import TUNING
 
-__all__ = ["COPIED", "FIELDS", "PART"]
+__all__ = ["COPIED", "FIELDS", "PACKED_COLUMNS"]
 
-PART = TUNING.blas.packed_columns
+PACKED_COLUMNS = TUNING.blas.packed_columns
 
 # Columns of the copy are aligned to cache lines, with a stride of an odd number of lines, because an even number would
 # share cache sets. The copy uses several threads if the product does.

@@ -10,7 +10,7 @@ from string import Template
 
 from tracegrad.target.tuning import TUNING
 
-__all__ = ["FIELDS", "JOINED", "SMALL_A", "TILED", "UNPACKED", "WORDS"]
+__all__ = ["FIELDS", "GEMM_ENTRY", "JOINED", "SMALL_A", "TILED", "UNPACKED"]
 
 # `pool.parallel_for` over the tiles of C. Products below 2**21 multiply-adds (2**20 for doubles with AVX2 and on AMD)
 # with matrices of fewer than 2**18 elements run in the calling thread. Waking another thread costs as much as it saves
@@ -265,7 +265,7 @@ $load
 }
 """)
 
-WORDS = Template("""
+GEMM_ENTRY = Template("""
 declare void $parallel_for(ptr, ptr, i64)
 declare i64 $limit()
 declare i64 @llvm.smin.i64(i64, i64)

@@ -22,10 +22,10 @@ from tracegrad.codegen.instr.support import MERGED, support_module
 from tracegrad.codegen.libs.gemm import GEMM, gemm_module
 from tracegrad.codegen.libs.linear_algebra import NATIVE, lapack_module
 from tracegrad.codegen.libs.sorting import ORDERING, ordering_module
-from tracegrad.codegen.program.compilation_units import Piece
+from tracegrad.codegen.program.compilation_units import CompilationUnit
 from tracegrad.codegen.program.encode import C_LIBRARY
-from tracegrad.codegen.program.interpreter import BAND, STEP, TOGETHER, WALK, walker_module
-from tracegrad.codegen.program.region_function import module_of_pieces
+from tracegrad.codegen.program.interpreter import BAND, STEP, TOGETHER, WALK, interpreter_module
+from tracegrad.codegen.program.region_function import unit_module
 from tracegrad.codegen.vecmath import rare_module
 from tracegrad.runtime.compile import jit
 from tracegrad.runtime.compile.disk_cache import default_cache
@@ -35,7 +35,14 @@ from tracegrad.trace.builder.gc_pause import impatient
 from tracegrad.utils.lazy_dataclass import record
 
 __all__ = [
-    "Loaded", "Origin", "machine_code", "machine_code_count", "missing", "shared_function", "still_missing", "unknown",
+    "CodeOrigin",
+    "Loaded",
+    "machine_code",
+    "machine_code_count",
+    "missing",
+    "shared_function",
+    "still_missing",
+    "unknown",
 ]  # fmt: skip
 
 _RARE = "tg.rare_"
@@ -55,7 +62,7 @@ class Loaded:
 
 
 @record(frozen=True)
-class Origin:
+class CodeOrigin:
     """The origin of a unit: "memory", "disk", or "compiled"; and the seconds that it took."""
 
     source: str
@@ -65,13 +72,13 @@ class Origin:
 _loaded: WeakValueDictionary[str, jit.NativeCode] = WeakValueDictionary()
 _compiled = 0
 
-Found = dict[Piece, tuple[Loaded, Origin]]
+LoadedUnits = dict[CompilationUnit, tuple[Loaded, CodeOrigin]]
 
-_MOST_TOGETHER = TUNING.first_call.max_kernels_of_module
+_MAX_MODULE_KERNELS = TUNING.first_call.max_kernels_of_module
 
 
 @record(frozen=True)
-class _Object:
+class _ObjectFile:
     """An object file: the keys of its units, with the seconds that each took, and the cold functions that it calls."""
 
     data: bytes
@@ -85,26 +92,26 @@ def machine_code_count() -> int:
     return _compiled
 
 
-def machine_code(pieces: Iterable[Piece]) -> Found:
+def machine_code(units: Iterable[CompilationUnit]) -> LoadedUnits:
     """The machine code of compilation units, and its origin. The list includes the dependencies of each unit."""
-    keys = {piece: _key(piece) for piece in pieces}
+    keys = {unit: _key(unit) for unit in units}
     result = _in_memory(keys)
     if len(result) < len(keys):
         with jit.LOCK:
             result |= _in_memory(_without(keys, result))  # units that another thread has loaded meanwhile
-            result |= _load({piece: key for piece, key in _without(keys, result).items() if not piece.needs})
+            result |= _load({unit: key for unit, key in _without(keys, result).items() if not unit.needs})
             rest = _without(keys, result)
-            needed = {x: result[x][0] for piece in rest for x in piece.needs}
-            for piece, code in needed.items():
-                jit.define_symbol(piece.kernel, code.kernel(piece.kernel))
+            needed = {x: result[x][0] for unit in rest for x in unit.needs}
+            for unit, code in needed.items():
+                jit.define_symbol(unit.kernel, code.kernel(unit.kernel))
             result |= _load(rest, tuple(needed.values()))
     return result
 
 
-def missing(pieces: Iterable[Piece]) -> dict[str, Piece]:
+def missing(units: Iterable[CompilationUnit]) -> dict[str, CompilationUnit]:
     """The units that are neither in memory nor on disk, by key."""
-    keys = {piece: _key(piece) for piece in pieces}
-    return {key: piece for piece, key in _without(keys, _in_memory(keys)).items() if not default_cache().has(key)}
+    keys = {unit: _key(unit) for unit in units}
+    return {key: unit for unit, key in _without(keys, _in_memory(keys)).items() if not default_cache().has(key)}
 
 
 def unknown(functions: Iterable[str]) -> list[str]:
@@ -118,47 +125,49 @@ def still_missing(keys: Iterable[str]) -> list[str]:
     return [key for key in keys if key not in _loaded and not default_cache().has(key)]
 
 
-def _key(piece: Piece) -> str:
-    return hashlib.sha256(f"{jit.cpu_key()} {piece.optimize}\n{piece.text}".encode()).hexdigest()
+def _key(unit: CompilationUnit) -> str:
+    return hashlib.sha256(f"{jit.cpu_key()} {unit.optimize}\n{unit.text}".encode()).hexdigest()
 
 
 def _symbol(key: str) -> str:
     return f"tracegrad.{key[:24]}"
 
 
-def _without(keys: dict[Piece, str], found: Found) -> dict[Piece, str]:
-    return {piece: key for piece, key in keys.items() if piece not in found}
+def _without(keys: dict[CompilationUnit, str], loaded: LoadedUnits) -> dict[CompilationUnit, str]:
+    return {unit: key for unit, key in keys.items() if unit not in loaded}
 
 
-def _in_memory(keys: dict[Piece, str]) -> Found:
-    codes = {piece: _loaded.get(key) for piece, key in keys.items()}
+def _in_memory(keys: dict[CompilationUnit, str]) -> LoadedUnits:
+    codes = {unit: _loaded.get(key) for unit, key in keys.items()}
     return {
-        piece: (_piece(code, keys[piece]), Origin("memory", 0.0)) for piece, code in codes.items() if code is not None
+        unit: (_loaded_unit(code, keys[unit]), CodeOrigin("memory", 0.0))
+        for unit, code in codes.items()
+        if code is not None
     }
 
 
-def _piece(code: jit.NativeCode, key: str) -> Loaded:
+def _loaded_unit(code: jit.NativeCode, key: str) -> Loaded:
     return Loaded(code, code.address(_symbol(key)))
 
 
-def _load(keys: dict[Piece, str], needs: tuple[Loaded, ...] = ()) -> Found:
+def _load(keys: dict[CompilationUnit, str], needs: tuple[Loaded, ...] = ()) -> LoadedUnits:
     """Load units without other dependencies together, because an engine and executable memory have fixed costs."""
-    new: Found = {}
-    for objects in _apart(_objects(keys)):
+    new: LoadedUnits = {}
+    for objects in _group_disjoint(_objects(keys)):
         for name in {name for each in objects for name in each.rare}:
             jit.define_symbol(name, shared_function(name))
         code = jit.load_objects([each.data for each in objects])
-        code.keeps = needs
+        code.dependencies = needs
         for each in objects:
             _loaded.update(dict.fromkeys(each.seconds, code))
-        origins = {key: Origin(each.source, s) for each in objects for key, s in each.seconds.items()}
-        new |= {piece: (_piece(code, key), origins[key]) for piece, key in keys.items() if key in origins}
+        origins = {key: CodeOrigin(each.source, s) for each in objects for key, s in each.seconds.items()}
+        new |= {unit: (_loaded_unit(code, key), origins[key]) for unit, key in keys.items() if key in origins}
     return new
 
 
-def _apart(objects: Iterable[_Object]) -> Iterator[list[_Object]]:
+def _group_disjoint(objects: Iterable[_ObjectFile]) -> Iterator[list[_ObjectFile]]:
     """Group objects so that no group contains a unit twice."""
-    groups: list[list[_Object]] = []
+    groups: list[list[_ObjectFile]] = []
     for each in objects:
         fitting = (group for group in groups if not any(each.seconds.keys() & other.seconds.keys() for other in group))
         group = next(fitting, None)
@@ -169,58 +178,58 @@ def _apart(objects: Iterable[_Object]) -> Iterator[list[_Object]]:
     yield from groups
 
 
-def _objects(keys: dict[Piece, str]) -> Iterator[_Object]:
+def _objects(keys: dict[CompilationUnit, str]) -> Iterator[_ObjectFile]:
     """The object files of units, from disk or compiled."""
-    advance(more=len(keys))
+    advance(added=len(keys))
     known = set[str]()
     for key in keys.values():
         if key not in known and (result := _on_disk(key)) is not None:
             known.update(result.seconds)
             yield result
     advance(done=len(known.intersection(keys.values())))
-    new = {piece: key for piece, key in keys.items() if key not in known}
-    for group in _together(new):
-        yield _compile(group, [new[piece] for piece in group])
+    new = {unit: key for unit, key in keys.items() if key not in known}
+    for group in _module_groups(new):
+        yield _compile(group, [new[unit] for unit in group])
 
 
-def _together(pieces: Iterable[Piece]) -> Iterator[Sequence[Piece]]:
+def _module_groups(units: Iterable[CompilationUnit]) -> Iterator[Sequence[CompilationUnit]]:
     """Group units that are compiled as one module."""
-    kernels: dict[tuple[str, int], list[Piece]] = {}
-    for piece in pieces:
-        if piece.kernel:
-            kernels.setdefault((piece.kind, piece.optimize), []).append(piece)
+    kernels: dict[tuple[str, int], list[CompilationUnit]] = {}
+    for unit in units:
+        if unit.kernel:
+            kernels.setdefault((unit.kind, unit.optimize), []).append(unit)
         else:
-            yield [piece]
+            yield [unit]
     for group in kernels.values():
-        for i in range(0, len(group), _MOST_TOGETHER):
-            yield group[i : i + _MOST_TOGETHER]
+        for i in range(0, len(group), _MAX_MODULE_KERNELS):
+            yield group[i : i + _MAX_MODULE_KERNELS]
 
 
-def _on_disk(key: str) -> _Object | None:
+def _on_disk(key: str) -> _ObjectFile | None:
     start = time.perf_counter()
     result = default_cache().get(key)
     if result is None:
         return None
     header, data = result
     share = (time.perf_counter() - start) / len(header["pieces"])
-    return _Object(data, "disk", dict.fromkeys(header["pieces"], share), header["rare"])
+    return _ObjectFile(data, "disk", dict.fromkeys(header["pieces"], share), header["rare"])
 
 
-def _compile(pieces: Sequence[Piece], keys: Sequence[str]) -> _Object:
+def _compile(units: Sequence[CompilationUnit], keys: Sequence[str]) -> _ObjectFile:
     """Compile new units to an object file; the compile time is divided in proportion to their texts."""
     global _compiled
     start = time.perf_counter()
     with impatient():
-        module = module_of_pieces(_symbol(keys[0]))
-        for piece, key in zip(pieces, keys, strict=True):
-            piece.define(module, _symbol(key))
+        module = unit_module(_symbol(keys[0]))
+        for unit, key in zip(units, keys, strict=True):
+            unit.define(module, _symbol(key))
         rare = [name for name in module.globals if name.startswith(_RARE) and module.globals[name].is_declaration]
-        data = jit.compile_ir(str(module), module.name, pieces[0].kind, pieces[0].optimize)
+        data = jit.compile_ir(str(module), module.name, units[0].kind, units[0].optimize)
     default_cache().put(keys[0], {"kind": "piece", "pieces": [*keys], "rare": rare}, data, *keys[1:])
-    _compiled += len(pieces)
-    advance(done=len(pieces))
-    share = (time.perf_counter() - start) / sum([len(piece.text) for piece in pieces])
-    return _Object(data, "compiled", {key: share * len(piece.text) for piece, key in zip(pieces, keys)}, rare)
+    _compiled += len(units)
+    advance(done=len(units))
+    share = (time.perf_counter() - start) / sum([len(unit.text) for unit in units])
+    return _ObjectFile(data, "compiled", {key: share * len(unit.text) for unit, key in zip(units, keys)}, rare)
 
 
 def shared_function(name: str) -> int:
@@ -235,7 +244,7 @@ def shared_function(name: str) -> int:
 def _module_with(name: str) -> tuple[Callable[[], str], str, str, int]:
     """The emitter of the module that defines a function, the module's name, and its pipeline."""
     if name in TOGETHER:
-        return lambda: walker_module(*TOGETHER), WALK, "cold", 1
+        return lambda: interpreter_module(*TOGETHER), WALK, "cold", 1
     if name.startswith(_RARE):
         return lambda: rare_module(name), name, "cold", 1
     if name.startswith(GEMM):
@@ -244,7 +253,7 @@ def _module_with(name: str) -> tuple[Callable[[], str], str, str, int]:
         return lambda: support_module(name), f"{MERGED[0]}.{name.partition('.')[2]}", "glue", 1
     if name.startswith(ORDERING):
         return lambda: ordering_module(name), name, "loops", 2
-    make = lapack_module if name.startswith(NATIVE) else walker_module if name.startswith(STEP) else support_module
+    make = lapack_module if name.startswith(NATIVE) else interpreter_module if name.startswith(STEP) else support_module
     return lambda: make(name), name, "cold" if name in ("tg_chunks", BAND) else "glue", 1
 
 

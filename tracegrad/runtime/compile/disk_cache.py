@@ -38,7 +38,7 @@ __all__ = ["DiskCache", "Entry", "default_cache"]
 
 _FORMAT = 2
 _SUFFIX, _TEMPORARY = ".tgc", ".tmp"
-_OWN = re.compile(r"\.tgc(\.\d+\.\d+\.tmp)?$")  # the suffix .tmp alone may belong to other programs
+_CACHE_FILE = re.compile(r"\.tgc(\.\d+\.\d+\.tmp)?$")  # the suffix .tmp alone may belong to other programs
 _DIGEST = hashlib.sha256().digest_size
 _MAX_BYTES = TUNING.caches.disk_bytes
 _SWEEPS = TUNING.caches.disk_sweeps
@@ -196,9 +196,9 @@ class DiskCache:
             os.makedirs(self.folder, mode=0o700, exist_ok=True)
             if not self._folder_is_trusted(self.folder):
                 return
-            self._place(path, data)
+            self._store_file(path, data)
             for other in others:
-                self._place(self._path(self.folder, other), data, path)
+                self._store_file(self._path(self.folder, other), data, path)
         except OSError as error:
             _warn_once(
                 "folder",
@@ -207,7 +207,7 @@ class DiskCache:
             )
             return
         log("cache", "wrote %d bytes to %s", len(data), path)
-        if self._looks_at_size(path, len(data)):
+        if self._triggers_sweep(path, len(data)):
             self._sweep(self.folder)
 
     def clear(self) -> None:
@@ -230,7 +230,7 @@ class DiskCache:
     def _path(folder: str, key: str) -> str:
         return os.path.join(folder, hashlib.sha256(key.encode()).hexdigest()[:40] + _SUFFIX)
 
-    def _looks_at_size(self, path: str, size: int) -> bool:
+    def _triggers_sweep(self, path: str, size: int) -> bool:
         """Whether the `put` of this file sweeps the cache: by chance, once per 64th of `max_bytes` written, because
         listing thousands of files takes longer than compiling a kernel."""
         return int(os.path.basename(path)[:8], 16) * self.max_bytes < size * _SWEEPS * 2**32
@@ -273,7 +273,7 @@ class DiskCache:
                 os.utime(path)
         return data
 
-    def _place(self, path: str, data: bytes, same: str = "") -> None:
+    def _store_file(self, path: str, data: bytes, same: str = "") -> None:
         """Write a file atomically, or make it a hard link to `same` if the file system can."""
         temporary = f"{path}.{os.getpid()}.{next(_serial)}{_TEMPORARY}"
         try:
@@ -299,7 +299,7 @@ class DiskCache:
             return
         with contextlib.suppress(OSError), os.scandir(self.folder) as entries:
             for entry in entries:
-                if entry.name.endswith(suffixes) and _OWN.search(entry.name):
+                if entry.name.endswith(suffixes) and _CACHE_FILE.search(entry.name):
                     with contextlib.suppress(OSError):
                         yield entry.path, entry.stat(follow_symlinks=False)
 

@@ -34,8 +34,23 @@ from tracegrad.tree import FIXED_KIND
 from tracegrad.tree.registry import LEAF_KIND
 
 __all__ = [
-    "Roots", "Unkept", "class_key", "code_key", "consists_of_functions", "described", "digest", "found_under",
-    "functions_of", "is_extended", "library", "library_name", "meaning", "names_in", "plain", "process_key", "traced",
+    "Roots",
+    "Unkept",
+    "class_key",
+    "code_key",
+    "consists_of_functions",
+    "described",
+    "digest",
+    "functions_of",
+    "is_extended",
+    "library",
+    "library_name",
+    "meaning",
+    "names_in",
+    "plain",
+    "process_key",
+    "resolve_name",
+    "traced",
     "untouched",
 ]  # fmt: skip
 
@@ -93,12 +108,12 @@ def plain(x: Any) -> str:
 def code_key(code: types.CodeType) -> str:
     """The identity of a code object, without its source position."""
     consts = [code_key(x) if isinstance(x, types.CodeType) else _const(x) for x in code.co_consts]
-    own = (
+    fields = (
         code.co_code, code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars, code.co_argcount,
         code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags, getattr(code, "co_exceptiontable", b""),
         code.co_name,
     )  # fmt: skip
-    return digest(f"{own}{consts}")
+    return digest(f"{fields}{consts}")
 
 
 def _const(x: Any) -> str:
@@ -148,8 +163,8 @@ def library_name(x: Any) -> tuple[str, str] | None:
     name = getattr(x, "__qualname__", None) or getattr(x, "__name__", None)
     if not isinstance(module, str) or not isinstance(name, str) or not library(module):
         return None
-    places = (module, name), (module.partition(".")[0], name.rpartition(".")[2]), ("types", name)
-    return next((place for place in places if found_under(place) is x), None)
+    candidates = (module, name), (module.partition(".")[0], name.rpartition(".")[2]), ("types", name)
+    return next((candidate for candidate in candidates if resolve_name(candidate) is x), None)
 
 
 _NOTHING: Any = object()
@@ -160,10 +175,10 @@ _NAMED = (
 )  # fmt: skip
 
 
-def found_under(place: tuple[str, str] | list[str]) -> Any:
+def resolve_name(qualified_name: tuple[str, str] | list[str]) -> Any:
     """The object under a name of an imported module; a sentinel if there is none."""
-    result: Any = sys.modules.get(place[0], _NOTHING)
-    for name in place[1].split(".") if place[1] else ():
+    result: Any = sys.modules.get(qualified_name[0], _NOTHING)
+    for name in qualified_name[1].split(".") if qualified_name[1] else ():
         # Do not trigger a module's lazy attributes.
         result = (
             vars(result).get(name, _NOTHING) if type(result) is types.ModuleType else getattr(result, name, _NOTHING)
@@ -188,8 +203,8 @@ def _orders_sets(code: types.CodeType) -> bool:
         return True
     if not any(type(x) is frozenset for x in code.co_consts):
         return False
-    steps = itertools.pairwise(dis.get_instructions(code))
-    return any(type(x.argval) is frozenset and y.opname != "CONTAINS_OP" for x, y in steps)
+    instructions = itertools.pairwise(dis.get_instructions(code))
+    return any(type(x.argval) is frozenset and y.opname != "CONTAINS_OP" for x, y in instructions)
 
 
 _SETS = frozenset([dis.opmap[name] for name in ("BUILD_SET", "SET_ADD", "SET_UPDATE")])
@@ -231,9 +246,9 @@ def described(x: Any) -> list[Any]:
         return _function(x)
     if isinstance(x, types.ModuleType) and is_user_module(x):
         return ["module", x.__name__]
-    place = library_name(x)
-    if place is not None:
-        return ["library", *place]
+    qualified_name = library_name(x)
+    if qualified_name is not None:
+        return ["library", *qualified_name]
     if consists_of_functions(x):
         return ["traced", digest(traced(x)[0])]
     for cls, describe in _DESCRIBED:
@@ -266,9 +281,9 @@ def _partial(x: functools.partial[Any]) -> list[Any]:
 
 def class_key(cls: Any, inside: tuple[Any, ...] = ()) -> str:
     """The identity of a class."""
-    place = library_name(cls)
-    if place is not None:
-        return ".".join(place)
+    qualified_name = library_name(cls)
+    if qualified_name is not None:
+        return ".".join(qualified_name)
     if cls in inside:
         return f"itself {inside.index(cls)}"
     if not is_user_code(cls):
@@ -284,8 +299,8 @@ def class_key(cls: Any, inside: tuple[Any, ...] = ()) -> str:
 def functions_of(cls: type) -> list[types.FunctionType]:
     """The user's functions in a class and its bases."""
     results = [x for base in cls.__mro__ for x in vars(base).values()]
-    parts = [part for x in results for part in ((x.fget, x.fset) if isinstance(x, property) else (_bare(x),))]
-    return [x for x in parts if isinstance(x, types.FunctionType) and is_user_function(x)]
+    members = [member for x in results for member in ((x.fget, x.fset) if isinstance(x, property) else (_bare(x),))]
+    return [x for x in members if isinstance(x, types.FunctionType) and is_user_function(x)]
 
 
 def _bare(x: Any) -> Any:
@@ -301,8 +316,8 @@ def _member(name: str, x: Any, inside: tuple[Any, ...] = ()) -> str:
     if isinstance(x, types.FunctionType):
         return f"{name}: {_function(x)}"
     if isinstance(x, type):
-        ours = x.__module__.startswith("tracegrad.")  # for instance the node class of a `Function`
-        return f"{name}: {x.__module__} {x.__qualname__}" if ours else f"{name}: {class_key(x, inside)}"
+        is_internal = x.__module__.startswith("tracegrad.")  # for instance the node class of a `Function`
+        return f"{name}: {x.__module__} {x.__qualname__}" if is_internal else f"{name}: {class_key(x, inside)}"
     if name == "__dataclass_fields__":
         return f"{name}: {[_field(f) for f in x.values()]}"
     if isinstance(x, enum.Enum):
@@ -348,14 +363,14 @@ class Roots:
 
     def _text(self, x: Any) -> str:
         if isinstance(x, types.FunctionType) and not is_user_function(x):
-            return self._of_ours(x)
+            return self._package_function(x)
         if isinstance(x, Description):
             return f"description {x.role}"
         if isinstance(x, list | tuple):
             return f"{type(x).__name__} {[self.text(each) for each in x]}"
-        parts = _parts_of(x)
-        if parts:
-            return f"{parts} {[self.text(getattr(x, name)) for name in parts]}"
+        fields = _function_fields(x)
+        if fields:
+            return f"{fields} {[self.text(getattr(x, name)) for name in fields]}"
         return self._object(x)
 
     def _object(self, x: Any) -> str:
@@ -367,10 +382,10 @@ class Roots:
                 return f"method {self.text(x.__func__)} {self.text(x.__self__)}"
             return f"{described(x)}"
 
-    def _of_ours(self, x: Any) -> str:
-        place = library_name(x)
-        if place is not None:
-            return ".".join(place)
+    def _package_function(self, x: Any) -> str:
+        qualified_name = library_name(x)
+        if qualified_name is not None:
+            return ".".join(qualified_name)
         if not x.__module__.startswith("tracegrad."):
             raise Unkept(f"the function {x.__qualname__}")
         held = [self.text(cell.cell_contents) for cell in x.__closure__ or ()]
@@ -400,20 +415,20 @@ class Roots:
 # The parts of traced functions, of methods of instances, and of functions with derivative rules.
 _OF_TRACED = {
     "tracegrad.traced_function.Traced": ("fun", "body"),
-    "tracegrad.runtime.dispatch.bound_method.Method": ("__wrapped__", "instance"),
+    "tracegrad.runtime.dispatch.bound_method.BoundMethod": ("__wrapped__", "instance"),
     "tracegrad.transforms.custom_rules.custom_vjp": ("fun", "fwd", "bwd", "nondiff_argnums"),
     "tracegrad.transforms.custom_rules.custom_jvp": ("fun", "jvp", "nondiff_argnums"),
 }
 
 
-def _parts_of(x: Any) -> tuple[str, ...]:
+def _function_fields(x: Any) -> tuple[str, ...]:
     cls = getattr(x, "_plain", type(x)) if isinstance(x, Inlinable) else type(x)  # a fast path is a generated class
     return _OF_TRACED.get(f"{cls.__module__}.{cls.__qualname__}", ())
 
 
 def consists_of_functions(x: Any) -> bool:
     """Whether `x` is a traced function, or a function with a custom rule."""
-    return bool(_parts_of(x))
+    return bool(_function_fields(x))
 
 
 def traced(x: Any) -> tuple[str, list[Any]]:
@@ -441,6 +456,6 @@ def is_extended() -> bool:
 
 @functools.lru_cache(maxsize=4)
 def _extended(ops: tuple[str, ...], functions: tuple[Any, ...]) -> bool:
-    parts = [x for op in TABLE.values() for x in (op.direct, *op._vjp.values(), op._jvp, op._batch)]
-    modules = {x.__module__ for x in (*parts, *functions) if isinstance(x, types.FunctionType)}
+    rules = [x for op in TABLE.values() for x in (op.impl_unchecked, *op._vjp.values(), op._jvp, op._batch)]
+    modules = {x.__module__ for x in (*rules, *functions) if isinstance(x, types.FunctionType)}
     return not all(module.startswith("tracegrad.") for module in modules)

@@ -71,7 +71,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=wait_for_imports)  # runs before functions registered earlier
 
 
-def compile_ir(module: ir.Module | str, name: str, kind: str = "loops", optimize: int = 2) -> bytes:
+def compile_ir(module: ir.IRModule | str, name: str, kind: str = "loops", optimize: int = 2) -> bytes:
     """Compile an LLVM module to object code, optimized for this CPU by the pipeline of its kind (`pass_pipelines`).
 
     Triple and data layout are set here; the module need not carry them. `name` identifies the module in
@@ -89,7 +89,7 @@ def compile_ir(module: ir.Module | str, name: str, kind: str = "loops", optimize
         return bytes(emitted(str(module), name, pipeline_of(kind, optimize), "object"))
 
 
-def optimized_ir(module: ir.Module | str, name: str, kind: str = "loops") -> str:
+def optimized_ir(module: ir.IRModule | str, name: str, kind: str = "loops") -> str:
     """The LLVM IR of a module after optimization, from which `compile_ir` generates machine code.
 
     >>> text = optimized_ir("define i64 @three() { %y = add i64 1, 2\\n ret i64 %y }", "doc")
@@ -100,7 +100,7 @@ def optimized_ir(module: ir.Module | str, name: str, kind: str = "loops") -> str
         return str(emitted(str(module), name, pipeline_of(kind), "ir"))
 
 
-def optimized_assembly(module: ir.Module | str, name: str, kind: str = "loops") -> str:
+def optimized_assembly(module: ir.IRModule | str, name: str, kind: str = "loops") -> str:
     """The assembly of the machine code that `compile_ir` generates.
 
     >>> "three:" in optimized_assembly("define i64 @three() { ret i64 3 }", "doc")
@@ -125,14 +125,14 @@ def define_symbol(name: str, address: int) -> None:
 class NativeCode:
     """An object file mapped into the process; its addresses are valid as long as this object lives."""
 
-    __slots__ = ("__weakref__", "_addresses", "_defined", "_engine", "keeps", "size")
+    __slots__ = ("__weakref__", "_addresses", "_defined", "_engine", "dependencies", "size")
 
     def __init__(self, engine: Any, defined: frozenset[str] | None, size: int) -> None:
         self._engine = engine
         self._defined = defined
         self._addresses: dict[str, int] = {}
         self.size = size
-        self.keeps: object = None  # the code that it calls
+        self.dependencies: object = None  # the code that it calls
 
     def __contains__(self, symbol: str) -> bool:
         return self._defined is None or symbol in self._defined
@@ -147,7 +147,7 @@ class NativeCode:
             result = self._addresses[symbol] = int(self._engine.get_function_address(symbol))
         return result
 
-    def stay(self) -> None:
+    def pin(self) -> None:
         """Never free the memory, not even when the interpreter exits."""
         self._engine.detach()
 
@@ -173,11 +173,11 @@ def load_objects(codes: Sequence[bytes]) -> NativeCode:
     require_memory((4 << 20) + 4 * sum(map(len, codes)), "to load machine code")
     engine = _engine()
     code = _add(engine, codes)
-    weakref.finalize(code, _give_back, engine).atexit = False
+    weakref.finalize(code, _close_engine, engine).atexit = False
     return code
 
 
-def _give_back(engine: Any) -> None:
+def _close_engine(engine: Any) -> None:
     """Free an engine without code. A signal handler that raised while LLVM's lock is held would never release it."""
     with uninterrupted():
         engine.close()
@@ -221,16 +221,16 @@ def load_ir(make: Callable[[], str], name: str, kind: str = "glue", optimize: in
     >>> "eight" in native and native is load_ir(lambda: "", "doc")
     True
     """
-    result = _kept.get(name)
+    result = _loaded_modules.get(name)
     if result is None:
         with LOCK:
-            result = _kept.get(name)
+            result = _loaded_modules.get(name)
             if result is None:
-                result = _kept[name] = _load_ir(make, name, kind, optimize)
+                result = _loaded_modules[name] = _load_ir(make, name, kind, optimize)
     return result
 
 
-_kept: dict[str, NativeCode] = {}
+_loaded_modules: dict[str, NativeCode] = {}
 
 
 def compile_forever(source: str, *names: str) -> list[int]:
@@ -248,13 +248,13 @@ def compile_forever(source: str, *names: str) -> list[int]:
         default_cache().put(key, {}, code)
     loaded = load_object(code)
     addresses = [loaded.address(name) for name in names]
-    loaded.stay()
+    loaded.pin()
     return addresses
 
 
 def is_known(name: str) -> bool:
     """Whether `load_ir` has this module in memory or on disk."""
-    return name in _kept or default_cache().has(_key(name))
+    return name in _loaded_modules or default_cache().has(_key(name))
 
 
 def _load_ir(make: Callable[[], str], name: str, kind: str, optimize: int) -> NativeCode:

@@ -116,9 +116,9 @@ def pipeline_of(kind: str, optimize: int = 2) -> Pipeline:
     1
     """
     level = _switch("NUMBA_OPT", None, _level)
-    own = _PIPELINES[kind][optimize - 1] if level is None else Pipeline(level, level, vectorize=True, unroll=True)
-    vectorize = own.vectorize and _switch("NUMBA_LOOP_VECTORIZE", True, lambda text: bool(int(text)))
-    return Pipeline(own.level, own.codegen, vectorize, own.unroll, own.as_written)
+    pipeline = _PIPELINES[kind][optimize - 1] if level is None else Pipeline(level, level, vectorize=True, unroll=True)
+    vectorize = pipeline.vectorize and _switch("NUMBA_LOOP_VECTORIZE", True, lambda text: bool(int(text)))
+    return Pipeline(pipeline.level, pipeline.codegen, vectorize, pipeline.unroll, pipeline.as_written)
 
 
 @cache
@@ -151,7 +151,7 @@ def _features() -> str:
 _TO_BEGIN, _EACH = 8 << 20, 500
 
 
-def require_memory(size: int, what: str) -> None:
+def require_memory(size: int, purpose: str) -> None:
     """Raise MemoryError if the process cannot allocate `size` bytes, for instance by a limit of its address space,
     because LLVM would end the process.
 
@@ -164,7 +164,7 @@ def require_memory(size: int, what: str) -> None:
     try:
         mmap.mmap(-1, size, **private).close()  # no page of it is touched
     except (OSError, OverflowError):
-        raise MemoryError(f"{what} may take {size >> 20} MB, which the process cannot have") from None
+        raise MemoryError(f"{purpose} may take {size >> 20} MB, which the process cannot have") from None
 
 
 def emitted(text: str, name: str, pipeline: Pipeline, form: str) -> Any:

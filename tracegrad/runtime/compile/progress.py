@@ -23,7 +23,7 @@ AFTER = TUNING.diagnostics.progress_delay
 BETWEEN = TUNING.diagnostics.progress_interval
 
 
-class _Line:
+class _ProgressLine:
     """The progress line: its state, and the thread that prints it."""
 
     def __init__(self, name: str, stream: Any):
@@ -67,7 +67,7 @@ class _Line:
             self._thread.join()
 
 
-_line: _Line | None = None
+_line: _ProgressLine | None = None
 
 
 @contextmanager
@@ -77,7 +77,7 @@ def compiling(name: str) -> Iterator[None]:
     if _line is not None or not _is_watched():
         yield
         return
-    line = _Line(name or "a function", sys.stderr)
+    line = _ProgressLine(name or "a function", sys.stderr)
     _line = line
     try:
         line.begin()
@@ -97,9 +97,9 @@ def _is_watched() -> bool:
         return False
 
 
-def advance(done: int = 0, more: int = 0) -> None:
-    """Count compiled kernels, or `more` kernels to compile; does nothing without a progress line."""
+def advance(done: int = 0, added: int = 0) -> None:
+    """Count compiled kernels, or `added` kernels to compile; does nothing without a progress line."""
     line = _line
     if line is not None and threading.current_thread() is threading.main_thread():
-        line.total += more
+        line.total += added
         line.done += done

@@ -22,7 +22,7 @@ from tracegrad.utils.lazy_dataclass import record
 __all__ = ["Machine", "bandwidth", "machine", "peak"]
 
 LONG = TUNING.diagnostics.bandwidth_elements
-WIDE = TUNING.diagnostics.peak_rows
+MATRIX_ROWS = TUNING.diagnostics.peak_rows
 RUNS = TUNING.diagnostics.min_peak_runs
 SECONDS = TUNING.diagnostics.min_peak_time
 
@@ -71,8 +71,8 @@ def bandwidth(threads: int) -> float:
 @cache
 def peak(threads: int, dtype: str) -> float:
     """Operations per second of a large matrix product."""
-    x = np.ones((WIDE, WIDE), "f4" if dtype == "f32" else "f8")
-    return 2 * WIDE**3 / _quickest(_PRODUCT.format(n=WIDE, t=dtype), x, x)
+    x = np.ones((MATRIX_ROWS, MATRIX_ROWS), "f4" if dtype == "f32" else "f8")
+    return 2 * MATRIX_ROWS**3 / _quickest(_PRODUCT.format(n=MATRIX_ROWS, t=dtype), x, x)
 
 
 def _quickest(text: str, *arrays: Any) -> float:

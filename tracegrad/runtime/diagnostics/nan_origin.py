@@ -13,13 +13,13 @@ from typing import Any, NoReturn
 import numpy as np
 
 from tracegrad.errors import located
-from tracegrad.ir import Graph, Node, evaluate
+from tracegrad.ir import Graph, GraphNode, evaluate
 from tracegrad.ir.interpreter import WATCHED
 from tracegrad.ops.core.forms import Fill
 from tracegrad.torch.modes import STATE
 from tracegrad.trace.random.draws import rewind
 
-__all__ = ["has_nan", "look", "origin", "raise_origin"]
+__all__ = ["check_outputs", "has_nan", "origin", "raise_origin"]
 
 
 class BackwardError(RuntimeError):
@@ -27,20 +27,20 @@ class BackwardError(RuntimeError):
     as plain Python, whose tape knows the lines, as for other errors of operations."""
 
 
-def look(function: Any, call: Any, path: Any, outputs: Sequence[Any], captured: Sequence[Any]) -> None:
+def check_outputs(function: Any, call: Any, path: Any, outputs: Sequence[Any], captured: Sequence[Any]) -> None:
     """Raise if a result of a traced call has a NaN, before the call has side effects."""
     results = tuple(outputs[: path.trace.arrays])
     if STATE.check_nan and has_nan(results):
-        if getattr(path.program, "recalled", False):  # a restored graph has no source lines
+        if getattr(path.program, "restored", False):  # a restored graph has no source lines
             path, _, captured = function.find_in_full(call)
         graph = path.trace.graph.named(path.trace.input_names(function.binder.leaf_names(call)))
         try:
             raise_origin(function.name, graph, [*call.leaves, *captured], results)
         except BackwardError as error:
-            told = str(error)
+            message = str(error)
         rewind(call)
         function.body(*call.args, **call.kwargs)
-        raise RuntimeError(told)
+        raise RuntimeError(message)
 
 
 def has_nan(x: Any) -> bool:
@@ -74,7 +74,7 @@ def origin(graph: Graph, inputs: Sequence[Any]) -> str:
 
 def _follow(name: str, graph: Graph, arrays: Sequence[Any], k: int) -> None:
     """Raise RuntimeError for the origin of the NaN in output `k`, if it has one."""
-    computed: dict[Node, Any] = dict(zip(graph.inputs, arrays))
+    computed: dict[GraphNode, Any] = dict(zip(graph.inputs, arrays))
     node = graph.outputs[k]
     if not has_nan(evaluate(node, computed)):
         return
@@ -85,20 +85,21 @@ def _follow(name: str, graph: Graph, arrays: Sequence[Any], k: int) -> None:
         called = graph.names[at] if at < len(graph.names) and graph.names[at] else f"argument {at}"
         raise RuntimeError(located(f"{name} was given nan values in {called}, first at {_first(computed[node])}"))
     _inside(name, node, computed)
-    result = computed[node] if node.several else (computed[node],)
-    place = next(i for i, x in enumerate(result) if has_nan(x))
-    index = _first(result[place])
-    error = BackwardError if _of_backward_call(node) else RuntimeError
+    result = computed[node] if node.is_multi_result else (computed[node],)
+    output_index = next(i for i, x in enumerate(result) if has_nan(x))
+    index = _first(result[output_index])
+    error = BackwardError if _has_backward_location(node) else RuntimeError
     raise error(
         located(
-            f"Function '{node.name}' of {name} returned nan values in its {place}th output, first at index {index}"
-            f"{_operands(node, computed, np.shape(result[place]), index)}",
+            f"Function '{node.name}' of {name} returned nan values in its {output_index}th output, first at index "
+            f"{index}"
+            f"{_operands(node, computed, np.shape(result[output_index]), index)}",
             node.location,
         )
     )
 
 
-def _of_backward_call(node: Node) -> bool:
+def _has_backward_location(node: GraphNode) -> bool:
     """Whether a node has the source line of the backward call, whose cotangent is the number 1."""
     seen, stack = {node}, list(node.operands)
     while stack:
@@ -110,23 +111,23 @@ def _of_backward_call(node: Node) -> bool:
     return False
 
 
-def _nan_before(node: Node, computed: dict[Node, Any]) -> Node | None:
+def _nan_before(node: GraphNode, computed: dict[GraphNode, Any]) -> GraphNode | None:
     """An operand with a NaN, preferably at the position of the result's NaN."""
     nans = [x for x in node.operands if has_nan(computed[x])]
-    here = computed[node]
+    value = computed[node]
     for x in nans:
-        alike = not isinstance(here, tuple) and not isinstance(computed[x], tuple) and computed[x].shape == here.shape
-        if alike and np.any(np.isnan(here) & np.isnan(computed[x])):
+        alike = not isinstance(value, tuple) and not isinstance(computed[x], tuple) and computed[x].shape == value.shape
+        if alike and np.any(np.isnan(value) & np.isnan(computed[x])):
             return x
     return nans[0] if nans else None
 
 
-def _inside(name: str, node: Node, computed: dict[Node, Any]) -> None:
+def _inside(name: str, node: GraphNode, computed: dict[GraphNode, Any]) -> None:
     """Search inside the iteration of a loop, or the branch, in which the NaN arose."""
     if not node.regions:
         return
 
-    def look(graph: Graph, operands: Sequence[Any], outputs: Sequence[Any]) -> None:
+    def check_iteration(graph: Graph, operands: Sequence[Any], outputs: Sequence[Any]) -> None:
         if not any(map(has_nan, operands)):
             for k, x in enumerate(outputs):
                 if has_nan(x):
@@ -134,7 +135,7 @@ def _inside(name: str, node: Node, computed: dict[Node, Any]) -> None:
 
     before, again = WATCHED.after, {x: computed[x] for x in node.operands}
     try:
-        WATCHED.after = look
+        WATCHED.after = check_iteration
         evaluate(node, again)
     finally:
         WATCHED.after = before
@@ -144,9 +145,9 @@ def _first(x: Any) -> tuple[int, ...]:
     return tuple(int(i) for i in np.argwhere(np.isnan(x))[0])
 
 
-def _operands(node: Node, computed: dict[Node, Any], shape: tuple[int, ...], index: tuple[int, ...]) -> str:
+def _operands(node: GraphNode, computed: dict[GraphNode, Any], shape: tuple[int, ...], index: tuple[int, ...]) -> str:
     """The operands of an elementwise op at the index, as text."""
-    values = [np.asarray(computed.get(x, x) if isinstance(x, Node) else x) for x in node.inputs]
+    values = [np.asarray(computed.get(x, x) if isinstance(x, GraphNode) else x) for x in node.inputs]
     if not values or any(x.shape not in ((), shape) for x in values):
         return ""
     return ", of " + " and ".join(str(x[index if x.shape else ()].item()) for x in values)

@@ -16,20 +16,20 @@ import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
 from tracegrad.codegen.plan.planner import RELEASE_GIL_COST
-from tracegrad.codegen.program.interpreter import WALK, words_of_walk
+from tracegrad.codegen.program.interpreter import WALK, interpreter_operands
 from tracegrad.errors import TracegradError, located
 from tracegrad.runtime.compile import jit
 from tracegrad.runtime.compile.code_store import shared_function
-from tracegrad.runtime.execution.program import Program, as_taken
-from tracegrad.runtime.execution.strided_inputs import Lies
+from tracegrad.runtime.execution.program import Program, conformed_inputs
+from tracegrad.runtime.execution.strided_inputs import InputLayouts
 from tracegrad.runtime.threads.pool import clock_source
 from tracegrad.target.tuning import TUNING
 from tracegrad.utils.lazy_dataclass import record
 
 __all__ = ["Timing", "timed"]
 
-FEWEST = TUNING.diagnostics.min_timed_runs
-MOST = TUNING.diagnostics.max_timed_runs
+MIN_RUNS = TUNING.diagnostics.min_timed_runs
+MAX_RUNS = TUNING.diagnostics.max_timed_runs
 
 # A function of words (`tracegrad.codegen.program.interpreter`): the address of a clock, and the address of its result.
 _NOTE = """
@@ -60,48 +60,50 @@ class Timing:
     runs: int
 
 
-def timed(program: Program, leaves: Sequence[Any], seconds: float = 0.5, lies: Lies = ()) -> Timing:
-    """Time each instruction of a program for these leaves, for about `seconds`; `lies` are the layouts of arrays that
-    are not in row-major order.
+def timed(program: Program, leaves: Sequence[Any], seconds: float = 0.5, layouts: InputLayouts = ()) -> Timing:
+    """Time each instruction of a program for these leaves, for about `seconds`; `layouts` are the layouts of arrays
+    that are not in row-major order.
 
     Raises `TracegradError` if the program fails, as for an index out of range.
     """
-    args = as_taken(leaves, lies)
-    run, orders, keep = _prepared(program, args)
-    rows: list[np.ndarray[Any, Any]] = []
-    calls: list[float] = []
+    args = conformed_inputs(leaves, layouts)
+    run, orders, keepalive = _prepared(program, args)
+    run_times: list[np.ndarray[Any, Any]] = []
+    call_times: list[float] = []
     run()  # warm up
     program.entry(*args)
     end = time.perf_counter() + seconds
-    while len(rows) < FEWEST or (time.perf_counter() < end and len(rows) < MOST):
-        rows.append(np.diff(run()))
+    while len(run_times) < MIN_RUNS or (time.perf_counter() < end and len(run_times) < MAX_RUNS):
+        run_times.append(np.diff(run()))
         start = time.perf_counter()
         program.entry(*args)
-        calls.append(time.perf_counter() - start)
-    del keep
-    passed = np.array(rows)
-    own = np.median(passed[:, 0])  # the time of reading the clock
-    each = np.maximum(np.median(passed[:, 1:], axis=0) - own, 0.0) * 1e-9
+        call_times.append(time.perf_counter() - start)
+    del keepalive
+    passed = np.array(run_times)
+    clock_cost = np.median(passed[:, 0])  # the time of reading the clock
+    each = np.maximum(np.median(passed[:, 1:], axis=0) - clock_cost, 0.0) * 1e-9
     together: dict[range, float] = {}
     whole = sorted({steps for steps, _ in orders}, key=len, reverse=True)  # a step may belong to a band
     for (steps, _), spent in zip(orders, each):
         holder = next(x for x in whole if x == steps or (steps and set(steps) <= set(x)))
         together[holder] = together.get(holder, 0.0) + float(spent)
-    return Timing(list(together.items()), float(np.median(calls)), len(rows))
+    return Timing(list(together.items()), float(np.median(call_times)), len(run_times))
 
 
-def _prepared(program: Program, given: Sequence[Any]) -> tuple[Any, Any, Any]:
+def _prepared(program: Program, args: Sequence[Any]) -> tuple[Any, Any, Any]:
     """A function that runs the program once and returns the times before the first instruction, once more, and after
     each; the instructions; and the objects that must live as long as it is called."""
     result = program.report.plan
-    orders, keep = program.linked()
+    orders, keepalive = program.linked()
     note, clock = _code().address("tg_note"), _clock()
     times = np.zeros(len(orders) + 2, np.int64)
     notes = [(note, [clock, times.ctypes.data + 8 * k]) for k in range(len(times))]
-    steps = notes[:2] + [step for (_, order), noted in zip(orders, notes[2:]) for step in (order, noted)]
-    block = np.array(words_of_walk(steps), np.int64)
+    instructions = notes[:2] + [
+        instruction for (_, order), noted in zip(orders, notes[2:]) for instruction in (order, noted)
+    ]
+    block = np.array(interpreter_operands(instructions), np.int64)
     results = program.graph.outputs[:-1] if program.checked else program.graph.outputs
-    arrays = [np.asarray(x) for x in given] + [np.empty(x.aval.shape, x.aval.dtype) for x in results]
+    arrays = [np.asarray(x) for x in args] + [np.empty(x.aval.shape, x.aval.dtype) for x in results]
     scratch = np.empty(result.arena_bytes + 64, np.uint8)
     addresses = [byte_bounds(x)[0] for x in arrays] + [-(-scratch.ctypes.data // 64) * 64]
     pointers = (ctypes.c_void_p * len(addresses))(*addresses)
@@ -114,7 +116,7 @@ def _prepared(program: Program, given: Sequence[Any]) -> tuple[Any, Any, Any]:
             raise TracegradError(located(error))
         return times
 
-    return run, orders, (keep, arrays, scratch)
+    return run, orders, (keepalive, arrays, scratch)
 
 
 @cache

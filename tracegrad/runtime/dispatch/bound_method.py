@@ -14,10 +14,10 @@ from tracegrad.trace.builder.inlinable import Inlinable
 from tracegrad.trace.sources.describe import signature_of
 from tracegrad.trace.sources.sources import Weak
 
-__all__ = ["ALONE", "Method"]
+__all__ = ["UNREFERENCED_COUNT", "BoundMethod"]
 
 
-class _Counted:
+class _RefCount:
     """Descriptor that returns the reference count of the instance it is looked up on."""
 
     def __get__(self, instance: Any, owner: Any = None) -> int:
@@ -25,14 +25,14 @@ class _Counted:
 
 
 class _Probe:
-    count = _Counted()
+    count = _RefCount()
 
 
 # The reference count in `__get__` of an otherwise unreferenced instance, as in `Model().step(x)`.
-ALONE = _Probe().count
+UNREFERENCED_COUNT = _Probe().count
 
 
-class Method(Inlinable):
+class BoundMethod(Inlinable):
     """A bound method with a weak reference to its instance."""
 
     __slots__ = ("reference", "weak")
@@ -46,9 +46,11 @@ class Method(Inlinable):
             self.reference, self.weak = (lambda: instance), False
         signature = signature_of(fun)
         if signature is not None:
-            own = list(signature.parameters.values())
-            takes_any = bool(own) and own[0].kind is inspect.Parameter.VAR_POSITIONAL  # *args includes the instance
-            self.__signature__ = signature.replace(parameters=own if takes_any else own[1:])
+            parameters = list(signature.parameters.values())
+            has_varargs = (
+                bool(parameters) and parameters[0].kind is inspect.Parameter.VAR_POSITIONAL
+            )  # *args includes the instance
+            self.__signature__ = signature.replace(parameters=parameters if has_varargs else parameters[1:])
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.__wrapped__(self.instance, *args, **kwargs)

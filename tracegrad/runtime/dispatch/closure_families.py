@@ -26,7 +26,7 @@ __all__ = ["Family", "remembered"]
 _FAMILIES: OrderedDict[Any, tuple[Family, Any]] = OrderedDict()
 MAX_FAMILIES = TUNING.dispatch.max_families
 
-Made = TypeVar("Made", bound=Dispatcher)
+DispatcherT = TypeVar("DispatcherT", bound=Dispatcher)
 
 
 class Family:
@@ -35,29 +35,29 @@ class Family:
     def __init__(self) -> None:
         self.store = SpecializationStore()
         self.lock = new_lock()
-        self.begun = False
+        self.has_member = False
 
 
-def remembered(fun: Any, key: Any, make: Callable[[], Made]) -> Made:
+def remembered(fun: Any, key: Any, make: Callable[[], DispatcherT]) -> DispatcherT:
     """The result of an earlier `make` for this function and key; a method and its function share programs by their
     code."""
     if isinstance(fun, types.MethodType) and isinstance(fun.__func__, types.FunctionType):
         return _shared(fun, key, make())
     if not getattr(type(fun), "remembers", False) and not isinstance(fun, types.FunctionType):
         return make()
-    memory = vars(fun).get(DERIVED)
+    derived_cache = vars(fun).get(DERIVED)
     # functools.wraps copies attributes, this one included, to functions that it does not belong to.
-    if memory is None or memory.owner() is not fun:
-        memory = vars(fun)[DERIVED] = Memory()
-        memory.owner = weakref.ref(fun)
-    known: dict[Any, Made] = memory.known
+    if derived_cache is None or derived_cache.owner() is not fun:
+        derived_cache = vars(fun)[DERIVED] = DerivedCache()
+        derived_cache.owner = weakref.ref(fun)
+    known: dict[Any, DispatcherT] = derived_cache.known
     if key not in known:
         result = make()
         known.setdefault(key, _shared(fun, key, result) if isinstance(fun, types.FunctionType) else result)
     return known[key]
 
 
-class Memory:
+class DerivedCache:
     """The results of `make` for a function, stored in its attributes. They are not pickled with the attributes."""
 
     def __init__(self) -> None:
@@ -65,10 +65,10 @@ class Memory:
         self.known: dict[Any, Any] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Memory, ()
+        return DerivedCache, ()
 
 
-def _shared(fun: Any, key: Any, result: Made) -> Made:
+def _shared(fun: Any, key: Any, result: DispatcherT) -> DispatcherT:
     if disabled("closure-sharing"):
         return result
     is_method = isinstance(fun, types.MethodType)
@@ -82,10 +82,10 @@ def _shared(fun: Any, key: Any, result: Made) -> Made:
 
 def _family(function: types.FunctionType, key: Any) -> Family:
     """The family of functions with the code of this one, for the transform with this key."""
-    place = (function.__code__, id(function.__globals__), key)
-    result = _FAMILIES.get(place)
+    family_key = (function.__code__, id(function.__globals__), key)
+    result = _FAMILIES.get(family_key)
     if result is None:
-        result = _FAMILIES.setdefault(place, (Family(), function))  # keeps the ids in the key alive
+        result = _FAMILIES.setdefault(family_key, (Family(), function))  # keeps the ids in the key alive
         while len(_FAMILIES) > MAX_FAMILIES:
             _FAMILIES.popitem(last=False)
     return result[0]

@@ -25,16 +25,16 @@ from tracegrad.settings import disable_jit, leaving_out, left_out
 from tracegrad.torch.modes import STATE, enable_grad
 from tracegrad.torch.tape import Tensor
 from tracegrad.torch.tape.backward import engine
-from tracegrad.torch.tape.recording.node import RELEASED, SECOND_TIME, Masked, Node, next_number, rewrap
-from tracegrad.torch.tape.recording.saved_tensor import Packed, made_by, modified
+from tracegrad.torch.tape.recording.node import RELEASED, SECOND_TIME, MaskedCotangent, Node, next_number, rewrap
+from tracegrad.torch.tape.recording.saved_tensor import Packed, describe_maker, modified
 from tracegrad.torch.tape.tensors import inplace_updates
 from tracegrad.torch.tape.tensors.tensor import of_array
 from tracegrad.trace.builder.builder import current_trace
 from tracegrad.trace.driver.trace import Trace
 from tracegrad.trace.effects.result_template import in_iteration
 from tracegrad.trace.random.draws import again
-from tracegrad.trace.sources.signature import Call
-from tracegrad.trace.sources.sources import Argument
+from tracegrad.trace.sources.signature import BoundCall
+from tracegrad.trace.sources.sources import ArgumentLeaf
 from tracegrad.transforms.partition import partition
 from tracegrad.tree.registry import kind_of
 
@@ -56,16 +56,16 @@ class OnTape:
         self._derived: Any = None
         self._graph: Graph | None = None
         self.saved: tuple[int, ...] = ()  # numbers of the inputs saved for the backward pass
-        self.kept = 0  # number of residuals among the outputs
+        self.num_residuals = 0  # number of residuals among the outputs
         written = {e.holder.key for e in trace.effects if e.kind == "tensor"}
-        updated = {k for source, k in self.tape.stand_ins if source.key in written}
+        updated = {k for source, k in self.tape.outside_tensors if source.key in written}
         if self.tape.joint is not None:
             inputs, results = len(trace.graph.inputs), len(trace.graph.outputs)
             self.graph, self._graph, values = partition(self.tape.joint, inputs, results)
-            places = {x: k for k, x in enumerate(self.tape.joint.inputs)}
-            self.saved = tuple([places[x] for x in values if x.op is None])
-            self.kept = len(values) - len(self.saved)
-        tensors = {k for _, k in self.tape.stand_ins}
+            input_index = {x: k for k, x in enumerate(self.tape.joint.inputs)}
+            self.saved = tuple([input_index[x] for x in values if x.op is None])
+            self.num_residuals = len(values) - len(self.saved)
+        tensors = {k for _, k in self.tape.outside_tensors}
         # Without and with effects: the numbers of saved inputs that may be overwritten before the backward pass reads
         # them. The owner of an ndarray may change it, and an ndarray has no version counter. A call with effects
         # overwrites the Tensors that it updates in place.
@@ -75,7 +75,7 @@ class OnTape:
         ]
         # Without and with effects: for each outside Tensor, whether an unrecorded pass needs it unchanged.
         self.needed = [
-            tuple([k in self.saved and k not in overwritten for _, k in self.tape.stand_ins])
+            tuple([k in self.saved and k not in overwritten for _, k in self.tape.outside_tensors])
             for overwritten in (set[int](), updated)
         ]
         self.arguments = len(trace.graph.inputs) - len(trace.captures)
@@ -119,9 +119,13 @@ class OnTape:
         trace = current_trace()
         body = self.body if trace is None else trace.world.inline(self.body)
         result = body(*args, **kwargs)
-        read = [_stand_in(trace, source) for source, _ in self.tape.stand_ins if not isinstance(source, Argument)]
+        read = [
+            _outside_tensor(trace, source)
+            for source, _ in self.tape.outside_tensors
+            if not isinstance(source, ArgumentLeaf)
+        ]
         inputs = {id(x) for x in (*leaves.values(), *read)}
-        outputs = [x for x in _made(result, set()) if x.requires_grad and id(x) not in inputs]
+        outputs = [x for x in _result_tensors(result, set()) if x.requires_grad and id(x) not in inputs]
         if len(outputs) != len(cts):
             raise UnsupportedError(
                 located(
@@ -129,12 +133,14 @@ class OnTape:
                     "new values instead"
                 )
             )
-        wanted = [leaves[s.name] if isinstance(s, Argument) else _stand_in(trace, s) for s in self.tape.wanted]
+        wanted = [
+            leaves[s.name] if isinstance(s, ArgumentLeaf) else _outside_tensor(trace, s) for s in self.tape.wanted
+        ]
         cotangents = engine.grad(outputs, wanted, list(cts), create_graph=True, allow_unused=True)
         return tuple([zeros_like(x) if ct is None else ct for x, ct in zip(wanted, cotangents)])
 
     # -- a call ----------------------------------------------------------------------------------------------------
-    def finish(self, call: Call, captured: Sequence[Any], outputs: Sequence[Any], owner: Any) -> Any:
+    def finish(self, call: BoundCall, captured: Sequence[Any], outputs: Sequence[Any], owner: Any) -> Any:
         """Build the result of a call from the outputs of the program, and repeat the side effects."""
         node = self._node(call, captured, outputs, owner)
         if owner.effects:
@@ -143,14 +149,14 @@ class OnTape:
                     inplace_updates.check(effect.holder.read(), effect.recorded)
         return self.trace.finish(outputs, lambda array, root: tensor_of(array, root, node), owner.effects)
 
-    def _node(self, call: Call, captured: Sequence[Any], outputs: Sequence[Any], owner: Any) -> Any:
+    def _node(self, call: BoundCall, captured: Sequence[Any], outputs: Sequence[Any], owner: Any) -> Any:
         if not self.tape.roots or not STATE.enabled:
             return None
         edges = tuple([source.read()._edge_of() for source in self.tape.wanted])
         if self.tape.joint is None:
             return Spent(self.tape.spent, edges) if self.tape.spent else None
-        watched = [source.read() for source, _ in self.tape.stand_ins]
-        saved = tuple(outputs[len(outputs) - self.kept :])
+        watched = [source.read() for source, _ in self.tape.outside_tensors]
+        saved = tuple(outputs[len(outputs) - self.num_residuals :])
         node = CompiledBackward(self, call, [*call.leaves, *captured], call.tensors, edges, watched, saved, owner)
         if STATE.watching:
             node.metadata["traceback_"] = traceback.format_stack()
@@ -167,12 +173,12 @@ def tensor_of(array: Any, root: int, node: Any) -> Tensor:
     return out
 
 
-def _stand_in(trace: Any, source: Any) -> Any:
+def _outside_tensor(trace: Any, source: Any) -> Any:
     real = source.read()
     return real if trace is None else trace.tensors.captured(real, source)
 
 
-def _made(x: Any, seen: set[int]) -> Iterator[Tensor]:
+def _result_tensors(x: Any, seen: set[int]) -> Iterator[Tensor]:
     """The Tensors in a result, each once, in the order in which a trace numbers them."""
     if id(x) in seen:
         return
@@ -184,14 +190,14 @@ def _made(x: Any, seen: set[int]) -> Iterator[Tensor]:
         children, aux = kind.flatten(x)
         held = list(children)
         for i in in_iteration(kind, aux, len(held)):
-            yield from _made(held[i], seen)
+            yield from _result_tensors(held[i], seen)
 
 
 class Spent(Node):
     """Node of a derivative that is consumed, or invalidated by an update in place."""
 
     __slots__ = ("why",)
-    several = True
+    is_multi_result = True
 
     def __init__(self, why: str, edges: tuple[Any, ...]):
         self.why, self.edges, self.hooks, self.number = why, edges, None, next_number()
@@ -206,14 +212,14 @@ class Spent(Node):
 class CompiledBackward(Node):
     """Node of one call of a compiled function: its inputs, and the residuals for the backward pass."""
 
-    __slots__ = ("call", "checks", "inputs", "kept", "owner", "path", "tensors")
-    several = True
+    __slots__ = ("call", "checks", "inputs", "owner", "path", "residuals", "tensors")
+    is_multi_result = True
 
     def __init__(
-        self, path: OnTape, call: Call, inputs: list[Any], tensors: dict[int, Any], edges: tuple[Any, ...],
-        watched: Sequence[Any], kept: tuple[Any, ...], owner: Any,
+        self, path: OnTape, call: BoundCall, inputs: list[Any], tensors: dict[int, Any], edges: tuple[Any, ...],
+        watched: Sequence[Any], residuals: tuple[Any, ...], owner: Any,
     ):  # fmt: skip
-        self.path, self.owner, self.kept, self.edges = path, owner, kept, edges
+        self.path, self.owner, self.residuals, self.edges = path, owner, residuals, edges
         self.call: Any = call  # or an equivalent one
         self.inputs: Any = inputs
         self.tensors: Any = tensors  # the Tensors among the arguments
@@ -238,8 +244,8 @@ class CompiledBackward(Node):
             raise RuntimeError(located(SECOND_TIME))
         for counter, version, array, needed in self.checks:
             if counter[0] != version and (needed or recording):
-                raise modified(array, counter, version, made_by(None, counter))
-        path, args = self.path, self._given(cts)
+                raise modified(array, counter, version, describe_maker(None, counter))
+        path, args = self.path, self._cotangent_arrays(cts)
         if recording:
             return self._recorded([rewrap(ct, None) if isinstance(ct, np.ndarray) else ct for ct in args])
         values = self._values(args)
@@ -249,12 +255,12 @@ class CompiledBackward(Node):
             result = program.run([conformed(x) for x in values])
         return (result,) if program.single else result
 
-    def blame(self, cts: Any, found: Sequence[Any]) -> None:
-        args = self._given(cts)
+    def blame(self, cts: Any, results: Sequence[Any]) -> None:
+        args = self._cotangent_arrays(cts)
         if not self.path.trace.effects:  # the tape of a plain Python call knows the source lines
             with enable_grad(), again(self.call):
                 self.path._pulled(*self._arguments(), dict(self.tensors), [rewrap(ct, None) for ct in args])
-        raise_origin(f"the derivative of {self.path.name}", self.path.graph_back, self._values(args), found)
+        raise_origin(f"the derivative of {self.path.name}", self.path.graph_back, self._values(args), results)
 
     def _recorded(self, cts: Sequence[Any]) -> Sequence[Any]:
         """The cotangents, computed by a call of the derived function on the Tensors of this call."""
@@ -262,17 +268,17 @@ class CompiledBackward(Node):
             results: Sequence[Any] = self.path.derived(self.owner.derive)(*self._arguments(), dict(self.tensors), cts)
         return results
 
-    def _given(self, cts: Any) -> list[Any]:
+    def _cotangent_arrays(self, cts: Any) -> list[Any]:
         """The cotangents as arrays."""
         return [
-            np.zeros(a.shape, a.dtype) if ct is None else ct.ct if ct.__class__ is Masked else ct
+            np.zeros(a.shape, a.dtype) if ct is None else ct.ct if ct.__class__ is MaskedCotangent else ct
             for a, ct in zip(self.path.tape.roots, cts)
         ]
 
-    def _values(self, given: Sequence[Any]) -> list[Any]:
+    def _values(self, cotangents: Sequence[Any]) -> list[Any]:
         """The operands of the backward program."""
-        saved = [x() if x.__class__ is Packed else x for x in self.kept]
-        return [*[self.inputs[k] for k in self.path.saved], *saved, *given]
+        saved = [x() if x.__class__ is Packed else x for x in self.residuals]
+        return [*[self.inputs[k] for k in self.path.saved], *saved, *cotangents]
 
     def _arguments(self) -> tuple[Any, Any]:
         """The positional and keyword arguments of the call."""
@@ -281,8 +287,8 @@ class CompiledBackward(Node):
         return args, kwargs
 
     def pack(self, pack: Callable[[Any], Any], unpack: Callable[[Any], Any]) -> None:
-        self.kept = tuple([Packed(rewrap(np.asarray(x), None), pack, unpack) for x in self.kept])
+        self.residuals = tuple([Packed(rewrap(np.asarray(x), None), pack, unpack) for x in self.residuals])
 
     def release(self) -> None:
-        self.inputs = self.kept = self.call = self.tensors = RELEASED
+        self.inputs = self.residuals = self.call = self.tensors = RELEASED
         self.checks = []

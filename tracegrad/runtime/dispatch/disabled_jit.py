@@ -34,15 +34,15 @@ from tracegrad.errors import (
     located,
     plainly,
 )
-from tracegrad.runtime.diagnostics.nan_origin import look
-from tracegrad.runtime.dispatch.specializations import ROOM, Found, Interpreted, Path
+from tracegrad.runtime.diagnostics.nan_origin import check_outputs
+from tracegrad.runtime.dispatch.specializations import ROOM, Interpreted, PathResult, TracePath
 from tracegrad.torch.modes import STATE
 from tracegrad.trace.builder.abort import ITERATION_BY_ITERATION, STEPS
 from tracegrad.trace.driver.trace import Trace, trace_call
 from tracegrad.trace.effects.effects import Effect, set_attribute
 from tracegrad.trace.random.draws import rewind
-from tracegrad.trace.sources.consumed_iterators import require_nothing_taken
-from tracegrad.trace.sources.signature import Call
+from tracegrad.trace.sources.consumed_iterators import require_nothing_consumed
+from tracegrad.trace.sources.signature import BoundCall
 from tracegrad.trace.sources.sources import on_call
 from tracegrad.transforms.container_writeback import shared_by, value_of
 
@@ -52,22 +52,22 @@ if TYPE_CHECKING:
 # Python's error text for a method of ndarray that is called on another type.
 _OF_NDARRAYS = re.compile(r"descriptor '(\w+)' for 'numpy.ndarray' objects doesn't apply to a")
 
-__all__ = ["as_it_stands", "as_memory_is", "eagerly", "once"]
+__all__ = ["eagerly", "once", "run_aliased", "run_plain_python"]
 
 
 def eagerly(
-    function: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any], why: str = "", call: Call | None = None
+    function: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any], why: str = "", call: BoundCall | None = None
 ) -> Any:
     """Run a call of a traced function without compilation, for the reason `why` or because it is disabled; `call` has
     its unpacked arguments, if they are unpacked."""
     if STATE.depth or STATE.level is not None:
         return function.body(*args, **kwargs)
     if function.has_plain:
-        return as_it_stands(function, args, kwargs, why)
-    return once(function, call or function.binder.take_apart(args, kwargs), args, kwargs, why)
+        return run_plain_python(function, args, kwargs, why)
+    return once(function, call or function.binder.bind(args, kwargs), args, kwargs, why)
 
 
-def once(function: Dispatcher, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], why: str) -> Any:
+def once(function: Dispatcher, call: BoundCall, args: tuple[Any, ...], kwargs: dict[str, Any], why: str) -> Any:
     """Run a call of a derivative without compilation: trace it for this call alone, and replay the graph by NumPy. If
     it cannot be traced either, run it on the tape."""
     result = None
@@ -88,33 +88,35 @@ def once(function: Dispatcher, call: Call, args: tuple[Any, ...], kwargs: dict[s
     rewind(call)
     _require_known_classes(call, why)
     effects: Sequence[Effect] = call.writes
-    several = set[int]()
+    aliased = set[int]()
     if result is not None:
         world, effects = result[0].trace.world, result[0].trace.effects
         with on_call(call):
             shared = _shared_memory(result[0].trace)
-            _require_own_memory(call, result, shared)
-            several = {id(source.read()) for group in result[0].trace.groups for source in group}
+            _require_disjoint(call, result, shared)
+            aliased = {id(source.read()) for group in result[0].trace.groups for source in group}
         why = f"{why}; {shared}" if why else shared
-        if world.class_asked:  # a value on the tape has another class
-            raise UnsupportedError(f"{world.class_asked}: {why}")
-    require_nothing_taken(call, why)
-    with plainly(why), shared_by(several):
+        if world.class_read:  # a value on the tape has another class
+            raise UnsupportedError(f"{world.class_read}: {why}")
+    require_nothing_consumed(call, why)
+    with plainly(why), shared_by(aliased):
         return _on_the_tape(function, call, args, kwargs, effects, why)
 
 
-def _require_known_classes(call: Call, why: str) -> None:
+def _require_known_classes(call: BoundCall, why: str) -> None:
     """Raise UnsupportedError for a memory map or another subclass of ndarray, which would be an ndarray on the tape."""
     classes = [kind[2] for kind in call.key[1] if type(kind) is tuple and len(kind) == 3 and kind[2] is not np.generic]
     if classes:
         raise UnsupportedError(located(f"an argument is a {classes[0].__name__}: {why}"))
 
 
-def as_memory_is(function: Dispatcher, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], trace: Trace) -> Any:
+def run_aliased(
+    function: Dispatcher, call: BoundCall, args: tuple[Any, ...], kwargs: dict[str, Any], trace: Trace
+) -> Any:
     """Run a compiled call whose outputs overwrite other operands that it reads. Its graph does not model the aliasing,
     so the call runs as plain Python, or is recorded."""
     why = _shared_memory(trace)
-    function.told.plain(function.name, why)
+    function.retrace_warnings.plain(function.name, why)
     if not function.has_plain:
         return once(function, call, args, kwargs, "")
     with plainly(why):
@@ -130,20 +132,25 @@ def _shared_memory(trace: Trace) -> str:
     return f"{written or 'a container'}, which it writes to, shares memory with something else that it reads"
 
 
-def _require_own_memory(call: Call, found: Found, why: str) -> None:
+def _require_disjoint(call: BoundCall, result: PathResult, why: str) -> None:
     """Raise UnsupportedError if an argument aliases an array that is written and read: the tape does not model the
     alias."""
     arguments = [x for x in call.leaves if isinstance(x, np.ndarray)]
-    captured = [x for x in found[2] if isinstance(x, np.ndarray)]
-    for w in [source.read() for source in found[0].trace.written]:
-        own = [x for x in arguments if x is w]
-        others = [x for x in arguments if x is not w] + own[1:] + (captured if own else [])
+    captured = [x for x in result[2] if isinstance(x, np.ndarray)]
+    for w in [source.read() for source in result[0].trace.written]:
+        same = [x for x in arguments if x is w]
+        others = [x for x in arguments if x is not w] + same[1:] + (captured if same else [])
         if any(np.may_share_memory(x, w) for x in others):
             raise UnsupportedError(located(f"{why}; pass a copy of one of them"))
 
 
 def _on_the_tape(
-    function: Dispatcher, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], effects: Sequence[Effect], why: str
+    function: Dispatcher,
+    call: BoundCall,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    effects: Sequence[Effect],
+    why: str,
 ) -> Any:
     """Run a call on the tape; its known writes store values, not proxies."""
     try:
@@ -152,15 +159,15 @@ def _on_the_tape(
         name = _OF_NDARRAYS.match(str(error))
         if name is None:
             raise
-        said = f"np.ndarray.{name[1]}(x) takes no value that is being differentiated, say x.{name[1]}()"
-        raise UnsupportedError(f"{said}: {why}") from error
+        message = f"np.ndarray.{name[1]}(x) takes no value that is being differentiated, say x.{name[1]}()"
+        raise UnsupportedError(f"{message}: {why}") from error
     finally:
         if effects and function.body is not function.fun:
             with on_call(call):
-                _leave_values(effects)
+                _unwrap_written(effects)
 
 
-def _leave_values(effects: Sequence[Effect]) -> None:
+def _unwrap_written(effects: Sequence[Effect]) -> None:
     for effect in effects:
         with contextlib.suppress(LookupError, AttributeError):
             holder = effect.holder.read()
@@ -176,43 +183,43 @@ def _named(holder: Any) -> Any:
     return holder if isinstance(holder, dict) else getattr(holder, "__dict__", {})
 
 
-def as_it_stands(function: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any], why: str = "") -> Any:
+def run_plain_python(function: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any], why: str = "") -> Any:
     """Run a function that derives nothing itself as plain Python. If a Tensor loses its derivative, a recording of the
     call that keeps the derivative replaces the result, unless the function has side effects, which are already done."""
     refused = WARNED.refused
-    with holding() as told, plainly(why):
+    with holding() as warned, plainly(why):
         try:
             result, error = function.body(*args, **kwargs), None
         except RuntimeError as raised:
             if WARNED.refused == refused:
                 raise
             result, error = None, raised
-        if error is None and not told:
+        if error is None and not warned:
             return result
-        instead = _instead(function, args, kwargs)
-        if instead is not None:
-            told.clear()
-            return instead[0]
+        replacement = _with_derivative(function, args, kwargs)
+        if replacement is not None:
+            warned.clear()
+            return replacement[0]
     if error is not None:
         raise error
     return result
 
 
-def _instead(function: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any] | None:
+def _with_derivative(function: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any] | None:
     """The result of a completed call with the lost derivative restored, or None."""
     if function._is_method_call(args):
         function, args = function._method_of(args[0]), args[1:]
-    with holding() as told:
+    with holding() as warned:
         try:
-            call = function.binder.take_apart(args, kwargs)
+            call = function.binder.bind(args, kwargs)
             call.again = True
             known = not call.carriers and not call.plainly
             result = function._guarded(call, lambda: _recorded(function, call)) if known else None
         except Exception:  # the call itself has raised it, too
             return None
         finally:
-            lost = bool(told)
-            told.clear()
+            lost = bool(warned)
+            warned.clear()
     if result is not None:
         _undo(result[0].trace)  # the call itself has done the effects
     if result is None or lost or result[0].trace.effects or result[0].trace.raised:
@@ -226,28 +233,28 @@ def _undo(trace: Trace) -> None:
     world.natives.rewind()
 
 
-def _overlaps(call: Call, found: Found) -> bool:
+def _overlaps(call: BoundCall, result: PathResult) -> bool:
     with on_call(call):
-        return found[0].overlaps(call, found[2])
+        return result[0].overlaps(call, result[2])
 
 
-def _finished(function: Dispatcher, call: Call, found: Found) -> Any:
+def _finished(function: Dispatcher, call: BoundCall, result: PathResult) -> Any:
     """The result of a recorded call."""
-    path, outputs, captured = found
+    path, outputs, captured = result
     error, path.trace.error = path.trace.error, None
     if error is not None:
         with on_call(call):
             path.trace.finish(outputs or (), effects=function.effects)
         raise error
     if STATE.watching:
-        look(function, call, path, outputs or (), captured)
+        check_outputs(function, call, path, outputs or (), captured)
     with on_call(call):
         if path.on_tape is None:
             return path.trace.finish(outputs or (), effects=function.effects)
         return path.on_tape.finish(call, captured, outputs or (), function)
 
 
-def _inputs(call: Call) -> list[Any]:
+def _inputs(call: BoundCall) -> list[Any]:
     """The leaves of a call as graph inputs; an object, which a trace of one call takes unchanged, becomes a dummy
     number."""
     return [x if isinstance(x, np.ndarray | np.generic | float | int | complex) else 0 for x in call.leaves]
@@ -257,34 +264,34 @@ def _is_of_subclass(x: Any) -> bool:
     return isinstance(x, np.ndarray) and type(x) is not np.ndarray
 
 
-def _recorded(function: Dispatcher, call: Call) -> Found | None:
+def _recorded(function: Dispatcher, call: BoundCall) -> PathResult | None:
     """Record a call and replay it by NumPy; None if it must run as plain Python."""
-    room, varying = ROOM, frozenset[Hashable]([ITERATION_BY_ITERATION, STEPS])
+    room, facts = ROOM, frozenset[Hashable]([ITERATION_BY_ITERATION, STEPS])
     while True:
         try:
-            path, outputs, captured = _replayed(function, call, room, varying)
+            path, outputs, captured = _replayed(function, call, room, facts)
         except CapacityError:
             room *= 16
             continue
         views = path.views(call, captured) if outputs is not None else frozenset()
         if not views:
-            path.trace.world.printed.settle(outputs is not None)
+            path.trace.world.printed.finish(outputs is not None)
         if outputs is not None and not views:
             return path, outputs, captured
         _undo(path.trace)
         if not views:
             return None
-        varying |= views
+        facts |= views
 
 
 def _replayed(
-    function: Dispatcher, call: Call, room: int, varying: Collection[Hashable]
-) -> tuple[Path, Sequence[Any] | None, list[Any]]:
+    function: Dispatcher, call: BoundCall, room: int, facts: Collection[Hashable]
+) -> tuple[TracePath, Sequence[Any] | None, list[Any]]:
     """The path of a trace of this one call, its outputs (None if the trace was aborted), and the captured arrays."""
     trace = None
     try:
         with room_for(room):
-            trace = trace_call(function.fun, function.body, call, None, {*varying}, function._shared)
+            trace = trace_call(function.fun, function.body, call, None, {*facts}, function._shared)
         if trace.raised:
             raise UnsupportedError(trace.raised)
         on_tape = None
@@ -292,8 +299,8 @@ def _replayed(
             from tracegrad.runtime.dispatch.compiled_backward import OnTape
 
             on_tape = OnTape(trace, function.name, function.body, None)
-        captured = [c.settle() for c in trace.captures]
-        path = Path(trace, Interpreted((on_tape or trace).graph), {}, on_tape)
+        captured = [c.release_array() for c in trace.captures]
+        path = TracePath(trace, Interpreted((on_tape or trace).graph), {}, on_tape)
         outputs, diverged = path.run(_inputs(call), captured)
     except TracegradError:
         if trace is not None:

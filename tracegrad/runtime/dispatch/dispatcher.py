@@ -29,15 +29,21 @@ from tracegrad.control.while_op import ROOMS, room_for
 from tracegrad.errors import CapacityError, TraceError, located, plainly
 from tracegrad.ir.builder import RECORDERS
 from tracegrad.locks import new_lock
-from tracegrad.ops import Carrier, Level
-from tracegrad.runtime.diagnostics.nan_origin import look
-from tracegrad.runtime.dispatch.bound_method import ALONE, Method
-from tracegrad.runtime.dispatch.disabled_jit import as_memory_is, eagerly, once
+from tracegrad.ops import Carrier, DispatchLevel
+from tracegrad.runtime.diagnostics.nan_origin import check_outputs
+from tracegrad.runtime.dispatch.bound_method import UNREFERENCED_COUNT, BoundMethod
+from tracegrad.runtime.dispatch.disabled_jit import eagerly, once, run_aliased
 from tracegrad.runtime.dispatch.fast_path_registry import register
 from tracegrad.runtime.dispatch.plain_python_policy import CacheInfo, Pace, Unmet
-from tracegrad.runtime.dispatch.retrace_reasons import Warnings, limited, log_compile, tell
-from tracegrad.runtime.dispatch.specializations import Found, Interpreted, Path, Specialization, SpecializationStore
-from tracegrad.runtime.dispatch.trace_store import keep, recall
+from tracegrad.runtime.dispatch.retrace_reasons import Warnings, limited, log_compile, report_retrace
+from tracegrad.runtime.dispatch.specializations import (
+    Interpreted,
+    PathResult,
+    Specialization,
+    SpecializationStore,
+    TracePath,
+)
+from tracegrad.runtime.dispatch.trace_store import restore_traces, store_path
 from tracegrad.runtime.execution.entry_callable import MISS
 from tracegrad.runtime.execution.program import Unplanned, compile_program
 from tracegrad.settings import disabled, jit_disabled, settings, unusual
@@ -46,13 +52,13 @@ from tracegrad.torch.modes import STATE
 from tracegrad.trace.builder.builder import ESCAPED, current_trace
 from tracegrad.trace.builder.gc_pause import patient
 from tracegrad.trace.builder.inlinable import Inlinable
-from tracegrad.trace.builder.value_guards import Answers
+from tracegrad.trace.builder.value_guards import GuardValues
 from tracegrad.trace.driver.trace import trace_call
 from tracegrad.trace.proxies.function_proxies import has_user_attributes
 from tracegrad.trace.random.draws import rewind
 from tracegrad.trace.sources.describe import describe
-from tracegrad.trace.sources.signature import Binder, Call
-from tracegrad.trace.sources.sources import CALLS, on_call
+from tracegrad.trace.sources.signature import Binder, BoundCall
+from tracegrad.trace.sources.sources import CURRENT, on_call
 from tracegrad.utils.errstate import noted, restore_traps, sprung, traps
 from tracegrad.utils.log import log
 
@@ -64,11 +70,11 @@ __all__ = ["Dispatcher"]
 
 MAX_SPECIALIZATIONS = TUNING.dispatch.max_specializations
 MAX_PATHS = TUNING.dispatch.max_paths
-MAX_KEPT = TUNING.dispatch.max_instances
+MAX_INSTANCES = TUNING.dispatch.max_instances
 _VALUES = (np.ndarray, Carrier, float, int)
 MAX_ATTEMPTS = TUNING.dispatch.max_attempts
-MOST_ENTRIES = TUNING.dispatch.max_inline_cache
-AGAIN = TUNING.dispatch.hits_to_front
+MAX_CACHE_ENTRIES = TUNING.dispatch.max_inline_cache
+HITS_TO_FRONT = TUNING.dispatch.hits_to_front
 
 
 class Dispatcher(Inlinable):
@@ -80,8 +86,25 @@ class Dispatcher(Inlinable):
     # The fast path of this class as a function, if it is known.
     entry: Any = None
     __slots__ = (
-        "_counts", "_donated", "_inline_caches", "_kept", "_lock", "_met", "_methods", "_pace", "_plain", "_shared",
-        "_store", "_unmet", "binder", "body", "fun", "name", "optimize", "tiered", "told",
+        "_cache_hits",
+        "_counts",
+        "_donated",
+        "_inline_caches",
+        "_lock",
+        "_methods",
+        "_pace",
+        "_plain",
+        "_shared",
+        "_store",
+        "_strong_instances",
+        "_unmet",
+        "binder",
+        "body",
+        "fun",
+        "name",
+        "optimize",
+        "retrace_warnings",
+        "tiered",
     )  # fmt: skip
 
     def __init__(self, fun: Callable[..., Any], *, body: Any = None, signature: Any = None,
@@ -97,14 +120,14 @@ class Dispatcher(Inlinable):
         # The polymorphic inline caches, by the number of positional arguments and the keywords in canonical form; and
         # the hits of each entry.
         self._inline_caches: dict[tuple[Any, ...], tuple[Any, ...]] = {}
-        self._met = 0
+        self._cache_hits = 0
         self._plain: Any = type(self)
         self._lock = new_lock()
         self._methods: dict[int, Any] = {}
-        self._kept: list[tuple[int, Any]] = []
+        self._strong_instances: list[tuple[int, Any]] = []
         self._shared = False
         self._store = SpecializationStore()
-        self.told, self._unmet, self._pace = Warnings(), Unmet(), Pace()
+        self.retrace_warnings, self._unmet, self._pace = Warnings(), Unmet(), Pace()
         self._counts = {"traces": 0, "retraces": 0, "hits": 0, "misses": 0}
         register(self)
 
@@ -116,58 +139,58 @@ class Dispatcher(Inlinable):
         while args and args[-1] is MISS:  # omitted arguments
             args = args[:-1]
         form = (len(args), *kwargs)
-        for hot in self._inline_caches.get(form, ()):
-            if hot is not self.__class__.entry:
-                result = hot(self, *args, *kwargs.values())
+        for entry in self._inline_caches.get(form, ()):
+            if entry is not self.__class__.entry:
+                result = entry(self, *args, *kwargs.values())
                 if result is not MISS:
-                    self._met += 1
-                    if not self._met % AGAIN:
-                        self._prefer(hot, form)
+                    self._cache_hits += 1
+                    if not self._cache_hits % HITS_TO_FRONT:
+                        self._prefer(entry, form)
                     return result
         if not unusual and noted():  # fast paths do not handle it
             return self(*args, **kwargs)
         if unusual:
             return self._call(args, kwargs)
-        begun = time.thread_time()
+        start = time.thread_time()
         result = self._call(args, kwargs)
-        self._pace.came(self, time.thread_time() - begun)
+        self._pace.record_call(self, time.thread_time() - start)
         return result
 
-    def _prefer(self, hot: Any, form: tuple[Any, ...]) -> None:
+    def _prefer(self, entry: Any, form: tuple[Any, ...]) -> None:
         """Try this fast path first from now on."""
-        others = [x for x in self._inline_caches.get(form, ()) if x is not hot]
-        self._inline_caches[form] = (hot, *others)
-        if hot.face is not None:
-            self.__class__ = hot.face
+        others = [x for x in self._inline_caches.get(form, ()) if x is not entry]
+        self._inline_caches[form] = (entry, *others)
+        if entry.fast_class is not None:
+            self.__class__ = entry.fast_class
 
-    def _heat(self, path: Path, call: Call, captured: Sequence[Any]) -> None:
+    def _add_fast_path(self, path: TracePath, call: BoundCall, captured: Sequence[Any]) -> None:
         """Install fast paths for calls like this one: a single one, or one among alternating calls."""
-        lies = path.lies([*call.leaves, *captured])
-        if not path.ready(lies) or (path.trace.effects and not self.effects) or not path.comes_again(call):
+        layouts = path.layouts([*call.leaves, *captured])
+        if not path.ready(layouts) or (path.trace.effects and not self.effects) or not path.repeats_generators(call):
             return
         form = (len(call.args), *call.kwargs)
-        again = (len(form) > 1 or path.is_hot(form)) and not disabled("inline-caches")
-        donated = path.arrays(self.binder.leaves_of(call, self._donated)) if self._donated else ()
-        self.__class__ = path.hot(self.binder, call, self._plain, self.name, donated, lies)
-        entry = path.cache_entry(call, donated, lies) if again else None
+        again = (len(form) > 1 or path.has_fast_path(form)) and not disabled("inline-caches")
+        donated = path.arrays(self.binder.leaf_numbers(call, self._donated)) if self._donated else ()
+        self.__class__ = path.fast_path(self.binder, call, self._plain, self.name, donated, layouts)
+        entry = path.cache_entry(call, donated, layouts) if again else None
         if entry is not None:
             others = [x for x in self._inline_caches.get(form, ()) if x is not entry]
             alike = [x for x in others if x.key == entry.key][1:]  # each may run a program in vain
-            self._inline_caches[form] = (entry, *[x for x in others if x not in alike][: MOST_ENTRIES - 1])
+            self._inline_caches[form] = (entry, *[x for x in others if x not in alike][: MAX_CACHE_ENTRIES - 1])
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         if instance is None:
             return self
-        if tree.is_node(instance) or sys.getrefcount(instance) <= ALONE:  # only the method keeps it alive
+        if tree.is_node(instance) or sys.getrefcount(instance) <= UNREFERENCED_COUNT:  # only the method keeps it alive
             return functools.partial(self, instance)
         return self._method_of(instance)
 
     def share(self, family: Family) -> None:
         """Share the programs of a family. Its first function uses private programs, whose captured variables are found
         faster."""
-        if family.begun:
+        if family.has_member:
             self._store, self._lock, self._shared = family.store, family.lock, True
-        family.begun = True
+        family.has_member = True
 
     def _is_method_call(self, args: tuple[Any, ...]) -> bool:
         """Whether the first argument is the instance, or class, of this method: `Model.forward(model, x)`."""
@@ -182,10 +205,12 @@ class Dispatcher(Inlinable):
             result = self._methods.get(id(instance))
             if result is None:
                 key = id(instance)
-                method = Method(self.fun, instance, lambda _: self._methods.pop(key, None))
+                method = BoundMethod(self.fun, instance, lambda _: self._methods.pop(key, None))
                 if not method.weak:  # a strong reference to the instance
-                    self._kept = [*self._kept[-MAX_KEPT + 1 :], (key, instance)]
-                    self._methods = {k: m for k, m in self._methods.items() if m.fun.weak or k in dict(self._kept)}
+                    self._strong_instances = [*self._strong_instances[-MAX_INSTANCES + 1 :], (key, instance)]
+                    self._methods = {
+                        k: m for k, m in self._methods.items() if m.fun.weak or k in dict(self._strong_instances)
+                    }
                 result = self._methods[key] = self._plain(
                     method, static_argnums=tuple([n - 1 for n in self.binder.static_nums if n]),
                     static_argnames=tuple(self.binder.static_names), name=self.name, **self.options,
@@ -204,7 +229,7 @@ class Dispatcher(Inlinable):
             kinds = max(self._unmet.limited, int(self._pace.rests))
             return CacheInfo(**self._counts, specializations=len(self._specializations), limited=kinds)
 
-    def waiting(self, call: Call) -> list[Path]:
+    def waiting(self, call: BoundCall) -> list[TracePath]:
         """The paths for calls like this one that are interpreted and have no machine code yet."""
         result = self._specializations.get(call.key)
         return [path for path in result.paths if path.waits] if result is not None else []
@@ -249,12 +274,12 @@ class Dispatcher(Inlinable):
             return eagerly(self, args, kwargs)
         if self._is_method_call(args):
             return self._method_of(args[0])(*args[1:], **kwargs)
-        call = self.binder.take_apart(args, kwargs)
+        call = self.binder.bind(args, kwargs)
         if call.carriers:
-            if any(x.level > Level.TENSOR for x in call.carriers):
+            if any(x.level > DispatchLevel.TENSOR for x in call.carriers):
                 raise TraceError(located(ESCAPED))
             return self.body(*args, **kwargs)
-        if self.told.plain(self.name, call.plainly) or self.is_limited(call):
+        if self.retrace_warnings.plain(self.name, call.plainly) or self.is_limited(call):
             result = eagerly(self, args, kwargs, call.plainly, call)
             self._pace.ran_plainly = call.plainly or limited()
             return result
@@ -262,28 +287,28 @@ class Dispatcher(Inlinable):
         if outputs is None:
             rewind(call)
             return self._plainly(path, call, args, kwargs)
-        before, CALLS.call = CALLS.call, call
+        before, CURRENT.call = CURRENT.call, call
         try:
             if path.overlaps(call, captured):
                 rewind(call)
-                return as_memory_is(self, call, args, kwargs, path.trace)
+                return run_aliased(self, call, args, kwargs, path.trace)
             if STATE.watching:
-                look(self, call, path, outputs, captured)
+                check_outputs(self, call, path, outputs, captured)
             tape, effects = path.on_tape, self.effects
             result = tape.finish(call, captured, outputs, self) if tape else path.trace.finish(outputs, effects=effects)
         finally:
-            CALLS.call = before
-        self._heat(path, call, captured)
+            CURRENT.call = before
+        self._add_fast_path(path, call, captured)
         return result
 
-    def _plainly(self, path: Path, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _plainly(self, path: TracePath, call: BoundCall, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a call that raises, or in which an op raises, as plain Python; a derivative is recorded instead."""
         if self.body is not self.fun:
             result = once(self, call, args, kwargs, path.trace.raised)
         else:
             with plainly(path.trace.raised):
                 result = self.body(*args, **kwargs)
-        self.told.plain(self.name, path.trace.raised)
+        self.retrace_warnings.plain(self.name, path.trace.raised)
         self._pace.ran_plainly = path.trace.raised
         return result
 
@@ -292,11 +317,11 @@ class Dispatcher(Inlinable):
         """Whether plain Python computes the same: the function is neither a derivative nor a backward pass."""
         return self.body is self.fun and self.effects
 
-    def is_limited(self, call: Call) -> bool:
+    def is_limited(self, call: BoundCall) -> bool:
         """Whether calls like this one run as plain Python after too many retraces. Derivatives are not limited."""
         return call in self._unmet and self.has_plain
 
-    def why_limited(self, call: Call) -> str:
+    def why_limited(self, call: BoundCall) -> str:
         """Why calls like this one run as plain Python although programs may exist; "" if they do not."""
         return limited() if self.is_limited(call) else self._pace.why if self._pace.rests else ""
 
@@ -313,39 +338,39 @@ class Dispatcher(Inlinable):
         result: Dispatcher = self._plain(fun, name=name, **self.options)
         return result
 
-    def find(self, call: Call, plainly: bool = False) -> Found:
+    def find(self, call: BoundCall, plainly: bool = False) -> PathResult:
         """Find the path for `call`, traced and compiled if necessary, and its outputs. With `plainly`, a call that
         would exceed the maximum number of paths gets any path without outputs, and runs as plain Python."""
-        result: Found = self._guarded(call, lambda: self._find(call, plainly))
+        result: PathResult = self._guarded(call, lambda: self._find(call, plainly))
         return result
 
-    def _guarded(self, call: Call, search: Callable[[], Any]) -> Any:
+    def _guarded(self, call: BoundCall, search: Callable[[], Any]) -> Any:
         """Run `search` for a call; an exception restores the modes."""
-        errors, before = traps(), (RECORDERS.current, CALLS.call, ROOMS.iterations)
+        errors, before = traps(), (RECORDERS.current, CURRENT.call, ROOMS.iterations)
         call.function = self.fun
         try:
             with on_call(call):
                 return search()
         except BaseException:
             # A signal may have interrupted the restoration.
-            RECORDERS.current, CALLS.call, ROOMS.iterations = before
+            RECORDERS.current, CURRENT.call, ROOMS.iterations = before
             restore_traps(errors)
             raise
 
-    def find_in_full(self, call: Call) -> Found:
+    def find_in_full(self, call: BoundCall) -> PathResult:
         """As `find`, but the path is compiled and has source lines: a trace restored from disk is traced again."""
         result = self.find(call)
-        if getattr(result[0].program, "recalled", False):
+        if getattr(result[0].program, "restored", False):
             with settings.override(cache_traces=False), self._lock:
                 spec = self._specialization(call.key)
-                spec.paths = tuple([p for p in spec.paths if not getattr(p.program, "recalled", False)])
+                spec.paths = tuple([p for p in spec.paths if not getattr(p.program, "restored", False)])
                 result = self.find(call)
         rewind(call)
         if result[0].waits:
             result[0].program.compile()
         return result
 
-    def _find(self, call: Call, plainly: bool) -> Found:
+    def _find(self, call: BoundCall, plainly: bool) -> PathResult:
         spec = self._specialization(call.key)
         while True:
             try:
@@ -353,34 +378,34 @@ class Dispatcher(Inlinable):
             except CapacityError:
                 spec.enlarge()
 
-    def _hit(self, call: Call) -> None:
+    def _hit(self, call: BoundCall) -> None:
         self._counts["hits"] += 1
         self._unmet.discard(call)
 
-    def _known_or_new(self, spec: Specialization, call: Call, plainly: bool) -> Found:
+    def _known_or_new(self, spec: Specialization, call: BoundCall, plainly: bool) -> PathResult:
         known = spec.paths
-        result, answers = self._follow(spec, call, Answers())
+        result, guard_values = self._follow(spec, call, GuardValues())
         if result is not None:
             self._hit(call)
             return result
         with self._lock:
             if spec.paths is not known:
-                result, answers = self._follow(spec, call, Answers())
+                result, guard_values = self._follow(spec, call, GuardValues())
                 if result is not None:
                     self._hit(call)
                     return result
-            result, answers = self._recalled(spec, call, answers)
+            result, guard_values = self._follow_restored(spec, call, guard_values)
             if result is not None:
                 self._hit(call)
                 return result
             self._counts["misses"] += 1
             self._unmet.add(call)
             if self.is_limited(call):
-                self.told.limited(self.name)
-            if len(spec.paths) >= MAX_PATHS and not spec.forget(answers, self.body is not self.fun) and plainly:
+                self.retrace_warnings.limited(self.name)
+            if len(spec.paths) >= MAX_PATHS and not spec.forget(guard_values, self.body is not self.fun) and plainly:
                 return spec.paths[0], None, ()
             try:
-                return self._extend(spec, call, answers)
+                return self._extend(spec, call, guard_values)
             except CapacityError:
                 raise
             except BaseException:
@@ -388,10 +413,12 @@ class Dispatcher(Inlinable):
                     self._specializations.pop(call.key, None)
                 raise
 
-    def _follow(self, spec: Specialization, call: Call, answers: Answers) -> tuple[Found | None, Answers]:
+    def _follow(
+        self, spec: Specialization, call: BoundCall, guard_values: GuardValues
+    ) -> tuple[PathResult | None, GuardValues]:
         """Run paths until one holds: `((path, outputs, captured), no answers)`, or `(None, the known answers)`."""
         for path in spec.paths:
-            if not path.begins(answers):
+            if not path.may_hold(guard_values):
                 continue
             captured = path.trace.world.read(path.trace.captures)
             if captured is None or (path.trace.layouts and not path.trace.fits([*call.leaves, *captured])):
@@ -399,77 +426,79 @@ class Dispatcher(Inlinable):
             outputs, diverged = spec.run(path, call, captured)
             if diverged is None:
                 spec.promote(path)
-                self._keep(spec, call, path)
-                return (path, outputs, captured), Answers()
-            answers = diverged
-        return None, answers
+                self._store_path(spec, call, path)
+                return (path, outputs, captured), GuardValues()
+            guard_values = diverged
+        return None, guard_values
 
-    def _keep(self, spec: Specialization, call: Call, path: Path) -> None:
+    def _store_path(self, spec: Specialization, call: BoundCall, path: TracePath) -> None:
         """Store a path in the disk cache, and again when it has machine code."""
         stage = 1 if path.waits else 2
-        if path.kept < stage:
-            path.kept = stage
+        if path.stored_stage < stage:
+            path.stored_stage = stage
             with patient():
-                keep(self, call, spec, path)
+                store_path(self, call, spec, path)
 
-    def _recalled(self, spec: Specialization, call: Call, answers: Answers) -> tuple[Found | None, Answers]:
+    def _follow_restored(
+        self, spec: Specialization, call: BoundCall, guard_values: GuardValues
+    ) -> tuple[PathResult | None, GuardValues]:
         """As `_follow`, along paths restored from the disk cache."""
-        for trace, record, make in recall(self, call, spec):
-            path, start = Path(trace, None, {"trace": 0.0}), time.perf_counter()
-            if not path.begins(answers):
+        for trace, record, make in restore_traces(self, call, spec):
+            path, start = TracePath(trace, None, {"trace": 0.0}), time.perf_counter()
+            if not path.may_hold(guard_values):
                 continue
             captured = trace.world.read(trace.captures)
             if captured is None or not trace.fits([*call.leaves, *captured]):
-                spec.varying.update(trace.world.changed_numbers())
+                spec.facts.update(trace.world.changed_numbers())
                 continue
             path.program, path.on_tape = make()
             path.record = record
-            path.kept = 0 if isinstance(path.program, Unplanned) else 2
+            path.stored_stage = 0 if isinstance(path.program, Unplanned) else 2
             path.seconds["program"] = time.perf_counter() - start
             if path.program is None:
                 continue
-            spec.varying.update(trace.varying)
+            spec.facts.update(trace.facts)
             spec.promote(path)
             log("compile", "%s: from the disk cache in %.2f ms", self.name, 1e3 * path.seconds["program"])
             outputs, diverged = spec.run(path, call, captured)
             if diverged is None:
-                self._keep(spec, call, path)
-                return (path, outputs, captured), Answers()
-            answers = diverged
-        return None, answers
+                self._store_path(spec, call, path)
+                return (path, outputs, captured), GuardValues()
+            guard_values = diverged
+        return None, guard_values
 
-    def _extend(self, spec: Specialization, call: Call, answers: Answers) -> Found:
-        """Trace another path, starting with the `answers` that programs have computed."""
+    def _extend(self, spec: Specialization, call: BoundCall, guard_values: GuardValues) -> PathResult:
+        """Trace another path, starting with the `guard_values` that programs have computed."""
         for _ in range(MAX_ATTEMPTS):
             with patient():
-                path = self._trace(spec, call, answers)
-            captured = [c.settle() for c in path.trace.captures]
+                path = self._trace(spec, call, guard_values)
+            captured = [c.release_array() for c in path.trace.captures]
             if len(spec.paths) < MAX_PATHS:
                 spec.promote(path)
             error, path.trace.error = path.trace.error, None
             if error is not None:
-                path.trace.world.printed.settle(True)
+                path.trace.world.printed.finish(True)
                 raise error
             outputs, diverged = spec.run(path, call, captured)
-            results: Found | None = (path, outputs, captured)
+            results: PathResult | None = (path, outputs, captured)
             if diverged is None:
-                self._keep(spec, call, path)
+                self._store_path(spec, call, path)
             else:
-                results, answers = self._follow(spec, call, diverged)
-            path.trace.world.printed.settle(results is not None and results[1] is not None)
+                results, guard_values = self._follow(spec, call, diverged)
+            path.trace.world.printed.finish(results is not None and results[1] is not None)
             if results is not None:
                 return results
         return path, outputs, captured
 
-    def _trace(self, spec: Specialization, call: Call, answers: Answers) -> Path:
+    def _trace(self, spec: Specialization, call: BoundCall, guard_values: GuardValues) -> TracePath:
         for known in spec.paths:
-            spec.varying.update(known.trace.world.changed_numbers())
+            spec.facts.update(known.trace.world.changed_numbers())
         retrace = bool(self._counts["traces"])
         if retrace:
-            tell(self, spec, call, answers)
+            report_retrace(self, spec, call, guard_values)
         start = time.perf_counter()
         with room_for(spec.room):
-            trace = trace_call(self.fun, self.body, call, answers, spec.varying, self._shared)
+            trace = trace_call(self.fun, self.body, call, guard_values, spec.facts, self._shared)
         middle = time.perf_counter()
         on_tape: OnTape | None = None
         if trace.tape is not None:
@@ -482,7 +511,7 @@ class Dispatcher(Inlinable):
         if trace.raised:
             program: Any = None
         elif len(spec.paths) < MAX_PATHS:
-            single = trace.arrays + len(trace.asked(True)) == 1 if checked else single
+            single = trace.arrays + len(trace.explicit_guards(True)) == 1 if checked else single
             graph = trace.checked() if checked else graph
             program = compile_program(graph, trace.kinds, single, self.name, checked, *self.how())
             if not trace.can_fail(program):
@@ -491,7 +520,7 @@ class Dispatcher(Inlinable):
             program = Interpreted(graph)
         end = time.perf_counter()
         log_compile(self.name, trace, program, middle - start, end - middle)
-        path = Path(trace, program, {"trace": middle - start, "program": end - middle}, on_tape)
+        path = TracePath(trace, program, {"trace": middle - start, "program": end - middle}, on_tape)
         if not trace.raised:
             self._counts["traces"] += 1
             self._counts["retraces"] += retrace

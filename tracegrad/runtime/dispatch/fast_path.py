@@ -34,97 +34,97 @@ import numpy as np
 
 from tracegrad.avals import is_huge
 from tracegrad.codegen.loopir.random_draws import native_of
-from tracegrad.errors import MADE
+from tracegrad.errors import GENERATED_FILENAME
 from tracegrad.ir import Graph
 from tracegrad.ops.calls.random_streams import draw, draw_by
-from tracegrad.runtime.dispatch.fast_path_code import Code, NotSimple, Then, opened
-from tracegrad.runtime.dispatch.fast_path_header import Header, without_gaps
-from tracegrad.runtime.dispatch.native_guards import apart_of, empty, places_of
+from tracegrad.runtime.dispatch.fast_path_code import FastPathCode, NotSimple, Then, opened
+from tracegrad.runtime.dispatch.fast_path_header import Header, name_after_missing
+from tracegrad.runtime.dispatch.native_guards import disjoint_checks_of, empty, guard_slots_of
 from tracegrad.runtime.execution.entry_callable import watching
 from tracegrad.runtime.execution.program import conformed
-from tracegrad.runtime.execution.strided_inputs import Lies
+from tracegrad.runtime.execution.strided_inputs import InputLayouts
 from tracegrad.settings import disabled, unusual
 from tracegrad.target.tuning import TUNING
 from tracegrad.trace.driver.trace import Trace
-from tracegrad.trace.effects.effects import NAMES, apart, statements
-from tracegrad.trace.effects.result_template import Node, Output
+from tracegrad.trace.effects.effects import NAMES, are_disjoint, statements
+from tracegrad.trace.effects.result_template import ContainerTemplate, Output
 from tracegrad.trace.random.draws import Drawn
-from tracegrad.trace.sources.signature import Call
+from tracegrad.trace.sources.signature import BoundCall
 from tracegrad.trace.sources.sources import on_call
 
 if TYPE_CHECKING:
     from tracegrad.runtime.dispatch.compiled_backward import OnTape
 
-__all__ = ["hot_call"]
+__all__ = ["generate_fast_path"]
 
-MOST_GUARDS = TUNING.dispatch.max_guards
+MAX_GUARDS = TUNING.dispatch.max_guards
 
 
-def hot_call(
+def generate_fast_path(
     trace: Trace,
     program: Any,
-    call: Call,
+    call: BoundCall,
     header: Header,
     on_tape: OnTape | None = None,
-    lies: Lies = (),
-    laid: Mapping[Any, Any] = MappingProxyType({}),
+    layouts: InputLayouts = (),
+    strided_programs: Mapping[Any, Any] = MappingProxyType({}),
 ) -> Callable[..., Any] | None:
     """Generate the fast path for calls like `call`, or None if they need the slow path.
 
-    `header` binds the arguments. `lies` are the layouts of strided arrays; a path that copies them rejects the layouts
-    that are keys of `laid`.
+    `header` binds the arguments. `layouts` are the layouts of strided arrays; a path that copies them rejects the
+    layouts that are keys of `strided_programs`.
 
     If the program overwrites inputs, the path is for calls whose inputs own their memory and share it with nothing
     else.
     """
     draws = trace.world.draws
-    if draws is not None and (not draws.at_hand or (draws.streams and _asks_numpy(trace.graph))):
+    if draws is not None and (not draws.at_hand or (draws.streams and _draws_by_numpy(trace.graph))):
         return None  # plain Python may draw faster, which the slow path measures
-    if len(trace.world.guards) > MOST_GUARDS or not (lies or all(x.plain for x in trace.layouts)):
+    if len(trace.world.guards) > MAX_GUARDS or not (layouts or all(x.plain for x in trace.layouts)):
         return None  # the entry point takes row-major arrays only
     try:
         code = _code(program, header, on_tape)
-        _take_arguments(code, call, header.args, header.kwargs)
+        _unpack_arguments(code, call, header.args, header.kwargs)
         code.prepare(call)
         _convert_scalars(code, call)
         held, native = list[Any](), code.native and not disabled("native-guards")
-        places = {
-            i: locations
-            for i, guard in enumerate(trace.world.guards)
-            if native and (locations := places_of(guard, held))
+        guard_slots = {
+            i: slots for i, guard in enumerate(trace.world.guards) if native and (slots := guard_slots_of(guard, held))
         }
-        watched = [trace.world.guards[i] for i in places]
-        code.settle(watched)
-        unwatched = [guard for i, guard in enumerate(trace.world.guards) if i not in places]
+        watched = [trace.world.guards[i] for i in guard_slots]
+        code.assume_guards(watched)
+        unwatched = [guard for i, guard in enumerate(trace.world.guards) if i not in guard_slots]
         code.count([guard.source for guard in unwatched] + [c.source for c in trace.captures if c.source])
         for guard in unwatched:
             code.guard(guard)
         if draws is not None:
             with on_call(call):
-                code.draw(functools.partial(draws.draw, draws.given()))
+                code.draw(functools.partial(draws.draw, draws.passed_generators()))
             if any(isinstance(x, Drawn) for x in (*trace.written, *[x for group in trace.groups for x in group])):
                 return None
         captured = code.captured(_captured(trace, code))
-        apart = apart_of(trace, len(code.leaves), program.donors) if code.native else None
-        ready = _written(trace, code, [*code.leaves, *captured], apart is None)
+        disjoint_checks = disjoint_checks_of(trace, len(code.leaves), program.donors) if code.native else None
+        ready = _written(trace, code, [*code.leaves, *captured], disjoint_checks is None)
         result, effects = _result(trace, code), _effects(trace, code)
         recorded = code.recorded(captured)
-        guards = trace.asked(program.checked)
-        tests = [_answer(code.output(i + trace.arrays), g.seen) for i, g in enumerate(guards)]
+        guards = trace.explicit_guards(program.checked)
+        tests = [_guard_test(code.output(i + trace.arrays), g.value) for i, g in enumerate(guards)]
     except NotSimple:
         return None
-    captured = _rows(code, captured, lies, laid)
-    (args, containers), keep = code.given(captured)
+    captured = _convert_layouts(code, captured, layouts, strided_programs)
+    (args, containers), keepalive = code.entry_arguments(captured)
     if code.native:
-        checked = [place for locations in places.values() for place in locations]
+        checked = [slot for slots in guard_slots.values() for slot in slots]
         bare = not code.checks and all(text.isidentifier() for text in args)
         quiet = empty(unusual) if bare else None  # without other checks, the entry point checks the mode
         checked += [quiet] if quiet else []
-        code.objects["entry"] = watching(program.entry, checked, containers, (watched, keep, held), apart or ())
+        code.objects["entry"] = watching(
+            program.entry, checked, containers, (watched, keepalive, held), disjoint_checks or ()
+        )
     else:
         code.objects["entry"], quiet = program.entry, None
     trouble = [*header.trouble, *([] if quiet else ["unusual"]), *code.trouble, *([] if code.native else ["sprung()"])]
-    space = {**code.objects, "without_gaps": without_gaps}
+    space = {**code.objects, "without_gaps": name_after_missing}
     if not space.keys().isdisjoint([*header.args, *header.kwargs.values()]):
         return None  # a user's parameter has a name that the code needs
     begin = [header.line, *[f"    {text}" for text in header.ready]]
@@ -139,7 +139,7 @@ def hot_call(
     return output
 
 
-def _asks_numpy(graph: Graph) -> bool:
+def _draws_by_numpy(graph: Graph) -> bool:
     """Whether a random draw in a loop is a call of NumPy."""
     compiles = not disabled("native-draws")
     return any(x.op in (draw, draw_by) and not (compiles and native_of(x)) for x in graph.everywhere())
@@ -148,39 +148,39 @@ def _asks_numpy(graph: Graph) -> bool:
 @functools.lru_cache(maxsize=1024)
 def _compiled(text: str) -> CodeType:
     """Compile a source text (cached: calls of other shapes often have the same text)."""
-    return compile(text, MADE, "exec")
+    return compile(text, GENERATED_FILENAME, "exec")
 
 
-def _code(program: Any, header: Header, on_tape: OnTape | None) -> Code:
+def _code(program: Any, header: Header, on_tape: OnTape | None) -> FastPathCode:
     if on_tape is None:
-        return Code(program, header.args, header.kwargs)
+        return FastPathCode(program, header.args, header.kwargs)
     from tracegrad.runtime.dispatch.fast_path_tensors import TensorCode
 
     return TensorCode(program, header.args, header.kwargs, on_tape)
 
 
-def _body(code: Code, leaves: list[str], ready: list[str], tests: list[str], otherwise: str) -> list[str]:
+def _body(code: FastPathCode, leaves: list[str], ready: list[str], tests: list[str], otherwise: str) -> list[str]:
     """Write the checks, the reads, the call with these `leaves`, and the checks of the guard values; a mismatch returns
     `otherwise`."""
     lines = []
     if code.checks or not all(text.isidentifier() for text in leaves):
         names = [text if text.isidentifier() else f"x{i}" for i, text in enumerate(leaves)]
         # The slow path runs the user's code, whose exceptions must not be caught here.
-        taken = "; ".join([f"{name} = {text}" for name, text in zip(names, leaves) if name != text]) or "pass"
-        lines = ["    try:", *_checked(code.checks, taken), "    except GONE: fits = False"]
+        assignments = "; ".join([f"{name} = {text}" for name, text in zip(names, leaves) if name != text]) or "pass"
+        lines = ["    try:", *_checked(code.checks, assignments), "    except GONE: fits = False"]
         lines.append(f"    if not fits: return {otherwise}")
         leaves = names
     lines += [f"    if not ({text}): return {otherwise}" for text in ready]
-    answers = "".join(f" or not ({t})" for t in tests)
+    mismatches = "".join(f" or not ({t})" for t in tests)
     return [
         *lines,
         *code.entering(f"entry({', '.join(leaves)})"),
-        f"    if r is MISS{answers}: return {otherwise}",
+        f"    if r is MISS{mismatches}: return {otherwise}",
     ]
 
 
-def _checked(checks: Sequence[str], taken: str) -> list[str]:
-    """Write the checks, whose result is `fits`, and the lines `taken` if they hold."""
+def _checked(checks: Sequence[str], assignments: str) -> list[str]:
+    """Write the checks, whose result is `fits`, and the lines `assignments` if they hold."""
     lines, space, before = [], " " * 8, list[str]()
     for check in checks:
         if not isinstance(check, Then):
@@ -190,7 +190,7 @@ def _checked(checks: Sequence[str], taken: str) -> list[str]:
             lines += [f"{space}fits = {' and '.join(before)}", f"{space}if fits:"]
             space, before = space + "    ", []
         lines.append(f"{space}{check}")
-    return [*lines, f"{space}fits = {' and '.join(before) or 'True'}", f"{space}if fits: {taken}"]
+    return [*lines, f"{space}fits = {' and '.join(before) or 'True'}", f"{space}if fits: {assignments}"]
 
 
 def _ending(result: str, effects: list[str]) -> list[str]:
@@ -198,24 +198,24 @@ def _ending(result: str, effects: list[str]) -> list[str]:
     return [f"    out = {result}", *effects, "    return out"] if effects else [f"    return {result}"]
 
 
-def _take_arguments(code: Code, call: Call, args: Sequence[str], kwargs: Mapping[str, str]) -> None:
+def _unpack_arguments(code: FastPathCode, call: BoundCall, args: Sequence[str], kwargs: Mapping[str, str]) -> None:
     """Write the unpacking of the arguments with these names, and the checks of static ones."""
     both = opened(call.structure)
     assert both is not None
     positional, keywords = (opened(x) for x in both[2])
     assert positional is not None
     assert keywords is not None
-    code.generators = call.given_generators()
-    for place, value in call.statics:
-        code.fixed(args[place] if isinstance(place, int) else kwargs[place], value)
-    static = {place for place, _ in call.statics}
+    code.generators = call.passed_generators()
+    for parameter, value in call.statics:
+        code.fixed(args[parameter] if isinstance(parameter, int) else kwargs[parameter], value)
+    static = {parameter for parameter, _ in call.statics}
     for name, structure in zip([a for i, a in enumerate(args) if i not in static], positional[2], strict=True):
-        code.take(name, structure)
+        code.unpack_value(name, structure)
     for k, structure in zip(sorted(k for k in kwargs if k not in static), keywords[2], strict=True):
-        code.take(kwargs[k], structure)
+        code.unpack_value(kwargs[k], structure)
 
 
-def _convert_scalars(code: Code, call: Call) -> None:
+def _convert_scalars(code: FastPathCode, call: BoundCall) -> None:
     """Write the conversion of NumPy scalars, ints and bools to 0-d arrays, as the entry point takes them."""
     code.objects["asarray"] = np.asarray
     for i, x in enumerate(call.leaves):
@@ -239,26 +239,28 @@ def _convert_scalars(code: Code, call: Call) -> None:
             code.used.add(i)
 
 
-def _rows(code: Code, captured: list[str], lies: Lies, laid: Mapping[Any, Any]) -> list[str]:
+def _convert_layouts(
+    code: FastPathCode, captured: list[str], layouts: InputLayouts, strided_programs: Mapping[Any, Any]
+) -> list[str]:
     """Write the conversion of the arrays to the program's layout: returns the captured ones, and updates the leaves in
     `code`."""
     texts = [*code.leaves, *captured]
-    for i, lie in enumerate(lies):
-        if lie is not None and lie.strides is None:
-            code.checks += lie.checks(texts[i])
+    for i, layout in enumerate(layouts):
+        if layout is not None and layout.strides is None:
+            code.checks += layout.checks(texts[i])
             code.objects["rows"] = np.ascontiguousarray
             code.used.add(i)
-    if laid and not any(lie and lie.strides for lie in lies):
-        code.objects["laid"] = laid
-        result = "".join([f"{x}.strides, " if lie else "None, " for x, lie in zip(texts, lies)])
+    if strided_programs and not any(layout and layout.strides for layout in layouts):
+        code.objects["laid"] = strided_programs
+        result = "".join([f"{x}.strides, " if layout else "None, " for x, layout in zip(texts, layouts)])
         code.checks.append(f"({result}) not in laid")
-    texts = [x if lie is None else lie.text(x) for x, lie in zip(texts, lies or (None,) * len(texts))]
+    texts = [x if layout is None else layout.text(x) for x, layout in zip(texts, layouts or (None,) * len(texts))]
     count = len(code.leaves)
     code.leaves = texts[:count]
     return texts[count:]
 
 
-def _captured(trace: Trace, code: Code) -> list[str]:
+def _captured(trace: Trace, code: FastPathCode) -> list[str]:
     """Write the reads of captured arrays and numbers."""
     results = []
     for capture in trace.captures:
@@ -270,39 +272,39 @@ def _captured(trace: Trace, code: Code) -> list[str]:
     return results
 
 
-def _result(trace: Trace, code: Code) -> str:
+def _result(trace: Trace, code: FastPathCode) -> str:
     """Write the construction of the result from `r`, the result of the entry point."""
-    answer = trace.answer
+    template = trace.result
     if code.on_tape is not None:
-        return answer.text(code)
-    count = trace.arrays + len(trace.asked(code.checked))
-    if isinstance(answer, Node) and answer.kind.cls is tuple and not code.single:
-        flat = [x.position for x in answer.parts if isinstance(x, Output) and x.kind is x.axes is None]
-        if flat == list(range(count)) and len(answer.parts) == count:
+        return template.text(code)
+    count = trace.arrays + len(trace.explicit_guards(code.checked))
+    if isinstance(template, ContainerTemplate) and template.kind.cls is tuple and not code.single:
+        flat = [x.position for x in template.children if isinstance(x, Output) and x.kind is x.axes is None]
+        if flat == list(range(count)) and len(template.children) == count:
             return "r"
-    return answer.text(code)
+    return template.text(code)
 
 
-def _effects(trace: Trace, code: Code) -> list[str]:
+def _effects(trace: Trace, code: FastPathCode) -> list[str]:
     """Write the side effects of a call on outside objects."""
     code.objects |= NAMES
     others = [effect for effect in trace.effects if not code.overwrites(effect)]
     ready = []
     for i, effect in enumerate(others):
-        ready += [f"h{i} = {code.place(effect.holder)}", f"v{i} = {effect.piece.text(code)}"]
+        ready += [f"h{i} = {code.checked_text(effect.holder)}", f"v{i} = {effect.template.text(code)}"]
     whole = code.overwritten([effect for effect in trace.effects if code.overwrites(effect)])
     return [f"    {line}" for line in (*ready, *statements(others, code.name, whole))]
 
 
-def _written(trace: Trace, code: Code, leaves: Sequence[str], alone: bool) -> list[str]:
+def _written(trace: Trace, code: FastPathCode, leaves: Sequence[str], check_disjoint: bool) -> list[str]:
     """Write the checks that a call may write as its graph does. The entry point checks memory overlap, unless the
-    checks stand `alone`."""
+    checks stand `check_disjoint`."""
     results = []
     for group in trace.groups:
         results.append(f"len({{{', '.join(f'id({source.text(code.name)})' for source in group)}}}) == {len(group)}")
-    if not trace.written or not alone:
+    if not trace.written or not check_disjoint:
         return results
-    code.objects["apart"] = apart
+    code.objects["apart"] = are_disjoint
     code.used.update(range(len(leaves)))
     arrays = [text for text, kind in zip(leaves, trace.kinds) if kind == "array"]
     targets = [source.text(code.name) for source in trace.written]
@@ -312,10 +314,10 @@ def _written(trace: Trace, code: Code, leaves: Sequence[str], alone: bool) -> li
     ]
 
 
-def _answer(text: str, seen: np.ndarray[Any, Any]) -> str:
+def _guard_test(text: str, expected: np.ndarray[Any, Any]) -> str:
     """Write the comparison of a guard value with the value seen in the trace."""
-    if seen.ndim or (seen.dtype.kind == "f" and (seen == 0 or not math.isfinite(seen))):
+    if expected.ndim or (expected.dtype.kind == "f" and (expected == 0 or not math.isfinite(expected))):
         raise NotSimple
-    if seen.dtype.kind == "b":  # faster than a comparison
-        return text if seen else f"not {text}"
-    return f"{text} == {seen.item()!r}"
+    if expected.dtype.kind == "b":  # faster than a comparison
+        return text if expected else f"not {text}"
+    return f"{text} == {expected.item()!r}"

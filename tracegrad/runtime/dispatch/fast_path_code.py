@@ -14,23 +14,23 @@ import numpy as np
 from tracegrad import tree
 from tracegrad.avals import Size
 from tracegrad.runtime.dispatch.native_guards import exact
-from tracegrad.runtime.dispatch.native_unpacking import Container, arranged, container, in_order, is_flat
+from tracegrad.runtime.dispatch.native_unpacking import UnpackedContainer, arranged, container, in_order, is_flat
 from tracegrad.runtime.execution.entry_callable import MISS, can_watch
 from tracegrad.settings import disabled, unusual
 from tracegrad.target.tuning import TUNING
 from tracegrad.trace.effects.effects import Effect
 from tracegrad.trace.proxies.opaque_state import state_key
-from tracegrad.trace.random.draws import Drawn, Moved, put_back
-from tracegrad.trace.sources.signature import AnyGenerator, Call
-from tracegrad.trace.sources.sources import Argument, Function, Global, Passed, Source
-from tracegrad.trace.world.guards import Guard
+from tracegrad.trace.random.draws import AdvancedGenerator, Drawn, restore_states
+from tracegrad.trace.sources.signature import AnyGenerator, BoundCall
+from tracegrad.trace.sources.sources import ArgumentLeaf, CallArgument, CalledFunction, ModuleGlobal, Source
+from tracegrad.trace.world.guards import SourceGuard
 from tracegrad.utils.errstate import sprung
 
-__all__ = ["Code", "NotSimple", "Then", "opened"]
+__all__ = ["FastPathCode", "NotSimple", "Then", "opened"]
 
-_FEW_KEYS = TUNING.dispatch.max_compared_keys
+_MAX_COMPARED_KEYS = TUNING.dispatch.max_compared_keys
 _IN_C = (types.WrapperDescriptorType, types.MethodDescriptorType)
-_GONE = (LookupError, AttributeError, ValueError, ReferenceError, TypeError, NameError)
+_READ_ERRORS = (LookupError, AttributeError, ValueError, ReferenceError, TypeError, NameError)
 
 
 class NotSimple(Exception):
@@ -56,7 +56,7 @@ class Then(str):
     __slots__ = ()
 
 
-class Code:
+class FastPathCode:
     """The source text of a fast path under construction, and the objects it refers to."""
 
     # Data for calls on Tensors; and further conditions that exclude the fast path, besides an unusual mode.
@@ -68,19 +68,19 @@ class Code:
     def __init__(self, program: Any, args: Sequence[str], kwargs: Mapping[str, str]) -> None:
         self.single, self.checked, self._args, self._kwargs = program.single, program.checked, args, kwargs
         self.native = can_watch(program.entry)
-        self.objects: dict[str, Any] = {"MISS": MISS, "GONE": _GONE, "ndarray": np.ndarray}
+        self.objects: dict[str, Any] = {"MISS": MISS, "GONE": _READ_ERRORS, "ndarray": np.ndarray}
         self.objects |= {"unusual": unusual, "sprung": sprung}
         self.checks: list[str] = []
         self.leaves: list[str] = []
         self.used: set[int] = set()  # numbers of leaves that the code itself uses
-        self._containers: list[Container] = []
+        self._containers: list[UnpackedContainer] = []
         self._names: dict[int, str] = {}
         self._count = 0
         self._uses: Counter[Any] = Counter()
         self._locals: dict[Any, str] = {}
         self._known: dict[str, str] = {}
         self._typed: set[str] = set()
-        self.made: dict[Any, str] = {}
+        self.local_names: dict[Any, str] = {}
 
     def output(self, position: int) -> str:
         """The expression of an output of the program."""
@@ -88,11 +88,11 @@ class Code:
 
     def name(self, x: Any) -> str:
         """The name of an object, or the expression of a part of the arguments."""
-        if isinstance(x, Function):
+        if isinstance(x, CalledFunction):
             return "self.fun"
-        if isinstance(x, Argument):
+        if isinstance(x, ArgumentLeaf):
             self.used.add(int(x.name))
-        if isinstance(x, Argument | Passed):
+        if isinstance(x, ArgumentLeaf | CallArgument):
             return x.among(self.leaves, self._args, self._kwargs)
         result = self._names.get(id(x))
         if result is None:
@@ -100,16 +100,16 @@ class Code:
             self.objects[result] = x
         return result
 
-    def prepare(self, call: Call) -> None:
+    def prepare(self, call: BoundCall) -> None:
         """Write code that must precede the use of the leaves."""
 
     def captured(self, texts: list[str]) -> list[str]:
         """The expressions of captured arrays, given the expressions of their sources."""
         return texts
 
-    def place(self, source: Source) -> str:
+    def checked_text(self, source: Source) -> str:
         """The expression of a source, valid after all checks."""
-        if type(source) is Moved:
+        if type(source) is AdvancedGenerator:
             return f"drawn.moving{source.name}"
         return self._locals.get(source.key) or source.text(self.name)
 
@@ -123,7 +123,7 @@ class Code:
 
     def draw(self, draw: Callable[[], Any]) -> None:
         """Write the random draws of a call, after all checks."""
-        self.objects |= {"draw": draw, "put_back": put_back, "drawn": None}
+        self.objects |= {"draw": draw, "put_back": restore_states, "drawn": None}
         self.draws = True
         self.checks.append(Then("drawn = draw()"))
 
@@ -135,7 +135,7 @@ class Code:
         """The lines that record a call on the tape, after the program has run."""
         return []
 
-    def take(self, text: str, structure: Any) -> None:
+    def unpack_value(self, text: str, structure: Any) -> None:
         """Write the unpacking of the value `text` with this structure, and the checks of the structure."""
         if structure[0] is tree.FIXED_KIND:
             self.fixed(text, tree.fixed_value(structure[1]))
@@ -159,29 +159,31 @@ class Code:
         self.checks.append(f"type({text}) is {self.name(cls)}")
         if cls in (tuple, list, Size):
             self.checks.append(f"len({text}) == {len(children)}")
-        few = cls is dict and 0 < len(children) <= _FEW_KEYS and all(type(k) is str for k in structure[1][0])
-        if few:
-            self._few_keys(text, in_order(structure))
+        compares_keys = (
+            cls is dict and 0 < len(children) <= _MAX_COMPARED_KEYS and all(type(k) is str for k in structure[1][0])
+        )
+        if compares_keys:
+            self._compare_keys(text, in_order(structure))
         elif cls is dict:
             self._keys(text, in_order(structure))
         texts = [text + key for key in keys]
-        if cls in (tuple, list, dict, Size) and len(texts) > 1 and not few:
+        if cls in (tuple, list, dict, Size) and len(texts) > 1 and not compares_keys:
             texts = self._unpacked(text, structure, len(texts))
         for each, child in zip(texts, children):
-            self.take(each, child)
+            self.unpack_value(each, child)
 
-    def given(self, captured: Sequence[str]) -> tuple[tuple[list[str], list[int]], object]:
+    def entry_arguments(self, captured: Sequence[str]) -> tuple[tuple[list[str], list[int]], object]:
         """The arguments of the entry point (`arranged`), and the objects they refer to. Containers that the entry point
         cannot unpack are checked here."""
-        left = []
+        flat_containers = []
         for c in reversed(self._containers):
             if self.used.isdisjoint(c.inputs):
-                left.append(c)
+                flat_containers.append(c)
             else:
-                self.checks[c.place : c.place] = c.checks
-        return arranged([*self.leaves, *captured], left), [c.keys for c in left]
+                self.checks[c.check_position : c.check_position] = c.checks
+        return arranged([*self.leaves, *captured], flat_containers), [c.keys for c in flat_containers]
 
-    def _few_keys(self, text: str, keys: list[str]) -> None:
+    def _compare_keys(self, text: str, keys: list[str]) -> None:
         """Check that the dict `text` has these keys in this order; they are usually identical strings."""
         names = [f"u{self._count + i}" for i in range(len(keys))]
         self._count += len(keys)
@@ -196,8 +198,8 @@ class Code:
             self.checks.append(Then(f"{', '.join(names)} = {text}"))
             return names
         self.checks.append(Then(f"{', '.join(names)} = {text}.values()"))
-        places = dict(zip(in_order(structure), names))
-        return [places[key] for key in structure[1][0]]
+        names_by_key = dict(zip(in_order(structure), names))
+        return [names_by_key[key] for key in structure[1][0]]
 
     def fixed(self, text: str, value: Any) -> None:
         """Check that the static argument `text` is this value."""
@@ -223,10 +225,10 @@ class Code:
                 waiting.append(source.parent)
             seen.add(source.key)
 
-    def settle(self, guards: Sequence[Guard]) -> None:
+    def assume_guards(self, guards: Sequence[SourceGuard]) -> None:
         """Assume the guards that the entry point checks."""
-        settled = [guard for guard in guards if guard.kind == "is" and type(guard.source) is Global]
-        self._locals |= {guard.source.key: self.name(guard.expected) for guard in settled}
+        assumed = [guard for guard in guards if guard.kind == "is" and type(guard.source) is ModuleGlobal]
+        self._locals |= {guard.source.key: self.name(guard.expected) for guard in assumed}
 
     def read(self, source: Source) -> str:
         """The expression of a source; a source that is read repeatedly gets a local name at its first read."""
@@ -251,7 +253,7 @@ class Code:
         """The expression for a later read, by local names."""
         return self._known.get(text, text)
 
-    def guard(self, guard: Guard) -> None:
+    def guard(self, guard: SourceGuard) -> None:
         if guard.kind == "absent":
             absent = guard.source.absent(self.name)
             if absent is None:
@@ -285,7 +287,7 @@ class Code:
             self.checks.append(f"type({text}) is {self.name(cls)}")
         self._typed.add(known)
 
-    def _value(self, text: str, guard: Guard) -> str:
+    def _value(self, text: str, guard: SourceGuard) -> str:
         """Check a value by identity, or by equality for types whose equality is exact."""
         expected = self.name(guard.expected)
         if not exact(guard):

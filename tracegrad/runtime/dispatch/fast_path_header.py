@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 
 from tracegrad.runtime.execution.entry_callable import MISS
 
-__all__ = ["Header", "of_function", "of_method", "without_gaps"]
+__all__ = ["Header", "name_after_missing", "of_function", "of_method"]
 
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 _BUILT_IN = frozenset(vars(builtins))
 # Names reserved by the code, besides builtins, letters with numbers, and capitals.
-_OWN = frozenset([
+_RESERVED = frozenset([
     "self", "more", "keywords", "fits", "out", "r", "node", "call", "entry", "record", "tape", "like", "tensor",
     "spent", "check", "apart", "asarray", "is_", "ndarray", "unusual", "sprung", "set_attribute", "delete_attribute",
     "update_tensor", "without_gaps", "rows", "laid",
@@ -62,10 +62,10 @@ def of_method(signature: inspect.Signature | None, count: int, keywords: Sequenc
     pairs = "".join(f"({k!r}, {k}), " for k in named)
     otherwise = f"self.call_slowly(({inputs}*more,), keywords)"
     if unnamed < count or named:
-        with_gaps = f"without_gaps(({inputs}), {tuple(args)!r}, more, keywords, ({pairs}))"
+        renamed_call = f"without_gaps(({inputs}), {tuple(args)!r}, more, keywords, ({pairs}))"
         whole = " and ".join(f"{a} is not MISS" for a in [*args, *named])
         again = f"({inputs}*more,), {{{''.join(f'{k!r}: {k}, ' for k in named)}**keywords}}"
-        otherwise = f"self.call_slowly(*(({again}) if {whole} else {with_gaps}))"
+        otherwise = f"self.call_slowly(*(({again}) if {whole} else {renamed_call}))"
     first = "self, /, " if not unnamed else "self, "
     return Header(
         args, kwargs, f"def call({first}{text}**keywords):",
@@ -74,18 +74,18 @@ def of_method(signature: inspect.Signature | None, count: int, keywords: Sequenc
 
 
 def _is_free(name: str) -> bool:
-    return not (name in _OWN or name in _BUILT_IN or name.isupper() or name[1:].isdecimal())
+    return not (name in _RESERVED or name in _BUILT_IN or name.isupper() or name[1:].isdecimal())
 
 
-def without_gaps(
+def name_after_missing(
     values: Sequence[Any],
     names: Sequence[str],
-    more: Sequence[Any],
+    varargs: Sequence[Any],
     keywords: dict[str, Any],
     named: Sequence[tuple[str, Any]],
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments for another call: arguments after an omitted one (MISS) are passed by name."""
-    args, result = (*values, *more), {}
+    args, result = (*values, *varargs), {}
     for i, x in enumerate(values):
         if x is MISS:
             args = tuple(values[:i])

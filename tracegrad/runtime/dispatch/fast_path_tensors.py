@@ -16,19 +16,19 @@ from typing import Any
 from numpy.linalg import LinAlgError
 
 from tracegrad.runtime.dispatch.compiled_backward import CompiledBackward, OnTape, Spent, tensor_of
-from tracegrad.runtime.dispatch.fast_path_code import Code, NotSimple, Then
+from tracegrad.runtime.dispatch.fast_path_code import FastPathCode, NotSimple, Then
 from tracegrad.torch.functions.linalg.matrix_errors import of_tensors
 from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape.tensors import inplace_updates
 from tracegrad.trace.effects.effects import Effect
 from tracegrad.trace.effects.result_template import TensorOutput
-from tracegrad.trace.sources.signature import Call
-from tracegrad.trace.sources.sources import Argument, Source
+from tracegrad.trace.sources.signature import BoundCall
+from tracegrad.trace.sources.sources import ArgumentLeaf, Source
 
 __all__ = ["TensorCode"]
 
 
-class TensorCode(Code):
+class TensorCode(FastPathCode):
     """The source text of a fast path for calls on Tensors."""
 
     trouble = ("STATE.unusual",)
@@ -43,11 +43,11 @@ class TensorCode(Code):
         self._leaves: list[str] = []  # the leaves of the call, with the arrays of Tensors
 
     def name(self, x: Any) -> str:
-        if isinstance(x, Argument) and int(x.name) in self._tensors:
+        if isinstance(x, ArgumentLeaf) and int(x.name) in self._tensors:
             return self._tensors[int(x.name)]
         return super().name(x)
 
-    def prepare(self, call: Call) -> None:
+    def prepare(self, call: BoundCall) -> None:
         """Write the checks of Tensors, and local names for their arrays."""
         self.used.update(range(len(self.leaves)))  # all containers are unpacked here
         for i in call.tensors:
@@ -74,8 +74,8 @@ class TensorCode(Code):
 
     def recorded(self, captured: Sequence[str]) -> list[str]:
         updated = [e for e in self.on_tape.trace.effects if e.recorded is not None]
-        checks = [f"    check({self.place(e.holder)}, True)" for e in updated if e.recorded]
-        plain = "".join([f"{self.place(e.holder)}, " for e in updated if not e.recorded])
+        checks = [f"    check({self.checked_text(e.holder)}, True)" for e in updated if e.recorded]
+        plain = "".join([f"{self.checked_text(e.holder)}, " for e in updated if not e.recorded])
         return [f"    node = {self._node(captured)}", *checks, *[f"    check_all(({plain}))"] * bool(plain)]
 
     def overwrites(self, effect: Effect) -> bool:
@@ -86,11 +86,11 @@ class TensorCode(Code):
             return []
         # All items in one call of C code, so that no signal handler runs in between.
         self.objects |= {"put": deque[None](maxlen=0).extend, "setitem": setitem, "all": repeat(...)}
-        places = [self.place(effect.holder) for effect in effects]
-        arrays = "".join([f"{place}.array, " for place in places])
-        positions = [effect.piece.position for effect in effects if isinstance(effect.piece, TensorOutput)]
+        holders = [self.checked_text(effect.holder) for effect in effects]
+        arrays = "".join([f"{holder}.array, " for holder in holders])
+        positions = [effect.template.position for effect in effects if isinstance(effect.template, TensorOutput)]
         values = "".join([f"{self.output(position)}, " for position in positions])
-        counts = [f"{place}._counter[0] += {effect.key}" for place, effect in zip(places, effects)]
+        counts = [f"{holder}._counter[0] += {effect.key}" for holder, effect in zip(holders, effects)]
         return [*counts, f"put(map(setitem, ({arrays}), all, ({values})))"]
 
     def _node(self, captured: Sequence[str]) -> str:
@@ -102,8 +102,12 @@ class TensorCode(Code):
             return f"{result} if STATE.enabled else None" if tape.roots and tape.spent else "None"
         inputs = ", ".join([*self._leaves, *captured])
         tensors = ", ".join([f"{i}: {text}" for i, text in self._tensors.items()])
-        watched = "".join([f"{self._place(source)}, " for source, _ in tape.stand_ins])
-        saved = f"r[{len(self.on_tape.graph.outputs) - self.on_tape.kept} :]" if self.on_tape.kept else "()"
+        watched = "".join([f"{self._read_text(source)}, " for source, _ in tape.outside_tensors])
+        saved = (
+            f"r[{len(self.on_tape.graph.outputs) - self.on_tape.num_residuals} :]"
+            if self.on_tape.num_residuals
+            else "()"
+        )
         like = "like"
         if self.draws:
             self.objects["replace"] = replace
@@ -111,12 +115,12 @@ class TensorCode(Code):
         result = f"record(tape, {like}, [{inputs}], {{{tensors}}}, ({edges}), ({watched}), {saved}, self)"
         return f"{result} if STATE.enabled else None"
 
-    def _place(self, source: Source) -> str:
-        return self.name(source) if isinstance(source, Argument) else self.again(self.read(source))
+    def _read_text(self, source: Source) -> str:
+        return self.name(source) if isinstance(source, ArgumentLeaf) else self.again(self.read(source))
 
     def _edge(self, source: Source) -> str:
-        text = self._place(source)
-        return f"({text}._edge or {text}._source())" if isinstance(source, Argument) else f"{text}._edge_of()"
+        text = self._read_text(source)
+        return f"({text}._edge or {text}._source())" if isinstance(source, ArgumentLeaf) else f"{text}._edge_of()"
 
 
 def _state(text: str, tensor: Any, requires: bool, leaf: bool) -> list[str]:

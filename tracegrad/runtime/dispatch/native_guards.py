@@ -17,21 +17,30 @@ from typing import Any
 
 from tracegrad.runtime.execution.entry_callable import cell_offset, offset_of
 from tracegrad.trace.driver.trace import Trace
-from tracegrad.trace.sources.sources import Argument, Attribute, Cell, Fixed, Global, Item, Source, Static
+from tracegrad.trace.sources.sources import (
+    ArgumentLeaf,
+    Attribute,
+    ClosureCell,
+    Fixed,
+    Item,
+    ModuleGlobal,
+    Source,
+    Static,
+)
 from tracegrad.trace.sources.state_sources import Name
-from tracegrad.trace.world.guards import Guard
+from tracegrad.trace.world.guards import SourceGuard
 
-__all__ = ["Place", "apart_of", "empty", "exact", "places_of"]
+__all__ = ["SlotFields", "disjoint_checks_of", "empty", "exact", "guard_slots_of"]
 
 # The fields of `codegen.entry.signature.Place`.
-Place = tuple[int, int, int, int]
+SlotFields = tuple[int, int, int, int]
 # Flags of NumPy's arrays (NPY_ARRAY_WRITEABLE, NPY_ARRAY_OWNDATA).
 _WRITEABLE, _OWNS_DATA = 0x0400, 0x0004
 # Offset of the length in objects of variable size.
 _LENGTH = 16
 
 
-def exact(guard: Guard) -> bool:
+def exact(guard: SourceGuard) -> bool:
     """Whether an equal object of the same type fulfills the guard."""
     expected = guard.expected
     known = type(expected) in (int, str, bytes) or (type(expected) is float and expected != 0)
@@ -46,7 +55,7 @@ def _length_offset() -> int | None:
     return _LENGTH if fits else None
 
 
-def empty(space: dict[Any, Any]) -> Place | None:
+def empty(space: dict[Any, Any]) -> SlotFields | None:
     """The location that holds its expected value exactly if a dict is empty."""
     offset = _length_offset()
     return None if offset is None else (0, id(space) + offset, 0, 0)
@@ -62,14 +71,14 @@ def _of_code() -> int | None:
 
 @cache
 def _of_mro() -> int | None:
-    class First: ...
+    class MroBase: ...
 
-    class Second(First): ...
+    class Second(MroBase): ...
 
-    return offset_of(First, (First, First.__mro__), (Second, Second.__mro__))
+    return offset_of(MroBase, (MroBase, MroBase.__mro__), (Second, Second.__mro__))
 
 
-def places_of(guard: Guard, held: list[Any]) -> Sequence[Place]:
+def guard_slots_of(guard: SourceGuard, held: list[Any]) -> Sequence[SlotFields]:
     """The locations that hold their expected values exactly if the guard holds; empty if they are unknown. The caller
     must keep the guard, and the objects in `held`, alive."""
     if guard.kind not in ("is", "equals", "absent"):
@@ -81,7 +90,7 @@ def places_of(guard: Guard, held: list[Any]) -> Sequence[Place]:
         return ((id(source.parent), id(source.name), 0, 0), results)
     if type(source) is Static and guard.kind != "absent":
         return _of_class(source, wanted, equal, held)
-    space = source.parent if type(source) is Global else _dict_of(source)
+    space = source.parent if type(source) is ModuleGlobal else _dict_of(source)
     if type(space) is dict and type(source.name) in (str, bytes):
         return ((id(space), id(source.name), wanted, equal),)
     address = _address(source)
@@ -90,14 +99,14 @@ def places_of(guard: Guard, held: list[Any]) -> Sequence[Place]:
     return ((0, address, wanted, equal),)
 
 
-def _of_class(source: Static, wanted: int, equal: int, held: list[Any]) -> Sequence[Place]:
+def _of_class(source: Static, wanted: int, equal: int, held: list[Any]) -> Sequence[SlotFields]:
     """The locations of a class attribute: the bases of the class, the name in its dict, and its absence in earlier
     bases."""
     cls, offset, name = source.parent, _of_mro(), source.name
     order = cls.__mro__
     if offset is None or c_void_p.from_address(id(cls) + offset).value != id(order):
         return ()
-    results: list[Place] = [(0, id(cls) + offset, id(order), 0)]
+    results: list[SlotFields] = [(0, id(cls) + offset, id(order), 0)]
     for each in order:
         space = gc.get_referents(vars(each))[0]
         if type(space) is not dict or space != vars(each):
@@ -117,7 +126,7 @@ def _dict_of(source: Source) -> Any:
 
 def _address(source: Source) -> int | None:
     """The address of the pointer to a source's value, if the pointer does not move."""
-    if type(source) is Cell and type(source.parent) is types.CellType:
+    if type(source) is ClosureCell and type(source.parent) is types.CellType:
         owner, offset = source.parent, cell_offset()
     elif type(source) is Attribute and source.name == "__code__" and type(source.parent) is Fixed:
         owner, offset = source.parent.read(), _of_code()
@@ -128,18 +137,20 @@ def _address(source: Source) -> int | None:
     return None if offset is None else id(owner) + offset
 
 
-def apart_of(trace: Trace, count: int, donors: Collection[int] = ()) -> list[tuple[int, int, int, int, int]] | None:
-    """The overlap checks (`signature.Apart`) for written and donated inputs, with `count` inputs from the arguments;
-    None if another array is written."""
-    places = {c.source.key: count + k for k, c in enumerate(trace.captures) if c.source is not None}
+def disjoint_checks_of(
+    trace: Trace, count: int, donors: Collection[int] = ()
+) -> list[tuple[int, int, int, int, int]] | None:
+    """The overlap checks (`signature.DisjointCheck`) for written and donated inputs, with `count` inputs from the
+    arguments; None if another array is written."""
+    input_index = {c.source.key: count + k for k, c in enumerate(trace.captures) if c.source is not None}
     for i in range(count):
-        argument = Argument(None, i)
-        places |= {argument.key: i, Attribute(argument, "array").key: i}
-    if not all(source.key in places for source in trace.written):
+        argument = ArgumentLeaf(None, i)
+        input_index |= {argument.key: i, Attribute(argument, "array").key: i}
+    if not all(source.key in input_index for source in trace.written):
         return None
     if not trace.written and not donors:
         return []
     sizes = {i: x.nbytes for i, x in enumerate(trace.graph.avals) if trace.kinds[i] == "array"}
-    written = [(places[source.key], _WRITEABLE) for source in trace.written]
+    written = [(input_index[source.key], _WRITEABLE) for source in trace.written]
     written += [(i, _WRITEABLE | _OWNS_DATA) for i in donors]
     return [(i, k, sizes[i], size, flags) for i, flags in written for k, size in sizes.items()]

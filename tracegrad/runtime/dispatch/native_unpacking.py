@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 from tracegrad import tree
 
-__all__ = ["Container", "arranged", "container", "in_order", "is_flat"]
+__all__ = ["UnpackedContainer", "arranged", "container", "in_order", "is_flat"]
 
 
-class Container(NamedTuple):
+class UnpackedContainer(NamedTuple):
     """A dict, list or tuple of inputs: its expression, its class, its keys and the numbers of its inputs, in order; and
     the Python checks of its structure, with their position among all checks."""
 
@@ -21,7 +21,7 @@ class Container(NamedTuple):
     cls: type
     keys: Sequence[str]
     inputs: Sequence[int]
-    place: int
+    check_position: int
     checks: list[str]
 
 
@@ -40,24 +40,24 @@ def is_flat(structure: Any) -> bool:
     return kind.cls in (dict, list, tuple) and len(children) > 0 and flat
 
 
-def container(text: str, structure: Any, first: int, place: int, checks: list[str]) -> Container:
+def container(text: str, structure: Any, first: int, check_position: int, checks: list[str]) -> UnpackedContainer:
     """The container with this flat structure, whose inputs are numbered from `first` on in the order of sorted keys."""
     kind, aux, children = structure
     if kind.cls is not dict:
-        return Container(text, kind.cls, (), range(first, first + len(children)), place, checks)
+        return UnpackedContainer(text, kind.cls, (), range(first, first + len(children)), check_position, checks)
     keys = in_order(structure)
-    return Container(text, dict, keys, [first + aux[0].index(key) for key in keys], place, checks)
+    return UnpackedContainer(text, dict, keys, [first + aux[0].index(key) for key in keys], check_position, checks)
 
 
-def arranged(inputs: Sequence[str], containers: Sequence[Container]) -> tuple[list[str], list[int]]:
+def arranged(inputs: Sequence[str], containers: Sequence[UnpackedContainer]) -> tuple[list[str], list[int]]:
     """The expressions of the entry point's arguments, one for each container and one for each input outside; and the
-    int64 words that describe the containers (`signature.Container`), empty without containers. The words have the
+    int64 words that describe the containers (`signature.ContainerLayout`), empty without containers. The words have the
     addresses of the keys."""
     inside = {i for c in containers for i in c.inputs}
     outside = [i for i in range(len(inputs)) if i not in inside]
-    words = [word for i in outside for word in (0, 1, 0, i)]
+    layout = [word for i in outside for word in (0, 1, 0, i)]
     for c in containers:
         keys = map(id, c.keys) if c.keys else [0] * len(c.inputs)
-        words += [id(c.cls), len(c.inputs), *(word for pair in zip(keys, c.inputs) for word in pair)]
+        layout += [id(c.cls), len(c.inputs), *(word for pair in zip(keys, c.inputs) for word in pair)]
     texts = [*(inputs[i] for i in outside), *(c.text for c in containers)]
-    return texts, [len(texts), *words] if containers else []
+    return texts, [len(texts), *layout] if containers else []

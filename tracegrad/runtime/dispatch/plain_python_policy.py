@@ -21,32 +21,32 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tracegrad.runtime.dispatch.disabled_jit import eagerly
 from tracegrad.settings import unusual
 from tracegrad.target.tuning import TUNING
-from tracegrad.trace.sources.signature import Call
+from tracegrad.trace.sources.signature import BoundCall
 
 if TYPE_CHECKING:
     from tracegrad.runtime.dispatch.dispatcher import Dispatcher
 
-__all__ = ["MOST_FOR_ONE", "MOST_UNMET", "CacheInfo", "Pace", "Unmet"]
+__all__ = ["MAX_RETRACES_FOR_ONE", "MAX_UNMET", "CacheInfo", "Pace", "Unmet"]
 
-MOST_FOR_ONE = TUNING.plain_python.max_retraces_for_one
-MOST_UNMET = TUNING.plain_python.max_unmet
-MOST_KINDS = TUNING.plain_python.max_kinds
+MAX_RETRACES_FOR_ONE = TUNING.plain_python.max_retraces_for_one
+MAX_UNMET = TUNING.plain_python.max_unmet
+MAX_KINDS = TUNING.plain_python.max_kinds
 TRACED = TUNING.plain_python.traced_calls
 SECONDS = TUNING.plain_python.traced_time
 LOOKED_UP = TUNING.plain_python.slow_calls
 BRIEF = TUNING.plain_python.brief_time
-OTHER_KIND = TUNING.plain_python.new_kind_part
+OTHER_KIND = TUNING.plain_python.new_kind_fraction
 TRIED = TUNING.plain_python.trial_calls
 LONG = TUNING.plain_python.trial_time
-FEWEST = TUNING.plain_python.min_trial_calls
+MIN_TRIAL_CALLS = TUNING.plain_python.min_trial_calls
 FAR = TUNING.plain_python.far_factor
-OUTLIERS = TUNING.plain_python.outlier_part
-PART = TUNING.plain_python.max_plain_part
+OUTLIERS = TUNING.plain_python.outlier_fraction
+MAX_PLAIN_RATIO = TUNING.plain_python.max_plain_ratio
 REST = TUNING.plain_python.min_rest
 TIMES = TUNING.plain_python.rest_factor
 BRIEF_REST = TUNING.plain_python.brief_rest
-IN_A_ROW = TUNING.plain_python.plain_calls
-MOST_DOUBLED = TUNING.plain_python.max_doublings
+MAX_PLAIN_STREAK = TUNING.plain_python.plain_calls
+MAX_DOUBLINGS = TUNING.plain_python.max_doublings
 
 
 class CacheInfo(NamedTuple):
@@ -68,26 +68,26 @@ class Unmet:
     def __init__(self) -> None:
         self._counts: dict[Any, int] = {}
 
-    def __contains__(self, call: Call) -> bool:
+    def __contains__(self, call: BoundCall) -> bool:
         """Whether calls of this kind have missed too often to be traced."""
-        return bool(self._counts) and self._counts.get(call.key[1:], 0) >= MOST_UNMET
+        return bool(self._counts) and self._counts.get(call.key[1:], 0) >= MAX_UNMET
 
     @property
     def limited(self) -> int:
         """The number of kinds of arguments whose calls are no longer traced."""
-        return sum(count >= MOST_UNMET for count in self._counts.values())
+        return sum(count >= MAX_UNMET for count in self._counts.values())
 
-    def often(self, call: Call) -> bool:
+    def often(self, call: BoundCall) -> bool:
         """Whether calls of this kind have missed often enough for a warning."""
-        return self._counts.get(call.key[1:], 0) > MOST_FOR_ONE
+        return self._counts.get(call.key[1:], 0) > MAX_RETRACES_FOR_ONE
 
-    def add(self, call: Call) -> None:
+    def add(self, call: BoundCall) -> None:
         kinds = call.key[1:]  # without the structure, which contains objects
         self._counts[kinds] = self._counts.pop(kinds, 0) + 1
-        if len(self._counts) > MOST_KINDS:
+        if len(self._counts) > MAX_KINDS:
             del self._counts[next(iter(self._counts))]
 
-    def discard(self, call: Call) -> None:
+    def discard(self, call: BoundCall) -> None:
         self._counts.pop(call.key[1:], None)
 
 
@@ -95,30 +95,30 @@ class Trial:
     """Times of normal calls, and of calls as plain Python."""
 
     def __init__(self) -> None:
-        self.as_they_come: list[float] = []
-        self.plainly: list[float] = []
+        self.normal_times: list[float] = []
+        self.plain_times: list[float] = []
         self.switched = False  # whether the trial has switched to plain Python
 
     def add(self, seconds: float) -> bool:
         """Record the time of a call; returns whether the trial is over."""
-        spent, before = self.plainly if self.switched else self.as_they_come, self.as_they_come
+        spent, before = self.plain_times if self.switched else self.normal_times, self.normal_times
         spent.append(seconds)
         if self.switched:
             return len(spent) == len(before) or sum(spent) > sum(before)
-        long = sum(spent) > (LONG if len(spent) >= FEWEST else FAR * LONG)
+        long = sum(spent) > (LONG if len(spent) >= MIN_TRIAL_CALLS else FAR * LONG)
         self.switched = len(spent) == TRIED or long
         return False
 
     @property
     def means(self) -> tuple[float, float]:
         """The mean seconds per call, normally and as plain Python."""
-        return _mean(self.as_they_come), _mean(self.plainly)
+        return _mean(self.normal_times), _mean(self.plain_times)
 
     @property
     def is_for_python(self) -> bool:
         """Whether plain Python is clearly faster."""
-        as_they_come, plainly = self.means
-        return len(self.plainly) == len(self.as_they_come) and plainly < PART * as_they_come
+        normal_mean, plain_mean = self.means
+        return len(self.plain_times) == len(self.normal_times) and plain_mean < MAX_PLAIN_RATIO * normal_mean
 
 
 def _mean(seconds: list[float]) -> float:
@@ -130,51 +130,63 @@ class Pace:
     """Statistics of the slow-path calls of one function."""
 
     __slots__ = (
-        "_again", "_doubled", "_in_a_row", "_kinds", "_looked_up", "_measured", "_seconds", "_spent", "_traced",
-        "_traces", "_trial", "left", "ran_plainly", "why",
+        "_again",
+        "_doubled",
+        "_kinds",
+        "_looked_up",
+        "_measured",
+        "_plain_streak",
+        "_seconds",
+        "_spent",
+        "_traced",
+        "_traces",
+        "_trial",
+        "calls_left",
+        "ran_plainly",
+        "why",
     )  # fmt: skip
 
     def __init__(self) -> None:
-        self.left = 0  # the remaining calls of the rest
+        self.calls_left = 0  # the remaining calls of the rest
         self.why = ""  # the reason of the rest
         self.ran_plainly = ""  # the reason of the last plain call
         self._trial: Trial | None = None
         self._again = 1  # factor of the number of calls before the next trial
         self._doubled = 0  # number of trials that Python won
         self._measured = False  # whether a trial caused the rest
-        self._in_a_row = self._kinds = self._looked_up = self._traces = self._traced = 0
+        self._plain_streak = self._kinds = self._looked_up = self._traces = self._traced = 0
         self._seconds = self._spent = 0.0
 
     @property
     def rests(self) -> bool:
         """Whether calls run as plain Python because a trial found it faster."""
-        return self.left > 0 and self._measured
+        return self.calls_left > 0 and self._measured
 
-    def came(self, function: Dispatcher, seconds: float) -> None:
+    def record_call(self, function: Dispatcher, seconds: float) -> None:
         """Record a slow-path call, with its CPU time in seconds."""
         why, self.ran_plainly = self.ran_plainly, ""
         if self._trial is not None:
-            _face(function, _tried)
+            _set_call(function, _tried)
         elif why:
-            self._in_a_row += 1
-            if self._in_a_row >= IN_A_ROW:
+            self._plain_streak += 1
+            if self._plain_streak >= MAX_PLAIN_STREAK:
                 self._rest(function, why, BRIEF_REST)
         else:
-            self._in_a_row = 0
+            self._plain_streak = 0
             # With first calls compiled, each call and each run must have the same bits. While another thread compiles,
             # slow-path calls are expected, and start no trial.
             if self._is_due(function, seconds) and function.has_plain and function.first_call == "replay":
                 self._trial = Trial()
-                _face(function, _tried)
+                _set_call(function, _tried)
 
     def _is_due(self, function: Dispatcher, seconds: float) -> bool:
         """Whether a trial is due."""
         traces, self._traces = self._traces, function._counts["misses"]
         if self._traces != traces:
             kinds, self._kinds = self._kinds, len(function._specializations)
-            part = OTHER_KIND if self._kinds > kinds else 1
-            self._traced, self._spent = self._traced + 1, self._spent + part * seconds
-            costly = self._traced > MOST_FOR_ONE and self._spent > SECONDS * self._again
+            weight = OTHER_KIND if self._kinds > kinds else 1
+            self._traced, self._spent = self._traced + 1, self._spent + weight * seconds
+            costly = self._traced > MAX_RETRACES_FOR_ONE and self._spent > SECONDS * self._again
             return costly or self._traced >= TRACED * self._again
         self._traced, self._spent = 0, 0.0
         self._looked_up, self._seconds = self._looked_up + 1, self._seconds + seconds
@@ -189,35 +201,37 @@ class Pace:
         trial = self._trial
         if trial is None:
             return function.call_slowly(args, kwargs)
-        begun = _clocks()
+        start = _clocks()
         result = eagerly(function, args, kwargs) if trial.switched else function.call_slowly(args, kwargs)
-        if trial.add(min([now - then for now, then in zip(_clocks(), begun)])):
+        if trial.add(min([now - then for now, then in zip(_clocks(), start)])):
             self._decide(function, trial)
         else:
-            _face(function, _tried)
+            _set_call(function, _tried)
         return result
 
     def _decide(self, function: Dispatcher, trial: Trial) -> None:
         self._trial, self._traced, self._spent = None, 0, 0.0
         if not trial.is_for_python:
-            self._again = min(2 * self._again, 2**MOST_DOUBLED)
-            _face(function, None)
+            self._again = min(2 * self._again, 2**MAX_DOUBLINGS)
+            _set_call(function, None)
             return
-        as_they_come, plainly = trial.means
-        calls = max(REST, int(TIMES * sum(trial.as_they_come) / plainly)) << self._doubled
-        self._doubled = min(self._doubled + 1, MOST_DOUBLED)
-        self._rest(function, function.told.slower(function.name, as_they_come, plainly), calls, measured=True)
+        normal_mean, plain_mean = trial.means
+        num_calls = max(REST, int(TIMES * sum(trial.normal_times) / plain_mean)) << self._doubled
+        self._doubled = min(self._doubled + 1, MAX_DOUBLINGS)
+        self._rest(
+            function, function.retrace_warnings.slower(function.name, normal_mean, plain_mean), num_calls, measured=True
+        )
 
-    def _rest(self, function: Dispatcher, why: str, calls: int, measured: bool = False) -> None:
-        self.left, self.why, self._measured, self._in_a_row = calls, why, measured, IN_A_ROW - 1
-        _face(function, _rested)
+    def _rest(self, function: Dispatcher, why: str, num_calls: int, measured: bool = False) -> None:
+        self.calls_left, self.why, self._measured, self._plain_streak = num_calls, why, measured, MAX_PLAIN_STREAK - 1
+        _set_call(function, _rested)
 
     def awakes(self, function: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run the first call after a rest."""
         if self._measured:
             self._trial = Trial()
             return self.trial(function, args, kwargs)
-        _face(function, None)
+        _set_call(function, None)
         return function.call_slowly(args, kwargs)
 
 
@@ -227,13 +241,13 @@ def _clocks() -> tuple[float, float]:
     return time.perf_counter(), time.process_time()
 
 
-def _face(function: Any, call: Any) -> None:
+def _set_call(function: Any, call: Any) -> None:
     """Set the class of a function, so that its calls run `call`; None restores the original class."""
-    function.__class__ = function._plain if call is None else _faces(function._plain, call)
+    function.__class__ = function._plain if call is None else _class_with_call(function._plain, call)
 
 
 @functools.cache
-def _faces(plain: type, call: Any) -> type:
+def _class_with_call(plain: type, call: Any) -> type:
     return type(plain.__name__, (plain,), {"__call__": call, "__slots__": (), "entry": None})
 
 
@@ -242,9 +256,9 @@ def _rested(self: Any, /, *args: Any, **kwargs: Any) -> Any:
     pace = self._pace
     if unusual:
         return self.call_slowly(args, kwargs)
-    if pace.left <= 0:
+    if pace.calls_left <= 0:
         return pace.awakes(self, args, kwargs)
-    pace.left -= 1
+    pace.calls_left -= 1
     return eagerly(self, args, kwargs, pace.why)
 
 

@@ -13,39 +13,39 @@ import numpy as np
 from tracegrad import tree
 from tracegrad.avals import Aval
 from tracegrad.errors import PerformanceWarning, located
-from tracegrad.runtime.dispatch.plain_python_policy import MOST_FOR_ONE, MOST_UNMET
+from tracegrad.runtime.dispatch.plain_python_policy import MAX_RETRACES_FOR_ONE, MAX_UNMET
 from tracegrad.target.tuning import TUNING
-from tracegrad.trace.builder.value_guards import Answers, ValueGuard
+from tracegrad.trace.builder.value_guards import GuardValues, ValueGuard
 from tracegrad.trace.driver.trace import Trace
-from tracegrad.trace.sources.signature import Binder, Call
+from tracegrad.trace.sources.signature import Binder, BoundCall
 from tracegrad.utils.log import enabled, log
 
 __all__ = [
     "Warnings",
     "limited",
     "log_compile",
-    "new_answer",
+    "new_guard_value",
     "new_key",
     "new_world",
+    "report_retrace",
     "show_key",
     "show_kind",
-    "tell",
 ]
 
 
-MOST_FOR_ALL = TUNING.plain_python.max_retraces_for_all
+MAX_RETRACES_FOR_ALL = TUNING.plain_python.max_retraces_for_all
 
 
 def limited(last: str = "") -> str:
     """The message for a function that is no longer traced."""
-    return f"{MOST_UNMET} calls for such arguments, one after the other, were traced again{last}"
+    return f"{MAX_UNMET} calls for such arguments, one after the other, were traced again{last}"
 
 
 class Warnings:
     """The warnings of one function, each issued once, and counts of the causes of its retraces."""
 
     def __init__(self) -> None:
-        self._said: set[str] = set()
+        self._issued: set[str] = set()
         self._causes: Counter[str] = Counter()
         self._last = ""
 
@@ -53,45 +53,47 @@ class Warnings:
         """Warn that calls run as plain Python: the trace raised and Python did not, errors would differ, or arguments
         cannot be traced. Returns whether there is a reason."""
         if why:
-            self._say("plain", f"{name} runs as plain Python, uncompiled: {why}")
+            self._warn_once("plain", f"{name} runs as plain Python, uncompiled: {why}")
         return bool(why)
 
     def answered(self, name: str, guard: ValueGuard) -> None:
         """Count a retrace because a value guard has changed."""
-        advice = _NUMBER if guard.asked in ("float()", "item()", "tolist()", "format()") else _CHOICE
-        self._count(name, f"{guard.asked} at {guard.location} has another answer", advice)
+        advice = _NUMBER if guard.query in ("float()", "item()", "tolist()", "format()") else _CHOICE
+        self._count(name, f"{guard.query} at {guard.location} has another answer", advice)
 
-    def changed(self, name: str, what: str) -> None:
+    def changed(self, name: str, assumption: str) -> None:
         """Count a retrace because a captured variable has changed."""
-        self._count(name, f"{re.split(' == | is | holds ', what)[0]} has changed", _ARGUMENT)
+        self._count(name, f"{re.split(' == | is | holds ', assumption)[0]} has changed", _ARGUMENT)
 
     def keyed(self, name: str, why: str, alike: bool) -> None:
         """Count a retrace because of new arguments, of kinds that may be `alike`."""
         self._last = f", the last time because of {why}"
         if alike:
-            self._say("retraced", f"{name} is traced again and again, this time because of {why}: {_OBJECT}")
+            self._warn_once("retraced", f"{name} is traced again and again, this time because of {why}: {_OBJECT}")
 
     def limited(self, name: str) -> None:
         """Warn that many calls were traced without a valid program."""
-        self._say("limited", f"{name} runs as plain Python, uncompiled: {limited(self._last)}")
+        self._warn_once("limited", f"{name} runs as plain Python, uncompiled: {limited(self._last)}")
 
     def slower(self, name: str, by_programs: float, plainly: float) -> str:
         """Warn that calls are faster as plain Python, given the seconds of both; returns the reason."""
         result = f"a call took {_time(plainly)} so, and {_time(by_programs)} as its program had to be traced or found"
         why = f"that is quicker, as was measured: {result}{self._last}"
-        self._say("limited", f"{name} runs as plain Python, uncompiled, as long as {why}")
+        self._warn_once("limited", f"{name} runs as plain Python, uncompiled, as long as {why}")
         return why
 
     def _count(self, name: str, cause: str, advice: str) -> None:
         self._causes[cause] += 1
         self._last = f", the last time because {cause}"
         total = self._causes.total()
-        if self._causes[cause] >= MOST_FOR_ONE or total >= MOST_FOR_ALL:
-            self._say("retraced", f"{name} has been traced {total + 1} times, this time because {cause}: {advice}")
+        if self._causes[cause] >= MAX_RETRACES_FOR_ONE or total >= MAX_RETRACES_FOR_ALL:
+            self._warn_once(
+                "retraced", f"{name} has been traced {total + 1} times, this time because {cause}: {advice}"
+            )
 
-    def _say(self, about: str, message: str) -> None:
-        if about not in self._said:
-            self._said.add(about)
+    def _warn_once(self, about: str, message: str) -> None:
+        if about not in self._issued:
+            self._issued.add(about)
             warnings.warn(located(message), PerformanceWarning, stacklevel=2)
 
 
@@ -131,13 +133,13 @@ def show_kind(kind: Any) -> str:
 def show_key(binder: Binder, key: tuple[Any, ...]) -> list[str]:
     """Describe a key: the leaves of the arguments, and the static values."""
     structure, kinds, statics = key
-    names = [path for name, part in binder.arguments(structure, statics) for path in tree.paths(part, name)]
+    names = [path for name, argument in binder.arguments(structure, statics) for path in tree.paths(argument, name)]
     fixed = [(p if isinstance(p, str) else binder.parameter(p), _exactly(value)) for p, value in statics]
     leaves = [f"{n}: {show_kind(kind)}" for n, kind in zip(names, kinds)]
     return leaves + [f"{n} == {text} (static)" for n, text in fixed]
 
 
-def new_key(binder: Binder, known: Iterable[tuple[Any, ...]], call: Call) -> str:
+def new_key(binder: Binder, known: Iterable[tuple[Any, ...]], call: BoundCall) -> str:
     """The difference of `call` from the most similar known key; of several, the last."""
     candidates = [_differences(binder, key, call) for key in reversed(list(known)) if key != call.key]
     return (
@@ -147,7 +149,7 @@ def new_key(binder: Binder, known: Iterable[tuple[Any, ...]], call: Call) -> str
     )
 
 
-def _differences(binder: Binder, key: tuple[Any, ...], call: Call) -> list[str]:
+def _differences(binder: Binder, key: tuple[Any, ...], call: BoundCall) -> list[str]:
     structure, kinds, statics = key
     new_structure, new_kinds, new_statics = call.key
     if structure != new_structure:
@@ -170,10 +172,10 @@ def _differences(binder: Binder, key: tuple[Any, ...], call: Call) -> list[str]:
 def _static_differences(binder: Binder, old: Sequence[Any], new: Sequence[Any]) -> list[str]:
     before, after = dict(old), dict(new)
     results = []
-    for place in (*before, *(p for p in after if p not in before)):
-        if before.get(place) != after.get(place):
-            name = place if isinstance(place, str) else binder.parameter(place)
-            values = [_exactly(side[place]) if place in side else "nothing" for side in (before, after)]
+    for parameter in (*before, *(p for p in after if p not in before)):
+        if before.get(parameter) != after.get(parameter):
+            name = parameter if isinstance(parameter, str) else binder.parameter(parameter)
+            values = [_exactly(side[parameter]) if parameter in side else "nothing" for side in (before, after)]
             results.append(f"the static argument {name}: {values[0]} -> {values[1]}")
     return results
 
@@ -197,18 +199,18 @@ def new_world(traces: Iterable[Trace]) -> str:
     return "captured variables"
 
 
-def new_answer(guard: ValueGuard, answer: Any) -> str:
+def new_guard_value(guard: ValueGuard, value: Any) -> str:
     """The value guard that differs."""
-    return f"{guard.asked} at {guard.location}: {_short(guard.seen)} -> {_short(np.asarray(answer))}"
+    return f"{guard.query} at {guard.location}: {_short(guard.value)} -> {_short(np.asarray(value))}"
 
 
 def _short(x: Any) -> str:
     return repr(x.item()) if x.ndim == 0 else f"an array of shape {x.shape}"
 
 
-def tell(function: Any, spec: Any, call: Call, answers: Answers) -> None:
+def report_retrace(function: Any, spec: Any, call: BoundCall, guard_values: GuardValues) -> None:
     """Log why the function is retraced, and warn about repeated retraces."""
-    told, keys = function.told, answers.keys
+    retrace_warnings, keys = function.retrace_warnings, guard_values.keys
     same = [p for p in spec.paths if p.keys[: len(keys)] == keys]
     other = [p for p in spec.paths if p.keys[: len(keys) - 1] == keys[:-1] and len(p.keys) >= len(keys)]
     result = [g for g in other[0].trace.guards if g.number == len(keys) - 1] if keys and other and not same else []
@@ -217,15 +219,15 @@ def tell(function: Any, spec: Any, call: Call, answers: Answers) -> None:
         if not spec.paths:
             why = new_key(function.binder, function._specializations, call)
         else:
-            why = new_world(p.trace for p in same) if guard is None else new_answer(guard, answers.given[-1])
+            why = new_world(p.trace for p in same) if guard is None else new_guard_value(guard, guard_values.values[-1])
         log("retrace", "%s: %s", function.name, why)
     if guard is not None:
-        told.answered(function.name, guard)
+        retrace_warnings.answered(function.name, guard)
     elif same:
-        told.changed(function.name, new_world(p.trace for p in same))
-    elif not spec.paths and len(function._specializations) > MOST_FOR_ONE:
+        retrace_warnings.changed(function.name, new_world(p.trace for p in same))
+    elif not spec.paths and len(function._specializations) > MAX_RETRACES_FOR_ONE:
         why = new_key(function.binder, function._specializations, call)
-        told.keyed(function.name, why, function._unmet.often(call))
+        retrace_warnings.keyed(function.name, why, function._unmet.often(call))
 
 
 def log_compile(name: str, trace: Trace, program: Any, tracing: float, compiling: float) -> None:

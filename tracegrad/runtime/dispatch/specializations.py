@@ -12,100 +12,106 @@ import numpy as np
 
 from tracegrad.errors import CapacityError
 from tracegrad.ir import Graph, evaluate
-from tracegrad.runtime.dispatch.fast_path import hot_call
+from tracegrad.runtime.dispatch.fast_path import generate_fast_path
 from tracegrad.runtime.dispatch.fast_path_header import Header, of_function, of_method
 from tracegrad.runtime.execution.entry_callable import MISS, can_watch, release_arena
-from tracegrad.runtime.execution.numpy_executor import own_outputs
-from tracegrad.runtime.execution.program import Program, as_taken, compile_program, conformed
-from tracegrad.runtime.execution.strided_inputs import Lies, copied, lies_of, strides_of
+from tracegrad.runtime.execution.numpy_executor import execute_graph
+from tracegrad.runtime.execution.program import Program, compile_program, conformed, conformed_inputs
+from tracegrad.runtime.execution.strided_inputs import InputLayouts, copied, layouts_of, strides_of
 from tracegrad.settings import disabled, settings
 from tracegrad.target.tuning import TUNING
-from tracegrad.trace.builder.value_guards import Answers, value_key
+from tracegrad.trace.builder.value_guards import GuardValues, value_key
 from tracegrad.trace.driver.trace import Trace
-from tracegrad.trace.effects.effects import apart
-from tracegrad.trace.sources.signature import Binder, Call
+from tracegrad.trace.effects.effects import are_disjoint
+from tracegrad.trace.sources.signature import Binder, BoundCall
 from tracegrad.trace.world.view_bases import views_of
 
 if TYPE_CHECKING:
     from tracegrad.runtime.dispatch.compiled_backward import OnTape
-    from tracegrad.runtime.dispatch.trace_store import Kept
+    from tracegrad.runtime.dispatch.trace_store import TraceRecords
 
-__all__ = ["Found", "Interpreted", "Path", "Specialization", "SpecializationStore"]
+__all__ = ["Interpreted", "PathResult", "Specialization", "SpecializationStore", "TracePath"]
 
 ROOM = TUNING.dispatch.residual_rows
-MOST_PAIRS = TUNING.dispatch.max_donated_pairs
+MAX_DONATED_PAIRS = TUNING.dispatch.max_donated_pairs
 LEAST_CHECKED = TUNING.dispatch.min_strided_bytes
-MOST_HOT = TUNING.dispatch.max_fast_paths
-MOST_LIES = TUNING.dispatch.max_layouts
-COMES = object()  # placeholder of a program that the next call makes
+MAX_FAST_PATHS = TUNING.dispatch.max_fast_paths
+MAX_LAYOUTS = TUNING.dispatch.max_layouts
+COMPILE_NEXT = object()  # placeholder of a program that the next call makes
 
 
-class Path:
+class TracePath:
     """A program for one key, one state of the captured variables, and one sequence of guard values."""
 
     def __init__(self, trace: Trace, program: Any, seconds: dict[str, float], on_tape: OnTape | None = None):
         self.trace, self.program, self.seconds, self.on_tape = trace, program, seconds, on_tape
         self.keys = tuple(map(value_key, trace.script))
         self._writes = bool(trace.groups or trace.written)
-        self.hots: dict[Any, Any] = {}
+        self.fast_paths: dict[Any, Any] = {}
         self._last: list[Any] = []
         self._generators: tuple[int, ...] = ()
         self._entries: dict[Any, Any] = {}
         # Programs for strided inputs, by strides.
-        self._laid: dict[Any, Any] = {}
+        self._strided_programs: dict[Any, Any] = {}
         self._disabled = settings.disable
-        self.kept = 0  # stage in the disk cache: 1 is its graph, 2 its program
+        self.stored_stage = 0  # stage in the disk cache: 1 is its graph, 2 its program
         self.record = b""  # its stored record
 
-    def begins(self, answers: Answers) -> bool:
+    def may_hold(self, guard_values: GuardValues) -> bool:
         """Whether the path may hold for a call with these first guard values."""
-        keys = answers.keys
-        return self.trace.varying != answers.varying or self.keys[: len(keys)] == keys
+        keys = guard_values.keys
+        return self.trace.facts != guard_values.facts or self.keys[: len(keys)] == keys
 
-    def comes_again(self, call: Call) -> bool:
+    def repeats_generators(self, call: BoundCall) -> bool:
         """Whether the call has the random generators of the last call, or none. A fast path
         is bound to its generators, so it is made only for repeated ones."""
         if not call.generators:
             return True
-        result = call.given_generators()
+        result = call.passed_generators()
         same = len(result) == len(self._last) and all(map(operator.is_, result, self._last))
         self._last, self._generators = result, tuple(map(id, result))
-        return same and len(self.hots) < MOST_HOT
+        return same and len(self.fast_paths) < MAX_FAST_PATHS
 
-    def is_hot(self, form: tuple[Any, ...]) -> bool:
+    def has_fast_path(self, form: tuple[Any, ...]) -> bool:
         """Whether a fast path exists for calls of this form, with the generators of the last one."""
-        return (*form, *self._generators) in self.hots
+        return (*form, *self._generators) in self.fast_paths
 
-    def hot(
-        self, binder: Binder, call: Call, plain: type, name: str, donated: tuple[int, ...] = (), lies: Lies = ()
+    def fast_path(
+        self,
+        binder: Binder,
+        call: BoundCall,
+        plain: type,
+        name: str,
+        donated: tuple[int, ...] = (),
+        layouts: InputLayouts = (),
     ) -> Any:
         """The fast path for calls like `call`: a subclass of `plain` with another `__call__`, which Python calls with
-        the least overhead. Leaves that are `donated` may be overwritten; `lies` are the layouts of arrays."""
-        form = (len(call.args), *call.kwargs, *lies, *self._generators)
-        if form not in self.hots:
+        the least overhead. Leaves that are `donated` may be overwritten; `layouts` are the layouts of arrays."""
+        form = (len(call.args), *call.kwargs, *layouts, *self._generators)
+        if form not in self.fast_paths:
             header = of_method(binder.signature, len(call.args), list(call.kwargs))
-            result, output = None, self._code(call, header, donated, lies)
+            result, output = None, self._code(call, header, donated, layouts)
             if output is not None:
                 output.__qualname__ = name  # for Python's error messages about arguments
                 result = type(plain.__name__, (plain,), {"__call__": output, "__slots__": (), "entry": None})
-            self.hots[form] = result
-        return self.hots[form] or plain
+            self.fast_paths[form] = result
+        return self.fast_paths[form] or plain
 
-    def cache_entry(self, call: Call, donated: tuple[int, ...] = (), lies: Lies = ()) -> Any:
+    def cache_entry(self, call: BoundCall, donated: tuple[int, ...] = (), layouts: InputLayouts = ()) -> Any:
         """The same as a function of the dispatcher and all argument values that returns MISS on a mismatch; None if
         there is none. It overwrites nothing if the call does not own the donated leaves."""
-        form = (len(call.args), *call.kwargs, *lies, *self._generators)
-        gives = not donated or all(owns_memory(call.leaves[i]) for i in donated)
-        key = (*form, gives)
+        form = (len(call.args), *call.kwargs, *layouts, *self._generators)
+        may_donate = not donated or all(owns_memory(call.leaves[i]) for i in donated)
+        key = (*form, may_donate)
         if key not in self._entries:
             result: Any = self._code(
-                call, of_function(len(call.args), list(call.kwargs)), donated if gives else (), lies
+                call, of_function(len(call.args), list(call.kwargs)), donated if may_donate else (), layouts
             )
             self._entries[key] = result
             if result is not None:
-                result.key, result.face = (call.key, lies), self.hots[form] if gives else None
-                if result.face is not None:
-                    result.face.entry = result
+                result.key, result.fast_class = (call.key, layouts), self.fast_paths[form] if may_donate else None
+                if result.fast_class is not None:
+                    result.fast_class.entry = result
         return self._entries[key]
 
     def arrays(self, leaves: Sequence[int]) -> tuple[int, ...]:
@@ -113,69 +119,69 @@ class Path:
         kinds, avals = self.trace.kinds, self.trace.graph.avals
         return tuple([i for i in leaves if kinds[i] == "array" and avals[i].ndim])
 
-    def _code(self, call: Call, header: Header, donated: tuple[int, ...], lies: Lies) -> Any:
-        if not lies:
-            program = self._giving(donated) if donated else self.program
-            return hot_call(self.trace, program, call, header, self.on_tape)
-        if self._writes or self.on_tape is not None or len(self.hots) > 2 * MOST_LIES:
+    def _code(self, call: BoundCall, header: Header, donated: tuple[int, ...], layouts: InputLayouts) -> Any:
+        if not layouts:
+            program = self._donating_program(donated) if donated else self.program
+            return generate_fast_path(self.trace, program, call, header, self.on_tape)
+        if self._writes or self.on_tape is not None or len(self.fast_paths) > 2 * MAX_LAYOUTS:
             return None
-        program = self._known(lies)
-        return hot_call(self.trace, program, call, header, None, lies, self._laid)
+        program = self._known(layouts)
+        return generate_fast_path(self.trace, program, call, header, None, layouts, self._strided_programs)
 
-    def lies(self, inputs: Sequence[Any]) -> Lies:
+    def layouts(self, inputs: Sequence[Any]) -> InputLayouts:
         """The layouts of the arrays of a call, leaves first, for which programs exist; empty if all are row-major."""
-        result = lies_of(inputs, self.trace.layouts)
-        return result if not result or strides_of(result) in self._laid else copied(result)
+        result = layouts_of(inputs, self.trace.layouts)
+        return result if not result or strides_of(result) in self._strided_programs else copied(result)
 
-    def _known(self, lies: Lies) -> Any:
-        """The program for calls with these layouts; `COMES` if the next call makes one."""
-        return self._laid.get(strides_of(lies), self.program)
+    def _known(self, layouts: InputLayouts) -> Any:
+        """The program for calls with these layouts; `COMPILE_NEXT` if the next call makes one."""
+        return self._strided_programs.get(strides_of(layouts), self.program)
 
-    def answering(self, inputs: Sequence[Any]) -> tuple[Any, Lies]:
+    def program_and_layouts(self, inputs: Sequence[Any]) -> tuple[Any, InputLayouts]:
         """The program that has run a call with these inputs, and its layouts."""
-        lies = self.lies(inputs)
-        program = self._known(lies)
-        return (self.program, copied(lies)) if program is COMES else (program, lies)
+        layouts = self.layouts(inputs)
+        program = self._known(layouts)
+        return (self.program, copied(layouts)) if program is COMPILE_NEXT else (program, layouts)
 
-    def ready(self, lies: Lies) -> bool:
+    def ready(self, layouts: InputLayouts) -> bool:
         """Whether calls with these layouts may have a fast path: machine code exists, and the setting is as it was when
         the path was made."""
-        program = self._known(lies)
-        compiled = program is not COMES and program.tier is None
+        program = self._known(layouts)
+        compiled = program is not COMPILE_NEXT and program.tier is None
         return compiled and not disabled("fast-path") and self._disabled == settings.disable
 
-    def _program_for(self, lies: Lies, inputs: Sequence[Any]) -> Any:
+    def _program_for(self, layouts: InputLayouts, inputs: Sequence[Any]) -> Any:
         """The program for these layouts, from the second call on; None if copies are better."""
-        strides = strides_of(lies)
-        result = self._laid.get(strides)
-        if result is None and len(self._laid) < MOST_LIES and self._worth(lies, inputs):
-            self._laid[strides] = COMES
-        if result is COMES:
+        strides = strides_of(layouts)
+        result = self._strided_programs.get(strides)
+        if result is None and len(self._strided_programs) < MAX_LAYOUTS and self._is_profitable(layouts, inputs):
+            self._strided_programs[strides] = COMPILE_NEXT
+        if result is COMPILE_NEXT:
             like = self.program
             how = "background" if like.first_call == "background" else "compile", like.optimize
-            result = self._laid[strides] = compile_program(
+            result = self._strided_programs[strides] = compile_program(
                 like.graph, like.kinds, like.single, like.name, like.checked, *how, strides=strides
             )
         return result
 
-    def _worth(self, lies: Lies, inputs: Sequence[Any]) -> bool:
+    def _is_profitable(self, layouts: InputLayouts, inputs: Sequence[Any]) -> bool:
         """Whether a program for strided inputs is profitable."""
         if self.on_tape is not None or self._writes or not isinstance(self.program, Program):
             return False
         if disabled("strided-inputs"):
             return False
-        size = sum([x.nbytes for lie, x in zip(lies, inputs) if lie and lie.strides])
+        size = sum([x.nbytes for layout, x in zip(layouts, inputs) if layout and layout.strides])
         return bool(size and size >= LEAST_CHECKED * (8 + len(self.program.graph.nodes)))
 
-    def _giving(self, donated: tuple[int, ...]) -> Any:
+    def _donating_program(self, donated: tuple[int, ...]) -> Any:
         """The program that overwrites donated inputs, if results fit there; else the one that does not.
 
         A call that may be passed on to another path, or to Python, needs its arguments unchanged.
         """
         trace, program = self.trace, self.program
-        simple = not (trace.asked(program.checked) or self._writes or self.on_tape)
-        many = len(donated) * len(trace.kinds) > MOST_PAIRS
-        if many or not simple or not can_watch(program.entry):
+        simple = not (trace.explicit_guards(program.checked) or self._writes or self.on_tape)
+        too_many = len(donated) * len(trace.kinds) > MAX_DONATED_PAIRS
+        if too_many or not simple or not can_watch(program.entry):
             return program
         like = program.graph, program.kinds, program.single, program.name, program.checked
         result = compile_program(*like, optimize=program.optimize, donated=donated)
@@ -184,19 +190,19 @@ class Path:
         release_arena(program.entry)  # no longer needed
         return result
 
-    def run(self, leaves: Sequence[Any], captured: Sequence[Any]) -> tuple[Sequence[Any] | None, Answers | None]:
+    def run(self, leaves: Sequence[Any], captured: Sequence[Any]) -> tuple[Sequence[Any] | None, GuardValues | None]:
         """The outputs of the graph, guard values last, or None if the call must run as plain Python; and the guard
         values up to the first mismatch, or None if all match."""
         inputs = (*leaves, *captured)
-        lies = lies_of(inputs, self.trace.layouts)
-        program = self._program_for(lies, inputs) if lies else None
+        layouts = layouts_of(inputs, self.trace.layouts)
+        program = self._program_for(layouts, inputs) if layouts else None
         if program is not None:
-            return self._attempt(program, as_taken(inputs, lies), inputs)
+            return self._attempt(program, conformed_inputs(inputs, layouts), inputs)
         args = [conformed(x) for x in inputs]
         tier = None if self.program is None else self.program.tier
-        if tier is not None and tier.begun and self.trace.guards:
+        if tier is not None and tier.started and self.trace.guards:
             # The program is compiled, or interpreted again, only for a call of this path.
-            diverged = self.trace.diverges(self._answers(args))
+            diverged = self.trace.diverges(self._guard_values(args))
             if diverged is not None:
                 return None, diverged
         outputs, diverged = self._attempt(self.program, args, args)
@@ -207,16 +213,16 @@ class Path:
         return outputs, diverged
 
     def _attempt(
-        self, program: Any, given: Sequence[Any], inputs: Sequence[Any]
-    ) -> tuple[Sequence[Any] | None, Answers | None]:
+        self, program: Any, args: Sequence[Any], inputs: Sequence[Any]
+    ) -> tuple[Sequence[Any] | None, GuardValues | None]:
         """The outputs of a program for the converted inputs, and the first guard value that differs."""
-        outputs = None if program is None else program.attempt(given)
+        outputs = None if program is None else program.attempt(args)
         if outputs is None:
-            return None, self.trace.diverges(self._answers(inputs))
+            return None, self.trace.diverges(self._guard_values(inputs))
         outputs = (outputs,) if program.single else outputs
         if not self.trace.guards:
             return outputs, None
-        return outputs, self.trace.diverges(self.trace.answers(outputs, program.checked))
+        return outputs, self.trace.diverges(self.trace.guard_values(outputs, program.checked))
 
     @property
     def waits(self) -> bool:
@@ -230,7 +236,7 @@ class Path:
             return "plain Python"
         return "NumPy, op by op" if self.waits or isinstance(self.program, Interpreted) else "machine code"
 
-    def overlaps(self, call: Call, captured: Sequence[Any]) -> bool:
+    def overlaps(self, call: BoundCall, captured: Sequence[Any]) -> bool:
         """Whether the call writes to an alias of another operand, or to a read-only array, which the graph does not
         model. Used within `on_call`."""
         if not self._writes:
@@ -238,17 +244,19 @@ class Path:
         if self.trace.mixes():
             return True
         written = [source.read() for source in self.trace.written]
-        return bool(written) and not apart(written, [x for x in (*call.leaves, *captured) if isinstance(x, np.ndarray)])
+        return bool(written) and not are_disjoint(
+            written, [x for x in (*call.leaves, *captured) if isinstance(x, np.ndarray)]
+        )
 
-    def views(self, call: Call, captured: Sequence[Any]) -> frozenset[Hashable]:
+    def views(self, call: BoundCall, captured: Sequence[Any]) -> frozenset[Hashable]:
         """The aliases between written arrays and other operands, as facts for another trace."""
         if not self.overlaps(call, captured):
             return frozenset()
-        return views_of(self.trace.captures, captured) - self.trace.varying
+        return views_of(self.trace.captures, captured) - self.trace.facts
 
-    def _answers(self, given: Sequence[Any]) -> Iterator[Any]:
+    def _guard_values(self, args: Sequence[Any]) -> Iterator[Any]:
         """The guard values computed by NumPy, lazily, up to the first exception."""
-        computed = dict(zip(self.trace.graph.inputs, map(np.asarray, given)))
+        computed = dict(zip(self.trace.graph.inputs, map(np.asarray, args)))
         with contextlib.suppress(Exception):  # the call raises it again
             for guard in self.trace.guards:
                 yield evaluate(guard.node, computed)
@@ -261,40 +269,43 @@ def owns_memory(x: Any) -> bool:
 
 # A path that holds for a call; the outputs of its program, or None if the call must run as plain Python; and its
 # captured arrays.
-Found = tuple[Path, Sequence[Any] | None, Sequence[Any]]
+PathResult = tuple[TracePath, Sequence[Any] | None, Sequence[Any]]
 
 
 class Specialization:
     """The paths of one key, the most recently used first."""
 
     def __init__(self) -> None:
-        self.paths: tuple[Path, ...] = ()
-        self.varying: set[Hashable] = set()
+        self.paths: tuple[TracePath, ...] = ()
+        self.facts: set[Hashable] = set()
         self.room = ROOM
-        self.kept: Kept | None = None  # its records in the disk cache
+        self.records: TraceRecords | None = None  # its records in the disk cache
 
-    def promote(self, path: Path) -> None:
+    def promote(self, path: TracePath) -> None:
         others = tuple([p for p in self.paths if p is not path])
         if path.program is None:  # tried last, because its guard values must be interpreted
             self.paths = (*others, path)
         elif not self.paths or self.paths[0] is not path:
             self.paths = (path, *others)
 
-    def run(self, path: Path, call: Call, captured: Sequence[Any]) -> tuple[Sequence[Any] | None, Answers | None]:
+    def run(
+        self, path: TracePath, call: BoundCall, captured: Sequence[Any]
+    ) -> tuple[Sequence[Any] | None, GuardValues | None]:
         """Run a path. If the call writes to an alias of another operand, and a trace can model the views, another trace
         replaces the path."""
         outputs, diverged = path.run(call.leaves, captured)
         views = path.views(call, captured) if diverged is None else frozenset()
         if not views:
             return outputs, diverged
-        self.varying |= views
+        self.facts |= views
         self.paths = tuple([p for p in self.paths if p is not path])
-        return None, Answers()
+        return None, GuardValues()
 
-    def forget(self, answers: Answers, derived: bool) -> bool:
-        """Evict the least recently used path, unless a path has led to `answers` and plain Python can run the call.
+    def forget(self, guard_values: GuardValues, derived: bool) -> bool:
+        """Evict the least recently used path, unless a path has led to `guard_values` and plain Python can run the
+        call.
         Returns whether a path was evicted."""
-        if answers.keys and not derived:
+        if guard_values.keys and not derived:
             return False
         self.paths = self.paths[:-1]
         return True
@@ -302,7 +313,7 @@ class Specialization:
     def enlarge(self) -> None:
         """Discard the programs with too little memory for the residuals of loops, and enlarge it."""
         self.room *= 16
-        self.kept = None
+        self.records = None
         self.paths = ()
 
 
@@ -318,13 +329,13 @@ class SpecializationStore:
         result = self._tables.get(settings.disable)
         return self._tables.setdefault(settings.disable, OrderedDict()) if result is None else result
 
-    def at(self, key: Any, most: int) -> Specialization:
-        """The specialization with this key, made if there is none; the table then keeps at `most` so many."""
+    def at(self, key: Any, max_entries: int) -> Specialization:
+        """The specialization with this key, made if there is none; the table then keeps at `max_entries` so many."""
         table = self.table
         result = table.get(key)
         if result is None:
             result = table[key] = Specialization()
-            if len(table) > most:
+            if len(table) > max_entries:
                 table.popitem(last=False)
         else:
             table.move_to_end(key)
@@ -343,7 +354,7 @@ class Interpreted:
         return MISS
 
     def run(self, leaves: Sequence[Any]) -> Any:
-        return tuple(own_outputs(self.graph, leaves))
+        return tuple(execute_graph(self.graph, leaves))
 
     def attempt(self, leaves: Sequence[Any]) -> Any:
         try:

@@ -34,56 +34,56 @@ from tracegrad.runtime.compile.fingerprint import (
     class_key,
     described,
     digest,
-    found_under,
     functions_of,
     is_extended,
     library,
     meaning,
     names_in,
     process_key,
+    resolve_name,
     untouched,
 )
-from tracegrad.runtime.execution.image import read_image, require_plain, written
-from tracegrad.runtime.execution.program import Program, Recalled, Unplanned
+from tracegrad.runtime.execution.image import require_plain, restore_image, written
+from tracegrad.runtime.execution.program import Program, RestoredProgram, Unplanned
 from tracegrad.runtime.execution.tiers import missing_of
-from tracegrad.runtime.persistence.loop_hints import read_varying, spell_varying
-from tracegrad.runtime.persistence.object_refs import Changed, Reader, Writer
+from tracegrad.runtime.persistence.loop_hints import restore_fact, serialize_facts
+from tracegrad.runtime.persistence.object_refs import Changed, ObjectReader, ObjectWriter
 from tracegrad.runtime.persistence.pytree_fingerprint import registration
 from tracegrad.runtime.persistence.serializer import (
     Templates,
-    read_capture,
-    read_effect,
-    read_guard,
-    spell_capture,
-    spell_effect,
-    spell_guard,
+    restore_capture,
+    restore_effect,
+    restore_guard,
+    serialize_capture,
+    serialize_effect,
+    serialize_guard,
 )
 from tracegrad.settings import settings
 from tracegrad.target.tuning import TUNING
 from tracegrad.torch.modes import STATE
-from tracegrad.trace.builder.layout import Layout
+from tracegrad.trace.builder.layout import LayoutGuard
 from tracegrad.trace.builder.value_guards import ValueGuard
 from tracegrad.trace.driver.tensor_effects import TapeTrace
 from tracegrad.trace.driver.trace import Trace
 from tracegrad.trace.proxies.function_proxies import is_user_object
 from tracegrad.trace.sources.code_origin import is_user_function
-from tracegrad.trace.sources.signature import Call
+from tracegrad.trace.sources.signature import BoundCall
 from tracegrad.trace.sources.sources import Attribute, Fixed
 from tracegrad.trace.world.guards import Assumptions
-from tracegrad.transforms.split_program import Half
+from tracegrad.transforms.split_program import DerivativeProgram
 from tracegrad.utils.lazy_dataclass import record
 from tracegrad.utils.log import log
 
 if TYPE_CHECKING:
     from tracegrad.runtime.dispatch.compiled_backward import OnTape
     from tracegrad.runtime.dispatch.dispatcher import Dispatcher
-    from tracegrad.runtime.dispatch.specializations import Path, Specialization
+    from tracegrad.runtime.dispatch.specializations import Specialization, TracePath
 
-__all__ = ["Kept", "keep", "recall"]
+__all__ = ["TraceRecords", "restore_traces", "store_path"]
 
-_Made = tuple["Program | None", "OnTape | None"]
+_ProgramAndTape = tuple["Program | None", "OnTape | None"]
 
-MOST_RECORDS = TUNING.caches.stored_paths
+MAX_RECORDS = TUNING.caches.stored_paths
 _THEN = b"\t"  # separates a record from its image; JSON text does not contain it
 # Errors after which a call is traced as usual: its trace cannot be shared between processes, or a user's object cannot
 # be inspected.
@@ -92,7 +92,7 @@ _TROUBLE = (Unkept, Changed, TracegradError, LookupError, AttributeError, TypeEr
 
 
 # -- keys --------------------------------------------------------------------------------------------------------------
-def _identity(fun: Dispatcher, call: Call, room: int) -> tuple[str, list[Any]]:
+def _identity(fun: Dispatcher, call: BoundCall, room: int) -> tuple[str, list[Any]]:
     """The key of a call, and the traced objects."""
     if not (settings.cache and settings.cache_traces) or _is_unusual() or is_extended() or _is_watched():
         return "", []
@@ -119,7 +119,7 @@ def _is_unusual() -> bool:
 def _functions_of(roots: Roots, fun: Dispatcher) -> list[str]:
     """The fingerprints of the traced functions."""
     half = fun.fun
-    if not isinstance(half, Half):
+    if not isinstance(half, DerivativeProgram):
         return [roots.text(half), roots.text(fun.body)]
     shape, avals = half.outputs or (None, ())
     structures = [roots.structure(x) for x in (half.structure, shape) if x is not None]
@@ -151,7 +151,7 @@ def _settings_of_tensors() -> tuple[str, str]:
 
 # -- records -----------------------------------------------------------------------------------------------------------
 @record(eq=False)
-class Kept:
+class TraceRecords:
     """The records of one specialization as texts, the most recent first, and the records from which no path was made
     yet."""
 
@@ -160,56 +160,58 @@ class Kept:
     waiting: list[bytes]
 
 
-def keep(fun: Dispatcher, call: Call, spec: Specialization, path: Path) -> None:
+def store_path(fun: Dispatcher, call: BoundCall, spec: Specialization, path: TracePath) -> None:
     """Store a path in the disk cache, replacing its earlier record, if other processes can use it. Used within
     `on_call`."""
-    result, trace, program = spec.kept, path.trace, path.program
-    if result is None or not result.key or type(program) not in (Program, Unplanned) or trace.world.told:
+    result, trace, program = spec.records, path.trace, path.program
+    if result is None or not result.key or type(program) not in (Program, Unplanned) or trace.world.has_output:
         return
     try:
         key, roots = _identity(fun, call, spec.room)
-        known = json.loads(path.record.partition(_THEN)[0]) if path.record else _spelled(roots, trace, program)
+        known = json.loads(path.record.partition(_THEN)[0]) if path.record else _serialize_trace(roots, trace, program)
         text = _with_program(known, program).encode()
     except _TROUBLE as reason:
         log("cache", "%s: this trace is not kept: %s", fun.name, reason)
         return
     if key == result.key and text not in result.records:
-        result.records = [text, *(x for x in result.records if x != path.record)][:MOST_RECORDS]
+        result.records = [text, *(x for x in result.records if x != path.record)][:MAX_RECORDS]
         path.record = text
         default_cache().put(key, {"kind": "trace", "name": fun.name}, b"\n".join(result.records))
 
 
-def recall(fun: Dispatcher, call: Call, spec: Specialization) -> Iterator[tuple[Trace, bytes, Callable[[], _Made]]]:
+def restore_traces(
+    fun: Dispatcher, call: BoundCall, spec: Specialization
+) -> Iterator[tuple[Trace, bytes, Callable[[], _ProgramAndTape]]]:
     """The stored traces that may hold for a call, each with its record and a function that makes its program and its
     tape data. Used within `on_call`."""
-    if spec.kept is not None and not spec.kept.waiting:
+    if spec.records is not None and not spec.records.waiting:
         return
     try:
         key, roots = _identity(fun, call, spec.room)
     except _TROUBLE as reason:
         log("cache", "%s: its traces are not kept: %s", fun.name, reason)
         key, roots = "", []
-    result = spec.kept = spec.kept or _kept(key)
+    result = spec.records = spec.records or _read_records(key)
     for text in [*result.waiting] if key == result.key else ():
         try:
             first, _, image = text.partition(_THEN)
             held = {**json.loads(first), "image": image}
-            trace = _read(roots, held, getattr(fun.fun, "reference", None))
-        except _TROUBLE as what:
-            log("cache", "%s: a trace that was kept does not hold here: %s", fun.name, what)
+            trace = _restore_trace(roots, held, getattr(fun.fun, "reference", None))
+        except _TROUBLE as error:
+            log("cache", "%s: a trace that was kept does not hold here: %s", fun.name, error)
             continue
         yield trace, text, functools.partial(_program, result, text, trace, held, fun)
 
 
-def _kept(key: str) -> Kept:
+def _read_records(key: str) -> TraceRecords:
     result = default_cache().get(key) if key else None
     records = result[1].split(b"\n") if result else []
-    return Kept(key, records, [*records])
+    return TraceRecords(key, records, [*records])
 
 
-def _program(found: Kept, text: bytes, trace: Trace, held: dict[str, Any], fun: Dispatcher) -> _Made:
+def _program(stored: TraceRecords, text: bytes, trace: Trace, held: dict[str, Any], fun: Dispatcher) -> _ProgramAndTape:
     """The program of a record; None if it cannot be made."""
-    found.waiting.remove(text)
+    stored.waiting.remove(text)
     on_tape: OnTape | None = None
     if trace.tape is not None:
         from tracegrad.runtime.dispatch.compiled_backward import OnTape
@@ -222,15 +224,15 @@ def _program(found: Kept, text: bytes, trace: Trace, held: dict[str, Any], fun: 
         return on_tape.graph if on_tape is not None else trace.checked() if checked else trace.graph
 
     try:
-        spelled = json.loads(held["image"])
-        image = spelled and read_image(spelled)
+        serialized = json.loads(held["image"])
+        image = serialized and restore_image(serialized)
         if image and not missing(image.uses):
-            return Recalled(image, graph, checked, fun.name, optimize), on_tape
-        gone = missing_of(image).pieces if image else held["missing"]
+            return RestoredProgram(image, graph, checked, fun.name, optimize), on_tape
+        missing_units = missing_of(image).unit_costs if image else held["missing"]
         single, spent = held["single"], held["spent"]
-        return Unplanned(graph(), trace.kinds, single, fun.name, checked, how, optimize, gone, spent), on_tape
-    except _TROUBLE as what:
-        log("cache", "%s: a program that was kept does not run here: %s", fun.name, what)
+        return Unplanned(graph(), trace.kinds, single, fun.name, checked, how, optimize, missing_units, spent), on_tape
+    except _TROUBLE as error:
+        log("cache", "%s: a program that was kept does not run here: %s", fun.name, error)
         return None, on_tape
 
 
@@ -240,66 +242,74 @@ def _with_program(known: dict[str, Any], program: Program) -> str:
     tier = program.tier
     missing, spent = ({}, 0.0) if tier is None else ({**tier.missing}, tier.spent)
     rest = known | {"missing": missing, "spent": spent, "single": program.single}
-    image = program.image.spelled if tier is None else "null"
+    image = program.image.serialized if tier is None else "null"
     return f"{json.dumps(rest, separators=(',', ':'))}{_THEN.decode()}{image}"
 
 
 # -- writing a trace ---------------------------------------------------------------------------------------------------
-def _spelled(roots: Sequence[Any], trace: Trace, program: Program) -> dict[str, Any]:
+def _serialize_trace(roots: Sequence[Any], trace: Trace, program: Program) -> dict[str, Any]:
     shares = type(program) is Program and program.graph is trace.graph
     graph = written(trace.graph, program.image if shares else None)
     guards = trace.world.guards
-    to = Writer(roots, [(guard.expected, guard.source) for guard in guards if guard.kind == "is"])
+    to = ObjectWriter(roots, [(guard.expected, guard.source) for guard in guards if guard.kind == "is"])
     for root in roots:
         to.number(root)
     templates, names = Templates(to), names_of(trace.graph)
     table = {
-        "assumed": [spell_guard(to, guard) for guard in guards],
-        "captures": [spell_capture(to, x) for x in trace.captures],
-        "answer": templates.spell(trace.answer),
-        "effects": [spell_effect(to, templates, x) for x in trace.effects],
-        "guards": [_spell_question(to, names, x) for x in trace.guards],
+        "assumed": [serialize_guard(to, guard) for guard in guards],
+        "captures": [serialize_capture(to, x) for x in trace.captures],
+        "answer": templates.serialize(trace.result),
+        "effects": [serialize_effect(to, templates, x) for x in trace.effects],
+        "guards": [_serialize_value_guard(to, names, x) for x in trace.guards],
         "script": [to.value(np.asarray(x)) for x in trace.script],
         "layouts": [list(x) for x in trace.layouts],
         "groups": [[to.source(x) for x in group] for group in trace.groups],
-        "varying": spell_varying(to, trace),
+        "varying": serialize_facts(to, trace),
         "graph": graph,
         "kinds": trace.kinds,
         "arrays": trace.arrays,
         "unrolled": trace.unrolled,
         "divided": trace.divided,
-        "tape": None if trace.tape is None else _spell_tape(to, trace.tape),
+        "tape": None if trace.tape is None else _serialize_tape(to, trace.tape),
     }
-    codes, modules = _seen(to.held, guards)
+    codes, modules = _codes_and_modules(to.held, guards)
     return {"objects": to.objects, "untouched": untouched(modules, names_in(codes)), **table}
 
 
-def _spell_tape(to: Writer, x: TapeTrace) -> list[Any]:
+def _serialize_tape(to: ObjectWriter, x: TapeTrace) -> list[Any]:
     """The data for calls on Tensors besides the graph."""
     if x.joint is not None:
         require_plain(x.joint, rules=True)
     joint = None if x.joint is None else to_text(x.joint, locations=True)
-    places = [[to.source(source), k] for source, k in x.stand_ins]
-    return [places, [*map(to.source, x.wanted)], [[a.dtype.str, list(a.shape)] for a in x.roots], joint, x.spent]
+    outside_tensors = [[to.source(source), k] for source, k in x.outside_tensors]
+    return [
+        outside_tensors,
+        [*map(to.source, x.wanted)],
+        [[a.dtype.str, list(a.shape)] for a in x.roots],
+        joint,
+        x.spent,
+    ]
 
 
-def _read_tape(of: Reader, x: Sequence[Any]) -> TapeTrace:
-    places, wanted, roots, joint, spent = x
+def _restore_tape(of: ObjectReader, x: Sequence[Any]) -> TapeTrace:
+    outside_tensors, wanted, roots, joint, spent = x
     return TapeTrace(
-        tuple([(of.source(source), k) for source, k in places]), tuple(map(of.source, wanted)),
+        tuple([(of.source(source), k) for source, k in outside_tensors]), tuple(map(of.source, wanted)),
         tuple([Aval(tuple(shape), np.dtype(dtype)) for dtype, shape in roots]), joint and parse(joint), spent,
     )  # fmt: skip
 
 
-def _spell_question(to: Writer, names: dict[Any, str], x: ValueGuard) -> list[Any]:
+def _serialize_value_guard(to: ObjectWriter, names: dict[Any, str], x: ValueGuard) -> list[Any]:
     if x.node not in names or x.unless_raises not in (None, *names):
-        raise Unkept(f"{x.asked}, which no program answers")
+        raise Unkept(f"{x.query}, which no program answers")
     raised = None if x.unless_raises is None else names[x.unless_raises]
     key = to.value(x.key)
-    return [names[x.node], to.value(np.asarray(x.seen)), key, x.asked, x.location, x.implicit, raised, x.number]
+    return [names[x.node], to.value(np.asarray(x.value)), key, x.query, x.location, x.implicit, raised, x.number]
 
 
-def _seen(held: Sequence[Any], guards: Sequence[Any]) -> tuple[list[types.CodeType], list[types.ModuleType]]:
+def _codes_and_modules(
+    held: Sequence[Any], guards: Sequence[Any]
+) -> tuple[list[types.CodeType], list[types.ModuleType]]:
     """The code objects that were traced or run unchanged, and the library modules that they name. `Unkept` for a
     function with unguarded defaults."""
     shadows = {
@@ -315,69 +325,70 @@ def _seen(held: Sequence[Any], guards: Sequence[Any]) -> tuple[list[types.CodeTy
     classes = [x for x in held if isinstance(x, type)] + [type(x) for x in held if is_user_object(x)]
     functions += [x for cls in classes for x in functions_of(cls)]
     modules = [x for x in held if isinstance(x, types.ModuleType) and library(x.__name__)]
-    theirs = {x.__code__ for x in functions if library(str(x.__globals__.get("__name__")))}
-    return [code for code in (*codes, *(x.__code__ for x in functions)) if code not in theirs], [np, *modules]
+    library_codes = {x.__code__ for x in functions if library(str(x.__globals__.get("__name__")))}
+    return [code for code in (*codes, *(x.__code__ for x in functions)) if code not in library_codes], [np, *modules]
 
 
 # -- reading a trace ---------------------------------------------------------------------------------------------------
 class _OfText(Trace):
     """A trace whose graph is parsed from text on demand."""
 
-    _made: Graph | None = None
+    _parsed: Graph | None = None
     _text = ""
 
     @property
     def graph(self) -> Graph:
         """The parsed graph; its nodes are then assigned to guards and captures."""
-        if self._made is None:
-            self._made = parse(self._text)
-            nodes = {name: node for node, name in names_of(self._made).items()}
+        if self._parsed is None:
+            self._parsed = parse(self._text)
+            nodes = {name: node for node, name in names_of(self._parsed).items()}
             for guard in self.guards:
                 for field in ("node", "unless_raises"):
                     object.__setattr__(guard, field, nodes.get(getattr(guard, field)))
-            inputs = self._made.inputs[len(self._made.inputs) - len(self.captures) :]
+            inputs = self._parsed.inputs[len(self._parsed.inputs) - len(self.captures) :]
             for capture, node in zip(self.captures, inputs):
                 object.__setattr__(capture, "node", node)
-        return self._made
+        return self._parsed
 
     @graph.setter
     def graph(self, text: Any) -> None:
         self._text = text
 
 
-def _read(roots: Sequence[Any], held: dict[str, Any], weak: Any) -> Trace:
+def _restore_trace(roots: Sequence[Any], held: dict[str, Any], weak: Any) -> Trace:
     for module, name, before in held["untouched"]:
         if module == "tracegrad":
             getattr(sys.modules[module], name, None)  # lazily loaded
         try:
-            same = meaning(found_under((module, name))) == before
+            same = meaning(resolve_name((module, name))) == before
         except Unkept:
             same = False
         if not same:
             raise Changed(f"{module}.{name}")
-    of = Reader(roots, held["objects"], weak)
+    of = ObjectReader(roots, held["objects"], weak)
     templates, world = Templates(of), Assumptions()
-    world.guards = [read_guard(of, x) for x in held["assumed"]]
-    answer = templates.read(held["answer"])
-    effects = tuple([read_effect(of, templates, x) for x in held["effects"]])
-    world.rewritten = frozenset([x.place for x in effects])
+    world.guards = [restore_guard(of, x) for x in held["assumed"]]
+    template = templates.read(held["answer"])
+    effects = tuple([restore_effect(of, templates, x) for x in held["effects"]])
+    world.rewritten = frozenset([x.location for x in effects])
     return _OfText(
-        held["graph"], tuple(held["kinds"]), answer, effects, tuple([_read_question(of, x) for x in held["guards"]]),
-        tuple([read_capture(of, x) for x in held["captures"]]), world, held["arrays"],
-        held["tape"] and _read_tape(of, held["tape"]),
+        held["graph"], tuple(held["kinds"]), template, effects,
+        tuple([_restore_value_guard(of, x) for x in held["guards"]]),
+        tuple([restore_capture(of, x) for x in held["captures"]]), world, held["arrays"],
+        held["tape"] and _restore_tape(of, held["tape"]),
         layouts=tuple([_layout(*x) for x in held["layouts"]]),
         groups=tuple([tuple([of.source(x) for x in group]) for group in held["groups"]]),
-        unrolled=tuple([(where, why) for where, why in held["unrolled"]]),
-        divided=tuple([(where, why) for where, why in held["divided"]]),
+        unrolled=tuple([(location, why) for location, why in held["unrolled"]]),
+        divided=tuple([(location, why) for location, why in held["divided"]]),
         script=tuple([of.value(x) for x in held["script"]]),
-        varying=frozenset([read_varying(of, x) for x in held["varying"]]),
+        facts=frozenset([restore_fact(of, x) for x in held["varying"]]),
     )  # fmt: skip
 
 
-def _read_question(of: Reader, x: Sequence[Any]) -> ValueGuard:
-    name, seen, key, asked, location, implicit, raised, number = x
-    return ValueGuard(name, of.value(seen), of.value(key), asked, location, implicit, raised, number)
+def _restore_value_guard(of: ObjectReader, x: Sequence[Any]) -> ValueGuard:
+    name, value, key, operation, location, implicit, raised, number = x
+    return ValueGuard(name, of.value(value), of.value(key), operation, location, implicit, raised, number)
 
 
-def _layout(number: int, strides: Any, order: Any, exact: bool) -> Layout:
-    return Layout(number, strides and tuple(strides), order and tuple(order), exact)
+def _layout(number: int, strides: Any, order: Any, exact: bool) -> LayoutGuard:
+    return LayoutGuard(number, strides and tuple(strides), order and tuple(order), exact)

@@ -25,7 +25,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 
 from tracegrad.codegen.entry.entry_point import ENTRY, HUGE_BYTES, OFFSETS, entry_ir
-from tracegrad.codegen.entry.signature import RUN, EntrySpec, InputSpec, Shape, Word, block_words, lowest
+from tracegrad.codegen.entry.signature import RUN, EntrySpec, InputSpec, Shape, Word, descriptor_block, lowest
 from tracegrad.runtime.compile import jit
 from tracegrad.runtime.memory import allocator
 from tracegrad.settings import disabled
@@ -33,8 +33,18 @@ from tracegrad.target.tuning import TUNING
 from tracegrad.utils.errstate import HARMLESS, TRAPS, USUAL
 
 __all__ = [
-    "MISS", "can_watch", "cell_offset", "kept_memory", "make_callable", "make_portable", "numpy_table", "offset_of",
-    "release_arena", "release_arenas", "unsupported_reason", "watching",
+    "MISS",
+    "can_watch",
+    "cell_offset",
+    "make_callable",
+    "make_portable",
+    "numpy_table",
+    "offset_of",
+    "release_arena",
+    "release_arenas",
+    "retain_memory",
+    "unsupported_reason",
+    "watching",
 ]  # fmt: skip
 
 
@@ -99,15 +109,15 @@ def unsupported_reason() -> str | None:
 def _layout_is_known() -> bool:
     """Whether the offsets of the machine code give the right fields of two arrays and a float."""
 
-    def read(kind: Any, thing: object, field: str) -> Any:
-        return kind.from_address(id(thing) + OFFSETS[field]).value
+    def read(kind: Any, obj: object, field: str) -> Any:
+        return kind.from_address(id(obj) + OFFSETS[field]).value
 
     word, number = ctypes.c_uint64, ctypes.c_int32
     whole = np.arange(24.0).reshape(2, 3, 4)
     strided = np.zeros((5, 6), np.int32)[:, ::2]
     for x, flags in ((whole, 0x101), (strided, 0x100)):
         dims, strides = ((ctypes.c_int64 * x.ndim).from_address(read(word, x, name)) for name in ("DIMS", "STRIDES"))
-        looks_right = (
+        matches = (
             read(word, x, "TYPE") == id(np.ndarray),
             read(word, x, "DATA") == x.ctypes.data,
             read(number, x, "ND") == x.ndim,
@@ -118,7 +128,7 @@ def _layout_is_known() -> bool:
             ctypes.c_int32.from_address(id(x.dtype) + OFFSETS["DTYPE"] + 4).value == x.dtype.num,
             read(number, x, "ARRAY_FLAGS") & 0x101 == flags,
         )
-        if not all(looks_right):
+        if not all(matches):
             return False
     some = float("1.5e300")
     return bool(read(word, some, "TYPE") == id(float) and read(ctypes.c_double, some, "FLOAT") == some)
@@ -151,7 +161,7 @@ def _entry_code() -> jit.NativeCode:
 
 
 @contextmanager
-def kept_memory() -> Iterator[None]:
+def retain_memory() -> Iterator[None]:
     """Retain the memory of large arrays that NumPy frees in this thread within the block, for later outputs."""
     if unsupported_reason() is not None:
         yield
@@ -164,7 +174,7 @@ def kept_memory() -> Iterator[None]:
         exchange(before)
 
 
-class Code(Protocol):
+class MachineCode(Protocol):
     """Machine code with the addresses of its functions, valid as long as it lives."""
 
     def address(self, symbol: str) -> int: ...
@@ -181,10 +191,10 @@ class _MethodDef(ctypes.Structure):
     )
 
 
-class _Block(np.ndarray[Any, Any]):
+class _BuiltinSelf(np.ndarray[Any, Any]):
     """The `self` of a builtin; it keeps the objects that it points to alive."""
 
-    keep: tuple[object, ...]
+    keepalive: tuple[object, ...]
 
 
 @cache
@@ -194,7 +204,7 @@ def _free() -> Any:
     return function
 
 
-class _Arena:
+class _RetainedArena:
     """The arena that the callables of one program retain between calls: its address, which entry points read and write
     under the GIL. It is freed with the last callable, unless a new program takes it over.
 
@@ -236,38 +246,38 @@ class _Arena:
 
 _LARGE_ARENA = TUNING.memory.min_large_arena
 _IDLE_ARENAS = TUNING.memory.max_idle_arenas
-_MOST_ROOM = TUNING.memory.max_arena_room
-_arenas: list[weakref.ref[_Arena]] = []
+_MAX_ROOM = TUNING.memory.max_arena_room
+_arenas: list[weakref.ref[_RetainedArena]] = []
 
 
 def _room_for(size: int) -> int:
     """The bytes to allocate for an arena of this size: untouched pages have addresses but no memory, so a larger
     program can take over the arena later."""
-    return size + min(size, _MOST_ROOM) if size >= HUGE_BYTES else size
+    return size + min(size, _MAX_ROOM) if size >= HUGE_BYTES else size
 
 
 def release_arena(entry: Any) -> None:
     """Free the arena of the program of this callable."""
-    if isinstance(getattr(entry, "__self__", None), _Block):
-        entry.__self__.keep[1].release()
+    if isinstance(getattr(entry, "__self__", None), _BuiltinSelf):
+        entry.__self__.keepalive[1].release()
 
 
-def release_arenas(most: int = 0) -> None:
-    """Free the oldest arenas, until the rest have at most `most` bytes.
+def release_arenas(max_bytes: int = 0) -> None:
+    """Free the oldest arenas, until the rest have at most `max_bytes` bytes.
 
     >>> release_arenas()
     """
     saved = [arena for ref in list(_arenas) if (arena := ref()) is not None and arena.word[0]]
     total = sum([arena.bytes for arena in saved])
     for arena in saved:
-        if total <= most:
+        if total <= max_bytes:
             break
         total -= arena.bytes
         arena.release()
 
 
 def make_callable(
-    code: Code,
+    code: MachineCode,
     spec: EntrySpec,
     *,
     input_shapes: Sequence[Shape],
@@ -305,13 +315,13 @@ def make_callable(
     """
     portable = unsupported_reason() is not None or disabled("native-entry")
     room = arena_bytes if portable else _room_for(arena_bytes)
-    words = block_words(spec, input_shapes, output_shapes, values, arena_bytes=room, release_gil=release_gil)
+    descriptor = descriptor_block(spec, input_shapes, output_shapes, values, arena_bytes=room, release_gil=release_gil)
     if portable:
-        return _portable(code, spec, words, input_shapes, output_shapes, name, release_gil)
-    words[Word.RUN] = code.address(RUN)
+        return _portable(code, spec, descriptor, input_shapes, output_shapes, name, release_gil)
+    descriptor[Word.RUN] = code.address(RUN)
     if _has_large_output(spec, output_shapes) and not disabled("output-reuse"):
-        words[Word.HANDLER] = id(allocator.memory_handler())
-    return _builtin(words, code, name, _Arena(arena_bytes))
+        descriptor[Word.HANDLER] = id(allocator.memory_handler())
+    return _builtin(descriptor, code, name, _RetainedArena(arena_bytes))
 
 
 @cache
@@ -322,9 +332,9 @@ def cell_offset() -> int | None:
     return offset_of(a, (a, one), (b, two))
 
 
-def offset_of(found: Any, *examples: tuple[Any, Any]) -> int | None:
+def offset_of(instance: Any, *examples: tuple[Any, Any]) -> int | None:
     """The offset at which each object has a pointer to its partner; None if there is none."""
-    for offset in range(2 * _POINTER, object.__sizeof__(found), _POINTER):
+    for offset in range(2 * _POINTER, object.__sizeof__(instance), _POINTER):
         if all(ctypes.c_void_p.from_address(id(x) + offset).value == id(held) for x, held in examples):
             return offset
     return None
@@ -332,30 +342,32 @@ def offset_of(found: Any, *examples: tuple[Any, Any]) -> int | None:
 
 def can_watch(entry: Any) -> bool:
     """Whether `watching` supports this callable."""
-    return isinstance(getattr(entry, "__self__", None), _Block) and TRAPS is not None and cell_offset() is not None
+    return (
+        isinstance(getattr(entry, "__self__", None), _BuiltinSelf) and TRAPS is not None and cell_offset() is not None
+    )
 
 
 def watching(
     entry: Any,
-    places: Sequence[tuple[int, ...]],
+    guard_slots: Sequence[tuple[int, ...]],
     containers: Sequence[int],
-    keep: object,
-    apart: Sequence[tuple[int, ...]] = (),
+    keepalive: object,
+    disjoint_checks: Sequence[tuple[int, ...]] = (),
 ) -> Any:
     """A callable like `entry` that also returns MISS if NumPy's error state is stricter than warnings, if a guarded
-    location (`signature.Place`) has changed, or if written inputs are not `apart` (`signature.Apart`). With containers
-    (`signature.Container`) it unpacks its arguments. It keeps `keep` alive, but neither dicts nor objects at the
-    locations."""
+    location (`signature.GuardSlot`) has changed, or if written inputs are not `disjoint_checks`
+    (`signature.DisjointCheck`). With containers (`signature.ContainerLayout`) it unpacks its arguments. It keeps
+    `keepalive` alive, but neither dicts nor objects at the locations."""
     before = entry.__self__
-    words = np.array(before)
-    words[Word.VALUES] += words.ctypes.data - before.ctypes.data
-    table, arranged, pairs = (np.array(x, np.int64) for x in (places, containers, apart))
-    words[Word.TRAPS] = id(TRAPS)
-    words[Word.PLACES], words[Word.PLACE_COUNT] = table.ctypes.data, len(places)
-    words[Word.CONTAINERS] = arranged.ctypes.data if containers else 0
-    words[Word.APART], words[Word.APART_COUNT] = pairs.ctypes.data, len(apart)
-    code, arena, *_ = before.keep
-    return _builtin(words, code, entry.__name__, arena, table, arranged, pairs, entry, keep)
+    descriptor = np.array(before)
+    descriptor[Word.VALUES] += descriptor.ctypes.data - before.ctypes.data
+    table, arranged, pairs = (np.array(x, np.int64) for x in (guard_slots, containers, disjoint_checks))
+    descriptor[Word.TRAPS] = id(TRAPS)
+    descriptor[Word.GUARD_SLOTS], descriptor[Word.GUARD_SLOT_COUNT] = table.ctypes.data, len(guard_slots)
+    descriptor[Word.CONTAINERS] = arranged.ctypes.data if containers else 0
+    descriptor[Word.DISJOINT], descriptor[Word.DISJOINT_COUNT] = pairs.ctypes.data, len(disjoint_checks)
+    code, arena, *_ = before.keepalive
+    return _builtin(descriptor, code, entry.__name__, arena, table, arranged, pairs, entry, keepalive)
 
 
 @cache
@@ -366,10 +378,12 @@ def _new_builtin() -> Any:
     return function
 
 
-def _builtin(words: np.ndarray[Any, Any], code: Any, name: str, arena: Any, *keep: object) -> Callable[..., Any]:
-    words[Word.ARENA] = arena.word.ctypes.data
-    block = words.view(_Block)
-    block.keep = (code, arena, *keep)
+def _builtin(
+    descriptor: np.ndarray[Any, Any], code: Any, name: str, arena: Any, *keepalive: object
+) -> Callable[..., Any]:
+    descriptor[Word.ARENA] = arena.word.ctypes.data
+    block = descriptor.view(_BuiltinSelf)
+    block.keepalive = (code, arena, *keepalive)
     builtin: Callable[..., Any] = _new_builtin()(ctypes.addressof(_method(name)), block, None)
     return builtin
 
@@ -393,7 +407,7 @@ def _has_large_output(spec: EntrySpec, shapes: Sequence[Shape]) -> bool:
 
 
 def make_portable(
-    code: Code,
+    code: MachineCode,
     spec: EntrySpec,
     *,
     input_shapes: Sequence[Shape],
@@ -404,14 +418,16 @@ def make_portable(
     name: str = "kernel",
 ) -> Callable[..., Any]:
     """The same as `make_callable`, by Python and ctypes: slower, but for any build."""
-    words = block_words(spec, input_shapes, output_shapes, values, arena_bytes=arena_bytes, release_gil=release_gil)
-    return _portable(code, spec, words, input_shapes, output_shapes, name, release_gil)
+    descriptor = descriptor_block(
+        spec, input_shapes, output_shapes, values, arena_bytes=arena_bytes, release_gil=release_gil
+    )
+    return _portable(code, spec, descriptor, input_shapes, output_shapes, name, release_gil)
 
 
 def _portable(
-    code: Code,
+    code: MachineCode,
     spec: EntrySpec,
-    words: np.ndarray[Any, Any],
+    descriptor: np.ndarray[Any, Any],
     input_shapes: Sequence[Shape],
     output_shapes: Sequence[Shape],
     name: str,
@@ -419,8 +435,8 @@ def _portable(
 ) -> Callable[..., Any]:
     prototype = ctypes.CFUNCTYPE if release_gil else ctypes.PYFUNCTYPE
     run: Any = prototype(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)(code.address(RUN))
-    run.keep = (words, code)  # `run` itself has only an address
-    arena_bytes, values_at = int(words[Word.ARENA_BYTES]), int(words[Word.VALUES])
+    run.keep = (descriptor, code)  # `run` itself has only an address
+    arena_bytes, values_at = int(descriptor[Word.ARENA_BYTES]), int(descriptor[Word.VALUES])
 
     def call(*args: Any) -> Any:
         if len(args) != len(spec.inputs):

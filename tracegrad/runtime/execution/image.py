@@ -1,8 +1,8 @@
 """Store programs as relocatable images that another process can link and run.
 
-An `Image` has the instructions of a program (`tracegrad.codegen.program.encode`), whose words are numbers, names of
-functions and compilation units; the data of its entry point; and the calls of NumPy. It contains no addresses. `linked`
-makes a callable of it.
+An `ProgramImage` has the instructions of a program (`tracegrad.codegen.program.encode`), whose words are numbers, names
+of functions and compilation units; the data of its entry point; and the calls of NumPy. It contains no addresses.
+`linked` makes a callable of it.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from tracegrad.codegen.libs.sorting import SORTS
 from tracegrad.codegen.loopir.steps import Matmul
 from tracegrad.codegen.plan.planner import RELEASE_GIL_COST, Plan, calls_of, plans_of, rare_functions
 from tracegrad.codegen.plan.wavefront import THREADS
-from tracegrad.codegen.program.compilation_units import Piece
-from tracegrad.codegen.program.encode import C_LIBRARY, CALLBACK, Order, orders_of
-from tracegrad.codegen.program.interpreter import WALK, words_of_walk
+from tracegrad.codegen.program.compilation_units import CompilationUnit
+from tracegrad.codegen.program.encode import C_LIBRARY, CALLBACK, ProgramInstruction, encode_program
+from tracegrad.codegen.program.interpreter import WALK, interpreter_operands
 from tracegrad.codegen.program.regions import CAPACITY
 from tracegrad.errors import CapacityError
-from tracegrad.ir import Graph, Node, parse, to_text
+from tracegrad.ir import Graph, GraphNode, parse, to_text
 from tracegrad.ir.printer import with_locations
 from tracegrad.locks import cached_property
 from tracegrad.ops import TABLE
@@ -41,39 +41,48 @@ from tracegrad.runtime.compile.code_store import Loaded, shared_function
 from tracegrad.runtime.compile.fingerprint import Unkept
 from tracegrad.runtime.execution.entry_callable import make_callable
 from tracegrad.runtime.execution.numpy_sort_addresses import sort_address
-from tracegrad.runtime.execution.safepoints import look_address
+from tracegrad.runtime.execution.safepoints import safepoint_address
 from tracegrad.runtime.threads import pool
 from tracegrad.utils.errstate import QUIET, restore_traps, set_traps, traps
 from tracegrad.utils.lazy_dataclass import record
 
 __all__ = [
-    "Call", "Image", "NumPyCalls", "addressed", "image_of", "is_plain", "linked", "read_image", "require_plain",
-    "spell_image", "written",
+    "NumPyCall",
+    "NumPyCallback",
+    "ProgramImage",
+    "addressed",
+    "build_image",
+    "is_plain",
+    "linked",
+    "require_plain",
+    "restore_image",
+    "serialize_image",
+    "written",
 ]  # fmt: skip
 
 
 # Called functions that need no compilation.
-_FOUND = {CALLBACK, *C_LIBRARY, "tg_look", "tg_parallel_for", THREADS}
+_PREDEFINED = {CALLBACK, *C_LIBRARY, "tg_look", "tg_parallel_for", THREADS}
 
 
 @record(frozen=True, eq=False)
-class Call:
+class NumPyCall:
     """A call of NumPy: the node, and a flag for each result that is used."""
 
-    node: Node
+    node: GraphNode
     wanted: tuple[bool, ...]
 
 
 @record(frozen=True, eq=False)
-class Image:
+class ProgramImage:
     """A program as relocatable data."""
 
-    orders: Sequence[Order]
+    orders: Sequence[ProgramInstruction]
     inputs: tuple[tuple[Aval, str], ...]  # with their kinds: "array", or "float"
     outputs: tuple[Aval, ...]
     single: bool
     symbols: tuple[str, ...]  # that its units call, besides each other
-    calls: Callable[[], Sequence[Call]]
+    calls: Callable[[], Sequence[NumPyCall]]
     arena_bytes: int
     released: bool  # whether it runs without the GIL
     donors: tuple[tuple[int, int], ...] = ()  # pairs of an output and the donated input that it overwrites
@@ -82,26 +91,28 @@ class Image:
     texts: dict[Any, str] = field(default_factory=dict, init=False)
 
     @cached_property
-    def uses(self) -> dict[Piece, list[int]]:
+    def uses(self) -> dict[CompilationUnit, list[int]]:
         """The compilation units, callees first, with the numbers of the steps that they run."""
-        table: dict[Piece, list[int]] = {}
+        table: dict[CompilationUnit, list[int]] = {}
         for order in self.orders:
-            for piece, steps in order.uses():
-                for each in (*piece.needs, piece):
+            for unit, steps in order.uses():
+                for each in (*unit.needs, unit):
                     table.setdefault(each, []).extend(steps)
         return table
 
     @property
     def functions(self) -> set[str]:
         """The shared functions that must be compiled."""
-        results = {x for order in self.orders for x in (order.function, *order.words) if isinstance(x, str)}
+        results = {x for order in self.orders for x in (order.function, *order.operands) if isinstance(x, str)}
         results |= {*self.symbols, WALK} if len(self.orders) > 1 else {*self.symbols}
-        return {x for x in results if not (x in _FOUND or library.has(x.removeprefix("tg_")) or x.startswith(SORTS))}
+        return {
+            x for x in results if not (x in _PREDEFINED or library.has(x.removeprefix("tg_")) or x.startswith(SORTS))
+        }
 
     @cached_property
-    def spelled(self) -> str:
-        """The image as JSON (`spell_image`), computed once for programs with equal graphs."""
-        return json.dumps(spell_image(self), separators=(",", ":"))
+    def serialized(self) -> str:
+        """The image as JSON (`serialize_image`), computed once for programs with equal graphs."""
+        return json.dumps(serialize_image(self), separators=(",", ":"))
 
     def define_symbols(self) -> None:
         """Define the symbols of the functions that the code calls, before it is loaded."""
@@ -109,10 +120,10 @@ class Image:
             jit.define_symbol(symbol, _address(symbol, self.released))
 
 
-def image_of(
+def build_image(
     plan: Plan, graph: Graph, kinds: Sequence[str], single: bool, checked: bool, optimize: int = 2,
     strides: Sequence[tuple[int, ...] | None] = (),
-) -> Image:  # fmt: skip
+) -> ProgramImage:  # fmt: skip
     """Make the image of a plan of `graph`, in which complex numbers are pairs. With `checked` the last output is a
     check; `optimize` says how its units are compiled, and `strides` are the layouts of the inputs."""
     steps = [s for each in plans_of(plan) for s in each.steps]
@@ -120,41 +131,43 @@ def image_of(
     symbols = dict.fromkeys([*sorted(rare_functions(plan)), *products])
     results = graph.results[:-1] if checked else graph.results
 
-    calls = [Call(_alone(step.node), tuple(map(bool, step.outs))) for step in calls_of(plan)]
-    return Image(
-        orders_of(plan, optimize), tuple(zip(graph.avals, kinds, strict=True)),
+    calls = [NumPyCall(_detached(step.node), tuple(map(bool, step.outs))) for step in calls_of(plan)]
+    return ProgramImage(
+        encode_program(plan, optimize), tuple(zip(graph.avals, kinds, strict=True)),
         results, single, tuple(symbols), lambda: calls, plan.arena_bytes,
         plan.cost >= RELEASE_GIL_COST, tuple(plan.donors.items()), strides,
     )  # fmt: skip
 
 
 def addressed(
-    image: Image, pieces: dict[Piece, Loaded], callback: Callable[[], int]
+    image: ProgramImage, units: dict[CompilationUnit, Loaded], callback: Callable[[], int]
 ) -> Iterator[tuple[int, list[int]]]:
     """For each instruction the address of its function, and its operands; `callback` is the address of the callback for
     calls of NumPy."""
 
     @functools.cache
-    def address(of: str | Piece) -> int:
+    def address(of: str | CompilationUnit) -> int:
         if not isinstance(of, str):
-            return pieces[of].address
+            return units[of].address
         return callback() if of == CALLBACK else _address(of, image.released)
 
     for order in image.orders:
-        words = [word if type(word) is int else address(word) for word in order.words]
-        yield address(order.function), words
+        operands = [word if type(word) is int else address(word) for word in order.operands]
+        yield address(order.function), operands
 
 
-def linked(image: Image, pieces: dict[Piece, Loaded], callback: Callable[[], int], name: str) -> Any:
+def linked(image: ProgramImage, units: dict[CompilationUnit, Loaded], callback: Callable[[], int], name: str) -> Any:
     """Link an image whose units are in memory, and return its callable."""
     strides = image.strides or (None,) * len(image.inputs)
     inputs = tuple([InputSpec(x.dtype, x.ndim, kind, s) for (x, kind), s in zip(image.inputs, strides)])  # type: ignore[arg-type]
     donors = dict(image.donors)
     outputs = tuple([OutputSpec(x.dtype, x.ndim, donors.get(k, -1)) for k, x in enumerate(image.outputs)])
-    steps = list(addressed(image, pieces, callback))
-    run, values = steps[0] if len(steps) == 1 else (shared_function(WALK), words_of_walk(steps))
+    instructions = list(addressed(image, units, callback))
+    run, values = (
+        instructions[0] if len(instructions) == 1 else (shared_function(WALK), interpreter_operands(instructions))
+    )
     return make_callable(
-        _Code(run, tuple(pieces.values())),
+        _LinkedCode(run, tuple(units.values())),
         EntrySpec(inputs, outputs, returns_tuple=not image.single),
         input_shapes=[aval.shape for aval, _ in image.inputs],
         output_shapes=[aval.shape for aval in image.outputs],
@@ -168,7 +181,7 @@ def linked(image: Image, pieces: dict[Piece, Loaded], callback: Callable[[], int
 def _address(name: str, released: bool) -> int:
     """The address of a function that is no unit of the program."""
     if name == "tg_look":
-        return look_address(released)
+        return safepoint_address(released)
     if name == "tg_parallel_for":
         return pool.parallel_for_address()
     if name == THREADS:
@@ -179,23 +192,23 @@ def _address(name: str, released: bool) -> int:
     return library.address(routine) if library.has(routine) else shared_function(name)
 
 
-class _Code:
+class _LinkedCode:
     """Linked code: the address of a function of words, and the units that it calls."""
 
-    def __init__(self, address: int, keep: tuple[Loaded, ...]):
-        self._addresses, self._keep = {RUN: address}, keep
+    def __init__(self, address: int, keepalive: tuple[Loaded, ...]):
+        self._addresses, self._keepalive = {RUN: address}, keepalive
 
     def address(self, symbol: str) -> int:
         return self._addresses[symbol]
 
 
 # -- calls of NumPy ----------------------------------------------------------------------------------------------------
-class NumPyCalls:
+class NumPyCallback:
     """The callback through which compiled code calls ops without lowering rules."""
 
-    def __init__(self, calls: Callable[[], Sequence[Call]]):
+    def __init__(self, calls: Callable[[], Sequence[NumPyCall]]):
         self._runs = functools.cache(lambda: [_run_of(call) for call in calls()])
-        self.failed = _Failure()
+        self.failed = _CallFailure()
         prototype = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int64, ctypes.POINTER(ctypes.c_void_p))
         self._function = prototype(self._call)
         self.address: int = ctypes.cast(self._function, ctypes.c_void_p).value or 0
@@ -211,28 +224,28 @@ class NumPyCalls:
         return 0
 
 
-class _Failure(threading.local):
+class _CallFailure(threading.local):
     """The exception of a called op, per thread."""
 
     error: BaseException | None = None
 
 
-def _run_of(call: Call) -> Callable[[Any], None]:
+def _run_of(call: NumPyCall) -> Callable[[Any], None]:
     """A function that calls NumPy on operands at pointers, and stores its results at pointers."""
     node, op, params = call.node, call.node.op, dict(call.node.params)
     assert op is not None
-    several, inputs, args, answers = node.several, node.inputs, [x.aval for x in node.operands], node.aval
-    if op.meant is not None:
-        op, params, operands, answers = op.meant(*[getattr(x, "aval", x) for x in inputs], **params)
+    is_multi, inputs, args, result_avals = node.is_multi_result, node.inputs, [x.aval for x in node.operands], node.aval
+    if op.native_equivalent is not None:
+        op, params, operands, result_avals = op.native_equivalent(*[getattr(x, "aval", x) for x in inputs], **params)
         args = [x for x in operands if isinstance(x, Aval)]
-    results: Any = answers if several else (answers,)
+    results: Any = result_avals if is_multi else (result_avals,)
     used = [i for i, wanted in enumerate(call.wanted) if wanted]
     avals = [*args, *(results[i] for i in used)]
     views: list[tuple[Any, Any, Any]] = [
         ((ctypes.c_char * max(a.nbytes, 1)).from_address, a.shape, a.dtype) for a in avals
     ]
     count = len(args)
-    into = None if several else _written_by(op, avals, len(inputs))
+    impl_out = None if is_multi else _written_by(op, avals, len(inputs))
     # Reuse the arrays of the last call, because they are slow to create, except for a user's function, which might keep
     # or change them.
     last: list[tuple[Any, Any]] = [(0, None)] * len(views)
@@ -240,10 +253,10 @@ def _run_of(call: Call) -> Callable[[Any], None]:
     def run(pointers: Any) -> None:
         arrays: list[Any] = []
         for k, (at, shape, dtype) in enumerate(views):
-            place, (known, array) = pointers[k], last[k]
-            if place != known or op is opaque:
-                array = np.ndarray(shape, dtype, at(place))
-                last[k] = place, array
+            pointer, (known, array) = pointers[k], last[k]
+            if pointer != known or op is opaque:
+                array = np.ndarray(shape, dtype, at(pointer))
+                last[k] = pointer, array
             arrays.append(array)
         operands, outs = arrays[:count], arrays[count:]
         if len(inputs) != count:
@@ -252,14 +265,14 @@ def _run_of(call: Call) -> Callable[[Any], None]:
         before = traps()
         try:
             set_traps(QUIET)
-            if into is not None:
-                into(*outs, *operands, **params)
+            if impl_out is not None:
+                impl_out(*outs, *operands, **params)
                 return
-            answer = op.impl(*operands, **params)
+            value = op.impl(*operands, **params)
         finally:
             restore_traps(before)
         for i, out in zip(used, outs):
-            out[...] = answer[i] if several else answer
+            out[...] = value[i] if is_multi else value
 
     return run
 
@@ -270,7 +283,7 @@ def _written_by(op: Op, avals: Sequence[Aval], inputs: int) -> Callable[..., Any
     function: Any = op.impl
     if type(function) is np.ufunc and _fits(function, [x.dtype for x in avals]) and len(avals) == inputs + 1:
         return lambda out, *operands: op.impl(*operands, out)
-    return op.into
+    return op.impl_out
 
 
 def _fits(function: np.ufunc, dtypes: Sequence[np.dtype[Any]]) -> bool:
@@ -291,19 +304,19 @@ def require_plain(graph: Graph, rules: bool = False) -> None:
             raise Unkept(f"the parameters of {node.name}")
 
 
-def written(graph: Graph, image: Image | None) -> str:
+def written(graph: Graph, image: ProgramImage | None) -> str:
     """The text of a graph with source lines; `Unkept` if the text is not complete. The graphs of one image differ only
     in lines and names, so a text is cached by names, and the lines are inserted."""
     if image is None:
         require_plain(graph, rules=True)
         return to_text(graph, locations=True)
-    said = (graph.names, *[y.names for x in graph.everywhere() for y in x.regions])
-    text = image.texts.get(said)
+    graph_names = (graph.names, *[y.names for x in graph.everywhere() for y in x.regions])
+    text = image.texts.get(graph_names)
     if text is None:
         require_plain(graph, rules=True)
         text = to_text(graph)
         image.texts.clear()
-        image.texts[said] = text
+        image.texts[graph_names] = text
     return with_locations(text, graph)
 
 
@@ -317,40 +330,42 @@ def is_plain(x: Any) -> bool:
 _PLAIN = frozenset([bool, int, float, str, type(None), Graph])
 
 
-def spell_image(image: Image) -> dict[str, Any]:
+def serialize_image(image: ProgramImage) -> dict[str, Any]:
     """The image as JSON data; `Unkept` if it calls an op without a text."""
-    pieces = {piece: i for i, piece in enumerate(image.uses)}
+    units = {unit: i for i, unit in enumerate(image.uses)}
 
-    def word(x: int | str | Piece) -> Any:
-        return [pieces[x]] if isinstance(x, Piece) else x
+    def word(x: int | str | CompilationUnit) -> Any:
+        return [units[x]] if isinstance(x, CompilationUnit) else x
 
     return {
-        "orders": [[word(order.function), *map(word, order.words)] for order in image.orders],
+        "orders": [[word(order.function), *map(word, order.operands)] for order in image.orders],
         "steps": [[order.steps.start, order.steps.stop] for order in image.orders],
-        "pieces": [[x.text, x.kernel, [pieces[need] for need in x.needs], x.optimize] for x in pieces],
+        "pieces": [[x.text, x.kernel, [units[need] for need in x.needs], x.optimize] for x in units],
         "inputs": [[aval.dtype.str, list(aval.shape), kind] for aval, kind in image.inputs],
         "outputs": [[aval.dtype.str, list(aval.shape)] for aval in image.outputs],
         "single": image.single,
         "symbols": list(image.symbols),
-        "calls": [_spell_call(call) for call in image.calls()],
+        "calls": [_serialize_call(call) for call in image.calls()],
         "arena": image.arena_bytes,
         "released": image.released,
     }
 
 
-def _alone(node: Node) -> Node:
+def _detached(node: GraphNode) -> GraphNode:
     """A copy of a node whose operands are inputs."""
-    options = {x: Node(None, (), (), x.aval) for x in node.operands}
-    return Node(node.op, tuple([options[x] if isinstance(x, Node) else x for x in node.inputs]), node.params, node.aval)
+    options = {x: GraphNode(None, (), (), x.aval) for x in node.operands}
+    return GraphNode(
+        node.op, tuple([options[x] if isinstance(x, GraphNode) else x for x in node.inputs]), node.params, node.aval
+    )
 
 
-def _spell_call(call: Call) -> list[Any]:
+def _serialize_call(call: NumPyCall) -> list[Any]:
     """A call as JSON data: the graph of its node, and the used results."""
     node = call.node
     nodes = [node]
-    if node.several:
+    if node.is_multi_result:
         results: Any = node.aval
-        nodes += [Node(result, (node,), (("index", i),), aval) for i, aval in enumerate(results)]
+        nodes += [GraphNode(result, (node,), (("index", i),), aval) for i, aval in enumerate(results)]
     graph = Graph(tuple(dict.fromkeys(node.operands)), tuple(nodes), tuple(nodes[-1:]))
     require_plain(graph)
     return [str(graph), list(call.wanted)]
@@ -360,26 +375,31 @@ def _undefined(module: Any, name: str) -> None:
     raise AssertionError("the machine code of an image that was kept has to be known")
 
 
-def read_image(x: dict[str, Any]) -> Image:
+def restore_image(x: dict[str, Any]) -> ProgramImage:
     """Restore an image, whose machine code must be in memory or on disk."""
-    pieces: list[Piece] = []
+    units: list[CompilationUnit] = []
     for text, kernel, needs, optimize in x["pieces"]:
-        known = tuple([pieces[i] for i in needs])
-        pieces.append(Piece(text, _undefined, kernel, known, optimize=optimize))
+        known = tuple([units[i] for i in needs])
+        units.append(CompilationUnit(text, _undefined, kernel, known, optimize=optimize))
 
-    def word(found: Any) -> int | str | Piece:
-        value: int | str | Piece = pieces[found[0]] if type(found) is list else found
+    def word(encoded: Any) -> int | str | CompilationUnit:
+        value: int | str | CompilationUnit = units[encoded[0]] if type(encoded) is list else encoded
         return value
 
     orders = [
-        Order(word(function), list(map(word, words)), range(*steps))  # type: ignore[arg-type]
-        for (function, *words), steps in zip(x["orders"], x["steps"])
+        ProgramInstruction(word(function), list(map(word, operands)), range(*steps))  # type: ignore[arg-type]
+        for (function, *operands), steps in zip(x["orders"], x["steps"])
     ]
-    return Image(
-        orders, tuple([(_aval(*aval), kind) for *aval, kind in x["inputs"]]),
-        tuple([_aval(*aval) for aval in x["outputs"]]), x["single"], tuple(x["symbols"]),
-        lambda: [Call(parse(text).nodes[0], tuple(wanted)) for text, wanted in x["calls"]], x["arena"], x["released"],
-    )  # fmt: skip
+    return ProgramImage(
+        orders,
+        tuple([(_aval(*aval), kind) for *aval, kind in x["inputs"]]),
+        tuple([_aval(*aval) for aval in x["outputs"]]),
+        x["single"],
+        tuple(x["symbols"]),
+        lambda: [NumPyCall(parse(text).nodes[0], tuple(wanted)) for text, wanted in x["calls"]],
+        x["arena"],
+        x["released"],
+    )
 
 
 def _aval(dtype: str, shape: Sequence[int]) -> Aval:

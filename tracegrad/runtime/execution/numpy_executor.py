@@ -15,21 +15,21 @@ from typing import Any
 import numpy as np
 
 from tracegrad.avals import is_literal
-from tracegrad.ir import Graph, Node
+from tracegrad.ir import Graph, GraphNode
 from tracegrad.ir.interpreter import WATCHED
-from tracegrad.ops.core.forms import Fill, Identity, Map, Move
+from tracegrad.ops.core.forms import Fill, IdentityForm, Map, Move
 from tracegrad.target.tuning import TUNING
 from tracegrad.utils.lazy_dataclass import record
 
-__all__ = ["own_outputs"]
+__all__ = ["execute_graph"]
 
-IN_PLACE = TUNING.first_call.min_in_place
+MIN_IN_PLACE = TUNING.first_call.min_in_place
 BLOCK = TUNING.first_call.block_elements
 
-Values = dict[Node, Any]
+Values = dict[GraphNode, Any]
 
 
-def own_outputs(graph: Graph, leaves: Sequence[Any]) -> list[Any]:
+def execute_graph(graph: Graph, leaves: Sequence[Any]) -> list[Any]:
     """Execute a graph; its outputs are arrays of their own."""
     if WATCHED.by is not None:
         WATCHED.by(graph)
@@ -40,44 +40,46 @@ def own_outputs(graph: Graph, leaves: Sequence[Any]) -> list[Any]:
     _compute(graph.nodes, computed, {*graph.outputs, *graph.inputs})
     results: list[Any] = []  # keeps a reference to each
     for x in graph.outputs:
-        results.append(_own(computed, x) if x.aval.ndim else computed[x][()])
+        results.append(_owned(computed, x) if x.aval.ndim else computed[x][()])
     return results
 
 
-def _compute(nodes: Sequence[Node], computed: Values, kept: set[Node]) -> None:
-    """Compute nodes, and free their dead operands, except `kept`."""
+def _compute(nodes: Sequence[GraphNode], computed: Values, retained: set[GraphNode]) -> None:
+    """Compute nodes, and free their dead operands, except `retained`."""
     last = {x: node for node in nodes for x in node.operands}
     for node in nodes:
-        if node.picks is not None:
-            computed[node] = computed[node.operands[0]][node.picks]
+        if node.result_index is not None:
+            computed[node] = computed[node.operands[0]][node.result_index]
         else:
-            computed[node] = _applied(node, computed, [x for x in node.operands if last[x] is node and x not in kept])
+            computed[node] = _applied(
+                node, computed, [x for x in node.operands if last[x] is node and x not in retained]
+            )
         for x in node.operands:
-            if last[x] is node and x not in kept:
+            if last[x] is node and x not in retained:
                 computed.pop(x, None)
 
 
-def _applied(node: Node, computed: Values, last: Sequence[Node]) -> Any:
+def _applied(node: GraphNode, computed: Values, last: Sequence[GraphNode]) -> Any:
     """Compute a node, into the memory of an operand whose `last` use it is, if that fits."""
     assert node.op is not None
     params = dict(node.params)
-    if isinstance(node.op.impl, np.ufunc) and node.aval.size >= IN_PLACE:
-        room = next((x for x in last if x.aval == node.aval and _is_own(computed, x)), None)
+    if isinstance(node.op.impl, np.ufunc) and node.aval.size >= MIN_IN_PLACE:
+        room = next((x for x in last if x.aval == node.aval and _is_owned(computed, x)), None)
         if room is not None:
             params["out"] = computed[room]
     args = tuple([x if is_literal(x) else computed[x] for x in node.inputs])
-    return args[0] if isinstance(node.form, Identity) else node.op.compute(args, params)
+    return args[0] if isinstance(node.form, IdentityForm) else node.op.compute(args, params)
 
 
-def _own(computed: Values, x: Node) -> Any:
+def _owned(computed: Values, x: GraphNode) -> Any:
     """A value as an array that nothing else refers to: itself if only this table refers to it, else a copy."""
-    return computed[x] if _is_own(computed, x) else np.array(computed[x], order="C")
+    return computed[x] if _is_owned(computed, x) else np.array(computed[x], order="C")
 
 
-def _is_own(computed: Any, x: Any) -> bool:
-    alone, array = _references(computed, x) == _ALONE, computed[x]
+def _is_owned(computed: Any, x: Any) -> bool:
+    unreferenced, array = _references(computed, x) == _UNREFERENCED_COUNT, computed[x]
     flags = array.flags
-    return bool(alone and type(array) is np.ndarray and flags.owndata and flags.c_contiguous and flags.writeable)
+    return bool(unreferenced and type(array) is np.ndarray and flags.owndata and flags.c_contiguous and flags.writeable)
 
 
 def _references(computed: Any, x: Any) -> int:
@@ -85,7 +87,7 @@ def _references(computed: Any, x: Any) -> int:
     return sys.getrefcount(array)
 
 
-_ALONE = _references({0: np.empty(0)}, 0)
+_UNREFERENCED_COUNT = _references({0: np.empty(0)}, 0)
 
 
 @record(frozen=True, slots=True)
@@ -93,8 +95,8 @@ class _Blocks:
     """A blocked elementwise graph: the nodes computed `once`, the nodes computed for `each` block, and the `rows` of a
     block along the first axis."""
 
-    once: list[Node]
-    each: list[Node]
+    once: list[GraphNode]
+    each: list[GraphNode]
     rows: int
 
 
@@ -108,9 +110,9 @@ def _blocks_of(graph: Graph) -> _Blocks | None:
         return None
     result, cut = _Blocks([], [], rows), {x for x in graph.inputs if x.aval.ndim}
     for node in graph.nodes:
-        if node.several or node.picks is not None or node.aval.shape not in ((), shape):
+        if node.is_multi_result or node.result_index is not None or node.aval.shape not in ((), shape):
             return None
-        if node.aval.ndim and isinstance(node.form, Map | Identity):
+        if node.aval.ndim and isinstance(node.form, Map | IdentityForm):
             result.each.append(node)
             cut.add(node)
         elif cut.isdisjoint(node.operands) and (not node.aval.ndim or isinstance(node.form, Fill | Move)):
@@ -124,9 +126,9 @@ def _in_blocks(graph: Graph, blocks: _Blocks, computed: Values) -> list[Any]:
     _compute(blocks.once, computed, {*blocks.once, *graph.inputs})
     results = [np.empty(x.aval.shape, x.aval.dtype) for x in graph.outputs]
     for begin in range(0, len(results[0]), blocks.rows):
-        part = slice(begin, begin + blocks.rows)
-        values = {x: value[part] if x.aval.ndim else value for x, value in computed.items()}
+        block_slice = slice(begin, begin + blocks.rows)
+        values = {x: value[block_slice] if x.aval.ndim else value for x, value in computed.items()}
         _compute(blocks.each, values, {*graph.outputs})
         for array, x in zip(results, graph.outputs):
-            array[part] = values[x]
+            array[block_slice] = values[x]
     return results

@@ -31,8 +31,8 @@ def sort_address(name: str) -> int:
     """
     if unsupported_reason() is not None or np.lib.NumpyVersion(np.__version__).major != 2:
         return 0
-    what, dtype, *kind = name.split(".")
+    routine, dtype, *kind = name.split(".")
     functions = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object)(numpy_table()[_TABLE_OF_DTYPE])
-    place = _CASTS + _OTHERS + len(_KINDS) * (what == "tg_argsort") + _KINDS.index((*kind, "quick")[0])
+    index = _CASTS + _OTHERS + len(_KINDS) * (routine == "tg_argsort") + _KINDS.index((*kind, "quick")[0])
     address = functions(dtype_named(dtype))
-    return ctypes.cast(address, ctypes.POINTER(ctypes.c_size_t))[place] if address else 0
+    return ctypes.cast(address, ctypes.POINTER(ctypes.c_size_t))[index] if address else 0

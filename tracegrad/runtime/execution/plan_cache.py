@@ -13,30 +13,30 @@ from collections.abc import Collection, Sequence
 from hashlib import blake2b
 from typing import Any
 
-from tracegrad.ir import Graph, Node
+from tracegrad.ir import Graph, GraphNode
 from tracegrad.locks import new_lock
 from tracegrad.ops import TABLE
 from tracegrad.ops.core.result import result
-from tracegrad.runtime.execution.image import Image, is_plain
+from tracegrad.runtime.execution.image import ProgramImage, is_plain
 from tracegrad.settings import disabled, left_out
 from tracegrad.target.tuning import TUNING
 from tracegrad.utils.lazy_dataclass import record
 
 __all__ = ["Planned", "forget", "key_of", "known", "note"]
 
-MOST = TUNING.caches.plan_bytes
+MAX_BYTES = TUNING.caches.plan_bytes
 
 
 @record(frozen=True, eq=False)
 class Planned:
     """A cached plan: its image, and how many ops of the optimized graph may fail in a foreseen way."""
 
-    image: Image
+    image: ProgramImage
     foreseen: int
 
 
 _lock = new_lock()
-_found: OrderedDict[bytes, tuple[Planned, int]] = OrderedDict()
+_plans: OrderedDict[bytes, tuple[Planned, int]] = OrderedDict()
 _sum = 0
 
 
@@ -57,12 +57,12 @@ def key_of(
     how = tuple(kinds), single, checked, optimize, tuple(sorted(donated)), tuple(strides), tuple(sorted(left_out()))
     try:
         text = marshal.dumps((how, _described(graph)), 2)  # distinguishes 1, 1.0 and True, and 0.0 and -0.0
-    except (ValueError, _Unknown):
+    except (ValueError, _Uncacheable):
         return b"", 0
     return blake2b(text, digest_size=20).digest(), len(text)
 
 
-class _Unknown(Exception):
+class _Uncacheable(Exception):
     """An op that is not in the table, or a parameter that is an object."""
 
 
@@ -72,14 +72,14 @@ def _described(graph: Graph) -> tuple[Any, ...]:
     lines = []
     for node in graph.nodes:
         numbers[node] = len(numbers)
-        inputs = tuple([numbers[x] if type(x) is Node else (x,) for x in node.inputs])
+        inputs = tuple([numbers[x] if type(x) is GraphNode else (x,) for x in node.inputs])
         params: tuple[Any, ...] = node.params
         if node.regions:
             params = tuple([(name, _value(x)) for name, x in params])
         else:
             for _, x in params:
                 if not is_plain(x):
-                    raise _Unknown
+                    raise _Uncacheable
         number = _numbers.get(node.op)
         lines.append((_number(node.op) if number is None else number, inputs, params))
     avals = tuple([(x.aval.dtype.str, x.aval.shape) for x in graph.inputs])
@@ -97,7 +97,7 @@ def _number(op: Any) -> int:
             _numbers.setdefault(each, len(_numbers))
         number = _numbers.get(op)
         if number is None:
-            raise _Unknown
+            raise _Uncacheable
     return number
 
 
@@ -107,37 +107,37 @@ def _value(x: Any) -> Any:
     if type(x) is tuple and x and type(x[0]) is Graph:
         return tuple(map(_described, x))
     if not is_plain(x):
-        raise _Unknown
+        raise _Uncacheable
     return x
 
 
 def known(key: bytes) -> Planned | None:
     """The cached plan for this key, or None."""
     with _lock:
-        result = _found.get(key)
+        result = _plans.get(key)
         if result is None:
             return None
-        _found.move_to_end(key)
+        _plans.move_to_end(key)
         return result[0]
 
 
 def note(key: bytes, size: int, planned: Planned) -> None:
     """Cache a plan, and evict the least recently used ones."""
     global _sum
-    if not key or size > MOST:
+    if not key or size > MAX_BYTES:
         return
     with _lock:
-        _, before = _found.pop(key, (None, 0))
-        _found[key] = planned, size
+        _, before = _plans.pop(key, (None, 0))
+        _plans[key] = planned, size
         _sum += size - before
-        while _sum > MOST:
-            _, (_, gone) = _found.popitem(last=False)
-            _sum -= gone
+        while _sum > MAX_BYTES:
+            _, (_, evicted_size) = _plans.popitem(last=False)
+            _sum -= evicted_size
 
 
 def forget() -> None:
     """Clear the cache."""
     global _sum
     with _lock:
-        _found.clear()
+        _plans.clear()
         _sum = 0

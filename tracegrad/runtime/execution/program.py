@@ -21,27 +21,36 @@ import numpy as np
 from tracegrad import passes
 from tracegrad.avals import SUPPORTED, Aval, is_constant
 from tracegrad.codegen.plan.planner import Plan, plan
-from tracegrad.codegen.program.compilation_units import Piece
+from tracegrad.codegen.program.compilation_units import CompilationUnit
 from tracegrad.errors import CapacityError, TracegradError
 from tracegrad.ir import Graph, run
 from tracegrad.ir.builder import RECORDERS
 from tracegrad.locks import cached_property
 from tracegrad.ops.core.half import in_bits
-from tracegrad.ops.elementwise.complex import lies
+from tracegrad.ops.elementwise.complex import memory_aval
 from tracegrad.runtime.compile import jit
-from tracegrad.runtime.compile.code_store import Loaded, Origin, machine_code, machine_code_count, still_missing
+from tracegrad.runtime.compile.code_store import CodeOrigin, Loaded, machine_code, machine_code_count, still_missing
 from tracegrad.runtime.compile.progress import compiling
 from tracegrad.runtime.execution import plan_cache
 from tracegrad.runtime.execution.entry_callable import MISS
-from tracegrad.runtime.execution.image import Image, NumPyCalls, addressed, image_of, linked
-from tracegrad.runtime.execution.strided_inputs import Lies, Strides, laid
+from tracegrad.runtime.execution.image import NumPyCallback, ProgramImage, addressed, build_image, linked
+from tracegrad.runtime.execution.strided_inputs import InputLayouts, Strides, with_strided_inputs
 from tracegrad.runtime.execution.tiers import Missing, Tier, missing_of, tier_of
 from tracegrad.settings import leaving_out, left_out
 from tracegrad.utils.deferred_signals import uninterrupted
 from tracegrad.utils.lazy_dataclass import record
 from tracegrad.utils.log import log
 
-__all__ = ["MISS", "Program", "Recalled", "Report", "Unplanned", "compile_program", "conformed", "machine_code_count"]
+__all__ = [
+    "MISS",
+    "Program",
+    "Report",
+    "RestoredProgram",
+    "Unplanned",
+    "compile_program",
+    "conformed",
+    "machine_code_count",
+]
 
 
 @record()
@@ -50,7 +59,7 @@ class Report:
 
     optimized: Graph
     plan: Plan
-    pieces: list[tuple[list[int], Origin]] | None  # compilation units, with the steps that each runs
+    units: list[tuple[list[int], CodeOrigin]] | None  # compilation units, with the steps that each runs
     seconds: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -62,10 +71,10 @@ class Report:
     def cache(self) -> str:
         """The origin of the machine code: "compiled" or "disk" if a unit of it was, else "memory"; "replay" if there is
         none yet."""
-        return "replay" if self.pieces is None else _whence([origin for _, origin in self.pieces])
+        return "replay" if self.units is None else _whence([origin for _, origin in self.units])
 
 
-def _whence(origins: Iterable[Origin]) -> str:
+def _whence(origins: Iterable[CodeOrigin]) -> str:
     sources = {origin.source for origin in origins}
     return next((source for source in ("compiled", "disk") if source in sources), "memory")
 
@@ -92,9 +101,11 @@ def conformed(x: Any) -> Any:
     return np.require(array, dtype, ("C", "A")).view(np.ndarray).view(dtype)
 
 
-def as_taken(inputs: Sequence[Any], lies: Lies) -> list[Any]:
-    """Inputs as a program takes them; arrays with strides in `lies` are not copied."""
-    return [x if lie and lie.strides else conformed(x) for x, lie in zip(inputs, lies or (None,) * len(inputs))]
+def conformed_inputs(inputs: Sequence[Any], layouts: InputLayouts) -> list[Any]:
+    """Inputs as a program takes them; arrays with strides in `layouts` are not copied."""
+    return [
+        x if layout and layout.strides else conformed(x) for x, layout in zip(inputs, layouts or (None,) * len(inputs))
+    ]
 
 
 class Program:
@@ -105,7 +116,7 @@ class Program:
     """
 
     # Whether it was restored from disk.
-    recalled = False
+    restored = False
 
     def __init__(
         self, graph: Graph, kinds: tuple[str, ...], single: bool, name: str, checked: bool = False,
@@ -115,11 +126,11 @@ class Program:
         self.graph, self.kinds, self.single, self.name, self.checked = graph, kinds, single, name, checked
         self.first_call, self.optimize, self._donated, self._strides = first_call, optimize, donated, strides
         self._left_out = left_out()
-        self._callback: NumPyCalls | None = None
-        self._callbacks: list[NumPyCalls] = []
+        self._callback: NumPyCallback | None = None
+        self._callbacks: list[NumPyCallback] = []
         self.entry: Any = _not_yet
         self._seconds: dict[str, float] = {}
-        self._origins: dict[Piece, Origin] | None = None
+        self._origins: dict[CompilationUnit, CodeOrigin] | None = None
         with compiling(name):
             self._prepare()
             self.tier: Tier | None = tier_of(first_call, graph, lambda: missing_of(self.image))
@@ -153,9 +164,9 @@ class Program:
     def _attempt(self, leaves: Sequence[Any]) -> tuple[Any, BaseException | None]:
         tier = self.tier  # None once another thread has compiled
         if tier is not None:
-            answer = tier.answers(self, leaves)
-            if answer is not None:
-                return answer.result, None
+            tier_result = tier.run_call(self, leaves)
+            if tier_result is not None:
+                return tier_result.result, None
         self._failure()  # discard the failure of a call of `entry`, which returned MISS
         result = self.entry(*leaves)
         if result is not MISS:
@@ -184,19 +195,19 @@ class Program:
             if result is None:
                 optimized, output = self._planned(clock)
                 foreseen = sum([n.op is not None and n.op.form.foreseen for n in optimized.nodes])
-                result = plan_cache.Planned(self._image_of(output), foreseen)
+                result = plan_cache.Planned(self._build_image(output), foreseen)
                 plan_cache.note(key, size, result)
             clock.stage("plan")
             self.image, self.foreseen = result.image, result.foreseen
 
-    def _image_of(self, plan: Plan) -> Image:
-        return image_of(plan, self.graph, self.kinds, self.single, self.checked, self.optimize, self._strides)
+    def _build_image(self, plan: Plan) -> ProgramImage:
+        return build_image(plan, self.graph, self.kinds, self.single, self.checked, self.optimize, self._strides)
 
     def _planned(self, clock: _Clock) -> tuple[Graph, Plan]:
-        graph = laid(self.graph, self._strides) if self._strides else self.graph
+        graph = with_strided_inputs(self.graph, self._strides) if self._strides else self.graph
         optimized = passes.optimize(passes.without_half(passes.without_complex(graph)))
         clock.stage("passes")
-        return optimized, plan(optimized, self.checked, _given_away(self.graph, self._donated))
+        return optimized, plan(optimized, self.checked, _donatable(self.graph, self._donated))
 
     @cached_property
     def report(self) -> Report:
@@ -205,21 +216,21 @@ class Program:
         try:
             with leaving_out(self._left_out):
                 optimized, result = self._planned(_Clock({}))
-                self.image = self._image_of(result)
+                self.image = self._build_image(result)
         except BaseException:
             RECORDERS.current = before
             raise
-        return Report(optimized, result, self._pieces(), self._seconds)
+        return Report(optimized, result, self._unit_origins(), self._seconds)
 
-    def _pieces(self) -> list[tuple[list[int], Origin]] | None:
+    def _unit_origins(self) -> list[tuple[list[int], CodeOrigin]] | None:
         """The compilation units with their origins, by steps; None without machine code."""
         origins = self._origins
         if origins is None:
             return None
         uses = self.image.uses
         if uses.keys() != origins.keys():
-            origins = {piece: origins.get(piece, origin) for piece, (_, origin) in machine_code(uses).items()}
-        return [(steps, origins[piece]) for piece, steps in uses.items()]
+            origins = {unit: origins.get(unit, origin) for unit, (_, origin) in machine_code(uses).items()}
+        return [(steps, origins[unit]) for unit, steps in uses.items()]
 
     @property
     def cache(self) -> str:
@@ -236,18 +247,18 @@ class Program:
             clock = _Clock(self._seconds)
             image.define_symbols()
             result = machine_code(image.uses)
-            origins = {piece: origin for piece, (_, origin) in result.items()}
+            origins = {unit: origin for unit, (_, origin) in result.items()}
             clock.stage("compile" if _whence(origins.values()) == "compiled" else "load")
-            entry = self._entry(image, {piece: code for piece, (code, _) in result.items()})
+            entry = self._entry(image, {unit: code for unit, (code, _) in result.items()})
             clock.stage("link")
             if self.tier is not None:
                 log("compile", "%s: compiled in %.1f ms", self.name, 1e3 * (time.perf_counter() - start))
             self._origins, self.entry, self.tier = origins, entry, None
             if "report" in vars(self):
-                self.report.pieces = self._pieces()
+                self.report.units = self._unit_origins()
 
-    def _entry(self, image: Image, pieces: dict[Piece, Loaded]) -> Any:
-        return linked(image, pieces, self._address_of_calls, self.name or "program")
+    def _entry(self, image: ProgramImage, units: dict[CompilationUnit, Loaded]) -> Any:
+        return linked(image, units, self._callback_address, self.name or "program")
 
     def linked(self, released: bool | None = None) -> tuple[list[tuple[range, tuple[int, list[int]]]], object]:
         """The linked instructions of a call, in order: plan steps, function address, operands; and the objects that
@@ -256,31 +267,31 @@ class Program:
         self.compile()
         image = self.image if released is None else replace(self.image, released=released)
         with uninterrupted():
-            pieces = {piece: code for piece, (code, _) in machine_code(self.image.uses).items()}
-        steps = [order.steps for order in image.orders]
-        return list(zip(steps, addressed(image, pieces, self._address_of_calls))), (self, pieces)
+            units = {unit: code for unit, (code, _) in machine_code(self.image.uses).items()}
+        step_ranges = [order.steps for order in image.orders]
+        return list(zip(step_ranges, addressed(image, units, self._callback_address))), (self, units)
 
-    def _address_of_calls(self) -> int:
+    def _callback_address(self) -> int:
         if not self._callbacks:
-            self._callbacks.append(NumPyCalls(self.image.calls))
+            self._callbacks.append(NumPyCallback(self.image.calls))
         self._callback = self._callbacks[0]  # the callback of the first thread
         return self._callback.address
 
 
-class Recalled(Program):
+class RestoredProgram(Program):
     """A program restored from disk, whose graph is parsed only if something goes wrong. Its machine code must be
     cached."""
 
-    recalled = True
+    restored = True
 
-    def __init__(self, image: Image, graph: Callable[[], Graph], checked: bool, name: str, optimize: int):
+    def __init__(self, image: ProgramImage, graph: Callable[[], Graph], checked: bool, name: str, optimize: int):
         self.image, self.single, self.checked, self.name, self._graph = image, image.single, checked, name, graph
         self.first_call, self.optimize = "compile", optimize
         self.kinds = tuple([kind for _, kind in image.inputs])
         self._callback, self._callbacks, self.tier, self._left_out = None, [], None, left_out()
         with uninterrupted():
             image.define_symbols()
-            self.entry = self._entry(image, {piece: code for piece, (code, _) in machine_code(image.uses).items()})
+            self.entry = self._entry(image, {unit: code for unit, (code, _) in machine_code(image.uses).items()})
 
     @cached_property
     def graph(self) -> Graph:  # type: ignore[override]
@@ -301,7 +312,7 @@ class Unplanned(Program):
     calls.
     """
 
-    recalled = True
+    restored = True
 
     def __init__(
         self, graph: Graph, kinds: tuple[str, ...], single: bool, name: str, checked: bool, first_call: str,
@@ -317,7 +328,7 @@ class Unplanned(Program):
             self.compile()
 
     @cached_property
-    def image(self) -> Image:  # type: ignore[override]
+    def image(self) -> ProgramImage:  # type: ignore[override]
         """The image of the program, planned at first use."""
         before = RECORDERS.current
         try:
@@ -325,21 +336,21 @@ class Unplanned(Program):
         except BaseException:
             RECORDERS.current = before
             raise
-        result: Image = vars(self)["image"]
+        result: ProgramImage = vars(self)["image"]
         return result
 
 
-def _given_away(graph: Graph, donated: Collection[int]) -> Collection[int]:
+def _donatable(graph: Graph, donated: Collection[int]) -> Collection[int]:
     """The `donated` inputs that cannot be confused with an output of another dtype: the plan represents complex arrays
     by their parts, and half precision by bits."""
     if not donated or all(x.dtype.char not in "eFD" for x in (*graph.avals, *graph.results)):
         return donated
-    return [j for j in donated if not any(_looks_like(x, graph.avals[j]) for x in graph.results)]
+    return [j for j in donated if not any(_is_confusable(x, graph.avals[j]) for x in graph.results)]
 
 
-def _looks_like(x: Aval, y: Aval) -> bool:
+def _is_confusable(x: Aval, y: Aval) -> bool:
     """Whether two values of different dtypes look the same to the plan."""
-    return x != y and in_bits(lies(x)) == in_bits(lies(y))
+    return x != y and in_bits(memory_aval(x)) == in_bits(memory_aval(y))
 
 
 def _still(missing: Mapping[str, float]) -> Missing:
@@ -380,7 +391,7 @@ def compile_program(
     only output is returned by itself, else a tuple. With `checked` the last output is a boolean that is not returned:
     `entry` returns MISS if it is False. `first_call` and `optimize` are as in `settings`. Inputs that are `donated` may
     be overwritten: some results, of the same shape and dtype, are then these arrays. `strides` are the memory layouts
-    of the inputs, one for each: see `strided_inputs.laid`.
+    of the inputs, one for each: see `strided_inputs.with_strided_inputs`.
     """
     before = RECORDERS.current
     try:

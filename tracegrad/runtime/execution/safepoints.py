@@ -7,21 +7,21 @@ import os
 import threading
 from functools import cache
 
-from tracegrad.codegen.instr.safepoints import LOOK_SYMBOLS, look_module
+from tracegrad.codegen.instr.safepoints import POLL_SYMBOLS, poll_module
 from tracegrad.runtime.compile import jit
 from tracegrad.runtime.execution.entry_callable import unsupported_reason
 
-__all__ = ["look_address"]
+__all__ = ["safepoint_address"]
 
 _main_thread = ctypes.c_int64()
 
 
 @cache
-def look_address(released: bool) -> int:
+def safepoint_address(released: bool) -> int:
     """The address of the safepoint function for programs called with, or without the GIL; 0 if there is none."""
     if unsupported_reason() is not None:
         return 0
-    for name in LOOK_SYMBOLS:
+    for name in POLL_SYMBOLS:
         jit.define_symbol(name, ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0)
     jit.define_symbol("tg_main_thread", ctypes.addressof(_main_thread))
     _note_main_thread()
@@ -31,7 +31,7 @@ def look_address(released: bool) -> int:
 
 @cache
 def _code(name: str) -> jit.NativeCode:
-    return jit.load_ir(lambda: look_module(name), name, "cold")
+    return jit.load_ir(lambda: poll_module(name), name, "cold")
 
 
 def _note_main_thread() -> None:

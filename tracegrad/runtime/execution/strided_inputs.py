@@ -2,9 +2,9 @@
 
 A program takes arrays in row-major order. Another array is mostly a part of a row-major *block*: a transposed array is
 the whole block with permuted axes; columns, every other element, or a reversed array are a window of it. A
-specialization takes the address of that block, and its graph begins with the views that lead to the array (`laid`).
-Views are free, because kernels read the elements in place. Only elements of the array itself are read, so a block may
-extend beyond the allocated memory. Any other layout is copied.
+specialization takes the address of that block, and its graph begins with the views that lead to the array
+(`with_strided_inputs`). Views are free, because kernels read the elements in place. Only elements of the array itself
+are read, so a block may extend beyond the allocated memory. Any other layout is copied.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from tracegrad.avals import Aval
 from tracegrad.ir import Graph, build, replay
 from tracegrad.ops.shape.linear import broadcast_to, flip, reshape, slice, transpose
 from tracegrad.target.tuning import TUNING
-from tracegrad.trace.builder.layout import Layout
+from tracegrad.trace.builder.layout import LayoutGuard
 
-__all__ = ["Lie", "Lies", "Strides", "copied", "laid", "lies_of", "strides_of"]
+__all__ = ["InputLayout", "InputLayouts", "Strides", "copied", "layouts_of", "strides_of", "with_strided_inputs"]
 
 Strides = tuple[int, ...]
 SMALL = TUNING.dispatch.min_strided_array
 
 
-class Lie(NamedTuple):
+class InputLayout(NamedTuple):
     """The layout of an array that is not in row-major order. `strides` are the strides by which a program may read it,
-    0 along axes of one element; None if it is copied. `asked` are the strides that a trace requires, if any."""
+    0 along axes of one element; None if it is copied. `required` are the strides that a trace requires, if any."""
 
     strides: Strides | None
-    asked: Strides | None = None
+    required: Strides | None = None
 
     def text(self, x: str) -> str:
         """The expression of the array as the program takes it."""
@@ -42,33 +42,33 @@ class Lie(NamedTuple):
     def checks(self, x: str) -> list[str]:
         """The checks of arrays with this layout if they are copied, because no program checks them."""
         results = [f"type({x}) is ndarray", f"not {x}.flags.c_contiguous"]  # other programs serve contiguous arrays
-        return results if self.asked is None else [*results, f"{x}.strides == {self.asked}"]
+        return results if self.required is None else [*results, f"{x}.strides == {self.required}"]
 
 
-Lies = tuple[Lie | None, ...]
+InputLayouts = tuple[InputLayout | None, ...]
 
 
-def lies_of(inputs: Sequence[Any], layouts: Sequence[Layout]) -> Lies:
+def layouts_of(inputs: Sequence[Any], layouts: Sequence[LayoutGuard]) -> InputLayouts:
     """The layout of each array that is not in row-major order; empty if all are. `layouts` are the assumptions of the
     trace."""
-    lying = [type(x) is np.ndarray and not x.flags.c_contiguous for x in inputs]
-    if True not in lying:
+    strided = [type(x) is np.ndarray and not x.flags.c_contiguous for x in inputs]
+    if True not in strided:
         return ()
-    asked = {layout.number for layout in layouts}
+    required = {layout.number for layout in layouts}
     return tuple([
-        Lie(_readable(x), x.strides if i in asked else None) if apart else None
-        for i, (x, apart) in enumerate(zip(inputs, lying))
+        InputLayout(_readable(x), x.strides if i in required else None) if is_strided else None
+        for i, (x, is_strided) in enumerate(zip(inputs, strided))
     ])  # fmt: skip
 
 
-def copied(lies: Lies) -> Lies:
+def copied(layouts: InputLayouts) -> InputLayouts:
     """The same layouts, for programs that only take row-major order."""
-    return tuple([lie and lie._replace(strides=None) for lie in lies])
+    return tuple([layout and layout._replace(strides=None) for layout in layouts])
 
 
-def strides_of(lies: Lies) -> tuple[Strides | None, ...]:
+def strides_of(layouts: InputLayouts) -> tuple[Strides | None, ...]:
     """The strides by which a program reads its inputs; None for row-major order."""
-    return tuple([lie and lie.strides for lie in lies])
+    return tuple([layout and layout.strides for layout in layouts])
 
 
 def _readable(x: np.ndarray[Any, Any]) -> Strides | None:
@@ -78,7 +78,7 @@ def _readable(x: np.ndarray[Any, Any]) -> Strides | None:
     return strides if plain and x.nbytes >= SMALL and _block_of(x.shape, strides, x.itemsize) is not None else None
 
 
-class _Block(NamedTuple):
+class _StridedBlock(NamedTuple):
     """The row-major array that contains a strided array.
 
     `axes` are the axes of the array with nonzero stride, from the outermost to the innermost, and `flipped` are the
@@ -92,7 +92,7 @@ class _Block(NamedTuple):
     flipped: tuple[int, ...]
 
 
-def _block_of(shape: Sequence[int], strides: Strides, itemsize: int) -> _Block | None:
+def _block_of(shape: Sequence[int], strides: Strides, itemsize: int) -> _StridedBlock | None:
     """The block of an array; None if strides are no multiples of the element size, or rows overlap.
 
     >>> _block_of((5, 3), (64, 8), 8).shape  # x[:, :3] of 8 columns
@@ -114,22 +114,22 @@ def _block_of(shape: Sequence[int], strides: Strides, itemsize: int) -> _Block |
         span += (shape[k] - 1) * step
     sizes = [shape[axes[0]] if axes else 1] + [a // b for a, b in itertools.pairwise([*rows, 1])]
     every = tuple([a // b for a, b in zip(steps, rows)])
-    return _Block(tuple(sizes), every, tuple(axes), tuple([j for j, k in enumerate(axes) if strides[k] < 0]))
+    return _StridedBlock(tuple(sizes), every, tuple(axes), tuple([j for j, k in enumerate(axes) if strides[k] < 0]))
 
 
-def laid(graph: Graph, strides: Sequence[Strides | None]) -> Graph:
+def with_strided_inputs(graph: Graph, strides: Sequence[Strides | None]) -> Graph:
     """The graph with strided inputs replaced by their blocks."""
     avals = [x.aval for x in graph.inputs]
     blocks = [None if s is None else _block_of(x.shape, s, x.dtype.itemsize) for x, s in zip(avals, strides)]
 
-    def computed(*given: Any) -> Any:
-        results = [x if b is None else _part(x, b, aval.shape) for x, b, aval in zip(given, blocks, avals)]
+    def computed(*inputs: Any) -> Any:
+        results = [x if b is None else _view_of_block(x, b, aval.shape) for x, b, aval in zip(inputs, blocks, avals)]
         return replay(graph, results)[0]
 
     return build(computed, [x if b is None else Aval(b.shape, x.dtype) for x, b in zip(avals, blocks, strict=True)])
 
 
-def _part(x: Any, block: _Block, shape: tuple[int, ...]) -> Any:
+def _view_of_block(x: Any, block: _StridedBlock, shape: tuple[int, ...]) -> Any:
     """The array of this shape as a view of a block."""
     sizes = tuple([shape[k] for k in block.axes])
     stop = (*[(n - 1) * s + 1 for n, s in zip(sizes, block.step)], 1)

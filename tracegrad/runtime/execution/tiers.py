@@ -34,25 +34,25 @@ from tracegrad.runtime.execution.cost_model import (
     to_compile,
     to_replay,
 )
-from tracegrad.runtime.execution.entry_callable import MISS, kept_memory
-from tracegrad.runtime.execution.numpy_executor import own_outputs
+from tracegrad.runtime.execution.entry_callable import MISS, retain_memory
+from tracegrad.runtime.execution.numpy_executor import execute_graph
 from tracegrad.runtime.memory.allocator import release_idle
 from tracegrad.settings import disabled, waits_for_compiler
 from tracegrad.target.tuning import TUNING
 
 if TYPE_CHECKING:
-    from tracegrad.runtime.execution.image import Image
+    from tracegrad.runtime.execution.image import ProgramImage
 
-__all__ = ["Answer", "Missing", "Tier", "missing_of", "tier_of"]
+__all__ = ["Missing", "Tier", "TierResult", "missing_of", "tier_of"]
 
-PART = TUNING.first_call.max_replay_part
+MAX_REPLAY_RATIO = TUNING.first_call.max_replay_ratio
 LARGE = TUNING.first_call.min_retained_bytes
 READ = TUNING.first_call.restored_node_time
 TOGETHER = TUNING.first_call.units_between_breaks
 BREAK = TUNING.first_call.break_time
 
 
-class Answer(NamedTuple):
+class TierResult(NamedTuple):
     """The outputs as a program returns them, or `MISS` if it would fail."""
 
     result: Any
@@ -65,24 +65,24 @@ class Missing(NamedTuple):
     """The compile costs of the missing units of a program, by key, and the other costs of a call without
     interpretation."""
 
-    pieces: Mapping[str, float]
-    beside: float = 0.0
+    unit_costs: Mapping[str, float]
+    other_cost: float = 0.0
 
     @property
     def price(self) -> float:
-        return sum(self.pieces.values()) + self.beside if self.pieces else 0.0
+        return sum(self.unit_costs.values()) + self.other_cost if self.unit_costs else 0.0
 
 
-def missing_of(image: Image) -> Missing:
+def missing_of(image: ProgramImage) -> Missing:
     """The missing units of a program, the shared functions it needs, and the cost of its memory."""
-    pieces = {key: to_compile(piece.text, regions=not piece.kernel) for key, piece in missing(image.uses).items()}
+    unit_costs = {key: to_compile(unit.text, regions=not unit.kernel) for key, unit in missing(image.uses).items()}
     memory = image.arena_bytes + sum([x.size * x.dtype.itemsize for x in image.outputs])
-    return Missing(pieces, SHARED * len(unknown(image.functions)) + FIRST_TOUCH * memory)
+    return Missing(unit_costs, SHARED * len(unknown(image.functions)) + FIRST_TOUCH * memory)
 
 
 # The keys of units that were missing when a program was interpreted, and their maximum number.
-_met: set[str] = set()
-MOST_MET = TUNING.caches.missing_units
+_seen_units: set[str] = set()
+MAX_SEEN_UNITS = TUNING.caches.missing_units
 
 
 def tier_of(first_call: str, graph: Graph, missing: Callable[[], Missing], spent: float = 0.0) -> Tier | None:
@@ -98,72 +98,72 @@ def tier_of(first_call: str, graph: Graph, missing: Callable[[], Missing], spent
     price = result.price
     if first_call == "background" and _compiler.busy:
         price = max(price, COMPILE)  # units on disk are loaded only when the compiler thread is done
-    most = PART * price
-    if not most or (cost := to_replay(graph)) > most:
+    budget = MAX_REPLAY_RATIO * price
+    if not budget or (cost := to_replay(graph)) > budget:
         return None
     spent += cost + READ * len(graph.nodes)
     if first_call == "background":
-        return Behind(most, result.pieces, spent)
-    if _met.issuperset(result.pieces) or spent > price:
+        return BackgroundTier(budget, result.unit_costs, spent)
+    if _seen_units.issuperset(result.unit_costs) or spent > price:
         return None
-    if len(_met) > MOST_MET:
-        _met.clear()
-    _met.update(result.pieces)
-    return (Iterations if first_call == "iterations" else Tier)(most, result.pieces, spent)
+    if len(_seen_units) > MAX_SEEN_UNITS:
+        _seen_units.clear()
+    _seen_units.update(result.unit_costs)
+    return (IterationTier if first_call == "iterations" else Tier)(budget, result.unit_costs, spent)
 
 
 class Tier:
     """A tier that interprets the first call and compiles at the second."""
 
     # Whether a call has been interpreted, so that the next one compiles; whether freed memory is retained.
-    begun = kept = False
+    started = retains_memory = False
 
-    def __init__(self, most: float, missing: Mapping[str, float] = _NOTHING, spent: float = 0.0):
-        self.most, self.missing, self.spent = most, missing, spent
+    def __init__(self, budget: float, missing: Mapping[str, float] = _NOTHING, spent: float = 0.0):
+        self.budget, self.missing, self.spent = budget, missing, spent
 
-    def answers(self, program: Any, leaves: Sequence[Any]) -> Answer | None:
+    def run_call(self, program: Any, leaves: Sequence[Any]) -> TierResult | None:
         """The result of a call; None once the program is compiled."""
-        if self.begun or waits_for_compiler():
-            if self.kept:
+        if self.started or waits_for_compiler():
+            if self.retains_memory:
                 release_idle()  # the compiler needs memory
             program.compile()
             return None
-        self.begun = True
+        self.started = True
         return self.replayed(program, leaves)
 
-    def replayed(self, program: Any, leaves: Sequence[Any]) -> Answer | None:
+    def replayed(self, program: Any, leaves: Sequence[Any]) -> TierResult | None:
         """The result by interpretation; None if it takes too long, and the program is compiled."""
-        before, watch = WATCHED.by, Effort(self.most).spend
+        before, watch = WATCHED.by, Effort(self.budget).spend
         try:
             WATCHED.by = watch
-            self.kept = alive_bytes(program.graph) >= LARGE
-            with kept_memory() if self.kept else nullcontext():
-                outputs = own_outputs(program.graph, leaves)
+            self.retains_memory = alive_bytes(program.graph) >= LARGE
+            with retain_memory() if self.retains_memory else nullcontext():
+                outputs = execute_graph(program.graph, leaves)
         except TooLong:
             program.compile()
             return None
         except CapacityError:
             raise
         except Exception:  # plain Python will raise it again
-            return Answer(MISS)
+            return TierResult(MISS)
         finally:
             WATCHED.by = before
         if program.checked and not outputs.pop():
-            return Answer(MISS)
-        return Answer(outputs[0] if program.single else tuple(outputs))
+            return TierResult(MISS)
+        return TierResult(outputs[0] if program.single else tuple(outputs))
 
 
-class Iterations(Tier):
+class IterationTier(Tier):
     """A tier that interprets calls until they have taken as long as a compilation, in all."""
 
     iteration: Callable[[Sequence[Any]], list[Any]] | None = None
 
-    def answers(self, program: Any, leaves: Sequence[Any]) -> Answer | None:
+    def run_call(self, program: Any, leaves: Sequence[Any]) -> TierResult | None:
         if waits_for_compiler():
             program.compile()
             return None
         if self.iteration is None:
-            self.iteration, self.effort = replayer(program.graph), Effort(self.most)
+            self.iteration, self.effort = replayer(program.graph), Effort(self.budget)
         before = WATCHED.by
         try:
             WATCHED.by = self.effort.spend
@@ -173,23 +173,23 @@ class Iterations(Tier):
             return None
         finally:
             WATCHED.by = before
-        return Answer(np.array(result) if result.ndim else result[()])
+        return TierResult(np.array(result) if result.ndim else result[()])
 
 
-class Behind(Tier):
+class BackgroundTier(Tier):
     """A tier that interprets all calls until another thread has compiled."""
 
-    def __init__(self, most: float, missing: Mapping[str, float] = _NOTHING, spent: float = 0.0):
-        super().__init__(most, missing, spent)
+    def __init__(self, budget: float, missing: Mapping[str, float] = _NOTHING, spent: float = 0.0):
+        super().__init__(budget, missing, spent)
         self.error: BaseException | None = None
 
     def begin(self, program: Any) -> None:
         """Queue the program for the compiler thread, once."""
-        if not self.begun:
-            self.begun = True
+        if not self.started:
+            self.started = True
             _compiler.add(program)
 
-    def answers(self, program: Any, leaves: Sequence[Any]) -> Answer | None:
+    def run_call(self, program: Any, leaves: Sequence[Any]) -> TierResult | None:
         if waits_for_compiler():
             program.compile()
             return None
@@ -209,10 +209,10 @@ def _compile(reference: weakref.ref[Any]) -> None:
         return
     image = program.image
     del program
-    pieces, saved = [*image.uses], []
+    units, saved = [*image.uses], []
     image.define_symbols()
-    for i in range(0, len(pieces), TOGETHER):
-        saved.append(machine_code({x for piece in pieces[i : i + TOGETHER] for x in (*piece.needs, piece)}))
+    for i in range(0, len(units), TOGETHER):
+        saved.append(machine_code({x for unit in units[i : i + TOGETHER] for x in (*unit.needs, unit)}))
         time.sleep(BREAK)
         if reference() is None or not threading.main_thread().is_alive():
             return
@@ -280,7 +280,7 @@ class _Compiler:
         for reference in waiting:
             program = reference()
             if program is not None and program.tier is not None:
-                program.tier.begun = False
+                program.tier.started = False
 
 
 _compiler = _Compiler()

@@ -18,7 +18,7 @@ from typing import Any
 
 from tracegrad.codegen.entry.entry_point import HUGE_BYTES
 from tracegrad.runtime.compile import jit
-from tracegrad.target.cache_lines import LINE, PAGE, STEP
+from tracegrad.target.cache_lines import BLOCK_OFFSET, LINE, PAGE
 from tracegrad.target.tuning import TUNING
 
 __all__ = ["IDLE_BYTES", "LARGE_BYTES", "SLOTS", "idle_bytes", "memory_handler", "release_idle"]
@@ -26,7 +26,7 @@ __all__ = ["IDLE_BYTES", "LARGE_BYTES", "SLOTS", "idle_bytes", "memory_handler",
 LARGE_BYTES = TUNING.memory.min_retained_bytes
 IDLE_BYTES = TUNING.memory.max_idle_bytes
 SLOTS = TUNING.memory.max_idle_blocks
-PLACES = TUNING.memory.block_places
+BLOCK_OFFSETS = TUNING.memory.num_block_offsets
 
 _POOL = Template("""
 ; A block is 64 bytes of header, its capacity and what the C library gave, and the data. That begins in one of $PLACES
@@ -262,17 +262,17 @@ def _code() -> jit.NativeCode:
         "IDLE_BYTES": IDLE_BYTES,
         "HUGE_BYTES": HUGE_BYTES,
         "MOST": 2**62,
-        "PLACES": PLACES,
-        "LAST": PLACES - 1,
-        "STEP_BYTES": STEP * LINE,
+        "PLACES": BLOCK_OFFSETS,
+        "LAST": BLOCK_OFFSETS - 1,
+        "STEP_BYTES": BLOCK_OFFSET * LINE,
         "ROOM": 127 + 2 * PAGE,
     }
     return jit.load_ir(lambda: _POOL.substitute(names), "tracegrad_pool", "cold")
 
 
-def _keep_for_ever(thing: object) -> None:
+def _make_immortal(obj: object) -> None:
     """Keep an object alive until the process ends, because arrays may die after every module and need their handler."""
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(obj))
 
 
 @cache
@@ -285,8 +285,8 @@ def memory_handler() -> Any:
     new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
     name = ctypes.c_char_p(b"mem_handler")
     capsule = new(ctypes.addressof(allocator), name, None)
-    for thing in (allocator, name, capsule):
-        _keep_for_ever(thing)
+    for obj in (allocator, name, capsule):
+        _make_immortal(obj)
     return capsule
 
 

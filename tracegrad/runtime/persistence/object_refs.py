@@ -1,10 +1,10 @@
 """Serialize references to objects so that another process finds the same objects (object references).
 
 A trace assumes values at *sources* (`tracegrad.trace.sources.sources`), which begin at root objects: the namespace of a
-function, a cell, a class. Another process has other objects at the same sources. `Writer` makes a list of the objects:
-each with the path to it, from the traced function or from an earlier object, and its fingerprint
-(`tracegrad.runtime.compile.fingerprint`). `Reader` follows the list. It succeeds if each path ends at an equal object,
-as far as a process can tell, and if distinct objects are still distinct.
+function, a cell, a class. Another process has other objects at the same sources. `ObjectWriter` makes a list of the
+objects: each with the path to it, from the traced function or from an earlier object, and its fingerprint
+(`tracegrad.runtime.compile.fingerprint`). `ObjectReader` follows the list. It succeeds if each path ends at an equal
+object, as far as a process can tell, and if distinct objects are still distinct.
 
 Everything is serialized as JSON: lists, texts, numbers, booleans and None.
 """
@@ -24,9 +24,9 @@ from tracegrad.runtime.compile.fingerprint import (
     Unkept,
     consists_of_functions,
     described,
-    found_under,
     functions_of,
     library_name,
+    resolve_name,
     traced,
 )
 from tracegrad.runtime.persistence.pytree_fingerprint import registration
@@ -36,28 +36,28 @@ from tracegrad.trace.driver.tensor_effects import DefaultDtype, GradMode
 from tracegrad.trace.proxies.function_proxies import is_user_object
 from tracegrad.trace.sources.code_origin import is_user_code, is_user_function
 from tracegrad.trace.sources.sources import (
-    Alike,
-    Argument,
+    AnyIdentical,
+    ArgumentLeaf,
     Attribute,
-    Cell,
+    CallArgument,
+    CalledFunction,
     Child,
+    ClosureCell,
+    ClosureVariable,
     Fixed,
-    Function,
-    Global,
     Hiding,
     Item,
-    Passed,
+    ModuleGlobal,
     Source,
     Static,
-    Variable,
     Weak,
 )
-from tracegrad.trace.sources.state_sources import Called, Context, Name, is_subclass, mapping_behind
+from tracegrad.trace.sources.state_sources import Context, FunctionResult, Name, is_subclass, underlying_mapping
 from tracegrad.tree import TreeDef
-from tracegrad.tree.registry import FIXED_KIND, KINDS, LEAF_KIND, Kind, kind_of
+from tracegrad.tree.registry import FIXED_KIND, KINDS, LEAF_KIND, NodeKind, kind_of
 from tracegrad.utils.errstate import handling
 
-__all__ = ["Changed", "Reader", "Writer"]
+__all__ = ["Changed", "ObjectReader", "ObjectWriter"]
 
 
 class Changed(Exception):
@@ -71,38 +71,41 @@ _KNOWN: dict[str, Callable[[], Any]] = {
     "settings": lambda: vars(settings),
 }
 # The functions in class members.
-_PARTS: dict[Any, Sequence[str]] = {property: ("fget", "fset", "fdel"), (classmethod, staticmethod): ("__func__",)}
+_MEMBER_FUNCTIONS: dict[Any, Sequence[str]] = {
+    property: ("fget", "fset", "fdel"),
+    (classmethod, staticmethod): ("__func__",),
+}
 _OF_PARENT: tuple[type[Source], ...] = (Attribute, Item, Child)
-_OF_OBJECT: tuple[type[Source], ...] = (Global, Cell, Fixed, Static, Hiding, Name, Context)
-_OF_CALL: tuple[type[Source], ...] = (Argument, Function, Passed, GradMode, DefaultDtype)
+_OF_OBJECT: tuple[type[Source], ...] = (ModuleGlobal, ClosureCell, Fixed, Static, Hiding, Name, Context)
+_OF_CALL: tuple[type[Source], ...] = (ArgumentLeaf, CalledFunction, CallArgument, GradMode, DefaultDtype)
 _SOURCES: dict[str, Any] = {cls.__name__: cls for cls in (*_OF_PARENT, *_OF_OBJECT, *_OF_CALL)}
 # The functions whose results can be recomputed in another process.
-_ASKED: dict[str, Callable[..., Any]] = {f.__name__: f for f in (handling, is_subclass, mapping_behind)}
-_MOST_BYTES = TUNING.caches.stored_array_bytes
+_RECOMPUTED: dict[str, Callable[..., Any]] = {f.__name__: f for f in (handling, is_subclass, underlying_mapping)}
+_MAX_ARRAY_BYTES = TUNING.caches.stored_array_bytes
 
 
-class Writer:
+class ObjectWriter:
     """The list of objects under construction. `roots` are the traced functions; `places` lead to the others."""
 
-    def __init__(self, roots: Sequence[Any], places: Iterable[tuple[Any, Source]]):
+    def __init__(self, roots: Sequence[Any], sources: Iterable[tuple[Any, Source]]):
         self.objects: list[Any] = []
         self.held: list[Any] = []
         self._roots = {id(x): i for i, x in reversed([*enumerate(roots)])}
-        self._places: dict[int, Source] = {}
+        self._sources: dict[int, Source] = {}
         self._inside: dict[int, tuple[Any, int]] = {}  # its owner (a traced function or a class), and its index
         self._numbers: dict[int, int] = {}
-        self._begun: set[int] = set()
+        self._started: set[int] = set()
         self._functions = [x for x in roots if isinstance(x, types.FunctionType)]
-        for x, source in places:
+        for x, source in sources:
             self._enter(x, source)
-            for name in next((names for cls, names in _PARTS.items() if isinstance(x, cls)), ()):
+            for name in next((names for cls, names in _MEMBER_FUNCTIONS.items() if isinstance(x, cls)), ()):
                 self._enter(getattr(x, name), Attribute(source, name))
 
     def _enter(self, x: Any, source: Source) -> None:
-        self._places.setdefault(id(x), source)
-        for i, part in enumerate(_parts(x)):
-            self._inside.setdefault(id(part), (x, i))
-            self._note(part)
+        self._sources.setdefault(id(x), source)
+        for i, inner in enumerate(_contained(x)):
+            self._inside.setdefault(id(inner), (x, i))
+            self._note(inner)
         self._note(x)
 
     def _note(self, x: Any) -> None:
@@ -115,22 +118,22 @@ class Writer:
         known = self._numbers.get(id(x))
         if known is not None:
             return known
-        if id(x) in self._begun:
+        if id(x) in self._started:
             raise Unkept(f"a {type(x).__qualname__} that only itself leads to")
-        self._begun.add(id(x))
-        way = self._way(x)
-        what = _what(x, way)
+        self._started.add(id(x))
+        path = self._path_to(x)
+        fingerprint = _fingerprint(x, path)
         number = self._numbers[id(x)] = len(self.objects)
-        self.objects.append([way, [*what, _space(x, self._numbers)]])
+        self.objects.append([path, [*fingerprint, _space(x, self._numbers)]])
         self.held.append(x)
         return number
 
-    def _way(self, x: Any) -> list[Any]:
-        root, place = self._roots.get(id(x)), library_name(x)
+    def _path_to(self, x: Any) -> list[Any]:
+        root, qualified_name = self._roots.get(id(x)), library_name(x)
         if root is not None:
             return ["root", root]
-        if place is not None:
-            return ["library", *place]
+        if qualified_name is not None:
+            return ["library", *qualified_name]
         for name, known in _KNOWN.items():
             if x is known():
                 return ["known", name]
@@ -138,25 +141,25 @@ class Writer:
             return self._to_space(x)
         if isinstance(x, types.CellType):
             return self._to_cell(x)
-        source = self._places.get(id(x))
+        source = self._sources.get(id(x))
         if source is not None:
             return ["at", self.source(source)]
         if id(x) in self._inside:
             owner, i = self._inside[id(x)]
             return ["part", self.number(owner), i]
-        place = getattr(x, "__module__", ""), getattr(x, "__qualname__", "")
-        if isinstance(x, type) and found_under(place) is x:
-            return ["named", *place]
+        qualified_name = getattr(x, "__module__", ""), getattr(x, "__qualname__", "")
+        if isinstance(x, type) and resolve_name(qualified_name) is x:
+            return ["named", *qualified_name]
         raise Unkept(f"a {type(x).__qualname__} that no name leads to")
 
     def _to_space(self, x: dict[str, Any]) -> list[Any]:
         for function in self._functions:
-            if function.__globals__ is x and id(function) not in self._begun - self._numbers.keys():
+            if function.__globals__ is x and id(function) not in self._started - self._numbers.keys():
                 return ["attribute", self.number(function), "__globals__"]
         module = sys.modules.get(str(x.get("__name__")))
         if module is not None and vars(module) is x:
             return ["attribute", self.number(module), "__dict__"]
-        source = self._places.get(id(x))
+        source = self._sources.get(id(x))
         if source is None:
             raise Unkept("a namespace that no function leads to")
         return ["at", self.source(source)]
@@ -180,12 +183,12 @@ class Writer:
             return [cls.__name__, None, self.value(x.name)]
         if cls is Weak:
             return ["Weak", x.name]
-        if cls is Alike:
+        if cls is AnyIdentical:
             return ["Alike", [self.source(each) for each in x.name]]
-        if isinstance(x, Variable):
-            item = x.place.parent
+        if isinstance(x, ClosureVariable):
+            item = x.cell_source.parent
             return ["Variable", self.source(item.parent.parent), item.name, x.name]
-        if cls is Called and x.parent in _ASKED.values():
+        if cls is FunctionResult and x.parent in _RECOMPUTED.values():
             return ["Called", x.parent.__name__, self.value(x.name)]
         raise Unkept(f"{x}")
 
@@ -195,62 +198,62 @@ class Writer:
         cls = type(x)
         if cls in (str, int, bool, float, type(None)):
             return x
-        result = _spelled(x)
+        result = _serialize_plain(x)
         if result is not None:
             return result
         if cls in (tuple, TreeDef):
             return [cls.__name__, *map(self.value, x)]
         if cls is frozenset:
             return ["frozenset", *map(self.value, sorted(x, key=repr))]
-        if cls is Kind:
+        if cls is NodeKind:
             return self._kind(x)
         if isinstance(x, enum.Enum):
             return ["enum", self.number(cls), self.value(x.value)]
         return ["object", self.number(x)]
 
-    def _kind(self, x: Kind) -> list[Any]:
+    def _kind(self, x: NodeKind) -> list[Any]:
         """Serialize a container kind, by its class."""
         if x is LEAF_KIND or x is FIXED_KIND:
             return ["kind", x is FIXED_KIND]
         return ["kind", self.number(x.cls)]
 
 
-class Reader:
-    """The objects of a list written by `Writer`, found in this process; `Changed` if one is missing."""
+class ObjectReader:
+    """The objects of a list written by `ObjectWriter`, found in this process; `Changed` if one is missing."""
 
     def __init__(self, roots: Sequence[Any], objects: Sequence[Any], weak: Any = None):
         self.held: list[Any] = []
         self._roots, self._weak = roots, weak
         self._numbers: dict[int, int] = {}
-        for way, what in objects:
-            x = self._follow(*way)
-            if id(x) in self._numbers or not self._is(x, way, what):
-                raise Changed(str(way))
+        for path, fingerprint in objects:
+            x = self._follow(*path)
+            if id(x) in self._numbers or not self._is(x, path, fingerprint):
+                raise Changed(str(path))
             self._numbers[id(x)] = len(self.held)
             self.held.append(x)
 
-    def _is(self, x: Any, way: Sequence[Any], what: Sequence[Any]) -> bool:
+    def _is(self, x: Any, path: Sequence[Any], fingerprint: Sequence[Any]) -> bool:
         try:
-            return [*_what(x, way), _space(x, self._numbers)] == what
+            return [*_fingerprint(x, path), _space(x, self._numbers)] == fingerprint
         except Unkept:
             return False
 
-    def _follow(self, kind: str, *way: Any) -> Any:
+    def _follow(self, kind: str, *path: Any) -> Any:
         if kind == "root":
-            return self._roots[way[0]]
+            return self._roots[path[0]]
         if kind in ("library", "named"):
-            return found_under((way[0], way[1]))
+            return resolve_name((path[0], path[1]))
         if kind == "known":
-            return _KNOWN[way[0]]()
+            return _KNOWN[path[0]]()
         try:
             if kind == "at":
-                return self.source(way[0]).read()
-            owner = self.held[way[0]]
+                return self.source(path[0]).read()
+            owner = self.held[path[0]]
             if kind == "part":
-                return _parts(owner)[way[1]]
-            return owner.__closure__[way[1]] if kind == "cell" else getattr(owner, way[1])
+                return _contained(owner)[path[1]]
+            return owner.__closure__[path[1]] if kind == "cell" else getattr(owner, path[1])
         except (LookupError, AttributeError, ValueError, ReferenceError, TypeError) as error:
-            raise Changed(str(way)) from error
+            raise Changed(str(path)) from error
 
     def source(self, x: Sequence[Any]) -> Source:
         """Restore a source."""
@@ -258,11 +261,11 @@ class Reader:
         if kind == "Weak":
             return Weak(self._weak, rest[0])
         if kind == "Alike":
-            return Alike(None, tuple([self.source(each) for each in rest[0]]))
+            return AnyIdentical(None, tuple([self.source(each) for each in rest[0]]))
         if kind == "Variable":
-            return Variable(None, rest[2], self.source(rest[0]), rest[1])
+            return ClosureVariable(None, rest[2], self.source(rest[0]), rest[1])
         if kind == "Called":
-            return Called(_ASKED[rest[0]], self.value(rest[1]))
+            return FunctionResult(_RECOMPUTED[rest[0]], self.value(rest[1]))
         cls, name = _SOURCES[kind], self.value(rest[1])
         parent = None if rest[0] is None else self.source(rest[0]) if type(rest[0]) is list else self.held[rest[0]]
         result: Source = cls(parent, name)
@@ -281,28 +284,28 @@ class Reader:
             return self.held[rest[0]](self.value(rest[1]))
         if kind in _SEQUENCES:
             return _SEQUENCES[kind]([self.value(each) for each in rest])
-        return _MADE[kind](*rest)
+        return _CONSTRUCTORS[kind](*rest)
 
-    def _kind(self, which: Any) -> Any:
-        if type(which) is bool:
-            return FIXED_KIND if which else LEAF_KIND
-        cls = self.held[which]
+    def _kind(self, encoded: Any) -> Any:
+        if type(encoded) is bool:
+            return FIXED_KIND if encoded else LEAF_KIND
+        cls = self.held[encoded]
         result = KINDS.get(cls) or kind_of(cls)
         if result is None:
             raise Changed("a class of containers")
         return result
 
 
-def _parts(x: Any) -> list[Any]:
+def _contained(x: Any) -> list[Any]:
     """The objects in a traced function, and the functions in a class."""
     if consists_of_functions(x):
         return traced(x)[1]
     return functions_of(x) if isinstance(x, type) and is_user_code(x) else []
 
 
-def _what(x: Any, way: Sequence[Any]) -> list[Any]:
+def _fingerprint(x: Any, path: Sequence[Any]) -> list[Any]:
     """The fingerprint of an object, without the path to it."""
-    if way[0] in ("known", "attribute", "cell"):
+    if path[0] in ("known", "attribute", "cell"):
         return [type(x).__name__]
     if type(x) is tuple:  # the defaults of a function; guards check its values that are not plain
         return ["tuple", len(x)]
@@ -318,7 +321,7 @@ def _space(x: Any, numbers: dict[int, int]) -> int:
 
 
 # -- values without objects in them ------------------------------------------------------------------------------------
-def _spelled(x: Any) -> Any:
+def _serialize_plain(x: Any) -> Any:
     """The JSON list of a plain value, except a tuple; None for other values."""
     cls = type(x)
     if cls is complex:
@@ -333,7 +336,7 @@ def _spelled(x: Any) -> Any:
         return ["dtype", x.str]
     if isinstance(x, np.generic) and cls.__module__ == "numpy" and x.dtype.kind in "biufc":
         return ["scalar", x.dtype.str, x.tobytes().hex()]
-    if cls is np.ndarray and x.dtype.kind in "biufc" and x.nbytes <= _MOST_BYTES:
+    if cls is np.ndarray and x.dtype.kind in "biufc" and x.nbytes <= _MAX_ARRAY_BYTES:
         return ["array", x.dtype.str, list(x.shape), x.tobytes().hex()]
     return None
 
@@ -343,7 +346,7 @@ def _array(dtype: str, shape: Sequence[int], data: str) -> np.ndarray[Any, Any]:
 
 
 _SEQUENCES: dict[str, Callable[[list[Any]], Any]] = {"tuple": tuple, "frozenset": frozenset, "TreeDef": TreeDef}
-_MADE: dict[str, Callable[..., Any]] = {
+_CONSTRUCTORS: dict[str, Callable[..., Any]] = {
     "complex": complex,
     "bytes": bytes.fromhex,
     "constant": lambda first: ... if first else NotImplemented,

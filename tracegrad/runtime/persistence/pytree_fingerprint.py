@@ -33,7 +33,10 @@ __all__ = ["registration"]
 _SHOWN = frozenset(["__repr__", "__str__", "__format__", "__doc__", "__dir__", "__sizeof__"])
 _LOADS = frozenset(["LOAD_GLOBAL", "LOAD_NAME"])
 _CHANGES = frozenset(["STORE_GLOBAL", "DELETE_GLOBAL", "IMPORT_NAME", "STORE_DEREF", "DELETE_DEREF"])
-_PARTS: dict[Any, tuple[str, ...]] = {property: ("fget", "fset", "fdel"), (classmethod, staticmethod): ("__func__",)}
+_MEMBER_FUNCTIONS: dict[Any, tuple[str, ...]] = {
+    property: ("fget", "fset", "fdel"),
+    (classmethod, staticmethod): ("__func__",),
+}
 
 
 def registration(cls: Any) -> str:
@@ -58,8 +61,8 @@ class _Reached:
     def text(self, functions: Any) -> str:
         """The text of functions that receive instances of the class."""
         results = [self._of(self._cls), *map(self._of, functions)]
-        while more := self._methods():
-            results += map(self._of, more)
+        while methods := self._methods():
+            results += map(self._of, methods)
         names = names_in(self._codes)
         return f"{results} {untouched(self._modules, names)}"
 
@@ -70,7 +73,7 @@ class _Reached:
         for cls in self._classes:
             for name, x in vars(cls).items():
                 wanted = name in names or (name[:2] == "__" and name not in _SHOWN)
-                results += [part for part in _functions(x) if wanted and id(part) not in self._seen]
+                results += [function for function in _functions(x) if wanted and id(function) not in self._seen]
         return results
 
     def _of(self, x: Any) -> str:
@@ -89,9 +92,9 @@ class _Reached:
                 raise Unkept(f"the module {x.__name__}, which the function of a registered container names")
             self._modules.append(x)
             return x.__name__
-        place = library_name(x)
-        if place is not None:
-            return ".".join(place)
+        qualified_name = library_name(x)
+        if qualified_name is not None:
+            return ".".join(qualified_name)
         if isinstance(x, type):
             return self._of_class(x)
         if isinstance(x, types.FunctionType):
@@ -99,8 +102,8 @@ class _Reached:
         if isinstance(x, types.MethodType):
             return f"method {self._of(x.__func__)} {self._of(x.__self__)}"
         if type(x) is functools.partial and not vars(x):
-            parts = [x.func, *x.args, *x.keywords, *x.keywords.values()]
-            return f"partial {[self._of(part) for part in parts]}"
+            values = [x.func, *x.args, *x.keywords, *x.keywords.values()]
+            return f"partial {[self._of(value) for value in values]}"
         return plain(x)
 
     def _of_class(self, cls: type) -> str:
@@ -128,14 +131,16 @@ class _Reached:
 
 def _loaded(x: types.FunctionType) -> list[str]:
     """The global names that a function reads; `Unkept` for a function that assigns variables of others."""
-    steps = [step for code in inner_codes(x.__code__) for step in dis.get_instructions(code)]
-    if any(step.opname in _CHANGES for step in steps):
+    instructions = [instruction for code in inner_codes(x.__code__) for instruction in dis.get_instructions(code)]
+    if any(instruction.opname in _CHANGES for instruction in instructions):
         raise Unkept(f"the function {x.__qualname__} of a registered container, which changes variables")
-    return sorted({step.argval for step in steps if step.opname in _LOADS})
+    return sorted({instruction.argval for instruction in instructions if instruction.opname in _LOADS})
 
 
 def _functions(x: Any) -> list[Any]:
     """The functions of a class member."""
-    names = next((names for cls, names in _PARTS.items() if isinstance(x, cls)), None)
-    parts = [x] if names is None else [getattr(x, name) for name in names]
-    return [part for part in parts if isinstance(part, types.FunctionType) and is_user_function(part)]
+    names = next((names for cls, names in _MEMBER_FUNCTIONS.items() if isinstance(x, cls)), None)
+    functions = [x] if names is None else [getattr(x, name) for name in names]
+    return [
+        function for function in functions if isinstance(function, types.FunctionType) and is_user_function(function)
+    ]

@@ -435,15 +435,15 @@ def parallel_for_address() -> int:
     >>> sorted(seen)
     [0, 1, 2, 3]
     """
-    return _made().address
+    return _shared_pool().address
 
 
 def limit_address() -> int:
     """The address of `i64 get_limit(void)`, the number of threads of a parallel region; valid until exit."""
-    return _made().limit_address
+    return _shared_pool().limit_address
 
 
-def _made() -> _Pool:
+def _shared_pool() -> _Pool:
     global _pool
     if _pool is None:
         with _lock:

@@ -12,10 +12,10 @@ from tracegrad.ops.reduce.sorting import searchsorted
 from tracegrad.scipy_api.interpolate.splines import make_interp_spline
 from tracegrad.scipy_api.registry import shadow
 
-__all__ = ["METHODS", "Grid"]
+__all__ = ["METHODS", "GridInterpolator"]
 
 
-class Grid:
+class GridInterpolator:
     """Replacement of a `RegularGridInterpolator`."""
 
     def __init__(self, grid: Any, values: Any, bounds_error: bool, fill_value: Any, method: str = "linear"):
@@ -33,16 +33,16 @@ class Grid:
             points = points.reshape(-1, len(self.grid))
         shape, points = points.shape[:-1], points.reshape(-1, points.shape[-1])
         columns = [to_float(v) for v in arrays(points, *self.grid)]
-        grid, places = columns[1:], [columns[0][:, axis] for axis in range(len(columns) - 1)]
+        grid, coordinates = columns[1:], [columns[0][:, axis] for axis in range(len(columns) - 1)]
         outside: Any = False
-        for x, knots in zip(places, grid):
+        for x, knots in zip(coordinates, grid):
             outside = outside | (x < knots[0]) | (x > knots[-1])
         if self._strict and bool(np.any(outside)):
             raise ValueError("One of the requested xi is out of bounds")
         total = (
-            _by_splines(places, grid, values, METHODS[method])
+            _by_splines(coordinates, grid, values, METHODS[method])
             if METHODS[method]
-            else _by_corners(places, grid, values, method)
+            else _by_corners(coordinates, grid, values, method)
         )
         trailing = values.shape[len(grid) :]
         if self._fill is not None:
@@ -54,17 +54,17 @@ class Grid:
 METHODS = {"linear": 0, "nearest": 0, "slinear": 1, "cubic": 3, "quintic": 5}
 
 
-def _by_corners(places: Any, grid: Any, values: Any, method: str) -> Any:
+def _by_corners(coordinates: Any, grid: Any, values: Any, method: str) -> Any:
     corners: list[tuple[Any, Any]] = [(0, 1.0)]
-    for x, knots in zip(places, grid):
+    for x, knots in zip(coordinates, grid):
         n = knots.shape[0]
-        place = np.clip(searchsorted(knots, x, right=True) - 1, 0, n - 2)
-        share = (x - np.take(knots, place)) / (np.take(knots, place + 1) - np.take(knots, place))
+        interval = np.clip(searchsorted(knots, x, right=True) - 1, 0, n - 2)
+        share = (x - np.take(knots, interval)) / (np.take(knots, interval + 1) - np.take(knots, interval))
         if method == "nearest":
-            corners = [(at * n + place + np.where(share <= 0.5, 0, 1), 1.0) for at, _ in corners]
+            corners = [(at * n + interval + np.where(share <= 0.5, 0, 1), 1.0) for at, _ in corners]
             continue
         corners = [
-            (at * n + place + up, weight * (share if up else 1.0 - share)) for at, weight in corners for up in (0, 1)
+            (at * n + interval + up, weight * (share if up else 1.0 - share)) for at, weight in corners for up in (0, 1)
         ]
     trailing = values.shape[len(grid) :]
     table = values.reshape(-1, *trailing)
@@ -74,10 +74,10 @@ def _by_corners(places: Any, grid: Any, values: Any, method: str) -> Any:
     return total
 
 
-def _by_splines(places: Any, grid: Any, values: Any, degree: int) -> Any:
+def _by_splines(coordinates: Any, grid: Any, values: Any, degree: int) -> Any:
     """Interpolate by tensor-product splines: the weight of a value is the product of its weights along the axes."""
     total: Any = None
-    for x, knots in zip(places, grid):
+    for x, knots in zip(coordinates, grid):
         count = make_interp_spline(knots, np.eye(knots.shape[0]), degree)(x)
         if total is None:
             total = np.tensordot(count, values, axes=(1, 0))
@@ -95,7 +95,7 @@ def regular_grid(points: Any, values: Any, method: str = "linear", bounds_error:
     """
     if method not in METHODS:
         raise refuse(f"scipy.interpolate.RegularGridInterpolator with method={method!r} through traced values")
-    return Grid(points, values, bounds_error, fill_value, method)
+    return GridInterpolator(points, values, bounds_error, fill_value, method)
 
 
 @shadow("scipy.interpolate.interpn")
@@ -104,4 +104,4 @@ def interpn(points: Any, values: Any, xi: Any, method: str = "linear", bounds_er
     """`scipy.interpolate.interpn`"""
     if method not in METHODS:
         raise refuse(f"scipy.interpolate.interpn with method={method!r}")
-    return Grid(points, values, bounds_error, fill_value, method)(xi)
+    return GridInterpolator(points, values, bounds_error, fill_value, method)(xi)

@@ -12,14 +12,14 @@ import numpy as np
 __all__ = ["akima", "hermite", "pchip"]
 
 
-def _gaps(x: Any, y: Any) -> Any:
+def _spacings(x: Any, y: Any) -> Any:
     """Return the distances between knots, as a column for values `y`."""
     return (x[1:] - x[:-1]).reshape(-1, *(1,) * (len(y.shape) - 1))
 
 
 def hermite(x: Any, y: Any, derivatives: Any) -> Any:
     """Return the coefficients of cubics with these values and derivatives at both ends, highest power first."""
-    h = _gaps(x, y)
+    h = _spacings(x, y)
     mean = (y[1:] - y[:-1]) / h
     bend = (derivatives[:-1] + derivatives[1:] - 2.0 * mean) / h
     return np.stack([bend / h, (mean - derivatives[:-1]) / h - bend, derivatives[:-1], y[:-1]])
@@ -30,7 +30,7 @@ def pchip(x: Any, y: Any) -> Any:
 
     "A method for constructing local monotone piecewise cubic interpolants" (1984).
     """
-    h = _gaps(x, y)
+    h = _spacings(x, y)
     m = (y[1:] - y[:-1]) / h
     if y.shape[0] == 2:
         return np.concatenate([m, m])
@@ -58,7 +58,7 @@ def akima(x: Any, y: Any, modified: bool) -> Any:
 
     "A new method of interpolation and smooth curve fitting based on local procedures" (1970).
     """
-    m = (y[1:] - y[:-1]) / _gaps(x, y)
+    m = (y[1:] - y[:-1]) / _spacings(x, y)
     if y.shape[0] == 2:
         return np.concatenate([m, m])
     before: list[Any] = []

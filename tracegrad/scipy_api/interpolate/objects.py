@@ -6,20 +6,20 @@ from typing import Any
 
 import numpy as np
 
-from tracegrad.ops.signal.splines import pieces
-from tracegrad.scipy_api.interpolate.grids import METHODS, Grid
-from tracegrad.scipy_api.interpolate.splines import PLACES, SPLINES, Piecewise, Table
-from tracegrad.scipy_api.registry import stands_for
+from tracegrad.ops.signal.splines import piecewise_coefficients
+from tracegrad.scipy_api.interpolate.grids import METHODS, GridInterpolator
+from tracegrad.scipy_api.interpolate.splines import INDEX_RULES, SPLINES, Piecewise, TableInterpolator
+from tracegrad.scipy_api.registry import replaces_objects
 
 __all__: list[str] = []
 
 
-def _fill(given: Any) -> Any:
+def _fill(fill_value: Any) -> Any:
     """Return the fill value outside, which SciPy stores as an array without axes."""
-    return given.item() if isinstance(given, np.ndarray) and not given.shape else given
+    return fill_value.item() if isinstance(fill_value, np.ndarray) and not fill_value.shape else fill_value
 
 
-@stands_for("scipy.interpolate")
+@replaces_objects("scipy.interpolate")
 def _of_interpolate(value: Any, read: Any) -> Any:
     if read is None or isinstance(value, type):
         return None
@@ -28,14 +28,16 @@ def _of_interpolate(value: Any, read: Any) -> Any:
         return Piecewise(read("c"), read("x"), read("extrapolate"), name, value.axis)
     if name == "BSpline":
         read.whole()
-        return Piecewise(*pieces(value), value.extrapolate, name, value.axis)
+        return Piecewise(*piecewise_coefficients(value), value.extrapolate, name, value.axis)
     if name == "interp1d":
         return _table(value, read)
     if name in ("UnivariateSpline", "InterpolatedUnivariateSpline") and value.ext == 0:
         read.whole()
-        return Piecewise(*pieces(_b_spline(value)), True, "UnivariateSpline")
+        return Piecewise(*piecewise_coefficients(_b_spline(value)), True, "UnivariateSpline")
     if name == "RegularGridInterpolator" and value.method in METHODS:
-        return Grid(read("grid"), read("values"), read("bounds_error"), _fill(read("fill_value")), read("method"))
+        return GridInterpolator(
+            read("grid"), read("values"), read("bounds_error"), _fill(read("fill_value")), read("method")
+        )
     return None
 
 
@@ -51,8 +53,8 @@ def _table(value: Any, read: Any) -> Any:
     spline, fill, kind = None, _fill(read("fill_value")), value._kind
     if kind == "spline":
         read.whole()
-        spline = Piecewise(*pieces(value._spline), True, "interp1d")
-    elif kind not in ("linear", *PLACES) or (kind in ("previous", "next") and isinstance(fill, str)):
+        spline = Piecewise(*piecewise_coefficients(value._spline), True, "interp1d")
+    elif kind not in ("linear", *INDEX_RULES) or (kind in ("previous", "next") and isinstance(fill, str)):
         return None
     axis, strict = value.axis % value.y.ndim, read("bounds_error")
-    return Table(read("x"), np.moveaxis(read("y"), axis, 0), kind, fill, strict, axis, spline)
+    return TableInterpolator(read("x"), np.moveaxis(read("y"), axis, 0), kind, fill, strict, axis, spline)

@@ -18,7 +18,7 @@ from tracegrad.ops.signal.splines import spline_map
 from tracegrad.scipy_api.interpolate.knot_derivatives import akima, hermite, pchip
 from tracegrad.scipy_api.registry import shadow
 
-__all__ = ["PLACES", "SPLINES", "Piecewise", "Table", "make_interp_spline"]
+__all__ = ["INDEX_RULES", "SPLINES", "Piecewise", "TableInterpolator", "make_interp_spline"]
 
 _OF_BASES = ("BSpline", "make_interp_spline", "interp1d", "UnivariateSpline")
 SPLINES = ("CubicSpline", "PchipInterpolator", "Akima1DInterpolator", "CubicHermiteSpline", "PPoly")
@@ -91,28 +91,28 @@ class Piecewise:
         points = points.reshape(-1)
         if extrapolate == "periodic":
             points = knots[0] + np.remainder(points - knots[0], knots[-1] - knots[0])
-        place = np.clip(searchsorted(knots, points, right=True) - 1, 0, c.shape[1] - 1)
-        rest = (points - np.take(knots, place)).reshape(-1, *(1,) * (len(c.shape) - 2))
-        total = np.take(c[0], place, axis=0)
+        interval = np.clip(searchsorted(knots, points, right=True) - 1, 0, c.shape[1] - 1)
+        rest = (points - np.take(knots, interval)).reshape(-1, *(1,) * (len(c.shape) - 2))
+        total = np.take(c[0], interval, axis=0)
         for k in range(1, c.shape[0]):
-            total = total * rest + np.take(c[k], place, axis=0)
+            total = total * rest + np.take(c[k], interval, axis=0)
         if extrapolate is False or extrapolate == 0:
             outside = ((points < knots[0]) | (points > knots[-1])).reshape(rest.shape)
             total = np.where(outside, np.nan, total)
         return _placed(total.reshape(*shape, *c.shape[2:]), len(shape), self.axis)
 
 
-def _placed(found: Any, count: int, axis: int) -> Any:
+def _placed(result: Any, count: int, axis: int) -> Any:
     """Move the axes of the points in a result to the position of the axis of the values."""
-    return np.moveaxis(found, list(range(count)), list(range(axis, axis + count))) if axis else found
+    return np.moveaxis(result, list(range(count)), list(range(axis, axis + count))) if axis else result
 
 
 def _through_values(kind: str, x: Any, y: Any, axis: int, extrapolate: Any, degree: int, ends: str) -> Piecewise:
     """Multiply SciPy's splines through the unit vectors by the values."""
     knots, values = (to_float(v) for v in arrays(x, y))
     values = np.moveaxis(values, axis, 0)
-    unit, places = spline_map(knots, kind=kind, degree=degree, ends=ends, size=values.shape[0])
-    return Piecewise(np.tensordot(unit, values, axes=(2, 0)), places, extrapolate, kind, axis % len(values.shape))
+    unit, breakpoints = spline_map(knots, kind=kind, degree=degree, ends=ends, size=values.shape[0])
+    return Piecewise(np.tensordot(unit, values, axes=(2, 0)), breakpoints, extrapolate, kind, axis % len(values.shape))
 
 
 def _of_derivatives(name: str, x: Any, values: Any, derivatives: Any, axis: int, extrapolate: Any) -> Piecewise:
@@ -194,7 +194,7 @@ def make_interp_spline(x: Any, y: Any, k: int = 3, t: Any = None, bc_type: Any =
     return _through_values("make_interp_spline", x, y, axis, True, int(k), bc_type or "")
 
 
-class Table:
+class TableInterpolator:
     """Replacement of an `interp1d`: a table or a spline, with fill values outside the knots."""
 
     def __init__(self, x: Any, y: Any, kind: str, fill: Any, strict: bool, axis: int, spline: Any = None):
@@ -211,7 +211,7 @@ class Table:
         elif self.kind == "linear":
             result = _on_lines(knots, y, flat, column)
         else:
-            result = np.take(y, PLACES[self.kind](knots, flat), axis=0)
+            result = np.take(y, INDEX_RULES[self.kind](knots, flat), axis=0)
         if not isinstance(self._fill, str):
             below, above = self._fill if isinstance(self._fill, tuple) else (self._fill, self._fill)
             under, over = (v.reshape(column) for v in (flat < knots[0], flat > knots[-1]))
@@ -222,10 +222,10 @@ class Table:
 
 
 def _on_lines(knots: Any, y: Any, flat: Any, column: Any) -> Any:
-    place = np.clip(searchsorted(knots, flat, right=False), 1, knots.shape[0] - 1)
-    left, right = np.take(knots, place - 1), np.take(knots, place)
+    interval = np.clip(searchsorted(knots, flat, right=False), 1, knots.shape[0] - 1)
+    left, right = np.take(knots, interval - 1), np.take(knots, interval)
     share = ((flat - left) / (right - left)).reshape(column)
-    low, high = np.take(y, place - 1, axis=0), np.take(y, place, axis=0)
+    low, high = np.take(y, interval - 1, axis=0), np.take(y, interval, axis=0)
     return low + (high - low) * share
 
 
@@ -235,7 +235,7 @@ def _nearest(knots: Any, points: Any, right: bool) -> Any:
 
 
 # By kind, the function from points to the indices of the knots whose values the points get.
-PLACES: dict[str, Any] = {
+INDEX_RULES: dict[str, Any] = {
     "nearest": lambda knots, points: _nearest(knots, points, False),
     "nearest-up": lambda knots, points: _nearest(knots, points, True),
     "previous": lambda knots, points: np.clip(searchsorted(knots, points, right=True) - 1, 0, knots.shape[0] - 1),
@@ -249,7 +249,7 @@ def interp1d(x: Any, y: Any, kind: Any = "linear", axis: int = -1, copy: bool = 
              fill_value: Any = np.nan, assume_sorted: bool = False) -> Any:  # fmt: skip
     """`scipy.interpolate.interp1d` through traced values."""
     degree = _DEGREES.get(kind, kind)
-    if not isinstance(degree, int) and kind != "linear" and kind not in PLACES:
+    if not isinstance(degree, int) and kind != "linear" and kind not in INDEX_RULES:
         raise NotImplementedError(f"{kind} is unsupported: Use fitpack routines for other types.")
     extrapolates = isinstance(fill_value, str)
     if extrapolates and kind in ("previous", "next"):
@@ -263,7 +263,7 @@ def interp1d(x: Any, y: Any, kind: Any = "linear", axis: int = -1, copy: bool = 
         order = np.argsort(knots)
         knots, values = np.take(knots, order), np.take(values, order, axis=0)
     spline = make_interp_spline(knots, values, k=degree) if isinstance(degree, int) else None
-    return Table(knots, values, str(kind), fill_value, bool(strict), axis, spline)
+    return TableInterpolator(knots, values, str(kind), fill_value, bool(strict), axis, spline)
 
 
 @shadow("scipy.interpolate.splev")

@@ -9,7 +9,7 @@ import numpy as np
 
 from tracegrad.numpy_api.operands import arrays, to_dtype
 from tracegrad.numpy_api.registry import refuse
-from tracegrad.ops.core.op import lead
+from tracegrad.ops.core.op import dispatch_operand
 
 __all__ = ["of_fortran"]
 
@@ -33,13 +33,13 @@ def of_fortran(value: Any) -> Any:
     letter, kind = name[:1], name[1:]
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        if lead((*args, *kwargs.values())) is None:
+        if dispatch_operand((*args, *kwargs.values())) is None:
             return value(*args, **kwargs)
-        ours = _ROUTINES.get(kind)
-        if ours is None or letter not in _DTYPES:
+        replacement = _ROUTINES.get(kind)
+        if replacement is None or letter not in _DTYPES:
             raise refuse(f"the routine {name} of scipy.linalg", _instead(kind))
         inputs = [None if x is None else to_dtype(arrays(x)[0], np.dtype(_DTYPES[letter])) for x in args]
-        return ours(*inputs, **kwargs)
+        return replacement(*inputs, **kwargs)
 
     return call
 
@@ -50,18 +50,18 @@ def _instead(kind: str) -> str:
     return f"use {_BLAS.get(kind, 'the functions of scipy.linalg and numpy.linalg')}"
 
 
-def _turned(x: Any, trans: int) -> Any:
+def _transposed(x: Any, trans: int) -> Any:
     return x if not trans else x.T if trans == 1 else np.conj(x.T)
 
 
 def _gemm(alpha: Any, a: Any, b: Any, beta: Any = 0.0, c: Any = None, trans_a: int = 0, trans_b: int = 0,
           overwrite_c: int = 0) -> Any:  # fmt: skip
-    result = alpha * (_turned(a, int(trans_a)) @ _turned(b, int(trans_b)))
+    result = alpha * (_transposed(a, int(trans_a)) @ _transposed(b, int(trans_b)))
     return result if c is None else result + beta * c
 
 
 def _gemv(alpha: Any, a: Any, x: Any, beta: Any = 0.0, y: Any = None, *, trans: int = 0, overwrite_y: int = 0) -> Any:
-    result = alpha * (_turned(a, int(trans)) @ x)
+    result = alpha * (_transposed(a, int(trans)) @ x)
     return result if y is None else result + beta * y
 
 

@@ -61,9 +61,9 @@ def entry(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return declare
 
 
-def _refused(name: str, **given: Any) -> None:
+def _refused(name: str, **arguments: Any) -> None:
     """Refuse arguments that have another value than None or False."""
-    for argument, value in given.items():
+    for argument, value in arguments.items():
         if value is not None and value is not False:
             raise refuse(f"the argument {argument}= of scipy.linalg.{name}")
 
@@ -77,8 +77,8 @@ def _system(a: Any, b: Any) -> tuple[Any, Any, bool]:
         y = reshape(y, shape=(*y.shape, 1))
     if y.shape[-2] != x.shape[-1]:
         raise numpy_linalg.MatrixError(located(f"linalg.solve: incompatible shapes {x.shape} and {np.shape(b)}"))
-    lead = broadcast_shapes("solve", x.shape[:-2], y.shape[:-2])
-    x, y = (v if v.shape[:-2] == lead else broadcast_to(v, shape=(*lead, *v.shape[-2:])) for v in (x, y))
+    batch_shape = broadcast_shapes("solve", x.shape[:-2], y.shape[:-2])
+    x, y = (v if v.shape[:-2] == batch_shape else broadcast_to(v, shape=(*batch_shape, *v.shape[-2:])) for v in (x, y))
     return x, y, vector
 
 
@@ -194,16 +194,16 @@ def solveh_banded(ab: Any, b: Any, overwrite_ab: bool = False, overwrite_b: bool
                   check_finite: bool = True) -> Any:  # fmt: skip
     (x,) = arrays(ab)
     x = to_float(x)
-    beside = x.shape[-2] - 1
-    args = [linalg.rows(x, k, k + 1) for k in range(beside + 1)]
+    bandwidth = x.shape[-2] - 1
+    args = [linalg.rows(x, k, k + 1) for k in range(bandwidth + 1)]
     # Row k of the other triangle is the same diagonal, shifted by k elements.
     if lower:
-        others = [matrix_functions.moved(_conj(args[k]), -k) for k in range(beside, 0, -1)]
+        others = [matrix_functions.moved(_conj(args[k]), -k) for k in range(bandwidth, 0, -1)]
         whole = [*others, *args]
     else:
-        others = [matrix_functions.moved(_conj(args[beside - k]), k) for k in range(1, beside + 1)]
+        others = [matrix_functions.moved(_conj(args[bandwidth - k]), k) for k in range(1, bandwidth + 1)]
         whole = [*args, *others]
-    return solve_banded((beside, beside), concatenate(*whole, axis=len(x.shape) - 2), b)
+    return solve_banded((bandwidth, bandwidth), concatenate(*whole, axis=len(x.shape) - 2), b)
 
 
 @entry("solve_toeplitz")

@@ -53,10 +53,10 @@ def solve_discrete_lyapunov(a: Any, q: Any, method: Any = None) -> Any:
 
 
 # -- Riccati's equation ---------------------------------------------------------------------------------------------
-def _solved(name: str, given: tuple[Any, ...], e: Any, s: Any, discrete: bool) -> Any:
+def _solved(name: str, matrices: tuple[Any, ...], e: Any, s: Any, discrete: bool) -> Any:
     if e is not None:
         raise refuse(f"the argument e= of scipy.linalg.{name}", "solve with e^-1 a and e^-1 b")
-    a, b, q, r = (to_float(v) for v in arrays(*given))
+    a, b, q, r = (to_float(v) for v in arrays(*matrices))
     s = to_float(arrays(np.zeros(b.shape) if s is None else s, a)[0])
     a, b, q, r, s = promoted([a, b, q, r, s])
     if a.dtype.kind == "c":
@@ -82,28 +82,28 @@ def solve_discrete_are(a: Any, b: Any, q: Any, r: Any, e: Any = None, s: Any = N
 
 
 # -- functions of matrices ------------------------------------------------------------------------------------------
-def _turned(name: str, A: Any) -> tuple[Any, Any]:
+def _cos_and_sin(name: str, A: Any) -> tuple[Any, Any]:
     """Compute the cosine and the sine, which are blocks of one exponential."""
     x = square_matrices(name, A)
     n, none = x.shape[-1], 0.0 * x
-    rows = [np.concatenate([none, -x], axis=-1), np.concatenate([x, none], axis=-1)]
-    result = solve.matrix_exp(np.concatenate(rows, axis=-2))
+    block_rows = [np.concatenate([none, -x], axis=-1), np.concatenate([x, none], axis=-1)]
+    result = solve.matrix_exp(np.concatenate(block_rows, axis=-2))
     return result[..., :n, :n], result[..., n:, :n]
 
 
 @entry("cosm")
 def cosm(A: Any) -> Any:
-    return _turned("cosm", A)[0]
+    return _cos_and_sin("cosm", A)[0]
 
 
 @entry("sinm")
 def sinm(A: Any) -> Any:
-    return _turned("sinm", A)[1]
+    return _cos_and_sin("sinm", A)[1]
 
 
 @entry("tanm")
 def tanm(A: Any) -> Any:
-    return np.linalg.solve(*_turned("tanm", A))
+    return np.linalg.solve(*_cos_and_sin("tanm", A))
 
 
 def _grown(name: str, A: Any) -> tuple[Any, Any]:

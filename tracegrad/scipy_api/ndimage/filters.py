@@ -10,7 +10,7 @@ import numpy as np
 
 from tracegrad.numpy_api.operands import arrays, to_float
 from tracegrad.numpy_api.registry import refuse
-from tracegrad.ops.core.op import lead
+from tracegrad.ops.core.op import dispatch_operand
 from tracegrad.scipy_api.convolution import over_windows
 from tracegrad.scipy_api.registry import shadow
 
@@ -18,7 +18,7 @@ __all__ = ["along_axis", "product"]
 
 # Size of elements, relative to the largest in the row of a filter's matrix, that do not change a sum; rows of a block.
 # The elements decrease with the distance from the diagonal, for a spline of order 3 by a factor of about 4 per step.
-_NOTHING, _ROWS = 1e-20, 128
+_NOTHING, _BLOCK_ROWS = 1e-20, 128
 
 
 def along_axis(filtered: Callable[[Any], Any], x: Any, axis: int) -> Any:
@@ -38,12 +38,12 @@ def along_axis(filtered: Callable[[Any], Any], x: Any, axis: int) -> Any:
 def product(matrix: Any, x: Any, axis: int) -> Any:
     """Multiply `x` along an axis by a banded matrix, for blocks of rows with the elements that they reach."""
     result, counts = [], np.abs(matrix) > _NOTHING * np.max(np.abs(matrix), axis=1, keepdims=True)
-    for i in range(0, len(matrix), _ROWS):
-        rows = matrix[i : i + _ROWS]
-        reached = np.flatnonzero(np.any(counts[i : i + _ROWS], axis=0)).tolist() or [0]
+    for i in range(0, len(matrix), _BLOCK_ROWS):
+        rows = matrix[i : i + _BLOCK_ROWS]
+        reached = np.flatnonzero(np.any(counts[i : i + _BLOCK_ROWS], axis=0)).tolist() or [0]
         first, last = reached[0], reached[-1] + 1
-        part = x[(*[slice(None)] * axis, slice(first, last))]
-        result.append(np.tensordot(rows[:, first:last], part, axes=(1, axis)))
+        block = x[(*[slice(None)] * axis, slice(first, last))]
+        result.append(np.tensordot(rows[:, first:last], block, axes=(1, axis)))
     return np.moveaxis(result[0] if len(result) == 1 else np.concatenate(result), 0, axis)
 
 
@@ -51,7 +51,7 @@ def _along(name: str, x: Any, axis: int, *args: Any, **kwargs: Any) -> Any:
     """Apply SciPy's filter `name` along an axis."""
     import scipy.ndimage
 
-    if lead((*args, *kwargs.values())) is not None:
+    if dispatch_operand((*args, *kwargs.values())) is not None:
         raise refuse(f"scipy.ndimage.{name} with traced parameters", "only the image may be traced")
     filtered = getattr(scipy.ndimage, name)
     return along_axis(lambda v: filtered(v, *args, axis=0, **kwargs), x, axis)
@@ -149,8 +149,8 @@ def _correlated(name: str, input: Any, weights: Any, output: Any, mode: str, cva
     before = [(n - 1) // 2 - o if flipped else n // 2 + o for n, o in zip(w.shape, moved)]
     sides = [(b, n - 1 - b) for b, n in zip(before, w.shape)]
     extra = {"constant_values": cval} if mode == "constant" else {}
-    wide = np.pad(x, sides, mode=_PADDING[mode], **extra)  # type: ignore[call-overload]
-    return over_windows(wide, w)
+    padded = np.pad(x, sides, mode=_PADDING[mode], **extra)  # type: ignore[call-overload]
+    return over_windows(padded, w)
 
 
 @shadow("scipy.ndimage.correlate")

@@ -15,7 +15,7 @@ import numpy as np
 
 from tracegrad.numpy_api.operands import arrays, to_dtype, to_float
 from tracegrad.numpy_api.registry import refuse
-from tracegrad.ops.core.op import lead
+from tracegrad.ops.core.op import dispatch_operand
 from tracegrad.scipy_api.ndimage.filters import product
 from tracegrad.scipy_api.registry import shadow
 
@@ -100,9 +100,9 @@ class _Axis:
         self.taps = []
         for k in range(-(order // 2), order - order // 2 + 1):
             i = start + k
-            place = _ELEMENTS[mode](i, n) if n > 1 else i * 0
+            index = _ELEMENTS[mode](i, n) if n > 1 else i * 0
             missing = (i < 0) | (i > n - 1) if mode == "grid-constant" else None
-            self.taps.append((place, _weight(order, t, k), missing))
+            self.taps.append((index, _weight(order, t, k), missing))
 
 
 def _sampled(c: Any, coordinates: Any, order: int, mode: str, cval: Any) -> Any:
@@ -110,11 +110,11 @@ def _sampled(c: Any, coordinates: Any, order: int, mode: str, cval: Any) -> Any:
     axes = [_Axis(x, n, order, mode) for x, n in zip(coordinates, c.shape)]
     flat, total = c.reshape(-1), None
     for taps in itertools.product(*[axis.taps for axis in axes]):
-        place, weight, missing = taps[0]
+        index, weight, missing = taps[0]
         for n, (p, w, m) in zip(c.shape[1:], taps[1:]):
-            place, weight = place * n + p, weight * w
+            index, weight = index * n + p, weight * w
             missing = m if missing is None else missing | m
-        result = np.take(flat, place)
+        result = np.take(flat, index)
         term = weight * (result if missing is None else np.where(missing, cval, result))
         total = term if total is None else total + term
     for axis in axes:
@@ -137,15 +137,15 @@ def _filtered(c: Any, order: int, mode: str) -> Any:
 def _resampled(name: str, input: Any, coordinates: Any, output: Any, order: int, mode: str, cval: Any,
                prefilter: bool) -> Any:  # fmt: skip
     """Resample the image at coordinates, an array for each of its axes."""
-    what = f"scipy.ndimage.{name}"
-    if mode not in _ELEMENTS or lead((cval,)) is not None or not 0 <= order <= 5:
-        raise refuse(f"{what} with order={order!r}, mode={mode!r} and cval={cval!r}")
+    api_name = f"scipy.ndimage.{name}"
+    if mode not in _ELEMENTS or dispatch_operand((cval,)) is not None or not 0 <= order <= 5:
+        raise refuse(f"{api_name} with order={order!r}, mode={mode!r} and cval={cval!r}")
     (image,) = arrays(input)
-    if isinstance(output, np.ndarray) or lead((output,)) is not None:
-        raise refuse(f"the argument output= of {what}", "use the result")
+    if isinstance(output, np.ndarray) or dispatch_operand((output,)) is not None:
+        raise refuse(f"the argument output= of {api_name}", "use the result")
     dtype = np.dtype(output) if output is not None else image.dtype
     if dtype.kind != "f":
-        raise refuse(f"{what} of integers", "give output=np.float64")
+        raise refuse(f"{api_name} of integers", "give output=np.float64")
     c = to_dtype(to_float(image), _F8)
     coordinates = [to_dtype(to_float(x), _F8) for x in coordinates]
     if prefilter and order > 1:
@@ -160,10 +160,10 @@ def _resampled(name: str, input: Any, coordinates: Any, output: Any, order: int,
 def map_coordinates(input: Any, coordinates: Any, output: Any = None, order: int = 3, mode: str = "constant",
                     cval: float = 0.0, prefilter: bool = True) -> Any:  # fmt: skip
     """`scipy.ndimage.map_coordinates`, with derivatives in the image and the coordinates."""
-    (places,) = arrays(coordinates)
-    if places.shape[0] != len(np.shape(input)):
+    (points,) = arrays(coordinates)
+    if points.shape[0] != len(np.shape(input)):
         raise RuntimeError("invalid shape for coordinate array")
-    args = [places[k] for k in range(places.shape[0])]
+    args = [points[k] for k in range(points.shape[0])]
     return _resampled("map_coordinates", input, args, output, order, mode, cval, prefilter)
 
 
@@ -200,16 +200,16 @@ def shift(input: Any, shift: Any, output: Any = None, order: int = 3, mode: str 
 def zoom(input: Any, zoom: Any, output: Any = None, order: int = 3, mode: str = "constant", cval: float = 0.0,
          prefilter: bool = True, *, grid_mode: bool = False) -> Any:  # fmt: skip
     """`scipy.ndimage.zoom`, with a derivative in the image."""
-    if lead((zoom,)) is not None:
+    if dispatch_operand((zoom,)) is not None:
         raise refuse("scipy.ndimage.zoom by a traced factor", "use affine_transform")
     shape = np.shape(input)
     factors = [float(z) for z in np.broadcast_to(zoom, (len(shape),))]
     wanted = [round(n * z) for n, z in zip(shape, factors)]
-    less = 0 if grid_mode else 1
-    steps = [(n - less) / (m - less) if m != less else 1.0 for n, m in zip(shape, wanted)]
+    offset = 0 if grid_mode else 1
+    scales = [(n - offset) / (m - offset) if m != offset else 1.0 for n, m in zip(shape, wanted)]
     if all(z == 1 for z in factors) and prefilter and output is None:
         return arrays(input)[0] * 1
-    args = [(x + 0.5) * s - 0.5 if grid_mode else x * s for x, s in zip(_grid(wanted), steps)]
+    args = [(x + 0.5) * s - 0.5 if grid_mode else x * s for x, s in zip(_grid(wanted), scales)]
     return _resampled("zoom", input, args, output, order, mode, cval, prefilter)
 
 
@@ -236,7 +236,7 @@ def rotate(input: Any, angle: Any, axes: Any = (1, 0), reshape: bool = True, out
     from scipy import special
 
     shape = np.shape(input)
-    if len(shape) != 2 or (reshape and lead((angle,)) is not None):
+    if len(shape) != 2 or (reshape and dispatch_operand((angle,)) is not None):
         raise refuse("scipy.ndimage.rotate of more axes than two, or by a traced angle with reshape=True")
     c, s = special.cosdg(angle), special.sindg(angle)
     wanted = shape

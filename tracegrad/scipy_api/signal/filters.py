@@ -54,14 +54,16 @@ def lfilter(b: Any, a: Any, x: Any, axis: int = -1, zi: Any = None) -> Any:
     return np.moveaxis(y, -1, axis), np.moveaxis(_held(b, a, x, y, late[..., size:]), -1, axis)
 
 
-def _held(b: Any, a: Any, x: Any, y: Any, left: Any) -> Any:
-    """Compute the final state of the filter; `left` is the unused part of the initial state."""
+def _held(b: Any, a: Any, x: Any, y: Any, unused_state: Any) -> Any:
+    """Compute the final state of the filter; `unused_state` is the unused part of the initial state."""
     count = b.shape[0] - 1
     before = [*[(0, 0)] * (len(x.shape) - 1), (count, 0)]
     x, y = (np.pad(v, before)[..., -count:] if count else v[..., :0] for v in (x, y))
-    left = np.pad(left, [*[(0, 0)] * (len(x.shape) - 1), (0, count - left.shape[-1])])
-    rows = [np.sum(x[..., k:] * b[:k:-1] - y[..., k:] * a[:k:-1], axis=-1) + left[..., k] for k in range(count)]
-    return np.stack(rows, axis=-1) if rows else left
+    unused_state = np.pad(unused_state, [*[(0, 0)] * (len(x.shape) - 1), (0, count - unused_state.shape[-1])])
+    states = [
+        np.sum(x[..., k:] * b[:k:-1] - y[..., k:] * a[:k:-1], axis=-1) + unused_state[..., k] for k in range(count)
+    ]
+    return np.stack(states, axis=-1) if states else unused_state
 
 
 @shadow("scipy.signal.lfilter_zi")
@@ -123,13 +125,13 @@ def _extended(x: Any, padtype: Any, count: int) -> Any:
     return np.concatenate([before, x, after], axis=-1)
 
 
-def _there_and_back(run: Callable[[Any, Any], Any], x: Any, axis: int, padtype: Any, count: int) -> Any:
+def _forward_backward(run: Callable[[Any, Any], Any], x: Any, axis: int, padtype: Any, count: int) -> Any:
     """Apply `run(signal, first element)` along an axis, forwards and then backwards."""
-    wide = _extended(np.moveaxis(x, axis, -1), padtype, count)
-    there = run(wide, wide[..., :1])
-    back = np.flip(run(np.flip(there, -1), there[..., -1:]), -1)
+    extended = _extended(np.moveaxis(x, axis, -1), padtype, count)
+    forward = run(extended, extended[..., :1])
+    backward = np.flip(run(np.flip(forward, -1), forward[..., -1:]), -1)
     count = 0 if padtype is None else count
-    return np.moveaxis(back[..., count : back.shape[-1] - count], -1, axis)
+    return np.moveaxis(backward[..., count : backward.shape[-1] - count], -1, axis)
 
 
 @shadow("scipy.signal.filtfilt")
@@ -141,7 +143,7 @@ def filtfilt(b: Any, a: Any, x: Any, axis: int = -1, padtype: Any = "odd", padle
     b, a, x = _coefficients(b, a, x)
     start = lfilter_zi(b, a)
     count = 3 * max(b.shape[0], a.shape[0]) if padlen is None else int(padlen)
-    return _there_and_back(lambda v, first: lfilter(b, a, v, -1, start * first)[0], x, axis, padtype, count)
+    return _forward_backward(lambda v, first: lfilter(b, a, v, -1, start * first)[0], x, axis, padtype, count)
 
 
 @shadow("scipy.signal.sosfiltfilt")
@@ -154,7 +156,7 @@ def sosfiltfilt(sos: Any, x: Any, axis: int = -1, padtype: Any = "odd", padlen: 
         # Poles and zeros at 0 do not make the filter longer.
         short = min(int(np.sum(sos[:, 2] == 0)), int(np.sum(sos[:, 5] == 0)))
         padlen = 3 * (2 * sos.shape[0] + 1 - short)
-    return _there_and_back(lambda v, first: sosfilt(sos, v, -1, start * first)[0], x, axis, padtype, int(padlen))
+    return _forward_backward(lambda v, first: sosfilt(sos, v, -1, start * first)[0], x, axis, padtype, int(padlen))
 
 
 # -- filters that are matrices --------------------------------------------------------------------------------------

@@ -39,22 +39,22 @@ class _Frames:
 
     def spectra(self, x: Any, onesided: bool, axis: int = -1) -> Any:
         """Return the spectra of the frames, with the axes (..., frame, frequency)."""
-        parts = np.lib.stride_tricks.sliding_window_view(x, self.size, axis=-1)[..., :: self.step, :]
-        return self._fourier(self._flat(parts, axis) * self.window, onesided)
+        frames = np.lib.stride_tricks.sliding_window_view(x, self.size, axis=-1)[..., :: self.step, :]
+        return self._fourier(self._flat(frames, axis) * self.window, onesided)
 
-    def _flat(self, parts: Any, axis: int) -> Any:
+    def _flat(self, frames: Any, axis: int) -> Any:
         """Detrend the frames."""
         how = self.detrend
         if not how:
-            return parts
+            return frames
         if callable(how):
-            return np.moveaxis(how(np.moveaxis(parts, -1, axis)), axis, -1)
+            return np.moveaxis(how(np.moveaxis(frames, -1, axis)), axis, -1)
         if how == "constant":
-            return parts - np.mean(parts, axis=-1, keepdims=True)
-        return without_trend(parts, type=how)
+            return frames - np.mean(frames, axis=-1, keepdims=True)
+        return without_trend(frames, type=how)
 
-    def _fourier(self, parts: Any, onesided: bool) -> Any:
-        return np.fft.rfft(parts, self.nfft) if onesided else np.fft.fft(parts, self.nfft)
+    def _fourier(self, frames: Any, onesided: bool) -> Any:
+        return np.fft.rfft(frames, self.nfft) if onesided else np.fft.fft(frames, self.nfft)
 
     def frequencies(self, onesided: bool) -> Any:
         return (np.fft.rfftfreq if onesided else np.fft.fftfreq)(self.nfft, 1.0 / self.fs)
@@ -64,10 +64,10 @@ class _Frames:
         if not onesided:
             return power
         count = power.shape[-1]
-        alone = np.zeros(count, bool)
-        alone[0] = True
-        alone[-1] |= self.nfft % 2 == 0
-        return power * np.where(alone, 1.0, 2.0).astype(np.real(power).dtype)
+        unpaired = np.zeros(count, bool)
+        unpaired[0] = True
+        unpaired[-1] |= self.nfft % 2 == 0
+        return power * np.where(unpaired, 1.0, 2.0).astype(np.real(power).dtype)
 
 
 def _window(window: Any, nperseg: Any, length: int) -> tuple[Any, int]:
@@ -186,9 +186,9 @@ def _over_time(frames: _Frames, x: Any, axis: int, onesided: bool, boundary: boo
     return times - half / frames.fs if boundary else times, frames.spectra(x, onesided, axis)
 
 
-def _placed(found: Any, axis: int) -> Any:
+def _placed(result: Any, axis: int) -> Any:
     """Move the frequencies to the position of the signal axis; the frames are last."""
-    return np.moveaxis(found, -1, axis - 1 if axis < 0 else axis)
+    return np.moveaxis(result, -1, axis - 1 if axis < 0 else axis)
 
 
 @shadow("scipy.signal.spectrogram")
@@ -229,17 +229,17 @@ def stft(x: Any, fs: Any = 1.0, window: Any = _HANN, nperseg: Any = 256, noverla
     (x,) = _signals(x, axis=axis)
     scaling = "density" if scaling == "psd" else scaling
     frames = _Frames(x.shape[-1], fs, window, nperseg, noverlap, nfft, detrend, scaling)
-    lead = [(0, 0)] * (len(x.shape) - 1)
+    no_padding = [(0, 0)] * (len(x.shape) - 1)
     if boundary is not None:
         half = (frames.size // 2, frames.size // 2)
         modes: dict[str, dict[str, Any]] = {
             "zeros": {}, "constant": {"mode": "edge"}, "even": {"mode": "reflect"},
             "odd": {"mode": "reflect", "reflect_type": "odd"},
         }  # fmt: skip
-        x = np.pad(x, [*lead, half], **modes[boundary])
+        x = np.pad(x, [*no_padding, half], **modes[boundary])
     if padded:
-        more = (-(x.shape[-1] - frames.size) % frames.step) % frames.size
-        x = np.pad(x, [*lead, (0, more)]) if more else x
+        extra = (-(x.shape[-1] - frames.size) % frames.step) % frames.size
+        x = np.pad(x, [*no_padding, (0, extra)]) if extra else x
     onesided = _is_onesided(return_onesided, x)
     times, result = _over_time(frames, x, axis, onesided, boundary is not None)
     return frames.frequencies(onesided), times, _placed(_as(result * np.sqrt(frames.scale), x), axis)
@@ -265,32 +265,34 @@ def istft(Zxx: Any, fs: Any = 1.0, window: Any = _HANN, nperseg: Any = None, nov
     if scaling not in ("spectrum", "psd"):
         raise ValueError(f"Parameter scaling={scaling!r} not in ['spectrum', 'psd']!")
     frames = _Frames(size, fs, window, size, noverlap, nfft, False, "density" if scaling == "psd" else scaling)
-    parts = np.fft.irfft(z, frames.nfft) if input_onesided else np.fft.ifft(z, frames.nfft)
+    segments = np.fft.irfft(z, frames.nfft) if input_onesided else np.fft.ifft(z, frames.nfft)
     weights: Any = frames.window
-    weights = weights if isinstance(weights, Carrier) else frames.window.astype(np.real(parts).dtype)
+    weights = weights if isinstance(weights, Carrier) else frames.window.astype(np.real(segments).dtype)
     scale = np.sum(weights) if scaling == "spectrum" else np.sqrt(fs * np.sum(weights**2))
-    count = parts.shape[-2]
-    x = _overlaid(parts[..., :size] * (weights * scale), frames.step)
+    count = segments.shape[-2]
+    x = _overlaid(segments[..., :size] * (weights * scale), frames.step)
     total = _overlaid(np.broadcast_to(weights**2, (count, size)), frames.step)
     if boundary:
         inside = slice(size // 2, -(size // 2))
         x, total = x[..., inside], total[inside]
     if not isinstance(total, Carrier) and not np.all(total > 1e-10):
-        more = "" if boundary else " Possibly due to missing boundary"
-        warnings.warn(f"NOLA condition failed, STFT may not be invertible.{more}", stacklevel=2)
+        hint = "" if boundary else " Possibly due to missing boundary"
+        warnings.warn(f"NOLA condition failed, STFT may not be invertible.{hint}", stacklevel=2)
     x = x / np.where(total > 1e-10, total, 1.0)
     if len(x.shape) > 1 and time_axis != rank - 1:
         x = np.moveaxis(x, -1, time_axis - (freq_axis < time_axis))
     return np.arange(x.shape[0]) / float(fs), x
 
 
-def _overlaid(parts: Any, step: int) -> Any:
+def _overlaid(segments: Any, step: int) -> Any:
     """Overlap-add frames (..., count, size) that begin one `step` after the other."""
-    *lead, count, size = parts.shape
+    *batch_shape, count, size = segments.shape
     iterations = -(-size // step)
-    still = [(0, 0)] * len(lead)
-    pieces = np.pad(parts, [*still, (0, 0), (0, iterations * step - size)]).reshape(*lead, count, iterations, step)
+    still = [(0, 0)] * len(batch_shape)
+    blocks = np.pad(segments, [*still, (0, 0), (0, iterations * step - size)]).reshape(
+        *batch_shape, count, iterations, step
+    )
     total: Any = 0.0
     for k in range(iterations):
-        total = total + np.pad(pieces[..., k, :], [*still, (k, iterations - 1 - k), (0, 0)])
-    return total.reshape(*lead, (count + iterations - 1) * step)[..., : size + (count - 1) * step]
+        total = total + np.pad(blocks[..., k, :], [*still, (k, iterations - 1 - k), (0, 0)])
+    return total.reshape(*batch_shape, (count + iterations - 1) * step)[..., : size + (count - 1) * step]

@@ -37,8 +37,8 @@ def _correlation(x: Any, y: Any, w: Any = None) -> Any:
 
 
 def _minkowski(x: Any, y: Any, p: float = 2, w: Any = None) -> Any:
-    gaps = np.abs(x - y)
-    total = _sum(np.where(gaps == 0, 0.0, np.where(gaps == 0, 1.0, gaps) ** p), w)
+    differences = np.abs(x - y)
+    total = _sum(np.where(differences == 0, 0.0, np.where(differences == 0, 1.0, differences) ** p), w)
     zero = total == 0
     return np.where(zero, 0.0, np.where(zero, 1.0, total) ** (1.0 / p))
 
@@ -54,8 +54,8 @@ def _seuclidean(x: Any, y: Any, V: Any) -> Any:
 
 
 def _mahalanobis(x: Any, y: Any, VI: Any) -> Any:
-    gaps = x - y
-    return _root(_sum(np.matmul(gaps, VI) * gaps))
+    differences = x - y
+    return _root(_sum(np.matmul(differences, VI) * differences))
 
 
 def _jensenshannon(p: Any, q: Any, base: Any = None) -> Any:
@@ -79,7 +79,7 @@ _METRICS: dict[str, Callable[..., Any]] = {
     "mahalanobis": _mahalanobis,
     "jensenshannon": _jensenshannon,
 }
-_TAKES = {"minkowski": {"p", "w"}, "seuclidean": {"V"}, "mahalanobis": {"VI"}, "jensenshannon": {"base"},
+_METRIC_OPTIONS = {"minkowski": {"p", "w"}, "seuclidean": {"V"}, "mahalanobis": {"VI"}, "jensenshannon": {"base"},
           "chebyshev": set()}  # fmt: skip
 _OTHER_NAMES = {
     "euclid": "euclidean", "eu": "euclidean", "e": "euclidean", "sqe": "sqeuclidean", "sqeuclid": "sqeuclidean",
@@ -90,24 +90,24 @@ _OTHER_NAMES = {
 }  # fmt: skip
 
 
-def _metric(name: str, metric: Any, out: Any, given: dict[str, Any], points: Callable[[], Any]) -> Callable[..., Any]:
+def _metric(name: str, metric: Any, out: Any, options: dict[str, Any], points: Callable[[], Any]) -> Callable[..., Any]:
     """Return the distance function of rows; `points()` returns all rows, for metrics with variances."""
     if out is not None:
         raise refuse(f"the argument out= of scipy.spatial.distance.{name}")
     if callable(metric) and not str(getattr(metric, "__module__", "")).startswith("scipy."):
-        return lambda x, y: _each(lambda u, v: metric(u, v, **given), x, y)
+        return lambda x, y: _each(lambda u, v: metric(u, v, **options), x, y)
     metric = getattr(metric, "__name__", metric)
     metric = _OTHER_NAMES.get(metric, metric)
     known = _METRICS.get(metric)
-    given = {k: v for k, v in given.items() if v is not None}
-    if known is None or set(given) - _TAKES.get(metric, {"w"}):
-        others = f" and {', '.join(given)}" if given else ""
+    options = {k: v for k, v in options.items() if v is not None}
+    if known is None or set(options) - _METRIC_OPTIONS.get(metric, {"w"}):
+        others = f" and {', '.join(options)}" if options else ""
         raise refuse(f"scipy.spatial.distance.{name} with metric={metric!r}{others}")
-    if metric == "seuclidean" and not given:
-        given["V"] = np.var(points(), axis=0, ddof=1)
-    if metric == "mahalanobis" and not given:
-        given["VI"] = np.linalg.inv(np.atleast_2d(np.cov(points().T))).T
-    with_arrays = {k: to_float(arrays(v)[0]) if k in ("V", "VI", "w") else v for k, v in given.items()}
+    if metric == "seuclidean" and not options:
+        options["V"] = np.var(points(), axis=0, ddof=1)
+    if metric == "mahalanobis" and not options:
+        options["VI"] = np.linalg.inv(np.atleast_2d(np.cov(points().T))).T
+    with_arrays = {k: to_float(arrays(v)[0]) if k in ("V", "VI", "w") else v for k, v in options.items()}
     return lambda x, y: known(x, y, **with_arrays)
 
 
@@ -149,9 +149,9 @@ def squareform(X: Any, force: str = "no", checks: bool = True) -> Any:
         raise ValueError(
             "Incompatible vector size. It must be a binomial coefficient n choose 2 for some integer n >= 2."
         )
-    places = np.zeros((n, n), np.int64)
-    places[np.triu_indices(n, 1)] = 1 + np.arange(x.shape[0])
-    return np.take(np.concatenate([np.zeros(1, x.dtype), x]), places + places.T)
+    indices = np.zeros((n, n), np.int64)
+    indices[np.triu_indices(n, 1)] = 1 + np.arange(x.shape[0])
+    return np.take(np.concatenate([np.zeros(1, x.dtype), x]), indices + indices.T)
 
 
 def _between(name: str) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 from tracegrad.numpy_api.operands import arrays, promoted, to_float
 from tracegrad.numpy_api.registry import refuse
 from tracegrad.ops.calls.custom_call import opaque
-from tracegrad.scipy_api.registry import shadow, stands_for
+from tracegrad.scipy_api.registry import replaces_objects, shadow
 
 __all__ = ["Tree"]
 
@@ -17,26 +17,26 @@ __all__ = ["Tree"]
 class _Query:
     """Query of the indices of neighbours; `real` is the tree of the data if they are constant."""
 
-    def __init__(self, real: Any, table: dict[str, Any], asked: dict[str, Any]):
-        self.real, self.made, self.asked = real, table, asked
+    def __init__(self, real: Any, tree_options: dict[str, Any], query_options: dict[str, Any]):
+        self.real, self.tree_options, self.query_options = real, tree_options, query_options
 
     def __repr__(self) -> str:
-        return repr(f"scipy.spatial.KDTree.query {self.made} {self.asked}")
+        return repr(f"scipy.spatial.KDTree.query {self.tree_options} {self.query_options}")
 
     def __call__(self, x: Any, data: Any) -> tuple[Any, ...]:
         from scipy.spatial import KDTree
 
         x, data = np.asarray(x), np.asarray(data)
         known = self.real is not None and np.array_equal(self.real.data, data)
-        tree = self.real if known else KDTree(data, **self.made)
-        return (np.asarray(tree.query(x, **self.asked)[1], np.int64),)
+        tree = self.real if known else KDTree(data, **self.tree_options)
+        return (np.asarray(tree.query(x, **self.query_options)[1], np.int64),)
 
 
 class Tree:
     """Replacement of a k-d tree, of points that may be traced."""
 
     def __init__(self, data: Any, table: dict[str, Any], real: Any = None):
-        self.data, self._made, self._real = data, table, real
+        self.data, self._options, self._real = data, table, real
 
     @property
     def n(self) -> int:
@@ -55,14 +55,16 @@ class Tree:
               workers: int = 1) -> tuple[Any, Any]:  # fmt: skip
         """`scipy.spatial.KDTree.query`"""
         points, data = promoted([to_float(v) for v in arrays(x, self.data)], np.dtype(np.float64))
-        asked = {"k": k, "eps": eps, "p": p, "distance_upper_bound": distance_upper_bound, "workers": workers}
+        query_options = {"k": k, "eps": eps, "p": p, "distance_upper_bound": distance_upper_bound, "workers": workers}
         count = () if isinstance(k, int | np.integer) and k == 1 else (np.size(k) if np.ndim(k) else int(k),)
         shape = (*points.shape[:-1], *count)
-        (result,) = opaque(points, data, results=((shape, "i64"),), call=_Query(self._real, self._made, asked))
-        there = result < data.shape[0]
-        near = np.take(data, np.where(there, result, 0), axis=0)
-        gaps = (points[..., None, :] if count else points) - near
-        return np.where(there, np.linalg.norm(gaps, p, axis=-1), np.inf), result
+        (result,) = opaque(
+            points, data, results=((shape, "i64"),), call=_Query(self._real, self._options, query_options)
+        )
+        exists = result < data.shape[0]
+        near = np.take(data, np.where(exists, result, 0), axis=0)
+        differences = (points[..., None, :] if count else points) - near
+        return np.where(exists, np.linalg.norm(differences, p, axis=-1), np.inf), result
 
 
 @shadow("scipy.spatial.KDTree", "scipy.spatial.cKDTree")
@@ -75,7 +77,7 @@ def tree(data: Any, leafsize: int = 10, compact_nodes: bool = True, copy_data: b
     return Tree(to_float(arrays(data)[0]), table)
 
 
-@stands_for("scipy.spatial")
+@replaces_objects("scipy.spatial")
 def _of_spatial(value: Any, read: Any) -> Any:
     if type(value).__name__ not in ("KDTree", "cKDTree") or read is None or value.boxsize is not None:
         return None

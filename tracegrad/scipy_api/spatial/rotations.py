@@ -16,7 +16,7 @@ import numpy as np
 
 from tracegrad.numpy_api.operands import arrays, to_float
 from tracegrad.numpy_api.registry import refuse
-from tracegrad.scipy_api.registry import shadow, stands_for
+from tracegrad.scipy_api.registry import replaces_objects, shadow
 
 __all__: list[str] = []
 
@@ -25,7 +25,7 @@ __all__: list[str] = []
 _SMALL, _LOCKED = 1e-3, 1e-7
 # Number of iterations that average a matrix with the transpose of its inverse. A rotation with rounding errors needs
 # two for the nearest rotation and its first and second derivatives; other matrices need more.
-_FEW, _MANY = 2, 20
+_POLISH_STEPS, _POLAR_STEPS = 2, 20
 _AXES = "xyz"
 
 
@@ -58,7 +58,7 @@ def _upright(q: Any) -> Any:
 def _orthogonal(m: Any) -> Any:
     """Return the nearest rotation."""
     near = np.allclose(m @ np.swapaxes(m, -1, -2), np.eye(3), rtol=0.0, atol=1e-6)
-    for _ in range(_FEW if near else _MANY):
+    for _ in range(_POLISH_STEPS if near else _POLAR_STEPS):
         m = (m + np.swapaxes(np.linalg.inv(m), -1, -2)) / 2
     return m
 
@@ -168,9 +168,9 @@ class Rotation:
         w = np.ones(x.shape[0]) if weights is None else arrays(weights)[0]
         u, s, vh = np.linalg.svd(np.swapaxes(w[:, None] * x, 0, 1) @ y)
         signs = np.where(np.linalg.det(u @ vh) < 0, np.array([1.0, 1.0, -1.0]), 1.0)
-        apart = np.sum(w * np.sum(x**2 + y**2, axis=-1)) - 2 * np.sum(s * signs)
+        residual = np.sum(w * np.sum(x**2 + y**2, axis=-1)) - 2 * np.sum(s * signs)
         result = Rotation.from_matrix((u * signs) @ vh, assume_valid=True)
-        return result, np.sqrt(np.maximum(apart, 0.0))
+        return result, np.sqrt(np.maximum(residual, 0.0))
 
     # -- properties and conversions ------------------------------------------------------------------------
     @property
@@ -232,10 +232,10 @@ class Rotation:
         p, q, r, w = self._q[..., i], self._q[..., j], self._q[..., k] * sign, self._q[..., 3]
         a, b, c, d = (w, p, q, r) if proper else (w - q, p + r, q + w, r - p)
         middle = 2 * np.arctan2(np.hypot(c, d), np.hypot(a, b))
-        total, gap = np.arctan2(b, a), np.arctan2(d, c)
+        total, difference = np.arctan2(b, a), np.arctan2(d, c)
         low, high = np.abs(middle) <= _LOCKED, np.abs(middle - math.pi) <= _LOCKED
-        first, third = total - gap, total + gap
-        saved = np.where(low, 2 * total, 2 * gap * (1 if turning else -1))
+        first, third = total - difference, total + difference
+        saved = np.where(low, 2 * total, 2 * difference * (1 if turning else -1))
         locked, zero = low | high, np.zeros_like(first)
         result = [third, middle, first] if turning else [first, middle, third]
         result[0], result[2] = np.where(locked, saved, result[0]), np.where(locked, zero, result[2])
@@ -250,8 +250,8 @@ class Rotation:
         return 2 * np.arctan2(np.linalg.norm(self._q[..., :3], axis=-1), np.abs(self._q[..., 3]))
 
     def approx_equal(self, other: Rotation, atol: Any = None, degrees: bool = False) -> Any:
-        most = 1e-8 if atol is None else np.deg2rad(atol) if degrees else atol
-        return (other * self.inv()).magnitude() < most
+        max_angle = 1e-8 if atol is None else np.deg2rad(atol) if degrees else atol
+        return (other * self.inv()).magnitude() < max_angle
 
     # -- operations ----------------------------------------------------------------------------------------
     def apply(self, vectors: Any, inverse: bool = False) -> Any:
@@ -310,7 +310,7 @@ class Slerp:
         return Rotation._of(first) * Rotation.from_rotvec(iteration * ((t - begin) / (end - begin))[..., None])
 
 
-@stands_for("scipy.spatial.transform")
+@replaces_objects("scipy.spatial.transform")
 def _of_transform(value: Any, read: Any) -> Any:
     cls = type(value).__name__
     if cls not in ("Rotation", "Slerp"):

@@ -17,11 +17,11 @@ from tracegrad.avals import is_literal
 from tracegrad.errors import UnsupportedError, located
 from tracegrad.numpy_api.operands import arrays, operands, to_dtype, to_float
 from tracegrad.numpy_api.registry import refuse
-from tracegrad.ops.core.op import lead
-from tracegrad.scipy_api.registry import stands_for
+from tracegrad.ops.core.op import dispatch_operand
+from tracegrad.scipy_api.registry import replaces_objects
 from tracegrad.scipy_api.stats.moments import MOMENTS
 from tracegrad.scipy_api.stats.multivariate import VECTORS
-from tracegrad.scipy_api.stats.univariate import CONTINUOUS, DISCRETE, Row
+from tracegrad.scipy_api.stats.univariate import CONTINUOUS, DISCRETE, Law
 
 __all__ = ["Distribution", "Frozen"]
 
@@ -41,14 +41,14 @@ class Distribution:
         result = getattr(self._real, method)
         if not callable(result):
             return result
-        ours = _methods(self._name).get(method)
+        replacement = _methods(self._name).get(method)
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            if lead((*args, *kwargs.values())) is None:
+            if dispatch_operand((*args, *kwargs.values())) is None:
                 return result(*args, **kwargs)
-            if ours is None:
+            if replacement is None:
                 raise refuse(f"scipy.stats.{self._name}.{method}")
-            return _numbers(ours(*args, **kwargs))
+            return _numbers(replacement(*args, **kwargs))
 
         return call
 
@@ -86,25 +86,25 @@ class Frozen:
 def _methods(name: str) -> dict[str, Callable[..., Any]]:
     if name in VECTORS:
         return VECTORS[name]
-    row = CONTINUOUS.get(name) or DISCRETE.get(name)
-    return {} if row is None else _of_row(row, name, name in DISCRETE)
+    law = CONTINUOUS.get(name) or DISCRETE.get(name)
+    return {} if law is None else _methods_of_law(law, name, name in DISCRETE)
 
 
-def _of_row(row: Row, name: str, discrete: bool) -> dict[str, Callable[..., Any]]:
+def _methods_of_law(law: Law, name: str, discrete: bool) -> dict[str, Callable[..., Any]]:
     density = "pmf" if discrete else "pdf"
     table = {
-        f"log{density}": (row.log, _Density(row, discrete)),
-        density: (row.log, _Density(row, discrete, np.exp)),
-        "cdf": (row.cdf, _Cumulative(row, discrete, row.cdf, 0.0, 1.0)),
-        "sf": (row.sf, _Cumulative(row, discrete, row.sf, 1.0, 0.0)),
-        "logcdf": (row.cdf, _Cumulative(row, discrete, row.logcdf or _log_of(row.cdf), -math.inf, 0.0)),
-        "logsf": (row.sf, _Cumulative(row, discrete, row.logsf or _log_of(row.sf), 0.0, -math.inf)),
-        "ppf": (row.ppf, _Inverse(row, row.ppf)),
-        "isf": (row.isf, _Inverse(row, row.isf)),
+        f"log{density}": (law.log, _Density(law, discrete)),
+        density: (law.log, _Density(law, discrete, np.exp)),
+        "cdf": (law.cdf, _Cumulative(law, discrete, law.cdf, 0.0, 1.0)),
+        "sf": (law.sf, _Cumulative(law, discrete, law.sf, 1.0, 0.0)),
+        "logcdf": (law.cdf, _Cumulative(law, discrete, law.logcdf or _log_of(law.cdf), -math.inf, 0.0)),
+        "logsf": (law.sf, _Cumulative(law, discrete, law.logsf or _log_of(law.sf), 0.0, -math.inf)),
+        "ppf": (law.ppf, _Inverse(law, law.ppf)),
+        "isf": (law.isf, _Inverse(law, law.isf)),
     }
-    count = len(inspect.signature(row.log).parameters) - 1
-    own = {method: _bound(of, count, name, method) for method, (known, of) in table.items() if known is not None}
-    return own | _of_moments(row, count, name, own)
+    count = len(inspect.signature(law.log).parameters) - 1
+    methods = {method: _bound(of, count, name, method) for method, (known, of) in table.items() if known is not None}
+    return methods | _moment_methods(law, count, name, methods)
 
 
 def _log_of(function: Any) -> Callable[..., Any]:
@@ -149,7 +149,9 @@ def _bound(of: Any, count: int, name: str, method: str) -> Callable[..., Any]:
     return call
 
 
-def _of_moments(row: Row, count: int, name: str, own: dict[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
+def _moment_methods(
+    law: Law, count: int, name: str, methods: dict[str, Callable[..., Any]]
+) -> dict[str, Callable[..., Any]]:
     """Return the methods without a point: moments, the entropy, the median, and the interval around it."""
     mean, var, entropy = MOMENTS[name]
 
@@ -159,7 +161,7 @@ def _of_moments(row: Row, count: int, name: str, own: dict[str, Callable[..., An
             shapes = [inputs[k] for k in _NAMES.get(name, ())[:count]]
             loc, scale, *shapes = _doubles(inputs["loc"], inputs["scale"], *shapes)
             (result,) = arrays(outer(of(*shapes), loc, scale))
-            return _checked(result, row, shapes, scale)
+            return _checked(result, law, shapes, scale)
 
         return call
 
@@ -172,7 +174,7 @@ def _of_moments(row: Row, count: int, name: str, own: dict[str, Callable[..., An
 
     def interval(confidence: Any, *args: Any, **kwargs: Any) -> Any:
         below = 0.5 * (1.0 - confidence)
-        return own["ppf"](below, *args, **kwargs), own["ppf"](1.0 - below, *args, **kwargs)
+        return methods["ppf"](below, *args, **kwargs), methods["ppf"](1.0 - below, *args, **kwargs)
 
     table = {
         "mean": moment(mean, lambda m, loc, scale: m * scale + loc),
@@ -182,28 +184,28 @@ def _of_moments(row: Row, count: int, name: str, own: dict[str, Callable[..., An
     }
     if entropy is not None:
         table["entropy"] = moment(entropy, lambda h, loc, scale: h + np.log(scale) + 0.0 * loc)
-    if "ppf" in own:
-        table |= {"median": lambda *args, **kwargs: own["ppf"](0.5, *args, **kwargs), "interval": interval}
+    if "ppf" in methods:
+        table |= {"median": lambda *args, **kwargs: methods["ppf"](0.5, *args, **kwargs), "interval": interval}
     return table
 
 
-def _fits(x: Any, row: Row, i: int) -> Any:
+def _fits(x: Any, law: Law, i: int) -> Any:
     """Whether `x` is valid as the shape parameter number `i`, or as a scale (-1)."""
-    inside = x >= 0 if 0 <= i < len(row.signs) and row.signs[i] else x > 0
-    if 0 <= i < len(row.most) and row.most[i] < math.inf:
-        inside = inside & (x <= row.most[i])
-    if 0 <= i < len(row.whole) and row.whole[i]:
+    inside = x >= 0 if 0 <= i < len(law.signs) and law.signs[i] else x > 0
+    if 0 <= i < len(law.max_values) and law.max_values[i] < math.inf:
+        inside = inside & (x <= law.max_values[i])
+    if 0 <= i < len(law.whole) and law.whole[i]:
         inside = inside & (np.floor(x) == x)
     return inside
 
 
-def _checked(found: Any, row: Row, shapes: list[Any], scale: Any) -> Any:
+def _checked(result: Any, law: Law, shapes: list[Any], scale: Any) -> Any:
     """Replace results with invalid parameters by nan."""
     for i, x in enumerate([scale, *shapes], -1):
-        fits = _fits(x, row, i)
+        fits = _fits(x, law, i)
         if not (is_literal(x) and fits):
-            found = np.where(fits, found, math.nan)
-    return found
+            result = np.where(fits, result, math.nan)
+    return result
 
 
 def _is_one(x: Any) -> bool:
@@ -215,50 +217,50 @@ def _standard(x: Any, loc: Any, scale: Any) -> Any:
     return moved if _is_one(scale) else moved / scale
 
 
-def _inside(row: Row) -> float:
-    return 0.5 if row.high == 1.0 else row.low + 1.0 if row.low > -math.inf else 0.0
+def _inside(law: Law) -> float:
+    return 0.5 if law.high == 1.0 else law.low + 1.0 if law.low > -math.inf else 0.0
 
 
 class _Density:
-    def __init__(self, row: Row, discrete: bool, outer: Any = None):
-        self.row, self.discrete, self.outer = row, discrete, outer
+    def __init__(self, law: Law, discrete: bool, outer: Any = None):
+        self.law, self.discrete, self.outer = law, discrete, outer
 
     def __call__(self, x: Any, shapes: list[Any], loc: Any, scale: Any) -> Any:
-        row, z = self.row, _standard(x, loc, scale)
+        law, z = self.law, _standard(x, loc, scale)
         outside = self._outside(z, shapes)
-        safe = z if outside is None else np.where(outside, _inside(row), z)
-        result = row.log(safe, *shapes)
+        safe = z if outside is None else np.where(outside, _inside(law), z)
+        result = law.log(safe, *shapes)
         if self.outer is not None:
             result = self._by_powers(safe, shapes, result)
             result = result if outside is None else np.where(outside, 0.0, result)
-            return _checked(result if _is_one(scale) else result / scale, row, shapes, scale)
+            return _checked(result if _is_one(scale) else result / scale, law, shapes, scale)
         if outside is not None:
             result = np.where(outside, -math.inf, result)
-        if row.open:  # log(0) at `low`, with its infinite derivative
-            start = z == row.low
-            result = np.where(start, np.log(np.where(start, z - row.low, 1.0)), result)
+        if law.open:  # log(0) at `low`, with its infinite derivative
+            start = z == law.low
+            result = np.where(start, np.log(np.where(start, z - law.low, 1.0)), result)
         if not _is_one(scale):
             result = result - np.log(scale)
-        return _checked(result, row, shapes, scale)
+        return _checked(result, law, shapes, scale)
 
     def _by_powers(self, z: Any, shapes: list[Any], log: Any) -> Any:
         """Compute the density by its factors if one is 0 or infinite and the logarithm has no derivatives."""
-        if self.row.powers is None:
+        if self.law.powers is None:
             return self.outer(log)
         end = np.isinf(log)
-        first = np.where(end, z, _inside(self.row))
-        return np.where(end, self.row.powers(first, *shapes), self.outer(np.where(end, 0.0, log)))
+        first = np.where(end, z, _inside(self.law))
+        return np.where(end, self.law.powers(first, *shapes), self.outer(np.where(end, 0.0, log)))
 
     def _outside(self, z: Any, shapes: list[Any]) -> Any:
-        row = self.row
-        bounds = [z <= row.low if row.open else z < row.low] if row.low > -math.inf else []
-        bounds += [z > row.high] if row.high < math.inf else []
+        law = self.law
+        bounds = [z <= law.low if law.open else z < law.low] if law.low > -math.inf else []
+        bounds += [z > law.high] if law.high < math.inf else []
         if self.discrete:
             bounds.append(np.floor(z) != z)
-            if len(row.signs) == 2:
+            if len(law.signs) == 2:
                 bounds.append(z > shapes[0])  # more successes than trials
         elif self.outer is not None:  # the density 0 times an infinite derivative of the logarithm would be nan
-            bounds += [z == end for end in (-math.inf, math.inf) if row.low <= end <= row.high]
+            bounds += [z == end for end in (-math.inf, math.inf) if law.low <= end <= law.high]
         outside: Any = None
         for each in bounds:
             outside = each if outside is None else outside | each
@@ -266,42 +268,42 @@ class _Density:
 
 
 class _Cumulative:
-    def __init__(self, row: Row, discrete: bool, function: Any, below: float, above: float):
-        self.row, self.discrete, self.function, self.below, self.above = row, discrete, function, below, above
+    def __init__(self, law: Law, discrete: bool, function: Any, below: float, above: float):
+        self.law, self.discrete, self.function, self.below, self.above = law, discrete, function, below, above
 
     def __call__(self, x: Any, shapes: list[Any], loc: Any, scale: Any) -> Any:
-        row, z = self.row, _standard(x, loc, scale)
+        law, z = self.law, _standard(x, loc, scale)
         z = np.floor(z) if self.discrete else z
         under, over = self._ends(z)
         # The ends count as inside: the function has its limit and its derivative there.
-        safe = np.where(under | over, _inside(row), z)
-        start = z == row.low if not self.discrete and row.low > -math.inf else None
+        safe = np.where(under | over, _inside(law), z)
+        start = z == law.low if not self.discrete and law.low > -math.inf else None
         if start is not None:
-            under, safe = under | start, np.where(start, _inside(row), safe)
+            under, safe = under | start, np.where(start, _inside(law), safe)
         result = np.where(under, self.below, np.where(over, self.above, self.function(safe, *shapes)))
         if start is not None and self.below == -math.inf:  # the logarithm rises from -inf there
-            result = np.where(start, np.log(np.where(start, z - row.low, 1.0)), result)
-        return _checked(result, row, shapes, scale)
+            result = np.where(start, np.log(np.where(start, z - law.low, 1.0)), result)
+        return _checked(result, law, shapes, scale)
 
     def _ends(self, z: Any) -> tuple[Any, Any]:
         """Return the mask of z outside the support, with infinite ends if the function is finite there."""
-        row = self.row
-        under = z <= row.low if row.low == -math.inf < self.below else z < row.low
-        return under, z >= row.high if row.high == math.inf and self.above > -math.inf else z > row.high
+        law = self.law
+        under = z <= law.low if law.low == -math.inf < self.below else z < law.low
+        return under, z >= law.high if law.high == math.inf and self.above > -math.inf else z > law.high
 
 
 class _Inverse:
-    def __init__(self, row: Row, function: Any):
-        self.row, self.function = row, function
+    def __init__(self, law: Law, function: Any):
+        self.law, self.function = law, function
 
     def __call__(self, q: Any, shapes: list[Any], loc: Any, scale: Any) -> Any:
         outside = (q < 0) | (q > 1)
         result = np.where(outside, math.nan, self.function(np.where(outside, 0.5, q), *shapes))
-        return _checked(result * scale + loc, self.row, shapes, scale)
+        return _checked(result * scale + loc, self.law, shapes, scale)
 
 
 # -- replacements of SciPy's objects -------------------------------------------------------------------------------
-@stands_for("scipy.stats")
+@replaces_objects("scipy.stats")
 def _of_stats(value: Any, read: Any) -> Any:
     import scipy.stats
 

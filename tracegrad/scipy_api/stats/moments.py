@@ -21,10 +21,10 @@ _EULER = float(np.euler_gamma)
 _digamma, _gamma = of_special("psi"), of_special("gamma")
 
 
-def _above(x: Any, least: float, found: Callable[[Any], Any], other: float = math.inf) -> Any:
+def _above(x: Any, least: float, function: Callable[[Any], Any], other: float = math.inf) -> Any:
     """Apply a function to elements of x above `least`; return `other` for other elements."""
     inside = x > least
-    return np.where(inside, found(np.where(inside, x, least + 1.0)), other)
+    return np.where(inside, function(np.where(inside, x, least + 1.0)), other)
 
 
 def _constant(x: float) -> Callable[..., Any]:
@@ -42,8 +42,8 @@ def _t_entropy(df: Any) -> Any:
 
 
 def _beta_entropy(a: Any, b: Any) -> Any:
-    own = (a - 1.0) * _digamma(a) + (b - 1.0) * _digamma(b)
-    return betaln(a, b) - own + (a + b - 2.0) * _digamma(a + b)
+    terms = (a - 1.0) * _digamma(a) + (b - 1.0) * _digamma(b)
+    return betaln(a, b) - terms + (a + b - 2.0) * _digamma(a + b)
 
 
 def _chi2_entropy(df: Any) -> Any:
@@ -57,8 +57,8 @@ def _f_var(n: Any, m: Any) -> Any:
 
 def _f_entropy(n: Any, m: Any) -> Any:
     n, m, ratio = 0.5 * n, 0.5 * m, np.log(m / n)
-    own = (1.0 - n) * _digamma(n) - (1.0 + m) * _digamma(m)
-    return ratio + betaln(n, m) + own + (n + m) * _digamma(n + m)
+    terms = (1.0 - n) * _digamma(n) - (1.0 + m) * _digamma(m)
+    return ratio + betaln(n, m) + terms + (n + m) * _digamma(n + m)
 
 
 def _weibull_var(c: Any) -> Any:

@@ -33,9 +33,9 @@ def _shape_of(mean: Any, cov: Any, allow_singular: bool) -> tuple[Any, Any]:
     """Return the mean as a vector, and the Cholesky factor of the covariances as a matrix."""
     if hasattr(cov, "whiten"):
         raise refuse("scipy.stats.multivariate_normal with a scipy.stats.Covariance", "give the matrix")
-    several = mean is None and len(np.shape(cov)) == 2
+    is_matrix = mean is None and len(np.shape(cov)) == 2
     mean, cov = _doubles(0.0 if mean is None else mean, cov)
-    dim = cov.shape[0] if several else mean.size  # without a mean, a vector of variances has one dimension
+    dim = cov.shape[0] if is_matrix else mean.size  # without a mean, a vector of variances has one dimension
     if mean.shape not in [(), (dim,)] or cov.shape not in [(), (dim,), (dim, dim)]:
         text = f"multivariate_normal: a mean of the shape {mean.shape} and covariances of the shape {cov.shape}"
         raise ValueError(located(text))

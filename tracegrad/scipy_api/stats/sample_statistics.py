@@ -33,7 +33,7 @@ class Test(NamedTuple):
     pvalue: Any
 
 
-class _Line(NamedTuple):
+class _LinregressFields(NamedTuple):
     slope: Any
     intercept: Any
     rvalue: Any
@@ -41,16 +41,16 @@ class _Line(NamedTuple):
     stderr: Any
 
 
-class Line(_Line):
+class LinregressResult(_LinregressFields):
     """Result of `scipy.stats.linregress`: five values, and `intercept_stderr` as an attribute."""
 
     intercept_stderr: Any
 
 
-def _only(function: str, nan_policy: Any = "propagate", **given: Any) -> None:
+def _only(function: str, nan_policy: Any = "propagate", **arguments: Any) -> None:
     if nan_policy != "propagate":
         raise refuse(f"scipy.stats.{function} with nan_policy={nan_policy!r}", "choose the elements first, by a mask")
-    for name, value in given.items():
+    for name, value in arguments.items():
         if value is not None and value != "two-sided":
             raise refuse(f"scipy.stats.{function} with {name}={value!r}")
 
@@ -275,7 +275,7 @@ def pearsonr(x: Any, y: Any, *, alternative: str = "two-sided", method: Any = No
 
 @shadow("scipy.stats.linregress")
 def linregress(x: Any, y: Any, alternative: str = "two-sided", *, axis: Any = 0, nan_policy: str = "propagate",
-               keepdims: bool = False) -> Line:  # fmt: skip
+               keepdims: bool = False) -> LinregressResult:  # fmt: skip
     """`scipy.stats.linregress`."""
     _only("linregress", nan_policy, alternative=alternative)
     (p, saved), (q, _) = _sample(x, axis), _sample(y, axis)
@@ -288,15 +288,15 @@ def linregress(x: Any, y: Any, alternative: str = "two-sided", *, axis: Any = 0,
     error = np.sqrt((1.0 - r * r) * ssy / ssx / (n - 2.0))
     results = [derivative, ymean - derivative * xmean, r, _of_t(t, n - 2.0), error, error * np.sqrt(ssx + xmean**2)]
     *five, other = map(saved, results) if keepdims else results
-    line = Line(*five)
+    line = LinregressResult(*five)
     line.intercept_stderr = other
     return line
 
 
-def _tested(difference: Any, error: Any, df: Any, kept: Any) -> Test:
+def _tested(difference: Any, error: Any, df: Any, restore_axes: Any) -> Test:
     t = difference / error
     results = t, _of_t(t, df)
-    return Test(*(results if kept is None else map(kept, results)))
+    return Test(*(results if restore_axes is None else map(restore_axes, results)))
 
 
 @shadow("scipy.stats.ttest_1samp")
@@ -338,7 +338,7 @@ def ttest_ind(
     return _tested(np.mean(p, axis=-1) - np.mean(q, axis=-1), error, df, saved if keepdims else None)
 
 
-def _gaps(u: Any, v: Any, u_weights: Any, v_weights: Any) -> tuple[Any, Any]:
+def _cdf_differences(u: Any, v: Any, u_weights: Any, v_weights: Any) -> tuple[Any, Any]:
     """Return the differences of two empirical distribution functions, and the widths of their steps."""
     p, q = (np.ravel(to_float(x)) for x in arrays(u, v))
     every = np.sort(np.concatenate([p, q]))
@@ -357,12 +357,12 @@ def _gaps(u: Any, v: Any, u_weights: Any, v_weights: Any) -> tuple[Any, Any]:
 @shadow("scipy.stats.wasserstein_distance")
 def wasserstein_distance(u_values: Any, v_values: Any, u_weights: Any = None, v_weights: Any = None) -> Any:
     """`scipy.stats.wasserstein_distance`."""
-    gaps, widths = _gaps(u_values, v_values, u_weights, v_weights)
-    return np.sum(np.abs(gaps) * widths)
+    differences, widths = _cdf_differences(u_values, v_values, u_weights, v_weights)
+    return np.sum(np.abs(differences) * widths)
 
 
 @shadow("scipy.stats.energy_distance")
 def energy_distance(u_values: Any, v_values: Any, u_weights: Any = None, v_weights: Any = None) -> Any:
     """`scipy.stats.energy_distance`."""
-    gaps, widths = _gaps(u_values, v_values, u_weights, v_weights)
-    return math.sqrt(2.0) * np.sqrt(np.sum(gaps * gaps * widths))
+    differences, widths = _cdf_differences(u_values, v_values, u_weights, v_weights)
+    return math.sqrt(2.0) * np.sqrt(np.sum(differences * differences * widths))

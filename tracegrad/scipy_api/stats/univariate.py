@@ -19,7 +19,7 @@ from tracegrad.ops.shape.linear import stop_gradient
 from tracegrad.scipy_api.registry import SHADOWS
 from tracegrad.scipy_api.special import call
 
-__all__ = ["CONTINUOUS", "DISCRETE", "Row", "betaln", "gammaln", "of_special", "xlog1my", "xlogy"]
+__all__ = ["CONTINUOUS", "DISCRETE", "Law", "betaln", "gammaln", "of_special", "xlog1my", "xlogy"]
 
 Function = Callable[..., Any]
 
@@ -42,7 +42,7 @@ def xlog1my(x: Any, y: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Row:
+class Law:
     """Univariate distribution: functions of a standard variable, and its support.
 
     `log` is the log-density, `cdf` the distribution function, `sf` the survival function, with their logarithms, and
@@ -60,7 +60,7 @@ class Row:
     low: float = -math.inf
     high: float = math.inf
     signs: tuple[bool, ...] = ()  # for each parameter, whether it may be 0
-    most: tuple[float, ...] = ()  # for each parameter, its largest value
+    max_values: tuple[float, ...] = ()  # for each parameter, its largest value
     whole: tuple[bool, ...] = ()  # for each parameter, whether it is an integer
     open: bool = False  # whether the density is 0 at `low`
     powers: Function | None = None  # the density by its factors, which may be 0 or infinite
@@ -132,58 +132,58 @@ def _gumbel_log(z: Any) -> Any:
     return -z - np.exp(-z)
 
 
-CONTINUOUS: dict[str, Row] = {
-    "norm": Row(lambda z: -0.5 * z * z - 0.5 * _LOG_2PI, ndtr, lambda z: ndtr(-z), ndtri, lambda q: -ndtri(q),
+CONTINUOUS: dict[str, Law] = {
+    "norm": Law(lambda z: -0.5 * z * z - 0.5 * _LOG_2PI, ndtr, lambda z: ndtr(-z), ndtri, lambda q: -ndtri(q),
                 log_ndtr, lambda z: log_ndtr(-z)),
-    "halfnorm": Row(lambda z: -0.5 * z * z + 0.5 * math.log(2 / math.pi),
+    "halfnorm": Law(lambda z: -0.5 * z * z + 0.5 * math.log(2 / math.pi),
                     lambda z: of_special("erf")(z / math.sqrt(2)), lambda z: 2.0 * ndtr(-z),
                     lambda q: ndtri(0.5 * (1.0 + q)), lambda q: -ndtri(0.5 * q), low=0.0),
-    "t": Row(_t_log, lambda z, df: call("stdtr", df, z), lambda z, df: call("stdtr", df, -z),
+    "t": Law(_t_log, lambda z, df: call("stdtr", df, z), lambda z, df: call("stdtr", df, -z),
              _t_ppf, lambda q, df: -_t_ppf(q, df)),
-    "gamma": Row(lambda z, a: xlogy(a - 1.0, z) - z - gammaln(a), lambda z, a: gammainc(a, z),
+    "gamma": Law(lambda z, a: xlogy(a - 1.0, z) - z - gammaln(a), lambda z, a: gammainc(a, z),
                  lambda z, a: gammaincc(a, z), lambda q, a: gammaincinv(a, q),
                  lambda q, a: call("gammainccinv", a, q), low=0.0, powers=_gamma_powers),
-    "invgamma": Row(lambda z, a: -(a + 1.0) * np.log(z) - gammaln(a) - 1.0 / z, lambda z, a: gammaincc(a, 1.0 / z),
+    "invgamma": Law(lambda z, a: -(a + 1.0) * np.log(z) - gammaln(a) - 1.0 / z, lambda z, a: gammaincc(a, 1.0 / z),
                     lambda z, a: gammainc(a, 1.0 / z), lambda q, a: 1.0 / call("gammainccinv", a, q),
                     lambda q, a: 1.0 / gammaincinv(a, q), low=0.0, open=True),
-    "beta": Row(lambda z, a, b: xlogy(a - 1.0, z) + xlog1my(b - 1.0, z) - betaln(a, b),
+    "beta": Law(lambda z, a, b: xlogy(a - 1.0, z) + xlog1my(b - 1.0, z) - betaln(a, b),
                 lambda z, a, b: betainc(a, b, z), lambda z, a, b: betaincc(a, b, z),
                 lambda q, a, b: betaincinv(a, b, q), lambda q, a, b: call("betainccinv", a, b, q), low=0.0, high=1.0,
                 powers=_beta_powers),
-    "expon": Row(lambda z: -z, lambda z: -np.expm1(-z), lambda z: np.exp(-z), lambda q: -np.log1p(-q),
+    "expon": Law(lambda z: -z, lambda z: -np.expm1(-z), lambda z: np.exp(-z), lambda q: -np.log1p(-q),
                  lambda q: -np.log(q), logsf=lambda z: -z, low=0.0),
-    "uniform": Row(lambda z: z * 0.0, lambda z: z, lambda z: 1.0 - z, lambda q: q, lambda q: 1.0 - q,
+    "uniform": Law(lambda z: z * 0.0, lambda z: z, lambda z: 1.0 - z, lambda q: q, lambda q: 1.0 - q,
                    low=0.0, high=1.0),
-    "lognorm": Row(lambda z, s: -0.5 * (np.log(z) / s) ** 2 - np.log(z) - np.log(s) - 0.5 * _LOG_2PI,
+    "lognorm": Law(lambda z, s: -0.5 * (np.log(z) / s) ** 2 - np.log(z) - np.log(s) - 0.5 * _LOG_2PI,
                    lambda z, s: ndtr(np.log(z) / s), lambda z, s: ndtr(-np.log(z) / s),
                    lambda q, s: np.exp(s * ndtri(q)), lambda q, s: np.exp(-s * ndtri(q)),
                    lambda z, s: log_ndtr(np.log(z) / s), lambda z, s: log_ndtr(-np.log(z) / s), low=0.0, open=True),
-    "laplace": Row(lambda z: -np.abs(z) - math.log(2), _laplace_cdf, lambda z: _laplace_cdf(-z), _laplace_ppf,
+    "laplace": Law(lambda z: -np.abs(z) - math.log(2), _laplace_cdf, lambda z: _laplace_cdf(-z), _laplace_ppf,
                    lambda q: -_laplace_ppf(q)),
-    "logistic": Row(_logistic_log, of_special("expit"), lambda z: of_special("expit")(-z), of_special("logit"),
+    "logistic": Law(_logistic_log, of_special("expit"), lambda z: of_special("expit")(-z), of_special("logit"),
                     lambda q: -of_special("logit")(q),
                     lambda z: -np.logaddexp(-z, 0.0), lambda z: -np.logaddexp(z, 0.0)),
-    "cauchy": Row(lambda z: -_LOG_PI - np.log1p(z * z), lambda z: np.arctan2(1.0, -z) / math.pi,
+    "cauchy": Law(lambda z: -_LOG_PI - np.log1p(z * z), lambda z: np.arctan2(1.0, -z) / math.pi,
                   lambda z: np.arctan2(1.0, z) / math.pi, _cauchy_ppf, lambda q: -_cauchy_ppf(q)),
-    "chi2": Row(lambda z, df: xlogy(df * 0.5 - 1.0, z) - 0.5 * z - gammaln(df * 0.5) - df * (0.5 * math.log(2)),
+    "chi2": Law(lambda z, df: xlogy(df * 0.5 - 1.0, z) - 0.5 * z - gammaln(df * 0.5) - df * (0.5 * math.log(2)),
                 lambda z, df: gammainc(df * 0.5, z * 0.5), lambda z, df: gammaincc(df * 0.5, z * 0.5),
                 lambda q, df: 2.0 * gammaincinv(df * 0.5, q), lambda q, df: 2.0 * call("gammainccinv", df * 0.5, q),
                 low=0.0, powers=lambda z, df: 0.5 * _gamma_powers(0.5 * z, df * 0.5)),
-    "f": Row(_f_log, lambda z, n, m: betainc(n * 0.5, m * 0.5, _f_share(z, n, m)),
+    "f": Law(_f_log, lambda z, n, m: betainc(n * 0.5, m * 0.5, _f_share(z, n, m)),
              lambda z, n, m: betaincc(n * 0.5, m * 0.5, _f_share(z, n, m)), _f_ppf, _f_isf, low=0.0,
              powers=_f_powers),
-    "weibull_min": Row(lambda z, c: np.log(c) + xlogy(c - 1.0, z) - z**c, lambda z, c: -np.expm1(-(z**c)),
+    "weibull_min": Law(lambda z, c: np.log(c) + xlogy(c - 1.0, z) - z**c, lambda z, c: -np.expm1(-(z**c)),
                        lambda z, c: np.exp(-(z**c)), lambda q, c: (-np.log1p(-q)) ** (1.0 / c),
                        lambda q, c: (-np.log(q)) ** (1.0 / c),
                        logsf=lambda z, c: -(z**c), low=0.0, powers=lambda z, c: c * z ** (c - 1.0) * np.exp(-(z**c))),
-    "pareto": Row(lambda z, b: np.log(b) - (b + 1.0) * np.log(z), lambda z, b: 1.0 - z ** (-b),
+    "pareto": Law(lambda z, b: np.log(b) - (b + 1.0) * np.log(z), lambda z, b: 1.0 - z ** (-b),
                   lambda z, b: z ** (-b), lambda q, b: (1.0 - q) ** (-1.0 / b), lambda q, b: q ** (-1.0 / b), low=1.0),
-    "rayleigh": Row(lambda z: np.log(z) - 0.5 * z * z, lambda z: -np.expm1(-0.5 * z * z),
+    "rayleigh": Law(lambda z: np.log(z) - 0.5 * z * z, lambda z: -np.expm1(-0.5 * z * z),
                     lambda z: np.exp(-0.5 * z * z), lambda q: np.sqrt(-2.0 * np.log1p(-q)),
                     lambda q: np.sqrt(-2.0 * np.log(q)), low=0.0, powers=lambda z: z * np.exp(-0.5 * z * z)),
-    "gumbel_r": Row(_gumbel_log, lambda z: np.exp(-np.exp(-z)), lambda z: -np.expm1(-np.exp(-z)),
+    "gumbel_r": Law(_gumbel_log, lambda z: np.exp(-np.exp(-z)), lambda z: -np.expm1(-np.exp(-z)),
                     lambda q: -np.log(-np.log(q)), lambda q: -np.log(-np.log1p(-q)), lambda z: -np.exp(-z)),
-    "gumbel_l": Row(lambda z: _gumbel_log(-z), lambda z: -np.expm1(-np.exp(z)), lambda z: np.exp(-np.exp(z)),
+    "gumbel_l": Law(lambda z: _gumbel_log(-z), lambda z: -np.expm1(-np.exp(z)), lambda z: np.exp(-np.exp(z)),
                     lambda q: np.log(-np.log1p(-q)), lambda q: np.log(-np.log(q)), logsf=lambda z: -np.exp(z)),
 }  # fmt: skip
 
@@ -224,21 +224,52 @@ def _geom_sf(k: Any, p: Any) -> Any:
     return np.where(last, (1.0 - p) ** k, np.exp(np.log1p(-np.where(last, 0.5, p)) * k))
 
 
-_DISCRETE: dict[str, Row] = {
-    "poisson": Row(lambda k, mu: xlogy(k, mu) - gammaln(k + 1.0) - mu, lambda k, mu: gammaincc(k + 1.0, mu),
-                   lambda k, mu: gammainc(k + 1.0, mu), signs=(True,), low=0.0,
-                   powers=lambda k, mu: mu**k * np.exp(-mu - gammaln(k + 1.0))),
-    "binom": Row(_binom_log, _binom_cdf, _binom_sf, signs=(True, True), most=(math.inf, 1.0), whole=(True, False),
-                 low=0.0, powers=lambda k, n, p: p**k * (1.0 - p) ** (n - k) * np.exp(_combinations(k, n))),
-    "bernoulli": Row(lambda k, p: xlogy(k, p) + xlog1my(1.0 - k, p), lambda k, p: np.where(k >= 1, 1.0, 1.0 - p),
-                     lambda k, p: np.where(k >= 1, 0.0, p), signs=(True,), most=(1.0,), low=0.0, high=1.0,
-                     powers=lambda k, p: p**k * (1.0 - p) ** (1.0 - k)),
-    "nbinom": Row(_nbinom_log, lambda k, n, p: betainc(n, k + 1.0, p), lambda k, n, p: betaincc(n, k + 1.0, p),
-                  most=(math.inf, 1.0), low=0.0,
-                  powers=lambda k, n, p: p**n * (1.0 - p) ** k * np.exp(_draws(k, n))),
-    "geom": Row(lambda k, p: xlog1my(k - 1.0, p) + np.log(p), _geom_cdf, _geom_sf, most=(1.0,), low=1.0,
-                powers=lambda k, p: (1.0 - p) ** (k - 1.0) * p),
-}  # fmt: skip
+_DISCRETE: dict[str, Law] = {
+    "poisson": Law(
+        lambda k, mu: xlogy(k, mu) - gammaln(k + 1.0) - mu,
+        lambda k, mu: gammaincc(k + 1.0, mu),
+        lambda k, mu: gammainc(k + 1.0, mu),
+        signs=(True,),
+        low=0.0,
+        powers=lambda k, mu: mu**k * np.exp(-mu - gammaln(k + 1.0)),
+    ),
+    "binom": Law(
+        _binom_log,
+        _binom_cdf,
+        _binom_sf,
+        signs=(True, True),
+        max_values=(math.inf, 1.0),
+        whole=(True, False),
+        low=0.0,
+        powers=lambda k, n, p: p**k * (1.0 - p) ** (n - k) * np.exp(_combinations(k, n)),
+    ),
+    "bernoulli": Law(
+        lambda k, p: xlogy(k, p) + xlog1my(1.0 - k, p),
+        lambda k, p: np.where(k >= 1, 1.0, 1.0 - p),
+        lambda k, p: np.where(k >= 1, 0.0, p),
+        signs=(True,),
+        max_values=(1.0,),
+        low=0.0,
+        high=1.0,
+        powers=lambda k, p: p**k * (1.0 - p) ** (1.0 - k),
+    ),
+    "nbinom": Law(
+        _nbinom_log,
+        lambda k, n, p: betainc(n, k + 1.0, p),
+        lambda k, n, p: betaincc(n, k + 1.0, p),
+        max_values=(math.inf, 1.0),
+        low=0.0,
+        powers=lambda k, n, p: p**n * (1.0 - p) ** k * np.exp(_draws(k, n)),
+    ),
+    "geom": Law(
+        lambda k, p: xlog1my(k - 1.0, p) + np.log(p),
+        _geom_cdf,
+        _geom_sf,
+        max_values=(1.0,),
+        low=1.0,
+        powers=lambda k, p: (1.0 - p) ** (k - 1.0) * p,
+    ),
+}
 
 
 def _inverse(name: str, which: str) -> Function:

@@ -16,18 +16,18 @@ from tracegrad.torch.modes import STATE
 __all__ = ["detect_anomaly", "is_anomaly_check_nan_enabled", "is_anomaly_enabled", "set_detect_anomaly"]
 
 
-class _Thread(threading.local):
+class _ThreadLocalKey(threading.local):
     """Key of a thread in `settings.unusual`; its entry is removed when the thread ends."""
 
     def __init__(self) -> None:
-        self.key: Any = _Thread._Key()
+        self.key: Any = _ThreadLocalKey._KeyToken()
         weakref.finalize(self.key, unusual.pop, id(self.key), None)
 
-    class _Key:
+    class _KeyToken:
         pass
 
 
-_thread = _Thread()
+_thread = _ThreadLocalKey()
 
 
 class set_detect_anomaly:
@@ -110,16 +110,16 @@ class detect_anomaly:
 
     def __exit__(self, *_: object) -> None:
         STATE.watching, STATE.check_nan, STATE.unusual = self._previous
-        _settle()
+        _update_state()
 
 
 def _set(mode: Any, check_nan: bool) -> None:
     STATE.watching, STATE.check_nan = bool(mode), check_nan
-    _settle()
+    _update_state()
 
 
-def _settle() -> None:
-    STATE.settle()
+def _update_state() -> None:
+    STATE.update_unusual()
     if STATE.watching:
         unusual[id(_thread.key)] = None
     else:

@@ -28,17 +28,17 @@ class Inputs(NamedTuple):
     """
 
     number: int
-    places: Sequence[int]
+    positions: Sequence[int]
     specs: Sequence[Spec]
     others: Sequence[int]
     numbers: bool
 
     @classmethod
-    def of(cls, args: Sequence[Any], places: Sequence[int], numbers: bool) -> Inputs:
+    def of(cls, args: Sequence[Any], positions: Sequence[int], numbers: bool) -> Inputs:
         """Make the record of a call's arguments `args`."""
         arrays = (Carrier, np.ndarray, np.generic, float) if numbers else (Carrier, np.ndarray, np.generic)
         others = [k for k, x in enumerate(args) if not isinstance(x, arrays)]
-        return cls(len(args), places, [Spec(args[k].shape, args[k].dtype) for k in places], others, numbers)
+        return cls(len(args), positions, [Spec(args[k].shape, args[k].dtype) for k in positions], others, numbers)
 
     def cotangents(self, name: str, result: Any, wanted: Sequence[Any]) -> list[Any]:
         """Extract the arrays' cotangents from the result of the backward pass `name`; None where `wanted` is false.
@@ -66,7 +66,7 @@ class Inputs(NamedTuple):
                         "corresponding forward input was not a Variable"
                     )
                 )
-        return [self._fitted(name, i, args[k]) if wanted[i] else None for i, k in enumerate(self.places)]
+        return [self._fitted(name, i, args[k]) if wanted[i] else None for i, k in enumerate(self.positions)]
 
     def _fitted(self, name: str, i: int, x: Any) -> Any:
         if x is None:

@@ -15,56 +15,56 @@ import numpy as np
 
 from tracegrad.errors import located
 
-__all__ = ["Call", "Derivatives", "along", "columns"]
+__all__ = ["NumericalDerivative", "OutputsFn", "along", "columns"]
 
 Array = np.ndarray[Any, Any]
 # Computes the function at the current inputs: one array for each output.
-Call = Callable[[], Sequence[Array]]
-Part = Callable[[Any], Any]
+OutputsFn = Callable[[], Sequence[Array]]
+ComponentFn = Callable[[Any], Any]
 
 
-class Derivatives:
+class NumericalDerivative:
     """Derivative of one output with respect to one input, per step along its real and, if complex, imaginary axis."""
 
     def __init__(self, real: Array, imaginary: Array | None):
         self.real, self.imaginary = real, imaginary
 
-    def of(self, part: Part) -> Array:
+    def of(self, component: ComponentFn) -> Array:
         """Return the gradient of one part of the output, `np.real` or `np.imag`."""
-        derivative: Array = part(self.real)
-        return derivative if self.imaginary is None else derivative + 1j * part(self.imaginary)
+        derivative: Array = component(self.real)
+        return derivative if self.imaginary is None else derivative + 1j * component(self.imaginary)
 
 
-def columns(call: Call, array: Array, eps: float) -> list[Derivatives]:
+def columns(compute: OutputsFn, array: Array, eps: float) -> list[NumericalDerivative]:
     """Compute, for each output, the derivatives along each element of the input, as a matrix.
 
     Rows are elements of the input, columns elements of the output. AssertionError if a step changes the shape or dtype
     of an output.
     """
     directions = [(array.shape, index) for index in np.ndindex(array.shape)]
-    real = [_outputs(call, array, _unit(array, index, eps), eps, index) for _, index in directions]
+    real = [_outputs(compute, array, _unit(array, index, eps), eps, index) for _, index in directions]
     imaginary = None
     if array.dtype.kind == "c":
-        imaginary = [_outputs(call, array, _unit(array, index, eps * 1j), eps, index) for _, index in directions]
+        imaginary = [_outputs(compute, array, _unit(array, index, eps * 1j), eps, index) for _, index in directions]
     if not real:
-        return [Derivatives(np.zeros((0, x.size), x.dtype), None) for x in call()]
+        return [NumericalDerivative(np.zeros((0, x.size), x.dtype), None) for x in compute()]
     return [
-        Derivatives(np.stack(x), None if imaginary is None else np.stack(y))
+        NumericalDerivative(np.stack(x), None if imaginary is None else np.stack(y))
         for x, y in zip(zip(*real), zip(*(imaginary or real)))
     ]
 
 
-def along(call: Call, array: Array, direction: tuple[Array, Array], eps: float) -> list[Derivatives]:
+def along(compute: OutputsFn, array: Array, direction: tuple[Array, Array], eps: float) -> list[NumericalDerivative]:
     """Compute, for each output, the derivatives along the real and the imaginary part of a direction, as vectors.
 
     AssertionError if a step changes the shape or dtype of an output.
     """
     u, v = (d.reshape(array.shape) for d in direction)
-    real = _outputs(call, array, (u * eps).astype(array.dtype), eps, None)
+    real = _outputs(compute, array, (u * eps).astype(array.dtype), eps, None)
     if array.dtype.kind != "c":
-        return [Derivatives(x, None) for x in real]
-    imaginary = _outputs(call, array, (v * (eps * 1j)).astype(array.dtype), eps, None)
-    return [Derivatives(x, y) for x, y in zip(real, imaginary)]
+        return [NumericalDerivative(x, None) for x in real]
+    imaginary = _outputs(compute, array, (v * (eps * 1j)).astype(array.dtype), eps, None)
+    return [NumericalDerivative(x, y) for x, y in zip(real, imaginary)]
 
 
 def _unit(array: Array, index: tuple[int, ...], step: Any) -> Array:
@@ -73,14 +73,14 @@ def _unit(array: Array, index: tuple[int, ...], step: Any) -> Array:
     return out
 
 
-def _outputs(call: Call, array: Array, step: Array, eps: float, index: tuple[int, ...] | None) -> list[Array]:
+def _outputs(compute: OutputsFn, array: Array, step: Array, eps: float, index: tuple[int, ...] | None) -> list[Array]:
     """Compute `(f(x + step) - f(x - step)) / (2 eps)` of each output, flat; `array` holds `x` before and after."""
     before = array.copy()
     try:
         array[...] = before - step
-        low = call()
+        low = compute()
         array[...] = before + step
-        high = call()
+        high = compute()
     finally:
         array[...] = before
     return [_quotient(a, b, eps, index) for a, b in zip(low, high)]

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from tracegrad.errors import located
 from tracegrad.ops.shape.linear import reshape
 from tracegrad.torch.modes import STATE
-from tracegrad.torch.tape.backward.dual import Level, paused, set_tangent, tangent_of
+from tracegrad.torch.tape.backward.dual import DualLevel, paused, set_tangent, tangent_of
 from tracegrad.torch.tape.tensors.tensor import Tensor
 
 __all__ = [
@@ -62,8 +62,8 @@ def enter_dual_level() -> int:
     """
     if STATE.level is not None:
         raise RuntimeError(located("Nested forward mode AD is not supported at the moment"))
-    STATE.level = Level()
-    STATE.settle()
+    STATE.level = DualLevel()
+    STATE.update_unusual()
     return 0
 
 
@@ -95,7 +95,7 @@ def exit_dual_level(*, level: int | None = None) -> None:
         )
     STATE.level.end()
     STATE.level = None
-    STATE.settle()
+    STATE.update_unusual()
 
 
 class dual_level:

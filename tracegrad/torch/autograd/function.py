@@ -13,7 +13,7 @@ from typing import Any
 
 from tracegrad.errors import TraceError, UnsupportedError, located
 from tracegrad.ops import Carrier, Op
-from tracegrad.ops.core.op import lead
+from tracegrad.ops.core.op import dispatch_operand
 from tracegrad.torch.autograd.function_ctx import FunctionCtx
 from tracegrad.torch.autograd.function_in_trace import call_in_graph
 from tracegrad.torch.autograd.function_on_tape import FunctionNode, call_on_tape
@@ -202,7 +202,7 @@ class Function:
         """
         if kwargs or cls.setup_context is not Function.setup_context:
             args = _bound(cls, args, kwargs)
-        owner = lead([x for x in args if isinstance(x, Carrier)])
+        owner = dispatch_operand([x for x in args if isinstance(x, Carrier)])
         if owner is None:
             with no_grad():
                 return cls.computed(cls._context_cls(), args)
@@ -213,7 +213,7 @@ class Function:
         # Ops recorded in a region are differentiated later, as a graph.
         if is_traced(owner) and owner.array._in_region() and not any(x._requires for x in known):
             return call_in_graph(cls, args, known[0])
-        return call_on_tape(cls, args, lead(known))
+        return call_on_tape(cls, args, dispatch_operand(known))
 
     @classmethod
     def computed(cls, context: FunctionCtx, args: tuple[Any, ...]) -> Any:

@@ -9,11 +9,11 @@ import numpy as np
 
 from tracegrad.errors import located
 from tracegrad.ops import Carrier
-from tracegrad.torch.tape.recording.node import RELEASED, SECOND_TIME, AccumulateGrad, Moving
+from tracegrad.torch.tape.recording.node import RELEASED, SECOND_TIME, AccumulateGrad, DualArray
 from tracegrad.torch.tape.recording.recorded_array import Recorded
-from tracegrad.torch.tape.recording.saved_tensor import kept
+from tracegrad.torch.tape.recording.saved_tensor import save
 
-__all__ = ["ARRAYS", "NOT_RETURNED", "FunctionCtx", "SavedTensor", "face_of", "like"]
+__all__ = ["ARRAYS", "NOT_RETURNED", "FunctionCtx", "SavedTensor", "like", "public_class_of"]
 
 _new = object.__new__
 ARRAYS = (Carrier, np.ndarray, np.generic)
@@ -99,21 +99,21 @@ class FunctionCtx:
 
 
 class SavedTensor:
-    """Saved value of a `FunctionNode`, of the class `face`.
+    """Saved value of a `FunctionNode`, of the class `public_class`.
 
     `number` is the output of the node that it is. It is -1 for other values, for which `edge` is the edge."""
 
-    __slots__ = ("edge", "face", "number", "saved")
+    __slots__ = ("edge", "number", "public_class", "saved")
 
     def __init__(self, x: Recorded, edge: Any, number: int):
         if x._counter is None:
             text = "Inference tensors cannot be saved for backward. Please do not track backward or do not use them."
             raise RuntimeError(located(text))
-        self.saved, self.edge, self.number, self.face = kept(x), edge, number, face_of(x)
+        self.saved, self.edge, self.number, self.public_class = save(x), edge, number, public_class_of(x)
 
     def unpack(self, node: Any) -> Any:
         """Return the value as a recorded array with its edge."""
-        return self.saved.sharing(self._shown(self.saved.value(self._edge(node), own=self.number >= 0), node))
+        return self.saved.sharing(self._shown(self.saved.value(self._edge(node), is_own_result=self.number >= 0), node))
 
     def pack(self, node: Any, pack: Callable[[Any], Any], unpack: Callable[[Any], Any]) -> None:
         """Replace the saved value by the result of `pack`."""
@@ -121,10 +121,10 @@ class SavedTensor:
 
     def _shown(self, array: Any, node: Any) -> Any:
         edge = self._edge(node)
-        moving = array.dual if array.__class__ is Moving else None
+        moving = array.dual if array.__class__ is DualArray else None
         if edge.__class__ is AccumulateGrad and edge.variable._holds(array) and edge.variable._dual is moving:
             return edge.variable
-        return like(self.face, array, edge)
+        return like(self.public_class, array, edge)
 
     def _edge(self, node: Any) -> Any:
         if self.number < 0:
@@ -132,15 +132,15 @@ class SavedTensor:
         return (node, self.number) if self.number else node
 
 
-def face_of(x: Any) -> Any:
+def public_class_of(x: Any) -> Any:
     """Return the class of values that replace `x`; for a Python number not the class of its results."""
-    return type(x) if x.weak else type(x)._face
+    return type(x) if x.weak else type(x)._public_class
 
 
-def like(face: Any, array: Any, edge: Any) -> Any:
+def like(public_class: Any, array: Any, edge: Any) -> Any:
     """Make a recorded array of this class with the history `edge`."""
-    out = _new(face)
-    if array.__class__ is Moving:
+    out = _new(public_class)
+    if array.__class__ is DualArray:
         array, out._dual = array.array, array.dual
     out.array, out._counter = array, [0]
     if edge:

@@ -40,10 +40,10 @@ class FunctionRule:
         self, cotangents: Sequence[Any], outputs: Sequence[Any], inputs: tuple[Any, ...], wanted: Any = None
     ) -> Sequence[Any]:
         if wanted is not None:
-            places = {self.inputs.places[i] for i in wanted}
-            self.context.needs_input_grad = tuple([k in places for k in range(self.inputs.number)])
+            positions = {self.inputs.positions[i] for i in wanted}
+            self.context.needs_input_grad = tuple([k in positions for k in range(self.inputs.number)])
         supply = iter(cotangents)
-        args = [None if spec is None else self._given(spec, next(supply)) for spec in self.specs]
+        args = [None if spec is None else self._rule_arg(spec, next(supply)) for spec in self.specs]
         result = self.cls.pulled(self.context, args)
         floating = [x.dtype.kind in "fc" for x in inputs]
         arrays = map(_array, self.inputs.cotangents(self.cls._backward_cls.__name__, result, floating))
@@ -51,8 +51,8 @@ class FunctionRule:
 
     def push(self, tangents: Sequence[Any], outputs: Sequence[Any], inputs: tuple[Any, ...]) -> Sequence[Any]:
         args: list[Any] = [None] * self.inputs.number
-        for k, spec, t in zip(self.inputs.places, self.inputs.specs, tangents):
-            args[k] = self._given(spec, t) if spec.dtype.kind in "fc" else None
+        for k, spec, t in zip(self.inputs.positions, self.inputs.specs, tangents):
+            args[k] = self._rule_arg(spec, t) if spec.dtype.kind in "fc" else None
         result = self.cls.pushed(self.context, args)
         tangents_out = result if isinstance(result, tuple) else (result,)
         if len(tangents_out) != len(self.specs):
@@ -76,7 +76,7 @@ class FunctionRule:
     def batched(self, size: int) -> FunctionRule:
         raise UnsupportedError(located(f"a call of {self.cls.__name__} outside of the function that vmap maps"))
 
-    def _given(self, spec: Spec, ct: Any) -> Any:
+    def _rule_arg(self, spec: Spec, ct: Any) -> Any:
         if ct is not None:
             return _as(self.like, ct._alias() if isinstance(ct, Carrier) else ct)  # type: ignore[attr-defined]
         return _as(self.like, zeros(spec)) if self.context.materialize_grads else None
@@ -94,52 +94,57 @@ def _as(like: Any, array: Any) -> Any:
 
 def call_in_graph(cls: Any, args: tuple[Any, ...], owner: Any) -> Any:
     """Compute `cls.apply(*args)` for arguments that include values of a graph, or Tensors that hold them."""
-    places = [k for k, x in enumerate(args) if isinstance(x, Carrier)]
-    inputs = [_array(args[k]) for k in places]
+    positions = [k for k, x in enumerate(args) if isinstance(x, Carrier)]
+    inputs = [_array(args[k]) for k in positions]
     context: FunctionCtx = cls._context_cls()
-    context.needs_input_grad = tuple([k in places and args[k].dtype.kind in "fc" for k in range(len(args))])
+    context.needs_input_grad = tuple([k in positions and args[k].dtype.kind in "fc" for k in range(len(args))])
     stopped = [x._weakened(stop_gradient(x)) if x.weak else stop_gradient(x) for x in inputs]
-    inside = [_as(args[k], x) for k, x in zip(places, stopped)]
+    inside = [_as(args[k], x) for k, x in zip(positions, stopped)]
     arguments = list(args)
-    for k, x in zip(places, inside):
+    for k, x in zip(positions, inside):
         arguments[k] = x
     before = [x.node for x in stopped]
     result = cls.computed(context, tuple(arguments))
     context.checked(ARRAYS)
-    given_back = result if isinstance(result, tuple) else (result,)
+    returned = result if isinstance(result, tuple) else (result,)
     dirty = {id(x) for x in context.dirty_tensors}
-    if not dirty <= {id(x) for x in given_back}:
+    if not dirty <= {id(x) for x in returned}:
         raise RuntimeError(located(NOT_RETURNED))
-    for k, x, node in zip(places, inside, before):
+    for k, x, node in zip(positions, inside, before):
         if _array(x).node is not node and id(x) not in dirty:
             text = f"{cls.__name__}.forward updates argument {k} in place; say ctx.mark_dirty, or copy it first"
             raise UnsupportedError(located(text))
     owner_array = _array(owner)
-    outputs = [owner_array._lift(x) if isinstance(x, np.ndarray | np.generic) else _array(x) for x in given_back]
+    outputs = [owner_array._lift(x) if isinstance(x, np.ndarray | np.generic) else _array(x) for x in returned]
     specs = [Spec(x.aval.shape, x.aval.dtype) if isinstance(x, Carrier) else None for x in outputs]
     numbers = not isinstance(owner, Recorded)
-    rule = FunctionRule(cls, context, Inputs.of(args, places, numbers), specs, owner)
+    rule = FunctionRule(cls, context, Inputs.of(args, positions, numbers), specs, owner)
     pairs = [(x, k) for k, x in enumerate(inside) if id(x) not in dirty]
-    call = GraphCall(rule, args, given_back, outputs, pairs)
-    shown = [_as(y, x) if isinstance(x, Carrier) else x for x, y in zip(_shown(call, inputs), given_back)]
-    for k, x, real in zip(places, inside, inputs):
+    call = GraphCall(rule, args, returned, outputs, pairs)
+    shown = [_as(y, x) if isinstance(x, Carrier) else x for x, y in zip(_shown(call, inputs), returned)]
+    for k, x, real in zip(positions, inside, inputs):
         if id(x) in dirty:
-            real._assign(_array(next(z for y, z in zip(given_back, shown) if y is x)))
-            shown = [args[k] if y is x else z for y, z in zip(given_back, shown)]
+            real._assign(_array(next(z for y, z in zip(returned, shown) if y is x)))
+            shown = [args[k] if y is x else z for y, z in zip(returned, shown)]
     return tuple(shown) if isinstance(result, tuple) else shown[0]
 
 
 class GraphCall:
-    """Call and its rule; `given` is the result of `forward`, and `outputs` has its values of the graph.
+    """Call and its rule; `forward_result` is the result of `forward`, and `outputs` has its values of the graph.
 
     `inside` are the arguments of `forward`, with their positions among the inputs.
     """
 
     def __init__(
-        self, rule: FunctionRule, args: Sequence[Any], given: Sequence[Any], outputs: Sequence[Any], inside: Any
+        self,
+        rule: FunctionRule,
+        args: Sequence[Any],
+        forward_result: Sequence[Any],
+        outputs: Sequence[Any],
+        inside: Any,
     ):
-        self.rule, self.given, self.outputs, self.inside = rule, given, outputs, inside
-        self.kept = dict(vars(rule.context))
+        self.rule, self.forward_result, self.outputs, self.inside = rule, forward_result, outputs, inside
+        self.context_state = dict(vars(rule.context))
         self.name = rule.cls.__name__
         # Calls with equal keys have equal rules.
         kinds = [(x.aval, x.weak) if isinstance(x, Carrier) else _hashable(x) for x in args]
@@ -147,8 +152,12 @@ class GraphCall:
 
     def connect(self, results: Sequence[Any], inputs: Sequence[Any]) -> None:
         """Save the residuals; the callers' results and inputs replace the values inside, which have no derivatives."""
-        context, saved = self.rule.context, self.kept
-        known = {id(x): _as(x, y) for x, y in zip(self.given, _among(self.outputs, results)) if isinstance(y, Carrier)}
+        context, saved = self.rule.context, self.context_state
+        known = {
+            id(x): _as(x, y)
+            for x, y in zip(self.forward_result, _among(self.outputs, results))
+            if isinstance(y, Carrier)
+        }
         known |= {id(x): _as(x, inputs[k]) for x, k in self.inside}
         context._saved = [known.get(id(x), x) for x in saved.get("to_save", ())]
         context.to_save = ()
@@ -180,7 +189,7 @@ def _shown(call: GraphCall, inputs: Sequence[Any]) -> list[Any]:
     arrays = [x for x in call.outputs if isinstance(x, Carrier)]
     rule, captured = inputs[0]._closed_rule(call, arrays, inputs)
     results = custom_call(*arrays, *inputs, *captured, count=len(arrays), rule=rule) if arrays else ()
-    fixed = zip(_among(call.outputs, results), call.given, call.outputs)
+    fixed = zip(_among(call.outputs, results), call.forward_result, call.outputs)
     shown = [stop_gradient(x) if id(y) in constant and isinstance(z, Carrier) else x for x, y, z in fixed]
     shown = [z._weakened(x) if getattr(z, "weak", False) else x for x, z in zip(shown, call.outputs)]
     call.connect([x for x in shown if isinstance(x, Carrier)], inputs)

@@ -31,11 +31,11 @@ class FunctionNode(Node):
     """Node of one call of a `Function`, with an edge for each array among its arguments.
 
     `specs` are the specs of the outputs (None: not an array); `backward` receives cotangents as values of the class
-    `face`.
+    `public_class`.
     """
 
-    __slots__ = ("context", "count", "face", "inputs", "specs")
-    several = True
+    __slots__ = ("context", "count", "inputs", "public_class", "specs")
+    is_multi_result = True
     _forward_cls: Any
     context: FunctionCtx
     count: int
@@ -44,19 +44,19 @@ class FunctionNode(Node):
 
     def pull(self, cts: Any, recording: bool) -> Sequence[Any]:
         context = self.context
-        args = [self._given(spec, ct, recording) for spec, ct in zip(self.specs, cts)]
+        args = [self._rule_arg(spec, ct, recording) for spec, ct in zip(self.specs, cts)]
         result = self._forward_cls.pulled(context, args)
         cotangents = self.inputs.cotangents(self.name(), result, self.edges)
         return cotangents if recording else [x.array if isinstance(x, Recorded) else x for x in cotangents]
 
-    def _given(self, spec: Spec | None, ct: Any, recording: bool) -> Any:
+    def _rule_arg(self, spec: Spec | None, ct: Any, recording: bool) -> Any:
         if ct is None:
             if spec is None or not self.context.materialize_grads:
                 return None
             ct = zeros(spec)
         elif recording:
             return unmasked(ct)
-        return like(self.face, np.asarray(unmasked(ct)) if isinstance(ct, np.generic) else unmasked(ct), None)
+        return like(self.public_class, np.asarray(unmasked(ct)) if isinstance(ct, np.generic) else unmasked(ct), None)
 
     def release(self) -> None:
         if self.context._saved:
@@ -97,13 +97,13 @@ _SLOTS = frozenset({*Node.__slots__, *FunctionNode.__slots__, "__class__"})
 
 def call_on_tape(cls: Any, args: tuple[Any, ...], owner: Recorded) -> Any:
     """Compute `cls.apply(*args)`, with a node if grad mode and an argument require one."""
-    places = [k for k, x in enumerate(args) if isinstance(x, Recorded)]
-    inputs = [args[k] for k in places]
+    positions = [k for k, x in enumerate(args) if isinstance(x, Recorded)]
+    inputs = [args[k] for k in positions]
     context: FunctionCtx = cls._context_cls()
     context.needs_input_grad = tuple([isinstance(x, Recorded) and x._requires for x in args])
     node = None
     if STATE.enabled and any(x._requires for x in inputs):
-        node = _node(cls, context, args, places, owner._face)
+        node = _node(cls, context, args, positions, owner._public_class)
     tangents = [tangent_of(x) for x in args] if STATE.level is not None else []
     mode, STATE.enabled = STATE.enabled, False
     try:
@@ -111,7 +111,7 @@ def call_on_tape(cls: Any, args: tuple[Any, ...], owner: Recorded) -> Any:
             result = cls.computed(context, args)
         context.checked(ARRAYS)
         outputs = result if isinstance(result, tuple) else (result,)
-        call = _Call(context, inputs, node, owner)
+        call = _TapeCall(context, inputs, node, owner)
         shown = [call.output(k, x, len(outputs)) for k, x in enumerate(outputs)]
         call.check_dirty(outputs)
     finally:
@@ -132,7 +132,9 @@ def _push(cls: Any, context: FunctionCtx, args: Sequence[Any], tangents: Sequenc
             zeros(x) if t is None and isinstance(x, Recorded) and context.materialize_grads else t
             for x, t in zip(args, tangents)
         ]
-        inputs = [like(type(x)._face, t, None) if isinstance(t, np.ndarray) else t for x, t in zip(args, inputs)]
+        inputs = [
+            like(type(x)._public_class, t, None) if isinstance(t, np.ndarray) else t for x, t in zip(args, inputs)
+        ]
         result = cls.pushed(context, inputs)
     context.saved_for_forward = ()
     result = result if isinstance(result, tuple) else (result,)
@@ -146,44 +148,46 @@ def _push(cls: Any, context: FunctionCtx, args: Sequence[Any], tangents: Sequenc
     dirty = {id(x): t for x, t in zip(args, tangents) if any(x is y for y in context.dirty_tensors)}
     for out, t in zip(outputs, result):
         if id(out) in dirty and dirty[id(out)] is not None and t is not dirty[id(out)]:
-            raise RuntimeError(located(_NOT_IN_PLACE))
+            raise RuntimeError(located(_TANGENT_NOT_IN_PLACE))
         if isinstance(out, Recorded) and out.dtype.kind in "fc" and id(out) not in dirty:
             set_tangent(out, t)
 
 
-_NOT_IN_PLACE = (
+_TANGENT_NOT_IN_PLACE = (
     "An inplace custom Function is not modifying the forward mode gradients inplace. If the forward is modifying an "
     "input inplace, then the jvp function must modify the corresponding gradient inplace."
 )
 
 
-def _node(cls: Any, context: FunctionCtx, args: Sequence[Any], places: Sequence[int], face: Any) -> FunctionNode:
+def _node(
+    cls: Any, context: FunctionCtx, args: Sequence[Any], positions: Sequence[int], public_class: Any
+) -> FunctionNode:
     node: FunctionNode = _new(cls._backward_cls)
     _set(node, "context", context)
-    _set(node, "face", face)
+    _set(node, "public_class", public_class)
     _set(node, "hooks", None)
     _set(node, "number", next_number())
-    _set(node, "inputs", Inputs.of(args, places, issubclass(face, ArrayMethods)))
-    _set(node, "edges", tuple([args[k]._edge_of() for k in places]))
+    _set(node, "inputs", Inputs.of(args, positions, issubclass(public_class, ArrayMethods)))
+    _set(node, "edges", tuple([args[k]._edge_of() for k in positions]))
     context._node = weakref.ref(node)
     return node
 
 
-class _Call:
+class _TapeCall:
     """Call whose forward pass has run: conversion of its outputs."""
 
     def __init__(self, context: FunctionCtx, inputs: Sequence[Any], node: FunctionNode | None, owner: Recorded):
         self.context, self.inputs, self.node, self.owner = context, inputs, node, owner
         self.dirty = {id(x) for x in context.dirty_tensors}
         self.constant = {id(x) for x in context.non_differentiable}
-        self.given = {id(x) for x in inputs}
+        self.input_ids = {id(x) for x in inputs}
 
     def output(self, k: int, x: Any, count: int) -> Any:
         """Convert output `k` for the caller."""
         x = self._lifted(x, self.owner) if isinstance(self.owner, ArrayMethods) else x
         if not isinstance(x, Recorded):
             return x
-        is_input, is_dirty = id(x) in self.given, id(x) in self.dirty
+        is_input, is_dirty = id(x) in self.input_ids, id(x) in self.dirty
         if is_dirty and is_input:
             inplace_updates.bump(x)
         differentiable = self.node is not None and id(x) not in self.constant and x.dtype.kind in "fc"
@@ -223,10 +227,10 @@ class _Call:
         if x._requires and x._edge is None:
             raise RuntimeError(located("a leaf Variable that requires grad has been used in an in-place operation."))
         if x._base is not None and count > 1:
-            raise RuntimeError(located(_VIEW_OF_SEVERAL))
+            raise RuntimeError(located(_VIEW_OF_MULTI_OUTPUT))
         assert self.node is not None
         old = next(e for y, e in zip(self.inputs, self.node.edges) if y is x)
-        inplace_updates.rebase(x, old, like(type(x)._face, x.array, edge))
+        inplace_updates.rebase(x, old, like(type(x)._public_class, x.array, edge))
 
     def check_dirty(self, outputs: Sequence[Any]) -> None:
         """Raise RuntimeError if an input was updated in place and is not returned."""
@@ -257,12 +261,12 @@ def _alias(x: Any) -> Any:
 
 def _detached(x: Any) -> Any:
     """Return a value in the memory of `x`, with its version counter, but not registered as a view."""
-    out = like(type(x)._face, _alias(x).array, None)
+    out = like(type(x)._public_class, _alias(x).array, None)
     out._counter = x._counter
     return out
 
 
-_VIEW_OF_SEVERAL = (
+_VIEW_OF_MULTI_OUTPUT = (
     "If your Function modifies inplace an input that is a view of another Tensor, your Function cannot return more "
     "than one Tensor. This is not supported by the current autograd engine. You should either make sure the input is "
     "not a view (using .clone() for example) or make your Function only return one Tensor (potentially splitting it "

@@ -24,12 +24,12 @@ from tracegrad.ops import Carrier, Op
 from tracegrad.ops.calls.custom_call import ForEach, opaque
 from tracegrad.torch.autograd.backward_results import Inputs, zeros
 from tracegrad.torch.autograd.function_ctx import ARRAYS, FunctionCtx
-from tracegrad.torch.autograd.residuals import Residuals
+from tracegrad.torch.autograd.residuals import ContextResiduals
 from tracegrad.torch.modes import no_grad
 from tracegrad.torch.tape.recording.recorded_array import Recorded
 from tracegrad.torch.tape.tensors.tensor import of_array
 
-__all__ = ["Opaque", "aside", "is_traced", "key_of", "opaque_backward", "opaque_forward"]
+__all__ = ["OpaqueApplication", "aside", "is_traced", "key_of", "opaque_backward", "opaque_forward"]
 
 
 def is_traced(x: Any) -> bool:
@@ -37,29 +37,29 @@ def is_traced(x: Any) -> bool:
     return isinstance(x.array if isinstance(x, Recorded) else x, Carrier)
 
 
-class Opaque:
+class OpaqueApplication:
     """Opaque call: its class, its untraced arguments, and the positions and kinds of the traced ones."""
 
     def __init__(self, cls: Any, args: Sequence[Any]):
         self.cls = cls
-        self.places = [k for k, x in enumerate(args) if is_traced(x)]
+        self.positions = [k for k, x in enumerate(args) if is_traced(x)]
         # Traced code may update an untraced array after the call.
         fixed = [x.copy() if isinstance(x, np.ndarray) else x for x in args]
-        self.args = [None if k in self.places else x for k, x in enumerate(fixed)]
-        self.tensors = [isinstance(args[k], Recorded) and not isinstance(args[k], ArrayMethods) for k in self.places]
-        self.numbers = [args[k].weak for k in self.places]
-        self.needs = tuple([k in self.places and aval_of(x).is_inexact for k, x in enumerate(args)])
-        self.inputs = Inputs.of(args, self.places, numbers=True)
+        self.args = [None if k in self.positions else x for k, x in enumerate(fixed)]
+        self.tensors = [isinstance(args[k], Recorded) and not isinstance(args[k], ArrayMethods) for k in self.positions]
+        self.numbers = [args[k].weak for k in self.positions]
+        self.needs = tuple([k in self.positions and aval_of(x).is_inexact for k, x in enumerate(args)])
+        self.inputs = Inputs.of(args, self.positions, numbers=True)
         # For each output its aval, or the object itself if it is not an array.
         self.outputs: list[Any] = []
-        self.residuals: Residuals
+        self.residuals: ContextResiduals
         # The call during tracing: the arrays, the context, the result of `forward`, and the world of the trace.
         self.first: Any = None
 
     def forward(self, arrays: Sequence[Any]) -> tuple[FunctionCtx, Any]:
         """Call `forward` on these arrays; return the context and the result."""
         args, copies = list(self.args), [x.copy() for x in arrays]
-        for k, x, tensor, is_number in zip(self.places, copies, self.tensors, self.numbers):
+        for k, x, tensor, is_number in zip(self.positions, copies, self.tensors, self.numbers):
             args[k] = of_array(x) if tensor else x.item() if is_number else x
         context: FunctionCtx = self.cls._context_cls()
         context.needs_input_grad = self.needs
@@ -96,7 +96,7 @@ class Opaque:
         """
         if not self.cls._pure:
             return id(self)
-        kinds = repr((self.places, self.tensors, self.numbers))
+        kinds = repr((self.positions, self.tensors, self.numbers))
         return self.cls, kinds, self.args[0], *map(key_of, self.args[1:])
 
     def called(self, arrays: Sequence[Any]) -> tuple[FunctionCtx, Any]:
@@ -120,7 +120,7 @@ class Opaque:
                 ct = zeros(x)
             args.append(of_array(ct.copy()) if ct is not None and any(self.tensors) else ct)
         result = self.cls.pulled(context, args)
-        wanted = [self.needs[k] for k in self.places]
+        wanted = [self.needs[k] for k in self.positions]
         cotangents = self.inputs.cotangents(self.cls._backward_cls.__name__, result, wanted)
         pairs = [(x, s) for x, s, needed in zip(cotangents, self.inputs.specs, wanted) if needed]
         return [np.zeros(s.shape, s.dtype) if x is None else _plain(x) for x, s in pairs]
@@ -138,7 +138,7 @@ def _identical(x: Any, y: Any) -> bool:
     return shape == np.shape(y) and np.asarray(x).tobytes() == np.asarray(y).tobytes()
 
 
-def _several(result: Any) -> tuple[Any, ...]:
+def _as_outputs(result: Any) -> tuple[Any, ...]:
     """Return the outputs in the result of `forward`, as a tuple."""
     return tuple([_plain(x) for x in (result if isinstance(result, tuple) else (result,))])
 
@@ -161,7 +161,7 @@ def _plain(x: Any) -> Any:
 class _Forward:
     """Computation of a call's node; equal computations are one node."""
 
-    def __init__(self, call: Opaque):
+    def __init__(self, call: OpaqueApplication):
         self.call, self.key = call, call.key
 
     def __eq__(self, other: object) -> bool:
@@ -177,7 +177,7 @@ class _Forward:
         call = self.call
         with aside(), no_grad():
             context, result = call.called(arrays)
-        outputs = _several(result)
+        outputs = _as_outputs(result)
         if len(outputs) != len(call.outputs):
             text = f"{call.cls.__name__} is opaque to traces and returned {len(outputs)} values"
             raise ShapeError(f"{text}, not {len(call.outputs)} as when it was traced")
@@ -198,7 +198,7 @@ class _Forward:
 class _ForBatch:
     """Computation of a call's node for a batch of this size of some of its inputs."""
 
-    def __init__(self, call: Opaque, rule: Any, size: int, batched: tuple[bool, ...]):
+    def __init__(self, call: OpaqueApplication, rule: Any, size: int, batched: tuple[bool, ...]):
         self.call, self.rule, self.size, self.batched = call, rule, size, batched
 
     def __repr__(self) -> str:
@@ -207,8 +207,8 @@ class _ForBatch:
     def __call__(self, *arrays: Any) -> Any:
         call = self.call
         args, batched = list(call.args), [False] * len(call.args)
-        for k, x, is_number, many in zip(call.places, arrays, call.numbers, self.batched):
-            args[k], batched[k] = x.item() if is_number and not many else x.copy(), many
+        for k, x, is_number, is_batched in zip(call.positions, arrays, call.numbers, self.batched):
+            args[k], batched[k] = x.item() if is_number and not is_batched else x.copy(), is_batched
         with aside(), no_grad():
             try:
                 outputs = self.rule(self.size, batched[1:], args[1:])
@@ -229,7 +229,7 @@ class _ForBatch:
 class _Backward:
     """Computation of the backward node, in which the outputs `present` have cotangents."""
 
-    def __init__(self, call: Opaque, present: Sequence[bool]):
+    def __init__(self, call: OpaqueApplication, present: Sequence[bool]):
         self.call, self.present = call, tuple(present)
 
     def __repr__(self) -> str:
@@ -238,7 +238,7 @@ class _Backward:
     def __call__(self, *arrays: Any) -> Any:
         call, count = self.call, len(self.call.residuals.avals)
         supply = iter(arrays[count:])
-        cts = [next(supply) if there else None for there in self.present]
+        cts = [next(supply) if is_present else None for is_present in self.present]
         with aside(), no_grad():
             return call.backward(arrays[:count], cts)
 
@@ -251,13 +251,13 @@ def aside() -> Any:
 
 def opaque_forward(cls: Any, context: FunctionCtx, args: tuple[Any, ...]) -> tuple[Any, ...] | Any:
     """Return the outputs of `cls.forward` for traced arguments, as results of one node."""
-    call = Opaque(cls, args)
-    arguments = [args[k] for k in call.places]
+    call = OpaqueApplication(cls, args)
+    arguments = [args[k] for k in call.positions]
     arrays = [_plain(x) for x in arguments]
     known, result = call.traced(arrays)
     known.checked(ARRAYS)
-    outputs = _several(result)
-    call.residuals = Residuals(known)
+    outputs = _as_outputs(result)
+    call.residuals = ContextResiduals(known)
     call.residuals.read = arrays[0].builder.world.once  # a trace that runs once needs the values at once
     call.outputs = [_known(cls, x) for x in outputs]
     avals = [x for x in call.outputs if isinstance(x, Aval)]
@@ -265,8 +265,8 @@ def opaque_forward(cls: Any, context: FunctionCtx, args: tuple[Any, ...]) -> tup
     results = opaque(*arrays, results=described, call=_Forward(call))
     supply, residuals = iter(results[: len(avals)]), results[len(avals) :]
     owner = next((x for x in arguments if isinstance(x, Recorded)), None)
-    values = [_shown(next(supply), x, owner) if isinstance(seen, Aval) else seen
-            for x, seen in zip(outputs, call.outputs)]  # fmt: skip
+    values = [_shown(next(supply), x, owner) if isinstance(expected, Aval) else expected
+            for x, expected in zip(outputs, call.outputs)]  # fmt: skip
     constant = {id(_plain(x)) for x in known.non_differentiable}
     context.non_differentiable = tuple([x for x, y in zip(values, outputs) if id(y) in constant])
     context.materialize_grads = False
@@ -275,13 +275,13 @@ def opaque_forward(cls: Any, context: FunctionCtx, args: tuple[Any, ...]) -> tup
     return tuple(values) if isinstance(result, tuple) else values[0]
 
 
-def _shown(x: Any, seen: Any, owner: Any) -> Any:
-    """Convert a result of the node to the kind that `seen` had during tracing: an array, a Tensor, or a number."""
-    if isinstance(seen, np.ndarray | np.generic):
+def _shown(x: Any, traced: Any, owner: Any) -> Any:
+    """Convert a result of the node to the kind that `traced` had during tracing: an array, a Tensor, or a number."""
+    if isinstance(traced, np.ndarray | np.generic):
         return _faced(x, owner)
     if isinstance(owner, ArrayMethods):
         return owner._weakened(_faced(x, owner))
-    return x.builder.here().python_number(x.node)
+    return x.builder.innermost().python_number(x.node)
 
 
 def _faced(x: Any, owner: Any) -> Any:
@@ -290,17 +290,17 @@ def _faced(x: Any, owner: Any) -> Any:
 
 def opaque_backward(context: Any, *cts: Any) -> tuple[Any, ...]:
     """Return the cotangents of the arguments of an opaque call."""
-    call: Opaque = context._opaque
+    call: OpaqueApplication = context._opaque
     call.residuals.read = True
     saved = context.saved_tensors
     present = [ct is not None for ct in cts]
     arrays = [_plain(x) for x in (*saved, *(ct for ct in cts if ct is not None))]
-    places = [k for k in call.places if call.needs[k]]
-    avals = [s.aval for k, s in zip(call.places, call.inputs.specs) if call.needs[k]]
+    positions = [k for k in call.positions if call.needs[k]]
+    avals = [s.aval for k, s in zip(call.positions, call.inputs.specs) if call.needs[k]]
     results = opaque(*arrays, results=_described(avals), call=_Backward(call, present))
     owner = next((x for x in saved if isinstance(x, Recorded)), None)
     gradients: list[Any] = [None] * call.inputs.number
-    for k, x in zip(places, results):
+    for k, x in zip(positions, results):
         gradients[k] = _faced(x, owner)
     return tuple(gradients)
 

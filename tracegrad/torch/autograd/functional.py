@@ -79,13 +79,15 @@ def vjp(
     >>> vjp(lambda x: x**2, tensor([1.0, 2.0]), tensor([1.0, 10.0]))
     (tensor([1., 4.]), tensor([ 2., 40.]))
     """
-    call = FunctionEvaluation("vjp", func, inputs, create_graph, strict)
-    outputs = call.run()
+    evaluation = FunctionEvaluation("vjp", func, inputs, create_graph, strict)
+    outputs = evaluation.run()
     if v is None:
         require_single(outputs, "user-provided function returns")
-    weights = None if v is None else call.vector(v, outputs, call.several_out)
-    result = pulled_back(outputs, call.inputs, weights, create_graph)
-    return call.answer(call.filled(result, call.inputs, "output", "jacobian"), call.several_in)
+    weights = None if v is None else evaluation.vector(v, outputs, evaluation.has_tuple_output)
+    result = pulled_back(outputs, evaluation.inputs, weights, create_graph)
+    return evaluation.with_outputs(
+        evaluation.filled(result, evaluation.inputs, "output", "jacobian"), evaluation.has_tuple_input
+    )
 
 
 @_recording
@@ -131,12 +133,14 @@ def jvp(
     >>> jvp(lambda x: x.sum() * x, tensor([1.0, 2.0]), tensor([1.0, 0.0]))
     (tensor([3., 6.]), tensor([4., 2.]))
     """
-    call = FunctionEvaluation("jvp", func, inputs, create_graph, strict)
-    direction = call.direction(v)
-    outputs = call.run()
-    weights, cotangents = transposed_pullback(call, outputs, "cotangent")
+    evaluation = FunctionEvaluation("jvp", func, inputs, create_graph, strict)
+    direction = evaluation.direction(v)
+    outputs = evaluation.run()
+    weights, cotangents = transposed_pullback(evaluation, outputs, "cotangent")
     result = pulled_back(cotangents, weights, direction, create_graph)
-    return call.answer(call.filled(result, outputs, "tangent", "jacobian"), call.several_out)
+    return evaluation.with_outputs(
+        evaluation.filled(result, outputs, "tangent", "jacobian"), evaluation.has_tuple_output
+    )
 
 
 @_recording
@@ -182,12 +186,14 @@ def vhp(
     >>> vhp(lambda x: (x**3).sum(), tensor([1.0, 2.0]), tensor([1.0, 1.0]))
     (tensor(9.), tensor([ 6., 12.]))
     """
-    call = FunctionEvaluation("vhp", func, inputs, create_graph, strict)
-    direction = call.direction(v)
-    gradient = call.scalar()
-    call.check("jacobian", gradient)
-    result = pulled_back(gradient, call.inputs, direction, create_graph)
-    return call.answer(call.filled(result, call.inputs, "jacobian", "hessian"), call.several_in)
+    evaluation = FunctionEvaluation("vhp", func, inputs, create_graph, strict)
+    direction = evaluation.direction(v)
+    gradient = evaluation.scalar()
+    evaluation.check("jacobian", gradient)
+    result = pulled_back(gradient, evaluation.inputs, direction, create_graph)
+    return evaluation.with_outputs(
+        evaluation.filled(result, evaluation.inputs, "jacobian", "hessian"), evaluation.has_tuple_input
+    )
 
 
 @_recording
@@ -233,14 +239,16 @@ def hvp(
     >>> hvp(lambda x: (x**3).sum(), tensor([1.0, 2.0]), tensor([1.0, 1.0]))
     (tensor(9.), tensor([ 6., 12.]))
     """
-    call = FunctionEvaluation("hvp", func, inputs, create_graph, strict)
-    direction = call.direction(v)
-    gradient = call.scalar()
-    call.check("jacobian", gradient)
-    weights = tuple([zeros_like(x, requires_grad=True) for x in call.inputs])
-    products = pulled_back(gradient, call.inputs, weights, True)
+    evaluation = FunctionEvaluation("hvp", func, inputs, create_graph, strict)
+    direction = evaluation.direction(v)
+    gradient = evaluation.scalar()
+    evaluation.check("jacobian", gradient)
+    weights = tuple([zeros_like(x, requires_grad=True) for x in evaluation.inputs])
+    products = pulled_back(gradient, evaluation.inputs, weights, True)
     result = pulled_back(products, weights, direction, create_graph)
-    return call.answer(call.filled(result, call.inputs, "hessian", "hessian"), call.several_in)
+    return evaluation.with_outputs(
+        evaluation.filled(result, evaluation.inputs, "hessian", "hessian"), evaluation.has_tuple_input
+    )
 
 
 # -- matrices --------------------------------------------------------------------------------------------------------
@@ -329,8 +337,8 @@ def _check_forward(create_graph: bool, strict: bool, vectorize: bool) -> None:
 
 
 def _by_rows(func: Function, inputs: Any, create_graph: bool, strict: bool, vectorize: bool) -> Any:
-    call = FunctionEvaluation("jacobian", func, inputs, create_graph, strict)
-    outputs = call.run()
+    evaluation = FunctionEvaluation("jacobian", func, inputs, create_graph, strict)
+    outputs = evaluation.run()
     if vectorize and strict:
         raise RuntimeError(
             located(
@@ -344,16 +352,16 @@ def _by_rows(func: Function, inputs: Any, create_graph: bool, strict: bool, vect
             raise RuntimeError(
                 located(f"grad can be implicitly created only for real scalar outputs but got {out.dtype}")
             )
-        result = jacobian_rows(out, call.inputs, create_graph, vectorize)
+        result = jacobian_rows(out, evaluation.inputs, create_graph, vectorize)
         if strict and out.numel():
             _check_rows(i, result, create_graph)
-        row = [zero_block(out, x, x.dtype) if d is None else d for d, x in zip(result, call.inputs)]
-        blocks.append(call.result(row, call.several_in))
-    return tuple(blocks) if call.several_out else blocks[0]
+        row = [zero_block(out, x, x.dtype) if d is None else d for d, x in zip(result, evaluation.inputs)]
+        blocks.append(evaluation.result(row, evaluation.has_tuple_input))
+    return tuple(blocks) if evaluation.has_tuple_output else blocks[0]
 
 
-def _check_rows(i: int, found: Sequence[Any], create_graph: bool) -> None:
-    for k, d in enumerate(found):
+def _check_rows(i: int, rows: Sequence[Any], create_graph: bool) -> None:
+    for k, d in enumerate(rows):
         if d is None:
             raise RuntimeError(located(f"Output {i} of {USER} is independent of input {k}. {STRICT}"))
         if create_graph and not d.requires_grad:
@@ -361,16 +369,16 @@ def _check_rows(i: int, found: Sequence[Any], create_graph: bool) -> None:
 
 
 def _by_columns(func: Function, inputs: Any) -> Any:
-    call = FunctionEvaluation("jacobian", func, inputs, False, False)
-    outputs = call.run()
-    weights, cotangents = transposed_pullback(call, outputs, "cotangent")
+    evaluation = FunctionEvaluation("jacobian", func, inputs, False, False)
+    outputs = evaluation.run()
+    weights, cotangents = transposed_pullback(evaluation, outputs, "cotangent")
     # The rows of the map from weights to cotangents are the columns of the Jacobian.
     columns = [[None] * len(outputs) if ct is None else jacobian_rows(ct, weights, False, True) for ct in cotangents]
     blocks = []
     for k, out in enumerate(outputs):
-        row = [_transposed(column[k], out, x) for column, x in zip(columns, call.inputs)]
-        blocks.append(call.result(row, call.several_in))
-    return tuple(blocks) if call.several_out else blocks[0]
+        row = [_transposed(column[k], out, x) for column, x in zip(columns, evaluation.inputs)]
+        blocks.append(evaluation.result(row, evaluation.has_tuple_input))
+    return tuple(blocks) if evaluation.has_tuple_output else blocks[0]
 
 
 def _transposed(column: Any, out: Any, x: Any) -> Any:
@@ -426,16 +434,16 @@ def hessian(
     tensor([[ 6.,  1.],
             [ 1., 12.]])
     """
-    _, several = require_tensors(inputs, "inputs", "hessian")
+    _, is_tuple = require_tensors(inputs, "inputs", "hessian")
     if outer_jacobian_strategy not in ("forward-mode", "reverse-mode"):
         raise AssertionError(located(_STRATEGY))
 
     def gradient(*xs: Any) -> Tensors:
-        call = FunctionEvaluation("hessian", func, xs, True, strict)
-        results = call.scalar()
-        results = tuple([zeros_like(x) if g is None else g for g, x in zip(results, call.inputs)])
-        call.check("jacobian", results)
+        evaluation = FunctionEvaluation("hessian", func, xs, True, strict)
+        results = evaluation.scalar()
+        results = tuple([zeros_like(x) if g is None else g for g, x in zip(results, evaluation.inputs)])
+        evaluation.check("jacobian", results)
         return results
 
     blocks = jacobian(gradient, inputs, create_graph, strict, vectorize, outer_jacobian_strategy)
-    return blocks if several else blocks[0]
+    return blocks if is_tuple else blocks[0]

@@ -60,22 +60,22 @@ _ABSENT = {
 
 
 # -- arguments and results -------------------------------------------------------------------------------------------
-def require_tensors(given: Any, what: str, name: str) -> tuple[Tensors, bool]:
-    """`given` as a tuple of Tensors, and whether it was one; TypeError for anything else."""
-    several = isinstance(given, tuple)
-    for i, x in enumerate(given if several else (given,)):
+def require_tensors(tensors: Any, role: str, name: str) -> tuple[Tensors, bool]:
+    """`tensors` as a tuple of Tensors, and whether it was one; TypeError for anything else."""
+    is_tuple = isinstance(tensors, tuple)
+    for i, x in enumerate(tensors if is_tuple else (tensors,)):
         if not isinstance(x, Tensor):
-            where = f"the value at index {i}" if several else f"the given {what}"
+            culprit = f"the value at index {i}" if is_tuple else f"the given {role}"
             raise TypeError(
                 located(
-                    f"The {what} given to {name} must be either a Tensor or a tuple of Tensors but {where} has type "
+                    f"The {role} given to {name} must be either a Tensor or a tuple of Tensors but {culprit} has type "
                     f"{type(x)}."
                 )
             )
-    return (given if several else (given,)), several
+    return (tensors if is_tuple else (tensors,)), is_tuple
 
 
-def _stand_in(x: Any, create_graph: bool, requires_grad: bool) -> Any:
+def _new_input(x: Any, create_graph: bool, requires_grad: bool) -> Any:
     """Make a new Tensor with the value of `x`; its history leads to `x` if the result is differentiated."""
     if create_graph and x.requires_grad:
         return x.view_as(x)
@@ -90,62 +90,62 @@ class FunctionEvaluation:
 
     def __init__(self, name: str, func: Function, inputs: Any, create_graph: bool, strict: bool):
         self.name, self.create_graph, self.strict = name, create_graph, strict
-        args, self.several_in = require_tensors(inputs, "inputs", name)
-        self.inputs = tuple([_stand_in(x, create_graph, True) for x in args])
+        args, self.has_tuple_input = require_tensors(inputs, "inputs", name)
+        self.inputs = tuple([_new_input(x, create_graph, True) for x in args])
         self.func = func
 
     def run(self) -> Tensors:
-        self.outputs, self.several_out = require_tensors(self.func(*self.inputs), _OUTPUTS, self.name)
+        self.outputs, self.has_tuple_output = require_tensors(self.func(*self.inputs), _OUTPUTS, self.name)
         self.check("output", self.outputs)
         return self.outputs
 
     def scalar(self) -> Tensors:
         """Compute the recorded gradient of the function's only output element."""
         (out, *_) = self.run()
-        if self.several_out:
+        if self.has_tuple_output:
             raise RuntimeError(located(f"The function given to {self.name} should return a single Tensor"))
         _check_one_element(out, self.name)
         return pulled_back(self.outputs, self.inputs, None, True)
 
-    def vector(self, v: Any, like: Tensors, several: bool) -> Tensors:
+    def vector(self, v: Any, like: Tensors, is_tuple: bool) -> Tensors:
         """`v`, of the shapes of `like`, as Tensors."""
         vs, _ = require_tensors(v, "v", self.name)
-        _check_shapes(vs, like, several)
-        return tuple([_stand_in(x, self.create_graph, False) for x in vs])
+        _check_shapes(vs, like, is_tuple)
+        return tuple([_new_input(x, self.create_graph, False) for x in vs])
 
     def direction(self, v: Any) -> Tensors | None:
         """`v`, of the shapes of the inputs; None if it is not given and a single 1 is meant."""
         if v is not None:
-            return self.vector(v, self.inputs, self.several_in)
+            return self.vector(v, self.inputs, self.has_tuple_input)
         require_single(self.inputs, "input to the user-provided function is")
         return None
 
-    def check(self, kind: str, found: Sequence[Any]) -> None:
+    def check(self, kind: str, values: Sequence[Any]) -> None:
         """Raise in strict mode for outputs that do not require grad."""
-        for i, x in enumerate(found if self.strict else ()):
+        for i, x in enumerate(values if self.strict else ()):
             if x is None:
                 raise RuntimeError(located(_ABSENT["output"].format(i=i)))
             if not x.requires_grad:
                 raise RuntimeError(located(_CONSTANT[kind].format(i=i)))
 
-    def filled(self, found: Sequence[Any], like: Tensors, absent: str, constant: str) -> Tensors:
+    def filled(self, derivatives: Sequence[Any], like: Tensors, absent: str, constant: str) -> Tensors:
         """Return derivatives of the shapes of `like`, with zeros for missing ones; strict mode refuses missing ones."""
         if self.strict:
-            for i, x in enumerate(found):
+            for i, x in enumerate(derivatives):
                 if x is None:
                     raise RuntimeError(located(_ABSENT[absent].format(i=i)))
                 if self.create_graph and not x.requires_grad:
                     raise RuntimeError(located(f"The {constant} of {USER} is independent of input {i}. {STRICT_GRAPH}"))
-        return tuple([zeros_like(y) if x is None else x for x, y in zip(found, like)])
+        return tuple([zeros_like(y) if x is None else x for x, y in zip(derivatives, like)])
 
-    def result(self, found: Sequence[Any], several: bool) -> Any:
+    def result(self, values: Sequence[Any], is_tuple: bool) -> Any:
         """Convert a result for the caller: without history unless requested, and a tuple only if it was one."""
-        done = tuple([x if self.create_graph else x.detach() for x in found])
-        return done if several else done[0]
+        done = tuple([x if self.create_graph else x.detach() for x in values])
+        return done if is_tuple else done[0]
 
-    def answer(self, found: Sequence[Any], several: bool) -> tuple[Any, Any]:
+    def with_outputs(self, values: Sequence[Any], is_tuple: bool) -> tuple[Any, Any]:
         """Return the output of the function and the results."""
-        return self.result(self.outputs, self.several_out), self.result(found, several)
+        return self.result(self.outputs, self.has_tuple_output), self.result(values, is_tuple)
 
 
 def _check_one_element(out: Any, name: str) -> None:
@@ -155,25 +155,25 @@ def _check_one_element(out: Any, name: str) -> None:
         )
 
 
-def require_single(tensors: Tensors, whose: str) -> None:
+def require_single(tensors: Tensors, subject: str) -> None:
     if len(tensors) != 1 or tensors[0].numel() != 1:
         raise RuntimeError(
-            located(f"The vector v can only be None if the {whose} a single Tensor with a single element.")
+            located(f"The vector v can only be None if the {subject} a single Tensor with a single element.")
         )
 
 
-def _check_shapes(vs: Tensors, like: Tensors, several: bool) -> None:
+def _check_shapes(vs: Tensors, like: Tensors, is_tuple: bool) -> None:
     if len(vs) != len(like):
         raise RuntimeError(
             located(
                 f"v is a tuple of invalid length: should be {len(like)} but got {len(vs)}."
-                if several
+                if is_tuple
                 else "The given v should contain a single Tensor."
             )
         )
     for i, (v, x) in enumerate(zip(vs, like)):
         if v.shape != x.shape:
-            entry = f"Entry {i} in " if several else ""
+            entry = f"Entry {i} in " if is_tuple else ""
             raise RuntimeError(
                 located(f"{entry}v has invalid size: should be Size({list(x.shape)}) but got Size({list(v.shape)}).")
             )
@@ -218,9 +218,9 @@ def zero_block(out: Any, x: Any, dtype: Any) -> Any:
     return zeros((*out.shape, *x.shape), dtype=dtype)
 
 
-def transposed_pullback(call: FunctionEvaluation, outputs: Tensors, kind: str) -> tuple[Tensors, Tensors]:
+def transposed_pullback(evaluation: FunctionEvaluation, outputs: Tensors, kind: str) -> tuple[Tensors, Tensors]:
     """Weights `u` of the outputs, and the cotangents that they give: linear in `u`, and recorded."""
     weights = tuple([zeros_like(x, requires_grad=True) for x in outputs])
-    result = pulled_back(outputs, call.inputs, weights, True)
-    call.check(kind, result)
+    result = pulled_back(outputs, evaluation.inputs, weights, True)
+    evaluation.check(kind, result)
     return weights, result

@@ -10,7 +10,7 @@ from tracegrad.errors import UnsupportedError, located
 from tracegrad.settings import compiled_at_once
 from tracegrad.torch.autograd.gradcheck_compare import (
     SEED,
-    Check,
+    BackwardCheck,
     Function,
     GradcheckError,
     Options,
@@ -137,7 +137,7 @@ def gradcheck(
     )
     try:
         with compiled_at_once():  # results of two calls are compared bitwise
-            check = Check(func, as_tuple(inputs), options)
+            check = BackwardCheck(func, as_tuple(inputs), options)
             if not check.is_constant():
                 if check_backward_ad:
                     check.run()

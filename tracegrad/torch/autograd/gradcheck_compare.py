@@ -14,16 +14,24 @@ from typing import Any
 import numpy as np
 
 from tracegrad.errors import TracegradError, located
-from tracegrad.torch.autograd.finite_differences import Derivatives, along, columns
+from tracegrad.torch.autograd.finite_differences import NumericalDerivative, along, columns
 from tracegrad.torch.tape.backward import engine
 from tracegrad.torch.tape.recording.node import unmasked
 from tracegrad.torch.tape.tensors.tensor import Tensor, of_array
 from tracegrad.utils.lazy_dataclass import record
 
 __all__ = [
-    "SEED", "Check", "GradcheckError", "Options", "as_tuple", "differentiable", "outputs_of", "random_cotangent",
-    "requires", "unit",
-]  # fmt: skip
+    "SEED",
+    "BackwardCheck",
+    "GradcheckError",
+    "Options",
+    "as_tuple",
+    "differentiable",
+    "outputs_of",
+    "random_cotangent",
+    "requires",
+    "unit",
+]
 
 Array = np.ndarray[Any, Any]
 Function = Callable[..., Any]
@@ -80,7 +88,7 @@ def _check_input(i: int, x: Any) -> None:
             "likely fail if all the inputs are not of double precision floating point or complex. "
         )
         warnings.warn(located(message), UserWarning, stacklevel=4)
-    if any(step == 0 and size > 1 for step, size in zip(x.array.strides, x.array.shape)):
+    if any(stride == 0 and size > 1 for stride, size in zip(x.array.strides, x.array.shape)):
         raise RuntimeError(
             located(
                 f"The {i}th input has a dimension with stride 0. gradcheck only supports inputs that are "
@@ -92,32 +100,32 @@ def _check_input(i: int, x: Any) -> None:
         raise RuntimeError(located(f"The {i}th input is read-only memory; call .clone() on it before gradcheck."))
 
 
-def random_cotangent(x: Any, rng: np.random.Generator, apart: bool) -> Any:
+def random_cotangent(x: Any, rng: np.random.Generator, strided: bool) -> Any:
     """Return a Tensor like `x` of random numbers from -1 to 1 that requires grad."""
     values = rng.uniform(-1.0, 1.0, x.shape)
     if x.dtype.kind == "c":
         values = values + 1j * rng.uniform(-1.0, 1.0, x.shape)
-    if apart and x.shape:
-        wide = np.zeros((*x.shape[:-1], 2 * x.shape[-1]), x.dtype)
-        wide[..., ::2] = values
-        return of_array(wide[..., ::2], True)
+    if strided and x.shape:
+        buffer = np.zeros((*x.shape[:-1], 2 * x.shape[-1]), x.dtype)
+        buffer[..., ::2] = values
+        return of_array(buffer[..., ::2], True)
     return of_array(np.asarray(values, x.dtype), True)
 
 
 # -- the check -------------------------------------------------------------------------------------------------------
-class _Part:
+class _OutputComponent:
     """Real or imaginary part of an output: its extraction, its cotangent, and its name."""
 
-    def __init__(self, take: Callable[[Any], Any], seed: complex, name: str = ""):
-        self.take, self.seed = take, seed
-        self.where = f"While considering the {name} part of complex outputs only, " if name else ""
+    def __init__(self, extract: Callable[[Any], Any], seed: complex, name: str = ""):
+        self.extract, self.seed = extract, seed
+        self.message_prefix = f"While considering the {name} part of complex outputs only, " if name else ""
 
 
-_REAL = (_Part(np.real, 1.0),)
-_BOTH = (_Part(np.imag, 1j, "imaginary"), _Part(np.real, 1.0, "real"))
+_REAL = (_OutputComponent(np.real, 1.0),)
+_BOTH = (_OutputComponent(np.imag, 1j, "imaginary"), _OutputComponent(np.real, 1.0, "real"))
 
 
-class Check:
+class BackwardCheck:
     """One check of one function at one point."""
 
     def __init__(self, func: Function, inputs: tuple[Any, ...], options: Options):
@@ -154,7 +162,7 @@ class Check:
         """Copy the current outputs."""
         return [np.array(x.array) for x in outputs_of(self.func, self.inputs)]
 
-    def derivatives(self) -> list[list[Derivatives]]:
+    def derivatives(self) -> list[list[NumericalDerivative]]:
         """Compute the derivatives, for each input and each output of the function."""
         return [columns(self.arrays, x.array, self.options.eps) for x in self.wanted]
 
@@ -211,12 +219,12 @@ class Check:
             return
         numerical = self.derivatives()
         for i, (position, out) in enumerate(zip(tracked, outputs)):
-            for part in _parts(out):
-                analytical = self.twice(self.jacobians, out, part.seed)
+            for component in _components(out):
+                analytical = self.twice(self.jacobians, out, component.seed)
                 for j, a in enumerate(analytical):
-                    n = numerical[j][position].of(part.take)
+                    n = numerical[j][position].of(component.extract)
                     if not self.close(a, n, self.options.atol):
-                        raise GradcheckError(_mismatch(part, i, j, of_array(n), of_array(a)))
+                        raise GradcheckError(_mismatch(component, i, j, of_array(n), of_array(a)))
 
     def close(self, a: Any, n: Any, atol: float) -> bool:
         return np.allclose(a, n, rtol=self.options.rtol, atol=atol)
@@ -229,20 +237,22 @@ class Check:
             along(self.arrays, x.array, direction, self.options.eps) for x, direction in zip(self.wanted, directions)
         ]
         for i, (position, out, v) in enumerate(zip(tracked, outputs, weights)):
-            for part in _parts(out):
-                analytical = self.twice(self.combination, out, v * part.seed)
+            for component in _components(out):
+                analytical = self.twice(self.combination, out, v * component.seed)
                 for j, (gradient, u) in enumerate(zip(analytical, directions)):
                     a = _projected(gradient, u)
-                    n = (numerical[j][position].of(part.take) * v).sum()
+                    n = (numerical[j][position].of(component.extract) * v).sum()
                     # The tolerance allows an error of atol of the same sign in each element.
-                    steps = u[0].sum() + (u[1].sum() if gradient.dtype.kind == "c" else 0.0)
-                    if not self.close(a, n, self.options.atol * steps * v.sum()):
-                        raise GradcheckError(_mismatch(part, i, j, n, a) + self.elements(part, position, out, j))
+                    step_sum = u[0].sum() + (u[1].sum() if gradient.dtype.kind == "c" else 0.0)
+                    if not self.close(a, n, self.options.atol * step_sum * v.sum()):
+                        raise GradcheckError(
+                            _mismatch(component, i, j, n, a) + self.elements(component, position, out, j)
+                        )
 
-    def elements(self, part: _Part, position: int, out: Any, j: int) -> str:
+    def elements(self, component: _OutputComponent, position: int, out: Any, j: int) -> str:
         """Describe the result of the full check for the pair that differed in fast mode."""
-        numerical = self.derivatives()[j][position].of(part.take)
-        analytical = self.jacobians(out, part.seed)[j]
+        numerical = self.derivatives()[j][position].of(component.extract)
+        analytical = self.jacobians(out, component.seed)[j]
         text = (
             "\nThe above quantities relating the numerical and analytical jacobians are computed \n"
             "in fast mode. Below, we recompute numerical and analytical jacobians in slow mode:\n\n"
@@ -261,7 +271,7 @@ class Check:
         if differentiable(outputs_of(self.func, self.inputs)):
             return False
         for derivatives in self.derivatives():
-            if any(x.of(part.take).any() for x in derivatives for part in _BOTH):
+            if any(x.of(component.extract).any() for x in derivatives for component in _BOTH):
                 raise GradcheckError("Numerical gradient for function expected to be zero")
         return True
 
@@ -276,14 +286,14 @@ class Check:
             )
         except RuntimeError as error:
             raise GradcheckError(f"While computing batched gradients, got: {error}") from error
-        for k, (x, got) in enumerate(zip(self.wanted, batched)):
+        for k, (x, actual) in enumerate(zip(self.wanted, batched)):
             expected = np.stack([np.zeros(x.shape, x.dtype) if row[k] is None else row[k].array for row in rows])
-            if not np.allclose(expected if got is None else got.array, expected):
-                if got is None:
-                    got = of_array(np.zeros_like(expected))
+            if not np.allclose(expected if actual is None else actual.array, expected):
+                if actual is None:
+                    actual = of_array(np.zeros_like(expected))
                 raise GradcheckError(
                     f"For output {i} and input {k}:\n\ngradcheck or gradgradcheck failed while testing batched "
-                    f"gradient computation.\n\nGot:\n{got}\n\nExpected:\n{of_array(expected)}"
+                    f"gradient computation.\n\nGot:\n{actual}\n\nExpected:\n{of_array(expected)}"
                 )
 
     def expect_zero(self, outputs: Sequence[Any]) -> None:
@@ -325,19 +335,19 @@ class Check:
         outputs = differentiable(outputs_of(self.func, self.inputs))
         if absent is None:
             nodes = {x.grad_fn for x in outputs}
-            return [ct for n in nodes if n is not None and n.several for ct in n.pull((None,) * n.count, False)]
+            return [ct for n in nodes if n is not None and n.is_multi_result for ct in n.pull((None,) * n.count, False)]
         zeros = [(x._edge_of(), np.zeros(x.shape, x.dtype)) for k, x in enumerate(outputs) if k != absent]
         _, result = engine.run(zeros, False, False, [engine.edge_of(x) for x in self.wanted])
         return result
 
 
-def _parts(out: Any) -> tuple[_Part, ...]:
+def _components(out: Any) -> tuple[_OutputComponent, ...]:
     return _BOTH if out.dtype.kind == "c" else _REAL
 
 
-def _mismatch(part: _Part, i: int, j: int, numerical: Any, analytical: Any) -> str:
+def _mismatch(component: _OutputComponent, i: int, j: int, numerical: Any, analytical: Any) -> str:
     return (
-        f"{part.where}Jacobian mismatch for output {i} with respect to input {j},\n"
+        f"{component.message_prefix}Jacobian mismatch for output {i} with respect to input {j},\n"
         f"numerical:{numerical}\nanalytical:{analytical}\n"
     )
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from tracegrad.torch.autograd.finite_differences import along
 from tracegrad.torch.autograd.forward_ad import dual_level, make_dual, unpack_dual
-from tracegrad.torch.autograd.gradcheck_compare import SEED, Check, GradcheckError, outputs_of, requires, unit
+from tracegrad.torch.autograd.gradcheck_compare import SEED, BackwardCheck, GradcheckError, outputs_of, requires, unit
 from tracegrad.torch.tape.tensors.tensor import of_array
 
 __all__ = ["ForwardCheck"]
@@ -24,7 +24,7 @@ Array = np.ndarray[Any, Any]
 class ForwardCheck:
     """The check of the tangents of one function at one point."""
 
-    def __init__(self, check: Check):
+    def __init__(self, check: BackwardCheck):
         self.check, self.options = check, check.options
         self.tracked = [i for i, x in enumerate(outputs_of(check.func, check.inputs)) if x.requires_grad]
 
@@ -67,7 +67,7 @@ class ForwardCheck:
         rows = [self.moved(j, e * seed) for e in np.eye(x.numel())]
         return [np.stack(column) for column in zip(*rows)] if rows else []
 
-    def compare(self, seed: complex, where: str) -> None:
+    def compare(self, seed: complex, message_prefix: str) -> None:
         numerical = self.check.derivatives()
         for j, x in enumerate(self.check.wanted):
             if seed == 1j and x.dtype.kind != "c":
@@ -76,9 +76,9 @@ class ForwardCheck:
                 derivatives = numerical[j][position]
                 n = derivatives.imaginary if seed == 1j else derivatives.real
                 if not self.check.close(a, n, self.options.atol):
-                    raise GradcheckError(_mismatch(where, i, j, of_array(n), of_array(a)))
+                    raise GradcheckError(_mismatch(message_prefix, i, j, of_array(n), of_array(a)))
 
-    def compare_fast(self, seed: complex, where: str) -> None:
+    def compare_fast(self, seed: complex, message_prefix: str) -> None:
         rng = np.random.default_rng(SEED)
         outputs = outputs_of(self.check.func, self.check.inputs)
         weights = [unit(outputs[i], rng) for i in self.tracked]
@@ -92,7 +92,7 @@ class ForwardCheck:
                 a, n = (moved * v).sum(), (derivative * v).sum()
                 # The tolerance allows an error of atol of the same sign in each element.
                 if not self.check.close(a, n, self.options.atol * u.sum() * v.sum()):
-                    raise GradcheckError(_mismatch(where, i, j, n, a))
+                    raise GradcheckError(_mismatch(message_prefix, i, j, n, a))
 
     def expect_zero_of_nothing(self) -> None:
         """Check that an absent tangent counts as zero, for any tangents of the other inputs."""
@@ -109,8 +109,8 @@ class ForwardCheck:
                     )
 
 
-def _mismatch(where: str, i: int, j: int, numerical: Any, analytical: Any) -> str:
+def _mismatch(message_prefix: str, i: int, j: int, numerical: Any, analytical: Any) -> str:
     return (
-        f"{where}Jacobian computed with forward mode mismatch for output {i} with respect to input {j},\n"
+        f"{message_prefix}Jacobian computed with forward mode mismatch for output {i} with respect to input {j},\n"
         f"numerical:{numerical}\nanalytical:{analytical}\n"
     )

@@ -65,7 +65,7 @@ class saved_tensors_hooks:
 
     def __exit__(self, *_: object) -> None:
         STATE.saving = STATE.saving[:-1]
-        STATE.settle()
+        STATE.update_unusual()
 
 
 class save_on_cpu(saved_tensors_hooks):
@@ -146,9 +146,9 @@ class allow_mutation_on_saved_tensors(contextlib.ContextDecorator):
 
     def __init__(self) -> None:
         # The saved values, by the id of the object that owns their memory.
-        self._kept: dict[int, weakref.WeakSet[_Value]] = {}
+        self._saved_by_memory: dict[int, weakref.WeakSet[_CopyOnWriteValue]] = {}
         # The saved values that have been copied.
-        self._copied: weakref.WeakSet[_Value] = weakref.WeakSet()
+        self._copied: weakref.WeakSet[_CopyOnWriteValue] = weakref.WeakSet()
         self._room = _ROOM
         self._hooks = saved_tensors_hooks(self._pack, self._unpack)
 
@@ -166,22 +166,22 @@ class allow_mutation_on_saved_tensors(contextlib.ContextDecorator):
 
     def clear(self) -> None:
         """Forget the saved copies."""
-        for values in (*self._kept.values(), self._copied):
+        for values in (*self._saved_by_memory.values(), self._copied):
             for value in values:
                 value.tensor = None
-        self._kept.clear()
+        self._saved_by_memory.clear()
         self._copied.clear()
 
-    def _pack(self, tensor: Any) -> _Value:
-        value = _Value(tensor.detach())
-        if len(self._kept) >= self._room:
-            self._kept = {memory: values for memory, values in self._kept.items() if values}
-            self._room = max(_ROOM, 2 * len(self._kept))
+    def _pack(self, tensor: Any) -> _CopyOnWriteValue:
+        value = _CopyOnWriteValue(tensor.detach())
+        if len(self._saved_by_memory) >= self._room:
+            self._saved_by_memory = {memory: values for memory, values in self._saved_by_memory.items() if values}
+            self._room = max(_ROOM, 2 * len(self._saved_by_memory))
         if isinstance(tensor.array, np.ndarray):
-            self._kept.setdefault(id(_memory(tensor.array)), weakref.WeakSet()).add(value)
+            self._saved_by_memory.setdefault(id(_memory(tensor.array)), weakref.WeakSet()).add(value)
         return value
 
-    def _unpack(self, value: _Value) -> Any:
+    def _unpack(self, value: _CopyOnWriteValue) -> Any:
         if STATE.guarding is not self or value.tensor is None:
             raise AssertionError(
                 located(
@@ -193,7 +193,7 @@ class allow_mutation_on_saved_tensors(contextlib.ContextDecorator):
 
     def before_update_of(self, array: Any) -> None:
         """Copy saved values in the memory of `array`, which is about to be overwritten."""
-        for value in self._kept.pop(id(_memory(array)), ()):
+        for value in self._saved_by_memory.pop(id(_memory(array)), ()):
             value.tensor = value.tensor.clone()
             self._copied.add(value)
 
@@ -202,7 +202,7 @@ class allow_mutation_on_saved_tensors(contextlib.ContextDecorator):
 _ROOM = 256
 
 
-class _Value:
+class _CopyOnWriteValue:
     """Saved value: a Tensor in the original memory, or a copy after this memory was overwritten."""
 
     __slots__ = ("__weakref__", "tensor")

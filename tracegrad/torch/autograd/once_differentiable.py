@@ -56,7 +56,7 @@ class Error(Node):
     """Node that raises when a derivative through it is taken."""
 
     __slots__ = ("count",)
-    several = True
+    is_multi_result = True
 
     def __init__(self, edges: tuple[Any, ...], count: int):
         self.edges, self.hooks, self.number, self.count = edges, None, next_number(), count
@@ -72,13 +72,13 @@ def _refused_on_tape(outputs: Sequence[Any], sources: Sequence[Any]) -> tuple[An
     node = Error(edges, len(outputs))
     return tuple(
         [
-            like(type(x)._face, x.array, (node, k) if k else node) if isinstance(x, Recorded) else x
+            like(type(x)._public_class, x.array, (node, k) if k else node) if isinstance(x, Recorded) else x
             for k, x in enumerate(outputs)
         ]
     )
 
 
-class _Refused:
+class _RaisingRule:
     """Derivative rule that raises, for a call in a graph."""
 
     def __repr__(self) -> str:
@@ -89,12 +89,12 @@ class _Refused:
 
     push = pull
 
-    def batched(self, size: int) -> _Refused:
+    def batched(self, size: int) -> _RaisingRule:
         return self
 
 
 def _refused_in_graph(outputs: Sequence[Any], sources: Sequence[Any]) -> tuple[Any, ...]:
     arrays = [x for x in outputs if isinstance(x, Carrier)]
     inputs = [x for x in sources if isinstance(x, Carrier)]
-    results = iter(custom_call(*arrays, *inputs, count=len(arrays), rule=_Refused()))
+    results = iter(custom_call(*arrays, *inputs, count=len(arrays), rule=_RaisingRule()))
     return tuple([next(results) if isinstance(x, Carrier) else x for x in outputs])

@@ -21,52 +21,59 @@ from tracegrad.torch.autograd.function_ctx import FunctionCtx
 from tracegrad.torch.tape.recording.recorded_array import Recorded
 from tracegrad.torch.tape.tensors.tensor import of_array
 
-__all__ = ["Residuals"]
+__all__ = ["ContextResiduals"]
 
 # Attributes that are not the user's state: known from the traced call, or not needed in a backward pass.
-_OWN = {"needs_input_grad", "materialize_grads", "dirty_tensors", "non_differentiable", "_saved", "saved_for_forward"}
+_NON_STATE = {
+    "needs_input_grad",
+    "materialize_grads",
+    "dirty_tensors",
+    "non_differentiable",
+    "_saved",
+    "saved_for_forward",
+}
 _FIXED = (type(None), str, bytes)
 _NUMBERS = (bool, int, float, complex)
 
 
-class _Kind:
+class _LeafKind:
     """Kind of a leaf: whether it is stored in the graph, and the properties that are equal in each call."""
 
     def __init__(self, x: Any):
         array = x.array if isinstance(x, Recorded) else x
         self.stored = True
-        self.what: Any
+        self.signature: Any
         if isinstance(x, Recorded | np.ndarray | np.generic):
             plain = type(array) is np.ndarray or isinstance(array, np.generic)
             stored = plain and not isinstance(array, Carrier) and array.dtype in SUPPORTED
-            self.what = (type(x), array.shape, array.dtype) if stored else None
+            self.signature = (type(x), array.shape, array.dtype) if stored else None
         elif type(x) in _NUMBERS:
-            self.what = type(x) if type(x) is not int or abs(x) < 2**63 else None
+            self.signature = type(x) if type(x) is not int or abs(x) < 2**63 else None
         else:
-            self.stored, self.what = False, (type(x), x) if type(x) in _FIXED else None
+            self.stored, self.signature = False, (type(x), x) if type(x) in _FIXED else None
 
     @property
     def aval(self) -> Aval:
-        if isinstance(self.what, tuple):
-            return Aval(self.what[1], self.what[2])
-        return Aval((), np.dtype(np.int64 if self.what is int else self.what))
+        if isinstance(self.signature, tuple):
+            return Aval(self.signature[1], self.signature[2])
+        return Aval((), np.dtype(np.int64 if self.signature is int else self.signature))
 
     def restored(self, x: Any) -> Any:
         """Return the leaf from its stored array."""
-        if not isinstance(self.what, tuple):
+        if not isinstance(self.signature, tuple):
             return x.item()
-        if issubclass(self.what[0], Recorded):
+        if issubclass(self.signature[0], Recorded):
             return of_array(x.copy())
-        return x.copy() if self.what[0] is np.ndarray else x[()]
+        return x.copy() if self.signature[0] is np.ndarray else x[()]
 
 
-class Residuals:
+class ContextResiduals:
     """Contents of the context during tracing: its structure, and the kind of each leaf."""
 
     def __init__(self, context: FunctionCtx):
         self.context = context
-        leaves, self.structure = _taken_apart(context)
-        self.kinds = [_Kind(x) for x in leaves]
+        leaves, self.structure = _flattened(context)
+        self.kinds = [_LeafKind(x) for x in leaves]
         self.fixed = [None if kind.stored else x for x, kind in zip(leaves, self.kinds)]
         # Whether a backward pass reads held contexts.
         self.read = False
@@ -74,15 +81,15 @@ class Residuals:
     @property
     def avals(self) -> list[Aval]:
         """Return the avals of the number of the held context, and of all stored leaves."""
-        return [Aval((), np.dtype(np.int64)), *(kind.aval for kind in self.kinds if kind.stored and kind.what)]
+        return [Aval((), np.dtype(np.int64)), *(kind.aval for kind in self.kinds if kind.stored and kind.signature)]
 
     def of(self, context: FunctionCtx) -> list[Any]:
         """Return the contents of the context after a call, as arrays of these avals."""
-        leaves, structure = _taken_apart(context)
-        kinds = [_Kind(x) for x in leaves]
-        known = [kind.what for kind in self.kinds]
-        if structure != self.structure or None in known or [kind.what for kind in kinds] != known:
-            number = _held.add(context) if self.read else 0
+        leaves, structure = _flattened(context)
+        kinds = [_LeafKind(x) for x in leaves]
+        known = [kind.signature for kind in self.kinds]
+        if structure != self.structure or None in known or [kind.signature for kind in kinds] != known:
+            number = _contexts.add(context) if self.read else 0
             return [np.int64(number), *(np.zeros(a.shape, a.dtype) for a in self.avals[1:])]
         arrays = [x.array if isinstance(x, Recorded) else x for x, kind in zip(leaves, kinds) if kind.stored]
         return [np.int64(0), *map(np.asarray, arrays)]
@@ -90,8 +97,8 @@ class Residuals:
     def restored(self, cls: Any, needs: tuple[bool, ...], arrays: Sequence[Any]) -> FunctionCtx:
         """Return the context of a call from its stored arrays."""
         number, supply = int(arrays[0]), iter(arrays[1:])
-        if number or None in [kind.what for kind in self.kinds]:
-            return _held.get(number, cls.__name__)
+        if number or None in [kind.signature for kind in self.kinds]:
+            return _contexts.get(number, cls.__name__)
         leaves = [kind.restored(next(supply)) if kind.stored else x for kind, x in zip(self.kinds, self.fixed)]
         context: FunctionCtx = cls._context_cls()
         for name, x in tree.unflatten(self.structure, leaves).items():
@@ -101,11 +108,11 @@ class Residuals:
         return context
 
 
-def _taken_apart(context: FunctionCtx) -> Any:
-    return tree.flatten({name: x for name, x in vars(context).items() if name not in _OWN})
+def _flattened(context: FunctionCtx) -> Any:
+    return tree.flatten({name: x for name, x in vars(context).items() if name not in _NON_STATE})
 
 
-class _Held:
+class _ContextStore:
     """Contexts that wait for their backward pass, and the last ones that had one, because it may run again."""
 
     WAITING, AGAIN = 2**14, 64
@@ -118,14 +125,14 @@ class _Held:
     def add(self, context: FunctionCtx) -> int:
         with self._lock:
             number = next(self._numbers)
-            _put(self._waiting, number, context, self.WAITING)
+            _add_bounded(self._waiting, number, context, self.WAITING)
             return number
 
     def get(self, number: int, name: str) -> FunctionCtx:
         with self._lock:
             context = self._waiting.pop(number, None) or self._again.pop(number, None)
             if context is not None:
-                _put(self._again, number, context, self.AGAIN)
+                _add_bounded(self._again, number, context, self.AGAIN)
                 return context
         raise RuntimeError(
             f"what {name}.forward left in its context is not held any more: an object in it is neither an array nor a "
@@ -134,10 +141,10 @@ class _Held:
         )
 
 
-def _put(held: dict[int, FunctionCtx], number: int, context: FunctionCtx, most: int) -> None:
+def _add_bounded(held: dict[int, FunctionCtx], number: int, context: FunctionCtx, limit: int) -> None:
     held[number] = context
-    if len(held) > most:
+    if len(held) > limit:
         del held[next(iter(held))]
 
 
-_held = _Held()
+_contexts = _ContextStore()

@@ -10,12 +10,12 @@ from tracegrad.torch.tape import Tensor
 __all__ = ["Variable"]
 
 
-class _Kind(type):
+class _VariableMeta(type):
     def __instancecheck__(cls, x: Any) -> bool:
         return isinstance(x, Tensor)
 
 
-class Variable(metaclass=_Kind):
+class Variable(metaclass=_VariableMeta):
     """Tensor with the memory of another Tensor, which is a leaf. Any Tensor is an instance.
 
     Parameters

@@ -77,7 +77,7 @@ def _renamed(operator: Any, of_number: str, of_array: str) -> Any:
 
     def apply(self: Any, other: Any) -> Any:
         number = type(other) in LITERALS
-        return named(of_number if number else of_array, operator(self, other), keeps_answer=number)
+        return named(of_number if number else of_array, operator(self, other), copies_result=number)
 
     return apply
 
@@ -124,13 +124,13 @@ class TensorMethods:
     shape: Any
     dtype: Any
 
-    def concrete(self, asked: str) -> np.ndarray[Any, Any]:
+    def concrete(self, query: str) -> np.ndarray[Any, Any]:
         """The value as an ndarray."""
         raise NotImplementedError
 
-    def _numbers(self, asked: str) -> Any:
+    def _numbers(self, query: str) -> Any:
         """An array whose elements are Python numbers without a derivative."""
-        return self.concrete(asked)
+        return self.concrete(query)
 
     def _lift(self, x: Any) -> Any:
         raise NotImplementedError
@@ -314,8 +314,8 @@ class TensorMethods:
     def stride(self, dim: int | None = None) -> Any:
         """Return the distance in elements of neighbours along each axis, or along `dim`."""
         array = self.array if self.numel() else np.empty([max(n, 1) for n in self.shape], self.dtype)  # type: ignore[attr-defined]
-        steps = tuple([n // self.dtype.itemsize for n in array.strides])
-        return steps if dim is None else steps[dim_of(dim, len(steps))]
+        strides = tuple([n // self.dtype.itemsize for n in array.strides])
+        return strides if dim is None else strides[dim_of(dim, len(strides))]
 
     def is_contiguous(self, memory_format: Any = None) -> bool:
         """Whether the elements are in row-major order in memory; True inside a trace, which has no memory."""
@@ -347,12 +347,12 @@ class TensorMethods:
             )
         return bool(reductions.any_(self == value))
 
-    def _scalar(self, asked: str) -> Any:
+    def _scalar(self, query: str) -> Any:
         if self.numel() != 1:
             raise ValueError(located("only one element tensors can be converted to Python scalars"))
-        number = self.concrete(asked).item()
-        if type(number) is complex and asked != "complex()":
-            raise not_real("float64" if asked == "float()" else "int64")
+        number = self.concrete(query).item()
+        if type(number) is complex and query != "complex()":
+            raise not_real("float64" if query == "float()" else "int64")
         return number
 
     def __bool__(self) -> bool:

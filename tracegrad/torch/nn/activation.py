@@ -43,7 +43,7 @@ __all__ = [
 
 
 # -- without parameters -----------------------------------------------------------------------------------------------
-class _InPlace(Module):
+class _InplaceActivation(Module):
     """Base class of activations with the only parameter `inplace`: whether the input is overwritten."""
 
     def __init__(self, inplace: bool = False):
@@ -54,7 +54,7 @@ class _InPlace(Module):
         return "inplace=True" if self.inplace else ""
 
 
-class ReLU(_InPlace):
+class ReLU(_InplaceActivation):
     """max(x, 0), element by element.
 
     >>> import numpy as np
@@ -67,7 +67,7 @@ class ReLU(_InPlace):
         return F.relu(input, inplace=self.inplace)
 
 
-class ReLU6(_InPlace):
+class ReLU6(_InplaceActivation):
     """min(max(x, 0), 6), element by element.
 
     >>> round(float(ReLU6()(9.0)), 4)
@@ -79,7 +79,7 @@ class ReLU6(_InPlace):
         return F.relu6(input, inplace=self.inplace)
 
 
-class SELU(_InPlace):
+class SELU(_InplaceActivation):
     """1.0507 * x for x > 0, and 1.7581 * (exp(x) - 1) otherwise, which keeps mean 0 and variance 1.
 
     Source: Klambauer et al. 2017, "Self-Normalizing Neural Networks".
@@ -93,7 +93,7 @@ class SELU(_InPlace):
         return F.selu(input, inplace=self.inplace)
 
 
-class SiLU(_InPlace):
+class SiLU(_InplaceActivation):
     """x * sigmoid(x), element by element.
 
     >>> round(float(SiLU()(-1.0)), 4)
@@ -105,7 +105,7 @@ class SiLU(_InPlace):
         return F.silu(input, inplace=self.inplace)
 
 
-class Mish(_InPlace):
+class Mish(_InplaceActivation):
     """x * tanh(softplus(x)), element by element.
 
     >>> round(float(Mish()(-1.0)), 4)
@@ -117,7 +117,7 @@ class Mish(_InPlace):
         return F.mish(input, inplace=self.inplace)
 
 
-class Hardsigmoid(_InPlace):
+class Hardsigmoid(_InplaceActivation):
     """x / 6 + 1/2, clamped to [0, 1], element by element.
 
     >>> round(float(Hardsigmoid()(-1.0)), 4)
@@ -129,7 +129,7 @@ class Hardsigmoid(_InPlace):
         return F.hardsigmoid(input, inplace=self.inplace)
 
 
-class Hardswish(_InPlace):
+class Hardswish(_InplaceActivation):
     """x times x / 6 + 1/2 clamped to [0, 1], element by element.
 
     >>> round(float(Hardswish()(-1.0)), 4)

@@ -13,7 +13,7 @@ from tracegrad.torch.tape import Tensor
 __all__ = ["ModuleDict", "ModuleList", "ParameterDict", "ParameterList", "Sequential"]
 
 
-def _place(index: Any, count: int) -> int:
+def _normalized_index(index: Any, count: int) -> int:
     k: int = operator.index(index)
     if not -count <= k < count:
         raise IndexError(f"index {k} is out of range")
@@ -36,14 +36,14 @@ class _Numbered(Module):
             self._modules[str(k)] = module
 
     def _name(self, index: Any) -> str:
-        return list(self._modules)[_place(index, len(self))]
+        return list(self._modules)[_normalized_index(index, len(self))]
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
-            return self._part(list(self._modules.items())[index])
+            return self._subset(list(self._modules.items())[index])
         return self._modules[self._name(index)]
 
-    def _part(self, items: list[tuple[str, Any]]) -> Any:
+    def _subset(self, items: list[tuple[str, Any]]) -> Any:
         return type(self)([module for _, module in items])
 
     def __setitem__(self, index: Any, module: Any) -> None:
@@ -122,7 +122,7 @@ class Sequential(_Numbered):
             input = module(input)
         return input
 
-    def _part(self, items: list[tuple[str, Any]]) -> Any:
+    def _subset(self, items: list[tuple[str, Any]]) -> Any:
         return type(self)(dict(items))
 
     def __add__(self, other: Any) -> Any:
@@ -252,10 +252,10 @@ class ParameterList(Module):
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return type(self)([self[k] for k in range(*index.indices(len(self)))])
-        return getattr(self, str(_place(index, len(self))))
+        return getattr(self, str(_normalized_index(index, len(self))))
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        setattr(self, str(_place(index, len(self))), _as_parameter(value))
+        setattr(self, str(_normalized_index(index, len(self))), _as_parameter(value))
 
     def __iter__(self) -> Iterator[Any]:
         return iter([self[k] for k in range(len(self))])
@@ -280,7 +280,7 @@ class ParameterList(Module):
 
     def pop(self, index: int = -1) -> Any:
         """Take the parameter at `index` out, and return it."""
-        k = _place(index, len(self))
+        k = _normalized_index(index, len(self))
         result, rest = self[k], [self[n] for n in range(k + 1, len(self))]
         for n, value in enumerate(rest):
             self[k + n] = value

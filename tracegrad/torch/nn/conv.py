@@ -173,29 +173,34 @@ class _Transposed(_Conv):
 
         `output_size`, if passed, replaces the size that `output_padding` implies.
         """
-        more = self.output_padding if output_size is None else self._behind(input, tuple(output_size))
+        output_padding = (
+            self.output_padding if output_size is None else self._padding_for_size(input, tuple(output_size))
+        )
         convolution = getattr(F, f"conv_transpose{self._count}d")
-        return convolution(input, self.weight, self.bias, self.stride, self.padding, more, self.groups, self.dilation)
+        return convolution(
+            input, self.weight, self.bias, self.stride, self.padding, output_padding, self.groups, self.dilation
+        )
 
-    def _behind(self, input: Any, wanted: tuple[int, ...]) -> tuple[int, ...]:
+    def _padding_for_size(self, input: Any, wanted: tuple[int, ...]) -> tuple[int, ...]:
         """Return the output padding that gives this size; ValueError if none does."""
-        n, lead = self._count, len(input.shape) - self._count
-        if len(wanted) not in (n, n + lead):
+        n, batch_rank = self._count, len(input.shape) - self._count
+        if len(wanted) not in (n, n + batch_rank):
             raise ValueError(
-                f"ConvTranspose{n}D: for {len(input.shape)}D input, output_size must have {n} or {n + lead} elements "
+                f"ConvTranspose{n}D: for {len(input.shape)}D input, output_size must have {n} or {n + batch_rank} "
+                "elements "
                 f"(got {len(wanted)})"
             )
         padding: Any = self.padding
-        each = zip(input.shape[lead:], self.stride, padding, self.dilation, self.kernel_size)
-        least = [(size - 1) * s - 2 * p + d * (k - 1) + 1 for size, s, p, d, k in each]
-        most = [size + s - 1 for size, s in zip(least, self.stride)]
+        each = zip(input.shape[batch_rank:], self.stride, padding, self.dilation, self.kernel_size)
+        smallest = [(size - 1) * s - 2 * p + d * (k - 1) + 1 for size, s, p, d, k in each]
+        largest = [size + s - 1 for size, s in zip(smallest, self.stride)]
         sizes = wanted[-n:]
-        if not all(a <= size <= b for a, size, b in zip(least, sizes, most)):
+        if not all(a <= size <= b for a, size, b in zip(smallest, sizes, largest)):
             raise ValueError(
-                f"requested an output size of {list(sizes)}, but valid sizes range from {least} to {most} "
-                f"(for an input of torch.Size({list(input.shape[lead:])}))"
+                f"requested an output size of {list(sizes)}, but valid sizes range from {smallest} to {largest} "
+                f"(for an input of torch.Size({list(input.shape[batch_rank:])}))"
             )
-        return tuple([size - a for size, a in zip(sizes, least)])
+        return tuple([size - a for size, a in zip(sizes, smallest)])
 
 
 class ConvTranspose1d(_Transposed):

@@ -10,7 +10,7 @@ from tracegrad.torch.nn.module import Module
 __all__ = ["Dropout", "Dropout1d", "Dropout2d", "Dropout3d"]
 
 
-class _Dropout(Module):
+class _DropoutNd(Module):
     def __init__(self, p: float = 0.5, inplace: bool = False):
         super().__init__()
         if not 0 <= p <= 1:
@@ -21,7 +21,7 @@ class _Dropout(Module):
         return f"p={self.p}, inplace={self.inplace}"
 
 
-class Dropout(_Dropout):
+class Dropout(_DropoutNd):
     """Elements set to 0 with probability `p` in training; the others are multiplied by 1 / (1 - p).
 
     >>> import tracegrad as tg
@@ -34,7 +34,7 @@ class Dropout(_Dropout):
         return F.dropout(input, self.p, self.training, self.inplace)
 
 
-class Dropout1d(_Dropout):
+class Dropout1d(_DropoutNd):
     """Channels set to 0 with probability `p` in training; the others are multiplied by 1 / (1 - p).
 
     >>> import tracegrad as tg
@@ -47,7 +47,7 @@ class Dropout1d(_Dropout):
         return F.dropout1d(input, self.p, self.training, self.inplace)
 
 
-class Dropout2d(_Dropout):
+class Dropout2d(_DropoutNd):
     """Channels set to 0 with probability `p` in training; the others are multiplied by 1 / (1 - p).
 
     >>> import tracegrad as tg
@@ -60,7 +60,7 @@ class Dropout2d(_Dropout):
         return F.dropout2d(input, self.p, self.training, self.inplace)
 
 
-class Dropout3d(_Dropout):
+class Dropout3d(_DropoutNd):
     """Channels set to 0 with probability `p` in training; the others are multiplied by 1 / (1 - p).
 
     >>> import tracegrad as tg

@@ -56,25 +56,25 @@ def functional_call(
     [[3. 4.]]
     """
     inputs = _merged(parameter_and_buffer_dicts)
-    places = dict(_places(module))
+    slots = dict(_param_slots(module))
     if strict:
-        _require_names(inputs, places)
-    wanted = {name: x for name, x in inputs.items() if name in places}
+        _require_names(inputs, slots)
+    wanted = {name: x for name, x in inputs.items() if name in slots}
     if tie_weights:
-        wanted |= _twins(wanted, places)
-    before = {name: places[name][0][places[name][1]] for name in wanted}
+        wanted |= _twins(wanted, slots)
+    before = {name: slots[name][0][slots[name][1]] for name in wanted}
     arguments = () if args is None else args if isinstance(args, tuple) else (args,)
     try:
-        _put(wanted, places)
+        _assign_values(wanted, slots)
         return module(*arguments, **({} if kwargs is None else kwargs))
     finally:
-        _put(before, places)
+        _assign_values(before, slots)
 
 
-Places = dict[str, tuple[dict[str, Any], str]]
+ParamSlots = dict[str, tuple[dict[str, Any], str]]
 
 
-def _places(module: Any) -> Iterator[tuple[str, tuple[dict[str, Any], str]]]:
+def _param_slots(module: Any) -> Iterator[tuple[str, tuple[dict[str, Any], str]]]:
     """Return the dotted names of parameters and buffers, with the tables that hold them."""
     for path, each in module.named_modules(remove_duplicate=False):
         for table in (each._parameters, each._buffers):
@@ -82,16 +82,16 @@ def _places(module: Any) -> Iterator[tuple[str, tuple[dict[str, Any], str]]]:
                 yield (f"{path}.{name}" if path else name), (table, name)
 
 
-def _put(values: dict[str, Any], places: Places) -> None:
+def _assign_values(values: dict[str, Any], slots: ParamSlots) -> None:
     for name, value in values.items():
-        table, key = places[name]
+        table, key = slots[name]
         table[key] = value
 
 
-def _twins(wanted: dict[str, Any], places: Places) -> dict[str, Any]:
+def _twins(wanted: dict[str, Any], slots: ParamSlots) -> dict[str, Any]:
     """Return the replacements of shared parameters under their other names."""
-    known = {id(places[name][0][places[name][1]]): x for name, x in wanted.items()}
-    rest = {name: table[key] for name, (table, key) in places.items() if name not in wanted}
+    known = {id(slots[name][0][slots[name][1]]): x for name, x in wanted.items()}
+    rest = {name: table[key] for name, (table, key) in slots.items() if name not in wanted}
     return {name: known[id(x)] for name, x in rest.items() if x is not None and id(x) in known}
 
 
@@ -113,12 +113,12 @@ def _merged(dicts: Any) -> dict[str, Any]:
     return table
 
 
-def _require_names(given: dict[str, Any], places: Places) -> None:
-    missing = [name for name, (table, key) in places.items() if name not in given and table[key] is not None]
-    unexpected = [name for name in given if name not in places]
+def _require_names(inputs: dict[str, Any], slots: ParamSlots) -> None:
+    missing = [name for name, (table, key) in slots.items() if name not in inputs and table[key] is not None]
+    unexpected = [name for name in inputs if name not in slots]
     texts = [
-        f"{what} key(s): {', '.join(keys)}."
-        for what, keys in (("Missing", missing), ("Unexpected", unexpected))
+        f"{label} key(s): {', '.join(keys)}."
+        for label, keys in (("Missing", missing), ("Unexpected", unexpected))
         if keys
     ]
     if texts:

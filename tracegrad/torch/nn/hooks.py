@@ -36,7 +36,7 @@ class Hooked:
 
     _hooks: Any
 
-    def _hooks_made(self) -> ModuleHooks:
+    def _ensure_hooks(self) -> ModuleHooks:
         if self._hooks is None:
             object.__setattr__(self, "_hooks", ModuleHooks())
         hooks: ModuleHooks = self._hooks
@@ -49,7 +49,7 @@ class Hooked:
 
         With `with_kwargs` it is `hook(module, args, kwargs)`, and returns None or both.
         """
-        hooks = self._hooks_made()
+        hooks = self._ensure_hooks()
         handle = _added(hooks.before, hook, prepend)
         if with_kwargs:
             hooks.keywords.add(handle.id)
@@ -63,7 +63,7 @@ class Hooked:
         With `with_kwargs` it is `hook(module, args, kwargs, output)`. With `always_call` it is called too, with the
         output None, if `forward` raises.
         """
-        hooks = self._hooks_made()
+        hooks = self._ensure_hooks()
         handle = _added(hooks.after, hook, prepend)
         if with_kwargs:
             hooks.keywords.add(handle.id)
@@ -76,25 +76,25 @@ class Hooked:
 
         `grad_output` is the tuple of the gradients of the outputs.
         """
-        return _added(self._hooks_made().backward_before, hook, prepend)
+        return _added(self._ensure_hooks().backward_before, hook, prepend)
 
     def register_full_backward_hook(self, hook: Hook, prepend: bool = False) -> RemovableHandle:
         """Call `hook(module, grad_input, grad_output)` after the gradients of the inputs are computed.
 
         Its result replaces `grad_input`. Both are tuples, of positional arguments and of outputs.
         """
-        return _added(self._hooks_made().backward, hook, prepend)
+        return _added(self._ensure_hooks().backward, hook, prepend)
 
     def register_state_dict_pre_hook(self, hook: Hook) -> RemovableHandle:
         """Call `hook(module, prefix, keep_vars)` before the module enters its values into a state dict."""
-        return _added(self._hooks_made().saving, hook, False)
+        return _added(self._ensure_hooks().saving, hook, False)
 
     def register_state_dict_post_hook(self, hook: Hook) -> RemovableHandle:
         """Call `hook(module, state_dict, prefix, local_metadata)` after the module and its submodules are entered.
 
         The hook may change the state dict.
         """
-        return _added(self._hooks_made().saved, hook, False)
+        return _added(self._ensure_hooks().saved, hook, False)
 
     def register_load_state_dict_pre_hook(self, hook: Hook) -> RemovableHandle:
         """Call a hook before the module loads its values from a state dict.
@@ -102,14 +102,14 @@ class Hooked:
         It is `hook(module, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)`. The
         module loads the values after the hook's changes; the state dict is a copy.
         """
-        return _added(self._hooks_made().loading, hook, False)
+        return _added(self._ensure_hooks().loading, hook, False)
 
     def register_load_state_dict_post_hook(self, hook: Hook) -> RemovableHandle:
         """Call `hook(module, incompatible_keys)` after the module has loaded its values.
 
         Keys that the hook removes from the two lists are no errors.
         """
-        return _added(self._hooks_made().loaded, hook, False)
+        return _added(self._ensure_hooks().loaded, hook, False)
 
     def _hooks_of(self, kind: str) -> list[Hook]:
         return [] if self._hooks is None else list(getattr(self._hooks, kind).values())
@@ -129,9 +129,9 @@ def called(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call a module with hooks."""
     hooks = module._hooks
     args, kwargs = _before(module, hooks, args, kwargs)
-    way = _Way(module) if hooks.backward or hooks.backward_before else None
-    if way is not None:
-        args = way.into(args)
+    backward_hook = _BackwardHook(module) if hooks.backward or hooks.backward_before else None
+    if backward_hook is not None:
+        args = backward_hook.wrap_inputs(args)
     try:
         output = module.forward(*args, **kwargs)
     except Exception:
@@ -142,7 +142,7 @@ def called(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     for number, hook in list(hooks.after.items()):
         result = hook(module, args, kwargs, output) if number in hooks.keywords else hook(module, args, output)
         output = output if result is None else result
-    return output if way is None else way.out(output)
+    return output if backward_hook is None else backward_hook.wrap_output(output)
 
 
 def _before(module: Any, hooks: ModuleHooks, args: Any, kwargs: Any) -> tuple[Any, Any]:
@@ -163,7 +163,7 @@ def _before(module: Any, hooks: ModuleHooks, args: Any, kwargs: Any) -> tuple[An
 
 
 # -- backward hooks --------------------------------------------------------------------------------------------------
-class _Way:
+class _BackwardHook:
     """Backward hooks of one call: they get the gradients of the outputs, then of the inputs."""
 
     def __init__(self, module: Any):
@@ -171,37 +171,37 @@ class _Way:
         self.grad_output: Any = None
         self.has_inputs = False
 
-    def into(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    def wrap_inputs(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """Pass the arguments through a node that intercepts the gradients of the inputs."""
-        places = [k for k, x in enumerate(args) if isinstance(x, Tensor) and x.requires_grad]
-        self.has_inputs = bool(places)
+        positions = [k for k, x in enumerate(args) if isinstance(x, Tensor) and x.requires_grad]
+        self.has_inputs = bool(positions)
         self.count = len(args)
-        self.places = places
-        if not places:
+        self.input_positions = positions
+        if not positions:
             return args
-        passed = _Passed.apply(self.at_inputs, *[args[k] for k in places])
+        passed = _BackwardHookFunction.apply(self.at_inputs, *[args[k] for k in positions])
         results = list(args)
-        for k, x in zip(places, passed):
+        for k, x in zip(positions, passed):
             results[k] = x
         return tuple(results)
 
-    def out(self, output: Any) -> Any:
+    def wrap_output(self, output: Any) -> Any:
         """Pass the output through a node that intercepts the gradients of the outputs."""
-        several = isinstance(output, tuple)
-        outputs = output if several else (output,)
-        places = [k for k, x in enumerate(outputs) if isinstance(x, Tensor) and x.requires_grad]
-        if not places:
+        is_tuple = isinstance(output, tuple)
+        outputs = output if is_tuple else (output,)
+        positions = [k for k, x in enumerate(outputs) if isinstance(x, Tensor) and x.requires_grad]
+        if not positions:
             return output
-        self.outputs, self.of_outputs = len(outputs), places
-        passed = _Passed.apply(self.at_outputs, *[outputs[k] for k in places])
+        self.outputs, self.output_positions = len(outputs), positions
+        passed = _BackwardHookFunction.apply(self.at_outputs, *[outputs[k] for k in positions])
         results = list(outputs)
-        for k, x in zip(places, passed):
+        for k, x in zip(positions, passed):
             results[k] = x
-        return tuple(results) if several else results[0]
+        return tuple(results) if is_tuple else results[0]
 
     def at_outputs(self, grads: tuple[Any, ...]) -> tuple[Any, ...]:
         """Call the backward pre-hooks; call the backward hooks too if no input requires grad."""
-        whole = _spread(grads, self.of_outputs, self.outputs)
+        whole = _spread(grads, self.output_positions, self.outputs)
         for hook in list(self.module._hooks.backward_before.values()):
             result = hook(self.module, whole)
             if result is not None:
@@ -215,31 +215,31 @@ class _Way:
             )
             for hook in list(self.module._hooks.backward.values()):
                 hook(self.module, (None,) * self.count, whole)
-        return tuple([whole[k] for k in self.of_outputs])
+        return tuple([whole[k] for k in self.output_positions])
 
     def at_inputs(self, grads: tuple[Any, ...]) -> tuple[Any, ...]:
         """Call the backward hooks with the gradients of the inputs and outputs."""
-        whole = _spread(grads, self.places, self.count)
+        whole = _spread(grads, self.input_positions, self.count)
         for hook in list(self.module._hooks.backward.values()):
             result = hook(self.module, whole, self.grad_output)
             if result is not None:
                 whole = result if isinstance(result, tuple) else (result,)
-        return tuple([whole[k] for k in self.places])
+        return tuple([whole[k] for k in self.input_positions])
 
 
-def _spread(xs: tuple[Any, ...], places: list[int], count: int) -> tuple[Any, ...]:
+def _spread(xs: tuple[Any, ...], positions: list[int], count: int) -> tuple[Any, ...]:
     results: list[Any] = [None] * count
-    for k, x in zip(places, xs):
+    for k, x in zip(positions, xs):
         results[k] = x
     return tuple(results)
 
 
-class _Passed(Function):
+class _BackwardHookFunction(Function):
     """Identity of Tensors; its first argument is a function that transforms all their gradients together."""
 
     @staticmethod
-    def forward(ctx: Any, way: Any, *xs: Any) -> Any:
-        ctx.way = way
+    def forward(ctx: Any, transform: Any, *xs: Any) -> Any:
+        ctx.way = transform
         return tuple([x.clone() for x in xs])
 
     @staticmethod

@@ -89,45 +89,45 @@ class Module(Walked, Stateful, Hooked):
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
 
     def __setattr__(self, name: str, value: Any) -> None:
-        own = self.__dict__
+        attributes = self.__dict__
         if isinstance(value, Parameter):
-            self._require_begun("parameters")
+            self._require_initialized("parameters")
             self._forget(name, "_parameters")
             self.register_parameter(name, value)
-        elif name in own.get("_parameters", ()):
+        elif name in attributes.get("_parameters", ()):
             if value is not None:
                 raise TypeError(_cannot(name, value, "parameter", "tracegrad.nn.Parameter or None"))
             self._parameters[name] = None
         elif isinstance(value, Module):
-            self._require_begun("module")
+            self._require_initialized("module")
             self._forget(name, "_modules")
             self._modules[name] = value
-        elif name in own.get("_modules", ()):
+        elif name in attributes.get("_modules", ()):
             if value is not None:
                 raise TypeError(_cannot(name, value, "child module", "tracegrad.nn.Module or None"))
             self._modules[name] = None
         elif isinstance(value, Buffer):
-            self._require_begun("buffer")
+            self._require_initialized("buffer")
             self._forget(name, "_buffers")
             self.register_buffer(name, value, getattr(value, "persistent", True))
-        elif name in own.get("_buffers", ()):
+        elif name in attributes.get("_buffers", ()):
             if value is not None and not isinstance(value, Tensor):
                 raise TypeError(_cannot(name, value, "buffer", "tracegrad.nn.Buffer, tracegrad.Tensor or None"))
             self._buffers[name] = value
         else:
             object.__setattr__(self, name, value)
 
-    def _require_begun(self, what: str) -> None:
+    def _require_initialized(self, what: str) -> None:
         if "_parameters" not in self.__dict__:
             raise AttributeError(f"cannot assign {what} before Module.__init__() call")
 
     def _forget(self, name: str, table: str) -> None:
         """Remove a name from all tables except this one."""
-        own = self.__dict__
-        own.pop(name, None)
+        attributes = self.__dict__
+        attributes.pop(name, None)
         for other in _TABLES:
             if other != table:
-                own[other].pop(name, None)
+                attributes[other].pop(name, None)
         if name in self._transient:
             object.__setattr__(self, "_transient", self._transient - {name})
 
@@ -150,7 +150,7 @@ class Module(Walked, Stateful, Hooked):
         KeyError for a name that is taken, empty or has a dot; TypeError for other objects than Parameters; ValueError
         for one that was computed from others.
         """
-        self._require_begun("parameter")
+        self._require_initialized("parameter")
         self._require_name("parameter", name, "_parameters")
         if param is not None:
             if not isinstance(param, Parameter):
@@ -171,7 +171,7 @@ class Module(Walked, Stateful, Hooked):
 
         KeyError for a name that is taken, empty or has a dot; TypeError for other objects than Tensors.
         """
-        self._require_begun("buffer")
+        self._require_initialized("buffer")
         self._require_name("buffer", name, "_buffers")
         if tensor is not None and not isinstance(tensor, Tensor):
             raise TypeError(
@@ -186,7 +186,7 @@ class Module(Walked, Stateful, Hooked):
 
         TypeError for other objects than Modules; KeyError for a name that is taken, empty or has a dot.
         """
-        self._require_begun("module")
+        self._require_initialized("module")
         if not isinstance(module, Module) and module is not None:
             raise TypeError(f"{_typename(module)} is not a Module subclass")
         self._require_name("module", name, "_modules")

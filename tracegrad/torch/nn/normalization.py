@@ -284,13 +284,13 @@ class _InstanceNorm(_Channels):
     def forward(self, input: Any) -> Any:
         """Compute the output, in the shape of the input; update running statistics, if any, in training."""
         self._check(input)
-        alone = len(input.shape) == self._ranks[0]
+        unbatched = len(input.shape) == self._ranks[0]
         by_input = self.training or not self.track_running_stats
         result = F.instance_norm(
-            input[None] if alone else input, self.running_mean, self.running_var, self.weight, self.bias, by_input,
+            input[None] if unbatched else input, self.running_mean, self.running_var, self.weight, self.bias, by_input,
             self.momentum or 0.0, self.eps,
         )  # fmt: skip
-        return result[0] if alone else result
+        return result[0] if unbatched else result
 
 
 class InstanceNorm1d(_InstanceNorm):

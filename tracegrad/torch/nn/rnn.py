@@ -26,24 +26,24 @@ _relu, _tanh, _sigmoid = FUNCTIONS["relu"], FUNCTIONS["tanh"], FUNCTIONS["sigmoi
 
 
 # -- one step ---------------------------------------------------------------------------------------------------------
-def _step_tanh(given: Any, state: Any, weight: Any, bias: Any) -> Any:
-    return (_tanh(given + F.linear(state[0], weight, bias)),)
+def _step_tanh(projected: Any, state: Any, weight: Any, bias: Any) -> Any:
+    return (_tanh(projected + F.linear(state[0], weight, bias)),)
 
 
-def _step_relu(given: Any, state: Any, weight: Any, bias: Any) -> Any:
-    return (_relu(given + F.linear(state[0], weight, bias)),)
+def _step_relu(projected: Any, state: Any, weight: Any, bias: Any) -> Any:
+    return (_relu(projected + F.linear(state[0], weight, bias)),)
 
 
-def _step_lstm(given: Any, state: Any, weight: Any, bias: Any) -> Any:
+def _step_lstm(projected: Any, state: Any, weight: Any, bias: Any) -> Any:
     h, c = state
-    i, f, g, o = _chunk(given + F.linear(h, weight, bias), 4, -1)
+    i, f, g, o = _chunk(projected + F.linear(h, weight, bias), 4, -1)
     c = _sigmoid(f) * c + _sigmoid(i) * _tanh(g)
     return _sigmoid(o) * _tanh(c), c
 
 
-def _step_gru(given: Any, state: Any, weight: Any, bias: Any) -> Any:
+def _step_gru(projected: Any, state: Any, weight: Any, bias: Any) -> Any:
     (h,) = state
-    r, z, n = _chunk(given, 3, -1)
+    r, z, n = _chunk(projected, 3, -1)
     of_r, of_z, of_n = _chunk(F.linear(h, weight, bias), 3, -1)
     update = _sigmoid(z + of_z)
     new = _tanh(n + _sigmoid(r + of_r) * of_n)
@@ -146,7 +146,7 @@ class RNNBase(Module):
             output, states = output.squeeze(1), [s.squeeze(1) for s in states]
         return output, tuple(states) if self.mode == "LSTM" else states[0]
 
-    def _begin(self, hx: Any, x: Any, alone: bool) -> list[Any]:
+    def _begin(self, hx: Any, x: Any, unbatched: bool) -> list[Any]:
         """Return the states before the first step, one for each part."""
         count = self.num_layers * (2 if self.bidirectional else 1)
         shape = (count, x.shape[1], self.hidden_size)
@@ -156,7 +156,7 @@ class RNNBase(Module):
         if self.mode == "LSTM" and len(args) != 2:
             raise RuntimeError("LSTM: the state is a pair (h_0, c_0)")
         for state, label in zip(args, ("hidden[0]", "hidden[1]") if self.mode == "LSTM" else ("hidden",)):
-            wanted = (count, self.hidden_size) if alone else shape
+            wanted = (count, self.hidden_size) if unbatched else shape
             if tuple(state.shape) != wanted:
                 raise RuntimeError(f"Expected {label} size {wanted}, got {list(state.shape)}")
         return [state.reshape(*shape) for state in args]
@@ -164,15 +164,15 @@ class RNNBase(Module):
     def _run(self, x: Any, states: list[Any]) -> tuple[Any, list[Any]]:
         """Return the outputs at all steps, and the states after the last."""
         last: list[list[Any]] = [[] for _ in states]
-        place = 0
+        state_index = 0
         for k in range(self.num_layers):
             results = []
             for suffix in self._suffixes(k):
-                outputs, ended = self._pass(x, [state[place] for state in states], suffix)
+                outputs, ended = self._pass(x, [state[state_index] for state in states], suffix)
                 results.append(outputs)
                 for part, state in zip(last, ended):
                     part.append(state)
-                place += 1
+                state_index += 1
             x = _cat(results, -1) if len(results) == 2 else results[0]
             if self.dropout and self.training and k < self.num_layers - 1:
                 x = F.dropout(x, self.dropout)
@@ -268,7 +268,7 @@ class GRU(RNNBase):
 
 
 # -- cells ------------------------------------------------------------------------------------------------------------
-class _Cell(Module):
+class _RNNCellBase(Module):
     """One step of a network; the parameters are `weight_ih`, `weight_hh`, `bias_ih` and `bias_hh`."""
 
     _mode: str
@@ -324,7 +324,7 @@ class _Cell(Module):
         )
 
 
-class RNNCell(_Cell):
+class RNNCell(_RNNCellBase):
     """One step of an `RNN`.
 
     >>> import tracegrad as tg
@@ -347,7 +347,7 @@ class RNNCell(_Cell):
         return super().extra_repr() + other
 
 
-class LSTMCell(_Cell):
+class LSTMCell(_RNNCellBase):
     """One step of an `LSTM`, from a pair (h, c) to the next.
 
     >>> import tracegrad as tg
@@ -362,7 +362,7 @@ class LSTMCell(_Cell):
         super().__init__(input_size, hidden_size, bias, device, dtype)
 
 
-class GRUCell(_Cell):
+class GRUCell(_RNNCellBase):
     """One step of a `GRU`.
 
     >>> import tracegrad as tg

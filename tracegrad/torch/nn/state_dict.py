@@ -36,7 +36,7 @@ _NONE_EXPECTED = (
 )
 
 
-class _Place(NamedTuple):
+class _StateTarget(NamedTuple):
     """Target of an entry of the state: a parameter or buffer of a module."""
 
     table: dict[str, Any]
@@ -72,8 +72,8 @@ class Stateful:
         result = OrderedDict() if destination is None else destination
         for hook in self._hooks_of("saving"):
             hook(self, prefix, keep_vars)
-        for name, place in self._places():
-            result[prefix + name] = place.now if keep_vars else place.now.detach()
+        for name, target in self._state_targets():
+            result[prefix + name] = target.now if keep_vars else target.now.detach()
         for name, module in self._modules.items():
             if module is not None:
                 module.state_dict(destination=result, prefix=f"{prefix}{name}.", keep_vars=keep_vars)
@@ -82,34 +82,36 @@ class Stateful:
                 raise RuntimeError(located("state_dict post-hook must return None"))
         return result
 
-    def _places(self) -> Iterator[tuple[str, _Place]]:
+    def _state_targets(self) -> Iterator[tuple[str, _StateTarget]]:
         """Return the targets of the module's own entries in the state, by their names."""
         for name, x in self._parameters.items():
             if x is not None:
-                yield name, _Place(self._parameters, name)
+                yield name, _StateTarget(self._parameters, name)
         for name, x in self._buffers.items():
             if x is not None and name not in self._transient:
-                yield name, _Place(self._buffers, name)
+                yield name, _StateTarget(self._buffers, name)
 
-    def _find(self, given: dict[str, Any], prefix: str, found: _Found) -> None:
+    def _find(self, entries: dict[str, Any], prefix: str, matched: _StateMatch) -> None:
         """Match the entries of a state dict with the module and its submodules; call the pre-hooks."""
         for hook in self._hooks_of("loading"):
-            hook(self, given, prefix, {}, True, found.keys.missing_keys, found.keys.unexpected_keys, found.errors)
-        places = dict(self._places())
-        for name, place in places.items():
-            if prefix + name in given:
-                found.take(prefix + name, place, given[prefix + name])
+            hook(
+                self, entries, prefix, {}, True, matched.keys.missing_keys, matched.keys.unexpected_keys, matched.errors
+            )
+        targets = dict(self._state_targets())
+        for name, target in targets.items():
+            if prefix + name in entries:
+                matched.add(prefix + name, target, entries[prefix + name])
             elif name not in self._added_later:
-                found.keys.missing_keys.append(prefix + name)
-        for key in given:
+                matched.keys.missing_keys.append(prefix + name)
+        for key in entries:
             first, *inside = key.removeprefix(prefix).split(".", 1)
-            if key.startswith(prefix) and first not in (self._modules if inside else places):
-                found.keys.unexpected_keys.append(key)
+            if key.startswith(prefix) and first not in (self._modules if inside else targets):
+                matched.keys.unexpected_keys.append(key)
         for name, module in self._modules.items():
             if module is not None:
                 start = f"{prefix}{name}."
-                module._find({k: v for k, v in given.items() if k.startswith(start)}, start, found)
-        found.after += [(self, hook) for hook in self._hooks_of("loaded")]
+                module._find({k: v for k, v in entries.items() if k.startswith(start)}, start, matched)
+        matched.after += [(self, hook) for hook in self._hooks_of("loaded")]
 
     def load_state_dict(self, state_dict: Any, strict: bool = True, assign: bool = False) -> IncompatibleKeys:
         """Load the values of `state_dict`: copy them into the parameters and buffers, or replace these (`assign`).
@@ -130,53 +132,55 @@ class Stateful:
         """
         if not isinstance(state_dict, Mapping):
             raise TypeError(f"Expected state_dict to be dict-like, got {type(state_dict)}.")
-        result = _Found()
+        result = _StateMatch()
         self._find(dict(state_dict), "", result)
         if result.errors or (strict and not result.after):
             self._refuse(result, strict)
-        before = [(place, place.now, place.now.detach().clone().array) for place, _ in result.given if result.after]
-        for place, array in result.given:
-            (_assign if assign else _copy)(place, array)
+        before = [
+            (target, target.now, target.now.detach().clone().array) for target, _ in result.matches if result.after
+        ]
+        for target, array in result.matches:
+            (_assign if assign else _copy)(target, array)
         try:
             for module, hook in result.after:
                 if hook(module, result.keys) is not None:
                     raise AssertionError(located(_NONE_EXPECTED))
             self._refuse(result, strict)
         except BaseException:
-            for place, now, array in before:
-                place.table[place.name] = now
-                _copy(place, array)
+            for target, now, array in before:
+                target.table[target.name] = now
+                _copy(target, array)
             raise
         return result.keys
 
-    def _refuse(self, found: _Found, strict: bool) -> None:
+    def _refuse(self, matched: _StateMatch, strict: bool) -> None:
         """Raise RuntimeError for mismatches and, if strict, for missing or unexpected keys."""
-        keys = found.keys
+        keys = matched.keys
         errors = (
             [*_listed("Missing", keys.missing_keys), *_listed("Unexpected", keys.unexpected_keys)] if strict else []
         )
-        errors += found.errors
+        errors += matched.errors
         if errors:
             whole = "".join(f"\n\t{error}" for error in errors)
             raise RuntimeError(located(f"Error(s) in loading state_dict for {type(self).__name__}:{whole}"))
 
 
-class _Found:
+class _StateMatch:
     """Match of a state dict and a module: targets with their arrays, missing keys, errors, and post-hooks."""
 
     def __init__(self) -> None:
         self.keys = IncompatibleKeys([], [])
         self.errors: list[str] = []
-        self.given: list[tuple[_Place, Any]] = []
+        self.matches: list[tuple[_StateTarget, Any]] = []
         self.after: list[tuple[Any, Any]] = []
 
-    def take(self, name: str, place: _Place, value: Any) -> None:
+    def add(self, name: str, target: _StateTarget, value: Any) -> None:
         array = array_of(value)
-        error = _mismatch(name, place.now, array, value)
+        error = _mismatch(name, target.now, array, value)
         if error:
             self.errors.append(error)
         else:
-            self.given.append((place, array))
+            self.matches.append((target, array))
 
 
 def array_of(x: Any) -> Any:
@@ -195,12 +199,12 @@ def array_of(x: Any) -> Any:
     return np.from_dlpack(x) if hasattr(x, "__dlpack__") else None
 
 
-def _mismatch(name: str, now: Any, array: Any, given: Any) -> str:
+def _mismatch(name: str, now: Any, array: Any, value: Any) -> str:
     """Describe the mismatch of an entry with the target's value `now`; "" for none."""
     if array is None:
         return (
             f'While copying the parameter named "{name}", expected a Tensor or another array from checkpoint but '
-            f"received {type(given)}."
+            f"received {type(value)}."
         )
     if array.shape != now.shape:
         return (
@@ -224,12 +228,12 @@ def _listed(what: str, keys: list[str]) -> list[str]:
     return [f"{what} key(s) in state_dict: {names}. "] if keys else []
 
 
-def _copy(place: _Place, array: Any) -> None:
+def _copy(target: _StateTarget, array: Any) -> None:
     with no_grad():
-        place.now.copy_(of_array(array if isinstance(array, Carrier) else np.asarray(array)))
+        target.now.copy_(of_array(array if isinstance(array, Carrier) else np.asarray(array)))
 
 
-def _assign(place: _Place, array: Any) -> None:
-    now = place.now
+def _assign(target: _StateTarget, array: Any) -> None:
+    now = target.now
     result = Parameter(array, now.requires_grad) if is_parameter(now) else of_array(array)
-    place.table[place.name] = result
+    target.table[target.name] = result

@@ -33,12 +33,12 @@ _relu = FUNCTIONS["relu"]
 _ACTIVATIONS: dict[str, Callable[[Any], Any]] = {"relu": _relu, "gelu": F.gelu}
 
 
-def _activation(given: str | Callable[[Any], Any]) -> Callable[[Any], Any]:
-    if not isinstance(given, str):
-        return given
-    if given not in _ACTIVATIONS:
-        raise RuntimeError(f"activation should be relu/gelu, not {given}")
-    return _ACTIVATIONS[given]
+def _activation(activation: str | Callable[[Any], Any]) -> Callable[[Any], Any]:
+    if not isinstance(activation, str):
+        return activation
+    if activation not in _ACTIVATIONS:
+        raise RuntimeError(f"activation should be relu/gelu, not {activation}")
+    return _ACTIVATIONS[activation]
 
 
 def _copies(module: Any, count: int) -> Any:
@@ -125,14 +125,14 @@ class TransformerDecoderLayer(_Layer):
         memory_key_padding_mask: Any = None, tgt_is_causal: bool = False, memory_is_causal: bool = False,
     ) -> Any:  # fmt: skip
         """Return the output, in the shape of `tgt`."""
-        own = (tgt_mask, tgt_key_padding_mask, tgt_is_causal)
-        others = (memory_mask, memory_key_padding_mask, memory_is_causal)
+        self_masks = (tgt_mask, tgt_key_padding_mask, tgt_is_causal)
+        memory_masks = (memory_mask, memory_key_padding_mask, memory_is_causal)
         if self.norm_first:
-            x = tgt + self.dropout1(self._attend_to_itself(self.norm1(tgt), own))
-            x = x + self.dropout2(self._attend(self.multihead_attn, self.norm2(x), memory, others))
+            x = tgt + self.dropout1(self._attend_to_itself(self.norm1(tgt), self_masks))
+            x = x + self.dropout2(self._attend(self.multihead_attn, self.norm2(x), memory, memory_masks))
             return x + self.dropout3(self._feed_forward(self.norm3(x)))
-        x = self.norm1(tgt + self.dropout1(self._attend_to_itself(tgt, own)))
-        x = self.norm2(x + self.dropout2(self._attend(self.multihead_attn, x, memory, others)))
+        x = self.norm1(tgt + self.dropout1(self._attend_to_itself(tgt, self_masks)))
+        x = self.norm2(x + self.dropout2(self._attend(self.multihead_attn, x, memory, memory_masks)))
         return self.norm3(x + self.dropout3(self._feed_forward(x)))
 
 

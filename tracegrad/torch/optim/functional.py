@@ -19,7 +19,7 @@ from tracegrad.ops.elementwise.table import sqrt
 from tracegrad.ops.shape.linear import cast
 from tracegrad.torch.modes import no_grad
 from tracegrad.torch.optim.docs import OPTIM_DOCS
-from tracegrad.torch.optim.update_rules import RULES, Rule
+from tracegrad.torch.optim.update_rules import RULES, UpdateRule
 from tracegrad.torch.tape.tensors.factories import from_numpy
 
 __all__ = ["Pure", "adagrad", "adam", "adamw", "clip_by_global_norm", "rmsprop", "sgd"]
@@ -141,7 +141,7 @@ def _pure(name: str, lr: Rate, settings: dict[str, Any]) -> Pure:
     def init(params: Any) -> dict[str, Any]:
         """Return the state of parameters that were never updated, in ndarrays or Tensors like the parameters."""
         leaves, structure = tree.flatten(params)
-        states = [_begun(rule, _array(p, f"{name}: parameter {k}"), settings) for k, p in enumerate(leaves)]
+        states = [_initial_state(rule, _array(p, f"{name}: parameter {k}"), settings) for k, p in enumerate(leaves)]
         names = states[0] if states else {}
         moments = {key: tree.unflatten(structure, [state[key] for state in states]) for key in names}
         return {"step": np.zeros((), np.int64), **moments}
@@ -157,7 +157,7 @@ def _pure(name: str, lr: Rate, settings: dict[str, Any]) -> Pure:
         h, t = {"lr": rate, **settings}, cast(step, dtype="float64")
         with no_grad():
             results = [
-                _step(rule, f"{name}: the gradient of parameter {k}", p, g, dict(zip(keys, s)), t, h)
+                _apply_rule(rule, f"{name}: the gradient of parameter {k}", p, g, dict(zip(keys, s)), t, h)
                 for k, (p, g, s) in enumerate(zip(leaves, gradients, zip(*moments) if keys else [()] * len(leaves)))
             ]
         new = {key: tree.unflatten(structure, [s[key] for _, s in results]) for key in keys}
@@ -166,26 +166,26 @@ def _pure(name: str, lr: Rate, settings: dict[str, Any]) -> Pure:
     return Pure(init, update)
 
 
-def _begun(rule: Rule, p: Any, settings: dict[str, Any]) -> dict[str, Any]:
+def _initial_state(rule: UpdateRule, p: Any, settings: dict[str, Any]) -> dict[str, Any]:
     state = rule.begin(p, settings)
     return {k: from_numpy(x) if isinstance(p, TensorCarrier) else x for k, x in state.items()}
 
 
-def _step(rule: Rule, what: str, p: Any, g: Any, s: dict[str, Any], t: Any, h: dict[str, Any]) -> Any:
-    p, g = _array(p), _array(g, what)
+def _apply_rule(rule: UpdateRule, label: str, p: Any, g: Any, s: dict[str, Any], t: Any, h: dict[str, Any]) -> Any:
+    p, g = _array(p), _array(g, label)
     if g.shape != p.shape:
-        raise ShapeError(located(f"{what} has the shape {tuple(g.shape)}, and the parameter {tuple(p.shape)}"))
+        raise ShapeError(located(f"{label} has the shape {tuple(g.shape)}, and the parameter {tuple(p.shape)}"))
     new, now = rule.change(p, g, s, t, h)
     return _array(new), {key: _array(x) for key, x in now.items()}
 
 
-def _array(x: Any, what: str = "") -> Any:
+def _array(x: Any, label: str = "") -> Any:
     """Convert a number to an array; return arrays and carriers unchanged."""
     if isinstance(x, Carrier):
         return x
     array = np.asarray(x)
-    if array.dtype.kind not in "fc" and what:
-        raise TypeError(located(f"{what} is {array.dtype}; parameters are arrays of floating-point numbers"))
+    if array.dtype.kind not in "fc" and label:
+        raise TypeError(located(f"{label} is {array.dtype}; parameters are arrays of floating-point numbers"))
     return array
 
 

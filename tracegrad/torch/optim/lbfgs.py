@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from tracegrad.errors import UnsupportedError, located
-from tracegrad.ops import Level
+from tracegrad.ops import DispatchLevel
 from tracegrad.torch.modes import enable_grad
 from tracegrad.torch.optim.docs import OPTIM_DOCS
-from tracegrad.torch.optim.line_search import Point, search
+from tracegrad.torch.optim.line_search import LinePoint, search
 from tracegrad.torch.optim.optimizer import Optimizer
 from tracegrad.torch.tape import Tensor
 from tracegrad.torch.tape.tensors.factories import from_numpy
@@ -68,7 +68,7 @@ class LBFGS(Optimizer):
         group, params = self.param_groups[0], self.param_groups[0]["params"]
         if closure is None:
             raise TypeError(located("LBFGS.step needs a closure that computes the loss and its gradients again"))
-        if any(p.level is not Level.TENSOR for p in params):
+        if any(p.level is not DispatchLevel.TENSOR for p in params):
             raise UnsupportedError(
                 located(
                     "LBFGS.step inside a traced function: how often it calls the closure depends on the losses; call "
@@ -76,14 +76,14 @@ class LBFGS(Optimizer):
                 )
             )
         before = [p.array.copy() for p in params]
-        steps = _Steps(params, group, self.state.get(params[0]) or {}, closure)
+        iterations = _LBFGSIterations(params, group, self.state.get(params[0]) or {}, closure)
         try:
-            first = steps.run()
+            first = iterations.run()
         except BaseException:
             for p, x in zip(params, before):
                 _write(p, x)
             raise
-        self.state[params[0]] = steps.state()
+        self.state[params[0]] = iterations.state()
         return first
 
 
@@ -91,13 +91,13 @@ def _write(p: Any, x: Array) -> None:
     p.data.copy_(from_numpy(x))
 
 
-class _Steps:
+class _LBFGSIterations:
     """The iterations of one step, on vectors of all parameters."""
 
     def __init__(self, params: list[Any], group: dict[str, Any], state: dict[str, Any], closure: Callable[[], Any]):
         self._params, self._group, self._closure = params, group, closure
         self._sizes = np.cumsum([p.numel() * (2 if p.dtype.kind == "c" else 1) for p in params])[:-1]
-        self.calls, self.iterations = state.get("func_evals", 0), state.get("n_iter", 0)
+        self.evaluations, self.iterations = state.get("func_evals", 0), state.get("n_iter", 0)
         self.direction, self.t = _array(state.get("d")), _number(state.get("t", 0.0))
         self.differences = [_array(x) for x in state.get("old_dirs", ())]
         self.moves = [_array(x) for x in state.get("old_stps", ())]
@@ -108,7 +108,7 @@ class _Steps:
 
     def state(self) -> dict[str, Any]:
         """Return the state from which the next step continues, by PyTorch's names."""
-        table: dict[str, Any] = {"func_evals": self.calls, "n_iter": self.iterations}
+        table: dict[str, Any] = {"func_evals": self.evaluations, "n_iter": self.iterations}
         if self.direction is None:
             return table
         table |= {"al": self.products} if self.products else {}
@@ -126,7 +126,7 @@ class _Steps:
         first, loss, gradient = self._evaluated()
         if _greatest(gradient) <= group["tolerance_grad"]:
             return first
-        calls = 1
+        evaluations = 1
         for n in range(1, group["max_iter"] + 1):
             self.iterations += 1
             self._iteration(gradient)
@@ -136,10 +136,12 @@ class _Steps:
             derivative = float(gradient @ self.direction)
             if derivative > -group["tolerance_change"]:
                 break
-            most = group["max_eval"] - calls
-            loss, gradient, evaluated = self._move(Point(0.0, loss, gradient, derivative), n == group["max_iter"], most)
-            calls += evaluated
-            if n == group["max_iter"] or calls >= group["max_eval"] or self._rests(gradient, loss):
+            max_evals = group["max_eval"] - evaluations
+            loss, gradient, evaluated = self._move(
+                LinePoint(0.0, loss, gradient, derivative), n == group["max_iter"], max_evals
+            )
+            evaluations += evaluated
+            if n == group["max_iter"] or evaluations >= group["max_eval"] or self._rests(gradient, loss):
                 break
         return first
 
@@ -180,33 +182,33 @@ class _Steps:
         size = self._group["history_size"]
         self.products = ([*reversed(weights)] + [None] * size)[:size]
 
-    def _move(self, start: Point, last: bool, most: int) -> tuple[float, Array, int]:
+    def _move(self, start: LinePoint, last: bool, max_evals: int) -> tuple[float, Array, int]:
         """Move along the direction; return the loss and gradient there, and the number of evaluations.
 
-        A line search makes at most `most` evaluations after the first.
+        A line search makes at most `max_evals` evaluations after the first.
         """
-        places = [p.array.copy() for p in self._params]
+        origins = [p.array.copy() for p in self._params]
         if self._group["line_search_fn"] is None:
-            self._go(places, self.t)
+            self._set_params(origins, self.t)
             if last:  # a new loss and gradient would be unused
                 return start.loss, start.gradient, 0
             _, loss, gradient = self._evaluated()
             return loss, gradient, 1
 
-        def at(t: float) -> Point:
-            self._go(places, t)
+        def at(t: float) -> LinePoint:
+            self._set_params(origins, t)
             _, loss, gradient = self._evaluated()
-            return Point(t, loss, gradient, float(gradient @ self.direction))
+            return LinePoint(t, loss, gradient, float(gradient @ self.direction))
 
         longest = _greatest(self.direction)
-        result, calls = search(at, start, self.t, longest, most)
+        result, evaluations = search(at, start, self.t, longest, max_evals)
         self.t = result.t
-        self._go(places, self.t)
-        return result.loss, result.gradient, calls
+        self._set_params(origins, self.t)
+        return result.loss, result.gradient, evaluations
 
-    def _go(self, places: list[Array], t: float) -> None:
+    def _set_params(self, origins: list[Array], t: float) -> None:
         """Set the parameters to their values before the move plus `t` times the direction."""
-        for p, x, d in zip(self._params, places, np.split(self.direction, self._sizes)):
+        for p, x, d in zip(self._params, origins, np.split(self.direction, self._sizes)):
             d = d.view(p.dtype) if p.dtype.kind == "c" else d
             _write(p, x + d.reshape(x.shape).astype(x.dtype) * x.dtype.type(t))
 
@@ -214,9 +216,9 @@ class _Steps:
         """Call the closure; return its result, the loss as a number, and the gradient."""
         with enable_grad():
             loss = self._closure()
-        self.calls += 1
-        parts = [np.zeros(p.shape, p.dtype) if p.grad is None else p.grad.detach().numpy() for p in self._params]
-        flat = [x.ravel().view(x.real.dtype) if x.dtype.kind == "c" else x.ravel() for x in parts]
+        self.evaluations += 1
+        gradients = [np.zeros(p.shape, p.dtype) if p.grad is None else p.grad.detach().numpy() for p in self._params]
+        flat = [x.ravel().view(x.real.dtype) if x.dtype.kind == "c" else x.ravel() for x in gradients]
         return loss, float(loss.detach() if isinstance(loss, Tensor) else loss), np.concatenate(flat)
 
 

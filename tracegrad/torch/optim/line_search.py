@@ -10,13 +10,13 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-__all__ = ["Point", "search"]
+__all__ = ["LinePoint", "search"]
 
 ENOUGH, FLAT = 1e-4, 0.9  # constants of the conditions: sufficient decrease, curvature
 SHORT = 1e-9  # the search stops if the interval moves no parameter by more
 
 
-class Point(NamedTuple):
+class LinePoint(NamedTuple):
     """Point on the line: the step, the loss, the gradient, and the derivative along the line."""
 
     t: float
@@ -25,30 +25,34 @@ class Point(NamedTuple):
     derivative: float
 
 
-def search(at: Callable[[float], Point], start: Point, t: float, longest: float, most: int) -> tuple[Point, int]:
+def search(
+    at: Callable[[float], LinePoint], start: LinePoint, t: float, longest: float, max_evals: int
+) -> tuple[LinePoint, int]:
     """Find the step; return its point, and the number of evaluations of the function `at`.
 
-    `start` is the point at 0, `t` the first step, `longest` the greatest element of the direction; `most` evaluations
-    follow the first.
+    `start` is the point at 0, `t` the first step, `longest` the greatest element of the direction; `max_evals`
+    evaluations follow the first.
     """
-    bracket, iterations = _bracket(at, start, t, most)
+    bracket, iterations = _bracket(at, start, t, max_evals)
     if len(bracket) == 1:
         return bracket[0], iterations + 1
-    return _zoom(at, start, bracket, iterations, most, longest)
+    return _zoom(at, start, bracket, iterations, max_evals, longest)
 
 
-def _falls(new: Point, start: Point) -> bool:
+def _falls(new: LinePoint, start: LinePoint) -> bool:
     return new.loss <= start.loss + ENOUGH * new.t * start.derivative
 
 
-def _is_flat(new: Point, start: Point) -> bool:
+def _is_flat(new: LinePoint, start: LinePoint) -> bool:
     return abs(new.derivative) <= -FLAT * start.derivative
 
 
-def _bracket(at: Callable[[float], Point], start: Point, t: float, most: int) -> tuple[list[Point], int]:
+def _bracket(
+    at: Callable[[float], LinePoint], start: LinePoint, t: float, max_evals: int
+) -> tuple[list[LinePoint], int]:
     """Return two points with an acceptable point between them, or one acceptable point."""
     before, new, iterations = start, at(t), 0
-    while iterations < most:
+    while iterations < max_evals:
         if not _falls(new, start) or (iterations > 1 and new.loss >= before.loss):
             return [before, new], iterations
         if _is_flat(new, start):
@@ -62,35 +66,40 @@ def _bracket(at: Callable[[float], Point], start: Point, t: float, most: int) ->
 
 
 def _zoom(
-    at: Callable[[float], Point], start: Point, bracket: list[Point], iterations: int, most: int, longest: float
-) -> tuple[Point, int]:  # fmt: skip
+    at: Callable[[float], LinePoint],
+    start: LinePoint,
+    bracket: list[LinePoint],
+    iterations: int,
+    max_evals: int,
+    longest: float,
+) -> tuple[LinePoint, int]:
     """Find an acceptable point between the two points of the bracket."""
     low, high = sorted(bracket, key=lambda point: point.loss)
     stuck = False
-    while iterations < most:
+    while iterations < max_evals:
         if abs(high.t - low.t) * longest < SHORT:
             break
         t, stuck = _inside(_lowest(bracket[0], bracket[1]), low, high, stuck)
         new = at(t)
         iterations += 1
         if not _falls(new, start) or new.loss >= low.loss:
-            bracket[_place(bracket, high)] = new
+            bracket[_end_index(bracket, high)] = new
             low, high = sorted(bracket, key=lambda point: point.loss)
             continue
         if _is_flat(new, start):
             return new, iterations + 1
-        place = _place(bracket, low)
+        end = _end_index(bracket, low)
         if new.derivative * (high.t - low.t) >= 0:
-            bracket[1 - place] = high = low
-        bracket[place] = low = new
+            bracket[1 - end] = high = low
+        bracket[end] = low = new
     return low, iterations + 1
 
 
-def _place(bracket: list[Point], point: Point) -> int:
+def _end_index(bracket: list[LinePoint], point: LinePoint) -> int:
     return int(bracket[0] is not point)
 
 
-def _inside(t: float, low: Point, high: Point, stuck: bool) -> tuple[float, bool]:
+def _inside(t: float, low: LinePoint, high: LinePoint, stuck: bool) -> tuple[float, bool]:
     """Return `t`, or a point further from the ends if it is outside, or was near an end twice."""
     first, last = min(low.t, high.t), max(low.t, high.t)
     margin = 0.1 * (last - first)
@@ -101,7 +110,7 @@ def _inside(t: float, low: Point, high: Point, stuck: bool) -> tuple[float, bool
     return t, True
 
 
-def _lowest(a: Point, b: Point, bounds: tuple[float, float] | None = None) -> float:
+def _lowest(a: LinePoint, b: LinePoint, bounds: tuple[float, float] | None = None) -> float:
     """Minimize the cubic through two points with their derivatives, within bounds."""
     low, high = bounds or (min(a.t, b.t), max(a.t, b.t))
     if a.t == b.t:

@@ -19,7 +19,7 @@ from tracegrad.torch.modes import enable_grad, no_grad
 from tracegrad.torch.optim.docs import OPTIM_DOCS
 from tracegrad.torch.optim.param_groups import checked, grouped
 from tracegrad.torch.optim.state_dict import exported, imported
-from tracegrad.torch.optim.update_rules import Rule
+from tracegrad.torch.optim.update_rules import UpdateRule
 from tracegrad.torch.tape import Tensor
 from tracegrad.torch.tape.backward.hooks import RemovableHandle
 from tracegrad.torch.tape.tensors.factories import from_numpy, tensor
@@ -29,12 +29,12 @@ __all__ = ["Optimizer"]
 _LIVE: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
-class _Iterations:
+class _SharedStepRecord:
     """Record of the steps of two optimizers, 0 and 1, that share a parameter: the last one, and who made any."""
 
     def __init__(self, text: str):
-        self.text, self.last, self.told = text, 0, False
-        self.begun = [False, False]
+        self.text, self.last, self.warned = text, 0, False
+        self.has_stepped = [False, False]
 
 
 class Optimizer:
@@ -57,7 +57,7 @@ class Optimizer:
     tensor([0.], requires_grad=True)
     """
 
-    rule: Rule | None = None
+    rule: UpdateRule | None = None
     _HOOKS = ("_before", "_after", "_before_saving", "_after_saving", "_before_loading", "_after_loading")
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -84,7 +84,7 @@ class Optimizer:
         for name in self._HOOKS:
             setattr(self, name, {})
         self._stepped = False
-        self._iterations: list[tuple[_Iterations, int]] = []
+        self._iterations: list[tuple[_SharedStepRecord, int]] = []
         _LIVE.add(self)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -123,13 +123,13 @@ class Optimizer:
 
     def _meet(self, params: list[Any]) -> None:
         """Find other optimizers that share the parameters."""
-        mine = {id(p) for p in params}
+        param_ids = {id(p) for p in params}
         for other in list(_LIVE):
-            shared = [p for group in other.param_groups for p in group["params"] if id(p) in mine]
+            shared = [p for group in other.param_groups for p in group["params"] if id(p) in param_ids]
             if other is not self and shared:
                 names = f"{type(self).__name__} and {type(other).__name__}"
                 shape = tuple(shared[0].shape)
-                iterations = _Iterations(
+                iterations = _SharedStepRecord(
                     f"a parameter of the shape {shape} is shared by two optimizers, {names}, whose steps come in turn: "
                     "each has a state of its own and knows nothing of what the other does to the parameter; give each "
                     "parameter to one of them, in groups of their own where settings differ"
@@ -137,14 +137,14 @@ class Optimizer:
                 self._iterations.append((iterations, 0))
                 other._iterations.append((iterations, 1))
 
-    def _take_iteration(self) -> None:
+    def _check_shared_steps(self) -> None:
         """Warn once if another optimizer has changed shared parameters since the last step of this one."""
-        for iterations, mine in self._iterations:
-            if not iterations.told and iterations.last != mine and iterations.begun[mine]:
-                iterations.told = True
+        for iterations, index in self._iterations:
+            if not iterations.warned and iterations.last != index and iterations.has_stepped[index]:
+                iterations.warned = True
                 warnings.warn(located(iterations.text), UserWarning, stacklevel=4)
-            iterations.last = mine
-            iterations.begun[mine] = True
+            iterations.last = index
+            iterations.has_stepped[index] = True
 
     # -- steps ---------------------------------------------------------------------------------------------------------
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -169,7 +169,7 @@ class Optimizer:
             self._change(self.rule)
         return loss
 
-    def _change(self, rule: Rule) -> None:
+    def _change(self, rule: UpdateRule) -> None:
         written: list[tuple[Any, Any]] = []
         results: list[tuple[Any, str, Any]] = []
         for group in self.param_groups:
@@ -182,16 +182,16 @@ class Optimizer:
                 new, changed = _changed(rule, p, p.grad, state, group)
                 written += [(p, new), *[(state[k], x) for k, x in changed.items() if state.get(k) is not None]]
                 results += [(state, k, x.clone()) for k, x in changed.items() if state.get(k) is None]
-        for place, x in written:
-            self._fit(place, x)
-        for place, x in written:
-            place.copy_(x)
+        for target, x in written:
+            self._fit(target, x)
+        for target, x in written:
+            target.copy_(x)
         for state, name, x in results:
             state[name] = x
 
-    def _fit(self, place: Any, x: Any) -> None:
-        if place.shape != x.shape:
-            shapes = f"the shape {tuple(x.shape)} where there is {tuple(place.shape)}"
+    def _fit(self, target: Any, x: Any) -> None:
+        if target.shape != x.shape:
+            shapes = f"the shape {tuple(x.shape)} where there is {tuple(target.shape)}"
             raise RuntimeError(
                 located(f"{type(self).__name__}: a state that does not fit its parameter gives {shapes}")
             )
@@ -282,7 +282,7 @@ def _with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
                     )
                 args, kwargs = inputs
         if self._iterations:
-            self._take_iteration()
+            self._check_shared_steps()
         out = step(*args, **kwargs)
         self._stepped = True
         for hook in list(self._after.values()):
@@ -296,7 +296,7 @@ def _with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
 Optimizer.step = _with_hooks(Optimizer.step)  # type: ignore[method-assign]
 
 
-def _changed(rule: Rule, p: Any, g: Any, state: Any, group: Any) -> tuple[Any, dict[str, Any]]:
+def _changed(rule: UpdateRule, p: Any, g: Any, state: Any, group: Any) -> tuple[Any, dict[str, Any]]:
     """Return the new parameter, and the new entries of its state."""
     counted = {}
     t = None
@@ -310,8 +310,8 @@ def _changed(rule: Rule, p: Any, g: Any, state: Any, group: Any) -> tuple[Any, d
     if p.dtype.kind != "c":
         new, now = rule.change(p, g, state, t, group)
         return new, counted | now
-    parts = {k: _real(x) for k, x in state.items()}
-    new, now = rule.change(_real(p), _real(g), parts, t, group)
+    real_state = {k: _real(x) for k, x in state.items()}
+    new, now = rule.change(_real(p), _real(g), real_state, t, group)
     whole = {k: view_as_complex(x) if _is_complex(state.get(k, p)) else x for k, x in now.items()}
     return view_as_complex(new), counted | whole
 

@@ -35,11 +35,11 @@ def grouped(params: Any) -> list[dict[str, Any]]:
     return results if isinstance(results[0], dict) else [{"params": results}]
 
 
-def checked(given: Any, defaults: Mapping[str, Any], others: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def checked(param_group: Any, defaults: Mapping[str, Any], others: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Check a new group against the others, and return it."""
-    if not isinstance(given, dict):
-        raise TypeError(located(f"param_group must be a dict, but got {type(given)}"))
-    params = given["params"]
+    if not isinstance(param_group, dict):
+        raise TypeError(located(f"param_group must be a dict, but got {type(param_group)}"))
+    params = param_group["params"]
     if isinstance(params, set):
         raise TypeError(
             located(
@@ -51,7 +51,7 @@ def checked(given: Any, defaults: Mapping[str, Any], others: Sequence[dict[str, 
     named = [isinstance(p, tuple) for p in params]
     if any(named) and not all(named):
         raise ValueError(located("all optimizer params should be with/without names."))
-    group = {**given, "params": [p[1] for p in params] if any(named) else params}
+    group = {**param_group, "params": [p[1] for p in params] if any(named) else params}
     if any(named):
         group["param_names"] = [p[0] for p in params]
     for p in group["params"]:
@@ -62,7 +62,7 @@ def checked(given: Any, defaults: Mapping[str, Any], others: Sequence[dict[str, 
                 located(f"parameter group didn't specify a value of required optimization parameter {name}")
             )
         group.setdefault(name, default)
-    _apart(group["params"], others)
+    _check_disjoint(group["params"], others)
     if any(("param_names" in other) != any(named) for other in others):
         raise ValueError(located("all optimizer param groups should be with/without names."))
     return group
@@ -70,16 +70,16 @@ def checked(given: Any, defaults: Mapping[str, Any], others: Sequence[dict[str, 
 
 def _check(p: Any) -> None:
     if not isinstance(p, Tensor):
-        what = f"an {type(p).__name__}; make a Tensor of it" if isinstance(p, np.ndarray) else type(p).__name__
-        raise TypeError(located(f"optimizer can only optimize Tensors, but one of the params is {what}"))
+        culprit = f"an {type(p).__name__}; make a Tensor of it" if isinstance(p, np.ndarray) else type(p).__name__
+        raise TypeError(located(f"optimizer can only optimize Tensors, but one of the params is {culprit}"))
     if not (p.is_leaf or p.retains_grad):
         raise ValueError(located("can't optimize a non-leaf Tensor"))
 
 
-def _apart(params: Sequence[Any], others: Sequence[dict[str, Any]]) -> None:
+def _check_disjoint(params: Sequence[Any], others: Sequence[dict[str, Any]]) -> None:
     """Warn if a parameter is twice in the group; raise if another group has it."""
-    mine = {id(p) for p in params}
-    if len(mine) != len(params):
+    param_ids = {id(p) for p in params}
+    if len(param_ids) != len(params):
         warnings.warn(
             located(
                 "optimizer contains a parameter group with duplicate parameters; in future, this will cause an error; "
@@ -87,5 +87,5 @@ def _apart(params: Sequence[Any], others: Sequence[dict[str, Any]]) -> None:
             ),
             stacklevel=4,
         )
-    if any(id(p) in mine for other in others for p in other["params"]):
+    if any(id(p) in param_ids for other in others for p in other["params"]):
         raise ValueError(located("some parameters appear in more than one parameter group"))

@@ -22,43 +22,47 @@ def exported(optimizer: Any) -> dict[str, Any]:
         {**{k: x for k, x in group.items() if k != "params"}, "params": [numbers[id(p)] for p in group["params"]]}
         for group in optimizer.param_groups
     ]
-    states = {numbers.get(id(p), p): s for p, s in optimizer.state.items() if _begun(s)}
+    states = {numbers.get(id(p), p): s for p, s in optimizer.state.items() if _has_stepped(s)}
     return {"state": states, "param_groups": groups}
 
 
-def _begun(state: Any) -> bool:
+def _has_stepped(state: Any) -> bool:
     """Whether a step has been made with a state, as far as the state shows it."""
     if not isinstance(state, Mapping):
         return True
-    steps = state.get("step", 1)
-    return any(x is not None for x in state.values()) and (not isinstance(steps, Tensor) or bool(steps.item()))
+    step_count = state.get("step", 1)
+    return any(x is not None for x in state.values()) and (
+        not isinstance(step_count, Tensor) or bool(step_count.item())
+    )
 
 
-def imported(optimizer: Any, given: Mapping[str, Any]) -> tuple[dict[Any, Any], list[dict[str, Any]]]:
-    """Convert the state dict `given` to states by parameters, in separate memory, and groups.
+def imported(optimizer: Any, state_dict: Mapping[str, Any]) -> tuple[dict[Any, Any], list[dict[str, Any]]]:
+    """Convert the state dict `state_dict` to states by parameters, in separate memory, and groups.
 
     ValueError if the groups differ, or an array of a state does not fit its parameter.
     """
-    groups, saved = optimizer.param_groups, [dict(group) for group in given["param_groups"]]
+    groups, saved = optimizer.param_groups, [dict(group) for group in state_dict["param_groups"]]
     if len(groups) != len(saved):
         raise ValueError(located("loaded state dict has a different number of parameter groups"))
-    if any(len(mine["params"]) != len(theirs["params"]) for mine, theirs in zip(groups, saved)):
+    if any(len(own_group["params"]) != len(saved_group["params"]) for own_group, saved_group in zip(groups, saved)):
         text = "loaded state dict contains a parameter group that doesn't match the size of optimizer's group"
         raise ValueError(located(text))
     numbers = [number for group in saved for number in group["params"]]
     params = dict(zip(numbers, [p for group in groups for p in group["params"]]))
-    alone = len(params) == 1 and "history_size" in groups[0]  # LBFGS has one state for all parameters
+    is_lbfgs = len(params) == 1 and "history_size" in groups[0]  # LBFGS has one state for all parameters
     states = {}
-    for number, state in given["state"].items():
+    for number, state in state_dict["state"].items():
         p = params.get(number, number)
-        known = isinstance(p, Tensor) and not alone
+        known = isinstance(p, Tensor) and not is_lbfgs
         states[p] = {k: _arrived(x, k, number, p if known else None) for k, x in state.items()}
-    return states, [_updated(mine, theirs, optimizer.defaults) for mine, theirs in zip(groups, saved)]
+    return states, [
+        _updated(own_group, saved_group, optimizer.defaults) for own_group, saved_group in zip(groups, saved)
+    ]
 
 
-def _updated(mine: dict[str, Any], theirs: dict[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    names = {"param_names": mine["param_names"]} if "param_names" in mine else {}
-    return {**defaults, **theirs, **names, "params": mine["params"]}
+def _updated(own_group: dict[str, Any], saved_group: dict[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    names = {"param_names": own_group["param_names"]} if "param_names" in own_group else {}
+    return {**defaults, **saved_group, **names, "params": own_group["params"]}
 
 
 _NUMBERS = frozenset({"step", "mu_product", "eta", "mu"})  # entries with one number for the whole parameter

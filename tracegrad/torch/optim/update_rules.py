@@ -21,13 +21,13 @@ import numpy as np
 from tracegrad.ops.elementwise.table import maximum, minimum, sqrt, where
 from tracegrad.ops.shape.linear import cast
 
-__all__ = ["RULES", "Rule"]
+__all__ = ["RULES", "UpdateRule"]
 
 State = dict[str, Any]
 Settings = Mapping[str, Any]
 
 
-class Rule(NamedTuple):
+class UpdateRule(NamedTuple):
     """Update rule of an optimizer for one parameter, and whether it counts its steps."""
 
     begin: Callable[[Any, Settings], State]
@@ -237,14 +237,14 @@ def _as(x: float, p: Any) -> np.ndarray[Any, Any]:
 
 
 RULES = {
-    "sgd": Rule(_begin_sgd, _sgd, counts=False),
-    "adam": Rule(_begin_adam, _adam),
-    "adamax": Rule(_begin_adamax, _adamax),
-    "nadam": Rule(_begin_nadam, _nadam),
-    "radam": Rule(_begin_moments, _radam),
-    "rmsprop": Rule(_begin_rmsprop, _rmsprop),
-    "adagrad": Rule(_begin_adagrad, _adagrad),
-    "asgd": Rule(_begin_asgd, _asgd),
-    "rprop": Rule(_begin_rprop, _rprop),
-    "adadelta": Rule(_begin_adadelta, _adadelta),
+    "sgd": UpdateRule(_begin_sgd, _sgd, counts=False),
+    "adam": UpdateRule(_begin_adam, _adam),
+    "adamax": UpdateRule(_begin_adamax, _adamax),
+    "nadam": UpdateRule(_begin_nadam, _nadam),
+    "radam": UpdateRule(_begin_moments, _radam),
+    "rmsprop": UpdateRule(_begin_rmsprop, _rmsprop),
+    "adagrad": UpdateRule(_begin_adagrad, _adagrad),
+    "asgd": UpdateRule(_begin_asgd, _asgd),
+    "rprop": UpdateRule(_begin_rprop, _rprop),
+    "adadelta": UpdateRule(_begin_adadelta, _adadelta),
 }

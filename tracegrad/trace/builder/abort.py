@@ -55,15 +55,15 @@ BOOLEANS, ITERATION_BY_ITERATION, FOLDED, ARRAYS, KINDS, VIEWS = (
 ENTERED, PEELED, GROWS, WITHIN, TABLES = "entered", "peeled", "grows", "within", "tables"
 LISTS, COMPUTED, STEPS, STREAMS, NO_STREAMS = "lists", "computed", "steps", "streams", "no streams"
 BASED = "based"
-MOST_ATTEMPTS = TUNING.tracing.max_attempts
-MOST_SLOW_ATTEMPTS = TUNING.tracing.max_slow_attempts
-MOST_SECONDS = TUNING.tracing.slow_time
+MAX_ATTEMPTS = TUNING.tracing.max_attempts
+MAX_SLOW_ATTEMPTS = TUNING.tracing.max_slow_attempts
+MAX_SECONDS = TUNING.tracing.slow_time
 
 
 class RunsPlainly(BaseException):
     """Abort: run the traced code as plain Python. An `except Exception` in the traced code does not catch this."""
 
-    place = ""  # the user's line, if it differs from the line that raised
+    location = ""  # the user's line, if it differs from the line that raised
 
 
 class Restarts(RunsPlainly):
@@ -78,23 +78,23 @@ class Attempts:
     """Restart counter of the trace of one call, which limits the number of attempts."""
 
     def __init__(self) -> None:
-        self._count, self._begun = 0, time.perf_counter()
+        self._count, self._start_time = 0, time.perf_counter()
 
-    def again(self, restart: Restarts, before: frozenset[Hashable], varying: set[Hashable]) -> RunsPlainly | None:
-        """Update `varying` for the next attempt (`before` is its previous value). Returns the abort if the call must
+    def again(self, restart: Restarts, before: frozenset[Hashable], facts: set[Hashable]) -> RunsPlainly | None:
+        """Update `facts` for the next attempt (`before` is its previous value). Returns the abort if the call must
         run as plain Python instead."""
         self._count += 1
-        varying.add(restart.key)
-        seconds = time.perf_counter() - self._begun
-        same = restart.key is not None and varying == before  # the next trace would do the same
-        if self._count >= MOST_ATTEMPTS or (self._count >= MOST_SLOW_ATTEMPTS and seconds > MOST_SECONDS):
+        facts.add(restart.key)
+        seconds = time.perf_counter() - self._start_time
+        same = restart.key is not None and facts == before  # the next trace would do the same
+        if self._count >= MAX_ATTEMPTS or (self._count >= MAX_SLOW_ATTEMPTS and seconds > MAX_SECONDS):
             why = f"it was traced {self._count} times in {seconds:.0f} s, and again because {restart}"
         elif same and ITERATION_BY_ITERATION in before:
             why = f"it would be traced again without an end, because {restart}"
         else:
             if same:
-                varying.add(ITERATION_BY_ITERATION)
+                facts.add(ITERATION_BY_ITERATION)
             return None
         end = RunsPlainly(why)
-        end.place = restart.place
+        end.location = restart.location
         return end

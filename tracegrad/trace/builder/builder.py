@@ -19,19 +19,27 @@ import numpy as np
 
 from tracegrad.avals import is_literal, supported
 from tracegrad.errors import READ_ONLY, TraceError, located, lost
-from tracegrad.ir import Node, Value, evaluate, recorder, recording
+from tracegrad.ir import GraphNode, GraphValue, evaluate, recorder, recording
 from tracegrad.ir.builder import sliced
 from tracegrad.numpy_api.protocols import as_operand
-from tracegrad.ops import Carrier, Level, Op, TapeCarrier
+from tracegrad.ops import Carrier, DispatchLevel, Op, TapeCarrier
 from tracegrad.ops.calls.failure import failure, failure_number
 from tracegrad.ops.shape.linear import full
 from tracegrad.target.tuning import TUNING
 from tracegrad.trace.builder import hooks
 from tracegrad.trace.builder.abort import STEPS, Restarts, RunsPlainly
 from tracegrad.trace.builder.element_identity import Elements
-from tracegrad.trace.builder.layout import Memory
-from tracegrad.trace.builder.recording import ESCAPED, Recording
-from tracegrad.trace.builder.value_guards import IMPLICIT, NUMBERS, Capture, Spelled, ValueGuard, question, value_key
+from tracegrad.trace.builder.layout import LayoutTracker
+from tracegrad.trace.builder.recording import ESCAPED, NodeRecorder
+from tracegrad.trace.builder.value_guards import (
+    IMPLICIT,
+    NUMBERS,
+    Capture,
+    TextNumbers,
+    ValueGuard,
+    guarded_value,
+    value_key,
+)
 from tracegrad.trace.bytecode.exception_regions import within_try
 
 __all__ = [
@@ -45,85 +53,85 @@ __all__ = [
 ]
 
 
-MOST_LEFT = TUNING.loops.max_unrolled_nodes
+MAX_UNROLLED_NODES = TUNING.loops.max_unrolled_nodes
 
 
-class TraceBuilder(Recording):
+class TraceBuilder(NodeRecorder):
     """Recorder of one call. `make` and `number` convert a node to a tracer of an array and of a Python number;
     `answers` are the values of the first guards."""
 
-    def __init__(self, make: Any, number: Any, answers: Sequence[np.ndarray[Any, Any]] = ()) -> None:
+    def __init__(self, make: Any, number: Any, guard_values: Sequence[np.ndarray[Any, Any]] = ()) -> None:
         super().__init__(make)
         self.make_number = number
         self.captures: dict[int, Capture] = {}
         self.guards: list[ValueGuard] = []
         self._tensors: Any = None
         self.inner: TraceBuilder | None = None
-        self.given_up: RunsPlainly | None = None
-        self.memory = Memory()
+        self.abort_error: RunsPlainly | None = None
+        self.memory = LayoutTracker()
         self.rules: list[Any] = []  # custom rules that regions are recording
         self._tags = 0
-        self._computed: dict[Node, Any] = {}
-        self._asked: dict[Node, np.ndarray[Any, Any]] = {}
-        self._answers = answers
+        self._computed: dict[GraphNode, Any] = {}
+        self._observed: dict[GraphNode, np.ndarray[Any, Any]] = {}
+        self._prescribed = guard_values
         # The values of all reads, in order; a guard has the position of its value.
         self.script: list[np.ndarray[Any, Any]] = []
-        self.settled: list[Node] = []  # nodes taken as constants, because they depend on no input
-        self.circles: Any = None
-        self.differentiated: list[Node] = []
-        self.raising: list[Node] = []  # nodes that may raise, recorded outside of derivatives, or checks
+        self.constant_nodes: list[GraphNode] = []  # nodes taken as constants, because they depend on no input
+        self.loop_detector: Any = None
+        self.differentiated: list[GraphNode] = []
+        self.raising: list[GraphNode] = []  # nodes that may raise, recorded outside of derivatives, or checks
         self._foreseeing = False
         self.makes_views = True  # whether results of ops are views if NumPy's are
         self.unrolled: dict[str, str] = {}  # why a loop was not rerolled, by the user's line
         self.divided: dict[str, str] = {}  # the residuals of loops that run in segments, by the user's line
         self.not_closed = ""  # what prevents closing a loop at the last condition
-        self.replaced: set[Node] = set()  # nodes that rerolled loops have replaced
-        self.bounds: dict[Node, tuple[int, int]] = {}  # see `tracegrad.trace.values.python_arithmetic`
-        self.of_loops: set[Node] = set()  # integers that vary between iterations of an open loop
+        self.replaced: set[GraphNode] = set()  # nodes that rerolled loops have replaced
+        self.bounds: dict[GraphNode, tuple[int, int]] = {}  # see `tracegrad.trace.values.python_arithmetic`
+        self.of_loops: set[GraphNode] = set()  # integers that vary between iterations of an open loop
         # The ranges of nodes recorded by loops that can be folded, by the key of the loop.
         self.iterated: dict[Any, list[range]] = {}
         # Separate arrays that replace views in loops, and the bases of the views: see
         # `tracegrad.trace.loops.separate_views`.
-        self.apart: dict[int, Any] = {}
+        self.separated: dict[int, Any] = {}
         # Arrays in histories, and their bases, each with the `varying` key of the loop.
         self.listed: dict[int, tuple[Any, Any]] = {}
         self.histories: list[Any] = []  # of open loops: see `tracegrad.trace.loops.appended_list`
         self.elements = Elements()  # the elements of their lists
-        self.given: list[Any] = []  # elements of tables: see `tracegrad.trace.loops.indexed_list`
-        self.spelled = Spelled()
+        self.table_elements: list[Any] = []  # elements of tables: see `tracegrad.trace.loops.indexed_list`
+        self.text_numbers = TextNumbers()
         self.hashed: Any = None  # where a differentiated value was hashed
-        self.told = -1  # the number of nodes when code last printed or logged
+        self.output_at = -1  # the number of nodes when code last printed or logged
 
     outer: TraceBuilder | None = None  # the enclosing trace, if this one is a region
 
     # The function that rerolls loops among the nodes from a number on, and returns the replacements of wanted nodes.
     # `tracegrad.reroll` sets it.
-    roll: Callable[[TraceBuilder, Sequence[Node], int], dict[Node, Node]] | None = None
+    roll: Callable[[TraceBuilder, Sequence[GraphNode], int], dict[GraphNode, GraphNode]] | None = None
 
     # The constants computed while tracing that have joined the graph: see `tracegrad.trace.values.constant_array`.
-    hosts: Any = None
+    constant_arrays: Any = None
 
     # The detector of loops whose conditions traced code reads. `tracegrad.reroll` sets it.
-    find_circles: Any = None
+    detect_loops: Any = None
 
     # Array creation functions receive the builder in place of a tracer.
-    level = Level.VALUE
+    level = DispatchLevel.VALUE
 
     # -- abstract methods of Builder ------------------------------------------------------------
-    def value(self, node: Node) -> Any:
+    def value(self, node: GraphNode) -> Any:
         result = self.make(self, node)
         return self._input_as_outside(result) if node.op is None else result
 
     def _input_as_outside(self, result: Any) -> Any:
         """A tracer of an input, with the memory layout of the outside array."""
         result.outside = True
-        result.asks, result.stand_in = self.memory.of_input(result.node)
+        result.layout_inputs, result.stand_in = self.memory.of_input(result.node)
         return result
 
     def lift(self, x: Any) -> Any:
         if is_literal(x):
             return x
-        if isinstance(x, Value):
+        if isinstance(x, GraphValue):
             if x.builder is self and self.open:
                 return x
             raise TraceError(located(ESCAPED))
@@ -134,7 +142,7 @@ class TraceBuilder(Recording):
         if isinstance(x, np.generic):
             dtype = supported(x.dtype, "a NumPy scalar")
             return full(shape=(), value=x.item(), dtype=dtype.name)
-        if isinstance(x, Carrier) and x.level is Level.SPAN:
+        if isinstance(x, Carrier) and x.level is DispatchLevel.SPAN:
             return self.lift(x.exact())  # type: ignore[attr-defined]
         raise TraceError(located(f"a value of type {type(x).__name__} cannot be recorded in a trace"))
 
@@ -143,21 +151,21 @@ class TraceBuilder(Recording):
 
     _constant = _lift
 
-    def gives_up(self, why: str) -> RunsPlainly:
+    def abort(self, why: str) -> RunsPlainly:
         """Return the exception that aborts the trace; the trace ends even if user code catches it."""
         if self.outer is not None:
-            return self.outer.gives_up(why)
-        self.given_up = self.given_up or RunsPlainly(why)
-        return self.given_up
+            return self.outer.abort(why)
+        self.abort_error = self.abort_error or RunsPlainly(why)
+        return self.abort_error
 
-    refusal = gives_up
+    refusal = abort
 
     def restarts(self, key: Any = None, why: str = "another trace is better") -> RunsPlainly:
         """Return the exception that restarts the trace with `key` in `varying`."""
-        self.given_up = Restarts(why, key)
-        return self.given_up
+        self.abort_error = Restarts(why, key)
+        return self.abort_error
 
-    def python_number(self, node: Node) -> Any:
+    def python_number(self, node: GraphNode) -> Any:
         """The node as a Python number. If booleans are compared by identity, a boolean is read at once."""
         result, world = self.make_number(self, node), self.world
         if node.aval.dtype.kind != "b" or not world.open:
@@ -172,15 +180,31 @@ class TraceBuilder(Recording):
     def close(self) -> None:
         """End the trace: escaped tracers raise an error from now on, and hold no references."""
         self.open = False
-        self.nodes, self.captures, self.apart, self.listed, self.histories, self.given = [], {}, {}, {}, [], []
+        self.nodes, self.captures, self.separated, self.listed, self.histories, self.table_elements = (
+            [],
+            {},
+            {},
+            {},
+            [],
+            [],
+        )
         self.elements = Elements()
-        for part in (self._tensors, self.circles):
-            if part is not None:
-                part.close()
+        for component in (self._tensors, self.loop_detector):
+            if component is not None:
+                component.close()
         saved = (
-            self._nodes, self._computed, self._asked, self._places, self._avals, self.plans, self.results, self.bounds,
-            self.raising, self._failed, self.of_loops,
-        )  # fmt: skip
+            self._nodes,
+            self._computed,
+            self._observed,
+            self._lines,
+            self._avals,
+            self.plans,
+            self.results,
+            self.bounds,
+            self.raising,
+            self._failed,
+            self.of_loops,
+        )
         for memory in saved:
             memory.clear()
 
@@ -203,7 +227,7 @@ class TraceBuilder(Recording):
         return self._tensors is not None and self._tensors.any
 
     # -- regions ----------------------------------------------------------------------------------
-    def here(self) -> TraceBuilder:
+    def innermost(self) -> TraceBuilder:
         """The builder that records operations on values of this trace: the innermost region, or itself."""
         result = self
         while result.inner is not None:
@@ -232,7 +256,7 @@ class TraceBuilder(Recording):
     # -- inputs -----------------------------------------------------------------------------------
     def argument(self, kind: Any, array: np.ndarray[Any, Any]) -> Any:
         """An input that a caller passes; `array` is its value in the call being traced."""
-        node = Node(None, (), (), self.aval(array.shape, array.dtype))
+        node = GraphNode(None, (), (), self.aval(array.shape, array.dtype))
         self.inputs.append(node)
         self._computed[node] = array
         self.memory.enter(node, array)
@@ -250,9 +274,9 @@ class TraceBuilder(Recording):
         """The input that stands for `array`; `source`, if known, is where each call reads it."""
         result = self.captures.get(id(array))
         if result is None:
-            what = f"the array captured from {source}" if source else "an array used by the traced function"
-            dtype = supported(array.dtype, what)
-            node = Node(None, (), (), self.aval(array.shape, dtype))
+            description = f"the array captured from {source}" if source else "an array used by the traced function"
+            dtype = supported(array.dtype, description)
+            node = GraphNode(None, (), (), self.aval(array.shape, dtype))
             self._computed[node] = array
             self.memory.enter(node, array)
             result = self.captures[id(array)] = Capture(array, self.value(node), node, source)
@@ -267,7 +291,7 @@ class TraceBuilder(Recording):
     def capture_number(self, x: Any, source: Any) -> Any:
         """The input that stands for the Python or NumPy number that `source` holds."""
         array = np.asarray(x)
-        node = Node(None, (), (), self.aval((), array.dtype))
+        node = GraphNode(None, (), (), self.aval((), array.dtype))
         self._computed[node] = array
         make = self.make if isinstance(x, np.generic) else self.make_number
         capture = Capture(x, make(self, node), node, source, number=type(x))
@@ -277,70 +301,70 @@ class TraceBuilder(Recording):
 
     def cotangent(self, like: Any) -> Any:
         """An input that stands for the cotangent of `like`."""
-        node = Node(None, (), (), like.aval)
+        node = GraphNode(None, (), (), like.aval)
         self._computed[node] = np.ones(node.aval.shape, node.aval.dtype)
         return self.value(node)
 
     # -- values ------------------------------------------------------------------------------------
-    def observe(self, x: Any, asked: str) -> np.ndarray[Any, Any]:
+    def observe(self, x: Any, query: str) -> np.ndarray[Any, Any]:
         """The value of tracer `x`, for a Python operation, which messages name; records a guard."""
         self.require_open()
-        if asked in NUMBERS and self.has_derivative(x.node):
-            raise lost(asked)
-        looks = asked == "bool()" and self.inner is None and self.find_circles is not None
-        circles = self.find_circles(self) if looks else None
+        if query in NUMBERS and self.has_derivative(x.node):
+            raise lost(query)
+        may_close_loop = query == "bool()" and self.inner is None and self.detect_loops is not None
+        detector = self.detect_loops(self) if may_close_loop else None
         with self.outside():
-            node = question(x, asked, self.compute(x.node)).node
-            node, known = (node, None) if circles is None else circles.meet(node)
+            node = guarded_value(x, query, self.compute(x.node)).node
+            node, known = (node, None) if detector is None else detector.process_condition(node)
         if known is not None:
             self.script.append(np.asarray(known))
             return self.script[-1]
-        answer = self._asked.get(node)
-        if answer is None:
-            answer = self._answered(node, asked)
-        if circles is not None:
-            circles.answered(bool(answer.item()))
-        return answer
+        value = self._observed.get(node)
+        if value is None:
+            value = self._guarded(node, query)
+        if detector is not None:
+            detector.process_outcome(bool(value.item()))
+        return value
 
     def holds(self, x: Any) -> bool:
         """Whether the boolean `x`, usually True, is True in the call being traced; records an implicit guard."""
         self.require_open()
-        answer = self._asked.get(x.node)
-        return bool(self._answered(x.node, IMPLICIT) if answer is None else answer)
+        value = self._observed.get(x.node)
+        return bool(self._guarded(x.node, IMPLICIT) if value is None else value)
 
-    def assume(self, node: Node) -> bool:
+    def assume(self, node: GraphNode) -> bool:
         """Record an implicit guard on a boolean that is not computed now; False if it is known not to hold."""
         number = len(self.script)
-        answer = np.asarray(self._answers[number] if number < len(self._answers) else True)
-        self.script.append(answer)
+        value = np.asarray(self._prescribed[number] if number < len(self._prescribed) else True)
+        self.script.append(value)
         self.guards.append(
-            ValueGuard(node, answer, value_key(answer), IMPLICIT, self.locate(), implicit=True, number=number)
+            ValueGuard(node, value, value_key(value), IMPLICIT, self.locate(), implicit=True, number=number)
         )
-        return bool(answer)
+        return bool(value)
 
-    def _answered(self, node: Node, asked: str) -> np.ndarray[Any, Any]:
+    def _guarded(self, node: GraphNode, query: str) -> np.ndarray[Any, Any]:
         """The value of a new guard, prescribed or computed in the call; records the guard."""
         number = len(self.script)
-        answer = np.asarray(self._answers[number]) if number < len(self._answers) else self.compute(node)
-        self._asked[node] = answer
-        self.script.append(answer)
-        implicit = asked is IMPLICIT
-        self.guards.append(ValueGuard(node, answer, value_key(answer), asked, self.locate(), implicit, number=number))
-        return answer
+        value = np.asarray(self._prescribed[number]) if number < len(self._prescribed) else self.compute(node)
+        self._observed[node] = value
+        self.script.append(value)
+        implicit = query is IMPLICIT
+        self.guards.append(ValueGuard(node, value, value_key(value), query, self.locate(), implicit, number=number))
+        return value
 
-    def goes_on(self, question: Node) -> bool:
+    def has_next_iteration(self, condition: GraphNode) -> bool:
         """Whether a counted loop has another iteration; records a guard if it depends on an input."""
-        answer = self._asked.get(question)
-        if answer is None:
+        value = self._observed.get(condition)
+        if value is None:
             inputs = {*self.inputs, *(c.node for c in self.captures.values() if c.source is not None)}
-            depends = question.depends_on(inputs)
-            answer = self._answered(question, "bool()") if depends else self.compute(question)
-        return bool(answer.item())
+            depends = condition.depends_on(inputs)
+            value = self._guarded(condition, "bool()") if depends else self.compute(condition)
+        return bool(value.item())
 
     def retract(self, first: int) -> None:
         """Remove the guards from this one on; a repeated read records a new guard."""
         for guard in self.guards[first:]:
-            self._asked.pop(guard.node, None)
+            self._observed.pop(guard.node, None)
         del self.guards[first:]
 
     def knows(self, x: Any) -> bool:
@@ -350,11 +374,11 @@ class TraceBuilder(Recording):
     @contextmanager
     def aside(self) -> Iterator[None]:
         """Run code that is not recorded, on the values of the call being traced (context manager)."""
-        with recording(None), self.world.writes.apart():
+        with recording(None), self.world.writes.excluded():
             yield
 
     @contextmanager
-    def differentiating(self, nodes: Sequence[Node]) -> Iterator[None]:
+    def differentiating(self, nodes: Sequence[GraphNode]) -> Iterator[None]:
         """Mark `nodes` as differentiated while a function runs (context manager)."""
         before = self.differentiated
         self.differentiated = [*before, *nodes]
@@ -367,54 +391,58 @@ class TraceBuilder(Recording):
         """Whether a derivative is being computed, here or in an enclosing trace."""
         return bool(self.differentiated) or (self.outer is not None and self.outer.derives())
 
-    def sources(self) -> set[Node]:
+    def sources(self) -> set[GraphNode]:
         """The nodes with respect to which derivatives are being computed."""
         return set(self.differentiated)
 
-    def has_derivative(self, wanted: Node) -> bool:
+    def has_derivative(self, wanted: GraphNode) -> bool:
         """Whether a derivative being computed flows through the node."""
-        sources, seen, stack = self.sources(), set(), [wanted]
+        sources, visited, stack = self.sources(), set(), [wanted]
         while sources and stack:
             node = stack.pop()
             if node in sources:
                 return True
-            carries = node.several or node.aval.dtype.kind in "fc"
-            if node not in seen and carries and (node.op is None or node.picks is not None or node.op.differentiable):
-                seen.add(node)
+            carries = node.is_multi_result or node.aval.dtype.kind in "fc"
+            if (
+                node not in visited
+                and carries
+                and (node.op is None or node.result_index is not None or node.op.differentiable)
+            ):
+                visited.add(node)
                 stack.extend(node.operands)
         return False
 
     def constant(self, x: Any) -> np.ndarray[Any, Any] | None:
         """The value of `x` if it depends on no argument, else None; records a guard on captured variables."""
-        seen, stack = {x.node}, [x.node]
+        dependencies, stack = {x.node}, [x.node]
         while stack:
-            fresh = set(stack.pop().operands) - seen
-            seen |= fresh
+            fresh = set(stack.pop().operands) - dependencies
+            dependencies |= fresh
             stack.extend(fresh)
-        if not seen.isdisjoint(self.inputs):
+        if not dependencies.isdisjoint(self.inputs):
             return None
-        captured = any(c.node in seen for c in self.captures.values() if c.source is not None)
+        captured = any(c.node in dependencies for c in self.captures.values() if c.source is not None)
         if captured:
             return self.observe(x, "a boolean index")
-        self.settled.append(x.node)
+        self.constant_nodes.append(x.node)
         return self.compute(x.node)
 
-    def compute(self, wanted: Node) -> np.ndarray[Any, Any]:
+    def compute(self, wanted: GraphNode) -> np.ndarray[Any, Any]:
         """The value of a node in the call being traced."""
         with recording(None):
             result: np.ndarray[Any, Any] = evaluate(wanted, self._computed)
         return result
 
-    def know(self, node: Node, value: Any) -> None:
+    def know(self, node: GraphNode, value: Any) -> None:
         """Set the value of a node in the call being traced."""
         self._computed[node] = np.asarray(value)
 
-    def example(self, wanted: Node) -> np.ndarray[Any, Any]:
+    def example(self, wanted: GraphNode) -> np.ndarray[Any, Any]:
         """An example value of a node, for code that only needs its kind. In a region it is the value in the first
         iteration."""
         return self.compute(wanted)
 
-    def foresee(self, node: Node) -> None:
+    def foresee(self, node: GraphNode) -> None:
         """Raise the exception of a new node, if traced code may catch it; records a guard on whether it raises."""
         assert node.op is not None
         if self._foreseeing:
@@ -427,13 +455,13 @@ class TraceBuilder(Recording):
         elif not self.differentiated or node.op.form.checks:
             self.raising.append(node)
 
-    def rolled(self, wanted: Sequence[Node], start: int = 0) -> dict[Node, Node]:
+    def rolled(self, wanted: Sequence[GraphNode], start: int = 0) -> dict[GraphNode, GraphNode]:
         """Replacements of the nodes in `wanted` that are computed by rerolled loops."""
-        roll = None if STEPS in self.world.varying else type(self).roll
+        roll = None if STEPS in self.world.facts else type(self).roll
         count = len(self.nodes)
         new = {} if roll is None else roll(self, wanted, start)
         if self.iterated and roll is not None:
-            self._fold_what_is_left([new.get(x, x) for x in wanted], count)
+            self._fold_unrolled_loop([new.get(x, x) for x in wanted], count)
         if new:
             # The loops compute these nodes now, and may raise themselves.
             done = set(sliced([], self.nodes, list(new)).nodes)
@@ -443,36 +471,36 @@ class TraceBuilder(Recording):
                 self._computed[node] = self._computed[old]
         return new
 
-    def _fold_what_is_left(self, wanted: Sequence[Node], count: int) -> None:
+    def _fold_unrolled_loop(self, wanted: Sequence[GraphNode], count: int) -> None:
         """Restart with a loop folded that was recorded iteration by iteration and could not be rerolled; there were
         `count` nodes before rerolling."""
         key, within = max(self.iterated.items(), key=lambda x: sum(map(len, x[1])))
-        if key in self.world.varying or sum(map(len, within)) < MOST_LEFT:
+        if key in self.world.facts or sum(map(len, within)) < MAX_UNROLLED_NODES:
             return
         others = set(self.nodes[:count]).difference(*[self.nodes[x.start : x.stop] for x in within])
-        if len(set(sliced([], self.nodes, wanted).nodes) - others) >= MOST_LEFT:
+        if len(set(sliced([], self.nodes, wanted).nodes) - others) >= MAX_UNROLLED_NODES:
             raise self.restarts(key)
 
-    def expect(self, node: Node, unless_raises: Node | None = None) -> Exception | None:
+    def expect(self, node: GraphNode, unless_raises: GraphNode | None = None) -> Exception | None:
         """The exception that a node raises for the values of the call being traced; records a guard."""
         assert node.op is not None
         error: Exception | None = None
         try:
             self.compute(node)
-        except Exception as found:  # of any class, because Python would have raised it
-            error, unless_raises = found, None
+        except Exception as raised:  # of any class, because Python would have raised it
+            error, unless_raises = raised, None
         operands = tuple([x if is_literal(x) else self.value(x) for x in node.inputs])
         self._foreseeing = True
         try:
             number = failure(node.op, operands, dict(node.params)).node
         finally:
             self._foreseeing = False
-        seen = self._computed[number] = np.asarray(failure_number(error))
-        asked = f"whether {node.op.name} raises"
+        value = self._computed[number] = np.asarray(failure_number(error))
+        query = f"whether {node.op.name} raises"
         guard = ValueGuard(
-            number, seen, value_key(seen), asked, self.locate(), unless_raises=unless_raises, number=len(self.script)
+            number, value, value_key(value), query, self.locate(), unless_raises=unless_raises, number=len(self.script)
         )
-        self.script.append(seen)
+        self.script.append(value)
         self.guards.append(guard)
         return error
 

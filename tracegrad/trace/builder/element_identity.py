@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from tracegrad.trace.bytecode.instructions import decoded
-from tracegrad.trace.sources.sources import Alike, Source
+from tracegrad.trace.sources.sources import AnyIdentical, Source
 
-__all__ = ["Elements", "has_identity", "tell_apart", "tells_objects_apart"]
+__all__ = ["Elements", "guard_distinct", "has_identity", "may_compare_identity"]
 
 _IS = dis.opmap["IS_OP"]
 
@@ -34,8 +34,8 @@ class Elements:
         self._known: set[int] = set()
         self._again = False  # whether an array may have been appended twice
         # Whether an iteration appended an array of its beginning, and whether one ended with an array it appended.
-        self._begun = self._left = False
-        self._made: list[tuple[Any, Hashable]] = []
+        self._appends_initial = self._ends_appended = False
+        self._rebuilt: list[tuple[Any, Hashable]] = []
 
     def append(self, x: Any) -> None:
         """Record that an array is appended to a list."""
@@ -46,23 +46,23 @@ class Elements:
 
     def make(self, x: Any, iterations: Hashable) -> None:
         """Record that `x` is made from a row, and the `varying` key that prevents it."""
-        self._made.append((x, iterations))
+        self._rebuilt.append((x, iterations))
 
     def iteration(self, first: int, before: Collection[int], now: Collection[int]) -> None:
         """Record the end of an iteration: its appended arrays begin with number `first`; `before` and `now` are the ids
         of arrays at its beginning and end. If an iteration appends an array of its beginning, and ends with an appended
         one, two elements may be one object."""
-        here = {id(x) for x in self.appended[first:]}
-        self._begun |= not here.isdisjoint(before)
-        self._left |= not here.isdisjoint(now)
-        self._again = self._again or (self._begun and self._left)
+        appended_ids = {id(x) for x in self.appended[first:]}
+        self._appends_initial |= not appended_ids.isdisjoint(before)
+        self._ends_appended |= not appended_ids.isdisjoint(now)
+        self._again = self._again or (self._appends_initial and self._ends_appended)
 
     def lost(self, handed: Iterable[Any]) -> Hashable | None:
         """The `varying` key needed if an escaping array is an element that may also be another element."""
-        if not self._made:
+        if not self._rebuilt:
             return None
         leaving = {id(each) for x in handed for each in _bases(x)}
-        results = [iterations for x, iterations in self._made if id(x) in leaving]
+        results = [iterations for x, iterations in self._rebuilt if id(x) in leaving]
         return results[0] if results and (self._again or not leaving.isdisjoint(self._known)) else None
 
 
@@ -75,7 +75,7 @@ def has_identity(code: types.CodeType) -> bool:
     return _IS in code.co_code[::2]
 
 
-def tells_objects_apart(fun: Any, deep: bool = False) -> bool:
+def may_compare_identity(fun: Any, deep: bool = False) -> bool:
     """Whether the code of a function may compare two elements by identity. With `deep` this includes untraced functions
     that it calls by global names.
 
@@ -83,7 +83,7 @@ def tells_objects_apart(fun: Any, deep: bool = False) -> bool:
     ...     return x is y
     >>> def g(x, y):
     ...     return x is None or type(x) is list or f(x, y)
-    >>> tells_objects_apart(f), tells_objects_apart(g), tells_objects_apart(g, deep=True)
+    >>> may_compare_identity(f), may_compare_identity(g), may_compare_identity(g, deep=True)
     (True, False, True)
     """
     seen: list[Any] = [fun]
@@ -118,7 +118,7 @@ def _bases(x: Any) -> Iterator[Any]:
         yield x
 
 
-def tell_apart(world: Any) -> None:
+def guard_distinct(world: Any) -> None:
     """Guard that distinct arrays, lists and dicts stay distinct objects."""
     table: dict[Any, list[Source]] = {}
     passed = [(x, source) for x, _, source in world._passed.values()]
@@ -131,9 +131,9 @@ def tell_apart(world: Any) -> None:
     for cls, source in world.containers.sources():
         classes.add(cls)
         table.setdefault(cls, []).append(source)
-    for x, _ in world._seen.values():
-        if type(x) in classes and id(x) in world._places:
-            table.setdefault(type(x), []).append(world._places[id(x)])
+    for x, _ in world._translations.values():
+        if type(x) in classes and id(x) in world._sources:
+            table.setdefault(type(x), []).append(world._sources[id(x)])
     for group in table.values():
         if len(group) > 1:
-            world.assume(Alike(None, tuple(group)), "is", False)
+            world.assume(AnyIdentical(None, tuple(group)), "is", False)

@@ -32,7 +32,7 @@ class _Within:
         self.thread = threading.get_ident()
 
 
-class _Share:
+class _ThresholdState:
     """Collector thresholds shared by the threads of this process."""
 
     def __init__(self) -> None:
@@ -40,25 +40,25 @@ class _Share:
         self.patient: WeakSet[_Within] = WeakSet()
         self.impatient: WeakSet[_Within] = WeakSet()
         self.before: Thresholds = gc.get_threshold()
-        self.ours: Thresholds = self.before
+        self.applied: Thresholds = self.before
 
     @contextmanager
-    def within(self, those: WeakSet[_Within]) -> Iterator[None]:
+    def within(self, threads: WeakSet[_Within]) -> Iterator[None]:
         """Register this thread for the duration of the block."""
         one = _Within()
         try:
-            self._change(lambda: those.add(one))
+            self._change(lambda: threads.add(one))
             yield
         finally:
-            self._change(lambda: those.discard(one))
+            self._change(lambda: threads.discard(one))
 
     def forked(self) -> None:
         """Forget the other threads in a forked child."""
         thread = threading.get_ident()
-        for those in (self.patient, self.impatient):
-            for one in list(those):
+        for threads in (self.patient, self.impatient):
+            for one in list(threads):
                 if one.thread != thread:
-                    self._change(partial(those.discard, one))
+                    self._change(partial(threads.discard, one))
         self.lock.release()
 
     def _change(self, change: Callable[[], None]) -> None:
@@ -66,12 +66,12 @@ class _Share:
         base."""
         with self.lock:
             result = gc.get_threshold()
-            if not self.patient and result != self.ours:
-                self.before = self.ours = result
+            if not self.patient and result != self.applied:
+                self.before = self.applied = result
             change()
-            if result == self.ours:
-                self.ours = self._wanted()
-                gc.set_threshold(*self.ours)
+            if result == self.applied:
+                self.applied = self._wanted()
+                gc.set_threshold(*self.applied)
 
     def _wanted(self) -> Thresholds:
         young, middle, old = self.before
@@ -82,7 +82,7 @@ class _Share:
         return (young, middle, max(old, _PATIENCE))
 
 
-_share = _Share()
+_share = _ThresholdState()
 
 
 def patient() -> AbstractContextManager[None]:
@@ -129,7 +129,7 @@ def thresholds() -> Thresholds:
     True
     """
     now = gc.get_threshold()
-    return _share.before if now == _share.ours else now
+    return _share.before if now == _share.applied else now
 
 
 if hasattr(os, "register_at_fork"):

@@ -18,13 +18,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tracegrad.errors import UnsupportedError, located
-from tracegrad.ir import Node
+from tracegrad.ir import GraphNode
 from tracegrad.ops.core.memory_order import UNKNOWN, StandIn, is_row_major, order_of, spread, stand_in
 
-__all__ = ["UNKNOWN", "Layout", "Memory", "axes_of"]
+__all__ = ["UNKNOWN", "LayoutGuard", "LayoutTracker", "axes_of"]
 
 
-class Layout(NamedTuple):
+class LayoutGuard(NamedTuple):
     """Required memory layout of input `number`: `strides`, or the axes in memory order, outermost first; both None for
     row-major order."""
 
@@ -55,16 +55,16 @@ def layout_of(x: np.ndarray[Any, Any]) -> tuple[int, ...] | None:
     return tuple([s if n > 1 else 0 for n, s in zip(x.shape, x.strides)])
 
 
-class Memory:
+class LayoutTracker:
     """Memory layouts of the values of one trace."""
 
     def __init__(self) -> None:
-        self.asked = 0
+        self.guarded = 0
         self.ordered = 0  # inputs of which only the axis order is guarded
-        self._inputs: dict[Node, tuple[int, StandIn | None]] = {}
+        self._inputs: dict[GraphNode, tuple[int, StandIn | None]] = {}
         self._free = 1 << 44
 
-    def place(self, shape: tuple[int, ...], dtype: np.dtype[Any], strides: tuple[int, ...] | None = None) -> StandIn:
+    def allocate(self, shape: tuple[int, ...], dtype: np.dtype[Any], strides: tuple[int, ...] | None = None) -> StandIn:
         """A stand-in in separate memory; row-major without `strides`."""
         ends = [(n - 1) * s for n, s in zip(shape, strides)] if strides is not None else []
         start = self._free - sum(e for e in ends if e < 0)
@@ -72,39 +72,39 @@ class Memory:
         self._free += (size + dtype.itemsize + 127) // 64 * 64
         return stand_in(shape, dtype, strides, start)
 
-    def enter(self, node: Node, array: np.ndarray[Any, Any]) -> None:
+    def enter(self, node: GraphNode, array: np.ndarray[Any, Any]) -> None:
         """Record the layout of the input `node`, whose value is `array`."""
         if array.ndim and array.size > 1:
             strides = layout_of(array)
-            result = None if strides is None else self.place(array.shape, array.dtype, array.strides)
+            result = None if strides is None else self.allocate(array.shape, array.dtype, array.strides)
             self._inputs[node] = UNKNOWN << 1 + len(self._inputs), result
 
-    def ask(self, asks: int) -> None:
+    def guard(self, inputs: int) -> None:
         """Guard the layouts of these inputs, because a visible result depends on them."""
-        if asks & UNKNOWN:
+        if inputs & UNKNOWN:
             raise UnsupportedError(
                 located(
                     "whether this is a view or a copy depends on how an argument of the body lies in memory, which may "
                     "be otherwise at each turn; copy it first (x = np.array(x, order='C')), or update by tg.where"
                 )
             )
-        self.asked |= asks
+        self.guarded |= inputs
 
-    def of_input(self, node: Node) -> tuple[int, StandIn | None]:
+    def of_input(self, node: GraphNode) -> tuple[int, StandIn | None]:
         """The bit of an input, and its stand-in."""
         return self._inputs.get(node, (0, None))
 
-    def is_asked(self, node: Node) -> bool:
+    def is_guarded(self, node: GraphNode) -> bool:
         """Whether the layout of this input is guarded."""
-        return bool((self.asked | self.ordered) & self.of_input(node)[0])
+        return bool((self.guarded | self.ordered) & self.of_input(node)[0])
 
-    def layouts(self, inputs: Sequence[Node]) -> tuple[Layout, ...]:
+    def layouts(self, inputs: Sequence[GraphNode]) -> tuple[LayoutGuard, ...]:
         """The guarded layouts of these inputs."""
         results = []
-        for k, node in enumerate(inputs if self.asked | self.ordered else ()):
+        for k, node in enumerate(inputs if self.guarded | self.ordered else ()):
             bit, x = self.of_input(node)
-            if bit & self.asked:
-                results.append(Layout(k, None if x is None else layout_of(x)))
+            if bit & self.guarded:
+                results.append(LayoutGuard(k, None if x is None else layout_of(x)))
             elif bit & self.ordered and len(node.aval.shape) > 1:
-                results.append(Layout(k, None, None if x is None else axes_of(x), exact=False))
+                results.append(LayoutGuard(k, None, None if x is None else axes_of(x), exact=False))
         return tuple(results)

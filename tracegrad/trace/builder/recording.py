@@ -1,6 +1,6 @@
 """Record nodes with value numbering (the hot path of tracing).
 
-`Recording` does the work of `tracegrad.ir.Builder` in one pass. Equal operations share one node. The key of a node
+`NodeRecorder` does the work of `tracegrad.ir.Builder` in one pass. Equal operations share one node. The key of a node
 consists of the op, the parameters and the operands; a literal is keyed by type and exact value.
 """
 
@@ -13,21 +13,21 @@ import numpy as np
 
 from tracegrad.avals import LITERALS, Aval, Size
 from tracegrad.errors import TraceError, UnsupportedError, located, user_frame
-from tracegrad.ir import Builder, Node, Value
+from tracegrad.ir import Builder, GraphNode, GraphValue
 from tracegrad.ops import Op
 from tracegrad.ops.core.forms import Compose, Contract, Fold, Map, Scan
 from tracegrad.utils.errstate import USUAL, sprung, traps
 
-__all__ = ["ESCAPED", "Recording", "mark"]
+__all__ = ["ESCAPED", "NodeRecorder", "mark"]
 
 
-_NO_PLAIN_SIZES = (Value, Size)
+_NO_PLAIN_SIZES = (GraphValue, Size)
 _BY_NUMPY = Map | Fold | Scan | Contract | Compose  # the forms of ops that NumPy computes
 
 ESCAPED = "a traced value escaped from the trace that made it: return it from the function instead"
 
 
-class Recording(Builder):
+class NodeRecorder(Builder):
     """Node recorder: `make` wraps nodes as values, and nodes store the user's line."""
 
     def __init__(self, make: Any) -> None:
@@ -35,10 +35,10 @@ class Recording(Builder):
         self.make = make
         self.open = True
         self.world: Any = None
-        self._nodes: dict[Any, Node] = {}
-        self._places: dict[tuple[int, int], str] = {}
+        self._nodes: dict[Any, GraphNode] = {}
+        self._lines: dict[tuple[int, int], str] = {}
         self._avals: dict[Any, Aval] = {}
-        self._failed: dict[Node, Exception] = {}
+        self._failed: dict[GraphNode, Exception] = {}
         self.iteration_began = 0  # the number of nodes at the beginning of the current loop iteration
         self.foresees = True  # whether hints may mark loops as long (`tracegrad.trace.loops.long_loop_hints`)
         self.unfolded: set[Any] = set()  # the keys of counted loops that began iteration by iteration
@@ -51,15 +51,15 @@ class Recording(Builder):
         if not self.open:
             raise TraceError(located(ESCAPED))
 
-    def gives_up(self, why: str) -> BaseException:
+    def abort(self, why: str) -> BaseException:
         """Return the exception that aborts the trace."""
         raise NotImplementedError
 
-    def foresee(self, node: Node) -> None:
+    def foresee(self, node: GraphNode) -> None:
         """Raise the exception of a new node, if traced code may catch it."""
         raise NotImplementedError
 
-    def spring(self, node: Node) -> None:
+    def spring(self, node: GraphNode) -> None:
         """Raise the floating-point error of an array operation if NumPy is set to raise, in a trace of a single
         call."""
         if self.sweeping or not (self.world.once and sprung()) or not isinstance(node.form, _BY_NUMPY):
@@ -68,11 +68,11 @@ class Recording(Builder):
         values = [x if type(x) in LITERALS else self.compute(x) for x in node.inputs]
         node.op.impl(*values, **dict(node.params))
 
-    def compute(self, wanted: Node) -> np.ndarray[Any, Any]:
+    def compute(self, wanted: GraphNode) -> np.ndarray[Any, Any]:
         """The value of a node in the call being traced."""
         raise NotImplementedError
 
-    def tell_apart(self) -> None:
+    def reset_numbering(self) -> None:
         """Give later computations new nodes, even if equal nodes exist."""
         self._nodes, self.iteration_began = {}, len(self.nodes)
 
@@ -84,10 +84,10 @@ class Recording(Builder):
             return ""
         # Computing the line is the slowest step, so it is cached.
         at = (id(frame.f_code), frame.f_lasti)
-        place = self._places.get(at)
-        if place is None:
-            place = self._places[at] = f"{frame.f_code.co_filename}:{frame.f_lineno}"
-        return place
+        line = self._lines.get(at)
+        if line is None:
+            line = self._lines[at] = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        return line
 
     def sized(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
         """`emit` for sizes that are traced values or belong to a Tensor."""
@@ -105,7 +105,7 @@ class Recording(Builder):
         if not self.open:
             self.require_open()
         if traps() is not USUAL and sprung() and not self.world.once:
-            raise self.gives_up("NumPy is asked to raise floating-point errors")
+            raise self.abort("NumPy is asked to raise floating-point errors")
 
     def emit(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
         self.require_usual()
@@ -118,7 +118,7 @@ class Recording(Builder):
                 avals.append(x)
                 key.append(mark(x))
                 continue
-            node = x.node if isinstance(x, Value) and x.builder is self else self.lift(x).node
+            node = x.node if isinstance(x, GraphValue) and x.builder is self else self.lift(x).node
             inputs.append(node)
             avals.append(node.aval)
             key.append(node)
@@ -127,7 +127,7 @@ class Recording(Builder):
             for v in params.values():
                 if type(v) is tuple:
                     for n in v:
-                        if type(n) is not int and isinstance(n, Value):
+                        if type(n) is not int and isinstance(n, GraphValue):
                             return self.sized(op, operands, params)
                 elif isinstance(v, _NO_PLAIN_SIZES):
                     return self.sized(op, operands, params)
@@ -136,17 +136,17 @@ class Recording(Builder):
         node = self.recorded(op, inputs, avals, items, tuple(key))
         if traps() is not USUAL and not all(type(x) in LITERALS or getattr(x, "weak", False) for x in operands):
             self.spring(node)
-        return self.valued(node) if node.several else self.make(self, node)
+        return self.valued(node) if node.is_multi_result else self.make(self, node)
 
     def recorded(
         self, op: Op, inputs: list[Any], avals: list[Any], items: tuple[Any, ...], key: tuple[Any, ...]
-    ) -> Node:
+    ) -> GraphNode:
         """The node that applies `op` to inputs of these avals, found by `key` or new."""
         node = self._nodes.get(key)
         if node is None:
             kind = (op, key[1 + len(inputs) :], *map(id, avals))
             aval, _ = self.results.get(kind) or self._aval_of(op, avals, items, kind)
-            node = self._nodes[key] = Node(op, tuple(inputs), items, aval, self.location or self.locate())
+            node = self._nodes[key] = GraphNode(op, tuple(inputs), items, aval, self.location or self.locate())
             self.nodes.append(node)
             if node.form.raises:
                 self.foresee(node)
@@ -165,13 +165,15 @@ class Recording(Builder):
             self.results[kind] = aval, avals
         return aval, avals
 
-    def known(self, op: Op, inputs: tuple[Any, ...], items: tuple[Any, ...], key: tuple[Any, ...], aval: Aval) -> Node:
+    def known(
+        self, op: Op, inputs: tuple[Any, ...], items: tuple[Any, ...], key: tuple[Any, ...], aval: Aval
+    ) -> GraphNode:
         """As `require_usual` and `recorded`, for an op that never raises and whose result kind is known."""
         if not self.open or traps() is not USUAL:
             self.require_usual()
         node = self._nodes.get(key)
         if node is None:
-            node = self._nodes[key] = Node(op, inputs, items, aval, self.location or self.locate())
+            node = self._nodes[key] = GraphNode(op, inputs, items, aval, self.location or self.locate())
             self.nodes.append(node)
         return node
 

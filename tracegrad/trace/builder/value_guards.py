@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tracegrad.ir import Node
+from tracegrad.ir import GraphNode
 from tracegrad.ops.elementwise.table import not_equal
 from tracegrad.ops.shape.linear import cast
 from tracegrad.utils.lazy_dataclass import record
 
-__all__ = ["IMPLICIT", "NUMBERS", "Answers", "Capture", "Spelled", "ValueGuard", "question", "value_key"]
+__all__ = ["IMPLICIT", "NUMBERS", "Capture", "GuardValues", "TextNumbers", "ValueGuard", "guarded_value", "value_key"]
 
 IMPLICIT = "whether Python's arithmetic is that of the machine"
 # The reads whose value is a number to compute with, not a boolean or an index.
@@ -28,11 +28,11 @@ class Capture:
 
     array: Any
     value: Any
-    node: Node
+    node: GraphNode
     source: Any = None
     number: type | None = None
 
-    def settle(self) -> Any:
+    def release_array(self) -> Any:
         """The array of the traced call; it is released if it can be read again."""
         array = self.array
         if self.source is not None:
@@ -48,17 +48,17 @@ class ValueGuard:
     guard fails.
     """
 
-    node: Node
-    seen: np.ndarray[Any, Any]
+    node: GraphNode
+    value: np.ndarray[Any, Any]
     key: Any
-    asked: str
+    query: str
     location: str
     implicit: bool = False  # recorded by the tracer: the usual value of a boolean, such as whether integers fit 64 bits
-    unless_raises: Node | None = None
+    unless_raises: GraphNode | None = None
     number: int = 0  # the position among all values read during tracing
 
 
-class Spelled(set[float]):
+class TextNumbers(set[float]):
     """Numbers in text made from differentiated values (see `tracegrad.trace.values.text_conversions`); also rounded
     text and hashes, which may be keys of memoized results."""
 
@@ -68,17 +68,17 @@ class Spelled(set[float]):
         self.hashes: set[int] = set()
 
 
-class Answers(NamedTuple):
-    """The values of the first guards, computed by a program that was traced with this `varying`; with another `varying`
+class GuardValues(NamedTuple):
+    """The values of the first guards, computed by a program that was traced with this `facts`; with another `facts`
     the guards may differ."""
 
-    given: tuple[Any, ...] = ()
-    varying: frozenset[Hashable] = frozenset()
+    values: tuple[Any, ...] = ()
+    facts: frozenset[Hashable] = frozenset()
 
     @property
     def keys(self) -> tuple[Any, ...]:
         """The guard key of each value."""
-        return tuple(map(value_key, self.given))
+        return tuple(map(value_key, self.values))
 
 
 def value_key(x: Any) -> Any:
@@ -87,10 +87,10 @@ def value_key(x: Any) -> Any:
     return repr(x.item()) if x.ndim == 0 else x.tobytes()
 
 
-def question(x: Any, asked: str, seen: np.ndarray[Any, Any]) -> Any:
+def guarded_value(x: Any, query: str, value: np.ndarray[Any, Any]) -> Any:
     """The value that decides the guard: for `bool(x)` whether x is zero, for `int(x)` the whole part."""
-    if asked.startswith("bool") and x.dtype.kind != "b":
+    if query.startswith("bool") and x.dtype.kind != "b":
         return not_equal(x, 0)
-    if asked.startswith("int") and x.dtype.kind == "f" and np.all(np.abs(seen) < 2.0**62):
+    if query.startswith("int") and x.dtype.kind == "f" and np.all(np.abs(value) < 2.0**62):
         return cast(x, dtype="int64")
     return x

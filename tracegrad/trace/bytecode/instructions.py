@@ -5,7 +5,7 @@ superinstruction for two local variables is split into two steps.
 
 >>> def f(x):
 ...     return -x
->>> steps = steps_of(f.__code__)
+>>> steps = instructions_of(f.__code__)
 >>> [step] = [x for x in steps if x.name == "UNARY_NEGATIVE"]
 >>> step.become("UNARY_INVERT")
 >>> f.__code__ = arranged(f.__code__, steps)
@@ -25,7 +25,7 @@ from typing import Any
 
 from tracegrad.trace.bytecode.exception_regions import numbers_of
 
-__all__ = ["Step", "arranged", "attributes_in", "boolean_of", "decoded", "steps_of"]
+__all__ = ["BytecodeInstruction", "arranged", "attributes_in", "boolean_of", "decoded", "instructions_of"]
 
 _LONG = dis.opmap["EXTENDED_ARG"]
 Lines = tuple[int | None, int | None, int | None, int | None]
@@ -41,7 +41,7 @@ def decoded(code: CodeType) -> tuple[dis.Instruction, ...]:
     return tuple(dis.get_instructions(code))
 
 
-class Step:
+class BytecodeInstruction:
     """An instruction, including its EXTENDED_ARG prefixes and its inline caches: its argument and argument value, its
     original start (negative if new) and new start, its jump target, and its lines and columns."""
 
@@ -50,14 +50,14 @@ class Step:
     def __init__(self, name: str, arg: int, lines: Lines, value: Any = None, start: int = -1):
         self.name, self.arg, self.lines, self.value = name, arg, lines, value
         self.start, self.at, self.long, self.caches = start, start, 0, _CACHES.get(name, 0)
-        self.target: Step | None = None
+        self.target: BytecodeInstruction | None = None
 
     @property
     def size(self) -> int:
         return 2 * (self.long + 1 + self.caches)
 
     @property
-    def place(self) -> int:
+    def frame_offset(self) -> int:
         """The instruction offset of a frame that runs it."""
         return self.at + 2 * self.long
 
@@ -71,23 +71,28 @@ class Step:
         return before + bytes([dis.opmap[self.name], arg]) + bytes(2 * self.caches)
 
 
-def steps_of(code: CodeType) -> list[Step]:
+def instructions_of(code: CodeType) -> list[BytecodeInstruction]:
     """The instructions of the code."""
-    lines, result, targets, long = list(code.co_positions()), list[Step](), dict[Step, int](), 0
+    lines, result, targets, long = (
+        list(code.co_positions()),
+        list[BytecodeInstruction](),
+        dict[BytecodeInstruction, int](),
+        0,
+    )
     every = decoded(code)
     for x, end in zip(every, [*[x.offset for x in every[1:]], len(code.co_code)]):
         if x.opcode == _LONG:
             long += 1
             continue
-        step = Step(x.opname, x.arg or 0, lines[x.offset // 2], x.argval, x.offset - 2 * long)
-        step.long, step.caches = long, (end - x.offset) // 2 - 1
+        instruction = BytecodeInstruction(x.opname, x.arg or 0, lines[x.offset // 2], x.argval, x.offset - 2 * long)
+        instruction.long, instruction.caches = long, (end - x.offset) // 2 - 1
         if x.opcode in dis.hasjrel:
-            targets[step] = x.argval
-        result += _apart(step) if x.opname in _PAIRS else [step]
+            targets[instruction] = x.argval
+        result += _split_pair(instruction) if x.opname in _PAIRS else [instruction]
         long = 0
     beginning = {x.start: x for x in result}
-    for step, start in targets.items():
-        step.target = beginning[start]
+    for instruction, start in targets.items():
+        instruction.target = beginning[start]
     return result
 
 
@@ -99,9 +104,9 @@ _PAIRS = {
 }
 
 
-def _apart(step: Step) -> list[Step]:
-    parts = zip(_PAIRS[step.name], divmod(step.arg, 16), step.value, (step.start, -1))
-    return [Step(name, arg, step.lines, value, start) for name, arg, value, start in parts]
+def _split_pair(fused: BytecodeInstruction) -> list[BytecodeInstruction]:
+    halves = zip(_PAIRS[fused.name], divmod(fused.arg, 16), fused.value, (fused.start, -1))
+    return [BytecodeInstruction(name, arg, fused.lines, value, start) for name, arg, value, start in halves]
 
 
 def boolean_of(name: str, arg: int) -> int:
@@ -114,39 +119,41 @@ def boolean_of(name: str, arg: int) -> int:
 
 def _caches(*samples: Callable[..., Any]) -> dict[str, int]:
     """The number of inline cache entries per opcode in this version of Python, for the opcodes of the samples."""
-    return {step.name: step.caches for x in samples for step in steps_of(x.__code__)}
+    return {instruction.name: instruction.caches for x in samples for instruction in instructions_of(x.__code__)}
 
 
 _CACHES: dict[str, int] = {}
 _CACHES.update(_caches(lambda x, y: x in y, lambda x, y: x[y]))
 
 
-def arranged(code: CodeType, steps: list[Step], **changes: Any) -> CodeType:
+def arranged(code: CodeType, instructions: list[BytecodeInstruction], **changes: Any) -> CodeType:
     """Assemble code from these instructions, whose positions are updated, with other changes."""
-    moved = _arrange(steps)
+    moved = _arrange(instructions)
     return code.replace(
-        co_code=b"".join(map(bytes, steps)),
-        co_linetable=b"".join(_line_table([x.lines for x in steps for _ in range(x.size // 2)], code.co_firstlineno)),
+        co_code=b"".join(map(bytes, instructions)),
+        co_linetable=b"".join(
+            _line_table([x.lines for x in instructions for _ in range(x.size // 2)], code.co_firstlineno)
+        ),
         co_exceptiontable=bytes(_exception_table(code.co_exceptiontable, {**moved, len(code.co_code): moved[-1]})),
         **changes,
     )
 
 
-def _arrange(steps: list[Step]) -> dict[int, int]:
+def _arrange(instructions: list[BytecodeInstruction]) -> dict[int, int]:
     """Assign offsets to the steps, with arguments as long as needed. Returns new offsets by old offset."""
     grown = True
     while grown:
         grown, at = False, 0
-        for x in steps:
+        for x in instructions:
             x.at = at
             at += x.size
-        for x in steps:
+        for x in instructions:
             if x.target is not None:
                 x.arg = abs(x.target.at - x.at - x.size) // 2
             long = (max(x.arg.bit_length(), 1) - 1) // 8
             grown |= long > x.long
             x.long = max(x.long, long)
-    return {**{x.start: x.at for x in steps}, -1: at}
+    return {**{x.start: x.at for x in instructions}, -1: at}
 
 
 def _line_table(lines: list[Lines], first: int) -> Iterator[bytes]:

@@ -21,18 +21,18 @@ class RuleGraph:
     outputs, the inputs, and the captured values `reads`; its outputs are the cotangents or tangents of some values,
     which are listed by position."""
 
-    def __init__(self, graph: Graph, reads: Sequence[int], found: Sequence[int]):
-        self.graph, self.reads, self.found = graph, list(reads), list(found)
+    def __init__(self, graph: Graph, reads: Sequence[int], positions: Sequence[int]):
+        self.graph, self.reads, self.positions = graph, list(reads), list(positions)
 
     def run(self, moved: Sequence[Any], like: Sequence[Any], values: Sequence[Any], captured: Any) -> dict[int, Any]:
         """The resulting cotangents (or tangents) by position, for the cotangents (or tangents) `moved` of `like`."""
         args = [zeros_like(x) if t is None else t for t, x in zip(moved, like) if x.dtype.kind in "fc"]
-        return dict(zip(self.found, replay(self.graph, [*args, *values, *(captured[k] for k in self.reads)])[0]))
+        return dict(zip(self.positions, replay(self.graph, [*args, *values, *(captured[k] for k in self.reads)])[0]))
 
     def batched(self, size: int) -> RuleGraph:
         """The direction with all values batched."""
         every = [True] * len(self.graph.inputs), [True] * len(self.graph.outputs)
-        return RuleGraph(batched(self.graph, size, *every)[0], self.reads, self.found)
+        return RuleGraph(batched(self.graph, size, *every)[0], self.reads, self.positions)
 
 
 class ClosedRule:
@@ -51,7 +51,7 @@ class ClosedRule:
         self._digest = ""
         self._batched: dict[int, ClosedRule] = {}
 
-    def settle(self) -> None:
+    def freeze(self) -> None:
         """Freeze the rule: all directions are known, and different rules have different names from now on."""
         text = "".join(str(x.graph) for x in (self.pulled, self.pushed) if isinstance(x, RuleGraph))
         self._digest = " " + hashlib.sha256(text.encode()).hexdigest()[:8]
@@ -66,8 +66,8 @@ class ClosedRule:
         return [result.get(i) for i in range(len(inputs))]
 
     def push(self, tangents: Sequence[Any], outputs: Sequence[Any], inputs: tuple[Any, ...]) -> Sequence[Any]:
-        own = inputs[: self.inputs]
-        result = _known(self.pushed).run(tangents, own, [*outputs, *own], inputs[self.inputs :])
+        own_inputs = inputs[: self.inputs]
+        result = _known(self.pushed).run(tangents, own_inputs, [*outputs, *own_inputs], inputs[self.inputs :])
         return [result.get(k) for k in range(len(outputs))]
 
     def batched(self, size: int) -> ClosedRule:
@@ -77,7 +77,7 @@ class ClosedRule:
             for name in ("pulled", "pushed", "then"):
                 one = getattr(self, name)
                 setattr(rule, name, one.batched(size) if isinstance(one, RuleGraph) else one)
-            rule.settle()
+            rule.freeze()
         return rule
 
 

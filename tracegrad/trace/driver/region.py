@@ -22,10 +22,10 @@ import numpy as np
 from tracegrad import tree
 from tracegrad.avals import LITERALS, Aval, aval_of, supported
 from tracegrad.errors import TraceError, UnsupportedError, located
-from tracegrad.ir import Graph, Node, Value, recording, replay
+from tracegrad.ir import Graph, GraphNode, GraphValue, recording, replay
 from tracegrad.ir.builder import sliced
-from tracegrad.numpy_api.boolean_mask import HOW_MANY
-from tracegrad.ops import Level, TensorCarrier
+from tracegrad.numpy_api.boolean_mask import COUNT_QUERY
+from tracegrad.ops import DispatchLevel, TensorCarrier
 from tracegrad.ops.shape.linear import full
 from tracegrad.trace.builder.builder import TraceBuilder, current_trace
 from tracegrad.trace.builder.layout import UNKNOWN
@@ -34,15 +34,15 @@ from tracegrad.trace.values.number import Number
 from tracegrad.trace.values.tracer import Tracer
 from tracegrad.utils.lazy_dataclass import record
 
-__all__ = ["Closed", "Like", "Region", "at_their_lines", "closed", "emitted", "weakened"]
+__all__ = ["ClosedFunction", "Like", "Region", "at_their_lines", "closed", "emitted", "weakened"]
 
 # The number of times that a rule which calls its own function is recorded, until it captures no new value.
-_MOST_ITERATIONS = 8
+_MAX_ITERATIONS = 8
 _DTYPES: dict[type, str] = {float: "float64", int: "int64", bool: "bool"}
 
 
 @record(frozen=True, slots=True, eq=False)
-class Closed:
+class ClosedFunction:
     """A function as a graph.
 
     The inputs of `graph` are the leaves of the arguments and then one for each of `captured`, which are values of the
@@ -85,7 +85,7 @@ def _example(like: Any) -> Any:
             return None if whole is None else whole.astype(aval.dtype)
         return whole[0] if len(whole) else None
     x = like.array if isinstance(like, TensorCarrier) else like
-    if isinstance(x, Value):
+    if isinstance(x, GraphValue):
         return x.builder.example(x.node)  # type: ignore[attr-defined]
     return None if isinstance(x, Aval) else np.asarray(x)
 
@@ -94,11 +94,13 @@ def _has_derivative(like: Any, builder: TraceBuilder) -> bool:
     """Whether a derivative flows through the argument of this kind."""
     x = like.x if isinstance(like, Like) else like
     x = x.array if isinstance(x, TensorCarrier) else x
-    return isinstance(x, Value) and builder.has_derivative(x.node)
+    return isinstance(x, GraphValue) and builder.has_derivative(x.node)
 
 
-def closed(fn: Callable[..., Any], args: Sequence[Any], what: str, once: bool = False, examples: int = 1) -> Closed:
-    """Trace `fn(*args)` to a graph inside the current trace; messages call `fn` by `what`.
+def closed(
+    fn: Callable[..., Any], args: Sequence[Any], description: str, once: bool = False, examples: int = 1
+) -> ClosedFunction:
+    """Trace `fn(*args)` to a graph inside the current trace; messages call `fn` by `description`.
 
     The leaves of `args` give the kinds of the arguments: anything with a shape and a dtype, an `Aval` or a `Like`.
     Python numbers and `weak` values stand for Python numbers, and Tensors for Tensors. The leaves of the result must be
@@ -108,20 +110,20 @@ def closed(fn: Callable[..., Any], args: Sequence[Any], what: str, once: bool = 
     """
     outer = current_trace()
     if outer is None:
-        raise TraceError(located(f"{what} cannot be recorded, because no trace is under way"))
-    with _region(outer.here(), what, examples) as region:
+        raise TraceError(located(f"{description} cannot be recorded, because no trace is under way"))
+    with _region(outer.innermost(), description, examples) as region:
         leaves, structure = tree.flatten(tuple(args))
         inside = tree.unflatten(structure, [region.parameter(x) for x in leaves])
-        before = [] if once else outer.world.writes.places()
+        before = [] if once else outer.world.writes.written_locations()
         flat, shape = tree.flatten(outer.world.inline(fn)(*inside))
         if not once:
-            _require_no_writes(outer.world.writes.places(), before, what)
+            _require_no_writes(outer.world.writes.written_locations(), before, description)
         outputs = [region.output(x, path) for x, path in zip(flat, tree.paths(shape, "the result"))]
         new = region.rolled(outputs)
         graph = sliced(region.inputs, region.nodes, [new.get(x, x) for x in outputs])
         used = {*graph.outputs, *(x for n in graph.nodes for x in n.operands)}
         captured = [(value, node) for value, node in region.captured.values() if node in used]
-        return Closed(
+        return ClosedFunction(
             Graph((*graph.inputs, *(node for _, node in captured)), graph.nodes, graph.outputs),
             tuple([value for value, _ in captured]),
             shape,
@@ -130,12 +132,15 @@ def closed(fn: Callable[..., Any], args: Sequence[Any], what: str, once: bool = 
         )
 
 
-def _require_no_writes(now: list[tuple[Any, str]], before: list[tuple[Any, str]], what: str) -> None:
-    known = {place for place, _ in before}
-    for place, text in now:
-        if place not in known:
+def _require_no_writes(now: list[tuple[Any, str]], before: list[tuple[Any, str]], description: str) -> None:
+    known = {location for location, _ in before}
+    for location, text in now:
+        if location not in known:
             raise UnsupportedError(
-                located(f"{what} changes {text}, which it would have to do at each turn: return the new value instead")
+                located(
+                    f"{description} changes {text}, which it would have to do at each turn: return the new value "
+                    "instead"
+                )
             )
 
 
@@ -164,8 +169,8 @@ def weakened(x: Any) -> Any:
 
 
 @contextmanager
-def _region(outer: TraceBuilder, what: str, examples: int) -> Iterator[Region]:
-    region = Region(outer, what, examples)
+def _region(outer: TraceBuilder, description: str, examples: int) -> Iterator[Region]:
+    region = Region(outer, description, examples)
     outer.inner = region
     try:
         with recording(region):
@@ -178,53 +183,56 @@ def _region(outer: TraceBuilder, what: str, examples: int) -> Iterator[Region]:
 class Region(TraceBuilder):
     """Recorder of a function of unknown values, inside the trace `outer`."""
 
-    find_circles = None
+    detect_loops = None
 
-    def __init__(self, outer: TraceBuilder, what: str, examples: int):
+    def __init__(self, outer: TraceBuilder, description: str, examples: int):
         super().__init__(outer.make, outer.make_number)
         self.outer: TraceBuilder = outer
-        self.around, self.examples, self.spelled = outer, examples, outer.spelled
-        self.what = what
+        self.around, self.examples, self.text_numbers = outer, examples, outer.text_numbers
+        self.description = description
         self.world, self.rules, self.memory = outer.world, outer.rules, outer.memory
         # The outside value and the input that stands for it, by the outside node and the id of a Tensor.
-        self.captured: dict[tuple[Node, int], tuple[Any, Node]] = {}
-        self.likes: dict[Node, Any] = {}  # the kinds of the arguments, by their inputs
+        self.captured: dict[tuple[GraphNode, int], tuple[Any, GraphNode]] = {}
+        self.likes: dict[GraphNode, Any] = {}  # the kinds of the arguments, by their inputs
 
     # -- inputs and outputs -------------------------------------------------------------------------
     def parameter(self, like: Any) -> Any:
         """The stand-in of an argument of this kind."""
         number = type(like) in _DTYPES
         aval = Aval((), np.dtype(_DTYPES[type(like)])) if number else like if isinstance(like, Aval) else aval_of(like)
-        supported(aval.dtype, f"an argument of {self.what}")
-        node = Node(None, (), (), aval)
+        supported(aval.dtype, f"an argument of {self.description}")
+        node = GraphNode(None, (), (), aval)
         self.inputs.append(node)
         self.likes[node] = like
-        value = self._standing(node, like, f"an argument of {self.what}")
+        value = self._standing(node, like, f"an argument of {self.description}")
         array = value.array if isinstance(value, TensorCarrier) else value
-        array.asks = UNKNOWN if len(aval.shape) > 1 else 0
+        array.layout_inputs = UNKNOWN if len(aval.shape) > 1 else 0
         return value
 
-    def output(self, x: Any, path: str) -> Node:
+    def output(self, x: Any, path: str) -> GraphNode:
         """The node of a leaf of the result."""
         if type(x) in _DTYPES:
             x = full(shape=(), value=x, dtype=_DTYPES[type(x)])
         if isinstance(x, TensorCarrier):
-            x = self.entered(x if x.level is Level.TRACED_TENSOR else self.tensors.of(x)).array
-        if not isinstance(x, Value | np.ndarray | np.generic) and getattr(x, "level", None) is not Level.SPAN:
-            raise TraceError(located(f"{self.what} must return arrays, but {path} is a {type(x).__name__}"))
-        node: Node = self.lift(x).node
+            x = self.entered(x if x.level is DispatchLevel.TRACED_TENSOR else self.tensors.of(x)).array
+        if (
+            not isinstance(x, GraphValue | np.ndarray | np.generic)
+            and getattr(x, "level", None) is not DispatchLevel.SPAN
+        ):
+            raise TraceError(located(f"{self.description} must return arrays, but {path} is a {type(x).__name__}"))
+        node: GraphNode = self.lift(x).node
         return node
 
     def lift(self, x: Any) -> Any:
         self.require_open()
-        if isinstance(x, np.ndarray) or (isinstance(x, Value) and x.builder is not self):
+        if isinstance(x, np.ndarray) or (isinstance(x, GraphValue) and x.builder is not self):
             value = self.outer.lift(x)
             return self._from_outside(value, self.outer.value(value.node))
         return super().lift(x)
 
     def entered(self, tensor: Any) -> Any:
         """The stand-in of a Tensor of the trace in this region: the value of a Tensor from outside."""
-        if tensor.level is not Level.TRACED_TENSOR or tensor.array.builder is self:
+        if tensor.level is not DispatchLevel.TRACED_TENSOR or tensor.array.builder is self:
             return tensor
         outside = self.outer.entered(tensor)
         return self._from_outside(outside, outside)
@@ -233,13 +241,13 @@ class Region(TraceBuilder):
         node = value.array.node if isinstance(value, TensorCarrier) else value.node
         key = node, id(value) if isinstance(value, TensorCarrier) else 0
         if key not in self.captured:
-            self.captured[key] = value, Node(None, (), (), node.aval)
-        result = self._standing(self.captured[key][1], like, f"an array from outside of {self.what}")
+            self.captured[key] = value, GraphNode(None, (), (), node.aval)
+        result = self._standing(self.captured[key][1], like, f"an array from outside of {self.description}")
         if isinstance(result, Tracer) and isinstance(like, Tracer):
-            result.lie_as(like)
+            result.share_layout(like)
         return result
 
-    def _standing(self, node: Node, like: Any, frozen: str) -> Any:
+    def _standing(self, node: GraphNode, like: Any, frozen: str) -> Any:
         weak = type(like) in _DTYPES or getattr(like, "weak", False)
         value = (Number if weak else Tracer)(self, node)
         value.frozen = frozen
@@ -276,20 +284,20 @@ class Region(TraceBuilder):
     def close(self) -> None:
         self.open, self.nodes = False, []
         memories = (
-            self._nodes, self._places, self._avals, self.plans, self.results, self._computed, self.captured,
+            self._nodes, self._lines, self._avals, self.plans, self.results, self._computed, self.captured,
             self.bounds, self.likes,
         )  # fmt: skip
         for memory in memories:
             memory.clear()
 
     # -- reads of values ----------------------------------------------------------------------------
-    def observe(self, x: Any, asked: str) -> Any:
+    def observe(self, x: Any, query: str) -> Any:
         known = self.known_outside(x.node)
         if known is None:
             raise TraceError(
-                located(f"{asked} of a value inside {self.what}, which has no value yet: {_instead(asked)}")
+                located(f"{query} of a value inside {self.description}, which has no value yet: {_instead(query)}")
             )
-        return self.outer.observe(known, asked)
+        return self.outer.observe(known, query)
 
     def holds(self, x: Any) -> bool:
         known = self.known_outside(x.node)
@@ -298,38 +306,42 @@ class Region(TraceBuilder):
     def knows(self, x: Any) -> bool:
         return super().knows(x) and (x.builder is not self or self.known_outside(x.node) is not None)
 
-    def has_derivative(self, wanted: Node) -> bool:
-        if wanted not in {*self.inputs, *self.nodes, *(mine for _, mine in self.captured.values())}:
+    def has_derivative(self, wanted: GraphNode) -> bool:
+        if wanted not in {*self.inputs, *self.nodes, *(parameter for _, parameter in self.captured.values())}:
             return self.outer.has_derivative(wanted)  # a node of the enclosing trace
         return super().has_derivative(wanted)
 
-    def sources(self) -> set[Node]:
+    def sources(self) -> set[GraphNode]:
         result, outer = super().sources(), self.outer
         if outer.derives():
-            result.update([mine for (theirs, _), (_, mine) in self.captured.items() if outer.has_derivative(theirs)])
-            result.update([mine for mine, like in self.likes.items() if _has_derivative(like, outer)])
+            result.update(
+                [parameter for (outside, _), (_, parameter) in self.captured.items() if outer.has_derivative(outside)]
+            )
+            result.update([parameter for parameter, like in self.likes.items() if _has_derivative(like, outer)])
         return result
 
     def constant(self, x: Any) -> Any:
         known = self.known_outside(x.node)
         return None if known is None else self.outer.constant(known)
 
-    def compute(self, wanted: Node) -> Any:
+    def compute(self, wanted: GraphNode) -> Any:
         known = self.known_outside(wanted)
         if known is None:
-            raise TraceError(located(f"the code needs the value of an array inside {self.what}, which has none yet"))
+            raise TraceError(
+                located(f"the code needs the value of an array inside {self.description}, which has none yet")
+            )
         return self.outer.compute(known.node)
 
-    def foresee(self, node: Node) -> None:
+    def foresee(self, node: GraphNode) -> None:
         pass  # a region has no values that could raise
 
-    def spring(self, node: Node) -> None:
+    def spring(self, node: GraphNode) -> None:
         pass
 
-    def example(self, wanted: Node) -> Any:
-        for (theirs, _), (_, mine) in self.captured.items():
-            if mine not in self._computed and wanted.depends_on({mine}):
-                self._computed[mine] = self.outer.example(theirs)
+    def example(self, wanted: GraphNode) -> Any:
+        for (outside, _), (_, parameter) in self.captured.items():
+            if parameter not in self._computed and wanted.depends_on({parameter}):
+                self._computed[parameter] = self.outer.example(outside)
         for node, like in self.likes.items():
             if node not in self._computed and wanted.depends_on({node}):
                 result = _example(like)
@@ -338,36 +350,36 @@ class Region(TraceBuilder):
                 self._computed[node] = result
         return super().compute(wanted)
 
-    def known_outside(self, node: Node) -> Any:
+    def known_outside(self, node: GraphNode) -> Any:
         """The value in the enclosing trace of a node that does not depend on the arguments; else None."""
         self.require_open()
         if node.depends_on(set(self.inputs)):
             return None
-        inputs = [mine for _, mine in self.captured.values()]
-        values = [self.outer.value(theirs) for theirs, _ in self.captured]
+        inputs = [parameter for _, parameter in self.captured.values()]
+        values = [self.outer.value(outside) for outside, _ in self.captured]
         with self.outer.outside():
             return self.outer.lift(emitted(sliced(inputs, self.nodes, [node]), values)[0])
 
 
-def _instead(asked: str) -> str:
+def _instead(query: str) -> str:
     """The alternative to suggest for a value read."""
-    if asked.startswith("bool"):
+    if query.startswith("bool"):
         return (
             "choose element by element with tg.where(condition, x, y), between computations with "
             "tg.cond(condition, f, g, ...), and repeat while a condition holds with tg.while_loop"
         )
-    if asked.startswith("int") or asked == "an index":
+    if query.startswith("int") or query == "an index":
         return (
             "an array can be indexed by it as it is; for a number of turns use tg.fori_loop or tg.while_loop, and for "
             "a choice tg.where or tg.cond"
         )
-    if asked == "the size of an array":
+    if query == "the size of an array":
         return (
             "arrays of a size that differs from turn to turn can be computed with element by element, summed, "
             "multiplied and assigned where they are known to be of one size; for more, use an array of the greatest "
             "size and tg.where"
         )
-    if asked in ("a boolean index", HOW_MANY):
+    if query in ("a boolean index", COUNT_QUERY):
         return (
             "a shape would depend on it; what a mask chooses can be computed with element by element, reduced, and "
             "written where the same mask is true; for more use tg.where(mask, x, 0) or the three-argument np.where"
@@ -388,7 +400,7 @@ class _RuleRecord:
     def run(self) -> None:
         for iteration in itertools.count():
             before, rule = len(self.captured), self.rule
-            if iteration == _MOST_ITERATIONS:
+            if iteration == _MAX_ITERATIONS:
                 text = f"the rule of {self.call.name} calls it, and makes other arrays of constants each time"
                 raise UnsupportedError(located(f"{text}; make these outside of the function"))
             rule.pushed = self.direction(self.call.push, self.inputs)
@@ -399,7 +411,7 @@ class _RuleRecord:
                 rule.pushed = rule.then
             if not self.called or len(self.captured) == before:
                 break
-        rule.settle()
+        rule.freeze()
 
     def direction(self, run: Callable[..., Any], moved: Sequence[Any]) -> Any:
         kinds = [x.aval if x.dtype.kind in "fc" else None for x in moved]
@@ -413,5 +425,5 @@ class _RuleRecord:
             if known.setdefault(x.node, len(self.captured)) == len(self.captured):
                 self.captured.append(x)
         numbers = tree.unflatten(result.structure, range(len(result.avals)))
-        there = [k for k, number in enumerate(numbers) if number is not None]
-        return RuleGraph(result.graph, [known[x.node] for x in reads], there)
+        positions = [k for k, number in enumerate(numbers) if number is not None]
+        return RuleGraph(result.graph, [known[x.node] for x in reads], positions)

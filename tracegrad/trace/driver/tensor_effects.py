@@ -53,7 +53,7 @@ class TapeTrace:
     graph and then the cotangents of the Tensors at `wanted`. `spent` says why there is no derivative, if there is none.
     """
 
-    stand_ins: tuple[tuple[Source, int], ...]  # sources, and the numbers of the inputs with the values
+    outside_tensors: tuple[tuple[Source, int], ...]  # sources, and the numbers of the inputs with the values
     wanted: tuple[Source, ...]
     roots: tuple[Aval, ...]
     joint: Any = None

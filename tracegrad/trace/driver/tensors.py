@@ -14,30 +14,30 @@ from typing import Any
 import numpy as np
 
 from tracegrad.errors import UnsupportedError, located
-from tracegrad.ir import Node
+from tracegrad.ir import GraphNode
 from tracegrad.torch.modes import DEFAULT, STATE
 from tracegrad.torch.tape import Tensor, TracedTensor
 from tracegrad.torch.tape.backward import engine
-from tracegrad.torch.tape.backward.functional import leads_out, nodes_behind
+from tracegrad.torch.tape.backward.functional import leads_out, reachable_nodes
 from tracegrad.torch.tape.recording.node import Node as TapeNode
 from tracegrad.torch.tape.recording.node import next_number
 from tracegrad.torch.tape.tensors import inplace_updates
 from tracegrad.trace.driver.tensor_effects import DefaultDtype, GradMode
 from tracegrad.trace.effects.effects import NAMES, STATEMENTS, Effect, Template
-from tracegrad.trace.effects.result_template import Piece
-from tracegrad.trace.sources.sources import Argument, Attribute, Fixed, Source
+from tracegrad.trace.effects.result_template import ResultTemplate
+from tracegrad.trace.sources.sources import ArgumentLeaf, Attribute, Fixed, Source
 from tracegrad.utils.lazy_dataclass import record
 
-__all__ = ["StandIn", "Tensors"]
+__all__ = ["OutsideTensor", "Tensors"]
 
 
 @record(slots=True, eq=False)
-class StandIn:
+class OutsideTensor:
     """A Tensor from outside: its source, its stand-in, and the node of its value."""
 
     source: Source
     tensor: Any
-    node: Node
+    node: GraphNode
     edge: Any = None
     grad: Any = None  # the stand-in of its gradient, if that was read and there is one
     read: bool = False  # whether the gradient was read or replaced
@@ -51,7 +51,7 @@ class StandIn:
 _UNREAD = object()
 
 
-class _Given(TapeNode):
+class _OutsideTapeNode(TapeNode):
     """The outside tape of a Tensor that is not a leaf, as the maker of its stand-in. A backward pass into it aborts the
     trace, and plain Python continues."""
 
@@ -62,11 +62,11 @@ class _Given(TapeNode):
         self.owner, self.real = owner, real
 
     def pull(self, ct: Any, recording: bool) -> Sequence[Any]:
-        raise self.owner.builder.gives_up("a backward pass in it goes on into what was recorded before")
+        raise self.owner.builder.abort("a backward pass in it goes on into what was recorded before")
 
     def ends(self, wanted: Iterable[TapeNode]) -> None:
-        if self.owner.is_wanted_behind(self.real, wanted):
-            raise self.owner.builder.gives_up("a derivative in it is taken through what was recorded before")
+        if self.owner.leads_to_wanted(self.real, wanted):
+            raise self.owner.builder.abort("a derivative in it is taken through what was recorded before")
 
 
 class Tensors:
@@ -74,7 +74,7 @@ class Tensors:
 
     def __init__(self, builder: Any):
         self.builder = builder
-        self._known: dict[int, tuple[Any, StandIn]] = {}
+        self._known: dict[int, tuple[Any, OutsideTensor]] = {}
         self._ending = False  # whether the returned Tensors are swept; their cotangents reach the outside hooks
 
     def close(self) -> None:
@@ -86,13 +86,13 @@ class Tensors:
         """Whether there are Tensors at all."""
         return bool(self._known)
 
-    def argument(self, number: int, real: Tensor, node: Node) -> TracedTensor:
+    def argument(self, number: int, real: Tensor, node: GraphNode) -> TracedTensor:
         """The stand-in of the Tensor that is a leaf of the arguments; `node` is the input with its value."""
         result = self._known.get(id(real))
         if result is not None:
-            self.builder.world.assume(Argument(None, number), "same", result[1].source)
+            self.builder.world.assume(ArgumentLeaf(None, number), "same", result[1].source)
             return result[1].tensor  # type: ignore[no-any-return]
-        return self._stand_in(real, Argument(None, number), node)
+        return self._add(real, ArgumentLeaf(None, number), node)
 
     def captured(self, real: Tensor, source: Source) -> TracedTensor:
         """The stand-in of a Tensor that was read from `source`."""
@@ -105,9 +105,9 @@ class Tensors:
         world.assume(Attribute(source, "requires_grad"), "equals", real.requires_grad)
         world.assume(Attribute(source, "is_leaf"), "equals", real.is_leaf)
         capture = self.builder.capture(real.array, Attribute(source, "array"))
-        return self._stand_in(real, source, capture.node)
+        return self._add(real, source, capture.node)
 
-    def asks_default_dtype(self) -> None:
+    def note_default_dtype(self) -> None:
         """Note that the trace depends on the default dtype."""
         self.builder.world.assume(DefaultDtype(None, ""), "equals", DEFAULT.dtype.name)
 
@@ -125,89 +125,91 @@ class Tensors:
             real = real._like(real.array)
         return self.captured(real, Fixed(real, "a Tensor"))
 
-    def _stand_in(self, real: Tensor, source: Source, node: Node) -> TracedTensor:
+    def _add(self, real: Tensor, source: Source, node: GraphNode) -> TracedTensor:
         self.builder.world.assume(GradMode(None, ""), "equals", STATE.enabled)
         tensor = TracedTensor(self.builder.value(node), real.requires_grad)
         if getattr(real, "_is_param", False):
             tensor._is_param = True  # type: ignore[attr-defined]
         if not real.is_leaf:
-            tensor._edge = _Given(self, real)
-        result = StandIn(source, tensor, node)
+            tensor._edge = _OutsideTapeNode(self, real)
+        result = OutsideTensor(source, tensor, node)
         tensor._outside = result
         if tensor._requires:
             result.edge = engine.edge_of(tensor)
         self._known[id(real)] = (real, result)
         return tensor
 
-    def is_wanted_behind(self, real: Tensor, wanted: Iterable[TapeNode]) -> bool:
+    def leads_to_wanted(self, real: Tensor, wanted: Iterable[TapeNode]) -> bool:
         """Whether the outside tape of a Tensor leads to another one whose stand-in was made by one of these nodes."""
         if self._ending:
             return False
         ends = {n: r for r, s in self._known.values() if s.edge is not None and r is not real for n in [s.edge[0]]}
         nodes = [ends[n]._edge_of() for n in wanted if n in ends]
-        behind = {e[0] if type(e) is tuple else e for e in nodes}
-        return bool(behind) and not behind.isdisjoint(nodes_behind(real))
+        targets = {e[0] if type(e) is tuple else e for e in nodes}
+        return bool(targets) and not targets.isdisjoint(reachable_nodes(real))
 
-    def grad_of(self, stand_in: StandIn) -> Any:
+    def grad_of(self, outside: OutsideTensor) -> Any:
         """The gradient that the Tensor had when the function was called, as a stand-in, or None."""
-        stand_in.read = True
-        real = next(r for r, s in self._known.values() if s is stand_in)
-        place = Attribute(stand_in.source, "grad")
+        outside.read = True
+        real = next(r for r, s in self._known.values() if s is outside)
+        grad_source = Attribute(outside.source, "grad")
         if real.grad is None:
-            self.builder.world.assume(place, "equals", None)
+            self.builder.world.assume(grad_source, "equals", None)
             return None
-        stand_in.grad = self.captured(real.grad, place)
-        return stand_in.grad
+        outside.grad = self.captured(real.grad, grad_source)
+        return outside.grad
 
-    def hooks_of(self, stand_in: StandIn) -> None:
+    def hooks_of(self, outside: OutsideTensor) -> None:
         """Run the outside hooks of a leaf, before its own hooks, in backward passes of the traced code."""
-        if stand_in.hooks is not None or self._ending:
+        if outside.hooks is not None or self._ending:
             return
-        stand_in.hooks = []
-        real = next(r for r, s in self._known.values() if s is stand_in)
+        outside.hooks = []
+        real = next(r for r, s in self._known.values() if s is outside)
         if real._hooks is None:
-            self.builder.world.assume(Attribute(stand_in.source, "_hooks"), "equals", None)
+            self.builder.world.assume(Attribute(outside.source, "_hooks"), "equals", None)
             return
-        result = self.builder.world.translate(real._hooked, Attribute(stand_in.source, "_hooked"))
-        own = stand_in.tensor._leaf_hooks()
-        for held, hooks in zip((own.tensor.setdefault(0, {}), own.accumulated, own.before, own.after), result):
+        result = self.builder.world.translate(real._hooked, Attribute(outside.source, "_hooked"))
+        leaf_hooks = outside.tensor._leaf_hooks()
+        for held, hooks in zip(
+            (leaf_hooks.tensor.setdefault(0, {}), leaf_hooks.accumulated, leaf_hooks.before, leaf_hooks.after), result
+        ):
             later = dict(held)
             held.clear()
             held.update(enumerate(hooks, -len(hooks)))
             held.update(later)
-            stand_in.hooks += [(held, k) for k in range(-len(hooks), 0)]
+            outside.hooks += [(held, k) for k in range(-len(hooks), 0)]
 
-    def places(self, inputs: Sequence[Node]) -> tuple[tuple[Source, int], ...]:
+    def input_positions(self, inputs: Sequence[GraphNode]) -> tuple[tuple[Source, int], ...]:
         """The sources of the Tensors, and the numbers of their values among the `inputs` (-1: not an input)."""
         numbers = {x: k for k, x in enumerate(inputs)}
         return tuple([(s.source, numbers.get(s.node, -1)) for _, s in self._known.values()])
 
-    def real_of(self, tensor: Any) -> StandIn | None:
+    def real_of(self, tensor: Any) -> OutsideTensor | None:
         """The Tensor that `tensor` stands for, if it is an unchanged stand-in."""
         result = getattr(tensor, "_outside", None)
-        return result if isinstance(result, StandIn) else None
+        return result if isinstance(result, OutsideTensor) else None
 
     # -- the end of a trace ----------------------------------------------------------------------------------------
-    def effects(self, template: Template, output: Callable[[Any, bool], Piece]) -> Iterator[Effect]:
+    def effects(self, template: Template, output: Callable[[Any, bool], ResultTemplate]) -> Iterator[Effect]:
         """The effects on the stand-ins' Tensors; `template` makes the template of a value, `output` the template of a
         new Tensor, with or without a derivative."""
         for _, s in list(self._known.values()):
             if s.tensor.array.node is not s.node:
-                derived = s.tensor.grad_fn is not None and not isinstance(s.tensor.grad_fn, _Given)
+                derived = s.tensor.grad_fn is not None and not isinstance(s.tensor.grad_fn, _OutsideTapeNode)
                 value = output(s.tensor, derived and s.tensor.requires_grad)
                 yield Effect("tensor", s.source, _updates(s.tensor), value)
             if s.read and s.tensor._grad is not s.grad:
                 yield Effect("field", s.source, "grad", template(s.tensor._grad))
 
-    def swept(self, roots: Sequence[Any]) -> tuple[list[Node], list[Node], list[Source], str]:
+    def swept(self, roots: Sequence[Any]) -> tuple[list[GraphNode], list[GraphNode], list[Source], str]:
         """The cotangent inputs of `roots`, the cotangents of the stand-ins that require grad, and their positions; or
         the reason why there are none."""
         self._ending = True
         wanted = [s for _, s in self._known.values() if s.edge is not None]
-        for held, k in [place for s in wanted for place in s.hooks or ()]:
+        for held, k in [hook for s in wanted for hook in s.hooks or ()]:
             del held[k]
         cts = [self.builder.cotangent(x.array) for x in roots]
-        asked = len(self.builder.guards)
+        first_guard = len(self.builder.guards)
         pairs = [(x._edge_of(), ct) for x, ct in zip(roots, cts)]
         if not pairs or not wanted:
             return [], [], [], ""
@@ -215,11 +217,11 @@ class Tensors:
             _, result = engine.run(pairs, False, True, [s.edge for s in wanted])
         except RuntimeError as error:
             return [], [], [s.source for s in wanted], str(error)
-        for guard in self.builder.guards[asked:]:
+        for guard in self.builder.guards[first_guard:]:
             if guard.node.depends_on({ct.node for ct in cts}):
                 raise UnsupportedError(
                     located(
-                        f"{guard.asked} of a gradient of what a traced function returns: it is not known while the "
+                        f"{guard.query} of a gradient of what a traced function returns: it is not known while the "
                         "function runs",
                         guard.location,
                     )

@@ -22,7 +22,7 @@ from tracegrad.errors import (
     uncaught,
     user_file,
 )
-from tracegrad.ir import Graph, Node, recording
+from tracegrad.ir import Graph, GraphNode, recording
 from tracegrad.ir.builder import sliced
 from tracegrad.ops.core.forms import Gather, Scatter
 from tracegrad.ops.elementwise.table import logical_and, logical_not
@@ -30,28 +30,28 @@ from tracegrad.settings import disabled, unusual
 from tracegrad.torch.modes import as_usual
 from tracegrad.trace.builder.abort import COMPUTED, FOLDED, ITERATION_BY_ITERATION, Attempts, Restarts, RunsPlainly
 from tracegrad.trace.builder.builder import TraceBuilder
-from tracegrad.trace.builder.layout import Layout
-from tracegrad.trace.builder.value_guards import Answers, Capture, ValueGuard, value_key
+from tracegrad.trace.builder.layout import LayoutGuard
+from tracegrad.trace.builder.value_guards import Capture, GuardValues, ValueGuard, value_key
 from tracegrad.trace.driver.outputs import Outputs
 from tracegrad.trace.driver.tensor_effects import TapeTrace
 from tracegrad.trace.effects.effects import Effect, writer
 from tracegrad.trace.effects.result_template import (
+    ConstantTemplate,
     Filling,
-    Piece,
-    Same,
+    ResultTemplate,
 )
-from tracegrad.trace.loops.appended_list import require_settled
-from tracegrad.trace.loops.indexed_list import require_kept
+from tracegrad.trace.loops.appended_list import require_restored
+from tracegrad.trace.loops.indexed_list import require_unchanged
 from tracegrad.trace.loops.long_loop_hints import forget_short
 from tracegrad.trace.random.draws import is_generator, rewind
 from tracegrad.trace.random.methods import generator_of
 from tracegrad.trace.random.rejected_reads import read_up
 from tracegrad.trace.sources.consumed_iterators import is_read_up
 from tracegrad.trace.sources.describe import describe
-from tracegrad.trace.sources.signature import Call, Field, parts
-from tracegrad.trace.sources.sources import Argument, Attribute, Fixed, Item, Passed, Source, on_call
+from tracegrad.trace.sources.signature import BoundCall, Field, child_items
+from tracegrad.trace.sources.sources import ArgumentLeaf, Attribute, CallArgument, Fixed, Item, Source, on_call
 from tracegrad.trace.values.constant_array import Constants
-from tracegrad.trace.values.exceptions import is_interrupt, is_of_loops, is_ours, is_plain, is_pythons
+from tracegrad.trace.values.exceptions import is_internal_raise, is_interrupt, is_of_loops, is_plain, is_pythons
 from tracegrad.trace.values.number import Number
 from tracegrad.trace.values.tracer import Tracer
 from tracegrad.trace.values.views import require_views
@@ -62,7 +62,7 @@ from tracegrad.utils.lazy_dataclass import record
 
 __all__ = ["Trace", "trace_call"]
 
-_LEAVES = (np.ndarray, np.generic, float, int, complex)
+_LEAF_CLASSES = (np.ndarray, np.generic, float, int, complex)
 _DTYPES: dict[type, str] = {float: "float64", int: "int64", bool: "bool"}
 
 
@@ -83,7 +83,7 @@ class Trace:
 
     graph: Graph
     kinds: tuple[str, ...]
-    answer: Piece
+    result: ResultTemplate
     effects: tuple[Effect, ...]
     guards: tuple[ValueGuard, ...]
     captures: tuple[Capture, ...]
@@ -92,12 +92,12 @@ class Trace:
     tape: TapeTrace | None = None
     raised: str = ""
     error: BaseException | None = None
-    layouts: tuple[Layout, ...] = ()
+    layouts: tuple[LayoutGuard, ...] = ()
     groups: tuple[tuple[Source, ...], ...] = ()
     unrolled: tuple[tuple[str, str], ...] = ()  # why the loop at a line was not rerolled
     divided: tuple[tuple[str, str], ...] = ()  # the residuals of loops that run in segments
     script: tuple[Any, ...] = ()
-    varying: frozenset[Hashable] = frozenset()  # when the trace began
+    facts: frozenset[Hashable] = frozenset()  # when the trace began
     write: Callable[[Any, Any], None] | None = None  # writes the effects; compiled on first use
 
     def fits(self, inputs: Sequence[Any]) -> bool:
@@ -113,28 +113,28 @@ class Trace:
         """Whether there are implicit guards."""
         return any(g.implicit for g in self.guards)
 
-    def asked(self, checked: bool) -> tuple[ValueGuard, ...]:
+    def explicit_guards(self, checked: bool) -> tuple[ValueGuard, ...]:
         """The guards with an output of the graph, or of `checked`."""
         return tuple([g for g in self.guards if g.unless_raises is None and not (checked and g.implicit)])
 
     def checked(self) -> Graph:
         """The graph with one output for all implicit guards."""
         nodes = list(self.graph.nodes)
-        every: Node | None = None
+        every: GraphNode | None = None
         for guard in self.guards:
             if not guard.implicit:
                 continue
             holds = guard.node
-            if not guard.seen:
-                holds = Node(logical_not, (holds,), (), holds.aval)
+            if not guard.value:
+                holds = GraphNode(logical_not, (holds,), (), holds.aval)
                 nodes.append(holds)
             if every is not None:
-                holds = Node(logical_and, (every, holds), (), holds.aval)
+                holds = GraphNode(logical_and, (every, holds), (), holds.aval)
                 nodes.append(holds)
             every = holds
         assert every is not None
         visible = self.graph.outputs[: self.arrays]
-        return Graph(self.graph.inputs, tuple(nodes), (*visible, *(g.node for g in self.asked(True)), every))
+        return Graph(self.graph.inputs, tuple(nodes), (*visible, *(g.node for g in self.explicit_guards(True)), every))
 
     def can_fail(self, program: Any) -> bool:
         """Whether the optimized program still has a node that raises where an unchecked guard fails."""
@@ -143,27 +143,27 @@ class Trace:
             return True
         return bool(len(unasked) <= program.foreseen)
 
-    def diverges(self, values: Iterable[Any]) -> Answers | None:
+    def diverges(self, values: Iterable[Any]) -> GuardValues | None:
         """The guard values up to the first one that differs from the recorded value, given the `values` of the guards;
         None if all are equal."""
         for guard, value in zip(self.guards, values):
             if value_key(value) != guard.key:
-                return Answers((*self.script[: guard.number], value), self.varying)
+                return GuardValues((*self.script[: guard.number], value), self.facts)
         return None
 
-    def answers(self, outputs: Sequence[Any], checked: bool) -> Iterator[Any]:
+    def guard_values(self, outputs: Sequence[Any], checked: bool) -> Iterator[Any]:
         """The values of all guards, from the outputs of a successful call of `graph`, or `checked`."""
-        values, asked = iter(outputs[self.arrays :]), set(self.asked(checked))
-        return (next(values) if g in asked else g.seen for g in self.guards)
+        values, with_output = iter(outputs[self.arrays :]), set(self.explicit_guards(checked))
+        return (next(values) if g in with_output else g.value for g in self.guards)
 
     def finish(self, outputs: Sequence[Any], tensor: Any = None, effects: bool = True) -> Any:
         """The value of the function, from the outputs of the program; replays the effects."""
         call = Filling(outputs, tensor)
-        result = self.answer.make(call)
+        result = self.result.make(call)
         if effects and self.effects:
             if self.write is None:
                 self.write = writer(self.effects)
-            holders, values = [e.holder.read() for e in self.effects], [e.piece.make(call) for e in self.effects]
+            holders, values = [e.holder.read() for e in self.effects], [e.template.make(call) for e in self.effects]
             self.write(holders, values)
         return result
 
@@ -186,66 +186,66 @@ def _as_inside(path: str) -> str:
 def trace_call(
     fun: Callable[..., Any],
     body: Any,
-    call: Call,
-    answers: Answers | None = None,
-    varying: set[Hashable] | None = None,
+    call: BoundCall,
+    guard_values: GuardValues | None = None,
+    known_facts: set[Hashable] | None = None,
     shared: bool = False,
 ) -> Trace:
     """Run `body` on tracers of the leaves of `call`; messages name `fun`.
 
-    `answers` are the values of the first guards, if a compiled program has computed them. Floats from the sources with
-    keys in `varying` become inputs. A trace that is `shared` is valid for other functions with equal code: it reads
-    their state through the function of the call.
+    `guard_values` are the values of the first guards, if a compiled program has computed them. Floats from the sources
+    with keys in `known_facts` become inputs. A trace that is `shared` is valid for other functions with equal code: it
+    reads their state through the function of the call.
 
     No trace state remains after a function that raises. Errors of tracegrad name the user's line. Printed output is
     held back in `world.printed` until it is known whether the call ends with this trace.
     """
-    asked = set() if varying is None else varying
+    facts = set() if known_facts is None else known_facts
     attempts, endless = Attempts(), None
     while True:
-        now = frozenset(asked)
-        args = answers.given if answers is not None and answers.varying == now else ()
-        result = _trace_call(fun, body, call, args, asked, shared, endless)
+        now = frozenset(facts)
+        args = guard_values.values if guard_values is not None and guard_values.facts == now else ()
+        result = _trace_call(fun, body, call, args, facts, shared, endless)
         late = result.world.late if isinstance(result, Trace) else result
         if isinstance(late, Restarts):
-            endless = attempts.again(late, now, asked)
+            endless = attempts.again(late, now, facts)
             continue
         assert isinstance(result, Trace)
-        result = result if late is None else _given_up(result, str(late))
+        result = result if late is None else _aborted(result, str(late))
         # Facts about loops that hints have added count as known when the trace began.
-        result.varying = now | {x for x in asked - now if isinstance(x, tuple) and x[0] == FOLDED}
-        forget_short(asked)
+        result.facts = now | {x for x in facts - now if isinstance(x, tuple) and x[0] == FOLDED}
+        forget_short(facts)
         return result
 
 
-def _pass(world: World, call: Call, args: list[Any], kwargs: dict[str, Any]) -> None:
+def _pass(world: World, call: BoundCall, args: list[Any], kwargs: dict[str, Any]) -> None:
     """Replace random generators by their stand-ins, and record the kinds of the arguments."""
-    places: list[tuple[Any, Any]] = [(args, i) for i in range(len(args))]
-    places += [(kwargs, name) for name in kwargs]
-    ways = set(call.generators)
-    for several, place in places:
-        several[place] = _shown(world, several[place], Passed(None, place), (place,), ways)
-    for several, place in places:
-        source = Passed(None, place)
-        if (place,) in ways:
+    positions: list[tuple[Any, Any]] = [(args, i) for i in range(len(args))]
+    positions += [(kwargs, name) for name in kwargs]
+    paths = set(call.generators)
+    for container, index in positions:
+        container[index] = _shown(world, container[index], CallArgument(None, index), (index,), paths)
+    for container, index in positions:
+        source = CallArgument(None, index)
+        if (index,) in paths:
             continue
         if id(source.read()) in world.containers.known:
-            several[place] = world.containers.handed(source.read(), source)
+            container[index] = world.containers.handed(source.read(), source)
             continue
-        for copy in world.writes.passed(several[place], source):
+        for copy in world.writes.passed(container[index], source):
             world.containers.enter(copy)
 
 
-def _shown(world: World, x: Any, source: Source, way: tuple[Any, ...], ways: Collection[Any]) -> Any:
+def _shown(world: World, x: Any, source: Source, path: tuple[Any, ...], paths: Collection[Any]) -> Any:
     """The container with stand-ins for its generators; a generator at a known path may be any one of its class."""
     if is_generator(x):
-        return generator_of(world, x, source if way in ways else Fixed(x, "a random generator"))
+        return generator_of(world, x, source if path in paths else Fixed(x, "a random generator"))
 
     def inside(key: Any, each: Any) -> Any:
-        place = Attribute(source, key.name) if type(key) is Field else Item(source, key)
-        return _shown(world, each, place, (*way, key), ways)
+        child_source = Attribute(source, key.name) if type(key) is Field else Item(source, key)
+        return _shown(world, each, child_source, (*path, key), paths)
 
-    new = [(key, each, inside(key, each)) for key, each in parts(x)]
+    new = [(key, each, inside(key, each)) for key, each in child_items(x)]
     if all(each is shown for _, each, shown in new):
         return x
     if isinstance(x, tuple):
@@ -258,21 +258,21 @@ def _shown(world: World, x: Any, source: Source, way: tuple[Any, ...], ways: Col
 def _trace_call(
     fun: Callable[..., Any],
     body: Any,
-    call: Call,
-    answers: Sequence[Any],
-    varying: Collection[Hashable],
+    call: BoundCall,
+    guard_values: Sequence[Any],
+    facts: Collection[Hashable],
     shared: bool,
     endless: RunsPlainly | None,
 ) -> Trace | Restarts:
     """As `trace_call`, or the restart exception. If restarts are `endless`, the call runs as plain Python."""
     rewind(call)
-    builder = TraceBuilder(Tracer, Number, answers)
-    builder.foresees = not answers  # hints would change the guards that the answers belong to
-    if ITERATION_BY_ITERATION in varying or disabled("loop-capture"):
-        builder.find_circles = None
-    if COMPUTED not in varying:
-        builder.hosts = Constants()
-    builder.world = world = World(builder, varying, fun if shared else None)
+    builder = TraceBuilder(Tracer, Number, guard_values)
+    builder.foresees = not guard_values  # hints would change the guards that the answers belong to
+    if ITERATION_BY_ITERATION in facts or disabled("loop-capture"):
+        builder.detect_loops = None
+    if COMPUTED not in facts:
+        builder.constant_arrays = Constants()
+    builder.world = world = World(builder, facts, fun if shared else None)
     with recording(builder):
         leaves = [world.passed(x, i, _argument(builder, call, i, x)) for i, x in enumerate(call.leaves)]
     args, kwargs = call.rebuild(leaves)
@@ -286,24 +286,24 @@ def _trace_call(
             with uncaught():
                 result = world.inline(body)(*map(world.adopt, args), **{k: world.adopt(x) for k, x in kwargs.items()})
             disturbed = world.natives.disturbed()
-            if disturbed or builder.given_up is not None:
-                raise builder.gives_up(disturbed)
-            require_settled(builder.histories)
+            if disturbed or builder.abort_error is not None:
+                raise builder.abort(disturbed)
+            require_restored(builder.histories)
             return _finish(builder, world, call, result)
     except (KeyboardInterrupt, GeneratorExit):
         world.printed.release()
         raise
     except Restarts as restart:
-        restart.place = _place(restart)
+        restart.location = _user_line(restart)
         world.natives.rewind()
         return restart.with_traceback(None)
     except BaseException as error:
-        loops = builder.circles is not None and builder.circles.found
+        loops = builder.loop_detector is not None and builder.loop_detector.has_traced_values
         if loops and is_of_loops(error):
             # It may concern the final values of the loops, which are not constants, or an iteration after the last.
             world.natives.rewind()
             return Restarts("what loops leave is asked for", ITERATION_BY_ITERATION)
-        _require_answer(error, world, fun, call)
+        _require_result(error, world, fun, call)
         return (_ended if world.once and is_pythons(error) else _raised)(builder, world, call, error)
     finally:
         unusual.pop(block, None)
@@ -311,19 +311,19 @@ def _trace_call(
             world.close()
 
 
-def _require_answer(error: BaseException, world: World, fun: Any, call: Call) -> None:
+def _require_result(error: BaseException, world: World, fun: Any, call: BoundCall) -> None:
     """Reraise an exception that is not a result of the function: tracegrad's, or a signal handler's."""
     if world.once:
         call.writes = world.changed
     if isinstance(error, RunsPlainly):
         return
     # NumPy, or PyTorch for Tensors, raises these errors too, after the effects of earlier code.
-    own = TracegradError if world.builder.has_tensors else (TracegradError, RuntimeError)
-    theirs = isinstance(error, ShapeError | DTypeError) or not isinstance(error, own)
-    ours = is_ours(error) and not (theirs and _has_acted(world, call))
-    if ours:
+    own_classes = TracegradError if world.builder.has_tensors else (TracegradError, RuntimeError)
+    is_numpys = isinstance(error, ShapeError | DTypeError) or not isinstance(error, own_classes)
+    is_own = is_internal_raise(error) and not (is_numpys and _has_acted(world, call))
+    if is_own:
         _name_location(error, describe(fun))
-    if ours or is_interrupt(error):
+    if is_own or is_interrupt(error):
         rewind(call)
         if not world.once or isinstance(error, LostDerivativeError):  # else the call runs on the tape
             world.printed.release()
@@ -331,17 +331,19 @@ def _require_answer(error: BaseException, world: World, fun: Any, call: Call) ->
         raise error
 
 
-def _has_acted(world: World, call: Call) -> bool:
+def _has_acted(world: World, call: BoundCall) -> bool:
     """Whether the traced code has had lasting effects; a caller may catch its exception."""
-    told = world.printed.texts or (world.once and world.builder.told >= 0)  # otherwise the plain call prints again
-    return bool(told or world.changed or call.drawn or world.natives.disturbed() or world.natives.wrote)
+    has_output = world.printed.texts or (
+        world.once and world.builder.output_at >= 0
+    )  # otherwise the plain call prints again
+    return bool(has_output or world.changed or call.drawn or world.natives.disturbed() or world.natives.wrote)
 
 
-def _argument(builder: TraceBuilder, call: Call, i: int, x: Any) -> Any:
+def _argument(builder: TraceBuilder, call: BoundCall, i: int, x: Any) -> Any:
     tensor = call.tensors.get(i)
     if tensor is not None:
         return builder.tensors.argument(i, tensor, builder.argument(Tracer, x).node)
-    if is_constant(x) or not isinstance(x, _LEAVES):  # a constant of this trace, whose input is not used
+    if is_constant(x) or not isinstance(x, _LEAF_CLASSES):  # a constant of this trace, whose input is not used
         builder.argument(Number, np.asarray(0))
         return read_up(x, f"argument {i}") if is_read_up(x) else x
     if type(x) in _DTYPES:
@@ -352,64 +354,64 @@ def _argument(builder: TraceBuilder, call: Call, i: int, x: Any) -> Any:
     value.is_array = unusual != (np.generic,)
     if value.is_array:
         builder.world.natives.classes_of_arrays.update(unusual)
-        builder.world.writes.array(value, Argument(None, i))
+        builder.world.writes.array(value, ArgumentLeaf(None, i))
     return value
 
 
-def _finish(builder: TraceBuilder, world: World, call: Call, result: Any) -> Trace:
+def _finish(builder: TraceBuilder, world: World, call: BoundCall, result: Any) -> Trace:
     if world.once:
         builder.guards.clear()  # no other call is checked against them
     output = Outputs(builder, world)
-    answer, done = output.of_call(result)
+    template, done = output.of_call(result)
     bases = output.views()
     if bases:
         output = Outputs(builder, world, bases)
-        answer, done = output.of_call(result)
-    require_kept(builder, output.handed)
+        template, done = output.of_call(result)
+    require_unchanged(builder, output.handed)
     require_views(builder, output.handed)
     outputs, roots = output.nodes, output.roots
     untaken = list(builder.raising)
     cts, cotangents, wanted, spent = builder.tensors.swept(roots) if builder.has_tensors else ([], [], [], "")
-    guards = _settled(builder, outputs, untaken)
+    guards = _resolved_guards(builder, outputs, untaken)
     new = builder.rolled([*outputs, *(g.node for g in guards), *cotangents])
     if new:
         outputs, cotangents = ([new.get(x, x) for x in nodes] for nodes in (outputs, cotangents))
         guards = tuple([replace(g, node=new.get(g.node, g.node)) for g in guards])
-    asked = [g.node for g in guards if g.unless_raises is None]
+    guard_nodes = [g.node for g in guards if g.unless_raises is None]
     arguments = list(builder.inputs)
     captures = list(builder.captures.values())
     inputs = [*arguments, *(c.node for c in captures)]
-    joint = sliced([*inputs, *cts], builder.nodes, [*outputs, *asked, *cotangents])
+    joint = sliced([*inputs, *cts], builder.nodes, [*outputs, *guard_nodes, *cotangents])
     if captures:
         used = {*joint.outputs, *(x for n in joint.nodes for x in n.operands)}
         written = {source.key for e in done if (source := e.memory) is not None}
         # A written array may share memory with any other array that was read (see `Path.overlaps`).
         used |= {c.node for c in captures if c.source is not None and c.number is None and written}
-        unused = [c for c in captures if c.node not in used and not builder.memory.is_asked(c.node)]
+        unused = [c for c in captures if c.node not in used and not builder.memory.is_guarded(c.node)]
         world.saw(unused)
         captures = [c for c in captures if c not in unused]
         inputs = [*arguments, *(c.node for c in captures)]
     if cotangents:
-        graph = sliced(inputs, builder.nodes, [*outputs, *asked])
+        graph = sliced(inputs, builder.nodes, [*outputs, *guard_nodes])
     else:
         graph = Graph(tuple(inputs), joint.nodes, joint.outputs)
     kinds = _kinds(call, captures)
     tape = None
     if builder.has_tensors or output.tensors:
         tape = TapeTrace(
-            builder.tensors.places(inputs), tuple(wanted), tuple([x.array.aval for x in roots]),
+            builder.tensors.input_positions(inputs), tuple(wanted), tuple([x.array.aval for x in roots]),
             Graph((*inputs, *cts), joint.nodes, joint.outputs) if cotangents else None, spent,
         )  # fmt: skip
-    world.rewritten = frozenset(e.place for e in done)
+    world.rewritten = frozenset(e.location for e in done)
     note_written(call.function, world.rewritten)
     return Trace(
-        graph, kinds, answer, tuple(done), guards, tuple(captures), world, len(outputs), tape,
-        layouts=builder.memory.layouts(inputs), groups=world.writes.to_tell_apart(done, world.is_fixed),
+        graph, kinds, template, tuple(done), guards, tuple(captures), world, len(outputs), tape,
+        layouts=builder.memory.layouts(inputs), groups=world.writes.distinct_groups(done, world.is_fixed),
         unrolled=tuple(builder.unrolled.items()), divided=tuple(builder.divided.items()), script=tuple(builder.script),
     )  # fmt: skip
 
 
-def _ended(builder: TraceBuilder, world: World, call: Call, error: BaseException) -> Trace:
+def _ended(builder: TraceBuilder, world: World, call: BoundCall, error: BaseException) -> Trace:
     """The trace of one call that ended in an exception, with its effects so far."""
     error.args = tuple(tree.map(lambda x: x.shown() if isinstance(x, Tracer) else x, list(error.args)))
     with recording(builder), on_call(call), as_usual():
@@ -418,7 +420,7 @@ def _ended(builder: TraceBuilder, world: World, call: Call, error: BaseException
     return trace
 
 
-def _settled(builder: TraceBuilder, outputs: Sequence[Any], raising: Sequence[Any]) -> tuple[ValueGuard, ...]:
+def _resolved_guards(builder: TraceBuilder, outputs: Sequence[Any], raising: Sequence[Any]) -> tuple[ValueGuard, ...]:
     """The guards, with one for each node of `raising` that the outputs do not depend on. A guard without an output,
     because the outputs depend on the raising node, stays without one."""
     if not raising and all([g.unless_raises is None for g in builder.guards]):  # noqa: C419
@@ -452,48 +454,48 @@ def _needed(builder: TraceBuilder, outputs: Sequence[Any]) -> set[Any]:
     return set(sliced([], builder.nodes, outputs).nodes)
 
 
-def _raised(builder: TraceBuilder, world: World, call: Call, error: BaseException) -> Trace:
+def _raised(builder: TraceBuilder, world: World, call: BoundCall, error: BaseException) -> Trace:
     """The trace of a call that ended in an exception: its guards so far."""
     captures = list(builder.captures.values())
     inputs = [*builder.inputs, *(c.node for c in captures)]
     graph = sliced(inputs, builder.nodes, [g.node for g in builder.guards])
     alike = is_plain(error) and not world.changed and not world.natives.disturbed() and builder.all_succeed()
     fault = ", which is an internal error of tracegrad: please report it" if is_internal(error) else ""
-    place = error.place if isinstance(error, RunsPlainly) else ""
+    line = error.location if isinstance(error, RunsPlainly) else ""
     why = str(error) if isinstance(error, RunsPlainly) else f"tracing it raised {type(error).__name__}: {error}{fault}"
     return Trace(
-        graph, _kinds(call, captures), Same(None), (), tuple(builder.guards), tuple(captures), world,
-        raised=located(why, place or _place(error)), error=error if alike else None,
+        graph, _kinds(call, captures), ConstantTemplate(None), (), tuple(builder.guards), tuple(captures), world,
+        raised=located(why, line or _user_line(error)), error=error if alike else None,
         layouts=builder.memory.layouts(inputs), script=tuple(builder.script),
     )  # fmt: skip
 
 
-def _given_up(trace: Trace, why: str) -> Trace:
+def _aborted(trace: Trace, why: str) -> Trace:
     """A trace whose calls must run as plain Python, which was known only at its end."""
     graph = sliced(trace.graph.inputs, trace.graph.nodes, [g.node for g in trace.guards])
     return Trace(
-        graph, trace.kinds, Same(None), (), trace.guards, trace.captures, trace.world,
+        graph, trace.kinds, ConstantTemplate(None), (), trace.guards, trace.captures, trace.world,
         raised=trace.raised or located(why), layouts=trace.layouts, script=trace.script,
     )  # fmt: skip
 
 
-def _kinds(call: Call, captures: Sequence[Capture]) -> tuple[str, ...]:
+def _kinds(call: BoundCall, captures: Sequence[Capture]) -> tuple[str, ...]:
     return tuple(["float" if type(x) is float else "array" for x in (*call.leaves, *(c.array for c in captures))])
 
 
-def _name_location(error: BaseException, who: Any) -> None:
+def _name_location(error: BaseException, function: Any) -> None:
     """Add the user's innermost line: to the message of tracegrad's own errors, if it names none; else as a note."""
-    place = _place(error)
-    if isinstance(error, TracegradError) and place and error.args and ".py:" not in str(error.args[0]):
-        error.args = (located(str(error.args[0]), place), *error.args[1:])
-    error.add_note(f"while tracing {who}" + (f", at {place}" if place else ""))
+    line = _user_line(error)
+    if isinstance(error, TracegradError) and line and error.args and ".py:" not in str(error.args[0]):
+        error.args = (located(str(error.args[0]), line), *error.args[1:])
+    error.add_note(f"while tracing {function}" + (f", at {line}" if line else ""))
 
 
-def _place(error: BaseException) -> str:
+def _user_line(error: BaseException) -> str:
     """The user's innermost line that an exception passed through."""
-    place, step = "", error.__traceback__
-    while step is not None:
-        if user_file(step.tb_frame.f_code.co_filename):
-            place = f"{step.tb_frame.f_code.co_filename}:{step.tb_lineno}"
-        step = step.tb_next
-    return place
+    line, traceback = "", error.__traceback__
+    while traceback is not None:
+        if user_file(traceback.tb_frame.f_code.co_filename):
+            line = f"{traceback.tb_frame.f_code.co_filename}:{traceback.tb_lineno}"
+        traceback = traceback.tb_next
+    return line

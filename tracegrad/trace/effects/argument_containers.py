@@ -6,13 +6,13 @@ from typing import Any, NamedTuple
 
 from tracegrad.errors import UnsupportedError
 from tracegrad.trace.builder.abort import RunsPlainly
-from tracegrad.trace.effects.effects import Watched
+from tracegrad.trace.effects.effects import WatchedCopy
 from tracegrad.trace.sources.sources import Source
 
 __all__ = ["Containers"]
 
 
-class _Passed(NamedTuple):
+class _KnownContainer(NamedTuple):
     real: Any
     copy: Any
     source: Source
@@ -23,18 +23,18 @@ class Containers:
 
     def __init__(self, world: Any):
         self._world = world
-        self.known: dict[int, _Passed] = {}  # by the id of the container
+        self.known: dict[int, _KnownContainer] = {}  # by the id of the container
         self.again: set[int] = set()  # the ids of the copies that have a second name
         self.derived: set[int] = set()  # the ids of the copies that transforms pass to functions
-        self._several = ""  # names a container with several copies, which is part of several arguments
+        self._duplicated = ""  # names a container with several copies, which is part of several arguments
 
-    def enter(self, copy: Watched) -> None:
+    def enter(self, copy: WatchedCopy) -> None:
         """Record a copy of an argument container of the current call."""
         real = copy.source.read()
-        known = self.known.setdefault(id(real), _Passed(real, copy.copy, copy.source))
+        known = self.known.setdefault(id(real), _KnownContainer(real, copy.copy, copy.source))
         if known.copy is not copy.copy:
             self.again |= {id(known.copy), id(copy.copy)}
-            self._several = f"{known.source} is {copy.source}"
+            self._duplicated = f"{known.source} is {copy.source}"
 
     def handed(self, real: Any, source: Source) -> Any:
         """The copy that traced code gets if another source leads to an argument container."""
@@ -45,18 +45,18 @@ class Containers:
 
     def require_one(self) -> None:
         """Abort the trace if containers are compared by identity and one has several copies."""
-        if self._several and self._world.by_identity:
-            raise RunsPlainly(f"{self._several}, and containers are compared by identity")
+        if self._duplicated and self._world.by_identity:
+            raise RunsPlainly(f"{self._duplicated}, and containers are compared by identity")
 
-    def place_of(self, result: Any) -> tuple[Any, Source] | None:
+    def real_and_source(self, result: Any) -> tuple[Any, Source] | None:
         """The object that `result` stands for, and its source; None if it stands for nothing from outside. Raises
         UnsupportedError for a copy made by a transform."""
         if id(result) in self.derived:
-            what = f"id() of a {type(result).__name__} that is differentiated"
-            raise UnsupportedError.everywhere(f"{what} is that of a copy; use something that it holds")
+            description = f"id() of a {type(result).__name__} that is differentiated"
+            raise UnsupportedError.everywhere(f"{description} is that of a copy; use something that it holds")
         results = [(x.real, x.source) for x in self.known.values() if x.copy is result]
-        seen, places = self._world._seen.items(), self._world._places
-        results += [(x, places[key]) for key, (x, each) in seen if each is result and x is not result]
+        seen, sources = self._world._translations.items(), self._world._sources
+        results += [(x, sources[key]) for key, (x, each) in seen if each is result and x is not result]
         return results[0] if results else None
 
     def sources(self) -> list[tuple[type, Source]]:

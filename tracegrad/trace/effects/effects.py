@@ -22,11 +22,17 @@ from typing import Any
 
 from numpy.lib.array_utils import byte_bounds
 
-from tracegrad.errors import MADE
+from tracegrad.errors import GENERATED_FILENAME
 from tracegrad.ops import Carrier
-from tracegrad.trace.effects.result_template import Node, Piece, Same, TensorOutput, attributes
+from tracegrad.trace.effects.result_template import (
+    ConstantTemplate,
+    ContainerTemplate,
+    ResultTemplate,
+    TensorOutput,
+    attributes,
+)
 from tracegrad.trace.sources.code_origin import is_user_code
-from tracegrad.trace.sources.sources import Attribute, Cell, Child, Fixed, Global, Item, Source, Static
+from tracegrad.trace.sources.sources import Attribute, Child, ClosureCell, Fixed, Item, ModuleGlobal, Source, Static
 from tracegrad.trace.values.container_proxies import Shadowed, real_key
 from tracegrad.trace.values.tracer import Tracer
 from tracegrad.tree import children, is_node
@@ -34,12 +40,29 @@ from tracegrad.tree.registry import KINDS
 from tracegrad.utils.deferred_signals import uninterrupted
 
 __all__ = [
-    "NAMES", "STATEMENTS", "Effect", "Template", "Watched", "apart", "appended", "asked_again", "attribute_kind",
-    "changed_names", "changes", "contents", "delete_attribute", "fill", "fixed", "place_of", "set_attribute",
-    "statements", "watched", "writer",
+    "NAMES",
+    "STATEMENTS",
+    "Effect",
+    "Template",
+    "WatchedCopy",
+    "appended",
+    "are_disjoint",
+    "attribute_kind",
+    "attribute_source",
+    "changed_names",
+    "changes",
+    "contents",
+    "delete_attribute",
+    "fill",
+    "fixed",
+    "lookup_key",
+    "set_attribute",
+    "statements",
+    "watched",
+    "writer",
 ]  # fmt: skip
 
-Template = Callable[[Any], Piece]
+Template = Callable[[Any], ResultTemplate]
 
 # The statement of each kind of effect, on the object `h`, with the key `k` or name `n`, and the value `v`.
 # `tracegrad.trace.driver.tensors` adds the kind for Tensors.
@@ -80,13 +103,13 @@ def delete_attribute(x: Any, name: str) -> None:
 @functools.lru_cache(maxsize=1024)
 def _in_c(cls: Any, name: str) -> Any:
     """The C implementation of a method for a class: `object.__setattr__` refuses objects of other C classes."""
-    several = [vars(c)[name] for c in cls.__mro__ if name in vars(c)]
-    return next(x for x in several if isinstance(x, types.WrapperDescriptorType))
+    definitions = [vars(c)[name] for c in cls.__mro__ if name in vars(c)]
+    return next(x for x in definitions if isinstance(x, types.WrapperDescriptorType))
 
 
-def _change_beneath(x: Any, step: tuple[str, Any], value: Any) -> None:
+def _change_beneath(x: Any, change: tuple[str, Any], value: Any) -> None:
     """Apply an effect to a container of a user class without running its own methods again."""
-    kind, key = step
+    kind, key = change
     cls: Any = next(each for each in _CONTAINERS if isinstance(x, each))
     if kind == "item":
         cls.__setitem__(x, key, value)
@@ -110,24 +133,24 @@ NAMES = {
 
 class Effect:
     """A side effect of this `kind` that each call repeats on the object at `holder`: at `key`, with the value of
-    `piece`."""
+    `template`."""
 
-    __slots__ = ("holder", "key", "kind", "piece")
+    __slots__ = ("holder", "key", "kind", "template")
 
-    def __init__(self, kind: str, holder: Source, key: Any = None, piece: Piece | None = None):
+    def __init__(self, kind: str, holder: Source, key: Any = None, template: ResultTemplate | None = None):
         self.kind, self.holder, self.key = kind, holder, key
-        self.piece = Same(None) if piece is None else piece
+        self.template = ConstantTemplate(None) if template is None else template
 
     @property
-    def place(self) -> Hashable:
+    def location(self) -> Hashable:
         """The key of the source that it writes to."""
         if self.kind == "item":
             space = isinstance(self.holder, Fixed)  # a namespace of globals
-            return Global(self.holder.parent, self.key).key if space else Item(self.holder, self.key).key
+            return ModuleGlobal(self.holder.parent, self.key).key if space else Item(self.holder, self.key).key
         if self.kind == "cell":
-            return Cell(self.holder.parent, self.holder.name).key
+            return ClosureCell(self.holder.parent, self.holder.name).key
         if self.kind == "static":
-            return place_of(self.holder.read(), self.key).key
+            return attribute_source(self.holder.read(), self.key).key
         return Attribute(self.holder, self.key).key if self.kind in ("field", "attribute") else self.holder.key
 
     @property
@@ -140,16 +163,16 @@ class Effect:
     @property
     def recorded(self) -> bool | None:
         """Whether the new value that it writes into a Tensor has a derivative; None if it writes no such value."""
-        return self.piece.root >= 0 if self.kind == "tensor" and isinstance(self.piece, TensorOutput) else None
+        return self.template.root >= 0 if self.kind == "tensor" and isinstance(self.template, TensorOutput) else None
 
     def text(self, h: str, v: str, name: Callable[[Any], str]) -> str:
         """The statement for a holder and a value with these names."""
         key = repr(self.key) if type(self.key) in (str, int) else name(self.key)
-        words = {"h": h, "v": v, "k": key, "n": str(self.key)}
-        return re.sub(r"\b([hknv])\b", lambda found: words[found[0]], STATEMENTS[self.kind])
+        substitutes = {"h": h, "v": v, "k": key, "n": str(self.key)}
+        return re.sub(r"\b([hknv])\b", lambda match: substitutes[match[0]], STATEMENTS[self.kind])
 
 
-def place_of(x: Any, name: str) -> Source:
+def attribute_source(x: Any, name: str) -> Source:
     """The source of an attribute of a class or of a traced function."""
     return Static(x, name) if isinstance(x, type) else Attribute(fixed(x), name)
 
@@ -164,8 +187,8 @@ def statements(effects: Sequence[Effect], name: Callable[[Any], str], following:
     between them. `name` gives the names of objects. Among the statements `following`, only the last may call a
     function."""
     results = [*[effect.text(f"h{i}", f"v{i}", name) for i, effect in enumerate(effects)], *following]
-    several = ";".join([STATEMENTS[effect.kind] for effect in effects] + ["-"] * bool(following))
-    if ";" not in several or "(" not in several:
+    code = ";".join([STATEMENTS[effect.kind] for effect in effects] + ["-"] * bool(following))
+    if ";" not in code or "(" not in code:
         return results
     return [f"with {name(uninterrupted)}():", *[f"    {text}" for text in results]]
 
@@ -180,12 +203,12 @@ def writer(effects: Sequence[Effect]) -> Callable[[Any, Any], None]:
 
     names = [", ".join(f"{letter}{i}" for i in range(len(effects))) for letter in "hv"]
     lines = [f"({names[0]},), ({names[1]},) = hs, vs", *statements(effects, name)]
-    exec(compile("\n    ".join(["def write(hs, vs):", *lines]), MADE, "exec"), space)
+    exec(compile("\n    ".join(["def write(hs, vs):", *lines]), GENERATED_FILENAME, "exec"), space)
     result: Callable[[Any, Any], None] = space["write"]
     return result
 
 
-def apart(written: Sequence[Any], arrays: Sequence[Any]) -> bool:
+def are_disjoint(written: Sequence[Any], arrays: Sequence[Any]) -> bool:
     """Whether the arrays that a call writes to are writable and disjoint from all its other `arrays`; False if one of
     them is not an array."""
     try:
@@ -196,53 +219,58 @@ def apart(written: Sequence[Any], arrays: Sequence[Any]) -> bool:
     except AttributeError:
         return False
     end = end_of_written = 0
-    for first, behind in bounds:
-        is_written = (first, behind) in targets
+    for first, end_of_array in bounds:
+        is_written = (first, end_of_array) in targets
         if first < (end if is_written else end_of_written):
             return False
-        end = max(end, behind)
-        end_of_written = max(end_of_written, behind) if is_written else end_of_written
+        end = max(end, end_of_array)
+        end_of_written = max(end_of_written, end_of_array) if is_written else end_of_written
     return True
 
 
 # -- copies of containers and objects, which traced code received ----------------------------------------------------
-class Watched:
+class WatchedCopy:
     """A copy of the container at `source` that traced code received, and its original contents."""
 
     __slots__ = ("_attributes", "_before", "copy", "source")
 
     def __init__(self, result: Any, source: Source):
-        self.copy, self.source, self._before, self._attributes = result, source, contents(result), _own_of(result)
+        self.copy, self.source, self._before, self._attributes = (
+            result,
+            source,
+            contents(result),
+            _user_attributes(result),
+        )
 
     def changes(self, template: Template) -> Iterator[Effect]:
         """The effects that bring the container and its attributes to the present state of the copy."""
         result = changes(self.copy, self._before, self.source, template)
-        if not _is_own(self.copy):
+        if not _is_user_container(self.copy):
             yield from result
             return
         for e in result:
-            yield Effect("beneath", e.holder, (e.kind, e.key), e.piece)
+            yield Effect("beneath", e.holder, (e.kind, e.key), e.template)
         kind = attribute_kind(type(self.copy))
-        yield from changed_names(_own_of(self.copy), self._attributes, self.source, template, kind)
+        yield from changed_names(_user_attributes(self.copy), self._attributes, self.source, template, kind)
 
 
-def _is_own(x: Any) -> bool:
+def _is_user_container(x: Any) -> bool:
     cls: Any = type(x)
     return issubclass(cls, _CONTAINERS) and is_user_code(cls)
 
 
-def _own_of(x: Any) -> dict[str, Any]:
+def _user_attributes(x: Any) -> dict[str, Any]:
     """The attributes of a container of a user class."""
-    return attributes(x) if _is_own(x) else {}
+    return attributes(x) if _is_user_container(x) else {}
 
 
-def watched(x: Any, source: Source) -> Iterator[Watched]:
+def watched(x: Any, source: Source) -> Iterator[WatchedCopy]:
     """The mutable containers in the pytree `x`, a copy of the value at `source`."""
     if not is_node(x) or x is None:
         return
     cls = type(x)
     if not isinstance(x, tuple):
-        yield Watched(x, source)
+        yield WatchedCopy(x, source)
     for i, child in enumerate(children(x)):
         if is_node(child) and child is not None:
             yield from watched(child, _child(source, x, cls, i))
@@ -280,23 +308,23 @@ def plain_key(x: Any) -> Any:
     """The value of a traced key of a dict or set, which has already been guarded."""
     if type(x) is tuple and any(isinstance(each, Tracer) for each in x):
         return tuple([plain_key(each) for each in x])
-    return x.shown() if isinstance(x, Tracer) else asked_again(x)
+    return x.shown() if isinstance(x, Tracer) else lookup_key(x)
 
 
-def asked_again(key: Any) -> Any:
+def lookup_key(key: Any) -> Any:
     """The key that later calls look up: objects and tuples made by traced code contain guarded values in place of
     tracers."""
     with contextlib.suppress(TypeError):  # an array in an object, which is not hashable
         key = real_key(key)
     if isinstance(key, tuple | frozenset):
-        parts = [*map(asked_again, key)]
-        if all(a is b for a, b in zip(parts, key)):
+        elements = [*map(lookup_key, key)]
+        if all(a is b for a, b in zip(elements, key)):
             return key
-        return tuple.__new__(type(key), parts) if isinstance(key, tuple) else type(key)(parts)
+        return tuple.__new__(type(key), elements) if isinstance(key, tuple) else type(key)(elements)
     cls: Any = type(key)
     if isinstance(key, _AS_THEY_ARE) or not is_user_code(cls):
         return key
-    held = {name: (x, asked_again(x)) for name, x in attributes(key).items()}
+    held = {name: (x, lookup_key(x)) for name, x in attributes(key).items()}
     if all(a is b for a, b in held.values()):
         return key
     real = object.__new__(cls)
@@ -329,7 +357,7 @@ def changes(x: Any, before: Any, holder: Source, template: Template, blind: Coll
             yield Effect("contents", holder, None, _listed([*now], template))
     elif isinstance(x, bytearray):
         if now != before:
-            yield Effect("list", holder, None, Same(now))
+            yield Effect("list", holder, None, ConstantTemplate(now))
     else:
         yield from changed_names(now, before, holder, template, attribute_kind(type(x)))
 
@@ -347,21 +375,23 @@ def appended(values: Sequence[Any], holder: Source, template: Template, kind: st
     return Effect(kind, holder, None, _listed(values, template))
 
 
-def _listed(values: Sequence[Any], template: Template) -> Piece:
+def _listed(values: Sequence[Any], template: Template) -> ResultTemplate:
     kind = KINDS[list]
     assert kind is not None
-    return Node(kind, None, [template(x) for x in values])
+    return ContainerTemplate(kind, None, [template(x) for x in values])
 
 
 def _of_dict(
     now: dict[Any, Any], before: Any, holder: Source, template: Template, blind: Collection[Any]
 ) -> Iterator[Effect]:
-    places = {k: i for i, k in enumerate(now)}  # looked up by hash: keys may be Tensors
-    if any(places[k] != i for i, k in enumerate([k for k in before if k in now])):  # the order changed: write all items
+    positions = {k: i for i, k in enumerate(now)}  # looked up by hash: keys may be Tensors
+    if any(
+        positions[k] != i for i, k in enumerate([k for k in before if k in now])
+    ):  # the order changed: write all items
         kind = KINDS[dict]
         assert kind is not None
         values, aux = kind.flatten(now)
-        whole = Node(kind, aux, [template(x) for x in values])
+        whole = ContainerTemplate(kind, aux, [template(x) for x in values])
         yield Effect("contents", holder, None, whole)
     else:
         yield from changed_names(now, before, holder, template, "item", blind)
@@ -382,10 +412,10 @@ def changed_names(
     blind: Collection[Any] = (),
 ) -> Iterator[Effect]:
     """The differing effects on attributes ("field", "attribute", "static") or items ("item")."""
-    gone = f"no {kind}".replace("field", "attribute")
+    removal = f"no {kind}".replace("field", "attribute")
     for k in before:
         if k not in now:
-            yield Effect(gone, holder, k)
+            yield Effect(removal, holder, k)
     if kind == "field" and not all(k.isidentifier() and not keyword.iskeyword(k) for k in now):
         kind = "attribute"
     for k in blind:

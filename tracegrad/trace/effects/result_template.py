@@ -2,7 +2,8 @@
 
 A template is a tree of pieces. `make(Filling(outputs, tensor))` fills it. `text(code)` is Python code that does the
 same; `code.name(x)` names an object and `code.output(k)` names an output. `tensor(array, root)` makes a Tensor from an
-output. An object that occurs several times (`Once`) is made at its first occurrence; later occurrences use its name.
+output. An object that occurs several times (`SharedTemplate`) is made at its first occurrence; later occurrences use
+its name.
 
 Each call makes new containers and new objects of user classes, if the function made them. An object from outside is
 returned itself, read from its source again.
@@ -18,11 +19,24 @@ import numpy as np
 
 from tracegrad.ops.core.memory_order import stand_in
 from tracegrad.trace.rewriting.call_sites import unmarked
-from tracegrad.tree.registry import Kind
+from tracegrad.tree.registry import NodeKind
 
 __all__ = [
-    "Call", "Closure", "EitherOutput", "Filling", "Found", "Instance", "Node", "Once", "Output", "Piece", "Same",
-    "TensorOutput", "View", "attributes", "in_iteration",
+    "CallTemplate",
+    "Closure",
+    "ConstantTemplate",
+    "ContainerTemplate",
+    "EitherOutput",
+    "Filling",
+    "Instance",
+    "Output",
+    "ResultTemplate",
+    "SharedTemplate",
+    "SourceTemplate",
+    "TensorOutput",
+    "ViewTemplate",
+    "attributes",
+    "in_iteration",
 ]  # fmt: skip
 
 Outputs = Sequence[Any]
@@ -32,26 +46,26 @@ ToTensor = Callable[[Any, int], Any]
 class Filling:
     """The outputs of one call, and the objects made from them so far."""
 
-    __slots__ = ("made", "outputs", "tensor")
+    __slots__ = ("instances", "outputs", "tensor")
 
     def __init__(self, outputs: Outputs, tensor: ToTensor):
         self.outputs, self.tensor = outputs, tensor
-        self.made: dict[Any, Any] = {}
+        self.instances: dict[Any, Any] = {}
 
 
-class Piece:
+class ResultTemplate:
     """A part of a template."""
 
     __slots__ = ()
 
-    def make(self, call: Filling) -> Any:
+    def make(self, filling: Filling) -> Any:
         raise NotImplementedError
 
     def text(self, code: Any) -> str:
         raise NotImplementedError
 
 
-class Output(Piece):
+class Output(ResultTemplate):
     """The output of the program at `position`, as a Python number of type `kind` if that is not None; with its `axes`
     in this order if that is not None."""
 
@@ -60,8 +74,8 @@ class Output(Piece):
     def __init__(self, position: int, kind: Any = None, axes: tuple[int, ...] | None = None):
         self.position, self.kind, self.axes = position, kind, axes
 
-    def make(self, call: Filling) -> Any:
-        result = call.outputs[self.position]
+    def make(self, filling: Filling) -> Any:
+        result = filling.outputs[self.position]
         if self.axes is not None:
             return result.transpose(self.axes)
         return result if self.kind is None else self.kind(result)
@@ -73,7 +87,7 @@ class Output(Piece):
         return result if self.kind is None else f"{self.kind.__name__}({result})"
 
 
-class EitherOutput(Piece):
+class EitherOutput(ResultTemplate):
     """The float at `position`: a Python float if the output at `python` is true, else an `np.float64`."""
 
     __slots__ = ("position", "python")
@@ -81,16 +95,16 @@ class EitherOutput(Piece):
     def __init__(self, position: int, python: int):
         self.position, self.python = position, python
 
-    def make(self, call: Filling) -> Any:
-        result = call.outputs[self.position]
-        return float(result) if call.outputs[self.python] else np.float64(result)
+    def make(self, filling: Filling) -> Any:
+        result = filling.outputs[self.position]
+        return float(result) if filling.outputs[self.python] else np.float64(result)
 
     def text(self, code: Any) -> str:
         result = code.output(self.position)
         return f"(float({result}) if {code.output(self.python)} else {code.name(np.float64)}({result}))"
 
 
-class TensorOutput(Piece):
+class TensorOutput(ResultTemplate):
     """A Tensor of the output at `position`; `root` is its number among the Tensors with a derivative, or -1."""
 
     __slots__ = ("position", "root")
@@ -98,14 +112,14 @@ class TensorOutput(Piece):
     def __init__(self, position: int, root: int):
         self.position, self.root = position, root
 
-    def make(self, call: Filling) -> Any:
-        return call.tensor(call.outputs[self.position], self.root)
+    def make(self, filling: Filling) -> Any:
+        return filling.tensor(filling.outputs[self.position], self.root)
 
     def text(self, code: Any) -> str:
         return f"tensor({code.output(self.position)}, {self.root}, node)"
 
 
-class Found(Piece):
+class SourceTemplate(ResultTemplate):
     """The object that a source leads to."""
 
     __slots__ = ("source",)
@@ -113,7 +127,7 @@ class Found(Piece):
     def __init__(self, source: Any):
         self.source = source
 
-    def make(self, call: Filling) -> Any:
+    def make(self, filling: Filling) -> Any:
         return self.source.read()
 
     def text(self, code: Any) -> str:
@@ -121,28 +135,34 @@ class Found(Piece):
         return result
 
 
-class View(Piece):
+class ViewTemplate(ResultTemplate):
     """A view of the array that `base` makes: its shape, dtype, first byte in the base, and strides. `moves` are
     computed positions, each with the number of bytes by which one step moves the view."""
 
-    __slots__ = ("base", "moves", "place", "writeable")
+    __slots__ = ("base", "layout", "moves", "writeable")
 
-    def __init__(self, base: Piece, place: tuple[Any, ...], writeable: bool, moves: Sequence[tuple[Piece, int]] = ()):
-        if 0 in place[0]:  # an empty view may begin anywhere
-            place = (*place[:2], 0, None)
-        self.base, self.place, self.writeable, self.moves = base, place, writeable, tuple(moves)
+    def __init__(
+        self,
+        base: ResultTemplate,
+        layout: tuple[Any, ...],
+        writeable: bool,
+        moves: Sequence[tuple[ResultTemplate, int]] = (),
+    ):
+        if 0 in layout[0]:  # an empty view may begin anywhere
+            layout = (*layout[:2], 0, None)
+        self.base, self.layout, self.writeable, self.moves = base, layout, writeable, tuple(moves)
 
-    def make(self, call: Filling) -> Any:
-        return self._of(self.base.make(call), *[place.make(call) for place, _ in self.moves])
+    def make(self, filling: Filling) -> Any:
+        return self._of(self.base.make(filling), *[index.make(filling) for index, _ in self.moves])
 
     def text(self, code: Any) -> str:
-        parts = [self.base.text(code), *(place.text(code) for place, _ in self.moves)]
-        return f"{code.name(self._of)}({', '.join(parts)})"
+        texts = [self.base.text(code), *(index.text(code) for index, _ in self.moves)]
+        return f"{code.name(self._of)}({', '.join(texts)})"
 
-    def _of(self, base: Any, *places: Any) -> Any:
-        shape, dtype, offset, strides = self.place
-        for place, (_, step) in zip(places, self.moves):
-            offset += int(place) * step
+    def _of(self, base: Any, *indices: Any) -> Any:
+        shape, dtype, offset, strides = self.layout
+        for index, (_, stride) in zip(indices, self.moves):
+            offset += int(index) * stride
         if base.flags.forc:
             result = np.ndarray(shape, dtype, base, offset, strides)
         else:
@@ -153,7 +173,7 @@ class View(Piece):
         return result
 
 
-class Same(Piece):
+class ConstantTemplate(ResultTemplate):
     """An object that is the same in every call."""
 
     __slots__ = ("value",)
@@ -161,90 +181,90 @@ class Same(Piece):
     def __init__(self, value: Any):
         self.value = value
 
-    def make(self, call: Filling) -> Any:
+    def make(self, filling: Filling) -> Any:
         return self.value
 
     def text(self, code: Any) -> str:
         return "None" if self.value is None else str(code.name(self.value))
 
 
-def in_iteration(kind: Kind, aux: Any, count: int) -> Sequence[int]:
+def in_iteration(kind: NodeKind, aux: Any, count: int) -> Sequence[int]:
     """The numbers of the children of a container, in its iteration order."""
     if kind.cls is not dict or aux[2] is None:
         return range(count)
-    places = {key: i for i, key in enumerate(aux[0])}
-    return [places[key] for key in aux[2]]
+    positions = {key: i for i, key in enumerate(aux[0])}
+    return [positions[key] for key in aux[2]]
 
 
-class Node(Piece):
+class ContainerTemplate(ResultTemplate):
     """A container with these parts, which are made in its iteration order."""
 
-    __slots__ = ("aux", "kind", "parts")
+    __slots__ = ("aux", "children", "kind")
 
-    def __init__(self, kind: Kind, aux: Any, parts: Sequence[Piece]):
-        self.kind, self.aux, self.parts = kind, aux, parts
+    def __init__(self, kind: NodeKind, aux: Any, children: Sequence[ResultTemplate]):
+        self.kind, self.aux, self.children = kind, aux, children
 
-    def make(self, call: Filling) -> Any:
-        results: list[Any] = [None] * len(self.parts)
-        for i in in_iteration(self.kind, self.aux, len(self.parts)):
-            results[i] = self.parts[i].make(call)
+    def make(self, filling: Filling) -> Any:
+        results: list[Any] = [None] * len(self.children)
+        for i in in_iteration(self.kind, self.aux, len(self.children)):
+            results[i] = self.children[i].make(filling)
         return self.kind.unflatten(self.aux, results)
 
     def text(self, code: Any) -> str:
-        cls, iterations = self.kind.cls, in_iteration(self.kind, self.aux, len(self.parts))
-        parts = [self.parts[i].text(code) for i in iterations]
+        cls, iterations = self.kind.cls, in_iteration(self.kind, self.aux, len(self.children))
+        texts = [self.children[i].text(code) for i in iterations]
         if cls is type(None):
             return "None"
         if cls is list:
-            return f"[{', '.join(parts)}]"
-        several = f"({''.join(p + ', ' for p in parts)})"
+            return f"[{', '.join(texts)}]"
+        tuple_text = f"({''.join(p + ', ' for p in texts)})"
         if cls is tuple:
-            return several
+            return tuple_text
         if cls is dict and all(type(k) in (str, int) for k in self.aux[0]):
-            return "{" + ", ".join(f"{self.aux[0][i]!r}: {part}" for i, part in zip(iterations, parts)) + "}"
+            return "{" + ", ".join(f"{self.aux[0][i]!r}: {text}" for i, text in zip(iterations, texts)) + "}"
         if cls is dict:
             keys = tuple([self.aux[0][i] for i in iterations])
-            return f"dict(zip({code.name(keys)}, {several}))"
-        return f"{code.name(self.kind.unflatten)}({code.name(self.aux)}, {several})"
+            return f"dict(zip({code.name(keys)}, {tuple_text}))"
+        return f"{code.name(self.kind.unflatten)}({code.name(self.aux)}, {tuple_text})"
 
 
-class Once(Piece):
-    """The object of `piece`, made once per call; `again` says whether the template contains it several times."""
+class SharedTemplate(ResultTemplate):
+    """The object of `template`, made once per call; `again` says whether the template contains it several times."""
 
-    __slots__ = ("again", "piece")
+    __slots__ = ("again", "template")
 
-    def __init__(self, piece: Piece):
-        self.piece, self.again = piece, False
+    def __init__(self, template: ResultTemplate):
+        self.template, self.again = template, False
 
-    def make(self, call: Filling) -> Any:
-        if self not in call.made:
-            call.made[self] = self.piece.make(call)
-        return call.made[self]
+    def make(self, filling: Filling) -> Any:
+        if self not in filling.instances:
+            filling.instances[self] = self.template.make(filling)
+        return filling.instances[self]
 
     def text(self, code: Any) -> str:
         if not self.again:
-            return self.piece.text(code)
-        known: str | None = code.made.get(self)
+            return self.template.text(code)
+        known: str | None = code.local_names.get(self)
         if known is None:
-            text = self.piece.text(code)
-            result = code.made[self] = f"m{len(code.made)}"
+            text = self.template.text(code)
+            result = code.local_names[self] = f"m{len(code.local_names)}"
             return f"({result} := {text})"
         return known
 
 
-class Instance(Piece):
+class Instance(ResultTemplate):
     """A new object of a user class with these attributes, made without a call of its `__init__`."""
 
-    __slots__ = ("cls", "names", "parts")
+    __slots__ = ("cls", "names", "values")
 
-    def __init__(self, cls: type, names: Sequence[str], parts: Sequence[Piece]):
-        self.cls, self.names, self.parts = cls, tuple(names), parts
+    def __init__(self, cls: type, names: Sequence[str], values: Sequence[ResultTemplate]):
+        self.cls, self.names, self.values = cls, tuple(names), values
 
-    def make(self, call: Filling) -> Any:
-        return self._filled([x.make(call) for x in self.parts])
+    def make(self, filling: Filling) -> Any:
+        return self._filled([x.make(filling) for x in self.values])
 
     def text(self, code: Any) -> str:
-        return f"{code.name(self._filled)}(({''.join(x.text(code) + ', ' for x in self.parts)}))"
+        return f"{code.name(self._filled)}(({''.join(x.text(code) + ', ' for x in self.values)}))"
 
     def _filled(self, values: Sequence[Any]) -> Any:
         result: Any = object.__new__(self.cls)
@@ -253,21 +273,21 @@ class Instance(Piece):
         return result
 
 
-class Closure(Piece):
+class Closure(ResultTemplate):
     """A new function with the code of `like` and these globals; the parts are its closure, its defaults, its keyword
     defaults and its attributes."""
 
-    __slots__ = ("code", "like", "parts", "space")
+    __slots__ = ("code", "fields", "like", "space")
 
-    def __init__(self, like: types.FunctionType, space: dict[str, Any], parts: Sequence[Piece]):
-        self.like, self.space, self.parts = like, space, parts
+    def __init__(self, like: types.FunctionType, space: dict[str, Any], fields: Sequence[ResultTemplate]):
+        self.like, self.space, self.fields = like, space, fields
         self.code = unmarked(like.__code__)
 
-    def make(self, call: Filling) -> Any:
-        return self._filled(*[x.make(call) for x in self.parts])
+    def make(self, filling: Filling) -> Any:
+        return self._filled(*[x.make(filling) for x in self.fields])
 
     def text(self, code: Any) -> str:
-        return f"{code.name(self._filled)}({', '.join(x.text(code) for x in self.parts)})"
+        return f"{code.name(self._filled)}({', '.join(x.text(code) for x in self.fields)})"
 
     def _filled(self, held: Any, defaults: Any, keywords: Any, attributes: Any) -> Any:
         like = self.like
@@ -278,19 +298,19 @@ class Closure(Piece):
         return result
 
 
-class Call(Piece):
+class CallTemplate(ResultTemplate):
     """The result of a function applied to the parts: a bound method, a partial function."""
 
-    __slots__ = ("made", "parts")
+    __slots__ = ("args", "function")
 
-    def __init__(self, result: Callable[..., Any], parts: Sequence[Piece]):
-        self.made, self.parts = result, parts
+    def __init__(self, result: Callable[..., Any], args: Sequence[ResultTemplate]):
+        self.function, self.args = result, args
 
-    def make(self, call: Filling) -> Any:
-        return self.made(*[x.make(call) for x in self.parts])
+    def make(self, filling: Filling) -> Any:
+        return self.function(*[x.make(filling) for x in self.args])
 
     def text(self, code: Any) -> str:
-        return f"{code.name(self.made)}({', '.join(x.text(code) for x in self.parts)})"
+        return f"{code.name(self.function)}({', '.join(x.text(code) for x in self.args)})"
 
 
 def attributes(x: Any) -> dict[str, Any]:

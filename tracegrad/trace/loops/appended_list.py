@@ -21,24 +21,24 @@ from tracegrad.target.tuning import TUNING
 from tracegrad.trace.builder.abort import GROWS, ITERATION_BY_ITERATION
 from tracegrad.trace.builder.builder import TraceBuilder
 from tracegrad.trace.bytecode.frame_locals import set_variables, variables
-from tracegrad.trace.loops.control_flow import Place
+from tracegrad.trace.loops.control_flow import LoopJump
 from tracegrad.trace.loops.element_schema import (
     Instead,
     arrays,
     fits,
     form,
-    leaves,
-    made,
-    row,
+    leaf_schemas,
+    rebuilt,
+    row_at,
     starts,
     together,
     values,
 )
-from tracegrad.trace.loops.indexed_list import Given, tables
+from tracegrad.trace.loops.indexed_list import ElementProxy, tables
 from tracegrad.trace.values.number import Number
 from tracegrad.trace.values.tracer import Tracer
 
-__all__ = ["History", "begin", "growing", "leave", "lengths", "require_not_written", "require_settled"]
+__all__ = ["History", "enter_loop", "growing", "lengths", "require_not_written", "require_restored", "restore_lists"]
 
 _ROOM = TUNING.loops.list_capacity
 
@@ -47,33 +47,33 @@ class History(Instead):
     """A loop-carried list as rows of arrays: the elements appended by a loop, after the initial elements if the loop
     reads any."""
 
-    __slots__ = ("_count", "_form", "_frame", "_items", "_key", "_rows", "_size", "_within")
+    __slots__ = ("_columns", "_count", "_form", "_frame", "_items", "_key", "_size", "_within")
 
-    def __init__(self, builder: TraceBuilder, place: Place, key: tuple[Any, ...], items: list[Any], first: list[Any]):
-        super().__init__(builder, (ITERATION_BY_ITERATION, *place.instruction))
+    def __init__(self, builder: TraceBuilder, jump: LoopJump, key: tuple[Any, ...], items: list[Any], first: list[Any]):
+        super().__init__(builder, (ITERATION_BY_ITERATION, *jump.instruction))
         builder.elements.used = True
         self._key, self._items, self._form = key, items, key[-1]
-        self._frame, self._within = place.frame, place.within
-        self._size = len(first) + max(x[-1] for x in builder.world.varying if isinstance(x, tuple) and x[:-1] == key)
+        self._frame, self._within = jump.frame, jump.within
+        self._size = len(first) + max(x[-1] for x in builder.world.facts if isinstance(x, tuple) and x[:-1] == key)
         self._count = _new(builder, (), "int64", len(first))
-        self._rows = [_new(builder, (self._size, *x.shape), x.dtype) for x in leaves(self._form)]
+        self._columns = [_new(builder, (self._size, *x.shape), x.dtype) for x in leaf_schemas(self._form)]
         for k, x in enumerate(first):
-            self._put(k, x)
+            self._store(k, x)
 
     @property
     def state(self) -> list[Any]:
         """The loop-carried values: the number of elements, and the rows."""
-        return [self._count, *self._rows]
+        return [self._count, *self._columns]
 
     def append(self, x: Any) -> None:
         """Append an element, as `list.append` does."""
         # An outside array must be in the list itself, which a row cannot represent.
-        if not fits(form(x), self._form) or any(part.outside for part in arrays(x)):
+        if not fits(form(x), self._form) or any(array.outside for array in arrays(x)):
             self.misused()
-        for part in arrays(x):
-            self._builder.elements.append(part)
-            self._share(part)
-        self._put(minimum(self._count, self._size - 1), x)
+        for array in arrays(x):
+            self._builder.elements.append(array)
+            self._share(array)
+        self._store(minimum(self._count, self._size - 1), x)
         self._count.node = add(self._count, 1).node
 
     def __getitem__(self, index: Any) -> Any:
@@ -83,15 +83,15 @@ class History(Instead):
         inside = logical_and(greater_equal(at, 0), less(at, self._count))
         if not self._builder.holds(inside):
             self.misused()
-        result = made(self._builder, self._form, iter([row(rows, at) for rows in self._rows]), self._share)
-        self._builder.given += [Given(x, [x], self._iterations, True) for x in arrays(result)]
+        result = rebuilt(self._builder, self._form, iter([row_at(column, at) for column in self._columns]), self._share)
+        self._builder.table_elements += [ElementProxy(x, [x], self._iterations, True) for x in arrays(result)]
         return result
 
-    def settled(self) -> list[Any]:
+    def restored(self) -> list[Any]:
         """Convert to the list, with all elements."""
         first = len(self._items) if self._reads else 0
-        columns = [_column(rows, first, self.count()) for rows in self._rows]
-        self._items.extend(made(self._builder, self._form, iter(each), self._make) for each in zip(*columns))
+        columns = [_column(column, first, self.count()) for column in self._columns]
+        self._items.extend(rebuilt(self._builder, self._form, iter(each), self._make) for each in zip(*columns))
         return self._items
 
     def _make(self, x: Any) -> None:
@@ -112,11 +112,11 @@ class History(Instead):
     def _reads(self) -> bool:
         return bool(self._key[-2])
 
-    def _put(self, at: Any, x: Any) -> None:
+    def _store(self, at: Any, x: Any) -> None:
         """Store an element in a row."""
-        for rows, value in zip(self._rows, values(self._builder, x, self._form)):
-            new = reshape(value, shape=(1, *rows.shape[1:]))
-            rows.node = dynamic_update_slice(rows, new, *starts(rows, at), step=(1,) * len(rows.shape)).node
+        for column, value in zip(self._columns, values(self._builder, x, self._form)):
+            new = reshape(value, shape=(1, *column.shape[1:]))
+            column.node = dynamic_update_slice(column, new, *starts(column, at), step=(1,) * len(column.shape)).node
 
 
 # -- rows ------------------------------------------------------------------------------------------
@@ -124,10 +124,10 @@ def _new(builder: TraceBuilder, shape: tuple[int, ...], dtype: str, value: int =
     return Tracer(builder, fresh(full(shape=shape, value=value, dtype=dtype), tag=builder.new_tag()).node)
 
 
-def _column(rows: Any, first: int, count: int) -> Sequence[Any]:
+def _column(column: Any, first: int, count: int) -> Sequence[Any]:
     """The rows from `first` to the count, one by one."""
-    n = rows.shape
-    used = cut(rows, start=(first,) + (0,) * (len(n) - 1), stop=(count, *n[1:]), step=(1,) * len(n))
+    n = column.shape
+    used = cut(column, start=(first,) + (0,) * (len(n) - 1), stop=(count, *n[1:]), step=(1,) * len(n))
     results: Sequence[Any] = unbind(used, axis=0) if count > first else ()
     return results
 
@@ -137,7 +137,7 @@ def _references(held: dict[str, Any], name: str) -> int:
     return sys.getrefcount(held[name])
 
 
-_ALONE = _references({"": []}, "")
+_UNSHARED_COUNT = _references({"": []}, "")
 
 
 # -- loops -----------------------------------------------------------------------------------------
@@ -146,65 +146,65 @@ def lengths(held: dict[str, Any]) -> dict[str, int]:
     return {name: len(x) for name, x in held.items() if type(x) is list}
 
 
-def growing(builder: TraceBuilder, place: Place, before: dict[str, int]) -> set[Hashable]:
+def growing(builder: TraceBuilder, jump: LoopJump, before: dict[str, int]) -> set[Hashable]:
     """The `varying` keys of lists in local variables that have grown, if they can be histories."""
     results: set[Hashable] = set()
-    if builder.world.keeps_lists or disabled("appended-lists"):
+    if builder.world.must_keep_lists or disabled("appended-lists"):
         return results
-    held = variables(place.frame)
-    for name in [name for name in before if name in place.appended]:
+    held = variables(jump.frame)
+    for name in [name for name in before if name in jump.appended]:
         x, size = held[name], before[name]
         if type(x) is list and len(x) > size:
-            reads = name in place.read
+            reads = name in jump.read
             known = together(map(form, x if reads else x[size:]))
             if known is not None:
-                results.add((GROWS, *place.instruction, name, reads, known, _room(place, len(x) - size)))
-    return results - set(builder.world.varying)
+                results.add((GROWS, *jump.instruction, name, reads, known, _room(jump, len(x) - size)))
+    return results - set(builder.world.facts)
 
 
-def _room(place: Place, per_iteration: int) -> int:
-    length = place.counters[-1].length if place.counters else None
+def _room(jump: LoopJump, per_iteration: int) -> int:
+    length = jump.counters[-1].length if jump.counters else None
     return _ROOM * per_iteration if length is None else max(length * per_iteration, 1)
 
 
-def begin(builder: TraceBuilder, place: Place) -> None:
+def enter_loop(builder: TraceBuilder, jump: LoopJump) -> None:
     """Replace lists that grow in the loop that begins here by histories, and lists that it indexes by tables."""
-    new: dict[str, Any] = {**_grown(builder, place), **tables(builder, place)}
+    new: dict[str, Any] = {**_grown(builder, jump), **tables(builder, jump)}
     builder.histories += new.values()
     if new:
-        set_variables(place.frame, new)
+        set_variables(jump.frame, new)
 
 
-def _grown(builder: TraceBuilder, place: Place) -> dict[str, History]:
-    varying = builder.world.varying
-    if builder.world.keeps_lists:
+def _grown(builder: TraceBuilder, jump: LoopJump) -> dict[str, History]:
+    facts = builder.world.facts
+    if builder.world.must_keep_lists:
         return {}
-    keys = {x[3]: x[:-1] for x in varying if isinstance(x, tuple) and x[:3] == (GROWS, *place.instruction)}
+    keys = {x[3]: x[:-1] for x in facts if isinstance(x, tuple) and x[:3] == (GROWS, *jump.instruction)}
     if not keys:
         return {}
-    held, new = variables(place.frame), {}
+    held, new = variables(jump.frame), {}
     for name, key in keys.items():
-        if type(held.get(name)) is list and _references(held, name) == _ALONE + 1:
+        if type(held.get(name)) is list and _references(held, name) == _UNSHARED_COUNT + 1:
             items = held[name]
-            first = list(items) if name in place.read else []
+            first = list(items) if name in jump.read else []
             if all(fits(form(x), key[-1]) for x in first):
-                new[name] = History(builder, place, key, items, first)
+                new[name] = History(builder, jump, key, items, first)
     return new
 
 
-def leave(builder: TraceBuilder, place: Place, answer: bool) -> None:
+def restore_lists(builder: TraceBuilder, jump: LoopJump, condition: bool) -> None:
     """Restore the lists of variables whose loops end where traced code continues."""
-    target = place.target(answer)
-    left = [x for x in builder.histories if x._frame is place.frame and target not in x._within]
-    if not left:
+    target = jump.target(condition)
+    ended = [x for x in builder.histories if x._frame is jump.frame and target not in x._within]
+    if not ended:
         return
-    wider = {x.wider for x in left} - {None}
+    wider = {x.wider for x in ended} - {None}
     if wider:
-        builder.world.varying |= wider
+        builder.world.facts |= wider
         raise builder.restarts(wider.pop(), "a list that turns append to is longer")
-    held = {id(x): name for name, x in variables(place.frame).items()}
-    set_variables(place.frame, {held[id(x)]: x.settled() for x in left if id(x) in held})
-    done = {id(x) for x in left if id(x) in held}
+    held = {id(x): name for name, x in variables(jump.frame).items()}
+    set_variables(jump.frame, {held[id(x)]: x.restored() for x in ended if id(x) in held})
+    done = {id(x) for x in ended if id(x) in held}
     builder.histories = [x for x in builder.histories if id(x) not in done]
 
 
@@ -215,7 +215,7 @@ def require_not_written(builder: TraceBuilder, before: dict[int, Any], now: dict
             raise builder.restarts(iterations)
 
 
-def require_settled(histories: Sequence[Any]) -> None:
+def require_restored(histories: Sequence[Any]) -> None:
     """Check at the end of the trace that no list has lost its elements."""
     for x in histories:
         x.misused()

@@ -12,34 +12,34 @@ from typing import Any, NamedTuple
 from tracegrad.trace.builder.abort import ITERATION_BY_ITERATION
 from tracegrad.trace.builder.builder import TraceBuilder, current_trace
 from tracegrad.trace.bytecode.exception_regions import Namespace
-from tracegrad.trace.loops.control_flow import tells_apart
-from tracegrad.trace.loops.indexed_list import Table, table_of
+from tracegrad.trace.loops.control_flow import compares_by_identity
+from tracegrad.trace.loops.indexed_list import StackedList, table_of
 from tracegrad.trace.loops.range_counter import Counter, counting
 from tracegrad.trace.rewriting.call_sites import iterated
 from tracegrad.trace.rewriting.loop_entry import Entrance
-from tracegrad.trace.values.constant_array import Host
+from tracegrad.trace.values.constant_array import ConstantArray
 from tracegrad.trace.values.tracer import Tracer
 
-__all__ = ["ITERATED", "Rows"]
+__all__ = ["ITERATED", "RowIterator"]
 
 _lazily = Tracer.__iter__
 
 
 def _each(x: Tracer) -> Iterator[Any]:
     """The rows of an array, read before the loop, so that an iteration records only its own operations."""
-    if isinstance(x, Host):
+    if isinstance(x, ConstantArray):
         return _lazily(x)
     result, before = [*_lazily(x)], x.node
     return iter(result) if len(x.shape) > 1 else _elements(x, before, result)
 
 
-def _elements(x: Tracer, before: Any, found: list[Any]) -> Iterator[Any]:
+def _elements(x: Tracer, before: Any, elements: list[Any]) -> Iterator[Any]:
     """Scalar elements, which are not views: an element is read again if the array was written to in the meantime."""
-    for k, element in enumerate(found):
+    for k, element in enumerate(elements):
         yield element if x.node is before else x[k]
 
 
-class _Part(NamedTuple):
+class _LoopIterable(NamedTuple):
     """The iterable of a loop: the trip count, the item of an iteration, and the arrays that items are read from."""
 
     length: int
@@ -47,18 +47,18 @@ class _Part(NamedTuple):
     held: tuple[Any, ...]
 
 
-class Rows(Counter):
+class RowIterator(Counter):
     """Iterator over arrays. Unless the loop is folded, all rows are read when it begins, by `plain`."""
 
-    __slots__ = ("part", "plain", "rows")
+    __slots__ = ("iterable", "iterator", "plain")
 
-    def __init__(self, builder: TraceBuilder, part: _Part, plain: Callable[[], Iterator[Any]]):
-        super().__init__(builder, 0, part.length, 1)
-        self.part, self.plain = part, plain
-        self.rows: Iterator[Any] = iter(())
+    def __init__(self, builder: TraceBuilder, iterable: _LoopIterable, plain: Callable[[], Iterator[Any]]):
+        super().__init__(builder, 0, iterable.length, 1)
+        self.iterable, self.plain = iterable, plain
+        self.iterator: Iterator[Any] = iter(())
 
     def item(self, at: Any) -> Any:
-        return self.part.item(at) if self.folded else next(self.rows)
+        return self.iterable.item(at) if self.folded else next(self.iterator)
 
     @property
     def shows_all(self) -> bool:
@@ -66,11 +66,11 @@ class Rows(Counter):
 
     @property
     def held(self) -> tuple[Any, ...]:
-        return self.part.held
+        return self.iterable.held
 
     @property
-    def _tables(self) -> list[Table]:
-        return [x for x in self.held if type(x) is Table]
+    def _tables(self) -> list[StackedList]:
+        return [x for x in self.held if type(x) is StackedList]
 
     def _next(self) -> Any:
         try:
@@ -85,63 +85,67 @@ class Rows(Counter):
         for x in self._tables:
             x.of(self.key(ITERATION_BY_ITERATION))
         if not self.folded:
-            self.rows = self.plain()
-            self.begun = len(self.builder.nodes)
+            self.iterator = self.plain()
+            self.first_node = len(self.builder.nodes)
 
 
-def _part(builder: TraceBuilder, x: Any) -> _Part | None:
+def _iterable(builder: TraceBuilder, x: Any) -> _LoopIterable | None:
     """The iterable of a loop over an array, a range, a list or a tuple; None for other objects."""
     if isinstance(x, Tracer):
-        return _Part(x.shape[0], x.__getitem__, (x,)) if x.shape and x.builder is builder else None
+        return _LoopIterable(x.shape[0], x.__getitem__, (x,)) if x.shape and x.builder is builder else None
     if type(x) is range:
-        return _Part(len(x), lambda at: at if (x.start, x.step) == (0, 1) else x.start + x.step * at, ())
+        return _LoopIterable(len(x), lambda at: at if (x.start, x.step) == (0, 1) else x.start + x.step * at, ())
     frame = sys._getframe(1)
     while not isinstance(frame.f_globals, Namespace) and frame.f_back is not None:
         frame = frame.f_back
-    table = None if tells_apart(frame.f_code) else table_of(builder, x)
-    return None if table is None else _Part(len(x), table.__getitem__, (table,))
+    table = None if compares_by_identity(frame.f_code) else table_of(builder, x)
+    return None if table is None else _LoopIterable(len(x), table.__getitem__, (table,))
 
 
 def _free(builder: TraceBuilder | None) -> bool:
     """Whether loops may be folded."""
-    return builder is not None and builder.open and builder.inner is None and builder.find_circles is not None
+    return builder is not None and builder.open and builder.inner is None and builder.detect_loops is not None
 
 
 def _iterator(x: Tracer) -> Iterator[Any]:
     """The iterator over an array: a counting one for a `for` loop of traced code."""
     builder, frame = x.builder, sys._getframe(1)
     if _free(builder) and isinstance(frame.f_globals, Namespace) and frame.f_lasti in iterated(frame.f_code):
-        part = _part(builder, x)
-        if part is not None:
-            return Rows(builder, part, lambda: _each(x))
+        source = _iterable(builder, x)
+        if source is not None:
+            return RowIterator(builder, source, lambda: _each(x))
     return _each(x)
 
 
 def _through(x: Any) -> Any:
     """The iterable that a `for` loop over a list or a tuple receives."""
     builder = current_trace()
-    part = _part(builder, x) if builder is not None and _free(builder) else None
-    return x if builder is None or part is None else Rows(builder, part, lambda: iter(x))
+    source = _iterable(builder, x) if builder is not None and _free(builder) else None
+    return x if builder is None or source is None else RowIterator(builder, source, lambda: iter(x))
 
 
 def _zip(*args: Any, **options: Any) -> Any:
     builder = current_trace()
-    result = [_part(builder, x) for x in args] if builder is not None and _free(builder) else []
-    parts = [x for x in result if x is not None]
-    lengths = {x.length for x in parts}
-    if builder is None or not parts or len(parts) < len(args) or (options and len(lengths) > 1):
+    result = [_iterable(builder, x) for x in args] if builder is not None and _free(builder) else []
+    iterables = [x for x in result if x is not None]
+    lengths = {x.length for x in iterables}
+    if builder is None or not iterables or len(iterables) < len(args) or (options and len(lengths) > 1):
         return zip(*args, **options)
-    part = _Part(min(lengths), lambda at: tuple([x.item(at) for x in parts]), sum([x.held for x in parts], ()))
-    return Rows(builder, part, lambda: zip(*args, **options))
+    zipped = _LoopIterable(
+        min(lengths), lambda at: tuple([x.item(at) for x in iterables]), sum([x.held for x in iterables], ())
+    )
+    return RowIterator(builder, zipped, lambda: zip(*args, **options))
 
 
 def _enumerate(iterable: Any, start: Any = 0) -> Any:
     builder = current_trace()
-    part = _part(builder, iterable) if builder is not None and _free(builder) and type(start) is int else None
-    if builder is None or part is None:
+    counted_part = (
+        _iterable(builder, iterable) if builder is not None and _free(builder) and type(start) is int else None
+    )
+    if builder is None or counted_part is None:
         return enumerate(iterable, start)
-    counted = part._replace(item=lambda at: (start + at if start else at, part.item(at)))
-    return Rows(builder, counted, lambda: enumerate(iterable, start))
+    counted = counted_part._replace(item=lambda at: (start + at if start else at, counted_part.item(at)))
+    return RowIterator(builder, counted, lambda: enumerate(iterable, start))
 
 
 def _reversed(sequence: Any) -> Any:
@@ -158,5 +162,5 @@ def _limits(x: range) -> tuple[int, int, int]:
 # The replacements of functions that the expressions of `for` statements call.
 ITERATED: dict[Any, Any] = {range: counting, zip: _zip, enumerate: _enumerate, reversed: _reversed}
 
-Entrance.goes_through = staticmethod(_through)
+Entrance.iterable_of = staticmethod(_through)
 Tracer.__iter__ = _iterator  # type: ignore[method-assign, assignment]

@@ -10,14 +10,26 @@ import numpy as np
 from tracegrad.ops.indexing.dynamic_slice import dynamic_slice
 from tracegrad.ops.shape.linear import full, reshape
 from tracegrad.trace.builder.builder import TraceBuilder
-from tracegrad.trace.values.container_proxies import LentDict, LentList, real_of
+from tracegrad.trace.values.container_proxies import DictProxy, ListProxy, real_of
 from tracegrad.trace.values.float_or_scalar import Either, as_either, plain
 from tracegrad.trace.values.number import Number
 from tracegrad.trace.values.tracer import Tracer
 
 __all__ = [
-    "FORMS", "Form", "Instead", "arrays", "class_of", "fits", "form", "leaves", "made", "parts_of", "row", "starts",
-    "together", "values",
+    "FORMS",
+    "Form",
+    "Instead",
+    "arrays",
+    "children_of",
+    "class_of",
+    "fits",
+    "form",
+    "leaf_schemas",
+    "rebuilt",
+    "row_at",
+    "starts",
+    "together",
+    "values",
 ]  # fmt: skip
 
 
@@ -29,31 +41,35 @@ class _Leaf(NamedTuple):
     shape: tuple[int, ...]
 
 
-class _Parts(NamedTuple):
+class _ContainerSchema(NamedTuple):
     """A container in an element's schema: its class, the keys of a dict, and the schemas of the parts."""
 
     cls: str
     keys: tuple[Any, ...]
-    parts: tuple[Any, ...]
+    children: tuple[Any, ...]
 
 
-Form = Any  # _Leaf or _Parts; None if an element cannot be stored as rows
-FORMS = _Leaf, _Parts
+Form = Any  # _Leaf or _ContainerSchema; None if an element cannot be stored as rows
+FORMS = _Leaf, _ContainerSchema
 _KINDS: dict[Any, str] = {
     Tracer: "scalar", Number: "number", Either: "either", np.ndarray: "array", np.float64: "scalar",
 }  # fmt: skip
 _FLOATS = ("number", "scalar", "either")
-_NO_ROWS = (bool, str, type(None))
+_NOT_STORED = (bool, str, type(None))
 
 
 def form(x: Any, classes: Collection[Any] = (tuple,)) -> Form:
     """The schema of an element whose containers are of these classes; None if it cannot be stored as rows."""
     cls = class_of(x)
     if cls in classes:
-        if cls is dict and any(type(each) in _NO_ROWS for each in real_of(x).values()):
+        if cls is dict and any(type(each) in _NOT_STORED for each in real_of(x).values()):
             return None  # checked first, because the trace depends on every item that is read
-        parts = tuple([form(each, classes) for each in parts_of(x)])
-        return _Parts(cls.__name__, tuple(x) if cls is dict else (), parts) if parts and None not in parts else None
+        children = tuple([form(each, classes) for each in children_of(x)])
+        return (
+            _ContainerSchema(cls.__name__, tuple(x) if cls is dict else (), children)
+            if children and None not in children
+            else None
+        )
     if isinstance(x, Tracer):
         x.join()
     if type(x) in (int, float):
@@ -67,10 +83,10 @@ def form(x: Any, classes: Collection[Any] = (tuple,)) -> Form:
 def class_of(x: Any) -> type:
     """The class of an element; for a container proxy, the class of the real container."""
     cls = type(x)
-    return list if cls is LentList else dict if cls is LentDict else cls
+    return list if cls is ListProxy else dict if cls is DictProxy else cls
 
 
-def parts_of(x: Any) -> list[Any]:
+def children_of(x: Any) -> list[Any]:
     """The parts of a list, a tuple or a dict; empty for other objects."""
     cls = class_of(x)
     return list(x.values()) if cls is dict else list(x) if cls in (list, tuple) else []
@@ -90,28 +106,33 @@ def _of_both(x: Form, y: Form) -> Form:
     if isinstance(x, _Leaf) and isinstance(y, _Leaf):
         floats = x.kind in _FLOATS and y.kind in _FLOATS and x.dtype == y.dtype == "float64"
         return _Leaf("either", "float64", ()) if floats else None
-    if isinstance(x, _Parts) and isinstance(y, _Parts) and len(x.parts) == len(y.parts) and x[:2] == y[:2]:
-        parts = tuple(map(_of_both, x.parts, y.parts))
-        return None if None in parts else x._replace(parts=parts)
+    if (
+        isinstance(x, _ContainerSchema)
+        and isinstance(y, _ContainerSchema)
+        and len(x.children) == len(y.children)
+        and x[:2] == y[:2]
+    ):
+        children = tuple(map(_of_both, x.children, y.children))
+        return None if None in children else x._replace(children=children)
     return None
 
 
-def fits(found: Form, known: Form) -> bool:
+def fits(schema: Form, known: Form) -> bool:
     """Whether an element of the first schema is also an element of the second."""
-    return found is not None and _of_both(found, known) == known
+    return schema is not None and _of_both(schema, known) == known
 
 
-def leaves(known: Form) -> list[_Leaf]:
+def leaf_schemas(known: Form) -> list[_Leaf]:
     """The leaves of a schema, one per row array."""
-    if isinstance(known, _Parts):
-        return [x for each in known.parts for x in leaves(each)]
+    if isinstance(known, _ContainerSchema):
+        return [x for each in known.children for x in leaf_schemas(each)]
     return [known, _Leaf("boolean", "bool", ())] if known.kind == "either" else [known]
 
 
 def values(builder: TraceBuilder, x: Any, known: Form) -> list[Any]:
     """The values to store in the rows of the leaves."""
-    if isinstance(known, _Parts):
-        return [value for part, each in zip(parts_of(x), known.parts) for value in values(builder, part, each)]
+    if isinstance(known, _ContainerSchema):
+        return [value for child, each in zip(children_of(x), known.children) for value in values(builder, child, each)]
     if known.kind == "either":
         either = as_either(x, builder)
         return [plain(either), either.python]
@@ -123,20 +144,26 @@ def values(builder: TraceBuilder, x: Any, known: Form) -> list[Any]:
 def arrays(x: Any) -> list[Any]:
     """The traced arrays in an element."""
     if class_of(x) in (tuple, list, dict):
-        return [part for each in parts_of(x) for part in arrays(each)]
+        return [array for each in children_of(x) for array in arrays(each)]
     return [x] if type(x) is Tracer and (x.shape or x.is_array) else []
 
 
-def made(builder: TraceBuilder, known: Form, found: Iterator[Any], shared: Callable[[Any], None]) -> Any:
+def rebuilt(builder: TraceBuilder, known: Form, values_iter: Iterator[Any], shared: Callable[[Any], None]) -> Any:
     """Rebuild an element from the row values of `values`; `shared` is called with each array made."""
-    if isinstance(known, _Parts):
-        parts = [made(builder, each, found, shared) for each in known.parts]
-        return dict(zip(known.keys, parts)) if known.cls == "dict" else tuple(parts) if known.cls == "tuple" else parts
-    node = next(found).node
+    if isinstance(known, _ContainerSchema):
+        children = [rebuilt(builder, each, values_iter, shared) for each in known.children]
+        return (
+            dict(zip(known.keys, children))
+            if known.cls == "dict"
+            else tuple(children)
+            if known.cls == "tuple"
+            else children
+        )
+    node = next(values_iter).node
     if known.kind == "number":
         return Number(builder, node)
     if known.kind == "either":
-        return Either(builder, node, next(found))
+        return Either(builder, node, next(values_iter))
     x = Tracer(builder, node)
     if known.kind == "array":
         x.is_array = True
@@ -180,14 +207,14 @@ for _name in _OF_LISTS:
 
 
 # -- rows ------------------------------------------------------------------------------------------
-def starts(rows: Any, at: Any) -> list[Any]:
+def starts(column: Any, at: Any) -> list[Any]:
     """The start position of a row."""
     zero = full(shape=(), value=0, dtype="int64")
-    return [full(shape=(), value=at, dtype="int64") if type(at) is int else at, *[zero] * (len(rows.shape) - 1)]
+    return [full(shape=(), value=at, dtype="int64") if type(at) is int else at, *[zero] * (len(column.shape) - 1)]
 
 
-def row(rows: Any, at: Any) -> Any:
+def row_at(column: Any, at: Any) -> Any:
     """The row at a position."""
-    n = rows.shape
-    result = dynamic_slice(rows, *starts(rows, at), sizes=(1, *n[1:]), step=(1,) * len(n))
+    n = column.shape
+    result = dynamic_slice(column, *starts(column, at), sizes=(1, *n[1:]), step=(1,) * len(n))
     return reshape(result, shape=n[1:])

@@ -1,8 +1,8 @@
 """Trace lists and tuples that a loop only indexes with traced integers, as stacked arrays.
 
-While the loop is recorded, the local variable holds a `Table`: arrays with one row per element. Every iteration then
-reads an element by the same operations. After the loop, the variable holds its list again. The list and its arrays must
-not change while the table exists.
+While the loop is recorded, the local variable holds a `StackedList`: arrays with one row per element. Every iteration
+then reads an element by the same operations. After the loop, the variable holds its list again. The list and its arrays
+must not change while the table exists.
 """
 
 from __future__ import annotations
@@ -20,63 +20,63 @@ from tracegrad.trace.builder.abort import ITERATION_BY_ITERATION, TABLES
 from tracegrad.trace.builder.builder import TraceBuilder
 from tracegrad.trace.bytecode.exception_regions import Namespace
 from tracegrad.trace.bytecode.frame_locals import variables
-from tracegrad.trace.loops.control_flow import Place, elements_read
+from tracegrad.trace.loops.control_flow import LoopJump, elements_read
 from tracegrad.trace.loops.element_schema import (
     Form,
     Instead,
     arrays,
+    children_of,
     class_of,
     form,
-    leaves,
-    made,
-    parts_of,
-    row,
+    leaf_schemas,
+    rebuilt,
+    row_at,
     together,
     values,
 )  # fmt: skip
 from tracegrad.trace.ragged.symbolic_size import is_of_a_loop
-from tracegrad.trace.values.container_proxies import LentList
+from tracegrad.trace.values.container_proxies import ListProxy
 from tracegrad.trace.values.number import Number
 from tracegrad.trace.values.python_arithmetic import bounded, bounds
 from tracegrad.trace.values.tracer import Tracer
 
-__all__ = ["Given", "Table", "require_kept", "table_of", "tables"]
+__all__ = ["ElementProxy", "StackedList", "require_unchanged", "table_of", "tables"]
 
 _index = Number.__index__
-_LENT = LentList.__getitem__.__code__
+_PROXY_GETITEM = ListProxy.__getitem__.__code__
 
 
-class Given(NamedTuple):
+class ElementProxy(NamedTuple):
     """A mutable stand-in of an element or of a part of it: its original parts, the `varying` key if it is changed, and
     whether it is a new object."""
 
     value: Any
-    parts: list[Any]
+    children: list[Any]
     iterations: Hashable
     is_copy: bool
 
     @property
     def is_changed(self) -> bool:
         """Whether its parts have changed."""
-        return _are_other(self.parts, self.value)
+        return _are_other(self.children, self.value)
 
 
-class Table(Instead):
+class StackedList(Instead):
     """Read-only stand-in of a list or a tuple, with its elements as rows of arrays."""
 
-    __slots__ = ("_form", "_frame", "_items", "_limits", "_rows", "_seen", "_within")
+    __slots__ = ("_columns", "_form", "_frame", "_initial", "_items", "_limits", "_within")
 
     def __init__(self, builder: TraceBuilder, items: Sequence[Any], known: Form, iterations: Hashable):
         super().__init__(builder, iterations)
         self._items, self._form = items, known
         self._frame, self._within = None, frozenset[int]()
-        self._seen = list(_flat(items))
-        self._rows: list[Tracer] = []
+        self._initial = list(_flat(items))
+        self._columns: list[Tracer] = []
         self._limits: list[tuple[int, int] | None] = []
 
-    def lies(self, place: Place) -> Table:
+    def bind(self, jump: LoopJump) -> StackedList:
         """This table, bound to a local variable in the loop around this jump."""
-        self._frame, self._within = place.frame, place.within
+        self._frame, self._within = jump.frame, jump.within
         return self
 
     def of(self, iterations: Hashable) -> None:
@@ -88,14 +88,14 @@ class Table(Instead):
         """The loop-invariant key of the table, and its rows."""
         if self.is_changed:
             self.misused()
-        if not self._rows:
+        if not self._columns:
             self._stack()
-        return [self._form, self._limits, *self._rows]
+        return [self._form, self._limits, *self._columns]
 
     def __getitem__(self, index: Any) -> Any:
         if type(index) not in (int, Number) or self.is_changed or (type(index) is Number and index.dtype.kind != "i"):
             self.misused()
-        if not self._rows:
+        if not self._columns:
             self._stack()
         n, (low, high) = len(self._items), bounds(index)
         inside = -n <= low and high < n
@@ -104,9 +104,11 @@ class Table(Instead):
         if not inside and not self._is_inside(index, n):
             self.misused()  # the next trace raises Python's error at the same line
         at = index % n if type(index) is int else index if low >= 0 else where(less(index, 0), add(index, n), index)
-        result = made(self._builder, self._form, iter([row(rows, at) for rows in self._rows]), self._share)
+        result = rebuilt(self._builder, self._form, iter([row_at(column, at) for column in self._columns]), self._share)
         self._bound(result)
-        self._builder.given += [Given(x, list(_flat(x)), self._iterations, True) for x in _single(result)]
+        self._builder.table_elements += [
+            ElementProxy(x, list(_flat(x)), self._iterations, True) for x in _single(result)
+        ]
         return result
 
     def __len__(self) -> int:
@@ -118,9 +120,9 @@ class Table(Instead):
         within = type(index) is Number and logical_and(greater_equal(index, -n), less(index, n))
         return within is not False and self._builder.holds(within)
 
-    def _bound(self, found: Any) -> None:
+    def _bound(self, element: Any) -> None:
         """Record the bounds of the integers of an element."""
-        numbers = [x for x in _flat(found) if isinstance(x, Tracer)]
+        numbers = [x for x in _flat(element) if isinstance(x, Tracer)]
         for x, limits in zip(numbers, self._limits):
             if limits is not None:
                 bounded(x, *limits)
@@ -129,19 +131,19 @@ class Table(Instead):
     def _stack(self) -> None:
         self._builder.elements.used = True
         columns = zip(*[values(self._builder, x, self._form) for x in self._items])
-        self._rows = [Tracer(self._builder, stack(*column, axis=0).node) for column in columns]
+        self._columns = [Tracer(self._builder, stack(*column, axis=0).node) for column in columns]
         for x in arrays(self._items):
             self._share(x)
         within = [x for x in _single(self._items) if x is not self._items and not isinstance(x, Tracer)]
-        self._builder.given += [Given(x, list(_flat(x)), self._iterations, False) for x in within]
+        self._builder.table_elements += [ElementProxy(x, list(_flat(x)), self._iterations, False) for x in within]
         numbers = zip(*[[y for y in _flat(x) if _is_leaf(y)] for x in self._items])
-        whole = [x.kind == "number" and x.dtype == "int64" for x in leaves(self._form) if x.kind != "boolean"]
+        whole = [x.kind == "number" and x.dtype == "int64" for x in leaf_schemas(self._form) if x.kind != "boolean"]
         self._limits = [_limits(each) if is_whole else None for each, is_whole in zip(numbers, whole)]
 
     @property
     def is_changed(self) -> bool:
         """Whether the list, or an object read from it, has changed."""
-        return _are_other(self._seen, self._items) or any(x.is_changed for x in self._builder.given)
+        return _are_other(self._initial, self._items) or any(x.is_changed for x in self._builder.table_elements)
 
     # -- the interface of growing lists: see `tracegrad.trace.loops.appended_list` ---------------------------------
     @property
@@ -149,7 +151,7 @@ class Table(Instead):
         """None, because a table always has enough room."""
         return None
 
-    def settled(self) -> Sequence[Any]:
+    def restored(self) -> Sequence[Any]:
         """The original list."""
         if self.is_changed:
             self.misused()
@@ -161,8 +163,8 @@ def _flat(x: Any) -> Iterator[Any]:
     yield x
     if class_of(x) is dict:
         yield from x
-    for part in parts_of(x):
-        yield from _flat(part)
+    for child in children_of(x):
+        yield from _flat(child)
 
 
 def _is(x: object, y: object) -> bool:
@@ -189,7 +191,7 @@ def _limits(numbers: Iterable[Any]) -> tuple[int, int]:
 
 
 # -- lists ----------------------------------------------------------------------------------------
-def table_of(builder: TraceBuilder, items: Any, iterations: Hashable = None) -> Table | None:
+def table_of(builder: TraceBuilder, items: Any, iterations: Hashable = None) -> StackedList | None:
     """The table of a list or a tuple; None if its elements cannot be stored as rows, or an array occurs twice."""
     if disabled("indexed-lists") or class_of(items) not in (list, tuple) or not items:
         return None
@@ -199,27 +201,29 @@ def table_of(builder: TraceBuilder, items: Any, iterations: Hashable = None) -> 
     single = [id(x) for x in _single(items)]
     strange = any(isinstance(x, np.ndarray) and not isinstance(x, Tracer) for x in _flat(items))
     return (
-        None if known is None or strange or len(set(single)) < len(single) else Table(builder, items, known, iterations)
+        None
+        if known is None or strange or len(set(single)) < len(single)
+        else StackedList(builder, items, known, iterations)
     )
 
 
-def tables(builder: TraceBuilder, place: Place) -> dict[str, Table]:
+def tables(builder: TraceBuilder, jump: LoopJump) -> dict[str, StackedList]:
     """Tables for the lists in local variables that the loop beginning here only indexes by traced numbers."""
-    code = place.instruction[0]
-    names = {x[2] for x in builder.world.varying if isinstance(x, tuple) and x[:2] == (TABLES, code)}
-    if not names & place.only_read or builder.world.keeps_lists:
+    code = jump.instruction[0]
+    names = {x[2] for x in builder.world.facts if isinstance(x, tuple) and x[:2] == (TABLES, code)}
+    if not names & jump.only_read or builder.world.must_keep_lists:
         return {}
-    held, iterations = variables(place.frame), (ITERATION_BY_ITERATION, *place.instruction)
-    table = {name: table_of(builder, held.get(name), iterations) for name in names & place.only_read}
-    return {name: x.lies(place) for name, x in table.items() if x is not None}
+    held, iterations = variables(jump.frame), (ITERATION_BY_ITERATION, *jump.instruction)
+    table = {name: table_of(builder, held.get(name), iterations) for name in names & jump.only_read}
+    return {name: x.bind(jump) for name, x in table.items() if x is not None}
 
 
-def require_kept(builder: TraceBuilder, handed: Collection[Any]) -> None:
+def require_unchanged(builder: TraceBuilder, handed: Collection[Any]) -> None:
     """Check at the end of the trace that no stand-in of an element escapes or has changed, and that the elements are
     unchanged."""
-    if builder.given:
+    if builder.table_elements:
         seen = set(map(id, handed))
-        for x in builder.given:
+        for x in builder.table_elements:
             if x.is_changed or (x.is_copy and id(x.value) in seen):
                 raise builder.restarts(x.iterations)
     iterations = builder.elements.lost(handed)
@@ -227,19 +231,19 @@ def require_kept(builder: TraceBuilder, handed: Collection[Any]) -> None:
         raise builder.restarts(iterations)
 
 
-def _asked(self: Number) -> int:
+def _index_value(self: Number) -> int:
     """The value of a traced number used as an index; if it indexes a list that a loop reads, the trace restarts with a
     table."""
     builder, frame = self.builder, sys._getframe(1)
-    while frame.f_code is _LENT and frame.f_back is not None:
+    while frame.f_code is _PROXY_GETITEM and frame.f_back is not None:
         frame = frame.f_back
     if builder.open and builder.inner is None and isinstance(frame.f_globals, Namespace) and is_of_a_loop(self):
         name = elements_read(frame.f_code).get(frame.f_lasti, "")
         key = (TABLES, frame.f_code, name)
-        known = not name or key in builder.world.varying or builder.world.keeps_lists
+        known = not name or key in builder.world.facts or builder.world.must_keep_lists
         if not known and table_of(builder, variables(frame).get(name)) is not None:
             raise builder.restarts(key, "a list whose elements a loop reads is an array in the loop")
     return _index(self)
 
 
-Number.__index__ = _asked  # type: ignore[method-assign]
+Number.__index__ = _index_value  # type: ignore[method-assign]

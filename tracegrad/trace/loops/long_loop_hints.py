@@ -16,20 +16,20 @@ from tracegrad.trace.builder.abort import FOLDED, ITERATION_BY_ITERATION
 from tracegrad.trace.bytecode.frame_locals import variables
 from tracegrad.trace.values.tracer import Tracer
 
-__all__ = ["forget_short", "look", "note_long", "was_long"]
+__all__ = ["forget_short", "loop_signature", "note_long", "was_long"]
 
-Look = tuple[Hashable, ...]
+LoopSignature = tuple[Hashable, ...]
 
-_MOST = 1000  # hints
-_known: dict[tuple[Hashable, Look], int] = {}  # the least trip count, by the key of the loop and its variables
+_MAX_HINTS = 1000  # hints
+_known: dict[tuple[Hashable, LoopSignature], int] = {}  # the least trip count, by the key of the loop and its variables
 
 
-def look(frame: Any) -> Look:
+def loop_signature(frame: Any) -> LoopSignature:
     """The kinds of the variables where a loop begins, as a key.
 
     >>> def begins(x):
     ...     import sys
-    ...     return look(sys._getframe())[:1]
+    ...     return loop_signature(sys._getframe())[:1]
     >>> begins(np.zeros(3)) == begins(np.ones(7)), begins(np.zeros(3)) == begins(1.0)
     (True, False)
     """
@@ -42,23 +42,23 @@ def _kind(x: Any) -> Hashable:
     return x.__code__ if type(x) is types.FunctionType else type(x).__qualname__
 
 
-def note_long(key: Hashable, alike: Look, iterations: int) -> None:
+def note_long(key: Hashable, alike: LoopSignature, iterations: int) -> None:
     """Record that a loop with this trip count is long."""
-    if len(_known) >= _MOST:
+    if len(_known) >= _MAX_HINTS:
         _known.clear()
     _known[key, alike] = min(iterations, _known.get((key, alike), iterations))
 
 
-def was_long(key: Hashable, alike: Look, iterations: int) -> bool:
+def was_long(key: Hashable, alike: LoopSignature, iterations: int) -> bool:
     """Whether a similar loop with no more iterations was long."""
     known = _known.get((key, alike))
     return known is not None and known <= iterations
 
 
-def forget_short(varying: Iterable[Any]) -> None:
+def forget_short(facts: Iterable[Any]) -> None:
     """Forget the loops that had to be recorded iteration by iteration."""
     iteration_by_iteration = {
-        (FOLDED, *x[1:]) for x in varying if isinstance(x, tuple) and x[0] == ITERATION_BY_ITERATION
+        (FOLDED, *x[1:]) for x in facts if isinstance(x, tuple) and x[0] == ITERATION_BY_ITERATION
     }
     for each in [x for x in list(_known) if x[0] in iteration_by_iteration] if iteration_by_iteration else ():
         _known.pop(each, None)

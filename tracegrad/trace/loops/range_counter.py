@@ -21,19 +21,19 @@ from tracegrad.settings import disabled
 from tracegrad.target.tuning import TUNING
 from tracegrad.trace.builder.abort import FOLDED, ITERATION_BY_ITERATION, WITHIN
 from tracegrad.trace.builder.builder import TraceBuilder, current_trace
-from tracegrad.trace.loops.long_loop_hints import Look, look, note_long, was_long
-from tracegrad.trace.ragged.symbolic_size import apart, is_of_a_loop
+from tracegrad.trace.loops.long_loop_hints import LoopSignature, loop_signature, note_long, was_long
+from tracegrad.trace.ragged.symbolic_size import difference_bounds, is_of_a_loop
 from tracegrad.trace.values.number import Number
 from tracegrad.trace.values.python_arithmetic import bounded, bounds
 
-__all__ = ["FEWEST_AROUND", "Counter", "counter_of", "counting", "fold_around", "number_of_loop"]
+__all__ = ["MIN_FOLDED_AROUND", "Counter", "counter_of", "counting", "fold_around", "number_of_loop"]
 
-MOST_NODES = TUNING.loops.max_recorded_nodes
-FEWEST_ITERATIONS = TUNING.loops.min_folded
-FEWEST_AROUND = TUNING.loops.min_folded_around
-FEWEST_WITHIN = TUNING.loops.min_folded_within
-PART = TUNING.loops.min_remaining_part
-SEEN = TUNING.loops.estimated_after
+MAX_RECORDED_NODES = TUNING.loops.max_recorded_nodes
+MIN_FOLDED = TUNING.loops.min_folded
+MIN_FOLDED_AROUND = TUNING.loops.min_folded_around
+MIN_FOLDED_WITHIN = TUNING.loops.min_folded_within
+MIN_REMAINING_PART = TUNING.loops.min_remaining_ratio
+ESTIMATED_AFTER = TUNING.loops.estimated_after
 
 
 class Counter:
@@ -42,9 +42,9 @@ class Counter:
     __slots__ = (
         "__weakref__",
         "at",
-        "begun",
         "builder",
         "first",
+        "first_node",
         "folded",
         "instruction",
         "iterations",
@@ -62,9 +62,9 @@ class Counter:
         self.at: Any = start
         self.iterations, self.folded = 0, False
         self.looped = False  # whether iterations were closed into a loop, so their number is unknown
-        self.begun = len(builder.nodes)
-        self.first = self.begun  # the number of nodes at the end of the first iteration
-        self.looked: Look = ()  # the kinds of the variables at the beginning, if the loop may be long
+        self.first_node = len(builder.nodes)
+        self.first = self.first_node  # the number of nodes at the end of the first iteration
+        self.looked: LoopSignature = ()  # the kinds of the variables at the beginning, if the loop may be long
         self.instruction: tuple[CodeType, int] | None = None
         self.number = 0  # greater than the numbers of enclosing loops
 
@@ -100,7 +100,7 @@ class Counter:
         if not (at < self.stop if self.step > 0 else at > self.stop):
             if self._may_be_folded:
                 self.builder.iterated.setdefault(self.key(FOLDED), []).append(
-                    range(self.begun, len(self.builder.nodes))
+                    range(self.first_node, len(self.builder.nodes))
                 )
             raise StopIteration
         self.iterations += 1
@@ -127,73 +127,77 @@ class Counter:
         if self.looped:
             return False
         (low, high), (a, b), (c, d) = self.span[0], bounds(self.start), bounds(self.stop)
-        gone = self.iterations * self.step
-        low, high = max(low, c - b) - gone, min(high, d - a) - gone
+        advance = self.iterations * self.step
+        low, high = max(low, c - b) - advance, min(high, d - a) - advance
         return low > 0 or high <= 0 if self.step > 0 else low >= 0 or high < 0
 
     def fold_around(self) -> None:
         """Restart the trace with this loop folded, because an inner loop is folded or an iteration reads values."""
         length = self.length
-        if not self.folded and length is not None and length >= FEWEST_AROUND and self._may_fold:
+        if not self.folded and length is not None and length >= MIN_FOLDED_AROUND and self._may_fold:
             raise self.builder.restarts(self.key(FOLDED))
 
-    def asks(self) -> None:
+    def note_read(self) -> None:
         """Note that an iteration reads a value. Another iteration may read another one, and a trace per pattern of
         values, or too many paths through the outer loop, would follow."""
         if self.iterations > 1 and not self.folded:
-            if FEWEST_WITHIN <= (self.length or 0) < FEWEST_ITERATIONS and self._is_within and self._may_fold:
+            if MIN_FOLDED_WITHIN <= (self.length or 0) < MIN_FOLDED and self._is_within and self._may_fold:
                 raise self.builder.restarts(self.key(WITHIN))
             self.fold_around()
 
     # -- whether to fold ---------------------------------------------------------------------------
-    def key(self, what: str) -> Hashable:
+    def key(self, fact: str) -> Hashable:
         """The `varying` key of this loop."""
         assert self.instruction is not None
-        return (what, *self.instruction)
+        return (fact, *self.instruction)
 
     @property
     def _may_fold(self) -> bool:
         builder = self.builder
-        free = builder.open and builder.inner is None and builder.find_circles is not None and not builder.has_tensors
-        return free and self.key(ITERATION_BY_ITERATION) not in builder.world.varying and not disabled("loop-folding")
+        free = builder.open and builder.inner is None and builder.detect_loops is not None and not builder.has_tensors
+        return free and self.key(ITERATION_BY_ITERATION) not in builder.world.facts and not disabled("loop-folding")
 
     @property
     def _is_wanted_folded(self) -> bool:
         length = self.length
-        varying = self.builder.world.varying
-        if length is None or self.key(FOLDED) in varying:
+        facts = self.builder.world.facts
+        if length is None or self.key(FOLDED) in facts:
             return length != 0
-        return (length >= FEWEST_ITERATIONS or self.key(WITHIN) in varying) and self._is_within
+        return (length >= MIN_FOLDED or self.key(WITHIN) in facts) and self._is_within
 
     def _is_foreseen(self, frame: Any) -> bool:
         """Whether a similar loop was long. The loop is then in `varying`, so it must not have begun before in this
         trace."""
         builder, key, length = self.builder, self.key(FOLDED), self.length or 0
-        if length < FEWEST_ITERATIONS or key in builder.unfolded:
+        if length < MIN_FOLDED or key in builder.unfolded:
             builder.unfolded.add(key)
             return False
         builder.unfolded.add(key)
-        self.looked = look(frame)
+        self.looked = loop_signature(frame)
         if not builder.foresees or not was_long(key, self.looked, length):
             return False
-        builder.world.varying.add(key)
+        builder.world.facts.add(key)
         return True
 
     @property
     def _is_within(self) -> bool:
         """Whether an enclosing loop is folded."""
-        return any(x.folded and x.number < self.number for x in _under_way(self.builder))
+        return any(x.folded and x.number < self.number for x in _active_counters(self.builder))
 
     @property
     def _nodes(self) -> int:
         """The number of nodes recorded by iterations of this loop, in its earlier runs too."""
-        return len(self.builder.nodes) - self.begun + sum(map(len, self.builder.iterated.get(self.key(FOLDED), ())))
+        return (
+            len(self.builder.nodes) - self.first_node + sum(map(len, self.builder.iterated.get(self.key(FOLDED), ())))
+        )
 
     @property
     def _is_long(self) -> bool:
         """Whether the iterations have recorded many nodes, or are estimated to record enough to profit from folding."""
         of_all = self._per_iteration * (self.length or 0)
-        return self._nodes > MOST_NODES or (self.iterations == SEEN and of_all > PART * MOST_NODES)
+        return self._nodes > MAX_RECORDED_NODES or (
+            self.iterations == ESTIMATED_AFTER and of_all > MIN_REMAINING_PART * MAX_RECORDED_NODES
+        )
 
     @property
     def _per_iteration(self) -> float:
@@ -202,14 +206,14 @@ class Counter:
 
     @property
     def _may_be_folded(self) -> bool:
-        return (self.length or 0) >= FEWEST_ITERATIONS and self._may_fold and not self.builder.told >= self.begun
+        return (self.length or 0) >= MIN_FOLDED and self._may_fold and not self.builder.output_at >= self.first_node
 
     @property
     def _is_better_folded(self) -> bool:
         # A loop with only a few more iterations than the least trip count is not profitable to fold.
-        iterations_left = (self.length or 0) - max(self.iterations, FEWEST_ITERATIONS)
-        goes_on = iterations_left * self._per_iteration > PART * MOST_NODES
-        return self._may_be_folded and (goes_on or self.key(FOLDED) in self.builder.iterated)
+        iterations_left = (self.length or 0) - max(self.iterations, MIN_FOLDED)
+        is_long = iterations_left * self._per_iteration > MIN_REMAINING_PART * MAX_RECORDED_NODES
+        return self._may_be_folded and (is_long or self.key(FOLDED) in self.builder.iterated)
 
     # -- folded ------------------------------------------------------------------------------------
     def _limits(self) -> tuple[int, int]:
@@ -219,7 +223,7 @@ class Counter:
 
     def _fold(self) -> None:
         # The bounds of the distance from start to stop, and the nodes that the distance depends on.
-        self.span = apart(self.stop, self.start)
+        self.span = difference_bounds(self.stop, self.start)
         low, high = self._limits()
         past = low + min(self.step, 0), high + max(self.step, 0)
         start = bounds(self.start)
@@ -228,8 +232,8 @@ class Counter:
 
     def _folded_next(self) -> Any:
         at = self.at
-        goes_on = less(at, self.stop) if self.step > 0 else greater(at, self.stop)
-        if not self.builder.find_circles(self.builder, within=True).iteration(self, goes_on.node):
+        condition = less(at, self.stop) if self.step > 0 else greater(at, self.stop)
+        if not self.builder.detect_loops(self.builder, within=True).iteration(self, condition.node):
             raise StopIteration
         at = self.at
         bounded(at, *self._limits())
@@ -248,25 +252,25 @@ def counter_of(frame: Any, instruction: int) -> Counter | None:
     return _COUNTERS.get((id(frame), instruction))
 
 
-def _under_way(builder: TraceBuilder) -> list[Counter]:
+def _active_counters(builder: TraceBuilder) -> list[Counter]:
     return [x for x in list(_COUNTERS.values()) if x.builder is builder]
 
 
 def fold_around(builder: TraceBuilder, inner: Counter | None) -> None:
     """Fold the loops around a loop that is folded, or that reads values."""
-    for each in _under_way(builder):
+    for each in _active_counters(builder):
         if each is not inner:
             each.fold_around()
 
 
-def tell(instead: Callable[[], None] | None = None) -> None:
+def before_output(instead: Callable[[], None] | None = None) -> None:
     """Prepare an observable action such as logging: folded loops are recorded iteration by iteration from now on,
     unless `instead` ends the trace."""
     builder = current_trace()
     if builder is None or not builder.open:
         return
-    builder.told = len(builder.nodes)
-    folded = [x for x in _under_way(builder) if x.folded and x.iterations]
+    builder.output_at = len(builder.nodes)
+    folded = [x for x in _active_counters(builder) if x.folded and x.iterations]
     if folded:
         if instead is not None:
             instead()

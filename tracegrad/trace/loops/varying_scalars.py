@@ -10,7 +10,7 @@ import numpy as np
 from tracegrad.ops.shape.linear import fresh, full
 from tracegrad.trace.builder.builder import TraceBuilder
 from tracegrad.trace.bytecode.frame_locals import set_variables, variables
-from tracegrad.trace.loops.control_flow import Place
+from tracegrad.trace.loops.control_flow import LoopJump
 from tracegrad.trace.values.tracer import Tracer
 
 __all__ = ["SCALAR", "scalars_differ", "trace_scalars"]
@@ -23,22 +23,22 @@ def scalars_differ(before: Any, now: Any) -> set[Hashable]:
     """The `varying` keys of local variables that differ between two states and hold a NumPy scalar in one."""
     results: set[Hashable] = set()
     if before.size == now.size:
-        for k, (x, y) in enumerate(zip(before.words[: before.size], now.words)):
+        for k, (x, y) in enumerate(zip(before.tokens[: before.size], now.tokens)):
             if x != y and k - 1 in now.names and (_is_scalar(x) or _is_scalar(y)):
-                results.add((*now.wide, now.names[k - 1][0], SCALAR))
-    return results - set(now.builder.world.varying)
+                results.add((*now.key_prefix, now.names[k - 1][0], SCALAR))
+    return results - set(now.builder.world.facts)
 
 
 def _is_scalar(word: Any) -> bool:
     return type(word) is tuple and len(word) == 2 and type(word[0]) is type and issubclass(word[0], np.generic)
 
 
-def trace_scalars(builder: TraceBuilder, place: Place, names: Collection[str]) -> None:
+def trace_scalars(builder: TraceBuilder, jump: LoopJump, names: Collection[str]) -> None:
     """Convert the scalars in these local variables to traced values."""
     new = {}
-    for name, x in variables(place.frame).items() if names else ():
+    for name, x in variables(jump.frame).items() if names else ():
         if name in names and isinstance(x, np.generic) and x.dtype.kind in "biuf":
             value = full(shape=(), value=x.item(), dtype=x.dtype.name)
             new[name] = Tracer(builder, fresh(value, tag=builder.new_tag()).node)
     if new:
-        set_variables(place.frame, new)
+        set_variables(jump.frame, new)

@@ -18,9 +18,9 @@ import numpy as np
 from tracegrad.errors import UnsupportedError, located
 from tracegrad.trace.builder.builder import current_trace
 from tracegrad.trace.builder.gc_pause import thresholds
-from tracegrad.trace.proxies.opaque_state import Opaque, State
+from tracegrad.trace.proxies.opaque_state import ObjectState, UnreadableState
 from tracegrad.trace.sources.sources import Fixed, Item
-from tracegrad.trace.sources.state_sources import Called, Context
+from tracegrad.trace.sources.state_sources import Context, FunctionResult
 from tracegrad.utils.errstate import handling
 
 __all__ = ["READERS", "ContextVariable", "Environment", "Modules", "of_settings", "reader"]
@@ -34,8 +34,8 @@ def _world() -> Any:
     return trace.world if trace is not None and trace.world.open else None
 
 
-def _outside(what: str) -> UnsupportedError:
-    text = f"{what} in a traced function would be done once, while it is traced; do it outside"
+def _outside(action: str) -> UnsupportedError:
+    text = f"{action} in a traced function would be done once, while it is traced; do it outside"
     return UnsupportedError(located(text))
 
 
@@ -148,22 +148,24 @@ def _getenv(key: str, default: Any = None) -> Any:
 def _geterr() -> Any:
     world = _world()
     if world is not None:
-        world.assume(Called(handling, ()), "equals", handling())
+        world.assume(FunctionResult(handling, ()), "equals", handling())
     return np.geterr()
 
 
-def _question(world: Any, real: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Callable[..., Any], Any] | None:
+def _repeatable_call(
+    world: Any, real: Callable[..., Any], args: Any, kwargs: Any
+) -> tuple[Callable[..., Any], Any] | None:
     """The function to call again at each call, and its key: paths are texts, and keywords are part of the function.
     None if it is unknown, and called once."""
-    asked = tuple([os.fspath(x) if isinstance(x, os.PathLike) else x for x in args])
-    if not all(map(_is_fixed, (*asked, *kwargs.values()))):
+    args_key = tuple([os.fspath(x) if isinstance(x, os.PathLike) else x for x in args])
+    if not all(map(_is_fixed, (*args_key, *kwargs.values()))):
         if world.once:
             return None
-        what = f"the answer of {real.__name__} to what may change is to be read at each call"
-        raise world.builder.gives_up(f"{what}; call it outside and pass the result")
+        description = f"the answer of {real.__name__} to what may change is to be read at each call"
+        raise world.builder.abort(f"{description}; call it outside and pass the result")
     if kwargs:
         real = functools.wraps(real)(functools.partial(real, **kwargs))
-    return real, asked
+    return real, args_key
 
 
 def _is_fixed(x: Any) -> bool:
@@ -173,16 +175,16 @@ def _is_fixed(x: Any) -> bool:
 
 _FIXED = (str, int, float, bytes, type(None), type, types.ModuleType)
 # The number of parts above which a result is compared as a whole.
-_MOST_PARTS = 4
+_MAX_ITEMS = 4
 
 
-def _answer(world: Any, answer: Any, source: Called) -> Any:
+def _guarded_result(world: Any, result: Any, source: FunctionResult) -> Any:
     """The result that each call compares. A result with several parts is rebuilt each time, and compared as a whole."""
-    if type(answer) in (tuple, list, dict, set) and len(answer) > _MOST_PARTS:
-        with contextlib.suppress(Opaque):
-            world.assume(source, "state", State(answer, compare=True).key)
-            return answer
-    return world.translate(answer, source)
+    if type(result) in (tuple, list, dict, set) and len(result) > _MAX_ITEMS:
+        with contextlib.suppress(UnreadableState):
+            world.assume(source, "state", ObjectState(result, compare=True).key)
+            return result
+    return world.translate(result, source)
 
 
 def reader(real: Callable[..., Any]) -> Callable[..., Any]:
@@ -193,20 +195,20 @@ def reader(real: Callable[..., Any]) -> Callable[..., Any]:
         world = _world()
         if world is None:
             return real(*args, **kwargs)
-        question = _question(world, real, args, kwargs)
-        if question is None:
+        repeatable = _repeatable_call(world, real, args, kwargs)
+        if repeatable is None:
             return real(*args, **kwargs)
-        ask, asked = question
-        source = Called(ask, asked)
+        function, call_args = repeatable
+        source = FunctionResult(function, call_args)
         try:
-            answer = ask(*asked)
+            result = function(*call_args)
         except OSError:
             world.assume(source, "absent", None)
             raise
         except Exception as error:
             world.natives.raises_aside(real.__name__, error)
             raise
-        return _answer(world, answer, source)
+        return _guarded_result(world, result, source)
 
     return call
 
@@ -237,7 +239,7 @@ def of_settings(world: Any, x: Any) -> Any:
         return None
     if getattr(x, "__name__", "") in _CONTEXT:
         return functools.wraps(x)(functools.partial(_hands_out, world, x))
-    world.assume(Called(read, ()), "equals", read())
+    world.assume(FunctionResult(read, ()), "equals", read())
     return None
 
 
@@ -245,10 +247,10 @@ def _hands_out(world: Any, real: Any, *args: Any) -> Any:
     if not world.open:
         return real(*args)
     text = f"decimal.{real.__name__} hands out settings, which may be changed unseen; use decimal.localcontext"
-    raise world.builder.gives_up(text)
+    raise world.builder.abort(text)
 
 
-_ASKED = (
+_REREAD = (
     os.getcwd, os.getpid, os.path.exists, os.path.isfile, os.path.isdir, os.path.getsize, os.path.getmtime, os.listdir,
     os.cpu_count, sys.getrecursionlimit, sys.getswitchinterval, threading.get_ident, threading.active_count,
     threading.current_thread, threading.main_thread, gc.isenabled, np.geterrcall, np.getbufsize, np.get_printoptions,
@@ -256,7 +258,7 @@ _ASKED = (
 
 # The replacements, by the id of the replaced object.
 READERS: dict[int, Any] = {
-    **{id(f): reader(f) for f in _ASKED},
+    **{id(f): reader(f) for f in _REREAD},
     id(os.getenv): functools.wraps(os.getenv)(_getenv),
     id(np.geterr): functools.wraps(np.geterr)(_geterr),
     id(os.environ): _ENVIRONMENT,

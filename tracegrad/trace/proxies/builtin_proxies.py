@@ -14,23 +14,23 @@ import numpy as np
 
 from tracegrad import tree
 from tracegrad.errors import located, numpys
-from tracegrad.ir import Value
+from tracegrad.ir import GraphValue
 from tracegrad.ir.builder import recorder
 from tracegrad.numpy_api.creation import empty
-from tracegrad.numpy_api.faces import REWRITTEN, agreed, has, itself, stands_for
+from tracegrad.numpy_api.faces import REWRITTEN, agreed_result, has, itself, represented_type
 from tracegrad.numpy_api.operands import peer_of
 from tracegrad.numpy_api.registry import refuse
-from tracegrad.ops import Carrier, Level
+from tracegrad.ops import Carrier, DispatchLevel
 from tracegrad.trace.builder.builder import current_trace
 from tracegrad.trace.loops.element_schema import Instead
-from tracegrad.trace.loops.range_counter import tell
-from tracegrad.trace.random.rejected_reads import InPlace
+from tracegrad.trace.loops.range_counter import before_output
+from tracegrad.trace.random.rejected_reads import ClassProxy
 from tracegrad.trace.rewriting.constant_identity import is_same
 from tracegrad.trace.sources.class_patching import genuine, hook
 from tracegrad.trace.sources.code_origin import is_library_module
-from tracegrad.trace.sources.consumed_iterators import Taken
+from tracegrad.trace.sources.consumed_iterators import IteratorProxy
 from tracegrad.trace.sources.sources import Attribute
-from tracegrad.trace.sources.state_sources import Called
+from tracegrad.trace.sources.state_sources import FunctionResult
 from tracegrad.trace.values.array_creation import making
 from tracegrad.trace.values.container_proxies import Shadowed, real_of, touching
 from tracegrad.trace.values.differentiated_keys import hash_of
@@ -45,7 +45,7 @@ _OF_CLASSES = (types.MethodDescriptorType, types.WrapperDescriptorType)
 
 def unshadowed(x: Any) -> Any:
     """The real object of a shadow, or the class behind a class stand-in; other objects unchanged."""
-    if type(x) in (InPlace, Taken):
+    if type(x) in (ClassProxy, IteratorProxy):
         return x.real
     return _get(x, "_real") if isinstance(type(x), type) and issubclass(type(x), Shadowed) else real_of(x)
 
@@ -57,10 +57,10 @@ def _isinstance(x: Any, classes: Any) -> bool:
     if type(classes) is tuple:
         return any([_isinstance(x, each) for each in classes])  # noqa: C419 (no frame of its own)
     meta: Any = type(classes)
-    asked = getattr(meta, "takes_traced", False) or hook(meta, "__instancecheck__") is not None
-    if asked:
+    decides_itself = getattr(meta, "takes_traced", False) or hook(meta, "__instancecheck__") is not None
+    if decides_itself:
         return bool(meta.__instancecheck__(classes, x))
-    return bool(agreed(x, lambda cls: _issubclass(cls, classes)))
+    return bool(agreed_result(x, lambda cls: _issubclass(cls, classes)))
 
 
 def _issubclass(cls: Any, classes: Any) -> bool:
@@ -83,7 +83,7 @@ def _not_of(cls: Any, classes: Any) -> bool:
 def _is_traced(x: Any) -> bool:
     if issubclass(type(x), Instead):
         x.misused()
-    return isinstance(x, Value) or (isinstance(x, Carrier) and x.level is Level.SPAN)
+    return isinstance(x, GraphValue) or (isinstance(x, Carrier) and x.level is DispatchLevel.SPAN)
 
 
 def _array(shape: Any, dtype: Any = float, buffer: Any = None, offset: Any = 0, strides: Any = None,
@@ -102,7 +102,7 @@ def _unbound(method: Any) -> Any:
 
     @functools.wraps(method)
     def call(self: Any, /, *args: Any, **kwargs: Any) -> Any:
-        traced = _is_traced(self) and stands_for(self) is np.ndarray
+        traced = _is_traced(self) and represented_type(self) is np.ndarray
         return getattr(self, name)(*args, **kwargs) if traced else method(self, *args, **kwargs)
 
     return call
@@ -115,7 +115,7 @@ _METHODS = {
 }
 _EMPTY: Any = making(np.empty, empty)
 # The stand-in of `np.ndarray` in traced code.
-ARRAYS: Any = InPlace("ndarray", (), {"real": np.ndarray, "other": {**_METHODS, "__call__": _array}})
+ARRAYS: Any = ClassProxy("ndarray", (), {"real": np.ndarray, "other": {**_METHODS, "__call__": _array}})
 REWRITTEN[np.ndarray] = ARRAYS
 
 
@@ -123,21 +123,21 @@ class _TypeMeta(type):
     """Metaclass of the `type` proxy: a traced value has the type of the value it stands for."""
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        if len(args) == 1 and (cls is _Type or _is_traced(args[0])):
+        if len(args) == 1 and (cls is _TypeProxy or _is_traced(args[0])):
             result = _class_of_traced(args[0]) if _is_traced(args[0]) else _class_of(args[0])
             return ARRAYS if result is np.ndarray else result
-        return type(*args, **kwargs) if cls is _Type else super().__call__(*args, **kwargs)
+        return type(*args, **kwargs) if cls is _TypeProxy else super().__call__(*args, **kwargs)
 
     def __instancecheck__(cls, x: Any) -> bool:
-        return isinstance(x, type) if cls is _Type else super().__instancecheck__(x)
+        return isinstance(x, type) if cls is _TypeProxy else super().__instancecheck__(x)
 
 
 def _class_of_traced(x: Any) -> Any:
     """The class that a traced value stands for; the trace notes the read."""
     trace: Any = current_trace()
-    if trace is not None and not trace.world.class_asked:
-        trace.world.class_asked = located("type() is asked for the class of a value, ask isinstance()")
-    return agreed(x, itself)
+    if trace is not None and not trace.world.class_read:
+        trace.world.class_read = located("type() is asked for the class of a value, ask isinstance()")
+    return agreed_result(x, itself)
 
 
 def _class_of(x: Any) -> Any:
@@ -149,14 +149,14 @@ def _class_of(x: Any) -> Any:
     return result
 
 
-class _Type(type, metaclass=_TypeMeta):
+class _TypeProxy(type, metaclass=_TypeMeta):
     """The proxy of `type`."""
 
 
 def _print(*values: Any, file: Any = None, **options: Any) -> None:
     """`print`: shows the values of the call being traced on the console; other files, and a replaced `sys.stdout`, get
     the values of each call."""
-    tell()
+    before_output()
     trace: Any = current_trace()
     streams = (sys.stdout, sys.stderr) if trace is None else trace.world.streams
     if (sys.stdout if file is None else file) in streams:
@@ -179,11 +179,11 @@ def _hasattr(x: Any, name: str) -> bool:
 def _getattr(x: Any, name: str, *default: Any) -> Any:
     """`getattr`, for the values that traced values stand for."""
     if name == "__class__" and _is_traced(x):
-        return _Type(x)
+        return _TypeProxy(x)
     if _is_traced(x) and not has(x, name):
         if default:
             return default[0]
-        raise AttributeError(f"'{stands_for(x).__name__}' object has no attribute {name!r}")
+        raise AttributeError(f"'{represented_type(x).__name__}' object has no attribute {name!r}")
     if _is_traced(x) and not hasattr(type(x), name) and getattr(x, name, _ABSENT) is _ABSENT:
         raise refuse(f"ndarray.{name}")
     return _vars(x) if name == "__dict__" and isinstance(x, type) else getattr(x, name, *default)
@@ -197,7 +197,7 @@ def _dir(*args: Any) -> list[str]:
     of_users = isinstance(type(args[0]), type) and issubclass(type(args[0]), Shadowed | type | types.ModuleType)
     of_users = of_users and not (isinstance(args[0], types.ModuleType) and is_library_module(args[0]))
     if of_users and world is not None and world.open:
-        raise world.builder.gives_up("dir(x) asks for all names that an object, a class or a module has")
+        raise world.builder.abort("dir(x) asks for all names that an object, a class or a module has")
     return dir(*args)
 
 
@@ -216,10 +216,10 @@ def _id(x: Any, /) -> int:
     """`id`, of the outside object that a proxy stands for, guarded by identity."""
     trace: Any = current_trace()
     outside = trace is None or not trace.world.open or isinstance(x, Tracer)
-    place = None if outside else trace.world.containers.place_of(x)
-    if place is None:
+    known = None if outside else trace.world.containers.real_and_source(x)
+    if known is None:
         return id(x)
-    real, source = place
+    real, source = known
     trace.world.assume(source, "is", real)
     return id(real)
 
@@ -234,14 +234,14 @@ BUILTINS: dict[str, Any] = {
     "isinstance": _isinstance,
     "issubclass": _issubclass,
     "print": _print,
-    "type": _Type,
+    "type": _TypeProxy,
     "vars": _vars,
 }
 
 
 @functools.wraps(np.isscalar)
 def _isscalar(element: Any) -> bool:
-    return stands_for(element) is not np.ndarray if _is_traced(element) else np.isscalar(element)
+    return represented_type(element) is not np.ndarray if _is_traced(element) else np.isscalar(element)
 
 
 def _boolean(x: Any) -> Any:
@@ -276,7 +276,7 @@ def _getattr_static(obj: Any, attr: str, *default: Any) -> Any:
     real, world = unshadowed(obj), getattr(recorder(), "world", None)
     if world is None or not world.open or (real is obj and not isinstance(obj, type)):
         return inspect.getattr_static(real, attr, *default)
-    result, source = _static(real, attr), Called(_static, (real, attr))
+    result, source = _static(real, attr), FunctionResult(_static, (real, attr))
     if result is _ABSENT or real is obj:
         world.assume(source, "is", result)
         return inspect.getattr_static(real, attr, *default)

@@ -15,11 +15,26 @@ from tracegrad.trace.proxies.namespace_proxies import EMPTY
 from tracegrad.trace.sources.class_patching import dispatched, genuine, hook
 from tracegrad.trace.sources.code_origin import is_user_code, is_user_file
 from tracegrad.trace.sources.sources import Attribute, Item, Source, Static
-from tracegrad.trace.values.container_proxies import LentDict
+from tracegrad.trace.values.container_proxies import DictProxy
 
 __all__ = [
-    "LABELS", "Written", "another", "assume_no_own", "data_names", "descriptor", "dict_of", "getter", "is_dict_of",
-    "is_of_python", "lend_dict", "of_class", "of_python", "own", "runs_code", "static", "writes_of",
+    "LABELS",
+    "WriteBuffer",
+    "another",
+    "assume_no_instance_value",
+    "data_names",
+    "descriptor",
+    "dict_of",
+    "getter",
+    "instance_attribute",
+    "is_dict_of",
+    "is_of_python",
+    "of_class",
+    "of_python",
+    "proxy_of_dict",
+    "runs_code",
+    "static",
+    "writes_of",
 ]  # fmt: skip
 
 _get = object.__getattribute__
@@ -35,37 +50,37 @@ def of_class(owner: Any, name: str) -> Source:
     return Attribute(Attribute(_get(owner, "_source"), "__class__"), name)
 
 
-def getter(owner: Any, real: Any, name: str, found: Any) -> Any:
+def getter(owner: Any, real: Any, name: str, value: Any) -> Any:
     """The function that computes the attribute, if the class has a property or a user-defined descriptor for it."""
     world = _get(owner, "_world")
-    if isinstance(found, property) and found.fget is not None:
-        world.assume(of_class(owner, name), "is", found)
-        return functools.partial(world.adopt(found.fget), owner)
-    if type(found) is functools.cached_property and name not in getattr(real, "__dict__", ()):
-        world.assume(of_class(owner, name), "is", found)
-        assume_no_own(owner, real, name)
-        return functools.partial(_computed_once, owner, name, world.adopt(found.func))
-    if type(found) is functools.singledispatchmethod and name not in getattr(real, "__dict__", ()):
-        place = Static(type(real), name).inherited()
-        world.inherits(type(real), place)
-        world.assume(place, "is", found)
-        assume_no_own(owner, real, name)
-        return functools.partial(dispatched, found, owner, type(real))
-    get = hook(type(found), "__get__")
-    if get is None or (name in getattr(real, "__dict__", ()) and not _is_data(found)):
+    if isinstance(value, property) and value.fget is not None:
+        world.assume(of_class(owner, name), "is", value)
+        return functools.partial(world.adopt(value.fget), owner)
+    if type(value) is functools.cached_property and name not in getattr(real, "__dict__", ()):
+        world.assume(of_class(owner, name), "is", value)
+        assume_no_instance_value(owner, real, name)
+        return functools.partial(_computed_once, owner, name, world.adopt(value.func))
+    if type(value) is functools.singledispatchmethod and name not in getattr(real, "__dict__", ()):
+        source = Static(type(real), name).inherited()
+        world.inherits(type(real), source)
+        world.assume(source, "is", value)
+        assume_no_instance_value(owner, real, name)
+        return functools.partial(dispatched, value, owner, type(real))
+    get = hook(type(value), "__get__")
+    if get is None or (name in getattr(real, "__dict__", ()) and not _is_data(value)):
         return None
-    if not _is_data(found):
-        assume_no_own(owner, real, name)
-    return functools.partial(world.adopt(get), descriptor(owner, name, found), owner, type(real))
+    if not _is_data(value):
+        assume_no_instance_value(owner, real, name)
+    return functools.partial(world.adopt(get), descriptor(owner, name, value), owner, type(real))
 
 
-def assume_no_own(owner: Any, real: Any, name: str) -> None:
+def assume_no_instance_value(owner: Any, real: Any, name: str) -> None:
     """Guard that the object behind a shadow has no instance attribute that would hide the class attribute."""
     if hasattr(real, "__dict__"):
-        _get(owner, "_world").assume(own(owner, name), "absent", None)
+        _get(owner, "_world").assume(instance_attribute(owner, name), "absent", None)
 
 
-def own(owner: Any, name: str) -> Source:
+def instance_attribute(owner: Any, name: str) -> Source:
     """The instance attribute of the object behind a shadow, without its class."""
     return Item(Attribute(_get(owner, "_source"), "__dict__"), name)
 
@@ -88,8 +103,8 @@ def _is_copied_by_dict(cls: type) -> bool:
     """Whether `copy` makes a new object of the class with the `__dict__` of the original."""
     if not cls.__dictoffset__ or copyreg._slotnames(cls):  # type: ignore[attr-defined]
         return False
-    own = ("__reduce__", "__reduce_ex__", "__getstate__")
-    return all(getattr(cls, x, None) is getattr(object, x, None) for x in own) and not any(
+    methods = ("__reduce__", "__reduce_ex__", "__getstate__")
+    return all(getattr(cls, x, None) is getattr(object, x, None) for x in methods) and not any(
         hasattr(cls, x) for x in ("__getnewargs__", "__getnewargs_ex__", "__setstate__")
     )
 
@@ -125,21 +140,21 @@ def of_python(owner: Any, name: str) -> Any:
     world, real, cls = _get(owner, "_world"), _get(owner, "_real"), _get(owner, "__class__")
     if not world.open:
         return getattr(real, name)
-    asks = sys._getframe(2).f_code.co_filename
+    caller_file = sys._getframe(2).f_code.co_filename
     if name == "__class__":
         world.assume(Attribute(_get(owner, "_source"), name), "is", type(real))
-        if asks == _OF_USER_DICT or is_user_file(asks):  # user code may make instances, or call methods
+        if caller_file == _OF_USER_DICT or is_user_file(caller_file):  # user code may make instances, or call methods
             world.natives.note(type(real))
-    if asks == copy.__file__ and name in ("__getstate__", "__reduce_ex__") and _is_copied_by_dict(type(real)):
+    if caller_file == copy.__file__ and name in ("__getstate__", "__reduce_ex__") and _is_copied_by_dict(type(real)):
         return functools.partial(_REDUCED[name], owner)
     if name in _OF_STATES:
-        raise world.builder.gives_up(f"{name} of {_get(owner, '_source')} reads all that it holds; use vars(x)")
-    own = static(cls, name) if name in _OF_ATTRIBUTES else vars(cls).get(name)
-    return types.MethodType(own, owner) if isinstance(own, types.FunctionType) else getattr(real, name)
+        raise world.builder.abort(f"{name} of {_get(owner, '_source')} reads all that it holds; use vars(x)")
+    class_value = static(cls, name) if name in _OF_ATTRIBUTES else vars(cls).get(name)
+    return types.MethodType(class_value, owner) if isinstance(class_value, types.FunctionType) else getattr(real, name)
 
 
 # -- the `__dict__` of an object ---------------------------------------------------------------------------------------
-class Written(dict[str, Any]):
+class WriteBuffer(dict[str, Any]):
     """Writes to the shadow of an object: its own `__dict__`, unless traced code has assigned another one."""
 
 
@@ -147,29 +162,29 @@ def another(owner: Any, name: str) -> BaseException:
     """The exception that ends the trace if traced code assigns the `__dict__` of an object, which may be shared, or its
     `__class__`, which changes the meaning of all later accesses."""
     instead = "assign its items instead" if name == "__dict__" else "make another object instead"
-    what = f"the {name} of {_get(owner, '_source')} is assigned; {instead}"
-    failure: BaseException = _get(owner, "_world").builder.gives_up(what)
+    description = f"the {name} of {_get(owner, '_source')} is assigned; {instead}"
+    failure: BaseException = _get(owner, "_world").builder.abort(description)
     return failure
 
 
-def lend_dict(owner: Any) -> Any:
+def proxy_of_dict(owner: Any) -> Any:
     """A proxy of the `__dict__` of the object behind a shadow, which sees all later writes."""
     source = Attribute(_get(owner, "_source"), "__dict__")
-    lent = _get(owner, "_world").translate(_get(owner, "_real").__dict__, source)
-    is_dict_of(lent, owner)
-    return lent
+    proxy = _get(owner, "_world").translate(_get(owner, "_real").__dict__, source)
+    is_dict_of(proxy, owner)
+    return proxy
 
 
-def is_dict_of(lent: Any, owner: Any) -> None:
-    """Record that `lent` is the proxy of the `__dict__` of the object behind a shadow, from any source."""
-    _get(owner, "_known")["__dict__"] = lent
-    _move(owner, lent)
-    if isinstance(lent, LentDict):
-        lent._loan.behind = functools.partial(_move, owner, lent)
-        place, own_place = lent._loan.source, Attribute(_get(owner, "_source"), "__dict__")
-        if place.key != own_place.key:
-            for each in (place, own_place):
-                _get(owner, "_world").assume(each, "is", lent._loan.real)
+def is_dict_of(proxy: Any, owner: Any) -> None:
+    """Record that `proxy` is the proxy of the `__dict__` of the object behind a shadow, from any source."""
+    _get(owner, "_known")["__dict__"] = proxy
+    _move(owner, proxy)
+    if isinstance(proxy, DictProxy):
+        proxy._state.flush_attributes = functools.partial(_move, owner, proxy)
+        source, own_source = proxy._state.source, Attribute(_get(owner, "_source"), "__dict__")
+        if source.key != own_source.key:
+            for each in (source, own_source):
+                _get(owner, "_world").assume(each, "is", proxy._state.real)
 
 
 def dict_of(owner: Any) -> Any:
@@ -182,46 +197,46 @@ def writes_of(owner: Any) -> Any:
     """The writes to the shadow of an object, without the writes in the `__dict__` proxy."""
     writes = _get(owner, "__dict__")
     if _get(owner, "_world").open:
-        if type(writes) is not Written:
+        if type(writes) is not WriteBuffer:
             raise another(owner, "__dict__")
         if writes and "__dict__" in _get(owner, "_known"):
             _move(owner, _get(owner, "_known")["__dict__"])
     return writes
 
 
-def _move(owner: Any, lent: Any) -> None:
+def _move(owner: Any, proxy: Any) -> None:
     """Move writes of `object.__setattr__` on a shadow into the `__dict__` proxy of its object."""
     writes = _get(owner, "__dict__")
-    several = list(writes.items())
+    items = list(writes.items())
     writes.clear()
-    for k, x in several:
-        lent.pop(k, None) if x is EMPTY else lent.__setitem__(k, x)
+    for k, x in items:
+        proxy.pop(k, None) if x is EMPTY else proxy.__setitem__(k, x)
 
 
-def runs_code(found: Any) -> bool:
+def runs_code(value: Any) -> bool:
     """Whether reading a class attribute runs user code."""
-    return type(found) is functools.cached_property or hook(type(found), "__get__") is not None
+    return type(value) is functools.cached_property or hook(type(value), "__get__") is not None
 
 
 def _computed_once(owner: Any, name: str, compute: Any) -> Any:
     """The value of a `cached_property`, which is then stored in the object."""
     value = compute(owner)
-    lent = _get(owner, "_known").get("__dict__")
-    (_get(owner, "__dict__") if lent is None else lent)[name] = value
+    proxy = _get(owner, "_known").get("__dict__")
+    (_get(owner, "__dict__") if proxy is None else proxy)[name] = value
     return value
 
 
 def _is_data(x: Any) -> bool:
     """Whether a property or a user-defined descriptor takes precedence over instance attributes (data descriptor)."""
-    asked = hook(type(x), "__set__") is not None or hook(type(x), "__delete__") is not None
-    return asked or (isinstance(x, property) and x.fget is not None)
+    overrides_write = hook(type(x), "__set__") is not None or hook(type(x), "__delete__") is not None
+    return overrides_write or (isinstance(x, property) and x.fget is not None)
 
 
-def descriptor(owner: Any, name: str, found: Any) -> Any:
+def descriptor(owner: Any, name: str, value: Any) -> Any:
     """The shadow of a descriptor in the class of an object."""
-    world, place = _get(owner, "_world"), Static(type(_get(owner, "_real")), name)
-    world.inherits(place.parent, place.inherited())
-    return world.translate(found, place.inherited())
+    world, source = _get(owner, "_world"), Static(type(_get(owner, "_real")), name)
+    world.inherits(source.parent, source.inherited())
+    return world.translate(value, source.inherited())
 
 
 def data_names(cls: Any) -> tuple[str, ...]:

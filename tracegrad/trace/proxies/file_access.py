@@ -18,7 +18,7 @@ from tracegrad import tree
 from tracegrad.trace.builder.builder import current_trace, repeats
 from tracegrad.trace.proxies.ambient_state import reader
 from tracegrad.trace.proxies.logging_proxy import by_value
-from tracegrad.trace.random.rejected_reads import InPlace, refuse
+from tracegrad.trace.random.rejected_reads import ClassProxy, refuse
 from tracegrad.trace.values.text_conversions import handed_over, reads
 
 __all__ = ["FILES", "file_by_name", "path"]
@@ -39,7 +39,7 @@ def _reading(real: Callable[..., Any], name: str) -> Callable[..., Any]:
 def _doing(real: Callable[..., Any], name: str) -> Callable[..., Any]:
     @functools.wraps(real)
     def call(*args: Any, **kwargs: Any) -> Any:
-        return _at_each_call(name) if repeats() else by_value(real, args, kwargs)
+        return _refuse_effect(name) if repeats() else by_value(real, args, kwargs)
 
     return call
 
@@ -56,9 +56,9 @@ def _running(real: Callable[..., Any], name: str) -> Callable[..., Any]:
     return call
 
 
-def _at_each_call(name: str) -> NoReturn:
+def _refuse_effect(name: str) -> NoReturn:
     trace: Any = current_trace()
-    raise trace.gives_up(f"{name} is to happen at each call; do it outside to have the function compiled")
+    raise trace.abort(f"{name} is to happen at each call; do it outside to have the function compiled")
 
 
 def _opening(real: Callable[..., Any], name: str) -> Callable[..., Any]:
@@ -68,7 +68,7 @@ def _opening(real: Callable[..., Any], name: str) -> Callable[..., Any]:
             return real(file, mode, *args, **kwargs)
         if "r" in mode or "+" in mode:
             refuse(name, "read", _OUTSIDE)
-        _at_each_call(f"what {name} writes")
+        _refuse_effect(f"what {name} writes")
 
     return call
 
@@ -110,53 +110,58 @@ def file_by_name(value: Any) -> Any:
 _KIND: Any = type(pathlib.Path())
 
 
-class _Path(_KIND):  # type: ignore[misc]
+class _PathProxy(_KIND):  # type: ignore[misc]
     """Proxy of a path."""
 
     __slots__ = ()
     open = _opening(pathlib.Path.open, "Path.open")
 
 
-def _method(name: str, ask: Callable[..., Any]) -> Any:
+def _method(name: str, reread: Callable[..., Any]) -> Any:
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return ask(str(self), *args, **kwargs) if repeats() else getattr(_KIND, name)(self, *args, **kwargs)
+        return reread(str(self), *args, **kwargs) if repeats() else getattr(_KIND, name)(self, *args, **kwargs)
 
     return functools.wraps(getattr(_KIND, name))(method)
 
 
-_ASKED = {"exists": os.path.exists, "is_file": os.path.isfile, "is_dir": os.path.isdir, "is_symlink": os.path.islink}
-for _name, _ask in _ASKED.items():
-    setattr(_Path, _name, _method(_name, reader(_ask)))
+_REREAD_METHODS = {
+    "exists": os.path.exists,
+    "is_file": os.path.isfile,
+    "is_dir": os.path.isdir,
+    "is_symlink": os.path.islink,
+}
+for _name, _reader in _REREAD_METHODS.items():
+    setattr(_PathProxy, _name, _method(_name, reader(_reader)))
 
 
-def _place(name: str) -> Callable[..., Any]:
+def _location_method(name: str) -> Callable[..., Any]:
     """A path method that depends on the working directory or the user of the process."""
 
-    def answer(*args: Any, **kwargs: Any) -> str:
+    def result(*args: Any, **kwargs: Any) -> str:
         return str(getattr(_KIND(args[0]) if args else _KIND, name)(*args[1:], **kwargs))
 
-    answer.__name__ = f"Path.{name}"
-    ask = reader(answer)
-    return lambda *args, **kwargs: _Path(ask(*args, **kwargs))
+    result.__name__ = f"Path.{name}"
+    reread = reader(result)
+    return lambda *args, **kwargs: _PathProxy(reread(*args, **kwargs))
 
 
 for _name in ("absolute", "expanduser", "resolve"):
-    setattr(_Path, _name, _method(_name, _place(_name)))
-_OF_PROCESS = {name: _place(name) for name in ("cwd", "home")}
-for _name, _ask in _OF_PROCESS.items():
-    setattr(_Path, _name, staticmethod(_ask))
+    setattr(_PathProxy, _name, _method(_name, _location_method(_name)))
+_OF_PROCESS = {name: _location_method(name) for name in ("cwd", "home")}
+for _name, _reader in _OF_PROCESS.items():
+    setattr(_PathProxy, _name, staticmethod(_reader))
 for _name in ("read_text", "read_bytes", "stat", "lstat", "iterdir", "glob", "rglob", "owner", "group", "samefile"):
-    setattr(_Path, _name, _reading(getattr(_KIND, _name), f"Path.{_name}"))
+    setattr(_PathProxy, _name, _reading(getattr(_KIND, _name), f"Path.{_name}"))
 for _name in ("write_text", "write_bytes", "touch", "mkdir", "rmdir", "unlink", "rename", "replace", "chmod"):
-    setattr(_Path, _name, _doing(getattr(_KIND, _name), f"Path.{_name}"))
+    setattr(_PathProxy, _name, _doing(getattr(_KIND, _name), f"Path.{_name}"))
 
 
 def path(real: Any) -> Any:
     """The proxy of a path."""
-    return _Path(real) if type(real) is _KIND else real
+    return _PathProxy(real) if type(real) is _KIND else real
 
 
-_OF_PATHS: Any = {"__call__": _Path, **_OF_PROCESS}
+_OF_PATHS: Any = {"__call__": _PathProxy, **_OF_PROCESS}
 _MAPS: Any = {"__call__": _reading(np.memmap, "numpy.memmap")}
 for _cls, _other in ((pathlib.Path, _OF_PATHS), (_KIND, _OF_PATHS), (np.memmap, _MAPS)):
-    FILES[id(_cls)] = InPlace(_cls.__name__, (), {"real": _cls, "other": _other})
+    FILES[id(_cls)] = ClassProxy(_cls.__name__, (), {"real": _cls, "other": _other})

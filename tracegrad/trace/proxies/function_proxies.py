@@ -22,39 +22,39 @@ from typing import Any
 import numpy as np
 
 from tracegrad import tree
-from tracegrad.ir import Value
-from tracegrad.numpy_api.faces import agreed, itself
+from tracegrad.ir import GraphValue
+from tracegrad.numpy_api.faces import agreed_result, itself
 from tracegrad.ops import Carrier
-from tracegrad.trace.builder.element_identity import has_identity, tells_objects_apart
+from tracegrad.trace.builder.element_identity import has_identity, may_compare_identity
 from tracegrad.trace.builder.inlinable import DERIVED, Inlinable
 from tracegrad.trace.bytecode.instructions import attributes_in, decoded
 from tracegrad.trace.proxies.builtin_proxies import unshadowed
 from tracegrad.trace.proxies.class_attributes import (
     LABELS,
-    Written,
+    WriteBuffer,
     another,
-    assume_no_own,
+    assume_no_instance_value,
     data_names,
     descriptor,
     getter,
+    instance_attribute,
     is_of_python,
-    lend_dict,
     of_class,
     of_python,
-    own,
+    proxy_of_dict,
     runs_code,
     static,
     writes_of,
 )
-from tracegrad.trace.proxies.function_metadata import ask
+from tracegrad.trace.proxies.function_metadata import note_metadata
 from tracegrad.trace.proxies.module_proxies import replacement
 from tracegrad.trace.proxies.namespace_proxies import EMPTY, Globals, contents, lacks
 from tracegrad.trace.rewriting.call_sites import marked
 from tracegrad.trace.rewriting.constant_identity import comparisons
 from tracegrad.trace.sources.class_patching import for_c, genuine, hook
 from tracegrad.trace.sources.code_origin import is_decorated, is_user_class, is_user_function
-from tracegrad.trace.sources.sources import Attribute, Cell, Fixed, Item, Source, Variable
-from tracegrad.trace.sources.state_sources import Called
+from tracegrad.trace.sources.sources import Attribute, ClosureCell, ClosureVariable, Fixed, Item, Source
+from tracegrad.trace.sources.state_sources import FunctionResult
 from tracegrad.trace.values.container_proxies import Shadowed, notice_sets, passes_methods
 
 __all__ = [
@@ -72,58 +72,58 @@ COLLECTIONS = (set, deque, dict, list, bytearray)
 
 
 # -- functions -----------------------------------------------------------------------------------------------
-def function(world: Any, fun: types.FunctionType, where: Source) -> Any:
-    """The shadow of `fun`, read from `where`; `fun` itself if it is not a user function."""
+def function(world: Any, fun: types.FunctionType, source: Source) -> Any:
+    """The shadow of `fun`, read from `source`; `fun` itself if it is not a user function."""
     replaced = replacement(fun)
     if replaced is not None:
         return replaced
     if not is_user_function(fun) or isinstance(fun.__globals__, Globals):
         return fun
     if is_decorated(fun):
-        return _decorated(world, fun, where)
+        return _decorated(world, fun, source)
     names = enumerate(fun.__code__.co_freevars)
-    closure = tuple([_cell(world, c, k, name, where) for c, (k, name) in zip(fun.__closure__ or (), names)])
+    closure = tuple([_cell(world, c, k, name, source) for c, (k, name) in zip(fun.__closure__ or (), names)])
     space = world.writes.globals_of(fun.__globals__, world)
     result = types.FunctionType(marked(fun.__code__), space, fun.__name__, None, closure)
     world.enter(fun, result)
     result.__kwdefaults__ = fun.__kwdefaults__ and {
-        k: _default(world, where, "__kwdefaults__", k, x) for k, x in fun.__kwdefaults__.items()
+        k: _default(world, source, "__kwdefaults__", k, x) for k, x in fun.__kwdefaults__.items()
     }
     result.__defaults__ = fun.__defaults__ and tuple(
-        [_default(world, where, "__defaults__", i, x) for i, x in enumerate(fun.__defaults__)]
+        [_default(world, source, "__defaults__", i, x) for i, x in enumerate(fun.__defaults__)]
     )
     result.__qualname__, result.__module__, result.__doc__ = fun.__qualname__, fun.__module__, fun.__doc__
     if fun.__annotations__:
         result.__annotations__ = fun.__annotations__
-    _guard_function(world, fun, where)
-    result.__dict__.update({k: _attribute_of_function(world, where, k, x) for k, x in fun.__dict__.items()})
+    _guard_function(world, fun, source)
+    result.__dict__.update({k: _attribute_of_function(world, source, k, x) for k, x in fun.__dict__.items()})
     world.writes.watch_function(fun, result)
     for c in closure:
         world.writes.fill(c, world.translate)
     return result
 
 
-def _decorated(world: Any, fun: Any, where: Source) -> types.FunctionType:
+def _decorated(world: Any, fun: Any, source: Source) -> types.FunctionType:
     """A function made by a decorator of tracegrad, rebuilt around the shadow of the decorated user function."""
     cells = tuple([types.CellType() if contents(c) is fun.__wrapped__ else c for c in fun.__closure__])
     result = types.FunctionType(fun.__code__, fun.__globals__, fun.__name__, None, cells)
     world.enter(fun, result)
-    inside = world.translate(fun.__wrapped__, Attribute(where, "__wrapped__"))
+    inside = world.translate(fun.__wrapped__, Attribute(source, "__wrapped__"))
     for c, name in zip(cells, fun.__code__.co_freevars):
         if contents(c) is EMPTY:
             c.cell_contents = inside
         else:
-            _guard_mode(world, Attribute(Cell(c, name), "__self__"))
+            _guard_mode(world, Attribute(ClosureCell(c, name), "__self__"))
     functools.update_wrapper(result, inside)
     return result
 
 
-def _guard_mode(world: Any, place: Source) -> None:
+def _guard_mode(world: Any, source: Source) -> None:
     """Guard the mode set by a decorator of tracegrad."""
-    mode = place.read()
-    world.assume(Attribute(place, "__class__"), "is", type(mode))
+    mode = source.read()
+    world.assume(Attribute(source, "__class__"), "is", type(mode))
     if "mode" in vars(mode):
-        world.assume(Attribute(place, "mode"), "equals", mode.mode)
+        world.assume(Attribute(source, "mode"), "equals", mode.mode)
 
 
 def is_dispatched(fun: types.FunctionType) -> bool:
@@ -135,43 +135,43 @@ _EXAMPLE: Any = functools.singledispatch(contents)
 _DISPATCHED = _EXAMPLE.__code__
 
 
-def dispatched(world: Any, fun: Any, where: Source) -> Any:
+def dispatched(world: Any, fun: Any, source: Source) -> Any:
     """The stand-in of a function that dispatches on the type of its first argument."""
 
     @functools.wraps(fun)
     def call(first: Any, /, *args: Any, **kwargs: Any) -> Any:
-        cls = agreed(first, itself) if isinstance(first, Value) else type(unshadowed(first))
+        cls = agreed_result(first, itself) if isinstance(first, GraphValue) else type(unshadowed(first))
         return dispatch(cls)(first, *args, **kwargs)
 
     def dispatch(cls: Any) -> Any:
         chosen = fun.dispatch(cls)
-        return world.translate(chosen, Called(fun.dispatch, (cls,))) if world.open else chosen
+        return world.translate(chosen, FunctionResult(fun.dispatch, (cls,))) if world.open else chosen
 
     world.enter(fun, call)
-    call.dispatch, call.registry = dispatch, world.translate(fun.registry, Attribute(where, "registry"), guard=False)  # type: ignore[attr-defined]
-    call.__wrapped__ = world.translate(fun.__wrapped__, Attribute(where, "__wrapped__"))
+    call.dispatch, call.registry = dispatch, world.translate(fun.registry, Attribute(source, "registry"), guard=False)  # type: ignore[attr-defined]
+    call.__wrapped__ = world.translate(fun.__wrapped__, Attribute(source, "__wrapped__"))
     return call
 
 
-def _guard_function(world: Any, fun: types.FunctionType, where: Source) -> None:
+def _guard_function(world: Any, fun: types.FunctionType, source: Source) -> None:
     """Guard the replaceable parts of a function (code, defaults, closure)."""
-    world.assume(Attribute(where, "__code__"), "is", fun.__code__)
+    world.assume(Attribute(source, "__code__"), "is", fun.__code__)
     if _compares_identity(fun.__code__):
-        world.ask_identity()
-        if tells_objects_apart(fun):
+        world.note_identity()
+        if may_compare_identity(fun):
             world.compares(always=True)
     if passes_methods(fun.__code__):
         world.read_whole()
     notice_sets(world, fun.__code__)
     if _compares_booleans(fun.__code__):
-        world.ask_booleans()
-    if fun.__defaults__ and not isinstance(where, Fixed):
-        world.assume(Attribute(where, "__defaults__"), "keys", (tuple, len(fun.__defaults__)))
+        world.note_boolean_identity()
+    if fun.__defaults__ and not isinstance(source, Fixed):
+        world.assume(Attribute(source, "__defaults__"), "keys", (tuple, len(fun.__defaults__)))
     elif fun.__defaults__:
-        world.assume(Attribute(where, "__defaults__"), "is", fun.__defaults__)
+        world.assume(Attribute(source, "__defaults__"), "is", fun.__defaults__)
     if fun.__kwdefaults__:
-        world.assume(Attribute(where, "__kwdefaults__"), "keys", (dict, tuple(fun.__kwdefaults__)))
-    ask(world, fun)
+        world.assume(Attribute(source, "__kwdefaults__"), "keys", (dict, tuple(fun.__kwdefaults__)))
+    note_metadata(world, fun)
     if fun.__code__.co_exceptiontable:
         _guard_caught(world, fun)
 
@@ -189,10 +189,10 @@ def _guard_caught(world: Any, fun: types.FunctionType) -> None:
 def _compares_identity(code: types.CodeType) -> bool:
     """Whether the code, nested functions included, has an `is` of two objects that are not constants."""
     before = None
-    for step in decoded(code) if has_identity(code) else ():
-        if step.opname == "IS_OP" and before is not None and before.opname != "LOAD_CONST":
+    for instruction in decoded(code) if has_identity(code) else ():
+        if instruction.opname == "IS_OP" and before is not None and before.opname != "LOAD_CONST":
             return True
-        before = step
+        before = instruction
     return any(_compares_identity(x) for x in code.co_consts if isinstance(x, types.CodeType))
 
 
@@ -200,11 +200,11 @@ def _compares_identity(code: types.CodeType) -> bool:
 def _compares_booleans(code: types.CodeType) -> bool:
     """Whether the code, nested functions included, compares objects by `is` without evaluating a traced boolean."""
     before = None
-    for step in decoded(code) if has_identity(code) else ():
-        asks = step.offset in comparisons(code)
-        if step.opname == "IS_OP" and before is not None and type(before.argval) is bool and not asks:
+    for instruction in decoded(code) if has_identity(code) else ():
+        evaluates = instruction.offset in comparisons(code)
+        if instruction.opname == "IS_OP" and before is not None and type(before.argval) is bool and not evaluates:
             return True
-        before = step
+        before = instruction
     return _compares_identity(code) or any(
         _compares_booleans(x) for x in code.co_consts if isinstance(x, types.CodeType)
     )
@@ -217,17 +217,21 @@ def is_structural(x: Any) -> bool:
     return is_user_object(x)
 
 
-def _attribute_of_function(world: Any, where: Source, name: str, value: Any) -> Any:
+def _attribute_of_function(world: Any, source: Source, name: str, value: Any) -> Any:
     """The attribute of a function for its shadow; attributes set by Python itself are metadata."""
     if name in LABELS or name == DERIVED:
         return value
-    return world.translate(value, Attribute(where, name))
+    return world.translate(value, Attribute(source, name))
 
 
-def _cell(world: Any, cell: types.CellType, number: int, name: str, where: Source) -> types.CellType:
+def _cell(world: Any, cell: types.CellType, number: int, name: str, function_source: Source) -> types.CellType:
     """The cell itself if traced code can share it, else a cell with the translated contents."""
     value = contents(cell)
-    source = Cell(cell, name) if isinstance(where, Fixed) else Variable(cell, name, where, number)
+    source = (
+        ClosureCell(cell, name)
+        if isinstance(function_source, Fixed)
+        else ClosureVariable(cell, name, function_source, number)
+    )
     if value is EMPTY:
         world.assume(source, "absent", None)
     if isinstance(value, type):
@@ -238,17 +242,17 @@ def _cell(world: Any, cell: types.CellType, number: int, name: str, where: Sourc
     return result
 
 
-def _default(world: Any, where: Source, attribute: str, key: Any, value: Any) -> Any:
-    if isinstance(value, VALUES) and attribute == "__defaults__" and isinstance(where, Fixed):
+def _default(world: Any, source: Source, attribute: str, key: Any, value: Any) -> Any:
+    if isinstance(value, VALUES) and attribute == "__defaults__" and isinstance(source, Fixed):
         return value  # the tuple itself is guarded
-    return world.translate(value, Item(Attribute(where, attribute), key))
+    return world.translate(value, Item(Attribute(source, attribute), key))
 
 
 # -- objects -----------------------------------------------------------------------------------------------
 _get = object.__getattribute__
 
 
-class _Object(Shadowed):
+class _ObjectShadow(Shadowed):
     """The shadow of an object: attributes are read through the world, methods run as shadows.
 
     Writes are stored in its own `__dict__`, also by `object.__setattr__`. After traced code has read the `__dict__` of
@@ -262,17 +266,17 @@ class _Object(Shadowed):
         if name in type(self)._data and _get(self, "_world").open:
             return _computed(self, name)
         known, writes = _get(self, "_known"), writes_of(self)
-        lent = known.get("__dict__")
-        if name in writes or (lent is not None and name in vars(_get(self, "_real"))):
-            result = writes.get(name, EMPTY) if lent is None else lent.get(name, EMPTY)
+        dict_proxy = known.get("__dict__")
+        if name in writes or (dict_proxy is not None and name in vars(_get(self, "_real"))):
+            result = writes.get(name, EMPTY) if dict_proxy is None else dict_proxy.get(name, EMPTY)
             return _present(self, name, result)
-        if lent is not None and name in lent:
-            return lent[name]
+        if dict_proxy is not None and name in dict_proxy:
+            return dict_proxy[name]
         if name in known:
             return known[name]
         real, world = _get(self, "_real"), _get(self, "_world")
         if name == "__dict__" and world.open:
-            return lend_dict(self)
+            return proxy_of_dict(self)
         if not world.open or is_of_python(self, name):
             return of_python(self, name)
         result = static(type(real), name)
@@ -285,18 +289,20 @@ class _Object(Shadowed):
         return value
 
     def __setattr__(self, name: str, value: Any) -> None:
-        own = hook(type(_get(self, "_real")), "__setattr__")
-        _put(self, name, value) if own is None else _get(self, "_world").adopt(own)(self, name, value)
+        hook_function = hook(type(_get(self, "_real")), "__setattr__")
+        _set_attribute(self, name, value) if hook_function is None else _get(self, "_world").adopt(hook_function)(
+            self, name, value
+        )
 
     def __delattr__(self, name: str) -> None:
-        own = hook(type(_get(self, "_real")), "__delattr__")
-        _delete(self, name) if own is None else _get(self, "_world").adopt(own)(self, name)
+        hook_function = hook(type(_get(self, "_real")), "__delattr__")
+        _delete(self, name) if hook_function is None else _get(self, "_world").adopt(hook_function)(self, name)
 
     def __eq__(self, other: object) -> bool:
-        real, theirs = _get(self, "_real"), unshadowed(other)
-        if type(real) is type(theirs) is types.SimpleNamespace and _get(self, "_world").open:
+        real, other_real = _get(self, "_real"), unshadowed(other)
+        if type(real) is type(other_real) is types.SimpleNamespace and _get(self, "_world").open:
             return bool(dict(vars(self)) == dict(vars(other)))  # compares attributes, read through the world
-        return bool(real == theirs)
+        return bool(real == other_real)
 
     def __hash__(self) -> int:
         return hash(_get(self, "_real"))
@@ -305,10 +311,10 @@ class _Object(Shadowed):
         return repr(_get(self, "_real"))
 
 
-def _present(result: Any, name: str, found: Any) -> Any:
-    if found is EMPTY:
+def _present(result: Any, name: str, value: Any) -> Any:
+    if value is EMPTY:
         raise AttributeError(f"{real_class(result).__name__!r} object has no attribute {name!r}")
-    return found
+    return value
 
 
 def _computed(result: Any, name: str) -> Any:
@@ -318,12 +324,12 @@ def _computed(result: Any, name: str) -> Any:
     return getattr(result, "__dict__")[name] if get is None else get()  # noqa: B009 (as traced code reads it)
 
 
-def _put(output: Any, name: str, value: Any) -> None:
+def _set_attribute(output: Any, name: str, value: Any) -> None:
     """Write an attribute as `object.__setattr__` does."""
     cls = type(_get(output, "_real"))
     result = static(cls, name)
-    if (put := hook(type(result), "__set__")) is not None:
-        _get(output, "_world").adopt(put)(descriptor(output, name, result), output, value)
+    if (setter := hook(type(result), "__set__")) is not None:
+        _get(output, "_world").adopt(setter)(descriptor(output, name, result), output, value)
     elif isinstance(result, property):
         if result.fset is None:
             raise AttributeError(f"property {name!r} of {cls.__name__!r} object has no setter")
@@ -355,13 +361,13 @@ def write(result: Any, name: str, value: Any) -> None:
         return
     if name in ("__dict__", "__class__"):
         raise another(result, name)
-    lent = _get(result, "_known").get("__dict__")
-    if lent is None:
+    dict_proxy = _get(result, "_known").get("__dict__")
+    if dict_proxy is None:
         _get(result, "__dict__")[name] = value
     elif value is EMPTY:
-        del lent[name]
+        del dict_proxy[name]
     else:
-        lent[name] = value
+        dict_proxy[name] = value
 
 
 def written(result: Any) -> tuple[dict[str, Any], dict[str, Any], Source]:
@@ -380,25 +386,25 @@ def real_class(result: Any) -> type:
 
 def source_of(x: Any) -> Source | None:
     """The source of the object that `x` is the shadow of; None if `x` is no shadow of an object."""
-    return _get(x, "_source") if isinstance(type(x), type) and issubclass(type(x), _Object) else None
+    return _get(x, "_source") if isinstance(type(x), type) and issubclass(type(x), _ObjectShadow) else None
 
 
-def _attribute(world: Any, owner: Any, real: Any, name: str, found: Any) -> Any:
+def _attribute(world: Any, owner: Any, real: Any, name: str, class_value: Any) -> Any:
     """Attribute `name` of the shadow `owner` of `real`; the last argument is the class attribute of that name."""
     source = Attribute(_get(owner, "_source"), name)
     if name not in getattr(real, "__dict__", ()):
-        if isinstance(found, types.FunctionType):
-            return types.MethodType(world.translate(found, Attribute(source, "__func__")), owner)
-        if isinstance(found, classmethod) and isinstance(found.__func__, types.FunctionType):
+        if isinstance(class_value, types.FunctionType):
+            return types.MethodType(world.translate(class_value, Attribute(source, "__func__")), owner)
+        if isinstance(class_value, classmethod) and isinstance(class_value.__func__, types.FunctionType):
             world.natives.note(type(real))
-            return types.MethodType(world.translate(found.__func__, Attribute(source, "__func__")), type(real))
-        if isinstance(found, staticmethod):
-            return world.translate(found.__func__, source)
-        if isinstance(found, Inlinable):
-            world.assume(of_class(owner, name), "is", found)
-            return functools.partial(found, owner)
-    elif runs_code(found):  # reading the attribute would run user code if the object no longer had it
-        return world.translate(real.__dict__[name], own(owner, name))
+            return types.MethodType(world.translate(class_value.__func__, Attribute(source, "__func__")), type(real))
+        if isinstance(class_value, staticmethod):
+            return world.translate(class_value.__func__, source)
+        if isinstance(class_value, Inlinable):
+            world.assume(of_class(owner, name), "is", class_value)
+            return functools.partial(class_value, owner)
+    elif runs_code(class_value):  # reading the attribute would run user code if the object no longer had it
+        return world.translate(real.__dict__[name], instance_attribute(owner, name))
     fallback = static(type(real), "__getattr__")
     try:
         value = object.__getattribute__(real, name) if isinstance(fallback, types.FunctionType) else getattr(real, name)
@@ -406,19 +412,19 @@ def _attribute(world: Any, owner: Any, real: Any, name: str, found: Any) -> Any:
         if not isinstance(fallback, types.FunctionType):
             world.assume(source, "absent", None)
             raise
-        assume_no_own(owner, real, name)
+        assume_no_instance_value(owner, real, name)
         return world.translate(fallback, of_class(owner, "__getattr__"))(owner, name)
     return _guarded(world, owner, real, value, source)
 
 
 def _guarded(world: Any, owner: Any, real: Any, value: Any, source: Attribute) -> Any:
     """The attribute at `source` for traced code, which may itself have written it, to the class."""
-    own = source.name in getattr(real, "__dict__", ())
-    place = None if own else world.writes.rewritten(type(real), source.name)
-    if place is None:
+    is_instance_value = source.name in getattr(real, "__dict__", ())
+    rewritten = None if is_instance_value else world.writes.rewritten(type(real), source.name)
+    if rewritten is None:
         return world.translate(value, source)
-    world.inherits(type(real), place)
-    assume_no_own(owner, real, source.name)
+    world.inherits(type(real), rewritten)
+    assume_no_instance_value(owner, real, source.name)
     return value
 
 
@@ -426,7 +432,7 @@ def is_user_object(x: Any) -> bool:
     """Whether `x` is an instance of a user class written in Python without a built-in base."""
     cls: Any = type(x)
     known = is_user_class(cls) or (cls.__module__, cls.__qualname__) in _NAMESPACES
-    return known and not isinstance(x, type | Carrier | Inlinable | _Object)
+    return known and not isinstance(x, type | Carrier | Inlinable | _ObjectShadow)
 
 
 def has_user_attributes(x: Any) -> bool:
@@ -449,10 +455,10 @@ def user_object(world: Any, real: Any, source: Source) -> Any:
         if name.startswith("__") and isinstance(result, types.FunctionType) and name not in _PLUMBING
     }
     if hook(cls, "__getattribute__") is not None:
-        return world.natives.lends(real, source)
+        return world.natives.receive_unchanged(real, source)
     output: Any = object.__new__(_class_of(cls, tuple(special.items()), data_names(cls)))
-    parts = {"_real": real, "_world": world, "_source": source, "_known": {}, "__dict__": Written()}
-    for name, value in parts.items():
+    fields = {"_real": real, "_world": world, "_source": source, "_known": {}, "__dict__": WriteBuffer()}
+    for name, value in fields.items():
         object.__setattr__(output, name, value)
     world.writes.watch_object(output)
     return output
@@ -466,7 +472,7 @@ def _class_of(cls: Any, special: tuple[tuple[str, types.FunctionType], ...], dat
     methods.update({name: _written_through(name) for name in data}, _data=data)
     if dataclasses.is_dataclass(cls):
         methods["__dataclass_fields__"] = cls.__dataclass_fields__
-    output = type(cls.__name__, (_Object,), {"__slots__": (), "__doc__": cls.__doc__, **methods})
+    output = type(cls.__name__, (_ObjectShadow,), {"__slots__": (), "__doc__": cls.__doc__, **methods})
     tree.treat_as(output, cls)
     if issubclass(cls, Mapping | Sequence):  # for the patterns of `match`
         (Mapping if issubclass(cls, Mapping) else Sequence).register(output)
@@ -474,7 +480,9 @@ def _class_of(cls: Any, special: tuple[tuple[str, types.FunctionType], ...], dat
 
 
 def _written_through(name: str) -> property:
-    return property(None, lambda result, value: _put(result, name, value), lambda result: _delete(result, name))
+    return property(
+        None, lambda result, value: _set_attribute(result, name, value), lambda result: _delete(result, name)
+    )
 
 
 _PLUMBING = {
@@ -483,8 +491,8 @@ _PLUMBING = {
 }  # fmt: skip
 
 
-def _special(name: str, found: types.FunctionType) -> Any:
+def _special(name: str, original: types.FunctionType) -> Any:
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return for_c(name, _get(self, "_world").translate(found, of_class(self, name))(self, *args, **kwargs))
+        return for_c(name, _get(self, "_world").translate(original, of_class(self, name))(self, *args, **kwargs))
 
-    return functools.wraps(found)(method)
+    return functools.wraps(original)(method)

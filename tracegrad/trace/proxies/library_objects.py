@@ -16,7 +16,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from tracegrad.errors import UnsupportedError, located
-from tracegrad.scipy_api import Attributes, is_factors, stand_in
+from tracegrad.scipy_api import Attributes, is_factors, replacement_of
 from tracegrad.trace.proxies.ambient_state import ContextVariable, of_settings
 from tracegrad.trace.proxies.file_access import path
 from tracegrad.trace.proxies.logging_proxy import Logger
@@ -25,7 +25,7 @@ from tracegrad.trace.proxies.opaque_state import C_FUNCTIONS, is_constant
 from tracegrad.trace.random.rejected_reads import read_up
 from tracegrad.trace.sources.consumed_iterators import is_read_up
 from tracegrad.trace.sources.sources import Attribute, Item, Source
-from tracegrad.trace.sources.state_sources import Called, mapping_behind
+from tracegrad.trace.sources.state_sources import FunctionResult, underlying_mapping
 
 __all__ = ["of_python"]
 
@@ -36,10 +36,10 @@ def of_python(world: Any, value: Any, source: Source) -> Any:
     if replaced is None:
         replaced = replacement(value)
     if replaced is None and (type(value).__module__.startswith("scipy.") or is_factors(value)):
-        replaced = stand_in(value, _Read(world, value, source))
+        replaced = replacement_of(value, _AttributeReader(world, value, source))
     if replaced is not None:
         return replaced
-    for classes, result in _STAND_INS:
+    for classes, result in _PROXIES:
         if isinstance(value, classes):
             return result(world, value, source)
     if isinstance(value, C_FUNCTIONS) and not is_constant(value):
@@ -51,7 +51,7 @@ def of_python(world: Any, value: Any, source: Source) -> Any:
     return value
 
 
-class _Read(Attributes):
+class _AttributeReader(Attributes):
     """Reader of the attributes of a SciPy object from outside."""
 
     def __init__(self, world: Any, value: Any, source: Source):
@@ -72,9 +72,9 @@ def _chained(world: Any, value: Any, source: Source) -> Any:
 
 
 def _proxy(world: Any, value: Any, source: Source) -> Any:
-    behind = mapping_behind(value)
-    if not _is_of_class(behind):
-        return types.MappingProxyType(world.translate(behind, Called(mapping_behind, (value,))))
+    mapping = underlying_mapping(value)
+    if not _is_of_class(mapping):
+        return types.MappingProxyType(world.translate(mapping, FunctionResult(underlying_mapping, (value,))))
     world.assume(source, "keys", (type(value), tuple(value)))
     return types.MappingProxyType({k: world.translate(x, Item(source, k)) for k, x in value.items()})
 
@@ -94,7 +94,7 @@ def _buffer(world: Any, value: Any, source: Source) -> Any:
     raise UnsupportedError(located(text))
 
 
-_STAND_INS: tuple[tuple[Any, Any], ...] = (
+_PROXIES: tuple[tuple[Any, Any], ...] = (
     (pathlib.Path, lambda world, value, source: path(value)),
     (ContextVar, lambda world, value, source: ContextVariable(value)),
     ((logging.Logger, logging.LoggerAdapter), lambda world, value, source: Logger(value)),

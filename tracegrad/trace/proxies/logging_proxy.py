@@ -15,12 +15,12 @@ from typing import Any
 
 from tracegrad import tree
 from tracegrad.trace.builder.builder import current_trace
-from tracegrad.trace.loops.range_counter import tell
+from tracegrad.trace.loops.range_counter import before_output
 from tracegrad.trace.proxies.ambient_state import reader
-from tracegrad.trace.proxies.standard_library import at_each_call
+from tracegrad.trace.proxies.standard_library import refused_effect
 from tracegrad.trace.sources.sources import Attribute, Fixed
-from tracegrad.trace.sources.state_sources import Called
-from tracegrad.trace.values.text_conversions import spell
+from tracegrad.trace.sources.state_sources import FunctionResult
+from tracegrad.trace.values.text_conversions import record_text
 from tracegrad.trace.values.tracer import Tracer
 
 __all__ = ["TALK", "Logger", "by_value"]
@@ -34,13 +34,13 @@ def _shown(x: Any) -> Any:
 
 def by_value(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     """A function applied to the values of the call being traced, which it may store."""
-    return function(*tree.map(_given, list(args)), **tree.map(_given, kwargs))
+    return function(*tree.map(_recorded_value, list(args)), **tree.map(_recorded_value, kwargs))
 
 
-def _given(x: Any) -> Any:
+def _recorded_value(x: Any) -> Any:
     value = _shown(x)
     if value is not x:
-        spell(x, value)
+        record_text(x, value)
     return value
 
 
@@ -56,7 +56,7 @@ def _logs(method: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(method)
     def call(*args: Any, stacklevel: int = 1, **kwargs: Any) -> Any:
-        tell()
+        before_output()
         release()
         return method(*[tree.map(_shown, x) for x in args], stacklevel=stacklevel + 1, **kwargs)
 
@@ -76,7 +76,7 @@ class Logger:
         if name in ("isEnabledFor", "getEffectiveLevel", "hasHandlers"):
             return reader(result)
         if callable(result):
-            return at_each_call(result, f"{type(self._real).__qualname__}.{name}")
+            return refused_effect(result, f"{type(self._real).__qualname__}.{name}")
         trace = current_trace()
         if trace is None or not trace.world.open:
             return result
@@ -100,13 +100,13 @@ def _errors(category: type) -> tuple[Any, ...]:
 @functools.wraps(warnings.warn)
 def _warn(message: Any, category: Any = None, stacklevel: int = 1, source: Any = None, **options: Any) -> None:
     """`warnings.warn`; whether the warning may be an error is guarded."""
-    tell()
+    before_output()
     release()
     trace = current_trace()
     if trace is not None and trace.world.open:
         kind = type(message) if isinstance(message, Warning) else category or UserWarning
         if isinstance(kind, type):
-            trace.world.assume(Called(_errors, (kind,)), "equals", _errors(kind))
+            trace.world.assume(FunctionResult(_errors, (kind,)), "equals", _errors(kind))
     warnings.warn(message, category, stacklevel + 1, source, **options)
 
 
@@ -115,16 +115,16 @@ def _writes(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        return function(*[tree.map(_asked, x) for x in args], **kwargs)
+        return function(*[tree.map(_guarded_value, x) for x in args], **kwargs)
 
     return call
 
 
-def _asked(x: Any) -> Any:
+def _guarded_value(x: Any) -> Any:
     if not isinstance(x, Tracer):
         return x
     value = x._plain("format()")
-    spell(x, value)
+    record_text(x, value)
     return value
 
 

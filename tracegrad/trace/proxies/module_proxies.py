@@ -23,20 +23,20 @@ import numpy as np
 from tracegrad.numpy_api.creation import REPLACEMENTS
 from tracegrad.numpy_api.lazy_registry import MATRICES, POLYNOMIAL, SHADOWS, Unless
 from tracegrad.numpy_api.registry import FUNCTIONS
-from tracegrad.scipy_api import is_fortran, is_special, routine, shadow_of, stand_in
+from tracegrad.scipy_api import is_fortran, is_special, replacement_of, routine, shadow_of
 from tracegrad.trace.builder.builder import current_trace, repeats
 from tracegrad.trace.bytecode.exception_regions import within_try
 from tracegrad.trace.proxies.ambient_state import READERS, Modules
 from tracegrad.trace.proxies.builtin_proxies import OTHERS
 from tracegrad.trace.proxies.file_access import FILES, file_by_name
 from tracegrad.trace.proxies.logging_proxy import TALK
-from tracegrad.trace.proxies.standard_library import at_each_call, of_library
+from tracegrad.trace.proxies.standard_library import of_library, refused_effect
 from tracegrad.trace.random.draws import is_generator
 from tracegrad.trace.random.methods import MAKERS, RANDOM, method_of_global
-from tracegrad.trace.random.rejected_reads import BY_NAME, REFUSED, InPlace, drawing, draws, refused_by_name
+from tracegrad.trace.random.rejected_reads import BY_NAME, REFUSED, ClassProxy, drawing, draws, refused_by_name
 from tracegrad.trace.rewriting.call_sites import MARK, callee
 from tracegrad.trace.sources.code_origin import is_library_module, is_user_module
-from tracegrad.trace.sources.sources import Attribute, Fixed, Global, Item, Source
+from tracegrad.trace.sources.sources import Attribute, Fixed, Item, ModuleGlobal, Source
 from tracegrad.trace.values.array_creation import making, of_lists, ufunc_of_lists
 from tracegrad.trace.values.math_functions import MATH
 from tracegrad.trace.values.number_builtins import unbound
@@ -46,7 +46,7 @@ from tracegrad.trace.values.text_conversions import digesting, reads
 __all__ = ["imported", "module", "replacement"]
 
 
-class _Face(types.ModuleType):
+class _ModuleProxy(types.ModuleType):
     """Base of module proxies. `vars` and `dir` list the real module."""
 
     def __init__(self, real: types.ModuleType, world: Any = None):
@@ -66,14 +66,14 @@ _REAL = "(module)"  # not a valid attribute name
 
 
 class _Everything(dict[str, Any]):
-    """The `__dict__` of a module: its items are the attributes of the module's proxy `face`."""
+    """The `__dict__` of a module: its items are the attributes of the module's proxy `proxy`."""
 
-    def __init__(self, face: Any, real: types.ModuleType):
+    def __init__(self, proxy: Any, real: types.ModuleType):
         super().__init__(vars(real))
-        self.face = face
+        self.proxy = proxy
 
     def __getitem__(self, name: str) -> Any:
-        return getattr(self.face, name) if name in self else super().__getitem__(name)
+        return getattr(self.proxy, name) if name in self else super().__getitem__(name)
 
     def __iter__(self) -> Iterator[str]:  # so that `dict` does not bypass these methods
         return super().__iter__()
@@ -91,7 +91,7 @@ class _Everything(dict[str, Any]):
         return dict(self.items())
 
 
-class _Numpy(_Face):
+class _Numpy(_ModuleProxy):
     """Proxy of NumPy, with array creation functions that traces see."""
 
     def __getattr__(self, name: str) -> Any:
@@ -105,7 +105,7 @@ class _Numpy(_Face):
         return value
 
 
-class _Math(_Face):
+class _Math(_ModuleProxy):
     """Proxy of `math`, with functions that handle traced numbers."""
 
     def __getattr__(self, name: str) -> Any:
@@ -114,7 +114,7 @@ class _Math(_Face):
         return value
 
 
-class _Replaced(_Face):
+class _Replaced(_ModuleProxy):
     """Proxy of `np.linalg` or of a SciPy module, with replacements for functions that do not dispatch."""
 
     def __getattr__(self, name: str) -> Any:
@@ -128,7 +128,7 @@ class _Replaced(_Face):
 _INNER = ("numpy.lib.stride_tricks",)
 
 
-class _UserModule(_Face):
+class _UserModule(_ModuleProxy):
     """Proxy of a user module: all its attributes are read through the world."""
 
     def __init__(self, world: Any, real: types.ModuleType):
@@ -165,12 +165,12 @@ _OF_PYTHON = ("__name__", "__package__", "__loader__", "__spec__")
 def _lacking(space: Any, real: types.ModuleType, name: str) -> Any:
     """The result of the module's `__getattr__` for a missing attribute, if it has one."""
     if "__getattr__" in space:
-        space.world.assume(Global(real.__dict__, name), "absent", None)
+        space.world.assume(ModuleGlobal(real.__dict__, name), "absent", None)
         return space["__getattr__"](name)
     return _read(space.world, real, name)
 
 
-class _Library(_Face):
+class _LibraryModule(_ModuleProxy):
     """Proxy of a module of Python, NumPy, SciPy or Numba."""
 
     def __init__(self, world: Any, real: types.ModuleType):
@@ -191,7 +191,7 @@ _CODE = (types.FunctionType, types.BuiltinFunctionType, types.ModuleType, type, 
 
 def _read(world: Any, real: types.ModuleType, name: str) -> Any:
     """The attribute `name` of a module, translated for traced code."""
-    source: Source = Global(real.__dict__, name)
+    source: Source = ModuleGlobal(real.__dict__, name)
     try:
         result = getattr(real, name)
     except AttributeError:
@@ -204,7 +204,7 @@ def _read(world: Any, real: types.ModuleType, name: str) -> Any:
     return world.translate(result, source)
 
 
-class _Random(_Face):
+class _RandomModule(_ModuleProxy):
     """Proxy of `random`: a call that draws runs as plain Python, because compiled programs have no such generator."""
 
     def __getattr__(self, name: str) -> Any:
@@ -213,12 +213,12 @@ class _Random(_Face):
             return drawing(result)
         if not callable(result):
             return result
-        what = f"random.{name} draws random numbers, or makes what does"
+        description = f"random.{name} draws random numbers, or makes what does"
         trace: Any = current_trace()
-        raise trace.gives_up(f"{what}; draw by a generator of np.random's to have the call compiled")
+        raise trace.abort(f"{description}; draw by a generator of np.random's to have the call compiled")
 
 
-class _Masked(_Face):
+class _MaskedArrayModule(_ModuleProxy):
     """Proxy of `np.ma`, whose functions refuse traced values."""
 
     def __getattr__(self, name: str) -> Any:
@@ -243,16 +243,16 @@ def module(world: Any, real: types.ModuleType) -> Any:
     if real is math:
         return _MATH
     if real.__name__ == "numpy.ma":
-        return _Masked(real)
+        return _MaskedArrayModule(real)
     if real is np.random:
         return RANDOM
     if real.__name__ == "random":
-        return _Random(real)
+        return _RandomModule(real)
     if real.__name__ in ("numpy.linalg", "numpy.lib", *_INNER) or _is_of_scipy(real.__name__):
         return _Replaced(real)
     if world is None:
         return real
-    return _UserModule(world, real) if is_user_module(real) else _Library(world, real)
+    return _UserModule(world, real) if is_user_module(real) else _LibraryModule(world, real)
 
 
 def imported(world: Any, real: types.ModuleType, *names: str) -> Any:
@@ -288,8 +288,8 @@ _REPLACED.update({id(f): of_lists(f) for f in FUNCTIONS})
 _REPLACED.update({id(getattr(np, name)): shadow for name, shadow in SHADOWS.items()})
 _REPLACED.update(OTHERS)
 _matrix = Unless(np.matrix, "np.matrix", MATRICES)
-_REPLACED[id(np.matrix)] = InPlace("matrix", (), {"real": np.matrix, "other": {"__call__": _matrix}})
-_REPLACED[id(np.poly1d)] = InPlace("poly1d", (), {"real": np.poly1d, "other": {"__call__": POLYNOMIAL}})
+_REPLACED[id(np.matrix)] = ClassProxy("matrix", (), {"real": np.matrix, "other": {"__call__": _matrix}})
+_REPLACED[id(np.poly1d)] = ClassProxy("poly1d", (), {"real": np.poly1d, "other": {"__call__": POLYNOMIAL}})
 _REPLACED.update({id(getattr(np.random, name)): x for name, x in MAKERS.items()})
 
 
@@ -314,11 +314,11 @@ def replacement(value: Any) -> Any:
     if isinstance(value, types.BuiltinMethodType | types.MethodType) and draws(value.__self__):
         if is_generator(value.__self__):
             return method_of_global(value)
-        return at_each_call(value, f"random.{value.__name__}") if repeats() else drawing(value)
+        return refused_effect(value, f"random.{value.__name__}") if repeats() else drawing(value)
     if _is_function(value) and _is_of_scipy(value.__module__ or ""):
         return shadow_of(value)
     if _is_of_scipy(type(value).__module__):
-        return stand_in(value)
+        return replacement_of(value)
     if isinstance(value, np.ufunc) and is_special(value):
         return ufunc_of_lists(value)
     if is_fortran(value):

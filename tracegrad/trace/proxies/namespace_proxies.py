@@ -8,7 +8,7 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
-from tracegrad.ir import Value
+from tracegrad.ir import GraphValue
 from tracegrad.trace.builder.builder import current_trace
 from tracegrad.trace.builder.inlinable import Inlinable
 from tracegrad.trace.bytecode.exception_regions import Namespace
@@ -17,7 +17,7 @@ from tracegrad.trace.proxies.builtin_proxies import BUILTINS
 from tracegrad.trace.proxies.module_proxies import imported, replacement
 from tracegrad.trace.rewriting.call_sites import LOOPED, MARK, callee
 from tracegrad.trace.sources.code_origin import is_library_module
-from tracegrad.trace.sources.sources import Attribute, Fixed, Global, Hiding, Item
+from tracegrad.trace.sources.sources import Attribute, Fixed, Hiding, Item, ModuleGlobal
 from tracegrad.trace.sources.state_sources import Name
 
 __all__ = ["EMPTY", "Globals", "contents", "lacks"]
@@ -54,7 +54,7 @@ class Globals(Namespace):
             names = super().__getitem__("__builtins__")
             return self.real[name] if name in self.real else dict.__getitem__(names, name)
         if name not in self.known:
-            self.known[name] = self._found(name)
+            self.known[name] = self._lookup(name)
         return self.known[name]
 
     def _called(self, name: str) -> Any:
@@ -65,10 +65,10 @@ class Globals(Namespace):
             raise NameError(f"name {name!r} is not defined", name=name) from None
         return _iterated(x) if name in LOOPED else callee(x)
 
-    def _found(self, name: str) -> Any:
+    def _lookup(self, name: str) -> Any:
         """The value of a name that traced code did not assign; KeyError for undefined names."""
         if name in self.real:
-            return self.world.translate(self.real[name], Global(self.real, name))
+            return self.world.translate(self.real[name], ModuleGlobal(self.real, name))
         source, builtin = Name(self.real, name), dict.get(super().__getitem__("__builtins__"), name, EMPTY)
         if builtin is EMPTY:
             self.world.assume(source, "absent", None)
@@ -77,7 +77,7 @@ class Globals(Namespace):
             return builtin
         self.world.assume(source, "is", builtin)
         if name == "id":
-            self.world.ask_identity()
+            self.world.note_identity()
             self.world.compares(always=True)
         result = _OF_ATTRIBUTES.get(name) or BUILTINS.get(name) or replacement(builtin)
         return builtin if result is None else result
@@ -88,21 +88,21 @@ class Globals(Namespace):
             return super().__contains__(name) or name in self.real
         if name in self.real:
             return self.get(name) is not self
-        self.world.assume(Global(self.real, name), "absent", None)
+        self.world.assume(ModuleGlobal(self.real, name), "absent", None)
         return False
 
     def get(self, name: str, default: Any = None) -> Any:
         if super().__contains__(name) or name in self.real:
             return self[name]
-        self.world.assume(Global(self.real, name), "absent", None)
+        self.world.assume(ModuleGlobal(self.real, name), "absent", None)
         return default
 
     def _names(self) -> list[str]:
         """All names, with a guard on them."""
         if self.world.open:
             self.world.assume(Fixed(self.real, "the globals"), "keys", (dict, tuple(self.real)))
-        own = [name for name in dict.__iter__(self) if name != "__builtins__"]
-        return [*dict.fromkeys([*self.real, *own])]
+        assigned = [name for name in dict.__iter__(self) if name != "__builtins__"]
+        return [*dict.fromkeys([*self.real, *assigned])]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names())
@@ -127,11 +127,11 @@ class Globals(Namespace):
             self[name] = default
         return self[name]
 
-    def _taken(self, *_: Any) -> Any:
+    def _refuse_removal(self, *_: Any) -> Any:
         """Refuse the removal of names, which no call would repeat."""
-        raise self.world.builder.gives_up("it takes a name away from globals()")
+        raise self.world.builder.abort("it takes a name away from globals()")
 
-    pop = popitem = clear = __delitem__ = _taken
+    pop = popitem = clear = __delitem__ = _refuse_removal
 
 
 # Names that the import of a module sets in it, which code that lists the module does not need.
@@ -140,10 +140,10 @@ _OF_IMPORTS = ("__builtins__", "__loader__", "__spec__")
 
 def _iterated(x: Any) -> Any:
     """The function that traced code calls instead of `x` if a `for` loop iterates over its result."""
-    return next((ours for theirs, ours in ITERATED.items() if theirs is x), callee(x))
+    return next((traced_version for builtin, traced_version in ITERATED.items() if builtin is x), callee(x))
 
 
-class _Names(dict[str, Any]):
+class _BuiltinNames(dict[str, Any]):
     """The built-in names of a namespace. Class bodies and `eval` also look up global names here, because they bypass
     `__getitem__` of the namespace."""
 
@@ -154,24 +154,24 @@ class _Names(dict[str, Any]):
         return self.space[name]
 
 
-def _builtins_of(real: dict[str, Any], world: Any) -> _Names:
+def _builtins_of(real: dict[str, Any], world: Any) -> _BuiltinNames:
     """The built-in names for shadows with the globals `real`; imports return proxies."""
     result = real.get("__builtins__", builtins)
-    names = _Names(result if isinstance(result, dict) else vars(result))
-    theirs = dict.__getitem__(names, "__import__")
+    names = _BuiltinNames(result if isinstance(result, dict) else vars(result))
+    real_import = dict.__getitem__(names, "__import__")
 
     def load(name: str, _: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0) -> Any:
-        place = Item(Fixed(sys.modules, "sys.modules"), name)
+        source = Item(Fixed(sys.modules, "sys.modules"), name)
         try:
-            result = theirs(name, real, locals, fromlist, level)
+            result = real_import(name, real, locals, fromlist, level)
         except ImportError:
             if not level:  # None in `sys.modules` marks a module that cannot be imported
-                there = name in sys.modules
-                world.assume(place, "is" if there else "absent", sys.modules.get(name))
+                is_listed = name in sys.modules
+                world.assume(source, "is" if is_listed else "absent", sys.modules.get(name))
             raise
         inner = sys.modules.get(name)
         if world.open and not level and inner is not result and inner is not None and not is_library_module(inner):
-            world.assume(place, "is", inner)
+            world.assume(source, "is", inner)
         return imported(world, result, name, name.partition(".")[0])
 
     names["__import__"] = load
@@ -202,7 +202,7 @@ def _may_be_hidden(cls: type, name: str) -> None:
 
 
 def _hasattr(x: Any, name: str) -> bool:
-    if isinstance(x, Value):
+    if isinstance(x, GraphValue):
         return bool(BUILTINS["hasattr"](x, name))
     return _getattr(x, name, EMPTY) is not EMPTY
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from tracegrad import tree
 from tracegrad.errors import TraceError, located, lost
-from tracegrad.ir import Value
+from tracegrad.ir import GraphValue
 from tracegrad.trace.proxies.logging_proxy import by_value
 from tracegrad.trace.random.rejected_reads import only_compared
 
@@ -19,7 +19,7 @@ __all__ = ["opaque_function", "opaque_object"]
 def opaque_object(world: Any, value: Any, package: str) -> Any:
     """The stand-in of a class of the package; instances end the trace."""
     name = getattr(value, "__qualname__", type(value).__qualname__)
-    refuse = functools.partial(world.builder.gives_up, f"{name} is of the package {package}, which is opaque")
+    refuse = functools.partial(world.builder.abort, f"{name} is of the package {package}, which is opaque")
     if isinstance(value, type):
         return only_compared(value, refuse)
     raise refuse()
@@ -32,16 +32,18 @@ def opaque_function(world: Any, fun: types.FunctionType, package: str) -> Callab
     def call(*args: Any, **kwargs: Any) -> Any:
         if not world.open:
             return fun(*args, **kwargs)
-        here = world.builder.here()
-        whose = f"is of the package {package}, which is opaque"
+        innermost = world.builder.innermost()
+        package_text = f"is of the package {package}, which is opaque"
         for x in tree.leaves((args, kwargs)):
-            if isinstance(x, Value) and here.has_derivative(x.node):
-                what = f"{whose}, and is given a value that is being differentiated"
-                raise lost(fun.__qualname__, what, "give it stop_gradient(x), or write a rule with custom_vjp")
-            if isinstance(x, Value) and not here.knows(x):
-                raise TraceError(located(f"{fun.__qualname__} {whose}, and is given a value that is not known yet"))
+            if isinstance(x, GraphValue) and innermost.has_derivative(x.node):
+                reason = f"{package_text}, and is given a value that is being differentiated"
+                raise lost(fun.__qualname__, reason, "give it stop_gradient(x), or write a rule with custom_vjp")
+            if isinstance(x, GraphValue) and not innermost.knows(x):
+                raise TraceError(
+                    located(f"{fun.__qualname__} {package_text}, and is given a value that is not known yet")
+                )
         if world.once:
             return by_value(fun, args, kwargs)
-        raise world.builder.gives_up(f"{fun.__qualname__} {whose}")
+        raise world.builder.abort(f"{fun.__qualname__} {package_text}")
 
     return call

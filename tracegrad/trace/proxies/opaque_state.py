@@ -3,7 +3,7 @@
 Traced code receives the objects themselves, and their methods run untraced. Their state is therefore read on first use:
 an immutable object is itself, an array is its content, containers and attributes are read recursively, and random
 generators report their state. If the state contains anything else, such as a lock, a file, a data frame, C
-fields or a user function, it is `Opaque`.
+fields or a user function, it is `UnreadableState`.
 
 Each call compares the state with the traced one. Changes made by traced code can be undone.
 """
@@ -31,9 +31,9 @@ from tracegrad.settings import settings
 from tracegrad.trace.sources.code_origin import is_user_code, is_user_function
 from tracegrad.trace.sources.signature import exact
 
-__all__ = ["C_FUNCTIONS", "Opaque", "State", "content", "is_constant", "opaque_part", "state_key"]
+__all__ = ["C_FUNCTIONS", "ObjectState", "UnreadableState", "content", "is_constant", "state_key", "unreadable_object"]
 
-_MOST = 4096  # objects; comparing more takes longer than running the call
+_MAX_OBJECTS = 4096  # objects; comparing more takes longer than running the call
 
 _PLAIN = (
     bool, int, float, complex, str, bytes, type(None), np.generic, np.dtype, type(...), type(NotImplemented), slice,
@@ -55,12 +55,12 @@ _BASES: tuple[type, ...] = (
 # More constant classes, by name, because their modules may not have been imported.
 _ALSO = ("decimal.Decimal", "fractions.Fraction", "scipy.spatial._ckdtree.cKDTree", "SuperLU")
 # Attributes that SciPy's sparse arrays compute from their contents on first use, and cache.
-_FOUND_OUT = {"_has_canonical_format", "_has_sorted_indices"}
+_CACHED_FLAGS = {"_has_canonical_format", "_has_sorted_indices"}
 _COLLECTIONS = (dict, list, tuple, set, frozenset, deque)
 C_FUNCTIONS = (types.BuiltinMethodType, types.MethodWrapperType)
 
 
-class Opaque(Exception):
+class UnreadableState(Exception):
     """Raised for a state that contains an unreadable object, `args[0]`."""
 
 
@@ -85,14 +85,14 @@ def _name(cls: type) -> str:
     return f"{cls.__module__}.{cls.__qualname__}".removeprefix("builtins.")
 
 
-class State:
+class ObjectState:
     """The state reachable from an object. `key` is equal for equal states.
 
     >>> from collections import deque
     >>> held = {"rate": 0.5, "last": deque([1, 2])}
-    >>> before = State(held)
+    >>> before = ObjectState(held)
     >>> held["last"].append(3)
-    >>> State(held).key == before.key
+    >>> ObjectState(held).key == before.key
     False
     >>> before.restore()
     >>> held
@@ -119,14 +119,14 @@ class State:
             else:
                 numbers[id(x)] = len(numbers)
                 self._alive.append(x)
-                if len(numbers) > _MOST:
-                    raise Opaque(root)
-                parts, children = self._parts(x)
-                results.append(parts)
+                if len(numbers) > _MAX_OBJECTS:
+                    raise UnreadableState(root)
+                key, children = self._key_and_children(x)
+                results.append(key)
                 waiting += children
         return tuple(results)
 
-    def _parts(self, x: Any) -> tuple[Any, list[Any]]:
+    def _key_and_children(self, x: Any) -> tuple[Any, list[Any]]:
         """A key that distinguishes `x` from others of its type, and the objects it holds."""
         if is_constant(x):
             return id(x), []
@@ -142,7 +142,7 @@ class State:
             return "proxy", [*x.keys(), *x.values()]
         cls: Any = type(x)
         if not isinstance(x, _COLLECTIONS) and _has_hidden_fields(cls):
-            raise Opaque(x)
+            raise UnreadableState(x)
         return self._held(x)
 
     def _array(self, x: Any) -> tuple[Any, list[Any]]:
@@ -167,19 +167,19 @@ class State:
             children += [*items, *items.values(), getattr(x, "default_factory", None)]
             size = len(items)
         elif isinstance(x, list | deque | set):
-            several = list(x)
-            self._restored(x, several)
-            children += several
-            size = len(several)
+            elements = list(x)
+            self._restored(x, elements)
+            children += elements
+            size = len(elements)
         elif isinstance(x, tuple | frozenset | BaseException):
             children += x.args if isinstance(x, BaseException) else x
             size = len(children)
         if isinstance(x, set | frozenset):
             children.sort(key=id)  # the order of a set is arbitrary
-        own = {name: value for name, value in attributes(x) if name not in _FOUND_OUT}
+        fields = {name: value for name, value in attributes(x) if name not in _CACHED_FLAGS}
         if hasattr(x, "__dict__"):
             self._restored(x.__dict__, dict(x.__dict__))
-        return (type(x), size, *own), [*children, *own.values()]
+        return (type(x), size, *fields), [*children, *fields.values()]
 
     def _restored(self, x: Any, items: Any) -> None:
         if not self._compare:
@@ -187,7 +187,7 @@ class State:
 
     # -- afterwards --------------------------------------------------------------------------------
     @property
-    def is_kept(self) -> bool:
+    def is_unchanged(self) -> bool:
         """Whether the state is unchanged, and no random number was drawn."""
         return state_key(self._root) == self.key and all(_drawn(x)[1] == before[1] for x, before in self._drawn)
 
@@ -240,28 +240,30 @@ def _has_hidden_fields(cls: Any) -> bool:
         if c in known:
             continue
         base = c.__base__
-        seen = [x for name, x in vars(c).items() if isinstance(x, types.MemberDescriptorType) or name in _OWN]
-        if c.__basicsize__ - base.__basicsize__ > 8 * len(seen) or c.__itemsize__ != base.__itemsize__:
+        known_fields = [
+            x for name, x in vars(c).items() if isinstance(x, types.MemberDescriptorType) or name in _OWN_SLOTS
+        ]
+        if c.__basicsize__ - base.__basicsize__ > 8 * len(known_fields) or c.__itemsize__ != base.__itemsize__:
             return True
     return False
 
 
 settings.watch("opaque_packages", _has_hidden_fields.cache_clear)
-_OWN = ("__dict__", "__weakref__")
+_OWN_SLOTS = ("__dict__", "__weakref__")
 
 
 def state_key(x: Any) -> Any:
     """The key of the state of `x`; None if it cannot be read."""
     try:
-        return State(x, compare=True).key
-    except Opaque:
+        return ObjectState(x, compare=True).key
+    except UnreadableState:
         return None
 
 
-def opaque_part(error: Opaque, x: Any) -> str:
+def unreadable_object(error: UnreadableState, x: Any) -> str:
     """A description of the unreadable part of `x`."""
-    part = error.args[0]
-    name = _name(type(part))
-    if isinstance(part, types.FunctionType):
-        name = f"the function {part.__qualname__}"
-    return f"a {name}" if part is x else f"a {type(x).__qualname__} that holds {name}"
+    value = error.args[0]
+    name = _name(type(value))
+    if isinstance(value, types.FunctionType):
+        name = f"the function {value.__qualname__}"
+    return f"a {name}" if value is x else f"a {type(x).__qualname__} that holds {name}"

@@ -16,10 +16,10 @@ from typing import Any
 from tracegrad.trace.builder.builder import current_trace, repeats
 from tracegrad.trace.proxies.ambient_state import reader
 from tracegrad.trace.proxies.builtin_proxies import unshadowed
-from tracegrad.trace.random.rejected_reads import InPlace
+from tracegrad.trace.random.rejected_reads import ClassProxy
 from tracegrad.trace.sources.code_origin import is_user_module
 
-__all__ = ["at_each_call", "of_library"]
+__all__ = ["of_library", "refused_effect"]
 
 # Modules whose functions depend only on their arguments, or print; and modules that other proxies handle
 # (`tracegrad.trace.proxies.module_proxies`): clocks, random numbers, and modules with settings.
@@ -65,7 +65,7 @@ _FUNCTIONS = {
     "time": "asctime clock_getres get_clock_info strptime",
 }
 # Functions that read the state of the process or the system. They have no effect, are fast, and do not observe tracing.
-_ASKED = {
+_REREAD_FUNCTIONS = {
     "abc": "get_cache_token",
     "faulthandler": "is_enabled",
     "gc": "get_debug",
@@ -144,11 +144,11 @@ def _names(table: dict[str, str]) -> frozenset[str]:
 
 
 _LISTED = frozenset(_MODULES.split())
-_OF_ARGUMENTS, _ASKED_AGAIN, _NOT = _names(_FUNCTIONS), _names(_ASKED), _names(_EXCEPTED)
-_DOING, _ASKED_OBJECTS = _names(_CLASSES), _names(_OF_OBJECTS)
+_OF_ARGUMENTS, _REREAD, _NOT = _names(_FUNCTIONS), _names(_REREAD_FUNCTIONS), _names(_EXCEPTED)
+_DOING, _TAKES_OBJECTS = _names(_CLASSES), _names(_OF_OBJECTS)
 
 
-def _place(value: Any) -> tuple[str, str]:
+def _public_name(value: Any) -> tuple[str, str]:
     """The public module and name of a function or class defined in a standard library module."""
     module, name = getattr(value, "__module__", None), getattr(value, "__name__", None)
     if type(module) is not str or module.partition(".")[0] not in _ROOTS:
@@ -165,28 +165,28 @@ def _is_listed(module: str) -> bool:
     return bool(module)
 
 
-def at_each_call(real: Callable[..., Any], name: str) -> Callable[..., Any]:
+def refused_effect(real: Callable[..., Any], name: str) -> Callable[..., Any]:
     """The stand-in of a function that each call must run."""
 
     @functools.wraps(real, updated=())
     def call(*args: Any, **kwargs: Any) -> Any:
         if not repeats():
-            return real(*map(unshadowed, args) if name in _ASKED_OBJECTS else args, **kwargs)
+            return real(*map(unshadowed, args) if name in _TAKES_OBJECTS else args, **kwargs)
         trace: Any = current_trace()
-        raise trace.gives_up(f"what {name} reads or does is to happen at each call; do it outside to have it compiled")
+        raise trace.abort(f"what {name} reads or does is to happen at each call; do it outside to have it compiled")
 
     return call
 
 
 @functools.lru_cache(maxsize=4096)
-def _stand_in(real: Any, module: str, name: str) -> Any:
+def _replacement(real: Any, module: str, name: str) -> Any:
     full = f"{module}.{name}"
     if isinstance(real, type):
-        return InPlace(name, (), {"real": real, "other": {"__call__": at_each_call(real, full)}})
-    if full in _ASKED_AGAIN:
+        return ClassProxy(name, (), {"real": real, "other": {"__call__": refused_effect(real, full)}})
+    if full in _REREAD:
         return reader(real)
     known = full in _OF_ARGUMENTS or (_is_listed(module) and full not in _NOT)
-    return None if known else at_each_call(real, full)
+    return None if known else refused_effect(real, full)
 
 
 def of_library(value: Any) -> Any:
@@ -194,7 +194,7 @@ def of_library(value: Any) -> Any:
     and for other modules."""
     if not isinstance(value, (*_KINDS, type)):
         return None
-    module, name = _place(value)
+    module, name = _public_name(value)
     if not module or (isinstance(value, type) and f"{module}.{name}" not in _DOING):
         return None
-    return _stand_in(value, module, name)
+    return _replacement(value, module, name)

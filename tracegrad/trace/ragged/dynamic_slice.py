@@ -1,7 +1,8 @@
 """Read and replace slices with dynamic bounds (`A[i, :j]`, `A[k + 1 :, k + 1 :]`).
 
-A `Cut` describes the selected elements of each axis: a window of the maximal size over all iterations, and its valid
-part (`tracegrad.ops.ragged.masked_semantics`). If the length is the same in every iteration, all elements are valid.
+A `SliceSelection` describes the selected elements of each axis: a window of the maximal size over all iterations, and
+its valid part (`tracegrad.ops.ragged.masked_semantics`). If the length is the same in every iteration, all elements are
+valid.
 """
 
 from __future__ import annotations
@@ -17,56 +18,56 @@ from tracegrad.ops.core.dispatch import Carrier
 from tracegrad.ops.elementwise import table as ops
 from tracegrad.ops.indexing.dynamic_slice import counted, dynamic_slice, dynamic_update_slice
 from tracegrad.ops.indexing.gather_scatter import gather
-from tracegrad.ops.ragged.masked_semantics import Part, Parted, Unknown, belongs, clamped
+from tracegrad.ops.ragged.masked_semantics import NoMaskedSemantics, PaddedValue, ValidExtent, clamped, element_mask
 from tracegrad.ops.shape.fill import arange
 from tracegrad.ops.shape.linear import broadcast_to, cast, flip, full, inverse_permutation, reshape, slice, transpose
 from tracegrad.trace.ragged.symbolic_size import (
-    Size,
+    SymbolicSize,
     between,
     difference,
     form_of,
     is_of_a_loop,
     limits,
-    place,
+    normalized_bound,
     required,
     within,
 )
 from tracegrad.trace.values.python_arithmetic import bounds
 from tracegrad.utils.lazy_dataclass import record
 
-__all__ = ["Cut", "cut_of", "fitted", "is_cut", "read", "replaced"]
+__all__ = ["SliceSelection", "cut_of", "fitted", "is_cut", "read", "replaced"]
 
 _Slice = type(np.s_[:])
 
 
-class Along(NamedTuple):
+class AxisSelection(NamedTuple):
     """Selection along an axis: a window of `size` elements, `step` apart, from `start` on, with a valid part. If
-    `shift` is not None, the valid part begins at this position. `keeps`: the valid part is the part of the array
+    `shift` is not None, the valid part begins at this position. `keeps_extent`: the valid part is the part of the array
     itself."""
 
     start: Any
     size: int
     step: int = 1
-    part: Part | None = None
+    extent: ValidExtent | None = None
     shift: Any = None
     flips: bool = False
-    keeps: bool = False
+    keeps_extent: bool = False
 
     @property
     def key(self) -> Any:
         shift = None if self.shift is None else form_of(self.shift)
-        return [form_of(self.start), self.size, self.step, self.part, self.flips, shift]
+        return [form_of(self.start), self.size, self.step, self.extent, self.flips, shift]
 
     @property
-    def result(self) -> Part | None:
-        return self.part.reversed if self.part is not None and self.flips else self.part
+    def result(self) -> ValidExtent | None:
+        return self.extent.reversed if self.extent is not None and self.flips else self.extent
 
 
 @record(frozen=True, slots=True, eq=False)
-class Cut:
+class SliceSelection:
     """Selection along each axis of an array, and the axes of the result: their numbers, None for new axes."""
 
-    along: tuple[Along, ...]
+    along: tuple[AxisSelection, ...]
     axes: tuple[int | None, ...]
 
     @property
@@ -74,10 +75,10 @@ class Cut:
         return tuple([1 if a is None else self.along[a].size for a in self.axes])
 
     @property
-    def parts(self) -> tuple[Part | None, ...]:
+    def extents(self) -> tuple[ValidExtent | None, ...]:
         return tuple([None if a is None else self.along[a].result for a in self.axes])
 
-    def equals(self, other: Cut) -> bool:
+    def equals(self, other: SliceSelection) -> bool:
         """Whether the selections are equal."""
         return self.axes == other.axes and [x.key for x in self.along] == [x.key for x in other.along]
 
@@ -91,12 +92,12 @@ def is_cut(index: Any) -> bool:
     return False
 
 
-def cut_of(array: Parted, index: Any) -> Cut:
-    """The selection of an index in an array. Raises `Unknown` for other indices."""
-    shape, parts = array.value.shape, array.parts
+def cut_of(array: PaddedValue, index: Any) -> SliceSelection:
+    """The selection of an index in an array. Raises `NoMaskedSemantics` for other indices."""
+    shape, extents = array.value.shape, array.extents
     entries = list(index) if type(index) is tuple else [index]
     if sum(e is Ellipsis for e in entries) > 1:
-        raise Unknown("an index with several ellipses")
+        raise NoMaskedSemantics("an index with several ellipses")
     used = sum(e is not None and e is not Ellipsis for e in entries)
     if used > len(shape):
         raise IndexError(
@@ -104,88 +105,91 @@ def cut_of(array: Parted, index: Any) -> Cut:
         )
     at = next((k for k, e in enumerate(entries) if e is Ellipsis), len(entries))
     entries[at : at + 1] = [_Slice(None)] * (len(shape) - used)
-    along: list[Along] = []
+    along: list[AxisSelection] = []
     axes: list[int | None] = []
     for entry in entries:
         axis = len(along)
         if entry is None:
             axes.append(None)
         elif type(entry) is _Slice:
-            along.append(_kept(entry, shape[axis], parts[axis]))
+            along.append(_sliced_axis(entry, shape[axis], extents[axis]))
             axes.append(axis)
         else:
-            along.append(_picked(entry, shape[axis], parts[axis], axis))
-    return Cut(tuple(along), tuple(axes))
+            along.append(_picked(entry, shape[axis], extents[axis], axis))
+    return SliceSelection(tuple(along), tuple(axes))
 
 
-def _picked(entry: Any, n: int, part: Part | None, axis: int) -> Along:
+def _picked(entry: Any, n: int, extent: ValidExtent | None, axis: int) -> AxisSelection:
     """One element of an axis."""
     traced = isinstance(entry, Carrier)
     if traced:
         known = entry.aval.dtype
         if entry.aval.shape or known.kind not in "iu" or known == np.uint64 or getattr(entry, "is_array", False):
-            raise Unknown("an array as an index")
+            raise NoMaskedSemantics("an array as an index")
     elif isinstance(entry, bool) or not isinstance(entry, int | np.integer):
-        raise Unknown("an index that is no number")
-    if part is not None and part.mask is not None:
-        raise Unknown("an element of what a mask chooses")
-    if part is not None:
-        return _picked_of_part(entry, n, part)
+        raise NoMaskedSemantics("an index that is no number")
+    if extent is not None and extent.mask is not None:
+        raise NoMaskedSemantics("an element of what a mask chooses")
+    if extent is not None:
+        return _picked_of_extent(entry, n, extent)
     low, high = limits(entry)
     if traced:
         entry = entry if known == np.int64 else cast(entry, dtype="int64")
-        return Along(entry if low >= 0 and high < n else counted(entry, length=n, axis=axis), 1)
+        return AxisSelection(entry if low >= 0 and high < n else counted(entry, length=n, axis=axis), 1)
     if not -n <= entry < n:
         raise IndexError(located(f"index {entry} is out of bounds for axis {axis} with size {n}"))
-    return Along(int(entry) % n, 1)
+    return AxisSelection(int(entry) % n, 1)
 
 
-def _picked_of_part(entry: Any, n: int, part: Part) -> Along:
+def _picked_of_extent(entry: Any, n: int, extent: ValidExtent) -> AxisSelection:
     low, high = limits(entry)
-    inside = ops.add(part.count, entry) if high < 0 else entry
+    inside = ops.add(extent.count, entry) if high < 0 else entry
     if low < 0 <= high:
-        inside = ops.where(ops.less(entry, 0), ops.add(part.count, entry), entry)
-    start = ops.add(n - part.count, inside) if part.last else inside
-    if (low < 0 or high >= part.least) and (high >= 0 or low < -part.least):
-        there = ops.logical_and(ops.greater_equal(inside, 0), ops.less(inside, part.count))
-        start = counted(ops.where(there, start, n), length=n, axis=0)
-    return Along(start, 1)
+        inside = ops.where(ops.less(entry, 0), ops.add(extent.count, entry), entry)
+    start = ops.add(n - extent.count, inside) if extent.last else inside
+    if (low < 0 or high >= extent.least) and (high >= 0 or low < -extent.least):
+        is_inside = ops.logical_and(ops.greater_equal(inside, 0), ops.less(inside, extent.count))
+        start = counted(ops.where(is_inside, start, n), length=n, axis=0)
+    return AxisSelection(start, 1)
 
 
-def _kept(entry: Any, n: int, part: Part | None) -> Along:
+def _sliced_axis(entry: Any, n: int, extent: ValidExtent | None) -> AxisSelection:
     """The selection of a slice along an axis."""
     step = 1 if entry.step is None else entry.step
     if isinstance(step, Carrier):
-        raise Unknown("a step that is a traced number")
-    if part is not None:
+        raise NoMaskedSemantics("a step that is a traced number")
+    if extent is not None:
         if entry.start is None and entry.stop is None and step in (1, -1):
-            return Along(0, n, part=part, flips=step < 0, keeps=True)
-        if part.mask is not None:
-            raise Unknown("a slice of what a mask chooses")
-        return _kept_of_part(entry, n, part, step)
-    start, stop = _settled(entry.start), _settled(entry.stop)
+            return AxisSelection(0, n, extent=extent, flips=step < 0, keeps_extent=True)
+        if extent.mask is not None:
+            raise NoMaskedSemantics("a slice of what a mask chooses")
+        return _sliced_extent(entry, n, extent, step)
+    start, stop = _concrete_bound(entry.start), _concrete_bound(entry.stop)
     if not isinstance(start, Carrier) and not isinstance(stop, Carrier):
         result = range(*_Slice(start, stop, step).indices(n))
         if not result:
-            return Along(0, 0)
+            return AxisSelection(0, 0)
         low, high = min(result[0], result[-1]), max(result[0], result[-1])
-        return Along(low, (high - low) // abs(step) + 1, abs(step), flips=step < 0)
+        return AxisSelection(low, (high - low) // abs(step) + 1, abs(step), flips=step < 0)
     if step == -1:
-        return _between(_behind(stop, n, 0), _behind(start, n, n), n)._replace(flips=True)
+        return _between(_end_position(stop, n, 0), _end_position(start, n, n), n)._replace(flips=True)
     if step != 1:
-        raise Unknown("a step beside a bound that is a number of a loop")
-    return _between(place(start, n), n if stop is None else place(stop, n), n)
+        raise NoMaskedSemantics("a step beside a bound that is a number of a loop")
+    return _between(normalized_bound(start, n), n if stop is None else normalized_bound(stop, n), n)
 
 
-def _kept_of_part(entry: Any, n: int, part: Part, step: int) -> Along:
+def _sliced_extent(entry: Any, n: int, extent: ValidExtent, step: int) -> AxisSelection:
     """The selection of a slice along an axis with a valid part."""
-    start, stop = within(entry.start, part.count), part.count if entry.stop is None else within(entry.stop, part.count)
+    start, stop = (
+        within(entry.start, extent.count),
+        extent.count if entry.stop is None else within(entry.stop, extent.count),
+    )
     if step != 1 or start is None or stop is None:
-        raise Unknown("a slice of an axis whose size is a number of a loop")
-    if not part.last:
+        raise NoMaskedSemantics("a slice of an axis whose size is a number of a loop")
+    if not extent.last:
         return _between(start, stop, n)
-    first = between(ops.subtract(n, part.count), 0, n - part.least)
-    to_end = difference(part.count, stop) == 0
+    first = between(ops.subtract(n, extent.count), 0, n - extent.least)
+    to_end = difference(extent.count, stop) == 0
     return _between(_after(first, start, n), n if to_end else _after(first, stop, n), n)
 
 
@@ -197,18 +201,18 @@ def _after(first: Any, past: Any, n: int) -> Any:
     return between(ops.add(first, past), max(a + c, 0), min(b + d, n))
 
 
-def _settled(bound: Any) -> Any:
+def _concrete_bound(bound: Any) -> Any:
     """A loop-invariant bound, as a number."""
     if isinstance(bound, Carrier):
         aval = bound.aval
         if aval.shape or aval.dtype.kind not in "iu" or aval.dtype == np.uint64:
-            raise Unknown("a bound that is no integer")
+            raise NoMaskedSemantics("a bound that is no integer")
         if not is_of_a_loop(bound):
             return bound.__index__()  # type: ignore[attr-defined]
     return bound
 
 
-def _behind(bound: Any, n: int, default: int) -> Any:
+def _end_position(bound: Any, n: int, default: int) -> Any:
     """A bound of a slice with a negative step, as the position after its element."""
     if bound is None:
         return default
@@ -216,49 +220,49 @@ def _behind(bound: Any, n: int, default: int) -> Any:
         return _Slice(bound, None, -1).indices(n)[0] + 1
     low, high = limits(bound)
     if low < 0:
-        raise Unknown("a slice backwards from a number that may be negative")
-    return place(between(ops.add(bound, 1), low + 1, min(high, n) + 1), n)
+        raise NoMaskedSemantics("a slice backwards from a number that may be negative")
+    return normalized_bound(between(ops.add(bound, 1), low + 1, min(high, n) + 1), n)
 
 
-def _between(a: Any, b: Any, n: int) -> Along:
+def _between(a: Any, b: Any, n: int) -> AxisSelection:
     """The elements from `a` to `b`, which are positions in an axis of `n` elements."""
     length = difference(b, a)
     if length is not None:
-        return Along(a, max(length, 0)) if length > 0 else Along(0, 0)
+        return AxisSelection(a, max(length, 0)) if length > 0 else AxisSelection(0, 0)
     (low_a, high_a), (low_b, high_b) = bounds(a), bounds(b)
-    least, most = max(low_b - high_a, 0), high_b - low_a
-    if most <= 0:
-        return Along(0, 0)
+    least, max_size = max(low_b - high_a, 0), high_b - low_a
+    if max_size <= 0:
+        return AxisSelection(0, 0)
     count = ops.subtract(b, a) if type(a) is not int or a else b
     if low_b < high_a:
         count = ops.maximum(count, 0)
-    count = between(count, least, most)
-    size = Size(count.builder, count.node)
-    part = Part(size, b is n or type(b) is int, form_of(size), least)
+    count = between(count, least, max_size)
+    size = SymbolicSize(count.builder, count.node)
+    extent = ValidExtent(size, b is n or type(b) is int, form_of(size), least)
     if type(a) is int:
-        return Along(a, most, part=Part(size, False, part.key, least))
+        return AxisSelection(a, max_size, extent=ValidExtent(size, False, extent.key, least))
     if type(b) is int:
-        return Along(low_a, most, part=Part(size, True, part.key, least))
-    return Along(0, most, part=Part(size, False, part.key, least), shift=a)
+        return AxisSelection(low_a, max_size, extent=ValidExtent(size, True, extent.key, least))
+    return AxisSelection(0, max_size, extent=ValidExtent(size, False, extent.key, least), shift=a)
 
 
 # -- reading and replacing -----------------------------------------------------------------------------------------
-def read(array: Parted, cut: Cut) -> Parted:
+def read(array: PaddedValue, cut: SliceSelection) -> PaddedValue:
     """The selected elements."""
     x = _window(array.value, cut)
     for axis, along in enumerate(cut.along):
         if along.shift is not None:
-            row = arange(start=0, step=1, length=along.size, dtype="int64")
-            x = _taken(x, ops.minimum(ops.add(row, along.shift), array.value.shape[axis] - 1), axis)
-    x = clamped(x, tuple([None if a.keeps else a.part for a in cut.along]))
+            positions = arange(start=0, step=1, length=along.size, dtype="int64")
+            x = _gathered(x, ops.minimum(ops.add(positions, along.shift), array.value.shape[axis] - 1), axis)
+    x = clamped(x, tuple([None if a.keeps_extent else a.extent for a in cut.along]))
     flips = tuple([axis for axis, a in enumerate(cut.along) if a.flips])
     x = flip(x, axes=flips) if flips else x
-    return Parted(x if x.shape == cut.shape else reshape(x, shape=cut.shape), cut.parts)
+    return PaddedValue(x if x.shape == cut.shape else reshape(x, shape=cut.shape), cut.extents)
 
 
-def _window(x: Any, cut: Cut) -> Any:
+def _window(x: Any, cut: SliceSelection) -> Any:
     """The windows along the axes; the whole axis if the part is shifted."""
-    starts, sizes, step = _place(x, cut)
+    starts, sizes, step = _window_of(x, cut)
     if sizes == x.shape:
         return x
     if not all(type(a) is int for a in starts):
@@ -267,30 +271,30 @@ def _window(x: Any, cut: Cut) -> Any:
     return slice(x, start=starts, stop=stop, step=step)
 
 
-def _place(x: Any, cut: Cut) -> tuple[Any, ...]:
+def _window_of(x: Any, cut: SliceSelection) -> tuple[Any, ...]:
     starts = tuple([a.start for a in cut.along])
     sizes = tuple([n if a.shift is not None else a.size for a, n in zip(cut.along, x.shape)])
     return starts, sizes, tuple([a.step for a in cut.along])
 
 
-def _taken(x: Any, indices: Any, axis: int) -> Any:
+def _gathered(x: Any, indices: Any, axis: int) -> Any:
     """The elements at these indices along an axis."""
     result = gather(x, indices, axes=(axis,))
     order = (axis, *[a for a in range(len(x.shape)) if a != axis])
     return result if axis == 0 else transpose(result, perm=inverse_permutation(order))
 
 
-def replaced(array: Parted, cut: Cut, new: Any) -> Any:
-    """The array with the selected elements replaced by `new`, a `Parted`."""
+def replaced(array: PaddedValue, cut: SliceSelection, new: Any) -> Any:
+    """The array with the selected elements replaced by `new`, a `PaddedValue`."""
     x, values = array.value, new.value
     if 0 in cut.shape:
         return x
-    starts, sizes, step = _place(x, cut)
+    starts, sizes, step = _window_of(x, cut)
     window = tuple([a.size for a in cut.along])
     if is_literal(values):
         values = full(shape=window, value=values, dtype=x.dtype.name)
     else:
-        values = fitted(new, cut.shape, cut.parts)
+        values = fitted(new, cut.shape, cut.extents)
         values = reshape(values, shape=window) if values.shape != window else values
         flips = tuple([axis for axis, a in enumerate(cut.along) if a.flips])
         values = flip(values, axes=flips) if flips else values
@@ -298,13 +302,13 @@ def replaced(array: Parted, cut: Cut, new: Any) -> Any:
     for axis, along in enumerate(cut.along):
         inside = None
         if along.shift is not None:
-            there = ops.subtract(arange(start=0, step=1, length=sizes[axis], dtype="int64"), along.shift)
-            inside = ops.logical_and(ops.greater_equal(there, 0), ops.less(there, along.part.count))  # type: ignore[union-attr]
-            values = _taken(values, ops.minimum(ops.maximum(there, 0), along.size - 1), axis)
+            offsets = ops.subtract(arange(start=0, step=1, length=sizes[axis], dtype="int64"), along.shift)
+            inside = ops.logical_and(ops.greater_equal(offsets, 0), ops.less(offsets, along.extent.count))  # type: ignore[union-attr]
+            values = _gathered(values, ops.minimum(ops.maximum(offsets, 0), along.size - 1), axis)
             shape = tuple([n if a == axis else 1 for a, n in enumerate(sizes)])
             inside = broadcast_to(reshape(inside, shape=shape), shape=sizes)
-        elif along.part is not None:
-            inside = belongs(sizes, axis, along.part)
+        elif along.extent is not None:
+            inside = element_mask(sizes, axis, along.extent)
         mask = inside if mask is None else mask if inside is None else ops.logical_and(mask, inside)
     if mask is not None:
         values = ops.where(mask, values, _window(x, cut))
@@ -312,52 +316,53 @@ def replaced(array: Parted, cut: Cut, new: Any) -> Any:
 
 
 # -- alignment ---------------------------------------------------------------------------------------------------
-def fitted(x: Parted, shape: Sequence[int], parts: Sequence[Part | None]) -> Any:
-    """The value broadcast to a shape with these parts. Raises `Unknown` if it is not known to fit."""
-    extra = len(x.parts) - len(shape)
+def fitted(x: PaddedValue, shape: Sequence[int], extents: Sequence[ValidExtent | None]) -> Any:
+    """The value broadcast to a shape with these parts. Raises `NoMaskedSemantics` if it is not known to fit."""
+    extra = len(x.extents) - len(shape)
     if extra > 0:
-        if any(p is not None or n != 1 for p, n in zip(x.parts[:extra], x.value.shape)):
-            raise Unknown("values with too many axes")
-        x = Parted(reshape(x.value, shape=x.value.shape[extra:]), x.parts[extra:])
-    value, first = x.value, len(shape) - len(x.parts)
-    for axis, own in enumerate(x.parts):
-        part, n = parts[first + axis], shape[first + axis]
+        if any(p is not None or n != 1 for p, n in zip(x.extents[:extra], x.value.shape)):
+            raise NoMaskedSemantics("values with too many axes")
+        x = PaddedValue(reshape(x.value, shape=x.value.shape[extra:]), x.extents[extra:])
+    value, first = x.value, len(shape) - len(x.extents)
+    for axis, source_extent in enumerate(x.extents):
+        extent, n = extents[first + axis], shape[first + axis]
         size = value.shape[axis]
-        if own is None and (size == 1 or (part is None and size == n)):
+        if source_extent is None and (size == 1 or (extent is None and size == n)):
             continue
-        if any(p is not None and p.mask is not None for p in (own, part)):
-            if own != part or size != n:
-                raise Unknown("what other masks choose")
+        if any(p is not None and p.mask is not None for p in (source_extent, extent)):
+            if source_extent != extent or size != n:
+                raise NoMaskedSemantics("what other masks choose")
             continue
-        mine, theirs = own or Part.of(size, last=False), part or Part.of(n, last=False)
-        sure = _same(mine, theirs)
-        value = _moved(value, axis, mine, theirs, n)
+        source, target = source_extent or ValidExtent.of(size, last=False), extent or ValidExtent.of(n, last=False)
+        sure = _same(source, target)
+        value = _moved(value, axis, source, target, n)
         if not sure:
-            held = ops.equal(required(ops.equal(mine.count, theirs.count)), 0)
+            held = ops.equal(required(ops.equal(source.count, target.count)), 0)
             value = ops.where(held, value, value.dtype.type(0).item())
     return broadcast_to(value, shape=tuple(shape)) if value.shape != tuple(shape) else value
 
 
-def _same(x: Part, y: Part) -> bool:
-    """Whether two parts have equal sizes; False if this depends on values. Raises `Unknown` if they differ."""
-    apart = difference(x.count, y.count)
+def _same(x: ValidExtent, y: ValidExtent) -> bool:
+    """Whether two parts have equal sizes; False if this depends on values. Raises `NoMaskedSemantics` if they
+    differ."""
+    size_difference = difference(x.count, y.count)
     (a, b), (c, d) = bounds(x.count), bounds(y.count)
-    if apart or b < c or d < a:
-        raise Unknown("arrays of other sizes")
-    return apart == 0
+    if size_difference or b < c or d < a:
+        raise NoMaskedSemantics("arrays of other sizes")
+    return size_difference == 0
 
 
-def _moved(x: Any, axis: int, own: Part, part: Part, n: int) -> Any:
-    """The part `own` of an axis moved to the position of `part` in an axis of `n` elements; the rest are copies of its
-    ends."""
+def _moved(x: Any, axis: int, source_extent: ValidExtent, extent: ValidExtent, n: int) -> Any:
+    """The part `source_extent` of an axis moved to the position of `extent` in an axis of `n` elements; the rest are
+    copies of its ends."""
     size = x.shape[axis]
-    if own.last == part.last and size == n:
+    if source_extent.last == extent.last and size == n:
         return x
-    row = arange(start=0, step=1, length=n, dtype="int64")
-    if own.last and not part.last:
-        return _taken(x, ops.minimum(ops.add(row, size - own.count), size - 1), axis)
-    if part.last and not own.last:
-        return _taken(x, ops.minimum(ops.maximum(ops.subtract(row, n - part.count), 0), size - 1), axis)
-    if part.last:
-        return _taken(x, ops.maximum(ops.add(row, size - n), 0), axis)
-    return _taken(x, ops.minimum(row, size - 1), axis)
+    positions = arange(start=0, step=1, length=n, dtype="int64")
+    if source_extent.last and not extent.last:
+        return _gathered(x, ops.minimum(ops.add(positions, size - source_extent.count), size - 1), axis)
+    if extent.last and not source_extent.last:
+        return _gathered(x, ops.minimum(ops.maximum(ops.subtract(positions, n - extent.count), 0), size - 1), axis)
+    if extent.last:
+        return _gathered(x, ops.maximum(ops.add(positions, size - n), 0), axis)
+    return _gathered(x, ops.minimum(positions, size - 1), axis)

@@ -24,20 +24,20 @@ import numpy as np
 from tracegrad.avals import Aval, is_literal
 from tracegrad.errors import UnsupportedError, located
 from tracegrad.numpy_api.array_methods import ArrayMethods
-from tracegrad.numpy_api.boolean_mask import Place, how_many, indices, mask_in, over
+from tracegrad.numpy_api.boolean_mask import MaskEntry, count_true, indices, mask_in, over
 from tracegrad.numpy_api.indexing import plan, setitem
 from tracegrad.numpy_api.operands import assigned
-from tracegrad.ops import Carrier, Level, Op
+from tracegrad.ops import Carrier, DispatchLevel, Op
 from tracegrad.ops.core.elementwise_op import Elementwise
 from tracegrad.ops.elementwise import table as ops
 from tracegrad.ops.elementwise.table import where
 from tracegrad.ops.indexing.gather_scatter import gather
 from tracegrad.ops.linalg.contraction import matmul
-from tracegrad.ops.ragged.masked_semantics import Part, Parted, Unknown, applied, clamped, whole
+from tracegrad.ops.ragged.masked_semantics import NoMaskedSemantics, PaddedValue, ValidExtent, applied, clamped, whole
 from tracegrad.ops.reduce.reductions import argmax, argmin, reduce_max, reduce_min
 from tracegrad.ops.reduce.scans import cumsum
 from tracegrad.ops.shape.linear import broadcast_to, full, inverse_permutation, reshape, slice, transpose
-from tracegrad.trace.ragged.dynamic_slice import Cut, cut_of, fitted, is_cut, read, replaced
+from tracegrad.trace.ragged.dynamic_slice import SliceSelection, cut_of, fitted, is_cut, read, replaced
 from tracegrad.trace.ragged.symbolic_size import MaskSize, between, form_of, required
 from tracegrad.trace.values.python_arithmetic import bounds, holds
 from tracegrad.trace.values.tracer import Tracer
@@ -48,14 +48,14 @@ __all__ = ["Span", "item", "of_size", "with_item"]
 _ALL = np.s_[:]
 
 
-class Origin:
+class RaggedOrigin:
     """The origin of a view: its base array, the function that reads it from the base's value, and the selection if it
     is one."""
 
-    __slots__ = ("base", "cut", "reads", "seen")
+    __slots__ = ("base", "base_state", "cut", "reads")
 
-    def __init__(self, base: Any, reads: Callable[[Parted], Parted], cut: Cut | None = None):
-        self.base, self.reads, self.cut, self.seen = base, reads, cut, _state(base)
+    def __init__(self, base: Any, reads: Callable[[PaddedValue], PaddedValue], cut: SliceSelection | None = None):
+        self.base, self.reads, self.cut, self.base_state = base, reads, cut, _state(base)
 
 
 def _state(base: Any) -> Any:
@@ -67,30 +67,30 @@ class Span(ArrayMethods, Carrier):
     """An array with a symbolic size."""
 
     __slots__ = ("_held", "dtype", "origin")
-    level = Level.SPAN
-    takes_any = True
+    level = DispatchLevel.SPAN
+    accepts_unconformed = True
 
-    def __init__(self, held: Parted, origin: Origin | None = None):
+    def __init__(self, held: PaddedValue, origin: RaggedOrigin | None = None):
         self._held, self.origin = held, origin
         self.dtype = held.value.dtype
 
     @property
-    def held(self) -> Parted:
+    def held(self) -> PaddedValue:
         """The value of the maximal size, and its valid parts."""
         origin = self.origin
-        if origin is None or _state(origin.base) is origin.seen:
+        if origin is None or _state(origin.base) is origin.base_state:
             return self._held
         held = origin.reads(_parted(origin.base))
         if held.value.builder is self._held.value.builder:
-            self._held, origin.seen = held, _state(origin.base)
-            if not _is_parted(held) and isinstance(origin.base, Span) and origin.base._is_settled():
+            self._held, origin.base_state = held, _state(origin.base)
+            if not _is_parted(held) and isinstance(origin.base, Span) and origin.base._has_exact_size():
                 self.origin = None  # now it is a view of the exact array of the base
         return held
 
     @property
     def shape(self) -> tuple[Any, ...]:
         held = self._held
-        return tuple([n if p is None else p.count for n, p in zip(held.value.shape, held.parts)])
+        return tuple([n if p is None else p.count for n, p in zip(held.value.shape, held.extents)])
 
     @property
     def aval(self) -> Aval:
@@ -99,13 +99,13 @@ class Span(ArrayMethods, Carrier):
     def exact(self) -> Tracer:
         """The array with its size in the call being traced; leaves guards. An error in a region."""
         held = self.held
-        if held.parts.count(None) == len(held.parts):
+        if held.extents.count(None) == len(held.extents):
             return held.value  # type: ignore[no-any-return]
         if _has_mask(held):
             return _chosen(held)
-        sizes = [n if p is None else p.count.asked() for n, p in zip(held.value.shape, held.parts)]
+        sizes = [n if p is None else p.count.guarded_value() for n, p in zip(held.value.shape, held.extents)]
         start = tuple([n - m if p is not None and p.last else 0
-                       for n, m, p in zip(held.value.shape, sizes, held.parts)])  # fmt: skip
+                       for n, m, p in zip(held.value.shape, sizes, held.extents)])  # fmt: skip
         stop = tuple([a + m for a, m in zip(start, sizes)])
         tracer: Tracer = slice(held.value, start=start, stop=stop, step=(1,) * len(start))
         tracer.frozen = "a view of an array whose size is a number of a loop"
@@ -113,30 +113,30 @@ class Span(ArrayMethods, Carrier):
 
     # -- ops -----------------------------------------------------------------------------------------
     def bind(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
-        if self._is_settled():
+        if self._has_exact_size():
             return _of_exact(op, operands, params)
         try:
             result = _result(op, operands, params)
-        except Unknown:
+        except NoMaskedSemantics:
             return _of_exact(op, operands, params)
         return _viewed(result, self, op, params) if op.aliases else _value(result)
 
-    def concrete(self, asked: str) -> np.ndarray[Any, Any]:
-        return self.exact().concrete(asked)
+    def concrete(self, query: str) -> np.ndarray[Any, Any]:
+        return self.exact().concrete(query)
 
     def _lift(self, x: Any) -> Any:
         if isinstance(x, Carrier):
             return x
-        return self.held.value.builder.here().lift(x)
+        return self.held.value.builder.innermost().lift(x)
 
     def _alias(self) -> Any:
         held = self.held
-        return Span(Parted(held.value._alias(), held.parts))
+        return Span(PaddedValue(held.value._alias(), held.extents))
 
-    def _laid(self, order: Any, *like: Any) -> Any:
+    def _in_memory_order(self, order: Any, *like: Any) -> Any:
         return self._alias()
 
-    def _settled(self, updated: bool = False) -> Tracer:
+    def _as_exact(self, updated: bool = False) -> Tracer:
         """The array with its exact size; a mask selection becomes this array from now on."""
         if not _has_mask(self._held):
             return self.exact()
@@ -144,14 +144,14 @@ class Span(ArrayMethods, Carrier):
         if origin is None:
             result = self.exact()
         elif isinstance(origin.base, Span):  # a view, as in NumPy
-            result = origin.reads(whole(origin.base._settled())).value
+            result = origin.reads(whole(origin.base._as_exact())).value
         else:
             return self.exact()
         if updated or result.builder is self._held.value.builder:
             self._held, self.origin = whole(result), None
         return result
 
-    def _is_settled(self) -> bool:
+    def _has_exact_size(self) -> bool:
         return self.origin is None and not _is_parted(self._held)
 
     def __repr__(self) -> str:
@@ -164,35 +164,35 @@ class Span(ArrayMethods, Carrier):
     def __getitem__(self, index: Any) -> Any:
         try:
             return _item(self, index)
-        except Unknown:
-            return self._settled()[index]
+        except NoMaskedSemantics:
+            return self._as_exact()[index]
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        if self._is_settled():
+        if self._has_exact_size():
             self._held.value[index] = value
             return
         try:
             held = self.held
             new = replaced(held, cut_of(held, index), _new(value, self.dtype))
-            self._put(Parted(clamped(new, held.parts), held.parts))
-        except Unknown:
-            self._settled(updated=True)[index] = value
+            self._write(PaddedValue(clamped(new, held.extents), held.extents))
+        except NoMaskedSemantics:
+            self._as_exact(updated=True)[index] = value
 
     def _assign(self, new: Any) -> None:
-        if self._is_settled():
+        if self._has_exact_size():
             self._held.value._assign(new)
             return
         held = self.held
         try:
             args = _new(new, self.dtype)
-            value = broadcast_to(args.value, shape=held.value.shape) if not args.parts else None
-            value = fitted(args, held.value.shape, held.parts) if value is None else value
-        except Unknown:
-            self._settled(updated=True)._assign(new)
+            value = broadcast_to(args.value, shape=held.value.shape) if not args.extents else None
+            value = fitted(args, held.value.shape, held.extents) if value is None else value
+        except NoMaskedSemantics:
+            self._as_exact(updated=True)._assign(new)
         else:
-            self._put(Parted(value, held.parts))
+            self._write(PaddedValue(value, held.extents))
 
-    def _put(self, held: Parted) -> None:
+    def _write(self, held: PaddedValue) -> None:
         """Store a new value, and write it to the base of this view."""
         origin = self.origin
         if origin is None:
@@ -201,55 +201,55 @@ class Span(ArrayMethods, Carrier):
         base = origin.base
         if origin.cut is None:
             if not isinstance(base, Span) or base.origin is not None or not _has_mask(held):
-                told = "in-place update of a view of an array whose size is a number of a loop"
-                raise UnsupportedError(located(told))
-            self._settled(updated=True)._assign(_chosen(held))
+                message = "in-place update of a view of an array whose size is a number of a loop"
+                raise UnsupportedError(located(message))
+            self._as_exact(updated=True)._assign(_chosen(held))
             return
         base._assign(_as_of(base, replaced(_parted(base), origin.cut, held)))
 
 
-def _parted(x: Any) -> Parted:
-    return x.held if isinstance(x, Span) else Parted(x) if is_literal(x) else whole(x)
+def _parted(x: Any) -> PaddedValue:
+    return x.held if isinstance(x, Span) else PaddedValue(x) if is_literal(x) else whole(x)
 
 
-def _is_parted(held: Parted) -> bool:
-    return any(p is not None for p in held.parts)
+def _is_parted(held: PaddedValue) -> bool:
+    return any(p is not None for p in held.extents)
 
 
-def _has_mask(held: Parted) -> bool:
-    return any(p is not None and p.mask is not None for p in held.parts)
+def _has_mask(held: PaddedValue) -> bool:
+    return any(p is not None and p.mask is not None for p in held.extents)
 
 
-def _chosen(held: Parted) -> Tracer:
+def _chosen(held: PaddedValue) -> Tracer:
     """The selection of masks, along the axes that have one."""
     result: Any = held.value
-    for axis, part in enumerate(held.parts):
-        if part is not None and part.mask is not None:
-            order = (axis, *[a for a in range(len(held.parts)) if a != axis])
+    for axis, extent in enumerate(held.extents):
+        if extent is not None and extent.mask is not None:
+            order = (axis, *[a for a in range(len(held.extents)) if a != axis])
             if result.dtype.kind in "fc":  # unselected elements have derivative 0, even inf and nan
-                result = where(over(part.mask, result.shape, axis), result, 0.0)
-            result = transpose(gather(result, *indices(part.mask), axes=(axis,)), perm=inverse_permutation(order))
-        elif part is not None:
+                result = where(over(extent.mask, result.shape, axis), result, 0.0)
+            result = transpose(gather(result, *indices(extent.mask), axes=(axis,)), perm=inverse_permutation(order))
+        elif extent is not None:
             raise UnsupportedError(located("a mask beside an axis whose size is a number of a loop"))
     tracer: Tracer = result._alias()
     return tracer
 
 
-def _value(found: Parted) -> Any:
+def _value(result: PaddedValue) -> Any:
     """The tracer, or the span, of this value."""
-    return Span(found) if _is_parted(found) else found.value
+    return Span(result) if _is_parted(result) else result.value
 
 
 def _as_of(base: Any, value: Any) -> Any:
     """A new value of the maximal size of `base`, assignable to it."""
-    return Span(Parted(value, base.held.parts)) if isinstance(base, Span) else value
+    return Span(PaddedValue(value, base.held.extents)) if isinstance(base, Span) else value
 
 
-def _new(value: Any, dtype: Any) -> Parted:
+def _new(value: Any, dtype: Any) -> PaddedValue:
     """The value to assign to elements of this dtype."""
     if not isinstance(value, Span | Tracer) and not is_literal(value):
         if isinstance(value, Carrier):
-            raise Unknown("another carrier")
+            raise NoMaskedSemantics("another carrier")
         value = np.asarray(value)
     return _parted(assigned(value, dtype))
 
@@ -258,11 +258,11 @@ def _new(value: Any, dtype: Any) -> Parted:
 def item(x: Tracer, index: Any) -> Any:
     """`x[index]`, if a bound in the index is symbolic and the index needs no values; else None."""
     if not is_cut(index):
-        place = mask_in(x, index)
-        return None if place is None else _masked(x, place)
+        mask_index = mask_in(x, index)
+        return None if mask_index is None else _masked(x, mask_index)
     try:
         return _item(x, index)
-    except Unknown:
+    except NoMaskedSemantics:
         return None
 
 
@@ -273,10 +273,10 @@ def _item(x: Any, index: Any) -> Any:
     if _is_parted(item):
         sized = not _is_parted(held)
 
-        def again(base: Parted) -> Parted:
+        def again(base: PaddedValue) -> PaddedValue:
             return read(base, cut) if sized or _is_parted(base) else _parted(base.value[index])
 
-        return Span(item, Origin(x, again, cut))
+        return Span(item, RaggedOrigin(x, again, cut))
     if isinstance(x, Span):
         x = x.held.value
     result = item.value
@@ -287,26 +287,26 @@ def _item(x: Any, index: Any) -> Any:
     return x._viewed(result, lambda base, new: replaced(whole(base), cut, whole(new)))
 
 
-def _masked(x: Tracer, place: Place) -> Span:
+def _masked(x: Tracer, mask_index: MaskEntry) -> Span:
     """The selection of the mask in an index."""
-    part = x if all(e == _ALL for e in place.rest) else x[place.rest]
-    row, shape = place.row._alias(), part.shape
-    (n,), axis = row.shape, place.axis
-    behind = axis + len(place.mask.shape)
-    value = reshape(part, shape=(*shape[:axis], n, *shape[behind:]))._alias()
-    count = between(how_many(row), 0, n)
-    size = MaskSize(count.builder, count.node, row)
-    parts = [None] * axis, [Part(size, False, form_of(size), 0, row)], [None] * (len(shape) - behind)
-    return Span(Parted(value, tuple(itertools.chain(*parts))))
+    selected = x if all(e == _ALL for e in mask_index.rest) else x[mask_index.rest]
+    mask_row, shape = mask_index.flat_mask._alias(), selected.shape
+    (n,), axis = mask_row.shape, mask_index.axis
+    end_axis = axis + len(mask_index.mask.shape)
+    value = reshape(selected, shape=(*shape[:axis], n, *shape[end_axis:]))._alias()
+    count = between(count_true(mask_row), 0, n)
+    size = MaskSize(count.builder, count.node, mask_row)
+    extents = [None] * axis, [ValidExtent(size, False, form_of(size), 0, mask_row)], [None] * (len(shape) - end_axis)
+    return Span(PaddedValue(value, tuple(itertools.chain(*extents))))
 
 
-def _with_masked(x: Tracer, place: Place, value: Span) -> Any:
-    """`x` with a span assigned whose mask is the mask of the index. Raises `Unknown`."""
-    steps = plan(x, place.rest)
-    part, like = steps.read(x), _masked(x, place).held
-    new = reshape(fitted(_new(value, x.dtype), like.value.shape, like.parts), shape=part.shape)
-    inside = over(place.mask, part.shape, place.axis)
-    return setitem(x, place.rest, where(inside, new, part))
+def _with_masked(x: Tracer, mask_index: MaskEntry, value: Span) -> Any:
+    """`x` with a span assigned whose mask is the mask of the index. Raises `NoMaskedSemantics`."""
+    index_plan = plan(x, mask_index.rest)
+    selected, like = index_plan.read(x), _masked(x, mask_index).held
+    new = reshape(fitted(_new(value, x.dtype), like.value.shape, like.extents), shape=selected.shape)
+    inside = over(mask_index.mask, selected.shape, mask_index.axis)
+    return setitem(x, mask_index.rest, where(inside, new, selected))
 
 
 def with_item(x: Tracer, index: Any, value: Any) -> Any:
@@ -315,24 +315,24 @@ def with_item(x: Tracer, index: Any, value: Any) -> Any:
         return None
     try:
         held = _parted(x)
-        place = mask_in(x, index)
-        if place is not None and isinstance(value, Span):
-            return _with_masked(x, place, value)
+        mask_index = mask_in(x, index)
+        if mask_index is not None and isinstance(value, Span):
+            return _with_masked(x, mask_index, value)
         cut = cut_of(held, index)
         if isinstance(value, Span) and value.origin is not None:
             origin = value.origin
             if origin.base is x and origin.cut is not None and origin.cut.equals(cut):
                 return x._alias()  # `x[index] += y` has already written it
         return replaced(held, cut, _new(value, x.dtype))
-    except Unknown:
+    except NoMaskedSemantics:
         return None
 
 
 # -- ops -------------------------------------------------------------------------------------------------------
-def _result(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Parted:
-    """The result of `op` on spans and other operands. Raises `Unknown`."""
+def _result(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> PaddedValue:
+    """The result of `op` on spans and other operands. Raises `NoMaskedSemantics`."""
     if not all(is_literal(x) or isinstance(x, Span | Tracer | np.ndarray) for x in operands):
-        raise Unknown("another carrier")
+        raise NoMaskedSemantics("another carrier")
     args = [_parted(x) for x in operands]
     shape: tuple[Any, ...] = ()
     if isinstance(op, Elementwise):
@@ -349,115 +349,120 @@ def _result(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Parted:
     return _checked(result, params["shape"]) if "shape" in params else result
 
 
-def _together(given: Sequence[Parted]) -> tuple[list[Parted], tuple[int, ...]]:
+def _together(operands: Sequence[PaddedValue]) -> tuple[list[PaddedValue], tuple[int, ...]]:
     """Operands of one shape, with a common part along each axis; scalars are unchanged."""
-    arrays = [x for x in given if x.parts]
-    rank = max([len(x.parts) for x in arrays])
-    sizes, parts = [], []
+    arrays = [x for x in operands if x.extents]
+    rank = max([len(x.extents) for x in arrays])
+    sizes, extents = [], []
     for axis in range(-rank, 0):
-        here = [(x.value.shape[axis], x.parts[axis]) for x in arrays if len(x.parts) >= -axis]
-        own = [(n, p) for n, p in here if p is not None]
-        known = [n for n, p in here if p is None and n != 1]
-        size, part = (known[0], None) if known else min(own, key=lambda each: each[0]) if own else (1, None)
+        axis_extents = [(x.value.shape[axis], x.extents[axis]) for x in arrays if len(x.extents) >= -axis]
+        ragged = [(n, p) for n, p in axis_extents if p is not None]
+        known = [n for n, p in axis_extents if p is None and n != 1]
+        size, extent = (known[0], None) if known else min(ragged, key=lambda each: each[0]) if ragged else (1, None)
         sizes.append(size)
-        parts.append(part)
+        extents.append(extent)
     shape = tuple(sizes)
-    return [Parted(fitted(x, shape, parts), tuple(parts)) if x.parts else x for x in given], shape
+    return [PaddedValue(fitted(x, shape, extents), tuple(extents)) if x.extents else x for x in operands], shape
 
 
-def _contracted(x: Parted, y: Parted) -> list[Parted]:
+def _contracted(x: PaddedValue, y: PaddedValue) -> list[PaddedValue]:
     """The operands of a matrix product, with a common part along the contracted axis."""
-    part, own = x.parts[-1], y.parts[-2]
-    if len(x.parts) != len(y.parts):
-        raise Unknown("arrays of other sizes")
-    if part is None and own is not None:
-        x = Parted(fitted(x, (*x.value.shape[:-1], y.value.shape[-2]), (*x.parts[:-1], own)), (*x.parts[:-1], own))
-    elif part is not None:
-        parts = (*y.parts[:-2], part, y.parts[-1])
-        y = Parted(fitted(y, (*y.value.shape[:-2], x.value.shape[-1], y.value.shape[-1]), parts), parts)
+    extent, other_extent = x.extents[-1], y.extents[-2]
+    if len(x.extents) != len(y.extents):
+        raise NoMaskedSemantics("arrays of other sizes")
+    if extent is None and other_extent is not None:
+        x = PaddedValue(
+            fitted(x, (*x.value.shape[:-1], y.value.shape[-2]), (*x.extents[:-1], other_extent)),
+            (*x.extents[:-1], other_extent),
+        )
+    elif extent is not None:
+        extents = (*y.extents[:-2], extent, y.extents[-1])
+        y = PaddedValue(fitted(y, (*y.value.shape[:-2], x.value.shape[-1], y.value.shape[-1]), extents), extents)
     return [x, y]
 
 
-def _first(x: Parted, axis: int) -> Parted:
+def _first(x: PaddedValue, axis: int) -> PaddedValue:
     """The value with the valid part of the axis moved to its beginning."""
-    part = x.parts[axis]
-    if part is None or not part.last:
+    extent = x.extents[axis]
+    if extent is None or not extent.last:
         return x
-    parts = (*x.parts[:axis], part.reversed, *x.parts[axis + 1 :])
-    return Parted(fitted(x, x.value.shape, parts), parts)
+    extents = (*x.extents[:axis], extent.reversed, *x.extents[axis + 1 :])
+    return PaddedValue(fitted(x, x.value.shape, extents), extents)
 
 
-def _something(x: Parted, axes: Sequence[int]) -> Parted:
+def _something(x: PaddedValue, axes: Sequence[int]) -> PaddedValue:
     """The value with parts that are required to be nonempty along the axes."""
-    parts = list(x.parts)
+    extents = list(x.extents)
     for axis in axes:
-        part = parts[axis]
-        if part is not None and part.mask is not None:
-            parts[axis] = _someone(part)
-        elif part is not None and not part.least:
-            count = ops.add(part.count, required(ops.greater(part.count, 0)))
-            parts[axis] = replace(part, count=between(count, 1, x.value.shape[axis]), least=1)
-    return Parted(x.value, tuple(parts))
+        extent = extents[axis]
+        if extent is not None and extent.mask is not None:
+            extents[axis] = _someone(extent)
+        elif extent is not None and not extent.least:
+            count = ops.add(extent.count, required(ops.greater(extent.count, 0)))
+            extents[axis] = replace(extent, count=between(count, 1, x.value.shape[axis]), least=1)
+    return PaddedValue(x.value, tuple(extents))
 
 
-def _someone(part: Part) -> Part:
-    """The part of a mask that is required to select an element. Raises `Unknown` if it selects none."""
-    count = part.count
-    if count.builder.here().outer is not None:
+def _someone(extent: ValidExtent) -> ValidExtent:
+    """The part of a mask that is required to select an element. Raises `NoMaskedSemantics` if it selects none."""
+    count = extent.count
+    if count.builder.innermost().outer is not None:
         count = between(ops.add(count, required(ops.greater(count, 0))), 1, bounds(count)[1])
     elif not holds(ops.greater(count, 0)):
-        raise Unknown("an extremum of nothing")
-    return replace(part, count=count, least=1)
+        raise NoMaskedSemantics("an extremum of nothing")
+    return replace(extent, count=count, least=1)
 
 
-def _greatest(n: Any, given: Sequence[Parted]) -> int:
+def _greatest(n: Any, operands: Sequence[PaddedValue]) -> int:
     """The maximal value of a size in a parameter."""
     if not isinstance(n, Tracer):
         return int(n)
     key = form_of(n)
-    for x in given:
-        for size, part in zip(x.value.shape if x.parts else (), x.parts):
-            if part is not None and part.key == key:
+    for x in operands:
+        for size, extent in zip(x.value.shape if x.extents else (), x.extents):
+            if extent is not None and extent.key == key:
                 return int(size)
-    raise Unknown("a size that no operand has")
+    raise NoMaskedSemantics("a size that no operand has")
 
 
-def _checked(found: Parted, wanted: Sequence[Any]) -> Parted:
-    """The result, checked to have the wanted symbolic shape. Raises `Unknown` if it has another one."""
-    parts: list[Part | None] = []
-    for n, part in zip(wanted, found.parts):
+def _checked(result: PaddedValue, wanted: Sequence[Any]) -> PaddedValue:
+    """The result, checked to have the wanted symbolic shape. Raises `NoMaskedSemantics` if it has another one."""
+    extents: list[ValidExtent | None] = []
+    for n, extent in zip(wanted, result.extents):
         if isinstance(n, Tracer):
             key = form_of(n)
-            if part is not None and part.key != key:
-                raise Unknown("another size")
-            part = part or Part(n, False, key, bounds(n)[0], getattr(n, "mask", None))
-        elif part is not None:
-            raise Unknown("another size")
-        parts.append(part)
-    return Parted(found.value, tuple(parts))
+            if extent is not None and extent.key != key:
+                raise NoMaskedSemantics("another size")
+            extent = extent or ValidExtent(n, False, key, bounds(n)[0], getattr(n, "mask", None))
+        elif extent is not None:
+            raise NoMaskedSemantics("another size")
+        extents.append(extent)
+    return PaddedValue(result.value, tuple(extents))
 
 
-def _viewed(found: Parted, x: Any, op: Op, params: dict[str, Any]) -> Any:
+def _viewed(result: PaddedValue, x: Any, op: Op, params: dict[str, Any]) -> Any:
     """The result of an op on its one operand `x`, as a view of `x` if NumPy makes one."""
-    if not _is_parted(found):
-        found.value.frozen = "a view of an array whose size is a number of a loop"
-        return found.value
+    if not _is_parted(result):
+        result.value.frozen = "a view of an array whose size is a number of a loop"
+        return result.value
 
-    def again(base: Parted) -> Parted:
+    def again(base: PaddedValue) -> PaddedValue:
         if not _is_parted(base):  # its size is known now
             return whole(_of_exact(op, [base.value], params))
         return _result(op, [Span(base)], params)
 
-    return Span(found, Origin(x, again))
+    return Span(result, RaggedOrigin(x, again))
 
 
 def _of_exact(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Any:
     """The result of `op` on arrays with their sizes in the call being traced."""
-    args = [(x._settled() if op.aliases else x.exact()) if isinstance(x, Span) else x for x in operands]
-    return op(*args, **{k: tuple(map(_asked, v)) if isinstance(v, tuple) else _asked(v) for k, v in params.items()})
+    args = [(x._as_exact() if op.aliases else x.exact()) if isinstance(x, Span) else x for x in operands]
+    return op(
+        *args, **{k: tuple(map(_concrete, v)) if isinstance(v, tuple) else _concrete(v) for k, v in params.items()}
+    )
 
 
-def _asked(x: Any) -> Any:
+def _concrete(x: Any) -> Any:
     """A parameter, with a traced size read as a number."""
     return int(x) if isinstance(x, Tracer) else x
 

@@ -1,8 +1,8 @@
 """Compute symbolic sizes: bounds of slices that depend on loop counters, and what is known about them.
 
-A slice bound in the body of a loop may vary between iterations. `place` normalizes it as Python does: negative bounds
-count from the end, and bounds are clamped to the axis. It records only the operations that the interval of the
-bound (`tracegrad.trace.values.python_arithmetic`) requires. Two sizes are equal if their affine forms are equal;
+A slice bound in the body of a loop may vary between iterations. `normalized_bound` normalizes it as Python does:
+negative bounds count from the end, and bounds are clamped to the axis. It records only the operations that the interval
+of the bound (`tracegrad.trace.values.python_arithmetic`) requires. Two sizes are equal if their affine forms are equal;
 `form_of` writes a size as a sum of nodes with integer factors.
 """
 
@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tracegrad.avals import is_literal
-from tracegrad.ir import Node
-from tracegrad.numpy_api.boolean_mask import HOW_MANY
+from tracegrad.ir import GraphNode
+from tracegrad.numpy_api.boolean_mask import COUNT_QUERY
 from tracegrad.ops.core.dispatch import TensorCarrier
 from tracegrad.ops.elementwise import table as ops
 from tracegrad.ops.indexing.dynamic_slice import counted
@@ -26,15 +26,25 @@ from tracegrad.trace.values.python_arithmetic import bounded, bounds
 from tracegrad.trace.values.tracer import Tracer
 
 __all__ = [
-    "MaskSize", "Size", "apart", "between", "counting", "difference", "form_of", "is_of_a_loop", "limits", "place",
-    "required", "within",
+    "MaskSize",
+    "SymbolicSize",
+    "between",
+    "counting",
+    "difference",
+    "difference_bounds",
+    "form_of",
+    "is_of_a_loop",
+    "limits",
+    "normalized_bound",
+    "required",
+    "within",
 ]  # fmt: skip
 
 # Depth limit, in nodes, of the arithmetic of a size.
 _DEEP = 24
 
 
-class Size(Number):
+class SymbolicSize(Number):
     """Symbolic size of an axis. A comparison with another size returns the proven result; otherwise the sizes are
     read."""
 
@@ -48,40 +58,40 @@ class Size(Number):
             (a, b), (c, d) = bounds(self), limits(other)
             if b < c or d < a:
                 return False
-        return self.asked() == (other.asked() if isinstance(other, Size) else other)
+        return self.guarded_value() == (other.guarded_value() if isinstance(other, SymbolicSize) else other)
 
     def __ne__(self, other: Any) -> bool:
         return not self == other
 
     def __hash__(self) -> int:
         # Ops look up results by their parameters, and an unknown size is no key.
-        return hash(self.asked()) if self.builder.outer is not None else self._gives_up()
+        return hash(self.guarded_value()) if self.builder.outer is not None else self._abort()
 
-    def _gives_up(self) -> int:
-        raise self.builder.gives_up("a size that is a number of a loop is looked up")
+    def _abort(self) -> int:
+        raise self.builder.abort("a size that is a number of a loop is looked up")
 
-    def asked(self) -> int:
+    def guarded_value(self) -> int:
         """The size in the call being traced, with a guard; an error in a region."""
         return int(self.concrete("the size of an array").item())
 
     def __index__(self) -> int:
-        return self.asked()
+        return self.guarded_value()
 
 
-class MaskSize(Size):
+class MaskSize(SymbolicSize):
     """Number of selected elements of a mask, a row of booleans."""
 
     __slots__ = ("mask",)
 
-    def __init__(self, builder: TraceBuilder, node: Node, mask: Tracer) -> None:
+    def __init__(self, builder: TraceBuilder, node: GraphNode, mask: Tracer) -> None:
         super().__init__(builder, node)
         self.mask = mask
 
-    def asked(self) -> int:
-        return int(self.concrete(HOW_MANY).item())
+    def guarded_value(self) -> int:
+        return int(self.concrete(COUNT_QUERY).item())
 
     def __hash__(self) -> int:
-        return hash(self.asked())
+        return hash(self.guarded_value())
 
 
 def is_of_a_loop(x: Any) -> bool:
@@ -95,16 +105,16 @@ def is_of_a_loop(x: Any) -> bool:
     return known is None or is_of_a_loop(known)
 
 
-def _depends(wanted: Node, nodes: set[Node]) -> bool:
+def _depends(wanted: GraphNode, nodes: set[GraphNode]) -> bool:
     """Whether a node depends on any of `nodes`; the result of a finished loop is an ordinary number."""
-    seen, stack = {wanted}, [wanted]
+    visited, stack = {wanted}, [wanted]
     while stack:
         node = stack.pop()
         if node in nodes:
             return True
         if not node.regions:
-            fresh_ones = set(node.operands) - seen
-            seen |= fresh_ones
+            fresh_ones = set(node.operands) - visited
+            visited |= fresh_ones
             stack.extend(fresh_ones)
     return False
 
@@ -133,7 +143,7 @@ def counting(x: Any, low: int, high: int) -> Any:
     return x
 
 
-def place(bound: Any, n: int) -> Any:
+def normalized_bound(bound: Any, n: int) -> Any:
     """A slice bound of an axis of `n` elements, normalized to the range from 0 to `n`."""
     if not isinstance(bound, Tracer):
         start, _, _ = slice(bound, None).indices(n)
@@ -154,20 +164,20 @@ def place(bound: Any, n: int) -> Any:
 def within(bound: Any, count: Any) -> Any:
     """A slice bound of an axis with a symbolic number of elements `count`, normalized to the range from 0 to `count`.
     None if it is unknown."""
-    least, most = bounds(count)
+    least, max_count = bounds(count)
     if bound is None or not isinstance(bound, Tracer):
         known = 0 if bound is None else int(bound)
         if abs(known) <= least:
-            return known if known >= 0 else between(ops.add(count, known), least + known, most + known)
+            return known if known >= 0 else between(ops.add(count, known), least + known, max_count + known)
         x = ops.minimum(count, known) if known >= 0 else ops.maximum(ops.add(count, known), 0)
-        return between(x, 0, min(most, known) if known >= 0 else max(most + known, 0))
+        return between(x, 0, min(max_count, known) if known >= 0 else max(max_count + known, 0))
     low, high = limits(bound)
     if low < 0:
         return None
-    behind = difference(count, bound)
-    if (behind is not None and behind >= 0) or high <= least:
-        return between(bound, low, min(high, most))
-    return between(ops.minimum(bound, count), 0, most)
+    remaining = difference(count, bound)
+    if (remaining is not None and remaining >= 0) or high <= least:
+        return between(bound, low, min(high, max_count))
+    return between(ops.minimum(bound, count), 0, max_count)
 
 
 def required(condition: Any) -> Any:
@@ -176,16 +186,16 @@ def required(condition: Any) -> Any:
 
 
 # -- affine forms ------------------------------------------------------------------------------------------------
-class Form(NamedTuple):
+class AffineForm(NamedTuple):
     """Affine form: a constant, and nodes with their factors."""
 
     constant: int
     terms: frozenset[tuple[Hashable, int]]
 
 
-def form_of(x: Any) -> Form:
+def form_of(x: Any) -> AffineForm:
     """The affine form of a size."""
-    return _of(x.builder, x.node, 0) if isinstance(x, Tracer) else Form(int(x), frozenset())
+    return _of(x.builder, x.node, 0) if isinstance(x, Tracer) else AffineForm(int(x), frozenset())
 
 
 def difference(x: Any, y: Any) -> int | None:
@@ -194,7 +204,7 @@ def difference(x: Any, y: Any) -> int | None:
     return None if result.terms else result.constant
 
 
-def apart(x: Any, y: Any) -> tuple[tuple[float, float], list[Node]]:
+def difference_bounds(x: Any, y: Any) -> tuple[tuple[float, float], list[GraphNode]]:
     """The bounds of `x - y`, and the nodes that it depends on."""
     result = _sum(form_of(x), form_of(y), -1)
     known: dict[Any, Any] = next((v.builder.bounds for v in (x, y) if isinstance(v, Tracer)), {})
@@ -206,62 +216,62 @@ def apart(x: Any, y: Any) -> tuple[tuple[float, float], list[Node]]:
     return (low, high), [x for symbol, _ in result.terms for x in _nodes(symbol)]
 
 
-def _nodes(symbol: Any) -> list[Node]:
+def _nodes(symbol: Any) -> list[GraphNode]:
     """The nodes in a symbol."""
-    if isinstance(symbol, Node):
+    if isinstance(symbol, GraphNode):
         return [symbol]
-    return [x for form in symbol[-1] for part, _ in form.terms for x in _nodes(part)] if len(symbol) == 3 else []
+    return [x for form in symbol[-1] for factor, _ in form.terms for x in _nodes(factor)] if len(symbol) == 3 else []
 
 
-def _sum(x: Form, y: Form, factor: int) -> Form:
+def _sum(x: AffineForm, y: AffineForm, factor: int) -> AffineForm:
     terms = dict(x.terms)
     for symbol, k in y.terms:
         terms[symbol] = terms.get(symbol, 0) + factor * k
-    return Form(x.constant + factor * y.constant, frozenset([(s, k) for s, k in terms.items() if k]))
+    return AffineForm(x.constant + factor * y.constant, frozenset([(s, k) for s, k in terms.items() if k]))
 
 
-def _symbol(x: Hashable) -> Form:
-    return Form(0, frozenset([(x, 1)]))
+def _symbol(x: Hashable) -> AffineForm:
+    return AffineForm(0, frozenset([(x, 1)]))
 
 
-_NONE = Form(0, frozenset())
+_NONE = AffineForm(0, frozenset())
 _ANY = (-np.inf, np.inf)
 
 
-def _of(builder: TraceBuilder, node: Node, depth: int) -> Form:
+def _of(builder: TraceBuilder, node: GraphNode, depth: int) -> AffineForm:
     if node.op is None:
         return _outside(builder, node, depth)
     inside = node not in builder.of_loops and _is_of_this_iteration(builder, node)
-    if depth > _DEEP or not inside or node.aval.dtype != np.int64 or node.several:
+    if depth > _DEEP or not inside or node.aval.dtype != np.int64 or node.is_multi_result:
         return _symbol(node)
-    parts = [_part(builder, x, depth + 1) for x in node.inputs]
+    forms = [_operand_form(builder, x, depth + 1) for x in node.inputs]
     if node.op in (ops.add, ops.subtract):
-        return _sum(parts[0], parts[1], 1 if node.op is ops.add else -1)
+        return _sum(forms[0], forms[1], 1 if node.op is ops.add else -1)
     if node.op is ops.negative:
-        return _sum(_NONE, parts[0], -1)
-    if node.op is ops.multiply and not all(x.terms for x in parts):
-        x, y = parts if not parts[1].terms else reversed(parts)
+        return _sum(_NONE, forms[0], -1)
+    if node.op is ops.multiply and not all(x.terms for x in forms):
+        x, y = forms if not forms[1].terms else reversed(forms)
         return _sum(_NONE, x, y.constant)
     if node.op in (fresh, stop_gradient):
-        return parts[0]
-    return _symbol((node.op, node.params, tuple(parts))) if node.inputs else _symbol(node)
+        return forms[0]
+    return _symbol((node.op, node.params, tuple(forms))) if node.inputs else _symbol(node)
 
 
-def _is_of_this_iteration(builder: TraceBuilder, node: Node) -> bool:
+def _is_of_this_iteration(builder: TraceBuilder, node: GraphNode) -> bool:
     """Whether each iteration of a current loop computes the node: it was recorded after the iteration began."""
     return not builder.iteration_began or any(x is node for x in builder.nodes[builder.iteration_began :])
 
 
-def _part(builder: TraceBuilder, x: Any, depth: int) -> Form:
+def _operand_form(builder: TraceBuilder, x: Any, depth: int) -> AffineForm:
     if is_literal(x):
-        return Form(x, frozenset()) if type(x) is int else _symbol((type(x), repr(x)))
+        return AffineForm(x, frozenset()) if type(x) is int else _symbol((type(x), repr(x)))
     return _of(builder, x, depth)
 
 
-def _outside(builder: Any, node: Node, depth: int) -> Form:
+def _outside(builder: Any, node: GraphNode, depth: int) -> AffineForm:
     """An input of a region, as the outside value it captures if there is one."""
     if builder.outer is not None:
-        for value, mine in builder.captured.values():
-            if mine is node and not isinstance(value, TensorCarrier):
+        for value, parameter in builder.captured.values():
+            if parameter is node and not isinstance(value, TensorCarrier):
                 return _of(value.builder, value.node, depth)
     return _symbol(node)

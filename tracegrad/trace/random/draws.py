@@ -20,19 +20,29 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tracegrad.errors import UnsupportedError, located
-from tracegrad.ir import Node, Value, evaluate
+from tracegrad.ir import GraphNode, GraphValue, evaluate
 from tracegrad.numpy_api.operands import from_sequence
-from tracegrad.ops.calls.random_streams import Moving, are_apart, is_stream, read_state
+from tracegrad.ops.calls.random_streams import GeneratorSnapshot, have_disjoint_state, is_stream, read_state
 from tracegrad.trace.builder.abort import NO_STREAMS
 from tracegrad.trace.builder.builder import current_trace
-from tracegrad.trace.loops.range_counter import tell
+from tracegrad.trace.loops.range_counter import before_output
 from tracegrad.trace.random.generator_state import Stream, are_wanted, require
-from tracegrad.trace.sources.consumed_iterators import Items, go_back, where
-from tracegrad.trace.sources.sources import CALLS, Cell, Fixed, Global, Names, Passed, Source
+from tracegrad.trace.sources.consumed_iterators import Items, position_record, restore_position
+from tracegrad.trace.sources.sources import CURRENT, CallArgument, ClosureCell, Fixed, ModuleGlobal, Names, Source
 from tracegrad.utils.lazy_dataclass import record
 
 __all__ = [
-    "Drawing", "Drawn", "Draws", "Moved", "Needed", "Spawned", "Traced", "again", "is_generator", "note", "put_back",
+    "AdvancedGenerator",
+    "CallDraws",
+    "Drawn",
+    "Draws",
+    "GeneratorProxy",
+    "Needed",
+    "Spawned",
+    "again",
+    "is_generator",
+    "note",
+    "restore_states",
     "rewind",
 ]  # fmt: skip
 
@@ -51,7 +61,7 @@ def is_generator(x: Any) -> bool:
 
 
 # -- the generators of a call --------------------------------------------------------------------------------------
-class Drawing:
+class CallDraws:
     """The draws of a call: functions that rewind the generators, and the results of the steps."""
 
     __slots__ = ("before", "generators", "results")
@@ -61,15 +71,15 @@ class Drawing:
         self.generators: list[Any] = []
         self.results: list[Any] = []
 
-    def moving(self, generator: int, step: int) -> Moving:
+    def moving(self, generator: int, draw_number: int) -> GeneratorSnapshot:
         """The generator of this number, and the state read by this step."""
-        return Moving(self.generators[generator], self.results[step])
+        return GeneratorSnapshot(self.generators[generator], self.results[draw_number])
 
 
 def _noted(call: Any, x: Any) -> Any:
     """The generator, after recording its state at the beginning of the call."""
     if call.drawn is None:
-        call.drawn = Drawing()
+        call.drawn = CallDraws()
     _note(call.drawn, x)
     return x
 
@@ -77,13 +87,13 @@ def _noted(call: Any, x: Any) -> Any:
 def note(x: Any) -> Any:
     """Record the state of a generator or iterator before the current call draws from it, so that it is rewound with the
     others. Returns the record, if there is a current call."""
-    if CALLS.call is None:
+    if CURRENT.call is None:
         return None
-    _noted(CALLS.call, x)
-    return CALLS.call.drawn.before[id(x)][1]
+    _noted(CURRENT.call, x)
+    return CURRENT.call.drawn.before[id(x)][1]
 
 
-def _note(drawn: Drawing, x: Any) -> None:
+def _note(drawn: CallDraws, x: Any) -> None:
     if id(x) not in drawn.before:
         drawn.before[id(x)] = x, _state(x)
 
@@ -93,16 +103,16 @@ def _state(x: Any) -> Any:
         return x.getstate()
     if isinstance(x, np.random.Generator):
         return x.bit_generator.state
-    return x.get_state(legacy=False) if isinstance(x, np.random.RandomState) else where(x)
+    return x.get_state(legacy=False) if isinstance(x, np.random.RandomState) else position_record(x)
 
 
 def rewind(call: Any) -> None:
     """Restore the states that the generators had when the call began."""
     if call is not None and call.drawn is not None:
-        put_back(call.drawn)
+        restore_states(call.drawn)
 
 
-def put_back(drawn: Drawing | None) -> None:
+def restore_states(drawn: CallDraws | None) -> None:
     """Restore the states that the generators had before this draw."""
     if drawn is None:
         return
@@ -114,22 +124,22 @@ def put_back(drawn: Drawing | None) -> None:
         elif isinstance(x, np.random.Generator):
             x.bit_generator.state = state
         else:
-            go_back(x, state)
+            restore_position(x, state)
 
 
 @contextlib.contextmanager
 def again(call: Any) -> Iterator[None]:
     """Give the generators the states at the beginning of the call within the block, and the present states after it."""
     drawn = getattr(call, "drawn", None)
-    here = Drawing()
+    present = CallDraws()
     for x, state in drawn.before.values() if drawn is not None else ():
         if type(state) is not Items:
-            _note(here, x)
+            _note(present, x)
     rewind(call)
     try:
         yield
     finally:
-        put_back(here)
+        restore_states(present)
 
 
 # -- the draws of a trace ------------------------------------------------------------------------------------------
@@ -137,11 +147,11 @@ def again(call: Any) -> Iterator[None]:
 class Needed:
     """An argument of a step that is the value of a node."""
 
-    node: Node
+    node: GraphNode
 
 
 @record(frozen=True, slots=True, eq=False)
-class Made:
+class CreatedGenerator:
     """A generator that traced code creates, with this function."""
 
     function: Callable[..., Any]
@@ -158,7 +168,7 @@ class Spawned:
 
 
 @record(frozen=True, slots=True, eq=False)
-class Step:
+class DrawCall:
     """A generator method with its arguments; the result is converted to a NumPy scalar if requested."""
 
     generator: int
@@ -191,23 +201,23 @@ class Draws:
     """The steps of one trace, the sources of the generators, and their states during tracing."""
 
     def __init__(self) -> None:
-        self.places: list[Source | Made | Spawned] = []
+        self.origins: list[Source | CreatedGenerator | Spawned] = []
         self.reals: list[Any] = []
-        self.steps: list[Step | Beginning] = []
+        self.draw_calls: list[DrawCall | Beginning] = []
         self.streams: dict[int, Stream] = {}  # by generator number
-        self._inputs: dict[Node, Any] = {}  # that arguments depend on: a leaf number or a capture
+        self._inputs: dict[GraphNode, Any] = {}  # that arguments depend on: a leaf number or a capture
 
-    def needs(self, builder: Any, node: Node) -> Needed:
+    def needs(self, builder: Any, node: GraphNode) -> Needed:
         """Make the value of a node an argument."""
         captures = {c.node: c for c in builder.captures.values()}
         numbers = {x: i for i, x in enumerate(builder.inputs)}
-        seen, stack = {node}, [node]
+        visited, stack = {node}, [node]
         while stack:
             x = stack.pop()
             if x.op is None:
                 self._inputs[x] = numbers[x] if x in numbers else captures[x]
-            fresh = set(x.operands) - seen
-            seen |= fresh
+            fresh = set(x.operands) - visited
+            visited |= fresh
             stack.extend(fresh)
         return Needed(node)
 
@@ -215,34 +225,39 @@ class Draws:
     def at_hand(self) -> bool:
         """Whether the steps need no computed values: all generators have fixed sources or are arguments of the call,
         and all arguments of steps are constants."""
-        args = [x for step in self.steps for x in (*step.args, *step.kwargs.values())]
-        fixed = all(isinstance(x, Source) and type(_root(x)) in (Fixed, Global, Cell, Passed) for x in self.places)
+        args = [x for draw_call in self.draw_calls for x in (*draw_call.args, *draw_call.kwargs.values())]
+        fixed = all(
+            isinstance(x, Source) and type(_root(x)) in (Fixed, ModuleGlobal, ClosureCell, CallArgument)
+            for x in self.origins
+        )
         return fixed and not any(isinstance(x, Needed) for x in args)
 
-    def given(self) -> dict[int, Any]:
+    def passed_generators(self) -> dict[int, Any]:
         """The generators among the arguments of the current call, by their numbers."""
-        given = {k: x for k, x in enumerate(self.places) if isinstance(x, Source) and isinstance(_root(x), Passed)}
-        return {k: x.read() for k, x in given.items()}
+        sources = {
+            k: x for k, x in enumerate(self.origins) if isinstance(x, Source) and isinstance(_root(x), CallArgument)
+        }
+        return {k: x.read() for k, x in sources.items()}
 
-    def draw(self, given: Mapping[int, Any]) -> Drawing:
+    def draw(self, passed: Mapping[int, Any]) -> CallDraws:
         """Run all steps if they need nothing from the call, which receives these generators. If a step raises, nothing
         has been drawn."""
-        result = Drawing()
-        generators = [given[k] if k in given else x.read() for k, x in enumerate(self.places)]  # type: ignore[union-attr]
-        self._require_apart(generators)
+        result = CallDraws()
+        generators = [passed[k] if k in passed else x.read() for k, x in enumerate(self.origins)]  # type: ignore[union-attr]
+        self._require_disjoint(generators)
         for x in generators:
             _note(result, x)
         result.generators = generators
         try:
-            result.results = [step.done(generators[step.generator], _itself) for step in self.steps]
+            result.results = [draw_call.done(generators[draw_call.generator], _itself) for draw_call in self.draw_calls]
         except BaseException:
-            put_back(result)
+            restore_states(result)
             raise
         return result
 
     def run(self) -> None:
         """Run all steps for the current call. Raises the error of a source that no longer exists."""
-        call, computed = CALLS.call, dict[Node, Any]()
+        call, computed = CURRENT.call, dict[GraphNode, Any]()
 
         def value(x: Any) -> Any:
             if not isinstance(x, Needed):
@@ -254,30 +269,30 @@ class Draws:
             return result.item() if not result.ndim else result
 
         outputs: list[Any] = []
-        for place in self.places:
-            if isinstance(place, Spawned):
-                if place.number == 0:
-                    outputs.extend(outputs[place.parent].spawn(place.count))
+        for origin in self.origins:
+            if isinstance(origin, Spawned):
+                if origin.number == 0:
+                    outputs.extend(outputs[origin.parent].spawn(origin.count))
                 continue
-            fresh = isinstance(place, Made)
-            outputs.append(place.function(*map(value, place.args)) if fresh else _noted(call, place.read()))  # type: ignore[union-attr]
-        self._require_apart(outputs)
+            fresh = isinstance(origin, CreatedGenerator)
+            outputs.append(origin.function(*map(value, origin.args)) if fresh else _noted(call, origin.read()))  # type: ignore[union-attr]
+        self._require_disjoint(outputs)
         results: list[Any] = []
-        call.drawn = call.drawn or Drawing()
+        call.drawn = call.drawn or CallDraws()
         call.drawn.generators, call.drawn.results = outputs, results
-        for step in self.steps:
-            results.append(step.done(outputs[step.generator], value))
+        for draw_call in self.draw_calls:
+            results.append(draw_call.done(outputs[draw_call.generator], value))
 
-    def _require_apart(self, generators: Sequence[Any]) -> None:
+    def _require_disjoint(self, generators: Sequence[Any]) -> None:
         """Raise a LookupError if two generators whose states are traced values share one state."""
-        if len(self.streams) > 1 and not are_apart([generators[k] for k in self.streams]):
+        if len(self.streams) > 1 and not have_disjoint_state([generators[k] for k in self.streams]):
             raise LookupError("generators of random numbers share their state")
 
-    def moved(self) -> Iterator[tuple[Moved, Any]]:
+    def moved(self) -> Iterator[tuple[AdvancedGenerator, Any]]:
         """The generators whose states are traced values, with their last states."""
         for k, stream in self.streams.items():
-            if isinstance(self.places[k], Source) and stream.moved:
-                yield Moved(self, (k, stream.step)), stream.value
+            if isinstance(self.origins[k], Source) and stream.moved:
+                yield AdvancedGenerator(self, (k, stream.draw_number)), stream.value
 
 
 def _root(source: Source) -> Source:
@@ -290,7 +305,7 @@ def _itself(x: Any) -> Any:
     return x
 
 
-def _input(node: Node, source: Any, call: Any) -> Any:
+def _input(node: GraphNode, source: Any, call: Any) -> Any:
     """The value of a graph input; None if it has not been drawn yet."""
     if isinstance(source, int):
         return np.asarray(call.leaves[source], node.aval.dtype)
@@ -311,7 +326,7 @@ class Drawn(Source):
         return int(self.name)
 
     def read(self) -> Any:
-        return CALLS.call.drawn.results[self.number]
+        return CURRENT.call.drawn.results[self.number]
 
     def text(self, name: Names) -> str:
         return f"{name(self.read)}()"
@@ -321,14 +336,14 @@ class Drawn(Source):
         return f"random numbers {self.name}"
 
 
-class Moved(Source):
+class AdvancedGenerator(Source):
     """A generator moved by the call, as a source; the parent is the draws, the name is its number and the number of the
     step that has read its state."""
 
     __slots__ = ()
 
     def read(self) -> Any:
-        return CALLS.call.drawn.moving(*self.name)
+        return CURRENT.call.drawn.moving(*self.name)
 
     def text(self, name: Names) -> str:
         return f"{name(self.read)}()"
@@ -339,17 +354,17 @@ class Moved(Source):
 
 
 # -- proxies of generators -----------------------------------------------------------------------------------------
-class Traced:
+class GeneratorProxy:
     """Proxy of a random generator."""
 
     __slots__ = ("_number", "_real", "_world")
     method: Any = None  # the traced method of a name; set by `tracegrad.trace.random.methods`
 
-    def __init__(self, world: Any, real: Any, place: Source | Made | Spawned):
+    def __init__(self, world: Any, real: Any, origin: Source | CreatedGenerator | Spawned):
         if world.draws is None:
             world.draws = Draws()
-        self._world, self._real, self._number = world, real, len(world.draws.places)
-        world.draws.places.append(place)
+        self._world, self._real, self._number = world, real, len(world.draws.origins)
+        world.draws.origins.append(origin)
         world.draws.reals.append(real)
         if are_wanted(world):
             self._stream()  # before any loop, if possible
@@ -371,13 +386,13 @@ class Traced:
     @property
     def source(self) -> Source | None:
         """The source where each call reads it; None for a generator that traced code has created."""
-        place = self._world.draws.places[self._number]
-        return place if isinstance(place, Source) else None
+        origin = self._world.draws.origins[self._number]
+        return origin if isinstance(origin, Source) else None
 
-    def spawn(self, count: int) -> list[Traced]:
+    def spawn(self, count: int) -> list[GeneratorProxy]:
         """Spawned generators of a generator that traced code has created."""
         world, count = self._world, operator.index(count)
-        if not isinstance(world.draws.places[self._number], Made | Spawned):
+        if not isinstance(world.draws.origins[self._number], CreatedGenerator | Spawned):
             raise UnsupportedError(
                 located(
                     "spawn of a random generator from outside of the traced function is not supported; spawn outside "
@@ -385,8 +400,8 @@ class Traced:
                 )
             )
         reals = self._real.spawn(count)
-        world.made.update({id(real): real for real in reals})
-        return [Traced(world, real, Spawned(self._number, k, count)) for k, real in enumerate(reals)]
+        world.created_generators.update({id(real): real for real in reals})
+        return [GeneratorProxy(world, real, Spawned(self._number, k, count)) for k, real in enumerate(reals)]
 
     @property
     def is_old(self) -> bool:
@@ -408,16 +423,16 @@ class Traced:
         if are_wanted(world):
             options = {k: self._argument(method, x) for k, x in kwargs.items()}
             return self._stream().draw(method, [self._argument(method, x) for x in args], options, strong)
-        tell(lambda: require(builder))
+        before_output(lambda: require(builder))
         options = {k: self._argument(method, x) for k, x in kwargs.items()}
-        step = Step(self._number, method, tuple([self._argument(method, x) for x in args]), options, strong)
-        if CALLS.call is not None and id(self._real) not in world.made:
-            _noted(CALLS.call, self._real)
-        result = step.done(self._real, lambda x: _shown(builder, x))
-        world.draws.steps.append(step)
+        draw_call = DrawCall(self._number, method, tuple([self._argument(method, x) for x in args]), options, strong)
+        if CURRENT.call is not None and id(self._real) not in world.created_generators:
+            _noted(CURRENT.call, self._real)
+        result = draw_call.done(self._real, lambda x: _shown(builder, x))
+        world.draws.draw_calls.append(draw_call)
         if result is None:
             return None
-        source = Drawn(world.draws, len(world.draws.steps) - 1)
+        source = Drawn(world.draws, len(world.draws.draw_calls) - 1)
         if isinstance(result, np.ndarray):
             return world.builder.capture(result, source).value._alias().zero_d()
         return world.builder.capture_number(result, source)
@@ -429,26 +444,26 @@ class Traced:
         if result is None:
             builder, draws = world.builder, world.draws
             others = [draws.reals[k] for k in draws.streams]
-            if not is_stream(self._real) or not are_apart([*others, self._real]):
+            if not is_stream(self._real) or not have_disjoint_state([*others, self._real]):
                 raise builder.restarts(NO_STREAMS, "a state of a generator of random numbers is not known")
-            if CALLS.call is not None:
-                CALLS.call.drawn = CALLS.call.drawn or Drawing()
-                CALLS.call.drawn.generators = draws.reals
-            draws.steps.append(Beginning(number))
-            step, now = len(draws.steps) - 1, read_state(self._real)
-            if CALLS.call is not None:
-                CALLS.call.drawn.results = [*CALLS.call.drawn.results[:step], now]
-            state = builder.capture(now, Drawn(draws, step)).value
-            result = draws.streams[number] = Stream(builder, self._real, state, step)
+            if CURRENT.call is not None:
+                CURRENT.call.drawn = CURRENT.call.drawn or CallDraws()
+                CURRENT.call.drawn.generators = draws.reals
+            draws.draw_calls.append(Beginning(number))
+            draw_number, now = len(draws.draw_calls) - 1, read_state(self._real)
+            if CURRENT.call is not None:
+                CURRENT.call.drawn.results = [*CURRENT.call.drawn.results[:draw_number], now]
+            state = builder.capture(now, Drawn(draws, draw_number)).value
+            result = draws.streams[number] = Stream(builder, self._real, state, draw_number)
         return result
 
     def _argument(self, method: str, x: Any) -> Any:
         if isinstance(x, tuple | list):
-            if any(isinstance(each, Value) and each.aval.dtype.kind == "f" for each in x):
+            if any(isinstance(each, GraphValue) and each.aval.dtype.kind == "f" for each in x):
                 return self._argument(method, from_sequence(x, self._world.builder))
-            sizes = [_size(each) if isinstance(each, Value) else each for each in x]
+            sizes = [_size(each) if isinstance(each, GraphValue) else each for each in x]
             return tuple(sizes) if isinstance(x, tuple) else sizes
-        if not isinstance(x, Value):
+        if not isinstance(x, GraphValue):
             return x
         builder = self._world.builder
         x = builder.lift(x)

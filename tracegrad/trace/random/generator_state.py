@@ -17,40 +17,40 @@ from tracegrad.avals import Aval
 from tracegrad.ops.calls.random_streams import draw, draw_by, is_stream, kind_of, sample
 from tracegrad.ops.shape.linear import fresh
 from tracegrad.trace.builder.abort import NO_STREAMS, STREAMS
-from tracegrad.trace.loops.range_counter import FEWEST_AROUND, Counter
+from tracegrad.trace.loops.range_counter import MIN_FOLDED_AROUND, Counter
 
 __all__ = ["Stream", "are_wanted", "require", "require_for_iterations"]
 
 _ATOMS = (type(None), bool, int, float, str)
-_MOST_KNOWN = 1024
+_MAX_CACHED = 1024
 # Class, shape and dtype of the results of methods, by the generator, the method, and the known arguments.
 _RESULTS: dict[Any, tuple[type, tuple[int, ...], str]] = {}
 
 
 def are_wanted(world: Any) -> bool:
     """Whether generator states are traced values in this trace."""
-    return STREAMS in world.varying and NO_STREAMS not in world.varying
+    return STREAMS in world.facts and NO_STREAMS not in world.facts
 
 
 def require(builder: Any) -> None:
     """Restart the trace with generator states as values, if they are not values yet and can be."""
-    varying, draws = builder.world.varying, builder.world.draws
-    if STREAMS not in varying and NO_STREAMS not in varying and draws is not None and all(map(is_stream, draws.reals)):
+    facts, draws = builder.world.facts, builder.world.draws
+    if STREAMS not in facts and NO_STREAMS not in facts and draws is not None and all(map(is_stream, draws.reals)):
         raise builder.restarts(STREAMS, "a loop over values draws random numbers")
 
 
 def require_for_iterations(builder: Any, before: Any, now: Any, counters: Sequence[Counter]) -> None:
     """As `require`, if something was drawn between two states of a loop that has enough iterations."""
     drew = before is not None and now.drawn != before.state.drawn
-    if drew and all(x.length is None or x.length >= FEWEST_AROUND for x in counters):
+    if drew and all(x.length is None or x.length >= MIN_FOLDED_AROUND for x in counters):
         require(builder)
 
 
 class Stream:
     """The state of a generator in the current trace, read by the step of this number."""
 
-    def __init__(self, builder: Any, real: Any, state: Any, step: int):
-        self.builder, self.step, self.kind, self.moved = builder, step, kind_of(real), False
+    def __init__(self, builder: Any, real: Any, state: Any, draw_number: int):
+        self.builder, self.draw_number, self.kind, self.moved = builder, draw_number, kind_of(real), False
         # A separate value, as the later states are.
         self.value = builder.value(fresh(state, tag=builder.new_tag()).node)
 
@@ -74,17 +74,19 @@ class Stream:
             raise builder.restarts(NO_STREAMS, f"{method} is given what is no value of a graph") from None
         cls, shape, dtype = _result(builder, params, operands)
         op = draw_by if operands else draw
-        state, answer = op(self.value, *operands, shape=shape, dtype=dtype, **params)
+        state, result_value = op(self.value, *operands, shape=shape, dtype=dtype, **params)
         self.value.node, self.moved = state.node, True
         if cls is type(None):
             return None
         if cls is np.ndarray:
-            result = builder.value(answer.node)
+            result = builder.value(result_value.node)
             result.is_array = True
             return result.zero_d()
         if cls is bool:
-            return builder.python_number(answer.node)
-        return (builder.make if strong or issubclass(cls, np.generic) else builder.make_number)(builder, answer.node)
+            return builder.python_number(result_value.node)
+        return (builder.make if strong or issubclass(cls, np.generic) else builder.make_number)(
+            builder, result_value.node
+        )
 
 
 def _literal(x: Any) -> Any:
@@ -111,10 +113,12 @@ def _result(builder: Any, params: dict[str, Any], operands: Sequence[Any]) -> tu
     key = (*args, *[x.aval for x in operands])
     results = _RESULTS.get(key)
     if results is None:
-        answer = sample(tuple([builder.compute(x.node) for x in operands]), params)
-        aval = Aval(np.shape(answer), np.asarray(answer).dtype) if answer is not None else Aval((0,), np.dtype(float))
-        results = type(answer), aval.shape, aval.dtype.name
-        if len(_RESULTS) >= _MOST_KNOWN:
+        example = sample(tuple([builder.compute(x.node) for x in operands]), params)
+        aval = (
+            Aval(np.shape(example), np.asarray(example).dtype) if example is not None else Aval((0,), np.dtype(float))
+        )
+        results = type(example), aval.shape, aval.dtype.name
+        if len(_RESULTS) >= _MAX_CACHED:
             del _RESULTS[next(iter(_RESULTS))]
         _RESULTS[key] = results
     return results

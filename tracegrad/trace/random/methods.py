@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 
 from tracegrad.errors import UnsupportedError, located
-from tracegrad.ir import Value
+from tracegrad.ir import GraphValue
 from tracegrad.numpy_api.operands import size_of
 from tracegrad.ops import Carrier
 from tracegrad.ops.shape.linear import stop_gradient
 from tracegrad.trace.builder.builder import current_trace
-from tracegrad.trace.random.draws import Made, Traced, is_generator, note
-from tracegrad.trace.random.rejected_reads import InPlace, draws, refuse
+from tracegrad.trace.random.draws import CreatedGenerator, GeneratorProxy, is_generator, note
+from tracegrad.trace.random.rejected_reads import ClassProxy, draws, refuse
 from tracegrad.trace.sources.sources import Fixed
 from tracegrad.trace.values.python_arithmetic import holds
 
@@ -51,7 +51,7 @@ def _traced(*xs: Any) -> bool:
 def _require(condition: Any, error: type[Exception], text: str) -> None:
     """Raise NumPy's own error if a condition on traced values is false."""
     result = np.all(condition)
-    if not (holds(result) if isinstance(result, Value) else bool(result)):
+    if not (holds(result) if isinstance(result, GraphValue) else bool(result)):
         raise error(located(text))
 
 
@@ -67,9 +67,9 @@ def _shape(size: Any, *xs: Any) -> Any:
     return np.broadcast_shapes(*[np.shape(x) for x in xs]) or None
 
 
-def _fitting(g: Traced, x: Any, shape: Any) -> Any:
+def _fitting(g: GeneratorProxy, x: Any, shape: Any) -> Any:
     """The result in this shape, or as a Python number."""
-    if shape is None and isinstance(x, Value):
+    if shape is None and isinstance(x, GraphValue):
         builder = g._world.builder
         return builder.make_number(builder, builder.lift(x).node)
     if shape is not None and tuple(x.shape) != shape:
@@ -80,7 +80,7 @@ def _fitting(g: Traced, x: Any, shape: Any) -> Any:
 def _moved(method: str, standard: str, args: tuple[Any, ...] = ()) -> Callable[..., Any]:
     """A standard distribution, scaled and shifted."""
 
-    def draw(g: Traced, loc: Any = 0.0, scale: Any = 1.0, size: Any = None) -> Any:
+    def draw(g: GeneratorProxy, loc: Any = 0.0, scale: Any = 1.0, size: Any = None) -> Any:
         if not _traced(loc, scale):
             return g.draw(method, (loc, scale, size), {})
         _require_positive(scale, "scale")
@@ -91,7 +91,7 @@ def _moved(method: str, standard: str, args: tuple[Any, ...] = ()) -> Callable[.
 
 
 def _scaled(method: str, standard: str) -> Callable[..., Any]:
-    def draw(g: Traced, scale: Any = 1.0, size: Any = None) -> Any:
+    def draw(g: GeneratorProxy, scale: Any = 1.0, size: Any = None) -> Any:
         if not _traced(scale):
             return g.draw(method, (scale, size), {})
         _require_positive(scale, "scale")
@@ -102,7 +102,7 @@ def _scaled(method: str, standard: str) -> Callable[..., Any]:
     return draw
 
 
-def _uniform(g: Traced, low: Any = 0.0, high: Any = 1.0, size: Any = None) -> Any:
+def _uniform(g: GeneratorProxy, low: Any = 0.0, high: Any = 1.0, size: Any = None) -> Any:
     if not _traced(low, high):
         return g.draw("uniform", (low, high, size), {})
     width = high - low
@@ -115,7 +115,7 @@ def _uniform(g: Traced, low: Any = 0.0, high: Any = 1.0, size: Any = None) -> An
     )
 
 
-def _lognormal(g: Traced, mean: Any = 0.0, sigma: Any = 1.0, size: Any = None) -> Any:
+def _lognormal(g: GeneratorProxy, mean: Any = 0.0, sigma: Any = 1.0, size: Any = None) -> Any:
     if not _traced(mean, sigma):
         return g.draw("lognormal", (mean, sigma, size), {})
     _require_positive(sigma, "sigma")
@@ -123,7 +123,7 @@ def _lognormal(g: Traced, mean: Any = 0.0, sigma: Any = 1.0, size: Any = None) -
     return _fitting(g, np.exp(mean + sigma * g.draw("standard_normal", (shape,), {}, strong=True)), shape)
 
 
-def _gamma(g: Traced, shape: Any, scale: Any = 1.0, size: Any = None) -> Any:
+def _gamma(g: GeneratorProxy, shape: Any, scale: Any = 1.0, size: Any = None) -> Any:
     if not _traced(scale) and not _differentiated(g, shape):
         return g.draw("gamma", (shape, scale, size), {})
     _require_positive(scale, "scale")
@@ -132,16 +132,16 @@ def _gamma(g: Traced, shape: Any, scale: Any = 1.0, size: Any = None) -> Any:
 
 
 # -- distributions whose shape has parameters --------------------------------------------------------------------
-def _differentiated(g: Traced, x: Any) -> bool:
+def _differentiated(g: GeneratorProxy, x: Any) -> bool:
     """Whether a derivative being computed flows through an argument."""
-    return isinstance(x, Value) and g._world.builder.has_derivative(x.node)
+    return isinstance(x, GraphValue) and g._world.builder.has_derivative(x.node)
 
 
 def _implicit(method: str, kind: str, scale: float = 1.0, count: int = 1) -> Callable[..., Any]:
     """A distribution with `count` shape parameters, differentiated as a quantile function (implicit
     reparameterization)."""
 
-    def draw(g: Traced, *args: Any, size: Any = None, **kwargs: Any) -> Any:
+    def draw(g: GeneratorProxy, *args: Any, size: Any = None, **kwargs: Any) -> Any:
         shapes, rest = args[:count], args[count:]
         if len(rest) > 1 or kwargs or not any(_differentiated(g, x) for x in shapes):
             return g.draw(method, args, kwargs if size is None else {"size": size, **kwargs})
@@ -158,7 +158,7 @@ def _implicit(method: str, kind: str, scale: float = 1.0, count: int = 1) -> Cal
 _standard_gamma = _implicit("standard_gamma", "gamma")
 
 
-def _dirichlet(g: Traced, alpha: Any, size: Any = None) -> Any:
+def _dirichlet(g: GeneratorProxy, alpha: Any, size: Any = None) -> Any:
     """NumPy's two methods: stick breaking if all parameters are small, else normalized gamma draws."""
     if isinstance(alpha, list | tuple) and _traced(*alpha):
         alpha = np.stack(alpha)
@@ -167,19 +167,19 @@ def _dirichlet(g: Traced, alpha: Any, size: Any = None) -> Any:
     wanted = (*(_shape(size) if size is not None else ()), alpha.shape[0])
     small = np.max(alpha) < 0.1
     if g.is_old or not holds(small):
-        parts = _standard_gamma(g, alpha, wanted)
-        return parts / np.sum(parts, axis=-1, keepdims=True)
+        gammas = _standard_gamma(g, alpha, wanted)
+        return gammas / np.sum(gammas, axis=-1, keepdims=True)
     raise UnsupportedError(
         located("dirichlet has no derivative with respect to alpha where no element is 0.1 or more; draw by gamma")
     )
 
 
-def _multivariate_normal(g: Traced, mean: Any, cov: Any, size: Any = None, *args: Any, **kwargs: Any) -> Any:
+def _multivariate_normal(g: GeneratorProxy, mean: Any, cov: Any, size: Any = None, *args: Any, **kwargs: Any) -> Any:
     if any(np.iscomplexobj(x) for x in (mean, cov)):
         raise TypeError(located("mean and cov must not be complex"))
     mean, method = np.asarray(mean) if not _traced(mean) else mean, kwargs.get("method", "svd")
     factor: Any = cov
-    if isinstance(cov, Value) and g._world.builder.has_derivative(cov.node) and method == "cholesky":
+    if isinstance(cov, GraphValue) and g._world.builder.has_derivative(cov.node) and method == "cholesky":
         shape = () if size is None else _shape(size)
         z = g.draw("standard_normal", ((*shape, len(mean)),), {})
         return mean + z @ np.linalg.cholesky(factor).T
@@ -191,24 +191,24 @@ def _multivariate_normal(g: Traced, mean: Any, cov: Any, size: Any = None, *args
 # -- choice --------------------------------------------------------------------------------------------------------
 def _number_of(a: Any) -> Any:
     """The integer that denotes a range of numbers, or None for an array of elements."""
-    if isinstance(a, int | np.integer) or (isinstance(a, Value) and not a.shape):
+    if isinstance(a, int | np.integer) or (isinstance(a, GraphValue) and not a.shape):
         return a
     return None
 
 
-def _lifted(g: Traced, x: Any) -> Any:
+def _lifted(g: GeneratorProxy, x: Any) -> Any:
     """A value as a traced array."""
     return x if isinstance(x, Carrier) else g._world.builder.lift(np.asarray(x))
 
 
 def _choice(
-    g: Traced, a: Any, size: Any = None, replace: Any = True, p: Any = None, axis: int = 0, shuffle: Any = True
+    g: GeneratorProxy, a: Any, size: Any = None, replace: Any = True, p: Any = None, axis: int = 0, shuffle: Any = True
 ) -> Any:
     number = _number_of(a)
-    count = number if number is not None else len(a) if not isinstance(a, Value) else a.shape[axis]
+    count = number if number is not None else len(a) if not isinstance(a, GraphValue) else a.shape[axis]
     size = None if size is None else _shape(size)
-    more = {} if g.is_old else {"shuffle": shuffle}
-    index = g.draw("choice", (count, size, replace, p), more)
+    options = {} if g.is_old else {"shuffle": shuffle}
+    index = g.draw("choice", (count, size, replace, p), options)
     if number is not None:
         return index
     if not isinstance(a, Carrier) and any(isinstance(x, str) or not np.isscalar(x) for x in a) and not np.shape(index):
@@ -216,24 +216,24 @@ def _choice(
     return np.take(_lifted(g, a), index, axis=axis)
 
 
-def _permutation(g: Traced, x: Any, axis: int = 0) -> Any:
+def _permutation(g: GeneratorProxy, x: Any, axis: int = 0) -> Any:
     if _number_of(x) is not None:
         return g.draw("permutation", (x,), {})
     x = _lifted(g, x)
     return np.take(x, g.draw("permutation", (x.shape[axis],), {}), axis=axis)
 
 
-def _permuted(g: Traced, x: Any, *, axis: Any = None, out: Any = None) -> Any:
+def _permuted(g: GeneratorProxy, x: Any, *, axis: Any = None, out: Any = None) -> Any:
     x = _lifted(g, x)
-    places = np.arange(size_of(x)).reshape(x.shape)
-    result = np.take(np.ravel(x), g.draw("permuted", (places,), {"axis": axis}))
+    positions = np.arange(size_of(x)).reshape(x.shape)
+    result = np.take(np.ravel(x), g.draw("permuted", (positions,), {"axis": axis}))
     if out is None:
         return result
     out[...] = result
     return out
 
 
-def _shuffle(g: Traced, x: Any, axis: int = 0) -> None:
+def _shuffle(g: GeneratorProxy, x: Any, axis: int = 0) -> None:
     array: Any = x
     if not isinstance(x, Carrier):
         raise UnsupportedError(located("shuffle of what is no array of the trace: shuffle an array of indices"))
@@ -252,7 +252,7 @@ _METHODS: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 
-def method_of(g: Traced, name: str) -> Any:
+def method_of(g: GeneratorProxy, name: str) -> Any:
     """The traced version of a generator method."""
     real = getattr(g._real, name)
     if name in _NOT_DRAWN or not callable(real):
@@ -260,22 +260,22 @@ def method_of(g: Traced, name: str) -> Any:
         raise UnsupportedError(
             located(f"{name} of a random generator in a traced function is not supported; {instead}")
         )
-    ours = _METHODS.get(name)
-    if ours is not None:
-        return functools.partial(ours, g)
+    traced_version = _METHODS.get(name)
+    if traced_version is not None:
+        return functools.partial(traced_version, g)
     return lambda *args, **kwargs: g.draw(name, args, kwargs)
 
 
-Traced.method = method_of
+GeneratorProxy.method = method_of
 
 
 # -- np.random -----------------------------------------------------------------------------------------------------
-def generator_of(world: Any, real: Any, source: Any) -> Traced:
+def generator_of(world: Any, real: Any, source: Any) -> GeneratorProxy:
     """The proxy of a generator from outside."""
     known = world.generators.get(id(real))
     if known is None:
         world.assume(source, "type", type(real))
-        known = world.generators[id(real)] = real, Traced(world, real, source), source
+        known = world.generators[id(real)] = real, GeneratorProxy(world, real, source), source
     elif known[2].key != source.key:
         world.assume(source, "same", known[2])
     return known[1]  # type: ignore[no-any-return]
@@ -295,8 +295,8 @@ def random_of(world: Any, value: Any, source: Any) -> Any:
     if world.once and isinstance(value, random.Random):
         note(value)
         return value
-    what = f"{source} draws random numbers, which are others at each call"
-    raise world.builder.gives_up(f"{what}; use a generator of np.random's to have the call compiled")
+    description = f"{source} draws random numbers, which are others at each call"
+    raise world.builder.abort(f"{description}; use a generator of np.random's to have the call compiled")
 
 
 def method_of_global(value: Any) -> Any:
@@ -307,23 +307,23 @@ def method_of_global(value: Any) -> Any:
     return method_of(generator_of(trace.world, real, Fixed(real, "a random generator")), value.__name__)
 
 
-def _made(function: Callable[..., Any], *args: Any) -> Any:
+def _created(function: Callable[..., Any], *args: Any) -> Any:
     """A generator that traced code creates at each call."""
     trace = current_trace()
     if trace is None or not trace.world.open:
         return function(*args)
     world = trace.world
-    shown = [trace.compute(x.node).item() if isinstance(x, Value) else x for x in args]
+    shown = [trace.compute(x.node).item() if isinstance(x, GraphValue) else x for x in args]
     try:
         real = function(*shown)
     except Exception:  # other calls with the same seed raise too
-        for x in [x for x in args if isinstance(x, Value)]:
+        for x in [x for x in args if isinstance(x, GraphValue)]:
             trace.observe(x, "a seed")
         raise
-    result = Traced(world, real, Made(function))
-    world.made[id(real)] = real
-    needed = tuple([world.draws.needs(trace, trace.lift(x).node) if isinstance(x, Value) else x for x in args])
-    world.draws.places[-1] = Made(function, needed)
+    result = GeneratorProxy(world, real, CreatedGenerator(function))
+    world.created_generators[id(real)] = real
+    needed = tuple([world.draws.needs(trace, trace.lift(x).node) if isinstance(x, GraphValue) else x for x in args])
+    world.draws.origins[-1] = CreatedGenerator(function, needed)
     return result
 
 
@@ -331,16 +331,16 @@ def default_rng(seed: Any = None) -> Any:
     """Traced `np.random.default_rng`."""
     if is_generator(seed) or isinstance(seed, np.random.BitGenerator):
         return seed if is_generator(seed) else _generator(seed)
-    return _made(np.random.default_rng, *([] if seed is None else [seed]))
+    return _created(np.random.default_rng, *([] if seed is None else [seed]))
 
 
 def _random_state(seed: Any = None) -> Any:
-    return _made(np.random.RandomState, *([] if seed is None else [seed]))
+    return _created(np.random.RandomState, *([] if seed is None else [seed]))
 
 
 def _generator(bit_generator: Any) -> Any:
     start = copy.deepcopy(bit_generator)
-    return _made(lambda: np.random.Generator(copy.deepcopy(start)))
+    return _created(lambda: np.random.Generator(copy.deepcopy(start)))
 
 
 def _seeded(real: Any) -> Callable[..., Any]:
@@ -348,13 +348,13 @@ def _seeded(real: Any) -> Callable[..., Any]:
         known: Any = seed
         if seed is None:
             refuse(f"np.random.{real.__name__}()", "seeded", "give it a seed, or make it outside")
-        return real(operator.index(known) if isinstance(seed, Value) else seed)
+        return real(operator.index(known) if isinstance(seed, GraphValue) else seed)
 
     return call
 
 
 def _class(real: Any, call: Any) -> Any:
-    return InPlace(real.__name__, (), {"real": real, "other": {"__call__": call}})
+    return ClassProxy(real.__name__, (), {"real": real, "other": {"__call__": call}})
 
 
 _CLASSES = {
@@ -380,7 +380,7 @@ def _seed(seed: Any = None) -> None:
 MAKERS = {**_CLASSES, "default_rng": default_rng, "seed": _seed}
 
 
-class _Random(types.ModuleType):
+class _NumpyRandomModule(types.ModuleType):
     """Proxy of `np.random`."""
 
     def __getattr__(self, name: str) -> Any:
@@ -392,4 +392,4 @@ class _Random(types.ModuleType):
         raise UnsupportedError(located(f"np.random.{name} in a traced function is not supported"))
 
 
-RANDOM = _Random("numpy.random")
+RANDOM = _NumpyRandomModule("numpy.random")

@@ -18,14 +18,14 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from tracegrad.errors import UnsupportedError, located
-from tracegrad.numpy_api.faces import Faced, agreed
+from tracegrad.numpy_api.faces import Faced, agreed_result
 from tracegrad.trace.builder.builder import repeats
 from tracegrad.trace.random.draws import note
-from tracegrad.trace.sources.consumed_iterators import Items, Taken
-from tracegrad.trace.sources.sources import CALLS
+from tracegrad.trace.sources.consumed_iterators import Items, IteratorProxy
+from tracegrad.trace.sources.sources import CURRENT
 
 __all__ = [
-    "BY_NAME", "REFUSED", "InPlace", "Refusal", "drawing", "draws", "read_up", "refuse",
+    "BY_NAME", "REFUSED", "ClassProxy", "Refusal", "drawing", "draws", "read_up", "refuse",
     "refused_by_name",
 ]  # fmt: skip
 
@@ -60,16 +60,16 @@ def drawing(method: Any) -> Any:
     return method
 
 
-def refuse(name: str, what: str, instead: str) -> NoReturn:
+def refuse(name: str, action: str, instead: str) -> NoReturn:
     raise UnsupportedError(
-        located(f"{name} in a traced function would be {what} once, while it is traced, and be a constant; {instead}")
+        located(f"{name} in a traced function would be {action} once, while it is traced, and be a constant; {instead}")
     )
 
 
-def _refusal(real: Any, name: str, what: str, instead: str) -> Callable[..., Any]:
+def _refusal(real: Any, name: str, action: str, instead: str) -> Callable[..., Any]:
     @functools.wraps(real)
     def call(*args: Any, **kwargs: Any) -> Any:
-        return refuse(name, what, instead) if repeats() else real(*args, **kwargs)
+        return refuse(name, action, instead) if repeats() else real(*args, **kwargs)
 
     return call
 
@@ -85,11 +85,11 @@ _CLOCKS = (
 REFUSED: dict[int, Any] = {}
 
 
-def _enter(module: Any, names: tuple[str, ...], what: str, instead: str = _PASS) -> None:
+def _enter(module: Any, names: tuple[str, ...], action: str, instead: str = _PASS) -> None:
     for name in names:
         real = getattr(module, name, None)
         if real is not None:
-            REFUSED[id(real)] = _refusal(real, f"{module.__name__}.{name}".removeprefix("builtins."), what, instead)
+            REFUSED[id(real)] = _refusal(real, f"{module.__name__}.{name}".removeprefix("builtins."), action, instead)
 
 
 _enter(time, _CLOCKS, "read")
@@ -112,7 +112,7 @@ def refused_by_name(value: types.FunctionType) -> Any:
 
 
 # -- the classes of dates --------------------------------------------------------------------------------------
-class InPlace(type):
+class ClassProxy(type):
     """Metaclass of class stand-ins: they behave as the class `real`, except for the attributes in `other`."""
 
     real: Any
@@ -128,7 +128,7 @@ class InPlace(type):
 
     def __instancecheck__(cls, x: Any) -> bool:
         if isinstance(x, Faced):
-            return bool(agreed(x, lambda own: issubclass(own, cls.real)))
+            return bool(agreed_result(x, lambda cls_of_value: issubclass(cls_of_value, cls.real)))
         return isinstance(x, cls.real)
 
     def __subclasscheck__(cls, other: type) -> bool:
@@ -146,10 +146,10 @@ for _real in (datetime.datetime, datetime.date):
         name: _refusal(getattr(_real, name), f"{_real.__name__}.{name}", "read", _PASS)
         for name in ("now", "today", "utcnow") if hasattr(_real, name)
     }  # fmt: skip
-    REFUSED[id(_real)] = InPlace(_real.__name__, (), {"real": _real, "other": _now})
+    REFUSED[id(_real)] = ClassProxy(_real.__name__, (), {"real": _real, "other": _now})
 
 
-class _Refused(dict[str, Any]):
+class _RefusedAttributes(dict[str, Any]):
     """Attributes of a class that supports only `isinstance`: all others are refused."""
 
     def __init__(self, refuse: Callable[[], BaseException]):
@@ -167,7 +167,7 @@ def only_compared(real: type, refuse: Callable[[], BaseException]) -> type:
     return (
         real
         if issubclass(real, BaseException)
-        else InPlace(real.__name__, (), {"real": real, "other": _Refused(refuse)})
+        else ClassProxy(real.__name__, (), {"real": real, "other": _RefusedAttributes(refuse)})
     )
 
 
@@ -181,10 +181,12 @@ class _ReadUp:
         self._real, self._name = real, name
 
     def _refuse(self, *_: Any) -> NoReturn:
-        what = f"{self._name} is a {type(self._real).__name__} from outside of the traced function; reading it there"
+        description = (
+            f"{self._name} is a {type(self._real).__name__} from outside of the traced function; reading it there"
+        )
         raise UnsupportedError(
             located(
-                f"{what} would take one item while the function is traced, and every call would get that; "
+                f"{description} would take one item while the function is traced, and every call would get that; "
                 "take the item outside and pass it as an argument, or use a list instead"
             )
         )
@@ -197,10 +199,10 @@ class _ReadUp:
 
 def read_up(x: Any, name: str) -> Any:
     """The stand-in of an iterator from outside."""
-    if repeats() or (CALLS.call is not None and CALLS.call.again):
+    if repeats() or (CURRENT.call is not None and CURRENT.call.again):
         return _ReadUp(x, name)
     try:
         items = note(x)
     except (OSError, ValueError):  # a file that cannot seek
         return _ReadUp(x, name)
-    return Taken(x, items) if type(items) is Items else x
+    return IteratorProxy(x, items) if type(items) is Items else x

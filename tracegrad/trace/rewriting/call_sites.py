@@ -91,8 +91,8 @@ def _marked(code: CodeType, filename: str) -> CodeType:
     if code.co_name not in _FOR_PYTHON:  # last, because an instruction can only address the first names
         result += [name for name in _globals_called(code) if name not in result]
     names = (*code.co_names, *[name + MARK for name in result])
-    places = {names.index(name): names.index(name + MARK) for name in result}
-    output = _renamed(code, names, places, marked)
+    renames = {names.index(name): names.index(name + MARK) for name in result}
+    output = _renamed(code, names, renames, marked)
     output = entering(asking(output if code.co_name in _FOR_PYTHON else looking_up(output, lookup)))
     return output if output.co_filename == filename else output.replace(co_filename=filename)
 
@@ -101,31 +101,31 @@ def unmarked(code: CodeType) -> CodeType:
     """The original code of a marked one."""
     code = without_lookups(plain(without_entrances(code)))
     names = tuple([name for name in code.co_names if not name.endswith(MARK)])
-    places = {k: names.index(name[: -len(MARK)]) for k, name in enumerate(code.co_names) if name.endswith(MARK)}
-    return _renamed(code, names, places, unmarked)
+    renames = {k: names.index(name[: -len(MARK)]) for k, name in enumerate(code.co_names) if name.endswith(MARK)}
+    return _renamed(code, names, renames, unmarked)
 
 
 def _renamed(
-    code: CodeType, names: tuple[str, ...], places: dict[int, int], inner: Callable[[CodeType], CodeType]
+    code: CodeType, names: tuple[str, ...], renames: dict[int, int], inner: Callable[[CodeType], CodeType]
 ) -> CodeType:
-    """The code with other names, which the calls at `places` use."""
+    """The code with other names, which the calls at `renames` use."""
     consts = tuple([inner(x) if isinstance(x, CodeType) else x for x in code.co_consts])
-    if not places:
+    if not renames:
         return code if all(map(_is, consts, code.co_consts)) else code.replace(co_consts=consts)
-    steps, loads = bytearray(code.co_code), {load for _, load, _ in _calling(code)}
+    bytecode, loads = bytearray(code.co_code), {load for _, load, _ in _calling(code)}
     methods, classes = _methods(code), _classes(code)
-    for k in range(0, len(steps), 2):
-        place, called = divmod(steps[k + 1], 2)
-        long = k and steps[k - 2] == _LONG
+    for k in range(0, len(bytecode), 2):
+        name_index, called = divmod(bytecode[k + 1], 2)
+        long = k and bytecode[k - 2] == _LONG
         name, bit = divmod(methods.get(k, 0), 2) if _BIT else (methods.get(k, 0), 0)
-        if k in methods and not long and places.get(name, 128) < 128:
-            steps[k + 1] = 2 * places[name] + bit if _BIT else places[name]
-        if k in classes and not long and places.get(place, 128) < 128:
-            steps[k + 1] = 2 * places[place]
-        known = steps[k] == _LOAD and called and not long and places.get(place, 128) < 128
-        if known and (k in loads or code.co_names[place] not in LOOPED):
-            steps[k + 1] = 2 * places[place] + 1
-    return code.replace(co_code=bytes(steps), co_names=names, co_consts=consts)
+        if k in methods and not long and renames.get(name, 128) < 128:
+            bytecode[k + 1] = 2 * renames[name] + bit if _BIT else renames[name]
+        if k in classes and not long and renames.get(name_index, 128) < 128:
+            bytecode[k + 1] = 2 * renames[name_index]
+        known = bytecode[k] == _LOAD and called and not long and renames.get(name_index, 128) < 128
+        if known and (k in loads or code.co_names[name_index] not in LOOPED):
+            bytecode[k + 1] = 2 * renames[name_index] + 1
+    return code.replace(co_code=bytes(bytecode), co_names=names, co_consts=consts)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -133,8 +133,8 @@ def _methods(code: CodeType) -> dict[int, int]:
     """The instructions that load functions of NumPy to call them, and the positions of their names."""
     if not any(name in code.co_names for name in _MODULES):
         return {}
-    result, steps = {}, _steps(code)
-    for x, y, z in zip(steps, steps[1:], steps[2:]):
+    result, instructions = {}, _instructions(code)
+    for x, y, z in zip(instructions, instructions[1:], instructions[2:]):
         if x.opcode == _LOAD and x.argval in _MODULES and y.opname in _LOADS_ATTRIBUTE and y.arg is not None:
             followed = z.opname in _LOADS_ATTRIBUTE
             if z.argval in METHODS or y.argval in _KINDS if followed else _is_called(x, y, z):
@@ -147,7 +147,7 @@ def _classes(code: CodeType) -> frozenset[int]:
     """The instructions that load Python's number classes to read a method."""
     if _OF_NUMBERS.isdisjoint([name.removesuffix(MARK) for name in code.co_names]):
         return frozenset()
-    pairs = itertools.pairwise(_steps(code))
+    pairs = itertools.pairwise(_instructions(code))
     return frozenset([
         x.offset for x, y in pairs
         if x.opcode == _LOAD and x.argval.removesuffix(MARK) in _OF_NUMBERS and y.opname in _LOADS_ATTRIBUTE
@@ -157,7 +157,7 @@ def _classes(code: CodeType) -> frozenset[int]:
 @functools.lru_cache(maxsize=4096)
 def _globals_called(code: CodeType) -> tuple[str, ...]:
     """The global names that the code calls, except names whose replacements only loops see."""
-    pairs = itertools.pairwise(_steps(code))
+    pairs = itertools.pairwise(_instructions(code))
     names = [x.argval for x, y in pairs if x.opcode == _LOAD and (x.arg or 0) & 1 and y.opname not in _LOADS_ATTRIBUTE]
     return tuple(dict.fromkeys([name for name in names if name not in LOOPED and not name.endswith(MARK)]))
 
@@ -184,7 +184,7 @@ def counted_loops(code: CodeType) -> tuple[int, ...]:
     return tuple([iterations for name, _, iterations in _calling(code) if name == "range"])
 
 
-def _steps(code: CodeType) -> list[dis.Instruction]:
+def _instructions(code: CodeType) -> list[dis.Instruction]:
     """The instructions with their whole arguments: a `FOR_ITER` over a long body takes two."""
     return [x for x in decoded(code) if x.opcode != _LONG]
 
@@ -195,13 +195,13 @@ def _calling(code: CodeType) -> tuple[tuple[str, int, int], ...]:
     that begins each iteration."""
     if LOOPED.isdisjoint([name.removesuffix(MARK) for name in code.co_names]):
         return ()
-    steps = _steps(code)
+    instructions = _instructions(code)
     results = []
-    for k, step in enumerate(steps):
-        if step.opname == "FOR_ITER" and [x.opname for x in steps[k - 2 : k]] == ["CALL", "GET_ITER"]:
-            load = _loaded(steps, k - 3 if steps[k - 3].opname == "PRECALL" else k - 2)
+    for k, instruction in enumerate(instructions):
+        if instruction.opname == "FOR_ITER" and [x.opname for x in instructions[k - 2 : k]] == ["CALL", "GET_ITER"]:
+            load = _loaded(instructions, k - 3 if instructions[k - 3].opname == "PRECALL" else k - 2)
             if load is not None:
-                results.append((load.argval.removesuffix(MARK), load.offset, step.offset))
+                results.append((load.argval.removesuffix(MARK), load.offset, instruction.offset))
     return tuple(results)
 
 
@@ -210,22 +210,22 @@ def iterated(code: CodeType) -> dict[int, int]:
     """The instructions that get the iterator of a `for` loop not in `counted_loops`, and the instructions that begin
     its iterations."""
     counted = counted_loops(code)
-    pairs = itertools.pairwise(_steps(code))
+    pairs = itertools.pairwise(_instructions(code))
     return {
         x.offset: y.offset for x, y in pairs
         if x.opname == "GET_ITER" and y.opname == "FOR_ITER" and y.offset not in counted
     }  # fmt: skip
 
 
-def _loaded(steps: list[dis.Instruction], call: int) -> dis.Instruction | None:
+def _loaded(instructions: list[dis.Instruction], call: int) -> dis.Instruction | None:
     """The instruction that loads the callee of this call, if its name is in `LOOPED` and its arguments contain no
     jumps."""
-    wanted = (steps[call].arg or 0) + 2
-    for step in reversed(steps[:call]):
-        if step.opcode in dis.hasjrel or step.opcode in dis.hasjabs:
+    wanted = (instructions[call].arg or 0) + 2
+    for instruction in reversed(instructions[:call]):
+        if instruction.opcode in dis.hasjrel or instruction.opcode in dis.hasjabs:
             return None
-        wanted -= dis.stack_effect(step.opcode, step.arg)
+        wanted -= dis.stack_effect(instruction.opcode, instruction.arg)
         if wanted <= 0:
-            known = wanted == 0 and step.opcode == _LOAD and step.argval.removesuffix(MARK) in LOOPED
-            return step if known else None
+            known = wanted == 0 and instruction.opcode == _LOAD and instruction.argval.removesuffix(MARK) in LOOPED
+            return instruction if known else None
     return None

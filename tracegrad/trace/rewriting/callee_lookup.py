@@ -23,12 +23,12 @@ from typing import Any
 
 import numpy as np
 
-from tracegrad.trace.bytecode.instructions import Step, arranged, steps_of
+from tracegrad.trace.bytecode.instructions import BytecodeInstruction, arranged, instructions_of
 
 __all__ = ["looking_up", "without_lookups"]
 
 
-class _Called:
+class _CalleeTable:
     """The constant that is indexed with the callee, in the code that `looking_up` makes of `code`."""
 
     __slots__ = ("code", "find")
@@ -40,7 +40,7 @@ class _Called:
         return self.find(x)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Called) and other.code == self.code
+        return isinstance(other, _CalleeTable) and other.code == self.code
 
     def __hash__(self) -> int:
         return hash(self.code)
@@ -49,14 +49,14 @@ class _Called:
         return "what is called"
 
 
-_GIVES = frozenset([
+_PUSHES_CALLEE = frozenset([
     "BINARY_SUBSCR", "CALL", "LOAD_ATTR", "LOAD_CLASSDEREF", "LOAD_DEREF", "LOAD_FAST", "LOAD_FAST_CHECK",
     "LOAD_METHOD",
 ])  # fmt: skip
 # Since Python 3.13 a null follows the callee on the stack, and since 3.12 `LOAD_ATTR` loads methods.
 _VARIABLES = ("LOAD_CLASSDEREF", "LOAD_DEREF", "LOAD_FAST", "LOAD_FAST_CHECK")
 _BIT = sys.version_info >= (3, 12)
-_NULL_BEHIND = sys.version_info >= (3, 13)
+_NULL_AFTER_CALLEE = sys.version_info >= (3, 13)
 # Attributes with these names are methods, and never number classes.
 _OF_OBJECTS = (np.ndarray, np.ufunc, list, dict, set, str)
 _METHODS = frozenset([name for cls in _OF_OBJECTS for name in dir(cls) if callable(getattr(cls, name, None))])
@@ -68,71 +68,86 @@ def looking_up(code: CodeType, find: Callable[[Any], Any]) -> CodeType:
     """The code in which `find` replaces each callee that is no global name."""
     if _ANY.isdisjoint(code.co_code[::2]):
         return code
-    steps, result = steps_of(code), list[Step]()
-    places = _before_nulls(steps) if _NULL_BEHIND else _before_arguments(steps)
-    if not places:
+    instructions, result = instructions_of(code), list[BytecodeInstruction]()
+    callees = _before_nulls(instructions) if _NULL_AFTER_CALLEE else _before_arguments(instructions)
+    if not callees:
         return code
-    jumps = [x for x in steps if x.target is not None]
-    for k, step in enumerate(steps):
-        result.append(step)
-        if k not in places:
+    jumps = [x for x in instructions if x.target is not None]
+    for k, instruction in enumerate(instructions):
+        result.append(instruction)
+        if k not in callees:
             continue
-        new = [Step(*x, step.lines) for x in (("LOAD_CONST", len(code.co_consts)), ("SWAP", 2), ("BINARY_SUBSCR", 0))]
+        new = [
+            BytecodeInstruction(*x, instruction.lines)
+            for x in (("LOAD_CONST", len(code.co_consts)), ("SWAP", 2), ("BINARY_SUBSCR", 0))
+        ]
         for jump in jumps:  # the callee is a conditional expression
-            if jump.target is steps[k + 1]:
+            if jump.target is instructions[k + 1]:
                 jump.target = new[0]
         result += new
-        if _NULL_BEHIND and step.name == "LOAD_ATTR" and step.arg & 1:
-            step.arg -= 1
-            result.append(Step("PUSH_NULL", 0, step.lines))
-    called = _Called(code, find)
+        if _NULL_AFTER_CALLEE and instruction.name == "LOAD_ATTR" and instruction.arg & 1:
+            instruction.arg -= 1
+            result.append(BytecodeInstruction("PUSH_NULL", 0, instruction.lines))
+    called = _CalleeTable(code, find)
     return arranged(code, result, co_consts=(*code.co_consts, called), co_stacksize=code.co_stacksize + 1)
 
 
 def without_lookups(code: CodeType) -> CodeType:
     """The original code of a rewritten one."""
-    return next((x.code for x in code.co_consts if isinstance(x, _Called)), code)
+    return next((x.code for x in code.co_consts if isinstance(x, _CalleeTable)), code)
 
 
-def _may_give(step: Step) -> bool:
+def _may_push_callee(instruction: BytecodeInstruction) -> bool:
     """Whether an instruction may push a number class that no global name denotes."""
-    of_attribute = step.name in ("LOAD_ATTR", "LOAD_METHOD")
-    return step.name in _GIVES and not (of_attribute and (step.value in _METHODS or step.value.endswith("()")))
+    of_attribute = instruction.name in ("LOAD_ATTR", "LOAD_METHOD")
+    return instruction.name in _PUSHES_CALLEE and not (
+        of_attribute and (instruction.value in _METHODS or instruction.value.endswith("()"))
+    )
 
 
-def _before_nulls(steps: list[Step]) -> set[int]:
-    results = {k - 1 for k, step in enumerate(steps) if step.name == "PUSH_NULL" and k and _may_give(steps[k - 1])}
-    return results | {k for k, x in enumerate(steps) if x.name == "LOAD_ATTR" and x.arg & 1 and _may_give(x)}
+def _before_nulls(instructions: list[BytecodeInstruction]) -> set[int]:
+    results = {
+        k - 1
+        for k, instruction in enumerate(instructions)
+        if instruction.name == "PUSH_NULL" and k and _may_push_callee(instructions[k - 1])
+    }
+    return results | {
+        k for k, x in enumerate(instructions) if x.name == "LOAD_ATTR" and x.arg & 1 and _may_push_callee(x)
+    }
 
 
-def _before_arguments(steps: list[Step]) -> set[int]:
+def _before_arguments(instructions: list[BytecodeInstruction]) -> set[int]:
     """The numbers of the instructions that push the callee, or the object whose method is called."""
-    results = {k for k, x in enumerate(steps) if x.name == "LOAD_METHOD" and _may_give(x)}
-    results |= {k for k, x in enumerate(steps) if _BIT and x.name == "LOAD_ATTR" and x.arg & 1 and _may_give(x)}
-    for k, step in enumerate(steps):
-        variable = step.name == "PUSH_NULL" and steps[k + 1].name in _VARIABLES
-        if variable and steps[k + 2].name not in ("LOAD_ATTR", "LOAD_METHOD", "BINARY_SUBSCR"):
+    results = {k for k, x in enumerate(instructions) if x.name == "LOAD_METHOD" and _may_push_callee(x)}
+    results |= {
+        k for k, x in enumerate(instructions) if _BIT and x.name == "LOAD_ATTR" and x.arg & 1 and _may_push_callee(x)
+    }
+    for k, instruction in enumerate(instructions):
+        variable = instruction.name == "PUSH_NULL" and instructions[k + 1].name in _VARIABLES
+        if variable and instructions[k + 2].name not in ("LOAD_ATTR", "LOAD_METHOD", "BINARY_SUBSCR"):
             results.add(k + 1)
-        if step.name in ("CALL", "CALL_FUNCTION_EX"):
-            wanted = step.arg if step.name == "CALL" else 1 + (step.arg & 1)
-            args = _before(steps, k, wanted)
-            if args is not None and _may_give(steps[args]):
+        if instruction.name in ("CALL", "CALL_FUNCTION_EX"):
+            wanted = instruction.arg if instruction.name == "CALL" else 1 + (instruction.arg & 1)
+            args = _before(instructions, k, wanted)
+            if args is not None and _may_push_callee(instructions[args]):
                 results.add(args)
     return results
 
 
-def _before(steps: list[Step], call: int, wanted: int) -> int | None:
+def _before(instructions: list[BytecodeInstruction], call: int, wanted: int) -> int | None:
     """The number of the instruction before the arguments of a call, if the arguments contain no jumps."""
     k = call - 1
-    while k > 0 and steps[k].name in ("PRECALL", "KW_NAMES"):
+    while k > 0 and instructions[k].name in ("PRECALL", "KW_NAMES"):
         k -= 1
     while k > 0 and wanted > 0:
-        if steps[k].target is not None:
+        if instructions[k].target is not None:
             return None
-        wanted -= dis.stack_effect(dis.opmap[steps[k].name], steps[k].arg if _takes(steps[k]) else None)
+        wanted -= dis.stack_effect(
+            dis.opmap[instructions[k].name], instructions[k].arg if _has_argument(instructions[k]) else None
+        )
         k -= 1
     return k if wanted == 0 and k >= 0 else None
 
 
-def _takes(step: Step) -> bool:
-    return dis.opmap[step.name] >= dis.HAVE_ARGUMENT
+def _has_argument(instruction: BytecodeInstruction) -> bool:
+    return dis.opmap[instruction.name] >= dis.HAVE_ARGUMENT

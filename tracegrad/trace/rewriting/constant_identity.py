@@ -23,13 +23,13 @@ from typing import Any
 import numpy as np
 
 from tracegrad.trace.builder.element_identity import has_identity
-from tracegrad.trace.bytecode.instructions import Step, arranged, steps_of
+from tracegrad.trace.bytecode.instructions import BytecodeInstruction, arranged, instructions_of
 from tracegrad.trace.values.tracer import Tracer
 
 __all__ = ["asking", "comparisons", "is_same", "plain"]
 
 
-class _Constant:
+class _ConstantSet:
     """Constant that contains exactly one object, in the code that `asking` makes of `code`."""
 
     __slots__ = ("code", "value")
@@ -46,7 +46,7 @@ class _Constant:
         return x is self.value
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Constant) and other._key() == self._key()
+        return isinstance(other, _ConstantSet) and other._key() == self._key()
 
     def __hash__(self) -> int:
         return hash(self._key())
@@ -58,7 +58,7 @@ class _Constant:
         return f"is {self.value!r}"
 
 
-class _Alike:
+class _IdenticalPairs:
     """Constant that contains the pairs of identical objects, in the code that `asking` makes of `code`."""
 
     __slots__ = ("code",)
@@ -70,7 +70,7 @@ class _Alike:
         return is_same(*pair)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Alike) and other.code == self.code
+        return isinstance(other, _IdenticalPairs) and other.code == self.code
 
     def __hash__(self) -> int:
         return hash(self.code)
@@ -79,7 +79,7 @@ class _Alike:
 def is_same(x: Any, y: Any) -> bool:
     """`x is y`, with traced booleans evaluated: Python and NumPy each have two boolean objects."""
     if x is not y and all(isinstance(v, bool | np.bool_) or _is_boolean(v) for v in (x, y)):
-        x, y = (_asked(v) if isinstance(v, Tracer) else v for v in (x, y))
+        x, y = (_evaluated(v) if isinstance(v, Tracer) else v for v in (x, y))
     return x is y
 
 
@@ -87,27 +87,27 @@ def _is_boolean(x: Any) -> bool:
     return isinstance(x, Tracer) and x.dtype.kind == "b" and not (x.shape or (x.is_array and not x.weak))
 
 
-def _asked(x: Tracer) -> Any:
+def _evaluated(x: Tracer) -> Any:
     return bool(x) if x.weak else np.bool_(bool(x))
 
 
 @functools.lru_cache(maxsize=4096)
 def comparisons(code: CodeType) -> frozenset[int]:
     """The identity comparisons with a boolean or an integer constant that can be rewritten."""
-    return frozenset([x.start for _, x in _pairs(steps_of(code))] if _may_ask(code) else ())
+    return frozenset([x.start for _, x in _pairs(instructions_of(code))] if _may_compare(code) else ())
 
 
-def _may_ask(code: CodeType) -> bool:
+def _may_compare(code: CodeType) -> bool:
     return has_identity(code) and any(type(x) in (bool, int) for x in code.co_consts)
 
 
-def _pairs(steps: list[Step]) -> Iterator[tuple[Step, Step]]:
+def _pairs(instructions: list[BytecodeInstruction]) -> Iterator[tuple[BytecodeInstruction, BytecodeInstruction]]:
     """The instructions that load a boolean or integer constant, with the instructions that compare with it."""
-    targets = {x.target for x in steps}
-    for load, step in itertools.pairwise(steps):
-        known = step.name == "IS_OP" and load.name == "LOAD_CONST" and step not in targets
+    targets = {x.target for x in instructions}
+    for load, instruction in itertools.pairwise(instructions):
+        known = instruction.name == "IS_OP" and load.name == "LOAD_CONST" and instruction not in targets
         if known and type(load.value) in (bool, int):
-            yield load, step
+            yield load, instruction
 
 
 @functools.lru_cache(maxsize=4096)
@@ -115,34 +115,37 @@ def asking(code: CodeType) -> CodeType:
     """The code in which traced numbers are evaluated when they are compared by `is`."""
     if not has_identity(code):
         return code
-    steps, consts = steps_of(code), list(code.co_consts)
-    for load, comparison in _pairs(steps):
-        result = _Constant(load.value, code)
+    instructions, consts = instructions_of(code), list(code.co_consts)
+    for load, comparison in _pairs(instructions):
+        result = _ConstantSet(load.value, code)
         if result not in consts:
             consts.append(result)
         load.arg = consts.index(result)
         comparison.become("CONTAINS_OP")
-    of_pairs = _of_pairs(steps, len(consts))
-    if len(of_pairs) > len(steps):
-        steps = of_pairs
-        consts.append(_Alike(code))
-    return arranged(code, steps, co_consts=tuple(consts)) if len(consts) > len(code.co_consts) else code
+    of_pairs = _of_pairs(instructions, len(consts))
+    if len(of_pairs) > len(instructions):
+        instructions = of_pairs
+        consts.append(_IdenticalPairs(code))
+    return arranged(code, instructions, co_consts=tuple(consts)) if len(consts) > len(code.co_consts) else code
 
 
-def _of_pairs(steps: list[Step], const: int) -> list[Step]:
+def _of_pairs(instructions: list[BytecodeInstruction], const: int) -> list[BytecodeInstruction]:
     """The instructions with `is` between two computed objects rewritten to a membership test of their pair in this
     constant."""
-    targets, result = {x.target for x in steps}, list[Step]()
-    for step in steps:
-        is_pair = step.name == "IS_OP" and (result[-1].name != "LOAD_CONST" or step in targets)
-        result.append(step)
+    targets, result = {x.target for x in instructions}, list[BytecodeInstruction]()
+    for instruction in instructions:
+        is_pair = instruction.name == "IS_OP" and (result[-1].name != "LOAD_CONST" or instruction in targets)
+        result.append(instruction)
         if is_pair:
-            result += [Step("LOAD_CONST", const, step.lines), Step("CONTAINS_OP", step.arg, step.lines)]
-            step.become("BUILD_TUPLE")
-            step.arg = 2
+            result += [
+                BytecodeInstruction("LOAD_CONST", const, instruction.lines),
+                BytecodeInstruction("CONTAINS_OP", instruction.arg, instruction.lines),
+            ]
+            instruction.become("BUILD_TUPLE")
+            instruction.arg = 2
     return result
 
 
 def plain(code: CodeType) -> CodeType:
     """The original code of a rewritten one."""
-    return next((x.code for x in code.co_consts if isinstance(x, _Constant | _Alike)), code)
+    return next((x.code for x in code.co_consts if isinstance(x, _ConstantSet | _IdenticalPairs)), code)

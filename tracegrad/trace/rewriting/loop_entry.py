@@ -26,32 +26,32 @@ from types import CodeType
 from typing import Any
 
 from tracegrad.trace.builder.builder import current_trace
-from tracegrad.trace.bytecode.instructions import Step, arranged, boolean_of, steps_of
-from tracegrad.trace.values.container_proxies import LentList
+from tracegrad.trace.bytecode.instructions import BytecodeInstruction, arranged, boolean_of, instructions_of
+from tracegrad.trace.values.container_proxies import ListProxy
 
 __all__ = ["Entrance", "entering", "without_entrances"]
 
 
 class Entrance:
-    """The constant that is negated at loop entries and indexed with the iterables of `for` loops. `places` maps the
+    """The constant that is negated at loop entries and indexed with the iterables of `for` loops. `tests` maps the
     offset of the negation to the jump at the end of the iterations, and `code` is the original code."""
 
-    __slots__ = ("code", "places")
-    goes_through: Callable[[Any], Any]  # set by `tracegrad.trace.loops.array_iteration`
+    __slots__ = ("code", "tests")
+    iterable_of: Callable[[Any], Any]  # set by `tracegrad.trace.loops.array_iteration`
 
-    def __init__(self, code: CodeType, places: dict[int, int]):
-        self.code, self.places = code, places
+    def __init__(self, code: CodeType, tests: dict[int, int]):
+        self.code, self.tests = code, tests
 
     def __neg__(self) -> None:
         builder = current_trace()
         if builder is None or not builder.open or builder.outer is not None or builder.inner is not None:
             return
-        if builder.find_circles is not None:
+        if builder.detect_loops is not None:
             frame = sys._getframe(1)
-            builder.find_circles(builder, within=True).enter(frame, self.places[frame.f_lasti])
+            builder.detect_loops(builder, within=True).enter(frame, self.tests[frame.f_lasti])
 
     def __getitem__(self, x: Any) -> Any:
-        return self.goes_through(x) if type(x) in (list, tuple, LentList) else x
+        return self.iterable_of(x) if type(x) in (list, tuple, ListProxy) else x
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Entrance) and other.code == self.code
@@ -66,14 +66,14 @@ class Entrance:
 @functools.lru_cache(maxsize=4096)
 def entering(code: CodeType) -> CodeType:
     """The code with loop-entry probes; the code itself if it needs none."""
-    if _LOOPS.isdisjoint(ops := code.co_code[::2]) and not _goes_through(ops):
+    if _LOOPS.isdisjoint(ops := code.co_code[::2]) and not _may_iterate(ops):
         return code
-    steps = steps_of(code)
-    tests = _Tests(steps)
+    instructions = instructions_of(code)
+    tests = _Tests(instructions)
     tests.continue_at_the_end()
-    result, through = tests.entrances(), _gone_through(steps)
-    are_apart = any(x.start < 0 for x in steps)
-    return _with_entrances(code, steps, result, through) if result or through or are_apart else code
+    result, through = tests.entrances(), _iterator_loads(instructions)
+    has_new_jumps = any(x.start < 0 for x in instructions)
+    return _with_entrances(code, instructions, result, through) if result or through or has_new_jumps else code
 
 
 def without_entrances(code: CodeType) -> CodeType:
@@ -93,9 +93,9 @@ _ITER = dis.opmap["GET_ITER"]
 class _Tests:
     """The loop tests that occur twice in the code."""
 
-    def __init__(self, steps: list[Step]):
-        self.steps = steps
-        self._numbers = {x: k for k, x in enumerate(steps)}
+    def __init__(self, instructions: list[BytecodeInstruction]):
+        self.instructions = instructions
+        self._numbers = {x: k for k, x in enumerate(instructions)}
 
     def entrances(self) -> dict[int, tuple[int, int]]:
         """Loop entries: by the instruction before which a loop is entered, the jump that leads there and the equal jump
@@ -106,11 +106,11 @@ class _Tests:
         """
         table: dict[int, tuple[int, int]] = {}
         for body, last in self._ends():
-            behind = body
+            position = body
             for first, end in self._together(body, last):
-                if self.steps[first].name in _ASKING:
-                    table.setdefault(behind, (first, end))
-                behind = first
+                if self.instructions[first].name in _ASKING:
+                    table.setdefault(position, (first, end))
+                position = first
         return table
 
     def continue_at_the_end(self) -> None:
@@ -120,8 +120,8 @@ class _Tests:
         """
         for body, last in list(self._ends()):
             if self._leads(self._before(body)) == self._leads(last):
-                at_the_end = {self.steps[k]: self.steps[end] for k, end in self._together(body, last)}
-                for x in self.steps[body:last]:
+                at_the_end = {self.instructions[k]: self.instructions[end] for k, end in self._together(body, last)}
+                for x in self.instructions[body:last]:
                     if "BACK" in x.name and x.target in at_the_end:
                         x.target = at_the_end[x.target]
                         x.become("JUMP_FORWARD" if x.name == "JUMP_BACKWARD" else x.name.replace("BACK", "FOR"))
@@ -129,11 +129,11 @@ class _Tests:
     def _ends(self) -> Iterator[tuple[int, int]]:
         """The first instructions of loop bodies, each with a jump at the end of the iterations. A jump before the loop
         leads to the body under the same condition."""
-        for last, step in enumerate(self.steps):
-            for answer, target in self._leads(last).items() if step.name in _ASKING else ():
+        for last, instruction in enumerate(self.instructions):
+            for condition, target in self._leads(last).items() if instruction.name in _ASKING else ():
                 body = self._numbers[target]
                 first = self._before(body) if body <= last else -1
-                if first >= 0 and self.steps[first].name in _ASKING and self._leads(first)[answer] is target:
+                if first >= 0 and self.instructions[first].name in _ASKING and self._leads(first)[condition] is target:
                     yield body, last
 
     def _together(self, body: int, last: int) -> Iterator[tuple[int, int]]:
@@ -141,79 +141,97 @@ class _Tests:
         first = self._before(body)
         yield first, last
         while first > 0:
-            ahead = self.steps[first], self.steps[last]
+            ahead = self.instructions[first], self.instructions[last]
             first, last = self._before(first), self._before(last)
             if not self._is_same(first, last, ahead):
                 return
             yield first, last
 
-    def _is_same(self, first: int, last: int, ahead: tuple[Step, Step]) -> bool:
+    def _is_same(self, first: int, last: int, ahead: tuple[BytecodeInstruction, BytecodeInstruction]) -> bool:
         """Whether two instructions are equal, if their successors are."""
-        x, y = self.steps[first], self.steps[last]
+        x, y = self.instructions[first], self.instructions[last]
         if x.name in _ASKING and y.name in _ASKING:
             ends = self._leads(last)
             return all(
-                end is ends[answer] or (end, ends[answer]) == ahead for answer, end in self._leads(first).items()
+                end is ends[condition] or (end, ends[condition]) == ahead
+                for condition, end in self._leads(first).items()
             )
         return x.name == y.name and x.arg == y.arg and x.target is None and y.target is None
 
     def _before(self, k: int) -> int:
         """The number of the instruction that precedes this one in control flow; -1 if there is none."""
-        skips = k > 1 and self.steps[k - 1].name in _SURE and self.steps[k - 2].target is self.steps[k]
-        return k - 2 if skips and self.steps[k - 2].name in _ASKING else k - 1
+        skips = (
+            k > 1 and self.instructions[k - 1].name in _SURE and self.instructions[k - 2].target is self.instructions[k]
+        )
+        return k - 2 if skips and self.instructions[k - 2].name in _ASKING else k - 1
 
-    def _leads(self, k: int) -> dict[bool, Step]:
+    def _leads(self, k: int) -> dict[bool, BytecodeInstruction]:
         """The targets of a conditional jump by condition, or of an unconditional jump."""
-        step = self.steps[k]
-        ends = {step.name.endswith("TRUE"): step.target, step.name.endswith("FALSE"): self.steps[k + 1]}
-        return {answer: x.target or x if x.name in _SURE else x for answer, x in ends.items() if x is not None}
+        instruction = self.instructions[k]
+        ends = {
+            instruction.name.endswith("TRUE"): instruction.target,
+            instruction.name.endswith("FALSE"): self.instructions[k + 1],
+        }
+        return {condition: x.target or x if x.name in _SURE else x for condition, x in ends.items() if x is not None}
 
 
-def _goes_through(ops: bytes) -> bool:
-    """Whether the code may contain an instruction for `_gone_through`; a cheap test."""
+def _may_iterate(ops: bytes) -> bool:
+    """Whether the code may contain an instruction for `_iterator_loads`; a cheap test."""
     at = ops.find(_ITER)
     while at > 0:
         before = ops[:at].rstrip(bytes([dis.opmap["CACHE"]]))
-        if ops[at + 1] in (dis.opmap["EXTENDED_ARG"], dis.opmap["FOR_ITER"]) and dis.opname[before[-1]] not in _CALLS:
+        if (
+            ops[at + 1] in (dis.opmap["EXTENDED_ARG"], dis.opmap["FOR_ITER"])
+            and dis.opname[before[-1]] not in _CALL_NAMES
+        ):
             return True
         at = ops.find(_ITER, at + 1)
     return False
 
 
-_CALLS = ("CALL", "CALL_KW")
+_CALL_NAMES = ("CALL", "CALL_KW")
 
 
-def _gone_through(steps: list[Step]) -> set[int]:
+def _iterator_loads(instructions: list[BytecodeInstruction]) -> set[int]:
     """The numbers of the instructions that get the iterator of a `for` loop, except over the result of a call."""
     return {
-        k for k in range(1, len(steps) - 1)
-        if steps[k].name == "GET_ITER" and steps[k + 1].name == "FOR_ITER" and steps[k - 1].name not in _CALLS
-    }  # fmt: skip
+        k
+        for k in range(1, len(instructions) - 1)
+        if instructions[k].name == "GET_ITER"
+        and instructions[k + 1].name == "FOR_ITER"
+        and instructions[k - 1].name not in _CALL_NAMES
+    }
 
 
 def _with_entrances(
-    code: CodeType, steps: list[Step], found: dict[int, tuple[int, int]], through: set[int]
+    code: CodeType, instructions: list[BytecodeInstruction], entrances: dict[int, tuple[int, int]], through: set[int]
 ) -> CodeType:
     entrance, number = Entrance(code, {}), len(code.co_consts)
-    results: list[Step] = []
-    places: list[tuple[Step, Step]] = []
-    for k, step in enumerate(steps):
-        if k in found:
-            first, last = steps[found[k][0]], found[k][1]
-            new = [Step(*x, first.lines) for x in (("LOAD_CONST", number), ("UNARY_NEGATIVE", 0), ("POP_TOP", 0))]
-            if first.target is step:
+    results: list[BytecodeInstruction] = []
+    tests: list[tuple[BytecodeInstruction, BytecodeInstruction]] = []
+    for k, instruction in enumerate(instructions):
+        if k in entrances:
+            first, last = instructions[entrances[k][0]], entrances[k][1]
+            new = [
+                BytecodeInstruction(*x, first.lines)
+                for x in (("LOAD_CONST", number), ("UNARY_NEGATIVE", 0), ("POP_TOP", 0))
+            ]
+            if first.target is instruction:
                 first.target = new[0]
             results += new
-            places.append((new[1], _asker(steps, last)))
+            tests.append((new[1], _asker(instructions, last)))
         if k in through:
-            results += [Step(*x, step.lines) for x in (("LOAD_CONST", number), ("SWAP", 2), ("BINARY_SUBSCR", 0))]
-        results.append(step)
+            results += [
+                BytecodeInstruction(*x, instruction.lines)
+                for x in (("LOAD_CONST", number), ("SWAP", 2), ("BINARY_SUBSCR", 0))
+            ]
+        results.append(instruction)
     changed = arranged(code, results, co_consts=(*code.co_consts, entrance), co_stacksize=code.co_stacksize + 1)
-    entrance.places.update({new.place: asker.place for new, asker in places})
+    entrance.tests.update({new.frame_offset: asker.frame_offset for new, asker in tests})
     return changed
 
 
-def _asker(steps: list[Step], jump: int) -> Step:
+def _asker(instructions: list[BytecodeInstruction], jump: int) -> BytecodeInstruction:
     """The instruction that evaluates the condition of a jump."""
-    before = steps[jump - 1]
-    return before if boolean_of(before.name, before.arg) else steps[jump]
+    before = instructions[jump - 1]
+    return before if boolean_of(before.name, before.arg) else instructions[jump]

@@ -20,21 +20,24 @@ METHODS = ("reduce", "accumulate", "reduceat", "outer", "at")
 _array: Any = making(np.array, array)
 
 
-def _seen(x: Any) -> Any:
+def _as_array(x: Any) -> Any:
     return _array(x) if type(x) in (list, tuple) and isinstance(peer_of(x), Tracer) else x
 
 
 class Listed:
     """Wrapper of a ufunc, or of a method of one."""
 
-    __slots__ = ("places", "real")
+    __slots__ = ("index_argument", "real")
 
-    def __init__(self, real: Any, places: int | None = None):
-        self.real, self.places = real, places  # position of an index argument, where a tuple is no array
+    def __init__(self, real: Any, index_argument: int | None = None):
+        self.real, self.index_argument = (
+            real,
+            index_argument,
+        )  # position of an index argument, where a tuple is no array
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if any([type(x) in (list, tuple) for x in args]):  # noqa: C419
-            args = tuple([x if k == self.places else _seen(x) for k, x in enumerate(args)])
+            args = tuple([x if k == self.index_argument else _as_array(x) for k, x in enumerate(args)])
         return self.real(*args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:

@@ -18,25 +18,25 @@ from typing import Any
 
 import numpy as np
 
-from tracegrad.ir import Value
+from tracegrad.ir import GraphValue
 from tracegrad.ir.builder import recorder
 from tracegrad.locks import new_lock
-from tracegrad.numpy_api.faces import Faced, agreed, itself
+from tracegrad.numpy_api.faces import Faced, agreed_result, itself
 from tracegrad.numpy_api.protocols import of_protocol
-from tracegrad.trace.sources.code_origin import is_own_class, is_user_code, is_user_function
+from tracegrad.trace.sources.code_origin import is_internal_class, is_user_code, is_user_function
 
-__all__ = ["CACHED", "Lent", "descriptors", "for_c", "functions_of", "genuine", "given", "hook"]
+__all__ = ["CACHED", "ClassPatches", "class_attribute", "descriptors", "for_c", "functions_of", "genuine", "hook"]
 
 # Methods that Python calls at unpredictable times; they are not patched.
 _PLUMBING = {"__del__"}
 # Methods of tracegrad's modules and optimizers that run unpatched, because they only store their arguments.
-_OF_OWN = {"__delattr__", "__init_subclass__", "__new__", "__setattr__"}
+_UNPATCHED = {"__delattr__", "__init_subclass__", "__new__", "__setattr__"}
 # Methods of a descriptor, which Python calls when the attribute is read, written or deleted.
 _OF_DESCRIPTORS = ("__get__", "__set__", "__delete__")
 _LOCK = new_lock()
 # Number of current traces that have patched each class attribute.
 _TRACES: dict[tuple[type, str], int] = {}
-_LENT: weakref.WeakSet[Lent] = weakref.WeakSet()
+_ACTIVE_PATCHES: weakref.WeakSet[ClassPatches] = weakref.WeakSet()
 
 
 class _Property(property):
@@ -77,7 +77,9 @@ def dispatched(real: Any, held: Any, cls: Any) -> Any:
 
     def method(*args: Any, **kwargs: Any) -> Any:
         x = args[0]
-        of = agreed(x, itself) if isinstance(x, Faced) else x.__class__  # to this module it is the class of the carrier
+        of = (
+            agreed_result(x, itself) if isinstance(x, Faced) else x.__class__
+        )  # to this module it is the class of the carrier
         world: Any = getattr(recorder(), "world", None)
         chosen = choose(of) if world is None else world.natives.chosen(choose, of)
         return _asking(chosen).__get__(held, cls)(*args, **kwargs)
@@ -87,7 +89,7 @@ def dispatched(real: Any, held: Any, cls: Any) -> Any:
     return method
 
 
-class _Held:
+class _PatchedAttribute:
     """Patched class attribute that is no method and has a shadow in traces: a cached function, a partial object,
     `np.vectorize`, or an object that holds user objects."""
 
@@ -110,7 +112,7 @@ class _Held:
         return self.__get__(None)(*args, **kwargs)
 
 
-class _StaticHeld(_Held):
+class _StaticHeld(_PatchedAttribute):
     """`staticmethod` of an object that is no function: a bound method, or a callable object."""
 
     def __get__(self, held: Any, cls: Any = None) -> Any:
@@ -121,38 +123,38 @@ class _StaticHeld(_Held):
 
 CACHED = type(functools.lru_cache(len))
 _HELD: tuple[Any, ...] = (CACHED, functools.partial, np.vectorize)
-_MADE = (_Property, _ClassMethod, _StaticMethod, _CachedProperty, _PartialMethod, _DispatchMethod, _Held)
+_PATCHED = (_Property, _ClassMethod, _StaticMethod, _CachedProperty, _PartialMethod, _DispatchMethod, _PatchedAttribute)
 
 
 def genuine(x: Any) -> Any:
     """The original class attribute, without the patches of traces."""
     if isinstance(x, types.FunctionType):
         return x.__closure__[0].cell_contents if x.__code__ is _CODE and x.__closure__ else x
-    return x.genuine if isinstance(x, _MADE) else x
+    return x.genuine if isinstance(x, _PATCHED) else x
 
 
-def given(x: Any, cls: Any) -> Any:
+def class_attribute(x: Any, cls: Any) -> Any:
     """The value that traced code gets for a class attribute `x` read without the class's lookup."""
-    return x.__get__(None, cls) if isinstance(x, _Held) and not isinstance(x.genuine, _HELD) else x
+    return x.__get__(None, cls) if isinstance(x, _PatchedAttribute) and not isinstance(x.genuine, _HELD) else x
 
 
 def functions_of(x: Any) -> list[types.FunctionType]:
     """The functions that an attribute of a class runs."""
     x = genuine(x)
-    several: tuple[Any, ...] = ()
+    callees: tuple[Any, ...] = ()
     if isinstance(x, property):
-        several = (x.fget, x.fset, x.fdel)
+        callees = (x.fget, x.fset, x.fdel)
     elif isinstance(x, functools.singledispatchmethod):
-        several = tuple(x.dispatcher.registry.values())
-    known = (several or [getattr(x, name) for name in _FUNCTIONS if hasattr(x, name)] or [x])[:]
-    return [f for part in known for f in ([part] if isinstance(part, types.FunctionType) else _within(part, x))]
+        callees = tuple(x.dispatcher.registry.values())
+    known = (callees or [getattr(x, name) for name in _FUNCTIONS if hasattr(x, name)] or [x])[:]
+    return [f for callee in known for f in ([callee] if isinstance(callee, types.FunctionType) else _within(callee, x))]
 
 
 _FUNCTIONS = ("__func__", "func", "pyfunc", "__wrapped__")
 
 
-def _within(part: Any, x: Any) -> list[types.FunctionType]:
-    return functions_of(part) if part is not x and isinstance(part, (*_HELD, functools.partialmethod)) else []
+def _within(callee: Any, x: Any) -> list[types.FunctionType]:
+    return functions_of(callee) if callee is not x and isinstance(callee, (*_HELD, functools.partialmethod)) else []
 
 
 def hook(cls: Any, name: str) -> types.FunctionType | None:
@@ -171,25 +173,25 @@ def descriptors(cls: type) -> list[tuple[str, Any]]:
     return known
 
 
-class Lent:
+class ClassPatches:
     """The class attributes that one trace has patched."""
 
     def __init__(self) -> None:
-        self._taken: list[tuple[type, str]] = []
+        self._patched: list[tuple[type, str]] = []
         self._functions: set[Any] = set()
         self.thread = threading.get_ident()
-        _LENT.add(self)
+        _ACTIVE_PATCHES.add(self)
 
     def runs(self, function: Any) -> bool:
         """Whether this function runs as a shadow wherever the trace calls it."""
         return function in self._functions
 
-    def take(self, cls: type, holds: Callable[[type, str, Any], bool]) -> None:
+    def patch(self, cls: type, holds: Callable[[type, str, Any], bool]) -> None:
         """Patch the functions of a class and of its bases, so that a trace runs them as shadows. Objects for which
         `holds` is true are patched too."""
         for c in cls.__mro__:
             for name, x in list(vars(c).items()) if is_user_code(c) else ():
-                if name in _PLUMBING or (name in _OF_OWN and is_own_class(c)):
+                if name in _PLUMBING or (name in _UNPATCHED and is_internal_class(c)):
                     continue
                 with _LOCK:
                     result = _asking(x, holds(c, name, x))
@@ -198,11 +200,11 @@ class Lent:
                     if result is not x or genuine(x) is not x:
                         self._functions.update(functions_of(genuine(x)))
                         _TRACES[c, name] = _TRACES.get((c, name), 0) + 1
-                        self._taken.append((c, name))
+                        self._patched.append((c, name))
 
     def restore(self) -> None:
         """Restore the classes, unless another trace has patched them."""
-        for c, name in self._taken:
+        for c, name in self._patched:
             with _LOCK:
                 _TRACES[c, name] -= 1
                 if not _TRACES[c, name]:
@@ -210,23 +212,23 @@ class Lent:
                     x = vars(c).get(name)
                     if genuine(x) is not x:
                         type.__setattr__(c, name, genuine(x))
-        self._taken.clear()
+        self._patched.clear()
 
 
 def _asking(x: Any, holds: bool = False) -> Any:
     """The patched form of the class attribute `x`, which has a shadow if the class `holds` it; `x` itself if nothing
     must be patched."""
     if holds:
-        return x if isinstance(x, _Held) else _Held(x)
+        return x if isinstance(x, _PatchedAttribute) else _PatchedAttribute(x)
     if isinstance(x, types.FunctionType):
         generated = "__import__" not in getattr(x, "__builtins__", ())  # for example `__new__` of namedtuples
         return _function(x) if is_user_function(x) and not generated else x
     result: Any = x
     if type(x) is property:
-        parts = [f if f is None else _asking(f) for f in (x.fget, x.fset, x.fdel)]
-        if any(map(_differ, parts, (x.fget, x.fset, x.fdel))):
+        accessors = [f if f is None else _asking(f) for f in (x.fget, x.fset, x.fdel)]
+        if any(map(_differ, accessors, (x.fget, x.fset, x.fdel))):
             makes: Any = _Property
-            result = makes(*parts, x.__doc__)
+            result = makes(*accessors, x.__doc__)
     elif type(x) is staticmethod and _is_held(x.__func__):
         return _StaticHeld(x)
     elif type(x) in (classmethod, staticmethod) and _asking(x.__func__) is not x.__func__:
@@ -254,19 +256,19 @@ def _asking_of_functools(x: Any) -> Any:
         return _PartialMethod(_asking(x.func), *x.args, **x.keywords)
     if type(x) is functools.singledispatchmethod:
         return _DispatchMethod(x)
-    return _Held(x) if type(x) in _HELD else x
+    return _PatchedAttribute(x) if type(x) in _HELD else x
 
 
 def _differ(x: Any, y: Any) -> bool:
     return x is not y
 
 
-def for_c(name: str, found: Any) -> Any:
+def for_c(name: str, result: Any) -> Any:
     """The result of a method. C code that calls `__array__` gets the elements, with a guard on them."""
-    if name != "__array__" or not isinstance(found, Value) or sys._getframe(2).f_code is of_protocol.__code__:
-        return found
-    traced: Any = found
-    return np.asarray(found) if traced._is_differentiated() else traced.builder.observe(found, "the elements")
+    if name != "__array__" or not isinstance(result, GraphValue) or sys._getframe(2).f_code is of_protocol.__code__:
+        return result
+    traced: Any = result
+    return np.asarray(result) if traced._is_differentiated() else traced.builder.observe(result, "the elements")
 
 
 def _function(real: Any) -> Any:
@@ -289,12 +291,12 @@ def _function(real: Any) -> Any:
 _CODE = _function(lambda: None).__code__
 
 
-def _restore_those_of_other_threads() -> None:
+def _restore_other_threads() -> None:
     """Restore the classes patched by other threads, in a forked child where their traces never end."""
-    for lent in list(_LENT):
-        if lent.thread != threading.get_ident():
-            lent.restore()
+    for patches in list(_ACTIVE_PATCHES):
+        if patches.thread != threading.get_ident():
+            patches.restore()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_restore_those_of_other_threads)
+    os.register_at_fork(after_in_child=_restore_other_threads)

@@ -24,9 +24,9 @@ from tracegrad.settings import settings
 
 __all__ = [
     "is_decorated",
+    "is_internal_class",
     "is_library_module",
     "is_of_numba",
-    "is_own_class",
     "is_user_class",
     "is_user_code",
     "is_user_file",
@@ -134,14 +134,14 @@ def is_user_class(cls: Any) -> bool:
 def _is_written(cls: Any) -> bool:
     """Whether a class is made by a class statement. C types increasingly are heap types made at run time too, and their
     instances hold fields in no namespace; `threading.local` is recognized by name."""
-    own = vars(cls)
-    result = own.get("__new__")
+    attributes = vars(cls)
+    result = attributes.get("__new__")
     in_c = isinstance(result, types.BuiltinFunctionType) and result.__self__ is cls
-    in_c = in_c or any(isinstance(x, _IN_C) and x.__objclass__ is cls for x in own.values())
+    in_c = in_c or any(isinstance(x, _IN_C) and x.__objclass__ is cls for x in attributes.values())
     return bool(cls.__flags__ & _HEAP) and (not in_c or cls is threading.local)
 
 
-def is_own_class(cls: Any) -> bool:
+def is_internal_class(cls: Any) -> bool:
     """Whether a class belongs to tracegrad; it is assumed to stay the same, and its methods are traced."""
     return bool(cls.__module__.partition(".")[0] == "tracegrad")
 
@@ -173,8 +173,8 @@ def opaque_package(x: Any) -> str:
 
 
 def _forget() -> None:
-    for asked in (_opaque_name, is_user_code, is_user_class):
-        asked.cache_clear()
+    for cached in (_opaque_name, is_user_code, is_user_class):
+        cached.cache_clear()
 
 
 settings.watch("opaque_packages", _forget)

@@ -9,35 +9,35 @@ from typing import Any, NoReturn
 
 from tracegrad.errors import UnsupportedError, located
 
-__all__ = ["Items", "Taken", "go_back", "is_read_up", "require_nothing_taken", "where"]
+__all__ = ["Items", "IteratorProxy", "is_read_up", "position_record", "require_nothing_consumed", "restore_position"]
 
 
 class Items:
     """The items taken from an iterator during a call: each step with its result or exception."""
 
     def __init__(self) -> None:
-        self.steps: list[tuple[str, Any, BaseException | None]] = []
-        self.place = 0
+        self.records: list[tuple[str, Any, BaseException | None]] = []
+        self.position = 0
         self.location = ""  # the user's line of the first step
 
-    def step(self, name: str, function: Callable[..., Any], *args: Any) -> Any:
+    def advance(self, name: str, function: Callable[..., Any], *args: Any) -> Any:
         """Run a step, or replay its recorded result if the call has restarted."""
-        if self.place == len(self.steps):
+        if self.position == len(self.records):
             self.location = self.location or located("an item was taken")
             try:
-                self.steps.append((name, function(*args), None))
+                self.records.append((name, function(*args), None))
             except BaseException as error:
-                self.steps.append((name, None, error))
-        known, value, raised = self.steps[self.place]
+                self.records.append((name, None, error))
+        known, value, raised = self.records[self.position]
         if known != name:
             raise UnsupportedError(located("the call began again, and takes something else from an iterator"))
-        self.place += 1
+        self.position += 1
         if raised is not None:
             raise raised
         return value
 
 
-class Taken:
+class IteratorProxy:
     """Stand-in of an iterator from outside."""
 
     __slots__ = ("_items", "real")
@@ -57,11 +57,11 @@ class Taken:
         return self
 
     def __next__(self) -> Any:
-        return self._items.step("next", next, self.real)
+        return self._items.advance("next", next, self.real)
 
     def __length_hint__(self) -> int:
-        left = len(self._items.steps) - self._items.place
-        return left + operator.length_hint(self.real)
+        recorded = len(self._items.records) - self._items.position
+        return recorded + operator.length_hint(self.real)
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
         raise UnsupportedError(
@@ -72,7 +72,7 @@ class Taken:
         result = getattr(self.real, name)
         if name not in ("send", "throw", "close"):
             return result
-        return lambda *args: self._items.step(name, result, *args)
+        return lambda *args: self._items.advance(name, result, *args)
 
 
 def is_read_up(x: Any) -> bool:
@@ -83,23 +83,23 @@ def is_read_up(x: Any) -> bool:
     return isinstance(x, Iterator) and (module in ("builtins", "itertools", "_csv"))
 
 
-def where(x: Any) -> Any:
+def position_record(x: Any) -> Any:
     """A record that can restore a file's position, or that holds the items taken from an iterator."""
     return x.tell() if isinstance(x, io.IOBase) else Items()
 
 
-def go_back(x: Any, state: Any) -> None:
+def restore_position(x: Any, state: Any) -> None:
     """Restore the position of a file; the stand-in of an iterator then returns the same items again."""
     if type(state) is Items:
-        state.place = 0
+        state.position = 0
     else:
         x.seek(state)
 
 
-def require_nothing_taken(call: Any, why: str) -> None:
+def require_nothing_consumed(call: Any, why: str) -> None:
     """Raise UnsupportedError if a call that must run as plain Python has taken items from an iterator during
     tracing."""
     for x, state in call.drawn.before.values() if call.drawn is not None else ():
-        if type(state) is Items and state.steps:
-            what = f"an item of a {type(x).__name__} from outside has been taken"
-            raise UnsupportedError(f"{what} before the call could not be recorded ({state.location}): {why}")
+        if type(state) is Items and state.records:
+            description = f"an item of a {type(x).__name__} from outside has been taken"
+            raise UnsupportedError(f"{description} before the call could not be recorded ({state.location}): {why}")

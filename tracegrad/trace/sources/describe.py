@@ -38,15 +38,15 @@ class Description:
         return name.replace("<locals>.", "")
 
     @property
-    def where(self) -> str:
+    def location(self) -> str:
         """`file:line` of its definition, or an empty string."""
         inner = self._inner
         code = getattr(inner, "__code__", None) or getattr(vars(type(inner)).get("__call__"), "__code__", None)
         return f"{code.co_filename}:{code.co_firstlineno}" if code else ""
 
     def __str__(self) -> str:
-        where = self.where
-        return f"{self.role}{self.name} ({where})" if where else f"{self.role}{self.name}"
+        location = self.location
+        return f"{self.role}{self.name} ({location})" if location else f"{self.role}{self.name}"
 
     def argument(self, i: int) -> str:
         """The name of the positional argument `i`."""

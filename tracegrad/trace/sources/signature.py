@@ -24,7 +24,7 @@ from tracegrad.ops import Carrier, TensorCarrier
 from tracegrad.trace.sources.describe import describe, signature_of
 from tracegrad.utils.lazy_dataclass import record
 
-__all__ = ["AnyGenerator", "Binder", "Call", "Field", "exact", "parts"]
+__all__ = ["AnyGenerator", "Binder", "BoundCall", "Field", "child_items", "exact"]
 
 
 # Types whose values are always static.
@@ -59,7 +59,7 @@ _GENERATORS = (np.random.Generator, np.random.RandomState)
 
 
 @record(slots=True, eq=False)
-class Call:
+class BoundCall:
     """A bound call: `leaves` are ndarrays and Python numbers, `key` identifies the calls that can share its trace."""
 
     leaves: list[Any]
@@ -82,42 +82,42 @@ class Call:
         args, kwargs = tree.unflatten(self.structure, leaves)
         kwargs = dict(kwargs)
         args = list(args)
-        for place, value in self.statics:
-            if isinstance(place, int):
-                args.insert(place, value)
+        for argument, value in self.statics:
+            if isinstance(argument, int):
+                args.insert(argument, value)
             else:
-                kwargs[place] = value
-        for way, x in zip(self.generators, self.given_generators()):
-            _put(args if isinstance(way[0], int) else kwargs, way, x)
+                kwargs[argument] = value
+        for path, x in zip(self.generators, self.passed_generators()):
+            _replaced_at(args if isinstance(path[0], int) else kwargs, path, x)
         return args, kwargs
 
-    def given_generators(self) -> list[Any]:
+    def passed_generators(self) -> list[Any]:
         """The generators of `generators` in this call."""
-        return [functools.reduce(_at, way, self._holder(way[0])) for way in self.generators]
+        return [functools.reduce(_at, path, self._holder(path[0])) for path in self.generators]
 
-    def _holder(self, place: int | str) -> Any:
-        return self.args if isinstance(place, int) else self.kwargs
+    def _holder(self, argument: int | str) -> Any:
+        return self.args if isinstance(argument, int) else self.kwargs
 
 
-def _put(holder: Any, way: tuple[Any, ...], value: Any) -> Any:
+def _replaced_at(holder: Any, path: tuple[Any, ...], value: Any) -> Any:
     """`holder` with a value at the end of a path; a new object only if it is a tuple."""
-    if not way:
+    if not path:
         return value
-    place, new = way[0], _put(_at(holder, way[0]), way[1:], value)
+    key, new = path[0], _replaced_at(_at(holder, path[0]), path[1:], value)
     if isinstance(holder, tuple):
-        return tuple.__new__(type(holder), (*holder[:place], new, *holder[place + 1 :]))
-    if type(place) is Field:
-        object.__setattr__(holder, place.name, new)
+        return tuple.__new__(type(holder), (*holder[:key], new, *holder[key + 1 :]))
+    if type(key) is Field:
+        object.__setattr__(holder, key.name, new)
     else:
-        holder[place] = new
+        holder[key] = new
     return holder
 
 
-def _at(holder: Any, place: Any) -> Any:
-    return getattr(holder, place.name) if type(place) is Field else holder[place]
+def _at(holder: Any, key: Any) -> Any:
+    return getattr(holder, key.name) if type(key) is Field else holder[key]
 
 
-def parts(x: Any) -> Iterable[tuple[Any, Any]]:
+def child_items(x: Any) -> Iterable[tuple[Any, Any]]:
     """The children of lists, tuples, namedtuples, dicts and dataclasses with their paths; empty for other objects."""
     cls = type(x)
     if cls is dict:
@@ -129,13 +129,13 @@ def parts(x: Any) -> Iterable[tuple[Any, Any]]:
     return ()
 
 
-def _generators_in(x: Any, way: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], Any]]:
+def _generators_in(x: Any, path: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], Any]]:
     """The random generators in containers, each with its path."""
     if isinstance(x, _GENERATORS):
-        yield way, x
+        yield path, x
         return
-    for key, each in parts(x):
-        yield from _generators_in(each, (*way, key))
+    for key, each in child_items(x):
+        yield from _generators_in(each, (*path, key))
 
 
 class Binder:
@@ -146,9 +146,10 @@ class Binder:
         self.signature = signature_of(fun)
         names = list(self.signature.parameters) if self.signature else []
         self.static_nums = {
-            _position(n, self.signature, fun, "static_argnums") for n in _several(static_argnums, int, "static_argnums")
+            _position(n, self.signature, fun, "static_argnums")
+            for n in _as_tuple(static_argnums, int, "static_argnums")
         }
-        self.static_names = set(_several(static_argnames, str, "static_argnames"))
+        self.static_names = set(_as_tuple(static_argnames, str, "static_argnames"))
         self._surplus: set[str] = set()
         if self.signature:
             self._join(names, fun)
@@ -171,10 +172,10 @@ class Binder:
         """The positions and keyword names of donated arguments; ValueError for unknown or static ones."""
         option, names = "donate_argnums", list(self.signature.parameters) if self.signature else []
         results: set[int | str] = {
-            _position(n, self.signature, self.fun, option) for n in _several(argnums, int, option)
+            _position(n, self.signature, self.fun, option) for n in _as_tuple(argnums, int, option)
         }
         kinds = [p.kind for p in self.signature.parameters.values()] if self.signature else []
-        for name in _several(argnames, str, "donate_argnames"):
+        for name in _as_tuple(argnames, str, "donate_argnames"):
             if name not in names and inspect.Parameter.VAR_KEYWORD not in kinds:
                 raise ValueError(located(f"donate_argnames: {describe(self.fun)} has no parameter {name!r}"))
             i = names.index(name) if name in names else -1
@@ -184,15 +185,15 @@ class Binder:
             raise ValueError(located(f"{option}: {describe(self.fun)}: argument {both[0]} is static"))
         return frozenset(results)
 
-    def leaves_of(self, call: Call, places: Collection[int | str]) -> tuple[int, ...]:
+    def leaf_numbers(self, call: BoundCall, arguments: Collection[int | str]) -> tuple[int, ...]:
         """The leaf numbers of the arguments at these positions, and with these names."""
         args, kwargs = tree.unflatten(call.structure, range(call.structure.num_leaves))
-        static = {place for place, _ in call.statics}
+        static = {argument for argument, _ in call.statics}
         positions = [i for i in range(len(args) + len(static)) if i not in static]
         table: dict[int | str, Any] = {**dict(zip(positions, args)), **kwargs}
-        return tuple([leaf for place, x in table.items() if place in places for leaf in tree.leaves(x)])
+        return tuple([leaf for argument, x in table.items() if argument in arguments for leaf in tree.leaves(x)])
 
-    def take_apart(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
+    def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> BoundCall:
         """The call in canonical form; raises Python's TypeError if the arguments do not fit the signature."""
         if kwargs and self.signature:
             args, kwargs = self._bound(args, kwargs)
@@ -207,9 +208,9 @@ class Binder:
             generators, fixed = self._any_of_their_class(args, kwargs, fixed)
             leaves = [x for i, x in enumerate(leaves) if i not in fixed]
             structure = tree.fix(structure, fixed)
-        call = Call(leaves, structure, statics, None, [], {}, args, kwargs, generators=generators)
+        call = BoundCall(leaves, structure, statics, None, [], {}, args, kwargs, generators=generators)
         kinds = tuple([self._kind(call, i, x) for i, x in enumerate(leaves)])
-        call.key = (structure, kinds, tuple([(place, exact(value)) for place, value in statics]))
+        call.key = (structure, kinds, tuple([(argument, exact(value)) for argument, value in statics]))
         return call
 
     def _any_of_their_class(self, args: Any, kwargs: Any, fixed: dict[int, Any]) -> tuple[Any, dict[int, Any]]:
@@ -220,7 +221,7 @@ class Binder:
             return (), fixed
         options = {i: x for i, x in enumerate(args) if i not in self.static_nums}
         options |= {k: x for k, x in kwargs.items() if k not in self.static_names}
-        table = {way: g for place, x in options.items() for way, g in _generators_in(x, (place,))}
+        table = {path: g for argument, x in options.items() for path, g in _generators_in(x, (argument,))}
         if len(inside) != len(table):
             return (), fixed
         numbers: dict[int, int] = {}
@@ -229,9 +230,9 @@ class Binder:
         shown = {i: AnyGenerator(type(x), numbers[id(x)]) if id(x) in numbers else x for i, x in fixed.items()}
         return tuple(table), shown
 
-    def take_apart_fitting(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
-        """As `take_apart`, for arguments that no Python call has checked."""
-        call = self.take_apart(*self._bound(args, kwargs))
+    def bind_checked(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> BoundCall:
+        """As `bind`, for arguments that no Python call has checked."""
+        call = self.bind(*self._bound(args, kwargs))
         if call.plainly:
             raise TraceError(located(f"{describe(self.fun)}: {call.plainly}"))
         return call
@@ -241,9 +242,9 @@ class Binder:
         if self.signature is None:
             return args, kwargs
         # `bind` rejects a keyword that is also the name of a positional-only parameter.
-        own = {k: x for k, x in kwargs.items() if k not in self._surplus}
+        named = {k: x for k, x in kwargs.items() if k not in self._surplus}
         try:
-            bound = self.signature.bind(*args, **own)
+            bound = self.signature.bind(*args, **named)
         except TypeError as error:
             raise TypeError(located(f"{describe(self.fun)}: {error}")) from None
         return bound.args, {**bound.kwargs, **{k: x for k, x in kwargs.items() if k in self._surplus}}
@@ -251,11 +252,11 @@ class Binder:
     def _split(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[tuple[Any, Any], ...], Any]:
         statics: list[tuple[Any, Any]] = [(i, x) for i, x in enumerate(args) if i in self.static_nums]
         statics += [(k, x) for k, x in sorted(kwargs.items()) if k in self.static_names]
-        for place, value in statics:
+        for argument, value in statics:
             try:
                 hash(value)
             except TypeError:
-                name = place if isinstance(place, str) else self.parameter(place)
+                name = argument if isinstance(argument, str) else self.parameter(argument)
                 raise TypeError(
                     located(
                         f"{describe(self.fun)}: the static argument {name} must be hashable, "
@@ -270,7 +271,7 @@ class Binder:
         names = list(self.signature.parameters) if self.signature else []
         return names[i] if i < len(names) else f"argument {i}"
 
-    def _kind(self, call: Call, i: int, x: Any) -> Any:
+    def _kind(self, call: BoundCall, i: int, x: Any) -> Any:
         cls = type(x)
         if cls is np.ndarray:
             if x.dtype in SUPPORTED and x.dtype.isnative:
@@ -279,7 +280,7 @@ class Binder:
             return (int, x) if is_huge(x) else cls
         elif cls is complex:
             return cls, repr(x)
-        elif isinstance(x, TensorCarrier) and cls is x._face:
+        elif isinstance(x, TensorCarrier) and cls is x._public_class:
             if x.array.dtype not in SUPPORTED:
                 supported(x.array.dtype, f"{describe(self.fun)}: the argument {self._name(call, i)}")
             call.tensors[i] = x
@@ -291,7 +292,7 @@ class Binder:
             return cls
         return self._unusual_kind(call, i, x)
 
-    def _unusual_kind(self, call: Call, i: int, x: Any) -> Any:
+    def _unusual_kind(self, call: BoundCall, i: int, x: Any) -> Any:
         if not isinstance(x, np.ndarray | np.generic) or not is_plain_array(x):
             call.plainly = f"the argument {self._name(call, i)} is {self._strange(call, i, x)}"
             return type(x)
@@ -301,7 +302,7 @@ class Binder:
         call.leaves[i] = x = np.asarray(x, dtype=dtype)
         return dtype, x.shape, *kind
 
-    def _strange(self, call: Call, i: int, x: Any) -> str:
+    def _strange(self, call: BoundCall, i: int, x: Any) -> str:
         """A description of an argument that cannot be traced."""
         if isinstance(x, np.ndarray | np.generic):
             return not_plain(x)
@@ -311,10 +312,10 @@ class Binder:
             f"static (static_argnames={root!r}) if it is a constant, or register its class as a pytree"
         )
 
-    def _name(self, call: Call, i: int) -> str:
+    def _name(self, call: BoundCall, i: int) -> str:
         return self.leaf_names(call)[i]
 
-    def leaf_names(self, call: Call) -> list[str]:
+    def leaf_names(self, call: BoundCall) -> list[str]:
         """For each leaf, the expression that leads to it from the function's parameters."""
         arguments = self.arguments(call.structure, call.statics)
         return [path for name, structure in arguments for path in tree.paths(structure, name)]
@@ -325,12 +326,12 @@ class Binder:
         names = list(parameters)
         kinds = [p.kind for p in parameters.values()]
         star = kinds.index(_VARIADIC) if _VARIADIC in kinds else len(kinds)
-        static = {place for place, _ in statics}
+        static = {argument for argument, _ in statics}
         args, kwargs = tree.unflatten(structure, range(structure.num_leaves))
-        places = [i for i in range(len(args) + len(static)) if i not in static]
+        positions = [i for i in range(len(args) + len(static)) if i not in static]
         roots = [
             names[i] if i < star else f"{names[star]}[{i - star}]" if star < len(names) else f"argument {i}"
-            for i in places
+            for i in positions
         ]
         results = [(root, tree.structure(x)) for root, x in zip(roots, args)]
         return results + [(name, tree.structure(kwargs[name])) for name in sorted(kwargs)]
@@ -343,12 +344,12 @@ def exact(value: Any) -> Any:
     return (type(value), repr(value)) if isinstance(value, float | complex | np.inexact) else (type(value), value)
 
 
-def _several(given: Any, single: type, option: str) -> tuple[Any, ...]:
-    several = (given,) if isinstance(given, single) else tuple(given)
-    for x in several:
+def _as_tuple(option_value: Any, single: type, option: str) -> tuple[Any, ...]:
+    values = (option_value,) if isinstance(option_value, single) else tuple(option_value)
+    for x in values:
         if not isinstance(x, single):
             raise TypeError(located(f"{option}: expected {single.__name__}, got {x!r}"))
-    return several
+    return values
 
 
 def _position(n: int, signature: inspect.Signature | None, fun: Any, option: str) -> int:

@@ -16,8 +16,23 @@ from tracegrad.ops import Carrier
 from tracegrad.trace.sources.class_patching import genuine
 
 __all__ = [
-    "CALLS", "Alike", "Argument", "Attribute", "Cell", "Child", "Fixed", "Function", "Global", "Hiding", "Item",
-    "Passed", "Source", "Static", "Variable", "Weak", "on_call",
+    "CURRENT",
+    "AnyIdentical",
+    "ArgumentLeaf",
+    "Attribute",
+    "CallArgument",
+    "CalledFunction",
+    "Child",
+    "ClosureCell",
+    "ClosureVariable",
+    "Fixed",
+    "Hiding",
+    "Item",
+    "ModuleGlobal",
+    "Source",
+    "Static",
+    "Weak",
+    "on_call",
 ]  # fmt: skip
 
 Names = Callable[[Any], str]
@@ -81,7 +96,7 @@ def _key_of(name: Any) -> Hashable:
     return type(name), repr(name) if isinstance(name, int | float | complex | bytes | np.generic) else id(name)
 
 
-class Global(Source):
+class ModuleGlobal(Source):
     """A global variable; the parent is the dict of its module."""
 
     __slots__ = ()
@@ -100,7 +115,7 @@ class Global(Source):
 _EMPTY = types.CellType()
 
 
-class Cell(Source):
+class ClosureCell(Source):
     """A variable of an enclosing function; the parent is its cell."""
 
     __slots__ = ()
@@ -233,14 +248,14 @@ class Item(Source):
         return f"{self.parent.path}[{'a Tensor' if isinstance(self.name, Carrier) else repr(self.name)}]"
 
 
-class Alike(Source):
+class AnyIdentical(Source):
     """Whether some of the sources in `name` lead to the same object."""
 
     __slots__ = ()
 
     @property
     def key(self) -> Hashable:
-        return Alike, *[source.key for source in self.name]
+        return AnyIdentical, *[source.key for source in self.name]
 
     def read(self) -> Any:
         return len({id(source.read()) for source in self.name}) < len(self.name)
@@ -300,13 +315,13 @@ def _lacks(container: Any, key: Any) -> bool:
 
 
 # -- the current call --------------------------------------------------------------------------------------------------
-class _Calls(threading.local):
+class _CurrentCall(threading.local):
     """The current call of this thread."""
 
     call: Any = None
 
 
-CALLS = _Calls()
+CURRENT = _CurrentCall()
 
 
 class on_call:
@@ -316,25 +331,25 @@ class on_call:
         self.call = call
 
     def __enter__(self) -> None:
-        self.before, CALLS.call = CALLS.call, self.call
+        self.before, CURRENT.call = CURRENT.call, self.call
 
     def __exit__(self, *_: object) -> None:
-        CALLS.call = self.before
+        CURRENT.call = self.before
 
 
-def _under_way() -> Any:
-    if CALLS.call is None:
+def _current_call() -> Any:
+    if CURRENT.call is None:
         raise LookupError("no call is under way")
-    return CALLS.call
+    return CURRENT.call
 
 
-class Argument(Source):
+class ArgumentLeaf(Source):
     """Leaf number `name` of the arguments of the current call: an array, or the Tensor."""
 
     __slots__ = ()
 
     def read(self) -> Any:
-        call = _under_way()
+        call = _current_call()
         result = call.tensors.get(self.name)
         return call.leaves[self.name] if result is None else result
 
@@ -350,57 +365,57 @@ class Argument(Source):
         return f"the array number {self.name} of the arguments"
 
 
-class Function(Source):
+class CalledFunction(Source):
     """The function of the current call, where functions with equal code share programs."""
 
     __slots__ = ()
 
     def read(self) -> Any:
-        return _under_way().function
+        return _current_call().function
 
     def text(self, name: Names) -> str:
         return name(self)
 
 
-class Variable(Cell):
-    """As a `Cell`, for a closure variable, by number, of the function that the source `function` leads to."""
+class ClosureVariable(ClosureCell):
+    """As a `ClosureCell`, for a closure variable, by number, of the function that the source `function` leads to."""
 
-    __slots__ = ("place",)
+    __slots__ = ("cell_source",)
 
     def __init__(self, parent: Any, name: Any, function: Source, number: int):
         super().__init__(parent, name)
-        self.place = Attribute(Item(Attribute(function, "__closure__"), number), "cell_contents")
+        self.cell_source = Attribute(Item(Attribute(function, "__closure__"), number), "cell_contents")
 
     @property
     def key(self) -> Hashable:
-        return self.place.key
+        return self.cell_source.key
 
     def read(self) -> Any:
-        return self.place.read()
+        return self.cell_source.read()
 
     def text(self, name: Names) -> str:
-        return self.place.text(name)
+        return self.cell_source.text(name)
 
     def absent(self, name: Names) -> str | None:
         return None
 
 
-class Passed(Source):
+class CallArgument(Source):
     """The argument of the current call at a position, or with a keyword, in canonical form."""
 
     __slots__ = ()
 
     def read(self) -> Any:
-        call = _under_way()
+        call = _current_call()
         return call.args[self.name] if isinstance(self.name, int) else call.kwargs[self.name]
 
     def text(self, name: Names) -> str:
         return name(self)
 
     def among(self, leaves: Sequence[str], args: Sequence[str], kwargs: Mapping[str, str]) -> str:
-        """As `Argument.among`."""
-        places: Any = args if isinstance(self.name, int) else kwargs
-        return str(places[self.name])
+        """As `ArgumentLeaf.among`."""
+        arguments: Any = args if isinstance(self.name, int) else kwargs
+        return str(arguments[self.name])
 
     @property
     def path(self) -> str:

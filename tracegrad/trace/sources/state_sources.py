@@ -9,7 +9,7 @@ from typing import Any
 
 from tracegrad.trace.sources.sources import Names, Source
 
-__all__ = ["Called", "Context", "Name", "is_subclass", "mapping_behind"]
+__all__ = ["Context", "FunctionResult", "Name", "is_subclass", "underlying_mapping"]
 
 
 class Name(Source):
@@ -55,7 +55,7 @@ class Context(Source):
         return f"{self.text(name)} is {name(self.UNSET)}"
 
 
-class Called(Source):
+class FunctionResult(Source):
     """The result of a function, the parent, for the arguments `name`."""
 
     __slots__ = ()
@@ -84,6 +84,6 @@ def is_subclass(cls: type, base: type) -> bool:
         return False
 
 
-def mapping_behind(proxy: types.MappingProxyType[Any, Any]) -> Any:
+def underlying_mapping(proxy: types.MappingProxyType[Any, Any]) -> Any:
     """The underlying mapping of a mapping proxy, which others may change."""
     return gc.get_referents(proxy)[0]

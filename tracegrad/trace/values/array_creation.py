@@ -1,4 +1,4 @@
-"""Create arrays in traced code as constants (`Host`), unless a traced value takes part."""
+"""Create arrays in traced code as constants (`ConstantArray`), unless a traced value takes part."""
 
 from __future__ import annotations
 
@@ -9,35 +9,35 @@ from typing import Any
 import numpy as np
 
 from tracegrad.errors import DTypeError
-from tracegrad.ir import Node
+from tracegrad.ir import GraphNode
 from tracegrad.numpy_api.operands import array, peer_of
 from tracegrad.numpy_api.protocols import decides
 from tracegrad.numpy_api.registry import dispatch_function
 from tracegrad.target.tuning import TUNING
 from tracegrad.trace.builder.builder import TraceBuilder, current_trace
-from tracegrad.trace.values.constant_array import Host, hosted, of_function, on_hosts
+from tracegrad.trace.values.constant_array import ConstantArray, apply_to_constants, hosted, of_function
 from tracegrad.trace.values.tracer import Tracer
 
-__all__ = ["MOST_MADE", "making", "of_lists", "ufunc_of_lists"]
+__all__ = ["MAX_CREATED", "making", "of_lists", "ufunc_of_lists"]
 
-MOST_MADE = TUNING.tracing.max_created
-_MOST_NODES = 50
+MAX_CREATED = TUNING.tracing.max_created
+_MAX_NODES = 50
 
 
-def making(function: Callable[..., Any], ours: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap `ours`, the traced version of NumPy's `function`: the new array is a `Host` if it depends on nothing
-    traced."""
+def making(function: Callable[..., Any], traced_version: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap `traced_version`, the traced version of NumPy's `function`: the new array is a `ConstantArray` if it depends
+    on nothing traced."""
 
-    @wraps(ours)
+    @wraps(traced_version)
     def make(*args: Any, **kwargs: Any) -> Any:
         builder = current_trace()
-        if builder is None or builder.hosts is None or builder.inner is not None:
-            return ours(*args, **kwargs)
+        if builder is None or builder.constant_arrays is None or builder.inner is not None:
+            return traced_version(*args, **kwargs)
         inputs = (*args, *kwargs.values())
-        if any(map(_has_host, inputs)):
-            return on_hosts(function, args, kwargs, ours, builder)
+        if any(map(_has_constant, inputs)):
+            return apply_to_constants(function, args, kwargs, traced_version, builder)
         try:
-            result = ours(*args, **kwargs)
+            result = traced_version(*args, **kwargs)
         except DTypeError:
             if peer_of(*inputs) is not None:
                 raise
@@ -57,7 +57,7 @@ def of_lists(function: Any) -> Any:
         peer = peer_of(*args, *kwargs.values())
         if peer is None:
             return _fresh(function(*args, **kwargs), (*args, *kwargs.values()))
-        if type(peer) is Host or (function in _SHARING and any(map(_has_host, (*args, *kwargs.values())))):
+        if type(peer) is ConstantArray or (function in _SHARING and any(map(_has_constant, (*args, *kwargs.values())))):
             return of_function(function, args, kwargs, peer.builder)
         if decides("__array_function__", _flat((*args, *kwargs.values()))):
             return function(*args, **kwargs)
@@ -79,14 +79,14 @@ def ufunc_of_lists(function: np.ufunc) -> Any:
     return call
 
 
-def _fresh(x: Any, given: Any) -> Any:
+def _fresh(x: Any, inputs: Any) -> Any:
     """A function's result from numbers, as an array of the trace."""
     builder = current_trace()
-    if builder is None or builder.hosts is None or builder.inner is not None:
+    if builder is None or builder.constant_arrays is None or builder.inner is not None:
         return x
     if type(x) in (list, tuple):
-        return type(x)([_fresh(each, given) for each in x])
-    return x if type(x) is not np.ndarray or any(map(_has_ndarray, given)) else hosted(builder, x)
+        return type(x)([_fresh(each, inputs) for each in x])
+    return x if type(x) is not np.ndarray or any(map(_has_ndarray, inputs)) else hosted(builder, x)
 
 
 def _flat(xs: Any) -> Any:
@@ -101,30 +101,30 @@ def _has_ndarray(x: Any) -> bool:
 _SHARING = {np.broadcast_arrays, np.atleast_1d, np.atleast_2d, np.atleast_3d, np.meshgrid}
 
 
-def _has_host(x: Any) -> bool:
-    return type(x) is Host or (type(x) in (list, tuple) and any(map(_has_host, x)))
+def _has_constant(x: Any) -> bool:
+    return type(x) is ConstantArray or (type(x) in (list, tuple) and any(map(_has_constant, x)))
 
 
 def _known(builder: TraceBuilder, x: Any) -> Any:
-    """A new array as a `Host`, if its elements are known."""
+    """A new array as a `ConstantArray`, if its elements are known."""
     if type(x) is not Tracer or x.builder is not builder or x.origin is not None or x.views or x.stand_in is not None:
         return x
-    if x.node.aval.size > MOST_MADE or not (x.shape or x.is_array) or not _is_of_nothing(builder, x.node):
+    if x.node.aval.size > MAX_CREATED or not (x.shape or x.is_array) or not _is_of_nothing(builder, x.node):
         return x
-    return Host(builder, np.array(builder.compute(x.node), order="C"), x.node)
+    return ConstantArray(builder, np.array(builder.compute(x.node), order="C"), x.node)
 
 
-def _is_of_nothing(builder: TraceBuilder, wanted: Node) -> bool:
+def _is_of_nothing(builder: TraceBuilder, wanted: GraphNode) -> bool:
     """Whether a node depends on no argument, no capture and no differentiated node."""
     if wanted.op is not None and not wanted.operands:
         return True
-    seen = [wanted]
-    for node in seen:  # the loop extends it
+    visited = [wanted]
+    for node in visited:  # the loop extends it
         if node.op is None and not any(c.node is node and c.source is None for c in builder.captures.values()):
             return False
         if node in builder.differentiated:
             return False
-        seen += [x for x in node.operands if x not in seen]
-        if len(seen) > _MOST_NODES:
+        visited += [x for x in node.operands if x not in visited]
+        if len(visited) > _MAX_NODES:
             return False
     return True

@@ -1,10 +1,10 @@
 """Fold constants at trace time: arrays whose elements are known, such as index tables, grids and weights.
 
-No argument and no captured variable takes part in a constant array, so NumPy computes it during tracing. A `Host` is a
-tracer that has an ndarray. Operations on hosts alone, including in-place updates and views, operate on their ndarrays.
-If a host meets a traced value, or is used in a way an ndarray does not support, it *joins* the graph: it becomes a
-plain `Tracer`, and its present elements are a constant of the program. All arrays that share its memory join too, as
-views.
+No argument and no captured variable takes part in a constant array, so NumPy computes it during tracing. A
+`ConstantArray` is a tracer that has an ndarray. Operations on hosts alone, including in-place updates and views,
+operate on their ndarrays. If a host meets a traced value, or is used in a way an ndarray does not support, it *joins*
+the graph: it becomes a plain `Tracer`, and its present elements are a constant of the program. All arrays that share
+its memory join too, as views.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 
 from tracegrad.avals import Aval, supported
 from tracegrad.errors import DTypeError, UnsupportedError
-from tracegrad.ir import Node
+from tracegrad.ir import GraphNode
 from tracegrad.numpy_api.creation import eye
 from tracegrad.numpy_api.registry import dispatch_function, dispatch_ufunc
 from tracegrad.ops import Carrier, Op
@@ -29,41 +29,41 @@ from tracegrad.target.tuning import TUNING
 from tracegrad.trace.builder.abort import COMPUTED
 from tracegrad.trace.builder.builder import TraceBuilder
 from tracegrad.trace.values.tracer import Tracer
-from tracegrad.trace.values.views import take_shape
+from tracegrad.trace.values.views import set_shape
 
-__all__ = ["Constants", "Host", "hosted", "of_function", "on_hosts"]
+__all__ = ["ConstantArray", "Constants", "apply_to_constants", "hosted", "of_function"]
 
-MOST_COMPUTED = TUNING.tracing.max_constant
-MOST_FROM_A_LINE = TUNING.tracing.max_constants_of_line
+MAX_CONSTANT_SIZE = TUNING.tracing.max_constant
+MAX_FROM_A_LINE = TUNING.tracing.max_constants_of_line
 
 
 class Constants:
     """The constants of one trace that have joined the graph."""
 
     def __init__(self) -> None:
-        self._nodes: dict[Any, Node] = {}
+        self._nodes: dict[Any, GraphNode] = {}
         self._lines: dict[str, int] = {}
 
-    def node(self, builder: TraceBuilder, array: np.ndarray[Any, Any]) -> Node:
+    def node(self, builder: TraceBuilder, array: np.ndarray[Any, Any]) -> GraphNode:
         """The node of a constant: an input with the same array at each call, or a fill."""
         text = array.tobytes()
         if array.size and array.dtype.kind in "biuf" and text == text[: array.itemsize] * array.size:
-            same: Node = full(shape=array.shape, value=array.flat[0].item(), dtype=array.dtype.name).node
+            same: GraphNode = full(shape=array.shape, value=array.flat[0].item(), dtype=array.dtype.name).node
             return same
         if (identity := _multiple_of_identity(array)) is not None:
             return identity
         key = (array.dtype, array.shape, text)
         result = self._nodes.get(key)
         if result is None:
-            place = builder.locate()
-            count = self._lines[place] = self._lines.get(place, 0) + 1
-            if count > MOST_FROM_A_LINE:
+            line = builder.locate()
+            count = self._lines[line] = self._lines.get(line, 0) + 1
+            if count > MAX_FROM_A_LINE:
                 raise builder.restarts(COMPUTED, "another constant is met in each turn of a loop")
             result = self._nodes[key] = builder.capture(np.array(array, order="C")).node
         return result
 
 
-def _multiple_of_identity(array: np.ndarray[Any, Any]) -> Node | None:
+def _multiple_of_identity(array: np.ndarray[Any, Any]) -> GraphNode | None:
     """A multiple of the identity, in the form that passes recognize; None for other arrays."""
     n = len(array) if array.ndim else 0
     if array.shape != (n, n) or n < 2 or array.dtype.kind not in "biuf" or np.count_nonzero(array) > n:
@@ -76,27 +76,27 @@ def _multiple_of_identity(array: np.ndarray[Any, Any]) -> Node | None:
     return result.node if number == 1 else multiply(result, number.item()).node  # type: ignore[no-any-return]
 
 
-class _Known:
-    """State of a `Host`: its ndarray; the node it was created as, or its base with a function that makes this view of
-    another array; its views; and its last tracer in the graph, with the version of the array at that time."""
+class _ConstantState:
+    """State of a `ConstantArray`: its ndarray; the node it was created as, or its base with a function that makes this
+    view of another array; its views; and its last tracer in the graph, with the version of the array at that time."""
 
-    __slots__ = ("again", "array", "changes", "children", "met", "node", "parent")
+    __slots__ = ("again", "array", "changes", "children", "node", "parent", "tracer")
 
-    def __init__(self, array: np.ndarray[Any, Any], node: Node | None, parent: Any, again: Any):
+    def __init__(self, array: np.ndarray[Any, Any], node: GraphNode | None, parent: Any, again: Any):
         self.array, self.node, self.parent, self.again = array, node, parent, again
         self.children: list[Any] = []
         self.changes = 0
-        self.met: tuple[int, Any] = -1, None
+        self.tracer: tuple[int, Any] = -1, None
 
 
-class Host(Tracer):
+class ConstantArray(Tracer):
     """An array of the trace with known elements, until it joins the graph."""
 
     __slots__ = ()
     known: Any
 
     def __init__(self, builder: TraceBuilder, array: Any, node: Any = None, parent: Any = None, again: Any = None):
-        self.builder, self.is_array, self.known = builder, True, _Known(array, node, parent, again)
+        self.builder, self.is_array, self.known = builder, True, _ConstantState(array, node, parent, again)
         if parent is not None:
             children = parent.known.children
             if len(children) & (len(children) - 1) == 0:  # as in `Tracer._add_view`
@@ -116,7 +116,7 @@ class Host(Tracer):
     def dtype(self) -> Any:
         return self.known.array.dtype
 
-    def concrete(self, asked: str) -> np.ndarray[Any, Any]:
+    def concrete(self, query: str) -> np.ndarray[Any, Any]:
         self.builder.require_open()
         result: np.ndarray[Any, Any] = self.known.array.copy()
         return result
@@ -124,7 +124,7 @@ class Host(Tracer):
     def shown(self) -> Any:
         return self.known.array.copy()
 
-    def _plain(self, asked: str) -> Any:
+    def _plain(self, query: str) -> Any:
         return self.known.array.copy()
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
@@ -133,15 +133,15 @@ class Host(Tracer):
     def __getitem__(self, index: Any) -> Any:
         if self.known is None:  # a bound method of an array that has joined since
             return Tracer.__getitem__(self, index)
-        if type(index) in _PLACES or (type(index) is tuple and _PLACES.issuperset(map(type, index))):
+        if type(index) in _INDEX_TYPES or (type(index) is tuple and _INDEX_TYPES.issuperset(map(type, index))):
             result = self.known.array[index]
             if type(result) is not np.ndarray:
                 return result
         return _done("__getitem__", self, index)
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        kind, plain = type(value), type(index) in _PLACES and self.known is not None
-        plain = plain or (type(index) is tuple and _PLACES.issuperset(map(type, index)))
+        kind, plain = type(value), type(index) in _INDEX_TYPES and self.known is not None
+        plain = plain or (type(index) is tuple and _INDEX_TYPES.issuperset(map(type, index)))
         if plain and kind in _NUMBERS and self.builder.inner is None:
             self.known.array[index] = value
             _root(self).known.changes += 1
@@ -154,17 +154,19 @@ class Host(Tracer):
         def traced(*inputs: Any, **kwargs: Any) -> Any:
             return dispatch_ufunc(ufunc, method, inputs, kwargs)
 
-        shares = [x for x in kwargs.get("out") or () if type(x) is Host] if method != "at" else inputs[:1]
-        return on_hosts(getattr(ufunc, method), inputs, kwargs, traced, self.builder, tuple(shares))
+        shares = [x for x in kwargs.get("out") or () if type(x) is ConstantArray] if method != "at" else inputs[:1]
+        return apply_to_constants(getattr(ufunc, method), inputs, kwargs, traced, self.builder, tuple(shares))
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         return of_function(func, args, kwargs, self.builder)
 
     def __copy__(self) -> Any:
-        return Host(self.builder, self.known.array.copy())
+        return ConstantArray(self.builder, self.known.array.copy())
 
     def bind(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
-        return _met(self).bind(op, tuple([_met(x) if type(x) is Host else x for x in operands]), params)
+        return _as_tracer(self).bind(
+            op, tuple([_as_tracer(x) if type(x) is ConstantArray else x for x in operands]), params
+        )
 
     def join(self) -> Any:
         _join(self)
@@ -172,12 +174,12 @@ class Host(Tracer):
 
 
 def of_function(function: Any, args: Any, kwargs: Any, builder: TraceBuilder) -> Any:
-    """The result of a NumPy function for arguments with a `Host` among them."""
+    """The result of a NumPy function for arguments with a `ConstantArray` among them."""
 
     def traced(*args: Any, **kwargs: Any) -> Any:
         return dispatch_function(function, args, kwargs)
 
-    return on_hosts(function, args, kwargs, traced, builder, () if function in _READING else None)
+    return apply_to_constants(function, args, kwargs, traced, builder, () if function in _READING else None)
 
 
 # Functions that return new arrays, and no views.
@@ -190,7 +192,7 @@ _READING = {
 }  # fmt: skip
 
 
-_PLACES = frozenset({int, np.int64})
+_INDEX_TYPES = frozenset({int, np.int64})
 _NUMBERS = frozenset({int, float, bool, np.float64, np.int64, np.bool_})
 
 
@@ -202,17 +204,17 @@ def _root(x: Any) -> Any:
     return x
 
 
-def _met(x: Any) -> Any:
+def _as_tracer(x: Any) -> Any:
     """The present elements, as a plain tracer."""
     known, changes = x.known, _root(x).known.changes
-    if known.met[0] != changes:
+    if known.tracer[0] != changes:
         x.builder.require_open()
         with x.builder.outside():
-            result = None if known.parent is None else _view_of(x, _met)
+            result = None if known.parent is None else _view_of(x, _as_tracer)
             result = _as_root(x) if result is None else result
         result.frozen = "constants"  # not the array itself, which joins before an update
-        known.met = changes, result
-    return known.met[1]
+        known.tracer = changes, result
+    return known.tracer[1]
 
 
 def _as_root(x: Any) -> Any:
@@ -220,31 +222,31 @@ def _as_root(x: Any) -> Any:
     known, builder = x.known, x.builder
     node = known.node
     if node is None or (known.changes and builder.compute(node).tobytes() != known.array.tobytes()):
-        node = builder.hosts.node(builder, known.array)
+        node = builder.constant_arrays.node(builder, known.array)
     tracer = Tracer(builder, node)
     tracer.is_array = True
     if len(tracer.shape) > 1 and not is_row_major(known.array):
-        tracer.stand_in = builder.memory.place(tracer.shape, tracer.dtype, known.array.strides)
+        tracer.stand_in = builder.memory.allocate(tracer.shape, tracer.dtype, known.array.strides)
     return tracer
 
 
-def _view_of(x: Any, put: Callable[[Any], Any]) -> Any:
-    """This view of the tracer that `put` returns for the base; None if traced arrays have no view of this kind."""
+def _view_of(x: Any, replace: Callable[[Any], Any]) -> Any:
+    """This view of the tracer that `replace` returns for the base; None if traced arrays have no view of this kind."""
     try:
-        view = x.known.again(put)
+        view = x.known.again(replace)
     except UnsupportedError:
         return None
-    if type(view) is Tracer and view is put(x.known.parent):
+    if type(view) is Tracer and view is replace(x.known.parent):
         view = view[...]
     return view if type(view) is Tracer and view.origin is not None and view.shape == x.known.array.shape else None
 
 
-_PARTS = ("node", "asks", "frozen", "is_array", "origin", "outside", "stand_in", "starts", "views")
+_TRACER_FIELDS = ("node", "layout_inputs", "frozen", "is_array", "origin", "outside", "stand_in", "starts", "views")
 
 
 def _join(x: Any) -> None:
     """Convert an array, and all arrays that share its memory, to plain tracers."""
-    if type(x) is not Host:
+    if type(x) is not ConstantArray:
         return
     x.builder.require_open()
     with x.builder.outside():
@@ -255,12 +257,12 @@ def _join(x: Any) -> None:
 def _become(x: Any, result: Any) -> None:
     children = [each for r in x.known.children if (each := r()) is not None]
     x.__class__, x.known = Tracer, None
-    for name in _PARTS:
+    for name in _TRACER_FIELDS:
         setattr(x, name, getattr(result, name))
     for each in children:
         view = _view_of(each, lambda y: y)
         if view is None:
-            raise x.builder.gives_up("a view of an array of constants is none that a trace has")
+            raise x.builder.abort("a view of an array of constants is none that a trace has")
         base = view.origin.base
         _become(each, view)
         base.views.append(weakref.ref(each))
@@ -273,40 +275,40 @@ def _joined(name: str) -> Any:
         _join(self)
         return getattr(self, name)
 
-    def put(self: Any, value: Any) -> None:
+    def assign(self: Any, value: Any) -> None:
         _join(self)
         setattr(self, name, value)
 
-    return property(get, put)
+    return property(get, assign)
 
 
-for _name in _PARTS:
+for _name in _TRACER_FIELDS:
     if _name not in ("node", "is_array"):
-        setattr(Host, _name, _joined(_name))
-setattr(Host, "node", property(lambda self: _met(self).node, _joined("node").fset))  # noqa: B010 (it is a slot)
+        setattr(ConstantArray, _name, _joined(_name))
+setattr(ConstantArray, "node", property(lambda self: _as_tracer(self).node, _joined("node").fset))  # noqa: B010 (it is a slot)
 
 
 # -- operations by NumPy --------------------------------------------------------------------------------------------
-class _Traced(Exception):
+class _NotConstant(Exception):
     """Raised for a value that is no constant."""
 
 
-def _ndarrays(x: Any, found: list[Any]) -> Any:
-    """`x` with ndarrays in place of its hosts, which are added to `found`."""
+def _ndarrays(x: Any, arrays: list[Any]) -> Any:
+    """`x` with ndarrays in place of its hosts, which are added to `arrays`."""
     kind = type(x)
-    if kind is Host:
-        found.append(x)
+    if kind is ConstantArray:
+        arrays.append(x)
         return x.known.array
     if isinstance(x, Carrier):
-        raise _Traced
+        raise _NotConstant
     if kind is list or kind is tuple:
-        return kind([_ndarrays(each, found) for each in x])
+        return kind([_ndarrays(each, arrays) for each in x])
     if kind is slice and (isinstance(x.start, Carrier) or isinstance(x.stop, Carrier) or isinstance(x.step, Carrier)):
-        raise _Traced
+        raise _NotConstant
     return x
 
 
-def on_hosts(
+def apply_to_constants(
     function: Callable[..., Any], args: Any, kwargs: Any, traced: Callable[..., Any], builder: TraceBuilder,
     shares: Any = None,
 ) -> Any:  # fmt: skip
@@ -316,17 +318,17 @@ def on_hosts(
     shares = None if shares == () and "out" in kwargs else shares
     try:
         if builder.inner is not None or not builder.open:
-            raise _Traced
+            raise _NotConstant
         inputs = _ndarrays(args, results)
         named = {k: _ndarrays(x, results) for k, x in kwargs.items()} if kwargs else kwargs
         if _is_large(function, results):
-            raise _Traced
-    except _Traced:
+            raise _NotConstant
+    except _NotConstant:
         if shares is None:
             return traced(*_exchanged(args, _joined_or_same), **_named(kwargs, _joined_or_same))
         for x in shares:
             _join(x)
-        return traced(*_exchanged(args, _met_or_same), **_named(kwargs, _met_or_same))
+        return traced(*_exchanged(args, _tracer_or_same), **_named(kwargs, _tracer_or_same))
     if shares != ():
         for x in results:
             _root(x).known.changes += 1
@@ -335,72 +337,72 @@ def on_hosts(
     return _wrapped(builder, result, results, _Again(traced, args, kwargs))
 
 
-def _met_or_same(x: Any) -> Any:
-    return _met(x) if type(x) is Host else x
+def _tracer_or_same(x: Any) -> Any:
+    return _as_tracer(x) if type(x) is ConstantArray else x
 
 
 def _joined_or_same(x: Any) -> Any:
-    return x.join() if type(x) is Host else x
+    return x.join() if type(x) is ConstantArray else x
 
 
-def _named(kwargs: dict[str, Any], put: Callable[[Any], Any]) -> dict[str, Any]:
-    return {k: _exchanged(x, put) for k, x in kwargs.items()}
+def _named(kwargs: dict[str, Any], replace: Callable[[Any], Any]) -> dict[str, Any]:
+    return {k: _exchanged(x, replace) for k, x in kwargs.items()}
 
 
-def _exchanged(x: Any, put: Callable[[Any], Any]) -> Any:
-    """`x` with each object in it replaced by `put`."""
-    return type(x)([_exchanged(each, put) for each in x]) if type(x) in (list, tuple) else put(x)
+def _exchanged(x: Any, replace: Callable[[Any], Any]) -> Any:
+    """`x` with each object in it replaced by `replace`."""
+    return type(x)([_exchanged(each, replace) for each in x]) if type(x) in (list, tuple) else replace(x)
 
 
 class _Again:
     """A function call that can be repeated for tracers, which returns a view, or several views and the picked one."""
 
-    def __init__(self, function: Callable[..., Any], args: Any, kwargs: Any, picks: tuple[int, ...] = ()):
-        self.function, self.args, self.kwargs, self.picks = function, args, kwargs, picks
+    def __init__(self, function: Callable[..., Any], args: Any, kwargs: Any, result_indices: tuple[int, ...] = ()):
+        self.function, self.args, self.kwargs, self.result_indices = function, args, kwargs, result_indices
 
-    def __call__(self, put: Callable[[Any], Any]) -> Any:
-        def given(x: Any) -> Any:
-            return put(x) if type(x) is Host else x
+    def __call__(self, replace: Callable[[Any], Any]) -> Any:
+        def replaced(x: Any) -> Any:
+            return replace(x) if type(x) is ConstantArray else x
 
-        result = self.function(*_exchanged(self.args, given), **_named(self.kwargs, given))
-        for k in self.picks:
+        result = self.function(*_exchanged(self.args, replaced), **_named(self.kwargs, replaced))
+        for k in self.result_indices:
             result = result[k]
         return result
 
     def pick(self, k: int) -> _Again:
-        return _Again(self.function, self.args, self.kwargs, (*self.picks, k))
+        return _Again(self.function, self.args, self.kwargs, (*self.result_indices, k))
 
 
-def _is_large(function: Any, found: list[Any]) -> bool:
+def _is_large(function: Any, arrays: list[Any]) -> bool:
     """Whether the result may have more elements than are stored as a constant."""
     total = 1
-    for x in found:
+    for x in arrays:
         total *= max(x.known.array.size, 1)
-    if total <= MOST_COMPUTED:
+    if total <= MAX_CONSTANT_SIZE:
         return False
     name = getattr(function, "__name__", "")
     if isinstance(function, np.ufunc) or isinstance(getattr(function, "__self__", None), np.ufunc) or "__" in name:
         try:
-            return bool(np.prod(np.broadcast_shapes(*[x.shape for x in found])) > MOST_COMPUTED) or name == "outer"
+            return bool(np.prod(np.broadcast_shapes(*[x.shape for x in arrays])) > MAX_CONSTANT_SIZE) or name == "outer"
         except ValueError:
             return False
     return name in ("outer", "kron", "meshgrid", "ix_")
 
 
-def _wrapped(builder: TraceBuilder, x: Any, found: list[Any], again: _Again) -> Any:
+def _wrapped(builder: TraceBuilder, x: Any, arrays: list[Any], again: _Again) -> Any:
     """The result of a NumPy function, wrapped for traced code."""
     if type(x) in (list, tuple):
-        return type(x)([_wrapped(builder, each, found, again.pick(k)) for k, each in enumerate(x)])
+        return type(x)([_wrapped(builder, each, arrays, again.pick(k)) for k, each in enumerate(x)])
     if type(x) is not np.ndarray:
         return x
-    for each in found:
+    for each in arrays:
         if each.known.array is x:
             _root(each).known.changes += 1
             return each
     owner = _owner(x)
-    for each in found:
+    for each in arrays:
         if _owner(each.known.array) is owner:
-            return Host(builder, x, None, each, again)
+            return ConstantArray(builder, x, None, each, again)
     return hosted(builder, x)
 
 
@@ -410,7 +412,7 @@ def hosted(builder: TraceBuilder, x: np.ndarray[Any, Any]) -> Any:
         supported(x.dtype)
     except (DTypeError, UnsupportedError):
         return x
-    return Host(builder, x if x.base is None else x.copy())
+    return ConstantArray(builder, x if x.base is None else x.copy())
 
 
 def _owner(x: Any) -> Any:
@@ -423,26 +425,26 @@ def _done(name: str, x: Any, *args: Any, **kwargs: Any) -> Any:
     """The result of the method."""
     shares = () if name in _READ else (x,)
     traced: Any = _OF_TRACERS[name]
-    return on_hosts(getattr(np.ndarray, name), (x, *args), kwargs, traced, x.builder, shares)
+    return apply_to_constants(getattr(np.ndarray, name), (x, *args), kwargs, traced, x.builder, shares)
 
 
 def _install(name: str, usual: Any) -> None:
     if isinstance(usual, property):
-        own: Any = getattr(np.ndarray, name).__get__
+        real_getter: Any = getattr(np.ndarray, name).__get__
         traced: Any = usual.__get__
         write = getattr(np.ndarray, name).__set__
 
         def assign(self: Any, value: Any) -> None:
-            on_hosts(write, (self, value), {}, usual.__set__, self.builder, (self,))
+            apply_to_constants(write, (self, value), {}, usual.__set__, self.builder, (self,))
 
-        get = property(lambda self: on_hosts(own, (self,), {}, traced, self.builder))
-        setattr(Host, name, get.setter(assign) if usual.fset is not None else get)
+        get = property(lambda self: apply_to_constants(real_getter, (self,), {}, traced, self.builder))
+        setattr(ConstantArray, name, get.setter(assign) if usual.fset is not None else get)
         return
 
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         return _done(name, self, *args, **kwargs)
 
-    setattr(Host, name, wraps(usual)(method))
+    setattr(ConstantArray, name, wraps(usual)(method))
 
 
 # Operators, and methods that return numbers or new arrays.
@@ -457,12 +459,12 @@ _READ = {f"__{before}{name}__" for name in _BINARY for before in ("", "r")} | {
     "searchsorted", "nonzero", "take", "repeat", "trace", "ptp",
 }  # fmt: skip
 _PROPERTIES = {"T", "mT", "real", "imag"}
-_ALREADY = {x for x in dir(object) if x not in _READ} | set(vars(Host)) | {"__iter__", "__len__"}
+_ALREADY = {x for x in dir(object) if x not in _READ} | set(vars(ConstantArray)) | {"__iter__", "__len__"}
 _OF_TRACERS = {"__getitem__": Tracer.__getitem__, "__setitem__": Tracer.__setitem__}
 for _name in sorted((set(dir(np.ndarray)) & set(dir(Tracer))) - _ALREADY):
     _usual = getattr(Tracer, _name)
     if not _name.startswith("__array") and (callable(_usual) or _name in _PROPERTIES):
         _OF_TRACERS[_name] = _usual
         _install(_name, _usual)
-Host.__hash__ = Tracer.__hash__  # type: ignore[method-assign]
-Host.shape = Host.shape.setter(take_shape)  # type: ignore[method-assign, attr-defined]
+ConstantArray.__hash__ = Tracer.__hash__  # type: ignore[method-assign]
+ConstantArray.shape = ConstantArray.shape.setter(set_shape)  # type: ignore[method-assign, attr-defined]

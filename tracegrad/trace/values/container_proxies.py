@@ -18,14 +18,14 @@ from typing import Any
 from tracegrad.errors import PACKAGE
 from tracegrad.ops import Carrier, TensorCarrier
 from tracegrad.trace.bytecode.instructions import decoded
-from tracegrad.trace.values.differentiated_keys import recalled
+from tracegrad.trace.values.differentiated_keys import check_dict_item
 from tracegrad.tree.registry import KINDS
 
 __all__ = [
-    "LENT",
-    "Loan",
+    "PROXIED_CLASSES",
+    "ProxyState",
     "Shadowed",
-    "lend",
+    "container_proxy",
     "notice_sets",
     "passes_methods",
     "read",
@@ -35,10 +35,10 @@ __all__ = [
 ]
 
 
-class Loan:
+class ProxyState:
     """State of a container proxy: the real container, its source, and the world that translates its items."""
 
-    __slots__ = ("added", "before", "behind", "blind", "known", "real", "source", "whole", "world")
+    __slots__ = ("added", "before", "blind", "flush_attributes", "known", "real", "source", "whole", "world")
 
     def __init__(self, real: Any, source: Any, world: Any):
         self.real, self.source, self.world = real, source, world
@@ -48,7 +48,7 @@ class Loan:
         self.known: set[Any] = set()  # dict: the keys of items that were read or written
         self.blind: dict[Any, None] = {}  # dict: keys written before they were read, in order
         # `__dict__` of an object: adds the attributes that `object.__setattr__` wrote, which bypasses the proxy.
-        self.behind: Callable[[], None] | None = None
+        self.flush_attributes: Callable[[], None] | None = None
 
 
 def _touched(name: str, method: Any) -> Any:
@@ -59,7 +59,7 @@ def _touched(name: str, method: Any) -> Any:
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         self._touch()
         for x in args:
-            if isinstance(x, _Lent):
+            if isinstance(x, _ContainerProxy):
                 x._touch()
         return method(self, *args, **kwargs)
 
@@ -74,7 +74,7 @@ _SILENT = {
 }  # fmt: skip
 
 
-def _lent(cls: Any, writers: set[str]) -> Callable[[Any], Any]:
+def _fills_first(cls: Any, writers: set[str]) -> Callable[[Any], Any]:
     """Class decorator of container proxies: wrap all methods of `cls` except the `writers` to fill the proxy first."""
 
     def declare(result: Any) -> Any:
@@ -87,13 +87,13 @@ def _lent(cls: Any, writers: set[str]) -> Callable[[Any], Any]:
     return declare
 
 
-class _Lent:
+class _ContainerProxy:
     """Common base of container proxies."""
 
     __slots__ = ()
-    _loan: Loan
+    _state: ProxyState
 
-    def _read(self, loan: Loan) -> None:
+    def _read(self, state: ProxyState) -> None:
         raise NotImplementedError
 
     def _named(self) -> str:
@@ -103,15 +103,15 @@ class _Lent:
 
     def _touch(self) -> None:
         """Read all items."""
-        if not self._loan.whole:
-            self._loan.whole = True
-            self._read(self._loan)
+        if not self._state.whole:
+            self._state.whole = True
+            self._read(self._state)
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         """Fill the proxy with all written items."""
 
     def __copy__(self) -> Any:
-        return type(self._loan.real)(self)
+        return type(self._state.real)(self)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         return copy.deepcopy(self.__copy__(), memo)
@@ -120,15 +120,15 @@ class _Lent:
         return self.__copy__().__reduce_ex__(protocol)
 
 
-@_lent(list, {"append", "extend", "__iadd__"})
-class LentList(_Lent, list[Any]):
+@_fills_first(list, {"append", "extend", "__iadd__"})
+class ListProxy(_ContainerProxy, list[Any]):
     """List proxy; items appended before the first read follow the unread items."""
 
-    __slots__ = ("_loan",)
+    __slots__ = ("_state",)
 
-    def _read(self, loan: Loan) -> None:
-        loan.before = [x for _, x in loan.world.items_of(loan)]
-        list.__setitem__(self, slice(0, len(loan.before)), loan.before)
+    def _read(self, state: ProxyState) -> None:
+        state.before = [x for _, x in state.world.items_of(state)]
+        list.__setitem__(self, slice(0, len(state.before)), state.before)
 
     def __iadd__(self, other: Any) -> Any:  # type: ignore[misc]
         self.extend(other)
@@ -138,20 +138,20 @@ class LentList(_Lent, list[Any]):
         return other + self.__copy__() if isinstance(other, list) else NotImplemented
 
 
-@_lent(deque, {"append", "extend", "__iadd__"})
-class LentDeque(_Lent, deque[Any]):
+@_fills_first(deque, {"append", "extend", "__iadd__"})
+class DequeProxy(_ContainerProxy, deque[Any]):
     """Deque proxy; appended items may have pushed out unread items."""
 
-    __slots__ = ("_loan",)
+    __slots__ = ("_state",)
 
-    def _read(self, loan: Loan) -> None:
-        items = [x for _, x in loan.world.items_of(loan)]
-        loan.before = deque(items, self.maxlen)
+    def _read(self, state: ProxyState) -> None:
+        items = [x for _, x in state.world.items_of(state)]
+        state.before = deque(items, self.maxlen)
         deque.clear(self)
-        deque.extend(self, [*items, *loan.added])
+        deque.extend(self, [*items, *state.added])
 
     def append(self, x: Any) -> None:
-        self._loan.added.append(x)
+        self._state.added.append(x)
         deque.append(self, x)
 
     def extend(self, xs: Any) -> None:
@@ -165,24 +165,24 @@ class LentDeque(_Lent, deque[Any]):
     def __copy__(self) -> Any:
         return deque(self, self.maxlen)
 
-    __repr__ = _Lent._named
+    __repr__ = _ContainerProxy._named
 
 
-@_lent(set, {"add", "update", "__ior__"})
-class LentSet(_Lent, set[Any]):
+@_fills_first(set, {"add", "update", "__ior__"})
+class SetProxy(_ContainerProxy, set[Any]):
     """Set proxy, whose items are not translated."""
 
-    __slots__ = ("_loan",)
+    __slots__ = ("_state",)
 
-    def _read(self, loan: Loan) -> None:
-        loan.world.items_of(loan)
+    def _read(self, state: ProxyState) -> None:
+        state.world.items_of(state)
 
     def add(self, x: Any) -> None:
-        self._loan.added.append(x)
+        self._state.added.append(x)
         set.add(self, x)
 
-    def update(self, *several: Any) -> None:
-        for xs in several:
+    def update(self, *iterables: Any) -> None:
+        for xs in iterables:
             for x in xs:
                 self.add(x)
 
@@ -190,82 +190,86 @@ class LentSet(_Lent, set[Any]):
         self.update(xs)
         return self
 
-    __repr__ = _Lent._named
+    __repr__ = _ContainerProxy._named
 
 
-@_lent(dict, {"__getitem__", "__setitem__", "get", "__contains__"})
-class LentDict(_Lent, dict[Any, Any]):
+@_fills_first(dict, {"__getitem__", "__setitem__", "get", "__contains__"})
+class DictProxy(_ContainerProxy, dict[Any, Any]):
     """Dict proxy. Reading an item by its key guards only this item, and writing an item guards nothing. The stand-in of
     a Tensor is the same key as the Tensor."""
 
-    __slots__ = ("_loan",)
+    __slots__ = ("_state",)
 
-    def settle(self) -> None:
-        if self._loan.behind is not None:
-            self._loan.behind()
+    def flush(self) -> None:
+        if self._state.flush_attributes is not None:
+            self._state.flush_attributes()
 
     def _touch(self) -> None:
-        self.settle()
+        self.flush()
         super()._touch()
 
-    def _read(self, loan: Loan) -> None:
-        for key, value in loan.world.items_of(loan):
-            if key not in loan.known:
-                loan.before[key] = value
+    def _read(self, state: ProxyState) -> None:
+        for key, value in state.world.items_of(state):
+            if key not in state.known:
+                state.before[key] = value
                 dict.__setitem__(self, key, value)
 
     def _key(self, key: Any) -> Any:
         """The real key to look up. A proxy of a function is looked up as the function."""
         if type(key) is not types.FunctionType:
             return real_key(key)
-        loan, wrapped = self._loan, getattr(key, "__wrapped__", None)
-        real = loan.world.real_of(key)
-        stands = isinstance(wrapped, Hashable) and wrapped in loan.real and real not in loan.real
-        return wrapped if stands and key.__code__.co_filename.startswith(PACKAGE) else real
+        state, wrapped = self._state, getattr(key, "__wrapped__", None)
+        real = state.world.real_of(key)
+        is_replacement = isinstance(wrapped, Hashable) and wrapped in state.real and real not in state.real
+        return wrapped if is_replacement and key.__code__.co_filename.startswith(PACKAGE) else real
 
     def _item(self, key: Any) -> None:
         """Load the translated item of this key, or guard its absence."""
-        self.settle()
-        loan = self._loan
-        if loan.whole or key in loan.known:
+        self.flush()
+        state = self._state
+        if state.whole or key in state.known:
             return
-        if key not in loan.real:
-            loan.world.lacks(loan, key)
+        if key not in state.real:
+            state.world.lacks(state, key)
             return
-        result = loan.before[key] = loan.world.item_of(loan, key)
-        loan.known.add(key)
+        result = state.before[key] = state.world.item_of(state, key)
+        state.known.add(key)
         dict.__setitem__(self, key, result)
 
-    def _kept(self, asked: Any, key: Any, default: Any = None, remembers: bool = False) -> Any:
+    def _returned_item(self, original_key: Any, key: Any, default: Any = None, remembers: bool = False) -> Any:
         """The item under a key. An item stored for a value has no derivative in the value."""
         result = dict.get(self, key, default)
-        if result is not default and result is self._loan.before.get(key):
-            recalled(asked, result, remembers)
+        if result is not default and result is self._state.before.get(key):
+            check_dict_item(original_key, result, remembers)
         return result
 
     def __getitem__(self, key: Any) -> Any:
-        asked, key = key, self._key(key)
+        original_key, key = key, self._key(key)
         self._item(key)
-        return self._kept(asked, key) if dict.__contains__(self, key) else dict.__getitem__(self, key)
+        return self._returned_item(original_key, key) if dict.__contains__(self, key) else dict.__getitem__(self, key)
 
     def setdefault(self, key: Any, default: Any = None) -> Any:
-        asked, key = key, self._key(key)
+        original_key, key = key, self._key(key)
         self._touch()
-        there = dict.__contains__(self, key)
-        return self._kept(asked, key, remembers=True) if there else dict.setdefault(self, key, default)
+        is_present = dict.__contains__(self, key)
+        return (
+            self._returned_item(original_key, key, remembers=True)
+            if is_present
+            else dict.setdefault(self, key, default)
+        )
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        self.settle()
-        key, loan = self._key(key), self._loan
-        if not loan.whole and key not in loan.known:
-            loan.known.add(key)
-            loan.blind[key] = None
+        self.flush()
+        key, state = self._key(key), self._state
+        if not state.whole and key not in state.known:
+            state.known.add(key)
+            state.blind[key] = None
         dict.__setitem__(self, key, value)
 
     def get(self, key: Any, default: Any = None) -> Any:
-        asked, key = key, self._key(key)
+        original_key, key = key, self._key(key)
         self._item(key)
-        return self._kept(asked, key, default)
+        return self._returned_item(original_key, key, default)
 
     def __contains__(self, key: Any) -> bool:
         key = self._key(key)
@@ -288,8 +292,8 @@ def real_key(key: Any) -> Any:
     return key
 
 
-_CLASSES: dict[type, Any] = {list: LentList, dict: LentDict, deque: LentDeque, set: LentSet}
-LENT = frozenset(_CLASSES)
+_CLASSES: dict[type, Any] = {list: ListProxy, dict: DictProxy, deque: DequeProxy, set: SetProxy}
+PROXIED_CLASSES = frozenset(_CLASSES)
 for _cls in (list, dict):
     KINDS[_CLASSES[_cls]] = KINDS[_cls]
 
@@ -300,11 +304,11 @@ class Shadowed:
     __slots__ = ()
 
 
-def lend(real: Any, source: Any, world: Any) -> Any:
+def container_proxy(real: Any, source: Any, world: Any) -> Any:
     """The proxy of a list, dict, deque or set."""
     cls = _CLASSES[type(real)]
     result = cls.__new__(cls)
-    result._loan = Loan(real, source, world)
+    result._state = ProxyState(real, source, world)
     length = (real.maxlen,) if type(real) is deque else ()
     type(real).__init__(result, real, *length)
     return result
@@ -312,11 +316,16 @@ def lend(real: Any, source: Any, world: Any) -> Any:
 
 def real_of(x: Any) -> Any:
     """The container of a proxy; other objects unchanged."""
-    return x._loan.real if isinstance(x, _Lent) else x
+    return x._state.real if isinstance(x, _ContainerProxy) else x
 
 
-_CLASS_NAMES = frozenset([cls.__name__ for cls in LENT])
-_METHODS = frozenset([name for cls in LENT for name in vars(cls)]) - {"fromkeys", "__init__", "__new__", "__name__"}
+_CLASS_NAMES = frozenset([cls.__name__ for cls in PROXIED_CLASSES])
+_METHODS = frozenset([name for cls in PROXIED_CLASSES for name in vars(cls)]) - {
+    "fromkeys",
+    "__init__",
+    "__new__",
+    "__name__",
+}
 
 
 @functools.lru_cache(maxsize=4096)
@@ -328,11 +337,11 @@ def passes_methods(code: types.CodeType) -> bool:
     (True, False)
     """
     before = None
-    for step in () if _METHODS.isdisjoint(code.co_names) else decoded(code):
-        named = before is not None and before.argval in _CLASS_NAMES and step.argval in _METHODS
-        if named and step.opname in ("LOAD_ATTR", "LOAD_METHOD"):
+    for instruction in () if _METHODS.isdisjoint(code.co_names) else decoded(code):
+        named = before is not None and before.argval in _CLASS_NAMES and instruction.argval in _METHODS
+        if named and instruction.opname in ("LOAD_ATTR", "LOAD_METHOD"):
             return True
-        before = step
+        before = instruction
     return any(passes_methods(x) for x in code.co_consts if isinstance(x, types.CodeType))
 
 
@@ -347,8 +356,8 @@ def notice_sets(world: Any, code: types.CodeType) -> None:
     methods. Only sets that the code exclusively adds to are read later."""
     if _hands_sets(code):
         world.adds_to_sets = None
-        for x in world.writes.lent:
-            if isinstance(x, LentSet):
+        for x in world.writes.container_proxies:
+            if isinstance(x, SetProxy):
                 x._touch()
     elif world.adds_to_sets is False:
         world.adds_to_sets = not _ADDS.isdisjoint(code.co_names)
@@ -361,10 +370,10 @@ def _hands_sets(code: types.CodeType) -> bool:
     >>> _hands_sets((lambda s: s.add(1)).__code__), _hands_sets((lambda s: {1}.union(s)).__code__)
     (False, True)
     """
-    steps = decoded(code)
-    makes = any(step.opname in ("BUILD_SET", "SET_ADD") for step in steps)
+    instructions = decoded(code)
+    makes = any(instruction.opname in ("BUILD_SET", "SET_ADD") for instruction in instructions)
     operators = _OF_SETS | {"-="} if makes else _OF_SETS
-    if not _READS.isdisjoint(code.co_names) or any(step.argrepr in operators for step in steps):
+    if not _READS.isdisjoint(code.co_names) or any(instruction.argrepr in operators for instruction in instructions):
         return True
     return any(_hands_sets(x) for x in code.co_consts if isinstance(x, types.CodeType))
 
@@ -378,7 +387,7 @@ def touching(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         for x in args:
-            if isinstance(x, _Lent):
+            if isinstance(x, _ContainerProxy):
                 x._touch()
         return function(*args, **kwargs)
 
@@ -387,7 +396,7 @@ def touching(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def read(x: Any) -> None:
     """Read all of a container, and of nested containers."""
-    if isinstance(x, _Lent):
+    if isinstance(x, _ContainerProxy):
         x._touch()
         items: Any = x.values() if isinstance(x, dict) else x
         for item in list(items):

@@ -20,50 +20,53 @@ import numpy as np
 
 from tracegrad import tree
 from tracegrad.errors import lost, user_frame
-from tracegrad.ir import Value
+from tracegrad.ir import GraphValue
 from tracegrad.trace.builder.builder import current_trace
 from tracegrad.trace.bytecode.instructions import decoded
 from tracegrad.trace.values.text_conversions import is_rounded, numbers_in, spells
 
-__all__ = ["Key", "asks_for_key", "hash_of", "recalled"]
+__all__ = ["TracedKey", "check_dict_item", "check_key_lookup", "hash_of"]
 
 _METHODS = frozenset(["get", "pop", "setdefault"])
-_SUBSCRIPT, _CALLS = opcode.opmap["BINARY_SUBSCR"], {opcode.opmap[x] for x in ("CALL", "CALL_KW") if x in opcode.opmap}
+_SUBSCRIPT, _CALL_OPCODES = (
+    opcode.opmap["BINARY_SUBSCR"],
+    {opcode.opmap[x] for x in ("CALL", "CALL_KW") if x in opcode.opmap},
+)
 
 
 def _is_differentiated(key: Any) -> bool:
     if type(key) is tuple:
         return any(map(_is_differentiated, key))
-    if isinstance(key, Value):
+    if isinstance(key, GraphValue):
         carried: Any = key
         return bool(carried._is_differentiated())
     if type(key) is int:
         trace = current_trace()
-        return trace is not None and key in trace.spelled.hashes and trace.derives()
+        return trace is not None and key in trace.text_numbers.hashes and trace.derives()
     return isinstance(key, str) and spells(key)
 
 
-def _comes_of_differentiated(key: Any) -> bool:
+def _depends_on_differentiated(key: Any) -> bool:
     if type(key) is tuple:
-        return any(map(_comes_of_differentiated, key))
-    if isinstance(key, Value):
+        return any(map(_depends_on_differentiated, key))
+    if isinstance(key, GraphValue):
         carried: Any = key
-        return bool(carried._comes_of_differentiated())
+        return bool(carried._depends_on_differentiated())
     return isinstance(key, str) and is_rounded(key)
 
 
-def recalled(key: Any, found: Any, remembers: bool = False) -> None:
+def check_dict_item(key: Any, item: Any, remembers: bool = False) -> None:
     """Check an item that an outside dict returns for a key; `remembers`: a missing item would have been inserted."""
-    if not any(map(_has_numbers, tree.leaves(found))):
+    if not any(map(_has_numbers, tree.leaves(item))):
         return
-    if _is_differentiated(key) or (_comes_of_differentiated(key) and (remembers or _remembers())):
+    if _is_differentiated(key) or (_depends_on_differentiated(key) and (remembers or _remembers())):
         raise _lost()
 
 
 def _has_numbers(x: Any) -> bool:
     """Whether it is, or holds, numbers that could have a derivative."""
     carried: Any = x
-    return carried.dtype.kind in "fc" if isinstance(x, Value) else any(True for _ in numbers_in(x))
+    return carried.dtype.kind in "fc" if isinstance(x, GraphValue) else any(True for _ in numbers_in(x))
 
 
 def _remembers() -> bool:
@@ -79,27 +82,27 @@ def _remembers() -> bool:
 @functools.lru_cache(maxsize=4096)
 def _assigned(code: CodeType) -> frozenset[tuple[Any, Any]]:
     """The containers for which the code assigns an item by a variable, each with the variable."""
-    steps = [x for x in decoded(code) if x.opname != "CACHE"]
+    instructions = [x for x in decoded(code) if x.opname != "CACHE"]
     return frozenset([
-        (x.argval, y.argval) for x, y, z in zip(steps, steps[1:], steps[2:])
+        (x.argval, y.argval) for x, y, z in zip(instructions, instructions[1:], instructions[2:])
         if z.opname == "STORE_SUBSCR" and x.opname.startswith("LOAD") and y.opname.startswith("LOAD")
         and isinstance(x.argval, str) and isinstance(y.argval, str)
     ])  # fmt: skip
 
 
 def _lost() -> Exception:
-    what = "is asked for a value that is being differentiated, and has numbers without a derivative"
+    reason = "is asked for a value that is being differentiated, and has numbers without a derivative"
     instead = "say stop_gradient(x) if a constant is meant, or let functools.cache remember what was computed"
-    return lost("a dict of what was computed before", what, instead)
+    return lost("a dict of what was computed before", reason, instead)
 
 
-def _step() -> tuple[int, int, bool]:
+def _current_instruction() -> tuple[int, int, bool]:
     """The user's current instruction, and whether it returns the item of a container under a key."""
     frame = user_frame()
     if frame is None:
         return 0, 0, False
     does, names = frame.f_code.co_code[frame.f_lasti], frame.f_code.co_names
-    return id(frame), frame.f_lasti, does == _SUBSCRIPT or (does in _CALLS and not _METHODS.isdisjoint(names))
+    return id(frame), frame.f_lasti, does == _SUBSCRIPT or (does in _CALL_OPCODES and not _METHODS.isdisjoint(names))
 
 
 def hash_of(x: Any) -> int:
@@ -107,11 +110,11 @@ def hash_of(x: Any) -> int:
     result = hash(x)
     trace = current_trace()
     if trace is not None and trace.open and _is_differentiated(x):
-        trace.spelled.hashes.add(result)
+        trace.text_numbers.hashes.add(result)
     return result
 
 
-class Key:
+class TracedKey:
     """A traced value that may be a key."""
 
     __slots__ = ()
@@ -122,18 +125,18 @@ class Key:
             raise TypeError("unhashable type: 'numpy.ndarray'")
         result = hash(x._plain("hash()"))
         if x.builder.open and x._is_differentiated():
-            x.builder.hashed = _step()
+            x.builder.hashed = _current_instruction()
         return result
 
     def __eq__(self, other: Any) -> Any:
-        asks_for_key(self, other)
+        check_key_lookup(self, other)
         return super().__eq__(other)
 
 
-def asks_for_key(x: Any, other: Any) -> None:
+def check_key_lookup(x: Any, other: Any) -> None:
     """Check a comparison of a traced value with another one, which may be a lookup by a container."""
     before = x.builder.hashed
     if before is None or not before[2] or not issubclass(type(other), float | np.floating):  # tracers are neither
         return
-    if before == _step() and x._is_differentiated():
+    if before == _current_instruction() and x._is_differentiated():
         raise _lost()

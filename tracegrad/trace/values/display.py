@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-__all__ = ["Unknown", "is_watched"]
+__all__ = ["UnknownText", "is_watched"]
 
 # Modules that display values: loggers, debuggers, tracebacks, test frameworks.
 _WATCHERS = frozenset({"logging", "pdb", "bdb", "ipdb", "IPython", "pydevd", "_pydevd_bundle", "traceback", "_pytest"})
@@ -20,7 +20,7 @@ def is_watched() -> bool:
     return frame is not None and name.partition(".")[0] in _WATCHERS
 
 
-class Unknown(str):
+class UnknownText(str):
     """Text of an unknown value: in a region, or after the end of the trace."""
 
     __slots__ = ()

@@ -21,7 +21,7 @@ from tracegrad.settings import settings
 from tracegrad.trace.builder.abort import RunsPlainly
 from tracegrad.trace.bytecode.exception_regions import Namespace
 
-__all__ = ["is_interrupt", "is_of_loops", "is_ours", "is_plain", "is_pythons"]
+__all__ = ["is_internal_raise", "is_interrupt", "is_of_loops", "is_plain", "is_pythons"]
 
 _RAISE = opcode.opmap["RAISE_VARARGS"]
 _PLAIN = (str, bytes, bool, int, float, complex, type(None))
@@ -43,7 +43,7 @@ def _code(function: Any) -> CodeType | None:
     return result if isinstance(result, CodeType) else None
 
 
-def is_ours(error: BaseException) -> bool:
+def is_internal_raise(error: BaseException) -> bool:
     """Whether tracegrad raised it on purpose: a `TracegradError`, or a `raise` in its own code."""
     if isinstance(error, TracegradError):
         return True
@@ -54,7 +54,7 @@ def is_ours(error: BaseException) -> bool:
 def _is_unforeseen(error: BaseException) -> bool:
     """Whether it was raised in tracegrad's code unintentionally."""
     frame, _ = list(_frames(error))[-1]
-    return in_package(frame.f_code.co_filename) and not is_ours(error)
+    return in_package(frame.f_code.co_filename) and not is_internal_raise(error)
 
 
 def is_of_loops(error: BaseException) -> bool:
@@ -77,7 +77,7 @@ def is_pythons(error: BaseException) -> bool:
         return True
     frame, at = list(_frames(error))[-1]
     stated = isinstance(frame.f_globals, Namespace) and frame.f_code.co_code[at] == _RAISE
-    return not isinstance(error, RunsPlainly) and (stated or is_ours(error))
+    return not isinstance(error, RunsPlainly) and (stated or is_internal_raise(error))
 
 
 def is_plain(error: BaseException) -> bool:
@@ -90,10 +90,10 @@ def is_plain(error: BaseException) -> bool:
 
 
 def _frames(error: BaseException) -> Iterator[tuple[FrameType, int]]:
-    step = error.__traceback__
-    while step is not None:
-        yield step.tb_frame, step.tb_lasti
-        step = step.tb_next
+    traceback = error.__traceback__
+    while traceback is not None:
+        yield traceback.tb_frame, traceback.tb_lasti
+        traceback = traceback.tb_next
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:

@@ -16,47 +16,47 @@ from typing import Any, NamedTuple
 
 from tracegrad.avals import LITERALS, Aval, weak_dtype
 from tracegrad.errors import TracegradError
-from tracegrad.ir import Node
+from tracegrad.ir import GraphNode
 from tracegrad.numpy_api.array_methods import ArrayMethods
 from tracegrad.numpy_api.complex_order import ORDERED, is_complex
 from tracegrad.numpy_api.indexing import setitem
 from tracegrad.numpy_api.protocols import decides
 from tracegrad.numpy_api.registry import dispatch_ufunc
-from tracegrad.numpy_api.ufuncs import DIRECT
+from tracegrad.numpy_api.ufuncs import OP_OF_UFUNC
 from tracegrad.ops.core.elementwise_op import Elementwise
-from tracegrad.ops.core.op import TABLE, Op, lead
+from tracegrad.ops.core.op import TABLE, Op, dispatch_operand
 from tracegrad.ops.elementwise import table as elementwise
 from tracegrad.ops.shape.linear import broadcast_to, reshape, slice
 from tracegrad.trace.builder.recording import mark
 from tracegrad.trace.values.number import Number
 from tracegrad.trace.values.tracer import Tracer
-from tracegrad.trace.values.views import take_shape
+from tracegrad.trace.values.views import set_shape
 from tracegrad.utils.errstate import USUAL, traps
 
 __all__: list[str] = []
 
-_MOST_PLANS = 10_000
+_MAX_PLANS = 10_000
 
 
-class _Plan(NamedTuple):
+class _OperationPlan(NamedTuple):
     """Plan of an elementwise operation for some operand kinds: the aval of the result, and for each operand the
     parameters and the aval of a `broadcast_to`, if it needs one. Without `aval` there is no fast path. The operand
     avals, whose identities are the key, are kept alive."""
 
     aval: Aval | None
-    steps: tuple[tuple[Any, Aval] | None, ...] | None
+    broadcasts: tuple[tuple[Any, Aval] | None, ...] | None
     kinds: tuple[Any, ...]
 
 
-def _plan(op: Elementwise, builder: Any, key: Any, operands: tuple[Any, ...]) -> _Plan:
+def _make_plan(op: Elementwise, builder: Any, key: Any, operands: tuple[Any, ...]) -> _OperationPlan:
     kinds = tuple([type(x) if type(x) in LITERALS else x.node.aval for x in operands])
-    if len(builder.plans) > _MOST_PLANS:
+    if len(builder.plans) > _MAX_PLANS:
         builder.plans.clear()
-    result = builder.plans[key] = _planned(op, builder, kinds, operands) or _Plan(None, None, kinds)
+    result = builder.plans[key] = _planned(op, builder, kinds, operands) or _OperationPlan(None, None, kinds)
     return result
 
 
-def _planned(op: Elementwise, builder: Any, kinds: tuple[Any, ...], operands: tuple[Any, ...]) -> _Plan | None:
+def _planned(op: Elementwise, builder: Any, kinds: tuple[Any, ...], operands: tuple[Any, ...]) -> _OperationPlan | None:
     """The plan for operands that need only broadcasting, and literals as floats."""
     arrays = [x for x in kinds if type(x) is Aval]
     try:
@@ -64,7 +64,7 @@ def _planned(op: Elementwise, builder: Any, kinds: tuple[Any, ...], operands: tu
         shape = op.shape_of(operands, arrays)
     except (TracegradError, TypeError):
         return None
-    steps: list[tuple[Any, Aval] | None] = []
+    broadcasts: list[tuple[Any, Aval] | None] = []
     for kind, dtype in zip(kinds, loop):
         if type(kind) is not Aval:
             if dtype.kind != "f":
@@ -72,23 +72,23 @@ def _planned(op: Elementwise, builder: Any, kinds: tuple[Any, ...], operands: tu
         elif kind.dtype != dtype:
             return None
         same = type(kind) is not Aval or kind.shape == shape
-        steps.append(None if same else ((("shape", shape),), builder.aval(shape, dtype)))
+        broadcasts.append(None if same else ((("shape", shape),), builder.aval(shape, dtype)))
     if loop[-1].kind == "c" or not {x.dtype for x in arrays}.issuperset(loop[:-1]):
         return None
-    return _Plan(builder.aval(shape, loop[-1]), tuple(steps) if any(steps) else None, kinds)
+    return _OperationPlan(builder.aval(shape, loop[-1]), tuple(broadcasts) if any(broadcasts) else None, kinds)
 
 
 def _generally(op: Elementwise, operands: tuple[Any, ...]) -> Any:
     if op in ORDERED and is_complex(*operands):
         return ORDERED[op](*operands)
     ready = op.conformed(operands)
-    return lead(ready).bind(op, ready, {})
+    return dispatch_operand(ready).bind(op, ready, {})
 
 
-def _broadcast(builder: Any, node: Any, step: Any) -> Any:
-    if step is None:
+def _broadcast(builder: Any, node: Any, broadcast: Any) -> Any:
+    if broadcast is None:
         return node
-    items, aval = step
+    items, aval = broadcast
     return builder.known(broadcast_to, (node,), items, (broadcast_to, node, items), aval)
 
 
@@ -99,112 +99,117 @@ def _is_row_major(*xs: Any) -> bool:
     return True
 
 
-def _result(kind: Any, builder: Any, node: Node, aval: Aval, asks: int) -> Any:
+def _result(kind: Any, builder: Any, node: GraphNode, aval: Aval, layout_inputs: int) -> Any:
     result = kind(builder, node)
     if traps() is not USUAL and kind is Tracer:
         builder.spring(node)
-    if asks and len(aval.shape) > 1 and builder.makes_views:
-        result.asks = asks
+    if layout_inputs and len(aval.shape) > 1 and builder.makes_views:
+        result.layout_inputs = layout_inputs
     return result
 
 
 def _of_one(op: Elementwise, general: Callable[..., Any], kind: Any = Tracer) -> Callable[..., Any]:
     token = object()
 
-    def way(operands: tuple[Any, ...], params: Any = None) -> Any:
+    def fast_path(operands: tuple[Any, ...], params: Any = None) -> Any:
         (x,) = operands
         builder = x.builder
         if builder.inner is None:
             node = x.node
             key = (token, id(node.aval))
-            aval, _, _ = builder.plans.get(key) or _plan(op, builder, key, operands)
+            aval, _, _ = builder.plans.get(key) or _make_plan(op, builder, key, operands)
             if aval is not None and (len(aval.shape) < 2 or x.stand_in is None):
                 node = builder.known(op, (node,), (), (op, node), aval)
-                return _result(kind, builder, node, aval, x.asks)
+                return _result(kind, builder, node, aval, x.layout_inputs)
         return general(op, operands)
 
-    return way
+    return fast_path
 
 
 def _of_two(op: Elementwise, general: Callable[..., Any], kind: Any = Tracer) -> Callable[..., Any]:
     token = object()
 
-    def way(operands: tuple[Any, ...], params: Any = None) -> Any:
+    def fast_path(operands: tuple[Any, ...], params: Any = None) -> Any:
         x, y = operands
         builder = x.builder
         if builder.inner is None and y.builder is builder:
             a, b = x.node, y.node
             key = (token, id(a.aval), id(b.aval))
-            aval, steps, _ = builder.plans.get(key) or _plan(op, builder, key, operands)
+            aval, broadcasts, _ = builder.plans.get(key) or _make_plan(op, builder, key, operands)
             if aval is not None and (len(aval.shape) < 2 or _is_row_major(x, y)):
-                if steps is not None:
-                    a, b = _broadcast(builder, a, steps[0]), _broadcast(builder, b, steps[1])
+                if broadcasts is not None:
+                    a, b = _broadcast(builder, a, broadcasts[0]), _broadcast(builder, b, broadcasts[1])
                 node = builder.known(op, (a, b), (), (op, a, b), aval)
-                return _result(kind, builder, node, aval, x.asks | y.asks)
+                return _result(kind, builder, node, aval, x.layout_inputs | y.layout_inputs)
         return general(op, operands)
 
-    return way
+    return fast_path
 
 
 def _with_literal(op: Elementwise, second: bool, general: Callable[..., Any], kind: Any = Tracer) -> Callable[..., Any]:
     """The fast path for an array and a literal, in either order."""
     tokens = {bool: object(), int: object(), float: object()}
 
-    def way(operands: tuple[Any, ...], params: Any = None) -> Any:
+    def fast_path(operands: tuple[Any, ...], params: Any = None) -> Any:
         x, y = operands if second else operands[::-1]
         builder = x.builder
         if builder.inner is None:
             node = x.node
             key = (tokens[type(y)], id(node.aval))
-            aval, _, _ = builder.plans.get(key) or _plan(op, builder, key, operands)
+            aval, _, _ = builder.plans.get(key) or _make_plan(op, builder, key, operands)
             if aval is not None and (len(aval.shape) < 2 or x.stand_in is None):
                 y = float(y)
                 inputs, m = ((node, y), mark(y)) if second else ((y, node), mark(y))
                 node = builder.known(op, inputs, (), (op, node, m) if second else (op, m, node), aval)
-                return _result(kind, builder, node, aval, x.asks)
+                return _result(kind, builder, node, aval, x.layout_inputs)
         return general(op, operands)
 
-    return way
+    return fast_path
 
 
 def _of_three(op: Elementwise, general: Callable[..., Any]) -> Callable[..., Any]:
     """The fast path for three arrays; the last or the last but one may be a literal."""
     token = object()
 
-    def way(operands: tuple[Any, ...], params: Any = None) -> Any:
+    def fast_path(operands: tuple[Any, ...], params: Any = None) -> Any:
         arrays = [x for x in operands if type(x) is Tracer]
         builder = arrays[0].builder
         if builder.inner is None and all([x.builder is builder for x in arrays]):  # noqa: C419 (a list is faster)
             key = (token, *[id(x.node.aval) if type(x) is Tracer else type(x) for x in operands])
-            aval, steps, _ = builder.plans.get(key) or _plan(op, builder, key, operands)
+            aval, broadcasts, _ = builder.plans.get(key) or _make_plan(op, builder, key, operands)
             if aval is not None and (len(aval.shape) < 2 or _is_row_major(*arrays)):
                 inputs = [x.node if type(x) is Tracer else float(x) for x in operands]
-                if steps is not None:
-                    inputs = [x if step is None else _broadcast(builder, x, step) for x, step in zip(inputs, steps)]
+                if broadcasts is not None:
+                    inputs = [
+                        x if broadcast is None else _broadcast(builder, x, broadcast)
+                        for x, broadcast in zip(inputs, broadcasts)
+                    ]
                 marks = [mark(x) if type(x) is float else x for x in inputs]
                 node = builder.known(op, tuple(inputs), (), (op, *marks), aval)
-                return _result(Tracer, builder, node, aval, functools.reduce(operator.or_, [x.asks for x in arrays]))
+                return _result(
+                    Tracer, builder, node, aval, functools.reduce(operator.or_, [x.layout_inputs for x in arrays])
+                )
         return general(op, operands)
 
-    return way
+    return fast_path
 
 
 def _install(op: Elementwise) -> None:
     if len(op.operands) == 3:
-        way = _of_three(op, _generally)
+        fast_path = _of_three(op, _generally)
         for last in ((Tracer, Tracer), *[pair for x in (bool, int, float) for pair in ((Tracer, x), (x, Tracer))]):
-            op.ways[Tracer, *last] = way
+            op.dispatch_cache[Tracer, *last] = fast_path
         return
     if len(op.operands) == 1:
-        op.ways[Tracer,] = _of_one(op, _generally)
-        op.ways[Number,] = _of_one(op, _generally)
+        op.dispatch_cache[Tracer,] = _of_one(op, _generally)
+        op.dispatch_cache[Number,] = _of_one(op, _generally)
         return
     for one in (Tracer, Number):
         for other in (Tracer, Number):
-            op.ways[one, other] = _of_two(op, _generally)
+            op.dispatch_cache[one, other] = _of_two(op, _generally)
         after, before = _with_literal(op, True, _generally), _with_literal(op, False, _generally)
         for literal in (bool, int, float):
-            op.ways[one, literal], op.ways[literal, one] = after, before
+            op.dispatch_cache[one, literal], op.dispatch_cache[literal, one] = after, before
 
 
 def _by_the_first(op: Op) -> Callable[..., Any]:
@@ -213,8 +218,8 @@ def _by_the_first(op: Op) -> Callable[..., Any]:
 
 
 for _op in TABLE.values():
-    if _op.takes_ready and 0 < len(_op.operands) < 3 and not _op.variadic:
-        _op.ways[(Tracer,) * len(_op.operands)] = _by_the_first(_op)
+    if _op.binds_as_is and 0 < len(_op.operands) < 3 and not _op.variadic:
+        _op.dispatch_cache[(Tracer,) * len(_op.operands)] = _by_the_first(_op)
     _is_usual = _op.order == "K" and not _op.aliases and not _op.form.raises
     if isinstance(_op, Elementwise) and _is_usual:
         _install(_op)
@@ -222,26 +227,26 @@ for _op in TABLE.values():
 
 # -- operators -----------------------------------------------------------------------------------------------
 def _forward(op: Elementwise, method: str) -> Any:
-    usual, ways = getattr(ArrayMethods, method), op.ways
+    usual, fast_paths = getattr(ArrayMethods, method), op.dispatch_cache
 
     def forward(self: Any, other: Any) -> Any:
         if type(self) is Tracer:
-            way = ways.get((Tracer, type(other)))
-            if way is not None:
-                return way((self, other))
+            fast_path = fast_paths.get((Tracer, type(other)))
+            if fast_path is not None:
+                return fast_path((self, other))
         return usual(self, other)
 
     return forward
 
 
 def _reflected(op: Elementwise, method: str) -> Any:
-    usual, ways = getattr(ArrayMethods, method), op.ways
+    usual, fast_paths = getattr(ArrayMethods, method), op.dispatch_cache
 
     def reflected(self: Any, other: Any) -> Any:
         if type(self) is Tracer:
-            way = ways.get((type(other), Tracer))
-            if way is not None:
-                return way((other, self))
+            fast_path = fast_paths.get((type(other), Tracer))
+            if fast_path is not None:
+                return fast_path((other, self))
         return usual(self, other)
 
     return reflected
@@ -281,10 +286,10 @@ for _name, _op in _ARITHMETIC.items():
 
 def _array_ufunc(self: Any, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
     if not kwargs and method == "__call__":
-        op = DIRECT.get(ufunc)
-        way = None if op is None else op.ways.get(tuple(map(type, inputs)))
-        if way is not None:
-            return way(inputs, {})
+        op = OP_OF_UFUNC.get(ufunc)
+        fast_path = None if op is None else op.dispatch_cache.get(tuple(map(type, inputs)))
+        if fast_path is not None:
+            return fast_path(inputs, {})
     if decides("__array_ufunc__", inputs):
         return NotImplemented
     return dispatch_ufunc(ufunc, method, inputs, kwargs)
@@ -315,10 +320,10 @@ def _picked(x: Any, index: tuple[Any, ...]) -> Any:
     shaped = (("shape", rest),)
     node = builder.known(reshape, (node,), shaped, (reshape, node, shaped), builder.aval(rest, aval.dtype))
     tracer = Tracer(builder, node)
-    return x._registered(tracer, partial(_put, index), 0, x._place()[index]) if rest else tracer
+    return x._registered(tracer, partial(_with_item, index), 0, x._layout()[index]) if rest else tracer
 
 
-def _put(index: tuple[int, ...], base: Any, new: Any) -> Any:
+def _with_item(index: tuple[int, ...], base: Any, new: Any) -> Any:
     return setitem(base, index, new)
 
 
@@ -335,4 +340,4 @@ def _item(self: Any, index: Any) -> Any:
 
 
 Tracer.__getitem__ = _item  # type: ignore[method-assign]
-Tracer.shape = Tracer.shape.setter(take_shape)
+Tracer.shape = Tracer.shape.setter(set_shape)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tracegrad.ir import Node
+from tracegrad.ir import GraphNode
 from tracegrad.ops.elementwise import table as ops
 from tracegrad.ops.shape.linear import fresh, full
 from tracegrad.trace.builder.builder import TraceBuilder
@@ -22,7 +22,7 @@ from tracegrad.trace.values.tracer import Tracer
 __all__ = ["Either", "as_either", "is_float", "of_a_loop", "of_two", "plain"]
 
 # Dtypes with which an `np.float64` and a Python float compute the same.
-_WIDE = frozenset("?bhilBHILdDqQ")
+_FLOAT64_OPERANDS = frozenset("?bhilBHILdDqQ")
 _EXACT = 2**53
 
 
@@ -32,7 +32,7 @@ class Either(Number):
     __slots__ = ("python",)
     __hash__ = Number.__hash__
 
-    def __init__(self, builder: TraceBuilder, node: Node, python: Tracer):
+    def __init__(self, builder: TraceBuilder, node: GraphNode, python: Tracer):
         super().__init__(builder, node)
         self.python = python
 
@@ -41,19 +41,19 @@ class Either(Number):
         """Whether it is a Python float; leaves a guard."""
         return bool(self.python)
 
-    def settled(self) -> Any:
+    def resolved(self) -> Any:
         """The float with its kind resolved."""
         return (Number if self.weak else Tracer)(self.builder, self.node)
 
-    def kept(self, result: Any) -> Any:
-        return self.settled().kept(result)
+    def preserve_kind(self, result: Any) -> Any:
+        return self.resolved().preserve_kind(result)
 
     def stored(self, dtype: np.dtype[Any]) -> Any:
         """The float itself: both kinds store the same in float arrays."""
-        return plain(self) if dtype.kind in "fc" else self.settled()
+        return plain(self) if dtype.kind in "fc" else self.resolved()
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.settled(), name)
+        return getattr(self.resolved(), name)
 
     def __bool__(self) -> bool:
         return bool(plain(self))
@@ -128,7 +128,7 @@ def _is_neutral(x: Any) -> bool:
         return bool(x.dtype.kind == "f") or (x.dtype.kind == "i" and _is_exact(x))
     if type(x) in (int, bool, float):
         return type(x) is float or -_EXACT < x < _EXACT
-    return isinstance(x, Tracer | np.ndarray | np.generic) and x.dtype.char in _WIDE
+    return isinstance(x, Tracer | np.ndarray | np.generic) and x.dtype.char in _FLOAT64_OPERANDS
 
 
 def _is_exact(x: Number) -> bool:
@@ -178,11 +178,11 @@ def _install(name: str, op: Callable[..., Any], agree: Callable[[Any, Any], bool
 
     def forward(self: Either, other: Any) -> Any:
         quick = self.builder.inner is None and _agree((self, other)) and agree(self, other)
-        return _computed((self, other), op) if quick else getattr(self.settled(), method)(other)
+        return _computed((self, other), op) if quick else getattr(self.resolved(), method)(other)
 
     def reflected(self: Either, other: Any) -> Any:
         quick = self.builder.inner is None and _agree((other, self)) and agree(other, self)
-        return _computed((other, self), op) if quick else getattr(self.settled(), back)(other)
+        return _computed((other, self), op) if quick else getattr(self.resolved(), back)(other)
 
     setattr(Either, method, forward)
     if name in _OPERATORS:
@@ -192,7 +192,7 @@ def _install(name: str, op: Callable[..., Any], agree: Callable[[Any, Any], bool
 def _of_one(op: Callable[..., Any], method: str) -> Any:
     def apply(self: Either) -> Any:
         quick = self.builder.inner is None and self.dtype.kind == "f"
-        return _computed((self,), op) if quick else getattr(self.settled(), method)()
+        return _computed((self,), op) if quick else getattr(self.resolved(), method)()
 
     return apply
 
@@ -208,12 +208,22 @@ for _name, _unary in {"neg": ops.negative, "abs": ops.absolute}.items():
 def _settling(name: str, usual: Any) -> Any:
     """A method or property of numbers, applied after the kind is resolved."""
     if isinstance(usual, property):
-        return property(lambda self: getattr(self.settled(), name))
-    return lambda self, *args, **kwargs: getattr(self.settled(), name)(*args, **kwargs)
+        return property(lambda self: getattr(self.resolved(), name))
+    return lambda self, *args, **kwargs: getattr(self.resolved(), name)(*args, **kwargs)
 
 
 # Attributes that do not depend on the kind of the number.
-_COMMON = {"__class__", "__module__", "__doc__", "__slots__", "_own_face", "beyond", "is_place", "weak", "_weakened"}
+_COMMON = {
+    "__class__",
+    "__module__",
+    "__doc__",
+    "__slots__",
+    "_internal_class",
+    "beyond",
+    "is_valid_index",
+    "weak",
+    "_weakened",
+}
 for _name, _usual in vars(Number).items():
     if _name not in vars(Either) and _name not in _COMMON:
         setattr(Either, _name, _settling(_name, _usual))

@@ -45,14 +45,14 @@ def _real(x: Any) -> Any:
     return real(_python_number(x)) if isinstance(x, Tracer) else math.ldexp(x, 0)  # raises TypeError for text
 
 
-def _row(op: Callable[..., Any], usual: _Condition | None, theirs: Callable[..., Any]) -> Callable[..., Any]:
-    def compute(*given: Any) -> Any:
-        xs = [_python_number(x) for x in given]
+def _simple(op: Callable[..., Any], usual: _Condition | None, function: Callable[..., Any]) -> Callable[..., Any]:
+    def compute(*args: Any) -> Any:
+        xs = [_python_number(x) for x in args]
         floats = [real(x) for x in xs]
         result = number(op(*floats))
         if usual is None or holds(usual(result, *floats)):
             return result
-        return by_python(theirs, *xs, usual=result)
+        return by_python(function, *xs, usual=result)
 
     return compute
 
@@ -62,7 +62,7 @@ def _not(op: Callable[..., Any], limit: float) -> _Condition:
     return lambda r, x: ops.logical_not(op(x, limit))
 
 
-def _stays_finite(r: Any, *xs: Any) -> Any:
+def _is_finite_result(r: Any, *xs: Any) -> Any:
     return ops.logical_not(ops.isinf(r))
 
 
@@ -79,7 +79,7 @@ def _inside(op: Callable[..., Any]) -> _Condition:
 
 
 # A condition on the argument is preferred to one on the result, which is then computed once.
-_ROWS: dict[str, tuple[Callable[..., Any], _Condition | None]] = {
+_SIMPLE: dict[str, tuple[Callable[..., Any], _Condition | None]] = {
     "exp": (ops.exp, _not(ops.greater, 709.78)), "exp2": (ops.exp2, _not(ops.greater, 1023.9)),
     "expm1": (ops.expm1, _not(ops.greater, 709.78)),
     "cosh": (np.cosh, _small), "sinh": (np.sinh, _small), "tanh": (ops.tanh, None),
@@ -93,7 +93,7 @@ _ROWS: dict[str, tuple[Callable[..., Any], _Condition | None]] = {
     "asinh": (np.arcsinh, None), "acosh": (np.arccosh, _not(ops.less, 1.0)),
     "atanh": (np.arctanh, _inside(ops.greater_equal)), "atan2": (np.arctan2, None),
     "erf": (UFUNCS["erf"], None), "erfc": (ops.erfc, None),
-    "lgamma": (lgamma, _stays_finite),
+    "lgamma": (lgamma, _is_finite_result),
     "gamma": (lambda x: apply("gamma", x), lambda r, x: ops.isfinite(r)),
     "fabs": (ops.absolute, None), "copysign": (np.copysign, None),
     "degrees": (np.degrees, None), "radians": (np.radians, None),
@@ -112,12 +112,12 @@ def _log_of(x: Any) -> Any:
     return _LOG(x) if isinstance(x, Tracer) else math.log(x)
 
 
-_LOG = _row(*_ROWS["log"], math.log)
+_LOG = _simple(*_SIMPLE["log"], math.log)
 
 
 def _hypot(*xs: Any) -> Any:
     first, *others = map(_python_number, xs)
-    return functools.reduce(_row(np.hypot, None, math.hypot), others, abs(first) * 1.0)
+    return functools.reduce(_simple(np.hypot, None, math.hypot), others, abs(first) * 1.0)
 
 
 def _prod(xs: Any, *, start: Any = 1) -> Any:
@@ -153,7 +153,7 @@ def _sumprod(p: Any, q: Any) -> Any:
 
 
 def _modf(x: Any) -> Any:
-    return tuple([number(part) for part in number_parts.modf(_real(x))])
+    return tuple([number(component) for component in number_parts.modf(_real(x))])
 
 
 def _frexp(x: Any) -> Any:
@@ -183,7 +183,7 @@ def _trunc(x: Any) -> Any:
     return whole(ops.trunc, _python_number(x), math.trunc)
 
 
-_OURS: dict[str, Callable[..., Any]] = {
+_TRACED_VERSIONS: dict[str, Callable[..., Any]] = {
     "log": _log, "hypot": _hypot, "prod": _prod, "modf": _modf, "isclose": _isclose, "frexp": _frexp, "ldexp": _ldexp,
     "fsum": _fsum, "dist": _dist, "sumprod": _sumprod,
     "floor": lambda x: whole(ops.floor, _python_number(x), math.floor),
@@ -213,15 +213,15 @@ def valued(function: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         traced = _traced((*args, *kwargs.values()))
         result = function(*map(_value, args), **{k: _value(x) for k, x in kwargs.items()})
-        if _holds_floats(result) and any(x.builder.here().has_derivative(x.node) for x in traced):
+        if _holds_floats(result) and any(x.builder.innermost().has_derivative(x.node) for x in traced):
             raise lost(function.__name__)
         return result
 
     return call
 
 
-def _holds_floats(found: Any) -> bool:
-    return isinstance(found, float | complex) or (isinstance(found, list | tuple) and any(map(_holds_floats, found)))
+def _holds_floats(result: Any) -> bool:
+    return isinstance(result, float | complex) or (isinstance(result, list | tuple) and any(map(_holds_floats, result)))
 
 
 def _traced(xs: Any) -> list[Any]:
@@ -236,20 +236,24 @@ def _traced(xs: Any) -> list[Any]:
 
 
 def _of_math(name: str) -> Callable[..., Any]:
-    theirs = getattr(math, name)
-    ours = _OURS.get(name) or (_row(*_ROWS[name], theirs) if name in _ROWS else valued(theirs))
-    beside = getattr(np, _ELSEWHERE.get(name, name), None) or UFUNCS.get(name) or _ROWS.get(name, (None,))[0]
+    function = getattr(math, name)
+    traced_version = _TRACED_VERSIONS.get(name) or (
+        _simple(*_SIMPLE[name], function) if name in _SIMPLE else valued(function)
+    )
+    carrier_version = getattr(np, _ELSEWHERE.get(name, name), None) or UFUNCS.get(name) or _SIMPLE.get(name, (None,))[0]
 
     def call(*args: Any, **kwargs: Any) -> Any:
         if name in _OF_SEQUENCES:
             args = tuple(map(list, args))
         if _traced(args):
-            return ours(*args, **kwargs)
-        if beside is not None and any(isinstance(x, Carrier) for x in args):  # the result of a Tensor is a Tensor
-            return beside(*args)
-        return theirs(*args, **kwargs)
+            return traced_version(*args, **kwargs)
+        if carrier_version is not None and any(
+            isinstance(x, Carrier) for x in args
+        ):  # the result of a Tensor is a Tensor
+            return carrier_version(*args)
+        return function(*args, **kwargs)
 
-    return functools.wraps(theirs)(call)
+    return functools.wraps(function)(call)
 
 
 _ELSEWHERE = {"acos": "arccos", "asin": "arcsin", "atan": "arctan", "atan2": "arctan2", "acosh": "arccosh",

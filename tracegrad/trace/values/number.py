@@ -12,7 +12,7 @@ from tracegrad.errors import lost
 from tracegrad.ops.elementwise import complex as parts
 from tracegrad.ops.elementwise import table as ops
 from tracegrad.trace.sources.code_origin import is_user_code
-from tracegrad.trace.values.differentiated_keys import asks_for_key
+from tracegrad.trace.values.differentiated_keys import check_key_lookup
 from tracegrad.trace.values.python_arithmetic import (
     COMPARISONS,
     OPERATIONS,
@@ -43,7 +43,7 @@ class Number(Tracer):
     __slots__ = ()
     weak = True
 
-    def _own_face(self) -> Any:
+    def _internal_class(self) -> Any:
         """The class of the Python number, also in tracegrad's own code."""
         return {"f": float, "i": int, "b": bool, "c": complex}.get(self.aval.dtype.kind, Number)
 
@@ -62,7 +62,7 @@ class Number(Tracer):
         )
         return None if holds(inside) else value_of(self)
 
-    def is_place(self, length: int) -> bool:
+    def is_valid_index(self, length: int) -> bool:
         low, high = bounds(self) if self.dtype.kind == "i" else (-1, 0)
         return low >= 0 and high < length
 
@@ -103,10 +103,10 @@ class Number(Tracer):
         """The complex conjugate, which is the number itself."""
         return number(parts.conj(self)) if kind_of(self) == "c" else plus(self)
 
-    def _python_number(self, asked: str) -> Any:
-        raise AttributeError(f"'{_NAMES[kind_of(self)]}' object has no attribute '{asked[:-2]}'")
+    def _python_number(self, query: str) -> Any:
+        raise AttributeError(f"'{_NAMES[kind_of(self)]}' object has no attribute '{query[:-2]}'")
 
-    def kept(self, result: Any) -> Any:
+    def preserve_kind(self, result: Any) -> Any:
         return result.zero_d()
 
     def is_integer(self) -> Any:
@@ -139,8 +139,8 @@ def _to_digits(x: Number, digits: int) -> Any:
     if abs(digits) > 22:
         return None
     scale = 10.0 ** abs(digits)
-    there, back = (ops.multiply, ops.divide) if digits >= 0 else (ops.divide, ops.multiply)
-    scaled = there(x, scale)
+    scale_op, back = (ops.multiply, ops.divide) if digits >= 0 else (ops.divide, ops.multiply)
+    scaled = scale_op(x, scale)
     nearest = ops.rint(scaled)
     distance, margin = ops.absolute(ops.subtract(scaled, nearest)), ops.multiply(ops.absolute(scaled), 2.0**-51)
     return number(back(nearest, scale)) if holds(ops.less(distance, ops.subtract(0.5, margin))) else None
@@ -158,7 +158,7 @@ def _method(x: Number, name: str) -> Any:
 _NAMES = {"b": "bool", "i": "int", "f": "float", "c": "complex"}
 
 
-def _beside(x: Number, other: Any) -> Any:
+def _as_operand(x: Number, other: Any) -> Any:
     """The other operand as the type to compute with: an `np.float64` is a float too, and Python's complex numbers treat
     it as one."""
     if kind_of(x) != "c" or not isinstance(other, Tracer) or isinstance(other, Number):
@@ -170,18 +170,18 @@ def _beside(x: Number, other: Any) -> Any:
 _REFLECTED = {"__lt__": "__gt__", "__gt__": "__lt__", "__le__": "__ge__", "__ge__": "__le__", "__eq__": "__eq__",
            "__ne__": "__ne__"}  # fmt: skip
 # Bases of user classes whose reflected operator Python calls, by the kind of the left operand.
-_ASKED: dict[str, Any] = {"i": int | float, "b": float, "f": float}
+_USER_BASES: dict[str, Any] = {"i": int | float, "b": float, "f": float}
 
 
-def _asks(x: Number, other: Any, reflected: str) -> bool:
+def _defers_to_user(x: Number, other: Any, reflected: str) -> bool:
     """Whether Python lets `other`, a number of a user class, compute with `x`."""
-    if type(other) in (int, float) or not isinstance(other, _ASKED.get(kind_of(x), ())):
+    if type(other) in (int, float) or not isinstance(other, _USER_BASES.get(kind_of(x), ())):
         return False
     return any(is_user_code(c) and reflected in vars(c) for c in type(other).__mro__)
 
 
-def _unless_asked(compute: Callable[[Any, Any], Any], x: Number, other: Any, reflected: str) -> Any:
-    return NotImplemented if _asks(x, other, reflected) else compute(x, other)
+def _unless_deferred(compute: Callable[[Any, Any], Any], x: Number, other: Any, reflected: str) -> Any:
+    return NotImplemented if _defers_to_user(x, other, reflected) else compute(x, other)
 
 
 def _install(name: str, compute: Callable[[str, Any, Any], Any], method: str, reflected: str = "") -> None:
@@ -190,16 +190,16 @@ def _install(name: str, compute: Callable[[str, Any, Any], Any], method: str, re
     def forward(self: Any, other: Any, *modulus: Any) -> Any:
         if modulus:
             return by_python(pow, self, other, *modulus)
-        other = _beside(self, other)
+        other = _as_operand(self, other)
         if is_number(other):
             return compute(name, self, other)
         if isinstance(other, list | tuple):
             return other * int(self) if name == "mul" and kind_of(self) != "f" else NotImplemented
-        return _unless_asked(inherited, self, other, transposed)
+        return _unless_deferred(inherited, self, other, transposed)
 
     setattr(Number, method, forward)
     if reflected:
-        beside = getattr(Tracer, reflected)
+        inherited_reflected = getattr(Tracer, reflected)
 
         def backward(self: Any, other: Any, *modulus: Any) -> Any:
             if modulus:
@@ -208,7 +208,7 @@ def _install(name: str, compute: Callable[[str, Any, Any], Any], method: str, re
                 return compute(name, other, self)
             if isinstance(other, list | tuple):
                 return forward(self, other) if name == "mul" else NotImplemented
-            return beside(self, other)
+            return inherited_reflected(self, other)
 
         setattr(Number, reflected, backward)
 
@@ -222,7 +222,7 @@ _equal: Any = Number.__eq__
 
 
 def _equal_or_key(self: Any, other: Any) -> Any:
-    asks_for_key(self, other)
+    check_key_lookup(self, other)
     return _equal(self, other)
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from tracegrad.avals import is_huge
 from tracegrad.numpy_api.creation import array
-from tracegrad.numpy_api.faces import stands_for
+from tracegrad.numpy_api.faces import represented_type
 from tracegrad.numpy_api.operands import peer_of
 from tracegrad.ops import TensorCarrier
 from tracegrad.ops.elementwise import table as ops
@@ -30,11 +30,11 @@ from tracegrad.trace.values.tracer import Tracer
 __all__ = ["CALLED", "CLASSES", "unbound"]
 
 
-def _scalar(x: Any, asked: str = "item()") -> Any:
+def _scalar(x: Any, query: str = "item()") -> Any:
     """A zero-dimensional value as the traced Python number it converts to; None for other values."""
     if isinstance(x, TensorCarrier):
         tensor: Any = x
-        x = tensor._numbers(asked).item() if tensor.numel() == 1 and tensor.dtype.kind != "c" else None
+        x = tensor._numbers(query).item() if tensor.numel() == 1 and tensor.dtype.kind != "c" else None
     elif isinstance(x, Tracer) and not x.shape:
         x = x if x.weak else x.item()
     return x if isinstance(x, Tracer) and x.weak else None
@@ -67,23 +67,23 @@ def _map(function: Any, *args: Any) -> Any:
     return map(CALLED[function] if any(function is f for f in (*_TYPES, *_SCALARS)) else function, *args)
 
 
-def _extreme(theirs: Callable[..., Any], comes_first: Callable[..., Any], ends: Callable[..., int]) -> Any:
+def _extreme(builtin: Callable[..., Any], comes_first: Callable[..., Any], ends: Callable[..., int]) -> Any:
     """`min` or `max` of numbers of one kind, or of NumPy scalars of one dtype, without reading which it is."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         if kwargs or not args:
-            return theirs(*args, **kwargs)
+            return builtin(*args, **kwargs)
         xs = args if len(args) > 1 else tuple(args[0])
         if len(xs) < 2:
-            return theirs(xs)
+            return builtin(xs)
         open_kind = any(isinstance(x, Either) for x in xs)
         if not open_kind and _alike(xs):
             return functools.reduce(selected, xs)
-        return functools.reduce(either, xs) if _are_floats(xs) else theirs(xs)
+        return functools.reduce(either, xs) if _are_floats(xs) else builtin(xs)
 
     def either(x: Any, y: Any) -> Any:
         if not any(isinstance(v, Tracer) for v in (x, y)):
-            return theirs(x, y)
+            return builtin(x, y)
         return of_two(comes_first(plain(y), plain(x)), y, x)
 
     def selected(x: Any, y: Any) -> Any:
@@ -160,17 +160,17 @@ _COMPUTE_WITH: dict[Any, Any] = {float: (float, int), int: int, complex: (comple
 def _unbound(real: Any, name: str) -> Any:
     """A method of a number class as a function, which also takes traced numbers."""
     method = getattr(real, name)
-    ours = _of_pythons if real in _TYPES else _of_numpys
+    traced_version = _of_pythons if real in _TYPES else _of_numpys
 
     @functools.wraps(method)
     def call(*args: Any, **kwargs: Any) -> Any:
         if not any(isinstance(x, Tracer) for x in args):
             return method(*args, **kwargs)
         args = tuple([plain(x) if isinstance(x, Either) else x for x in args])
-        own = _stands_for(args[0])
-        if not issubclass(own, real):  # Python raises, and names the class
-            return method(np.empty(0) if own is np.ndarray else own(), *args[1:], **kwargs)
-        return ours(real, name, method, args, kwargs)
+        cls = _class_of(args[0])
+        if not issubclass(cls, real):  # Python raises, and names the class
+            return method(np.empty(0) if cls is np.ndarray else cls(), *args[1:], **kwargs)
+        return traced_version(real, name, method, args, kwargs)
 
     return call
 
@@ -178,23 +178,27 @@ def _unbound(real: Any, name: str) -> Any:
 def _of_pythons(real: Any, name: str, method: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     operate = _UNARY.get(name) or _BINARY.get(name) or _BINARY.get(name.replace("__r", "__", 1))
     if operate is None or kwargs or len(args) != (1 if name in _UNARY else 2):
-        own = CALLED[real](args[0])
-        return getattr(own, name)(*args[1:], **kwargs) if hasattr(own, name) else valued(method)(*args, **kwargs)
-    if not all(issubclass(_stands_for(x), _COMPUTE_WITH[real]) for x in args[1:]):
+        converted = CALLED[real](args[0])
+        return (
+            getattr(converted, name)(*args[1:], **kwargs)
+            if hasattr(converted, name)
+            else valued(method)(*args, **kwargs)
+        )
+    if not all(issubclass(_class_of(x), _COMPUTE_WITH[real]) for x in args[1:]):
         return NotImplemented
     numbers = [CALLED[real](x) for x in args]
     return operate(*numbers) if name in _UNARY or name in _BINARY else operate(*numbers[::-1])
 
 
 def _of_numpys(real: Any, name: str, method: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    own: Any = args[0]
-    if not isinstance(own, Tracer):
+    scalar: Any = args[0]
+    if not isinstance(scalar, Tracer):
         return method(*args, **kwargs)  # NumPy dispatches to the other operands
-    return getattr(own, name)(*args[1:], **kwargs) if hasattr(own, name) else valued(method)(*args, **kwargs)
+    return getattr(scalar, name)(*args[1:], **kwargs) if hasattr(scalar, name) else valued(method)(*args, **kwargs)
 
 
-def _stands_for(x: Any) -> type:
-    return stands_for(x) if isinstance(x, Tracer) else type(x)
+def _class_of(x: Any) -> type:
+    return represented_type(x) if isinstance(x, Tracer) else type(x)
 
 
 class _Class:

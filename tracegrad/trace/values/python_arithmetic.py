@@ -46,11 +46,11 @@ __all__ = [
     "whole",
 ]  # fmt: skip
 
-_FEW, _ALL = (-(2**31), 2**31 - 1), (-(2**63), 2**63 - 1)
+_INT32, _ALL = (-(2**31), 2**31 - 1), (-(2**63), 2**63 - 1)
 # Magnitudes up to which an integer is exact as a float, and up to which a float bounds the magnitude of an integer.
 _EXACT, _SAFE = 2**53, 2**62
 _PLAIN = (bool, int, float, complex)
-_ASKED = "the exact value"
+_EXACT_VALUE = "the exact value"
 
 
 def is_number(x: Any) -> bool:
@@ -64,7 +64,7 @@ def _is_traced(x: Any) -> bool:
 
 def value_of(x: Any) -> Any:
     """The value of a traced number; leaves a guard."""
-    return x.concrete(_ASKED).item()
+    return x.concrete(_EXACT_VALUE).item()
 
 
 def number(x: Any) -> Any:
@@ -79,7 +79,7 @@ def kind_of(x: Any) -> str:
 
 def holds(condition: Any) -> bool:
     """Whether a usually true condition is true in the call being traced; leaves an implicit guard."""
-    return condition.builder.here().holds(condition) if isinstance(condition, Tracer) else bool(condition)
+    return condition.builder.innermost().holds(condition) if isinstance(condition, Tracer) else bool(condition)
 
 
 def by_python(function: Callable[..., Any], *operands: Any, usual: Any = None) -> Any:
@@ -90,7 +90,7 @@ def by_python(function: Callable[..., Any], *operands: Any, usual: Any = None) -
         if type(known) is type(result) and repr(known) == repr(result):
             return usual
     for x in operands:
-        if _is_traced(x) and x.builder.here().has_derivative(x.node) and type(result) in (float, complex):
+        if _is_traced(x) and x.builder.innermost().has_derivative(x.node) and type(result) in (float, complex):
             raise lost(getattr(function, "__name__", "an operation of Python numbers"))
     return result
 
@@ -114,9 +114,9 @@ def bounded(x: Any, low: int, high: int) -> Any:
 def _small(x: Any) -> None:
     """Guard the usual size of an argument, if it has no known bounds yet."""
     if _is_traced(x) and x.node.op is None and bounds(x) == _ALL:
-        inside = ops.logical_and(ops.greater_equal(x, _FEW[0]), ops.less_equal(x, _FEW[1]))
+        inside = ops.logical_and(ops.greater_equal(x, _INT32[0]), ops.less_equal(x, _INT32[1]))
         if holds(inside):
-            bounded(x, *_FEW)
+            bounded(x, *_INT32)
 
 
 def _within(limit: int, *xs: Any) -> bool:
@@ -215,8 +215,8 @@ def _int_divide(x: Any, y: Any) -> Any:
 
 
 def _quotients(x: tuple[int, int], y: tuple[int, int]) -> tuple[int, int]:
-    most = max(map(abs, x)) if y[0] < 0 else 0
-    return min(x[0], 0, -most), max(x[1], 0, most)
+    max_size = max(map(abs, x)) if y[0] < 0 else 0
+    return min(x[0], 0, -max_size), max(x[1], 0, max_size)
 
 
 def _int_floor_divide(x: Any, y: Any) -> Any:
@@ -243,10 +243,10 @@ def _int_power(x: Any, y: Any) -> Any:
 
 
 def _powers(x: tuple[int, int], y: tuple[int, int]) -> tuple[int, int]:
-    size, most = max(map(abs, x)), max(y[1], 0)
+    size, max_exponent = max(map(abs, x)), max(y[1], 0)
     if size < 2:
         return (-1, 1) if x[0] < 0 else (0, 1)
-    largest = size**most if most < 64 else 2**64
+    largest = size**max_exponent if max_exponent < 64 else 2**64
     return -largest if x[0] < 0 else 0, largest
 
 
@@ -273,11 +273,11 @@ def _shifts(name: str, op: Callable[..., Any]) -> Callable[..., Any]:
         inside = ops.logical_and(ops.greater_equal(y, 0), ops.less(y, 63)) if _is_traced(y) else 0 <= y < 63
         if not (low >= 0 and high < 63) and not holds(inside):
             return by_python(python, x, y)
-        places = max(low, 0), min(high, 62)
+        shifts = max(low, 0), min(high, 62)
         if name == "rshift":
-            return bounded(number(op(x, y)), *_corners(python)(bounds(x), places))
+            return bounded(number(op(x, y)), *_corners(python)(bounds(x), shifts))
         return _fitting(op, lambda a, b: ops.multiply(a, ops.exp2(b)),
-                        lambda a, _: _corners(python)(a, places), python, x, y)  # fmt: skip
+                        lambda a, _: _corners(python)(a, shifts), python, x, y)  # fmt: skip
 
     return compute
 

@@ -28,14 +28,14 @@ __all__ = ["average"]
 _DATA = ("data", "x", "y", "weights")
 
 
-class _Elsewhere(Exception):
+class _UseInterpreter(Exception):
     """Raised to let Python compute the result."""
 
 
 def _require(condition: Any) -> None:
     """Let Python compute the result, or raise its error, unless this condition holds."""
     if not holds(condition):
-        raise _Elsewhere
+        raise _UseInterpreter
 
 
 class _Column:
@@ -45,7 +45,7 @@ class _Column:
         kinds = {np.float64} if isinstance(data, Tracer) else {_kind_of(x) for x in data}
         plain = not isinstance(data, Tracer) or (len(data.shape) == 1 and data.dtype == np.float64)
         if not plain or not kinds <= {float, int, np.float64} or kinds <= {int}:
-            raise _Elsewhere
+            raise _UseInterpreter
         self.one: Callable[[Any], Any] = _scalar if np.float64 in kinds else number
         self._alike = len(kinds) == 1
         self.x: Any = data if isinstance(data, Tracer) else array(data)
@@ -55,7 +55,7 @@ class _Column:
     @functools.cached_property
     def sorted(self) -> Any:
         if not self._alike:  # the class depends on the order
-            raise _Elsewhere
+            raise _UseInterpreter
         result: Any = np.sort(self.x)
         _require(np.isfinite(result[-1]))  # nan is sorted to the end too
         return result
@@ -120,30 +120,30 @@ def _quantiles(data: _Column, n: int = 4, method: str = "exclusive") -> Any:
     _require(type(n) is int and n > 0 and of_data > 1 and method in ("inclusive", "exclusive"))
     for i in range(1, n):
         if method == "inclusive":
-            j, part = divmod(i * (of_data - 1), n)
+            j, remainder = divmod(i * (of_data - 1), n)
         else:
             j = min(max(i * (of_data + 1) // n, 1), of_data - 1)
-            j, part = j - 1, i * (of_data + 1) - j * n
-        result.append(data.one((x[j] * (n - part) + x[j + 1] * part) / n))
+            j, remainder = j - 1, i * (of_data + 1) - j * n
+        result.append(data.one((x[j] * (n - remainder) + x[j + 1] * remainder) / n))
     return result
 
 
-def _squares(data: _Column, center: Any, ddof: int) -> Any:
+def _moment(data: _Column, center: Any, ddof: int) -> Any:
     _require(data.n > ddof)
     return np.var(data.x, ddof=ddof) if center is None else np.sum((data.x - center) ** 2) / (data.n - ddof)
 
 
 def _spread(data: _Column, center: Any, ddof: int) -> Any:
     _require(data.n > ddof)
-    return number(np.std(data.x, ddof=ddof) if center is None else np.sqrt(_squares(data, center, ddof)))
+    return number(np.std(data.x, ddof=ddof) if center is None else np.sqrt(_moment(data, center, ddof)))
 
 
 def _variance(data: _Column, xbar: Any = None) -> Any:
-    return data.one(_squares(data, xbar, 1))
+    return data.one(_moment(data, xbar, 1))
 
 
 def _pvariance(data: _Column, mu: Any = None) -> Any:
-    return data.one(_squares(data, mu, 0))
+    return data.one(_moment(data, mu, 0))
 
 
 def _stdev(data: _Column, xbar: Any = None) -> Any:
@@ -191,12 +191,12 @@ _FORMULAS: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 
-def average(theirs: FunctionType) -> Callable[..., Any]:
+def average(real: FunctionType) -> Callable[..., Any]:
     """The traced version of a function of `statistics`."""
-    formula, by_value = _FORMULAS.get(theirs.__name__), valued(theirs)
-    signature = inspect.signature(theirs)
+    formula, by_value = _FORMULAS.get(real.__name__), valued(real)
+    signature = inspect.signature(real)
 
-    @functools.wraps(theirs)
+    @functools.wraps(real)
     def call(*args: Any, **kwargs: Any) -> Any:
         inputs = signature.bind(*args, **kwargs)  # raises Python's TypeError
         known = inputs.arguments
@@ -205,7 +205,7 @@ def average(theirs: FunctionType) -> Callable[..., Any]:
             try:
                 result = formula(**{k: _Column(x) if k in _DATA and x is not None else x for k, x in known.items()})
                 _require(_all_finite(result))
-            except _Elsewhere:
+            except _UseInterpreter:
                 pass
             else:
                 return result
@@ -223,9 +223,9 @@ def _is_traced(x: Any) -> bool:
     return isinstance(x, Tracer) or (isinstance(x, list | tuple) and any(isinstance(each, Tracer) for each in x))
 
 
-def _all_finite(found: Any) -> Any:
-    several = found if isinstance(found, list | tuple) else [found]
+def _all_finite(result: Any) -> Any:
+    values = result if isinstance(result, list | tuple) else [result]
     finite: Any = True
-    for x in several:
+    for x in values:
         finite = ops.logical_and(finite, ops.isfinite(x)) if isinstance(x, Tracer) else finite
     return finite

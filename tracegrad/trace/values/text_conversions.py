@@ -26,14 +26,25 @@ import numpy as np
 
 from tracegrad.avals import is_literal
 from tracegrad.errors import lost, user_frame
-from tracegrad.ir import Node
+from tracegrad.ir import GraphNode
 from tracegrad.ops.shape.linear import stop_gradient
 from tracegrad.trace.builder.builder import TraceBuilder, current_trace
-from tracegrad.trace.sources.state_sources import Called
+from tracegrad.trace.sources.state_sources import FunctionResult
 
 __all__ = [
-    "EVALUATED", "PARSERS", "Spelling", "digesting", "handed_over", "is_rounded", "method_of", "numbers_in",
-    "parser_of", "reads", "require_none_read", "spell", "spells",
+    "EVALUATED",
+    "PARSERS",
+    "Spelling",
+    "digesting",
+    "handed_over",
+    "is_rounded",
+    "method_of",
+    "numbers_in",
+    "parser_of",
+    "reads",
+    "record_text",
+    "require_none_read",
+    "spells",
 ]  # fmt: skip
 
 _NUMBER = re.compile(r"(?:\d+\.\d*|\.\d+|\d+(?=[eE]))(?:[eE][-+]?\d+)?")
@@ -41,7 +52,7 @@ _SPEC = re.compile(r"(?:.?[<>=^])?[-+ ]?z?#?0?\d*[,_]?(?:\.(\d+))?([a-zA-Z%]?)",
 _PERCENT = re.compile(r"%(?:\(\w*\))?[-+ #0]*(?:\d+|\*)?(?:\.(\d+|\*))?[a-zA-Z]")
 # Number of digits that distinguish a float from its neighbours, or nearly so.
 _EXACT = 15
-_MOST = 1000  # number of elements of an array that are recorded
+_MAX_ELEMENTS = 1000  # number of elements of an array that are recorded
 _UNLIKE = 9  # number of digits in a row that identify a number
 
 
@@ -62,18 +73,18 @@ class Spelling:
 
     def _formatted(self, frame: Any) -> None:
         x: Any = self
-        if not x.builder.open or not x.builder.here().knows(x):
+        if not x.builder.open or not x.builder.innermost().knows(x):
             return
         value = x.builder.compute(x.node)
         if _formats_exactly(frame.f_code):
-            spell(x, value)
-        elif x._comes_of_differentiated():
+            record_text(x, value)
+        elif x._depends_on_differentiated():
             texts = [y for y in frame.f_code.co_consts if isinstance(y, str)]
-            x.builder.spelled.rounded.update(_formatted(texts, value.item()) if value.size == 1 else ())
+            x.builder.text_numbers.rounded.update(_formatted(texts, value.item()) if value.size == 1 else ())
 
-    def _comes_of_differentiated(self) -> bool:
+    def _depends_on_differentiated(self) -> bool:
         x: Any = self
-        builder = x.builder.here()
+        builder = x.builder.innermost()
         while builder is not None:
             if _reaches(x.node, set(builder.differentiated)):
                 return True
@@ -81,28 +92,28 @@ class Spelling:
         return False
 
 
-def _reaches(wanted: Node, sources: set[Node]) -> bool:
+def _reaches(wanted: GraphNode, sources: set[GraphNode]) -> bool:
     """Whether a value depends on one of these nodes, other than as a constant."""
-    seen, stack = set[Node](), [wanted]
+    visited, stack = set[GraphNode](), [wanted]
     while sources and stack:
         node = stack.pop()
         if node in sources:
             return True
-        if node not in seen and node.op is not stop_gradient:
-            seen.add(node)
+        if node not in visited and node.op is not stop_gradient:
+            visited.add(node)
             stack.extend(node.operands)
     return False
 
 
-def _text_of(x: Any, asked: str, make: Callable[..., str], *spec: str) -> str:
-    value = x._plain(asked)
+def _text_of(x: Any, query: str, make: Callable[..., str], *spec: str) -> str:
+    value = x._plain(query)
     if isinstance(value, np.ndarray | np.generic):
         _as_printed(x.builder)
     text = make(value, *spec)
     if not spec or _is_exact(*spec):
-        spell(x, value, text)
-    elif x._comes_of_differentiated():
-        x.builder.spelled.rounded.add(text)
+        record_text(x, value, text)
+    elif x._depends_on_differentiated():
+        x.builder.text_numbers.rounded.add(text)
     return text
 
 
@@ -117,7 +128,7 @@ def _as_printed(builder: TraceBuilder) -> None:
     """Guard the print options, on which the texts of arrays and NumPy numbers depend."""
     world: Any = builder.world
     if builder.open and world.open and not world.once:
-        world.assume(Called(_print_options, ()), "items", [list, *_print_options()])
+        world.assume(FunctionResult(_print_options, ()), "items", [list, *_print_options()])
 
 
 def _print_options() -> list[Any]:
@@ -127,19 +138,19 @@ def _print_options() -> list[Any]:
 def method_of(x: Any, value: Any, name: str) -> Any:
     """A method of a tracer's value that is a number."""
     if name == "hex":
-        spell(x, value)
+        record_text(x, value)
         frame = user_frame()
         if frame is not None and "fromhex" in frame.f_code.co_names and x._is_differentiated():
             raise lost("hex()")
     return getattr(value, name)
 
 
-def spell(x: Any, value: Any, text: str = "") -> None:
+def record_text(x: Any, value: Any, text: str = "") -> None:
     """Record text or bytes from which code could read this tracer's value again."""
     builder = x.builder
-    if builder.open and builder.here().knows(x) and builder.here().has_derivative(x.node):
-        builder.spelled.update(numbers_in(value))
-        builder.spelled.update(_mentioned(text))
+    if builder.open and builder.innermost().knows(x) and builder.innermost().has_derivative(x.node):
+        builder.text_numbers.update(numbers_in(value))
+        builder.text_numbers.update(_mentioned(text))
 
 
 def _is_exact(spec: str) -> bool:
@@ -174,22 +185,22 @@ def numbers_in(x: Any) -> Iterator[float]:
         for each in x:
             yield from numbers_in(each)
     else:
-        yield from numbers_in(_parts_of(x))
+        yield from numbers_in(_numbers_inside(x))
 
 
-def _parts_of(x: Any) -> tuple[Any, ...]:
+def _numbers_inside(x: Any) -> tuple[Any, ...]:
     if isinstance(x, np.ndarray):
-        return tuple(x.ravel()[:_MOST].tolist()) if x.dtype.kind in "fcO" else ()
+        return tuple(x.ravel()[:_MAX_ELEMENTS].tolist()) if x.dtype.kind in "fcO" else ()
     if isinstance(x, Mapping):
         return tuple(x.values())
     # Decimals and fractions.
     return (float(x),) if hasattr(type(x), "as_integer_ratio") and not isinstance(x, int | np.integer) else ()
 
 
-def _spelled() -> set[float]:
+def _recorded_numbers() -> set[float]:
     """The recorded numbers in texts, if a derivative is being computed."""
     trace = current_trace()
-    return trace.spelled if trace is not None and trace.spelled and trace.derives() else set()
+    return trace.text_numbers if trace is not None and trace.text_numbers and trace.derives() else set()
 
 
 def reads(real: Callable[..., Any], name: str = "", of: str = "a text") -> Callable[..., Any]:
@@ -198,8 +209,8 @@ def reads(real: Callable[..., Any], name: str = "", of: str = "a text") -> Calla
     @functools.wraps(real)
     def call(*args: Any, **kwargs: Any) -> Any:
         result = real(*args, **kwargs)
-        spelled = _spelled()
-        if spelled and not spelled.isdisjoint(numbers_in(result)):
+        recorded = _recorded_numbers()
+        if recorded and not recorded.isdisjoint(numbers_in(result)):
             raise lost(f"{name or real.__name__} of {of}")
         return result
 
@@ -219,14 +230,14 @@ def parser_of(x: Any) -> Any:
 
 def spells(text: str) -> bool:
     """Whether a text contains a recorded number while a derivative is being computed."""
-    spelled = _spelled()
-    return bool(spelled) and not spelled.isdisjoint(_mentioned(text))
+    recorded = _recorded_numbers()
+    return bool(recorded) and not recorded.isdisjoint(_mentioned(text))
 
 
 def is_rounded(text: str) -> bool:
     """Whether a text contains the rounding of a value that depends on a differentiated one."""
     trace = current_trace()
-    rounded = () if trace is None or not trace.derives() else trace.spelled.rounded
+    rounded = () if trace is None or not trace.derives() else trace.text_numbers.rounded
     return any(text == each or ("." in each and each in text) for each in rounded)
 
 
@@ -299,24 +310,24 @@ EVALUATED: dict[str, Any] = {
 # -- numbers join the graph ------------------------------------------------------------------------------------------
 def require_none_read(builder: TraceBuilder, start: int, outputs: Sequence[Any]) -> None:
     """Raise if constants of the graph, from node number `start` on, can only be numbers parsed from text."""
-    rare = set(filter(_is_rare, builder.spelled))
+    rare = set(filter(_is_rare, builder.text_numbers))
     if not rare:
         return
     nodes = builder.nodes[start:]
     constants = [x for node in nodes for x in (*node.inputs, *dict(node.params).values()) if is_literal(x)]
     constants += [x for x in outputs if is_literal(x)]
     arrays = [c.array for c in builder.captures.values() if c.source is None]
-    parts = {digits for x in rare for digits in _parts_of_digits(x)}
-    by_digits = parts and any(_digits(x) in parts for x in constants)
+    digit_groups = {digits for x in rare for digits in _digit_groups(x)}
+    by_digits = digit_groups and any(_digits(x) in digit_groups for x in constants)
     if by_digits or not rare.isdisjoint(numbers_in([*constants, *arrays])):
         raise lost("what reads a text")
 
 
-def _parts_of_digits(x: float) -> list[str]:
+def _digit_groups(x: float) -> list[str]:
     """The digits of a float, and its fractional digits, if they are too many to match by accident."""
     whole = _digits(x)
-    behind = _digits(float(f"0.{text.partition('.')[2]}")) if "e" not in (text := repr(x)) else ""
-    return [digits for digits in (whole, behind) if len(digits) >= _UNLIKE]
+    fraction = _digits(float(f"0.{text.partition('.')[2]}")) if "e" not in (text := repr(x)) else ""
+    return [digits for digits in (whole, fraction) if len(digits) >= _UNLIKE]
 
 
 def _digits(x: Any) -> str:

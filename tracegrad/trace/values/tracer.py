@@ -21,45 +21,55 @@ import numpy as np
 
 from tracegrad.avals import is_literal
 from tracegrad.errors import READ_ONLY, ShapeError, UnsupportedError, located
-from tracegrad.ir import Node, Value
+from tracegrad.ir import GraphNode, GraphValue
 from tracegrad.numpy_api.array_methods import ArrayMethods
 from tracegrad.numpy_api.faces import has
 from tracegrad.numpy_api.memory_layout import Flags
-from tracegrad.ops import Level, Op
+from tracegrad.ops import DispatchLevel, Op
 from tracegrad.ops.core.forms import Reshape
-from tracegrad.ops.core.memory_order import StandIn, arranged, has_order, is_row_major, laid_out, view_by
+from tracegrad.ops.core.memory_order import StandIn, arranged, has_order, is_row_major, result_strides, view_by
 from tracegrad.ops.elementwise.table import less_equal
 from tracegrad.ops.shape.linear import broadcast_to, cast, reshape, transpose
 from tracegrad.trace.builder import hooks
 from tracegrad.trace.builder.builder import TraceBuilder
-from tracegrad.trace.values.differentiated_keys import Key
-from tracegrad.trace.values.display import Unknown, is_watched
+from tracegrad.trace.values.differentiated_keys import TracedKey
+from tracegrad.trace.values.display import UnknownText, is_watched
 from tracegrad.trace.values.text_conversions import Spelling, method_of
-from tracegrad.trace.values.views import Origin, itself, replayed, require_not_apart, require_whole
+from tracegrad.trace.values.views import ViewOrigin, itself, replayed, require_not_separated, require_whole
 
 __all__ = ["Tracer"]
 
 _OF_SCALARS = frozenset({"as_integer_ratio", "bit_count", "hex", "is_integer"})
 
 
-class Tracer(Key, Spelling, ArrayMethods, Value):
+class Tracer(TracedKey, Spelling, ArrayMethods, GraphValue):
     """Traced array of the call being traced."""
 
     __slots__ = (
-        "__weakref__", "asks", "frozen", "is_array", "known", "origin", "outside", "stand_in", "starts", "views",
+        "__weakref__",
+        "frozen",
+        "is_array",
+        "known",
+        "layout_inputs",
+        "origin",
+        "outside",
+        "stand_in",
+        "starts",
+        "views",
     )  # fmt: skip
     builder: TraceBuilder
     _tracks_views = True
 
-    def __init__(self, builder: TraceBuilder, node: Node):
+    def __init__(self, builder: TraceBuilder, node: GraphNode):
         self.builder, self.node = builder, node
         self.frozen = ""
         self.is_array = False  # of a value without axes: whether it is an array, and no scalar
-        self.origin: Origin | None = None
+        self.origin: ViewOrigin | None = None
         self.views: Any = ()
-        # Memory layout: row-major, or the layout of the stand-in. `asks` are the inputs that decide it, as bits.
+        # Memory layout: row-major, or the layout of the stand-in. `layout_inputs` are the inputs that decide it, as
+        # bits.
         self.stand_in: StandIn | None = None
-        self.asks = 0
+        self.layout_inputs = 0
         self.starts: tuple[tuple[Tracer, int], ...] = ()  # computed offsets of a window, until it is a view
         self.outside = False
 
@@ -74,53 +84,58 @@ class Tracer(Key, Spelling, ArrayMethods, Value):
             return operands[0]._aliased(op, params, result)
         if type(result) is not tuple and len(result.node.aval.shape) < 2:
             return result  # it has only one memory layout
-        asks, odd = 0, False
+        layout_inputs, odd = 0, False
         for x in operands:
             if isinstance(x, Tracer):
-                asks |= x.asks
+                layout_inputs |= x.layout_inputs
                 odd = odd or x.stand_in is not None or x.origin is not None
-        if (asks or odd) and op.order != "C":
+        if (layout_inputs or odd) and op.order != "C":
             if odd:
                 self._lay_out(op, operands, params, result)
             for each in result if type(result) is tuple else (result,):
-                each.asks = asks
+                each.layout_inputs = layout_inputs
         return result
 
-    def concrete(self, asked: str) -> np.ndarray[Any, Any]:
+    def concrete(self, query: str) -> np.ndarray[Any, Any]:
         """The value in the call being traced; leaves a guard on it."""
         watched = self.builder.open and is_watched()
-        return self.builder.compute(self.node) if watched else self.builder.observe(self, asked)
+        return self.builder.compute(self.node) if watched else self.builder.observe(self, query)
 
     # -- values ----------------------------------------------------------------------------------
-    def _plain(self, asked: str) -> Any:
+    def _plain(self, query: str) -> Any:
         """The value as plain Python would have it: an ndarray, a NumPy scalar or a Python number."""
-        if not self.builder.open or (asked == "repr()" and not self.builder.here().knows(self)):
+        if not self.builder.open or (query == "repr()" and not self.builder.innermost().knows(self)):
             return self.shown()
-        return self._like(self.concrete(asked))
+        return self._like(self.concrete(query))
 
     def shown(self) -> Any:
         """The value in the call being traced, for display; leaves no guard."""
-        if not self.builder.here().knows(self):
-            return Unknown(f"{type(self).__name__}({self.aval})")
+        if not self.builder.innermost().knows(self):
+            return UnknownText(f"{type(self).__name__}({self.aval})")
         return self._like(self.builder.compute(self.node))
 
     def _like(self, value: np.ndarray[Any, Any]) -> Any:
         return value.item() if self.weak else value if self.shape or self.is_array else value[()]
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
-        if self.shape and self.builder.world.once and not self._is_differentiated() and self.builder.here().knows(self):
+        if (
+            self.shape
+            and self.builder.world.once
+            and not self._is_differentiated()
+            and self.builder.innermost().knows(self)
+        ):
             return np.array(self.builder.compute(self.node), dtype)  # the trace is of one call only
         if self.shape or self._is_differentiated():
             return super().__array__(dtype, copy)
         return np.asarray(self.concrete("the value"), dtype or self.dtype)
 
     def _is_differentiated(self) -> bool:
-        return self.builder.here().has_derivative(self.node)
+        return self.builder.innermost().has_derivative(self.node)
 
-    def _python_number(self, asked: str) -> Any:
+    def _python_number(self, query: str) -> Any:
         x = reshape(self, shape=()) if self.shape else self
-        if self.dtype == np.uint64 and not self.builder.here().holds(less_equal(x, 2**63 - 1)):
-            return super()._python_number(asked)
+        if self.dtype == np.uint64 and not self.builder.innermost().holds(less_equal(x, 2**63 - 1)):
+            return super()._python_number(query)
         wanted = {"f": "float64", "i": "int64", "u": "int64", "b": "bool", "c": "complex128"}[self.dtype.kind]
         x = x if x.dtype == wanted else cast(x, dtype=wanted)
         return x.builder.python_number(x.node)
@@ -151,25 +166,25 @@ class Tracer(Key, Spelling, ArrayMethods, Value):
         return self.builder.constant(self)
 
     def _lift(self, x: Any) -> Any:
-        return self.builder.here().lift(x)
+        return self.builder.innermost().lift(x)
 
     def _entered(self, tensor: Any) -> Any:
         """The stand-in of a Tensor with this array in the current region, if there is one."""
-        return self.builder.here().entered(tensor)
+        return self.builder.innermost().entered(tensor)
 
     def _stand_in(self, tensor: Any) -> Any:
         """The stand-in of a Tensor from outside in this trace."""
         return self.builder.tensors.of(tensor)
 
-    def _grad_of(self, stand_in: Any) -> Any:
-        return self.builder.tensors.grad_of(stand_in)
+    def _grad_of(self, outside: Any) -> Any:
+        return self.builder.tensors.grad_of(outside)
 
     def _in_region(self) -> bool:
         """Whether a region is being recorded; its graph outlives the trace."""
-        return self.builder.here().outer is not None
+        return self.builder.innermost().outer is not None
 
     def _closed_rule(self, *call: Any) -> Any:
-        return self.builder.here().closed_rule(*call)
+        return self.builder.innermost().closed_rule(*call)
 
     def __setitem__(self, index: Any, value: Any) -> None:
         if not self.shape and not self.is_array:
@@ -188,7 +203,7 @@ class Tracer(Key, Spelling, ArrayMethods, Value):
 
     def _with_span(self, index: Any, value: Any) -> Any:
         """This array with `value` assigned at an index with symbolic sizes; else None."""
-        if getattr(value, "level", None) is not Level.SPAN and not _may_be_of_sizes(index):
+        if getattr(value, "level", None) is not DispatchLevel.SPAN and not _may_be_of_sizes(index):
             return None
         return hooks.ragged_arrays().with_item(self, index, value)
 
@@ -208,7 +223,7 @@ class Tracer(Key, Spelling, ArrayMethods, Value):
         out.is_array = True
         return out
 
-    def kept(self, result: Any) -> Any:
+    def preserve_kind(self, result: Any) -> Any:
         return result.zero_d() if (self.shape or self.is_array) and not result.shape else result
 
     def copied(self) -> Any:
@@ -219,7 +234,7 @@ class Tracer(Key, Spelling, ArrayMethods, Value):
 
     def _alias(self) -> Tracer:
         """The same value as another array with the same memory layout."""
-        builder = self.builder.here()
+        builder = self.builder.innermost()
         if builder is not self.builder:
             return Tracer(builder, builder.lift(self).node)
         tracer = Tracer(builder, self.node)
@@ -231,49 +246,54 @@ class Tracer(Key, Spelling, ArrayMethods, Value):
         if order == "C" or len(self.shape) < 2:
             return
         for x in like if order != "F" else ():
-            self.asks |= x.asks
+            self.layout_inputs |= x.layout_inputs
         if isinstance(order, tuple) or order == "F" or not like[0]._is_plain():
-            strides = arranged(order, self.shape, self.dtype, *[x._place() for x in like])
-            self.stand_in = None if strides is None else self.builder.memory.place(self.shape, self.dtype, strides)
+            strides = arranged(order, self.shape, self.dtype, *[x._layout() for x in like])
+            self.stand_in = None if strides is None else self.builder.memory.allocate(self.shape, self.dtype, strides)
 
     def _aliased(self, op: Op, params: dict[str, Any], result: Any) -> Any:
         """The result of an op, or its several results, as views of this array if NumPy makes views."""
         if self.builder.inner is not None:
-            own: Tracer = self.builder.here().lift(self)
-            return own._aliased(op, params, result)
+            local: Tracer = self.builder.innermost().lift(self)
+            return local._aliased(op, params, result)
         if not self.shape and not self.is_array and isinstance(op.form, Reshape):
             return result  # a scalar becomes a new array
-        several = type(result) is tuple
-        asks = self.asks if isinstance(op.form, Reshape) else 0
+        is_multi_result = type(result) is tuple
+        layout_inputs = self.layout_inputs if isinstance(op.form, Reshape) else 0
         whole = self.stand_in is None and (self.origin is None or not self.origin.shared)
-        if whole and (op.put is None or isinstance(op.form, Reshape)):
-            places: Any = None  # computed on demand
+        if whole and (op.view_update is None or isinstance(op.form, Reshape)):
+            layouts: Any = None  # computed on demand
         else:
-            places = view_by(op, params, self._place())
-            if places is None:
-                return self._registered(result, None, asks, shared=False)
-        if several:
-            puts = [op.put and partial(op.put, **params, number=k) for k in range(len(result))]
-            places = places or [None] * len(result)
-            return tuple([self._registered(x, put, asks, at) for x, put, at in zip(result, puts, places)])
-        return self._registered(result, op.put and partial(op.put, **params), asks, places)
+            layouts = view_by(op, params, self._layout())
+            if layouts is None:
+                return self._registered(result, None, layout_inputs, shared=False)
+        if is_multi_result:
+            puts = [op.view_update and partial(op.view_update, **params, number=k) for k in range(len(result))]
+            layouts = layouts or [None] * len(result)
+            return tuple(
+                [
+                    self._registered(x, view_update, layout_inputs, at)
+                    for x, view_update, at in zip(result, puts, layouts)
+                ]
+            )
+        return self._registered(result, op.view_update and partial(op.view_update, **params), layout_inputs, layouts)
 
-    def _viewed(self, result: Any, put: Callable[[Any, Any], Any] | None, lying: Any = None) -> Any:
-        """`result` as a view of this array; `put(base, new)` is this array with the view replaced by `new`. `lying`
-        maps this array's layout to the layout of the view."""
+    def _viewed(self, result: Any, view_update: Callable[[Any, Any], Any] | None, layout_of_view: Any = None) -> Any:
+        """`result` as a view of this array; `put(base, new)` is this array with the view replaced by `new`.
+        `layout_of_view` maps this array's layout to the layout of the view."""
         if self.builder.inner is not None:
-            own: Tracer = self.builder.here().lift(self)
-            return own._viewed(result, put, lying)
+            local: Tracer = self.builder.innermost().lift(self)
+            return local._viewed(result, view_update, layout_of_view)
         if not self.shape and not self.is_array:
             return result
-        origin, place = result.origin, None
-        if lying:
-            place = lying(self._place())
-        elif result.stand_in is not None or origin is None or origin.base is not self or origin.put is None:
-            place = (self if origin is None and not result.starts else result)._place()[...]
+        origin, layout = result.origin, None
+        if layout_of_view:
+            layout = layout_of_view(self._layout())
+        elif result.stand_in is not None or origin is None or origin.base is not self or origin.view_update is None:
+            layout = (self if origin is None and not result.starts else result)._layout()[...]
         root = result._root()  # None: the layout of a reshape is computed on demand
         starts = root.starts if root is not self._root() else ()
-        return self._registered(Tracer(self.builder, result.node), put, 0, place, starts=starts)
+        return self._registered(Tracer(self.builder, result.node), view_update, 0, layout, starts=starts)
 
     def _windowed(self, result: Any, starts: tuple[Any, ...], step: tuple[int, ...]) -> Any:
         """`result`, elements of this array from `starts` on, as a view with the layout of a window at the origin;
@@ -283,8 +303,8 @@ class Tracer(Key, Spelling, ArrayMethods, Value):
         known = [0 if isinstance(a, Tracer) else a for a in starts]
         ends = [a + (n - 1) * s + 1 if n else a for a, n, s in zip(known, result.shape, step)]
         whole: Any = tuple(map(slice, known, ends, step))
-        result.stand_in = self._place()[whole]
-        strides = self._place().strides
+        result.stand_in = self._layout()[whole]
+        strides = self._layout().strides
         result.starts = tuple([(a, size) for a, size in zip(starts, strides) if isinstance(a, Tracer)])
         return result
 
@@ -298,14 +318,21 @@ class Tracer(Key, Spelling, ArrayMethods, Value):
             x = x.origin.base
         return results
 
-    def _registered(self, view: Tracer, put: Any, asks: int, place: StandIn | None = None, shared: bool = True,
-                    starts: tuple[tuple[Tracer, int], ...] = ()) -> Any:  # fmt: skip
+    def _registered(
+        self,
+        view: Tracer,
+        view_update: Any,
+        layout_inputs: int,
+        layout: StandIn | None = None,
+        shared: bool = True,
+        starts: tuple[tuple[Tracer, int], ...] = (),
+    ) -> Any:
         """`view`, registered with this array as its origin, at this layout."""
-        if shared or asks:
-            view.origin = Origin(self, put, self.node, view.node, asks, shared, starts)
+        if shared or layout_inputs:
+            view.origin = ViewOrigin(self, view_update, self.node, view.node, layout_inputs, shared, starts)
             self._add_view(view)
         view.frozen = self.frozen if shared else ""
-        view.stand_in, view.asks = (place if shared else view.stand_in), self.asks
+        view.stand_in, view.layout_inputs = (layout if shared else view.stand_in), self.layout_inputs
         return view
 
     def _add_view(self, view: Tracer) -> None:
@@ -318,26 +345,28 @@ class Tracer(Key, Spelling, ArrayMethods, Value):
         known.append(weakref.ref(view))
 
     # -- memory layout -----------------------------------------------------------------------------
-    def lie_as(self, other: Tracer) -> None:
+    def share_layout(self, other: Tracer) -> None:
         """Become another reference to the value and memory of `other`."""
-        self.asks = other.asks
-        self.stand_in = other.stand_in if other.origin is None else other._place()
+        self.layout_inputs = other.layout_inputs
+        self.stand_in = other.stand_in if other.origin is None else other._layout()
 
-    def _place(self) -> StandIn:
+    def _layout(self) -> StandIn:
         """The layout stand-in of this array."""
         if self.stand_in is None:
             origin = self.origin
             if origin is None or not origin.shared:
-                self.stand_in = self.builder.memory.place(self.shape, self.dtype)
-            elif origin.put is None:
-                self.stand_in = np.broadcast_to(origin.base._place(), self.shape)
+                self.stand_in = self.builder.memory.allocate(self.shape, self.dtype)
+            elif origin.view_update is None:
+                self.stand_in = np.broadcast_to(origin.base._layout(), self.shape)
             else:
-                self.stand_in = origin.base._place().reshape(self.shape)
+                self.stand_in = origin.base._layout().reshape(self.shape)
         return self.stand_in
 
     def _is_plain(self) -> bool:
         """Whether the array is plainly row-major, without repeated elements."""
-        return self.stand_in is None and (self.origin is None or not self.origin.shared or self.origin.put is not None)
+        return self.stand_in is None and (
+            self.origin is None or not self.origin.shared or self.origin.view_update is not None
+        )
 
     def _lay_out(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any], result: Any) -> None:
         """Give the result of the op, or its several results, NumPy's memory layout."""
@@ -346,14 +375,14 @@ class Tracer(Key, Spelling, ArrayMethods, Value):
             known = known[:1] if known[0] is operands[0] else []
             if not known or known[0]._is_plain():
                 return
-        elif all(x._is_plain() or (op.order != "joined" and is_row_major(x._place())) for x in known):
+        elif all(x._is_plain() or (op.order != "joined" and is_row_major(x._layout())) for x in known):
             return
         for each in result if type(result) is tuple else (result,):
-            strides = laid_out(op.order, [x._place() for x in known], params, each.aval)
-            each.stand_in = strides and self.builder.memory.place(each.shape, each.dtype, strides)
+            strides = result_strides(op.order, [x._layout() for x in known], params, each.aval)
+            each.stand_in = strides and self.builder.memory.allocate(each.shape, each.dtype, strides)
 
-    def _laid(self, order: Any, *like: Any) -> Any:
-        builder = self.builder.here()
+    def _in_memory_order(self, order: Any, *like: Any) -> Any:
+        builder = self.builder.innermost()
         tracer = Tracer(builder, self.node if builder is self.builder else builder.lift(self).node)
         tracer.is_array = self.is_array
         tracer._arrange(order, *like)
@@ -361,25 +390,25 @@ class Tracer(Key, Spelling, ArrayMethods, Value):
 
     def _in_order(self, order: str) -> Any:
         """This array if its elements have this order in memory, else a copy; this may depend on input layouts."""
-        if not self.asks or self.builder.inner is not None:
-            return self if has_order(self._place(), order) else self._laid(order, self)
-        if has_order(self._place(), order):
+        if not self.layout_inputs or self.builder.inner is not None:
+            return self if has_order(self._layout(), order) else self._in_memory_order(order, self)
+        if has_order(self._layout(), order):
             same = Tracer(self.builder, self.node)
             same.is_array = self.is_array
-            return self._registered(same, itself, self.asks, self._place()[...])
-        return self._registered(self._laid(order, self), None, self.asks, None, shared=False)
+            return self._registered(same, itself, self.layout_inputs, self._layout()[...])
+        return self._registered(self._in_memory_order(order, self), None, self.layout_inputs, None, shared=False)
 
     def in_memory(self, order: tuple[int, ...]) -> Any:
         """This array with its axes in memory order, possibly the base of this view."""
         base = None if self.origin is None or not self.origin.shared else self.origin.base
         if base is not None and base.shape == tuple([self.shape[k] for k in order]):
-            there, here = base._place(), self._place()
-            if there.flags.c_contiguous and there.ctypes.data == here.ctypes.data:
+            base_layout, layout = base._layout(), self._layout()
+            if base_layout.flags.c_contiguous and base_layout.ctypes.data == layout.ctypes.data:
                 return base
         return transpose(self.builder.lift(self), perm=order)
 
     def _sealed(self) -> Any:
-        self.stand_in = self._place()[...]
+        self.stand_in = self._layout()[...]
         self.stand_in.flags.writeable = False
         return self
 
@@ -393,7 +422,7 @@ class Tracer(Key, Spelling, ArrayMethods, Value):
     def _compares(self) -> None:
         self.builder.world.compares()
 
-    def _lying(self, *xs: Any) -> list[StandIn]:
+    def _visible_layouts(self, *xs: Any) -> list[StandIn]:
         roots = {id(x): x for x in (y._root() for y in xs)}
         if sum(x.outside for x in roots.values()) > 1:
             raise UnsupportedError(located("whether two arrays from outside share memory is not known while tracing"))
@@ -403,27 +432,27 @@ class Tracer(Key, Spelling, ArrayMethods, Value):
             )
         for x in xs:
             require_whole(x)
-            self.builder.memory.ask(x.asks)
-        return self._places(*xs)
+            self.builder.memory.guard(x.layout_inputs)
+        return self._layouts(*xs)
 
-    def _places(self, *xs: Any) -> list[StandIn]:
-        return [x._place() for x in xs]
+    def _layouts(self, *xs: Any) -> list[StandIn]:
+        return [x._layout() for x in xs]
 
     @property
     def strides(self) -> tuple[int, ...]:
         """The bytes from one element to the next along each axis."""
-        return self._lying(self)[0].strides
+        return self._visible_layouts(self)[0].strides
 
     @property
     def flags(self) -> Any:
         """The memory flags of the array, as in NumPy."""
         root = self._root()
-        return Flags(self._lying(self)[0], root is self, root.outside, self)
+        return Flags(self._visible_layouts(self)[0], root is self, root.outside, self)
 
     @property
     def base(self) -> Any:
         """The base of this view, or None."""
-        root = self._lying(self) and self._root()
+        root = self._visible_layouts(self) and self._root()
         if root is self and self.outside:
             raise UnsupportedError(located("the base of an array from outside is not known while tracing"))
         return None if root is self else root
@@ -431,9 +460,9 @@ class Tracer(Key, Spelling, ArrayMethods, Value):
     def _assign(self, new: Any) -> None:
         """Become `new`, as by an in-place update."""
         if self.builder.inner is not None:
-            self.builder.here().lift(self)._assign(new)  # raises
+            self.builder.innermost().lift(self)._assign(new)  # raises
         odd = self.stand_in is not None or self.origin is not None
-        if self.frozen is READ_ONLY or (odd and not self._place().flags.writeable):
+        if self.frozen is READ_ONLY or (odd and not self._layout().flags.writeable):
             raise ValueError(READ_ONLY)
         if self.frozen:
             how = "x = x.copy(), of a Tensor x = x.clone()"
@@ -448,9 +477,9 @@ class Tracer(Key, Spelling, ArrayMethods, Value):
                 raise ShapeError(located(f"in-place update of an array of shape {self.shape}: {error}")) from None
         self._become(new.node, None)
 
-    def _become(self, node: Node, writer: Tracer | None) -> None:
+    def _become(self, node: GraphNode, writer: Tracer | None) -> None:
         """Store `node`, and update the base and the live views; not `writer`, which has it already."""
-        require_not_apart(self)
+        require_not_separated(self)
         self.node = node
         for reference in self.views:
             view = reference()
@@ -458,15 +487,15 @@ class Tracer(Key, Spelling, ArrayMethods, Value):
                 view._become_again()
         if self.origin is not None:
             base = self.origin.base
-            self.builder.memory.ask(self.origin.asks)
+            self.builder.memory.guard(self.origin.layout_inputs)
             if self.origin.shared:
-                assert self.origin.put is not None
-                base._become(self.origin.put(base, self).node, self)
+                assert self.origin.view_update is not None
+                base._become(self.origin.view_update(base, self).node, self)
 
     def _become_again(self) -> None:
         """Recompute the view from its updated base, and its own views."""
         assert self.origin is not None
-        self.builder.memory.ask(self.origin.asks)
+        self.builder.memory.guard(self.origin.layout_inputs)
         if not self.origin.shared:
             return
         self.node = replayed(self.builder, self.origin.result, self.origin.node, self.origin.base.node)

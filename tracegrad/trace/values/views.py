@@ -11,33 +11,42 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tracegrad.avals import is_literal
 from tracegrad.errors import UnsupportedError, located
-from tracegrad.ir import Node
+from tracegrad.ir import GraphNode
 from tracegrad.trace.builder.builder import TraceBuilder
 
 if TYPE_CHECKING:
     from tracegrad.trace.values.tracer import Tracer
 
-__all__ = ["Apart", "Origin", "itself", "replayed", "require_not_apart", "require_views", "require_whole", "take_shape"]
+__all__ = [
+    "SeparatedArray",
+    "ViewOrigin",
+    "itself",
+    "replayed",
+    "require_not_separated",
+    "require_views",
+    "require_whole",
+    "set_shape",
+]
 
 
-class Origin(NamedTuple):
+class ViewOrigin(NamedTuple):
     """Origin of a view: its base, the function that writes to it (None: read-only), and the nodes of base and view when
     it was created.
 
-    `asks` are the inputs whose layouts decide whether it is a view; if it is a copy, it is not `shared`.
+    `layout_inputs` are the inputs whose layouts decide whether it is a view; if it is a copy, it is not `shared`.
     `starts` are computed offsets of the view in the base, with the bytes from one to the next.
     """
 
     base: Tracer
-    put: Callable[[Any, Any], Any] | None
-    node: Node
-    result: Node
-    asks: int
+    view_update: Callable[[Any, Any], Any] | None
+    node: GraphNode
+    result: GraphNode
+    layout_inputs: int
     shared: bool
     starts: tuple[tuple[Tracer, int], ...] = ()
 
 
-class Apart(NamedTuple):
+class SeparatedArray(NamedTuple):
     """Separate array that a loop uses instead of a view, or the base of this view; and the `varying` key with which the
     loop uses the view.
 
@@ -51,19 +60,19 @@ class Apart(NamedTuple):
     views: tuple[Tracer, ...] = ()
     frame: Any = None
     within: Collection[int] = ()
-    node: Node | None = None
+    node: GraphNode | None = None
 
 
-def require_not_apart(x: Tracer) -> None:
+def require_not_separated(x: Tracer) -> None:
     """End the trace on an update of an array if a loop has separated it or a view of it, or appended it to a list."""
-    known: Any = x.builder.apart.get(id(x)) or x.builder.listed.get(id(x))
+    known: Any = x.builder.separated.get(id(x)) or x.builder.listed.get(id(x))
     if known is not None:
         raise x.builder.restarts(known[1])
 
 
 def require_whole(x: Tracer) -> None:
     """End the trace on a read of an array's layout if the view that a loop has replaced by it has another layout."""
-    known = x.builder.apart.get(id(x))
+    known = x.builder.separated.get(id(x))
     if known is not None and known.views:
         raise x.builder.restarts(known.iterations)
 
@@ -71,21 +80,21 @@ def require_whole(x: Tracer) -> None:
 def require_views(builder: TraceBuilder, handed: Collection[Any]) -> None:
     """End the trace if an escaping array must be a view, but a loop has used a separate array instead. A view is needed
     if it shares memory with an outside array or another result, or is read-only."""
-    if not builder.apart:
+    if not builder.separated:
         return
     arrays = {id(x): x for x in handed if hasattr(x, "origin") and (x.shape or x.is_array)}
-    results = [(x, builder.apart.get(key)) for key, x in arrays.items()]
+    results = [(x, builder.separated.get(key)) for key, x in arrays.items()]
     views = [(known, known.views if known is not None and known.views else (x,)) for x, known in results]
     roots = [{id(v._root()) for v in each} for _, each in views]
     for k, (known, each) in enumerate(views):
-        alone = all(mine.isdisjoint(roots[k]) for i, mine in enumerate(roots) if i != k)
-        if known is None or not known.views or (alone and not any(map(_is_shared, each))):
+        is_unshared = all(base_ids.isdisjoint(roots[k]) for i, base_ids in enumerate(roots) if i != k)
+        if known is None or not known.views or (is_unshared and not any(map(_is_shared, each))):
             continue
         raise builder.restarts(known.iterations, "a view that a loop does not change leaves the function")
 
 
 def _is_shared(x: Tracer) -> bool:
-    return x._root().outside or not x._place().flags.writeable
+    return x._root().outside or not x._layout().flags.writeable
 
 
 def itself(base: Any, new: Any) -> Any:
@@ -93,13 +102,13 @@ def itself(base: Any, new: Any) -> Any:
     return new
 
 
-def replayed(builder: TraceBuilder, result: Node, old: Node, new: Node) -> Node:
+def replayed(builder: TraceBuilder, result: GraphNode, old: GraphNode, new: GraphNode) -> GraphNode:
     """Recompute `result`, which was computed from `old`, from `new`."""
     if result is old:
         return new
-    if result.picks is not None:
+    if result.result_index is not None:
         whole = replayed(builder, result.operands[0], old, new)
-        return result if whole is result.operands[0] else builder.valued(whole)[result.picks].node
+        return result if whole is result.operands[0] else builder.valued(whole)[result.result_index].node
     if not result.operands:
         return result
     # The other operands select a part of the first.
@@ -108,31 +117,31 @@ def replayed(builder: TraceBuilder, result: Node, old: Node, new: Node) -> Node:
         return result
     others = [x if is_literal(x) else builder.value(x) for x in result.inputs[1:]]
     output = builder.emit(result.op, (builder.value(first), *others), dict(result.params))  # type: ignore[arg-type]
-    node: Node = output[0].node.operands[0] if type(output) is tuple else output.node
+    node: GraphNode = output[0].node.operands[0] if type(output) is tuple else output.node
     return node
 
 
 # -- x.shape = ... -------------------------------------------------------------------------------------------------
-def take_shape(x: Any, shape: Any) -> None:
+def set_shape(x: Any, shape: Any) -> None:
     """Change the shape of an array in place, as an assignment to `shape`: it and its views stay views of one memory."""
     x = x.join()
     if not x.shape and not x.is_array:
         raise AttributeError("attribute 'shape' of a NumPy scalar is not writable")
     if x.outside or x.frozen or x.builder.inner is not None:
-        what = "assigning to the shape of an array from outside of the traced function is not supported"
-        raise UnsupportedError(located(f"{what}; use reshape"))
+        message = "assigning to the shape of an array from outside of the traced function is not supported"
+        raise UnsupportedError(located(f"{message}; use reshape"))
     view = x.reshape(shape)
     origin = view.origin
     if origin is None or not origin.shared:
         if x.origin is not None or any(r() not in (None, view) for r in x.views):
-            what = (
+            message = (
                 "Incompatible shape for in-place modification. Use `.reshape()` to make a copy with the desired shape."
             )
-            raise AttributeError(located(what))
-        x.node, x.stand_in, x.asks, x.is_array = view.node, view.stand_in, view.asks, True
+            raise AttributeError(located(message))
+        x.node, x.stand_in, x.layout_inputs, x.is_array = view.node, view.stand_in, view.layout_inputs, True
         return
     whole = _whole(x)
-    for name in ("node", "stand_in", "asks", "starts"):
+    for name in ("node", "stand_in", "layout_inputs", "starts"):
         setattr(x, name, getattr(view, name))
     x.origin, x.views, x.is_array = origin._replace(base=whole), (), True
     whole.views = [*[r for r in whole.views if r() is not view], weakref.ref(x)]
@@ -141,7 +150,7 @@ def take_shape(x: Any, shape: Any) -> None:
 def _whole(x: Any) -> Any:
     """The array that replaces `x` among the arrays that share its memory."""
     whole = type(x)(x.builder, x.node)
-    for name in ("asks", "frozen", "is_array", "origin", "outside", "stand_in", "starts", "views"):
+    for name in ("layout_inputs", "frozen", "is_array", "origin", "outside", "stand_in", "starts", "views"):
         setattr(whole, name, getattr(x, name))
     for reference in x.views:
         view = reference()

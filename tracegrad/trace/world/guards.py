@@ -22,24 +22,24 @@ from tracegrad.trace.proxies.opaque_state import attributes, state_key
 from tracegrad.trace.random.draws import Draws, rewind
 from tracegrad.trace.sources.code_origin import is_user_code
 from tracegrad.trace.sources.signature import exact
-from tracegrad.trace.sources.sources import CALLS, Source
+from tracegrad.trace.sources.sources import CURRENT, Source
 from tracegrad.trace.sources.state_sources import Name
 from tracegrad.utils.lazy_dataclass import record
 
-__all__ = ["GONE", "Assumptions", "Guard", "all_of", "copied", "is_number", "keys_of", "short"]
+__all__ = ["MISSING_ERRORS", "Assumptions", "SourceGuard", "all_of", "copied", "is_number", "keys_of", "short"]
 
 # The exceptions of reading a source that has no value.
-GONE = (LookupError, AttributeError, ValueError, ReferenceError, TypeError)
+MISSING_ERRORS = (LookupError, AttributeError, ValueError, ReferenceError, TypeError)
 # Classes of values that are compared by == if they are not the same object.
 _ATOMS = (bool, int, float, complex, str, bytes, np.generic)
 # Numbers that can be inputs.
-_VARYING = (int, float, np.integer, np.floating)
+_NUMBERS = (int, float, np.integer, np.floating)
 # The parts of functions and methods that guards of code read.
 _OF_CODE = ("__code__", "__defaults__", "__func__")
 
 
 @record(frozen=True, slots=True)
-class Guard:
+class SourceGuard:
     """Guard on a source. `kind` is "is" (identity), "equals" (type and value), "type", "aval" (an array of this dtype
     and shape), "state" (of an object), "keys" (type and keys of a container), "items" (all items of a collection),
     "same" (the object of another source) or "absent" (no value).
@@ -53,7 +53,7 @@ class Guard:
         try:
             result = self.source.read()
             other = self.expected.read() if self.kind == "same" else None
-        except GONE:
+        except MISSING_ERRORS:
             return self.kind == "absent"
         if self.kind == "absent":
             return False
@@ -82,7 +82,7 @@ class Guard:
         """Whether it guards that the source holds an instance of exactly `cls`."""
         try:
             return type(self.source.read()) is cls
-        except GONE:
+        except MISSING_ERRORS:
             return False
 
     @property
@@ -95,7 +95,7 @@ class Guard:
         """The source's present value, for messages."""
         try:
             return short(self.source.read())
-        except GONE:
+        except MISSING_ERRORS:
             return "nothing"
 
     def __str__(self) -> str:
@@ -170,14 +170,14 @@ def copied(x: Any) -> Any:
 
 def is_number(x: Any) -> bool:
     """Whether it may be a graph input: a Python or NumPy number, not of a user class with operators."""
-    return isinstance(x, _VARYING) and type(x).__module__ in ("builtins", "numpy")
+    return isinstance(x, _NUMBERS) and type(x).__module__ in ("builtins", "numpy")
 
 
-def _same_items(found: list[Any], expected: list[Any]) -> bool:
+def _same_items(actual: list[Any], expected: list[Any]) -> bool:
     """Whether the items are the same objects, or equal values of the same type."""
-    if len(found) != len(expected):
+    if len(actual) != len(expected):
         return False
-    return all(map(operator.is_, found, expected)) or all(map(_same_item, found, expected))
+    return all(map(operator.is_, actual, expected)) or all(map(_same_item, actual, expected))
 
 
 def _same_item(a: Any, b: Any) -> bool:
@@ -223,7 +223,7 @@ class Printed:
         if texts and self.out is not None:
             self.out.write("".join(texts))
 
-    def settle(self, ends: bool) -> None:
+    def finish(self, ends: bool) -> None:
         """Print the held output if the call `ends` with this; otherwise the call runs again, and prints then."""
         if ends:
             self.release()
@@ -233,28 +233,28 @@ class Printed:
 class Assumptions:
     """Guards of one trace, and the keys of the locations that its calls write to."""
 
-    varying: Collection[Hashable] = ()
-    asks_functions = False  # whether traced code reads signatures and other metadata of functions
+    facts: Collection[Hashable] = ()
+    reads_functions = False  # whether traced code reads signatures and other metadata of functions
 
     def __init__(self) -> None:
-        self.guards: list[Guard] = []
+        self.guards: list[SourceGuard] = []
         self.rewritten: frozenset[Hashable] = frozenset()
         self.late: RunsPlainly | None = None  # the exception that aborted the trace at its end
         self.streams = sys.stdout, sys.stderr  # the console
-        self.told = False  # whether the traced code has printed or logged
-        self.class_asked = ""  # the message about a call of `type` on a traced value
+        self.has_output = False  # whether the traced code has printed or logged
+        self.class_read = ""  # the message about a call of `type` on a traced value
         self.printed = Printed()
         self.draws: Draws | None = None  # the random numbers that each call draws
 
     @property
     def once(self) -> bool:
         """Whether the trace is of a single call, so that its reads and writes are never repeated."""
-        return STEPS in self.varying
+        return STEPS in self.facts
 
     @property
     def drawn(self) -> int:
         """The number of random draws so far."""
-        return 0 if self.draws is None else len(self.draws.steps)
+        return 0 if self.draws is None else len(self.draws.draw_calls)
 
     def moved(self, output: Callable[[Any], Any]) -> list[Any]:
         """The effects on random generators; `output` makes outputs of their states."""
@@ -268,14 +268,14 @@ class Assumptions:
 
     def read(self, captures: Sequence[Capture]) -> list[Any] | None:
         """The present captured arrays; None if a guard fails or an array has changed its dtype or shape."""
-        rewind(CALLS.call)
+        rewind(CURRENT.call)
         for guard in self.guards:
             if not guard.holds():
                 return None
         if self.draws is not None:
             try:
                 self.draws.run()
-            except GONE:
+            except MISSING_ERRORS:
                 return None
         results = [_present(c) for c in captures]
         return None if any(x is None for x in results) else results
@@ -299,7 +299,7 @@ class Assumptions:
         captures = [c for c in captures if not (results and c.source is not None and c.source.acts)]
         return results + [f"{c.source} is no longer {c.node.aval}{_now(c)}" for c in captures if _present(c) is None]
 
-    def _failed(self) -> Iterator[Guard]:
+    def _failed(self) -> Iterator[SourceGuard]:
         """The failing guards. Guards that call user functions are evaluated only if all guards before them hold,
         because another call does not reach them."""
         failed = False
@@ -326,7 +326,7 @@ def _present(capture: Capture) -> Any:
     """The present captured array or float; None if there is none of the right dtype and shape."""
     try:
         array = capture.array if capture.source is None else capture.source.read()
-    except GONE:
+    except MISSING_ERRORS:
         return None
     if capture.number is not None:
         return array if type(array) is capture.number else None

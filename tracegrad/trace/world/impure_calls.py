@@ -20,7 +20,7 @@ from tracegrad.trace.bytecode.exception_regions import Namespace
 from tracegrad.trace.proxies import function_proxies
 from tracegrad.trace.proxies.ambient_state import READERS
 from tracegrad.trace.proxies.file_access import FILES, file_by_name
-from tracegrad.trace.proxies.opaque_state import Opaque, State, is_constant
+from tracegrad.trace.proxies.opaque_state import ObjectState, UnreadableState, is_constant
 from tracegrad.trace.random.rejected_reads import BY_NAME, REFUSED, refused_by_name
 from tracegrad.trace.sources.code_origin import is_user_code, is_user_function, is_user_module
 from tracegrad.trace.sources.consumed_iterators import is_read_up
@@ -45,31 +45,31 @@ class Unasked:
         state."""
         if self.world.once:
             return
-        seen: set[types.FunctionType] = set()
+        visited: set[types.FunctionType] = set()
         waiting: list[Any] = [function]
         while waiting:
             fun = waiting.pop()
-            if fun in seen:
+            if fun in visited:
                 continue
-            seen.add(fun)
+            visited.add(fun)
             results = list(_reached(fun))
             waiting += [x for x in results if isinstance(x, types.FunctionType) and is_user_function(x)]
-            what = next(filter(None, (_name_of(x, fun) for x in results)), "")
-            if what:
-                self._suspect(fun, what)
+            description = next(filter(None, (_name_of(x, fun) for x in results)), "")
+            if description:
+                self._suspect(fun, description)
                 self._as_they_are[id(function.__code__)] = function.__code__
 
     def is_suspect(self, function: types.FunctionType) -> bool:
         """Whether calling the function may abort the trace."""
         return id(function.__code__) in self._as_they_are
 
-    def _suspect(self, fun: types.FunctionType, what: str) -> None:
+    def _suspect(self, fun: types.FunctionType, description: str) -> None:
         if not self._suspects:
             self._before = sys.getprofile()
             if self._before is not None and not callable(self._before):
-                raise self.world.builder.gives_up(f"{fun.__qualname__} may read {what}, and a profiler runs")
+                raise self.world.builder.abort(f"{fun.__qualname__} may read {description}, and a profiler runs")
             sys.setprofile(self._called)
-        self._suspects[id(fun.__code__)] = fun.__code__, what
+        self._suspects[id(fun.__code__)] = fun.__code__, description
 
     def _called(self, frame: types.FrameType, event: str, arg: Any) -> None:
         if self._before is not None:
@@ -80,7 +80,7 @@ class Unasked:
         trace = current_trace()
         if trace is not None and trace.world is self.world and self.world.open:
             text = f"{result[0].co_qualname}, a method that no trace sees, reads {result[1]}"
-            raise self.world.builder.gives_up(f"{text}; do that outside and pass the result")
+            raise self.world.builder.abort(f"{text}; do that outside and pass the result")
 
     def restore(self) -> None:
         """Remove the profiling hook."""
@@ -103,12 +103,12 @@ def _reached(fun: types.FunctionType) -> Iterator[Any]:
             results.append(space[name])
         elif name in sys.modules and name in sys.stdlib_module_names:
             results.append(sys.modules[name])  # imported by the function itself
-    seen: set[int] = set()
+    visited: set[int] = set()
     while results:
         x = results.pop()
-        if id(x) in seen:
+        if id(x) in visited:
             continue
-        seen.add(id(x))
+        visited.add(id(x))
         yield x
         if isinstance(x, types.ModuleType) and not is_user_module(x):
             results += [vars(x)[name] for name in names if name in vars(x)]
@@ -137,7 +137,7 @@ def _name_of(x: Any, fun: types.FunctionType) -> str:
     if isinstance(x, (*function_proxies.VALUES, *function_proxies.COLLECTIONS, tuple, np.ndarray)) or callable(x):
         return ""
     try:
-        State(x, compare=True)
-    except Opaque:
+        ObjectState(x, compare=True)
+    except UnreadableState:
         return f"a {name}, whose state a trace cannot see"
     return ""

@@ -24,7 +24,7 @@ from tracegrad.trace.sources.code_origin import is_user_code, is_user_function, 
 from tracegrad.trace.sources.sources import Names, Source
 from tracegrad.trace.values.text_conversions import spells
 from tracegrad.trace.world.mutation_snapshots import Unseen, assigned_by
-from tracegrad.trace.world.reachable_writes import Written, variables
+from tracegrad.trace.world.reachable_writes import WrittenObjects, variables
 
 __all__ = ["Cached", "cached"]
 
@@ -82,9 +82,9 @@ class Remembered(Cached):
             known = info.hits + info.misses >= self._total
         if not known or not (info.misses == self._misses or has_room):
             raise LookupError(f"the cache of {self.parent.__name__} may have forgotten an answer")
-        answer = super().read()
+        result = super().read()
         self._note()
-        return answer
+        return result
 
 
 def _has(fun: Any, args: Any, kwargs: Any) -> bool | None:
@@ -103,7 +103,7 @@ def _key(x: Any) -> Hashable:
     return type(x), x if isinstance(x, function_proxies.VALUES) else id(x)
 
 
-class _Inside(Exception):
+class _TraceInternal(Exception):
     """Raised for a value made by the trace itself, which cannot be a cache key."""
 
 
@@ -115,22 +115,22 @@ def cached(real: Any, within: Source, world: Any) -> Any:
         if not world.open:
             return real(*args, **kwargs)
         every = (*args, *kwargs.values())
-        told = any(_state(real, every))
+        may_differ = any(_state(real, every))
         try:
-            inputs = _given(args, kwargs, world, told)
-        except _Inside:
+            inputs = _cache_arguments(args, kwargs, world, may_differ)
+        except _TraceInternal:
             inside = _run(world, real, within, args, kwargs)
             if _is_value(inside):
                 return inside
             try:  # a mutable result must be the object in the cache
-                inputs = _given(args, kwargs, world, True)
-            except _Inside:
+                inputs = _cache_arguments(args, kwargs, world, True)
+            except _TraceInternal:
                 return inside
-        answer, kind = _answer(world, real, *inputs)
-        return world.translate(answer, kind(real, inputs))
+        result, kind = _queried(world, real, *inputs)
+        return world.translate(result, kind(real, inputs))
 
     def refused(*_: Any, **__: Any) -> Any:
-        raise world.builder.gives_up(f"the cache of {real.__name__} is looked at or emptied")
+        raise world.builder.abort(f"the cache of {real.__name__} is looked at or emptied")
 
     vars(call).update(cache_info=real.cache_info, cache_clear=real.cache_clear)
     if not world.once:
@@ -140,75 +140,75 @@ def cached(real: Any, within: Source, world: Any) -> Any:
     return call
 
 
-def _answer(world: Any, real: Any, args: Any, kwargs: Any) -> tuple[Any, type[Cached]]:
+def _queried(world: Any, real: Any, args: Any, kwargs: Any) -> tuple[Any, type[Cached]]:
     """The result of the cache, or else of the function, outside of the trace, and the source class that reads it
     again."""
     name = real.__name__
-    if world.changed and Written(world).may_be_reached([real, *args, *kwargs.values()]):
-        raise world.builder.gives_up(f"{name}, which has a cache, may read what was written before it is called")
+    if world.changed and WrittenObjects(world).may_be_reached([real, *args, *kwargs.values()]):
+        raise world.builder.abort(f"{name}, which has a cache, may read what was written before it is called")
     if world.once:
         return real(*args, **kwargs), Cached
     # Guards read the cache before it is known whether a call reaches this line.
     acts = any(x for *_, x in _state(real, (*args, *kwargs.values())))
     kind = Remembered if acts and world.builder.guards else Cached
-    missed, held, beside = real.cache_info().misses, world.held(), Unseen()
+    missed, held, snapshot = real.cache_info().misses, world.held(), Unseen()
     for fun in _reached(real):
-        beside.watch(fun)
+        snapshot.watch(fun)
     try:
         with world.builder.aside():
-            answer = real(*args, **kwargs)
+            result = real(*args, **kwargs)
     except Exception as error:  # no cache stores exceptions, so a call runs the function again
-        beside.restore()
-        raise world.builder.gives_up(f"{name}, which has a cache, raises {type(error).__name__}") from error
+        snapshot.restore()
+        raise world.builder.abort(f"{name}, which has a cache, raises {type(error).__name__}") from error
     changed = [g for g in held if not g.holds()] if real.cache_info().misses != missed else []
     if changed:
-        raise world.builder.gives_up(f"{name}, which has a cache, changes {changed[0].source}, which was read before")
-    return answer, kind
+        raise world.builder.abort(f"{name}, which has a cache, changes {changed[0].source}, which was read before")
+    return result, kind
 
 
 def _run(world: Any, real: Any, within: Source, args: Any, kwargs: Any) -> Any:
     """Run the function in the trace."""
-    before = world.writes.places()
-    answer = world.translate(real.__wrapped__, within)(*args, **kwargs)
-    if world.writes.places() != before and not world.once:
-        raise world.builder.gives_up(f"{real.__name__} changes something, which its cache keeps from happening again")
-    return answer
+    before = world.writes.written_locations()
+    result = world.translate(real.__wrapped__, within)(*args, **kwargs)
+    if world.writes.written_locations() != before and not world.once:
+        raise world.builder.abort(f"{real.__name__} changes something, which its cache keeps from happening again")
+    return result
 
 
-def _given(args: Any, kwargs: Any, world: Any, told: bool) -> tuple[Any, dict[str, Any]]:
-    return _outside(args, world, told), {k: _outside(x, world, told) for k, x in kwargs.items()}
+def _cache_arguments(args: Any, kwargs: Any, world: Any, may_differ: bool) -> tuple[Any, dict[str, Any]]:
+    return _outside(args, world, may_differ), {k: _outside(x, world, may_differ) for k, x in kwargs.items()}
 
 
-def _outside(x: Any, world: Any, told: bool) -> Any:
+def _outside(x: Any, world: Any, may_differ: bool) -> Any:
     """The argument to pass to the cache; raises an exception if it must not be a key. A traced number is read only if
     the result of the cache may differ from the result of the function, which is the last argument."""
     if isinstance(x, Carrier):
-        return _asked(x, told)
+        return _read_number(x, may_differ)
     if isinstance(x, function_proxies.VALUES):
         if isinstance(x, str) and spells(x):
-            raise _Inside  # the trace follows the uses of the text
+            raise _TraceInternal  # the trace follows the uses of the text
         return x
     if type(x) is tuple:
-        return tuple([_outside(y, world, told) for y in x])
+        return tuple([_outside(y, world, may_differ) for y in x])
     if type(x).__hash__ is None:
         hash(function_proxies.unshadowed(x))  # raises Python's error
     result = function_proxies.unshadowed(x)
     if result is x:
         result = world.real_of(x)
     if result is x and (isinstance(x, types.FunctionType) or tree.is_node(x) or function_proxies.is_user_object(x)):
-        raise _Inside
+        raise _TraceInternal
     return result
 
 
-def _asked(x: Any, told: bool) -> Any:
+def _read_number(x: Any, may_differ: bool) -> Any:
     builder = getattr(x, "builder", None)
     if builder is None:
-        raise _Inside
+        raise _TraceInternal
     if x.shape or x.is_array:
         hash(x)  # raises Python's error
-    here = builder.here()
-    if not here.knows(x) or here.has_derivative(x.node) or not told:
-        raise _Inside
+    innermost = builder.innermost()
+    if not innermost.knows(x) or innermost.has_derivative(x.node) or not may_differ:
+        raise _TraceInternal
     return x._plain("hash()")
 
 

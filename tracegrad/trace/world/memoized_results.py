@@ -12,7 +12,7 @@ from typing import Any
 
 from tracegrad.avals import is_literal
 from tracegrad.errors import lost
-from tracegrad.ir import Node
+from tracegrad.ir import GraphNode
 from tracegrad.ops.elementwise.table import (
     absolute,
     equal,
@@ -27,7 +27,7 @@ from tracegrad.ops.elementwise.table import (
 from tracegrad.ops.shape.linear import full
 from tracegrad.trace.builder.abort import ITERATION_BY_ITERATION
 from tracegrad.trace.builder.builder import TraceBuilder
-from tracegrad.trace.sources.sources import CALLS, Source
+from tracegrad.trace.sources.sources import CURRENT, Source
 
 __all__ = ["note_written", "require_not_remembered"]
 
@@ -36,24 +36,28 @@ __all__ = ["note_written", "require_not_remembered"]
 _WRITTEN: weakref.WeakKeyDictionary[Any, set[Hashable]] = weakref.WeakKeyDictionary()
 
 
-def note_written(function: Any, places: Collection[Hashable]) -> None:
+def note_written(function: Any, locations: Collection[Hashable]) -> None:
     """Record the locations that a trace of a function writes to."""
-    if places:
+    if locations:
         with contextlib.suppress(TypeError):  # a callable without weak references
-            _WRITTEN.setdefault(function, set()).update(places)
+            _WRITTEN.setdefault(function, set()).update(locations)
 
 
-def require_not_remembered(builder: TraceBuilder, asked: int, outputs: Sequence[Any]) -> None:
+def require_not_remembered(builder: TraceBuilder, first_guard: int, outputs: Sequence[Any]) -> None:
     """Raise if a memoized result loses a derivative.
 
     A guard from this number on must have compared a differentiated value with the elements of an outside one, as equal.
     Moreover no output has a derivative, or an output depends on values that the function stored in an earlier call."""
     partly = any(not is_literal(x) and builder.has_derivative(x.node) for x in outputs)
-    if partly and not _reads_own(builder, outputs):
+    if partly and not _reads_own_writes(builder, outputs):
         return
     outside = _Outside(builder)
-    for guard in builder.guards[asked:]:
-        if guard.seen.dtype.kind == "b" and guard.seen.size and _compares(outside, guard.node, bool(guard.seen.all())):
+    for guard in builder.guards[first_guard:]:
+        if (
+            guard.value.dtype.kind == "b"
+            and guard.value.size
+            and _compares(outside, guard.node, bool(guard.value.all()))
+        ):
             rest = "what else depends on it is not all" if partly else "nothing else depends on it"
             raise lost(
                 "a result that is remembered for these elements",
@@ -61,16 +65,16 @@ def require_not_remembered(builder: TraceBuilder, asked: int, outputs: Sequence[
             )
 
 
-def _reads_own(builder: TraceBuilder, outputs: Sequence[Any]) -> bool:
+def _reads_own_writes(builder: TraceBuilder, outputs: Sequence[Any]) -> bool:
     """Whether outputs depend on numbers that the function has written in another call."""
-    call = CALLS.call
+    call = CURRENT.call
     try:
         written = _WRITTEN.get(call.function) if call is not None else None
     except TypeError:
         written = None
     if not written:
         return False
-    needed, stack = set[Node](), [x.node for x in outputs if not is_literal(x)]
+    needed, stack = set[GraphNode](), [x.node for x in outputs if not is_literal(x)]
     while stack:
         node = stack.pop()
         if node not in needed:
@@ -79,10 +83,10 @@ def _reads_own(builder: TraceBuilder, outputs: Sequence[Any]) -> bool:
     captured = [c for c in builder.captures.values() if c.node in needed and c.node.aval.dtype.kind in "fc"]
     sources = [c.source for c in captured if c.source is not None]
     sources += [g.source for g in builder.world.guards_on_floats()]
-    return any(place.key in written for x in sources for place in _way(x))
+    return any(source.key in written for x in sources for source in _source_chain(x))
 
 
-def _way(source: Source) -> Iterator[Source]:
+def _source_chain(source: Source) -> Iterator[Source]:
     """A location, and the locations on the path to it."""
     while isinstance(source, Source):
         yield source
@@ -107,22 +111,22 @@ class _Outside:
             return x in self.numbers
         return x in self.nodes or (x.op is full and x.aval.shape == () and dict(x.params)["value"] in self.numbers)
 
-    def is_near(self, node: Node) -> bool:
+    def is_near(self, node: GraphNode) -> bool:
         """Whether it is the difference of a value from an outside value."""
-        apart = node.operands[0] if node.op is absolute else None
-        return apart is not None and apart.op is subtract and any(map(self.has, apart.inputs))
+        difference = node.operands[0] if node.op is absolute else None
+        return difference is not None and difference.op is subtract and any(map(self.has, difference.inputs))
 
 
-def _compares(outside: _Outside, answer: Node, boolean: bool) -> bool:
+def _compares(outside: _Outside, condition: GraphNode, boolean: bool) -> bool:
     """Whether the boolean `boolean` says that a differentiated value equals an outside one."""
-    seen, stack = set[Node](), [(answer, boolean)]
+    visited, stack = set[GraphNode](), [(condition, boolean)]
     while stack:
         node, boolean = stack.pop()
-        if node.several:
+        if node.is_multi_result:
             _require_no_comparison(outside.builder, node)
-        if node in seen or node.several or node.aval.dtype.kind != "b":
+        if node in visited or node.is_multi_result or node.aval.dtype.kind != "b":
             continue
-        seen.add(node)
+        visited.add(node)
         same = node.op is (equal if boolean else not_equal) and any(map(outside.has, node.inputs))
         near = node.op in (less, less_equal, greater, greater_equal) and any(map(outside.is_near, node.operands))
         if same or near:
@@ -131,8 +135,8 @@ def _compares(outside: _Outside, answer: Node, boolean: bool) -> bool:
     return False
 
 
-def _require_no_comparison(builder: TraceBuilder, loop: Node) -> None:
+def _require_no_comparison(builder: TraceBuilder, loop: GraphNode) -> None:
     """Restart with all loops recorded iteration by iteration if this loop compares with a value not visible here."""
     compares = any(x.op is equal for region in loop.regions for x in region.everywhere())
-    if compares and ITERATION_BY_ITERATION not in builder.world.varying:
+    if compares and ITERATION_BY_ITERATION not in builder.world.facts:
         raise builder.restarts(ITERATION_BY_ITERATION, "a loop may have found what is remembered")

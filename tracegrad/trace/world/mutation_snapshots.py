@@ -17,9 +17,9 @@ import numpy as np
 
 from tracegrad.trace.bytecode.instructions import decoded
 from tracegrad.trace.proxies.namespace_proxies import EMPTY, contents
-from tracegrad.trace.proxies.opaque_state import Opaque, State
+from tracegrad.trace.proxies.opaque_state import ObjectState, UnreadableState
 from tracegrad.trace.random.rejected_reads import draws
-from tracegrad.trace.values.container_proxies import LENT
+from tracegrad.trace.values.container_proxies import PROXIED_CLASSES
 
 __all__ = ["Unseen", "assigned_by"]
 
@@ -30,7 +30,7 @@ class Unseen:
     """Snapshots of the state that some functions may change."""
 
     def __init__(self) -> None:
-        self._states: dict[int, tuple[str, State]] = {}
+        self._states: dict[int, tuple[str, ObjectState]] = {}
         self._variables: dict[Any, tuple[str, Callable[[], Any], Callable[[Any], None], Any]] = {}
 
     def watch(self, function: types.FunctionType) -> None:
@@ -48,15 +48,15 @@ class Unseen:
                 with contextlib.suppress(ValueError):
                     self._value(name, cells[name].cell_contents)
 
-    def _variable(self, key: Any, name: str, place: Any) -> None:
-        if isinstance(place, dict):
+    def _variable(self, key: Any, name: str, storage: Any) -> None:
+        if isinstance(storage, dict):
             self._variables.setdefault(
                 key,
-                (name, lambda: place.get(name, EMPTY), lambda x: _put(place, name, x), place.get(name, EMPTY)),
+                (name, lambda: storage.get(name, EMPTY), lambda x: _store(storage, name, x), storage.get(name, EMPTY)),
             )
         else:
-            before = contents(place)
-            self._variables.setdefault(key, (name, lambda: contents(place), lambda x: _fill(place, x), before))
+            before = contents(storage)
+            self._variables.setdefault(key, (name, lambda: contents(storage), lambda x: _fill(storage, x), before))
 
     def _value(self, name: str, value: Any) -> None:
         if value is random:
@@ -65,14 +65,14 @@ class Unseen:
             value = vars(np.random)["mtrand"]._rand
         elif isinstance(value, types.BuiltinMethodType | types.MethodType):
             value = value.__self__
-        if (type(value) in LENT or draws(value)) and id(value) not in self._states:
-            with contextlib.suppress(Opaque):
-                self._states[id(value)] = name, State(value)
+        if (type(value) in PROXIED_CLASSES or draws(value)) and id(value) not in self._states:
+            with contextlib.suppress(UnreadableState):
+                self._states[id(value)] = name, ObjectState(value)
 
     def changed(self) -> str:
         """The name of a changed object; "" if there is none."""
         names = [name for name, read, _, before in self._variables.values() if read() is not before]
-        return next(iter(names + [name for name, held in self._states.values() if not held.is_kept]), "")
+        return next(iter(names + [name for name, held in self._states.values() if not held.is_unchanged]), "")
 
     def restore(self) -> None:
         """Restore the snapshots."""
@@ -85,7 +85,7 @@ class Unseen:
         self._states.clear()
 
 
-def _put(space: dict[str, Any], name: str, x: Any) -> None:
+def _store(space: dict[str, Any], name: str, x: Any) -> None:
     space.pop(name, None) if x is EMPTY else space.__setitem__(name, x)
 
 
@@ -104,10 +104,10 @@ def _named(code: types.CodeType) -> tuple[tuple[str, str], ...]:
 
 def assigned_by(code: types.CodeType) -> Iterator[tuple[str, str]]:
     """The outside variables that the code assigns: "global" or "cell", and the name."""
-    for step in decoded(code):
-        kind = _STORES.get(step.opname)
-        if kind is not None and (kind == "global" or step.argval in code.co_freevars):
-            yield kind, step.argval
+    for instruction in decoded(code):
+        kind = _STORES.get(instruction.opname)
+        if kind is not None and (kind == "global" or instruction.argval in code.co_freevars):
+            yield kind, instruction.argval
 
 
 def _all_named(code: types.CodeType) -> Iterator[tuple[str, str]]:

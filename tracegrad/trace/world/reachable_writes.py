@@ -15,22 +15,22 @@ from tracegrad.trace.proxies import function_proxies
 from tracegrad.trace.proxies.opaque_state import is_constant
 from tracegrad.trace.sources.class_patching import CACHED, genuine
 from tracegrad.trace.sources.code_origin import is_user_code, is_user_function, is_user_module
-from tracegrad.trace.sources.sources import Cell, Global, Source
+from tracegrad.trace.sources.sources import ClosureCell, ModuleGlobal, Source
 
-__all__ = ["Written", "variables"]
+__all__ = ["WrittenObjects", "variables"]
 
 # The number of objects that is searched for a written one; more count as written.
-_MOST_REACHED = 10_000
+_MAX_REACHED = 10_000
 _LISTS = (list, tuple, set, frozenset, deque)
 
 
 def variables(fun: types.FunctionType) -> Iterator[tuple[Source, Any]]:
     """The outside variables that the code of a function, nested functions included, names."""
     for cell, name in zip(fun.__closure__ or (), fun.__code__.co_freevars):
-        yield Cell(cell, name), function_proxies.contents(cell)
+        yield ClosureCell(cell, name), function_proxies.contents(cell)
     for name in _names(fun.__code__):
         if name in fun.__globals__:
-            yield Global(fun.__globals__, name), fun.__globals__[name]
+            yield ModuleGlobal(fun.__globals__, name), fun.__globals__[name]
 
 
 def _names(code: types.CodeType) -> Iterator[str]:
@@ -40,7 +40,7 @@ def _names(code: types.CodeType) -> Iterator[str]:
             yield from _names(inner)
 
 
-class Written:
+class WrittenObjects:
     """Objects that the code traced so far has written to."""
 
     def __init__(self, world: Any):
@@ -55,19 +55,19 @@ class Written:
     def may_be_reached(self, beginning: Iterable[Any]) -> bool:
         """Whether code that starts from these objects may reach a written object; true for objects that are not
         understood, and for large graphs."""
-        waiting, seen = list(beginning), dict[int, Any]()
+        waiting, visited = list(beginning), dict[int, Any]()
         while waiting:
             x = waiting.pop()
-            if (isinstance(x, function_proxies.VALUES) and type(x) is not frozenset) or id(x) in seen:
+            if (isinstance(x, function_proxies.VALUES) and type(x) is not frozenset) or id(x) in visited:
                 continue
-            seen[id(x)] = x
-            parts = self._parts(x) if id(x) not in self._objects and len(seen) < _MOST_REACHED else None
-            if parts is None:
+            visited[id(x)] = x
+            children = self._children(x) if id(x) not in self._objects and len(visited) < _MAX_REACHED else None
+            if children is None:
                 return True
-            waiting += parts
+            waiting += children
         return False
 
-    def _parts(self, x: Any) -> list[Any] | None:
+    def _children(self, x: Any) -> list[Any] | None:
         """The objects reachable in one step from an object; None if any object may be reachable."""
         if isinstance(x, np.ndarray | TapeCarrier):
             return None if self._arrays or (isinstance(x, np.ndarray) and x.dtype.hasobject) else []
@@ -92,7 +92,7 @@ class Written:
                 results.append(value)
                 continue
             for name in _names(x.__code__):
-                if self._world.writes.renamed(Global(vars(value), name)):
+                if self._world.writes.renamed(ModuleGlobal(vars(value), name)):
                     return None
                 results.append(vars(value).get(name))
         return results

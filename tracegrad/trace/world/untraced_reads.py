@@ -24,7 +24,7 @@ import numpy as np
 from tracegrad import tree
 from tracegrad.errors import TracegradError
 from tracegrad.ops import Carrier, TensorCarrier
-from tracegrad.trace.builder.element_identity import tells_objects_apart
+from tracegrad.trace.builder.element_identity import may_compare_identity
 from tracegrad.trace.builder.inlinable import Inlinable
 from tracegrad.trace.bytecode.exception_regions import within_try
 from tracegrad.trace.bytecode.instructions import decoded
@@ -32,12 +32,25 @@ from tracegrad.trace.effects.effects import fixed
 from tracegrad.trace.proxies import function_metadata, function_proxies
 from tracegrad.trace.proxies.ambient_state import of_settings
 from tracegrad.trace.proxies.class_attributes import LABELS
-from tracegrad.trace.proxies.opaque_state import Opaque, State, attributes, is_constant, opaque_part
-from tracegrad.trace.sources.class_patching import Lent, descriptors, functions_of, genuine, given, hook
-from tracegrad.trace.sources.code_origin import is_own_class, is_user_code, is_user_function, is_user_module
-from tracegrad.trace.sources.sources import Attribute, Cell, Fixed, Global, Hiding, Item, Source, Static
-from tracegrad.trace.sources.state_sources import Called, is_subclass
-from tracegrad.trace.values.container_proxies import LENT, read
+from tracegrad.trace.proxies.opaque_state import (
+    ObjectState,
+    UnreadableState,
+    attributes,
+    is_constant,
+    unreadable_object,
+)
+from tracegrad.trace.sources.class_patching import (
+    ClassPatches,
+    class_attribute,
+    descriptors,
+    functions_of,
+    genuine,
+    hook,
+)
+from tracegrad.trace.sources.code_origin import is_internal_class, is_user_code, is_user_function, is_user_module
+from tracegrad.trace.sources.sources import Attribute, ClosureCell, Fixed, Hiding, Item, ModuleGlobal, Source, Static
+from tracegrad.trace.sources.state_sources import FunctionResult, is_subclass
+from tracegrad.trace.values.container_proxies import PROXIED_CLASSES, read
 from tracegrad.trace.world.guards import all_of
 from tracegrad.trace.world.impure_calls import Unasked
 from tracegrad.trace.world.mutation_snapshots import Unseen
@@ -55,14 +68,14 @@ class Natives:
         self._traced: dict[Any, None] = {}
         self._modules: list[tuple[Any, Source]] = []
         self._unseen, self._unasked = Unseen(), Unasked(world)
-        self._states: list[tuple[State, Source]] = []
+        self._states: list[tuple[ObjectState, Source]] = []
         self._as_they_are: dict[int, tuple[Any, dict[str, Any], dict[str, Any]]] = {}
         self._names: set[str] = set()
         self._whole: dict[Any, None] = {}  # classes whose attributes traced code may list
         self._families = False  # whether traced code may list subclasses
-        self._lent = Lent()
+        self._patches = ClassPatches()
         self._descriptors: dict[int, tuple[Any, Source]] = {}
-        self._places: dict[int, Source] = {}  # the sources of class attributes, by the id of the value
+        self._attribute_sources: dict[int, Source] = {}  # the sources of class attributes, by the id of the value
         self.classes_of_arrays: set[type] = set()  # of outside arrays, such as `memmap`; no traced value has them
 
     def note(self, cls: Any, methods: bool = True) -> None:
@@ -75,9 +88,9 @@ class Natives:
                         if not self.world.once:  # the changes of a single call must stay
                             self._unseen.watch(function)
                         self._unasked.watch(function)
-                        if tells_objects_apart(function, deep=True):
+                        if may_compare_identity(function, deep=True):
                             self.world.compares(always=True)
-                self._lent.take(cls, self._holds)
+                self._patches.patch(cls, self._holds)
                 self._note_hooks(cls)
             self._classes[cls] = self._classes.get(cls, False) or methods
             self.world.writes.watch(cls, self.world)
@@ -111,7 +124,7 @@ class Natives:
             return vars(cls)
         self.note(cls)
         self._whole[cls] = None
-        return types.MappingProxyType({name: given(x, cls) for name, x in vars(cls).items()})
+        return types.MappingProxyType({name: class_attribute(x, cls) for name, x in vars(cls).items()})
 
     def note_array(self, x: Any, source: Source) -> None:
         """Note that traced code reads an array, possibly of a NumPy subclass."""
@@ -119,7 +132,7 @@ class Natives:
             self.world.assume(source, "type", type(x))
             self.classes_of_arrays.add(type(x))
 
-    def asked_for_class(self, x: Any) -> None:
+    def note_class_read(self, x: Any) -> None:
         """Note that traced code reads the class of an array, which may be an outside array."""
         captures = list(self.world.builder.captures.values())  # a copy, which stays the same in the loop
         for c in captures:
@@ -129,31 +142,31 @@ class Natives:
     def _holds(self, cls: type, name: str, x: Any) -> bool:
         """Whether traced code gets a shadow of a class attribute: a container, or a mutable object."""
         x = genuine(x)
-        if is_own_class(cls) or (name.startswith("_") and name.endswith("_")) or issubclass(cls, enum.Enum):
+        if is_internal_class(cls) or (name.startswith("_") and name.endswith("_")) or issubclass(cls, enum.Enum):
             return False
         known = type(x) in _HELD or isinstance(x, np.ndarray | TensorCarrier)
         if not known and (hasattr(type(x), "__get__") or _is_fixed(x) or name == "_abc_impl"):
             return False
         if self.world.writes.rewritten(cls, name):  # a value that traced code assigned needs no stand-in
             return False
-        self._places[id(x)] = Static(cls, name)
+        self._attribute_sources[id(x)] = Static(cls, name)
         return True
 
     def held(self, real: Any) -> Any:
         """The stand-in of a class attribute."""
         if not self.world.open:
             return real
-        place = self._places.get(id(real))
-        if place is None:
+        source = self._attribute_sources.get(id(real))
+        if source is None:
             return self.world.translate(real, Fixed(real, type(real).__name__), guard=False)
-        return self.world.translate(real, place)
+        return self.world.translate(real, source)
 
     def _note_hooks(self, cls: Any) -> None:
         """Note the functions that Python itself calls: those of the metaclass and of descriptors, and `__del__`, which
         runs at an unknown time."""
         if hook(cls, "__del__") is not None and self.world.open and not self.world.once:
-            what = f"it may make a {cls.__qualname__}, whose __del__ runs when Python lets go of it"
-            raise self.world.builder.gives_up(f"{what}; make it outside of the traced function")
+            reason = f"it may make a {cls.__qualname__}, whose __del__ runs when Python lets go of it"
+            raise self.world.builder.abort(f"{reason}; make it outside of the traced function")
         self.note(type(cls))
         for c in cls.__mro__ if is_user_code(cls) else ():
             for name, x in descriptors(c) if is_user_code(c) else ():
@@ -173,16 +186,16 @@ class Natives:
         """The function that `singledispatchmethod` chooses for a class, guarded because registrations may change."""
         result = choose(cls)
         if self.world.open:
-            self.world.assume(Called(choose, (cls,)), "is", result)
+            self.world.assume(FunctionResult(choose, (cls,)), "is", result)
         return result
 
-    def lends(self, x: Any, source: Source) -> Any:
+    def receive_unchanged(self, x: Any, source: Source) -> Any:
         """Note an object with user-defined attribute access, which a trace of a single call receives unchanged; its
         methods run as shadows."""
         if not self.world.once:
-            what = f"{source} is a {type(x).__qualname__}, whose __getattribute__ decides what each name means"
-            text = f"{what}; make the object in the traced function, or pass what is needed of it"
-            raise self.world.builder.gives_up(text)
+            reason = f"{source} is a {type(x).__qualname__}, whose __getattribute__ decides what each name means"
+            text = f"{reason}; make the object in the traced function, or pass what is needed of it"
+            raise self.world.builder.abort(text)
         self.note(type(x))
         held = object.__getattribute__(x, "__dict__") if type(x).__dictoffset__ else {}
         self._as_they_are.setdefault(id(x), (x, held, dict(held)))
@@ -199,32 +212,32 @@ class Natives:
             held.clear()
             held.update(before)
 
-    def initialized(self, result: Any, asks: types.FrameType, cls: type, *args: Any, **kwargs: Any) -> Any:
+    def initialized(self, result: Any, frame: types.FrameType, cls: type, *args: Any, **kwargs: Any) -> Any:
         """The result of `__new__`, with `__init__` called if the frame calls the class. Python itself would not
         recognize the class of a proxy of an outside object, such as an instance that a class caches by name."""
         real = function_proxies.unshadowed(result)
         if real is result or not issubclass(type(real), cls) or hook(type(real), "__init__") is None:
             return result
-        calls = _calls_of_new(asks.f_code)
+        calls = _new_calls(frame.f_code)
         if calls is None:
-            raise self.world.builder.gives_up(f"{cls.__qualname__}.__new__ gives an object from outside")
-        if asks.f_lasti not in calls:
+            raise self.world.builder.abort(f"{cls.__qualname__}.__new__ gives an object from outside")
+        if frame.f_lasti not in calls:
             result.__init__(*args, **kwargs)
         return result
 
-    def place_of(self, x: Any) -> Source | None:
+    def source_of(self, x: Any) -> Source | None:
         """The source where traced code has read an object."""
-        return self.world._places.get(id(x)) if self.world.open and not self.world.once else None
+        return self.world._sources.get(id(x)) if self.world.open and not self.world.once else None
 
     def is_none_of(self, cls: type, base: Any) -> None:
         """Guard that a class is not registered with an abstract base class."""
         if isinstance(base, abc.ABCMeta) and not is_subclass(cls, base):
-            self.world.assume(Called(is_subclass, (cls, base)), "is", False)
+            self.world.assume(FunctionResult(is_subclass, (cls, base)), "is", False)
 
     def raises_aside(self, name: str, error: Exception) -> None:
         """Abort the trace if traced code may catch an exception of untraced code that other values would not raise."""
         if self.world.open and not self.world.once and within_try():
-            raise self.world.builder.gives_up(f"{name} raises {type(error).__name__}, which is caught") from error
+            raise self.world.builder.abort(f"{name} raises {type(error).__name__}, which is caught") from error
 
     def note_all(self, x: Any) -> None:
         """Note the classes of the nodes of a pytree, and the settings that its leaves depend on."""
@@ -250,14 +263,14 @@ class Natives:
         self.note(type(x))
         if self.world.once or not hasattr(x, "__dict__"):
             return
-        held, place = vars(x), Attribute(source, "__dict__")
+        held, dict_source = vars(x), Attribute(source, "__dict__")
         if any(
             not (name.startswith("_") and isinstance(each, (*function_proxies.VALUES, type)))
             for name, each in held.items()
         ):
-            self.note_object(held, place)
+            self.note_object(held, dict_source)
             return
-        self.world.assume(place, "keys", (dict, tuple(held)))
+        self.world.assume(dict_source, "keys", (dict, tuple(held)))
         if isinstance(x, enum.Enum):
             self.world.assume(Attribute(source, "_value_"), "equals", held["_value_"])
 
@@ -270,30 +283,30 @@ class Natives:
         if self.world.once or is_constant(x) or any(x is s for s in (sys.stdout, sys.stderr)):
             return
         try:
-            held = State(x)
-        except Opaque as error:
-            what = f"{source} is {opaque_part(error, x)}, whose state a trace cannot see"
-            raise self.world.builder.gives_up(f"{what}; read what is needed of it outside and pass that") from None
+            held = ObjectState(x)
+        except UnreadableState as error:
+            description = f"{source} is {unreadable_object(error, x)}, whose state a trace cannot see"
+            raise self.world.builder.abort(f"{description}; read what is needed of it outside and pass that") from None
         self._states.append((held, source))
         self.world.assume(source, "state", held.key)
 
     def disturbed(self) -> str:
         """A description of changes that traced code made to objects received unchanged; "" if there are none."""
         for held, source in self._states:
-            if not held.is_kept:
+            if not held.is_unchanged:
                 return f"it changes {source}, an object of an installed package"
         name = self._unseen.changed()
         if not name:
             return ""
-        whose = "of a dataclass, a namedtuple, a container, or an object that the traced code made"
-        return f"a method that no trace sees ({whose}) changes {name}; do that in a function, not in a method"
+        owner = "of a dataclass, a namedtuple, a container, or an object that the traced code made"
+        return f"a method that no trace sees ({owner}) changes {name}; do that in a function, not in a method"
 
     def restore(self) -> None:
         """Restore the objects that traced code received unchanged."""
         for held, _ in self._states:
             held.restore()
         self._states.clear()
-        self._lent.restore()
+        self._patches.restore()
         self._unseen.restore()
         self._unasked.restore()
 
@@ -311,7 +324,7 @@ class Natives:
         held = [(dict(attributes(module)), source) for module, source in self._modules]
         for state, source in [*held, *[(traced.labels(), fixed(traced)) for traced in self._traced]]:
             for name in sorted(self._names & state.keys()):
-                self._found(state[name], Attribute(source, name))
+                self._note_attribute(state[name], Attribute(source, name))
         classes = list(self._classes)
         self._guard_bases(classes, any(map(_matches, codes)))
         if not self._names.isdisjoint(_OF_BASES):
@@ -324,20 +337,20 @@ class Natives:
     def _guard_class(self, cls: Any) -> None:
         """Guard the present and missing class attributes for the names in the code, and other class facts that the code
         may read."""
-        if is_own_class(cls):
+        if is_internal_class(cls):
             return
         function_metadata.guard_class(self.world, cls, self._names)
         result = vars(cls).get("__new__") if issubclass(cls, tuple) else None  # a named tuple
         if defaults := getattr(getattr(result, "__func__", result), "__defaults__", None):
             self.world.assume(Attribute(Attribute(Fixed(cls, cls.__name__), "__new__"), "__defaults__"), "is", defaults)
         missing = frozenset([name for name in sorted(self._names) if not self._static(Static(cls, name))])
-        asked = not self._names.isdisjoint(("__dict__", "vars")) or hook(type(cls), "__getattr__") is not None
-        if missing and asked:
+        may_be_read = not self._names.isdisjoint(("__dict__", "vars")) or hook(type(cls), "__getattr__") is not None
+        if missing and may_be_read:
             self.world.assume(Hiding(cls, missing), "is", None)
 
     def _guard_all_of(self, cls: Any) -> None:
         """Guard all attributes of a class and their names, if they may be listed."""
-        if not is_own_class(cls):
+        if not is_internal_class(cls):
             keys = types.MappingProxyType, tuple(vars(cls))
             self.world.assume(Attribute(Fixed(cls, cls.__name__), "__dict__"), "keys", keys)
             for name in vars(cls).keys() - LABELS:
@@ -364,7 +377,7 @@ class Natives:
                 for function in functions_of(value) if methods else ():
                     if is_user_function(function):
                         self._names.add(name)
-                        if not self._lent.runs(function):
+                        if not self._patches.runs(function):
                             self._add(function)
 
     def _add(self, function: Any) -> None:
@@ -373,12 +386,12 @@ class Natives:
         self._functions[function] = None
         self._names.update(_names_in(function))
         for name in sorted(_globals_in(function) & function.__globals__.keys()):
-            self._found(function.__globals__[name], Global(function.__globals__, name))
+            self._note_attribute(function.__globals__[name], ModuleGlobal(function.__globals__, name))
         for cell, name in zip(function.__closure__ or (), function.__code__.co_freevars):
             with contextlib.suppress(ValueError):
-                self._found(cell.cell_contents, Cell(cell, name))
+                self._note_attribute(cell.cell_contents, ClosureCell(cell, name))
 
-    def _found(self, value: Any, source: Source) -> None:
+    def _note_attribute(self, value: Any, source: Source) -> None:
         if is_user_function(value):
             self._add(value)
         elif isinstance(value, type):
@@ -388,7 +401,7 @@ class Natives:
                 self._modules.append((value, source))
         elif function_proxies.is_user_object(value):
             decides = hook(type(value), "__getattribute__") is not None
-            self.lends(value, source) if decides else self.note(type(value))
+            self.receive_unchanged(value, source) if decides else self.note(type(value))
             if not decides and hasattr(value, "__dict__"):
                 self._modules.append((value, source))
         self._guard(value, source)
@@ -412,7 +425,7 @@ class Natives:
 
 
 @functools.lru_cache(maxsize=4096)
-def _calls_of_new(code: types.CodeType) -> frozenset[int] | None:
+def _new_calls(code: types.CodeType) -> frozenset[int] | None:
     """The instructions that call a method `__new__`; None if they cannot be distinguished from calls of classes."""
     if "__new__" not in (*code.co_names, *code.co_consts):
         return frozenset()
@@ -420,16 +433,18 @@ def _calls_of_new(code: types.CodeType) -> frozenset[int] | None:
         return None
     results: set[int] = set()
     depth = None  # the stack depth, relative to the point at which a `__new__` was loaded
-    for step, following in itertools.pairwise(decoded(code)):
-        loads = step.argval == "__new__" and step.opname in _LOADS_ATTRIBUTE
+    for instruction, following in itertools.pairwise(decoded(code)):
+        loads = instruction.argval == "__new__" and instruction.opname in _LOADS_ATTRIBUTE
         if depth is not None:
-            depth += dis.stack_effect(step.opcode, step.arg, jump=False)
-            if loads or step.opcode in dis.hasjrel:
+            depth += dis.stack_effect(instruction.opcode, instruction.arg, jump=False)
+            if loads or instruction.opcode in dis.hasjrel:
                 return None
-            if depth < (step.opname == "PRECALL"):  # the first half of a call
-                results.update(range(step.offset, following.offset, 2))  # a frame may be at the inline cache of a call
+            if depth < (instruction.opname == "PRECALL"):  # the first half of a call
+                results.update(
+                    range(instruction.offset, following.offset, 2)
+                )  # a frame may be at the inline cache of a call
             if depth < 0:
-                if not step.opname.startswith("CALL"):
+                if not instruction.opname.startswith("CALL"):
                     return None
                 depth = None
         depth = 0 if loads else depth
@@ -447,7 +462,7 @@ def _globals_in(function: Any) -> set[str]:
     """The globals that the code of a function may read: the loaded ones, or any named one if the code can look names
     up."""
     names = set(_names_in(function))
-    if not names.isdisjoint(_LOOKS_UP):
+    if not names.isdisjoint(_LOOKUP_NAMES):
         return names
     return {x.argval for code in _codes(function) for x in decoded(code) if x.opname in _LOADS}
 
@@ -460,7 +475,7 @@ def _is_fixed(x: Any) -> bool:
 
 
 # Classes whose instances may hold user objects.
-_HELD = LENT | {tuple, types.MethodType}
+_HELD = PROXIED_CLASSES | {tuple, types.MethodType}
 # Names by which code reads attributes of base classes that a class overrides.
 _OF_BASES = {"super", "__mro__", "__base__", "__bases__"}
 # Names by which code lists the bases of a class.
@@ -470,7 +485,7 @@ _PATTERNS = (np.ndarray, np.float64, float, int, str, list, dict, tuple)
 _MATCH_CLASS = dis.opmap["MATCH_CLASS"]
 _LOADS = ("LOAD_GLOBAL", "LOAD_NAME")
 _LOADS_ATTRIBUTE = ("LOAD_METHOD", "LOAD_ATTR", "LOAD_SUPER_ATTR")
-_LOOKS_UP = {"globals", "f_globals", "__globals__", "__dict__", "vars", "eval", "exec", "modules", "import_module"}
+_LOOKUP_NAMES = {"globals", "f_globals", "__globals__", "__dict__", "vars", "eval", "exec", "modules", "import_module"}
 
 
 def _codes(function: Any) -> Iterator[types.CodeType]:

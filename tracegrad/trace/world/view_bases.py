@@ -43,8 +43,8 @@ def _position(x: Any) -> str:
     base = x.base
     if not type(x) is type(base) is np.ndarray:
         return ""
-    lying = f"{x.shape}{x.strides}{_offset(x)}{x.dtype.str}{x.flags.writeable}"
-    return f"{lying} of {base.shape}{base.strides}{base.dtype.str}"
+    layout = f"{x.shape}{x.strides}{_offset(x)}{x.dtype.str}{x.flags.writeable}"
+    return f"{layout} of {base.shape}{base.strides}{base.dtype.str}"
 
 
 def _is_view(x: Any) -> bool:
@@ -53,8 +53,8 @@ def _is_view(x: Any) -> bool:
     if not type(x) is type(base) is np.ndarray or not x.size or x.dtype != base.dtype or base.base is not None:
         return False
     low, high = np.lib.array_utils.byte_bounds(base)
-    steps = (_offset(x), *x.strides)
-    return bool(high - low == base.nbytes and not any(n % x.itemsize for n in steps))
+    byte_steps = (_offset(x), *x.strides)
+    return bool(high - low == base.nbytes and not any(n % x.itemsize for n in byte_steps))
 
 
 def _offset(x: Any) -> int:
@@ -86,7 +86,7 @@ class Views:
             if known[2].key != source.key:
                 self._world.assume(source, "same", known[2])
             return known[1]
-        result = _as_view(self._world, x, source) if (BASED, source.key) in self._world.varying else None
+        result = _as_view(self._world, x, source) if (BASED, source.key) in self._world.facts else None
         if result is not None:
             self._world.writes.array(result, source)
             self._known[id(x)] = x, result, source
@@ -108,15 +108,19 @@ def _as_view(world: Any, x: Array, source: Source) -> Any:
         index, order, axes = cut
         return base[index].transpose(order)[axes]
     shape, strides, offset = x.shape, x.strides, _offset(x)
-    places = _places(x)
+    indices = _base_indices(x)
 
-    def lying(there: Array) -> Array:
-        return stand_in(shape, there.dtype, strides, there.__array_interface__["data"][0] + offset)
+    def layout_of_view(base: Array) -> Array:
+        return stand_in(shape, base.dtype, strides, base.__array_interface__["data"][0] + offset)
 
-    from tracegrad.numpy_api.lazy.stride_tricks import view_of_places
+    from tracegrad.numpy_api.lazy.stride_tricks import view_of_indices
 
-    result = picked(raveled(base), constant(places, peer_of(base)), 0)
-    return view_of_places(base, result, places, lying) if x.flags.writeable else read_only(base, result, lying)
+    result = picked(raveled(base), constant(indices, peer_of(base)), 0)
+    return (
+        view_of_indices(base, result, indices, layout_of_view)
+        if x.flags.writeable
+        else read_only(base, result, layout_of_view)
+    )
 
 
 def _cut(x: Array) -> tuple[tuple[Any, ...], list[int], tuple[Any, ...]] | None:
@@ -130,33 +134,33 @@ def _cut(x: Array) -> tuple[tuple[Any, ...], list[int], tuple[Any, ...]] | None:
         starts[k] = min(rest // base.strides[k], base.shape[k] - 1)
         rest -= starts[k] * base.strides[k]
     index: list[Any] = [starts[k] for k in range(base.ndim)]
-    taken: list[int] = []
+    used_axes: list[int] = []
     for n, s in zip(x.shape, x.strides):
         if n == 1:
             continue
-        axis = next((k for k in falling if k not in taken and s and s % base.strides[k] == 0), None)
+        axis = next((k for k in falling if k not in used_axes and s and s % base.strides[k] == 0), None)
         if axis is None:
             return None
-        step = s // base.strides[axis]
-        last = starts[axis] + step * (n - 1)
+        stride = s // base.strides[axis]
+        last = starts[axis] + stride * (n - 1)
         if not 0 <= last < base.shape[axis]:
             return None
-        taken.append(axis)
-        end = last + (1 if step > 0 else -1)
-        index[axis] = slice(starts[axis], end if end >= 0 else None, step)
+        used_axes.append(axis)
+        end = last + (1 if stride > 0 else -1)
+        index[axis] = slice(starts[axis], end if end >= 0 else None, stride)
     if rest:
         return None
-    order = [sorted(taken).index(k) for k in taken]
+    order = [sorted(used_axes).index(k) for k in used_axes]
     axes = tuple([None if n == 1 else slice(None) for n in x.shape])
     return (*index, ...), order, (*axes, ...)
 
 
-def _places(x: Array) -> Array:
+def _base_indices(x: Array) -> Array:
     """The number of each element of a view in its base, in row-major order."""
     base, size = x.base, x.itemsize
     assert base is not None
     numbers = np.empty(base.size, np.int64)  # indexed by the position of the element in memory
-    laid = np.lib.stride_tricks.as_strided(numbers, base.shape, [s // size * 8 for s in base.strides])
-    laid[...] = np.arange(base.size).reshape(base.shape)
+    numbered = np.lib.stride_tricks.as_strided(numbers, base.shape, [s // size * 8 for s in base.strides])
+    numbered[...] = np.arange(base.size).reshape(base.shape)
     strides = [s // size * 8 for s in x.strides]
     return np.ascontiguousarray(np.lib.stride_tricks.as_strided(numbers[_offset(x) // size :], x.shape, strides))

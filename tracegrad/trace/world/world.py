@@ -36,29 +36,39 @@ import numpy as np
 from tracegrad import tree
 from tracegrad.avals import is_plain_array
 from tracegrad.errors import WARNED, TraceError, UnsupportedError, located
-from tracegrad.ir import Value
+from tracegrad.ir import GraphValue
 from tracegrad.numpy_api.lazy_registry import SHADOWS
 from tracegrad.numpy_api.protocols import not_plain
-from tracegrad.ops import Carrier, Level, TensorCarrier
+from tracegrad.ops import Carrier, DispatchLevel, TensorCarrier
 from tracegrad.trace.builder.abort import ARRAYS, BOOLEANS, LISTS, RunsPlainly
 from tracegrad.trace.builder.builder import TraceBuilder
-from tracegrad.trace.builder.element_identity import tell_apart
+from tracegrad.trace.builder.element_identity import guard_distinct
 from tracegrad.trace.builder.inlinable import Inlinable
 from tracegrad.trace.builder.value_guards import Capture
 from tracegrad.trace.effects.argument_containers import Containers
-from tracegrad.trace.effects.effects import asked_again
-from tracegrad.trace.effects.result_template import Same
+from tracegrad.trace.effects.effects import lookup_key
+from tracegrad.trace.effects.result_template import ConstantTemplate
 from tracegrad.trace.proxies import function_metadata, function_proxies
 from tracegrad.trace.proxies.library_objects import of_python
 from tracegrad.trace.proxies.module_proxies import module, replacement
 from tracegrad.trace.proxies.opaque_proxies import opaque_function, opaque_object
-from tracegrad.trace.random.draws import Drawn, Traced, is_generator
+from tracegrad.trace.random.draws import Drawn, GeneratorProxy, is_generator
 from tracegrad.trace.random.methods import generator_of, is_random, random_of
 from tracegrad.trace.sources.class_patching import CACHED
 from tracegrad.trace.sources.code_origin import is_of_numba, is_user_function, opaque_package
-from tracegrad.trace.sources.sources import Argument, Attribute, Child, Fixed, Function, Item, Source, Static, Weak
-from tracegrad.trace.values.container_proxies import LENT, Loan, read
-from tracegrad.trace.world.guards import Assumptions, Guard, all_of, copied, is_number, keys_of
+from tracegrad.trace.sources.sources import (
+    ArgumentLeaf,
+    Attribute,
+    CalledFunction,
+    Child,
+    Fixed,
+    Item,
+    Source,
+    Static,
+    Weak,
+)
+from tracegrad.trace.values.container_proxies import PROXIED_CLASSES, ProxyState, read
+from tracegrad.trace.world.guards import Assumptions, SourceGuard, all_of, copied, is_number, keys_of
 from tracegrad.trace.world.lru_cache import cached
 from tracegrad.trace.world.untraced_reads import Natives
 from tracegrad.trace.world.view_bases import Views
@@ -67,7 +77,7 @@ from tracegrad.trace.world.write_log import Writes
 __all__ = ["World"]
 
 # The size limit of an array of objects, each of which is guarded.
-MOST_OBJECTS = 1000
+MAX_OBJECTS = 1000
 
 
 def _fields(x: Any) -> list[Any]:
@@ -83,39 +93,39 @@ def _is_rate(value: Any, source: Source) -> bool:
     so they are inputs from the first trace on."""
     if type(value) is not float or type(source) is not Item or type(source.parent) is not Item:
         return False
-    place = source.parent if source.parent.name == "betas" else source
-    group = place.parent
-    return place.name in ("lr", "betas") and isinstance(group, Item) and group.parent.name == "param_groups"
+    item = source.parent if source.parent.name == "betas" else source
+    group = item.parent
+    return item.name in ("lr", "betas") and isinstance(group, Item) and group.parent.name == "param_groups"
 
 
 class World(Assumptions):
     """Reads of one trace from outside; `inline` and `adopt` make the shadows it runs."""
 
-    def __init__(self, builder: TraceBuilder, varying: Collection[Hashable] = (), shared: Any = None):
+    def __init__(self, builder: TraceBuilder, facts: Collection[Hashable] = (), shared: Any = None):
         super().__init__()
-        self.builder, self.varying = builder, varying
+        self.builder, self.facts = builder, facts
         self.shared = shared  # the function, if other functions of equal code may use the trace
         self.by_identity = False
-        self._one, self._whole = ARRAYS in varying, False
+        self._one, self._whole = ARRAYS in facts, False
         self.adds_to_sets: bool | None = False  # whether code only adds to sets; None if some code uses them otherwise
         self._compares = False
         self._warned = WARNED.count
         self._partials: list[Any] = []  # partial functions made for traced code
         self._of_objects: list[tuple[Source, Any, Any]] = []  # arrays of objects: stand-in, and its copy
-        self._several = False  # whether traced code has several traced values for one array
+        self._is_duplicated = False  # whether traced code has several traced values for one array
         self._passed: dict[int, tuple[Any, Any, Source]] = {}
         self._views = Views(self)
         self.containers = Containers(self)
-        self._places: dict[int, Source] = {}
+        self._sources: dict[int, Source] = {}
         self._structural: list[tuple[Source, Any]] = []
         self.open = True
-        self._guards: dict[Any, Guard] = {}
-        self._seen: dict[int, tuple[Any, Any]] = {}
+        self._guards: dict[Any, SourceGuard] = {}
+        self._translations: dict[int, tuple[Any, Any]] = {}
         self.writes = Writes()
-        self.booleans = BOOLEANS in varying
+        self.booleans = BOOLEANS in facts
         self.gave_booleans = False
         self.generators: dict[int, Any] = {}  # outside random generators and their stand-ins, by id
-        self.made: dict[int, Any] = {}  # random generators that traced code has made, by id
+        self.created_generators: dict[int, Any] = {}  # random generators that traced code has made, by id
         self.natives = Natives(self)
 
     # -- entry points ------------------------------------------------------------------------------
@@ -133,20 +143,20 @@ class World(Assumptions):
             self.natives.note_passed(x)
         if isinstance(x, (Carrier, np.ndarray, *function_proxies.VALUES)):
             return x
-        if type(x) is Traced or any([x is result for result in self._partials]):  # noqa: C419
+        if type(x) is GeneratorProxy or any([x is result for result in self._partials]):  # noqa: C419
             return x
         if is_generator(x):
             return generator_of(self, x, Fixed(x, "a random generator"))
         self.natives.note_all(x)
         leaves = tree.leaves(x) if tree.is_node(x) else ()
-        if any([is_generator(leaf) and type(leaf) is not Traced for leaf in leaves]):  # noqa: C419
+        if any([is_generator(leaf) and type(leaf) is not GeneratorProxy for leaf in leaves]):  # noqa: C419
             return tree.map(lambda leaf: self.adopt(leaf) if is_generator(leaf) else leaf, x)
         if any([isinstance(leaf, Carrier) for leaf in leaves]):  # noqa: C419
             return x
         function = isinstance(x, types.FunctionType | types.MethodType | functools.partial) or is_of_numba(x)
         if function or function_proxies.is_user_object(x):
             name = getattr(x, "__name__", type(x).__name__)
-            source = Function(None, name) if x is self.shared else Fixed(x, name)
+            source = CalledFunction(None, name) if x is self.shared else Fixed(x, name)
             return self.translate(x, source, guard=False)
         return x
 
@@ -163,8 +173,8 @@ class World(Assumptions):
             return random_of(self, value, source)
         if id(value) in self.containers.known:
             return self.containers.handed(value, source)
-        known = self._seen.get(id(value))
-        self._places.setdefault(id(value), source)
+        known = self._translations.get(id(value))
+        self._sources.setdefault(id(value), source)
         collection = isinstance(value, function_proxies.COLLECTIONS) and not tree.is_node(value)
         copied = tree.is_node(value) and not function_proxies.is_user_object(value)
         if guard:
@@ -178,7 +188,7 @@ class World(Assumptions):
             # `function` and `_container` enter a stand-in before they fill it, because it may refer to itself.
             make = self._container if collection or copied else self._shadow
             result = opaque_object(self, value, package) if package else make(value, source)
-            known = self._seen[id(value)] = (value, result)
+            known = self._translations[id(value)] = (value, result)
             if self._whole or (type(value) is set and not self.adds_to_sets):
                 read(result)
         return known[1]
@@ -189,7 +199,7 @@ class World(Assumptions):
 
     def _number_or_value(self, value: Any, source: Source) -> Any:
         planted = self.writes.planted(source)
-        varies = is_number(value) and (source.key in self.varying or _is_rate(value, source))
+        varies = is_number(value) and (source.key in self.facts or _is_rate(value, source))
         if planted is None and varies:
             return self.builder.capture_number(value, source)
         if planted is None:
@@ -198,7 +208,7 @@ class World(Assumptions):
             self.inherits(source.parent, planted)
         return value
 
-    def held(self) -> list[Guard]:
+    def held(self) -> list[SourceGuard]:
         """The guards on all reads so far."""
         return [g for g in self._guards.values() if g.holds()]
 
@@ -206,19 +216,19 @@ class World(Assumptions):
         """The floats read from outside that are constants of the trace."""
         return {g.expected for g in self.guards_on_floats()} | self.natives.numbers
 
-    def guards_on_floats(self) -> list[Guard]:
+    def guards_on_floats(self) -> list[SourceGuard]:
         """The guards on the values of floats."""
         return [g for g in self._guards.values() if g.is_of_number and isinstance(g.expected, float)]
 
-    def inherits(self, cls: type, place: Source) -> None:
+    def inherits(self, cls: type, source: Source) -> None:
         """Guard that a class does not override the attribute of a base class at this source."""
-        for each in cls.__mro__[: cls.__mro__.index(place.parent)]:
-            self.assume(Item(Attribute(Fixed(each, each.__name__), "__dict__"), place.name), "absent", None)
+        for each in cls.__mro__[: cls.__mro__.index(source.parent)]:
+            self.assume(Item(Attribute(Fixed(each, each.__name__), "__dict__"), source.name), "absent", None)
 
     def _guard_object(self, value: Any, source: Source, known: bool) -> None:
         if self.shared is not None and function_proxies.is_structural(value):
             # The trace is valid for another function or object of the class if all values read from it are the same.
-            first = self._places[id(value)]
+            first = self._sources[id(value)]
             if first.key != source.key:
                 self.assume(source, "same", first)
             elif not isinstance(value, types.FunctionType):
@@ -229,7 +239,7 @@ class World(Assumptions):
         elif function_proxies.is_user_object(value):
             self.assume(source, "type", type(value))
         collection = isinstance(value, function_proxies.COLLECTIONS) and not tree.is_node(value)
-        if collection and type(value) not in LENT:
+        if collection and type(value) not in PROXIED_CLASSES:
             self.assume(source, "items", all_of(value))
 
     def _value(self, value: Any, source: Source) -> None:
@@ -238,36 +248,36 @@ class World(Assumptions):
         if isinstance(value, frozenset):
             self._require_values(value, f"{source} holds")
 
-    def _require_values(self, xs: Any, what: str) -> None:
+    def _require_values(self, xs: Any, description: str) -> None:
         """Abort if a set or the keys of a dict contain user objects or functions."""
         if not self.once and any(function_proxies.is_user_object(x) or is_user_function(x) for x in xs):
-            raise self.builder.gives_up(
-                f"{what} objects or functions, into which a trace cannot see there; use a list of them"
+            raise self.builder.abort(
+                f"{description} objects or functions, into which a trace cannot see there; use a list of them"
             )
 
     def enter(self, value: Any, result: Any) -> Any:
         """Record `result` as the stand-in of `value`."""
-        self._seen[id(value)] = (value, result)
+        self._translations[id(value)] = (value, result)
         return result
 
     def assume(self, source: Source, kind: str, expected: Any) -> None:
-        self._guards.setdefault((source.key, kind), Guard(source, kind, expected))
+        self._guards.setdefault((source.key, kind), SourceGuard(source, kind, expected))
 
     def passed(self, x: Any, number: int, result: Any) -> Any:
         """The value for traced code of argument leaf `number`, `x`, whose translation is `result`."""
         if not isinstance(x, np.ndarray):
             return result
-        source = Argument(None, number)
+        source = ArgumentLeaf(None, number)
         known = self._passed.setdefault(id(x), (x, result, source))
         if known[1] is result or not self._one:
-            self._several = self._several or known[1] is not result
+            self._is_duplicated = self._is_duplicated or known[1] is not result
             return result
         self.assume(source, "same", known[2])
         return known[1]
 
-    def ask_identity(self) -> None:
+    def note_identity(self) -> None:
         """Note that traced code reads which objects are identical."""
-        if self._several:
+        if self._is_duplicated:
             raise self.builder.restarts(ARRAYS, "arrays are compared by identity")
         self.by_identity = True
 
@@ -275,21 +285,21 @@ class World(Assumptions):
         """Note a comparison of two objects by identity or memory, or, with `always`, any future one: objects must then
         keep their identity as in Python."""
         self._compares = self._compares or always
-        if self.builder.elements.used and LISTS not in self.varying:
+        if self.builder.elements.used and LISTS not in self.facts:
             raise self.builder.restarts(LISTS, "elements of lists are compared by identity")
 
     @property
-    def keeps_lists(self) -> bool:
+    def must_keep_lists(self) -> bool:
         """Whether lists must not become arrays, whose elements would be new objects."""
-        return self._compares or LISTS in self.varying
+        return self._compares or LISTS in self.facts
 
     def read_whole(self) -> None:
         """Note that traced code may bypass container methods: all containers are read whole."""
         self._whole = True
-        for lent in self.writes.lent:
-            read(lent)
+        for proxy in self.writes.container_proxies:
+            read(proxy)
 
-    def ask_booleans(self) -> None:
+    def note_boolean_identity(self) -> None:
         """Note that traced code compares booleans by identity, which traced booleans would break."""
         if not self.booleans and self.gave_booleans:
             raise self.builder.restarts(BOOLEANS, "truths are compared by identity")
@@ -297,7 +307,7 @@ class World(Assumptions):
 
     def real_of(self, result: Any) -> Any:
         """The object that `result` stands for."""
-        return next((value for value, x in self._seen.values() if x is result), result)
+        return next((value for value, x in self._translations.values() if x is result), result)
 
     def saw(self, captures: Sequence[Capture]) -> None:
         """Note values that were only read and not used in computations: only their identity matters."""
@@ -313,9 +323,9 @@ class World(Assumptions):
         if (passed := self._passed.get(id(value))) is not None and (self.by_identity or self._one):
             self.assume(source, "same", passed[2])
             return passed[1]
-        self._several = self._several or passed is not None
+        self._is_duplicated = self._is_duplicated or passed is not None
         if not is_plain_array(value):
-            raise self.builder.gives_up(f"{source} is {not_plain(value)}")
+            raise self.builder.abort(f"{source} is {not_plain(value)}")
         if value.dtype.hasobject:
             return self._objects(value, source)
         self.natives.note_array(value, source)
@@ -332,17 +342,17 @@ class World(Assumptions):
     def _objects(self, value: Any, source: Source) -> Any:
         """An object array of the same shape with the translated elements."""
         if value.dtype != object:
-            raise self.builder.gives_up(f"{source} is an array of records that hold objects")
-        if value.size > MOST_OBJECTS:
-            raise self.builder.gives_up(f"{source} is an array of more than {MOST_OBJECTS} objects")
+            raise self.builder.abort(f"{source} is an array of records that hold objects")
+        if value.size > MAX_OBJECTS:
+            raise self.builder.abort(f"{source} is an array of more than {MAX_OBJECTS} objects")
         self.assume(source, "is", value)
-        if id(value) not in self._seen:
+        if id(value) not in self._translations:
             self.enter(value, np.empty(value.shape, object))
-            result = self._seen[id(value)][1]
-            for place in np.ndindex(value.shape):
-                result[place] = self.translate(value[place], Item(source, place))
+            result = self._translations[id(value)][1]
+            for index in np.ndindex(value.shape):
+                result[index] = self.translate(value[index], Item(source, index))
             self._of_objects.append((source, result, result.copy()))
-        return self._seen[id(value)][1]
+        return self._translations[id(value)][1]
 
     def _require_as_they_were(self) -> None:
         """Abort if traced code has written into an array of objects."""
@@ -351,12 +361,12 @@ class World(Assumptions):
                 raise RunsPlainly(f"{source} is an array of objects that is written into")
 
     def _carrier(self, value: Any, source: Source) -> Any:
-        if isinstance(value, Value) and getattr(value.builder, "world", None) is self:
+        if isinstance(value, GraphValue) and getattr(value.builder, "world", None) is self:
             return value
-        if isinstance(value, Value):
+        if isinstance(value, GraphValue):
             raise TraceError(located(f"{source} holds a traced value that escaped from another trace"))
         if isinstance(value, TensorCarrier):
-            if value.level is Level.TRACED_TENSOR:
+            if value.level is DispatchLevel.TRACED_TENSOR:
                 return value
             return self.builder.tensors.captured(value, source)
         raise UnsupportedError(
@@ -397,8 +407,8 @@ class World(Assumptions):
             return function_proxies.dispatched(self, value, Fixed(value, value.__name__))
         if package := opaque_package(value):
             return opaque_function(self, value, package)
-        where = source if self.shared is not None else Fixed(value, value.__name__)
-        return function_proxies.function(self, value, where)
+        function_source = source if self.shared is not None else Fixed(value, value.__name__)
+        return function_proxies.function(self, value, function_source)
 
     def _partial(self, value: Any, source: Source) -> Any:
         args = [self.translate(x, Item(Attribute(source, "args"), i)) for i, x in enumerate(value.args)]
@@ -415,26 +425,28 @@ class World(Assumptions):
         return result
 
     def _container(self, value: Any, source: Source) -> Any:
-        if type(value) in LENT:
+        if type(value) in PROXIED_CLASSES:
             self.assume(source, "type", type(value))
-            return self.writes.lend(value, source, self)
+            return self.writes.container_proxy(value, source, self)
         if not tree.is_node(value):
             return self.writes.copied(copied(value), source, self, value)
         self.assume(source, "keys", keys_of(value))
         if isinstance(value, tuple):
             return tuple.__new__(type(value), [self.translate(x, Item(source, i)) for i, x in enumerate(value)])
         children = tree.children(value)
-        places: list[Source] = [Attribute(source, f.name) for f in _fields(value)]
+        child_sources: list[Source] = [Attribute(source, f.name) for f in _fields(value)]
         if isinstance(value, dict):
             skeleton: Any = tree.skeleton(value)
-            places = [Item(source, k) for k in skeleton[1][0]]
-        places = places or [Child(source, i) for i in range(len(children))]
-        result = tree.with_children(value, [self.translate(x, place) for x, place in zip(children, places)])
+            child_sources = [Item(source, k) for k in skeleton[1][0]]
+        child_sources = child_sources or [Child(source, i) for i in range(len(children))]
+        result = tree.with_children(
+            value, [self.translate(x, child_source) for x, child_source in zip(children, child_sources)]
+        )
         return self.writes.copied(result, source)
 
-    def items_of(self, loan: Loan) -> list[tuple[Any, Any]]:
+    def items_of(self, state: ProxyState) -> list[tuple[Any, Any]]:
         """All keys (or positions) and translated items of a container proxy; records guards."""
-        real, source = loan.real, loan.source
+        real, source = state.real, state.source
         if self.open and isinstance(real, dict | set):
             self._require_values(real, f"the keys of {source} are" if isinstance(real, dict) else f"{source} holds")
         if not self.open or isinstance(real, set):
@@ -445,21 +457,21 @@ class World(Assumptions):
         items = list(real.items() if isinstance(real, dict) else enumerate(real))
         return [(k, self.translate(x, Item(source, k))) for k, x in items]
 
-    def item_of(self, loan: Loan, key: Any) -> Any:
+    def item_of(self, state: ProxyState, key: Any) -> Any:
         """The translated item of a dict proxy with this key."""
-        result = loan.real[key]
-        return self.translate(result, Item(loan.source, asked_again(key))) if self.open else result
+        result = state.real[key]
+        return self.translate(result, Item(state.source, lookup_key(key))) if self.open else result
 
-    def lacks(self, loan: Loan, key: Any) -> None:
+    def lacks(self, state: ProxyState, key: Any) -> None:
         """Guard that a dict proxy has no such key."""
         if self.open:
-            self.assume(Item(loan.source, asked_again(key)), "absent", None)
+            self.assume(Item(state.source, lookup_key(key)), "absent", None)
 
     # -- the end -----------------------------------------------------------------------------------
     @property
     def changed(self) -> list[Any]:
         """The effects on outside objects so far, without their values."""
-        nothing, writes = Same(None), self.writes
+        nothing, writes = ConstantTemplate(None), self.writes
         results = [x for of in (self.moved, writes.arrays, writes.effects) for x in of(lambda _: nothing)]
         if self.builder.has_tensors:
             results += self.builder.tensors.effects(lambda _: nothing, lambda *_: nothing)
@@ -471,29 +483,36 @@ class World(Assumptions):
 
     def close(self) -> None:
         """End the trace: restore classes, and guard reads of untraced code."""
-        self.varying = ()
+        self.facts = ()
         self.writes.restore()
         self.natives.restore()
         if self.by_identity:
-            tell_apart(self)
-        for source, value in self._structural if self.by_identity or self.asks_functions else ():
+            guard_distinct(self)
+        for source, value in self._structural if self.by_identity or self.reads_functions else ():
             self.assume(source, "is", value)
-        function_metadata.guard(self, [value for value, _ in self._seen.values()])
+        function_metadata.guard(self, [value for value, _ in self._translations.values()])
         try:
             self._require_as_they_were()
             self.containers.require_one()
-            self.natives.guard(result for _, result in self._seen.values())
+            self.natives.guard(result for _, result in self._translations.values())
         except RunsPlainly as late:
             self.late = late
         finally:
             self.natives.restore()  # for the classes that `guard` has noted
         self.open = False
         self.guards = [g for g in self._guards.values() if g.holds()]
-        for each in (self._guards, self._seen, self._places, self._structural, self._partials, self._of_objects):
+        for each in (
+            self._guards,
+            self._translations,
+            self._sources,
+            self._structural,
+            self._partials,
+            self._of_objects,
+        ):
             each.clear()
-        for saved in (self._passed, self._views, self.containers.known, self.generators, self.made):
+        for saved in (self._passed, self._views, self.containers.known, self.generators, self.created_generators):
             saved.clear()
         self.shared = None
         self.writes = Writes()
-        self.told = self.builder.told >= 0 or WARNED.count != self._warned
+        self.has_output = self.builder.output_at >= 0 or WARNED.count != self._warned
         self.builder.close()

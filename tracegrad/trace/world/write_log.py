@@ -13,27 +13,33 @@ from tracegrad.trace.builder.inlinable import DERIVED
 from tracegrad.trace.effects.effects import (
     Effect,
     Template,
-    Watched,
+    WatchedCopy,
     appended,
     attribute_kind,
+    attribute_source,
     changed_names,
     changes,
     contents,
     delete_attribute,
     fill,
     fixed,
-    place_of,
     plain_key,
     set_attribute,
     watched,
 )
-from tracegrad.trace.effects.result_template import Found, Node, Piece, Same, attributes
+from tracegrad.trace.effects.result_template import (
+    ConstantTemplate,
+    ContainerTemplate,
+    ResultTemplate,
+    SourceTemplate,
+    attributes,
+)
 from tracegrad.trace.proxies import function_proxies
-from tracegrad.trace.proxies.class_attributes import dict_of, is_dict_of, lend_dict
+from tracegrad.trace.proxies.class_attributes import dict_of, is_dict_of, proxy_of_dict
 from tracegrad.trace.sources.class_patching import genuine
 from tracegrad.trace.sources.code_origin import is_user_code
-from tracegrad.trace.sources.sources import Attribute, Cell, Fixed, Item, Source, Static, Variable
-from tracegrad.trace.values.container_proxies import LENT, lend
+from tracegrad.trace.sources.sources import Attribute, ClosureCell, ClosureVariable, Fixed, Item, Source, Static
+from tracegrad.trace.values.container_proxies import PROXIED_CLASSES, container_proxy
 from tracegrad.trace.world.guards import keys_of
 
 __all__ = ["Writes"]
@@ -43,8 +49,8 @@ class Writes:
     """Proxies made by one trace, and the writes to them."""
 
     def __init__(self) -> None:
-        self._copies: dict[int, Watched] = {}
-        self._lent: dict[int, Any] = {}
+        self._copies: dict[int, WatchedCopy] = {}
+        self._proxies: dict[int, Any] = {}
         self._reals: dict[int, Any] = {}  # container proxies, by the id of the real container
         self._objects: dict[int, Any] = {}
         self._owners: dict[int, Any] = {}  # object shadows, by the id of the real `__dict__`
@@ -60,10 +66,10 @@ class Writes:
         self._arrays: dict[int, tuple[Any, Any, Source]] = {}
 
     # -- proxies and copies ------------------------------------------------------------------------
-    def lend(self, real: Any, source: Source, world: Any) -> Any:
+    def container_proxy(self, real: Any, source: Source, world: Any) -> Any:
         """The proxy of a list, dict, set or deque."""
-        result = lend(real, source, world)
-        self._lent[id(result)] = result
+        result = container_proxy(real, source, world)
+        self._proxies[id(result)] = result
         self._reals[id(real)] = result
         owner = self._owners.get(id(real))
         if owner is not None:
@@ -71,9 +77,9 @@ class Writes:
         return result
 
     @property
-    def lent(self) -> list[Any]:
+    def container_proxies(self) -> list[Any]:
         """The container proxies."""
-        return list(self._lent.values())
+        return list(self._proxies.values())
 
     def copied(self, result: Any, source: Source, world: Any = None, real: Any = None) -> Any:
         """Record `result`, the copy of the container at `source`.
@@ -87,10 +93,10 @@ class Writes:
                 world.assume(Attribute(source, "__dict__"), "keys", keys_of(vars(real)))
             for name, x in attributes(result).items():
                 object.__setattr__(result, name, world.translate(x, Attribute(source, name)))
-        self._copies[id(result)] = Watched(result, source)
+        self._copies[id(result)] = WatchedCopy(result, source)
         return result
 
-    def passed(self, x: Any, source: Source) -> list[Watched]:
+    def passed(self, x: Any, source: Source) -> list[WatchedCopy]:
         """Record the containers in `x`, a copy of the argument at `source`, because code may write to them."""
         results = [*watched(x, source)]
         self._copies |= {id(copy.copy): copy for copy in results}
@@ -105,44 +111,46 @@ class Writes:
         if x in self._open:
             return
         for name, held in _attributes(x).items():
-            place = place_of(x, name)
-            self._plant(x, name, place, world)
-            if type(held) in LENT:
+            source = attribute_source(x, name)
+            self._plant(x, name, source, world)
+            if type(held) in PROXIED_CLASSES:
                 for k in held if isinstance(held, dict) else ():
-                    self._plant(held, k, Item(place, k), world)
-                self._held[id(held)] = held, contents(held), place
+                    self._plant(held, k, Item(source, k), world)
+                self._held[id(held)] = held, contents(held), source
         self._open[x] = _attributes(x)
 
-    def _plant(self, holder: Any, name: Any, place: Source, world: Any) -> None:
+    def _plant(self, holder: Any, name: Any, source: Source, world: Any) -> None:
         """Replace a varying number by a tracer."""
-        if world.varying and place.key in world.varying:
+        if world.facts and source.key in world.facts:
             real = _at(holder, name)
-            result = world.translate(real, place)
-            self._planted[place.key] = holder, name, result, real
-            _put(holder, name, result)
+            result = world.translate(real, source)
+            self._planted[source.key] = holder, name, result, real
+            _set_value(holder, name, result)
 
-    def planted(self, place: Source) -> Source | None:
+    def planted(self, source: Source) -> Source | None:
         """The location where a tracer replaces the number at this source, which then needs no guard: the source itself,
         or a base class."""
         if not self._planted:
             return None
-        place = place.inherited() if isinstance(place, Static) else place
-        return place if place.key in self._planted else None
+        source = source.inherited() if isinstance(source, Static) else source
+        return source if source.key in self._planted else None
 
     def rewritten(self, cls: type, name: str) -> Static | None:
         """The source of a class attribute that differs from its value before the call; None if it is unchanged."""
-        place = Static(cls, name).inherited()
-        before = self._open.get(place.parent)
-        if before is None or (_at(place.parent, name) is before.get(name, self) and place.key not in self._planted):
+        attribute = Static(cls, name).inherited()
+        before = self._open.get(attribute.parent)
+        if before is None or (
+            _at(attribute.parent, name) is before.get(name, self) and attribute.key not in self._planted
+        ):
             return None
-        return place
+        return attribute
 
     def renamed(self, source: Source) -> bool:
         """Whether traced code has assigned the variable at a source."""
-        if isinstance(source, Cell):
-            mine = next((result for result, real, _ in self._cells.values() if real is source.parent), None)
-            return mine is not None and function_proxies.contents(mine) is not self._filled.get(
-                id(mine), function_proxies.EMPTY
+        if isinstance(source, ClosureCell):
+            shadow_cell = next((result for result, real, _ in self._cells.values() if real is source.parent), None)
+            return shadow_cell is not None and function_proxies.contents(shadow_cell) is not self._filled.get(
+                id(shadow_cell), function_proxies.EMPTY
             )
         space = self._spaces.get(id(source.parent))
         return space is not None and dict.__contains__(space, source.name)
@@ -158,7 +166,7 @@ class Writes:
         if held is not None:
             self._owners[id(held)] = result
             if id(held) in self._reals:
-                lend_dict(result)
+                proxy_of_dict(result)
 
     def globals_of(self, real: dict[str, Any], world: Any) -> function_proxies.Globals:
         """The namespace of shadows of functions with these globals."""
@@ -167,7 +175,7 @@ class Writes:
             result = self._spaces[id(real)] = function_proxies.Globals(real, world)
         return result
 
-    def cell(self, real: types.CellType, source: Cell) -> types.CellType:
+    def cell(self, real: types.CellType, source: ClosureCell) -> types.CellType:
         """The cell for shadows instead of `real`; `fill` sets its contents."""
         results = self._cells.get(id(real))
         if results is None:
@@ -185,24 +193,24 @@ class Writes:
             self._filled[id(cell)] = cell.cell_contents
 
     # -- the end -----------------------------------------------------------------------------------
-    def piece_of(self, x: Any) -> Piece | None:
+    def template_of(self, x: Any) -> ResultTemplate | None:
         """The template of the stand-in of an outside object; None for other values."""
         key = id(x)
         if key in self._arrays:
-            return Found(self._arrays[key][2])
-        if key in self._lent:
-            return Found(x._loan.source)
+            return SourceTemplate(self._arrays[key][2])
+        if key in self._proxies:
+            return SourceTemplate(x._state.source)
         if key in self._copies:
-            return Found(self._copies[key].source)
+            return SourceTemplate(self._copies[key].source)
         source = function_proxies.source_of(x)
         if source is not None:
-            return Found(source)
+            return SourceTemplate(source)
         if isinstance(x, types.FunctionType):
-            return next((Same(real) for real, result, _ in self._functions if result is x), None)
+            return next((ConstantTemplate(real) for real, result, _ in self._functions if result is x), None)
         real = function_proxies.unshadowed(x)
-        return None if real is x else Same(real)
+        return None if real is x else ConstantTemplate(real)
 
-    def arrays(self, output: Callable[[Any], Piece]) -> Iterator[Effect]:
+    def arrays(self, output: Callable[[Any], ResultTemplate]) -> Iterator[Effect]:
         """The effects on arrays; `output` makes the template of a traced value."""
         for value, node, source in self._arrays.values():
             if value.origin is None and value.node is not node:  # a write into a view is a write into its base
@@ -220,49 +228,49 @@ class Writes:
         for result in self._objects.values():
             now, _, source = function_proxies.written(result)
             table |= {(source.key, k): partial(function_proxies.write, result, k) for k in now}
-        for lent in self._lent.values():
-            if isinstance(lent, dict):
-                key = lent._loan.source.key  # type: ignore[attr-defined]
-                table |= {(key, k): partial(setitem, lent, k) for k in contents(lent)}
+        for proxy in self._proxies.values():
+            if isinstance(proxy, dict):
+                key = proxy._state.source.key  # type: ignore[attr-defined]
+                table |= {(key, k): partial(setitem, proxy, k) for k in contents(proxy)}
         for space in self._spaces.values():
             holder = Fixed(space.real, "the globals")
             table |= {(holder.key, k): partial(dict.__setitem__, space, k) for k in dict.keys(space)}
         return table
 
-    def to_tell_apart(
+    def distinct_groups(
         self, effects: Sequence[Effect], is_fixed: Callable[[Source], bool]
     ) -> tuple[tuple[Source, ...], ...]:
         """The sources of containers and objects of one type if the `effects` change one of them: distinct objects must
         stay distinct. Objects at fixed sources are excluded."""
         table: dict[type, dict[Hashable, Source]] = {}
-        places = [(type(x._loan.real), x._loan.source) for x in self._lent.values()]
-        places += [(type(x.copy), x.source) for x in self._copies.values()]
+        containers = [(type(x._state.real), x._state.source) for x in self._proxies.values()]
+        containers += [(type(x.copy), x.source) for x in self._copies.values()]
         objects = [(type(x), function_proxies.written(x)[2]) for x in self._objects.values()]
-        for cls, source in (*places, *(each for each in objects if not is_fixed(each[1]))):
+        for cls, source in (*containers, *(each for each in objects if not is_fixed(each[1]))):
             table.setdefault(cls, {})[source.key] = source
         written = {e.holder.key for e in effects}
         return tuple([(*group.values(),) for group in table.values() if len(group) > 1 and written & group.keys()])
 
-    def places(self) -> list[tuple[Any, str]]:
+    def written_locations(self) -> list[tuple[Any, str]]:
         """All locations written so far: a key of location and value, and the name."""
         results = []
-        for e in self.effects(Same):
-            assert isinstance(e.piece, Same | Node)
-            values = [e.piece] if isinstance(e.piece, Same) else e.piece.parts
-            key = (e.kind, e.holder.key, repr(e.key), *(id(x.value) for x in values if isinstance(x, Same)))
+        for e in self.effects(ConstantTemplate):
+            assert isinstance(e.template, ConstantTemplate | ContainerTemplate)
+            values = [e.template] if isinstance(e.template, ConstantTemplate) else e.template.children
+            key = (e.kind, e.holder.key, repr(e.key), *(id(x.value) for x in values if isinstance(x, ConstantTemplate)))
             results.append((key, str(e.holder) if e.key is None else f"{e.key!r} of {e.holder}"))
         return results
 
     def _containers(self, template: Template) -> Iterator[Effect]:
-        for lent in list(self._lent.values()):
-            lent.settle()
-            loan = lent._loan
-            if loan.added and not loan.whole:
-                kind = "added" if isinstance(loan.real, set) else "extended"
-                yield appended(loan.added, loan.source, template, kind)
+        for proxy in list(self._proxies.values()):
+            proxy.flush()
+            state = proxy._state
+            if state.added and not state.whole:
+                kind = "added" if isinstance(state.real, set) else "extended"
+                yield appended(state.added, state.source, template, kind)
             else:
                 yield from changes(
-                    lent, contents(loan.before), loan.source, template, dict.fromkeys(map(plain_key, loan.blind))
+                    proxy, contents(state.before), state.source, template, dict.fromkeys(map(plain_key, state.blind))
                 )
         for copy in list(self._copies.values()):
             yield from copy.changes(template)
@@ -278,9 +286,9 @@ class Writes:
             for k, x in list(dict.items(space)):
                 if k != "__builtins__":
                     yield Effect("item", holder, k, template(x))
-        for mine, real, source in self._cells.values():
-            if function_proxies.contents(mine) is not self._filled.get(id(mine), function_proxies.EMPTY):
-                yield Effect("cell", _cell_of(source, real), None, template(mine.cell_contents))
+        for shadow_cell, real, source in self._cells.values():
+            if function_proxies.contents(shadow_cell) is not self._filled.get(id(shadow_cell), function_proxies.EMPTY):
+                yield Effect("cell", _cell_of(source, real), None, template(shadow_cell.cell_contents))
         for x, before in self._open.items():
             yield from changed_names(_attributes(x), before, fixed(x), template, "static")
         for real, result, before in self._functions:
@@ -288,22 +296,24 @@ class Writes:
             yield from changed_names(now, then, fixed(real), template, "static")
 
     @contextmanager
-    def apart(self) -> Iterator[None]:
+    def excluded(self) -> Iterator[None]:
         """Run code that each call will run again: its changes to classes are not effects (context manager).
 
         It covers only objects that the traced code has not changed, because changes of both cannot be separated.
         """
-        held = [k for k, (x, before, source) in self._held.items() if not any(changes(x, before, source, Same))]
+        held = [
+            k for k, (x, before, source) in self._held.items() if not any(changes(x, before, source, ConstantTemplate))
+        ]
         known = [x for x, before in self._open.items() if _same(_attributes(x), before)]
         planted = {key: each for key, each in self._planted.items() if _at(*each[:2]) is each[2]}
         for holder, name, _, real in planted.values():
-            _put(holder, name, real)
+            _set_value(holder, name, real)
         try:
             yield
         finally:
             for key, (holder, name, result, real) in planted.items():
                 if _at(holder, name) is real:
-                    _put(holder, name, result)
+                    _set_value(holder, name, result)
                 else:
                     del self._planted[key]
             for k in held:
@@ -323,7 +333,7 @@ class Writes:
                 if _attributes(x).get(name, function_proxies.EMPTY) is not value:
                     set_attribute(x, name, value)
         for holder, name, _, real in self._planted.values():
-            _put(holder, name, real)
+            _set_value(holder, name, real)
 
 
 def _attributes(x: Any) -> dict[str, Any]:
@@ -336,7 +346,7 @@ def _at(holder: Any, name: Any) -> Any:
     return genuine((holder if isinstance(holder, dict) else vars(holder)).get(name, function_proxies.EMPTY))
 
 
-def _put(holder: Any, name: Any, value: Any) -> None:
+def _set_value(holder: Any, name: Any, value: Any) -> None:
     """Set it to `value`, bypassing a metaclass's `__setattr__`."""
     if isinstance(holder, dict):
         holder[name] = value
@@ -350,4 +360,4 @@ def _same(now: dict[str, Any], before: dict[str, Any]) -> bool:
 
 def _cell_of(source: Source, real: types.CellType) -> Source:
     """The source of the cell that `source` reads."""
-    return source.place.parent if isinstance(source, Variable) else Fixed(real, source.name)
+    return source.cell_source.parent if isinstance(source, ClosureVariable) else Fixed(real, source.name)

@@ -30,11 +30,11 @@ def unflatten_optimizer(optimize: Function) -> Function:
         def flat_grad(x: Any, i: int) -> Any:
             return flatten(grad(unflatten(x), i))[0]
 
-        def told(x: Any, i: int, g: Any) -> Any:
+        def flat_callback(x: Any, i: int, g: Any) -> Any:
             assert callback is not None
             return callback(unflatten(x), i, unflatten(g))
 
-        return unflatten(optimize(flat_grad, start, told if callback else None, *args, **kwargs))
+        return unflatten(optimize(flat_grad, start, flat_callback if callback else None, *args, **kwargs))
 
     named: Function = wraps(optimize)(of_containers)
     return named

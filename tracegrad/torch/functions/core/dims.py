@@ -12,8 +12,20 @@ from tracegrad.ops.core.op import Carrier
 from tracegrad.ops.shape import linear
 
 __all__ = [
-    "DimensionError", "SizeError", "as_pytorchs", "broadcast_shapes", "copied", "dim_of", "dims_of", "index_error",
-    "integers", "lengths", "one", "part", "size_error", "type_name",
+    "DimensionError",
+    "SizeError",
+    "as_pytorchs",
+    "broadcast_shapes",
+    "copied",
+    "dim_of",
+    "dims_of",
+    "index_error",
+    "integers",
+    "lengths",
+    "one",
+    "size_error",
+    "slice_along",
+    "type_name",
 ]  # fmt: skip
 
 
@@ -122,15 +134,15 @@ def dims_of(dims: Any, rank: int) -> tuple[int, ...]:
     return results
 
 
-def integers(given: tuple[Any, ...]) -> tuple[int, ...]:
+def integers(args: tuple[Any, ...]) -> tuple[int, ...]:
     """Return sizes or dimensions as a tuple; they are passed one by one, or as one sequence.
 
     >>> integers((2, 3)), integers(([2, 3],)), integers((2,))
     ((2, 3), (2, 3), (2,))
     """
-    if len(given) == 1 and not hasattr(given[0], "__index__"):
-        given = tuple(given[0])
-    return tuple(n.__index__() for n in given)
+    if len(args) == 1 and not hasattr(args[0], "__index__"):
+        args = tuple(args[0])
+    return tuple(n.__index__() for n in args)
 
 
 def lengths(shape: tuple[int, ...]) -> str:
@@ -152,11 +164,11 @@ def copied(x: Any) -> Any:
     return linear.cast(x, dtype=x.dtype.name)
 
 
-def part(x: Any, dim: int, start: int, stop: int) -> Any:
+def slice_along(x: Any, dim: int, start: int, stop: int) -> Any:
     """Return `x[start:stop]` along one dimension, with 0 <= start <= stop <= n, as a view."""
 
-    def put(base: Any, new: Any) -> Any:
+    def write(base: Any, new: Any) -> Any:
         pieces = [along(base, dim, 0, start), new, along(base, dim, stop, base.shape[dim])]
         return linear.concatenate(*pieces, axis=dim)
 
-    return viewed(x, along(x, dim, start, stop), put)
+    return viewed(x, along(x, dim, start, stop), write)

@@ -79,7 +79,7 @@ class DocTable:
     def _constructor(self, cls: Any) -> list[str]:
         """Describe the parameters of the constructor; none if it takes any arguments, or is a built-in one."""
         makers = [maker for maker in (cls.__new__, cls.__init__) if inspect.isfunction(maker)]
-        return next((self._parameters(maker, cls.__name__) for maker in makers if not _takes_any(maker)), [])
+        return next((self._parameters(maker, cls.__name__) for maker in makers if not _accepts_anything(maker)), [])
 
     def _parameters(self, fn: Any, owner: str = "") -> list[str]:
         """Describe the parameters of a function, except private ones and the first one of a method."""
@@ -112,7 +112,7 @@ class DocTable:
                 x.__doc__ = self.numpydoc(x)
 
 
-def _takes_any(maker: Any) -> bool:
+def _accepts_anything(maker: Any) -> bool:
     code, any_arguments = maker.__code__, inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
     return code.co_argcount == 1 and not code.co_kwonlyargcount and code.co_flags & any_arguments == any_arguments
 

@@ -74,9 +74,9 @@ def _documented(doc: str) -> str:
     return f"{parameters}{_DOC}{options}{rest}" if options else doc
 
 
-def _together(own: inspect.Signature, added: inspect.Signature) -> inspect.Signature:
+def _together(base: inspect.Signature, added: inspect.Signature) -> inspect.Signature:
     """Return the signature of a function with additional keyword-only parameters."""
-    own_ones = list(own.parameters.values())
-    more = [p for p in added.parameters.values() if p.kind is p.KEYWORD_ONLY]
-    at = next((k for k, p in enumerate(own_ones) if p.kind is p.VAR_KEYWORD), len(own_ones))
-    return own.replace(parameters=[*own_ones[:at], *more, *own_ones[at:]])
+    base_params = list(base.parameters.values())
+    extra = [p for p in added.parameters.values() if p.kind is p.KEYWORD_ONLY]
+    at = next((k for k, p in enumerate(base_params) if p.kind is p.VAR_KEYWORD), len(base_params))
+    return base.replace(parameters=[*base_params[:at], *extra, *base_params[at:]])

@@ -75,8 +75,8 @@ class Generator:
         source = self.bits.bit_generator
         with source.lock:
             at: Any = source.state
-        words = (at["state"][part].to_bytes(16, "little") for part in ("state", "inc"))
-        packed = _STATE.pack(self._seed, *words, bool(at["has_uint32"]), at["uinteger"])
+        state_bytes = (at["state"][field].to_bytes(16, "little") for field in ("state", "inc"))
+        packed = _STATE.pack(self._seed, *state_bytes, bool(at["has_uint32"]), at["uinteger"])
         return np.frombuffer(packed, np.uint8).copy()
 
     def set_state(self, new_state: Any) -> Generator:

@@ -8,7 +8,7 @@ import numpy as np
 
 from tracegrad.avals import LITERALS
 from tracegrad.numpy_api.operands import operands, to_float
-from tracegrad.ops.core.op import Carrier, lead
+from tracegrad.ops.core.op import Carrier, dispatch_operand
 from tracegrad.ops.shape.linear import cast
 from tracegrad.torch.functions.core.dims import one
 
@@ -53,7 +53,7 @@ def floating(x: Any) -> Any:
 def in_floats(xs: Any) -> list[Any]:
     """Convert integers and booleans in `xs` to the floating dtype that promotion gives, and numbers to floats."""
     floats = [v for v in xs if not is_number(v) and v.dtype.kind in "fc"]
-    if not floats or getattr(lead(xs), "common_dtype", None) is None:
+    if not floats or getattr(dispatch_operand(xs), "common_dtype", None) is None:
         return [to_float(v) for v in xs]
     return [to_float(v) if is_number(v) else _in_float(v, floats) for v in xs]
 
@@ -79,5 +79,5 @@ def counted(name: str, array: Any, number: int = 0) -> str:
 
 def as_node(name: str, fn: Any, *args: Any) -> Any:
     """Run `fn(*args)`, a function of several ops, as one node of the eager tape, like `one_node`."""
-    owner = lead(args)
+    owner = dispatch_operand(args)
     return fn(*args) if owner is None else owner.composed(name, fn, args, {})

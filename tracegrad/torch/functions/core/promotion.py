@@ -38,17 +38,17 @@ def default_dtype() -> DType:
     """Return the default dtype; an active trace depends on it from now on."""
     trace: Any = Op.ambient() if Op.ambient is not None else None
     if hasattr(trace, "tensors"):
-        trace.tensors.asks_default_dtype()
+        trace.tensors.note_default_dtype()
     return DEFAULT.dtype
 
 
 def default_complex() -> DType:
     """Return the dtype of a Tensor of Python complex numbers: its parts have the default dtype,
     or float32 if that is float16."""
-    return _of_parts(default_dtype())
+    return _complex_of(default_dtype())
 
 
-def _of_parts(dtype: DType) -> DType:
+def _complex_of(dtype: DType) -> DType:
     return dtype if dtype.kind == "c" else np.dtype(_COMPLEX[dtype.name])
 
 
@@ -70,7 +70,7 @@ def _combined(first: DType | None, second: DType | None) -> DType | None:
         return second if first is None else first
     if _SORTS[second.kind] <= _SORTS[first.kind]:
         return first
-    return promote_types(first, _of_parts(first)) if second.kind == "c" and first.kind == "f" else second
+    return promote_types(first, _complex_of(first)) if second.kind == "c" and first.kind == "f" else second
 
 
 def common_dtype(kinds: Sequence[tuple[Any, int]]) -> DType:
@@ -81,10 +81,10 @@ def common_dtype(kinds: Sequence[tuple[Any, int]]) -> DType:
     """
     dtypes: list[DType | None] = [None, None, None]
     for kind, rank in kinds:
-        place = 2 if isinstance(kind, type) else 0 if rank else 1
+        priority = 2 if isinstance(kind, type) else 0 if rank else 1
         dtype = _number_dtype(kind) if isinstance(kind, type) else kind
-        before = dtypes[place]
-        dtypes[place] = dtype if before is None else promote_types(before, dtype)
+        before = dtypes[priority]
+        dtypes[priority] = dtype if before is None else promote_types(before, dtype)
     dtype = _combined(_combined(dtypes[0], dtypes[1]), dtypes[2])
     assert dtype is not None
     return dtype

@@ -36,6 +36,6 @@ def return_type(name: str, *fields: str) -> Any:
 
 
 def _repr(self: Any) -> str:
-    told = [repr(x) if hasattr(x, "_edge") else x for x in self]  # a Tensor without axes is formatted as its number
-    parts = ",\n".join(f"{field}={value}" for field, value in zip(self._fields, told))
+    values = [repr(x) if hasattr(x, "_edge") else x for x in self]  # a Tensor without axes is formatted as its number
+    parts = ",\n".join(f"{field}={value}" for field, value in zip(self._fields, values))
     return f"tracegrad.return_types.{type(self).__name__}(\n{parts})"

@@ -23,13 +23,15 @@ from tracegrad.ops.shape import linear
 from tracegrad.torch.functions.core.dims import dim_of, lengths, size_error
 from tracegrad.torch.functions.core.promotion import require_one_dtype
 from tracegrad.torch.functions.core.registry import FUNCTIONS, function
-from tracegrad.torch.functions.indexing.select import as_dtype, checked_index, places_of, vector_of, with_value
+from tracegrad.torch.functions.indexing.select import as_dtype, checked_index, index_grid, vector_of, with_value
 from tracegrad.torch.functions.indexing.shapes import expanded
 
 __all__ = ["along_dim", "index_add", "index_put", "scatter", "scatter_add", "scattered", "written"]
 
 
-_PUT = "Index put requires the source and destination dtypes match, got {A} for the destination and {B} for the source."
+_INDEX_PUT_DTYPES = (
+    "Index put requires the source and destination dtypes match, got {A} for the destination and {B} for the source."
+)
 _COPIED = "self and source expected to have the same dtype, but got (self) {A} and (source) {B}"
 
 
@@ -150,18 +152,20 @@ def index_put(input: Any, indices: Sequence[Any], values: Any, accumulate: bool 
     """
     one_by_mask = getattr(values, "shape", None) == () and all(getattr(i, "dtype", None) == np.bool_ for i in indices)
     if accumulate or not one_by_mask:
-        require_one_dtype(input, values, _PUT)
-    x, values, *places = arrays(input, values, *indices)
-    return _index_put(x, to_dtype(values, x.dtype), places, accumulate=accumulate)
+        require_one_dtype(input, values, _INDEX_PUT_DTYPES)
+    x, values, *index_arrays = arrays(input, values, *indices)
+    return _index_put(x, to_dtype(values, x.dtype), index_arrays, accumulate=accumulate)
 
 
 @one_node("IndexPutBackward0")
-def _index_put(x: Any, values: Any, places: list[Any], *, accumulate: bool) -> Any:
-    index = tuple(places)
+def _index_put(x: Any, values: Any, index_arrays: list[Any], *, accumulate: bool) -> Any:
+    index = tuple(index_arrays)
     if not accumulate:
         return written(x, index, values)
-    steps = plan(x, index)
-    return add(x, steps.spread(values if values.shape == steps.result else expanded(values, steps.result)))
+    index_plan = plan(x, index)
+    return add(
+        x, index_plan.spread(values if values.shape == index_plan.result else expanded(values, index_plan.result))
+    )
 
 
 # -- writing elements along a dimension ----------------------------------------------------------------------------
@@ -220,12 +224,12 @@ def _spread_number(index: Any, src: Any, input: Any) -> Any:
 def _scatter(x: Any, index: Any, src: Any, *, dim: int) -> Any:
     if not x.shape:
         return linear.reshape(src, shape=())
-    return written(x, tuple(places_of(index, dim, len(x.shape))), _first(src, index.shape))
+    return written(x, tuple(index_grid(index, dim, len(x.shape))), _first(src, index.shape))
 
 
 @one_node("ScatterBackward1")
 def _scatter_number(x: Any, index: Any, *, dim: int, value: Any) -> Any:
-    return written(x, tuple(places_of(index, dim, len(x.shape))) if x.shape else (...,), value)
+    return written(x, tuple(index_grid(index, dim, len(x.shape))) if x.shape else (...,), value)
 
 
 @function("scatter_add", in_place=True)
@@ -251,7 +255,7 @@ def _total(x: Any, index: Any, src: Any, dim: int) -> Any:
     src = _first(src, index.shape)
     if not rank:
         return src
-    return ops.scatter_add(src, *places_of(index, dim, rank), shape=x.shape, axes=tuple(range(rank)))
+    return ops.scatter_add(src, *index_grid(index, dim, rank), shape=x.shape, axes=tuple(range(rank)))
 
 
 # -- writing a part ------------------------------------------------------------------------------------------------

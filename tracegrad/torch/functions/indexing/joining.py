@@ -34,7 +34,7 @@ def cat(tensors: Sequence[Any], dim: int = 0) -> Any:
     >>> cat([np.zeros((1, 2)), np.ones((2, 2))]).shape
     (3, 2)
     """
-    xs = _several(tensors, "torch.cat(): expected a non-empty list of Tensors", ValueError)
+    xs = _tensor_list(tensors, "torch.cat(): expected a non-empty list of Tensors", ValueError)
     shape = alike(xs)
     if shape and shape != (0,):
         return bind(linear.concatenate, tuple(xs), {"axis": dim_of(dim, len(shape))})
@@ -46,16 +46,16 @@ def cat(tensors: Sequence[Any], dim: int = 0) -> Any:
     _check_sizes(saved, axis)
     if len({x.dtype for x in xs}) == 1:
         return linear.concatenate(*saved, axis=axis)
-    return _cat(xs, kept=tuple(k for k, x in enumerate(xs) if any(x is y for y in saved)), dim=axis)
+    return _cat(xs, non_empty=tuple(k for k, x in enumerate(xs) if any(x is y for y in saved)), dim=axis)
 
 
 @one_node("CatBackward0")
-def _cat(xs: list[Any], *, kept: tuple[int, ...], dim: int) -> Any:
+def _cat(xs: list[Any], *, non_empty: tuple[int, ...], dim: int) -> Any:
     common = promoted(xs)
-    return linear.concatenate(*(common[k] for k in kept), axis=dim)
+    return linear.concatenate(*(common[k] for k in non_empty), axis=dim)
 
 
-def _several(tensors: Sequence[Any], message: str, kind: type[Exception] | None = None) -> list[Any]:
+def _tensor_list(tensors: Sequence[Any], message: str, kind: type[Exception] | None = None) -> list[Any]:
     args = list(tensors)
     if not args:
         raise size_error(message) if kind is None else kind(located(message))
@@ -85,7 +85,7 @@ def stack(tensors: Sequence[Any], dim: int = 0) -> Any:
     >>> stack([np.zeros(2), np.ones(2)], 1).tolist()
     [[0.0, 1.0], [0.0, 1.0]]
     """
-    xs = _several(tensors, "stack expects a non-empty TensorList")
+    xs = _tensor_list(tensors, "stack expects a non-empty TensorList")
     shape = alike(xs)
     if shape is not None:
         return bind(stack_split.stack, tuple(xs), {"axis": dim_of(dim, len(shape) + 1)})
@@ -117,7 +117,7 @@ def _joined(xs: list[Any], shapes: list[tuple[int, ...]], dim: int) -> Any:
 @function("hstack", methods=False)
 def hstack(tensors: Sequence[Any]) -> Any:
     """Join values along the second dimension; vectors and numbers along the first."""
-    xs = _several(tensors, "hstack expects a non-empty TensorList")
+    xs = _tensor_list(tensors, "hstack expects a non-empty TensorList")
     shapes = [x.shape or (1,) for x in xs]
     return _joined(xs, shapes, 0 if len(shapes[0]) == 1 else 1)
 
@@ -129,14 +129,14 @@ def vstack(tensors: Sequence[Any]) -> Any:
     >>> vstack([np.zeros(2), np.ones((2, 2))]).shape
     (3, 2)
     """
-    xs = _several(tensors, "vstack expects a non-empty TensorList")
+    xs = _tensor_list(tensors, "vstack expects a non-empty TensorList")
     return _joined(xs, [(1,) * (2 - len(x.shape)) + x.shape for x in xs], 0)
 
 
 @function("dstack", methods=False)
 def dstack(tensors: Sequence[Any]) -> Any:
     """Join values along the third dimension."""
-    xs = _several(tensors, "dstack expects a non-empty TensorList")
+    xs = _tensor_list(tensors, "dstack expects a non-empty TensorList")
     shapes = [{0: (1, 1, 1), 1: (1, *x.shape, 1), 2: (*x.shape, 1)}.get(len(x.shape), x.shape) for x in xs]
     return _joined(xs, shapes, 2)
 
@@ -148,7 +148,7 @@ def column_stack(tensors: Sequence[Any]) -> Any:
     >>> column_stack([np.zeros(2), np.ones(2)]).tolist()
     [[0.0, 1.0], [0.0, 1.0]]
     """
-    xs = _several(tensors, "column_stack expects a non-empty TensorList")
+    xs = _tensor_list(tensors, "column_stack expects a non-empty TensorList")
     return _joined(xs, [(size_of(x), 1) if len(x.shape) < 2 else x.shape for x in xs], 1)
 
 
@@ -263,19 +263,19 @@ def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Any, ...]:
     if indexing not in ("ij", "xy"):
         raise size_error(f'torch.meshgrid: indexing must be one of "xy" or "ij", but received: {indexing}')
     args = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], tuple | list) else tensors
-    xs = _several(args, "meshgrid expects a non-empty TensorList")
+    xs = _tensor_list(args, "meshgrid expects a non-empty TensorList")
     _require_one_dtype(xs)
     if any(len(x.shape) > 1 for x in xs):
         result = next(x for x in xs if len(x.shape) > 1)
         raise size_error(
             f"torch.meshgrid: Expected 0D or 1D tensor in the tensor list but got: {lengths(result.shape)}"
         )
-    places = list(range(len(xs)))
+    grid_dims = list(range(len(xs)))
     if indexing == "xy" and len(xs) > 1:
-        places[:2] = [1, 0]
+        grid_dims[:2] = [1, 0]
     sizes = [size_of(x) for x in xs]
-    shape = tuple(sizes[places.index(d)] for d in range(len(xs)))
-    return tuple(_along_grid(x, shape=shape, dim=d) for x, d in zip(xs, places))
+    shape = tuple(sizes[grid_dims.index(d)] for d in range(len(xs)))
+    return tuple(_along_grid(x, shape=shape, dim=d) for x, d in zip(xs, grid_dims))
 
 
 @one_node("ExpandBackward0")
@@ -291,7 +291,7 @@ def cartesian_prod(*tensors: Any) -> Any:
     >>> cartesian_prod(np.array([1, 2]), np.array([3, 4])).tolist()
     [[1, 3], [1, 4], [2, 3], [2, 4]]
     """
-    xs = _several(tensors, "cartesian_prod expects a non-empty TensorList")
+    xs = _tensor_list(tensors, "cartesian_prod expects a non-empty TensorList")
     _require_one_dtype(xs)
     return _product(xs) if len(xs) > 1 else xs[0]
 

@@ -38,7 +38,7 @@ from tracegrad.ops.shape import linear
 from tracegrad.ops.shape.linear import broadcast_to, cast, reshape, stop_gradient
 from tracegrad.torch.functions.core.registry import function
 from tracegrad.torch.functions.indexing.index_update import along_dim, scattered
-from tracegrad.torch.functions.indexing.select import as_dtype, places_of
+from tracegrad.torch.functions.indexing.select import as_dtype, index_grid
 
 __all__ = ["index_reduce", "scatter_reduce"]
 
@@ -49,8 +49,10 @@ _COMBINED: dict[str, Both] = {"prod": multiply, "amax": maximum, "amin": minimum
 
 def _known(name: str, reduce: str, choices: tuple[str, ...]) -> str:
     if reduce not in choices:
-        said = ", ".join(choices[:-1])
-        raise RuntimeError(located(f"{name}(): Expected reduce to be one of {said} or {choices[-1]} but got {reduce}."))
+        listed = ", ".join(choices[:-1])
+        raise RuntimeError(
+            located(f"{name}(): Expected reduce to be one of {listed} or {choices[-1]} but got {reduce}.")
+        )
     return reduce
 
 
@@ -71,7 +73,7 @@ def scatter_reduce(input: Any, dim: int, index: Any, src: Any, reduce: str, *, i
 
 @one_node("ScatterReduceBackward0")
 def _scatter_reduce(x: Any, index: Any, src: Any, *, dim: int, reduce: str, include_self: bool) -> Any:
-    return _met(x, index, src, dim, reduce, include_self)
+    return _reduce_at(x, index, src, dim, reduce, include_self)
 
 
 @function("index_reduce", in_place=True)
@@ -91,27 +93,27 @@ def index_reduce(input: Any, dim: int, index: Any, source: Any, reduce: str, *, 
 def _index_reduce(x: Any, index: Any, source: Any, *, dim: int, reduce: str, include_self: bool) -> Any:
     if not x.shape:
         whole, source = reshape(x, shape=(1,)), _flat(source)
-        return reshape(_met(whole, index, source, 0, reduce, include_self), shape=())
+        return reshape(_reduce_at(whole, index, source, 0, reduce, include_self), shape=())
     column = tuple(index.shape[0] if k == dim else 1 for k in range(len(source.shape)))
     spread = broadcast_to(reshape(index, shape=column), shape=source.shape)
-    return _met(x, spread, source, dim, reduce, include_self)
+    return _reduce_at(x, spread, source, dim, reduce, include_self)
 
 
 # -- reduction by target -------------------------------------------------------------------------------------------
-def _met(x: Any, index: Any, src: Any, dim: int, reduce: str, include_self: bool) -> Any:
+def _reduce_at(x: Any, index: Any, src: Any, dim: int, reduce: str, include_self: bool) -> Any:
     shape = x.shape
     for d, n in enumerate(index.shape):
         src = src if src.shape[d] == n else along(src, d, 0, n)
-    places, values, count = _flat_places(index, shape, dim), _flat(src), math.prod(shape)
+    indices, values, count = _flat_indices(index, shape, dim), _flat(src), math.prod(shape)
     x = _flat(x)
     if not values.shape[0]:
         result = replaced_nothing(x, values)
     elif reduce in ("sum", "mean"):
-        result = _summed(x, places, values, reduce == "mean", include_self)
+        result = _summed(x, indices, values, reduce == "mean", include_self)
     elif reduce == "prod" or x.dtype.kind != "f":
-        result = _combined(_COMBINED[reduce], x, places, values, count, include_self)
+        result = _combined(_COMBINED[reduce], x, indices, values, count, include_self)
     else:
-        result = _extremum(_COMBINED[reduce], x, places, values, count, include_self)
+        result = _extremum(_COMBINED[reduce], x, indices, values, count, include_self)
     return reshape(result, shape=shape)
 
 
@@ -119,31 +121,31 @@ def _flat(x: Any) -> Any:
     return reshape(x, shape=(math.prod(x.shape),))
 
 
-def _flat_places(index: Any, shape: tuple[int, ...], dim: int) -> Any:
+def _flat_indices(index: Any, shape: tuple[int, ...], dim: int) -> Any:
     """Return the number, in row-major order, of the position of each written element."""
     if not shape:
         return reshape(index, shape=(1,))
     total: Any = 0
-    for k, place in enumerate(places_of(index, dim, len(shape))):
-        total = add(multiply(place, math.prod(shape[k + 1 :])), total)
+    for k, axis_index in enumerate(index_grid(index, dim, len(shape))):
+        total = add(multiply(axis_index, math.prod(shape[k + 1 :])), total)
     return _flat(total)
 
 
-def _spread(values: Any, places: Any, like: Any) -> Any:
+def _spread(values: Any, indices: Any, like: Any) -> Any:
     """Return zeros like the flat `like`, with `values` added at their positions."""
-    return ops.scatter_add(values, places, shape=like.shape, axes=(0,))
+    return ops.scatter_add(values, indices, shape=like.shape, axes=(0,))
 
 
-def _counted(places: Any, like: Any) -> Any:
+def _counted(indices: Any, like: Any) -> Any:
     """Count the elements that are written to each position of `like`."""
-    ones = constant(linear.full(shape=places.shape, value=1, dtype="int64"), peer_of(places))
-    return _spread(ones, places, like)
+    ones = constant(linear.full(shape=indices.shape, value=1, dtype="int64"), peer_of(indices))
+    return _spread(ones, indices, like)
 
 
-def _summed(x: Any, places: Any, values: Any, mean: bool, include_self: bool) -> Any:
-    count = _counted(places, x)
+def _summed(x: Any, indices: Any, values: Any, mean: bool, include_self: bool) -> Any:
+    count = _counted(indices, x)
     written = greater(count, 0)
-    total = add(x if include_self else where(written, as_dtype(0, x.dtype), x), _spread(values, places, x))
+    total = add(x if include_self else where(written, as_dtype(0, x.dtype), x), _spread(values, indices, x))
     if not mean:
         return total
     count = add(count, 1) if include_self else where(written, count, 1)
@@ -151,35 +153,35 @@ def _summed(x: Any, places: Any, values: Any, mean: bool, include_self: bool) ->
     return divide(total, count) if x.dtype.kind in "fc" else floor_divide(total, count)
 
 
-def _in_rows(combine: Both, places: Any, values: Any, count: int) -> tuple[Any, Any]:
+def _segment_reduce(combine: Both, indices: Any, values: Any, count: int) -> tuple[Any, Any]:
     """Reduce the values written to each of `count` positions; also return whether there are any."""
-    order = sorting.argsort(places, axis=0, descending=False, stable=True)
-    rows, result = (ops.gather(v, order, axes=(0,)) for v in (places, values))
+    order = sorting.argsort(indices, axis=0, descending=False, stable=True)
+    sorted_indices, result = (ops.gather(v, order, axes=(0,)) for v in (indices, values))
     n, reach = values.shape[0], 1
     while reach < n:
         first, last = along(result, 0, 0, n - reach), along(result, 0, reach, n)
-        together = equal(along(rows, 0, 0, n - reach), along(rows, 0, reach, n))
+        together = equal(along(sorted_indices, 0, 0, n - reach), along(sorted_indices, 0, reach, n))
         result = concatenate([along(result, 0, 0, reach), where(together, combine(first, last), last)], 0)
         reach *= 2
-    numbers = constant(positions(count), peer_of(places))
-    last = elementwise.maximum(subtract(sorting.searchsorted(rows, numbers, right=True), 1), 0)
-    return ops.gather(result, last, axes=(0,)), equal(ops.gather(rows, last, axes=(0,)), numbers)
+    numbers = constant(positions(count), peer_of(indices))
+    last = elementwise.maximum(subtract(sorting.searchsorted(sorted_indices, numbers, right=True), 1), 0)
+    return ops.gather(result, last, axes=(0,)), equal(ops.gather(sorted_indices, last, axes=(0,)), numbers)
 
 
-def _combined(combine: Both, x: Any, places: Any, values: Any, count: int, include_self: bool) -> Any:
-    result, written = _in_rows(combine, places, values, count)
+def _combined(combine: Both, x: Any, indices: Any, values: Any, count: int, include_self: bool) -> Any:
+    result, written = _segment_reduce(combine, indices, values, count)
     return where(written, combine(x, result) if include_self else result, x)
 
 
-def _extremum(combine: Both, x: Any, places: Any, values: Any, count: int, include_self: bool) -> Any:
+def _extremum(combine: Both, x: Any, indices: Any, values: Any, count: int, include_self: bool) -> Any:
     """Return the extremum as a constant, plus a 0 that depends on the elements equal to it, in equal shares."""
     still, flat_values = stop_gradient(x), stop_gradient(values)
-    result, written = _in_rows(combine, places, flat_values, count)
+    result, written = _segment_reduce(combine, indices, flat_values, count)
     best = where(written, combine(still, result) if include_self else result, still)
-    hit = equal(flat_values, ops.gather(best, places, axes=(0,)))
-    own = equal(still, best) if include_self else elementwise.logical_not(written)
-    ties = add(_spread(cast(hit, dtype="int64"), places, x), cast(own, dtype="int64"))
+    hit = equal(flat_values, ops.gather(best, indices, axes=(0,)))
+    self_hit = equal(still, best) if include_self else elementwise.logical_not(written)
+    ties = add(_spread(cast(hit, dtype="int64"), indices, x), cast(self_hit, dtype="int64"))
     share = divide(1.0, cast(where(equal(ties, 0), 1, ties), dtype=x.dtype.name))
     moved = where(logical_and(hit, isfinite(flat_values)), subtract(values, flat_values), 0.0)
-    saved = where(logical_and(own, isfinite(still)), subtract(x, still), 0.0)
-    return add(best, multiply(add(_spread(moved, places, x), saved), share))
+    saved = where(logical_and(self_hit, isfinite(still)), subtract(x, still), 0.0)
+    return add(best, multiply(add(_spread(moved, indices, x), saved), share))

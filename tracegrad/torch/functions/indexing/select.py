@@ -37,9 +37,9 @@ from tracegrad.torch.functions.indexing.shapes import expanded
 __all__ = ["gather", "index_select", "masked_fill", "nonzero", "where"]
 
 
-def _integers(name: str, index: Any, said: str = "index") -> Any:
+def _integers(name: str, index: Any, label: str = "index") -> Any:
     if index.dtype.kind not in "iu":
-        raise RuntimeError(located(f"{name}(): Expected dtype int32/int64 for {said}, got {index.dtype}"))
+        raise RuntimeError(located(f"{name}(): Expected dtype int32/int64 for {label}, got {index.dtype}"))
     return to_dtype(index, "int64")
 
 
@@ -70,7 +70,7 @@ def _take(x: Any, index: Any) -> Any:
     return ops.gather(linear.reshape(x, shape=(size_of(x),)), index, axes=(0,))
 
 
-def places_of(index: Any, dim: int, rank: int) -> list[Any]:
+def index_grid(index: Any, dim: int, rank: int) -> list[Any]:
     """Return the indices of the elements of `index` for every dimension: `index` along `dim`, else the position."""
     spread = []
     for d in range(rank):
@@ -111,7 +111,7 @@ def gather(input: Any, dim: int, index: Any) -> Any:
     index = checked_index("gather", x, index, k)
     if not x.shape:
         return _take(x, index)
-    return named("GatherBackward0", ops.gather(x, *places_of(index, k, len(x.shape)), axes=tuple(range(len(x.shape)))))
+    return named("GatherBackward0", ops.gather(x, *index_grid(index, k, len(x.shape)), axes=tuple(range(len(x.shape)))))
 
 
 @function("take_along_dim")
@@ -207,9 +207,9 @@ def nonzero(input: Any, *, as_tuple: bool = False) -> Any:
     result = numpy_chosen.known(x)
     peer = peer_of(x)
     if result is None:
-        parts = numpy_chosen.nonzero(x if x.shape else linear.reshape(x, shape=(1,)))
-        rows = stack(*parts, axis=1)
-        return parts if as_tuple else rows if x.shape else rows[:, :0]
+        axis_indices = numpy_chosen.nonzero(x if x.shape else linear.reshape(x, shape=(1,)))
+        rows = stack(*axis_indices, axis=1)
+        return axis_indices if as_tuple else rows if x.shape else rows[:, :0]
     if as_tuple:
         return tuple(constant(i, peer) for i in np.atleast_1d(result).nonzero())
     return constant(np.argwhere(result), peer)

@@ -239,8 +239,8 @@ def expanded(x: Any, sizes: tuple[int, ...]) -> Any:
             f"{wanted.index(-1)}"
         )
     # Without repetition each element has its own memory, so the result may be written to.
-    alone = 0 not in wanted and math.prod(x.shape) == math.prod(wanted)
-    return named("ExpandBackward0", (linear.reshape if alone else linear.broadcast_to)(x, shape=wanted))
+    is_unrepeated = 0 not in wanted and math.prod(x.shape) == math.prod(wanted)
+    return named("ExpandBackward0", (linear.reshape if is_unrepeated else linear.broadcast_to)(x, shape=wanted))
 
 
 @method("expand")
@@ -383,9 +383,9 @@ def movedim(input: Any, source: Any, destination: Any) -> Any:
             f"number of dims as destination ({lengths(args[1])} dims)"
         )
     old, new = (tuple(dim_of(d, rank) for d in dims) for dims in args)
-    for what, dims, said in (("source", old, args[0]), ("destination", new, args[1])):
+    for label, dims, original in (("source", old, args[0]), ("destination", new, args[1])):
         if len(set(dims)) != len(dims):
-            raise size_error(f"movedim: repeated dim in `{what}` ({lengths(said)})")
+            raise size_error(f"movedim: repeated dim in `{label}` ({lengths(original)})")
     perm = [k for k in range(rank) if k not in old]
     for to, k in sorted(zip(new, old)) if rank else ():
         perm.insert(to, k)

@@ -25,8 +25,8 @@ from tracegrad.torch.functions.core.dims import (
     integers,
     lengths,
     one,
-    part,
     size_error,
+    slice_along,
 )
 from tracegrad.torch.functions.core.registry import function, method
 
@@ -50,7 +50,7 @@ def narrow(input: Any, dim: int, start: int, length: int) -> Any:
     first += n if first < 0 else 0
     if first + count > n:
         raise size_error(f"start ({first}) + length ({count}) exceeds dimension size ({n}).")
-    return named("SliceBackward0", part(x, k, first, first + count))
+    return named("SliceBackward0", slice_along(x, k, first, first + count))
 
 
 @function("select")
@@ -76,7 +76,7 @@ def _selected(x: Any, *, dim: int, index: int) -> Any:
 
 
 def _dropped(x: Any, dim: int, index: int) -> Any:
-    return numpy_shapes.reshaped(part(x, dim, index, index + 1), (*x.shape[:dim], *x.shape[dim + 1 :]))
+    return numpy_shapes.reshaped(slice_along(x, dim, index, index + 1), (*x.shape[:dim], *x.shape[dim + 1 :]))
 
 
 _SEQUENCES = (tuple, list)
@@ -178,7 +178,7 @@ def tensor_split(input: Any, indices_or_sections: Any, dim: int = 0) -> tuple[An
         each, extra = divmod(n, sections)
         bounds = [i * each + min(i, extra) for i in range(sections + 1)]
     spans = [slice(*pair).indices(n) for pair in itertools.pairwise(bounds)]
-    return tuple(named("SliceBackward0", part(x, k, a, max(a, b))) for a, b, _ in spans)
+    return tuple(named("SliceBackward0", slice_along(x, k, a, max(a, b))) for a, b, _ in spans)
 
 
 def _split_along(name: str, x: Any, indices_or_sections: Any, dim: int, rank: int) -> tuple[Any, ...]:
@@ -233,16 +233,16 @@ def unfold(input: Any, dimension: int, size: int, step: int) -> Any:
         raise size_error(f"maximum size for tensor at dimension {k} is {n} but size is {size}")
     if step <= 0:
         raise size_error(f"step is {step} but must be > 0")
-    lying = partial(_windows_lying, dim=k, size=size, step=step)
+    make_view = partial(_window_views, dim=k, size=size, step=step)
     if isinstance(x, np.ndarray) and x.shape:
-        return lying(x)
+        return make_view(x)
     windows = _windows(x, dim=k, size=size, step=step)
     if not hasattr(x, "_as_view") or not x.shape:
         return windows
-    return x._as_view(windows, partial(unfold, dimension=k, size=size, step=step), lying)
+    return x._as_view(windows, partial(unfold, dimension=k, size=size, step=step), make_view)
 
 
-def _windows_lying(x: np.ndarray[Any, Any], dim: int, size: int, step: int) -> np.ndarray[Any, Any]:
+def _window_views(x: np.ndarray[Any, Any], dim: int, size: int, step: int) -> np.ndarray[Any, Any]:
     every = sliding_window_view(x, size, dim, writeable=True)
     return every[(*[slice(None)] * dim, slice(None, None, step))]
 
@@ -290,15 +290,15 @@ def diagonal(input: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
 @one_node("DiagonalBackward0")
 def _diagonal(x: Any, *, offset: int, dims: tuple[int, int]) -> Any:
     """Return the diagonal: flatten the matrix, and slice it with a step of one row and one element."""
-    lead = tuple(k for k in range(len(x.shape)) if k not in dims)
+    batch_dims = tuple(k for k in range(len(x.shape)) if k not in dims)
     rows, columns = x.shape[dims[0]], x.shape[dims[1]]
     count = max(min(rows + min(offset, 0), columns - max(offset, 0)), 0)
     first = _diagonal_start(columns, offset) if count else 0
-    perm = (*lead, *dims)
+    perm = (*batch_dims, *dims)
     x = x if perm == tuple(range(len(perm))) else linear.transpose(x, perm=perm)
     flat = linear.reshape(x, shape=(*x.shape[:-2], rows * columns))
     last = first + (count - 1) * (columns + 1) + 1 if count else first
-    return along(flat, len(lead), first, last, columns + 1)
+    return along(flat, len(batch_dims), first, last, columns + 1)
 
 
 @function("diag_embed")
@@ -318,15 +318,15 @@ def diag_embed(input: Any, offset: int = 0, dim1: int = -2, dim2: int = -1) -> A
 @one_node("DiagEmbedBackward0")
 def _embedded(x: Any, *, offset: int, dims: tuple[int, int]) -> Any:
     """Compute the transpose of `_diagonal`: insert `n` zeros between elements, then reshape the vector to a matrix."""
-    lead, count = x.shape[:-1], x.shape[-1]
+    batch_shape, count = x.shape[:-1], x.shape[-1]
     n = count + abs(offset)
     low = _diagonal_start(n, offset)
     high = n * n - low - ((count - 1) * (n + 1) + 1 if count else 0)
-    zeros = (0,) * len(lead)
+    zeros = (0,) * len(batch_shape)
     zero: Any = {"f": 0.0, "b": False}.get(x.dtype.kind, 0)
     flat = linear.pad(x, low=(*zeros, low), high=(*zeros, high), interior=(*zeros, n), value=zero)
-    matrices = linear.reshape(flat, shape=(*lead, n, n))
-    rank = len(lead) + 2
+    matrices = linear.reshape(flat, shape=(*batch_shape, n, n))
+    rank = len(batch_shape) + 2
     others = iter(range(rank - 2))
     perm = tuple({dims[0]: rank - 2, dims[1]: rank - 1}.get(k, -1) for k in range(rank))
     perm = tuple(next(others) if k < 0 else k for k in perm)
@@ -447,11 +447,11 @@ def rot90(input: Any, k: int = 1, dims: Any = (0, 1)) -> Any:
     i, j = (dim_of(d, len(x.shape)) for d in args)
     if i == j:
         raise size_error(f"expected rotation dims to be different, but got dim0 = {args[0]} and dim1 = {args[1]}")
-    return _turned(x, iterations=k % 4, dims=(i, j))
+    return _rotated(x, iterations=k % 4, dims=(i, j))
 
 
 @one_node("Rot90Backward0")
-def _turned(x: Any, *, iterations: int, dims: tuple[int, int]) -> Any:
+def _rotated(x: Any, *, iterations: int, dims: tuple[int, int]) -> Any:
     i, j = dims
     perm = list(range(len(x.shape)))
     perm[i], perm[j] = j, i

@@ -273,8 +273,8 @@ def unique(input: Any, sorted: bool = True, return_inverse: bool = False, return
     peer = peer_of(x)
     values = _first_of_each(x, constant(first, peer), dim=axis)
     inverse = inverse.reshape(x.shape if axis is None else (x.shape[axis],))
-    asked = [v for v, wanted in ((inverse, return_inverse), (counts, return_counts)) if wanted]
-    return (values, *(constant(v, peer) for v in asked)) if asked else values
+    extras = [v for v, wanted in ((inverse, return_inverse), (counts, return_counts)) if wanted]
+    return (values, *(constant(v, peer) for v in extras)) if extras else values
 
 
 @one_node("Unique2Backward0")

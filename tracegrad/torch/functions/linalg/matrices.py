@@ -42,7 +42,7 @@ __all__ = [
 
 
 _SOLVED = "linalg.solve: Expected A and B to have the same dtype, but found A of type {A} and B of type {B} instead"
-_LEAST_SQUARES = (
+_LSTSQ_DTYPES = (
     "torch.linalg.lstsq: Expected input and other to have the same dtype, but got input's dtype {A} and other's dtype "
     "{B}"
 )
@@ -109,8 +109,8 @@ def solve_triangular(A: Any, B: Any, *, upper: bool, left: bool = True, unitrian
 @one_node("LinalgSolveTriangularBackward0")
 def _solve_triangular(x: Any, y: Any, *, upper: bool, left: bool, unit: bool) -> Any:
     y = y if left else matrix_transpose(y)
-    lead = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
-    x, y = (v if v.shape[:-2] == lead else broadcast_to(v, shape=(*lead, *v.shape[-2:])) for v in (x, y))
+    batch_shape = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
+    x, y = (v if v.shape[:-2] == batch_shape else broadcast_to(v, shape=(*batch_shape, *v.shape[-2:])) for v in (x, y))
     out = linalg.solve_triangular(x, y, lower=not upper, transposed=not left, unit=unit)
     return out if left else matrix_transpose(out)
 
@@ -132,16 +132,16 @@ def cholesky_solve(B: Any, L: Any, upper: bool = False) -> Any:
 @one_node("CholeskySolveBackward0")
 def _cholesky_solve(y: Any, x: Any, *, upper: bool) -> Any:
     x = conj(matrix_transpose(x)) if upper else x
-    lead = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
-    x, y = (v if v.shape[:-2] == lead else broadcast_to(v, shape=(*lead, *v.shape[-2:])) for v in (x, y))
+    batch_shape = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
+    x, y = (v if v.shape[:-2] == batch_shape else broadcast_to(v, shape=(*batch_shape, *v.shape[-2:])) for v in (x, y))
     half = linalg.solve_triangular(x, y, lower=True, transposed=False, unit=False)
     return linalg.solve_triangular(conj(x), half, lower=True, transposed=True, unit=False)
 
 
-def _tolerance(name: str, given: Any) -> float:
-    if not isinstance(given, int | float | np.number):
+def _tolerance(name: str, value: Any) -> float:
+    if not isinstance(value, int | float | np.number):
         raise refuse(f"a tolerance of linalg.{name} that is not a Python number")
-    return float(given)
+    return float(value)
 
 
 def _tolerances(name: str, x: Any, atol: Any, rtol: Any) -> tuple[float, float]:
@@ -188,7 +188,7 @@ def lstsq(A: Any, B: Any, rcond: float | None = None, *, driver: str | None = No
         raise size_error(
             f"torch.linalg.lstsq: parameter `driver` should be one of (gels, gelsy, gelsd, gelss), got {driver}"
         )
-    require_one_dtype(A, B, _LEAST_SQUARES)
+    require_one_dtype(A, B, _LSTSQ_DTYPES)
     x, y = promoted(in_floats(arrays(A, B)))
     x = matrices("lstsq", x)
     known = rcond is None or driver == "gels"

@@ -116,7 +116,7 @@ def view_as_complex(input: Any) -> Any:
 
 
 # -- complex numbers from parts ------------------------------------------------------------------------------------
-def _parts(x: Any, y: Any) -> tuple[Any, Any]:
+def _real_and_imag(x: Any, y: Any) -> tuple[Any, Any]:
     x, y = arrays(x, y)
     first, second = type_name(x.dtype), type_name(y.dtype)
     if x.dtype.kind != "f" or y.dtype.kind != "f":
@@ -146,7 +146,7 @@ def complex_(real: Any, imag: Any) -> Any:
     >>> complex_(np.array([1.0]), np.array([2.0])).tolist()
     [(1+2j)]
     """
-    return ops.complex_(*_parts(real, imag))
+    return ops.complex_(*_real_and_imag(real, imag))
 
 
 @function("polar", methods=False)
@@ -158,7 +158,7 @@ def polar(abs: Any, angle: Any) -> Any:
     >>> polar(np.array([2.0]), np.array([0.0])).tolist()
     [(2+0j)]
     """
-    return _polar(*_parts(abs, angle))
+    return _polar(*_real_and_imag(abs, angle))
 
 
 @one_node("PolarBackward0")

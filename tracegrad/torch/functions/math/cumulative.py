@@ -104,9 +104,9 @@ def trapezoid(y: Any, x: Any = None, *, dx: Any = 1.0, dim: int = -1) -> Any:
         if points.shape[0] != n:
             raise size_error("trapezoid: There must be one `x` value for each sample point")
         points = reshape(points, shape=tuple(n if i == k else 1 for i in range(len(v.shape))))
-    steps = diff(points, dim=k - len(v.shape))
+    widths = diff(points, dim=k - len(v.shape))
     pairs = add(along(v, k, 1, n), along(v, k, 0, n - 1))
-    return named("DivBackward1", divide(sum(multiply(steps, pairs), k), 2.0))
+    return named("DivBackward1", divide(sum(multiply(widths, pairs), k), 2.0))
 
 
 @function("cumulative_trapezoid", methods=False)
@@ -144,28 +144,28 @@ def gradient(input: Any, *, spacing: Any = 1, dim: Any = None, edge_order: int =
     if edge_order not in (1, 2):
         raise size_error("torch.gradient only supports edge_order=1 and edge_order=2.")
     axes = axes_of(dim, len(x.shape)) if dim is None else dims_of(dim, len(x.shape))
-    steps = list(spacing) if isinstance(spacing, tuple | list) else [spacing] * len(axes)
-    if len(steps) != len(axes):
+    spacings = list(spacing) if isinstance(spacing, tuple | list) else [spacing] * len(axes)
+    if len(spacings) != len(axes):
         raise size_error(
             f"torch.gradient expected spacing to be unspecified, a scalar or a list of length {len(axes)} but got a "
-            f"list of length {len(steps)}"
+            f"list of length {len(spacings)}"
         )
     if any(x.shape[k] < edge_order + 1 for k in axes):
         raise size_error("torch.gradient expected each dimension size to be at least edge_order+1")
-    return tuple(_slopes(x, k, step, edge_order) for k, step in zip(axes, steps))
+    return tuple(_finite_difference(x, k, axis_spacing, edge_order) for k, axis_spacing in zip(axes, spacings))
 
 
-def _slopes(x: Any, k: int, step: Any, edge_order: int) -> Any:
+def _finite_difference(x: Any, k: int, axis_spacing: Any, edge_order: int) -> Any:
     n = x.shape[k]
-    if is_number(step):
+    if is_number(axis_spacing):
         widths: Any = None
-        before = after = step
+        before = after = axis_spacing
     else:
         shape = tuple(n if i == k else 1 for i in range(len(x.shape)))
-        widths = diff(reshape(one(step), shape=shape), dim=k)
+        widths = diff(reshape(one(axis_spacing), shape=shape), dim=k)
         before, after = along(widths, k, 0, n - 2), along(widths, k, 1, n - 1)
-    steps = diff(x, dim=k)
-    rises = divide(steps, step if widths is None else widths)
+    differences = diff(x, dim=k)
+    rises = divide(differences, axis_spacing if widths is None else widths)
     first, last = along(rises, k, 0, 1), along(rises, k, n - 2, n - 1)
     # Derivative of the parabola through three neighbours: both quotients, each weighted by the other's width.
     left, right = along(rises, k, 0, n - 2), along(rises, k, 1, n - 1)

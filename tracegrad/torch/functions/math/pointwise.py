@@ -298,23 +298,23 @@ def _flat(value: Any, x: Any) -> Any:
     return flat(value, x) if x.dtype.kind == "f" else value
 
 
-def _step(name: str, fn: Any, x: Any, *args: Any) -> Any:
+def _piecewise_constant(name: str, fn: Any, x: Any, *args: Any) -> Any:
     """Compute `fn(x)`, which is piecewise constant; if `x` has a tape, record the derivative 0."""
     return named(name, _flat(fn(x, *args), x))
 
 
-_STEPS: tuple[tuple[str, Any, tuple[str, ...]], ...] = (
+_STEP_FUNCTIONS: tuple[tuple[str, Any, tuple[str, ...]], ...] = (
     ("FloorBackward0", ops.floor, ("floor",)),
     ("CeilBackward0", ops.ceil, ("ceil",)),
     ("TruncBackward0", ops.trunc, ("trunc", "fix")),
     ("SignBackward0", sign_of_real, ("sign",)),
 )
-for _name, _step_of, _names in _STEPS:
+for _name, _step_function, _names in _STEP_FUNCTIONS:
 
-    def _stepping(input: Any, _name: str = _name, _op: Any = _step_of) -> Any:
-        return _step(_name, _op, one(input))
+    def _stepping(input: Any, _name: str = _name, _op: Any = _step_function) -> Any:
+        return _piecewise_constant(_name, _op, one(input))
 
-    _stepping.__name__, _stepping.__doc__ = _names[0], f"{_step_of.__doc__}, element by element."
+    _stepping.__name__, _stepping.__doc__ = _names[0], f"{_step_function.__doc__}, element by element."
     function(*_names, in_place=True)(_stepping)
 
 
@@ -328,8 +328,8 @@ def round(input: Any, *, decimals: int = 0) -> Any:
     """
     x = one(input)
     if decimals == 0 or x.dtype.kind != "f":
-        return _step("RoundBackward0", rint, x) if x.dtype.kind in "fc" else copied(x)
-    return _step("RoundBackward1", selection.round, x, decimals)
+        return _piecewise_constant("RoundBackward0", rint, x) if x.dtype.kind in "fc" else copied(x)
+    return _piecewise_constant("RoundBackward1", selection.round, x, decimals)
 
 
 @function("frac", in_place=True)

@@ -94,7 +94,7 @@ def sinc(input: Any) -> Any:
     return as_node("SincBackward0", selection.sinc, floating(input))
 
 
-def _numbers_beside(x: Any, y: Any) -> list[Any]:
+def _numbers_in_dtype(x: Any, y: Any) -> list[Any]:
     """Convert numbers to the dtype of the Tensor operands, because SciPy takes them for float64."""
     args = [v.dtype for v in (x, y) if getattr(v, "common_dtype", None) is not None]
     return [np.array(v, args[0]) if args and is_number(v) else v for v in (x, y)]
@@ -105,7 +105,7 @@ def xlogy(input: Any, other: Any) -> Any:
     """input * log(other), and 0 if `input` is 0 and `other` is not nan."""
     x, y = in_floats(pair(input, other))
     name = "XlogyBackward1" if is_number(x) else "XlogyBackward2" if is_number(y) else "XlogyBackward0"
-    return named(name, ops.xlogy(*_numbers_beside(x, y)))
+    return named(name, ops.xlogy(*_numbers_in_dtype(x, y)))
 
 
 @function("polygamma", methods=False)
@@ -125,7 +125,7 @@ def xlog1py(input: Any, other: Any) -> Any:
     """input * log(1 + other), and 0 if `input` is 0 and `other` is not nan."""
     x, y = in_floats(pair(input, other))
     name = "SpecialXlog1PyBackward1" if is_number(x) else "SpecialXlog1PyBackward2" if is_number(y) else None
-    return as_node(name or "SpecialXlog1PyBackward0", ufuncs.xlog1py, *_numbers_beside(x, y))
+    return as_node(name or "SpecialXlog1PyBackward0", ufuncs.xlog1py, *_numbers_in_dtype(x, y))
 
 
 erf, erfc, erfinv = FUNCTIONS["erf"], FUNCTIONS["erfc"], FUNCTIONS["erfinv"]

@@ -103,17 +103,17 @@ def _between(x: Any, levels: Any, axis: int | None, keepdim: bool, interpolation
     else:
         known = reduce_sum(cast(logical_not(still), dtype="int64"), axes=(last,))
         lost = equal(known, 0)
-    most = cast(subtract(known, 1), dtype=x.dtype.name) if not isinstance(known, int) else float(n - 1)
+    last_rank = cast(subtract(known, 1), dtype=x.dtype.name) if not isinstance(known, int) else float(n - 1)
     results = [
-        where(lost, math.nan, _at(ordered, multiply(most, level), interpolation))
-        for level in (_parts(levels) if levels.shape else [levels])
+        where(lost, math.nan, _at(ordered, multiply(last_rank, level), interpolation))
+        for level in (_scalars(levels) if levels.shape else [levels])
     ]
     shape = _shape(x, axis, keepdim)
     results = [reshape(v, shape=shape) for v in results]
     if not levels.shape:
         return results[0]
-    pieces = [reshape(v, shape=(1, *shape)) for v in results]
-    return linear.concatenate(*pieces, axis=0) if len(pieces) > 1 else pieces[0]
+    blocks = [reshape(v, shape=(1, *shape)) for v in results]
+    return linear.concatenate(*blocks, axis=0) if len(blocks) > 1 else blocks[0]
 
 
 def _shape(x: Any, axis: int | None, keepdim: bool) -> tuple[int, ...]:
@@ -123,7 +123,7 @@ def _shape(x: Any, axis: int | None, keepdim: bool) -> tuple[int, ...]:
     return tuple(lengths)
 
 
-def _parts(levels: Any) -> list[Any]:
+def _scalars(levels: Any) -> list[Any]:
     return [ops.gather(levels, constant(np.asarray(k), peer_of(levels)), axes=(0,)) for k in range(levels.shape[0])]
 
 
@@ -157,8 +157,8 @@ def _rounded(rank: Any) -> Any:
     return np.rint(stop_gradient(rank))
 
 
-def _element(ordered: Any, place: Any, shape: tuple[int, ...]) -> Any:
-    index = cast(place, dtype="int64")
+def _element(ordered: Any, rank: Any, shape: tuple[int, ...]) -> Any:
+    index = cast(rank, dtype="int64")
     index = index if index.shape == shape else linear.broadcast_to(index, shape=shape)
     return reductions.pick(ordered, index, axis=len(shape))
 
@@ -209,10 +209,10 @@ def histc(input: Any, bins: int = 100, min: float = 0, max: float = 0) -> Any:
         raise RuntimeError(located("torch.histc(): max must be larger than min"))
     flat = reshape(x, shape=(size_of(x),))
     low, high = _ends(flat, min, max)
-    place = cast(floor(divide(multiply(subtract(flat, low), float(bins)), subtract(high, low))), dtype="int64")
+    bin_index = cast(floor(divide(multiply(subtract(flat, low), float(bins)), subtract(high, low))), dtype="int64")
     inside = logical_and(flat >= low, flat <= high)
-    place = where(inside, clamp(place, 0, bins - 1), bins)
-    counts = ops.scatter_add(cast(inside, dtype=x.dtype.name), place, shape=(bins + 1,), axes=(0,))
+    bin_index = where(inside, clamp(bin_index, 0, bins - 1), bins)
+    counts = ops.scatter_add(cast(inside, dtype=x.dtype.name), bin_index, shape=(bins + 1,), axes=(0,))
     return linear.slice(counts, start=(0,), stop=(bins,), step=(1,))
 
 
@@ -247,9 +247,9 @@ def histogram(input: Any, bins: Any = 100, *, range: Any = None, weight: Any = N
     return _Histogram(*_of_dtype(x, counts, edges))
 
 
-def _of_dtype(x: Any, *parts: Any) -> list[Any]:
+def _of_dtype(x: Any, *arrays_in: Any) -> list[Any]:
     return [cast(constant(np.asarray(v), peer_of(x)) if isinstance(v, np.ndarray) else v, dtype=x.dtype.name)
-            for v in parts]  # fmt: skip
+            for v in arrays_in]  # fmt: skip
 
 
 @function("histogramdd")
@@ -283,10 +283,10 @@ def cov(input: Any, *, correction: int = 1, fweights: Any = None, aweights: Any 
 
 
 def _cov(x: Any, correction: int, fweights: Any, aweights: Any) -> Any:
-    return _in_own_dtype(x, np.cov(x, ddof=correction, fweights=fweights, aweights=aweights))
+    return _in_input_dtype(x, np.cov(x, ddof=correction, fweights=fweights, aweights=aweights))
 
 
-def _in_own_dtype(x: Any, result: Any) -> Any:
+def _in_input_dtype(x: Any, result: Any) -> Any:
     """Return a float64 result of NumPy for `x`, for Tensors in the dtype of `x`."""
     result = _array(result)
     if result.dtype == x.dtype or getattr(x, "common_dtype", None) is None:
@@ -305,7 +305,7 @@ def corrcoef(input: Any) -> Any:
 
 
 def _corrcoef(x: Any) -> Any:
-    return _in_own_dtype(x, np.corrcoef(x))
+    return _in_input_dtype(x, np.corrcoef(x))
 
 
 @function("cdist", methods=False)

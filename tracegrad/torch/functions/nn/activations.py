@@ -265,9 +265,11 @@ def softshrink(input: Any, lambd: float = 0.5) -> Any:
     """
     x = floating(input)
     if lambd < 0:
-        most = np.finfo(x.dtype).max
+        largest = np.finfo(x.dtype).max
         raise RuntimeError(
-            located(f"lambda must be in range [0, {most:g}] for input dtype {type_name(x.dtype)}, but found {lambd:g}")
+            located(
+                f"lambda must be in range [0, {largest:g}] for input dtype {type_name(x.dtype)}, but found {lambd:g}"
+            )
         )
     return _softshrink(x, lambd)
 

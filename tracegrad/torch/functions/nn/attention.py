@@ -38,7 +38,7 @@ def pixel_shuffle(input: Any, upscale_factor: int) -> Any:
     RuntimeError if the sizes do not fit.
     """
     (x,), r = arrays(input), upscale_factor
-    *lead, channels, height, width = _image("pixel_shuffle", x, r)
+    *batch_shape, channels, height, width = _image_shape("pixel_shuffle", x, r)
     if channels % (r * r):
         raise RuntimeError(
             located(
@@ -46,9 +46,9 @@ def pixel_shuffle(input: Any, upscale_factor: int) -> Any:
                 f"upscale_factor, but input.size(-3)={channels} is not divisible by {r * r}"
             )
         )
-    parts = (*lead, channels // (r * r), r, r, height, width)
-    shape = (*lead, channels // (r * r), height * r, width * r)
-    return as_node("PixelShuffleBackward0", _moved, x, parts, (0, 3, 1, 4, 2), shape)
+    split_shape = (*batch_shape, channels // (r * r), r, r, height, width)
+    shape = (*batch_shape, channels // (r * r), height * r, width * r)
+    return as_node("PixelShuffleBackward0", _moved, x, split_shape, (0, 3, 1, 4, 2), shape)
 
 
 def pixel_unshuffle(input: Any, downscale_factor: int) -> Any:
@@ -57,7 +57,7 @@ def pixel_unshuffle(input: Any, downscale_factor: int) -> Any:
     RuntimeError if the sizes do not fit.
     """
     (x,), r = arrays(input), downscale_factor
-    *lead, channels, height, width = _image("pixel_unshuffle", x, r)
+    *batch_shape, channels, height, width = _image_shape("pixel_unshuffle", x, r)
     for name, k, n in (("height", -2, height), ("width", -1, width)):
         if n % r:
             raise RuntimeError(
@@ -66,12 +66,12 @@ def pixel_unshuffle(input: Any, downscale_factor: int) -> Any:
                     f"not divisible by {r}"
                 )
             )
-    parts = (*lead, channels, height // r, r, width // r, r)
-    shape = (*lead, channels * r * r, height // r, width // r)
-    return as_node("PixelUnshuffleBackward0", _moved, x, parts, (0, 2, 4, 1, 3), shape)
+    split_shape = (*batch_shape, channels, height // r, r, width // r, r)
+    shape = (*batch_shape, channels * r * r, height // r, width // r)
+    return as_node("PixelUnshuffleBackward0", _moved, x, split_shape, (0, 2, 4, 1, 3), shape)
 
 
-def _image(name: str, x: Any, factor: int) -> tuple[int, ...]:
+def _image_shape(name: str, x: Any, factor: int) -> tuple[int, ...]:
     if len(x.shape) < 3:
         raise RuntimeError(
             located(
@@ -84,10 +84,10 @@ def _image(name: str, x: Any, factor: int) -> tuple[int, ...]:
     return shape
 
 
-def _moved(x: Any, parts: tuple[int, ...], last: tuple[int, ...], shape: tuple[int, ...]) -> Any:
-    lead = len(parts) - len(last)
-    perm = (*range(lead), *(lead + k for k in last))
-    return reshape(transpose(reshape(x, shape=parts), perm=perm), shape=shape)
+def _moved(x: Any, split_shape: tuple[int, ...], last: tuple[int, ...], shape: tuple[int, ...]) -> Any:
+    batch_rank = len(split_shape) - len(last)
+    perm = (*range(batch_rank), *(batch_rank + k for k in last))
+    return reshape(transpose(reshape(x, shape=split_shape), perm=perm), shape=shape)
 
 
 _ONE_DTYPE = "Expected query, key, and value to have the same dtype, but got {a} of query and {b} of another"

@@ -53,14 +53,14 @@ def with_batch(x: Any, count: int, name: str) -> tuple[Any, bool]:
 
 def windows_of(x: Any, kernel: Sizes, stride: Sizes, dilation: Sizes, out: Sizes) -> Any:
     """Return the elements of all windows of `x`, (N, C, d1, ...), as (N, C, offsets in a window, windows...)."""
-    lead = x.shape[:2]
-    parts = []
-    for place in itertools.product(*map(range, kernel)):
-        start = tuple(i * d for i, d in zip(place, dilation))
+    batch_shape = x.shape[:2]
+    window_slices = []
+    for offset in itertools.product(*map(range, kernel)):
+        start = tuple(i * d for i, d in zip(offset, dilation))
         stop = tuple(a + (n - 1) * s + 1 for a, n, s in zip(start, out, stride))
-        part = linear.slice(x, start=(0, 0, *start), stop=(*lead, *stop), step=(1, 1, *stride))
-        parts.append(reshape(part, shape=(*lead, 1, *out)))
-    return concatenate(*parts, axis=2) if len(parts) > 1 else parts[0]
+        window_slice = linear.slice(x, start=(0, 0, *start), stop=(*batch_shape, *stop), step=(1, 1, *stride))
+        window_slices.append(reshape(window_slice, shape=(*batch_shape, 1, *out)))
+    return concatenate(*window_slices, axis=2) if len(window_slices) > 1 else window_slices[0]
 
 
 def padded_by(x: Any, low: Sizes, high: Sizes, value: float) -> Any:
@@ -148,22 +148,32 @@ def conv3d(input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: 
 
 
 # -- transposed convolution ----------------------------------------------------------------------------------------
-def _transposed(input: Any, weight: Any, bias: Any, stride: Any, padding: Any, more: Any, groups: int, dilation: Any,
-                count: int) -> Any:  # fmt: skip
+def _transposed(
+    input: Any,
+    weight: Any,
+    bias: Any,
+    stride: Any,
+    padding: Any,
+    output_padding: Any,
+    groups: int,
+    dilation: Any,
+    count: int,
+) -> Any:
     x, w, *rest = promoted(in_floats(arrays(*(v for v in (input, weight, bias) if v is not None))))
     x, has_batch = with_batch(x, count, f"conv_transpose{count}d")
-    strides, dilations, around, behind = (for_each(v, count) for v in (stride, dilation, padding, more))
+    strides, dilations, around, extra_sizes = (for_each(v, count) for v in (stride, dilation, padding, output_padding))
     outputs = _outputs(x, w, rest, groups)
     if min(around) < 0:
         raise size_error("negative padding is not supported")
-    if any(e >= max(s, d) for e, s, d in zip(behind, strides, dilations)):
+    if any(e >= max(s, d) for e, s, d in zip(extra_sizes, strides, dilations)):
         raise size_error(
-            f"output padding must be smaller than either stride or dilation, but got output_padding {lengths(behind)} "
+            "output padding must be smaller than either stride or dilation, but got output_padding "
+            f"{lengths(extra_sizes)} "
             f"stride {lengths(strides)} dilation {lengths(dilations)}"
         )
-    steps = [(n - 1) * s for n, s in zip(x.shape[2:], strides)]
+    spread_sizes = [(n - 1) * s for n, s in zip(x.shape[2:], strides)]
     out = tuple([n + d * (k - 1) + e - 2 * p + 1
-                 for n, d, k, e, p in zip(steps, dilations, w.shape[2:], behind, around)])  # fmt: skip
+                 for n, d, k, e, p in zip(spread_sizes, dilations, w.shape[2:], extra_sizes, around)])  # fmt: skip
     if min(out) <= 0:
         args, output = (" x ".join(map(str, sizes)) for sizes in (x.shape[2:], out))
         raise size_error(
@@ -175,22 +185,22 @@ def _transposed(input: Any, weight: Any, bias: Any, stride: Any, padding: Any, m
         n, size, kernel = x.shape[0], x.shape[2:], w.shape[2:]
         columns = reshape(x, shape=(n, groups, w.shape[0] // groups, math.prod(size)))
         rows = reshape(w, shape=(groups, w.shape[0] // groups, w.shape[1] * math.prod(kernel)))
-        parts = reshape(matmul_any(matrix_transpose(rows), columns), shape=(n, outputs, math.prod(kernel), *size))
+        products = reshape(matmul_any(matrix_transpose(rows), columns), shape=(n, outputs, math.prod(kernel), *size))
         total = None
-        for k, place in enumerate(itertools.product(*map(range, kernel))):
+        for k, offset in enumerate(itertools.product(*map(range, kernel))):
             first, last = (0, 0, k, *(0,) * count), (n, outputs, k + 1, *size)
-            part = linear.slice(parts, start=first, stop=last, step=(1,) * (count + 3))
-            part = _at(reshape(part, shape=(n, outputs, *size)), place)
-            total = part if total is None else add(total, part)
+            term = linear.slice(products, start=first, stop=last, step=(1,) * (count + 3))
+            term = _at(reshape(term, shape=(n, outputs, *size)), offset)
+            total = term if total is None else add(total, term)
         return total if bias is None else add(total, reshape(bias, shape=(outputs, *(1,) * count)))
 
-    def _at(part: Any, place: Sizes) -> Any:
+    def _at(term: Any, offset: Sizes) -> Any:
         """Place the contribution of one window offset at its position in the padded output."""
-        low = tuple(i * d for i, d in zip(place, dilations))
-        high = tuple(o + 2 * p - a - n - 1 for o, p, a, n in zip(out, around, low, steps))
-        gaps = (0, 0, *(s - 1 for s in strides))
-        whole = linear.pad(part, low=(0, 0, *low), high=(0, 0, *high), interior=gaps, value=0.0)
-        stop = (*part.shape[:2], *(p + o for p, o in zip(around, out)))
+        low = tuple(i * d for i, d in zip(offset, dilations))
+        high = tuple(o + 2 * p - a - n - 1 for o, p, a, n in zip(out, around, low, spread_sizes))
+        interior = (0, 0, *(s - 1 for s in strides))
+        whole = linear.pad(term, low=(0, 0, *low), high=(0, 0, *high), interior=interior, value=0.0)
+        stop = (*term.shape[:2], *(p + o for p, o in zip(around, out)))
         return linear.slice(whole, start=(0, 0, *around), stop=stop, step=(1,) * (count + 2))
 
     result = as_node("ConvolutionBackward0", spread, x, w, rest[0] if rest else None)

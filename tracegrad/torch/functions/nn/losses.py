@@ -56,7 +56,7 @@ def mean_or_sum(loss: Any, how: str) -> Any:
 
 
 # -- of differences ------------------------------------------------------------------------------------------------
-def _beside(input: Any, target: Any) -> tuple[Any, Any]:
+def _loss_operands(input: Any, target: Any) -> tuple[Any, Any]:
     """Convert input and target to one floating dtype; warn if their shapes differ."""
     x, y = pair(input, target)
     if not is_number(y) and x.dtype.kind == "f" and alike((x, y)) is not None:
@@ -89,7 +89,7 @@ def mse_loss(input: Any, target: Any, *, reduction: str = "mean") -> Any:
         shape = alike((input, target))
         if shape is not None and input.dtype.kind == "f":  # type: ignore[attr-defined]
             return bind(losses.mse_loss, (input, target), {"axes": reductions.axes_of(None, len(shape))})
-    return _mse_loss(*_beside(input, target), checked(reduction))
+    return _mse_loss(*_loss_operands(input, target), checked(reduction))
 
 
 @one_node("MseLossBackward0")
@@ -99,7 +99,7 @@ def _mse_loss(x: Any, y: Any, how: str) -> Any:
 
 def l1_loss(input: Any, target: Any, *, reduction: str = "mean") -> Any:
     """abs(input - target)."""
-    x, y = _beside(input, target)
+    x, y = _loss_operands(input, target)
     how, loss = checked(reduction), absolute(subtract(x, y))
     return loss if how == "none" else reductions.mean(loss) if how == "mean" else reductions.sum(loss)
 
@@ -113,7 +113,7 @@ def smooth_l1_loss(input: Any, target: Any, *, reduction: str = "mean", beta: fl
         raise RuntimeError(located("smooth_l1_loss does not support negative values for beta."))
     if beta == 0:
         return l1_loss(input, target, reduction=reduction)
-    return _smooth_l1_loss(*_beside(input, target), checked(reduction), beta)
+    return _smooth_l1_loss(*_loss_operands(input, target), checked(reduction), beta)
 
 
 @one_node("SmoothL1LossBackward0")
@@ -131,7 +131,7 @@ def huber_loss(input: Any, target: Any, *, reduction: str = "mean", weight: Any 
     """
     if delta <= 0:
         raise RuntimeError(located("huber_loss does not support non-positive values for delta."))
-    how, (x, y) = checked(reduction), _beside(input, target)
+    how, (x, y) = checked(reduction), _loss_operands(input, target)
     x, y = _in_dtype_of(input, x, y)
     if weight is None:
         return _huber_loss(x, y, how, delta)

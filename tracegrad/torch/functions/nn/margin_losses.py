@@ -61,8 +61,8 @@ def hinge_embedding_loss(input: Any, target: Any, margin: float = 1.0, size_aver
                          reduction: str = "mean") -> Any:  # fmt: skip
     """`input` for the target 1, and max(0, margin - input) for the target -1."""
     x, t = _floats(input, target)
-    apart = where(not_equal(t, 1), clamp_min(subtract(margin, x), 0), 0.0)
-    return mean_or_sum(add(apart, where(not_equal(t, -1), x, 0.0)), checked(reduction))
+    dissimilar = where(not_equal(t, 1), clamp_min(subtract(margin, x), 0), 0.0)
+    return mean_or_sum(add(dissimilar, where(not_equal(t, -1), x, 0.0)), checked(reduction))
 
 
 def cosine_embedding_loss(input1: Any, input2: Any, target: Any, margin: float = 0, size_average: None = None,
@@ -77,8 +77,8 @@ def cosine_embedding_loss(input1: Any, input2: Any, target: Any, margin: float =
     along = len(t.shape)
     lengths = multiply(*(add(reductions.sum(square(v), along), 1e-12) for v in (x, y)))
     cosine = divide(reductions.sum(multiply(x, y), along), sqrt(lengths))
-    apart = where(equal(t, -1), clamp_min(subtract(cosine, margin), 0), 0.0)
-    return mean_or_sum(add(where(equal(t, 1), subtract(1, cosine), 0.0), apart), checked(reduction))
+    dissimilar = where(equal(t, -1), clamp_min(subtract(cosine, margin), 0), 0.0)
+    return mean_or_sum(add(where(equal(t, 1), subtract(1, cosine), 0.0), dissimilar), checked(reduction))
 
 
 def triplet_margin_loss(anchor: Any, positive: Any, negative: Any, margin: float = 1.0, p: float = 2, eps: float = 1e-6,
@@ -113,10 +113,10 @@ def poisson_nll_loss(input: Any, target: Any, log_input: bool = True, full: bool
     x, t = _floats(input, target)
     loss = subtract(exp(x), multiply(t, x)) if log_input else subtract(x, multiply(t, log(add(x, eps))))
     if full:
-        several = greater(t, 1)
-        n = where(several, t, 1.0)
+        above_one = greater(t, 1)
+        n = where(above_one, t, 1.0)
         stirling = add(subtract(multiply(n, log(n)), n), multiply(0.5, log(multiply(2 * math.pi, n))))
-        loss = add(loss, where(several, stirling, 0.0))
+        loss = add(loss, where(above_one, stirling, 0.0))
     return mean_or_sum(loss, checked(reduction))
 
 

@@ -38,8 +38,8 @@ def multi_head_attention_forward(
     """
     if static_k is not None or static_v is not None:
         raise refuse("multi_head_attention_forward with static_k or static_v", "project keys and values by weights")
-    apart = (q_proj_weight, k_proj_weight, v_proj_weight)
-    weights = apart if use_separate_proj_weight else in_proj_weight
+    separate = (q_proj_weight, k_proj_weight, v_proj_weight)
+    weights = separate if use_separate_proj_weight else in_proj_weight
     return attention_in_batches(
         query, key, value, embed_dim_to_check, num_heads, weights, in_proj_bias, (bias_k, bias_v), add_zero_attn,
         dropout_p if training else 0.0, (out_proj_weight, out_proj_bias), key_padding_mask, need_weights, attn_mask,
@@ -54,9 +54,9 @@ def attention_in_batches(
 ) -> tuple[Any, Any]:  # fmt: skip
     """Compute `multi_head_attention_forward`, of (N, L, E) if `batch_first`; `weights` is one matrix or three."""
     _check_attention(query, key, value, embed_dim, num_heads, key_padding_mask, attn_mask, is_causal, weights)
-    alone = len(query.shape) == 2
+    unbatched = len(query.shape) == 2
     args = (query,) if query is key and key is value else (query, key, value)
-    moved = [_batched(x, alone, batch_first) for x in arrays(*args)]
+    moved = [_batched(x, unbatched, batch_first) for x in arrays(*args)]
     projected = _projections(moved, weights, bias)
     mask = None if is_causal and key_padding_mask is None and not need_weights else attn_mask
     causal = is_causal and mask is None
@@ -66,11 +66,11 @@ def attention_in_batches(
     attended, shares = _attended(q, k, v, mask, dropout_p, causal, need_weights)
     joined = reshape(transpose(attended, perm=(0, 2, 1, 3)), shape=(n, length, num_heads * size))
     result = linear(joined, *out)
-    if not batch_first or alone:
-        result = result[0] if alone else transpose(result, perm=(1, 0, 2))
+    if not batch_first or unbatched:
+        result = result[0] if unbatched else transpose(result, perm=(1, 0, 2))
     if shares is not None:
         shares = reductions.mean(shares, 1) if average else shares
-        shares = shares[0] if alone else shares
+        shares = shares[0] if unbatched else shares
     return result, shares
 
 
@@ -113,23 +113,23 @@ def _check_attention(
         )
 
 
-def _batched(x: Any, alone: bool, batch_first: bool) -> Any:
-    if alone:
+def _batched(x: Any, unbatched: bool, batch_first: bool) -> Any:
+    if unbatched:
         return reshape(x, shape=(1, *x.shape))
     return x if batch_first else transpose(x, perm=(1, 0, 2))
 
 
-def _projections(given: list[Any], weights: Any, bias: Any) -> list[Any]:
+def _projections(inputs: list[Any], weights: Any, bias: Any) -> list[Any]:
     """Project query, key and value; identical arguments are projected together."""
     size = (bias if bias is not None else weights[0] if isinstance(weights, tuple) else weights).shape[0]
     third = size // 3 if bias is not None or not isinstance(weights, tuple) else size
-    if len(given) == 1 and not isinstance(weights, tuple):
-        whole = linear(given[0], weights, bias)
+    if len(inputs) == 1 and not isinstance(weights, tuple):
+        whole = linear(inputs[0], weights, bias)
         return [whole[..., k * third : (k + 1) * third] for k in range(3)]
-    parts = [slice(k * third, (k + 1) * third) for k in range(3)]
-    each = weights if isinstance(weights, tuple) else [weights[part] for part in parts]
-    biases = [None] * 3 if bias is None else [bias[part] for part in parts]
-    return [linear(x, w, b) for x, w, b in zip(given if len(given) == 3 else given * 3, each, biases)]
+    sections = [slice(k * third, (k + 1) * third) for k in range(3)]
+    each = weights if isinstance(weights, tuple) else [weights[section] for section in sections]
+    biases = [None] * 3 if bias is None else [bias[section] for section in sections]
+    return [linear(x, w, b) for x, w, b in zip(inputs if len(inputs) == 3 else inputs * 3, each, biases)]
 
 
 def _longer(projected: list[Any], extra: tuple[Any, Any], add_zero: bool) -> list[Any]:
@@ -137,8 +137,8 @@ def _longer(projected: list[Any], extra: tuple[Any, Any], add_zero: bool) -> lis
     q, k, v = projected
     if extra[0] is not None:
         k, v = (
-            FUNCTIONS["cat"]([x, broadcast_to(more, shape=(x.shape[0], 1, x.shape[2]))], 1)
-            for x, more in zip((k, v), extra)
+            FUNCTIONS["cat"]([x, broadcast_to(extra_row, shape=(x.shape[0], 1, x.shape[2]))], 1)
+            for x, extra_row in zip((k, v), extra)
         )
     if add_zero:
         k, v = (FUNCTIONS["cat"]([x, multiply(x[:, :1], 0.0)], 1) for x in (k, v))
@@ -154,7 +154,7 @@ def _heads(x: Any, count: int) -> Any:
 def _mask(attn_mask: Any, key_padding_mask: Any, shape: tuple[int, ...], dtype: Any) -> Any:
     """Return the mask that is added to the scores, of the shape (N, heads, L, S) or one that broadcasts to it."""
     n, heads, length, count = shape
-    parts = []
+    terms = []
     if attn_mask is not None:
         (mask,) = arrays(attn_mask)
         args = mask.shape[-1]
@@ -163,18 +163,18 @@ def _mask(attn_mask: Any, key_padding_mask: Any, shape: tuple[int, ...], dtype: 
             raise RuntimeError(
                 located(f"The shape of the {len(mask.shape)}D attn_mask is {mask.shape}, but should be {wanted}.")
             )
-        lead = (1, 1) if len(mask.shape) == 2 else (n, heads)
-        parts.append(reshape(mask, shape=(*lead, length, args)))
+        batch_shape = (1, 1) if len(mask.shape) == 2 else (n, heads)
+        terms.append(reshape(mask, shape=(*batch_shape, length, args)))
     if key_padding_mask is not None:
         (mask,) = arrays(key_padding_mask)
-        parts.append(reshape(mask, shape=(n, 1, 1, mask.shape[-1])))
+        terms.append(reshape(mask, shape=(n, 1, 1, mask.shape[-1])))
     result = None
-    for part in parts:
-        part = where(part, np.array(-math.inf, dtype), np.array(0, dtype)) if part.dtype.kind == "b" else part
-        more = count - part.shape[-1]
-        if more:
-            part = pad(part, low=(0, 0, 0, 0), high=(0, 0, 0, more), interior=(0, 0, 0, 0), value=0.0)
-        result = part if result is None else add(result, part)
+    for term in terms:
+        term = where(term, np.array(-math.inf, dtype), np.array(0, dtype)) if term.dtype.kind == "b" else term
+        missing = count - term.shape[-1]
+        if missing:
+            term = pad(term, low=(0, 0, 0, 0), high=(0, 0, 0, missing), interior=(0, 0, 0, 0), value=0.0)
+        result = term if result is None else add(result, term)
     return result
 
 

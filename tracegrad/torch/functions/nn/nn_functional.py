@@ -155,31 +155,31 @@ def one_hot(tensor: Any, num_classes: int = -1) -> Any:
     return cast(equal(reshape(x, shape=(*x.shape, 1)), classes), dtype="int64")
 
 
-def _number_of_classes(x: Any, said: int) -> int:
+def _number_of_classes(x: Any, num_classes: int) -> int:
     if not _is_known(x):
-        if said <= 0:
+        if num_classes <= 0:
             text = (
                 "When vmap-ing torch.nn.functional.one_hot, please provide an explicit positive num_classes argument."
             )
             raise RuntimeError(located(text))
-        return said
+        return num_classes
     if not math.prod(x.shape):
-        if said <= 0:
+        if num_classes <= 0:
             raise RuntimeError(located("Can not infer total number of classes from empty tensor."))
-        return said
+        return num_classes
     if int(amin(x)) < 0:
         raise RuntimeError(located("Class values must be non-negative."))
-    most = int(amax(x))
-    if said != -1 and most >= said:
+    largest = int(amax(x))
+    if num_classes != -1 and largest >= num_classes:
         raise RuntimeError(located("Class values must be smaller than num_classes."))
-    return most + 1 if said == -1 else said
+    return largest + 1 if num_classes == -1 else num_classes
 
 
 def _is_known(x: Any) -> bool:
     """Whether the value can be queried: it is not one example of a `vmap`."""
     held = getattr(x, "array", x)
     builder = getattr(held, "builder", None)
-    return builder is None or builder.here().knows(held)
+    return builder is None or builder.innermost().knows(held)
 
 
 # -- padding -------------------------------------------------------------------------------------------------------

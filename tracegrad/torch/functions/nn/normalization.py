@@ -39,7 +39,7 @@ def _scaled(x: Any, weight: Any, bias: Any, shape: tuple[int, ...]) -> Any:
     return x if bias is None else add(x, reshape(bias, shape=shape))
 
 
-def _given(x: Any, *values: Any) -> list[Any]:
+def _checked_params(x: Any, *values: Any) -> list[Any]:
     """Convert parameters to the dtype of the input `x`, unless it is float16."""
     if x.dtype.name != "float16":
         for v in values:
@@ -87,7 +87,7 @@ def layer_norm(input: Any, normalized_shape: Sequence[int], weight: Any = None, 
     [[-1.0, 1.0]]
     """
     x, shape, rest = _last(input, normalized_shape, weight=weight, bias=bias)
-    return as_node("NativeLayerNormBackward0", _layer_norm, x, *_given(x, *rest), len(shape), eps)
+    return as_node("NativeLayerNormBackward0", _layer_norm, x, *_checked_params(x, *rest), len(shape), eps)
 
 
 def _layer_norm(x: Any, weight: Any, bias: Any, count: int, eps: float) -> Any:
@@ -143,9 +143,9 @@ def batch_norm(input: Any, running_mean: Any, running_var: Any, weight: Any = No
             raise RuntimeError(located("Expected running_mean and running_var to be defined when training=False"))
         if v is not None and math.prod(one(v).shape) != x.shape[1]:
             raise size_error(f"{name} should contain {x.shape[1]} elements not {math.prod(one(v).shape)}")
-    scale, shift = _given(x, weight, bias)
+    scale, shift = _checked_params(x, weight, bias)
     if not training:
-        mean, var = _given(x, running_mean, running_var)
+        mean, var = _checked_params(x, running_mean, running_var)
         return as_node("NativeBatchNormBackward0", _by_statistics, x, mean, var, scale, shift, eps)
     axes = (0, *range(2, len(x.shape)))
     count = math.prod(x.shape[k] for k in axes)
@@ -194,7 +194,7 @@ def instance_norm(input: Any, running_mean: Any = None, running_var: Any = None,
         if running is not None:
             new = reduction.mean(op(still, axes=axes, **params), axes=(0,))
             store(running, add(multiply(one(running), 1 - momentum), multiply(new, momentum)))
-    return as_node("ViewBackward0", _by_example, x, *_given(x, weight, bias), eps)
+    return as_node("ViewBackward0", _by_example, x, *_checked_params(x, weight, bias), eps)
 
 
 def _by_example(x: Any, weight: Any, bias: Any, eps: float) -> Any:
@@ -216,12 +216,12 @@ def group_norm(input: Any, num_groups: int, weight: Any = None, bias: Any = None
             "Expected number of channels in input to be divisible by num_groups, but got input of shape "
             f"{lengths(x.shape)} and num_groups={num_groups}"
         )
-    return as_node("NativeGroupNormBackward0", _group_norm, x, *_given(x, weight, bias), num_groups, eps)
+    return as_node("NativeGroupNormBackward0", _group_norm, x, *_checked_params(x, weight, bias), num_groups, eps)
 
 
 def _group_norm(x: Any, weight: Any, bias: Any, groups: int, eps: float) -> Any:
-    rows = reshape(x, shape=(x.shape[0], groups, math.prod(x.shape[1:]) // groups))
-    return _scaled(reshape(_standard(rows, (2,), eps), shape=x.shape), weight, bias, _per_channel(x))
+    grouped = reshape(x, shape=(x.shape[0], groups, math.prod(x.shape[1:]) // groups))
+    return _scaled(reshape(_standard(grouped, (2,), eps), shape=x.shape), weight, bias, _per_channel(x))
 
 
 def local_response_norm(input: Any, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> Any:
@@ -236,7 +236,7 @@ def local_response_norm(input: Any, size: int, alpha: float = 1e-4, beta: float 
 def _local_response_norm(x: Any, size: int, alpha: float, beta: float, k: float) -> Any:
     n, rest = x.shape[1], math.prod(x.shape[2:])
     squares = reshape(square(x), shape=(x.shape[0], 1, n, rest))
-    wide = padded_by(squares, (size // 2, 0), ((size - 1) // 2, 0), 0.0)
-    rows = np.arange(n)[:, None] + np.arange(size)
-    mean = divide(reduce_sum(wide[:, 0][:, rows], axes=(2,)), float(size))
+    padded = padded_by(squares, (size // 2, 0), ((size - 1) // 2, 0), 0.0)
+    windows = np.arange(n)[:, None] + np.arange(size)
+    mean = divide(reduce_sum(padded[:, 0][:, windows], axes=(2,)), float(size))
     return divide(x, reshape(power(add(multiply(mean, alpha), k), beta), shape=x.shape))

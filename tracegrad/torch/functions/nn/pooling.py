@@ -22,7 +22,7 @@ from tracegrad.ops.indexing import gather_scatter as ops
 from tracegrad.ops.linalg.contraction import matmul_any
 from tracegrad.ops.nn.im2col import patches
 from tracegrad.ops.reduce import reductions
-from tracegrad.ops.reduce.first_max import first_max, first_place
+from tracegrad.ops.reduce.first_max import first_max, first_max_index
 from tracegrad.ops.shape import linear
 from tracegrad.ops.shape.linear import broadcast_to, reduce_sum, reshape, transpose
 from tracegrad.torch.functions.core.dims import integers, lengths, size_error
@@ -65,11 +65,11 @@ class Windows:
         """Return the elements of all windows of `x`, (N, C, d1, ...), padded with `value`, and a window's axes."""
         x, count = padded_by(x, self.low, self.high, value), len(self.kernel)
         if self.kernel != self.stride or any(d != 1 for d in self.dilation):
-            lead = x.shape[:2]
-            windows = patches(x, counts=(*lead, *self.out), sizes=(1, 1, *self.kernel), start=(0,) * (2 + count),
+            batch_shape = x.shape[:2]
+            windows = patches(x, counts=(*batch_shape, *self.out), sizes=(1, 1, *self.kernel), start=(0,) * (2 + count),
                               step=(1, 1, *self.stride), gap=(1, 1, *self.dilation))  # fmt: skip
             within = tuple(range(2 + count, 2 + 2 * count))
-            return reshape(windows, shape=(*lead, *self.out, *self.kernel)), within
+            return reshape(windows, shape=(*batch_shape, *self.out, *self.kernel)), within
         # Windows that tile the array contain each element once, so a reshape is enough.
         stop = (*x.shape[:2], *(m * k for m, k in zip(self.out, self.kernel)))
         if x.shape != stop:
@@ -85,16 +85,16 @@ class Windows:
         marks = np.pad(marks, [(0, 0), (0, 0), *((0, max(b - a, 0)) for a, b in zip(self.low, self.high))])
         return reduce_sum(windows_of(marks, self.kernel, self.stride, (1,) * len(self.kernel), self.out), axes=(2,))
 
-    def numbers(self, places: Any) -> Any:
-        """Return the row-major numbers of the input elements at the positions `places` in the windows."""
-        steps = [math.prod(self.shape[k + 1 :]) for k in range(len(self.shape))]
-        inside = [sum(i * d * s for i, d, s in zip(place, self.dilation, steps))
-                  for place in itertools.product(*map(range, self.kernel))]  # fmt: skip
+    def numbers(self, positions: Any) -> Any:
+        """Return the row-major numbers of the input elements at the positions `positions` in the windows."""
+        axis_strides = [math.prod(self.shape[k + 1 :]) for k in range(len(self.shape))]
+        inside = [sum(i * d * s for i, d, s in zip(offset, self.dilation, axis_strides))
+                  for offset in itertools.product(*map(range, self.kernel))]  # fmt: skip
         firsts: Any = 0
-        for n, stride, low, step in zip(self.out, self.stride, self.low, steps):
-            firsts = np.add.outer(firsts, (np.arange(n) * stride - low) * step)
-        peer = peer_of(places)
-        return add(ops.gather(constant(np.array(inside), peer), places, axes=(0,)), constant(firsts, peer))
+        for n, stride, low, axis_stride in zip(self.out, self.stride, self.low, axis_strides):
+            firsts = np.add.outer(firsts, (np.arange(n) * stride - low) * axis_stride)
+        peer = peer_of(positions)
+        return add(ops.gather(constant(np.array(inside), peer), positions, axes=(0,)), constant(firsts, peer))
 
 
 def _pool(name: str, node: str, input: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool,
@@ -132,7 +132,7 @@ def _max_pool(count: int, input: Any, kernel_size: Any, stride: Any, padding: An
     def largest(x: Any, windows: Windows) -> Any:
         elements, axes = windows.of(x, -math.inf)
         result = first_max(elements, axes=axes)
-        return (result, windows.numbers(first_place(elements, result, axes))) if return_indices else result
+        return (result, windows.numbers(first_max_index(elements, result, axes))) if return_indices else result
 
     return _pool(f"max_pool{count}d", f"MaxPool{count}DWithIndicesBackward0", input, kernel_size, stride, padding,
                  dilation, ceil_mode, count, largest)  # fmt: skip
@@ -263,10 +263,10 @@ def _means(n: int, out: int) -> Any:
 def _averaged(x: Any, tables: list[Any]) -> Any:
     # Each table is applied to the last dimension, which then becomes the first pooled dimension.
     rank, count = len(x.shape), len(tables)
-    lead = tuple(range(rank - count))
+    batch_dims = tuple(range(rank - count))
     for table in reversed(tables):
         x = matmul_any(x, constant(table, peer_of(x)))
-        x = transpose(x, perm=(*lead, rank - 1, *range(rank - count, rank - 1)))
+        x = transpose(x, perm=(*batch_dims, rank - 1, *range(rank - count, rank - 1)))
     return x
 
 
@@ -298,15 +298,15 @@ def _adaptive_max(count: int, input: Any, output_size: Any, return_indices: bool
     numbers = _numbers(shape, _wanted(output_size, shape))
 
     def largest(x: Any) -> Any:
-        lead = x.shape[: len(x.shape) - count]
+        batch_shape = x.shape[: len(x.shape) - count]
         table = constant(numbers, peer_of(x))
-        elements = picked(reshape(x, shape=(*lead, math.prod(shape))), table, len(lead))
-        places = reductions.argmax(elements, axis=len(elements.shape) - 1)
-        result = reductions.pick(elements, places, axis=len(elements.shape) - 1)
+        elements = picked(reshape(x, shape=(*batch_shape, math.prod(shape))), table, len(batch_shape))
+        positions = reductions.argmax(elements, axis=len(elements.shape) - 1)
+        result = reductions.pick(elements, positions, axis=len(elements.shape) - 1)
         if not return_indices:
             return result
         every = broadcast_to(table, shape=elements.shape)
-        return result, reductions.pick(every, places, axis=len(elements.shape) - 1)
+        return result, reductions.pick(every, positions, axis=len(elements.shape) - 1)
 
     return as_node(f"AdaptiveMaxPool{count}DBackward0", largest, x)
 
@@ -319,9 +319,9 @@ def _numbers(shape: Sizes, out: Sizes) -> Any:
         bounds = _bounds(n, m)
         width = max((last - first for first, last in bounds), default=0)
         table = np.array([[min(first + i, last - 1) for i in range(width)] for first, last in bounds], np.int64)
-        places = [1] * (2 * rank)
-        places[k], places[rank + k] = m, width
-        total = total + table.reshape(places) * math.prod(shape[k + 1 :])
+        table_shape = [1] * (2 * rank)
+        table_shape[k], table_shape[rank + k] = m, width
+        total = total + table.reshape(table_shape) * math.prod(shape[k + 1 :])
     return total.reshape(*out, -1)
 
 
@@ -355,20 +355,20 @@ def _max_unpool(count: int, input: Any, indices: Any, kernel_size: Any, stride: 
         )
     kernel, pads = for_each(kernel_size, count), for_each(padding, count)
     strides = kernel if stride is None else for_each(stride, count)
-    lead = x.shape[: len(x.shape) - count]
-    out = tuple((n - 1) * s - 2 * p + k for n, s, p, k in zip(x.shape[len(lead) :], strides, pads, kernel))
+    batch_shape = x.shape[: len(x.shape) - count]
+    out = tuple((n - 1) * s - 2 * p + k for n, s, p, k in zip(x.shape[len(batch_shape) :], strides, pads, kernel))
     if output_size is not None:
         out = integers((output_size,))[-count:]
-    return as_node(f"MaxUnpool{count}DBackward0", _unpooled, x, index, len(lead), out)
+    return as_node(f"MaxUnpool{count}DBackward0", _unpooled, x, index, len(batch_shape), out)
 
 
 def _unpooled(x: Any, index: Any, count: int, out: Sizes) -> Any:
     size, peer = math.prod(out), peer_of(x)
     channels = np.arange(math.prod(x.shape[:count])) * size
     starts = constant(channels.reshape(*x.shape[:count], *(1 for _ in out)), peer)
-    places = reshape(add(index, starts), shape=(math.prod(x.shape),))
+    indices = reshape(add(index, starts), shape=(math.prod(x.shape),))
     zeros = constant(linear.full(shape=(len(channels) * size,), value=0, dtype=x.dtype.name), peer)
-    flat = written(zeros, places, reshape(x, shape=places.shape))
+    flat = written(zeros, indices, reshape(x, shape=indices.shape))
     return reshape(flat, shape=(*x.shape[:count], *out))
 
 

@@ -21,7 +21,16 @@ from tracegrad.errors import located, user_file
 from tracegrad.ops.core.op import Carrier
 from tracegrad.torch.functions.core.dims import type_name
 from tracegrad.torch.modes import STATE
-from tracegrad.torch.tape.recording.node import AccumulateGrad, Masked, Node, added, owned, rewrap, unmasked, writing
+from tracegrad.torch.tape.recording.node import (
+    AccumulateGrad,
+    MaskedCotangent,
+    Node,
+    added,
+    owned,
+    rewrap,
+    unmasked,
+    writing,
+)
 from tracegrad.utils.errstate import QUIET, restore_traps, set_traps, traps
 
 __all__ = ["Edge", "Sweep", "run"]
@@ -34,8 +43,8 @@ Edge = tuple[Node, int]
 class Sweep:
     """Active pass: the nodes to run, the cotangents that have arrived, and the gradients to write at the end."""
 
-    def __init__(self, create_graph: bool, keep: bool):
-        self.create_graph, self.keep = create_graph, keep
+    def __init__(self, create_graph: bool, retain_graph: bool):
+        self.create_graph, self.retain_graph = create_graph, retain_graph
         self.arrived: dict[Node, Any] = {}
         # The number of cotangents that may still arrive at each leaf.
         self.waiting: dict[Node, int] = {}
@@ -47,7 +56,7 @@ class Sweep:
         self.leaves: list[tuple[AccumulateGrad, Any]] = []
         self.retained: list[tuple[Any, Any]] = []
         # The ids of arrays that users may have a reference to.
-        self.given: set[int] = set()
+        self.referenced: set[int] = set()
         self.watching = STATE.watching
 
     # -- which nodes ---------------------------------------------------------------------------------------------
@@ -105,7 +114,7 @@ class Sweep:
         """Send a cotangent along an edge."""
         node, number = e if e.__class__ is tuple else (e, 0)
         if ct is not None:
-            if node.several:
+            if node.is_multi_result:
                 slots = self.arrived.setdefault(node, {})
                 slots[number] = added(slots[number], ct) if number in slots else ct
             elif node in self.arrived:
@@ -119,7 +128,7 @@ class Sweep:
 
     def run(self, nodes: list[Node]) -> None:
         arrived, needed, wanted = self.arrived, self.needed, self.wanted
-        recording, watching, keep = self.create_graph, self.watching, self.keep
+        recording, watching, retain_graph = self.create_graph, self.watching, self.retain_graph
         for node in nodes:
             ct = arrived.pop(node, None)
             hooks = node.hooks
@@ -128,10 +137,10 @@ class Sweep:
             if ct is None or (needed is not None and node not in needed):
                 self.skip(node)
                 continue
-            if node.several:
+            if node.is_multi_result:
                 ct = tuple(map(ct.get, range(node.count)))
             result = node.pull(ct, recording) if hooks is None and not watching else self.applied(node, ct)
-            if not keep:
+            if not retain_graph:
                 node.release()
             self.deliver(node.edges, result)
 
@@ -151,10 +160,10 @@ class Sweep:
         result = self.watched(node, ct) if self.watching else node.pull(ct, self.create_graph)
         return self.after(node, result, ct) if hooks is not None and hooks.after else result
 
-    def deliver(self, edges: Sequence[Any], found: Sequence[Any]) -> None:
+    def deliver(self, edges: Sequence[Any], results: Sequence[Any]) -> None:
         """Send results along edges."""
         arrived, waiting = self.arrived, self.waiting
-        for e, x in zip(edges, found):
+        for e, x in zip(edges, results):
             if not e:
                 continue
             if e.__class__ is AccumulateGrad:
@@ -163,11 +172,11 @@ class Sweep:
                     self.arrive(e, x)
                 else:
                     waiting[e] = 0
-                    self.leaves.append((e, x.ct if x.__class__ is Masked else x))
+                    self.leaves.append((e, x.ct if x.__class__ is MaskedCotangent else x))
             elif e.__class__ is tuple and x is not None:
                 # The usual case of `arrive`, without a call.
                 slots = arrived.get(e[0])
-                if slots is None and e[0].several:
+                if slots is None and e[0].is_multi_result:
                     arrived[e[0]] = {e[1]: x}
                 elif slots.__class__ is dict and e[1] not in slots:
                     slots[e[1]] = x
@@ -176,7 +185,7 @@ class Sweep:
             elif e.__class__ is tuple or x is None or e in arrived:
                 self.arrive(e, x)
             else:
-                arrived[e] = {0: x} if e.several else x
+                arrived[e] = {0: x} if e.is_multi_result else x
 
     def finish(self, leaf: AccumulateGrad) -> None:
         """Finish a leaf at which all cotangents have arrived."""
@@ -190,7 +199,7 @@ class Sweep:
                 ct = self.before(leaf, ct)
                 if ct is None:
                     return
-            self.leaves.append((leaf, ct.ct if ct.__class__ is Masked else ct))
+            self.leaves.append((leaf, ct.ct if ct.__class__ is MaskedCotangent else ct))
 
     # -- hooks ---------------------------------------------------------------------------------------------------
     def shown(self, ct: Any) -> Any:
@@ -199,19 +208,19 @@ class Sweep:
         if ct is None or self.create_graph:
             return ct
         array = ct if isinstance(ct, Carrier) else np.asarray(ct)
-        self.given.add(id(array))
+        self.referenced.add(id(array))
         return rewrap(array, None)
 
     def plain(self, x: Any) -> Any:
         """Convert a user's Tensor to a cotangent."""
         if self.create_graph or x is None:
             return x
-        self.given.add(id(x.array))
+        self.referenced.add(id(x.array))
         return x.array
 
     def observed(self, node: Node, ct: Any) -> Any:
         """Return the arrived cotangent after the hooks of Tensors; store it if it is retained or wanted."""
-        slots = ct if node.several else {0: ct}
+        slots = ct if node.is_multi_result else {0: ct}
         hooks = node.hooks
         wanted = self.wanted.get(node, ())
         for number in sorted(slots):
@@ -224,7 +233,7 @@ class Sweep:
             if number in wanted:  # as in PyTorch: before its hooks if the pass continues from here
                 self.captured[node, number] = unmasked(before if node in self.needed else x)  # type: ignore[operator]
             slots[number] = x
-        return slots if node.several else slots[0]
+        return slots if node.is_multi_result else slots[0]
 
     def replaced(self, ct: Any, hook: Callable[..., Any], result: Any) -> Any:
         """Return the cotangent after a hook on a Tensor, which may have replaced it."""
@@ -239,27 +248,27 @@ class Sweep:
 
     def before(self, node: Node, ct: Any) -> Any:
         """Return the cotangents of a node after its prehooks."""
-        cts = ct if node.several else (ct,)
+        cts = ct if node.is_multi_result else (ct,)
         assert node.hooks is not None
         for hook in list(node.hooks.before.values()):
             result = hook(tuple([self.shown(x) for x in cts]))
             if result is not None:
                 cts = tuple([self.plain(x) for x in _checked(hook, result, cts)])
-        return cts if node.several else cts[0]
+        return cts if node.is_multi_result else cts[0]
 
-    def after(self, node: Node, found: Sequence[Any], ct: Any) -> Sequence[Any]:
+    def after(self, node: Node, results: Sequence[Any], ct: Any) -> Sequence[Any]:
         """Return the results of a node after its hooks."""
-        outputs = tuple([self.shown(x) for x in (ct if node.several else (ct,))])
-        places = [k for k, e in enumerate(node.edges) if e is not False]
+        outputs = tuple([self.shown(x) for x in (ct if node.is_multi_result else (ct,))])
+        positions = [k for k, e in enumerate(node.edges) if e is not False]
         assert node.hooks is not None
         for hook in list(node.hooks.after.values()):
-            result = hook(tuple([self.shown(found[k]) for k in places]), outputs)
+            result = hook(tuple([self.shown(results[k]) for k in positions]), outputs)
             if result is not None:
-                replaced = list(found)
-                for k, x in zip(places, _checked(hook, result, [found[k] for k in places])):
+                replaced = list(results)
+                for k, x in zip(positions, _checked(hook, result, [results[k] for k in positions])):
                     replaced[k] = self.plain(x)
-                found = replaced
-        return found
+                results = replaced
+        return results
 
     # -- anomalies -----------------------------------------------------------------------------------------------
     def watched(self, node: Node, ct: Any) -> Sequence[Any]:
@@ -272,8 +281,8 @@ class Sweep:
                     value = getattr(unmasked(x), "array", unmasked(x))
                     if isinstance(value, np.ndarray | np.generic) and np.isnan(value).any():
                         node.blame(ct, result)
-                        told = f"Function '{node.name()}' returned nan values in its {k}th output."
-                        raise RuntimeError(located(told, _made_at(node)))
+                        message = f"Function '{node.name()}' returned nan values in its {k}th output."
+                        raise RuntimeError(located(message, _source_line(node)))
         except Exception:
             trace = node.hooks.metadata.get("traceback_") if node.hooks is not None else None
             known = f"Traceback of forward call that caused the error:\n{''.join(trace)}" if trace else (
@@ -290,7 +299,7 @@ class Sweep:
             if self.retained:
                 self.write_retained()
             for leaf, ct in self.leaves:
-                leaf.accumulate(ct, self.create_graph, self.given)
+                leaf.accumulate(ct, self.create_graph, self.referenced)
         # Hooks record if the pass is recorded. Otherwise they may update the leaf in place.
         mode, STATE.enabled = STATE.enabled, self.create_graph
         try:
@@ -316,10 +325,10 @@ class Sweep:
             if self.create_graph:
                 x._grad = ct.clone() if old is None else old + ct
             else:
-                x._grad = rewrap(owned(ct, self.given) if old is None else old.array + ct, None)
+                x._grad = rewrap(owned(ct, self.referenced) if old is None else old.array + ct, None)
 
 
-def _made_at(node: Node) -> str:
+def _source_line(node: Node) -> str:
     """Return the user's line that made a node, if that was recorded."""
     for frame in reversed(node.hooks.metadata.get("traceback_", ()) if node.hooks is not None else ()):
         result = re.match(r'\s*File "(.*)", line (\d+)', frame)
@@ -365,7 +374,7 @@ def _fits(hook: Callable[..., Any], ct: Any, result: Any) -> None:
 
 
 def run(
-    roots: Sequence[tuple[Any, Any]], create_graph: bool, keep: bool, wanted: Sequence[Edge] = (),
+    roots: Sequence[tuple[Any, Any]], create_graph: bool, retain_graph: bool, wanted: Sequence[Edge] = (),
     accumulate: bool = False,
 ) -> tuple[Sweep, list[Any]]:  # fmt: skip
     """Send cotangents along the edges `roots`, and run the nodes they reach.
@@ -377,8 +386,8 @@ def run(
     recording = create_graph or STATE.level is not None  # with tangents, gradients are Tensors too
     if recording and not create_graph:
         roots = [(e, ct if hasattr(ct, "_edge") else rewrap(ct, None)) for e, ct in roots]
-    work = Sweep(recording, keep)
-    work.given.update([id(ct) for _, ct in roots])
+    work = Sweep(recording, retain_graph)
+    work.referenced.update([id(ct) for _, ct in roots])
     nodes = work.reachable(edges)
     for leaf in work.waiting:
         leaf.variable._reached()  # type: ignore[attr-defined]

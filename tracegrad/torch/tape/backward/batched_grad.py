@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from tracegrad.avals import Aval
-from tracegrad.ops.core.op import Carrier, Level, Op
+from tracegrad.ops.core.op import Carrier, DispatchLevel, Op
 
 __all__ = ["Batched"]
 
@@ -18,7 +18,7 @@ class Batched(Carrier):
     """Arrays of one shape, along axis 0 of `array`."""
 
     __slots__ = ("array",)
-    level = Level.BATCH
+    level = DispatchLevel.BATCH
 
     def __init__(self, array: Any):
         self.array = array
@@ -38,5 +38,5 @@ class Batched(Carrier):
     def bind(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
         flags = [isinstance(x, Batched) for x in operands]
         args = [x.array if isinstance(x, Batched) else x for x in operands]
-        answer = op.batch(self.array.shape[0], flags, args, params)
-        return tuple(map(Batched, answer)) if isinstance(answer, tuple) else Batched(answer)
+        ans = op.batch(self.array.shape[0], flags, args, params)
+        return tuple(map(Batched, ans)) if isinstance(ans, tuple) else Batched(ans)

@@ -26,11 +26,11 @@ from tracegrad.torch.tape.recording.composite_trace import Recipe
 from tracegrad.torch.tape.recording.node import Dual, next_number
 
 __all__ = [
-    "Level", "converted", "mapped", "paused", "protect", "pushed", "pushed_through", "set_tangent", "tangent_of",
+    "DualLevel", "converted", "mapped", "paused", "protect", "pushed", "pushed_through", "set_tangent", "tangent_of",
 ]  # fmt: skip
 
 
-class Level:
+class DualLevel:
     """A dual level: its tangents, and the last node number that was used before the last tangent was computed."""
 
     def __init__(self) -> None:
@@ -85,19 +85,19 @@ def pushed(op: Op, operands: Sequence[Any], params: dict[str, Any], outs: Any, n
         return
     STATE.level.last = next_number()
     with paused():
-        if op.steps:
+        if op.piecewise_constant:
             result: Any = zeros_like(outs)
         else:
             args = tuple([t if op.differentiable_in(k) else None for k, t in enumerate(tangents)])
             if isinstance(op, Elementwise):
                 args = tuple([None if t is None else _spread(t, outs) for t in args])
             result = op.push(args, outs, tuple(operands), params)
-    several = outs.__class__ is tuple
-    for out, t in zip(outs if several else (outs,), result if several else (result,)):
+    is_multi = outs.__class__ is tuple
+    for out, t in zip(outs if is_multi else (outs,), result if is_multi else (result,)):
         if t is not None and out.dtype.kind in "fc":
-            _give(out, t, tangents)
+            _set_result_tangent(out, t, tangents)
     if node is not None:
-        node.move(outs if several else (outs,))
+        node.move(outs if is_multi else (outs,))
 
 
 def _spread(t: Any, out: Any) -> Any:
@@ -107,7 +107,7 @@ def _spread(t: Any, out: Any) -> Any:
     return t if t.shape == out.shape else broadcast_to(t, shape=out.shape)
 
 
-def _give(out: Any, t: Any, tangents: Sequence[Any]) -> None:
+def _set_result_tangent(out: Any, t: Any, tangents: Sequence[Any]) -> None:
     """Set a computed tangent.
 
     A tangent that belongs to an operand is copied, unless `out` is a view of this operand.
@@ -136,7 +136,7 @@ def pushed_through(recipe: Recipe, inputs: Sequence[Any], outs: Sequence[Any]) -
     for (slot, smooth), out in zip(recipe.outputs, outs):
         t = result.get(id(values[slot]))
         if smooth and t is not None:
-            _give(out, t, list(tangents.values()))
+            _set_result_tangent(out, t, list(tangents.values()))
 
 
 def mapped(x: Any, outs: Sequence[Any], parts: Sequence[Callable[[Any], Any]]) -> None:

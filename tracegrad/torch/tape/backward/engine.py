@@ -61,18 +61,18 @@ def backward(
     ins = None if inputs is None else _listed(inputs)
     if ins is not None and not ins:
         raise RuntimeError(located("`inputs` argument to `backward()` cannot be empty."))
-    keep = STATE.rows or (create_graph if retain_graph is None else retain_graph)
+    retain = STATE.retains_tape or (create_graph if retain_graph is None else retain_graph)
     roots = _roots(outs, _weights(outs, grad_tensors), create_graph)
     if create_graph:
         warnings.warn(located(_CYCLE), UserWarning, stacklevel=2)
     if ins is None:
-        work, _ = run(roots, create_graph, keep)
+        work, _ = run(roots, create_graph, retain)
         work.write()
         return
     for x in ins:
         if not isinstance(x, GradientEdge) and not x.is_leaf:
             x.retain_grad()
-    work, _ = run(roots, create_graph, keep, [edge_of(x) for x in ins], accumulate=True)
+    work, _ = run(roots, create_graph, retain, [edge_of(x) for x in ins], accumulate=True)
     work.write()
 
 
@@ -141,13 +141,13 @@ def grad(
     if is_grads_batched:
         return _batched(outs, ins, grad_outputs, retain_graph, create_graph, allow_unused, materialize_grads)
     edges = [edge_of(x) for x in ins]
-    keep = STATE.rows or (create_graph if retain_graph is None else retain_graph)
+    retain = STATE.retains_tape or (create_graph if retain_graph is None else retain_graph)
     roots = _roots(outs, _weights(outs, grad_outputs), create_graph)
-    work, result = run(roots, create_graph, keep, edges)
+    work, result = run(roots, create_graph, retain, edges)
     with writing:
         work.write_retained()
     blank = _Blank(allow_unused, materialize_grads, create_graph)
-    return tuple([_found(i, x, ct, blank, work.given) for i, (x, ct) in enumerate(zip(ins, result))])
+    return tuple([_gradient_or_blank(i, x, ct, blank, work.referenced) for i, (x, ct) in enumerate(zip(ins, result))])
 
 
 def _batched(
@@ -172,9 +172,9 @@ def _batched(
         return _in_one_pass(outs, ins, weights, size, create_graph if retain_graph is None else retain_graph, *options)
     rows = []
     for k in range(size):
-        keep = True if k < size - 1 else retain_graph
+        retain = True if k < size - 1 else retain_graph
         some = [None if w is None else w[k] for w in weights]
-        rows.append(grad(outs, ins, some, keep, create_graph, True, allow_unused, False, materialize))
+        rows.append(grad(outs, ins, some, retain, create_graph, True, allow_unused, False, materialize))
     if not rows:
         return tuple([rewrap(full(shape=(0, *x.shape), value=0.0, dtype=x.dtype.name), None) for x in ins])
     return tuple([None if column[0] is None else _stacked(column) for column in zip(*rows)])
@@ -188,7 +188,7 @@ def _takes_batches(outs: Sequence[Any]) -> bool:
 
 
 def _in_one_pass(
-    outs: Sequence[Any], ins: Sequence[Any], weights: Sequence[Any], size: int, keep: bool, create_graph: bool,
+    outs: Sequence[Any], ins: Sequence[Any], weights: Sequence[Any], size: int, retain: bool, create_graph: bool,
     allow_unused: Any, materialize: bool,
 ) -> tuple[Any, ...]:  # fmt: skip
     edges = [edge_of(x) for x in ins]
@@ -201,11 +201,11 @@ def _in_one_pass(
         else:
             weight = _weight(i, None if like is None else Spec((size, *like.shape), like.dtype), w[:size])
             roots.append((edge_of(x), Batched(weight if create_graph else weight._snapshot())))
-    _, result = run(roots, create_graph, keep, edges)
+    _, result = run(roots, create_graph, retain, edges)
     batches = [ct.array if isinstance(ct, Batched) else ct if ct is None else _repeated(ct, size) for ct in result]
     like = [x if (one := _like(x)) is None else Spec((size, *one.shape), one.dtype) for x in ins]
     blank = _Blank(allow_unused, materialize, create_graph)
-    return tuple([_found(i, x, ct, blank, set()) for i, (x, ct) in enumerate(zip(like, batches))])
+    return tuple([_gradient_or_blank(i, x, ct, blank, set()) for i, (x, ct) in enumerate(zip(like, batches))])
 
 
 def _like(x: Any) -> Any:
@@ -229,9 +229,9 @@ class _Blank(NamedTuple):
     recorded: bool
 
 
-def _found(i: int, x: Any, ct: Any, blank: _Blank, given: set[int]) -> Any:
+def _gradient_or_blank(i: int, x: Any, ct: Any, blank: _Blank, referenced: set[int]) -> Any:
     if ct is not None:
-        return ct if hasattr(ct, "_edge") else rewrap(owned(ct, given), None)
+        return ct if hasattr(ct, "_edge") else rewrap(owned(ct, referenced), None)
     if blank.zeros:
         if isinstance(x, GradientEdge):
             text = "materialize_grads cannot be used when the given input is a GradientEdge"
@@ -250,8 +250,8 @@ def _found(i: int, x: Any, ct: Any, blank: _Blank, given: set[int]) -> Any:
 
 def _listed(x: Any) -> list[Any]:
     """Convert one or several Tensors or edges to a list."""
-    several = isinstance(x, tuple | list) and not isinstance(x, GradientEdge)
-    return list(x) if several or hasattr(x, "__next__") else [x]
+    is_sequence = isinstance(x, tuple | list) and not isinstance(x, GradientEdge)
+    return list(x) if is_sequence or hasattr(x, "__next__") else [x]
 
 
 def edge_of(x: Any) -> Edge:

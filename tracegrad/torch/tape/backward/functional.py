@@ -25,7 +25,7 @@ from tracegrad.torch.tape.tensors.tape_array import TapeArray, WeakArray
 from tracegrad.torch.tape.tensors.tensor import Tensor
 from tracegrad.torch.tape.tensors.traced_tensor import TracedTensor
 
-__all__ = ["eager_vjp", "leads_out", "nodes_behind"]
+__all__ = ["eager_vjp", "leads_out", "reachable_nodes"]
 
 Pullback = Callable[[Sequence[Any]], list[Any]]
 
@@ -43,13 +43,13 @@ def eager_vjp(
     >>> outputs, pullback([np.array([1.0, 1.0])])
     ([array([3., 6.])], [array([3., 3.]), np.float64(3.0)])
     """
-    places = range(len(primals)) if wrt is None else wrt
+    positions = range(len(primals)) if wrt is None else wrt
     inside, updated = list(primals), []
-    stays = _stays_on_tape(primals)
-    inputs = [_input(i, primals[i]) for i in places]
+    on_tape = _stays_on_tape(primals)
+    inputs = [_input(i, primals[i]) for i in positions]
     mode, STATE.enabled = STATE.enabled, True
     try:
-        for i, args in zip(places, inputs):
+        for i, args in zip(positions, inputs):
             inside[i] = args
             if args.shape and not args.weak:  # which `fn` may update
                 inside[i] = _alias_of(args, primals[i])
@@ -69,11 +69,11 @@ def eager_vjp(
         x._inner = True  # type: ignore[attr-defined]
 
     def pullback(cotangents: Sequence[Any]) -> list[Any]:
-        keep = stays or _stays_on_tape(cotangents)
-        result = _pull(outputs, inputs, cotangents, create_graph=keep)
-        return [_answer(ct, keep) for ct in result]
+        create_graph = on_tape or _stays_on_tape(cotangents)
+        result = _pull(outputs, inputs, cotangents, create_graph=create_graph)
+        return [_as_result(ct, create_graph) for ct in result]
 
-    return [_answer(x, stays) for x in outputs], pullback
+    return [_as_result(x, on_tape) for x in outputs], pullback
 
 
 def _stays_on_tape(values: Sequence[Any]) -> bool:
@@ -121,18 +121,18 @@ def _pull(
 ) -> list[Any]:
     pairs = [(x, _cotangent(x, ct)) for x, ct in zip(outputs, cotangents) if ct is not None and x.requires_grad]
     if not pairs:
-        return [_of_face(x, x._constant(np.zeros(x.shape, x.dtype))) for x in inputs]
+        return [_in_class_of(x, x._constant(np.zeros(x.shape, x.dtype))) for x in inputs]
     outs, cts = zip(*pairs)
     result = engine.grad(outs, inputs, cts, retain_graph=True, create_graph=create_graph, materialize_grads=True)
-    return [_of_face(x, ct) for x, ct in zip(inputs, result)]
+    return [_in_class_of(x, ct) for x, ct in zip(inputs, result)]
 
 
-def _of_face(x: Recorded, found: Any) -> Any:
-    """Convert `found`, a Tensor of the engine, to the class of `x`; in a trace, return the traced value."""
-    if isinstance(found, TracedTensor):
-        return found
-    out = x._like(found.array)
-    out._requires, out._edge = found._requires, found._edge_of()
+def _in_class_of(x: Recorded, tensor: Any) -> Any:
+    """Convert `tensor`, a Tensor of the engine, to the class of `x`; in a trace, return the traced value."""
+    if isinstance(tensor, TracedTensor):
+        return tensor
+    out = x._like(tensor.array)
+    out._requires, out._edge = tensor._requires, tensor._edge_of()
     return out
 
 
@@ -145,16 +145,16 @@ def _cotangent(x: Recorded, ct: Any) -> Any:
     return x._lift(np.broadcast_to(array, x.shape) if array.shape == () and x.shape else array)
 
 
-def _answer(x: Recorded, stays: bool) -> Any:
+def _as_result(x: Recorded, on_tape: bool) -> Any:
     """Return a carrier if the result stays on the tape (without a history in `no_grad`), else an ndarray or scalar."""
-    if not stays:
+    if not on_tape:
         return x.array[()] if not x.shape else x.array
     if not STATE.enabled:  # the mode around the derivative, whose own tape is recorded in any mode
         return x._like(x.array)
     return x if STATE.depth or not x.requires_grad or leads_out(x) else x._like(x.array)
 
 
-def nodes_behind(x: Recorded) -> set[Any]:
+def reachable_nodes(x: Recorded) -> set[Any]:
     """Return the nodes that the tape of `x` leads to."""
     edges, seen = [x._edge_of()], set()
     while edges:
@@ -170,5 +170,5 @@ def leads_out(x: Recorded) -> bool:
     """Whether the tape of `x` ends at anything but the inputs of functions that have been differentiated."""
     # A node without edges is a leaf, or stands for the tape outside of a trace.
     return any(
-        not node.edges and not getattr(getattr(node, "variable", None), "_inner", False) for node in nodes_behind(x)
+        not node.edges and not getattr(getattr(node, "variable", None), "_inner", False) for node in reachable_nodes(x)
     )

@@ -21,8 +21,8 @@ from tracegrad.torch.tape.recording.composite_trace import Recipe
 from tracegrad.torch.tape.recording.node import (
     RELEASED,
     SECOND_TIME,
-    Masked,
-    Moving,
+    DualArray,
+    MaskedCotangent,
     Node,
     Spec,
     added,
@@ -32,8 +32,8 @@ from tracegrad.torch.tape.recording.node import (
 )
 from tracegrad.torch.tape.recording.node_names import saved_names, saved_options, saved_result
 from tracegrad.torch.tape.recording.op_node import tied
-from tracegrad.torch.tape.recording.saved_results import BENT, KEEP_ANSWERS
-from tracegrad.torch.tape.recording.saved_tensor import Packed, Saved, kept
+from tracegrad.torch.tape.recording.saved_results import PIECEWISE_LINEAR, SAVES_RESULT
+from tracegrad.torch.tape.recording.saved_tensor import Packed, SavedArray, save
 
 __all__ = ["CompositeNode", "composite_class"]
 
@@ -51,14 +51,14 @@ class CompositeNode(Node):
 
     __slots__ = ("checks", "options", "packed", "recipe", "values")
     batches = True
-    several = True
+    is_multi_result = True
     # Whether a recorded derivative depends on the first output, as in PyTorch.
-    keeps_answer = False
+    saves_result = False
     # Whether the derivative counts as computed from the first input, on which it depends piecewise constantly.
-    bends = False
+    piecewise_linear = False
     recipe: Recipe
     values: Any
-    checks: list[tuple[Saved, Any, bool]]
+    checks: list[tuple[SavedArray, Any, bool]]
     packed: bool
 
     def __init__(self, recipe: Recipe, tensors: Sequence[Any], values: Sequence[Any], options: dict[str, Any]):
@@ -68,17 +68,17 @@ class CompositeNode(Node):
             edges.append((x._edge or x._source()) if x._requires else None if smooth else False)
         self.edges = tuple(edges)
         self.number = next_number()  # after the rebuilt node of a view
-        self.checks = [(kept(tensors[n], values[k]), edges[n], plain) for n, k, plain in recipe.watched]
-        kept_values: list[Any] = recipe.specs.copy()
-        for k in recipe.keeps:
-            kept_values[k] = values[k]
-        if self.keeps_answer:
-            kept_values[recipe.outputs[0][0]] = values[recipe.outputs[0][0]]
+        self.checks = [(save(tensors[n], values[k]), edges[n], plain) for n, k, plain in recipe.watched]
+        saved_values: list[Any] = recipe.specs.copy()
+        for k in recipe.saved_slots:
+            saved_values[k] = values[k]
+        if self.saves_result:
+            saved_values[recipe.outputs[0][0]] = values[recipe.outputs[0][0]]
         if STATE.level is not None:
             for x, k in zip(tensors, recipe.inputs):
                 if x._dual is not None:
-                    kept_values[k] = Moving(values[k], x._dual)
-        self.values = kept_values
+                    saved_values[k] = DualArray(values[k], x._dual)
+        self.values = saved_values
 
     @property
     def count(self) -> int:  # type: ignore[override]
@@ -87,9 +87,9 @@ class CompositeNode(Node):
 
     def guard(self, tensors: Sequence[Any]) -> None:
         """Check from now on that the Tensors of the outputs stay unchanged, if the node reads them."""
-        for k in {0, *self.recipe.guarded} if self.keeps_answer else self.recipe.guarded:
+        for k in {0, *self.recipe.guarded} if self.saves_result else self.recipe.guarded:
             if tensors[k]._base is None:
-                self.checks.append((kept(tensors[k], tensors[k].array), k, True))
+                self.checks.append((save(tensors[k], tensors[k].array), k, True))
 
     def pull(self, cts: Any, recording: bool) -> Sequence[Any]:
         values = self._values(recording)
@@ -103,10 +103,10 @@ class CompositeNode(Node):
             for (_, k, _), (saved, _, _) in zip(self.recipe.watched, self.checks):
                 values[k] = saved.sharing(values[k])
             self.recipe.repeat(values)
-            result = self._swept(values, cts, self._tied(values) if self.keeps_answer else {})
+            result = self._swept(values, cts, self._tied(values) if self.saves_result else {})
             return (
                 [tied(result[0], self.edges[0], self.recipe.specs[self.recipe.inputs[0]]), *result[1:]]
-                if self.bends
+                if self.piecewise_linear
                 else result
             )
         placed = self._placed(cts) if self.recipe.selects else None
@@ -118,26 +118,26 @@ class CompositeNode(Node):
             raise RuntimeError(located(SECOND_TIME))
         for saved, edge, plain in self.checks:
             if (plain or recording) and saved.counter[0] != saved.version:
-                own = edge.__class__ is int
-                raise saved.modified((self, edge) if own else edge, () if own else saved.counter)
+                is_output = edge.__class__ is int
+                raise saved.modified((self, edge) if is_output else edge, () if is_output else saved.counter)
         values = [x() if x.__class__ is Packed else x for x in self.values]
         if STATE.level is None:
-            values = [x.array if x.__class__ is Moving else x for x in values]
+            values = [x.array if x.__class__ is DualArray else x for x in values]
         if self.packed and not recording:
             self.recipe.repeat(values)
         return values
 
     def _tied(self, values: list[Any]) -> dict[int, Op]:
         """Replace the result in the rules' inputs by the Tensor, and return the twins of the ops that read it."""
-        answer = self.recipe.outputs[0][0]
-        array = self.values[answer]
+        slot = self.recipe.outputs[0][0]
+        array = self.values[slot]
         if STATE.level is not None or self.packed or array.dtype.kind != "f":
             return {}
-        values[answer] = rewrap(array, (self, 0))
+        values[slot] = rewrap(array, (self, 0))
         for saved, k, _ in self.checks:
             if k == 0 and k.__class__ is int:
-                saved.sharing(values[answer])
-        return self.recipe.tie(values, answer)
+                saved.sharing(values[slot])
+        return self.recipe.tie(values, slot)
 
     def _swept(self, values: Sequence[Any], cts: Any, twins: Mapping[int, Op] = _NONE) -> list[Any]:
         recipe = self.recipe
@@ -149,7 +149,7 @@ class CompositeNode(Node):
         for (slot, _), ct in zip(recipe.outputs, cts):
             if ct is not None:
                 k = id(values[slot])
-                masks[k] = ct.mask if ct.__class__ is Masked and k not in seeds else None
+                masks[k] = ct.mask if ct.__class__ is MaskedCotangent and k not in seeds else None
                 seeds[k] = added(seeds[k], unmasked(ct)) if k in seeds else unmasked(ct)
         result = ad.reverse_sweep(tape, receivers, seeds, masks=masks)
         return [_with_mask(result.get(id(x)), masks.get(id(x))) if e else None for x, e in zip(inputs, self.edges)]
@@ -163,15 +163,15 @@ class CompositeNode(Node):
         total = np.zeros(source.shape, source.dtype)
         for (output, _), ct in zip(recipe.outputs, cts):
             if ct is not None:
-                steps = recipe.path(recipe.inputs[0], output)
-                if steps is None:
+                path = recipe.path(recipe.inputs[0], output)
+                if path is None:
                     return None
-                place = total
-                for op, params in steps:
-                    place = op.impl(place, **params)
-                if not np.may_share_memory(place, total):
+                region = total
+                for op, params in path:
+                    region = op.impl(region, **params)
+                if not np.may_share_memory(region, total):
                     return None
-                place += ct
+                region += ct
         return total
 
     def release(self) -> None:
@@ -197,7 +197,7 @@ class CompositeNode(Node):
         def safe(x: Any) -> Any:
             if x.__class__ is Packed:
                 x.protect(array)
-            elif x.__class__ is Moving and isinstance(array, _ndarray) and np.may_share_memory(x.array, array):
+            elif x.__class__ is DualArray and isinstance(array, _ndarray) and np.may_share_memory(x.array, array):
                 return copies.setdefault(id(x), x.copied())
             elif isinstance(x, _ndarray) and isinstance(array, _ndarray) and np.may_share_memory(x, array):
                 return copies.setdefault(id(x), x.copy())
@@ -243,7 +243,7 @@ def _same(x: Any) -> Any:
 
 
 def _with_mask(ct: Any, mask: Any) -> Any:
-    return ct if ct is None or mask is None else Masked(ct, mask)
+    return ct if ct is None or mask is None else MaskedCotangent(ct, mask)
 
 
 _CLASSES: dict[str, type[CompositeNode]] = {}
@@ -253,6 +253,6 @@ def composite_class(name: str) -> type[CompositeNode]:
     """Return the class of the nodes called `name`."""
     result = _CLASSES.get(name)
     if result is None:
-        traits = {"keeps_answer": name in KEEP_ANSWERS, "bends": name in BENT}
+        traits = {"saves_result": name in SAVES_RESULT, "piecewise_linear": name in PIECEWISE_LINEAR}
         result = _CLASSES[name] = type(name, (CompositeNode,), {"__slots__": (), **traits})
     return result

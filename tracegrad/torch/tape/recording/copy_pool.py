@@ -13,11 +13,11 @@ import numpy as np
 __all__ = ["copy_of"]
 
 LARGE_BYTES = 2**17  # bytes of the smallest pooled array; the C library reuses smaller blocks
-KEPT_BYTES = 2**28  # bytes of all pooled blocks together, at most
-KEPT = 16  # pooled blocks, at most
+MAX_POOLED_BYTES = 2**28  # bytes of all pooled blocks together, at most
+MAX_POOLED_BLOCKS = 16  # pooled blocks, at most
 
 # The pooled blocks, in the order of their allocation.
-_kept: list[np.ndarray[Any, Any]] = []
+_pool: list[np.ndarray[Any, Any]] = []
 
 
 def _references() -> int:
@@ -25,7 +25,7 @@ def _references() -> int:
     return next(sys.getrefcount(block) for block in [np.empty(0)])
 
 
-_ALONE = _references()
+_UNUSED_REFERENCES = _references()
 
 
 def copy_of(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -33,13 +33,13 @@ def copy_of(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     if array.nbytes < LARGE_BYTES:
         return array.copy("K")
     like = np.empty_like(array)
-    for block in _kept:
+    for block in _pool:
         alike = block.shape == array.shape and block.dtype == array.dtype and block.strides == like.strides
-        if alike and sys.getrefcount(block) == _ALONE:
+        if alike and sys.getrefcount(block) == _UNUSED_REFERENCES:
             np.copyto(block, array)
             return block
     np.copyto(like, array)
-    _kept.append(like)
-    while len(_kept) > KEPT or sum(block.nbytes for block in _kept) > KEPT_BYTES:
-        del _kept[0]
+    _pool.append(like)
+    while len(_pool) > MAX_POOLED_BLOCKS or sum(block.nbytes for block in _pool) > MAX_POOLED_BYTES:
+        del _pool[0]
     return like

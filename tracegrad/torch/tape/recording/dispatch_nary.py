@@ -14,11 +14,11 @@ import numpy as np
 from tracegrad.avals import LITERALS, Aval, is_literal
 from tracegrad.errors import DTypeError
 from tracegrad.ops.core.elementwise_op import Elementwise
-from tracegrad.ops.core.op import Op, lead
+from tracegrad.ops.core.op import Op, dispatch_operand
 from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape.recording.node import Spec, next_number
-from tracegrad.torch.tape.recording.op_node import plan_of, remembered
-from tracegrad.torch.tape.recording.saved_tensor import Saved, made_now, saved_apart
+from tracegrad.torch.tape.recording.op_node import cache_plan, plan_of
+from tracegrad.torch.tape.recording.saved_tensor import SavedArray, copy_saved_borrowed, save_result
 from tracegrad.utils.errstate import QUIET, restore_traps, set_traps, traps
 
 __all__ = ["is_ready", "of_some", "shapes_of"]
@@ -34,7 +34,7 @@ def of_some(op: Op, cls: Any, kinds: tuple[Any, ...], general: Callable[..., Any
     """
     if not all([kind is cls or kind is float or kind is int for kind in kinds]):  # noqa: C419 (a list is faster)
         return general
-    function, record, mixed = op.impl, _of_some(op), _beside_numbers(op, cls)
+    function, record, mixed = op.impl, _of_some(op), _mixed_key(op, cls)
     plain = all([kind is cls for kind in kinds])  # noqa: C419
     known: dict[Any, _Case] = {}
 
@@ -45,23 +45,23 @@ def of_some(op: Op, cls: Any, kinds: tuple[Any, ...], general: Callable[..., Any
         try:
             case = known[key]
         except (KeyError, TypeError):
-            case = remembered(known, key, _Case(op, operands))
+            case = cache_plan(known, key, _Case(op, operands))
         if not case.ready:
             return general(operands, params)
         arrays = [x.array for x in operands] if plain else [x.array if x.__class__ is cls else x for x in operands]
         before = traps()
         try:
             set_traps(QUIET)
-            answer = function(*arrays, **params)
+            ans = function(*arrays, **params)
         except (ValueError, OverflowError):  # the error of the op is clearer than NumPy's
-            answer = None
+            ans = None
         finally:
             restore_traps(before)
-        if answer is None or answer.__class__ is tuple:
-            value = lead(operands)
-            return value._result(op, operands, tuple(arrays), params, answer) if answer else general(operands, params)
+        if ans is None or ans.__class__ is tuple:
+            value = dispatch_operand(operands)
+            return value._result(op, operands, tuple(arrays), params, ans) if ans else general(operands, params)
         out = _new(cls)
-        out.array = answer if answer.__class__ is _ndarray else _asarray(answer)
+        out.array = ans if ans.__class__ is _ndarray else _asarray(ans)
         out._counter = [0]
         if case.tracked and STATE.enabled:
             record(out, case, operands, arrays, params)
@@ -73,7 +73,7 @@ def of_some(op: Op, cls: Any, kinds: tuple[Any, ...], general: Callable[..., Any
 _traits = attrgetter("array.dtype", "array.shape", "_requires")
 
 
-def _beside_numbers(op: Op, cls: Any) -> Callable[..., tuple[Any, ...]]:
+def _mixed_key(op: Op, cls: Any) -> Callable[..., tuple[Any, ...]]:
     """Return the key function of cases with numbers among the operands."""
     number = _class_of if isinstance(op, Elementwise) else _known_number
 
@@ -94,13 +94,13 @@ class _Case:
     """Case of operand dtypes and shapes.
 
     `ready`: whether NumPy computes the op on the operands without conversion. `tracked`: whether any requires grad.
-    The first record sets the plan, the positions `lead` of the operands that get an edge, and the `shapes` of the
-    operands of an elementwise op that broadcasts.
+    The first record sets the plan, the positions `edge_positions` of the operands that get an edge, and the `shapes` of
+    the operands of an elementwise op that broadcasts.
     """
 
-    __slots__ = ("lead", "plan", "ready", "shapes", "tracked")
+    __slots__ = ("edge_positions", "plan", "ready", "shapes", "tracked")
     plan: Any
-    lead: tuple[int, ...]
+    edge_positions: tuple[int, ...]
     shapes: Any
 
     def __init__(self, op: Op, operands: tuple[Any, ...]):
@@ -132,49 +132,49 @@ def _of_some(op: Op) -> Callable[..., None]:
     """Make the recorder of any op."""
     elementwise = isinstance(op, Elementwise)
 
-    def settle(case: _Case, out: Any, operands: tuple[Any, ...], arrays: Any, params: dict[str, Any]) -> None:
+    def set_plan(case: _Case, out: Any, operands: tuple[Any, ...], arrays: Any, params: dict[str, Any]) -> None:
         wanted = [k for k, x in enumerate(operands) if x is not arrays[k] and x._requires and op.differentiable_in(k)]
         avals = [a if x is a else Aval(() if elementwise else a.shape, a.dtype) for x, a in zip(operands, arrays)]
         smooth = out.array.dtype.kind in "fc"
         case.plan = plan_of(op, tuple(wanted), tuple(avals), params=params) if smooth else None
-        case.lead = tuple(wanted)
+        case.edge_positions = tuple(wanted)
         case.shapes = shapes_of(arrays, out.array) if elementwise else None
 
     def record(out: Any, case: _Case, operands: tuple[Any, ...], arrays: Any, params: dict[str, Any]) -> None:
         if case.plan is _UNKNOWN:
-            settle(case, out, operands, arrays, params)
+            set_plan(case, out, operands, arrays, params)
         plan = case.plan
         if plan is None:
             return
         result = _new(plan.cls)
         result.plan, result.params, result.hooks, result.shapes = plan, params, None, case.shapes
         edges = [*plan.blank]
-        for k in case.lead:
+        for k in case.edge_positions:
             x = operands[k]
             edges[k] = x._edge or x._source()
         result.edges = tuple(edges)
         result.number = next_number()  # after the rebuilt node of a view
         result.operands = plan.specs
-        if plan.kept:
+        if plan.saved_operands:
             saved = [*plan.specs]
-            for k in plan.kept:
+            for k in plan.saved_operands:
                 x, a = operands[k], arrays[k]
                 if x is not a:
-                    x = _new(Saved)
+                    x = _new(SavedArray)
                     x.array, x.counter = a, operands[k]._counter
-                    x.version = x.counter[0] if x.counter.__class__ is list else saved_apart(x)
+                    x.version = x.counter[0] if x.counter.__class__ is list else copy_saved_borrowed(x)
                 saved[k] = x
             result.operands = tuple(saved)
-        result.answer = made_now(out) if plan.answer else plan.spec
+        result.saved_result = save_result(out) if plan.saves_result else plan.spec
         out._requires = True
         out._edge = result
 
     return record
 
 
-def shapes_of(arrays: Sequence[Any], answer: Any) -> Any:
+def shapes_of(arrays: Sequence[Any], ans: Any) -> Any:
     """Return the specs of an elementwise op's operands if one differs from the result in shape or dtype, else None."""
-    shape, dtype = answer.shape, answer.dtype
+    shape, dtype = ans.shape, ans.dtype
     for x in arrays:
         if type(x) not in LITERALS and (x.shape != shape or x.dtype is not dtype):
             return tuple([None if is_literal(a) else Spec(a.shape, a.dtype) for a in arrays])

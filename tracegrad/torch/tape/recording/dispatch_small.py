@@ -15,12 +15,12 @@ import numpy as np
 
 from tracegrad.avals import Aval
 from tracegrad.ops.core.elementwise_op import Elementwise
-from tracegrad.ops.core.op import Op, lead
+from tracegrad.ops.core.op import Op, dispatch_operand
 from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape.recording.dispatch_nary import of_some
 from tracegrad.torch.tape.recording.node import Spec, next_number
-from tracegrad.torch.tape.recording.op_node import Plan, plan_of, remembered
-from tracegrad.torch.tape.recording.saved_tensor import Saved, kept_as, made_now, saved_apart
+from tracegrad.torch.tape.recording.op_node import RecordingPlan, cache_plan, plan_of
+from tracegrad.torch.tape.recording.saved_tensor import SavedArray, copy_saved_borrowed, save_as, save_result
 from tracegrad.torch.tape.tensors import aliasing
 from tracegrad.utils.errstate import QUIET, restore_traps, set_traps, traps
 
@@ -34,7 +34,7 @@ _NONE: dict[str, Any] = {}
 
 def of_one(op: Op, cls: Any, general: Callable[..., Any], node: str = "") -> Callable[[Any], Any]:
     """Return the recorder of a unary op on the class `cls`; `node` is the node's name, if not the op's."""
-    function, plans = op.direct, dict[Any, Any]()
+    function, plans = op.impl_unchecked, dict[Any, Any]()
 
     def apply(input: Any) -> Any:
         x = input
@@ -47,11 +47,11 @@ def of_one(op: Op, cls: Any, general: Callable[..., Any], node: str = "") -> Cal
         before = traps()
         try:
             set_traps(QUIET)
-            answer = function(array)
+            ans = function(array)
         finally:
             restore_traps(before)
         out = _new(cls)
-        out.array = answer if answer.__class__ is _ndarray else _asarray(answer)
+        out.array = ans if ans.__class__ is _ndarray else _asarray(ans)
         out._counter = [0]
         if not x._requires or not STATE.enabled:
             return out
@@ -64,8 +64,8 @@ def of_one(op: Op, cls: Any, general: Callable[..., Any], node: str = "") -> Cal
         record.hooks = record.shapes = None
         record.edges = (x._edge or x._source(),)
         record.number = next_number()  # after the rebuilt node of a view
-        record.operands = (kept_as(x, array) if plan.operands[0] else None,)
-        record.answer = made_now(out) if plan.answer else None
+        record.operands = (save_as(x, array) if plan.operands[0] else None,)
+        record.saved_result = save_result(out) if plan.saves_result else None
         out._requires = True
         out._edge = record
         return out
@@ -75,7 +75,7 @@ def of_one(op: Op, cls: Any, general: Callable[..., Any], node: str = "") -> Cal
 
 def of_two(op: Op, cls: Any, general: Callable[..., Any], node: str = "") -> Callable[[Any, Any], Any]:
     """Return the recorder of a binary op on two operands of the class `cls`, or one operand and a number."""
-    function = op.direct
+    function = op.impl_unchecked
     record = _of_two(op, node)
     cases = {(cls, cls): 0, (cls, float): 4, (cls, int): 4, (float, cls): 8, (int, cls): 8}
 
@@ -91,15 +91,15 @@ def of_two(op: Op, cls: Any, general: Callable[..., Any], node: str = "") -> Cal
         before = traps()
         try:
             set_traps(QUIET)
-            answer = function(a, b)
+            ans = function(a, b)
         except (ValueError, OverflowError):  # the error of the op is clearer than NumPy's
-            answer = None
+            ans = None
         finally:
             restore_traps(before)
-        if answer is None:
+        if ans is None:
             return general(x, y)
         out = _new(cls)
-        out.array = answer if answer.__class__ is _ndarray else _asarray(answer)
+        out.array = ans if ans.__class__ is _ndarray else _asarray(ans)
         out._counter = [0]
         if ((case != 8 and x._requires) or (case != 4 and y._requires)) and STATE.enabled:
             record(out, x, y, a, b, case, dtype)
@@ -125,7 +125,7 @@ def _of_two(op: Op, node: str) -> Callable[..., None]:
         key: Any = (case, dtype, a.shape, b.shape) if shaped else case if dtype is _F64 else case + 16
         plan = plans.get(key)
         if plan is None:
-            plan = remembered(plans, key, _plan_of_two(op, case, a, b, dtype, node))
+            plan = cache_plan(plans, key, _binary_plan(op, case, a, b, dtype, node))
         result = _new(plan.cls)
         result.plan = plan
         result.params = _NONE
@@ -134,23 +134,23 @@ def _of_two(op: Op, node: str) -> Callable[..., None]:
         result.number = next_number()  # after the rebuilt node of a view
         reads_x, reads_y = plan.operands
         of_x, of_y = plan.specs
-        # Inlined `kept_as`, for the time of a call.
+        # Inlined `save_as`, for the time of a call.
         if reads_x:
             of_x = x
             if x is not a:
-                of_x = _new(Saved)
+                of_x = _new(SavedArray)
                 of_x.array = a
                 of_x.counter = counter = x._counter
-                of_x.version = counter[0] if counter.__class__ is list else saved_apart(of_x)
+                of_x.version = counter[0] if counter.__class__ is list else copy_saved_borrowed(of_x)
         if reads_y:
             of_y = y
             if y is not b:
-                of_y = _new(Saved)
+                of_y = _new(SavedArray)
                 of_y.array = b
                 of_y.counter = counter = y._counter
-                of_y.version = counter[0] if counter.__class__ is list else saved_apart(of_y)
+                of_y.version = counter[0] if counter.__class__ is list else copy_saved_borrowed(of_y)
         result.operands = (of_x, of_y)
-        result.answer = made_now(out) if plan.answer else plan.spec
+        result.saved_result = save_result(out) if plan.saves_result else plan.spec
         result.shapes = None
         if case < 4 and not shaped and a.shape != b.shape:
             result.shapes = (Spec(a.shape, dtype), Spec(b.shape, dtype))
@@ -160,11 +160,13 @@ def _of_two(op: Op, node: str) -> Callable[..., None]:
     return record
 
 
-def _some_made(plan: Plan, outs: Sequence[Any]) -> tuple[Any, ...]:
-    return tuple([made_now(out) if k in plan.answers else spec for k, (out, spec) in enumerate(zip(outs, plan.spec))])
+def _save_results(plan: RecordingPlan, outs: Sequence[Any]) -> tuple[Any, ...]:
+    return tuple(
+        [save_result(out) if k in plan.saved_results else spec for k, (out, spec) in enumerate(zip(outs, plan.spec))]
+    )
 
 
-def _plan_of_two(op: Op, case: int, a: Any, b: Any, dtype: Any, node: str) -> Any:
+def _binary_plan(op: Op, case: int, a: Any, b: Any, dtype: Any, node: str) -> Any:
     shaped = not isinstance(op, Elementwise)
     wanted = tuple([k for k in (0, 1) if case & (1, 2)[k]])
     left = 1.0 if case & 8 else Aval(a.shape if shaped else (), dtype)
@@ -181,8 +183,8 @@ def of_form(
     `function(array, params)` computes the op, if not the op's own implementation. With `fixed`, the shape determines
     the parameters.
     """
-    aliases, meaning = op.aliases, op.direct
-    record, several = _of_form(op, node, fixed), _of_several(op, cls, node)
+    aliases, meaning = op.aliases, op.impl_unchecked
+    record, wrap_results = _of_form(op, node, fixed), _of_multi_result(op, cls, node)
 
     def apply(operands: tuple[Any], params: dict[str, Any]) -> Any:
         (x,) = operands
@@ -195,15 +197,15 @@ def of_form(
         before = traps()
         try:
             set_traps(QUIET)
-            answer = meaning(array, **params) if function is None else function(array, params)
+            ans = meaning(array, **params) if function is None else function(array, params)
         finally:
             restore_traps(before)
-        if answer.__class__ is tuple:
-            return several(x, array, params, answer)
+        if ans.__class__ is tuple:
+            return wrap_results(x, array, params, ans)
         out = _new(cls)
-        out.array = answer if answer.__class__ is _ndarray else _asarray(answer)
+        out.array = ans if ans.__class__ is _ndarray else _asarray(ans)
         out._counter = [0]
-        if aliases and aliasing.shared(answer, array):
+        if aliases and aliasing.shared(ans, array):
             aliasing.register(out, x, (op, params))
         if x._requires and STATE.enabled:
             record(out, x, array, params)
@@ -218,7 +220,7 @@ def _of_form(op: Op, node: str, fixed: bool) -> Callable[..., None]:
 
     def planned(key: Any, out: Any, array: Any, params: dict[str, Any]) -> Any:
         wanted = (0,) if op.differentiable_in(0) and out.array.dtype.kind in "fc" else ()
-        return remembered(plans, key, plan_of(op, wanted, (Aval(array.shape, array.dtype),), node, params))
+        return cache_plan(plans, key, plan_of(op, wanted, (Aval(array.shape, array.dtype),), node, params))
 
     def record(out: Any, x: Any, array: Any, params: dict[str, Any]) -> None:
         key = (array.shape, array.dtype) if fixed else (array.shape, array.dtype, *params, *params.values())
@@ -235,15 +237,15 @@ def _of_form(op: Op, node: str, fixed: bool) -> Callable[..., None]:
         result.shapes = None
         result.edges = (x._edge or x._source(),)
         result.number = next_number()
-        result.operands = (kept_as(x, array),) if plan.operands[0] else plan.specs
-        result.answer = made_now(out) if plan.answer else plan.spec
+        result.operands = (save_as(x, array),) if plan.operands[0] else plan.specs
+        result.saved_result = save_result(out) if plan.saves_result else plan.spec
         out._requires = True
         out._edge = result
 
     return record
 
 
-def _of_several(op: Op, cls: Any, node: str) -> Callable[..., tuple[Any, ...]]:
+def _of_multi_result(op: Op, cls: Any, node: str) -> Callable[..., tuple[Any, ...]]:
     """Make the recorder of a unary op with several results."""
     plans: dict[Any, Any] = {}
     aliases = op.aliases
@@ -255,25 +257,25 @@ def _of_several(op: Op, cls: Any, node: str) -> Callable[..., tuple[Any, ...]]:
         except (KeyError, TypeError):
             wanted = (0,) if op.differentiable_in(0) else ()
             result = plan_of(op, wanted, (Aval(array.shape, array.dtype),), node, params)
-            plan = remembered(plans, key, result)
+            plan = cache_plan(plans, key, result)
         if plan is None:
             return
         output = _new(plan.cls)
         output.plan, output.params, output.hooks, output.shapes = plan, params, None, None
         output.edges = (x._edge or x._source(),)
         output.number = next_number()
-        output.operands = (kept_as(x, array),) if plan.operands[0] else plan.specs
-        output.answer = _some_made(plan, outs) if plan.answer else plan.spec
-        for k in plan.moving:
+        output.operands = (save_as(x, array),) if plan.operands[0] else plan.specs
+        output.saved_result = _save_results(plan, outs) if plan.saves_result else plan.spec
+        for k in plan.floating_results:
             out = outs[k]
             out._requires = True
             out._edge = (output, k) if k else output
 
-    def apply(x: Any, array: Any, params: dict[str, Any], answers: tuple[Any, ...]) -> tuple[Any, ...]:
+    def apply(x: Any, array: Any, params: dict[str, Any], results: tuple[Any, ...]) -> tuple[Any, ...]:
         outs = []
-        for answer in answers:
+        for ans in results:
             out = _new(cls)
-            out.array = answer if answer.__class__ is _ndarray else _asarray(answer)
+            out.array = ans if ans.__class__ is _ndarray else _asarray(ans)
             out._counter = [0]
             outs.append(out)
         if aliases:
@@ -292,7 +294,7 @@ def of_kinds(op: Op, cls: Any, kinds: tuple[Any, ...]) -> Callable[..., Any]:
     The recorder is a function of the operands and the parameters.
     """
     general = partial(_generally, op)
-    if op.steps:
+    if op.piecewise_constant:
         return general
     if isinstance(op, Elementwise) and len(kinds) <= 2 and _is_smooth(op):
         if len(kinds) == 1:
@@ -313,4 +315,4 @@ def _is_smooth(op: Elementwise) -> bool:
 
 
 def _generally(op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
-    return lead(operands)._applied(op, operands, params)
+    return dispatch_operand(operands)._applied(op, operands, params)

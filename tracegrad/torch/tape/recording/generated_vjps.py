@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tracegrad.avals import Aval, aval_of, is_literal
-from tracegrad.errors import MADE, DTypeError, UnsupportedError
-from tracegrad.ops.core.dispatch import Abstract, Level
+from tracegrad.errors import GENERATED_FILENAME, DTypeError, UnsupportedError
+from tracegrad.ops.core.dispatch import Abstract, DispatchLevel
 from tracegrad.ops.core.elementwise_op import Elementwise
-from tracegrad.ops.core.op import Op, Several
+from tracegrad.ops.core.op import Op, ResultAvals
 
 __all__ = ["Needs", "needs_of", "numpy_rules"]
 
@@ -33,15 +33,15 @@ class _Text:
     def term(self, name: str, aval: Any) -> Any:
         """Return a term of this name, or a tuple of terms for several results."""
         if isinstance(aval, tuple) and not isinstance(aval, Aval):
-            return tuple([_Term(self, f"{name}_{k}", a) for k, a in enumerate(aval)])
-        return _Term(self, name, aval)
+            return tuple([_RuleTerm(self, f"{name}_{k}", a) for k, a in enumerate(aval)])
+        return _RuleTerm(self, name, aval)
 
 
-class _Term(Abstract):
+class _RuleTerm(Abstract):
     """Symbolic value of a rule: its name in the text, and its aval."""
 
     __slots__ = ("name", "text")
-    level = Level.TERM
+    level = DispatchLevel.TERM
 
     def __init__(self, text: _Text, name: str, aval: Aval):
         super().__init__(aval)
@@ -51,7 +51,7 @@ class _Term(Abstract):
         text = self.text
         avals = [x if is_literal(x) else aval_of(x) for x in operands]
         written = list(map(_in_text, operands))
-        text.plain = text.plain and not params and all(isinstance(x, _Term) or is_literal(x) for x in operands)
+        text.plain = text.plain and not params and all(isinstance(x, _RuleTerm) or is_literal(x) for x in operands)
         text.space[op.name] = op.impl
         result = text.term(f"t{len(text.lines)}", op.aval(*avals, **params))
         text.lines.append((_names(result), f"{op.name}({', '.join(written)})", frozenset(written)))
@@ -63,7 +63,7 @@ def _in_text(x: Any) -> str:
 
     The text of a traced array that the rule made is only the class name, because reading its values would guard them.
     """
-    if isinstance(x, _Term):
+    if isinstance(x, _RuleTerm):
         return x.name
     return repr(x) if is_literal(x) or isinstance(x, np.ndarray | np.generic) else type(x).__name__
 
@@ -72,13 +72,13 @@ def _names(x: Any) -> tuple[str, ...]:
     """Return the names of the terms in a value, or in a tuple or list of them."""
     if isinstance(x, tuple | list):
         return tuple([name for v in x for name in _names(v)])
-    return (x.name,) if isinstance(x, _Term) else ()
+    return (x.name,) if isinstance(x, _RuleTerm) else ()
 
 
 class Needs(NamedTuple):
     """Values that rules read: the positions of results (0 for a single one) and of operands."""
 
-    answers: frozenset[int]
+    results: frozenset[int]
     operands: frozenset[int]
 
 
@@ -101,37 +101,37 @@ def needs_of(op: Op, wanted: Sequence[int], operands: Sequence[Any], params: dic
     except TypeError:  # a parameter that cannot be hashed
         return _needs(op, wanted, avals, params)
     if result is None:
-        if len(_NEEDS) >= _MOST_NEEDS:
+        if len(_NEEDS) >= _MAX_NEEDS:
             _NEEDS.clear()
         result = _NEEDS[key] = _needs(op, wanted, avals, params)
     return result
 
 
 _NEEDS: dict[Any, Needs] = {}
-_MOST_NEEDS = 16384
+_MAX_NEEDS = 16384
 
 
 def _needs(op: Op, wanted: Sequence[int], operands: Sequence[Any], params: dict[str, Any]) -> Needs:
     try:
         if isinstance(op, Elementwise) and any(map(is_literal, operands)):
-            return _needs_beside_numbers(op, wanted, operands)
+            return _needs_with_numbers(op, wanted, operands)
         text, results = _applied(op, wanted, operands, params)
     except (DTypeError, UnsupportedError):  # DTypeError: the dtypes do not allow a sample number here
-        answer = op.aval(*operands, **params)
-        count = len(answer) if isinstance(answer, Several) else 1
+        result_aval = op.aval(*operands, **params)
+        count = len(result_aval) if isinstance(result_aval, ResultAvals) else 1
         return Needs(frozenset(range(count)), frozenset(range(len(operands))))
     read = _live(text, results)[1]
-    places = frozenset({k for k, x in enumerate(operands) if f"x{k}" in read or is_literal(x)})
-    return Needs(frozenset(_answers(read)), places)
+    read_operands = frozenset({k for k, x in enumerate(operands) if f"x{k}" in read or is_literal(x)})
+    return Needs(frozenset(_result_numbers(read)), read_operands)
 
 
-def _answers(read: set[str]) -> set[int]:
+def _result_numbers(read: set[str]) -> set[int]:
     """Return the numbers of the results among the values read."""
     return {int(name.removeprefix("ans").removeprefix("_") or 0) for name in read if name.startswith("ans")}
 
 
-def _needs_beside_numbers(op: Op, wanted: Sequence[int], operands: Sequence[Any]) -> Needs:
-    answers, places = set[int](), set[int]()
+def _needs_with_numbers(op: Op, wanted: Sequence[int], operands: Sequence[Any]) -> Needs:
+    read_results, read_operands = set[int](), set[int]()
     for k, x in enumerate(operands):
         if not is_literal(x):
             continue
@@ -141,19 +141,19 @@ def _needs_beside_numbers(op: Op, wanted: Sequence[int], operands: Sequence[Any]
             text, results = _applied(op, wanted, args, {})
             lines, read = _live(text, results)
             texts.add((*lines, *_names(results)))
-            answers |= _answers(read)
-            places |= {j for j in range(len(operands)) if f"x{j}" in read}
+            read_results |= _result_numbers(read)
+            read_operands |= {j for j in range(len(operands)) if f"x{j}" in read}
         if len(texts) > 1:
-            places.add(k)
-    return Needs(frozenset(answers), frozenset(places))
+            read_operands.add(k)
+    return Needs(frozenset(read_results), frozenset(read_operands))
 
 
 def _applied(op: Op, wanted: Sequence[int], operands: Sequence[Any], params: dict[str, Any]) -> tuple[_Text, Any]:
     """Return the text of the rules of the operands `wanted`, for avals and literals, and their results."""
     text = _Text()
-    answer = op.aval(*operands, **params)
-    terms = tuple([x if is_literal(x) else _Term(text, f"x{k}", x) for k, x in enumerate(operands)])
-    return text, op.pull_all(wanted, text.term("ct", answer), text.term("ans", answer), terms, params)
+    result_aval = op.aval(*operands, **params)
+    terms = tuple([x if is_literal(x) else _RuleTerm(text, f"x{k}", x) for k, x in enumerate(operands)])
+    return text, op.pull_all(wanted, text.term("ct", result_aval), text.term("ans", result_aval), terms, params)
 
 
 def _live(text: _Text, result: Any) -> tuple[list[str], set[str]]:
@@ -167,7 +167,7 @@ def _live(text: _Text, result: Any) -> tuple[list[str], set[str]]:
 
 
 # The most generated rules of an op. Each literal operand needs a rule of its own; further ones use the ops.
-_MOST = 256
+_MAX_RULES = 256
 
 
 @lru_cache(maxsize=4096)
@@ -179,7 +179,7 @@ def numpy_rules(op: Op, literals: tuple[tuple[int, str], ...] = ()) -> tuple[Any
     """
     counts = _COUNTS.setdefault(op, [0])
     counts[0] += 1
-    if counts[0] > _MOST or not isinstance(op, Elementwise) or not op._floating:
+    if counts[0] > _MAX_RULES or not isinstance(op, Elementwise) or not op._floating:
         return None
     operands: list[Any] = [_FLOAT] * len(op.operands)
     for k, text in literals:
@@ -196,10 +196,10 @@ def _written(op: Op, i: int, operands: Sequence[Any]) -> Any:
     if is_literal(operands[i]) or not op.differentiable_in(i):
         return None
     text, (result,) = _applied(op, [i], operands, {})
-    if not text.plain or not isinstance(result, _Term):
+    if not text.plain or not isinstance(result, _RuleTerm):
         return False
     parameters = ", ".join(["ct", "ans", *(f"x{k}" for k in range(len(operands)))])
     lines = [f"def rule({parameters}):", *_live(text, result)[0], f"    return {result.name}"]
     space = {**text.space, "inf": np.inf, "nan": np.nan}
-    exec(compile("\n".join(lines), MADE, "exec"), space)
+    exec(compile("\n".join(lines), GENERATED_FILENAME, "exec"), space)
     return space["rule"]

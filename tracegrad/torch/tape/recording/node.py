@@ -7,7 +7,7 @@ without a record, False for an input for which PyTorch has no edge. Nodes are nu
 descending order every node therefore comes before the nodes that made its inputs.
 
 Cotangents are arrays (ndarrays, or tracers inside a trace), or Tensors if the backward pass is itself recorded. The
-cotangent that the rule of a `where` computes is `Masked`, see `tracegrad.ad`.
+cotangent that the rule of a `where` computes is `MaskedCotangent`, see `tracegrad.ad`.
 """
 
 from __future__ import annotations
@@ -28,8 +28,22 @@ from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape.backward.hooks import Hooks, RemovableHandle
 
 __all__ = [
-    "RELEASED", "SECOND_TIME", "AccumulateGrad", "Dual", "GradientEdge", "Masked", "Moving", "Node", "Spec", "added",
-    "next_number", "owned", "rewrap", "unmasked", "wrapper", "writing",
+    "RELEASED",
+    "SECOND_TIME",
+    "AccumulateGrad",
+    "Dual",
+    "DualArray",
+    "GradientEdge",
+    "MaskedCotangent",
+    "Node",
+    "Spec",
+    "added",
+    "next_number",
+    "owned",
+    "rewrap",
+    "unmasked",
+    "wrapper",
+    "writing",
 ]  # fmt: skip
 
 _numbers = itertools.count(1)
@@ -78,7 +92,7 @@ class Dual:
         STATE.level.duals.add(self)
 
 
-class Moving:
+class DualArray:
     """An array saved in a dual level, with its tangent."""
 
     __slots__ = ("array", "dual")
@@ -86,13 +100,13 @@ class Moving:
     def __init__(self, array: Any, dual: Any):
         self.array, self.dual = array, dual
 
-    def copied(self) -> Moving:
+    def copied(self) -> DualArray:
         """Copy the array and its tangent to separate memory."""
         tangent = self.dual.tangent
-        return Moving(self.array.copy(), None if tangent is None else Dual(tangent.clone(), self.dual.root))
+        return DualArray(self.array.copy(), None if tangent is None else Dual(tangent.clone(), self.dual.root))
 
 
-class Masked:
+class MaskedCotangent:
     """A cotangent `ct` that is 0 wherever `mask` is False, even if a rule computes another value there."""
 
     __slots__ = ("ct", "mask")
@@ -103,15 +117,15 @@ class Masked:
 
 def unmasked(ct: Any) -> Any:
     """Return the cotangent without its mask."""
-    return ct.ct if ct.__class__ is Masked else ct
+    return ct.ct if ct.__class__ is MaskedCotangent else ct
 
 
 def added(x: Any, y: Any) -> Any:
     """Add two cotangents of one value."""
-    if x.__class__ is Masked or y.__class__ is Masked:
+    if x.__class__ is MaskedCotangent or y.__class__ is MaskedCotangent:
         mask = either_mask(getattr(x, "mask", None), getattr(y, "mask", None)) if x.__class__ is y.__class__ else None
         total = add(unmasked(x), unmasked(y))
-        return total if mask is None else Masked(total, mask)
+        return total if mask is None else MaskedCotangent(total, mask)
     if isinstance(x, Carrier) or isinstance(y, Carrier):
         return add(x, y)
     return np.add(x, y)
@@ -148,7 +162,7 @@ class Node:
 
     __slots__ = ("__weakref__", "edges", "hooks", "number")
     # Whether `pull` takes a tuple of cotangents (None for zero), one for each output, instead of one cotangent.
-    several = False
+    is_multi_result = False
     # Whether `pull` takes batches of cotangents (`batched_grad`).
     batches = False
     # The number of outputs.
@@ -164,7 +178,7 @@ class Node:
     def ends(self, wanted: Iterable[Node]) -> None:
         """Note that a pass to the `wanted` nodes cannot continue from here."""
 
-    def blame(self, ct: Any, found: Sequence[Any]) -> None:
+    def blame(self, ct: Any, results: Sequence[Any]) -> None:
         """Raise for nan in a result of `pull`, if the operation inside the node that made it is known."""
 
     def release(self) -> None:
@@ -176,7 +190,7 @@ class Node:
     def protect(self, x: Any) -> None:
         """Copy the values saved of the Tensor `x`, before the result of this node overwrites it."""
 
-    def settle(self, old: Any, tensor: Any) -> None:
+    def relocate_result(self, old: Any, tensor: Any) -> None:
         """Note that the result `old` has been written into the memory of `tensor`."""
 
     # -- interface for users -----------------------------------------------------------------------------------
@@ -190,7 +204,7 @@ class Node:
             raise TypeError(located(f"expected {self.count} arguments, got {len(cotangents)} instead"))
         recording = STATE.enabled or STATE.level is not None
         args = cotangents if recording else tuple([getattr(ct, "array", ct) for ct in cotangents])
-        results = [unmasked(ct) for ct in self.pull(args if self.several else args[0], recording)]
+        results = [unmasked(ct) for ct in self.pull(args if self.is_multi_result else args[0], recording)]
         shown = tuple(
             [rewrap(ct, None) if not recording else ct for ct, e in zip(results, self.edges) if e is not False]
         )
@@ -262,16 +276,17 @@ class Node:
 writing = new_lock()
 
 
-def owned(ct: Any, given: set[int]) -> Any:
-    """Return `ct` as an array that nothing else refers to; `given` are the ids of arrays that may have references."""
+def owned(ct: Any, referenced: set[int]) -> Any:
+    """Return `ct` as an array that nothing else refers to; `referenced` are the ids of arrays that may have
+    references."""
     array = ct
     if ct.__class__ is not np.ndarray:
         if isinstance(ct, Carrier):
             return ct._alias()  # type: ignore[attr-defined]
         array = np.asarray(ct)
-    if not (array.flags.owndata and array.flags.c_contiguous and array.flags.writeable) or id(array) in given:
+    if not (array.flags.owndata and array.flags.c_contiguous and array.flags.writeable) or id(array) in referenced:
         array = np.array(array, order="C")
-    given.add(id(array))
+    referenced.add(id(array))
     return array
 
 
@@ -317,7 +332,7 @@ class AccumulateGrad(Node):
             self.accumulate(cotangents[0] if STATE.enabled else cotangents[0].array.copy(), STATE.enabled, set())
         return ()
 
-    def accumulate(self, ct: Any, recording: bool, given: set[int]) -> None:
+    def accumulate(self, ct: Any, recording: bool, referenced: set[int]) -> None:
         """Add `ct` to the gradient of a leaf that still requires it; in place if not `recording`, as in PyTorch."""
         variable = self.variable
         if not variable._requires:
@@ -326,7 +341,7 @@ class AccumulateGrad(Node):
         if recording:
             variable._grad = ct.clone().named("CopyBackwards") if old is None else old + ct
         elif old is None:
-            variable._grad = wrapper[0](owned(ct, given), None)
+            variable._grad = wrapper[0](owned(ct, referenced), None)
         elif old._requires:
             variable._grad = rewrap(old.array + ct, None)
         else:

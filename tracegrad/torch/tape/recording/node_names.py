@@ -26,7 +26,7 @@ def node_name(op: Op) -> str:
     >>> node_name(TABLE["multiply"]), node_name(TABLE["exp"])
     ('MulBackward0', 'ExpBackward0')
     """
-    stem = _STEMS.get(op.name) or "".join(part.capitalize() for part in op.name.split("_"))
+    stem = _STEMS.get(op.name) or "".join(word.capitalize() for word in op.name.split("_"))
     return f"{stem}Backward0"
 
 
@@ -90,7 +90,7 @@ def saved_options(name: str, params: dict[str, Any], shape: Any, result: Any) ->
         elif key == "ddof":
             options["correction"] = value
         elif key == "perm" and stem == "transpose":
-            options["dim0"], options["dim1"] = [k for k, place in enumerate(value) if k != place] or (0, 0)
+            options["dim0"], options["dim1"] = [k for k, position in enumerate(value) if k != position] or (0, 0)
         elif key == "perm":
             options.update({"dims": value} if stem == "permute" else {})
         else:

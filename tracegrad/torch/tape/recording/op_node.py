@@ -24,63 +24,90 @@ from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape.backward.batched_grad import Batched
 from tracegrad.torch.tape.recording import node as nodes
 from tracegrad.torch.tape.recording.generated_vjps import needs_of, numpy_rules
-from tracegrad.torch.tape.recording.node import Masked, Moving, Node, Spec, next_number, rewrap, unmasked
+from tracegrad.torch.tape.recording.node import DualArray, MaskedCotangent, Node, Spec, next_number, rewrap, unmasked
 from tracegrad.torch.tape.recording.node_names import node_name, saved_names, saved_options, saved_result, wraps_numbers
-from tracegrad.torch.tape.recording.saved_results import INVERSES, pulled_by_answer, twin_of
-from tracegrad.torch.tape.recording.saved_tensor import Packed, RawSaved, Saved, private
+from tracegrad.torch.tape.recording.saved_results import INVERSES, pull_by_result, twin_of
+from tracegrad.torch.tape.recording.saved_tensor import Packed, RawSaved, SavedArray, private
 
-__all__ = ["OpNode", "Plan", "SeveralNode", "node_class", "plan_of", "remembered", "step_node", "summed_to", "tied"]
+__all__ = [
+    "MultiResultNode",
+    "OpNode",
+    "RecordingPlan",
+    "cache_plan",
+    "node_class",
+    "piecewise_constant_node",
+    "plan_of",
+    "summed_to",
+    "tied",
+]
 
 _ndarray = np.ndarray
 
 
-class Plan:
-    """Plan to record an op: the class of its node, the saved operands (positions `kept`), and the saved results.
+class RecordingPlan:
+    """Plan to record an op: the class of its node, the saved operands (positions `saved_operands`), and the saved
+    results.
 
-    For several results, `answers` says which are saved, and `moving` which are floating. `specs` and `spec` replace
-    operands and result that are not saved; for elementwise ops they are None, because their rules read no shapes.
-    `blank` are the edges of operands without a record. `again` says that the rules read the result, which is recomputed
-    from the operands; `inverse` computes the operand from the result. `twin` is the op with the rule of a recorded
-    pass, if it differs.
+    For several results, `saved_results` says which are saved, and `floating_results` which are floating. `specs` and
+    `spec` replace operands and result that are not saved; for elementwise ops they are None, because their rules read
+    no shapes. `blank` are the edges of operands without a record. `again` says that the rules read the result, which is
+    recomputed from the operands; `inverse` computes the operand from the result. `twin` is the op with the rule of a
+    recorded pass, if it differs.
     """
 
     __slots__ = (
-        "again", "answer", "answers", "blank", "cls", "elementwise", "inverse", "kept", "moving", "op", "operands",
-        "rules", "saves", "spec", "specs", "twin",
+        "again",
+        "blank",
+        "cls",
+        "elementwise",
+        "floating_results",
+        "inverse",
+        "op",
+        "operands",
+        "rules",
+        "saved_operands",
+        "saved_results",
+        "saves",
+        "saves_result",
+        "spec",
+        "specs",
+        "twin",
     )  # fmt: skip
     rules: Any
-    moving: tuple[int, ...]
+    floating_results: tuple[int, ...]
 
     def __init__(self, op: Op, wanted: Sequence[int], operands: Sequence[Any], params: dict[str, Any]):
         """`wanted` are the positions of the operands that require grad; `operands` are avals, and Python numbers."""
         self.op, self.elementwise = op, isinstance(op, Elementwise)
-        self.answers, read = needs_of(op, wanted, operands, params)
+        self.saved_results, read = needs_of(op, wanted, operands, params)
         self.inverse = INVERSES.get(op)
         self.twin = twin_of(op, operands) if 0 in wanted else None
         if self.inverse is not None or self.twin is not None:
-            self.answers = frozenset({0})
+            self.saved_results = frozenset({0})
         if self.twin is not None:
             read |= {0}
-        self.answer = bool(self.answers)
-        self.again = op in _AGAIN and self.answer
+        self.saves_result = bool(self.saved_results)
+        self.again = op in _AGAIN and self.saves_result
         if self.again:
-            self.answer, read = False, frozenset(range(len(operands)))
+            self.saves_result, read = False, frozenset(range(len(operands)))
         if op is power and type(operands[0]) in LITERALS:
             read |= {1}
         self.operands = tuple([k in read for k in range(len(operands))])
-        self.kept = tuple(sorted(read))
-        self.saves = self.answer or any(f and type(x) not in LITERALS for f, x in zip(self.operands, operands))
+        self.saved_operands = tuple(sorted(read))
+        self.saves = self.saves_result or any(f and type(x) not in LITERALS for f, x in zip(self.operands, operands))
         self.blank = tuple([_blank(op, k, x) for k, x in enumerate(operands)])
         # The rules of an elementwise op for array operands, as NumPy functions; None if not generated yet.
         self.rules = None
-        answer = None if self.elementwise else op.aval(*operands, **params)
-        self.cls = node_class(node_name(op), isinstance(answer, tuple) and not isinstance(answer, Aval))
+        result_aval = None if self.elementwise else op.aval(*operands, **params)
+        self.cls = node_class(node_name(op), isinstance(result_aval, tuple) and not isinstance(result_aval, Aval))
         self.specs: tuple[Any, ...] = (None,) * len(operands)
         self.spec: Any = None
-        if answer is not None:
-            self.spec = _spec(answer)
-            several = self.spec.__class__ is tuple
-            self.moving = tuple([k for k, x in enumerate(self.spec) if x.dtype.kind in "fc"]) if several else ()
+        if result_aval is not None:
+            self.spec = _spec(result_aval)
+            is_multi = self.spec.__class__ is tuple
+            self.floating_results = (
+                tuple([k for k, x in enumerate(self.spec) if x.dtype.kind in "fc"]) if is_multi else ()
+            )
             self.specs = tuple([x if type(x) in LITERALS else _spec(x) for x in operands])
 
 
@@ -105,22 +132,22 @@ _NONE: dict[str, Any] = {}
 
 def plan_of(
     op: Op, wanted: tuple[int, ...], operands: tuple[Any, ...], node: str = "", params: Any = _NONE
-) -> Plan | None:
+) -> RecordingPlan | None:
     """Return the plan for recording an op; None if no operand is differentiated."""
     if not wanted:
         return None
-    plan = Plan(op, wanted, operands, params)
+    plan = RecordingPlan(op, wanted, operands, params)
     if node:
         plan.cls = node_class(node)
     return plan
 
 
-_MOST_PLANS = 4096
+_MAX_PLANS = 4096
 
 
-def remembered(plans: dict[Any, Any], key: Any, plan: Any) -> Any:
+def cache_plan(plans: dict[Any, Any], key: Any, plan: Any) -> Any:
     """Cache the plan, unless its key cannot be hashed."""
-    if len(plans) >= _MOST_PLANS:
+    if len(plans) >= _MAX_PLANS:
         plans.clear()
     with suppress(TypeError):
         plans[key] = plan
@@ -129,18 +156,18 @@ def remembered(plans: dict[Any, Any], key: Any, plan: Any) -> Any:
 
 # -- nodes -------------------------------------------------------------------------------------------------------------
 class OpNode(Node):
-    """Node of one op: `operands` are `Saved` values, numbers, and None or a `Spec` for unsaved ones.
+    """Node of one op: `operands` are `SavedArray` values, numbers, and None or a `Spec` for unsaved ones.
 
-    `answer` is the result in the same form. `shapes`, for an elementwise op that broadcasts or promotes, has the `Spec`
-    of each operand.
+    `saved_result` is the result in the same form. `shapes`, for an elementwise op that broadcasts or promotes, has the
+    `Spec` of each operand.
     """
 
-    __slots__ = ("answer", "operands", "params", "plan", "shapes")
+    __slots__ = ("operands", "params", "plan", "saved_result", "shapes")
     batches = True
-    plan: Plan
+    plan: RecordingPlan
     operands: Any
     params: dict[str, Any]
-    answer: Any
+    saved_result: Any
     shapes: Any
 
     @property
@@ -148,46 +175,46 @@ class OpNode(Node):
         return self.plan.op
 
     def pull(self, ct: Any, recording: bool) -> Sequence[Any]:
-        plan, operands, answer = self.plan, self.operands, self.answer
+        plan, operands, ans = self.plan, self.operands, self.saved_result
         if plan.saves:
-            operands, answer = self._values()
+            operands, ans = self._values()
             if plan.again and not recording:
-                answer = plan.op(*operands)
+                ans = plan.op(*operands)
         if plan.elementwise and not recording and (ct.__class__ is _ndarray or isinstance(ct, np.generic)):
             rules = plan.rules
             if rules is None:
                 rules = self._rules(operands)
             if rules and ct.dtype.kind != "c":
-                return self._computed(rules, ct, answer, operands)
+                return self._computed(rules, ct, ans, operands)
         if recording:
-            if plan.inverse is not None and STATE.level is None and answer.dtype.kind == "f":
-                return [pulled_by_answer(plan.op, self, ct, self.answer, operands[0])]
-            operands, answer = self._recorded(operands, answer)
+            if plan.inverse is not None and STATE.level is None and ans.dtype.kind == "f":
+                return [pull_by_result(plan.op, self, ct, self.saved_result, operands[0])]
+            operands, ans = self._recorded(operands, ans)
         if plan.op.pulls_all:
-            return self._pulled_at_once(ct, answer, operands)
+            return self._pulled_at_once(ct, ans, operands)
         op = plan.twin if recording and plan.twin is not None and STATE.level is None else plan.op
-        results = [self._pulled(i, ct, answer, operands, op) if e else None for i, e in enumerate(self.edges)]
-        if recording and plan.op.bends:
-            x = operands[0] if hasattr(operands[0], "_edge") else answer
+        results = [self._pulled(i, ct, ans, operands, op) if e else None for i, e in enumerate(self.edges)]
+        if recording and plan.op.piecewise_linear:
+            x = operands[0] if hasattr(operands[0], "_edge") else ans
             return [tied(ct_x, x._edge_of(), x) for ct_x in results]
         return results
 
     def _values(self) -> tuple[tuple[Any, ...], Any]:
         """Return the operands and the result, unpacked and checked to be unchanged."""
-        operands, answer = self.operands, self.answer
+        operands, ans = self.operands, self.saved_result
         if operands is nodes.RELEASED:
             raise RuntimeError(located(nodes.SECOND_TIME))
         values = []
         inverse = self.plan.inverse
         for k, x in enumerate(operands):
-            if x.__class__ is Saved and inverse is not None and x.counter[0] != x.version:
+            if x.__class__ is SavedArray and inverse is not None and x.counter[0] != x.version:
                 with np.errstate(all="ignore"):
-                    x = inverse(answer.value(self, own=True))
-            elif x.__class__ is Saved:
-                # The usual case of `Saved.value`, without a call.
+                    x = inverse(ans.value(self, is_own_result=True))
+            elif x.__class__ is SavedArray:
+                # The usual case of `SavedArray.value`, without a call.
                 x = x.array if x.counter[0] == x.version and x.array.__class__ is _ndarray else x.value(self.edges[k])
             values.append(x)
-        return tuple(values), answer.value(self, own=True) if answer.__class__ is Saved else answer
+        return tuple(values), ans.value(self, is_own_result=True) if ans.__class__ is SavedArray else ans
 
     def _rules(self, operands: tuple[Any, ...]) -> Any:
         """Return the rules as NumPy functions, or False; False for `where`, whose cotangents need masks."""
@@ -205,31 +232,31 @@ class OpNode(Node):
         if rules is None:
             literals = [(k, repr(v)) for k, v in enumerate(operands) if type(v) in (float, int, bool)]
             rules = numpy_rules(op, tuple(literals)) or False
-            if len(_RULES) < _MOST_RULES:
+            if len(_RULES) < _MAX_RULES:
                 _RULES[key] = rules
         if key is op:
             self.plan.rules = rules
         return rules
 
-    def _computed(self, rules: Any, ct: Any, answer: Any, operands: tuple[Any, ...]) -> list[Any]:
+    def _computed(self, rules: Any, ct: Any, ans: Any, operands: tuple[Any, ...]) -> list[Any]:
         results: list[Any] = []
         shapes = self.shapes
         for i, e in enumerate(self.edges):
             if not e:
                 results.append(None)
             elif (rule := rules[i]) is False:
-                results.append(self._pulled(i, ct, answer, operands, self.plan.op))
+                results.append(self._pulled(i, ct, ans, operands, self.plan.op))
             else:
-                ct_x = rule(ct, answer, *operands)
+                ct_x = rule(ct, ans, *operands)
                 results.append(ct_x if shapes is None else summed_to(ct_x, shapes[i]))
         return results
 
-    def _pulled(self, i: int, ct: Any, answer: Any, operands: tuple[Any, ...], op: Op) -> Any:
+    def _pulled(self, i: int, ct: Any, ans: Any, operands: tuple[Any, ...], op: Op) -> Any:
         """Compute the cotangent of operand `i` by the rule of `op`."""
         mask = None
-        if ct.__class__ is Masked:
+        if ct.__class__ is MaskedCotangent:
             ct, mask = ct.ct, ct.mask
-        ct_x, mask = ad.pull_masked(op, i, ct, mask, answer, operands, self.params)
+        ct_x, mask = ad.pull_masked(op, i, ct, mask, ans, operands, self.params)
         if ct_x is None:
             return None
         if self.shapes is not None:
@@ -239,84 +266,90 @@ class OpNode(Node):
             if mask is not None and mask.shape != spec.shape:
                 mask = ad.mask_of_repeated(mask, spec.shape)
             ct_x = summed_to(ct_x, spec)
-        return ct_x if mask is None else Masked(ct_x, mask)
+        return ct_x if mask is None else MaskedCotangent(ct_x, mask)
 
-    def _pulled_at_once(self, ct: Any, answer: Any, operands: tuple[Any, ...]) -> list[Any]:
+    def _pulled_at_once(self, ct: Any, ans: Any, operands: tuple[Any, ...]) -> list[Any]:
         """Compute the cotangents of all operands by the common rule of an op that moves data."""
-        ct, mask = (ct.ct, ct.mask) if ct.__class__ is Masked else (ct, None)
+        ct, mask = (ct.ct, ct.mask) if ct.__class__ is MaskedCotangent else (ct, None)
         wanted = [i for i, e in enumerate(self.edges) if e]
         results: list[Any] = [None] * len(self.edges)
-        pulled = ad.pull_each(self.plan.op, wanted, ct, mask, answer, operands, self.params)
+        pulled = ad.pull_each(self.plan.op, wanted, ct, mask, ans, operands, self.params)
         for i, (ct_x, moved) in zip(wanted, pulled):
-            results[i] = ct_x if moved is None else Masked(ct_x, moved)
+            results[i] = ct_x if moved is None else MaskedCotangent(ct_x, moved)
         return results
 
-    def _recorded(self, operands: tuple[Any, ...], answer: Any) -> tuple[tuple[Any, ...], Any]:
+    def _recorded(self, operands: tuple[Any, ...], ans: Any) -> tuple[tuple[Any, ...], Any]:
         """Return the saved values, as Tensors on the tape."""
         arrays = tuple([_opened(s, x, e) for s, x, e in zip(self.operands, operands, self.edges)])
-        return arrays, self.plan.op(*arrays) if self.plan.again else _opened(self.answer, answer, self)
+        return arrays, self.plan.op(*arrays) if self.plan.again else _opened(self.saved_result, ans, self)
 
     def release(self) -> None:
         if self.plan.saves:
-            self.operands = self.answer = nodes.RELEASED
+            self.operands = self.saved_result = nodes.RELEASED
 
-    def keeps(self) -> list[tuple[Saved, Any]]:
+    def saved_values(self) -> list[tuple[SavedArray, Any]]:
         """Return the saved values, with the edges to the nodes that made them."""
         if self.operands is nodes.RELEASED:
             return []
-        return [(x, e) for x, e in zip((*self.operands, self.answer), (*self.edges, None)) if x.__class__ is Saved]
+        return [
+            (x, e)
+            for x, e in zip((*self.operands, self.saved_result), (*self.edges, None))
+            if x.__class__ is SavedArray
+        ]
 
     def pack(self, pack: Callable[[Any], Any], unpack: Callable[[Any], Any]) -> None:
-        for x, e in self.keeps():
+        for x, e in self.saved_values():
             x.pack(rewrap(x.array, e), pack, unpack)
 
     def protect(self, x: Any) -> None:
-        for saved, _ in self.keeps():
+        for saved, _ in self.saved_values():
             saved.protect(x)
 
-    def settle(self, old: Any, tensor: Any) -> None:
-        answer = self.answer
-        if answer.__class__ is not Saved:
+    def relocate_result(self, old: Any, tensor: Any) -> None:
+        ans = self.saved_result
+        if ans.__class__ is not SavedArray:
             return
-        if answer.array.__class__ is Moving and answer.array.array is old:
-            answer.array = Moving(tensor.array, answer.array.dual)
-        elif answer.array is old:
-            answer.array = tensor.array
+        if ans.array.__class__ is DualArray and ans.array.array is old:
+            ans.array = DualArray(tensor.array, ans.array.dual)
+        elif ans.array is old:
+            ans.array = tensor.array
         else:
             return
-        answer.counter, answer.version = tensor._counter, tensor._counter[0]
+        ans.counter, ans.version = tensor._counter, tensor._counter[0]
 
     def move(self, outs: Sequence[Any]) -> None:
         """Note that the results have tangents."""
-        for x, out in zip((self.answer,), outs):
-            if x.__class__ is Saved:
+        for x, out in zip((self.saved_result,), outs):
+            if x.__class__ is SavedArray:
                 x.move(out)
 
-    def keep_answer(self) -> None:
+    def copy_saved_result(self) -> None:
         """Save a copy of the result, so that the result may be updated in place."""
-        answer = self.answer
-        if answer.__class__ is Saved and isinstance(answer.array, _ndarray):
-            self.answer = private(answer.array.copy())
+        ans = self.saved_result
+        if ans.__class__ is SavedArray and isinstance(ans.array, _ndarray):
+            self.saved_result = private(ans.array.copy())
 
     # -- saved values ------------------------------------------------------------------------------------------
     def _attributes(self) -> dict[str, Any]:
         """Return saved values with their edges, and options in tuples, by name."""
-        operands, answer = self.operands, self.answer
+        operands, ans = self.operands, self.saved_result
         if operands is nodes.RELEASED:
             raise RuntimeError(located(nodes.SECOND_TIME))
         table: dict[str, Any] = {}
         for k, name in enumerate(saved_names(self.name(), len(operands))):
             x = operands[k]
             table[f"_saved_{name}"] = (
-                (x, self.edges[k]) if x.__class__ is Saved else (x if type(x) in LITERALS else None,)
+                (x, self.edges[k]) if x.__class__ is SavedArray else (x if type(x) in LITERALS else None,)
             )
-        if answer.__class__ is Saved:
-            table["_saved_result"] = (answer, self)
-        elif answer.__class__ is tuple:
-            for k, x, dtype in ((k, x, self.plan.spec[k].dtype) for k, x in enumerate(answer) if x.__class__ is Saved):
+        if ans.__class__ is SavedArray:
+            table["_saved_result"] = (ans, self)
+        elif ans.__class__ is tuple:
+            for k, x, dtype in (
+                (k, x, self.plan.spec[k].dtype) for k, x in enumerate(ans) if x.__class__ is SavedArray
+            ):
                 edge = (self, k) if dtype.kind in "fc" else None
-                table[f"_saved_{saved_result(k, len(answer), dtype)}"] = (x, edge)
-        shapes = [_shape(x) for x in (operands[0] if operands else None, answer)]
+                table[f"_saved_{saved_result(k, len(ans), dtype)}"] = (x, edge)
+        shapes = [_shape(x) for x in (operands[0] if operands else None, ans)]
         options = saved_options(self.name(), self.params, *shapes)
         return {**table, **{f"_saved_{k}": (v,) for k, v in options.items()}}
 
@@ -335,14 +368,14 @@ class OpNode(Node):
         saved, edge = result
         if raw:
             return RawSaved(saved, edge)
-        own = (edge[0] if edge.__class__ is tuple else edge) is self
-        return saved.sharing(rewrap(saved.value(edge, own=own), edge))
+        is_own_result = (edge[0] if edge.__class__ is tuple else edge) is self
+        return saved.sharing(rewrap(saved.value(edge, is_own_result=is_own_result), edge))
 
 
 def _opened(saved: Any, array: Any, edge: Any) -> Any:
     """Return a saved array as a Tensor on the tape; unsaved values stay unchanged."""
     x = rewrap(array, edge)
-    return saved.sharing(x) if saved.__class__ is Saved else x
+    return saved.sharing(x) if saved.__class__ is SavedArray else x
 
 
 def _moves(x: Any) -> bool:
@@ -351,7 +384,7 @@ def _moves(x: Any) -> bool:
 
 
 def _shape(x: Any) -> Any:
-    if x.__class__ is Saved:
+    if x.__class__ is SavedArray:
         x = x.array() if x.array.__class__ is Packed else x.array
     return getattr(x, "shape", ())
 
@@ -359,11 +392,11 @@ def _shape(x: Any) -> Any:
 _FIRST = (0,)
 
 
-class SeveralNode(OpNode):
-    """One op with several results: `answer` is a tuple."""
+class MultiResultNode(OpNode):
+    """One op with several results: `saved_result` is a tuple."""
 
     __slots__ = ()
-    several = True
+    is_multi_result = True
 
     @property
     def count(self) -> int:  # type: ignore[override]
@@ -372,15 +405,15 @@ class SeveralNode(OpNode):
 
     def pull(self, cts: Any, recording: bool) -> Sequence[Any]:
         op, edges = self.plan.op, self.edges
-        args, result = self._read(recording) if self.plan.saves else (self.operands, self.answer)
-        if len(edges) == 1 and Masked not in map(type, cts):
+        args, result = self._read(recording) if self.plan.saves else (self.operands, self.saved_result)
+        if len(edges) == 1 and MaskedCotangent not in map(type, cts):
             return op.pull_all(_FIRST, cts, result, args, self.params)
         wanted = [i for i, e in enumerate(edges) if e]
         results: list[Any] = [None] * len(edges)
-        masks = [ct.mask if ct.__class__ is Masked else None for ct in cts]
+        masks = [ct.mask if ct.__class__ is MaskedCotangent else None for ct in cts]
         plain = tuple(map(unmasked, cts))
         for i, (ct, mask) in zip(wanted, ad.pull_all_masked(op, wanted, plain, masks, result, args, self.params)):
-            results[i] = ct if mask is None else Masked(ct, mask)
+            results[i] = ct if mask is None else MaskedCotangent(ct, mask)
         return results
 
     def _read(self, recording: bool) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
@@ -388,47 +421,49 @@ class SeveralNode(OpNode):
         if self.operands is nodes.RELEASED:
             raise RuntimeError(located(nodes.SECOND_TIME))
         edges = [(self, k) if k else self for k in range(self.count)]
-        args = [x.value(e) if x.__class__ is Saved else x for x, e in zip(self.operands, self.edges)]
-        results = [x.value(e, own=True) if x.__class__ is Saved else x for x, e in zip(self.answer, edges)]
+        args = [x.value(e) if x.__class__ is SavedArray else x for x, e in zip(self.operands, self.edges)]
+        results = [
+            x.value(e, is_own_result=True) if x.__class__ is SavedArray else x for x, e in zip(self.saved_result, edges)
+        ]
         if recording:
             args = [_opened(s, x, e) for s, x, e in zip(self.operands, args, self.edges)]
             tied = [e if _moves(getattr(x, "array", x)) else None for x, e in zip(results, edges)]
-            results = [_opened(s, x, e) for s, x, e in zip(self.answer, results, tied)]
+            results = [_opened(s, x, e) for s, x, e in zip(self.saved_result, results, tied)]
         return tuple(args), tuple(results)
 
-    def keeps(self) -> list[tuple[Saved, Any]]:
+    def saved_values(self) -> list[tuple[SavedArray, Any]]:
         if self.operands is nodes.RELEASED:
             return []
-        values = [*zip(self.operands, self.edges), *((x, None) for x in self.answer)]
-        return [(x, e) for x, e in values if x.__class__ is Saved]
+        values = [*zip(self.operands, self.edges), *((x, None) for x in self.saved_result)]
+        return [(x, e) for x, e in values if x.__class__ is SavedArray]
 
-    def settle(self, old: Any, tensor: Any) -> None:
+    def relocate_result(self, old: Any, tensor: Any) -> None:
         pass
 
     def move(self, outs: Sequence[Any]) -> None:
-        for x, out in zip(self.answer, outs):
-            if x.__class__ is Saved:
+        for x, out in zip(self.saved_result, outs):
+            if x.__class__ is SavedArray:
                 x.move(out)
 
-    def keep_answer(self) -> None:
+    def copy_saved_result(self) -> None:
         pass
 
 
 _RULES: dict[Any, Any] = {}
-_MOST_RULES = 4096
+_MAX_RULES = 4096
 
 _CLASSES: dict[tuple[str, bool], type[OpNode]] = {}
 
 
-def node_class(name: str, several: bool = False) -> type[OpNode]:
+def node_class(name: str, is_multi: bool = False) -> type[OpNode]:
     """Return the node class of this name, for an op with one result or with several."""
-    result = _CLASSES.get((name, several))
+    result = _CLASSES.get((name, is_multi))
     if result is None:
-        result = _CLASSES[name, several] = type(name, (SeveralNode if several else OpNode,), {"__slots__": ()})
+        result = _CLASSES[name, is_multi] = type(name, (MultiResultNode if is_multi else OpNode,), {"__slots__": ()})
     return result
 
 
-class StepNode(Node):
+class PiecewiseConstantNode(Node):
     """Node of a piecewise constant op: its derivative is zero."""
 
     __slots__ = ("spec",)
@@ -440,16 +475,16 @@ class StepNode(Node):
         return [rewrap(zeros, None) if recording else zeros]
 
 
-_STEPS: dict[Op, type[StepNode]] = {}
+_CONSTANT_CLASSES: dict[Op, type[PiecewiseConstantNode]] = {}
 
 
-def step_node(op: Op, edge: Any, answer: Any) -> StepNode:
+def piecewise_constant_node(op: Op, edge: Any, ans: Any) -> PiecewiseConstantNode:
     """Return the node of an op whose derivative is 0, because PyTorch's tape has a node too."""
-    cls = _STEPS.get(op)
+    cls = _CONSTANT_CLASSES.get(op)
     if cls is None:
-        cls = _STEPS[op] = type(node_name(op), (StepNode,), {"__slots__": ()})
+        cls = _CONSTANT_CLASSES[op] = type(node_name(op), (PiecewiseConstantNode,), {"__slots__": ()})
     node = cls()
-    node.edges, node.hooks, node.number, node.spec = (edge,), None, next_number(), Spec(answer.shape, answer.dtype)
+    node.edges, node.hooks, node.number, node.spec = (edge,), None, next_number(), Spec(ans.shape, ans.dtype)
     return node
 
 
@@ -479,10 +514,10 @@ def tied(ct: Any, edge: Any, spec: Any) -> Any:
         node.edges, node.hooks, node.number = (held._edge_of(), edge), None, next_number()
         node.spec = Spec(spec.shape, spec.dtype)
     else:
-        node = step_node(sign, edge, spec)
+        node = piecewise_constant_node(sign, edge, spec)
     alike = rewrap(held.array, node)
     alike = Batched(alike) if held is not plain else alike
-    return Masked(alike, ct.mask) if ct.__class__ is Masked else alike
+    return MaskedCotangent(alike, ct.mask) if ct.__class__ is MaskedCotangent else alike
 
 
 def summed_to(ct: Any, spec: Any) -> Any:

@@ -20,19 +20,26 @@ from tracegrad.errors import ShapeError, TraceError, located, warn_of_constant
 from tracegrad.ops.core.dispatch import TapeCarrier
 from tracegrad.ops.core.elementwise_op import Elementwise
 from tracegrad.ops.core.memory_order import arranged, has_order, relaid
-from tracegrad.ops.core.op import Carrier, Level, Op
+from tracegrad.ops.core.op import Carrier, DispatchLevel, Op
 from tracegrad.ops.shape.linear import broadcast_to, cast
 from tracegrad.torch.functions.core.dims import as_pytorchs
 from tracegrad.torch.functions.core.promotion import in_one_dtype
 from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape.backward import dual
 from tracegrad.torch.tape.recording.composite_node import composite_class
-from tracegrad.torch.tape.recording.composite_trace import RECIPES, Recipe, any_requires, key_of, remember, written
+from tracegrad.torch.tape.recording.composite_trace import (
+    RECIPES,
+    Recipe,
+    any_requires,
+    key_of,
+    record_recipe,
+    remember,
+)
 from tracegrad.torch.tape.recording.dispatch_nary import is_ready, shapes_of
 from tracegrad.torch.tape.recording.dispatch_small import of_kinds
 from tracegrad.torch.tape.recording.node import AccumulateGrad, Node, next_number
-from tracegrad.torch.tape.recording.op_node import OpNode, Plan, node_class, step_node
-from tracegrad.torch.tape.recording.saved_tensor import Borrowed, kept, own, private
+from tracegrad.torch.tape.recording.op_node import OpNode, RecordingPlan, node_class, piecewise_constant_node
+from tracegrad.torch.tape.recording.saved_tensor import Borrowed, copy_if_borrowed, private, save
 from tracegrad.torch.tape.tensors import aliasing, inplace_updates
 from tracegrad.utils.errstate import QUIET, restore_traps, set_traps, traps
 
@@ -46,8 +53,8 @@ FLOATS = frozenset({np.dtype(np.float64), np.dtype(np.float32)})
 class Recorded(TapeCarrier):
     """An array that operations are recorded on."""
 
-    level = Level.ARRAY_ON_TAPE
-    takes_any = True
+    level = DispatchLevel.ARRAY_ON_TAPE
+    accepts_unconformed = True
     _concrete_masks = True
 
     array: Any
@@ -68,10 +75,10 @@ class Recorded(TapeCarrier):
     # -- recording of ops --------------------------------------------------------------------------------------
     def bind(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
         kinds = tuple(map(type, operands))
-        way = op.ways.get(kinds)
-        if way is None:
-            way = op.ways[kinds] = of_kinds(op, self._face, kinds)
-        return way(operands, params)
+        recorder = op.dispatch_cache.get(kinds)
+        if recorder is None:
+            recorder = op.dispatch_cache[kinds] = of_kinds(op, self._public_class, kinds)
+        return recorder(operands, params)
 
     def _applied(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
         """Compute any op on any operands, and record it."""
@@ -81,32 +88,32 @@ class Recorded(TapeCarrier):
         before = traps()
         try:
             set_traps(QUIET)
-            answer = _elementwise(op, operands, arrays) if isinstance(op, Elementwise) else op.impl(*arrays, **params)
+            ans = _elementwise(op, operands, arrays) if isinstance(op, Elementwise) else op.impl(*arrays, **params)
         finally:
             restore_traps(before)
-        return self._result(op, operands, arrays, params, answer)
+        return self._result(op, operands, arrays, params, ans)
 
     def _result(
-        self, op: Op, operands: tuple[Any, ...], arrays: tuple[Any, ...], params: dict[str, Any], answer: Any
+        self, op: Op, operands: tuple[Any, ...], arrays: tuple[Any, ...], params: dict[str, Any], ans: Any
     ) -> Any:
         """Wrap computed arrays, with a node if an operand requires grad."""
         plan = None
         if STATE.enabled and not STATE.inference:
             wanted = [k for k, x in enumerate(operands) if isinstance(x, Recorded) and x._requires]
             if wanted:
-                plan = _plan(op, wanted, operands, arrays, params)
-        if answer.__class__ is tuple:
-            return self._several(plan, op, operands, arrays, params, answer)
-        if answer.__class__ is not _ndarray and not isinstance(answer, Carrier):
-            answer = np.asarray(answer)
-        out = self._like(answer)
-        if op.aliases and isinstance(operands[0], Recorded) and self._shares(answer, arrays[0]):
+                plan = _cached_plan(op, wanted, operands, arrays, params)
+        if ans.__class__ is tuple:
+            return self._wrap_results(plan, op, operands, arrays, params, ans)
+        if ans.__class__ is not _ndarray and not isinstance(ans, Carrier):
+            ans = np.asarray(ans)
+        out = self._like(ans)
+        if op.aliases and isinstance(operands[0], Recorded) and self._shares(ans, arrays[0]):
             aliasing.register(out, operands[0], (op, params))
         node = None
-        if plan is not None and answer.dtype.kind in "fc":
+        if plan is not None and ans.dtype.kind in "fc":
             out._requires = True
             if plan.cls is None:
-                out._edge = step_node(op, operands[0]._edge_of(), answer)
+                out._edge = piecewise_constant_node(op, operands[0]._edge_of(), ans)
             else:
                 out._edge = node = _recorded(plan, operands, arrays, params, [out])
         if STATE.unusual:
@@ -115,14 +122,14 @@ class Recorded(TapeCarrier):
                 dual.pushed(op, operands, params, out, node)
         return out
 
-    def _several(
+    def _wrap_results(
         self, plan: Any, op: Op, operands: tuple[Any, ...], arrays: tuple[Any, ...], params: dict[str, Any],
-        answers: Any,
+        results: Any,
     ) -> tuple[Any, ...]:  # fmt: skip
         """Wrap the results of an op with several results."""
         if not op.aliases:
-            answers = [_apart(x, arrays) for x in answers]
-        outs = tuple([self._like(x) for x in answers])
+            results = [_unaliased(x, arrays) for x in results]
+        outs = tuple([self._like(x) for x in results])
         if op.aliases and outs and isinstance(operands[0], Recorded) and self._shares(outs[0].array, arrays[0]):
             for k, out in enumerate(outs):
                 aliasing.register(out, operands[0], (op, params, k), "several" if STATE.enabled else "")
@@ -139,19 +146,19 @@ class Recorded(TapeCarrier):
                 dual.pushed(op, operands, params, outs, node)
         return outs
 
-    def _shares(self, answer: Any, array: Any) -> bool:
-        """Whether `answer` is a view of `array`."""
-        return aliasing.shared(answer, array)
+    def _shares(self, ans: Any, array: Any) -> bool:
+        """Whether `ans` is a view of `array`."""
+        return aliasing.shared(ans, array)
 
     def _like(self, array: Any) -> Any:
         """Wrap an array without a record in this class."""
-        out = _new(self._face)
+        out = _new(self._public_class)
         out.array = array
         out._counter = [0]
         return out
 
     # The class of results, which are not weak even if this value is.
-    _face: Any = None
+    _public_class: Any = None
 
     @staticmethod
     def _unusually(out: Any, node: Node | None) -> None:
@@ -165,27 +172,27 @@ class Recorded(TapeCarrier):
                 node.pack(*STATE.saving[-1])
 
     # -- functions of several ops --------------------------------------------------------------------------------
-    def named(self, name: str, keeps_answer: bool = False) -> Any:
+    def named(self, name: str, copies_result: bool = False) -> Any:
         node = self._edge
         if isinstance(node, OpNode):
-            node.__class__ = node_class(name, node.several)
-            if keeps_answer:
-                node.keep_answer()
+            node.__class__ = node_class(name, node.is_multi_result)
+            if copies_result:
+                node.copy_saved_result()
         return self
 
     def composed(self, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         tensors: list[Any] = []
-        key = key_of(self._face, fn, args, kwargs, tensors)
+        key = key_of(self._public_class, fn, args, kwargs, tensors)
         if not STATE.enabled or STATE.inference or not any_requires(args if key is None else tensors):
             try:
-                return _told_of_several(fn(*args, **kwargs))
+                return _mark_multi_views(fn(*args, **kwargs))
             except ShapeError as error:
                 raise (error if self.common_dtype is None else as_pytorchs(error, ())) from None
         for x in tensors:
-            own(x)
+            copy_if_borrowed(x)
         recipe = RECIPES.get(key)
         if recipe is None:
-            recipe, tensors, values = written(fn, args, kwargs)
+            recipe, tensors, values = record_recipe(fn, args, kwargs)
             remember(key, recipe)
         else:
             values = recipe.run([x.array for x in tensors])
@@ -196,17 +203,17 @@ class Recorded(TapeCarrier):
 
     def _outputs(self, node: Any, recipe: Recipe, tensors: Sequence[Any], values: Sequence[Any]) -> list[Any]:
         """Wrap the results of a composite function, with one node."""
-        several = recipe.kind is not None
+        is_multi = recipe.kind is not None
         outputs = []
         for n, (k, smooth) in enumerate(recipe.outputs):
             out = self._like(values[k])
             if smooth:
                 out._requires = True
-                out._edge = (node, n) if several and n else node
+                out._edge = (node, n) if is_multi and n else node
             outputs.append(out)
         if recipe.has_views:
-            aliasing.register_parts(outputs, recipe, tensors, "several" if several else "")
-        if recipe.guarded or node.keeps_answer:
+            aliasing.register_composite_views(outputs, recipe, tensors, "several" if is_multi else "")
+        if recipe.guarded or node.saves_result:
             node.guard(outputs)
         if STATE.unusual:
             self._unusually(outputs[0], node)
@@ -219,12 +226,12 @@ class Recorded(TapeCarrier):
         return self.array
 
     # -- memory --------------------------------------------------------------------------------------------------
-    def _laid(self, order: Any, *like: Any) -> Any:
+    def _in_memory_order(self, order: Any, *like: Any) -> Any:
         """Return this new value with the memory layout `order`: see `ops.core.memory_order.arranged`."""
         array, arrays = self.array, [x.array for x in like]
         if isinstance(array, Carrier):
             result = self._alias()
-            result.array = array._laid(order, *arrays)  # type: ignore[attr-defined]
+            result.array = array._in_memory_order(order, *arrays)  # type: ignore[attr-defined]
             return result
         strides = arranged(order, array.shape, array.dtype, *arrays)
         result = self if self._base is None else self._alias()
@@ -239,12 +246,12 @@ class Recorded(TapeCarrier):
 
     def _in_order(self, order: str) -> Any:
         """Return this value if it has the memory layout `order`, else a copy."""
-        (array,) = self._lying(self)
-        return self if has_order(array, order) else self._alias()._laid(order, self)
+        (array,) = self._visible_layouts(self)
+        return self if has_order(array, order) else self._alias()._in_memory_order(order, self)
 
-    def _as_view(self, result: Any, step: Any, lying: Any) -> Any:
-        """Register `result`, which `step` computed of this value, as a view; `lying` makes the view of an array."""
-        return aliasing.as_view(result, self, step, lying)
+    def _as_view(self, result: Any, step: Any, make_view: Any) -> Any:
+        """Register `result`, which `step` computed of this value, as a view; `make_view` makes the view of an array."""
+        return aliasing.as_view(result, self, step, make_view)
 
     def _sealed(self) -> Any:
         """Make this view read-only, and return it."""
@@ -254,15 +261,15 @@ class Recorded(TapeCarrier):
             self.array.flags.writeable = False
         return self
 
-    def _lying(self, *xs: Any) -> Any:
+    def _visible_layouts(self, *xs: Any) -> Any:
         """Return arrays with the memory layout of these values, for a result that can be a view."""
         arrays = [x.array for x in xs]
-        return self.array._lying(*arrays) if isinstance(self.array, Carrier) else arrays  # type: ignore[attr-defined]
+        return self.array._visible_layouts(*arrays) if isinstance(self.array, Carrier) else arrays  # type: ignore[attr-defined]
 
-    def _places(self, *xs: Any) -> Any:
+    def _layouts(self, *xs: Any) -> Any:
         """Return arrays with the memory layout of these values."""
         arrays = [x.array for x in xs]
-        return self.array._places(*arrays) if isinstance(self.array, Carrier) else arrays  # type: ignore[attr-defined]
+        return self.array._layouts(*arrays) if isinstance(self.array, Carrier) else arrays  # type: ignore[attr-defined]
 
     # -- the tape ------------------------------------------------------------------------------------------------
     def _edge_of(self) -> Any:
@@ -314,12 +321,12 @@ class Recorded(TapeCarrier):
         return self._requires or (self._base is not None and self._base._requires)
 
     # -- values, and updates in place ----------------------------------------------------------------------------
-    def concrete(self, asked: str) -> np.ndarray[Any, Any]:
+    def concrete(self, query: str) -> np.ndarray[Any, Any]:
         """Return the value, for Python that needs a number."""
         # Outside of derivatives of functions, only `float()` warns: NumPy and `math` call it, users call `item()`.
-        asks = ("float()", "item()", "tolist()") if STATE.depth else ("float()",)
-        if asked in asks and STATE.enabled and self.requires_grad:
-            warn_of_constant(asked)
+        warned_queries = ("float()", "item()", "tolist()") if STATE.depth else ("float()",)
+        if query in warned_queries and STATE.enabled and self.requires_grad:
+            warn_of_constant(query)
         return self.array  # type: ignore[no-any-return]
 
     def stored(self, dtype: Any) -> Any:
@@ -369,12 +376,12 @@ class Recorded(TapeCarrier):
 
     def _holds(self, array: Any) -> bool:
         """Whether a saved `array` is the value of this leaf."""
-        own = self.array
-        if own is array:
+        current = self.array
+        if current is array:
             return True
-        if not isinstance(array, np.ndarray) or array.base is None or own.shape != array.shape:
+        if not isinstance(array, np.ndarray) or array.base is None or current.shape != array.shape:
             return False
-        return own.__array_interface__ == array.__array_interface__  # type: ignore[no-any-return]
+        return current.__array_interface__ == array.__array_interface__  # type: ignore[no-any-return]
 
 
 def _elementwise(op: Elementwise, operands: tuple[Any, ...], arrays: tuple[Any, ...]) -> Any:
@@ -399,13 +406,15 @@ def _elementwise(op: Elementwise, operands: tuple[Any, ...], arrays: tuple[Any, 
 _READY: dict[Any, bool] = {}
 
 
-class Step:
+class PiecewiseConstantPlan:
     """Marker that replaces a plan: the derivative is 0, but a node is recorded."""
 
     cls = None
 
 
-def _plan(op: Op, wanted: list[int], operands: tuple[Any, ...], arrays: tuple[Any, ...], params: dict[str, Any]) -> Any:
+def _cached_plan(
+    op: Op, wanted: list[int], operands: tuple[Any, ...], arrays: tuple[Any, ...], params: dict[str, Any]
+) -> Any:
     """Return the plan for recording `op`, or None if it is not recorded."""
     if isinstance(op, Elementwise):
         kinds: Any = [type(x) if type(x) in LITERALS else x.dtype for x in arrays]
@@ -415,31 +424,31 @@ def _plan(op: Op, wanted: list[int], operands: tuple[Any, ...], arrays: tuple[An
     try:
         result = _PLANS.get(key, key)
     except TypeError:  # a parameter that cannot be hashed
-        return _new_plan(op, wanted, arrays, params)
+        return _make_plan(op, wanted, arrays, params)
     if result is key:
-        if len(_PLANS) >= _MOST_PLANS:
+        if len(_PLANS) >= _MAX_PLANS:
             _PLANS.clear()
-        result = _PLANS[key] = _new_plan(op, wanted, arrays, params)
+        result = _PLANS[key] = _make_plan(op, wanted, arrays, params)
     return result
 
 
 _PLANS: dict[Any, Any] = {}
-_MOST_PLANS = 16384
+_MAX_PLANS = 16384
 
 
-def _new_plan(op: Op, wanted: list[int], arrays: tuple[Any, ...], params: dict[str, Any]) -> Any:
+def _make_plan(op: Op, wanted: list[int], arrays: tuple[Any, ...], params: dict[str, Any]) -> Any:
     active = [k for k in wanted if op.differentiable_in(k)]
     if not active:
-        return Step if op.steps else None
+        return PiecewiseConstantPlan if op.piecewise_constant else None
     avals: list[Any] = [x if type(x) in LITERALS else Aval(x.shape, x.dtype) for x in arrays]
     if isinstance(op, Elementwise):
         loop = op.loop_dtypes(*[type(x) if type(x) in LITERALS else x.dtype for x in arrays])
         avals = [x if type(x) in LITERALS else Aval((), dtype) for x, dtype in zip(avals, loop)]
-    return Plan(op, active, avals, params)
+    return RecordingPlan(op, active, avals, params)
 
 
 def _recorded(
-    plan: Plan, operands: tuple[Any, ...], arrays: tuple[Any, ...], params: dict[str, Any], outs: Sequence[Any]
+    plan: RecordingPlan, operands: tuple[Any, ...], arrays: tuple[Any, ...], params: dict[str, Any], outs: Sequence[Any]
 ) -> OpNode:
     """Make the node of an op that was just applied, and save the values its rules read."""
     node = _new(plan.cls)
@@ -453,21 +462,23 @@ def _recorded(
         if not plan.operands[k]:
             saved.append(plan.specs[k])
         elif recorded:
-            saved.append(kept(x))
+            saved.append(save(x))
         else:
             saved.append(x if type(x) in LITERALS else private(x))
     node.edges, node.operands = tuple(edges), tuple(saved)
     node.number = next_number()  # after the rebuilt node of a view
     spec = plan.spec
     if spec.__class__ is tuple:
-        node.answer = tuple([kept(x) if k in plan.answers else s for k, (x, s) in enumerate(zip(outs, spec))])
+        node.saved_result = tuple(
+            [save(x) if k in plan.saved_results else s for k, (x, s) in enumerate(zip(outs, spec))]
+        )
     else:
-        node.answer = kept(outs[0]) if plan.answer else spec
+        node.saved_result = save(outs[0]) if plan.saves_result else spec
     node.shapes = shapes_of(operands, outs[0].array) if plan.elementwise else None
     return node
 
 
-def _apart(x: Any, arrays: tuple[Any, ...]) -> Any:
+def _unaliased(x: Any, arrays: tuple[Any, ...]) -> Any:
     """Return a result as an array in separate memory; copy it if it shares memory with an operand."""
     if isinstance(x, Carrier):
         return x
@@ -482,7 +493,7 @@ def new_node(cls: Any, edges: tuple[Any, ...]) -> Any:
     return node
 
 
-def _told_of_several(result: Any) -> Any:
+def _mark_multi_views(result: Any) -> Any:
     """Mark the views that one function returned together, whose in-place updates are errors."""
     if isinstance(result, tuple | list):
         for x in result:

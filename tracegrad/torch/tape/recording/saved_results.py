@@ -2,7 +2,7 @@
 
 `retain_grad` of the result, a hook on it, and `grad` with respect to it behave as in PyTorch. For some ops, PyTorch's
 formula reads only the result, but the rule here is more accurate with the operand. A recorded pass of these ops
-computes with the operand, and records the factor of the rule as a function of the result (`pulled_by_answer`). For ops
+computes with the operand, and records the factor of the rule as a function of the result (`pull_by_result`). For ops
 whose formula reads both, the pass applies the rule of a *twin*: a copy of the op with PyTorch's formula (`twin_of`).
 """
 
@@ -37,10 +37,10 @@ from tracegrad.ops.elementwise.table import (
 from tracegrad.ops.reduce.reductions import logsumexp, reduce_any, reduce_prod, softmax
 from tracegrad.ops.reduce.scans import cumprod, cumsum
 from tracegrad.ops.shape.linear import flip, full, unreduce
-from tracegrad.torch.tape.recording.node import Masked, Node, next_number, rewrap
-from tracegrad.torch.tape.recording.saved_tensor import Saved
+from tracegrad.torch.tape.recording.node import MaskedCotangent, Node, next_number, rewrap
+from tracegrad.torch.tape.recording.saved_tensor import SavedArray
 
-__all__ = ["BENT", "INVERSES", "KEEP_ANSWERS", "pulled_by_answer", "twin_of"]
+__all__ = ["INVERSES", "PIECEWISE_LINEAR", "SAVES_RESULT", "pull_by_result", "twin_of"]
 
 # The operand as a function of the result.
 INVERSES: dict[Op, Callable[[Any], Any]] = {
@@ -50,7 +50,7 @@ INVERSES: dict[Op, Callable[[Any], Any]] = {
 }
 
 # The derivative of the factor with respect to the result; None for 1.
-_BY_ANSWER: dict[Op, Callable[[Any], Any] | None] = {
+_FACTOR_DERIVATIVES: dict[Op, Callable[[Any], Any] | None] = {
     expm1: None,
     sigmoid: lambda y: subtract(1.0, multiply(2.0, y)),
     tanh: lambda y: multiply(-2.0, y),
@@ -60,45 +60,45 @@ _BY_ANSWER: dict[Op, Callable[[Any], Any] | None] = {
 class _Factor(Node):
     """Factor by which the rule of `op` multiplies the result's cotangent, recorded as a function of the result."""
 
-    __slots__ = ("answer", "op")
+    __slots__ = ("op", "saved_result")
     batches = True
     op: Op
-    answer: Saved
+    saved_result: SavedArray
 
     def pull(self, ct: Any, recording: bool) -> Sequence[Any]:
-        by_answer = _BY_ANSWER[self.op]
-        if by_answer is None:
+        derivative = _FACTOR_DERIVATIVES[self.op]
+        if derivative is None:
             return [ct]
-        answer = self.answer.value(self.edges[0], own=True)
+        ans = self.saved_result.value(self.edges[0], is_own_result=True)
         if recording:
-            answer = self.answer.sharing(rewrap(answer, self.edges[0]))
-        if ct.__class__ is Masked:
-            return [Masked(where(ct.mask, multiply(ct.ct, by_answer(answer)), 0.0), ct.mask)]
-        return [multiply(ct, by_answer(answer))]
+            ans = self.saved_result.sharing(rewrap(ans, self.edges[0]))
+        if ct.__class__ is MaskedCotangent:
+            return [MaskedCotangent(where(ct.mask, multiply(ct.ct, derivative(ans)), 0.0), ct.mask)]
+        return [multiply(ct, derivative(ans))]
 
 
-def pulled_by_answer(op: Op, node: Node, ct: Any, answer: Saved, operand: Any) -> Any:
+def pull_by_result(op: Op, node: Node, ct: Any, saved: SavedArray, operand: Any) -> Any:
     """Compute and record the cotangent of `operand` from the cotangent `ct` of the result of `op`, made by `node`."""
     one = full(shape=operand.shape, value=1.0, dtype=operand.dtype.name)
     result = _Factor()
     result.edges, result.hooks, result.number = (node,), None, next_number()
-    result.op, result.answer = op, answer
-    factor = rewrap(op.pull(0, one, answer.value(node, own=True), (operand,), {}), result)
-    if ct.__class__ is not Masked:
+    result.op, result.saved_result = op, saved
+    factor = rewrap(op.pull(0, one, saved.value(node, is_own_result=True), (operand,), {}), result)
+    if ct.__class__ is not MaskedCotangent:
         return multiply(ct, factor)
-    return Masked(where(ct.mask, multiply(ct.ct, factor), 0.0), ct.mask)
+    return MaskedCotangent(where(ct.mask, multiply(ct.ct, factor), 0.0), ct.mask)
 
 
 # -- twins -------------------------------------------------------------------------------------------------------------
 # Nodes of composite functions whose derivative reads the result.
-KEEP_ANSWERS = frozenset({
+SAVES_RESULT = frozenset({
     "ProdBackward0", "ProdBackward1", "StdBackward0", "StdMeanBackward0", "LogsumexpBackward0", "DistBackward0",
     "LinalgVectorNormBackward0", "SpecialI0EBackward0", "SpecialNdtriBackward0",
 })  # fmt: skip
 
 # Nodes of composite functions whose derivative counts as computed from the first operand, although it is piecewise
 # constant in this operand or independent of it.
-BENT = frozenset({
+PIECEWISE_LINEAR = frozenset({
     "HardtanhBackward0", "HardshrinkBackward0", "SoftshrinkBackward0", "ThresholdBackward0", "LeakyReluBackward0",
     "ReluBackward0", "NllLossBackward0", "NllLoss2DBackward0", "MaxPool2DWithIndicesBackward0",
     "MaxPool3DWithIndicesBackward0", "AvgPool2DBackward0", "AvgPool3DBackward0", "AdaptiveAvgPool2DBackward0",
@@ -112,17 +112,17 @@ def _product(ct: Any, ans: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
     if not axes:
         return ct
     # A zero or non-finite product divided by an element is not the product of the other elements.
-    apart = unreduce(logical_or(equal(ans, 0.0), logical_not(isfinite(ans))), x.shape, axes)
-    quotient = divide(unreduce(multiply(ct, ans), x.shape, axes), where(apart, 1.0, x))
-    return where(apart, reduce_prod.pull(0, ct, ans, (x,), {"axes": axes}), quotient)
+    irregular = unreduce(logical_or(equal(ans, 0.0), logical_not(isfinite(ans))), x.shape, axes)
+    quotient = divide(unreduce(multiply(ct, ans), x.shape, axes), where(irregular, 1.0, x))
+    return where(irregular, reduce_prod.pull(0, ct, ans, (x,), {"axes": axes}), quotient)
 
 
 def _running_product(ct: Any, ans: Any, x: Any, *, axis: int) -> Any:
     lost = reduce_any(logical_or(equal(ans, 0.0), logical_not(isfinite(ans))), axes=(axis,))
-    apart = unreduce(lost, x.shape, (axis,))
+    irregular = unreduce(lost, x.shape, (axis,))
     later = flip(cumsum(flip(multiply(ct, ans), axes=(axis,)), axis=axis), axes=(axis,))
     exact = cumprod.pull(0, ct, cumprod(x, axis=axis), (x,), {"axis": axis})
-    return where(apart, exact, divide(later, where(apart, 1.0, x)))
+    return where(irregular, exact, divide(later, where(irregular, 1.0, x)))
 
 
 def _logsumexp(ct: Any, ans: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
@@ -146,10 +146,10 @@ def _copysign(ct: Any, ans: Any, x: Any, y: Any) -> Any:
 
 
 # Rules of twins: for ops with a node of their own, and additionally for the last op of a composite function.
-_ALONE: dict[Op, Callable[..., Any]] = {
+_SINGLE_OP_RULES: dict[Op, Callable[..., Any]] = {
     reduce_prod: _product, cumprod: _running_product, logsumexp: _logsumexp, copysign: _copysign,
 }  # fmt: skip
-_AT_END: dict[Op, Callable[..., Any]] = {**_ALONE, sqrt: _root, power: _power}
+_LAST_OP_RULES: dict[Op, Callable[..., Any]] = {**_SINGLE_OP_RULES, sqrt: _root, power: _power}
 
 
 def twin_of(op: Op, operands: Sequence[Any], at_end: bool = False) -> Op | None:
@@ -167,5 +167,5 @@ def _twin(op: Op, rule: Callable[..., Any]) -> Op:
     return twin
 
 
-_TWINS = {op: _twin(op, rule) for op, rule in _ALONE.items()}
-_TWINS_AT_END = {op: _twin(op, rule) for op, rule in _AT_END.items()}
+_TWINS = {op: _twin(op, rule) for op, rule in _SINGLE_OP_RULES.items()}
+_TWINS_AT_END = {op: _twin(op, rule) for op, rule in _LAST_OP_RULES.items()}

@@ -14,11 +14,24 @@ import numpy as np
 from tracegrad.errors import located
 from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape.recording.copy_pool import copy_of
-from tracegrad.torch.tape.recording.node import Moving, rewrap
+from tracegrad.torch.tape.recording.node import DualArray, rewrap
 
 __all__ = [
-    "Borrowed", "Packed", "RawSaved", "Saved", "copy_of_borrowed", "kept", "kept_as", "made_by", "made_now", "modified",
-    "of_inference", "own", "private", "saved_apart", "short_name",
+    "Borrowed",
+    "Packed",
+    "RawSaved",
+    "SavedArray",
+    "copy_if_borrowed",
+    "copy_of_borrowed",
+    "copy_saved_borrowed",
+    "describe_maker",
+    "modified",
+    "of_inference",
+    "private",
+    "save",
+    "save_as",
+    "save_result",
+    "short_name",
 ]  # fmt: skip
 
 Hook = Callable[[Any], Any]
@@ -26,11 +39,11 @@ Hook = Callable[[Any], Any]
 _new = object.__new__
 
 
-class Saved:
+class SavedArray:
     """Saved array, the version counter of its memory, and the version at the time of saving.
 
-    A `Packed` or `Moving` may replace the array. The node that owns the value knows the node that made it: the node of
-    the operand's edge, or itself for a result.
+    A `Packed` or `DualArray` may replace the array. The node that owns the value knows the node that made it: the node
+    of the operand's edge, or itself for a result.
     """
 
     __slots__ = ("array", "counter", "version")
@@ -38,17 +51,17 @@ class Saved:
     counter: Any
     version: int
 
-    def value(self, edge: Any, own: bool = False) -> Any:
+    def value(self, edge: Any, is_own_result: bool = False) -> Any:
         """Return the array; RuntimeError if it was updated in place since it was saved.
 
-        `edge` leads to the node that made it; with `own`, this is the node that saved it.
+        `edge` leads to the node that made it; with `is_own_result`, this is the node that saved it.
         """
         array = self.array
         if self.counter[0] != self.version:
-            raise self.modified(edge, () if own else self.counter)
+            raise self.modified(edge, () if is_own_result else self.counter)
         if array.__class__ is Packed:
             return array()
-        return array if array.__class__ is not Moving or STATE.level is not None else array.array
+        return array if array.__class__ is not DualArray or STATE.level is not None else array.array
 
     def sharing(self, x: Any) -> Any:
         """Give the Tensor `x` of this array the version counter of its memory, and return it.
@@ -62,7 +75,7 @@ class Saved:
     def modified(self, edge: Any, counter: Any = ()) -> RuntimeError:
         """Return the error for an in-place update; `counter` may have the name of the updating operation."""
         array = self.array() if self.array.__class__ is Packed else getattr(self.array, "array", self.array)
-        return modified(array, self.counter, self.version, made_by(edge, counter))
+        return modified(array, self.counter, self.version, describe_maker(edge, counter))
 
     def pack(self, tensor: Any, pack: Hook, unpack: Hook) -> None:
         """Replace the value, the array of `tensor`, by the result of `pack`."""
@@ -72,20 +85,20 @@ class Saved:
     def move(self, x: Any) -> None:
         """Save the tangent of `x`, whose array is the saved value."""
         if x._dual is not None and self.array.__class__ is not Packed:
-            self.array = Moving(self.array, x._dual)
+            self.array = DualArray(self.array, x._dual)
 
     def protect(self, x: Any) -> None:
         """Copy the saved value if it is the Tensor `x`, which is about to be overwritten."""
-        array, own = x.array, self.array
-        if own.__class__ is Packed:
-            own.protect(array)
+        array, saved = x.array, self.array
+        if saved.__class__ is Packed:
+            saved.protect(array)
         elif not isinstance(array, np.ndarray):  # values of a trace do not change
             if self.counter is x._counter:
                 self.counter, self.version = _FIXED, 0
-        elif own is array:
-            self.array, self.counter, self.version = own.copy(), _FIXED, 0
-        elif own.__class__ is Moving and own.array is array:
-            self.array, self.counter, self.version = own.copied(), _FIXED, 0
+        elif saved is array:
+            self.array, self.counter, self.version = saved.copy(), _FIXED, 0
+        elif saved.__class__ is DualArray and saved.array is array:
+            self.array, self.counter, self.version = saved.copied(), _FIXED, 0
 
 
 # Version counter of arrays that cannot be updated.
@@ -104,28 +117,28 @@ def copy_of_borrowed(array: Any) -> Any:
         return array
     if 0 not in array.strides:
         return copy_of(array)
-    places = tuple([slice(None) if stride else slice(1) for stride in array.strides])
-    return np.broadcast_to(array[places].copy(), array.shape)
+    index = tuple([slice(None) if stride else slice(1) for stride in array.strides])
+    return np.broadcast_to(array[index].copy(), array.shape)
 
 
-def kept(x: Any, array: Any = None) -> Saved:
+def save(x: Any, array: Any = None) -> SavedArray:
     """Save the value of `x`, as `array` if it is passed; RuntimeError for an inference tensor."""
-    saved: Saved = _new(Saved)
+    saved: SavedArray = _new(SavedArray)
     saved.counter = counter = x._counter
     saved.array = x._snapshot() if array is None and counter is not None else array
-    saved.version = counter[0] if counter.__class__ is list else saved_apart(saved)
+    saved.version = counter[0] if counter.__class__ is list else copy_saved_borrowed(saved)
     if STATE.level is not None and x._dual is not None:
-        saved.array = Moving(saved.array, x._dual)
+        saved.array = DualArray(saved.array, x._dual)
     return saved
 
 
-def own(x: Any) -> None:
+def copy_if_borrowed(x: Any) -> None:
     """Replace a borrowed array of a value by a copy."""
     if x._counter.__class__ is Borrowed:
         x.array, x._counter = copy_of_borrowed(x.array), [0]
 
 
-def saved_apart(saved: Saved) -> int:
+def copy_saved_borrowed(saved: SavedArray) -> int:
     """Copy the array of a saved value whose counter is `Borrowed`, and return its version.
 
     RuntimeError for an inference tensor.
@@ -136,25 +149,25 @@ def saved_apart(saved: Saved) -> int:
     return 0
 
 
-def kept_as(x: Any, array: Any) -> Saved:
+def save_as(x: Any, array: Any) -> SavedArray:
     """Save `array`, the array of `x`, without a tangent."""
-    saved: Saved = _new(Saved)
+    saved: SavedArray = _new(SavedArray)
     saved.array = array
     saved.counter = counter = x._counter
-    saved.version = counter[0] if counter.__class__ is list else saved_apart(saved)
+    saved.version = counter[0] if counter.__class__ is list else copy_saved_borrowed(saved)
     return saved
 
 
-def made_now(out: Any) -> Saved:
+def save_result(out: Any) -> SavedArray:
     """Save the value of a new result."""
-    saved: Saved = _new(Saved)
+    saved: SavedArray = _new(SavedArray)
     saved.array, saved.counter, saved.version = out.array, out._counter, 0
     return saved
 
 
-def private(array: Any) -> Saved:
+def private(array: Any) -> SavedArray:
     """Save an array that nothing else can update."""
-    saved: Saved = _new(Saved)
+    saved: SavedArray = _new(SavedArray)
     saved.array, saved.counter, saved.version = array, _FIXED, 0
     return saved
 
@@ -162,13 +175,13 @@ def private(array: Any) -> Saved:
 class Packed:
     """Result of `pack` for a saved `tensor`; calling it returns the array."""
 
-    __slots__ = ("kept", "unpack")
+    __slots__ = ("packed", "unpack")
 
     def __init__(self, tensor: Any, pack: Hook, unpack: Hook):
         version = tensor._counter[0]
         mode, STATE.enabled = STATE.enabled, False
         try:
-            self.kept, self.unpack = pack(tensor), unpack
+            self.packed, self.unpack = pack(tensor), unpack
         finally:
             STATE.enabled = mode
         if tensor._counter[0] != version:
@@ -177,7 +190,7 @@ class Packed:
             )
 
     def __call__(self) -> Any:
-        tensor = self.unpack(self.kept)
+        tensor = self.unpack(self.packed)
         if not hasattr(tensor, "_edge"):
             raise TypeError(
                 located(
@@ -189,9 +202,13 @@ class Packed:
 
     def protect(self, array: Any) -> None:
         """Copy a Tensor stored in the memory of `array`, which is about to be overwritten."""
-        own = getattr(self.kept, "array", None)
-        if isinstance(own, np.ndarray) and isinstance(array, np.ndarray) and np.may_share_memory(own, array):
-            self.kept = rewrap(own.copy(), None)
+        array_of_packed = getattr(self.packed, "array", None)
+        if (
+            isinstance(array_of_packed, np.ndarray)
+            and isinstance(array, np.ndarray)
+            and np.may_share_memory(array_of_packed, array)
+        ):
+            self.packed = rewrap(array_of_packed.copy(), None)
 
 
 class RawSaved:
@@ -199,7 +216,7 @@ class RawSaved:
 
     __slots__ = ("edge", "saved")
 
-    def __init__(self, saved: Saved, edge: Any):
+    def __init__(self, saved: SavedArray, edge: Any):
         self.saved, self.edge = saved, edge
 
     def register_hooks(self, pack_hook: Hook, unpack_hook: Hook) -> None:
@@ -242,7 +259,7 @@ def of_inference() -> RuntimeError:
     )
 
 
-def made_by(edge: Any, counter: Any = ()) -> str:
+def describe_maker(edge: Any, counter: Any = ()) -> str:
     """Name the last recorded in-place update of a saved value's memory, or else the node that made the value."""
     if len(counter) > 1:
         return f", which is output 0 of {counter[1]},"

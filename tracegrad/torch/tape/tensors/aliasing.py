@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from tracegrad.numpy_api.lazy.stride_tricks import view_of_places
+from tracegrad.numpy_api.lazy.stride_tricks import view_of_indices
 from tracegrad.ops.core.op import Op
 from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape.recording.composite_trace import Recipe
 
-__all__ = ["as_view", "register", "register_all", "register_parts", "shared", "steps_of"]
+__all__ = ["as_view", "register", "register_all", "register_composite_views", "shared", "steps_of"]
 
 
 def shared(view: Any, array: Any) -> bool:
@@ -47,15 +47,15 @@ def register(view: Any, parent: Any, step: Any, kind: str = "") -> None:
         base._views = [r for r in known if r() is not None]
 
 
-def as_view(result: Any, parent: Any, step: Any, lying: Callable[[Any], Any]) -> Any:
-    """Register `result`, which `step` computed of `parent`, as a view; `lying` makes the view of an array."""
+def as_view(result: Any, parent: Any, step: Any, make_view: Callable[[Any], Any]) -> Any:
+    """Register `result`, which `step` computed of `parent`, as a view; `make_view` makes the view of an array."""
     array = parent.array
     if isinstance(array, np.ndarray):
-        place = lying(array)
+        array_view = make_view(array)
     else:
-        places = lying(np.arange(math.prod(array.shape)).reshape(array.shape))
-        place = view_of_places(array, result.array, places, lying)
-    view = parent._like(place)
+        index_view = make_view(np.arange(math.prod(array.shape)).reshape(array.shape))
+        array_view = view_of_indices(array, result.array, index_view, make_view)
+    view = parent._like(array_view)
     view._requires, view._edge, view._dual = result._requires, result._edge, result._dual
     register(view, parent, step)
     return view
@@ -90,11 +90,11 @@ def steps_of(view: Any) -> tuple[Callable[[Any], Any], ...]:
 
 def _applied(op: Op, params: dict[str, Any], *args: Any) -> Any:
     """Apply an op to the last of `args`; the first of two is the number of the result to return."""
-    answer = op(args[-1], **params)
-    return answer[args[0]] if len(args) > 1 else answer
+    ans = op(args[-1], **params)
+    return ans[args[0]] if len(args) > 1 else ans
 
 
-def register_parts(outputs: Sequence[Any], recipe: Recipe, tensors: Sequence[Any], kind: str) -> None:
+def register_composite_views(outputs: Sequence[Any], recipe: Recipe, tensors: Sequence[Any], kind: str) -> None:
     """Register results that are views of one of the `tensors`, the arguments of a composite function.
 
     A result that shares memory in another way is replaced by a copy.

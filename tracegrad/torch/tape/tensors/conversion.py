@@ -150,10 +150,10 @@ def _remade(cls: Any, array: np.ndarray[Any, Any], requires_grad: bool, state: d
 
 def _state(self: Any) -> dict[str, Any]:
     """Return the attributes that the user has set on a Tensor."""
-    return {name: x for name, x in vars(self).items() if name not in _OWN and not hasattr(Tensor, name)}
+    return {name: x for name, x in vars(self).items() if name not in _INTERNAL_ATTRS and not hasattr(Tensor, name)}
 
 
-_OWN = frozenset({"array", "_counter"})
+_INTERNAL_ATTRS = frozenset({"array", "_counter"})
 
 
 @tensor_method("__reduce__")

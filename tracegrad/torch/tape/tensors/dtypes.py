@@ -94,7 +94,7 @@ def iinfo(dtype: Any) -> np.iinfo[Any]:
     return np.iinfo(kind)
 
 
-def _asked_dtype(x: Any) -> Any:
+def _promotion_dtype(x: Any) -> Any:
     """Return an argument's type for promotion: a dtype, or a Python type for a weak number."""
     if isinstance(x, complex) and not isinstance(x, np.generic):
         return complex
@@ -109,7 +109,7 @@ def result_type(*xs: Any) -> DType:
     >>> result_type(1, 2.5)
     dtype('float64')
     """
-    return promotion.common_dtype([(_asked_dtype(x), len(getattr(x, "shape", (1,)))) for x in xs])
+    return promotion.common_dtype([(_promotion_dtype(x), len(getattr(x, "shape", (1,)))) for x in xs])
 
 
 def promote_types(type1: Any, type2: Any) -> DType:

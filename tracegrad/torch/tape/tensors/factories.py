@@ -118,19 +118,19 @@ def _literal_dtype(data: Any) -> Any:
     """Return the dtype for Python numbers alone if NumPy's choice differs from ours; None otherwise."""
     if get_default_dtype() == np.float64 or isinstance(data, np.ndarray | np.generic | Carrier):
         return None
-    kind, weak = _spelled(data)
+    kind, weak = _literal_kind(data)
     return {"f": get_default_dtype(), "c": default_complex()}.get(kind) if weak else None
 
 
-def _spelled(data: Any) -> tuple[str, bool]:
+def _literal_kind(data: Any) -> tuple[str, bool]:
     """Return the kind of numbers in the nested sequence `data`, and whether all are Python's own numbers."""
     if isinstance(data, list | tuple):
-        result = [_spelled(each) for each in data] or [("f", True)]
+        result = [_literal_kind(each) for each in data] or [("f", True)]
         return max((kind for kind, _ in result), key="biufc".index), all(weak for _, weak in result)
     return np.asarray(data).dtype.kind, type(data) in (bool, int, float, complex)
 
 
-def _made(data: Any, dtype: Any, copy: Any) -> Any:
+def _to_array(data: Any, dtype: Any, copy: Any) -> Any:
     """Convert `data` to a new array object, which may share memory with `data`."""
     values = plain(data)
     if not isinstance(values, list | Carrier | np.ndarray | np.generic | bool | int | float | complex):
@@ -183,7 +183,7 @@ def tensor(data: Any, dtype: Any = None, device: Any = None, requires_grad: bool
     check_device("cuda" if pin_memory else device)  # only CUDA needs pinned memory
     if isinstance(data, Tensor):
         warnings.warn(located(_COPY), UserWarning, stacklevel=2)
-    return wrap(_made(data, dtype, True), requires_grad)
+    return wrap(_to_array(data, dtype, True), requires_grad)
 
 
 _COPY = (
@@ -203,7 +203,7 @@ def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Any:
     if isinstance(data, Tensor):
         args: Any = data
         return args if dtype is None else args.to(dtype)
-    return wrap(_made(data, dtype, None))
+    return wrap(_to_array(data, dtype, None))
 
 
 def asarray(obj: Any, *, dtype: Any = None, device: Any = None, copy: bool | None = None,
@@ -218,7 +218,7 @@ def asarray(obj: Any, *, dtype: Any = None, device: Any = None, copy: bool | Non
         return _as_array_of(obj, dtype, copy, requires_grad)
     if copy is False:
         _check_alias(obj, dtype)
-    return wrap(_made(obj, dtype, copy), bool(requires_grad))
+    return wrap(_to_array(obj, dtype, copy), bool(requires_grad))
 
 
 def _check_alias(obj: Any, dtype: Any) -> None:

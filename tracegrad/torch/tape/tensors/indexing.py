@@ -20,7 +20,7 @@ from tracegrad.ops.core.op import Carrier, named, one_node
 from tracegrad.torch.functions.core.dims import not_real
 from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape.backward import dual
-from tracegrad.torch.tape.recording.node import Masked, Node, next_number
+from tracegrad.torch.tape.recording.node import MaskedCotangent, Node, next_number
 from tracegrad.torch.tape.tensors import aliasing
 
 __all__ = ["get_item", "set_item"]
@@ -43,19 +43,19 @@ class IndexNode(Node):
             out = np.zeros(self.shape, self.dtype)
             out[self.index] = ct
             return (out,)
-        if ct.__class__ is Masked:
+        if ct.__class__ is MaskedCotangent:
             (result,) = self.pull(ct.ct, recording)
             (mask,) = self.pull(ct.mask, recording)
-            return (Masked(result, mask.astype(np.bool_) if isinstance(mask, np.ndarray) else mask),)
+            return (MaskedCotangent(result, mask.astype(np.bool_) if isinstance(mask, np.ndarray) else mask),)
         return (self._spread(ct),)
 
     def _by_axis(self) -> list[tuple[int, Any]]:
         """Return the entries of the index with their axes."""
         entries = [e for e in self.index if e is not None]
         dots = _dots(entries)
-        behind = entries[dots + 1 :]
-        first = len(self.shape) - len(behind)
-        return [*enumerate(entries[:dots]), *enumerate(behind, first)]
+        after_dots = entries[dots + 1 :]
+        first = len(self.shape) - len(after_dots)
+        return [*enumerate(entries[:dots]), *enumerate(after_dots, first)]
 
     def _spread(self, ct: Any) -> Any:
         probe = np.broadcast_to(np.zeros((), self.dtype), self.shape)
@@ -127,7 +127,7 @@ def _entries(index: Any) -> tuple[Any, ...]:
     return index if index.__class__ is tuple else (index,)
 
 
-def _spelled(index: Any, x: Any) -> Any:
+def _as_tuple_index(index: Any, x: Any) -> Any:
     """Convert the index of a Tensor: a list with entries other than numbers is a tuple, as in PyTorch."""
     if index.__class__ is not list or not isinstance(x, TensorCarrier) or not any(map(_is_no_number, index)):
         return index
@@ -166,7 +166,7 @@ def get_item(x: Any, index: Any) -> Any:
     """`x[index]`."""
     result = _basic(index)
     if result is None:
-        index = _spelled(index, x)
+        index = _as_tuple_index(index, x)
         plain = _plain(index)
         result = _basic(plain) if plain is not None else None
         if result is None:
@@ -246,7 +246,7 @@ def _picked(x: Any, index: Any) -> Any:
 
 
 @one_node("IndexPutBackward0")
-def _put(x: Any, value: Any, index: Any) -> Any:
+def _index_put(x: Any, value: Any, index: Any) -> Any:
     return indexing.setitem(x, index, value)
 
 
@@ -256,12 +256,12 @@ def set_item(x: Any, index: Any, value: Any) -> None:
         raise not_real(x.dtype.name)
     result = _basic(index)
     if result is None:
-        index = _spelled(index, x)
+        index = _as_tuple_index(index, x)
         plain = _plain(index)
         result = _basic(plain) if plain is not None else None
     if result is None:
         value = value if isinstance(value, Carrier) else x._lift(np.asarray(value))
-        x._become(_put(x, value, _mapped(index, x)))
+        x._become(_index_put(x, value, _mapped(index, x)))
         return
     if not x.shape and any(isinstance(e, slice) for e in result[0]) and isinstance(x, TensorCarrier):
         raise IndexError(located("slice() cannot be applied to a 0-dim tensor."))

@@ -18,7 +18,7 @@ from tracegrad.ops.core.memory_order import UNKNOWN
 from tracegrad.ops.shape.linear import cast, full
 from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape.backward import dual
-from tracegrad.torch.tape.recording.node import Masked, Node, Spec, next_number, rewrap, unmasked
+from tracegrad.torch.tape.recording.node import MaskedCotangent, Node, Spec, next_number, rewrap, unmasked
 from tracegrad.torch.tape.recording.op_node import summed_to
 from tracegrad.torch.tape.recording.saved_tensor import short_name
 from tracegrad.torch.tape.tensors.aliasing import steps_of
@@ -51,7 +51,7 @@ class AsStridedBackward0(Node):
 
     def pull(self, ct: Any, recording: bool) -> Sequence[Any]:
         for node in self.nodes:
-            (ct,) = node.pull((ct,) if node.several else ct, recording)
+            (ct,) = node.pull((ct,) if node.is_multi_result else ct, recording)
         return (ct,)
 
 
@@ -99,13 +99,13 @@ def update(x: Any, new: Any) -> None:
     old = x._edge_of()
     if node is not None:
         _protect(node, x)
-    _keep_answer(x if x._base is None else x._base)
+    _copy_saved_result(x if x._base is None else x._base)
     if STATE.level is not None:
         dual.protect(new, x)
     x._store(new.array)
     bump(x)
     if node is not None:
-        node.settle(new.array, x)
+        node.relocate_result(new.array, x)
     if recording:
         rebase(x, old, new)
     else:
@@ -156,16 +156,16 @@ def _picked(whole: Any, root: Any, view: Any) -> Any:
 
 
 # Nodes that read their result, but not in PyTorch: there the result may be updated in place.
-_READ_THEIR_ANSWER = {
+_READ_THEIR_RESULT = {
     "AdaptiveMaxPool1DBackward0", "AdaptiveMaxPool2DBackward0", "AdaptiveMaxPool3DBackward0", "ErfinvBackward0",
     "MaxPool1DWithIndicesBackward0", "MaxPool2DWithIndicesBackward0", "MaxPool3DWithIndicesBackward0",
 }  # fmt: skip
 
 
-def _keep_answer(x: Any) -> None:
-    """Copy the result `x` that its node has saved, before `x` is overwritten, for nodes of `_READ_THEIR_ANSWER`."""
+def _copy_saved_result(x: Any) -> None:
+    """Copy the result `x` that its node has saved, before `x` is overwritten, for nodes of `_READ_THEIR_RESULT`."""
     node = x._edge[0] if x._edge.__class__ is tuple else x._edge
-    if node and type(node).__name__ in _READ_THEIR_ANSWER:
+    if node and type(node).__name__ in _READ_THEIR_RESULT:
         node.protect(x)
 
 
@@ -234,7 +234,7 @@ def check_all(xs: Sequence[Any]) -> None:
 
 
 def _strides(x: Any) -> tuple[int, ...]:
-    if getattr(x.array, "asks", 0) & UNKNOWN:  # an unknown memory layout, for example of a region argument
+    if getattr(x.array, "layout_inputs", 0) & UNKNOWN:  # an unknown memory layout, for example of a region argument
         return ()
     return getattr(x.array, "strides", ())
 
@@ -263,16 +263,16 @@ def _refused(view: Any, modified: str) -> RuntimeError:
     maker, number = _origin(view)
     kind = view._kind_of_view
     view_of = f"Output {number} of {maker} is a view of a view which was" if maker else "A view was"
-    what = f"{view_of} created in no_grad mode and {modified} modified inplace with grad mode enabled."
+    message = f"{view_of} created in no_grad mode and {modified} modified inplace with grad mode enabled."
     if kind in ("several", "custom") and maker:
-        what = f"Output {number} of {maker} is a view and {modified} modified inplace."
+        message = f"Output {number} of {maker} is a view and {modified} modified inplace."
     why = _OF_FUNCTION if kind == "custom" else _OF_NO_GRAD
     if kind == "several":
         why = (
             "This view is the output of a function that returns multiple views. Such functions do not allow the output "
             "views to be modified inplace. You should replace the inplace operation by an out-of-place one."
         )
-    return RuntimeError(located(f"{what} {why}"))
+    return RuntimeError(located(f"{message} {why}"))
 
 
 _OF_NO_GRAD = (
@@ -349,16 +349,18 @@ class CopySlices(Node):
     operands.
     """
 
-    __slots__ = ("axes", "inner", "place", "steps")
+    __slots__ = ("axes", "inner", "steps", "view_position")
 
     def __init__(self, base: Any, old: Any, new: Any, steps: tuple[Callable[[Any], Any], ...]):
         self.inner, number = new if new.__class__ is tuple else (new, 0)
         edges = self.inner.edges
-        self.place = next((k for k, e in enumerate(edges) if e is old), -1) if old is not None and not number else -1
-        if self.place < 0 and (old is not None or number or self.inner.count > 1):
+        self.view_position = (
+            next((k for k, e in enumerate(edges) if e is old), -1) if old is not None and not number else -1
+        )
+        if self.view_position < 0 and (old is not None or number or self.inner.count > 1):
             self.inner, edges = _Through(new), (new,)
         first = 1 if old is None and len(edges) > 1 and not edges[0] else 0
-        others = [e for k, e in enumerate(edges) if k != self.place and k >= first]
+        others = [e for k, e in enumerate(edges) if k != self.view_position and k >= first]
         self.edges, self.number, self.steps = (base._edge_of(), *others), next_number(), steps
         self.hooks = None
         if self.inner.hooks is not None:
@@ -366,40 +368,44 @@ class CopySlices(Node):
         self.axes = _axes_in_memory(base.array)
 
     def pull(self, ct: Any, recording: bool) -> Sequence[Any]:
-        mask = ct.mask if ct.__class__ is Masked and isinstance(ct.mask, np.ndarray) else None
+        mask = ct.mask if ct.__class__ is MaskedCotangent and isinstance(ct.mask, np.ndarray) else None
         ct = unmasked(ct)
         if isinstance(ct, np.ndarray | np.generic):
-            rest, masks = self._laid_out(np.asarray(ct)), None if mask is None else self._laid_out(mask)
+            rest, masks = self._with_base_layout(np.asarray(ct)), None if mask is None else self._with_base_layout(mask)
             region = self._region(rest)
             inside = region.copy()
-            result = self._inner(inside if masks is None else Masked(inside, self._region(masks).copy()), recording)
-            before = result[self.place] if self.place >= 0 else None
+            result = self._inner(
+                inside if masks is None else MaskedCotangent(inside, self._region(masks).copy()), recording
+            )
+            before = result[self.view_position] if self.view_position >= 0 else None
             writeable(region)[...] = 0 if before is None else unmasked(before)
             if masks is not None:
-                writeable(self._region(masks))[...] = before.mask if before.__class__ is Masked else before is not None
-            return [rest if masks is None else Masked(rest, masks), *self._others(result)]
+                writeable(self._region(masks))[...] = (
+                    before.mask if before.__class__ is MaskedCotangent else before is not None
+                )
+            return [rest if masks is None else MaskedCotangent(rest, masks), *self._others(result)]
         rest = (ct if recording else rewrap(ct, None)).clone()
         if isinstance(rest.array, np.ndarray):
-            rest.array = self._laid_out(rest.array)
+            rest.array = self._with_base_layout(rest.array)
         region = self._region(rest)
         inside = region.clone()
         result = self._inner(inside if recording else inside.array, recording)
-        before = unmasked(result[self.place]) if self.place >= 0 else None
+        before = unmasked(result[self.view_position]) if self.view_position >= 0 else None
         region.copy_(0.0 if before is None else before if recording else rewrap(before, None))
         return [rest if recording else rest.array, *self._others(result)]
 
-    def _laid_out(self, array: Any) -> Any:
+    def _with_base_layout(self, array: Any) -> Any:
         """Copy with the base's order of axes in memory: a view of the base is then a view of the copy."""
         if self.axes is None:
             return np.array(array, order="C")
         return np.array(array.transpose(self.axes), order="C").transpose(np.argsort(self.axes))
 
     def _inner(self, ct: Any, recording: bool) -> Sequence[Any]:
-        results: Sequence[Any] = self.inner.pull((ct,) if self.inner.several else ct, recording)
+        results: Sequence[Any] = self.inner.pull((ct,) if self.inner.is_multi_result else ct, recording)
         return results
 
-    def _others(self, found: Sequence[Any]) -> list[Any]:
-        others = [x for k, x in enumerate(found) if k != self.place]
+    def _others(self, results: Sequence[Any]) -> list[Any]:
+        others = [x for k, x in enumerate(results) if k != self.view_position]
         return others[len(others) - len(self.edges) + 1 :]
 
     def _region(self, x: Any) -> Any:
@@ -444,7 +450,12 @@ class Overwritten(Node):
         if len(self.edges) == 1 or not self.edges[1]:
             return [zeros, None][: len(self.edges)]
         result = summed_to(unmasked(ct), self.spec)
-        return [zeros, Masked(result, ct.mask) if ct.__class__ is Masked and result.shape == ct.mask.shape else result]
+        return [
+            zeros,
+            MaskedCotangent(result, ct.mask)
+            if ct.__class__ is MaskedCotangent and result.shape == ct.mask.shape
+            else result,
+        ]
 
     @staticmethod
     def _zeros(ct: Any, recording: bool) -> Any:

@@ -18,7 +18,7 @@ from tracegrad.torch.functions.indexing import shapes
 from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape.tensors import inplace_updates
 
-__all__ = ["BecomesView", "take_shape"]
+__all__ = ["BecomesView", "set_shape"]
 
 
 def _method(name: str, fn: Callable[..., Any], node: str) -> Any:
@@ -77,7 +77,7 @@ def _check(x: Any, name: str) -> None:
         )
 
 
-def take_shape(x: Any, shape: Any) -> None:
+def set_shape(x: Any, shape: Any) -> None:
     """Set the shape of an array in place, as assignment to `shape` does."""
     if not x.array.flags.c_contiguous:
         view = x.array.view()

@@ -16,7 +16,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-class _Kind(type):
+class _TensorTypeMeta(type):
     """Metaclass of the Tensor types of one dtype: calls make Tensors, and Tensors of this dtype are instances."""
 
     dtype: np.dtype[Any]
@@ -41,7 +41,7 @@ dtype('{dtype}')
 
 def _kind(name: str, dtype: str) -> Any:
     text = _DOC.format(name=name, dtype=dtype)
-    return _Kind(name, (), {"dtype": DTYPES[dtype], "__doc__": text, "__module__": __name__})
+    return _TensorTypeMeta(name, (), {"dtype": DTYPES[dtype], "__doc__": text, "__module__": __name__})
 
 
 BoolTensor, ByteTensor = _kind("BoolTensor", "bool"), _kind("ByteTensor", "uint8")

@@ -13,30 +13,30 @@ import numpy as np
 
 from tracegrad.errors import WARNED, UnsupportedError, located, user_file
 from tracegrad.numpy_api.registry import public_name, public_ufunc
-from tracegrad.ops.core.dispatch import Level
-from tracegrad.ops.core.op import Carrier, lead
+from tracegrad.ops.core.dispatch import DispatchLevel
+from tracegrad.ops.core.op import Carrier, dispatch_operand
 from tracegrad.torch.modes import STATE
 
-__all__ = ["NOT_HERE", "no_ndarray", "of_function", "of_ufunc"]
+__all__ = ["NOT_HANDLED", "no_ndarray", "of_function", "of_ufunc"]
 
 # Result for a call that does not write into ndarrays.
-NOT_HERE = object()
+NOT_HANDLED = object()
 
 _WRITING = frozenset({np.put, np.place, np.putmask, np.copyto, np.put_along_axis})
 
 
 def of_ufunc(ufunc: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Compute a ufunc that writes into ndarrays; `NOT_HERE` for other calls."""
+    """Compute a ufunc that writes into ndarrays; `NOT_HANDLED` for other calls."""
     if not _writes(kwargs.get("out")) and not (method == "at" and isinstance(inputs[0], np.ndarray)):
-        return NOT_HERE
+        return NOT_HANDLED
     name = public_ufunc(ufunc) + ("" if method == "__call__" else f".{method}")
     return _by_numpy(name, getattr(ufunc, method), inputs, kwargs)
 
 
 def of_function(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Compute a NumPy function that writes into ndarrays; `NOT_HERE` for other calls."""
-    into = kwargs.get("out") if function not in _WRITING else args[0] if args else next(iter(kwargs.values()))
-    return _by_numpy(public_name(function), function, args, kwargs) if _writes(into) else NOT_HERE
+    """Compute a NumPy function that writes into ndarrays; `NOT_HANDLED` for other calls."""
+    target = kwargs.get("out") if function not in _WRITING else args[0] if args else next(iter(kwargs.values()))
+    return _by_numpy(public_name(function), function, args, kwargs) if _writes(target) else NOT_HANDLED
 
 
 def _writes(out: Any) -> bool:
@@ -45,9 +45,9 @@ def _writes(out: Any) -> bool:
 
 
 def _by_numpy(name: str, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    first = lead((*args, *kwargs.values()))
-    if first is not None and first.level is not Level.TENSOR:
-        return NOT_HERE
+    first = dispatch_operand((*args, *kwargs.values()))
+    if first is not None and first.level is not DispatchLevel.TENSOR:
+        return NOT_HANDLED
     return function(*[_numbers(name, x) for x in args], **{k: _numbers(name, x) for k, x in kwargs.items()})
 
 

@@ -148,7 +148,7 @@ def _form_of_complex(values: np.ndarray[Any, Any]) -> tuple[Text, int]:
 
 # -- the layout --------------------------------------------------------------------------------------------------------
 @record(frozen=True, slots=True)
-class _Layout:
+class _PrintLayout:
     """Layout of the elements of one array; `summary` says that only the edges are shown."""
 
     text: Text
@@ -202,7 +202,7 @@ def _shown(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 def _elements(array: np.ndarray[Any, Any]) -> str:
     summary = array.size > _options.threshold
     text, width = _form((_shown(array) if summary else array).reshape(-1))
-    return _Layout(text, width, summary).nested(array, len(PREFIX))
+    return _PrintLayout(text, width, summary).nested(array, len(PREFIX))
 
 
 # -- the text of a Tensor ----------------------------------------------------------------------------------------------
@@ -221,15 +221,17 @@ def _notes(array: np.ndarray[Any, Any], requires_grad: bool, grad_fn: str | None
 
 def html_of(x: Any) -> str:
     """Return the notebook view of a Tensor: shape, dtype, tape role, text, and the text of its grad, if any."""
-    from tracegrad.utils.html import block, piece
+    from tracegrad.utils.html import block, object_html
 
     size = " x ".join(map(str, x.shape)) if x.shape else "of one number"
     node = x.grad_fn
-    told = [str(x.dtype)] + ["requires grad"] * (x.requires_grad and node is None)
+    labels = [str(x.dtype)] + ["requires grad"] * (x.requires_grad and node is None)
     parts = [block("values", text_of(x).splitlines())]
     if x._grad is not None:
         parts.append(block("grad", text_of(x._grad).splitlines(), shown=False))
-    return piece(f"Tensor {size}", ", ".join([*told, *([f"grad_fn {node.name()}"] if node is not None else [])]), parts)
+    return object_html(
+        f"Tensor {size}", ", ".join([*labels, *([f"grad_fn {node.name()}"] if node is not None else [])]), parts
+    )
 
 
 def text_of_array(

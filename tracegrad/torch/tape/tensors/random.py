@@ -108,8 +108,8 @@ def _gaussian(bits: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
     return _array(bits.standard_normal(shape, dtype.type))
 
 
-def _complex(parts: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
-    return np.asarray(parts[..., 0] + 1j * parts[..., 1]).astype(dtype)
+def _complex(pairs: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    return np.asarray(pairs[..., 0] + 1j * pairs[..., 1]).astype(dtype)
 
 
 def _integers(bits: np.random.Generator, low: int, high: int, shape: Any, dtype: np.dtype[Any]) -> Any:
@@ -270,16 +270,16 @@ def multinomial(input: Any, num_samples: int, replacement: bool = False, *, gene
     """
     bits = source("multinomial", generator)
     weights = _weights(plain(input), num_samples, replacement)
-    rows = weights.reshape(-1, weights.shape[-1])
+    weight_rows = weights.reshape(-1, weights.shape[-1])
     if replacement:
-        levels = np.cumsum(rows, axis=1)
-        drawn = bits.random((len(rows), num_samples)) * levels[:, -1:]
+        levels = np.cumsum(weight_rows, axis=1)
+        drawn = bits.random((len(weight_rows), num_samples)) * levels[:, -1:]
         chosen = np.stack([np.searchsorted(level, each, side="right") for level, each in zip(levels, drawn)])
     else:
         # The smallest of independent exponential times, each divided by its weight, is at i with probability in
         # proportion to weight i. The same holds for the next among the remaining (Efraimidis and Spirakis, 2006).
         with np.errstate(divide="ignore"):
-            times = bits.standard_exponential(rows.shape) / rows
+            times = bits.standard_exponential(weight_rows.shape) / weight_rows
         chosen = np.argsort(times, axis=1)[:, :num_samples]
     return wrap(chosen.reshape(*weights.shape[:-1], num_samples).astype(np.int64))
 

@@ -14,7 +14,7 @@ from tracegrad.torch.tape.backward.hooks import Hooks
 from tracegrad.torch.tape.recording.copy_on_write import is_saved, move
 from tracegrad.torch.tape.recording.recorded_array import Recorded
 from tracegrad.torch.tape.tensors.indexing import get_item
-from tracegrad.torch.tape.tensors.inplace_views import take_shape
+from tracegrad.torch.tape.tensors.inplace_views import set_shape
 from tracegrad.torch.tape.tensors.tensor import Tensor
 
 __all__ = ["TapeArray", "WeakArray"]
@@ -47,9 +47,9 @@ class TapeArray(Recorded, ArrayMethods):
     def _is_differentiated(self) -> bool:
         return STATE.enabled and self.requires_grad
 
-    def concrete(self, asked: str) -> Any:
-        if asked in _NUMBERS and self._is_differentiated():
-            raise lost(asked)
+    def concrete(self, query: str) -> Any:
+        if query in _NUMBERS and self._is_differentiated():
+            raise lost(query)
         return self.array
 
     def __copy__(self) -> Any:
@@ -63,9 +63,9 @@ class TapeArray(Recorded, ArrayMethods):
             raise lost("an array of a trace")
         return self.array
 
-    def _python_number(self, asked: str) -> Any:
+    def _python_number(self, query: str) -> Any:
         if not self._is_differentiated():
-            return super()._python_number(asked)
+            return super()._python_number(query)
         x = reshape(self, shape=()) if self.shape else self._alias()
         wanted = "float64" if self.dtype.kind == "f" else "complex128"
         return self._weakened(x if x.dtype == wanted else cast(x, dtype=wanted))
@@ -73,7 +73,7 @@ class TapeArray(Recorded, ArrayMethods):
     def __getitem__(self, index: Any) -> Any:
         return get_item(self, index)
 
-    shape = property(lambda self: self.array.shape, take_shape)
+    shape = property(lambda self: self.array.shape, set_shape)
 
     def _alias(self) -> Any:
         return self.bind(fresh, (self,), {"tag": 0})
@@ -128,4 +128,4 @@ class WeakArray(TapeArray):
     weak = True
 
 
-TapeArray._face = TapeArray
+TapeArray._public_class = TapeArray

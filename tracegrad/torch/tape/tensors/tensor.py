@@ -14,10 +14,10 @@ import numpy as np
 
 from tracegrad.avals import LITERALS
 from tracegrad.errors import WARNED, located
-from tracegrad.numpy_api.protocols import decides, is_ours
+from tracegrad.numpy_api.protocols import decides, is_array_class
 from tracegrad.numpy_api.registry import dispatch_function, dispatch_ufunc
 from tracegrad.ops.core.dispatch import TensorCarrier
-from tracegrad.ops.core.op import Carrier, Level
+from tracegrad.ops.core.op import Carrier, DispatchLevel
 from tracegrad.ops.shape.linear import fresh
 from tracegrad.torch.functions.core.dims import broadcast_shapes, not_real
 from tracegrad.torch.functions.core.formats import check_format
@@ -25,7 +25,7 @@ from tracegrad.torch.functions.tensor_methods import TensorMethods
 from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape.backward import engine
 from tracegrad.torch.tape.backward.hooks import Hooks, RemovableHandle
-from tracegrad.torch.tape.recording.node import AccumulateGrad, Moving, wrapper
+from tracegrad.torch.tape.recording.node import AccumulateGrad, DualArray, wrapper
 from tracegrad.torch.tape.recording.recorded_array import Recorded
 from tracegrad.torch.tape.tensors import inplace_updates, numpy_protocol
 from tracegrad.torch.tape.tensors.dtypes import get_default_dtype
@@ -66,34 +66,34 @@ class Tensor(Recorded, BecomesView, TensorMethods, TensorCarrier):
     tensor([4., 6.])
     """
 
-    level = Level.TENSOR
+    level = DispatchLevel.TENSOR
     _inside: Any  # the class of Tensors inside traces, set by `traced_tensor`
     _counter: Any
 
     def __init__(self, array: Any = (), requires_grad: bool = False, *sizes: int):
         if not isinstance(array, Carrier):
-            array, requires_grad = _as_pytorch_has_it((array, requires_grad, *sizes))
+            array, requires_grad = _legacy_constructor((array, requires_grad, *sizes))
         held(self, array, requires_grad)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        way = self._of_ufunc.get(ufunc)
-        if way is not None and method == "__call__" and not kwargs:
-            return way(*inputs)
+        recorder = self._of_ufunc.get(ufunc)
+        if recorder is not None and method == "__call__" and not kwargs:
+            return recorder(*inputs)
         if decides("__array_ufunc__", inputs):
             return NotImplemented
         if kwargs or method == "at":
             written = numpy_protocol.of_ufunc(ufunc, method, inputs, kwargs)
-            if written is not numpy_protocol.NOT_HERE:
+            if written is not numpy_protocol.NOT_HANDLED:
                 return written
         return dispatch_ufunc(ufunc, method, inputs, kwargs)
 
     _of_ufunc: dict[Any, Any]
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        if not all(map(is_ours, types)):
+        if not all(map(is_array_class, types)):
             return NotImplemented
         written = numpy_protocol.of_function(func, args, kwargs)
-        return dispatch_function(func, args, kwargs) if written is numpy_protocol.NOT_HERE else written
+        return dispatch_function(func, args, kwargs) if written is numpy_protocol.NOT_HANDLED else written
 
     # -- attributes of the tape ----------------------------------------------------------------------------------
     @property
@@ -370,9 +370,9 @@ class Tensor(Recorded, BecomesView, TensorMethods, TensorCarrier):
         return format_of(self, spec)
 
 
-def _as_pytorch_has_it(given: tuple[Any, ...]) -> tuple[np.ndarray[Any, Any], bool]:
+def _legacy_constructor(args: tuple[Any, ...]) -> tuple[np.ndarray[Any, Any], bool]:
     """Make the array of `Tensor(...)`, from data or sizes, in the default dtype; prefer `tensor`."""
-    data, requires_grad, *sizes = given
+    data, requires_grad, *sizes = args
     if isinstance(data, np.ndarray) and (data.dtype == get_default_dtype() or data.dtype.kind == "c"):
         return data, requires_grad
     if not hasattr(data, "__index__") or isinstance(data, np.ndarray):
@@ -385,7 +385,7 @@ def _as_operand(x: Any) -> Any:
     return np.asarray(x) if type(x) in LITERALS or isinstance(x, list | tuple) else x
 
 
-Tensor._face = Tensor
+Tensor._public_class = Tensor
 
 
 def of_array(array: Any, requires_grad: bool = False) -> Any:
@@ -406,7 +406,7 @@ def held(tensor: Any, array: Any, requires_grad: bool) -> Any:
 def _on_tape(array: Any, edge: Any) -> Any:
     """Return a value of the tape as a Tensor: the leaf itself if it belongs to one."""
     moving = None
-    if array.__class__ is Moving:
+    if array.__class__ is DualArray:
         array, moving = array.array, array.dual
     if edge.__class__ is AccumulateGrad and edge.variable._holds(array) and edge.variable._dual is moving:
         return edge.variable

@@ -13,7 +13,7 @@ import numpy as np
 
 from tracegrad.avals import Size
 from tracegrad.errors import ShapeError, warn_of_constant
-from tracegrad.ops.core.op import Carrier, Level, Op
+from tracegrad.ops.core.op import Carrier, DispatchLevel, Op
 from tracegrad.ops.shape.linear import stop_gradient
 from tracegrad.torch.functions.core.dims import as_pytorchs
 from tracegrad.torch.functions.core.promotion import in_one_dtype
@@ -31,11 +31,11 @@ class TracedTensor(Tensor):
     A backward pass inside a trace therefore becomes nodes of the graph.
     """
 
-    level = Level.TRACED_TENSOR
+    level = DispatchLevel.TRACED_TENSOR
     # For the stand-in of an outside Tensor: the trace's record of that Tensor, whose gradient is captured when read.
     _outside: Any = None
 
-    _kept_grad: Any = None
+    _local_grad: Any = None
 
     @property
     def shape(self) -> Any:
@@ -51,14 +51,14 @@ class TracedTensor(Tensor):
     def _grad(self) -> Any:
         result = self._outside
         if result is not None and not result.read:
-            self._kept_grad = self.array._grad_of(result)
-        return self._kept_grad
+            self._local_grad = self.array._grad_of(result)
+        return self._local_grad
 
     @_grad.setter
     def _grad(self, value: Any) -> None:
         if self._outside is not None and not self._outside.read:
             self._outside.replaces()
-        self._kept_grad = self._lift(value) if isinstance(value, Recorded) else value
+        self._local_grad = self._lift(value) if isinstance(value, Recorded) else value
 
     def _reached(self) -> None:
         if self._outside is not None:
@@ -72,14 +72,14 @@ class TracedTensor(Tensor):
 
     def _traced(self, op: Op, arrays: tuple[Any, ...], params: dict[str, Any]) -> Any:
         try:
-            answer = op(*arrays, **params)
+            ans = op(*arrays, **params)
         except ShapeError as error:
             raise as_pytorchs(error, arrays) from None
-        if answer.__class__ is tuple:
-            return answer
-        if not isinstance(answer, Carrier):
-            answer = self.array._lift(np.asarray(answer))
-        return answer if all(answer is not x for x in arrays) else answer._alias()
+        if ans.__class__ is tuple:
+            return ans
+        if not isinstance(ans, Carrier):
+            ans = self.array._lift(np.asarray(ans))
+        return ans if all(ans is not x for x in arrays) else ans._alias()
 
     def composed(self, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return super().composed(name, fn, tuple(map(entered, args)), kwargs)
@@ -101,25 +101,25 @@ class TracedTensor(Tensor):
     def _constant(self, x: np.ndarray[Any, Any]) -> Any:
         return self._lift(x)
 
-    def concrete(self, asked: str) -> Any:
-        self._warn_of(asked)
-        return self.array.concrete(asked)
+    def concrete(self, query: str) -> Any:
+        self._warn_of(query)
+        return self.array.concrete(query)
 
-    def _warn_of(self, asked: str) -> None:
+    def _warn_of(self, query: str) -> None:
         # `item()` does not warn: users call it explicitly.
-        if asked in ("float()", "complex()") and self.requires_grad and STATE.enabled:
-            warn_of_constant(asked)
+        if query in ("float()", "complex()") and self.requires_grad and STATE.enabled:
+            warn_of_constant(query)
 
-    def _numbers(self, asked: str) -> Any:
-        self._warn_of(asked)
+    def _numbers(self, query: str) -> Any:
+        self._warn_of(query)
         # The tape ends here, but a transform of a function of ndarrays differentiates the tracer.
         return self.array if self.array._is_differentiated() else stop_gradient(self.array)
 
     def _known(self) -> Any:
         return self.array._known()
 
-    def _shares(self, answer: Any, array: Any) -> bool:
-        origin = getattr(answer, "origin", None)
+    def _shares(self, ans: Any, array: Any) -> bool:
+        origin = getattr(ans, "origin", None)
         return origin is not None and origin.shared and origin.base is array
 
     def _snapshot(self) -> Any:
@@ -144,7 +144,7 @@ def _as_array(array: Any) -> Any:
     return array
 
 
-TracedTensor._face = TracedTensor
+TracedTensor._public_class = TracedTensor
 
 
 Tensor._inside = TracedTensor
