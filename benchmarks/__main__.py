@@ -14,10 +14,28 @@ from pathlib import Path
 from typing import Any
 
 BENCHMARKS = (
-    "call_overhead", "guards", "elementwise", "mlp_step", "encoder_step", "logistic", "kernels", "functions",
-    "products", "compile", "transforms", "loops", "programs", "factorizations", "workloads", "first_calls",
-    "warm_start", "eager", "minimize", "ode_fit", "cluster",
-)  # fmt: skip
+    "call_overhead",
+    "guards",
+    "elementwise",
+    "mlp_step",
+    "encoder_step",
+    "logistic",
+    "kernels",
+    "functions",
+    "products",
+    "compile",
+    "transforms",
+    "loops",
+    "programs",
+    "factorizations",
+    "workloads",
+    "first_calls",
+    "warm_start",
+    "eager",
+    "minimize",
+    "ode_fit",
+    "cluster",
+)
 
 PAGES = ("accuracy", "speed")  # pages of the documentation, each of which comes alone
 

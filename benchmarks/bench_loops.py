@@ -70,8 +70,12 @@ def first_call_case(steps: int, unseen: Sequence[tuple[str, ...]]) -> Case:
         return each_new(lambda f: jitted(module.value_and_grad(f), START), module.numpy)
 
     peers: dict[str, Factory] = {"tracegrad": tracegrad, "jax": jax}
-    return Case(f"Python loop of {steps:,} turns: first call, value and gradient", peers,
-                lambda: relaxed_by_hand(unseen[0], steps), once=True)  # fmt: skip
+    return Case(
+        f"Python loop of {steps:,} turns: first call, value and gradient",
+        peers,
+        lambda: relaxed_by_hand(unseen[0], steps),
+        once=True,
+    )
 
 
 # -- a neural differential equation --------------------------------------------------------------------------

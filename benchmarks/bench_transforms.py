@@ -167,8 +167,12 @@ def first_call_case(steps: int, unseen: Sequence[tuple[str, ...]]) -> Case:
         return jitted(module.value_and_grad(long_loop(module.numpy, module.lax.scan, order, steps)), STATE)
 
     peers: dict[str, Factory] = {"tracegrad": lambda: each_new(tracegrad), "jax": lambda: each_new(jax)}
-    return Case(f"scan of {steps:,} steps: first call, value and gradient", peers,
-                lambda: loop_by_hand(unseen[0], steps), once=True)  # fmt: skip
+    return Case(
+        f"scan of {steps:,} steps: first call, value and gradient",
+        peers,
+        lambda: loop_by_hand(unseen[0], steps),
+        once=True,
+    )
 
 
 ITERATIONS = 1_000_000
@@ -214,8 +218,11 @@ def iterations_case() -> Case:
         return jitted(lambda x, y, z: module.lax.fori_loop(0, ITERATIONS, turn, (x, y, z)), *start)
 
     peers: dict[str, Factory] = {"tracegrad": tracegrad, "numba by hand": numba, "jax": jax}
-    return Case("fori_loop: 1,000,000 turns of 10 scalar operations (1 ms is 1 ns a turn)", peers,
-                functools.partial(iterations_in_python, ITERATIONS))  # fmt: skip
+    return Case(
+        "fori_loop: 1,000,000 turns of 10 scalar operations (1 ms is 1 ns a turn)",
+        peers,
+        functools.partial(iterations_in_python, ITERATIONS),
+    )
 
 
 # -- a recurrent network -------------------------------------------------------------------------------------

@@ -68,26 +68,28 @@ def written(rows: list[Row], machine: dict[str, Any], how: str) -> str:
     unknown = [row for row in behind if not row.why]
     mean = np.exp(np.mean(np.log([row.ratio for row in done]))) if done else np.nan
     versions = ", ".join(f"{name} {machine['versions'][name]}" for name in ("python", "numpy", "scipy", "llvmlite"))
-    return "\n".join([
-        "# Speed of single functions",
-        "",
-        "Each row calls one NumPy function, compiled and in NumPy: the shortest of some hundred calls on one core,",
-        "value only. Small programs gain more, because each is one call. `x`, `y` are vectors of 100,000 float64;",
-        "`p` has positive numbers, `q` numbers between -1 and 1; `g`, `h`, `i` have integers, `m`, `n` booleans.",
-        "`a`, `b` are square matrices with as many elements, `d` is positive definite with 255 rows.",
-        "",
-        f"Written by {how} on {machine['cpu']}, {machine['system'].partition('-')[0]},",
-        f"with {versions}.",
-        "",
-        f"{len(done)} calls, {mean:.2f} times as fast as NumPy (the geometric mean). Compiled code is slower than",
-        f"NumPy's in {len(behind)} (below {LEVEL}; runs differ by less). The last column has the reason;",
-        f"it is not known for {len(unknown)}.",
-        "",
-        "| | compiled | NumPy | times as fast | |",
-        "|---|---|---|---|---|",
-        *map(_line, rows),
-        "",
-    ])  # fmt: skip
+    return "\n".join(
+        [
+            "# Speed of single functions",
+            "",
+            "Each row calls one NumPy function, compiled and in NumPy: the shortest of some hundred calls on one core,",
+            "value only. Small programs gain more, because each is one call. `x`, `y` are vectors of 100,000 float64;",
+            "`p` has positive numbers, `q` numbers between -1 and 1; `g`, `h`, `i` have integers, `m`, `n` booleans.",
+            "`a`, `b` are square matrices with as many elements, `d` is positive definite with 255 rows.",
+            "",
+            f"Written by {how} on {machine['cpu']}, {machine['system'].partition('-')[0]},",
+            f"with {versions}.",
+            "",
+            f"{len(done)} calls, {mean:.2f} times as fast as NumPy (the geometric mean). Compiled code is slower than",
+            f"NumPy's in {len(behind)} (below {LEVEL}; runs differ by less). The last column has the reason;",
+            f"it is not known for {len(unknown)}.",
+            "",
+            "| | compiled | NumPy | times as fast | |",
+            "|---|---|---|---|---|",
+            *map(_line, rows),
+            "",
+        ]
+    )
 
 
 def _line(row: Row) -> str:

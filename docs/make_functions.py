@@ -204,12 +204,25 @@ def _finite(result: Any) -> bool:
 
 # Test modules of SciPy's functions: the variable with the table, and the variable with the arguments if rows have none.
 TABLES = {
-    "special": ("ONE", None), "slopes": ("ONE", None), "linalg": ("CASES", None), "others": ("CASES", None),
-    "distances": ("CASES", None), "equations": ("CASES", None), "filters": ("CASES", None), "splines": ("CASES", None),
-    "images": ("CASES", None), "spectra": ("CASES", None), "solvers": ("CASES", "P"), "fits": ("CASES", "P"),
-    "samples": ("CASES", "X"), "rotations": ("CASES", None), "ode": ("CASES", "P"), "minima": ("CASES", "P"),
-    "constraints": ("CASES", "P"), "sparse": ("CASES", "X"),
-}  # fmt: skip
+    "special": ("ONE", None),
+    "slopes": ("ONE", None),
+    "linalg": ("CASES", None),
+    "others": ("CASES", None),
+    "distances": ("CASES", None),
+    "equations": ("CASES", None),
+    "filters": ("CASES", None),
+    "splines": ("CASES", None),
+    "images": ("CASES", None),
+    "spectra": ("CASES", None),
+    "solvers": ("CASES", "P"),
+    "fits": ("CASES", "P"),
+    "samples": ("CASES", "X"),
+    "rotations": ("CASES", None),
+    "ode": ("CASES", "P"),
+    "minima": ("CASES", "P"),
+    "constraints": ("CASES", "P"),
+    "sparse": ("CASES", "X"),
+}
 
 
 def tables() -> dict[int, list[Case]]:

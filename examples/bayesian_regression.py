@@ -97,8 +97,14 @@ def main():
     order = np.argsort(middle[:-1])
     figure = Figure(figsize=(10, 5), layout="constrained")
     axes = figure.subplots()
-    axes.errorbar(range(30), middle[order], [middle[order] - low[order], high[order] - middle[order]], fmt="o", ms=4,
-                  label="posterior: median, 95 %")  # fmt: skip
+    axes.errorbar(
+        range(30),
+        middle[order],
+        [middle[order] - low[order], high[order] - middle[order]],
+        fmt="o",
+        ms=4,
+        label="posterior: median, 95 %",
+    )
     axes.plot(range(30), mode.coef_[0][order], "x", label="scikit-learn's LogisticRegression")
     axes.axhline(0, color="black", lw=0.5)
     axes.set_xticks(range(30), data.feature_names[order], rotation=90)

@@ -62,9 +62,14 @@ def main():
     jacobian = tg.jacrev(missed)
     clock = time.perf_counter()
     plan = tg.scipy.minimize(
-        effort, np.zeros(STEPS), method="SLSQP", bounds=[(-STRONGEST, STRONGEST)] * STEPS,
-        constraints={"type": "eq", "fun": missed}, options={"maxiter": 300, "ftol": 1e-7}, disp=True,
-    )  # fmt: skip
+        effort,
+        np.zeros(STEPS),
+        method="SLSQP",
+        bounds=[(-STRONGEST, STRONGEST)] * STEPS,
+        constraints={"type": "eq", "fun": missed},
+        options={"maxiter": 300, "ftol": 1e-7},
+        disp=True,
+    )
     elapsed = time.perf_counter() - clock
     forces, path = plan.x, states(plan.x)
 

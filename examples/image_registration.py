@@ -22,8 +22,10 @@ TURN, SCALE, SHIFT = np.radians(9.0), 1.07, np.array([14.0, -21.0])
 MIDDLE, EDGE = np.array([[213.5], [320.0]]), 60  # of the photograph, in pixels
 TRUE = {
     "matrix": SCALE * np.array([[np.cos(TURN), -np.sin(TURN)], [np.sin(TURN), np.cos(TURN)]]),
-    "shift": SHIFT, "contrast": 0.8, "light": 0.1,
-}  # fmt: skip
+    "shift": SHIFT,
+    "contrast": 0.8,
+    "light": 0.1,
+}
 
 
 def warped(p, splines, places):

@@ -55,9 +55,13 @@ def check_found(f: Callable[[Any], Any], x: Any) -> None:
 
 
 def check_along(
-    f: Callable[[Any], Any], x: Any, name: str, values: tuple[float, float], first: tuple[float, float],
+    f: Callable[[Any], Any],
+    x: Any,
+    name: str,
+    values: tuple[float, float],
+    first: tuple[float, float],
     second: tuple[float, float] | None = None,
-) -> None:  # fmt: skip
+) -> None:
     """Values of `f` at `x` are those of the plain function; the first derivative in both modes, and the second by
     reverse mode, are those of differences along a direction: each within a relative and an absolute bound."""
     of, v = weighted(f, name), np.sin(1.0 + np.arange(x.size)).reshape(x.shape)

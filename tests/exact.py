@@ -164,8 +164,14 @@ class Draw:
 ARITHMETIC = (elementwise.add, elementwise.multiply, elementwise.maximum, elementwise.minimum)
 NOT_OF_BOOLEANS = (elementwise.subtract, elementwise.floor_divide, elementwise.remainder)
 OF_BOOLEANS = (elementwise.logical_and, elementwise.logical_or, elementwise.logical_xor)
-COMPARISONS = (elementwise.less, elementwise.less_equal, elementwise.equal, elementwise.not_equal, elementwise.greater,
-               elementwise.greater_equal)  # fmt: skip
+COMPARISONS = (
+    elementwise.less,
+    elementwise.less_equal,
+    elementwise.equal,
+    elementwise.not_equal,
+    elementwise.greater,
+    elementwise.greater_equal,
+)
 
 
 def _binary(draw: Draw, x: Any) -> Any:
@@ -320,9 +326,28 @@ def _fresh(draw: Draw, x: Any) -> Any:
     return linear.fresh(x, tag=draw.upto(9)) if draw.chance(0.5) else linear.stop_gradient(x)
 
 
-STEPS = (*[_binary] * 5, _compare, _where, _cast, _dear, _transpose, _flip, *[_slice] * 2, *[_pad] * 2,
-         *[_concatenate] * 2, _broadcast, _reshape, *[_reduce] * 2, _product, _arg_extremum, _cumsum, *[_gather] * 2,
-         *[_scatter] * 2, _matmul, _fresh)  # fmt: skip
+STEPS = (
+    *[_binary] * 5,
+    _compare,
+    _where,
+    _cast,
+    _dear,
+    _transpose,
+    _flip,
+    *[_slice] * 2,
+    *[_pad] * 2,
+    *[_concatenate] * 2,
+    _broadcast,
+    _reshape,
+    *[_reduce] * 2,
+    _product,
+    _arg_extremum,
+    _cumsum,
+    *[_gather] * 2,
+    *[_scatter] * 2,
+    _matmul,
+    _fresh,
+)
 
 
 def graph_from(seed: int, steps: int = 14) -> Graph:

@@ -71,8 +71,15 @@ def i64(*shape: int) -> Aval:
 
 
 # -- random graphs ---------------------------------------------------------------------------------------
-UNARY = [elementwise.sin, elementwise.tanh, elementwise.negative, elementwise.square, elementwise.absolute,
-         elementwise.sigmoid, linear.stop_gradient]  # fmt: skip
+UNARY = [
+    elementwise.sin,
+    elementwise.tanh,
+    elementwise.negative,
+    elementwise.square,
+    elementwise.absolute,
+    elementwise.sigmoid,
+    linear.stop_gradient,
+]
 BINARY = [elementwise.add, elementwise.subtract, elementwise.multiply, elementwise.maximum, elementwise.minimum]
 LITERALS = [0.0, -0.0, 1.0, -1.0, 2.0, 0.5, 3, True, -1.25]
 
@@ -183,9 +190,30 @@ def _cast(draw: Any, x: Any, y: Any) -> Any:
     return linear.cast(linear.cast(x, dtype=name), dtype=draw(st.sampled_from([name, x.dtype.name])))
 
 
-STEPS = [_binary, _binary, _literal, _literal, _divide, _power, _where, _full, _reshape, _transpose, _broadcast,
-         _broadcast, _reduce, _reduce, _softmax, _slice, _pad, _flip, _concatenate, _matmul, _gather,
-         _cast]  # fmt: skip
+STEPS = [
+    _binary,
+    _binary,
+    _literal,
+    _literal,
+    _divide,
+    _power,
+    _where,
+    _full,
+    _reshape,
+    _transpose,
+    _broadcast,
+    _broadcast,
+    _reduce,
+    _reduce,
+    _softmax,
+    _slice,
+    _pad,
+    _flip,
+    _concatenate,
+    _matmul,
+    _gather,
+    _cast,
+]
 SHAPES = [(), (1,), (3,), (2, 3), (4, 1), (2, 1, 3), (17,), (5, 9), (0, 3), (33,)]
 
 

@@ -44,8 +44,18 @@ class Writer:
     def place(self, counter: str) -> str:
         """A row of the table or of the argument, which lies in it for every counter from 2 to 2 less than `ROWS`."""
         choice = self.random.choice
-        return choice([counter, counter, f"{counter} - 1", f"{counter} + 1", f"-{counter}", f"({counter} * 7) % {ROWS}",
-                       str(self.random.randrange(ROWS)), f"{counter} - 2"])  # fmt: skip
+        return choice(
+            [
+                counter,
+                counter,
+                f"{counter} - 1",
+                f"{counter} + 1",
+                f"-{counter}",
+                f"({counter} * 7) % {ROWS}",
+                str(self.random.randrange(ROWS)),
+                f"{counter} - 2",
+            ]
+        )
 
     def window(self, array: str, counter: str) -> str:
         """A vector of `WIDTH` elements out of an array of `ROWS` by `WIDTH`."""
@@ -124,14 +134,26 @@ class UnevenWriter(Writer):
 
     PIECES = (":i", "i:", ":i + 1", "i - 1:", "1:i")
     VECTORS = (
-        "{0}", "np.sin({0})", "np.log(1.5 + {0} ** 2)", "{0} / (0.1 + a[{1}] ** 2)", "0.3 * i * {0}", "{0} ** 2",
-        "np.sqrt(1.1 + np.sin({0}))", "m[{1}, 2] * {0}", "np.exp(-{0} ** 2)",
-    )  # fmt: skip
+        "{0}",
+        "np.sin({0})",
+        "np.log(1.5 + {0} ** 2)",
+        "{0} / (0.1 + a[{1}] ** 2)",
+        "0.3 * i * {0}",
+        "{0} ** 2",
+        "np.sqrt(1.1 + np.sin({0}))",
+        "m[{1}, 2] * {0}",
+        "np.exp(-{0} ** 2)",
+    )
     NUMBERS = (
-        "np.sum({0})", "{0} @ ({1})", "np.mean(({0}) * ({1}))", "np.max({0})", "np.min(({0}) - ({1}))",
-        "np.sum(m[:i, :i] * np.outer(t[:i], a[:i]))", "np.sum(m[i:, :i] @ t[:i])",
+        "np.sum({0})",
+        "{0} @ ({1})",
+        "np.mean(({0}) * ({1}))",
+        "np.max({0})",
+        "np.min(({0}) - ({1}))",
+        "np.sum(m[:i, :i] * np.outer(t[:i], a[:i]))",
+        "np.sum(m[i:, :i] @ t[:i])",
         "np.sum(({0})[::-1] * ({1})[::-1])",
-    )  # fmt: skip
+    )
 
     def vector(self, piece: str) -> str:
         return self.random.choice(self.VECTORS).format(f"{self.random.choice('ta')}[{piece}]", piece)
@@ -142,15 +164,19 @@ class UnevenWriter(Writer):
 
     def statement(self, counter: str) -> None:
         piece = self.random.choice(self.PIECES)
-        self.line(self.random.choice([
-            f"t[i] = np.tanh({self.number()} + a[i])",
-            f"s = np.tanh({self.number()} + s)",
-            f"t[{piece}] = np.tanh({self.vector(piece)} + s * {self.vector(piece)})",
-            f"t[{piece}] -= 0.1 * s * ({self.vector(piece)})",
-            "m[i:, i:] = np.cos(m[i:, i:] - 0.1 * np.outer(t[i:], a[i:]))",
-            "m[i, :i] = m[i, :i] * 0.5 + t[:i] * s",
-            f"seen.append({self.number()})",
-        ]))  # fmt: skip
+        self.line(
+            self.random.choice(
+                [
+                    f"t[i] = np.tanh({self.number()} + a[i])",
+                    f"s = np.tanh({self.number()} + s)",
+                    f"t[{piece}] = np.tanh({self.vector(piece)} + s * {self.vector(piece)})",
+                    f"t[{piece}] -= 0.1 * s * ({self.vector(piece)})",
+                    "m[i:, i:] = np.cos(m[i:, i:] - 0.1 * np.outer(t[i:], a[i:]))",
+                    "m[i, :i] = m[i, :i] * 0.5 + t[:i] * s",
+                    f"seen.append({self.number()})",
+                ]
+            )
+        )
 
     def program(self) -> str:
         self.line("a, t, m = x[:4].ravel(), np.cos(x[4:8]).ravel(), x[:16] @ x[:16].T")

@@ -21,11 +21,31 @@ _UNARY = ("-{}", "+{}", "abs({})", "~{}", "not {}", "float({})", "int({})", "rou
           "math.sin({})", "({}).is_integer()", "({}).bit_length()", "({}).real", "({}).imag", "math.isfinite({})",
           "({}).as_integer_ratio()[0]", "({}).conjugate()", "math.isqrt(abs({}))", "math.fabs({})", "str({})",
           "'%.3f' % ({})", "int(float({}))", "float(int({}))")  # fmt: skip
-_SEVERAL = ("max({}, {})", "min({}, {})", "divmod({}, {})[0]", "divmod({}, {})[1]", "sum([{}, {}])", "pow({}, {})",
-            "({} if {} else 1)", "({} and {})", "({} or {})", "math.hypot({}, {})", "math.copysign({}, {})",
-            "math.fmod({}, {})", "math.gcd({}, {})", "({} < {} < 5)", "max([{}, {}], key=abs)", "[{}, {}].index(1)",
-            "len(range({}, {}))", "math.atan2({}, {})", "math.pow({}, {})", "math.isclose({}, {})",
-            "{{{}: 1}}.get({}, 2)", "sorted([{}, {}])[0]", "math.prod([{}, {}])")  # fmt: skip
+_SEVERAL = (
+    "max({}, {})",
+    "min({}, {})",
+    "divmod({}, {})[0]",
+    "divmod({}, {})[1]",
+    "sum([{}, {}])",
+    "pow({}, {})",
+    "({} if {} else 1)",
+    "({} and {})",
+    "({} or {})",
+    "math.hypot({}, {})",
+    "math.copysign({}, {})",
+    "math.fmod({}, {})",
+    "math.gcd({}, {})",
+    "({} < {} < 5)",
+    "max([{}, {}], key=abs)",
+    "[{}, {}].index(1)",
+    "len(range({}, {}))",
+    "math.atan2({}, {})",
+    "math.pow({}, {})",
+    "math.isclose({}, {})",
+    "{{{}: 1}}.get({}, 2)",
+    "sorted([{}, {}])[0]",
+    "math.prod([{}, {}])",
+)
 
 
 def program(seed: int) -> str:

@@ -119,27 +119,48 @@ class Writer:
         order = rng.choice(["C", "F", "A", "C"])
         perm = rng.sample(range(x.ndim), x.ndim)
         choices = [
-            f"{name}[{self.index(x)}]", f"{name}[{self.index(x)}]", f"{name}[{self.index(x)}]", f"{name}.T",
-            f"np.transpose({name}, {perm})", f"np.swapaxes({name}, {axis}, {other})",
+            f"{name}[{self.index(x)}]",
+            f"{name}[{self.index(x)}]",
+            f"{name}[{self.index(x)}]",
+            f"{name}.T",
+            f"np.transpose({name}, {perm})",
+            f"np.swapaxes({name}, {axis}, {other})",
             f"np.moveaxis({name}, {axis}, {other})",
-            f"{name}.reshape({self.other_shape(x.size)})", f"{name}.reshape({self.other_shape(x.size)})",
-            f"np.reshape({name}, {self.other_shape(x.size)}, order={order!r})", f"np.ravel({name})",
+            f"{name}.reshape({self.other_shape(x.size)})",
+            f"{name}.reshape({self.other_shape(x.size)})",
+            f"np.reshape({name}, {self.other_shape(x.size)}, order={order!r})",
+            f"np.ravel({name})",
             f"{name}.ravel()",
-            f"np.ravel({name}, {rng.choice('CFAK')!r})", f"np.flip({name}, {rng.choice([axis, None])})",
-            f"np.rot90({name}, {rng.randrange(4)}, ({axis}, {other}))", f"np.squeeze({name})", f"{name}.view()",
-            f"np.expand_dims({name}, {axis})", f"np.atleast_{rng.randint(1, 3)}d({name})", f"np.real({name})",
+            f"np.ravel({name}, {rng.choice('CFAK')!r})",
+            f"np.flip({name}, {rng.choice([axis, None])})",
+            f"np.rot90({name}, {rng.randrange(4)}, ({axis}, {other}))",
+            f"np.squeeze({name})",
+            f"{name}.view()",
+            f"np.expand_dims({name}, {axis})",
+            f"np.atleast_{rng.randint(1, 3)}d({name})",
+            f"np.real({name})",
             f"np.broadcast_to({name}, ({rng.randint(1, 2)}, *{name}.shape))",
             f"np.diagonal({name}, {rng.randint(-1, 1)})",
-            f"np.einsum('...ii->...i', {name}[..., :2, :2])", f"np.einsum('...ij->...ji', {name})",
-            f"np.array_split({name}, 2, {axis})[{rng.randrange(2)}]", f"np.split({name}, [1], {axis})[1]",
-            f"{name}.astype(float, copy=False)", f"{name}.astype(float, {order!r}, copy=False)", f"{name}.conj()",
-            f"np.rollaxis({name}, {axis}, {other})", f"np.matrix_transpose({name})",
+            f"np.einsum('...ii->...i', {name}[..., :2, :2])",
+            f"np.einsum('...ij->...ji', {name})",
+            f"np.array_split({name}, 2, {axis})[{rng.randrange(2)}]",
+            f"np.split({name}, [1], {axis})[1]",
+            f"{name}.astype(float, copy=False)",
+            f"{name}.astype(float, {order!r}, copy=False)",
+            f"{name}.conj()",
+            f"np.rollaxis({name}, {axis}, {other})",
+            f"np.matrix_transpose({name})",
             f"np.broadcast_arrays({name}, {name})[0]",
-        ]  # fmt: skip
+        ]
         if not self.on_tape:
-            choices += [f"np.asarray({name})", f"np.ascontiguousarray({name})", f"np.asfortranarray({name})",
-                        f"np.asarray({name}, order={order!r})", f"np.array({name}, copy=None, order={order!r})",
-                        f"np.require({name}, None, {rng.choice('CF')!r})"] * 2  # fmt: skip
+            choices += [
+                f"np.asarray({name})",
+                f"np.ascontiguousarray({name})",
+                f"np.asfortranarray({name})",
+                f"np.asarray({name}, order={order!r})",
+                f"np.array({name}, copy=None, order={order!r})",
+                f"np.require({name}, None, {rng.choice('CF')!r})",
+            ] * 2
         self.assign(rng.choice(choices))
 
     def new(self) -> None:
@@ -191,14 +212,25 @@ class Writer:
         number = rng.choice(["0.5", "-1.25", "0.75"])
         value = rng.choice([number, other, f"{other} * 0.5", f"np.sin({other})"])
         choices = [
-            f"{name} += {value}", f"{name} -= {value}", f"{name} *= {number}", f"{name}[{at}] = {value}",
+            f"{name} += {value}",
+            f"{name} -= {value}",
+            f"{name} *= {number}",
+            f"{name}[{at}] = {value}",
             f"{name}[{at}] += {number}",
-            f"{name}[{at}] *= {number}", f"{name}[...] = {value}", f"np.add({name}, {value}, out={name})",
+            f"{name}[{at}] *= {number}",
+            f"{name}[...] = {value}",
+            f"np.add({name}, {value}, out={name})",
             f"{name}.fill({number})",
-            f"np.tanh({name}, out={name})", f"{name}[{at}] = {name}[{at}] * {number}", f"{name}[0] = {value}",
-            f"np.negative({name}, out={name})", f"{name}[[0, -1]] = {number}", f"{name}[{name} > 1.0] = {number}",
-            f"{name}.ravel()[1:] = {number}", f"{name}.T[0] += {number}", f"{name}.reshape(-1)[::2] *= {number}",
-        ]  # fmt: skip
+            f"np.tanh({name}, out={name})",
+            f"{name}[{at}] = {name}[{at}] * {number}",
+            f"{name}[0] = {value}",
+            f"np.negative({name}, out={name})",
+            f"{name}[[0, -1]] = {number}",
+            f"{name}[{name} > 1.0] = {number}",
+            f"{name}.ravel()[1:] = {number}",
+            f"{name}.T[0] += {number}",
+            f"{name}.reshape(-1)[::2] *= {number}",
+        ]
         self.run(rng.choice(choices))
 
     def ask(self) -> None:

@@ -23,14 +23,36 @@ from tracegrad.runtime.execution.entry_callable import MISS
 
 # Values: floats (numbers or scalars), and arrays of three elements.
 FLOATS = (
-    "{f} * 0.5", "{f} + {g}", "{a}.sum()", "{a}[0] * 2", "o.t", "o.n * 0.25", "G", "{f} - o.n", "float(len(L))",
-    "D.get('k', 0.5)", "abs({f})", "max({f}, {g})", "{a}.mean()",
-)  # fmt: skip
+    "{f} * 0.5",
+    "{f} + {g}",
+    "{a}.sum()",
+    "{a}[0] * 2",
+    "o.t",
+    "o.n * 0.25",
+    "G",
+    "{f} - o.n",
+    "float(len(L))",
+    "D.get('k', 0.5)",
+    "abs({f})",
+    "max({f}, {g})",
+    "{a}.mean()",
+)
 ARRAYS = (
-    "{a} * 0.5", "{a} + {b}", "np.sin({a})", "{a} * {f}", "o.w", "o.v", "x", "y", "W", "{a}[::-1] * 1.0",
-    "np.where({a} > {f}, {a}, {b})", "{a}.copy()", "np.ones(3) * {f}",
+    "{a} * 0.5",
+    "{a} + {b}",
+    "np.sin({a})",
+    "{a} * {f}",
+    "o.w",
+    "o.v",
+    "x",
+    "y",
+    "W",
+    "{a}[::-1] * 1.0",
+    "np.where({a} > {f}, {a}, {b})",
+    "{a}.copy()",
+    "np.ones(3) * {f}",
     "L[0] if L and isinstance(L[0], np.ndarray) else {a}",
-)  # fmt: skip
+)
 STATEMENTS = (
     "o.t = {f}", "o.t *= 0.5", "o.n += 1", "o.w = {a}", "o.w += {a}", "o.w[1] = {f}", "o.v, o.w = o.w, o.v",
     "L.append({f})", "L.append({a})", "L.insert(0, {a})", "L and L.pop()", "L.reverse()", "L[:1] = [{a}]", "L.clear()",
@@ -44,16 +66,33 @@ STATEMENTS = (
 )  # fmt: skip
 SIMPLE = [s for s in STATEMENTS if "\n" not in s and ";" not in s]
 CHOICES = (
-    "if o.n % 2: {s}", "if {f} > {g}: {s}\n    else: {r}", "if len(L) > 2: {s}",
+    "if o.n % 2: {s}",
+    "if {f} > {g}: {s}\n    else: {r}",
+    "if len(L) > 2: {s}",
     "if {f} > 4: raise ValueError('large')",
-    "try:\n        if {f} > 1: raise KeyError('k')\n        {s}\n    except KeyError: {r}", "for i in range(2): {s}",
-    "for z in L[:2]: o.t = o.t + np.sum(z)", "assert {f} < 9, 'much'", "if 'k' in D: {s}",
-)  # fmt: skip
+    "try:\n        if {f} > 1: raise KeyError('k')\n        {s}\n    except KeyError: {r}",
+    "for i in range(2): {s}",
+    "for z in L[:2]: o.t = o.t + np.sum(z)",
+    "assert {f} < 9, 'much'",
+    "if 'k' in D: {s}",
+)
 RESULTS = ("{f}", "{a}", "({a}, {f})", "{{'a': {a}, 'o': o.n}}", "[{a}, L]", "o.c.w", "x", "None")
 BETWEEN = (
-    "o.t = 0.75", "o.n = 5", "L.append(1.5)", "L.clear()", "D['k'] = 0.5", "D.clear()", "W[:] = 0.25", "G = 2.0",
-    "o.w = np.zeros(3)", "o.c = Box(np.ones(3), 1.0)", "pass", "pass", "S.clear()", "o.v = o.w",
-)  # fmt: skip
+    "o.t = 0.75",
+    "o.n = 5",
+    "L.append(1.5)",
+    "L.clear()",
+    "D['k'] = 0.5",
+    "D.clear()",
+    "W[:] = 0.25",
+    "G = 2.0",
+    "o.w = np.zeros(3)",
+    "o.c = Box(np.ones(3), 1.0)",
+    "pass",
+    "pass",
+    "S.clear()",
+    "o.v = o.w",
+)
 
 
 class Box:
@@ -99,9 +138,18 @@ def play(text: str, between: list[str], decorate: Callable[[Any], Any], name: st
     o.t, o.v, o.c = 1.0, np.ones(3), Box(np.full(3, 0.5), 0.5)  # type: ignore[attr-defined]
     o.m, o.f = {"k": np.ones(3), "l": [1.0]}, lambda z: z  # type: ignore[attr-defined]
     space: dict[str, Any] = {
-        "np": np, "Box": Box, "o": o, "L": [np.zeros(3), 0.5], "D": {"k": 0.25}, "W": np.ones(3), "G": 0.5, "T": [],
-        "S": set(), "Q": collections.deque([1.0], 3), "__name__": "program",
-    }  # fmt: skip
+        "np": np,
+        "Box": Box,
+        "o": o,
+        "L": [np.zeros(3), 0.5],
+        "D": {"k": 0.25},
+        "W": np.ones(3),
+        "G": 0.5,
+        "T": [],
+        "S": set(),
+        "Q": collections.deque([1.0], 3),
+        "__name__": "program",
+    }
     exec(compile(text, f"<{name}>", "exec"), space)
     f, outcomes = decorate(space["f"]), []
     for change in ["pass", *between]:

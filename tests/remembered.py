@@ -82,9 +82,12 @@ def changed(text: str, old: str, new: str) -> Case:
 def in_new_process(folder: Path, cache: Path, names: list[str], first_call: str) -> Any:
     """What the cases in a folder give, by a process of its own."""
     environment = {
-        **os.environ, "TRACEGRAD_CACHE_DIR": str(cache), "TRACEGRAD_CACHE": "1", "TRACEGRAD_CACHE_TRACES": "1",
+        **os.environ,
+        "TRACEGRAD_CACHE_DIR": str(cache),
+        "TRACEGRAD_CACHE": "1",
+        "TRACEGRAD_CACHE_TRACES": "1",
         "TRACEGRAD_FIRST_CALL": first_call,
-    }  # fmt: skip
+    }
     command = [sys.executable, "-c", RUN, str(folder), *names]
     run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
@@ -92,9 +95,13 @@ def in_new_process(folder: Path, cache: Path, names: list[str], first_call: str)
 
 
 def before_and_now(
-    root: Path, cases: Mapping[str, Case], first_call: str, apart: Sequence[str] = (),
-    others: Mapping[str, str] | None = None, place: str = "",
-) -> dict[str, tuple[Any, Any]]:  # fmt: skip
+    root: Path,
+    cases: Mapping[str, Case],
+    first_call: str,
+    apart: Sequence[str] = (),
+    others: Mapping[str, str] | None = None,
+    place: str = "",
+) -> dict[str, tuple[Any, Any]]:
     """What each case gives before and now, with `others` as modules beside them. Those `apart` change the process for
     all that come after them, and have one of their own. The modules lie at this `place` in their folders."""
     folders = root / "before" / place, root / "now" / place

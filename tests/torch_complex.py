@@ -27,9 +27,14 @@ def _complex(shape: tuple[int, ...], frequency: float) -> Any:
 
 
 INPUTS: dict[str, Any] = {
-    "x": _complex((2, 3), 1.7), "z": _complex((2, 3), 2.3), "v": _complex((3,), 0.9), "y": _complex((3, 2), 1.3),
-    "q": _complex((3, 3), 0.7) + 2 * np.eye(3), "r": _reals((2, 3), 1.1), "t": _reals((3, 2), 0.6),
-}  # fmt: skip
+    "x": _complex((2, 3), 1.7),
+    "z": _complex((2, 3), 2.3),
+    "v": _complex((3,), 0.9),
+    "y": _complex((3, 2), 1.3),
+    "q": _complex((3, 3), 0.7) + 2 * np.eye(3),
+    "r": _reals((2, 3), 1.1),
+    "t": _reals((3, 2), 0.6),
+}
 
 _OF_ONE = """
 abs acos acosh angle asin asinh atan atanh conj cos cosh exp expm1 imag log log10 log1p log2 mean neg norm prod real

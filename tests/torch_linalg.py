@@ -156,8 +156,16 @@ f.unique(whole, dim=1)
 CALLS = [line for line in CALLS.splitlines() if line]
 ONCE = {"L.det(singular)", "L.lstsq(w, t[0].mT)", "L.vector_norm(w, 0)"}
 # PyTorch's node is another, or the output has another number, where it computes more than it returns.
-OTHER_NODES = {"L.svd(w).S", "L.svdvals(t)", "L.cond(a)", "L.multi_dot([u, a, y])", "L.multi_dot([w, a, y, t[0]])",
-               "L.lstsq(w, t[0].mT)", "L.matrix_norm(t, -2, keepdim=True)", "f.matrix_power(b, -2)"}  # fmt: skip
+OTHER_NODES = {
+    "L.svd(w).S",
+    "L.svdvals(t)",
+    "L.cond(a)",
+    "L.multi_dot([u, a, y])",
+    "L.multi_dot([w, a, y, t[0]])",
+    "L.lstsq(w, t[0].mT)",
+    "L.matrix_norm(t, -2, keepdim=True)",
+    "f.matrix_power(b, -2)",
+}
 
 
 def weights(shape: tuple[int, ...], k: int) -> np.ndarray[Any, Any]:

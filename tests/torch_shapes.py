@@ -17,20 +17,38 @@ import numpy as np
 DATA = Path(__file__).parent / "data" / "torch_shapes.json"
 
 SHAPES = {
-    "s": (), "v": (3,), "w": (3,), "x": (2, 3), "z": (2, 3), "y": (3, 4), "c": (2, 1, 3), "q": (3, 3),
-    "b": (2, 3, 4), "d": (2, 4, 2), "g": (2, 3, 2), "k": (1, 2, 1), "one": (1,), "row": (1, 3),
-}  # fmt: skip
+    "s": (),
+    "v": (3,),
+    "w": (3,),
+    "x": (2, 3),
+    "z": (2, 3),
+    "y": (3, 4),
+    "c": (2, 1, 3),
+    "q": (3, 3),
+    "b": (2, 3, 4),
+    "d": (2, 4, 2),
+    "g": (2, 3, 2),
+    "k": (1, 2, 1),
+    "one": (1,),
+    "row": (1, 3),
+}
 FLOATS = {
     name: np.round(np.sin(np.arange(1.0, np.prod(shape) + 1) * (3 + n)) + 0.1 * n, 3).reshape(shape)
     for n, (name, shape) in enumerate(SHAPES.items())
 }
 FIXED = {
-    "i": np.array([0, 2]), "j": np.array([1, 0]), "rep": np.array([2, 0, 2]), "n0": np.array(1),
-    "ij": np.array([[0, 2], [1, 1]]), "once": np.array([[0, 2], [1, 0]]), "up": np.array([[1, 0, 1]]),
+    "i": np.array([0, 2]),
+    "j": np.array([1, 0]),
+    "rep": np.array([2, 0, 2]),
+    "n0": np.array(1),
+    "ij": np.array([[0, 2], [1, 1]]),
+    "once": np.array([[0, 2], [1, 0]]),
+    "up": np.array([[1, 0, 1]]),
     "counts": np.array([1, 2]),
-    "mask": np.array([[True, False, True], [False, False, True]]), "mv": np.array([True, False, True]),
+    "mask": np.array([[True, False, True], [False, False, True]]),
+    "mv": np.array([True, False, True]),
     "ints": np.array([[1, 2], [3, 4]]),
-}  # fmt: skip
+}
 
 CALLS = """
 f.reshape(x, (3, 2))

@@ -149,7 +149,7 @@ __all__ = [
     "vjp",
     "vmap",
     "while_loop",
-]  # fmt: skip
+]
 
 # Names that a gradient of a NumPy function does not need are imported at their first use: the names below, PyTorch's
 # namespaces under PyTorch's paths (`import tracegrad.nn.functional as F`), and PyTorch's names of tensor functions,

@@ -18,9 +18,16 @@ from tracegrad.ops.reduce.reductions import reduce_any
 from tracegrad.ops.shape.linear import cast, full, reduced_shape, reshape, unreduce
 
 __all__ = [
-    "Entry", "either_mask", "forward_sweep", "mask_of_repeated", "pull_all_masked", "pull_each", "pull_masked",
-    "receivers", "reverse_sweep",
-]  # fmt: skip
+    "Entry",
+    "either_mask",
+    "forward_sweep",
+    "mask_of_repeated",
+    "pull_all_masked",
+    "pull_each",
+    "pull_masked",
+    "receivers",
+    "reverse_sweep",
+]
 
 Entry = tuple[Any, Op, tuple[Any, ...], dict[str, Any]]
 
@@ -31,9 +38,10 @@ def receivers(tape: Iterable[Entry], wanted: Iterable[Any], key: Callable[[Any],
     results: list[Sequence[int]] = []
     for ans, op, operands, _ in tape:
         positions: Sequence[int] = [
-            i for i, x in enumerate(operands)
+            i
+            for i, x in enumerate(operands)
             if type(x) not in LITERALS and key(x) in active and op.differentiable_in(i)
-        ]  # fmt: skip
+        ]
         if positions:
             result_keys = [key(y) for y in _results(ans) if y.dtype.kind in "fc"]
             active.update(result_keys)
@@ -150,9 +158,14 @@ def pull_each(
 
 
 def pull_all_masked(
-    op: Op, wanted: Sequence[int], cts: tuple[Any, ...], masks: Sequence[Any], ans: Any, operands: tuple[Any, ...],
+    op: Op,
+    wanted: Sequence[int],
+    cts: tuple[Any, ...],
+    masks: Sequence[Any],
+    ans: Any,
+    operands: tuple[Any, ...],
     params: dict[str, Any],
-) -> list[tuple[Any, Any]]:  # fmt: skip
+) -> list[tuple[Any, Any]]:
     """Apply `pull_masked` to all wanted operands of an op with several results."""
     if not wanted:
         return []

@@ -178,9 +178,11 @@ class _AuditedCall:
         first = self._compiling("derivative", derivative_along)
         twice = _dot(second(self.point), directions)
         return [
-            *results, self._forward(along, directions), self._gradient(value, along, directions),
+            *results,
+            self._forward(along, directions),
+            self._gradient(value, along, directions),
             self._differences("second derivative beside differences", first, twice, directions, self.point),
-        ]  # fmt: skip
+        ]
 
     def _gradient(self, value: Any, along: Any, directions: Sequence[Any]) -> Comparison:
         comparison = self._differences("gradient beside differences", value, along, directions, self.point)

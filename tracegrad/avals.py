@@ -40,10 +40,21 @@ Literal = bool | int | float | complex
 LITERALS: frozenset[type] = frozenset({bool, int, float, complex})
 
 _SHORT = {
-    "float64": "f64", "float32": "f32", "float16": "f16", "int64": "i64", "int32": "i32", "int16": "i16", "int8": "i8",
-    "uint64": "u64", "uint32": "u32", "uint16": "u16", "uint8": "u8", "bool": "bool",
-    "complex128": "c128", "complex64": "c64",
-}  # fmt: skip
+    "float64": "f64",
+    "float32": "f32",
+    "float16": "f16",
+    "int64": "i64",
+    "int32": "i32",
+    "int16": "i16",
+    "int8": "i8",
+    "uint64": "u64",
+    "uint32": "u32",
+    "uint16": "u16",
+    "uint8": "u8",
+    "bool": "bool",
+    "complex128": "c128",
+    "complex64": "c64",
+}
 _LONG = {short: np.dtype(name) for name, short in _SHORT.items()}
 _SHORT_OF = {dtype: short for short, dtype in _LONG.items()}
 

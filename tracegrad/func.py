@@ -15,9 +15,18 @@ if TYPE_CHECKING:
     from tracegrad.torch.nn.functional_call import functional_call, stack_module_state
 
 __all__ = [
-    "functional_call", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "linearize",
-    "stack_module_state", "vjp", "vmap",
-]  # fmt: skip
+    "functional_call",
+    "grad",
+    "grad_and_value",
+    "hessian",
+    "jacfwd",
+    "jacrev",
+    "jvp",
+    "linearize",
+    "stack_module_state",
+    "vjp",
+    "vmap",
+]
 
 Function = Callable[..., Any]
 Argnums = int | tuple[int, ...]

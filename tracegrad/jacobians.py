@@ -35,8 +35,9 @@ Argnums = int | tuple[int, ...]
 Blocks = list[list[Any]]
 
 
-def reverse_jacobian(fun: Function, argnums: Argnums, has_aux: bool, holomorphic: bool, chunk_size: int | None,
-                     description: Description) -> Function:  # fmt: skip
+def reverse_jacobian(
+    fun: Function, argnums: Argnums, has_aux: bool, holomorphic: bool, chunk_size: int | None, description: Description
+) -> Function:
     """Return the function to the Jacobian of `fun`, computed row by row."""
 
     def blocks(flat: FlatCall, leaves: Sequence[Any]) -> tuple[Blocks, Any]:
@@ -60,8 +61,9 @@ def reverse_jacobian(fun: Function, argnums: Argnums, has_aux: bool, holomorphic
     return _jacobian(fun, argnums, has_aux, description, blocks)
 
 
-def forward_jacobian(fun: Function, argnums: Argnums, has_aux: bool, holomorphic: bool, chunk_size: int | None,
-                     description: Description) -> Function:  # fmt: skip
+def forward_jacobian(
+    fun: Function, argnums: Argnums, has_aux: bool, holomorphic: bool, chunk_size: int | None, description: Description
+) -> Function:
     """Return the function to the Jacobian of `fun`, computed column by column."""
 
     def blocks(flat: FlatCall, leaves: Sequence[Any]) -> tuple[Blocks, Any]:
@@ -78,11 +80,14 @@ def forward_jacobian(fun: Function, argnums: Argnums, has_aux: bool, holomorphic
             return map_rows(lambda *ts: pushforward(ts)[: len(kinds)], basis, count, str(description))
 
         return [
-            [_zeros((*y.shape, *x.shape), y) for x in inputs] if result is None
-            else [reshape(to_axis(part, 0, len(y.shape)), shape=(*y.shape, *x.shape))
-                  for part, x in zip(_split_rows(result, inputs), inputs)]
+            [_zeros((*y.shape, *x.shape), y) for x in inputs]
+            if result is None
+            else [
+                reshape(to_axis(part, 0, len(y.shape)), shape=(*y.shape, *x.shape))
+                for part, x in zip(_split_rows(result, inputs), inputs)
+            ]
             for y, result in zip(kinds, _in_chunks(columns, _total(inputs), chunk_size))
-        ], aux  # fmt: skip
+        ], aux
 
     return _jacobian(fun, argnums, has_aux, description, blocks)
 
@@ -110,8 +115,9 @@ def _of_argnums(arguments: VjpArguments, indices: Sequence[int], argnums: Argnum
     return chosen if isinstance(argnums, tuple) else chosen[0]
 
 
-def hessian_of(fun: Function, argnums: Argnums, has_aux: bool, holomorphic: bool, chunk_size: int | None,
-               description: Description) -> Function:  # fmt: skip
+def hessian_of(
+    fun: Function, argnums: Argnums, has_aux: bool, holomorphic: bool, chunk_size: int | None, description: Description
+) -> Function:
     """Return the function to the Hessian of `fun`: the forward-mode Jacobian of the reverse-mode Jacobian."""
     inner = reverse_jacobian(fun, argnums, has_aux, holomorphic, None, description)
     return forward_jacobian(inner, argnums, has_aux, holomorphic, chunk_size, description)

@@ -108,10 +108,14 @@ def _space(program: Program, args: Sequence[Any], captured: Sequence[Any], descr
     fixed = [np.array(conformed(x)) for x in captured]
     _keepalive.append((program_objects, block, fixed))
     space: dict[str, Any] = {
-        "run": _RUN(shared_function(WALK)), "block": block.ctypes.data, "empty": np.empty,
-        "uint8": np.uint8, "int64": np.int64, "fixed": [x.ctypes.data for x in fixed],
+        "run": _RUN(shared_function(WALK)),
+        "block": block.ctypes.data,
+        "empty": np.empty,
+        "uint8": np.uint8,
+        "int64": np.int64,
+        "fixed": [x.ctypes.data for x in fixed],
         "failed": f"{description}: the program fails for these arguments, for which the function raises",
-    }  # fmt: skip
+    }
     for i, (x, (aval, _)) in enumerate(zip(args, program.image.inputs)):
         space |= {f"dtype{i}": aval.dtype, f"wrong{i}": f"{description}: argument {i} must be of shape {np.shape(x)}"}
     return space | {f"result{i}": aval.dtype for i, aval in enumerate(program.image.outputs)}

@@ -133,7 +133,7 @@ _DESCRIPTIONS = {
         "output-reuse": "reuse the memory of dead results for new ones",
         "arena-sharing": "take over the idle temporaries of another program",
     },
-}  # fmt: skip
+}
 
 OPTIMIZATIONS = {
     name: Optimization(stage, text) for stage, rows in _DESCRIPTIONS.items() for name, text in rows.items()

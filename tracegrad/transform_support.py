@@ -30,7 +30,7 @@ __all__ = [
     "second_program",
     "standing_for",
     "statics",
-]  # fmt: skip
+]
 
 Function = Callable[..., Any]
 Options = tuple[bool | None, int | None]  # tiered and optimize
@@ -89,16 +89,27 @@ def is_eager(leaves: Iterable[Any]) -> bool:
     return current_trace() is not None or any(isinstance(x, Carrier) for x in leaves)
 
 
-def derived(fun: Callable[Parameters, Any], body: Function, transform: Function, transform_args: tuple[Any, ...],
-            options: Options, **others: Any) -> Traced[Parameters, Any]:  # fmt: skip
+def derived(
+    fun: Callable[Parameters, Any],
+    body: Function,
+    transform: Function,
+    transform_args: tuple[Any, ...],
+    options: Options,
+    **others: Any,
+) -> Traced[Parameters, Any]:
     """Trace `body` with the arguments of `fun`: the result of `transform(fun, *given, **others)` with these options."""
     nums, names = statics(fun)
     keywords = dict(zip(("tiered", "optimize"), options))
     how = compiled_options(fun) | {option: value for option, value in keywords.items() if value is not None}
     return Traced(
-        fun, body=body, static_argnums=nums, static_argnames=names, name=f"{transform.__name__}({describe(fun).name})",
-        recipe=(transform, transform_args, keywords | others), **how,
-    )  # fmt: skip
+        fun,
+        body=body,
+        static_argnums=nums,
+        static_argnames=names,
+        name=f"{transform.__name__}({describe(fun).name})",
+        recipe=(transform, transform_args, keywords | others),
+        **how,
+    )
 
 
 def standing_for(fun: Function, body: Function, name: str) -> Any:
@@ -107,9 +118,14 @@ def standing_for(fun: Function, body: Function, name: str) -> Any:
     # Arguments can be static only if `body` has the arguments of the function.
     nums, names = statics(fun) if _has_var_positional(body) else ((), ())
     return Traced(
-        fun, body=body, signature=body, static_argnums=nums, static_argnames=names,
-        name=f"{name}({describe(fun).name})", **compiled_options(fun),
-    )  # fmt: skip
+        fun,
+        body=body,
+        signature=body,
+        static_argnums=nums,
+        static_argnames=names,
+        name=f"{name}({describe(fun).name})",
+        **compiled_options(fun),
+    )
 
 
 def second_program(half: Any, name: str, fun: Function) -> Function:

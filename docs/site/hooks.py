@@ -111,8 +111,12 @@ def generated(path: Path, wanted: list[str]) -> str:
     part = path.with_suffix(".part")
     run = subprocess.run(
         [sys.executable, "docs/make_functions.py", "--page", str(part), *wanted],
-        cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if run.returncode:
         raise PluginError(f"docs/make_functions.py failed:\n{run.stderr}")
     part.replace(path)

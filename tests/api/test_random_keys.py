@@ -52,7 +52,7 @@ CONTINUOUS: dict[str, tuple[Callable[..., Any], Any]] = {
         lambda k, n: random.multivariate_normal(k, np.array([1.0, 2.0]), np.array([[2.0, 0.5], [0.5, 1.0]]), n)[:, 0],
         st.norm(1.0, np.sqrt(2.0)),
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", CONTINUOUS)

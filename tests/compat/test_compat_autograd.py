@@ -293,10 +293,16 @@ def test_rules_in_complex_numbers_are_right_in_both_modes_and_integers_do_not_mo
     def scaled(z: Any, x: Any, n: int) -> Any:
         return np.array([z * x**n, z]), np.arange(n)
 
-    defvjp(scaled, lambda ans, z, x, n: lambda g: g[0][0] * x**n + g[0][1],
-           lambda ans, z, x, n: lambda g: np.real(np.sum(g[0][0] * z * n * x ** (n - 1))))  # fmt: skip
-    defjvp(scaled, lambda g, ans, z, x, n: (np.array([g * x**n, g]), np.zeros(1)),
-           lambda g, ans, z, x, n: (np.array([g * z * n * x ** (n - 1), 0.0]), np.zeros(1)))  # fmt: skip
+    defvjp(
+        scaled,
+        lambda ans, z, x, n: lambda g: g[0][0] * x**n + g[0][1],
+        lambda ans, z, x, n: lambda g: np.real(np.sum(g[0][0] * z * n * x ** (n - 1))),
+    )
+    defjvp(
+        scaled,
+        lambda g, ans, z, x, n: (np.array([g * x**n, g]), np.zeros(1)),
+        lambda g, ans, z, x, n: (np.array([g * z * n * x ** (n - 1), 0.0]), np.zeros(1)),
+    )
 
     def f(v: Any) -> Any:
         z = v[0] + 1j * v[1] ** 2
@@ -447,8 +453,9 @@ def test_convolutions_along_axes_are_scipys(mode: str, a: int, b: int) -> None:
         for k in range(3):
             full = sum(np.convolve(one[d, :, i], other[k, d]) for d in range(2))
             np.testing.assert_allclose(result[i, k], full[start : start + size])
-    check_grads(lambda x, y: asp.signal.convolve(x, y, axes=[[1], [2]], dot_axes=[[0], [1]], mode=mode), (0, 1),
-                order=1)(one, other)  # fmt: skip
+    check_grads(
+        lambda x, y: asp.signal.convolve(x, y, axes=[[1], [2]], dot_axes=[[0], [1]], mode=mode), (0, 1), order=1
+    )(one, other)
 
 
 def test_differential_equations_take_their_parameters_as_autograds_users_give_them() -> None:

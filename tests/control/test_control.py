@@ -109,9 +109,22 @@ def _in_place(v: Any) -> Any:
 
 
 FUNCTIONS = [
-    _carry_and_results, _backwards, _counter, _pytrees, _only_results, _resetting_carry, _while, _newton, _choice,
-    _other_choice, _switched, _nested, _no_iterations, _running, _in_place,
-]  # fmt: skip
+    _carry_and_results,
+    _backwards,
+    _counter,
+    _pytrees,
+    _only_results,
+    _resetting_carry,
+    _while,
+    _newton,
+    _choice,
+    _other_choice,
+    _switched,
+    _nested,
+    _no_iterations,
+    _running,
+    _in_place,
+]
 every_function = pytest.mark.parametrize("f", FUNCTIONS, ids=lambda f: f.__name__.strip("_"))
 
 

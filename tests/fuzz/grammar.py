@@ -18,8 +18,19 @@ index that names no element twice, `mask` a condition on its elements, `order` t
 
 from __future__ import annotations
 
-__all__ = ["ARRAYS", "CHOICES", "ELEMENTWISE", "INTEGERS", "MASKS", "PRODUCTS", "REDUCTIONS", "SETS", "UFUNC_METHODS",
-           "VIEWS", "lines"]  # fmt: skip
+__all__ = [
+    "ARRAYS",
+    "CHOICES",
+    "ELEMENTWISE",
+    "INTEGERS",
+    "MASKS",
+    "PRODUCTS",
+    "REDUCTIONS",
+    "SETS",
+    "UFUNC_METHODS",
+    "VIEWS",
+    "lines",
+]
 
 
 def lines(text: str, between: str = "\n") -> list[str]:

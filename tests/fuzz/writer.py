@@ -23,10 +23,23 @@ SIZES = (0, 1, 7, 8, 9, 33, 100)
 SHAPES = ((3, 4), (7, 1), (8, 9), (33, 3), (1, 9), (0, 3), (9, 9), (2, 3, 4), (4, 4), (1, 1), (3, 7))
 NUMBERS = ("0.5", "-1.25", "2.0", "0.3", "3", "-0.7", "1")
 GROUPS = {
-    "ELEMENTWISE": 8, "REDUCTIONS": 4, "UFUNC_METHODS": 2, "VIEWS": 3, "CHOICES": 3, "MASKS": 3, "PRODUCTS": 3,
-    "ARRAYS": 3, "INTEGERS": 3, "SETS": 0.3, "UPDATES": 5, "FLOW": 4, "MATRICES": 2, "OF_COMPLEX": 1, "COMPLEX": 2,
+    "ELEMENTWISE": 8,
+    "REDUCTIONS": 4,
+    "UFUNC_METHODS": 2,
+    "VIEWS": 3,
+    "CHOICES": 3,
+    "MASKS": 3,
+    "PRODUCTS": 3,
+    "ARRAYS": 3,
+    "INTEGERS": 3,
+    "SETS": 0.3,
+    "UPDATES": 5,
+    "FLOW": 4,
+    "MATRICES": 2,
+    "OF_COMPLEX": 1,
+    "COMPLEX": 2,
     "COMPLEX_UPDATES": 1,
-}  # fmt: skip
+}
 # What some programs begin with, so that there are numbers of all kinds to go on with.
 OTHERS = ("np.floor(x.real * 3.0).astype(int)", "x.real > 0.2", "x.real + 1j * np.sin(x.real)", "x.real * 2.0")
 # How much more often what is about complex numbers stands in a program whose arguments are complex.
@@ -60,8 +73,11 @@ class Program:
     def is_double(self, results: list[Any]) -> bool:
         """Whether all numbers are of double precision, as far as its text and its results show."""
         single = "float32" in self.text or "complex64" in self.text
-        return self.dtype in ("float64", "complex128") and not single and not any(
-            np.asarray(a).dtype in ("float32", "float16", "complex64") for a in results)  # fmt: skip
+        return (
+            self.dtype in ("float64", "complex128")
+            and not single
+            and not any(np.asarray(a).dtype in ("float32", "float16", "complex64") for a in results)
+        )
 
     def arguments(self) -> tuple[Array, Array]:
         x, y = (argument(shape, self.dtype, k) for k, shape in enumerate(self.shapes))

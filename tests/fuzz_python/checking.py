@@ -44,9 +44,24 @@ CALLS = ((0, 1, ""), (1, 1, ""), (2, 1, "change 0"), (3, 2, ""), (4, 2, "change 
 # Those after which the derivative is compared with differences: a first one, one of a hit, some after changes.
 COMPARED = (0, 1, 3, 5)
 MODULES = (
-    abc, bisect, collections, contextlib, contextvars, copy, dataclasses, enum, functools, heapq, itertools, math,
-    operator, threading, types, typing, weakref,
-)  # fmt: skip
+    abc,
+    bisect,
+    collections,
+    contextlib,
+    contextvars,
+    copy,
+    dataclasses,
+    enum,
+    functools,
+    heapq,
+    itertools,
+    math,
+    operator,
+    threading,
+    types,
+    typing,
+    weakref,
+)
 PACKAGE = "/site-packages/fuzzed/package.py"
 REFUSED = (UnsupportedError, TraceError)
 CAUGHT = (ValueError, LookupError, ArithmeticError, RuntimeError, AttributeError, TypeError)
@@ -233,8 +248,9 @@ def _compare(plain: _Plain, what: str, found: Iterator[Any], counts: Counter[str
         derivative = None
         if isinstance(got, tuple) and len(got) == 2:
             got, derivative = got
-        tell_apart(*[[x.name, x.args] if isinstance(x, Caught) else x for x in (wanted[0], got)],
-                   f"{what}, call {k}: result")  # fmt: skip
+        tell_apart(
+            *[[x.name, x.args] if isinstance(x, Caught) else x for x in (wanted[0], got)], f"{what}, call {k}: result"
+        )
         tell_apart(list(wanted[1:]), effects, f"{what}, call {k}: effects")
         if derivative is not None:
             wanted_derivatives, close = (plain.derivatives, 2e-5) if what != "second" else (plain.curvatures, 3e-3)

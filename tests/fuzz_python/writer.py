@@ -49,9 +49,14 @@ class Program:
 
 def _filled(rng: random.Random, text: str, i: int, arrays: list[str], new: str = "", numbers: Any = NUMBERS) -> str:
     holes: dict[str, Any] = {
-        "i": str(i), "m": str(rng.randint(0, 3)), "v": new, "A": rng.choice(arrays[-3:]), "B": rng.choice(arrays),
-        "c": rng.choice(numbers), "d": rng.choice(numbers),
-    }  # fmt: skip
+        "i": str(i),
+        "m": str(rng.randint(0, 3)),
+        "v": new,
+        "A": rng.choice(arrays[-3:]),
+        "B": rng.choice(arrays),
+        "c": rng.choice(numbers),
+        "d": rng.choice(numbers),
+    }
     return re.sub(r"@([imvABcd])(?![a-z])", lambda m: holes[m[1]], text)
 
 
@@ -88,8 +93,12 @@ def write(seed: int) -> Program:
         some = [*numbers, f"float({rng.choice(arrays)}[{rng.randint(0, 2)}])", f"{rng.choice(arrays)}[0]"]
         body.append(("body", _filled(rng, _placed(rng, use), i, arrays, new, some)))
         arrays.append(new)
-    changes = [(rng.choice(CHANGES), _filled(rng, rng.choice(piece.changes), i, ["x"], "", numbers))
-               for i, piece in pieces if piece.changes for _ in range(rng.choice([1, 1, 2]))]  # fmt: skip
+    changes = [
+        (rng.choice(CHANGES), _filled(rng, rng.choice(piece.changes), i, ["x"], "", numbers))
+        for i, piece in pieces
+        if piece.changes
+        for _ in range(rng.choice([1, 1, 2]))
+    ]
     face = rng.choice([*FACES, *[""] * 6])
     ways = WAYS if seed % 20 == 0 else tuple(w for w in WAYS if w in rng.sample([*WAYS[:-1], *WAYS], 2))
     return Program((*world, *state, *body, *changes), rng.random() < 0.5, face, ways)

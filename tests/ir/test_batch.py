@@ -76,9 +76,11 @@ def test_a_batched_graph_is_the_loop(op: Any, operands: Any, params: Any, flags:
         assert all(result)
         args = [several(x, size) if f else x for x, f in zip(operands, flags)]
         got = run(verify(graph), args)
-        want = loop(op, flags, args, params, size) if size else [
-            np.zeros((0, *y.shape), y.dtype) for y in answers(op, operands, params)
-        ]  # fmt: skip
+        want = (
+            loop(op, flags, args, params, size)
+            if size
+            else [np.zeros((0, *y.shape), y.dtype) for y in answers(op, operands, params)]
+        )
         for x, y in zip(got, want):
             assert_same(x, y)
 

@@ -330,8 +330,11 @@ def test_the_text_of_an_equal_graph_takes_the_lines_of_another() -> None:
     for node, line in zip(graph.nodes, ("", "model.py:7"), strict=True):
         node.location = line
     assert with_locations(text, graph).split("\n") == [
-        *text.split("\n")[:2], "  %2 = multiply(%1, 2.0) : f64[2,3]  # model.py:7", "  return %2", "}",
-    ]  # fmt: skip
+        *text.split("\n")[:2],
+        "  %2 = multiply(%1, 2.0) : f64[2,3]  # model.py:7",
+        "  return %2",
+        "}",
+    ]
 
 
 def test_locations_survive_a_transform() -> None:

@@ -36,10 +36,15 @@ def run(result: Any, args: list[tuple[Any, Any]], body: Callable[..., Any]) -> A
 # -- types and constants ---------------------------------------------------------------------------------------------
 def test_a_type_is_one_object() -> None:
     same = [
-        lambda: ir.IntType(32), lambda: ir.VectorType(DOUBLE, 4), lambda: ir.ArrayType(I8, 3), lambda: I64.as_pointer(),
-        lambda: ir.FunctionType(I64, [POINTER, I64]), lambda: ir.LiteralStructType([I64, I8]), ir.VoidType,
+        lambda: ir.IntType(32),
+        lambda: ir.VectorType(DOUBLE, 4),
+        lambda: ir.ArrayType(I8, 3),
+        lambda: I64.as_pointer(),
+        lambda: ir.FunctionType(I64, [POINTER, I64]),
+        lambda: ir.LiteralStructType([I64, I8]),
+        ir.VoidType,
         lambda: ir.PointerType(I64),
-    ]  # fmt: skip
+    ]
     results = [make() for make in same]
     assert all(make() is t for make, t in zip(same, results))
     assert len(set(results)) == len(results) - 1  # a pointer to one type, asked for in two ways
@@ -82,12 +87,20 @@ def test_constants_are_spelled_as_llvm_reads_them() -> None:
 
 # -- instructions ----------------------------------------------------------------------------------------------------
 INTEGERS: dict[str, Callable[[int, int], int]] = {
-    "add": lambda x, y: x + y, "sub": lambda x, y: x - y, "mul": lambda x, y: x * y,
-    "sdiv": lambda x, y: int(x / y), "srem": lambda x, y: int(math.fmod(x, y)),
-    "udiv": lambda x, y: x % 2**64 // y, "urem": lambda x, y: x % 2**64 % y,
-    "and_": lambda x, y: x & y, "or_": lambda x, y: x | y, "xor": lambda x, y: x ^ y,
-    "shl": lambda x, y: x << y, "lshr": lambda x, y: x % 2**64 >> y, "ashr": lambda x, y: x >> y,
-}  # fmt: skip
+    "add": lambda x, y: x + y,
+    "sub": lambda x, y: x - y,
+    "mul": lambda x, y: x * y,
+    "sdiv": lambda x, y: int(x / y),
+    "srem": lambda x, y: int(math.fmod(x, y)),
+    "udiv": lambda x, y: x % 2**64 // y,
+    "urem": lambda x, y: x % 2**64 % y,
+    "and_": lambda x, y: x & y,
+    "or_": lambda x, y: x | y,
+    "xor": lambda x, y: x ^ y,
+    "shl": lambda x, y: x << y,
+    "lshr": lambda x, y: x % 2**64 >> y,
+    "ashr": lambda x, y: x >> y,
+}
 
 
 @pytest.mark.parametrize("name", INTEGERS)

@@ -368,9 +368,12 @@ def test_what_numpy_refuses_or_gives_of_values_at_the_edge(trace: Any) -> Any:
         yield attempt(averaged, np.array(x), np.array(w))
     for change in (masked, placed):
         for y, v in (
-            (np.array([1, 2]), np.array([0.5, 1.5])), (np.ones(2, "f4"), np.array([0.5, 1.5])),
-            (np.ones(2), np.array([1, 2])), (np.array([1, 2]), np.array([3, 4])), (np.ones(2, "f4"), np.float64(0.5)),
-        ):  # fmt: skip
+            (np.array([1, 2]), np.array([0.5, 1.5])),
+            (np.ones(2, "f4"), np.array([0.5, 1.5])),
+            (np.ones(2), np.array([1, 2])),
+            (np.array([1, 2]), np.array([3, 4])),
+            (np.ones(2, "f4"), np.float64(0.5)),
+        ):
             yield attempt(change, y, v)
             yield y
     yield chosen(np.array([1.0, -1.0, 0.0], "f4"))

@@ -239,10 +239,15 @@ def test_what_super_leads_to_may_be_exchanged(trace: Any) -> Any:
 
     bottom = Bottom()
     functions = [
-        lambda x: x * bottom.k, lambda x: x * Bottom().k, lambda x: x * bottom.method(),
-        lambda x: x * Bottom().method(), lambda x: x * bottom.rated(), lambda x: x * Bottom().rated(),
-        lambda x: x * bottom.of_class(), lambda x: x * Bottom.of_class(),
-    ]  # fmt: skip
+        lambda x: x * bottom.k,
+        lambda x: x * Bottom().k,
+        lambda x: x * bottom.method(),
+        lambda x: x * Bottom().method(),
+        lambda x: x * bottom.rated(),
+        lambda x: x * Bottom().rated(),
+        lambda x: x * bottom.of_class(),
+        lambda x: x * Bottom.of_class(),
+    ]
     traced = [trace(f) for f in functions]
     for owner in (Top, Left, Top):
         yield [f(X) for f in traced], [f(X) for f in traced]
@@ -287,15 +292,20 @@ def test_what_a_singledispatchmethod_chooses_may_be_registered_anew(trace: Any) 
     register(np.ndarray, lambda self, a: np.sum(a) * self.k)
     shown = Shown(2.0)
     functions = [
-        lambda x, n: x * shown.show(n), lambda x, n: x * shown.show(x), lambda x, n: x * shown.show(x[0]),
-        lambda x, n: x * Shown(3.0).show(n), lambda x, n: x * Shown(x[0]).show(x),
-    ]  # fmt: skip
+        lambda x, n: x * shown.show(n),
+        lambda x, n: x * shown.show(x),
+        lambda x, n: x * shown.show(x[0]),
+        lambda x, n: x * Shown(3.0).show(n),
+        lambda x, n: x * Shown(x[0]).show(x),
+    ]
     traced = [trace(f) for f in functions]
     changes = [
-        lambda: setattr(shown, "k", 3.0), lambda: register(int, lambda self, a: a * self.k),
-        lambda: register(np.ndarray, lambda self, a: 7.0), lambda: register(float, lambda self, a: a + 9.0),
+        lambda: setattr(shown, "k", 3.0),
+        lambda: register(int, lambda self, a: a * self.k),
+        lambda: register(np.ndarray, lambda self, a: 7.0),
+        lambda: register(float, lambda self, a: a + 9.0),
         lambda: setattr(Shown, "show", lambda self, a: 5.0),
-    ]  # fmt: skip
+    ]
     for change in (lambda: None, *changes):
         change()
         yield [f(X, n) for f in traced for n in (1, 2, 1)]

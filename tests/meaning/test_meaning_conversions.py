@@ -142,9 +142,14 @@ def test_the_number_of_a_tensor_has_no_derivative() -> None:
 
 
 def test_types_of_numpy_lack_what_they_lack() -> None:
-    for text in ("round(x[0] > 0)", "round(x[0] > 0, 1)",
-                 "math.trunc(x.astype(np.float32)[0])", "math.trunc(x[..., 0])",
-                 "math.trunc(x.astype(np.int8)[0])", "math.isclose(x[0], '1.0')"):  # fmt: skip
+    for text in (
+        "round(x[0] > 0)",
+        "round(x[0] > 0, 1)",
+        "math.trunc(x.astype(np.float32)[0])",
+        "math.trunc(x[..., 0])",
+        "math.trunc(x.astype(np.int8)[0])",
+        "math.isclose(x[0], '1.0')",
+    ):
         f = eval(f"lambda x: {text}", {"math": math, "np": np})
         for g in (f, tg.trace(f)):
             with pytest.raises(TypeError):

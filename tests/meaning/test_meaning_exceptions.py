@@ -1312,9 +1312,15 @@ def test_the_class_of_what_numpy_refuses_is_numpys(trace: Any) -> Any:
     def f(x: Any, case: int) -> Any:
         try:
             cases = [
-                lambda: x + np.ones(2), lambda: x.reshape(2, 2), lambda: np.stack([x, np.ones(2)]), lambda: x[7],
-                lambda: np.linalg.inv(x), lambda: x[np.ones(2)], lambda: x.sum(axis=3), lambda: np.array([x, [x]]),
-            ]  # fmt: skip
+                lambda: x + np.ones(2),
+                lambda: x.reshape(2, 2),
+                lambda: np.stack([x, np.ones(2)]),
+                lambda: x[7],
+                lambda: np.linalg.inv(x),
+                lambda: x[np.ones(2)],
+                lambda: x.sum(axis=3),
+                lambda: np.array([x, [x]]),
+            ]
             return cases[case](), None
         except Exception as error:
             known = type(error) is ValueError, type(error) is error.__class__, isinstance(error, LookupError)

@@ -529,9 +529,21 @@ def test_match(trace: Any) -> Any:  # noqa: C901
                 return x * 0
 
     cases: list[Any] = [
-        "double", "other", ("scale", 3.0), {"op": "add", "by": 1.0, "z": 2.0}, {"op": "sub"}, Point(2.0, 3.0),
-        Frozen(2.0, 3.0), Frozen(2.0, 0.5), [4.0, 1.0, 2.0], Mode.TRAIN, Mode.TEST, 3, 4.5, None,
-    ]  # fmt: skip
+        "double",
+        "other",
+        ("scale", 3.0),
+        {"op": "add", "by": 1.0, "z": 2.0},
+        {"op": "sub"},
+        Point(2.0, 3.0),
+        Frozen(2.0, 3.0),
+        Frozen(2.0, 0.5),
+        [4.0, 1.0, 2.0],
+        Mode.TRAIN,
+        Mode.TEST,
+        3,
+        4.5,
+        None,
+    ]
     for c in cases:
         yield f(c, X)
     for c in cases:
@@ -794,10 +806,18 @@ def test_the_operator_module(trace: Any) -> Any:
     @trace
     def f(x: Any) -> Any:
         return (
-            operator.add(x, 1.0), operator.itemgetter(0)(x), operator.itemgetter("w")(d), operator.attrgetter("a.b")(o),
-            operator.methodcaller("sum")(x), operator.neg(x), operator.matmul(x, x), operator.getitem(x, slice(1, 3)),
-            operator.truediv(x, 2.0), operator.mul(x, x), operator.lt(x, 0.0),
-        )  # fmt: skip
+            operator.add(x, 1.0),
+            operator.itemgetter(0)(x),
+            operator.itemgetter("w")(d),
+            operator.attrgetter("a.b")(o),
+            operator.methodcaller("sum")(x),
+            operator.neg(x),
+            operator.matmul(x, x),
+            operator.getitem(x, slice(1, 3)),
+            operator.truediv(x, 2.0),
+            operator.mul(x, x),
+            operator.lt(x, 0.0),
+        )
 
     yield f(X)
     d["w"] = X + 1
@@ -861,15 +881,33 @@ def test_isinstance(trace: Any) -> Any:
     @trace
     def f(x: Any, k: Any, n: Any, b: Any, s: Any) -> Any:
         return [
-            isinstance(x, np.ndarray | float), isinstance(x, np.ndarray), isinstance(x, float | int),
-            isinstance(k, float | int), isinstance(k, numbers.Real), isinstance(n, numbers.Integral),
-            isinstance(n, int), isinstance(n, bool), isinstance(b, bool), isinstance(k, np.ndarray),
-            isinstance(s, collections.abc.Sequence), isinstance(s, list), isinstance(x, collections.abc.Sequence),
-            isinstance(x, collections.abc.Iterable), isinstance(x, (tuple, np.ndarray)), isinstance(k, str),
-            type(k) is float, type(n) is int, type(x) is np.ndarray, type(b) is bool, type(s) is list,
-            issubclass(type(k), float), callable(f), isinstance(None, types.NoneType),
-            isinstance(x, collections.abc.Hashable), isinstance(s, collections.abc.MutableSequence),
-        ]  # fmt: skip
+            isinstance(x, np.ndarray | float),
+            isinstance(x, np.ndarray),
+            isinstance(x, float | int),
+            isinstance(k, float | int),
+            isinstance(k, numbers.Real),
+            isinstance(n, numbers.Integral),
+            isinstance(n, int),
+            isinstance(n, bool),
+            isinstance(b, bool),
+            isinstance(k, np.ndarray),
+            isinstance(s, collections.abc.Sequence),
+            isinstance(s, list),
+            isinstance(x, collections.abc.Sequence),
+            isinstance(x, collections.abc.Iterable),
+            isinstance(x, (tuple, np.ndarray)),
+            isinstance(k, str),
+            type(k) is float,
+            type(n) is int,
+            type(x) is np.ndarray,
+            type(b) is bool,
+            type(s) is list,
+            issubclass(type(k), float),
+            callable(f),
+            isinstance(None, types.NoneType),
+            isinstance(x, collections.abc.Hashable),
+            isinstance(s, collections.abc.MutableSequence),
+        ]
 
     yield f(X, 2.0, 3, True, [1.0, 2.0])
 

@@ -120,9 +120,16 @@ def facts(x: Array, found: Array) -> tuple[Any, ...]:
     flags = found.flags
     strides = tuple([s for n, s in zip(found.shape, found.strides) if n > 1])
     return (
-        strides, flags.c_contiguous, flags.f_contiguous, flags["C"], flags.writeable, np.isfortran(found),
-        found.base is (x if x.base is None else x.base), np.shares_memory(x, found), np.may_share_memory(found, x),
-    )  # fmt: skip
+        strides,
+        flags.c_contiguous,
+        flags.f_contiguous,
+        flags["C"],
+        flags.writeable,
+        np.isfortran(found),
+        found.base is (x if x.base is None else x.base),
+        np.shares_memory(x, found),
+        np.may_share_memory(found, x),
+    )
 
 
 def of_call(expression: str, layout: str) -> Callable[[Array], Any]:
@@ -274,8 +281,19 @@ def test_views_of_all_kinds_are_written_through(trace: Any) -> Any:
     @trace
     def copies(x: Array) -> Array:
         v = x.copy()
-        for w in (np.tile(v, 1), np.repeat(v, 1, 0), v.flatten(), np.conj(v), +v, np.roll(v, 0), np.pad(v, 0),
-                  np.broadcast_to(v, v.shape).copy(), v[[0, 1, 2]], np.clip(v, None, None), v.imag.copy()):  # fmt: skip
+        for w in (
+            np.tile(v, 1),
+            np.repeat(v, 1, 0),
+            v.flatten(),
+            np.conj(v),
+            +v,
+            np.roll(v, 0),
+            np.pad(v, 0),
+            np.broadcast_to(v, v.shape).copy(),
+            v[[0, 1, 2]],
+            np.clip(v, None, None),
+            v.imag.copy(),
+        ):
             w[...] = 3.0
         return v
 
@@ -314,12 +332,28 @@ def test_memory_can_be_asked_about(trace: Any) -> Any:
         v = np.copy(x)
         w, u = v[1:, ::2], v.T.ravel()
         return (
-            np.shares_memory(v, w), np.shares_memory(v, u), np.may_share_memory(v[0], v[1]), np.shares_memory(x, v),
-            np.shares_memory(v[::2], v[1::2]), np.may_share_memory(v[:, ::2], v[:, 1::2]), w.base is v, v.base is None,
-            v.strides, w.strides, v.T.strides, v[::-1].strides, v.flags.c_contiguous, v.T.flags["F_CONTIGUOUS"],
-            w.flags.owndata, v.flags.owndata, v.flags.fnc, np.isfortran(v.T), v.flags["W"], x.flags.c_contiguous,
+            np.shares_memory(v, w),
+            np.shares_memory(v, u),
+            np.may_share_memory(v[0], v[1]),
+            np.shares_memory(x, v),
+            np.shares_memory(v[::2], v[1::2]),
+            np.may_share_memory(v[:, ::2], v[:, 1::2]),
+            w.base is v,
+            v.base is None,
+            v.strides,
+            w.strides,
+            v.T.strides,
+            v[::-1].strides,
+            v.flags.c_contiguous,
+            v.T.flags["F_CONTIGUOUS"],
+            w.flags.owndata,
+            v.flags.owndata,
+            v.flags.fnc,
+            np.isfortran(v.T),
+            v.flags["W"],
+            x.flags.c_contiguous,
             np.sum(x),
-        )  # fmt: skip
+        )
 
     for x in (grid(4, 3), np.asfortranarray(grid(4, 3)), grid(8, 6)[::2, ::2], grid(4, 3)):
         yield f(x)

@@ -93,10 +93,18 @@ def _another_dict_that_is_read(box: Any, x: Any) -> Any:
 
 
 WRITES: list[Callable[[Any, Any], Any]] = [
-    _is_seen, _is_seen_by_the_end_alone, _of_the_superclass, _then_an_item, _item_then_an_attribute, _then_taken,
-    _then_cleared, _another_dict, _another_dict_after_the_first, _another_dict_past_the_class,
+    _is_seen,
+    _is_seen_by_the_end_alone,
+    _of_the_superclass,
+    _then_an_item,
+    _item_then_an_attribute,
+    _then_taken,
+    _then_cleared,
+    _another_dict,
+    _another_dict_after_the_first,
+    _another_dict_past_the_class,
     _another_dict_that_is_read,
-]  # fmt: skip
+]
 
 
 @pytest.mark.filterwarnings("ignore::tracegrad.PerformanceWarning")

@@ -173,7 +173,7 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
     "(n * n - k * k) // (n - k)": [(7, 3), (3, 3), (2**40, 3), (2.5, 1)],
     "((n + 1) * (n + 2) * (n + 3) * (n + 4)) % 1009": [(7,), (2**20,), (2**50,)],
     "n % 2 == 0 and n // 2 or 3 * n + 1": [(6,), (7,), (0,), (2**62,)],
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("text", CASES)
@@ -204,10 +204,21 @@ def test_sums_and_distances_of_math_have_derivatives() -> None:
 
 # -- random expressions ----------------------------------------------------------------------------------------
 OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
-    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "//": operator.floordiv,
-    "%": operator.mod, "**": operator.pow, "<<": operator.lshift, ">>": operator.rshift, "&": operator.and_,
-    "|": operator.or_, "^": operator.xor, "<": operator.lt, "==": operator.eq,
-}  # fmt: skip
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": operator.truediv,
+    "//": operator.floordiv,
+    "%": operator.mod,
+    "**": operator.pow,
+    "<<": operator.lshift,
+    ">>": operator.rshift,
+    "&": operator.and_,
+    "|": operator.or_,
+    "^": operator.xor,
+    "<": operator.lt,
+    "==": operator.eq,
+}
 SPECIAL: list[Any] = [
     2**70, -(2**64),
     0, 1, -1, 2, 3, -7, 10, 63, 64, 2**31, -(2**31), 2**53 + 1, 2**62, 2**63 - 1, -(2**63), True, False, 0.0, -0.0,
@@ -251,10 +262,19 @@ def test_random_expressions_are_pythons(seed: int) -> None:
 
 # -- NumPy's scalars, and arrays without axes --------------------------------------------------------------------
 ARRAYS: dict[str, Any] = {
-    "x": np.array([1.5, 2.0, 3.0]), "f": np.array([1, 2], np.float32), "i": np.array([1, 2, 3]),
-    "a": np.array([1, 2], np.int8), "u": np.array([1, 2], np.uint8), "b": np.array([True, False]),
-    "m": np.arange(6.0).reshape(2, 3), "s": np.float64(1.5), "z": np.array(2.5), "k": np.int8(100), "n": 300, "q": 0.5,
-}  # fmt: skip
+    "x": np.array([1.5, 2.0, 3.0]),
+    "f": np.array([1, 2], np.float32),
+    "i": np.array([1, 2, 3]),
+    "a": np.array([1, 2], np.int8),
+    "u": np.array([1, 2], np.uint8),
+    "b": np.array([True, False]),
+    "m": np.arange(6.0).reshape(2, 3),
+    "s": np.float64(1.5),
+    "z": np.array(2.5),
+    "k": np.int8(100),
+    "n": 300,
+    "q": 0.5,
+}
 
 SCALARS = """
 isinstance(x[0], float) | isinstance(f[0], float) | isinstance(x[0], np.floating) | isinstance(i[0], np.generic)
@@ -324,9 +344,14 @@ _add(f, x[:2]) | _add(np.asarray(s), 1) | _add(a, i[:2])
 """
 EXPRESSIONS = [e.strip() for e in (SCALARS + UPDATES).replace("\n", " | ").split(" | ")]
 SPACE = {
-    "np": np, "math": math, "statistics": statistics, "numbers": numbers, "collections": collections,
-    "_assign": _assign, "_add": _add,
-}  # fmt: skip
+    "np": np,
+    "math": math,
+    "statistics": statistics,
+    "numbers": numbers,
+    "collections": collections,
+    "_assign": _assign,
+    "_add": _add,
+}
 
 
 @pytest.mark.parametrize("text", sorted({e for e in EXPRESSIONS if e}))

@@ -245,10 +245,20 @@ def test_jacobians_that_depend_on_nothing_are_tensors(trace: Any) -> Any:
 @program
 def test_writes_through_views_of_a_tensor_without_axes(trace: Any) -> Any:
     ways = [
-        lambda y: y.view(-1), lambda y: y.reshape(-1), lambda y: y.unsqueeze(0), lambda y: y[None], lambda y: y[...],
-        lambda y: y.ravel(), lambda y: y.flatten(), lambda y: y.squeeze(), lambda y: y.view_as(tg.ones(())),
-        lambda y: y.expand(1, 1), lambda y: tg.atleast_1d(y), lambda y: y.view(1, 1)[0], lambda y: y.detach(),
-    ]  # fmt: skip
+        lambda y: y.view(-1),
+        lambda y: y.reshape(-1),
+        lambda y: y.unsqueeze(0),
+        lambda y: y[None],
+        lambda y: y[...],
+        lambda y: y.ravel(),
+        lambda y: y.flatten(),
+        lambda y: y.squeeze(),
+        lambda y: y.view_as(tg.ones(())),
+        lambda y: y.expand(1, 1),
+        lambda y: tg.atleast_1d(y),
+        lambda y: y.view(1, 1)[0],
+        lambda y: y.detach(),
+    ]
 
     for way in ways:
 
@@ -323,9 +333,20 @@ def test_dtypes_are_pytorchs_and_follow_the_default_dtype(trace: Any) -> Any:
     @trace
     def results(x: Any, n: Any, d: Any) -> Any:
         return (
-            x * np.sqrt(2.0), x * n, n / (n + 1), x + n[0], x * d, tg.exp(n), n * 2.5, tg.stack([x, n]), tg.ones(2),
-            F.mse_loss(x, n), tg.where(x > 0, n, 0.5), tg.full((2,), np.float64(1)), tg.cat([n, x]) * d,
-        )  # fmt: skip
+            x * np.sqrt(2.0),
+            x * n,
+            n / (n + 1),
+            x + n[0],
+            x * d,
+            tg.exp(n),
+            n * 2.5,
+            tg.stack([x, n]),
+            tg.ones(2),
+            F.mse_loss(x, n),
+            tg.where(x > 0, n, 0.5),
+            tg.full((2,), np.float64(1)),
+            tg.cat([n, x]) * d,
+        )
 
     x, n, d = tg.ones(2, dtype=tg.float32), tg.arange(2), tg.tensor(2.0, dtype=tg.float64)
     before = tg.get_default_dtype()

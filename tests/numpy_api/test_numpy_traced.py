@@ -78,12 +78,17 @@ def test_traced_values_in_lists_are_seen_by_functions_that_take_arrays():
     from numpy import prod
 
     functions = [
-        lambda x: np.mean([x[0], x[1]]), lambda x: np.sum([x[0], 1.0]), lambda x: np.linalg.norm([x[0], x[2]]),
-        lambda x: np.linalg.norm([x, x], axis=1), lambda x: np.dot([x[0], x[1]], [1.0, 2.0]),
+        lambda x: np.mean([x[0], x[1]]),
+        lambda x: np.sum([x[0], 1.0]),
+        lambda x: np.linalg.norm([x[0], x[2]]),
+        lambda x: np.linalg.norm([x, x], axis=1),
+        lambda x: np.dot([x[0], x[1]], [1.0, 2.0]),
         lambda x: prod((x[0], x[1])),
-        lambda x: np.where([True, False], [x[0], 1.0], [2.0, 3.0]), lambda x: np.outer([x[0], 1.0], x),
-        lambda x: np.max(a=[x[0], x[1]]), lambda x: np.einsum("i,i", [x[0], x[1]], [x[2], 1.0]),
-    ]  # fmt: skip
+        lambda x: np.where([True, False], [x[0], 1.0], [2.0, 3.0]),
+        lambda x: np.outer([x[0], 1.0], x),
+        lambda x: np.max(a=[x[0], x[1]]),
+        lambda x: np.einsum("i,i", [x[0], x[1]], [x[2], 1.0]),
+    ]
     x = np.array([0.5, -1.5, 2.5])
     for f in functions:
         np.testing.assert_allclose(tg.trace(f)(x), f(x), rtol=1e-14)

@@ -230,8 +230,19 @@ def single(z: Any) -> Any:
     return np.sum(np.abs(np.exp(z.astype(np.complex64) * 1j) + np.float32(2)))
 
 
-FUNCTIONS = [(mandelbrot, 0.3 * Z), (impedance, X[:3]), (evolution, X[:3]), (response, X[:4]), (least_squares, Z),
-             (beam, X), (updates, Z), (scanned, Z), (turning, Z), (mapped, Z), (linear_algebra, Z)]  # fmt: skip
+FUNCTIONS = [
+    (mandelbrot, 0.3 * Z),
+    (impedance, X[:3]),
+    (evolution, X[:3]),
+    (response, X[:4]),
+    (least_squares, Z),
+    (beam, X),
+    (updates, Z),
+    (scanned, Z),
+    (turning, Z),
+    (mapped, Z),
+    (linear_algebra, Z),
+]
 every_function = pytest.mark.parametrize(("f", "x"), FUNCTIONS, ids=[f.__name__ for f, _ in FUNCTIONS])
 
 
@@ -471,9 +482,11 @@ def test_complex_numbers_of_pythons_are_numbers_of_the_trace(function: Any) -> N
 
 def test_complex_numbers_of_pythons_raise_what_python_raises() -> None:
     for function, error in (
-        (lambda x: 1 / complex(x[0]), ZeroDivisionError), (lambda x: complex(x[0]) < 1, TypeError),
-        (lambda x: float(complex(x[0])), TypeError), (lambda x: complex(x[0]) // 2, TypeError),
-    ):  # fmt: skip
+        (lambda x: 1 / complex(x[0]), ZeroDivisionError),
+        (lambda x: complex(x[0]) < 1, TypeError),
+        (lambda x: float(complex(x[0])), TypeError),
+        (lambda x: complex(x[0]) // 2, TypeError),
+    ):
         with pytest.raises(error):
             tg.trace(function)(np.zeros(1))
 

@@ -78,14 +78,19 @@ VALUES = {
     "np.linalg.eigvals(x)": [A, SPREAD, SPREAD.astype("f"), A - 1j * B, np.stack([SPREAD, SPREAD])],
     "np.roots(x)": [PAIRS, W.astype("f"), [0, 0, 1, -3, 2, 0, 0], [2.0], [0.0, 0.0], [1.0, 0.0], W + 1j],
     "np.poly(x)": [A, SPREAD, A + 1j * B, W + 1j, np.array([1j, -1j, 2.0])],
-    "np.sort_complex(x)": [A, A.astype("f"), np.arange(3, dtype=np.int8), np.array([[2 + 1j, 2 - 1j, 1 + 5j]]),
-                           np.array([np.nan + 1j, 3, 1 + 1j * np.nan, 1j, complex(np.nan, np.nan)])],
+    "np.sort_complex(x)": [
+        A,
+        A.astype("f"),
+        np.arange(3, dtype=np.int8),
+        np.array([[2 + 1j, 2 - 1j, 1 + 5j]]),
+        np.array([np.nan + 1j, 3, 1 + 1j * np.nan, 1j, complex(np.nan, np.nan)]),
+    ],
     "la.eig(x)": [A, SPREAD, A + 1j * B],
     "la.eigvals(x)": [A, SPREAD.astype("f"), A + 1j * B],
     "la.eig(x, right=False)": [SPREAD],
     "sp.lambertw(x)": [W, W + 1j, (W + 1j).astype(np.complex64), np.zeros(1, complex)],
     "sp.lambertw(x, -1)": [W + 1j],
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("call", VALUES)

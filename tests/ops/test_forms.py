@@ -129,12 +129,15 @@ def masked(op: Op, params: Any, avals: list[Aval], floats: list[int]) -> Graph:
 
 
 KEEPING = [
-    case for case in SAMPLES
+    case
+    for case in SAMPLES
     for op in [case.values[0]]
-    if (op.form.moves or isinstance(op.form, Map)) and op.differentiable
-    and all(x.dtype.kind in "fiu" for x in case.values[1]) and case.values[1][0].dtype.kind == "f"
+    if (op.form.moves or isinstance(op.form, Map))
+    and op.differentiable
+    and all(x.dtype.kind in "fiu" for x in case.values[1])
+    and case.values[1][0].dtype.kind == "f"
     and any(a.is_float for a in several(op.aval(*map(aval_of, case.values[1]), **case.values[2])))
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("op", "operands", "params"), KEEPING)

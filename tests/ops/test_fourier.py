@@ -25,13 +25,23 @@ COMPLEX = REAL + 1j * RNG.uniform(-1, 1, (3, 4, 5))
 ONE = ["", "norm='ortho'", "norm='forward'", "axis=1", "4", "n=7, axis=0", "n=3, norm='ortho', axis=1", "8, -2"]
 SEVERAL = ["", "norm='ortho'", "axes=(0, 2)", "s=(2, 7), axes=(0, 1), norm='forward'", "s=(4, 5), axes=(2, 1)"]
 LINES, PLANES = ["fft", "ifft", "rfft", "irfft", "hfft", "ihfft"], ["fft", "ifft", "rfft", "irfft"]
-NUMPYS = [f"np.fft.{name}{ending}(x{', ' * bool(args)}{args})"
-          for names, ending, every in ((LINES, "", ONE), (PLANES, "n", SEVERAL), (PLANES, "2", SEVERAL[:3]))
-          for name in names for args in every]  # fmt: skip
-SCIPYS = [f"scipy.fft.{name}{ending}(x{args})"
-          for ending, args in (("", ", 6, axis=0"), ("", ", norm='ortho'"), ("2", ""), ("n", ", axes=(2, 0)"),
-                               ("n", ", s=(3, 6), norm='forward'"))
-          for name in LINES]  # fmt: skip
+NUMPYS = [
+    f"np.fft.{name}{ending}(x{', ' * bool(args)}{args})"
+    for names, ending, every in ((LINES, "", ONE), (PLANES, "n", SEVERAL), (PLANES, "2", SEVERAL[:3]))
+    for name in names
+    for args in every
+]
+SCIPYS = [
+    f"scipy.fft.{name}{ending}(x{args})"
+    for ending, args in (
+        ("", ", 6, axis=0"),
+        ("", ", norm='ortho'"),
+        ("2", ""),
+        ("n", ", axes=(2, 0)"),
+        ("n", ", s=(3, 6), norm='forward'"),
+    )
+    for name in LINES
+]
 SHIFTS = ["np.fft.fftshift(x)", "np.fft.ifftshift(x, 2)", "np.fft.fftshift(x, (0, -1))", "scipy.fft.ifftshift(x)"]
 # SciPy's functions do not dispatch; in traced code they are these.
 SHADOWED = {name: shadow_of(getattr(scipy.fft, name)) or getattr(scipy.fft, name) for name in scipy.fft.__all__}
@@ -109,8 +119,13 @@ def test_derivatives_of_both_orders_are_those_of_differences_and_both_modes_agre
         np.testing.assert_allclose(tg.vmap(derivative)(np.stack([V, t])), [derivative(V), derivative(t)], rtol=1e-12)
 
 
-CALLED = ["np.fft.fft(x)", "np.fft.irfft(x, 7)", "scipy.fft.hfft2(x)", "scipy.fft.fftn(x, (2, 3))",
-          "np.fft.fftshift(np.fft.ifft2(x))"]  # fmt: skip
+CALLED = [
+    "np.fft.fft(x)",
+    "np.fft.irfft(x, 7)",
+    "scipy.fft.hfft2(x)",
+    "scipy.fft.fftn(x, (2, 3))",
+    "np.fft.fftshift(np.fft.ifft2(x))",
+]
 
 
 @pytest.mark.parametrize("call", CALLED)
@@ -133,17 +148,20 @@ def test_a_gradient_of_complex_numbers_is_pytorchs() -> None:
 
 
 # -- what is refused -----------------------------------------------------------------------------------------------
-@pytest.mark.parametrize(("call", "error", "words"), [
-    ("np.fft.fft(x, norm='other')", ValueError, "Invalid norm value other"),
-    ("np.fft.fft(x, 0)", ValueError, r"Invalid number of FFT data points \(0\)"),
-    ("np.fft.irfft(x[..., :1])", ValueError, r"Invalid number of FFT data points \(0\)"),
-    ("np.fft.fft(x, axis=3)", IndexError, "axis 3 is out of bounds"),
-    ("np.fft.fftn(x, (2, 3), (1,))", ValueError, "Shape and axes have different lengths"),
-    ("np.fft.rfft(x + 1j)", TypeError, "rfft"),
-    ("scipy.fft.rfft(x + 1j)", TypeError, "x must be a real sequence"),
-    ("scipy.fft.fftn(x, axes=(1, 1))", ValueError, "axes must be unique"),
-    ("scipy.fft.fht(x, 0.1, 0.0)", UnsupportedError, r"scipy\.fft\.fht is not supported"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        ("np.fft.fft(x, norm='other')", ValueError, "Invalid norm value other"),
+        ("np.fft.fft(x, 0)", ValueError, r"Invalid number of FFT data points \(0\)"),
+        ("np.fft.irfft(x[..., :1])", ValueError, r"Invalid number of FFT data points \(0\)"),
+        ("np.fft.fft(x, axis=3)", IndexError, "axis 3 is out of bounds"),
+        ("np.fft.fftn(x, (2, 3), (1,))", ValueError, "Shape and axes have different lengths"),
+        ("np.fft.rfft(x + 1j)", TypeError, "rfft"),
+        ("scipy.fft.rfft(x + 1j)", TypeError, "x must be a real sequence"),
+        ("scipy.fft.fftn(x, axes=(1, 1))", ValueError, "axes must be unique"),
+        ("scipy.fft.fht(x, 0.1, 0.0)", UnsupportedError, r"scipy\.fft\.fht is not supported"),
+    ],
+)
 def test_what_cannot_be_transformed_says_why(call: str, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         eval(call, NAMES, {"x": tg.tensor(REAL)})

@@ -112,8 +112,20 @@ def double(x: Any) -> Any:
 
 # Ops whose derivative is meant to differ from that of their values; ops that run regions have none, nor those that a
 # pass makes, when all derivatives have been taken.
-DECLARED = {"stop_gradient", "symmetric", "complement", "added_by_svd", "null_basis", "cond", "scan", "while_loop",
-            "lu", "lu_solve", "round_to_half", "with_derivatives"}  # fmt: skip
+DECLARED = {
+    "stop_gradient",
+    "symmetric",
+    "complement",
+    "added_by_svd",
+    "null_basis",
+    "cond",
+    "scan",
+    "while_loop",
+    "lu",
+    "lu_solve",
+    "round_to_half",
+    "with_derivatives",
+}
 
 
 @every_op

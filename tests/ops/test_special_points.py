@@ -142,10 +142,28 @@ def test_the_power_zero_is_constant_whatever_the_base_is(base: float) -> None:
 
 # x**y in both: where the base is 0 or infinite, and where neither is. The domain is that of its logarithm.
 IN_BOTH = [
-    (0.0, 0.0), (0.0, 0.5), (0.0, 1.0), (0.0, 1.5), (0.0, 2.0), (0.0, -1.0), (-0.0, 0.5), (-0.0, 1.0), (-0.0, 3.0),
-    (INF, 0.0), (INF, 0.5), (INF, 1.0), (INF, 2.0), (INF, -1.0), (1.0, 0.0), (1.0, 1.0), (1.0, 2.0), (2.0, 0.5),
-    (NAN, 1.0), (NAN, 0.0), (2.0, NAN),
-]  # fmt: skip
+    (0.0, 0.0),
+    (0.0, 0.5),
+    (0.0, 1.0),
+    (0.0, 1.5),
+    (0.0, 2.0),
+    (0.0, -1.0),
+    (-0.0, 0.5),
+    (-0.0, 1.0),
+    (-0.0, 3.0),
+    (INF, 0.0),
+    (INF, 0.5),
+    (INF, 1.0),
+    (INF, 2.0),
+    (INF, -1.0),
+    (1.0, 0.0),
+    (1.0, 1.0),
+    (1.0, 2.0),
+    (2.0, 0.5),
+    (NAN, 1.0),
+    (NAN, 0.0),
+    (2.0, NAN),
+]
 
 
 def _mixed_ways(power: Callable[[Any, Any], Any], x: Any, y: Any) -> list[Any]:

@@ -43,13 +43,21 @@ BINARY = """
 add arctan2 copysign divide float_power fmax fmin hypot logaddexp logaddexp2 maximum minimum multiply power subtract
 """
 SHAPES: dict[str, list[tuple[float, ...]]] = {
-    "t": [(2,), (1,), (3,), (4.5,)], "gamma": [(1,), (2,), (3,), (0.5,), (1.5,)], "invgamma": [(1,), (2.5,)],
-    "beta": [(1, 1), (1, 2), (2, 1), (2, 2), (0.5, 1), (3, 1.5)], "lognorm": [(0.7,), (1,)],
-    "chi2": [(2,), (4,), (1,), (6,)], "f": [(2, 3), (4, 2), (1, 2)], "weibull_min": [(1,), (2,), (3,), (1.5,), (0.5,)],
-    "pareto": [(1,), (2,), (2.5,)], "poisson": [(0,), (1,), (2.5,)],
+    "t": [(2,), (1,), (3,), (4.5,)],
+    "gamma": [(1,), (2,), (3,), (0.5,), (1.5,)],
+    "invgamma": [(1,), (2.5,)],
+    "beta": [(1, 1), (1, 2), (2, 1), (2, 2), (0.5, 1), (3, 1.5)],
+    "lognorm": [(0.7,), (1,)],
+    "chi2": [(2,), (4,), (1,), (6,)],
+    "f": [(2, 3), (4, 2), (1, 2)],
+    "weibull_min": [(1,), (2,), (3,), (1.5,), (0.5,)],
+    "pareto": [(1,), (2,), (2.5,)],
+    "poisson": [(0,), (1,), (2.5,)],
     "binom": [(3, 0), (3, 1), (3, 0.4), (1, 0), (1, 1)],
-    "bernoulli": [(0,), (1,), (0.3,)], "nbinom": [(1, 1), (2, 1), (2, 0.4)], "geom": [(1,), (0.3,)],
-}  # fmt: skip
+    "bernoulli": [(0,), (1,), (0.3,)],
+    "nbinom": [(1, 1), (2, 1), (2, 0.4)],
+    "geom": [(1,), (0.3,)],
+}
 METHODS = ("pdf", "logpdf", "pmf", "logpmf", "cdf", "logcdf", "sf", "logsf", "ppf", "isf")
 Row = tuple[Any, list[Any], list[int]]
 

@@ -53,9 +53,12 @@ def test_arguments_that_no_trace_is_made_of_run_plainly_with_their_derivative(ar
 
 
 DERIVATIVES = {
-    "grad": tg.grad(f), "jvp": lambda x: tg.jvp(f, (x,), (1.0,)), "vjp": lambda x: tg.vjp(f, x), "vmap": tg.vmap(f),
+    "grad": tg.grad(f),
+    "jvp": lambda x: tg.jvp(f, (x,), (1.0,)),
+    "vjp": lambda x: tg.vjp(f, x),
+    "vmap": tg.vmap(f),
     "hessian": tg.hessian(f),
-}  # fmt: skip
+}
 
 
 @pytest.mark.filterwarnings("ignore::tracegrad.PerformanceWarning")
@@ -222,12 +225,25 @@ def test_a_message_names_the_users_line_beyond_installed_packages():
 @pytest.mark.parametrize(
     "text",
     [
-        "tg.where(x > 0, tg.ones(3), tg.ones(4))", "tg.nn.functional.mse_loss(x, y, reduction='sum')", "tg.dist(x, y)",
-        "tg.lerp(x, y, 0.5)", "tg.maximum(x, y)", "tg.pow(x, y)", "tg.eq(x, y)", "tg.addcmul(x, y, y)", "x * y",
-        "x.clamp(y)", "x.copy_(y)", "x.clone().add_(y)", "x.__setitem__(slice(None), y)", "tg.einsum('i,i->', x, y)",
-        "tg.tensordot(x, y, 1)", "tg.atan2(x, y)", "tg.logaddexp(x, y)",
+        "tg.where(x > 0, tg.ones(3), tg.ones(4))",
+        "tg.nn.functional.mse_loss(x, y, reduction='sum')",
+        "tg.dist(x, y)",
+        "tg.lerp(x, y, 0.5)",
+        "tg.maximum(x, y)",
+        "tg.pow(x, y)",
+        "tg.eq(x, y)",
+        "tg.addcmul(x, y, y)",
+        "x * y",
+        "x.clamp(y)",
+        "x.copy_(y)",
+        "x.clone().add_(y)",
+        "x.__setitem__(slice(None), y)",
+        "tg.einsum('i,i->', x, y)",
+        "tg.tensordot(x, y, 1)",
+        "tg.atan2(x, y)",
+        "tg.logaddexp(x, y)",
     ],
-)  # fmt: skip
+)
 @pytest.mark.filterwarnings("ignore:Using a target size")
 def test_shapes_of_tensors_that_do_not_fit_raise_pytorchs_runtime_error(text: str, requires_grad: bool) -> None:
     space = {"tg": tg, "x": tg.ones(2, requires_grad=requires_grad) * 1, "y": tg.ones(3)}

@@ -91,8 +91,21 @@ def test_the_sdist_has_the_files_that_belong_to_the_project_and_no_others(sdist:
     top = {name.partition("/")[0] for name in sizes} - {path.name for path in ROOT.iterdir()}
     assert top == {"PKG-INFO"}
     assert {Path(name).suffix for name in sizes} <= {
-        "", ".cff", ".css", ".csv", ".js", ".json", ".md", ".py", ".pyi", ".svg", ".toml", ".txt", ".typed", ".yml",
-    }  # fmt: skip
+        "",
+        ".cff",
+        ".css",
+        ".csv",
+        ".js",
+        ".json",
+        ".md",
+        ".py",
+        ".pyi",
+        ".svg",
+        ".toml",
+        ".txt",
+        ".typed",
+        ".yml",
+    }
     assert sum(sizes.values()) < MOST_UNPACKED
     assert sdist.stat().st_size < MOST_BYTES
 

@@ -107,8 +107,12 @@ def run_elsewhere(program: str, **more: str) -> None:
     path = os.pathsep.join([str(ROOT / "tests" / "package"), str(ROOT / "tests"), str(ROOT)])
     run = subprocess.run(
         [sys.executable, "-W", "error", "-c", f"from test_docs import *\n{program}"],
-        cwd=ROOT, env={**os.environ, "PYTHONPATH": path} | more, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": path} | more,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert run.returncode == 0, run.stdout + run.stderr
 
 

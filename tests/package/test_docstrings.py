@@ -22,9 +22,18 @@ INTERNAL = ("tracegrad.errors", "function")  # its functions are for the package
 TABLES = ("tracegrad.torch.functions.", "tracegrad.torch.array_api", "tracegrad.numpy_api.")
 # The sections of numpydoc in their order, and the `Shape` of modules.
 SECTIONS = (
-    "Parameters", "Attributes", "Shape", "Returns", "Yields", "Raises", "Warns", "See Also", "Notes", "References",
+    "Parameters",
+    "Attributes",
+    "Shape",
+    "Returns",
+    "Yields",
+    "Raises",
+    "Warns",
+    "See Also",
+    "Notes",
+    "References",
     "Examples",
-)  # fmt: skip
+)
 
 
 def public() -> dict[str, Any]:

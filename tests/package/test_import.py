@@ -201,9 +201,21 @@ def test_all_has_every_public_name() -> None:
         "print(json.dumps({name: isinstance(getattr(tg, name), types.ModuleType) for name in tg.__all__}))"
     )
     assert {name for name, module in names.items() if module} == {
-        "array_api", "autograd", "cuda", "dask", "errors", "func", "implicit", "linalg", "nn", "optim", "random",
-        "scipy", "special", "tree",
-    }  # fmt: skip
+        "array_api",
+        "autograd",
+        "cuda",
+        "dask",
+        "errors",
+        "func",
+        "implicit",
+        "linalg",
+        "nn",
+        "optim",
+        "random",
+        "scipy",
+        "special",
+        "tree",
+    }
     assert {"grad", "visualize", "tensor", "no_grad", "float32", "manual_seed", "log", "Size"} < set(names)
     assert len(names) == len(tg.__all__) == len(set(tg.__all__))
     assert set(tg.__all__) <= set(dir(tg))

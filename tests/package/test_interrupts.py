@@ -69,10 +69,15 @@ def interrupted(action: Action, number: int) -> tuple[int, Any]:
 
 def modes() -> dict[str, Any]:
     return {
-        "modes": [getattr(STATE, name) for name in MODES], "recorder": recorder(), "unusual": len(unusual),
-        "disabled": jit_disabled(), "call": CURRENT.call, "room": ROOMS.iterations, "errors": np.geterr(),
+        "modes": [getattr(STATE, name) for name in MODES],
+        "recorder": recorder(),
+        "unusual": len(unusual),
+        "disabled": jit_disabled(),
+        "call": CURRENT.call,
+        "room": ROOMS.iterations,
+        "errors": np.geterr(),
         "settings": dict(vars(settings)),
-    }  # fmt: skip
+    }
 
 
 def held(*functions: Any) -> list[Any]:

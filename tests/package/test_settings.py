@@ -140,8 +140,14 @@ def test_a_bad_value_set_at_run_time_is_an_error_that_changes_nothing(name: str,
     assert repr(settings) == before
 
 
-WRONG = [("verify", 1.5), ("num_threads", True), ("loop_memory", True), ("loop_memory", 1e6), ("log", 3),
-         ("cache_dir", 3)]  # fmt: skip
+WRONG = [
+    ("verify", 1.5),
+    ("num_threads", True),
+    ("loop_memory", True),
+    ("loop_memory", 1e6),
+    ("log", 3),
+    ("cache_dir", 3),
+]
 
 
 @pytest.mark.parametrize(("name", "value"), WRONG)

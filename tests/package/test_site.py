@@ -28,10 +28,13 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     nowhere = dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), "http://127.0.0.1:9")
     run = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", str(folder)],
-        cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT), "NO_MKDOCS_2_WARNING": "1",
-                       "DOCS_FUNCTIONS": " ".join(FUNCTIONS)} | nowhere,
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "NO_MKDOCS_2_WARNING": "1", "DOCS_FUNCTIONS": " ".join(FUNCTIONS)}
+        | nowhere,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert run.returncode == 0, run.stdout + run.stderr
     return folder
 
@@ -43,8 +46,13 @@ def html(site: Path) -> dict[str, str]:
 def test_each_document_is_a_page(site: Path) -> None:
     wanted = {path.relative_to(DOCS).with_suffix(".html").as_posix() for path in DOCS.rglob("*.md")}
     outside = {
-        "architecture.html", "contributing.html", "changelog.html", "results.html", "examples.html", "functions.html",
-    }  # fmt: skip
+        "architecture.html",
+        "contributing.html",
+        "changelog.html",
+        "results.html",
+        "examples.html",
+        "functions.html",
+    }
     assert set(html(site)) - {"404.html"} == wanted | outside
 
 

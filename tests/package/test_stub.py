@@ -63,9 +63,15 @@ Parameter = inspect.Parameter
 
 # Some of the names that stubs define are those of built-in types.
 WORDS = {
-    "int": "_int", "bool": "_bool", "float": "_float", "Sequence": "_Sequence", "DType": "_np.dtype[Any]", "Op": "Any",
-    "Function": "Any", "np.": "_np.",
-}  # fmt: skip
+    "int": "_int",
+    "bool": "_bool",
+    "float": "_float",
+    "Sequence": "_Sequence",
+    "DType": "_np.dtype[Any]",
+    "Op": "Any",
+    "Function": "Any",
+    "np.": "_np.",
+}
 
 
 class Text(str):

@@ -30,8 +30,11 @@ def compared(package: Package, options: argparse.Namespace) -> tuple[int, list[t
     """How many tests pass with autograd, and those of them that do not with tracegrad, with the reasons."""
     known = run(package, False, options.limit, options.each)
     ours = run(package, True, 4 * options.limit, 4 * options.each)
-    failing = [(name, ours[name]["why"] if name in ours else "not run in time") for name in passed(known)
-               if name not in ours or ours[name]["outcome"] != "passed"]  # fmt: skip
+    failing = [
+        (name, ours[name]["why"] if name in ours else "not run in time")
+        for name in passed(known)
+        if name not in ours or ours[name]["outcome"] != "passed"
+    ]
     return len(passed(known)), failing
 
 

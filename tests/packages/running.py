@@ -105,10 +105,15 @@ def run(package: Package, face: bool, limit: float, each: float) -> dict[str, Ro
     plugin, shim = _shim()
     path = [*([str(shim)] if face else []), str(plugin)]
     environment = os.environ | {
-        "PYTHONPATH": os.pathsep.join(path), "PACKAGES_OUTCOMES": str(outcomes), "PACKAGES_SECONDS": str(int(each)),
-        "PYTHONHASHSEED": "0", "MPLBACKEND": "Agg", "TRACEGRAD_CACHE_DIR": str(folder() / "cache"),
-        "GEOMSTATS_BACKEND": "autograd", "TRACEGRAD_OPAQUE": "pandas",
-    }  # fmt: skip
+        "PYTHONPATH": os.pathsep.join(path),
+        "PACKAGES_OUTCOMES": str(outcomes),
+        "PACKAGES_SECONDS": str(int(each)),
+        "PYTHONHASHSEED": "0",
+        "MPLBACKEND": "Agg",
+        "TRACEGRAD_CACHE_DIR": str(folder() / "cache"),
+        "GEOMSTATS_BACKEND": "autograd",
+        "TRACEGRAD_OPAQUE": "pandas",
+    }
     arguments = (
         "-p",
         "recorder",

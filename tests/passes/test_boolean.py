@@ -73,11 +73,15 @@ LOGIC: dict[str, tuple[Said, int]] = {
     "always": (lambda a, b, c: logical_or(logical_not(a), a), 1),
     "on both sides": (lambda a, b, c: logical_or(logical_and(a, b), logical_and(a, logical_not(b))), 0),
     "beyond": (lambda a, b, c: logical_or(a, logical_and(logical_not(a), b)), 1),
-    "everywhere, in parts": (lambda a, b, c: logical_or(logical_or(logical_not(a), logical_and(a, logical_not(b))),
-                                                        logical_and(a, b)), 1),
-    "in a window and beside it": (lambda a, b, c: logical_or(logical_or(window(True), a), logical_not(window(True))),
-                                  1),
-}  # fmt: skip
+    "everywhere, in parts": (
+        lambda a, b, c: logical_or(logical_or(logical_not(a), logical_and(a, logical_not(b))), logical_and(a, b)),
+        1,
+    ),
+    "in a window and beside it": (
+        lambda a, b, c: logical_or(logical_or(window(True), a), logical_not(window(True))),
+        1,
+    ),
+}
 
 
 @pytest.mark.parametrize("name", LOGIC)

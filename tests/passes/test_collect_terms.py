@@ -33,16 +33,24 @@ def simplified(fn: Any, *avals: Any) -> Graph:
 DERIVATIVES: dict[str, tuple[Any, int, int, Any]] = {
     "sin(x) * exp(x), 8th": (lambda x: np.sin(x) * np.exp(x), 8, 19, lambda x: 16 * np.sin(x) * np.exp(x)),
     "tanh(x), 4th": (
-        np.tanh, 4, 15, lambda x: 8 * np.tanh(x) * (2 - 3 * np.tanh(x) ** 2) / np.cosh(x) ** 2,
+        np.tanh,
+        4,
+        15,
+        lambda x: 8 * np.tanh(x) * (2 - 3 * np.tanh(x) ** 2) / np.cosh(x) ** 2,
     ),
     "x**5 * sin(x), 5th": (
-        lambda x: x**5 * np.sin(x), 5, 41,
+        lambda x: x**5 * np.sin(x),
+        5,
+        41,
         lambda x: (x**5 - 200 * x**3 + 600 * x) * np.cos(x) + (25 * x**4 - 600 * x**2 + 120) * np.sin(x),
     ),
     "exp(-x**2), 6th": (
-        lambda x: np.exp(-(x**2)), 6, 57, lambda x: (64 * x**6 - 480 * x**4 + 720 * x**2 - 120) * np.exp(-(x**2)),
+        lambda x: np.exp(-(x**2)),
+        6,
+        57,
+        lambda x: (64 * x**6 - 480 * x**4 + 720 * x**2 - 120) * np.exp(-(x**2)),
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", DERIVATIVES)

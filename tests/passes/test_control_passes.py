@@ -52,7 +52,9 @@ graph(%0: f64[3], %1: f64[{length},3]) {{
 
 
 def test_a_loop_of_one_iteration_is_what_it_computes() -> None:
-    becomes(turns(1), """
+    becomes(
+        turns(1),
+        """
 graph(%0: f64[3], %1: f64[1,3]) {
   %2 = reshape(%1) {shape=(3,)} : f64[3]
   %3 = multiply(%0, %2) : f64[3]
@@ -60,16 +62,20 @@ graph(%0: f64[3], %1: f64[1,3]) {
   %5 = reshape(%3) {shape=(1, 3)} : f64[1,3]
   return %4, %5
 }
-""")  # fmt: skip
+""",
+    )
 
 
 def test_a_loop_of_no_iteration_is_its_beginning() -> None:
-    becomes(turns(0), """
+    becomes(
+        turns(0),
+        """
 graph(%0: f64[3], %1: f64[0,3]) {
   %2 = full() {dtype='float64', shape=(0, 3), value=0.0} : f64[0,3]
   return %0, %2
 }
-""")  # fmt: skip
+""",
+    )
 
 
 def test_a_longer_loop_remains() -> None:
@@ -104,7 +110,8 @@ def test_equal_branches_are_no_branch() -> None:
 
 
 def test_a_result_that_is_an_operand_in_all_branches_is_that_operand() -> None:
-    becomes("""
+    becomes(
+        """
 graph(%0: i64[], %1: f64[3], %2: f64[3], %3: f64[3]) {
   %4, %5, %6 = cond(%0, %1, %2, %3) : f64[3], f64[3], f64[3]
     branches.0(%0: f64[3], %1: f64[3], %2: f64[3]) {
@@ -117,7 +124,8 @@ graph(%0: i64[], %1: f64[3], %2: f64[3], %3: f64[3]) {
     }
   return %4, %5, %6
 }
-""", """
+""",
+        """
 graph(%0: i64[], %1: f64[3], %2: f64[3], %3: f64[3]) {
   %4, = cond(%0, %1) : f64[3],
     branches.0(%0: f64[3]) {
@@ -130,11 +138,15 @@ graph(%0: i64[], %1: f64[3], %2: f64[3], %3: f64[3]) {
     }
   return %4, %2, %4
 }
-""", np.array(1), *np.ones((3, 3)))  # fmt: skip
+""",
+        np.array(1),
+        *np.ones((3, 3)),
+    )
 
 
 def test_a_while_loop_that_never_begins_is_its_beginning() -> None:
-    becomes("""
+    becomes(
+        """
 graph(%0: f64[]) {
   %1, %2, %3 = while_loop(%0) {capacity=4, carries=1} : f64[], i64[], f64[4]
     cond(%0: f64[]) {
@@ -148,18 +160,21 @@ graph(%0: f64[]) {
     }
   return %1, %2, %3
 }
-""", """
+""",
+        """
 graph(%0: f64[]) {
   %1 = full() {dtype='float64', shape=(4,), value=0.0} : f64[4]
   %2 = full() {dtype='int64', shape=(), value=0} : i64[]
   return %0, %2, %1
 }
-""")  # fmt: skip
+""",
+    )
 
 
 # -- operands ------------------------------------------------------------------------------------------------
 def test_operands_of_one_value_are_made_inside_and_simplify() -> None:
-    becomes("""
+    becomes(
+        """
 graph(%0: f64[3]) {
   %1 = full() {dtype='float64', shape=(3,), value=1.0} : f64[3]
   %2 = full() {dtype='float64', shape=(9, 3), value=2.0} : f64[9,3]
@@ -172,7 +187,8 @@ graph(%0: f64[3]) {
     }
   return %3
 }
-""", """
+""",
+        """
 graph(%0: f64[3]) {
   %1, = scan(%0) {carries=1, length=9, reverse=False, xs=0} : f64[3],
     body(%0: f64[3]) {
@@ -182,11 +198,13 @@ graph(%0: f64[3]) {
     }
   return %1
 }
-""")  # fmt: skip
+""",
+    )
 
 
 def test_rows_that_repeat_and_views_are_made_inside() -> None:
-    becomes("""
+    becomes(
+        """
 graph(%0: f64[30,30], %1: f64[30], %2: f64[30,30]) {
   %3 = broadcast_to(%1) {shape=(9, 30, 30)} : f64[9,30,30]
   %4 = transpose(%2) {perm=(1, 0)} : f64[30,30]
@@ -200,7 +218,8 @@ graph(%0: f64[30,30], %1: f64[30], %2: f64[30,30]) {
     }
   return %5
 }
-""", """
+""",
+        """
 graph(%0: f64[30,30], %1: f64[30], %2: f64[30,30]) {
   %3, = scan(%0, %1, %2) {carries=1, length=9, reverse=False, xs=0} : f64[30,30],
     body(%0: f64[30,30], %1: f64[30], %2: f64[30,30]) {
@@ -214,11 +233,13 @@ graph(%0: f64[30,30], %1: f64[30], %2: f64[30,30]) {
     }
   return %3
 }
-""")  # fmt: skip
+""",
+    )
 
 
 def test_a_transpose_is_made_inside_where_a_matrix_times_a_vector_reads_it() -> None:
-    becomes("""
+    becomes(
+        """
 graph(%0: f64[30], %1: f64[90,30]) {
   %2 = transpose(%1) {perm=(1, 0)} : f64[30,90]
   %3, = scan(%0, %1, %2) {carries=1, length=9, reverse=False, xs=0} : f64[30],
@@ -232,7 +253,8 @@ graph(%0: f64[30], %1: f64[90,30]) {
     }
   return %3
 }
-""", """
+""",
+        """
 graph(%0: f64[30], %1: f64[90,30]) {
   %2, = scan(%0, %1) {carries=1, length=9, reverse=False, xs=0} : f64[30],
     body(%0: f64[30], %1: f64[90,30]) {
@@ -248,7 +270,8 @@ graph(%0: f64[30], %1: f64[90,30]) {
     }
   return %2
 }
-""")  # fmt: skip
+""",
+    )
 
 
 NESTED = """
@@ -285,7 +308,8 @@ def test_a_transpose_is_made_in_the_innermost_loop_if_nothing_is_read_across(bes
 
 
 def test_what_is_dear_and_the_same_in_every_iteration_is_computed_once() -> None:
-    becomes("""
+    becomes(
+        """
 graph(%0: f64[3], %1: f64[3], %2: f64[30,3]) {
   %3, = scan(%0, %1, %2) {carries=1, length=9, reverse=False, xs=0} : f64[3],
     body(%0: f64[3], %1: f64[3], %2: f64[30,3]) {
@@ -298,7 +322,8 @@ graph(%0: f64[3], %1: f64[3], %2: f64[30,3]) {
     }
   return %3
 }
-""", """
+""",
+        """
 graph(%0: f64[3], %1: f64[3], %2: f64[30,3]) {
   %3 = exp(%1) : f64[3]
   %4 = reduce_sum(%2) {axes=(0,)} : f64[3]
@@ -311,7 +336,8 @@ graph(%0: f64[3], %1: f64[3], %2: f64[30,3]) {
     }
   return %5
 }
-""")  # fmt: skip
+""",
+    )
 
 
 @pytest.mark.parametrize(("n", "place"), [(200, "outside"), (300, "inside")])
@@ -356,7 +382,9 @@ graph(%0: f64[30,30], %1: f64[28,28]) {{
 
 
 def test_a_carry_that_is_most_of_another_is_not_carried() -> None:
-    becomes(HEATED.format(init="1, 1", stop="29, 29", new="%5"), """
+    becomes(
+        HEATED.format(init="1, 1", stop="29, 29", new="%5"),
+        """
 graph(%0: f64[30,30], %1: f64[28,28]) {
   %2, %3 = scan(%0, %1) {carries=2, length=9, reverse=False, xs=0} : f64[30,30], f64[28,28]
     body(%0: f64[30,30], %1: f64[28,28]) {
@@ -373,7 +401,8 @@ graph(%0: f64[30,30], %1: f64[28,28]) {
   %4 = slice(%2) {start=(1, 1), step=(1, 1), stop=(29, 29)} : f64[28,28]
   return %4, %3, %2
 }
-""")  # fmt: skip
+""",
+    )
 
 
 @pytest.mark.parametrize(
@@ -416,7 +445,8 @@ graph(%0: f64[10], %1: f64[10]) {{
 
 
 def test_carries_that_keep_their_value_or_equal_another_are_not_carried() -> None:
-    becomes("""
+    becomes(
+        """
 graph(%0: f64[], %1: f64[]) {
   %2 = full() {dtype='float64', shape=(), value=0.0} : f64[]
   %3, %4, %5, %6, _ = scan(%0, %0, %2, %2, %1) {ITERATIONS} : f64[], f64[], f64[], f64[], f64[]
@@ -429,7 +459,8 @@ graph(%0: f64[], %1: f64[]) {
     }
   return %3, %4, %5, %6
 }
-""".replace("ITERATIONS", "carries=5, length=9, reverse=False, xs=0"), """
+""".replace("ITERATIONS", "carries=5, length=9, reverse=False, xs=0"),
+        """
 graph(%0: f64[], %1: f64[]) {
   %2 = full() {dtype='float64', shape=(), value=0.0} : f64[]
   %3, %4 = scan(%0, %2, %1) {carries=2, length=9, reverse=False, xs=0} : f64[], f64[]
@@ -440,11 +471,13 @@ graph(%0: f64[], %1: f64[]) {
     }
   return %3, %3, %2, %4
 }
-""")  # fmt: skip
+""",
+    )
 
 
 def test_rows_of_an_operand_are_that_operand() -> None:
-    becomes("""
+    becomes(
+        """
 graph(%0: f64[], %1: f64[9]) {
   %2, %3 = scan(%0, %1) {carries=1, length=9, reverse=True, xs=1} : f64[], f64[9]
     body(%0: f64[], %1: f64[]) {
@@ -453,7 +486,8 @@ graph(%0: f64[], %1: f64[9]) {
     }
   return %2, %3
 }
-""", """
+""",
+        """
 graph(%0: f64[], %1: f64[9]) {
   %2, = scan(%0, %1) {carries=1, length=9, reverse=True, xs=1} : f64[],
     body(%0: f64[], %1: f64[]) {
@@ -462,11 +496,13 @@ graph(%0: f64[], %1: f64[9]) {
     }
   return %2, %1
 }
-""")  # fmt: skip
+""",
+    )
 
 
 def test_results_that_need_no_loop_are_taken_out_of_it() -> None:
-    becomes("""
+    becomes(
+        """
 graph(%0: f64[], %1: f64[9], %2: f64[]) {
   %3, %4, %5, %6 = scan(%0, %1, %2) {carries=1, length=9, reverse=True, xs=1} : f64[], f64[9], f64[9], f64[9]
     body(%0: f64[], %1: f64[], %2: f64[]) {
@@ -476,7 +512,8 @@ graph(%0: f64[], %1: f64[9], %2: f64[]) {
     }
   return %3, %4, %5, %6
 }
-""", """
+""",
+        """
 graph(%0: f64[], %1: f64[9], %2: f64[]) {
   %3 = exp(%2) : f64[]
   %4 = broadcast_to(%3) {shape=(9,)} : f64[9]
@@ -487,11 +524,13 @@ graph(%0: f64[], %1: f64[9], %2: f64[]) {
     }
   return %5, %4, %6, %6
 }
-""")  # fmt: skip
+""",
+    )
 
 
 def test_a_while_loop_is_simplified_with_its_condition() -> None:
-    becomes("""
+    becomes(
+        """
 graph(%0: f64[], %1: f64[]) {
   %2, %3, %4, %5 = while_loop(%0, %0, %1) {capacity=9, carries=3} : f64[], f64[], f64[], i64[]
     cond(%0: f64[], %1: f64[], %2: f64[]) {
@@ -506,7 +545,8 @@ graph(%0: f64[], %1: f64[]) {
     }
   return %2, %3, %4, %5
 }
-""", """
+""",
+        """
 graph(%0: f64[], %1: f64[]) {
   %2 = exp(%1) : f64[]
   %3, %4 = while_loop(%0, %1, %2) {capacity=0, carries=1} : f64[], i64[]
@@ -520,7 +560,10 @@ graph(%0: f64[], %1: f64[]) {
     }
   return %3, %3, %1, %4
 }
-""", np.array(0.0), np.array(2.0))  # fmt: skip
+""",
+        np.array(0.0),
+        np.array(2.0),
+    )
 
 
 # -- what nothing uses -----------------------------------------------------------------------------------------
@@ -539,7 +582,9 @@ graph(%0: f64[3], %1: f64[3], %2: f64[9,3], %3: f64[9,3], %4: f64[3]) {
 """)
     smaller = trim(graph)
     assert trim(smaller) is smaller
-    assert str(smaller) == """
+    assert (
+        str(smaller)
+        == """
 graph(%0: f64[3], %1: f64[3], %2: f64[9,3], %3: f64[9,3], %4: f64[3]) {
   %5, = scan(%0, %2) {carries=1, length=9, reverse=False, xs=1} : f64[3],
     body(%0: f64[3], %1: f64[3]) {
@@ -548,7 +593,8 @@ graph(%0: f64[3], %1: f64[3], %2: f64[9,3], %3: f64[9,3], %4: f64[3]) {
     }
   return %5
 }
-""".strip()  # fmt: skip
+""".strip()
+    )
 
 
 def test_a_carry_that_a_condition_or_a_used_carry_reads_stays() -> None:
@@ -596,7 +642,9 @@ graph(%0: i64[], %1: f64[3], %2: f64[3]) {
 """)
     smaller = trim(graph)
     assert trim(smaller) is smaller
-    assert str(smaller) == """
+    assert (
+        str(smaller)
+        == """
 graph(%0: i64[], %1: f64[3], %2: f64[3]) {
   %3, = cond(%0, %2) : f64[3],
     branches.0(%0: f64[3]) {
@@ -608,7 +656,8 @@ graph(%0: i64[], %1: f64[3], %2: f64[3]) {
     }
   return %3
 }
-""".strip()  # fmt: skip
+""".strip()
+    )
 
 
 # -- loops that share work ---------------------------------------------------------------------------------------
@@ -707,7 +756,8 @@ graph(%0: i64[], %1: f64[3], %2: f64[3]) {
 
 
 def test_regions_are_simplified_at_any_depth() -> None:
-    becomes("""
+    becomes(
+        """
 graph(%0: f64[]) {
   %1, = scan(%0) {carries=1, length=9, reverse=False, xs=0} : f64[],
     body(%0: f64[]) {
@@ -722,7 +772,8 @@ graph(%0: f64[]) {
     }
   return %1
 }
-""", """
+""",
+        """
 graph(%0: f64[]) {
   %1, = scan(%0) {carries=1, length=9, reverse=False, xs=0} : f64[],
     body(%0: f64[]) {
@@ -735,4 +786,5 @@ graph(%0: f64[]) {
     }
   return %1
 }
-""")  # fmt: skip
+""",
+    )

@@ -43,7 +43,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "sums of rows, axes moved": (lambda a, z: -np.sum(np.transpose(-(z.mT @ a), (1, 2, 0)), axis=0).T, (C, Z)),
     "weighted, axes moved": (lambda a, z, w: np.sum(((z.mT @ a) * w).transpose(1, 0, 2), 2), (C, Z, A[:, None, :30])),
     "bilinear": (lambda x, y, u, v: np.sum(u[:, None] * (y @ x) * v), (X, Y, U[:20], V[:30])),
-}  # fmt: skip
+}
 
 
 def products(f: Any, *args: Any) -> int:

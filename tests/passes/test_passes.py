@@ -184,9 +184,19 @@ def test_decompose_reaches_composites_inside_composites() -> None:
 
 @pytest.mark.parametrize(
     ("m", "k", "n", "unrolled"),
-    [(3, 3, 3, True), (8, 8, 8, True), (9, 8, 8, False), (300, 50, 1, True), (1, 50, 300, True), (40, 1, 30, True),
-     (1, 70, 1, True), (100, 100, 100, False), (3, 0, 2, True), (0, 20, 1, True)],
-)  # fmt: skip
+    [
+        (3, 3, 3, True),
+        (8, 8, 8, True),
+        (9, 8, 8, False),
+        (300, 50, 1, True),
+        (1, 50, 300, True),
+        (40, 1, 30, True),
+        (1, 70, 1, True),
+        (100, 100, 100, False),
+        (3, 0, 2, True),
+        (0, 20, 1, True),
+    ],
+)
 @pytest.mark.parametrize("lead", [(), (2,)])
 def test_products_that_a_loop_computes_better_leave_blas(lead: Any, m: int, k: int, n: int, unrolled: bool) -> None:
     graph = build(lambda x, y: [contraction.matmul(x, y)], [f64(*lead, m, k), f64(*lead, k, n)])

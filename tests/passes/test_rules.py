@@ -145,9 +145,15 @@ def test_right_sides_are_in_normal_form() -> None:
 
 @pytest.mark.parametrize(
     ("left", "right"),
-    [("add(x, 0.0)", "x"), ("square(sqrt(x))", "x"), ("logical_not(less(x, y))", "greater_equal(x, y)"),
-     ("negative(subtract(x, y))", "subtract(y, x)"), ("multiply(x, 0)", "0"), ("subtract(0, x)", "negative(x)")],
-)  # fmt: skip
+    [
+        ("add(x, 0.0)", "x"),
+        ("square(sqrt(x))", "x"),
+        ("logical_not(less(x, y))", "greater_equal(x, y)"),
+        ("negative(subtract(x, y))", "subtract(y, x)"),
+        ("multiply(x, 0)", "0"),
+        ("subtract(0, x)", "negative(x)"),
+    ],
+)
 @np.errstate(all="ignore")
 def test_the_suite_refutes_tempting_rules(left: str, right: str) -> None:
     rule = AlgebraRule(left, right)

@@ -49,9 +49,12 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...], int]] = {
     "a number for each turn": (scheduled, (rng.random(6000), np.linspace(0.02, 0.01, 100)), 1),
     "as many numbers as elements": (scheduled, (rng.random(800), np.linspace(0.02, 0.01, 800)), 2),
     "few elements": (cubic, (rng.random(300),), 2),
-    "a sum of all in each turn": (lambda x: tg.fori_loop(0, 200, lambda i, x: x - 0.01 * x * np.mean(x), x).sum(),
-                                  (rng.random(4000),), 2),
-}  # fmt: skip
+    "a sum of all in each turn": (
+        lambda x: tg.fori_loop(0, 200, lambda i, x: x - 0.01 * x * np.mean(x), x).sum(),
+        (rng.random(4000),),
+        2,
+    ),
+}
 
 
 @pytest.mark.parametrize(("f", "args", "loops"), CASES.values(), ids=CASES)

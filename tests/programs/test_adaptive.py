@@ -218,10 +218,19 @@ class State:
 
 
 ALL = (
-    rejected_without_else, accepted_or_else, clipped_by_numpy, first_derivative_is_the_last, tried_until_accepted,
-    state_in_a_tuple, state_in_an_object, at_most_so_many_steps, steps_are_counted, counts_are_returned,
-    flagged_as_scipy_does, of_limited_steps,
-)  # fmt: skip
+    rejected_without_else,
+    accepted_or_else,
+    clipped_by_numpy,
+    first_derivative_is_the_last,
+    tried_until_accepted,
+    state_in_a_tuple,
+    state_in_an_object,
+    at_most_so_many_steps,
+    steps_are_counted,
+    counts_are_returned,
+    flagged_as_scipy_does,
+    of_limited_steps,
+)
 
 
 @pytest.mark.parametrize("integrated", ALL, ids=lambda f: f.__name__)

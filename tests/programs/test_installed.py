@@ -379,14 +379,20 @@ model = Model(2.0)
 bound = model.__call__
 """
 READERS: dict[str, Callable[[Any, Any], Any]] = {
-    "a number": lambda p, x: x * p.RATE, "an item": lambda p, x: x * p.STATE["k"],
-    "a function": lambda p, x: x * p.scaled(2.0), "a partial function": lambda p, x: x * p.partly(2.0),
-    "a cache": lambda p, x: x * p.cached(2), "an object": lambda p, x: x * p.model(2.0),
-    "a property": lambda p, x: x * p.model.rate, "a static method": lambda p, x: x * p.Model.static(1.0),
-    "a class method": lambda p, x: x * p.Model.of_class(1.0), "a new object": lambda p, x: x * p.Model(4.0)(1.0),
-    "a bound method": lambda p, x: x * p.bound(1.0), "an attribute of a class": lambda p, x: x * p.Model.k,
+    "a number": lambda p, x: x * p.RATE,
+    "an item": lambda p, x: x * p.STATE["k"],
+    "a function": lambda p, x: x * p.scaled(2.0),
+    "a partial function": lambda p, x: x * p.partly(2.0),
+    "a cache": lambda p, x: x * p.cached(2),
+    "an object": lambda p, x: x * p.model(2.0),
+    "a property": lambda p, x: x * p.model.rate,
+    "a static method": lambda p, x: x * p.Model.static(1.0),
+    "a class method": lambda p, x: x * p.Model.of_class(1.0),
+    "a new object": lambda p, x: x * p.Model(4.0)(1.0),
+    "a bound method": lambda p, x: x * p.bound(1.0),
+    "an attribute of a class": lambda p, x: x * p.Model.k,
     "a function for map": lambda p, x: x * sum(map(p.scaled, [1.0, 2.0])),
-}  # fmt: skip
+}
 
 
 @pytest.mark.filterwarnings("ignore::tracegrad.PerformanceWarning")
@@ -399,9 +405,12 @@ def test_state_that_a_package_reads_is_that_of_each_call(tmp_path: Path, name: s
         with settings.override(opaque_packages=frozenset({"placed_state"} if opaque else ())):
             value, derivative = tg.trace(lambda x: read(package, x)), tg.grad(lambda x: np.sum(read(package, x)))
             changes: list[Callable[[], Any]] = [
-                lambda: None, lambda: vars(package).update(RATE=5.0), lambda: package.STATE.update(k=7.0),
-                lambda: setattr(package.Model, "k", 4.0), lambda: setattr(package.model, "k", 9.0),
-            ]  # fmt: skip
+                lambda: None,
+                lambda: vars(package).update(RATE=5.0),
+                lambda: package.STATE.update(k=7.0),
+                lambda: setattr(package.Model, "k", 4.0),
+                lambda: setattr(package.model, "k", 9.0),
+            ]
             for change in changes:
                 change()
                 package.cached.cache_clear()

@@ -74,7 +74,7 @@ def test_second_derivatives_and_batches() -> None:
 
     dw = rng.normal(size=W.shape)
     derivative = (tg.grad(loss)(W + 1e-5 * dw) - tg.grad(loss)(W - 1e-5 * dw)) / 2e-5
-    np.testing.assert_allclose(tg.jvp(tg.grad(loss), (W,), (dw,))[1], derivative, rtol=1e-5, atol=1e-6)  # fmt: skip
+    np.testing.assert_allclose(tg.jvp(tg.grad(loss), (W,), (dw,))[1], derivative, rtol=1e-5, atol=1e-6)
     many = np.stack([W, 2 * W])
     np.testing.assert_allclose(
         tg.vmap(lambda w: plain(X, w))(many), [plain(X, w) for w in many], rtol=1e-12, atol=1e-12

@@ -66,9 +66,11 @@ def test_second_derivatives_are_differences_of_gradients(name: str) -> None:
     fun, args, _ = PROGRAMS[name]
     by, step = directions(args)[0], 1e-6
     low, high = (tg.grad(fun)(args[0] + s * by, *args[1:]) for s in (-step, step))
-    result = tg.hvp(fun, (args[0],), (by,)) if len(args) == 1 else tg.grad(
-        lambda x: np.sum(tg.grad(fun)(x, *args[1:]) * by)
-    )(args[0])  # fmt: skip
+    result = (
+        tg.hvp(fun, (args[0],), (by,))
+        if len(args) == 1
+        else tg.grad(lambda x: np.sum(tg.grad(fun)(x, *args[1:]) * by))(args[0])
+    )
     np.testing.assert_allclose(result, (high - low) / (2 * step), rtol=1e-5, atol=1e-7)
 
 
@@ -150,8 +152,9 @@ def with_a_state_that_is_read_often(x: Any) -> Any:
     return seen
 
 
-@pytest.mark.parametrize("fun", [with_an_array_from_outside, with_parts_of_the_argument,
-                                 with_a_state_that_is_read_often])  # fmt: skip
+@pytest.mark.parametrize(
+    "fun", [with_an_array_from_outside, with_parts_of_the_argument, with_a_state_that_is_read_often]
+)
 def test_what_the_first_iteration_makes_for_all_is_made_before_the_loop(fun: Any) -> None:
     [loop] = [node for node in tg.trace(fun).graph(X).nodes if node.name == "scan"]
     assert dict(loop.params)["length"] == N
@@ -307,9 +310,9 @@ def in_inner_loops(step: Any, x: Any) -> Any:
     return np.sum(x)
 
 
-@pytest.mark.parametrize(("fun", "kept"), [
-    (with_rows, 4), (with_the_counter, 4), (with_results, 4), (of_a_state, 5), (in_inner_loops, 4)
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("fun", "kept"), [(with_rows, 4), (with_the_counter, 4), (with_results, 4), (of_a_state, 5), (in_inner_loops, 4)]
+)
 def test_the_derivative_of_iterations_that_are_checkpoints_keeps_their_carries_only(fun: Any, kept: int) -> None:
     gradient = tg.grad(lambda x: fun(tg.checkpoint(a_iteration), x))
     graph = gradient.explain(X).optimized
@@ -341,18 +344,20 @@ def test_a_loop_that_was_long_is_folded_from_the_beginning_by_the_next_function(
 
 def test_parts_of_arrays_stand_before_what_first_uses_them() -> None:
     at = "{start=(0,), step=(1,), stop=(%d,)} : f64[%d]"
-    text = "\n  ".join([
-        "graph(%0: f64[8]) {",
-        f"%1 = slice(%0) {at % (6, 6)}",
-        f"%2 = slice(%1) {at % (4, 4)}",
-        f"%3 = slice(%0) {at % (3, 3)}",
-        "%4 = sin(%0) : f64[8]",
-        "%5 = add(%2, %2) : f64[4]",
-        "%6 = cos(%3) : f64[3]",
-        f"%7 = slice(%0) {at % (5, 5)}",
-        "%8 = exp(%2) : f64[4]",
-        "return %4, %5, %6, %7, %8",
-    ])  # fmt: skip
+    text = "\n  ".join(
+        [
+            "graph(%0: f64[8]) {",
+            f"%1 = slice(%0) {at % (6, 6)}",
+            f"%2 = slice(%1) {at % (4, 4)}",
+            f"%3 = slice(%0) {at % (3, 3)}",
+            "%4 = sin(%0) : f64[8]",
+            "%5 = add(%2, %2) : f64[4]",
+            "%6 = cos(%3) : f64[3]",
+            f"%7 = slice(%0) {at % (5, 5)}",
+            "%8 = exp(%2) : f64[4]",
+            "return %4, %5, %6, %7, %8",
+        ]
+    )
     graph = parse(f"{text}\n}}")
     names = {node: k for k, node in enumerate(graph.nodes, 1)}
     assert [names[x] for x in read_late(graph.nodes)] == [4, 1, 2, 5, 3, 6, 7, 8]

@@ -169,9 +169,11 @@ def test_a_function_may_be_the_cost_and_a_constraint() -> None:
     start = np.array([1.5, 1.0])
     result = minimize(square, start, method="trust-constr", constraints=limit)
     by_hand = optimize.NonlinearConstraint(
-        square, 2.0, np.inf, lambda x: [2.0 * x], lambda x, v: 2.0 * v[0] * np.eye(2))  # fmt: skip
-    wanted = optimize.minimize(square, start, method="trust-constr", constraints=by_hand, jac=lambda x: 2.0 * x,
-                               hess=lambda x: 2.0 * np.eye(2))  # fmt: skip
+        square, 2.0, np.inf, lambda x: [2.0 * x], lambda x, v: 2.0 * v[0] * np.eye(2)
+    )
+    wanted = optimize.minimize(
+        square, start, method="trust-constr", constraints=by_hand, jac=lambda x: 2.0 * x, hess=lambda x: 2.0 * np.eye(2)
+    )
     assert result.nit == wanted.nit
     np.testing.assert_allclose(result.x, wanted.x, rtol=1e-6)
 
@@ -187,8 +189,9 @@ def test_derivatives_that_are_given_are_used() -> None:
         calls.append("product")
         return {"a": 2.0 * q["a"]}
 
-    result = minimize(lambda p: np.sum((p["a"] - 1.0) ** 2), {"a": np.zeros(3)}, method="trust-ncg", jac=gradient,
-                     hessp=product)  # fmt: skip
+    result = minimize(
+        lambda p: np.sum((p["a"] - 1.0) ** 2), {"a": np.zeros(3)}, method="trust-ncg", jac=gradient, hessp=product
+    )
     np.testing.assert_allclose(result.x["a"], 1.0)
     assert ["a"] in calls
     assert "product" in calls
@@ -322,9 +325,11 @@ def raises(x: Any) -> Any:
 
 
 ROOTS: dict[str, dict[str, Any]] = {
-    "newton": {"x0": 1.0}, "halley": {"x0": 1.0, "method": "halley"}, "brentq": {"bracket": (0.0, 3.0)},
+    "newton": {"x0": 1.0},
+    "halley": {"x0": 1.0, "method": "halley"},
+    "brentq": {"bracket": (0.0, 3.0)},
     "secant": {"x0": 1.0, "x1": 1.5},
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("method", ROOTS)
@@ -357,8 +362,11 @@ def test_the_jacobian_of_a_root_may_be_given() -> None:
         return np.array([[2.0 * x[0], 1.0], [x[1], x[0]]])
 
     wanted = optimize.root(f, [1.0, 1.0], jac=jacobian)
-    for result in (root(f, [1.0, 1.0]), root(f, [1.0, 1.0], jac=jacobian),
-                  root(lambda x: (f(x), jacobian(x)), [1.0, 1.0], jac=True)):  # fmt: skip
+    for result in (
+        root(f, [1.0, 1.0]),
+        root(f, [1.0, 1.0], jac=jacobian),
+        root(lambda x: (f(x), jacobian(x)), [1.0, 1.0], jac=True),
+    ):
         np.testing.assert_allclose(result.x, wanted.x, rtol=1e-12)
         assert result.njev == wanted.njev
 
@@ -414,8 +422,9 @@ def test_curves_are_fitted_as_scipy_does() -> None:
     tree, same = curve_fit(lambda t, p: model(t, p["a"], p["k"]), TIMES, SAMPLES, {"a": 1.0, "k": 1.0})
     np.testing.assert_allclose([tree["a"], tree["k"]], wanted, rtol=1e-6)
     np.testing.assert_allclose(same, spread, rtol=1e-4)
-    limited, _ = curve_fit(lambda t, p: model(t, p["a"], p["k"]), TIMES, SAMPLES, {"a": 1.0, "k": 1.0},
-                           bounds=(0.0, {"a": 2.0, "k": None}))  # fmt: skip
+    limited, _ = curve_fit(
+        lambda t, p: model(t, p["a"], p["k"]), TIMES, SAMPLES, {"a": 1.0, "k": 1.0}, bounds=(0.0, {"a": 2.0, "k": None})
+    )
     assert limited["a"] == pytest.approx(2.0)
     *_, info, _, _ = curve_fit(model, TIMES, SAMPLES, full_output=True)
     assert info["nfev"] < 20
@@ -452,8 +461,12 @@ def as_list(t: Any, y: Any, mu: Any) -> Any:
 @pytest.mark.parametrize("method", ["RK45", "DOP853", "Radau", "BDF", "LSODA"])
 def test_differential_equations_of_pytrees_are_solved_as_scipy_does(method: str) -> None:
     options: dict[str, Any] = {
-        "method": method, "args": (5.0,), "rtol": 1e-7, "atol": 1e-9, "dense_output": True,
-    }  # fmt: skip
+        "method": method,
+        "args": (5.0,),
+        "rtol": 1e-7,
+        "atol": 1e-9,
+        "dense_output": True,
+    }
 
     def crossing(t: Any, y: Any, mu: Any) -> Any:
         return np.sum(y["x"])
@@ -594,25 +607,37 @@ def test_integrals_are_scipys() -> None:
         return np.exp(-k * x**2)
 
     assert quad(bell, -np.inf, np.inf, 2.0)[0] == pytest.approx(np.sqrt(np.pi / 2.0), rel=1e-12)
-    assert quad(bell, 0.0, 1.0, (2.0,), full_output=True)[2]["neval"] == integrate.quad(
-        bell, 0.0, 1.0, (2.0,), full_output=True)[2]["neval"]  # fmt: skip
+    assert (
+        quad(bell, 0.0, 1.0, (2.0,), full_output=True)[2]["neval"]
+        == integrate.quad(bell, 0.0, 1.0, (2.0,), full_output=True)[2]["neval"]
+    )
 
 
 # What a traced function computes with a solver, and the value that this has.
 SOLVED: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     "minimize": (
-        lambda k: minimize(lambda p: np.sum((p["a"] - k) ** 2) + p["s"] ** 2 - p["s"] * k[1],
-                           {"a": np.zeros(2), "s": 0.0}, tol=1e-12).x["s"],
+        lambda k: minimize(
+            lambda p: np.sum((p["a"] - k) ** 2) + p["s"] ** 2 - p["s"] * k[1], {"a": np.zeros(2), "s": 0.0}, tol=1e-12
+        ).x["s"],
         lambda k: 0.5 * k[1],
     ),
     "minimize, a bound": (
-        lambda k: minimize(lambda p: np.sum((p["a"] - k) ** 2), {"a": np.zeros(2)}, bounds=(None, {"a": 2.5}),
-                           tol=1e-12).x["a"] @ np.array([1.0, 10.0]),
+        lambda k: (
+            minimize(lambda p: np.sum((p["a"] - k) ** 2), {"a": np.zeros(2)}, bounds=(None, {"a": 2.5}), tol=1e-12).x[
+                "a"
+            ]
+            @ np.array([1.0, 10.0])
+        ),
         lambda k: k[0] + 25.0,
     ),
     "minimize, a constraint": (
-        lambda k: minimize(lambda p: np.sum((p["a"] - k) ** 2), {"a": np.zeros(2)}, method="SLSQP", tol=1e-12,
-                           constraints={"type": "eq", "fun": lambda p: np.sum(p["a"]) - 1.0}).x["a"][0],
+        lambda k: minimize(
+            lambda p: np.sum((p["a"] - k) ** 2),
+            {"a": np.zeros(2)},
+            method="SLSQP",
+            tol=1e-12,
+            constraints={"type": "eq", "fun": lambda p: np.sum(p["a"]) - 1.0},
+        ).x["a"][0],
         lambda k: 0.5 * (1.0 + k[0] - k[1]),
     ),
     "root_scalar": (lambda k: root_scalar(lambda x: x**3 - k[0], x0=1.0).root, lambda k: np.cbrt(k[0])),
@@ -629,12 +654,13 @@ SOLVED: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
         lambda k: k[0] ** 2,
     ),
     "solve_ivp": (
-        lambda k: solve_ivp(lambda t, y: {"x": -k[0] * y["x"]}, (0.0, 1.0), {"x": k[1]}, rtol=1e-9,
-                            atol=1e-11).y["x"][-1],
+        lambda k: solve_ivp(lambda t, y: {"x": -k[0] * y["x"]}, (0.0, 1.0), {"x": k[1]}, rtol=1e-9, atol=1e-11).y["x"][
+            -1
+        ],
         lambda k: k[1] * np.exp(-k[0]),
     ),
     "quad": (lambda k: quad(lambda x: np.exp(-k[0] * x), 0.0, k[1])[0], lambda k: (1.0 - np.exp(-k[0] * k[1])) / k[0]),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", SOLVED)

@@ -18,9 +18,12 @@ MESH = np.linspace(0.0, 1.0, 7)
 def hanging(k: Any, end: Any, height: Any) -> Any:
     """y'' = k**2 y, from 0 to a height at the end: height sinh(k x) / sinh(k end)."""
     return integrate.solve_bvp(
-        lambda x, y: np.vstack([y[1], k**2 * y[0]]), lambda a, b: np.array([a[0], b[0] - height]),
-        MESH * end, np.zeros((2, MESH.size)), tol=1e-9,
-    )  # fmt: skip
+        lambda x, y: np.vstack([y[1], k**2 * y[0]]),
+        lambda a, b: np.array([a[0], b[0] - height]),
+        MESH * end,
+        np.zeros((2, MESH.size)),
+        tol=1e-9,
+    )
 
 
 def at_a_third(k: Any, end: Any, height: Any) -> Any:
@@ -70,9 +73,13 @@ def test_another_mesh_is_another_trace_with_its_own_solution() -> None:
 def frequency(c: Any) -> Any:
     """The least p with y'' = -c p**2 y, which is 0 at 0 and 1: pi / sqrt(c)."""
     return integrate.solve_bvp(
-        lambda x, y, p: np.vstack([y[1], -c * p[0] ** 2 * y[0]]), lambda a, b, p: np.array([a[0], b[0], a[1] - p[0]]),
-        MESH, np.vstack([np.sin(np.pi * MESH), np.cos(np.pi * MESH)]), p=[3.0], tol=1e-9,
-    ).p[0]  # fmt: skip
+        lambda x, y, p: np.vstack([y[1], -c * p[0] ** 2 * y[0]]),
+        lambda a, b, p: np.array([a[0], b[0], a[1] - p[0]]),
+        MESH,
+        np.vstack([np.sin(np.pi * MESH), np.cos(np.pi * MESH)]),
+        p=[3.0],
+        tol=1e-9,
+    ).p[0]
 
 
 def test_unknown_parameters_have_derivatives() -> None:
@@ -87,8 +94,11 @@ def test_pytrees_go_through_traces() -> None:
         result = tg.scipy.solve_bvp(
             lambda x, y, q: {"u": y["v"], "v": -q["k"] * np.exp(y["u"]) * p["weight"]},
             lambda a, b, q: {"ends": [a["u"], b["u"]], "k": q["k"] - p["k"] ** 2},
-            MESH, {"u": np.zeros(7), "v": np.zeros(7)}, {"k": 1.0}, tol=1e-9,
-        )  # fmt: skip
+            MESH,
+            {"u": np.zeros(7), "v": np.zeros(7)},
+            {"k": 1.0},
+            tol=1e-9,
+        )
         return result.sol(0.5)["u"] + result.y["v"][0] + result.yp["v"][-1] * result.p["k"]
 
     point, step = {"k": 0.9, "weight": 1.1}, 1e-4

@@ -45,7 +45,7 @@ CASES: dict[str, tuple[Callable[[Any], Any], Any]] = {
     "eigh, AB": (lambda x: np.abs(la.eigh(sym(x), S + np.eye(4) * x[0, 0], type=2)[1]), A),
     "eigh, BA": (lambda x: la.eigh(sym(x), S, type=3, lower=False)[1] ** 2 + la.eigvalsh(sym(x), S, type=3), S),
     "lstsq, residuals": (lambda x: la.lstsq(x, A[0])[1] + la.lstsq(x, A)[1], B),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -109,9 +109,12 @@ def test_complex_matrices_have_scipys_values_and_derivatives_of_differences(name
 
 
 SINGULAR = {
-    "zeros": np.zeros((2, 2)), "a number": np.zeros((1, 1)), "a diagonal": np.diag([1.0, 0.0]),
-    "lower rank": np.array([[2.0, 1.0], [4.0, 2.0]]), "nearly": np.diag([1.0, 1e-310]),
-}  # fmt: skip
+    "zeros": np.zeros((2, 2)),
+    "a number": np.zeros((1, 1)),
+    "a diagonal": np.diag([1.0, 0.0]),
+    "lower rank": np.array([[2.0, 1.0], [4.0, 2.0]]),
+    "nearly": np.diag([1.0, 1e-310]),
+}
 OF_SINGULAR: dict[str, tuple[Callable[[Any], Any], tuple[str, ...]]] = {
     "sqrtm": (la.sqrtm, tuple(SINGULAR)),
     "logm": (la.logm, ("zeros", "a number", "a diagonal")),

@@ -23,9 +23,13 @@ B, A = signal.butter(3, 0.3)
 CASES: dict[str, tuple[Callable[[Any], Any], Any]] = {
     "lfilter, zi": (lambda x: signal.lfilter(H, [2.0, 0.3, 0.2], x, zi=x[:2])[0], V),
     "lfilter, zi of coefficients": (
-        lambda x: np.concatenate(signal.lfilter(x[:3], [x[1] + 3.0, 0.3, x[3], 0.1], V, zi=x[4:7])), V),
+        lambda x: np.concatenate(signal.lfilter(x[:3], [x[1] + 3.0, 0.3, x[3], 0.1], V, zi=x[4:7])),
+        V,
+    ),
     "lfilter, zi after a short signal": (
-        lambda x: np.concatenate(signal.lfilter(H, [1.0, 0.3, 0.2, 0.1, 0.4], x[:2], zi=x[2:6])), V),
+        lambda x: np.concatenate(signal.lfilter(H, [1.0, 0.3, 0.2, 0.1, 0.4], x[:2], zi=x[2:6])),
+        V,
+    ),
     "lfilter, zi along an axis": (lambda x: np.concatenate(signal.lfilter(H, [1, 0.3], x, 0, zi=x[:2] * 0.5)), M),
     "lfilter, zi of a filter without poles": (lambda x: np.concatenate(signal.lfilter(x[:3], 1.0, V, zi=x[3:5])), V),
     "lfilter_zi": (lambda x: signal.lfilter_zi(x[:2], [1.0 + x[1], 0.3, 0.1 * x[2]]), V),
@@ -53,7 +57,7 @@ CASES: dict[str, tuple[Callable[[Any], Any], Any]] = {
     "ndimage.laplace": (lambda x: ndimage.laplace(x, mode="mirror"), M),
     "ndimage.convolve, origin": (lambda x: ndimage.convolve(x, M[:3], origin=(-1, 1)), M),
     "ndimage.correlate, origin": (lambda x: ndimage.correlate(x, M[:2], mode="wrap", origin=[0, 1]), M),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -35,8 +35,13 @@ def test_values_of_every_order_and_mode_are_scipys(order: int, mode: str) -> Non
 
 
 CASES: dict[str, tuple[Callable[[Any], Any], Any]] = {
-    **{f"coordinates, {order}": (lambda x, order=order: ndimage.map_coordinates(
-        IMAGE, x, order=order, mode="nearest"), INSIDE) for order in (1, 2, 3)},
+    **{
+        f"coordinates, {order}": (
+            lambda x, order=order: ndimage.map_coordinates(IMAGE, x, order=order, mode="nearest"),
+            INSIDE,
+        )
+        for order in (1, 2, 3)
+    },
     "coordinates outside": (lambda x: ndimage.map_coordinates(IMAGE, x * 2.3 - 3.0, order=3, mode="reflect"), INSIDE),
     "coordinates, wrapped": (lambda x: ndimage.map_coordinates(IMAGE, x * 2.3 - 3.0, order=1, mode="wrap"), INSIDE),
     "image and coordinates": (lambda m: ndimage.map_coordinates(m * m, 1.5 + np.sin(m[:2, :2]), order=2), IMAGE),
@@ -49,7 +54,7 @@ CASES: dict[str, tuple[Callable[[Any], Any], Any]] = {
     "rotate": (lambda m: ndimage.rotate(m**2, 30.0), IMAGE),
     "rotate by": (lambda a: ndimage.rotate(IMAGE, a[0], reshape=False, mode="nearest"), np.array([25.0])),
     "spline_filter": (lambda m: ndimage.spline_filter(m**2, mode="reflect"), IMAGE),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -31,7 +31,7 @@ CASES: dict[str, tuple[Callable[[Any], Any], Any]] = {
     "dgemm": (lambda x: blas.dgemm(2.0, x, M, 0.5, x, trans_a=1), M),
     "dgemv": (lambda x: blas.dgemv(2.0, x, x[0], trans=1), M),
     "ddot": (lambda x: blas.ddot(x[0], x[1]) + blas.dnrm2(x[1]) + blas.dasum(x[2]), M),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", CASES)

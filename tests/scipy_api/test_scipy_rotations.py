@@ -34,20 +34,28 @@ CASES: dict[str, tuple[Callable[[Any], Any], Any]] = {
     "from_matrix": (lambda x: Rotation.from_matrix(x).as_rotvec(), MATRIX),
     "from_matrix of many": (lambda x: Rotation.from_matrix(x).as_matrix(), OTHERS.as_matrix()),
     "from_matrix of no rotation": (
-        lambda x: Rotation.from_matrix(x).as_mrp(), MATRIX + 0.1 * np.sin(np.arange(9)).reshape(3, 3)),
+        lambda x: Rotation.from_matrix(x).as_mrp(),
+        MATRIX + 0.1 * np.sin(np.arange(9)).reshape(3, 3),
+    ),
     "a product with one from outside": (lambda x: (Rotation.from_rotvec(x) * OUTSIDE).apply(MANY), V),
     "a product of inverses": (
-        lambda x: (OUTSIDE * Rotation.from_euler("zyx", 50 * x, degrees=True)).inv().as_quat(), E),
+        lambda x: (OUTSIDE * Rotation.from_euler("zyx", 50 * x, degrees=True)).inv().as_quat(),
+        E,
+    ),
     "one from outside": (lambda x: OUTSIDE.apply(x) * OTHERS.inv().apply(x), MANY),
     "a power": (lambda x: (Rotation.from_rotvec(x) ** 0.3).as_matrix(), V),
     "magnitude": (lambda x: Rotation.from_rotvec(x).magnitude(), V),
     "from_mrp": (lambda x: Rotation.from_mrp(x).as_mrp(), V),
     "mean": (lambda x: Rotation.from_rotvec(x).mean([1, 2, 1, 1]).as_matrix(), 0.3 * MANY),
     "align_vectors": (
-        lambda x: Rotation.align_vectors(x, MANY)[0].as_matrix() + Rotation.align_vectors(x, MANY)[1], NEAR),
+        lambda x: Rotation.align_vectors(x, MANY)[0].as_matrix() + Rotation.align_vectors(x, MANY)[1],
+        NEAR,
+    ),
     "concatenate": (lambda x: Rotation.concatenate([Rotation.from_rotvec(x), OUTSIDE]).as_euler("xyz"), V),
     "parts": (
-        lambda x: Rotation.from_rotvec(x)[1:3].as_mrp() + sum(r.magnitude() for r in Rotation.from_rotvec(x)), MANY),
+        lambda x: Rotation.from_rotvec(x)[1:3].as_mrp() + sum(r.magnitude() for r in Rotation.from_rotvec(x)),
+        MANY,
+    ),
     "Slerp": (lambda x: Slerp([0, 1, 2, 3], Rotation.from_rotvec(x))([0.3, 1.7, 3.0]).as_rotvec(), 0.5 * MANY),
     "Slerp from outside": (lambda x: BETWEEN(x).as_matrix(), np.array([0.3, 1.2, 2.9])),
     "one angle": (lambda x: Rotation.from_euler("Z", x[0]).as_matrix(), E),
@@ -55,7 +63,7 @@ CASES: dict[str, tuple[Callable[[Any], Any], Any]] = {
     "procrustes": (lambda x: spatial.procrustes(x, MANY)[1] + spatial.procrustes(x, MANY)[2], NEAR),
     **{f"from_euler {s}": (lambda x, s=s: Rotation.from_euler(s, x).as_matrix(), E) for s in SEQUENCES},
     **{f"as_euler {s}": (lambda x, s=s: Rotation.from_rotvec(x).as_euler(s), V) for s in SEQUENCES},
-}  # fmt: skip
+}
 BETWEEN = Slerp([0, 1, 2, 3], OTHERS)
 
 

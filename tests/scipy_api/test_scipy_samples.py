@@ -52,7 +52,7 @@ CASES: dict[str, Callable[[Any], Any]] = {
     "wasserstein_distance": lambda x: stats.wasserstein_distance(x[:, 0], x[:4, 1] * 1.1),
     "wasserstein_distance, weights": lambda x: stats.wasserstein_distance(x[:, 0], Y, u_weights=W),
     "energy_distance": lambda x: stats.energy_distance(x[:, 0], x[:4, 1] * 1.1),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", CASES)

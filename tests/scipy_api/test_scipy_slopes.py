@@ -74,7 +74,7 @@ ONE: dict[str, tuple[Callable[[Any], Any], Any]] = {
     "eval_sh_chebyu": (lambda x: sp.eval_sh_chebyu(4, x), U),
     "eval_sh_legendre": (lambda x: sp.eval_sh_legendre(4, x), U),
     "eval_sh_jacobi": (lambda x: sp.eval_sh_jacobi(3, 2.5, 1.5, x), U),
-}  # fmt: skip
+}
 
 ONCE = {"elliprf", "elliprc"}
 # SciPy's own answers have some ten digits only.

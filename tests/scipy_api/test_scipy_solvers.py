@@ -50,9 +50,12 @@ def bounded(p: Any) -> Any:
             np.sum((x - p[0] * centre) ** 4 + (x - p[1]) ** 2),
             4.0 * (x - p[0] * centre) ** 3 + 2.0 * (x - p[1]),
         ),
-        np.zeros(3), jac=True, bounds=[(0.0, None), (p[0] * 0.5, None), (None, 1.5)], options={"gtol": 1e-12},
+        np.zeros(3),
+        jac=True,
+        bounds=[(0.0, None), (p[0] * 0.5, None), (None, 1.5)],
+        options={"gtol": 1e-12},
         tol=1e-15,
-    ).x  # fmt: skip
+    ).x
 
 
 CASES: dict[str, Callable[[Any], Any]] = {

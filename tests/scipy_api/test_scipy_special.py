@@ -153,7 +153,7 @@ ONE: dict[str, tuple[Callable[[Any], Any], Any]] = {
     "powm1": (lambda x: sp.powm1(x, 1.5) + sp.powm1(1.5, x), X),
     "wrightomega": (sp.wrightomega, X),
     "sindg": (lambda x: sp.sindg(x) + sp.cosdg(x) + sp.tandg(x), X),
-}  # fmt: skip
+}
 
 
 def total(f: Callable[[Any], Any], name: str) -> Callable[[Any], Any]:
@@ -212,7 +212,7 @@ def test_second_derivatives_are_those_of_differences_forwards_and_backwards(name
         (sp.spence, lambda x: mpmath.polylog(2, 1 - x), 0.4),
         (sp.log_ndtr, lambda x: mpmath.log(mpmath.ncdf(x)), -6.0),
     ],
-)  # fmt: skip
+)
 def test_the_first_three_derivatives_are_those_of_mpmath(f: Any, exact: Any, x: float) -> None:
     derived = lambda x: f(x)  # noqa: E731
     for order in range(1, 4):

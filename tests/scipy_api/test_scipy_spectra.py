@@ -40,21 +40,33 @@ CASES: dict[str, tuple[Callable[[Any], Any], Any]] = {
     "coherence": (lambda x: signal.coherence(x, np.roll(x, 2) + V**2, nperseg=8)[1], V),
     "spectrogram": (lambda x: signal.spectrogram(x, nperseg=8)[2], V),
     "spectrogram, along an axis": (lambda x: signal.spectrogram(x, nperseg=6, axis=0, scaling="spectrum")[2], M),
-    **{f"spectrogram, {mode}": (lambda x, mode=mode: signal.spectrogram(x, 2.0, nperseg=8, nfft=10, mode=mode)[2], V)
-       for mode in ("magnitude", "angle", "phase")},
+    **{
+        f"spectrogram, {mode}": (lambda x, mode=mode: signal.spectrogram(x, 2.0, nperseg=8, nfft=10, mode=mode)[2], V)
+        for mode in ("magnitude", "angle", "phase")
+    },
     "spectrogram, complex": (lambda x: power(signal.spectrogram(x, nperseg=8, mode="complex")[2]), V),
-    **{f"stft, {b}": (lambda x, b=b: power(signal.stft(x, 2.0, nperseg=8, boundary=b)[2]), V)
-       for b in ("zeros", "even", "odd", "constant", None)},
+    **{
+        f"stft, {b}": (lambda x, b=b: power(signal.stft(x, 2.0, nperseg=8, boundary=b)[2]), V)
+        for b in ("zeros", "even", "odd", "constant", None)
+    },
     "stft, as it is": (lambda x: power(signal.stft(x, nperseg=8, boundary=None, padded=False, scaling="psd")[2]), V),
     "stft, along an axis": (lambda x: power(signal.stft(x, nperseg=5, noverlap=3, axis=0, detrend="constant")[2]), M),
     "istft": (lambda x: signal.istft(signal.stft(x, nperseg=8)[2] ** 2, nperseg=8)[1], V),
-    "istft, odd parts": (lambda x: signal.istft(
-        signal.stft(x, nperseg=7, noverlap=5, scaling="psd")[2], 2.0, nperseg=7, noverlap=5, scaling="psd")[1], V),
+    "istft, odd parts": (
+        lambda x: signal.istft(
+            signal.stft(x, nperseg=7, noverlap=5, scaling="psd")[2], 2.0, nperseg=7, noverlap=5, scaling="psd"
+        )[1],
+        V,
+    ),
     "istft, without ends": (
-        lambda x: signal.istft(x.reshape(11, 3) * (1 + 1j), boundary=False, window="boxcar", noverlap=3)[1], V),
-    "istft, other axes": (lambda x: signal.istft(
-        signal.stft(x, nperseg=6, axis=0)[2] ** 2, nperseg=6, time_axis=2, freq_axis=0)[1], M),
-}  # fmt: skip
+        lambda x: signal.istft(x.reshape(11, 3) * (1 + 1j), boundary=False, window="boxcar", noverlap=3)[1],
+        V,
+    ),
+    "istft, other axes": (
+        lambda x: signal.istft(signal.stft(x, nperseg=6, axis=0)[2] ** 2, nperseg=6, time_axis=2, freq_axis=0)[1],
+        M,
+    ),
+}
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -35,7 +35,9 @@ CASES: dict[str, tuple[Callable[[Any], Any], Any]] = {
     "two orders": (lambda y: interpolate.CubicSpline(KNOTS, y, bc_type=((1, y[0]), (2, 0.1)))(Q), Y),
     "two names": (lambda y: interpolate.CubicSpline(KNOTS, y, bc_type=("natural", "not-a-knot"))(Q, 1), Y),
     "ends of two columns": (
-        lambda y: interpolate.CubicSpline(KNOTS, y.T, 1, ((1, y[0]), (2, np.array([1.0, 2.0]))))(Q), PAIR),
+        lambda y: interpolate.CubicSpline(KNOTS, y.T, 1, ((1, y[0]), (2, np.array([1.0, 2.0]))))(Q),
+        PAIR,
+    ),
     "antiderivative": (lambda y: interpolate.CubicSpline(KNOTS, y).antiderivative(2)(Q), Y),
     "antiderivative, points": (lambda x: SPLINE.antiderivative()(x) + PCHIP.derivative(-1)(x), Q),
     "integrate": (lambda y: interpolate.PchipInterpolator(KNOTS, y).integrate(3.5, 0.4), Y),
@@ -58,9 +60,11 @@ CASES: dict[str, tuple[Callable[[Any], Any], Any]] = {
     "grid of one axis": (lambda y: interpolate.RegularGridInterpolator((KNOTS,), y)(Q[1:6]), Y),
     "grid of three axes and columns": (
         lambda y: interpolate.RegularGridInterpolator(
-            (KNOTS,) * 3, np.einsum("i,j,kl->ijkl", y[:, 0], y[:, 1], y), "cubic", solver=spsolve)(
-                [[0.1, 0.2, 0.3], [1.0, 2.0, 0.5]]), PAIR),
-}  # fmt: skip
+            (KNOTS,) * 3, np.einsum("i,j,kl->ijkl", y[:, 0], y[:, 1], y), "cubic", solver=spsolve
+        )([[0.1, 0.2, 0.3], [1.0, 2.0, 0.5]]),
+        PAIR,
+    ),
+}
 
 
 @pytest.mark.parametrize("name", CASES)

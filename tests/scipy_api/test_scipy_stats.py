@@ -18,13 +18,33 @@ X = np.array([-1.5, -0.2, 0.0, 0.3, 0.95, 1.0, 2.5])
 Q = np.array([0.1, 0.4, 0.77])
 # The distribution, and parameters of its shape.
 CONTINUOUS: dict[str, tuple[float, ...]] = {
-    "norm": (), "halfnorm": (), "t": (3.5,), "gamma": (2.2,), "invgamma": (2.2,), "beta": (1.5, 2.5), "expon": (),
-    "uniform": (), "lognorm": (0.7,), "laplace": (), "logistic": (), "cauchy": (), "chi2": (3.5,), "f": (3.5, 5.0),
-    "weibull_min": (1.7,), "pareto": (1.7,), "rayleigh": (), "gumbel_r": (), "gumbel_l": (),
-}  # fmt: skip
+    "norm": (),
+    "halfnorm": (),
+    "t": (3.5,),
+    "gamma": (2.2,),
+    "invgamma": (2.2,),
+    "beta": (1.5, 2.5),
+    "expon": (),
+    "uniform": (),
+    "lognorm": (0.7,),
+    "laplace": (),
+    "logistic": (),
+    "cauchy": (),
+    "chi2": (3.5,),
+    "f": (3.5, 5.0),
+    "weibull_min": (1.7,),
+    "pareto": (1.7,),
+    "rayleigh": (),
+    "gumbel_r": (),
+    "gumbel_l": (),
+}
 DISCRETE: dict[str, tuple[float, ...]] = {
-    "poisson": (1.7,), "binom": (4.0, 0.3), "bernoulli": (0.3,), "nbinom": (2.5, 0.4), "geom": (0.3,),
-}  # fmt: skip
+    "poisson": (1.7,),
+    "binom": (4.0, 0.3),
+    "bernoulli": (0.3,),
+    "nbinom": (2.5, 0.4),
+    "geom": (0.3,),
+}
 METHODS = ("logpdf", "pdf", "cdf", "sf", "logcdf", "logsf", "ppf", "isf")
 
 
@@ -250,9 +270,14 @@ def test_moments_have_the_shapes_of_all_parameters() -> None:
 
 
 BEYOND: dict[str, tuple[Any, ...]] = {
-    "bernoulli": (1.5,), "geom": (1.2,), "nbinom": (2.0, 1.1), "binom": (4.0, 1.1), "binom, half": (4.5, 0.3),
-    "binom, none": (-1.0, 0.3), "poisson": (-0.1,),
-}  # fmt: skip
+    "bernoulli": (1.5,),
+    "geom": (1.2,),
+    "nbinom": (2.0, 1.1),
+    "binom": (4.0, 1.1),
+    "binom, half": (4.5, 0.3),
+    "binom, none": (-1.0, 0.3),
+    "poisson": (-0.1,),
+}
 
 
 @pytest.mark.parametrize("name", BEYOND)
@@ -289,7 +314,7 @@ OF_VECTORS: dict[str, Callable[[Any], Any]] = {
     "normal that may be singular": lambda p: st.multivariate_normal.logpdf(C, p[:2], C * p[2], allow_singular=True),
     "dirichlet": lambda p: np.concatenate([st.dirichlet.mean(p), st.dirichlet(p).var(), [st.dirichlet.entropy(p)]]),
     "multinomial": lambda p: st.multinomial.cov(4, p / np.sum(p)),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", OF_VECTORS)

@@ -27,19 +27,35 @@ def cubic(x: Any, *_: Any) -> Any:
 
 # Arguments for functions of n: the first ones that SciPy itself takes are used.
 GIVEN: tuple[Callable[[int], list[Any]], ...] = (
-    lambda n: [V] * n, lambda n: [M] * n, lambda n: [V] + [3] * (n - 1), lambda n: [M] + [1] * (n - 1),
-    lambda n: [V[:3]] + [M] * (n - 1), lambda n: [M] + [V[:3]] * (n - 1), lambda n: [3] * (n - 1) + [V],
-    lambda n: [np.sort(V), V] + [POINTS] * (n - 2), lambda n: [np.sort(V), V] + [3] * (n - 2),
-    lambda n: [3] + [V] * (n - 1), lambda n: [0.5] * n, lambda n: [cubic, V[:3]] + [1] * (n - 2),
+    lambda n: [V] * n,
+    lambda n: [M] * n,
+    lambda n: [V] + [3] * (n - 1),
+    lambda n: [M] + [1] * (n - 1),
+    lambda n: [V[:3]] + [M] * (n - 1),
+    lambda n: [M] + [V[:3]] * (n - 1),
+    lambda n: [3] * (n - 1) + [V],
+    lambda n: [np.sort(V), V] + [POINTS] * (n - 2),
+    lambda n: [np.sort(V), V] + [3] * (n - 2),
+    lambda n: [3] + [V] * (n - 1),
+    lambda n: [0.5] * n,
+    lambda n: [cubic, V[:3]] + [1] * (n - 2),
     lambda n: [cubic, 0.1, 1.2] + [1] * (n - 3),
-)  # fmt: skip
+)
 
 # It draws random numbers; it gives a generator; it gives complex numbers; the signs of its vectors are arbitrary; its
 # coefficients of polynomials of degree 8 are what is left of far larger numbers, in SciPy too (a test below has fewer).
 OTHERS = {"multiscale_graphcorr", "generate_knots", "lambertw", "eigh", "eig_banded", "lagrange"}
 PACKAGES = (
-    "special", "linalg", "stats", "signal", "interpolate", "integrate", "optimize", "ndimage", "spatial.distance",
-)  # fmt: skip
+    "special",
+    "linalg",
+    "stats",
+    "signal",
+    "interpolate",
+    "integrate",
+    "optimize",
+    "ndimage",
+    "spatial.distance",
+)
 
 
 def functions(package: str) -> Iterator[tuple[str, Any, list[Any]]]:

@@ -37,8 +37,10 @@ def _swing(t: Any, z: Any, y: Any, p: Any) -> Any:
     return [concatenate(speed, negative(multiply(multiply(sin(place), p), t)), axis=0)]
 
 
-GRAPHS = {f: build(fn, [NUMBER, PAIR, PAIR, SINGLE]) for f, fn in (
-    (swing, _swing), (burst, lambda t, z, y, p: [multiply(multiply(z, z), p)]))}  # fmt: skip
+GRAPHS = {
+    f: build(fn, [NUMBER, PAIR, PAIR, SINGLE])
+    for f, fn in ((swing, _swing), (burst, lambda t, z, y, p: [multiply(multiply(z, z), p)]))
+}
 BEGIN = build(lambda t, y, p: [y], [NUMBER, PAIR, SINGLE])
 
 

@@ -23,7 +23,7 @@ FUNCTIONS: dict[str, Any] = {
     "nothing": lambda x: A * 1.0,
     "linalg": lambda x: np.linalg.solve(np.outer(x, x) + 5 * np.eye(3), x),
     "where": lambda x: np.where(x > 0, np.log(np.abs(x)), x),
-}  # fmt: skip
+}
 named = pytest.mark.parametrize("name", FUNCTIONS)
 
 

@@ -130,7 +130,7 @@ PROGRAMS: dict[str, Any] = {
     "while": lambda x, y: tg.while_loop(lambda v: np.sum(v * v) < 10.0, lambda v: v * 1.5 + 0.1 * y, x),
     "cond": lambda x, y: tg.cond(np.sum(x) > 0, lambda a: np.sin(a), lambda a: a * y, x),
     "fori": lambda x, y: tg.fori_loop(0, 4, lambda i, v: v * y + x[i % 3], x),
-}  # fmt: skip
+}
 named = pytest.mark.parametrize("name", PROGRAMS)
 
 
@@ -236,8 +236,11 @@ def test_any_axis_can_be_mapped_and_come_out(axis: int) -> None:
 
 def test_structures_of_axes_are_prefixes() -> None:
     tree = {"a": X, "b": (Y.T, 2.0)}
-    f = tg.vmap(lambda t, k: {"sum": t["a"] + t["b"][0] * t["b"][1], "n": (k, t["b"][1])},
-                in_axes=({"a": 0, "b": (1, None)}, None), out_axes={"sum": 1, "n": None})  # fmt: skip
+    f = tg.vmap(
+        lambda t, k: {"sum": t["a"] + t["b"][0] * t["b"][1], "n": (k, t["b"][1])},
+        in_axes=({"a": 0, "b": (1, None)}, None),
+        out_axes={"sum": 1, "n": None},
+    )
     result = f(tree, W)
     np.testing.assert_allclose(result["sum"], (X + 2 * Y).T)
     np.testing.assert_array_equal(result["n"][0], W)
@@ -373,8 +376,11 @@ def pair_of(x: Any, y: Any) -> Any:
 
 
 ERRORS: dict[str, Any] = {
-    "sizes": (lambda: tg.vmap(pair_of)(X, Y[:2]), ValueError,
-              r"inconsistent sizes for array axes to be mapped: axis 0 of x has size 4; axis 0 of y has size 2"),
+    "sizes": (
+        lambda: tg.vmap(pair_of)(X, Y[:2]),
+        ValueError,
+        r"inconsistent sizes for array axes to be mapped: axis 0 of x has size 4; axis 0 of y has size 2",
+    ),
     "sizes_inside": (lambda: tg.vmap(lambda t: t)({"a": X, "b": [W]}), ValueError, r"t\['b'\]\[0\] has size 3"),
     "rank": (lambda: tg.vmap(pair_of)(X, 2.0), ValueError, r"y is to be mapped along axis 0, but its shape is \(\)"),
     "axis": (lambda: tg.vmap(pair_of, in_axes=(0, -3))(X, Y), ValueError, r"y is to be mapped along axis -3"),
@@ -389,7 +395,7 @@ ERRORS: dict[str, Any] = {
     "axis_size": (lambda: tg.vmap(np.sum, axis_size=3)(X), ValueError, "axis_size is 3, but the mapped axis"),
     "result": (lambda: tg.vmap(lambda x: "text")(X), TraceError, "must return arrays, but the result is a str"),
     "function": (lambda: tg.vmap(3), TypeError, "vmap takes a function, got a int"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", ERRORS)

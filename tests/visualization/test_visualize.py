@@ -207,8 +207,11 @@ def test_a_node_of_several_results_is_one_box_with_numbered_edges() -> None:
 
 def test_the_derivative_has_another_colour_in_the_graph_of_a_gradient() -> None:
     root = ET.fromstring(tg.visualize(tg.grad(lambda a: np.sum(np.exp(a))), np.ones(3)).svg)
-    kinds = {str(g.find(f"{SVG}title").text).partition("\n")[0]: g.find(f"{SVG}rect").attrib["class"]
-             for g in root.iter(f"{SVG}g") if "transform" not in g.attrib}  # fmt: skip
+    kinds = {
+        str(g.find(f"{SVG}title").text).partition("\n")[0]: g.find(f"{SVG}rect").attrib["class"]
+        for g in root.iter(f"{SVG}g")
+        if "transform" not in g.attrib
+    }
     assert (kinds["exp"], kinds["multiply"]) == ("op", "backward")
 
 

@@ -7,6 +7,18 @@ from tracegrad.api.forward import jvp, linearize
 from tracegrad.api.reverse import grad, stop_gradient, value_and_grad, vjp
 
 __all__ = [
-    "grad", "hessian", "hvp", "jacfwd", "jacobian", "jacrev", "jvp", "linearize", "stop_gradient", "trace",
-    "value_and_grad", "vjp", "vmap", "vmap_in_chunks",
-]  # fmt: skip
+    "grad",
+    "hessian",
+    "hvp",
+    "jacfwd",
+    "jacobian",
+    "jacrev",
+    "jvp",
+    "linearize",
+    "stop_gradient",
+    "trace",
+    "value_and_grad",
+    "vjp",
+    "vmap",
+    "vmap_in_chunks",
+]

@@ -20,18 +20,35 @@ Function = Callable[..., Any]
 
 @overload
 def trace(
-    fun: Callable[Parameters, Result], *, static_argnums: Any = (), static_argnames: Any = (),
-    tiered: bool | None = None, optimize: int | None = None, donate_argnums: Any = (), donate_argnames: Any = (),
-) -> Traced[Parameters, Result]: ...  # fmt: skip
+    fun: Callable[Parameters, Result],
+    *,
+    static_argnums: Any = (),
+    static_argnames: Any = (),
+    tiered: bool | None = None,
+    optimize: int | None = None,
+    donate_argnums: Any = (),
+    donate_argnames: Any = (),
+) -> Traced[Parameters, Result]: ...
 @overload
 def trace(
-    *, static_argnums: Any = (), static_argnames: Any = (), tiered: bool | None = None, optimize: int | None = None,
-    donate_argnums: Any = (), donate_argnames: Any = (),
-) -> Callable[[Callable[Parameters, Result]], Traced[Parameters, Result]]: ...  # fmt: skip
+    *,
+    static_argnums: Any = (),
+    static_argnames: Any = (),
+    tiered: bool | None = None,
+    optimize: int | None = None,
+    donate_argnums: Any = (),
+    donate_argnames: Any = (),
+) -> Callable[[Callable[Parameters, Result]], Traced[Parameters, Result]]: ...
 def trace(
-    fun: Function | None = None, *, static_argnums: Any = (), static_argnames: Any = (), tiered: bool | None = None,
-    optimize: int | None = None, donate_argnums: Any = (), donate_argnames: Any = (),
-) -> Any:  # fmt: skip
+    fun: Function | None = None,
+    *,
+    static_argnums: Any = (),
+    static_argnames: Any = (),
+    tiered: bool | None = None,
+    optimize: int | None = None,
+    donate_argnums: Any = (),
+    donate_argnames: Any = (),
+) -> Any:
     """Compile a NumPy function: trace it at the first call, and run the compiled program at further calls.
 
     Parameters

@@ -27,9 +27,15 @@ Argnums = int | tuple[int, ...]
 
 
 def jacrev(
-    fun: Callable[Parameters, Any], argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = False, *,
-    chunk_size: int | None = None, tiered: bool | None = None, optimize: int | None = None,
-) -> Traced[Parameters, Any]:  # fmt: skip
+    fun: Callable[Parameters, Any],
+    argnums: Argnums = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    *,
+    chunk_size: int | None = None,
+    tiered: bool | None = None,
+    optimize: int | None = None,
+) -> Traced[Parameters, Any]:
     """Return the function to the Jacobian of a function, computed row by row (reverse mode).
 
     It is the faster choice for more inputs than outputs.
@@ -83,9 +89,15 @@ def jacrev(
 
 
 def jacfwd(
-    fun: Callable[Parameters, Any], argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = False, *,
-    chunk_size: int | None = None, tiered: bool | None = None, optimize: int | None = None,
-) -> Traced[Parameters, Any]:  # fmt: skip
+    fun: Callable[Parameters, Any],
+    argnums: Argnums = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    *,
+    chunk_size: int | None = None,
+    tiered: bool | None = None,
+    optimize: int | None = None,
+) -> Traced[Parameters, Any]:
     """Return the function to the Jacobian of a function, computed column by column (forward mode).
 
     It is the faster choice for more outputs than inputs.
@@ -140,9 +152,15 @@ jacobian = jacrev
 
 
 def hessian(
-    fun: Callable[Parameters, Any], argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = False, *,
-    chunk_size: int | None = None, tiered: bool | None = None, optimize: int | None = None,
-) -> Traced[Parameters, Any]:  # fmt: skip
+    fun: Callable[Parameters, Any],
+    argnums: Argnums = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    *,
+    chunk_size: int | None = None,
+    tiered: bool | None = None,
+    optimize: int | None = None,
+) -> Traced[Parameters, Any]:
     """Return the function to the Hessian of a function: the matrix of second derivatives, forward over reverse mode.
 
     Parameters

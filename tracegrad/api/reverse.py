@@ -21,9 +21,14 @@ Argnums = int | tuple[int, ...]
 
 
 def value_and_grad(
-    fun: Callable[Parameters, Any], argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = False, *,
-    tiered: bool | None = None, optimize: int | None = None,
-) -> Traced[Parameters, tuple[Any, Any]]:  # fmt: skip
+    fun: Callable[Parameters, Any],
+    argnums: Argnums = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    *,
+    tiered: bool | None = None,
+    optimize: int | None = None,
+) -> Traced[Parameters, tuple[Any, Any]]:
     """Return the function to the value and the gradient of a scalar function (reverse mode).
 
     Parameters
@@ -84,9 +89,14 @@ def value_and_grad(
 
 
 def grad(
-    fun: Callable[Parameters, Any], argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = False, *,
-    tiered: bool | None = None, optimize: int | None = None,
-) -> Traced[Parameters, Any]:  # fmt: skip
+    fun: Callable[Parameters, Any],
+    argnums: Argnums = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    *,
+    tiered: bool | None = None,
+    optimize: int | None = None,
+) -> Traced[Parameters, Any]:
     """Return the function to the gradient of a scalar function (reverse mode).
 
     Parameters

@@ -50,8 +50,15 @@ def _(*operands: Aval, body: Graph, policy: tuple[str, ...], inlined: bool) -> R
 
 
 @remat.def_vjp_all
-def _(wanted: Sequence[int], cts: tuple[Any, ...], ans: Any, *operands: Any, body: Graph, policy: tuple[str, ...],
-      inlined: bool) -> list[Any]:  # fmt: skip
+def _(
+    wanted: Sequence[int],
+    cts: tuple[Any, ...],
+    ans: Any,
+    *operands: Any,
+    body: Graph,
+    policy: tuple[str, ...],
+    inlined: bool,
+) -> list[Any]:
     seeded = [k for k, ct in enumerate(cts) if ct is not None]
     both, result = joint(body, wanted, seeded)
     arguments, results = both.inputs[: len(operands)], both.outputs[len(ans) :]
@@ -82,8 +89,9 @@ def _is_saveable(node: GraphNode, policy: Sequence[str]) -> bool:
 
 
 @remat.def_jvp
-def _(tangents: Sequence[Any], ans: Any, *operands: Any, body: Graph, policy: tuple[str, ...],
-      inlined: bool) -> tuple[Any, ...]:  # fmt: skip
+def _(
+    tangents: Sequence[Any], ans: Any, *operands: Any, body: Graph, policy: tuple[str, ...], inlined: bool
+) -> tuple[Any, ...]:
     both, result = pushed(body, [i for i, t in enumerate(tangents) if t is not None])
     args = [*operands, *(t for t in tangents if t is not None)]
     results = remat(*args, body=both, policy=policy, inlined=inlined)
@@ -92,8 +100,9 @@ def _(tangents: Sequence[Any], ans: Any, *operands: Any, body: Graph, policy: tu
 
 
 @remat.def_batch
-def _(size: int, flags: tuple[bool, ...], *operands: Any, body: Graph, policy: tuple[str, ...],
-      inlined: bool) -> tuple[Any, ...]:  # fmt: skip
+def _(
+    size: int, flags: tuple[bool, ...], *operands: Any, body: Graph, policy: tuple[str, ...], inlined: bool
+) -> tuple[Any, ...]:
     batched_body, _ = batched(body, size, flags, [True] * len(body.outputs))
     return tuple(remat(*operands, body=batched_body, policy=policy, inlined=inlined))
 

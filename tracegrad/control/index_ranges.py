@@ -137,8 +137,9 @@ def both(intervals: Sequence[Distances]) -> Distances:
     return {k: ends for k, ends in table.items() if np.isfinite(ends).any()}
 
 
-def input_distances(args: Sequence[Distances], xs: Sequence[Any], body: Graph, carries: int,
-              cond: Graph | None = None) -> dict[GraphNode, Distances]:  # fmt: skip
+def input_distances(
+    args: Sequence[Distances], xs: Sequence[Any], body: Graph, carries: int, cond: Graph | None = None
+) -> dict[GraphNode, Distances]:
     """The distances of the integer inputs of a body, valid in any iteration. They are computed from the distances of
     the carries and constants of the loop, and from the scanned arrays."""
     steps = counters(body, carries)
@@ -160,8 +161,6 @@ def input_distances(args: Sequence[Distances], xs: Sequence[Any], body: Graph, c
         k, step, stop, correction = limit
         stops = args[cond.inputs.index(stop)] if isinstance(stop, GraphNode) else {None: (stop, stop)}
         last = 1 - correction  # minimum distance of the counter from the limit in an iteration
-        beyond = {
-            x: (-np.inf, high - last) if step > 0 else (low + last, np.inf) for x, (low, high) in stops.items()
-        }  # fmt: skip
+        beyond = {x: (-np.inf, high - last) if step > 0 else (low + last, np.inf) for x, (low, high) in stops.items()}
         table[body.inputs[k]] = both([table[body.inputs[k]], beyond])
     return table

@@ -107,14 +107,21 @@ def iteration_of(
     sources |= {x: ("residual", k) for k, x in enumerate(residuals)}
     sources |= {x: ("outside", k) for k, x in enumerate(fixed)}
     return IterationVjp(
-        forward=sliced(inputs, both.nodes, [*both.outputs[:count], *residuals]), residuals=len(residuals),
-        live=sorted(live), seeded=seeded, reached=result, backward=backward, values=[sources[x] for x in values],
-        outside=sliced(inputs[n - loose :], both.nodes, fixed), counter_steps=counter_steps,
-    )  # fmt: skip
+        forward=sliced(inputs, both.nodes, [*both.outputs[:count], *residuals]),
+        residuals=len(residuals),
+        live=sorted(live),
+        seeded=seeded,
+        reached=result,
+        backward=backward,
+        values=[sources[x] for x in values],
+        outside=sliced(inputs[n - loose :], both.nodes, fixed),
+        counter_steps=counter_steps,
+    )
 
 
-def _cut(both: Graph, n: int, count: int, expensive: list[GraphNode], spared: list[GraphNode],
-         iterations: int) -> tuple[Graph, tuple[GraphNode, ...]]:  # fmt: skip
+def _cut(
+    both: Graph, n: int, count: int, expensive: list[GraphNode], spared: list[GraphNode], iterations: int
+) -> tuple[Graph, tuple[GraphNode, ...]]:
     """The backward iteration and its residuals. The `spared` values are not among them if they are at least as large as
     the residuals of all iterations that would replace them."""
     _, usual, values = partition(both, n, count, expensive=expensive)

@@ -38,9 +38,15 @@ Function = Callable[..., Any]
 
 
 def scan(
-    f: Function, init: Any, xs: Any = None, length: int | None = None, reverse: bool = False, unroll: int | bool = 1,
-    *, checkpoint: bool | int = False,
-) -> tuple[Any, Any]:  # fmt: skip
+    f: Function,
+    init: Any,
+    xs: Any = None,
+    length: int | None = None,
+    reverse: bool = False,
+    unroll: int | bool = 1,
+    *,
+    checkpoint: bool | int = False,
+) -> tuple[Any, Any]:
     """Scan a function over rows with a loop-carried value: `carry, y = f(carry, x)` for each row `x` of `xs`.
 
     Parameters
@@ -160,9 +166,11 @@ def _python_scan(
         carry, y = _pair(f(carry, tree.unflatten(structure, [x[i] for x in leaves])), label)
         if not tree.alike(tree.structure(carry), shape):
             raise TypeError(
-                located(f"{label} must return a carry of the structure of the initial one, {shape}, got "
-                        f"{tree.structure(carry)}")
-            )  # fmt: skip
+                located(
+                    f"{label} must return a carry of the structure of the initial one, {shape}, got "
+                    f"{tree.structure(carry)}"
+                )
+            )
         results.append(y)
     results = results[::-1] if reverse else results
     return carry, tree.map(lambda *each: stacked(each), *results)
@@ -322,9 +330,10 @@ def fori_loop(lower: Any, upper: Any, body_fun: Function, init_val: Any) -> Any:
             init_val = inside(i, init_val)
         return init_val
     (_, value), _ = scan(
-        lambda c, _: ((c[0] + 1, inside(counting(c[0], first, first + count - 1), c[1])), None), (first, init_val),
+        lambda c, _: ((c[0] + 1, inside(counting(c[0], first, first + count - 1), c[1])), None),
+        (first, init_val),
         length=count,
-    )  # fmt: skip
+    )
     return value
 
 

@@ -18,9 +18,19 @@ from tracegrad.trace.builder.builder import TraceBuilder, current_trace
 from tracegrad.trace.driver.region import ClosedFunction, Like, closed, weakened
 
 __all__ = [
-    "RecordedFunction", "carried", "concatenated", "inlined", "joined", "like_row", "operand", "recorded",
-    "records_regions", "required_trace", "row_count", "stacked",
-]  # fmt: skip
+    "RecordedFunction",
+    "carried",
+    "concatenated",
+    "inlined",
+    "joined",
+    "like_row",
+    "operand",
+    "recorded",
+    "records_regions",
+    "required_trace",
+    "row_count",
+    "stacked",
+]
 
 Function = Callable[..., Any]
 

@@ -48,8 +48,9 @@ def _(*operands: Aval, body: Graph, carries: int, xs: int, length: int, reverse:
 
 
 @scan.def_jvp
-def _(tangents: Sequence[Any], ans: Any, *operands: Any, body: Graph, carries: int, xs: int, length: int,
-      reverse: bool) -> tuple[Any, ...]:  # fmt: skip
+def _(
+    tangents: Sequence[Any], ans: Any, *operands: Any, body: Graph, carries: int, xs: int, length: int, reverse: bool
+) -> tuple[Any, ...]:
     moving, both, result = pushed_iteration(body, [i for i, t in enumerate(tangents) if t is not None], carries)
     groups = [range(carries), range(carries, carries + xs), range(carries + xs, len(operands))]
     moved = [[i for i in group if i in moving] for group in groups]
@@ -79,8 +80,9 @@ def _(tangents: Sequence[Any], ans: Any, *operands: Any, body: Graph, carries: i
 
 
 @scan.def_batch
-def _(size: int, flags: tuple[bool, ...], *operands: Any, body: Graph, carries: int, xs: int, length: int,
-      reverse: bool) -> tuple[Any, ...]:  # fmt: skip
+def _(
+    size: int, flags: tuple[bool, ...], *operands: Any, body: Graph, carries: int, xs: int, length: int, reverse: bool
+) -> tuple[Any, ...]:
     iteration, inside, result = iteration_for_batch(body, size, flags, carries)
     args = as_batches(size, operands, flags, inside)
     for i in range(carries, carries + xs):

@@ -24,8 +24,17 @@ __all__: list[str] = []
 
 
 @scan.def_vjp_all
-def _(wanted: Sequence[int], cts: tuple[Any, ...], ans: Any, *operands: Any, body: Graph, carries: int, xs: int,
-      length: int, reverse: bool) -> list[Any]:  # fmt: skip
+def _(
+    wanted: Sequence[int],
+    cts: tuple[Any, ...],
+    ans: Any,
+    *operands: Any,
+    body: Graph,
+    carries: int,
+    xs: int,
+    length: int,
+    reverse: bool,
+) -> list[Any]:
     body = with_room(body, operands, carries, length)
     args = [k for k, ct in enumerate(cts) if ct is not None]
     iteration = iteration_of(body, wanted, args, carries, xs, length, overwritten(operands, carries + xs))
@@ -61,8 +70,15 @@ class _Backwards:
         self.consts = [i for i in iteration.reached if i >= carries + xs]
         self.active_xs = [i for i in iteration.reached if carries <= i < carries + xs]
 
-    def run(self, length: int, operands: Sequence[Any], state: Sequence[Any], seeds: Sequence[Any],
-            outside: Sequence[Any], levels: int) -> list[Any]:  # fmt: skip
+    def run(
+        self,
+        length: int,
+        operands: Sequence[Any],
+        state: Sequence[Any],
+        seeds: Sequence[Any],
+        outside: Sequence[Any],
+        levels: int,
+    ) -> list[Any]:
         """The state before the iterations, computed from the `state` after them, and the cotangents of the arrays. A
         state is the cotangents of live carries and of constants. `seeds` are the cotangents of stacked results."""
         iterations = self.sizes.segment(length, levels)
@@ -86,8 +102,15 @@ class _Backwards:
         needed = iteration.needed("input")
         row_inputs, loose = [i for i in needed if i < first], [i for i in needed if i >= first]
         live = len(iteration.live)
-        groups = [state[:live], state[live:], stacked, [operands[i] for i in row_inputs], seeds,
-                  [operands[i] for i in loose], outside]  # fmt: skip
+        groups = [
+            state[:live],
+            state[live:],
+            stacked,
+            [operands[i] for i in row_inputs],
+            seeds,
+            [operands[i] for i in loose],
+            outside,
+        ]
 
         def step(*args: Any) -> list[Any]:
             supply = iter(args)
@@ -101,16 +124,25 @@ class _Backwards:
         xs, consts = ([x for group in some_groups for x in group] for some_groups in (groups[2:5], groups[5:]))
         return self._backwards(step, length, state, xs, consts)
 
-    def _segment_by_segment(self, length: int, iterations: int, operands: Sequence[Any], state: Sequence[Any],
-                            seeds: Sequence[Any], outside: Sequence[Any], levels: int) -> list[Any]:  # fmt: skip
+    def _segment_by_segment(
+        self,
+        length: int,
+        iterations: int,
+        operands: Sequence[Any],
+        state: Sequence[Any],
+        seeds: Sequence[Any],
+        outside: Sequence[Any],
+        levels: int,
+    ) -> list[Any]:
         carries, xs = self.carries, self.xs
         ends, starts = segmented(operands, iterations, body=self.body, length=length, **self.params)
         arrays = [in_blocks(x, iterations, self.reverse) for x in (*operands[carries : carries + xs], *seeds)]
         consts = [*operands[carries + xs :], *outside]
         rest, n, tails = length % iterations, len(state), list[Any]()
 
-        def run_segment(length: int, carry: Sequence[Any], state: Sequence[Any], rows: Sequence[Any],
-                 consts: Sequence[Any]) -> list[Any]:  # fmt: skip
+        def run_segment(
+            length: int, carry: Sequence[Any], state: Sequence[Any], rows: Sequence[Any], consts: Sequence[Any]
+        ) -> list[Any]:
             loose = len(operands) - carries - xs
             inputs = [*carry, *rows[:xs], *consts[:loose]]
             return self.run(length, inputs, state, rows[xs:], consts[loose:], levels)
@@ -131,10 +163,19 @@ class _Backwards:
             blocks = [joined(x, tail, self.reverse) for x, tail in zip(blocks, tails)]
         return [*result[:n], *blocks]
 
-    def _backwards(self, step: Any, length: int, state: Sequence[Any], xs: Sequence[Any],
-                   consts: Sequence[Any]) -> list[Any]:  # fmt: skip
+    def _backwards(
+        self, step: Any, length: int, state: Sequence[Any], xs: Sequence[Any], consts: Sequence[Any]
+    ) -> list[Any]:
         avals = [*map(aval_of, state), *map(row_aval, xs), *map(aval_of, consts)]
         return list(
-            scan(*state, *xs, *consts, body=build(step, avals), carries=len(state), xs=len(xs), length=length,
-                 reverse=not self.reverse)
-        )  # fmt: skip
+            scan(
+                *state,
+                *xs,
+                *consts,
+                body=build(step, avals),
+                carries=len(state),
+                xs=len(xs),
+                length=length,
+                reverse=not self.reverse,
+            )
+        )

@@ -89,8 +89,11 @@ def division(
     label = label or f"{length} turns"
     location = next((node.location for node in reversed(body.nodes) if node.location), "") or "an unknown line"
     if levels:
-        _note(location, f"{label} would keep {_format_bytes(length * sizes.iteration)} for the derivative, segments of "
-              f"{sizes.segment(length, levels)} turns keep {_format_bytes(sizes.memory(length, levels))}")  # fmt: skip
+        _note(
+            location,
+            f"{label} would keep {_format_bytes(length * sizes.iteration)} for the derivative, segments of "
+            f"{sizes.segment(length, levels)} turns keep {_format_bytes(sizes.memory(length, levels))}",
+        )
         log(
             "loops",
             "%s at %s would keep %s for the derivative, more than loop_memory (%s): in segments of %d "
@@ -105,9 +108,14 @@ def division(
         )
     else:
         log(
-            "loops", "%s at %s keep %s for the derivative, more than loop_memory (%s): segments of them would "
-            "begin with as much", label, location, _format_bytes(length * sizes.iteration), _format_bytes(bound),
-        )  # fmt: skip
+            "loops",
+            "%s at %s keep %s for the derivative, more than loop_memory (%s): segments of them would "
+            "begin with as much",
+            label,
+            location,
+            _format_bytes(length * sizes.iteration),
+            _format_bytes(bound),
+        )
     return sizes, levels
 
 

@@ -61,9 +61,11 @@ def in_iteration(start: Any, iteration: Any, step: int) -> Any:
 # -- trip counts ---------------------------------------------------------------------------------------------
 # For each comparison: the side of the counter, the step of the counter, and what equality adds to the trip count.
 _LIMITS = {
-    ew.less: ((0, 1, 0), (1, -1, 0)), ew.less_equal: ((0, 1, 1), (1, -1, 1)),
-    ew.greater: ((0, -1, 0), (1, 1, 0)), ew.greater_equal: ((0, -1, 1), (1, 1, 1)),
-}  # fmt: skip
+    ew.less: ((0, 1, 0), (1, -1, 0)),
+    ew.less_equal: ((0, 1, 1), (1, -1, 1)),
+    ew.greater: ((0, -1, 0), (1, 1, 0)),
+    ew.greater_equal: ((0, -1, 1), (1, 1, 1)),
+}
 
 
 def limit_of(cond: Graph, body: Graph, carries: int) -> tuple[int, int, Any, int] | None:

@@ -87,8 +87,9 @@ class room_for:
 
 
 @while_loop.def_jvp
-def _(tangents: Sequence[Any], ans: Any, *operands: Any, cond: Graph, body: Graph, carries: int,
-      capacity: int) -> tuple[Any, ...]:  # fmt: skip
+def _(
+    tangents: Sequence[Any], ans: Any, *operands: Any, cond: Graph, body: Graph, carries: int, capacity: int
+) -> tuple[Any, ...]:
     moving, both, result = pushed_iteration(body, [i for i, t in enumerate(tangents) if t is not None], carries)
     carried = [i for i in moving if i < carries]
     results = [k for k in result if k >= carries]
@@ -110,17 +111,21 @@ def _(tangents: Sequence[Any], ans: Any, *operands: Any, cond: Graph, body: Grap
     flat = [*operands[:carries], *moved[: len(carried)], *operands[carries:], *moved[len(carried) :]]
     avals = [aval_of(x) for x in flat]
     out = while_loop(
-        *flat, cond=build(lambda *args: run_region(cond, split(args)[0]), avals), body=build(step, avals), carries=n,
+        *flat,
+        cond=build(lambda *args: run_region(cond, split(args)[0]), avals),
+        body=build(step, avals),
+        carries=n,
         capacity=capacity,
-    )  # fmt: skip
+    )
     stacked = dict(zip([k + 1 for k in results], out[n + 1 + len(body.outputs) - carries :]))
     pushed = dict(zip(carried, out[carries:n])) | stacked
     return tuple([pushed.get(k) for k in range(len(ans))])
 
 
 @while_loop.def_batch
-def _(size: int, flags: tuple[bool, ...], *operands: Any, cond: Graph, body: Graph, carries: int,
-      capacity: int) -> tuple[Any, ...]:  # fmt: skip
+def _(
+    size: int, flags: tuple[bool, ...], *operands: Any, cond: Graph, body: Graph, carries: int, capacity: int
+) -> tuple[Any, ...]:
     iteration, inside, result = iteration_for_batch(body, size, flags, carries)
     batched_cond, (is_cond_batched,) = batched(cond, size, inside)
     if is_cond_batched:
@@ -132,8 +137,9 @@ def _(size: int, flags: tuple[bool, ...], *operands: Any, cond: Graph, body: Gra
     return tuple(as_batches(size, [*ans[: carries + 1], *stacked], have, [True] * len(have)))
 
 
-def _each_to_its_end(size: int, flags: Sequence[bool], operands: Sequence[Any], cond: Graph, body: Graph, carries: int,
-                     capacity: int) -> tuple[Any, ...]:  # fmt: skip
+def _each_to_its_end(
+    size: int, flags: Sequence[bool], operands: Sequence[Any], cond: Graph, body: Graph, carries: int, capacity: int
+) -> tuple[Any, ...]:
     """A batched loop with one condition per example. It runs while any condition holds, and does not change finished
     examples."""
     inside = [*(True for _ in range(carries)), *flags[carries:]]

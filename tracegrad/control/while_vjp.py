@@ -27,8 +27,16 @@ __all__: list[str] = []
 
 
 @while_loop.def_vjp_all
-def _(wanted: Sequence[int], cts: tuple[Any, ...], ans: Any, *operands: Any, cond: Graph, body: Graph, carries: int,
-      capacity: int) -> list[Any]:  # fmt: skip
+def _(
+    wanted: Sequence[int],
+    cts: tuple[Any, ...],
+    ans: Any,
+    *operands: Any,
+    cond: Graph,
+    body: Graph,
+    carries: int,
+    capacity: int,
+) -> list[Any]:
     # The trip count follows the carries, and has no cotangent. The stacked results follow the trip count.
     args = [k if k < carries else k - 1 for k, ct in enumerate(cts) if ct is not None]
     bound = max_iterations(list(map(range_of, operands)), cond, body, carries)
@@ -72,8 +80,14 @@ def _iteration_by_iteration(
     accumulated cotangents of constants."""
     live, loose, counting = len(iteration.live), iteration.needed("input"), iteration.needed("counter")
     consts = [i for i in iteration.reached if i >= carries]
-    groups = [state[:live], state[live:], stacked, [operands[i] for i in loose], outside,
-              [operands[i] for i in counting]]  # fmt: skip
+    groups = [
+        state[:live],
+        state[live:],
+        stacked,
+        [operands[i] for i in loose],
+        outside,
+        [operands[i] for i in counting],
+    ]
 
     def step(i: Any, *args: Any) -> list[Any]:
         supply = iter(args)
@@ -125,9 +139,12 @@ def _counted_down(step: Any, count: Any, state: Sequence[Any], consts: Sequence[
     flat = [subtract(count, 1), *state, *consts]
     avals = [aval_of(x) for x in flat]
     result = while_loop(
-        *flat, cond=build(lambda i, *_: [greater_equal(i, 0)], avals),
-        body=build(lambda i, *args: [subtract(i, 1), *step(i, *args)], avals), carries=1 + len(state), capacity=0,
-    )  # fmt: skip
+        *flat,
+        cond=build(lambda i, *_: [greater_equal(i, 0)], avals),
+        body=build(lambda i, *args: [subtract(i, 1), *step(i, *args)], avals),
+        carries=1 + len(state),
+        capacity=0,
+    )
     return list(result[1:])
 
 

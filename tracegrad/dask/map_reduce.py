@@ -26,10 +26,17 @@ _TOGETHER = {"sum": sum_of, "mean": mean_of}
 
 
 def value_and_grad(
-    fun: Function, argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = False, *,
-    batched_argnums: Argnums, reduction: str = "sum", scheduler: Any = None, compute: bool = True,
+    fun: Function,
+    argnums: Argnums = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    *,
+    batched_argnums: Argnums,
+    reduction: str = "sum",
+    scheduler: Any = None,
+    compute: bool = True,
     optimize: int | None = None,
-) -> Function:  # fmt: skip
+) -> Function:
     """Return the function to the value and the gradient of a loss over data in chunks.
 
     Parameters
@@ -102,10 +109,17 @@ def value_and_grad(
 
 
 def grad(
-    fun: Function, argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = False, *,
-    batched_argnums: Argnums, reduction: str = "sum", scheduler: Any = None, compute: bool = True,
+    fun: Function,
+    argnums: Argnums = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    *,
+    batched_argnums: Argnums,
+    reduction: str = "sum",
+    scheduler: Any = None,
+    compute: bool = True,
     optimize: int | None = None,
-) -> Function:  # fmt: skip
+) -> Function:
     """Return the function to the gradient of a loss over data in chunks.
 
     Parameters

@@ -20,7 +20,7 @@ __all__ = [
     "PointerType",
     "VectorType",
     "VoidType",
-]  # fmt: skip
+]
 
 
 class IRType:

@@ -39,4 +39,4 @@ __all__ = [
     "sorting",
     "supported",
     "ufuncs",
-]  # fmt: skip
+]

@@ -28,10 +28,24 @@ from tracegrad.ops.shape import linear
 from tracegrad.ops.shape.linear import reshape
 
 __all__ = [
-    "REPLACEMENTS", "arange", "array", "asanyarray", "asarray", "ascontiguousarray",
-    "asfortranarray", "empty", "eye", "full", "identity",
-    "linspace", "logspace", "ones", "require", "tri", "zeros",
-]  # fmt: skip
+    "REPLACEMENTS",
+    "arange",
+    "array",
+    "asanyarray",
+    "asarray",
+    "ascontiguousarray",
+    "asfortranarray",
+    "empty",
+    "eye",
+    "full",
+    "identity",
+    "linspace",
+    "logspace",
+    "ones",
+    "require",
+    "tri",
+    "zeros",
+]
 
 
 def _ambient() -> Any:
@@ -40,8 +54,11 @@ def _ambient() -> Any:
 
 
 # The values of `copy` that packages for several versions of NumPy pass, and their meaning.
-_COPIES = {x: y for name, y in (("ALWAYS", True), ("NEVER", False), ("IF_NEEDED", None))
-           if (x := getattr(getattr(np, "_CopyMode", None), name, None)) is not None}  # fmt: skip
+_COPIES = {
+    x: y
+    for name, y in (("ALWAYS", True), ("NEVER", False), ("IF_NEEDED", None))
+    if (x := getattr(getattr(np, "_CopyMode", None), name, None)) is not None
+}
 
 
 def _no_like(like: Any) -> None:
@@ -50,8 +67,16 @@ def _no_like(like: Any) -> None:
 
 
 # -- from existing values -------------------------------------------------------------------------------------------
-def array(object: Any, dtype: Any = None, *, copy: Any = True, order: str = "K", subok: bool = False, ndmin: int = 0,
-          like: Any = None) -> Any:  # fmt: skip
+def array(
+    object: Any,
+    dtype: Any = None,
+    *,
+    copy: Any = True,
+    order: str = "K",
+    subok: bool = False,
+    ndmin: int = 0,
+    like: Any = None,
+) -> Any:
     """`np.array`."""
     _no_like(like)
     copy = _COPIES.get(copy, copy) if isinstance(copy, enum.Enum) else copy
@@ -204,8 +229,17 @@ def _range_of_values(start: Any, stop: Any, step: Any, kind: Any) -> Any:
     return add(first, multiply(numbers, subtract(second, first)))
 
 
-def linspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, retstep: bool = False, dtype: Any = None,
-             axis: int = 0, *, device: Any = None) -> Any:  # fmt: skip
+def linspace(
+    start: Any,
+    stop: Any,
+    num: int = 50,
+    endpoint: bool = True,
+    retstep: bool = False,
+    dtype: Any = None,
+    axis: int = 0,
+    *,
+    device: Any = None,
+) -> Any:
     """`np.linspace`; start and stop may be traced."""
     count = num.__index__()
     if count < 0:
@@ -231,15 +265,24 @@ def linspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, retste
     return (out, step if intervals else math.nan) if retstep else out
 
 
-def logspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, base: Any = 10.0, dtype: Any = None,
-             axis: int = 0) -> Any:  # fmt: skip
+def logspace(
+    start: Any, stop: Any, num: int = 50, endpoint: bool = True, base: Any = 10.0, dtype: Any = None, axis: int = 0
+) -> Any:
     """`np.logspace`."""
     return to_dtype(power(base, linspace(start, stop, num, endpoint, False, None, axis)), dtype)
 
 
 # -- matrices ---------------------------------------------------------------------------------------------------------
-def eye(N: int, M: int | None = None, k: int = 0, dtype: Any = float, order: str = "C", *, device: Any = None,
-        like: Any = None) -> Any:  # fmt: skip
+def eye(
+    N: int,
+    M: int | None = None,
+    k: int = 0,
+    dtype: Any = float,
+    order: str = "C",
+    *,
+    device: Any = None,
+    like: Any = None,
+) -> Any:
     """`np.eye`."""
     _no_like(like)
     rows, columns = N.__index__(), (N if M is None else M).__index__()
@@ -261,9 +304,21 @@ def tri(N: int, M: int | None = None, k: int = 0, dtype: Any = float, *, like: A
 
 
 REPLACEMENTS: dict[str, Callable[..., Any]] = {
-    "array": array, "asarray": asarray, "asanyarray": asanyarray, "ascontiguousarray": ascontiguousarray,
-    "asfortranarray": asfortranarray, "require": require,
-    "zeros": zeros, "ones": ones, "empty": empty, "full": full, "arange": arange, "linspace": linspace,
-    "logspace": logspace, "eye": eye, "identity": identity, "tri": tri,
-}  # fmt: skip
+    "array": array,
+    "asarray": asarray,
+    "asanyarray": asanyarray,
+    "ascontiguousarray": ascontiguousarray,
+    "asfortranarray": asfortranarray,
+    "require": require,
+    "zeros": zeros,
+    "ones": ones,
+    "empty": empty,
+    "full": full,
+    "arange": arange,
+    "linspace": linspace,
+    "logspace": logspace,
+    "eye": eye,
+    "identity": identity,
+    "tri": tri,
+}
 REPLACED.update(f"np.{name}" for name in REPLACEMENTS)

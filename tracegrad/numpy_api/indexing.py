@@ -30,7 +30,7 @@ from tracegrad.numpy_api.operands import (
     to_dtype,
     viewed,
     window,
-)  # fmt: skip
+)
 from tracegrad.numpy_api.protocols import as_index
 from tracegrad.numpy_api.registry import refuse
 from tracegrad.ops.core.op import Carrier, DispatchLevel

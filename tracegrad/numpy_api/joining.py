@@ -25,7 +25,7 @@ from tracegrad.numpy_api.operands import (
     to_dtype,
     viewed,
     whole,
-)  # fmt: skip
+)
 from tracegrad.numpy_api.reductions import sum as _sum
 from tracegrad.numpy_api.registry import implements, refuse
 from tracegrad.numpy_api.shapes import as_shape, atleast_1d, atleast_2d, atleast_3d
@@ -64,8 +64,9 @@ def picked(x: Any, index: Any, axis: int) -> Any:
 
 # -- joining -----------------------------------------------------------------------------------------------------
 @implements(np.concatenate, np.concat, refuses=("out",))
-def concatenate(arrays_: Sequence[Any], /, axis: int | None = 0, out: Any = None, *, dtype: Any = None,
-                casting: str = "same_kind") -> Any:  # fmt: skip
+def concatenate(
+    arrays_: Sequence[Any], /, axis: int | None = 0, out: Any = None, *, dtype: Any = None, casting: str = "same_kind"
+) -> Any:
     """`np.concatenate`."""
     xs = _nonempty_arrays("concatenate", arrays_)
     if axis is None:
@@ -283,8 +284,10 @@ def repeat(a: Any, repeats: Any, axis: int | None = None) -> Any:
     n = x.shape[k]
     if not isinstance(repeats, tuple | list) and not getattr(repeats, "shape", ()):
         times = repeats.__index__()
-        spread = linear.broadcast_to(reshape(x, shape=(*x.shape[: k + 1], 1, *x.shape[k + 1 :])),
-                                     shape=(*x.shape[: k + 1], times, *x.shape[k + 1 :]))  # fmt: skip
+        spread = linear.broadcast_to(
+            reshape(x, shape=(*x.shape[: k + 1], 1, *x.shape[k + 1 :])),
+            shape=(*x.shape[: k + 1], times, *x.shape[k + 1 :]),
+        )
         return in_memory_order(reshape(spread, shape=(*x.shape[:k], n * times, *x.shape[k + 1 :])), "C")
     return in_memory_order(picked(x, repeated(array(repeats, peer_of(a, repeats)), n, peer_of(x, repeats)), k), "C")
 

@@ -23,7 +23,7 @@ __all__ = [
     "recomputed",
     "shares_memory",
     "with_order",
-]  # fmt: skip
+]
 
 
 class RowMajorLayout:

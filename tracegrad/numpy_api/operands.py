@@ -48,7 +48,7 @@ __all__ = [
     "viewed",
     "whole",
     "window",
-]  # fmt: skip
+]
 
 
 def peer_of(*xs: Any) -> Any:
@@ -180,8 +180,9 @@ def rounded_once(compute: Callable[..., Any], *xs: Any) -> Any:
     """Apply `compute` to `xs`; float16 is computed in float32, so that several ops round once."""
     if not any(not is_literal(x) and x.dtype == HALF for x in xs):
         return compute(*xs)
-    return cast(compute(*[x if is_literal(x) or x.dtype != HALF else cast(x, dtype="float32") for x in xs]),
-                dtype=HALF.name)  # fmt: skip
+    return cast(
+        compute(*[x if is_literal(x) or x.dtype != HALF else cast(x, dtype="float32") for x in xs]), dtype=HALF.name
+    )
 
 
 def assigned(x: Any, dtype: np.dtype[Any]) -> Any:

@@ -84,8 +84,15 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
 
 
 @implements(np.einsum, refuses=("out", "casting"))
-def einsum(subscripts: Any, *operands: Any, out: Any = None, dtype: Any = None, order: str = "K", casting: str = "safe",
-           optimize: Any = False) -> Any:  # fmt: skip
+def einsum(
+    subscripts: Any,
+    *operands: Any,
+    out: Any = None,
+    dtype: Any = None,
+    order: str = "K",
+    casting: str = "safe",
+    optimize: Any = False,
+) -> Any:
     """`np.einsum`, with a string of subscripts or with a list of axes after each operand."""
     if not isinstance(subscripts, str):
         subscripts, operands = _einsum_subscripts((subscripts, *operands))

@@ -16,7 +16,7 @@ from tracegrad.numpy_api.operands import (
     rounded_once,
     to_dtype,
     to_float,
-)  # fmt: skip
+)
 from tracegrad.numpy_api.registry import UFUNC_METHODS, implements
 from tracegrad.numpy_api.ufuncs import isclose as _isclose
 from tracegrad.ops.core.op import Carrier, normalize_axes, normalize_axis
@@ -34,7 +34,7 @@ from tracegrad.ops.elementwise.table import (
     sqrt,
     subtract,
     where,
-)  # fmt: skip
+)
 from tracegrad.ops.linalg.factorizations import svdvals
 from tracegrad.ops.reduce import reductions, scans
 from tracegrad.ops.shape import linear
@@ -78,8 +78,15 @@ def _masked(a: Any, mask: Any, neutral: Any) -> Any:
 
 # -- sums and products ---------------------------------------------------------------------------------------
 @implements(np.sum, refuses=("out",))
-def sum(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False,
-        initial: Any = UNSET, where: Any = True) -> Any:  # fmt: skip
+def sum(
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    out: Any = None,
+    keepdims: bool = False,
+    initial: Any = UNSET,
+    where: Any = True,
+) -> Any:
     """`np.sum`."""
     x = _one(a) if where is True else _masked(a, where, 0)
     total = _reduce(reduce_sum, "sum", to_dtype(x, dtype or accumulator(x.dtype)), axis, keepdims)
@@ -87,8 +94,15 @@ def sum(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: 
 
 
 @implements(np.prod, refuses=("out",))
-def prod(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False,
-         initial: Any = UNSET, where: Any = True) -> Any:  # fmt: skip
+def prod(
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    out: Any = None,
+    keepdims: bool = False,
+    initial: Any = UNSET,
+    where: Any = True,
+) -> Any:
     """`np.prod`."""
     x = _one(a) if where is True else _masked(a, where, 1)
     product = _reduce(reductions.reduce_prod, "prod", to_dtype(x, dtype or accumulator(x.dtype)), axis, keepdims)
@@ -96,8 +110,15 @@ def prod(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims:
 
 
 @implements(np.nansum, refuses=("out",))
-def nansum(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False,
-           initial: Any = UNSET, where: Any = True) -> Any:  # fmt: skip
+def nansum(
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    out: Any = None,
+    keepdims: bool = False,
+    initial: Any = UNSET,
+    where: Any = True,
+) -> Any:
     """`np.nansum`."""
     return sum(_without_nan(_one(a)), axis, dtype, None, keepdims, initial, where)
 
@@ -137,15 +158,17 @@ def cumprod(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any
 
 
 @implements(getattr(np, "cumulative_sum", None), refuses=("out",))
-def cumulative_sum(x: Any, /, *, axis: Any = None, dtype: Any = None, out: Any = None,
-                   include_initial: bool = False) -> Any:  # fmt: skip
+def cumulative_sum(
+    x: Any, /, *, axis: Any = None, dtype: Any = None, out: Any = None, include_initial: bool = False
+) -> Any:
     """`np.cumulative_sum`."""
     return _from_initial(cumsum, x, axis, dtype, 0, include_initial)
 
 
 @implements(getattr(np, "cumulative_prod", None), refuses=("out",))
-def cumulative_prod(x: Any, /, *, axis: Any = None, dtype: Any = None, out: Any = None,
-                    include_initial: bool = False) -> Any:  # fmt: skip
+def cumulative_prod(
+    x: Any, /, *, axis: Any = None, dtype: Any = None, out: Any = None, include_initial: bool = False
+) -> Any:
     """`np.cumulative_prod`."""
     return _from_initial(cumprod, x, axis, dtype, 1, include_initial)
 
@@ -201,8 +224,18 @@ def _counted(x: Any, mask: Any, axis: Any, keepdims: bool) -> Any:
 
 
 @implements(np.var, refuses=("out",))
-def var(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: float = 0, keepdims: bool = False, *,
-        where: Any = True, mean: Any = UNSET, correction: Any = UNSET) -> Any:  # fmt: skip
+def var(
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    out: Any = None,
+    ddof: float = 0,
+    keepdims: bool = False,
+    *,
+    where: Any = True,
+    mean: Any = UNSET,
+    correction: Any = UNSET,
+) -> Any:
     """`np.var`: divides by n - ddof; integers are converted to float64."""
     x = _one(a)
     x = to_float(x) if dtype is None else to_dtype(x, dtype)
@@ -227,8 +260,18 @@ def _var(x: Any, axis: Any, ddof: float, keepdims: bool, where: Any, center: Any
 
 
 @implements(np.std, refuses=("out",))
-def std(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: float = 0, keepdims: bool = False, *,
-        where: Any = True, mean: Any = UNSET, correction: Any = UNSET) -> Any:  # fmt: skip
+def std(
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    out: Any = None,
+    ddof: float = 0,
+    keepdims: bool = False,
+    *,
+    where: Any = True,
+    mean: Any = UNSET,
+    correction: Any = UNSET,
+) -> Any:
     """`np.std`: the square root of `np.var`."""
     return root(var(a, axis, dtype, None, ddof, keepdims, where=where, mean=mean, correction=correction))
 
@@ -456,8 +499,15 @@ def _spectral_norm(x: Any, ord: Any, pair: tuple[int, ...], keepdims: bool) -> A
 
 # -- methods of universal functions ----------------------------------------------------------------------------
 def _method(reduction_of: Callable[..., Any], takes_dtype: bool) -> Callable[..., Any]:
-    def reduce(array: Any, axis: Any = 0, dtype: Any = None, out: Any = None, keepdims: bool = False,
-               initial: Any = UNSET, where: Any = True) -> Any:  # fmt: skip
+    def reduce(
+        array: Any,
+        axis: Any = 0,
+        dtype: Any = None,
+        out: Any = None,
+        keepdims: bool = False,
+        initial: Any = UNSET,
+        where: Any = True,
+    ) -> Any:
         if takes_dtype:
             return reduction_of(array, axis, dtype, out, keepdims, initial, where)
         options = {"initial": initial, "where": where}

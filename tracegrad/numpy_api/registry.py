@@ -25,9 +25,18 @@ from tracegrad.ops.core.op import Carrier
 from tracegrad.ops.elementwise import table as elementwise
 
 __all__ = [
-    "FUNCTIONS", "NO_VALUE", "UFUNCS", "UFUNC_METHODS", "dispatch_function", "dispatch_ufunc", "implements", "refuse",
-    "supported", "ufunc", "write",
-]  # fmt: skip
+    "FUNCTIONS",
+    "NO_VALUE",
+    "UFUNCS",
+    "UFUNC_METHODS",
+    "dispatch_function",
+    "dispatch_ufunc",
+    "implements",
+    "refuse",
+    "supported",
+    "ufunc",
+    "write",
+]
 
 Implementation = Callable[..., Any]
 
@@ -143,16 +152,37 @@ def dispatch_function(function: Any, args: tuple[Any, ...], kwargs: dict[str, An
 # data, return an array for an array.
 _ARRAYS = frozenset(
     {
-        np.where, np.select, np.copy, np.zeros_like, np.ones_like, np.full_like, np.empty_like, np.broadcast_to,
-        np.tensordot, np.cov, np.cross, np.pad, np.block, np.piecewise,
+        np.where,
+        np.select,
+        np.copy,
+        np.zeros_like,
+        np.ones_like,
+        np.full_like,
+        np.empty_like,
+        np.broadcast_to,
+        np.tensordot,
+        np.cov,
+        np.cross,
+        np.pad,
+        np.block,
+        np.piecewise,
     }
-)  # fmt: skip
+)
 _PRESERVING_KIND = frozenset(
     {
-        np.reshape, np.squeeze, np.transpose, np.real, np.imag, np.roll, np.moveaxis, np.swapaxes, np.rollaxis,
-        getattr(np, "astype", None), getattr(np, "permute_dims", None),
+        np.reshape,
+        np.squeeze,
+        np.transpose,
+        np.real,
+        np.imag,
+        np.roll,
+        np.moveaxis,
+        np.swapaxes,
+        np.rollaxis,
+        getattr(np, "astype", None),
+        getattr(np, "permute_dims", None),
     }
-)  # fmt: skip
+)
 
 
 def _without_axes(function: Any, result: Carrier, args: tuple[Any, ...]) -> Any:

@@ -30,7 +30,7 @@ from tracegrad.numpy_api.operands import (
     to_dtype,
     to_float,
     together,
-)  # fmt: skip
+)
 from tracegrad.numpy_api.reductions import sum as _sum
 from tracegrad.numpy_api.registry import NO_VALUE, implements, refuse
 from tracegrad.numpy_api.shapes import as_shape
@@ -51,7 +51,7 @@ from tracegrad.ops.elementwise.table import (
     multiply,
     rint,
     sin,
-)  # fmt: skip
+)
 from tracegrad.ops.indexing import diagonal as diagonals
 from tracegrad.ops.indexing.gather_scatter import gather, scatter_add
 from tracegrad.ops.shape import linear
@@ -113,8 +113,18 @@ def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0)
 
 
 @implements(np.clip, refuses=("out",))
-def clip(a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, *, min: Any = None, max: Any = None,
-         dtype: Any = None, casting: str = "same_kind", **others: Any) -> Any:  # fmt: skip
+def clip(
+    a: Any,
+    a_min: Any = None,
+    a_max: Any = None,
+    out: Any = None,
+    *,
+    min: Any = None,
+    max: Any = None,
+    dtype: Any = None,
+    casting: str = "same_kind",
+    **others: Any,
+) -> Any:
     """`np.clip`; at a bound all of the cotangent goes to `a`."""
     if others:
         raise refuse(f"the argument {next(iter(others))}= of np.clip", "use np.minimum and np.maximum")
@@ -404,15 +414,24 @@ def ones_like(
 
 
 @implements(np.empty_like)
-def empty_like(prototype: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *,
-               device: Any = None) -> Any:  # fmt: skip
+def empty_like(
+    prototype: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *, device: Any = None
+) -> Any:
     """`np.empty_like`: zeros."""
     return full_like(prototype, 0, dtype, order, shape=shape)
 
 
 @implements(np.full_like)
-def full_like(a: Any, fill_value: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *,
-              device: Any = None) -> Any:  # fmt: skip
+def full_like(
+    a: Any,
+    fill_value: Any,
+    dtype: Any = None,
+    order: str = "K",
+    subok: bool = True,
+    shape: Any = None,
+    *,
+    device: Any = None,
+) -> Any:
     """`np.full_like`."""
     peer = peer_of(a, fill_value)
     x = array(a, peer)

@@ -62,7 +62,7 @@ from tracegrad.ops.elementwise.table import (
     square,
     subtract,
     where,
-)  # fmt: skip
+)
 from tracegrad.ops.linalg.contraction import matmul_any
 from tracegrad.ops.shape.linear import full, stop_gradient
 

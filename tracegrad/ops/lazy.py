@@ -9,5 +9,14 @@ from tracegrad.ops.signal import fft, lfilter
 from tracegrad.ops.special import lambertw
 
 __all__ = [
-    "bin_count", "complex_call", "eig", "fft", "isin", "lambertw", "lfilter", "lstsq", "matrix_functions", "row_order",
-]  # fmt: skip
+    "bin_count",
+    "complex_call",
+    "eig",
+    "fft",
+    "isin",
+    "lambertw",
+    "lfilter",
+    "lstsq",
+    "matrix_functions",
+    "row_order",
+]

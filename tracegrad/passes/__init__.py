@@ -22,10 +22,21 @@ from tracegrad.passes.simplify.simplify import simplify
 from tracegrad.settings import disabled, settings
 
 __all__ = [
-    "OPTIONAL", "PIPELINE", "Thresholds", "decompose", "factor_once", "join_products_of_iterations", "join_segments",
-    "optimize", "read_what_is_left", "run_in_blocks", "simplify", "unroll_small_contractions", "without_complex",
+    "OPTIONAL",
+    "PIPELINE",
+    "Thresholds",
+    "decompose",
+    "factor_once",
+    "join_products_of_iterations",
+    "join_segments",
+    "optimize",
+    "read_what_is_left",
+    "run_in_blocks",
+    "simplify",
+    "unroll_small_contractions",
+    "without_complex",
     "without_half",
-]  # fmt: skip
+]
 
 Pass = Callable[[Graph], Graph]
 

@@ -44,10 +44,18 @@ def _row(step: Any) -> tuple[str, ...]:
     each = f", {duration(step.seconds / step.iterations)} each" if step.iterations else ""
     return (
         (str(numbers[0]) if len(numbers) == 1 else f"{numbers[0]}-{numbers[-1]}") if numbers else "",
-        duration(step.seconds), percent(step.share), amount(step.bytes, "B"),
-        f"{step.bandwidth / 1e9:.1f}", percent(step.of_bandwidth), flops, speed, of_peak,
-        step.kind, step.what + each, format_lines(step.lines),
-    )  # fmt: skip
+        duration(step.seconds),
+        percent(step.share),
+        amount(step.bytes, "B"),
+        f"{step.bandwidth / 1e9:.1f}",
+        percent(step.of_bandwidth),
+        flops,
+        speed,
+        of_peak,
+        step.kind,
+        step.what + each,
+        format_lines(step.lines),
+    )
 
 
 def format_lines(lines: Sequence[str]) -> str:

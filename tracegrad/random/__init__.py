@@ -33,7 +33,27 @@ from tracegrad.random.discrete import bernoulli, categorical, choice, permutatio
 from tracegrad.random.keys import bits, fold_in, key, split
 
 __all__ = [
-    "bernoulli", "beta", "bits", "categorical", "cauchy", "choice", "dirichlet", "exponential", "fold_in", "gamma",
-    "gumbel", "key", "laplace", "logistic", "multivariate_normal", "normal", "permutation", "rademacher", "randint",
-    "split", "t", "truncated_normal", "uniform",
-]  # fmt: skip
+    "bernoulli",
+    "beta",
+    "bits",
+    "categorical",
+    "cauchy",
+    "choice",
+    "dirichlet",
+    "exponential",
+    "fold_in",
+    "gamma",
+    "gumbel",
+    "key",
+    "laplace",
+    "logistic",
+    "multivariate_normal",
+    "normal",
+    "permutation",
+    "rademacher",
+    "randint",
+    "split",
+    "t",
+    "truncated_normal",
+    "uniform",
+]

@@ -12,9 +12,20 @@ from tracegrad.random.keys import Shape, shape_of, shape_or_broadcast, split, un
 from tracegrad.scipy_api.special import call
 
 __all__ = [
-    "beta", "cauchy", "dirichlet", "exponential", "gamma", "gumbel", "laplace", "logistic", "multivariate_normal",
-    "normal", "t", "truncated_normal", "uniform",
-]  # fmt: skip
+    "beta",
+    "cauchy",
+    "dirichlet",
+    "exponential",
+    "gamma",
+    "gumbel",
+    "laplace",
+    "logistic",
+    "multivariate_normal",
+    "normal",
+    "t",
+    "truncated_normal",
+    "uniform",
+]
 
 
 def uniform(key: Any, shape: Shape = (), dtype: Any = np.float64, minval: Any = 0.0, maxval: Any = 1.0) -> Any:

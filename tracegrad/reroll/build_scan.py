@@ -131,9 +131,10 @@ class _ScanBuilder:
     def _chain(self, position: int, values: dict[int, Any]) -> int:
         """The carries of the value at this position, with these initial values."""
         alike = [
-            number for number, (at, known) in enumerate(self.chains)
+            number
+            for number, (at, known) in enumerate(self.chains)
             if at == position and all(known.get(m, x) is x for m, x in values.items())
-        ]  # fmt: skip
+        ]
         if not alike:
             alike = [len(self.chains)]
             self.chains.append((position, {}))

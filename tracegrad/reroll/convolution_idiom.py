@@ -123,9 +123,13 @@ class _WindowGrid(NamedTuple):
         *counts, channels = window.sizes
         *taps, _ = self.taps
         result = patches(
-            moved(window.array), counts=(*counts, 1), sizes=(*taps, channels), start=self.start,
-            step=(*window.step[:-1], 1), gap=(*self.spacing[:-1], window.step[-1]),
-        )  # fmt: skip
+            moved(window.array),
+            counts=(*counts, 1),
+            sizes=(*taps, channels),
+            start=self.start,
+            step=(*window.step[:-1], 1),
+            gap=(*self.spacing[:-1], window.step[-1]),
+        )
         together = reshape(result, shape=(math.prod(counts), len(self.terms) * channels))
         total = matmul(together, self._weights(moved, weights.aval.shape[-1]))
         return reshape(total, shape=self.terms[0].shape).node  # type: ignore[no-any-return]
@@ -147,5 +151,9 @@ class _WindowGrid(NamedTuple):
 def _alike(first: _ProductTerm, other: _ProductTerm) -> bool:
     a, b = first.window, other.window
     return (a.array, a.sizes, a.step, first.shape, first.weights.aval) == (
-        b.array, b.sizes, b.step, other.shape, other.weights.aval,
-    )  # fmt: skip
+        b.array,
+        b.sizes,
+        b.step,
+        other.shape,
+        other.weights.aval,
+    )

@@ -63,10 +63,15 @@ def _ordered(x: Interval, y: Interval) -> bool:
 
 
 _COMPARISONS: dict[Any, Callable[[Interval, Interval], bool]] = {
-    ops.equal: _is_equality_sure, ops.not_equal: _is_equality_sure,
-    ops.less: _ordered, ops.greater_equal: _ordered,
-    ops.greater: lambda x, y: _ordered(y, x), ops.less_equal: lambda x, y: _ordered(y, x),
-}  # fmt: skip
+    ops.equal: _is_equality_sure,
+    ops.not_equal: _is_equality_sure,
+    ops.less: _ordered,
+    ops.greater_equal: _ordered,
+    ops.greater: lambda x, y: _ordered(y, x),
+    ops.less_equal: lambda x, y: _ordered(y, x),
+}
 _ARITHMETIC: dict[Any, Callable[[int, int], int]] = {
-    ops.add: operator.add, ops.subtract: operator.sub, ops.multiply: operator.mul,
-}  # fmt: skip
+    ops.add: operator.add,
+    ops.subtract: operator.sub,
+    ops.multiply: operator.mul,
+}

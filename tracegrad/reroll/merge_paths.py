@@ -85,9 +85,7 @@ class _Merged:
         if not below and not (group[0].op is not None and all(_does_the_same(group[0], x) for x in group)):
             return _OTHER
         kinds = [_literals(x) if any(map(is_literal, x)) else self.kinds[x] for x in below]
-        broken = any(
-            k == _OTHER and (is_literal(x[0]) or not _is_choice(x)) for k, x in zip(kinds, below)
-        )  # fmt: skip
+        broken = any(k == _OTHER and (is_literal(x[0]) or not _is_choice(x)) for k, x in zip(kinds, below))
         if broken:
             return _OTHER
         return _SAME if all(k == _SAME for k in kinds) else _ALIKE

@@ -13,5 +13,13 @@ from tracegrad.scipy.minimize import minimize
 from tracegrad.scipy.roots import root, root_scalar
 
 __all__ = [
-    "LossPlot", "curve_fit", "least_squares", "minimize", "quad", "root", "root_scalar", "solve_bvp", "solve_ivp",
-]  # fmt: skip
+    "LossPlot",
+    "curve_fit",
+    "least_squares",
+    "minimize",
+    "quad",
+    "root",
+    "root_scalar",
+    "solve_bvp",
+    "solve_ivp",
+]

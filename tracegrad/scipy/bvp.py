@@ -19,8 +19,17 @@ Function = Callable[..., Any]
 API_NAME = "tracegrad.scipy.solve_bvp"
 
 
-def solve_bvp(fun: Function, bc: Function, x: Any, y: Any, p: Any = None, S: Any = None,
-              fun_jac: Any = None, bc_jac: Any = None, **options: Any) -> Any:  # fmt: skip
+def solve_bvp(
+    fun: Function,
+    bc: Function,
+    x: Any,
+    y: Any,
+    p: Any = None,
+    S: Any = None,
+    fun_jac: Any = None,
+    bc_jac: Any = None,
+    **options: Any,
+) -> Any:
     """Solve a boundary value problem, with the arguments and the result of `scipy.integrate.solve_bvp`.
 
     Parameters

@@ -54,9 +54,17 @@ def quad(func: Callable[..., Any], a: Any, b: Any, args: Any = (), **options: An
 
 
 def solve_ivp(
-    fun: Callable[..., Any], t_span: Sequence[float], y0: Any, method: Any = "RK45", t_eval: Any = None,
-    dense_output: bool = False, events: Any = None, vectorized: bool = False, args: Any = None, **options: Any,
-) -> Any:  # fmt: skip
+    fun: Callable[..., Any],
+    t_span: Sequence[float],
+    y0: Any,
+    method: Any = "RK45",
+    t_eval: Any = None,
+    dense_output: bool = False,
+    events: Any = None,
+    vectorized: bool = False,
+    args: Any = None,
+    **options: Any,
+) -> Any:
     """Solve an initial value problem, with the arguments and the result of `scipy.integrate.solve_ivp`.
 
     Parameters

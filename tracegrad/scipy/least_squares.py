@@ -20,9 +20,17 @@ __all__ = ["curve_fit", "least_squares"]
 
 
 def least_squares(
-    fun: Callable[..., Any], x0: Any, jac: Any = None, bounds: Any = (-np.inf, np.inf), *, x_scale: Any = None,
-    args: Any = (), kwargs: Mapping[str, Any] | None = None, disp: bool = False, **options: Any,
-) -> Any:  # fmt: skip
+    fun: Callable[..., Any],
+    x0: Any,
+    jac: Any = None,
+    bounds: Any = (-np.inf, np.inf),
+    *,
+    x_scale: Any = None,
+    args: Any = (),
+    kwargs: Mapping[str, Any] | None = None,
+    disp: bool = False,
+    **options: Any,
+) -> Any:
     """Minimize a sum of squares of residuals, with the arguments and the result of `scipy.optimize.least_squares`.
 
     Parameters
@@ -95,10 +103,18 @@ def _cost(residuals: Any) -> float:
 
 
 def curve_fit(
-    f: Callable[..., Any], xdata: Any, ydata: Any, p0: Any = None, sigma: Any = None, absolute_sigma: bool = False,
-    check_finite: bool | None = None, bounds: Any = (-np.inf, np.inf), method: str | None = None, jac: Any = None,
+    f: Callable[..., Any],
+    xdata: Any,
+    ydata: Any,
+    p0: Any = None,
+    sigma: Any = None,
+    absolute_sigma: bool = False,
+    check_finite: bool | None = None,
+    bounds: Any = (-np.inf, np.inf),
+    method: str | None = None,
+    jac: Any = None,
     **options: Any,
-) -> Any:  # fmt: skip
+) -> Any:
     """Fit the parameters of a model to data, with the arguments and the result of `scipy.optimize.curve_fit`.
 
     Parameters

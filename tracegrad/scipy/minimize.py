@@ -28,10 +28,21 @@ _PRODUCTS = ("newton-cg", "trust-ncg", "trust-krylov", "trust-constr")
 
 
 def minimize(
-    fun: Callable[..., Any], x0: Any, args: Any = (), method: Any = None, jac: Any = None, hess: Any = None,
-    hessp: Any = None, bounds: Any = None, constraints: Any = (), tol: float | None = None, callback: Any = None,
-    options: Mapping[str, Any] | None = None, *, disp: bool = False,
-) -> Any:  # fmt: skip
+    fun: Callable[..., Any],
+    x0: Any,
+    args: Any = (),
+    method: Any = None,
+    jac: Any = None,
+    hess: Any = None,
+    hessp: Any = None,
+    bounds: Any = None,
+    constraints: Any = (),
+    tol: float | None = None,
+    callback: Any = None,
+    options: Mapping[str, Any] | None = None,
+    *,
+    disp: bool = False,
+) -> Any:
     """Minimize a scalar function of a pytree, with the arguments and the result of `scipy.optimize.minimize`.
 
     Parameters

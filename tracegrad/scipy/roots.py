@@ -16,9 +16,15 @@ _JACOBIANS = ("hybr", "lm")  # the methods of `root` that take one
 
 
 def root(
-    fun: Callable[..., Any], x0: Any, args: Any = (), method: str = "hybr", jac: Any = None, tol: float | None = None,
-    callback: Any = None, options: Mapping[str, Any] | None = None,
-) -> Any:  # fmt: skip
+    fun: Callable[..., Any],
+    x0: Any,
+    args: Any = (),
+    method: str = "hybr",
+    jac: Any = None,
+    tol: float | None = None,
+    callback: Any = None,
+    options: Mapping[str, Any] | None = None,
+) -> Any:
     """Find a root of a function of several variables, with the arguments and the result of `scipy.optimize.root`.
 
     Parameters
@@ -81,10 +87,19 @@ def root(
 
 
 def root_scalar(
-    f: Callable[..., Any], args: Any = (), method: str | None = None, bracket: Any = None, fprime: Any = None,
-    fprime2: Any = None, x0: Any = None, x1: Any = None, xtol: float | None = None, rtol: float | None = None,
-    maxiter: int | None = None, options: Mapping[str, Any] | None = None,
-) -> Any:  # fmt: skip
+    f: Callable[..., Any],
+    args: Any = (),
+    method: str | None = None,
+    bracket: Any = None,
+    fprime: Any = None,
+    fprime2: Any = None,
+    x0: Any = None,
+    x1: Any = None,
+    xtol: float | None = None,
+    rtol: float | None = None,
+    maxiter: int | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Any:
     """Find a root of a function of a number, with the arguments and the result of `scipy.optimize.root_scalar`.
 
     Parameters

@@ -29,4 +29,4 @@ __all__ = [
     "shadow",
     "shadow_of",
     "shadows",
-]  # fmt: skip
+]

@@ -86,8 +86,16 @@ def _one(name: str) -> Callable[..., Any]:
     api_name = f"scipy.fft.{name}"
 
     @shadow(api_name)
-    def transform(x: Any, type: int = 2, n: Any = None, axis: int = -1, norm: Any = None, overwrite_x: bool = False,
-                  workers: Any = None, orthogonalize: Any = None) -> Any:  # fmt: skip
+    def transform(
+        x: Any,
+        type: int = 2,
+        n: Any = None,
+        axis: int = -1,
+        norm: Any = None,
+        overwrite_x: bool = False,
+        workers: Any = None,
+        orthogonalize: Any = None,
+    ) -> Any:
         (x,) = arrays(x)
         x = to_float(x)
         if x.dtype.kind != "f":
@@ -104,8 +112,17 @@ def _one(name: str) -> Callable[..., Any]:
 
 def _register_nd(name: str, one: Callable[..., Any]) -> None:
     @shadow(f"scipy.fft.{name}n")
-    def transform(x: Any, type: int = 2, s: Any = None, axes: Any = None, norm: Any = None, overwrite_x: bool = False,
-                  workers: Any = None, *, orthogonalize: Any = None) -> Any:  # fmt: skip
+    def transform(
+        x: Any,
+        type: int = 2,
+        s: Any = None,
+        axes: Any = None,
+        norm: Any = None,
+        overwrite_x: bool = False,
+        workers: Any = None,
+        *,
+        orthogonalize: Any = None,
+    ) -> Any:
         (x,) = arrays(x)
         if axes is None:
             axes = range(-len(x.shape) if s is None else -len(tuple(np.atleast_1d(s))), 0)
@@ -134,8 +151,16 @@ def _register_fft(name: str) -> None:
     api_name = f"scipy.fft.{name}"
 
     @shadow(api_name)
-    def transform(x: Any, n: Any = None, axis: int = -1, norm: Any = None, overwrite_x: bool = False,
-                  workers: Any = None, *, plan: Any = None) -> Any:  # fmt: skip
+    def transform(
+        x: Any,
+        n: Any = None,
+        axis: int = -1,
+        norm: Any = None,
+        overwrite_x: bool = False,
+        workers: Any = None,
+        *,
+        plan: Any = None,
+    ) -> Any:
         return line(name, _numbers(api_name, name, x), n, axis, norm)
 
 
@@ -144,8 +169,16 @@ def _register_fft_nd(name: str, ending: str) -> None:
     default = (-2, -1) if ending == "2" else None
 
     @shadow(api_name)
-    def transform(x: Any, s: Any = None, axes: Any = default, norm: Any = None, overwrite_x: bool = False,
-                  workers: Any = None, *, plan: Any = None) -> Any:  # fmt: skip
+    def transform(
+        x: Any,
+        s: Any = None,
+        axes: Any = default,
+        norm: Any = None,
+        overwrite_x: bool = False,
+        workers: Any = None,
+        *,
+        plan: Any = None,
+    ) -> Any:
         x = _numbers(api_name, name, x)
         sizes = None if s is None else [int(k) for k in np.atleast_1d(s)]
         if axes is None:

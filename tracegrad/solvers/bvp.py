@@ -95,8 +95,18 @@ def _solved(problem: Problem, x: Any, start: list[Any], captured: list[Any]) -> 
     y, *p = unflatten(u, problem.avals(m))
     derivatives = problem.derivatives(mesh, y, [*p, *captured])
     sol = shadow_of(_hermite())(mesh, y, derivatives, 1)
-    return SolverResult(API_NAME, sol=sol, p=p[0] if p else None, x=mesh, y=y, yp=derivatives, rms_residuals=residuals,
-                  niter=counts[0], status=counts[1], success=counts[1] == 0)  # fmt: skip
+    return SolverResult(
+        API_NAME,
+        sol=sol,
+        p=p[0] if p else None,
+        x=mesh,
+        y=y,
+        yp=derivatives,
+        rms_residuals=residuals,
+        niter=counts[0],
+        status=counts[1],
+        success=counts[1] == 0,
+    )
 
 
 def _hermite() -> Any:

@@ -16,17 +16,38 @@ __all__: list[str] = []
 
 # By name: the method, a map of option names to the names in `minimize`, and the fields that full_output=True returns.
 _METHODS: dict[str, tuple[str, dict[str, str], tuple[str, ...]]] = {
-    "fmin": ("Nelder-Mead", {"xtol": "xatol", "ftol": "fatol", "maxfun": "maxfev", "maxiter": "maxiter",
-                             "initial_simplex": "initial_simplex"}, ("x", "fun", "nit", "nfev", "status")),
-    "fmin_powell": ("Powell", {"xtol": "xtol", "ftol": "ftol", "maxfun": "maxfev", "maxiter": "maxiter",
-                               "direc": "direc"}, ()),
-    "fmin_bfgs": ("BFGS", {"epsilon": "eps", **{k: k for k in (
-        "gtol", "norm", "maxiter", "xrtol", "c1", "c2", "hess_inv0")}}, ()),
-    "fmin_cg": ("CG", {"epsilon": "eps", **{k: k for k in ("gtol", "norm", "maxiter", "c1", "c2")}},
-                ("x", "fun", "nfev", "njev", "status")),
-    "fmin_ncg": ("Newton-CG", {"epsilon": "eps", "avextol": "xtol", "maxiter": "maxiter", "c1": "c1", "c2": "c2"},
-                 ("x", "fun", "nfev", "njev", "nhev", "status")),
-}  # fmt: skip
+    "fmin": (
+        "Nelder-Mead",
+        {
+            "xtol": "xatol",
+            "ftol": "fatol",
+            "maxfun": "maxfev",
+            "maxiter": "maxiter",
+            "initial_simplex": "initial_simplex",
+        },
+        ("x", "fun", "nit", "nfev", "status"),
+    ),
+    "fmin_powell": (
+        "Powell",
+        {"xtol": "xtol", "ftol": "ftol", "maxfun": "maxfev", "maxiter": "maxiter", "direc": "direc"},
+        (),
+    ),
+    "fmin_bfgs": (
+        "BFGS",
+        {"epsilon": "eps", **{k: k for k in ("gtol", "norm", "maxiter", "xrtol", "c1", "c2", "hess_inv0")}},
+        (),
+    ),
+    "fmin_cg": (
+        "CG",
+        {"epsilon": "eps", **{k: k for k in ("gtol", "norm", "maxiter", "c1", "c2")}},
+        ("x", "fun", "nfev", "njev", "status"),
+    ),
+    "fmin_ncg": (
+        "Newton-CG",
+        {"epsilon": "eps", "avextol": "xtol", "maxiter": "maxiter", "c1": "c1", "c2": "c2"},
+        ("x", "fun", "nfev", "njev", "nhev", "status"),
+    ),
+}
 
 
 def _plain(api_name: str, inputs: dict[str, Any]) -> None:
@@ -52,8 +73,16 @@ def _minimizer(name: str) -> None:
         options = {new: inputs[old] for old, new in names.items()} | {"disp": inputs["disp"]}
         options = {k: v for k, v in options.items() if v is not None}
         f = inputs["f"] if "f" in inputs else inputs["func"]
-        result = minimize(f, inputs["x0"], inputs["args"], method, inputs.get("fprime"), inputs.get("fhess"),
-                         inputs.get("fhess_p"), options=options)  # fmt: skip
+        result = minimize(
+            f,
+            inputs["x0"],
+            inputs["args"],
+            method,
+            inputs.get("fprime"),
+            inputs.get("fhess"),
+            inputs.get("fhess_p"),
+            options=options,
+        )
         return tuple([result[k] for k in facts]) if full else result.x
 
 
@@ -74,8 +103,14 @@ def fmin_l_bfgs_b(*args: Any, **kwargs: Any) -> Any:
     api_name = "scipy.optimize.fmin_l_bfgs_b"
     inputs = bound("fmin_l_bfgs_b", args, kwargs)
     _plain(api_name, inputs)
-    names = {"m": "maxcor", "pgtol": "gtol", "epsilon": "eps", "maxfun": "maxfun", "maxiter": "maxiter",
-             "maxls": "maxls"}  # fmt: skip
+    names = {
+        "m": "maxcor",
+        "pgtol": "gtol",
+        "epsilon": "eps",
+        "maxfun": "maxfun",
+        "maxiter": "maxiter",
+        "maxls": "maxls",
+    }
     options = {new: inputs[old] for old, new in names.items()} | {"ftol": inputs["factr"] * np.finfo(float).eps}
     result = minimize(
         inputs["func"],
@@ -96,8 +131,15 @@ def fmin_tnc(*args: Any, **kwargs: Any) -> Any:
     api_name = "scipy.optimize.fmin_tnc"
     inputs = bound("fmin_tnc", args, kwargs)
     _plain(api_name, inputs)
-    names = {"epsilon": "eps", "pgtol": "gtol", "fmin": "minfev", **{k: k for k in (
-        "scale", "offset", "maxCGit", "maxfun", "eta", "stepmx", "accuracy", "ftol", "xtol", "rescale")}}  # fmt: skip
+    names = {
+        "epsilon": "eps",
+        "pgtol": "gtol",
+        "fmin": "minfev",
+        **{
+            k: k
+            for k in ("scale", "offset", "maxCGit", "maxfun", "eta", "stepmx", "accuracy", "ftol", "xtol", "rescale")
+        },
+    }
     options = {new: inputs[old] for old, new in names.items()}
     options = {k: v for k, v in options.items() if v is not None}
     result = minimize(
@@ -130,11 +172,24 @@ def fmin_slsqp(*args: Any, **kwargs: Any) -> Any:
                 each | {"fun": inputs[f"f_{kind}cons"]} | ({} if derivative is None else {"jac": derivative})
             )
     talk = inputs["iprint"] if inputs["disp"] is None else inputs["disp"]
-    options = {"maxiter": inputs["iter"], "ftol": inputs["acc"], "eps": inputs["epsilon"], "iprint": talk,
-               "disp": talk != 0}  # fmt: skip
+    options = {
+        "maxiter": inputs["iter"],
+        "ftol": inputs["acc"],
+        "eps": inputs["epsilon"],
+        "iprint": talk,
+        "disp": talk != 0,
+    }
     bounds = inputs["bounds"] if len(inputs["bounds"]) else None
-    return minimize(inputs["func"], inputs["x0"], inputs["args"], "SLSQP", inputs["fprime"], bounds=bounds,
-                    constraints=tuple(constraints), options=options).x  # fmt: skip
+    return minimize(
+        inputs["func"],
+        inputs["x0"],
+        inputs["args"],
+        "SLSQP",
+        inputs["fprime"],
+        bounds=bounds,
+        constraints=tuple(constraints),
+        options=options,
+    ).x
 
 
 @shadow("scipy.optimize.fmin_cobyla", of_functions=True)

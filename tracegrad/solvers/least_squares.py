@@ -58,15 +58,27 @@ def _huber(z: Any) -> Any:
 
 # The losses rho(z) with z = (residual / f_scale)**2, by SciPy's names.
 _LOSSES: dict[str, Callable[[Any], Any]] = {
-    "linear": lambda z: z, "soft_l1": _soft, "huber": _huber, "cauchy": log1p, "arctan": arctan,
-}  # fmt: skip
+    "linear": lambda z: z,
+    "soft_l1": _soft,
+    "huber": _huber,
+    "cauchy": log1p,
+    "arctan": arctan,
+}
 
 
 class _Fit:
     """Least-squares problem of the residual function `rest`, with optional bounds."""
 
-    def __init__(self, api_name: str, rest: Any, others: Fs, shape: tuple[int, ...], limits: Any, loss: str = "linear",
-                 scale: float = 1.0):  # fmt: skip
+    def __init__(
+        self,
+        api_name: str,
+        rest: Any,
+        others: Fs,
+        shape: tuple[int, ...],
+        limits: Any,
+        loss: str = "linear",
+        scale: float = 1.0,
+    ):
         self.api_name, self.limits = api_name, limits
         fs: Fs = [(_flat(rest), None), *others]
         self.count = len(fs)
@@ -221,8 +233,16 @@ def curve_fit(*args: Any, **kwargs: Any) -> Any:
 
     def run(fs: Any, start: Any) -> Any:
         jac_argument = (lambda _, *p: fs[2](np.array(p))) if len(others) == 2 else jac
-        return real("curve_fit")(lambda _, *p: fs[1](np.array(p)), np.zeros(1), start["y"], start["p0"],
-                                 start["sigma"], jac=jac_argument, bounds=_within(start), **options)  # fmt: skip
+        return real("curve_fit")(
+            lambda _, *p: fs[1](np.array(p)),
+            np.zeros(1),
+            start["y"],
+            start["p0"],
+            start["sigma"],
+            jac=jac_argument,
+            bounds=_within(start),
+            **options,
+        )
 
     n, starts = shape[0], Starts({"p0": p0, "y": y, "sigma": sigma} | (limits or {}))
     p, _, covariance = fit.solved(run, starts, (((n, n), "f64"),), f"{options!r} {jac if isinstance(jac, str) else ''}")
@@ -267,8 +287,14 @@ def nnls(A: Any, b: Any, **others: Any) -> Any:
 
     make_rule = functools.partial(solution, equation=build(fn, gradient.avals), api_name=api_name)
     starts = Starts({"A": matrix, "b": right})
-    (x,) = called(functions, starts, lambda _, s: (real("nnls")(s["A"], s["b"], **options)[0],), ((shape, "f64"),),
-                  repr(options), make_rule)  # fmt: skip
+    (x,) = called(
+        functions,
+        starts,
+        lambda _, s: (real("nnls")(s["A"], s["b"], **options)[0],),
+        ((shape, "f64"),),
+        repr(options),
+        make_rule,
+    )
     residuals = replay(functions.graphs[0], [x, *functions.captured])[0][0]
     return x, np.sqrt(np.sum(residuals * residuals))
 

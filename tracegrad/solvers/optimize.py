@@ -18,13 +18,23 @@ from tracegrad.solvers import (
 )
 
 __all__ = [
-    "fmin", "global_minimizers", "least_squares", "linprog", "minimize", "minimize_scalar", "roots", "rosenbrock",
-]  # fmt: skip
+    "fmin",
+    "global_minimizers",
+    "least_squares",
+    "linprog",
+    "minimize",
+    "minimize_scalar",
+    "roots",
+    "rosenbrock",
+]
 
 _INSTEAD = {
-    "approx_fprime": "use tracegrad.grad", "check_grad": "use tracegrad.grad", "bracket": "use minimize_scalar",
-    "milp": "its solution does not move", "quadratic_assignment": "its solution does not move",
-}  # fmt: skip
+    "approx_fprime": "use tracegrad.grad",
+    "check_grad": "use tracegrad.grad",
+    "bracket": "use minimize_scalar",
+    "milp": "its solution does not move",
+    "quadratic_assignment": "its solution does not move",
+}
 
 
 def _refused(name: str, instead: str) -> None:

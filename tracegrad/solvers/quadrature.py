@@ -73,8 +73,9 @@ class _Quadrature:
         return np.asarray(results[0], np.float64).reshape(aval.shape), np.asarray(results[1], np.float64)
 
 
-def _integral(graph: Graph, ends: Sequence[Any], values: Sequence[Any], options: dict[str, Any],
-              is_vector: bool = False) -> tuple[Any, Any]:  # fmt: skip
+def _integral(
+    graph: Graph, ends: Sequence[Any], values: Sequence[Any], options: dict[str, Any], is_vector: bool = False
+) -> tuple[Any, Any]:
     """Integrate `graph(x, *values)` between the ends, numbers or values; also estimate the error.
 
     `quad_vec` computes the integral of `is_vector` functions.

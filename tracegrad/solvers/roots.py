@@ -167,8 +167,13 @@ def root(*args: Any, **kwargs: Any) -> Any:
 
     kinds = ((shape, "f64"), ((), "i64"), ((), "bool"))
     x, calls, success = _root(functions, Starts({"x0": x0}), run, kinds, repr(options))
-    return SolverResult(api_name, x=x, fun=replay(functions.graphs[0], [x, *functions.captured])[0][0], success=success,
-                  **({"nfev": calls} if inputs["method"] in ("hybr", "lm", "df-sane") else {"nit": calls}))  # fmt: skip
+    return SolverResult(
+        api_name,
+        x=x,
+        fun=replay(functions.graphs[0], [x, *functions.captured])[0][0],
+        success=success,
+        **({"nfev": calls} if inputs["method"] in ("hybr", "lm", "df-sane") else {"nit": calls}),
+    )
 
 
 def _of_shape(api_name: str, f: Callable[[Any], Any], shape: tuple[int, ...]) -> Callable[[Any], Any]:

@@ -138,8 +138,9 @@ class _RungeKutta:
     def derivative(self, t: Any, y: Any, values: Sequence[Any]) -> Any:
         return replay(self._rhs, [t, y, *values])[0][0]
 
-    def compute_stages(self, ks: Any, first: int, last: int, step: Sequence[Any], weights: Any, nodes: Any,
-             values: Sequence[Any]) -> Sequence[Any]:  # fmt: skip
+    def compute_stages(
+        self, ks: Any, first: int, last: int, step: Sequence[Any], weights: Any, nodes: Any, values: Sequence[Any]
+    ) -> Sequence[Any]:
         """Compute the stages from `first` to `last`, and the last state, in a step from (t, y) of the length h."""
 
         def stage(ks: Any, z: Any, k: Any, weight_row: Any, c: Any, t: Any, y: Any, h: Any, *values: Any) -> list[Any]:
@@ -227,9 +228,23 @@ def _first_step(
 
 
 def _attempt(
-    law: Any, t: Any, y: Any, f: Any, h: Any, again: Any, rows: Any, i: Any, calls: Any, status: Any,
-    t1: Any, direction: Any, rtol: Any, atol: Any, times: Any, *rest: Any,
-) -> list[Any]:  # fmt: skip
+    law: Any,
+    t: Any,
+    y: Any,
+    f: Any,
+    h: Any,
+    again: Any,
+    rows: Any,
+    i: Any,
+    calls: Any,
+    status: Any,
+    t1: Any,
+    direction: Any,
+    rtol: Any,
+    atol: Any,
+    times: Any,
+    *rest: Any,
+) -> list[Any]:
     """Try a step of the length `h`; return the loop-carried values, from `t` to `status`.
 
     `again` is true if the previous attempt was rejected.

@@ -124,9 +124,13 @@ _DTYPES = {"f64": np.float64, "i64": np.int64, "bool": np.bool_}
 
 
 def called(
-    functions: Functions, starts: Starts, run: Callable[..., Any], kinds: Kinds, text: str,
+    functions: Functions,
+    starts: Starts,
+    run: Callable[..., Any],
+    kinds: Kinds,
+    text: str,
     make_rule: Callable[[str], SolverRule],
-) -> tuple[Any, ...]:  # fmt: skip
+) -> tuple[Any, ...]:
     """Call the solver as a node whose derivative is the rule `ways(name)`, with respect to the captures."""
     solver = _SolverCall(functions, starts, run, kinds, text)
     outputs = opaque(*starts.traced, *functions.captured, results=kinds, call=solver)
@@ -185,8 +189,9 @@ class SolverRule:
         graph: Graph = build(fn, [*moved, *outputs, *inputs])
         return RuleGraph(graph, [], positions)
 
-    def pull(self, cotangents: Sequence[Any], outputs: Sequence[Any], inputs: tuple[Any, ...],
-             wanted: Sequence[int] = ()) -> Sequence[Any]:  # fmt: skip
+    def pull(
+        self, cotangents: Sequence[Any], outputs: Sequence[Any], inputs: tuple[Any, ...], wanted: Sequence[int] = ()
+    ) -> Sequence[Any]:
         """Compute the cotangents of the inputs, at least of the wanted ones."""
         chosen = tuple(wanted) if self.chooses else tuple(range(len(inputs)))
         graph = self.graph_of("pull", _kinds(outputs), _kinds(inputs), chosen)

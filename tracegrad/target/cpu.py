@@ -8,9 +8,15 @@ from functools import cache
 import llvmlite.binding as ll
 
 __all__ = [
-    "converts_halves", "cpu_name", "features", "has_masks_of_bytes", "has_small_kernels", "is_sapphire_rapids",
-    "is_zen", "stores_slowly_with_masks",
-]  # fmt: skip
+    "converts_halves",
+    "cpu_name",
+    "features",
+    "has_masks_of_bytes",
+    "has_small_kernels",
+    "is_sapphire_rapids",
+    "is_zen",
+    "stores_slowly_with_masks",
+]
 
 
 def cpu_name() -> str:

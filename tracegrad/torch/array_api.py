@@ -28,9 +28,20 @@ __array_api_version__ = "2024.12"
 e, inf, nan, pi, newaxis = math.e, math.inf, math.nan, math.pi, None
 
 _DTYPES = (
-    "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32", "float64", "complex64",
+    "bool",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "float32",
+    "float64",
+    "complex64",
     "complex128",
-)  # fmt: skip
+)
 _FUNCTIONS = """
     abs acos acosh add all any arange argmax argmin asin asinh atan atan2 atanh bitwise_and bitwise_invert
     bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor broadcast_arrays broadcast_to ceil clip
@@ -57,9 +68,26 @@ _FIELDS = {
 }
 
 __all__ = [  # noqa: PLE0604
-    "argsort", "asarray", "astype", "can_cast", "e", "fft", "from_dlpack", "inf", "linalg", "nan", "newaxis", "pi",
-    "sort", "unique_all", "unique_counts", "unique_inverse", "unique_values", *_DTYPES, *_FUNCTIONS.split(),
-]  # fmt: skip
+    "argsort",
+    "asarray",
+    "astype",
+    "can_cast",
+    "e",
+    "fft",
+    "from_dlpack",
+    "inf",
+    "linalg",
+    "nan",
+    "newaxis",
+    "pi",
+    "sort",
+    "unique_all",
+    "unique_counts",
+    "unique_inverse",
+    "unique_values",
+    *_DTYPES,
+    *_FUNCTIONS.split(),
+]
 
 
 _DOC = """`{name}` of the array API standard, computed on Tensors.

@@ -31,10 +31,28 @@ _LAYERS = (
 
 # Functions that take layout=, pin_memory= and memory_format=.
 _WITH_MEMORY = (
-    "arange", "empty", "empty_like", "eye", "full", "full_like", "linspace", "logspace", "normal", "ones", "ones_like",
-    "rand", "rand_like", "randint", "randint_like", "randn", "randn_like", "randperm", "range", "zeros",
+    "arange",
+    "empty",
+    "empty_like",
+    "eye",
+    "full",
+    "full_like",
+    "linspace",
+    "logspace",
+    "normal",
+    "ones",
+    "ones_like",
+    "rand",
+    "rand_like",
+    "randint",
+    "randint_like",
+    "randn",
+    "randn_like",
+    "randperm",
+    "range",
+    "zeros",
     "zeros_like",
-)  # fmt: skip
+)
 
 NAMES: dict[str, Any] = {
     "Size": Size,

@@ -11,9 +11,16 @@ from typing import Any, TypeVar
 import numpy as np
 
 __all__ = [
-    "DEFAULT", "STATE", "as_usual", "enable_grad", "inference_mode", "is_grad_enabled", "is_inference_mode_enabled",
-    "no_grad", "set_grad_enabled",
-]  # fmt: skip
+    "DEFAULT",
+    "STATE",
+    "as_usual",
+    "enable_grad",
+    "inference_mode",
+    "is_grad_enabled",
+    "is_inference_mode_enabled",
+    "no_grad",
+    "set_grad_enabled",
+]
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -128,9 +128,11 @@ def _positional(custom: CustomRule, args: tuple[Any, ...], kwargs: dict[str, Any
     bound.apply_defaults()
     if bound.kwargs:
         raise TypeError(
-            located(f"{custom.label}: the arguments {sorted(bound.kwargs)} can be given by keyword only; a rule needs "
-                    "them by position")
-        )  # fmt: skip
+            located(
+                f"{custom.label}: the arguments {sorted(bound.kwargs)} can be given by keyword only; a rule needs "
+                "them by position"
+            )
+        )
     return bound.args
 
 

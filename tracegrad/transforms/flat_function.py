@@ -45,7 +45,7 @@ __all__ = [
     "pair",
     "recorded",
     "type_text",
-]  # fmt: skip
+]
 
 FlatFunction = Callable[..., Sequence[Any]]
 

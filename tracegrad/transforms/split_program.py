@@ -39,9 +39,13 @@ class DerivativeProgram:
     `outputs` gives the required structure and leaf avals of a cotangent. The graph is built on first use."""
 
     def __init__(
-        self, graph: Callable[[], Graph], name: str, structure: tree.TreeDef,
-        outputs: tuple[tree.TreeDef, tuple[Aval, ...]] | None = None, label: str = "",
-    ):  # fmt: skip
+        self,
+        graph: Callable[[], Graph],
+        name: str,
+        structure: tree.TreeDef,
+        outputs: tuple[tree.TreeDef, tuple[Aval, ...]] | None = None,
+        label: str = "",
+    ):
         self._graph, self.structure, self.outputs, self.label = functools.cache(graph), structure, outputs, label
         self.__name__ = self.__qualname__ = name
         self.function: Any = None  # its traced function, created on first use (`api`)

@@ -51,7 +51,7 @@ __all__ = [
     "traced_vjp",
     "value_and_grad",
     "vjp_at",
-]  # fmt: skip
+]
 
 
 class Pullback:

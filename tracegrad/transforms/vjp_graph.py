@@ -60,9 +60,8 @@ def active_outputs(graph: Graph, inputs: Iterable[int]) -> set[int]:
             through = node.operands[0] in active
         else:
             through = any(
-                x in active and node.op is not None and node.op.differentiable_in(k)
-                for k, x in enumerate(node.inputs)
-            )  # fmt: skip
+                x in active and node.op is not None and node.op.differentiable_in(k) for k, x in enumerate(node.inputs)
+            )
         if through and (node.is_multi_result or node.aval.dtype.kind in "fc"):
             active.add(node)
     return {k for k, x in enumerate(graph.outputs) if x in active}

@@ -149,9 +149,13 @@ def _array(x: Any) -> Any:
 
 # -- calls -------------------------------------------------------------------------------------------------------------
 def batched_call(
-    fun: Function, in_axes: Any, out_axes: Any, axis_size: Any, statics: Sequence[str] = (),
+    fun: Function,
+    in_axes: Any,
+    out_axes: Any,
+    axis_size: Any,
+    statics: Sequence[str] = (),
     chunks: Chunks | None = None,
-) -> Function:  # fmt: skip
+) -> Function:
     """The function `(*args, **kwargs) -> out` for batches; the keyword arguments `statics` are not arrays."""
     label = describe(fun, "vmap of ")
 

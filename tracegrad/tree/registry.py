@@ -216,9 +216,12 @@ def fixed_value(aux: Any) -> Any:
 
 
 FIXED_KIND = NodeKind(
-    Hashable, lambda x: ((), None), lambda aux, xs: fixed_value(aux), _item_names,
+    Hashable,
+    lambda x: ((), None),
+    lambda aux, xs: fixed_value(aux),
+    _item_names,
     lambda aux, texts: repr(fixed_value(aux)),
-)  # fmt: skip
+)
 
 
 def unordered(kind: NodeKind, aux: Any) -> Any:

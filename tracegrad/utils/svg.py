@@ -16,19 +16,37 @@ TITLE, TEXT = 13.0, 11.5  # font sizes in a box
 LETTER = 0.602  # the width of a letter of the usual monospaced fonts, in font sizes
 
 LIGHT = {
-    "page": ("#ffffff", "#d8dee9"), "panel": ("#f7f9fc", "#e3e8f0"), "text": ("#1c2330", ""), "pale": ("#667085", ""),
-    "line": ("none", "#8593a8"), "arrow": ("#8593a8", ""),
-    "leaf": ("#d9f2e3", "#2a9d5c"), "constant": ("#eceff4", "#98a2b3"), "op": ("#ffffff", "#5b7fb5"),
-    "result": ("#dbe9ff", "#2f6fd0"), "seed": ("#dbe9ff", "#2f6fd0"),
-    "backward": ("#fff0dc", "#d98a1f"), "accumulate": ("#d9f2e3", "#2a9d5c"), "guard": ("#f3e8fb", "#9b5cc9"),
-}  # fmt: skip
+    "page": ("#ffffff", "#d8dee9"),
+    "panel": ("#f7f9fc", "#e3e8f0"),
+    "text": ("#1c2330", ""),
+    "pale": ("#667085", ""),
+    "line": ("none", "#8593a8"),
+    "arrow": ("#8593a8", ""),
+    "leaf": ("#d9f2e3", "#2a9d5c"),
+    "constant": ("#eceff4", "#98a2b3"),
+    "op": ("#ffffff", "#5b7fb5"),
+    "result": ("#dbe9ff", "#2f6fd0"),
+    "seed": ("#dbe9ff", "#2f6fd0"),
+    "backward": ("#fff0dc", "#d98a1f"),
+    "accumulate": ("#d9f2e3", "#2a9d5c"),
+    "guard": ("#f3e8fb", "#9b5cc9"),
+}
 DARK = {
-    "page": ("#14181f", "#343c49"), "panel": ("#1a202a", "#2b3340"), "text": ("#e6eaf1", ""), "pale": ("#9aa6b8", ""),
-    "line": ("none", "#76859c"), "arrow": ("#76859c", ""),
-    "leaf": ("#173a2a", "#3fb878"), "constant": ("#2a313c", "#7c889a"), "op": ("#1d2735", "#6f97d3"),
-    "result": ("#1a3358", "#5b97f0"), "seed": ("#1a3358", "#5b97f0"),
-    "backward": ("#43301a", "#e0a044"), "accumulate": ("#173a2a", "#3fb878"), "guard": ("#38264a", "#b583df"),
-}  # fmt: skip
+    "page": ("#14181f", "#343c49"),
+    "panel": ("#1a202a", "#2b3340"),
+    "text": ("#e6eaf1", ""),
+    "pale": ("#9aa6b8", ""),
+    "line": ("none", "#76859c"),
+    "arrow": ("#76859c", ""),
+    "leaf": ("#173a2a", "#3fb878"),
+    "constant": ("#2a313c", "#7c889a"),
+    "op": ("#1d2735", "#6f97d3"),
+    "result": ("#1a3358", "#5b97f0"),
+    "seed": ("#1a3358", "#5b97f0"),
+    "backward": ("#43301a", "#e0a044"),
+    "accumulate": ("#173a2a", "#3fb878"),
+    "guard": ("#38264a", "#b583df"),
+}
 
 
 def document(title: str, width: float, height: float, body: Iterable[str]) -> str:

@@ -130,9 +130,15 @@ def visualize(
 
 
 def _of_function(
-    function: Callable[..., Any], args: Any, kwargs: Any, known: list[tuple[str, Any]], forward: bool, saved: bool,
-    title: str, max_boxes: int,
-) -> Diagram:  # fmt: skip
+    function: Callable[..., Any],
+    args: Any,
+    kwargs: Any,
+    known: list[tuple[str, Any]],
+    forward: bool,
+    saved: bool,
+    title: str,
+    max_boxes: int,
+) -> Diagram:
     """Make the diagram of a call: the tape of its result if there is one, else the graph of the function."""
     name: str = getattr(function, "name", "") or getattr(function, "__name__", type(function).__name__)
     inputs = _arguments(function, args, kwargs)

@@ -401,9 +401,13 @@ def _along(
 
 # -- routes ----------------------------------------------------------------------------------------------------------
 def _route(
-    placed: GraphLayout, rank: Sequence[int], sizes: Mapping[int, Size], edges: Sequence[LayoutEdge],
-    x: Mapping[Vertex, float], ports: tuple[Callable[[Vertex, float], float], Callable[[Vertex, float], float]],
-) -> None:  # fmt: skip
+    placed: GraphLayout,
+    rank: Sequence[int],
+    sizes: Mapping[int, Size],
+    edges: Sequence[LayoutEdge],
+    x: Mapping[Vertex, float],
+    ports: tuple[Callable[[Vertex, float], float], Callable[[Vertex, float], float]],
+) -> None:
     """Fill in the routes: the longest edge of an output draws the common line, the others branch off it."""
     out_offset, in_offset = ports
     out, enter, _, _ = _ports(edges)

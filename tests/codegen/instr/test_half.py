@@ -68,11 +68,27 @@ def moves(x: Any, i: Any) -> Any:
     updated[7:900:3] = upper[:298]
     updated[5] = 1.5
     return (
-        y.T.copy(), y.T, x[::-3], x[i], np.concatenate([upper, x[1:9]]), np.stack([upper, lower], 1), np.roll(y, 3, 1),
-        np.where(i > 9, x, x[::-1]), np.where(i > 9, x, 0.1), np.where(i > 9, -2, x), np.pad(y, 1), np.diagonal(y),
-        *y[:3], np.pad(x, 2, constant_values=-0.1), np.broadcast_to(x[:4], (3, 4)), np.repeat(x, 2), updated,
-        np.tril(y), np.take_along_axis(y, i.reshape(256, 256) % 256, 1), np.insert(x, 9, np.nan),
-    )  # fmt: skip
+        y.T.copy(),
+        y.T,
+        x[::-3],
+        x[i],
+        np.concatenate([upper, x[1:9]]),
+        np.stack([upper, lower], 1),
+        np.roll(y, 3, 1),
+        np.where(i > 9, x, x[::-1]),
+        np.where(i > 9, x, 0.1),
+        np.where(i > 9, -2, x),
+        np.pad(y, 1),
+        np.diagonal(y),
+        *y[:3],
+        np.pad(x, 2, constant_values=-0.1),
+        np.broadcast_to(x[:4], (3, 4)),
+        np.repeat(x, 2),
+        updated,
+        np.tril(y),
+        np.take_along_axis(y, i.reshape(256, 256) % 256, 1),
+        np.insert(x, 9, np.nan),
+    )
 
 
 def test_every_bit_pattern_is_moved_as_it_is(converted: str) -> None:

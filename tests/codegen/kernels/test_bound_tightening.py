@@ -39,10 +39,15 @@ X = np.where(rng.uniform(size=N) < 0.2, rng.choice([np.nan, np.inf, -np.inf, -0.
 Y = rng.normal(size=N)
 BOUNDS = [-(2**63), -5, -1, 0, 1, 12, N - 1, N, N + 1, 2**62, 2**63 - 1]
 MASKS: dict[str, Callable[[Any, Any], Any]] = {
-    "below": less, "up to": less_equal, "above": greater, "from": greater_equal,
-    "below, turned round": lambda i, n: greater(n, i), "up to, turned round": lambda i, n: greater_equal(n, i),
-    "above, turned round": lambda i, n: less(n, i), "from, turned round": lambda i, n: less_equal(n, i),
-}  # fmt: skip
+    "below": less,
+    "up to": less_equal,
+    "above": greater,
+    "from": greater_equal,
+    "below, turned round": lambda i, n: greater(n, i),
+    "up to, turned round": lambda i, n: greater_equal(n, i),
+    "above, turned round": lambda i, n: less(n, i),
+    "from, turned round": lambda i, n: less_equal(n, i),
+}
 
 
 def places() -> Any:

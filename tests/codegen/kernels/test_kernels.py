@@ -144,9 +144,15 @@ def test_large_arrays_are_cut_without_a_seam() -> None:
 
     def fn(a: Any, b: Any) -> list[Any]:
         wide = broadcast_to(b, shape=a.shape)
-        return [add(a, wide), transpose(maximum(a, wide), perm=(1, 0)), flip(a, axes=(0, 1)), cumsum(a, axis=0),
-                pad(a, low=(3, 0), high=(0, 5), interior=(0, 1), value=7.0), concatenate(a, a, wide, axis=0),
-                full_slice(a, start=(1, 2), step=(3, 2))]  # fmt: skip
+        return [
+            add(a, wide),
+            transpose(maximum(a, wide), perm=(1, 0)),
+            flip(a, axes=(0, 1)),
+            cumsum(a, axis=0),
+            pad(a, low=(3, 0), high=(0, 5), interior=(0, 1), value=7.0),
+            concatenate(a, a, wide, axis=0),
+            full_slice(a, start=(1, 2), step=(3, 2)),
+        ]
 
     assert_same(fn, x, y)
 
@@ -190,26 +196,62 @@ def test_arrays_of_no_axes_in_every_kind_of_kernel() -> None:
     def fn(x: Any, i: Any) -> list[Any]:
         row = reshape(x, shape=(1,))
         table = broadcast_to(add(x, 1.0), shape=(12,))
-        return [exp(x), reduce_sum(row, axes=(0,)), gather(table, i, axes=(0,)), cumsum(row, axis=0),
-                scatter_add(x, i, shape=(12,), axes=(0,)), reduction.argmax(row, axis=0),
-                pad(row, low=(3,), high=(9,), interior=(4,), value=1),
-                transpose(x, perm=()), flip(x, axes=()), slice(x, start=(), stop=(), step=()), cast(x, dtype="int8"),
-                contraction.matmul(reshape(x, shape=(1, 1)), reshape(table, shape=(1, 12))),
-                elementwise.power(i, i)]  # fmt: skip
+        return [
+            exp(x),
+            reduce_sum(row, axes=(0,)),
+            gather(table, i, axes=(0,)),
+            cumsum(row, axis=0),
+            scatter_add(x, i, shape=(12,), axes=(0,)),
+            reduction.argmax(row, axis=0),
+            pad(row, low=(3,), high=(9,), interior=(4,), value=1),
+            transpose(x, perm=()),
+            flip(x, axes=()),
+            slice(x, start=(), stop=(), step=()),
+            cast(x, dtype="int8"),
+            contraction.matmul(reshape(x, shape=(1, 1)), reshape(table, shape=(1, 12))),
+            elementwise.power(i, i),
+        ]
 
     assert_same(fn, np.array(2.0), np.array(3), rtol=1e-15)
 
 
 # -- dtypes ----------------------------------------------------------------------------------------------------------
 DTYPES = sorted(d.name for d in REAL)
-UNARY = [elementwise.negative, elementwise.absolute, elementwise.sign, square, elementwise.logical_not,
-         elementwise.isnan, elementwise.isfinite, elementwise.isinf, elementwise.floor, elementwise.rint]  # fmt: skip
-COMPARISONS = [elementwise.less, elementwise.less_equal, elementwise.equal, elementwise.not_equal, elementwise.greater,
-               elementwise.greater_equal]  # fmt: skip
+UNARY = [
+    elementwise.negative,
+    elementwise.absolute,
+    elementwise.sign,
+    square,
+    elementwise.logical_not,
+    elementwise.isnan,
+    elementwise.isfinite,
+    elementwise.isinf,
+    elementwise.floor,
+    elementwise.rint,
+]
+COMPARISONS = [
+    elementwise.less,
+    elementwise.less_equal,
+    elementwise.equal,
+    elementwise.not_equal,
+    elementwise.greater,
+    elementwise.greater_equal,
+]
 
-BINARY = [add, subtract, multiply, maximum, minimum, elementwise.floor_divide, elementwise.remainder,
-          elementwise.divide, elementwise.logical_and, elementwise.logical_or, elementwise.logical_xor,
-          *COMPARISONS]  # fmt: skip
+BINARY = [
+    add,
+    subtract,
+    multiply,
+    maximum,
+    minimum,
+    elementwise.floor_divide,
+    elementwise.remainder,
+    elementwise.divide,
+    elementwise.logical_and,
+    elementwise.logical_or,
+    elementwise.logical_xor,
+    *COMPARISONS,
+]
 
 
 def edges(dtype: str) -> Any:
@@ -351,9 +393,26 @@ def test_a_sum_of_repeated_booleans_asks_for_any() -> None:
 
 
 # -- reductions over every subset of axes ----------------------------------------------------------------------------
-SPACES = [(9,), (3,), (1,), (12, 3), (3, 12), (1, 20), (20, 1), (10, 11), (2, 3, 4), (9, 2, 17), (17, 9, 2),
-          (2, 17, 9), (9, 1, 10), (2, 3, 2, 3),
-          (9, 10, 11, 12), (3, 9, 1, 10), (1, 9, 5, 1), (12, 1, 4, 9)]  # fmt: skip
+SPACES = [
+    (9,),
+    (3,),
+    (1,),
+    (12, 3),
+    (3, 12),
+    (1, 20),
+    (20, 1),
+    (10, 11),
+    (2, 3, 4),
+    (9, 2, 17),
+    (17, 9, 2),
+    (2, 17, 9),
+    (9, 1, 10),
+    (2, 3, 2, 3),
+    (9, 10, 11, 12),
+    (3, 9, 1, 10),
+    (1, 9, 5, 1),
+    (12, 1, 4, 9),
+]
 
 
 @pytest.mark.parametrize("shape", SPACES, ids=str)
@@ -448,8 +507,11 @@ def test_gather_and_scatter_along_any_axes(axes: tuple[int, ...]) -> None:
         updates = whole(*head, *(n for a, n in enumerate(shape) if a not in axes))
 
         def fn(x: Any, u: Any, *i: Any, axes: Any = axes) -> list[Any]:
-            return [gather(x, *i, axes=axes), scatter_add(u, *i, shape=shape, axes=axes),
-                    gather(scatter_add(u, *i, shape=shape, axes=axes), *i, axes=axes)]  # fmt: skip
+            return [
+                gather(x, *i, axes=axes),
+                scatter_add(u, *i, shape=shape, axes=axes),
+                gather(scatter_add(u, *i, shape=shape, axes=axes), *i, axes=axes),
+            ]
 
         assert_same(fn, whole(*shape), updates, *indices)
 
@@ -459,8 +521,12 @@ def test_indices_that_are_computed_on_the_way() -> None:
         order = reduction.argmax(x, axis=1)
         places = elementwise.remainder(cast(y, dtype="int32"), x.shape[0])
         picked = gather(x, places, axes=(0,))
-        return [gather(x, order, axes=(1,)), picked, scatter_add(picked, places, shape=x.shape, axes=(0,)),
-                gather(exp(multiply(x, 0.1)), places, order, axes=(0, 1))]  # fmt: skip
+        return [
+            gather(x, order, axes=(1,)),
+            picked,
+            scatter_add(picked, places, shape=x.shape, axes=(0,)),
+            gather(exp(multiply(x, 0.1)), places, order, axes=(0, 1)),
+        ]
 
     assert_same(fn, whole(12, 11), whole(12, low=0, high=50), rtol=1e-15)
 
@@ -474,8 +540,17 @@ def test_cumulative_sums_along_every_axis(dtype: str) -> None:
 
 
 def test_positions_of_extrema_with_ties_nans_and_infinities() -> None:
-    rows = [[1, 3, 3, 2, 3], [2, np.nan, 3, np.nan, 4], [np.nan] * 5, [-np.inf] * 5, [np.inf] * 5,
-            [0.0, -0.0, 0, -0.0, 0], [np.inf, 1, np.inf, 2, np.nan], [5, 4, 3, 2, 1], [1, 2, 3, 4, 5]]  # fmt: skip
+    rows = [
+        [1, 3, 3, 2, 3],
+        [2, np.nan, 3, np.nan, 4],
+        [np.nan] * 5,
+        [-np.inf] * 5,
+        [np.inf] * 5,
+        [0.0, -0.0, 0, -0.0, 0],
+        [np.inf, 1, np.inf, 2, np.nan],
+        [5, 4, 3, 2, 1],
+        [1, 2, 3, 4, 5],
+    ]
     for dtype in ("float64", "float32"):
         x = np.tile(np.array(rows, dtype), (3, 4))
         assert_same(lambda v: [op(v, axis=a) for op in (reduction.argmax, reduction.argmin) for a in (0, 1)], x)
@@ -491,10 +566,16 @@ def test_nan_spreads_or_does_not_as_in_numpy(n: int) -> None:
 
     def fn(a: Any, b: Any) -> list[Any]:
         masked = where(elementwise.isnan(a), 0.0, a)
-        return [maximum(a, b), minimum(a, b), maximum(a, 0.0), where(elementwise.less(a, b), a, b), masked,
-                *(op(v, axes=(0,)) for op in (reduction.reduce_max, reduction.reduce_min) for v in (a, b, masked)),
-                reduce_sum(where(elementwise.isfinite(a), a, 0.0), axes=(0,)),
-                elementwise.logical_not(elementwise.less(a, b))]  # fmt: skip
+        return [
+            maximum(a, b),
+            minimum(a, b),
+            maximum(a, 0.0),
+            where(elementwise.less(a, b), a, b),
+            masked,
+            *(op(v, axes=(0,)) for op in (reduction.reduce_max, reduction.reduce_min) for v in (a, b, masked)),
+            reduce_sum(where(elementwise.isfinite(a), a, 0.0), axes=(0,)),
+            elementwise.logical_not(elementwise.less(a, b)),
+        ]
 
     assert_same(fn, x, y)
 

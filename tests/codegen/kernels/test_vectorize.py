@@ -66,9 +66,13 @@ def kernel_of(loops: list[KernelLoop], body: list[Any], cost: int, **buffers: st
 
 # -- one loop ----------------------------------------------------------------------------------------------------------
 NUMPY = {
-    "add": np.add, "mul": np.multiply, "maximum": np.maximum, "minimum": np.minimum,
-    "logical_and": np.logical_and, "logical_or": np.logical_or,
-}  # fmt: skip
+    "add": np.add,
+    "mul": np.multiply,
+    "maximum": np.maximum,
+    "minimum": np.minimum,
+    "logical_and": np.logical_and,
+    "logical_or": np.logical_or,
+}
 COMBINERS = [(c, d) for d in (*FLOATS, *INTEGERS) for c in ("add", "mul", "maximum", "minimum")]
 COMBINERS += [("logical_and", "bool"), ("logical_or", "bool")]
 
@@ -170,7 +174,10 @@ def test_what_runs_backwards_what_is_padded_and_what_is_gathered() -> None:
     body = [
         Load(v(0, "f64"), "b0", n - 1 - i),
         GuardBlock(
-            v(2, "f64"), ((ZERO, i - 2, n - 2, ONE),), [Load(v(1, "f64"), "b1", i - 2)], v(1, "f64"),
+            v(2, "f64"),
+            ((ZERO, i - 2, n - 2, ONE),),
+            [Load(v(1, "f64"), "b1", i - 2)],
+            v(1, "f64"),
             Operand("", "f64", "7.0"),
         ),
         Load(v(3, "i64"), "b2", i),
@@ -178,7 +185,7 @@ def test_what_runs_backwards_what_is_padded_and_what_is_gathered() -> None:
         Compute(v(5, "f64"), "add", (v(0, "f64"), v(2, "f64"))),
         Compute(v(6, "f64"), "add", (v(5, "f64"), v(4, "f64"))),
         Store("b3", i, v(6, "f64")),
-    ]  # fmt: skip
+    ]
     kernel = kernel_of([KernelLoop("i0", n)], body, HEAVY, b0="f64 in", b1="f64 in", b2="i64 in", b3="f64 out")
     for size in SIZES:
         x, y = numbers("f64", size), numbers("f64", max(size - 2, 0))
@@ -372,8 +379,10 @@ def test_integers_divide_by_what_masked_lanes_do_not_have() -> None:
     body = [Load(v(0, "i64"), "b0", i), Load(v(1, "i64"), "b1", i), Compute(v(2, "i64"), "floor_divide", args)]
     kernel = Kernel(
         {"b0": ("i64", "in"), "b1": ("i64", "in"), "b2": ("i64", "out")},
-        [KernelLoop("i0", n)], [*body, Store("b2", i, v(2, "i64"))], HEAVY,
-    )  # fmt: skip
+        [KernelLoop("i0", n)],
+        [*body, Store("b2", i, v(2, "i64"))],
+        HEAVY,
+    )
     for size in SIZES:
         x, y = numbers("i64", size), numbers("i64", size)
         got = ran(kernel, {"s0": size, "rows": size}, {"b0": x, "b1": y, "b2": x * 0}, True)

@@ -22,9 +22,16 @@ from tracegrad.runtime.execution.numpy_sort_addresses import sort_address
 pytestmark = pytest.mark.usefixtures("compile_first")
 dtypes = pytest.mark.parametrize("dtype", sorted(x.name for x in REAL))
 SHAPES: list[tuple[tuple[int, ...], int]] = [
-    ((1,), 0), ((37,), 0), ((1000,), 0), ((5, 33), 1), ((33, 5), 0), ((33, 19), 0), ((3, 17, 4), 1), ((0, 3), 0),
+    ((1,), 0),
+    ((37,), 0),
+    ((1000,), 0),
+    ((5, 33), 1),
+    ((33, 5), 0),
+    ((33, 19), 0),
+    ((3, 17, 4), 1),
+    ((0, 3), 0),
     ((4, 0), 1),
-]  # fmt: skip
+]
 
 
 @pytest.fixture

@@ -121,8 +121,10 @@ def shapes_of(graph: Graph) -> list[str]:
 
 
 def test_sizes_that_the_data_flow_forces_equal_are_one_symbol() -> None:
-    graph = build(lambda x, w, b: [tanh(add(contraction.matmul(x, w), broadcast_to(b, shape=(20, 20))))],
-                  [f64(20, 20), f64(20, 20), f64(20)])  # fmt: skip
+    graph = build(
+        lambda x, w, b: [tanh(add(contraction.matmul(x, w), broadcast_to(b, shape=(20, 20))))],
+        [f64(20, 20), f64(20, 20), f64(20)],
+    )
     batch, inner, outer = "s0", "s1", "s2"
     shapes = [f"[{batch}, {inner}]", f"[{inner}, {outer}]", f"[{outer}]", *[f"[{batch}, {outer}]"] * 4]
     assert shapes_of(graph) == shapes
@@ -142,14 +144,20 @@ SIZES: dict[str, tuple[Callable[..., Any], list[Any], str]] = {
     "pad": (lambda x: pad(x, low=(0, 2), high=(0, 0), interior=(0, 0), value=0), [f64(10, 11)], "[s0, s1] [s0, s2]"),
     "concatenate": (lambda x, y: concatenate(x, y, axis=0), [f64(9, 30), f64(10, 30)], "[s0, s1] [s2, s1] [s3, s1]"),
     "reshape to more axes": (
-        lambda x: reshape(x, shape=(12, 5, 2, 30)), [f64(12, 10, 30)], "[s0, s1, s2] [s0, 5, 2, s2]"),
+        lambda x: reshape(x, shape=(12, 5, 2, 30)),
+        [f64(12, 10, 30)],
+        "[s0, s1, s2] [s0, 5, 2, s2]",
+    ),
     "reshape to fewer axes": (lambda x: reshape(x, shape=(120, 30)), [f64(12, 10, 30)], "[s0, s1, s2] [s3, s2]"),
     "axes of size one": (lambda x: reshape(x, shape=(1, 12, 1, 10)), [f64(12, 1, 10)], "[s0, 1, s1] [1, s0, 1, s1]"),
     "gather": (lambda x, k: gather(x, k, axes=(1,)), [f64(9, 10, 11), i64(12)], "[s0, s1, s2] [s3] [s3, s0, s2]"),
     "scatter": (
-        lambda u, k: scatter_add(u, k, shape=(40, 9), axes=(0,)), [f64(12, 9), i64(12)], "[s0, s1] [s0] [s2, s1]"),
+        lambda u, k: scatter_add(u, k, shape=(40, 9), axes=(0,)),
+        [f64(12, 9), i64(12)],
+        "[s0, s1] [s0] [s2, s1]",
+    ),
     "matmul": (contraction.matmul, [f64(9, 10, 11), f64(9, 11, 12)], "[s0, s1, s2] [s0, s2, s3] [s0, s1, s3]"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("fn", "avals", "want"), SIZES.values(), ids=SIZES)
@@ -173,24 +181,37 @@ STORED: dict[str, tuple[Callable[..., Any], list[Any], list[str]]] = {
     "views are not": (lambda x: [exp(flip(transpose(exp(x), perm=(1, 0)), axes=(0,)))], [f64(20, 30)], ["output"]),
     "reductions": (lambda x: [exp(reduce_sum(x, axes=(0,)))], [f64(20, 30)], ["result of reduce_sum", "output"]),
     "operands of BLAS": (
-        lambda x, y: [contraction.matmul(exp(x), transpose(sin(y), perm=(1, 0)))], [f64(20, 30), f64(10, 30)],
-        ["operand of BLAS", "operand of BLAS", "output"]),
+        lambda x, y: [contraction.matmul(exp(x), transpose(sin(y), perm=(1, 0)))],
+        [f64(20, 30), f64(10, 30)],
+        ["operand of BLAS", "operand of BLAS", "output"],
+    ),
     "operands of called ops": (
-        lambda k: [multiply(elementwise.power(add(k, 1), k), 2)], [i64(20)],
-        ["operand of power, which is called in NumPy", "power is called in NumPy", "output"]),
+        lambda k: [multiply(elementwise.power(add(k, 1), k), 2)],
+        [i64(20)],
+        ["operand of power, which is called in NumPy", "power is called in NumPy", "output"],
+    ),
     "what is reshaped": (
-        lambda x: [exp(reshape(transpose(exp(x), perm=(1, 0)), shape=(20 * 30,)))], [f64(20, 30)],
-        ["reshaped, so read as one block of memory", "output"]),
+        lambda x: [exp(reshape(transpose(exp(x), perm=(1, 0)), shape=(20 * 30,)))],
+        [f64(20, 30)],
+        ["reshaped, so read as one block of memory", "output"],
+    ),
     "but not for axes of size one": (lambda x: [exp(reshape(exp(x), shape=(20, 1, 30)))], [f64(20, 30)], ["output"]),
     "what is dear and repeated": (
-        lambda x, y: [add(y, broadcast_to(exp(x), shape=(20, 30)))], [f64(30), f64(20, 30)],
-        ["computed once, read many times by broadcast_to", "output"]),
+        lambda x, y: [add(y, broadcast_to(exp(x), shape=(20, 30)))],
+        [f64(30), f64(20, 30)],
+        ["computed once, read many times by broadcast_to", "output"],
+    ),
     "but not what is cheap": (
-        lambda x, y: [add(y, broadcast_to(add(x, 1.5), shape=(20, 30)))], [f64(30), f64(20, 30)], ["output"]),
+        lambda x, y: [add(y, broadcast_to(add(x, 1.5), shape=(20, 30)))],
+        [f64(30), f64(20, 30)],
+        ["output"],
+    ),
     "a gather that is read in part": (
-        lambda x, k: [slice(gather(x, k, axes=(0,)), start=(0,), stop=(3,), step=(1,))], [f64(20), i64(9)],
-        ["read in part, and every index is to be checked", "output"]),
-}  # fmt: skip
+        lambda x, k: [slice(gather(x, k, axes=(0,)), start=(0,), stop=(3,), step=(1,))],
+        [f64(20), i64(9)],
+        ["read in part, and every index is to be checked", "output"],
+    ),
+}
 
 
 @pytest.mark.parametrize(("fn", "avals", "want"), STORED.values(), ids=STORED)
@@ -224,24 +245,34 @@ def standardized(x: Any) -> list[Any]:
 
 FUSED: dict[str, tuple[Callable[..., Any], list[Any], int, list[str]]] = {
     "siblings over one space": (
-        lambda x: [exp(x), reduce_sum(x, axes=(0,)), reduce_sum(sin(x), axes=(1,))], [f64(20, 30)], 1, []),
+        lambda x: [exp(x), reduce_sum(x, axes=(0,)), reduce_sum(sin(x), axes=(1,))],
+        [f64(20, 30)],
+        1,
+        [],
+    ),
     "a value with its own sum": (
-        lambda x: [y := exp(x), reduce_sum(y, axes=(0, 1)), multiply(y, 2.5)], [f64(20, 30)], 1, []),
-    "other spaces": (
-        lambda x, y: [exp(x), exp(y)], [f64(20), f64(30)], 2, []),
+        lambda x: [y := exp(x), reduce_sum(y, axes=(0, 1)), multiply(y, 2.5)],
+        [f64(20, 30)],
+        1,
+        [],
+    ),
+    "other spaces": (lambda x, y: [exp(x), exp(y)], [f64(20), f64(30)], 2, []),
     "a reduction and what needs it": (
-        row_softmax, [f64(20, 30)], 4,
-        ["needs the complete reduction", "reads it at another index", *["needs the complete reduction"] * 2]),
+        row_softmax,
+        [f64(20, 30)],
+        4,
+        ["needs the complete reduction", "reads it at another index", *["needs the complete reduction"] * 2],
+    ),
     "what BLAS computes": (
-        lambda x, y: [tanh(contraction.matmul(sin(x), y))], [f64(20, 30), f64(30, 40)], 3,
-        ["BLAS computes whole matrices"] * 2),
-    "another index": (
-        lambda x: [y := exp(x), flip(y, axes=(0,))], [f64(20)], 2, ["reads it at another index"]),
-    "a running sum": (
-        lambda x: [add(cumsum(exp(x), axis=0), 1.5)], [f64(20)], 2, ["has a loop of its own"]),
-    "a called op": (
-        lambda k: [add(elementwise.power(k, k), 9)], [i64(20)], 2, ["NumPy is called for one of them"]),
-}  # fmt: skip
+        lambda x, y: [tanh(contraction.matmul(sin(x), y))],
+        [f64(20, 30), f64(30, 40)],
+        3,
+        ["BLAS computes whole matrices"] * 2,
+    ),
+    "another index": (lambda x: [y := exp(x), flip(y, axes=(0,))], [f64(20)], 2, ["reads it at another index"]),
+    "a running sum": (lambda x: [add(cumsum(exp(x), axis=0), 1.5)], [f64(20)], 2, ["has a loop of its own"]),
+    "a called op": (lambda k: [add(elementwise.power(k, k), 9)], [i64(20)], 2, ["NumPy is called for one of them"]),
+}
 
 
 @pytest.mark.parametrize(("fn", "avals", "steps", "edges"), FUSED.values(), ids=FUSED)
@@ -309,7 +340,7 @@ KERNELS: dict[str, tuple[Callable[..., Any], list[Any]]] = {
     "first_maximum": (lambda x: [reductions.argmax(x, axis=1)], [f64(20, 12)]),
     "first_maximum_in_one_pass": (lambda x: [reductions.argmax(x, axis=1)], [f64(20, 300)]),
     "product": (lambda x, y: [add(contraction.matmul(x, transpose(y, perm=(1, 0))), 1.0)], [f64(20, 30), f64(40, 30)]),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("fn", "avals"), KERNELS.values(), ids=KERNELS)
@@ -407,10 +438,21 @@ def test_the_verifier_refuses_two_loops_of_one_variable() -> None:
 
 def test_a_kernel_prints_every_instruction() -> None:
     index = Operand("v2", "i64")
-    body = [LOAD, Compute(V1, "exp", (V0,)), Index(index, I0 + 1), BoundsCheck(Operand("v3", "i64"), index, n),
-            GuardBlock(Operand("v4", "f64"), ((ZERO, I0, n, poly(2)),),
-                  [Load(Operand("v5", "f64"), "b0", Poly.symbol("v3"))], Operand("v5", "f64"), C0),
-            Store("b1", I0, Operand("v4", "f64")), Reduce("b1", ZERO, "add", V1, ("i0",), ONE)]  # fmt: skip
+    body = [
+        LOAD,
+        Compute(V1, "exp", (V0,)),
+        Index(index, I0 + 1),
+        BoundsCheck(Operand("v3", "i64"), index, n),
+        GuardBlock(
+            Operand("v4", "f64"),
+            ((ZERO, I0, n, poly(2)),),
+            [Load(Operand("v5", "f64"), "b0", Poly.symbol("v3"))],
+            Operand("v5", "f64"),
+            C0,
+        ),
+        Store("b1", I0, Operand("v4", "f64")),
+        Reduce("b1", ZERO, "add", V1, ("i0",), ONE),
+    ]
     assert (
         verify_kernel(kernel_of(body)).text()
         == """kernel k(b0: f64 in, b1: f64 out; c0: f64) cost 0 for i0 in s0 {
@@ -552,12 +594,16 @@ def test_indices_that_are_known_to_be_in_range_are_not_checked() -> None:
 SHARED: dict[str, Callable[..., Any]] = {
     "elements": lambda x: [transpose(y := tanh(exp(x)), perm=(1, 0)), flip(y, axes=(0,)), cumsum(y, axis=0)],
     "a transposed value": lambda x: [
-        flip(y := transpose(tanh(exp(x)), perm=(1, 0)), axes=(0,)), flip(y, axes=(1,)), cumsum(y, axis=0)
+        flip(y := transpose(tanh(exp(x)), perm=(1, 0)), axes=(0,)),
+        flip(y, axes=(1,)),
+        cumsum(y, axis=0),
     ],
     "of what products read": lambda x: [
-        contraction.matmul(y := tanh(x), transpose(y, perm=(1, 0))), flip(z := sin(y), axes=(0,)), cumsum(z, axis=0)
+        contraction.matmul(y := tanh(x), transpose(y, perm=(1, 0))),
+        flip(z := sin(y), axes=(0,)),
+        cumsum(z, axis=0),
     ],
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", SHARED)

@@ -120,9 +120,7 @@ PROGRAMS: dict[str, Callable[[], Graph]] = {
     "one buffer twice, and two": lambda: optimized(
         lambda x, y: [np.tanh(a * b) @ w for a, b in ((x, x), (x, y))], x, x
     ),
-    "values with other uses": lambda: optimized(
-        lambda x: [(x @ w) * 2.5 + 1.5, np.tanh(q := (x @ w.T) * 2.5) + q], x
-    ),
+    "values with other uses": lambda: optimized(lambda x: [(x @ w) * 2.5 + 1.5, np.tanh(q := (x @ w.T) * 2.5) + q], x),
     "slices": lambda: optimized(lambda x: [np.cos(x[a : a + 20, b:]).sum(1) for a, b in ((0, 0), (9, 0), (20, 9))], x),
     "pads": lambda: optimized(
         lambda x: [np.pad(x[k:], 2, constant_values=c) @ np.ones(44) for k, c in ((0, 0.0), (1, 7.5))], x
@@ -138,7 +136,7 @@ PROGRAMS: dict[str, Callable[[], Graph]] = {
     "loops": lambda: optimized(in_iterations, x),
     "gradient of loops": lambda: optimized(tg.grad(lambda x: np.sum(in_iterations(x)[0][1])), x),
     "comparisons": lambda: optimized(lambda x: [np.where(x > c, x, -x) @ w for c in (0, 1, 99)], x),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -43,20 +43,29 @@ CASES: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]], int]] = {
     "heads": (lambda q, k: heads(q) @ heads(k).swapaxes(-1, -2), [Q, K], 0),
     "heads, put together": (
         lambda q, k, v: (heads(q) @ heads(k).swapaxes(-1, -2) @ heads(v)).transpose(0, 2, 1, 3).reshape(B, T, H * E),
-        [Q, K, V], 0,
+        [Q, K, V],
+        0,
     ),
     "heads, put together and multiplied": (
-        lambda s, v, w: (s @ heads(v)).transpose(0, 2, 1, 3).reshape(B * T, H * E) @ w, [(B, H, T, S), V, W], 0,
+        lambda s, v, w: (s @ heads(v)).transpose(0, 2, 1, 3).reshape(B * T, H * E) @ w,
+        [(B, H, T, S), V, W],
+        0,
     ),
     "heads of what is computed": (lambda q, k: heads(np.tanh(q)) @ heads(k).swapaxes(-1, -2), [Q, K], 1),
     "heads that are used twice": (
-        lambda q, k: (heads(q) @ heads(k).swapaxes(-1, -2), heads(q).sum(-1)), [Q, K], 2,
+        lambda q, k: (heads(q) @ heads(k).swapaxes(-1, -2), heads(q).sum(-1)),
+        [Q, K],
+        2,
     ),
     "a transposed product that is used twice": (
-        lambda x, y: ((x @ y).T, np.tanh(x @ y)), [(30, 20), (20, 40)], 1,
+        lambda x, y: ((x @ y).T, np.tanh(x @ y)),
+        [(30, 20), (20, 40)],
+        1,
     ),
     "three runs": (
-        lambda x, y: x.transpose(2, 0, 4, 1, 3) @ y, [(2, 20, 3, 30, 4), (3, 2, 4, 30, 10)], 1,
+        lambda x, y: x.transpose(2, 0, 4, 1, 3) @ y,
+        [(2, 20, 3, 30, 4), (3, 2, 4, 30, 10)],
+        1,
     ),
     "einsum": (lambda x, y: np.einsum("bthe,bshe->bhts", x, y), [(B, T, H, E), (B, S, H, E)], 1),  # in NumPy's order
     "einsum of sums": (lambda x, y: np.einsum("bhts,bshe->bthe", x, y), [(B, H, T, S), (B, S, H, E)], 0),
@@ -68,7 +77,7 @@ CASES: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]], int]] = {
     "nothing": (lambda x, y: x.transpose(1, 0, 2) @ y, [(20, 0, 30), (0, 30, 40)], 0),
     "sums of nothing": (lambda x, y: x.transpose(1, 0, 2) @ y, [(20, B, 0), (B, 0, 40)], 0),
     "transposed sums of nothing": (lambda x, y: (x @ y).T, [(20, 0), (0, 40)], 0),
-}  # fmt: skip
+}
 
 each_case = pytest.mark.parametrize("name", CASES)
 

@@ -335,10 +335,14 @@ def test_another_process_finds_on_disk_what_reads_by_strides(tmp_path):
     (tmp_path / "program.py").write_text(IN_ANOTHER_PROCESS)
     command = [sys.executable, str(tmp_path / "program.py")]
     counts = [
-        [int(word) for word in subprocess.run(command, env={**os.environ, **options}, capture_output=True, text=True,
-                                              check=True).stdout.split()]
+        [
+            int(word)
+            for word in subprocess.run(
+                command, env={**os.environ, **options}, capture_output=True, text=True, check=True
+            ).stdout.split()
+        ]
         for _ in range(2)
-    ]  # fmt: skip
+    ]
     assert counts[0][0] > 0
     assert counts[0][1] > 0
     assert counts[1] == [0, 0]
@@ -419,9 +423,14 @@ def test_a_column_that_several_kernels_read_is_copied_by_one(columns, copies):
 
 
 @pytest.mark.skipif("avx2" not in features(), reason="needs AVX2")
-@pytest.mark.parametrize(("view", "function", "wanted"), [
-    (lambda w: w[:, :50], "dear", True), (lambda w: w[:, :50], "light", False), (lambda w: w.T, "light", False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("view", "function", "wanted"),
+    [
+        (lambda w: w[:, :50], "dear", True),
+        (lambda w: w[:, :50], "light", False),
+        (lambda w: w.T, "light", False),
+    ],
+)
 def test_rows_that_lie_apart_are_fetched_ahead_where_a_iteration_is_dear(view, function, wanted):
     traced = tg.trace(FUNCTIONS[function])
     called(traced, view(np.ones((40, 100))))
@@ -430,10 +439,15 @@ def test_rows_that_lie_apart_are_fetched_ahead_where_a_iteration_is_dear(view, f
 
 
 @pytest.mark.skipif("avx2" not in features(), reason="needs AVX2")
-@pytest.mark.parametrize(("function", "wanted"), [
-    (lambda x, y: np.sum(np.tanh(x) * np.exp(y)), True), (lambda x, y: np.tanh(x * y) * np.exp(x), True),
-    (lambda x, y: x * y + 1, False), (lambda x, y: np.sqrt(x) + y, False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("function", "wanted"),
+    [
+        (lambda x, y: np.sum(np.tanh(x) * np.exp(y)), True),
+        (lambda x, y: np.tanh(x * y) * np.exp(x), True),
+        (lambda x, y: x * y + 1, False),
+        (lambda x, y: np.sqrt(x) + y, False),
+    ],
+)
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_what_lies_side_by_side_is_fetched_ahead_where_much_is_computed_with_it(function, wanted, dtype):
     x, y = np.full((2, 30, 50), 0.5, dtype)

@@ -107,7 +107,7 @@ FUNCTIONS = {
     "the same": (lambda x: x, None),
     "gathered": (lambda x: x[np.arange(64)[::-1]] * 2, False),
     "cumulative": (lambda x: np.cumsum(x, axis=0) * 0.5, None),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("dtype", ["f8", "f4"])

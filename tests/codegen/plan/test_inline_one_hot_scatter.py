@@ -104,7 +104,7 @@ CASES = {
     "one of each column": ((70, 60), (rng.integers(0, 70, 60), MANY), False),
     "some rows": ((100, 70), (MANY, rng.integers(0, 70, 60)), False),
     "rows backwards": ((60, 70), (MANY[::-1].copy(), rng.integers(0, 70, 60)), False),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", CASES)

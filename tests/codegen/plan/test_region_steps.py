@@ -122,7 +122,8 @@ graph(%0: i64[{shape}], %1: i64[{shape}]) {{
 
 
 def test_a_carry_may_stay_and_the_operands_may_be_one() -> None:
-    check("""
+    check(
+        """
 graph(%0: f64[40]) {
   %1, %2 = scan(%0, %0, %0) {carries=2, length=4, reverse=False, xs=0} : f64[40], f64[40]
     body(%0: f64[40], %1: f64[40], %2: f64[40]) {
@@ -131,12 +132,15 @@ graph(%0: f64[40]) {
     }
   return %1, %2
 }
-""", rng.random(40))  # fmt: skip
+""",
+        rng.random(40),
+    )
 
 
 @pytest.mark.parametrize("length", [1, 4, 9])
 def test_products_by_blas_and_sums_in_a_body(length: int) -> None:
-    check(f"""
+    check(
+        f"""
 graph(%0: f64[30], %1: f64[{length},30], %2: f64[30,30]) {{
   %3, %4 = scan(%0, %1, %2) {{carries=1, length={length}, reverse=False, xs=1}} : f64[30], f64[{length}]
     body(%0: f64[30], %1: f64[30], %2: f64[30,30]) {{
@@ -151,7 +155,12 @@ graph(%0: f64[30], %1: f64[{length},30], %2: f64[30,30]) {{
     }}
   return %3, %4
 }}
-""", rng.random(30), rng.random((length, 30)), rng.random((30, 30)), rtol=1e-9)  # fmt: skip
+""",
+        rng.random(30),
+        rng.random((length, 30)),
+        rng.random((30, 30)),
+        rtol=1e-9,
+    )
 
 
 def test_every_dtype_is_carried() -> None:
@@ -159,7 +168,8 @@ def test_every_dtype_is_carried() -> None:
         op = "logical_xor" if dtype == "bool" else "add"
         named = {"f": "float", "i": "int", "u": "uint", "b": "bool"}[dtype[0]] + dtype[1:] * (dtype != "bool")
         for n in (2, 50):
-            check(f"""
+            check(
+                f"""
 graph(%0: {dtype}[{n}], %1: {dtype}[{n}]) {{
   %2, %3 = scan(%0, %1) {{carries=1, length=5, reverse=False, xs=0}} : {dtype}[{n}], {dtype}[5,{n}]
     body(%0: {dtype}[{n}], %1: {dtype}[{n}]) {{
@@ -168,7 +178,10 @@ graph(%0: {dtype}[{n}], %1: {dtype}[{n}]) {{
     }}
   return %2, %3
 }}
-""", np.arange(n).astype(named), np.ones(n, named))  # fmt: skip
+""",
+                np.arange(n).astype(named),
+                np.ones(n, named),
+            )
 
 
 WHILE = """

@@ -254,9 +254,13 @@ def test_footprints_are_the_elements_of_an_iteration() -> None:
     )
     kernel.body = body
     assert footprints(kernel, {"s0": 10}) == {
-        "b0": [Footprint(1, 0, 0)], "b1": [Footprint(10, 0, 9), Footprint(10, 0, 9)], "b2": [Footprint(1, 1, 1)],
-        "b3": [None], "b4": [Footprint(0, 0, 9)], "b5": [Footprint(10, 0, 9)],
-    }  # fmt: skip
+        "b0": [Footprint(1, 0, 0)],
+        "b1": [Footprint(10, 0, 9), Footprint(10, 0, 9)],
+        "b2": [Footprint(1, 1, 1)],
+        "b3": [None],
+        "b4": [Footprint(0, 0, 9)],
+        "b5": [Footprint(10, 0, 9)],
+    }
 
 
 # -- the function that runs a band -------------------------------------------------------------------------------------

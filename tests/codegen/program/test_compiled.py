@@ -96,9 +96,24 @@ def test_compiled_derivatives_agree_with_the_reference(op: Any, operands: Any, p
 # -- special values of elementwise ops -----------------------------------------------------------------------
 # Functions that are rounded correctly, or not at all; the others may be off by `LAST_PLACES`, as NumPy's may.
 EXACT_FUNCTIONS = {
-    "absolute", "sign", "floor", "ceil", "trunc", "rint", "maximum", "minimum", "where", "isfinite", "isinf", "sqrt",
-    "logical_and", "logical_or", "logical_not", "remainder", "floor_divide",
-}  # fmt: skip
+    "absolute",
+    "sign",
+    "floor",
+    "ceil",
+    "trunc",
+    "rint",
+    "maximum",
+    "minimum",
+    "where",
+    "isfinite",
+    "isinf",
+    "sqrt",
+    "logical_and",
+    "logical_or",
+    "logical_not",
+    "remainder",
+    "floor_divide",
+}
 LAST_PLACES = 5
 
 
@@ -218,8 +233,15 @@ SIZES = [*range(1, 21), 31, 33, 64, 65, 1000]
 
 def many_ops(x: Any, y: Any) -> list[Any]:
     powers = exp(multiply(x, y))
-    return [powers, reduce_sum(powers, axes=(0,)), reductions.reduce_max(x, axes=(0,)), cumsum(y, axis=0),
-            reductions.argmin(y, axis=0), flip(tanh(x), axes=(0,)), where(elementwise.less(x, y), x, 0.0)]  # fmt: skip
+    return [
+        powers,
+        reduce_sum(powers, axes=(0,)),
+        reductions.reduce_max(x, axes=(0,)),
+        cumsum(y, axis=0),
+        reductions.argmin(y, axis=0),
+        flip(tanh(x), axes=(0,)),
+        where(elementwise.less(x, y), x, 0.0),
+    ]
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
@@ -234,9 +256,15 @@ def test_sizes_around_vector_widths(dtype: str) -> None:
 def test_rows_and_columns_of_every_size(rows: int, columns: int) -> None:
     def fn(x: Any) -> list[Any]:
         means = broadcast_to(reshape(reductions.mean(x, axes=(1,)), shape=(rows, 1)), shape=(rows, columns))
-        return [subtract(x, means), reduce_sum(x, axes=(0,)), reduce_sum(square(x), axes=(1,)),
-                reductions.softmax(x, axes=(1,)), reductions.logsumexp(x, axes=(0,)), transpose(sin(x), perm=(1, 0)),
-                reduce_sum(x, axes=(0, 1))]  # fmt: skip
+        return [
+            subtract(x, means),
+            reduce_sum(x, axes=(0,)),
+            reduce_sum(square(x), axes=(1,)),
+            reductions.softmax(x, axes=(1,)),
+            reductions.logsumexp(x, axes=(0,)),
+            transpose(sin(x), perm=(1, 0)),
+            reduce_sum(x, axes=(0, 1)),
+        ]
 
     graph = build(fn, [f64(rows, columns)])
     x = [like(graph.avals[0])]
@@ -258,10 +286,19 @@ def test_middle_axes_reduce_alone_and_together() -> None:
 def test_arrays_of_no_elements(shape: tuple[int, ...]) -> None:
     def fn(x: Any, y: Any) -> list[Any]:
         last = len(shape) - 1
-        return [add(x, exp(y)), reduce_sum(x, axes=(last,)), reduce_sum(x, axes=tuple(range(len(shape)))), x,
-                concatenate(x, y, axis=last), flip(x, axes=(0,)), cumsum(x, axis=0), reshape(x, shape=(0, 7)),
-                pad(x, low=(1,) * len(shape), high=(0,) * len(shape), interior=(0,) * len(shape), value=2.0),
-                reductions.reduce_prod(x, axes=(0,)), elementwise.isnan(x)]  # fmt: skip
+        return [
+            add(x, exp(y)),
+            reduce_sum(x, axes=(last,)),
+            reduce_sum(x, axes=tuple(range(len(shape)))),
+            x,
+            concatenate(x, y, axis=last),
+            flip(x, axes=(0,)),
+            cumsum(x, axis=0),
+            reshape(x, shape=(0, 7)),
+            pad(x, low=(1,) * len(shape), high=(0,) * len(shape), interior=(0,) * len(shape), value=2.0),
+            reductions.reduce_prod(x, axes=(0,)),
+            elementwise.isnan(x),
+        ]
 
     graph = build(fn, [f64(*shape)] * 2)
     assert_close(graph, [np.zeros(shape)] * 2)
@@ -275,8 +312,15 @@ def test_products_with_no_elements(m: int, k: int, n: int) -> None:
 
 def test_arrays_of_no_axes() -> None:
     def fn(x: Any, y: Any) -> list[Any]:
-        return [add(x, y), x, exp(multiply(x, 2.0)), reshape(x, shape=(1, 1)), broadcast_to(y, shape=(2, 3)),
-                elementwise.less(x, y), reduce_sum(x, axes=())]  # fmt: skip
+        return [
+            add(x, y),
+            x,
+            exp(multiply(x, 2.0)),
+            reshape(x, shape=(1, 1)),
+            broadcast_to(y, shape=(2, 3)),
+            elementwise.less(x, y),
+            reduce_sum(x, axes=()),
+        ]
 
     graph = build(fn, [f64(), f64()])
     assert_close(graph, [np.array(0.3), np.array(-2.0)])
@@ -313,9 +357,14 @@ def test_products_of_every_shape_and_layout(make: Any, m: int, k: int, n: int) -
     def fn(x: Any, y: Any, xt: Any, yt: Any) -> list[Any]:
         flipped = [transpose(v, perm=(1, 0)) for v in (xt, yt)]
         product = contraction.matmul(x, y)
-        return [product, contraction.matmul(flipped[0], y), contraction.matmul(x, flipped[1]),
-                contraction.matmul(*flipped), tanh(add(product, 1.0)),
-                transpose(contraction.matmul(x, multiply(y, 2.0)), perm=(1, 0))]  # fmt: skip
+        return [
+            product,
+            contraction.matmul(flipped[0], y),
+            contraction.matmul(x, flipped[1]),
+            contraction.matmul(*flipped),
+            tanh(add(product, 1.0)),
+            transpose(contraction.matmul(x, multiply(y, 2.0)), perm=(1, 0)),
+        ]
 
     graph = build(fn, [make(m, k), make(k, n), make(k, m), make(n, k)])
     assert_close(graph, [like(a) for a in graph.avals])

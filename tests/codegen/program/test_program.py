@@ -165,15 +165,20 @@ INDEXED = {
     "gather of a gather": gathered_twice,
     "gather read in part": gathered_in_part,
     "gather between other kernels": lambda x, i: [
-        tanh(gather(cumsum(x, axis=0), i, axes=(0,))), reduce_sum(x, axes=(1,))],
+        tanh(gather(cumsum(x, axis=0), i, axes=(0,))),
+        reduce_sum(x, axes=(1,)),
+    ],
     "gather along the last axis": lambda x, i: [gather(transpose(x, perm=(1, 0)), i, axes=(1,))],
     "gather under a guard": lambda x, i: [
-        pad(gather(x, i, axes=(0,)), low=(1, 0), high=(0, 2), interior=(1, 0), value=0)],
+        pad(gather(x, i, axes=(0,)), low=(1, 0), high=(0, 2), interior=(1, 0), value=0)
+    ],
     "gather that is not chosen": lambda x, i: [where(elementwise.isnan(x_ := gather(x, i, axes=(0,))), x_, 1.0)],
     "scatter": lambda x, i: [scatter_add(full_slice(x, stop=(3, 3)), i, shape=(5, 3), axes=(0,))],
     "scatter in the middle": lambda x, i: [
-        scatter_add(broadcast_to(i_ := cast(i, dtype="float64"), shape=(3,)), i, i, shape=(5, 5), axes=(1, 0)), i_],
-}  # fmt: skip
+        scatter_add(broadcast_to(i_ := cast(i, dtype="float64"), shape=(3,)), i, i, shape=(5, 5), axes=(1, 0)),
+        i_,
+    ],
+}
 
 
 @pytest.mark.parametrize("fn", INDEXED.values(), ids=INDEXED)

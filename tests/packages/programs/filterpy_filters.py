@@ -142,8 +142,19 @@ def least_squares(p: Any) -> Any:
     return total
 
 
-FUNCTIONS = [likelihood, smoothed, missing, fading, information, square_root, extended, unscented, cubature, switching,
-             least_squares]  # fmt: skip
+FUNCTIONS = [
+    likelihood,
+    smoothed,
+    missing,
+    fading,
+    information,
+    square_root,
+    extended,
+    unscented,
+    cubature,
+    switching,
+    least_squares,
+]
 
 
 @pytest.mark.parametrize("f", FUNCTIONS, ids=lambda f: f.__name__)

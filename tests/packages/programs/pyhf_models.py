@@ -22,9 +22,14 @@ BACKGROUNDS = {
     "bins": sample("background", [50.0, 50.0, 30.0], ("bins", "shapesys", [5.0, 7.0, 3.0])),
     "statistics": sample("background", [50.0, 50.0, 30.0], ("statistics", "staterror", [2.0, 3.0, 1.0])),
     "luminosity": sample("background", [50.0, 50.0, 30.0], ("free", "shapefactor", None)),
-    "all": sample("background", [50.0, 50.0, 30.0], ("scale", "normsys", {"hi": 1.2, "lo": 0.7}),
-                  ("tilt", "histosys", SHAPES), ("bins", "shapesys", [5.0, 7.0, 3.0])),
-}  # fmt: skip
+    "all": sample(
+        "background",
+        [50.0, 50.0, 30.0],
+        ("scale", "normsys", {"hi": 1.2, "lo": 0.7}),
+        ("tilt", "histosys", SHAPES),
+        ("bins", "shapesys", [5.0, 7.0, 3.0]),
+    ),
+}
 
 
 def model_of(name: str, codes: tuple[str, str]) -> Any:

@@ -67,10 +67,18 @@ def test_tangents_are_those_of_two_backward_passes(call: str) -> None:
         np.testing.assert_allclose(result, wanted.numpy(), rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("fn", [
-    lambda x, y: x * y, lambda x, y: x + y, lambda x, y: y - x, lambda x, y: tg.where(x > 0.5, y, x),
-    lambda x, y: tg.maximum(x, y), lambda x, y: (x.to("float32") * y).to("float64"), lambda x, y: x**y,
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x, y: x * y,
+        lambda x, y: x + y,
+        lambda x, y: y - x,
+        lambda x, y: tg.where(x > 0.5, y, x),
+        lambda x, y: tg.maximum(x, y),
+        lambda x, y: (x.to("float32") * y).to("float64"),
+        lambda x, y: x**y,
+    ],
+)
 def test_tangents_are_broadcast_and_promoted_as_values_are(fn: Callable[..., Any]) -> None:
     x, y = tg.tensor(RNG.uniform(0.2, 1.0, (2, 3))), tg.tensor(RNG.uniform(0.2, 1.0, 3))
     for tangents in ((tg.ones(2, 3), tg.ones(3)), (tg.zeros(2, 3), tg.ones(3)), (tg.ones(2, 3), tg.zeros(3))):
@@ -94,7 +102,7 @@ SCALARS: dict[str, Callable[[Any], Any]] = {
     "several results": lambda x: tg.linalg.eigh(x.reshape(2, 2) + x.reshape(2, 2).T)[0].exp().sum() * x.sum(),
     "extrema": lambda x: x.max() ** 2 * tg.sort(x).values[0],
     "linear algebra": lambda x: tg.linalg.inv(x.reshape(2, 2) + 2.0 * tg.eye(2)).square().sum(),
-}  # fmt: skip
+}
 
 
 def _updated(x: Any) -> Any:

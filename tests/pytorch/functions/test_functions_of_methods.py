@@ -34,12 +34,19 @@ def test_functions_with_an_underscore_update_their_argument(wrap: Any) -> None:
 @pytest.mark.parametrize("wrap", [lambda f: f, tg.trace], ids=["eager", "traced"])
 def test_copies_of_views_share_nothing_with_the_tensor(wrap: Any) -> None:
     calls: dict[str, Any] = {
-        "detach_copy": ((), MATRIX), "diagonal_copy": ((), [0.0, 4.0]), "expand_copy": (((2, 2, 3),), [MATRIX] * 2),
-        "narrow_copy": ((1, 1, 2), MATRIX[:, 1:]), "permute_copy": (((1, 0),), MATRIX.T),
-        "select_copy": ((0, 1), MATRIX[1]), "squeeze_copy": ((), MATRIX), "t_copy": ((), MATRIX.T),
-        "transpose_copy": ((0, 1), MATRIX.T), "unfold_copy": ((1, 3, 1), MATRIX[:, None]),
-        "unsqueeze_copy": ((1,), MATRIX[:, None]), "view_copy": (((3, 2),), MATRIX.reshape(3, 2)),
-    }  # fmt: skip
+        "detach_copy": ((), MATRIX),
+        "diagonal_copy": ((), [0.0, 4.0]),
+        "expand_copy": (((2, 2, 3),), [MATRIX] * 2),
+        "narrow_copy": ((1, 1, 2), MATRIX[:, 1:]),
+        "permute_copy": (((1, 0),), MATRIX.T),
+        "select_copy": ((0, 1), MATRIX[1]),
+        "squeeze_copy": ((), MATRIX),
+        "t_copy": ((), MATRIX.T),
+        "transpose_copy": ((0, 1), MATRIX.T),
+        "unfold_copy": ((1, 3, 1), MATRIX[:, None]),
+        "unsqueeze_copy": ((1,), MATRIX[:, None]),
+        "view_copy": (((3, 2),), MATRIX.reshape(3, 2)),
+    }
     several = {"split_copy": (2, 1), "split_with_sizes_copy": ((2, 1), 1), "unbind_copy": (1,)}
     assert {*calls, *several} == {name for name in OF_METHODS if name.endswith("_copy")}
 

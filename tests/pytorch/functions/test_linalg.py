@@ -134,11 +134,14 @@ RNG = np.random.default_rng(3)
 SPD = np.array([[4.0, 1.0, 0.5], [1.0, 3.0, 0.2], [0.5, 0.2, 2.0]])
 
 
-@pytest.mark.parametrize("fn", [
-    lambda x: np.sum(np.linalg.cholesky(x) * SPD),
-    lambda x: np.sum(np.linalg.cholesky(x, upper=True) * SPD),
-    lambda x: np.sum(scipy.linalg.solve(x, SPD, assume_a="pos") * SPD),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: np.sum(np.linalg.cholesky(x) * SPD),
+        lambda x: np.sum(np.linalg.cholesky(x, upper=True) * SPD),
+        lambda x: np.sum(scipy.linalg.solve(x, SPD, assume_a="pos") * SPD),
+    ],
+)
 def test_functions_of_symmetric_matrices_have_symmetric_gradients(fn: Any) -> None:
     gradient = tg.grad(fn)(SPD)
     np.testing.assert_array_equal(gradient, gradient.T)
@@ -220,8 +223,10 @@ def test_eigenvalues_that_are_equal_have_derivatives_and_their_vectors_have_none
 def test_the_derivative_of_det_is_the_matrix_of_cofactors_at_every_rank(rank: int) -> None:
     x = RNG.integers(-3, 4, (3, rank)) @ RNG.integers(-3, 4, (rank, 3)) + 0.0
     minors = [[np.delete(np.delete(x, i, 0), j, 1) for j in range(3)] for i in range(3)]
-    wanted = [[(-1) ** (i + j) * (m[0, 0] * m[1, 1] - m[0, 1] * m[1, 0]) for j, m in enumerate(row)]
-              for i, row in enumerate(minors)]  # fmt: skip
+    wanted = [
+        [(-1) ** (i + j) * (m[0, 0] * m[1, 1] - m[0, 1] * m[1, 0]) for j, m in enumerate(row)]
+        for i, row in enumerate(minors)
+    ]
     for gradient in (tg.grad(np.linalg.det), tg.trace(tg.grad(np.linalg.det))):
         np.testing.assert_allclose(gradient(x), wanted, atol=1e-12)
 
@@ -261,11 +266,14 @@ def test_det_of_complex_matrices_has_its_second_derivative_where_they_are_singul
         np.testing.assert_allclose(result, (derivative(x + h * along) - derivative(x - h * along)) / (2 * h), atol=1e-6)
 
 
-@pytest.mark.parametrize("fn", [
-    lambda x: matrices.cholesky(x),
-    lambda x: matrices.eigh(x).eigenvectors,
-    lambda x: matrices.pinv(x[:, :2]).mT,
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: matrices.cholesky(x),
+        lambda x: matrices.eigh(x).eigenvectors,
+        lambda x: matrices.pinv(x[:, :2]).mT,
+    ],
+)
 def test_third_derivatives_agree_with_differences_of_second_ones(fn: Any) -> None:
     first = tg.grad(lambda x: np.sum(fn(x) ** 3 * SPD[:, :1]))
     second = tg.grad(lambda x: np.sum(first(x) * SPD**2))
@@ -297,9 +305,22 @@ def test_matrices_of_no_elements_and_of_one(n: int) -> None:
         values, vectors = np.linalg.eigh(x)
         u, s, vh = np.linalg.svd(x)
         q, r = np.linalg.qr(x)
-        return (np.linalg.inv(x), np.linalg.det(x), *np.linalg.slogdet(x), np.linalg.cholesky(x), values, vectors**2,
-                u * vh, s, q * r, np.linalg.pinv(x), np.linalg.solve(x, x), np.linalg.matrix_rank(x),
-                matrices.matrix_exp(x), matrices.solve_triangular(x, x, upper=True))  # fmt: skip
+        return (
+            np.linalg.inv(x),
+            np.linalg.det(x),
+            *np.linalg.slogdet(x),
+            np.linalg.cholesky(x),
+            values,
+            vectors**2,
+            u * vh,
+            s,
+            q * r,
+            np.linalg.pinv(x),
+            np.linalg.solve(x, x),
+            np.linalg.matrix_rank(x),
+            matrices.matrix_exp(x),
+            matrices.solve_triangular(x, x, upper=True),
+        )
 
     for result, wanted in zip(tg.trace(every)(x), every(x)):
         np.testing.assert_allclose(result, wanted, strict=True)
@@ -347,17 +368,20 @@ def test_matrices_that_are_not_square_are_refused_by_shape(name: str) -> None:
         fn(np.ones(3))
 
 
-@pytest.mark.parametrize(("call", "message"), [
-    (lambda: matrices.solve(np.eye(2), np.ones(3)), r"Incompatible shapes of A and B .*\(2x2 and 3x1\)"),
-    (lambda: matrices.solve(np.eye(2), np.ones(2), left=False), "not supported for left=False"),
-    (lambda: matrices.solve_triangular(np.eye(2), np.ones(2), upper=True), "B must have at least 2 dimensions"),
-    (lambda: matrices.solve_triangular(np.eye(2), np.ones((3, 1)), upper=True), "AX = B"),
-    (lambda: matrices.norm(np.ones((2, 2, 2)), 1), "must be 1D or 2D"),
-    (lambda: matrices.matrix_norm(np.eye(2), 3), "Order 3 not supported"),
-    (lambda: matrices.cross(np.ones(2), np.ones(2)), "must have length 3"),
-    (lambda: matrices.qr(np.eye(2), mode="raw"), "unrecognized mode"),
-    (lambda: matrices.lstsq(np.eye(2), np.eye(2), driver="x"), "driver"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: matrices.solve(np.eye(2), np.ones(3)), r"Incompatible shapes of A and B .*\(2x2 and 3x1\)"),
+        (lambda: matrices.solve(np.eye(2), np.ones(2), left=False), "not supported for left=False"),
+        (lambda: matrices.solve_triangular(np.eye(2), np.ones(2), upper=True), "B must have at least 2 dimensions"),
+        (lambda: matrices.solve_triangular(np.eye(2), np.ones((3, 1)), upper=True), "AX = B"),
+        (lambda: matrices.norm(np.ones((2, 2, 2)), 1), "must be 1D or 2D"),
+        (lambda: matrices.matrix_norm(np.eye(2), 3), "Order 3 not supported"),
+        (lambda: matrices.cross(np.ones(2), np.ones(2)), "must have length 3"),
+        (lambda: matrices.qr(np.eye(2), mode="raw"), "unrecognized mode"),
+        (lambda: matrices.lstsq(np.eye(2), np.eye(2), driver="x"), "driver"),
+    ],
+)
 def test_what_does_not_fit_says_so_as_pytorch_does(call: Any, message: str) -> None:
     with pytest.raises(RuntimeError, match=message):
         call()
@@ -452,10 +476,14 @@ def test_of_a_matrix_that_is_said_to_be_hermitian_the_lower_triangle_is_read(nam
 
 
 FACTORED: dict[str, Any] = {
-    "inv": lambda x: tg.linalg.inv(x), "inverse": lambda x: x.inverse(), "cholesky": lambda x: tg.linalg.cholesky(x),
-    "solve": lambda x: tg.linalg.solve(x, tg.ones(2)), "matrix_power": lambda x: tg.linalg.matrix_power(x, -1),
-    "tensorinv": lambda x: tg.linalg.tensorinv(x, ind=1), "old_cholesky": lambda x: x.cholesky(),
-}  # fmt: skip
+    "inv": lambda x: tg.linalg.inv(x),
+    "inverse": lambda x: x.inverse(),
+    "cholesky": lambda x: tg.linalg.cholesky(x),
+    "solve": lambda x: tg.linalg.solve(x, tg.ones(2)),
+    "matrix_power": lambda x: tg.linalg.matrix_power(x, -1),
+    "tensorinv": lambda x: tg.linalg.tensorinv(x, ind=1),
+    "old_cholesky": lambda x: x.cholesky(),
+}
 
 
 @pytest.mark.parametrize("name", FACTORED)

@@ -113,13 +113,16 @@ def test_indices_do_not_require_grad() -> None:
         assert result.indices.dtype == np.int64
 
 
-@pytest.mark.parametrize(("call", "message"), [
-    (lambda x: F.topk(x, 5), "selected index k out of range"),
-    (lambda x: F.topk(x, -1), "selected index k out of range"),
-    (lambda x: F.kthvalue(x, 0), r"kthvalue\(\): selected number k out of range for dimension 1"),
-    (lambda x: F.searchsorted(x, x[:2]), "boundaries tensor"),
-    (lambda x: F.searchsorted(x[0], x, side="middle"), "side can only be 'left' or 'right'"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda x: F.topk(x, 5), "selected index k out of range"),
+        (lambda x: F.topk(x, -1), "selected index k out of range"),
+        (lambda x: F.kthvalue(x, 0), r"kthvalue\(\): selected number k out of range for dimension 1"),
+        (lambda x: F.searchsorted(x, x[:2]), "boundaries tensor"),
+        (lambda x: F.searchsorted(x[0], x, side="middle"), "side can only be 'left' or 'right'"),
+    ],
+)
 def test_what_does_not_fit_says_so_as_pytorch_does(call: Any, message: str) -> None:
     for x in (np.ones((3, 4)), Tensor(np.ones((3, 4)))):
         with pytest.raises(RuntimeError, match=message):
@@ -267,10 +270,16 @@ NAN = float("nan")
 @pytest.mark.parametrize(
     ("values", "value", "index"),
     [
-        ([NAN, 1.0, 1.0], 1.0, 2), ([NAN, NAN, 1.0], NAN, 0), ([NAN], NAN, 0), ([2.0, NAN, 1.0], 1.0, 2),
-        ([1.0, 2.0, 2.0, NAN, NAN, NAN], 2.0, 2), ([NAN, 1.0], NAN, 0), ([1.0, NAN], 1.0, 0), ([NAN, NAN], NAN, 0),
+        ([NAN, 1.0, 1.0], 1.0, 2),
+        ([NAN, NAN, 1.0], NAN, 0),
+        ([NAN], NAN, 0),
+        ([2.0, NAN, 1.0], 1.0, 2),
+        ([1.0, 2.0, 2.0, NAN, NAN, NAN], 2.0, 2),
+        ([NAN, 1.0], NAN, 0),
+        ([1.0, NAN], 1.0, 0),
+        ([NAN, NAN], NAN, 0),
     ],
-)  # fmt: skip
+)
 def test_the_mode_is_that_of_pytorch_where_there_is_nan(values: list[float], value: float, index: int) -> None:
     for run in (tg.mode, tg.trace(tg.mode)):
         result = run(tg.tensor(values))

@@ -162,14 +162,22 @@ def test_memory_formats_have_names() -> None:
 
 
 _IN_A_FORMAT: dict[str, Any] = {
-    "clone": lambda x, **kw: x.clone(**kw), "contiguous": lambda x, **kw: x.contiguous(**kw),
-    "to": lambda x, **kw: x.to(tg.float32, **kw), "double": lambda x, **kw: x.double(**kw),
-    "type": lambda x, **kw: x.type(tg.float32, **kw), "cpu": lambda x, **kw: x.cpu(**kw),
-    "is_contiguous": lambda x, **kw: x.is_contiguous(**kw), "zeros_like": tg.zeros_like, "ones_like": tg.ones_like,
-    "empty_like": tg.empty_like, "full_like": lambda x, **kw: tg.full_like(x, 2.0, **kw), "rand_like": tg.rand_like,
-    "randn_like": tg.randn_like, "randint_like": lambda x, **kw: tg.randint_like(x, 1, 5, **kw),
+    "clone": lambda x, **kw: x.clone(**kw),
+    "contiguous": lambda x, **kw: x.contiguous(**kw),
+    "to": lambda x, **kw: x.to(tg.float32, **kw),
+    "double": lambda x, **kw: x.double(**kw),
+    "type": lambda x, **kw: x.type(tg.float32, **kw),
+    "cpu": lambda x, **kw: x.cpu(**kw),
+    "is_contiguous": lambda x, **kw: x.is_contiguous(**kw),
+    "zeros_like": tg.zeros_like,
+    "ones_like": tg.ones_like,
+    "empty_like": tg.empty_like,
+    "full_like": lambda x, **kw: tg.full_like(x, 2.0, **kw),
+    "rand_like": tg.rand_like,
+    "randn_like": tg.randn_like,
+    "randint_like": lambda x, **kw: tg.randint_like(x, 1, 5, **kw),
     "empty": lambda x, **kw: tg.empty(x.shape, **kw),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", _IN_A_FORMAT)

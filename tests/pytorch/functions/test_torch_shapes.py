@@ -83,8 +83,12 @@ OTHER_NAMES = {
     "f.inner(x, q)": "MmBackward0",
     "f.matmul(v, y)": "MmBackward0",
 }
-OTHER_STEMS = {"f.matmul(": "BmmBackward0", "f.einsum(": "EinsumBackward0", "f.tensordot(": "TensordotBackward0",
-               "f.kron(": "KronBackward0"}  # fmt: skip
+OTHER_STEMS = {
+    "f.matmul(": "BmmBackward0",
+    "f.einsum(": "EinsumBackward0",
+    "f.tensordot(": "TensordotBackward0",
+    "f.kron(": "KronBackward0",
+}
 TAPE_ENDS = ("ViewBackward0", "UnsafeViewBackward0", "CloneBackward0", "PermuteBackward0", "SumBackward1")
 
 
@@ -126,8 +130,9 @@ def test_a_call_on_tensors_leaves_one_node_with_the_derivatives_of_pytorch(text:
         result = values[name].grad
         expected = array_of(entry)
         # An input that plays no part has no gradient.
-        np.testing.assert_allclose(np.zeros_like(expected) if result is None else result.numpy(), expected,
-                                   rtol=1e-11, atol=1e-11)  # fmt: skip
+        np.testing.assert_allclose(
+            np.zeros_like(expected) if result is None else result.numpy(), expected, rtol=1e-11, atol=1e-11
+        )
 
 
 # The op that a composite records again must be differentiable again.
@@ -158,12 +163,42 @@ def test_second_derivatives_are_those_of_finite_differences(text: str) -> None:
 
 
 X = np.arange(6.0).reshape(2, 3)
-VIEWS = ["view(-1)", "reshape(3, 2)", "t()", "T", "mT", "transpose(0, 1)", "permute(1, 0)", "unsqueeze(0)",
-         "squeeze()", "expand(4, 2, 3)", "narrow(1, 0, 2)", "select(0, 1)", "diagonal()", "unbind()[0]", "split(1)[1]",
-         "chunk(2)[1]", "tensor_split(2)[1]", "ravel()", "unflatten(1, (3, 1))", "movedim(0, 1)",
-         "view_as(x)"]  # fmt: skip
-COPIES = ["flip(0)", "roll(1, 0)", "rot90()", "rot90(4)", "repeat(1, 1)", "tile(1)", "tril()", "T.reshape(6)",
-          "repeat_interleave(1, dim=0)", "masked_fill(x > 1, 0)", "diag_embed()"]  # fmt: skip
+VIEWS = [
+    "view(-1)",
+    "reshape(3, 2)",
+    "t()",
+    "T",
+    "mT",
+    "transpose(0, 1)",
+    "permute(1, 0)",
+    "unsqueeze(0)",
+    "squeeze()",
+    "expand(4, 2, 3)",
+    "narrow(1, 0, 2)",
+    "select(0, 1)",
+    "diagonal()",
+    "unbind()[0]",
+    "split(1)[1]",
+    "chunk(2)[1]",
+    "tensor_split(2)[1]",
+    "ravel()",
+    "unflatten(1, (3, 1))",
+    "movedim(0, 1)",
+    "view_as(x)",
+]
+COPIES = [
+    "flip(0)",
+    "roll(1, 0)",
+    "rot90()",
+    "rot90(4)",
+    "repeat(1, 1)",
+    "tile(1)",
+    "tril()",
+    "T.reshape(6)",
+    "repeat_interleave(1, dim=0)",
+    "masked_fill(x > 1, 0)",
+    "diag_embed()",
+]
 
 
 @pytest.mark.parametrize("requires_grad", [False, True])
@@ -254,11 +289,22 @@ def test_python_sees_a_tensor_as_it_sees_those_of_pytorch() -> None:
 
 @pytest.mark.parametrize(
     ("text", "name"),
-    [("x + 1", "AddBackward0"), ("1 - x", "RsubBackward1"), ("x - 1", "SubBackward0"), ("x ** 2", "PowBackward0"),
-     ("x ** x", "PowBackward1"), ("2 ** x", "PowBackward2"), ("x % 2", "RemainderBackward0"),
-     ("x % y", "RemainderBackward1"), ("x.T", "PermuteBackward0"), ("x.mT", "TransposeBackward0"),
-     ("next(iter(x))", "UnbindBackward0"), ("x @ x.T", "MmBackward0"), ("x @ x[0]", "MvBackward0")],
-)  # fmt: skip
+    [
+        ("x + 1", "AddBackward0"),
+        ("1 - x", "RsubBackward1"),
+        ("x - 1", "SubBackward0"),
+        ("x ** 2", "PowBackward0"),
+        ("x ** x", "PowBackward1"),
+        ("2 ** x", "PowBackward2"),
+        ("x % 2", "RemainderBackward0"),
+        ("x % y", "RemainderBackward1"),
+        ("x.T", "PermuteBackward0"),
+        ("x.mT", "TransposeBackward0"),
+        ("next(iter(x))", "UnbindBackward0"),
+        ("x @ x.T", "MmBackward0"),
+        ("x @ x[0]", "MvBackward0"),
+    ],
+)
 def test_operators_are_named_as_in_pytorch(text: str, name: str) -> None:
     names = {"x": tg.tensor(X + 1, requires_grad=True), "y": tg.tensor(X + 2, requires_grad=True)}
     assert eval(text, names).grad_fn.name() == name

@@ -129,10 +129,15 @@ def test_a_parameter_is_one_inside_traces_too() -> None:
 
 @pytest.mark.parametrize(
     "bad",
-    [{"one.bias": np.ones(4)}, {"one.bias": None}, {"one.bias": "text"}, {"one.bias": np.ones(3, complex)},
-     {"x": np.ones(1)}],
+    [
+        {"one.bias": np.ones(4)},
+        {"one.bias": None},
+        {"one.bias": "text"},
+        {"one.bias": np.ones(3, complex)},
+        {"x": np.ones(1)},
+    ],
     ids=["shape", "none", "text", "complex", "unexpected"],
-)  # fmt: skip
+)
 def test_a_state_that_does_not_fit_changes_nothing(bad: dict[str, Any]) -> None:
     net = Net()
     before = values(net)

@@ -131,13 +131,15 @@ CASES: dict[str, tuple[Callable[..., Any], Any, dict[str, Any]]] = {
     "RAdam": (radam, optim.RAdam, MEANS),
     "RMSprop": (lambda *x: rmsprop(*x, 0.0, False), optim.RMSprop, {"alpha": 0.9, "eps": 1e-3}),
     "RMSprop, centered": (
-        lambda *x: rmsprop(*x, 0.5, True), optim.RMSprop, {"alpha": 0.9, "eps": 1e-3, "momentum": 0.5, "centered": True}
+        lambda *x: rmsprop(*x, 0.5, True),
+        optim.RMSprop,
+        {"alpha": 0.9, "eps": 1e-3, "momentum": 0.5, "centered": True},
     ),
     "Adagrad": (adagrad, optim.Adagrad, {"lr_decay": 0.2, "initial_accumulator_value": 0.3, "eps": 1e-3}),
     "ASGD": (asgd, optim.ASGD, {"lambd": 0.02, "alpha": 0.5, "t0": 3.0, "weight_decay": 0.05}),
     "Rprop": (rprop, optim.Rprop, {"etas": (0.4, 1.3), "step_sizes": (1e-3, 0.3)}),
     "Adadelta": (adadelta, optim.Adadelta, {"rho": 0.8, "eps": 1e-3}),
-}  # fmt: skip
+}
 STEPS = 12
 
 
@@ -783,16 +785,26 @@ def kink(w: Any) -> Any:
 
 # The parameters, and how often the loss was computed, after three steps of PyTorch 2.13.
 SEARCHES: list[tuple[Any, list[float], dict[str, Any], list[float], int]] = [
-    (rosenbrock, [-1.2, 1.0, 0.5], {"history_size": 2, "max_iter": 4},
-     [-0.8112022275899834, 0.656063054600386, 0.403895576863927], 15),
+    (
+        rosenbrock,
+        [-1.2, 1.0, 0.5],
+        {"history_size": 2, "max_iter": 4},
+        [-0.8112022275899834, 0.656063054600386, 0.403895576863927],
+        15,
+    ),
     (rosenbrock, [-1.2, 1.0, 0.5], {"max_eval": 3}, [-0.8811778780789083, 0.7865502618516509, 0.6221087093192423], 9),
-    (bowl, [1.0, -2.0, 3.0], {"history_size": 2, "max_iter": 4},
-     [-0.393199885407839, -0.33954594711596764, -0.30744540332471554], 15),
+    (
+        bowl,
+        [1.0, -2.0, 3.0],
+        {"history_size": 2, "max_iter": 4},
+        [-0.393199885407839, -0.33954594711596764, -0.30744540332471554],
+        15,
+    ),
     (bowl, [1.0, -2.0, 3.0], {"max_eval": 3}, [0.06277763361559087, -0.18728397434922806, -0.39619205252528317], 10),
     (plain_far_away, [2.0, 2.0], {"history_size": 2, "max_iter": 4}, [-5.528936578504402e-06] * 2, 12),
     (plain_far_away, [2.0, 2.0], {"max_eval": 3}, [1.8226960175941669] * 2, 12),
     (kink, [1.0, -0.3], {"tolerance_grad": 1e-2, "tolerance_change": 1e-3}, [0.0, -1.0754233614740372e-10], 50),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("function", "start", "settings", "expected", "count"), SEARCHES)

@@ -30,7 +30,7 @@ FUNCTIONS: dict[str, Any] = {
     "complex": lambda x, w: tg.view_as_real(tg.complex(x, x.sin()) * tg.complex(w[0, 0], w[0, 1])),
     "step": lambda x, w: x.sign() * x + x.floor(),
     "leaf": lambda x, w: x,
-}  # fmt: skip
+}
 named = pytest.mark.parametrize("name", FUNCTIONS)
 
 
@@ -149,8 +149,11 @@ def _updated(x: Any) -> Any:
 
 
 CODE: dict[str, Any] = {
-    "function": Tripled.apply, "hook": _hooked, "update": _updated, "compiled": tg.trace(lambda x: (x * x).sin()),
-}  # fmt: skip
+    "function": Tripled.apply,
+    "hook": _hooked,
+    "update": _updated,
+    "compiled": tg.trace(lambda x: (x * x).sin()),
+}
 
 
 @pytest.mark.parametrize("name", CODE)

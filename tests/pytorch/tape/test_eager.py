@@ -28,7 +28,7 @@ from tracegrad.torch.tape import (
     is_grad_enabled,
     no_grad,
     set_grad_enabled,
-)  # fmt: skip
+)
 from tracegrad.torch.tape.tensors.factories import from_numpy, tensor
 
 RNG = np.random.default_rng(3)

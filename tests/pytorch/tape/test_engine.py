@@ -468,9 +468,13 @@ def test_where_windows_of_unfold_overlap_no_alias_of_them_is_written_to(alias: A
 
 
 # PyTorch's gradients.
-@pytest.mark.parametrize(("size", "step", "gradient"), [
-    (2, 3, [0.0, 18.0, 4.0, 54.0, 72.0, 10.0]), (1, 2, [0.0, 2.0, 36.0, 6.0, 72.0, 10.0]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("size", "step", "gradient"),
+    [
+        (2, 3, [0.0, 18.0, 4.0, 54.0, 72.0, 10.0]),
+        (1, 2, [0.0, 2.0, 36.0, 6.0, 72.0, 10.0]),
+    ],
+)
 def test_an_update_of_windows_of_unfold_is_one_of_their_base(size: int, step: int, gradient: list[float]) -> None:
     x = tg.arange(6.0).requires_grad_()
     y = x * 1

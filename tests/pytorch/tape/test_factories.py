@@ -201,9 +201,20 @@ def test_tensor_of_tensors_has_no_history_and_as_tensor_keeps_it() -> None:
 
 def test_the_default_dtype_is_that_of_python_floats_only() -> None:
     dtypes.set_default_dtype(np.float32)
-    single = ["tensor(1.0)", "tensor([1, 2.5])", "tensor([])", "zeros(2)", "full((), 2.0)", "arange(0.5, 3)", "rand(2)",
-              "linspace(0, 1, 3)", "eye(2)", "randn(2)", "tensor([tensor(1.0), tensor(2.0)])",
-              "full((), np.float64(2.0))"]  # fmt: skip
+    single = [
+        "tensor(1.0)",
+        "tensor([1, 2.5])",
+        "tensor([])",
+        "zeros(2)",
+        "full((), 2.0)",
+        "arange(0.5, 3)",
+        "rand(2)",
+        "linspace(0, 1, 3)",
+        "eye(2)",
+        "randn(2)",
+        "tensor([tensor(1.0), tensor(2.0)])",
+        "full((), np.float64(2.0))",
+    ]
     double = ["tensor(np.ones(2))", "tensor(np.float64(1.0))", "tensor([np.float64(1.0)])", "zeros(2, dtype=float64)"]
     assert {made(each).dtype.name for each in single} == {"float32"}
     assert {made(each).dtype.name for each in double} == {"float64"}
@@ -228,8 +239,17 @@ def test_arrays_made_in_a_trace_are_nodes_of_its_graph() -> None:
 
 # -- dtypes ------------------------------------------------------------------------------------------------------------
 def test_dtypes_are_numpys_under_pytorchs_names() -> None:
-    widths = {"float": "float32", "double": "float64", "int": "int32", "long": "int64", "short": "int16",
-              "cfloat": "complex64", "cdouble": "complex128", "bool": "bool", "uint8": "uint8"}  # fmt: skip
+    widths = {
+        "float": "float32",
+        "double": "float64",
+        "int": "int32",
+        "long": "int64",
+        "short": "int16",
+        "cfloat": "complex64",
+        "cdouble": "complex128",
+        "bool": "bool",
+        "uint8": "uint8",
+    }
     assert {name: dtypes.DTYPES[name].name for name in widths} == widths
     assert all(isinstance(dtype, np.dtype) for dtype in dtypes.DTYPES.values())
     assert factories.ones(2).dtype == dtypes.DTYPES["float64"]
@@ -238,9 +258,16 @@ def test_dtypes_are_numpys_under_pytorchs_names() -> None:
 
 @pytest.mark.parametrize(
     ("from_", "to", "allowed"),
-    [("int64", "uint8", True), ("int64", "bool", False), ("bool", "uint8", True), ("float64", "int64", False),
-     ("complex64", "float64", False), ("float64", "float32", True), ("float32", "complex64", True)],
-)  # fmt: skip
+    [
+        ("int64", "uint8", True),
+        ("int64", "bool", False),
+        ("bool", "uint8", True),
+        ("float64", "int64", False),
+        ("complex64", "float64", False),
+        ("float64", "float32", True),
+        ("float32", "complex64", True),
+    ],
+)
 def test_can_cast_follows_the_kinds_of_numbers(from_: str, to: str, allowed: bool) -> None:
     assert dtypes.can_cast(np.dtype(from_), np.dtype(to)) is allowed
 
@@ -271,8 +298,17 @@ def test_questions_about_dtypes() -> None:
 
 
 # -- random numbers ----------------------------------------------------------------------------------------------------
-DRAWS = ["rand(5)", "randn(5)", "randint(100, (5,))", "normal(0.0, 1.0, (5,))", "bernoulli(full((64,), 0.5))",
-         "randperm(20)", "multinomial(ones(20), 5)", "rand_like(ones(5))", "randn(5, dtype=float32)"]  # fmt: skip
+DRAWS = [
+    "rand(5)",
+    "randn(5)",
+    "randint(100, (5,))",
+    "normal(0.0, 1.0, (5,))",
+    "bernoulli(full((64,), 0.5))",
+    "randperm(20)",
+    "multinomial(ones(20), 5)",
+    "rand_like(ones(5))",
+    "randn(5, dtype=float32)",
+]
 
 
 @pytest.mark.parametrize("draw", DRAWS)
@@ -343,8 +379,10 @@ def test_threads_draw_disjoint_parts_of_one_sequence() -> None:
     alone = {float(random.rand(()).array) for _ in range(400)}
     random.manual_seed(9)
     seen: list[float] = []
-    threads = [threading.Thread(target=lambda: seen.extend([float(random.rand(()).array) for _ in range(100)]))
-               for _ in range(4)]  # fmt: skip
+    threads = [
+        threading.Thread(target=lambda: seen.extend([float(random.rand(()).array) for _ in range(100)]))
+        for _ in range(4)
+    ]
     for each in threads:
         each.start()
     for each in threads:
@@ -370,9 +408,15 @@ def test_other_draws_inside_a_trace_are_refused(draw: str) -> None:
         trace(program)(np.ones(1))
 
 
-FILLS = [("uniform_(2.0, 3.0)", 2.0, 3.0), ("normal_(5.0, 0.0)", 5.0, 5.0), ("bernoulli_(1.0)", 1.0, 1.0),
-         ("exponential_(1e9)", 0.0, 1e-6), ("random_(3)", 0.0, 2.0), ("random_(4, 6)", 4.0, 5.0),
-         ("random_()", 0.0, 2.0**53)]  # fmt: skip
+FILLS = [
+    ("uniform_(2.0, 3.0)", 2.0, 3.0),
+    ("normal_(5.0, 0.0)", 5.0, 5.0),
+    ("bernoulli_(1.0)", 1.0, 1.0),
+    ("exponential_(1e9)", 0.0, 1e-6),
+    ("random_(3)", 0.0, 2.0),
+    ("random_(4, 6)", 4.0, 5.0),
+    ("random_()", 0.0, 2.0**53),
+]
 
 
 @pytest.mark.parametrize(("call", "low", "high"), FILLS, ids=[row[0] for row in FILLS])
@@ -384,10 +428,17 @@ def test_a_tensor_is_filled_with_random_numbers_in_place(call: str, low: float, 
 
 @pytest.mark.parametrize(
     ("call", "name"),
-    [("uniform_()", "UniformBackward0"), ("normal_()", "NormalBackward0"), ("bernoulli_()", "BernoulliBackward2"),
-     ("bernoulli_(p)", "BernoulliBackward1"), ("exponential_()", "ExponentialBackward0"),
-     ("random_()", "RandomBackward2"), ("random_(3)", "RandomBackward1"), ("random_(3, 5)", "RandomBackward0")],
-)  # fmt: skip
+    [
+        ("uniform_()", "UniformBackward0"),
+        ("normal_()", "NormalBackward0"),
+        ("bernoulli_()", "BernoulliBackward2"),
+        ("bernoulli_(p)", "BernoulliBackward1"),
+        ("exponential_()", "ExponentialBackward0"),
+        ("random_()", "RandomBackward2"),
+        ("random_(3)", "RandomBackward1"),
+        ("random_(3, 5)", "RandomBackward0"),
+    ],
+)
 def test_what_is_filled_with_random_numbers_depends_on_nothing(call: str, name: str) -> None:
     x = factories.ones(2, requires_grad=True)
     y = x * 2
@@ -399,9 +450,14 @@ def test_what_is_filled_with_random_numbers_depends_on_nothing(call: str, name: 
 
 @pytest.mark.parametrize(
     ("call", "text"),
-    [("uniform_(2, 1)", "found from=2 > to=1"), ("normal_(0, -1)", "std >= 0.0"), ("bernoulli_(2)", "to be in"),
-     ("exponential_(-1)", "lambda > 0.0, but found lambda=-1"), ("random_(3, 3)", "less than 'to'")],
-)  # fmt: skip
+    [
+        ("uniform_(2, 1)", "found from=2 > to=1"),
+        ("normal_(0, -1)", "std >= 0.0"),
+        ("bernoulli_(2)", "to be in"),
+        ("exponential_(-1)", "lambda > 0.0, but found lambda=-1"),
+        ("random_(3, 3)", "less than 'to'"),
+    ],
+)
 def test_a_distribution_that_does_not_exist_is_refused(call: str, text: str) -> None:
     with pytest.raises(RuntimeError, match=text):
         eval(f"x.{call}", {"x": factories.zeros(2)})
@@ -424,12 +480,25 @@ def test_a_conversion_that_changes_nothing_returns_the_tensor_itself() -> None:
 
 @pytest.mark.parametrize(
     ("call", "dtype"),
-    [("to(dt['float32'])", "float32"), ("to('cpu', dt['int64'])", "int64"), ("to(device='cpu', dtype='bool')", "bool"),
-     ("to(like)", "uint8"), ("to(other=like)", "uint8"), ("float()", "float32"), ("int()", "int32"),
-     ("long()", "int64"), ("short()", "int16"), ("bool()", "bool"), ("byte()", "uint8"), ("char()", "int8"),
-     ("astype('float32')", "float32"), ("type('FloatTensor')", "float32"), ("type(dt['int8'])", "int8"),
-     ("type_as(like)", "uint8")],
-)  # fmt: skip
+    [
+        ("to(dt['float32'])", "float32"),
+        ("to('cpu', dt['int64'])", "int64"),
+        ("to(device='cpu', dtype='bool')", "bool"),
+        ("to(like)", "uint8"),
+        ("to(other=like)", "uint8"),
+        ("float()", "float32"),
+        ("int()", "int32"),
+        ("long()", "int64"),
+        ("short()", "int16"),
+        ("bool()", "bool"),
+        ("byte()", "uint8"),
+        ("char()", "int8"),
+        ("astype('float32')", "float32"),
+        ("type('FloatTensor')", "float32"),
+        ("type(dt['int8'])", "int8"),
+        ("type_as(like)", "uint8"),
+    ],
+)
 def test_conversions(call: str, dtype: str) -> None:
     x = factories.tensor([0.0, 2.0])
     out = eval(f"x.{call}", {"x": x, "dt": dtypes.DTYPES, "like": factories.ones(1, dtype=np.uint8)})
@@ -449,8 +518,10 @@ def test_a_conversion_is_one_node_that_converts_the_gradient_back() -> None:
 
 def test_the_kind_of_tensor_has_a_name() -> None:
     assert [factories.zeros(1, dtype=name).type() for name in ("float32", "int64", "bool")] == [
-        "tracegrad.FloatTensor", "tracegrad.LongTensor", "tracegrad.BoolTensor",
-    ]  # fmt: skip
+        "tracegrad.FloatTensor",
+        "tracegrad.LongTensor",
+        "tracegrad.BoolTensor",
+    ]
 
 
 @pytest.mark.parametrize(

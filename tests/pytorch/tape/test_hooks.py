@@ -279,8 +279,10 @@ def test_packed_values_do_not_keep_the_arrays_alive() -> None:
     y.backward()
 
 
-@pytest.mark.parametrize("update", [lambda y: y.mul_(y), lambda y: (lambda v: v.mul_(v))(y[1:]), lambda y: y.exp_(),
-                                    lambda y: y.addcmul_(y, y)])  # fmt: skip
+@pytest.mark.parametrize(
+    "update",
+    [lambda y: y.mul_(y), lambda y: (lambda v: v.mul_(v))(y[1:]), lambda y: y.exp_(), lambda y: y.addcmul_(y, y)],
+)
 def test_what_is_kept_as_it_is_survives_the_update_that_it_is_kept_for(update: Any) -> None:
     x = tg.tensor([0.5, 1.5], requires_grad=True)
     (expected,) = tg.autograd.grad(update(x * 1.0).sum(), x)
@@ -308,8 +310,9 @@ def test_what_is_saved_may_be_overwritten_where_that_is_allowed() -> None:
     with graph.allow_mutation_on_saved_tensors():
         _overwritten(x).backward()
     at, h = x.detach().numpy(), 1e-6
-    want = [(_overwritten(tg.tensor(at + h * e)) - _overwritten(tg.tensor(at - h * e))).item() / (2 * h)
-            for e in np.eye(3)]  # fmt: skip
+    want = [
+        (_overwritten(tg.tensor(at + h * e)) - _overwritten(tg.tensor(at - h * e))).item() / (2 * h) for e in np.eye(3)
+    ]
     np.testing.assert_allclose(x.grad.numpy(), want, rtol=1e-7)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         _overwritten(x).backward()

@@ -79,8 +79,15 @@ def test_options_not_given_stay_but_sci_mode_returns_to_the_values() -> None:
 @pytest.mark.parametrize("shape", [(1001,), (40, 40), (2, 700), (11, 10, 10)])
 def test_a_summary_shows_the_elements_at_the_edges_and_no_others(shape: tuple[int, ...]) -> None:
     array = np.arange(np.prod(shape)).reshape(shape)
-    numbers = [int(word) for word in text_of_array(array)[len("tensor(") : -1].replace("[", " ").replace("]", " ")
-               .replace(",", " ").split() if word != "..."]  # fmt: skip
+    numbers = [
+        int(word)
+        for word in text_of_array(array)[len("tensor(") : -1]
+        .replace("[", " ")
+        .replace("]", " ")
+        .replace(",", " ")
+        .split()
+        if word != "..."
+    ]
     edges = [i if n <= 6 else [*i[:3], *i[-3:]] for n in shape if (i := list(range(n)))]
     assert numbers == array[np.ix_(*edges)].ravel().tolist()
 

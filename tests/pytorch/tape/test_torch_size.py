@@ -38,9 +38,16 @@ def test_parts_and_sums_of_sizes_are_sizes() -> None:
     results = [size[:1], size[::-1], size[5:], size + one, one + size, size + size, size * 2, 2 * size, size + none]
     assert {type(x) for x in results} == {Size}
     assert list(map(str, results)) == [
-        "torch.Size([2])", "torch.Size([3, 2])", "torch.Size([])", "torch.Size([2, 3, 4])", "torch.Size([4, 2, 3])",
-        "torch.Size([2, 3, 2, 3])", "torch.Size([2, 3, 2, 3])", "torch.Size([2, 3, 2, 3])", "torch.Size([2, 3])",
-    ]  # fmt: skip
+        "torch.Size([2])",
+        "torch.Size([3, 2])",
+        "torch.Size([])",
+        "torch.Size([2, 3, 4])",
+        "torch.Size([4, 2, 3])",
+        "torch.Size([2, 3, 2, 3])",
+        "torch.Size([2, 3, 2, 3])",
+        "torch.Size([2, 3, 2, 3])",
+        "torch.Size([2, 3])",
+    ]
     assert [size[0], size[-1], *size, max(size), size.index(3), size.count(2)] == [2, 3, 2, 3, 3, 1, 1]
     np.testing.assert_array_equal(size + np.array([1, 1]), [3, 4])
     np.testing.assert_array_equal(size * np.array([1, 2]), [2, 6])

@@ -385,8 +385,12 @@ def test_an_update_of_a_diagonal_reaches_the_matrix_or_is_refused(offset: int) -
 
 # -- x[index] += y -------------------------------------------------------------------------------------------------
 INDICES: dict[str, Any] = {
-    "slice": np.s_[1:4], "steps": np.s_[::2], "reversed": np.s_[4:1:-1], "last": np.s_[-2:], "all but one": np.s_[1:],
-}  # fmt: skip
+    "slice": np.s_[1:4],
+    "steps": np.s_[::2],
+    "reversed": np.s_[4:1:-1],
+    "last": np.s_[-2:],
+    "all but one": np.s_[1:],
+}
 
 
 @pytest.mark.parametrize("name", INDICES)

@@ -52,8 +52,10 @@ def reference(*arguments) -> list:
 
 def gemm(kind, transa, transb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc) -> None:
     dtype = DTYPES[kind]
-    integers = {name: np.array(value, np.int32) for name, value in
-                {"m": m, "n": n, "k": k, "lda": lda, "ldb": ldb, "ldc": ldc}.items()}  # fmt: skip
+    integers = {
+        name: np.array(value, np.int32)
+        for name, value in {"m": m, "n": n, "k": k, "lda": lda, "ldb": ldb, "ldc": ldc}.items()
+    }
     scalars = [np.array(alpha, dtype), np.array(beta, dtype)]
     function = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 13)(library.address(f"{kind}gemm"))
     function(

@@ -111,9 +111,12 @@ def test_of_tensors_forward_and_backward() -> None:
     zero = tg.tensor([0.0], requires_grad=True)
     traced = tg.trace(slope)
     for call in (
-        lambda: slope(zero).backward(), lambda: traced(zero).backward(), lambda: tg.grad(slope)(zero),
-        lambda: step(zero), lambda: traced_step(zero),
-    ):  # fmt: skip
+        lambda: slope(zero).backward(),
+        lambda: traced(zero).backward(),
+        lambda: tg.grad(slope)(zero),
+        lambda: step(zero),
+        lambda: traced_step(zero),
+    ):
         told = found(call)
         assert "Function 'SqrtBackward0' returned nan values in its 0th output." in told
         assert line_of(slope, "sqrt()") in told

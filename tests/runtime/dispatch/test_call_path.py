@@ -93,9 +93,16 @@ SIGNATURES = ["{}, y=2.0", "y, {}=2.0", "{}, /, y=2.0", "y, *, {}=2.0", "y, *res
 NAMES = ["x", "r", "entry", "x0", "a0", "type", "len", "MISS", "_", "more", "keywords", "out", "unusual", "self", "is_"]
 # Of positional arguments, and of keywords, in which N is the name.
 ARGUMENTS: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
-    ((X,), {}), ((X, 5.0), {}), ((X,), {"y": 5.0}), ((), {"y": X}), ((X,), {"N": 7.0}), ((), {"y": 4.0, "N": X}),
-    ((), {"N": X, "y": 4.0}), ((X, X, X), {}), ((X,), {"z": 1.0}),
-]  # fmt: skip
+    ((X,), {}),
+    ((X, 5.0), {}),
+    ((X,), {"y": 5.0}),
+    ((), {"y": X}),
+    ((X,), {"N": 7.0}),
+    ((), {"y": 4.0, "N": X}),
+    ((), {"N": X, "y": 4.0}),
+    ((X, X, X), {}),
+    ((X,), {"z": 1.0}),
+]
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -261,14 +261,17 @@ def test_a_fault_of_tracegrads_own_is_told_as_one(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.filterwarnings("ignore::tracegrad.PerformanceWarning")
-@pytest.mark.parametrize("f", [
-    lambda x: missing * x,  # type: ignore[name-defined]  # noqa: F821
-    lambda x: {"a": x}["b"],
-    lambda x: {}[x],
-    lambda x: [x].nothing,  # type: ignore[attr-defined]
-    lambda x: tg.tensor(x).nothing,
-    lambda x: np.testing.assert_array_equal(x, 7.0),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: missing * x,  # type: ignore[name-defined]  # noqa: F821
+        lambda x: {"a": x}["b"],
+        lambda x: {}[x],
+        lambda x: [x].nothing,  # type: ignore[attr-defined]
+        lambda x: tg.tensor(x).nothing,
+        lambda x: np.testing.assert_array_equal(x, 7.0),
+    ],
+)
 def test_errors_of_the_users_are_not_told_as_tracegrads(f: Any) -> None:
     traced = tg.trace(f)
     with pytest.raises(Exception) as plain:  # noqa: PT011 whatever it is

@@ -541,9 +541,13 @@ def test_a_gradient_check_compares_compiled_calls_to_the_bit(tiered: bool | None
 
 
 SUITES = (
-    "transforms/test_grad", "runtime/dispatch/test_guards", "transforms/test_split_program",
-    "meaning/test_meaning_exceptions", "meaning/test_meaning_state", "meaning/test_meaning_tensors",
-)  # fmt: skip
+    "transforms/test_grad",
+    "runtime/dispatch/test_guards",
+    "transforms/test_split_program",
+    "meaning/test_meaning_exceptions",
+    "meaning/test_meaning_state",
+    "meaning/test_meaning_tensors",
+)
 
 
 def test_the_suite_holds_where_first_calls_are_replayed() -> None:
@@ -551,9 +555,12 @@ def test_the_suite_holds_where_first_calls_are_replayed() -> None:
     files = [f"tests/{name}.py" for name in SUITES]
     ended = subprocess.run(
         [sys.executable, "-m", "pytest", "-n0", "-q", "-p", "no:cacheprovider", *files],
-        cwd=ROOT, env={**os.environ, "TRACEGRAD_FIRST_CALL": "replay", "TRACEGRAD_CACHE": "0"},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        cwd=ROOT,
+        env={**os.environ, "TRACEGRAD_FIRST_CALL": "replay", "TRACEGRAD_CACHE": "0"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert ended.returncode == 0, ended.stdout
 
 

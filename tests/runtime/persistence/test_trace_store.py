@@ -289,7 +289,8 @@ CASES = {
     "attribute_of_instance_hides": changed(NESTED + "    extra = 1\n", "extra = 1", "scale.factor = 9.0"),
     "deep_helper": changed(NESTED, "np.tanh(x)", "np.sinh(x)"),
     "base_class": changed(
-        NESTED.replace("class Scale:", "class Base:\n        pass\n    class Scale(Base):"), "pass",
+        NESTED.replace("class Scale:", "class Base:\n        pass\n    class Scale(Base):"),
+        "pass",
         "def __init_subclass__(cls):\n            cls.factor = 7.0",
     ),
     "closures": same(CLOSURE),
@@ -312,22 +313,24 @@ CASES = {
     "numpy_number": number("np.float64(2.0)", "np.float32(2.0)"),
     "decaying_rate": Case(
         DECAYING + "    rounds = [lambda: None, lambda: decay(3.0), lambda: decay(4.0)]\n",
-        DECAYING + "    rounds = [lambda: decay(5.0), lambda: decay(6.0)]\n", 0,
+        DECAYING + "    rounds = [lambda: decay(5.0), lambda: decay(6.0)]\n",
+        0,
     ),
     "code_is_replaced": changed(
         HELPER + "    extra = 1\n", "extra = 1", "helper.__code__ = (lambda x: x * 11.0).__code__"
     ),
-    "defaults_are_replaced": changed(DEFAULTS + "    extra = 1\n", "extra = 1",
-                                     "helper.__kwdefaults__['shift'] = 12.0"),
+    "defaults_are_replaced": changed(
+        DEFAULTS + "    extra = 1\n", "extra = 1", "helper.__kwdefaults__['shift'] = 12.0"
+    ),
     "monkeypatched": changed(NESTED + "    extra = 1\n", "extra = 1", "np.tanh = lambda x: x * 13.0"),
     "trees": same(TREE),
     "static_field": changed(TREE, 'default="tanh"', 'default="relu"'),
     "method_of_a_dataclass": changed(TREE, "self.w * 2.0", "self.w * 3.0"),
-    "field_added": changed(TREE, 'b: object\n', 'b: object\n        c: object = 1.0\n'),
+    "field_added": changed(TREE, "b: object\n", "b: object\n        c: object = 1.0\n"),
     "branches": same(BRANCH),
     "branch": changed(BRANCH.replace("rounds = ", "others = "), "x * 2.0", "x * 2.5"),
     "effects": same(EFFECT),
-    "effect": changed(EFFECT, "state[\"last\"] = x * 2.0", "state[\"last\"] = x * 3.0"),
+    "effect": changed(EFFECT, 'state["last"] = x * 2.0', 'state["last"] = x * 3.0'),
     "buffer_of_another_shape": changed(EFFECT, "np.zeros(3)", "np.zeros((1, 3))[0].astype(np.float32)"),
     "partials": same(PARTIAL),
     "partial": changed(PARTIAL, "base, 2.0", "base, 3.0"),
@@ -344,48 +347,63 @@ CASES = {
     "environment": Case(
         "    import os\n    def function(x):\n        return x * float(os.environ.get('MINE', '2'))\n",
         "    import os\n    os.environ['MINE'] = '3'\n"
-        "    def function(x):\n        return x * float(os.environ.get('MINE', '2'))\n", 1,
+        "    def function(x):\n        return x * float(os.environ.get('MINE', '2'))\n",
+        1,
     ),
     "context_variable": Case(
         "    import contextvars\n    mode = contextvars.ContextVar('mode', default=2.0)\n"
         "    def function(x):\n        return x * mode.get()\n",
         "    import contextvars\n    mode = contextvars.ContextVar('mode', default=3.0)\n"
-        "    def function(x):\n        return x * mode.get()\n", 1,
+        "    def function(x):\n        return x * mode.get()\n",
+        1,
     ),
     "error_state": Case(
         "    def function(x):\n        return x * (2.0 if np.geterr()['under'] == 'ignore' else 3.0)\n",
         "    np.seterr(under='warn')\n"
-        "    def function(x):\n        return x * (2.0 if np.geterr()['under'] == 'ignore' else 3.0)\n", 1,
+        "    def function(x):\n        return x * (2.0 if np.geterr()['under'] == 'ignore' else 3.0)\n",
+        1,
     ),
     "print_options": changed(
         "    extra = 1\n    def function(x):\n        return x * float(len(str(np.array([1 / 3]))))\n",
-        "extra = 1", "np.set_printoptions(precision=3)",
+        "extra = 1",
+        "np.set_printoptions(precision=3)",
     ),
-    "set_of_names": Case(*2 * [
-        "    def function(x):\n        return x * float(len([k for k in {'a', 'b', 'c', 'd'}][0]))\n"], 1),
-    "prints": Case(*2 * ["    import io\n    def function(x):\n        print('here', file=sys.stderr)\n"
-                         "        return x * 2.0\n    import sys\n"], 1),
+    "set_of_names": Case(
+        *2 * ["    def function(x):\n        return x * float(len([k for k in {'a', 'b', 'c', 'd'}][0]))\n"], 1
+    ),
+    "prints": Case(
+        *2
+        * [
+            "    import io\n    def function(x):\n        print('here', file=sys.stderr)\n"
+            "        return x * 2.0\n    import sys\n"
+        ],
+        1,
+    ),
     "list_is_longer": changed(
         "    layers = [2.0, 3.0]\n    def function(x):\n        for k in layers:\n            x = x * k\n"
         "        return x\n",
-        "3.0]", "3.0, 4.0]",
+        "3.0]",
+        "3.0, 4.0]",
     ),
     "dict_order": changed(
         "    layers = {'a': 2.0, 'b': 3.0}\n    def function(x):\n        for k in layers.values():\n"
         "            x = x * k + 1.0\n        return x\n",
-        "{'a': 2.0, 'b': 3.0}", "{'b': 3.0, 'a': 2.0}",
+        "{'a': 2.0, 'b': 3.0}",
+        "{'b': 3.0, 'a': 2.0}",
     ),
     "one_object_for_two": changed(
         "    class Box:\n        def __init__(self):\n            self.v = 1.0\n    a, b = Box(), Box()\n"
         "    def function(x):\n        a.v = 1.0\n        b.v = 2.0\n        y = x * a.v\n        a.v = 1.0\n"
         "        b.v = 1.0\n        return y\n",
-        "Box(), Box()", "(one := Box()), one",
+        "Box(), Box()",
+        "(one := Box()), one",
     ),
     "module_of_mine": changed(
         "    import math_of_mine\n    def function(x):\n        return math_of_mine.tanh(x)\n",
-        "math_of_mine\n", "math_of_others as math_of_mine\n",
+        "math_of_mine\n",
+        "math_of_others as math_of_mine\n",
     ),
-}  # fmt: skip
+}
 
 OF_MINE = {
     "math_of_mine": "import numpy as np\ndef tanh(x): return np.tanh(x) * 2.0\n",
@@ -504,9 +522,11 @@ def test_another_version_or_machine_is_a_miss(cache: DiskCache, monkeypatch: pyt
 def test_the_key_of_a_process_has_versions_the_cpu_and_the_source(monkeypatch: pytest.MonkeyPatch) -> None:
     plain_key = fingerprint.process_key.__wrapped__()
     for module, name, value in (
-        (np, "__version__", "0.1"), (sys, "version", "4.0"), (fingerprint, "cpu_key", lambda: "another"),
+        (np, "__version__", "0.1"),
+        (sys, "version", "4.0"),
+        (fingerprint, "cpu_key", lambda: "another"),
         (fingerprint, "source_stamps", lambda: ["trace/values/tracer.py 1 2"]),
-    ):  # fmt: skip
+    ):
         with monkeypatch.context() as patch:
             patch.setattr(module, name, value)
             assert fingerprint.process_key.__wrapped__() != plain_key
@@ -533,9 +553,10 @@ def test_packages_that_are_opaque_are_part_of_the_key(cache: DiskCache) -> None:
 def test_what_traces_do_not_see_is_not_kept(cache: DiskCache) -> None:
     for function, x in (
         (lambda x: sys.stdout.write("") or x * 2.0, X),
-        (lambda x: x * len({1, 2, 3}), X), (lambda x: x * len(textwrap.dedent("a")), X),
+        (lambda x: x * len({1, 2, 3}), X),
+        (lambda x: x * len(textwrap.dedent("a")), X),
         (lambda x: x * hash("a"), X),
-    ):  # fmt: skip
+    ):
         for _ in range(2):
             assert traces(tg.trace(function), x) == 1
 

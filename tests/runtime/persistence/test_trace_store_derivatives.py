@@ -89,23 +89,42 @@ FORWARD = (
 )
 CASES = {
     "vjp": same(VJP),
-    "vjp_function": Case(VJP, VJP.replace("np.sin(p", "np.sinh(p").replace("np.cos", "np.cosh").replace(
-        "np.sin(x)", "np.sinh(x)"), 2),
+    "vjp_function": Case(
+        VJP, VJP.replace("np.sin(p", "np.sinh(p").replace("np.cos", "np.cosh").replace("np.sin(x)", "np.sinh(x)"), 2
+    ),
     "vjp_number": Case(VJP, VJP.replace("rate = 2.0", "rate = 2.5"), 2),
-    "vjp_structure": Case(VJP, VJP.replace('"n": np.sum', '"m": np.sum').replace(', "n": 1.0', ', "m": 1.0').replace(
-        ', "n": 0.5', ', "m": 0.5'), 2),
+    "vjp_structure": Case(
+        VJP,
+        VJP.replace('"n": np.sum', '"m": np.sum')
+        .replace(', "n": 1.0', ', "m": 1.0')
+        .replace(', "n": 0.5', ', "m": 0.5'),
+        2,
+    ),
     "vjp_shape": Case(VJP, VJP.replace("1.5])", "1.5, 1.0])").replace("2.0, 3.0])", "2.0, 3.0, 4.0])"), 2),
     "vjp_cotangent_elements": Case(VJP, VJP.replace("2.0, 3.0])", "2.0, 5.0])"), 0),
     "linearize": same(LINEAR),
-    "linearize_function": Case(LINEAR, LINEAR.replace("p.x * 2.0", "p.x * 3.0").replace("x * 2.0,", "x * 3.0,").replace(
-        "2.0 * t, slope", "3.0 * t, slope"), 2),
+    "linearize_function": Case(
+        LINEAR,
+        LINEAR.replace("p.x * 2.0", "p.x * 3.0")
+        .replace("x * 2.0,", "x * 3.0,")
+        .replace("2.0 * t, slope", "3.0 * t, slope"),
+        2,
+    ),
     "linearize_class": Case(LINEAR, LINEAR.replace("k: object\n", "k: object\n        j: object = None\n"), 2),
-    "linearize_aux": Case(LINEAR, LINEAR.replace('"aux"\n    def moved', '"other"\n    def moved').replace(
-        'x * 2.0, "aux"', 'x * 2.0, "other"'), 1),
+    "linearize_aux": Case(
+        LINEAR,
+        LINEAR.replace('"aux"\n    def moved', '"other"\n    def moved').replace('x * 2.0, "aux"', 'x * 2.0, "other"'),
+        1,
+    ),
     "forward": same(FORWARD),
-    "forward_function": Case(FORWARD, FORWARD.replace("np.sin", "np.sinh").replace("np.cos", "np.cosh").replace(
-        "np.cosh(x) - np.sinh(x)", "np.cosh(x) + np.sinh(x)"), 2),
-}  # fmt: skip
+    "forward_function": Case(
+        FORWARD,
+        FORWARD.replace("np.sin", "np.sinh")
+        .replace("np.cos", "np.cosh")
+        .replace("np.cosh(x) - np.sinh(x)", "np.cosh(x) + np.sinh(x)"),
+        2,
+    ),
+}
 
 both = both_ways(CASES)
 

@@ -84,8 +84,11 @@ CASES = {
     "container_flattened_otherwise": changed(NET, "return (net.w, net.b), net.kind", "return [net.w, net.b], net.kind"),
     "container_put_together_otherwise": changed(NET, "Net(*parts, kind)", "Net(parts[0], parts[1], kind)"),
     "method_of_a_container": Case(
-        NET, NET.replace("self.w * 2.0", "self.w * 3.0").replace("net.w * 2.0", "net.w * 3.0").replace(
-            "return 2.0 * ct", "return 3.0 * ct"), 1
+        NET,
+        NET.replace("self.w * 2.0", "self.w * 3.0")
+        .replace("net.w * 2.0", "net.w * 3.0")
+        .replace("return 2.0 * ct", "return 3.0 * ct"),
+        1,
     ),
     "constructor_of_a_container": changed(
         NET, "self.w, self.b, self.kind = w, b, kind", "self.w = w; self.b = b; self.kind = kind"
@@ -101,24 +104,37 @@ CASES = {
     "table_of_a_container": Case(TABLE, TABLE, 1),
     "helper_of_a_container": changed(
         WITHIN.replace("return Pair(*parts)", "return built(*parts)").replace(
-            "scale = 1.0", "def built(a, b):\n        return Pair(a, b)"), "return Pair(a, b)", "return Pair(b, a)"
+            "scale = 1.0", "def built(a, b):\n        return Pair(a, b)"
+        ),
+        "return Pair(a, b)",
+        "return Pair(b, a)",
     ),
     "numpy_of_a_container": changed(
         WITHIN.replace("Pair(*parts)", "Pair(np.negative(parts[0]), parts[1])") + "    extra = 1\n",
-        "extra = 1", "np.negative = lambda x: x * 5.0"
+        "extra = 1",
+        "np.negative = lambda x: x * 5.0",
     ),
     "registered_since": changed(
         WITHIN.replace("tg.register_pytree_node(Pair, halves, joined)", "extra = 1").replace(
             "tg.tree.map(lambda y: y * 2.0, Pair(x, x + 1.0))", "Pair(x, x + len(tg.tree.leaves(Pair(1, 2))))"
-        ), "extra = 1", "tg.register_pytree_node(Pair, halves, joined)"
+        ),
+        "extra = 1",
+        "tg.register_pytree_node(Pair, halves, joined)",
     ),
-    "counting_container": Case(*2 * [WITHIN.replace(
-        "def joined(aux, parts):", "def joined(aux, parts):\n        global scale\n        scale = scale + 0.0")], 1),
+    "counting_container": Case(
+        *2
+        * [
+            WITHIN.replace(
+                "def joined(aux, parts):", "def joined(aux, parts):\n        global scale\n        scale = scale + 0.0"
+            )
+        ],
+        1,
+    ),
     "containers_by_class": same(BY_CLASS),
     "base_of_a_container": changed(BY_CLASS, "tuple(sorted(vars(self)))", "tuple(sorted(vars(self), reverse=True))"),
     "maker_of_a_container": changed(BY_CLASS, "made = object.__new__(cls)", "made = cls.__new__(cls)"),
     "attribute_of_a_container": changed(BY_CLASS, "x @ self.w + self.b", "x @ self.w - self.b"),
-}  # fmt: skip
+}
 # They change NumPy for all that come after them.
 APART = ("numpy_of_a_container",)
 both = both_ways(CASES, APART)

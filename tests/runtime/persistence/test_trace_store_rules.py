@@ -109,15 +109,21 @@ CASES = {
     "vjp_number": Case(VJP, VJP.replace("gain = 3.0", "gain = 6.0").replace("6.0 *", "12.0 *"), 1),
     "vjp_given_again": Case(VJP, VJP.replace("    def loss", AGAIN).replace("6.0 *", "2.0 *"), 1),
     "vjp_no_rule_any_more": Case(
-        VJP, VJP.replace("    @tg.custom_vjp\n", "").replace("    energy.defvjp(forward, backward)\n", "").replace(
-            "6.0 *", "4.0 *"), 1
+        VJP,
+        VJP.replace("    @tg.custom_vjp\n", "")
+        .replace("    energy.defvjp(forward, backward)\n", "")
+        .replace("6.0 *", "4.0 *"),
+        1,
     ),
     "jvp_rules": same(JVP),
     "jvp_rule": Case(JVP, JVP.replace("np.sum(3.0 * x * t)", "np.sum(5.0 * x * t)").replace("6.0 *", "10.0 *"), 1),
     "jvp_nondiff": Case(
-        JVP, JVP.replace("@tg.custom_jvp", "@lambda f: tg.custom_jvp(f, nondiff_argnums=(1,))").replace(
+        JVP,
+        JVP.replace("@tg.custom_jvp", "@lambda f: tg.custom_jvp(f, nondiff_argnums=(1,))").replace(
             "def pushed(primals, tangents):\n        (x, k), (t, _) = primals, tangents",
-            "def pushed(k, primals, tangents):\n        (x,), (t,) = primals, tangents"), 1
+            "def pushed(k, primals, tangents):\n        (x,), (t,) = primals, tangents",
+        ),
+        1,
     ),
     "shares": same(SHARES),
     "share": Case(SHARES, SHARES.replace("x * t * 3.0", "x * t * 4.0").replace("3.0 * x\n", "4.0 * x\n"), 1),
@@ -125,8 +131,9 @@ CASES = {
     "function_forward": Case(CLASS, CLASS.replace("ctx.k = k", "ctx.k = 2.0 * k").replace("6.0 *", "12.0 *"), 1),
     "function_backward": Case(CLASS, CLASS.replace("gain * ct", "gain * 2.0 * ct").replace("6.0 *", "12.0 *"), 1),
     "function_attribute": Case(CLASS, CLASS.replace("gain = 3.0", "gain = 6.0").replace("6.0 * np", "12.0 * np"), 1),
-    "function_helper": Case(CLASS, CLASS.replace("save_for_backward(x)", "save_for_backward(2.0 * x)").replace(
-        "6.0 * np", "12.0 * np"), 1),
+    "function_helper": Case(
+        CLASS, CLASS.replace("save_for_backward(x)", "save_for_backward(2.0 * x)").replace("6.0 * np", "12.0 * np"), 1
+    ),
     "function_backward_is_replaced": Case(
         CLASS, CLASS.replace("    def make", REPLACED).replace("6.0 * np.sin(x)", "2.0"), 1
     ),
@@ -136,7 +143,7 @@ CASES = {
     "other_rule_in_an_object": Case(
         OTHERS, OTHERS.replace("Model(double)", "Model(scaled(4.0))").replace("2.0 *", "4.0 *"), 1
     ),
-}  # fmt: skip
+}
 
 both = both_ways(CASES)
 

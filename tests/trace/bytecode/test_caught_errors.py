@@ -33,9 +33,14 @@ TRIED = {
 
 def tried(statement: str) -> Callable[[Any, int], Any]:
     lines = [
-        "def f(y, k):", "    t = y.copy()", "    try:", f"        {statement}", f"    except {TRIED[statement]}:",
-        "        return y * 3.0", "    return y * 2.0",
-    ]  # fmt: skip
+        "def f(y, k):",
+        "    t = y.copy()",
+        "    try:",
+        f"        {statement}",
+        f"    except {TRIED[statement]}:",
+        "        return y * 3.0",
+        "    return y * 2.0",
+    ]
     space = {"np": np, "math": __import__("math"), "TABLE": TABLE, "NUMBERS": NUMBERS}
     exec("\n".join(lines), space)
     result: Callable[[Any, int], Any] = space["f"]
@@ -115,9 +120,12 @@ def test_derivatives_raise_the_floating_point_errors_of_the_function_where_numpy
     f, point = TRAPPED[name]
     x = np.array(point)
     values: dict[str, Callable[[], Any]] = {
-        "grad": lambda: tg.value_and_grad(f)(x)[0], "jvp": lambda: tg.jvp(f, (x,), (np.ones(2),))[0],
-        "vjp": lambda: tg.vjp(f, x)[0], "vmap": lambda: tg.vmap(f)(x[None])[0], "trace": lambda: tg.trace(f)(x),
-    }  # fmt: skip
+        "grad": lambda: tg.value_and_grad(f)(x)[0],
+        "jvp": lambda: tg.jvp(f, (x,), (np.ones(2),))[0],
+        "vjp": lambda: tg.vjp(f, x)[0],
+        "vmap": lambda: tg.vmap(f)(x[None])[0],
+        "trace": lambda: tg.trace(f)(x),
+    }
     for call in values.values():
         for _ in range(2):
             assert _outcome(call) == _outcome(lambda: f(x))

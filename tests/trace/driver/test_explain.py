@@ -26,10 +26,23 @@ def f(params, x, mode="a"):
 def test_explain_shows_every_stage():
     text = str(f.explain({"w": X}, X, mode="b"))
     for part in (
-        "f (", "test_explain.py:", "params['w']: f64[3]", "x: f64[3]", "mode == 'b' (static)", "the global RATE == 0.5",
-        "bool() at ", "was True", "graph, ", "graph after the passes", "fusion groups:",
-        "kernels:", "cache:", "machine code:", "times:", "trace: ",
-    ):  # fmt: skip
+        "f (",
+        "test_explain.py:",
+        "params['w']: f64[3]",
+        "x: f64[3]",
+        "mode == 'b' (static)",
+        "the global RATE == 0.5",
+        "bool() at ",
+        "was True",
+        "graph, ",
+        "graph after the passes",
+        "fusion groups:",
+        "kernels:",
+        "cache:",
+        "machine code:",
+        "times:",
+        "trace: ",
+    ):
         assert part in text, part
 
 
@@ -205,8 +218,14 @@ def test_inputs_are_called_what_the_user_calls_them():
         return params["w"] * x + SCALE - offset + params["list"][1]
 
     arguments = x, {"w": x + 1, "list": [2.0, x + 2]}
-    assert tg.trace(fn).graph(*arguments).names == ("x", "params['list'][0]", "params['list'][1]", "params['w']",
-                                                    "offset", "SCALE")  # fmt: skip
+    assert tg.trace(fn).graph(*arguments).names == (
+        "x",
+        "params['list'][0]",
+        "params['list'][1]",
+        "params['w']",
+        "offset",
+        "SCALE",
+    )
     assert tg.trace(model.__call__).graph(x).names == ("x", "self.scale", "self.layers[1]")
     result = tg.grad(model.loss).explain({"w": x}, x, rate=2.0)
     assert result.graph.names == result.optimized.names == ("params['w']", "rest[0]", "rate", "self.scale")
@@ -255,8 +274,14 @@ def test_a_call_with_tensors_is_explained_with_what_they_are_on_the_tape():
 def test_each_kind_of_argument_has_words():
     kinds = tg.trace(lambda *xs: xs[0]).explain(np.ones(2), 1.5, 2**70, 1j, np.float32(1), (w := tg.tensor(1.0)), w * 2)
     assert [text.partition(": ")[2] for text in kinds.entry_guards] == [
-        "f64[2]", "float", str(2**70), "1j", "f32[]", "Tensor f64[]", "Tensor f64[]",
-    ]  # fmt: skip
+        "f64[2]",
+        "float",
+        str(2**70),
+        "1j",
+        "f32[]",
+        "Tensor f64[]",
+        "Tensor f64[]",
+    ]
 
 
 @pytest.mark.parametrize("look", ["explain", "graph", "profile"])

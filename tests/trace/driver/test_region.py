@@ -355,13 +355,20 @@ def test_nodes_keep_the_lines_of_the_user() -> None:
     assert "test_region.py" in node.location
 
 
-@pytest.mark.parametrize(("row", "rows", "expected"), [
-    (lambda r, x: r * x[0], lambda x: w, True),  # of the region's argument, and of one that is differentiated around it
-    (lambda r, x: r * 2.0, lambda x: x, True),
-    (lambda r, x: tg.grad(lambda z: z * x[0])(r), lambda x: w, True),
-    (lambda r, x: r * 2.0, lambda x: w, False),
-    (lambda r, x: r * tg.stop_gradient(x[0]), lambda x: w, False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("row", "rows", "expected"),
+    [
+        (
+            lambda r, x: r * x[0],
+            lambda x: w,
+            True,
+        ),  # of the region's argument, and of one that is differentiated around it
+        (lambda r, x: r * 2.0, lambda x: x, True),
+        (lambda r, x: tg.grad(lambda z: z * x[0])(r), lambda x: w, True),
+        (lambda r, x: r * 2.0, lambda x: w, False),
+        (lambda r, x: r * tg.stop_gradient(x[0]), lambda x: w, False),
+    ],
+)
 def test_a_region_knows_what_derivatives_flow_through(row: Any, rows: Any, expected: bool) -> None:
     told = []
 

@@ -238,9 +238,12 @@ def test_functions_of_scipy_that_never_dispatch_work_under_any_name():
     from scipy.special import log_softmax, logsumexp
 
     functions = (
-        lambda x: sp.softmax(x, axis=1), lambda x: scipy.special.softmax(x), lambda x: log_softmax(x, axis=0),
-        lambda x: logsumexp(x, axis=1, keepdims=True), lambda x: sp.expit(x),
-    )  # fmt: skip
+        lambda x: sp.softmax(x, axis=1),
+        lambda x: scipy.special.softmax(x),
+        lambda x: log_softmax(x, axis=0),
+        lambda x: logsumexp(x, axis=1, keepdims=True),
+        lambda x: sp.expit(x),
+    )
     x = np.random.default_rng(0).normal(size=(3, 4))
     for f in functions:
         np.testing.assert_allclose(tg.trace(f)(x), f(x), rtol=1e-14)

@@ -154,9 +154,19 @@ def counters(p):
 
 
 FOLDED = [
-    trajectory, with_first, tuples_of_numbers, two_lists, read_by_the_last, read_by_the_counter, read_by_two_counters,
-    nested, rows, two_loops, over_arrays, counters,
-]  # fmt: skip
+    trajectory,
+    with_first,
+    tuples_of_numbers,
+    two_lists,
+    read_by_the_last,
+    read_by_the_counter,
+    read_by_two_counters,
+    nested,
+    rows,
+    two_loops,
+    over_arrays,
+    counters,
+]
 
 
 @pytest.mark.parametrize("f", FOLDED, ids=lambda f: f.__name__)
@@ -404,10 +414,21 @@ def told_apart(p):
 
 
 STRANGE = [
-    written_before, written_behind, view_appended, written_after_the_loop, element_written_in_the_loop,
-    known_by_another_name, known_by_a_method, held_by_a_dict, closed_over, asked_for_its_length, emptied, of_two_shapes,
-    asked_what_it_is, told_apart,
-]  # fmt: skip
+    written_before,
+    written_behind,
+    view_appended,
+    written_after_the_loop,
+    element_written_in_the_loop,
+    known_by_another_name,
+    known_by_a_method,
+    held_by_a_dict,
+    closed_over,
+    asked_for_its_length,
+    emptied,
+    of_two_shapes,
+    asked_what_it_is,
+    told_apart,
+]
 
 
 @pytest.mark.parametrize("f", STRANGE, ids=lambda f: f.__name__)

@@ -93,10 +93,17 @@ def numbers_compared(p):
 
 
 COMPARED = [
-    compared_in_a_callee, compared_by_id, compared_by_operator, compared_by_memory, compared_in_a_generator,
-    compared_by_the_caller, compared_behind_the_loop, compared_by_memory_behind_the_loop, one_object_in_two_iterations,
+    compared_in_a_callee,
+    compared_by_id,
+    compared_by_operator,
+    compared_by_memory,
+    compared_in_a_generator,
+    compared_by_the_caller,
+    compared_behind_the_loop,
+    compared_by_memory_behind_the_loop,
+    one_object_in_two_iterations,
     numbers_compared,
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("f", COMPARED, ids=lambda f: f.__name__)
@@ -205,9 +212,17 @@ def memory(xs):
 
 
 HANDED = [
-    all_and_the_last, all_and_a_view_of_the_last, one_twice, one_again_where_a_step_is_rejected, in_a_box, in_two_lists,
-    twice_in_an_element, one_that_was_read, appended_before_it_changes, pairs,
-]  # fmt: skip
+    all_and_the_last,
+    all_and_a_view_of_the_last,
+    one_twice,
+    one_again_where_a_step_is_rejected,
+    in_a_box,
+    in_two_lists,
+    twice_in_an_element,
+    one_that_was_read,
+    appended_before_it_changes,
+    pairs,
+]
 
 
 @pytest.mark.parametrize("f", HANDED, ids=lambda f: f.__name__)
@@ -298,9 +313,14 @@ def numbers_read_and_compared(ws):
 
 
 READ = [
-    kept_by_a_callee, kept_behind_a_test, read_and_compared, read_and_compared_by_operator, read_and_known_by_id,
-    compared_by_a_method, numbers_read_and_compared,
-]  # fmt: skip
+    kept_by_a_callee,
+    kept_behind_a_test,
+    read_and_compared,
+    read_and_compared_by_operator,
+    read_and_known_by_id,
+    compared_by_a_method,
+    numbers_read_and_compared,
+]
 
 
 @pytest.mark.parametrize("f", READ, ids=lambda f: f.__name__)

@@ -188,11 +188,24 @@ def of_both_kinds_of_floats(x: Any) -> Any:
 
 
 ONE: list[tuple[Callable[[Any], Any], Callable[[Any], Any]]] = [
-    (by_index, rows), (from_the_end, rows), (its_length_is_asked_for, rows), (of_numbers, numbers), (of_dicts, layers),
-    (of_dicts_in_a_variable, layers), (of_pairs, pairs), (two_at_once, pairs), (with_their_numbers, rows),
-    (one_by_one, rows), (pairs_one_by_one, pairs), (known_numbers, vector), (until_one_is_found, rows),
-    (made_in_the_trace, vector), (from_outside, vector), (an_order, array), (of_both_kinds_of_floats, array),
-]  # fmt: skip
+    (by_index, rows),
+    (from_the_end, rows),
+    (its_length_is_asked_for, rows),
+    (of_numbers, numbers),
+    (of_dicts, layers),
+    (of_dicts_in_a_variable, layers),
+    (of_pairs, pairs),
+    (two_at_once, pairs),
+    (with_their_numbers, rows),
+    (one_by_one, rows),
+    (pairs_one_by_one, pairs),
+    (known_numbers, vector),
+    (until_one_is_found, rows),
+    (made_in_the_trace, vector),
+    (from_outside, vector),
+    (an_order, array),
+    (of_both_kinds_of_floats, array),
+]
 
 
 def leaves(x: Any) -> list[Any]:
@@ -484,18 +497,34 @@ def it_is_given_to_a_function(ws: Any) -> Any:
 
 
 OTHER: list[tuple[Callable[[Any], Any], Callable[[Any], Any]]] = [
-    (items_are_set, rows), (items_are_set_by_another_name, rows), (another_function_changes_it, rows),
-    (elements_are_written, rows), (elements_are_updated_in_a_variable, rows),
-    (the_last_one_is_written_behind_the_loop, rows), (it_is_changed_behind_the_loop, rows), (a_view_is_written, rows),
-    (entries_of_dicts_are_set, layers), (entries_of_the_last_are_set_behind_the_loop, layers),
-    (the_last_is_seen_in_another_name, layers), (lists_within_are_extended, rows), (objects_are_told_apart, rows),
-    (some_are_one_object, rows), (of_two_shapes, rows), (some_are_none, rows), (of_two_dtypes, rows),
-    (it_grows_while_its_elements_are_read, rows), (elements_one_by_one_are_written, rows),
-    (elements_one_by_one_are_told_apart, rows), (elements_are_known_by_what_they_are, rows),
-    (elements_are_collected, rows), (it_grows_while_it_is_gone_through, rows),
-    (it_shrinks_while_it_is_gone_through, rows), (it_is_left_within, rows),
-    (it_is_asked_too_far, rows), (it_is_given_to_a_function, rows),
-]  # fmt: skip
+    (items_are_set, rows),
+    (items_are_set_by_another_name, rows),
+    (another_function_changes_it, rows),
+    (elements_are_written, rows),
+    (elements_are_updated_in_a_variable, rows),
+    (the_last_one_is_written_behind_the_loop, rows),
+    (it_is_changed_behind_the_loop, rows),
+    (a_view_is_written, rows),
+    (entries_of_dicts_are_set, layers),
+    (entries_of_the_last_are_set_behind_the_loop, layers),
+    (the_last_is_seen_in_another_name, layers),
+    (lists_within_are_extended, rows),
+    (objects_are_told_apart, rows),
+    (some_are_one_object, rows),
+    (of_two_shapes, rows),
+    (some_are_none, rows),
+    (of_two_dtypes, rows),
+    (it_grows_while_its_elements_are_read, rows),
+    (elements_one_by_one_are_written, rows),
+    (elements_one_by_one_are_told_apart, rows),
+    (elements_are_known_by_what_they_are, rows),
+    (elements_are_collected, rows),
+    (it_grows_while_it_is_gone_through, rows),
+    (it_shrinks_while_it_is_gone_through, rows),
+    (it_is_left_within, rows),
+    (it_is_asked_too_far, rows),
+    (it_is_given_to_a_function, rows),
+]
 
 
 @pytest.mark.parametrize(("fun", "given"), OTHER, ids=[fun.__name__ for fun, _ in OTHER])

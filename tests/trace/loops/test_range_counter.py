@@ -165,10 +165,19 @@ def _power(x: float, n: int) -> float:
 
 
 CONDITIONS = [
-    (ew.less, 1, False, 7), (ew.less_equal, 1, False, 8), (ew.greater, 1, True, 7), (ew.greater_equal, 1, True, 8),
-    (ew.greater, -1, False, 6), (ew.greater_equal, -1, False, 7), (ew.less, -1, True, 6), (ew.less_equal, -1, True, 7),
-    (ew.less, -1, False, 0), (ew.greater, 1, False, 0), (ew.less, 2, False, 0), (ew.equal, 1, False, 0),
-]  # fmt: skip
+    (ew.less, 1, False, 7),
+    (ew.less_equal, 1, False, 8),
+    (ew.greater, 1, True, 7),
+    (ew.greater_equal, 1, True, 8),
+    (ew.greater, -1, False, 6),
+    (ew.greater_equal, -1, False, 7),
+    (ew.less, -1, True, 6),
+    (ew.less_equal, -1, True, 7),
+    (ew.less, -1, False, 0),
+    (ew.greater, 1, False, 0),
+    (ew.less, 2, False, 0),
+    (ew.equal, 1, False, 0),
+]
 
 
 @pytest.mark.parametrize(("op", "step", "transposed", "most"), CONDITIONS)

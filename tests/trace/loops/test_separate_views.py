@@ -155,12 +155,23 @@ def base_of_a_tuple_written_behind(x: Any) -> Any:
 PROGRAMS = {
     f.__name__: f
     for f in (
-        base_written_in_iterations, view_written_in_iterations, view_written_behind, base_written_behind,
-        a_view_if_there_is_no_iteration, two_views_of_one, an_argument_written, written_in_a_late_iteration, swapped,
-        a_copy_of_the_base_written, another_view_in_iterations, base_of_a_tuple_written_in_iterations,
-        view_in_a_tuple_written_in_iterations, view_in_a_tuple_written_behind, base_of_a_tuple_written_behind,
+        base_written_in_iterations,
+        view_written_in_iterations,
+        view_written_behind,
+        base_written_behind,
+        a_view_if_there_is_no_iteration,
+        two_views_of_one,
+        an_argument_written,
+        written_in_a_late_iteration,
+        swapped,
+        a_copy_of_the_base_written,
+        another_view_in_iterations,
+        base_of_a_tuple_written_in_iterations,
+        view_in_a_tuple_written_in_iterations,
+        view_in_a_tuple_written_behind,
+        base_of_a_tuple_written_behind,
     )
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -534,10 +545,15 @@ def a_view_of_what_nothing_else_has(a: Any, x: Any) -> Any:
 
 
 WRITTEN = [
-    a_row_updated_while, a_row_updated_where_a_test_holds, another_row_in_each_iteration, rows_summed_into_the_first,
-    elements_of_a_flat_view, columns_of_a_transposed_view, views_that_overlap_and_what_they_are_of,
+    a_row_updated_while,
+    a_row_updated_where_a_test_holds,
+    another_row_in_each_iteration,
+    rows_summed_into_the_first,
+    elements_of_a_flat_view,
+    columns_of_a_transposed_view,
+    views_that_overlap_and_what_they_are_of,
     a_view_of_what_nothing_else_has,
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("f", WRITTEN)

@@ -208,10 +208,12 @@ Step = tuple[int, tuple[int, ...], Any]
 
 def drawn(r: random.Random, inner: bool = False) -> tuple[Step, ...]:
     """A program of numbers of steps, and of what they are given, the last ones counted from 0."""
-    return tuple([
-        (r.randrange(len(STEPS) - inner), tuple([r.randrange(n) for n in (4, 3, 4, 2, 2)]), inner or drawn(r, True))
-        for _ in range(r.randint(4, 10))
-    ])  # fmt: skip
+    return tuple(
+        [
+            (r.randrange(len(STEPS) - inner), tuple([r.randrange(n) for n in (4, 3, 4, 2, 2)]), inner or drawn(r, True))
+            for _ in range(r.randint(4, 10))
+        ]
+    )
 
 
 def performed(program: tuple[Step, ...], arrays: list[Any], rows: list[Any], places: list[Any]) -> list[Any]:
@@ -253,17 +255,24 @@ ROW = "dynamic_slice(%0, %1, 0) {sizes=(1, 12), step=(1, 1)} : f64[1,12]"
 @pytest.mark.parametrize(
     ("body", "simpler"),
     [
-        ("%3 = dynamic_update_slice(%0, %2, %1, 0) {step=(1, 1)} : f64[9,12]\n"
-         f"  %4 = {ROW.replace('%0', '%3')}", "return %2"),
+        (
+            f"%3 = dynamic_update_slice(%0, %2, %1, 0) {{step=(1, 1)}} : f64[9,12]\n  %4 = {ROW.replace('%0', '%3')}",
+            "return %2",
+        ),
         (f"%3 = {ROW}\n  %4 = dynamic_update_slice(%0, %3, %1, 0) {{step=(1, 1)}} : f64[9,12]", "return %0"),
-        ("%3 = dynamic_slice(%0, 2, 0) {sizes=(1, 12), step=(1, 1)} : f64[1,12]\n  %4 = negative(%3) : f64[1,12]",
-         "slice(%0)"),
-        ("%3 = full() {dtype='float64', shape=(9, 12), value=0.0} : f64[9,12]\n"
-         "  %5 = dynamic_update_slice(%3, %2, %1, 0) {step=(1, 1)} : f64[9,12]\n"
-         "  %4 = accumulate(%0, %5) : f64[9,12]", "dynamic_update_slice(%0, "),
+        (
+            "%3 = dynamic_slice(%0, 2, 0) {sizes=(1, 12), step=(1, 1)} : f64[1,12]\n  %4 = negative(%3) : f64[1,12]",
+            "slice(%0)",
+        ),
+        (
+            "%3 = full() {dtype='float64', shape=(9, 12), value=0.0} : f64[9,12]\n"
+            "  %5 = dynamic_update_slice(%3, %2, %1, 0) {step=(1, 1)} : f64[9,12]\n"
+            "  %4 = accumulate(%0, %5) : f64[9,12]",
+            "dynamic_update_slice(%0, ",
+        ),
     ],
     ids=["read back", "written back", "known place", "sum of cotangents"],
-)  # fmt: skip
+)
 def test_simplification(body: str, simpler: str) -> None:
     graph = verify(parse(f"graph(%0: f64[9,12], %1: i64[], %2: f64[1,12]) {{\n  {body}\n  return %4\n}}"))
     after = optimize(graph)

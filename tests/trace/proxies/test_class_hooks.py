@@ -249,18 +249,37 @@ def hooks_of(conv: Callable[[Any], Any]) -> dict[str, Any]:  # noqa: C901 (a tab
 
     table = {
         c.__name__: lambda v, c=c: c(v).v * 1.0
-        for c in (SetAttr, SetAttrOfBase, New, GetAttribute, GetAttr, DelAttr, Set, Delete, Get, Called, Missing,
-                  Contains, Index, Format, Deleted)
-    }  # fmt: skip
+        for c in (
+            SetAttr,
+            SetAttrOfBase,
+            New,
+            GetAttribute,
+            GetAttr,
+            DelAttr,
+            Set,
+            Delete,
+            Get,
+            Called,
+            Missing,
+            Contains,
+            Index,
+            Format,
+            Deleted,
+        )
+    }
     return {
         **table,
         "ClassGetItem": lambda v: Item[v] * 1.0,
         "InstanceCheck": lambda v: v * 2.0 if isinstance(v, Called) else v,
-        "InitSubclass": subclassed, "InitSubclassOutside": registered, "Prepare": prepared, "SetName": set_name,
+        "InitSubclass": subclassed,
+        "InitSubclassOutside": registered,
+        "Prepare": prepared,
+        "SetName": set_name,
         **{f"{type(x).__name__}Outside": read_outside(x) for x in outside},
-        "SetAttrWritten": written_outside(outside[0]), "SetWritten": written_outside(outside[1]),
+        "SetAttrWritten": written_outside(outside[0]),
+        "SetWritten": written_outside(outside[1]),
         "DeleteWritten": deleted_outside(outside[2]),
-    }  # fmt: skip
+    }
 
 
 class Doubled:

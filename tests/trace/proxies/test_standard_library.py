@@ -202,10 +202,12 @@ ASKED: dict[str, Row] = {
         setting(numeric, lambda x: locale.setlocale(locale.LC_NUMERIC, x), "C.UTF-8"),
     ),
     "int_max_str_digits": (
-        sys.get_int_max_str_digits, setting(sys.get_int_max_str_digits, sys.set_int_max_str_digits, 5000),
+        sys.get_int_max_str_digits,
+        setting(sys.get_int_max_str_digits, sys.set_int_max_str_digits, 5000),
     ),
     "recursionlimit": (
-        lambda: sys.getrecursionlimit(), setting(sys.getrecursionlimit, sys.setrecursionlimit, 5432),
+        lambda: sys.getrecursionlimit(),
+        setting(sys.getrecursionlimit, sys.setrecursionlimit, 5432),
     ),
     "coroutine origins": (
         lambda: sys.get_coroutine_origin_tracking_depth() + 1,
@@ -215,18 +217,18 @@ ASKED: dict[str, Row] = {
     "getrlimit": (
         lambda: resource.getrlimit(resource.RLIMIT_CORE)[0] + 2,
         setting(
-            lambda: resource.getrlimit(resource.RLIMIT_CORE), lambda x: resource.setrlimit(resource.RLIMIT_CORE, x),
+            lambda: resource.getrlimit(resource.RLIMIT_CORE),
+            lambda x: resource.setrlimit(resource.RLIMIT_CORE, x),
             (0, resource.getrlimit(resource.RLIMIT_CORE)[1]),
         ),
     ),
     "getdefaulttimeout": (
-        lambda: socket.getdefaulttimeout() or 1.0, setting(socket.getdefaulttimeout, socket.setdefaulttimeout, 3.0),
+        lambda: socket.getdefaulttimeout() or 1.0,
+        setting(socket.getdefaulttimeout, socket.setdefaulttimeout, 3.0),
     ),
     "getsignal": (
         lambda: float(signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL) + 1,
-        setting(
-            lambda: signal.getsignal(signal.SIGUSR1), lambda x: signal.signal(signal.SIGUSR1, x), signal.SIG_IGN
-        ),
+        setting(lambda: signal.getsignal(signal.SIGUSR1), lambda x: signal.signal(signal.SIGUSR1, x), signal.SIG_IGN),
     ),
     "getLevelName": (
         lambda: len(logging.getLevelName(33)),
@@ -234,7 +236,8 @@ ASKED: dict[str, Row] = {
     ),
     "logger.level": (lambda: LOGGER.level + 1, setting(lambda: LOGGER.level, LOGGER.setLevel, 10)),
     "getLogger": (
-        lambda: logging.getLogger("tracegrad.tests.library").level + 1, setting(lambda: 0, LOGGER.setLevel, 10),
+        lambda: logging.getLogger("tracegrad.tests.library").level + 1,
+        setting(lambda: 0, LOGGER.setLevel, 10),
     ),
     "guess_type": (
         lambda: len(mimetypes.guess_type("a.zzz")[0] or "") + 1,
@@ -252,7 +255,8 @@ ASKED: dict[str, Row] = {
         setting(np.get_printoptions, lambda x: np.set_printoptions(**x), {"precision": 2}),
     ),
     "text of a list of arrays": (
-        lambda: len(str([ARRAY])), setting(np.get_printoptions, lambda x: np.set_printoptions(**x), {"precision": 2}),
+        lambda: len(str([ARRAY])),
+        setting(np.get_printoptions, lambda x: np.set_printoptions(**x), {"precision": 2}),
     ),
     "__annotations__": (
         lambda: len(documented.__annotations__),
@@ -285,7 +289,7 @@ ASKED: dict[str, Row] = {
     "__doc__": (lambda: len(documented.__doc__ or ""), attribute(documented, "__doc__", "Something longer.")),
     "getdoc": (lambda: len(inspect.getdoc(documented) or ""), attribute(documented, "__doc__", "Something longer.")),
     "__name__": (lambda: len(documented.__name__), attribute(documented, "__name__", "another_name")),
-}  # fmt: skip
+}
 
 # What nobody knows how to ask again, or may do something: the call runs as plain Python.
 PLAINLY: dict[str, Row] = {

@@ -174,12 +174,18 @@ READS: dict[str, Callable[[Any, Any, Any], Any]] = {
     "sizes": lambda x, A, i: x[:i].size * np.sum(x[:i]) + A[i:].shape[0] + np.sum(np.ones_like(A[i:, :i]) * x[0]),
     "elements": lambda x, A, i: x[i:][0] + 2 * x[: i + 1][-1] + A[i:, : i + 1][0, -1] + A[:i][..., i].sum(),
     "slices of slices": lambda x, A, i: (
-        np.sum(x[i:][1:]) + np.sum(x[:i][:-1] * x[:i][1:]) + x[: i + 1][-1:][0] + np.sum(A[i:, : i + 1][:1, -1:])
-        + np.sum((x[:i][1:] - x[:i][:-1]) ** 2) + np.sum(x[i:][:2]) + np.sum(x[i:][2:4]) + np.sum(A[i:, i:][1:, 1:])
+        np.sum(x[i:][1:])
+        + np.sum(x[:i][:-1] * x[:i][1:])
+        + x[: i + 1][-1:][0]
+        + np.sum(A[i:, : i + 1][:1, -1:])
+        + np.sum((x[:i][1:] - x[:i][:-1]) ** 2)
+        + np.sum(x[i:][:2])
+        + np.sum(x[i:][2:4])
+        + np.sum(A[i:, i:][1:, 1:])
     ),
     "an element of a slice": lambda x, A, i: tg.fori_loop(0, i, lambda j, s: s + x[:i][j] * x[N - i :][j - i], 0.0),
     "of an inner loop": lambda x, A, i: tg.fori_loop(0, i, lambda j, s: s + A[i, j:i] @ x[j:i] * np.sum(x[:i]), 0.0),
-}  # fmt: skip
+}
 
 
 def all_reads(z: Any, loop: Loop = tg.fori_loop) -> Any:
@@ -280,9 +286,15 @@ def test_bounds_that_are_rows_or_carried_or_known_to_nothing() -> None:
 
 
 SLICES: list[Callable[[Any, Any], Any]] = [
-    lambda a, b: np.s_[a:b], lambda a, b: np.s_[a:], lambda a, b: np.s_[:b], lambda a, b: np.s_[2:b],
-    lambda a, b: np.s_[-3:b], lambda a, b: np.s_[a:3], lambda a, b: np.s_[a:-1], lambda a, b: np.s_[a : a + 2],
-]  # fmt: skip
+    lambda a, b: np.s_[a:b],
+    lambda a, b: np.s_[a:],
+    lambda a, b: np.s_[:b],
+    lambda a, b: np.s_[2:b],
+    lambda a, b: np.s_[-3:b],
+    lambda a, b: np.s_[a:3],
+    lambda a, b: np.s_[a:-1],
+    lambda a, b: np.s_[a : a + 2],
+]
 
 
 def test_all_bounds_mean_what_they_mean_in_numpy() -> None:

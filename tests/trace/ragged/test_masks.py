@@ -76,7 +76,7 @@ SHAPED = {
     "len": lambda x: x.sum() / len(x[x > 0]),
     "added": added,
     "in two steps": lambda x: (lambda y: y - y.mean())(x[x > 0]),
-}  # fmt: skip
+}
 # Functions whose results have one shape: nothing but a truth is asked for.
 REDUCED = {
     "sum": lambda x: (x[x > 0] ** 2).sum(),
@@ -101,7 +101,7 @@ REDUCED = {
     "assigned values": lambda x: replaced(x, x > 0, x[x > 0] ** 2),
     "clipped_rows": clipped_rows,
     "loop": lambda x: sum([np.abs(x[x > k] ** 3 * k).sum() for k in (0.5, -0.25, -1.0)]),
-}  # fmt: skip
+}
 ALL = {**{f"shaped {k}": f for k, f in SHAPED.items()}, **{f"reduced {k}": f for k, f in REDUCED.items()}}
 
 

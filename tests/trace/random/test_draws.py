@@ -49,7 +49,7 @@ NEW = {
     "several": lambda x, r: r.normal(r.normal(x, 1.0), np.abs(r.uniform(1.0, 2.0, 6))) + r.poisson(r.gamma(2.0, x)),
     "weights in a list": lambda x, r: x[:2] * r.choice(2, 2, p=[x[0] / 10, 1.0 - x[0] / 10]),
     "dirichlet": lambda x, r: x[:3] * r.dirichlet([1.0, 2.0, 3.0]),
-}  # fmt: skip
+}
 OLD = {
     "seed": lambda x: (np.random.seed(5), x * np.random.normal(size=6), np.random.rand())[1],
     "global": lambda x: np.random.normal(x, 2.0) + np.random.rand(6) + np.random.randn() * np.random.randint(0, 9),
@@ -62,7 +62,7 @@ OLD = {
     "RandomState": lambda x: x * np.random.RandomState(7).randn(6),
     "Generator": lambda x: x * np.random.Generator(np.random.PCG64(3)).normal(size=6),
     "captured": lambda x: x + RNG.normal(size=6) * RNG.normal(x[0], 1.0),
-}  # fmt: skip
+}
 
 
 def differences(f, x, h=1e-6):

@@ -130,12 +130,23 @@ def test_calls_whose_loops_ask_numpy_to_draw_are_looked_up_so_that_the_quicker_w
 
 # -- numbers of machine code ---------------------------------------------------------------------------------------
 METHODS = [
-    ("random", (), {}), ("random", (3,), {}), ("uniform", (-1.0, 2.5), {}), ("uniform", (2, 2), {"size": 2}),
-    ("standard_normal", (), {}), ("normal", (), {"size": (2, 2)}), ("normal", (0.1, 0.7), {}), ("normal", (0, 0.0), {}),
-    ("standard_exponential", (), {}), ("exponential", (0.3,), {"size": 2}), ("exponential", (0.0,), {}),
-    ("integers", (7,), {}), ("integers", (-5, 3), {"size": 3}), ("integers", (2**32 - 2,), {}), ("choice", (6,), {}),
+    ("random", (), {}),
+    ("random", (3,), {}),
+    ("uniform", (-1.0, 2.5), {}),
+    ("uniform", (2, 2), {"size": 2}),
+    ("standard_normal", (), {}),
+    ("normal", (), {"size": (2, 2)}),
+    ("normal", (0.1, 0.7), {}),
+    ("normal", (0, 0.0), {}),
+    ("standard_exponential", (), {}),
+    ("exponential", (0.3,), {"size": 2}),
+    ("exponential", (0.0,), {}),
+    ("integers", (7,), {}),
+    ("integers", (-5, 3), {"size": 3}),
+    ("integers", (2**32 - 2,), {}),
+    ("choice", (6,), {}),
     ("integers", (2,), {"size": 5}),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("method", "args", "kwargs"), METHODS)
@@ -165,9 +176,13 @@ def drawn(method: str, *args: Any, **kwargs: Any) -> Native | None:
     before = random_streams.read_state(rng)
     result = np.asarray(getattr(rng, method)(*args, **kwargs))
     params = {
-        "kind": random_streams.kind_of(rng), "method": method, "args": tuple([("is", x) for x in args]),
-        "kwargs": tuple([(k, ("is", x)) for k, x in kwargs.items()]), "shape": result.shape, "dtype": result.dtype.name,
-    }  # fmt: skip
+        "kind": random_streams.kind_of(rng),
+        "method": method,
+        "args": tuple([("is", x) for x in args]),
+        "kwargs": tuple([(k, ("is", x)) for k, x in kwargs.items()]),
+        "shape": result.shape,
+        "dtype": result.dtype.name,
+    }
     state_of = GraphNode(None, (), (), tg.avals.aval_of(before))
     aval = random_streams.draw.aval(state_of.aval, **params)
     return native_of(GraphNode(random_streams.draw, (state_of,), tuple(sorted(params.items())), aval))
@@ -250,9 +265,11 @@ def test_generators_from_outside_and_of_the_call_itself(where: str) -> None:
     holder, enclosed = Holder(), np.random.default_rng(2)
     holder.rng = np.random.default_rng(1)
     functions: dict[str, Callable[[Any], Any]] = {
-        "global": lambda x: walk(x, RNG), "attribute": lambda x: walk(x, holder.rng),
-        "closure": lambda x: walk(x, enclosed), "made": lambda x: walk(x, np.random.default_rng(5)),
-    }  # fmt: skip
+        "global": lambda x: walk(x, RNG),
+        "attribute": lambda x: walk(x, holder.rng),
+        "closure": lambda x: walk(x, enclosed),
+        "made": lambda x: walk(x, np.random.default_rng(5)),
+    }
     f, used = functions[where], [RNG, holder.rng, enclosed]
     before = [rng.bit_generator.state for rng in used]
     traced = tg.trace(f)

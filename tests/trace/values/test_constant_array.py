@@ -99,9 +99,17 @@ def grid(x):
 
 
 TABLES = [
-    transform_by_loops, transform_by_outer, indices_by_loops, assembly, assembly_of_values, recurrence, twiddles,
-    questions, masks, grid,
-]  # fmt: skip
+    transform_by_loops,
+    transform_by_outer,
+    indices_by_loops,
+    assembly,
+    assembly_of_values,
+    recurrence,
+    twiddles,
+    questions,
+    masks,
+    grid,
+]
 
 
 @pytest.mark.parametrize("f", TABLES, ids=lambda f: f.__name__)

@@ -15,11 +15,24 @@ from meaning import program
 import tracegrad as tg
 
 OPERANDS: dict[str, Any] = {
-    "array": np.array([1.0, 2.0]), "no_axes": np.array(3.0), "one": np.ones(1), "none": np.ones((0, 2)),
-    "float64": np.float64(2.0), "float32": np.float32(2.0), "int64": np.int64(2), "bool_": np.bool_(True),
-    "complex128": np.complex128(2j), "float": 2.0, "int": 2, "bool": True, "complex": 2j, "str": "a", "list": [2.0],
-    "tuple": (1.0, np.ones(2)), "dict": {"a": np.ones(2)},
-}  # fmt: skip
+    "array": np.array([1.0, 2.0]),
+    "no_axes": np.array(3.0),
+    "one": np.ones(1),
+    "none": np.ones((0, 2)),
+    "float64": np.float64(2.0),
+    "float32": np.float32(2.0),
+    "int64": np.int64(2),
+    "bool_": np.bool_(True),
+    "complex128": np.complex128(2j),
+    "float": 2.0,
+    "int": 2,
+    "bool": True,
+    "complex": 2j,
+    "str": "a",
+    "list": [2.0],
+    "tuple": (1.0, np.ones(2)),
+    "dict": {"a": np.ones(2)},
+}
 
 
 class Point:

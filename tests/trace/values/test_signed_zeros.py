@@ -191,13 +191,23 @@ def test_the_extremum_of_a_few_zeros_has_numpys_sign_in_every_call(name: str, dt
 
 # -- sums ------------------------------------------------------------------------------------------------------------
 SUMS = {
-    "sum": np.sum, "nansum": np.nansum, "mean": np.mean, "nanmean": np.nanmean, "median": np.median,
-    "nanmedian": np.nanmedian, "average": np.average, "first axis": lambda x: np.sum(x, 0),
-    "last axis": lambda x: np.sum(x, -1, keepdims=True), "no axis": lambda x: np.sum(x, ()),
-    "where": lambda x: np.sum(x, where=True), "of pairs": lambda x: np.sum(np.broadcast_to(x, (2, *x.shape)), 0),
-    "of one": lambda x: np.sum(x[None], 0), "of a constant": lambda x: np.sum(np.full(3, -0.0)) + x,
-    "along an axis of two": lambda x: np.sum(np.stack([x, x]), 0), "cumulative": lambda x: np.cumsum(x),
-}  # fmt: skip
+    "sum": np.sum,
+    "nansum": np.nansum,
+    "mean": np.mean,
+    "nanmean": np.nanmean,
+    "median": np.median,
+    "nanmedian": np.nanmedian,
+    "average": np.average,
+    "first axis": lambda x: np.sum(x, 0),
+    "last axis": lambda x: np.sum(x, -1, keepdims=True),
+    "no axis": lambda x: np.sum(x, ()),
+    "where": lambda x: np.sum(x, where=True),
+    "of pairs": lambda x: np.sum(np.broadcast_to(x, (2, *x.shape)), 0),
+    "of one": lambda x: np.sum(x[None], 0),
+    "of a constant": lambda x: np.sum(np.full(3, -0.0)) + x,
+    "along an axis of two": lambda x: np.sum(np.stack([x, x]), 0),
+    "cumulative": lambda x: np.cumsum(x),
+}
 
 
 @pytest.mark.parametrize("dtype", ["float64", "complex64"])

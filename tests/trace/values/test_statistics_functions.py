@@ -106,12 +106,17 @@ def test_other_data_take_the_same_program() -> None:
 @pytest.mark.parametrize(
     "function",
     [
-        lambda x: st.mean(x[:0]), lambda x: st.variance(x[:1]), lambda x: st.geometric_mean(x - 1.0),
-        lambda x: st.harmonic_mean(list(x - 1.0)), lambda x: st.correlation(x, x * 0.0),
-        lambda x: st.linear_regression(x * 0.0, x), lambda x: st.covariance(x, x[:3]),
-        lambda x: st.quantiles(x, n=0), lambda x: st.median(x[:0]),
+        lambda x: st.mean(x[:0]),
+        lambda x: st.variance(x[:1]),
+        lambda x: st.geometric_mean(x - 1.0),
+        lambda x: st.harmonic_mean(list(x - 1.0)),
+        lambda x: st.correlation(x, x * 0.0),
+        lambda x: st.linear_regression(x * 0.0, x),
+        lambda x: st.covariance(x, x[:3]),
+        lambda x: st.quantiles(x, n=0),
+        lambda x: st.median(x[:0]),
     ],
-)  # fmt: skip
+)
 def test_what_python_refuses_is_refused_so(function: Callable[[Any], Any]) -> None:
     with pytest.raises(st.StatisticsError) as expected:
         function(X)

@@ -32,22 +32,30 @@ def filled(x: Any) -> Any:
 
 
 CASES: dict[str, Callable[[Any], Any]] = {
-    "sum": lambda x: np.ndarray.sum(x * x), "in a global": lambda x: SUM(x * x),
+    "sum": lambda x: np.ndarray.sum(x * x),
+    "in a global": lambda x: SUM(x * x),
     "add": lambda x: np.ndarray.__add__(x, x * 2),
-    "add, in a global": lambda x: ADD(x, 2.0) * x, "of a constant": lambda x: np.ndarray.__mul__(np.ones(2), x),
-    "mapped": lambda x: sum(map(np.ndarray.copy, [x, x])), "in a dict": lambda x: TABLE["copy"](x) * x,
-    "in a partial": lambda x: PARTIAL(x * x), "methodcaller": lambda x: CALLER(x * x),
+    "add, in a global": lambda x: ADD(x, 2.0) * x,
+    "of a constant": lambda x: np.ndarray.__mul__(np.ones(2), x),
+    "mapped": lambda x: sum(map(np.ndarray.copy, [x, x])),
+    "in a dict": lambda x: TABLE["copy"](x) * x,
+    "in a partial": lambda x: PARTIAL(x * x),
+    "methodcaller": lambda x: CALLER(x * x),
     "attrgetter": lambda x: GETTER(x) * x,
     "getattr": lambda x: getattr(np.ndarray, "me" + "an")(x),
     "of rows": lambda x: np.stack(list(map(np.ndarray.sum, np.outer(x, x)))),
-    "setitem": assigned, "getitem": lambda x: np.ndarray.__getitem__(x, 0) * x, "fill": filled,
+    "setitem": assigned,
+    "getitem": lambda x: np.ndarray.__getitem__(x, 0) * x,
+    "fill": filled,
     "of type": lambda x: type(x).sum(x),
-    "of the class": lambda x: x.__class__.sum(x), "matmul": lambda x: np.ndarray.__matmul__(x, x),
+    "of the class": lambda x: x.__class__.sum(x),
+    "matmul": lambda x: np.ndarray.__matmul__(x, x),
     "reduced": lambda x: functools.reduce(np.ndarray.__mul__, [x, x, x]),
     "as a key": lambda x: np.stack(sorted([x, 2 * x], key=np.ndarray.sum)),
     "astype": lambda x: np.ndarray.astype(x, float) * x,
-    "argmax": lambda x: x[np.ndarray.argmax(x)], "in place": lambda x: np.ndarray.__iadd__(x * 1, 2.0) * x,
-}  # fmt: skip
+    "argmax": lambda x: x[np.ndarray.argmax(x)],
+    "in place": lambda x: np.ndarray.__iadd__(x * 1, 2.0) * x,
+}
 
 
 @pytest.mark.parametrize("name", CASES)

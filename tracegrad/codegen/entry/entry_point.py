@@ -45,9 +45,16 @@ HUGE_BYTES = TUNING.memory.min_huge_bytes if sys.platform == "linux" else 2**62
 
 # Field offsets that the machine code uses, in bytes.
 OFFSETS = {
-    "TYPE": 8, "DATA": 16, "ND": 24, "DIMS": 32, "STRIDES": 40, "DESCR": 56, "ARRAY_FLAGS": 64, "FLOAT": 16,
+    "TYPE": 8,
+    "DATA": 16,
+    "ND": 24,
+    "DIMS": 32,
+    "STRIDES": 40,
+    "DESCR": 56,
+    "ARRAY_FLAGS": 64,
+    "FLOAT": 16,
     "DTYPE": DTYPE_OFFSET,
-}  # fmt: skip
+}
 _SIZES = {
     "GOOD_FLAGS": 0x0101,  # NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_ALIGNED
     "ALIGNED": 0x0100,

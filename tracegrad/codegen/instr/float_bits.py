@@ -172,6 +172,10 @@ def half_value(b: ir.IRBuilder, x: Any) -> Any:
 
 
 OF_FLOATS: dict[str, Callable[..., Any]] = {
-    "nextafter": _nextafter, "spacing": _spacing, "mantissa": _mantissa, "exponent": _exponent,
-    "round_to_half": _round_to_half, "half_bits": _half_bits,
-}  # fmt: skip
+    "nextafter": _nextafter,
+    "spacing": _spacing,
+    "mantissa": _mantissa,
+    "exponent": _exponent,
+    "round_to_half": _round_to_half,
+    "half_bits": _half_bits,
+}

@@ -21,9 +21,14 @@ __all__ = ["INTERRUPTED", "POLL_SYMBOLS", "iterations_between_polls", "poll_modu
 INTERRUPTED = 5
 POLL_COST = TUNING.threads.poll_cost
 POLL_SYMBOLS = (
-    "PyEval_RestoreThread", "PyEval_SaveThread", "PyErr_CheckSignals", "PyGILState_Ensure",
-    "PyGILState_GetThisThreadState", "PyGILState_Release", "PyThread_get_thread_ident",
-)  # fmt: skip
+    "PyEval_RestoreThread",
+    "PyEval_SaveThread",
+    "PyErr_CheckSignals",
+    "PyGILState_Ensure",
+    "PyGILState_GetThisThreadState",
+    "PyGILState_Release",
+    "PyThread_get_thread_ident",
+)
 
 
 def iterations_between_polls(cost: int) -> int:

@@ -43,9 +43,11 @@ REASSOCIATE = ("reassoc",)
 _NUMBERS = ("nnan", "nsz")
 
 _TYPES: dict[str, Any] = {
-    "f64": ir.DoubleType(), "f32": ir.FloatType(), "bool": BOOL,
+    "f64": ir.DoubleType(),
+    "f32": ir.FloatType(),
+    "bool": BOOL,
     **{f"{s}{n}": ir.IntType(n) for s in "iu" for n in (8, 16, 32, 64)},
-}  # fmt: skip
+}
 
 
 def llvm_type(dtype: str) -> Any:
@@ -232,12 +234,21 @@ _FLOAT: dict[str, Callable[..., Any]] = {
     "div": lambda b, x, y: b.fdiv(x, y),
     "neg": lambda b, x: b.fneg(x),
     "maximum": _extremum(">") if _SECOND_ZERO else _intrinsic("maximum", 2),
-    "minimum": _extremum("<") if _SECOND_ZERO else _intrinsic("minimum", 2), "absolute": _intrinsic("fabs", 1),
-    "sqrt": _intrinsic("sqrt", 1), "floor": _intrinsic("floor", 1), "ceil": _intrinsic("ceil", 1),
-    "trunc": _intrinsic("trunc", 1), "rint": _intrinsic("rint", 1), "copysign": _intrinsic("copysign", 2),
-    "sign": _sign_float, "remainder": _remainder_float, "floor_divide": _floor_divide_float,
-    "isfinite": _finite("<"), "isinf": _finite("=="), **OF_FLOATS,
-}  # fmt: skip
+    "minimum": _extremum("<") if _SECOND_ZERO else _intrinsic("minimum", 2),
+    "absolute": _intrinsic("fabs", 1),
+    "sqrt": _intrinsic("sqrt", 1),
+    "floor": _intrinsic("floor", 1),
+    "ceil": _intrinsic("ceil", 1),
+    "trunc": _intrinsic("trunc", 1),
+    "rint": _intrinsic("rint", 1),
+    "copysign": _intrinsic("copysign", 2),
+    "sign": _sign_float,
+    "remainder": _remainder_float,
+    "floor_divide": _floor_divide_float,
+    "isfinite": _finite("<"),
+    "isinf": _finite("=="),
+    **OF_FLOATS,
+}
 
 
 def _select_by(op: str, signed: bool) -> Callable[..., Any]:
@@ -296,22 +307,36 @@ def _shift(name: str) -> Callable[..., Any]:
 
 
 _INT: dict[str, Callable[..., Any]] = {
-    "add": lambda b, x, y: b.add(x, y), "sub": lambda b, x, y: b.sub(x, y), "mul": lambda b, x, y: b.mul(x, y),
-    "neg": lambda b, x: b.neg(x), "absolute": lambda b, x: b.select(b.icmp_signed("<", x, _int(0, x)), b.neg(x), x),
-    "maximum": _select_by(">", True), "minimum": _select_by("<", True), "sign": _sign_int,
-    "floor_divide": _floor_divide_int, "remainder": _remainder_int,
-    "bit_and": lambda b, x, y: b.and_(x, y), "bit_or": lambda b, x, y: b.or_(x, y),
-    "bit_xor": lambda b, x, y: b.xor(x, y), "shift_left": _shift("shl"), "shift_right": _shift("ashr"),
+    "add": lambda b, x, y: b.add(x, y),
+    "sub": lambda b, x, y: b.sub(x, y),
+    "mul": lambda b, x, y: b.mul(x, y),
+    "neg": lambda b, x: b.neg(x),
+    "absolute": lambda b, x: b.select(b.icmp_signed("<", x, _int(0, x)), b.neg(x), x),
+    "maximum": _select_by(">", True),
+    "minimum": _select_by("<", True),
+    "sign": _sign_int,
+    "floor_divide": _floor_divide_int,
+    "remainder": _remainder_int,
+    "bit_and": lambda b, x, y: b.and_(x, y),
+    "bit_or": lambda b, x, y: b.or_(x, y),
+    "bit_xor": lambda b, x, y: b.xor(x, y),
+    "shift_left": _shift("shl"),
+    "shift_right": _shift("ashr"),
     "popcount": ir.IRBuilder.ctpop,
-    "isfinite": lambda b, x: number(shaped(BOOL, x), 1), "isinf": lambda b, x: number(shaped(BOOL, x), 0),
+    "isfinite": lambda b, x: number(shaped(BOOL, x), 1),
+    "isinf": lambda b, x: number(shaped(BOOL, x), 0),
     **{name: (lambda b, x: x) for name in ("floor", "ceil", "trunc", "rint")},
-}  # fmt: skip
+}
 _UNSIGNED = _INT | {
-    "absolute": lambda b, x: x, "maximum": _select_by(">", False), "minimum": _select_by("<", False),
+    "absolute": lambda b, x: x,
+    "maximum": _select_by(">", False),
+    "minimum": _select_by("<", False),
     "sign": lambda b, x: b.zext(b.icmp_unsigned("!=", x, _int(0, x)), x.type),
-    "floor_divide": _divide_unsigned("udiv"), "remainder": _divide_unsigned("urem"), "shift_right": _shift("lshr"),
+    "floor_divide": _divide_unsigned("udiv"),
+    "remainder": _divide_unsigned("urem"),
+    "shift_right": _shift("lshr"),
     "half_value": half_value,
-}  # fmt: skip
+}
 _BOOLEAN: dict[str, Callable[..., Any]] = {
     **{name: (lambda b, x, y: b.and_(x, y)) for name in ("logical_and", "mul", "minimum", "bit_and")},
     **{name: (lambda b, x, y: b.or_(x, y)) for name in ("logical_or", "add", "maximum", "bit_or")},

@@ -31,7 +31,7 @@ from tracegrad.codegen.instr.scalar import (
     memory_type,
     reduction_result,
     registers,
-)  # fmt: skip
+)
 from tracegrad.codegen.instr.support import fill
 from tracegrad.codegen.kernels.bound_tightening import clip_of, row_mask_of
 from tracegrad.codegen.kernels.conflict_blocking import in_conflict_blocks, strides_across

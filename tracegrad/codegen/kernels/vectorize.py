@@ -44,7 +44,7 @@ __all__ = [
     "unit_stride_of",
     "vector_bytes",
     "vectors_of",
-]  # fmt: skip
+]
 
 LIGHTEST = TUNING.vectorization.max_cheap_cost
 STRIDES = (2, 3, 4, -2, -3, -4)  # strides of loads by whole vectors and shuffles

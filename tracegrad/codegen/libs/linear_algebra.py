@@ -257,6 +257,10 @@ def _solve_triangular(w: _LapackEmitter, i: Any) -> None:
 
 
 _BODIES: dict[str, Callable[[_LapackEmitter, Any], None]] = {
-    "cholesky": _cholesky, "cholesky_pullback": _cholesky_pullback, "lu": _lu, "lu_solve": _lu_solve, "solve": _solve,
+    "cholesky": _cholesky,
+    "cholesky_pullback": _cholesky_pullback,
+    "lu": _lu,
+    "lu_solve": _lu_solve,
+    "solve": _solve,
     "solve_triangular": _solve_triangular,
-}  # fmt: skip
+}

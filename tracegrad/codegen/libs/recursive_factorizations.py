@@ -180,8 +180,18 @@ class Halves:
         letters = [self.choice(lower, "U", "L"), self.choice(transposed, "T", "N"), self.choice(unit, "U", "N")]
         sizes = [self.slot(each) for each in ((n, k) if right else (k, n))]
         one = self.slot(self.constant(1.0))
-        self.fortran(call_operands, "trsm", self.letter("L" if right else "R"), *letters, *sizes, one, a,
-                     self.slot(a_leading), x, self.slot(x_leading))  # fmt: skip
+        self.fortran(
+            call_operands,
+            "trsm",
+            self.letter("L" if right else "R"),
+            *letters,
+            *sizes,
+            one,
+            a,
+            self.slot(a_leading),
+            x,
+            self.slot(x_leading),
+        )
 
     def _solve_halves(self, call_operands: Any, right: bool, kind: Any, n: Any, k: Any, matrices: Any) -> None:
         b, (lower, transposed, _), (a, al, x, xl) = self.b, kind, matrices

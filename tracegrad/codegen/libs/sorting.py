@@ -414,6 +414,11 @@ class _Member(NativeCallEmitter):
 
 
 _WRITERS: dict[str, type[NativeCallEmitter]] = {
-    "sorted_values": _Sort, "argsort": _Argsort, "searchsorted": _BinarySearch, "repeated_index": _Chosen,
-    "is_member": _Member, "pack_bits": Pack, "unpack_bits": Unpack,
-}  # fmt: skip
+    "sorted_values": _Sort,
+    "argsort": _Argsort,
+    "searchsorted": _BinarySearch,
+    "repeated_index": _Chosen,
+    "is_member": _Member,
+    "pack_bits": Pack,
+    "unpack_bits": Unpack,
+}

@@ -88,10 +88,15 @@ def _choice(a: Any, size: Any = None, replace: Any = True, p: Any = None, axis: 
 
 
 _METHODS: dict[str, Callable[..., Any]] = {
-    "random": _standard("uniform"), "standard_normal": _standard("normal"), "normal": _normal, "uniform": _uniform,
-    "standard_exponential": _standard("exponential"), "exponential": _exponential, "integers": _integers,
+    "random": _standard("uniform"),
+    "standard_normal": _standard("normal"),
+    "normal": _normal,
+    "uniform": _uniform,
+    "standard_exponential": _standard("exponential"),
+    "exponential": _exponential,
+    "integers": _integers,
     "choice": _choice,
-}  # fmt: skip
+}
 
 
 def _are_numbers(*xs: Any) -> bool:

@@ -28,8 +28,11 @@ def renamed(kernel: Kernel, names: dict[str, str]) -> Kernel:
     return Kernel(
         {get(name, name): use for name, use in kernel.buffers.items()},
         [KernelLoop(var, renaming.poly(extent)) for var, extent in kernel.loops],
-        renaming.body(kernel.body), kernel.cost, kernel.chunked, kernel.disabled,
-    )  # fmt: skip
+        renaming.body(kernel.body),
+        kernel.cost,
+        kernel.chunked,
+        kernel.disabled,
+    )
 
 
 class _Renaming:
@@ -78,6 +81,11 @@ class _Renaming:
 
 
 _RENAMED: dict[type, Callable[[_Renaming, Any], Any]] = {
-    Compute: _Renaming._compute, Load: _Renaming._load, Index: _Renaming._index, BoundsCheck: _Renaming._check,
-    GuardBlock: _Renaming._guard, Store: _Renaming._store, Reduce: _Renaming._reduce,
-}  # fmt: skip
+    Compute: _Renaming._compute,
+    Load: _Renaming._load,
+    Index: _Renaming._index,
+    BoundsCheck: _Renaming._check,
+    GuardBlock: _Renaming._guard,
+    Store: _Renaming._store,
+    Reduce: _Renaming._reduce,
+}

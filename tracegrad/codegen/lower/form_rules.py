@@ -28,9 +28,15 @@ if TYPE_CHECKING:
     from tracegrad.codegen.lower.symbolic_shapes import Dims
 
 __all__ = [
-    "HANDLERS", "Handler", "checks_indices", "handler", "in_range", "is_trivial_reshape", "is_view",
+    "HANDLERS",
+    "Handler",
+    "checks_indices",
+    "handler",
+    "in_range",
+    "is_trivial_reshape",
+    "is_view",
     "same_block",
-]  # fmt: skip
+]
 
 
 # -- element by element --------------------------------------------------------------------------------------------

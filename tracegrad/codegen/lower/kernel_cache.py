@@ -118,9 +118,11 @@ def note(pattern: Pattern, lowering: Lowering, serial: bool) -> None:
     ]
     kernel_id = id(kernel)
     counts = [
-        (i, index) for i, node in enumerate(pattern.nodes)
-        for owner, index in lowering.counts.get(node, ()) if owner == kernel_id
-    ]  # fmt: skip
+        (i, index)
+        for i, node in enumerate(pattern.nodes)
+        for owner, index in lowering.counts.get(node, ())
+        if owner == kernel_id
+    ]
     result = _CachedKernel(
         renamed(kernel, {}), serial, (*pattern.names,), (*map(str, pattern.sizes),), requested, counts
     )

@@ -166,10 +166,13 @@ def _breaks_of(shape: tuple[int, ...], axes: Axes) -> frozenset[int]:
     position = {a: k for k, a in enumerate([a for a, n in enumerate(shape) if n != 1])}
     runs = _runs(shape, axes)
     positions = [None if axes[i] is None else position[axes[i]] for i in runs]  # type: ignore[index]
-    return frozenset([
-        i for i, p, q in zip(runs[1:], positions, positions[1:])
-        if not (p is q is None or (p is not None and q is not None and q == p + 1))
-    ])  # fmt: skip
+    return frozenset(
+        [
+            i
+            for i, p, q in zip(runs[1:], positions, positions[1:])
+            if not (p is q is None or (p is not None and q is not None and q == p + 1))
+        ]
+    )
 
 
 def _runs(shape: tuple[int, ...], axes: Axes) -> list[int]:

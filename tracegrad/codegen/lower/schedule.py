@@ -304,10 +304,14 @@ def expensive_values(scheduled: Schedule, indices: Mapping[GraphNode, set[Any]])
     """The values to store because they are recomputed at several indices; only the last value of a chain."""
     storage = scheduled.storage
     expensive = {
-        n: p for n, p in indices.items()
-        if len(p) > 1 and storage.weight.get(n, 0) >= MIN_STORED_COST and n.aval.size > 1 and not storage.stored(n)
+        n: p
+        for n, p in indices.items()
+        if len(p) > 1
+        and storage.weight.get(n, 0) >= MIN_STORED_COST
+        and n.aval.size > 1
+        and not storage.stored(n)
         and n.op is not broadcast_to  # a materialized broadcast takes more memory than it saves
-    }  # fmt: skip
+    }
     users = storage.users
     saved = [n for n, p in expensive.items() if not any(u in expensive and expensive[u] >= p for u in users[n])]
     return {n: f"used at {len(expensive[n])} places and dear to compute" for n in saved}

@@ -83,9 +83,15 @@ class _Addition:
     that read or write each buffer, in any order."""
 
     def __init__(
-        self, plan: Plan, using: dict[str, list[Any]], adder: Launch, total: Compute, old: Load, product: Load,
+        self,
+        plan: Plan,
+        using: dict[str, list[Any]],
+        adder: Launch,
+        total: Compute,
+        old: Load,
+        product: Load,
         stored: Store | None,
-    ):  # fmt: skip
+    ):
         self.plan, self.using, self.adder, self.stored = plan, using, adder, stored
         self.total, self.loads = total, (old, product)
         self.old, self.product, self.result = old.buffer, product.buffer, (stored or old).buffer

@@ -245,8 +245,10 @@ class _PartBuilder:
 
     def kernel(self) -> Kernel:
         loops = [x for loop in self.whole.loops for x in self._loop(loop)]
-        moved = {var: start + (Poly.symbol(var) if any(x.var == var for x in loops) else 0)
-                 for var, start in self.start.items()}  # fmt: skip
+        moved = {
+            var: start + (Poly.symbol(var) if any(x.var == var for x in loops) else 0)
+            for var, start in self.start.items()
+        }
         body = [self._placed(_moved(x, moved)) for x in _needed(self._resolved(self.whole.body))]
         if any(p.symbols & self.values.keys() for p in polynomials(body)):
             raise _Unclear

@@ -273,9 +273,8 @@ def _lowered(
         )
     kernel, serial = _kernel(result, group.roots, storage, dims)
     partials = {
-        x.buffer: x.size for x in kernel.body
-        if type(x) is Reduce and not x.scatters and kernel.across_chunks in x.over
-    }  # fmt: skip
+        x.buffer: x.size for x in kernel.body if type(x) is Reduce and not x.scatters and kernel.across_chunks in x.over
+    }
     launch = Launch(kernel, group.roots, serial, partials)
     if (base := handler(group.roots[0]).initialized_from(group.roots[0])) is not None:
         launch.base, launch.bytes = _block_of(result, base), bytes_of(dims.shape(base), base.aval)

@@ -53,8 +53,11 @@ def strips_of(plan: Plan) -> Strips | None:
         (kernel.loops[0].extent, math.prod((x.extent for x in kernel.loops[1:]), start=ONE)) for kernel in symbolic
     }
     written = {b for kernel in symbolic for b, (_, use) in kernel.buffers.items() if use == "out"}
-    carried = {plan.buffers[x] for x, y in zip(plan.graph.inputs[: plan.carries], plan.graph.outputs)
-               if plan.buffers[y] in written}  # fmt: skip
+    carried = {
+        plan.buffers[x]
+        for x, y in zip(plan.graph.inputs[: plan.carries], plan.graph.outputs)
+        if plan.buffers[y] in written
+    }
     arrays = written | carried
     if len(spaces) > 1 or any(arrays & set(kernel.buffers) for kernel in constant):
         return None

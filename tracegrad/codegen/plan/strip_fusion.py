@@ -204,8 +204,9 @@ class _Grouping:
             step = self.steps[i]
             table = self._known_strides[i] = {
                 name: 0 if name in step.partials else _stride(accesses)
-                for name, accesses in footprints(step.kernel, self.sizes).items() if accesses
-            }  # fmt: skip
+                for name, accesses in footprints(step.kernel, self.sizes).items()
+                if accesses
+            }
         return table
 
     def _filled(self, i: int) -> set[str]:

@@ -9,9 +9,16 @@ from tracegrad import llvmir as ir
 from tracegrad.codegen.loopir.kernel import ALL, ANY
 
 __all__ = [
-    "element_of", "first_lane", "horizontal", "lanes_of", "number", "numbered", "of_lanes",
-    "prefetch", "shaped",
-]  # fmt: skip
+    "element_of",
+    "first_lane",
+    "horizontal",
+    "lanes_of",
+    "number",
+    "numbered",
+    "of_lanes",
+    "prefetch",
+    "shaped",
+]
 
 _REDUCE = {
     "f": {"add": "fadd", "mul": "fmul", "maximum": "fmax", "minimum": "fmin"},

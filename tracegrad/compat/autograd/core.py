@@ -17,6 +17,20 @@ from tracegrad.compat.autograd.tracer import getval, isbox
 from tracegrad.compat.autograd.transforms import make_jvp, make_vjp
 
 __all__ = [
-    "VSpace", "def_linear", "defjvp", "defjvp_argnum", "defjvp_argnums", "defvjp", "defvjp_argnum", "defvjp_argnums",
-    "getval", "isbox", "make_jvp", "make_vjp", "primitive", "primitive_jvps", "primitive_vjps", "vspace",
-]  # fmt: skip
+    "VSpace",
+    "def_linear",
+    "defjvp",
+    "defjvp_argnum",
+    "defjvp_argnums",
+    "defvjp",
+    "defvjp_argnum",
+    "defvjp_argnums",
+    "getval",
+    "isbox",
+    "make_jvp",
+    "make_vjp",
+    "primitive",
+    "primitive_jvps",
+    "primitive_vjps",
+    "vspace",
+]

@@ -17,11 +17,27 @@ from tracegrad.compat.autograd.wrap_util import split_function, unary_to_nary
 from tracegrad.control.checkpoint import checkpoint as checkpointed
 
 __all__ = [
-    "checkpoint", "deriv", "elementwise_grad", "grad", "grad_and_aux", "grad_named", "hessian",
-    "hessian_tensor_product", "hessian_vector_product", "holomorphic_grad", "jacobian", "make_ggnvp", "make_hvp",
-    "make_jvp", "make_jvp_reversemode", "make_vjp", "multigrad_dict", "tensor_jacobian_product", "value_and_grad",
+    "checkpoint",
+    "deriv",
+    "elementwise_grad",
+    "grad",
+    "grad_and_aux",
+    "grad_named",
+    "hessian",
+    "hessian_tensor_product",
+    "hessian_vector_product",
+    "holomorphic_grad",
+    "jacobian",
+    "make_ggnvp",
+    "make_hvp",
+    "make_jvp",
+    "make_jvp_reversemode",
+    "make_vjp",
+    "multigrad_dict",
+    "tensor_jacobian_product",
+    "value_and_grad",
     "vector_jacobian_product",
-]  # fmt: skip
+]
 
 Function = Callable[..., Any]
 

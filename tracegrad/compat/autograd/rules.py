@@ -29,9 +29,19 @@ from tracegrad.torch.tape.recording.recorded_array import Recorded
 from tracegrad.transforms.custom_call import save_values, saved_values
 
 __all__ = [
-    "def_linear", "defjvp", "defjvp_argnum", "defjvp_argnums", "defvjp", "defvjp_argnum", "defvjp_argnums",
-    "notrace_primitive", "primitive", "primitive_jvps", "primitive_vjps", "register_notrace",
-]  # fmt: skip
+    "def_linear",
+    "defjvp",
+    "defjvp_argnum",
+    "defjvp_argnums",
+    "defvjp",
+    "defvjp_argnum",
+    "defvjp_argnums",
+    "notrace_primitive",
+    "primitive",
+    "primitive_jvps",
+    "primitive_vjps",
+    "register_notrace",
+]
 
 
 class _Rules:
@@ -315,8 +325,9 @@ class _Primitive(Function):
         leaves = saved[: ctx.number]
         argnums = call.chosen(ctx.needs_input_grad[1:], leaves, "VJP")
         pulled = iter(_Derived.apply(_Pull(call, argnums, ctx.number), *saved, *cts))
-        cotangents = [next(pulled) if i in argnums and _is_inexact(x) else None
-                      for i, x in zip(call.argnums(leaves), leaves)]  # fmt: skip
+        cotangents = [
+            next(pulled) if i in argnums and _is_inexact(x) else None for i, x in zip(call.argnums(leaves), leaves)
+        ]
         return None, *cotangents
 
     @staticmethod
@@ -324,8 +335,9 @@ class _Primitive(Function):
         call, saved = ctx.call, saved_values(ctx)
         leaves = saved[: ctx.number]
         argnums = call.chosen([t is not None for t in tangents[1:]], leaves, "JVP")
-        moved = [t if t is not None else np.zeros(np.shape(x)) if _is_inexact(x) else x
-                 for t, x in zip(tangents[1:], leaves)]  # fmt: skip
+        moved = [
+            t if t is not None else np.zeros(np.shape(x)) if _is_inexact(x) else x for t, x in zip(tangents[1:], leaves)
+        ]
         return tuple(_Derived.apply(_Push(call, argnums, ctx.number), *saved, *moved))
 
 

@@ -29,7 +29,7 @@ from tracegrad.numpy_api.operands import (
     size_of,
     to_dtype,
     together,
-)  # fmt: skip
+)
 from tracegrad.numpy_api.registry import implements, refuse
 from tracegrad.numpy_api.selection import clip, positions, take_along_axis
 from tracegrad.numpy_api.shapes import as_shape, moveaxis

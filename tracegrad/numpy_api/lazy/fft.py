@@ -78,8 +78,13 @@ def _ihfft(x: Any, n: Any, axis: int, norm: Any) -> Any:
 
 
 TRANSFORMS: dict[str, Line] = {
-    "fft": _complex(False), "ifft": _complex(True), "rfft": _rfft, "irfft": _irfft, "hfft": _hfft, "ihfft": _ihfft,
-}  # fmt: skip
+    "fft": _complex(False),
+    "ifft": _complex(True),
+    "rfft": _rfft,
+    "irfft": _irfft,
+    "hfft": _hfft,
+    "ihfft": _ihfft,
+}
 
 
 def line(name: str, a: Any, n: Any, axis: int, norm: Any) -> Any:

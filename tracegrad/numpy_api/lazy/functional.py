@@ -61,8 +61,11 @@ def piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **kw: 
     """`np.piecewise`: the functions, which work element by element, are called on the whole array."""
     peer = peer_of(x, condlist, *(f for f in funclist if not callable(f)))
     v = array(x, peer)
-    has_list = isinstance(condlist, list | tuple) and len(condlist) and (
-        (not np.isscalar(condlist[0]) and len(np.shape(condlist[0])) > 0) or not v.shape)  # fmt: skip
+    has_list = (
+        isinstance(condlist, list | tuple)
+        and len(condlist)
+        and ((not np.isscalar(condlist[0]) and len(np.shape(condlist[0])) > 0) or not v.shape)
+    )
     conditions = [to_dtype(array(c, peer), bool) for c in (condlist if has_list else [condlist])]
     n, functions = len(conditions), list(funclist)
     if len(functions) not in (n, n + 1):

@@ -38,7 +38,7 @@ from tracegrad.ops.elementwise.table import (
     multiply,
     subtract,
     where,
-)  # fmt: skip
+)
 from tracegrad.ops.indexing.gather_scatter import gather, scatter_add
 from tracegrad.ops.reduce.bin_count import bin_count
 from tracegrad.ops.shape import linear
@@ -181,8 +181,9 @@ def histogram(a: Any, bins: Any = 10, range: Any = None, density: Any = None, we
 
 
 @implements(np.histogramdd)
-def histogramdd(sample: Any, bins: Any = 10, range: Any = None, density: Any = None,
-                weights: Any = None) -> tuple[Any, list[Any]]:  # fmt: skip
+def histogramdd(
+    sample: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None
+) -> tuple[Any, list[Any]]:
     """`np.histogramdd`."""
     if isinstance(bins, str):
         raise TypeError(located("histogramdd: `bins` must be numbers or edges"))
@@ -225,8 +226,9 @@ def _columns(sample: Any) -> list[Any]:
 
 
 @implements(np.histogram2d)
-def histogram2d(x: Any, y: Any, bins: Any = 10, range: Any = None, density: Any = None,
-                weights: Any = None) -> tuple[Any, Any, Any]:  # fmt: skip
+def histogram2d(
+    x: Any, y: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None
+) -> tuple[Any, Any, Any]:
     """`np.histogram2d`."""
     if not _is_count(bins) and len(bins) not in (1, 2):
         bins = [bins, bins]

@@ -121,8 +121,9 @@ def ravel_multi_index(multi_index: Any, dims: Any, mode: Any = "raise", order: s
 
 # -- in another array --------------------------------------------------------------------------------------------------
 @implements(np.isin)
-def isin(element: Any, test_elements: Any, assume_unique: bool = False, invert: bool = False, *,
-         kind: Any = None) -> Any:  # fmt: skip
+def isin(
+    element: Any, test_elements: Any, assume_unique: bool = False, invert: bool = False, *, kind: Any = None
+) -> Any:
     """`np.isin`."""
     x, tests = promoted(arrays(element, test_elements))
     tests = raveled(tests)

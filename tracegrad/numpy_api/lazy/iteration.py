@@ -23,16 +23,31 @@ from tracegrad.ops.core.op import Carrier
 from tracegrad.ops.shape.linear import reshape, transpose
 
 __all__ = [
-    "Broadcast", "NDEnumerate", "NDIter", "Vectorized", "asarray_chkfinite", "fromiter", "frompyfunc", "grid", "joined",
-]  # fmt: skip
+    "Broadcast",
+    "NDEnumerate",
+    "NDIter",
+    "Vectorized",
+    "asarray_chkfinite",
+    "fromiter",
+    "frompyfunc",
+    "grid",
+    "joined",
+]
 
 
 # -- vectorize -------------------------------------------------------------------------------------------------------
 class Vectorized:
     """`np.vectorize`: makes a function of arrays that calls a function of numbers for each element, as in NumPy."""
 
-    def __init__(self, pyfunc: Any = None, otypes: Any = None, doc: Any = None, excluded: Any = None,
-                 cache: bool = False, signature: str | None = None):  # fmt: skip
+    def __init__(
+        self,
+        pyfunc: Any = None,
+        otypes: Any = None,
+        doc: Any = None,
+        excluded: Any = None,
+        cache: bool = False,
+        signature: str | None = None,
+    ):
         self.pyfunc, self.excluded, self.signature = pyfunc, set(excluded or ()), signature
         self.otypes = None if otypes is None else [np.dtype(t) for t in otypes]
         self.__doc__ = pyfunc.__doc__ if doc is None else doc
@@ -115,8 +130,16 @@ _FLAGS = {"multi_index", "c_index", "refs_ok", "zerosize_ok", "common_dtype", "c
 class NDIter:
     """`np.nditer`: tuples of elements of arrays, in memory order, as arrays without axes."""
 
-    def __init__(self, op: Any, flags: Sequence[str] | None = None, op_flags: Any = None, op_dtypes: Any = None,
-                 order: str = "K", casting: str = "safe", **others: Any):  # fmt: skip
+    def __init__(
+        self,
+        op: Any,
+        flags: Sequence[str] | None = None,
+        op_flags: Any = None,
+        op_dtypes: Any = None,
+        order: str = "K",
+        casting: str = "safe",
+        **others: Any,
+    ):
         unknown = sorted({*(flags or ()), *others} - _FLAGS)
         if unknown or op_dtypes is not None:
             raise refuse(f"np.nditer with {(unknown or ['op_dtypes'])[0]}", "loop over np.ndindex(x.shape)")
@@ -258,7 +281,7 @@ def _as_operand(x: Any, peer: Any, ndmin: int, trans1d: int) -> Any:
     if trans1d == -1 or rank >= ndmin:
         return result
     # The axes of the operand begin at axis `trans1d`.
-    at = (ndmin - rank + 1 + trans1d if trans1d < 0 else trans1d)  # fmt: skip
+    at = ndmin - rank + 1 + trans1d if trans1d < 0 else trans1d
     new = list(range(ndmin - rank))
     perm = (*new[:at], *range(ndmin - rank, ndmin), *new[at:])
     return transpose(result, perm=perm)

@@ -85,8 +85,15 @@ def nanargmin(a: Any, axis: Any = None, out: Any = None, *, keepdims: bool = Fal
 
 # -- products, moments, scans ----------------------------------------------------------------------------------------
 @implements(np.nanprod, refuses=("out",))
-def nanprod(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False,
-            initial: Any = UNSET, where: Any = True) -> Any:  # fmt: skip
+def nanprod(
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    out: Any = None,
+    keepdims: bool = False,
+    initial: Any = UNSET,
+    where: Any = True,
+) -> Any:
     """`np.nanprod`."""
     return reductions.prod(filled(_one(a), 1.0), axis, dtype, None, keepdims, initial, where)
 
@@ -104,8 +111,18 @@ def nancumprod(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> 
 
 
 @implements(np.nanvar, refuses=("out",))
-def nanvar(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: float = 0, keepdims: bool = False, *,
-           where: Any = True, mean: Any = UNSET, correction: Any = UNSET) -> Any:  # fmt: skip
+def nanvar(
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    out: Any = None,
+    ddof: float = 0,
+    keepdims: bool = False,
+    *,
+    where: Any = True,
+    mean: Any = UNSET,
+    correction: Any = UNSET,
+) -> Any:
     """`np.nanvar`; nan if no more than `ddof` elements remain."""
     x = to_dtype(to_float(_one(a)), dtype)
     ddof = ddof if correction is UNSET else correction
@@ -122,7 +139,17 @@ def nanvar(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: f
 
 
 @implements(np.nanstd, refuses=("out",))
-def nanstd(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: float = 0, keepdims: bool = False, *,
-           where: Any = True, mean: Any = UNSET, correction: Any = UNSET) -> Any:  # fmt: skip
+def nanstd(
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    out: Any = None,
+    ddof: float = 0,
+    keepdims: bool = False,
+    *,
+    where: Any = True,
+    mean: Any = UNSET,
+    correction: Any = UNSET,
+) -> Any:
     """`np.nanstd`: the square root of `np.nanvar`."""
     return reductions.root(nanvar(a, axis, dtype, None, ddof, keepdims, where=where, mean=mean, correction=correction))

@@ -26,8 +26,11 @@ __all__ = ["pad"]
 _BY_INDEX = frozenset({"edge", "reflect", "symmetric", "wrap"})
 MAX_SLICES = 8  # slices that are concatenated; for more, the elements are gathered
 _STATISTICS: dict[str, Callable[..., Any]] = {
-    "maximum": reductions.max, "minimum": reductions.min, "mean": reductions.mean, "median": median,
-}  # fmt: skip
+    "maximum": reductions.max,
+    "minimum": reductions.min,
+    "mean": reductions.mean,
+    "median": median,
+}
 
 
 def _one(a: Any) -> Any:
@@ -44,8 +47,13 @@ def _ramps(x: Any, axis: int, widths: tuple[int, int], ends: tuple[Any, Any]) ->
     first, last = _ends(x, axis)
 
     def ramp(end: Any, edge: Any, width: int) -> Any:
-        steps = linspace(end, reshape(edge, shape=tuple(n for k, n in enumerate(edge.shape) if k != axis)), width,
-                         endpoint=False, dtype=x.dtype)  # fmt: skip
+        steps = linspace(
+            end,
+            reshape(edge, shape=tuple(n for k, n in enumerate(edge.shape) if k != axis)),
+            width,
+            endpoint=False,
+            dtype=x.dtype,
+        )
         return moveaxis(steps, 0, axis)
 
     return [ramp(ends[0], first, widths[0]), x, flip(ramp(ends[1], last, widths[1]), axes=(axis,))]
@@ -116,8 +124,10 @@ def _run(x: Any, axis: int, first: int, step: int, count: int) -> Any:
 
 
 _BY_VALUE = {
-    "linear_ramp": _ramps, "odd reflect": _odd("reflect"), "odd symmetric": _odd("symmetric"),
-} | {mode: _statistic(of) for mode, of in _STATISTICS.items()}  # fmt: skip
+    "linear_ramp": _ramps,
+    "odd reflect": _odd("reflect"),
+    "odd symmetric": _odd("symmetric"),
+} | {mode: _statistic(of) for mode, of in _STATISTICS.items()}
 
 
 # -- np.pad ------------------------------------------------------------------------------------------------------------

@@ -54,8 +54,21 @@ def _traced_too(name: str) -> None:
     setattr(Polynomial, name, method)
 
 
-for _name in ("__neg__", "__add__", "__radd__", "__sub__", "__rsub__", "__mul__", "__rmul__", "__pow__", "__truediv__",
-              "__rtruediv__", "__call__", "deriv", "integ"):  # fmt: skip
+for _name in (
+    "__neg__",
+    "__add__",
+    "__radd__",
+    "__sub__",
+    "__rsub__",
+    "__mul__",
+    "__rmul__",
+    "__pow__",
+    "__truediv__",
+    "__rtruediv__",
+    "__call__",
+    "deriv",
+    "integ",
+):
     _traced_too(_name)
 _OF_POLYNOMIALS = (np.polyadd, np.polysub, np.polymul, np.polydiv, np.polyder, np.polyint, np.polyval)
 

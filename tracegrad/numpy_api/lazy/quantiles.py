@@ -39,7 +39,7 @@ from tracegrad.ops.elementwise.table import (
     rint,
     subtract,
     where,
-)  # fmt: skip
+)
 from tracegrad.ops.reduce import partition, sorting
 from tracegrad.ops.reduce.scans import cumsum
 from tracegrad.ops.reduce.sorting import searchsorted
@@ -47,9 +47,13 @@ from tracegrad.ops.shape.linear import broadcast_to, concatenate, full, reduce_s
 
 # The parameters (a, b) of continuous methods, whose position in n elements is n q + a + q (1 - a - b) - 1.
 _BETWEEN = {
-    "linear": (1, 1), "hazen": (0.5, 0.5), "weibull": (0, 0), "median_unbiased": (1 / 3, 1 / 3),
-    "normal_unbiased": (3 / 8, 3 / 8), "interpolated_inverted_cdf": (0, 1),
-}  # fmt: skip
+    "linear": (1, 1),
+    "hazen": (0.5, 0.5),
+    "weibull": (0, 0),
+    "median_unbiased": (1 / 3, 1 / 3),
+    "normal_unbiased": (3 / 8, 3 / 8),
+    "interpolated_inverted_cdf": (0, 1),
+}
 
 
 # Methods that select an element, and all methods.
@@ -170,8 +174,9 @@ def _shaped(result: Any, depth: int, saved: tuple[int, ...], keepdims: bool) -> 
     return reshape(result, shape=(*result.shape[:depth], *saved)) if keepdims else result
 
 
-def _quantile(name: str, a: Any, q: Any, axis: Any, method: str, keepdims: bool, weights: Any, scale: float,
-              nans: bool) -> Any:  # fmt: skip
+def _quantile(
+    name: str, a: Any, q: Any, axis: Any, method: str, keepdims: bool, weights: Any, scale: float, nans: bool
+) -> Any:
     if weights is not None and method != "inverted_cdf":
         raise ValueError(located(f"Only method 'inverted_cdf' supports weights. Got: {method}."))
     x, q = _checked(name, a, q, method, scale)
@@ -313,31 +318,68 @@ def _weighted(x: Any, weights: Any, q: Any, nans: bool) -> tuple[Any, Any]:
 
 
 @implements(np.quantile, refuses=("out", "interpolation"))
-def quantile(a: Any, q: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False, method: str = "linear",
-             keepdims: bool = False, *, weights: Any = None, interpolation: Any = None) -> Any:  # fmt: skip
+def quantile(
+    a: Any,
+    q: Any,
+    axis: Any = None,
+    out: Any = None,
+    overwrite_input: bool = False,
+    method: str = "linear",
+    keepdims: bool = False,
+    *,
+    weights: Any = None,
+    interpolation: Any = None,
+) -> Any:
     """`np.quantile`; `q` may be traced."""
     return _quantile("quantile", a, q, axis, method, keepdims, weights, 1, False)
 
 
 @implements(np.percentile, refuses=("out", "interpolation"))
-def percentile(a: Any, q: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False,
-               method: str = "linear", keepdims: bool = False, *, weights: Any = None,
-               interpolation: Any = None) -> Any:  # fmt: skip
+def percentile(
+    a: Any,
+    q: Any,
+    axis: Any = None,
+    out: Any = None,
+    overwrite_input: bool = False,
+    method: str = "linear",
+    keepdims: bool = False,
+    *,
+    weights: Any = None,
+    interpolation: Any = None,
+) -> Any:
     """`np.percentile`; `q` may be traced."""
     return _quantile("percentile", a, q, axis, method, keepdims, weights, 100, False)
 
 
 @implements(np.nanquantile, refuses=("out", "interpolation"))
-def nanquantile(a: Any, q: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False,
-                method: str = "linear", keepdims: Any = NO_VALUE, *, weights: Any = None,
-                interpolation: Any = None) -> Any:  # fmt: skip
+def nanquantile(
+    a: Any,
+    q: Any,
+    axis: Any = None,
+    out: Any = None,
+    overwrite_input: bool = False,
+    method: str = "linear",
+    keepdims: Any = NO_VALUE,
+    *,
+    weights: Any = None,
+    interpolation: Any = None,
+) -> Any:
     """`np.nanquantile`; `q` may be traced."""
     return _quantile("nanquantile", a, q, axis, method, keepdims is True, weights, 1, True)
 
 
 @implements(np.nanpercentile, refuses=("out", "interpolation"))
-def nanpercentile(a: Any, q: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False,
-                  method: str = "linear", keepdims: Any = NO_VALUE, *, weights: Any = None,
-                  interpolation: Any = None) -> Any:  # fmt: skip
+def nanpercentile(
+    a: Any,
+    q: Any,
+    axis: Any = None,
+    out: Any = None,
+    overwrite_input: bool = False,
+    method: str = "linear",
+    keepdims: Any = NO_VALUE,
+    *,
+    weights: Any = None,
+    interpolation: Any = None,
+) -> Any:
     """`np.nanpercentile`; `q` may be traced."""
     return _quantile("nanpercentile", a, q, axis, method, keepdims is True, weights, 100, True)

@@ -30,7 +30,7 @@ from tracegrad.ops.elementwise.table import (
     remainder,
     subtract,
     where,
-)  # fmt: skip
+)
 from tracegrad.ops.indexing.gather_scatter import gather
 from tracegrad.ops.nn.correlation import correlation
 from tracegrad.ops.reduce import scans, sorting
@@ -88,8 +88,11 @@ def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> An
     x = to_float(x)
     rank = len(x.shape)
     is_sequence = axis is None or isinstance(axis, tuple)
-    axes = tuple(normalize_axis("gradient", k, rank) for k in axis) if isinstance(axis, tuple) else (
-        normalize_axes("gradient", axis, rank))  # fmt: skip
+    axes = (
+        tuple(normalize_axis("gradient", k, rank) for k in axis)
+        if isinstance(axis, tuple)
+        else (normalize_axes("gradient", axis, rank))
+    )
     if len(args) not in (0, 1, len(axes)) or (len(args) == 1 < len(axes) and args[0].shape):
         raise TypeError(located("invalid number of arguments"))
     if edge_order not in (1, 2):

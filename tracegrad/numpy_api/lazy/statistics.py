@@ -74,8 +74,17 @@ def _weights(name: str, weights: Any, n: int) -> Any:
 
 
 @implements(np.cov)
-def cov(m: Any, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: int | None = None, fweights: Any = None,
-        aweights: Any = None, *, dtype: Any = None) -> Any:  # fmt: skip
+def cov(
+    m: Any,
+    y: Any = None,
+    rowvar: bool = True,
+    bias: bool = False,
+    ddof: int | None = None,
+    fweights: Any = None,
+    aweights: Any = None,
+    *,
+    dtype: Any = None,
+) -> Any:
     """`np.cov`."""
     args = arrays(*(v for v in (m, y) if v is not None))
     kind = supported(np.result_type(*(v.dtype for v in args), np.float64) if dtype is None else dtype)
@@ -102,8 +111,9 @@ def cov(m: Any, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: in
 
 
 @implements(np.corrcoef)
-def corrcoef(x: Any, y: Any = None, rowvar: bool = True, bias: Any = None, ddof: Any = None, *,
-             dtype: Any = None) -> Any:  # fmt: skip
+def corrcoef(
+    x: Any, y: Any = None, rowvar: bool = True, bias: Any = None, ddof: Any = None, *, dtype: Any = None
+) -> Any:
     """`np.corrcoef`."""
     c = cov(x, y, rowvar, dtype=dtype)
     if not c.shape:

@@ -30,8 +30,9 @@ def _of_known_size(x: Any) -> Any:
 
 
 @implements(_sliding_window_view)
-def sliding_window_view(x: Any, window_shape: Any, axis: Any = None, *, subok: bool = False,
-                        writeable: bool = False) -> Any:  # fmt: skip
+def sliding_window_view(
+    x: Any, window_shape: Any, axis: Any = None, *, subok: bool = False, writeable: bool = False
+) -> Any:
     """`np.lib.stride_tricks.sliding_window_view`."""
     v = _of_known_size(x)
     rank = len(v.shape)
@@ -42,8 +43,12 @@ def sliding_window_view(x: Any, window_shape: Any, axis: Any = None, *, subok: b
     args = tuple(range(rank)) if axis is None else tuple(axis) if np.iterable(axis) else (axis,)
     axes = tuple(normalize_axis("sliding_window_view", k, rank) for k in args)
     if len(sizes) != len(axes):
-        raise ValueError(located("Must provide matching length window_shape and axis; got "
-                                 f"{len(sizes)} window_shape elements and {len(axes)} axes elements."))  # fmt: skip
+        raise ValueError(
+            located(
+                "Must provide matching length window_shape and axis; got "
+                f"{len(sizes)} window_shape elements and {len(axes)} axes elements."
+            )
+        )
     if any(n < 0 for n in sizes):
         raise ValueError(located("`window_shape` cannot contain negative values"))
     if any(v.shape[k] < n for k, n in zip(axes, sizes)):

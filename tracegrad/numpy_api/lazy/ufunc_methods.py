@@ -28,9 +28,24 @@ from tracegrad.ops.reduce import reductions as reduction
 from tracegrad.ops.shape.linear import keep_axes, reshape
 
 ASSOCIATIVE = {
-    "add", "multiply", "maximum", "minimum", "fmax", "fmin", "logaddexp", "logaddexp2", "hypot", "bitwise_and",
-    "bitwise_or", "bitwise_xor", "logical_and", "logical_or", "logical_xor", "gcd", "lcm",
-}  # fmt: skip
+    "add",
+    "multiply",
+    "maximum",
+    "minimum",
+    "fmax",
+    "fmin",
+    "logaddexp",
+    "logaddexp2",
+    "hypot",
+    "bitwise_and",
+    "bitwise_or",
+    "bitwise_xor",
+    "logical_and",
+    "logical_or",
+    "logical_xor",
+    "gcd",
+    "lcm",
+}
 # The most elements along the axis of a function that is not associative.
 MAX_STEPS = 512
 
@@ -147,8 +162,16 @@ def _masked(function: Ufunc, x: Any, mask: Any, initial: Any) -> Any:
     return where(to_dtype(arrays(mask)[0], bool), x, neutral)
 
 
-def reduce(function: Ufunc, a: Any, axis: Any = 0, dtype: Any = None, out: Any = None, keepdims: bool = False,
-           initial: Any = NO_VALUE, where: Any = True) -> Any:  # fmt: skip
+def reduce(
+    function: Ufunc,
+    a: Any,
+    axis: Any = 0,
+    dtype: Any = None,
+    out: Any = None,
+    keepdims: bool = False,
+    initial: Any = NO_VALUE,
+    where: Any = True,
+) -> Any:
     """`ufunc.reduce`."""
     name = _checked(function, "reduce")
     x = to_dtype(arrays(a)[0], dtype)
@@ -308,8 +331,10 @@ def _iterations(spots: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
 def axes(function: Ufunc, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Apply a function of vectors and matrices along other axes than the last ones."""
     axes_arg, saved = kwargs.pop("axes", None), kwargs.pop("keepdims", False)
-    cores = [[name.strip() for name in group.split(",") if name.strip()] for group in
-             re.findall(r"\(([^)]*)\)", function.signature)]  # fmt: skip
+    cores = [
+        [name.strip() for name in group.split(",") if name.strip()]
+        for group in re.findall(r"\(([^)]*)\)", function.signature)
+    ]
     args = arrays(*inputs)
     if axes_arg is None:
         axis = kwargs.pop("axis", -1)

@@ -29,8 +29,16 @@ __all__ = ["unique"]
 
 
 @implements(np.unique)
-def unique(ar: Any, return_index: bool = False, return_inverse: bool = False, return_counts: bool = False,
-           axis: Any = None, *, equal_nan: bool = True, sorted: bool = True) -> Any:  # fmt: skip
+def unique(
+    ar: Any,
+    return_index: bool = False,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    axis: Any = None,
+    *,
+    equal_nan: bool = True,
+    sorted: bool = True,
+) -> Any:
     """`np.unique`, sorted: one of several equal elements has the cotangent; with `return_index`, the first."""
     (args,) = arrays(ar)
     k = None if axis is None else normalize_axis("unique", axis, len(args.shape))

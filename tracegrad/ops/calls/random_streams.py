@@ -39,8 +39,12 @@ __all__ = [
 
 _WORD = 2**64 - 1
 _BIT_GENERATORS: tuple[Any, ...] = (
-    np.random.PCG64, np.random.PCG64DXSM, np.random.MT19937, np.random.Philox, np.random.SFC64,
-)  # fmt: skip
+    np.random.PCG64,
+    np.random.PCG64DXSM,
+    np.random.MT19937,
+    np.random.Philox,
+    np.random.SFC64,
+)
 
 
 # -- states as arrays ----------------------------------------------------------------------------------------------
@@ -90,9 +94,12 @@ def _to_sfc64(words: list[int]) -> dict[str, Any]:
 
 
 _CODES: dict[str, tuple[Callable[[Any], list[int]], Callable[[list[int]], Any]]] = {
-    "PCG64": (_of_pcg64, _to_pcg64), "PCG64DXSM": (_of_pcg64, _to_pcg64), "MT19937": (_of_mt19937, _to_mt19937),
-    "Philox": (_of_philox, _to_philox), "SFC64": (_of_sfc64, _to_sfc64),
-}  # fmt: skip
+    "PCG64": (_of_pcg64, _to_pcg64),
+    "PCG64DXSM": (_of_pcg64, _to_pcg64),
+    "MT19937": (_of_mt19937, _to_mt19937),
+    "Philox": (_of_philox, _to_philox),
+    "SFC64": (_of_sfc64, _to_sfc64),
+}
 
 
 def _bits(generator: Any) -> Any:

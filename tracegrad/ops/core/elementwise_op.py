@@ -248,15 +248,35 @@ def promote(dtypes: Any) -> np.dtype[Any]:
     return np.result_type(*(d(0) if isinstance(d, type) else d for d in dtypes))
 
 
-def elementwise(signature: str, impl: Callable[..., Any], scalar: str | None, *rules: Callable[..., Any] | None,
-                doc: str, loop: Any = None, domain: tuple[float, float] | None = (-2, 2),
-                on_complex: str = "", aliases: bool = False, moves: bool = False,
-                piecewise_constant: bool = False) -> Elementwise:  # fmt: skip
+def elementwise(
+    signature: str,
+    impl: Callable[..., Any],
+    scalar: str | None,
+    *rules: Callable[..., Any] | None,
+    doc: str,
+    loop: Any = None,
+    domain: tuple[float, float] | None = (-2, 2),
+    on_complex: str = "",
+    aliases: bool = False,
+    moves: bool = False,
+    piecewise_constant: bool = False,
+) -> Elementwise:
     """Declare an elementwise op in one statement; its samples are reals from `domain`."""
     name, inside = signature[:-1].split("(")
     operands = tuple(inside.split(", "))
-    op = Elementwise(name, operands, impl, doc, scalar=scalar, rules=rules, loop=loop or impl, on_complex=on_complex,
-                     aliases=aliases, moves=moves, piecewise_constant=piecewise_constant)  # fmt: skip
+    op = Elementwise(
+        name,
+        operands,
+        impl,
+        doc,
+        scalar=scalar,
+        rules=rules,
+        loop=loop or impl,
+        on_complex=on_complex,
+        aliases=aliases,
+        moves=moves,
+        piecewise_constant=piecewise_constant,
+    )
     if domain:
         low, high = domain
 

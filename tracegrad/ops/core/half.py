@@ -46,10 +46,22 @@ round_to_half = op(
     piecewise_constant=True,
     doc="the number of half precision that is nearest to x, in its dtype",
 )
-half_bits = op("half_bits(x)", lambda x: x.astype(HALF).view(_BITS), "half_bits(x)", loop=_of_floats(_BITS),
-               domain=None, doc="the bits of the number of half precision nearest to x")  # fmt: skip
-half_value = op("half_value(x)", lambda x: x.view(HALF).astype(SINGLE), "half_value(x)", loop=_of_bits,
-                domain=None, doc="the number of half precision that has the bits x")  # fmt: skip
+half_bits = op(
+    "half_bits(x)",
+    lambda x: x.astype(HALF).view(_BITS),
+    "half_bits(x)",
+    loop=_of_floats(_BITS),
+    domain=None,
+    doc="the bits of the number of half precision nearest to x",
+)
+half_value = op(
+    "half_value(x)",
+    lambda x: x.view(HALF).astype(SINGLE),
+    "half_value(x)",
+    loop=_of_bits,
+    domain=None,
+    doc="the number of half precision that has the bits x",
+)
 
 
 @half_bits.def_samples

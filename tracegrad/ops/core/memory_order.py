@@ -36,7 +36,7 @@ __all__ = [
     "stand_in",
     "view_by",
     "with_strides_of",
-]  # fmt: skip
+]
 
 # Bit of a query for the memory order of a traced value: the order is not known, for example of region arguments.
 UNKNOWN = 1

@@ -137,8 +137,16 @@ class Op:
     # Ops without operands call this hook to get the recorder of the current trace; the trace layer sets it.
     ambient: Callable[[], Any] | None = None
 
-    def __init__(self, name: str, operands: tuple[str, ...], impl: Callable[..., Any], doc: str, variadic: bool,
-                 form: Form = _CALL, listed: bool = True):  # fmt: skip
+    def __init__(
+        self,
+        name: str,
+        operands: tuple[str, ...],
+        impl: Callable[..., Any],
+        doc: str,
+        variadic: bool,
+        form: Form = _CALL,
+        listed: bool = True,
+    ):
         self.name, self.operands, self.impl, self.__doc__ = name, operands, impl, doc
         self.variadic, self.form = variadic, form
         self.pointwise = isinstance(form, Map)

@@ -21,8 +21,7 @@ def _pick(x: Any, *, index: int) -> Any:
     return x[index]
 
 
-result = Op("result", ("x",), _pick, "One of several results of an op.", variadic=False, form=Result(),
-            listed=False)  # fmt: skip
+result = Op("result", ("x",), _pick, "One of several results of an op.", variadic=False, form=Result(), listed=False)
 
 
 @result.def_aval

@@ -17,10 +17,16 @@ __all__ = ["bitwise_and", "bitwise_or", "bitwise_xor", "left_shift", "pack_bits"
 bitwise_and = op("bitwise_and(x, y)", np.bitwise_and, "bit_and(x, y)", domain=None, doc="the bits that both have")
 bitwise_or = op("bitwise_or(x, y)", np.bitwise_or, "bit_or(x, y)", domain=None, doc="the bits that either has")
 bitwise_xor = op("bitwise_xor(x, y)", np.bitwise_xor, "bit_xor(x, y)", domain=None, doc="the bits that one of them has")
-left_shift = op("left_shift(x, y)", np.left_shift, "shift_left(x, y)", domain=None,
-                doc="the bits moved up; 0 for moves by as many bits as there are")  # fmt: skip
-right_shift = op("right_shift(x, y)", np.right_shift, "shift_right(x, y)", domain=None,
-                 doc="the bits moved down, the sign kept")  # fmt: skip
+left_shift = op(
+    "left_shift(x, y)",
+    np.left_shift,
+    "shift_left(x, y)",
+    domain=None,
+    doc="the bits moved up; 0 for moves by as many bits as there are",
+)
+right_shift = op(
+    "right_shift(x, y)", np.right_shift, "shift_right(x, y)", domain=None, doc="the bits moved down, the sign kept"
+)
 
 
 def _samples() -> Any:

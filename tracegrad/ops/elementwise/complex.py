@@ -25,9 +25,18 @@ from tracegrad.ops.elementwise.table import absolute, add, divide, equal, multip
 from tracegrad.ops.shape.linear import cast
 
 __all__ = [
-    "angle", "complex_", "complex_of", "conj", "imag", "memory_aval", "real", "real_of", "sgn",
-    "view_as_complex", "view_as_real",
-]  # fmt: skip
+    "angle",
+    "complex_",
+    "complex_of",
+    "conj",
+    "imag",
+    "memory_aval",
+    "real",
+    "real_of",
+    "sgn",
+    "view_as_complex",
+    "view_as_real",
+]
 
 
 def complex_of(dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -69,12 +78,37 @@ def _as_complex(t: Any) -> Any:
     return t if t.dtype.kind == "c" else cast(t, dtype=complex_of(t.dtype).name)
 
 
-real = elementwise("real(x)", np.real, None, lambda t, ans, x: _as_complex(t), loop=_part_loop,
-                   domain=None, on_complex=AS_WRITTEN, aliases=True, doc="the real part, as a view")  # fmt: skip
-imag = elementwise("imag(x)", np.imag, None, lambda t, ans, x: multiply(t, 1j), loop=_part_loop,
-                   domain=None, on_complex=AS_WRITTEN, aliases=True, doc="the imaginary part, as a view")  # fmt: skip
-conj: Elementwise = elementwise("conj(x)", np.conjugate, None, lambda t, ans, x: conj(t),
-                                domain=None, on_complex=AS_WRITTEN, doc="complex conjugate")  # fmt: skip
+real = elementwise(
+    "real(x)",
+    np.real,
+    None,
+    lambda t, ans, x: _as_complex(t),
+    loop=_part_loop,
+    domain=None,
+    on_complex=AS_WRITTEN,
+    aliases=True,
+    doc="the real part, as a view",
+)
+imag = elementwise(
+    "imag(x)",
+    np.imag,
+    None,
+    lambda t, ans, x: multiply(t, 1j),
+    loop=_part_loop,
+    domain=None,
+    on_complex=AS_WRITTEN,
+    aliases=True,
+    doc="the imaginary part, as a view",
+)
+conj: Elementwise = elementwise(
+    "conj(x)",
+    np.conjugate,
+    None,
+    lambda t, ans, x: conj(t),
+    domain=None,
+    on_complex=AS_WRITTEN,
+    doc="complex conjugate",
+)
 
 
 def _complex_loop(x: Any, y: Any) -> Any:
@@ -94,10 +128,16 @@ def _numpy_complex(x: Any, y: Any) -> Any:
     return out
 
 
-complex_ = elementwise("complex(x, y)", _numpy_complex, None,
-                       lambda t, ans, x, y: real(t),
-                       lambda t, ans, x, y: imag(t),
-                       loop=_complex_loop, on_complex=AS_WRITTEN, doc="x + iy")  # fmt: skip
+complex_ = elementwise(
+    "complex(x, y)",
+    _numpy_complex,
+    None,
+    lambda t, ans, x, y: real(t),
+    lambda t, ans, x, y: imag(t),
+    loop=_complex_loop,
+    on_complex=AS_WRITTEN,
+    doc="x + iy",
+)
 
 
 @real.def_view_update
@@ -132,8 +172,16 @@ def _across(t: Any, ans: Any, x: Any) -> Any:
     return where(none, 0.0, divide(across, where(none, 1.0, size)))
 
 
-sgn = elementwise("sgn(x)", np.sign, None, _across, loop=_direction_loop, domain=None, on_complex=AS_WRITTEN,
-                  doc="x / abs(x), 0 where x is 0")  # fmt: skip
+sgn = elementwise(
+    "sgn(x)",
+    np.sign,
+    None,
+    _across,
+    loop=_direction_loop,
+    domain=None,
+    on_complex=AS_WRITTEN,
+    doc="x / abs(x), 0 where x is 0",
+)
 
 
 def _angle_rule(t: Any, ans: Any, x: Any) -> Any:
@@ -143,8 +191,16 @@ def _angle_rule(t: Any, ans: Any, x: Any) -> Any:
     return multiply(t, derivative)
 
 
-angle = elementwise("angle(x)", np.angle, None, _angle_rule, loop=_part_loop, domain=None, on_complex=AS_WRITTEN,
-                    doc="the angle of x in the plane, from -pi to pi; its slope at 0 is 0")  # fmt: skip
+angle = elementwise(
+    "angle(x)",
+    np.angle,
+    None,
+    _angle_rule,
+    loop=_part_loop,
+    domain=None,
+    on_complex=AS_WRITTEN,
+    doc="the angle of x in the plane, from -pi to pi; its slope at 0 is 0",
+)
 
 for _op in (real, imag, conj, sgn, angle):
     _of_complex(_op)

@@ -32,11 +32,23 @@ def _of_integers(x: Any) -> Loop:
     return same_loop(x)
 
 
-popcount = op("popcount(x)", lambda x: np.bitwise_count(x).astype(x.dtype), "popcount(absolute(x))", domain=None,
-              loop=_of_integers, doc="how many bits of the magnitude are 1, in the dtype of x")  # fmt: skip
+popcount = op(
+    "popcount(x)",
+    lambda x: np.bitwise_count(x).astype(x.dtype),
+    "popcount(absolute(x))",
+    domain=None,
+    loop=_of_integers,
+    doc="how many bits of the magnitude are 1, in the dtype of x",
+)
 bitwise_count = op("bitwise_count(x)", np.bitwise_count, None, domain=None, doc="how many bits of the magnitude are 1")
-nextafter = op("nextafter(x, y)", np.nextafter, "nextafter(x, y)", lambda t, ans, x, y: t,
-               lambda t, ans, x, y: zeros_like(t), doc="the number beside x in the direction of y")  # fmt: skip
+nextafter = op(
+    "nextafter(x, y)",
+    np.nextafter,
+    "nextafter(x, y)",
+    lambda t, ans, x, y: t,
+    lambda t, ans, x, y: zeros_like(t),
+    doc="the number beside x in the direction of y",
+)
 spacing = op("spacing(x)", np.spacing, "spacing(x)", doc="the distance to the next number away from zero")
 ldexp = op("ldexp(x, y)", np.ldexp, None, lambda t, ans, x, y: ldexp(t, y), domain=None, doc="x * 2**y, y an integer")
 

@@ -77,10 +77,16 @@ def _of_mantissa(t: Any, ans: Any, x: Any) -> Any:
     return multiply(t, where(is_regular, divide(ans, where(is_regular, x, 1.0)), 1.0))
 
 
-mantissa = op("mantissa(x)", lambda x: np.frexp(x)[0], "mantissa(x)", _of_mantissa, loop=float_loop,
-              doc="the first of frexp(x)")  # fmt: skip
-exponent = op("exponent(x)", lambda x: np.frexp(x)[1], "exponent(x)", doc="the second of frexp(x)",
-              loop=lambda x: (*float_loop(x)[:1], np.dtype(np.int32)))  # fmt: skip
+mantissa = op(
+    "mantissa(x)", lambda x: np.frexp(x)[0], "mantissa(x)", _of_mantissa, loop=float_loop, doc="the first of frexp(x)"
+)
+exponent = op(
+    "exponent(x)",
+    lambda x: np.frexp(x)[1],
+    "exponent(x)",
+    doc="the second of frexp(x)",
+    loop=lambda x: (*float_loop(x)[:1], np.dtype(np.int32)),
+)
 
 
 @primitive(order="K")

@@ -49,8 +49,9 @@ def _require(name: str, x: Aval, starts: Sequence[Any], sizes: Sequence[int], st
 
 
 def _window_index(starts: Sequence[Any], sizes: Sequence[int], step: Sequence[int]) -> tuple[builtins.slice, ...]:
-    return tuple(builtins.slice(int(a), int(a) + (m - 1) * s + 1 if m else int(a), s)
-                 for a, m, s in zip(starts, sizes, step))  # fmt: skip
+    return tuple(
+        builtins.slice(int(a), int(a) + (m - 1) * s + 1 if m else int(a), s) for a, m, s in zip(starts, sizes, step)
+    )
 
 
 # -- positions -----------------------------------------------------------------------------------------

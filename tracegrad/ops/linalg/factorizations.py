@@ -31,7 +31,7 @@ from tracegrad.ops.elementwise.table import (
     negative,
     subtract,
     where,
-)  # fmt: skip
+)
 from tracegrad.ops.linalg.contraction import matmul
 from tracegrad.ops.linalg.repeated_eigenvalues import (
     as_row,

@@ -170,8 +170,19 @@ def _(data: Aval, indices: Aval, indptr: Aval, b: Aval, **params: Any) -> Aval:
 
 
 @sparse_solve.def_vjp_all
-def _(wanted: Any, ct: Any, ans: Any, data: Any, indices: Any, indptr: Any, b: Any, *, csc: bool, trans: bool,
-      factored: bool) -> list[Any]:  # fmt: skip
+def _(
+    wanted: Any,
+    ct: Any,
+    ans: Any,
+    data: Any,
+    indices: Any,
+    indptr: Any,
+    b: Any,
+    *,
+    csc: bool,
+    trans: bool,
+    factored: bool,
+) -> list[Any]:
     share = sparse_solve(data, indices, indptr, ct, csc=csc, trans=not trans, factored=factored)
     table: dict[int, Any] = {3: share}
     if 0 in wanted:

@@ -37,7 +37,7 @@ from tracegrad.ops.elementwise.table import (
     square,
     subtract,
     where,
-)  # fmt: skip
+)
 from tracegrad.ops.numerics import accurate_derivatives
 
 Rule = Callable[..., Any]

@@ -20,9 +20,16 @@ from tracegrad.ops.reduce.sorting import argsort, cumargmax, cumargmin
 from tracegrad.ops.shape.linear import arange, broadcast_to, reduced_shape, reshape
 
 __all__ = [
-    "argpartition", "argselect", "argselect_at", "cummax", "cummin", "partition", "partitioned_values", "select",
+    "argpartition",
+    "argselect",
+    "argselect_at",
+    "cummax",
+    "cummin",
+    "partition",
+    "partitioned_values",
+    "select",
     "select_at",
-]  # fmt: skip
+]
 
 Positions = tuple[int, ...]
 

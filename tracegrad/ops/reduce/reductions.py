@@ -27,7 +27,7 @@ from tracegrad.ops.elementwise.table import (
     square,
     subtract,
     where,
-)  # fmt: skip
+)
 from tracegrad.ops.indexing.gather_scatter import gather
 from tracegrad.ops.reduce.arg_extremum import index_of_extremum
 from tracegrad.ops.shape.linear import (
@@ -46,7 +46,7 @@ from tracegrad.ops.shape.linear import (
     sum_over,
     transpose,
     unreduce,
-)  # fmt: skip
+)
 
 
 def _reduced(x: Aval, *, axes: tuple[int, ...]) -> Aval:

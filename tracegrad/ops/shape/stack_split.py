@@ -31,9 +31,10 @@ def _without(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
 
 
 def _slice_along(x: Any, axis: int, start: int, stop: int) -> Any:
-    low, high = ([n if a == axis else other for a, other in enumerate(rest)] for n, rest in (
-        (start, (0,) * len(x.shape)), (stop, x.shape)
-    ))  # fmt: skip
+    low, high = (
+        [n if a == axis else other for a, other in enumerate(rest)]
+        for n, rest in ((start, (0,) * len(x.shape)), (stop, x.shape))
+    )
     return slice(x, start=tuple(low), stop=tuple(high), step=(1,) * len(low))
 
 
@@ -92,8 +93,9 @@ place.linear_in("parts")
 
 
 @place.def_vjp_all
-def _(wanted: Sequence[int], ct: Any, ans: Any, *parts: Any, axis: int, starts: tuple[int, ...], size: int,
-      grown: bool) -> list[Any]:  # fmt: skip
+def _(
+    wanted: Sequence[int], ct: Any, ans: Any, *parts: Any, axis: int, starts: tuple[int, ...], size: int, grown: bool
+) -> list[Any]:
     results = []
     for i in wanted:
         length = 1 if grown else parts[i].shape[axis]

@@ -46,8 +46,10 @@ def gamma_density(a: Any, x: Any) -> Any:
     return _piecewise_density(
         lambda x: exp(subtract(subtract(xlogy(exponent, x), x), scale)),
         lambda x: multiply(power(x, exponent), exp(negative(add(x, scale)))),
-        x, 1.0, 0.0,
-    )  # fmt: skip
+        x,
+        1.0,
+        0.0,
+    )
 
 
 def beta_density(a: Any, b: Any, x: Any) -> Any:
@@ -55,8 +57,11 @@ def beta_density(a: Any, b: Any, x: Any) -> Any:
     return _piecewise_density(
         lambda x: exp(subtract(add(xlogy(first, x), multiply(second, log1p(negative(x)))), scale)),
         lambda x: multiply(multiply(power(x, first), power(subtract(1.0, x), second)), exp(negative(scale))),
-        x, 0.5, 0.0, 1.0,
-    )  # fmt: skip
+        x,
+        0.5,
+        0.0,
+        1.0,
+    )
 
 
 def t_density(df: Any, t: Any) -> Any:

@@ -120,7 +120,7 @@ _GAMMA: dict[str, tuple[Derivative, ...]] = {
     "poch": (poch_a, lambda ans, a, m: multiply(ans, digamma(add(a, m)))),
     "_zeta": (_NOT_IN_SCIPY, lambda ans, x, q: negative(multiply(x, apply("_zeta", add(x, 1.0), q)))),
     "zetac": (_NOT_IN_SCIPY,),
-}  # fmt: skip
+}
 
 
 # -- 8: incomplete gamma and beta --------------------------------------------------------------------------------
@@ -452,9 +452,16 @@ _OTHERS: dict[str, tuple[Derivative, ...]] = {
 }
 
 DERIVATIVES: dict[str, tuple[Derivative, ...]] = {
-    **_GAMMA, **_INCOMPLETE, **_ERF, **_BESSEL, **_HYPERGEOMETRIC, **_POLYNOMIALS, **_OTHERS, **INVERSES,
+    **_GAMMA,
+    **_INCOMPLETE,
+    **_ERF,
+    **_BESSEL,
+    **_HYPERGEOMETRIC,
+    **_POLYNOMIALS,
+    **_OTHERS,
+    **INVERSES,
     **OF_FUNCTIONS,
-}  # fmt: skip
+}
 for _name in ["i0e", "i1e", "k0e", "k1e", "sici.0", "sici.1", "rgamma", "itairy.0", "itairy.2", "ellipk", "ellipkm1"]:
     DERIVATIVES[_name] = (vanishing(DERIVATIVES[_name][0]),)
 
@@ -481,8 +488,14 @@ def _of_draws(name: str) -> Callable[..., Any]:
 
 
 _DEGREES = (
-    "expn", "spherical_jn", "spherical_yn", "spherical_in", "spherical_kn", "eval_hermite", "eval_hermitenorm",
-)  # fmt: skip
+    "expn",
+    "spherical_jn",
+    "spherical_yn",
+    "spherical_in",
+    "spherical_kn",
+    "eval_hermite",
+    "eval_hermitenorm",
+)
 _COUNTS = ("poisson", "binom", "bernoulli", "nbinom", "geom")
 
 

@@ -26,10 +26,17 @@ def _loop(z: Any, k: Any) -> Any:
 
 
 # The derivative is exp(-W) / (1 + W), which is 1 at 0; W / (z (1 + W)) is 0 / 0 there.
-lambertw = elementwise("lambertw(z, k)", _computed, None,
-                       lambda t, ans, z, k: divide(multiply(t, exp(negative(ans))), add(ans, 1.0)), None,
-                       loop=_loop, domain=None, on_complex=HOLOMORPHIC,
-                       doc="the solution w of w exp(w) = z, on branch k")  # fmt: skip
+lambertw = elementwise(
+    "lambertw(z, k)",
+    _computed,
+    None,
+    lambda t, ans, z, k: divide(multiply(t, exp(negative(ans))), add(ans, 1.0)),
+    None,
+    loop=_loop,
+    domain=None,
+    on_complex=HOLOMORPHIC,
+    doc="the solution w of w exp(w) = z, on branch k",
+)
 
 
 @lambertw.def_samples

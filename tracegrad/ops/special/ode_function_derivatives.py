@@ -26,7 +26,7 @@ from tracegrad.ops.elementwise.table import (
     square,
     subtract,
     where,
-)  # fmt: skip
+)
 from tracegrad.ops.special.scipy_special import apply
 from tracegrad.ops.special.shape_parameter_derivatives import Derivative
 
@@ -110,8 +110,10 @@ def _wright(ans: Any, a: Any, b: Any, x: Any) -> Any:
 
 
 _PLAIN = {
-    "itj0y0": ("j0", "y0"), "iti0k0": ("i0", "k0"), "itairy": ("airy.0", "airy.2"),
-}  # fmt: skip
+    "itj0y0": ("j0", "y0"),
+    "iti0k0": ("i0", "k0"),
+    "itairy": ("airy.0", "airy.2"),
+}
 
 OF_FUNCTIONS: dict[str, tuple[Derivative, ...]] = {
     **{f"{name}.{i}": (_same(of),) for name, ofs in _PLAIN.items() for i, of in enumerate(ofs)},
@@ -124,10 +126,14 @@ OF_FUNCTIONS: dict[str, tuple[Derivative, ...]] = {
     "itstruve0": (_same("struve", 0.0),),
     "itmodstruve0": (_same("modstruve", 0.0),),
     "it2struve0": (lambda ans, x: negative(_over(apply("struve", 0.0, x), x, 2 / math.pi)),),
-    "jve": (_NOT_IN_SCIPY, lambda ans, v, x: multiply(
-        subtract(apply("jve", subtract(v, 1.0), x), apply("jve", add(v, 1.0), x)), 0.5)),
-    "yve": (_NOT_IN_SCIPY, lambda ans, v, x: multiply(
-        subtract(apply("yve", subtract(v, 1.0), x), apply("yve", add(v, 1.0), x)), 0.5)),
+    "jve": (
+        _NOT_IN_SCIPY,
+        lambda ans, v, x: multiply(subtract(apply("jve", subtract(v, 1.0), x), apply("jve", add(v, 1.0), x)), 0.5),
+    ),
+    "yve": (
+        _NOT_IN_SCIPY,
+        lambda ans, v, x: multiply(subtract(apply("yve", subtract(v, 1.0), x), apply("yve", add(v, 1.0), x)), 0.5),
+    ),
     **dict(zip(("ber", "berp"), ((f,) for f in _kelvin(-1.0, "bei", "berp", 0.0)))),
     **dict(zip(("bei", "beip"), ((f,) for f in _kelvin(1.0, "ber", "beip", 0.5)))),
     **dict(zip(("ker", "kerp"), ((f,) for f in _kelvin(-1.0, "kei", "kerp", math.inf)))),
@@ -154,4 +160,4 @@ OF_FUNCTIONS: dict[str, tuple[Derivative, ...]] = {
         lambda ans, x, y: derivative_of_power(power_in_exponent(add(ans, 1.0), x), x, y, "exponent"),
     ),
     "log_wright_bessel": (_NOT_IN_SCIPY, _NOT_IN_SCIPY, _wright),
-}  # fmt: skip
+}

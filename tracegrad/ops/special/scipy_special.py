@@ -56,13 +56,33 @@ def _() -> Any:
     yield (uniform((5,), 0.5, 3, dtype="float32"),), {"n": 2}
 
 
-erfinv = elementwise("erfinv(x)", _scipy("erfinv"), None,
-                     lambda t, ans, x: multiply(t, divide(math.sqrt(math.pi) / 2, gauss(ans))),
-                     loop=float_loop, domain=(-0.9, 0.9), doc="inverse of the error function")  # fmt: skip
-lgamma = elementwise("lgamma(x)", accurate_gamma.lgamma, None, lambda t, ans, x: multiply(t, digamma(x)),
-                     loop=float_loop, domain=(0.5, 3), doc="log(abs(gamma(x)))")  # fmt: skip
-digamma = elementwise("digamma(x)", accurate_gamma.digamma, None, lambda t, ans, x: multiply(t, polygamma(x, n=1)),
-                      loop=float_loop, domain=(0.5, 3), doc="logarithmic derivative of gamma(x)")  # fmt: skip
+erfinv = elementwise(
+    "erfinv(x)",
+    _scipy("erfinv"),
+    None,
+    lambda t, ans, x: multiply(t, divide(math.sqrt(math.pi) / 2, gauss(ans))),
+    loop=float_loop,
+    domain=(-0.9, 0.9),
+    doc="inverse of the error function",
+)
+lgamma = elementwise(
+    "lgamma(x)",
+    accurate_gamma.lgamma,
+    None,
+    lambda t, ans, x: multiply(t, digamma(x)),
+    loop=float_loop,
+    domain=(0.5, 3),
+    doc="log(abs(gamma(x)))",
+)
+digamma = elementwise(
+    "digamma(x)",
+    accurate_gamma.digamma,
+    None,
+    lambda t, ans, x: multiply(t, polygamma(x, n=1)),
+    loop=float_loop,
+    domain=(0.5, 3),
+    doc="logarithmic derivative of gamma(x)",
+)
 
 
 # -- all others ------------------------------------------------------------------------------------------------

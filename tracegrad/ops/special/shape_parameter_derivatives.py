@@ -207,8 +207,10 @@ def in_t(ans: Any, df: Any, t: Any) -> Any:
 # -- what is drawn, as a function of the parameters ------------------------------------------------------------
 _CONSTANT = "it is a random number"
 VALUES_OF_DRAWN: dict[str, Callable[..., Any]] = {
-    "_drawn_gamma": lambda a, x: x, "_drawn_beta": lambda a, b, x: x, "_drawn_t": lambda df, t: t,
-}  # fmt: skip
+    "_drawn_gamma": lambda a, x: x,
+    "_drawn_beta": lambda a, b, x: x,
+    "_drawn_t": lambda df, t: t,
+}
 
 
 def drawn(kind: str, *xs: Any) -> Any:

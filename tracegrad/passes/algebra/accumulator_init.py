@@ -68,8 +68,11 @@ def _only_adds(body: Graph, k: int) -> bool:
         before, readers = addition
         if before in body.outputs or not readers.issuperset(users[before]):
             return False
-        if any(not readers.issuperset(users[reader]) for reader in readers if reader is not x and reader.op is not None
-               and not isinstance(reader.op.form, While | Repeat)):  # fmt: skip
+        if any(
+            not readers.issuperset(users[reader])
+            for reader in readers
+            if reader is not x and reader.op is not None and not isinstance(reader.op.form, While | Repeat)
+        ):
             return False
         x = before
     return body.outputs[k] is not x
@@ -88,9 +91,11 @@ def _before(x: GraphNode) -> tuple[GraphNode, set[GraphNode]] | None:
         return _of_window(x, base, update, starts, between | {update})
     if x.op is add:
         for before in x.inputs:
-            if isinstance(before, GraphNode) and (before.op is None or before.op is dynamic_update_slice) and (
-                x.inputs.count(before) == 1 and before.aval == x.aval
-            ):  # fmt: skip
+            if (
+                isinstance(before, GraphNode)
+                and (before.op is None or before.op is dynamic_update_slice)
+                and (x.inputs.count(before) == 1 and before.aval == x.aval)
+            ):
                 return before, {x}
         return None
     if (result := _accumulator_of(x)) is None:
@@ -111,8 +116,11 @@ def _of_window(
         if not isinstance(term, GraphNode) or term.op is not dynamic_slice or term.inputs[0] is not base:
             continue
         params = dict(term.params)
-        if params["step"] == dict(x.params)["step"] and params["sizes"] == x.inputs[1].aval.shape and all(
-            a is b or (is_literal(a) and a == b) for a, b in zip(term.inputs[1:], starts)
-        ) and update.inputs[1 - k] is not update.inputs[k]:  # fmt: skip
+        if (
+            params["step"] == dict(x.params)["step"]
+            and params["sizes"] == x.inputs[1].aval.shape
+            and all(a is b or (is_literal(a) and a == b) for a, b in zip(term.inputs[1:], starts))
+            and update.inputs[1 - k] is not update.inputs[k]
+        ):
             return base, path | {term}
     return None

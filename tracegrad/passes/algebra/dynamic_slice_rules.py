@@ -191,8 +191,10 @@ def _normalized_starts(starts: Sequence[Any], shape: Shape, window: Shape, step:
 
 
 def _unlike(xs: Sequence[Any], ys: Sequence[Any]) -> bool:
-    return any((is_literal(x) != is_literal(y)) or (x != y if is_literal(x) else node_of(x) is not node_of(y))
-               for x, y in zip(xs, ys))  # fmt: skip
+    return any(
+        (is_literal(x) != is_literal(y)) or (x != y if is_literal(x) else node_of(x) is not node_of(y))
+        for x, y in zip(xs, ys)
+    )
 
 
 @rule_for(counted, "window-rules")

@@ -30,7 +30,7 @@ from tracegrad.ops.shape.linear import (
     reshape,
     slice,
     transpose,
-)  # fmt: skip
+)
 from tracegrad.passes.core.constant_folding import constant, fold_cast, fold_reduction, full_like, reshaped
 from tracegrad.passes.core.rewriter import operand, producer, shared
 from tracegrad.target.tuning import TUNING

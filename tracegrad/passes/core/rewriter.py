@@ -25,9 +25,19 @@ from tracegrad.ops.elementwise.table import add
 from tracegrad.ops.shape.linear import transpose
 
 __all__ = [
-    "Finish", "Hook", "Rewriter", "in_loop", "is_free", "mark_free", "node_of", "operand", "producer", "rewrite",
-    "shared", "swaps",
-]  # fmt: skip
+    "Finish",
+    "Hook",
+    "Rewriter",
+    "in_loop",
+    "is_free",
+    "mark_free",
+    "node_of",
+    "operand",
+    "producer",
+    "rewrite",
+    "shared",
+    "swaps",
+]
 
 Hook = Callable[[Op, tuple[Any, ...], dict[str, Any]], Any]
 Finish = Callable[[Graph, set[GraphNode]], Graph]
@@ -42,9 +52,13 @@ class Rewriter(Builder):
     """
 
     def __init__(
-        self, graph: Graph, hook: Hook, finish: Finish | None = None, repeated: bool = False,
+        self,
+        graph: Graph,
+        hook: Hook,
+        finish: Finish | None = None,
+        repeated: bool = False,
         forms: tuple[type, ...] = (),
-    ):  # fmt: skip
+    ):
         super().__init__(hook)
         self.hook, self.finish, self.repeated, self.forms = hook, finish, repeated, forms or (object,)
         self.free: set[GraphNode] = set()

@@ -158,8 +158,9 @@ def _(x: ComplexPair) -> Any:
 
 @rule(complex_)
 def _(x: Any, y: Any) -> Any:
-    return ComplexPair(*(full(shape=b.shape, value=a, dtype=b.dtype.name) if type(a) is float else a
-                  for a, b in ((x, y), (y, x))))  # fmt: skip
+    return ComplexPair(
+        *(full(shape=b.shape, value=a, dtype=b.dtype.name) if type(a) is float else a for a, b in ((x, y), (y, x)))
+    )
 
 
 @rule(view_as_real)

@@ -132,8 +132,11 @@ def _of_multiply(x: Any) -> Numbers | None:
 
 
 _OF: dict[Op, Callable[[Any], Numbers | None]] = {
-    scatter_add: _of_scatter, where: _of_where, cast: _of_cast, multiply: _of_multiply
-}  # fmt: skip
+    scatter_add: _of_scatter,
+    where: _of_where,
+    cast: _of_cast,
+    multiply: _of_multiply,
+}
 
 
 def _is_eye(mask: Any) -> bool:

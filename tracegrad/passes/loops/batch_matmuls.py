@@ -87,10 +87,13 @@ class _MatmulLoop:
     def invariant_products(self) -> list[GraphNode]:
         """The products of scanned rows and a loop-invariant matrix."""
         results = [
-            x for x in self.body.nodes
-            if x.op is matmul and _is_profitable(x, x.inputs[0].aval.shape[0])
-            and _source(x.inputs[0]) in self.scanned and _source(x.inputs[1], transpose) in self.constants
-        ]  # fmt: skip
+            x
+            for x in self.body.nodes
+            if x.op is matmul
+            and _is_profitable(x, x.inputs[0].aval.shape[0])
+            and _source(x.inputs[0]) in self.scanned
+            and _source(x.inputs[1], transpose) in self.constants
+        ]
         return [x for x in results if self._has_room(x)]
 
     def accumulated_products(self) -> dict[int, tuple[GraphNode, GraphNode]]:

@@ -140,10 +140,14 @@ def _scan(node: GraphNode, used: set[int], body: Graph, carries: int, xs: int, *
     outputs, inputs = _live(body, used, carries, set())
     return _LiveNode(
         [node.operands[i] for i in inputs],
-        {**params, "body": _restricted(body, inputs, outputs), "carries": sum(k < carries for k in outputs),
-         "xs": sum(carries <= i < carries + xs for i in inputs)},
+        {
+            **params,
+            "body": _restricted(body, inputs, outputs),
+            "carries": sum(k < carries for k in outputs),
+            "xs": sum(carries <= i < carries + xs for i in inputs),
+        },
         outputs,
-    )  # fmt: skip
+    )
 
 
 def _while(node: GraphNode, used: set[int], cond: Graph, body: Graph, carries: int, capacity: int) -> _LiveNode:
@@ -154,10 +158,14 @@ def _while(node: GraphNode, used: set[int], cond: Graph, body: Graph, carries: i
     count = sum(k < carries for k in outputs)
     return _LiveNode(
         [node.operands[i] for i in inputs],
-        {"body": _restricted(body, inputs, outputs), "cond": _restricted(cond, inputs, [0]), "carries": count,
-         "capacity": capacity if count < len(outputs) else 0},
+        {
+            "body": _restricted(body, inputs, outputs),
+            "cond": _restricted(cond, inputs, [0]),
+            "carries": count,
+            "capacity": capacity if count < len(outputs) else 0,
+        },
         [*outputs[:count], carries, *(k + 1 for k in outputs[count:])],
-    )  # fmt: skip
+    )
 
 
 def _cond(node: GraphNode, used: set[int], branches: tuple[Graph, ...]) -> _LiveNode:
@@ -176,5 +184,8 @@ def _remat(node: GraphNode, used: set[int], body: Graph, **params: Any) -> _Live
 
 
 _RULES: dict[Op, Callable[..., _LiveNode]] = {
-    scan_op.scan: _scan, while_op.while_loop: _while, cond_op.cond: _cond, checkpoint.remat: _remat,
-}  # fmt: skip
+    scan_op.scan: _scan,
+    while_op.while_loop: _while,
+    cond_op.cond: _cond,
+    checkpoint.remat: _remat,
+}

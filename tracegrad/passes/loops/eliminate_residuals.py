@@ -76,8 +76,14 @@ class _Reading:
 
         return self._rebuilt(builder, graph, node, env, get_extra_inputs, {})
 
-    def _region(self, graph: Graph, residual: GraphNode, extra_args: Sequence[Any], row_position: int | None,
-                sums: dict[GraphNode, Sum]) -> Graph | None:  # fmt: skip
+    def _region(
+        self,
+        graph: Graph,
+        residual: GraphNode,
+        extra_args: Sequence[Any],
+        row_position: int | None,
+        sums: dict[GraphNode, Sum],
+    ) -> Graph | None:
         """A region with further inputs. A scanned row of the residual is replaced by its iteration number, as input
         number `row_position`."""
         builder = Builder()
@@ -92,8 +98,15 @@ class _Reading:
                 env[residual] = self._read(extra_inputs, [])
         return self._rebuilt(builder, graph, residual, env, lambda: extra_inputs, sums)
 
-    def _rebuilt(self, builder: Builder, graph: Graph, residual: GraphNode, env: dict[GraphNode, Any],
-                 get_extra_inputs: Callable[[], list[Any]], sums: dict[GraphNode, Sum]) -> Graph | None:  # fmt: skip
+    def _rebuilt(
+        self,
+        builder: Builder,
+        graph: Graph,
+        residual: GraphNode,
+        env: dict[GraphNode, Any],
+        get_extra_inputs: Callable[[], list[Any]],
+        sums: dict[GraphNode, Sum],
+    ) -> Graph | None:
         is_read = residual.op is None and env[residual].node.op is not None
         if residual in graph.outputs and not is_read:
             return None

@@ -269,8 +269,10 @@ def _conds(first: GraphNode, second: GraphNode) -> Both | None:
 
 
 _RULES: dict[Op | None, Callable[[GraphNode, GraphNode], Both | None]] = {
-    scan_op.scan: _scans, while_op.while_loop: _whiles, cond_op.cond: _conds,
-}  # fmt: skip
+    scan_op.scan: _scans,
+    while_op.while_loop: _whiles,
+    cond_op.cond: _conds,
+}
 
 
 def _distinct(nodes: Iterator[GraphNode] | Sequence[GraphNode]) -> list[GraphNode]:

@@ -88,9 +88,10 @@ class _TileGroup:
         if not all(_scans_only_saved(x, space, saved) for x in loops):
             return None
         copies = [
-            x for x in graph.nodes
+            x
+            for x in graph.nodes
             if x not in nodes and _is_constant(x, space) and not nodes.keys().isdisjoint(users[x])
-        ]  # fmt: skip
+        ]
         outs = [x for x in nodes if not x.is_multi_result and (x in outputs or any(u not in nodes for u in users[x]))]
         result = cls(space, nodes, copies, saved, outs)
         return result if all(x.aval.shape == space for x in outs) and result.length else None

@@ -33,9 +33,13 @@ def read_inside(operands: Sequence[Any], graphs: Sequence[Graph], first: int) ->
     """The operands and the regions with rows replaced by arrays and row indices; None if there are no rows to replace.
     Rows are replaced from operand `first` on, if the regions read only elements of them."""
     results = [
-        k for k, x in enumerate(operands) if k >= first and producer(x) is gather and _is_row_read(x.node)
+        k
+        for k, x in enumerate(operands)
+        if k >= first
+        and producer(x) is gather
+        and _is_row_read(x.node)
         and all(_absorbs(graph, graph.inputs[k]) for graph in graphs)
-    ]  # fmt: skip
+    ]
     if not results or disabled("row-reads"):
         return None
     row_sources = {k: [operand(operands[k]), operand(operands[k], 1)] for k in results}

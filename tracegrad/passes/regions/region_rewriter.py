@@ -127,7 +127,7 @@ class ParallelRegions:
         max_size = max(LARGE, sum(each.value.aval.size for each in self.origins if each.sort == CONSTANT))
         fixed = {
             x for x in body.nodes if x not in moving and not x.is_multi_result and x.aval.size <= max_size and may_be(x)
-        }  # fmt: skip
+        }
         read = {x for node in body.nodes if node not in fixed for x in node.operands}.union(body.outputs)
         results = [x for x in body.nodes if x in fixed and x in read]
         if not results:

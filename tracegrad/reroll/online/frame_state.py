@@ -55,7 +55,7 @@ __all__ = [
     "widen_entrance",
     "widen_kinds",
     "with_kinds",
-]  # fmt: skip
+]
 
 # Largest constant array, in bytes, that is compared by its elements.
 _MAX_CONSTANT_BYTES = 1 << 20
@@ -276,10 +276,8 @@ _COMPONENTS: dict[Any, Any] = {
     np.ndarray: _of_array,
     partial: lambda x: [x.func, x.args, x.keywords],
     types.MethodType: lambda x: [x.__self__, x.__func__],
-    types.BuiltinFunctionType: lambda x: [
-        x.__name__, None if isinstance(x.__self__, types.ModuleType) else x.__self__
-    ],
-}  # fmt: skip
+    types.BuiltinFunctionType: lambda x: [x.__name__, None if isinstance(x.__self__, types.ModuleType) else x.__self__],
+}
 
 
 def capture_state(builder: TraceBuilder, jump: LoopJump, enters: bool = False) -> FrameState | None:
@@ -310,9 +308,10 @@ def difference(before: FrameState, now: FrameState) -> str:
     """Describe the difference between the two states, for messages."""
     # Numbers may differ, because widening makes them values of the loop.
     other = [
-        k for k, (x, y) in enumerate(zip(before.tokens, now.tokens))
+        k
+        for k, (x, y) in enumerate(zip(before.tokens, now.tokens))
         if x != y and not (k in before.numbers and k in now.numbers)
-    ]  # fmt: skip
+    ]
     k = other[0] if other else min(len(before.tokens), len(now.tokens)) - 1
     results = [(at, name, x) for at, (name, x) in now.names.items() if at <= k]
     if not results:

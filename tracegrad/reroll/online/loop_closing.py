@@ -403,10 +403,13 @@ class LoopDetector:
         guards = [x for x in guards if not is_sure(x.node, start.state.nodes, builder.bounds)]
         usual = [x for x in guards if x.implicit and start.counts and x.value]
         path = LoopPath(
-            _distinct(start.state.nodes), _distinct(now.nodes),
-            [first, *(PathCondition(x.node, x.location, x.value.item()) for x in guards if x not in usual)], condition,
-            builder.nodes[start.nodes :], builder.constant_nodes[start.n_frozen :],
-        )  # fmt: skip
+            _distinct(start.state.nodes),
+            _distinct(now.nodes),
+            [first, *(PathCondition(x.node, x.location, x.value.item()) for x in guards if x not in usual)],
+            condition,
+            builder.nodes[start.nodes :],
+            builder.constant_nodes[start.n_frozen :],
+        )
         if start.counts:
             self._carry_conditions(path, [x.node for x in usual])
         before, single = start.loop, _ClosedLoop(start, [path], Begin(path.before, start.condition))

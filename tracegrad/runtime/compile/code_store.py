@@ -43,7 +43,7 @@ __all__ = [
     "shared_function",
     "still_missing",
     "unknown",
-]  # fmt: skip
+]
 
 _RARE = "tg.rare_"
 

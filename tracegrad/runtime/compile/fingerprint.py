@@ -52,7 +52,7 @@ __all__ = [
     "resolve_name",
     "traced",
     "untouched",
-]  # fmt: skip
+]
 
 
 class Unkept(Exception):
@@ -66,15 +66,35 @@ _STEADY = frozenset([
     "operator", "reprlib", "scipy", "statistics", "string", "tracegrad", "types", "typing",
 ])  # fmt: skip
 # Names whose value differs between processes, or that have side effects only in the first call.
-_UNSTEADY = frozenset([
-    "breakpoint", "frozenset", "hash", "id", "print", "set", "set_trace", "warn", "warn_explicit",
-])  # fmt: skip
+_UNSTEADY = frozenset(
+    [
+        "breakpoint",
+        "frozenset",
+        "hash",
+        "id",
+        "print",
+        "set",
+        "set_trace",
+        "warn",
+        "warn_explicit",
+    ]
+)
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), np.dtype, type(...), type(NotImplemented))
 # Class attributes without influence on behaviour.
-_LABELS = frozenset([
-    "__module__", "__doc__", "__dict__", "__weakref__", "__annotations__", "__firstlineno__", "__static_attributes__",
-    "__abstractmethods__", "_abc_impl", DERIVED,
-])  # fmt: skip
+_LABELS = frozenset(
+    [
+        "__module__",
+        "__doc__",
+        "__dict__",
+        "__weakref__",
+        "__annotations__",
+        "__firstlineno__",
+        "__static_attributes__",
+        "__abstractmethods__",
+        "_abc_impl",
+        DERIVED,
+    ]
+)
 
 
 def digest(text: str) -> str:
@@ -109,10 +129,18 @@ def code_key(code: types.CodeType) -> str:
     """The identity of a code object, without its source position."""
     consts = [code_key(x) if isinstance(x, types.CodeType) else _const(x) for x in code.co_consts]
     fields = (
-        code.co_code, code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars, code.co_argcount,
-        code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags, getattr(code, "co_exceptiontable", b""),
+        code.co_code,
+        code.co_names,
+        code.co_varnames,
+        code.co_freevars,
+        code.co_cellvars,
+        code.co_argcount,
+        code.co_posonlyargcount,
+        code.co_kwonlyargcount,
+        code.co_flags,
+        getattr(code, "co_exceptiontable", b""),
         code.co_name,
-    )  # fmt: skip
+    )
     return digest(f"{fields}{consts}")
 
 
@@ -170,9 +198,17 @@ def library_name(x: Any) -> tuple[str, str] | None:
 _NOTHING: Any = object()
 # Types that are identified by name.
 _NAMED = (
-    type, types.FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType,
-    types.ClassMethodDescriptorType, types.GetSetDescriptorType, types.MemberDescriptorType, np.ufunc, type(np.dot),
-)  # fmt: skip
+    type,
+    types.FunctionType,
+    types.BuiltinFunctionType,
+    types.MethodDescriptorType,
+    types.WrapperDescriptorType,
+    types.ClassMethodDescriptorType,
+    types.GetSetDescriptorType,
+    types.MemberDescriptorType,
+    np.ufunc,
+    type(np.dot),
+)
 
 
 def resolve_name(qualified_name: tuple[str, str] | list[str]) -> Any:

@@ -216,9 +216,16 @@ class CompiledBackward(Node):
     is_multi_result = True
 
     def __init__(
-        self, path: OnTape, call: BoundCall, inputs: list[Any], tensors: dict[int, Any], edges: tuple[Any, ...],
-        watched: Sequence[Any], residuals: tuple[Any, ...], owner: Any,
-    ):  # fmt: skip
+        self,
+        path: OnTape,
+        call: BoundCall,
+        inputs: list[Any],
+        tensors: dict[int, Any],
+        edges: tuple[Any, ...],
+        watched: Sequence[Any],
+        residuals: tuple[Any, ...],
+        owner: Any,
+    ):
         self.path, self.owner, self.residuals, self.edges = path, owner, residuals, edges
         self.call: Any = call  # or an equivalent one
         self.inputs: Any = inputs

@@ -105,12 +105,22 @@ class Dispatcher(Inlinable):
         "optimize",
         "retrace_warnings",
         "tiered",
-    )  # fmt: skip
+    )
 
-    def __init__(self, fun: Callable[..., Any], *, body: Any = None, signature: Any = None,
-                 static_argnums: Any = (), static_argnames: Any = (), name: str = "",
-                 tiered: bool | None = None, optimize: int | None = None,
-                 donate_argnums: Any = (), donate_argnames: Any = ()):  # fmt: skip
+    def __init__(
+        self,
+        fun: Callable[..., Any],
+        *,
+        body: Any = None,
+        signature: Any = None,
+        static_argnums: Any = (),
+        static_argnames: Any = (),
+        name: str = "",
+        tiered: bool | None = None,
+        optimize: int | None = None,
+        donate_argnums: Any = (),
+        donate_argnames: Any = (),
+    ):
         # The attributes of a callable object are state; the attributes of a function are labels.
         functools.update_wrapper(self, fun, updated=("__dict__",) if isinstance(fun, types.FunctionType) else ())
         self.fun, self.body = fun, body if body is not None else fun
@@ -212,11 +222,14 @@ class Dispatcher(Inlinable):
                         k: m for k, m in self._methods.items() if m.fun.weak or k in dict(self._strong_instances)
                     }
                 result = self._methods[key] = self._plain(
-                    method, static_argnums=tuple([n - 1 for n in self.binder.static_nums if n]),
-                    static_argnames=tuple(self.binder.static_names), name=self.name, **self.options,
+                    method,
+                    static_argnums=tuple([n - 1 for n in self.binder.static_nums if n]),
+                    static_argnames=tuple(self.binder.static_names),
+                    name=self.name,
+                    **self.options,
                     donate_argnums=tuple([n - 1 for n in self._donated if type(n) is int and n]),
                     donate_argnames=tuple([n for n in self._donated if type(n) is str]),
-                )  # fmt: skip
+                )
             return result
 
     def __repr__(self) -> str:

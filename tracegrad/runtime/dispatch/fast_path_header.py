@@ -68,9 +68,13 @@ def of_method(signature: inspect.Signature | None, count: int, keywords: Sequenc
         otherwise = f"self.call_slowly(*(({again}) if {whole} else {renamed_call}))"
     first = "self, /, " if not unnamed else "self, "
     return Header(
-        args, kwargs, f"def call({first}{text}**keywords):",
-        ("more", f"[*keywords] != {others!r}" if others else "keywords"), ready, otherwise,
-    )  # fmt: skip
+        args,
+        kwargs,
+        f"def call({first}{text}**keywords):",
+        ("more", f"[*keywords] != {others!r}" if others else "keywords"),
+        ready,
+        otherwise,
+    )
 
 
 def _is_free(name: str) -> bool:

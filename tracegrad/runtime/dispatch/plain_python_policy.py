@@ -144,7 +144,7 @@ class Pace:
         "calls_left",
         "ran_plainly",
         "why",
-    )  # fmt: skip
+    )
 
     def __init__(self) -> None:
         self.calls_left = 0  # the remaining calls of the rest

@@ -234,7 +234,13 @@ def log_compile(name: str, trace: Trace, program: Any, tracing: float, compiling
     """Log a new trace in one line."""
     guards = len(trace.guards) + sum(not guard.implied for guard in trace.world.guards)
     log(
-        "compile", "%s: traced %d nodes, %d guards, %d captured arrays in %.1f ms; program from %s in %.1f ms", name,
-        len(trace.graph.nodes), guards, len(trace.captures), 1e3 * tracing,
-        getattr(program, "cache", "the interpreter"), 1e3 * compiling,
-    )  # fmt: skip
+        "compile",
+        "%s: traced %d nodes, %d guards, %d captured arrays in %.1f ms; program from %s in %.1f ms",
+        name,
+        len(trace.graph.nodes),
+        guards,
+        len(trace.captures),
+        1e3 * tracing,
+        getattr(program, "cache", "the interpreter"),
+        1e3 * compiling,
+    )

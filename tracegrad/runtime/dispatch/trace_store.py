@@ -87,8 +87,17 @@ MAX_RECORDS = TUNING.caches.stored_paths
 _THEN = b"\t"  # separates a record from its image; JSON text does not contain it
 # Errors after which a call is traced as usual: its trace cannot be shared between processes, or a user's object cannot
 # be inspected.
-_TROUBLE = (Unkept, Changed, TracegradError, LookupError, AttributeError, TypeError, ValueError, ReferenceError,
-            RecursionError)  # fmt: skip
+_TROUBLE = (
+    Unkept,
+    Changed,
+    TracegradError,
+    LookupError,
+    AttributeError,
+    TypeError,
+    ValueError,
+    ReferenceError,
+    RecursionError,
+)
 
 
 # -- keys --------------------------------------------------------------------------------------------------------------
@@ -102,11 +111,19 @@ def _identity(fun: Dispatcher, call: BoundCall, room: int) -> tuple[str, list[An
     signature = fun.binder.signature
     parameters = [(k, str(p.kind)) for k, p in signature.parameters.items()] if signature else []
     parts = [
-        process_key(), fun._plain.__qualname__, str((fun.effects, fun._shared, room, fun.how()[1])), str(parameters),
-        *_functions_of(roots, fun), roots.structure(structure), roots.static(statics),
-        str([_kind(kind) for kind in kinds]), str(np.get_printoptions()), *_settings_of_tensors(),
-        str(sorted(settings.opaque_packages)), str(sorted(settings.disable)),
-    ]  # fmt: skip
+        process_key(),
+        fun._plain.__qualname__,
+        str((fun.effects, fun._shared, room, fun.how()[1])),
+        str(parameters),
+        *_functions_of(roots, fun),
+        roots.structure(structure),
+        roots.static(statics),
+        str([_kind(kind) for kind in kinds]),
+        str(np.get_printoptions()),
+        *_settings_of_tensors(),
+        str(sorted(settings.opaque_packages)),
+        str(sorted(settings.disable)),
+    ]
     parts += [registration(x) for x in roots.objects if isinstance(x, type)]
     return "trace " + digest("\n".join(parts)), roots.objects
 
@@ -294,9 +311,12 @@ def _serialize_tape(to: ObjectWriter, x: TapeTrace) -> list[Any]:
 def _restore_tape(of: ObjectReader, x: Sequence[Any]) -> TapeTrace:
     outside_tensors, wanted, roots, joint, spent = x
     return TapeTrace(
-        tuple([(of.source(source), k) for source, k in outside_tensors]), tuple(map(of.source, wanted)),
-        tuple([Aval(tuple(shape), np.dtype(dtype)) for dtype, shape in roots]), joint and parse(joint), spent,
-    )  # fmt: skip
+        tuple([(of.source(source), k) for source, k in outside_tensors]),
+        tuple(map(of.source, wanted)),
+        tuple([Aval(tuple(shape), np.dtype(dtype)) for dtype, shape in roots]),
+        joint and parse(joint),
+        spent,
+    )
 
 
 def _serialize_value_guard(to: ObjectWriter, names: dict[Any, str], x: ValueGuard) -> list[Any]:
@@ -313,9 +333,10 @@ def _codes_and_modules(
     """The code objects that were traced or run unchanged, and the library modules that they name. `Unkept` for a
     function with unguarded defaults."""
     shadows = {
-        guard.source.parent.parent for guard in guards
+        guard.source.parent.parent
+        for guard in guards
         if type(guard.source) is Attribute and type(guard.source.parent) is Fixed and guard.source.name == "__code__"
-    }  # fmt: skip
+    }
     codes = [x for x in held if isinstance(x, types.CodeType)]
     functions = [x for x in held if isinstance(x, types.FunctionType) and is_user_function(x)]
     for x in functions:
@@ -372,9 +393,14 @@ def _restore_trace(roots: Sequence[Any], held: dict[str, Any], weak: Any) -> Tra
     effects = tuple([restore_effect(of, templates, x) for x in held["effects"]])
     world.rewritten = frozenset([x.location for x in effects])
     return _OfText(
-        held["graph"], tuple(held["kinds"]), template, effects,
+        held["graph"],
+        tuple(held["kinds"]),
+        template,
+        effects,
         tuple([_restore_value_guard(of, x) for x in held["guards"]]),
-        tuple([restore_capture(of, x) for x in held["captures"]]), world, held["arrays"],
+        tuple([restore_capture(of, x) for x in held["captures"]]),
+        world,
+        held["arrays"],
         held["tape"] and _restore_tape(of, held["tape"]),
         layouts=tuple([_layout(*x) for x in held["layouts"]]),
         groups=tuple([tuple([of.source(x) for x in group]) for group in held["groups"]]),
@@ -382,7 +408,7 @@ def _restore_trace(roots: Sequence[Any], held: dict[str, Any], weak: Any) -> Tra
         divided=tuple([(location, why) for location, why in held["divided"]]),
         script=tuple([of.value(x) for x in held["script"]]),
         facts=frozenset([restore_fact(of, x) for x in held["varying"]]),
-    )  # fmt: skip
+    )
 
 
 def _restore_value_guard(of: ObjectReader, x: Sequence[Any]) -> ValueGuard:

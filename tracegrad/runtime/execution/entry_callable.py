@@ -45,7 +45,7 @@ __all__ = [
     "retain_memory",
     "unsupported_reason",
     "watching",
-]  # fmt: skip
+]
 
 
 class _Miss:

@@ -58,7 +58,7 @@ __all__ = [
     "restore_image",
     "serialize_image",
     "written",
-]  # fmt: skip
+]
 
 
 # Called functions that need no compilation.
@@ -121,9 +121,14 @@ class ProgramImage:
 
 
 def build_image(
-    plan: Plan, graph: Graph, kinds: Sequence[str], single: bool, checked: bool, optimize: int = 2,
+    plan: Plan,
+    graph: Graph,
+    kinds: Sequence[str],
+    single: bool,
+    checked: bool,
+    optimize: int = 2,
     strides: Sequence[tuple[int, ...] | None] = (),
-) -> ProgramImage:  # fmt: skip
+) -> ProgramImage:
     """Make the image of a plan of `graph`, in which complex numbers are pairs. With `checked` the last output is a
     check; `optimize` says how its units are compiled, and `strides` are the layouts of the inputs."""
     steps = [s for each in plans_of(plan) for s in each.steps]
@@ -133,10 +138,17 @@ def build_image(
 
     calls = [NumPyCall(_detached(step.node), tuple(map(bool, step.outs))) for step in calls_of(plan)]
     return ProgramImage(
-        encode_program(plan, optimize), tuple(zip(graph.avals, kinds, strict=True)),
-        results, single, tuple(symbols), lambda: calls, plan.arena_bytes,
-        plan.cost >= RELEASE_GIL_COST, tuple(plan.donors.items()), strides,
-    )  # fmt: skip
+        encode_program(plan, optimize),
+        tuple(zip(graph.avals, kinds, strict=True)),
+        results,
+        single,
+        tuple(symbols),
+        lambda: calls,
+        plan.arena_bytes,
+        plan.cost >= RELEASE_GIL_COST,
+        tuple(plan.donors.items()),
+        strides,
+    )
 
 
 def addressed(

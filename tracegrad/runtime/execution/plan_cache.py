@@ -41,9 +41,14 @@ _sum = 0
 
 
 def key_of(
-    graph: Graph, kinds: Sequence[str], single: bool, checked: bool, optimize: int, donated: Collection[int],
+    graph: Graph,
+    kinds: Sequence[str],
+    single: bool,
+    checked: bool,
+    optimize: int,
+    donated: Collection[int],
     strides: Sequence[tuple[int, ...] | None] = (),
-) -> tuple[bytes, int]:  # fmt: skip
+) -> tuple[bytes, int]:
     """The key of a program, and the size of its description; an empty key if it cannot be described, or is not cached.
 
     >>> from tracegrad.ir import parse

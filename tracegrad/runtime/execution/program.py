@@ -119,10 +119,17 @@ class Program:
     restored = False
 
     def __init__(
-        self, graph: Graph, kinds: tuple[str, ...], single: bool, name: str, checked: bool = False,
-        first_call: str = "compile", optimize: int = 2, donated: Collection[int] = (),
+        self,
+        graph: Graph,
+        kinds: tuple[str, ...],
+        single: bool,
+        name: str,
+        checked: bool = False,
+        first_call: str = "compile",
+        optimize: int = 2,
+        donated: Collection[int] = (),
         strides: Sequence[Strides | None] = (),
-    ):  # fmt: skip
+    ):
         self.graph, self.kinds, self.single, self.name, self.checked = graph, kinds, single, name, checked
         self.first_call, self.optimize, self._donated, self._strides = first_call, optimize, donated, strides
         self._left_out = left_out()
@@ -315,9 +322,17 @@ class Unplanned(Program):
     restored = True
 
     def __init__(
-        self, graph: Graph, kinds: tuple[str, ...], single: bool, name: str, checked: bool, first_call: str,
-        optimize: int, missing: Mapping[str, float], spent: float,
-    ):  # fmt: skip
+        self,
+        graph: Graph,
+        kinds: tuple[str, ...],
+        single: bool,
+        name: str,
+        checked: bool,
+        first_call: str,
+        optimize: int,
+        missing: Mapping[str, float],
+        spent: float,
+    ):
         self.graph, self.kinds, self.single, self.name, self.checked = graph, kinds, single, name, checked
         self._donated, self._strides, self._left_out = (), (), left_out()
         self.first_call, self.optimize = first_call, optimize

@@ -55,10 +55,12 @@ def layouts_of(inputs: Sequence[Any], layouts: Sequence[LayoutGuard]) -> InputLa
     if True not in strided:
         return ()
     required = {layout.number for layout in layouts}
-    return tuple([
-        InputLayout(_readable(x), x.strides if i in required else None) if is_strided else None
-        for i, (x, is_strided) in enumerate(zip(inputs, strided))
-    ])  # fmt: skip
+    return tuple(
+        [
+            InputLayout(_readable(x), x.strides if i in required else None) if is_strided else None
+            for i, (x, is_strided) in enumerate(zip(inputs, strided))
+        ]
+    )
 
 
 def copied(layouts: InputLayouts) -> InputLayouts:

@@ -87,8 +87,9 @@ def _by_splines(coordinates: Any, grid: Any, values: Any, degree: int) -> Any:
 
 
 @shadow("scipy.interpolate.RegularGridInterpolator")
-def regular_grid(points: Any, values: Any, method: str = "linear", bounds_error: bool = True,
-                 fill_value: Any = np.nan, **others: Any) -> Any:  # fmt: skip
+def regular_grid(
+    points: Any, values: Any, method: str = "linear", bounds_error: bool = True, fill_value: Any = np.nan, **others: Any
+) -> Any:
     """`scipy.interpolate.RegularGridInterpolator` through traced values.
 
     Splines interpolate the values to machine precision; SciPy's own solver stops at a relative error of about 1e-5.
@@ -99,8 +100,9 @@ def regular_grid(points: Any, values: Any, method: str = "linear", bounds_error:
 
 
 @shadow("scipy.interpolate.interpn")
-def interpn(points: Any, values: Any, xi: Any, method: str = "linear", bounds_error: bool = True,
-            fill_value: Any = np.nan) -> Any:  # fmt: skip
+def interpn(
+    points: Any, values: Any, xi: Any, method: str = "linear", bounds_error: bool = True, fill_value: Any = np.nan
+) -> Any:
     """`scipy.interpolate.interpn`"""
     if method not in METHODS:
         raise refuse(f"scipy.interpolate.interpn with method={method!r}")

@@ -186,8 +186,9 @@ def b_spline(t: Any, c: Any, k: int, extrapolate: Any = True, axis: int = 0) -> 
 
 
 @shadow("scipy.interpolate.make_interp_spline")
-def make_interp_spline(x: Any, y: Any, k: int = 3, t: Any = None, bc_type: Any = None, axis: int = 0,
-                       check_finite: bool = True) -> Any:  # fmt: skip
+def make_interp_spline(
+    x: Any, y: Any, k: int = 3, t: Any = None, bc_type: Any = None, axis: int = 0, check_finite: bool = True
+) -> Any:
     """`scipy.interpolate.make_interp_spline`, with knots of SciPy's choice."""
     if t is not None or bc_type not in (None, "natural", "clamped", "not-a-knot"):
         raise refuse("scipy.interpolate.make_interp_spline with t=, or this bc_type=")
@@ -245,8 +246,16 @@ _DEGREES: dict[Any, int] = {"zero": 0, "slinear": 1, "quadratic": 2, "cubic": 3}
 
 
 @shadow("scipy.interpolate.interp1d")
-def interp1d(x: Any, y: Any, kind: Any = "linear", axis: int = -1, copy: bool = True, bounds_error: Any = None,
-             fill_value: Any = np.nan, assume_sorted: bool = False) -> Any:  # fmt: skip
+def interp1d(
+    x: Any,
+    y: Any,
+    kind: Any = "linear",
+    axis: int = -1,
+    copy: bool = True,
+    bounds_error: Any = None,
+    fill_value: Any = np.nan,
+    assume_sorted: bool = False,
+) -> Any:
     """`scipy.interpolate.interp1d` through traced values."""
     degree = _DEGREES.get(kind, kind)
     if not isinstance(degree, int) and kind != "linear" and kind not in INDEX_RULES:

@@ -49,8 +49,15 @@ def _eigen(x: Any, eigvals_only: bool, select: Any, select_range: Any) -> Any:
 
 
 @entry("eig_banded")
-def eig_banded(a_band: Any, lower: bool = False, eigvals_only: bool = False, overwrite_a_band: bool = False,
-               select: Any = "a", select_range: Any = None, max_ev: int = 0) -> Any:  # fmt: skip
+def eig_banded(
+    a_band: Any,
+    lower: bool = False,
+    eigvals_only: bool = False,
+    overwrite_a_band: bool = False,
+    select: Any = "a",
+    select_range: Any = None,
+    max_ev: int = 0,
+) -> Any:
     (bands,) = (to_float(x) for x in arrays(a_band))
     if len(bands.shape) < 2:
         raise ValueError("expected a 2-D array")
@@ -58,14 +65,16 @@ def eig_banded(a_band: Any, lower: bool = False, eigvals_only: bool = False, ove
 
 
 @entry("eigvals_banded")
-def eigvals_banded(a_band: Any, lower: bool = False, overwrite_a_band: bool = False, select: Any = "a",
-                   select_range: Any = None) -> Any:  # fmt: skip
+def eigvals_banded(
+    a_band: Any, lower: bool = False, overwrite_a_band: bool = False, select: Any = "a", select_range: Any = None
+) -> Any:
     return eig_banded(a_band, lower, True, False, select, select_range)
 
 
 @entry("eigh_tridiagonal")
-def eigh_tridiagonal(d: Any, e: Any, eigvals_only: bool = False, select: Any = "a", select_range: Any = None,
-                     tol: float = 0.0) -> Any:  # fmt: skip
+def eigh_tridiagonal(
+    d: Any, e: Any, eigvals_only: bool = False, select: Any = "a", select_range: Any = None, tol: float = 0.0
+) -> Any:
     x, y = promoted([to_float(v) for v in arrays(d, e)])
     if x.dtype.kind == "c":
         raise TypeError("Only real arrays currently supported")

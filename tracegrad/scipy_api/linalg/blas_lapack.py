@@ -22,9 +22,15 @@ _LAPACK = {
     "gbsv": "solve_banded", "pbsv": "solveh_banded", "stev": "eigh_tridiagonal", "stemr": "eigh_tridiagonal",
 }  # fmt: skip
 _BLAS = {
-    "trsm": "scipy.linalg.solve_triangular", "trsv": "scipy.linalg.solve_triangular", "axpy": "a * x + y",
-    "scal": "a * x", "ger": "np.outer", "syrk": "a @ a.T", "symm": "np.matmul", "symv": "np.matmul",
-}  # fmt: skip
+    "trsm": "scipy.linalg.solve_triangular",
+    "trsv": "scipy.linalg.solve_triangular",
+    "axpy": "a * x + y",
+    "scal": "a * x",
+    "ger": "np.outer",
+    "syrk": "a @ a.T",
+    "symm": "np.matmul",
+    "symv": "np.matmul",
+}
 
 
 def of_fortran(value: Any) -> Any:
@@ -54,8 +60,9 @@ def _transposed(x: Any, trans: int) -> Any:
     return x if not trans else x.T if trans == 1 else np.conj(x.T)
 
 
-def _gemm(alpha: Any, a: Any, b: Any, beta: Any = 0.0, c: Any = None, trans_a: int = 0, trans_b: int = 0,
-          overwrite_c: int = 0) -> Any:  # fmt: skip
+def _gemm(
+    alpha: Any, a: Any, b: Any, beta: Any = 0.0, c: Any = None, trans_a: int = 0, trans_b: int = 0, overwrite_c: int = 0
+) -> Any:
     result = alpha * (_transposed(a, int(trans_a)) @ _transposed(b, int(trans_b)))
     return result if c is None else result + beta * c
 
@@ -70,5 +77,9 @@ def _dot(x: Any, y: Any) -> Any:
 
 
 _ROUTINES: dict[str, Callable[..., Any]] = {
-    "gemm": _gemm, "gemv": _gemv, "dot": _dot, "nrm2": np.linalg.norm, "asum": lambda x: np.sum(np.abs(x)),
-}  # fmt: skip
+    "gemm": _gemm,
+    "gemv": _gemv,
+    "dot": _dot,
+    "nrm2": np.linalg.norm,
+    "asum": lambda x: np.sum(np.abs(x)),
+}

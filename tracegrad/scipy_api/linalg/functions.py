@@ -41,10 +41,20 @@ from tracegrad.scipy_api.registry import shadow
 
 __all__ = ["entry", "solve"]
 
-_HARMLESS = frozenset({
-    "overwrite_a", "overwrite_b", "overwrite_ab", "check_finite", "lwork", "lapack_driver", "driver", "disp",
-    "blocksize", "overwrite_a_band",
-})  # fmt: skip
+_HARMLESS = frozenset(
+    {
+        "overwrite_a",
+        "overwrite_b",
+        "overwrite_ab",
+        "check_finite",
+        "lwork",
+        "lapack_driver",
+        "driver",
+        "disp",
+        "blocksize",
+        "overwrite_a_band",
+    }
+)
 
 
 def entry(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -155,8 +165,16 @@ def _mirrored(x: Any, *, lower: bool) -> Any:
 
 
 @entry("solve")
-def solve(a: Any, b: Any, lower: bool = False, overwrite_a: bool = False, overwrite_b: bool = False,
-          check_finite: bool = True, assume_a: Any = None, transposed: bool = False) -> Any:  # fmt: skip
+def solve(
+    a: Any,
+    b: Any,
+    lower: bool = False,
+    overwrite_a: bool = False,
+    overwrite_b: bool = False,
+    check_finite: bool = True,
+    assume_a: Any = None,
+    transposed: bool = False,
+) -> Any:
     x, y, vector = _system(a, b)
     if assume_a in _TRIANGLES:
         return _result(_triangular(x, y, lower=_TRIANGLES[assume_a], transposed=transposed), vector)
@@ -171,8 +189,15 @@ def solve(a: Any, b: Any, lower: bool = False, overwrite_a: bool = False, overwr
 
 
 @entry("solve_triangular")
-def solve_triangular(a: Any, b: Any, trans: Any = 0, lower: bool = False, unit_diagonal: bool = False,
-                     overwrite_b: bool = False, check_finite: bool = True) -> Any:  # fmt: skip
+def solve_triangular(
+    a: Any,
+    b: Any,
+    trans: Any = 0,
+    lower: bool = False,
+    unit_diagonal: bool = False,
+    overwrite_b: bool = False,
+    check_finite: bool = True,
+) -> Any:
     x, y, vector = _system(a, b)
     transposed = trans not in (0, "N")
     x = _conj(x) if trans in (2, "C") else x
@@ -180,8 +205,9 @@ def solve_triangular(a: Any, b: Any, trans: Any = 0, lower: bool = False, unit_d
 
 
 @entry("solve_banded")
-def solve_banded(l_and_u: Any, ab: Any, b: Any, overwrite_ab: bool = False, overwrite_b: bool = False,
-                 check_finite: bool = True) -> Any:  # fmt: skip
+def solve_banded(
+    l_and_u: Any, ab: Any, b: Any, overwrite_ab: bool = False, overwrite_b: bool = False, check_finite: bool = True
+) -> Any:
     x, y = arrays(ab, b)
     x, y = promoted([to_float(x), to_float(y)])
     vector = len(y.shape) == 1
@@ -190,8 +216,14 @@ def solve_banded(l_and_u: Any, ab: Any, b: Any, overwrite_ab: bool = False, over
 
 
 @entry("solveh_banded")
-def solveh_banded(ab: Any, b: Any, overwrite_ab: bool = False, overwrite_b: bool = False, lower: bool = False,
-                  check_finite: bool = True) -> Any:  # fmt: skip
+def solveh_banded(
+    ab: Any,
+    b: Any,
+    overwrite_ab: bool = False,
+    overwrite_b: bool = False,
+    lower: bool = False,
+    check_finite: bool = True,
+) -> Any:
     (x,) = arrays(ab)
     x = to_float(x)
     bandwidth = x.shape[-2] - 1
@@ -213,8 +245,9 @@ def solve_toeplitz(c_or_cr: Any, b: Any, check_finite: bool = True) -> Any:
 
 
 @entry("solve_circulant")
-def solve_circulant(c: Any, b: Any, singular: str = "raise", tol: Any = None, caxis: int = -1, baxis: int = 0,
-                    outaxis: int = 0) -> Any:  # fmt: skip
+def solve_circulant(
+    c: Any, b: Any, singular: str = "raise", tol: Any = None, caxis: int = -1, baxis: int = 0, outaxis: int = 0
+) -> Any:
     if singular != "raise" or (caxis, baxis, outaxis) != (-1, 0, 0):
         raise refuse("scipy.linalg.solve_circulant with singular=, or along other axes")
     return solve(circulant(c), b)
@@ -242,8 +275,9 @@ def lu_solve(lu_and_piv: Any, b: Any, trans: Any = 0, overwrite_b: bool = False,
 
 
 @entry("lu")
-def lu(a: Any, permute_l: bool = False, overwrite_a: bool = False, check_finite: bool = True,
-       p_indices: bool = False) -> Any:  # fmt: skip
+def lu(
+    a: Any, permute_l: bool = False, overwrite_a: bool = False, check_finite: bool = True, p_indices: bool = False
+) -> Any:
     x = matrices("lu", a)
     pivots, lower, upper = _of_any_shape(x)
     exchange = matrix_functions.exchanging(pivots, np.real(x) if x.dtype.kind == "c" else x)
@@ -278,8 +312,14 @@ def _of_any_shape(x: Any) -> tuple[Any, Any, Any]:
 
 # -- other factorizations -------------------------------------------------------------------------------------------
 @entry("qr")
-def qr(a: Any, overwrite_a: bool = False, lwork: Any = None, mode: str = "full", pivoting: bool = False,
-       check_finite: bool = True) -> Any:  # fmt: skip
+def qr(
+    a: Any,
+    overwrite_a: bool = False,
+    lwork: Any = None,
+    mode: str = "full",
+    pivoting: bool = False,
+    check_finite: bool = True,
+) -> Any:
     x = matrices("qr", a)
     if mode not in ("full", "r", "economic"):
         raise refuse(f"scipy.linalg.qr with mode={mode!r}")
@@ -298,8 +338,9 @@ def _orthogonal(x: Any, mode: str) -> tuple[Any, Any]:
 
 
 @entry("svd")
-def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True, overwrite_a: bool = False,
-        check_finite: bool = True) -> Any:  # fmt: skip
+def svd(
+    a: Any, full_matrices: bool = True, compute_uv: bool = True, overwrite_a: bool = False, check_finite: bool = True
+) -> Any:
     result = numpy_linalg.svd(a, full_matrices=full_matrices, compute_uv=compute_uv)
     return tuple(result) if compute_uv else result
 
@@ -310,8 +351,16 @@ def svdvals(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> Any
 
 
 @entry("eigh")
-def eigh(a: Any, b: Any = None, *, lower: bool = True, eigvals_only: bool = False, type: int = 1,
-         subset_by_index: Any = None, subset_by_value: Any = None) -> Any:  # fmt: skip
+def eigh(
+    a: Any,
+    b: Any = None,
+    *,
+    lower: bool = True,
+    eigvals_only: bool = False,
+    type: int = 1,
+    subset_by_index: Any = None,
+    subset_by_value: Any = None,
+) -> Any:
     _refused("eigh", subset_by_value=subset_by_value)
     result = _eigh(square_matrices("eigh", a), b, bool(lower), eigvals_only, type)
     if subset_by_index is None:
@@ -378,8 +427,9 @@ def sqrtm(A: Any) -> Any:
 
 
 @entry("inv")
-def inv(a: Any, overwrite_a: bool = False, check_finite: bool = True, *, assume_a: Any = None,
-        lower: bool = False) -> Any:  # fmt: skip
+def inv(
+    a: Any, overwrite_a: bool = False, check_finite: bool = True, *, assume_a: Any = None, lower: bool = False
+) -> Any:
     x = square_matrices("inv", a)
     if assume_a in _TRIANGLES:
         eye = broadcast_to(constant(np.eye(x.shape[-1], dtype=x.dtype), peer_of(x)), shape=x.shape)

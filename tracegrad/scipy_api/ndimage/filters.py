@@ -96,8 +96,16 @@ def _modes(x: Any, mode: Any) -> Any:
 
 
 @shadow("scipy.ndimage.uniform_filter")
-def uniform_filter(input: Any, size: Any = 3, output: Any = None, mode: Any = "reflect", cval: float = 0.0,
-                   origin: Any = 0, *, axes: Any = None) -> Any:  # fmt: skip
+def uniform_filter(
+    input: Any,
+    size: Any = 3,
+    output: Any = None,
+    mode: Any = "reflect",
+    cval: float = 0.0,
+    origin: Any = 0,
+    *,
+    axes: Any = None,
+) -> Any:
     """`scipy.ndimage.uniform_filter`"""
     if output is not None or axes is not None:
         raise refuse("the argument output= or axes= of scipy.ndimage.uniform_filter")
@@ -119,9 +127,18 @@ def laplace(input: Any, output: Any = None, mode: Any = "reflect", cval: float =
 
 
 @shadow("scipy.ndimage.gaussian_filter")
-def gaussian_filter(input: Any, sigma: Any, order: Any = 0, output: Any = None, mode: Any = "reflect",
-                    cval: float = 0.0, truncate: float = 4.0, *, radius: Any = None,
-                    axes: Any = None) -> Any:  # fmt: skip
+def gaussian_filter(
+    input: Any,
+    sigma: Any,
+    order: Any = 0,
+    output: Any = None,
+    mode: Any = "reflect",
+    cval: float = 0.0,
+    truncate: float = 4.0,
+    *,
+    radius: Any = None,
+    axes: Any = None,
+) -> Any:
     """`scipy.ndimage.gaussian_filter`"""
     if output is not None:
         raise refuse("the argument output= of scipy.ndimage.gaussian_filter")
@@ -137,8 +154,9 @@ def gaussian_filter(input: Any, sigma: Any, order: Any = 0, output: Any = None, 
 _PADDING = {"reflect": "symmetric", "mirror": "reflect", "nearest": "edge", "wrap": "wrap", "constant": "constant"}
 
 
-def _correlated(name: str, input: Any, weights: Any, output: Any, mode: str, cval: float, origin: Any,
-                flipped: bool) -> Any:  # fmt: skip
+def _correlated(
+    name: str, input: Any, weights: Any, output: Any, mode: str, cval: float, origin: Any, flipped: bool
+) -> Any:
     if output is not None:
         raise refuse(f"the argument output= of scipy.ndimage.{name}")
     if mode not in _PADDING:
@@ -154,14 +172,16 @@ def _correlated(name: str, input: Any, weights: Any, output: Any, mode: str, cva
 
 
 @shadow("scipy.ndimage.correlate")
-def correlate(input: Any, weights: Any, output: Any = None, mode: str = "reflect", cval: float = 0.0,
-              origin: Any = 0) -> Any:  # fmt: skip
+def correlate(
+    input: Any, weights: Any, output: Any = None, mode: str = "reflect", cval: float = 0.0, origin: Any = 0
+) -> Any:
     """`scipy.ndimage.correlate`"""
     return _correlated("correlate", input, weights, output, mode, cval, origin, flipped=False)
 
 
 @shadow("scipy.ndimage.convolve")
-def convolve(input: Any, weights: Any, output: Any = None, mode: str = "reflect", cval: float = 0.0,
-             origin: Any = 0) -> Any:  # fmt: skip
+def convolve(
+    input: Any, weights: Any, output: Any = None, mode: str = "reflect", cval: float = 0.0, origin: Any = 0
+) -> Any:
     """`scipy.ndimage.convolve`"""
     return _correlated("convolve", input, weights, output, mode, cval, origin, flipped=True)

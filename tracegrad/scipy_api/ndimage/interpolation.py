@@ -49,9 +49,12 @@ def _around(x: Any, n: int) -> Any:
 
 # By mode, the function that maps a coordinate into the image; `_ELEMENTS` has the functions that map an index.
 _COORDINATES: dict[str, Callable[[Any, int], Any]] = {
-    "mirror": _triangle, "reflect": _halves, "grid-mirror": _halves, "wrap": _around,
+    "mirror": _triangle,
+    "reflect": _halves,
+    "grid-mirror": _halves,
+    "wrap": _around,
     "nearest": lambda x, n: np.clip(x, 0.0, n - 1.0),
-}  # fmt: skip
+}
 
 
 def _mirrored(i: Any, n: int) -> Any:
@@ -65,10 +68,15 @@ def _reflected(i: Any, n: int) -> Any:
 
 
 _ELEMENTS: dict[str, Callable[[Any, int], Any]] = {
-    "mirror": _mirrored, "wrap": _mirrored, "constant": _mirrored, "reflect": _reflected, "grid-mirror": _reflected,
-    "nearest": lambda i, n: np.clip(i, 0, n - 1), "grid-constant": lambda i, n: np.clip(i, 0, n - 1),
+    "mirror": _mirrored,
+    "wrap": _mirrored,
+    "constant": _mirrored,
+    "reflect": _reflected,
+    "grid-mirror": _reflected,
+    "nearest": lambda i, n: np.clip(i, 0, n - 1),
+    "grid-constant": lambda i, n: np.clip(i, 0, n - 1),
     "grid-wrap": lambda i, n: np.remainder(i, n),
-}  # fmt: skip
+}
 
 
 def _weight(order: int, t: Any, k: int) -> Any:
@@ -134,8 +142,9 @@ def _filtered(c: Any, order: int, mode: str) -> Any:
     return c
 
 
-def _resampled(name: str, input: Any, coordinates: Any, output: Any, order: int, mode: str, cval: Any,
-               prefilter: bool) -> Any:  # fmt: skip
+def _resampled(
+    name: str, input: Any, coordinates: Any, output: Any, order: int, mode: str, cval: Any, prefilter: bool
+) -> Any:
     """Resample the image at coordinates, an array for each of its axes."""
     api_name = f"scipy.ndimage.{name}"
     if mode not in _ELEMENTS or dispatch_operand((cval,)) is not None or not 0 <= order <= 5:
@@ -157,8 +166,15 @@ def _resampled(name: str, input: Any, coordinates: Any, output: Any, order: int,
 
 
 @shadow("scipy.ndimage.map_coordinates")
-def map_coordinates(input: Any, coordinates: Any, output: Any = None, order: int = 3, mode: str = "constant",
-                    cval: float = 0.0, prefilter: bool = True) -> Any:  # fmt: skip
+def map_coordinates(
+    input: Any,
+    coordinates: Any,
+    output: Any = None,
+    order: int = 3,
+    mode: str = "constant",
+    cval: float = 0.0,
+    prefilter: bool = True,
+) -> Any:
     """`scipy.ndimage.map_coordinates`, with derivatives in the image and the coordinates."""
     (points,) = arrays(coordinates)
     if points.shape[0] != len(np.shape(input)):
@@ -188,8 +204,15 @@ def _each(x: Any, rank: int) -> list[Any]:
 
 
 @shadow("scipy.ndimage.shift")
-def shift(input: Any, shift: Any, output: Any = None, order: int = 3, mode: str = "constant", cval: float = 0.0,
-          prefilter: bool = True) -> Any:  # fmt: skip
+def shift(
+    input: Any,
+    shift: Any,
+    output: Any = None,
+    order: int = 3,
+    mode: str = "constant",
+    cval: float = 0.0,
+    prefilter: bool = True,
+) -> Any:
     """`scipy.ndimage.shift`, with derivatives in the image and the shift."""
     shape = np.shape(input)
     args = [x - s for x, s in zip(_grid(shape), _each(shift, len(shape)))]
@@ -197,8 +220,17 @@ def shift(input: Any, shift: Any, output: Any = None, order: int = 3, mode: str 
 
 
 @shadow("scipy.ndimage.zoom")
-def zoom(input: Any, zoom: Any, output: Any = None, order: int = 3, mode: str = "constant", cval: float = 0.0,
-         prefilter: bool = True, *, grid_mode: bool = False) -> Any:  # fmt: skip
+def zoom(
+    input: Any,
+    zoom: Any,
+    output: Any = None,
+    order: int = 3,
+    mode: str = "constant",
+    cval: float = 0.0,
+    prefilter: bool = True,
+    *,
+    grid_mode: bool = False,
+) -> Any:
     """`scipy.ndimage.zoom`, with a derivative in the image."""
     if dispatch_operand((zoom,)) is not None:
         raise refuse("scipy.ndimage.zoom by a traced factor", "use affine_transform")
@@ -214,9 +246,17 @@ def zoom(input: Any, zoom: Any, output: Any = None, order: int = 3, mode: str = 
 
 
 @shadow("scipy.ndimage.affine_transform")
-def affine_transform(input: Any, matrix: Any, offset: Any = 0.0, output_shape: Any = None, output: Any = None,
-                     order: int = 3, mode: str = "constant", cval: float = 0.0,
-                     prefilter: bool = True) -> Any:  # fmt: skip
+def affine_transform(
+    input: Any,
+    matrix: Any,
+    offset: Any = 0.0,
+    output_shape: Any = None,
+    output: Any = None,
+    order: int = 3,
+    mode: str = "constant",
+    cval: float = 0.0,
+    prefilter: bool = True,
+) -> Any:
     """`scipy.ndimage.affine_transform`, with derivatives in the image, the matrix and the offset."""
     rank, (a,) = len(np.shape(input)), arrays(matrix)
     if len(a.shape) == 2 and a.shape[1] == rank + 1:
@@ -230,8 +270,17 @@ def affine_transform(input: Any, matrix: Any, offset: Any = 0.0, output_shape: A
 
 
 @shadow("scipy.ndimage.rotate")
-def rotate(input: Any, angle: Any, axes: Any = (1, 0), reshape: bool = True, output: Any = None, order: int = 3,
-           mode: str = "constant", cval: float = 0.0, prefilter: bool = True) -> Any:  # fmt: skip
+def rotate(
+    input: Any,
+    angle: Any,
+    axes: Any = (1, 0),
+    reshape: bool = True,
+    output: Any = None,
+    order: int = 3,
+    mode: str = "constant",
+    cval: float = 0.0,
+    prefilter: bool = True,
+) -> Any:
     """`scipy.ndimage.rotate` of a matrix, with derivatives in the image and, without `reshape`, in the angle."""
     from scipy import special
 

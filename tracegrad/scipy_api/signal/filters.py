@@ -135,8 +135,16 @@ def _forward_backward(run: Callable[[Any, Any], Any], x: Any, axis: int, padtype
 
 
 @shadow("scipy.signal.filtfilt")
-def filtfilt(b: Any, a: Any, x: Any, axis: int = -1, padtype: Any = "odd", padlen: Any = None, method: str = "pad",
-             irlen: Any = None) -> Any:  # fmt: skip
+def filtfilt(
+    b: Any,
+    a: Any,
+    x: Any,
+    axis: int = -1,
+    padtype: Any = "odd",
+    padlen: Any = None,
+    method: str = "pad",
+    irlen: Any = None,
+) -> Any:
     """`scipy.signal.filtfilt`, with ends that are padded."""
     if method != "pad":
         raise refuse(f"scipy.signal.filtfilt with method={method!r}", "use method='pad'")
@@ -161,8 +169,16 @@ def sosfiltfilt(sos: Any, x: Any, axis: int = -1, padtype: Any = "odd", padlen: 
 
 # -- filters that are matrices --------------------------------------------------------------------------------------
 @shadow("scipy.signal.savgol_filter")
-def savgol_filter(x: Any, window_length: int, polyorder: int, deriv: int = 0, delta: float = 1.0, axis: int = -1,
-                  mode: str = "interp", cval: float = 0.0) -> Any:  # fmt: skip
+def savgol_filter(
+    x: Any,
+    window_length: int,
+    polyorder: int,
+    deriv: int = 0,
+    delta: float = 1.0,
+    axis: int = -1,
+    mode: str = "interp",
+    cval: float = 0.0,
+) -> Any:
     """`scipy.signal.savgol_filter`"""
     from scipy import signal
 

@@ -21,8 +21,9 @@ _SCALES = ("density", "spectrum")
 class _Frames:
     """Framing of signals for spectra: `size` elements each, one frame every `step` elements."""
 
-    def __init__(self, length: int, fs: Any, window: Any, nperseg: Any, noverlap: Any, nfft: Any, detrend: Any,
-                 scaling: str):  # fmt: skip
+    def __init__(
+        self, length: int, fs: Any, window: Any, nperseg: Any, noverlap: Any, nfft: Any, detrend: Any, scaling: str
+    ):
         self.window, self.size = _window(window, nperseg, length)
         self.fs, self.detrend = fs, detrend
         self.nfft = self.size if nfft is None else int(nfft)
@@ -117,9 +118,20 @@ _HANN = "hann_periodic"
 
 
 @shadow("scipy.signal.csd")
-def csd(x: Any, y: Any, fs: Any = 1.0, window: Any = _HANN, nperseg: Any = None, noverlap: Any = None, nfft: Any = None,
-        detrend: Any = "constant", return_onesided: bool = True, scaling: str = "density", axis: int = -1,
-        average: str = "mean") -> tuple[Any, Any]:  # fmt: skip
+def csd(
+    x: Any,
+    y: Any,
+    fs: Any = 1.0,
+    window: Any = _HANN,
+    nperseg: Any = None,
+    noverlap: Any = None,
+    nfft: Any = None,
+    detrend: Any = "constant",
+    return_onesided: bool = True,
+    scaling: str = "density",
+    axis: int = -1,
+    average: str = "mean",
+) -> tuple[Any, Any]:
     """`scipy.signal.csd`"""
     same = x is y
     x, y = _signals(x, y, axis=axis)
@@ -154,8 +166,16 @@ def welch(x: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 @shadow("scipy.signal.periodogram")
-def periodogram(x: Any, fs: Any = 1.0, window: Any = "boxcar", nfft: Any = None, detrend: Any = "constant",
-                return_onesided: bool = True, scaling: str = "density", axis: int = -1) -> Any:  # fmt: skip
+def periodogram(
+    x: Any,
+    fs: Any = 1.0,
+    window: Any = "boxcar",
+    nfft: Any = None,
+    detrend: Any = "constant",
+    return_onesided: bool = True,
+    scaling: str = "density",
+    axis: int = -1,
+) -> Any:
     """`scipy.signal.periodogram`"""
     (x,) = arrays(x)
     size = x.shape[axis]
@@ -166,13 +186,27 @@ def periodogram(x: Any, fs: Any = 1.0, window: Any = "boxcar", nfft: Any = None,
 
 
 @shadow("scipy.signal.coherence")
-def coherence(x: Any, y: Any, fs: Any = 1.0, window: Any = _HANN, nperseg: Any = None, noverlap: Any = None,
-              nfft: Any = None, detrend: Any = "constant", axis: int = -1) -> tuple[Any, Any]:  # fmt: skip
+def coherence(
+    x: Any,
+    y: Any,
+    fs: Any = 1.0,
+    window: Any = _HANN,
+    nperseg: Any = None,
+    noverlap: Any = None,
+    nfft: Any = None,
+    detrend: Any = "constant",
+    axis: int = -1,
+) -> tuple[Any, Any]:
     """`scipy.signal.coherence`"""
     options: dict[str, Any] = {
-        "fs": fs, "window": window, "nperseg": nperseg, "noverlap": noverlap, "nfft": nfft, "detrend": detrend,
+        "fs": fs,
+        "window": window,
+        "nperseg": nperseg,
+        "noverlap": noverlap,
+        "nfft": nfft,
+        "detrend": detrend,
         "axis": axis,
-    }  # fmt: skip
+    }
     frequencies, of_x = csd(x, x, **options)
     of_y, both = csd(y, y, **options)[1], csd(x, y, **options)[1]
     return frequencies, (np.real(both) ** 2 + np.imag(both) ** 2) / of_x / of_y
@@ -192,9 +226,19 @@ def _placed(result: Any, axis: int) -> Any:
 
 
 @shadow("scipy.signal.spectrogram")
-def spectrogram(x: Any, fs: Any = 1.0, window: Any = ("tukey_periodic", 0.25), nperseg: Any = None,
-                noverlap: Any = None, nfft: Any = None, detrend: Any = "constant", return_onesided: bool = True,
-                scaling: str = "density", axis: int = -1, mode: str = "psd") -> tuple[Any, Any, Any]:  # fmt: skip
+def spectrogram(
+    x: Any,
+    fs: Any = 1.0,
+    window: Any = ("tukey_periodic", 0.25),
+    nperseg: Any = None,
+    noverlap: Any = None,
+    nfft: Any = None,
+    detrend: Any = "constant",
+    return_onesided: bool = True,
+    scaling: str = "density",
+    axis: int = -1,
+    mode: str = "psd",
+) -> tuple[Any, Any, Any]:
     """`scipy.signal.spectrogram`"""
     if mode not in ("psd", "complex", "magnitude", "angle", "phase"):
         raise ValueError(f"unknown value for mode {mode}")
@@ -218,9 +262,20 @@ def spectrogram(x: Any, fs: Any = 1.0, window: Any = ("tukey_periodic", 0.25), n
 
 
 @shadow("scipy.signal.stft")
-def stft(x: Any, fs: Any = 1.0, window: Any = _HANN, nperseg: Any = 256, noverlap: Any = None, nfft: Any = None,
-         detrend: Any = False, return_onesided: bool = True, boundary: Any = "zeros", padded: bool = True,
-         axis: int = -1, scaling: str = "spectrum") -> tuple[Any, Any, Any]:  # fmt: skip
+def stft(
+    x: Any,
+    fs: Any = 1.0,
+    window: Any = _HANN,
+    nperseg: Any = 256,
+    noverlap: Any = None,
+    nfft: Any = None,
+    detrend: Any = False,
+    return_onesided: bool = True,
+    boundary: Any = "zeros",
+    padded: bool = True,
+    axis: int = -1,
+    scaling: str = "spectrum",
+) -> tuple[Any, Any, Any]:
     """`scipy.signal.stft`"""
     if scaling not in ("spectrum", "psd"):
         raise ValueError(f"Parameter scaling={scaling!r} not in ['spectrum', 'psd']!")
@@ -233,9 +288,11 @@ def stft(x: Any, fs: Any = 1.0, window: Any = _HANN, nperseg: Any = 256, noverla
     if boundary is not None:
         half = (frames.size // 2, frames.size // 2)
         modes: dict[str, dict[str, Any]] = {
-            "zeros": {}, "constant": {"mode": "edge"}, "even": {"mode": "reflect"},
+            "zeros": {},
+            "constant": {"mode": "edge"},
+            "even": {"mode": "reflect"},
             "odd": {"mode": "reflect", "reflect_type": "odd"},
-        }  # fmt: skip
+        }
         x = np.pad(x, [*no_padding, half], **modes[boundary])
     if padded:
         extra = (-(x.shape[-1] - frames.size) % frames.step) % frames.size
@@ -246,9 +303,19 @@ def stft(x: Any, fs: Any = 1.0, window: Any = _HANN, nperseg: Any = 256, noverla
 
 
 @shadow("scipy.signal.istft")
-def istft(Zxx: Any, fs: Any = 1.0, window: Any = _HANN, nperseg: Any = None, noverlap: Any = None, nfft: Any = None,
-          input_onesided: bool = True, boundary: Any = True, time_axis: int = -1, freq_axis: int = -2,
-          scaling: str = "spectrum") -> tuple[Any, Any]:  # fmt: skip
+def istft(
+    Zxx: Any,
+    fs: Any = 1.0,
+    window: Any = _HANN,
+    nperseg: Any = None,
+    noverlap: Any = None,
+    nfft: Any = None,
+    input_onesided: bool = True,
+    boundary: Any = True,
+    time_axis: int = -1,
+    freq_axis: int = -2,
+    scaling: str = "spectrum",
+) -> tuple[Any, Any]:
     """`scipy.signal.istft`"""
     (z,) = (to_float(v) for v in arrays(Zxx))
     rank = len(z.shape)

@@ -79,15 +79,37 @@ _METRICS: dict[str, Callable[..., Any]] = {
     "mahalanobis": _mahalanobis,
     "jensenshannon": _jensenshannon,
 }
-_METRIC_OPTIONS = {"minkowski": {"p", "w"}, "seuclidean": {"V"}, "mahalanobis": {"VI"}, "jensenshannon": {"base"},
-          "chebyshev": set()}  # fmt: skip
+_METRIC_OPTIONS = {
+    "minkowski": {"p", "w"},
+    "seuclidean": {"V"},
+    "mahalanobis": {"VI"},
+    "jensenshannon": {"base"},
+    "chebyshev": set(),
+}
 _OTHER_NAMES = {
-    "euclid": "euclidean", "eu": "euclidean", "e": "euclidean", "sqe": "sqeuclidean", "sqeuclid": "sqeuclidean",
-    "cblock": "cityblock", "cb": "cityblock", "c": "cityblock", "chebychev": "chebyshev", "cheby": "chebyshev",
-    "cheb": "chebyshev", "ch": "chebyshev", "cos": "cosine", "co": "correlation", "mi": "minkowski", "m": "minkowski",
-    "pnorm": "minkowski", "se": "seuclidean", "s": "seuclidean", "mahal": "mahalanobis", "mah": "mahalanobis",
+    "euclid": "euclidean",
+    "eu": "euclidean",
+    "e": "euclidean",
+    "sqe": "sqeuclidean",
+    "sqeuclid": "sqeuclidean",
+    "cblock": "cityblock",
+    "cb": "cityblock",
+    "c": "cityblock",
+    "chebychev": "chebyshev",
+    "cheby": "chebyshev",
+    "cheb": "chebyshev",
+    "ch": "chebyshev",
+    "cos": "cosine",
+    "co": "correlation",
+    "mi": "minkowski",
+    "m": "minkowski",
+    "pnorm": "minkowski",
+    "se": "seuclidean",
+    "s": "seuclidean",
+    "mahal": "mahalanobis",
+    "mah": "mahalanobis",
     "js": "jensenshannon",
-}  # fmt: skip
+}
 
 
 def _metric(name: str, metric: Any, out: Any, options: dict[str, Any], points: Callable[[], Any]) -> Callable[..., Any]:

@@ -51,8 +51,15 @@ class Tree:
             raise AttributeError(name)
         raise refuse(f"scipy.spatial.KDTree.{name}", "use KDTree.query, or call it outside of the traced function")
 
-    def query(self, x: Any, k: Any = 1, eps: float = 0.0, p: float = 2.0, distance_upper_bound: float = np.inf,
-              workers: int = 1) -> tuple[Any, Any]:  # fmt: skip
+    def query(
+        self,
+        x: Any,
+        k: Any = 1,
+        eps: float = 0.0,
+        p: float = 2.0,
+        distance_upper_bound: float = np.inf,
+        workers: int = 1,
+    ) -> tuple[Any, Any]:
         """`scipy.spatial.KDTree.query`"""
         points, data = promoted([to_float(v) for v in arrays(x, self.data)], np.dtype(np.float64))
         query_options = {"k": k, "eps": eps, "p": p, "distance_upper_bound": distance_upper_bound, "workers": workers}
@@ -68,8 +75,14 @@ class Tree:
 
 
 @shadow("scipy.spatial.KDTree", "scipy.spatial.cKDTree")
-def tree(data: Any, leafsize: int = 10, compact_nodes: bool = True, copy_data: bool = False,
-         balanced_tree: bool = True, boxsize: Any = None) -> Tree:  # fmt: skip
+def tree(
+    data: Any,
+    leafsize: int = 10,
+    compact_nodes: bool = True,
+    copy_data: bool = False,
+    balanced_tree: bool = True,
+    boxsize: Any = None,
+) -> Tree:
     """`scipy.spatial.KDTree` of traced points"""
     if boxsize is not None:
         raise refuse("the argument boxsize= of scipy.spatial.KDTree")

@@ -112,10 +112,21 @@ def _log_of(function: Any) -> Callable[..., Any]:
 
 
 _NAMES = {
-    "t": ("df",), "chi2": ("df",), "gamma": ("a",), "invgamma": ("a",), "beta": ("a", "b"), "lognorm": ("s",),
-    "f": ("dfn", "dfd"), "weibull_min": ("c",), "pareto": ("b",), "poisson": ("mu",), "binom": ("n", "p"),
-    "bernoulli": ("p",), "nbinom": ("n", "p"), "geom": ("p",),
-}  # fmt: skip
+    "t": ("df",),
+    "chi2": ("df",),
+    "gamma": ("a",),
+    "invgamma": ("a",),
+    "beta": ("a", "b"),
+    "lognorm": ("s",),
+    "f": ("dfn", "dfd"),
+    "weibull_min": ("c",),
+    "pareto": ("b",),
+    "poisson": ("mu",),
+    "binom": ("n", "p"),
+    "bernoulli": ("p",),
+    "nbinom": ("n", "p"),
+    "geom": ("p",),
+}
 
 
 def _parameters(name: str, count: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:

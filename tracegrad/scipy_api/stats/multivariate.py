@@ -120,7 +120,7 @@ def _with_density(name: str, log: Callable[..., Any]) -> dict[str, Callable[...,
 
 VECTORS: dict[str, dict[str, Callable[..., Any]]] = {
     "multivariate_normal": _with_density("pdf", _normal) | {"entropy": _normal_entropy},
-    "dirichlet": _with_density("pdf", _dirichlet) | {
-        "mean": _dirichlet_mean, "var": _dirichlet_var, "entropy": _dirichlet_entropy},
+    "dirichlet": _with_density("pdf", _dirichlet)
+    | {"mean": _dirichlet_mean, "var": _dirichlet_var, "entropy": _dirichlet_entropy},
     "multinomial": _with_density("pmf", _multinomial) | {"cov": _multinomial_cov},
-}  # fmt: skip
+}

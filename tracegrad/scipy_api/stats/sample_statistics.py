@@ -215,8 +215,9 @@ def trim_mean(x: Any, proportiontocut: float) -> Any:
 
 
 @shadow("scipy.stats.entropy")
-def entropy(pk: Any, qk: Any = None, base: Any = None, axis: Any = 0, *, nan_policy: str = "propagate",
-            keepdims: bool = False) -> Any:  # fmt: skip
+def entropy(
+    pk: Any, qk: Any = None, base: Any = None, axis: Any = 0, *, nan_policy: str = "propagate", keepdims: bool = False
+) -> Any:
     """`scipy.stats.entropy`, of one distribution, or relative to another."""
     _only("entropy", nan_policy)
     if base is not None and base <= 0:
@@ -274,8 +275,15 @@ def pearsonr(x: Any, y: Any, *, alternative: str = "two-sided", method: Any = No
 
 
 @shadow("scipy.stats.linregress")
-def linregress(x: Any, y: Any, alternative: str = "two-sided", *, axis: Any = 0, nan_policy: str = "propagate",
-               keepdims: bool = False) -> LinregressResult:  # fmt: skip
+def linregress(
+    x: Any,
+    y: Any,
+    alternative: str = "two-sided",
+    *,
+    axis: Any = 0,
+    nan_policy: str = "propagate",
+    keepdims: bool = False,
+) -> LinregressResult:
     """`scipy.stats.linregress`."""
     _only("linregress", nan_policy, alternative=alternative)
     (p, saved), (q, _) = _sample(x, axis), _sample(y, axis)
@@ -300,8 +308,15 @@ def _tested(difference: Any, error: Any, df: Any, restore_axes: Any) -> Test:
 
 
 @shadow("scipy.stats.ttest_1samp")
-def ttest_1samp(a: Any, popmean: Any, axis: Any = 0, nan_policy: str = "propagate", alternative: str = "two-sided", *,
-                keepdims: bool = False) -> Test:  # fmt: skip
+def ttest_1samp(
+    a: Any,
+    popmean: Any,
+    axis: Any = 0,
+    nan_policy: str = "propagate",
+    alternative: str = "two-sided",
+    *,
+    keepdims: bool = False,
+) -> Test:
     """`scipy.stats.ttest_1samp`: the statistic and the p-value."""
     _only("ttest_1samp", nan_policy, alternative=alternative)
     x, saved = _sample(a, axis)
@@ -311,8 +326,15 @@ def ttest_1samp(a: Any, popmean: Any, axis: Any = 0, nan_policy: str = "propagat
 
 
 @shadow("scipy.stats.ttest_rel")
-def ttest_rel(a: Any, b: Any, axis: Any = 0, nan_policy: str = "propagate", alternative: str = "two-sided", *,
-              keepdims: bool = False) -> Test:  # fmt: skip
+def ttest_rel(
+    a: Any,
+    b: Any,
+    axis: Any = 0,
+    nan_policy: str = "propagate",
+    alternative: str = "two-sided",
+    *,
+    keepdims: bool = False,
+) -> Test:
     """`scipy.stats.ttest_rel`: the statistic and the p-value."""
     p, q = (to_float(v) for v in arrays(a, b))
     result: Test = ttest_1samp(p - q, 0.0, axis, nan_policy, alternative, keepdims=keepdims)
@@ -321,9 +343,17 @@ def ttest_rel(a: Any, b: Any, axis: Any = 0, nan_policy: str = "propagate", alte
 
 @shadow("scipy.stats.ttest_ind")
 def ttest_ind(
-    a: Any, b: Any, *, axis: Any = 0, equal_var: bool = True, nan_policy: str = "propagate",
-    alternative: str = "two-sided", trim: Any = 0, method: Any = None, keepdims: bool = False,
-) -> Test:  # fmt: skip
+    a: Any,
+    b: Any,
+    *,
+    axis: Any = 0,
+    equal_var: bool = True,
+    nan_policy: str = "propagate",
+    alternative: str = "two-sided",
+    trim: Any = 0,
+    method: Any = None,
+    keepdims: bool = False,
+) -> Test:
     """`scipy.stats.ttest_ind`: the statistic and the p-value, by pooled variances or Welch's."""
     _only("ttest_ind", nan_policy, alternative=alternative, method=method, trim=trim or None)
     (p, saved), (q, _) = _sample(a, axis), _sample(b, axis)

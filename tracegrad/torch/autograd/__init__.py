@@ -9,6 +9,19 @@ from tracegrad.torch.modes import enable_grad, inference_mode, no_grad, set_grad
 from tracegrad.torch.tape.backward.engine import backward, grad
 
 __all__ = [
-    "Function", "Variable", "backward", "detect_anomaly", "enable_grad", "forward_ad", "functional", "grad",
-    "gradcheck", "gradgradcheck", "graph", "inference_mode", "no_grad", "set_detect_anomaly", "set_grad_enabled",
-]  # fmt: skip
+    "Function",
+    "Variable",
+    "backward",
+    "detect_anomaly",
+    "enable_grad",
+    "forward_ad",
+    "functional",
+    "grad",
+    "gradcheck",
+    "gradgradcheck",
+    "graph",
+    "inference_mode",
+    "no_grad",
+    "set_detect_anomaly",
+    "set_grad_enabled",
+]

@@ -16,8 +16,13 @@ from tracegrad.torch.tape.backward.dual import DualLevel, paused, set_tangent, t
 from tracegrad.torch.tape.tensors.tensor import Tensor
 
 __all__ = [
-    "UnpackedDualTensor", "dual_level", "enter_dual_level", "exit_dual_level", "make_dual", "unpack_dual",
-]  # fmt: skip
+    "UnpackedDualTensor",
+    "dual_level",
+    "enter_dual_level",
+    "exit_dual_level",
+    "make_dual",
+    "unpack_dual",
+]
 
 
 class UnpackedDualTensor(NamedTuple):

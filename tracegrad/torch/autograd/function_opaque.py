@@ -265,8 +265,10 @@ def opaque_forward(cls: Any, context: FunctionCtx, args: tuple[Any, ...]) -> tup
     results = opaque(*arrays, results=described, call=_Forward(call))
     supply, residuals = iter(results[: len(avals)]), results[len(avals) :]
     owner = next((x for x in arguments if isinstance(x, Recorded)), None)
-    values = [_shown(next(supply), x, owner) if isinstance(expected, Aval) else expected
-            for x, expected in zip(outputs, call.outputs)]  # fmt: skip
+    values = [
+        _shown(next(supply), x, owner) if isinstance(expected, Aval) else expected
+        for x, expected in zip(outputs, call.outputs)
+    ]
     constant = {id(_plain(x)) for x in known.non_differentiable}
     context.non_differentiable = tuple([x for x, y in zip(values, outputs) if id(y) in constant])
     context.materialize_grads = False

@@ -18,9 +18,17 @@ from tracegrad.torch.tape.tensors.factories import zeros, zeros_like
 from tracegrad.torch.tape.tensors.tensor import Tensor
 
 __all__ = [
-    "STRICT", "STRICT_GRAPH", "USER", "FunctionEvaluation", "jacobian_rows", "pulled_back", "require_single",
-    "require_tensors", "transposed_pullback", "zero_block",
-]  # fmt: skip
+    "STRICT",
+    "STRICT_GRAPH",
+    "USER",
+    "FunctionEvaluation",
+    "jacobian_rows",
+    "pulled_back",
+    "require_single",
+    "require_tensors",
+    "transposed_pullback",
+    "zero_block",
+]
 
 Function = Callable[..., Any]
 Tensors = tuple[Any, ...]

@@ -16,9 +16,16 @@ from tracegrad.torch.tape.backward.hooks import RemovableHandle
 from tracegrad.torch.tape.recording.node import GradientEdge, Node, Spec
 
 __all__ = [
-    "GradientEdge", "Node", "allow_mutation_on_saved_tensors", "disable_saved_tensors_hooks", "get_gradient_edge",
-    "increment_version", "register_multi_grad_hook", "save_on_cpu", "saved_tensors_hooks",
-]  # fmt: skip
+    "GradientEdge",
+    "Node",
+    "allow_mutation_on_saved_tensors",
+    "disable_saved_tensors_hooks",
+    "get_gradient_edge",
+    "increment_version",
+    "register_multi_grad_hook",
+    "save_on_cpu",
+    "saved_tensors_hooks",
+]
 
 Hook = Callable[[Any], Any]
 
@@ -276,8 +283,12 @@ def increment_version(tensor: Any) -> None:
     """
     for x in [tensor] if hasattr(tensor, "_counter") else tensor:
         if x._counter is None:
-            raise RuntimeError(located("increment_version expects each element of the iterable to be a tensor that "
-                                       "tracks its version: not one made in inference mode"))  # fmt: skip
+            raise RuntimeError(
+                located(
+                    "increment_version expects each element of the iterable to be a tensor that "
+                    "tracks its version: not one made in inference mode"
+                )
+            )
         x._counter[0] += 1
 
 

@@ -15,6 +15,22 @@ from tracegrad.torch.functions.math import (
 from tracegrad.torch.functions.nn import nn_functional
 
 __all__ = [
-    "bitwise", "complex", "cumulative", "extrema", "index_update", "joining", "matmul", "matrices", "nn_functional",
-    "pointwise", "reductions", "scatter_reduce", "select", "shapes", "slicing", "sorting", "special", "statistics",
-]  # fmt: skip
+    "bitwise",
+    "complex",
+    "cumulative",
+    "extrema",
+    "index_update",
+    "joining",
+    "matmul",
+    "matrices",
+    "nn_functional",
+    "pointwise",
+    "reductions",
+    "scatter_reduce",
+    "select",
+    "shapes",
+    "slicing",
+    "sorting",
+    "special",
+    "statistics",
+]

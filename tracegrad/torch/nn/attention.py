@@ -28,10 +28,19 @@ class MultiheadAttention(Module):
     """
 
     def __init__(
-        self, embed_dim: int, num_heads: int, dropout: float = 0.0, bias: bool = True, add_bias_kv: bool = False,
-        add_zero_attn: bool = False, kdim: int | None = None, vdim: int | None = None, batch_first: bool = False,
-        device: Any = None, dtype: Any = None,
-    ):  # fmt: skip
+        self,
+        embed_dim: int,
+        num_heads: int,
+        dropout: float = 0.0,
+        bias: bool = True,
+        add_bias_kv: bool = False,
+        add_zero_attn: bool = False,
+        kdim: int | None = None,
+        vdim: int | None = None,
+        batch_first: bool = False,
+        device: Any = None,
+        dtype: Any = None,
+    ):
         super().__init__()
         if embed_dim <= 0 or num_heads <= 0:
             raise ValueError(
@@ -71,9 +80,16 @@ class MultiheadAttention(Module):
             xavier_normal_(self.bias_v)
 
     def forward(
-        self, query: Any, key: Any, value: Any, key_padding_mask: Any = None, need_weights: bool = True,
-        attn_mask: Any = None, average_attn_weights: bool = True, is_causal: bool = False,
-    ) -> tuple[Any, Any]:  # fmt: skip
+        self,
+        query: Any,
+        key: Any,
+        value: Any,
+        key_padding_mask: Any = None,
+        need_weights: bool = True,
+        attn_mask: Any = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
+    ) -> tuple[Any, Any]:
         """Compute the output, in the shape of the query, and the weights, (N, L, S).
 
         The weights are (N, num_heads, L, S) unless `average_attn_weights`, and None unless `need_weights`, which is
@@ -86,7 +102,21 @@ class MultiheadAttention(Module):
         if not self._qkv_same_embed_dim:
             weights = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
         return attention_in_batches(
-            query, key, value, self.embed_dim, self.num_heads, weights, self.in_proj_bias, (self.bias_k, self.bias_v),
-            self.add_zero_attn, self.dropout if self.training else 0.0, (self.out_proj.weight, self.out_proj.bias),
-            key_padding_mask, need_weights, attn_mask, average_attn_weights, is_causal, self.batch_first,
-        )  # fmt: skip
+            query,
+            key,
+            value,
+            self.embed_dim,
+            self.num_heads,
+            weights,
+            self.in_proj_bias,
+            (self.bias_k, self.bias_v),
+            self.add_zero_attn,
+            self.dropout if self.training else 0.0,
+            (self.out_proj.weight, self.out_proj.bias),
+            key_padding_mask,
+            need_weights,
+            attn_mask,
+            average_attn_weights,
+            is_causal,
+            self.batch_first,
+        )

@@ -24,10 +24,19 @@ class _Conv(Module):
     output_padding: tuple[int, ...] = ()
 
     def __init__(
-        self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1, padding: Any = 0,
-        dilation: Any = 1, groups: int = 1, bias: bool = True, padding_mode: str = "zeros", device: Any = None,
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Any,
+        stride: Any = 1,
+        padding: Any = 0,
+        dilation: Any = 1,
+        groups: int = 1,
+        bias: bool = True,
+        padding_mode: str = "zeros",
+        device: Any = None,
         dtype: Any = None,
-    ):  # fmt: skip
+    ):
         super().__init__()
         if groups <= 0:
             raise ValueError("groups must be a positive integer")
@@ -153,16 +162,35 @@ class _Transposed(_Conv):
     """A transposed convolution over `_count` dimensions."""
 
     def __init__(
-        self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1, padding: Any = 0,
-        output_padding: Any = 0, groups: int = 1, bias: bool = True, dilation: Any = 1, padding_mode: str = "zeros",
-        device: Any = None, dtype: Any = None,
-    ):  # fmt: skip
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Any,
+        stride: Any = 1,
+        padding: Any = 0,
+        output_padding: Any = 0,
+        groups: int = 1,
+        bias: bool = True,
+        dilation: Any = 1,
+        padding_mode: str = "zeros",
+        device: Any = None,
+        dtype: Any = None,
+    ):
         if padding_mode != "zeros":
             raise ValueError(f'Only "zeros" padding mode is supported for {type(self).__name__}')
         super().__init__(
-            in_channels, out_channels, kernel_size, stride, for_each(padding, self._count), dilation, groups, bias,
-            padding_mode, device, dtype,
-        )  # fmt: skip
+            in_channels,
+            out_channels,
+            kernel_size,
+            stride,
+            for_each(padding, self._count),
+            dilation,
+            groups,
+            bias,
+            padding_mode,
+            device,
+            dtype,
+        )
         self.output_padding = for_each(output_padding, self._count)
 
     def _shape(self) -> tuple[int, ...]:

@@ -14,9 +14,14 @@ _stack = FUNCTIONS["stack"]
 
 
 def functional_call(
-    module: Any, parameter_and_buffer_dicts: Any, args: Any = None, kwargs: Mapping[str, Any] | None = None, *,
-    tie_weights: bool = True, strict: bool = False,
-) -> Any:  # fmt: skip
+    module: Any,
+    parameter_and_buffer_dicts: Any,
+    args: Any = None,
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    tie_weights: bool = True,
+    strict: bool = False,
+) -> Any:
     """Call a module with other parameters and buffers, as a pure function of them.
 
     Parameters

@@ -22,14 +22,36 @@ from tracegrad.torch.tape.tensors.random import Generator
 from tracegrad.torch.tape.tensors.tensor import of_array
 
 __all__ = [
-    "calculate_gain", "constant_", "dirac_", "eye_", "kaiming_normal_", "kaiming_uniform_", "normal_", "ones_",
-    "orthogonal_", "sparse_", "trunc_normal_", "uniform_", "xavier_normal_", "xavier_uniform_", "zeros_",
-]  # fmt: skip
+    "calculate_gain",
+    "constant_",
+    "dirac_",
+    "eye_",
+    "kaiming_normal_",
+    "kaiming_uniform_",
+    "normal_",
+    "ones_",
+    "orthogonal_",
+    "sparse_",
+    "trunc_normal_",
+    "uniform_",
+    "xavier_normal_",
+    "xavier_uniform_",
+    "zeros_",
+]
 
 _GAINS = {
-    "linear": 1.0, "conv1d": 1.0, "conv2d": 1.0, "conv3d": 1.0, "conv_transpose1d": 1.0, "conv_transpose2d": 1.0,
-    "conv_transpose3d": 1.0, "sigmoid": 1.0, "tanh": 5.0 / 3.0, "relu": math.sqrt(2.0), "selu": 3.0 / 4.0,
-}  # fmt: skip
+    "linear": 1.0,
+    "conv1d": 1.0,
+    "conv2d": 1.0,
+    "conv3d": 1.0,
+    "conv_transpose1d": 1.0,
+    "conv_transpose2d": 1.0,
+    "conv_transpose3d": 1.0,
+    "sigmoid": 1.0,
+    "tanh": 5.0 / 3.0,
+    "relu": math.sqrt(2.0),
+    "selu": 3.0 / 4.0,
+}
 
 
 def _filling(function: Callable[..., Any]) -> Callable[..., Any]:

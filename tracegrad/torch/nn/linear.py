@@ -78,9 +78,14 @@ class Bilinear(Module):
     """
 
     def __init__(
-        self, in1_features: int, in2_features: int, out_features: int, bias: bool = True, device: Any = None,
+        self,
+        in1_features: int,
+        in2_features: int,
+        out_features: int,
+        bias: bool = True,
+        device: Any = None,
         dtype: Any = None,
-    ):  # fmt: skip
+    ):
         super().__init__()
         if in1_features <= 0:
             raise ValueError(f"in1_features must be > 0, but got {in1_features}")
@@ -119,10 +124,19 @@ class Embedding(Module):
     """
 
     def __init__(
-        self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None, max_norm: float | None = None,
-        norm_type: float = 2.0, scale_grad_by_freq: bool = False, sparse: bool = False, _weight: Any = None,
-        _freeze: bool = False, device: Any = None, dtype: Any = None,
-    ):  # fmt: skip
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        padding_idx: int | None = None,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        sparse: bool = False,
+        _weight: Any = None,
+        _freeze: bool = False,
+        device: Any = None,
+        dtype: Any = None,
+    ):
         super().__init__()
         if scale_grad_by_freq or sparse:
             raise UnsupportedError("Embedding: scale_grad_by_freq and sparse are not supported")

@@ -15,11 +15,26 @@ from tracegrad.torch.functions.nn.losses import checked, mean_or_sum
 from tracegrad.torch.nn.module import Module
 
 __all__ = [
-    "BCELoss", "BCEWithLogitsLoss", "CosineEmbeddingLoss", "CosineSimilarity", "CrossEntropyLoss", "GaussianNLLLoss",
-    "HingeEmbeddingLoss", "HuberLoss", "KLDivLoss", "L1Loss", "MSELoss", "MarginRankingLoss", "NLLLoss",
-    "PairwiseDistance", "PoissonNLLLoss", "SmoothL1Loss", "SoftMarginLoss", "TripletMarginLoss",
+    "BCELoss",
+    "BCEWithLogitsLoss",
+    "CosineEmbeddingLoss",
+    "CosineSimilarity",
+    "CrossEntropyLoss",
+    "GaussianNLLLoss",
+    "HingeEmbeddingLoss",
+    "HuberLoss",
+    "KLDivLoss",
+    "L1Loss",
+    "MSELoss",
+    "MarginRankingLoss",
+    "NLLLoss",
+    "PairwiseDistance",
+    "PoissonNLLLoss",
+    "SmoothL1Loss",
+    "SoftMarginLoss",
+    "TripletMarginLoss",
     "TripletMarginWithDistanceLoss",
-]  # fmt: skip
+]
 
 
 class _Loss(Module):
@@ -115,18 +130,27 @@ class CrossEntropyLoss(_WeightedLoss):
     """
 
     def __init__(
-        self, weight: Any = None, size_average: Any = None, ignore_index: int = -100, reduce: Any = None,
-        reduction: str = "mean", label_smoothing: float = 0.0,
-    ):  # fmt: skip
+        self,
+        weight: Any = None,
+        size_average: Any = None,
+        ignore_index: int = -100,
+        reduce: Any = None,
+        reduction: str = "mean",
+        label_smoothing: float = 0.0,
+    ):
         super().__init__(weight, size_average, reduce, reduction)
         self.ignore_index, self.label_smoothing = ignore_index, label_smoothing
 
     def forward(self, input: Any, target: Any) -> Any:
         """Return the loss."""
         return F.cross_entropy(
-            input, target, self.weight, ignore_index=self.ignore_index, reduction=self.reduction,
+            input,
+            target,
+            self.weight,
+            ignore_index=self.ignore_index,
+            reduction=self.reduction,
             label_smoothing=self.label_smoothing,
-        )  # fmt: skip
+        )
 
 
 class NLLLoss(_WeightedLoss):
@@ -138,9 +162,13 @@ class NLLLoss(_WeightedLoss):
     """
 
     def __init__(
-        self, weight: Any = None, size_average: Any = None, ignore_index: int = -100, reduce: Any = None,
+        self,
+        weight: Any = None,
+        size_average: Any = None,
+        ignore_index: int = -100,
+        reduce: Any = None,
         reduction: str = "mean",
-    ):  # fmt: skip
+    ):
         super().__init__(weight, size_average, reduce, reduction)
         self.ignore_index = ignore_index
 
@@ -171,9 +199,13 @@ class BCEWithLogitsLoss(_WeightedLoss):
     """
 
     def __init__(
-        self, weight: Any = None, size_average: Any = None, reduce: Any = None, reduction: str = "mean",
+        self,
+        weight: Any = None,
+        size_average: Any = None,
+        reduce: Any = None,
+        reduction: str = "mean",
         pos_weight: Any = None,
-    ):  # fmt: skip
+    ):
         super().__init__(weight, size_average, reduce, reduction)
         self.register_buffer("pos_weight", pos_weight)
 
@@ -212,9 +244,14 @@ class PoissonNLLLoss(_Loss):
     """
 
     def __init__(
-        self, log_input: bool = True, full: bool = False, size_average: Any = None, eps: float = 1e-8,
-        reduce: Any = None, reduction: str = "mean",
-    ):  # fmt: skip
+        self,
+        log_input: bool = True,
+        full: bool = False,
+        size_average: Any = None,
+        eps: float = 1e-8,
+        reduce: Any = None,
+        reduction: str = "mean",
+    ):
         super().__init__(size_average, reduce, reduction)
         self.log_input, self.full, self.eps = log_input, full, eps
 
@@ -316,9 +353,15 @@ class TripletMarginLoss(_Loss):
     """
 
     def __init__(
-        self, margin: float = 1.0, p: float = 2.0, eps: float = 1e-6, swap: bool = False, size_average: Any = None,
-        reduce: Any = None, reduction: str = "mean",
-    ):  # fmt: skip
+        self,
+        margin: float = 1.0,
+        p: float = 2.0,
+        eps: float = 1e-6,
+        swap: bool = False,
+        size_average: Any = None,
+        reduce: Any = None,
+        reduction: str = "mean",
+    ):
         super().__init__(size_average, reduce, reduction)
         if margin <= 0:
             raise ValueError(f"TripletMarginLoss: expected margin to be greater than 0, got {margin} instead")
@@ -327,9 +370,15 @@ class TripletMarginLoss(_Loss):
     def forward(self, anchor: Any, positive: Any, negative: Any) -> Any:
         """Return the loss."""
         return F.triplet_margin_loss(
-            anchor, positive, negative, margin=self.margin, p=self.p, eps=self.eps, swap=self.swap,
+            anchor,
+            positive,
+            negative,
+            margin=self.margin,
+            p=self.p,
+            eps=self.eps,
+            swap=self.swap,
             reduction=self.reduction,
-        )  # fmt: skip
+        )
 
 
 class TripletMarginWithDistanceLoss(_Loss):
@@ -341,9 +390,13 @@ class TripletMarginWithDistanceLoss(_Loss):
     """
 
     def __init__(
-        self, *, distance_function: Callable[..., Any] | None = None, margin: float = 1.0, swap: bool = False,
+        self,
+        *,
+        distance_function: Callable[..., Any] | None = None,
+        margin: float = 1.0,
+        swap: bool = False,
         reduction: str = "mean",
-    ):  # fmt: skip
+    ):
         super().__init__(reduction=reduction)
         if margin <= 0:
             raise ValueError(

@@ -13,9 +13,17 @@ from tracegrad.torch.nn.parameter import Parameter
 from tracegrad.torch.tape.tensors.factories import empty, tensor
 
 __all__ = [
-    "BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "GroupNorm", "InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d",
-    "LayerNorm", "LocalResponseNorm", "RMSNorm",
-]  # fmt: skip
+    "BatchNorm1d",
+    "BatchNorm2d",
+    "BatchNorm3d",
+    "GroupNorm",
+    "InstanceNorm1d",
+    "InstanceNorm2d",
+    "InstanceNorm3d",
+    "LayerNorm",
+    "LocalResponseNorm",
+    "RMSNorm",
+]
 
 
 def _scale_and_shift(module: Any, shape: Any, affine: bool, bias: bool, device: Any, dtype: Any) -> None:
@@ -50,9 +58,14 @@ class LayerNorm(Module):
     """
 
     def __init__(
-        self, normalized_shape: int | Sequence[int], eps: float = 1e-5, elementwise_affine: bool = True,
-        bias: bool = True, device: Any = None, dtype: Any = None,
-    ):  # fmt: skip
+        self,
+        normalized_shape: int | Sequence[int],
+        eps: float = 1e-5,
+        elementwise_affine: bool = True,
+        bias: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+    ):
         super().__init__()
         self.normalized_shape, self.eps, self.elementwise_affine = _shape(normalized_shape), eps, elementwise_affine
         _scale_and_shift(self, self.normalized_shape, elementwise_affine, bias, device, dtype)
@@ -84,9 +97,13 @@ class RMSNorm(Module):
     """
 
     def __init__(
-        self, normalized_shape: int | Sequence[int], eps: float | None = None, elementwise_affine: bool = True,
-        device: Any = None, dtype: Any = None,
-    ):  # fmt: skip
+        self,
+        normalized_shape: int | Sequence[int],
+        eps: float | None = None,
+        elementwise_affine: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+    ):
         super().__init__()
         self.normalized_shape, self.eps, self.elementwise_affine = _shape(normalized_shape), eps, elementwise_affine
         weight = Parameter(empty(self.normalized_shape, device=device, dtype=dtype)) if elementwise_affine else None
@@ -118,9 +135,16 @@ class GroupNorm(Module):
     """
 
     def __init__(
-        self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True, device: Any = None,
-        dtype: Any = None, *, bias: bool = True,
-    ):  # fmt: skip
+        self,
+        num_groups: int,
+        num_channels: int,
+        eps: float = 1e-5,
+        affine: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+        *,
+        bias: bool = True,
+    ):
         super().__init__()
         if num_channels % num_groups:
             raise ValueError(
@@ -176,9 +200,16 @@ class _Channels(Module):
     _added_later = frozenset({"num_batches_tracked"})
 
     def __init__(
-        self, num_features: int, eps: float, momentum: float | None, affine: bool, track_running_stats: bool,
-        device: Any, dtype: Any, bias: bool,
-    ):  # fmt: skip
+        self,
+        num_features: int,
+        eps: float,
+        momentum: float | None,
+        affine: bool,
+        track_running_stats: bool,
+        device: Any,
+        dtype: Any,
+        bias: bool,
+    ):
         super().__init__()
         self.num_features, self.eps, self.momentum = num_features, eps, momentum
         self.affine, self.track_running_stats = affine, track_running_stats
@@ -214,9 +245,17 @@ class _Channels(Module):
 
 class _BatchNorm(_Channels):
     def __init__(
-        self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True,
-        track_running_stats: bool = True, device: Any = None, dtype: Any = None, *, bias: bool = True,
-    ):  # fmt: skip
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+        *,
+        bias: bool = True,
+    ):
         super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias)
 
     def forward(self, input: Any) -> Any:
@@ -276,9 +315,17 @@ class BatchNorm3d(_BatchNorm):
 
 class _InstanceNorm(_Channels):
     def __init__(
-        self, num_features: int, eps: float = 1e-5, momentum: float = 0.1, affine: bool = False,
-        track_running_stats: bool = False, device: Any = None, dtype: Any = None, *, bias: bool = True,
-    ):  # fmt: skip
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float = 0.1,
+        affine: bool = False,
+        track_running_stats: bool = False,
+        device: Any = None,
+        dtype: Any = None,
+        *,
+        bias: bool = True,
+    ):
         super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias)
 
     def forward(self, input: Any) -> Any:
@@ -287,9 +334,15 @@ class _InstanceNorm(_Channels):
         unbatched = len(input.shape) == self._ranks[0]
         by_input = self.training or not self.track_running_stats
         result = F.instance_norm(
-            input[None] if unbatched else input, self.running_mean, self.running_var, self.weight, self.bias, by_input,
-            self.momentum or 0.0, self.eps,
-        )  # fmt: skip
+            input[None] if unbatched else input,
+            self.running_mean,
+            self.running_var,
+            self.weight,
+            self.bias,
+            by_input,
+            self.momentum or 0.0,
+            self.eps,
+        )
         return result[0] if unbatched else result
 
 

@@ -12,27 +12,45 @@ from tracegrad.torch.functions.nn.convolution import for_each
 from tracegrad.torch.nn.module import Module
 
 __all__ = [
-    "AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveAvgPool3d", "AdaptiveMaxPool1d", "AdaptiveMaxPool2d",
-    "AdaptiveMaxPool3d", "AvgPool1d", "AvgPool2d", "AvgPool3d", "LPPool1d", "LPPool2d", "LPPool3d", "MaxPool1d",
-    "MaxPool2d", "MaxPool3d", "MaxUnpool1d", "MaxUnpool2d", "MaxUnpool3d",
-]  # fmt: skip
+    "AdaptiveAvgPool1d",
+    "AdaptiveAvgPool2d",
+    "AdaptiveAvgPool3d",
+    "AdaptiveMaxPool1d",
+    "AdaptiveMaxPool2d",
+    "AdaptiveMaxPool3d",
+    "AvgPool1d",
+    "AvgPool2d",
+    "AvgPool3d",
+    "LPPool1d",
+    "LPPool2d",
+    "LPPool3d",
+    "MaxPool1d",
+    "MaxPool2d",
+    "MaxPool3d",
+    "MaxUnpool1d",
+    "MaxUnpool2d",
+    "MaxUnpool3d",
+]
 
 
 # -- maxima -----------------------------------------------------------------------------------------------------------
 class _MaxPool(Module):
     def __init__(
-        self, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, return_indices: bool = False,
+        self,
+        kernel_size: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        dilation: Any = 1,
+        return_indices: bool = False,
         ceil_mode: bool = False,
-    ):  # fmt: skip
+    ):
         super().__init__()
         self.kernel_size, self.stride = kernel_size, kernel_size if stride is None else stride
         self.padding, self.dilation = padding, dilation
         self.return_indices, self.ceil_mode = return_indices, ceil_mode
 
     def _arguments(self) -> tuple[Any, ...]:
-        return (
-            self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode, self.return_indices
-        )  # fmt: skip
+        return (self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode, self.return_indices)
 
     def extra_repr(self) -> str:
         return (
@@ -151,9 +169,13 @@ class AvgPool1d(Module):
     """
 
     def __init__(
-        self, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
+        self,
+        kernel_size: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        ceil_mode: bool = False,
         count_include_pad: bool = True,
-    ):  # fmt: skip
+    ):
         super().__init__()
         self.kernel_size = for_each(kernel_size, 1)
         self.stride = for_each(kernel_size if stride is None else stride, 1)
@@ -169,9 +191,14 @@ class AvgPool1d(Module):
 
 class _AvgPool(Module):
     def __init__(
-        self, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
-        count_include_pad: bool = True, divisor_override: int | None = None,
-    ):  # fmt: skip
+        self,
+        kernel_size: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        divisor_override: int | None = None,
+    ):
         super().__init__()
         self.kernel_size, self.stride = kernel_size, kernel_size if stride is None else stride
         self.padding, self.ceil_mode = padding, ceil_mode
@@ -179,8 +206,13 @@ class _AvgPool(Module):
 
     def _arguments(self) -> tuple[Any, ...]:
         return (
-            self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad, self.divisor_override
-        )  # fmt: skip
+            self.kernel_size,
+            self.stride,
+            self.padding,
+            self.ceil_mode,
+            self.count_include_pad,
+            self.divisor_override,
+        )
 
     def extra_repr(self) -> str:
         return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"

@@ -52,9 +52,11 @@ def _step_gru(projected: Any, state: Any, weight: Any, bias: Any) -> Any:
 
 # Mode -> number of gates, number of parts of the state, and the step function.
 _KINDS: dict[str, Any] = {
-    "RNN_TANH": (1, 1, _step_tanh), "RNN_RELU": (1, 1, _step_relu), "LSTM": (4, 2, _step_lstm),
+    "RNN_TANH": (1, 1, _step_tanh),
+    "RNN_RELU": (1, 1, _step_relu),
+    "LSTM": (4, 2, _step_lstm),
     "GRU": (3, 1, _step_gru),
-}  # fmt: skip
+}
 
 
 def _kind_of(nonlinearity: str) -> str:
@@ -73,10 +75,19 @@ class RNNBase(Module):
     """
 
     def __init__(
-        self, mode: str, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True,
-        batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0,
-        device: Any = None, dtype: Any = None,
-    ):  # fmt: skip
+        self,
+        mode: str,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        proj_size: int = 0,
+        device: Any = None,
+        dtype: Any = None,
+    ):
         super().__init__()
         if isinstance(dropout, bool) or not 0 <= dropout <= 1:
             raise ValueError(
@@ -212,15 +223,31 @@ class RNN(RNNBase):
     """
 
     def __init__(
-        self, input_size: int, hidden_size: int, num_layers: int = 1, nonlinearity: str = "tanh", bias: bool = True,
-        batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, device: Any = None,
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        nonlinearity: str = "tanh",
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        device: Any = None,
         dtype: Any = None,
-    ):  # fmt: skip
+    ):
         self.__dict__["nonlinearity"] = nonlinearity
         super().__init__(
-            _kind_of(nonlinearity), input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
-            device=device, dtype=dtype,
-        )  # fmt: skip
+            _kind_of(nonlinearity),
+            input_size,
+            hidden_size,
+            num_layers,
+            bias,
+            batch_first,
+            dropout,
+            bidirectional,
+            device=device,
+            dtype=dtype,
+        )
 
 
 class LSTM(RNNBase):
@@ -236,13 +263,31 @@ class LSTM(RNNBase):
     """
 
     def __init__(
-        self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True, batch_first: bool = False,
-        dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0, device: Any = None, dtype: Any = None,
-    ):  # fmt: skip
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        proj_size: int = 0,
+        device: Any = None,
+        dtype: Any = None,
+    ):
         super().__init__(
-            "LSTM", input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, proj_size, device,
+            "LSTM",
+            input_size,
+            hidden_size,
+            num_layers,
+            bias,
+            batch_first,
+            dropout,
+            bidirectional,
+            proj_size,
+            device,
             dtype,
-        )  # fmt: skip
+        )
 
 
 class GRU(RNNBase):
@@ -258,13 +303,29 @@ class GRU(RNNBase):
     """
 
     def __init__(
-        self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True, batch_first: bool = False,
-        dropout: float = 0.0, bidirectional: bool = False, device: Any = None, dtype: Any = None,
-    ):  # fmt: skip
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        device: Any = None,
+        dtype: Any = None,
+    ):
         super().__init__(
-            "GRU", input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, device=device,
+            "GRU",
+            input_size,
+            hidden_size,
+            num_layers,
+            bias,
+            batch_first,
+            dropout,
+            bidirectional,
+            device=device,
             dtype=dtype,
-        )  # fmt: skip
+        )
 
 
 # -- cells ------------------------------------------------------------------------------------------------------------
@@ -335,9 +396,14 @@ class RNNCell(_RNNCellBase):
     _mode = "RNN_TANH"
 
     def __init__(
-        self, input_size: int, hidden_size: int, bias: bool = True, nonlinearity: str = "tanh", device: Any = None,
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        nonlinearity: str = "tanh",
+        device: Any = None,
         dtype: Any = None,
-    ):  # fmt: skip
+    ):
         self.__dict__["_mode"] = _kind_of(nonlinearity)
         super().__init__(input_size, hidden_size, bias, device, dtype)
         self.nonlinearity = nonlinearity

@@ -26,8 +26,12 @@ from tracegrad.torch.tape.tensors.dtypes import get_default_dtype
 from tracegrad.torch.tape.tensors.factories import from_numpy
 
 __all__ = [
-    "Transformer", "TransformerDecoder", "TransformerDecoderLayer", "TransformerEncoder", "TransformerEncoderLayer",
-]  # fmt: skip
+    "Transformer",
+    "TransformerDecoder",
+    "TransformerDecoderLayer",
+    "TransformerEncoder",
+    "TransformerEncoderLayer",
+]
 
 _relu = FUNCTIONS["relu"]
 _ACTIVATIONS: dict[str, Callable[[Any], Any]] = {"relu": _relu, "gelu": F.gelu}
@@ -51,10 +55,19 @@ class _Layer(Module):
     _norms: int
 
     def __init__(
-        self, d_model: int, nhead: int, dim_feedforward: int = 2048, dropout: float = 0.1,
-        activation: str | Callable[[Any], Any] = _relu, layer_norm_eps: float = 1e-5, batch_first: bool = False,
-        norm_first: bool = False, bias: bool = True, device: Any = None, dtype: Any = None,
-    ):  # fmt: skip
+        self,
+        d_model: int,
+        nhead: int,
+        dim_feedforward: int = 2048,
+        dropout: float = 0.1,
+        activation: str | Callable[[Any], Any] = _relu,
+        layer_norm_eps: float = 1e-5,
+        batch_first: bool = False,
+        norm_first: bool = False,
+        bias: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+    ):
         super().__init__()
         attention = (d_model, nhead, dropout, bias)
         self.self_attn = MultiheadAttention(*attention, batch_first=batch_first, device=device, dtype=dtype)
@@ -121,9 +134,16 @@ class TransformerDecoderLayer(_Layer):
     _norms = 3
 
     def forward(
-        self, tgt: Any, memory: Any, tgt_mask: Any = None, memory_mask: Any = None, tgt_key_padding_mask: Any = None,
-        memory_key_padding_mask: Any = None, tgt_is_causal: bool = False, memory_is_causal: bool = False,
-    ) -> Any:  # fmt: skip
+        self,
+        tgt: Any,
+        memory: Any,
+        tgt_mask: Any = None,
+        memory_mask: Any = None,
+        tgt_key_padding_mask: Any = None,
+        memory_key_padding_mask: Any = None,
+        tgt_is_causal: bool = False,
+        memory_is_causal: bool = False,
+    ) -> Any:
         """Return the output, in the shape of `tgt`."""
         self_masks = (tgt_mask, tgt_key_padding_mask, tgt_is_causal)
         memory_masks = (memory_mask, memory_key_padding_mask, memory_is_causal)
@@ -145,9 +165,13 @@ class TransformerEncoder(Module):
     """
 
     def __init__(
-        self, encoder_layer: Any, num_layers: int, norm: Any = None, enable_nested_tensor: bool = True,
+        self,
+        encoder_layer: Any,
+        num_layers: int,
+        norm: Any = None,
+        enable_nested_tensor: bool = True,
         mask_check: bool = True,
-    ):  # fmt: skip
+    ):
         super().__init__()
         self.layers, self.num_layers, self.norm = _copies(encoder_layer, num_layers), num_layers, norm
 
@@ -173,15 +197,28 @@ class TransformerDecoder(Module):
         self.layers, self.num_layers, self.norm = _copies(decoder_layer, num_layers), num_layers, norm
 
     def forward(
-        self, tgt: Any, memory: Any, tgt_mask: Any = None, memory_mask: Any = None, tgt_key_padding_mask: Any = None,
-        memory_key_padding_mask: Any = None, tgt_is_causal: bool | None = None, memory_is_causal: bool = False,
-    ) -> Any:  # fmt: skip
+        self,
+        tgt: Any,
+        memory: Any,
+        tgt_mask: Any = None,
+        memory_mask: Any = None,
+        tgt_key_padding_mask: Any = None,
+        memory_key_padding_mask: Any = None,
+        tgt_is_causal: bool | None = None,
+        memory_is_causal: bool = False,
+    ) -> Any:
         """Return the output, in the shape of `tgt`."""
         for layer in self.layers:
             tgt = layer(
-                tgt, memory, tgt_mask, memory_mask, tgt_key_padding_mask, memory_key_padding_mask, bool(tgt_is_causal),
+                tgt,
+                memory,
+                tgt_mask,
+                memory_mask,
+                tgt_key_padding_mask,
+                memory_key_padding_mask,
+                bool(tgt_is_causal),
                 memory_is_causal,
-            )  # fmt: skip
+            )
         return tgt if self.norm is None else self.norm(tgt)
 
 
@@ -197,16 +234,37 @@ class Transformer(Module):
     """
 
     def __init__(
-        self, d_model: int = 512, nhead: int = 8, num_encoder_layers: int = 6, num_decoder_layers: int = 6,
-        dim_feedforward: int = 2048, dropout: float = 0.1, activation: str | Callable[[Any], Any] = _relu,
-        custom_encoder: Any = None, custom_decoder: Any = None, layer_norm_eps: float = 1e-5,
-        batch_first: bool = False, norm_first: bool = False, bias: bool = True, device: Any = None, dtype: Any = None,
-    ):  # fmt: skip
+        self,
+        d_model: int = 512,
+        nhead: int = 8,
+        num_encoder_layers: int = 6,
+        num_decoder_layers: int = 6,
+        dim_feedforward: int = 2048,
+        dropout: float = 0.1,
+        activation: str | Callable[[Any], Any] = _relu,
+        custom_encoder: Any = None,
+        custom_decoder: Any = None,
+        layer_norm_eps: float = 1e-5,
+        batch_first: bool = False,
+        norm_first: bool = False,
+        bias: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+    ):
         super().__init__()
         of_layer = (
-            d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first, bias, device,
+            d_model,
+            nhead,
+            dim_feedforward,
+            dropout,
+            activation,
+            layer_norm_eps,
+            batch_first,
+            norm_first,
+            bias,
+            device,
             dtype,
-        )  # fmt: skip
+        )
 
         def norm() -> Any:
             return LayerNorm(d_model, layer_norm_eps, bias=bias, dtype=dtype)
@@ -222,10 +280,19 @@ class Transformer(Module):
                 xavier_uniform_(parameter)
 
     def forward(
-        self, src: Any, tgt: Any, src_mask: Any = None, tgt_mask: Any = None, memory_mask: Any = None,
-        src_key_padding_mask: Any = None, tgt_key_padding_mask: Any = None, memory_key_padding_mask: Any = None,
-        src_is_causal: bool | None = None, tgt_is_causal: bool | None = None, memory_is_causal: bool = False,
-    ) -> Any:  # fmt: skip
+        self,
+        src: Any,
+        tgt: Any,
+        src_mask: Any = None,
+        tgt_mask: Any = None,
+        memory_mask: Any = None,
+        src_key_padding_mask: Any = None,
+        tgt_key_padding_mask: Any = None,
+        memory_key_padding_mask: Any = None,
+        src_is_causal: bool | None = None,
+        tgt_is_causal: bool | None = None,
+        memory_is_causal: bool = False,
+    ) -> Any:
         """Return the output, in the shape of `tgt`. RuntimeError for another number of features, or of examples."""
         if src.shape[-1] != self.d_model or tgt.shape[-1] != self.d_model:
             raise RuntimeError("the feature number of src and tgt must be equal to d_model")
@@ -234,9 +301,15 @@ class Transformer(Module):
             raise RuntimeError("the batch number of src and tgt must be equal")
         memory = self.encoder(src, src_mask, src_key_padding_mask, src_is_causal)
         return self.decoder(
-            tgt, memory, tgt_mask, memory_mask, tgt_key_padding_mask, memory_key_padding_mask, tgt_is_causal,
+            tgt,
+            memory,
+            tgt_mask,
+            memory_mask,
+            tgt_key_padding_mask,
+            memory_key_padding_mask,
+            tgt_is_causal,
             memory_is_causal,
-        )  # fmt: skip
+        )
 
     @staticmethod
     def generate_square_subsequent_mask(sz: int, device: Any = None, dtype: Any = None) -> Any:

@@ -13,9 +13,13 @@ from tracegrad.torch.tape import Tensor
 from tracegrad.torch.tape.tensors.factories import tensor
 
 __all__ = [
-    "clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_", "get_total_norm", "parameters_to_vector",
+    "clip_grad_norm_",
+    "clip_grad_value_",
+    "clip_grads_with_norm_",
+    "get_total_norm",
+    "parameters_to_vector",
     "vector_to_parameters",
-]  # fmt: skip
+]
 
 _stack, _cat = FUNCTIONS["stack"], FUNCTIONS["cat"]
 
@@ -71,9 +75,12 @@ def clip_grads_with_norm_(parameters: Any, max_norm: float, total_norm: Any, for
 
 
 def clip_grad_norm_(
-    parameters: Any, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False,
+    parameters: Any,
+    max_norm: float,
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
     foreach: bool | None = None,
-) -> Any:  # fmt: skip
+) -> Any:
     """Scale the gradients of all parameters in place to a total norm of at most `max_norm`.
 
     RuntimeError if `error_if_nonfinite` and the norm is not finite; then nothing is scaled.

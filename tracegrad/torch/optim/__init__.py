@@ -19,6 +19,25 @@ from tracegrad.torch.optim.optimizers import (
 )
 
 __all__ = [
-    "ASGD", "LBFGS", "SGD", "Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "NAdam", "Optimizer", "RAdam", "RMSprop",
-    "Rprop", "adagrad", "adam", "adamw", "clip_by_global_norm", "lr_scheduler", "rmsprop", "schedules", "sgd",
-]  # fmt: skip
+    "ASGD",
+    "LBFGS",
+    "SGD",
+    "Adadelta",
+    "Adagrad",
+    "Adam",
+    "AdamW",
+    "Adamax",
+    "NAdam",
+    "Optimizer",
+    "RAdam",
+    "RMSprop",
+    "Rprop",
+    "adagrad",
+    "adam",
+    "adamw",
+    "clip_by_global_norm",
+    "lr_scheduler",
+    "rmsprop",
+    "schedules",
+    "sgd",
+]

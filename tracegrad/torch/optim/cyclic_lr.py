@@ -56,11 +56,22 @@ class OneCycleLR(LRScheduler):
     """
 
     def __init__(
-        self, optimizer: Any, max_lr: Any, total_steps: int | None = None, epochs: int | None = None,
-        steps_per_epoch: int | None = None, pct_start: float = 0.3, anneal_strategy: str = "cos",
-        cycle_momentum: bool = True, base_momentum: Any = 0.85, max_momentum: Any = 0.95, div_factor: float = 25.0,
-        final_div_factor: float = 1e4, three_phase: bool = False, last_epoch: int = -1,
-    ):  # fmt: skip
+        self,
+        optimizer: Any,
+        max_lr: Any,
+        total_steps: int | None = None,
+        epochs: int | None = None,
+        steps_per_epoch: int | None = None,
+        pct_start: float = 0.3,
+        anneal_strategy: str = "cos",
+        cycle_momentum: bool = True,
+        base_momentum: Any = 0.85,
+        max_momentum: Any = 0.95,
+        div_factor: float = 25.0,
+        final_div_factor: float = 1e4,
+        three_phase: bool = False,
+        last_epoch: int = -1,
+    ):
         self.total_steps = _total(total_steps, epochs, steps_per_epoch)
         if not 0 <= pct_start <= 1:
             raise ValueError(located(f"Expected float between 0 and 1 pct_start, but got {pct_start}"))
@@ -74,12 +85,15 @@ class OneCycleLR(LRScheduler):
         if three_phase:
             ends = (pct_start * total - 1, 2 * pct_start * total - 2, total - 1)
             self._schedule_phases = [
-                (ends[0], low, high, down, up), (ends[1], high, low, up, down), (ends[2], low, "min_lr", down, down),
-            ]  # fmt: skip
+                (ends[0], low, high, down, up),
+                (ends[1], high, low, up, down),
+                (ends[2], low, "min_lr", down, down),
+            ]
         else:
             self._schedule_phases = [
-                (pct_start * total - 1, low, high, down, up), (total - 1, high, "min_lr", up, down)
-            ]  # fmt: skip
+                (pct_start * total - 1, low, high, down, up),
+                (total - 1, high, "min_lr", up, down),
+            ]
         highest = for_each("max_lr", max_lr, optimizer)
         if last_epoch == -1:
             for group, rate in zip(optimizer.param_groups, highest):
@@ -141,11 +155,21 @@ class CyclicLR(LRScheduler):
     """
 
     def __init__(
-        self, optimizer: Any, base_lr: Any, max_lr: Any, step_size_up: int = 2000, step_size_down: int | None = None,
-        mode: str = "triangular", gamma: float = 1.0, scale_fn: Callable[[float], float] | None = None,
-        scale_mode: str = "cycle", cycle_momentum: bool = True, base_momentum: Any = 0.8, max_momentum: Any = 0.9,
+        self,
+        optimizer: Any,
+        base_lr: Any,
+        max_lr: Any,
+        step_size_up: int = 2000,
+        step_size_down: int | None = None,
+        mode: str = "triangular",
+        gamma: float = 1.0,
+        scale_fn: Callable[[float], float] | None = None,
+        scale_mode: str = "cycle",
+        cycle_momentum: bool = True,
+        base_momentum: Any = 0.8,
+        max_momentum: Any = 0.9,
         last_epoch: int = -1,
-    ):  # fmt: skip
+    ):
         if mode not in ("triangular", "triangular2", "exp_range") and scale_fn is None:
             raise ValueError(located("mode is invalid and scale_fn is None"))
         if last_epoch == -1:

@@ -53,9 +53,14 @@ def sgd(lr: Rate = 1e-3, momentum: float = 0.0, nesterov: bool = False, weight_d
 
 
 def adam(
-    lr: Rate = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 0.0,
-    amsgrad: bool = False, *, decoupled_weight_decay: bool = False,
-) -> Pure:  # fmt: skip
+    lr: Rate = 1e-3,
+    betas: tuple[float, float] = (0.9, 0.999),
+    eps: float = 1e-8,
+    weight_decay: float = 0.0,
+    amsgrad: bool = False,
+    *,
+    decoupled_weight_decay: bool = False,
+) -> Pure:
     """Adam, as the class `Adam`, as pure functions.
 
     >>> import tracegrad as tg
@@ -77,9 +82,12 @@ def adam(
 
 
 def adamw(
-    lr: Rate = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 1e-2,
+    lr: Rate = 1e-3,
+    betas: tuple[float, float] = (0.9, 0.999),
+    eps: float = 1e-8,
+    weight_decay: float = 1e-2,
     amsgrad: bool = False,
-) -> Pure:  # fmt: skip
+) -> Pure:
     """Adam with weight decay that is taken from the parameters, as `AdamW`, as pure functions.
 
     >>> init, update = adamw(0.25, weight_decay=0.1)
@@ -91,9 +99,13 @@ def adamw(
 
 
 def rmsprop(
-    lr: Rate = 1e-2, alpha: float = 0.99, eps: float = 1e-8, weight_decay: float = 0.0, momentum: float = 0.0,
+    lr: Rate = 1e-2,
+    alpha: float = 0.99,
+    eps: float = 1e-8,
+    weight_decay: float = 0.0,
+    momentum: float = 0.0,
     centered: bool = False,
-) -> Pure:  # fmt: skip
+) -> Pure:
     """The gradient, divided by the root of the mean of its squares, as `RMSprop`, as pure functions.
 
     >>> init, update = rmsprop(0.025)
@@ -106,9 +118,12 @@ def rmsprop(
 
 
 def adagrad(
-    lr: Rate = 1e-2, lr_decay: float = 0.0, weight_decay: float = 0.0, initial_accumulator_value: float = 0.0,
+    lr: Rate = 1e-2,
+    lr_decay: float = 0.0,
+    weight_decay: float = 0.0,
+    initial_accumulator_value: float = 0.0,
     eps: float = 1e-10,
-) -> Pure:  # fmt: skip
+) -> Pure:
     """The gradient, divided by the root of the sum of all its squares, as `Adagrad`, as pure functions.
 
     >>> init, update = adagrad(0.25)

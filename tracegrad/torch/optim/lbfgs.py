@@ -47,18 +47,29 @@ class LBFGS(Optimizer):
     """
 
     def __init__(
-        self, params: Any, lr: Any = 1, max_iter: int = 20, max_eval: int | None = None, tolerance_grad: float = 1e-7,
-        tolerance_change: float = 1e-9, history_size: int = 100, line_search_fn: str | None = None,
-    ):  # fmt: skip
+        self,
+        params: Any,
+        lr: Any = 1,
+        max_iter: int = 20,
+        max_eval: int | None = None,
+        tolerance_grad: float = 1e-7,
+        tolerance_change: float = 1e-9,
+        history_size: int = 100,
+        line_search_fn: str | None = None,
+    ):
         if not lr >= 0.0:
             raise ValueError(located(f"Invalid learning rate: {lr}"))
         if line_search_fn not in (None, "strong_wolfe"):
             raise RuntimeError(located(f"only 'strong_wolfe' is supported as line_search_fn, not {line_search_fn!r}"))
         defaults = {
-            "lr": lr, "max_iter": max_iter, "max_eval": max_iter * 5 // 4 if max_eval is None else max_eval,
-            "tolerance_grad": tolerance_grad, "tolerance_change": tolerance_change, "history_size": history_size,
+            "lr": lr,
+            "max_iter": max_iter,
+            "max_eval": max_iter * 5 // 4 if max_eval is None else max_eval,
+            "tolerance_grad": tolerance_grad,
+            "tolerance_change": tolerance_change,
+            "history_size": history_size,
             "line_search_fn": line_search_fn,
-        }  # fmt: skip
+        }
         super().__init__(params, defaults)
         if len(self.param_groups) != 1:
             raise ValueError(located("LBFGS doesn't support per-parameter options (parameter groups)"))

@@ -20,10 +20,23 @@ from tracegrad.torch.optim.lr_scheduler_base import LRScheduler, set_rates
 from tracegrad.torch.optim.reduce_on_plateau import ReduceLROnPlateau
 
 __all__ = [
-    "ChainedScheduler", "ConstantLR", "CosineAnnealingLR", "CosineAnnealingWarmRestarts", "CyclicLR", "ExponentialLR",
-    "LRScheduler", "LambdaLR", "LinearLR", "MultiStepLR", "MultiplicativeLR", "OneCycleLR", "PolynomialLR",
-    "ReduceLROnPlateau", "SequentialLR", "StepLR",
-]  # fmt: skip
+    "ChainedScheduler",
+    "ConstantLR",
+    "CosineAnnealingLR",
+    "CosineAnnealingWarmRestarts",
+    "CyclicLR",
+    "ExponentialLR",
+    "LRScheduler",
+    "LambdaLR",
+    "LinearLR",
+    "MultiStepLR",
+    "MultiplicativeLR",
+    "OneCycleLR",
+    "PolynomialLR",
+    "ReduceLROnPlateau",
+    "SequentialLR",
+    "StepLR",
+]
 
 Factor = Callable[[int], float]
 
@@ -172,9 +185,13 @@ class LinearLR(LRScheduler):
     """
 
     def __init__(
-        self, optimizer: Any, start_factor: float = 1.0 / 3, end_factor: float = 1.0, total_iters: int = 5,
+        self,
+        optimizer: Any,
+        start_factor: float = 1.0 / 3,
+        end_factor: float = 1.0,
+        total_iters: int = 5,
         last_epoch: int = -1,
-    ):  # fmt: skip
+    ):
         if not 0 < start_factor <= 1.0:
             raise ValueError(
                 located("Starting multiplicative factor expected to be greater than 0 and less or equal to 1.")

@@ -67,17 +67,33 @@ class SGD(Optimizer):
     rule = RULES["sgd"]
 
     def __init__(
-        self, params: Any, lr: Any = 1e-3, momentum: float = 0, dampening: float = 0, weight_decay: float = 0,
-        nesterov: bool = False, *, maximize: bool = False, foreach: bool | None = None, differentiable: bool = False,
+        self,
+        params: Any,
+        lr: Any = 1e-3,
+        momentum: float = 0,
+        dampening: float = 0,
+        weight_decay: float = 0,
+        nesterov: bool = False,
+        *,
+        maximize: bool = False,
+        foreach: bool | None = None,
+        differentiable: bool = False,
         fused: bool | None = None,
-    ):  # fmt: skip
+    ):
         _not_negative(learning__rate=lr, momentum__value=momentum, weight_decay__value=weight_decay)
         if nesterov and (momentum <= 0 or dampening != 0):
             raise ValueError(located("Nesterov momentum requires a momentum and zero dampening"))
         defaults = {
-            "lr": lr, "momentum": momentum, "dampening": dampening, "weight_decay": weight_decay, "nesterov": nesterov,
-            "maximize": maximize, "foreach": foreach, "differentiable": differentiable, "fused": fused,
-        }  # fmt: skip
+            "lr": lr,
+            "momentum": momentum,
+            "dampening": dampening,
+            "weight_decay": weight_decay,
+            "nesterov": nesterov,
+            "maximize": maximize,
+            "foreach": foreach,
+            "differentiable": differentiable,
+            "fused": fused,
+        }
         super().__init__(params, _usual("SGD", defaults))
 
 
@@ -107,10 +123,18 @@ class Adam(Optimizer):
         _betas(betas)
         _not_negative(weight_decay__value=weight_decay)
         defaults = {
-            "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "amsgrad": amsgrad,
-            "maximize": maximize, "foreach": foreach, "capturable": capturable, "differentiable": differentiable,
-            "fused": fused, "decoupled_weight_decay": decoupled_weight_decay,
-        }  # fmt: skip
+            "lr": lr,
+            "betas": betas,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "amsgrad": amsgrad,
+            "maximize": maximize,
+            "foreach": foreach,
+            "capturable": capturable,
+            "differentiable": differentiable,
+            "fused": fused,
+            "decoupled_weight_decay": decoupled_weight_decay,
+        }
         super().__init__(params, _usual(type(self).__name__, defaults))
 
 
@@ -157,16 +181,31 @@ class Adamax(Optimizer):
     rule = RULES["adamax"]
 
     def __init__(
-        self, params: Any, lr: Any = 2e-3, betas: Betas = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 0,
-        foreach: bool | None = None, *, maximize: bool = False, differentiable: bool = False, capturable: bool = False,
-    ):  # fmt: skip
+        self,
+        params: Any,
+        lr: Any = 2e-3,
+        betas: Betas = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0,
+        foreach: bool | None = None,
+        *,
+        maximize: bool = False,
+        differentiable: bool = False,
+        capturable: bool = False,
+    ):
         _not_negative(learning__rate=lr, epsilon__value=eps)
         _betas(betas)
         _not_negative(weight_decay__value=weight_decay)
         defaults = {
-            "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "foreach": foreach,
-            "maximize": maximize, "differentiable": differentiable, "capturable": capturable,
-        }  # fmt: skip
+            "lr": lr,
+            "betas": betas,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "foreach": foreach,
+            "maximize": maximize,
+            "differentiable": differentiable,
+            "capturable": capturable,
+        }
         super().__init__(params, _usual("Adamax", defaults))
 
 
@@ -188,18 +227,35 @@ class NAdam(Optimizer):
     rule = RULES["nadam"]
 
     def __init__(
-        self, params: Any, lr: Any = 2e-3, betas: Betas = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 0,
-        momentum_decay: float = 4e-3, decoupled_weight_decay: bool = False, *, foreach: bool | None = None,
-        maximize: bool = False, capturable: bool = False, differentiable: bool = False,
-    ):  # fmt: skip
+        self,
+        params: Any,
+        lr: Any = 2e-3,
+        betas: Betas = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0,
+        momentum_decay: float = 4e-3,
+        decoupled_weight_decay: bool = False,
+        *,
+        foreach: bool | None = None,
+        maximize: bool = False,
+        capturable: bool = False,
+        differentiable: bool = False,
+    ):
         _not_negative(learning__rate=lr, epsilon__value=eps)
         _betas(betas)
         _not_negative(weight_decay__value=weight_decay, momentum_decay__value=momentum_decay)
         defaults = {
-            "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "momentum_decay": momentum_decay,
-            "decoupled_weight_decay": decoupled_weight_decay, "maximize": maximize, "foreach": foreach,
-            "capturable": capturable, "differentiable": differentiable,
-        }  # fmt: skip
+            "lr": lr,
+            "betas": betas,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "momentum_decay": momentum_decay,
+            "decoupled_weight_decay": decoupled_weight_decay,
+            "maximize": maximize,
+            "foreach": foreach,
+            "capturable": capturable,
+            "differentiable": differentiable,
+        }
         super().__init__(params, _usual("NAdam", defaults))
 
 
@@ -221,18 +277,33 @@ class RAdam(Optimizer):
     rule = RULES["radam"]
 
     def __init__(
-        self, params: Any, lr: Any = 1e-3, betas: Betas = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 0,
-        decoupled_weight_decay: bool = False, *, foreach: bool | None = None, maximize: bool = False,
-        capturable: bool = False, differentiable: bool = False,
-    ):  # fmt: skip
+        self,
+        params: Any,
+        lr: Any = 1e-3,
+        betas: Betas = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0,
+        decoupled_weight_decay: bool = False,
+        *,
+        foreach: bool | None = None,
+        maximize: bool = False,
+        capturable: bool = False,
+        differentiable: bool = False,
+    ):
         _not_negative(learning__rate=lr, epsilon__value=eps)
         _betas(betas)
         _not_negative(weight_decay__value=weight_decay)
         defaults = {
-            "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "maximize": maximize,
-            "foreach": foreach, "capturable": capturable, "decoupled_weight_decay": decoupled_weight_decay,
+            "lr": lr,
+            "betas": betas,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "maximize": maximize,
+            "foreach": foreach,
+            "capturable": capturable,
+            "decoupled_weight_decay": decoupled_weight_decay,
             "differentiable": differentiable,
-        }  # fmt: skip
+        }
         super().__init__(params, _usual("RAdam", defaults))
 
 
@@ -253,17 +324,33 @@ class RMSprop(Optimizer):
     rule = RULES["rmsprop"]
 
     def __init__(
-        self, params: Any, lr: Any = 1e-2, alpha: float = 0.99, eps: float = 1e-8, weight_decay: float = 0,
-        momentum: float = 0, centered: bool = False, capturable: bool = False, foreach: bool | None = None,
-        maximize: bool = False, differentiable: bool = False,
-    ):  # fmt: skip
+        self,
+        params: Any,
+        lr: Any = 1e-2,
+        alpha: float = 0.99,
+        eps: float = 1e-8,
+        weight_decay: float = 0,
+        momentum: float = 0,
+        centered: bool = False,
+        capturable: bool = False,
+        foreach: bool | None = None,
+        maximize: bool = False,
+        differentiable: bool = False,
+    ):
         _not_negative(learning__rate=lr, epsilon__value=eps, momentum__value=momentum)
         _not_negative(weight_decay__value=weight_decay, alpha__value=alpha)
         defaults = {
-            "lr": lr, "momentum": momentum, "alpha": alpha, "eps": eps, "centered": centered,
-            "weight_decay": weight_decay, "capturable": capturable, "foreach": foreach, "maximize": maximize,
+            "lr": lr,
+            "momentum": momentum,
+            "alpha": alpha,
+            "eps": eps,
+            "centered": centered,
+            "weight_decay": weight_decay,
+            "capturable": capturable,
+            "foreach": foreach,
+            "maximize": maximize,
             "differentiable": differentiable,
-        }  # fmt: skip
+        }
         super().__init__(params, _usual("RMSprop", defaults))
 
 
@@ -285,17 +372,32 @@ class Adagrad(Optimizer):
     rule = RULES["adagrad"]
 
     def __init__(
-        self, params: Any, lr: Any = 1e-2, lr_decay: float = 0, weight_decay: float = 0,
-        initial_accumulator_value: float = 0, eps: float = 1e-10, foreach: bool | None = None, *,
-        maximize: bool = False, differentiable: bool = False, fused: bool | None = None,
-    ):  # fmt: skip
+        self,
+        params: Any,
+        lr: Any = 1e-2,
+        lr_decay: float = 0,
+        weight_decay: float = 0,
+        initial_accumulator_value: float = 0,
+        eps: float = 1e-10,
+        foreach: bool | None = None,
+        *,
+        maximize: bool = False,
+        differentiable: bool = False,
+        fused: bool | None = None,
+    ):
         _not_negative(learning__rate=lr, lr_decay__value=lr_decay, weight_decay__value=weight_decay)
         _not_negative(initial_accumulator_value__value=initial_accumulator_value, epsilon__value=eps)
         defaults = {
-            "lr": lr, "lr_decay": lr_decay, "eps": eps, "weight_decay": weight_decay,
-            "initial_accumulator_value": initial_accumulator_value, "foreach": foreach, "maximize": maximize,
-            "differentiable": differentiable, "fused": fused,
-        }  # fmt: skip
+            "lr": lr,
+            "lr_decay": lr_decay,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "initial_accumulator_value": initial_accumulator_value,
+            "foreach": foreach,
+            "maximize": maximize,
+            "differentiable": differentiable,
+            "fused": fused,
+        }
         super().__init__(params, _usual("Adagrad", defaults))
 
 
@@ -317,15 +419,30 @@ class Adadelta(Optimizer):
     rule = RULES["adadelta"]
 
     def __init__(
-        self, params: Any, lr: Any = 1.0, rho: float = 0.9, eps: float = 1e-6, weight_decay: float = 0,
-        foreach: bool | None = None, *, capturable: bool = False, maximize: bool = False, differentiable: bool = False,
-    ):  # fmt: skip
+        self,
+        params: Any,
+        lr: Any = 1.0,
+        rho: float = 0.9,
+        eps: float = 1e-6,
+        weight_decay: float = 0,
+        foreach: bool | None = None,
+        *,
+        capturable: bool = False,
+        maximize: bool = False,
+        differentiable: bool = False,
+    ):
         _not_negative(learning__rate=lr, epsilon__value=eps, weight_decay__value=weight_decay)
         _share("rho value", rho)
         defaults = {
-            "lr": lr, "rho": rho, "eps": eps, "weight_decay": weight_decay, "maximize": maximize,
-            "capturable": capturable, "foreach": foreach, "differentiable": differentiable,
-        }  # fmt: skip
+            "lr": lr,
+            "rho": rho,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "maximize": maximize,
+            "capturable": capturable,
+            "foreach": foreach,
+            "differentiable": differentiable,
+        }
         super().__init__(params, _usual("Adadelta", defaults))
 
 
@@ -347,15 +464,30 @@ class ASGD(Optimizer):
     rule = RULES["asgd"]
 
     def __init__(
-        self, params: Any, lr: Any = 1e-2, lambd: float = 1e-4, alpha: float = 0.75, t0: float = 1e6,
-        weight_decay: float = 0, foreach: bool | None = None, maximize: bool = False, differentiable: bool = False,
+        self,
+        params: Any,
+        lr: Any = 1e-2,
+        lambd: float = 1e-4,
+        alpha: float = 0.75,
+        t0: float = 1e6,
+        weight_decay: float = 0,
+        foreach: bool | None = None,
+        maximize: bool = False,
+        differentiable: bool = False,
         capturable: bool = False,
-    ):  # fmt: skip
+    ):
         _not_negative(learning__rate=lr, weight_decay__value=weight_decay)
         defaults = {
-            "lr": lr, "lambd": lambd, "alpha": alpha, "t0": t0, "weight_decay": weight_decay, "foreach": foreach,
-            "maximize": maximize, "differentiable": differentiable, "capturable": capturable,
-        }  # fmt: skip
+            "lr": lr,
+            "lambd": lambd,
+            "alpha": alpha,
+            "t0": t0,
+            "weight_decay": weight_decay,
+            "foreach": foreach,
+            "maximize": maximize,
+            "differentiable": differentiable,
+            "capturable": capturable,
+        }
         super().__init__(params, _usual("ASGD", defaults))
 
 
@@ -377,17 +509,29 @@ class Rprop(Optimizer):
     rule = RULES["rprop"]
 
     def __init__(
-        self, params: Any, lr: Any = 1e-2, etas: tuple[float, float] = (0.5, 1.2),
-        step_sizes: tuple[float, float] = (1e-6, 50), *, capturable: bool = False, foreach: bool | None = None,
-        maximize: bool = False, differentiable: bool = False,
-    ):  # fmt: skip
+        self,
+        params: Any,
+        lr: Any = 1e-2,
+        etas: tuple[float, float] = (0.5, 1.2),
+        step_sizes: tuple[float, float] = (1e-6, 50),
+        *,
+        capturable: bool = False,
+        foreach: bool | None = None,
+        maximize: bool = False,
+        differentiable: bool = False,
+    ):
         _not_negative(learning__rate=lr)
         if not 0.0 < etas[0] < 1.0 < etas[1]:
             raise ValueError(located(f"Invalid eta values: {etas[0]}, {etas[1]}"))
         defaults = {
-            "lr": lr, "etas": etas, "step_sizes": step_sizes, "foreach": foreach, "maximize": maximize,
-            "differentiable": differentiable, "capturable": capturable,
-        }  # fmt: skip
+            "lr": lr,
+            "etas": etas,
+            "step_sizes": step_sizes,
+            "foreach": foreach,
+            "maximize": maximize,
+            "differentiable": differentiable,
+            "capturable": capturable,
+        }
         super().__init__(params, _usual("Rprop", defaults))
 
 

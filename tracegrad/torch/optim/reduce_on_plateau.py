@@ -29,9 +29,17 @@ class ReduceLROnPlateau(LRScheduler):
     """
 
     def __init__(
-        self, optimizer: Any, mode: str = "min", factor: float = 0.1, patience: int = 10, threshold: float = 1e-4,
-        threshold_mode: str = "rel", cooldown: int = 0, min_lr: Any = 0, eps: float = 1e-8,
-    ):  # fmt: skip
+        self,
+        optimizer: Any,
+        mode: str = "min",
+        factor: float = 0.1,
+        patience: int = 10,
+        threshold: float = 1e-4,
+        threshold_mode: str = "rel",
+        cooldown: int = 0,
+        min_lr: Any = 0,
+        eps: float = 1e-8,
+    ):
         if factor >= 1.0:
             raise ValueError(located("Factor should be < 1.0."))
         if not isinstance(optimizer, Optimizer):

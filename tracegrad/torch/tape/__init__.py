@@ -16,6 +16,17 @@ from tracegrad.torch.tape.tensors.tensor_methods import ROWS
 from tracegrad.torch.tape.tensors.traced_tensor import TracedTensor
 
 __all__ = [
-    "ROWS", "TapeArray", "Tensor", "TracedTensor", "backward", "eager_vjp", "enable_grad", "grad", "inference_mode",
-    "is_grad_enabled", "is_inference_mode_enabled", "no_grad", "set_grad_enabled",
-]  # fmt: skip
+    "ROWS",
+    "TapeArray",
+    "Tensor",
+    "TracedTensor",
+    "backward",
+    "eager_vjp",
+    "enable_grad",
+    "grad",
+    "inference_mode",
+    "is_grad_enabled",
+    "is_inference_mode_enabled",
+    "no_grad",
+    "set_grad_enabled",
+]

@@ -32,7 +32,7 @@ __all__ = [
     "Attempts",
     "Restarts",
     "RunsPlainly",
-]  # fmt: skip
+]
 
 # Facts in `varying`, in addition to the keys of number sources. The key of a fact may include a loop or a source.
 # BOOLEANS: booleans are read at once. ITERATION_BY_ITERATION: all loops, or one loop, are recorded iteration by

@@ -212,7 +212,10 @@ def attributes_in(code: CodeType) -> tuple[tuple[str, str], ...]:
     >>> attributes_in((lambda: dis.opmap).__code__)
     (('dis', 'opmap'),)
     """
-    return tuple([
-        (x.argval, y.argval) for x, y in itertools.pairwise(decoded(code))
-        if x.opname in ("LOAD_GLOBAL", "LOAD_DEREF") and y.opname in ("LOAD_ATTR", "LOAD_METHOD")
-    ])  # fmt: skip
+    return tuple(
+        [
+            (x.argval, y.argval)
+            for x, y in itertools.pairwise(decoded(code))
+            if x.opname in ("LOAD_GLOBAL", "LOAD_DEREF") and y.opname in ("LOAD_ATTR", "LOAD_METHOD")
+        ]
+    )

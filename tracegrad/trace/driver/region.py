@@ -284,9 +284,16 @@ class Region(TraceBuilder):
     def close(self) -> None:
         self.open, self.nodes = False, []
         memories = (
-            self._nodes, self._lines, self._avals, self.plans, self.results, self._computed, self.captured,
-            self.bounds, self.likes,
-        )  # fmt: skip
+            self._nodes,
+            self._lines,
+            self._avals,
+            self.plans,
+            self.results,
+            self._computed,
+            self.captured,
+            self.bounds,
+            self.likes,
+        )
         for memory in memories:
             memory.clear()
 

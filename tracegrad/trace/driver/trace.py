@@ -399,16 +399,30 @@ def _finish(builder: TraceBuilder, world: World, call: BoundCall, result: Any) -
     tape = None
     if builder.has_tensors or output.tensors:
         tape = TapeTrace(
-            builder.tensors.input_positions(inputs), tuple(wanted), tuple([x.array.aval for x in roots]),
-            Graph((*inputs, *cts), joint.nodes, joint.outputs) if cotangents else None, spent,
-        )  # fmt: skip
+            builder.tensors.input_positions(inputs),
+            tuple(wanted),
+            tuple([x.array.aval for x in roots]),
+            Graph((*inputs, *cts), joint.nodes, joint.outputs) if cotangents else None,
+            spent,
+        )
     world.rewritten = frozenset(e.location for e in done)
     note_written(call.function, world.rewritten)
     return Trace(
-        graph, kinds, template, tuple(done), guards, tuple(captures), world, len(outputs), tape,
-        layouts=builder.memory.layouts(inputs), groups=world.writes.distinct_groups(done, world.is_fixed),
-        unrolled=tuple(builder.unrolled.items()), divided=tuple(builder.divided.items()), script=tuple(builder.script),
-    )  # fmt: skip
+        graph,
+        kinds,
+        template,
+        tuple(done),
+        guards,
+        tuple(captures),
+        world,
+        len(outputs),
+        tape,
+        layouts=builder.memory.layouts(inputs),
+        groups=world.writes.distinct_groups(done, world.is_fixed),
+        unrolled=tuple(builder.unrolled.items()),
+        divided=tuple(builder.divided.items()),
+        script=tuple(builder.script),
+    )
 
 
 def _ended(builder: TraceBuilder, world: World, call: BoundCall, error: BaseException) -> Trace:
@@ -464,19 +478,35 @@ def _raised(builder: TraceBuilder, world: World, call: BoundCall, error: BaseExc
     line = error.location if isinstance(error, RunsPlainly) else ""
     why = str(error) if isinstance(error, RunsPlainly) else f"tracing it raised {type(error).__name__}: {error}{fault}"
     return Trace(
-        graph, _kinds(call, captures), ConstantTemplate(None), (), tuple(builder.guards), tuple(captures), world,
-        raised=located(why, line or _user_line(error)), error=error if alike else None,
-        layouts=builder.memory.layouts(inputs), script=tuple(builder.script),
-    )  # fmt: skip
+        graph,
+        _kinds(call, captures),
+        ConstantTemplate(None),
+        (),
+        tuple(builder.guards),
+        tuple(captures),
+        world,
+        raised=located(why, line or _user_line(error)),
+        error=error if alike else None,
+        layouts=builder.memory.layouts(inputs),
+        script=tuple(builder.script),
+    )
 
 
 def _aborted(trace: Trace, why: str) -> Trace:
     """A trace whose calls must run as plain Python, which was known only at its end."""
     graph = sliced(trace.graph.inputs, trace.graph.nodes, [g.node for g in trace.guards])
     return Trace(
-        graph, trace.kinds, ConstantTemplate(None), (), trace.guards, trace.captures, trace.world,
-        raised=trace.raised or located(why), layouts=trace.layouts, script=trace.script,
-    )  # fmt: skip
+        graph,
+        trace.kinds,
+        ConstantTemplate(None),
+        (),
+        trace.guards,
+        trace.captures,
+        trace.world,
+        raised=trace.raised or located(why),
+        layouts=trace.layouts,
+        script=trace.script,
+    )
 
 
 def _kinds(call: BoundCall, captures: Sequence[Capture]) -> tuple[str, ...]:

@@ -60,7 +60,7 @@ __all__ = [
     "statements",
     "watched",
     "writer",
-]  # fmt: skip
+]
 
 Template = Callable[[Any], ResultTemplate]
 
@@ -127,8 +127,10 @@ def _change_beneath(x: Any, change: tuple[str, Any], value: Any) -> None:
 
 _CONTAINERS: tuple[type, ...] = (list, deque, OrderedDict, dict, set, bytearray)
 NAMES = {
-    "set_attribute": set_attribute, "delete_attribute": delete_attribute, "change_beneath": _change_beneath,
-}  # fmt: skip
+    "set_attribute": set_attribute,
+    "delete_attribute": delete_attribute,
+    "change_beneath": _change_beneath,
+}
 
 
 class Effect:

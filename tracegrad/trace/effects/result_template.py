@@ -37,7 +37,7 @@ __all__ = [
     "ViewTemplate",
     "attributes",
     "in_iteration",
-]  # fmt: skip
+]
 
 Outputs = Sequence[Any]
 ToTensor = Callable[[Any, int], Any]

@@ -27,7 +27,7 @@ __all__ = [
     "elements_read",
     "entered_jump",
     "within_loop",
-]  # fmt: skip
+]
 
 _SUSPENDED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 # Instructions that never continue at the next instruction.

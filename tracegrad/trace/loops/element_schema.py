@@ -30,7 +30,7 @@ __all__ = [
     "starts",
     "together",
     "values",
-]  # fmt: skip
+]
 
 
 class _Leaf(NamedTuple):
@@ -52,8 +52,12 @@ class _ContainerSchema(NamedTuple):
 Form = Any  # _Leaf or _ContainerSchema; None if an element cannot be stored as rows
 FORMS = _Leaf, _ContainerSchema
 _KINDS: dict[Any, str] = {
-    Tracer: "scalar", Number: "number", Either: "either", np.ndarray: "array", np.float64: "scalar",
-}  # fmt: skip
+    Tracer: "scalar",
+    Number: "number",
+    Either: "either",
+    np.ndarray: "array",
+    np.float64: "scalar",
+}
 _FLOATS = ("number", "scalar", "either")
 _NOT_STORED = (bool, str, type(None))
 

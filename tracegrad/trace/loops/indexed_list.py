@@ -33,7 +33,7 @@ from tracegrad.trace.loops.element_schema import (
     row_at,
     together,
     values,
-)  # fmt: skip
+)
 from tracegrad.trace.ragged.symbolic_size import is_of_a_loop
 from tracegrad.trace.values.container_proxies import ListProxy
 from tracegrad.trace.values.number import Number

@@ -55,7 +55,7 @@ class Counter:
         "start",
         "step",
         "stop",
-    )  # fmt: skip
+    )
 
     def __init__(self, builder: TraceBuilder, start: Any, stop: Any, step: int):
         self.builder, self.start, self.stop, self.step = builder, start, stop, step

@@ -103,9 +103,10 @@ def restore_views(builder: TraceBuilder, jump: LoopJump, condition: bool) -> Non
     """Restore the views of variables whose loops end where traced code continues."""
     target = jump.target(condition)
     ended = {
-        key: x for key, x in builder.separated.items()
+        key: x
+        for key, x in builder.separated.items()
         if x.node is x.array.node and x.frame is jump.frame and target not in x.within
-    }  # fmt: skip
+    }
     if not ended:
         return
     new = {name: result for name, x in variables(jump.frame).items() if (result := _whole(x, ended)) is not x}

@@ -251,10 +251,26 @@ def _hands_out(world: Any, real: Any, *args: Any) -> Any:
 
 
 _REREAD = (
-    os.getcwd, os.getpid, os.path.exists, os.path.isfile, os.path.isdir, os.path.getsize, os.path.getmtime, os.listdir,
-    os.cpu_count, sys.getrecursionlimit, sys.getswitchinterval, threading.get_ident, threading.active_count,
-    threading.current_thread, threading.main_thread, gc.isenabled, np.geterrcall, np.getbufsize, np.get_printoptions,
-)  # fmt: skip
+    os.getcwd,
+    os.getpid,
+    os.path.exists,
+    os.path.isfile,
+    os.path.isdir,
+    os.path.getsize,
+    os.path.getmtime,
+    os.listdir,
+    os.cpu_count,
+    sys.getrecursionlimit,
+    sys.getswitchinterval,
+    threading.get_ident,
+    threading.active_count,
+    threading.current_thread,
+    threading.main_thread,
+    gc.isenabled,
+    np.geterrcall,
+    np.getbufsize,
+    np.get_printoptions,
+)
 
 # The replacements, by the id of the replaced object.
 READERS: dict[int, Any] = {

@@ -86,8 +86,9 @@ def _is_traced(x: Any) -> bool:
     return isinstance(x, GraphValue) or (isinstance(x, Carrier) and x.level is DispatchLevel.SPAN)
 
 
-def _array(shape: Any, dtype: Any = float, buffer: Any = None, offset: Any = 0, strides: Any = None,
-           order: Any = None) -> Any:  # fmt: skip
+def _array(
+    shape: Any, dtype: Any = float, buffer: Any = None, offset: Any = 0, strides: Any = None, order: Any = None
+) -> Any:
     """`np.ndarray` as a function: an uninitialized array, or an array in the memory of a buffer."""
     if strides is None and buffer is None:
         return _EMPTY(shape, dtype, order or "C")

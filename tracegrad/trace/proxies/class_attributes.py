@@ -35,7 +35,7 @@ __all__ = [
     "runs_code",
     "static",
     "writes_of",
-]  # fmt: skip
+]
 
 _get = object.__getattribute__
 
@@ -88,10 +88,22 @@ def instance_attribute(owner: Any, name: str) -> Source:
 # -- special names of Python ------------------------------------------------------------------------------------------
 # The metadata that Python itself stores in functions and classes; it is assumed not to change.
 LABELS = {
-    *vars(type("_", (), {})), "__abstractmethods__", "__annotations__", "__class_getitem__", "__dataclass_fields__",
-    "__dataclass_params__", "__isabstractmethod__", "__match_args__", "__orig_bases__", "__orig_class__",
-    "__parameters__", "__signature__", "__slots__", "__subclasshook__", "__type_params__",
-}  # fmt: skip
+    *vars(type("_", (), {})),
+    "__abstractmethods__",
+    "__annotations__",
+    "__class_getitem__",
+    "__dataclass_fields__",
+    "__dataclass_params__",
+    "__isabstractmethod__",
+    "__match_args__",
+    "__orig_bases__",
+    "__orig_class__",
+    "__parameters__",
+    "__signature__",
+    "__slots__",
+    "__subclasshook__",
+    "__type_params__",
+}
 _OF_USER_DICT = UserDict.__len__.__code__.co_filename
 # The attribute methods of `object`, which must read and write the shadow.
 _OF_ATTRIBUTES = ("__delattr__", "__getattribute__", "__setattr__")

@@ -95,9 +95,10 @@ _NAMES = {
     "glob": (_reading, ("glob", "iglob")),
     "shutil": (_doing, ("copy", "copy2", "copyfile", "copytree", "move", "rmtree")),
     "subprocess": (
-        _running, ("run", "call", "check_call", "check_output", "getoutput", "getstatusoutput", "Popen"),
+        _running,
+        ("run", "call", "check_call", "check_output", "getoutput", "getstatusoutput", "Popen"),
     ),
-}  # fmt: skip
+}
 
 
 def file_by_name(value: Any) -> Any:

@@ -27,10 +27,21 @@ _OF_OWNERS = _NAMES | {_SUBCLASSES}
 # The names by which code reads metadata of any function, such as the argument of a decorator or a validator.
 _METADATA_NAMES = frozenset(
     [
-        "__annotations__", "__defaults__", "__dict__", "__kwdefaults__", "__signature__", "get_annotations",
-        "get_type_hints", "getcallargs", "getdoc", "getfullargspec", "signature", "singledispatch", "vars",
+        "__annotations__",
+        "__defaults__",
+        "__dict__",
+        "__kwdefaults__",
+        "__signature__",
+        "get_annotations",
+        "get_type_hints",
+        "getcallargs",
+        "getdoc",
+        "getfullargspec",
+        "signature",
+        "singledispatch",
+        "vars",
     ]
-)  # fmt: skip
+)
 
 
 @functools.lru_cache(maxsize=4096)

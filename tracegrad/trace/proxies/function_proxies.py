@@ -58,15 +58,37 @@ from tracegrad.trace.sources.state_sources import FunctionResult
 from tracegrad.trace.values.container_proxies import Shadowed, notice_sets, passes_methods
 
 __all__ = [
-    "COLLECTIONS", "EMPTY", "VALUES", "Globals", "contents", "function", "has_user_attributes", "is_structural",
-    "is_user_object", "unshadowed", "user_object",
-]  # fmt: skip
+    "COLLECTIONS",
+    "EMPTY",
+    "VALUES",
+    "Globals",
+    "contents",
+    "function",
+    "has_user_attributes",
+    "is_structural",
+    "is_user_object",
+    "unshadowed",
+    "user_object",
+]
 
 # Immutable values, for which a guard suffices.
 VALUES = (
-    bool, int, float, complex, str, bytes, type(None), np.generic, np.dtype, type(...), type(NotImplemented), slice,
-    range, frozenset, enum.Enum,
-)  # fmt: skip
+    bool,
+    int,
+    float,
+    complex,
+    str,
+    bytes,
+    type(None),
+    np.generic,
+    np.dtype,
+    type(...),
+    type(NotImplemented),
+    slice,
+    range,
+    frozenset,
+    enum.Enum,
+)
 # Mutable collections, which traced code receives as proxies or as copies.
 COLLECTIONS = (set, deque, dict, list, bytearray)
 
@@ -441,8 +463,13 @@ def has_user_attributes(x: Any) -> bool:
 
 
 # Classes of objects that consist of attributes only.
-_NAMESPACES = {("types", "SimpleNamespace"), ("argparse", "Namespace"), ("_thread", "_local"),
-               ("collections", "UserDict"), ("collections", "UserList")}  # fmt: skip
+_NAMESPACES = {
+    ("types", "SimpleNamespace"),
+    ("argparse", "Namespace"),
+    ("_thread", "_local"),
+    ("collections", "UserDict"),
+    ("collections", "UserList"),
+}
 
 
 def user_object(world: Any, real: Any, source: Source) -> Any:
@@ -486,9 +513,20 @@ def _written_through(name: str) -> property:
 
 
 _PLUMBING = {
-    "__class_getitem__", "__del__", "__delattr__", "__getattr__", "__getattribute__", "__getstate__", "__init__",
-    "__init_subclass__", "__new__", "__reduce__", "__reduce_ex__", "__setattr__", "__setstate__",
-}  # fmt: skip
+    "__class_getitem__",
+    "__del__",
+    "__delattr__",
+    "__getattr__",
+    "__getattribute__",
+    "__getstate__",
+    "__init__",
+    "__init_subclass__",
+    "__new__",
+    "__reduce__",
+    "__reduce_ex__",
+    "__setattr__",
+    "__setstate__",
+}
 
 
 def _special(name: str, original: types.FunctionType) -> Any:

@@ -36,22 +36,68 @@ __all__ = ["C_FUNCTIONS", "ObjectState", "UnreadableState", "content", "is_const
 _MAX_OBJECTS = 4096  # objects; comparing more takes longer than running the call
 
 _PLAIN = (
-    bool, int, float, complex, str, bytes, type(None), np.generic, np.dtype, type(...), type(NotImplemented), slice,
+    bool,
+    int,
+    float,
+    complex,
+    str,
+    bytes,
+    type(None),
+    np.generic,
+    np.dtype,
+    type(...),
+    type(NotImplemented),
+    slice,
     range,
-)  # fmt: skip
+)
 # Classes whose instances are immutable, or code, or compared by identity.
 _CONSTANT = (
-    type, types.ModuleType, types.CodeType, types.GenericAlias, types.UnionType, types.GetSetDescriptorType,
-    types.MemberDescriptorType, types.MethodDescriptorType, types.ClassMethodDescriptorType,
-    types.WrapperDescriptorType, property, classmethod, staticmethod, np.ufunc, re.Pattern, re.Match, datetime.date,
-    datetime.time, datetime.timedelta, datetime.tzinfo, pathlib.PurePath, operator.itemgetter, operator.attrgetter,
-    operator.methodcaller, struct.Struct, type(sys.flags),
-)  # fmt: skip
+    type,
+    types.ModuleType,
+    types.CodeType,
+    types.GenericAlias,
+    types.UnionType,
+    types.GetSetDescriptorType,
+    types.MemberDescriptorType,
+    types.MethodDescriptorType,
+    types.ClassMethodDescriptorType,
+    types.WrapperDescriptorType,
+    property,
+    classmethod,
+    staticmethod,
+    np.ufunc,
+    re.Pattern,
+    re.Match,
+    datetime.date,
+    datetime.time,
+    datetime.timedelta,
+    datetime.tzinfo,
+    pathlib.PurePath,
+    operator.itemgetter,
+    operator.attrgetter,
+    operator.methodcaller,
+    struct.Struct,
+    type(sys.flags),
+)
 # Base classes whose C state is read, in addition to the attributes of their subclasses.
 _BASES: tuple[type, ...] = (
-    object, dict, OrderedDict, defaultdict, list, tuple, set, frozenset, deque, BaseException, Exception,
-    types.SimpleNamespace, *_PLAIN[:6], np.random.RandomState, np.random.Generator, random.Random,
-)  # fmt: skip
+    object,
+    dict,
+    OrderedDict,
+    defaultdict,
+    list,
+    tuple,
+    set,
+    frozenset,
+    deque,
+    BaseException,
+    Exception,
+    types.SimpleNamespace,
+    *_PLAIN[:6],
+    np.random.RandomState,
+    np.random.Generator,
+    random.Random,
+)
 # More constant classes, by name, because their modules may not have been imported.
 _ALSO = ("decimal.Decimal", "fractions.Fraction", "scipy.spatial._ckdtree.cKDTree", "SuperLU")
 # Attributes that SciPy's sparse arrays compute from their contents on first use, and cache.

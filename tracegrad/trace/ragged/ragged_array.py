@@ -104,8 +104,9 @@ class Span(ArrayMethods, Carrier):
         if _has_mask(held):
             return _chosen(held)
         sizes = [n if p is None else p.count.guarded_value() for n, p in zip(held.value.shape, held.extents)]
-        start = tuple([n - m if p is not None and p.last else 0
-                       for n, m, p in zip(held.value.shape, sizes, held.extents)])  # fmt: skip
+        start = tuple(
+            [n - m if p is not None and p.last else 0 for n, m, p in zip(held.value.shape, sizes, held.extents)]
+        )
         stop = tuple([a + m for a, m in zip(start, sizes)])
         tracer: Tracer = slice(held.value, start=start, stop=stop, step=(1,) * len(start))
         tracer.frozen = "a view of an array whose size is a number of a loop"

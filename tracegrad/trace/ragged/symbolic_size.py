@@ -38,7 +38,7 @@ __all__ = [
     "normalized_bound",
     "required",
     "within",
-]  # fmt: skip
+]
 
 # Depth limit, in nodes, of the arithmetic of a size.
 _DEEP = 24

@@ -44,15 +44,27 @@ __all__ = [
     "note",
     "restore_states",
     "rewind",
-]  # fmt: skip
+]
 
 _DISCRETE = frozenset(
     {
-        "binomial", "choice", "geometric", "hypergeometric", "integers", "logseries", "multinomial",
-        "multivariate_hypergeometric", "negative_binomial", "permutation", "permuted", "poisson", "randint",
-        "random_integers", "zipf",
+        "binomial",
+        "choice",
+        "geometric",
+        "hypergeometric",
+        "integers",
+        "logseries",
+        "multinomial",
+        "multivariate_hypergeometric",
+        "negative_binomial",
+        "permutation",
+        "permuted",
+        "poisson",
+        "randint",
+        "random_integers",
+        "zipf",
     }
-)  # fmt: skip
+)
 
 
 def is_generator(x: Any) -> bool:

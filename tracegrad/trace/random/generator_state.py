@@ -67,9 +67,11 @@ class Stream:
 
         try:
             params = {
-                "kind": self.kind, "method": method, "args": tuple(map(written, args)),
+                "kind": self.kind,
+                "method": method,
+                "args": tuple(map(written, args)),
                 "kwargs": tuple([(name, written(x)) for name, x in kwargs.items()]),
-            }  # fmt: skip
+            }
         except TypeError:
             raise builder.restarts(NO_STREAMS, f"{method} is given what is no value of a graph") from None
         cls, shape, dtype = _result(builder, params, operands)

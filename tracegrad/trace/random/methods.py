@@ -241,15 +241,26 @@ def _shuffle(g: GeneratorProxy, x: Any, axis: int = 0) -> None:
 
 
 _METHODS: dict[str, Callable[..., Any]] = {
-    "normal": _moved("normal", "standard_normal"), "laplace": _moved("laplace", "laplace", (0.0, 1.0)),
-    "logistic": _moved("logistic", "logistic", (0.0, 1.0)), "gumbel": _moved("gumbel", "gumbel", (0.0, 1.0)),
-    "exponential": _scaled("exponential", "standard_exponential"), "rayleigh": _scaled("rayleigh", "rayleigh"),
-    "standard_gamma": _standard_gamma, "beta": _implicit("beta", "beta", count=2), "dirichlet": _dirichlet,
-    "chisquare": _implicit("chisquare", "gamma", 2.0), "standard_t": _implicit("standard_t", "t"),
-    "uniform": _uniform, "lognormal": _lognormal, "gamma": _gamma, "multivariate_normal": _multivariate_normal,
-    "choice": _choice, "permutation": _permutation, "permuted": _permuted,
+    "normal": _moved("normal", "standard_normal"),
+    "laplace": _moved("laplace", "laplace", (0.0, 1.0)),
+    "logistic": _moved("logistic", "logistic", (0.0, 1.0)),
+    "gumbel": _moved("gumbel", "gumbel", (0.0, 1.0)),
+    "exponential": _scaled("exponential", "standard_exponential"),
+    "rayleigh": _scaled("rayleigh", "rayleigh"),
+    "standard_gamma": _standard_gamma,
+    "beta": _implicit("beta", "beta", count=2),
+    "dirichlet": _dirichlet,
+    "chisquare": _implicit("chisquare", "gamma", 2.0),
+    "standard_t": _implicit("standard_t", "t"),
+    "uniform": _uniform,
+    "lognormal": _lognormal,
+    "gamma": _gamma,
+    "multivariate_normal": _multivariate_normal,
+    "choice": _choice,
+    "permutation": _permutation,
+    "permuted": _permuted,
     "shuffle": _shuffle,
-}  # fmt: skip
+}
 
 
 def method_of(g: GeneratorProxy, name: str) -> Any:
@@ -362,10 +373,16 @@ _CLASSES = {
     "RandomState": _class(np.random.RandomState, _random_state),
     **{
         x.__name__: _class(x, _seeded(x))
-        for x in (np.random.PCG64, np.random.PCG64DXSM, np.random.MT19937, np.random.Philox, np.random.SFC64,
-                  np.random.SeedSequence)
+        for x in (
+            np.random.PCG64,
+            np.random.PCG64DXSM,
+            np.random.MT19937,
+            np.random.Philox,
+            np.random.SFC64,
+            np.random.SeedSequence,
+        )
     },
-}  # fmt: skip
+}
 
 
 def _seed(seed: Any = None) -> None:

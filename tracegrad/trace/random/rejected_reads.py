@@ -25,9 +25,16 @@ from tracegrad.trace.sources.consumed_iterators import Items, IteratorProxy
 from tracegrad.trace.sources.sources import CURRENT
 
 __all__ = [
-    "BY_NAME", "REFUSED", "ClassProxy", "Refusal", "drawing", "draws", "read_up", "refuse",
+    "BY_NAME",
+    "REFUSED",
+    "ClassProxy",
+    "Refusal",
+    "drawing",
+    "draws",
+    "read_up",
+    "refuse",
     "refused_by_name",
-]  # fmt: skip
+]
 
 
 class Refusal(types.ModuleType):
@@ -76,10 +83,22 @@ def _refusal(real: Any, name: str, action: str, instead: str) -> Callable[..., A
 
 _PASS = "call it outside and pass the result as an argument"
 _CLOCKS = (
-    "time", "time_ns", "perf_counter", "perf_counter_ns", "monotonic", "monotonic_ns", "process_time",
-    "process_time_ns", "thread_time", "thread_time_ns", "localtime", "gmtime", "ctime", "clock_gettime",
+    "time",
+    "time_ns",
+    "perf_counter",
+    "perf_counter_ns",
+    "monotonic",
+    "monotonic_ns",
+    "process_time",
+    "process_time_ns",
+    "thread_time",
+    "thread_time_ns",
+    "localtime",
+    "gmtime",
+    "ctime",
+    "clock_gettime",
     "clock_gettime_ns",
-)  # fmt: skip
+)
 
 # Replacements, by the id of the original.
 REFUSED: dict[int, Any] = {}
@@ -144,8 +163,9 @@ class ClassProxy(type):
 for _real in (datetime.datetime, datetime.date):
     _now = {
         name: _refusal(getattr(_real, name), f"{_real.__name__}.{name}", "read", _PASS)
-        for name in ("now", "today", "utcnow") if hasattr(_real, name)
-    }  # fmt: skip
+        for name in ("now", "today", "utcnow")
+        if hasattr(_real, name)
+    }
     REFUSED[id(_real)] = ClassProxy(_real.__name__, (), {"real": _real, "other": _now})
 
 

@@ -148,10 +148,13 @@ def _classes(code: CodeType) -> frozenset[int]:
     if _OF_NUMBERS.isdisjoint([name.removesuffix(MARK) for name in code.co_names]):
         return frozenset()
     pairs = itertools.pairwise(_instructions(code))
-    return frozenset([
-        x.offset for x, y in pairs
-        if x.opcode == _LOAD and x.argval.removesuffix(MARK) in _OF_NUMBERS and y.opname in _LOADS_ATTRIBUTE
-    ])  # fmt: skip
+    return frozenset(
+        [
+            x.offset
+            for x, y in pairs
+            if x.opcode == _LOAD and x.argval.removesuffix(MARK) in _OF_NUMBERS and y.opname in _LOADS_ATTRIBUTE
+        ]
+    )
 
 
 @functools.lru_cache(maxsize=4096)
@@ -212,9 +215,10 @@ def iterated(code: CodeType) -> dict[int, int]:
     counted = counted_loops(code)
     pairs = itertools.pairwise(_instructions(code))
     return {
-        x.offset: y.offset for x, y in pairs
+        x.offset: y.offset
+        for x, y in pairs
         if x.opname == "GET_ITER" and y.opname == "FOR_ITER" and y.offset not in counted
-    }  # fmt: skip
+    }
 
 
 def _loaded(instructions: list[dis.Instruction], call: int) -> dis.Instruction | None:

@@ -49,10 +49,18 @@ class _CalleeTable:
         return "what is called"
 
 
-_PUSHES_CALLEE = frozenset([
-    "BINARY_SUBSCR", "CALL", "LOAD_ATTR", "LOAD_CLASSDEREF", "LOAD_DEREF", "LOAD_FAST", "LOAD_FAST_CHECK",
-    "LOAD_METHOD",
-])  # fmt: skip
+_PUSHES_CALLEE = frozenset(
+    [
+        "BINARY_SUBSCR",
+        "CALL",
+        "LOAD_ATTR",
+        "LOAD_CLASSDEREF",
+        "LOAD_DEREF",
+        "LOAD_FAST",
+        "LOAD_FAST_CHECK",
+        "LOAD_METHOD",
+    ]
+)
 # Since Python 3.13 a null follows the callee on the stack, and since 3.12 `LOAD_ATTR` loads methods.
 _VARIABLES = ("LOAD_CLASSDEREF", "LOAD_DEREF", "LOAD_FAST", "LOAD_FAST_CHECK")
 _BIT = sys.version_info >= (3, 12)

@@ -29,9 +29,18 @@ __all__ = ["AnyGenerator", "Binder", "BoundCall", "Field", "child_items", "exact
 
 # Types whose values are always static.
 _FIXED = (
-    str, bytes, enum.Enum, type, slice, type(...), range, frozenset, np.dtype, np.random.Generator,
+    str,
+    bytes,
+    enum.Enum,
+    type,
+    slice,
+    type(...),
+    range,
+    frozenset,
+    np.dtype,
+    np.random.Generator,
     np.random.RandomState,
-)  # fmt: skip
+)
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _VARIADIC = inspect.Parameter.VAR_POSITIONAL
 

@@ -33,7 +33,7 @@ __all__ = [
     "Static",
     "Weak",
     "on_call",
-]  # fmt: skip
+]
 
 Names = Callable[[Any], str]
 

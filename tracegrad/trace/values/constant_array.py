@@ -309,9 +309,13 @@ def _ndarrays(x: Any, arrays: list[Any]) -> Any:
 
 
 def apply_to_constants(
-    function: Callable[..., Any], args: Any, kwargs: Any, traced: Callable[..., Any], builder: TraceBuilder,
+    function: Callable[..., Any],
+    args: Any,
+    kwargs: Any,
+    traced: Callable[..., Any],
+    builder: TraceBuilder,
     shares: Any = None,
-) -> Any:  # fmt: skip
+) -> Any:
     """The result of a NumPy function for these arguments; `traced` is the function for tracers. The function may change
     the arguments it `shares`, or return views of them; None means all arguments."""
     results: list[Any] = []
@@ -449,9 +453,21 @@ def _install(name: str, usual: Any) -> None:
 
 # Operators, and methods that return numbers or new arrays.
 _BINARY = (
-    "add", "sub", "mul", "truediv", "floordiv", "mod", "divmod", "pow", "matmul", "and", "or", "xor", "lshift",
+    "add",
+    "sub",
+    "mul",
+    "truediv",
+    "floordiv",
+    "mod",
+    "divmod",
+    "pow",
+    "matmul",
+    "and",
+    "or",
+    "xor",
+    "lshift",
     "rshift",
-)  # fmt: skip
+)
 _READ = {f"__{before}{name}__" for name in _BINARY for before in ("", "r")} | {
     "__lt__", "__le__", "__gt__", "__ge__", "__eq__", "__ne__", "__neg__", "__abs__", "__invert__", "__bool__",
     "__int__", "__float__", "__index__", "__contains__", "sum", "prod", "mean", "var", "std", "max", "min", "any",

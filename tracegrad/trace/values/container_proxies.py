@@ -68,10 +68,26 @@ def _touched(name: str, method: Any) -> Any:
 
 # Methods that do not depend on the contents.
 _SILENT = {
-    "__class__", "__class_getitem__", "__delattr__", "__doc__", "__getattribute__", "__getstate__", "__hash__",
-    "__init__", "__init_subclass__", "__new__", "__setattr__", "__subclasshook__", "__alloc__", "__dir__",
-    "__reduce__", "__reduce_ex__", "__copy__", "__deepcopy__", "fromkeys",
-}  # fmt: skip
+    "__class__",
+    "__class_getitem__",
+    "__delattr__",
+    "__doc__",
+    "__getattribute__",
+    "__getstate__",
+    "__hash__",
+    "__init__",
+    "__init_subclass__",
+    "__new__",
+    "__setattr__",
+    "__subclasshook__",
+    "__alloc__",
+    "__dir__",
+    "__reduce__",
+    "__reduce_ex__",
+    "__copy__",
+    "__deepcopy__",
+    "fromkeys",
+}
 
 
 def _fills_first(cls: Any, writers: set[str]) -> Callable[[Any], Any]:
@@ -346,9 +362,11 @@ def passes_methods(code: types.CodeType) -> bool:
 
 
 _ADDS = frozenset(["add", "update"])
-_READS = frozenset(vars(frozenset)) - {"copy"} | {"set", "frozenset"} | {
-    name for name in vars(set) if name.endswith("_update")
-}  # fmt: skip
+_READS = (
+    frozenset(vars(frozenset)) - {"copy"}
+    | {"set", "frozenset"}
+    | {name for name in vars(set) if name.endswith("_update")}
+)
 
 
 def notice_sets(world: Any, code: types.CodeType) -> None:

@@ -83,11 +83,17 @@ def _remembers() -> bool:
 def _assigned(code: CodeType) -> frozenset[tuple[Any, Any]]:
     """The containers for which the code assigns an item by a variable, each with the variable."""
     instructions = [x for x in decoded(code) if x.opname != "CACHE"]
-    return frozenset([
-        (x.argval, y.argval) for x, y, z in zip(instructions, instructions[1:], instructions[2:])
-        if z.opname == "STORE_SUBSCR" and x.opname.startswith("LOAD") and y.opname.startswith("LOAD")
-        and isinstance(x.argval, str) and isinstance(y.argval, str)
-    ])  # fmt: skip
+    return frozenset(
+        [
+            (x.argval, y.argval)
+            for x, y, z in zip(instructions, instructions[1:], instructions[2:])
+            if z.opname == "STORE_SUBSCR"
+            and x.opname.startswith("LOAD")
+            and y.opname.startswith("LOAD")
+            and isinstance(x.argval, str)
+            and isinstance(y.argval, str)
+        ]
+    )
 
 
 def _lost() -> Exception:

@@ -274,8 +274,12 @@ def _of_numbers(op: Elementwise, method: str, reflected: bool = False) -> Any:
     return apply
 
 
-_ARITHMETIC = {"add": elementwise.add, "sub": elementwise.subtract, "mul": elementwise.multiply,
-               "truediv": elementwise.divide}  # fmt: skip
+_ARITHMETIC = {
+    "add": elementwise.add,
+    "sub": elementwise.subtract,
+    "mul": elementwise.multiply,
+    "truediv": elementwise.divide,
+}
 for _name, _op in _ARITHMETIC.items():
     setattr(Tracer, f"__{_name}__", _forward(_op, f"__{_name}__"))
     setattr(Tracer, f"__r{_name}__", _reflected(_op, f"__r{_name}__"))

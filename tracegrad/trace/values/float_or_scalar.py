@@ -168,9 +168,12 @@ def _power(x: Any, y: Any) -> Any:
 
 
 _OPERATORS: dict[str, tuple[Callable[..., Any], Callable[[Any, Any], bool]]] = {
-    "add": (ops.add, _always), "sub": (ops.subtract, _always), "mul": (ops.multiply, _always),
-    "truediv": (ops.divide, _divides), "pow": (_power, _has_power),
-}  # fmt: skip
+    "add": (ops.add, _always),
+    "sub": (ops.subtract, _always),
+    "mul": (ops.multiply, _always),
+    "truediv": (ops.divide, _divides),
+    "pow": (_power, _has_power),
+}
 
 
 def _install(name: str, op: Callable[..., Any], agree: Callable[[Any, Any], bool], method: str) -> None:

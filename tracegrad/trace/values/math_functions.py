@@ -80,27 +80,42 @@ def _inside(op: Callable[..., Any]) -> _Condition:
 
 # A condition on the argument is preferred to one on the result, which is then computed once.
 _SIMPLE: dict[str, tuple[Callable[..., Any], _Condition | None]] = {
-    "exp": (ops.exp, _not(ops.greater, 709.78)), "exp2": (ops.exp2, _not(ops.greater, 1023.9)),
+    "exp": (ops.exp, _not(ops.greater, 709.78)),
+    "exp2": (ops.exp2, _not(ops.greater, 1023.9)),
     "expm1": (ops.expm1, _not(ops.greater, 709.78)),
-    "cosh": (np.cosh, _small), "sinh": (np.sinh, _small), "tanh": (ops.tanh, None),
-    "sqrt": (ops.sqrt, _not(ops.less, 0.0)), "cbrt": (UFUNCS["cbrt"], None),
+    "cosh": (np.cosh, _small),
+    "sinh": (np.sinh, _small),
+    "tanh": (ops.tanh, None),
+    "sqrt": (ops.sqrt, _not(ops.less, 0.0)),
+    "cbrt": (UFUNCS["cbrt"], None),
     "log": (ops.log, _not(ops.less_equal, 0.0)),
     "log2": (np.log2, _not(ops.less_equal, 0.0)),
     "log10": (np.log10, _not(ops.less_equal, 0.0)),
     "log1p": (ops.log1p, _not(ops.less_equal, -1.0)),
-    "sin": (ops.sin, _of_finite), "cos": (ops.cos, _of_finite), "tan": (np.tan, _of_finite),
-    "asin": (np.arcsin, _inside(ops.greater)), "acos": (np.arccos, _inside(ops.greater)), "atan": (np.arctan, None),
-    "asinh": (np.arcsinh, None), "acosh": (np.arccosh, _not(ops.less, 1.0)),
-    "atanh": (np.arctanh, _inside(ops.greater_equal)), "atan2": (np.arctan2, None),
-    "erf": (UFUNCS["erf"], None), "erfc": (ops.erfc, None),
+    "sin": (ops.sin, _of_finite),
+    "cos": (ops.cos, _of_finite),
+    "tan": (np.tan, _of_finite),
+    "asin": (np.arcsin, _inside(ops.greater)),
+    "acos": (np.arccos, _inside(ops.greater)),
+    "atan": (np.arctan, None),
+    "asinh": (np.arcsinh, None),
+    "acosh": (np.arccosh, _not(ops.less, 1.0)),
+    "atanh": (np.arctanh, _inside(ops.greater_equal)),
+    "atan2": (np.arctan2, None),
+    "erf": (UFUNCS["erf"], None),
+    "erfc": (ops.erfc, None),
     "lgamma": (lgamma, _is_finite_result),
     "gamma": (lambda x: apply("gamma", x), lambda r, x: ops.isfinite(r)),
-    "fabs": (ops.absolute, None), "copysign": (np.copysign, None),
-    "degrees": (np.degrees, None), "radians": (np.radians, None),
-    "isnan": (ops.isnan, None), "isinf": (ops.isinf, None), "isfinite": (ops.isfinite, None),
+    "fabs": (ops.absolute, None),
+    "copysign": (np.copysign, None),
+    "degrees": (np.degrees, None),
+    "radians": (np.radians, None),
+    "isnan": (ops.isnan, None),
+    "isinf": (ops.isinf, None),
+    "isfinite": (ops.isfinite, None),
     "pow": (usual_power, lambda r, x, y: ops.isfinite(r)),
     "fmod": (np.fmod, lambda r, x, y: ops.logical_and(ops.isfinite(x), ops.not_equal(y, 0.0))),
-}  # fmt: skip
+}
 
 
 def _log(x: Any, *base: Any) -> Any:
@@ -184,12 +199,20 @@ def _trunc(x: Any) -> Any:
 
 
 _TRACED_VERSIONS: dict[str, Callable[..., Any]] = {
-    "log": _log, "hypot": _hypot, "prod": _prod, "modf": _modf, "isclose": _isclose, "frexp": _frexp, "ldexp": _ldexp,
-    "fsum": _fsum, "dist": _dist, "sumprod": _sumprod,
+    "log": _log,
+    "hypot": _hypot,
+    "prod": _prod,
+    "modf": _modf,
+    "isclose": _isclose,
+    "frexp": _frexp,
+    "ldexp": _ldexp,
+    "fsum": _fsum,
+    "dist": _dist,
+    "sumprod": _sumprod,
     "floor": lambda x: whole(ops.floor, _python_number(x), math.floor),
     "ceil": lambda x: whole(ops.ceil, _python_number(x), math.ceil),
     "trunc": _trunc,
-}  # fmt: skip
+}
 
 
 # Functions of iterables.
@@ -256,8 +279,17 @@ def _of_math(name: str) -> Callable[..., Any]:
     return functools.wraps(function)(call)
 
 
-_ELSEWHERE = {"acos": "arccos", "asin": "arcsin", "atan": "arctan", "atan2": "arctan2", "acosh": "arccosh",
-              "asinh": "arcsinh", "atanh": "arctanh", "pow": "power", "fabs": "absolute"}  # fmt: skip
+_ELSEWHERE = {
+    "acos": "arccos",
+    "asin": "arcsin",
+    "atan": "arctan",
+    "atan2": "arctan2",
+    "acosh": "arccosh",
+    "asinh": "arcsinh",
+    "atanh": "arctanh",
+    "pow": "power",
+    "fabs": "absolute",
+}
 
 # Replacements, by the id of the original.
 MATH: dict[int, Any] = {

@@ -167,8 +167,14 @@ def _as_operand(x: Number, other: Any) -> Any:
     return other.item() if scalar and other.dtype == np.float64 else other
 
 
-_REFLECTED = {"__lt__": "__gt__", "__gt__": "__lt__", "__le__": "__ge__", "__ge__": "__le__", "__eq__": "__eq__",
-           "__ne__": "__ne__"}  # fmt: skip
+_REFLECTED = {
+    "__lt__": "__gt__",
+    "__gt__": "__lt__",
+    "__le__": "__ge__",
+    "__ge__": "__le__",
+    "__eq__": "__eq__",
+    "__ne__": "__ne__",
+}
 # Bases of user classes whose reflected operator Python calls, by the kind of the left operand.
 _USER_BASES: dict[str, Any] = {"i": int | float, "b": float, "f": float}
 

@@ -128,9 +128,21 @@ def _of_numpy(kind: Any) -> Any:
 
 _TYPES = (float, int, complex)
 _SCALARS = (
-    np.float16, np.float32, np.float64, np.complex64, np.complex128, np.bool_,
-    np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64,
-)  # fmt: skip
+    np.float16,
+    np.float32,
+    np.float64,
+    np.complex64,
+    np.complex128,
+    np.bool_,
+    np.int8,
+    np.int16,
+    np.int32,
+    np.int64,
+    np.uint8,
+    np.uint16,
+    np.uint32,
+    np.uint64,
+)
 # Replacements of built-in functions and scalar types that are called.
 CALLED: dict[Any, Callable[..., Any]] = {
     complex: _complex,
@@ -147,11 +159,21 @@ CALLED: dict[Any, Callable[..., Any]] = {
 _METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType)
 _UNARY: dict[str, Callable[..., Any]] = {"__neg__": operator.neg, "__pos__": operator.pos, "__abs__": abs}
 _BINARY: dict[str, Callable[..., Any]] = {
-    "__add__": operator.add, "__sub__": operator.sub, "__mul__": operator.mul, "__truediv__": operator.truediv,
-    "__floordiv__": operator.floordiv, "__mod__": operator.mod, "__pow__": operator.pow, "__divmod__": divmod,
-    "__lt__": operator.lt, "__le__": operator.le, "__eq__": operator.eq, "__ne__": operator.ne, "__gt__": operator.gt,
+    "__add__": operator.add,
+    "__sub__": operator.sub,
+    "__mul__": operator.mul,
+    "__truediv__": operator.truediv,
+    "__floordiv__": operator.floordiv,
+    "__mod__": operator.mod,
+    "__pow__": operator.pow,
+    "__divmod__": divmod,
+    "__lt__": operator.lt,
+    "__le__": operator.le,
+    "__eq__": operator.eq,
+    "__ne__": operator.ne,
+    "__gt__": operator.gt,
     "__ge__": operator.ge,
-}  # fmt: skip
+}
 # Classes of the other operands that the methods of these classes take.
 _COMPUTE_WITH: dict[Any, Any] = {float: (float, int), int: int, complex: (complex, float, int)}
 

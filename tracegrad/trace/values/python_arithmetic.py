@@ -44,7 +44,7 @@ __all__ = [
     "usual_power",
     "value_of",
     "whole",
-]  # fmt: skip
+]
 
 _INT32, _ALL = (-(2**31), 2**31 - 1), (-(2**63), 2**63 - 1)
 # Magnitudes up to which an integer is exact as a float, and up to which a float bounds the magnitude of an integer.
@@ -276,8 +276,9 @@ def _shifts(name: str, op: Callable[..., Any]) -> Callable[..., Any]:
         shifts = max(low, 0), min(high, 62)
         if name == "rshift":
             return bounded(number(op(x, y)), *_corners(python)(bounds(x), shifts))
-        return _fitting(op, lambda a, b: ops.multiply(a, ops.exp2(b)),
-                        lambda a, _: _corners(python)(a, shifts), python, x, y)  # fmt: skip
+        return _fitting(
+            op, lambda a, b: ops.multiply(a, ops.exp2(b)), lambda a, _: _corners(python)(a, shifts), python, x, y
+        )
 
     return compute
 
@@ -299,12 +300,19 @@ def _both(kinds: dict[str, Callable[..., Any]]) -> Callable[..., Any]:
 
 
 _INTEGERS: dict[str, Callable[..., Any]] = {
-    "add": _sums("add"), "sub": _sums("sub"), "mul": _sums("mul"), "truediv": _int_divide, "pow": _int_power,
-    "floordiv": _int_floor_divide, "mod": _int_remainder,
-    "lshift": _shifts("lshift", bits.left_shift), "rshift": _shifts("rshift", bits.right_shift),
-    "and_": _logic("and_", bits.bitwise_and), "or_": _logic("or_", bits.bitwise_or),
+    "add": _sums("add"),
+    "sub": _sums("sub"),
+    "mul": _sums("mul"),
+    "truediv": _int_divide,
+    "pow": _int_power,
+    "floordiv": _int_floor_divide,
+    "mod": _int_remainder,
+    "lshift": _shifts("lshift", bits.left_shift),
+    "rshift": _shifts("rshift", bits.right_shift),
+    "and_": _logic("and_", bits.bitwise_and),
+    "or_": _logic("or_", bits.bitwise_or),
     "xor": _logic("xor", bits.bitwise_xor),
-}  # fmt: skip
+}
 _INTEGERS["divmod"] = _both(_INTEGERS)
 
 
@@ -341,11 +349,14 @@ def usual_power(x: Any, y: Any) -> Any:
 
 
 _FLOATS: dict[str, Callable[..., Any]] = {
-    "add": lambda x, y: number(ops.add(x, y)), "sub": lambda x, y: number(ops.subtract(x, y)),
-    "mul": lambda x, y: number(ops.multiply(x, y)), "truediv": _divisions("truediv", ops.divide),
-    "floordiv": _divisions("floordiv", ops.floor_divide), "mod": _divisions("mod", ops.remainder),
+    "add": lambda x, y: number(ops.add(x, y)),
+    "sub": lambda x, y: number(ops.subtract(x, y)),
+    "mul": lambda x, y: number(ops.multiply(x, y)),
+    "truediv": _divisions("truediv", ops.divide),
+    "floordiv": _divisions("floordiv", ops.floor_divide),
+    "mod": _divisions("mod", ops.remainder),
     "pow": _float_power,
-}  # fmt: skip
+}
 _FLOATS["divmod"] = _both(_FLOATS)
 
 
@@ -367,9 +378,12 @@ def _as_complex(x: Any) -> Any:
 
 _SOME = {"b": 0, "i": 0, "f": 0.0, "c": 0j}
 _COMPLEX: dict[str, Callable[..., Any]] = {
-    "add": _FLOATS["add"], "sub": _FLOATS["sub"], "mul": _FLOATS["mul"], "pow": _complex_power,
+    "add": _FLOATS["add"],
+    "sub": _FLOATS["sub"],
+    "mul": _FLOATS["mul"],
+    "pow": _complex_power,
     "truediv": lambda x, y: number(ops.divide(x, y)) if _nonzero(y) else by_python(operator.truediv, x, y),
-}  # fmt: skip
+}
 
 
 # -- operators -------------------------------------------------------------------------------------------------
@@ -389,8 +403,14 @@ def arithmetic(name: str, x: Any, y: Any) -> Any:
     return _INTEGERS[name](_integer(x), _integer(y))
 
 
-COMPARISONS = {"lt": ops.less, "le": ops.less_equal, "gt": ops.greater, "ge": ops.greater_equal, "eq": ops.equal,
-                "ne": ops.not_equal}  # fmt: skip
+COMPARISONS = {
+    "lt": ops.less,
+    "le": ops.less_equal,
+    "gt": ops.greater,
+    "ge": ops.greater_equal,
+    "eq": ops.equal,
+    "ne": ops.not_equal,
+}
 
 
 def compare(name: str, x: Any, y: Any) -> Any:

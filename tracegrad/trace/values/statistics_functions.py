@@ -184,11 +184,25 @@ def _linear_regression(x: _Column, y: _Column, proportional: bool = False) -> An
 
 
 _FORMULAS: dict[str, Callable[..., Any]] = {
-    f.__name__[1:]: f for f in (
-        _correlation, _covariance, _fmean, _geometric_mean, _harmonic_mean, _linear_regression, _mean, _median,
-        _median_high, _median_low, _pstdev, _pvariance, _quantiles, _stdev, _variance,
+    f.__name__[1:]: f
+    for f in (
+        _correlation,
+        _covariance,
+        _fmean,
+        _geometric_mean,
+        _harmonic_mean,
+        _linear_regression,
+        _mean,
+        _median,
+        _median_high,
+        _median_low,
+        _pstdev,
+        _pvariance,
+        _quantiles,
+        _stdev,
+        _variance,
     )
-}  # fmt: skip
+}
 
 
 def average(real: FunctionType) -> Callable[..., Any]:

@@ -45,7 +45,7 @@ __all__ = [
     "record_text",
     "require_none_read",
     "spells",
-]  # fmt: skip
+]
 
 _NUMBER = re.compile(r"(?:\d+\.\d*|\.\d+|\d+(?=[eE]))(?:[eE][-+]?\d+)?")
 _SPEC = re.compile(r"(?:.?[<>=^])?[-+ ]?z?#?0?\d*[,_]?(?:\.(\d+))?([a-zA-Z%]?)", re.DOTALL)

@@ -56,7 +56,7 @@ class Tracer(TracedKey, Spelling, ArrayMethods, GraphValue):
         "stand_in",
         "starts",
         "views",
-    )  # fmt: skip
+    )
     builder: TraceBuilder
     _tracks_views = True
 

@@ -41,8 +41,14 @@ def unflatten_optimizer(optimize: Function) -> Function:
 
 
 @unflatten_optimizer
-def sgd(grad: Function, x: Any, callback: Function | None = None, num_iters: int = 200, step_size: float = 0.1,
-        mass: float = 0.9) -> Any:  # fmt: skip
+def sgd(
+    grad: Function,
+    x: Any,
+    callback: Function | None = None,
+    num_iters: int = 200,
+    step_size: float = 0.1,
+    mass: float = 0.9,
+) -> Any:
     """Gradient descent with momentum."""
     velocity = np.zeros(len(x))
     for i in range(num_iters):
@@ -55,8 +61,15 @@ def sgd(grad: Function, x: Any, callback: Function | None = None, num_iters: int
 
 
 @unflatten_optimizer
-def rmsprop(grad: Function, x: Any, callback: Function | None = None, num_iters: int = 100, step_size: float = 0.1,
-            gamma: float = 0.9, eps: float = 1e-8) -> Any:  # fmt: skip
+def rmsprop(
+    grad: Function,
+    x: Any,
+    callback: Function | None = None,
+    num_iters: int = 100,
+    step_size: float = 0.1,
+    gamma: float = 0.9,
+    eps: float = 1e-8,
+) -> Any:
     """Gradient descent by the gradient over the root of its mean square."""
     square = np.ones(len(x))
     for i in range(num_iters):
@@ -69,8 +82,16 @@ def rmsprop(grad: Function, x: Any, callback: Function | None = None, num_iters:
 
 
 @unflatten_optimizer
-def adam(grad: Function, x: Any, callback: Function | None = None, num_iters: int = 100, step_size: float = 0.001,
-         b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8) -> Any:  # fmt: skip
+def adam(
+    grad: Function,
+    x: Any,
+    callback: Function | None = None,
+    num_iters: int = 100,
+    step_size: float = 0.001,
+    b1: float = 0.9,
+    b2: float = 0.999,
+    eps: float = 1e-8,
+) -> Any:
     """Adam: the mean gradient over the root of its mean square, both corrected for their start at 0."""
     mean, square = np.zeros(len(x)), np.zeros(len(x))
     for i in range(num_iters):

@@ -15,9 +15,12 @@ __getattr__, __dir__ = mirrored(globals(), "scipy.signal")
 
 
 def convolve(
-    A: Any, B: Any, axes: Sequence[Sequence[int]] | None = None, dot_axes: Sequence[Sequence[int]] = ((), ()),
+    A: Any,
+    B: Any,
+    axes: Sequence[Sequence[int]] | None = None,
+    dot_axes: Sequence[Sequence[int]] = ((), ()),
     mode: str = "full",
-) -> Any:  # fmt: skip
+) -> Any:
     """Convolve `A` and `B` along the pairs `axes` (all), and contract them along the pairs `dot_axes`.
 
     The axes of the result are the other axes of `A`, the other axes of `B`, and the convolved axes.

@@ -26,7 +26,7 @@ __all__ = [
     "size_error",
     "slice_along",
     "type_name",
-]  # fmt: skip
+]
 
 
 class SizeError(RuntimeError, ShapeError):
@@ -52,10 +52,18 @@ def size_error(message: str) -> SizeError:
 
 
 _TYPES = {
-    "float64": "Double", "float32": "Float", "float16": "Half", "complex128": "ComplexDouble",
-    "complex64": "ComplexFloat", "int64": "Long", "int32": "Int", "int16": "Short", "int8": "Char",
-    "uint8": "Byte", "bool": "Bool",
-}  # fmt: skip
+    "float64": "Double",
+    "float32": "Float",
+    "float16": "Half",
+    "complex128": "ComplexDouble",
+    "complex64": "ComplexFloat",
+    "int64": "Long",
+    "int32": "Int",
+    "int16": "Short",
+    "int8": "Char",
+    "uint8": "Byte",
+    "bool": "Bool",
+}
 
 
 def type_name(dtype: Any) -> str:

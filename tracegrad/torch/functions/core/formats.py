@@ -13,9 +13,14 @@ from typing import Any
 from tracegrad.errors import UnsupportedError, located
 
 __all__ = [
-    "channels_last", "channels_last_3d", "check_format", "contiguous_format", "preserve_format", "strided",
+    "channels_last",
+    "channels_last_3d",
+    "check_format",
+    "contiguous_format",
+    "preserve_format",
+    "strided",
     "with_memory",
-]  # fmt: skip
+]
 
 preserve_format, contiguous_format = "torch.preserve_format", "torch.contiguous_format"
 channels_last, channels_last_3d = "torch.channels_last", "torch.channels_last_3d"
@@ -40,9 +45,7 @@ def check_format(name: str, memory_format: Any) -> None:
 def with_memory(fn: Callable[..., Any], name: str) -> Callable[..., Any]:
     """Wrap `fn` to accept `layout=`, `pin_memory=` and `memory_format=`, with the values that all Tensors have here."""
 
-    def call(
-        *args: Any, layout: Any = None, pin_memory: Any = False, memory_format: Any = None, **kwargs: Any
-    ) -> Any:  # fmt: skip
+    def call(*args: Any, layout: Any = None, pin_memory: Any = False, memory_format: Any = None, **kwargs: Any) -> Any:
         if layout is not None and layout != strided:
             raise UnsupportedError(located(f"{name}(layout={layout}): Tensors are dense; make it without a layout"))
         if pin_memory:

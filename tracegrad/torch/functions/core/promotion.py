@@ -23,9 +23,14 @@ from tracegrad.torch.functions.core.dims import type_name
 from tracegrad.torch.modes import DEFAULT
 
 __all__ = [
-    "accumulator", "common_dtype", "default_complex", "default_dtype", "in_one_dtype", "promote_types",
+    "accumulator",
+    "common_dtype",
+    "default_complex",
+    "default_dtype",
+    "in_one_dtype",
+    "promote_types",
     "require_one_dtype",
-]  # fmt: skip
+]
 
 DType = np.dtype[Any]
 
@@ -91,10 +96,18 @@ def common_dtype(kinds: Sequence[tuple[Any, int]]) -> DType:
 
 
 _C_TYPES = {
-    "float16": "c10::Half", "float32": "float", "float64": "double", "complex64": "c10::complex<float>",
-    "complex128": "c10::complex<double>", "bool": "bool", "uint8": "unsigned char", "int8": "signed char",
-    "int16": "short int", "int32": "int", "int64": "long int",
-}  # fmt: skip
+    "float16": "c10::Half",
+    "float32": "float",
+    "float64": "double",
+    "complex64": "c10::complex<float>",
+    "complex128": "c10::complex<double>",
+    "bool": "bool",
+    "uint8": "unsigned char",
+    "int8": "signed char",
+    "int16": "short int",
+    "int32": "int",
+    "int64": "long int",
+}
 
 
 def accumulator(x: Any) -> DType:

@@ -37,9 +37,13 @@ _COPIED = "self and source expected to have the same dtype, but got (self) {A} a
 
 # -- writing at a vector of indices --------------------------------------------------------------------------------
 def along_dim(
-    name: str, input: Any, dim: int, index: Any, source: Any,
+    name: str,
+    input: Any,
+    dim: int,
+    index: Any,
+    source: Any,
     text: str = "self ({A}) and source ({B}) must have the same scalar type",
-) -> tuple[Any, int, Any, Any]:  # fmt: skip
+) -> tuple[Any, int, Any, Any]:
     require_one_dtype(input, source, f"{name}(): {text}")
     x, index, source = arrays(input, index, source)
     k = dim_of(dim, len(x.shape))

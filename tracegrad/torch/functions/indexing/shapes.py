@@ -22,7 +22,7 @@ from tracegrad.torch.functions.core.dims import (
     lengths,
     one,
     size_error,
-)  # fmt: skip
+)
 from tracegrad.torch.functions.core.formats import check_format
 from tracegrad.torch.functions.core.registry import function, method
 

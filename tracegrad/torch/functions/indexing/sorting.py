@@ -25,8 +25,18 @@ from tracegrad.torch.functions.core.registry import function
 from tracegrad.torch.functions.core.return_types import return_type
 
 __all__ = [
-    "argsort", "bucketize", "cummax", "cummin", "kthvalue", "mode", "msort", "searchsorted", "sort", "topk", "unique",
-]  # fmt: skip
+    "argsort",
+    "bucketize",
+    "cummax",
+    "cummin",
+    "kthvalue",
+    "mode",
+    "msort",
+    "searchsorted",
+    "sort",
+    "topk",
+    "unique",
+]
 
 _Sort = return_type("sort", "values", "indices")
 _TopK = return_type("topk", "values", "indices")
@@ -220,8 +230,15 @@ def _side(right: bool, side: str | None) -> bool:
 
 
 @function("searchsorted", methods=False)
-def searchsorted(sorted_sequence: Any, input: Any, *, out_int32: bool = False, right: bool = False,
-                 side: str | None = None, sorter: Any = None) -> Any:  # fmt: skip
+def searchsorted(
+    sorted_sequence: Any,
+    input: Any,
+    *,
+    out_int32: bool = False,
+    right: bool = False,
+    side: str | None = None,
+    sorter: Any = None,
+) -> Any:
     """Return the indices at which to insert the input into a sorted sequence.
 
     The sequence has one dimension, or its dimensions except the last one are those of the input. The index is before
@@ -252,8 +269,9 @@ def bucketize(input: Any, boundaries: Any, *, out_int32: bool = False, right: bo
 
 # -- unique ------------------------------------------------------------------------------------------------
 @function("unique")
-def unique(input: Any, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False,
-           dim: int | None = None) -> Any:  # fmt: skip
+def unique(
+    input: Any, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
+) -> Any:
     """Return the different values in ascending order.
 
     It cannot be called in a traced function, because the shape of the result depends on values.

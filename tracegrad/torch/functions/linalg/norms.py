@@ -52,9 +52,7 @@ def _total(x: Any, dim: int, keepdim: bool) -> Any:
 
 
 @with_aliases
-def matrix_norm(
-    A: Any, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = False, *, dtype: Any = None
-) -> Any:  # fmt: skip
+def matrix_norm(A: Any, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = False, *, dtype: Any = None) -> Any:
     """Return the norm of matrices.
 
     The orders are "fro", "nuc", 2 and -2 (of singular values), 1 and -1 (of column sums), inf and -inf (of row sums).

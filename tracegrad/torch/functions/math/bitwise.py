@@ -17,8 +17,12 @@ from tracegrad.torch.functions.core.return_types import return_type
 
 __all__ = ["frexp", "ldexp"]
 
-for _name, _fn in {"bitwise_and": ufuncs.bitwise_and, "bitwise_or": ufuncs.bitwise_or,
-                   "bitwise_xor": ufuncs.bitwise_xor, "bitwise_not": ufuncs.invert}.items():  # fmt: skip
+for _name, _fn in {
+    "bitwise_and": ufuncs.bitwise_and,
+    "bitwise_or": ufuncs.bitwise_or,
+    "bitwise_xor": ufuncs.bitwise_xor,
+    "bitwise_not": ufuncs.invert,
+}.items():
     function(_name, in_place=True)(_fn)
 
 

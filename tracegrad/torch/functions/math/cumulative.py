@@ -14,7 +14,7 @@ from tracegrad.ops.elementwise.table import (
     multiply,
     not_equal,
     subtract,
-)  # fmt: skip
+)
 from tracegrad.ops.reduce import scans
 from tracegrad.ops.shape import linear
 from tracegrad.ops.shape.linear import reduced_shape, reshape

@@ -24,7 +24,7 @@ from tracegrad.ops.elementwise.table import (
     multiply,
     subtract,
     where,
-)  # fmt: skip
+)
 from tracegrad.ops.reduce import reductions
 from tracegrad.ops.shape.linear import cast, keep_axes, reduce_sum, reshape, stop_gradient, unreduce
 from tracegrad.torch.functions.core.dims import dim_of, one, size_error

@@ -34,7 +34,7 @@ from tracegrad.ops.elementwise.table import (
     subtract,
     trunc,
     where,
-)  # fmt: skip
+)
 from tracegrad.ops.nn import activations
 from tracegrad.torch.functions.core.dims import copied, one
 from tracegrad.torch.functions.core.docs import phrase
@@ -69,13 +69,31 @@ def of_one(op: Op, *names: str, real: bool, node: str | None = None) -> None:
 
 
 for _op, _names in {
-    ops.arccos: ("acos", "arccos"), ops.arccosh: ("acosh", "arccosh"), ops.arcsin: ("asin", "arcsin"),
-    ops.arcsinh: ("asinh", "arcsinh"), ops.arctan: ("atan", "arctan"), ops.arctanh: ("atanh", "arctanh"),
-    ops.cos: ("cos",), ops.cosh: ("cosh",), ops.erf: ("erf",), ops.erfc: ("erfc",), ops.exp: ("exp",),
-    ops.exp2: ("exp2",), ops.expm1: ("expm1",), ops.log: ("log",), ops.log10: ("log10",), ops.log2: ("log2",),
-    ops.reciprocal: ("reciprocal",), ops.rsqrt: ("rsqrt",), ops.sigmoid: ("sigmoid",), ops.sin: ("sin",),
-    ops.sinh: ("sinh",), ops.sqrt: ("sqrt",), ops.tan: ("tan",), ops.tanh: ("tanh",),
-}.items():  # fmt: skip
+    ops.arccos: ("acos", "arccos"),
+    ops.arccosh: ("acosh", "arccosh"),
+    ops.arcsin: ("asin", "arcsin"),
+    ops.arcsinh: ("asinh", "arcsinh"),
+    ops.arctan: ("atan", "arctan"),
+    ops.arctanh: ("atanh", "arctanh"),
+    ops.cos: ("cos",),
+    ops.cosh: ("cosh",),
+    ops.erf: ("erf",),
+    ops.erfc: ("erfc",),
+    ops.exp: ("exp",),
+    ops.exp2: ("exp2",),
+    ops.expm1: ("expm1",),
+    ops.log: ("log",),
+    ops.log10: ("log10",),
+    ops.log2: ("log2",),
+    ops.reciprocal: ("reciprocal",),
+    ops.rsqrt: ("rsqrt",),
+    ops.sigmoid: ("sigmoid",),
+    ops.sin: ("sin",),
+    ops.sinh: ("sinh",),
+    ops.sqrt: ("sqrt",),
+    ops.tan: ("tan",),
+    ops.tanh: ("tanh",),
+}.items():
     of_one(_op, *_names, real=True)
 of_one(ops.log1p, "log1p", real=True, node="Log1PBackward0")
 of_one(ops.absolute, "abs", "absolute", real=False)
@@ -104,10 +122,16 @@ _of_two(ops.logaddexp, "logaddexp", real=True)
 _of_two(ops.hypot, "hypot", in_place=True, real=True)
 _of_two(ops.arctan2, "atan2", "arctan2", in_place=True, real=True)
 for _op, _names in {
-    ops.equal: ("eq",), ops.not_equal: ("ne", "not_equal"), ops.less: ("lt", "less"),
-    ops.less_equal: ("le", "less_equal"), ops.greater: ("gt", "greater"), ops.greater_equal: ("ge", "greater_equal"),
-    ops.logical_and: ("logical_and",), ops.logical_or: ("logical_or",), ops.logical_xor: ("logical_xor",),
-}.items():  # fmt: skip
+    ops.equal: ("eq",),
+    ops.not_equal: ("ne", "not_equal"),
+    ops.less: ("lt", "less"),
+    ops.less_equal: ("le", "less_equal"),
+    ops.greater: ("gt", "greater"),
+    ops.greater_equal: ("ge", "greater_equal"),
+    ops.logical_and: ("logical_and",),
+    ops.logical_or: ("logical_or",),
+    ops.logical_xor: ("logical_xor",),
+}.items():
     _of_two(_op, *_names, in_place=True)
 
 

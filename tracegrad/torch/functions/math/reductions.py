@@ -27,7 +27,7 @@ from tracegrad.ops.elementwise.table import (
     not_equal,
     subtract,
     where,
-)  # fmt: skip
+)
 from tracegrad.ops.reduce import reductions
 from tracegrad.ops.shape.linear import cast, keep_axes, reduce_sum
 from tracegrad.torch.functions.core.dims import dim_of, dims_of, one
@@ -149,8 +149,9 @@ def _spread(dim: Any, unbiased: bool | None, correction: float | None) -> tuple[
 
 
 @function("var")
-def var(input: Any, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False, *,
-        correction: float | None = None) -> Any:  # fmt: skip
+def var(
+    input: Any, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False, *, correction: float | None = None
+) -> Any:
     """Return the variance: the sum of squared deviations from the mean, over n - `correction`.
 
     The default of `correction` is 1. `unbiased=False` means `correction=0`.
@@ -165,8 +166,9 @@ def var(input: Any, dim: Any = None, unbiased: bool | None = None, keepdim: bool
 
 
 @function("std")
-def std(input: Any, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False, *,
-        correction: float | None = None) -> Any:  # fmt: skip
+def std(
+    input: Any, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False, *, correction: float | None = None
+) -> Any:
     """Return the standard deviation, the square root of `var`.
 
     Its derivative is 0 if all elements are equal.
@@ -185,8 +187,9 @@ def _with_mean(name: str, spread: Op, x: Any, axes: tuple[int, ...], keepdim: bo
 
 
 @function("std_mean")
-def std_mean(input: Any, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False, *,
-             correction: float | None = None) -> tuple[Any, Any]:  # fmt: skip
+def std_mean(
+    input: Any, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False, *, correction: float | None = None
+) -> tuple[Any, Any]:
     """Return the standard deviation and the mean."""
     x = floating(input)
     dim, ddof = _spread(dim, unbiased, correction)
@@ -194,8 +197,9 @@ def std_mean(input: Any, dim: Any = None, unbiased: bool | None = None, keepdim:
 
 
 @function("var_mean")
-def var_mean(input: Any, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False, *,
-             correction: float | None = None) -> tuple[Any, Any]:  # fmt: skip
+def var_mean(
+    input: Any, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False, *, correction: float | None = None
+) -> tuple[Any, Any]:
     """Return the variance and the mean."""
     x = floating(input)
     dim, ddof = _spread(dim, unbiased, correction)

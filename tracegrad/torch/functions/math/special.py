@@ -54,8 +54,10 @@ __all__ = [
 ]  # fmt: skip
 
 for _op, _names in {
-    scipy_special.digamma: ("digamma",), scipy_special.erfinv: ("erfinv",), scipy_special.lgamma: ("lgamma",),
-}.items():  # fmt: skip
+    scipy_special.digamma: ("digamma",),
+    scipy_special.erfinv: ("erfinv",),
+    scipy_special.lgamma: ("lgamma",),
+}.items():
     of_one(_op, *_names, real=True)
 
 

@@ -40,7 +40,7 @@ _OF_ONE = {
     "scaled_modified_bessel_k0": ("k0e", "SpecialScaledModifiedBesselK0Backward0", "exp(input) * k0(input)"),
     "scaled_modified_bessel_k1": ("k1e", "SpecialScaledModifiedBesselK1Backward0", "exp(input) * k1(input)"),
     "spherical_bessel_j0": ("j0", "SpecialSphericalBesselJ0Backward0", "sin(input) / input, and 1 at 0"),
-}  # fmt: skip
+}
 _OF_TWO = {
     "gammainc": ("gammainc", "IgammaBackward0", "The regularized lower incomplete gamma function"),
     "gammaincc": ("gammaincc", "IgammacBackward0", "The regularized upper incomplete gamma function"),
@@ -48,11 +48,31 @@ _OF_TWO = {
 }
 
 __all__ = [
-    "airy_ai", "bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1", "erfcx", "gammainc", "gammaincc", "i0", "i0e",
-    "i1", "i1e", "log_ndtr", "modified_bessel_i0", "modified_bessel_i1", "modified_bessel_k0", "modified_bessel_k1",
-    "multigammaln", "ndtr", "ndtri", "scaled_modified_bessel_k0", "scaled_modified_bessel_k1",
-    "spherical_bessel_j0", "zeta",
-]  # fmt: skip
+    "airy_ai",
+    "bessel_j0",
+    "bessel_j1",
+    "bessel_y0",
+    "bessel_y1",
+    "erfcx",
+    "gammainc",
+    "gammaincc",
+    "i0",
+    "i0e",
+    "i1",
+    "i1e",
+    "log_ndtr",
+    "modified_bessel_i0",
+    "modified_bessel_i1",
+    "modified_bessel_k0",
+    "modified_bessel_k1",
+    "multigammaln",
+    "ndtr",
+    "ndtri",
+    "scaled_modified_bessel_k0",
+    "scaled_modified_bessel_k1",
+    "spherical_bessel_j0",
+    "zeta",
+]
 
 
 def _scipys(name: str, *xs: Any) -> Any:
@@ -81,10 +101,27 @@ def _define(name: str, scipys: str, node: str, doc: str, operands: int) -> Any:
 
 
 (
-    airy_ai, bessel_j0, bessel_j1, bessel_y0, bessel_y1, erfcx, i0, i0e, i1, i1e, log_ndtr, modified_bessel_i0,
-    modified_bessel_i1, modified_bessel_k0, modified_bessel_k1, ndtr, ndtri, scaled_modified_bessel_k0,
-    scaled_modified_bessel_k1, spherical_bessel_j0,
-) = [_define(_name, *_row, 1) for _name, _row in _OF_ONE.items()]  # fmt: skip
+    airy_ai,
+    bessel_j0,
+    bessel_j1,
+    bessel_y0,
+    bessel_y1,
+    erfcx,
+    i0,
+    i0e,
+    i1,
+    i1e,
+    log_ndtr,
+    modified_bessel_i0,
+    modified_bessel_i1,
+    modified_bessel_k0,
+    modified_bessel_k1,
+    ndtr,
+    ndtri,
+    scaled_modified_bessel_k0,
+    scaled_modified_bessel_k1,
+    spherical_bessel_j0,
+) = [_define(_name, *_row, 1) for _name, _row in _OF_ONE.items()]
 gammainc, gammaincc, zeta = [_define(_name, *_row, 2) for _name, _row in _OF_TWO.items()]
 
 

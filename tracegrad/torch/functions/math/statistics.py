@@ -45,8 +45,9 @@ _INTERPOLATIONS = ("linear", "lower", "higher", "midpoint", "nearest")
 
 # -- quantiles -----------------------------------------------------------------------------------------------------
 @function("quantile")
-def quantile(input: Any, q: Any, dim: int | None = None, keepdim: bool = False, *,
-             interpolation: str = "linear") -> Any:  # fmt: skip
+def quantile(
+    input: Any, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
+) -> Any:
     """Return the quantiles `q` along `dim`, or of all elements.
 
     A quantile is nan if an element is nan. Several quantiles are along a new first dimension. RuntimeError for a `q`
@@ -59,8 +60,9 @@ def quantile(input: Any, q: Any, dim: int | None = None, keepdim: bool = False, 
 
 
 @function("nanquantile")
-def nanquantile(input: Any, q: Any, dim: int | None = None, keepdim: bool = False, *,
-                interpolation: str = "linear") -> Any:  # fmt: skip
+def nanquantile(
+    input: Any, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
+) -> Any:
     """Return the quantiles of the elements that are not nan; nan if there are none."""
     return _quantile("nanquantile", input, q, dim, keepdim, interpolation)
 
@@ -248,8 +250,10 @@ def histogram(input: Any, bins: Any = 100, *, range: Any = None, weight: Any = N
 
 
 def _of_dtype(x: Any, *arrays_in: Any) -> list[Any]:
-    return [cast(constant(np.asarray(v), peer_of(x)) if isinstance(v, np.ndarray) else v, dtype=x.dtype.name)
-            for v in arrays_in]  # fmt: skip
+    return [
+        cast(constant(np.asarray(v), peer_of(x)) if isinstance(v, np.ndarray) else v, dtype=x.dtype.name)
+        for v in arrays_in
+    ]
 
 
 @function("histogramdd")

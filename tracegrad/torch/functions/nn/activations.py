@@ -29,7 +29,7 @@ from tracegrad.ops.elementwise.table import (
     sigmoid,
     subtract,
     where,
-)  # fmt: skip
+)
 from tracegrad.ops.elementwise.table import tanh as tanh_of
 from tracegrad.ops.nn import activations
 from tracegrad.ops.shape import linear

@@ -95,9 +95,15 @@ _ONE_DTYPE = "Expected query, key, and value to have the same dtype, but got {a}
 
 # -- attention ---------------------------------------------------------------------------------------------------------
 def scaled_dot_product_attention(
-    query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False,
-    scale: float | None = None, enable_gqa: bool = False,
-) -> Any:  # fmt: skip
+    query: Any,
+    key: Any,
+    value: Any,
+    attn_mask: Any = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Any:
     """softmax(query @ key.T * scale + mask) @ value.
 
     The shapes are (..., L, E), (..., S, E) and (..., S, V). The default of `scale` is 1 / sqrt(E). A boolean mask is

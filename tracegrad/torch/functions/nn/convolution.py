@@ -24,9 +24,18 @@ from tracegrad.torch.functions.core.operands import as_node, in_floats, is_whole
 from tracegrad.torch.functions.core.promotion import require_one_dtype
 
 __all__ = [
-    "Sizes", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "for_each",
-    "padded_by", "windows_of", "with_batch",
-]  # fmt: skip
+    "Sizes",
+    "conv1d",
+    "conv2d",
+    "conv3d",
+    "conv_transpose1d",
+    "conv_transpose2d",
+    "conv_transpose3d",
+    "for_each",
+    "padded_by",
+    "windows_of",
+    "with_batch",
+]
 
 Sizes = tuple[int, ...]
 
@@ -71,8 +80,9 @@ def padded_by(x: Any, low: Sizes, high: Sizes, value: float) -> Any:
 
 
 # -- convolution ---------------------------------------------------------------------------------------------------
-def _convolution(input: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, groups: int,
-                 count: int) -> Any:  # fmt: skip
+def _convolution(
+    input: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, groups: int, count: int
+) -> Any:
     require_one_dtype(input, weight)
     require_one_dtype(input, bias, "Input type ({a}) and bias type ({b}) should be the same")
     args = arrays(*(v for v in (input, weight, bias) if v is not None))
@@ -121,8 +131,9 @@ def _paddings(padding: Any, stride: Sizes, spans: Sizes) -> tuple[Sizes, Sizes]:
     return each, each
 
 
-def conv1d(input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
-           groups: int = 1) -> Any:  # fmt: skip
+def conv1d(
+    input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1
+) -> Any:
     """Correlate an input (N, C, d) with a weight (O, C / groups, k), and add the bias.
 
     >>> import numpy as np
@@ -132,8 +143,9 @@ def conv1d(input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: 
     return _convolution(input, weight, bias, stride, padding, dilation, groups, 1)
 
 
-def conv2d(input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
-           groups: int = 1) -> Any:  # fmt: skip
+def conv2d(
+    input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1
+) -> Any:
     """Correlate an input (N, C, d1, d2) with a weight (O, C / groups, k1, k2), and add the bias.
 
     The padding "valid" is none, and "same" keeps the sizes. RuntimeError if the sizes do not fit.
@@ -141,8 +153,9 @@ def conv2d(input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: 
     return _convolution(input, weight, bias, stride, padding, dilation, groups, 2)
 
 
-def conv3d(input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
-           groups: int = 1) -> Any:  # fmt: skip
+def conv3d(
+    input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1
+) -> Any:
     """Correlate over three dimensions, as `conv2d`."""
     return _convolution(input, weight, bias, stride, padding, dilation, groups, 3)
 
@@ -172,8 +185,12 @@ def _transposed(
             f"stride {lengths(strides)} dilation {lengths(dilations)}"
         )
     spread_sizes = [(n - 1) * s for n, s in zip(x.shape[2:], strides)]
-    out = tuple([n + d * (k - 1) + e - 2 * p + 1
-                 for n, d, k, e, p in zip(spread_sizes, dilations, w.shape[2:], extra_sizes, around)])  # fmt: skip
+    out = tuple(
+        [
+            n + d * (k - 1) + e - 2 * p + 1
+            for n, d, k, e, p in zip(spread_sizes, dilations, w.shape[2:], extra_sizes, around)
+        ]
+    )
     if min(out) <= 0:
         args, output = (" x ".join(map(str, sizes)) for sizes in (x.shape[2:], out))
         raise size_error(
@@ -223,8 +240,16 @@ def _outputs(x: Any, w: Any, bias: list[Any], groups: int) -> int:
     return int(outputs)
 
 
-def conv_transpose1d(input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0,
-                     output_padding: Any = 0, groups: int = 1, dilation: Any = 1) -> Any:  # fmt: skip
+def conv_transpose1d(
+    input: Any,
+    weight: Any,
+    bias: Any = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    groups: int = 1,
+    dilation: Any = 1,
+) -> Any:
     """Compute the transposed convolution: the gradient of `conv1d` with respect to its input.
 
     For an input (N, C, d), the output has (d - 1) * stride - 2 * padding + dilation * (k - 1) + output_padding + 1
@@ -237,13 +262,29 @@ def conv_transpose1d(input: Any, weight: Any, bias: Any = None, stride: Any = 1,
     return _transposed(input, weight, bias, stride, padding, output_padding, groups, dilation, 1)
 
 
-def conv_transpose2d(input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0,
-                     output_padding: Any = 0, groups: int = 1, dilation: Any = 1) -> Any:  # fmt: skip
+def conv_transpose2d(
+    input: Any,
+    weight: Any,
+    bias: Any = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    groups: int = 1,
+    dilation: Any = 1,
+) -> Any:
     """Compute the transposed convolution over two dimensions, as `conv_transpose1d`."""
     return _transposed(input, weight, bias, stride, padding, output_padding, groups, dilation, 2)
 
 
-def conv_transpose3d(input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0,
-                     output_padding: Any = 0, groups: int = 1, dilation: Any = 1) -> Any:  # fmt: skip
+def conv_transpose3d(
+    input: Any,
+    weight: Any,
+    bias: Any = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    groups: int = 1,
+    dilation: Any = 1,
+) -> Any:
     """Compute the transposed convolution over three dimensions, as `conv_transpose1d`."""
     return _transposed(input, weight, bias, stride, padding, output_padding, groups, dilation, 3)

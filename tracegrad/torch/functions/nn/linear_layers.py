@@ -49,9 +49,14 @@ def linear(input: Any, weight: Any, bias: Any = None) -> Any:
 
 
 def embedding(
-    input: Any, weight: Any, padding_idx: int | None = None, max_norm: float | None = None, norm_type: float = 2.0,
-    scale_grad_by_freq: bool = False, sparse: bool = False,
-) -> Any:  # fmt: skip
+    input: Any,
+    weight: Any,
+    padding_idx: int | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> Any:
     """Select the rows of `weight` at the indices `input`.
 
     The row `padding_idx` gets no gradient. With `max_norm`, the selected rows are first scaled down in `weight` itself

@@ -23,7 +23,7 @@ from tracegrad.ops.elementwise.table import (
     square,
     subtract,
     where,
-)  # fmt: skip
+)
 from tracegrad.ops.indexing.gather_scatter import gather
 from tracegrad.ops.nn import activations, losses
 from tracegrad.ops.reduce import reductions as reduction
@@ -35,9 +35,19 @@ from tracegrad.torch.functions.math import reductions
 from tracegrad.torch.functions.math.special import xlogy
 
 __all__ = [
-    "binary_cross_entropy", "binary_cross_entropy_with_logits", "checked", "cosine_similarity", "cross_entropy",
-    "huber_loss", "kl_div", "l1_loss", "mean_or_sum", "mse_loss", "nll_loss", "smooth_l1_loss",
-]  # fmt: skip
+    "binary_cross_entropy",
+    "binary_cross_entropy_with_logits",
+    "checked",
+    "cosine_similarity",
+    "cross_entropy",
+    "huber_loss",
+    "kl_div",
+    "l1_loss",
+    "mean_or_sum",
+    "mse_loss",
+    "nll_loss",
+    "smooth_l1_loss",
+]
 
 
 def checked(reduction: str) -> str:
@@ -167,8 +177,15 @@ def _unit(x: Any, dim: int, eps: float) -> Any:
 
 
 # -- of probabilities ----------------------------------------------------------------------------------------------
-def nll_loss(input: Any, target: Any, weight: Any = None, size_average: None = None, ignore_index: int = -100,
-             reduce: None = None, reduction: str = "mean") -> Any:  # fmt: skip
+def nll_loss(
+    input: Any,
+    target: Any,
+    weight: Any = None,
+    size_average: None = None,
+    ignore_index: int = -100,
+    reduce: None = None,
+    reduction: str = "mean",
+) -> Any:
     """Return the negative log-likelihood, -input[n, target[n]].
 
     The log-probabilities are (N, C), (C,) or (N, C, d1, ...), and the classes are (N,), () or (N, d1, ...). The mean is
@@ -220,8 +237,16 @@ def _nll_loss(x: Any, skipped: Any, classes: Any, factor: Any, how: str) -> Any:
     return loss if how == "none" else mean_or_sum(loss, "sum")
 
 
-def cross_entropy(input: Any, target: Any, weight: Any = None, size_average: None = None, ignore_index: int = -100,
-                  reduce: None = None, reduction: str = "mean", label_smoothing: float = 0.0) -> Any:  # fmt: skip
+def cross_entropy(
+    input: Any,
+    target: Any,
+    weight: Any = None,
+    size_average: None = None,
+    ignore_index: int = -100,
+    reduce: None = None,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Any:
     """Return the negative logarithm of the softmax over the classes, at the target classes.
 
     The classes are dimension 1, or dimension 0 of a vector. If the target has probabilities of the classes, the result
@@ -276,8 +301,9 @@ def _soft_cross_entropy(logs: Any, y: Any, weight: Any, how: str, smoothing: flo
     return named("DivBackward1", divide(total, size_of(logs) / logs.shape[axis]))
 
 
-def binary_cross_entropy(input: Any, target: Any, weight: Any = None, size_average: None = None, reduce: None = None,
-                         reduction: str = "mean") -> Any:  # fmt: skip
+def binary_cross_entropy(
+    input: Any, target: Any, weight: Any = None, size_average: None = None, reduce: None = None, reduction: str = "mean"
+) -> Any:
     """-(target * log(input) + (1 - target) * log(1 - input)); the logarithms are at least -100.
 
     ValueError if the shapes differ.
@@ -301,9 +327,15 @@ def _binary_cross_entropy(x: Any, y: Any, weight: Any, how: str) -> Any:
     return mean_or_sum(loss if weight is None else multiply(loss, weight), how)
 
 
-def binary_cross_entropy_with_logits(input: Any, target: Any, weight: Any = None, size_average: None = None,
-                                     reduce: None = None, reduction: str = "mean",
-                                     pos_weight: Any = None) -> Any:  # fmt: skip
+def binary_cross_entropy_with_logits(
+    input: Any,
+    target: Any,
+    weight: Any = None,
+    size_average: None = None,
+    reduce: None = None,
+    reduction: str = "mean",
+    pos_weight: Any = None,
+) -> Any:
     """`binary_cross_entropy` of sigmoid(input), without overflow.
 
     The term with the target is multiplied by `pos_weight`. ValueError if the shapes differ.
@@ -328,8 +360,14 @@ def _with_logits(x: Any, y: Any, weight: Any, pos_weight: Any, how: str) -> Any:
     return mean_or_sum(loss if weight is None else multiply(loss, weight), how)
 
 
-def kl_div(input: Any, target: Any, size_average: None = None, reduce: None = None, reduction: str = "mean",
-           log_target: bool = False) -> Any:  # fmt: skip
+def kl_div(
+    input: Any,
+    target: Any,
+    size_average: None = None,
+    reduce: None = None,
+    reduction: str = "mean",
+    log_target: bool = False,
+) -> Any:
     """target * (log(target) - input), for log-probabilities `input`.
 
     `reduction` may also be "batchmean": the sum divided by the size of dimension 0.

@@ -23,7 +23,7 @@ from tracegrad.ops.elementwise.table import (
     square,
     subtract,
     where,
-)  # fmt: skip
+)
 from tracegrad.ops.shape.linear import stop_gradient
 from tracegrad.torch.functions.core.dims import size_error
 from tracegrad.torch.functions.core.operands import in_floats
@@ -33,17 +33,29 @@ from tracegrad.torch.functions.nn.attention import pairwise_distance
 from tracegrad.torch.functions.nn.losses import checked, mean_or_sum
 
 __all__ = [
-    "cosine_embedding_loss", "gaussian_nll_loss", "hinge_embedding_loss", "margin_ranking_loss", "poisson_nll_loss",
-    "soft_margin_loss", "triplet_margin_loss",
-]  # fmt: skip
+    "cosine_embedding_loss",
+    "gaussian_nll_loss",
+    "hinge_embedding_loss",
+    "margin_ranking_loss",
+    "poisson_nll_loss",
+    "soft_margin_loss",
+    "triplet_margin_loss",
+]
 
 
 def _floats(*xs: Any) -> list[Any]:
     return promoted(in_floats(arrays(*xs)))
 
 
-def margin_ranking_loss(input1: Any, input2: Any, target: Any, margin: float = 0, size_average: None = None,
-                        reduce: None = None, reduction: str = "mean") -> Any:  # fmt: skip
+def margin_ranking_loss(
+    input1: Any,
+    input2: Any,
+    target: Any,
+    margin: float = 0,
+    size_average: None = None,
+    reduce: None = None,
+    reduction: str = "mean",
+) -> Any:
     """max(0, margin - target * (input1 - input2)).
 
     The target is 1 if the first input is to be the larger one, and -1 otherwise.
@@ -57,16 +69,29 @@ def margin_ranking_loss(input1: Any, input2: Any, target: Any, margin: float = 0
     return mean_or_sum(clamp_min(add(multiply(negative(t), subtract(x, y)), margin), 0), checked(reduction))
 
 
-def hinge_embedding_loss(input: Any, target: Any, margin: float = 1.0, size_average: None = None, reduce: None = None,
-                         reduction: str = "mean") -> Any:  # fmt: skip
+def hinge_embedding_loss(
+    input: Any,
+    target: Any,
+    margin: float = 1.0,
+    size_average: None = None,
+    reduce: None = None,
+    reduction: str = "mean",
+) -> Any:
     """`input` for the target 1, and max(0, margin - input) for the target -1."""
     x, t = _floats(input, target)
     dissimilar = where(not_equal(t, 1), clamp_min(subtract(margin, x), 0), 0.0)
     return mean_or_sum(add(dissimilar, where(not_equal(t, -1), x, 0.0)), checked(reduction))
 
 
-def cosine_embedding_loss(input1: Any, input2: Any, target: Any, margin: float = 0, size_average: None = None,
-                          reduce: None = None, reduction: str = "mean") -> Any:  # fmt: skip
+def cosine_embedding_loss(
+    input1: Any,
+    input2: Any,
+    target: Any,
+    margin: float = 0,
+    size_average: None = None,
+    reduce: None = None,
+    reduction: str = "mean",
+) -> Any:
     """1 - cos for the target 1, and max(0, cos - margin) for the target -1.
 
     cos is the cosine of the angle between vectors, or between rows of matrices.
@@ -81,9 +106,18 @@ def cosine_embedding_loss(input1: Any, input2: Any, target: Any, margin: float =
     return mean_or_sum(add(where(equal(t, 1), subtract(1, cosine), 0.0), dissimilar), checked(reduction))
 
 
-def triplet_margin_loss(anchor: Any, positive: Any, negative: Any, margin: float = 1.0, p: float = 2, eps: float = 1e-6,
-                        swap: bool = False, size_average: None = None, reduce: None = None,
-                        reduction: str = "mean") -> Any:  # fmt: skip
+def triplet_margin_loss(
+    anchor: Any,
+    positive: Any,
+    negative: Any,
+    margin: float = 1.0,
+    p: float = 2,
+    eps: float = 1e-6,
+    swap: bool = False,
+    size_average: None = None,
+    reduce: None = None,
+    reduction: str = "mean",
+) -> Any:
     """max(0, margin + d(anchor, positive) - d(anchor, negative)), for the p-norm d of a difference.
 
     With `swap`, d(positive, negative) is used if it is smaller than d(anchor, negative).
@@ -96,15 +130,24 @@ def triplet_margin_loss(anchor: Any, positive: Any, negative: Any, margin: float
     return mean_or_sum(clamp_min(subtract(add(margin, near), far), 0), checked(reduction))
 
 
-def soft_margin_loss(input: Any, target: Any, size_average: None = None, reduce: None = None,
-                     reduction: str = "mean") -> Any:  # fmt: skip
+def soft_margin_loss(
+    input: Any, target: Any, size_average: None = None, reduce: None = None, reduction: str = "mean"
+) -> Any:
     """log(1 + exp(-target * input)), for targets of 1 and -1."""
     x, t = _floats(input, target)
     return mean_or_sum(log1p(exp(multiply(negative(t), x))), checked(reduction))
 
 
-def poisson_nll_loss(input: Any, target: Any, log_input: bool = True, full: bool = False, size_average: None = None,
-                     eps: float = 1e-8, reduce: None = None, reduction: str = "mean") -> Any:  # fmt: skip
+def poisson_nll_loss(
+    input: Any,
+    target: Any,
+    log_input: bool = True,
+    full: bool = False,
+    size_average: None = None,
+    eps: float = 1e-8,
+    reduce: None = None,
+    reduction: str = "mean",
+) -> Any:
     """Return the negative logarithm of a Poisson probability of `target`, whose mean is exp(input).
 
     Without `log_input`, the mean is `input`. The part that depends on the target only is left out, unless `full`: then
@@ -120,8 +163,9 @@ def poisson_nll_loss(input: Any, target: Any, log_input: bool = True, full: bool
     return mean_or_sum(loss, checked(reduction))
 
 
-def gaussian_nll_loss(input: Any, target: Any, var: Any, full: bool = False, eps: float = 1e-6,
-                      reduction: str = "mean") -> Any:  # fmt: skip
+def gaussian_nll_loss(
+    input: Any, target: Any, var: Any, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
+) -> Any:
     """Return the negative logarithm of a Gaussian density of `target` with mean `input` and variance `var`.
 
     The variance is clamped to at least `eps`, without an effect on its derivative. With `full`, log(2 pi) / 2 is added.

@@ -24,13 +24,32 @@ __all__ = ["attention_in_batches", "multi_head_attention_forward"]
 
 
 def multi_head_attention_forward(
-    query: Any, key: Any, value: Any, embed_dim_to_check: int, num_heads: int, in_proj_weight: Any, in_proj_bias: Any,
-    bias_k: Any, bias_v: Any, add_zero_attn: bool, dropout_p: float, out_proj_weight: Any, out_proj_bias: Any,
-    training: bool = True, key_padding_mask: Any = None, need_weights: bool = True, attn_mask: Any = None,
-    use_separate_proj_weight: bool = False, q_proj_weight: Any = None, k_proj_weight: Any = None,
-    v_proj_weight: Any = None, static_k: Any = None, static_v: Any = None, average_attn_weights: bool = True,
+    query: Any,
+    key: Any,
+    value: Any,
+    embed_dim_to_check: int,
+    num_heads: int,
+    in_proj_weight: Any,
+    in_proj_bias: Any,
+    bias_k: Any,
+    bias_v: Any,
+    add_zero_attn: bool,
+    dropout_p: float,
+    out_proj_weight: Any,
+    out_proj_bias: Any,
+    training: bool = True,
+    key_padding_mask: Any = None,
+    need_weights: bool = True,
+    attn_mask: Any = None,
+    use_separate_proj_weight: bool = False,
+    q_proj_weight: Any = None,
+    k_proj_weight: Any = None,
+    v_proj_weight: Any = None,
+    static_k: Any = None,
+    static_v: Any = None,
+    average_attn_weights: bool = True,
     is_causal: bool = False,
-) -> tuple[Any, Any]:  # fmt: skip
+) -> tuple[Any, Any]:
     """Compute attention of several heads with input and output projections (Vaswani et al. 2017).
 
     The output has the shape of the query. The weights are (N, L, S) or (L, S) with `average_attn_weights`, (N, heads,
@@ -41,17 +60,45 @@ def multi_head_attention_forward(
     separate = (q_proj_weight, k_proj_weight, v_proj_weight)
     weights = separate if use_separate_proj_weight else in_proj_weight
     return attention_in_batches(
-        query, key, value, embed_dim_to_check, num_heads, weights, in_proj_bias, (bias_k, bias_v), add_zero_attn,
-        dropout_p if training else 0.0, (out_proj_weight, out_proj_bias), key_padding_mask, need_weights, attn_mask,
-        average_attn_weights, is_causal, batch_first=False,
-    )  # fmt: skip
+        query,
+        key,
+        value,
+        embed_dim_to_check,
+        num_heads,
+        weights,
+        in_proj_bias,
+        (bias_k, bias_v),
+        add_zero_attn,
+        dropout_p if training else 0.0,
+        (out_proj_weight, out_proj_bias),
+        key_padding_mask,
+        need_weights,
+        attn_mask,
+        average_attn_weights,
+        is_causal,
+        batch_first=False,
+    )
 
 
 def attention_in_batches(
-    query: Any, key: Any, value: Any, embed_dim: int, num_heads: int, weights: Any, bias: Any, extra: tuple[Any, Any],
-    add_zero: bool, dropout_p: float, out: tuple[Any, Any], key_padding_mask: Any, need_weights: bool, attn_mask: Any,
-    average: bool, is_causal: bool, batch_first: bool,
-) -> tuple[Any, Any]:  # fmt: skip
+    query: Any,
+    key: Any,
+    value: Any,
+    embed_dim: int,
+    num_heads: int,
+    weights: Any,
+    bias: Any,
+    extra: tuple[Any, Any],
+    add_zero: bool,
+    dropout_p: float,
+    out: tuple[Any, Any],
+    key_padding_mask: Any,
+    need_weights: bool,
+    attn_mask: Any,
+    average: bool,
+    is_causal: bool,
+    batch_first: bool,
+) -> tuple[Any, Any]:
     """Compute `multi_head_attention_forward`, of (N, L, E) if `batch_first`; `weights` is one matrix or three."""
     _check_attention(query, key, value, embed_dim, num_heads, key_padding_mask, attn_mask, is_causal, weights)
     unbatched = len(query.shape) == 2
@@ -75,9 +122,16 @@ def attention_in_batches(
 
 
 def _check_attention(
-    query: Any, key: Any, value: Any, embed_dim: int, num_heads: int, key_padding_mask: Any, attn_mask: Any,
-    is_causal: bool, weights: Any,
-) -> None:  # fmt: skip
+    query: Any,
+    key: Any,
+    value: Any,
+    embed_dim: int,
+    num_heads: int,
+    key_padding_mask: Any,
+    attn_mask: Any,
+    is_causal: bool,
+    weights: Any,
+) -> None:
     rank = len(query.shape)
     if rank not in (2, 3):
         raise AssertionError(

@@ -48,7 +48,7 @@ from tracegrad.torch.functions.nn.activations import (
     softsign,
     tanhshrink,
     threshold,
-)  # fmt: skip
+)
 from tracegrad.torch.functions.nn.activations import sigmoid_ as sigmoid
 from tracegrad.torch.functions.nn.activations import tanh_ as tanh
 from tracegrad.torch.functions.nn.attention import (

@@ -22,8 +22,14 @@ from tracegrad.torch.functions.math.pointwise import clamp_min
 from tracegrad.torch.functions.nn.convolution import padded_by
 
 __all__ = [
-    "batch_norm", "group_norm", "instance_norm", "layer_norm", "local_response_norm", "normalize", "rms_norm",
-]  # fmt: skip
+    "batch_norm",
+    "group_norm",
+    "instance_norm",
+    "layer_norm",
+    "local_response_norm",
+    "normalize",
+    "rms_norm",
+]
 
 
 def _standard(x: Any, axes: tuple[int, ...], eps: float) -> Any:
@@ -77,8 +83,9 @@ def _last(input: Any, normalized_shape: Sequence[int], **parameters: Any) -> tup
     return x, shape, list(parameters.values())
 
 
-def layer_norm(input: Any, normalized_shape: Sequence[int], weight: Any = None, bias: Any = None,
-               eps: float = 1e-5) -> Any:  # fmt: skip
+def layer_norm(
+    input: Any, normalized_shape: Sequence[int], weight: Any = None, bias: Any = None, eps: float = 1e-5
+) -> Any:
     """Normalize the last dimensions to mean 0 and variance 1 (Ba et al. 2016, "Layer Normalization").
 
     The result is multiplied by `weight`, and `bias` is added. RuntimeError if the shapes do not fit.
@@ -126,8 +133,16 @@ def _per_channel(x: Any) -> tuple[int, ...]:
     return (1, x.shape[1], *(1 for _ in x.shape[2:]))
 
 
-def batch_norm(input: Any, running_mean: Any, running_var: Any, weight: Any = None, bias: Any = None,
-               training: bool = False, momentum: float = 0.1, eps: float = 1e-5) -> Any:  # fmt: skip
+def batch_norm(
+    input: Any,
+    running_mean: Any,
+    running_var: Any,
+    weight: Any = None,
+    bias: Any = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Any:
     """Normalize each channel of an input (N, C, ...) to mean 0 and variance 1 (Ioffe and Szegedy 2015).
 
     The result is multiplied by `weight`, and `bias` is added. In training, the mean and the variance are those of the
@@ -179,8 +194,16 @@ def _by_statistics(x: Any, mean: Any, var: Any, weight: Any, bias: Any, eps: flo
     return _scaled(multiply(centred, reshape(rsqrt(add(var, eps)), shape=shape)), weight, bias, shape)
 
 
-def instance_norm(input: Any, running_mean: Any = None, running_var: Any = None, weight: Any = None, bias: Any = None,
-                  use_input_stats: bool = True, momentum: float = 0.1, eps: float = 1e-5) -> Any:  # fmt: skip
+def instance_norm(
+    input: Any,
+    running_mean: Any = None,
+    running_var: Any = None,
+    weight: Any = None,
+    bias: Any = None,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Any:
     """Normalize each channel of each example to mean 0 and variance 1 (Ulyanov et al. 2016)."""
     x = floating(input)
     if not use_input_stats:

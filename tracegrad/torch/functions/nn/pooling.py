@@ -33,10 +33,25 @@ from tracegrad.torch.functions.nn.convolution import Sizes, for_each, padded_by,
 from tracegrad.utils.lazy_dataclass import record
 
 __all__ = [
-    "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d", "adaptive_max_pool2d",
-    "adaptive_max_pool3d", "avg_pool1d", "avg_pool2d", "avg_pool3d", "lp_pool1d", "lp_pool2d", "lp_pool3d",
-    "max_pool1d", "max_pool2d", "max_pool3d", "max_unpool1d", "max_unpool2d", "max_unpool3d",
-]  # fmt: skip
+    "adaptive_avg_pool1d",
+    "adaptive_avg_pool2d",
+    "adaptive_avg_pool3d",
+    "adaptive_max_pool1d",
+    "adaptive_max_pool2d",
+    "adaptive_max_pool3d",
+    "avg_pool1d",
+    "avg_pool2d",
+    "avg_pool3d",
+    "lp_pool1d",
+    "lp_pool2d",
+    "lp_pool3d",
+    "max_pool1d",
+    "max_pool2d",
+    "max_pool3d",
+    "max_unpool1d",
+    "max_unpool2d",
+    "max_unpool3d",
+]
 
 
 # -- windows of one size -------------------------------------------------------------------------------------------
@@ -66,8 +81,14 @@ class Windows:
         x, count = padded_by(x, self.low, self.high, value), len(self.kernel)
         if self.kernel != self.stride or any(d != 1 for d in self.dilation):
             batch_shape = x.shape[:2]
-            windows = patches(x, counts=(*batch_shape, *self.out), sizes=(1, 1, *self.kernel), start=(0,) * (2 + count),
-                              step=(1, 1, *self.stride), gap=(1, 1, *self.dilation))  # fmt: skip
+            windows = patches(
+                x,
+                counts=(*batch_shape, *self.out),
+                sizes=(1, 1, *self.kernel),
+                start=(0,) * (2 + count),
+                step=(1, 1, *self.stride),
+                gap=(1, 1, *self.dilation),
+            )
             within = tuple(range(2 + count, 2 + 2 * count))
             return reshape(windows, shape=(*batch_shape, *self.out, *self.kernel)), within
         # Windows that tile the array contain each element once, so a reshape is enough.
@@ -88,8 +109,10 @@ class Windows:
     def numbers(self, positions: Any) -> Any:
         """Return the row-major numbers of the input elements at the positions `positions` in the windows."""
         axis_strides = [math.prod(self.shape[k + 1 :]) for k in range(len(self.shape))]
-        inside = [sum(i * d * s for i, d, s in zip(offset, self.dilation, axis_strides))
-                  for offset in itertools.product(*map(range, self.kernel))]  # fmt: skip
+        inside = [
+            sum(i * d * s for i, d, s in zip(offset, self.dilation, axis_strides))
+            for offset in itertools.product(*map(range, self.kernel))
+        ]
         firsts: Any = 0
         for n, stride, low, axis_stride in zip(self.out, self.stride, self.low, axis_strides):
             firsts = np.add.outer(firsts, (np.arange(n) * stride - low) * axis_stride)
@@ -97,15 +120,26 @@ class Windows:
         return add(ops.gather(constant(np.array(inside), peer), positions, axes=(0,)), constant(firsts, peer))
 
 
-def _pool(name: str, node: str, input: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool,
-          count: int, combine: Callable[[Any, Windows], Any]) -> Any:  # fmt: skip
+def _pool(
+    name: str,
+    node: str,
+    input: Any,
+    kernel: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    ceil_mode: bool,
+    count: int,
+    combine: Callable[[Any, Windows], Any],
+) -> Any:
     x = floating(input)
     whole, batched = with_batch(x, count, name)
     sizes, pads, dilations = for_each(kernel, count), for_each(padding, count), for_each(dilation, count)
     strides = sizes if stride is None or (isinstance(stride, tuple | list) and not stride) else for_each(stride, count)
     if any(2 * p > k for p, k in zip(pads, sizes)):
-        raise size_error(f"pad should be at most half of effective kernel size, but got pad={pads[0]} and "
-                         f"kernel_size={sizes[0]}")  # fmt: skip
+        raise size_error(
+            f"pad should be at most half of effective kernel size, but got pad={pads[0]} and kernel_size={sizes[0]}"
+        )
     spans = tuple(d * (k - 1) + 1 for d, k in zip(dilations, sizes))
     shape = whole.shape[2:]
     out = tuple(_pooled_size(*v, ceil_mode) for v in zip(shape, spans, strides, pads))
@@ -127,19 +161,44 @@ def _without_batch(result: Any) -> Any:
     return reshape(result, shape=result.shape[1:])
 
 
-def _max_pool(count: int, input: Any, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool,
-              return_indices: bool) -> Any:  # fmt: skip
+def _max_pool(
+    count: int,
+    input: Any,
+    kernel_size: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    ceil_mode: bool,
+    return_indices: bool,
+) -> Any:
     def largest(x: Any, windows: Windows) -> Any:
         elements, axes = windows.of(x, -math.inf)
         result = first_max(elements, axes=axes)
         return (result, windows.numbers(first_max_index(elements, result, axes))) if return_indices else result
 
-    return _pool(f"max_pool{count}d", f"MaxPool{count}DWithIndicesBackward0", input, kernel_size, stride, padding,
-                 dilation, ceil_mode, count, largest)  # fmt: skip
+    return _pool(
+        f"max_pool{count}d",
+        f"MaxPool{count}DWithIndicesBackward0",
+        input,
+        kernel_size,
+        stride,
+        padding,
+        dilation,
+        ceil_mode,
+        count,
+        largest,
+    )
 
 
-def max_pool1d(input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
-               ceil_mode: bool = False, return_indices: bool = False) -> Any:  # fmt: skip
+def max_pool1d(
+    input: Any,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Any:
     """Return the maxima of windows of the last dimension.
 
     The default stride is the size of a window. Of equal elements, the first one has the derivative.
@@ -147,8 +206,15 @@ def max_pool1d(input: Any, kernel_size: Any, stride: Any = None, padding: Any = 
     return _max_pool(1, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
-def max_pool2d(input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
-               ceil_mode: bool = False, return_indices: bool = False) -> Any:  # fmt: skip
+def max_pool2d(
+    input: Any,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Any:
     """Return the maxima of windows of the last two dimensions.
 
     The default stride is the size of a window. Of equal elements, the first one has the derivative. Indices count the
@@ -160,14 +226,29 @@ def max_pool2d(input: Any, kernel_size: Any, stride: Any = None, padding: Any = 
     return _max_pool(2, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
-def max_pool3d(input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
-               ceil_mode: bool = False, return_indices: bool = False) -> Any:  # fmt: skip
+def max_pool3d(
+    input: Any,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Any:
     """Return the maxima of windows of the last three dimensions, as `max_pool2d`."""
     return _max_pool(3, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
-def _avg_pool(count: int, input: Any, kernel_size: Any, stride: Any, padding: Any, ceil_mode: bool,
-              count_include_pad: bool, divisor_override: int | None) -> Any:  # fmt: skip
+def _avg_pool(
+    count: int,
+    input: Any,
+    kernel_size: Any,
+    stride: Any,
+    padding: Any,
+    ceil_mode: bool,
+    count_include_pad: bool,
+    divisor_override: int | None,
+) -> Any:
     def average(x: Any, windows: Windows) -> Any:
         elements, axes = windows.of(x, 0.0)
         total = reduce_sum(elements, axes=axes)
@@ -180,18 +261,41 @@ def _avg_pool(count: int, input: Any, kernel_size: Any, stride: Any, padding: An
             return divide(total, float(size))
         return divide(total, constant(divisor.astype(x.dtype), peer_of(x)))
 
-    return _pool(f"avg_pool{count}d", f"AvgPool{count}DBackward0", input, kernel_size, stride, padding, 1, ceil_mode,
-                 count, average)  # fmt: skip
+    return _pool(
+        f"avg_pool{count}d",
+        f"AvgPool{count}DBackward0",
+        input,
+        kernel_size,
+        stride,
+        padding,
+        1,
+        ceil_mode,
+        count,
+        average,
+    )
 
 
-def avg_pool1d(input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
-               count_include_pad: bool = True) -> Any:  # fmt: skip
+def avg_pool1d(
+    input: Any,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+) -> Any:
     """Average windows of the last dimension."""
     return _avg_pool(1, input, kernel_size, stride, padding, ceil_mode, count_include_pad, None)
 
 
-def avg_pool2d(input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
-               count_include_pad: bool = True, divisor_override: int | None = None) -> Any:  # fmt: skip
+def avg_pool2d(
+    input: Any,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Any:
     """Average windows of the last two dimensions.
 
     >>> avg_pool2d(np.arange(16.0).reshape(1, 4, 4), 2).tolist()
@@ -200,8 +304,15 @@ def avg_pool2d(input: Any, kernel_size: Any, stride: Any = None, padding: Any = 
     return _avg_pool(2, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
 
-def avg_pool3d(input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
-               count_include_pad: bool = True, divisor_override: int | None = None) -> Any:  # fmt: skip
+def avg_pool3d(
+    input: Any,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Any:
     """Average windows of the last three dimensions."""
     return _avg_pool(3, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
@@ -345,8 +456,9 @@ def adaptive_max_pool3d(input: Any, output_size: Any, return_indices: bool = Fal
 
 
 # -- unpooling of maxima -------------------------------------------------------------------------------------------
-def _max_unpool(count: int, input: Any, indices: Any, kernel_size: Any, stride: Any, padding: Any,
-                output_size: Any) -> Any:  # fmt: skip
+def _max_unpool(
+    count: int, input: Any, indices: Any, kernel_size: Any, stride: Any, padding: Any, output_size: Any
+) -> Any:
     x, index = arrays(input, indices)
     if x.shape != index.shape:
         raise size_error(
@@ -372,8 +484,9 @@ def _unpooled(x: Any, index: Any, count: int, out: Sizes) -> Any:
     return reshape(flat, shape=(*x.shape[:count], *out))
 
 
-def max_unpool1d(input: Any, indices: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
-                 output_size: Any = None) -> Any:  # fmt: skip
+def max_unpool1d(
+    input: Any, indices: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, output_size: Any = None
+) -> Any:
     """Invert `max_pool1d`: write each element of the input to its index, and zeros elsewhere.
 
     >>> max_unpool1d(np.array([[5.0, 7.0]]), np.array([[1, 2]]), 2).tolist()
@@ -382,13 +495,15 @@ def max_unpool1d(input: Any, indices: Any, kernel_size: Any, stride: Any = None,
     return _max_unpool(1, input, indices, kernel_size, stride, padding, output_size)
 
 
-def max_unpool2d(input: Any, indices: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
-                 output_size: Any = None) -> Any:  # fmt: skip
+def max_unpool2d(
+    input: Any, indices: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, output_size: Any = None
+) -> Any:
     """Invert `max_pool2d`: write each element of the input to its index, and zeros elsewhere."""
     return _max_unpool(2, input, indices, kernel_size, stride, padding, output_size)
 
 
-def max_unpool3d(input: Any, indices: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
-                 output_size: Any = None) -> Any:  # fmt: skip
+def max_unpool3d(
+    input: Any, indices: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, output_size: Any = None
+) -> Any:
     """Invert `max_pool3d`: write each element of the input to its index, and zeros elsewhere."""
     return _max_unpool(3, input, indices, kernel_size, stride, padding, output_size)

@@ -285,9 +285,14 @@ class Sweep:
                         raise RuntimeError(located(message, _source_line(node)))
         except Exception:
             trace = node.hooks.metadata.get("traceback_") if node.hooks is not None else None
-            known = f"Traceback of forward call that caused the error:\n{''.join(trace)}" if trace else (
-                "No forward pass information available. Enable detect anomaly during forward pass for more information."
-            )  # fmt: skip
+            known = (
+                f"Traceback of forward call that caused the error:\n{''.join(trace)}"
+                if trace
+                else (
+                    "No forward pass information available. "
+                    "Enable detect anomaly during forward pass for more information."
+                )
+            )
             warnings.warn(f"Error detected in {node.name()}. {known}", UserWarning, stacklevel=2)
             raise
         return result
@@ -374,9 +379,12 @@ def _fits(hook: Callable[..., Any], ct: Any, result: Any) -> None:
 
 
 def run(
-    roots: Sequence[tuple[Any, Any]], create_graph: bool, retain_graph: bool, wanted: Sequence[Edge] = (),
+    roots: Sequence[tuple[Any, Any]],
+    create_graph: bool,
+    retain_graph: bool,
+    wanted: Sequence[Edge] = (),
     accumulate: bool = False,
-) -> tuple[Sweep, list[Any]]:  # fmt: skip
+) -> tuple[Sweep, list[Any]]:
     """Send cotangents along the edges `roots`, and run the nodes they reach.
 
     Returns the pass, with no gradient written yet, and the cotangents that arrived at the `wanted` edges. None stands

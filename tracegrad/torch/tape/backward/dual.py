@@ -26,8 +26,16 @@ from tracegrad.torch.tape.recording.composite_trace import Recipe
 from tracegrad.torch.tape.recording.node import Dual, next_number
 
 __all__ = [
-    "DualLevel", "converted", "mapped", "paused", "protect", "pushed", "pushed_through", "set_tangent", "tangent_of",
-]  # fmt: skip
+    "DualLevel",
+    "converted",
+    "mapped",
+    "paused",
+    "protect",
+    "pushed",
+    "pushed_through",
+    "set_tangent",
+    "tangent_of",
+]
 
 
 class DualLevel:

@@ -151,9 +151,14 @@ def grad(
 
 
 def _batched(
-    outs: Sequence[Any], ins: Sequence[Any], grad_outputs: Any, retain_graph: Any, create_graph: bool,
-    allow_unused: Any, materialize: bool,
-) -> tuple[Any, ...]:  # fmt: skip
+    outs: Sequence[Any],
+    ins: Sequence[Any],
+    grad_outputs: Any,
+    retain_graph: Any,
+    create_graph: bool,
+    allow_unused: Any,
+    materialize: bool,
+) -> tuple[Any, ...]:
     """Run one pass for all weights; one for each weight if a node does not take batches."""
     weights = _listed(grad_outputs)
     for i, (x, w) in enumerate(zip(outs, weights)):
@@ -188,9 +193,15 @@ def _takes_batches(outs: Sequence[Any]) -> bool:
 
 
 def _in_one_pass(
-    outs: Sequence[Any], ins: Sequence[Any], weights: Sequence[Any], size: int, retain: bool, create_graph: bool,
-    allow_unused: Any, materialize: bool,
-) -> tuple[Any, ...]:  # fmt: skip
+    outs: Sequence[Any],
+    ins: Sequence[Any],
+    weights: Sequence[Any],
+    size: int,
+    retain: bool,
+    create_graph: bool,
+    allow_unused: Any,
+    materialize: bool,
+) -> tuple[Any, ...]:
     edges = [edge_of(x) for x in ins]
     roots = []
     for i, (x, w) in enumerate(zip(outs, _weights(outs, weights))):

@@ -44,7 +44,7 @@ __all__ = [
     "unmasked",
     "wrapper",
     "writing",
-]  # fmt: skip
+]
 
 _numbers = itertools.count(1)
 next_number = _numbers.__next__

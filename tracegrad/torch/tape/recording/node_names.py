@@ -38,13 +38,25 @@ def wraps_numbers(op: Op) -> bool:
 _ARITHMETIC = frozenset({add, subtract, multiply, divide})
 
 _OPERANDS = {
-    "pow": ("self", "exponent"), "mm": ("self", "mat2"), "bmm": ("self", "mat2"), "mv": ("self", "vec"),
-    "dot": ("self", "tensor"), "where": ("condition", "self", "other"), "clamp": ("self", "min", "max"),
-    "max": ("self", "indices"), "min": ("self", "indices"), "median": ("self", "indices"),
-    "lerp": ("self", "end", "weight"), "addcmul": ("self", "tensor1", "tensor2"),
-    "addcdiv": ("self", "tensor1", "tensor2"), "addmm": ("self", "mat1", "mat2"), "index": ("self", "indices"),
-    "gather": ("self", "index"), "mseloss": ("self", "target"), "linalgsolveex": ("A", "B"),
-}  # fmt: skip
+    "pow": ("self", "exponent"),
+    "mm": ("self", "mat2"),
+    "bmm": ("self", "mat2"),
+    "mv": ("self", "vec"),
+    "dot": ("self", "tensor"),
+    "where": ("condition", "self", "other"),
+    "clamp": ("self", "min", "max"),
+    "max": ("self", "indices"),
+    "min": ("self", "indices"),
+    "median": ("self", "indices"),
+    "lerp": ("self", "end", "weight"),
+    "addcmul": ("self", "tensor1", "tensor2"),
+    "addcdiv": ("self", "tensor1", "tensor2"),
+    "addmm": ("self", "mat1", "mat2"),
+    "index": ("self", "indices"),
+    "gather": ("self", "index"),
+    "mseloss": ("self", "target"),
+    "linalgsolveex": ("A", "B"),
+}
 
 
 def _stem(name: str) -> str:

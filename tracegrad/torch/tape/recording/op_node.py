@@ -72,7 +72,7 @@ class RecordingPlan:
         "spec",
         "specs",
         "twin",
-    )  # fmt: skip
+    )
     rules: Any
     floating_results: tuple[int, ...]
 

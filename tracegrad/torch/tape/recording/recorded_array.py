@@ -123,9 +123,14 @@ class Recorded(TapeCarrier):
         return out
 
     def _wrap_results(
-        self, plan: Any, op: Op, operands: tuple[Any, ...], arrays: tuple[Any, ...], params: dict[str, Any],
+        self,
+        plan: Any,
+        op: Op,
+        operands: tuple[Any, ...],
+        arrays: tuple[Any, ...],
+        params: dict[str, Any],
         results: Any,
-    ) -> tuple[Any, ...]:  # fmt: skip
+    ) -> tuple[Any, ...]:
         """Wrap the results of an op with several results."""
         if not op.aliases:
             results = [_unaliased(x, arrays) for x in results]

@@ -91,21 +91,48 @@ def pull_by_result(op: Op, node: Node, ct: Any, saved: SavedArray, operand: Any)
 
 # -- twins -------------------------------------------------------------------------------------------------------------
 # Nodes of composite functions whose derivative reads the result.
-SAVES_RESULT = frozenset({
-    "ProdBackward0", "ProdBackward1", "StdBackward0", "StdMeanBackward0", "LogsumexpBackward0", "DistBackward0",
-    "LinalgVectorNormBackward0", "SpecialI0EBackward0", "SpecialNdtriBackward0",
-})  # fmt: skip
+SAVES_RESULT = frozenset(
+    {
+        "ProdBackward0",
+        "ProdBackward1",
+        "StdBackward0",
+        "StdMeanBackward0",
+        "LogsumexpBackward0",
+        "DistBackward0",
+        "LinalgVectorNormBackward0",
+        "SpecialI0EBackward0",
+        "SpecialNdtriBackward0",
+    }
+)
 
 # Nodes of composite functions whose derivative counts as computed from the first operand, although it is piecewise
 # constant in this operand or independent of it.
-PIECEWISE_LINEAR = frozenset({
-    "HardtanhBackward0", "HardshrinkBackward0", "SoftshrinkBackward0", "ThresholdBackward0", "LeakyReluBackward0",
-    "ReluBackward0", "NllLossBackward0", "NllLoss2DBackward0", "MaxPool2DWithIndicesBackward0",
-    "MaxPool3DWithIndicesBackward0", "AvgPool2DBackward0", "AvgPool3DBackward0", "AdaptiveAvgPool2DBackward0",
-    "AdaptiveAvgPool3DBackward0", "AdaptiveMaxPool2DBackward0", "AdaptiveMaxPool3DBackward0",
-    "ReflectionPad1DBackward0", "ReflectionPad2DBackward0", "ReflectionPad3DBackward0", "ReplicationPad1DBackward0",
-    "ReplicationPad2DBackward0", "ReplicationPad3DBackward0",
-})  # fmt: skip
+PIECEWISE_LINEAR = frozenset(
+    {
+        "HardtanhBackward0",
+        "HardshrinkBackward0",
+        "SoftshrinkBackward0",
+        "ThresholdBackward0",
+        "LeakyReluBackward0",
+        "ReluBackward0",
+        "NllLossBackward0",
+        "NllLoss2DBackward0",
+        "MaxPool2DWithIndicesBackward0",
+        "MaxPool3DWithIndicesBackward0",
+        "AvgPool2DBackward0",
+        "AvgPool3DBackward0",
+        "AdaptiveAvgPool2DBackward0",
+        "AdaptiveAvgPool3DBackward0",
+        "AdaptiveMaxPool2DBackward0",
+        "AdaptiveMaxPool3DBackward0",
+        "ReflectionPad1DBackward0",
+        "ReflectionPad2DBackward0",
+        "ReflectionPad3DBackward0",
+        "ReplicationPad1DBackward0",
+        "ReplicationPad2DBackward0",
+        "ReplicationPad3DBackward0",
+    }
+)
 
 
 def _product(ct: Any, ans: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
@@ -147,8 +174,11 @@ def _copysign(ct: Any, ans: Any, x: Any, y: Any) -> Any:
 
 # Rules of twins: for ops with a node of their own, and additionally for the last op of a composite function.
 _SINGLE_OP_RULES: dict[Op, Callable[..., Any]] = {
-    reduce_prod: _product, cumprod: _running_product, logsumexp: _logsumexp, copysign: _copysign,
-}  # fmt: skip
+    reduce_prod: _product,
+    cumprod: _running_product,
+    logsumexp: _logsumexp,
+    copysign: _copysign,
+}
 _LAST_OP_RULES: dict[Op, Callable[..., Any]] = {**_SINGLE_OP_RULES, sqrt: _root, power: _power}
 
 

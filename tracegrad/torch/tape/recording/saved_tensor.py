@@ -32,7 +32,7 @@ __all__ = [
     "save_as",
     "save_result",
     "short_name",
-]  # fmt: skip
+]
 
 Hook = Callable[[Any], Any]
 
@@ -229,9 +229,18 @@ class RawSaved:
         self.saved.pack(rewrap(self.saved.array, self.edge), pack_hook, unpack_hook)
 
 
-_TYPES = {"float64": "Double", "float32": "Float", "float16": "Half", "complex128": "ComplexDouble",
-          "complex64": "ComplexFloat", "int64": "Long", "int32": "Int", "int16": "Short",
-          "int8": "Char", "uint8": "Byte"}  # fmt: skip
+_TYPES = {
+    "float64": "Double",
+    "float32": "Float",
+    "float16": "Half",
+    "complex128": "ComplexDouble",
+    "complex64": "ComplexFloat",
+    "int64": "Long",
+    "int32": "Int",
+    "int16": "Short",
+    "int8": "Char",
+    "uint8": "Byte",
+}
 
 
 def modified(array: Any, counter: Any, version: int, maker: str = "") -> RuntimeError:

@@ -79,9 +79,18 @@ def _to_dtype(name: str, dtype: np.dtype[Any]) -> None:
 
 
 for _name, _kind in {
-    "float": "float32", "double": "float64", "int": "int32", "long": "int64", "short": "int16", "bool": "bool",
-    "half": "float16", "byte": "uint8", "char": "int8", "cfloat": "complex64", "cdouble": "complex128",
-}.items():  # fmt: skip
+    "float": "float32",
+    "double": "float64",
+    "int": "int32",
+    "long": "int64",
+    "short": "int16",
+    "bool": "bool",
+    "half": "float16",
+    "byte": "uint8",
+    "char": "int8",
+    "cfloat": "complex64",
+    "cdouble": "complex128",
+}.items():
     _to_dtype(_name, DTYPES[_kind])
 
 
@@ -104,10 +113,21 @@ def type_as(self: Any, other: Any) -> Any:
 
 
 _TYPES = {
-    "float32": "Float", "float64": "Double", "float16": "Half", "complex64": "ComplexFloat",
-    "complex128": "ComplexDouble", "int8": "Char", "int16": "Short", "int32": "Int", "int64": "Long",
-    "uint8": "Byte", "uint16": "UInt16", "uint32": "UInt32", "uint64": "UInt64", "bool": "Bool",
-}  # fmt: skip
+    "float32": "Float",
+    "float64": "Double",
+    "float16": "Half",
+    "complex64": "ComplexFloat",
+    "complex128": "ComplexDouble",
+    "int8": "Char",
+    "int16": "Short",
+    "int32": "Int",
+    "int64": "Long",
+    "uint8": "Byte",
+    "uint16": "UInt16",
+    "uint32": "UInt32",
+    "uint64": "UInt64",
+    "bool": "Bool",
+}
 _NAMED = {f"{stem}Tensor": name for name, stem in _TYPES.items()}
 
 

@@ -18,26 +18,54 @@ from tracegrad.torch.modes import DEFAULT
 from tracegrad.torch.tape.tensors.docs import TENSOR_DOCS
 
 __all__ = [
-    "DTYPES", "can_cast", "finfo", "get_default_dtype", "iinfo", "is_complex", "is_floating_point", "promote_types",
-    "result_type", "set_default_dtype",
-]  # fmt: skip
+    "DTYPES",
+    "can_cast",
+    "finfo",
+    "get_default_dtype",
+    "iinfo",
+    "is_complex",
+    "is_floating_point",
+    "promote_types",
+    "result_type",
+    "set_default_dtype",
+]
 
 DType = np.dtype[Any]
 
 DTYPES: dict[str, DType] = {
     name: np.dtype(name)
-    for name in ("float16", "float32", "float64", "complex64", "complex128", "int8", "int16", "int32", "int64", "uint8",
-                 "uint16", "uint32", "uint64", "bool")
-}  # fmt: skip
+    for name in (
+        "float16",
+        "float32",
+        "float64",
+        "complex64",
+        "complex128",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "uint8",
+        "uint16",
+        "uint32",
+        "uint64",
+        "bool",
+    )
+}
 DTYPES.update(
     {
         other: DTYPES[name]
         for other, name in (
-            ("half", "float16"), ("float", "float32"), ("double", "float64"), ("cfloat", "complex64"),
-            ("cdouble", "complex128"), ("short", "int16"), ("int", "int32"), ("long", "int64"),
+            ("half", "float16"),
+            ("float", "float32"),
+            ("double", "float64"),
+            ("cfloat", "complex64"),
+            ("cdouble", "complex128"),
+            ("short", "int16"),
+            ("int", "int32"),
+            ("long", "int64"),
         )
     }
-)  # fmt: skip
+)
 
 
 def get_default_dtype() -> DType:

@@ -26,9 +26,25 @@ from tracegrad.torch.tape.tensors.dtypes import check_requires_grad, get_default
 from tracegrad.torch.tape.tensors.tensor import Tensor, of_array
 
 __all__ = [
-    "arange", "as_tensor", "asarray", "empty", "empty_like", "eye", "from_dlpack", "from_numpy", "full", "full_like",
-    "is_tensor", "linspace", "logspace", "ones", "ones_like", "tensor", "zeros", "zeros_like",
-]  # fmt: skip
+    "arange",
+    "as_tensor",
+    "asarray",
+    "empty",
+    "empty_like",
+    "eye",
+    "from_dlpack",
+    "from_numpy",
+    "full",
+    "full_like",
+    "is_tensor",
+    "linspace",
+    "logspace",
+    "ones",
+    "ones_like",
+    "tensor",
+    "zeros",
+    "zeros_like",
+]
 
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -206,8 +222,9 @@ def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Any:
     return wrap(_to_array(data, dtype, None))
 
 
-def asarray(obj: Any, *, dtype: Any = None, device: Any = None, copy: bool | None = None,
-            requires_grad: bool | None = None) -> Any:  # fmt: skip
+def asarray(
+    obj: Any, *, dtype: Any = None, device: Any = None, copy: bool | None = None, requires_grad: bool | None = None
+) -> Any:
     """Convert an object to a Tensor that shares its memory if possible; ValueError if it must, and cannot.
 
     >>> asarray(np.zeros(2), copy=True)
@@ -354,8 +371,15 @@ def _bound(x: Any) -> Any:
     return int(number) if isinstance(number, bool) else number
 
 
-def arange(start: Any = 0, end: Any = None, step: Any = 1, *, dtype: Any = None, device: Any = None,
-           requires_grad: bool = False) -> Any:  # fmt: skip
+def arange(
+    start: Any = 0,
+    end: Any = None,
+    step: Any = 1,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Any:
     """Make a Tensor of `start`, `start + step`, ... up to but without `end`; `arange(end)` starts at 0.
 
     The dtype is int64 if all three are integers, and the default dtype otherwise. RuntimeError if `step` is zero or
@@ -390,8 +414,9 @@ def _count(name: str, steps: Any) -> int:
     return count
 
 
-def linspace(start: Any, end: Any, steps: Any, *, dtype: Any = None, device: Any = None,
-             requires_grad: bool = False) -> Any:  # fmt: skip
+def linspace(
+    start: Any, end: Any, steps: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
+) -> Any:
     """Make a Tensor of `steps` numbers from `start` to `end`, both included, at equal distances.
 
     >>> linspace(0, 1, 5)
@@ -404,8 +429,16 @@ def linspace(start: Any, end: Any, steps: Any, *, dtype: Any = None, device: Any
     return wrap(creation.linspace(first, last, count, dtype=_dtype(dtype)), requires_grad)
 
 
-def logspace(start: Any, end: Any, steps: Any, base: float = 10.0, *, dtype: Any = None, device: Any = None,
-             requires_grad: bool = False) -> Any:  # fmt: skip
+def logspace(
+    start: Any,
+    end: Any,
+    steps: Any,
+    base: float = 10.0,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Any:
     """Make a Tensor of `base` to the power of each number of `linspace(start, end, steps)`.
 
     >>> logspace(0, 3, 4, base=2)
@@ -455,8 +488,9 @@ def empty_like(input: Any, *, dtype: Any = None, device: Any = None, requires_gr
     return empty(shape, dtype=kind, device=device, requires_grad=requires_grad)
 
 
-def full_like(input: Any, fill_value: Any, *, dtype: Any = None, device: Any = None,
-              requires_grad: bool = False) -> Any:  # fmt: skip
+def full_like(
+    input: Any, fill_value: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
+) -> Any:
     """Make a Tensor with one value everywhere, with the shape and dtype of `input`.
 
     >>> full_like(tensor([1.0, 2.0]), 3)

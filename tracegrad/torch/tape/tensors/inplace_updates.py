@@ -157,9 +157,14 @@ def _picked(whole: Any, root: Any, view: Any) -> Any:
 
 # Nodes that read their result, but not in PyTorch: there the result may be updated in place.
 _READ_THEIR_RESULT = {
-    "AdaptiveMaxPool1DBackward0", "AdaptiveMaxPool2DBackward0", "AdaptiveMaxPool3DBackward0", "ErfinvBackward0",
-    "MaxPool1DWithIndicesBackward0", "MaxPool2DWithIndicesBackward0", "MaxPool3DWithIndicesBackward0",
-}  # fmt: skip
+    "AdaptiveMaxPool1DBackward0",
+    "AdaptiveMaxPool2DBackward0",
+    "AdaptiveMaxPool3DBackward0",
+    "ErfinvBackward0",
+    "MaxPool1DWithIndicesBackward0",
+    "MaxPool2DWithIndicesBackward0",
+    "MaxPool3DWithIndicesBackward0",
+}
 
 
 def _copy_saved_result(x: Any) -> None:

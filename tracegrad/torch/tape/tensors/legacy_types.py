@@ -11,9 +11,16 @@ from tracegrad.torch.tape.tensors.factories import tensor, zeros
 from tracegrad.torch.tape.tensors.tensor import Tensor
 
 __all__ = [
-    "BoolTensor", "ByteTensor", "CharTensor", "DoubleTensor", "FloatTensor", "HalfTensor", "IntTensor", "LongTensor",
+    "BoolTensor",
+    "ByteTensor",
+    "CharTensor",
+    "DoubleTensor",
+    "FloatTensor",
+    "HalfTensor",
+    "IntTensor",
+    "LongTensor",
     "ShortTensor",
-]  # fmt: skip
+]
 
 
 class _TensorTypeMeta(type):

@@ -21,10 +21,24 @@ from tracegrad.torch.tape.tensors.dtypes import get_default_dtype
 from tracegrad.torch.tape.tensors.factories import check_device, like, plain, shape_of, tensor_method, wrap
 
 __all__ = [
-    "Generator", "bernoulli", "default_generator", "get_rng_state", "initial_seed", "manual_seed", "multinomial",
-    "normal", "rand", "rand_like", "randint", "randint_like", "randn", "randn_like", "randperm", "seed",
+    "Generator",
+    "bernoulli",
+    "default_generator",
+    "get_rng_state",
+    "initial_seed",
+    "manual_seed",
+    "multinomial",
+    "normal",
+    "rand",
+    "rand_like",
+    "randint",
+    "randint_like",
+    "randn",
+    "randn_like",
+    "randperm",
+    "seed",
     "set_rng_state",
-]  # fmt: skip
+]
 
 
 # -- the default generator -------------------------------------------------------------------------------------------
@@ -127,8 +141,14 @@ def _probabilities(name: str, p: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 # -- new Tensors -----------------------------------------------------------------------------------------------------
-def rand(*sizes: Any, size: Any = None, generator: Generator | None = None, dtype: Any = None, device: Any = None,
-         requires_grad: bool = False) -> Any:  # fmt: skip
+def rand(
+    *sizes: Any,
+    size: Any = None,
+    generator: Generator | None = None,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Any:
     """Draw numbers uniformly from [0, 1).
 
     >>> rand(2, 3).shape
@@ -139,8 +159,14 @@ def rand(*sizes: Any, size: Any = None, generator: Generator | None = None, dtyp
     return wrap(_uniform(stream("rand", generator), shape_of("rand", sizes, size), kind), requires_grad)
 
 
-def randn(*sizes: Any, size: Any = None, generator: Generator | None = None, dtype: Any = None, device: Any = None,
-          requires_grad: bool = False) -> Any:  # fmt: skip
+def randn(
+    *sizes: Any,
+    size: Any = None,
+    generator: Generator | None = None,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Any:
     """Draw standard normal numbers.
 
     >>> randn(2, 3).shape
@@ -151,8 +177,16 @@ def randn(*sizes: Any, size: Any = None, generator: Generator | None = None, dty
     return wrap(_gaussian(stream("randn", generator), shape_of("randn", sizes, size), kind), requires_grad)
 
 
-def randint(low: Any = 0, high: Any = None, size: Any = None, *, generator: Generator | None = None,
-            dtype: Any = np.int64, device: Any = None, requires_grad: bool = False) -> Any:  # fmt: skip
+def randint(
+    low: Any = 0,
+    high: Any = None,
+    size: Any = None,
+    *,
+    generator: Generator | None = None,
+    dtype: Any = np.int64,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Any:
     """Draw integers from `low` to `high - 1`: `randint(high, size)` or `randint(low, high, size)`.
 
     RuntimeError if the range is empty, or the dtype cannot hold it.
@@ -202,8 +236,16 @@ def randint_like(input: Any, low: Any, high: Any = None, *, dtype: Any = None, *
     return randint(low, high, size=shape, dtype=kind, **options)
 
 
-def normal(mean: Any, std: Any = 1.0, size: Any = None, *, generator: Generator | None = None, dtype: Any = None,
-           device: Any = None, requires_grad: bool = False) -> Any:  # fmt: skip
+def normal(
+    mean: Any,
+    std: Any = 1.0,
+    size: Any = None,
+    *,
+    generator: Generator | None = None,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Any:
     """Draw normal numbers with these means and standard deviations, which broadcast.
 
     RuntimeError for a negative `std`.
@@ -225,8 +267,9 @@ def _common_shape(name: str, *xs: Any) -> tuple[int, ...]:
     try:
         return np.broadcast_shapes(*map(np.shape, xs))
     except ValueError:
-        raise ShapeError(located(f"{name}: shapes cannot be broadcast: {', '.join(str(np.shape(x)) for x in xs)}"))\
-            from None  # fmt: skip
+        raise ShapeError(
+            located(f"{name}: shapes cannot be broadcast: {', '.join(str(np.shape(x)) for x in xs)}")
+        ) from None
 
 
 def _normal(bits: np.random.Generator, mean: Any, std: Any, shape: Any, dtype: np.dtype[Any]) -> Any:
@@ -249,8 +292,14 @@ def bernoulli(input: Any, p: float | None = None, *, generator: Generator | None
     return wrap(np.asarray(drawn).astype(kind))
 
 
-def randperm(n: int, *, generator: Generator | None = None, dtype: Any = np.int64, device: Any = None,
-             requires_grad: bool = False) -> Any:  # fmt: skip
+def randperm(
+    n: int,
+    *,
+    generator: Generator | None = None,
+    dtype: Any = np.int64,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Any:
     """Return the integers from 0 to `n - 1` in random order.
 
     >>> randperm(3).sum()
