@@ -95,7 +95,7 @@ def gauss_seidel(u: Any) -> Any:
 
 
 def gauss_seidel_by_hand(u: Any) -> Any:
-    """Value and gradient: each turn is linear, so the gradient goes through the transposed ones, backwards."""
+    """Value and gradient: each iteration is linear, so the gradient goes through the transposed ones, backwards."""
     u, (n, m) = u.copy(), u.shape
     for _ in range(SWEEPS):
         for i in range(1, n - 1):
@@ -119,7 +119,7 @@ NUMBERS = 10.0 ** np.random.default_rng(0).uniform(-12, 12, 1000)
 
 
 def root(a: float) -> float:
-    """The square root by Newton's method, from the number itself: up to some 45 turns."""
+    """The square root by Newton's method, from the number itself: up to some 45 iterations."""
     x = a
     while abs(x * x - a) > 1e-14 * a:
         x = 0.5 * (x + a / x)

@@ -25,7 +25,7 @@ WEIGHT = np.linspace(0.9, 1.1, 20)
 
 
 def step(xp: Any, order: tuple[str, ...], x: Any) -> Any:
-    """One turn: the ops in this order, and a part of the state that stays."""
+    """One iteration: the ops in this order, and a part of the state that stays."""
     y = x * WEIGHT + 0.2
     for name in order:
         y = getattr(xp, name)(y)
@@ -33,7 +33,7 @@ def step(xp: Any, order: tuple[str, ...], x: Any) -> Any:
 
 
 def relaxed(xp: Any, order: tuple[str, ...], steps: int) -> Callable[[Any], Any]:
-    """The sum of a state after so many turns of a Python loop."""
+    """The sum of a state after so many iterations of a Python loop."""
 
     def f(x: Any) -> Any:
         for _ in range(steps):
@@ -44,7 +44,8 @@ def relaxed(xp: Any, order: tuple[str, ...], steps: int) -> Callable[[Any], Any]
 
 
 def relaxed_by_hand(order: tuple[str, ...], steps: int) -> Any:
-    """Value and gradient: the states are elementwise, so the slopes of the turns multiply; these by complex steps."""
+    """Value and gradient: the states are elementwise, so the slopes of the iterations multiply; these by complex
+    steps."""
     x, derivative = START, np.ones(20)
     for _ in range(steps):
         moved = step(np, order, x + 1e-30j)
@@ -65,13 +66,13 @@ def first_call_case(steps: int, unseen: Sequence[tuple[str, ...]]) -> Case:
 
     def jax() -> Run:
         if steps > 100:
-            raise Skip("compiles each turn: half a minute for 1,000")
+            raise Skip("compiles each iteration: half a minute for 1,000")
         module = need("jax")
         return each_new(lambda f: jitted(module.value_and_grad(f), START), module.numpy)
 
     peers: dict[str, Factory] = {"tracegrad": tracegrad, "jax": jax}
     return Case(
-        f"Python loop of {steps:,} turns: first call, value and gradient",
+        f"Python loop of {steps:,} iterations: first call, value and gradient",
         peers,
         lambda: relaxed_by_hand(unseen[0], steps),
         once=True,

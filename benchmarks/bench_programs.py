@@ -75,7 +75,7 @@ COST = np.random.default_rng(4).random((50, 60))
 
 
 def sinkhorn(xp: Any, blur: Any) -> Any:
-    """The cost of entropic transport between distributions on 50 and 60 points, after 100 turns of Sinkhorn's."""
+    """The cost of entropic transport between distributions on 50 and 60 points, after 100 iterations of Sinkhorn's."""
     cost = xp.asarray(COST)
     kernel = xp.exp(-cost / blur)
 
@@ -162,7 +162,7 @@ def training(xp: Any, rate: Any) -> Any:
 PROGRAMS = (
     Program("Kalman filter, 1,000 observations", kalman, np.array([0.5, 0.2])),
     Program("hidden Markov model, 8 states, 1,000 symbols", hidden_markov, 1.5),
-    Program("Sinkhorn, 50 by 60 points, 100 turns", sinkhorn, 0.1),
+    Program("Sinkhorn, 50 by 60 points, 100 iterations", sinkhorn, 0.1),
     Program("64 particles, 500 leapfrog steps", particles, 1.0),
     Program("Lotka-Volterra, 1,000 Runge-Kutta steps", predators, np.array([1.5, 1.0, 3.0, 1.0])),
     Program("200 steps of Adam, by the rate", training, 0.003),

@@ -219,7 +219,7 @@ def iterations_case() -> Case:
 
     peers: dict[str, Factory] = {"tracegrad": tracegrad, "numba by hand": numba, "jax": jax}
     return Case(
-        "fori_loop: 1,000,000 turns of 10 scalar operations (1 ms is 1 ns a turn)",
+        "fori_loop: 1,000,000 iterations of 10 scalar operations (1 ms is 1 ns an iteration)",
         peers,
         functools.partial(iterations_in_python, ITERATIONS),
     )

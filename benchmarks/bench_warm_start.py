@@ -60,7 +60,7 @@ def attention(p):
     e = {xp}.exp(q @ k.T / 8.0)
     return ((e / e.sum(axis=-1, keepdims=True) @ v) ** 2).sum()
 seen = np.sin(0.3 * np.arange(60.0))
-def turn(state, y, p):
+def iteration(state, y, p):
     m, s, total = state
     f, h = {xp}.array([[1.0, 0.1], [0.0, 1.0]]), {xp}.array([[1.0, 0.0]])
     m, s = f @ m, f @ s @ f.T + {xp}.eye(2) * p[0]
@@ -70,7 +70,7 @@ def turn(state, y, p):
 def kalman(p):
     state = {xp}.zeros(2, p.dtype), {xp}.eye(2) * p[2], 0.0 * p[0]
     for y in seen:
-        state = turn(state, y, p)
+        state = iteration(state, y, p)
     return state[2]
 """
 ALONE = """
@@ -92,7 +92,7 @@ ONE = {
     "jax": """
 def kalman(p):
     state = jax.numpy.zeros(2), jax.numpy.eye(2) * p[2], 0.0 * p[0]
-    return jax.lax.scan(lambda state, y: (turn(state, y, p), None), state, seen)[0][2]
+    return jax.lax.scan(lambda state, y: (iteration(state, y, p), None), state, seen)[0][2]
 call = lambda f, p: jax.block_until_ready(jax.jit(jax.value_and_grad(f))(p))
 """,
 }

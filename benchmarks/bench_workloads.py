@@ -21,7 +21,7 @@ from benchmarks.workloads import Workload, workloads
 
 PACKAGES = ("tracegrad", "numba", "autograd", "torch", "jax", "pytensor")
 
-# The longest loops that a compiler gets which compiles each turn.
+# The longest loops that a compiler gets which compiles each iteration.
 MOST_ITERATIONS = 64
 
 
@@ -96,7 +96,7 @@ def torch(workload: Workload, compile: bool) -> Run:
     run = called(torch_transforms(), workload, module)
     if compile:
         if workload.iterations > MOST_ITERATIONS:
-            raise Skip(f"compiles each of {workload.iterations:,} turns")
+            raise Skip(f"compiles each of {workload.iterations:,} iterations")
         module._dynamo.reset()
         run = module.compile(run, fullgraph=True)
     return functools.partial(run, *mapped(module.from_numpy, workload.data()))

@@ -96,7 +96,7 @@ def convolved(xp: Any, x: Any, w: Any) -> Any:
 
 
 def repeated(xp: Any, iteration: Callable[[Any, Any], tuple[Any, ...]], state: tuple[Any, ...], rows: Any) -> Any:
-    """The state after a turn with each of the rows: a Python loop, or the scan of those who have one."""
+    """The state after an iteration with each of the rows: a Python loop, or the scan of those who have one."""
     match kind(xp):
         case "jax":
             lax = importlib.import_module("jax.lax")

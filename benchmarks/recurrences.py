@@ -101,7 +101,7 @@ def text(steps: int, size: int) -> tuple[Any, ...]:
 
 # -- a partial differential equation in place --------------------------------------------------------------
 def heat(xp: Any, u: Any) -> Any:
-    """The sum of squares of a heated plate after `TURNS` turns, whose border stays as it is."""
+    """The sum of squares of a heated plate after `TURNS` iterations, whose border stays as it is."""
 
     def turn(state: tuple[Any, ...], _: Any) -> tuple[Any, ...]:
         (u,) = state
@@ -114,7 +114,7 @@ def heat(xp: Any, u: Any) -> Any:
 
 
 def heat_by_hand(u: Any) -> Any:
-    """Value and gradient: the turns are linear, so the gradient goes through the transposed ones, backwards."""
+    """Value and gradient: the iterations are linear, so the gradient goes through the transposed ones, backwards."""
     n, m = u.shape
     here, there = u.copy(), u.copy()
     for _ in range(ITERATIONS):
@@ -124,7 +124,7 @@ def heat_by_hand(u: Any) -> Any:
                 there[i, j] = here[i, j] + SHARE * (around - 4 * here[i, j])
         here, there = there, here
     value = np.sum(here * here)
-    derivative, inner = 2 * here, np.zeros((n + 2, m + 2))  # of the elements that turns change, with zeros around
+    derivative, inner = 2 * here, np.zeros((n + 2, m + 2))  # of the elements that iterations change, with zeros around
     for _ in range(ITERATIONS):
         inner[2:n, 2:m] = SHARE * derivative[1 : n - 1, 1 : m - 1]
         for i in range(n):

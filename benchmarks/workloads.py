@@ -390,7 +390,7 @@ def workloads(quick: bool) -> list[Workload]:
         _lstm(64, 16, 128, "float32"),
         Workload("LSTM of ADBench, 256 characters", characters, lambda: text(256, 14), iterations=256),
         Workload(
-            "heat equation in place, 512 by 512, 100 turns",
+            "heat equation in place, 512 by 512, 100 iterations",
             heat,
             lambda: (drawn(8, 512, 512),),
             None,

@@ -394,7 +394,7 @@ def an_order_from_a_table(a: Any) -> Any:
     return np.sum(out**2)
 
 
-# -- arrays that have a size of their own in each turn ------------------------------------------------------
+# -- arrays that have a size of their own in each iteration ------------------------------------------------------
 SQUARE = random(N, N) * 0.1 + np.eye(N)
 
 
@@ -458,7 +458,7 @@ def greatest_so_far(a: Any) -> Any:
     return np.sum(out**2)
 
 
-# -- arrays that are shorter in each turn -----------------------------------------------------------------
+# -- arrays that are shorter in each iteration -----------------------------------------------------------------
 @program(np.array([1.0, 0.2, 0.05]))
 def a_tree_of_prices(given: Any) -> Any:
     price, volatility, rate = given

@@ -130,7 +130,7 @@ class Writer:
 
 
 class UnevenWriter(Writer):
-    """Writes loops over pieces, of a size of their own in each turn, of vectors a and t and of a matrix m."""
+    """Writes loops over pieces, of a size of their own in each iteration, of vectors a and t and of a matrix m."""
 
     PIECES = (":i", "i:", ":i + 1", "i - 1:", "1:i")
     VECTORS = (
@@ -192,7 +192,7 @@ class UnevenWriter(Writer):
 
 
 def program(seed: int) -> tuple[Any, str]:
-    """The function, and its source. Every third has arrays of a size of their own in each turn."""
+    """The function, and its source. Every third has arrays of a size of their own in each iteration."""
     writer = UnevenWriter(seed) if seed % 3 == 2 else Writer(seed)
     source, name = writer.program(), f"<loops {seed}>"
     linecache.cache[name] = (len(source), None, source.splitlines(True), name)
@@ -207,7 +207,7 @@ class Recorded(BaseException):
 
 @contextmanager
 def folding(most: int, fewest: int) -> Iterator[None]:
-    """While loops are folded that come to so many nodes, and those within that have so many turns."""
+    """While loops are folded that come to so many nodes, and those within that have so many iterations."""
     before = counters.MAX_RECORDED_NODES, counters.MIN_FOLDED
     counters.MAX_RECORDED_NODES, counters.MIN_FOLDED = most, fewest
     try:

@@ -156,7 +156,7 @@ def _loops(trace: Trace, graph: Graph) -> Iterator[str]:
     for node in graph.everywhere():
         if isinstance(node.op.form, Repeat | While):  # type: ignore[union-attr]
             iterations = (
-                f"{length} turns" if (length := dict(node.params).get("length")) else "turns while it is asked for"
+                f"{length} iterations" if (length := dict(node.params).get("length")) else "iterations of a while loop"
             )
             size = sum(len(region.nodes) for region in node.regions)
             yield f"{node.name} of {iterations} of {size} nodes" + (f" at {node.location}" if node.location else "")

@@ -45,7 +45,7 @@ def _only_results(v: Any) -> Any:
 
 
 def _resetting_carry(v: Any) -> Any:
-    # What comes in is used in the first turn alone, and what goes out does not depend on it.
+    # What comes in is used in the first iteration alone, and what goes out does not depend on it.
     (a, _), ys = tg.scan(lambda c, r: ((c[0] * v, r), c[0] * c[1]), (v, v), rows)
     return a.sum() + ys.sum()
 
@@ -315,7 +315,7 @@ def test_a_loop_that_needs_room_says_how_much_there_was() -> None:
     from tracegrad.control import while_loop
 
     (operands, params), *_ = [case for case in while_loop.sample_cases() if case[1]["capacity"]]
-    with pytest.raises(CapacityError, match="more than 1 turns"):
+    with pytest.raises(CapacityError, match="more than 1 iterations"):
         while_loop(*operands, **{**params, "capacity": 1})
 
 

@@ -70,7 +70,8 @@ def rows_below(a: Any) -> Any:
 
 @takes(2)
 def elements_below(a: Any) -> Any:
-    """The factor, in the innermost loop, the pivot, in the one around it; the element is another one in each turn."""
+    """The factor, in the innermost loop, the pivot, in the one around it; the element is another one in each
+    iteration."""
     for k in range(N):
         for i in range(k + 1, N):
             a[i, k] = a[i, k] / a[k, k]
@@ -138,7 +139,7 @@ def the_row_itself(a: Any) -> Any:
 
 @takes(0)
 def two_rows(a: Any) -> Any:
-    """The second is the one that is read, in the last turn."""
+    """The second is the one that is read, in the last iteration."""
     for k in range(2, N):
         for i in range(k):
             a[i : i + 2] += 0.2 * a[k]
@@ -191,7 +192,7 @@ def by_a_loop_within(a: Any) -> Any:
 
 @takes(0)
 def rows_that_are_exchanged(a: Any) -> Any:
-    """The array is another one in each turn."""
+    """The array is another one in each iteration."""
     b = np.cos(a)
     for i in range(1, N):
         a[i] = np.sin(a[i] + a[0])
@@ -212,7 +213,7 @@ def last_row_on_some_ways(a: Any) -> Any:
 
 @takes(0)
 def behind_an_empty_loop(a: Any) -> Any:
-    """Where the loop takes no turn, the row need not be there: the index is checked in the turn."""
+    """Where the loop takes no iteration, the row need not be there: the index is checked in the iteration."""
     for k in range(N):
         for i in range(k + 2, N):
             a[i] -= 0.3 * a[k + 1]
@@ -255,7 +256,7 @@ def test_a_batch_of_loops(name: str) -> None:
     np.testing.assert_allclose(tg.trace(tg.vmap(f))(xs), [f(x) for x in xs], rtol=1e-12)
 
 
-# -- parts of what no turn writes --------------------------------------------------------------------------------
+# -- parts of what no iteration writes --------------------------------------------------------------------------------
 def carried(graph: Graph) -> set[Any]:
     """The shapes of what loops hand on."""
     loops = [x for x in graph.everywhere() if isinstance(x.op.form, Repeat | While)]  # type: ignore[union-attr]
@@ -333,7 +334,7 @@ def test_loops_over_random_windows(data: st.DataObject) -> None:
 
 
 def test_a_place_outside_of_the_array_is_none_of_an_empty_loop() -> None:
-    """The row behind the last one is read by no turn, before the loop neither."""
+    """The row behind the last one is read by no iteration, before the loop neither."""
 
     def f(a: Any, k: Any) -> Any:
         def turn(c: Any) -> Any:

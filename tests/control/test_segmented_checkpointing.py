@@ -1,4 +1,4 @@
-"""Loops whose derivative would keep too much of their turns: in segments, with the same values and derivatives."""
+"""Loops whose derivative would keep too much of their iterations: in segments, with the same values and derivatives."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MATRIX = np.sin(np.arange(16.0)).reshape(4, 4) * 0.4
 
 
 def _all_sorts(v: Any, w: Any, rows: Any, reverse: bool = False) -> Any:
-    """A carry, a counter, one that only the last turn reads, rows, constants, and stacked results."""
+    """A carry, a counter, one that only the last iteration reads, rows, constants, and stacked results."""
 
     def turn(carry: Any, row: Any) -> Any:
         c, n, total = carry
@@ -163,7 +163,7 @@ def test_loops_that_a_condition_ends_have_second_derivatives_and_batches() -> No
 def test_a_loop_of_a_value_and_that_of_its_derivative_are_divided_as_one() -> None:
     both = tg.value_and_grad(lambda v: tg.scan(lambda c, _: (np.sin(c) * v, None), v, length=100)[0].sum())
     optimized = divided(lambda: both.explain(X).optimized, 1000)
-    # The segments, the turns of one; backwards the segments, the turns again, and their derivative.
+    # The segments, the iterations of one; backwards the segments, the iterations again, and their derivative.
     assert scans(optimized) == [10, 10, 10, 10, 10]
     whole = both.explain(X).optimized
     assert scans(whole) == [100, 100]
@@ -185,7 +185,7 @@ def test_carries_that_the_derivative_does_not_need_are_not_kept() -> None:
 
 
 def test_a_loop_is_left_whole_if_its_segments_would_begin_with_as_much(capsys: pytest.CaptureFixture[str]) -> None:
-    # The derivative needs one number of each turn, and a turn all of the history.
+    # The derivative needs one number of each iteration, and an iteration all of the history.
     def f(v: Any) -> Any:
         out = np.zeros(500)
         out[0] = v
@@ -219,10 +219,10 @@ def test_a_change_of_the_setting_holds_from_the_next_call_on(capsys: pytest.Capt
         assert gradient.cache_info().traces == 2
         said = [line for line in capsys.readouterr().err.splitlines() if "loop_memory" in line]
         assert len(said) == 1
-        assert "100 turns at " in said[0]
+        assert "100 iterations at " in said[0]
         assert "test_segmented_checkpointing.py:" in said[0]
         assert "would keep 3.125 KiB" in said[0]
-        assert "in segments of 10 turns they keep 640 bytes" in said[0]
+        assert "in segments of 10 iterations they keep 640 bytes" in said[0]
     for _ in range(2):
         assert_same(gradient(X, X, ROWS), want)
     assert gradient.cache_info().traces <= 3

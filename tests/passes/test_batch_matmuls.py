@@ -1,4 +1,4 @@
-"""Products of all turns of a loop at once: the same numbers, by fewer calls."""
+"""Products of all iterations of a loop at once: the same numbers, by fewer calls."""
 
 from __future__ import annotations
 

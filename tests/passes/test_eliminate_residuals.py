@@ -41,7 +41,8 @@ PROGRAMS: dict[str, Program] = {}
 
 
 def keeps(count: int) -> Callable[[Any], Any]:
-    """Enter a function whose derivative keeps so many windows, of several elements, of all turns of its two loops."""
+    """Enter a function whose derivative keeps so many windows, of several elements, of all iterations of its two
+    loops."""
 
     def enter(fun: Any) -> Any:
         PROGRAMS[fun.__name__] = Program(fun, count)

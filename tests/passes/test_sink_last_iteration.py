@@ -1,4 +1,4 @@
-"""Carries that no turn reads: their last value is computed behind the loop, where that is less."""
+"""Carries that no iteration reads: their last value is computed behind the loop, where that is less."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_what_the_last_iteration_leaves_is_enough(reverse: bool) -> None:
 @pytest.mark.parametrize(
     "iteration",
     [
-        "%5 = sin(%0) : f64[9000]",  # the w of the turn before
+        "%5 = sin(%0) : f64[9000]",  # the w of the iteration before
         "%5 = arctan2(%4, %2) : f64[9000]",  # a row
         "%5 = arctan2(%4, %1) : f64[9000]",  # the old value
     ],
@@ -67,7 +67,7 @@ def test_what_else_is_read_keeps_it_in_the_loop(iteration: str) -> None:
 @pytest.mark.parametrize(("n", "length", "op"), [(9000, 20, "negative"), (9, 20, "exp"), (9000, 2, "square")])
 def test_what_is_hardly_less_stays(n: int, length: int, op: str, monkeypatch: Any) -> None:
     text = loop(f"%5 = {op}(%4) : f64[{n}]", n, length)
-    if op == "negative":  # 20 turns of it are worth it, were it not for what is computed again
+    if op == "negative":  # 20 iterations of it are worth it, were it not for what is computed again
         monkeypatch.setattr(sink_last_iteration, "LEAST", 20 * n)
     _, inside = simplified(text)
     assert len(inside) == 2

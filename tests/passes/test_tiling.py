@@ -46,10 +46,10 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...], int]] = {
     "a matrix": (cubic, (rng.random((50, 121)),), 1),
     "single precision": (cubic, (rng.random(11_003).astype("float32"),), 1),
     "two arrays and a number": (oscillating, (rng.random(9000),), 1),
-    "a number for each turn": (scheduled, (rng.random(6000), np.linspace(0.02, 0.01, 100)), 1),
+    "a number for each iteration": (scheduled, (rng.random(6000), np.linspace(0.02, 0.01, 100)), 1),
     "as many numbers as elements": (scheduled, (rng.random(800), np.linspace(0.02, 0.01, 800)), 2),
     "few elements": (cubic, (rng.random(300),), 2),
-    "a sum of all in each turn": (
+    "a sum of all in each iteration": (
         lambda x: tg.fori_loop(0, 200, lambda i, x: x - 0.01 * x * np.mean(x), x).sum(),
         (rng.random(4000),),
         2,

@@ -242,7 +242,7 @@ def test_one_program_takes_any_steps(integrated: Callable[[Any], Any]) -> None:
         assert value == pytest.approx(integrated(p), rel=1e-12)
         wanted = along(lambda x, p=p: integrated(x * p), np.ones(6))  # type: ignore[misc]
         np.testing.assert_allclose(gradient * p, wanted, rtol=1e-5, atol=1e-6 * np.max(np.abs(wanted)))
-    # Some ways through a turn are met with later inputs.
+    # Some ways through an iteration are met with later inputs.
     assert value_and_grad.cache_info().traces <= (3 if integrated is of_limited_steps else 2)
 
 

@@ -1,4 +1,5 @@
-"""Loops that were recorded turn by turn are rolled: the same numbers and derivatives, from one turn's code."""
+"""Loops that were recorded iteration by iteration are rolled: the same numbers and derivatives, from one iteration's
+code."""
 
 from __future__ import annotations
 
@@ -218,7 +219,7 @@ def test_effects_of_iterations_are_kept() -> None:
 
 def test_runs_are_maximal_and_short_periods_come_first() -> None:
     assert list(runs([9, 1, 2, 1, 2, 1, 2, 5, 5, 5, 8], 3)) == [RepeatRun(7, 1, 3), RepeatRun(1, 2, 6)]
-    # A turn that has a token several times.
+    # An iteration that has a token several times.
     assert RepeatRun(0, 4, 12) in list(runs([1, 1, 2, 1] * 3, 3))
 
 
@@ -239,12 +240,12 @@ def crossing(x: Any) -> Any:
 @pytest.mark.parametrize(
     ("fun", "said"),
     [
-        (the_same_again, r"scan of 30 turns of \d+ nodes at .*loops.py:\d+"),
+        (the_same_again, r"scan of 30 iterations of \d+ nodes at .*loops.py:\d+"),
         (
             turned,
             r"unrolled at .*test_reroll.py:\d+: 29 times multiply, of 29 shapes: .* parts that lie in other places",
         ),
-        (crossing, r"unrolled at .*test_reroll.py:\d+: \d+ turns of \d+ nodes: .* does not read the same .*"),
+        (crossing, r"unrolled at .*test_reroll.py:\d+: \d+ iterations of \d+ nodes: .* does not read the same .*"),
     ],
     ids=["rolled", "shapes", "reads"],
 )
@@ -258,7 +259,7 @@ def test_random_loops(seed: int) -> None:
     assert list(random_loops.faults(seed)) == []
 
 
-# -- checkpoints of turns --------------------------------------------------------------------------------
+# -- checkpoints of iterations --------------------------------------------------------------------------------
 ITERATIONS = 200
 SERIES = np.sin(np.arange(4.0 * ITERATIONS)).reshape(ITERATIONS, 4)
 WEIGHTS = np.sin(np.arange(16.0)).reshape(4, 4) * 0.4

@@ -84,11 +84,11 @@ def test_where_two_of_three_angles_are_one_the_third_is_0(seq: str) -> None:
 
 
 def test_another_rotation_outside_is_noticed() -> None:
-    held = {"turn": OUTSIDE}
-    transposed = tg.trace(lambda x: held["turn"].apply(x))
+    held = {"iteration": OUTSIDE}
+    transposed = tg.trace(lambda x: held["iteration"].apply(x))
     with replayed():
         np.testing.assert_allclose(transposed(V), OUTSIDE.apply(V), rtol=1e-14)
-        held["turn"] = OUTSIDE.inv()
+        held["iteration"] = OUTSIDE.inv()
         np.testing.assert_allclose(transposed(V), OUTSIDE.inv().apply(V), rtol=1e-14)
 
 

@@ -75,7 +75,7 @@ def _workloads() -> Iterator[Workload]:
     yield Workload("network, 256 x 64", _network, (params, normal((256, 64)), normal((256, 10))))
     yield Workload("logistic, 5000 x 50", _logistic, (normal(50), normal((5000, 50)), labels))
     yield Workload("mixture, 2000 x 25", _mixture, (normal((25, 10)), normal((2000, 10))))
-    yield Workload("200 turns of 1000", _heat, (normal(1000),))
+    yield Workload("200 iterations of 1000", _heat, (normal(1000),))
 
 
 _HEAD = ("workload", "first call", "value and gradient", "eager", "", "value", "NumPy", "")

@@ -185,7 +185,7 @@ def row_count(name: str, leaves: Sequence[Any], paths: Sequence[str], length: in
     if length is not None:
         counts["length"] = length.__index__()
     if not counts:
-        raise ValueError(located(f"{name} needs xs or length, to know how many turns there are"))
+        raise ValueError(located(f"{name} needs xs or length, to know how many iterations there are"))
     if len(set(counts.values())) > 1:
         shown = ", ".join(f"{path} has {n}" for path, n in counts.items())
         raise ShapeError(located(f"{name} got arrays with different numbers of rows: {shown}"))

@@ -86,18 +86,18 @@ def division(
     if bound is None or length * sizes.iteration <= bound or disabled("checkpointing"):
         return sizes, 0
     levels = min(sizes.levels(length, bound), max_levels)
-    label = label or f"{length} turns"
+    label = label or f"{length} iterations"
     location = next((node.location for node in reversed(body.nodes) if node.location), "") or "an unknown line"
     if levels:
         _note(
             location,
             f"{label} would keep {_format_bytes(length * sizes.iteration)} for the derivative, segments of "
-            f"{sizes.segment(length, levels)} turns keep {_format_bytes(sizes.memory(length, levels))}",
+            f"{sizes.segment(length, levels)} iterations keep {_format_bytes(sizes.memory(length, levels))}",
         )
         log(
             "loops",
             "%s at %s would keep %s for the derivative, more than loop_memory (%s): in segments of %d "
-            "turns%s they keep %s",
+            "iterations%s they keep %s",
             label,
             location,
             _format_bytes(length * sizes.iteration),

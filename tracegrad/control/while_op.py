@@ -45,7 +45,7 @@ def while_loop(*operands: Any, cond: Graph, body: Graph, carries: int, capacity:
     count, run_cond, iteration = 0, replayer(cond), replayer(body)
     while run_cond([*carry, *consts])[0]:
         if stacked and count == capacity:
-            raise CapacityError(f"while_loop: more than {capacity} turns")
+            raise CapacityError(f"while_loop: more than {capacity} iterations")
         outputs = iteration([*carry, *consts])
         carry = outputs[:carries]
         for buffer, y in zip(stacked, outputs[carries:]):

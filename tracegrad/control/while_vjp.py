@@ -53,7 +53,7 @@ def _(
     seeds = [cts[k + 1] for k in iteration.seeded if k >= carries]
     iterations = capacity
     if iteration.residuals and len(body.outputs) == carries:
-        sizes, levels = division(body, iteration.forward, carries, capacity, 1, f"room for {capacity} turns")
+        sizes, levels = division(body, iteration.forward, carries, capacity, 1, f"room for {capacity} iterations")
         iterations = sizes.segment(capacity, levels)
     if iterations < capacity:
         result = _segment_by_segment(iteration, operands, state, outside, iterations, capacity, cond, body)

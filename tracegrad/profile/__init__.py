@@ -175,8 +175,8 @@ def _describe(plan: Plan, steps: list[Any]) -> str:
 
 def _region_text(step: Nested) -> str:
     if isinstance(step, ScanStep):
-        return f"{step.length} turns"
-    return "turns while it is asked for" if isinstance(step, WhileStep) else step.node.name
+        return f"{step.length} iterations"
+    return "iterations of a while loop" if isinstance(step, WhileStep) else step.node.name
 
 
 def _lines(plan: Plan, numbers: range) -> Iterator[str]:

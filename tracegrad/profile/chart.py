@@ -67,5 +67,7 @@ def _note(step: Any) -> str:
 
 def _hint(step: Any) -> str:
     flops = "unknown" if step.flops is None else amount(step.flops)
-    iterations = [f"{step.iterations} turns of {duration(step.seconds / step.iterations)}"] if step.iterations else []
+    iterations = (
+        [f"{step.iterations} iterations of {duration(step.seconds / step.iterations)}"] if step.iterations else []
+    )
     return "\n".join([step.what, *iterations, f"{amount(step.bytes, 'B')}, flops: {flops}", *step.lines])

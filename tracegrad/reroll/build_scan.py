@@ -90,7 +90,7 @@ class _ScanBuilder:
         if window is None:
             first = nodes[0].params
             if nodes[0].op is not fresh and any([x.params != first for x in nodes]):  # noqa: C419
-                return f"{nodes[0].name} has other parameters in each turn"
+                return f"{nodes[0].name} has other parameters in each iteration"
         else:
             count = len(origins) - len(window.starts)
             origins, starts = origins[:count], origins[count:]

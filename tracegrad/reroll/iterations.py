@@ -144,7 +144,7 @@ def iterations_of(
             mismatches = [x for x in results if isinstance(x, int)]
             if mismatches:
                 first = max(mismatches) + 1
-                why = f"{sequence[start + position].name} does not read the same of the turn before in each"
+                why = f"{sequence[start + position].name} does not read the same of the iteration before in each"
                 start, count = start + first * period, count - first
                 break
             outputs.append(tuple(results))  # type: ignore[arg-type]

@@ -126,7 +126,7 @@ class PaddedIterations:
         iterations, with a valid part if sizes differ."""
         if window.mask is not None or any(set(w.step) != {1} for w in alike):
             raise NoMaskedSemantics(
-                "a window that is written, or has steps, in an array that has another size in each turn"
+                "a window that is written, or has steps, in an array that has another size in each iteration"
             )
         value, extents = base.value, list[ValidExtent | None]()
         for axis, (start, size, extent) in enumerate(zip(window.starts, sizes, base.extents)):
@@ -135,7 +135,7 @@ class PaddedIterations:
             uneven = any(w.sizes[axis] != size for w in alike)
             if uneven and len({w.starts[axis] for w in alike}) > 1:
                 raise NoMaskedSemantics(
-                    "a piece that begins elsewhere in each turn, of an array that has another size in each"
+                    "a piece that begins elsewhere in each iteration, of an array that has another size in each"
                 )
             value = _reaching(value, axis, start, size)
             extents.append(ValidExtent.of(window.sizes[axis], last=False) if uneven else None)
@@ -172,7 +172,7 @@ class PaddedIterations:
 def _counted(params: dict[str, Any], shape: Shape) -> PaddedValue:
     """The maximal number of consecutive numbers, from the iteration's start on."""
     if np.dtype(params["dtype"]).kind != "i":
-        raise NoMaskedSemantics("numbers between bounds of each turn that are no integers")
+        raise NoMaskedSemantics("numbers between bounds of each iteration that are no integers")
     numbers = arange(start=0, step=params["step"], length=shape[0], dtype=params["dtype"])
     extent = ValidExtent.of(params["length"], last=False)
     return PaddedValue(clamped(add(numbers, params["start"]), (extent,)), (extent,))
@@ -206,12 +206,12 @@ def _reaching(x: Any, axis: int, start: int, size: int) -> Any:
 
 def _extent_of(window: SliceWindow, alike: Sequence[SliceWindow], axis: int) -> ValidExtent:
     if any(w.step[axis] != 1 for w in alike):
-        raise NoMaskedSemantics("a window with steps, of another size in each turn")
+        raise NoMaskedSemantics("a window with steps, of another size in each iteration")
     if len({w.starts[axis] for w in alike}) == 1:
         return ValidExtent.of(window.sizes[axis], last=False)
     if len({w.starts[axis] + w.sizes[axis] for w in alike}) == 1:
         return ValidExtent.of(window.sizes[axis], last=True)
-    raise NoMaskedSemantics("a window that begins and ends elsewhere in each turn")
+    raise NoMaskedSemantics("a window that begins and ends elsewhere in each iteration")
 
 
 def _greatest(shapes: Sequence[Shape]) -> Shape:

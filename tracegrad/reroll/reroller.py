@@ -116,7 +116,7 @@ class Reroller:
             self._roll_all()
             if len(self.sequence) < len(before[0]):
                 return
-            why = "turns differ in more than sizes"
+            why = "iterations differ in more than sizes"
         self.sequence, self.outputs, self.refused = before
         self.uneven[self.tried] = why
 
@@ -159,10 +159,16 @@ class Reroller:
             if why:
                 self._refuse(loop.nodes[0], loop.period, loop.count, why)
             else:
-                log("loops", "%d turns of %d nodes at %s are rolled", loop.count, loop.period, loop.nodes[0].location)
+                log(
+                    "loops",
+                    "%d iterations of %d nodes at %s are rolled",
+                    loop.count,
+                    loop.period,
+                    loop.nodes[0].location,
+                )
 
     def _refuse(self, first: GraphNode, period: int, iterations: int, why: str) -> None:
-        self.refused[first, period] = f"{iterations} turns of {period} nodes: {why}"
+        self.refused[first, period] = f"{iterations} iterations of {period} nodes: {why}"
 
     def _report(self) -> None:
         """Report to the trace why loops stay unrolled: loops whose iterations are similar, and lines that were repeated

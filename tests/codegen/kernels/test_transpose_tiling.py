@@ -58,17 +58,17 @@ def test_so_are_those_of_a_stack_of_matrices_and_of_many_rows_in_chunks() -> Non
 def test_the_columns_of_a_tile_are_the_rows_of_its_transpose(t: Any, size: int, bytes_: int) -> None:
     edge = min(bytes_ // size, 16)
     module, vector = ir.IRModule(), of_lanes(t, edge)
-    function = ir.IRFunction(module, ir.FunctionType(ir.VoidType(), [vector.as_pointer()] * 2), "turn")
+    function = ir.IRFunction(module, ir.FunctionType(ir.VoidType(), [vector.as_pointer()] * 2), "iteration")
     b = ir.IRBuilder(function.append_basic_block())
     args, to = function.args
     rows = [b.load(b.gep(args, [ir.IntType(64)(k)]), align=size) for k in range(edge)]
     for k, row in enumerate(transposed(b, rows, 16 // size)):
         b.store(row, b.gep(to, [ir.IntType(64)(k)]), align=size)
     b.ret_void()
-    code = jit.load_object(jit.compile_ir(module, "turn", "vectors"))
+    code = jit.load_object(jit.compile_ir(module, "iteration", "vectors"))
     a = np.arange(edge * edge).astype({8: "f8", 4: "f4", 2: "i2", 1: "u1"}[size]).reshape(edge, edge)
     out = np.empty_like(a)
-    ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 2)(code.address("turn"))(a.ctypes.data, out.ctypes.data)
+    ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 2)(code.address("iteration"))(a.ctypes.data, out.ctypes.data)
     np.testing.assert_array_equal(out, a.T)
 
 

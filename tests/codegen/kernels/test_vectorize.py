@@ -459,7 +459,7 @@ def test_kernels_that_are_not_made_of_vectors() -> None:
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("n", [*range(9, 50, 4), 64, 130])
 def test_stencils_of_all_widths(n: int, dtype: str) -> None:
-    """Several vectors in a turn, each with masks of its own, and a rest."""
+    """Several vectors in an iteration, each with masks of its own, and a rest."""
 
     def f(u: Any) -> Any:
         u = u.copy()

@@ -21,7 +21,7 @@ LETTERS = [*itertools.product(b"NT", repeat=2)]
 SIZES = [(0, 3, 4), (3, 0, 4), (3, 4, 0), (1, 1, 1), (2, 7, 3), (5, 5, 5), (7, 3, 9), (8, 6, 4), (9, 13, 2)]
 SIZES += [(12, 12, 12), (16, 16, 16), (17, 4, 31), (23, 25, 6), (31, 8, 40), (33, 33, 33), (70, 11, 259)]
 SIZES += [(133, 161, 70), (65, 2, 513)]
-# One vector, in twice the columns; few rows, which a transposed B turns into columns.
+# One vector, in twice the columns; few rows, which a transposed B iterations into columns.
 SIZES += [(8, 12, 5), (4, 61, 300), (3, 47, 1), (2, 130, 20), (1, 33, 0), (7, 41, 258), (5, 16, 17)]
 
 

@@ -286,7 +286,7 @@ def test_in_a_loop_python_is_asked() -> None:
 
     many = positive(40, 4, 4)
     np.testing.assert_allclose(tg.trace(volumes)(many), volumes(many), rtol=1e-10)
-    assert native_calls(volumes, many) == ["lu"]  # for the last turn, behind the loop
+    assert native_calls(volumes, many) == ["lu"]  # for the last iteration, behind the loop
 
 
 @dtypes

@@ -1,4 +1,4 @@
-"""Parts of arrays that the turns of a loop replace: written in place, if they read nothing else of the array."""
+"""Parts of arrays that the iterations of a loop replace: written in place, if they read nothing else of the array."""
 
 from __future__ import annotations
 
@@ -61,7 +61,11 @@ def swapped(u: Any) -> Any:
 
 
 IN_PLACE = [of_the_part, of_another_array, outer_products]
-OTHERS = [of_neighbors, transposed_round, swapped]  # an array that is swapped with another one stays for the next turn
+OTHERS = [
+    of_neighbors,
+    transposed_round,
+    swapped,
+]  # an array that is swapped with another one stays for the next iteration
 
 
 @pytest.mark.parametrize("fun", IN_PLACE + OTHERS)

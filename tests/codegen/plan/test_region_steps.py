@@ -38,7 +38,8 @@ def check(text: str, *arrays: Any, rtol: float = 1e-13, said: Callable[..., Any]
 
 
 def of_iterations(results: Any) -> Any:
-    """The results of a `while_loop` with one stack: rows that no turn has written, but for the last, hold anything."""
+    """The results of a `while_loop` with one stack: rows that no iteration has written, but for the last, hold
+    anything."""
     last, count, rows = results
     return last, count, rows[: int(count)], rows[-1]
 
@@ -211,7 +212,7 @@ def test_a_while_loop_whose_rows_are_full_fails() -> None:
     program = program_of(parse(WHILE.format(n=2, capacity=4)))
     operands = [np.full(2, 0.5), np.array(100.0)]
     assert program.entry(*operands) is MISS
-    with pytest.raises(CapacityError, match="turns"):
+    with pytest.raises(CapacityError, match="iterations"):
         program.run(operands)
     before = machine_code_count()
     check(WHILE.format(n=2, capacity=20), *operands, said=of_iterations)
@@ -456,7 +457,7 @@ def wide(a: Any, b: Any) -> Any:
     return np.concatenate([a, b]) @ b
 
 
-# One turn on three matrices of 20 by 20, and how many of the products BLAS adds if there are several turns.
+# One iteration on three matrices of 20 by 20, and how many of the products BLAS adds if there are several iterations.
 ADDED: dict[str, tuple[Any, int]] = {
     "to a carry": (lambda a, b, c: (a + b @ c, c, np.cos(b)), 1),
     "to a carry, negative": (lambda a, b, c: (a - b @ c, c, np.cos(b)), 1),
@@ -619,14 +620,14 @@ def one_thread() -> Iterator[None]:
 
 
 def depths(program: Program) -> list[int]:
-    """How many turns of each loop of a program run at a time, in waves; 0 where it cannot."""
+    """How many iterations of each loop of a program run at a time, in waves; 0 where it cannot."""
     loops = [step for step in program.report.plan.steps if isinstance(step, ScanStep)]
     return [step.waves.depth if step.waves else 0 for step in loops]
 
 
 def diffused(reach: int, reverse: bool = False) -> Callable[..., Any]:
-    """Turns in which each element is made of some that are up to `reach` rows and columns away, and of a row of data;
-    and of all turns a number."""
+    """Iterations in which each element is made of some that are up to `reach` rows and columns away, and of a row of
+    data; and of all iterations a number."""
 
     def turn(u: Any, x: Any) -> Any:
         v = u.copy()
@@ -732,7 +733,7 @@ def test_what_reads_what_its_iteration_has_made_or_all_rows_does_not_run_in_wave
         np.testing.assert_allclose(got, f(u)[0], rtol=1e-12, atol=1e-12)
 
 
-# -- turns that threads share ------------------------------------------------------------------------------------
+# -- iterations that threads share ------------------------------------------------------------------------------------
 ITERATIONS = """
 graph(%0: f64[{length},{n}], %1: f64[{n},{n}], %2: i64[{length}]) {{
   %3 = full() {{dtype='int64', shape=(), value=3}} : i64[]
@@ -808,7 +809,7 @@ def test_a_matrix_and_its_transpose_are_read_where_the_matrix_is() -> None:
     derivative = tg.grad(descent)
     explanation = derivative.explain(0.01)
     text = str(explanation)
-    assert "scan of 20 turns" in text
+    assert "scan of 20 iterations" in text
     assert "transpose" in str(explanation.optimized)
     assert re.search(r"b\d+ .* reduce_sum f64", text)
     assert not re.search(r"b\d+ .* transpose f64", text)

@@ -908,7 +908,7 @@ def test_forward_of_an_opaque_function_runs_once_for_value_and_derivative(
 def test_each_iteration_of_a_loop_has_the_context_that_forward_left(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RandomFactor, "keep", KEPT[what])
     derivative = tg.grad(lambda x: tg.scan(lambda c, r: (c + RandomFactor.apply(r), c), 0.0, x)[0])
-    derivative(X)  # runs the first turn once more, to find out the shapes
+    derivative(X)  # runs the first iteration once more, to find out the shapes
     for _ in range(3):
         RandomFactor.runs.clear()
         result = derivative(X)
@@ -992,7 +992,7 @@ def test_an_opaque_function_gives_a_tuple_where_forward_does(compiled: bool) -> 
 
 
 class Halved(Function):
-    """x / 2 and a count, outside of what a trace sees; refuses 0, which no turn has; with the derivative 5."""
+    """x / 2 and a count, outside of what a trace sees; refuses 0, which no iteration has; with the derivative 5."""
 
     opaque = True
     seen: ClassVar[list[Any]] = []

@@ -110,7 +110,7 @@ def test_a_loop_tells_its_iterations_and_their_work():
     assert loop.iterations == 300
     assert 300 * 98 * 3 <= loop.flops <= 300 * 100 * 3  # what is outside of the part may be computed too
     assert any(line.startswith(__file__) for line in loop.lines)
-    assert "300 turns, " in str(profile)
+    assert "300 iterations, " in str(profile)
 
 
 def test_the_iterations_of_a_loop_that_asks_are_not_known():

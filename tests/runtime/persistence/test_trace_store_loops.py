@@ -23,11 +23,11 @@ ITERATION_BY_ITERATION = """
 """
 ASKING = """
     def function(x):
-        turns = 0
+        iterations = 0
         while np.sum(x) > 1e-3:
             x = x * 0.75
-            turns += 1
-        return x, turns
+            iterations += 1
+        return x, iterations
 """
 WIDENED = """
     def function(x):

@@ -190,7 +190,7 @@ def test_second_derivatives_and_tangents_go_through_the_rows():
     np.testing.assert_allclose(tangent, tg.grad(trajectory)(P) @ direction, rtol=1e-10)
 
 
-# -- numbers of turns that values decide -----------------------------------------------------------
+# -- numbers of iterations that values decide -----------------------------------------------------------
 def halving(p):
     x, result = p[0], []
     while x > 1e-6:

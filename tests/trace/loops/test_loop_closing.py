@@ -1,4 +1,5 @@
-"""Loops whose turns ask for values are closed while they are recorded: one program for every number of turns."""
+"""Loops whose iterations ask for values are closed while they are recorded: one program for every number of
+iterations."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ SCALES = tuple([(POINTS * scale, a) for scale, a in ((1, 3.0), (2, 1e4), (1, 1e-
 
 
 class Program(NamedTuple):
-    """A function, arguments of several calls that take other numbers of turns, and how many traces that may take."""
+    """A function, arguments of several calls that take other numbers of iterations, and how many traces that may
+    take."""
 
     fun: Callable[..., Any]
     calls: tuple[tuple[Any, ...], ...]
@@ -102,7 +104,7 @@ def raised_after_too_many(a: Any) -> Any:
     while wrong(x, a):
         x, n = better(x, a), n + 1
         if n > 18:
-            raise ArithmeticError(f"{n} turns")
+            raise ArithmeticError(f"{n} iterations")
     return x
 
 
@@ -177,7 +179,7 @@ def an_item_from_outside(a: Any) -> Any:
 
 
 class Solver:
-    """Something from outside that counts its turns."""
+    """Something from outside that counts its iterations."""
 
     def __init__(self) -> None:
         self.n, self.x = 0, 1.0
@@ -606,7 +608,7 @@ def _long(x: Any) -> Any:
             r"unrolled at .*test_loop_closing.py:\d+: it asks for values, and the list seen grows",
         ),
         (tg.trace(_over_items), r"unrolled at .*test_loop_closing.py:\d+: 12 questions, a guard each: .*"),
-        (tg.grad(_long), r"in segments at .*test_loop_closing.py:\d+: 1000 turns would keep .*"),
+        (tg.grad(_long), r"in segments at .*test_loop_closing.py:\d+: 1000 iterations would keep .*"),
     ],
 )
 def test_explain_says_why_a_loop_was_not_closed_and_that_one_was_divided(f: Any, why: str) -> None:

@@ -1,4 +1,4 @@
-"""Long loops over a `range` or an array are folded: a few turns are recorded, and one loop is made of them."""
+"""Long loops over a `range` or an array are folded: a few iterations are recorded, and one loop is made of them."""
 
 from __future__ import annotations
 
@@ -307,7 +307,7 @@ def test_a_loop_goes_on_from_where_another_way_has_led() -> None:
 
 
 def first_row_goes_one_way(x: Any) -> Any:
-    """Of the first turn, with a loop of one turn within, it cannot be told that there are two ways."""
+    """Of the first iteration, with a loop of one iteration within, it cannot be told that there are two ways."""
     total = 0.0
     for i in range(N):
         for j in range(i + 1):

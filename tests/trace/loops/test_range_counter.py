@@ -1,4 +1,4 @@
-"""Loops that count, within loops: what a derivative keeps of them, and for how many turns there is room."""
+"""Loops that count, within loops: what a derivative keeps of them, and for how many iterations there is room."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def substituted(a: Any, n: int) -> Any:
 
         def term(c: Any) -> Any:
             j, total = c
-            # Where there is no turn, this index would be out of range.
+            # Where there is no iteration, this index would be out of range.
             return j - 1, total + a[i, j] * x[j] * np.cos(a[i + 1, 0])
 
         x = x.copy()

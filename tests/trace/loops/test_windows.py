@@ -1,4 +1,5 @@
-"""Windows at computed places: loops that read and write parts of arrays, against NumPy's, and what a turn costs."""
+"""Windows at computed places: loops that read and write parts of arrays, against NumPy's, and what an iteration
+costs."""
 
 from __future__ import annotations
 
@@ -163,7 +164,7 @@ PROGRAMS = [
 
 @pytest.mark.parametrize(("f", "plain"), PROGRAMS)
 def test_loops_over_windows_are_numpys_and_copy_no_array(f: Any, plain: Any) -> None:
-    """But for the stencil backwards, which adds five arrays into each turn's."""
+    """But for the stencil backwards, which adds five arrays into each iteration's."""
     u, t = 0.1 * rng.normal(size=(N, N)), rng.normal(size=(N, N))
     gradient = tg.grad(f)
     second = tg.grad(lambda u: np.sum(tg.grad(f)(u) * t))

@@ -152,7 +152,7 @@ def test_the_program_of_a_factorization_is_the_same_for_all_sizes() -> None:
 
 
 # -- what is read ------------------------------------------------------------------------------------------------
-# Each of `x`, `A` and the number `i` of the turn, from 1 to N - 1.
+# Each of `x`, `A` and the number `i` of the iteration, from 1 to N - 1.
 READS: dict[str, Callable[[Any, Any, Any], Any]] = {
     "windows": lambda x, A, i: np.sum(x[i - 1 : i + 1] * np.array([2.0, 3.0])) * x[0],
     "counted from the end": lambda x, A, i: np.sum(x[:-i]) + 2 * np.sum(x[-i:]) + np.sum(x[i - 4 :]),
@@ -401,7 +401,7 @@ REFUSED: dict[str, Callable[[Any, Any, Any], Any]] = {
     "len": lambda x, A, i: len(x[:i]) * 1.0,
     "joined": lambda x, A, i: np.concatenate([x[:i], x[i:]])[0],
     "in steps": lambda x, A, i: np.sum(x[:i:2]),
-    "as a number of turns": lambda x, A, i: sum(v for v in x[:i]),
+    "as a number of iterations": lambda x, A, i: sum(v for v in x[:i]),
     "as an index": lambda x, A, i: np.sum(x[(x[:i] > 0).astype(int)]),
     "as a carry": lambda x, A, i: x[:i],
 }

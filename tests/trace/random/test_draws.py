@@ -314,7 +314,7 @@ def test_unseeded_generators_are_new_in_each_call():
 
 
 def test_what_cannot_be_drawn_is_refused():
-    with pytest.raises(tg.UnsupportedError, match=r"several examples or turns.* tracegrad\.random with a key"):
+    with pytest.raises(tg.UnsupportedError, match=r"several examples or iterations.* tracegrad\.random with a key"):
         tg.vmap(lambda x: x + RNG.normal())(np.ones(3))
     with pytest.raises(tg.UnsupportedError, match="no derivative with respect to this argument"):
         tg.grad(lambda a: RNG.vonmises(0.0, a))(2.0)

@@ -99,7 +99,9 @@ def _estimated(name: str, x: Any, how: str, bounds: Any) -> int:
     ends = constant(np.zeros(0), peer) if bounds is None else to_dtype(array(list(bounds), peer), float)
     result = bin_count(stop_gradient(x), stop_gradient(ends), how=how)
     if not has_value(result):
-        raise refuse(f"np.{name} with bins={how!r} of what differs between examples or turns", "give a number of bins")
+        raise refuse(
+            f"np.{name} with bins={how!r} of what differs between examples or iterations", "give a number of bins"
+        )
     return int(result)
 
 

@@ -162,14 +162,14 @@ def applied(op: Op, params: Params, operands: Sequence[PaddedValue], shape: Shap
     """The result of `op` on the operands; `shape` is its maximal shape. Raises `NoMaskedSemantics`."""
     rule = _elementwise if isinstance(op, Elementwise) else _RULES.get(op)
     if rule is None:
-        raise NoMaskedSemantics(f"{op.name} of another size in each turn")
+        raise NoMaskedSemantics(f"{op.name} of another size in each iteration")
     return rule(op, params, operands, shape)
 
 
 def _elementwise(op: Op, params: Params, operands: Sequence[PaddedValue], shape: Shape) -> PaddedValue:
     arrays = [x for x in operands if not is_literal(x.value) and x.value.shape]
     if any(x.value.shape != shape for x in arrays):
-        raise NoMaskedSemantics(f"{op.name} of arrays from outside, of another size in each turn")
+        raise NoMaskedSemantics(f"{op.name} of arrays from outside, of another size in each iteration")
     masked = any(p is not None and p.mask is not None for x in arrays for p in x.extents)
     if masked and op.form.raises:
         raise NoMaskedSemantics(f"{op.name} of what a mask leaves out")
@@ -186,7 +186,7 @@ def _reshape(op: Op, params: Params, operands: Sequence[PaddedValue], shape: Sha
     (x,) = operands
     saved = [(n, p) for n, p in zip(x.value.shape, x.extents) if n != 1 or p is not None]
     if [n for n, _ in saved if n != 1] != [n for n in shape if n != 1] or any(n == 1 for n, _ in saved):
-        raise NoMaskedSemantics("reshape of another size in each turn")
+        raise NoMaskedSemantics("reshape of another size in each iteration")
     rest = iter([p for _, p in saved])
     return PaddedValue(reshape(x.value, shape=shape), tuple([None if n == 1 else next(rest) for n in shape]))
 

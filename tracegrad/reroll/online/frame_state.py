@@ -315,10 +315,10 @@ def difference(before: FrameState, now: FrameState) -> str:
     k = other[0] if other else min(len(before.tokens), len(now.tokens)) - 1
     results = [(at, name, x) for at, (name, x) in now.names.items() if at <= k]
     if not results:
-        return "something outside is not the same in each turn"
+        return "something outside is not the same in each iteration"
     at, name, x = results[-1]
     grows = type(x) in (list, dict, deque) and k == at + 2  # words: name, class, length
-    return f"the {type(x).__name__} {name} grows" if grows else f"{name} is not the same in each turn"
+    return f"the {type(x).__name__} {name} grows" if grows else f"{name} is not the same in each iteration"
 
 
 # -- local variables ---------------------------------------------------------------------------------------------

@@ -307,7 +307,7 @@ class LoopDetector:
         grown = growing(self.builder, jump, before.state.lengths) or scalars_differ(before.state, state)
         if grown:
             facts |= grown
-            raise self.builder.restarts(grown.pop(), "a list or a scalar that turns change is traced in the loop")
+            raise self.builder.restarts(grown.pop(), "a list or a scalar that iterations change is traced in the loop")
         if (start.enters or start.is_first_iteration) and widen_entrance(start.state, state):
             raise self.builder.restarts((ENTERED, *jump.instruction) if start.enters else FOLDED)
         if before.enters:
@@ -320,7 +320,7 @@ class LoopDetector:
         if widen_kinds(before.state, state, before.counts, again > 0):
             # The kinds may differ at the loop entry too.
             facts |= {(ENTERED, jump.instruction[0], at) for at in frame.around(jump.number)}
-            raise self.builder.restarts(KINDS, "the kinds of floats differ from turn to turn")
+            raise self.builder.restarts(KINDS, "the kinds of floats differ from iteration to iteration")
         self._report(difference(before.state, state), frame.attempts.get(jump.number, 0))
         return state
 
@@ -330,13 +330,13 @@ class LoopDetector:
         for at in frame.around(jump.number):
             if (ENTERED, code, at) not in facts:
                 facts |= differing(facts, jump, at)
-                raise self.builder.restarts((ENTERED, code, at), "a loop begins with its first turn")
+                raise self.builder.restarts((ENTERED, code, at), "a loop begins with its first iteration")
 
     def _is_irregular(self, jump: LoopJump) -> bool:
         """Whether an earlier trace has found no loop here, because each iteration takes another path."""
         known = (ITERATION_BY_ITERATION, *jump.instruction) in self.builder.world.facts
         if known:
-            self._report("goes another way in each turn")
+            self._report("goes another way in each iteration")
         return known
 
     def _report(self, why: str, attempts: int = MAX_CLOSE_ATTEMPTS) -> None:

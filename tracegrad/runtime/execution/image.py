@@ -228,7 +228,7 @@ class NumPyCallback:
     def _call(self, number: int, pointers: Any) -> int:
         try:
             if number == CAPACITY:
-                raise CapacityError("while_loop: more turns than there is room for their results")
+                raise CapacityError("while_loop: more iterations than there is room for their results")
             self._runs()[number](pointers)
         except BaseException as error:  # `Program.run` raises it again
             self.failed.error = error.with_traceback(None)  # its frames hold views of freed memory

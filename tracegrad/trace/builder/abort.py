@@ -46,7 +46,7 @@ __all__ = [
 # and rerolls no loop.
 BOOLEANS, ITERATION_BY_ITERATION, FOLDED, ARRAYS, KINDS, VIEWS = (
     "booleans",
-    "turn by turn",
+    "iteration by iteration",
     "folded",
     "arrays",
     "kinds",

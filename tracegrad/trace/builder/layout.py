@@ -85,7 +85,7 @@ class LayoutTracker:
             raise UnsupportedError(
                 located(
                     "whether this is a view or a copy depends on how an argument of the body lies in memory, which may "
-                    "be otherwise at each turn; copy it first (x = np.array(x, order='C')), or update by tg.where"
+                    "be otherwise at each iteration; copy it first (x = np.array(x, order='C')), or update by tg.where"
                 )
             )
         self.guarded |= inputs

@@ -138,7 +138,7 @@ def _require_no_writes(now: list[tuple[Any, str]], before: list[tuple[Any, str]]
         if location not in known:
             raise UnsupportedError(
                 located(
-                    f"{description} changes {text}, which it would have to do at each turn: return the new value "
+                    f"{description} changes {text}, which it would have to do at each iteration: return the new value "
                     "instead"
                 )
             )
@@ -377,12 +377,14 @@ def _instead(query: str) -> str:
         )
     if query.startswith("int") or query == "an index":
         return (
-            "an array can be indexed by it as it is; for a number of turns use tg.fori_loop or tg.while_loop, and for "
+            "an array can be indexed by it as it is; for a number of iterations use tg.fori_loop or tg.while_loop, and "
+            "for "
             "a choice tg.where or tg.cond"
         )
     if query == "the size of an array":
         return (
-            "arrays of a size that differs from turn to turn can be computed with element by element, summed, "
+            "arrays of a size that differs from iteration to iteration can be computed with element by element, "
+            "summed, "
             "multiplied and assigned where they are known to be of one size; for more, use an array of the greatest "
             "size and tg.where"
         )

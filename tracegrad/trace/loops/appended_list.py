@@ -201,7 +201,7 @@ def restore_lists(builder: TraceBuilder, jump: LoopJump, condition: bool) -> Non
     wider = {x.wider for x in ended} - {None}
     if wider:
         builder.world.facts |= wider
-        raise builder.restarts(wider.pop(), "a list that turns append to is longer")
+        raise builder.restarts(wider.pop(), "a list that iterations append to is longer")
     held = {id(x): name for name, x in variables(jump.frame).items()}
     set_variables(jump.frame, {held[id(x)]: x.restored() for x in ended if id(x) in held})
     done = {id(x) for x in ended if id(x) in held}

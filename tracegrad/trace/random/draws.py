@@ -427,7 +427,8 @@ class GeneratorProxy:
         if builder.inner is not None or current_trace() is not builder:
             raise UnsupportedError(
                 located(
-                    f"{method} in a function that runs for several examples or turns (tg.vmap, tg.scan, tg.cond, ...) "
+                    f"{method} in a function that runs for several examples or iterations (tg.vmap, tg.scan, tg.cond, "
+                    "...) "
                     "would be drawn once; draw outside of it and pass the array, or use tracegrad.random with a key "
                     "for each"
                 )

@@ -58,7 +58,7 @@ class Constants:
             line = builder.locate()
             count = self._lines[line] = self._lines.get(line, 0) + 1
             if count > MAX_FROM_A_LINE:
-                raise builder.restarts(COMPUTED, "another constant is met in each turn of a loop")
+                raise builder.restarts(COMPUTED, "another constant is met in each iteration of a loop")
             result = self._nodes[key] = builder.capture(np.array(array, order="C")).node
         return result
 
