@@ -29,7 +29,7 @@ import scipy.stats
 
 HERE = Path(__file__).parent
 TESTS = HERE.parent / "tests"
-sys.path += [str(TESTS), str(TESTS / "scipy_api")]
+sys.path += [str(TESTS / name) for name in ("helpers", "samples", "scipy_api")]
 
 from numpy_calls import IN_PLACE, MORE, ROUGH, SMOOTH, calls  # noqa: E402
 from numpy_expressions import ARRAYS, CREATION, EXPRESSIONS  # noqa: E402

@@ -10,7 +10,10 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))  # the tests are no package: they find each other by name
+# The tests are no package: they find each other by name.
+sys.path.insert(0, str(Path(__file__).parents[1] / "samples"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "helpers"))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from fuzz.checking import check
 from fuzz.command import Kind, main

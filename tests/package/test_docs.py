@@ -104,7 +104,8 @@ def run_pages(caches: dict[str, str]) -> None:
 def run_elsewhere(program: str, **more: str) -> None:
     """Run `program` in a process of its own, where it may add to the table of ops, with `more` in its environment;
     warnings are errors."""
-    path = os.pathsep.join([str(ROOT / "tests" / "package"), str(ROOT / "tests"), str(ROOT)])
+    folders = [ROOT / "tests" / name for name in ("package", "helpers", "samples")]
+    path = os.pathsep.join(map(str, [*folders, ROOT]))
     run = subprocess.run(
         [sys.executable, "-W", "error", "-c", f"from test_docs import *\n{program}"],
         cwd=ROOT,

@@ -3,7 +3,7 @@
 The tracer's arrays and the eager Tensors inherit from it. A subclass is a `Carrier` with `shape` and `dtype`, and
 defines
 
-- `concrete(asked)`: the value as an ndarray, if Python needs a number; `asked` names the operation ("bool()");
+- `concrete(query)`: the value as an ndarray, if Python needs a number; `query` names the operation ("bool()");
 - `_lift(x)`: an ndarray, NumPy scalar or carrier of a lower level as a carrier of this kind; `_constant(x)`: the same
   for an ndarray without other references;
 - `_assign(new)`: makes `new` the value of this object (`x[i] = v`, `x += y`); raises by default;

@@ -131,7 +131,7 @@ def called(
     text: str,
     make_rule: Callable[[str], SolverRule],
 ) -> tuple[Any, ...]:
-    """Call the solver as a node whose derivative is the rule `ways(name)`, with respect to the captures."""
+    """Call the solver as a node whose derivative is the rule `make_rule(name)`, with respect to the captures."""
     solver = _SolverCall(functions, starts, run, kinds, text)
     outputs = opaque(*starts.traced, *functions.captured, results=kinds, call=solver)
     rule = make_rule(solver.name)

@@ -1,8 +1,8 @@
 """Divide by differences of eigenvalues or singular values, some of which may be equal.
 
 The rotation of vectors against each other is such a quotient. It has no correct digits if the values differ only by
-rounding. A function of vectors alone (`alone`) that is invariant under rotations of the vectors of equal values has
-its derivative there. A function of values and vectors has nan, because the quotient would need both derivatives.
+rounding. A function of vectors alone (`vectors_only`) that is invariant under rotations of the vectors of equal values
+has its derivative there. A function of values and vectors has nan, because the quotient would need both derivatives.
 """
 
 from __future__ import annotations

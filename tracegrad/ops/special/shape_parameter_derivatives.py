@@ -56,7 +56,7 @@ def _psi(n: int, x: Any) -> Any:
 
 
 def _in_the_end(x: Any, end: float, interior: Callable[[Any], Any], nothing: Any) -> Any:
-    """`found(x)`; `nothing`, which is 0, at both ends of the range of `x`, 0 and `end`."""
+    """`interior(x)`; `nothing`, which is 0, at both ends of the range of `x`, 0 and `end`."""
     outside = logical_or(equal(x, 0.0), equal(x, end))
     return where(outside, nothing, interior(where(outside, 0.5, x)))
 

@@ -32,7 +32,7 @@ from tracegrad.trace.world.guards import SourceGuard
 
 __all__ = ["SlotFields", "disjoint_checks_of", "empty", "exact", "guard_slots_of"]
 
-# The fields of `codegen.entry.signature.Place`.
+# The fields of `codegen.entry.signature.GuardSlot`.
 SlotFields = tuple[int, int, int, int]
 # Flags of NumPy's arrays (NPY_ARRAY_WRITEABLE, NPY_ARRAY_OWNDATA).
 _WRITEABLE, _OWNS_DATA = 0x0400, 0x0004

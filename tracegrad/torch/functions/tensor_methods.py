@@ -5,7 +5,7 @@ place if PyTorch has that form. NumPy's functions and ufuncs on such a value kee
 
 A subclass is a `Carrier` with `shape` and `dtype`, and defines
 
-- `concrete(asked)`: the value as an ndarray, for Python that needs a number; `asked` names the operation ("bool()");
+- `concrete(query)`: the value as an ndarray, for Python that needs a number; `query` names the operation ("bool()");
 - `_lift(x)`: an ndarray, NumPy scalar or carrier of a lower level as a carrier of this kind;
 - `_become(result) -> self`: give this object the value `result`, which has the object's shape and dtype;
 - `_alias()`: another object for the same value; `clone()`: a copy of it.

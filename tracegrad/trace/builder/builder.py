@@ -58,7 +58,7 @@ MAX_UNROLLED_NODES = TUNING.loops.max_unrolled_nodes
 
 class TraceBuilder(NodeRecorder):
     """Recorder of one call. `make` and `number` convert a node to a tracer of an array and of a Python number;
-    `answers` are the values of the first guards."""
+    `guard_values` are the values of the first guards."""
 
     def __init__(self, make: Any, number: Any, guard_values: Sequence[np.ndarray[Any, Any]] = ()) -> None:
         super().__init__(make)

@@ -1,6 +1,6 @@
 """Which recorded derivatives depend on the answer itself, as text, and what PyTorch makes of them.
 
-`python tests/torch_answers.py` runs the calls with PyTorch, which the tests do not need, and writes
+`python tests/samples/torch_answers.py` runs the calls with PyTorch, which the tests do not need, and writes
 `data/torch_answers.json`: for each call, the derivatives of the weighted sum of its gradients with respect to its
 results, to its arrays and to the cotangents, None where there is none.
 """
@@ -15,7 +15,7 @@ from typing import Any
 
 from torch_cases import CONSTANT, INPUTS, weights
 
-DATA = Path(__file__).parent / "data" / "torch_answers.json"
+DATA = Path(__file__).parents[1] / "data" / "torch_answers.json"
 
 TEXT = """
 T.prod(x) T.prod(x,0) T.prod(x,1,keepdim=True) T.prod(s,0) T.cumprod(x,0) T.cumprod(cube,1) T.std(x) T.std(x,1)

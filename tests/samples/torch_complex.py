@@ -1,7 +1,8 @@
 """Calls of PyTorch's functions on complex numbers, and what PyTorch computes for them.
 
-`python tests/torch_complex.py` asks PyTorch, which the tests do not need, and writes `data/torch_complex.json`: for
-each call the outputs and the gradients for fixed cotangents of the outputs, complex numbers as pairs of their parts.
+`python tests/samples/torch_complex.py` asks PyTorch, which the tests do not need, and writes `data/torch_complex.json`:
+for each call the outputs and the gradients for fixed cotangents of the outputs, complex numbers as pairs of their
+parts.
 
 In a call, `f` has the functions; of the inputs, `x`, `z`, `v`, `q` and `y` are complex and `r` and `t` are real.
 """
@@ -15,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-DATA = Path(__file__).parent / "data" / "torch_complex.json"
+DATA = Path(__file__).parents[1] / "data" / "torch_complex.json"
 
 
 def _reals(shape: tuple[int, ...], frequency: float) -> Any:

@@ -1,7 +1,7 @@
 """Random programs with state, run plainly and traced: what they return, raise and leave behind is the same.
 
-`python tests/random_state.py FIRST LAST` runs the programs with these seeds and prints those that
-differ.
+`PYTHONPATH=tests/helpers python tests/samples/random_state.py FIRST LAST` runs the programs with these seeds and prints
+those that differ.
 """
 
 from __future__ import annotations

@@ -6,5 +6,5 @@ from pathlib import Path
 
 __all__ = ["ROOT", "TESTS"]
 
-TESTS = Path(__file__).parent
+TESTS = Path(__file__).parents[1]
 ROOT = TESTS.parent

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-RECORD = Path(__file__).parent / "data" / "torch_functions.json"
+RECORD = Path(__file__).parents[1] / "data" / "torch_functions.json"
 
 INPUTS: dict[str, Any] = {
     "x": np.array([[0.5, -0.3, 0.8], [0.2, 0.7, -0.9]]),

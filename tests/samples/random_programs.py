@@ -6,7 +6,7 @@ layouts of the argument; the derivative, in a trace and on the tape, with differ
 
 By hand, without compiling but every 50th:
 
-    python tests/random_programs.py 0 20000
+    python tests/samples/random_programs.py 0 20000
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Small random programs of Tensors, as text, and what PyTorch makes of them.
 
-`python tests/torch_programs.py` runs them with PyTorch, which the tests do not need, and writes
+`python tests/samples/torch_programs.py` runs them with PyTorch, which the tests do not need, and writes
 `data/torch_programs.json`: for each program, how far it came, the error that ended it, and the Tensors that there were
 before: values, whether they are leaves and require grad, the names of their nodes, versions, gradients.
 """
@@ -15,7 +15,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-DATA = Path(__file__).parent / "data" / "torch_programs.json"
+DATA = Path(__file__).parents[1] / "data" / "torch_programs.json"
 COUNT = 150
 
 OF_ONE = """

@@ -1,7 +1,7 @@
 """Calls of PyTorch's functions of shapes, indices and products, and what PyTorch computes for them.
 
-`python tests/torch_shapes.py` asks PyTorch, which the tests do not need, and writes `data/torch_shapes.json`: for each
-call the outputs, the cotangents of the inputs for fixed cotangents of the outputs, and the name of the node.
+`python tests/samples/torch_shapes.py` asks PyTorch, which the tests do not need, and writes `data/torch_shapes.json`:
+for each call the outputs, the cotangents of the inputs for fixed cotangents of the outputs, and the name of the node.
 
 In a call, `f` has the functions, `m("name", x, ...)` calls a method, and the names of `FLOATS` and `FIXED` are inputs.
 """
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-DATA = Path(__file__).parent / "data" / "torch_shapes.json"
+DATA = Path(__file__).parents[1] / "data" / "torch_shapes.json"
 
 SHAPES = {
     "s": (),

@@ -1,7 +1,8 @@
 """Calls of PyTorch's functions of matrices and of order, and what PyTorch computes for them.
 
-`python tests/torch_linalg.py` asks PyTorch, which the tests do not need, and writes `data/torch_linalg.json`: for each
-call the outputs, the gradients of their weighted sum, those of the weighted sum of the gradients, and the nodes.
+`python tests/samples/torch_linalg.py` asks PyTorch, which the tests do not need, and writes `data/torch_linalg.json`:
+for each call the outputs, the gradients of their weighted sum, those of the weighted sum of the gradients, and the
+nodes.
 
 In a call, `f` has the functions, `L` those of `linalg`, and the names of `INPUTS` are inputs. Vectors that are defined
 up to their sign are squared by `sq`.
@@ -15,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-DATA = Path(__file__).parent / "data" / "torch_linalg.json"
+DATA = Path(__file__).parents[1] / "data" / "torch_linalg.json"
 
 
 def _numbers(shape: tuple[int, ...], frequency: float) -> np.ndarray[Any, Any]:

@@ -2,7 +2,7 @@
 
 Loops of those with odd numbers are folded while they are recorded. Most are not compiled: their graphs run op by op,
 which takes a tenth of the time.
-`python tests/random_loops.py FIRST LAST` tries the seeds from FIRST to before LAST.
+`python tests/samples/random_loops.py FIRST LAST` tries the seeds from FIRST to before LAST.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Write what PyTorch gives for the calls of `torch_cases.py`: `python tests/record_torch.py`, where torch is installed.
+"""Write what PyTorch gives for the calls of `torch_cases.py`: `python tests/samples/record_torch.py`, where torch is
+installed.
 
 For each call: the values of its results; the derivatives of their weighted sum with respect to the arrays of floats in
 it; those of the weighted sum of these derivatives; and the names of the nodes on the tape.
