@@ -12,7 +12,6 @@ from pathlib import Path
 
 # The tests are no package: they find each other by name.
 sys.path.insert(0, str(Path(__file__).parents[1] / "samples"))
-sys.path.insert(0, str(Path(__file__).parents[1] / "helpers"))
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from fuzz.checking import check

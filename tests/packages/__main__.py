@@ -13,10 +13,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-# The tests are no package: they find each other by name.
-sys.path.insert(0, str(Path(__file__).parents[1] / "samples"))
-sys.path.insert(0, str(Path(__file__).parents[1] / "helpers"))
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[1]))  # the tests are no package: they find each other by name
 
 from packages.catalogue import PACKAGES, Package
 from packages.running import ROOT, Row, folder, installed, run

@@ -240,7 +240,7 @@ class _FoldRule(_ReductionRule):
         over = tuple(next(iter(index[a].symbols)) for a in axes if index[a].symbols)
         saved = tuple(i for a, i in enumerate(index) if a not in axes)
         value = lowering.element(node.inputs[0], index)
-        if axes and not over and node.form.combine == "add" and value.dtype[0] in "fc":
+        if axes and not over and node.form.combine == "add" and value.dtype[0] == "f":
             # Axes of size 1 have no loop that begins with 0.0, and NumPy's sum of one -0.0 is 0.0.
             value = lowering.compute("add", (value, Operand("", value.dtype, "0.0")), value.dtype)
         _reduce(lowering, node, saved, node.form.combine, value, over)

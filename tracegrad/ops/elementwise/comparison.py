@@ -22,7 +22,6 @@ less_equal: Elementwise
 logical_and: Elementwise
 logical_or: Elementwise
 not_equal: Elementwise
-sign: Elementwise
 where: Elementwise
 
 BOOL = np.dtype(bool)
@@ -51,6 +50,20 @@ where = op(
     moves=True,
     doc="x where the condition holds, else y",
 )
+
+where.linear_in("x", "y")
+
+
+@where.def_samples
+def _() -> Any:
+    for dtype in ("float64", "float32"):
+        yield (
+            (uniform((3, 4)) > 0, uniform((3, 4), seed=1, dtype=dtype), uniform((3, 4), seed=2, dtype=dtype)),
+            {},
+        )
+    yield (uniform((3, 4)) > 0, integers((3, 4), -9, 9), integers((3, 4), -9, 9, seed=1)), {}
+
+
 equal = op("equal(x, y)", np.equal, "x == y", on_complex=AS_WRITTEN, doc="x == y")
 not_equal = op("not_equal(x, y)", np.not_equal, "x != y", on_complex=AS_WRITTEN, doc="x != y")
 less = op("less(x, y)", np.less, "x < y", doc="x < y")
@@ -102,27 +115,15 @@ def _boolean_tables() -> Any:
     yield (np.array([True, True, False, False]), np.array([True, False, True, False])), {}
 
 
+for _op in (logical_and, logical_or, logical_xor):
+    _op.def_samples(_boolean_tables)
+logical_not.def_samples(lambda: [((np.array([True, False]),), {})])
+
 isnan = op("isnan(x)", np.isnan, "x != x", on_complex=AS_WRITTEN, doc="whether x is nan")
 isfinite = op(
     "isfinite(x)", np.isfinite, "isfinite(x)", on_complex=AS_WRITTEN, doc="whether x is neither infinite nor nan"
 )
 isinf = op("isinf(x)", np.isinf, "isinf(x)", on_complex=AS_WRITTEN, doc="whether x is infinite")
-where.linear_in("x", "y")
-
-
-@where.def_samples
-def _() -> Any:
-    for dtype in ("float64", "float32"):
-        yield (
-            (uniform((3, 4)) > 0, uniform((3, 4), seed=1, dtype=dtype), uniform((3, 4), seed=2, dtype=dtype)),
-            {},
-        )
-    yield (uniform((3, 4)) > 0, integers((3, 4), -9, 9), integers((3, 4), -9, 9, seed=1)), {}
-
-
-for _op in (logical_and, logical_or, logical_xor):
-    _op.def_samples(_boolean_tables)
-logical_not.def_samples(lambda: [((np.array([True, False]),), {})])
 for _op in (equal, logical_and, logical_or, logical_xor, not_equal):
     _op.commutative = True
 for _op in (ceil, floor, rint, sign, trunc, where):

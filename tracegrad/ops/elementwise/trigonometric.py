@@ -79,7 +79,7 @@ sinc_derivative = op(
     "sinc_derivative(x)",
     lambda t, ans, x: multiply(t, _sinc_bend(x)),
     loop=float_loop,
-    doc="the slope of sinc",
+    doc="the derivative of sinc",
 )
 sinc = op(
     "sinc(x)",
@@ -197,7 +197,7 @@ sech2 = op(
     "sech2(x)",
     lambda t, ans, x: multiply(multiply(t, multiply(ans, tanh(x))), -2),
     loop=float_loop,
-    doc="1 / cosh(x)**2, the slope of tanh",
+    doc="1 / cosh(x)**2, the derivative of tanh",
 )
 
 
