@@ -16,6 +16,8 @@ import tracegrad as tg
 import tracegrad.autograd.functional
 import tracegrad.nn.functional as F
 from tracegrad import linalg
+from tracegrad.typing import Array as AnyArray
+from tracegrad.typing import ArrayLike, OperatorArray, Shape
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
 X = np.array([1.0, 2.0])
@@ -134,3 +136,22 @@ def test_what_is_wrong_is_found() -> None:
         tg.zeros(2).mean(dims=0)  # type: ignore[call-arg]
     with pytest.raises(TypeError):
         tg.trace(energy, static=0)  # type: ignore[call-overload]
+
+
+def shape_of(x: AnyArray) -> Shape:
+    return x.shape
+
+
+def doubled(x: OperatorArray) -> OperatorArray:
+    return x + x
+
+
+def depth(x: ArrayLike) -> int:
+    return 1 + depth(x[0]) if isinstance(x, list) else 0
+
+
+def test_arrays_of_every_kind_have_the_shared_types() -> None:
+    assert shape_of(X) == shape_of(tg.tensor([1.0, 2.0])) == shape_of(doubled(X)) == (2,)
+    assert shape_of(doubled(tg.tensor([1.0]))) == (1,)
+    assert depth([[X, 1.0], [2.0, tg.tensor(1.0)]]) == 2
+    assert tg.trace(lambda x: shape_of(doubled(x)))(X) == (2,)

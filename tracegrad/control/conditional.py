@@ -61,7 +61,7 @@ def cond(pred: Any, true_fun: Function, false_fun: Function, *operands: Any) -> 
     if not records_regions() or not isinstance(pred, Carrier):
         return inlined(true_fun if pred else false_fun)(*operands)
     _require_one("cond", "pred", pred)
-    index = cast(pred if pred.dtype.kind == "b" else not_equal(pred, 0), dtype="int64")  # type: ignore[attr-defined]
+    index = cast(pred if pred.dtype.kind == "b" else not_equal(pred, 0), dtype="int64")
     return _chosen("cond", index, (false_fun, true_fun), operands)
 
 

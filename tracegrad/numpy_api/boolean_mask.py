@@ -102,7 +102,7 @@ class MaskEntry(NamedTuple):
 
 
 def _is_mask(entry: Any) -> bool:
-    return isinstance(entry, Carrier) and entry.dtype.kind == "b" and bool(entry.shape)  # type: ignore[attr-defined]
+    return isinstance(entry, Carrier) and entry.dtype.kind == "b" and bool(entry.shape)
 
 
 def mask_in(x: Any, index: Any) -> MaskEntry | None:

@@ -292,7 +292,7 @@ def _plan(x: Any, index: Any) -> IndexPlan:
 
 def _is_traced_int(entry: Any) -> bool:
     """Whether an entry is a traced integer."""
-    return isinstance(entry, Carrier) and not entry.shape and entry.dtype.kind in "iu"  # type: ignore[attr-defined]
+    return isinstance(entry, Carrier) and not entry.shape and entry.dtype.kind in "iu"
 
 
 def _dynamic_starts(x: Any, start: list[int], computed: dict[int, Any]) -> tuple[Any, ...]:

@@ -161,7 +161,7 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
     """
     _on_cpu(device)
     if isinstance(obj, Carrier):
-        same: bool = dtype is None or obj.dtype == np.dtype(dtype)  # type: ignore[attr-defined]
+        same: bool = dtype is None or obj.dtype == np.dtype(dtype)
         if same:
             return obj.clone() if copy else obj  # type: ignore[attr-defined]
         if copy is False:

@@ -250,13 +250,13 @@ def _cotangent(call: RuleCall, k: int, x: Any, ct: Any) -> Any:
             raise TypeError(
                 located(f"{label}: the bwd rule returned {_type_text(ct)} as the cotangent of {call.names()[k]}")
             )
-        ct = np.asarray(ct, x.dtype)  # type: ignore[attr-defined]
-    if ct.shape != x.shape:  # type: ignore[attr-defined]
+        ct = np.asarray(ct, x.dtype)
+    if ct.shape != x.shape:
         raise ShapeError(
             located(
                 f"{label}: the bwd rule returned a cotangent of shape {ct.shape} for {call.names()[k]}, which has "
                 "shape "
-                f"{x.shape}"  # type: ignore[attr-defined]
+                f"{x.shape}"
             )
         )
     return ct

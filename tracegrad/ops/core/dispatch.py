@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tracegrad.avals import SIZES, Aval
 from tracegrad.errors import UnsupportedError, located
+from tracegrad.typing import DType, Shape
 
 if TYPE_CHECKING:
     from tracegrad.ops.core.op import Op
@@ -44,6 +45,8 @@ class DispatchLevel(enum.IntEnum):
 class Carrier:
     """A value other than an ndarray that ops can be applied to; the highest `level` among operands decides.
 
+    A subclass defines `aval`, or `shape` and `dtype`.
+
     `accepts_unconformed`: its `bind` takes the operands of an elementwise op as they are, neither broadcast nor
     promoted.
     """
@@ -57,7 +60,15 @@ class Carrier:
 
     @property
     def aval(self) -> Aval:
-        raise NotImplementedError
+        return Aval(self.shape, self.dtype)
+
+    @property
+    def shape(self) -> Shape:
+        return self.aval.shape
+
+    @property
+    def dtype(self) -> DType:
+        return self.aval.dtype
 
     def bind(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
         raise NotImplementedError
@@ -103,16 +114,16 @@ class Holder(Carrier):
     array: Any
 
     @property
+    def aval(self) -> Aval:
+        return Aval(self.array.shape, self.array.dtype)
+
+    @property
     def shape(self) -> Any:
         return self.array.shape
 
     @property
     def dtype(self) -> Any:
         return self.array.dtype
-
-    @property
-    def aval(self) -> Aval:
-        return Aval(self.array.shape, self.array.dtype)
 
 
 class TapeCarrier(Holder):
@@ -147,14 +158,6 @@ class Abstract(Carrier):
     @property
     def aval(self) -> Aval:
         return self._aval
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self._aval.shape
-
-    @property
-    def dtype(self) -> Any:
-        return self._aval.dtype
 
 
 def dispatch_operand(xs: Iterable[Any]) -> Any:

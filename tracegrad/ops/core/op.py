@@ -393,7 +393,7 @@ def _conjugate(x: Any, like: Any) -> Any:
         return complex(x).conjugate()
     if not isinstance(x, np.ndarray | np.generic | Carrier):
         return x
-    dtype = x.dtype  # type: ignore[union-attr]
+    dtype = x.dtype
     return TABLE["conj"](x if dtype == like.dtype else TABLE["cast"](x, dtype=like.dtype.name))
 
 

@@ -56,10 +56,6 @@ class ComplexPair(Carrier):
         self.re, self.im, self.block = re, im, block
 
     @property
-    def aval(self) -> Aval:
-        return Aval(self.shape, self.dtype)
-
-    @property
     def shape(self) -> tuple[int, ...]:
         shape: tuple[int, ...] = self.re.shape
         return shape

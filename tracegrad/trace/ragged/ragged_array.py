@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from tracegrad.avals import Aval, is_literal
+from tracegrad.avals import is_literal
 from tracegrad.errors import UnsupportedError, located
 from tracegrad.numpy_api.array_methods import ArrayMethods
 from tracegrad.numpy_api.boolean_mask import MaskEntry, count_true, indices, mask_in, over
@@ -91,10 +91,6 @@ class Span(ArrayMethods, Carrier):
     def shape(self) -> tuple[Any, ...]:
         held = self._held
         return tuple([n if p is None else p.count for n, p in zip(held.value.shape, held.extents)])
-
-    @property
-    def aval(self) -> Aval:
-        return Aval(self.shape, self.dtype)
 
     def exact(self) -> Tracer:
         """The array with its size in the call being traced; leaves guards. An error in a region."""

@@ -55,7 +55,7 @@ def of_one(op: Op, *names: str, real: bool, node: str | None = None) -> None:
     prepared = floating if real else one
 
     def call(input: Any) -> Any:
-        if isinstance(input, Carrier) and input.dtype.kind == "f":  # type: ignore[attr-defined]
+        if isinstance(input, Carrier) and input.dtype.kind == "f":
             return bind(op, (input,), _NONE)
         return op(prepared(input))
 

@@ -67,7 +67,7 @@ def as_dtype(x: Any, dtype: Any) -> Any:
 
 def _is_floating(x: Any) -> bool:
     """Whether `x` is a floating carrier, which ops take without conversion."""
-    return isinstance(x, Carrier) and x.dtype.kind == "f"  # type: ignore[attr-defined]
+    return isinstance(x, Carrier) and x.dtype.kind == "f"
 
 
 def _numbered(name: str, dim: Any) -> str:

@@ -97,7 +97,7 @@ def mse_loss(input: Any, target: Any, *, reduction: str = "mean") -> Any:
     """
     if reduction == "mean" and input.__class__ is target.__class__ and isinstance(input, Carrier):
         shape = alike((input, target))
-        if shape is not None and input.dtype.kind == "f":  # type: ignore[attr-defined]
+        if shape is not None and input.dtype.kind == "f":
             return bind(losses.mse_loss, (input, target), {"axes": reductions.axes_of(None, len(shape))})
     return _mse_loss(*_loss_operands(input, target), checked(reduction))
 

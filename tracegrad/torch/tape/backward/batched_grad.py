@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from tracegrad.avals import Aval
 from tracegrad.ops.core.op import Carrier, DispatchLevel, Op
 
 __all__ = ["Batched"]
@@ -30,10 +29,6 @@ class Batched(Carrier):
     @property
     def dtype(self) -> Any:
         return self.array.dtype
-
-    @property
-    def aval(self) -> Aval:
-        return Aval(self.shape, self.dtype)
 
     def bind(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
         flags = [isinstance(x, Batched) for x in operands]

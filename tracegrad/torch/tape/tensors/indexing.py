@@ -207,7 +207,7 @@ def _plain(index: Any) -> Any:
         elif isinstance(e, bool | np.bool_ | list | tuple | np.ndarray):
             return None
         elif isinstance(e, Carrier):
-            if e.dtype.kind not in "iu" or e.shape or e.dtype == np.uint8:  # type: ignore[attr-defined]
+            if e.dtype.kind not in "iu" or e.shape or e.dtype == np.uint8:
                 return None
             plain.append(e.item() if _is_traced(e) else e.__index__())  # type: ignore[attr-defined]
         elif hasattr(e, "__index__"):
