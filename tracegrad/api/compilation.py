@@ -6,14 +6,14 @@ from collections.abc import Callable
 from typing import Any, overload
 
 from tracegrad.reroll import loop_detector, roll
-from tracegrad.trace.builder.builder import TraceBuilder
+from tracegrad.trace.builder.hooks import HOOKS
 from tracegrad.traced_function import Parameters, Result, Traced
 from tracegrad.transform_support import require_callable, require_options
 
 __all__ = ["trace"]
 
-TraceBuilder.roll = staticmethod(roll)
-TraceBuilder.detect_loops = staticmethod(loop_detector)
+HOOKS.roll = roll
+HOOKS.loop_detector = loop_detector
 
 Function = Callable[..., Any]
 

@@ -13,7 +13,7 @@ from hatch import Hatch
 import tracegrad as tg
 from tracegrad.ir import parse, verify
 from tracegrad.ops.linalg.contraction import matmul
-from tracegrad.trace.values import fast_recording
+from tracegrad.trace.values import operation_plans, tracer
 
 X = np.linspace(-1.0, 2.0, 6).reshape(2, 3)
 
@@ -620,8 +620,8 @@ def test_what_is_recorded_on_the_short_way_is_what_is_recorded(monkeypatch):
         return results
 
     short = told()
-    monkeypatch.setattr(fast_recording, "_planned", lambda *args: None)
-    monkeypatch.setattr(fast_recording, "_picked", lambda *args: long.append(args))
+    monkeypatch.setattr(operation_plans, "_planned", lambda *args: None)
+    monkeypatch.setattr(tracer, "picked", lambda *args: long.append(args))
     long = []
     assert short == told()
     assert len(long) > 10

@@ -11,7 +11,7 @@ NumPy computes a value from the real inputs when Python code needs it, and compu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -26,9 +26,9 @@ from tracegrad.ops import Carrier, DispatchLevel, Op, TapeCarrier
 from tracegrad.ops.calls.failure import failure, failure_number
 from tracegrad.ops.shape.linear import full
 from tracegrad.target.tuning import TUNING
-from tracegrad.trace.builder import hooks
 from tracegrad.trace.builder.abort import STEPS, Restarts, RunsPlainly
 from tracegrad.trace.builder.element_identity import Elements
+from tracegrad.trace.builder.hooks import HOOKS
 from tracegrad.trace.builder.layout import LayoutTracker
 from tracegrad.trace.builder.recording import ESCAPED, NodeRecorder
 from tracegrad.trace.builder.value_guards import (
@@ -78,6 +78,8 @@ class TraceBuilder(NodeRecorder):
         self.script: list[np.ndarray[Any, Any]] = []
         self.constant_nodes: list[GraphNode] = []  # nodes taken as constants, because they depend on no input
         self.loop_detector: Any = None
+        # Makes the detector of loops whose conditions traced code reads.
+        self.detect_loops: Any = HOOKS.loop_detector
         self.differentiated: list[GraphNode] = []
         self.raising: list[GraphNode] = []  # nodes that may raise, recorded outside of derivatives, or checks
         self._foreseeing = False
@@ -104,15 +106,8 @@ class TraceBuilder(NodeRecorder):
 
     outer: TraceBuilder | None = None  # the enclosing trace, if this one is a region
 
-    # The function that rerolls loops among the nodes from a number on, and returns the replacements of wanted nodes.
-    # `tracegrad.reroll` sets it.
-    roll: Callable[[TraceBuilder, Sequence[GraphNode], int], dict[GraphNode, GraphNode]] | None = None
-
     # The constants computed while tracing that have joined the graph: see `tracegrad.trace.values.constant_array`.
     constant_arrays: Any = None
-
-    # The detector of loops whose conditions traced code reads. `tracegrad.reroll` sets it.
-    detect_loops: Any = None
 
     # Array creation functions receive the builder in place of a tracer.
     level = DispatchLevel.VALUE
@@ -209,7 +204,7 @@ class TraceBuilder(NodeRecorder):
             memory.clear()
 
     def sized(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
-        return hooks.ragged_arrays().of_size(op, operands, params)
+        return HOOKS.ragged_arrays().of_size(op, operands, params)
 
     # -- Tensors ----------------------------------------------------------------------------------
     @property
@@ -218,7 +213,7 @@ class TraceBuilder(NodeRecorder):
         if self.outer is not None:
             return self.outer.tensors
         if self._tensors is None:
-            self._tensors = hooks.tensors().Tensors(self)
+            self._tensors = HOOKS.tensors(self)
         return self._tensors
 
     @property
@@ -457,10 +452,10 @@ class TraceBuilder(NodeRecorder):
 
     def rolled(self, wanted: Sequence[GraphNode], start: int = 0) -> dict[GraphNode, GraphNode]:
         """Replacements of the nodes in `wanted` that are computed by rerolled loops."""
-        roll = None if STEPS in self.world.facts else type(self).roll
+        rolls = STEPS not in self.world.facts
         count = len(self.nodes)
-        new = {} if roll is None else roll(self, wanted, start)
-        if self.iterated and roll is not None:
+        new = HOOKS.roll(self, wanted, start) if rolls else {}
+        if self.iterated and rolls:
             self._fold_unrolled_loop([new.get(x, x) for x in wanted], count)
         if new:
             # The loops compute these nodes now, and may raise themselves.

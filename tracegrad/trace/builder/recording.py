@@ -43,7 +43,7 @@ class NodeRecorder(Builder):
         self.foresees = True  # whether hints may mark loops as long (`tracegrad.trace.loops.long_loop_hints`)
         self.unfolded: set[Any] = set()  # the keys of counted loops that began iteration by iteration
         self.sweeping = False  # whether a derivative is recorded, whose operations NumPy never computes
-        self.plans: dict[Any, Any] = {}  # recording plans of `tracegrad.trace.values.fast_recording`
+        self.plans: dict[Any, Any] = {}  # recording plans of `tracegrad.trace.values.operation_plans`
         self.results: dict[Any, Any] = {}  # avals of results and operands, by the identity of the operands' avals
 
     def require_open(self) -> None:

@@ -183,10 +183,9 @@ def _region(outer: TraceBuilder, description: str, examples: int) -> Iterator[Re
 class Region(TraceBuilder):
     """Recorder of a function of unknown values, inside the trace `outer`."""
 
-    detect_loops = None
-
     def __init__(self, outer: TraceBuilder, description: str, examples: int):
         super().__init__(outer.make, outer.make_number)
+        self.detect_loops = None
         self.outer: TraceBuilder = outer
         self.around, self.examples, self.text_numbers = outer, examples, outer.text_numbers
         self.description = description

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-import tracegrad.trace.values.fast_recording  # noqa: F401 (adds fast paths to tracers)
+import tracegrad.trace.driver.late_imports
+import tracegrad.trace.values.fast_recording  # noqa: F401 (adds fast paths to ops)
 from tracegrad import tree
 from tracegrad.avals import is_constant
 from tracegrad.errors import (

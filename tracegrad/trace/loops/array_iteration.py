@@ -7,22 +7,24 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import Any, NamedTuple
 
+from tracegrad.numpy_api.array_methods import ArrayMethods
 from tracegrad.trace.builder.abort import ITERATION_BY_ITERATION
 from tracegrad.trace.builder.builder import TraceBuilder, current_trace
+from tracegrad.trace.builder.hooks import HOOKS
 from tracegrad.trace.bytecode.exception_regions import Namespace
 from tracegrad.trace.loops.control_flow import compares_by_identity
 from tracegrad.trace.loops.indexed_list import StackedList, table_of
 from tracegrad.trace.loops.range_counter import Counter, counting
 from tracegrad.trace.rewriting.call_sites import iterated
-from tracegrad.trace.rewriting.loop_entry import Entrance
 from tracegrad.trace.values.constant_array import ConstantArray
 from tracegrad.trace.values.tracer import Tracer
 
 __all__ = ["ITERATED", "RowIterator"]
 
-_lazily = Tracer.__iter__
+_lazily = ArrayMethods.__iter__
 
 
 def _each(x: Tracer) -> Iterator[Any]:
@@ -107,9 +109,9 @@ def _free(builder: TraceBuilder | None) -> bool:
     return builder is not None and builder.open and builder.inner is None and builder.detect_loops is not None
 
 
-def _iterator(x: Tracer) -> Iterator[Any]:
-    """The iterator over an array: a counting one for a `for` loop of traced code."""
-    builder, frame = x.builder, sys._getframe(1)
+def _iterator(x: Tracer, frame: FrameType) -> Iterator[Any]:
+    """The iterator over an array: a counting one for a `for` loop of traced code, in this frame."""
+    builder = x.builder
     if _free(builder) and isinstance(frame.f_globals, Namespace) and frame.f_lasti in iterated(frame.f_code):
         source = _iterable(builder, x)
         if source is not None:
@@ -162,5 +164,5 @@ def _limits(x: range) -> tuple[int, int, int]:
 # The replacements of functions that the expressions of `for` statements call.
 ITERATED: dict[Any, Any] = {range: counting, zip: _zip, enumerate: _enumerate, reversed: _reversed}
 
-Entrance.iterable_of = staticmethod(_through)
-Tracer.__iter__ = _iterator  # type: ignore[method-assign, assignment]
+HOOKS.iterable_of = _through
+HOOKS.iterator_of = _iterator

@@ -7,8 +7,8 @@ must not change while the table exists.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
+from types import FrameType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +18,7 @@ from tracegrad.ops.shape.stack_split import stack
 from tracegrad.settings import disabled
 from tracegrad.trace.builder.abort import ITERATION_BY_ITERATION, TABLES
 from tracegrad.trace.builder.builder import TraceBuilder
+from tracegrad.trace.builder.hooks import HOOKS
 from tracegrad.trace.bytecode.exception_regions import Namespace
 from tracegrad.trace.bytecode.frame_locals import variables
 from tracegrad.trace.loops.control_flow import LoopJump, elements_read
@@ -42,7 +43,6 @@ from tracegrad.trace.values.tracer import Tracer
 
 __all__ = ["ElementProxy", "StackedList", "require_unchanged", "table_of", "tables"]
 
-_index = Number.__index__
 _PROXY_GETITEM = ListProxy.__getitem__.__code__
 
 
@@ -231,19 +231,17 @@ def require_unchanged(builder: TraceBuilder, handed: Collection[Any]) -> None:
         raise builder.restarts(iterations)
 
 
-def _index_value(self: Number) -> int:
-    """The value of a traced number used as an index; if it indexes a list that a loop reads, the trace restarts with a
-    table."""
-    builder, frame = self.builder, sys._getframe(1)
+def _prefer_table(x: Number, frame: FrameType) -> None:
+    """Restart the trace with a table if the number becomes an index of a list that a loop reads."""
+    builder = x.builder
     while frame.f_code is _PROXY_GETITEM and frame.f_back is not None:
         frame = frame.f_back
-    if builder.open and builder.inner is None and isinstance(frame.f_globals, Namespace) and is_of_a_loop(self):
+    if builder.open and builder.inner is None and isinstance(frame.f_globals, Namespace) and is_of_a_loop(x):
         name = elements_read(frame.f_code).get(frame.f_lasti, "")
         key = (TABLES, frame.f_code, name)
         known = not name or key in builder.world.facts or builder.world.must_keep_lists
         if not known and table_of(builder, variables(frame).get(name)) is not None:
             raise builder.restarts(key, "a list whose elements a loop reads is an array in the loop")
-    return _index(self)
 
 
-Number.__index__ = _index_value  # type: ignore[method-assign]
+HOOKS.before_index = _prefer_table

@@ -18,6 +18,7 @@ from tracegrad.trace.builder.builder import TraceBuilder
 from tracegrad.trace.bytecode.frame_locals import set_variables, variables
 from tracegrad.trace.loops.control_flow import LoopJump, compares_by_identity
 from tracegrad.trace.values.number import Number
+from tracegrad.trace.values.traced_memory import TracedMemory
 from tracegrad.trace.values.tracer import Tracer
 from tracegrad.trace.values.views import SeparatedArray
 
@@ -117,7 +118,7 @@ def restore_views(builder: TraceBuilder, jump: LoopJump, condition: bool) -> Non
         del builder.separated[key]
     needed = set[int]()
     for each in [v for x in builder.separated.values() for v in x.views]:
-        base: Tracer | None = each
+        base: TracedMemory | None = each
         while base is not None:
             needed.add(id(base))
             base = None if base.origin is None else base.origin.base

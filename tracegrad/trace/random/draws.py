@@ -25,6 +25,7 @@ from tracegrad.numpy_api.operands import from_sequence
 from tracegrad.ops.calls.random_streams import GeneratorSnapshot, have_disjoint_state, is_stream, read_state
 from tracegrad.trace.builder.abort import NO_STREAMS
 from tracegrad.trace.builder.builder import current_trace
+from tracegrad.trace.builder.hooks import HOOKS
 from tracegrad.trace.loops.range_counter import before_output
 from tracegrad.trace.random.generator_state import Stream, are_wanted, require
 from tracegrad.trace.sources.consumed_iterators import Items, position_record, restore_position
@@ -393,7 +394,7 @@ class GeneratorProxy:
     def __getattr__(self, name: str) -> Any:
         if not self._world.open:
             return getattr(self._real, name)
-        return self.method(name)
+        return HOOKS.generator_method(self, name)
 
     @property
     def source(self) -> Source | None:

@@ -22,6 +22,7 @@ from tracegrad.numpy_api.operands import size_of
 from tracegrad.ops import Carrier
 from tracegrad.ops.shape.linear import stop_gradient
 from tracegrad.trace.builder.builder import current_trace
+from tracegrad.trace.builder.hooks import HOOKS
 from tracegrad.trace.random.draws import CreatedGenerator, GeneratorProxy, is_generator, note
 from tracegrad.trace.random.rejected_reads import ClassProxy, draws, refuse
 from tracegrad.trace.sources.sources import Fixed
@@ -277,7 +278,7 @@ def method_of(g: GeneratorProxy, name: str) -> Any:
     return lambda *args, **kwargs: g.draw(name, args, kwargs)
 
 
-GeneratorProxy.method = method_of
+HOOKS.generator_method = method_of
 
 
 # -- np.random -----------------------------------------------------------------------------------------------------

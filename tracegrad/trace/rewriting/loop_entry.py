@@ -21,11 +21,12 @@ from __future__ import annotations
 import dis
 import functools
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import CodeType
 from typing import Any
 
 from tracegrad.trace.builder.builder import current_trace
+from tracegrad.trace.builder.hooks import HOOKS
 from tracegrad.trace.bytecode.instructions import BytecodeInstruction, arranged, boolean_of, instructions_of
 from tracegrad.trace.values.container_proxies import ListProxy
 
@@ -37,7 +38,6 @@ class Entrance:
     offset of the negation to the jump at the end of the iterations, and `code` is the original code."""
 
     __slots__ = ("code", "tests")
-    iterable_of: Callable[[Any], Any]  # set by `tracegrad.trace.loops.array_iteration`
 
     def __init__(self, code: CodeType, tests: dict[int, int]):
         self.code, self.tests = code, tests
@@ -51,7 +51,7 @@ class Entrance:
             builder.detect_loops(builder, within=True).enter(frame, self.tests[frame.f_lasti])
 
     def __getitem__(self, x: Any) -> Any:
-        return self.iterable_of(x) if type(x) in (list, tuple, ListProxy) else x
+        return HOOKS.iterable_of(x) if type(x) in (list, tuple, ListProxy) else x
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Entrance) and other.code == self.code

@@ -89,11 +89,80 @@ class _ConstantState:
         self.tracer: tuple[int, Any] = -1, None
 
 
+# Operators, and methods that return numbers or new arrays.
+_BINARY = (
+    "add",
+    "sub",
+    "mul",
+    "truediv",
+    "floordiv",
+    "mod",
+    "divmod",
+    "pow",
+    "matmul",
+    "and",
+    "or",
+    "xor",
+    "lshift",
+    "rshift",
+)
+_READ = {f"__{before}{name}__" for name in _BINARY for before in ("", "r")} | {
+    "__lt__", "__le__", "__gt__", "__ge__", "__eq__", "__ne__", "__neg__", "__abs__", "__invert__", "__bool__",
+    "__int__", "__float__", "__index__", "__contains__", "sum", "prod", "mean", "var", "std", "max", "min", "any",
+    "all", "argmax", "argmin", "cumsum", "cumprod", "copy", "item", "tolist", "dot", "round", "clip", "argsort",
+    "searchsorted", "nonzero", "take", "repeat", "trace", "ptp",
+}  # fmt: skip
+_PROPERTIES = {"T", "mT", "real", "imag"}
+# The methods and properties of tracers that arrays of constants compute by NumPy.
+_OF_TRACERS = {
+    name: usual
+    for name in sorted(set(dir(np.ndarray)) & set(dir(Tracer)) - ({*dir(object), "__iter__", "__len__"} - _READ))
+    if not name.startswith("__array") and (callable(usual := getattr(Tracer, name)) or name in _PROPERTIES)
+}
+_TRACER_FIELDS = ("node", "layout_inputs", "frozen", "is_array", "origin", "outside", "stand_in", "starts", "views")
+
+
+def _joined(name: str) -> Any:
+    """A tracer attribute of an array, which joins the graph first."""
+
+    def get(self: Any) -> Any:
+        _join(self)
+        return getattr(self, name)
+
+    def assign(self: Any, value: Any) -> None:
+        _join(self)
+        setattr(self, name, value)
+
+    return property(get, assign)
+
+
+def _by_numpy(name: str, usual: Any) -> Any:
+    """A method or property of tracers that NumPy computes for constants."""
+    if isinstance(usual, property):
+        real_getter: Any = getattr(np.ndarray, name).__get__
+        traced: Any = usual.__get__
+        write = getattr(np.ndarray, name).__set__
+
+        def assign(self: ConstantArray, value: Any) -> None:
+            apply_to_constants(write, (self, value), {}, usual.__set__, self.builder, (self,))
+
+        get = property(lambda self: apply_to_constants(real_getter, (self,), {}, traced, self.builder))
+        return get.setter(assign) if usual.fset is not None else get
+
+    def method(self: ConstantArray, *args: Any, **kwargs: Any) -> Any:
+        return _done(name, self, *args, **kwargs)
+
+    return wraps(usual)(method)
+
+
 class ConstantArray(Tracer):
     """An array of the trace with known elements, until it joins the graph."""
 
     __slots__ = ()
     known: Any
+    vars().update({name: _by_numpy(name, usual) for name, usual in _OF_TRACERS.items()})
+    vars().update({name: _joined(name) for name in _TRACER_FIELDS if name != "is_array"})
+    __hash__ = Tracer.__hash__
 
     def __init__(self, builder: TraceBuilder, array: Any, node: Any = None, parent: Any = None, again: Any = None):
         self.builder, self.is_array, self.known = builder, True, _ConstantState(array, node, parent, again)
@@ -104,6 +173,17 @@ class ConstantArray(Tracer):
             children.append(weakref.ref(self))
 
     @property
+    def node(self) -> GraphNode:
+        """The node of the present elements."""
+        node: GraphNode = _as_tracer(self).node
+        return node
+
+    @node.setter
+    def node(self, node: GraphNode) -> None:
+        _join(self)
+        self.node = node
+
+    @property
     def aval(self) -> Aval:
         return self.builder.aval(self.known.array.shape, self.known.array.dtype)
 
@@ -111,6 +191,10 @@ class ConstantArray(Tracer):
     def shape(self) -> tuple[int, ...]:
         shape: tuple[int, ...] = self.known.array.shape
         return shape
+
+    @shape.setter
+    def shape(self, shape: Any) -> None:
+        set_shape(self, shape)
 
     @property
     def dtype(self) -> Any:
@@ -241,9 +325,6 @@ def _view_of(x: Any, replace: Callable[[Any], Any]) -> Any:
     return view if type(view) is Tracer and view.origin is not None and view.shape == x.known.array.shape else None
 
 
-_TRACER_FIELDS = ("node", "layout_inputs", "frozen", "is_array", "origin", "outside", "stand_in", "starts", "views")
-
-
 def _join(x: Any) -> None:
     """Convert an array, and all arrays that share its memory, to plain tracers."""
     if type(x) is not ConstantArray:
@@ -266,26 +347,6 @@ def _become(x: Any, result: Any) -> None:
         base = view.origin.base
         _become(each, view)
         base.views.append(weakref.ref(each))
-
-
-def _joined(name: str) -> Any:
-    """A tracer attribute of an array, which joins the graph first."""
-
-    def get(self: Any) -> Any:
-        _join(self)
-        return getattr(self, name)
-
-    def assign(self: Any, value: Any) -> None:
-        _join(self)
-        setattr(self, name, value)
-
-    return property(get, assign)
-
-
-for _name in _TRACER_FIELDS:
-    if _name not in ("node", "is_array"):
-        setattr(ConstantArray, _name, _joined(_name))
-setattr(ConstantArray, "node", property(lambda self: _as_tracer(self).node, _joined("node").fset))  # noqa: B010 (it is a slot)
 
 
 # -- operations by NumPy --------------------------------------------------------------------------------------------
@@ -430,57 +491,3 @@ def _done(name: str, x: Any, *args: Any, **kwargs: Any) -> Any:
     shares = () if name in _READ else (x,)
     traced: Any = _OF_TRACERS[name]
     return apply_to_constants(getattr(np.ndarray, name), (x, *args), kwargs, traced, x.builder, shares)
-
-
-def _install(name: str, usual: Any) -> None:
-    if isinstance(usual, property):
-        real_getter: Any = getattr(np.ndarray, name).__get__
-        traced: Any = usual.__get__
-        write = getattr(np.ndarray, name).__set__
-
-        def assign(self: Any, value: Any) -> None:
-            apply_to_constants(write, (self, value), {}, usual.__set__, self.builder, (self,))
-
-        get = property(lambda self: apply_to_constants(real_getter, (self,), {}, traced, self.builder))
-        setattr(ConstantArray, name, get.setter(assign) if usual.fset is not None else get)
-        return
-
-    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return _done(name, self, *args, **kwargs)
-
-    setattr(ConstantArray, name, wraps(usual)(method))
-
-
-# Operators, and methods that return numbers or new arrays.
-_BINARY = (
-    "add",
-    "sub",
-    "mul",
-    "truediv",
-    "floordiv",
-    "mod",
-    "divmod",
-    "pow",
-    "matmul",
-    "and",
-    "or",
-    "xor",
-    "lshift",
-    "rshift",
-)
-_READ = {f"__{before}{name}__" for name in _BINARY for before in ("", "r")} | {
-    "__lt__", "__le__", "__gt__", "__ge__", "__eq__", "__ne__", "__neg__", "__abs__", "__invert__", "__bool__",
-    "__int__", "__float__", "__index__", "__contains__", "sum", "prod", "mean", "var", "std", "max", "min", "any",
-    "all", "argmax", "argmin", "cumsum", "cumprod", "copy", "item", "tolist", "dot", "round", "clip", "argsort",
-    "searchsorted", "nonzero", "take", "repeat", "trace", "ptp",
-}  # fmt: skip
-_PROPERTIES = {"T", "mT", "real", "imag"}
-_ALREADY = {x for x in dir(object) if x not in _READ} | set(vars(ConstantArray)) | {"__iter__", "__len__"}
-_OF_TRACERS = {"__getitem__": Tracer.__getitem__, "__setitem__": Tracer.__setitem__}
-for _name in sorted((set(dir(np.ndarray)) & set(dir(Tracer))) - _ALREADY):
-    _usual = getattr(Tracer, _name)
-    if not _name.startswith("__array") and (callable(_usual) or _name in _PROPERTIES):
-        _OF_TRACERS[_name] = _usual
-        _install(_name, _usual)
-ConstantArray.__hash__ = Tracer.__hash__  # type: ignore[method-assign]
-ConstantArray.shape = ConstantArray.shape.setter(set_shape)  # type: ignore[method-assign, attr-defined]

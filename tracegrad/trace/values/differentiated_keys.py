@@ -24,6 +24,7 @@ from tracegrad.ir import GraphValue
 from tracegrad.trace.builder.builder import current_trace
 from tracegrad.trace.bytecode.instructions import decoded
 from tracegrad.trace.values.text_conversions import is_rounded, numbers_in, spells
+from tracegrad.trace.values.traced_value import TracedValue
 
 __all__ = ["TracedKey", "check_dict_item", "check_key_lookup", "hash_of"]
 
@@ -120,18 +121,17 @@ def hash_of(x: Any) -> int:
     return result
 
 
-class TracedKey:
+class TracedKey(TracedValue):
     """A traced value that may be a key."""
 
     __slots__ = ()
 
     def __hash__(self) -> int:
-        x: Any = self
-        if x.shape or x.is_array:
+        if self.shape or self.is_array:
             raise TypeError("unhashable type: 'numpy.ndarray'")
-        result = hash(x._plain("hash()"))
-        if x.builder.open and x._is_differentiated():
-            x.builder.hashed = _current_instruction()
+        result = hash(self._plain("hash()"))
+        if self.builder.open and self._is_differentiated():
+            self.builder.hashed = _current_instruction()
         return result
 
     def __eq__(self, other: Any) -> Any:

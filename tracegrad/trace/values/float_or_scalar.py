@@ -7,6 +7,7 @@ kinds differ (results with float32, division by zero, `type`) first read which k
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -26,11 +27,90 @@ _FLOAT64_OPERANDS = frozenset("?bhilBHILdDqQ")
 _EXACT = 2**53
 
 
+def _always(x: Any, y: Any) -> bool:
+    return True
+
+
+def _divides(x: Any, y: Any) -> bool:
+    """Whether Python's division raises nothing."""
+    if any(map(_is_of_numpy, (x, y))):
+        return True
+    return holds(ops.not_equal(plain(y), 0.0)) if isinstance(y, Tracer) else y != 0
+
+
+def _has_power(x: Any, y: Any) -> bool:
+    if any(map(_is_of_numpy, (x, y))):
+        return True
+    if not isinstance(y, Tracer) and 0 <= y <= 1:
+        return y in (0, 1) or holds(ops.logical_not(ops.less(plain(x), 0.0)))
+    return holds(ops.isfinite(_power(plain(x), plain(y))))
+
+
+def _power(x: Any, y: Any) -> Any:
+    if isinstance(y, Tracer):
+        return ops.power(x, y)
+    return x**y if isinstance(y, np.ndarray | np.generic) else usual_power(x, y)
+
+
+def _operator(op: Callable[..., Any], method: str, agree: Callable[[Any, Any], bool], reflected: bool = False) -> Any:
+    """An operator of both kinds at once, if they `agree`; else the kind is resolved."""
+
+    def apply(self: Either, other: Any) -> Any:
+        operands = (other, self) if reflected else (self, other)
+        quick = self.builder.inner is None and _agree(operands) and agree(*operands)
+        return _computed(operands, op) if quick else getattr(self.resolved(), method)(other)
+
+    return apply
+
+
+def _operators(op: Callable[..., Any], name: str, agree: Callable[[Any, Any], bool] = _always) -> tuple[Any, Any]:
+    return _operator(op, f"__{name}__", agree), _operator(op, f"__r{name}__", agree, reflected=True)
+
+
+def _comparison(name: str) -> Any:
+    return _operator(COMPARISONS[name], f"__{name}__", _always)
+
+
+def _of_one(op: Callable[..., Any], method: str) -> Any:
+    def apply(self: Either) -> Any:
+        quick = self.builder.inner is None and self.dtype.kind == "f"
+        return _computed((self,), op) if quick else getattr(self.resolved(), method)()
+
+    return apply
+
+
+def _resolving(name: str, usual: object) -> Any:
+    """A method or property of numbers, applied after the kind is resolved."""
+    if isinstance(usual, property):
+        return property(lambda self: getattr(self.resolved(), name))
+    return lambda self, *args, **kwargs: getattr(self.resolved(), name)(*args, **kwargs)
+
+
+# Methods that do not depend on the kind of the number.
+_COMMON = {"_internal_class", "beyond", "is_valid_index", "_weakened"}
+
+
 class Either(Number):
     """A Python float where `python` is true and an `np.float64` elsewhere; or a boolean computed from one."""
 
     __slots__ = ("python",)
+    # All methods of numbers resolve the kind, but for those below.
+    vars().update(
+        {
+            name: _resolving(name, usual)
+            for name, usual in vars(Number).items()
+            if isinstance(usual, FunctionType | property) and name not in _COMMON
+        }
+    )
     __hash__ = Number.__hash__
+    __add__, __radd__ = _operators(ops.add, "add")
+    __sub__, __rsub__ = _operators(ops.subtract, "sub")
+    __mul__, __rmul__ = _operators(ops.multiply, "mul")
+    __truediv__, __rtruediv__ = _operators(ops.divide, "truediv", _divides)
+    __pow__, __rpow__ = _operators(_power, "pow", _has_power)
+    __lt__, __le__, __eq__ = _comparison("lt"), _comparison("le"), _comparison("eq")
+    __gt__, __ge__, __ne__ = _comparison("gt"), _comparison("ge"), _comparison("ne")
+    __neg__, __abs__ = _of_one(ops.negative, "__neg__"), _of_one(ops.absolute, "__abs__")
 
     def __init__(self, builder: TraceBuilder, node: GraphNode, python: Tracer):
         super().__init__(builder, node)
@@ -140,93 +220,3 @@ def _is_exact(x: Number) -> bool:
 
 def _is_of_numpy(x: Any) -> bool:
     return isinstance(x, np.ndarray | np.generic) or (isinstance(x, Tracer) and not isinstance(x, Number))
-
-
-def _always(x: Any, y: Any) -> bool:
-    return True
-
-
-def _divides(x: Any, y: Any) -> bool:
-    """Whether Python's division raises nothing."""
-    if any(map(_is_of_numpy, (x, y))):
-        return True
-    return holds(ops.not_equal(plain(y), 0.0)) if isinstance(y, Tracer) else y != 0
-
-
-def _has_power(x: Any, y: Any) -> bool:
-    if any(map(_is_of_numpy, (x, y))):
-        return True
-    if not isinstance(y, Tracer) and 0 <= y <= 1:
-        return y in (0, 1) or holds(ops.logical_not(ops.less(plain(x), 0.0)))
-    return holds(ops.isfinite(_power(plain(x), plain(y))))
-
-
-def _power(x: Any, y: Any) -> Any:
-    if isinstance(y, Tracer):
-        return ops.power(x, y)
-    return x**y if isinstance(y, np.ndarray | np.generic) else usual_power(x, y)
-
-
-_OPERATORS: dict[str, tuple[Callable[..., Any], Callable[[Any, Any], bool]]] = {
-    "add": (ops.add, _always),
-    "sub": (ops.subtract, _always),
-    "mul": (ops.multiply, _always),
-    "truediv": (ops.divide, _divides),
-    "pow": (_power, _has_power),
-}
-
-
-def _install(name: str, op: Callable[..., Any], agree: Callable[[Any, Any], bool], method: str) -> None:
-    back = f"__r{name}__"
-
-    def forward(self: Either, other: Any) -> Any:
-        quick = self.builder.inner is None and _agree((self, other)) and agree(self, other)
-        return _computed((self, other), op) if quick else getattr(self.resolved(), method)(other)
-
-    def reflected(self: Either, other: Any) -> Any:
-        quick = self.builder.inner is None and _agree((other, self)) and agree(other, self)
-        return _computed((other, self), op) if quick else getattr(self.resolved(), back)(other)
-
-    setattr(Either, method, forward)
-    if name in _OPERATORS:
-        setattr(Either, back, reflected)
-
-
-def _of_one(op: Callable[..., Any], method: str) -> Any:
-    def apply(self: Either) -> Any:
-        quick = self.builder.inner is None and self.dtype.kind == "f"
-        return _computed((self,), op) if quick else getattr(self.resolved(), method)()
-
-    return apply
-
-
-for _name, (_op, _condition) in _OPERATORS.items():
-    _install(_name, _op, _condition, f"__{_name}__")
-for _name, _op in COMPARISONS.items():
-    _install(_name, _op, _always, f"__{_name}__")
-for _name, _unary in {"neg": ops.negative, "abs": ops.absolute}.items():
-    setattr(Either, f"__{_name}__", _of_one(_unary, f"__{_name}__"))
-
-
-def _settling(name: str, usual: Any) -> Any:
-    """A method or property of numbers, applied after the kind is resolved."""
-    if isinstance(usual, property):
-        return property(lambda self: getattr(self.resolved(), name))
-    return lambda self, *args, **kwargs: getattr(self.resolved(), name)(*args, **kwargs)
-
-
-# Attributes that do not depend on the kind of the number.
-_COMMON = {
-    "__class__",
-    "__module__",
-    "__doc__",
-    "__slots__",
-    "_internal_class",
-    "beyond",
-    "is_valid_index",
-    "weak",
-    "_weakened",
-}
-for _name, _usual in vars(Number).items():
-    if _name not in vars(Either) and _name not in _COMMON:
-        setattr(Either, _name, _settling(_name, _usual))

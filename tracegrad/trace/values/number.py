@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from tracegrad.errors import lost
+from tracegrad.ops.core.elementwise_op import Elementwise
 from tracegrad.ops.elementwise import complex as parts
 from tracegrad.ops.elementwise import table as ops
+from tracegrad.trace.builder.hooks import HOOKS
 from tracegrad.trace.sources.code_origin import is_user_code
 from tracegrad.trace.values.differentiated_keys import check_key_lookup
+from tracegrad.trace.values.operation_plans import of_two, with_literal
 from tracegrad.trace.values.python_arithmetic import (
-    COMPARISONS,
-    OPERATIONS,
     absolute,
     arithmetic,
     bounds,
@@ -37,11 +39,133 @@ from tracegrad.trace.values.tracer import Tracer
 __all__ = ["Number"]
 
 
+_NAMES = {"b": "bool", "i": "int", "f": "float", "c": "complex"}
+
+
+def _as_operand(x: Number, other: Any) -> Any:
+    """The other operand as the type to compute with: an `np.float64` is a float too, and Python's complex numbers treat
+    it as one."""
+    if kind_of(x) != "c" or not isinstance(other, Tracer) or isinstance(other, Number):
+        return other
+    scalar = not other.shape and not other.is_array
+    return other.item() if scalar and other.dtype == np.float64 else other
+
+
+# Bases of user classes whose reflected operator Python calls, by the kind of the left operand.
+_USER_BASES: dict[str, Any] = {"i": int | float, "b": float, "f": float}
+
+
+def _defers_to_user(x: Number, other: Any, reflected: str) -> bool:
+    """Whether Python lets `other`, a number of a user class, compute with `x`."""
+    if type(other) in (int, float) or not isinstance(other, _USER_BASES.get(kind_of(x), ())):
+        return False
+    return any(is_user_code(c) and reflected in vars(c) for c in type(other).__mro__)
+
+
+def _operators(name: str) -> tuple[Any, Any]:
+    """An operator of Python's arithmetic, and its reflected form."""
+    stem = name.rstrip("_")
+    method, reflected_method = f"__{stem}__", f"__r{stem}__"
+    usual, usual_reflected = getattr(Tracer, method), getattr(Tracer, reflected_method)
+
+    def forward(self: Any, other: Any, *modulus: Any) -> Any:
+        if modulus:
+            return by_python(pow, self, other, *modulus)
+        other = _as_operand(self, other)
+        if is_number(other):
+            return arithmetic(name, self, other)
+        if isinstance(other, list | tuple):
+            return other * int(self) if name == "mul" and kind_of(self) != "f" else NotImplemented
+        return NotImplemented if _defers_to_user(self, other, reflected_method) else usual(self, other)
+
+    def reflected(self: Any, other: Any, *modulus: Any) -> Any:
+        if modulus:
+            return by_python(pow, other, self, *modulus)
+        if is_number(other):
+            return arithmetic(name, other, self)
+        if isinstance(other, list | tuple):
+            return forward(self, other) if name == "mul" else NotImplemented
+        return usual_reflected(self, other)
+
+    return forward, reflected
+
+
+def _fast_operators(op: Elementwise, name: str) -> tuple[Any, Any]:
+    """As `_operators`, with a fast path for two Python floats."""
+    forward, reflected = _operators(name)
+    return _fast_operator(op, forward, False), _fast_operator(op, reflected, True)
+
+
+def _fast_operator(op: Elementwise, usual: Callable[[Any, Any], Any], reflected: bool) -> Any:
+    def of_usual(_: Elementwise, operands: tuple[Any, ...]) -> Any:
+        return usual(*(operands[::-1] if reflected else operands))
+
+    both, one = of_two(op, of_usual, weak=True), with_literal(op, not reflected, of_usual, weak=True)
+
+    def apply(self: Any, other: Any) -> Any:
+        if type(self) is Number and self.node.aval.dtype.kind == "f":
+            kind = type(other)
+            if kind is float:
+                return one((other, self) if reflected else (self, other))
+            if kind is Number and other.node.aval.dtype.kind == "f":
+                return both((other, self) if reflected else (self, other))
+        return usual(self, other)
+
+    return apply
+
+
+def _comparison(name: str, reflected: str) -> Any:
+    usual = getattr(Tracer, f"__{name}__")
+
+    def apply(self: Any, other: Any) -> Any:
+        other = _as_operand(self, other)
+        if is_number(other):
+            return compare(name, self, other)
+        if isinstance(other, list | tuple) or _defers_to_user(self, other, f"__{reflected}__"):
+            return NotImplemented
+        return usual(self, other)
+
+    return apply
+
+
+def _unary(compute: Callable[[Any], Any]) -> Any:
+    def apply(self: Number) -> Any:
+        return compute(self)
+
+    return apply
+
+
+_equal = _comparison("eq", "eq")
+
+
 class Number(Tracer):
     """A Python number of the call being traced. In operations with arrays it adopts their dtype, as a literal does."""
 
     __slots__ = ()
     weak = True
+    __hash__ = Tracer.__hash__
+
+    __add__, __radd__ = _fast_operators(ops.add, "add")
+    __sub__, __rsub__ = _fast_operators(ops.subtract, "sub")
+    __mul__, __rmul__ = _fast_operators(ops.multiply, "mul")
+    __truediv__, __rtruediv__ = _operators("truediv")
+    __floordiv__, __rfloordiv__ = _operators("floordiv")
+    __mod__, __rmod__ = _operators("mod")
+    __divmod__, __rdivmod__ = _operators("divmod")
+    __pow__, __rpow__ = _operators("pow")
+    __and__, __rand__ = _operators("and_")
+    __or__, __ror__ = _operators("or_")
+    __xor__, __rxor__ = _operators("xor")
+    __lshift__, __rlshift__ = _operators("lshift")
+    __rshift__, __rrshift__ = _operators("rshift")
+    __lt__, __le__ = _comparison("lt", "gt"), _comparison("le", "ge")
+    __gt__, __ge__ = _comparison("gt", "lt"), _comparison("ge", "le")
+    __ne__ = _comparison("ne", "ne")
+    __neg__, __pos__, __abs__, __invert__ = _unary(negative), _unary(plus), _unary(absolute), _unary(invert)
+
+    def __eq__(self, other: object) -> Any:
+        check_key_lookup(self, other)
+        return _equal(self, other)
 
     def _internal_class(self) -> Any:
         """The class of the Python number, also in tracegrad's own code."""
@@ -118,6 +242,7 @@ class Number(Tracer):
     def __index__(self) -> int:
         if kind_of(self) in "fc":
             raise TypeError(f"'{_NAMES[kind_of(self)]}' object cannot be interpreted as an integer")
+        HOOKS.before_index(self, sys._getframe(1))
         return int(self.concrete("an index").item())
 
     def __getitem__(self, index: Any) -> Any:
@@ -153,85 +278,3 @@ def _method(x: Number, name: str) -> Any:
     if name == "as_integer_ratio" and x._is_differentiated():
         raise lost("as_integer_ratio()")
     return method_of(x, value_of(x), name)
-
-
-_NAMES = {"b": "bool", "i": "int", "f": "float", "c": "complex"}
-
-
-def _as_operand(x: Number, other: Any) -> Any:
-    """The other operand as the type to compute with: an `np.float64` is a float too, and Python's complex numbers treat
-    it as one."""
-    if kind_of(x) != "c" or not isinstance(other, Tracer) or isinstance(other, Number):
-        return other
-    scalar = not other.shape and not other.is_array
-    return other.item() if scalar and other.dtype == np.float64 else other
-
-
-_REFLECTED = {
-    "__lt__": "__gt__",
-    "__gt__": "__lt__",
-    "__le__": "__ge__",
-    "__ge__": "__le__",
-    "__eq__": "__eq__",
-    "__ne__": "__ne__",
-}
-# Bases of user classes whose reflected operator Python calls, by the kind of the left operand.
-_USER_BASES: dict[str, Any] = {"i": int | float, "b": float, "f": float}
-
-
-def _defers_to_user(x: Number, other: Any, reflected: str) -> bool:
-    """Whether Python lets `other`, a number of a user class, compute with `x`."""
-    if type(other) in (int, float) or not isinstance(other, _USER_BASES.get(kind_of(x), ())):
-        return False
-    return any(is_user_code(c) and reflected in vars(c) for c in type(other).__mro__)
-
-
-def _unless_deferred(compute: Callable[[Any, Any], Any], x: Number, other: Any, reflected: str) -> Any:
-    return NotImplemented if _defers_to_user(x, other, reflected) else compute(x, other)
-
-
-def _install(name: str, compute: Callable[[str, Any, Any], Any], method: str, reflected: str = "") -> None:
-    inherited, transposed = getattr(Tracer, method), reflected or _REFLECTED[method]
-
-    def forward(self: Any, other: Any, *modulus: Any) -> Any:
-        if modulus:
-            return by_python(pow, self, other, *modulus)
-        other = _as_operand(self, other)
-        if is_number(other):
-            return compute(name, self, other)
-        if isinstance(other, list | tuple):
-            return other * int(self) if name == "mul" and kind_of(self) != "f" else NotImplemented
-        return _unless_deferred(inherited, self, other, transposed)
-
-    setattr(Number, method, forward)
-    if reflected:
-        inherited_reflected = getattr(Tracer, reflected)
-
-        def backward(self: Any, other: Any, *modulus: Any) -> Any:
-            if modulus:
-                return by_python(pow, other, self, *modulus)
-            if is_number(other):
-                return compute(name, other, self)
-            if isinstance(other, list | tuple):
-                return forward(self, other) if name == "mul" else NotImplemented
-            return inherited_reflected(self, other)
-
-        setattr(Number, reflected, backward)
-
-
-for _name in OPERATIONS:
-    _stem = _name.rstrip("_")
-    _install(_name, arithmetic, f"__{_stem}__", f"__r{_stem}__")
-for _name in COMPARISONS:
-    _install(_name, compare, f"__{_name}__")
-_equal: Any = Number.__eq__
-
-
-def _equal_or_key(self: Any, other: Any) -> Any:
-    check_key_lookup(self, other)
-    return _equal(self, other)
-
-
-setattr(Number, "__eq__", _equal_or_key)  # noqa: B010 (mypy knows no other one)
-for _name, _unary in {"neg": negative, "abs": absolute, "invert": invert, "pos": plus}.items():
-    setattr(Number, f"__{_name}__", lambda self, _unary=_unary: _unary(self))

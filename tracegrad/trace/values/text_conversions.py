@@ -30,6 +30,7 @@ from tracegrad.ir import GraphNode
 from tracegrad.ops.shape.linear import stop_gradient
 from tracegrad.trace.builder.builder import TraceBuilder, current_trace
 from tracegrad.trace.sources.state_sources import FunctionResult
+from tracegrad.trace.values.traced_value import TracedValue
 
 __all__ = [
     "EVALUATED",
@@ -57,7 +58,7 @@ _UNLIKE = 9  # number of digits in a row that identify a number
 
 
 # -- writing texts -------------------------------------------------------------------------------------------------
-class Spelling:
+class Spelling(TracedValue):
     """Mixin of traced values that can be formatted as text."""
 
     __slots__ = ()
@@ -72,21 +73,19 @@ class Spelling:
         return _text_of(self, "format()", format, spec)
 
     def _formatted(self, frame: Any) -> None:
-        x: Any = self
-        if not x.builder.open or not x.builder.innermost().knows(x):
+        if not self.builder.open or not self.builder.innermost().knows(self):
             return
-        value = x.builder.compute(x.node)
+        value = self.builder.compute(self.node)
         if _formats_exactly(frame.f_code):
-            record_text(x, value)
-        elif x._depends_on_differentiated():
-            texts = [y for y in frame.f_code.co_consts if isinstance(y, str)]
-            x.builder.text_numbers.rounded.update(_formatted(texts, value.item()) if value.size == 1 else ())
+            record_text(self, value)
+        elif self._depends_on_differentiated():
+            texts = [x for x in frame.f_code.co_consts if isinstance(x, str)]
+            self.builder.text_numbers.rounded.update(_formatted(texts, value.item()) if value.size == 1 else ())
 
     def _depends_on_differentiated(self) -> bool:
-        x: Any = self
-        builder = x.builder.innermost()
+        builder: TraceBuilder | None = self.builder.innermost()
         while builder is not None:
-            if _reaches(x.node, set(builder.differentiated)):
+            if _reaches(self.node, set(builder.differentiated)):
                 return True
             builder = builder.outer
         return False

@@ -15,7 +15,7 @@ from tracegrad.ir import GraphNode
 from tracegrad.trace.builder.builder import TraceBuilder
 
 if TYPE_CHECKING:
-    from tracegrad.trace.values.tracer import Tracer
+    from tracegrad.trace.values.traced_memory import TracedMemory
 
 __all__ = [
     "SeparatedArray",
@@ -37,13 +37,13 @@ class ViewOrigin(NamedTuple):
     `starts` are computed offsets of the view in the base, with the bytes from one to the next.
     """
 
-    base: Tracer
+    base: TracedMemory
     view_update: Callable[[Any, Any], Any] | None
     node: GraphNode
     result: GraphNode
     layout_inputs: int
     shared: bool
-    starts: tuple[tuple[Tracer, int], ...] = ()
+    starts: tuple[tuple[TracedMemory, int], ...] = ()
 
 
 class SeparatedArray(NamedTuple):
@@ -55,22 +55,22 @@ class SeparatedArray(NamedTuple):
     the node.
     """
 
-    array: Tracer
+    array: TracedMemory
     iterations: Hashable
-    views: tuple[Tracer, ...] = ()
+    views: tuple[TracedMemory, ...] = ()
     frame: Any = None
     within: Collection[int] = ()
     node: GraphNode | None = None
 
 
-def require_not_separated(x: Tracer) -> None:
+def require_not_separated(x: TracedMemory) -> None:
     """End the trace on an update of an array if a loop has separated it or a view of it, or appended it to a list."""
     known: Any = x.builder.separated.get(id(x)) or x.builder.listed.get(id(x))
     if known is not None:
         raise x.builder.restarts(known[1])
 
 
-def require_whole(x: Tracer) -> None:
+def require_whole(x: TracedMemory) -> None:
     """End the trace on a read of an array's layout if the view that a loop has replaced by it has another layout."""
     known = x.builder.separated.get(id(x))
     if known is not None and known.views:
@@ -93,7 +93,7 @@ def require_views(builder: TraceBuilder, handed: Collection[Any]) -> None:
         raise builder.restarts(known.iterations, "a view that a loop does not change leaves the function")
 
 
-def _is_shared(x: Tracer) -> bool:
+def _is_shared(x: TracedMemory) -> bool:
     return x._root().outside or not x._layout().flags.writeable
 
 

@@ -1,0 +1,28 @@
+"""Modules that a trace imports on first use: arrays with symbolic sizes, and Tensors."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from tracegrad.trace.builder.builder import TraceBuilder
+from tracegrad.trace.builder.hooks import HOOKS, RaggedArrays
+
+__all__: list[str] = []
+
+
+@functools.cache
+def _ragged_arrays() -> RaggedArrays:
+    from tracegrad.trace.ragged import ragged_array
+
+    return ragged_array
+
+
+def _tensors(builder: TraceBuilder) -> Any:
+    from tracegrad.trace.driver.tensors import Tensors
+
+    return Tensors(builder)
+
+
+HOOKS.ragged_arrays = _ragged_arrays
+HOOKS.tensors = _tensors
