@@ -13,7 +13,6 @@ from tracegrad.errors import ShapeError, located
 from tracegrad.ir import Graph, GraphNode
 from tracegrad.ops import Carrier, TapeCarrier
 from tracegrad.ops.shape.linear import cast, full
-from tracegrad.trace.builder.abort import STEPS
 from tracegrad.trace.builder.builder import TraceBuilder, current_trace
 from tracegrad.trace.driver.region import ClosedFunction, Like, closed, weakened
 
@@ -46,7 +45,7 @@ def records_regions() -> bool:
     """Whether the bodies of loops and branches are recorded as regions. Python runs them outside of traces, and in
     traces that run each iteration in Python."""
     trace = current_trace()
-    return trace is not None and (trace.inner is not None or STEPS not in trace.world.facts)
+    return trace is not None and (trace.inner is not None or not trace.world.once)
 
 
 class RecordedFunction:

@@ -22,6 +22,7 @@ from tracegrad.ir.builder import sliced
 from tracegrad.locks import cached_property
 from tracegrad.ops.shape.linear import broadcast_to
 from tracegrad.trace.builder.builder import TraceBuilder, current_trace
+from tracegrad.trace.builder.facts import TraceFact
 from tracegrad.trace.builder.value_guards import ValueGuard
 from tracegrad.trace.driver.region import emitted
 from tracegrad.trace.sources.describe import describe
@@ -94,7 +95,7 @@ def pulled(fun: Function, has_aux: bool) -> Function:
         result, saved, half = _pulled(builder, fun, primals, has_aux, bool(reads_values))
         if half is None and not reads_values:
             reads_values.append(True)
-            raise builder.restarts()
+            raise builder.restarts(TraceFact.AGAIN)
         return result, saved, half
 
     return first

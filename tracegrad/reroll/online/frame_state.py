@@ -12,7 +12,8 @@ from __future__ import annotations
 import sys
 import types
 from collections import deque
-from collections.abc import Hashable, Iterable
+from collections.abc import Iterable
+from dataclasses import replace
 from functools import partial
 from operator import setitem
 from typing import Any
@@ -23,6 +24,7 @@ from tracegrad.avals import is_huge
 from tracegrad.ops.core.memory_order import is_row_major
 from tracegrad.ops.shape.linear import fresh, full
 from tracegrad.trace.builder.builder import TraceBuilder
+from tracegrad.trace.builder.facts import Fact, VariableFact, Variation
 from tracegrad.trace.builder.inlinable import DERIVED, Inlinable
 from tracegrad.trace.bytecode.frame_locals import set_variables, variables
 from tracegrad.trace.effects.result_template import ConstantTemplate
@@ -31,7 +33,7 @@ from tracegrad.trace.loops.control_flow import LoopJump
 from tracegrad.trace.loops.indexed_list import StackedList
 from tracegrad.trace.loops.range_counter import number_of_loop
 from tracegrad.trace.loops.separate_views import Ends, has_views, separate_views
-from tracegrad.trace.loops.varying_scalars import SCALAR, trace_scalars
+from tracegrad.trace.loops.varying_scalars import trace_scalars
 from tracegrad.trace.proxies import function_proxies
 from tracegrad.trace.random.draws import GeneratorProxy
 from tracegrad.trace.sources.code_origin import is_user_class
@@ -46,8 +48,8 @@ __all__ = [
     "FrameState",
     "capture_state",
     "difference",
-    "differing",
     "drop_dead_views",
+    "facts_at",
     "restore_bounds",
     "widen",
     "widen_at_once",
@@ -61,10 +63,6 @@ __all__ = [
 _MAX_CONSTANT_BYTES = 1 << 20
 # Kinds of effects that assign one attribute or one item.
 _ASSIGNMENTS = frozenset({"field", "attribute", "item"})
-# Prefix of the `varying` keys of local variables at a jump; a key of a number ends in its bounds.
-_WIDENED = "wide"
-# Other ends of these keys: the kind of a float or boolean varies; an input is replaced by a separate value.
-_KIND, _SEPARATE = "kind", "own"
 _OF_NUMPY = (Tracer, Either)
 
 
@@ -148,10 +146,9 @@ class FrameState:
         limits = [(x, y) for x, y in zip(self.bounds, before.bounds) if x is not None and y is not None]
         return self.follows(before) and all(y[0] <= x[0] and x[1] <= y[1] for x, y in limits)
 
-    @property
-    def key_prefix(self) -> tuple[Hashable, ...]:
-        """The prefix of the `varying` keys of variables that vary between iterations here."""
-        return (_WIDENED, *self.jump.instruction)
+    def fact(self, kind: Variation, variable: str, low: int = 0, high: int = 0) -> VariableFact:
+        """The fact that a local variable varies between iterations here."""
+        return VariableFact(kind, *self.jump.instruction, variable, low, high)
 
     def exchange(self, numbers: list[int]) -> None:
         """Store the numbers of these words back to their origins."""
@@ -284,8 +281,8 @@ def capture_state(builder: TraceBuilder, jump: LoopJump, enters: bool = False) -
     """The state at a jump, possibly a loop entry; None if it is not understood."""
     try:
         enter_loop(builder, jump)
-        trace_scalars(builder, jump, _known(builder, jump, SCALAR))
-        separate_views(builder, jump, _known(builder, jump, _SEPARATE) if enters else {})
+        trace_scalars(builder, jump, _known(builder, jump, Variation.SCALAR))
+        separate_views(builder, jump, _known(builder, jump, Variation.SEPARATE) if enters else {})
         return with_kinds(builder, jump, FrameState(builder, jump))
     except _Unsupported as error:
         builder.not_closed = str(error) or "something outside that it has changed is not understood"
@@ -352,7 +349,7 @@ def widen(before: FrameState, now: FrameState) -> bool:
         low, high = _wider((x, x), (y, y)) if type(y) is int else (0, 0)
         now.numbers[k] = target, number_of_loop(now.builder, y, low, high)
         if type(target) is str:
-            facts.add((*now.key_prefix, target, low, high))
+            facts.add(now.fact(Variation.NUMBER, target, low, high))
     now.exchange(other)
     return True
 
@@ -369,11 +366,12 @@ def widen_kinds(before: FrameState, now: FrameState, counts: bool, again: bool) 
     if before.size != now.size or len(other) > len(floats) + len(integers) + len(flags):
         return False
     kinds = [k for k in floats if counts or again or Either in (before.floats[k][1], type(now.floats[k][1]))]
-    known: set[Hashable] = {(*now.key_prefix, now.floats[k][0], _KIND) for k in kinds}
-    known |= {(*now.key_prefix, now.flags[k][0], _KIND) for k in flags}
+    names = [*[now.floats[k][0] for k in kinds], *[now.flags[k][0] for k in flags]]
+    known: set[Fact] = {now.fact(Variation.KIND, name) for name in names}
     for k in integers:
         name, (low, high) = now.integers[k]
-        known.add((*now.key_prefix, name, min(low, before.integers[k][1][0]), max(high, before.integers[k][1][1])))
+        low, high = min(low, before.integers[k][1][0]), max(high, before.integers[k][1][1])
+        known.add(now.fact(Variation.NUMBER, name, low, high))
     result = not known <= now.builder.world.facts
     now.builder.world.facts |= known
     return result
@@ -392,17 +390,19 @@ def widen_entrance(before: FrameState, now: FrameState) -> bool:
     return True
 
 
-def _entered_wider(before: FrameState, now: FrameState, k: int) -> Hashable:
-    """The `varying` key to widen a local variable at a loop entry; None if this does not help."""
+def _entered_wider(before: FrameState, now: FrameState, k: int) -> VariableFact | None:
+    """The fact that widens a local variable at a loop entry; None if widening does not help."""
     absent: tuple[Any, Any] = (None, None)
     name, y = now.names.get(k - 1, absent)
     number, kind, last = before.numbers.get(k, absent)[1], before.floats.get(k, absent)[1], type(y)
-    key = (*now.key_prefix, name)
     if kind is not None and is_float(y) and (kind is not last or kind is Either):
-        return (*key, _KIND) if kind in _OF_NUMPY or last in _OF_NUMPY else (*key, 0, 0) if kind is float else None
+        if kind in _OF_NUMPY or last in _OF_NUMPY:
+            return now.fact(Variation.KIND, name)
+        return now.fact(Variation.NUMBER, name) if kind is float else None
     if type(number) is int and (last is int or (last is Number and y.dtype.kind == "i")):
-        return (*key, *_wider((number, number), bounds(y)))
-    return (*key, _SEPARATE) if last in (Number, Tracer) and _is_another(before.tokens, now.tokens, k) else None
+        return now.fact(Variation.NUMBER, name, *_wider((number, number), bounds(y)))
+    is_separate = last in (Number, Tracer) and _is_another(before.tokens, now.tokens, k)
+    return now.fact(Variation.SEPARATE, name) if is_separate else None
 
 
 def _is_another(before: list[Any], now: list[Any], k: int) -> bool:
@@ -415,7 +415,7 @@ def _is_another(before: list[Any], now: list[Any], k: int) -> bool:
 
 def with_kinds(builder: TraceBuilder, jump: LoopJump, now: FrameState) -> FrameState:
     """The state with floats of either kind and traced booleans, for variables that differed at this jump before."""
-    known = _known(builder, jump, _KIND, anywhere=True)
+    known = _known(builder, jump, Variation.KIND, anywhere=True)
     new = {
         name: of_a_loop(x, builder) for name, x in now.floats.values() if name in known and not isinstance(x, Either)
     }
@@ -433,32 +433,32 @@ def _boolean(x: bool, builder: TraceBuilder) -> Any:
 
 def widen_at_once(now: FrameState) -> bool:
     """Make traced numbers of local variables that varied at this jump in an earlier trace. Returns whether it did."""
-    known, result = _known(now.builder, now.jump), []
+    known, result = _known(now.builder, now.jump, Variation.NUMBER), []
     for k, (target, x) in now.numbers.items():
         if type(target) is str and target in known:
-            lows, highs = zip(*known[target])
-            now.numbers[k] = target, number_of_loop(now.builder, x, min(x, *lows), max(x, *highs))
+            low, high = min(each.low for each in known[target]), max(each.high for each in known[target])
+            now.numbers[k] = target, number_of_loop(now.builder, x, min(x, low), max(x, high))
             result.append(k)
     now.exchange(result)
     return bool(result)
 
 
-def _known(builder: TraceBuilder, jump: LoopJump, how: str = "", anywhere: bool = False) -> dict[str, list[Any]]:
-    """The local variables known to vary at a jump, or anywhere in the code, with the known bounds. `how` is the kind of
-    variation; by default their numbers vary."""
-    table: dict[str, list[Any]] = {}
+def _known(
+    builder: TraceBuilder, jump: LoopJump, kind: Variation, anywhere: bool = False
+) -> dict[str, list[VariableFact]]:
+    """The facts that local variables vary in this way at a jump, or anywhere in the code, by variable."""
+    table: dict[str, list[VariableFact]] = {}
     code, number = jump.instruction
     for x in builder.world.facts:
-        matches = isinstance(x, tuple) and x[:2] == (_WIDENED, code) and (anywhere or x[2] == number)
-        if matches and how == (x[4] if len(x) == 5 else ""):
-            table.setdefault(x[3], []).append(x[4:])
+        if isinstance(x, VariableFact) and x.kind is kind and x.code == code and (anywhere or x.instruction == number):
+            table.setdefault(x.variable, []).append(x)
     return table
 
 
-def differing(facts: Iterable[Hashable], jump: LoopJump, number: int) -> set[Hashable]:
-    """The `facts` keys of the variables for another jump of the code, copied from this one."""
-    code, at = jump.instruction
-    return {(*x[:2], number, *x[3:]) for x in facts if isinstance(x, tuple) and x[:3] == (_WIDENED, code, at)}
+def facts_at(facts: Iterable[Fact], jump: LoopJump, number: int) -> set[Fact]:
+    """The facts about variables at a jump, for another jump of the code."""
+    known = [x for x in facts if isinstance(x, VariableFact) and (x.code, x.instruction) == jump.instruction]
+    return {replace(x, instruction=number) for x in known}
 
 
 def widen_bounds(before: FrameState, now: FrameState) -> bool:

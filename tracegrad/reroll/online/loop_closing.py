@@ -9,7 +9,8 @@ conditions are read as usual. The trip count is therefore not part of the trace.
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Collection, Sequence
+from types import CodeType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,8 +24,8 @@ from tracegrad.reroll.online.frame_state import (
     FrameState,
     capture_state,
     difference,
-    differing,
     drop_dead_views,
+    facts_at,
     restore_bounds,
     widen,
     widen_at_once,
@@ -33,8 +34,8 @@ from tracegrad.reroll.online.frame_state import (
     widen_kinds,
 )
 from tracegrad.reroll.online.path_loop import Begin, InductionVariable, LoopPath, PathCondition, PathLoop, may_raise
-from tracegrad.trace.builder.abort import ENTERED, FOLDED, ITERATION_BY_ITERATION, KINDS, PEELED, WITHIN
 from tracegrad.trace.builder.builder import TraceBuilder
+from tracegrad.trace.builder.facts import LoopFact, LoopFactKind, TraceFact
 from tracegrad.trace.builder.value_guards import ValueGuard
 from tracegrad.trace.bytecode.exception_regions import within_try
 from tracegrad.trace.loops.appended_list import growing, require_not_written, restore_lists
@@ -150,7 +151,7 @@ class LoopDetector:
         self.jump: LoopJump | None = None
         self.start: _Start | None = None
         self.unguarded: list[_UnguardedCondition] = []
-        self.loops: dict[Hashable, _ClosedLoop] = {}  # by entry, and by whether it is within a `try`
+        self.loops: dict[tuple[tuple[CodeType, int], bool], _ClosedLoop] = {}  # by jump, and whether it is in a `try`
 
     def process_condition(self, condition: GraphNode) -> tuple[GraphNode, bool | None]:
         """Process a condition that traced code evaluates. Returns it and None; if a loop is closed here, the condition
@@ -178,8 +179,8 @@ class LoopDetector:
         builder, jump = self.builder, entered_jump(frame, number)
         if jump is None or builder.has_tensors or self._is_irregular(jump):
             return
-        known, key = self._frame(jump), (ENTERED, *jump.instruction)
-        if key not in builder.world.facts:
+        known = self._frame(jump)
+        if jump.fact(LoopFactKind.ENTERED) not in builder.world.facts:
             known.entered[number] = frame.f_lasti
         if not self._starts_at_entry(jump):
             return
@@ -196,7 +197,7 @@ class LoopDetector:
 
     def _known_loop(self, start: _Start, jump: LoopJump) -> _ClosedLoop | None:
         """The loop that begins here, if its paths are known from an earlier entry."""
-        loop = self.loops.get(((ENTERED, *jump.instruction), within_try()))
+        loop = self.loops.get((jump.instruction, within_try()))
         if loop is None or loop.start.counts is not start.counts or not start.state.is_within(loop.start.state):
             return None
         start.state.ends.like(loop.start.state.ends)
@@ -213,7 +214,7 @@ class LoopDetector:
     def _starts_at_entry(self, jump: LoopJump) -> bool:
         """Whether the loop at this jump begins with its first iteration."""
         facts = self.builder.world.facts
-        return (ENTERED, *jump.instruction) in facts and (PEELED, *jump.instruction) not in facts
+        return jump.fact(LoopFactKind.ENTERED) in facts and jump.fact(LoopFactKind.PEELED) not in facts
 
     def _widened_state(self, jump: LoopJump, enters: bool = False) -> FrameState | None:
         """The state at a jump, with traced numbers for numbers that varied there before."""
@@ -227,7 +228,7 @@ class LoopDetector:
         """Whether a folded loop has another iteration, from its condition."""
         builder, jump = self.builder, count_jump()
         if jump is None:
-            raise builder.restarts(counter.key(ITERATION_BY_ITERATION))
+            raise builder.restarts(counter.fact(LoopFactKind.ITERATION_BY_ITERATION))
         self.start, self.jump = None, jump
         if counter.iterations >= MAX_CLOSE_ATTEMPTS:
             raise self._iteration_by_iteration()
@@ -258,9 +259,11 @@ class LoopDetector:
         assert self.jump is not None
         facts = self.builder.world.facts
         (code, number), within = self.jump.instruction, self.jump.within
-        short = {x[1:] for x in facts if isinstance(x, tuple) and x[:2] == (WITHIN, code) and x[2] in within}
-        longer = [x for x in short if (ITERATION_BY_ITERATION, *x) not in facts]
-        return self.builder.restarts((ITERATION_BY_ITERATION, *(longer[0] if longer else (code, number))))
+        folded = [x for x in facts if isinstance(x, LoopFact) and x.kind is LoopFactKind.WITHIN]
+        short = [x.instruction for x in folded if x.code == code and x.instruction in within]
+        inner = [LoopFact(LoopFactKind.ITERATION_BY_ITERATION, code, at) for at in short]
+        own = LoopFact(LoopFactKind.ITERATION_BY_ITERATION, code, number)
+        return self.builder.restarts(next((x for x in inner if x not in facts), own))
 
     def _try_close(
         self, jump: LoopJump, condition: GraphNode, counter: Counter | None = None
@@ -284,7 +287,7 @@ class LoopDetector:
             loop = self._closed(before, state, condition) if self._is_best(frame, before) else None
             if loop is not None:
                 self._enter_better(frame, jump)
-                self.loops[(ENTERED, *jump.instruction), within_try()] = loop
+                self.loops[jump.instruction, within_try()] = loop
                 self._forget(loop.start)
                 self.has_traced_values, frame.attempts[at] = True, 0
                 condition, known = self._end(loop, before.state, state)
@@ -309,9 +312,9 @@ class LoopDetector:
             facts |= grown
             raise self.builder.restarts(grown.pop(), "a list or a scalar that iterations change is traced in the loop")
         if (start.enters or start.is_first_iteration) and widen_entrance(start.state, state):
-            raise self.builder.restarts((ENTERED, *jump.instruction) if start.enters else FOLDED)
+            raise self.builder.restarts(jump.fact(LoopFactKind.ENTERED) if start.enters else TraceFact.FOLDED)
         if before.enters:
-            raise self.builder.restarts((PEELED, *jump.instruction))
+            raise self.builder.restarts(jump.fact(LoopFactKind.PEELED))
         if widen(before.state, state):
             self.has_traced_values = True
             return capture_state(self.builder, jump)
@@ -319,8 +322,8 @@ class LoopDetector:
         frame.differed[jump.number] = again + 1
         if widen_kinds(before.state, state, before.counts, again > 0):
             # The kinds may differ at the loop entry too.
-            facts |= {(ENTERED, jump.instruction[0], at) for at in frame.around(jump.number)}
-            raise self.builder.restarts(KINDS, "the kinds of floats differ from iteration to iteration")
+            facts |= {LoopFact(LoopFactKind.ENTERED, jump.instruction[0], at) for at in frame.around(jump.number)}
+            raise self.builder.restarts(TraceFact.KINDS, "the kinds of floats differ from iteration to iteration")
         self._report(difference(before.state, state), frame.attempts.get(jump.number, 0))
         return state
 
@@ -328,13 +331,14 @@ class LoopDetector:
         """Restart the trace if a loop that begins after its first iteration can begin with it."""
         facts, code = self.builder.world.facts, jump.instruction[0]
         for at in frame.around(jump.number):
-            if (ENTERED, code, at) not in facts:
-                facts |= differing(facts, jump, at)
-                raise self.builder.restarts((ENTERED, code, at), "a loop begins with its first iteration")
+            entered = LoopFact(LoopFactKind.ENTERED, code, at)
+            if entered not in facts:
+                facts |= facts_at(facts, jump, at)
+                raise self.builder.restarts(entered, "a loop begins with its first iteration")
 
     def _is_irregular(self, jump: LoopJump) -> bool:
         """Whether an earlier trace has found no loop here, because each iteration takes another path."""
-        known = (ITERATION_BY_ITERATION, *jump.instruction) in self.builder.world.facts
+        known = jump.fact(LoopFactKind.ITERATION_BY_ITERATION) in self.builder.world.facts
         if known:
             self._report("goes another way in each iteration")
         return known

@@ -18,7 +18,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections import deque
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,7 +37,7 @@ from tracegrad.errors import (
 from tracegrad.runtime.diagnostics.nan_origin import check_outputs
 from tracegrad.runtime.dispatch.specializations import ROOM, Interpreted, PathResult, TracePath
 from tracegrad.torch.modes import STATE
-from tracegrad.trace.builder.abort import ITERATION_BY_ITERATION, STEPS
+from tracegrad.trace.builder.facts import Fact, TraceFact
 from tracegrad.trace.driver.trace import Trace, trace_call
 from tracegrad.trace.effects.effects import Effect, set_attribute
 from tracegrad.trace.random.draws import rewind
@@ -266,7 +266,7 @@ def _is_of_subclass(x: Any) -> bool:
 
 def _recorded(function: Dispatcher, call: BoundCall) -> PathResult | None:
     """Record a call and replay it by NumPy; None if it must run as plain Python."""
-    room, facts = ROOM, frozenset[Hashable]([ITERATION_BY_ITERATION, STEPS])
+    room, facts = ROOM, frozenset[Fact]([TraceFact.ITERATION_BY_ITERATION, TraceFact.STEPS])
     while True:
         try:
             path, outputs, captured = _replayed(function, call, room, facts)
@@ -285,7 +285,7 @@ def _recorded(function: Dispatcher, call: BoundCall) -> PathResult | None:
 
 
 def _replayed(
-    function: Dispatcher, call: BoundCall, room: int, facts: Collection[Hashable]
+    function: Dispatcher, call: BoundCall, room: int, facts: Collection[Fact]
 ) -> tuple[TracePath, Sequence[Any] | None, list[Any]]:
     """The path of a trace of this one call, its outputs (None if the trace was aborted), and the captured arrays."""
     trace = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import operator
 from collections import OrderedDict
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from tracegrad.runtime.execution.program import Program, compile_program, confor
 from tracegrad.runtime.execution.strided_inputs import InputLayouts, copied, layouts_of, strides_of
 from tracegrad.settings import disabled, settings
 from tracegrad.target.tuning import TUNING
+from tracegrad.trace.builder.facts import Fact
 from tracegrad.trace.builder.value_guards import GuardValues, value_key
 from tracegrad.trace.driver.trace import Trace
 from tracegrad.trace.effects.effects import are_disjoint
@@ -248,7 +249,7 @@ class TracePath:
             written, [x for x in (*call.leaves, *captured) if isinstance(x, np.ndarray)]
         )
 
-    def views(self, call: BoundCall, captured: Sequence[Any]) -> frozenset[Hashable]:
+    def views(self, call: BoundCall, captured: Sequence[Any]) -> frozenset[Fact]:
         """The aliases between written arrays and other operands, as facts for another trace."""
         if not self.overlaps(call, captured):
             return frozenset()
@@ -277,7 +278,7 @@ class Specialization:
 
     def __init__(self) -> None:
         self.paths: tuple[TracePath, ...] = ()
-        self.facts: set[Hashable] = set()
+        self.facts: set[Fact] = set()
         self.room = ROOM
         self.records: TraceRecords | None = None  # its records in the disk cache
 

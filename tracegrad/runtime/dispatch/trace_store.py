@@ -281,7 +281,7 @@ def _serialize_trace(roots: Sequence[Any], trace: Trace, program: Program) -> di
         "script": [to.value(np.asarray(x)) for x in trace.script],
         "layouts": [list(x) for x in trace.layouts],
         "groups": [[to.source(x) for x in group] for group in trace.groups],
-        "varying": serialize_facts(to, trace),
+        "facts": serialize_facts(to, trace),
         "graph": graph,
         "kinds": trace.kinds,
         "arrays": trace.arrays,
@@ -407,7 +407,7 @@ def _restore_trace(roots: Sequence[Any], held: dict[str, Any], weak: Any) -> Tra
         unrolled=tuple([(location, why) for location, why in held["unrolled"]]),
         divided=tuple([(location, why) for location, why in held["divided"]]),
         script=tuple([of.value(x) for x in held["script"]]),
-        facts=frozenset([restore_fact(of, x) for x in held["varying"]]),
+        facts=frozenset([restore_fact(of, x) for x in held["facts"]]),
     )
 
 

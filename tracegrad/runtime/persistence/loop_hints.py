@@ -1,28 +1,50 @@
-"""Serialize the loop hints of a trace: what a retrace must treat as dynamic (`varying`).
+"""Serialize the facts of a trace: what other traces of the function must know.
 
-Most hints (`tracegrad.trace.builder.abort`) are about loops, and name positions in traced code. Traced code is
+Most facts (`tracegrad.trace.builder.facts`) are about loops, and name positions in traced code. Traced code is
 generated in each process, so a position is stored relative to the user's code that it was made from.
 """
 
 from __future__ import annotations
 
 import types
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
+from dataclasses import fields
+from enum import Enum
 from typing import Any
 
 from tracegrad.runtime.compile.fingerprint import Unkept, inner_codes
 from tracegrad.runtime.persistence.object_refs import ObjectReader, ObjectWriter
+from tracegrad.trace.builder.facts import (
+    AppendedListFact,
+    ContainerSchema,
+    Fact,
+    IndexedListFact,
+    LeafSchema,
+    LoopFact,
+    LoopFactKind,
+    NumberFact,
+    TraceFact,
+    VariableFact,
+    Variation,
+    ViewFact,
+)
 from tracegrad.trace.driver.trace import Trace
-from tracegrad.trace.loops.element_schema import FORMS
 from tracegrad.trace.rewriting.call_sites import marked
 
 __all__ = ["restore_fact", "serialize_facts"]
 
-_TUPLES: dict[str, Any] = {"tuple": lambda *parts: parts, **{cls.__name__: cls for cls in FORMS}}
+_ENUMS = {cls.__name__: cls for cls in (TraceFact, LoopFactKind, Variation)}
+_OF_LOOPS: dict[str, Any] = {cls.__name__: cls for cls in (LoopFact, VariableFact, AppendedListFact, IndexedListFact)}
+_OF_SOURCES: dict[str, type[NumberFact | ViewFact]] = {"NumberFact": NumberFact, "ViewFact": ViewFact}
+_SCHEMAS: dict[str, Callable[..., Hashable]] = {
+    "tuple": lambda *parts: parts,
+    "LeafSchema": LeafSchema,
+    "ContainerSchema": ContainerSchema,
+}
 
 
 def serialize_facts(to: ObjectWriter, trace: Trace) -> list[Any]:
-    """Serialize all hints. The assumptions about functions must be written before."""
+    """Serialize all facts. The assumptions about functions must be written before."""
     if not trace.facts:
         return []
     sources = [*[x.source for x in trace.captures], *[x.source for x in trace.world.guards]]
@@ -31,30 +53,35 @@ def serialize_facts(to: ObjectWriter, trace: Trace) -> list[Any]:
     codes = {marked(code): [to.number(x), i] for x in users for i, code in enumerate(inner_codes(x))}
 
     def serialized(x: Any) -> Any:
-        if isinstance(x, types.CodeType) and x in codes:
-            return ["traced", *codes[x]]
-        return [type(x).__name__, *map(serialized, x)] if type(x).__name__ in _TUPLES else to.value(x)
+        name = type(x).__name__
+        if isinstance(x, Enum):
+            return [name, x.name]
+        if isinstance(x, NumberFact | ViewFact):
+            if x.source not in sources_by_key:
+                raise Unkept("a number that was an input, and is not read any more")
+            return [name, to.source(sources_by_key[x.source])]
+        if name in _OF_LOOPS:
+            return [name, *[serialized(getattr(x, field.name)) for field in fields(x)]]
+        if name in _SCHEMAS:
+            return [name, *map(serialized, x)]
+        return ["code", *codes[x]] if isinstance(x, types.CodeType) and x in codes else to.value(x)
 
-    result, keys = [], list[Any](trace.facts)
-    for key in sorted(keys, key=repr):
-        if key in sources_by_key:
-            result.append(["at", to.source(sources_by_key[key])])
-        elif isinstance(key, str) or isinstance(key[0], str):
-            result.append(serialized(key))
-        else:
-            raise Unkept("a number that was an input, and is not read any more")
+    return [serialized(fact) for fact in sorted(trace.facts, key=repr)]
+
+
+def restore_fact(of: ObjectReader, x: Any) -> Fact:
+    """Restore one fact of the list."""
+    result: Fact = _restored(of, x)
     return result
 
 
-def restore_fact(of: ObjectReader, x: Any) -> Hashable:
-    """Restore one hint of the list."""
-    kind, *rest = x if type(x) is list else ("", x)
-    if kind == "at":
-        return of.source(rest[0]).key
-    if kind == "traced":
-        return marked([*inner_codes(of.held[rest[0]])][rest[1]])
-    if kind in _TUPLES:
-        result: Hashable = _TUPLES[kind](*[restore_fact(of, item) for item in rest])
-        return result
-    value: Hashable = of.value(x)
-    return value
+def _restored(of: ObjectReader, x: Any) -> Any:
+    kind, *parts = x if type(x) is list else ("", x)
+    if kind in _ENUMS:
+        return _ENUMS[kind][parts[0]]
+    if kind in _OF_SOURCES:
+        return _OF_SOURCES[kind](of.source(parts[0]).key)
+    if kind == "code":
+        return marked([*inner_codes(of.held[parts[0]])][parts[1]])
+    make = _OF_LOOPS.get(kind) or _SCHEMAS.get(kind)
+    return of.value(x) if make is None else make(*[_restored(of, part) for part in parts])

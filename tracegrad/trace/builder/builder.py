@@ -26,8 +26,9 @@ from tracegrad.ops import Carrier, DispatchLevel, Op, TapeCarrier
 from tracegrad.ops.calls.failure import failure, failure_number
 from tracegrad.ops.shape.linear import full
 from tracegrad.target.tuning import TUNING
-from tracegrad.trace.builder.abort import STEPS, Restarts, RunsPlainly
+from tracegrad.trace.builder.abort import Restarts, RunsPlainly
 from tracegrad.trace.builder.element_identity import Elements
+from tracegrad.trace.builder.facts import Fact, LoopFact
 from tracegrad.trace.builder.hooks import HOOKS
 from tracegrad.trace.builder.layout import LayoutTracker
 from tracegrad.trace.builder.recording import ESCAPED, NodeRecorder
@@ -90,13 +91,13 @@ class TraceBuilder(NodeRecorder):
         self.replaced: set[GraphNode] = set()  # nodes that rerolled loops have replaced
         self.bounds: dict[GraphNode, tuple[int, int]] = {}  # see `tracegrad.trace.values.python_arithmetic`
         self.of_loops: set[GraphNode] = set()  # integers that vary between iterations of an open loop
-        # The ranges of nodes recorded by loops that can be folded, by the key of the loop.
-        self.iterated: dict[Any, list[range]] = {}
+        # The ranges of nodes recorded by loops that can be folded, by the fact that folds the loop.
+        self.iterated: dict[LoopFact, list[range]] = {}
         # Separate arrays that replace views in loops, and the bases of the views: see
         # `tracegrad.trace.loops.separate_views`.
         self.separated: dict[int, Any] = {}
-        # Arrays in histories, and their bases, each with the `varying` key of the loop.
-        self.listed: dict[int, tuple[Any, Any]] = {}
+        # Arrays in histories, and their bases, each with the fact that leaves the loop without histories.
+        self.listed: dict[int, tuple[Any, Fact]] = {}
         self.histories: list[Any] = []  # of open loops: see `tracegrad.trace.loops.appended_list`
         self.elements = Elements()  # the elements of their lists
         self.table_elements: list[Any] = []  # elements of tables: see `tracegrad.trace.loops.indexed_list`
@@ -155,9 +156,9 @@ class TraceBuilder(NodeRecorder):
 
     refusal = abort
 
-    def restarts(self, key: Any = None, why: str = "another trace is better") -> RunsPlainly:
-        """Return the exception that restarts the trace with `key` in `varying`."""
-        self.abort_error = Restarts(why, key)
+    def restarts(self, fact: Fact, why: str = "another trace is better") -> RunsPlainly:
+        """Return the exception that restarts the trace with another fact."""
+        self.abort_error = Restarts(why, fact)
         return self.abort_error
 
     def python_number(self, node: GraphNode) -> Any:
@@ -452,7 +453,7 @@ class TraceBuilder(NodeRecorder):
 
     def rolled(self, wanted: Sequence[GraphNode], start: int = 0) -> dict[GraphNode, GraphNode]:
         """Replacements of the nodes in `wanted` that are computed by rerolled loops."""
-        rolls = STEPS not in self.world.facts
+        rolls = not self.world.once
         count = len(self.nodes)
         new = HOOKS.roll(self, wanted, start) if rolls else {}
         if self.iterated and rolls:
@@ -469,12 +470,12 @@ class TraceBuilder(NodeRecorder):
     def _fold_unrolled_loop(self, wanted: Sequence[GraphNode], count: int) -> None:
         """Restart with a loop folded that was recorded iteration by iteration and could not be rerolled; there were
         `count` nodes before rerolling."""
-        key, within = max(self.iterated.items(), key=lambda x: sum(map(len, x[1])))
-        if key in self.world.facts or sum(map(len, within)) < MAX_UNROLLED_NODES:
+        fact, within = max(self.iterated.items(), key=lambda x: sum(map(len, x[1])))
+        if fact in self.world.facts or sum(map(len, within)) < MAX_UNROLLED_NODES:
             return
         others = set(self.nodes[:count]).difference(*[self.nodes[x.start : x.stop] for x in within])
         if len(set(sliced([], self.nodes, wanted).nodes) - others) >= MAX_UNROLLED_NODES:
-            raise self.restarts(key)
+            raise self.restarts(fact)
 
     def expect(self, node: GraphNode, unless_raises: GraphNode | None = None) -> Exception | None:
         """The exception that a node raises for the values of the call being traced; records a guard."""

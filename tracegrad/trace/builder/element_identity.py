@@ -9,11 +9,12 @@ import builtins
 import dis
 import itertools
 import types
-from collections.abc import Collection, Hashable, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 import numpy as np
 
+from tracegrad.trace.builder.facts import Fact
 from tracegrad.trace.bytecode.instructions import decoded
 from tracegrad.trace.sources.sources import AnyIdentical, Source
 
@@ -35,7 +36,7 @@ class Elements:
         self._again = False  # whether an array may have been appended twice
         # Whether an iteration appended an array of its beginning, and whether one ended with an array it appended.
         self._appends_initial = self._ends_appended = False
-        self._rebuilt: list[tuple[Any, Hashable]] = []
+        self._rebuilt: list[tuple[Any, Fact]] = []
 
     def append(self, x: Any) -> None:
         """Record that an array is appended to a list."""
@@ -44,8 +45,8 @@ class Elements:
             self._known.add(id(each))
             self.appended.append(each)
 
-    def make(self, x: Any, iterations: Hashable) -> None:
-        """Record that `x` is made from a row, and the `varying` key that prevents it."""
+    def make(self, x: Any, iterations: Fact) -> None:
+        """Record that `x` is made from a row, and the fact that prevents it."""
         self._rebuilt.append((x, iterations))
 
     def iteration(self, first: int, before: Collection[int], now: Collection[int]) -> None:
@@ -57,8 +58,8 @@ class Elements:
         self._ends_appended |= not appended_ids.isdisjoint(now)
         self._again = self._again or (self._appends_initial and self._ends_appended)
 
-    def lost(self, handed: Iterable[Any]) -> Hashable | None:
-        """The `varying` key needed if an escaping array is an element that may also be another element."""
+    def lost(self, handed: Iterable[Any]) -> Fact | None:
+        """The fact needed if an escaping array is an element that may also be another element."""
         if not self._rebuilt:
             return None
         leaving = {id(each) for x in handed for each in _bases(x)}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,6 +9,7 @@ import numpy as np
 from tracegrad.ir import GraphNode
 from tracegrad.ops.elementwise.table import not_equal
 from tracegrad.ops.shape.linear import cast
+from tracegrad.trace.builder.facts import Fact
 from tracegrad.utils.lazy_dataclass import record
 
 __all__ = ["IMPLICIT", "NUMBERS", "Capture", "GuardValues", "TextNumbers", "ValueGuard", "guarded_value", "value_key"]
@@ -69,11 +69,11 @@ class TextNumbers(set[float]):
 
 
 class GuardValues(NamedTuple):
-    """The values of the first guards, computed by a program that was traced with this `facts`; with another `facts`
+    """The values of the first guards, computed by a program that was traced with these facts; with other facts
     the guards may differ."""
 
     values: tuple[Any, ...] = ()
-    facts: frozenset[Hashable] = frozenset()
+    facts: frozenset[Fact] = frozenset()
 
     @property
     def keys(self) -> tuple[Any, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import field, replace
 from typing import Any
 
@@ -29,8 +29,9 @@ from tracegrad.ops.core.forms import Gather, Scatter
 from tracegrad.ops.elementwise.table import logical_and, logical_not
 from tracegrad.settings import disabled, unusual
 from tracegrad.torch.modes import as_usual
-from tracegrad.trace.builder.abort import COMPUTED, FOLDED, ITERATION_BY_ITERATION, Attempts, Restarts, RunsPlainly
+from tracegrad.trace.builder.abort import Attempts, Restarts, RunsPlainly
 from tracegrad.trace.builder.builder import TraceBuilder
+from tracegrad.trace.builder.facts import Fact, LoopFact, LoopFactKind, TraceFact
 from tracegrad.trace.builder.layout import LayoutGuard
 from tracegrad.trace.builder.value_guards import Capture, GuardValues, ValueGuard, value_key
 from tracegrad.trace.driver.outputs import Outputs
@@ -98,7 +99,7 @@ class Trace:
     unrolled: tuple[tuple[str, str], ...] = ()  # why the loop at a line was not rerolled
     divided: tuple[tuple[str, str], ...] = ()  # the residuals of loops that run in segments
     script: tuple[Any, ...] = ()
-    facts: frozenset[Hashable] = frozenset()  # when the trace began
+    facts: frozenset[Fact] = frozenset()  # when the trace began
     write: Callable[[Any, Any], None] | None = None  # writes the effects; compiled on first use
 
     def fits(self, inputs: Sequence[Any]) -> bool:
@@ -189,14 +190,14 @@ def trace_call(
     body: Any,
     call: BoundCall,
     guard_values: GuardValues | None = None,
-    known_facts: set[Hashable] | None = None,
+    known_facts: set[Fact] | None = None,
     shared: bool = False,
 ) -> Trace:
     """Run `body` on tracers of the leaves of `call`; messages name `fun`.
 
-    `guard_values` are the values of the first guards, if a compiled program has computed them. Floats from the sources
-    with keys in `known_facts` become inputs. A trace that is `shared` is valid for other functions with equal code: it
-    reads their state through the function of the call.
+    `guard_values` are the values of the first guards, if a compiled program has computed them. Floats whose
+    `NumberFact` is in `known_facts` become inputs. A trace that is `shared` is valid for other functions with equal
+    code: it reads their state through the function of the call.
 
     No trace state remains after a function that raises. Errors of tracegrad name the user's line. Printed output is
     held back in `world.printed` until it is known whether the call ends with this trace.
@@ -214,7 +215,7 @@ def trace_call(
         assert isinstance(result, Trace)
         result = result if late is None else _aborted(result, str(late))
         # Facts about loops that hints have added count as known when the trace began.
-        result.facts = now | {x for x in facts - now if isinstance(x, tuple) and x[0] == FOLDED}
+        result.facts = now | {x for x in facts - now if isinstance(x, LoopFact) and x.kind is LoopFactKind.FOLDED}
         forget_short(facts)
         return result
 
@@ -261,7 +262,7 @@ def _trace_call(
     body: Any,
     call: BoundCall,
     guard_values: Sequence[Any],
-    facts: Collection[Hashable],
+    facts: set[Fact],
     shared: bool,
     endless: RunsPlainly | None,
 ) -> Trace | Restarts:
@@ -269,9 +270,9 @@ def _trace_call(
     rewind(call)
     builder = TraceBuilder(Tracer, Number, guard_values)
     builder.foresees = not guard_values  # hints would change the guards that the answers belong to
-    if ITERATION_BY_ITERATION in facts or disabled("loop-capture"):
+    if TraceFact.ITERATION_BY_ITERATION in facts or disabled("loop-capture"):
         builder.detect_loops = None
-    if COMPUTED not in facts:
+    if TraceFact.COMPUTED not in facts:
         builder.constant_arrays = Constants()
     builder.world = world = World(builder, facts, fun if shared else None)
     with recording(builder):
@@ -303,7 +304,7 @@ def _trace_call(
         if loops and is_of_loops(error):
             # It may concern the final values of the loops, which are not constants, or an iteration after the last.
             world.natives.rewind()
-            return Restarts("what loops leave is asked for", ITERATION_BY_ITERATION)
+            return Restarts("what loops leave is asked for", TraceFact.ITERATION_BY_ITERATION)
         _require_result(error, world, fun, call)
         return (_ended if world.once and is_pythons(error) else _raised)(builder, world, call, error)
     finally:

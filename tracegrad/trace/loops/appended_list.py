@@ -8,7 +8,9 @@ After the loop, the variable holds a list with its elements again.
 from __future__ import annotations
 
 import sys
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
+from operator import attrgetter
 from typing import Any
 
 from tracegrad.ops.elementwise.table import add, greater_equal, less, logical_and, minimum
@@ -18,8 +20,8 @@ from tracegrad.ops.shape.linear import slice as cut
 from tracegrad.ops.shape.stack_split import unbind
 from tracegrad.settings import disabled
 from tracegrad.target.tuning import TUNING
-from tracegrad.trace.builder.abort import GROWS, ITERATION_BY_ITERATION
 from tracegrad.trace.builder.builder import TraceBuilder
+from tracegrad.trace.builder.facts import AppendedListFact, Fact, LoopFactKind
 from tracegrad.trace.bytecode.frame_locals import set_variables, variables
 from tracegrad.trace.loops.control_flow import LoopJump
 from tracegrad.trace.loops.element_schema import (
@@ -47,16 +49,18 @@ class History(Instead):
     """A loop-carried list as rows of arrays: the elements appended by a loop, after the initial elements if the loop
     reads any."""
 
-    __slots__ = ("_columns", "_count", "_form", "_frame", "_items", "_key", "_size", "_within")
+    __slots__ = ("_columns", "_count", "_fact", "_form", "_frame", "_items", "_within")
 
-    def __init__(self, builder: TraceBuilder, jump: LoopJump, key: tuple[Any, ...], items: list[Any], first: list[Any]):
-        super().__init__(builder, (ITERATION_BY_ITERATION, *jump.instruction))
+    def __init__(
+        self, builder: TraceBuilder, jump: LoopJump, fact: AppendedListFact, items: list[Any], first: list[Any]
+    ):
+        super().__init__(builder, jump.fact(LoopFactKind.ITERATION_BY_ITERATION))
         builder.elements.used = True
-        self._key, self._items, self._form = key, items, key[-1]
+        self._fact, self._items, self._form = fact, items, fact.schema
         self._frame, self._within = jump.frame, jump.within
-        self._size = len(first) + max(x[-1] for x in builder.world.facts if isinstance(x, tuple) and x[:-1] == key)
+        size = len(first) + fact.capacity
         self._count = _new(builder, (), "int64", len(first))
-        self._columns = [_new(builder, (self._size, *x.shape), x.dtype) for x in leaf_schemas(self._form)]
+        self._columns = [_new(builder, (size, *x.shape), x.dtype) for x in leaf_schemas(self._form)]
         for k, x in enumerate(first):
             self._store(k, x)
 
@@ -103,14 +107,18 @@ class History(Instead):
         return int(self._builder.python_number(self._count.node))
 
     @property
-    def wider(self) -> Hashable:
-        """The `varying` key of a history with enough room; None if there is enough."""
+    def wider(self) -> AppendedListFact | None:
+        """The fact for a history with enough room; None if there is enough."""
         count = self.count()
-        return (*self._key, 1 << (count - 1).bit_length()) if count > self._size else None
+        return replace(self._fact, capacity=1 << (count - 1).bit_length()) if count > self._size else None
+
+    @property
+    def _size(self) -> int:
+        return int(self._columns[0].shape[0])
 
     @property
     def _reads(self) -> bool:
-        return bool(self._key[-2])
+        return self._fact.reads
 
     def _store(self, at: Any, x: Any) -> None:
         """Store an element in a row."""
@@ -146,9 +154,9 @@ def lengths(held: dict[str, Any]) -> dict[str, int]:
     return {name: len(x) for name, x in held.items() if type(x) is list}
 
 
-def growing(builder: TraceBuilder, jump: LoopJump, before: dict[str, int]) -> set[Hashable]:
-    """The `varying` keys of lists in local variables that have grown, if they can be histories."""
-    results: set[Hashable] = set()
+def growing(builder: TraceBuilder, jump: LoopJump, before: dict[str, int]) -> set[Fact]:
+    """The facts about lists in local variables that have grown, if they can be histories."""
+    results: set[Fact] = set()
     if builder.world.must_keep_lists or disabled("appended-lists"):
         return results
     held = variables(jump.frame)
@@ -158,8 +166,9 @@ def growing(builder: TraceBuilder, jump: LoopJump, before: dict[str, int]) -> se
             reads = name in jump.read
             known = together(map(form, x if reads else x[size:]))
             if known is not None:
-                results.add((GROWS, *jump.instruction, name, reads, known, _room(jump, len(x) - size)))
-    return results - set(builder.world.facts)
+                results.add(AppendedListFact(*jump.instruction, name, reads, known, _room(jump, len(x) - size)))
+    facts: set[Fact] = builder.world.facts
+    return results - facts
 
 
 def _room(jump: LoopJump, per_iteration: int) -> int:
@@ -176,19 +185,22 @@ def enter_loop(builder: TraceBuilder, jump: LoopJump) -> None:
 
 
 def _grown(builder: TraceBuilder, jump: LoopJump) -> dict[str, History]:
-    facts = builder.world.facts
     if builder.world.must_keep_lists:
         return {}
-    keys = {x[3]: x[:-1] for x in facts if isinstance(x, tuple) and x[:3] == (GROWS, *jump.instruction)}
-    if not keys:
+    known = [
+        x
+        for x in builder.world.facts
+        if isinstance(x, AppendedListFact) and (x.code, x.instruction) == jump.instruction
+    ]
+    if not known:
         return {}
     held, new = variables(jump.frame), {}
-    for name, key in keys.items():
+    for name, fact in {x.variable: x for x in sorted(known, key=attrgetter("capacity"))}.items():
         if type(held.get(name)) is list and _references(held, name) == _UNSHARED_COUNT + 1:
             items = held[name]
             first = list(items) if name in jump.read else []
-            if all(fits(form(x), key[-1]) for x in first):
-                new[name] = History(builder, jump, key, items, first)
+            if all(fits(form(x), fact.schema) for x in first):
+                new[name] = History(builder, jump, fact, items, first)
     return new
 
 

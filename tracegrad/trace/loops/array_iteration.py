@@ -11,8 +11,8 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 from tracegrad.numpy_api.array_methods import ArrayMethods
-from tracegrad.trace.builder.abort import ITERATION_BY_ITERATION
 from tracegrad.trace.builder.builder import TraceBuilder, current_trace
+from tracegrad.trace.builder.facts import LoopFactKind
 from tracegrad.trace.builder.hooks import HOOKS
 from tracegrad.trace.bytecode.exception_regions import Namespace
 from tracegrad.trace.loops.control_flow import compares_by_identity
@@ -85,7 +85,7 @@ class RowIterator(Counter):
     def _begin(self, frame: Any) -> None:
         super()._begin(frame)
         for x in self._tables:
-            x.of(self.key(ITERATION_BY_ITERATION))
+            x.of(self.fact(LoopFactKind.ITERATION_BY_ITERATION))
         if not self.folded:
             self.iterator = self.plain()
             self.first_node = len(self.builder.nodes)

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from types import CodeType
 from typing import Any, NamedTuple
 
+from tracegrad.trace.builder.facts import LoopFact, LoopFactKind
 from tracegrad.trace.bytecode.exception_regions import Namespace, handlers
 from tracegrad.trace.bytecode.instructions import boolean_of, decoded
 from tracegrad.trace.loops.range_counter import Counter, counter_of
@@ -67,6 +68,10 @@ class LoopJump:
     def instruction(self) -> tuple[CodeType, int]:
         """The code object and the offset of the jump."""
         return self.frame.f_code, self.number
+
+    def fact(self, kind: LoopFactKind) -> LoopFact:
+        """A fact about the loop of the jump."""
+        return LoopFact(kind, self.frame.f_code, self.number)
 
     @property
     def dead(self) -> frozenset[str]:

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
-from typing import Any, NamedTuple, NoReturn
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import Any, NoReturn
 
 import numpy as np
 
 from tracegrad.ops.indexing.dynamic_slice import dynamic_slice
 from tracegrad.ops.shape.linear import full, reshape
 from tracegrad.trace.builder.builder import TraceBuilder
+from tracegrad.trace.builder.facts import ContainerSchema, ElementSchema, Fact, LeafSchema
 from tracegrad.trace.values.container_proxies import DictProxy, ListProxy, real_of
 from tracegrad.trace.values.float_or_scalar import Either, as_either, plain
 from tracegrad.trace.values.number import Number
 from tracegrad.trace.values.tracer import Tracer
 
 __all__ = [
-    "FORMS",
-    "Form",
     "Instead",
     "arrays",
     "children_of",
@@ -33,24 +32,6 @@ __all__ = [
 ]
 
 
-class _Leaf(NamedTuple):
-    """A leaf of an element's schema: its kind, and the dtype and shape of its value."""
-
-    kind: str
-    dtype: str
-    shape: tuple[int, ...]
-
-
-class _ContainerSchema(NamedTuple):
-    """A container in an element's schema: its class, the keys of a dict, and the schemas of the parts."""
-
-    cls: str
-    keys: tuple[Any, ...]
-    children: tuple[Any, ...]
-
-
-Form = Any  # _Leaf or _ContainerSchema; None if an element cannot be stored as rows
-FORMS = _Leaf, _ContainerSchema
 _KINDS: dict[Any, str] = {
     Tracer: "scalar",
     Number: "number",
@@ -62,26 +43,24 @@ _FLOATS = ("number", "scalar", "either")
 _NOT_STORED = (bool, str, type(None))
 
 
-def form(x: Any, classes: Collection[Any] = (tuple,)) -> Form:
+def form(x: Any, classes: Collection[Any] = (tuple,)) -> ElementSchema | None:
     """The schema of an element whose containers are of these classes; None if it cannot be stored as rows."""
     cls = class_of(x)
     if cls in classes:
         if cls is dict and any(type(each) in _NOT_STORED for each in real_of(x).values()):
             return None  # checked first, because the trace depends on every item that is read
-        children = tuple([form(each, classes) for each in children_of(x)])
-        return (
-            _ContainerSchema(cls.__name__, tuple(x) if cls is dict else (), children)
-            if children and None not in children
-            else None
-        )
+        parts = [form(each, classes) for each in children_of(x)]
+        children = tuple([each for each in parts if each is not None])
+        is_stored = bool(parts) and len(children) == len(parts)
+        return ContainerSchema(cls.__name__, tuple(x) if cls is dict else (), children) if is_stored else None
     if isinstance(x, Tracer):
         x.join()
     if type(x) in (int, float):
-        return _Leaf("number", "int64" if type(x) is int else "float64", ())
+        return LeafSchema("number", "int64" if type(x) is int else "float64", ())
     if type(x) not in _KINDS or x.dtype.kind not in "fic":
         return None
     array = isinstance(x, np.ndarray) or (type(x) is Tracer and (x.shape or x.is_array))
-    return _Leaf("array" if array else _KINDS[type(x)], x.dtype.name, tuple(x.shape))
+    return LeafSchema("array" if array else _KINDS[type(x)], x.dtype.name, tuple(x.shape))
 
 
 def class_of(x: Any) -> type:
@@ -96,7 +75,7 @@ def children_of(x: Any) -> list[Any]:
     return list(x.values()) if cls is dict else list(x) if cls in (list, tuple) else []
 
 
-def together(forms: Iterable[Form]) -> Form:
+def together(forms: Iterable[ElementSchema | None]) -> ElementSchema | None:
     """The common schema of elements with these schemas; None if there is none."""
     result, *others = forms
     for each in others:
@@ -104,38 +83,38 @@ def together(forms: Iterable[Form]) -> Form:
     return result
 
 
-def _of_both(x: Form, y: Form) -> Form:
+def _of_both(x: ElementSchema | None, y: ElementSchema | None) -> ElementSchema | None:
     if x == y:
         return x
-    if isinstance(x, _Leaf) and isinstance(y, _Leaf):
+    if isinstance(x, LeafSchema) and isinstance(y, LeafSchema):
         floats = x.kind in _FLOATS and y.kind in _FLOATS and x.dtype == y.dtype == "float64"
-        return _Leaf("either", "float64", ()) if floats else None
+        return LeafSchema("either", "float64", ()) if floats else None
     if (
-        isinstance(x, _ContainerSchema)
-        and isinstance(y, _ContainerSchema)
+        isinstance(x, ContainerSchema)
+        and isinstance(y, ContainerSchema)
         and len(x.children) == len(y.children)
         and x[:2] == y[:2]
     ):
-        children = tuple(map(_of_both, x.children, y.children))
-        return None if None in children else x._replace(children=children)
+        children = tuple([each for each in map(_of_both, x.children, y.children) if each is not None])
+        return x._replace(children=children) if len(children) == len(x.children) else None
     return None
 
 
-def fits(schema: Form, known: Form) -> bool:
+def fits(schema: ElementSchema | None, known: ElementSchema) -> bool:
     """Whether an element of the first schema is also an element of the second."""
     return schema is not None and _of_both(schema, known) == known
 
 
-def leaf_schemas(known: Form) -> list[_Leaf]:
+def leaf_schemas(known: ElementSchema) -> list[LeafSchema]:
     """The leaves of a schema, one per row array."""
-    if isinstance(known, _ContainerSchema):
+    if isinstance(known, ContainerSchema):
         return [x for each in known.children for x in leaf_schemas(each)]
-    return [known, _Leaf("boolean", "bool", ())] if known.kind == "either" else [known]
+    return [known, LeafSchema("boolean", "bool", ())] if known.kind == "either" else [known]
 
 
-def values(builder: TraceBuilder, x: Any, known: Form) -> list[Any]:
+def values(builder: TraceBuilder, x: Any, known: ElementSchema) -> list[Any]:
     """The values to store in the rows of the leaves."""
-    if isinstance(known, _ContainerSchema):
+    if isinstance(known, ContainerSchema):
         return [value for child, each in zip(children_of(x), known.children) for value in values(builder, child, each)]
     if known.kind == "either":
         either = as_either(x, builder)
@@ -152,9 +131,11 @@ def arrays(x: Any) -> list[Any]:
     return [x] if type(x) is Tracer and (x.shape or x.is_array) else []
 
 
-def rebuilt(builder: TraceBuilder, known: Form, values_iter: Iterator[Any], shared: Callable[[Any], None]) -> Any:
+def rebuilt(
+    builder: TraceBuilder, known: ElementSchema, values_iter: Iterator[Any], shared: Callable[[Any], None]
+) -> Any:
     """Rebuild an element from the row values of `values`; `shared` is called with each array made."""
-    if isinstance(known, _ContainerSchema):
+    if isinstance(known, ContainerSchema):
         children = [rebuilt(builder, each, values_iter, shared) for each in known.children]
         return (
             dict(zip(known.keys, children))
@@ -177,12 +158,12 @@ def rebuilt(builder: TraceBuilder, known: Form, values_iter: Iterator[Any], shar
 
 # -- stand-ins in local variables --------------------------------------------------------------------
 class Instead:
-    """Base of list stand-ins in variables. An unsupported use restarts the trace with a `varying` key, by which the
+    """Base of list stand-ins in variables. An unsupported use restarts the trace with a fact, by which the
     loop is recorded iteration by iteration."""
 
     __slots__ = ("_builder", "_iterations")
 
-    def __init__(self, builder: TraceBuilder, iterations: Hashable):
+    def __init__(self, builder: TraceBuilder, iterations: Fact):
         self._builder, self._iterations = builder, iterations
 
     def misused(self, *_: Any, **__: Any) -> NoReturn:

@@ -7,7 +7,7 @@ must not change while the table exists.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -16,14 +16,13 @@ import numpy as np
 from tracegrad.ops.elementwise.table import add, greater_equal, less, logical_and, where
 from tracegrad.ops.shape.stack_split import stack
 from tracegrad.settings import disabled
-from tracegrad.trace.builder.abort import ITERATION_BY_ITERATION, TABLES
 from tracegrad.trace.builder.builder import TraceBuilder
+from tracegrad.trace.builder.facts import ElementSchema, Fact, IndexedListFact, LoopFact, LoopFactKind, TraceFact
 from tracegrad.trace.builder.hooks import HOOKS
 from tracegrad.trace.bytecode.exception_regions import Namespace
 from tracegrad.trace.bytecode.frame_locals import variables
 from tracegrad.trace.loops.control_flow import LoopJump, elements_read
 from tracegrad.trace.loops.element_schema import (
-    Form,
     Instead,
     arrays,
     children_of,
@@ -47,12 +46,12 @@ _PROXY_GETITEM = ListProxy.__getitem__.__code__
 
 
 class ElementProxy(NamedTuple):
-    """A mutable stand-in of an element or of a part of it: its original parts, the `varying` key if it is changed, and
+    """A mutable stand-in of an element or of a part of it: its original parts, the fact if it is changed, and
     whether it is a new object."""
 
     value: Any
     children: list[Any]
-    iterations: Hashable
+    iterations: Fact
     is_copy: bool
 
     @property
@@ -66,7 +65,7 @@ class StackedList(Instead):
 
     __slots__ = ("_columns", "_form", "_frame", "_initial", "_items", "_limits", "_within")
 
-    def __init__(self, builder: TraceBuilder, items: Sequence[Any], known: Form, iterations: Hashable):
+    def __init__(self, builder: TraceBuilder, items: Sequence[Any], known: ElementSchema, iterations: Fact):
         super().__init__(builder, iterations)
         self._items, self._form = items, known
         self._frame, self._within = None, frozenset[int]()
@@ -79,8 +78,8 @@ class StackedList(Instead):
         self._frame, self._within = jump.frame, jump.within
         return self
 
-    def of(self, iterations: Hashable) -> None:
-        """Set the `varying` key."""
+    def of(self, iterations: LoopFact) -> None:
+        """Set the fact that a change adds."""
         self._iterations = iterations
 
     @property
@@ -191,7 +190,7 @@ def _limits(numbers: Iterable[Any]) -> tuple[int, int]:
 
 
 # -- lists ----------------------------------------------------------------------------------------
-def table_of(builder: TraceBuilder, items: Any, iterations: Hashable = None) -> StackedList | None:
+def table_of(builder: TraceBuilder, items: Any, iterations: Fact = TraceFact.AGAIN) -> StackedList | None:
     """The table of a list or a tuple; None if its elements cannot be stored as rows, or an array occurs twice."""
     if disabled("indexed-lists") or class_of(items) not in (list, tuple) or not items:
         return None
@@ -210,10 +209,10 @@ def table_of(builder: TraceBuilder, items: Any, iterations: Hashable = None) -> 
 def tables(builder: TraceBuilder, jump: LoopJump) -> dict[str, StackedList]:
     """Tables for the lists in local variables that the loop beginning here only indexes by traced numbers."""
     code = jump.instruction[0]
-    names = {x[2] for x in builder.world.facts if isinstance(x, tuple) and x[:2] == (TABLES, code)}
+    names = {x.variable for x in builder.world.facts if isinstance(x, IndexedListFact) and x.code == code}
     if not names & jump.only_read or builder.world.must_keep_lists:
         return {}
-    held, iterations = variables(jump.frame), (ITERATION_BY_ITERATION, *jump.instruction)
+    held, iterations = variables(jump.frame), jump.fact(LoopFactKind.ITERATION_BY_ITERATION)
     table = {name: table_of(builder, held.get(name), iterations) for name in names & jump.only_read}
     return {name: x.bind(jump) for name, x in table.items() if x is not None}
 
@@ -238,10 +237,10 @@ def _prefer_table(x: Number, frame: FrameType) -> None:
         frame = frame.f_back
     if builder.open and builder.inner is None and isinstance(frame.f_globals, Namespace) and is_of_a_loop(x):
         name = elements_read(frame.f_code).get(frame.f_lasti, "")
-        key = (TABLES, frame.f_code, name)
-        known = not name or key in builder.world.facts or builder.world.must_keep_lists
+        fact = IndexedListFact(frame.f_code, name)
+        known = not name or fact in builder.world.facts or builder.world.must_keep_lists
         if not known and table_of(builder, variables(frame).get(name)) is not None:
-            raise builder.restarts(key, "a list whose elements a loop reads is an array in the loop")
+            raise builder.restarts(fact, "a list whose elements a loop reads is an array in the loop")
 
 
 HOOKS.before_index = _prefer_table

@@ -1,18 +1,19 @@
 """Record which loops were long, so that a trace of a similar function folds them from the first iteration.
 
-The key of a loop is its location and the kinds of the variables around it; the value is its trip count. A hint may be
-wrong: the loop is then recorded iteration by iteration, like any folded loop that cannot stay folded.
+The key of a loop is the fact that folds it, and the kinds of the variables around it; the value is its trip count. A
+hint may be wrong: the loop is then recorded iteration by iteration, like any folded loop that cannot stay folded.
 """
 
 from __future__ import annotations
 
 import types
 from collections.abc import Hashable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from tracegrad.trace.builder.abort import FOLDED, ITERATION_BY_ITERATION
+from tracegrad.trace.builder.facts import Fact, LoopFact, LoopFactKind
 from tracegrad.trace.bytecode.frame_locals import variables
 from tracegrad.trace.values.tracer import Tracer
 
@@ -21,7 +22,7 @@ __all__ = ["forget_short", "loop_signature", "note_long", "was_long"]
 LoopSignature = tuple[Hashable, ...]
 
 _MAX_HINTS = 1000  # hints
-_known: dict[tuple[Hashable, LoopSignature], int] = {}  # the least trip count, by the key of the loop and its variables
+_known: dict[tuple[LoopFact, LoopSignature], int] = {}  # the least trip count, by the key of the loop and its variables
 
 
 def loop_signature(frame: Any) -> LoopSignature:
@@ -42,23 +43,22 @@ def _kind(x: Any) -> Hashable:
     return x.__code__ if type(x) is types.FunctionType else type(x).__qualname__
 
 
-def note_long(key: Hashable, alike: LoopSignature, iterations: int) -> None:
+def note_long(folded: LoopFact, alike: LoopSignature, iterations: int) -> None:
     """Record that a loop with this trip count is long."""
     if len(_known) >= _MAX_HINTS:
         _known.clear()
-    _known[key, alike] = min(iterations, _known.get((key, alike), iterations))
+    _known[folded, alike] = min(iterations, _known.get((folded, alike), iterations))
 
 
-def was_long(key: Hashable, alike: LoopSignature, iterations: int) -> bool:
+def was_long(folded: LoopFact, alike: LoopSignature, iterations: int) -> bool:
     """Whether a similar loop with no more iterations was long."""
-    known = _known.get((key, alike))
+    known = _known.get((folded, alike))
     return known is not None and known <= iterations
 
 
-def forget_short(facts: Iterable[Any]) -> None:
+def forget_short(facts: Iterable[Fact]) -> None:
     """Forget the loops that had to be recorded iteration by iteration."""
-    iteration_by_iteration = {
-        (FOLDED, *x[1:]) for x in facts if isinstance(x, tuple) and x[0] == ITERATION_BY_ITERATION
-    }
-    for each in [x for x in list(_known) if x[0] in iteration_by_iteration] if iteration_by_iteration else ():
+    unfolded = [x for x in facts if isinstance(x, LoopFact) and x.kind is LoopFactKind.ITERATION_BY_ITERATION]
+    folded = {replace(x, kind=LoopFactKind.FOLDED) for x in unfolded}
+    for each in [x for x in list(_known) if x[0] in folded] if folded else ():
         _known.pop(each, None)

@@ -8,7 +8,7 @@ one loop. Short loops count as Python does, because recording every iteration is
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from itertools import count
 from operator import index
 from types import CodeType
@@ -19,8 +19,8 @@ from tracegrad.ops.elementwise.table import greater, less
 from tracegrad.ops.shape.linear import fresh, full
 from tracegrad.settings import disabled
 from tracegrad.target.tuning import TUNING
-from tracegrad.trace.builder.abort import FOLDED, ITERATION_BY_ITERATION, WITHIN
 from tracegrad.trace.builder.builder import TraceBuilder, current_trace
+from tracegrad.trace.builder.facts import LoopFact, LoopFactKind
 from tracegrad.trace.loops.long_loop_hints import LoopSignature, loop_signature, note_long, was_long
 from tracegrad.trace.ragged.symbolic_size import difference_bounds, is_of_a_loop
 from tracegrad.trace.values.number import Number
@@ -95,11 +95,11 @@ class Counter:
         if self.iterations == 1:
             self.first = len(self.builder.nodes)
         elif self.iterations > 1 and self._is_long and self._is_better_folded:
-            note_long(self.key(FOLDED), self.looked, self.length or 0)
-            raise self.builder.restarts(self.key(FOLDED))
+            note_long(self.fact(LoopFactKind.FOLDED), self.looked, self.length or 0)
+            raise self.builder.restarts(self.fact(LoopFactKind.FOLDED))
         if not (at < self.stop if self.step > 0 else at > self.stop):
             if self._may_be_folded:
-                self.builder.iterated.setdefault(self.key(FOLDED), []).append(
+                self.builder.iterated.setdefault(self.fact(LoopFactKind.FOLDED), []).append(
                     range(self.first_node, len(self.builder.nodes))
                 )
             raise StopIteration
@@ -135,48 +135,52 @@ class Counter:
         """Restart the trace with this loop folded, because an inner loop is folded or an iteration reads values."""
         length = self.length
         if not self.folded and length is not None and length >= MIN_FOLDED_AROUND and self._may_fold:
-            raise self.builder.restarts(self.key(FOLDED))
+            raise self.builder.restarts(self.fact(LoopFactKind.FOLDED))
 
     def note_read(self) -> None:
         """Note that an iteration reads a value. Another iteration may read another one, and a trace per pattern of
         values, or too many paths through the outer loop, would follow."""
         if self.iterations > 1 and not self.folded:
             if MIN_FOLDED_WITHIN <= (self.length or 0) < MIN_FOLDED and self._is_within and self._may_fold:
-                raise self.builder.restarts(self.key(WITHIN))
+                raise self.builder.restarts(self.fact(LoopFactKind.WITHIN))
             self.fold_around()
 
     # -- whether to fold ---------------------------------------------------------------------------
-    def key(self, fact: str) -> Hashable:
-        """The `varying` key of this loop."""
+    def fact(self, kind: LoopFactKind) -> LoopFact:
+        """A fact about this loop."""
         assert self.instruction is not None
-        return (fact, *self.instruction)
+        return LoopFact(kind, *self.instruction)
 
     @property
     def _may_fold(self) -> bool:
         builder = self.builder
         free = builder.open and builder.inner is None and builder.detect_loops is not None and not builder.has_tensors
-        return free and self.key(ITERATION_BY_ITERATION) not in builder.world.facts and not disabled("loop-folding")
+        return (
+            free
+            and self.fact(LoopFactKind.ITERATION_BY_ITERATION) not in builder.world.facts
+            and not disabled("loop-folding")
+        )
 
     @property
     def _is_wanted_folded(self) -> bool:
         length = self.length
         facts = self.builder.world.facts
-        if length is None or self.key(FOLDED) in facts:
+        if length is None or self.fact(LoopFactKind.FOLDED) in facts:
             return length != 0
-        return (length >= MIN_FOLDED or self.key(WITHIN) in facts) and self._is_within
+        return (length >= MIN_FOLDED or self.fact(LoopFactKind.WITHIN) in facts) and self._is_within
 
     def _is_foreseen(self, frame: Any) -> bool:
-        """Whether a similar loop was long. The loop is then in `varying`, so it must not have begun before in this
+        """Whether a similar loop was long. The loop then becomes a fact, so it must not have begun before in this
         trace."""
-        builder, key, length = self.builder, self.key(FOLDED), self.length or 0
-        if length < MIN_FOLDED or key in builder.unfolded:
-            builder.unfolded.add(key)
+        builder, folded, length = self.builder, self.fact(LoopFactKind.FOLDED), self.length or 0
+        if length < MIN_FOLDED or folded in builder.unfolded:
+            builder.unfolded.add(folded)
             return False
-        builder.unfolded.add(key)
+        builder.unfolded.add(folded)
         self.looked = loop_signature(frame)
-        if not builder.foresees or not was_long(key, self.looked, length):
+        if not builder.foresees or not was_long(folded, self.looked, length):
             return False
-        builder.world.facts.add(key)
+        builder.world.facts.add(folded)
         return True
 
     @property
@@ -188,7 +192,9 @@ class Counter:
     def _nodes(self) -> int:
         """The number of nodes recorded by iterations of this loop, in its earlier runs too."""
         return (
-            len(self.builder.nodes) - self.first_node + sum(map(len, self.builder.iterated.get(self.key(FOLDED), ())))
+            len(self.builder.nodes)
+            - self.first_node
+            + sum(map(len, self.builder.iterated.get(self.fact(LoopFactKind.FOLDED), ())))
         )
 
     @property
@@ -213,7 +219,7 @@ class Counter:
         # A loop with only a few more iterations than the least trip count is not profitable to fold.
         iterations_left = (self.length or 0) - max(self.iterations, MIN_FOLDED)
         is_long = iterations_left * self._per_iteration > MIN_REMAINING_PART * MAX_RECORDED_NODES
-        return self._may_be_folded and (is_long or self.key(FOLDED) in self.builder.iterated)
+        return self._may_be_folded and (is_long or self.fact(LoopFactKind.FOLDED) in self.builder.iterated)
 
     # -- folded ------------------------------------------------------------------------------------
     def _limits(self) -> tuple[int, int]:
@@ -274,7 +280,7 @@ def before_output(instead: Callable[[], None] | None = None) -> None:
     if folded:
         if instead is not None:
             instead()
-        raise builder.restarts(folded[-1].key(ITERATION_BY_ITERATION))
+        raise builder.restarts(folded[-1].fact(LoopFactKind.ITERATION_BY_ITERATION))
 
 
 def counting(*args: Any) -> Any:

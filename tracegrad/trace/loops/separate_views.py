@@ -13,8 +13,8 @@ from operator import is_
 from typing import Any
 
 from tracegrad.ops.shape.linear import fresh
-from tracegrad.trace.builder.abort import VIEWS
 from tracegrad.trace.builder.builder import TraceBuilder
+from tracegrad.trace.builder.facts import LoopFactKind
 from tracegrad.trace.bytecode.frame_locals import set_variables, variables
 from tracegrad.trace.loops.control_flow import LoopJump, compares_by_identity
 from tracegrad.trace.values.number import Number
@@ -28,7 +28,7 @@ __all__ = ["Ends", "has_views", "restore_views", "separate_views"]
 def separate_views(builder: TraceBuilder, jump: LoopJump, own_names: Collection[str]) -> None:
     """Replace views in local variables, and the values of the variables `own_names`, by separate arrays; they are views
     again after the loop unless they or their bases are updated."""
-    if (VIEWS, *jump.instruction) in builder.world.facts or compares_by_identity(jump.frame.f_code):
+    if jump.fact(LoopFactKind.VIEWS) in builder.world.facts or compares_by_identity(jump.frame.f_code):
         return
     new: dict[str, Any] = {}
     for name, x in variables(jump.frame).items():
@@ -54,7 +54,7 @@ def _separated(builder: TraceBuilder, jump: LoopJump, x: Any, is_own: bool = Fal
     copy = x.copied()
     if not view:
         copy.node = fresh(x, tag=builder.new_tag()).node
-    iterations = (VIEWS, *jump.instruction)
+    iterations = jump.fact(LoopFactKind.VIEWS)
     builder.separated[id(copy)] = SeparatedArray(copy, iterations, (x,), jump.frame, jump.within, copy.node)
     while True:
         builder.separated.setdefault(id(x), SeparatedArray(x, iterations))

@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
 
 from tracegrad.ops.shape.linear import fresh, full
 from tracegrad.trace.builder.builder import TraceBuilder
+from tracegrad.trace.builder.facts import Fact, Variation
 from tracegrad.trace.bytecode.frame_locals import set_variables, variables
 from tracegrad.trace.loops.control_flow import LoopJump
 from tracegrad.trace.values.tracer import Tracer
 
-__all__ = ["SCALAR", "scalars_differ", "trace_scalars"]
-
-# The last part of the `varying` keys of scalars.
-SCALAR = "scalar"
+__all__ = ["scalars_differ", "trace_scalars"]
 
 
-def scalars_differ(before: Any, now: Any) -> set[Hashable]:
-    """The `varying` keys of local variables that differ between two states and hold a NumPy scalar in one."""
-    results: set[Hashable] = set()
+def scalars_differ(before: Any, now: Any) -> set[Fact]:
+    """The facts about local variables that differ between two states and hold a NumPy scalar in one."""
+    results: set[Fact] = set()
     if before.size == now.size:
         for k, (x, y) in enumerate(zip(before.tokens[: before.size], now.tokens)):
             if x != y and k - 1 in now.names and (_is_scalar(x) or _is_scalar(y)):
-                results.add((*now.key_prefix, now.names[k - 1][0], SCALAR))
-    return results - set(now.builder.world.facts)
+                results.add(now.fact(Variation.SCALAR, now.names[k - 1][0]))
+    facts: set[Fact] = now.builder.world.facts
+    return results - facts
 
 
 def _is_scalar(word: Any) -> bool:

@@ -23,8 +23,8 @@ from tracegrad.errors import UnsupportedError, located
 from tracegrad.ir import GraphNode, GraphValue, evaluate
 from tracegrad.numpy_api.operands import from_sequence
 from tracegrad.ops.calls.random_streams import GeneratorSnapshot, have_disjoint_state, is_stream, read_state
-from tracegrad.trace.builder.abort import NO_STREAMS
 from tracegrad.trace.builder.builder import current_trace
+from tracegrad.trace.builder.facts import TraceFact
 from tracegrad.trace.builder.hooks import HOOKS
 from tracegrad.trace.loops.range_counter import before_output
 from tracegrad.trace.random.generator_state import Stream, are_wanted, require
@@ -459,7 +459,7 @@ class GeneratorProxy:
             builder, draws = world.builder, world.draws
             others = [draws.reals[k] for k in draws.streams]
             if not is_stream(self._real) or not have_disjoint_state([*others, self._real]):
-                raise builder.restarts(NO_STREAMS, "a state of a generator of random numbers is not known")
+                raise builder.restarts(TraceFact.NO_STREAMS, "a state of a generator of random numbers is not known")
             if CURRENT.call is not None:
                 CURRENT.call.drawn = CURRENT.call.drawn or CallDraws()
                 CURRENT.call.drawn.generators = draws.reals

@@ -1,7 +1,7 @@
 """Trace generator states as values, for loops and branches that draw random numbers.
 
-If a loop that draws also reads values, the number of draws is unknown. The trace then restarts with `STREAMS` in
-`varying`: generator states are inputs, and each draw is an op from a state to the next state
+If a loop that draws also reads values, the number of draws is unknown. The trace then restarts with
+`TraceFact.STREAMS`: generator states are inputs, and each draw is an op from a state to the next state
 (`tracegrad.ops.calls.random_streams`). Loops and branches carry the states, and the last state is written to the
 generator after the call. The generator does not move before that, so the call can still run in another way.
 """
@@ -16,7 +16,7 @@ import numpy as np
 from tracegrad.avals import Aval
 from tracegrad.ops.calls.random_streams import draw, draw_by, is_stream, kind_of, sample
 from tracegrad.ops.shape.linear import fresh
-from tracegrad.trace.builder.abort import NO_STREAMS, STREAMS
+from tracegrad.trace.builder.facts import TraceFact
 from tracegrad.trace.loops.range_counter import MIN_FOLDED_AROUND, Counter
 
 __all__ = ["Stream", "are_wanted", "require", "require_for_iterations"]
@@ -29,14 +29,19 @@ _RESULTS: dict[Any, tuple[type, tuple[int, ...], str]] = {}
 
 def are_wanted(world: Any) -> bool:
     """Whether generator states are traced values in this trace."""
-    return STREAMS in world.facts and NO_STREAMS not in world.facts
+    return TraceFact.STREAMS in world.facts and TraceFact.NO_STREAMS not in world.facts
 
 
 def require(builder: Any) -> None:
     """Restart the trace with generator states as values, if they are not values yet and can be."""
     facts, draws = builder.world.facts, builder.world.draws
-    if STREAMS not in facts and NO_STREAMS not in facts and draws is not None and all(map(is_stream, draws.reals)):
-        raise builder.restarts(STREAMS, "a loop over values draws random numbers")
+    if (
+        TraceFact.STREAMS not in facts
+        and TraceFact.NO_STREAMS not in facts
+        and draws is not None
+        and all(map(is_stream, draws.reals))
+    ):
+        raise builder.restarts(TraceFact.STREAMS, "a loop over values draws random numbers")
 
 
 def require_for_iterations(builder: Any, before: Any, now: Any, counters: Sequence[Counter]) -> None:
@@ -73,7 +78,7 @@ class Stream:
                 "kwargs": tuple([(name, written(x)) for name, x in kwargs.items()]),
             }
         except TypeError:
-            raise builder.restarts(NO_STREAMS, f"{method} is given what is no value of a graph") from None
+            raise builder.restarts(TraceFact.NO_STREAMS, f"{method} is given what is no value of a graph") from None
         cls, shape, dtype = _result(builder, params, operands)
         op = draw_by if operands else draw
         state, result_value = op(self.value, *operands, shape=shape, dtype=dtype, **params)

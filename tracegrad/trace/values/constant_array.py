@@ -26,8 +26,8 @@ from tracegrad.ops.core.memory_order import is_row_major
 from tracegrad.ops.elementwise.table import multiply
 from tracegrad.ops.shape.linear import full
 from tracegrad.target.tuning import TUNING
-from tracegrad.trace.builder.abort import COMPUTED
 from tracegrad.trace.builder.builder import TraceBuilder
+from tracegrad.trace.builder.facts import TraceFact
 from tracegrad.trace.values.tracer import Tracer
 from tracegrad.trace.values.views import set_shape
 
@@ -58,7 +58,7 @@ class Constants:
             line = builder.locate()
             count = self._lines[line] = self._lines.get(line, 0) + 1
             if count > MAX_FROM_A_LINE:
-                raise builder.restarts(COMPUTED, "another constant is met in each iteration of a loop")
+                raise builder.restarts(TraceFact.COMPUTED, "another constant is met in each iteration of a loop")
             result = self._nodes[key] = builder.capture(np.array(array, order="C")).node
         return result
 

@@ -6,13 +6,14 @@ The module also records the arrays that loops carry instead of views (`tracegrad
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Collection, Hashable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tracegrad.avals import is_literal
 from tracegrad.errors import UnsupportedError, located
 from tracegrad.ir import GraphNode
 from tracegrad.trace.builder.builder import TraceBuilder
+from tracegrad.trace.builder.facts import Fact
 
 if TYPE_CHECKING:
     from tracegrad.trace.values.traced_memory import TracedMemory
@@ -47,7 +48,7 @@ class ViewOrigin(NamedTuple):
 
 
 class SeparatedArray(NamedTuple):
-    """Separate array that a loop uses instead of a view, or the base of this view; and the `varying` key with which the
+    """Separate array that a loop uses instead of a view, or the base of this view; and the fact with which the
     loop uses the view.
 
     `views` are the views that it may be after the loop; empty for a base. It may be the original view unless an
@@ -56,7 +57,7 @@ class SeparatedArray(NamedTuple):
     """
 
     array: TracedMemory
-    iterations: Hashable
+    iterations: Fact
     views: tuple[TracedMemory, ...] = ()
     frame: Any = None
     within: Collection[int] = ()

@@ -8,13 +8,14 @@ import operator
 import sys
 import types
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from tracegrad import tree
-from tracegrad.trace.builder.abort import STEPS, RunsPlainly
+from tracegrad.trace.builder.abort import RunsPlainly
+from tracegrad.trace.builder.facts import Fact, NumberFact
 from tracegrad.trace.builder.value_guards import Capture
 from tracegrad.trace.effects.effects import Effect
 from tracegrad.trace.proxies import function_proxies
@@ -233,7 +234,8 @@ class Printed:
 class Assumptions:
     """Guards of one trace, and the keys of the locations that its calls write to."""
 
-    facts: Collection[Hashable] = ()
+    facts: set[Fact] | frozenset[Fact] = frozenset()
+    once = False  # whether the trace is of a single call, so that its reads and writes are never repeated
     reads_functions = False  # whether traced code reads signatures and other metadata of functions
 
     def __init__(self) -> None:
@@ -245,11 +247,6 @@ class Assumptions:
         self.class_read = ""  # the message about a call of `type` on a traced value
         self.printed = Printed()
         self.draws: Draws | None = None  # the random numbers that each call draws
-
-    @property
-    def once(self) -> bool:
-        """Whether the trace is of a single call, so that its reads and writes are never repeated."""
-        return STEPS in self.facts
 
     @property
     def drawn(self) -> int:
@@ -280,14 +277,14 @@ class Assumptions:
         results = [_present(c) for c in captures]
         return None if any(x is None for x in results) else results
 
-    def changed_numbers(self) -> list[Hashable]:
-        """The keys of number sources that must become inputs: they held another float during tracing, or each call
+    def changed_numbers(self) -> list[Fact]:
+        """Facts about numbers that must become inputs: they held another float during tracing, or each call
         writes to them or to their containers."""
         numbers = [g for g in self.guards if g.is_of_number]
         acts = any(g.source.acts for g in numbers)  # guards that call user functions depend on the guards before them
         failed = [g for g in self._failed() if g.is_of_number] if acts else [g for g in numbers if not g.holds()]
         return [
-            g.source.key
+            NumberFact(g.source.key)
             for g in failed
             if g.holds_a(type(g.expected))
             and (type(g.expected) is float or any(x.key in self.rewritten for x in _around(g.source)))

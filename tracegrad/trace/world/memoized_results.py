@@ -25,8 +25,8 @@ from tracegrad.ops.elementwise.table import (
     subtract,
 )
 from tracegrad.ops.shape.linear import full
-from tracegrad.trace.builder.abort import ITERATION_BY_ITERATION
 from tracegrad.trace.builder.builder import TraceBuilder
+from tracegrad.trace.builder.facts import TraceFact
 from tracegrad.trace.sources.sources import CURRENT, Source
 
 __all__ = ["note_written", "require_not_remembered"]
@@ -138,5 +138,5 @@ def _compares(outside: _Outside, condition: GraphNode, boolean: bool) -> bool:
 def _require_no_comparison(builder: TraceBuilder, loop: GraphNode) -> None:
     """Restart with all loops recorded iteration by iteration if this loop compares with a value not visible here."""
     compares = any(x.op is equal for region in loop.regions for x in region.everywhere())
-    if compares and ITERATION_BY_ITERATION not in builder.world.facts:
-        raise builder.restarts(ITERATION_BY_ITERATION, "a loop may have found what is remembered")
+    if compares and TraceFact.ITERATION_BY_ITERATION not in builder.world.facts:
+        raise builder.restarts(TraceFact.ITERATION_BY_ITERATION, "a loop may have found what is remembered")

@@ -1,12 +1,12 @@
 """Trace captured arrays as views of a common base, if the trace writes one and reads another (aliasing).
 
 A trace first assumes that each array from outside has its own memory, which usually holds. If a call shows that a
-written array shares memory, it is traced again with `views_of` in `varying`.
+written array shares memory, it is traced again with the facts of `views_of`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy as np
 from tracegrad.numpy_api.joining import picked
 from tracegrad.numpy_api.operands import constant, peer_of, raveled, read_only
 from tracegrad.ops.core.memory_order import stand_in
-from tracegrad.trace.builder.abort import BASED
+from tracegrad.trace.builder.facts import Fact, ViewFact
 from tracegrad.trace.builder.value_guards import Capture
 from tracegrad.trace.sources.sources import Attribute, Names, Source
 
@@ -62,11 +62,11 @@ def _offset(x: Any) -> int:
     return int(x.__array_interface__["data"][0] - x.base.__array_interface__["data"][0])
 
 
-def views_of(captures: Iterable[Capture], captured: Iterable[Any]) -> frozenset[Hashable]:
-    """The `varying` key with which another trace treats captured arrays that share memory as views."""
+def views_of(captures: Iterable[Capture], captured: Iterable[Any]) -> frozenset[Fact]:
+    """The facts with which another trace treats captured arrays that share memory as views."""
     arrays = [(c.source, x) for c, x in zip(captures, captured) if c.source is not None and isinstance(x, np.ndarray)]
     return frozenset(
-        (BASED, source.key)
+        ViewFact(source.key)
         for source, x in arrays
         if _is_view(x) and any(x is not y and np.may_share_memory(x, y) for _, y in arrays)
     )
@@ -86,7 +86,7 @@ class Views:
             if known[2].key != source.key:
                 self._world.assume(source, "same", known[2])
             return known[1]
-        result = _as_view(self._world, x, source) if (BASED, source.key) in self._world.facts else None
+        result = _as_view(self._world, x, source) if ViewFact(source.key) in self._world.facts else None
         if result is not None:
             self._world.writes.array(result, source)
             self._known[id(x)] = x, result, source

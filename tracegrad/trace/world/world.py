@@ -28,7 +28,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import types
-from collections.abc import Callable, Collection, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,9 +40,10 @@ from tracegrad.ir import GraphValue
 from tracegrad.numpy_api.lazy_registry import SHADOWS
 from tracegrad.numpy_api.protocols import not_plain
 from tracegrad.ops import Carrier, DispatchLevel, TensorCarrier
-from tracegrad.trace.builder.abort import ARRAYS, BOOLEANS, LISTS, RunsPlainly
+from tracegrad.trace.builder.abort import RunsPlainly
 from tracegrad.trace.builder.builder import TraceBuilder
 from tracegrad.trace.builder.element_identity import guard_distinct
+from tracegrad.trace.builder.facts import Fact, NumberFact, TraceFact
 from tracegrad.trace.builder.inlinable import Inlinable
 from tracegrad.trace.builder.value_guards import Capture
 from tracegrad.trace.effects.argument_containers import Containers
@@ -101,12 +102,13 @@ def _is_rate(value: Any, source: Source) -> bool:
 class World(Assumptions):
     """Reads of one trace from outside; `inline` and `adopt` make the shadows it runs."""
 
-    def __init__(self, builder: TraceBuilder, facts: Collection[Hashable] = (), shared: Any = None):
+    def __init__(self, builder: TraceBuilder, facts: set[Fact] | None = None, shared: Any = None):
         super().__init__()
-        self.builder, self.facts = builder, facts
+        facts = set() if facts is None else facts
+        self.builder, self.facts, self.once = builder, facts, TraceFact.STEPS in facts
         self.shared = shared  # the function, if other functions of equal code may use the trace
         self.by_identity = False
-        self._one, self._whole = ARRAYS in facts, False
+        self._one, self._whole = TraceFact.ARRAYS in facts, False
         self.adds_to_sets: bool | None = False  # whether code only adds to sets; None if some code uses them otherwise
         self._compares = False
         self._warned = WARNED.count
@@ -122,7 +124,7 @@ class World(Assumptions):
         self._guards: dict[Any, SourceGuard] = {}
         self._translations: dict[int, tuple[Any, Any]] = {}
         self.writes = Writes()
-        self.booleans = BOOLEANS in facts
+        self.booleans = TraceFact.BOOLEANS in facts
         self.gave_booleans = False
         self.generators: dict[int, Any] = {}  # outside random generators and their stand-ins, by id
         self.created_generators: dict[int, Any] = {}  # random generators that traced code has made, by id
@@ -199,7 +201,9 @@ class World(Assumptions):
 
     def _number_or_value(self, value: Any, source: Source) -> Any:
         planted = self.writes.planted(source)
-        varies = is_number(value) and (source.key in self.facts or _is_rate(value, source))
+        varies = is_number(value) and (
+            (bool(self.facts) and NumberFact(source.key) in self.facts) or _is_rate(value, source)
+        )
         if planted is None and varies:
             return self.builder.capture_number(value, source)
         if planted is None:
@@ -278,20 +282,20 @@ class World(Assumptions):
     def note_identity(self) -> None:
         """Note that traced code reads which objects are identical."""
         if self._is_duplicated:
-            raise self.builder.restarts(ARRAYS, "arrays are compared by identity")
+            raise self.builder.restarts(TraceFact.ARRAYS, "arrays are compared by identity")
         self.by_identity = True
 
     def compares(self, always: bool = False) -> None:
         """Note a comparison of two objects by identity or memory, or, with `always`, any future one: objects must then
         keep their identity as in Python."""
         self._compares = self._compares or always
-        if self.builder.elements.used and LISTS not in self.facts:
-            raise self.builder.restarts(LISTS, "elements of lists are compared by identity")
+        if self.builder.elements.used and TraceFact.LISTS not in self.facts:
+            raise self.builder.restarts(TraceFact.LISTS, "elements of lists are compared by identity")
 
     @property
     def must_keep_lists(self) -> bool:
         """Whether lists must not become arrays, whose elements would be new objects."""
-        return self._compares or LISTS in self.facts
+        return self._compares or TraceFact.LISTS in self.facts
 
     def read_whole(self) -> None:
         """Note that traced code may bypass container methods: all containers are read whole."""
@@ -302,7 +306,7 @@ class World(Assumptions):
     def note_boolean_identity(self) -> None:
         """Note that traced code compares booleans by identity, which traced booleans would break."""
         if not self.booleans and self.gave_booleans:
-            raise self.builder.restarts(BOOLEANS, "truths are compared by identity")
+            raise self.builder.restarts(TraceFact.BOOLEANS, "truths are compared by identity")
         self.booleans = True
 
     def real_of(self, result: Any) -> Any:
@@ -483,7 +487,7 @@ class World(Assumptions):
 
     def close(self) -> None:
         """End the trace: restore classes, and guard reads of untraced code."""
-        self.facts = ()
+        self.facts, self.once = set(), False
         self.writes.restore()
         self.natives.restore()
         if self.by_identity:

@@ -9,6 +9,7 @@ from functools import partial
 from operator import setitem
 from typing import Any
 
+from tracegrad.trace.builder.facts import NumberFact
 from tracegrad.trace.builder.inlinable import DERIVED
 from tracegrad.trace.effects.effects import (
     Effect,
@@ -121,7 +122,7 @@ class Writes:
 
     def _plant(self, holder: Any, name: Any, source: Source, world: Any) -> None:
         """Replace a varying number by a tracer."""
-        if world.facts and source.key in world.facts:
+        if world.facts and NumberFact(source.key) in world.facts:
             real = _at(holder, name)
             result = world.translate(real, source)
             self._planted[source.key] = holder, name, result, real

@@ -1,0 +1,147 @@
+"""Facts that an attempt to trace a call learns for the next attempt.
+
+A trace that meets what it cannot represent restarts with another fact (`tracegrad.trace.builder.abort`). Facts are
+frozen records. Those about loops name the loop by its code object and an instruction: the conditional jump of a loop
+over values, or the instruction that requests the next item of a `for` loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from enum import Enum
+from types import CodeType
+from typing import NamedTuple
+
+from tracegrad.utils.lazy_dataclass import record
+
+__all__ = [
+    "AppendedListFact",
+    "ContainerSchema",
+    "ElementSchema",
+    "Fact",
+    "IndexedListFact",
+    "LeafSchema",
+    "LoopFact",
+    "LoopFactKind",
+    "NumberFact",
+    "TraceFact",
+    "VariableFact",
+    "Variation",
+    "ViewFact",
+]
+
+
+class TraceFact(Enum):
+    """A fact about the whole trace. Its value says what the next attempt does."""
+
+    AGAIN = "nothing else"
+    ARRAYS = "an array in several arguments is one traced value"
+    BOOLEANS = "booleans are read at once"
+    COMPUTED = "arrays of constants are nodes from the beginning"
+    FOLDED = "variables that differ after the first iteration of a folded loop are traced at its beginning"
+    ITERATION_BY_ITERATION = "all loops are recorded iteration by iteration"
+    KINDS = "a float is a Python or a NumPy float"
+    LISTS = "lists keep their elements in loops, because code compares objects by identity"
+    NO_STREAMS = "the states of random generators cannot be traced values"
+    STEPS = "the trace is of one call, runs each line as often as Python does, and rerolls no loop"
+    STREAMS = "the states of random generators are traced values"
+
+
+class LoopFactKind(Enum):
+    """How the next attempt records a loop."""
+
+    ENTERED = "a loop over values includes its first iteration"
+    FOLDED = "the loop is folded from its first iteration"
+    ITERATION_BY_ITERATION = "the loop is recorded iteration by iteration"
+    PEELED = "a loop over values does not include its first iteration"
+    VIEWS = "views in the state of the loop stay views"
+    WITHIN = "the loop is folded if an enclosing loop is folded"
+
+
+class Variation(Enum):
+    """In what a local variable varies between the iterations of a loop."""
+
+    KIND = "the kind of a float, or a boolean"
+    NUMBER = "a Python number"
+    SCALAR = "a constant NumPy scalar"
+    SEPARATE = "an input or an alias that becomes a separate value"
+
+
+class LeafSchema(NamedTuple):
+    """A leaf of an element's schema: its kind, and the dtype and shape of its value."""
+
+    kind: str
+    dtype: str
+    shape: tuple[int, ...]
+
+
+class ContainerSchema(NamedTuple):
+    """A container in an element's schema: its class, the keys of a dict, and the schemas of the parts."""
+
+    cls: str
+    keys: tuple[Hashable, ...]
+    children: tuple[ElementSchema, ...]
+
+
+ElementSchema = LeafSchema | ContainerSchema
+
+
+@record(frozen=True, slots=True)
+class LoopFact:
+    """A loop is to be recorded in another way."""
+
+    kind: LoopFactKind
+    code: CodeType
+    instruction: int
+
+
+@record(frozen=True, slots=True)
+class VariableFact:
+    """A local variable varies between the iterations of a loop; a number with these bounds."""
+
+    kind: Variation
+    code: CodeType
+    instruction: int
+    variable: str
+    low: int = 0
+    high: int = 0
+
+
+@record(frozen=True, slots=True)
+class AppendedListFact:
+    """A loop appends elements of one schema to the list in a local variable, and perhaps reads some of them.
+
+    An array for the list has room for `capacity` new elements.
+    """
+
+    code: CodeType
+    instruction: int
+    variable: str
+    reads: bool
+    schema: ElementSchema
+    capacity: int
+
+
+@record(frozen=True, slots=True)
+class IndexedListFact:
+    """A loop indexes the list in a local variable by traced integers."""
+
+    code: CodeType
+    variable: str
+
+
+@record(frozen=True, slots=True)
+class NumberFact:
+    """The number of a source, which has this key, is an input of the graph."""
+
+    source: Hashable
+
+
+@record(frozen=True, slots=True)
+class ViewFact:
+    """The array of a source, which has this key, is a view of its base."""
+
+    source: Hashable
+
+
+Fact = TraceFact | LoopFact | VariableFact | AppendedListFact | IndexedListFact | NumberFact | ViewFact
