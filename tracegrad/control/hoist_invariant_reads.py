@@ -29,6 +29,7 @@ from tracegrad.control.index_ranges import (
 )
 from tracegrad.control.write_sets import WriteSet
 from tracegrad.ir import Graph, GraphNode, GraphValue
+from tracegrad.ir.rebuild import new_input, taking
 from tracegrad.ops.elementwise.table import add, maximum, minimum, subtract
 from tracegrad.ops.indexing.dynamic_slice import dynamic_slice
 from tracegrad.ops.indexing.gather_scatter import gather
@@ -123,20 +124,6 @@ class _LoopHoisting:
             return None
         return x.op(*operands) if not all(map(is_literal, operands)) else None
 
-    @property
-    def taking(self) -> Graph:
-        """The body with the hoisted reads as further inputs."""
-        moved = {x: GraphNode(None, (), (), x.aval) for x in self.hoisted}
-        inputs, nodes = (*self.body.inputs, *moved.values()), []
-        for node in self.body.nodes:
-            if node in self.hoisted:
-                continue
-            if any(x in moved for x in node.operands):
-                operands = tuple([moved.get(x, x) if isinstance(x, GraphNode) else x for x in node.inputs])
-                moved[node] = node = GraphNode(node.op, operands, node.params, node.aval, node.location)
-            nodes.append(node)
-        return Graph(inputs, tuple(nodes), tuple([moved.get(x, x) for x in self.body.outputs]))
-
 
 def clamped_start(start: Any, known: Distances, limit: int) -> Any:
     """Clamp the `start` of a window to the range from 0 to `limit`."""
@@ -160,5 +147,5 @@ def read_before(
     if not loop.hoisted:
         return list(operands), body, cond
     if cond is not None:
-        cond = Graph((*cond.inputs, *(GraphNode(None, (), (), x.aval) for x in loop.hoisted)), cond.nodes, cond.outputs)
-    return [*operands, *loop.hoisted.values()], loop.taking, cond
+        cond = Graph((*cond.inputs, *map(new_input, loop.hoisted)), cond.nodes, cond.outputs)
+    return [*operands, *loop.hoisted.values()], taking(body, loop.hoisted), cond

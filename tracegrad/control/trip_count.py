@@ -16,7 +16,8 @@ import numpy as np
 from tracegrad.avals import is_literal
 from tracegrad.ir import Graph, GraphNode, GraphValue
 from tracegrad.ir.graph import map_regions
-from tracegrad.ops.core.forms import Repeat, While
+from tracegrad.ir.loop_view import LoopView, is_loop
+from tracegrad.ir.rebuild import map_nodes, with_params
 from tracegrad.ops.elementwise import table as ew
 from tracegrad.ops.elementwise.table import add, maximum, multiply, subtract
 from tracegrad.ops.indexing.dynamic_slice import counted, dynamic_slice
@@ -177,33 +178,22 @@ def _inside(body: Graph, ranges: Sequence[Range], carries: int, iterations: int)
 
 def _with_room(graph: Graph, ranges: Sequence[Range]) -> Graph:
     known = dict(zip(graph.inputs, ranges))
-    moved: dict[GraphNode, GraphNode] = {}
-    for node in graph.nodes:
-        params = node.params
-        if node.regions:
-            operands = [range_of(x, known) for x in node.inputs]
-            params = _roomy(node, operands)
-        if params is not node.params or any(x in moved for x in node.operands):
-            inputs = tuple([moved.get(x, x) if isinstance(x, GraphNode) else x for x in node.inputs])
-            moved[node] = GraphNode(node.op, inputs, params, node.aval, node.location)
-    nodes = tuple([moved.get(x, x) for x in graph.nodes])
-    return Graph(graph.inputs, nodes, tuple([moved.get(x, x) for x in graph.outputs])) if moved else graph
+
+    def change(node: GraphNode) -> GraphNode:
+        return _roomy(node, [range_of(x, known) for x in node.inputs]) if node.regions else node
+
+    return map_nodes(graph, change)
 
 
-def _roomy(node: GraphNode, ranges: Sequence[Range]) -> Any:
-    """The parameters of a node with regions, with room for operands in `ranges`."""
-    params = dict(node.params)
-    form = node.op.form if node.op is not None else None
-    if isinstance(form, While):
-        bound = max_iterations(ranges, params["cond"], params["body"], params["carries"])
-        if bound and not params["capacity"]:
-            params["capacity"] = bound
-        inside = _inside(params["body"], ranges, params["carries"], bound)
-        params["body"] = _with_room(params["body"], inside)
-    elif isinstance(form, Repeat):
-        inside = _inside(params["body"], ranges, params["carries"], params["length"])
-        params["body"] = _with_room(params["body"], inside)
-    else:
+def _roomy(node: GraphNode, ranges: Sequence[Range]) -> GraphNode:
+    """A node with regions, with room for operands in `ranges`."""
+    if not is_loop(node):
         skipped = len(ranges) - len(node.regions[0].inputs)
-        return map_regions(node.params, lambda region: _with_room(region, ranges[skipped:]))
-    return tuple(sorted(params.items()))
+        return with_params(node, map_regions(node.params, lambda region: _with_room(region, ranges[skipped:])))
+    loop = LoopView.of(node)
+    bound = loop.length
+    if loop.cond is not None:
+        bound = max_iterations(ranges, loop.cond, loop.body, loop.carries)
+        loop = loop._replace(length=loop.length or bound)
+    inside = _inside(loop.body, ranges, loop.carries, bound)
+    return with_params(node, loop._replace(body=_with_room(loop.body, inside)).items)

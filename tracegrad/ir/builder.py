@@ -62,7 +62,7 @@ class GraphValue(Carrier):
             return None
         nodes = [x.node for x in xs if isinstance(x, GraphValue)]
         known = all(x.result_index == k and x.operands[0] is unbound for k, x in enumerate(nodes))
-        array, count = unbound.operands[0], len(unbound.aval)  # type: ignore[arg-type]
+        array, count = unbound.operands[0], len(unbound.results)
         # An input is an array of the caller.
         return self.builder.value(array) if known and array.op and len(nodes) == len(xs) == count else None
 
@@ -122,7 +122,7 @@ class Builder:
         """The value of a node; the tuple of values for an op with several results."""
         if not node.is_multi_result:
             return self.value(node)
-        picked = [self.number(result, (node,), (("index", i),)) for i in range(len(node.aval))]  # type: ignore[arg-type]
+        picked = [self.number(result, (node,), (("index", i),)) for i in range(len(node.results))]
         return tuple([self.value(x) for x in picked])
 
     def number(

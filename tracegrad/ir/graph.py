@@ -83,6 +83,11 @@ class GraphNode:
     def name(self) -> str:
         return self.op.name if self.op else "input"
 
+    @property
+    def results(self) -> ResultAvals:
+        """The abstract values of the results of an op with several results."""
+        return self.aval  # type: ignore[return-value]
+
     def depends_on(self, nodes: set[GraphNode]) -> bool:
         """Whether this value depends on any of `nodes`."""
         seen, stack = {self}, [self]

@@ -93,8 +93,8 @@ def _lines(graph: Graph, head: str, inside: _Inside) -> Iterator[str]:
             continue
         if node.is_multi_result:
             result = picked.get(node, {})
-            named = ", ".join(result.get(i, "_") for i in range(len(node.aval)))  # type: ignore[arg-type]
-            named += "," * (len(node.aval) == 1)  # type: ignore[arg-type]
+            named = ", ".join(result.get(i, "_") for i in range(len(node.results)))
+            named += "," * (len(node.results) == 1)
             aval = str(node.aval)
         else:
             named, kind = names[node], (node.aval.shape, node.aval.dtype)

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from tracegrad.avals import is_literal
 from tracegrad.ir import GraphNode
+from tracegrad.ir.rebuild import below
 from tracegrad.ops.elementwise.table import add
 from tracegrad.ops.linalg.contraction import matmul
 from tracegrad.ops.nn.im2col import patches
@@ -73,23 +74,16 @@ def _terms(node: GraphNode, readers: Mapping[GraphNode, int], visited: set[Graph
 
 
 def _term(node: GraphNode) -> _ProductTerm | None:
-    result = _below(node)
+    result = below(node)
     if result.op is not matmul or len(result.operands) < 2:
         return None
     x, weights = result.operands
-    window = window_of(_below(x))
+    window = window_of(below(x))
     if window is None or window.mask is not None or len(weights.aval.shape) != 2:
         return None
     if x.aval.shape not in ((math.prod(window.sizes[:-1]), window.sizes[-1]), window.sizes):
         return None
     return _ProductTerm(window, weights, node.aval.shape)
-
-
-def _below(node: GraphNode) -> GraphNode:
-    """The value that a node is a reshape of."""
-    while node.op is reshape:
-        node = node.operands[0]
-    return node
 
 
 class _WindowGrid(NamedTuple):
@@ -136,7 +130,7 @@ class _WindowGrid(NamedTuple):
 
     def _weights(self, moved: Moved, columns: int) -> Any:
         """All matrices stacked along rows, as a slice if they are adjacent in one array."""
-        windows = [window_of(_below(term.weights)) for term in self.terms]
+        windows = [window_of(below(term.weights)) for term in self.terms]
         if all(w is not None and w.mask is None for w in windows) and len({w.array for w in windows if w}) == 1:
             starts = [w.starts for w in windows if w]
             (array, sizes), rank = (windows[0].array, windows[0].sizes), len(starts[0])  # type: ignore[union-attr]

@@ -14,9 +14,10 @@ import numpy as np
 
 from tracegrad.avals import is_literal, name_of
 from tracegrad.ir import GraphNode
+from tracegrad.ir.rebuild import below
 from tracegrad.ops.elementwise.table import where
 from tracegrad.ops.indexing.dynamic_slice import dynamic_slice, dynamic_update_slice
-from tracegrad.ops.shape.linear import broadcast_to, full, pad, reshape, slice
+from tracegrad.ops.shape.linear import broadcast_to, full, pad, slice
 
 __all__ = ["SliceWindow", "apply_window", "cached_windows", "operands_of", "operands_of_all", "reads", "window_of"]
 
@@ -92,8 +93,7 @@ def _pad_widths(node: GraphNode) -> tuple[tuple[int, ...], ...]:
 
 
 def _all_true(node: GraphNode) -> bool:
-    while node.op is reshape or node.op is broadcast_to:
-        node = node.operands[0]
+    node = below(node, broadcast_to)
     return node.op is full and dict(node.params)["value"] is True
 
 

@@ -302,7 +302,7 @@ def _outs(result: Plan, roots: list[GraphNode]) -> tuple[GraphNode, tuple[str, .
         return roots[0], (result.buffers[roots[0]],)
     node = roots[0].operands[0]
     named = {root.result_index: result.buffers[root] for root in roots}
-    return node, tuple([named.get(i, "") for i in range(len(node.aval))])  # type: ignore[arg-type]
+    return node, tuple([named.get(i, "") for i in range(len(node.results))])
 
 
 def _block_of(result: Plan, node: GraphNode) -> str:

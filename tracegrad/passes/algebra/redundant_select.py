@@ -14,7 +14,7 @@ from tracegrad.ops.core.elementwise_op import Elementwise
 from tracegrad.ops.elementwise.table import logical_and, logical_or, where
 from tracegrad.ops.shape.linear import broadcast_to, reshape
 from tracegrad.passes.core.constant_folding import constant
-from tracegrad.passes.core.rewriter import node_of, operand, producer, shared
+from tracegrad.passes.core.rewriter import node_of, operand, producer, shared, source
 
 __all__ = ["drop_inner_selects"]
 
@@ -27,7 +27,7 @@ def drop_inner_selects(mask: Any, x: Any, y: Any) -> Any:
     """Rewrite `where(mask, x, y)` without inner selects by `mask` in x and y; None if there are none."""
     if is_literal(mask):
         return None
-    if producer(x) is where and _flat(mask) in _known(operand(x), logical_and) and _alike(operand(x, 2), y):
+    if producer(x) is where and node_of(source(mask)) in _known(operand(x), logical_and) and _alike(operand(x, 2), y):
         return x  # x already has the value of y where the mask is false
     results = _simplified(x, _known(mask, logical_and), 1), _simplified(y, _known(mask, logical_or), 2)
     if results == (None, None):
@@ -44,16 +44,9 @@ def _alike(x: Any, y: Any) -> bool:
     return first is not None and repr(first) == repr(second)
 
 
-def _flat(x: Any) -> GraphNode | None:
-    """The node below reshapes of `x`."""
-    while producer(x) is reshape:
-        x = operand(x)
-    return node_of(x)
-
-
 def _known(mask: Any, op: Any, deep: int = 0) -> Bases:
     """The masks that are known where a mask is selected: the operands combined by `op`."""
-    results = [_flat(mask)]
+    results = [node_of(source(mask))]
     if producer(mask) is op and deep < DEEPEST:
         results += [y for k in range(2) for y in _known(operand(mask, k), op, deep + 1)]
     return frozenset(x for x in results if x is not None)
@@ -65,7 +58,7 @@ def _simplified(x: Any, bases: Bases, side: int, deep: int = 0) -> Any:
     if is_literal(x) or x.dtype.kind != "f" or deep == DEEPEST:
         return None
     op = producer(x)
-    if op is where and _flat(operand(x)) in bases:
+    if op is where and node_of(source(operand(x))) in bases:
         return _as_simple(operand(x, side), bases, side, deep, x.shape)
     if shared(x):
         return None
@@ -93,7 +86,7 @@ def _sources(bases: Bases, x: Any) -> Bases:
     """The masks that are broadcast as the array `x` is."""
     alike = [y for y in bases if y.op is broadcast_to and y.aval.shape == x.shape]
     results = [y.operands[0] for y in alike if y.operands[0].aval.shape == operand(x).shape]
-    return frozenset(z for y in results if (z := _flat(x.builder.value(y))) is not None)
+    return frozenset(z for y in results if (z := node_of(source(x.builder.value(y)))) is not None)
 
 
 def _as_simple(x: Any, bases: Bases, side: int, deep: int, shape: tuple[int, ...]) -> Any:

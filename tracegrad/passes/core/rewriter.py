@@ -22,7 +22,7 @@ from tracegrad.ops.core.forms import Repeat, While
 from tracegrad.ops.core.op import Op
 from tracegrad.ops.core.result import result
 from tracegrad.ops.elementwise.table import add
-from tracegrad.ops.shape.linear import transpose
+from tracegrad.ops.shape.linear import reshape, transpose
 
 __all__ = [
     "Finish",
@@ -36,6 +36,7 @@ __all__ = [
     "producer",
     "rewrite",
     "shared",
+    "source",
     "swaps",
 ]
 
@@ -172,6 +173,13 @@ def operand(x: GraphValue, i: int = 0) -> Any:
     """Operand `i` of the op that computes `x`."""
     result = x.node.inputs[i]
     return x.builder.value(result) if isinstance(result, GraphNode) else result
+
+
+def source(x: Any) -> Any:
+    """The value below the reshapes of `x`."""
+    while producer(x) is reshape:
+        x = operand(x)
+    return x
 
 
 def swaps(x: Any) -> bool:

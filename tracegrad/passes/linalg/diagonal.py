@@ -19,7 +19,7 @@ from tracegrad.ops.linalg.contraction import matmul, matrix_transpose
 from tracegrad.ops.shape.fill import arange
 from tracegrad.ops.shape.linear import broadcast_to, cast, full, reduce_sum, reshape, transpose
 from tracegrad.passes.core.constant_folding import constant, is_zero
-from tracegrad.passes.core.rewriter import operand, producer, shared
+from tracegrad.passes.core.rewriter import operand, producer, shared, source
 from tracegrad.target.tuning import TUNING
 
 __all__ = ["DIAGONALS", "counted", "is_diagonal", "with_diagonal"]
@@ -158,9 +158,7 @@ def counted(x: Any) -> int | None:
     if producer(x) is broadcast_to:
         x = operand(x)
     axis = 0 if x.shape == (n, 1) else 1 if x.shape in ((n,), (1, n)) else None
-    while producer(x) is reshape:
-        x = operand(x)
-    return axis if _counts(x, n) else None
+    return axis if _counts(source(x), n) else None
 
 
 def _counts(x: Any, n: int) -> bool:

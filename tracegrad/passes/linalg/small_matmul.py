@@ -15,7 +15,7 @@ from tracegrad.ops.elementwise.table import multiply
 from tracegrad.ops.linalg.contraction import matmul, matrix_transpose
 from tracegrad.ops.nn.im2col import patches
 from tracegrad.ops.shape.linear import broadcast_to, reduce_sum, reshape, transpose
-from tracegrad.passes.core.rewriter import in_loop, operand, producer, rewrite, shared, swaps
+from tracegrad.passes.core.rewriter import in_loop, operand, producer, rewrite, shared, source, swaps
 from tracegrad.passes.linalg.diagonal import with_diagonal
 from tracegrad.settings import disabled
 from tracegrad.target.tuning import TUNING
@@ -94,9 +94,7 @@ def unroll_small_contractions(graph: Graph, thresholds: Thresholds | None = None
 def _of_windows(x: Any, y: Any) -> Any:
     """The product of small windows and few columns, or of the transposes, as a sum that does not copy the windows."""
     transposed = producer(x) is transpose and len(x.shape) == 2
-    result = operand(x) if transposed else x
-    while producer(result) is reshape:
-        result = operand(result)
+    result = source(operand(x) if transposed else x)
     if producer(result) is not patches or len(x.shape) != 2:
         return None
     params, n = dict(result.node.params), y.shape[-1]

@@ -15,6 +15,8 @@ from typing import Any
 
 from tracegrad.control.scan_op import scan
 from tracegrad.ir import Graph, GraphNode
+from tracegrad.ir.loop_view import LoopView
+from tracegrad.ir.rebuild import below, new_input, with_operands
 from tracegrad.ops import Op
 from tracegrad.ops.elementwise.table import accumulate
 from tracegrad.ops.linalg.contraction import matmul, matrix_transpose
@@ -67,7 +69,7 @@ def join_products_of_iterations(graph: Graph) -> Graph:
 def _hook(op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
     if op is not scan or params["length"] < MIN_BATCHED_ITERATIONS:
         return None
-    loop = _MatmulLoop(operands, **params)
+    loop = _MatmulLoop(operands, LoopView.from_params(op, params))
     hoisted, sunk = loop.invariant_products(), loop.accumulated_products()
     return loop.joined(hoisted, sunk) if hoisted or sunk else None
 
@@ -75,13 +77,12 @@ def _hook(op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
 class _MatmulLoop:
     """A loop, and the matmuls of its body."""
 
-    def __init__(self, operands: Sequence[Any], body: Graph, carries: int, xs: int, length: int, reverse: bool):
-        self.body, self.length, self.reverse = body, length, reverse
-        self.operands, self.carries, self.xs = operands, carries, xs
-        self.outer = dict(zip(body.inputs, operands))
-        self.scanned = set(body.inputs[carries : carries + xs])
-        self.constants = set(body.inputs[carries + xs :])
-        self.users = body.users()
+    def __init__(self, operands: Sequence[Any], loop: LoopView):
+        self.operands, self.loop, self.body = operands, loop, loop.body
+        self.outer = dict(zip(loop.body.inputs, operands))
+        self.scanned = set(loop.scanned(loop.body.inputs))
+        self.constants = set(loop.constants(loop.body.inputs))
+        self.users = loop.body.users()
 
     # -- analysis ----------------------------------------------------------------------------------------
     def invariant_products(self) -> list[GraphNode]:
@@ -91,8 +92,8 @@ class _MatmulLoop:
             for x in self.body.nodes
             if x.op is matmul
             and _is_profitable(x, x.inputs[0].aval.shape[0])
-            and _source(x.inputs[0]) in self.scanned
-            and _source(x.inputs[1], transpose) in self.constants
+            and below(x.inputs[0]) in self.scanned
+            and below(x.inputs[1], transpose) in self.constants
         ]
         return [x for x in results if self._has_room(x)]
 
@@ -100,7 +101,7 @@ class _MatmulLoop:
         """By carry, the factors of a product that is only added to the carry."""
         outputs = self.body.outputs
         table = {}
-        for i, carry in enumerate(self.body.inputs[: self.carries]):
+        for i, carry in enumerate(self.loop.initial(self.body.inputs)):
             total = outputs[i]
             if total.op is not accumulate or carry not in total.inputs or outputs.count(total) > 1:
                 continue
@@ -115,36 +116,30 @@ class _MatmulLoop:
         return table
 
     def _has_room(self, x: GraphNode) -> bool:
-        return self.length * x.aval.nbytes <= ROOM
+        return self.loop.length * x.aval.nbytes <= ROOM
 
     # -- rewriting ---------------------------------------------------------------------------------------
     def joined(self, hoisted: list[GraphNode], sunk: dict[int, tuple[GraphNode, GraphNode]]) -> tuple[Any, ...]:
         """The results of the loop, with the batched products computed outside of it."""
-        row_inputs = {x: GraphNode(None, (), (), x.aval) for x in hoisted}
+        row_inputs = {x: new_input(x) for x in hoisted}
         products = [self._batched_product(x) for x in hoisted]
         new, nodes = self._replaced(row_inputs, [self.body.outputs[i] for i in sunk])
         factors: list[GraphNode] = []  # further results of the loop
         for x, y in sunk.values():
             for factor in (_transposed(x, nodes, new), new.get(y, y)):
-                if _source(factor) not in self.scanned and factor not in factors:
+                if below(factor) not in self.scanned and factor not in factors:
                     factors.append(factor)
         inputs, outputs = self.body.inputs, [new.get(x, x) for x in self.body.outputs]
-        remaining = [i for i in range(self.carries) if i not in sunk]
-        split = self.carries + self.xs
+        loop = self.loop
+        remaining = [i for i in range(loop.varying) if i not in sunk]
         body = Graph(
-            (*(inputs[i] for i in remaining), *inputs[self.carries : split], *row_inputs.values(), *inputs[split:]),
+            (*(inputs[i] for i in remaining), *row_inputs.values(), *loop.constants(inputs)),
             tuple(nodes),
-            (*(outputs[i] for i in remaining), *outputs[self.carries :], *factors),
+            (*(x for i, x in enumerate(outputs) if i not in sunk), *factors),
         )
-        operands = (
-            *(self.operands[i] for i in remaining),
-            *self.operands[self.carries : split],
-            *products,
-            *self.operands[split:],
-        )
-        builder = self.operands[0].builder
-        params = {"body": body, "carries": len(remaining), "xs": self.xs + len(row_inputs), "length": self.length}
-        result = builder.emit(scan, operands, {**params, "reverse": self.reverse})
+        operands = (*(self.operands[i] for i in remaining), *products, *loop.constants(self.operands))
+        smaller = loop._replace(body=body, carries=loop.carries - len(sunk), xs=loop.xs + len(row_inputs))
+        result = self.operands[0].builder.emit(loop.op, operands, smaller.params)
         n_results = len(body.outputs) - len(factors)
         stacked = dict(zip(factors, result[n_results:]))
         carried = dict(zip(remaining, result))
@@ -152,14 +147,14 @@ class _MatmulLoop:
             sides = [self._stacked(side, stacked) for side in (_transposed(x, nodes, new), new.get(y, y))]
             total, start = matmul(matrix_transpose(sides[0]), sides[1]), self.operands[i]
             carried[i] = total if is_zero(start) else accumulate(start, total)
-        return (*(carried[i] for i in range(self.carries)), *result[len(remaining) : n_results])
+        return (*(carried[i] for i in range(loop.carries)), *result[smaller.carries : n_results])
 
     def _batched_product(self, product: GraphNode) -> Any:
         """The product of all rows, before the loop."""
         x, y = product.inputs
         m, k = x.aval.shape
-        rows = reshape(self.outer[_source(x)], shape=(self.length * m, k))
-        return reshape(matmul(rows, self._outside(y)), shape=(self.length, *product.aval.shape))
+        rows = reshape(self.outer[below(x)], shape=(self.loop.length * m, k))
+        return reshape(matmul(rows, self._outside(y)), shape=(self.loop.length, *product.aval.shape))
 
     def _outside(self, y: GraphNode) -> Any:
         """The loop-invariant value of a view of a constant."""
@@ -171,8 +166,8 @@ class _MatmulLoop:
     def _stacked(self, factor: GraphNode, stacked: dict[GraphNode, Any]) -> Any:
         """The values of a factor in all iterations, stacked along rows."""
         k, m = factor.aval.shape
-        result = stacked[factor] if factor in stacked else self.outer[_source(factor)]
-        return reshape(result, shape=(self.length * k, m))
+        result = stacked[factor] if factor in stacked else self.outer[below(factor)]
+        return reshape(result, shape=(self.loop.length * k, m))
 
     def _replaced(
         self, row_inputs: dict[GraphNode, GraphNode], removed: list[GraphNode]
@@ -182,10 +177,10 @@ class _MatmulLoop:
         for node in self.body.nodes:
             if node in row_inputs or node in removed:
                 continue
-            inputs = tuple([new.get(x, x) if isinstance(x, GraphNode) else x for x in node.inputs])
-            if inputs != node.inputs:
-                new[node] = GraphNode(node.op, inputs, node.params, node.aval, node.location)
-            nodes.append(new.get(node, node))
+            copy = with_operands(node, new)
+            if copy is not node:
+                new[node] = copy
+            nodes.append(copy)
         return new, nodes
 
 
@@ -194,13 +189,6 @@ def _is_profitable(product: GraphNode, rows: int) -> bool:
     (*batch, m, k), n = product.inputs[0].aval.shape, product.aval.shape[-1]
     kinds = {x.aval.dtype.kind for x in product.operands}
     return not batch and kinds == {"f"} and rows <= MAX_BATCHED_ROWS and m * k * n >= LEAST
-
-
-def _source(x: GraphNode, *also: Op) -> GraphNode:
-    """The value below the reshapes and views of `x`."""
-    while x.op is reshape or x.op in also:
-        x = x.inputs[0]
-    return x
 
 
 def _transposed(x: GraphNode, nodes: list[GraphNode], new: dict[GraphNode, GraphNode]) -> GraphNode:

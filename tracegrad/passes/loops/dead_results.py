@@ -7,15 +7,15 @@ feeds only itself is removed, with the operands that only it reads.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
-from tracegrad.control import checkpoint, cond_op, scan_op, while_op
 from tracegrad.ir import Graph, GraphNode
 from tracegrad.ir.builder import sliced
-from tracegrad.ir.graph import map_regions
-from tracegrad.ops.core.op import Op, ResultAvals
-from tracegrad.ops.core.result import result
+from tracegrad.ir.graph import Params, map_regions
+from tracegrad.ir.loop_view import LoopView, needed_inputs, restricted
+from tracegrad.ir.rebuild import result_of, with_operands
+from tracegrad.ops.core.forms import Branch, Form, Repeat, Run, While
+from tracegrad.ops.core.op import ResultAvals
 
 __all__ = ["trim"]
 
@@ -65,127 +65,83 @@ def trim(graph: Graph) -> Graph:
 class _LiveNode:
     """The remaining parts of a node: operands, parameters, and the numbers of the results."""
 
-    def __init__(self, operands: Sequence[GraphNode], params: dict[str, Any], results: Sequence[int]):
-        self.operands, self.results = tuple(operands), tuple(results)
-        self.params = map_regions(tuple(sorted(params.items())), trim)
+    def __init__(self, operands: Sequence[GraphNode], params: Params, results: Sequence[int]):
+        self.operands, self.results = tuple(operands), list(results)
+        self.params = map_regions(params, trim)
 
     def is_whole(self, node: GraphNode) -> bool:
         """Whether no part was removed."""
-        if len(self.operands) < len(node.operands) or len(self.results) < len(node.aval):  # type: ignore[arg-type]
+        if len(self.operands) < len(node.operands) or len(self.results) < len(node.results):
             return False
         result = GraphNode(node.op, self.operands, self.params, node.aval)
         return all(map(operator.is_, result.regions, node.regions)) and self.params == node.params
 
 
 def _narrowed(node: GraphNode, used: set[int]) -> _LiveNode:
-    rule = _RULES.get(node.op)  # type: ignore[arg-type]
-    if rule is None:
-        return _LiveNode(node.operands, dict(node.params), range(len(node.aval)))  # type: ignore[arg-type]
-    return rule(node, used, **dict(node.params))
+    rule = _RULES.get(type(node.form))
+    return _LiveNode(node.operands, node.params, range(len(node.results))) if rule is None else rule(node, used)
 
 
 def _rebuilt(graph: Graph, live: dict[GraphNode, _LiveNode]) -> Graph:
     moved: dict[GraphNode, GraphNode] = {}
-    nodes = []
     for node in graph.nodes:
-        owner = live.get(node.operands[0]) if node.result_index is not None else None
-        if owner is not None and node.result_index not in owner.results:
+        remaining = live.get(node)
+        if remaining is not None and not (remaining.is_whole(node) and moved.keys().isdisjoint(node.operands)):
+            avals = ResultAvals([node.results[k] for k in remaining.results])
+            inputs = tuple([moved.get(x, x) for x in remaining.operands])
+            moved[node] = GraphNode(node.op, inputs, remaining.params, avals, node.location)  # type: ignore[arg-type]
             continue
-        if owner is not None and node.operands[0] in moved:
-            index = owner.results.index(node.result_index)
-            new = GraphNode(result, (moved[node.operands[0]],), (("index", index),), node.aval)
-        elif node in live and not (live[node].is_whole(node) and moved.keys().isdisjoint(node.operands)):
-            avals = ResultAvals([node.aval[k] for k in live[node].results])  # type: ignore[index]
-            inputs = tuple([moved.get(x, x) for x in live[node].operands])
-            new = GraphNode(node.op, inputs, live[node].params, avals, node.location)  # type: ignore[arg-type]
-        elif any(x in moved for x in node.operands):
-            inputs = tuple([moved.get(x, x) if isinstance(x, GraphNode) else x for x in node.inputs])
-            new = GraphNode(node.op, inputs, node.params, node.aval, node.location)
-        else:
-            new = node
-        if new is not node:
+        index = node.result_index
+        owner = live.get(node.operands[0]) if index is not None else None
+        if owner is not None and index is not None and node.operands[0] in moved:
+            if index in owner.results:
+                moved[node] = result_of(moved[node.operands[0]], owner.results.index(index))
+        elif (new := with_operands(node, moved)) is not node:
             moved[node] = new
-        nodes.append(new)
-    rebuilt = sliced(graph.inputs, nodes, [moved.get(x, x) for x in graph.outputs])
+    nodes, outputs = ([moved.get(x, x) for x in xs] for xs in (graph.nodes, graph.outputs))
+    rebuilt = sliced(graph.inputs, nodes, outputs)
     return rebuilt if moved or len(rebuilt.nodes) < len(graph.nodes) else graph
 
 
-def _read(graph: Graph, outputs: Iterable[int]) -> set[int]:
-    """The numbers of the inputs that the outputs depend on."""
-    needed = {graph.outputs[k] for k in outputs}
-    for node in reversed(graph.nodes):
-        if node in needed:
-            needed.update(node.operands)
-    return {i for i, x in enumerate(graph.inputs) if x in needed}
-
-
-def _restricted(graph: Graph, inputs: Sequence[int], outputs: Sequence[int]) -> Graph:
-    result = sliced([graph.inputs[i] for i in inputs], graph.nodes, [graph.outputs[k] for k in outputs])
-    sizes, before = [[len(x) for x in (g.inputs, g.nodes, g.outputs)] for g in (result, graph)]
-    return graph if sizes == before else result
-
-
-def _live(body: Graph, results: set[int], carries: int, also: set[int]) -> tuple[list[int], list[int]]:
+def _live(body: Graph, results: set[int], carries: int, also: set[int]) -> tuple[list[int], set[int]]:
     """The live outputs of a body, and the inputs that they read (liveness); the carries in `also` are always live."""
     outputs = results | also
     while True:
-        inputs = _read(body, outputs) | {k for k in outputs if k < carries}
+        inputs = needed_inputs(body, outputs) | {k for k in outputs if k < carries}
         newly_live = {i for i in inputs if i < carries} - outputs
         if not newly_live:
-            return sorted(outputs), sorted(inputs)
+            return sorted(outputs), inputs
         outputs |= newly_live
 
 
-def _scan(node: GraphNode, used: set[int], body: Graph, carries: int, xs: int, **params: Any) -> _LiveNode:
-    outputs, inputs = _live(body, used, carries, set())
+def _loop(node: GraphNode, used: set[int]) -> _LiveNode:
+    loop = LoopView.of(node)
+    tested = needed_inputs(loop.cond, [0]) if loop.cond is not None else set[int]()
+    results = {k for each in used if (k := loop.output_of(each)) is not None}
+    outputs, read = _live(loop.body, results, loop.carries, {i for i in tested if i < loop.carries})
+    inputs = sorted(read | tested)
     return _LiveNode(
-        [node.operands[i] for i in inputs],
-        {
-            **params,
-            "body": _restricted(body, inputs, outputs),
-            "carries": sum(k < carries for k in outputs),
-            "xs": sum(carries <= i < carries + xs for i in inputs),
-        },
-        outputs,
+        [node.operands[i] for i in inputs], loop.restricted(inputs, outputs).items, loop.results_of(outputs)
     )
 
 
-def _while(node: GraphNode, used: set[int], cond: Graph, body: Graph, carries: int, capacity: int) -> _LiveNode:
-    cond_inputs = _read(cond, [0])
-    also = {i for i in cond_inputs if i < carries}
-    outputs, read = _live(body, {k if k < carries else k - 1 for k in used if k != carries}, carries, also)
-    inputs = sorted({*read, *cond_inputs})
-    count = sum(k < carries for k in outputs)
-    return _LiveNode(
-        [node.operands[i] for i in inputs],
-        {
-            "body": _restricted(body, inputs, outputs),
-            "cond": _restricted(cond, inputs, [0]),
-            "carries": count,
-            "capacity": capacity if count < len(outputs) else 0,
-        },
-        [*outputs[:count], carries, *(k + 1 for k in outputs[count:])],
-    )
+def _cond(node: GraphNode, used: set[int]) -> _LiveNode:
+    outputs, branches = sorted(used), node.regions
+    inputs = sorted(set[int]().union(*(needed_inputs(b, outputs) for b in branches)))
+    params = (("branches", tuple([restricted(b, inputs, outputs) for b in branches])),)
+    return _LiveNode([node.operands[0], *(node.operands[i + 1] for i in inputs)], params, outputs)
 
 
-def _cond(node: GraphNode, used: set[int], branches: tuple[Graph, ...]) -> _LiveNode:
-    outputs = sorted(used)
-    inputs = sorted(set[int]().union(*(_read(b, outputs) for b in branches)))
-    live_branches = tuple([_restricted(b, inputs, outputs) for b in branches])
-    return _LiveNode([node.operands[0], *(node.operands[i + 1] for i in inputs)], {"branches": live_branches}, outputs)
+def _remat(node: GraphNode, used: set[int]) -> _LiveNode:
+    outputs, (body,) = sorted(used), node.regions
+    inputs = sorted(needed_inputs(body, outputs))
+    params = map_regions(node.params, lambda region: restricted(region, inputs, outputs))
+    return _LiveNode([node.operands[i] for i in inputs], params, outputs)
 
 
-def _remat(node: GraphNode, used: set[int], body: Graph, **params: Any) -> _LiveNode:
-    outputs = sorted(used)
-    inputs = sorted(_read(body, outputs))
-    return _LiveNode(
-        [node.operands[i] for i in inputs], {**params, "body": _restricted(body, inputs, outputs)}, outputs
-    )
-
-
-_RULES: dict[Op, Callable[..., _LiveNode]] = {
-    scan_op.scan: _scan,
-    while_op.while_loop: _while,
-    cond_op.cond: _cond,
-    checkpoint.remat: _remat,
+_RULES: dict[type[Form], Callable[[GraphNode, set[int]], _LiveNode]] = {
+    Repeat: _loop,
+    While: _loop,
+    Branch: _cond,
+    Run: _remat,
 }

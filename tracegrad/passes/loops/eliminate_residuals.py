@@ -17,6 +17,7 @@ from tracegrad.control.hoist_invariant_reads import clamped_start
 from tracegrad.ir import Builder, Graph, GraphNode
 from tracegrad.ir.builder import recording
 from tracegrad.ir.interpreter import applied
+from tracegrad.ir.rebuild import below
 from tracegrad.ops.core.elementwise_op import Elementwise
 from tracegrad.ops.elementwise import table as ew
 from tracegrad.ops.elementwise.table import add, multiply, where
@@ -228,7 +229,7 @@ def _used_bound(node: GraphNode, graph: Graph, as_sum: Callable[[Any], Sum]) -> 
             return None
         for user in users[x]:
             if user.op is where and user.inputs.count(x) == 1 and user.inputs[0] is not x:
-                result.add((_flat(user.inputs[0]), user.inputs[1] is x))
+                result.add((below(user.inputs[0]), user.inputs[1] is x))
             elif (user.op is reshape or isinstance(user.op, Elementwise)) and user.aval.size == x.aval.size:
                 waiting.append(user)
             else:
@@ -243,9 +244,7 @@ def _bound(mask: GraphNode, side: bool, as_sum: Callable[[Any], Sum]) -> WindowB
     if mask.op not in _BELOW:
         return None
     for op, (x, y) in ((mask.op, mask.inputs), (_SWAPPED[mask.op], mask.inputs[::-1])):
-        index, bound = _flat(x), y
-        while isinstance(bound, GraphNode) and bound.op in (reshape, broadcast_to):
-            bound = bound.inputs[0]
+        index, bound = below(x), below(y, broadcast_to)
         one = is_literal(bound) or not bound.aval.shape
         if one and isinstance(index, GraphNode) and index.op is arange and index.aval.size == mask.aval.size:
             offset, is_end = _BELOW[op]
@@ -253,9 +252,3 @@ def _bound(mask: GraphNode, side: bool, as_sum: Callable[[Any], Sum]) -> WindowB
             plain = (counts["start"], counts["step"]) == (0, 1)
             return WindowBound(added(as_sum(bound), {None: offset}), is_end == side) if plain else None
     return None
-
-
-def _flat(x: Any) -> Any:
-    while isinstance(x, GraphNode) and x.op is reshape:
-        x = x.inputs[0]
-    return x

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from tracegrad.control.scan_op import scan
 from tracegrad.control.segmented_checkpointing import run_in_segments
 from tracegrad.ir import Graph, GraphNode
+from tracegrad.ir.loop_view import LoopView
 from tracegrad.ops.core.op import Op
 from tracegrad.passes.core.rewriter import rewrite
 
@@ -19,39 +20,36 @@ __all__ = ["join_segments"]
 
 
 class _Segments(NamedTuple):
-    """A segmented loop: the number of iterations per segment, and the loop it runs."""
+    """A segmented loop: the loop over the iterations of all segments, and the number of iterations per segment."""
 
-    body: Graph
-    carries: int
-    xs: int
-    reverse: bool
-    segments: int
+    loop: LoopView
     iterations: int
 
 
 def join_segments(graph: Graph) -> Graph:
     """`graph` with loops segmented as their segmented copies. Values are unchanged."""
     # Ordered, so that every process chooses the same segments.
-    result = dict.fromkeys([each for node in graph.everywhere() if node.op is scan for each in _segments(node)])
-    if not result:
+    segmented = dict.fromkeys([each for node in graph.everywhere() if node.op is scan for each in _segments(node)])
+    if not segmented:
         return graph
 
     def hook(op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
         if op is not scan:
             return None
-        key = (params["body"], params["carries"], params["xs"], params["reverse"])
-        iterations = [x.iterations for x in result if x[:4] == key and x.segments == params["length"] // x.iterations]
-        return run_in_segments(operands, iterations[0], **params) if iterations else None
+        loop = LoopView.from_params(op, params)
+        for each in segmented:
+            if each.loop == loop._replace(length=loop.length // each.iterations * each.iterations):
+                return run_in_segments(operands, each.iterations, **params)
+        return None
 
     return rewrite(graph, hook)
 
 
 def _segments(node: GraphNode) -> Iterator[_Segments]:
     """The segmented loop that a loop is: each of its iterations is a loop over the same carries, rows and constants."""
-    outer = dict(node.params)
-    for iteration in outer["body"].nodes:
-        inner = dict(iteration.params)
-        if iteration.op is scan and iteration.inputs == outer["body"].inputs and inner["reverse"] == outer["reverse"]:
-            yield _Segments(
-                inner["body"], inner["carries"], inner["xs"], inner["reverse"], outer["length"], inner["length"]
-            )
+    outer = LoopView.of(node)
+    for iteration in outer.body.nodes:
+        if iteration.op is scan and iteration.inputs == outer.body.inputs:
+            inner = LoopView.of(iteration)
+            if inner.reverse == outer.reverse:
+                yield _Segments(inner._replace(length=outer.length * inner.length), inner.length)

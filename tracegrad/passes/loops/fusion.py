@@ -14,8 +14,9 @@ from tracegrad.control import cond_op, scan_op, while_op
 from tracegrad.ir import Builder, Graph, GraphNode, GraphValue, replay
 from tracegrad.ir.builder import recording, sliced
 from tracegrad.ir.graph import map_regions
+from tracegrad.ir.loop_view import LoopView, row_of
+from tracegrad.ir.rebuild import map_nodes, result_of, with_operands, with_params
 from tracegrad.ops.core.op import Op
-from tracegrad.ops.core.result import result
 from tracegrad.passes.loops.dead_results import trim
 from tracegrad.passes.simplify.simplify import simplify
 from tracegrad.target.tuning import TUNING
@@ -66,16 +67,13 @@ def share(graph: Graph) -> Graph:
 
 def _with_regions(graph: Graph) -> Graph:
     """`graph` with `share` applied to all regions."""
-    moved: dict[GraphNode, GraphNode] = {}
-    for node in graph.nodes:
+
+    def change(node: GraphNode) -> GraphNode:
         params = map_regions(node.params, share)
-        if any(x in moved for x in node.operands) or any(a != b for a, b in zip(params, node.params)):
-            inputs = tuple([moved.get(x, x) if isinstance(x, GraphNode) else x for x in node.inputs])
-            moved[node] = GraphNode(node.op, inputs, params, node.aval, node.location)
-    if not moved:
-        return graph
-    nodes = [moved.get(x, x) for x in graph.nodes]
-    return sliced(graph.inputs, nodes, [moved.get(x, x) for x in graph.outputs])
+        return with_params(node, params) if any(a != b for a, b in zip(params, node.params)) else node
+
+    result = map_nodes(graph, change)
+    return graph if result is graph else sliced(result.inputs, result.nodes, result.outputs)
 
 
 def _first(graph: Graph) -> tuple[GraphNode, GraphNode, GraphNode, list[list[int]]] | None:
@@ -90,17 +88,15 @@ def _first(graph: Graph) -> tuple[GraphNode, GraphNode, GraphNode, list[list[int
     return None
 
 
-def _both(first: GraphNode, second: GraphNode) -> tuple[GraphNode, list[list[int]]] | None:
-    assert first.op is not None
-    if second.depends_on({first}):
-        return None
-    result = _RULES[first.op](first, second)
-    if result is None:
-        return None
-    operands, params, results = result
-    items = tuple(sorted(params.items()))
-    aval = first.op.aval(*(x.aval for x in operands), **params)
-    return GraphNode(first.op, tuple(operands), items, aval, first.location), results
+def _both(first: GraphNode, second: GraphNode) -> Both | None:
+    return None if second.depends_on({first}) else _RULES[first.op](first, second)
+
+
+def _node_like(node: GraphNode, operands: Sequence[GraphNode], params: dict[str, Any]) -> GraphNode:
+    """A node of the same op with other operands and parameters."""
+    assert node.op is not None
+    aval = node.op.aval(*(x.aval for x in operands), **params)
+    return GraphNode(node.op, tuple(operands), tuple(sorted(params.items())), aval, node.location)
 
 
 def _joined(graph: Graph, first: GraphNode, second: GraphNode, both: GraphNode, results: list[list[int]]) -> Graph:
@@ -108,7 +104,7 @@ def _joined(graph: Graph, first: GraphNode, second: GraphNode, both: GraphNode, 
     owners = {first: results[0], second: results[1]}
     dependents: set[GraphNode] = {first, second}
     moved: dict[GraphNode, GraphNode] = {}
-    early, late = list[GraphNode](), list[GraphNode]()
+    early = list[GraphNode]()
     for node in graph.nodes:
         if node in owners:
             continue
@@ -116,38 +112,33 @@ def _joined(graph: Graph, first: GraphNode, second: GraphNode, both: GraphNode, 
             early.append(node)
             continue
         dependents.add(node)
-        index = owners[node.operands[0]][node.result_index or 0] if node.operands[0] in owners else None
-        if index is not None:
-            moved[node] = GraphNode(result, (both,), (("index", index),), node.aval, node.location)
+        if (positions := owners.get(node.operands[0])) is not None and node.result_index is not None:
+            moved[node] = result_of(both, positions[node.result_index], node.location)
         else:
-            inputs = tuple([moved.get(x, x) if isinstance(x, GraphNode) else x for x in node.inputs])
-            moved[node] = GraphNode(node.op, inputs, node.params, node.aval, node.location)
-        late.append(moved[node])
-    return sliced(graph.inputs, [*early, both, *late], [moved.get(x, x) for x in graph.outputs])
+            moved[node] = with_operands(node, moved)
+    return sliced(graph.inputs, [*early, both, *moved.values()], [moved.get(x, x) for x in graph.outputs])
 
 
-# -- fused nodes: operands, parameters, and the positions of the results ------------------------------------
-Both = tuple[list[GraphNode], dict[str, Any], list[list[int]]]
+# -- fused nodes ----------------------------------------------------------------------------------------------
+Both = tuple[GraphNode, list[list[int]]]  # the fused node, and the positions of the results of both nodes
 
 
 class _LoopPair:
     """Two loops with concatenated carries; equal carries are merged."""
 
-    def __init__(self, first: GraphNode, second: GraphNode, xs: Sequence[int]):
+    def __init__(self, first: GraphNode, second: GraphNode):
         self.nodes = (first, second)
-        self.params = [dict(node.params) for node in self.nodes]
-        self.bodies = [p["body"] for p in self.params]
-        carries = [p["carries"] for p in self.params]
-        self.inits = [x for node, n in zip(self.nodes, carries) for x in node.operands[:n]]
-        self.scanned = _distinct(x for node, n, m in zip(self.nodes, carries, xs) for x in node.operands[n : n + m])
-        self.consts = _distinct(x for node, n, m in zip(self.nodes, carries, xs) for x in node.operands[n + m :])
-        self.at = [slice(carries[0]), slice(carries[0], None)]
-        self.xs = xs
+        self.loops = [LoopView.of(node) for node in self.nodes]
+        operands = [(loop, node.operands) for loop, node in zip(self.loops, self.nodes)]
+        self.inits = [x for loop, xs in operands for x in loop.initial(xs)]
+        self.scanned = _distinct(x for loop, xs in operands for x in loop.scanned(xs))
+        self.consts = _distinct(x for loop, xs in operands for x in loop.constants(xs))
+        self.at = [slice(self.loops[0].carries), slice(self.loops[0].carries, None)]
         label: list[Any] = list(self.inits)
         while True:
             self.leader = [label.index(x) for x in label]
             self.build()
-            finer = list(zip(label, [x for outs, n in zip(self.outs, carries) for x in outs[:n]]))
+            finer = list(zip(label, [x for loop, outs in zip(self.loops, self.outs) for x in loop.initial(outs)]))
             if len(set(finer)) == len(set(label)):
                 break
             label = finer
@@ -157,22 +148,22 @@ class _LoopPair:
     def build(self) -> None:
         """Both bodies in one graph, under the present assumption about equal carries."""
         self.builder = Builder()
-        values: dict[Any, Any] = {k: self.builder.input(self.inits[k].aval) for k in sorted(set(self.leader))}
-        rows = {x: self.builder.input(self._row_aval(x)) for x in self.scanned}
+        carries = {k: self.builder.input(self.inits[k].aval) for k in sorted(set(self.leader))}
+        rows = {x: self.builder.input(row_of(x.aval)) for x in self.scanned}
         consts = {x: self.builder.input(x.aval) for x in self.consts}
         self.outs: list[list[GraphNode]] = []
         self.body_args: list[list[GraphValue]] = []
         new = []
         with recording(self.builder):
-            for node, at, m, body in zip(self.nodes, self.at, self.xs, self.bodies):
-                carried = [values[k] for k in self.leader[at]]
-                n, before = len(carried), len(self.builder.nodes)
-                loose = [*(rows[x] for x in node.operands[n : n + m]), *(consts[x] for x in node.operands[n + m :])]
-                self.body_args.append([*carried, *loose])
-                self.outs.append([x.node for x in replay(body, self.body_args[-1])[0]])
+            for node, at, loop in zip(self.nodes, self.at, self.loops):
+                before, operands = len(self.builder.nodes), node.operands
+                args = [carries[k] for k in self.leader[at]]
+                args += [rows[x] for x in loop.scanned(operands)] + [consts[x] for x in loop.constants(operands)]
+                self.body_args.append(args)
+                self.outs.append([x.node for x in replay(loop.body, args)[0]])
                 new.append(len(self.builder.nodes) - before)
-        self.saved = len(self.bodies[1].nodes) - new[1]
-        if all(any(node.regions for node in body.nodes) for body in self.bodies):
+        self.saved = len(self.loops[1].body.nodes) - new[1]
+        if all(loop.body.has_regions for loop in self.loops):
             self._share_inside()
 
     def _share_inside(self) -> None:
@@ -189,72 +180,66 @@ class _LoopPair:
             result = iter([x.node for x in replay(after, list(values.values()))[0]])
         self.outs = [[next(result) for _ in outs] for outs in self.outs]
         self.body_args = [[values[x.node] for x in operands] for operands in self.body_args]
-        self.saved = sum(len(body.nodes) for body in self.bodies) - len(self.builder.nodes)
-
-    def _row_aval(self, x: GraphNode) -> Any:
-        return type(x.aval)(x.aval.shape[1:], x.aval.dtype)
+        self.saved = sum(len(loop.body.nodes) for loop in self.loops) - len(self.builder.nodes)
 
     @property
     def is_profitable(self) -> bool:
-        return 2 * self.saved >= min(len(body.nodes) for body in self.bodies) > 0
+        return 2 * self.saved >= min(len(loop.body.nodes) for loop in self.loops) > 0
+
+    def conditions(self) -> set[GraphNode]:
+        """The conditions of the loops, in the graph of both bodies."""
+        conditions = [loop.cond for loop in self.loops]
+        with recording(self.builder):
+            return {replay(cond, args)[0][0].node for cond, args in zip(conditions, self.body_args) if cond is not None}
+
+    def sliced(self, outputs: Sequence[GraphNode]) -> Graph:
+        return sliced(self.builder.inputs, self.builder.nodes, outputs)
 
     def body(self) -> Graph:
         """The fused body: the remaining carries, then every result once."""
         carried = [
             [x for outs, at in zip(self.outs, self.at) for x in outs[: len(self.leader[at])]][k] for k in self.leaders
         ]
-        return sliced(self.builder.inputs, self.builder.nodes, [*carried, *self.ys()])
+        return self.sliced([*carried, *self.ys()])
 
     def ys(self) -> list[GraphNode]:
         return _distinct(x for outs, at in zip(self.outs, self.at) for x in outs[len(self.leader[at]) :])
 
-    def results(self, n_common: int) -> list[list[int]]:
-        """The positions of the results of each loop: its carries, the common `n_common` results, and its rows."""
-        ys, n = self.ys(), len(self.leaders)
+    def results(self, both: LoopView) -> list[list[int]]:
+        """The positions of the results of each loop among the results of `both`."""
+        ys = self.ys()
         return [
             [
                 *(self.leaders.index(k) for k in self.leader[at]),
-                *range(n, n + n_common),
-                *(n + n_common + ys.index(y) for y in outs[len(self.leader[at]) :]),
+                *range(both.carries, both.first_stacked),
+                *(both.first_stacked + ys.index(y) for y in outs[len(self.leader[at]) :]),
             ]
             for outs, at in zip(self.outs, self.at)
         ]
 
 
-def _scans(first: GraphNode, second: GraphNode) -> Both | None:
-    a, b = dict(first.params), dict(second.params)
-    if (a["length"], a["reverse"]) != (b["length"], b["reverse"]):
+def _loops(first: GraphNode, second: GraphNode) -> Both | None:
+    a, b = LoopView.of(first), LoopView.of(second)
+    lengths = {(loop.length, loop.reverse) for loop in (a, b) if loop.cond is None or loop.is_stacking}
+    if len(lengths) > 1:
         return None
-    pair = _LoopPair(first, second, [a["xs"], b["xs"]])
-    if not pair.is_profitable:
+    pair = _LoopPair(first, second)
+    conditions = pair.conditions()
+    if len(conditions) > 1 or not pair.is_profitable:
         return None
-    params = {**a, "body": pair.body(), "carries": len(pair.leaders), "xs": len(pair.scanned)}
-    return pair.operands, params, pair.results(0)
-
-
-def _whiles(first: GraphNode, second: GraphNode) -> Both | None:
-    a, b = dict(first.params), dict(second.params)
-    stacked = [len(p["body"].outputs) > p["carries"] for p in (a, b)]
-    if all(stacked) and a["capacity"] != b["capacity"]:
-        return None
-    pair = _LoopPair(first, second, [0, 0])
-    with recording(pair.builder):
-        conditions = [replay(p["cond"], operands)[0][0].node for p, operands in zip((a, b), pair.body_args)]
-    if conditions[0] is not conditions[1] or not pair.is_profitable:
-        return None
-    cond = sliced(pair.builder.inputs, pair.builder.nodes, conditions[:1])
-    capacity = (a if stacked[0] else b)["capacity"]
-    params = {"body": pair.body(), "cond": cond, "carries": len(pair.leaders), "capacity": capacity}
-    return pair.operands, params, pair.results(1)
+    cond = pair.sliced(list(conditions)) if conditions else None
+    both = (a if a.is_stacking else b)._replace(
+        body=pair.body(), cond=cond, carries=len(pair.leaders), xs=len(pair.scanned)
+    )
+    return _node_like(first, pair.operands, both.params), pair.results(both)
 
 
 def _conds(first: GraphNode, second: GraphNode) -> Both | None:
-    sides = [dict(node.params)["branches"] for node in (first, second)]
-    if first.operands[0] is not second.operands[0] or len(sides[0]) != len(sides[1]):
+    if first.operands[0] is not second.operands[0] or len(first.regions) != len(second.regions):
         return None
     operands = _distinct([*first.operands[1:], *second.operands[1:]])
-    merged, count = [], len(first.aval)  # type: ignore[arg-type]
-    for branches in zip(*sides):
+    merged, count = [], len(first.results)
+    for branches in zip(first.regions, second.regions):
         builder = Builder()
         values = {x: builder.input(x.aval) for x in operands}
         with recording(builder):
@@ -265,12 +250,13 @@ def _conds(first: GraphNode, second: GraphNode) -> Both | None:
             ]
             merged.append(builder.build(outs))
     total = len(merged[0].outputs)
-    return [first.operands[0], *operands], {"branches": tuple(merged)}, [list(range(count)), list(range(count, total))]
+    both = _node_like(first, [first.operands[0], *operands], {"branches": tuple(merged)})
+    return both, [list(range(count)), list(range(count, total))]
 
 
 _RULES: dict[Op | None, Callable[[GraphNode, GraphNode], Both | None]] = {
-    scan_op.scan: _scans,
-    while_op.while_loop: _whiles,
+    scan_op.scan: _loops,
+    while_op.while_loop: _loops,
     cond_op.cond: _conds,
 }
 

@@ -18,6 +18,7 @@ from tracegrad.control.scan_op import scan
 from tracegrad.ir import Graph, GraphNode, build
 from tracegrad.ir.builder import recorder
 from tracegrad.ir.interpreter import applied
+from tracegrad.ir.loop_view import LoopView
 from tracegrad.ops.core.forms import Cast, Map
 from tracegrad.ops.shape.fill import full
 from tracegrad.ops.shape.linear import broadcast_to, pad, reshape, slice
@@ -144,9 +145,9 @@ class _TileGroup:
 # -- analysis ----------------------------------------------------------------------------------------------
 def _space(node: GraphNode) -> Shape | None:
     """The common shape of all arrays in the body of an elementwise loop."""
-    params = dict(node.params)
-    body, carries = params["body"], params["carries"]
-    shapes = {x.aval.shape for x in body.inputs[:carries]} - {()}
+    loop = LoopView.of(node)
+    body = loop.body
+    shapes = {x.aval.shape for x in loop.initial(body.inputs)} - {()}
     if len(shapes) != 1:
         return None
     (space,) = shapes
@@ -177,15 +178,14 @@ def _is_saved_rows(node: GraphNode, users: Iterable[GraphNode], spaces: dict[Gra
     if node.result_index is None or node.operands[0] not in spaces or not users:
         return False
     space = spaces[node.operands[0]]
-    is_stacked = node.result_index >= dict(node.operands[0].params)["carries"] and node.aval.shape[1:] == space
+    is_stacked = node.result_index >= LoopView.of(node.operands[0]).carries and node.aval.shape[1:] == space
     return is_stacked and all(
         spaces.get(u) == space and _scanned_rows(u).count(node) == u.inputs.count(node) for u in users
     )
 
 
 def _scanned_rows(loop: GraphNode) -> list[Any]:
-    params = dict(loop.params)
-    return list(loop.inputs[params["carries"] : params["carries"] + params["xs"]])
+    return list(LoopView.of(loop).scanned(loop.inputs))
 
 
 def _scans_only_saved(loop: GraphNode, space: Shape, saved_rows: list[GraphNode]) -> bool:
@@ -197,7 +197,7 @@ def _is_result(node: GraphNode, space: Shape, saved_rows: list[GraphNode]) -> bo
     """Whether `node` is a loop result whose shape cannot be mistaken for `space`."""
     if node.result_index is None:
         return False
-    carried = node.result_index < dict(node.operands[0].params)["carries"]
+    carried = node.result_index < LoopView.of(node.operands[0]).carries
     return carried or node in saved_rows or node.aval.shape != space
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from tracegrad.control import while_op
 from tracegrad.ir import Builder, Graph, GraphNode, replay
 from tracegrad.ir.builder import recording
+from tracegrad.ir.loop_view import LoopView
 from tracegrad.ops.indexing.gather_scatter import gather
 from tracegrad.passes.algebra.shape_rules import rule_for
 from tracegrad.passes.core.rewriter import operand, producer
@@ -75,11 +76,10 @@ def _absorbs(graph: Graph, x: GraphNode) -> bool:
 
 
 def _reads_elements(node: GraphNode, x: GraphNode) -> bool:
-    params = dict(node.params)
     if node.op is gather:
         indices = [each.aval for each in node.inputs[1:] if isinstance(each, GraphNode)]
-        return x not in node.inputs[1:] and _are_leading(params["axes"], indices)
-    if node.op is not while_op.while_loop or x in node.operands[: params["carries"]]:
+        return x not in node.inputs[1:] and _are_leading(dict(node.params)["axes"], indices)
+    if node.op is not while_op.while_loop or x in LoopView.of(node).initial(node.operands):
         return False
     at = [k for k, each in enumerate(node.operands) if each is x]
-    return all(_absorbs(graph, graph.inputs[k]) for graph in (params["body"], params["cond"]) for k in at)
+    return all(_absorbs(graph, graph.inputs[k]) for graph in node.regions for k in at)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tracegrad.ir import Graph, GraphNode
+from tracegrad.ir.loop_view import LoopView, is_loop
 from tracegrad.ops.core.forms import Branch, Fold, Map
 from tracegrad.ops.linalg.contraction import matmul
 from tracegrad.ops.shape.linear import broadcast_to, full
@@ -40,8 +41,7 @@ def _reads_in_any_order(
 
 def _regions_do(node: GraphNode, x: GraphNode) -> bool:
     """Whether the regions of `node` read `x` in any order, and as the same value in each iteration."""
-    params = dict(node.params)
     begin = 1 if isinstance(node.form, Branch) else 0
-    n_varying = params.get("carries", 0) + params.get("xs", 0)
+    n_varying = LoopView.of(node).varying if is_loop(node) else 0
     at = [k - begin for k, y in enumerate(node.operands) if y is x]
     return min(at) >= n_varying and all(in_any_order(graph, graph.inputs[k]) for graph in node.regions for k in at)

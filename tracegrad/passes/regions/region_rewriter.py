@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 from tracegrad.avals import Aval
 from tracegrad.ir import Builder, Graph, GraphNode, replay
 from tracegrad.ir.builder import recording, sliced
+from tracegrad.ir.loop_view import row_of
+from tracegrad.ir.rebuild import new_input, taking
 from tracegrad.ops.core.op import Op
 from tracegrad.ops.shape.fill import arange
 from tracegrad.ops.shape.linear import broadcast_to, full, pad, reshape, transpose
@@ -52,7 +54,7 @@ class InputOrigin(NamedTuple):
     @property
     def aval(self) -> Aval:
         whole: Aval = self.value.aval
-        return Aval(whole.shape[1:], whole.dtype) if self.sort == ROW else whole
+        return row_of(whole) if self.sort == ROW else whole
 
 
 class InputReplacement(NamedTuple):
@@ -133,11 +135,9 @@ class ParallelRegions:
         if not results:
             return
         self.origins += [InputOrigin(CONSTANT, value) for value in self.outside(results)]
-        new = {x: GraphNode(None, (), (), x.aval) for x in results}
-        self.graphs[0] = _substituted(body, new)
+        self.graphs[0] = taking(body, results)
         for k, graph in enumerate(self.graphs[1:], 1):
-            new_inputs = [GraphNode(None, (), (), x.aval) for x in results]
-            self.graphs[k] = Graph((*graph.inputs, *new_inputs), graph.nodes, graph.outputs)
+            self.graphs[k] = Graph((*graph.inputs, *map(new_input, results)), graph.nodes, graph.outputs)
         self.changed = True
 
     def closed(
@@ -184,17 +184,3 @@ def _rebuilt(
                 x = builder.emit(op, () if x is None else (x,), params)
             inputs.append(x)
         return builder.build(replay(graph, inputs)[0])
-
-
-def _substituted(graph: Graph, new: dict[GraphNode, GraphNode]) -> Graph:
-    """The graph with nodes replaced by further inputs."""
-    moved: dict[GraphNode, GraphNode] = dict(new)
-    nodes = []
-    for node in graph.nodes:
-        if node in new:
-            continue
-        if any(x in moved for x in node.operands):
-            inputs = tuple([moved.get(x, x) if isinstance(x, GraphNode) else x for x in node.inputs])
-            moved[node] = node = GraphNode(node.op, inputs, node.params, node.aval, node.location)
-        nodes.append(node)
-    return Graph((*graph.inputs, *new.values()), tuple(nodes), tuple([moved.get(x, x) for x in graph.outputs]))
