@@ -97,6 +97,7 @@ def test_the_sdist_has_the_files_that_belong_to_the_project_and_no_others(sdist:
         ".csv",
         ".js",
         ".json",
+        ".ll",
         ".md",
         ".py",
         ".pyi",
@@ -115,7 +116,12 @@ def test_the_wheel_has_the_package_with_its_stubs_and_nothing_else(wheel: Path) 
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
         licences = [name for name in archive.namelist() if name.endswith("/licenses/LICENSE")]
     assert names == of_package(ROOT)
-    assert {"tracegrad/py.typed", "tracegrad/__init__.pyi", "tracegrad/nn/functional.pyi"} <= names
+    assert {
+        "tracegrad/py.typed",
+        "tracegrad/__init__.pyi",
+        "tracegrad/nn/functional.pyi",
+        "tracegrad/codegen/entry/prologue.ll",
+    } <= names
     assert len(licences) == 1
     assert wheel.name.endswith("-py3-none-any.whl")
 

@@ -12,7 +12,7 @@ from paths import ROOT
 COEFFICIENTS = ("codegen/vecmath/",)
 # Facts about formats and ABIs, words of records, status codes, levels of LLVM, and limits of correctness.
 FACTS = {
-    "codegen/entry/entry_point.py": {"HUGE_BYTES", "OFFSETS", "_SIZES"},
+    "codegen/entry/entry_point.py": {"HUGE_BYTES", "OFFSETS"},
     "codegen/entry/signature.py": {"DTYPE_OFFSET", "SLOT_BYTES"},
     "codegen/instr/float_bits.py": {"_BIAS", "_HALF_OF_ONE"},
     "codegen/instr/safepoints.py": {"INTERRUPTED"},
@@ -29,7 +29,7 @@ FACTS = {
     "codegen/program/interpreter.py": {"FAILED_CHECK"},
     "codegen/program/regions.py": {"CAPACITY"},
     "codegen/program/strip_fusion.py": {"HEAD", "LOCAL", "NO_MEMORY", "OF_KERNEL", "PARTIAL"},
-    "runtime/blas/parallel_gemm.py": {"UNPACKED"},
+    "runtime/blas/parallel_gemm.py": {"_BYTES", "_NEVER"},
     "runtime/compile/disk_cache.py": {"_DAY", "_FORMAT"},
     "runtime/compile/jit.py": {"_STT_FILE", "_STT_SECTION", "_SYMTAB"},
     "runtime/compile/pass_pipelines.py": {"_EACH", "_KNOWN", "_PIPELINES", "_TO_BEGIN"},

@@ -12,7 +12,6 @@ __all__ = [
     "cpu_name",
     "features",
     "has_masks_of_bytes",
-    "has_small_kernels",
     "is_sapphire_rapids",
     "is_zen",
     "stores_slowly_with_masks",
@@ -54,12 +53,6 @@ def is_sapphire_rapids() -> bool:
     """Whether the CPU is an Intel Sapphire Rapids or one of its successors, which do not slow down after 64-byte
     vectors."""
     return cpu_name().startswith(("sapphirerapids", "emeraldrapids", "graniterapids"))
-
-
-def has_small_kernels() -> bool:
-    """Whether OpenBLAS has kernels for small products that are faster than the generated GEMM, except if only the first
-    factor is transposed. OpenBLAS has them for all CPUs with AVX-512, but uses them on AMD only."""
-    return is_zen() and has_masks_of_bytes()
 
 
 def converts_halves() -> bool:

@@ -14,6 +14,7 @@ import pytest
 
 from tracegrad.runtime.blas import library
 from tracegrad.runtime.threads import pool
+from tracegrad.target.products import preferred_core
 
 C_TYPES = {"s": ctypes.c_float, "d": ctypes.c_double}
 DTYPES = {"s": np.float32, "d": np.float64}
@@ -364,19 +365,17 @@ print("fine")
 
 
 @needs_openblas
-@pytest.mark.skipif(library._core_type() is None, reason="needs AVX-512")
+@pytest.mark.skipif(preferred_core() is None, reason="needs AVX-512")
 def test_the_kernels_fit_the_features_of_the_cpu_unless_the_user_chose():
     script = 'from tracegrad.runtime.blas import library as blas\nassert blas.info()["core"] == {!r}\nprint("fine")'
-    fitting = library._core_type()
+    fitting = preferred_core()
     other = "SkylakeX" if fitting == "Haswell" else "Haswell"
     run_python(script.format(fitting))
     run_python(script.format(other), OPENBLAS_CORETYPE=other)
 
 
 @needs_openblas
-@pytest.mark.parametrize(
-    ("cpu", "cpus", "tiles"), [("znver4", 1, "1"), ("sapphirerapids", 2, "2"), ("haswell", 9, "4")]
-)
+@pytest.mark.parametrize(("cpu", "cpus", "tiles"), [("znver4", 1, 1), ("sapphirerapids", 2, 2), ("haswell", 9, 4)])
 def test_products_on_other_machines(cpu, cpus, tiles):
     """Tiles follow from how many CPUs there are and from whose they are; bits still not from how many threads run."""
     run_python(f"""
@@ -385,9 +384,9 @@ import llvmlite.binding, numpy as np
 llvmlite.binding.get_host_cpu_name = lambda: {cpu!r}
 os.cpu_count = lambda: {cpus}
 import tracegrad as tg
-from tracegrad.runtime.blas import library as blas
-tiling = blas._tiling("SkylakeX")
-assert tiling["tiles"] == {tiles!r} and (int(tiling["largest"]) == 2**62) == {cpu.startswith("zn")}
+from tracegrad.target.products import gemm_policy
+policy = gemm_policy(False, "SkylakeX")
+assert policy.tiles == {tiles} and (policy.max_unpacked_work == 2**62) == {cpu.startswith("zn")}
 sizes = (300, 200, 250), (140, 150, 160), (520, 40, 300)
 for dtype, (m, k, n) in itertools.product((np.float64, np.float32), sizes):
     a, b = (np.random.default_rng(i).random(s).astype(dtype) for i, s in enumerate(((m, k), (k, n))))
@@ -434,7 +433,8 @@ def state():
     return theirs.scipy_openblas_get_corename(), theirs.scipy_openblas_get_num_threads()
 before = state()
 from tracegrad.runtime.blas import library as blas
-core, ours = blas._core_type(), blas.info()
+from tracegrad.target.products import preferred_core
+core, ours = preferred_core(), blas.info()
 assert ours["provider"] == "scipy-openblas32"
 assert core is None or ours["core"] == core and before[0] == b"Sandybridge"
 assert state() == before

@@ -10,7 +10,7 @@ and B is transposed, the transposed product is computed, because its strips are 
 order by fused multiply-adds, for all sizes. A part of a product has therefore the bits of the whole.
 
 OpenBLAS packs both factors of every product, which is expensive for small products. It computes large products at the
-peak of the CPU. `tracegrad.runtime.blas.gemm_selection` chooses between both.
+peak of the CPU. `tracegrad.target.products` chooses between both.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from tracegrad.codegen.instr.support import loop, smaller
 from tracegrad.codegen.kernels.transpose_tiling import transposed
 from tracegrad.codegen.libs.gemm_writer import I8, I32, GemmEmitter
 from tracegrad.codegen.vecmath.lanes import number, prefetch, splat
-from tracegrad.target.cpu import features, has_small_kernels
+from tracegrad.target.cpu import features
+from tracegrad.target.products import has_small_kernels
 from tracegrad.target.tuning import TUNING
 
 __all__ = ["GEMM", "MAX_BATCHED_SIZE", "gemm_module", "is_small_product"]

@@ -163,7 +163,7 @@ class Looping(Nested):
     @property
     def functions(self) -> list[str]:
         """The functions that its code calls: see `tracegrad.codegen.instr.support`."""
-        return ["tg_look"]
+        return ["tg_poll"]
 
     def in_place(self, k: int) -> bool:
         """Whether the body updates carry `k` in place."""

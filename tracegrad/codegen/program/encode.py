@@ -319,7 +319,7 @@ def _functions_used(segment: PlanSegment) -> set[str]:
     everything: list[PlanSegment | Plan] = [segment, *regions]
     steps = [step for result in everything for step in result.steps if isinstance(step, Launch | ScanStep)]
     names = {name.rpartition("/")[2] for name in segment.values}
-    used = names & {CALLBACK, "tg_look"}
+    used = names & {CALLBACK, "tg_poll"}
     if any(step.chunks > 1 for step in steps) or any(fill for result in everything for fill in result.fills.values()):
         used |= {name for name in names if name.startswith("tg_")} - {EACH_CHUNK[1], THREADS}
     if any(isinstance(step, ScanStep) and step.waves and step.waves.depth > 1 for step in steps):

@@ -243,7 +243,7 @@ class _LoopEmitter(_Emitter):
         mask = self._runtime_value("look")
         due = self.b.icmp_unsigned("==", self.b.and_(iteration, mask), mask)
         with self.b.if_then(due, likely=False):
-            self.program.return_if_failed(self.b.call(self.program.poll_function(), [self.program.env["tg_look"]]))
+            self.program.return_if_failed(self.b.call(self.program.poll_function(), [self.program.env["tg_poll"]]))
 
     def test(self, iteration: Any) -> Any:
         raise NotImplementedError
@@ -334,7 +334,7 @@ class _WavefrontEmitter(_RepeatEmitter):
             self._chunk(self.b.add(first, iteration), self.b.sub(wave, iteration))
 
         loop(self.b, count, one)
-        self.program.return_if_failed(self.b.call(self.program.poll_function(), [self.program.env["tg_look"]]))
+        self.program.return_if_failed(self.b.call(self.program.poll_function(), [self.program.env["tg_poll"]]))
 
     def _chunk(self, iteration: Any, chunk: Any) -> None:
         low = self.b.mul(chunk, self._runtime_value("chunk"))

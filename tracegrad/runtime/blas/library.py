@@ -35,16 +35,14 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from string import Template
 from typing import SupportsIndex
 
 from tracegrad.codegen.libs.block_transpose import MIRROR, mirror_module
 from tracegrad.codegen.libs.gemm import GEMM, gemm_module
-from tracegrad.runtime.blas import gemm_selection, pack_operand, parallel_gemm, syrk
+from tracegrad.runtime.blas.parallel_gemm import LIMIT, PARALLEL_FOR, gemm_source, openblas
 from tracegrad.runtime.compile import jit
 from tracegrad.runtime.threads import pool
-from tracegrad.target.cpu import features, has_small_kernels
-from tracegrad.target.tuning import tuning
+from tracegrad.target.products import gemm_policy, preferred_core
 from tracegrad.utils.lazy_dataclass import record
 
 __all__ = ["ROUTINES", "address", "get_num_threads", "has", "info", "set_num_threads"]
@@ -54,7 +52,6 @@ ROUTINES = tuple(
     f"{kind}{name}" for kind in "sd" for name in ("gemm", "gemv", "syrk", "trsm", "potrf", "gesv", "getrf")
 )
 
-_RAW, _PARALLEL_FOR, _LIMIT = "tg_blas_", "tg_blas_parallel_for", "tg_blas_limit"
 _UNTILED = "blas_"  # the prefix of a routine that is the library's own
 
 
@@ -157,7 +154,7 @@ def _private_openblas() -> _BlasLibrary | None:
     if path is None:
         return None
     settings = {"OPENBLAS_NUM_THREADS": "1"}
-    core = _core_type()
+    core = preferred_core()
     if core is not None and "OPENBLAS_CORETYPE" not in os.environ:
         settings["OPENBLAS_CORETYPE"] = core
     try:
@@ -181,20 +178,6 @@ def _openblas_path() -> Path | None:
             if path.suffix in {".so", ".dylib", ".dll"}:
                 return path
     return None
-
-
-def _core_type() -> str | None:
-    """The OpenBLAS kernels for this CPU, or None to let OpenBLAS choose."""
-    import llvmlite.binding as llvm  # slow to import
-
-    if llvm.get_process_triple().split("-", 1)[0] != "x86_64":
-        return None
-    try:
-        features = llvm.get_host_cpu_features()
-    except RuntimeError:
-        return None
-    needed = ("avx512f", "avx512dq", "avx512bw", "avx512vl")
-    return "SkylakeX" if all(features.get(feature) for feature in needed) else None
 
 
 @contextmanager
@@ -244,119 +227,19 @@ def _text(library: ctypes.CDLL, query: str) -> str:
 def _tiled(name: str, library: _BlasLibrary) -> int:
     """The multi-threaded gemm, built from single-threaded gemm, syrk and copies, and from the generated GEMM where it
     is as fast."""
+    letter, dtype = name[0], "f32" if name.startswith("s") else "f64"
     for routine in ("gemm", "syrk", "omatcopy"):
-        jit.define_symbol(f"{_RAW}{name[0]}{routine}", library.addresses[name[0] + routine])
-    jit.define_symbol(_PARALLEL_FOR, pool.parallel_for_address())
-    jit.define_symbol(_LIMIT, pool.limit_address())
-    params = (
-        _template_params(name, _tiling(library.core)) | _generated_gemm(name, library.core) | {"mirror": _mirror(name)}
-    )
-    source = parallel_gemm.GEMM_ENTRY.substitute(params) + _tiled_source(name, params, _owned(library.core))
-    return jit.compile_forever(source, name)[0]
-
-
-def _owned(core: str) -> Template:
-    """The selection of products for the generated GEMM: for AVX2 without longer vectors, and for the AVX-512 CPUs on
-    which it is known to be faster."""
-    if {"avx2", "fma"} <= features() and "avx512f" not in features():
-        return gemm_selection.SMALL_OR_SLIM
-    return (
-        gemm_selection.PACKED_OTHERWISE
-        if has_small_kernels() and core in parallel_gemm.UNPACKED
-        else gemm_selection.NONE
-    )
-
-
-def _generated_gemm(name: str, core: str) -> dict[str, str]:
-    """The symbol of the generated GEMM, if it is used."""
-    if _owned(core) is gemm_selection.NONE:
-        return {"own": "null", "declare_own": ""}
-    symbol = _of_type(GEMM, name)
-    jit.define_symbol(symbol, jit.load_ir(lambda: gemm_module(symbol), symbol, "written").address(symbol))
-    return {"own": f"@{symbol}", "declare_own": f"declare void @{symbol}({', '.join(['ptr'] * 13)})"}
-
-
-def _mirror(name: str) -> str:
-    """The function that copies one triangle of a matrix to the other (`tracegrad.codegen.libs.block_transpose`)."""
-    symbol = _of_type(MIRROR, name)
-    jit.define_symbol(symbol, jit.load_ir(lambda: mirror_module(symbol), symbol, "glue", 3).address(symbol))
-    return f"@{symbol}"
-
-
-def _of_type(prefix: str, name: str) -> str:
-    return prefix + ("f32" if name.startswith("s") else "f64")
-
-
-def _tiling(core: str) -> dict[str, str]:
-    """The tiling parameters of this machine, for the OpenBLAS kernels `core`."""
-    without_end = 1 << 62
-    return {
-        "unpacked": str(parallel_gemm.UNPACKED.get(core, without_end)),
-        "at_once": str(parallel_gemm.UNPACKED.get(core, -1)),
-        "largest": str(tuning().blas.max_unpacked_work),
-        "small_a": str(parallel_gemm.SMALL_A),
-        "tiles": str(min(4, 1 << ((os.cpu_count() or 4) - 1).bit_length())),
-        "joins": "true" if core in parallel_gemm.JOINED else "false",
-        "parallel_for": f"@{_PARALLEL_FOR}",
-        "limit": f"@{_LIMIT}",
-    }
-
-
-def _tiled_source(name: str, params: dict[str, str], owns: Template) -> str:
-    whole = parallel_gemm.TILED.substitute(params, **_field_accesses(f"%call_{name}", parallel_gemm.FIELDS))
-    uses_generated = owns is gemm_selection.PACKED_OTHERWISE
-    chosen = (
-        {"by_own": "true", "routine": params["own"]}
-        if uses_generated
-        else {"by_own": "false", "routine": params["raw"]}
-    )
-    half = syrk.SYMMETRIC.substitute(params, **chosen, **_field_accesses(f"%symmetric_{name}", syrk.FIELDS))
-    copies = pack_operand.COPIED.substitute(params, **_field_accesses(f"%copied_{name}", pack_operand.FIELDS))
-    return owns.substitute(params) + whole + half + copies
-
-
-def _template_params(name: str, tiling: dict[str, str]) -> dict[str, str]:
-    """The template parameters of a gemm."""
-    single = name.startswith("s")
-    joins = tiling["joins"] == "true"
-    joins_columns = single and joins
-    return (
-        tiling
-        | gemm_selection.PARAMETERS[name]
-        | {
-            "name": name,
-            "type": "float" if single else "double",
-            "narrow": "128" if single and not joins_columns else "64",
-            "narrowest": "32" if joins_columns else "128" if single else "64",
-            "alone": str(_serial_work(single, joins)),
-            "step": "12" if joins_columns else "16",
-            "joins_rows": "false" if single else "true",
-            "raw": f"@{_RAW}{name}",
-            "syrk": f"@{_RAW}{name[0]}syrk",
-            "copy": f"@{_RAW}{name[0]}omatcopy",
-            "bytes": "4" if single else "8",
-            "line": "16" if single else "8",
-            "part": str(pack_operand.PACKED_COLUMNS),
-        }
-    )
-
-
-def _serial_work(single: bool, joins: bool) -> int:
-    """The multiply-adds of a product from which on it is cut into tiles for threads."""
-    limits = tuning().blas
-    if single:
-        return limits.serial_work
-    return limits.serial_work_of_joined_doubles if joins else limits.serial_work_of_doubles
-
-
-def _field_accesses(struct: str, fields: tuple[tuple[str, str], ...]) -> dict[str, str]:
-    """The code by which a call stores the parameters of its tiles, and by which the tiles load them."""
-    field_pointer = f"getelementptr {struct}, ptr %call, i32 0, i32"
-    store, load = [], []
-    for index, (field, kind) in enumerate(fields):
-        store += [f"  %at_{field} = {field_pointer} {index}", f"  store {kind} %{field}, ptr %at_{field}"]
-        load += [f"  %at_{field} = {field_pointer} {index}", f"  %{field} = load {kind}, ptr %at_{field}"]
-    return {"store": "\n".join(store), "load": "\n".join(load)}
+        jit.define_symbol(openblas(letter + routine), library.addresses[letter + routine])
+    jit.define_symbol(PARALLEL_FOR, pool.parallel_for_address())
+    jit.define_symbol(LIMIT, pool.limit_address())
+    policy = gemm_policy(letter == "s", library.core)
+    generated, mirror = GEMM + dtype, MIRROR + dtype
+    if policy.generated != "none":
+        jit.define_symbol(
+            generated, jit.load_ir(lambda: gemm_module(generated), generated, "written").address(generated)
+        )
+    jit.define_symbol(mirror, jit.load_ir(lambda: mirror_module(mirror), mirror, "glue", 3).address(mirror))
+    return jit.compile_forever(gemm_source(name, policy, generated, mirror), name)[0]
 
 
 def _scipy_blas() -> _BlasLibrary:

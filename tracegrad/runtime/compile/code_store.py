@@ -244,7 +244,7 @@ def shared_function(name: str) -> int:
 def _module_with(name: str) -> tuple[Callable[[], str], str, str, int]:
     """The emitter of the module that defines a function, the module's name, and its pipeline."""
     if name in TOGETHER:
-        return lambda: interpreter_module(*TOGETHER), WALK, "cold", 1
+        return lambda: interpreter_module(WALK), WALK, "cold", 1
     if name.startswith(_RARE):
         return lambda: rare_module(name), name, "cold", 1
     if name.startswith(GEMM):

@@ -341,12 +341,12 @@ def cpu_key() -> str:
 
 @cache
 def source_stamps() -> list[str]:
-    """Each file of the package, with its size and modification time."""
+    """Each file of the package that has code, with its size and modification time."""
     folders, stamps = [PACKAGE], []
     for folder in folders:
         with os.scandir(folder) as entries:
             for entry in entries:
-                if entry.name.endswith(".py"):
+                if entry.name.endswith((".py", ".ll")):
                     status = entry.stat()
                     stamps.append(f"{entry.path[len(PACKAGE) :]} {status.st_size} {status.st_mtime_ns}")
                 elif entry.is_dir() and entry.name != "__pycache__":

@@ -18,6 +18,7 @@ from numpy.lib.array_utils import byte_bounds
 from tracegrad.codegen.plan.planner import RELEASE_GIL_COST
 from tracegrad.codegen.program.interpreter import WALK, interpreter_operands
 from tracegrad.errors import TracegradError, located
+from tracegrad.llvmir.template import ir_template
 from tracegrad.runtime.compile import jit
 from tracegrad.runtime.compile.code_store import shared_function
 from tracegrad.runtime.execution.program import Program, conformed_inputs
@@ -30,24 +31,6 @@ __all__ = ["Timing", "timed"]
 
 MIN_RUNS = TUNING.diagnostics.min_timed_runs
 MAX_RUNS = TUNING.diagnostics.max_timed_runs
-
-# A function of words (`tracegrad.codegen.program.interpreter`): the address of a clock, and the address of its result.
-_NOTE = """
-define i32 @tg_note(ptr %words, ptr %pointers) {
-  %clock = load ptr, ptr %words
-  %number.at = getelementptr i64, ptr %words, i64 1
-  %number = load ptr, ptr %number.at
-  %time = call i64 %clock()
-  store i64 %time, ptr %number
-  ret i32 0
-}
-"""
-_NOW = """
-define i64 @tg_now() {
-  %time = call i64 @now()
-  ret i64 %time
-}
-"""
 
 
 @record(frozen=True)
@@ -121,8 +104,13 @@ def _prepared(program: Program, args: Sequence[Any]) -> tuple[Any, Any, Any]:
 
 @cache
 def _code() -> jit.NativeCode:
+    return jit.load_ir(_source, "tg_note", "cold")
+
+
+def _source() -> str:
     clock = clock_source()
-    return jit.load_ir(lambda: _NOTE + (clock + _NOW if clock else ""), "tg_note", "cold")
+    read_clock = ir_template("runtime/diagnostics/read_clock.ll") if clock else ""
+    return ir_template("runtime/diagnostics/note_time.ll") + clock + read_clock
 
 
 @cache

@@ -62,7 +62,7 @@ __all__ = [
 
 
 # Called functions that need no compilation.
-_PREDEFINED = {CALLBACK, *C_LIBRARY, "tg_look", "tg_parallel_for", THREADS}
+_PREDEFINED = {CALLBACK, *C_LIBRARY, "tg_poll", "tg_parallel_for", THREADS}
 
 
 @record(frozen=True, eq=False)
@@ -192,7 +192,7 @@ def linked(image: ProgramImage, units: dict[CompilationUnit, Loaded], callback: 
 
 def _address(name: str, released: bool) -> int:
     """The address of a function that is no unit of the program."""
-    if name == "tg_look":
+    if name == "tg_poll":
         return safepoint_address(released)
     if name == "tg_parallel_for":
         return pool.parallel_for_address()

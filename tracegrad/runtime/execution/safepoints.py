@@ -25,7 +25,7 @@ def safepoint_address(released: bool) -> int:
         jit.define_symbol(name, ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0)
     jit.define_symbol("tg_main_thread", ctypes.addressof(_main_thread))
     _note_main_thread()
-    name = "tg_look.free" if released else "tg_look.held"
+    name = "tg_poll.free" if released else "tg_poll.held"
     return _code(name).address(name)
 
 

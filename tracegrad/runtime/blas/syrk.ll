@@ -1,25 +1,18 @@
-"""Compute the product of a matrix with its own transpose (SYRK), as LLVM IR of `library`'s gemm.
+; Compute the product of a matrix with its own transpose (SYRK).
+;
+; Half of the result is computed and the rest copied. The caller uses gemm as always: equal addresses of the factors,
+; with one of them transposed, select this code. The lower triangle of the column-major result is split into tiles that
+; depend on the sizes only. Diagonal tiles are a syrk, the others a gemm, and each tile is mirrored as soon as it is
+; computed. If the generated GEMM replaces OpenBLAS's packed products, tiles are small and diagonal tiles whole.
+;
+; Below 17 rows, 32 terms or 2**15 multiply-adds, the copy costs as much as it saves. Tiles have edges of up to 256, and
+; there are at least three for threads, from 64 rows and 2**21 multiply-adds of the whole product on. Tiles of the
+; generated GEMM have edges of up to 32, or 64 from 257 rows on: with 4 of them along an edge, 10 of 16 are computed.
 
-Half of the result is computed and the rest copied. The caller uses gemm as always: equal addresses of the factors, with
-one of them transposed, select this code. The lower triangle of the column-major result is split into tiles that depend
-on the sizes only. Diagonal tiles are a syrk, the others a gemm, and each tile is mirrored as soon as it is computed. If
-the generated GEMM replaces OpenBLAS's packed products (`gemm_selection`), tiles are small and diagonal tiles whole.
-"""
-
-from __future__ import annotations
-
-from string import Template
-
-__all__ = ["FIELDS", "SYMMETRIC"]
-
-# Below 17 rows, 32 terms or 2**15 multiply-adds, the copy costs as much as it saves. Tiles have edges of up to 256, and
-# there are at least three for threads, from 64 rows and 2**21 multiply-adds of the whole product on. Tiles of the
-# generated GEMM have edges of up to 32, or 64 from 257 rows on: with 4 of them along an edge, 10 of 16 are computed.
-SYMMETRIC = Template("""
 declare void $syrk(ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr)
 declare void $mirror(ptr, ptr, i64, i64, i64)
 
-%symmetric_$name = type { ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, i64 }
+%symmetric_$name = type { $types }
 
 ; Whether this was such a product, and is done.
 define internal i1 @symmetric_$name(ptr %transa, ptr %transb, ptr %m, ptr %n, ptr %k, ptr %alpha, ptr %a, ptr %lda,
@@ -60,12 +53,12 @@ cut:
   %low = icmp slt i64 %height, 64
   %small = or i1 %light, %low
   %few_rows = icmp sle i64 %height, 256
-  %own_edge = select i1 %few_rows, i64 32, i64 64
-  %longest = select i1 $by_own, i64 %own_edge, i64 256
+  %generated_edge = select i1 %few_rows, i64 32, i64 64
+  %longest = select i1 $by_generated, i64 %generated_edge, i64 256
   %fewest = call i64 @ceil_div(i64 %height, i64 %longest)
-  %at_least = select i1 $by_own, i64 1, i64 2
+  %at_least = select i1 $by_generated, i64 1, i64 2
   %shared = call i64 @llvm.smax.i64(i64 %fewest, i64 %at_least)
-  %by_blas = xor i1 $by_own, true
+  %by_blas = xor i1 $by_generated, true
   %uncut = and i1 %small, %by_blas
   %parts = select i1 %uncut, i64 1, i64 %shared
   %edge = call i64 @tile_edge(i64 %height, i64 %parts, i64 16)
@@ -120,7 +113,7 @@ found:
   %diagonal = icmp eq i64 %row, %column
   br i1 %diagonal, label %triangle, label %rectangle
 triangle:
-  br i1 $by_own, label %whole, label %half
+  br i1 $by_generated, label %whole, label %half
 whole:
   call void $routine(ptr %transa, ptr %transb, ptr %m_tile, ptr %n_tile, ptr %k, ptr %alpha, ptr %a_tile, ptr %lda,
                      ptr %b_tile, ptr %lda, ptr %beta, ptr %c_tile, ptr %ldc)
@@ -137,10 +130,3 @@ mirror:
   call void $mirror(ptr %other_tile, ptr %c_tile, i64 %c_stride, i64 %columns, i64 %rows)
   ret void
 }
-""")
-
-# The parameters of a tile: %symmetric_$name.
-FIELDS = (
-    *((field, "ptr") for field in ("transa", "transb", "m", "k", "alpha", "a", "lda", "beta", "c", "ldc")),
-    ("edge", "i64"),
-)

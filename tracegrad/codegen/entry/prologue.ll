@@ -1,15 +1,3 @@
-"""Emit the prologue of the entry point: declarations, container unpacking, and native guard checks.
-
-`tg_entry` unpacks containers. `holds` checks that NumPy's error state is harmless, and that the guarded locations still
-hold the traced objects. Neither runs Python code of the user, except keys of a guarded namespace whose hash is equal to
-the hash of a guarded name.
-"""
-
-from __future__ import annotations
-
-__all__ = ["AROUND"]
-
-AROUND = """
 @tg_USUAL = external global i8
 @tg_HARMLESS = external global ptr
 @PyDict_Type = external global i8
@@ -31,19 +19,19 @@ start:
   %position = alloca i64
   %key_at = alloca ptr
   %value_at = alloca ptr
-  %block = call ptr @field(ptr %self, i64 $DATA)
-  %inputs = call i64 @word(ptr %block, i64 $INPUTS)
-  %containers = call ptr @address(ptr %block, i64 $CONTAINERS)
+  %block = call ptr @field(ptr %self, i64 $Offset.DATA)
+  %inputs = call i64 @word(ptr %block, i64 $Word.INPUTS)
+  %containers = call ptr @address(ptr %block, i64 $Word.CONTAINERS)
   %no_containers = icmp eq ptr %containers, null
-  br i1 %no_containers, label %flat, label %nested
+  br i1 %no_containers, label %flat, label %containers_fit
 flat:
   %flat_fits = icmp eq i64 %n, %inputs
   br i1 %flat_fits, label %ready, label %miss
 
-nested:
+containers_fit:
   %arguments = load i64, ptr %containers
-  %counted = icmp eq i64 %n, %arguments
-  br i1 %counted, label %open, label %miss
+  %count_fits = icmp eq i64 %n, %arguments
+  br i1 %count_fits, label %open, label %miss
 open:
   %held = alloca ptr, i64 %inputs
   %held_bytes = shl i64 %inputs, 3
@@ -59,14 +47,14 @@ next_argument:
 argument:
   %argument_at = getelementptr ptr, ptr %args, i64 %a
   %argument_object = load ptr, ptr %argument_at
-  %type_wanted = call ptr @address(ptr %record, i64 $CONTAINER_TYPE)
-  %length = call i64 @word(ptr %record, i64 $CONTAINER_LENGTH)
-  %items = getelementptr i64, ptr %record, i64 $CONTAINER_ITEMS
+  %type_wanted = call ptr @address(ptr %record, i64 $ContainerLayout.TYPE)
+  %length = call i64 @word(ptr %record, i64 $ContainerLayout.LENGTH)
+  %items = getelementptr i64, ptr %record, i64 $ContainerLayout.ITEMS
   store i64 0, ptr %position
   %is_input = icmp eq ptr %type_wanted, null
   br i1 %is_input, label %next_item, label %container
 container:
-  %type = call ptr @field(ptr %argument_object, i64 $TYPE)
+  %type = call ptr @field(ptr %argument_object, i64 $Offset.TYPE)
   %type_fits = icmp eq ptr %type, %type_wanted
   br i1 %type_fits, label %measure, label %closed
 measure:
@@ -90,11 +78,11 @@ of_container:
 of_sequence:
   %is_list = icmp eq ptr %type_wanted, @PyList_Type
   %get = select i1 %is_list, ptr @PyList_GetItem, ptr @PyTuple_GetItem
-  %got = call ptr %get(ptr %argument_object, i64 %i)
+  %sequence_item = call ptr %get(ptr %argument_object, i64 %i)
   br label %hold
 of_dict:
-  %is_one = call i32 @PyDict_Next(ptr %argument_object, ptr %position, ptr %key_at, ptr %value_at)
-  %is_none = icmp eq i32 %is_one, 0
+  %has_item = call i32 @PyDict_Next(ptr %argument_object, ptr %position, ptr %key_at, ptr %value_at)
+  %is_none = icmp eq i32 %has_item, 0
   br i1 %is_none, label %closed, label %of_key
 of_key:
   %key = load ptr, ptr %key_at
@@ -102,7 +90,7 @@ of_key:
   %is_key = icmp eq ptr %key, %key_wanted
   br i1 %is_key, label %hold, label %other_key
 other_key:
-  %key_type = call ptr @field(ptr %key, i64 $TYPE)
+  %key_type = call ptr @field(ptr %key, i64 $Offset.TYPE)
   %is_text = icmp eq ptr %key_type, @PyUnicode_Type
   br i1 %is_text, label %compare, label %closed
 compare:
@@ -110,7 +98,7 @@ compare:
   %is_equal = icmp eq i32 %order, 0
   br i1 %is_equal, label %hold, label %closed
 hold:
-  %object = phi ptr [%argument_object, %item], [%got, %of_sequence], [%value, %of_key], [%value, %compare]
+  %object = phi ptr [%argument_object, %item], [%sequence_item, %of_sequence], [%value, %of_key], [%value, %compare]
   call void @Py_IncRef(ptr %object)
   %held_at = getelementptr ptr, ptr %held, i64 %input
   store ptr %object, ptr %held_at
@@ -125,22 +113,22 @@ argument_done:
 opened:
   br label %ready
 ready:
-  %given = phi ptr [%args, %flat], [%held, %opened]
-  %given_count = phi i64 [0, %flat], [%inputs, %opened]
-  %result = call ptr @call(ptr %block, ptr %given)
+  %inputs_at = phi ptr [%args, %flat], [%held, %opened]
+  %unpacked_count = phi i64 [0, %flat], [%inputs, %opened]
+  %result = call ptr @call(ptr %block, ptr %inputs_at)
   br label %next_release
 closed:
   call void @Py_IncRef(ptr @tg_MISS)
   br label %next_release
 next_release:
   %leaving = phi ptr [%result, %ready], [@tg_MISS, %closed], [%leaving, %release]
-  %taken = phi ptr [%given, %ready], [%held, %closed], [%taken, %release]
-  %held_count = phi i64 [%given_count, %ready], [%inputs, %closed], [%held_count, %release]
+  %held_at_end = phi ptr [%inputs_at, %ready], [%held, %closed], [%held_at_end, %release]
+  %held_count = phi i64 [%unpacked_count, %ready], [%inputs, %closed], [%held_count, %release]
   %r = phi i64 [0, %ready], [0, %closed], [%r_next, %release]
   %more_held = icmp slt i64 %r, %held_count
   br i1 %more_held, label %release, label %released
 release:
-  %release_at = getelementptr ptr, ptr %taken, i64 %r
+  %release_at = getelementptr ptr, ptr %held_at_end, i64 %r
   %released_object = load ptr, ptr %release_at
   call void @Py_DecRef(ptr %released_object)
   %r_next = add i64 %r, 1
@@ -156,70 +144,70 @@ miss:
 define internal i1 @holds(ptr %block) alwaysinline {
 start:
   %state_at = alloca ptr
-  %variable = call ptr @address(ptr %block, i64 $TRAPS)
-  %heedless = icmp eq ptr %variable, null
-  br i1 %heedless, label %look, label %ask
-ask:
-  %asked = call i32 @PyContextVar_Get(ptr %variable, ptr null, ptr %state_at)
-  %not_told = icmp slt i32 %asked, 0
-  br i1 %not_told, label %failed, label %told
-told:
+  %variable = call ptr @address(ptr %block, i64 $Word.TRAPS)
+  %ignores_errors = icmp eq ptr %variable, null
+  br i1 %ignores_errors, label %guards, label %read_state
+read_state:
+  %state_status = call i32 @PyContextVar_Get(ptr %variable, ptr null, ptr %state_at)
+  %has_no_state = icmp slt i32 %state_status, 0
+  br i1 %has_no_state, label %failed, label %has_state
+has_state:
   %state = load ptr, ptr %state_at
   call void @Py_DecRef(ptr %state)                 ; the context keeps it
   %usual = icmp eq ptr %state, @tg_USUAL
-  br i1 %usual, label %look, label %unusual
+  br i1 %usual, label %guards, label %unusual
 unusual:
   %harmless = load ptr, ptr @tg_HARMLESS
   %is_harmless = icmp eq ptr %state, %harmless
-  br i1 %is_harmless, label %look, label %no
+  br i1 %is_harmless, label %guards, label %no
 
-look:
-  %places = call ptr @address(ptr %block, i64 $GUARD_SLOTS)
-  %count = call i64 @word(ptr %block, i64 $GUARD_SLOT_COUNT)
+guards:
+  %guard_slots = call ptr @address(ptr %block, i64 $Word.GUARD_SLOTS)
+  %count = call i64 @word(ptr %block, i64 $Word.GUARD_SLOT_COUNT)
   br label %next
 next:
-  %p = phi i64 [0, %look], [%p_next, %as_it_was]
+  %p = phi i64 [0, %guards], [%p_next, %unchanged]
   %more = icmp slt i64 %p, %count
-  br i1 %more, label %place, label %yes
-place:
-  %offset = mul i64 %p, $GUARD_SLOT_SIZE
-  %record = getelementptr i64, ptr %places, i64 %offset
-  %space = call ptr @address(ptr %record, i64 $GUARD_SLOT_SPACE)
-  %at = call ptr @address(ptr %record, i64 $GUARD_SLOT_AT)
-  %wanted = call ptr @address(ptr %record, i64 $GUARD_SLOT_WANTED)
+  br i1 %more, label %guard, label %yes
+guard:
+  %offset = mul i64 %p, $GuardSlot.SIZE
+  %record = getelementptr i64, ptr %guard_slots, i64 %offset
+  %space = call ptr @address(ptr %record, i64 $GuardSlot.SPACE)
+  %at = call ptr @address(ptr %record, i64 $GuardSlot.AT)
+  %wanted = call ptr @address(ptr %record, i64 $GuardSlot.WANTED)
   %is_pointer = icmp eq ptr %space, null
   br i1 %is_pointer, label %pointer, label %lookup
 pointer:
-  %pointed = load ptr, ptr %at
+  %pointer_value = load ptr, ptr %at
   br label %found
 lookup:
-  %looked = call ptr @PyDict_GetItemWithError(ptr %space, ptr %at)
-  %nothing = icmp eq ptr %looked, null
+  %dict_value = call ptr @PyDict_GetItemWithError(ptr %space, ptr %at)
+  %nothing = icmp eq ptr %dict_value, null
   br i1 %nothing, label %no_item, label %found
 no_item:
   %error = call ptr @PyErr_Occurred()
   %no_error = icmp eq ptr %error, null
   br i1 %no_error, label %found, label %failed
 found:
-  %there = phi ptr [%pointed, %pointer], [%looked, %lookup], [null, %no_item]
-  %same = icmp eq ptr %there, %wanted
-  br i1 %same, label %as_it_was, label %another
-another:
-  %exact = call i64 @word(ptr %record, i64 $GUARD_SLOT_EXACT)
-  %will_do = icmp ne i64 %exact, 0
-  %something = icmp ne ptr %there, null
-  %perhaps = and i1 %will_do, %something
-  br i1 %perhaps, label %types, label %no
+  %current = phi ptr [%pointer_value, %pointer], [%dict_value, %lookup], [null, %no_item]
+  %same = icmp eq ptr %current, %wanted
+  br i1 %same, label %unchanged, label %other_object
+other_object:
+  %exact = call i64 @word(ptr %record, i64 $GuardSlot.EXACT)
+  %accepts_equal = icmp ne i64 %exact, 0
+  %is_set = icmp ne ptr %current, null
+  %may_be_equal = and i1 %accepts_equal, %is_set
+  br i1 %may_be_equal, label %types, label %no
 types:
-  %there_type = call ptr @field(ptr %there, i64 $TYPE)
-  %wanted_type = call ptr @field(ptr %wanted, i64 $TYPE)
-  %same_type = icmp eq ptr %there_type, %wanted_type
+  %current_type = call ptr @field(ptr %current, i64 $Offset.TYPE)
+  %wanted_type = call ptr @field(ptr %wanted, i64 $Offset.TYPE)
+  %same_type = icmp eq ptr %current_type, %wanted_type
   br i1 %same_type, label %compare, label %no
 compare:
-  %equal = call i32 @PyObject_RichCompareBool(ptr %there, ptr %wanted, i32 2)   ; Py_EQ
+  %equal = call i32 @PyObject_RichCompareBool(ptr %current, ptr %wanted, i32 2)   ; Py_EQ
   %is_equal = icmp eq i32 %equal, 1
-  br i1 %is_equal, label %as_it_was, label %no
-as_it_was:
+  br i1 %is_equal, label %unchanged, label %no
+unchanged:
   %p_next = add i64 %p, 1
   br label %next
 
@@ -231,4 +219,3 @@ failed:
 no:
   ret i1 false
 }
-"""
