@@ -15,7 +15,7 @@ import threadpoolctl
 from scipy import linalg, optimize
 
 import tracegrad as tg
-from tracegrad.solvers import minimize
+from tracegrad.solvers import scipy_function
 from tracegrad.solvers.blas_threads import one_thread
 
 MANY = 3
@@ -64,10 +64,11 @@ def test_it_has_one_thread_for_these_methods_in_traced_functions(
     method: str, wanted: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[int] = []
+    real = scipy_function.scipy_function
     monkeypatch.setattr(
-        minimize,
-        "real",
-        lambda name: noting(getattr(optimize, name), seen) if name == "minimize" else getattr(optimize, name),
+        scipy_function,
+        "scipy_function",
+        lambda name: noting(real(name), seen) if name == "optimize.minimize" else real(name),
     )
 
     @tg.trace

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, overload
 
 from tracegrad.reroll import loop_detector, roll
+from tracegrad.scipy_api.registry import add_homes
 from tracegrad.trace.builder.hooks import HOOKS
 from tracegrad.traced_function import Parameters, Result, Traced
 from tracegrad.transform_support import require_callable, require_options
@@ -14,6 +15,14 @@ __all__ = ["trace"]
 
 HOOKS.roll = roll
 HOOKS.loop_detector = loop_detector
+add_homes(
+    "tracegrad.solvers",
+    {
+        "scipy.integrate": ["quadrature", "nquad", "ivp", "bvp"],
+        "scipy.optimize": ["optimize"],
+        "scipy.sparse.linalg": ["krylov"],
+    },
+)
 
 Function = Callable[..., Any]
 

@@ -92,9 +92,7 @@ def least_squares(
             result = solver(fun, start, jac, limits, args=args, **options)
         if isinstance(options.get("callback"), LossPlot):
             options["callback"].finish()
-    for field in ("x", "grad", "active_mask"):
-        if field in result:
-            result[field] = vector.unpack(result[field])
+    vector.unpack_fields(result, "x", "grad", "active_mask")
     return result
 
 

@@ -119,9 +119,7 @@ def minimize(
             result = solver(x0=vector.pack(x0), callback=reporting, **inputs)
         if isinstance(callback, LossPlot):
             callback.finish()
-    for field in ("x", "jac", "grad"):
-        if field in result and np.shape(result[field]) == (vector.size,):
-            result[field] = vector.unpack(result[field])
+    vector.unpack_fields(result, "x", "jac", "grad")
     return result
 
 

@@ -82,6 +82,12 @@ class Vector:
         """Unpack a vector, ndarray or traced, into a pytree."""
         return v if self.flat else self.along(v, ())
 
+    def unpack_fields(self, result: dict[str, Any], *names: str) -> None:
+        """Unpack the vectors of this layout among these fields of a solver's result."""
+        for name in names:
+            if name in result and np.shape(result[name]) == (self.size,):
+                result[name] = self.unpack(result[name])
+
     def along(self, v: Any, trailing: tuple[int, ...]) -> Any:
         """Unpack an array into a pytree; its first axis is the vector, and its other axes trail in each leaf."""
         leaves = [np.reshape(v[i:j], shape + trailing) for shape, (i, j) in zip(self.shapes, pairwise(self.cuts))]

@@ -82,7 +82,7 @@ def root(
     if callback is not None and current_trace() is None:
         mapping["callback"] = lambda v, f: callback(vector.unpack(v), f)
     result = of_scipy("optimize.root")(f, vector.pack(x0), args, **mapping)
-    result["x"] = vector.unpack(result["x"])
+    vector.unpack_fields(result, "x")
     return result
 
 

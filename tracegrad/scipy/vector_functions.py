@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from tracegrad.locks import cached_property
 from tracegrad.runtime.dispatch.closure_families import remembered
 from tracegrad.scipy.ravel_pytree import Vector, joined
 from tracegrad.scipy_api.registry import shadow_of
+from tracegrad.solvers.scipy_function import scipy_function
 from tracegrad.trace.builder.builder import current_trace
 from tracegrad.transform_support import standing_for
 from tracegrad.transforms.flat_function import inlined
@@ -26,8 +26,7 @@ Function = Callable[..., Any]
 
 def of_scipy(name: str) -> Any:
     """Return the SciPy function of a name such as `optimize.root`; in a trace, its shadow."""
-    package, _, inside = name.partition(".")
-    result = getattr(import_module(f"scipy.{package}"), inside)
+    result = scipy_function(name)
     return result if current_trace() is None else shadow_of(result)
 
 

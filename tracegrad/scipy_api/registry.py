@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import importlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from tracegrad.ops.core.op import Op, dispatch_operand
 __all__ = [
     "SHADOWS",
     "Attributes",
+    "add_homes",
     "is_factors",
     "is_fortran",
     "is_special",
@@ -40,35 +41,20 @@ SHADOWS: dict[str, Implementation] = {}
 # The names of functions with function arguments, which may capture traced values.
 _OF_FUNCTIONS: set[str] = set()
 
-# The packages of SciPy that have shadows, with the modules of tracegrad that register them.
-_HOMES = {
-    "scipy.fft": ("scipy_api.fft",),
-    "scipy.integrate": ("scipy_api.integrate", "solvers.quadrature", "solvers.nquad", "solvers.ivp", "solvers.bvp"),
-    "scipy.interpolate": (
-        "scipy_api.interpolate.splines",
-        "scipy_api.interpolate.grids",
-        "scipy_api.interpolate.objects",
-    ),
-    "scipy.linalg": (
-        "scipy_api.linalg.functions",
-        "scipy_api.linalg.matrix_equations",
-        "scipy_api.linalg.banded",
-        "scipy_api.spatial.procrustes",
-    ),
-    "scipy.ndimage": ("scipy_api.ndimage.filters", "scipy_api.ndimage.interpolation"),
-    "scipy.optimize": ("solvers.optimize",),
-    "scipy.signal": ("scipy_api.convolution", "scipy_api.signal.filters", "scipy_api.signal.spectral"),
-    "scipy.sparse": ("scipy_api.sparse",),
-    "scipy.sparse.linalg": ("scipy_api.sparse", "solvers.krylov"),
-    "scipy.spatial": ("scipy_api.spatial.kdtree", "scipy_api.spatial.procrustes"),
-    "scipy.spatial.distance": ("scipy_api.spatial.distance",),
-    "scipy.spatial.transform": ("scipy_api.spatial.rotations",),
-    "scipy.special": ("scipy_api.special",),
-    "scipy.stats": ("scipy_api.stats.distributions", "scipy_api.stats.sample_statistics"),
-}
+# The packages of SciPy that have shadows, with the modules that register them.
+_HOMES: dict[str, tuple[str, ...]] = {}
 
 # By package, the factory of replacements. It gets the object and, for an object from outside, a reader of attributes.
 _OBJECTS: dict[str, Callable[[Any, Any], Any]] = {}
+
+
+def add_homes(package: str, homes: Mapping[str, Sequence[str]]) -> None:
+    """Add modules of a package of tracegrad, by the package of SciPy that they register shadows for.
+
+    The modules are imported at the first use of a function of the package of SciPy.
+    """
+    for name, modules in homes.items():
+        _HOMES[name] = _HOMES.get(name, ()) + tuple([f"{package}.{module}" for module in modules])
 
 
 def shadow(*names: str, of_functions: bool = False) -> Callable[[Implementation], Implementation]:
@@ -144,7 +130,7 @@ def routine(value: Any) -> Any:
 def _import(package: str) -> None:
     """Import the shadows of a package."""
     for home in _HOMES[package]:
-        importlib.import_module(f"tracegrad.{home}")
+        importlib.import_module(home)
 
 
 def _in_trace() -> bool:
@@ -209,6 +195,25 @@ def of_ufunc(function: Any) -> Any:
 
 
 registry.OTHERS = of_ufunc
+
+add_homes(
+    "tracegrad.scipy_api",
+    {
+        "scipy.fft": ["fft"],
+        "scipy.integrate": ["integrate"],
+        "scipy.interpolate": ["interpolate.splines", "interpolate.grids", "interpolate.objects"],
+        "scipy.linalg": ["linalg.functions", "linalg.matrix_equations", "linalg.banded", "spatial.procrustes"],
+        "scipy.ndimage": ["ndimage.filters", "ndimage.interpolation"],
+        "scipy.signal": ["convolution", "signal.filters", "signal.spectral"],
+        "scipy.sparse": ["sparse"],
+        "scipy.sparse.linalg": ["sparse"],
+        "scipy.spatial": ["spatial.kdtree", "spatial.procrustes"],
+        "scipy.spatial.distance": ["spatial.distance"],
+        "scipy.spatial.transform": ["spatial.rotations"],
+        "scipy.special": ["special"],
+        "scipy.stats": ["stats.distributions", "stats.sample_statistics"],
+    },
+)
 
 
 def shadows() -> list[str]:

@@ -12,29 +12,25 @@ functions read and to the two ends. The mesh is SciPy's: its nodes have fixed re
 from __future__ import annotations
 
 import functools
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from tracegrad.avals import Aval
-from tracegrad.control.operands import inlined, joined
-from tracegrad.errors import UnsupportedError, located
+from tracegrad.control.operands import inlined
 from tracegrad.ir import Graph, build, replay, replayer
 from tracegrad.ir.batch import replay_batched
 from tracegrad.numpy_api.registry import refuse
-from tracegrad.ops import TapeCarrier
 from tracegrad.ops.calls.custom_call import custom_call, opaque
 from tracegrad.ops.elementwise.table import add, multiply, subtract
 from tracegrad.ops.shape.batching import repeated
 from tracegrad.ops.shape.linear import broadcast_to, full, reshape, slice, transpose
-from tracegrad.scipy_api.registry import shadow, shadow_of
+from tracegrad.scipy_api.registry import shadow_of
 from tracegrad.solvers.implicit import solution
 from tracegrad.solvers.packing import flat, unflatten
-from tracegrad.solvers.quadrature import bound_to
-from tracegrad.solvers.solver_node import SolverResult, aside, plain_options, shaped
-from tracegrad.trace.driver.region import closed
+from tracegrad.solvers.scipy_function import SolverArguments, scipy_function, solver
+from tracegrad.solvers.solver_node import LastResult, OpaqueCall, SolverResult, node_name, recorded, shaped
 
 __all__: list[str] = []
 
@@ -42,10 +38,9 @@ API_NAME = "scipy.integrate.solve_bvp"
 _COUNTS = 2  # elements of the counts: niter and status
 
 
-@shadow("scipy.integrate.solve_bvp", of_functions=True)
-def solve_bvp(*args: Any, **kwargs: Any) -> Any:
+@solver("integrate.solve_bvp", "verbose")
+def solve_bvp(inputs: SolverArguments) -> Any:
     """`scipy.integrate.solve_bvp` without `S`. `fun_jac` and `bc_jac` are not called; SciPy uses differences."""
-    inputs = bound_to("solve_bvp", args, kwargs, ("verbose",))
     if inputs.pop("S") is not None:
         raise refuse(f"the argument S= of {API_NAME}", "write its term in the law, and begin beside the singular point")
     x, y = shaped(inputs.pop("x"), None), shaped(inputs.pop("y"), None)
@@ -56,7 +51,7 @@ def solve_bvp(*args: Any, **kwargs: Any) -> Any:
     captured, law, at_ends = _recorded(inputs.pop("fun"), inputs.pop("bc"), y.shape[0], unknown)
     for name in ("p", "fun_jac", "bc_jac"):
         del inputs[name]
-    options = plain_options(API_NAME, {k: v for k, v in inputs.items() if v is not None})
+    options = inputs.options()
     problem = Problem(law, at_ends, y.shape[0], 0 if p is None else p.size, options)
     return _solved(problem, x, [y, *unknown], captured)
 
@@ -73,11 +68,8 @@ def _recorded(fun: Any, bc: Any, n: int, unknown: list[Any]) -> tuple[list[Any],
     def of_ends(a: Any, b: Any, *p: Any) -> Any:
         return shaped(inlined(bc)(a, b, *p), (count,))
 
-    role = f"a function that {API_NAME} calls"
-    regions = [closed(of_column, (*like[:2], *parameters), role), closed(of_ends, (*like[2:4], *parameters), role)]
-    captured, (law, at_ends) = joined(regions, 2 + len(unknown))
-    if any(isinstance(v, TapeCarrier) for v in captured):
-        raise UnsupportedError(located(f"{API_NAME} of Tensors is not supported; give it arrays"))
+    fs = [(of_column, (*like[:2], *parameters)), (of_ends, (*like[2:4], *parameters))]
+    captured, (law, at_ends) = recorded(API_NAME, fs, "Tensors")
     return captured, law, at_ends
 
 
@@ -94,7 +86,7 @@ def _solved(problem: Problem, x: Any, start: list[Any], captured: list[Any]) -> 
     (u,) = custom_call(u, mesh, *captured, count=1, rule=rule)
     y, *p = unflatten(u, problem.avals(m))
     derivatives = problem.derivatives(mesh, y, [*p, *captured])
-    sol = shadow_of(_hermite())(mesh, y, derivatives, 1)
+    sol = shadow_of(scipy_function("interpolate.CubicHermiteSpline"))(mesh, y, derivatives, 1)
     return SolverResult(
         API_NAME,
         sol=sol,
@@ -109,12 +101,6 @@ def _solved(problem: Problem, x: Any, start: list[Any], captured: list[Any]) -> 
     )
 
 
-def _hermite() -> Any:
-    from scipy import interpolate
-
-    return interpolate.CubicHermiteSpline
-
-
 class Problem:
     """Boundary value problem: graphs of the right-hand side of one column and of the conditions at the ends.
 
@@ -123,11 +109,10 @@ class Problem:
 
     def __init__(self, law: Graph, ends: Graph, n: int, k: int, options: Mapping[str, Any]):
         self.law, self.ends, self.n, self.k, self.options = law, ends, n, k, dict(options)
-        key = hashlib.sha256(f"{law} {ends} {self.options!r}".encode()).hexdigest()[:16]
-        self.name = f"{API_NAME} {key}"
+        self.name = node_name(API_NAME, f"{law} {ends} {self.options!r}")
         self._at_ends = replayer(ends)
         self._of_columns = functools.cache(self._iterations)
-        self._last: tuple[Any, Any] = None, None
+        self._last = LastResult()
 
     def size(self, m: int) -> int:
         """Return the number of unknowns."""
@@ -180,13 +165,7 @@ class Problem:
 
     def solved(self, x: Any, start: Sequence[Any], values: Sequence[Any]) -> Any:
         """Return SciPy's solution, computed or cached."""
-        key = tuple([np.asarray(v).tobytes() for v in (x, *start, *values)])
-        known, result = self._last
-        if known != key:
-            with aside():
-                result = self._solve(x, start, values)
-            self._last = key, result
-        return result
+        return self._last.get((x, *start, *values), lambda: self._solve(x, start, values))
 
     def _solve(self, x: Any, start: Sequence[Any], values: Sequence[Any]) -> Any:
         from scipy import integrate
@@ -205,14 +184,11 @@ class Problem:
         return replayer(build(lambda x, y, *rest: [self.derivatives(x, y, rest)], [*of, *self.law.avals[2:]]))
 
 
-class _BvpCall:
+class _BvpCall(OpaqueCall):
     """Opaque call that computes a solution with `m` nodes, or the number of nodes if `m` is 0."""
 
     def __init__(self, problem: Problem, m: int):
-        self.problem, self.m = problem, m
-
-    def __repr__(self) -> str:
-        return repr(f"{self.problem.name} {self.m}")
+        self.problem, self.m, self.name = problem, m, f"{problem.name} {m}"
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
         x, y, *rest = [np.array(value) for value in inputs]

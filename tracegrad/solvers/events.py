@@ -19,7 +19,7 @@ from tracegrad.ops.shape.batching import repeated
 from tracegrad.ops.shape.linear import concatenate, full, slice, stop_gradient
 from tracegrad.solvers.callbacks import Callback
 from tracegrad.solvers.ode_sensitivity import System, of_length, one_element, solution
-from tracegrad.solvers.solver_node import aside
+from tracegrad.solvers.solver_node import OpaqueCall, aside
 from tracegrad.transforms.jvp_graph import pushed
 
 __all__ = ["Event", "Events"]
@@ -49,7 +49,7 @@ class Event:
         return call
 
 
-class _EventSearch:
+class _EventSearch(OpaqueCall):
     """Opaque call of SciPy that counts the times and events of a solution.
 
     It also returns the status and the event that ends the solution. With known `counts`, it computes the times, the
@@ -58,9 +58,7 @@ class _EventSearch:
 
     def __init__(self, system: System, events: Sequence[Event], timed: bool, counts: Sequence[int] | None = None):
         self.system, self.events, self.timed, self.counts = system, events, timed, counts
-
-    def __repr__(self) -> str:
-        return repr(f"{self.system.name} {self.events!r} {self.timed} {self.counts}")
+        self.name = f"{system.name} {events!r} {timed} {counts}"
 
     def __call__(self, first: Any, last: Any, *rest: Any) -> tuple[Any, ...]:
         rest = tuple([np.asarray(x, order="C") for x in rest])

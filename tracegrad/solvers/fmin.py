@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 
 from tracegrad.numpy_api.registry import refuse
-from tracegrad.scipy_api.registry import shadow
 from tracegrad.solvers.minimize import minimize
-from tracegrad.solvers.roots import bound
+from tracegrad.solvers.scipy_function import SolverArguments, solver
 from tracegrad.solvers.solver_node import SolverResult
 
 __all__: list[str] = []
@@ -50,26 +49,24 @@ _METHODS: dict[str, tuple[str, dict[str, str], tuple[str, ...]]] = {
 }
 
 
-def _plain(api_name: str, inputs: dict[str, Any]) -> None:
+def _refuse_unusual(inputs: SolverArguments) -> None:
     for name in ("retall", "callback"):
         if inputs.get(name):
-            raise refuse(f"the argument {name}= of {api_name}")
+            raise refuse(f"the argument {name}= of {inputs.api_name}")
     derivative = inputs.get("fprime")
     if derivative is not None and not callable(derivative):
-        raise refuse(f"{api_name} with fprime={derivative!r}")
+        raise refuse(f"{inputs.api_name} with fprime={derivative!r}")
 
 
 def _minimizer(name: str) -> None:
     method, names, facts = _METHODS[name]
-    api_name = f"scipy.optimize.{name}"
 
-    @shadow(api_name, of_functions=True)
-    def find(*args: Any, **kwargs: Any) -> Any:
-        inputs = bound(name, args, kwargs)
-        _plain(api_name, inputs)
+    @solver(f"optimize.{name}")
+    def find(inputs: SolverArguments) -> Any:
+        _refuse_unusual(inputs)
         full = inputs["full_output"]
         if full and not facts:
-            raise refuse(f"the argument full_output= of {api_name}", "use scipy.optimize.minimize")
+            raise refuse(f"the argument full_output= of {inputs.api_name}", "use scipy.optimize.minimize")
         options = {new: inputs[old] for old, new in names.items()} | {"disp": inputs["disp"]}
         options = {k: v for k, v in options.items() if v is not None}
         f = inputs["f"] if "f" in inputs else inputs["func"]
@@ -97,12 +94,10 @@ def _jac_argument(inputs: dict[str, Any]) -> Any:
     return True if inputs["fprime"] is None else inputs["fprime"]
 
 
-@shadow("scipy.optimize.fmin_l_bfgs_b", of_functions=True)
-def fmin_l_bfgs_b(*args: Any, **kwargs: Any) -> Any:
+@solver("optimize.fmin_l_bfgs_b")
+def fmin_l_bfgs_b(inputs: SolverArguments) -> Any:
     """`scipy.optimize.fmin_l_bfgs_b`"""
-    api_name = "scipy.optimize.fmin_l_bfgs_b"
-    inputs = bound("fmin_l_bfgs_b", args, kwargs)
-    _plain(api_name, inputs)
+    _refuse_unusual(inputs)
     names = {
         "m": "maxcor",
         "pgtol": "gtol",
@@ -121,16 +116,14 @@ def fmin_l_bfgs_b(*args: Any, **kwargs: Any) -> Any:
         bounds=inputs["bounds"],
         options=options,
     )
-    facts = SolverResult(api_name, funcalls=result.nfev, nit=result.nit, warnflag=result.status)
+    facts = SolverResult(inputs.api_name, funcalls=result.nfev, nit=result.nit, warnflag=result.status)
     return result.x, result.fun, facts
 
 
-@shadow("scipy.optimize.fmin_tnc", of_functions=True)
-def fmin_tnc(*args: Any, **kwargs: Any) -> Any:
+@solver("optimize.fmin_tnc")
+def fmin_tnc(inputs: SolverArguments) -> Any:
     """`scipy.optimize.fmin_tnc`"""
-    api_name = "scipy.optimize.fmin_tnc"
-    inputs = bound("fmin_tnc", args, kwargs)
-    _plain(api_name, inputs)
+    _refuse_unusual(inputs)
     names = {
         "epsilon": "eps",
         "pgtol": "gtol",
@@ -154,14 +147,12 @@ def fmin_tnc(*args: Any, **kwargs: Any) -> Any:
     return result.x, result.nfev, result.status
 
 
-@shadow("scipy.optimize.fmin_slsqp", of_functions=True)
-def fmin_slsqp(*args: Any, **kwargs: Any) -> Any:
+@solver("optimize.fmin_slsqp")
+def fmin_slsqp(inputs: SolverArguments) -> Any:
     """`scipy.optimize.fmin_slsqp`"""
-    api_name = "scipy.optimize.fmin_slsqp"
-    inputs = bound("fmin_slsqp", args, kwargs)
-    _plain(api_name, inputs)
+    _refuse_unusual(inputs)
     if inputs["full_output"]:
-        raise refuse(f"the argument full_output= of {api_name}", "use scipy.optimize.minimize")
+        raise refuse(f"the argument full_output= of {inputs.api_name}", "use scipy.optimize.minimize")
     constraints = []
     for kind in ("eq", "ieq"):
         each = {"type": "eq" if kind == "eq" else "ineq", "args": inputs["args"]}
@@ -192,12 +183,10 @@ def fmin_slsqp(*args: Any, **kwargs: Any) -> Any:
     ).x
 
 
-@shadow("scipy.optimize.fmin_cobyla", of_functions=True)
-def fmin_cobyla(*args: Any, **kwargs: Any) -> Any:
+@solver("optimize.fmin_cobyla")
+def fmin_cobyla(inputs: SolverArguments) -> Any:
     """`scipy.optimize.fmin_cobyla`"""
-    api_name = "scipy.optimize.fmin_cobyla"
-    inputs = bound("fmin_cobyla", args, kwargs)
-    _plain(api_name, inputs)
+    _refuse_unusual(inputs)
     each = inputs["cons"] if isinstance(inputs["cons"], list | tuple) else (inputs["cons"],)
     others = inputs["args"] if inputs["consargs"] is None else inputs["consargs"]
     constraints = tuple([{"type": "ineq", "fun": c, "args": others} for c in each])

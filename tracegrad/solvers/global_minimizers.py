@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from tracegrad.numpy_api.registry import refuse
-from tracegrad.scipy_api.registry import shadow
 from tracegrad.solvers.minimize import (
     Objective,
     begin,
@@ -21,10 +20,9 @@ from tracegrad.solvers.minimize import (
     limits_of,
     minimum,
     number,
-    refuse_unless,
 )
-from tracegrad.solvers.roots import bound, real, with_args
-from tracegrad.solvers.solver_node import Functions, SolverResult, SolverRule, Starts, called, plain_options
+from tracegrad.solvers.scipy_function import SolverArguments, plain_options, scipy_function, solver, with_args
+from tracegrad.solvers.solver_node import Functions, SolverResult, SolverRule, Starts, called
 
 __all__: list[str] = []
 
@@ -35,13 +33,12 @@ _COUNTS = {
     "shgo": ("nfev", "nit", "success"),
     "basinhopping": ("nfev", "nit", "njev", "success"),
 }
-# Supported values of arguments that are functions, or that change how the objective is called.
-_PLAIN: dict[str, dict[str, Any]] = {
-    "differential_evolution": {"callback": None, "workers": 1, "integrality": None, "vectorized": False},
-    "direct": {"callback": None},
-    "dual_annealing": {"callback": None},
-    "shgo": {"callback": None, "workers": 1},
-    "basinhopping": {"callback": None, "take_step": None, "accept_test": None},
+# Arguments that are functions, or that change how the objective is called; they must have their defaults.
+_USUAL = {
+    "differential_evolution": ("callback", "workers", "integrality", "vectorized"),
+    "direct": ("callback",),
+    "dual_annealing": ("callback",),
+    "shgo": ("callback", "workers"),
 }
 
 
@@ -50,12 +47,9 @@ def _public_result(name: str, result: SolverResult) -> SolverResult:
 
 
 def _bounded(name: str) -> None:
-    api_name = f"scipy.optimize.{name}"
-
-    @shadow(api_name, of_functions=True)
-    def find(*args: Any, **kwargs: Any) -> Any:
-        inputs = bound(name, args, kwargs)
-        refuse_unless(api_name, inputs, **_PLAIN[name])
+    @solver(f"optimize.{name}", *_USUAL[name])
+    def find(inputs: SolverArguments) -> Any:
+        api_name = inputs.api_name
         limits = inputs.pop("bounds")
         shape = np.shape(limits.lb) if hasattr(limits, "lb") else (len(limits),)
         derivatives = Objective(api_name, inputs.pop("func"), inputs.pop("args"), {}, shape)
@@ -63,13 +57,13 @@ def _bounded(name: str) -> None:
         start = ends(limits, shape)
         if inputs.get("x0") is not None:
             start["x0"] = begin(api_name, inputs.pop("x0"))[0]
-        options = plain_options(api_name, {k: v for k, v in inputs.items() if v is not None})
+        options = inputs.options()
 
         def run(fs: Any, start: Any, result: Any) -> Any:
             extra = {"constraints": result} if result else {}
             extra |= {"x0": start["x0"]} if "x0" in start else {}
             bounds = list(zip(start["low"], start["high"]))
-            return facts_of(real(name)(number(fs[0]), bounds, **extra, **options))
+            return facts_of(inputs.real(number(fs[0]), bounds, **extra, **options))
 
         return _public_result(name, minimum(api_name, derivatives, start, constraints, run, repr(options), shape))
 
@@ -78,17 +72,15 @@ for _name in ("differential_evolution", "direct", "dual_annealing", "shgo"):
     _bounded(_name)
 
 
-@shadow("scipy.optimize.basinhopping", of_functions=True)
-def basinhopping(*args: Any, **kwargs: Any) -> Any:
+@solver("optimize.basinhopping", "callback", "take_step", "accept_test")
+def basinhopping(inputs: SolverArguments) -> Any:
     """`scipy.optimize.basinhopping`"""
-    api_name = "scipy.optimize.basinhopping"
-    inputs = bound("basinhopping", args, kwargs)
-    refuse_unless(api_name, inputs, **_PLAIN["basinhopping"])
+    api_name = inputs.api_name
     x0, shape = begin(api_name, inputs.pop("x0"))
     local = dict(inputs.pop("minimizer_kwargs") or {})
     derivatives = Objective(api_name, inputs.pop("func"), local.pop("args", ()), local, shape)
     limits, constraints = local.pop("bounds", None), constraints_of(api_name, local.pop("constraints", None))
-    options = plain_options(api_name, {k: v for k, v in inputs.items() if v is not None})
+    options = inputs.options()
     local = plain_options(api_name, local)
     start = {"x0": x0} | (ends(limits, shape) if limits is not None else {})
 
@@ -96,37 +88,36 @@ def basinhopping(*args: Any, **kwargs: Any) -> Any:
         extra = local | derivatives.to_scipy(fs) | ({"constraints": output} if output else {})
         result = limits_of(start)
         extra |= {} if result is None else {"bounds": result}
-        return facts_of(real("basinhopping")(number(fs[0]), start["x0"], minimizer_kwargs=extra, **options))
+        return facts_of(inputs.real(number(fs[0]), start["x0"], minimizer_kwargs=extra, **options))
 
     result = minimum(api_name, derivatives, start, constraints, run, f"{options!r} {local!r}", shape)
     return _public_result("basinhopping", result)
 
 
-@shadow("scipy.optimize.brute", of_functions=True)
-def brute(*args: Any, **kwargs: Any) -> Any:
+@solver("optimize.brute", "full_output", "workers")
+def brute(inputs: SolverArguments) -> Any:
     """`scipy.optimize.brute`; with `finish=None`, a point of the grid, which has no derivative."""
-    api_name = "scipy.optimize.brute"
-    inputs = bound("brute", args, kwargs)
-    refuse_unless(api_name, inputs, full_output=0, workers=1)
+    api_name = inputs.api_name
     finish, ranges = inputs.pop("finish"), inputs.pop("ranges")
     finish = getattr(finish, "__wrapped__", finish)
-    if finish not in (None, real("fmin")):
+    if finish not in (None, scipy_function("optimize.fmin")):
         raise refuse(f"{api_name} with finish={finish!r}", "give None, or leave it out, and go on with scipy.optimize")
     shape = (len(ranges),)
     rows: Sequence[Any] = [(x.start, x.stop, x.step) if isinstance(x, slice) else tuple(x) for x in ranges]
     start = {f"range {k}": row for k, row in enumerate(rows)}
-    options = plain_options(api_name, {k: v for k, v in inputs.items() if k not in ("func", "args") and v is not None})
+    func, others = inputs.pop("func"), inputs.pop("args")
+    options = inputs.options()
     text = f"{options!r} {finish is None} {[isinstance(x, slice) for x in ranges]}"
 
     def run(fs: Any, start: Any, result: Any = ()) -> Any:
         each = [slice(*r) if isinstance(x, slice) else r for x, r in zip(ranges, start.values())]
-        x = real("brute")(number(fs[0]), tuple(each), finish=finish, **options)
+        x = inputs.real(number(fs[0]), tuple(each), finish=finish, **options)
         return np.reshape(x, shape), 0, 0, 0, 0, 0, True
 
-    derivatives = Objective(api_name, inputs["func"], inputs["args"], {}, shape)
+    derivatives = Objective(api_name, func, others, {}, shape)
     if finish is not None:
         return minimum(api_name, derivatives, start, (), run, text, shape).x
-    functions = Functions(api_name, [(with_args(inputs["func"], inputs["args"]), ())], shape)
+    functions = Functions(api_name, [(with_args(func, others), ())], shape)
     (x,) = called(functions, Starts(start), lambda fs, s: run(fs, s)[:1], ((shape, "f64"),), text, _still)
     return x[0] if shape == (1,) else x
 

@@ -6,7 +6,8 @@ computed column by column, as one batch. The solves are recorded, so that they h
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from tracegrad.errors import UnsupportedError, located
@@ -17,11 +18,11 @@ from tracegrad.ops.linalg.contraction import matrix_transpose
 from tracegrad.ops.linalg.solve import solve
 from tracegrad.ops.shape.batching import repeated
 from tracegrad.ops.shape.linear import arange, cast, full, reshape
-from tracegrad.solvers.solver_node import SolverRule
+from tracegrad.solvers.solver_node import Functions, Kinds, SolverRule, Starts, called
 from tracegrad.transforms.jvp_graph import pushed
 from tracegrad.transforms.vjp_graph import joint
 
-__all__ = ["columns", "gradient_of", "solution"]
+__all__ = ["columns", "gradient_of", "solution", "solved"]
 
 
 def gradient_of(graph: Graph) -> Graph:
@@ -36,6 +37,20 @@ def gradient_of(graph: Graph) -> Graph:
     return build(fn, graph.avals)
 
 
+def solved(
+    functions: Functions,
+    starts: Starts,
+    run: Callable[..., tuple[Any, ...]],
+    kinds: Kinds,
+    text: str,
+    equation: Graph,
+    known: int = 0,
+) -> tuple[Any, ...]:
+    """Call a solver as a node whose first result solves `equation`."""
+    make_rule = partial(solution, equation=equation, api_name=functions.api_name, known=known)
+    return called(functions, starts, run, kinds, text, make_rule)
+
+
 def solution(name: str, equation: Graph, api_name: str, known: int = 0) -> SolverRule:
     """Return the derivative rule of a solver whose first output solves `equation`.
 
@@ -48,7 +63,7 @@ def solution(name: str, equation: Graph, api_name: str, known: int = 0) -> Solve
     def pull(cts: Sequence[Any], outputs: Sequence[Any], inputs: Sequence[Any]) -> dict[int, Any]:
         point = [outputs[0], *inputs, *outputs[1 : 1 + known]]
         both, result = joint(equation, wrt, [0])
-        weights = _solved(columns(equation, point, api_name), cts[0], size)
+        weights = _solve(columns(equation, point, api_name), cts[0], size)
         return dict(zip([i - 1 for i in result], replay(both, [*point, negative(weights)])[0][1:]))
 
     def push(tangents: Sequence[Any], outputs: Sequence[Any], inputs: Sequence[Any]) -> dict[int, Any]:
@@ -58,7 +73,7 @@ def solution(name: str, equation: Graph, api_name: str, known: int = 0) -> Solve
             return {}
         moved = negative(replay(both, [*point, *tangents])[0][1])
         each = columns(equation, point, api_name)
-        return {0: _solved(each if size == 1 else matrix_transpose(each), moved, size)}
+        return {0: _solve(each if size == 1 else matrix_transpose(each), moved, size)}
 
     return SolverRule(name, {"pull": pull, "push": push})
 
@@ -80,7 +95,7 @@ def columns(equation: Graph, point: Sequence[Any], api_name: str) -> Any:
     return reshape(rows, shape=(n, m))
 
 
-def _solved(matrix: Any, right: Any, size: int) -> Any:
+def _solve(matrix: Any, right: Any, size: int) -> Any:
     """Solve `matrix @ y = right`, with the shape of `right`."""
     if size == 1:
         return divide(right, matrix)

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from tracegrad.avals import Aval
-from tracegrad.control.operands import inlined, joined
-from tracegrad.errors import UnsupportedError, located
+from tracegrad.control.operands import inlined
 from tracegrad.ir import Graph, build, replay
 from tracegrad.numpy_api.operands import arrays
 from tracegrad.numpy_api.registry import refuse
-from tracegrad.ops import Carrier, TapeCarrier
+from tracegrad.ops import Carrier
 from tracegrad.ops.shape.linear import full, reshape
-from tracegrad.scipy_api.registry import shadow
 from tracegrad.solvers.events import Event, Events
 from tracegrad.solvers.ode_sensitivity import NUMBER, System, solution
-from tracegrad.solvers.solver_node import SolverResult, plain_options, shaped
-from tracegrad.trace.driver.region import closed
+from tracegrad.solvers.scipy_function import SolverArguments, arguments_tuple, plain_options, solver
+from tracegrad.solvers.solver_node import SolverResult, recorded, shaped
 
 __all__: list[str] = []
 
@@ -38,10 +35,7 @@ def _recorded(
     n = y0.shape[0] if y0.shape else 1
     like = (0.0, Aval((n,), np.dtype(np.float64)))
     fs = [(fun, (n,)), *([(jac, (n, n))] if jac is not None else []), *[(event, ()) for event in events]]
-    regions = [closed(_one(f, shape, args), like, f"a function that {api_name} calls") for f, shape in fs]
-    captured, graphs = joined(regions, 2)
-    if any(isinstance(v, TapeCarrier) for v in [y0, *captured]):
-        raise UnsupportedError(located(f"{api_name} of Tensors is not supported; give it arrays"))
+    captured, graphs = recorded(api_name, [(_one(f, shape, args), like) for f, shape in fs], "Tensors", [y0])
     return reshape(y0, shape=(n,)), captured, graphs
 
 
@@ -68,24 +62,14 @@ def _scalar(x: Any) -> Any:
     return shaped(x, ()) if isinstance(x, Carrier) else full(shape=(), value=float(x), dtype="float64")
 
 
-def _refused_options(api_name: str, inputs: dict[str, Any], usual: Mapping[str, Any], instead: str = "") -> None:
-    for name, default in usual.items():
-        value = inputs.pop(name, default)
-        if value is not default and value != default:
-            raise refuse(f"the argument {name}= of {api_name}", instead)
-
-
-@shadow("scipy.integrate.solve_ivp", of_functions=True)
-def solve_ivp(*args: Any, **kwargs: Any) -> Any:
+@solver("integrate.solve_ivp")
+def solve_ivp(inputs: SolverArguments) -> Any:
     """`scipy.integrate.solve_ivp`.
 
     Without `t_eval`, the times between the ends are SciPy's steps, which have no derivatives. Event times have
     derivatives, and so has the end at a terminal event.
     """
-    from scipy import integrate
-
-    api_name = "scipy.integrate.solve_ivp"
-    inputs, options = _bound(integrate.solve_ivp, args, kwargs)
+    api_name, options = inputs.api_name, inputs.pop("options")
     first = arrays(inputs["y0"])[0]
     if first.dtype.kind == "c":
         return _of_complex(first, inputs, options)
@@ -173,34 +157,17 @@ def _of_complex(y0: Any, inputs: dict[str, Any], options: dict[str, Any]) -> Any
     return result
 
 
-def _bound(function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Bind the arguments of a SciPy function by name, with its defaults, and the options after them."""
-    result = inspect.signature(function).bind(*args, **kwargs)
-    result.apply_defaults()
-    options = dict(result.arguments)
-    return options, options.pop("options", {})
-
-
-_PLAIN_ODEINT = {"full_output": 0, "col_deriv": 0, "ixpr": 0, "printmessg": 0}
-
-
-@shadow("scipy.integrate.odeint", of_functions=True)
-def odeint(*args: Any, **kwargs: Any) -> Any:
+@solver("integrate.odeint", "full_output", "col_deriv", "ixpr", "printmessg")
+def odeint(inputs: SolverArguments) -> Any:
     """`scipy.integrate.odeint`"""
-    from scipy import integrate
-
-    api_name = "scipy.integrate.odeint"
-    inputs, _ = _bound(integrate.odeint, args, kwargs)
-    _refused_options(api_name, inputs, _PLAIN_ODEINT)
-    others = inputs.pop("args")
-    others = others if isinstance(others, tuple) else (others,)
+    others = arguments_tuple(inputs.pop("args"))
     times = shaped(inputs.pop("t"), None)
     func, jac = (
         f if f is None or inputs["tfirst"] else _with_swapped_args(f) for f in (inputs.pop("func"), inputs.pop("Dfun"))
     )
-    y0, captured, graphs = _recorded(api_name, func, jac, inputs.pop("y0"), others)
+    y0, captured, graphs = _recorded(inputs.api_name, func, jac, inputs.pop("y0"), others)
     del inputs["tfirst"]
-    options = plain_options(api_name, {k: v for k, v in inputs.items() if v is not None})
+    options = inputs.options()
     ends = [times[0], times[-1]]
     return solution(_system(y0, graphs, "odeint", options), ends, times, [y0, *captured])[1]
 

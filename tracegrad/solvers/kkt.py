@@ -7,7 +7,6 @@ constraints as equations; the equations define the derivatives.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,9 +19,9 @@ from tracegrad.numpy_api.registry import refuse
 from tracegrad.ops import Carrier
 from tracegrad.ops.elementwise.table import equal, greater, multiply, subtract, where
 from tracegrad.ops.shape.linear import concatenate, reduce_sum, slice
-from tracegrad.solvers.implicit import columns, gradient_of, solution
-from tracegrad.solvers.roots import real, with_args
-from tracegrad.solvers.solver_node import Functions, Starts, called, shaped
+from tracegrad.solvers.implicit import columns, gradient_of, solved
+from tracegrad.solvers.scipy_function import scipy_function, with_args
+from tracegrad.solvers.solver_node import Functions, Starts, shaped
 
 __all__ = ["FACTS", "Between", "Constraint", "Run", "constrained"]
 
@@ -66,8 +65,8 @@ class Constraint:
         if self.type:
             return {"type": self.type, "fun": fs[0], **({} if jac is None else {"jac": jac})}
         if hasattr(self.constraint, "A"):
-            return real("LinearConstraint")(jac(x), self.low, self.high)
-        return real("NonlinearConstraint")(fs[0], self.low, self.high, jac=jac)
+            return scipy_function("optimize.LinearConstraint")(jac(x), self.low, self.high)
+        return scipy_function("optimize.NonlinearConstraint")(fs[0], self.low, self.high, jac=jac)
 
     def residuals(self, x: Any) -> tuple[list[Any], list[bool]]:
         """Return the residuals that must be zero, or nonnegative, and for each element whether it must be zero."""
@@ -155,9 +154,8 @@ def constrained(
     n, m = shape[0], len(equals)
     equation = _equation(cost, held, graphs[count:first], n, m)
     kinds = (((n + m,), "f64"), ((m,), "i64"), *FACTS)
-    make_rule = functools.partial(solution, equation=equation, api_name=api_name, known=1)
     text = f"{text} {[(c.type, c.low, c.high) for c in constraints if isinstance(c, Constraint)]}"
-    results, _, *facts = called(functions, Starts(start), solve_kkt, kinds, text, make_rule)
+    results, _, *facts = solved(functions, Starts(start), solve_kkt, kinds, text, equation, 1)
     return results[:n], functions, facts
 
 
@@ -168,7 +166,7 @@ def _forces(gradient: Any, jacobian: Any, values: Any, same: Any, free: Any) -> 
     both = same[near]
     if not a.size:
         return np.zeros(len(values))
-    multipliers = real("nnls")(np.concatenate([a, -a[:, both]], axis=1), b)[0]
+    multipliers = scipy_function("optimize.nnls")(np.concatenate([a, -a[:, both]], axis=1), b)[0]
     result = np.zeros(len(values))
     result[near] = multipliers[: a.shape[1]]
     result[near & same] -= multipliers[a.shape[1] :]

@@ -5,7 +5,6 @@ The derivative of a solution solves a system with the same matrix, or its transp
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,29 +16,26 @@ from tracegrad.ops.calls.custom_call import custom_call, opaque
 from tracegrad.ops.elementwise.table import add, negative
 from tracegrad.ops.linalg.sparse import sparse_outer, sparse_product
 from tracegrad.ops.shape.linear import reshape
-from tracegrad.scipy_api.registry import shadow
 from tracegrad.scipy_api.sparse import Sparse, wrapped
-from tracegrad.solvers.solver_node import SolverRule, plain_options
+from tracegrad.solvers.scipy_function import SolverArguments, scipy_function, solver
+from tracegrad.solvers.solver_node import OpaqueCall, SolverRule
 
 __all__: list[str] = []
 
 
-class _KrylovCall:
+class _KrylovCall(OpaqueCall):
     """Opaque call of a Krylov solver for a matrix and a right-hand side."""
 
-    def __init__(self, name: str, options: dict[str, Any], csc: bool):
-        self.name, self.options, self.csc = name, options, csc
-
-    def __repr__(self) -> str:
-        return repr(f"{self.name} {self.options!r} {self.csc}")
+    def __init__(self, function: str, options: dict[str, Any], csc: bool):
+        self.function, self.options, self.csc = function, options, csc
+        self.name = f"{function} {options!r} {csc}"
 
     def __call__(self, data: Any, indices: Any, indptr: Any, b: Any) -> tuple[Any, Any]:
         from scipy import sparse
-        from scipy.sparse import linalg
 
         kind = sparse.csc_array if self.csc else sparse.csr_array
         matrix = kind((data, indices, indptr), shape=(b.shape[0],) * 2)
-        x, info = getattr(linalg, self.name)(matrix, b, **self.options)
+        x, info = scipy_function(f"sparse.linalg.{self.function}")(matrix, b, **self.options)
         return x, np.asarray(info, np.int64)
 
 
@@ -51,8 +47,8 @@ def _solved(call: _KrylovCall, held: Sequence[Any], b: Any) -> tuple[Any, Any]:
 
 def _derivative_rule(call: _KrylovCall) -> SolverRule:
     """Return the rule, with respect to the matrix data and the right-hand side."""
-    later = _KrylovCall(call.name, {k: v for k, v in call.options.items() if k != "x0"}, call.csc)
-    transposed = _KrylovCall(call.name, later.options, not call.csc)
+    later = _KrylovCall(call.function, {k: v for k, v in call.options.items() if k != "x0"}, call.csc)
+    transposed = _KrylovCall(call.function, later.options, not call.csc)
     column = reshape
 
     def pull(cts: Any, outputs: Any, inputs: Any, wanted: Any) -> dict[int, Any]:
@@ -78,22 +74,17 @@ def _derivative_rule(call: _KrylovCall) -> SolverRule:
 
 
 def _iterative(name: str) -> None:
-    api_name = f"scipy.sparse.linalg.{name}"
-
-    @shadow(api_name, of_functions=True)
-    def solve(*args: Any, **kwargs: Any) -> Any:
-        from scipy.sparse import linalg
-
-        mapping = dict(inspect.signature(getattr(linalg, name)).bind(*args, **kwargs).arguments)
-        matrix = wrapped(mapping.pop("A"))
+    @solver(f"sparse.linalg.{name}")
+    def solve(inputs: SolverArguments) -> Any:
+        matrix = wrapped(inputs.pop("A"))
         if not isinstance(matrix, Sparse):
-            raise refuse(f"{api_name} of a matrix that is not sparse", "use np.linalg.solve or scipy.linalg.solve")
-        if mapping.get("callback") is not None or mapping.get("M") is not None:
-            raise refuse(f"{api_name} with callback= or M=")
-        mapping = {k: v for k, v in mapping.items() if v is not None}
-        data, right = promoted([to_float(v) for v in arrays(matrix._held[0], mapping.pop("b"))])
-        options = plain_options(api_name, mapping)
-        call = _KrylovCall(name, options, matrix._csc)
+            raise refuse(
+                f"{inputs.api_name} of a matrix that is not sparse", "use np.linalg.solve or scipy.linalg.solve"
+            )
+        if inputs["callback"] is not None or inputs.get("M") is not None:
+            raise refuse(f"{inputs.api_name} with callback= or M=")
+        data, right = promoted([to_float(v) for v in arrays(matrix._held[0], inputs.pop("b"))])
+        call = _KrylovCall(name, inputs.options(), matrix._csc)
         x, info = _solved(call, [data, *arrays(*matrix._held[1:])], right.reshape(-1))
         return x.reshape(right.shape[:1]), info
 

@@ -7,7 +7,6 @@ times the distance.
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -37,10 +36,10 @@ from tracegrad.ops.elementwise.table import (
 from tracegrad.ops.shape.linear import reduce_sum, stop_gradient
 from tracegrad.scipy_api.linalg.functions import solve_triangular
 from tracegrad.scipy_api.registry import shadow
-from tracegrad.solvers.implicit import columns, gradient_of, solution
-from tracegrad.solvers.minimize import NUMERICAL_JACS, begin, refuse_unless
-from tracegrad.solvers.roots import bound, real, with_args
-from tracegrad.solvers.solver_node import Functions, SolverResult, Starts, called, plain_options, shaped
+from tracegrad.solvers.implicit import columns, gradient_of, solved
+from tracegrad.solvers.minimize import NUMERICAL_JACS, begin
+from tracegrad.solvers.scipy_function import SolverArguments, plain_options, scipy_function, solver, with_args
+from tracegrad.solvers.solver_node import Functions, SolverResult, Starts, shaped
 
 __all__: list[str] = []
 
@@ -79,7 +78,7 @@ class _Fit:
         loss: str = "linear",
         scale: float = 1.0,
     ):
-        self.api_name, self.limits = api_name, limits
+        self.limits = limits
         fs: Fs = [(_flat(rest), None), *others]
         self.count = len(fs)
         if limits is not None:
@@ -100,10 +99,8 @@ class _Fit:
             x, *others = run(fs, start)
             return x, self._held(fs, np.asarray(x), start), *others
 
-        make_rule = functools.partial(solution, equation=self._equation(), api_name=self.api_name, known=1)
         kinds = ((n, "f64"), (n, "i64"), *kinds)
-        x, held, *others = called(self.functions, starts, both, kinds, text, make_rule)
-        return x, held, *others
+        return solved(self.functions, starts, both, kinds, text, self._equation(), 1)
 
     def _held(self, fs: Any, x: Any, start: Any) -> Any:
         """Return -1 for elements at their lower bounds, 1 at their upper bounds, 0 for others."""
@@ -125,10 +122,6 @@ class _Fit:
 
         avals = self.gradient.avals
         return build(fn, [*avals, Aval(avals[0].shape, np.dtype(np.int64))])
-
-    def at(self, k: int, x: Any) -> Any:
-        """Return the value of a function at the solution."""
-        return replay(self.functions.graphs[k], [x, *self.functions.captured])[0][0]
 
 
 def _cost(graph: Graph, loss: str, scale: float) -> Graph:
@@ -165,13 +158,11 @@ def _within(start: Any) -> Any:
     return (start["low"], start["high"]) if "low" in start else (-np.inf, np.inf)
 
 
-@shadow("scipy.optimize.least_squares", of_functions=True)
-def least_squares(*args: Any, **kwargs: Any) -> Any:
+@solver("optimize.least_squares", "jac_sparsity", "kwargs", "callback", "workers", "verbose")
+def least_squares(inputs: SolverArguments) -> Any:
     """`scipy.optimize.least_squares`"""
-    api_name = "scipy.optimize.least_squares"
-    inputs = bound("least_squares", args, kwargs)
+    api_name = inputs.api_name
     x0, shape = begin(api_name, inputs.pop("x0"))
-    refuse_unless(api_name, inputs, jac_sparsity=None, kwargs=None, callback=None, workers=None, verbose=0)
     limits, loss = _limits(inputs.pop("bounds"), shape), inputs["loss"]
     if loss not in _LOSSES:
         raise refuse(f"{api_name} with a loss= that is no name of SciPy's")
@@ -179,36 +170,33 @@ def least_squares(*args: Any, **kwargs: Any) -> Any:
     jacobians: Fs = [(with_args(derivative, others), None)] if callable(derivative) else []
     if not jacobians and derivative not in NUMERICAL_JACS:
         raise refuse(f"{api_name} with jac={derivative!r}")
-    options = plain_options(api_name, {k: v for k, v in inputs.items() if v is not None})
+    options = inputs.options()
     fit = _Fit(api_name, with_args(fun, others), jacobians, shape, limits, loss, float(options["f_scale"]))
 
     def run(fs: Any, start: Any) -> Any:
         jac_argument = fs[1] if jacobians else derivative
-        result = real("least_squares")(fs[0], start["x0"], jac=jac_argument, bounds=_within(start), **options)
+        result = inputs.real(fs[0], start["x0"], jac=jac_argument, bounds=_within(start), **options)
         return result.x, result.active_mask, result.cost, result.nfev, result.status, result.success
 
     kinds = ((shape, "i64"), ((), "f64"), ((), "i64"), ((), "i64"), ((), "bool"))
     starts = Starts({"x0": x0} | (limits or {}))
     text = f"{options!r} {bool(jacobians) or derivative!r}"
     x, _, mask, _, calls, status, success = fit.solved(run, starts, kinds, text)
-    rest = fit.at(0, x)
+    rest = fit.functions.value(0, x)
     cost = _sum(rest, loss, float(options["f_scale"]))
     return SolverResult(
         api_name, x=x, fun=rest, cost=cost, active_mask=mask, nfev=calls, status=status, success=success
     )
 
 
-@shadow("scipy.optimize.curve_fit", of_functions=True)
-def curve_fit(*args: Any, **kwargs: Any) -> Any:
+@solver("optimize.curve_fit", "full_output", "nan_policy")
+def curve_fit(inputs: SolverArguments) -> Any:
     """`scipy.optimize.curve_fit`.
 
     The parameters have the derivatives of the minimum of the sum of squares. Their covariance has the derivatives of
     the inverse Gauss-Newton matrix.
     """
-    api_name = "scipy.optimize.curve_fit"
-    inputs = bound("curve_fit", args, kwargs)
-    inputs |= inputs.pop("kwargs", {})
-    refuse_unless(api_name, inputs, full_output=False, nan_policy=None)
+    inputs.update(inputs.pop("kwargs", {}))
     f, xdata, jac = inputs.pop("f"), inputs.pop("xdata"), inputs.pop("jac")
     bounds, sigma, absolute = inputs.pop("bounds"), inputs.pop("sigma"), inputs["absolute_sigma"]
     p0 = _begin(f, inputs.pop("p0"), bounds)
@@ -228,12 +216,12 @@ def curve_fit(*args: Any, **kwargs: Any) -> Any:
     others: Fs = [(_flat(model), None)]
     if callable(jac):
         others.append((lambda p: jac(xdata, *[p[k] for k in range(shape[0])]), None))
-    fit = _Fit(api_name, rest, others, shape, limits)
-    options = plain_options(api_name, {k: v for k, v in inputs.items() if v is not None})
+    fit = _Fit(inputs.api_name, rest, others, shape, limits)
+    options = inputs.options()
 
     def run(fs: Any, start: Any) -> Any:
         jac_argument = (lambda _, *p: fs[2](np.array(p))) if len(others) == 2 else jac
-        return real("curve_fit")(
+        return inputs.real(
             lambda _, *p: fs[1](np.array(p)),
             np.zeros(1),
             start["y"],
@@ -246,7 +234,7 @@ def curve_fit(*args: Any, **kwargs: Any) -> Any:
 
     n, starts = shape[0], Starts({"p0": p0, "y": y, "sigma": sigma} | (limits or {}))
     p, _, covariance = fit.solved(run, starts, (((n, n), "f64"),), f"{options!r} {jac if isinstance(jac, str) else ''}")
-    derivatives, residuals = replay(fit.derivatives, [p, *fit.functions.captured])[0][0], fit.at(0, p)
+    derivatives, residuals = replay(fit.derivatives, [p, *fit.functions.captured])[0][0], fit.functions.value(0, p)
     derivatives = derivatives.reshape(n, -1)
     moved = np.linalg.inv(derivatives @ derivatives.T)
     if not absolute and residuals.shape[0] > n:
@@ -285,45 +273,36 @@ def nnls(A: Any, b: Any, **others: Any) -> Any:
     def fn(x: Any, *rest: Any) -> list[Any]:
         return [where(greater(x, 0.0), replay(gradient, [x, *rest])[0][0], x)]
 
-    make_rule = functools.partial(solution, equation=build(fn, gradient.avals), api_name=api_name)
-    starts = Starts({"A": matrix, "b": right})
-    (x,) = called(
-        functions,
-        starts,
-        lambda _, s: (real("nnls")(s["A"], s["b"], **options)[0],),
-        ((shape, "f64"),),
-        repr(options),
-        make_rule,
-    )
-    residuals = replay(functions.graphs[0], [x, *functions.captured])[0][0]
+    def run(_: Any, start: Any) -> Any:
+        return (scipy_function("optimize.nnls")(start["A"], start["b"], **options)[0],)
+
+    equation = build(fn, gradient.avals)
+    (x,) = solved(functions, Starts({"A": matrix, "b": right}), run, ((shape, "f64"),), repr(options), equation)
+    residuals = functions.value(0, x)
     return x, np.sqrt(np.sum(residuals * residuals))
 
 
-@shadow("scipy.optimize.leastsq", of_functions=True)
-def leastsq(*args: Any, **kwargs: Any) -> Any:
+@solver("optimize.leastsq", "full_output", "col_deriv")
+def leastsq(inputs: SolverArguments) -> Any:
     """`scipy.optimize.leastsq`: the solution and SciPy's status code."""
-    api_name = "scipy.optimize.leastsq"
-    inputs = bound("leastsq", args, kwargs)
-    refuse_unless(api_name, inputs, full_output=False, col_deriv=False)
-    x0, shape = begin(api_name, inputs.pop("x0"))
-    derivative, others = inputs.pop("Dfun"), inputs.pop("args")
+    x0, shape = begin(inputs.api_name, inputs.pop("x0"))
+    func, derivative, others = inputs.pop("func"), inputs.pop("Dfun"), inputs.pop("args")
     jacobians: Fs = [(with_args(derivative, others), None)] if derivative is not None else []
-    options = plain_options(api_name, {k: v for k, v in inputs.items() if v is not None and k != "func"})
-    fit = _Fit(api_name, with_args(inputs["func"], others), jacobians, shape, None)
+    options = inputs.options()
+    fit = _Fit(inputs.api_name, with_args(func, others), jacobians, shape, None)
 
     def run(fs: Any, start: Any) -> Any:
-        x, status = real("leastsq")(fs[0], start["x0"], Dfun=fs[1] if jacobians else None, **options)
+        x, status = inputs.real(fs[0], start["x0"], Dfun=fs[1] if jacobians else None, **options)
         return np.reshape(x, shape), status
 
     x, _, status = fit.solved(run, Starts({"x0": x0}), (((), "i64"),), repr(options))
     return x, status
 
 
-@shadow("scipy.optimize.lsq_linear", of_functions=True)
-def lsq_linear(*args: Any, **kwargs: Any) -> Any:
+@solver("optimize.lsq_linear")
+def lsq_linear(inputs: SolverArguments) -> Any:
     """`scipy.optimize.lsq_linear`"""
-    api_name = "scipy.optimize.lsq_linear"
-    inputs = bound("lsq_linear", args, kwargs)
+    api_name = inputs.api_name
     if not isinstance(inputs["A"], Carrier) and hasattr(inputs["A"], "tocsr"):
         raise refuse(f"{api_name} of a sparse matrix", "use .toarray()")
     matrix, right = (shaped(inputs.pop(name), None) for name in "Ab")
@@ -333,17 +312,17 @@ def lsq_linear(*args: Any, **kwargs: Any) -> Any:
         )
     shape = tuple(matrix.shape[1:])
     limits = _limits(inputs.pop("bounds"), shape)
-    options = plain_options(api_name, {k: v for k, v in inputs.items() if v is not None})
+    options = inputs.options()
     fit = _Fit(api_name, lambda x: matrix @ x - right, [], shape, limits)
 
     def run(_: Any, start: Any) -> Any:
-        result = real("lsq_linear")(start["A"], start["b"], bounds=_within(start), **options)
+        result = inputs.real(start["A"], start["b"], bounds=_within(start), **options)
         return result.x, result.active_mask, result.nit, result.status, result.success
 
     kinds = ((shape, "i64"), ((), "i64"), ((), "i64"), ((), "bool"))
     starts = Starts({"A": matrix, "b": right} | (limits or {}))
     x, _, mask, iterations, status, success = fit.solved(run, starts, kinds, repr(options))
-    rest = fit.at(0, x)
+    rest = fit.functions.value(0, x)
     return SolverResult(
         api_name,
         x=x,
@@ -356,22 +335,18 @@ def lsq_linear(*args: Any, **kwargs: Any) -> Any:
     )
 
 
-@shadow("scipy.optimize.fsolve", of_functions=True)
-def fsolve(*args: Any, **kwargs: Any) -> Any:
+@solver("optimize.fsolve", "full_output", "col_deriv")
+def fsolve(inputs: SolverArguments) -> Any:
     """`scipy.optimize.fsolve`"""
-    api_name = "scipy.optimize.fsolve"
-    inputs = bound("fsolve", args, kwargs)
-    refuse_unless(api_name, inputs, full_output=0, col_deriv=0)
     x0, others, derivative = shaped(inputs.pop("x0"), None), inputs.pop("args"), inputs.pop("fprime")
     shape = np.shape(x0) or (1,)
     fs: Fs = [(with_args(inputs.pop("func"), others), shape)]
     if derivative is not None:
         fs.append((with_args(derivative, others), None))
-    functions = Functions(api_name, fs, shape)
-    options = plain_options(api_name, {k: v for k, v in inputs.items() if v is not None})
+    functions = Functions(inputs.api_name, fs, shape)
+    options = inputs.options()
 
     def run(fs: Any, start: Any) -> Any:
-        return (real("fsolve")(fs[0], start["x0"], fprime=fs[1] if len(fs) > 1 else None, **options),)
+        return (inputs.real(fs[0], start["x0"], fprime=fs[1] if len(fs) > 1 else None, **options),)
 
-    make_rule = functools.partial(solution, equation=functions.graphs[0], api_name=api_name)
-    return called(functions, Starts({"x0": x0}), run, ((shape, "f64"),), repr(options), make_rule)[0]
+    return solved(functions, Starts({"x0": x0}), run, ((shape, "f64"),), repr(options), functions.graphs[0])[0]

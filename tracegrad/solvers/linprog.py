@@ -7,7 +7,6 @@ constraints with multipliers.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -17,31 +16,26 @@ from tracegrad.avals import Aval
 from tracegrad.ir import build, replay
 from tracegrad.ops.indexing.gather_scatter import gather
 from tracegrad.ops.shape.linear import stop_gradient
-from tracegrad.scipy_api.registry import shadow
-from tracegrad.solvers.implicit import columns, solution
-from tracegrad.solvers.minimize import ends, refuse_unless
-from tracegrad.solvers.roots import bound, real
-from tracegrad.solvers.solver_node import Functions, SolverResult, Starts, called, plain_options, shaped
+from tracegrad.solvers.implicit import columns, solved
+from tracegrad.solvers.minimize import ends
+from tracegrad.solvers.scipy_function import SolverArguments, solver
+from tracegrad.solvers.solver_node import Functions, SolverResult, Starts, shaped
 
 __all__: list[str] = []
 
 _NEAR = 1e-7  # largest residual of an active constraint, relative to 1 + the largest element of the solution
 
 
-@shadow("scipy.optimize.linprog", of_functions=True)
-def linprog(*args: Any, **kwargs: Any) -> Any:
+@solver("optimize.linprog", "callback", "integrality", "x0")
+def linprog(inputs: SolverArguments) -> Any:
     """`scipy.optimize.linprog`"""
-    api_name = "scipy.optimize.linprog"
-    mapping = bound("linprog", args, kwargs)
-    refuse_unless(api_name, mapping, callback=None, integrality=None, x0=None)
-    cost = shaped(mapping.pop("c"), None)
+    cost = shaped(inputs.pop("c"), None)
     cost = np.reshape(cost, -1) if len(cost.shape) != 1 else cost
     n = cost.shape[0]
-    held = {k: shaped(mapping.pop(k), None) for k in ("A_ub", "b_ub", "A_eq", "b_eq") if mapping[k] is not None}
-    mapping = {k: v for k, v in mapping.items() if k not in ("A_ub", "b_ub", "A_eq", "b_eq")}
+    held = {k: shaped(inputs.pop(k), None) for k in ("A_ub", "b_ub", "A_eq", "b_eq") if inputs[k] is not None}
     held = {k: np.reshape(v, (-1, n) if k[0] == "A" else -1) for k, v in held.items()}
-    limits = ends(_pairs(mapping.pop("bounds"), n), (n,))
-    options = plain_options(api_name, {k: v for k, v in mapping.items() if v is not None})
+    limits = ends(_pairs(inputs.pop("bounds"), n), (n,))
+    options = inputs.options()
 
     def off(kind: str) -> Callable[[Any], Any]:
         return lambda x: held[f"A_{kind}"] @ x - held[f"b_{kind}"]
@@ -51,14 +45,14 @@ def linprog(*args: Any, **kwargs: Any) -> Any:
         results += [x - np.where(np.isfinite(end), end, 0.0) for end in limits.values()]
         return np.concatenate([*results, x - stop_gradient(x)])
 
-    functions = Functions(api_name, [(residuals, None)], (n,))
+    functions = Functions(inputs.api_name, [(residuals, None)], (n,))
     graph = functions.graphs[0]
-    functions.graphs.append(build(lambda *args: [columns(graph, args, api_name)], graph.avals))
+    functions.graphs.append(build(lambda *args: [columns(graph, args, inputs.api_name)], graph.avals))
     equals = 0 if "A_eq" not in held else held["A_eq"].shape[0]
 
     def run(fs: Any, start: Any) -> Any:
-        mapping = {k: v for k, v in start.items() if k not in ("low", "high")}
-        results = real("linprog")(**mapping, bounds=np.stack([start["low"], start["high"]], axis=1), **options)
+        arrays = {k: v for k, v in start.items() if k not in ("low", "high")}
+        results = inputs.real(**arrays, bounds=np.stack([start["low"], start["high"]], axis=1), **options)
         if results.x is None:
             x, chosen = np.full(n, np.nan), np.arange(n) - n
         else:
@@ -72,13 +66,12 @@ def linprog(*args: Any, **kwargs: Any) -> Any:
         return [gather(replay(graph, [x, *captured])[0][0], chosen, axes=(0,))]
 
     equation = build(fn, [*graph.avals, Aval((n,), np.dtype(np.int64))])
-    make_rule = functools.partial(solution, equation=equation, api_name=api_name, known=1)
     kinds = (((n,), "f64"), ((n,), "i64"), ((), "i64"), ((), "i64"), ((), "bool"))
     starts = Starts({"c": cost} | held | limits)
-    x, _, iterations, status, success = called(functions, starts, run, kinds, repr(options), make_rule)
+    x, _, iterations, status, success = solved(functions, starts, run, kinds, repr(options), equation, 1)
     slack, con = (-off(k)(x) if f"A_{k}" in held else np.zeros(0) for k in ("ub", "eq"))
     return SolverResult(
-        api_name, x=x, fun=cost @ x, slack=slack, con=con, nit=iterations, status=status, success=success
+        inputs.api_name, x=x, fun=cost @ x, slack=slack, con=con, nit=iterations, status=status, success=success
     )
 
 

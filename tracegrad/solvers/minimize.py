@@ -5,7 +5,6 @@ At a minimum the gradient is zero; a component at a bound moves with the bound.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,10 +19,10 @@ from tracegrad.ops.core.op import dispatch_operand
 from tracegrad.ops.elementwise.table import greater, where
 from tracegrad.scipy_api.registry import shadow
 from tracegrad.solvers.blas_threads import threads_for
-from tracegrad.solvers.implicit import gradient_of, solution
+from tracegrad.solvers.implicit import gradient_of, solved
 from tracegrad.solvers.kkt import FACTS, Between, Constraint, Run, constrained
-from tracegrad.solvers.roots import bound, real, with_args
-from tracegrad.solvers.solver_node import Functions, SolverResult, Starts, called, plain_options, shaped
+from tracegrad.solvers.scipy_function import SolverArguments, arguments_tuple, scipy_function, solver, with_args
+from tracegrad.solvers.solver_node import Functions, OpaqueCall, SolverResult, Starts, shaped
 
 __all__ = [
     "NUMERICAL_JACS",
@@ -35,19 +34,10 @@ __all__ = [
     "limits_of",
     "minimum",
     "number",
-    "refuse_unless",
 ]
 
 NUMERICAL_JACS = (None, False, "2-point", "3-point")
 _AT_BOUNDS = ("", "l-bfgs-b", "slsqp")  # methods whose results are exactly at active bounds
-
-
-def refuse_unless(api_name: str, inputs: dict[str, Any], **usual: Any) -> None:
-    """Remove arguments that must have their usual values; UnsupportedError for other values."""
-    for name, default in usual.items():
-        value = inputs.pop(name)
-        if dispatch_operand((value,)) is not None or (value is not default and value != default):
-            raise refuse(f"the argument {name}= of {api_name}")
 
 
 def begin(api_name: str, x0: Any) -> tuple[Any, tuple[int, ...]]:
@@ -73,7 +63,7 @@ class Objective:
             self._add_user(api_name, "jac", jac, args, shape)
         self._add_user(api_name, "hess", hess, args, shape * 2)
         if hessp is not None:
-            extra_args = args if isinstance(args, tuple) else (args,)
+            extra_args = arguments_tuple(args)
             self._add("hessp", lambda z: inlined(hessp)(z[0], z[1], *extra_args), shape, (2, *shape))
 
     def _add(self, name: str, *entry: Any) -> None:
@@ -124,13 +114,11 @@ def minimum(
         equation = gradient_of(functions.graphs[0])
         if between:
             equation = _limited(equation, *functions.graphs[len(derivatives.fs) :])
-        make_rule = functools.partial(solution, equation=equation, api_name=api_name)
-        x, *facts = called(
-            functions, Starts(start), lambda fs, b: run(fs, b, ()), ((shape, "f64"), *FACTS), text, make_rule
+        x, *facts = solved(
+            functions, Starts(start), lambda fs, b: run(fs, b, ()), ((shape, "f64"), *FACTS), text, equation
         )
-    value = replay(functions.graphs[0], [x, *functions.captured])[0][0]
     names = ("nfev", "nit", "njev", "nhev", "status", "success")
-    return SolverResult(api_name, x=x, fun=value, **dict(zip(names, facts)))
+    return SolverResult(api_name, x=x, fun=functions.value(0, x), **dict(zip(names, facts)))
 
 
 def facts_of(result: Any) -> tuple[Any, ...]:
@@ -145,7 +133,7 @@ def number(f: Callable[[Any], Any]) -> Callable[[Any], float]:
 
 def limits_of(begin: dict[str, Any]) -> Any:
     """Return the bounds as an argument of SciPy."""
-    return None if "low" not in begin else real("Bounds")(begin["low"], begin["high"])
+    return None if "low" not in begin else scipy_function("optimize.Bounds")(begin["low"], begin["high"])
 
 
 def constraints_of(api_name: str, constraints: Any) -> list[Constraint]:
@@ -157,23 +145,21 @@ _WITHOUT_DERIVATIVES = ("nelder-mead", "powell", "cobyla", "cobyqa")
 _WITH_HESSIAN = ("newton-cg", "dogleg", "trust-ncg", "trust-krylov", "trust-exact", "trust-constr")
 
 
-@shadow("scipy.optimize.minimize", of_functions=True)
-def minimize(*args: Any, **kwargs: Any) -> Any:
+@solver("optimize.minimize", "callback")
+def minimize(inputs: SolverArguments) -> Any:
     """`scipy.optimize.minimize`"""
-    api_name = "scipy.optimize.minimize"
-    inputs = bound("minimize", args, kwargs)
+    api_name = inputs.api_name
     x0, shape = begin(api_name, inputs.pop("x0"))
-    refuse_unless(api_name, inputs, callback=None)
     derivatives = Objective(api_name, inputs.pop("fun"), inputs.pop("args"), inputs, shape)
     limits, constraints = inputs.pop("bounds"), constraints_of(api_name, inputs.pop("constraints"))
-    options = plain_options(api_name, {k: v for k, v in inputs.items() if v is not None})
+    options = inputs.options()
     method = str(inputs["method"] or "").lower()
     start = {"x0": x0} | (ends(limits, shape) if limits is not None else {})
 
     def run(fs: Any, begin: Any, output: Any) -> Any:
-        inputs = derivatives.to_scipy(fs) | options
+        extra = derivatives.to_scipy(fs) | options
         with threads_for(method):
-            result = real("minimize")(number(fs[0]), begin["x0"], bounds=limits_of(begin), constraints=output, **inputs)
+            result = inputs.real(number(fs[0]), begin["x0"], bounds=limits_of(begin), constraints=output, **extra)
         return facts_of(result)
 
     result = minimum(api_name, derivatives, start, constraints, run, repr(options), shape, method in _AT_BOUNDS)
@@ -207,17 +193,14 @@ def _limited(gradient: Graph, between: Graph, off: Graph) -> Graph:
     return build(fn, gradient.avals)
 
 
-class _Assignment:
+class _Assignment(OpaqueCall):
     """Opaque call of `scipy.optimize.linear_sum_assignment`."""
 
     def __init__(self, maximize: bool):
-        self.maximize = maximize
-
-    def __repr__(self) -> str:
-        return repr(f"linear_sum_assignment, maximize={self.maximize}")
+        self.maximize, self.name = maximize, f"linear_sum_assignment, maximize={maximize}"
 
     def __call__(self, cost: Any) -> Any:
-        return real("linear_sum_assignment")(cost, maximize=self.maximize)
+        return scipy_function("optimize.linear_sum_assignment")(cost, maximize=self.maximize)
 
 
 @shadow("scipy.optimize.linear_sum_assignment")
@@ -227,6 +210,6 @@ def linear_sum_assignment(cost_matrix: Any, maximize: bool = False) -> Any:
     if len(cost.shape) != 2:
         raise ValueError(f"expected a matrix (2-D array), got a {len(cost.shape)} array")
     if dispatch_operand((cost,)) is None:
-        return real("linear_sum_assignment")(cost, maximize)
+        return scipy_function("optimize.linear_sum_assignment")(cost, maximize)
     kind = (min(cost.shape),), "i64"
     return tuple(opaque(cost, results=(kind, kind), call=_Assignment(bool(maximize))))

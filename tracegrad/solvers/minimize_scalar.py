@@ -13,41 +13,37 @@ import numpy as np
 from tracegrad.avals import Aval
 from tracegrad.ir import Graph, build, replay
 from tracegrad.ops.elementwise.table import equal, where
-from tracegrad.scipy_api.registry import shadow
-from tracegrad.solvers.implicit import gradient_of, solution
-from tracegrad.solvers.roots import bound, real, with_args
-from tracegrad.solvers.solver_node import Functions, SolverResult, Starts, called, plain_options
+from tracegrad.solvers.implicit import gradient_of, solved
+from tracegrad.solvers.scipy_function import SolverArguments, solver, with_args
+from tracegrad.solvers.solver_node import Functions, SolverResult, Starts
 from tracegrad.trace.driver.region import weakened
 
 __all__: list[str] = []
 
 
-@shadow("scipy.optimize.minimize_scalar", of_functions=True)
-def minimize_scalar(*args: Any, **kwargs: Any) -> Any:
+@solver("optimize.minimize_scalar")
+def minimize_scalar(inputs: SolverArguments) -> Any:
     """`scipy.optimize.minimize_scalar`"""
-    api_name = "scipy.optimize.minimize_scalar"
-    mapping = bound("minimize_scalar", args, kwargs)
-    fs: list[Any] = [(with_args(mapping.pop("fun"), mapping.pop("args")), ())]
-    mapping = {k: v for k, v in mapping.items() if v is not None}
-    starts: dict[str, Any] = {k: mapping.pop(k) for k in ("bracket", "bounds") if k in mapping}
+    fs: list[Any] = [(with_args(inputs.pop("fun"), inputs.pop("args")), ())]
+    starts: dict[str, Any] = {k: inputs.pop(k) for k in ("bracket", "bounds") if inputs[k] is not None}
     ends = tuple(starts.get("bounds", ()))
     fs += [(functools.partial(_off, end), ()) for end in ends]
-    functions = Functions(api_name, fs, None)
+    functions = Functions(inputs.api_name, fs, None)
     gradient = gradient_of(functions.graphs[0])
     off = functions.graphs[1:]
     functions.graphs.append(gradient)
-    options = plain_options(api_name, mapping)
+    options = inputs.options()
 
     def run(fs: Any, begin: Any) -> Any:
-        result = real("minimize_scalar")(fs[0], **begin, **options)
+        result = inputs.real(fs[0], **begin, **options)
         x = float(result.x)
         return x, _held(fs[-1], x, begin.get("bounds", ())), result.nfev, result.get("nit", 0), result.success
 
-    make_rule = functools.partial(solution, equation=_equation(gradient, off), api_name=api_name, known=1)
+    equation = _equation(gradient, off)
     kinds = (((), "f64"), ((), "i64"), ((), "i64"), ((), "i64"), ((), "bool"))
-    x, _, calls, iterations, success = called(functions, Starts(starts), run, kinds, repr(options), make_rule)
-    value = replay(functions.graphs[0], [x, *functions.captured])[0][0]
-    return SolverResult(api_name, x=weakened(x), fun=weakened(value), nfev=calls, nit=iterations, success=success)
+    x, _, calls, iterations, success = solved(functions, Starts(starts), run, kinds, repr(options), equation, 1)
+    value = weakened(functions.value(0, x))
+    return SolverResult(inputs.api_name, x=weakened(x), fun=value, nfev=calls, nit=iterations, success=success)
 
 
 def _off(end: Any, x: Any) -> Any:
@@ -79,9 +75,8 @@ def _equation(gradient: Graph, off: list[Graph]) -> Graph:
 
 
 def _bracketed(name: str, options: dict[str, str], facts: tuple[str, ...]) -> None:
-    @shadow(f"scipy.optimize.{name}", of_functions=True)
-    def find(*args: Any, **kwargs: Any) -> Any:
-        inputs = bound(name, args, kwargs)
+    @solver(f"optimize.{name}")
+    def find(inputs: SolverArguments) -> Any:
         passed = {new: inputs[old] for old, new in options.items()}
         result = minimize_scalar(inputs["func"], inputs["brack"], None, inputs["args"], name, None, passed)
         return tuple([result[k] for k in facts]) if inputs["full_output"] else result.x
@@ -92,10 +87,9 @@ _bracketed("brent", _OPTIONS, ("x", "fun", "nit", "nfev"))
 _bracketed("golden", _OPTIONS, ("x", "fun", "nfev"))
 
 
-@shadow("scipy.optimize.fminbound", of_functions=True)
-def fminbound(*args: Any, **kwargs: Any) -> Any:
+@solver("optimize.fminbound")
+def fminbound(inputs: SolverArguments) -> Any:
     """`scipy.optimize.fminbound`"""
-    inputs = bound("fminbound", args, kwargs)
     options = {"xatol": inputs["xtol"], "maxiter": inputs["maxfun"], "disp": inputs["disp"]}
     ends = inputs["x1"], inputs["x2"]
     result = minimize_scalar(inputs["func"], None, ends, inputs["args"], "bounded", None, options)

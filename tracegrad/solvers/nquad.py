@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,9 +10,9 @@ import numpy as np
 from tracegrad.control.operands import inlined
 from tracegrad.numpy_api.registry import refuse
 from tracegrad.ops.calls.custom_call import opaque
-from tracegrad.scipy_api.registry import shadow
-from tracegrad.solvers.quadrature import bound_to, quad
-from tracegrad.solvers.solver_node import Functions, aside, plain_options, shaped
+from tracegrad.solvers.quadrature import quad
+from tracegrad.solvers.scipy_function import SolverArguments, arguments_tuple, plain_options, solver
+from tracegrad.solvers.solver_node import Functions, OpaqueCall, aside, node_name, shaped
 from tracegrad.trace.driver.region import weakened
 
 __all__: list[str] = []
@@ -30,16 +29,13 @@ def _nested(func: Any, ranges: Ranges, args: tuple[Any, ...], options: Sequence[
     return quad(lambda x: _nested(func, ranges, args, options, x, *outer), low, high, **options[k])[0]
 
 
-class _NquadErrorEstimate:
+class _NquadErrorEstimate(OpaqueCall):
     """Opaque call that computes the error estimate of `scipy.integrate.nquad`."""
 
     def __init__(self, functions: Functions, options: Sequence[dict[str, Any]]):
         self.functions, self.options = functions, list(options)
         key = "".join(map(str, functions.graphs)) + repr(self.options)
-        self.name = f"scipy.integrate.nquad {hashlib.sha256(key.encode()).hexdigest()[:16]}"
-
-    def __repr__(self) -> str:
-        return repr(self.name)
+        self.name = node_name("scipy.integrate.nquad", key)
 
     def __call__(self, *values: Any) -> tuple[Any]:
         from scipy import integrate
@@ -80,40 +76,37 @@ def _end(x: Any, *args: Any) -> Any:
     return inlined(x)(*args) if callable(x) else x
 
 
-@shadow("scipy.integrate.nquad", of_functions=True)
-def nquad(*args: Any, **kwargs: Any) -> Any:
+@solver("integrate.nquad", "full_output")
+def nquad(inputs: SolverArguments) -> Any:
     """`scipy.integrate.nquad`"""
-    inputs = bound_to("nquad", args, kwargs, ("full_output",))
     ranges, others, options = [_ends(x) for x in inputs["ranges"]], inputs["args"] or (), inputs["opts"] or {}
     per_range = [options] * len(ranges) if isinstance(options, dict) else list(options)
     if any(callable(x) for x in per_range):
         raise refuse("scipy.integrate.nquad with opts= of functions")
     per_range = [plain_options("scipy.integrate.nquad", x) for x in per_range]
-    return _integrated(inputs["func"], ranges, others if isinstance(others, tuple) else (others,), per_range)
+    return _integrated(inputs["func"], ranges, arguments_tuple(others), per_range)
 
 
-@shadow("scipy.integrate.dblquad", of_functions=True)
-def dblquad(*args: Any, **kwargs: Any) -> Any:
+@solver("integrate.dblquad")
+def dblquad(inputs: SolverArguments) -> Any:
     """`scipy.integrate.dblquad`"""
-    inputs = bound_to("dblquad", args, kwargs)
     ranges: Ranges = [
         lambda x, *_: (_end(inputs["gfun"], x), _end(inputs["hfun"], x)),
         _ends((inputs["a"], inputs["b"])),
     ]
-    return _integrated(inputs["func"], ranges, inputs["args"], [_tolerances("dblquad", inputs)] * 2)
+    return _integrated(inputs["func"], ranges, inputs["args"], [_tolerances(inputs)] * 2)
 
 
-@shadow("scipy.integrate.tplquad", of_functions=True)
-def tplquad(*args: Any, **kwargs: Any) -> Any:
+@solver("integrate.tplquad")
+def tplquad(inputs: SolverArguments) -> Any:
     """`scipy.integrate.tplquad`"""
-    inputs = bound_to("tplquad", args, kwargs)
     ranges: Ranges = [
         lambda y, x, *_: (_end(inputs["qfun"], x, y), _end(inputs["rfun"], x, y)),
         lambda x, *_: (_end(inputs["gfun"], x), _end(inputs["hfun"], x)),
         _ends((inputs["a"], inputs["b"])),
     ]
-    return _integrated(inputs["func"], ranges, inputs["args"], [_tolerances("tplquad", inputs)] * 3)
+    return _integrated(inputs["func"], ranges, inputs["args"], [_tolerances(inputs)] * 3)
 
 
-def _tolerances(name: str, inputs: dict[str, Any]) -> dict[str, Any]:
-    return plain_options(f"scipy.integrate.{name}", {k: inputs[k] for k in ("epsabs", "epsrel")})
+def _tolerances(inputs: SolverArguments) -> dict[str, Any]:
+    return plain_options(inputs.api_name, {k: inputs[k] for k in ("epsabs", "epsrel")})

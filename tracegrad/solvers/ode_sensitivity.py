@@ -8,7 +8,6 @@ wanted elements, n elements for each.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -24,7 +23,7 @@ from tracegrad.ops.shape.linear import arange, broadcast_to, cast, concatenate, 
 from tracegrad.solvers.callbacks import Callback, Substitute
 from tracegrad.solvers.packing import flat, unflatten
 from tracegrad.solvers.runge_kutta import METHODS, fits, integrator, tables, tolerances
-from tracegrad.solvers.solver_node import SolverRule, aside
+from tracegrad.solvers.solver_node import LastResult, OpaqueCall, SolverRule, node_name
 from tracegrad.transforms.jvp_graph import pushed
 
 __all__ = ["NUMBER", "System", "of_length", "one_element", "solution"]
@@ -47,19 +46,12 @@ class System:
         self._begin, self._rhs = replayer(begin), Callback(derivative, api_name, 2)
         self._jac = Callback(jac, api_name, 2) if jac is not None else None
         self._loops: dict[int, Substitute] = {}
-        key = f"{begin} {derivative} {method} {self.options!r} {jac}"
-        self.name = f"scipy.integrate.{method} {hashlib.sha256(key.encode()).hexdigest()[:16]}"
-        self._last: tuple[Any, Any] = None, None
+        self.name = node_name(api_name, f"{begin} {derivative} {method} {self.options!r} {jac}")
+        self._last = LastResult()
 
     def solved(self, ends: Sequence[float], times: Any, values: Sequence[Any]) -> Any:
         """Compute SciPy's solution between the ends, at the times, or at the solver's steps if `times` is None."""
-        key = (*ends, None if times is None else times.tobytes(), *(x.tobytes() for x in values))
-        known, result = self._last
-        if known != key:
-            with aside():
-                result = self._solve(ends, times, values)
-            self._last = key, result
-        return result
+        return self._last.get((*ends, times, *values), lambda: self._solve(ends, times, values))
 
     def _solve(self, ends: Sequence[float], times: Any, values: Sequence[Any]) -> Any:
         if self.method == "odeint":
@@ -109,7 +101,7 @@ class System:
         return first, self._rhs.at(values), self._jac.at(values) if self._jac is not None else None
 
 
-class _Solution:
+class _Solution(OpaqueCall):
     """Opaque call that computes a system's solution at `count` times.
 
     With `kind` "steps" the times are the solver's steps, and with "count" the result is the number of steps alone.
@@ -118,9 +110,7 @@ class _Solution:
 
     def __init__(self, system: System, kind: str, count: int = 0):
         self.system, self.kind, self.count = system, kind, count
-
-    def __repr__(self) -> str:
-        return repr(f"{self.system.name} {self.kind} {self.count}")
+        self.name = f"{system.name} {kind} {count}"
 
     def __call__(self, first: Any, last: Any, *rest: Any) -> tuple[Any, ...]:
         rest = tuple([np.asarray(x, order="C") for x in rest])

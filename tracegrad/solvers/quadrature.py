@@ -7,8 +7,6 @@ derivative is an integral of several functions at once, so it has derivatives to
 from __future__ import annotations
 
 import functools
-import hashlib
-import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -22,16 +20,15 @@ from tracegrad.ops import Carrier, TapeCarrier
 from tracegrad.ops.calls.custom_call import custom_call, opaque
 from tracegrad.ops.elementwise.table import absolute, add, cos, divide, less, multiply, negative, sin, subtract, where
 from tracegrad.ops.shape.linear import reduce_sum
-from tracegrad.scipy_api.registry import shadow
 from tracegrad.solvers.callbacks import Callback
 from tracegrad.solvers.packing import flat, unflatten
-from tracegrad.solvers.roots import with_args
-from tracegrad.solvers.solver_node import Functions, SolverRule, aside, plain_options, shaped
+from tracegrad.solvers.scipy_function import SolverArguments, solver, with_args
+from tracegrad.solvers.solver_node import Functions, OpaqueCall, SolverRule, aside, node_name, shaped
 from tracegrad.trace.driver.region import weakened
 from tracegrad.transforms.jvp_graph import pushed
 from tracegrad.transforms.vjp_graph import joint
 
-__all__ = ["bound_to", "quad"]
+__all__ = ["quad"]
 
 Ends = tuple[float | None, float | None]
 
@@ -39,17 +36,13 @@ Ends = tuple[float | None, float | None]
 MAX_QUADPACK_SIZE = 16
 
 
-class _Quadrature:
+class _Quadrature(OpaqueCall):
     """Integral of a graph of a number and values, between `ends`; ends that are None are the first inputs."""
 
     def __init__(self, graph: Graph, ends: Ends, options: dict[str, Any], is_vector: bool = False):
         self.graph, self.ends, self.options = graph, ends, options
         self._callback, self.is_vector = Callback(graph, "scipy.integrate.quad"), is_vector
-        key = hashlib.sha256(f"{graph} {ends} {options!r} {is_vector}".encode()).hexdigest()[:16]
-        self.name = f"scipy.integrate.quad {key}"
-
-    def __repr__(self) -> str:
-        return repr(self.name)
+        self.name = node_name("scipy.integrate.quad", f"{graph} {ends} {options!r} {is_vector}")
 
     def __call__(self, *inputs: Any) -> tuple[Any, Any]:
         from scipy import integrate
@@ -153,36 +146,28 @@ def _total(terms: Sequence[Any]) -> Any:
     return total
 
 
-@shadow("scipy.integrate.quad", of_functions=True)
-def quad(*args: Any, **kwargs: Any) -> Any:
+@solver("integrate.quad", "full_output", "wopts")
+def quad(inputs: SolverArguments) -> Any:
     """`scipy.integrate.quad`: the integral and an estimate of its error, which has no derivative."""
-    from scipy import integrate
-
-    api_name = "scipy.integrate.quad"
-    bound = inspect.signature(integrate.quad).bind(*args, **kwargs)
-    bound.apply_defaults()
-    mapping = dict(bound.arguments)
-    for name in ("full_output", "wopts"):
-        if mapping.pop(name):
-            raise refuse(f"the argument {name}= of {api_name}")
-    if mapping.pop("complex_func"):
-        func, others = mapping.pop("func"), {k: x for k, x in mapping.items() if k != "func"}
+    api_name = inputs.api_name
+    if inputs.pop("complex_func"):
+        func, others = inputs.pop("func"), {k: x for k, x in inputs.items() if k != "func"}
         integrals = [
             quad(lambda x, *xs, component=component: component(inlined(func)(x, *xs)), **others)
             for component in (np.real, np.imag)
         ]
         return tuple([x + 1j * y for x, y in zip(*integrals)])
-    if mapping["weight"] is None:
-        del mapping["wvar"]
-    elif isinstance(mapping["wvar"], Carrier):
+    if inputs["weight"] is None:
+        del inputs["wvar"]
+    elif isinstance(inputs["wvar"], Carrier):
         raise refuse(f"a traced wvar= of {api_name}", "let the function have the weight as a factor")
-    elif mapping["weight"] not in _WEIGHTS and any(isinstance(mapping[name], Carrier) for name in ("a", "b")):
+    elif inputs["weight"] not in _WEIGHTS and any(isinstance(inputs[name], Carrier) for name in ("a", "b")):
         raise refuse(
-            f"{api_name} between traced ends with weight={mapping['weight']!r}", "integrate over a fixed interval"
+            f"{api_name} between traced ends with weight={inputs['weight']!r}", "integrate over a fixed interval"
         )
-    functions = Functions(api_name, [(with_args(mapping.pop("func"), mapping.pop("args")), ())], None)
-    ends = [_end(api_name, mapping.pop(name)) for name in ("a", "b")]
-    options = plain_options(api_name, {k: v for k, v in mapping.items() if v is not None})
+    functions = Functions(api_name, [(with_args(inputs.pop("func"), inputs.pop("args")), ())], None)
+    ends = [_end(api_name, inputs.pop(name)) for name in ("a", "b")]
+    options = inputs.options()
     result = _integral(functions.graphs[0], ends, functions.captured, options)
     return weakened(result[0]), weakened(result[1])
 
@@ -193,37 +178,20 @@ def _end(api_name: str, x: Any) -> Any:
     return shaped(x, ()) if isinstance(x, Carrier) else x
 
 
-def bound_to(name: str, args: Any, kwargs: Any, plain: Sequence[str] = ()) -> dict[str, Any]:
-    """Bind the arguments of a SciPy function by name; UnsupportedError for unusual values of some."""
-    from scipy import integrate
-
-    signature = inspect.signature(getattr(integrate, name))
-    bound = signature.bind(*args, **kwargs)
-    bound.apply_defaults()
-    options = dict(bound.arguments)
-    for k in plain:
-        value, usual = options.pop(k), signature.parameters[k].default
-        if value is not usual and value != usual:
-            raise refuse(f"the argument {k}= of scipy.integrate.{name}")
-    return options
-
-
-@shadow("scipy.integrate.quad_vec", of_functions=True)
-def quad_vec(*args: Any, **kwargs: Any) -> Any:
+@solver("integrate.quad_vec", "full_output", "workers")
+def quad_vec(inputs: SolverArguments) -> Any:
     """`scipy.integrate.quad_vec`: the integrals and an estimate of their errors, which has no derivative."""
-    api_name = "scipy.integrate.quad_vec"
-    inputs = bound_to("quad_vec", args, kwargs, ("full_output", "workers"))
+    api_name = inputs.api_name
     functions = Functions(api_name, [(with_args(inputs.pop("f"), inputs.pop("args")), None)], None)
     ends = [_end(api_name, inputs.pop(name)) for name in ("a", "b")]
-    options = plain_options(api_name, {k: v for k, v in inputs.items() if v is not None})
+    options = inputs.options()
     result = _integral(functions.graphs[0], ends, functions.captured, options, is_vector=True)
     return result if result[0].shape else (weakened(result[0]), weakened(result[1]))
 
 
-@shadow("scipy.integrate.fixed_quad", of_functions=True)
-def fixed_quad(*args: Any, **kwargs: Any) -> Any:
+@solver("integrate.fixed_quad")
+def fixed_quad(inputs: SolverArguments) -> Any:
     """`scipy.integrate.fixed_quad`: a weighted sum of the function, which is called once with all points."""
-    inputs = bound_to("fixed_quad", args, kwargs)
     a, b = inputs["a"], inputs["b"]
     if not any(isinstance(x, Carrier) for x in (a, b)) and (np.isinf(a) or np.isinf(b)):
         raise ValueError("Gaussian quadrature is only available for finite limits.")

@@ -11,24 +11,38 @@ from typing import Any
 import numpy as np
 
 from tracegrad import tree
-from tracegrad.avals import LITERALS, Aval
+from tracegrad.avals import Aval
 from tracegrad.control.operands import inlined, joined
 from tracegrad.errors import UnsupportedError, located
-from tracegrad.ir import Graph, build
+from tracegrad.ir import Graph, build, replay
 from tracegrad.locks import cached_property
-from tracegrad.numpy_api.boolean_mask import known
 from tracegrad.numpy_api.operands import arrays, to_float
 from tracegrad.ops import Carrier, Op, TapeCarrier
 from tracegrad.ops.calls.custom_call import custom_call, opaque
 from tracegrad.ops.shape.linear import cast
 from tracegrad.solvers.callbacks import Callback
 from tracegrad.trace.driver.closed_rules import RuleGraph
-from tracegrad.trace.driver.region import ClosedFunction, closed
+from tracegrad.trace.driver.region import closed
 
-__all__ = ["Functions", "SolverResult", "SolverRule", "Starts", "called", "plain_options", "shaped"]
+__all__ = [
+    "Functions",
+    "LastResult",
+    "OpaqueCall",
+    "SolverResult",
+    "SolverRule",
+    "Starts",
+    "aside",
+    "called",
+    "node_name",
+    "recorded",
+    "shaped",
+]
 
 # Shapes and dtypes of the results of a solver.
 Kinds = tuple[tuple[tuple[int, ...], str], ...]
+
+# A function and values like its arguments: avals, or numbers.
+TypedFunction = tuple[Callable[..., Any], tuple[Any, ...]]
 
 
 class Functions:
@@ -39,15 +53,16 @@ class Functions:
     """
 
     def __init__(self, api_name: str, fs: Sequence[tuple[Any, ...]], x: tuple[int, ...] | None):
-        def region(f: Callable[..., Any], shape: Any, x_shape: Any = x) -> ClosedFunction:
+        def typed(f: Callable[..., Any], shape: Any, x_shape: Any = x) -> TypedFunction:
             like: Any = 0.0 if x_shape is None else Aval(x_shape, np.dtype(np.float64))
-            return closed(_one_array(f, shape), (like,), f"a function that {api_name} calls")
+            return _one_array(f, shape), (like,)
 
-        regions = [region(*f) for f in fs]
         self.api_name, self.x = api_name, x
-        self.captured, self.graphs = joined(regions, 1)
-        if any(isinstance(v, TapeCarrier) for v in self.captured):
-            raise UnsupportedError(located(f"{api_name} of a function of Tensors is not supported; give it arrays"))
+        self.captured, self.graphs = recorded(api_name, [typed(*f) for f in fs], "a function of Tensors")
+
+    def value(self, k: int, x: Any) -> Any:
+        """Return the value of function `k` at `x`, in the trace."""
+        return replay(self.graphs[k], [x, *self.captured])[0][0]
 
     def to_scipy(self, values: Sequence[Any]) -> list[Callable[..., Any]]:
         """Return the functions for these captured values."""
@@ -56,6 +71,20 @@ class Functions:
     @cached_property
     def _callbacks(self) -> list[Callback]:
         return [Callback(graph, self.api_name) for graph in self.graphs]
+
+
+def recorded(
+    api_name: str, fs: Sequence[TypedFunction], refused: str, start: Sequence[Any] = ()
+) -> tuple[list[Any], list[Graph]]:
+    """Record functions with as many arguments; return their captures, and their graphs of arguments and captures.
+
+    Tensors among the captures and in `start` raise UnsupportedError; the text calls them `refused`.
+    """
+    regions = [closed(f, like, f"a function that {api_name} calls") for f, like in fs]
+    captured, graphs = joined(regions, len(fs[0][1]))
+    if any(isinstance(v, TapeCarrier) for v in [*start, *captured]):
+        raise UnsupportedError(located(f"{api_name} of {refused} is not supported; give it arrays"))
+    return captured, graphs
 
 
 def _one_array(f: Callable[..., Any], shape: tuple[int, ...] | None) -> Callable[..., Any]:
@@ -100,17 +129,44 @@ class Starts:
         return table
 
 
-class _SolverCall:
-    """Opaque call of a solver, `run(functions, starts)`; unequal calls have unequal `repr`."""
+def node_name(api_name: str, key: str) -> str:
+    """Return the name of a solver with the digest of `key`, the text of all that its results depend on."""
+    return f"{api_name} {hashlib.sha256(key.encode()).hexdigest()[:16]}"
+
+
+class OpaqueCall:
+    """Call of SciPy as a parameter of a node; unequal calls have unequal names."""
+
+    name: str
+
+    def __repr__(self) -> str:
+        return repr(self.name)
+
+
+class LastResult:
+    """Result of SciPy for the last inputs, which several nodes use."""
+
+    def __init__(self) -> None:
+        self._key: tuple[object, ...] | None = None
+        self._result: Any = None
+
+    def get(self, inputs: Sequence[Any], compute: Callable[[], Any]) -> Any:
+        """Return the result for these inputs, computed outside of the trace unless they equal the last ones."""
+        key = tuple([x.tobytes() if isinstance(x, np.ndarray) else x for x in inputs])
+        if key != self._key:
+            with aside():
+                self._result = compute()
+            self._key = key
+        return self._result
+
+
+class _SolverCall(OpaqueCall):
+    """Opaque call of a solver, `run(functions, starts)`."""
 
     def __init__(self, functions: Functions, starts: Starts, run: Callable[..., Any], kinds: Kinds, text: str):
         self.functions, self.starts, self.run, self.kinds = functions, starts, run, kinds
         graphs = "".join(map(str, functions.graphs))
-        key = f"{graphs} {starts.leaves!r} {starts.structure} {text} {kinds}"
-        self.name = f"{functions.api_name} {hashlib.sha256(key.encode()).hexdigest()[:16]}"
-
-    def __repr__(self) -> str:
-        return repr(self.name)
+        self.name = node_name(functions.api_name, f"{graphs} {starts.leaves!r} {starts.structure} {text} {kinds}")
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
         count = len(self.starts.positions)
@@ -212,27 +268,6 @@ class SolverRule:
 
 def _kinds(xs: Sequence[Any]) -> list[Aval]:
     return [Aval(x.shape, np.dtype(x.dtype)) for x in xs]
-
-
-_PLAIN = (*LITERALS, str, np.generic, np.ndarray)
-
-
-def plain_options(api_name: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options with constant values; UnsupportedError for functions and traced values."""
-    table = {}
-    for name, value in options.items():
-        leaves, structure = tree.flatten(value)
-        table[name] = tree.unflatten(structure, [_plain(api_name, name, x) for x in leaves])
-    return table
-
-
-def _plain(api_name: str, name: str, x: Any) -> Any:
-    traced = isinstance(x, Carrier)
-    result = known(x) if traced and not isinstance(x, TapeCarrier) else x
-    if not isinstance(result, _PLAIN) and (traced or x is not None):
-        kind = "traced value" if traced else type(x).__name__
-        raise UnsupportedError(located(f"{api_name} in traced code takes no {kind} for {name}="))
-    return result
 
 
 # The fields of SciPy's result objects.
