@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from typing import Any
 
 __all__ = [
-    "GENERATED_FILENAME",
+    "GENERATED_PREFIX",
     "OVERLAPPING",
     "PACKAGE",
     "READ_ONLY",
@@ -186,7 +186,7 @@ PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _LIBRARY = os.path.dirname(os.__file__) + os.sep
 _LIBRARIES = frozenset(["scipy", "numba", "llvmlite"])
 # The file name of generated source code.
-GENERATED_FILENAME = "<tracegrad>"
+GENERATED_PREFIX = "<tracegrad"
 # NumPy's error text for an update of a read-only array; also the value of `frozen` of a read-only traced array.
 READ_ONLY = "assignment destination is read-only"
 OVERLAPPING = "a view by as_strided whose elements overlap"  # another value of `frozen`
@@ -201,7 +201,7 @@ def in_package(filename: str) -> bool:
 def user_file(filename: str) -> bool:
     """Whether code of this file is the user's: neither tracegrad's nor NumPy's nor frozen."""
     inside_numpy = f"{os.sep}numpy{os.sep}" in filename and "site-packages" in filename
-    return not filename.startswith((PACKAGE, "<frozen", GENERATED_FILENAME)) and not inside_numpy
+    return not filename.startswith((PACKAGE, "<frozen", GENERATED_PREFIX)) and not inside_numpy
 
 
 def user_frame() -> Any:

@@ -25,6 +25,7 @@ from tracegrad.runtime.execution.program import Program, conformed
 from tracegrad.trace.effects.result_template import ContainerTemplate, Output, ResultTemplate, SharedTemplate
 from tracegrad.trace.random.draws import rewind
 from tracegrad.trace.sources.describe import describe
+from tracegrad.utils.source import define
 
 __all__ = ["as_cfunc", "as_numba"]
 
@@ -48,7 +49,7 @@ def as_numba(fun: Dispatcher, args: tuple[Any, ...]) -> Any:
     path, captured = _path(fun, args, description)
     result_source = _text(path.trace.result, [aval.ndim for aval in path.program.image.outputs], description)
     space = _space(path.program, args, captured, description)
-    exec(compile(_source(path.program, args, result_source, space["fixed"]), f"<{description}>", "exec"), space)
+    function = define("function", _source(path.program, args, result_source, space["fixed"]), space, description)
     # `call` is a separate function, so that its caller keeps the arrays alive until it returns.
     space["call"] = njit(space["call"], nogil=True)
 
@@ -57,7 +58,6 @@ def as_numba(fun: Dispatcher, args: tuple[Any, ...]) -> Any:
         kind = from_dtype(array.dtype)
         return types.Array(kind, array.ndim, "C", readonly=True) if isinstance(x, np.ndarray) else kind
 
-    function = space["function"]
     function.__name__ = function.__qualname__ = fun.name
     return njit(tuple(map(numbas, args)), nogil=True)(function)
 
@@ -75,9 +75,8 @@ def as_cfunc(fun: Dispatcher, signature: Any) -> Any:
             raise UnsupportedError(located(f"{description}: arguments are numbers, but the signature has {each}"))
     inner = as_numba(fun, tuple([as_dtype(each).type(1) for each in args]))
     names = ", ".join([f"a{i}" for i in range(len(args))])
-    space = {"inner": inner}
-    exec(f"def function({names}):\n    return inner({names})", space)
-    return cfunc(signature)(space["function"])
+    text = f"def function({names}):\n    return inner({names})"
+    return cfunc(signature)(define("function", text, {"inner": inner}, description))
 
 
 def _path(fun: Dispatcher, args: tuple[Any, ...], description: str) -> tuple[TracePath, Sequence[Any]]:

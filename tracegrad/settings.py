@@ -1,6 +1,6 @@
 """Settings of the process: read from the environment in one place, and changeable at run time.
 
-    TRACEGRAD_LOG          topics to log to stderr, separated by commas: compile, cache, retrace, loops
+    TRACEGRAD_LOG          topics to log to stderr, separated by commas: compile, cache, retrace, loops, source
     TRACEGRAD_VERIFY       1: verify the graph after every pass, and raise internal errors in a loop that is rerolled;
                            0 (default): do not verify, and record that loop iteration by iteration
     TRACEGRAD_NUM_THREADS  threads of a kernel, from 1 to 1024; without it, one for each usable CPU
@@ -46,7 +46,7 @@ __all__ = [
     "waits_for_compiler",
 ]
 
-TOPICS = ("compile", "cache", "retrace", "loops")
+TOPICS = ("compile", "cache", "retrace", "loops", "source")
 FIRST_CALLS = ("replay", "compile", "background")
 MOST_THREADS = 1024  # the thread pool counts active workers in 16 bits
 

@@ -35,7 +35,7 @@ GOOD = [
     ("log", "", frozenset()),
     ("log", "compile", frozenset({"compile"})),
     ("log", " compile,retrace ,", frozenset({"compile", "retrace"})),
-    ("log", "compile,cache,retrace,loops", frozenset(TOPICS)),
+    ("log", "compile,cache,retrace,loops,source", frozenset(TOPICS)),
     ("verify", "1", True),
     ("verify", "0", False),
     ("verify", "True", True),

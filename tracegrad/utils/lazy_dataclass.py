@@ -13,7 +13,7 @@ import types
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar, dataclass_transform
 
-from tracegrad.errors import GENERATED_FILENAME
+from tracegrad.utils.source import define
 
 __all__ = ["record"]
 
@@ -68,9 +68,9 @@ def _later(name: str, parameters: str, lines: Callable[[type, dict[str, Any]], I
         space: dict[str, Any] = {"LATER": _LATER, "set": object.__setattr__}
         body = list(lines(owner, space))
         inputs = _parameters(owner, space) if name == "__init__" else parameters
-        exec(compile("\n ".join([f"def {name}({inputs}):", *body]), GENERATED_FILENAME, "exec"), space)
-        result = space[name]
-        result.__qualname__ = f"{owner.__qualname__}.{name}"
+        qualname = f"{owner.__qualname__}.{name}"
+        result = define(name, "\n    ".join([f"def {name}({inputs}):", *body]), space, qualname)
+        result.__qualname__ = qualname
         setattr(owner, name, result)
         return result(self, *args, **kwargs)
 

@@ -1,8 +1,8 @@
 """Logging by topic: one line for each event that is expensive or surprising.
 
-The topics are compile, cache, retrace and loops. Each is a logger of the standard library, `tracegrad.<topic>`, at
-level INFO. Topics in `TRACEGRAD_LOG` (or `settings.log`) go to stderr, and only there; the others go where the
-program's own configuration of `logging` sends them, by default nowhere.
+The topics are compile, cache, retrace, loops and source. Each is a logger of the standard library,
+`tracegrad.<topic>`, at level INFO. Topics in `TRACEGRAD_LOG` (or `settings.log`) go to stderr, and only there; the
+others go where the program's own configuration of `logging` sends them, by default nowhere.
 """
 
 from __future__ import annotations

@@ -90,7 +90,8 @@ def test_arrays_with_a_dtype_object_of_their_own_stay_on_the_hot_path(dtype: str
 
 X = np.array([1.0, 3.0])
 SIGNATURES = ["{}, y=2.0", "y, {}=2.0", "{}, /, y=2.0", "y, *, {}=2.0", "y, *rest, {}=2.0", "y, **{}"]
-NAMES = ["x", "r", "entry", "x0", "a0", "type", "len", "MISS", "_", "more", "keywords", "out", "unusual", "self", "is_"]
+NAMES = ["x", "outputs", "entry", "input_0", "argument_0", "item_1", "type", "len", "MISS", "_", "more", "keywords"]
+NAMES += ["out", "unusual", "self", "is_"]
 # Of positional arguments, and of keywords, in which N is the name.
 ARGUMENTS: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
     ((X,), {}),

@@ -32,6 +32,7 @@ from tracegrad.locks import new_lock
 from tracegrad.ops import Carrier, DispatchLevel
 from tracegrad.runtime.diagnostics.nan_origin import check_outputs
 from tracegrad.runtime.dispatch.bound_method import UNREFERENCED_COUNT, BoundMethod
+from tracegrad.runtime.dispatch.call_class import switch_class
 from tracegrad.runtime.dispatch.disabled_jit import eagerly, once, run_aliased
 from tracegrad.runtime.dispatch.fast_path_registry import register
 from tracegrad.runtime.dispatch.plain_python_policy import CacheInfo, Pace, Unmet
@@ -171,7 +172,7 @@ class Dispatcher(Inlinable):
         others = [x for x in self._inline_caches.get(form, ()) if x is not entry]
         self._inline_caches[form] = (entry, *others)
         if entry.fast_class is not None:
-            self.__class__ = entry.fast_class
+            switch_class(self, entry.fast_class)
 
     def _add_fast_path(self, path: TracePath, call: BoundCall, captured: Sequence[Any]) -> None:
         """Install fast paths for calls like this one: a single one, or one among alternating calls."""
@@ -181,7 +182,7 @@ class Dispatcher(Inlinable):
         form = (len(call.args), *call.kwargs)
         again = (len(form) > 1 or path.has_fast_path(form)) and not disabled("inline-caches")
         donated = path.arrays(self.binder.leaf_numbers(call, self._donated)) if self._donated else ()
-        self.__class__ = path.fast_path(self.binder, call, self._plain, self.name, donated, layouts)
+        switch_class(self, path.fast_path(self.binder, call, self._plain, self.name, donated, layouts))
         entry = path.cache_entry(call, donated, layouts) if again else None
         if entry is not None:
             others = [x for x in self._inline_caches.get(form, ()) if x is not entry]
@@ -256,7 +257,8 @@ class Dispatcher(Inlinable):
 
     def cool(self) -> None:
         """Remove the fast paths, and forget what calls until now tell about retraces and times."""
-        self._inline_caches, self.__class__ = {}, self._plain
+        self._inline_caches = {}
+        switch_class(self, self._plain)
         self._unmet, self._pace = Unmet(), Pace()
 
     @property
@@ -391,26 +393,24 @@ class Dispatcher(Inlinable):
             except CapacityError:
                 spec.enlarge()
 
-    def _hit(self, call: BoundCall) -> None:
+    def _hit(self, call: BoundCall, result: PathResult) -> PathResult:
         self._counts["hits"] += 1
         self._unmet.discard(call)
+        return result
 
     def _known_or_new(self, spec: Specialization, call: BoundCall, plainly: bool) -> PathResult:
         known = spec.paths
         result, guard_values = self._follow(spec, call, GuardValues())
         if result is not None:
-            self._hit(call)
-            return result
+            return self._hit(call, result)
         with self._lock:
             if spec.paths is not known:
                 result, guard_values = self._follow(spec, call, GuardValues())
                 if result is not None:
-                    self._hit(call)
-                    return result
+                    return self._hit(call, result)
             result, guard_values = self._follow_restored(spec, call, guard_values)
             if result is not None:
-                self._hit(call)
-                return result
+                return self._hit(call, result)
             self._counts["misses"] += 1
             self._unmet.add(call)
             if self.is_limited(call):

@@ -10,13 +10,15 @@ program. For a function `f(p, x)` it reads like this:
     def call(self, /, p=MISS, x=MISS, *more, **keywords):
         if more or keywords or unusual: return self.call_slowly(...)
         try:
-            fits = type(w0 := c0().scale) is float
-            if fits: x2 = w0
+            fits = type(read_0 := object_0().scale) is float
+            if fits: input_2 = read_0
         except GONE: fits = False
         if not fits: return self.call_slowly(...)
-        r = entry(p, x, x2)
-        if r is MISS or not r[2]: return self.call_slowly(...)
-        return (r[0], {'b': r[1], })
+        outputs = entry(p, x, input_2)
+        if outputs is MISS or not outputs[2]: return self.call_slowly(...)
+        return (outputs[0], {'b': outputs[1], })
+
+`TRACEGRAD_LOG=source` prints the code.
 
 For alternating kinds of calls, the code is a function of the dispatcher and all argument values. On a mismatch it
 returns MISS, and the next entry of the polymorphic inline cache is tried. `fast_path_tensors` unpacks calls on Tensors.
@@ -27,14 +29,13 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from types import CodeType, MappingProxyType
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tracegrad.avals import is_huge
 from tracegrad.codegen.loopir.random_draws import native_of
-from tracegrad.errors import GENERATED_FILENAME
 from tracegrad.ir import Graph
 from tracegrad.ops.calls.random_streams import draw, draw_by
 from tracegrad.runtime.dispatch.fast_path_code import FastPathCode, NotSimple, Then, opened
@@ -51,6 +52,7 @@ from tracegrad.trace.effects.result_template import ContainerTemplate, Output
 from tracegrad.trace.random.draws import Drawn
 from tracegrad.trace.sources.signature import BoundCall
 from tracegrad.trace.sources.sources import on_call
+from tracegrad.utils.source import define
 
 if TYPE_CHECKING:
     from tracegrad.runtime.dispatch.compiled_backward import OnTape
@@ -134,21 +136,13 @@ def generate_fast_path(
         begin.append("    drawn = None")
         otherwise = f"(put_back(drawn), {otherwise})[1]"
     lines = [*begin, *_body(code, args, ready, tests, otherwise), *recorded, *_ending(result, effects)]
-    exec(_compiled("\n".join(lines)), space)
-    output: Callable[..., Any] = space["call"]
-    return output
+    return define("call", "\n".join(lines), space, "fast path")
 
 
 def _draws_by_numpy(graph: Graph) -> bool:
     """Whether a random draw in a loop is a call of NumPy."""
     compiles = not disabled("native-draws")
     return any(x.op in (draw, draw_by) and not (compiles and native_of(x)) for x in graph.everywhere())
-
-
-@functools.lru_cache(maxsize=1024)
-def _compiled(text: str) -> CodeType:
-    """Compile a source text (cached: calls of other shapes often have the same text)."""
-    return compile(text, GENERATED_FILENAME, "exec")
 
 
 def _code(program: Any, header: Header, on_tape: OnTape | None) -> FastPathCode:
@@ -164,7 +158,7 @@ def _body(code: FastPathCode, leaves: list[str], ready: list[str], tests: list[s
     `otherwise`."""
     lines = []
     if code.checks or not all(text.isidentifier() for text in leaves):
-        names = [text if text.isidentifier() else f"x{i}" for i, text in enumerate(leaves)]
+        names = [text if text.isidentifier() else f"input_{i}" for i, text in enumerate(leaves)]
         # The slow path runs the user's code, whose exceptions must not be caught here.
         assignments = "; ".join([f"{name} = {text}" for name, text in zip(names, leaves) if name != text]) or "pass"
         lines = ["    try:", *_checked(code.checks, assignments), "    except GONE: fits = False"]
@@ -175,7 +169,7 @@ def _body(code: FastPathCode, leaves: list[str], ready: list[str], tests: list[s
     return [
         *lines,
         *code.entering(f"entry({', '.join(leaves)})"),
-        f"    if r is MISS{mismatches}: return {otherwise}",
+        f"    if outputs is MISS{mismatches}: return {otherwise}",
     ]
 
 
@@ -273,7 +267,7 @@ def _captured(trace: Trace, code: FastPathCode) -> list[str]:
 
 
 def _result(trace: Trace, code: FastPathCode) -> str:
-    """Write the construction of the result from `r`, the result of the entry point."""
+    """Write the construction of the result from `outputs`, the result of the entry point."""
     template = trace.result
     if code.on_tape is not None:
         return template.text(code)
@@ -281,7 +275,7 @@ def _result(trace: Trace, code: FastPathCode) -> str:
     if isinstance(template, ContainerTemplate) and template.kind.cls is tuple and not code.single:
         flat = [x.position for x in template.children if isinstance(x, Output) and x.kind is x.axes is None]
         if flat == list(range(count)) and len(template.children) == count:
-            return "r"
+            return "outputs"
     return template.text(code)
 
 
@@ -291,7 +285,7 @@ def _effects(trace: Trace, code: FastPathCode) -> list[str]:
     others = [effect for effect in trace.effects if not code.overwrites(effect)]
     ready = []
     for i, effect in enumerate(others):
-        ready += [f"h{i} = {code.checked_text(effect.holder)}", f"v{i} = {effect.template.text(code)}"]
+        ready += [f"holder_{i} = {code.checked_text(effect.holder)}", f"value_{i} = {effect.template.text(code)}"]
     whole = code.overwritten([effect for effect in trace.effects if code.overwrites(effect)])
     return [f"    {line}" for line in (*ready, *statements(others, code.name, whole))]
 

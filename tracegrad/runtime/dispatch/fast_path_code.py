@@ -84,7 +84,7 @@ class FastPathCode:
 
     def output(self, position: int) -> str:
         """The expression of an output of the program."""
-        return "r" if self.single else f"r[{position}]"
+        return "outputs" if self.single else f"outputs[{position}]"
 
     def name(self, x: Any) -> str:
         """The name of an object, or the expression of a part of the arguments."""
@@ -96,7 +96,7 @@ class FastPathCode:
             return x.among(self.leaves, self._args, self._kwargs)
         result = self._names.get(id(x))
         if result is None:
-            result = self._names[id(x)] = f"c{len(self._names)}"
+            result = self._names[id(x)] = f"object_{len(self._names)}"
             self.objects[result] = x
         return result
 
@@ -129,7 +129,7 @@ class FastPathCode:
 
     def entering(self, entry: str) -> list[str]:
         """The lines that call the program."""
-        return [f"    r = {entry}"]
+        return [f"    outputs = {entry}"]
 
     def recorded(self, captured: Sequence[str]) -> list[str]:
         """The lines that record a call on the tape, after the program has run."""
@@ -185,15 +185,18 @@ class FastPathCode:
 
     def _compare_keys(self, text: str, keys: list[str]) -> None:
         """Check that the dict `text` has these keys in this order; they are usually identical strings."""
-        names = [f"u{self._count + i}" for i in range(len(keys))]
-        self._count += len(keys)
+        names = self._item_names(len(keys))
         self.checks.append(Then(f"{', '.join(names)}, = {text}"))
-        self.checks += [f"({u} is {self.name(key)} or {u} == {key!r})" for u, key in zip(names, keys)]
+        self.checks += [f"({name} is {self.name(key)} or {name} == {key!r})" for name, key in zip(names, keys)]
+
+    def _item_names(self, count: int) -> list[str]:
+        """New local names for the items of a container."""
+        first, self._count = self._count, self._count + count
+        return [f"item_{i}" for i in range(first, first + count)]
 
     def _unpacked(self, text: str, structure: Any, count: int) -> list[str]:
         """Write local names for the children of a container, which are faster than lookups."""
-        names = [f"u{self._count + i}" for i in range(count)]
-        self._count += count
+        names = self._item_names(count)
         if structure[0].cls is not dict:
             self.checks.append(Then(f"{', '.join(names)} = {text}"))
             return names
@@ -244,7 +247,7 @@ class FastPathCode:
                 parent = self.read(source.parent)
                 text, again = parent + text[len(above) :], self.again(parent) + text[len(above) :]
         if self._uses[source.key] >= 2 and not text.isidentifier():
-            again = self._locals[source.key] = f"w{len(self._locals)}"
+            again = self._locals[source.key] = f"read_{len(self._locals)}"
             text = f"({again} := {text})"
         self._known[text] = again
         return text
@@ -294,7 +297,7 @@ class FastPathCode:
             return f"{text} is {expected}"
         again, cls = self.again(text), type(guard.expected).__name__
         if again == text and text.endswith(")"):  # a call is evaluated once
-            again = self._locals[again] = f"w{len(self._locals)}"
+            again = self._locals[again] = f"read_{len(self._locals)}"
             text = f"({again} := {text})"
         return f"({text} is {expected} or type({again}) is {cls} and {again} == {expected})"
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import builtins
 import inspect
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -17,9 +18,11 @@ __all__ = ["Header", "name_after_missing", "of_function", "of_method"]
 
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 _BUILT_IN = frozenset(vars(builtins))
-# Names reserved by the code, besides builtins, letters with numbers, and capitals.
+# Numbered names of the code, by what they stand for.
+_NUMBERED = re.compile("(argument|keyword|object|item|read|input|tensor|array|captured|holder|value|shared)_[0-9]+")
+# Other names reserved by the code, besides builtins and capitals.
 _RESERVED = frozenset([
-    "self", "more", "keywords", "fits", "out", "r", "node", "call", "entry", "record", "tape", "like", "tensor",
+    "self", "more", "keywords", "fits", "out", "outputs", "node", "call", "entry", "record", "tape", "like", "tensor",
     "spent", "check", "apart", "asarray", "is_", "ndarray", "unusual", "sprung", "set_attribute", "delete_attribute",
     "update_tensor", "without_gaps", "rows", "laid",
 ])  # fmt: skip
@@ -40,7 +43,8 @@ class Header(NamedTuple):
 def of_function(count: int, keywords: Sequence[str]) -> Header:
     """The header of a function of the dispatcher, `count` positional arguments and these keywords; its fallback is
     MISS."""
-    args, kwargs = [f"a{i}" for i in range(count)], {k: f"b{i}" for i, k in enumerate(keywords)}
+    args = [f"argument_{i}" for i in range(count)]
+    kwargs = {k: f"keyword_{i}" for i, k in enumerate(keywords)}
     return Header(args, kwargs, f"def call({', '.join(['self', *args, *kwargs.values()])}):", (), (), "MISS")
 
 
@@ -51,10 +55,10 @@ def of_method(signature: inspect.Signature | None, count: int, keywords: Sequenc
     kinds = {p.name: p.kind for p in parameters}
     known = [p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD and _is_free(p.name) for p in parameters[:count]]
     unnamed = max([i + 1 for i, free in enumerate(known) if not free], default=0) if len(known) == count else count
-    args = [f"a{i}" for i in range(unnamed)] + [p.name for p in parameters[unnamed:count]]
+    args = [f"argument_{i}" for i in range(unnamed)] + [p.name for p in parameters[unnamed:count]]
     named = [k for k in keywords if kinds.get(k) in _BY_NAME and _is_free(k)]
     others = [k for k in keywords if k not in named]
-    kwargs = {k: k for k in named} | {k: f"b{i}" for i, k in enumerate(others)}
+    kwargs = {k: k for k in named} | {k: f"keyword_{i}" for i, k in enumerate(others)}
     text = "".join(f"{a}=MISS, " for a in args[:unnamed]) + ("/, " if unnamed else "")
     text += "".join(f"{a}=MISS, " for a in args[unnamed:]) + "*more, " + "".join(f"{k}=MISS, " for k in named)
     ready = [f"{', '.join(kwargs[k] for k in others)}, = keywords.values()"] if others else []
@@ -78,7 +82,7 @@ def of_method(signature: inspect.Signature | None, count: int, keywords: Sequenc
 
 
 def _is_free(name: str) -> bool:
-    return not (name in _RESERVED or name in _BUILT_IN or name.isupper() or name[1:].isdecimal())
+    return not (name in _RESERVED or name in _BUILT_IN or name.isupper() or _NUMBERED.fullmatch(name))
 
 
 def name_after_missing(

@@ -54,23 +54,23 @@ class TensorCode(FastPathCode):
             cls, _, _, requires, leaf = call.key[1][i]
             text = again = self.leaves[i]
             if not text.isidentifier():
-                again = f"t{i}"
+                again = f"tensor_{i}"
                 text = f"({again} := {text})"
             self._tensors[i] = again
             self.checks.append(f"type({text}) is {self.name(cls)}")
             self.checks += _state(again, call.tensors[i], requires, leaf)
-            self.checks.append(Then(f"s{i} = {again}.array"))
-            self.leaves[i] = f"s{i}"
+            self.checks.append(Then(f"array_{i} = {again}.array"))
+            self.leaves[i] = f"array_{i}"
         self._leaves = list(self.leaves)
         self.objects["like"] = replace(call, leaves=[], key=None, carriers=[], tensors={}, args=(), kwargs={})
 
     def captured(self, texts: list[str]) -> list[str]:
-        names = [f"k{i}" for i in range(len(texts))]
+        names = [f"captured_{i}" for i in range(len(texts))]
         self.checks += [Then(f"{name} = {text}") for name, text in zip(names, texts)]
         return names
 
     def entering(self, entry: str) -> list[str]:
-        return [f"    try: r = {entry}", "    except LinAlgError as error: raise of_tensors(error) from None"]
+        return [f"    try: outputs = {entry}", "    except LinAlgError as error: raise of_tensors(error) from None"]
 
     def recorded(self, captured: Sequence[str]) -> list[str]:
         updated = [e for e in self.on_tape.trace.effects if e.recorded is not None]
@@ -104,7 +104,7 @@ class TensorCode(FastPathCode):
         tensors = ", ".join([f"{i}: {text}" for i, text in self._tensors.items()])
         watched = "".join([f"{self._read_text(source)}, " for source, _ in tape.outside_tensors])
         saved = (
-            f"r[{len(self.on_tape.graph.outputs) - self.on_tape.num_residuals} :]"
+            f"outputs[{len(self.on_tape.graph.outputs) - self.on_tape.num_residuals} :]"
             if self.on_tape.num_residuals
             else "()"
         )

@@ -18,6 +18,7 @@ import functools
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tracegrad.runtime.dispatch.call_class import class_with_call, switch_class
 from tracegrad.runtime.dispatch.disabled_jit import eagerly
 from tracegrad.settings import unusual
 from tracegrad.target.tuning import TUNING
@@ -243,12 +244,10 @@ def _clocks() -> tuple[float, float]:
 
 def _set_call(function: Any, call: Any) -> None:
     """Set the class of a function, so that its calls run `call`; None restores the original class."""
-    function.__class__ = function._plain if call is None else _class_with_call(function._plain, call)
+    switch_class(function, function._plain if call is None else _class_with_call(function._plain, call))
 
 
-@functools.cache
-def _class_with_call(plain: type, call: Any) -> type:
-    return type(plain.__name__, (plain,), {"__call__": call, "__slots__": (), "entry": None})
+_class_with_call = functools.cache(class_with_call)
 
 
 def _rested(self: Any, /, *args: Any, **kwargs: Any) -> Any:

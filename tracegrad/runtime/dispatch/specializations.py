@@ -12,6 +12,7 @@ import numpy as np
 
 from tracegrad.errors import CapacityError
 from tracegrad.ir import Graph, evaluate
+from tracegrad.runtime.dispatch.call_class import class_with_call
 from tracegrad.runtime.dispatch.fast_path import generate_fast_path
 from tracegrad.runtime.dispatch.fast_path_header import Header, of_function, of_method
 from tracegrad.runtime.execution.entry_callable import MISS, can_watch, release_arena
@@ -94,7 +95,7 @@ class TracePath:
             result, output = None, self._code(call, header, donated, layouts)
             if output is not None:
                 output.__qualname__ = name  # for Python's error messages about arguments
-                result = type(plain.__name__, (plain,), {"__call__": output, "__slots__": (), "entry": None})
+                result = class_with_call(plain, output)
             self.fast_paths[form] = result
         return self.fast_paths[form] or plain
 

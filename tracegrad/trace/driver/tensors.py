@@ -247,5 +247,5 @@ def _update(target: Any, times: int, new: Any) -> None:
         target._counter[0] += times - 1
 
 
-STATEMENTS["tensor"] = "update_tensor(h, k, v)"
+STATEMENTS["tensor"] = "update_tensor({holder}, {key}, {value})"
 NAMES["update_tensor"] = _update

@@ -14,7 +14,6 @@ import contextlib
 import enum
 import functools
 import keyword
-import re
 import types
 from collections import OrderedDict, deque
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
@@ -22,7 +21,6 @@ from typing import Any
 
 from numpy.lib.array_utils import byte_bounds
 
-from tracegrad.errors import GENERATED_FILENAME
 from tracegrad.ops import Carrier
 from tracegrad.trace.effects.result_template import (
     ConstantTemplate,
@@ -38,6 +36,7 @@ from tracegrad.trace.values.tracer import Tracer
 from tracegrad.tree import children, is_node
 from tracegrad.tree.registry import KINDS
 from tracegrad.utils.deferred_signals import uninterrupted
+from tracegrad.utils.source import define
 
 __all__ = [
     "NAMES",
@@ -64,25 +63,25 @@ __all__ = [
 
 Template = Callable[[Any], ResultTemplate]
 
-# The statement of each kind of effect, on the object `h`, with the key `k` or name `n`, and the value `v`.
+# The statement of each kind of effect, with named fields.
 # `tracegrad.trace.driver.tensors` adds the kind for Tensors.
 STATEMENTS = {
-    "data": "h[...] = v",
-    "field": "h.n = v",
-    "attribute": "set_attribute(h, k, v)",
-    "no attribute": "delete_attribute(h, k)",
-    "static": "set_attribute(h, k, v)",
-    "no static": "delete_attribute(h, k)",
-    "item": "h[k] = v",
-    "no item": "h.pop(k, None)",
-    "extended": "h += v",
-    "added": "h |= {*v}",
-    "list": "h[:] = v",
-    "contents": "h.clear(); h.update(v)",
-    "queue": "h.clear(); h.extend(v)",
-    "cell": "h.cell_contents = v",
-    "beneath": "change_beneath(h, k, v)",
-    "state": "h.to(v)",
+    "data": "{holder}[...] = {value}",
+    "field": "{holder}.{name} = {value}",
+    "attribute": "set_attribute({holder}, {key}, {value})",
+    "no attribute": "delete_attribute({holder}, {key})",
+    "static": "set_attribute({holder}, {key}, {value})",
+    "no static": "delete_attribute({holder}, {key})",
+    "item": "{holder}[{key}] = {value}",
+    "no item": "{holder}.pop({key}, None)",
+    "extended": "{holder} += {value}",
+    "added": "{holder} |= {{*{value}}}",
+    "list": "{holder}[:] = {value}",
+    "contents": "{holder}.clear(); {holder}.update({value})",
+    "queue": "{holder}.clear(); {holder}.extend({value})",
+    "cell": "{holder}.cell_contents = {value}",
+    "beneath": "change_beneath({holder}, {key}, {value})",
+    "state": "{holder}.to({value})",
 }
 
 
@@ -167,11 +166,10 @@ class Effect:
         """Whether the new value that it writes into a Tensor has a derivative; None if it writes no such value."""
         return self.template.root >= 0 if self.kind == "tensor" and isinstance(self.template, TensorOutput) else None
 
-    def text(self, h: str, v: str, name: Callable[[Any], str]) -> str:
+    def text(self, holder: str, value: str, name: Callable[[Any], str]) -> str:
         """The statement for a holder and a value with these names."""
         key = repr(self.key) if type(self.key) in (str, int) else name(self.key)
-        substitutes = {"h": h, "v": v, "k": key, "n": str(self.key)}
-        return re.sub(r"\b([hknv])\b", lambda match: substitutes[match[0]], STATEMENTS[self.kind])
+        return STATEMENTS[self.kind].format(holder=holder, value=value, key=key, name=self.key)
 
 
 def attribute_source(x: Any, name: str) -> Source:
@@ -185,10 +183,10 @@ def fixed(x: Any) -> Fixed:
 
 
 def statements(effects: Sequence[Effect], name: Callable[[Any], str], following: Sequence[str] = ()) -> list[str]:
-    """The statements that write the effects to `h0`, `h1`, ... with the values `v0`, `v1`, ...; no signal handler runs
+    """The statements that write the effects to `holder_0`, ... with the values `value_0`, ...; no signal handler runs
     between them. `name` gives the names of objects. Among the statements `following`, only the last may call a
     function."""
-    results = [*[effect.text(f"h{i}", f"v{i}", name) for i, effect in enumerate(effects)], *following]
+    results = [*[effect.text(f"holder_{i}", f"value_{i}", name) for i, effect in enumerate(effects)], *following]
     code = ";".join([STATEMENTS[effect.kind] for effect in effects] + ["-"] * bool(following))
     if ";" not in code or "(" not in code:
         return results
@@ -200,14 +198,12 @@ def writer(effects: Sequence[Effect]) -> Callable[[Any, Any], None]:
     space: dict[str, Any] = dict(NAMES)
 
     def name(x: Any) -> str:
-        space[f"c{len(space)}"] = x
-        return f"c{len(space) - 1}"
+        space[f"object_{len(space)}"] = x
+        return f"object_{len(space) - 1}"
 
-    names = [", ".join(f"{letter}{i}" for i in range(len(effects))) for letter in "hv"]
-    lines = [f"({names[0]},), ({names[1]},) = hs, vs", *statements(effects, name)]
-    exec(compile("\n    ".join(["def write(hs, vs):", *lines]), GENERATED_FILENAME, "exec"), space)
-    result: Callable[[Any, Any], None] = space["write"]
-    return result
+    names = [", ".join(f"{word}_{i}" for i in range(len(effects))) for word in ("holder", "value")]
+    lines = [f"({names[0]},), ({names[1]},) = holders, values", *statements(effects, name)]
+    return define("write", "\n    ".join(["def write(holders, values):", *lines]), space, "effects")
 
 
 def are_disjoint(written: Sequence[Any], arrays: Sequence[Any]) -> bool:

@@ -247,7 +247,7 @@ class SharedTemplate(ResultTemplate):
         known: str | None = code.local_names.get(self)
         if known is None:
             text = self.template.text(code)
-            result = code.local_names[self] = f"m{len(code.local_names)}"
+            result = code.local_names[self] = f"shared_{len(code.local_names)}"
             return f"({result} := {text})"
         return known
 

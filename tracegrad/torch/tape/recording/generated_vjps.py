@@ -14,10 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tracegrad.avals import Aval, aval_of, is_literal
-from tracegrad.errors import GENERATED_FILENAME, DTypeError, UnsupportedError
+from tracegrad.errors import DTypeError, UnsupportedError
 from tracegrad.ops.core.dispatch import Abstract, DispatchLevel
 from tracegrad.ops.core.elementwise_op import Elementwise
 from tracegrad.ops.core.op import Op, ResultAvals
+from tracegrad.utils.source import define
 
 __all__ = ["Needs", "needs_of", "numpy_rules"]
 
@@ -201,5 +202,4 @@ def _written(op: Op, i: int, operands: Sequence[Any]) -> Any:
     parameters = ", ".join(["ct", "ans", *(f"x{k}" for k in range(len(operands)))])
     lines = [f"def rule({parameters}):", *_live(text, result)[0], f"    return {result.name}"]
     space = {**text.space, "inf": np.inf, "nan": np.nan}
-    exec(compile("\n".join(lines), GENERATED_FILENAME, "exec"), space)
-    return space["rule"]
+    return define("rule", "\n".join(lines), space, f"derivative of {op.name}")
