@@ -17,7 +17,7 @@ import tracegrad.autograd.functional
 import tracegrad.nn.functional as F
 from tracegrad import linalg
 from tracegrad.typing import Array as AnyArray
-from tracegrad.typing import ArrayLike, OperatorArray, Shape
+from tracegrad.typing import ArrayLike, Shape
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
 X = np.array([1.0, 2.0])
@@ -142,7 +142,7 @@ def shape_of(x: AnyArray) -> Shape:
     return x.shape
 
 
-def doubled(x: OperatorArray) -> OperatorArray:
+def doubled(x: AnyArray) -> AnyArray:
     return x + x
 
 

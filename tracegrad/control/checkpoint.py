@@ -23,7 +23,7 @@ from tracegrad.ir import Graph, GraphNode, build
 from tracegrad.ir.batch import batched
 from tracegrad.ir.builder import sliced
 from tracegrad.ops.core.forms import IdentityForm, Run
-from tracegrad.ops.core.op import AS_WRITTEN, ResultAvals, primitive
+from tracegrad.ops.core.op import AS_WRITTEN, ResultAvals, multi_result, primitive
 from tracegrad.ops.core.samples import uniform
 from tracegrad.ops.elementwise.table import multiply, sin
 from tracegrad.ops.linalg.contraction import inner, matmul, matvec
@@ -32,13 +32,14 @@ from tracegrad.trace.sources.describe import describe
 from tracegrad.transforms.jvp_graph import pushed
 from tracegrad.transforms.partition import between
 from tracegrad.transforms.vjp_graph import joint
+from tracegrad.typing import NDArray
 
 __all__ = ["checkpoint", "checkpoint_name", "checkpoint_policies", "remat"]
 
 
 # -- the ops -----------------------------------------------------------------------------------------------------------
-@primitive(Run(), on_complex=AS_WRITTEN)
-def remat(*operands: Any, body: Graph, policy: tuple[str, ...], inlined: bool) -> Any:
+@multi_result(Run(), on_complex=AS_WRITTEN)
+def remat(*operands: NDArray, body: Graph, policy: tuple[str, ...], inlined: bool) -> tuple[NDArray, ...]:
     """Compute the outputs of `body`; its derivative recomputes its values, except the ones saved by the policy."""
     return tuple(run_region(body, operands))
 
@@ -117,7 +118,7 @@ def _() -> Any:
 
 
 @primitive(IdentityForm())
-def checkpoint_value(x: Any, *, name: str) -> Any:
+def checkpoint_value(x: NDArray, *, name: str) -> NDArray:
     """`x`, with a name for checkpoint policies."""
     return np.array(x)
 

@@ -13,18 +13,19 @@ from tracegrad.errors import ShapeError
 from tracegrad.ir import Graph, build
 from tracegrad.ir.batch import batched
 from tracegrad.ops.core.forms import Branch
-from tracegrad.ops.core.op import AS_WRITTEN, ResultAvals, primitive
+from tracegrad.ops.core.op import AS_WRITTEN, ResultAvals, multi_result
 from tracegrad.ops.core.samples import uniform
 from tracegrad.ops.elementwise.table import add, exp, less_equal, multiply, sin, where
 from tracegrad.ops.shape.linear import reshape, zeros_like
 from tracegrad.transforms.jvp_graph import pushed
 from tracegrad.transforms.vjp_graph import joint
+from tracegrad.typing import NDArray
 
 __all__ = ["cond"]
 
 
-@primitive(Branch(), on_complex=AS_WRITTEN)
-def cond(*operands: Any, branches: tuple[Graph, ...]) -> Any:
+@multi_result(Branch(), on_complex=AS_WRITTEN)
+def cond(*operands: NDArray, branches: tuple[Graph, ...]) -> tuple[NDArray, ...]:
     """The outputs of the branch that the first operand selects, applied to the others; an index out of range is
     clamped.
 

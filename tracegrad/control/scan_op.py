@@ -16,17 +16,18 @@ from tracegrad.control.loop_jvp import pushed_iteration
 from tracegrad.control.region_ops import as_batches, iteration_for_batch, require, row_aval, row_avals, run_region
 from tracegrad.ir import Graph, build, replayer
 from tracegrad.ops.core.forms import Repeat
-from tracegrad.ops.core.op import AS_WRITTEN, ResultAvals, primitive
+from tracegrad.ops.core.op import AS_WRITTEN, ResultAvals, multi_result
 from tracegrad.ops.core.samples import uniform
 from tracegrad.ops.elementwise.table import add, multiply, sin
 from tracegrad.ops.shape.batching import to_axis
 from tracegrad.ops.shape.linear import zeros_like
+from tracegrad.typing import NDArray
 
 __all__ = ["scan"]
 
 
-@primitive(Repeat(), on_complex=AS_WRITTEN)
-def scan(*operands: Any, body: Graph, carries: int, xs: int, length: int, reverse: bool) -> Any:
+@multi_result(Repeat(), on_complex=AS_WRITTEN)
+def scan(*operands: NDArray, body: Graph, carries: int, xs: int, length: int, reverse: bool) -> tuple[NDArray, ...]:
     """The final carries and the stacked results of `body`, run `length` times, from the end if `reverse`."""
     carry, seqs, consts = list(operands[:carries]), operands[carries : carries + xs], operands[carries + xs :]
     stacked = [np.empty((length, *y.aval.shape), y.aval.dtype) for y in body.outputs[carries:]]

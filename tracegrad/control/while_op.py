@@ -20,20 +20,21 @@ from tracegrad.errors import CapacityError
 from tracegrad.ir import Graph, build, replayer
 from tracegrad.ir.batch import batched
 from tracegrad.ops.core.forms import While
-from tracegrad.ops.core.op import AS_WRITTEN, ResultAvals, primitive
+from tracegrad.ops.core.op import AS_WRITTEN, ResultAvals, multi_result
 from tracegrad.ops.core.samples import uniform
 from tracegrad.ops.elementwise.table import add, less, multiply, sin, where
 from tracegrad.ops.reduce.reductions import reduce_any
 from tracegrad.ops.shape.batching import to_axis
 from tracegrad.ops.shape.linear import cast, full, reduce_sum, reshape, zeros_like
+from tracegrad.typing import NDArray
 
 __all__ = ["ROOMS", "room_for", "while_loop"]
 
 _BOOL, _INT64 = Aval((), np.dtype(bool)), Aval((), np.dtype(np.int64))
 
 
-@primitive(While(), on_complex=AS_WRITTEN)
-def while_loop(*operands: Any, cond: Graph, body: Graph, carries: int, capacity: int) -> Any:
+@multi_result(While(), on_complex=AS_WRITTEN)
+def while_loop(*operands: NDArray, cond: Graph, body: Graph, carries: int, capacity: int) -> tuple[NDArray, ...]:
     """The final carries, the trip count and the stacked results of `body`, run while `cond` holds.
 
     The results have room for `capacity` iterations; more iterations raise CapacityError. In compiled code, rows that no
@@ -51,7 +52,7 @@ def while_loop(*operands: Any, cond: Graph, body: Graph, carries: int, capacity:
         for buffer, y in zip(stacked, outputs[carries:]):
             buffer[count] = y
         count += 1
-    return (*carry, np.int64(count), *stacked)
+    return (*carry, np.array(count), *stacked)
 
 
 @while_loop.def_aval

@@ -19,7 +19,7 @@ from tracegrad.ops.core.op import Carrier, DispatchLevel, Op
 from tracegrad.ops.core.result import result
 from tracegrad.ops.shape.stack_split import unbind
 
-__all__ = ["RECORDERS", "Builder", "GraphValue", "build", "key_of", "recorder", "recording"]
+__all__ = ["RECORDERS", "Builder", "GraphValue", "build", "key_of", "node_of", "recorder", "recording"]
 
 Simplify = Callable[[Op, tuple[Any, ...], dict[str, Any]], Any]
 
@@ -159,6 +159,7 @@ def key_of(xs: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 _operands = attrgetter("operands")
+node_of: Callable[[Any], GraphNode] = attrgetter("node")  # the node of a value
 
 
 def sliced(inputs: Sequence[GraphNode], nodes: Sequence[GraphNode], outputs: Sequence[GraphNode]) -> Graph:

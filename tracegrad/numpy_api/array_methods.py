@@ -437,7 +437,8 @@ class ArrayMethods(Faced, ComplexMethods, MemoryMethods, RowMajorLayout):
             return self.preserve_kind(shapes.reshaped(self, self.shape))
         if kind.kind == "f" and self.dtype.kind in "iu" and self._depends_on_differentiated():
             raise lost(f"view({kind.name})")
-        return self.preserve_kind(float_representation.reinterpret(self, dtype=kind.name)._sealed())
+        bits_of: Any = float_representation.reinterpret(self, dtype=kind.name)
+        return self.preserve_kind(bits_of._sealed())
 
     def sort(self, axis: int = -1, kind: str | None = None, order: Any = None, *, stable: bool | None = None) -> None:
         """Sort in place."""

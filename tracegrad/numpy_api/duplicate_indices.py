@@ -42,6 +42,7 @@ def replaced_indices(x: Any, index_plan: IndexPlan, value: Any) -> Any:
     head = index_plan.indices[0].shape
     flat = tuple(reshape(i, shape=(math.prod(head),)) for i in index_plan.indices)
     sizes = tuple(index_plan.inner[k] for k in index_plan.axes)
+    number: Any
     number, written = _last_writer(flat, sizes) if hasattr(value, "shape") else (None, _written(flat, sizes))
     rest = tuple(n for k, n in enumerate(index_plan.inner) if k not in index_plan.axes)
     order = (*index_plan.axes, *(k for k in range(len(index_plan.inner)) if k not in index_plan.axes))

@@ -251,7 +251,7 @@ def unstack(x: Any, /, *, axis: int = 0) -> tuple[Any, ...]:
     x = _one(x)
     k = normalize_axis("unstack", axis, len(x.shape))
     rest = (*x.shape[:k], *x.shape[k + 1 :])
-    parts = tuple(reshape(along(x, k, i, i + 1), shape=rest) for i in range(x.shape[k]))
+    parts: tuple[Any, ...] = tuple(reshape(along(x, k, i, i + 1), shape=rest) for i in range(x.shape[k]))
     return tuple(p._alias() for p in parts) if not rest and isinstance(x, Carrier) else parts  # scalars are no views
 
 

@@ -29,6 +29,7 @@ from tracegrad.ops.linalg import solve as linalg
 from tracegrad.ops.linalg.contraction import matmul
 from tracegrad.ops.reduce.reductions import reduce_any, reduce_max
 from tracegrad.ops.shape.linear import broadcast_to, cast, concatenate, flip, full, reduce_sum, reshape
+from tracegrad.typing import Array
 
 __all__ = [
     "MatrixError", "cholesky", "det", "eigh", "eigvalsh", "factor", "factorable", "inv", "matrices", "matrix_power",
@@ -225,8 +226,8 @@ def slogdet(a: Any) -> Any:
 
 
 @one_node("LinalgSlogdetBackward0")
-def _slogdet(x: Any) -> tuple[Any, Any]:
-    return linalg.slogdet(x)  # type: ignore[no-any-return]
+def _slogdet(x: Array) -> tuple[Array, ...]:
+    return linalg.slogdet(x)
 
 
 @implements(np.linalg.matrix_rank)
@@ -323,8 +324,8 @@ def spectrum(a: Any, uplo: str, tied: bool = True) -> Any:
 
 
 @one_node("LinalgEighBackward0")
-def _eigh(x: Any, *, lower: bool, tied: bool) -> tuple[Any, Any]:
-    return factorizations.eigh(_whole(x, lower, tied), lower=lower)  # type: ignore[no-any-return]
+def _eigh(x: Array, *, lower: bool, tied: bool) -> tuple[Array, ...]:
+    return factorizations.eigh(_whole(x, lower, tied), lower=lower)
 
 
 def of_triangle(x: Any, *, lower: bool) -> Any:

@@ -65,6 +65,7 @@ from tracegrad.ops.elementwise.table import (
 )
 from tracegrad.ops.linalg.contraction import matmul_any
 from tracegrad.ops.shape.linear import full, stop_gradient
+from tracegrad.typing import Array
 
 __all__ = [
     "OP_OF_UFUNC",
@@ -174,24 +175,24 @@ _register(_power, "power")
 
 
 @ufunc("divmod")
-def divmod_(x: Any, y: Any) -> tuple[Any, Any]:
+def divmod_(x: Any, y: Any) -> tuple[Array, ...]:
     """Floor quotient and remainder."""
     xs = tuple(operands(x, y))
     if all(map(is_literal, xs)):
         return floor_divide(*xs), remainder(*xs)
-    return number_parts.divmod(*floor_divide.conformed(xs))  # type: ignore[no-any-return]
+    return number_parts.divmod(*floor_divide.conformed(xs))
 
 
 @ufunc("modf")
-def modf(x: Any) -> tuple[Any, Any]:
+def modf(x: Any) -> tuple[Array, ...]:
     """Split into the fractional and the whole part, as floats."""
-    return number_parts.modf(to_inexact(x))  # type: ignore[no-any-return]
+    return number_parts.modf(to_inexact(x))
 
 
 @ufunc("frexp")
-def frexp(x: Any) -> tuple[Any, Any]:
+def frexp(x: Any) -> tuple[Array, ...]:
     """Mantissa and exponent of 2."""
-    return number_parts.frexp(to_inexact(x))  # type: ignore[no-any-return]
+    return number_parts.frexp(to_inexact(x))
 
 
 @ufunc("deg2rad", "radians")

@@ -11,6 +11,7 @@ from tracegrad.avals import Aval, is_literal
 from tracegrad.control.hoist_invariant_reads import read_before
 from tracegrad.control.scan_op import scan
 from tracegrad.ir import GraphNode, build, recorder
+from tracegrad.ir.builder import node_of
 from tracegrad.ir.interpreter import applied
 from tracegrad.ops.indexing.dynamic_slice import dynamic_slice, dynamic_update_slice
 from tracegrad.ops.shape.fill import arange
@@ -184,7 +185,7 @@ class _ScanBuilder:
                     new = results[self.carries.index(_CarrySource(reach[count - k], count - k))]
                 else:
                     new = _row_at(ys[position], k)
-                table[nodes[k]] = new.node
+                table[nodes[k]] = node_of(new)
         return table
 
     def _initial(self, chain: int, distance: int) -> Any:

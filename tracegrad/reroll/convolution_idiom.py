@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from tracegrad.avals import is_literal
 from tracegrad.ir import GraphNode
+from tracegrad.ir.builder import node_of
 from tracegrad.ir.rebuild import below
 from tracegrad.ops.elementwise.table import add
 from tracegrad.ops.linalg.contraction import matmul
@@ -126,7 +127,7 @@ class _WindowGrid(NamedTuple):
         )
         together = reshape(result, shape=(math.prod(counts), len(self.terms) * channels))
         total = matmul(together, self._weights(moved, weights.aval.shape[-1]))
-        return reshape(total, shape=self.terms[0].shape).node  # type: ignore[no-any-return]
+        return node_of(reshape(total, shape=self.terms[0].shape))
 
     def _weights(self, moved: Moved, columns: int) -> Any:
         """All matrices stacked along rows, as a slice if they are adjacent in one array."""

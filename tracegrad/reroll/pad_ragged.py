@@ -14,6 +14,7 @@ import numpy as np
 
 from tracegrad.avals import is_literal, name_of
 from tracegrad.ir import GraphNode
+from tracegrad.ir.builder import node_of
 from tracegrad.ops.core.elementwise_op import Elementwise
 from tracegrad.ops.elementwise.table import add, where
 from tracegrad.ops.ragged.masked_semantics import (
@@ -165,7 +166,7 @@ class PaddedIterations:
             "interior": tuple(s - 1 for s in padded_window.step),
             "value": False,
         }
-        padding = pad(full(shape=padded_window.sizes, value=True, dtype="bool"), **mask).node
+        padding = node_of(pad(full(shape=padded_window.sizes, value=True, dtype="bool"), **mask))
         return apply_window(padded_window._replace(mask=padding), [array, new])
 
 

@@ -76,6 +76,7 @@ def _recorded(fun: Any, bc: Any, n: int, unknown: list[Any]) -> tuple[list[Any],
 def _solved(problem: Problem, x: Any, start: list[Any], captured: list[Any]) -> SolverResult:
     """Compute the result on a mesh with a known number of nodes."""
     inputs = [x, *start, *captured]
+    count: Any
     (count,) = opaque(*inputs, results=(((), "i64"),), call=_BvpCall(problem, 0))
     m = int(count.concrete(f"the number of nodes of the mesh of {API_NAME}").item())
     kinds = (((problem.size(m),), "f64"), ((m,), "f64"), ((m - 1,), "f64"), ((_COUNTS,), "i64"))

@@ -92,6 +92,7 @@ class Events:
         self._of = system, ends, values
         args = [*ends, *([] if times is None else [times]), *values]
         timed, kinds = times is not None, ((3 + len(events),), "i64")
+        counted: Any
         (counted,) = opaque(*args, results=(kinds,), call=_EventSearch(system, events, timed))
         query = "the number of events of scipy.integrate.solve_ivp"
         count, status, ending_event, *sizes = (int(n) for n in counted.concrete(query).tolist())

@@ -131,6 +131,8 @@ def of_length(x: Any, n: int) -> Any:
 def solution(system: System, ends: Sequence[Any], times: Any, values: Sequence[Any]) -> tuple[Any, Any, Any]:
     """Compute the times, the solution at each of them, and facts of the solver."""
     facts = (4,) if system.method != "odeint" else (1,)
+    count: Any
+    result: Sequence[Any]
     if times is None:
         (count,) = opaque(*ends, *values, results=(((), "i64"),), call=_Solution(system, "count"))
         n = int(count.concrete("the number of steps of scipy.integrate.solve_ivp without t_eval=").item())

@@ -6,7 +6,6 @@ A flat function takes arrays and returns a list of arrays. Inside a trace it is 
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
@@ -16,6 +15,7 @@ from tracegrad import ad, tree
 from tracegrad.avals import LITERALS, is_literal
 from tracegrad.errors import located
 from tracegrad.ir import GraphNode
+from tracegrad.ir.builder import node_of
 from tracegrad.numpy_api.faces import represented_type
 from tracegrad.ops import Carrier, TapeCarrier
 from tracegrad.ops.core.dispatch import TensorCarrier
@@ -39,7 +39,6 @@ __all__ = [
     "dependent_nodes",
     "inlined",
     "is_array",
-    "node_of",
     "on_tape",
     "output",
     "pair",
@@ -105,7 +104,7 @@ def _write_back(
 
 
 def _copied(builder: TraceBuilder, x: Any, is_number: bool) -> Tracer:
-    node = fresh(x, tag=builder.new_tag()).node
+    node = node_of(fresh(x, tag=builder.new_tag()))
     value = (Number if is_number or x.weak else Tracer)(builder, node)
     value.frozen, value.is_array = x.frozen, x.is_array
     value.share_layout(x)
@@ -190,9 +189,6 @@ class Tape:
             return sweep(self, *args, **kwargs, key=node_of)
         finally:
             self.builder.location, self.builder.makes_views, self.builder.sweeping = before
-
-
-node_of = operator.attrgetter("node")
 
 
 def inlined(fun: Callable[..., Any]) -> Callable[..., Any]:

@@ -18,6 +18,7 @@ import numpy as np
 from tracegrad import ad, tree
 from tracegrad.avals import is_literal, literal_of, name_of
 from tracegrad.errors import DTypeError, ShapeError, TraceError, located
+from tracegrad.ir.builder import node_of
 from tracegrad.numpy_api.protocols import require_plain
 from tracegrad.ops import Carrier
 from tracegrad.ops.elementwise.complex import conj
@@ -34,7 +35,6 @@ from tracegrad.transforms.flat_function import (
     dependent_nodes,
     inlined,
     is_array,
-    node_of,
     on_tape,
     pair,
     recorded,

@@ -13,7 +13,7 @@ from tracegrad.numpy_api.operands import arrays, constant, has_value, peer_of, t
 from tracegrad.numpy_api.registry import implements
 from tracegrad.numpy_api.sorting import sort
 from tracegrad.ops.elementwise.complex import imag, real
-from tracegrad.ops.elementwise.table import divide, negative
+from tracegrad.ops.elementwise.table import divide, equal, negative
 from tracegrad.ops.linalg import eig as eigen
 from tracegrad.ops.shape.linear import reshape
 
@@ -30,7 +30,7 @@ def all_real(x: Any, values: Any) -> bool:
 
     This is a query; if there are no values to query, results are complex.
     """
-    return x.dtype.kind != "c" and has_value(values) and bool(np.all(imag(values) == 0))
+    return x.dtype.kind != "c" and has_value(values) and bool(np.all(equal(imag(values), 0)))
 
 
 @implements(np.linalg.eig)

@@ -11,6 +11,7 @@ from tracegrad.ops.core.op import Op, ResultAvals, primitive
 from tracegrad.ops.core.result import op_named
 from tracegrad.ops.core.samples import integers
 from tracegrad.ops.elementwise.complex import complex_of, memory_aval, real_of
+from tracegrad.typing import NDArray
 
 __all__ = ["call_joined"]
 
@@ -18,7 +19,7 @@ Params = tuple[tuple[str, Any], ...]
 
 
 @primitive()
-def call_joined(*xs: Any, op: str, op_params: Params, joined: tuple[bool, ...]) -> Any:
+def call_joined(*xs: NDArray, op: str, op_params: Params, joined: tuple[bool, ...]) -> Any:
     """The results of `op`, with the parameters `op_params`, for operands whose `joined` ones are complex numbers in
     pairs; complex results are in pairs too."""
     operands = [_complex(x) if pairs else x for x, pairs in zip(xs, joined)]

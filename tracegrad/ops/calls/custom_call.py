@@ -17,9 +17,10 @@ import numpy as np
 
 from tracegrad.avals import Aval, dtype_named, name_of
 from tracegrad.ops.core.forms import Compose
-from tracegrad.ops.core.op import AS_WRITTEN, ResultAvals, primitive
+from tracegrad.ops.core.op import AS_WRITTEN, ResultAvals, multi_result
 from tracegrad.ops.shape.batching import repeated
 from tracegrad.ops.shape.linear import full
+from tracegrad.typing import NDArray
 
 __all__ = ["CustomCallRule", "ForEach", "custom_call", "opaque"]
 
@@ -44,8 +45,8 @@ def _outputs(*operands: Any, count: int, rule: CustomCallRule) -> tuple[Any, ...
     return operands[:count]
 
 
-@primitive(Compose(_outputs, fails=False), on_complex=AS_WRITTEN, typed=True)
-def custom_call(*operands: Any, count: int, rule: CustomCallRule) -> tuple[Any, ...]:
+@multi_result(Compose(_outputs, fails=False), on_complex=AS_WRITTEN, typed=True)
+def custom_call(*operands: NDArray, count: int, rule: CustomCallRule) -> tuple[NDArray, ...]:
     """The first `count` operands, as the outputs of a call on the other operands with the derivative `rule`."""
     return operands[:count]
 
@@ -90,8 +91,8 @@ def _() -> Any:
     yield (np.arange(3), np.arange(4) > 1, np.zeros((), np.int64)), {"count": 2, "rule": _NoRule()}
 
 
-@primitive(on_complex=AS_WRITTEN, typed=True)
-def opaque(*inputs: Any, results: tuple[tuple[tuple[int, ...], str], ...], call: Any) -> tuple[Any, ...]:
+@multi_result(on_complex=AS_WRITTEN, typed=True)
+def opaque(*inputs: NDArray, results: tuple[tuple[tuple[int, ...], str], ...], call: Any) -> tuple[NDArray, ...]:
     """The results of the Python function `call` for the inputs: arrays of these shapes and dtypes."""
     return tuple(call(*inputs))
 

@@ -21,8 +21,9 @@ import numpy as np
 from tracegrad.avals import LITERALS, Aval
 from tracegrad.errors import DTypeError
 from tracegrad.ops.core.forms import Draw
-from tracegrad.ops.core.op import AS_WRITTEN, Op, ResultAvals, bind, primitive
+from tracegrad.ops.core.op import AS_WRITTEN, Op, ResultAvals, bind, multi_result
 from tracegrad.ops.shape.linear import broadcast_to
+from tracegrad.typing import NDArray
 from tracegrad.utils.lazy_dataclass import record
 
 __all__ = [
@@ -269,15 +270,19 @@ def _aval_of_known(state: Aval, *, method: str, dtype: str, **params: Any) -> Re
     return _aval(state, dtype=dtype, **params)
 
 
-@primitive(Draw(), typed=True, on_complex=AS_WRITTEN)
-def draw(state: Any, *, kind: str, method: str, args: Any, kwargs: Any, shape: Any, dtype: str) -> Any:
+@multi_result(Draw(), typed=True, on_complex=AS_WRITTEN)
+def draw(
+    state: NDArray, *, kind: str, method: str, args: Any, kwargs: Any, shape: Any, dtype: str
+) -> tuple[NDArray, ...]:
     """The next state of a generator of this kind, and the result of a method for constant arguments."""
     params = {"kind": kind, "method": method, "args": args, "kwargs": kwargs, "shape": shape, "dtype": dtype}
     return _draw_batch(state, (), params)
 
 
-@primitive(typed=True)
-def draw_by(state: Any, *operands: Any, kind: str, method: str, args: Any, kwargs: Any, shape: Any, dtype: str) -> Any:
+@multi_result(typed=True)
+def draw_by(
+    state: NDArray, *operands: NDArray, kind: str, method: str, args: Any, kwargs: Any, shape: Any, dtype: str
+) -> tuple[NDArray, ...]:
     """As `draw`, for arguments that are real operands; it may raise for some of their values."""
     params = {"kind": kind, "method": method, "args": args, "kwargs": kwargs, "shape": shape, "dtype": dtype}
     return _draw_batch(state, operands, params)

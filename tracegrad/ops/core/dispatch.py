@@ -5,11 +5,13 @@ from __future__ import annotations
 import enum
 import functools
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
 
 from tracegrad.avals import SIZES, Aval
 from tracegrad.errors import UnsupportedError, located
-from tracegrad.typing import DType, Shape
+from tracegrad.typing import Array, DType, Number, Results, Shape
 
 if TYPE_CHECKING:
     from tracegrad.ops.core.op import Op
@@ -19,6 +21,7 @@ __all__ = [
     "Carrier",
     "DispatchLevel",
     "Holder",
+    "Operand",
     "TapeCarrier",
     "TensorCarrier",
     "dispatch_operand",
@@ -70,7 +73,7 @@ class Carrier:
     def dtype(self) -> DType:
         return self.aval.dtype
 
-    def bind(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
+    def bind(self, op: Op[Results], operands: tuple[Any, ...], params: dict[str, Any]) -> Results:
         raise NotImplementedError
 
     def zero_d(self) -> Any:
@@ -147,6 +150,9 @@ class TensorCarrier(TapeCarrier):
         return SIZES[self.array.shape]
 
 
+Operand: TypeAlias = Array | Carrier | np.generic | Number  # what ops take
+
+
 class Abstract(Carrier):
     """A carrier known only by its aval."""
 
@@ -160,10 +166,11 @@ class Abstract(Carrier):
         return self._aval
 
 
-def dispatch_operand(xs: Iterable[Any]) -> Any:
+def dispatch_operand(xs: Iterable[object]) -> Carrier | None:
     """The dispatching carrier: the highest level among `xs`, including items of lists and tuples; None if there is
     none."""
-    result, level = None, DispatchLevel.PLAIN
+    result: Carrier | None = None
+    level = DispatchLevel.PLAIN
     for x in xs:
         if isinstance(x, Carrier):
             if x.level > level:

@@ -27,17 +27,19 @@ import numpy as np
 
 from tracegrad.avals import LITERALS, SUPPORTED, Aval, aval_of, is_literal, literal_of, name_of, weak_dtype
 from tracegrad.errors import DTypeError, ShapeError, located
+from tracegrad.ops.core.dispatch import Operand
 from tracegrad.ops.core.forms import Map
 from tracegrad.ops.core.half_rounding import in_single
 from tracegrad.ops.core.op import AS_WRITTEN, TABLE, Carrier, Op, bind, dispatch_operand
 from tracegrad.ops.core.samples import uniform
+from tracegrad.typing import Array
 
 __all__ = ["Elementwise", "elementwise", "float_loop", "promote", "same_loop"]
 
 Loop = tuple[np.dtype[Any], ...]
 
 
-class Elementwise(Op):
+class Elementwise(Op[Array]):
     """An elementwise op on arrays of one shape."""
 
     binds_as_is = False
@@ -97,7 +99,7 @@ class Elementwise(Op):
 
         return resolve
 
-    def __call__(self, *operands: Any, **params: Any) -> Any:
+    def __call__(self, *operands: Operand, **params: Any) -> Array:
         if len(operands) != len(self.operands):
             raise TypeError(f"{self.name} takes {len(self.operands)} operands, got {len(operands)}")
         cached_bind = self.dispatch_cache.get(tuple(map(type, operands)))
@@ -109,7 +111,7 @@ class Elementwise(Op):
         if self._floating and (ready := _conforming(operands)) is not None:
             return bind(self, ready, {}) if owner is None else owner.bind(self, ready, {})
         if all(map(is_literal, operands)):
-            return bind(self, operands, {}).item()
+            return bind(self, operands, {}).item()  # type: ignore[attr-defined, no-any-return]
         return bind(self, self.conformed(operands), {})
 
     def conformed(self, operands: tuple[Any, ...]) -> tuple[Any, ...]:

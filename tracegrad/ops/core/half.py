@@ -15,6 +15,7 @@ from tracegrad.ops.core.elementwise_op import elementwise as op
 from tracegrad.ops.core.half_rounding import HALF, SINGLE
 from tracegrad.ops.core.op import TABLE, Op, ResultAvals, primitive
 from tracegrad.ops.core.samples import integers
+from tracegrad.typing import NDArray
 
 __all__ = ["call_in_half", "half_bits", "half_value", "in_bits", "round_to_half"]
 
@@ -80,7 +81,7 @@ def in_bits(x: Aval) -> Aval:
 
 
 @primitive(typed=True)
-def call_in_half(*xs: Any, op: str, op_params: Params, halves: tuple[bool, ...]) -> Any:
+def call_in_half(*xs: NDArray, op: str, op_params: Params, halves: tuple[bool, ...]) -> Any:
     """The results of `op`, with the parameters `op_params`, for operands whose `halves` are float16 bits; float16
     results are bits too."""
     operands = [np.asarray(x).view(HALF) if half else x for x, half in zip(xs, halves)]

@@ -28,15 +28,16 @@ import dataclasses
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, Generic
 
 import numpy as np
 
 from tracegrad.avals import LITERALS, Aval, aval_of
 from tracegrad.errors import ShapeError, UnsupportedError, located
-from tracegrad.ops.core.dispatch import Abstract, Carrier, DispatchLevel, dispatch_operand, named, one_node
+from tracegrad.ops.core.dispatch import Abstract, Carrier, DispatchLevel, Operand, dispatch_operand, named, one_node
 from tracegrad.ops.core.forms import Call, Compose, Form, Map, Move
 from tracegrad.ops.core.half_rounding import in_single
+from tracegrad.typing import Array, NDArray, Results
 from tracegrad.utils.errstate import QUIET, restore_traps, set_traps, traps
 
 __all__ = [
@@ -49,6 +50,7 @@ __all__ = [
     "ResultAvals",
     "bind",
     "dispatch_operand",
+    "multi_result",
     "named",
     "one_node",
     "primitive",
@@ -79,14 +81,14 @@ class ResultAvals(tuple[Aval, ...]):
         return ", ".join(map(str, self)) + "," * (len(self) == 1)
 
 
-def bind(op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
+def bind(op: Op[Results], operands: tuple[Any, ...], params: dict[str, Any]) -> Results:
     """Apply `op` to operands that already conform to it."""
     kinds = tuple(map(type, operands))
     cached_bind = op.dispatch_cache.get(kinds)
     return _bound(op, kinds, operands, params) if cached_bind is None else cached_bind(operands, params)
 
 
-def _bound(op: Op, kinds: tuple[type, ...], operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
+def _bound(op: Op[Results], kinds: tuple[type, ...], operands: tuple[Any, ...], params: dict[str, Any]) -> Results:
     """As `bind`, for operand kinds that have no cached dispatch yet."""
     owner, level = None, DispatchLevel.PLAIN
     for x in operands:  # as `dispatch_operand` does
@@ -95,7 +97,7 @@ def _bound(op: Op, kinds: tuple[type, ...], operands: tuple[Any, ...], params: d
     if owner is not None:
         return owner.bind(op, operands, params)
     if op.ambient is not None and not operands and (recorder := op.ambient()) is not None:
-        return recorder.bind(op, operands, params)
+        return recorder.bind(op, operands, params)  # type: ignore[no-any-return]
     if op.binds_as_is and kinds and all(kind is np.ndarray for kind in kinds):
         op.dispatch_cache[kinds] = op.compute
     return op.compute(operands, params)
@@ -104,7 +106,7 @@ def _bound(op: Op, kinds: tuple[type, ...], operands: tuple[Any, ...], params: d
 _CALL = Call()
 
 
-class Op:
+class Op(Generic[Results]):
     """One row of the op table.
 
     `variadic` ops take any number of operands, and `operands` names the first ones; their rules take the position as
@@ -165,19 +167,19 @@ class Op:
         self._order = ""
         # Dispatch cache: for the classes of the operands, a function of operands and parameters that a carrier has
         # stored. `bind` calls it without determining the dispatching carrier.
-        self.dispatch_cache: dict[tuple[type, ...], Callable[..., Any]] = {}
+        self.dispatch_cache: dict[tuple[type, ...], Callable[..., Results]] = {}
         if listed and TABLE.setdefault(name, self) is not self:
             raise ValueError(f"op {name} is defined twice")
 
     def __repr__(self) -> str:
         return f"<op {self.name}>"
 
-    def __call__(self, *operands: Any, **params: Any) -> Any:
+    def __call__(self, *operands: Operand, **params: Any) -> Results:
         kinds = tuple(map(type, operands))
         cached_bind = self.dispatch_cache.get(kinds)
         return _bound(self, kinds, operands, params) if cached_bind is None else cached_bind(operands, params)
 
-    def compute(self, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
+    def compute(self, operands: tuple[Any, ...], params: dict[str, Any]) -> Results:
         """The results for ndarrays and numbers."""
         before = traps()
         try:
@@ -186,8 +188,8 @@ class Op:
         finally:
             restore_traps(before)
         if result.__class__ is np.ndarray:
-            return result
-        return tuple(map(np.asarray, result)) if isinstance(result, tuple) else np.asarray(result)
+            return result  # type: ignore[return-value]
+        return tuple(map(np.asarray, result)) if isinstance(result, tuple) else np.asarray(result)  # type: ignore[return-value]
 
     def _no_aval(self, *avals: Any, **params: Any) -> Aval:
         raise NotImplementedError(f"op {self.name} has no shape rule")
@@ -283,7 +285,8 @@ class Op:
         def rule(tangents: Sequence[Any], ans: Any, *operands: Any, **params: Any) -> Any:
             moved = [i for i in positions if tangents[i] is not None]
             shares = [self(*operands[:i], tangents[i], *operands[i + 1 :], **params) for i in moved]
-            return functools.reduce(TABLE["accumulate"], shares)
+            accumulate: Callable[..., Any] = TABLE["accumulate"]
+            return functools.reduce(accumulate, shares)
 
         self._jvp = self._for_tangents_of(positions, rule)
 
@@ -467,13 +470,13 @@ def transposed(op: Op, tangents: Sequence[Any], ans: Any, operands: tuple[Any, .
 
 def primitive(
     form: Form = _CALL, *, on_complex: str | None = None, aliases: bool = False, order: str = "", typed: bool = False
-) -> Callable[[Callable[..., Any]], Op]:
+) -> Callable[[Callable[..., Any]], Op[Array]]:
     """Declare an op by decorating its NumPy implementation: positional arguments are operands, keywords params.
 
     Rules that only move cotangents are right for complex numbers as they are, unless `on_complex` says "".
     """
 
-    def declare(impl: Callable[..., Any]) -> Op:
+    def declare(impl: Callable[..., Any]) -> Op[Array]:
         code = impl.__code__
         variadic = bool(code.co_flags & inspect.CO_VARARGS)
         names = code.co_varnames[: code.co_argcount]
@@ -483,11 +486,19 @@ def primitive(
         computed = impl if complex_rules else refusing_complex(impl.__name__, impl)
         if form.rounds and not typed:
             computed = in_single(computed)
-        op = Op(impl.__name__, names, computed, impl.__doc__ or "", variadic, form)
+        op: Op[Array] = Op(impl.__name__, names, computed, impl.__doc__ or "", variadic, form)
         op.on_complex, op.aliases, op._order, op.typed = complex_rules, aliases, order, typed
         return op
 
     return declare
+
+
+def multi_result(
+    form: Form = _CALL, **traits: Any
+) -> Callable[[Callable[..., tuple[NDArray, ...]]], Op[tuple[Array, ...]]]:
+    """As `primitive`, for an op with several results."""
+    declaration: Any = primitive(form, **traits)
+    return declaration  # type: ignore[no-any-return]
 
 
 def refusing_complex(name: str, impl: Callable[..., Any]) -> Callable[..., Any]:

@@ -11,6 +11,7 @@ from tracegrad.errors import DTypeError
 from tracegrad.ops.core.elementwise_op import elementwise as op
 from tracegrad.ops.core.op import primitive
 from tracegrad.ops.core.samples import integers
+from tracegrad.typing import NDArray
 
 __all__ = ["bitwise_and", "bitwise_or", "bitwise_xor", "left_shift", "pack_bits", "right_shift", "unpack_bits"]
 
@@ -48,13 +49,13 @@ def _order(big: bool) -> Any:
 
 
 @primitive()
-def pack_bits(x: Any, *, big: bool) -> Any:
+def pack_bits(x: NDArray, *, big: bool) -> NDArray:
     """Eight booleans of the last axis in each byte, most significant bit first if `big`; padded with zeros."""
     return np.packbits(x, axis=-1, bitorder=_order(big))
 
 
 @primitive()
-def unpack_bits(x: Any, *, big: bool) -> Any:
+def unpack_bits(x: NDArray, *, big: bool) -> NDArray:
     """The bits of the bytes of the last axis, each as a byte, most significant bit first if `big`."""
     return np.unpackbits(x, axis=-1, bitorder=_order(big))
 

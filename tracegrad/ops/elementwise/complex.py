@@ -23,6 +23,7 @@ from tracegrad.ops.core.op import AS_WRITTEN, TABLE, Op, primitive
 from tracegrad.ops.core.samples import uniform
 from tracegrad.ops.elementwise.table import absolute, add, divide, equal, multiply, subtract, where
 from tracegrad.ops.shape.linear import cast
+from tracegrad.typing import NDArray
 
 __all__ = [
     "angle",
@@ -218,7 +219,7 @@ def _as_whole(x: Any) -> Any:
 
 
 @primitive(Compose(_as_parts, fails=False), on_complex=AS_WRITTEN, aliases=True)
-def view_as_real(x: Any) -> Any:
+def view_as_real(x: NDArray) -> NDArray:
     """Real and imaginary parts along a new last axis, in the memory of the complex `x`."""
     return x[..., None].view(real_of(x.dtype))
 
@@ -245,7 +246,7 @@ view_as_real.linear_in("x")
 
 
 @primitive(Compose(_as_whole, fails=False), on_complex=AS_WRITTEN, aliases=True)
-def view_as_complex(x: Any) -> Any:
+def view_as_complex(x: NDArray) -> Any:
     """The complex numbers whose parts are along the last axis of `x`, in its memory if that is possible."""
     view = _side_by_side(x)
     return _side_by_side(np.ascontiguousarray(x)) if view is None else view

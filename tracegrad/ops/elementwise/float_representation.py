@@ -17,6 +17,7 @@ from tracegrad.ops.core.elementwise_op import elementwise as op
 from tracegrad.ops.core.op import primitive
 from tracegrad.ops.core.samples import integers, uniform
 from tracegrad.ops.shape.linear import cast, zeros_like
+from tracegrad.typing import NDArray
 
 __all__ = ["bitwise_count", "gcd", "lcm", "ldexp", "nextafter", "reinterpret", "spacing"]
 
@@ -88,7 +89,7 @@ def _() -> Any:
 
 
 @primitive(typed=True)
-def reinterpret(x: Any, *, dtype: str) -> Any:
+def reinterpret(x: NDArray, *, dtype: str) -> NDArray:
     """The same bits as elements of another dtype of the same size."""
     return x.view(dtype).copy()
 

@@ -17,6 +17,7 @@ from tracegrad.ops.core.forms import IdentityForm
 from tracegrad.ops.core.op import TABLE, Carrier, primitive
 from tracegrad.ops.core.samples import uniform
 from tracegrad.ops.shape.linear import broadcast_to, cast, stop_gradient, zeros_like
+from tracegrad.typing import NDArray
 
 __all__ = ["RULES", "limited", "with_derivatives"]
 
@@ -41,7 +42,7 @@ def _conformed(x: Any, like: Any) -> Any:
 
 
 @primitive(IdentityForm(partial=True))
-def with_derivatives(value: Any, *operands: Any, rule: str) -> Any:
+def with_derivatives(value: NDArray, *operands: NDArray, rule: str) -> NDArray:
     """`value`, as a function of the operands with the derivatives of `rule`."""
     return np.array(value)
 

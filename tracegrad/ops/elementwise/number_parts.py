@@ -10,7 +10,7 @@ from tracegrad.avals import Aval
 from tracegrad.errors import DTypeError
 from tracegrad.ops.core.elementwise_op import elementwise as op
 from tracegrad.ops.core.elementwise_op import float_loop
-from tracegrad.ops.core.op import ResultAvals, primitive
+from tracegrad.ops.core.op import ResultAvals, multi_result
 from tracegrad.ops.core.samples import integers, uniform
 from tracegrad.ops.elementwise.table import (
     copysign,
@@ -27,6 +27,7 @@ from tracegrad.ops.elementwise.table import (
     trunc,
     where,
 )
+from tracegrad.typing import NDArray
 
 __all__ = ["divmod", "frexp", "modf"]
 
@@ -44,8 +45,8 @@ def _samples() -> Any:
 
 
 # -- modf ------------------------------------------------------------------------------------------------
-@primitive(order="K")
-def modf(x: Any) -> tuple[Any, Any]:
+@multi_result(order="K")
+def modf(x: NDArray) -> tuple[NDArray, ...]:
     """The fractional and the whole part, both with the sign of `x`; the whole part has the derivative 0."""
     return np.modf(x)
 
@@ -89,8 +90,8 @@ exponent = op(
 )
 
 
-@primitive(order="K")
-def frexp(x: Any) -> tuple[Any, Any]:
+@multi_result(order="K")
+def frexp(x: NDArray) -> tuple[NDArray, ...]:
     """The mantissa, from 0.5 to 1 in magnitude or 0, and the exponent of 2, an int32; inf and nan as in NumPy."""
     return np.frexp(x)
 
@@ -114,8 +115,8 @@ frexp.def_samples(_samples)
 
 
 # -- divmod ----------------------------------------------------------------------------------------------
-@primitive(order="K")
-def divmod(x: Any, y: Any) -> tuple[Any, Any]:
+@multi_result(order="K")
+def divmod(x: NDArray, y: NDArray) -> tuple[NDArray, ...]:
     """floor(x / y), whose derivative is 0, and the remainder, with the sign of `y`; operands as for `floor_divide`."""
     return np.divmod(x, y)
 

@@ -16,6 +16,7 @@ from tracegrad.ops.core.samples import integers, uniform
 from tracegrad.ops.elementwise.table import equal, where
 from tracegrad.ops.shape.fill import arange
 from tracegrad.ops.shape.linear import broadcast_to, inverse_permutation, pad, reshape, transpose
+from tracegrad.typing import NDArray
 
 __all__ = ["diagonal"]
 
@@ -26,7 +27,7 @@ def _length(shape: tuple[int, ...], offset: int, axes: tuple[int, int]) -> int:
 
 
 @primitive(Move(partial=True), aliases=True)
-def diagonal(x: Any, *, offset: int, axes: tuple[int, int]) -> Any:
+def diagonal(x: NDArray, *, offset: int, axes: tuple[int, int]) -> Any:
     """The elements whose indices along the two `axes` differ by `offset`, along a new last axis."""
     n = _length(x.shape, offset, axes)
     index = [builtins.slice(None)] * x.ndim

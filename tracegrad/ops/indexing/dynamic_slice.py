@@ -33,6 +33,7 @@ from tracegrad.ops.elementwise.table import (
 from tracegrad.ops.indexing.gather_scatter import gather
 from tracegrad.ops.shape.batching import repeated
 from tracegrad.ops.shape.linear import arange, broadcast_to, full, reshape, slice, zeros_like
+from tracegrad.typing import NDArray
 
 __all__ = ["counted", "dynamic_slice", "dynamic_update_slice"]
 
@@ -56,7 +57,7 @@ def _window_index(starts: Sequence[Any], sizes: Sequence[int], step: Sequence[in
 
 # -- positions -----------------------------------------------------------------------------------------
 @primitive(Checked())
-def counted(x: Any, *, length: int, axis: int) -> Any:
+def counted(x: NDArray, *, length: int, axis: int) -> NDArray:
     """The indices `x` of an axis of `length`, normalized to count from the front.
 
     `axis` is the number of the axis, for the error."""
@@ -87,10 +88,11 @@ def _() -> Any:
 
 # -- reading -------------------------------------------------------------------------------------------
 @primitive(Window())
-def dynamic_slice(*xs: Any, sizes: Shape, step: Shape) -> Any:
+def dynamic_slice(*xs: NDArray, sizes: Shape, step: Shape) -> Any:
     """The window of `xs[0]` with `sizes` elements, `step` apart, from the positions `xs[1:]` on."""
     x, *starts = xs
-    return np.array(x[(..., *_window_index(starts, sizes, step))], order="C")
+    index: Any = (..., *_window_index(starts, sizes, step))
+    return np.array(x[index], order="C")
 
 
 @dynamic_slice.def_aval
@@ -157,7 +159,7 @@ def _() -> Any:
 
 # -- writing -------------------------------------------------------------------------------------------
 @primitive(Patch())
-def dynamic_update_slice(*xs: Any, step: Shape) -> Any:
+def dynamic_update_slice(*xs: NDArray, step: Shape) -> NDArray:
     """`xs[0]` with its elements from the positions `xs[2:]` on, `step` apart, replaced by `xs[1]`."""
     x, update, *starts = xs
     out = np.array(x, order="C")

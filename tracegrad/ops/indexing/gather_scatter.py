@@ -19,6 +19,7 @@ from tracegrad.ops.core.op import Op, primitive
 from tracegrad.ops.core.samples import integers, uniform
 from tracegrad.ops.shape.batching import repeated, to_axis
 from tracegrad.ops.shape.linear import arange, broadcast_to, reshape
+from tracegrad.typing import NDArray
 
 
 def _indices_shape(name: str, x: Aval, indices: tuple[Aval, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
@@ -43,7 +44,7 @@ def _numpy_index(shape: tuple[int, ...], indices: Any, axes: tuple[int, ...]) ->
 
 # -- gather ----------------------------------------------------------------------------------------
 @primitive(Gather())
-def gather(*xs: Any, axes: tuple[int, ...]) -> Any:
+def gather(*xs: NDArray, axes: tuple[int, ...]) -> NDArray:
     """Elements of `xs[0]` at the indices `xs[1:]` along `axes`."""
     x, *indices = xs
     rest = [a for a in range(x.ndim) if a not in axes]
@@ -93,7 +94,7 @@ def _() -> Any:
 
 # -- scatter_add -----------------------------------------------------------------------------------
 @primitive(Scatter())
-def scatter_add(*xs: Any, shape: tuple[int, ...], axes: tuple[int, ...]) -> Any:
+def scatter_add(*xs: NDArray, shape: tuple[int, ...], axes: tuple[int, ...]) -> NDArray:
     """Zeros of `shape` with `xs[0]` added at the indices `xs[1:]` along `axes`; equal indices add up."""
     updates, *indices = xs
     out = np.zeros(shape, updates.dtype)
@@ -156,7 +157,7 @@ def _() -> Any:
 
 # -- scatter_max -----------------------------------------------------------------------------------
 @primitive(Scatter(combine="maximum"))
-def scatter_max(*xs: Any, shape: tuple[int, ...], axes: tuple[int, ...]) -> Any:
+def scatter_max(*xs: NDArray, shape: tuple[int, ...], axes: tuple[int, ...]) -> NDArray:
     """Zeros of `shape`, raised to the maximum of the integers `xs[0]` at the indices `xs[1:]` along `axes`."""
     updates, *indices = xs
     out = np.zeros(shape, updates.dtype)

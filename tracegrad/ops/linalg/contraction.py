@@ -17,11 +17,12 @@ from tracegrad.ops.elementwise.table import multiply
 from tracegrad.ops.indexing.diagonal import diagonal
 from tracegrad.ops.shape.batching import to_axis
 from tracegrad.ops.shape.linear import broadcast_to, cast, reduce_sum, reshape, transpose
+from tracegrad.typing import Array, NDArray
 
 
 # -- matmul ----------------------------------------------------------------------------------------
 @primitive(Contract(), on_complex=HOLOMORPHIC)
-def matmul(x: Any, y: Any) -> Any:
+def matmul(x: NDArray, y: NDArray) -> Any:
     """The product of two stacks of matrices with equal leading axes and one dtype."""
     return np.matmul(x, y)
 
@@ -89,7 +90,7 @@ def matrix_transpose(x: Any) -> Any:
 
 # -- with vectors: one op each, which the compiler computes as a matmul ----------------------------------
 @primitive(on_complex=HOLOMORPHIC)
-def matvec(x: Any, y: Any) -> Any:
+def matvec(x: NDArray, y: NDArray) -> Any:
     """The product of a matrix and a vector of one dtype."""
     return np.dot(x, y)
 
@@ -136,7 +137,7 @@ def _() -> Any:
 
 
 @primitive(on_complex=HOLOMORPHIC)
-def inner(x: Any, y: Any) -> Any:
+def inner(x: NDArray, y: NDArray) -> Any:
     """The sum of the products of two vectors of one dtype."""
     return np.dot(x, y)
 
@@ -182,12 +183,13 @@ def _() -> Any:
 
 
 # -- what is made of it --------------------------------------------------------------------------------
-def promoted(x: Any, y: Any) -> tuple[Any, Any]:
+def promoted(x: Array, y: Array) -> tuple[Array, Array]:
     """Both operands in their common dtype."""
     if x.dtype == y.dtype:
         return x, y
     dtype = np.result_type(x.dtype, y.dtype)
-    return tuple(v if v.dtype == dtype else cast(v, dtype=name_of(dtype)) for v in (x, y))
+    as_common = [v if v.dtype == dtype else cast(v, dtype=name_of(dtype)) for v in (x, y)]
+    return as_common[0], as_common[1]
 
 
 def matmul_any(x: Any, y: Any) -> Any:

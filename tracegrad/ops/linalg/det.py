@@ -17,12 +17,13 @@ from tracegrad.ops.elementwise.table import add, divide, multiply, subtract
 from tracegrad.ops.linalg.contraction import matmul, matrix_transpose
 from tracegrad.ops.linalg.solve import last_two, square, square_samples, well_conditioned
 from tracegrad.ops.shape.linear import reduce_sum, unreduce
+from tracegrad.typing import NDArray
 
 __all__ = ["cofactors", "cofactors_along", "det"]
 
 
 @primitive(on_complex=HOLOMORPHIC)
-def det(x: Any) -> Any:
+def det(x: NDArray) -> Any:
     """The determinant."""
     return np.linalg.det(x)
 
@@ -41,7 +42,7 @@ det.def_samples(square_samples)
 
 
 @primitive(on_complex=HOLOMORPHIC)
-def cofactors(x: Any) -> Any:
+def cofactors(x: NDArray) -> Any:
     """The derivative of the determinant: det(x) * inv(x).T, and its limit where `x` is singular."""
     scale = np.linalg.det(x)[..., None, None]
     try:
@@ -74,7 +75,7 @@ cofactors.def_samples(square_samples)
 
 
 @primitive(on_complex=HOLOMORPHIC)
-def cofactors_along(x: Any, t: Any) -> Any:
+def cofactors_along(x: NDArray, t: NDArray) -> Any:
     """The derivative of `cofactors` at `x` along `t`. Its own derivative is nan where `x` is singular."""
     if _is_regular(x):
         of_x = cofactors.impl(x)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.avals import Aval
-from tracegrad.ops.core.op import AS_WRITTEN, ResultAvals, primitive
+from tracegrad.ops.core.op import AS_WRITTEN, ResultAvals, multi_result, primitive
 from tracegrad.ops.elementwise.complex import complex_of, conj, imag, real, sample
 from tracegrad.ops.elementwise.table import (
     absolute,
@@ -34,12 +34,13 @@ from tracegrad.ops.linalg.repeated_eigenvalues import is_near
 from tracegrad.ops.linalg.solve import adjoint, band, solve, square, well_conditioned
 from tracegrad.ops.reduce.reductions import argmax
 from tracegrad.ops.shape.linear import arange, broadcast_to, cast, reduce_sum, reshape, unreduce, zeros_like
+from tracegrad.typing import NDArray
 
 __all__ = ["eig", "eigvals"]
 
 
-@primitive(on_complex=AS_WRITTEN)
-def eig(x: Any) -> tuple[Any, Any]:
+@multi_result(on_complex=AS_WRITTEN)
+def eig(x: NDArray) -> tuple[NDArray, ...]:
     """Eigenvalues and eigenvectors of length 1: column i belongs to value i."""
     w, v = np.linalg.eig(x)
     dtype = complex_of(x.dtype)
@@ -164,7 +165,7 @@ eig.def_samples(_spread)
 
 
 @primitive(on_complex=AS_WRITTEN)
-def eigvals(x: Any) -> Any:
+def eigvals(x: NDArray) -> NDArray:
     """The eigenvalues, complex, in LAPACK's order."""
     return np.linalg.eigvals(x).astype(complex_of(x.dtype))
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from tracegrad.avals import Aval
 from tracegrad.errors import ShapeError
-from tracegrad.ops.core.op import AS_WRITTEN, ResultAvals, primitive
+from tracegrad.ops.core.op import AS_WRITTEN, ResultAvals, multi_result, primitive
 from tracegrad.ops.core.samples import uniform
 from tracegrad.ops.elementwise.complex import complex_, conj, imag, real, real_of
 from tracegrad.ops.elementwise.table import (
@@ -44,6 +44,7 @@ from tracegrad.ops.linalg.repeated_eigenvalues import (
 )
 from tracegrad.ops.linalg.solve import adjoint, band, columns, matrices, solve_triangular, square, well_conditioned
 from tracegrad.ops.shape.linear import concatenate, reduce_sum, zeros_like
+from tracegrad.typing import NDArray
 
 __all__ = ["cholesky", "cholesky_pullback", "eigh", "eigvalsh", "pinv", "qr", "svd", "svdvals"]
 
@@ -72,7 +73,7 @@ def _positive(shape: tuple[int, ...], dtype: str = "float64") -> Any:
 
 # -- cholesky --------------------------------------------------------------------------------------------
 @primitive(on_complex=AS_WRITTEN)
-def cholesky(x: Any, *, lower: bool) -> Any:
+def cholesky(x: NDArray, *, lower: bool) -> NDArray:
     """The lower triangular L with L @ L.T equal to the symmetric part of `x`, which must be positive definite; for
     complex matrices, with the adjoint.
 
@@ -108,7 +109,7 @@ def _() -> Any:
 
 
 @primitive(on_complex=AS_WRITTEN)
-def cholesky_pullback(factor: Any, ct: Any) -> Any:
+def cholesky_pullback(factor: NDArray, ct: NDArray) -> Any:
     """The symmetric cotangent of a symmetric matrix with this Cholesky factor, whose cotangent is `ct`.
 
     Only the lower triangles of both are read.
@@ -173,8 +174,8 @@ def _() -> Any:
 
 
 # -- qr --------------------------------------------------------------------------------------------------
-@primitive(on_complex=AS_WRITTEN)
-def qr(x: Any) -> tuple[Any, Any]:
+@multi_result(on_complex=AS_WRITTEN)
+def qr(x: NDArray) -> tuple[NDArray, ...]:
     """The reduced factorization x = Q @ R: orthonormal columns, and an upper triangle."""
     q, r = np.linalg.qr(x)
     return q, r
@@ -225,8 +226,8 @@ def _() -> Any:
 
 
 # -- eigh ------------------------------------------------------------------------------------------------
-@primitive(on_complex=AS_WRITTEN)
-def eigh(x: Any, *, lower: bool) -> tuple[Any, Any]:
+@multi_result(on_complex=AS_WRITTEN)
+def eigh(x: NDArray, *, lower: bool) -> tuple[NDArray, ...]:
     """Eigenvalues, in ascending order, and eigenvectors of the symmetric (Hermitian) part of `x`: column i belongs to
     value i. LAPACK reads the lower or the upper triangle, which affects the signs of the vectors."""
     w, v = np.linalg.eigh(_symmetric_part(x), "L" if lower else "U")
@@ -281,7 +282,7 @@ eigh.def_samples(lambda: [(xs, {"lower": k != 2}) for k, (xs, _) in enumerate(_e
 
 
 @primitive(on_complex=AS_WRITTEN)
-def eigvalsh(x: Any) -> Any:
+def eigvalsh(x: NDArray) -> NDArray:
     """The eigenvalues of the symmetric part of `x`, in ascending order."""
     return np.linalg.eigvalsh(_symmetric_part(x))
 
@@ -309,8 +310,8 @@ eigh.def_result_rule(0)(lambda x, *, lower: eigvalsh(x))
 
 
 # -- svd -------------------------------------------------------------------------------------------------
-@primitive(on_complex=AS_WRITTEN)
-def svd(x: Any) -> tuple[Any, Any, Any]:
+@multi_result(on_complex=AS_WRITTEN)
+def svd(x: NDArray) -> tuple[NDArray, ...]:
     """The reduced singular value decomposition x = U @ diag(S) @ V.T, as U, S and V.T (the adjoint for complex
     matrices)."""
     u, s, vh = np.linalg.svd(x, full_matrices=False)
@@ -335,7 +336,7 @@ def _(wanted: Any, cts: Any, ans: Any, x: Any) -> list[Any]:
         return [zeros_like(x)]
     (m, n), v, vectors_only = x.shape[-2:], adjoint(vh), ct_s is None
     ct_v = None if ct_vh is None else adjoint(ct_vh)
-    core = None if ct_s is None else multiply(u, as_row(ct_s))
+    core: Any = None if ct_s is None else multiply(u, as_row(ct_s))
     if x.dtype.kind == "c":
         core = _total(core, _pull_phases(ans, ct_u, ct_v, vectors_only))
     if ct_u is not None or ct_v is not None:
@@ -410,7 +411,7 @@ svd.def_samples(_matrix_samples)
 
 
 @primitive(on_complex=AS_WRITTEN)
-def svdvals(x: Any) -> Any:
+def svdvals(x: NDArray) -> NDArray:
     """The singular values, in descending order."""
     return np.linalg.svd(x, compute_uv=False)
 
@@ -440,7 +441,7 @@ svd.def_result_rule(1)(svdvals)
 
 # -- pinv ------------------------------------------------------------------------------------------------
 @primitive(on_complex=AS_WRITTEN)
-def pinv(x: Any, *, atol: float, rtol: float) -> Any:
+def pinv(x: NDArray, *, atol: float, rtol: float) -> Any:
     """The Moore-Penrose inverse; singular values up to max(atol, rtol times the largest) count as zero."""
     u, s, vh = np.linalg.svd(x, full_matrices=False)
     saved = s > np.maximum(atol, rtol * s.max(-1, initial=0, keepdims=True))

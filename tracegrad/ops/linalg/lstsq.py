@@ -8,7 +8,7 @@ import numpy as np
 
 from tracegrad.avals import Aval
 from tracegrad.errors import DTypeError, ShapeError
-from tracegrad.ops.core.op import AS_WRITTEN, ResultAvals, primitive
+from tracegrad.ops.core.op import AS_WRITTEN, ResultAvals, multi_result
 from tracegrad.ops.core.samples import uniform
 from tracegrad.ops.elementwise.complex import real_of
 from tracegrad.ops.elementwise.table import add, multiply, subtract
@@ -16,12 +16,13 @@ from tracegrad.ops.linalg.contraction import matmul
 from tracegrad.ops.linalg.factorizations import pinv, svd
 from tracegrad.ops.linalg.solve import adjoint, well_conditioned
 from tracegrad.ops.shape.linear import reshape
+from tracegrad.typing import NDArray
 
 __all__ = ["least_squares"]
 
 
-@primitive(on_complex=AS_WRITTEN)
-def least_squares(a: Any, b: Any, *, rtol: float) -> tuple[Any, Any, Any]:
+@multi_result(on_complex=AS_WRITTEN)
+def least_squares(a: NDArray, b: NDArray, *, rtol: float) -> tuple[NDArray, ...]:
     """The least-norm matrices that minimize the norm of each column of a x - b; the ranks of `a`, where singular values
     up to `rtol` times the largest count as zero; and the singular values."""
     *batch_shape, m, n = a.shape

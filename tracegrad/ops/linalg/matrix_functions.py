@@ -13,7 +13,7 @@ import numpy as np
 
 from tracegrad.avals import Aval
 from tracegrad.errors import ShapeError
-from tracegrad.ops.core.op import AS_WRITTEN, ResultAvals, primitive
+from tracegrad.ops.core.op import AS_WRITTEN, ResultAvals, multi_result, primitive
 from tracegrad.ops.core.samples import uniform
 from tracegrad.ops.elementwise.complex import conj
 from tracegrad.ops.elementwise.table import equal, multiply, negative, where
@@ -21,6 +21,7 @@ from tracegrad.ops.linalg.contraction import matmul, matrix_transpose
 from tracegrad.ops.linalg.factorizations import pinv
 from tracegrad.ops.linalg.solve import along_matrix, band, matrices, rows, solve_triangular, square, well_conditioned
 from tracegrad.ops.shape.linear import arange, cast, concatenate, pad, reduce_sum, reshape, slice, zeros_like
+from tracegrad.typing import NDArray
 
 __all__ = [
     "column_order",
@@ -52,8 +53,8 @@ def _conj(x: Any) -> Any:
 
 
 # -- LU ------------------------------------------------------------------------------------------------------------
-@primitive(on_complex=AS_WRITTEN)
-def lu_packed(x: Any) -> tuple[Any, Any]:
+@multi_result(on_complex=AS_WRITTEN)
+def lu_packed(x: NDArray) -> tuple[NDArray, ...]:
     """The factors of row-permuted matrices in one array: L below the diagonal, with unit diagonal, and U on and above
     it. Row i was exchanged with row `pivots[i]`."""
     from scipy.linalg import lu_factor
@@ -99,7 +100,7 @@ def _() -> Any:
 
 
 @primitive()
-def permutation(pivots: Any) -> Any:
+def permutation(pivots: NDArray) -> NDArray:
     """The row order after exchanging row i with row `pivots[i]`, in sequence."""
     order = np.broadcast_to(np.arange(pivots.shape[-1]), pivots.shape).copy()
     for i in np.ndindex(pivots.shape[:-1]):
@@ -120,7 +121,7 @@ def _() -> Any:
 
 
 @primitive(on_complex=AS_WRITTEN)
-def column_order(x: Any) -> Any:
+def column_order(x: NDArray) -> NDArray:
     """The column order by which `qr` with `pivoting=True` makes the diagonal of R decrease."""
     from scipy.linalg import qr
 
@@ -154,7 +155,7 @@ def _has_digits(solution: Any, a: Any, b: Any, q: Any) -> bool:
 
 
 @primitive(on_complex=AS_WRITTEN)
-def sylvester(a: Any, b: Any, q: Any, *, checked: bool) -> Any:
+def sylvester(a: NDArray, b: NDArray, q: NDArray, *, checked: bool) -> Any:
     """The x with a @ x + x @ b = q; if `checked`, as in derivatives, nan for a singular equation."""
     from scipy.linalg import solve_sylvester
 
@@ -208,7 +209,7 @@ def _real(function: str, x: Any) -> Any:
 
 
 @primitive()
-def sqrtm(x: Any) -> Any:
+def sqrtm(x: NDArray) -> Any:
     """The square root of matrices that have a real one."""
     return _each(lambda y: _real("sqrtm", y), x.shape[-2:], x.dtype, x)
 
@@ -241,7 +242,7 @@ def _is_regular(x: Any) -> bool:
 
 
 @primitive()
-def logm(x: Any, *, checked: bool) -> Any:
+def logm(x: NDArray, *, checked: bool) -> Any:
     """The logarithm of matrices that have a real one; if `checked`, as in derivatives, nan for singular matrices."""
 
     def checked_log(x: Any) -> Any:
@@ -277,7 +278,7 @@ def _() -> Any:
 
 # -- null space ----------------------------------------------------------------------------------------------------
 @primitive()
-def null_basis(x: Any, *, rank: int) -> Any:
+def null_basis(x: NDArray, *, rank: int) -> NDArray:
     """Orthonormal columns that span the null space of matrices of this rank.
 
     Only the span is a function of the matrix: the derivative is the one without rotation of the columns inside the
@@ -305,7 +306,7 @@ def _() -> Any:
 
 # -- banded systems ------------------------------------------------------------------------------------------------
 @primitive(on_complex=AS_WRITTEN)
-def solve_banded(ab: Any, b: Any, *, lower: int, upper: int) -> Any:
+def solve_banded(ab: NDArray, b: NDArray, *, lower: int, upper: int) -> Any:
     """The y with a @ y = b, where a has `lower` diagonals below its own and `upper` above: row k of `ab` is the
     diagonal at j - i = upper - k, and has a[i, j] in column j."""
     from scipy.linalg import solve_banded

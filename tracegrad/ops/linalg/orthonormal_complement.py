@@ -19,6 +19,7 @@ from tracegrad.ops.elementwise.table import negative
 from tracegrad.ops.linalg.contraction import matmul
 from tracegrad.ops.linalg.solve import adjoint, matrices
 from tracegrad.ops.shape.linear import zeros_like
+from tracegrad.typing import NDArray
 
 __all__ = ["added_by_svd", "complement"]
 
@@ -28,7 +29,7 @@ def _pulled(ct: Any, ans: Any, q: Any) -> Any:
 
 
 @primitive(on_complex=AS_WRITTEN)
-def complement(q: Any) -> Any:
+def complement(q: NDArray) -> NDArray:
     """The orthonormal columns that the QR factorization adds to the columns of `q`."""
     return np.linalg.qr(q, mode="complete")[0][..., q.shape[-1] :]
 
@@ -51,7 +52,7 @@ def _() -> Any:
 
 
 @primitive(on_complex=AS_WRITTEN)
-def added_by_svd(x: Any, q: Any, *, left: bool) -> Any:
+def added_by_svd(x: NDArray, q: NDArray, *, left: bool) -> NDArray:
     """The columns that the full singular value decomposition of `x` adds to its left or right vectors `q`."""
     u, _, vh = np.linalg.svd(x)
     every = u if left else np.swapaxes(vh, -1, -2).conj()

@@ -19,7 +19,7 @@ import numpy as np
 
 from tracegrad.avals import Aval
 from tracegrad.errors import DTypeError, ShapeError
-from tracegrad.ops.core.op import AS_WRITTEN, HOLOMORPHIC, ResultAvals, primitive
+from tracegrad.ops.core.op import AS_WRITTEN, HOLOMORPHIC, ResultAvals, multi_result, primitive
 from tracegrad.ops.core.samples import uniform
 from tracegrad.ops.elementwise.complex import complex_, conj, imag, real, real_of
 from tracegrad.ops.elementwise.table import (
@@ -36,6 +36,7 @@ from tracegrad.ops.elementwise.table import (
 from tracegrad.ops.linalg.contraction import matmul, matrix_transpose
 from tracegrad.ops.shape.batching import repeated, to_axis
 from tracegrad.ops.shape.linear import arange, concatenate, reshape, slice, unreduce, zeros_like
+from tracegrad.typing import NDArray
 
 __all__ = [
     "adjoint",
@@ -118,7 +119,7 @@ def square_samples() -> Any:
 
 # -- symmetric -------------------------------------------------------------------------------------------
 @primitive(on_complex=AS_WRITTEN)
-def symmetric(x: Any, *, lower: bool) -> Any:
+def symmetric(x: NDArray, *, lower: bool) -> NDArray:
     """The symmetric matrix with the lower (or the upper) triangle of `x`; the other one is not read. For complex
     numbers it is Hermitian: LAPACK ignores imaginary parts on the diagonal.
 
@@ -161,7 +162,7 @@ def _triangle_samples() -> Any:
 
 
 @primitive(on_complex=AS_WRITTEN)
-def mirrored(x: Any, *, lower: bool) -> Any:
+def mirrored(x: NDArray, *, lower: bool) -> Any:
     """As `symmetric`, but differentiated as a function of all elements of `x`: unread elements have the derivative 0,
     and an element of the read triangle also has the derivative of its mirror image."""
     return symmetric.impl(x, lower=lower)
@@ -189,7 +190,7 @@ mirrored.def_samples(_triangle_samples)
 
 # -- inv and solve ---------------------------------------------------------------------------------------
 @primitive(on_complex=HOLOMORPHIC)
-def inv(x: Any) -> Any:
+def inv(x: NDArray) -> NDArray:
     """The inverse matrix."""
     return np.linalg.inv(x)
 
@@ -209,7 +210,7 @@ inv.def_samples(square_samples)
 
 
 @primitive(on_complex=HOLOMORPHIC)
-def solve(a: Any, b: Any) -> Any:
+def solve(a: NDArray, b: NDArray) -> NDArray:
     """The matrix y with a @ y = b."""
     return np.linalg.solve(a, b)
 
@@ -274,8 +275,8 @@ def _() -> Any:
 
 # -- factors that several systems share ----------------------------------------------------------------------
 # The pass `factor_once` makes `lu` and `lu_solve`, in graphs in which all derivatives have been taken.
-@primitive(on_complex=AS_WRITTEN)
-def lu(a: Any) -> tuple[Any, Any]:
+@multi_result(on_complex=AS_WRITTEN)
+def lu(a: NDArray) -> tuple[NDArray, ...]:
     """The factors of P @ a = L @ U, transposed, in one matrix each: L has ones on its diagonal. Row i was exchanged
     with row `pivots[i]`, counted from one as in LAPACK. U of a singular matrix has a zero on its diagonal."""
     from scipy.linalg.lapack import cgetrf, dgetrf, sgetrf, zgetrf
@@ -297,7 +298,7 @@ lu.def_samples(square_samples)
 
 
 @primitive(on_complex=AS_WRITTEN)
-def lu_solve(factors: Any, pivots: Any, b: Any, *, transposed: bool) -> Any:
+def lu_solve(factors: NDArray, pivots: NDArray, b: NDArray, *, transposed: bool) -> NDArray:
     """The matrix y with a @ y = b (a.T @ y = b if `transposed`), given `lu(a)`."""
     from scipy.linalg.lapack import cgetrs, dgetrs, sgetrs, zgetrs
 
@@ -326,7 +327,7 @@ def _() -> Any:
 
 # -- solve_triangular ------------------------------------------------------------------------------------
 @primitive(on_complex=HOLOMORPHIC)
-def solve_triangular(a: Any, b: Any, *, lower: bool, transposed: bool, unit: bool) -> Any:
+def solve_triangular(a: NDArray, b: NDArray, *, lower: bool, transposed: bool, unit: bool) -> NDArray:
     """The matrix y with a @ y = b (a.T @ y = b if `transposed`) for triangular a.
 
     Only the lower (or upper) triangle of `a` is read; if `unit`, its diagonal counts as ones. A zero on the diagonal
@@ -398,8 +399,8 @@ def last_two(x: Any) -> tuple[int, int]:
     return len(x.shape) - 2, len(x.shape) - 1
 
 
-@primitive(on_complex=AS_WRITTEN)
-def slogdet(x: Any) -> tuple[Any, Any]:
+@multi_result(on_complex=AS_WRITTEN)
+def slogdet(x: NDArray) -> tuple[NDArray, ...]:
     """The sign of the determinant, which has no derivative for real matrices, and the logarithm of its magnitude."""
     sign, log = np.linalg.slogdet(x)
     return sign, log
@@ -429,7 +430,7 @@ slogdet.def_samples(square_samples)
 
 # -- matrix_exp ------------------------------------------------------------------------------------------
 @primitive(on_complex=HOLOMORPHIC)
-def matrix_exp(x: Any) -> Any:
+def matrix_exp(x: NDArray) -> Any:
     """The matrix exponential, by scaling and squaring."""
     from scipy.linalg import expm
 

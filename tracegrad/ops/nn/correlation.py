@@ -15,6 +15,7 @@ from tracegrad.ops.elementwise.table import multiply
 from tracegrad.ops.nn.im2col import patches
 from tracegrad.ops.shape.batching import repeated
 from tracegrad.ops.shape.linear import broadcast_to, flip, pad, reduce_sum, reshape
+from tracegrad.typing import NDArray
 
 __all__ = ["correlation", "long_correlation"]
 
@@ -46,13 +47,13 @@ def _correlated(x: Any, v: Any) -> Any:
 
 
 @primitive(Compose(_decomposed), on_complex=HOLOMORPHIC)
-def correlation(x: Any, v: Any) -> Any:
+def correlation(x: NDArray, v: NDArray) -> Any:
     """The sums of products of rows `v`, of m elements, with the n - m + 1 windows of rows `x` of n elements."""
     return _correlated(x, v)
 
 
 @primitive(on_complex=HOLOMORPHIC)
-def long_correlation(x: Any, v: Any) -> Any:
+def long_correlation(x: NDArray, v: NDArray) -> Any:
     """As `correlation`, by a NumPy call in compiled code."""
     return _correlated(x, v)
 

@@ -20,6 +20,7 @@ from tracegrad.ops.core.samples import uniform
 from tracegrad.ops.elementwise.table import accumulate
 from tracegrad.ops.shape.fill import zeros_like
 from tracegrad.ops.shape.linear import concatenate, pad, reshape, slice, transpose
+from tracegrad.typing import NDArray
 
 __all__ = ["patches"]
 
@@ -27,7 +28,7 @@ Ints = tuple[int, ...]
 
 
 @primitive(Move(partial=True))
-def patches(x: Any, *, counts: Ints, sizes: Ints, start: Ints, step: Ints, gap: Ints) -> Any:
+def patches(x: NDArray, *, counts: Ints, sizes: Ints, start: Ints, step: Ints, gap: Ints) -> NDArray:
     """Element `(*p, *q)` is `x[start + step * p + gap * q]`: `counts` windows along each axis, of `sizes` elements."""
     first = x[tuple(np.s_[a:] for a in start)]
     strides = [s * k for axis_steps in (step, gap) for s, k in zip(x.strides, axis_steps)]

@@ -13,6 +13,7 @@ from tracegrad.ops.core.samples import uniform
 from tracegrad.ops.elementwise.table import multiply, square, subtract
 from tracegrad.ops.reduce.reductions import count_of, mean
 from tracegrad.ops.shape.linear import sum_over, unreduce
+from tracegrad.typing import NDArray
 
 __all__ = ["mse_loss"]
 
@@ -26,7 +27,7 @@ def _decomposed(x: Any, y: Any, *, axes: tuple[int, ...]) -> Any:
 
 
 @primitive(Compose(_decomposed), on_complex=HOLOMORPHIC)
-def mse_loss(x: Any, y: Any, *, axes: tuple[int, ...]) -> Any:
+def mse_loss(x: NDArray, y: NDArray, *, axes: tuple[int, ...]) -> Any:
     """The mean over `axes` of the squares of x - y, which have one shape and dtype."""
     d = x - y
     n = d.size

@@ -11,12 +11,13 @@ from tracegrad.errors import ShapeError
 from tracegrad.ops.core.op import primitive
 from tracegrad.ops.core.samples import integers, uniform
 from tracegrad.ops.shape.batching import repeated
+from tracegrad.typing import NDArray
 
 __all__ = ["bin_count"]
 
 
 @primitive()
-def bin_count(x: Any, bounds: Any, *, how: str) -> Any:
+def bin_count(x: NDArray, bounds: NDArray, *, how: str) -> NDArray:
     """The number of bins of `np.histogram_bin_edges` for each row by the estimator `how`, between its two bounds, or
     between the extrema if there are no bounds."""
     result = np.empty(x.shape[:-1], np.int64)

@@ -16,12 +16,13 @@ from tracegrad.ops.core.samples import uniform
 from tracegrad.ops.elementwise.table import equal, logical_or, not_equal, where
 from tracegrad.ops.reduce.reductions import count_of, reduce_max, reduce_min
 from tracegrad.ops.shape.linear import arange, broadcast_to, reduce_sum, reduced_shape, reshape, unreduce
+from tracegrad.typing import NDArray
 
 __all__ = ["first_max", "first_max_index"]
 
 
 @primitive()
-def first_max(x: Any, *, axes: tuple[int, ...]) -> Any:
+def first_max(x: NDArray, *, axes: tuple[int, ...]) -> Any:
     """The maximum of `x` over `axes`; nan if there is one. The first of equal elements has the derivative."""
     return np.max(x, axis=axes)
 

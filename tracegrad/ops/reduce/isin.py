@@ -10,12 +10,13 @@ from tracegrad.avals import Aval
 from tracegrad.errors import DTypeError, ShapeError
 from tracegrad.ops.core.op import primitive
 from tracegrad.ops.core.samples import integers
+from tracegrad.typing import NDArray
 
 __all__ = ["is_member"]
 
 
 @primitive()
-def is_member(x: Any, tests: Any) -> Any:
+def is_member(x: NDArray, tests: NDArray) -> NDArray:
     """Whether each integer of `x` is in `tests`, which has leading axes of `x` and one more axis."""
     batch_shape = tests.shape[:-1]
     if not batch_shape:

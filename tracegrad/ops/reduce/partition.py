@@ -13,11 +13,12 @@ import numpy as np
 from tracegrad.avals import Aval
 from tracegrad.errors import ShapeError
 from tracegrad.ops.core.forms import Compose
-from tracegrad.ops.core.op import AS_WRITTEN, Op, ResultAvals, primitive
+from tracegrad.ops.core.op import AS_WRITTEN, Op, ResultAvals, multi_result, primitive
 from tracegrad.ops.core.samples import integers, uniform
 from tracegrad.ops.indexing.gather_scatter import gather, scatter_add
 from tracegrad.ops.reduce.sorting import argsort, cumargmax, cumargmin
 from tracegrad.ops.shape.linear import arange, broadcast_to, reduced_shape, reshape
+from tracegrad.typing import NDArray
 
 __all__ = [
     "argpartition",
@@ -61,7 +62,7 @@ def _shape(x: Aval, places: Positions) -> tuple[int, ...]:
 
 
 @primitive(on_complex=AS_WRITTEN)
-def argselect(x: Any, *, places: Positions) -> Any:
+def argselect(x: NDArray, *, places: Positions) -> NDArray:
     """The indices along the last axis of the elements at positions `places` of the sorted order."""
     return np.argpartition(x, places, axis=-1)[..., list(places)]
 
@@ -72,7 +73,7 @@ def _(x: Aval, *, places: Positions) -> Aval:
 
 
 @primitive(on_complex=AS_WRITTEN)
-def select(x: Any, *, places: Positions) -> Any:
+def select(x: NDArray, *, places: Positions) -> NDArray:
     """The elements at positions `places` of the sorted order along the last axis; nan counts as the largest."""
     return np.partition(x, places, axis=-1)[..., list(places)]
 
@@ -115,13 +116,13 @@ def _partition_rows(partition: Any, x: Any, places: Any) -> Any:
 
 
 @primitive()
-def argselect_at(x: Any, places: Any) -> Any:
+def argselect_at(x: NDArray, places: NDArray) -> Any:
     """The indices along the last axis of the elements at positions `places` of the sorted order, per row."""
     return _partition_rows(np.argpartition, x, places)
 
 
 @primitive()
-def select_at(x: Any, places: Any) -> Any:
+def select_at(x: NDArray, places: NDArray) -> Any:
     """The elements at positions `places` of the sorted order of each row; nan counts as the largest."""
     return _partition_rows(np.partition, x, places)
 
@@ -164,7 +165,7 @@ for _op in (argselect_at, select_at):
 
 # -- partitions --------------------------------------------------------------------------------------------------
 @primitive(on_complex=AS_WRITTEN)
-def argpartition(x: Any, *, places: Positions, axis: int) -> Any:
+def argpartition(x: NDArray, *, places: Positions, axis: int) -> NDArray:
     """Indices along `axis` that put each element of `places` at its sorted position, with smaller elements before
     it."""
     return np.argpartition(x, places, axis=axis)
@@ -191,8 +192,8 @@ def _partition(x: Any, *, places: Positions, axis: int) -> tuple[Any, Any]:
     return _take_along(x, index, axis), index
 
 
-@primitive(Compose(_partition, moves=True), on_complex="")
-def partition(x: Any, *, places: Positions, axis: int) -> tuple[Any, Any]:
+@multi_result(Compose(_partition, moves=True), on_complex="")
+def partition(x: NDArray, *, places: Positions, axis: int) -> tuple[NDArray, ...]:
     """`x` with each element of `places` along `axis` at its sorted position, with smaller elements before it; and the
     indices of `argpartition`."""
     index = argpartition.impl(x, places=places, axis=axis)
@@ -215,7 +216,7 @@ def _(tangents: Any, ans: Any, x: Any, *, places: Positions, axis: int) -> tuple
 
 
 @primitive()
-def partitioned_values(x: Any, *, places: Positions, axis: int) -> Any:
+def partitioned_values(x: NDArray, *, places: Positions, axis: int) -> NDArray:
     """The values of `partition`, which NumPy computes faster without indices; within the parts the order may differ."""
     return np.partition(x, places, axis=axis)
 
@@ -249,13 +250,13 @@ partition.def_result_rule(0)(partitioned_values)
 
 # -- running extrema ---------------------------------------------------------------------------------------------
 @primitive()
-def cummax(x: Any, *, axis: int) -> Any:
+def cummax(x: NDArray, *, axis: int) -> NDArray:
     """The maximum so far along `axis`, nan from the first one on."""
     return np.maximum.accumulate(x, axis=axis)
 
 
 @primitive()
-def cummin(x: Any, *, axis: int) -> Any:
+def cummin(x: NDArray, *, axis: int) -> NDArray:
     """The minimum so far along `axis`, nan from the first one on."""
     return np.minimum.accumulate(x, axis=axis)
 

@@ -47,6 +47,7 @@ from tracegrad.ops.shape.linear import (
     transpose,
     unreduce,
 )
+from tracegrad.typing import NDArray
 
 
 def _reduced(x: Aval, *, axes: tuple[int, ...]) -> Aval:
@@ -68,13 +69,13 @@ def _axes_samples() -> Any:
 
 # -- reduce_max and reduce_min: equal extrema share the cotangent, and so do nans -----------------------------
 @primitive(Fold("maximum"))
-def reduce_max(x: Any, *, axes: tuple[int, ...]) -> Any:
+def reduce_max(x: NDArray, *, axes: tuple[int, ...]) -> Any:
     """The maximum of `x` over `axes`; nan if there is one."""
     return np.max(x, axis=axes)
 
 
 @primitive(Fold("minimum"))
-def reduce_min(x: Any, *, axes: tuple[int, ...]) -> Any:
+def reduce_min(x: NDArray, *, axes: tuple[int, ...]) -> Any:
     """The minimum of `x` over `axes`; nan if there is one."""
     return np.min(x, axis=axes)
 
@@ -116,7 +117,7 @@ reduce_min.def_samples(_axes_samples)
 
 # -- reduce_prod -------------------------------------------------------------------------------------
 @primitive(Fold("mul"), on_complex=HOLOMORPHIC)
-def reduce_prod(x: Any, *, axes: tuple[int, ...]) -> Any:
+def reduce_prod(x: NDArray, *, axes: tuple[int, ...]) -> Any:
     """The product of `x` over `axes`; the dtype stays."""
     return np.prod(x, axis=axes, dtype=x.dtype)
 
@@ -156,13 +157,13 @@ def _column(x: Any, first: int) -> Any:
 
 # -- any and all ---------------------------------------------------------------------------------------
 @primitive(Fold("logical_or"), on_complex=AS_WRITTEN)
-def reduce_any(x: Any, *, axes: tuple[int, ...]) -> Any:
+def reduce_any(x: NDArray, *, axes: tuple[int, ...]) -> Any:
     """Whether any element over `axes` is true."""
     return np.any(x, axis=axes)
 
 
 @primitive(Fold("logical_and"), on_complex=AS_WRITTEN)
-def reduce_all(x: Any, *, axes: tuple[int, ...]) -> Any:
+def reduce_all(x: NDArray, *, axes: tuple[int, ...]) -> Any:
     """Whether all elements over `axes` are true."""
     return np.all(x, axis=axes)
 
@@ -179,13 +180,13 @@ for _op in (reduce_any, reduce_all):
 
 # -- argmax and argmin -----------------------------------------------------------------------------------
 @primitive()
-def argmax(x: Any, *, axis: int) -> Any:
+def argmax(x: NDArray, *, axis: int) -> Any:
     """The index along `axis` of the first maximum, or of the first nan."""
     return np.argmax(x, axis=axis)
 
 
 @primitive()
-def argmin(x: Any, *, axis: int) -> Any:
+def argmin(x: NDArray, *, axis: int) -> Any:
     """The index along `axis` of the first minimum, or of the first nan."""
     return np.argmin(x, axis=axis)
 
@@ -217,7 +218,7 @@ for _op in (argmax, argmin):
 
 # -- argmedian -------------------------------------------------------------------------------------------
 @primitive()
-def argmedian(x: Any, *, axis: int) -> Any:
+def argmedian(x: NDArray, *, axis: int) -> Any:
     """The index along `axis` of the median, the lower one of an even count; of the first nan, if there is one."""
     n = x.shape[axis]
     middle = np.take(np.argpartition(x, (n - 1) // 2, axis=axis), (n - 1) // 2, axis=axis)
@@ -235,7 +236,7 @@ argmedian.def_samples(_arg_samples)
 
 # -- pick --------------------------------------------------------------------------------------------------
 @primitive(on_complex=AS_WRITTEN)
-def pick(x: Any, indices: Any, *, axis: int) -> Any:
+def pick(x: NDArray, indices: NDArray, *, axis: int) -> NDArray:
     """The elements of `x` at `indices` along `axis`, one per position.
 
     The indices count from 0, and have the shape of `x` without that axis, or with it at length one; so has the result.
@@ -299,7 +300,7 @@ def _shared(x: Any, count: float) -> Any:
 
 
 @primitive(on_complex=AS_WRITTEN, order="K")
-def mean(x: Any, *, axes: tuple[int, ...]) -> Any:
+def mean(x: NDArray, *, axes: tuple[int, ...]) -> Any:
     """The arithmetic mean over `axes`."""
     return sum_over(x, axes) / math.prod([x.shape[a] for a in axes])
 
@@ -322,7 +323,7 @@ def _(ct: Any, ans: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
 
 
 @primitive(on_complex=AS_WRITTEN, order="K")
-def var(x: Any, *, axes: tuple[int, ...], ddof: float) -> Any:
+def var(x: NDArray, *, axes: tuple[int, ...], ddof: float) -> Any:
     """The variance over `axes`: the sum of squared deviations divided by n - ddof."""
     return np.var(x, axis=axes, ddof=ddof)
 
@@ -367,7 +368,7 @@ def _() -> Any:
 
 
 @primitive(on_complex=AS_WRITTEN, order="K")
-def std(x: Any, *, axes: tuple[int, ...], ddof: float) -> Any:
+def std(x: NDArray, *, axes: tuple[int, ...], ddof: float) -> Any:
     """The square root of `var`; its derivative is 0 where `var` is 0."""
     return np.std(x, axis=axes, ddof=ddof)
 
@@ -397,7 +398,7 @@ def _() -> Any:
 
 # -- logsumexp and softmax -----------------------------------------------------------------------------
 @primitive(order="K")
-def logsumexp(x: Any, *, axes: tuple[int, ...]) -> Any:
+def logsumexp(x: NDArray, *, axes: tuple[int, ...]) -> Any:
     """log(sum(exp(x))) over `axes`, without overflow."""
     top = _numpy_top(x, axes)
     return np.log(np.sum(np.exp(x - top), axis=axes)) + np.squeeze(top, axes)
@@ -430,7 +431,7 @@ def _(ct: Any, ans: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
 
 
 @primitive(order="K")
-def softmax(x: Any, *, axes: tuple[int, ...]) -> Any:
+def softmax(x: NDArray, *, axes: tuple[int, ...]) -> Any:
     """exp(x) / sum(exp(x)) over `axes`, without overflow."""
     powers = np.exp(x - _numpy_top(x, axes))
     return powers / np.sum(powers, axis=axes, keepdims=True)
@@ -465,7 +466,7 @@ softmax.def_samples(_axes_samples)
 
 
 @primitive(order="K")
-def log_softmax(x: Any, *, axes: tuple[int, ...]) -> Any:
+def log_softmax(x: NDArray, *, axes: tuple[int, ...]) -> Any:
     """log(softmax(x)) over `axes`, without overflow, accurate for small differences of large numbers."""
     shifted = x - _numpy_top(x, axes)
     return shifted - np.log(np.sum(np.exp(shifted), axis=axes, keepdims=True))

@@ -10,12 +10,13 @@ from tracegrad.avals import Aval
 from tracegrad.errors import ShapeError
 from tracegrad.ops.core.op import primitive
 from tracegrad.ops.core.samples import integers
+from tracegrad.typing import NDArray
 
 __all__ = ["row_order"]
 
 
 @primitive()
-def row_order(x: Any) -> Any:
+def row_order(x: NDArray) -> NDArray:
     """The indices that sort the rows of matrices in lexicographic order; equal rows keep their order."""
     if not x.shape[-1]:
         return np.broadcast_to(np.arange(x.shape[-2]), x.shape[:-1]).copy()

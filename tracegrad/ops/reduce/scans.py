@@ -13,6 +13,7 @@ from tracegrad.ops.core.op import HOLOMORPHIC, primitive
 from tracegrad.ops.core.samples import uniform
 from tracegrad.ops.elementwise.table import add, equal, exp, multiply, subtract, where
 from tracegrad.ops.shape.linear import flip, pad, reduced_shape, slice
+from tracegrad.typing import NDArray
 
 
 def _same(x: Aval, *, axis: int) -> Aval:
@@ -22,7 +23,7 @@ def _same(x: Aval, *, axis: int) -> Aval:
 
 # -- cumsum ------------------------------------------------------------------------------------------
 @primitive(Scan("add"))
-def cumsum(x: Any, *, axis: int) -> Any:
+def cumsum(x: NDArray, *, axis: int) -> NDArray:
     """The running sum along `axis`; the dtype stays."""
     return np.cumsum(x, axis=axis, dtype=x.dtype)
 
@@ -49,7 +50,7 @@ def _() -> Any:
 
 # -- linear_scan -----------------------------------------------------------------------------------------
 @primitive(on_complex=HOLOMORPHIC)
-def linear_scan(a: Any, b: Any, *, axis: int) -> Any:
+def linear_scan(a: NDArray, b: NDArray, *, axis: int) -> NDArray:
     """y[i] = a[i] * y[i - 1] + b[i] along `axis`, where y[-1] is 0."""
     y = np.array(b)
     values, factors = np.moveaxis(y, axis, 0), np.moveaxis(a, axis, 0)
@@ -111,7 +112,7 @@ def _() -> Any:
 
 # -- cumprod ---------------------------------------------------------------------------------------------
 @primitive(Scan("mul"), on_complex=HOLOMORPHIC)
-def cumprod(x: Any, *, axis: int) -> Any:
+def cumprod(x: NDArray, *, axis: int) -> NDArray:
     """The running product along `axis`; the dtype stays."""
     return np.cumprod(x, axis=axis, dtype=x.dtype)
 
@@ -139,7 +140,7 @@ def _() -> Any:
 
 # -- logcumsumexp ----------------------------------------------------------------------------------------
 @primitive(order="K")
-def logcumsumexp(x: Any, *, axis: int) -> Any:
+def logcumsumexp(x: NDArray, *, axis: int) -> NDArray:
     """log(cumsum(exp(x))) along `axis`, without overflow."""
     return np.logaddexp.accumulate(x, axis=axis)
 

@@ -14,11 +14,12 @@ import numpy as np
 from tracegrad.avals import Aval
 from tracegrad.errors import DTypeError, ShapeError
 from tracegrad.ops.core.forms import Compose
-from tracegrad.ops.core.op import AS_WRITTEN, ResultAvals, primitive
+from tracegrad.ops.core.op import AS_WRITTEN, ResultAvals, multi_result, primitive
 from tracegrad.ops.core.samples import integers, uniform
 from tracegrad.ops.indexing.gather_scatter import gather, scatter_add
 from tracegrad.ops.shape.batching import repeated
 from tracegrad.ops.shape.linear import arange, broadcast_to, reduced_shape, reshape
+from tracegrad.typing import NDArray
 
 __all__ = ["argmode", "argsort", "cumargmax", "cumargmin", "searchsorted", "sort", "sorted_values"]
 
@@ -32,7 +33,7 @@ def _indices(x: Aval, *, axis: int, **params: Any) -> Aval:
 
 # -- argsort ---------------------------------------------------------------------------------------------
 @primitive(on_complex=AS_WRITTEN)
-def argsort(x: Any, *, axis: int, descending: bool, stable: bool | None) -> Any:
+def argsort(x: NDArray, *, axis: int, descending: bool, stable: bool | None) -> Any:
     """The indices that sort `x` along `axis`. If `stable`, equal elements keep their order. With None, their order does
     not matter, and compiled code may differ from NumPy."""
     kind: Any = "stable" if stable else None
@@ -86,8 +87,8 @@ def _sorted(x: Any, *, axis: int, **params: Any) -> tuple[Any, Any]:
     return _take_along(x, index, axis), index
 
 
-@primitive(Compose(_sorted, moves=True), on_complex="")
-def sort(x: Any, *, axis: int, descending: bool, stable: bool) -> tuple[Any, Any]:
+@multi_result(Compose(_sorted, moves=True), on_complex="")
+def sort(x: NDArray, *, axis: int, descending: bool, stable: bool) -> tuple[NDArray, ...]:
     """`x` sorted along `axis`, and the indices that sort it, as from `argsort`."""
     index = argsort.impl(x, axis=axis, descending=descending, stable=stable)
     return (x.take(index) if x.ndim == 1 else np.take_along_axis(x, index, axis)), index
@@ -113,7 +114,7 @@ sort.def_samples(_smooth_samples)
 
 # -- sorted_values ---------------------------------------------------------------------------------------
 @primitive(on_complex=AS_WRITTEN)
-def sorted_values(x: Any, *, axis: int, descending: bool, stable: bool) -> Any:
+def sorted_values(x: NDArray, *, axis: int, descending: bool, stable: bool) -> NDArray:
     """`x` sorted along `axis`: the values of `sort`, which NumPy computes without indices."""
     kind: Any = "stable" if stable else None
     if not descending:
@@ -147,13 +148,13 @@ def _running(extremum: np.ufunc, x: Any, axis: int) -> Any:
 
 
 @primitive()
-def cumargmax(x: Any, *, axis: int) -> Any:
+def cumargmax(x: NDArray, *, axis: int) -> Any:
     """The index of the maximum so far along `axis`: the last of equal ones, the first nan."""
     return _running(np.maximum, x, axis)
 
 
 @primitive()
-def cumargmin(x: Any, *, axis: int) -> Any:
+def cumargmin(x: NDArray, *, axis: int) -> Any:
     """The index of the minimum so far along `axis`: the last of equal ones, the first nan."""
     return _running(np.minimum, x, axis)
 
@@ -172,7 +173,7 @@ for _op in (cumargmax, cumargmin):
 
 # -- argmode ---------------------------------------------------------------------------------------------
 @primitive()
-def argmode(x: Any, *, axis: int) -> Any:
+def argmode(x: NDArray, *, axis: int) -> NDArray:
     """The index along `axis` of the last occurrence of the most frequent element; of the least one, if several are.
 
     A nan equals no element, as in PyTorch; it is the mode if it comes first among elements that all differ.
@@ -211,7 +212,7 @@ def _() -> Any:
 
 # -- searchsorted ----------------------------------------------------------------------------------------
 @primitive(on_complex=AS_WRITTEN)
-def searchsorted(x: Any, values: Any, *, right: bool) -> Any:
+def searchsorted(x: NDArray, values: NDArray, *, right: bool) -> NDArray:
     """The positions at which to insert `values` into `x`, sorted along its last axis, to keep it sorted.
 
     `x` of one axis serves all values; else `x` and `values` have equal leading axes. The positions are before equal

@@ -9,12 +9,13 @@ import numpy as np
 from tracegrad.avals import Aval, aval_of, name_of
 from tracegrad.ops.core.forms import Fill, Progression
 from tracegrad.ops.core.op import AS_WRITTEN, primitive
+from tracegrad.typing import NDArray
 
 __all__ = ["arange", "full", "zeros_like"]
 
 
 @primitive(Fill(), on_complex=AS_WRITTEN)
-def full(*, shape: tuple[int, ...], value: float, dtype: str) -> Any:
+def full(*, shape: tuple[int, ...], value: float, dtype: str) -> NDArray:
     """An array of `shape` with `value` everywhere."""
     return np.full(shape, value, dtype)
 
@@ -31,7 +32,7 @@ def _() -> Any:
 
 
 @primitive(Progression())
-def arange(*, start: float, step: float, length: int, dtype: str) -> Any:
+def arange(*, start: float, step: float, length: int, dtype: str) -> NDArray:
     """`start + step * i` for i = 0 .. length - 1."""
     return (start + step * np.arange(length)).astype(dtype)
 

@@ -18,11 +18,12 @@ from tracegrad.ops.core.samples import integers, uniform
 from tracegrad.ops.shape.fill import arange as arange
 from tracegrad.ops.shape.fill import full as full
 from tracegrad.ops.shape.fill import zeros_like as zeros_like
+from tracegrad.typing import NDArray
 
 
 # -- cast ------------------------------------------------------------------------------------------
 @primitive(Cast(), on_complex=AS_WRITTEN)
-def cast(x: Any, *, dtype: str) -> Any:
+def cast(x: NDArray, *, dtype: str) -> NDArray:
     """`x` converted to `dtype`, as `ndarray.astype` does."""
     return np.asarray(x).astype(dtype)
 
@@ -62,7 +63,7 @@ def _() -> Any:
 
 # -- fresh: the same values under another name -----------------------------------------------------
 @primitive(IdentityForm())
-def fresh(x: Any, *, tag: int) -> Any:
+def fresh(x: NDArray, *, tag: int) -> NDArray:
     """`x`, as a new value to differentiate with respect to; different tags are different values."""
     return np.array(x)
 
@@ -89,7 +90,7 @@ def _() -> Any:
 
 # -- stop_gradient -----------------------------------------------------------------------------------
 @primitive(IdentityForm())
-def stop_gradient(x: Any) -> Any:
+def stop_gradient(x: NDArray) -> NDArray:
     """`x`, as a constant for every derivative."""
     return np.array(x)
 
@@ -106,7 +107,7 @@ def _() -> Any:
 
 # -- reshape -----------------------------------------------------------------------------------------
 @primitive(Reshape(), aliases=True)
-def reshape(x: Any, *, shape: tuple[int, ...]) -> Any:
+def reshape(x: NDArray, *, shape: tuple[int, ...]) -> NDArray:
     """The elements of `x`, in row-major order, in another shape."""
     return x.reshape(shape)
 
@@ -149,7 +150,7 @@ def _permuted(n: int, m: int, *, perm: tuple[int, ...]) -> tuple[int, ...]:
 
 
 @primitive(Along(axes=_permuted), aliases=True)
-def transpose(x: Any, *, perm: tuple[int, ...]) -> Any:
+def transpose(x: NDArray, *, perm: tuple[int, ...]) -> NDArray:
     """`x` with its axes permuted."""
     return x.transpose(perm)
 
@@ -201,7 +202,7 @@ def _trailing(n: int, m: int, *, shape: tuple[int, ...]) -> list[int | None]:
 
 
 @primitive(Along(axes=_trailing), aliases=True)
-def broadcast_to(x: Any, *, shape: tuple[int, ...]) -> Any:
+def broadcast_to(x: NDArray, *, shape: tuple[int, ...]) -> NDArray:
     """`x` repeated along new leading axes and along axes of size one."""
     return np.broadcast_to(x, shape)
 
@@ -249,7 +250,7 @@ sum_over: Callable[..., Any] = np.add.reduce
 
 
 @primitive(Fold("add"))
-def reduce_sum(x: Any, *, axes: tuple[int, ...]) -> Any:
+def reduce_sum(x: NDArray, *, axes: tuple[int, ...]) -> Any:
     """The sum of `x` over `axes`, which disappear; the dtype stays."""
     return sum_over(x, axes, x.dtype)
 
@@ -305,9 +306,10 @@ def _all_indices(n: int, m: int, **params: Any) -> range:
 
 
 @primitive(Along(axes=_all_indices, partial=True), aliases=True)
-def slice(x: Any, *, start: tuple[int, ...], stop: tuple[int, ...], step: tuple[int, ...]) -> Any:
+def slice(x: NDArray, *, start: tuple[int, ...], stop: tuple[int, ...], step: tuple[int, ...]) -> Any:
     """`x[start:stop:step]` along every axis, with 0 <= start <= stop <= n and step > 0."""
-    return x[(..., *[builtins.slice(*p) for p in zip(start, stop, step)])]  # a view even without axes
+    index: Any = (..., *[builtins.slice(*p) for p in zip(start, stop, step)])
+    return x[index]  # a view even without axes
 
 
 @slice.def_aval
@@ -356,7 +358,7 @@ def _() -> Any:
 
 
 @primitive(Along(axes=_all_indices, fills=True), order="A")
-def pad(x: Any, *, low: tuple[int, ...], high: tuple[int, ...], interior: tuple[int, ...], value: float) -> Any:
+def pad(x: NDArray, *, low: tuple[int, ...], high: tuple[int, ...], interior: tuple[int, ...], value: float) -> NDArray:
     """`x` with `low` elements of `value` before each axis, `high` after, and `interior` between its elements."""
     out = np.full(padded_shape(x.shape, low, high, interior), value, x.dtype, order="F" if x.flags.fnc else "C")
     out[
@@ -415,7 +417,7 @@ def _() -> Any:
 
 # -- flip --------------------------------------------------------------------------------------------
 @primitive(Along(axes=_all_indices), aliases=True)
-def flip(x: Any, *, axes: tuple[int, ...]) -> Any:
+def flip(x: NDArray, *, axes: tuple[int, ...]) -> NDArray:
     """`x` with the order of its elements reversed along `axes`."""
     return np.flip(x, axes) if axes else x[...]  # np.flip reads an array without axes
 
@@ -454,7 +456,7 @@ def _() -> Any:
 
 # -- concatenate -------------------------------------------------------------------------------------
 @primitive(Move(), order="joined")
-def concatenate(*xs: Any, axis: int) -> Any:
+def concatenate(*xs: NDArray, axis: int) -> NDArray:
     """Arrays of one dtype joined along `axis`."""
     return np.concatenate(xs, axis)
 

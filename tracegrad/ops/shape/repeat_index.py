@@ -14,12 +14,13 @@ from tracegrad.avals import Aval
 from tracegrad.errors import DTypeError, ShapeError
 from tracegrad.ops.core.op import primitive
 from tracegrad.ops.core.samples import integers
+from tracegrad.typing import NDArray
 
 __all__ = ["repeated_index"]
 
 
 @primitive()
-def repeated_index(counts: Any, *, size: int) -> Any:
+def repeated_index(counts: NDArray, *, size: int) -> NDArray:
     """Each index of the last axis repeated by its count in `counts`, in order: the first `size` of them, padded with
     zeros.
 

@@ -12,9 +12,10 @@ import numpy as np
 from tracegrad.avals import Aval
 from tracegrad.errors import ShapeError
 from tracegrad.ops.core.forms import Compose
-from tracegrad.ops.core.op import ResultAvals, bind, primitive
+from tracegrad.ops.core.op import ResultAvals, bind, multi_result, primitive
 from tracegrad.ops.core.samples import uniform
 from tracegrad.ops.shape.linear import concatenate, full, reshape, slice
+from tracegrad.typing import NDArray
 
 __all__ = ["place", "split", "stack", "unbind"]
 
@@ -66,7 +67,7 @@ def _zeros(like: Any, axis: int, size: int) -> Any:
 
 
 @primitive(Compose(_placed, moves=True))
-def place(*parts: Any, axis: int, starts: tuple[int, ...], size: int, grown: bool) -> Any:
+def place(*parts: NDArray, axis: int, starts: tuple[int, ...], size: int, grown: bool) -> NDArray:
     """An array of `size` along `axis` with the parts at the ascending positions `starts`, and zeros elsewhere.
 
     If `grown`, the parts do not have that axis: each is one element along it. This op is the transpose of splitting.
@@ -117,7 +118,7 @@ def _stacked(*xs: Any, axis: int) -> Any:
 
 
 @primitive(Compose(_stacked, moves=True), order="joined")
-def stack(*xs: Any, axis: int) -> Any:
+def stack(*xs: NDArray, axis: int) -> NDArray:
     """Arrays of one shape and dtype along a new axis."""
     if not all(x.flags.c_contiguous for x in xs):
         return np.stack(xs, axis)
@@ -158,8 +159,8 @@ def _unbound(x: Any, *, axis: int) -> tuple[Any, ...]:
     return tuple([reshape(_slice_along(x, axis, k, k + 1), shape=shape) for k in range(x.shape[axis])])
 
 
-@primitive(Compose(_unbound, moves=True), aliases=True)
-def unbind(x: Any, *, axis: int) -> tuple[Any, ...]:
+@multi_result(Compose(_unbound, moves=True), aliases=True)
+def unbind(x: NDArray, *, axis: int) -> tuple[NDArray, ...]:
     """The slices of `x` along `axis`, without that axis."""
     if x.ndim == 1:
         return tuple([x[k, ...] for k in range(x.shape[0])])
@@ -201,8 +202,8 @@ def _split_parts(x: Any, *, axis: int, bounds: tuple[int, ...]) -> tuple[Any, ..
     return tuple([_slice_along(x, axis, a, b) for a, b in itertools.pairwise(bounds)])
 
 
-@primitive(Compose(_split_parts, moves=True), aliases=True)
-def split(x: Any, *, axis: int, bounds: tuple[int, ...]) -> tuple[Any, ...]:
+@multi_result(Compose(_split_parts, moves=True), aliases=True)
+def split(x: NDArray, *, axis: int, bounds: tuple[int, ...]) -> tuple[NDArray, ...]:
     """The parts of `x` along `axis` between adjacent `bounds`, which go from 0 to its size."""
     before = (_WHOLE,) * axis
     return tuple([x[(*before, builtins.slice(a, b))] for a, b in itertools.pairwise(bounds)])

@@ -18,6 +18,7 @@ from tracegrad.ops.core.samples import uniform
 from tracegrad.ops.elementwise.complex import complex_of, real, real_of, sample
 from tracegrad.ops.elementwise.table import add, equal, logical_or, multiply, where
 from tracegrad.ops.shape.linear import arange, broadcast_to, reshape
+from tracegrad.typing import NDArray
 
 __all__ = ["TRANSPOSED", "fft", "irfft", "rfft"]
 
@@ -28,7 +29,7 @@ LARGE = 1 << 16  # elements
 
 # -- of complex numbers ------------------------------------------------------------------------------------------
 @primitive(on_complex=AS_WRITTEN)
-def fft(x: Any, *, axis: int, inverse: bool, norm: Any) -> Any:
+def fft(x: NDArray, *, axis: int, inverse: bool, norm: Any) -> Any:
     """The transform of real or complex numbers along an axis, or its inverse."""
     module = _module_for(x)
     return (module.ifft if inverse else module.fft)(x, axis=axis, norm=norm)
@@ -78,7 +79,7 @@ def _() -> Any:
 
 # -- between real numbers and half of their transform ---------------------------------------------------------------
 @primitive(on_complex=AS_WRITTEN)
-def rfft(x: Any, *, axis: int, norm: Any) -> Any:
+def rfft(x: NDArray, *, axis: int, norm: Any) -> NDArray:
     """The first n // 2 + 1 elements of the transform of n real numbers."""
     return np.fft.rfft(x, axis=axis, norm=norm)
 
@@ -125,7 +126,7 @@ def _() -> Any:
 
 
 @primitive(on_complex=AS_WRITTEN)
-def irfft(x: Any, *, n: int, axis: int, norm: Any) -> Any:
+def irfft(x: NDArray, *, n: int, axis: int, norm: Any) -> NDArray:
     """The `n` real numbers whose half transform this is; imaginary parts that must be zero are ignored."""
     return np.fft.irfft(x, n, axis=axis, norm=norm)
 

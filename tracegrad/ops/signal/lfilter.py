@@ -15,12 +15,13 @@ from tracegrad.ops.linalg.matrix_functions import moved
 from tracegrad.ops.shape.batching import repeated
 from tracegrad.ops.shape.linear import concatenate, flip, full, reduce_sum, reshape, slice
 from tracegrad.ops.shape.stack_split import stack
+from tracegrad.typing import NDArray
 
 __all__ = ["lfilter"]
 
 
 @primitive()
-def lfilter(b: Any, a: Any, x: Any) -> Any:
+def lfilter(b: NDArray, a: NDArray, x: NDArray) -> Any:
     """The y along the last axis with sum(a[k] * y[t - k]) = sum(b[k] * x[t - k]), with zeros before index 0."""
     from scipy.signal import lfilter
 

@@ -376,6 +376,7 @@ def _from_below(
 
     def derivative(ans: Any, n: Any, *rest: Any) -> Any:
         *operands, x = rest
+        constant: Any
         if type(n) in LITERALS:
             constant = n in range(last, 1)
             lower = apply(name, 0.0 if constant else n - 1.0, *raised(*operands), x)

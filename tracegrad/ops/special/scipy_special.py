@@ -19,6 +19,7 @@ from tracegrad.ops.core.op import bind, primitive
 from tracegrad.ops.core.samples import uniform
 from tracegrad.ops.elementwise.table import divide, gauss, multiply
 from tracegrad.ops.numerics import accurate_gamma
+from tracegrad.typing import NDArray
 
 digamma: Elementwise
 
@@ -33,7 +34,7 @@ def _scipy(name: str) -> Any:
 
 
 @primitive(order="K")
-def polygamma(x: Any, *, n: int) -> Any:
+def polygamma(x: NDArray, *, n: int) -> NDArray:
     """The `n`-th derivative of digamma at `x`."""
     import scipy.special
 
@@ -87,7 +88,7 @@ digamma = elementwise(
 
 # -- all others ------------------------------------------------------------------------------------------------
 @primitive(order="K")
-def special(*xs: Any, name: str) -> Any:
+def special(*xs: NDArray, name: str) -> NDArray:
     """SciPy's function of this name, for real arrays of one shape and dtype and for numbers; `name.1` is its second
     result."""
     known = computed(name)

@@ -217,7 +217,7 @@ class _Collector(Rewriter):
             nodes.sort(key=lambda x: total.terms[x] < 0)
         elif total.terms[nodes[0]] < 0:
             factor = -factor
-        value = None
+        value: Any = None
         for node, x in zip(nodes, self.values(nodes)):
             c = total.terms[node] // factor
             term = x if abs(c) == 1 else multiply(x, float(abs(c)))

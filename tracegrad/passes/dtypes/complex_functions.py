@@ -118,7 +118,7 @@ def _(x: ComplexPair) -> Any:
 def _(x: Any, y: Any) -> Any:
     """Multiply repeatedly if the exponent is a constant integer, as NumPy does."""
     if is_literal(y) and not y.imag and y.real.is_integer() and 0 < abs(y.real) < 100:
-        result = _multiplied(x, abs(int(y.real)))
+        result: Any = _multiplied(x, abs(int(y.real)))
         result = result if y.real > 0 else divide(1 + 0j, result)
         origin, empty = logical_and(equal(x.re, 0.0), equal(x.im, 0.0)), 0.0 if y.real > 0 else NAN
         return ComplexPair(where(origin, empty, result.re), where(origin, empty, result.im))
@@ -259,13 +259,13 @@ def _(x: ComplexPair) -> Any:
 
 @rule(log2)
 def _(x: ComplexPair) -> Any:
-    result = log(x)
+    result: Any = log(x)
     return ComplexPair(multiply(result.re, 1 / np.log(2.0).item()), multiply(result.im, 1 / np.log(2.0).item()))
 
 
 @rule(log10)
 def _(x: ComplexPair) -> Any:
-    result = log(x)
+    result: Any = log(x)
     return ComplexPair(multiply(result.re, 1 / np.log(10.0).item()), multiply(result.im, 1 / np.log(10.0).item()))
 
 

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.avals import is_huge
+from tracegrad.ir.builder import node_of
 from tracegrad.ops.core.memory_order import is_row_major
 from tracegrad.ops.shape.linear import fresh, full
 from tracegrad.trace.builder.builder import TraceBuilder
@@ -428,7 +429,7 @@ def with_kinds(builder: TraceBuilder, jump: LoopJump, now: FrameState) -> FrameS
 
 
 def _boolean(x: bool, builder: TraceBuilder) -> Any:
-    return builder.python_number(fresh(full(shape=(), value=x, dtype="bool"), tag=builder.new_tag()).node)
+    return builder.python_number(node_of(fresh(full(shape=(), value=x, dtype="bool"), tag=builder.new_tag())))
 
 
 def widen_at_once(now: FrameState) -> bool:
@@ -466,7 +467,7 @@ def widen_bounds(before: FrameState, now: FrameState) -> bool:
     result = False
     for x, old, new in zip(now.tracers, before.bounds, now.bounds):
         if old is not None and new is not None and not (old[0] <= new[0] and new[1] <= old[1]):
-            x.node = fresh(x, tag=now.builder.new_tag()).node
+            x.node = node_of(fresh(x, tag=now.builder.new_tag()))
             now.builder.bounds[x.node] = _wider(old, new)
             now.builder.of_loops.add(x.node)
             result = True

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tracegrad.ir import GraphNode, GraphValue, recording
-from tracegrad.ops.calls.failure import failure
+from tracegrad.ir.builder import node_of
 from tracegrad.ops.elementwise.table import logical_and
 from tracegrad.ops.shape.linear import fresh, full
 from tracegrad.reroll.intervals import is_sure
@@ -189,7 +189,7 @@ class LoopDetector:
         if state is None:
             return
         outcome = jump.leads_back(True)
-        condition = fresh(full(shape=(), value=outcome, dtype="bool"), tag=builder.new_tag()).node
+        condition = node_of(fresh(full(shape=(), value=outcome, dtype="bool"), tag=builder.new_tag()))
         self.start = start = _Start(builder, state, condition, None, None)
         self.jump, start.enters = jump, True
         start.loop = self._known_loop(start, jump)
@@ -207,7 +207,7 @@ class LoopDetector:
         self.builder.bounds.update({node: limits for node, limits in known if limits is not None})
         state = _distinct(start.state.nodes)
         if start.counts:
-            state.append(fresh(_true(), tag=self.builder.new_tag()).node)
+            state.append(node_of(fresh(_true(), tag=self.builder.new_tag())))
             start.nodes = len(self.builder.nodes)
         return _ClosedLoop(start, loop.paths, Begin(state, start.condition))
 
@@ -457,8 +457,8 @@ class LoopDetector:
     def _carry_conditions(self, path: LoopPath, conditions: Sequence[GraphNode]) -> None:
         """Carry whether these conditions have held in all iterations."""
         builder = self.builder
-        path.before.append(fresh(_true(), tag=builder.new_tag()).node)
-        held = builder.value(path.before[-1])
+        path.before.append(node_of(fresh(_true(), tag=builder.new_tag())))
+        held: Any = builder.value(path.before[-1])
         for x in conditions:
             held = logical_and(held, builder.value(x))
             path.nodes.append(held.node)
@@ -508,5 +508,4 @@ def _true() -> Any:
 
 def _is_simple(guard: ValueGuard) -> bool:
     """Whether a loop can test the guard's value."""
-    known = guard.value.size == 1 and guard.value.dtype.kind in "bi" and guard.unless_raises is None
-    return known and guard.node.op is not failure
+    return guard.value.size == 1 and guard.value.dtype.kind in "bi" and guard.unless_raises is None

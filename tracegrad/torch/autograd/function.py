@@ -213,7 +213,8 @@ class Function:
         # Ops recorded in a region are differentiated later, as a graph.
         if is_traced(owner) and owner.array._in_region() and not any(x._requires for x in known):
             return call_in_graph(cls, args, known[0])
-        return call_on_tape(cls, args, dispatch_operand(known))
+        leading: Any = dispatch_operand(known)
+        return call_on_tape(cls, args, leading)
 
     @classmethod
     def computed(cls, context: FunctionCtx, args: tuple[Any, ...]) -> Any:

@@ -98,7 +98,7 @@ def call_in_graph(cls: Any, args: tuple[Any, ...], owner: Any) -> Any:
     inputs = [_array(args[k]) for k in positions]
     context: FunctionCtx = cls._context_cls()
     context.needs_input_grad = tuple([k in positions and args[k].dtype.kind in "fc" for k in range(len(args))])
-    stopped = [x._weakened(stop_gradient(x)) if x.weak else stop_gradient(x) for x in inputs]
+    stopped: list[Any] = [x._weakened(stop_gradient(x)) if x.weak else stop_gradient(x) for x in inputs]
     inside = [_as(args[k], x) for k, x in zip(positions, stopped)]
     arguments = list(args)
     for k, x in zip(positions, inside):

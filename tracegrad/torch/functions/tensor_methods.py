@@ -217,12 +217,12 @@ class TensorMethods:
         return self.itemsize * self.numel()
 
     @property
-    def T(self) -> Any:
+    def T(self: Any) -> Any:
         """A view with the dimensions reversed."""
         return linear.transpose(self, perm=tuple(range(len(self.shape) - 1, -1, -1)))
 
     @property
-    def mT(self) -> Any:
+    def mT(self: Any) -> Any:
         """A view with the last two dimensions exchanged."""
         if self.ndim < 2:
             raise size_error(

@@ -13,6 +13,7 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import Any
 
+from tracegrad.ir.builder import node_of
 from tracegrad.ops.elementwise.table import add, greater_equal, less, logical_and, minimum
 from tracegrad.ops.indexing.dynamic_slice import dynamic_update_slice
 from tracegrad.ops.shape.linear import fresh, full, reshape
@@ -78,7 +79,7 @@ class History(Instead):
             self._builder.elements.append(array)
             self._share(array)
         self._store(minimum(self._count, self._size - 1), x)
-        self._count.node = add(self._count, 1).node
+        self._count.node = node_of(add(self._count, 1))
 
     def __getitem__(self, index: Any) -> Any:
         if type(index) not in (int, Number) or not self._reads:
@@ -124,12 +125,12 @@ class History(Instead):
         """Store an element in a row."""
         for column, value in zip(self._columns, values(self._builder, x, self._form)):
             new = reshape(value, shape=(1, *column.shape[1:]))
-            column.node = dynamic_update_slice(column, new, *starts(column, at), step=(1,) * len(column.shape)).node
+            column.node = node_of(dynamic_update_slice(column, new, *starts(column, at), step=(1,) * len(column.shape)))
 
 
 # -- rows ------------------------------------------------------------------------------------------
 def _new(builder: TraceBuilder, shape: tuple[int, ...], dtype: str, value: int = 0) -> Tracer:
-    return Tracer(builder, fresh(full(shape=shape, value=value, dtype=dtype), tag=builder.new_tag()).node)
+    return Tracer(builder, node_of(fresh(full(shape=shape, value=value, dtype=dtype), tag=builder.new_tag())))
 
 
 def _column(column: Any, first: int, count: int) -> Sequence[Any]:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tracegrad.ir.builder import node_of
 from tracegrad.ops.elementwise.table import add, greater_equal, less, logical_and, where
 from tracegrad.ops.shape.stack_split import stack
 from tracegrad.settings import disabled
@@ -130,7 +131,7 @@ class StackedList(Instead):
     def _stack(self) -> None:
         self._builder.elements.used = True
         columns = zip(*[values(self._builder, x, self._form) for x in self._items])
-        self._columns = [Tracer(self._builder, stack(*column, axis=0).node) for column in columns]
+        self._columns = [Tracer(self._builder, node_of(stack(*column, axis=0))) for column in columns]
         for x in arrays(self._items):
             self._share(x)
         within = [x for x in _single(self._items) if x is not self._items and not isinstance(x, Tracer)]

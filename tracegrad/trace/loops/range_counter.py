@@ -15,6 +15,7 @@ from types import CodeType
 from typing import Any
 from weakref import WeakValueDictionary
 
+from tracegrad.ir.builder import node_of
 from tracegrad.ops.elementwise.table import greater, less
 from tracegrad.ops.shape.linear import fresh, full
 from tracegrad.settings import disabled
@@ -239,7 +240,7 @@ class Counter:
     def _folded_next(self) -> Any:
         at = self.at
         condition = less(at, self.stop) if self.step > 0 else greater(at, self.stop)
-        if not self.builder.detect_loops(self.builder, within=True).iteration(self, condition.node):
+        if not self.builder.detect_loops(self.builder, within=True).iteration(self, node_of(condition)):
             raise StopIteration
         at = self.at
         bounded(at, *self._limits())
@@ -300,7 +301,7 @@ def number_of_loop(builder: TraceBuilder, x: Any, low: int, high: int) -> Number
     """A traced number for a Python number that varies between iterations; these are the bounds of an integer."""
     if not isinstance(x, Number):
         x = full(shape=(), value=x, dtype="int64" if type(x) is int else "float64")
-    node = fresh(x, tag=builder.new_tag()).node
+    node = node_of(fresh(x, tag=builder.new_tag()))
     if node.aval.dtype.kind == "i":
         builder.bounds[node] = low, high
         builder.of_loops.add(node)

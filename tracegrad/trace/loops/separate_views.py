@@ -12,6 +12,7 @@ from collections.abc import Collection
 from operator import is_
 from typing import Any
 
+from tracegrad.ir.builder import node_of
 from tracegrad.ops.shape.linear import fresh
 from tracegrad.trace.builder.builder import TraceBuilder
 from tracegrad.trace.builder.facts import LoopFactKind
@@ -48,12 +49,12 @@ def _separated(builder: TraceBuilder, jump: LoopJump, x: Any, is_own: bool = Fal
         return x
     view, array = _is_view(x), bool(x.shape) or x.is_array
     if is_own and not view and not array and type(x) in (Number, Tracer):
-        return type(x)(builder, fresh(x, tag=builder.new_tag()).node)
+        return type(x)(builder, node_of(fresh(x, tag=builder.new_tag())))
     if not view and not (is_own and array):
         return x
     copy = x.copied()
     if not view:
-        copy.node = fresh(x, tag=builder.new_tag()).node
+        copy.node = node_of(fresh(x, tag=builder.new_tag()))
     iterations = jump.fact(LoopFactKind.VIEWS)
     builder.separated[id(copy)] = SeparatedArray(copy, iterations, (x,), jump.frame, jump.within, copy.node)
     while True:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tracegrad.ir.builder import node_of
 from tracegrad.ops.shape.linear import fresh, full
 from tracegrad.trace.builder.builder import TraceBuilder
 from tracegrad.trace.builder.facts import Fact, Variation
@@ -38,6 +39,6 @@ def trace_scalars(builder: TraceBuilder, jump: LoopJump, names: Collection[str])
     for name, x in variables(jump.frame).items() if names else ():
         if name in names and isinstance(x, np.generic) and x.dtype.kind in "biuf":
             value = full(shape=(), value=x.item(), dtype=x.dtype.name)
-            new[name] = Tracer(builder, fresh(value, tag=builder.new_tag()).node)
+            new[name] = Tracer(builder, node_of(fresh(value, tag=builder.new_tag())))
     if new:
         set_variables(jump.frame, new)

@@ -104,9 +104,9 @@ class Span(ArrayMethods, Carrier):
             [n - m if p is not None and p.last else 0 for n, m, p in zip(held.value.shape, sizes, held.extents)]
         )
         stop = tuple([a + m for a, m in zip(start, sizes)])
-        tracer: Tracer = slice(held.value, start=start, stop=stop, step=(1,) * len(start))
+        tracer: Any = slice(held.value, start=start, stop=stop, step=(1,) * len(start))
         tracer.frozen = "a view of an array whose size is a number of a loop"
-        return tracer
+        return tracer  # type: ignore[no-any-return]
 
     # -- ops -----------------------------------------------------------------------------------------
     def bind(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
@@ -290,7 +290,8 @@ def _masked(x: Tracer, mask_index: MaskEntry) -> Span:
     mask_row, shape = mask_index.flat_mask._alias(), selected.shape
     (n,), axis = mask_row.shape, mask_index.axis
     end_axis = axis + len(mask_index.mask.shape)
-    value = reshape(selected, shape=(*shape[:axis], n, *shape[end_axis:]))._alias()
+    flat: Any = reshape(selected, shape=(*shape[:axis], n, *shape[end_axis:]))
+    value = flat._alias()
     count = between(count_true(mask_row), 0, n)
     size = MaskSize(count.builder, count.node, mask_row)
     extents = [None] * axis, [ValidExtent(size, False, form_of(size), 0, mask_row)], [None] * (len(shape) - end_axis)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.avals import Aval
+from tracegrad.ir.builder import node_of
 from tracegrad.ops.calls.random_streams import draw, draw_by, is_stream, kind_of, sample
 from tracegrad.ops.shape.linear import fresh
 from tracegrad.trace.builder.facts import TraceFact
@@ -57,7 +58,7 @@ class Stream:
     def __init__(self, builder: Any, real: Any, state: Any, draw_number: int):
         self.builder, self.draw_number, self.kind, self.moved = builder, draw_number, kind_of(real), False
         # A separate value, as the later states are.
-        self.value = builder.value(fresh(state, tag=builder.new_tag()).node)
+        self.value = builder.value(node_of(fresh(state, tag=builder.new_tag())))
 
     def draw(self, method: str, args: Sequence[Any], kwargs: dict[str, Any], strong: bool) -> Any:
         """The result of a method, as a tracer; None if the method is unsupported."""
@@ -82,17 +83,17 @@ class Stream:
         cls, shape, dtype = _result(builder, params, operands)
         op = draw_by if operands else draw
         state, result_value = op(self.value, *operands, shape=shape, dtype=dtype, **params)
-        self.value.node, self.moved = state.node, True
+        self.value.node, self.moved = node_of(state), True
         if cls is type(None):
             return None
         if cls is np.ndarray:
-            result = builder.value(result_value.node)
+            result = builder.value(node_of(result_value))
             result.is_array = True
             return result.zero_d()
         if cls is bool:
-            return builder.python_number(result_value.node)
+            return builder.python_number(node_of(result_value))
         return (builder.make if strong or issubclass(cls, np.generic) else builder.make_number)(
-            builder, result_value.node
+            builder, node_of(result_value)
         )
 
 

@@ -19,6 +19,7 @@ import numpy as np
 from tracegrad.avals import Aval, supported
 from tracegrad.errors import DTypeError, UnsupportedError
 from tracegrad.ir import GraphNode
+from tracegrad.ir.builder import node_of
 from tracegrad.numpy_api.creation import eye
 from tracegrad.numpy_api.registry import dispatch_function, dispatch_ufunc
 from tracegrad.ops import Carrier, Op
@@ -48,8 +49,7 @@ class Constants:
         """The node of a constant: an input with the same array at each call, or a fill."""
         text = array.tobytes()
         if array.size and array.dtype.kind in "biuf" and text == text[: array.itemsize] * array.size:
-            same: GraphNode = full(shape=array.shape, value=array.flat[0].item(), dtype=array.dtype.name).node
-            return same
+            return node_of(full(shape=array.shape, value=array.flat[0].item(), dtype=array.dtype.name))
         if (identity := _multiple_of_identity(array)) is not None:
             return identity
         key = (array.dtype, array.shape, text)
@@ -73,7 +73,7 @@ def _multiple_of_identity(array: np.ndarray[Any, Any]) -> GraphNode | None:
         if array.tobytes() != (np.eye(n, dtype=array.dtype) * number).tobytes():
             return None
     result = eye(n, dtype=array.dtype)
-    return result.node if number == 1 else multiply(result, number.item()).node  # type: ignore[no-any-return]
+    return node_of(result if number == 1 else multiply(result, number.item()))
 
 
 class _ConstantState:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.ir import GraphNode
+from tracegrad.ir.builder import node_of
 from tracegrad.ops.elementwise import table as ops
 from tracegrad.ops.shape.linear import fresh, full
 from tracegrad.trace.builder.builder import TraceBuilder
@@ -156,7 +157,7 @@ def as_either(x: Any, builder: TraceBuilder) -> Either:
     if isinstance(x, Either):
         return x
     weak = not isinstance(x, Tracer) or x.weak
-    python = builder.value(full(shape=(), value=weak, dtype="bool").node)
+    python = builder.value(node_of(full(shape=(), value=weak, dtype="bool")))
     x = full(shape=(), value=x, dtype="float64") if not isinstance(x, Tracer) else x
     return Either(builder, x.node, python)
 
@@ -164,7 +165,7 @@ def as_either(x: Any, builder: TraceBuilder) -> Either:
 def of_a_loop(x: Any, builder: TraceBuilder) -> Either:
     """A float that may have the other kind in other iterations."""
     result = as_either(x, builder)
-    nodes = [fresh(each, tag=builder.new_tag()).node for each in (plain(result), result.python)]
+    nodes = [node_of(fresh(each, tag=builder.new_tag())) for each in (plain(result), result.python)]
     return Either(builder, nodes[0], builder.value(nodes[1]))
 
 
@@ -173,7 +174,8 @@ def of_two(condition: Any, x: Any, y: Any) -> Any:
     builder = next(v.builder for v in (x, y) if isinstance(v, Tracer))
     a, b = as_either(x, builder), as_either(y, builder)
     value = ops.where(condition, plain(a), plain(b))
-    return Either(builder, value.node, ops.where(condition, a.python, b.python))
+    python: Any = ops.where(condition, a.python, b.python)
+    return Either(builder, node_of(value), python)
 
 
 def plain(x: Any) -> Any:

@@ -91,7 +91,8 @@ def generally(op: Elementwise, operands: tuple[Any, ...]) -> Any:
     if op in ORDERED and is_complex(*operands):
         return ORDERED[op](*operands)
     ready = op.conformed(operands)
-    return dispatch_operand(ready).bind(op, ready, {})
+    owner: Any = dispatch_operand(ready)
+    return owner.bind(op, ready, {})
 
 
 def _broadcast(builder: TraceBuilder, node: Any, broadcast: Any) -> Any:

@@ -100,7 +100,7 @@ class Tracer(TracedMemory):
         return self.builder.innermost().has_derivative(self.node)
 
     def _python_number(self, query: str) -> Any:
-        x = reshape(self, shape=()) if self.shape else self
+        x: Any = reshape(self, shape=()) if self.shape else self
         if self.dtype == np.uint64 and not self.builder.innermost().holds(elementwise.less_equal(x, 2**63 - 1)):
             return super()._python_number(query)
         wanted = {"f": "float64", "i": "int64", "u": "int64", "b": "bool", "c": "complex128"}[self.dtype.kind]

@@ -23,6 +23,7 @@ from tracegrad.ops.shape.linear import cast, reshape
 from tracegrad.torch.functions.core.dims import dim_of, index_error, lengths, one, size_error
 from tracegrad.torch.functions.core.registry import function
 from tracegrad.torch.functions.core.return_types import return_type
+from tracegrad.typing import Array, Shape
 
 __all__ = [
     "argsort",
@@ -67,7 +68,7 @@ def _with_elements(name: str, input: Any, dim: int) -> tuple[Any, int]:
     return x, k
 
 
-def _like(parts: tuple[Any, Any], shape: tuple[int, ...]) -> tuple[Any, ...]:
+def _like(parts: tuple[Array, ...], shape: Shape) -> tuple[Array, ...]:
     return parts if parts[0].shape == shape else tuple(reshape(x, shape=shape) for x in parts)
 
 
@@ -87,7 +88,7 @@ def _sorted(name: str, x: Any, dim: int, descending: bool) -> tuple[Any, ...]:
     if not x.shape:
         return one_node(name)(_sorted_number)(x, dim=dim)  # type: ignore[no-any-return]
     result = sorting.sort(x, axis=dim_of(dim, len(x.shape)), descending=bool(descending), stable=True)
-    return result if name == "SortBackward0" else named(name, result)  # type: ignore[no-any-return]
+    return result if name == "SortBackward0" else named(name, result)
 
 
 def _sorted_number(x: Any, *, dim: int) -> tuple[Any, ...]:

@@ -203,7 +203,7 @@ def _transposed(
         columns = reshape(x, shape=(n, groups, w.shape[0] // groups, math.prod(size)))
         rows = reshape(w, shape=(groups, w.shape[0] // groups, w.shape[1] * math.prod(kernel)))
         products = reshape(matmul_any(matrix_transpose(rows), columns), shape=(n, outputs, math.prod(kernel), *size))
-        total = None
+        total: Any = None
         for k, offset in enumerate(itertools.product(*map(range, kernel))):
             first, last = (0, 0, k, *(0,) * count), (n, outputs, k + 1, *size)
             term = linear.slice(products, start=first, stop=last, step=(1,) * (count + 3))

@@ -91,14 +91,14 @@ def _input(i: int, primal: Any) -> Recorded:
     if source.dtype.kind not in "fc":
         raise DTypeError(located(f"derivatives need floating inputs, argument {i} has dtype {source.dtype}"))
     # In a region of a trace, the stand-in of an outside value has no history: the node of the region has it.
-    alias: Recorded = fresh(source, tag=0) if source.requires_grad else source
+    alias: Any = fresh(source, tag=0) if source.requires_grad else source
     if not alias.requires_grad:
         source = alias
         alias = source._like(source._snapshot())
         alias._requires = True
     if source.weak:
         alias.__class__ = WeakArray
-    return alias
+    return alias  # type: ignore[no-any-return]
 
 
 def _alias_of(x: Recorded, primal: Any) -> Any:

@@ -58,7 +58,7 @@ def of_some(op: Op, cls: Any, kinds: tuple[Any, ...], general: Callable[..., Any
         finally:
             restore_traps(before)
         if ans is None or ans.__class__ is tuple:
-            value = dispatch_operand(operands)
+            value: Any = dispatch_operand(operands)
             return value._result(op, operands, tuple(arrays), params, ans) if ans else general(operands, params)
         out = _new(cls)
         out.array = ans if ans.__class__ is _ndarray else _asarray(ans)

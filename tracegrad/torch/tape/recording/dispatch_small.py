@@ -315,4 +315,5 @@ def _is_smooth(op: Elementwise) -> bool:
 
 
 def _generally(op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
-    return dispatch_operand(operands)._applied(op, operands, params)
+    owner: Any = dispatch_operand(operands)
+    return owner._applied(op, operands, params)
