@@ -14,13 +14,14 @@ A region is simplified before its node. The node is then simplified as a whole:
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from tracegrad.control import cond_op, scan_op, while_op
 from tracegrad.ir import Graph, GraphNode, replay
+from tracegrad.ir.loop_view import LoopView
 from tracegrad.ops.core.elementwise_op import Elementwise
 from tracegrad.ops.core.forms import Map
 from tracegrad.ops.core.op import Op
@@ -45,40 +46,70 @@ from tracegrad.passes.regions.sink_last_iteration import sink_unread_carries
 __all__ = ["BY_OP"]
 
 
-# -- loops of a known number of iterations -------------------------------------------------------------------
+# -- loops ----------------------------------------------------------------------------------------------------
 @rule_for(scan_op.scan, "region-simplification")
-def _(*operands: Any, body: Graph, carries: int, xs: int, length: int, reverse: bool) -> Any:
+def _(*operands: Any, **params: Any) -> Any:
+    loop = LoopView.from_params(scan_op.scan, params)
     if not operands:
         return None
-    if length <= 1:
-        return _unrolled(operands, body, carries, xs, length)
-    loop = _LoopSimplifier([body], operands, carries, xs)
-    loop.regions.hoist(_is_expensive)
-    ys = loop.outputs[carries:]
-    known = {y: rows for y in ys if (rows := _stacked_rows(loop.regions, y, length)) is not None}
-    saved = [y for y in dict.fromkeys(ys) if y not in known]
-    if not loop.regions.changed and len(saved) == len(ys):
-        return sink_unread_carries(operands, body=body, carries=carries, xs=xs, length=length, reverse=reverse)
-    (region,), args = loop.closed(saved)
-    rows = sum(each.sort == ROW for each in args)
-    results: tuple[Any, ...] = ()
-    if region.outputs:
-        params: Any = {"body": region, "carries": loop.count, "xs": rows, "length": length, "reverse": reverse}
-        results = sink_unread_carries([each.value for each in args], **params) or _emit(scan_op.scan, args, **params)
-    known |= dict(zip(saved, results[loop.count :]))
-    return (*loop.carried(results), *(known[y] for y in ys))
+    return _unrolled(operands, loop) if loop.length <= 1 else _simplified(operands, loop, _is_expensive)
 
 
-def _unrolled(operands: Sequence[Any], body: Graph, carries: int, xs: int, length: int) -> tuple[Any, ...]:
-    inits, seqs, consts = operands[:carries], operands[carries : carries + xs], operands[carries + xs :]
-    if not length:
-        return (*inits, *(_zeros(operands[0], (0, *y.shape), y.dtype) for y in body.results[carries:]))
-    outputs = replay(body, [*inits, *(reshape(x, shape=x.shape[1:]) for x in seqs), *consts])[0]
-    return (*outputs[:carries], *(reshape(y, shape=(1, *y.shape)) for y in outputs[carries:]))
+@rule_for(while_op.while_loop, "region-simplification")
+def _(*operands: Any, **params: Any) -> Any:
+    loop = LoopView.from_params(while_op.while_loop, params)
+    if not operands or loop.cond is None:
+        return None
+    (condition,) = loop.cond.outputs
+    if condition.op is full and not dict(condition.params)["value"]:
+        empty = [_zeros(operands[0], (loop.length, *y.shape), y.dtype) for y in loop.body.results[loop.carries :]]
+        return (*loop.initial(operands), _zeros(operands[0], (), np.dtype(np.int64)), *empty)
+    if (inside := read_inside(operands, [loop.body, loop.cond], loop.carries)) is not None:
+        args, (body, cond) = inside
+        return while_op.while_loop(*args, **loop._replace(body=body, cond=cond).params)
+    # The loop may have no iterations, and elementwise ops never fail.
+    return _simplified(operands, loop, lambda node: _is_expensive(node) and isinstance(node.op, Elementwise))
+
+
+def _unrolled(operands: Sequence[Any], loop: LoopView) -> tuple[Any, ...]:
+    """The results of a scan of at most one iteration."""
+    inits, n = loop.initial(operands), loop.carries
+    if not loop.length:
+        return (*inits, *(_zeros(operands[0], (0, *y.shape), y.dtype) for y in loop.body.results[n:]))
+    rows = [reshape(x, shape=x.shape[1:]) for x in loop.scanned(operands)]
+    outputs = replay(loop.body, [*inits, *rows, *loop.constants(operands)])[0]
+    return (*outputs[:n], *(reshape(y, shape=(1, *y.shape)) for y in outputs[n:]))
 
 
 def _zeros(near: Any, shape: tuple[int, ...], dtype: Any) -> Any:
     return near.builder.emit(full, (), {"shape": shape, "value": dtype.type(0).item(), "dtype": dtype.name})
+
+
+def _simplified(operands: Sequence[Any], loop: LoopView, may_hoist: Callable[[GraphNode], bool]) -> Any:
+    """The results of a simpler loop and of what moves out of it; None if nothing is simpler."""
+    simpler = _LoopSimplifier(loop, operands)
+    simpler.regions.hoist(may_hoist)
+    ys = simpler.outputs[loop.carries :]
+    known: dict[GraphNode, Any] = {}
+    if loop.cond is None:
+        known = {y: rows for y in ys if (rows := _stacked_rows(simpler.regions, y, loop.length)) is not None}
+    saved = [y for y in dict.fromkeys(ys) if y not in known]
+    if not simpler.regions.changed and len(saved) == len(ys):
+        return sink_unread_carries(operands, loop) if loop.cond is None else None
+    (body, *conds), args = simpler.closed(saved)
+    if not args and loop.cond is not None:
+        return None  # no value changes between iterations
+    rows = sum(each.sort == ROW for each in args)
+    cond = conds[0] if conds else None
+    smaller = loop._replace(body=body, cond=cond, carries=simpler.count, xs=rows)
+    results: tuple[Any, ...] = ()
+    if cond is not None or body.outputs:
+        if cond is None:
+            results = sink_unread_carries([each.value for each in args], smaller)
+        results = results or _emit(loop.op, args, smaller.params)
+    known |= dict(zip(saved, results[smaller.first_stacked :]))
+    trip_count = results[smaller.carries : smaller.first_stacked]
+    return (*simpler.carried(results), *trip_count, *(known[y] for y in ys))
 
 
 def _stacked_rows(regions: ParallelRegions, y: GraphNode, length: int) -> Any:
@@ -91,39 +122,16 @@ def _stacked_rows(regions: ParallelRegions, y: GraphNode, length: int) -> Any:
     return broadcast_to(regions.outside([y])[0], shape=(length, *y.aval.shape))
 
 
-# -- loops that run while a condition holds ------------------------------------------------------------------
-@rule_for(while_op.while_loop, "region-simplification")
-def _(*operands: Any, cond: Graph, body: Graph, carries: int, capacity: int) -> Any:
-    if not operands:
-        return None
-    if cond.outputs[0].op is full and not dict(cond.outputs[0].params)["value"]:
-        empty = [_zeros(operands[0], (capacity, *y.shape), y.dtype) for y in body.results[carries:]]
-        return (*operands[:carries], _zeros(operands[0], (), np.dtype(np.int64)), *empty)
-    if (inside := read_inside(operands, [body, cond], carries)) is not None:
-        return while_op.while_loop(*inside[0], body=inside[1][0], cond=inside[1][1], carries=carries, capacity=capacity)
-    loop = _LoopSimplifier([body, cond], operands, carries, 0)
-    loop.regions.hoist(
-        lambda node: _is_expensive(node) and isinstance(node.op, Elementwise)
-    )  # elementwise ops never fail
-    ys = loop.outputs[carries:]
-    saved = list(dict.fromkeys(ys))
-    if not loop.regions.changed and len(saved) == len(ys):
-        return None
-    regions, args = loop.closed(saved)
-    if not args:
-        return None  # no value changes between iterations
-    result = _emit(while_op.while_loop, args, body=regions[0], cond=regions[1], carries=loop.count, capacity=capacity)
-    stacked = dict(zip(saved, result[loop.count + 1 :]))
-    return (*loop.carried(result), result[loop.count], *(stacked[y] for y in ys))
-
-
 class _LoopSimplifier:
     """A loop without unnecessary carries; the first region is its body."""
 
-    def __init__(self, graphs: list[Graph], operands: Sequence[Any], carries: int, n_rows: int):
-        self.operands, self.carries, self.others = operands, carries, graphs[1:]
+    def __init__(self, loop: LoopView, operands: Sequence[Any]):
+        self.operands, self.carries = operands, loop.carries
+        graphs = [loop.body] if loop.cond is None else [loop.body, loop.cond]
         inside = [tuple(zip(graphs, each)) for each in zip(*(graph.inputs for graph in graphs))]
-        replacements = [replacement_of(x, k < n_rows, inside[carries + k]) for k, x in enumerate(operands[carries:])]
+        replacements = [
+            replacement_of(operands[k], k < loop.varying, inside[k]) for k in range(loop.carries, len(operands))
+        ]
         self.find_carry_facts(graphs, replacements)
         self.windows = self._windows()
         if self.windows:
@@ -260,7 +268,7 @@ def _(index: Any, *operands: Any, branches: tuple[Graph, ...]) -> Any:
         return None
     if saved:
         chosen, args = regions.closed([[each[k] for each in saved] for k in range(len(branches))])
-        result = _emit(cond_op.cond, [InputOrigin(CONSTANT, index), *args], branches=tuple(chosen))
+        result = _emit(cond_op.cond, [InputOrigin(CONSTANT, index), *args], {"branches": tuple(chosen)})
         known |= dict(zip(saved, result))
     return tuple([known[each] for each in outs])
 
@@ -272,7 +280,7 @@ def _operand(regions: ParallelRegions, results: Sequence[GraphNode]) -> Any:
     return None if positions or position < 0 else regions.origins[position].value
 
 
-def _emit(op: Op, origins: Sequence[InputOrigin], **params: Any) -> tuple[Any, ...]:
+def _emit(op: Op, origins: Sequence[InputOrigin], params: dict[str, Any]) -> tuple[Any, ...]:
     """Emit `op` without further simplification. Returns its results."""
     builder = origins[0].value.builder
     node = builder.number(op, tuple([each.value.node for each in origins]), tuple(sorted(params.items())))

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from tracegrad.control import scan_op
 from tracegrad.ir import Graph, GraphNode, replay
-from tracegrad.ir.builder import needed, sliced
+from tracegrad.ir.builder import needed
+from tracegrad.ir.loop_view import LoopView
 from tracegrad.ops.core.forms import Contract, Fill, Fold, Map, Move, Result
 from tracegrad.settings import disabled
 from tracegrad.target.tuning import TUNING
@@ -22,7 +22,7 @@ LEAST = TUNING.passes.min_sunk_work
 FUNCTION_WORK = TUNING.passes.function_work
 
 
-def sink_unread_carries(operands: Sequence[Any], *, body: Graph, carries: int, xs: int, **params: Any) -> Any:
+def sink_unread_carries(operands: Sequence[Any], loop: LoopView) -> Any:
     """The results of a scan of at least two iterations without carries that can be sunk; None if sinking is not
     profitable.
 
@@ -48,21 +48,20 @@ def sink_unread_carries(operands: Sequence[Any], *, body: Graph, carries: int, x
       return %2, %3
     }
     """
+    body, n_results = loop.body, len(loop.body.outputs)
     read = {x for node in body.nodes for x in node.operands}.union(body.outputs)
-    unread = [k for k in range(carries) if body.inputs[k] not in read]
+    unread = [k for k in range(loop.carries) if body.inputs[k] not in read]
     if not unread or disabled("last-iteration-sinking"):
         return None
-    remaining = [k for k in range(len(body.outputs)) if k not in unread]
-    ends = {body.outputs[k]: i for i, k in enumerate(remaining) if k < carries}
-    fixed = dict(zip(body.inputs[carries + xs :], operands[carries + xs :]))
+    ends = {body.outputs[k]: k for k in range(loop.carries) if k not in unread}
+    fixed = dict(zip(loop.constants(body.inputs), loop.constants(operands)))
     sinkable = {k: nodes for k in unread if (nodes := _from(body, body.outputs[k], {*ends, *fixed})) is not None}
-    if not sinkable or not _is_profitable(body, sinkable, params["length"]):
+    if not sinkable or not _is_profitable(body, sinkable, loop.length):
         return None
-    saved = [k for k in range(len(body.outputs)) if k not in sinkable]
-    outputs = _without(operands, body, list(sinkable), saved, carries, xs, params)
-    args = fixed | {x: outputs[saved.index(remaining[i])] for x, i in ends.items()}
+    outputs = _without(operands, loop, sinkable)
+    args = fixed | {x: outputs[k] for x, k in ends.items()}
     sunk = {k: _replayed(body.outputs[k], nodes, args) for k, nodes in sinkable.items()}
-    return tuple([sunk[k] if k in sunk else outputs[saved.index(k)] for k in range(len(body.outputs))])
+    return tuple([sunk[k] if k in sunk else outputs[k] for k in range(n_results)])
 
 
 def _from(body: Graph, wanted: GraphNode, ends: Collection[GraphNode]) -> list[GraphNode] | None:
@@ -102,23 +101,12 @@ def _work(node: GraphNode) -> int:
     return FUNCTION_WORK * read
 
 
-def _without(
-    operands: Sequence[Any],
-    body: Graph,
-    sunk: Sequence[int],
-    retained: Sequence[int],
-    carries: int,
-    xs: int,
-    params: Any,
-) -> tuple[Any, ...]:
+def _without(operands: Sequence[Any], loop: LoopView, sunk: Collection[int]) -> dict[int, Any]:
     """The remaining results of the loop without the sunk carries."""
-    if not retained:
-        return ()
-    inputs = [k for k in range(len(operands)) if k not in sunk]
-    loop_body = sliced([body.inputs[k] for k in inputs], body.nodes, [body.outputs[k] for k in retained])
-    args = [operands[k] for k in inputs]
-    results: tuple[Any, ...] = scan_op.scan(*args, body=loop_body, carries=carries - len(sunk), xs=xs, **params)
-    return results
+    inputs, results = ([k for k in range(len(xs)) if k not in sunk] for xs in (operands, loop.body.outputs))
+    if not results:
+        return {}
+    return dict(zip(results, loop.op(*[operands[k] for k in inputs], **loop.restricted(inputs, results).params)))
 
 
 def _replayed(wanted: GraphNode, nodes: Sequence[GraphNode], env: dict[GraphNode, Any]) -> Any:
