@@ -39,6 +39,7 @@ from tracegrad.codegen.loopir.steps import Launch
 from tracegrad.codegen.lower.materialize import Storage
 from tracegrad.codegen.lower.symbolic_shapes import Dims
 from tracegrad.codegen.plan.planner import Plan, plan
+from tracegrad.codegen.plan.word_name import offset_word
 from tracegrad.errors import VerifyError
 from tracegrad.ir import Graph, build
 from tracegrad.ops.elementwise import table as elementwise
@@ -221,9 +222,9 @@ def test_what_is_stored_and_why(fn: Any, avals: Any, want: list[str]) -> None:
 
 def test_a_reshape_of_a_stored_value_is_the_same_memory() -> None:
     result = plan(build(lambda x: [reshape(exp(x), shape=(600,)), sin(reshape(exp(x), shape=(600,)))], [f64(20, 30)]))
-    assert [where for where in result.memory.values() if where != "input 0"] == ["output 0", "output 1"]
+    assert [str(place) for place in result.memory.values()] == ["input 0", "output 0", "output 1"]
     result = plan(build(lambda x: [y := exp(x), reshape(y, shape=(600,)), reshape(y, shape=(30, 20))], [f64(20, 30)]))
-    assert sorted(result.memory.values()) == ["input 0", "output 0", "output 1", "output 2"]
+    assert sorted(map(str, result.memory.values())) == ["input 0", "output 0", "output 1", "output 2"]
 
 
 # -- what is fused ---------------------------------------------------------------------------------------------------
@@ -297,9 +298,9 @@ def test_values_that_live_at_one_time_share_no_memory() -> None:
         names = {b: x for x, b in result.buffers.items()}
         uses = [set(buffers_of(step)) for step in result.steps]
         spans = {}
-        for b in (b for b, where in result.memory.items() if where == "temp"):
+        for b in filter(result.is_temporary, result.memory):
             at = [k for k, used in enumerate(uses) if b in used]
-            begin = result.values[f"offset.{b}"]
+            begin = result.values[offset_word(b)]
             spans[b] = (at[0], at[-1], begin, begin + names[b].aval.size * names[b].aval.dtype.itemsize)
         for a, b in itertools.combinations(spans.values(), 2):
             alive_together = a[0] <= b[1] and b[0] <= a[1]

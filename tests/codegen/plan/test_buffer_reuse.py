@@ -10,6 +10,7 @@ import pytest
 from plans import plan_of
 
 import tracegrad as tg
+from tracegrad.codegen.plan.buffer_places import OutputPlace
 from tracegrad.runtime.threads import pool
 
 rng = np.random.default_rng(0)
@@ -20,12 +21,12 @@ row = rng.standard_normal(90)
 def in_results(fun: Any, *args: Any) -> list[str]:
     """The ops whose values are in the memory of results, in order."""
     plan = plan_of(fun, *args)
-    return [node.name for node, buffer in plan.buffers.items() if plan.memory[buffer].startswith("output")]
+    return [node.name for node, buffer in plan.buffers.items() if isinstance(plan.memory[buffer], OutputPlace)]
 
 
 def temporary(fun: Any, *args: Any) -> int:
     plan = plan_of(fun, *args)
-    return sum(where == "temp" for where in plan.memory.values())
+    return sum(map(plan.is_temporary, plan.memory))
 
 
 def test_a_product_is_in_the_memory_of_what_is_computed_of_it() -> None:

@@ -17,6 +17,7 @@ from tracegrad.codegen.loopir.footprints import Footprint, footprints
 from tracegrad.codegen.loopir.kernel import BoundsCheck, Kernel, KernelLoop, Load, Operand, Store
 from tracegrad.codegen.loopir.polynomial import Poly
 from tracegrad.codegen.plan.arena import Arena
+from tracegrad.codegen.plan.buffer_places import OutputPlace
 from tracegrad.codegen.program.interpreter import BAND
 from tracegrad.runtime.compile.code_store import shared_function
 from tracegrad.runtime.threads import pool
@@ -119,7 +120,7 @@ def test_softmax_is_one_band_and_keeps_a_strip() -> None:
     (band,) = plan.bands
     saved = {x.name for x, buffer in plan.buffers.items() if buffer in band.local}
     assert saved == {"reduce_max", "reduce_sum"}
-    assert {x.name for x, buffer in plan.buffers.items() if plan.memory[buffer] == "output 0"} == {"exp", "divide"}
+    assert {x.name for x, buffer in plan.buffers.items() if plan.memory[buffer] == OutputPlace(0)} == {"exp", "divide"}
     assert band.bytes < x.nbytes // 20
     assert plan.arena_bytes < 1000
     assert "steps 0 to 2 run together" in str(fun.explain(x))
@@ -341,6 +342,6 @@ def test_what_only_its_own_kernel_uses_is_not_stored() -> None:
     args = tuple(1 + rng.random(2000) for _ in range(4))
     plan = plan_of(tg.value_and_grad(prices, argnums=(0, 1, 2, 3)), *args)
     read = {name for step in plan.steps for name, (_, use) in step.kernel.buffers.items() if use == "in"}  # type: ignore[union-attr]
-    assert all(name in read for name, where in plan.memory.items() if where == "temp")
+    assert all(name in read for name in plan.memory if plan.is_temporary(name))
     for step, planned in zip(plan.steps, plan.schedule.groups):
         assert step.writes == {plan.buffers[x] for x in planned.roots}

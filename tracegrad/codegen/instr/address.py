@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 from tracegrad import llvmir as ir
 from tracegrad.codegen.instr.scalar import I64
@@ -11,10 +11,14 @@ from tracegrad.codegen.loopir.polynomial import Poly
 __all__ = ["PolyEmitter"]
 
 
+class _SymbolValues(Protocol):
+    def __getitem__(self, name: str, /) -> Any: ...
+
+
 class PolyEmitter:
     """Emitter of integer polynomials as LLVM values. Products of sizes are computed once, before the loops."""
 
-    def __init__(self, env: dict[str, Any]):
+    def __init__(self, env: _SymbolValues):
         self.env = env
 
     def emit(self, b: ir.IRBuilder, p: Poly) -> Any:

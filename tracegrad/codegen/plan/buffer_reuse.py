@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tracegrad.codegen.loopir.kernel import Load, Reduce, Store, accesses
 from tracegrad.codegen.loopir.steps import Launch
+from tracegrad.codegen.plan.buffer_places import ArenaPlace, OutputPlace
 from tracegrad.settings import disabled
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from tracegrad.ir import GraphNode
 
 __all__ = ["reuse_dying_buffers"]
+
+_OWNED = (ArenaPlace, OutputPlace)  # memory that is unused before the program writes it
 
 
 def reuse_dying_buffers(plan: Plan) -> None:
@@ -35,9 +38,11 @@ def reuse_dying_buffers(plan: Plan) -> None:
         if not isinstance(step, Launch) or not step.is_separate_function:
             continue
         kernel = step.kernel
-        dying = [x for x in kernel.buffers if users[x][-1] == i and first[x] < i and plan.memory[x] == "temp"]
+        dying = [x for x in kernel.buffers if users[x][-1] == i and first[x] < i and plan.is_temporary(x)]
         new_buffers = [
-            x for x, (_, use) in kernel.buffers.items() if use == "out" and first[x] == i and _is_program_owned(plan, x)
+            x
+            for x, (_, use) in kernel.buffers.items()
+            if use == "out" and first[x] == i and isinstance(plan.memory[x], _OWNED)
         ]
         if not dying or not new_buffers:
             continue
@@ -58,12 +63,6 @@ def reuse_dying_buffers(plan: Plan) -> None:
 
 def _is_store(x: Any) -> bool:
     return isinstance(x, Store)
-
-
-def _is_program_owned(plan: Plan, name: str) -> bool:
-    """Whether the memory of a buffer is unused before the program writes it."""
-    kind = plan.memory[name].partition(" ")[0]
-    return kind in ("temp", "output")
 
 
 class _Fitting:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tracegrad.codegen.loopir.kernel import BoundsCheck, flattened
 from tracegrad.codegen.loopir.steps import CallStep, Launch
 from tracegrad.codegen.lower.symbolic_shapes import SMALL
+from tracegrad.codegen.plan.buffer_places import OutputPlace
 from tracegrad.codegen.plan.in_place import is_safe, overwrite
 from tracegrad.codegen.plan.region_steps import Nested, WhileStep, regions_of
 from tracegrad.settings import disabled
@@ -35,7 +36,7 @@ def donate(plan: Plan, inputs: Collection[int]) -> None:
         large = max(x.aval.shape, default=0) > SMALL
         for k, output in enumerate(plan.graph.outputs):
             old, new = plan.buffers[x], plan.buffers[output]
-            fits = output.aval == x.aval and large and k not in plan.donors and plan.memory[new] == f"output {k}"
+            fits = output.aval == x.aval and large and k not in plan.donors and plan.memory[new] == OutputPlace(k)
             if fits and is_safe(plan, old, new):
                 overwrite(plan, old, new)
                 plan.donors[k] = j

@@ -36,7 +36,7 @@ def fuse_arg_reductions(plan: Plan) -> None:
         return
     for step in [x for x in plan.steps if isinstance(x, Launch)]:
         extremum = _extremum(step, plan.arguments.sizes)
-        if extremum is None or plan.memory[extremum.buffer] != "temp":
+        if extremum is None or not plan.is_temporary(extremum.buffer):
             continue
         others = [x for x in plan.steps if extremum.buffer in x.buffers and x is not step]
         if len(others) == 1 and (kernel := _joined(plan, step.kernel, extremum, others[0])) is not None:

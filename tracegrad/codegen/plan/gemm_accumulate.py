@@ -104,7 +104,7 @@ class _Addition:
         if not isinstance(maker, Matmul) or maker.adds:
             return False
         factors = {maker.x[0], maker.y[0]}
-        if self.plan.memory[self.product] != "temp" or not factors.isdisjoint((self.old, self.result)):
+        if not self.plan.is_temporary(self.product) or not factors.isdisjoint((self.old, self.result)):
             return False
         if not (self._only_added() and self._of_one_size() and self._may_be_in_place()):
             return False
@@ -138,7 +138,7 @@ class _Addition:
         steps = self.plan.steps
         at = steps.index(self.adder)
         using = sorted([steps.index(x) for x in self.using[self.old]])
-        dead = self.plan.memory[self.old] == "temp" and using[-1] == at
+        dead = self.plan.is_temporary(self.old) and using[-1] == at
         return dead and (self.stored is None or not any(self.result in x.buffers for x in steps[using[0] : at]))
 
     def _add(self, maker: Matmul, first: int, last: int) -> None:

@@ -19,6 +19,7 @@ from tracegrad.codegen.loopir.kernel import Load, Store, accesses
 from tracegrad.codegen.loopir.steps import Launch, near_order
 from tracegrad.codegen.lower.form_rules import handler, same_block
 from tracegrad.codegen.lower.materialize import EARLY
+from tracegrad.codegen.plan.buffer_places import ARENA, InputPlace
 from tracegrad.codegen.plan.region_steps import Looping, on_stack
 from tracegrad.ir import GraphNode
 from tracegrad.settings import disabled
@@ -53,8 +54,8 @@ def _partial_updates(step: Any) -> Iterator[tuple[str, str]]:
 
 
 def _may_be_written(plan: Plan, base: str) -> bool:
-    kind, _, number = plan.memory[base].partition(" ")
-    return kind == "temp" or (kind == "input" and int(number) < plan.carries)
+    place = plan.memory[base]
+    return place is ARENA or (isinstance(place, InputPlace) and place.index < plan.carries)
 
 
 def write_in_place(plan: Plan) -> None:
@@ -78,8 +79,8 @@ def write_in_place(plan: Plan) -> None:
 
     for _, base, result in free:
         base, result = now(base), now(result)
-        if plan.memory[base] == "temp":
-            remaining, removed = (base, result) if plan.memory[result] == "temp" else (result, base)
+        if plan.is_temporary(base):
+            remaining, removed = (base, result) if plan.is_temporary(result) else (result, base)
             saved[removed] = remaining
     rename(plan, {name: now(name) for name in saved})
 

@@ -57,7 +57,7 @@ def _one_hot_scatter_of(plan: Plan, step: Launch) -> _OneHotScatter | None:
     *before, last = step.kernel.body or [None]
     if not isinstance(last, Reduce) or last.combiner != "scatter" or last.size == ZERO:
         return None
-    if plan.memory[last.buffer] != "temp" or not all(
+    if not plan.is_temporary(last.buffer) or not all(
         isinstance(x, Load | Index | Compute | BoundsCheck) for x in before
     ):
         return None

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from tracegrad.codegen.plan.buffer_places import BufferPlace, InputPlace, OutputPlace
 from tracegrad.codegen.plan.planner import Plan
 from tracegrad.ir.printer import names_of
 from tracegrad.utils.formatting import amount
 from tracegrad.utils.lazy_dataclass import record
 
 __all__ = ["MemoryReport", "Used", "memory_of"]
+
+_KINDS: dict[type[BufferPlace], str] = {InputPlace: "input", OutputPlace: "result"}
 
 
 @record(frozen=True)
@@ -57,13 +60,12 @@ def memory_of(plan: Plan, inputs: Sequence[str] = ()) -> MemoryReport:
     strips = {name: row_bytes * band.strip for band in plan.bands for name, row_bytes in band.local.items()}
     table: dict[str, Used] = {}
     for node, name in plan.buffers.items():
-        kind = plan.memory[name].partition(" ")[0]
         size = strips.get(name, node.aval.nbytes)
         if name not in table or table[name].bytes < size:
             steps = users[name] or [0]
-            kind_name = {"input": "input", "output": "result"}.get(kind, "temporary")
+            kind = _KINDS.get(type(plan.memory[name]), "temporary")
             value = " ".join(filter(None, [names.get(node, ""), node.name if node.op else "", str(node.aval)]))
-            table[name] = Used(name, value, size, kind_name, min(steps), max(steps))
+            table[name] = Used(name, value, size, kind, min(steps), max(steps))
     buffers = sorted(table.values(), key=lambda used: -used.bytes)
     whole = {kind: sum(used.bytes for used in buffers if used.kind == kind) for kind in ("input", "result")}
     arena = plan.arena_bytes + max((band.bytes for band in plan.bands), default=0)

@@ -48,7 +48,7 @@ def iterations_of(body: Plan) -> ParallelIterations | None:
     growths = {k: _growth(graph.inputs[k], graph.outputs[k]) for k in range(body.carries)}
     counters = {k: n for k, n in growths.items() if n is not None}
     # A call of NumPy would wait for the GIL, held by the thread that waits for all iterations.
-    has_callbacks = any(name.rpartition("/")[2] == "callback" for name in body.values)
+    has_callbacks = any(name.field == "callback" for name in body.values)
     return (
         None
         if has_callbacks or len(counters) < len(growths)

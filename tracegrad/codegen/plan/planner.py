@@ -29,6 +29,7 @@ from tracegrad.codegen.lower.matmul_layout import factors_of, layout_of
 from tracegrad.codegen.lower.schedule import FusionGroup, Schedule, expensive_values, schedule, shared_by_groups
 from tracegrad.codegen.lower.symbolic_shapes import Dims
 from tracegrad.codegen.plan.arena import Arena
+from tracegrad.codegen.plan.buffer_places import ARENA, CHECK, BufferPlace, InputPlace, OutputPlace, StackPlace
 from tracegrad.codegen.plan.buffer_reuse import reuse_dying_buffers
 from tracegrad.codegen.plan.donation import donate, fails_late
 from tracegrad.codegen.plan.fused_arg_reduction import fuse_arg_reductions
@@ -51,6 +52,7 @@ from tracegrad.codegen.plan.scan_strip_mining import Strips, strips_of
 from tracegrad.codegen.plan.scatter_accumulate import accumulate_scatters
 from tracegrad.codegen.plan.strip_fusion import Band, allocate_locals, bands_of
 from tracegrad.codegen.plan.wavefront import WavefrontTiling, waves_of
+from tracegrad.codegen.plan.word_name import WordName, offset_word, partial_word
 from tracegrad.codegen.vecmath import RARE
 from tracegrad.ir import Graph, GraphNode
 from tracegrad.ops.shape.linear import fresh
@@ -72,9 +74,9 @@ class Plan:
     arguments: RuntimeArguments
     steps: list[Launch | Matmul | CallStep | Nested] = field(default_factory=list)
     buffers: dict[GraphNode, str] = field(default_factory=dict)
-    memory: dict[str, str] = field(default_factory=dict)  # buffer -> "input 0", "output 1", "temp", "stack 24", "check"
+    memory: dict[str, BufferPlace] = field(default_factory=dict)
     fills: dict[int, list[tuple[str, str, str, Poly]]] = field(default_factory=dict)
-    values: dict[str, int] = field(default_factory=dict)
+    values: dict[WordName, int] = field(default_factory=dict)
     check: int = -1  # the arena offset of the check (the last output; the program fails if false); or -1
     carries: int = 0  # the number of carries of a region, which are its first inputs
     strips: Strips | None = None  # strip-mining of a loop body
@@ -87,14 +89,18 @@ class Plan:
 
     def text(self) -> str:
         """The text on which the machine code depends."""
-        lines = [f"{name}: {location}" for name, location in self.memory.items()]
+        lines = [f"{name}: {place}" for name, place in self.memory.items()]
         lines += ["in strips"] if self.strips else ["in waves"] if self.waves else []
         lines += [f"in place: {', '.join(map(str, sorted(self.in_place)))}"] if self.in_place else []
-        lines.append(f"values: {', '.join(self.values)}")
+        lines.append(f"values: {', '.join(map(str, self.values))}")
         for i, step in enumerate(self.steps):
             lines += [f"fill {b}: {dtype} of {size} for {c}" for b, dtype, c, size in self.fills.get(i, [])]
             lines.append(step.text())
         return "\n".join(lines)
+
+    def is_temporary(self, name: str) -> bool:
+        """Whether a buffer is memory of the arena."""
+        return self.memory[name] is ARENA
 
     def users(self) -> dict[str, list[int]]:
         """The positions of the steps that read or write each buffer."""
@@ -131,7 +137,7 @@ def plan(graph: Graph, checked: bool = False, donated: Collection[int] = ()) -> 
     if donated and fails_late(result, checked):
         result = _ProgramPlanner().plan(graph)
     if checked:
-        result.memory[result.buffers[result.graph.outputs[-1]]] = "check"
+        result.memory[result.buffers[result.graph.outputs[-1]]] = CHECK
         result.check, result.arena_bytes = result.arena_bytes, result.arena_bytes + 64
     return result
 
@@ -221,7 +227,7 @@ def _forget_unread(result: Plan) -> None:
         return
     unread: dict[str, int] = {}
     for name, users in result.users().items():
-        step = result.steps[users[0]] if len(users) == 1 and result.memory[name] == "temp" else None
+        step = result.steps[users[0]] if len(users) == 1 and result.is_temporary(name) else None
         if not isinstance(step, Launch) or step.base:
             continue
         if all(isinstance(x, Store) for x in accesses(step.kernel.body) if x.buffer == name):
@@ -242,7 +248,7 @@ def _forget_unread(result: Plan) -> None:
 def _name_buffers(result: Plan, storage: Storage) -> None:
     graph = result.graph
     for i, x in enumerate(graph.inputs):
-        result.buffers[x], result.memory[f"b{i}"] = f"b{i}", f"input {i}"
+        result.buffers[x], result.memory[f"b{i}"] = f"b{i}", InputPlace(i)
     owners = {
         storage.root_of.get(x, x): i for i, x in reversed(list(enumerate(graph.outputs))) if x not in storage.inputs
     }
@@ -250,7 +256,7 @@ def _name_buffers(result: Plan, storage: Storage) -> None:
         if node in storage.reason and node not in storage.root_of:
             name = f"b{len(result.memory)}"
             result.buffers[node] = name
-            result.memory[name] = f"output {owners[node]}" if node in owners else "temp"
+            result.memory[name] = OutputPlace(owners[node]) if node in owners else ARENA
     for alias, base in storage.root_of.items():
         result.buffers[alias] = result.buffers[base]
 
@@ -335,8 +341,11 @@ def _recomputed(result: Plan) -> dict[GraphNode, str]:
 def _to_stack(result: Plan, dims: Dims) -> None:
     """Put the small temporaries of a region on the stack, where LLVM promotes them to registers."""
     for node, name in result.buffers.items():
-        if result.memory[name] == "temp" and on_stack(dims.shape(node), node.aval):
-            result.memory[name] = f"stack {node.aval.nbytes}"
+        if result.is_temporary(name) and on_stack(dims.shape(node), node.aval):
+            result.memory[name] = StackPlace(node.aval.nbytes)
+
+
+_FIRST_CALL = WordName("calls")  # the program-wide number of the first call of a region
 
 
 def _allocate(result: Plan, nested: bool) -> None:
@@ -348,37 +357,37 @@ def _allocate(result: Plan, nested: bool) -> None:
         allocate_locals(result, band)
     result.arena_bytes = arena.top
     constants = {name: _bits(dtype, value) for name, (dtype, value) in result.arguments.constants.items()}
-    result.values = {**result.arguments.sizes, **constants, **values}
+    symbols = {**result.arguments.sizes, **constants}
+    result.values = {WordName(name): value for name, value in symbols.items()} | values
     result.values |= {
-        name: 0 for i, step in enumerate(result.steps) for name in functions_of(step, result.fills.get(i, ()))
+        WordName(name): 0 for i, step in enumerate(result.steps) for name in functions_of(step, result.fills.get(i, ()))
     }
     if nested and any(isinstance(step, CallStep) for step in result.steps):
-        result.values["calls"] = 0  # the program-wide number of its first call
+        result.values[_FIRST_CALL] = 0
     _add_region_values(result)
 
 
-def _offsets(result: Plan, arena: Arena) -> dict[str, int]:
-    """The arena offsets of temporaries and partial results, and the partition of steps, by the names of the run-time
-    values."""
-    needed = {name: n.aval.nbytes for n, name in result.buffers.items() if result.memory[name] == "temp"}
+def _offsets(result: Plan, arena: Arena) -> dict[WordName, int]:
+    """The words of steps and buffers: arena offsets of temporaries and partial results, and the partition of steps."""
+    needed = {name: n.aval.nbytes for n, name in result.buffers.items() if result.is_temporary(name)}
     ends = {i: band.last for band in result.bands for i in band.steps}  # all steps of a band end together
     temps = [[n for n in step.buffers if n in needed] for step in result.steps]
-    ending: dict[int, list[str]] = {}
+    ending: dict[int, list[WordName]] = {}
     for name, i in {name: ends.get(i, i) for i, names in enumerate(temps) for name in names}.items():
-        ending.setdefault(i, []).append(f"offset.{name}")
+        ending.setdefault(i, []).append(offset_word(name))
     local = {name for band in result.bands for name in band.local}
     allocated = set[str]()
-    values: dict[str, int] = {}
+    values: dict[WordName, int] = {}
     reuses = not disabled("arena-reuse")
     for i, step in enumerate(result.steps):
         for name in sorted({n for n in temps[i] if n not in allocated}):
-            value_name = f"offset.{name}"
+            value_name = offset_word(name)
             values[value_name] = 0 if name in local else arena.allocate(value_name, needed[name])
         allocated.update(temps[i])
         if isinstance(step, Launch):
             values |= _chunk_values(result, i, step, arena)
             if step.partials:
-                ending.setdefault(ends.get(i, i), []).extend([f"partial.{i}.{name}" for name in step.partials])
+                ending.setdefault(ends.get(i, i), []).extend([partial_word(i, name) for name in step.partials])
         elif isinstance(step, Nested):
             values |= _nested_values(result, i, step, arena)
         if i in ending and reuses:
@@ -386,11 +395,11 @@ def _offsets(result: Plan, arena: Arena) -> dict[str, int]:
     return values
 
 
-def _nested_values(result: Plan, i: int, step: Nested, arena: Arena) -> dict[str, int]:
+def _nested_values(result: Plan, i: int, step: Nested, arena: Arena) -> dict[WordName, int]:
     """The run-time values of step `i` itself, and the offsets of its memory while it runs."""
-    values = {f"{name}.{i}": value for name, value in step.runtime_values().items()}
-    scratch = {f"{name}.{i}": size.evaluate(result.arguments.sizes) for name, size in step.scratch().items()}
-    scratch[f"arena.{i}"] = step.arena_bytes
+    values = {WordName(name, i): value for name, value in step.runtime_values().items()}
+    scratch = {WordName(name, i): size.evaluate(result.arguments.sizes) for name, size in step.scratch().items()}
+    scratch[WordName("arena", i)] = step.arena_bytes
     for name, size in scratch.items():
         values[name] = arena.allocate(name, size)
     for name in scratch:
@@ -399,13 +408,13 @@ def _nested_values(result: Plan, i: int, step: Nested, arena: Arena) -> dict[str
 
 
 def _add_region_values(result: Plan) -> None:
-    """Append the run-time values of each region as a block, with names that begin with the region."""
+    """Append the run-time values of each region as a block."""
     calls = sum(isinstance(step, CallStep) for step in result.steps)
     for i, step in enumerate(result.steps):
         for region, inner in regions_of(step):
             for name, value in inner.values.items():
-                first_call = name.rpartition("/")[2] == "calls"
-                result.values[f"{i}.{region}/{name}"] = value + calls * first_call
+                first_call = calls if name.field == _FIRST_CALL.field else 0
+                result.values[name.within(i, region)] = value + first_call
             calls += len(calls_of(inner))
 
 
@@ -438,13 +447,14 @@ def functions_of(step: Any, fills: Sequence[Any]) -> list[str]:
     return names
 
 
-def _chunk_values(result: Plan, i: int, step: Launch, arena: Arena) -> dict[str, int]:
+def _chunk_values(result: Plan, i: int, step: Launch, arena: Arena) -> dict[WordName, int]:
     """The partition of step `i`, and the offsets of its partial results, which live until the step, or its band, has
     run."""
-    values = {f"rows.{i}": step.chunk_rows, f"chunks.{i}": step.chunks, f"parallel.{i}": int(step.parallel)}
+    partition = {"rows": step.chunk_rows, "chunks": step.chunks, "parallel": int(step.parallel)}
+    values = {WordName(name, i): value for name, value in partition.items()}
     for name, size in step.partials.items():
         needed = step.chunks * size.evaluate(result.arguments.sizes) * 8 if step.chunks > 1 else 0
-        value_name = f"partial.{i}.{name}"
+        value_name = partial_word(i, name)
         values[value_name] = arena.allocate(value_name, needed)
     return values
 

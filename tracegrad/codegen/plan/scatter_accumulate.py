@@ -30,7 +30,7 @@ def accumulate_scatters(plan: Plan) -> None:
         target = _target(scatter)
         users = [step for step in plan.steps if target in step.buffers and step is not scatter]
         adder = users[0] if len(users) == 1 else None
-        if plan.memory[target] != "temp" or not isinstance(adder, Launch) or adder.serial or adder.base:
+        if not plan.is_temporary(target) or not isinstance(adder, Launch) or adder.serial or adder.base:
             continue
         stored = _stored_sum(adder, target)
         if stored is None or stored.buffer in scatter.buffers:  # it would read overwritten memory

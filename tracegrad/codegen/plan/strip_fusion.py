@@ -219,14 +219,14 @@ class _Grouping:
         """The band of a group of steps, if it is profitable; else None."""
         if len(group.steps) < 2:
             return None
-        steps, rows, memory = self.steps, group.rows, self.plan.memory
+        steps, rows, plan = self.steps, group.rows, self.plan
         local, width, reused_bytes = {}, 0, 0
         filled = set().union(*map(self._filled, group.steps))
         for name, users in group.users.items():
             row_bytes = self._bytes[name] * self.row_elements(name, users, rows)
             width += row_bytes
             reused_bytes += row_bytes * (len(users) > 1)
-            if row_bytes and memory[name] == "temp" and name not in filled and len(users) == len(self._users[name]):
+            if row_bytes and plan.is_temporary(name) and name not in filled and len(users) == len(self._users[name]):
                 local[name] = row_bytes
         units = [self.rows[k] // rows for k in group.steps]
         elements = max(self._elements(steps[k].kernel) for k in group.steps) // rows

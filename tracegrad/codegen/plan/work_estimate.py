@@ -54,9 +54,7 @@ def work_together(plan: Plan, numbers: Sequence[int]) -> Work:
     the group."""
     work = {i: work_of(plan, plan.steps[i]) for i in numbers}
     others = {b for i, step in enumerate(plan.steps) if i not in work for b in step.buffers}
-    inner = (
-        {b for b, location in plan.memory.items() if location == "temp" and b not in others} if len(work) > 1 else set()
-    )
+    inner = {b for b in plan.memory if plan.is_temporary(b) and b not in others} if len(work) > 1 else set()
     read: dict[str, int] = {}
     written: dict[str, int] = {}
     for w in work.values():

@@ -26,7 +26,8 @@ from tracegrad.codegen.loopir.kernel import BoundsCheck, Kernel, flattened
 from tracegrad.codegen.loopir.steps import Launch
 from tracegrad.codegen.plan.planner import Plan, functions_of, plans_of
 from tracegrad.codegen.plan.region_steps import Nested, ScanStep, regions_of
-from tracegrad.codegen.program.region_function import PlanSegment, define_segment, has_llvm_loops, location_names
+from tracegrad.codegen.plan.word_name import WordName, location_words
+from tracegrad.codegen.program.region_function import PlanSegment, define_segment, has_llvm_loops
 from tracegrad.utils.lazy_dataclass import record
 
 __all__ = ["CompilationUnit", "unit_of_kernel", "unit_of_segment"]
@@ -108,25 +109,28 @@ def unit_of_segment(plan: Plan, first: int, last: int, optimize: int = 2) -> tup
     fills = {i: plan.fills.get(i, []) for i in range(first, last + 1)}
     lines = [line for i, step in enumerate(steps, first) for line in _lines(step, fills[i])]
     order: dict[str, str] = {}
-    known = {*plan.memory, *plan.values}
 
     def renamed(match: re.Match[str]) -> str:
         name = match[0]
-        return order.setdefault(name, f"{name[0]}{len(order)}") if name in known else name
+        known = name in plan.memory or WordName(name) in plan.values
+        return order.setdefault(name, f"{name[0]}{len(order)}") if known else name
 
     text = [re.sub(_NAME, renamed, line) for line in lines]
-    values: dict[str, Any] = dict.fromkeys(location_names("arena"), 0)
+    values = dict.fromkeys(location_words("arena"), 0)
     for name in order:
-        values |= dict.fromkeys(location_names(name), 0) if name in plan.memory else {name: plan.values[name]}
+        if name in plan.memory:
+            values |= dict.fromkeys(location_words(name), 0)
+        else:
+            values[WordName(name)] = plan.values[WordName(name)]
     functions = sorted({f for i, step in enumerate(steps, first) for f in functions_of(step, fills[i])})
-    values |= dict.fromkeys(functions, 0)
+    values |= dict.fromkeys(map(WordName, functions), 0)
     nested = [i for i, step in enumerate(steps, first) if isinstance(step, Nested)]
-    region_values = [name for name in plan.values if _step_number_of(name) in nested] if nested else []
+    region_values = [name for name in plan.values if name.outer_step in nested] if nested else []
     values |= {name: plan.values[name] for name in region_values}
     for i, step in enumerate(steps, first):
         for region, inner in regions_of(step):
             text += [f"{i - first}.{region}:", inner.text()]
-    value_names = [*functions, *(_renumbered(name, first) for name in region_values)]
+    value_names = [*functions, *(str(name.counted_from(first)) for name in region_values)]
     text.append(f"part of {len(steps)} steps, words: {', '.join(value_names)}")
     regions = [each for step in steps for _, region in regions_of(step) for each in plans_of(region)]
     within = [x for each in regions for x in each.steps]
@@ -144,19 +148,3 @@ def _lines(step: Any, fills: Sequence[Any]) -> Iterator[str]:
     for buffer, dtype, combiner, size in fills:
         yield f"fill {buffer}: {dtype} of {size} for {combiner}"
     yield step.head() if isinstance(step, Nested) else step.text()
-
-
-def _step_number_of(value_name: str) -> int:
-    """The number of the step to which a run-time value of the plan, or of its regions, belongs; -1 if to none."""
-    outer, slash, _ = value_name.partition("/")
-    number = outer.partition(".")[0] if slash else value_name.rpartition(".")[2]
-    return int(number) if number.isdigit() else -1
-
-
-def _renumbered(value_name: str, first: int) -> str:
-    outer, slash, inner = value_name.partition("/")
-    if slash:
-        number, _, region = outer.partition(".")
-        return f"{int(number) - first}.{region}/{inner}"
-    name, _, number = value_name.rpartition(".")
-    return f"{name}.{int(number) - first}"

@@ -21,14 +21,16 @@ from tracegrad.codegen.libs.sorting import is_ordering, ordering_operands
 from tracegrad.codegen.loopir.kernel import Kernel, Reduce
 from tracegrad.codegen.loopir.polynomial import Poly
 from tracegrad.codegen.loopir.steps import CallStep, Launch, Matmul
+from tracegrad.codegen.plan.buffer_places import CheckPlace, InputPlace, OutputPlace
 from tracegrad.codegen.plan.donation import check_step_index
 from tracegrad.codegen.plan.planner import Plan, plans_of
 from tracegrad.codegen.plan.region_steps import Nested, ScanStep, regions_of
 from tracegrad.codegen.plan.strip_fusion import Band
 from tracegrad.codegen.plan.wavefront import THREADS
+from tracegrad.codegen.plan.word_name import WordName, location_words, offset_word, partial_word
 from tracegrad.codegen.program.compilation_units import CompilationUnit, unit_of_kernel, unit_of_segment
 from tracegrad.codegen.program.interpreter import BAND, STEP
-from tracegrad.codegen.program.region_function import PlanSegment, location_names
+from tracegrad.codegen.program.region_function import PlanSegment
 from tracegrad.target.tuning import TUNING
 from tracegrad.utils.lazy_dataclass import record
 
@@ -148,12 +150,12 @@ class _ProgramEncoder:
     def _compute_location(self, buffer: str) -> list[EncodedOperand]:
         if buffer == "arena":
             return [self.arena, 0]
-        kind, _, number = self.plan.memory[buffer].partition(" ")
-        if kind == "check":
-            return [self.arena, self.plan.check]
-        if kind == "temp":
-            return [self.arena, self.plan.values[f"offset.{buffer}"]]
-        return [int(number) + (len(self.plan.graph.inputs) if kind == "output" else 0), 0]
+        match self.plan.memory[buffer]:
+            case InputPlace() | OutputPlace() as place:
+                return [place.pointer(len(self.plan.graph.inputs)), 0]
+            case CheckPlace():
+                return [self.arena, self.plan.check]
+        return [self.arena, self.plan.values[offset_word(buffer)]]
 
     def _size(self, size: Poly) -> int:
         result = self._known_sizes.get(size)
@@ -189,7 +191,7 @@ class _ProgramEncoder:
         positions: dict[str, int] = {}
         for name in names:
             positions[name] = len(operands)
-            operands += self._location(name) if name in kernel.buffers else [self.plan.values[name]]
+            operands += self._location(name) if name in kernel.buffers else [self.plan.values[WordName(name)]]
         return code_unit, operands, positions
 
     def _forked(
@@ -205,7 +207,7 @@ class _ProgramEncoder:
         steps, rows = range(i, i + 1), operands[1]
         partials: list[EncodedOperand] = []
         for name, size in step.partials.items():
-            begin, each = self.plan.values[f"partial.{i}.{name}"], dtype_named(step.kernel.buffers[name][0]).itemsize
+            begin, each = self.plan.values[partial_word(i, name)], dtype_named(step.kernel.buffers[name][0]).itemsize
             partials += [positions[name], self.arena, begin, self._size(size) * each]
         cut: list[EncodedOperand] = [EACH_CHUNK[step.parallel], step.chunks, step.chunk_rows, rows]
         yield ProgramInstruction(
@@ -216,7 +218,7 @@ class _ProgramEncoder:
     def _combined(self, i: int, step: Launch) -> Iterator[ProgramInstruction]:
         """The instructions that combine the partial results of a step."""
         for name, size in step.partials.items():
-            partials = [self.arena, self.plan.values[f"partial.{i}.{name}"], self._size(size), step.chunks]
+            partials = [self.arena, self.plan.values[partial_word(i, name)], self._size(size), step.chunks]
             operands = [*self._location(name), *partials, f"tg_combine.{_combiner(step, name)}"]
             yield ProgramInstruction(f"{STEP}combine", operands, range(i, i + 1))
 
@@ -248,7 +250,7 @@ class _ProgramEncoder:
         ]
         for name, size in step.partials.items():
             location = (
-                [self.arena, self.plan.values[f"partial.{i}.{name}"]] if step.chunks > 1 else self._location(name)
+                [self.arena, self.plan.values[partial_word(i, name)]] if step.chunks > 1 else self._location(name)
             )
             each = self._size(size) * dtype_named(step.kernel.buffers[name][0]).itemsize
             merger = f"tg_merge.{_combiner(step, name)}"
@@ -305,11 +307,11 @@ class _ProgramEncoder:
     # -- parts -------------------------------------------------------------------------------------------
     def _segment(self, first: int, last: int) -> ProgramInstruction:
         code_unit, segment = unit_of_segment(self.plan, first, last, self.optimize)
-        values: dict[str, EncodedOperand] = dict(segment.values)
+        values: dict[WordName, EncodedOperand] = dict(segment.values)
         for buffer in ("arena", *segment.buffers):
-            values |= zip(location_names(buffer), self._location(buffer))
+            values |= zip(location_words(buffer), self._location(buffer))
         used = _functions_used(segment)
-        values |= {name: function for name in values if (function := name.rpartition("/")[2]) in used}
+        values |= {name: name.field for name in values if name.field in used}
         return ProgramInstruction(code_unit, list(values.values()), range(first, last + 1))
 
 
@@ -318,7 +320,7 @@ def _functions_used(segment: PlanSegment) -> set[str]:
     regions = [result for step in segment.steps for _, region in regions_of(step) for result in plans_of(region)]
     everything: list[PlanSegment | Plan] = [segment, *regions]
     steps = [step for result in everything for step in result.steps if isinstance(step, Launch | ScanStep)]
-    names = {name.rpartition("/")[2] for name in segment.values}
+    names = {name.field for name in segment.values}
     used = names & {CALLBACK, "tg_poll"}
     if any(step.chunks > 1 for step in steps) or any(fill for result in everything for fill in result.fills.values()):
         used |= {name for name in names if name.startswith("tg_")} - {EACH_CHUNK[1], THREADS}

@@ -21,13 +21,15 @@ from tracegrad.codegen.kernels.vectorize import vectors_of
 from tracegrad.codegen.libs.random_streams import write_draw
 from tracegrad.codegen.loopir.kernel import BoundsCheck, Kernel, Reduce, flattened
 from tracegrad.codegen.loopir.steps import CallStep, Launch, Matmul
+from tracegrad.codegen.plan.buffer_places import InputPlace, OutputPlace, StackPlace
 from tracegrad.codegen.plan.planner import Plan
 from tracegrad.codegen.plan.region_steps import Nested, ScanStep
+from tracegrad.codegen.plan.word_name import WordName, location_words, offset_word
 from tracegrad.codegen.program.regions import run_nested
 from tracegrad.codegen.vecmath.cold_paths import share_rare_functions
 from tracegrad.utils.lazy_dataclass import record
 
-__all__ = ["PlanSegment", "define_segment", "has_llvm_loops", "location_names", "unit_module"]
+__all__ = ["PlanSegment", "define_segment", "has_llvm_loops", "unit_module"]
 
 I8, I32 = ir.IntType(8), ir.IntType(32)
 POINTER = I8.as_pointer()
@@ -42,7 +44,7 @@ class PlanSegment:
     steps: list[Any]
     fills: dict[int, Any]
     buffers: list[str]
-    values: dict[str, Any]
+    values: dict[WordName, int]
     own_kernels: list[Kernel]
 
 
@@ -53,12 +55,6 @@ def has_llvm_loops(kernel: Kernel) -> bool:
         return False
     result, _ = searching(kernel, vectors_of(kernel))
     return result is None and tiles_of(kernel) is None
-
-
-def location_names(buffer: str) -> tuple[str, str]:
-    """The names of the two run-time values that locate a buffer or the arena: the number of a pointer, and an offset in
-    bytes."""
-    return f"place.{buffer}", f"behind.{buffer}"
 
 
 def define_segment(segment: PlanSegment, module: ir.IRModule, name: str) -> None:
@@ -93,14 +89,15 @@ class _SharedFunctions:
         return self.kernels[signature]
 
 
-class _RuntimeValues(dict[str, Any]):
-    """The run-time values of a function by name; each is loaded at its first use."""
+class _RuntimeValues(dict[str | WordName, Any]):
+    """The run-time words of a function; each is loaded at its first use. Symbols and functions are looked up by their
+    field."""
 
     def __init__(self, program: _FunctionBodyEmitter):
         self.program = program
 
-    def __missing__(self, name: str) -> Any:
-        self[name] = self.program.load_value(name)
+    def __missing__(self, name: str | WordName) -> Any:
+        self[name] = self.program.load_word(name if isinstance(name, WordName) else WordName(name))
         return self[name]
 
 
@@ -119,7 +116,7 @@ class _FunctionBodyEmitter:
         self.values, pointers, *rows = self.run.args
         self.strip = tuple(rows)
         self.value_index = {name: i for i, name in enumerate(plan.values)}
-        self.env: dict[str, Any] = _RuntimeValues(self)
+        self.env: dict[str | WordName, Any] = _RuntimeValues(self)
         self.pointers = self._buffers(pointers)
         self.polys = PolyEmitter(self.env)
         self.status = self.b.alloca(I32)
@@ -140,8 +137,8 @@ class _FunctionBodyEmitter:
                     run_nested(self, i, step)
         self.b.ret(self.b.load(self.status))
 
-    def load_value(self, name: str) -> Any:
-        """A run-time value, loaded in the entry block."""
+    def load_word(self, name: WordName) -> Any:
+        """A run-time word, loaded in the entry block."""
         with self.b.goto_entry_block():
             value = self.b.load(self.b.gep(self.values, [ir.IRConstant(I64, self.value_index[name])]))
         if self.nested:  # so that a loop loads it once
@@ -154,21 +151,21 @@ class _FunctionBodyEmitter:
             return {name: self._buffer_address(name, pointers) for name in self.plan.buffers}
         inputs, outputs = len(self.plan.graph.inputs), len(self.plan.graph.outputs)
         arena = self.b.load(self.b.gep(pointers, [ir.IRConstant(I64, inputs + outputs)]))
-        table = {}
-        for name, location in self.plan.memory.items():
-            kind, _, number = location.partition(" ")
-            if kind == "temp":
-                table[name] = self.b.gep(arena, [self.env[f"offset.{name}"]])
-            elif kind == "stack":
-                table[name] = self.stack(int(number))
-            else:
-                position = int(number) + (inputs if kind == "output" else 0)
-                table[name] = self.b.load(self.b.gep(pointers, [ir.IRConstant(I64, position)]))
+        table: dict[str, Any] = {}
+        for name, place in self.plan.memory.items():
+            match place:
+                case InputPlace() | OutputPlace():
+                    position = ir.IRConstant(I64, place.pointer(inputs))
+                    table[name] = self.b.load(self.b.gep(pointers, [position]))
+                case StackPlace():
+                    table[name] = self.stack(place.bytes)
+                case _:
+                    table[name] = self.b.gep(arena, [self.env[offset_word(name)]])
         self.arena = arena
         return table
 
     def _buffer_address(self, name: str, pointers: Any) -> Any:
-        index, offset = (self.env[value_name] for value_name in location_names(name))
+        index, offset = (self.env[word] for word in location_words(name))
         return self.b.gep(self.b.load(self.b.gep(pointers, [index])), [offset])
 
     def stack(self, size: int) -> Any:
@@ -206,9 +203,9 @@ class _FunctionBodyEmitter:
             b.ret(b.call(b.inttoptr(poll.args[0], ir.FunctionType(I32, []).as_pointer()), []))
         return self.shared.poll
 
-    def region_operands(self, region: str) -> Any:
-        """The run-time values of a region: a pointer to its block."""
-        first = next((i for name, i in self.value_index.items() if name.startswith(f"{region}/")), 0)
+    def region_operands(self, step: int, region: str) -> Any:
+        """The run-time values of a region of a step: a pointer to its block."""
+        first = next((i for name, i in self.value_index.items() if name.regions[:1] == ((step, region),)), 0)
         return self.b.gep(self.values, [ir.IRConstant(I64, first)])
 
     # -- kernels -------------------------------------------------------------------------------------
@@ -232,7 +229,7 @@ class _FunctionBodyEmitter:
             whole = not self.strip or step.serial or all(loop.extent.value is not None for loop in kernel.loops)
             self.b.call(function, [*args, self.status, *((zero, rows) if whole else self.strip)])
             return
-        once = self.b.icmp_signed("<=", self.env[f"chunks.{i}"], ir.IRConstant(I64, 1))
+        once = self.b.icmp_signed("<=", self.env[WordName("chunks", i)], ir.IRConstant(I64, 1))
         with self.b.if_else(once) as (then, otherwise):
             with then:
                 self.b.call(function, [*args, self.status, zero, rows])
@@ -258,7 +255,7 @@ class _FunctionBodyEmitter:
         forks = self.shared.forks
         if function not in forks:
             forks[function] = fork_function(self.module, function, partials)
-        step_operands = self.b.gep(self.values, [ir.IRConstant(I64, self.value_index[f"rows.{i}"])])
+        step_operands = self.b.gep(self.values, [ir.IRConstant(I64, self.value_index[WordName("rows", i)])])
         functions = [self.env[name] for name in (*EACH_CHUNK, *(p.combiner for p in partials))]
         sizes = [self.polys.emit(self.b, size) for size in step.partials.values()]
         self.b.call(forks[function], [*args.values(), self.status, rows, step_operands, self.arena, *functions, *sizes])
@@ -372,12 +369,12 @@ class _FunctionBodyEmitter:
                 self.b.bitcast(x, POINTER), self.b.gep(context, [ir.IRConstant(I32, 0), ir.IRConstant(I32, k)])
             )
         task = _SharedLoopTask(self, i, step, names).run
-        opaque, shares = self.b.bitcast(context, POINTER), self.env[f"{'strips' if step.strips else 'shares'}.{i}"]
+        opaque, shares = self.b.bitcast(context, POINTER), self.env[WordName("strips" if step.strips else "shares", i)]
         with self.b.if_else(self.b.icmp_signed("<=", shares, ir.IRConstant(I64, 1))) as (then, otherwise):
             with then:
                 self.b.call(task, [opaque, ir.IRConstant(I64, 0)])
             with otherwise:
-                in_iteration, shared, threaded = (self.env[name] for name in (*EACH_CHUNK, f"parallel.{i}"))
+                in_iteration, shared, threaded = (self.env[name] for name in (*EACH_CHUNK, WordName("parallel", i)))
                 each_chunk(self.b, in_iteration, shared, threaded, (task, opaque, shares))
         self.return_if_failed(self.b.load(self.status))
 
@@ -401,9 +398,11 @@ class _SharedLoopTask(_FunctionBodyEmitter):
         self.values, self.status = self.b.bitcast(values, I64.as_pointer()), self.b.bitcast(status, I32.as_pointer())
         self.pointers = dict(zip(names, pointers))
         self.value_index = outer.value_index
-        self.env: dict[str, Any] = _RuntimeValues(self)
+        self.env: dict[str | WordName, Any] = _RuntimeValues(self)
         self.polys = PolyEmitter(self.env)
-        each, whole = (self.env[f"{name}.{i}"] for name in (("strip", "rows") if step.strips else ("share", "length")))
+        each, whole = (
+            self.env[WordName(name, i)] for name in (("strip", "rows") if step.strips else ("share", "length"))
+        )
         low = self.b.mul(number, each)
         high = self.b.add(low, each)
         bounds = (low, self.b.select(self.b.icmp_signed("<", high, whole), high, whole))
@@ -415,7 +414,7 @@ class _SharedLoopTask(_FunctionBodyEmitter):
             bit = self._acquire_block(self.b.bitcast(free, I64.as_pointer()))
             self.iterations = (
                 *bounds,
-                self.b.mul(self.b.cttz(bit, ir.IRConstant(ir.IntType(1), 1)), self.env[f"room.{i}"]),
+                self.b.mul(self.b.cttz(bit, ir.IRConstant(ir.IntType(1), 1)), self.env[WordName("room", i)]),
             )
             run_nested(self, i, step)
             self.b.atomic_rmw("or", self.b.bitcast(free, I64.as_pointer()), bit, "release")

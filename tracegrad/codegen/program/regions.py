@@ -16,6 +16,7 @@ from tracegrad.codegen.instr.support import loop, smaller
 from tracegrad.codegen.loopir.polynomial import Poly
 from tracegrad.codegen.plan.region_steps import BranchStep, Looping, Nested, RegionBuffer, RunStep, ScanStep, WhileStep
 from tracegrad.codegen.plan.wavefront import THREADS
+from tracegrad.codegen.plan.word_name import WordName
 
 __all__ = ["CAPACITY", "run_nested"]
 
@@ -29,7 +30,7 @@ class FunctionEmitter(Protocol):
     """Interface of the function under construction: see `tracegrad.codegen.program.region_function`."""
 
     b: ir.IRBuilder
-    env: dict[str, Any]
+    env: dict[str | WordName, Any]
     pointers: dict[str, Any]
     arena: Any
     polys: Any
@@ -41,7 +42,7 @@ class FunctionEmitter(Protocol):
 
     def stack(self, size: int) -> Any: ...
     def region(self, result: Any, strip: bool = False) -> ir.IRFunction: ...
-    def region_operands(self, region: str) -> Any: ...
+    def region_operands(self, step: int, region: str) -> Any: ...
     def return_if_failed(self, status: Any) -> None: ...
     def poll_function(self) -> ir.IRFunction: ...
     def shared_out(self, i: int, step: ScanStep) -> None: ...
@@ -75,7 +76,7 @@ def _in_waves(program: FunctionEmitter, i: int, step: ScanStep) -> None:
     """Emit a loop that runs in waves if that is profitable and there is one thread; else iteration by iteration."""
     b = program.b
     begin, query, decide = b.block, *(b.append_basic_block(f"{name}.{i}") for name in ("ask", "decide"))
-    b.cbranch(b.icmp_signed(">", program.env[f"depth.{i}"], ONE), query, decide)
+    b.cbranch(b.icmp_signed(">", program.env[WordName("depth", i)], ONE), query, decide)
     b.position_at_end(query)
     threads = b.call(b.inttoptr(program.env[THREADS], ir.FunctionType(I64, []).as_pointer()), [])
     is_one = b.icmp_signed("<=", threads, ONE)
@@ -98,7 +99,7 @@ class _Emitter:
         self.program, self.i, self.b = program, i, program.b
         self.strip = program.strip
         self.functions = {name: program.region(result) for name, result in step.regions.items()}
-        self.operands = {name: program.region_operands(f"{i}.{name}") for name in step.regions}
+        self.operands = {name: program.region_operands(i, name) for name in step.regions}
         self.arena = self._scratch("arena")
         self.consts = [self._pointer(x) for x in step.consts]
         self.results = [
@@ -111,7 +112,7 @@ class _Emitter:
         return self.program.pointers[block.buffer]
 
     def _runtime_value(self, name: str) -> Any:
-        return self.program.env[f"{name}.{self.i}"]
+        return self.program.env[WordName(name, self.i)]
 
     def _scratch(self, name: str) -> Any:
         return self.b.gep(self.program.arena, [self._runtime_value(name)])

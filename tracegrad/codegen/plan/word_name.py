@@ -1,0 +1,59 @@
+"""Name the run-time words of a plan: the int64 numbers that its code reads."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+__all__ = ["WordName", "location_words", "offset_word", "partial_word"]
+
+
+class WordName(NamedTuple):
+    """The name of a run-time word.
+
+    `field` is a symbol (a size, an integer or a constant of the graph), a function whose address the word is, or a
+    quantity of the `step`, or of the `buffer`. A word of a region has the path to it, outermost first: steps and the
+    names of their regions.
+
+    >>> print(WordName("s0"), WordName("rows", 3), offset_word("b7"), partial_word(3, "b2").within(0, "body"))
+    s0 rows.3 offset.b7 0.body/partial.3.b2
+    """
+
+    field: str
+    step: int = -1
+    buffer: str = ""
+    regions: tuple[tuple[int, str], ...] = ()
+
+    def within(self, step: int, region: str) -> WordName:
+        """The name of this word of a region in the enclosing plan, in which `step` has the region."""
+        return self._replace(regions=((step, region), *self.regions))
+
+    @property
+    def outer_step(self) -> int:
+        """The step of the plan to which the word, or the region of the word, belongs; -1 if to none."""
+        return self.regions[0][0] if self.regions else self.step
+
+    def counted_from(self, first: int) -> WordName:
+        """The name in a part of the plan that begins with step `first`."""
+        if self.regions:
+            (step, region), *inner = self.regions
+            return self._replace(regions=((step - first, region), *inner))
+        return self._replace(step=self.step - first)
+
+    def __str__(self) -> str:
+        own = [self.field, *([str(self.step)] if self.step >= 0 else ()), *([self.buffer] if self.buffer else ())]
+        return "".join([f"{step}.{region}/" for step, region in self.regions]) + ".".join(own)
+
+
+def offset_word(buffer: str) -> WordName:
+    """The offset of a temporary in the arena, in bytes."""
+    return WordName("offset", buffer=buffer)
+
+
+def partial_word(step: int, buffer: str) -> WordName:
+    """The offset in the arena of the partial results that the chunks of a step write for a buffer."""
+    return WordName("partial", step, buffer)
+
+
+def location_words(buffer: str) -> tuple[WordName, WordName]:
+    """The two words that locate a buffer or the arena: the number of a pointer, and an offset in bytes."""
+    return WordName("place", buffer=buffer), WordName("behind", buffer=buffer)
