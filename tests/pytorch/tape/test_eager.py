@@ -16,7 +16,7 @@ import tracegrad as tg
 import tracegrad.nn.functional
 import tracegrad.ops.core.elementwise_op as declare_module
 import tracegrad.ops.core.op as op_module
-import tracegrad.torch.tape.recording.dispatch_nary as cases_module
+import tracegrad.torch.tape.recording.eager_dispatch as cases_module
 from tracegrad.errors import DTypeError
 from tracegrad.torch.tape import (
     TapeArray,

@@ -8,13 +8,12 @@ All other rules, and recorded passes, use the ops.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
 from tracegrad import ad
-from tracegrad.avals import LITERALS, Aval
+from tracegrad.avals import LITERALS, Aval, Literal
 from tracegrad.errors import located
 from tracegrad.ops.core.elementwise_op import Elementwise
 from tracegrad.ops.core.op import TABLE, Carrier, Op
@@ -33,10 +32,8 @@ __all__ = [
     "MultiResultNode",
     "OpNode",
     "RecordingPlan",
-    "cache_plan",
     "node_class",
     "piecewise_constant_node",
-    "plan_of",
     "summed_to",
     "tied",
 ]
@@ -48,11 +45,12 @@ class RecordingPlan:
     """Plan to record an op: the class of its node, the saved operands (positions `saved_operands`), and the saved
     results.
 
-    For several results, `saved_results` says which are saved, and `floating_results` which are floating. `specs` and
-    `spec` replace operands and result that are not saved; for elementwise ops they are None, because their rules read
-    no shapes. `blank` are the edges of operands without a record. `again` says that the rules read the result, which is
-    recomputed from the operands; `inverse` computes the operand from the result. `twin` is the op with the rule of a
-    recorded pass, if it differs.
+    `wanted` are the positions of the operands that require grad, `numbers` those of Python numbers. For several
+    results, `saved_results` says which are saved, and `floating_results` which are floating. `specs` and `spec` replace
+    operands and result that are not saved; for elementwise ops they are None, because their rules read no shapes.
+    `blank` are the edges of operands without a record. `again` says that the rules read the result, which is recomputed
+    from the operands; `inverse` computes the operand from the result. `twin` is the op with the rule of a recorded
+    pass, if it differs.
     """
 
     __slots__ = (
@@ -62,8 +60,8 @@ class RecordingPlan:
         "elementwise",
         "floating_results",
         "inverse",
+        "numbers",
         "op",
-        "operands",
         "rules",
         "saved_operands",
         "saved_results",
@@ -72,13 +70,16 @@ class RecordingPlan:
         "spec",
         "specs",
         "twin",
+        "wanted",
     )
     rules: Any
     floating_results: tuple[int, ...]
 
-    def __init__(self, op: Op, wanted: Sequence[int], operands: Sequence[Any], params: dict[str, Any]):
-        """`wanted` are the positions of the operands that require grad; `operands` are avals, and Python numbers."""
-        self.op, self.elementwise = op, isinstance(op, Elementwise)
+    def __init__(
+        self, op: Op, wanted: Sequence[int], operands: Sequence[Aval | Literal], params: dict[str, Any], node: str = ""
+    ):
+        """`operands` are avals, and Python numbers; `node` is the name of the node, if not that of the op."""
+        self.op, self.elementwise, self.wanted = op, isinstance(op, Elementwise), wanted
         self.saved_results, read = needs_of(op, wanted, operands, params)
         self.inverse = INVERSES.get(op)
         self.twin = twin_of(op, operands) if 0 in wanted else None
@@ -92,22 +93,24 @@ class RecordingPlan:
             self.saves_result, read = False, frozenset(range(len(operands)))
         if op is power and type(operands[0]) in LITERALS:
             read |= {1}
-        self.operands = tuple([k in read for k in range(len(operands))])
         self.saved_operands = tuple(sorted(read))
-        self.saves = self.saves_result or any(f and type(x) not in LITERALS for f, x in zip(self.operands, operands))
+        self.numbers = frozenset([k for k, x in enumerate(operands) if type(x) in LITERALS])
+        self.saves = self.saves_result or not read <= self.numbers
         self.blank = tuple([_blank(op, k, x) for k, x in enumerate(operands)])
         # The rules of an elementwise op for array operands, as NumPy functions; None if not generated yet.
         self.rules = None
         result_aval = None if self.elementwise else op.aval(*operands, **params)
-        self.cls = node_class(node_name(op), isinstance(result_aval, tuple) and not isinstance(result_aval, Aval))
+        self.cls = node_class(
+            node or node_name(op), isinstance(result_aval, tuple) and not isinstance(result_aval, Aval)
+        )
         self.specs: tuple[Any, ...] = (None,) * len(operands)
         self.spec: Any = None
+        self.floating_results = ()
         if result_aval is not None:
             self.spec = _spec(result_aval)
             is_multi = self.spec.__class__ is tuple
-            self.floating_results = (
-                tuple([k for k, x in enumerate(self.spec) if x.dtype.kind in "fc"]) if is_multi else ()
-            )
+            if is_multi:
+                self.floating_results = tuple([k for k, x in enumerate(self.spec) if x.dtype.kind in "fc"])
             self.specs = tuple([x if type(x) in LITERALS else _spec(x) for x in operands])
 
 
@@ -124,34 +127,6 @@ def _blank(op: Op, k: int, x: Any) -> Any:
     if type(x) in LITERALS:
         return None if wraps_numbers(op) else False
     return None if op.differentiable_in(k) else False
-
-
-# -- which plan --------------------------------------------------------------------------------------------------------
-_NONE: dict[str, Any] = {}
-
-
-def plan_of(
-    op: Op, wanted: tuple[int, ...], operands: tuple[Any, ...], node: str = "", params: Any = _NONE
-) -> RecordingPlan | None:
-    """Return the plan for recording an op; None if no operand is differentiated."""
-    if not wanted:
-        return None
-    plan = RecordingPlan(op, wanted, operands, params)
-    if node:
-        plan.cls = node_class(node)
-    return plan
-
-
-_MAX_PLANS = 4096
-
-
-def cache_plan(plans: dict[Any, Any], key: Any, plan: Any) -> Any:
-    """Cache the plan, unless its key cannot be hashed."""
-    if len(plans) >= _MAX_PLANS:
-        plans.clear()
-    with suppress(TypeError):
-        plans[key] = plan
-    return plan
 
 
 # -- nodes -------------------------------------------------------------------------------------------------------------

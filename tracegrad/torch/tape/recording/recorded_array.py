@@ -35,11 +35,11 @@ from tracegrad.torch.tape.recording.composite_trace import (
     record_recipe,
     remember,
 )
-from tracegrad.torch.tape.recording.dispatch_nary import is_ready, shapes_of
-from tracegrad.torch.tape.recording.dispatch_small import of_kinds
+from tracegrad.torch.tape.recording.eager_dispatch import is_ready, of_kinds
 from tracegrad.torch.tape.recording.node import AccumulateGrad, Node, next_number
+from tracegrad.torch.tape.recording.node_recorder import record_any, shapes_of
 from tracegrad.torch.tape.recording.op_node import OpNode, RecordingPlan, node_class, piecewise_constant_node
-from tracegrad.torch.tape.recording.saved_tensor import Borrowed, copy_if_borrowed, private, save
+from tracegrad.torch.tape.recording.saved_tensor import Borrowed, copy_if_borrowed
 from tracegrad.torch.tape.tensors import aliasing, inplace_updates
 from tracegrad.utils.errstate import QUIET, restore_traps, set_traps, traps
 
@@ -111,11 +111,10 @@ class Recorded(TapeCarrier):
             aliasing.register(out, operands[0], (op, params))
         node = None
         if plan is not None and ans.dtype.kind in "fc":
-            out._requires = True
             if plan.cls is None:
-                out._edge = piecewise_constant_node(op, operands[0]._edge_of(), ans)
+                out._requires, out._edge = True, piecewise_constant_node(op, operands[0]._edge_of(), ans)
             else:
-                out._edge = node = _recorded(plan, operands, arrays, params, [out])
+                node = record_any(plan, out, params, shapes_of(operands, ans) if plan.elementwise else None, *operands)
         if STATE.unusual:
             self._unusually(out, node)
             if STATE.level is not None:
@@ -140,10 +139,7 @@ class Recorded(TapeCarrier):
                 aliasing.register(out, operands[0], (op, params, k), "several" if STATE.enabled else "")
         node = None
         if plan is not None and plan.cls is not None and outs:
-            node = _recorded(plan, operands, arrays, params, outs)
-            for k, out in enumerate(outs):
-                if out.dtype.kind in "fc":
-                    out._requires, out._edge = True, (node, k) if k else node
+            node = record_any(plan, outs, params, None, *operands)
         if STATE.unusual:
             for k, out in enumerate(outs):
                 self._unusually(out, None if k else node)
@@ -450,37 +446,6 @@ def _make_plan(op: Op, wanted: list[int], arrays: tuple[Any, ...], params: dict[
         loop = op.loop_dtypes(*[type(x) if type(x) in LITERALS else x.dtype for x in arrays])
         avals = [x if type(x) in LITERALS else Aval((), dtype) for x, dtype in zip(avals, loop)]
     return RecordingPlan(op, active, avals, params)
-
-
-def _recorded(
-    plan: RecordingPlan, operands: tuple[Any, ...], arrays: tuple[Any, ...], params: dict[str, Any], outs: Sequence[Any]
-) -> OpNode:
-    """Make the node of an op that was just applied, and save the values its rules read."""
-    node = _new(plan.cls)
-    node.plan, node.params, node.hooks = plan, params, None
-    op = plan.op
-    edges: list[Any] = []
-    saved: list[Any] = []
-    for k, x in enumerate(operands):
-        recorded = isinstance(x, Recorded)
-        edges.append(x._edge or x._source() if recorded and x._requires and op.differentiable_in(k) else plan.blank[k])
-        if not plan.operands[k]:
-            saved.append(plan.specs[k])
-        elif recorded:
-            saved.append(save(x))
-        else:
-            saved.append(x if type(x) in LITERALS else private(x))
-    node.edges, node.operands = tuple(edges), tuple(saved)
-    node.number = next_number()  # after the rebuilt node of a view
-    spec = plan.spec
-    if spec.__class__ is tuple:
-        node.saved_result = tuple(
-            [save(x) if k in plan.saved_results else s for k, (x, s) in enumerate(zip(outs, spec))]
-        )
-    else:
-        node.saved_result = save(outs[0]) if plan.saves_result else spec
-    node.shapes = shapes_of(operands, outs[0].array) if plan.elementwise else None
-    return node
 
 
 def _unaliased(x: Any, arrays: tuple[Any, ...]) -> Any:

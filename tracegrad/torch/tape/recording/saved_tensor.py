@@ -29,8 +29,6 @@ __all__ = [
     "of_inference",
     "private",
     "save",
-    "save_as",
-    "save_result",
     "short_name",
 ]
 
@@ -147,22 +145,6 @@ def copy_saved_borrowed(saved: SavedArray) -> int:
         raise of_inference()
     saved.array, saved.counter = copy_of_borrowed(saved.array), _FIXED
     return 0
-
-
-def save_as(x: Any, array: Any) -> SavedArray:
-    """Save `array`, the array of `x`, without a tangent."""
-    saved: SavedArray = _new(SavedArray)
-    saved.array = array
-    saved.counter = counter = x._counter
-    saved.version = counter[0] if counter.__class__ is list else copy_saved_borrowed(saved)
-    return saved
-
-
-def save_result(out: Any) -> SavedArray:
-    """Save the value of a new result."""
-    saved: SavedArray = _new(SavedArray)
-    saved.array, saved.counter, saved.version = out.array, out._counter, 0
-    return saved
 
 
 def private(array: Any) -> SavedArray:

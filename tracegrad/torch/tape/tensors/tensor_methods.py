@@ -23,7 +23,7 @@ from tracegrad.ops.linalg import contraction
 from tracegrad.ops.reduce import reductions
 from tracegrad.ops.shape import linear
 from tracegrad.torch.functions.core.registry import FUNCTIONS, METHODS, ONE_OP
-from tracegrad.torch.tape.recording.dispatch_small import of_form, of_one, of_two
+from tracegrad.torch.tape.recording.eager_dispatch import of_form, of_one, of_two
 from tracegrad.torch.tape.tensors.tape_array import TapeArray
 from tracegrad.torch.tape.tensors.tensor import Tensor
 
