@@ -15,6 +15,8 @@ import pytest
 from layers import LAYERS, LAYERS_WITHIN
 from paths import ROOT
 
+from tracegrad.trace.builder.hooks import TraceHooks
+
 PACKAGE = ROOT / "tracegrad"
 
 
@@ -192,6 +194,91 @@ def test_importing_tracegrad_imports_no_slow_dependency() -> None:
 )
 def test_the_reader_of_imports_sees_them_all(source: str, expected: list[tuple[str, bool]]) -> None:
     assert [(f.module, f.late) for f in imports(ast.parse(source), typing=False)] == expected
+
+
+# -- a class or a module is whole where it is defined ----------------------------------------------------------------
+# The tables of functions that higher modules define, and the decorator that adds methods to Tensors.
+HOOK_TABLES = {"tracegrad.trace.builder.hooks.HOOKS"}
+MAKES_METHODS = "tracegrad.torch.tape.tensors.factories"
+
+
+def own_names(tree: ast.AST) -> dict[str, str]:
+    """The names in a module of modules of the package, and of what it imports from them."""
+    names = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and is_own(node.module or ""):
+            names |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+    return names
+
+
+def assigned_at_import(node: ast.AST) -> Iterator[ast.Attribute]:
+    """The attributes that a module assigns outside of functions, as `x.name = ...` or by `setattr(x, "name", ...)`."""
+    for child in ast.iter_child_nodes(node):
+        match child:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda():
+                continue
+            case ast.Attribute(ctx=ast.Store()):
+                yield child
+            case ast.Call(func=ast.Name("setattr"), args=[x, name, _]):
+                yield ast.Attribute(x, ast.unparse(name))
+        yield from assigned_at_import(child)
+
+
+def assigned_elsewhere(tree: ast.AST) -> list[str]:
+    """What a module assigns at import to classes and modules that it imports from the package."""
+    names, results = own_names(tree), []
+    for attribute in assigned_at_import(tree):
+        root: ast.expr = attribute.value
+        while isinstance(root, ast.Attribute):
+            root = root.value
+        if isinstance(root, ast.Name) and names.get(root.id, "") not in {"", *HOOK_TABLES}:
+            results.append(ast.unparse(attribute))
+    return results
+
+
+def test_no_module_assigns_to_what_another_module_defines() -> None:
+    table = {module: assigned_elsewhere(parsed(path)) for module, path in modules().items()}
+    assert {module: names for module, names in table.items() if names} == {}
+
+
+def test_only_one_function_adds_methods_to_a_class_of_another_module() -> None:
+    table = {}
+    for module, path in modules().items():
+        tree, names = parsed(path), own_names(parsed(path))
+        table[module] = [
+            ast.unparse(node)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "setattr"
+            if isinstance(node.args[0], ast.Name) and node.args[0].id in names
+        ]
+    assert {module for module, calls in table.items() if calls} == {MAKES_METHODS}
+
+
+def test_each_hook_is_assigned_once() -> None:
+    assigned = Counter(
+        node.attr
+        for path in modules().values()
+        for node in assigned_at_import(parsed(path))
+        if isinstance(node.value, ast.Name) and node.value.id == "HOOKS"
+    )
+    assert assigned == dict.fromkeys(TraceHooks.__slots__, 1)
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("from tracegrad.avals import Aval\nAval.kind = 1", ["Aval.kind"]),
+        ("from tracegrad.numpy_api import registry\nregistry.OTHERS = f", ["registry.OTHERS"]),
+        ("from tracegrad.avals import Aval\nfor name in names: setattr(Aval, name, f)", ["Aval.name"]),
+        ("from tracegrad.avals import Aval\nAval.a, Aval.b.c = 1, 2", ["Aval.a", "Aval.b.c"]),
+        ("from tracegrad.avals import Aval\nclass A: pass\nA.kind = Aval.kind", []),
+        ("from tracegrad.avals import Aval\ndef f(): Aval.count = 2", []),
+        ("from tracegrad.trace.builder.hooks import HOOKS\nHOOKS.roll = f", []),
+        ("import numpy as np\nnp.roll = 1", []),
+    ],
+)
+def test_the_reader_of_assignments_sees_them_all(source: str, expected: list[str]) -> None:
+    assert assigned_elsewhere(ast.parse(source)) == expected
 
 
 # -- ops are asked for their form, not for their name ----------------------------------------------------------------

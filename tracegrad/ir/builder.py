@@ -7,7 +7,6 @@ application, which covers algebra and constant folding. Nodes that no output nee
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
 from typing import Any
@@ -16,10 +15,11 @@ from tracegrad.avals import LITERALS, Aval
 from tracegrad.errors import TraceError, UnsupportedError, located
 from tracegrad.ir.graph import Graph, GraphNode
 from tracegrad.ops.core.op import Carrier, DispatchLevel, Op
+from tracegrad.ops.core.recorders import RECORDERS, Recorder
 from tracegrad.ops.core.result import result
 from tracegrad.ops.shape.stack_split import unbind
 
-__all__ = ["RECORDERS", "Builder", "GraphValue", "build", "key_of", "node_of", "recorder", "recording"]
+__all__ = ["Builder", "GraphValue", "build", "key_of", "node_of", "recorder", "recording"]
 
 Simplify = Callable[[Op, tuple[Any, ...], dict[str, Any]], Any]
 
@@ -67,7 +67,7 @@ class GraphValue(Carrier):
         return self.builder.value(array) if known and array.op and len(nodes) == len(xs) == count else None
 
 
-class Builder:
+class Builder(Recorder):
     """Graph builder, which appends nodes to a graph under construction."""
 
     def __init__(self, simplify: Simplify | None = None):
@@ -203,18 +203,9 @@ def build(fn: Callable[..., Iterable[Any]], avals: Iterable[Aval], simplify: Sim
         return builder.build(outputs)
 
 
-class Recorders(threading.local):
-    """The builder that each thread is recording into."""
-
-    current: Builder | None = None
-
-
-RECORDERS = Recorders()
-
-
 def recorder() -> Builder | None:
     """The innermost builder that is recording in this thread; ops without operands are emitted to it."""
-    return RECORDERS.current
+    return RECORDERS.current  # type: ignore[return-value]
 
 
 class recording:
@@ -228,6 +219,3 @@ class recording:
 
     def __exit__(self, *_: object) -> None:
         RECORDERS.current = self.before
-
-
-Op.ambient = staticmethod(recorder)

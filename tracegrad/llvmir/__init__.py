@@ -16,13 +16,15 @@ from tracegrad.llvmir.types import (
     FunctionType,
     HalfType,
     IntType,
+    IRConstant,
     IRType,
+    IRValue,
     LiteralStructType,
     PointerType,
     VectorType,
     VoidType,
 )
-from tracegrad.llvmir.values import Instruction, IRConstant, IRValue, Phi, TextConstant
+from tracegrad.llvmir.values import Instruction, Phi, TextConstant
 
 __all__ = [
     "ArrayType",

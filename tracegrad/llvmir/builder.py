@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from tracegrad.llvmir.module import BasicBlock, IRFunction, IRModule
-from tracegrad.llvmir.types import IntType, LiteralStructType, PointerType, VectorType, VoidType
-from tracegrad.llvmir.values import Instruction, IRConstant, IRValue, Phi
+from tracegrad.llvmir.types import IntType, IRConstant, IRValue, LiteralStructType, PointerType, VectorType, VoidType
+from tracegrad.llvmir.values import Instruction, Phi
 
 __all__ = ["IRBuilder"]
 

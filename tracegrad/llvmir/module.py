@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from itertools import count
 from typing import Any
 
-from tracegrad.llvmir.types import FunctionType, IntType, IRType, PointerType, VectorType
-from tracegrad.llvmir.values import Instruction, IRConstant, IRValue, Phi
+from tracegrad.llvmir.types import FunctionType, IntType, IRConstant, IRType, IRValue, PointerType, VectorType
+from tracegrad.llvmir.values import Instruction, Phi
 
 __all__ = ["BasicBlock", "FunctionArgument", "GlobalVariable", "IRFunction", "IRModule", "Metadata"]
 

@@ -1,12 +1,10 @@
-"""Define the types of LLVM IR. Equal types are one object (interned), so they are compared by identity."""
+"""Define the types and constants of LLVM IR. Equal types are one object (interned), compared by identity."""
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Self
-
-if TYPE_CHECKING:
-    from tracegrad.llvmir.values import IRConstant
+from typing import Any, ClassVar, Self
 
 __all__ = [
     "ArrayType",
@@ -14,7 +12,9 @@ __all__ = [
     "FloatType",
     "FunctionType",
     "HalfType",
+    "IRConstant",
     "IRType",
+    "IRValue",
     "IntType",
     "LiteralStructType",
     "PointerType",
@@ -57,10 +57,7 @@ class IRType:
 
     def __call__(self, value: Any) -> IRConstant:
         """The constant `value` of this type."""
-        result: IRConstant = self._constant(self, value)
-        return result
-
-    _constant: ClassVar[Any]  # the class `IRConstant`, set by the module that defines it
+        return IRConstant(self, value)
 
     def as_pointer(self) -> PointerType:
         """The type of a pointer to a value of this type."""
@@ -173,3 +170,62 @@ class FunctionType(IRType):
         every = tuple(args)
         text = f"{return_type.text} ({', '.join(t.text for t in every)})"
         return cls._one(text, (return_type, every), return_type=return_type, args=every)
+
+
+class IRValue:
+    """An operand of instructions: its type, and its text `ref`.
+
+    >>> IRConstant(FloatType(), 0.5).typed
+    'float 0x3fe0000000000000'
+    """
+
+    __slots__ = ("ref", "type")
+
+    def __init__(self, t: Any, ref: str) -> None:
+        self.type, self.ref = t, ref
+
+    @property
+    def typed(self) -> str:
+        """The text of the value with its type."""
+        return f"{self.type.text} {self.ref}"
+
+    def __repr__(self) -> str:
+        return f"<{self.typed}>"
+
+
+class IRConstant(IRValue):
+    """A constant: a number, a list of constants (or numbers) for lanes or elements, the bytes of an array, or None if
+    all bits are 0."""
+
+    __slots__ = ("constant",)
+
+    def __init__(self, t: Any, constant: Any) -> None:
+        if isinstance(constant, (list, tuple)):
+            kinds = t.elements if isinstance(t, LiteralStructType) else [t.element] * len(constant)
+            constant = [x if isinstance(x, IRValue) else IRConstant(kind, x) for kind, x in zip(kinds, constant)]
+        self.type, self.constant = t, constant
+        self.ref = str(constant) if type(constant) is int else _constant_text(t, constant)
+
+
+_FLOATS = (HalfType(), FloatType(), DoubleType())
+
+
+def _constant_text(t: Any, constant: Any) -> str:
+    if constant is None:
+        return "null" if t.text == "ptr" else "zeroinitializer"
+    if t in _FLOATS:
+        return _float(t, constant)
+    if isinstance(constant, list):
+        left, right = tuple(t.brackets)
+        return f"{left}{', '.join([x.typed for x in constant])}{right}"
+    if isinstance(constant, (bytes, bytearray)):
+        return 'c"{}"'.format("".join(f"\\{byte:02x}" for byte in constant))
+    return str(int(constant))
+
+
+def _float(t: Any, value: Any) -> str:
+    """A float written by its bits; a shorter format is written as the equal double."""
+    if t is not _FLOATS[-1]:
+        kind = "<e" if t is _FLOATS[0] else "<f"
+        value = struct.unpack(kind, struct.pack(kind, value))[0]
+    return f"0x{int.from_bytes(struct.pack('<d', value), 'little'):016x}"

@@ -44,6 +44,7 @@ from tracegrad.numpy_api.registry import UFUNC_METHODS, UFUNCS, refuse
 from tracegrad.ops.core.op import Carrier, DispatchLevel
 from tracegrad.ops.elementwise import bits, float_representation
 from tracegrad.ops.elementwise import table as elementwise
+from tracegrad.ops.shape.linear import stop_gradient
 
 __all__ = ["ArrayMethods"]
 
@@ -379,6 +380,13 @@ class ArrayMethods(Faced, ComplexMethods, MemoryMethods, RowMajorLayout):
     def _depends_on_differentiated(self) -> bool:
         """Whether this value depends on a differentiated value, also through ops without a derivative."""
         return False
+
+    @property
+    def _value(self) -> Any:
+        """The value without a derivative. Packages for autograd unwrap a box themselves: `x = x._value`."""
+        if self._is_differentiated():
+            return stop_gradient(self)
+        raise AttributeError  # the class raises its own error, which names the attribute
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         if decides("__array_ufunc__", inputs):

@@ -21,7 +21,8 @@ from tracegrad.numpy_api.operands import array as _array
 from tracegrad.numpy_api.operands import peer_of, to_dtype, together
 from tracegrad.numpy_api.protocols import of_protocol
 from tracegrad.numpy_api.registry import REPLACED, refuse
-from tracegrad.ops.core.op import Carrier, Op
+from tracegrad.ops.core.op import Carrier
+from tracegrad.ops.core.recorders import active_recorder
 from tracegrad.ops.elementwise import table as elementwise
 from tracegrad.ops.elementwise.table import add, divide, equal, multiply, power, subtract
 from tracegrad.ops.shape import linear
@@ -46,11 +47,6 @@ __all__ = [
     "tri",
     "zeros",
 ]
-
-
-def _ambient() -> Any:
-    """Return the recorder of the active trace, or None."""
-    return Op.ambient() if Op.ambient is not None else None
 
 
 # The values of `copy` that packages for several versions of NumPy pass, and their meaning.
@@ -81,7 +77,7 @@ def array(
     _no_like(like)
     copy = _COPIES.get(copy, copy) if isinstance(copy, enum.Enum) else copy
     peer = peer_of(object) if not isinstance(object, Carrier) else object
-    peer = _ambient() if peer is None else peer
+    peer = active_recorder() if peer is None else peer
     if peer is None:
         return cast(Any, np.array)(object, dtype, copy=copy, order=order, subok=subok, ndmin=ndmin)
     args = object
@@ -245,9 +241,9 @@ def linspace(
     if count < 0:
         raise ValueError(located(f"Number of samples, {count}, must be non-negative."))
     peer = peer_of(start, stop)
-    args = [_array(v, peer if peer is not None else _ambient()) if np.iterable(v) else v for v in (start, stop)]
+    args = [_array(v, peer if peer is not None else active_recorder()) if np.iterable(v) else v for v in (start, stop)]
     common, (first, last, _) = together(*args, 0.0)
-    first, last = [to_dtype(_array(v, peer if peer is not None else _ambient()), common) for v in (first, last)]
+    first, last = [to_dtype(_array(v, peer if peer is not None else active_recorder()), common) for v in (first, last)]
     span = subtract(last, first)
     intervals = max(count - 1 if endpoint else count, 0)
     steps = to_dtype(linear.arange(start=0, step=1, length=count, dtype="int64"), span.dtype)

@@ -4,7 +4,7 @@
 with another value than its default raises `UnsupportedError` with the user's line. Ufuncs are registered by name with
 `@ufunc("expit")`, because SciPy's ufuncs are not imported before the user imports them. The name applies only to the
 function of that name in NumPy or in `scipy.special`, not to a user's function. `tracegrad.scipy_api` has the ufuncs
-that only SciPy has; it is queried when one is called (`OTHERS`).
+that only SciPy has; it is queried when one is called (`LOOKUPS`).
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ Implementation = Callable[..., Any]
 FUNCTIONS: dict[Any, Implementation] = {}
 UFUNCS: dict[str, Implementation] = {}
 UFUNC_METHODS: dict[tuple[str, str], Implementation] = {}
-# The lookup of SciPy's universal functions, set by `tracegrad.scipy_api`.
-OTHERS: Callable[[Any], Any] | None = None
+# Lookups of the implementations of other universal functions; `tracegrad.scipy_api` adds SciPy's.
+LOOKUPS: list[Callable[[np.ufunc], Implementation | None]] = []
 
 NO_VALUE: Any = np._NoValue
 
@@ -230,9 +230,9 @@ def _of_objects(function: Any) -> bool:
 
 def _of_scipy(function: Any, name: str) -> Any:
     """Return the implementation of a SciPy ufunc on carriers; None for others."""
-    if name.startswith("unknown") or getattr(np, name, None) is function or OTHERS is None:
+    if name.startswith("unknown") or getattr(np, name, None) is function:
         return None
-    return OTHERS(function)
+    return next((result for lookup in LOOKUPS if (result := lookup(function)) is not None), None)
 
 
 def _is_fortran(x: Any) -> bool:

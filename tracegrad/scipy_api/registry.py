@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from tracegrad.numpy_api import registry
-from tracegrad.ops.core.op import Op, dispatch_operand
+from tracegrad.ops.core.op import dispatch_operand
+from tracegrad.ops.core.recorders import active_recorder
 
 __all__ = [
     "SHADOWS",
@@ -133,10 +134,6 @@ def _import(package: str) -> None:
         importlib.import_module(home)
 
 
-def _in_trace() -> bool:
-    return Op.ambient is not None and Op.ambient() is not None
-
-
 def _package(module: str) -> str:
     """Return the public package that a SciPy module belongs to."""
     path = module.split(".")
@@ -171,7 +168,8 @@ def shadow_of(function: Any) -> Any:
 
     @functools.wraps(function, updated=())
     def call(*args: Any, **kwargs: Any) -> Any:
-        if dispatch_operand((*args, *kwargs.values())) is not None or (name in _OF_FUNCTIONS and _in_trace()):
+        is_traced = name in _OF_FUNCTIONS and active_recorder() is not None
+        if is_traced or dispatch_operand((*args, *kwargs.values())) is not None:
             return replacement(*args, **kwargs)
         result = function(*args, **kwargs)
         if not isinstance(function, type):
@@ -194,7 +192,7 @@ def of_ufunc(function: Any) -> Any:
     return on_carriers(function)
 
 
-registry.OTHERS = of_ufunc
+registry.LOOKUPS.append(of_ufunc)
 
 add_homes(
     "tracegrad.scipy_api",

@@ -17,8 +17,9 @@ from tracegrad.errors import UnsupportedError, located
 from tracegrad.ir import Graph, build, replay
 from tracegrad.locks import cached_property
 from tracegrad.numpy_api.operands import arrays, to_float
-from tracegrad.ops import Carrier, Op, TapeCarrier
+from tracegrad.ops import Carrier, TapeCarrier
 from tracegrad.ops.calls.custom_call import custom_call, opaque
+from tracegrad.ops.core.recorders import active_recorder
 from tracegrad.ops.shape.linear import cast
 from tracegrad.solvers.callbacks import Callback
 from tracegrad.trace.driver.closed_rules import RuleGraph
@@ -107,7 +108,7 @@ def shaped(y: Any, shape: tuple[int, ...] | None) -> Any:
 
 def aside() -> AbstractContextManager[None]:
     """Context manager in which SciPy and its callbacks run without being recorded by an active trace."""
-    builder: Any = Op.ambient() if Op.ambient is not None else None
+    builder: Any = active_recorder()
     return contextlib.nullcontext() if builder is None else builder.aside()
 
 

@@ -20,7 +20,6 @@ from tracegrad.errors import located
 from tracegrad.ops.core.op import Carrier
 from tracegrad.torch.functions.core.return_types import return_type
 from tracegrad.torch.functions.indexing import sorting
-from tracegrad.torch.tape import Tensor
 from tracegrad.torch.tape.tensors import factories
 
 __array_api_version__ = "2024.12"
@@ -429,5 +428,5 @@ def _to_device(x: Any, device: Any, /, *, stream: Any = None) -> Any:
     return x
 
 
-Tensor.__array_namespace__ = namespace_of  # type: ignore[attr-defined]
-Tensor.to_device = _to_device  # type: ignore[attr-defined]
+factories.tensor_method("__array_namespace__")(namespace_of)
+factories.tensor_method("to_device")(_to_device)

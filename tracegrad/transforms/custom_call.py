@@ -10,7 +10,8 @@ import numpy as np
 
 from tracegrad import tree
 from tracegrad.errors import located
-from tracegrad.ops import Carrier, Op
+from tracegrad.ops import Carrier
+from tracegrad.ops.core.recorders import active_recorder
 from tracegrad.ops.shape.linear import full
 from tracegrad.torch.autograd.function import Function, inlined
 from tracegrad.torch.autograd.function_ctx import ARRAYS
@@ -55,7 +56,7 @@ class CustomRule:
 
     def _guard_rules(self) -> None:
         """Guard the rules that a trace has used, because users can set them anew."""
-        world: Any = getattr(Op.ambient() if Op.ambient is not None else None, "world", None)
+        world: Any = getattr(active_recorder(), "world", None)
         source: Source | None = None if world is None else world.natives.source_of(self)
         if source is None and DERIVED in vars(self) and world is not None and world.open:  # the traced function itself
             source = Fixed(self, self.label.name)

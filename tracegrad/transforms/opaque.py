@@ -19,7 +19,8 @@ import numpy as np
 from tracegrad import tree
 from tracegrad.errors import LostDerivativeError, ShapeError, located
 from tracegrad.numpy_api import ArrayMethods
-from tracegrad.ops import Carrier, Op
+from tracegrad.ops import Carrier
+from tracegrad.ops.core.recorders import active_recorder
 from tracegrad.settings import opaque as opaque_package
 from tracegrad.torch.autograd.function import Function
 from tracegrad.torch.autograd.function_opaque import is_traced, key_of
@@ -255,7 +256,7 @@ class OpaqueFunction:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         leaves, structure = tree.flatten((args, kwargs))
         call = _CallStructure(self, structure)
-        builder: Any = Op.ambient() if Op.ambient is not None else None
+        builder: Any = active_recorder()
         world = getattr(builder, "world", None)
         if world is not None:
             leaves = [_real(world, x) for x in leaves]

@@ -55,13 +55,3 @@ def getval(x: Any) -> Any:
     3.0
     """
     return stop_gradient(x) if isbox(x) else x
-
-
-def _value_of_box(x: Any) -> Any:
-    if isbox(x):
-        return getval(x)
-    raise AttributeError  # the caller's class raises its own error, which names the attribute
-
-
-# Packages unwrap boxes themselves: `while isinstance(x, ArrayBox): x = x._value`.
-setattr(ArrayMethods, "_value", property(_value_of_box))  # noqa: B010 no attribute that ArrayMethods declares

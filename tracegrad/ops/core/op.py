@@ -37,6 +37,7 @@ from tracegrad.errors import ShapeError, UnsupportedError, located
 from tracegrad.ops.core.dispatch import Abstract, Carrier, DispatchLevel, Operand, dispatch_operand, named, one_node
 from tracegrad.ops.core.forms import Call, Compose, Form, Map, Move
 from tracegrad.ops.core.half_rounding import in_single
+from tracegrad.ops.core.recorders import RECORDERS
 from tracegrad.typing import Array, NDArray, Results
 from tracegrad.utils.errstate import QUIET, restore_traps, set_traps, traps
 
@@ -96,7 +97,7 @@ def _bound(op: Op[Results], kinds: tuple[type, ...], operands: tuple[Any, ...], 
             owner, level = x, x.level
     if owner is not None:
         return owner.bind(op, operands, params)
-    if op.ambient is not None and not operands and (recorder := op.ambient()) is not None:
+    if not operands and (recorder := RECORDERS.current) is not None:
         return recorder.bind(op, operands, params)  # type: ignore[no-any-return]
     if op.binds_as_is and kinds and all(kind is np.ndarray for kind in kinds):
         op.dispatch_cache[kinds] = op.compute
@@ -136,8 +137,6 @@ class Op(Generic[Results]):
     piecewise_linear = False
     # Whether a call takes its operands as `bind` does, without making them conform.
     binds_as_is = True
-    # Ops without operands call this hook to get the recorder of the current trace; the trace layer sets it.
-    ambient: Callable[[], Any] | None = None
 
     def __init__(
         self,

@@ -27,9 +27,9 @@ import numpy as np
 from tracegrad import tree
 from tracegrad.control.while_op import ROOMS, room_for
 from tracegrad.errors import CapacityError, TraceError, located, plainly
-from tracegrad.ir.builder import RECORDERS
 from tracegrad.locks import new_lock
 from tracegrad.ops import Carrier, DispatchLevel
+from tracegrad.ops.core.recorders import RECORDERS
 from tracegrad.runtime.diagnostics.nan_origin import check_outputs
 from tracegrad.runtime.dispatch.bound_method import UNREFERENCED_COUNT, BoundMethod
 from tracegrad.runtime.dispatch.call_class import switch_class

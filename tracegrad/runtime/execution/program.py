@@ -24,9 +24,9 @@ from tracegrad.codegen.plan.planner import Plan, plan
 from tracegrad.codegen.program.compilation_units import CompilationUnit
 from tracegrad.errors import CapacityError, TracegradError
 from tracegrad.ir import Graph, run
-from tracegrad.ir.builder import RECORDERS
 from tracegrad.locks import cached_property
 from tracegrad.ops.core.half import in_bits
+from tracegrad.ops.core.recorders import RECORDERS
 from tracegrad.ops.elementwise.complex import memory_aval
 from tracegrad.runtime.compile import jit
 from tracegrad.runtime.compile.code_store import CodeOrigin, Loaded, machine_code, machine_code_count, still_missing

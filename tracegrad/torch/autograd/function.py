@@ -12,8 +12,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tracegrad.errors import TraceError, UnsupportedError, located
-from tracegrad.ops import Carrier, Op
+from tracegrad.ops import Carrier
 from tracegrad.ops.core.op import dispatch_operand
+from tracegrad.ops.core.recorders import active_recorder
 from tracegrad.torch.autograd.function_ctx import FunctionCtx
 from tracegrad.torch.autograd.function_in_trace import call_in_graph
 from tracegrad.torch.autograd.function_on_tape import FunctionNode, call_on_tape
@@ -289,6 +290,6 @@ def _bound(cls: type[Function], args: tuple[Any, ...], kwargs: dict[str, Any]) -
 
 def inlined(fn: Callable[..., Any]) -> Callable[..., Any]:
     """Return the function itself, or inside a trace the function that records it."""
-    builder = Op.ambient() if Op.ambient is not None else None
+    builder = active_recorder()
     world = getattr(builder, "world", None)
     return fn if world is None else world.inline(fn)

@@ -20,8 +20,9 @@ from tracegrad.avals import LITERALS, Aval, aval_of, short_name
 from tracegrad.errors import PerformanceWarning, ShapeError, TraceError, UnsupportedError, located
 from tracegrad.numpy_api import ArrayMethods
 from tracegrad.numpy_api.protocols import require_plain
-from tracegrad.ops import Carrier, Op
+from tracegrad.ops import Carrier
 from tracegrad.ops.calls.custom_call import ForEach, opaque
+from tracegrad.ops.core.recorders import active_recorder
 from tracegrad.torch.autograd.backward_results import Inputs, zeros
 from tracegrad.torch.autograd.function_ctx import ARRAYS, FunctionCtx
 from tracegrad.torch.autograd.residuals import ContextResiduals
@@ -245,7 +246,7 @@ class _Backward:
 
 def aside() -> Any:
     """Return a context manager in which no trace records."""
-    builder: Any = Op.ambient() if Op.ambient is not None else None
+    builder: Any = active_recorder()
     return contextlib.nullcontext() if builder is None else builder.aside()
 
 

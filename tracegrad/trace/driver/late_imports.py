@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 from typing import Any
 
 from tracegrad.trace.builder.builder import TraceBuilder
@@ -13,9 +14,7 @@ __all__: list[str] = []
 
 @functools.cache
 def _ragged_arrays() -> RaggedArrays:
-    from tracegrad.trace.ragged import ragged_array
-
-    return ragged_array
+    return importlib.import_module("tracegrad.trace.ragged.ragged_array")
 
 
 def _tensors(builder: TraceBuilder) -> Any:

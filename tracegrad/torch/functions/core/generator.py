@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.errors import UnsupportedError, located
-from tracegrad.ops.core.op import Op
+from tracegrad.ops.core.recorders import active_recorder
 
 __all__ = ["Generator", "default_generator", "drawn", "source", "stream"]
 
@@ -107,13 +107,13 @@ drawn = [0]
 def stream(name: str, generator: Generator | None = None) -> Any:
     """Return the source of random numbers of the function `name`; in a trace, one that draws at each call."""
     args = default_generator if generator is None else generator
-    world: Any = getattr(Op.ambient() if Op.ambient is not None else None, "world", None)
+    world: Any = getattr(active_recorder(), "world", None)
     return source(name, args) if world is None else world.generator_in(args, "bits")
 
 
 def source(name: str, generator: Generator | None = None) -> np.random.Generator:
     """Return the generator of the function `name`: `generator`, or the default one. UnsupportedError within a trace."""
-    if Op.ambient is not None and Op.ambient() is not None:
+    if active_recorder() is not None:
         raise UnsupportedError(
             located(
                 f"{name} draws random numbers, which would be drawn once and recorded as constants; "

@@ -17,7 +17,7 @@ from tracegrad.avals import LITERALS, weak_dtype
 from tracegrad.errors import DTypeError, located
 from tracegrad.numpy_api import reductions
 from tracegrad.ops.core.elementwise_op import Elementwise
-from tracegrad.ops.core.op import Op
+from tracegrad.ops.core.recorders import active_recorder
 from tracegrad.ops.shape.linear import cast
 from tracegrad.torch.functions.core.dims import type_name
 from tracegrad.torch.modes import DEFAULT
@@ -41,7 +41,7 @@ _COMPLEX = {"float16": "complex64", "float32": "complex64", "float64": "complex1
 
 def default_dtype() -> DType:
     """Return the default dtype; an active trace depends on it from now on."""
-    trace: Any = Op.ambient() if Op.ambient is not None else None
+    trace: Any = active_recorder()
     if hasattr(trace, "tensors"):
         trace.tensors.note_default_dtype()
     return DEFAULT.dtype

@@ -8,7 +8,7 @@ from tracegrad.errors import located
 from tracegrad.torch.functions.core.formats import strided, with_memory
 from tracegrad.torch.tape.tensors import factories
 from tracegrad.torch.tape.tensors.docs import TENSOR_DOCS
-from tracegrad.torch.tape.tensors.tensor import Tensor
+from tracegrad.torch.tape.tensors.factories import tensor_method
 
 __all__ = ["device"]
 
@@ -43,7 +43,7 @@ def _of_tensor(self: Any) -> device:
     return _CPU
 
 
-Tensor.device = property(_of_tensor)  # type: ignore[method-assign, assignment]
+tensor_method("device")(property(_of_tensor))
 
 
 def _never(name: str) -> property:
@@ -64,11 +64,12 @@ def is_pinned(self: Any) -> bool:
     return False
 
 
-Tensor.layout, Tensor.is_pinned = property(_layout), is_pinned  # type: ignore[attr-defined]
+tensor_method("layout")(property(_layout))
+tensor_method("is_pinned")(is_pinned)
 for _name in ("new_empty", "new_full", "new_ones", "new_zeros"):
-    setattr(Tensor, _name, with_memory(getattr(factories, _name), _name))
+    tensor_method(_name)(with_memory(getattr(factories, _name), _name))
 for _name in ("is_cuda", "is_meta", "is_mkldnn", "is_nested", "is_quantized", "is_sparse", "is_xpu"):
-    setattr(Tensor, _name, _never(_name))
+    tensor_method(_name)(_never(_name))
 
 
 TENSOR_DOCS.document(globals(), __all__)

@@ -18,7 +18,8 @@ import numpy as np
 from tracegrad.avals import supported
 from tracegrad.errors import ShapeError, located
 from tracegrad.numpy_api import creation
-from tracegrad.ops.core.op import Carrier, Op
+from tracegrad.ops.core.op import Carrier
+from tracegrad.ops.core.recorders import active_recorder
 from tracegrad.ops.shape import linear
 from tracegrad.torch.functions.core.promotion import default_complex
 from tracegrad.torch.tape.tensors.docs import TENSOR_DOCS
@@ -47,13 +48,13 @@ __all__ = [
 ]
 
 
-F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F", bound=Callable[..., Any] | property)
 
 
 # -- arguments and results -------------------------------------------------------------------------------------------
 def tracing() -> bool:
     """Whether a trace is active in this thread."""
-    return Op.ambient is not None and Op.ambient() is not None
+    return active_recorder() is not None
 
 
 def tensor_method(*names: str) -> Callable[[F], F]:

@@ -67,7 +67,6 @@ class Tensor(Recorded, BecomesView, TensorMethods, TensorCarrier):
     """
 
     level = DispatchLevel.TENSOR
-    _inside: Any  # the class of Tensors inside traces, set by `traced_tensor`
     _counter: Any
 
     def __init__(self, array: Any = (), requires_grad: bool = False, *sizes: int):
@@ -391,7 +390,9 @@ Tensor._public_class = Tensor
 def of_array(array: Any, requires_grad: bool = False) -> Any:
     """Return a leaf Tensor that holds `array`: an ndarray, or a value of a trace."""
     if isinstance(array, Carrier):
-        return Tensor._inside(array, requires_grad)
+        from tracegrad.torch.tape.tensors.traced_tensor import TracedTensor
+
+        return TracedTensor(array, requires_grad)
     return held(_new(Tensor), array, requires_grad)
 
 

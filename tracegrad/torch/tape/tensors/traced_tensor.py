@@ -147,9 +147,6 @@ def _as_array(array: Any) -> Any:
 TracedTensor._public_class = TracedTensor
 
 
-Tensor._inside = TracedTensor
-
-
 def entered(x: Any) -> Any:
     """Replace a Tensor, or Tensors in a list or tuple, by their values in the region that is being recorded."""
     if isinstance(x, TracedTensor):
