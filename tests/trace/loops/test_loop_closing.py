@@ -664,7 +664,7 @@ def test_a_history_of_residuals_costs_a_iteration_of_code(kind: str) -> None:
 def test_a_loop_that_cannot_be_made_is_recorded_iteration_by_iteration_and_raises_where_graphs_are_verified(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("tracegrad.reroll.online.loop_closing.fold_around", len)  # a TypeError, of two arguments
+    monkeypatch.setattr("tracegrad.reroll.online.close.fold_around", len)  # a TypeError, of two arguments
 
     @tg.trace
     def root(a: Any) -> Any:

@@ -221,8 +221,8 @@ def test_views_that_nobody_writes_to_do_not_keep_loops_open() -> None:
 
 @pytest.mark.usefixtures("folds")
 def test_a_state_that_begins_as_a_tuple_of_views_is_one_of_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
-    closing = importlib.import_module("tracegrad.reroll.online.loop_closing")
-    monkeypatch.delattr(closing.LoopDetector, "_iteration_by_iteration")
+    restart = importlib.import_module("tracegrad.reroll.online.restart")
+    monkeypatch.delattr(restart, "_unrolled_fact")
 
     def final(weights: Any, starts: Any, rows: Any) -> Any:
         state = starts[0], (starts[1], 0.0)

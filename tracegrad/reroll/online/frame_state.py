@@ -1,4 +1,4 @@
-"""Compare and widen abstract frame states at loop heads (`FrameState`).
+"""Capture and compare abstract frame states at loop heads (`FrameState`).
 
 A state is taken at a conditional jump, where the frame's stack holds only the condition. The same frame may reach this
 jump again in an equal state, in which only values of tracers differ. The same value of the condition then leads along
@@ -12,8 +12,6 @@ from __future__ import annotations
 import sys
 import types
 from collections import deque
-from collections.abc import Iterable
-from dataclasses import replace
 from functools import partial
 from operator import setitem
 from typing import Any
@@ -25,14 +23,13 @@ from tracegrad.ir.builder import node_of
 from tracegrad.ops.core.memory_order import is_row_major
 from tracegrad.ops.shape.linear import fresh, full
 from tracegrad.trace.builder.builder import TraceBuilder
-from tracegrad.trace.builder.facts import Fact, VariableFact, Variation
+from tracegrad.trace.builder.facts import VariableFact, Variation
 from tracegrad.trace.builder.inlinable import DERIVED, Inlinable
 from tracegrad.trace.bytecode.frame_locals import set_variables, variables
 from tracegrad.trace.effects.result_template import ConstantTemplate
 from tracegrad.trace.loops.appended_list import History, enter_loop, lengths
 from tracegrad.trace.loops.control_flow import LoopJump
 from tracegrad.trace.loops.indexed_list import StackedList
-from tracegrad.trace.loops.range_counter import number_of_loop
 from tracegrad.trace.loops.separate_views import Ends, has_views, separate_views
 from tracegrad.trace.loops.varying_scalars import trace_scalars
 from tracegrad.trace.proxies import function_proxies
@@ -45,20 +42,7 @@ from tracegrad.trace.values.number import Number
 from tracegrad.trace.values.python_arithmetic import bounds
 from tracegrad.trace.values.tracer import Tracer
 
-__all__ = [
-    "FrameState",
-    "capture_state",
-    "difference",
-    "drop_dead_views",
-    "facts_at",
-    "restore_bounds",
-    "widen",
-    "widen_at_once",
-    "widen_bounds",
-    "widen_entrance",
-    "widen_kinds",
-    "with_kinds",
-]
+__all__ = ["FrameState", "capture_state", "difference", "drop_dead_views", "known_variations"]
 
 # Largest constant array, in bytes, that is compared by its elements.
 _MAX_CONSTANT_BYTES = 1 << 20
@@ -282,9 +266,9 @@ def capture_state(builder: TraceBuilder, jump: LoopJump, enters: bool = False) -
     """The state at a jump, possibly a loop entry; None if it is not understood."""
     try:
         enter_loop(builder, jump)
-        trace_scalars(builder, jump, _known(builder, jump, Variation.SCALAR))
-        separate_views(builder, jump, _known(builder, jump, Variation.SEPARATE) if enters else {})
-        return with_kinds(builder, jump, FrameState(builder, jump))
+        trace_scalars(builder, jump, known_variations(builder, jump, Variation.SCALAR))
+        separate_views(builder, jump, known_variations(builder, jump, Variation.SEPARATE) if enters else {})
+        return _with_kinds(builder, jump, FrameState(builder, jump))
     except _Unsupported as error:
         builder.not_closed = str(error) or "something outside that it has changed is not understood"
         return None
@@ -334,89 +318,9 @@ def _has_view(x: Any) -> bool:
     return isinstance(x, Tracer) and x.origin is not None
 
 
-def widen(before: FrameState, now: FrameState) -> bool:
-    """Make traced numbers of numbers that differ, if the states are otherwise equal (widening). Returns whether it
-    did."""
-    other = [k for k, (x, y) in enumerate(zip(before.tokens, now.tokens)) if x != y]
-    same_kinds = all(
-        k in before.numbers and k in now.numbers and type(before.numbers[k][1]) is type(now.numbers[k][1])
-        for k in other
-    )
-    if len(before.tokens) != len(now.tokens) or not other or not same_kinds:
-        return False
-    facts = now.builder.world.facts
-    for k in other:
-        (_, x), (target, y) = before.numbers[k], now.numbers[k]
-        low, high = _wider((x, x), (y, y)) if type(y) is int else (0, 0)
-        now.numbers[k] = target, number_of_loop(now.builder, y, low, high)
-        if type(target) is str:
-            facts.add(now.fact(Variation.NUMBER, target, low, high))
-    now.exchange(other)
-    return True
-
-
-def widen_kinds(before: FrameState, now: FrameState, counts: bool, again: bool) -> bool:
-    """Whether the states differ only in kinds of floats; the next trace of the loop then allows either kind. In an
-    uncounted loop this applies only to floats that already are of either kind, because its first iteration differs. In
-    a counted loop, or if states have differed here before (`again`), integers become traced numbers; with `again`
-    booleans do too."""
-    other = [k for k, (x, y) in enumerate(zip(before.tokens[: before.size], now.tokens)) if x != y]
-    floats = [k for k in other if k in before.floats and k in now.floats]
-    integers = [k for k in other if (counts or again) and k in before.integers and k in now.integers]
-    flags = [k for k in other if again and k in before.flags and k in now.flags]
-    if before.size != now.size or len(other) > len(floats) + len(integers) + len(flags):
-        return False
-    kinds = [k for k in floats if counts or again or Either in (before.floats[k][1], type(now.floats[k][1]))]
-    names = [*[now.floats[k][0] for k in kinds], *[now.flags[k][0] for k in flags]]
-    known: set[Fact] = {now.fact(Variation.KIND, name) for name in names}
-    for k in integers:
-        name, (low, high) = now.integers[k]
-        low, high = min(low, before.integers[k][1][0]), max(high, before.integers[k][1][1])
-        known.add(now.fact(Variation.NUMBER, name, low, high))
-    result = not known <= now.builder.world.facts
-    now.builder.world.facts |= known
-    return result
-
-
-def widen_entrance(before: FrameState, now: FrameState) -> bool:
-    """Whether the states at the loop entry and after the first iteration differ only in values that can be widened at
-    the entry; the next trace does so."""
-    other = [k for k, (x, y) in enumerate(zip(before.tokens[: before.size], now.tokens)) if x != y]
-    # A widened value becomes an object of its own, and is no alias any more.
-    again = {k for k in other for x in other if before.tokens[k] == ("again", x)}
-    new = {_entered_wider(before, now, k) for k in other if k not in again}
-    if before.size != now.size or None in new or new <= now.builder.world.facts:
-        return False
-    now.builder.world.facts |= new
-    return True
-
-
-def _entered_wider(before: FrameState, now: FrameState, k: int) -> VariableFact | None:
-    """The fact that widens a local variable at a loop entry; None if widening does not help."""
-    absent: tuple[Any, Any] = (None, None)
-    name, y = now.names.get(k - 1, absent)
-    number, kind, last = before.numbers.get(k, absent)[1], before.floats.get(k, absent)[1], type(y)
-    if kind is not None and is_float(y) and (kind is not last or kind is Either):
-        if kind in _OF_NUMPY or last in _OF_NUMPY:
-            return now.fact(Variation.KIND, name)
-        return now.fact(Variation.NUMBER, name) if kind is float else None
-    if type(number) is int and (last is int or (last is Number and y.dtype.kind == "i")):
-        return now.fact(Variation.NUMBER, name, *_wider((number, number), bounds(y)))
-    is_separate = last in (Number, Tracer) and _is_another(before.tokens, now.tokens, k)
-    return now.fact(Variation.SEPARATE, name) if is_separate else None
-
-
-def _is_another(before: list[Any], now: list[Any], k: int) -> bool:
-    """Whether an input, or an alias of another variable, has become a separate value of the same kind."""
-    old, new = before[k], now[k]
-    old = before[old[1]] if type(old) is tuple and old[0] == "again" else old
-    known = type(old) is type(new) is tuple and len(old) == len(new) == 6
-    return known and old[:2] == new[:2] and old[3] == new[3] and not new[4] and bool(new[5] == k)
-
-
-def with_kinds(builder: TraceBuilder, jump: LoopJump, now: FrameState) -> FrameState:
+def _with_kinds(builder: TraceBuilder, jump: LoopJump, now: FrameState) -> FrameState:
     """The state with floats of either kind and traced booleans, for variables that differed at this jump before."""
-    known = _known(builder, jump, Variation.KIND, anywhere=True)
+    known = known_variations(builder, jump, Variation.KIND, anywhere=True)
     new = {
         name: of_a_loop(x, builder) for name, x in now.floats.values() if name in known and not isinstance(x, Either)
     }
@@ -432,19 +336,7 @@ def _boolean(x: bool, builder: TraceBuilder) -> Any:
     return builder.python_number(node_of(fresh(full(shape=(), value=x, dtype="bool"), tag=builder.new_tag())))
 
 
-def widen_at_once(now: FrameState) -> bool:
-    """Make traced numbers of local variables that varied at this jump in an earlier trace. Returns whether it did."""
-    known, result = _known(now.builder, now.jump, Variation.NUMBER), []
-    for k, (target, x) in now.numbers.items():
-        if type(target) is str and target in known:
-            low, high = min(each.low for each in known[target]), max(each.high for each in known[target])
-            now.numbers[k] = target, number_of_loop(now.builder, x, min(x, low), max(x, high))
-            result.append(k)
-    now.exchange(result)
-    return bool(result)
-
-
-def _known(
+def known_variations(
     builder: TraceBuilder, jump: LoopJump, kind: Variation, anywhere: bool = False
 ) -> dict[str, list[VariableFact]]:
     """The facts that local variables vary in this way at a jump, or anywhere in the code, by variable."""
@@ -454,33 +346,3 @@ def _known(
         if isinstance(x, VariableFact) and x.kind is kind and x.code == code and (anywhere or x.instruction == number):
             table.setdefault(x.variable, []).append(x)
     return table
-
-
-def facts_at(facts: Iterable[Fact], jump: LoopJump, number: int) -> set[Fact]:
-    """The facts about variables at a jump, for another jump of the code."""
-    known = [x for x in facts if isinstance(x, VariableFact) and (x.code, x.instruction) == jump.instruction]
-    return {replace(x, instruction=number) for x in known}
-
-
-def widen_bounds(before: FrameState, now: FrameState) -> bool:
-    """Whether integers have left their bounds; each gets a new node with wider bounds."""
-    result = False
-    for x, old, new in zip(now.tracers, before.bounds, now.bounds):
-        if old is not None and new is not None and not (old[0] <= new[0] and new[1] <= old[1]):
-            x.node = node_of(fresh(x, tag=now.builder.new_tag()))
-            now.builder.bounds[x.node] = _wider(old, new)
-            now.builder.of_loops.add(x.node)
-            result = True
-    return result
-
-
-def restore_bounds(before: FrameState, now: FrameState) -> None:
-    """Restore the earlier bounds of integers if they are wider, because other iterations may reach them."""
-    for k, (x, old, new) in enumerate(zip(now.tracers, before.bounds, now.bounds)):
-        if old is not None and new is not None:
-            now.bounds[k] = now.builder.bounds[x.node] = min(old[0], new[0]), max(old[1], new[1])
-
-
-def _wider(before: tuple[int, int], now: tuple[int, int]) -> tuple[int, int]:
-    """Widened bounds, valid if the values go on growing on the same side (widening)."""
-    return before[0] if now[0] >= before[0] else -(2**63), before[1] if now[1] <= before[1] else 2**63 - 1

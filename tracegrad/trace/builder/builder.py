@@ -28,7 +28,7 @@ from tracegrad.ops.shape.linear import full
 from tracegrad.target.tuning import TUNING
 from tracegrad.trace.builder.abort import Restarts, RunsPlainly
 from tracegrad.trace.builder.element_identity import Elements
-from tracegrad.trace.builder.facts import Fact, LoopFact
+from tracegrad.trace.builder.facts import Fact, LoopFact, text_of
 from tracegrad.trace.builder.hooks import HOOKS
 from tracegrad.trace.builder.layout import LayoutTracker
 from tracegrad.trace.builder.recording import ESCAPED, NodeRecorder
@@ -42,6 +42,7 @@ from tracegrad.trace.builder.value_guards import (
     value_key,
 )
 from tracegrad.trace.bytecode.exception_regions import within_try
+from tracegrad.utils.log import enabled, log
 
 __all__ = [
     "ESCAPED",
@@ -158,6 +159,10 @@ class TraceBuilder(NodeRecorder):
 
     def restarts(self, fact: Fact, why: str = "another trace is better") -> RunsPlainly:
         """Return the exception that restarts the trace with another fact."""
+        if self.loop_detector is not None:
+            self.loop_detector.restart(why)
+        if enabled("loops"):
+            log("loops", "%s: traced again, because %s: %s", self.locate(), why, text_of(fact))
         self.abort_error = Restarts(why, fact)
         return self.abort_error
 

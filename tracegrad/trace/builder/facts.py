@@ -12,6 +12,7 @@ from enum import Enum
 from types import CodeType
 from typing import NamedTuple
 
+from tracegrad.trace.bytecode.instructions import line_of
 from tracegrad.utils.lazy_dataclass import record
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "VariableFact",
     "Variation",
     "ViewFact",
+    "text_of",
 ]
 
 
@@ -145,3 +147,26 @@ class ViewFact:
 
 
 Fact = TraceFact | LoopFact | VariableFact | AppendedListFact | IndexedListFact | NumberFact | ViewFact
+
+
+def text_of(fact: Fact) -> str:
+    """What a fact says, with the user's line of the loop.
+
+    >>> text_of(TraceFact.KINDS)
+    'a float is a Python or a NumPy float'
+    """
+    if isinstance(fact, TraceFact):
+        return fact.value
+    if isinstance(fact, NumberFact):
+        return "a number from outside is an input"
+    if isinstance(fact, ViewFact):
+        return "an array from outside is a view of its base"
+    if isinstance(fact, IndexedListFact):
+        return f"the list {fact.variable} in {fact.code.co_name} is an array"
+    line = line_of(fact.code, fact.instruction)
+    if isinstance(fact, LoopFact):
+        return f"{fact.kind.value} (loop at {line})"
+    if isinstance(fact, AppendedListFact):
+        return f"the list {fact.variable} is an array with room for {fact.capacity} elements (loop at {line})"
+    limits = f" from {fact.low} to {fact.high}" if fact.low < fact.high else ""
+    return f"{fact.variable} varies: {fact.kind.value}{limits} (loop at {line})"

@@ -25,7 +25,7 @@ from typing import Any
 
 from tracegrad.trace.bytecode.exception_regions import numbers_of
 
-__all__ = ["BytecodeInstruction", "arranged", "attributes_in", "boolean_of", "decoded", "instructions_of"]
+__all__ = ["BytecodeInstruction", "arranged", "attributes_in", "boolean_of", "decoded", "instructions_of", "line_of"]
 
 _LONG = dis.opmap["EXTENDED_ARG"]
 Lines = tuple[int | None, int | None, int | None, int | None]
@@ -203,6 +203,16 @@ def _highest_first(x: int) -> list[int]:
     while x := x >> 6:
         results.append(x & 63 | 64)
     return results[::-1]
+
+
+def line_of(code: CodeType, offset: int) -> str:
+    """The file and the line of the instruction at this offset.
+
+    >>> line_of((lambda: None).__code__, 0).startswith("<doctest")
+    True
+    """
+    line = next(itertools.islice(code.co_positions(), offset // 2, None))[0]
+    return f"{code.co_filename}:{line}"
 
 
 @functools.lru_cache(maxsize=4096)

@@ -1,7 +1,7 @@
 """Iterate over `range` in traced `for` loops, with a traced induction variable if the loop is long.
 
 A long loop is *folded*: it counts with a traced number from the beginning, and the test for another iteration is part
-of the trace. The iterations then record the same nodes, so `tracegrad.reroll.online.loop_closing` can make them
+of the trace. The iterations then record the same nodes, so `tracegrad.reroll.online.loop_detector` can make them
 one loop. Short loops count as Python does, because recording every iteration is faster for them.
 """
 

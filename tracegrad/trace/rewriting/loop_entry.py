@@ -3,7 +3,7 @@
 CPython compiles the test of a `while` twice: before the loop and at the end of the body. The tracer sees a conditional
 jump of a loop only at the end of an iteration. Without probes, a loop could begin only after its first iteration. An
 *entrance* follows the test before the loop: a constant that is negated, and thereby called. The state there equals
-the state after a test that continues the loop (`tracegrad.reroll.online.loop_closing`).
+the state after a test that continues the loop (`tracegrad.reroll.online.loop_detector`).
 
 >>> def f(x):
 ...     while x < 3:
