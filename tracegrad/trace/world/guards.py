@@ -27,7 +27,17 @@ from tracegrad.trace.sources.sources import CURRENT, Source
 from tracegrad.trace.sources.state_sources import Name
 from tracegrad.utils.lazy_dataclass import record
 
-__all__ = ["MISSING_ERRORS", "Assumptions", "SourceGuard", "all_of", "copied", "is_number", "keys_of", "short"]
+__all__ = [
+    "GUARD_KINDS",
+    "MISSING_ERRORS",
+    "Assumptions",
+    "SourceGuard",
+    "all_of",
+    "copied",
+    "is_number",
+    "keys_of",
+    "short",
+]
 
 # The exceptions of reading a source that has no value.
 MISSING_ERRORS = (LookupError, AttributeError, ValueError, ReferenceError, TypeError)
@@ -39,12 +49,71 @@ _NUMBERS = (int, float, np.integer, np.floating)
 _OF_CODE = ("__code__", "__defaults__", "__func__")
 
 
+@record(frozen=True)
+class GuardKind:
+    """Kind of guards on a source.
+
+    `meaning` is what the source must have, and `holds(value, expected)` compares its present value. `text(expected)`
+    describes it in a message, after the name of the source.
+    """
+
+    meaning: str
+    holds: Callable[[Any, Any], bool]
+    text: Callable[[Any], str]
+
+
+def _is_object_of(value: object, source: Source) -> bool:
+    try:
+        return value is source.read()
+    except MISSING_ERRORS:
+        return False
+
+
+def _text_of_keys(expected: tuple[type, Any]) -> str:
+    cls, keys = expected
+    return f"is a {cls.__name__} {'with keys' if isinstance(keys, tuple) else 'of'} {keys}"
+
+
+GUARD_KINDS = {
+    "is": GuardKind("the same object", operator.is_, lambda expected: f"is {short(expected)}"),
+    "equals": GuardKind(
+        "an equal value of the same type",
+        lambda value, expected: value is expected or exact(value) == exact(expected),
+        lambda expected: f"== {short(expected)}",
+    ),
+    "type": GuardKind(
+        "an object of exactly this class",
+        lambda value, expected: type(value) is expected,
+        lambda expected: f"is a {expected.__name__}",
+    ),
+    "aval": GuardKind(
+        "an array of this dtype and shape",
+        lambda value, expected: type(value) is np.ndarray and (value.dtype, value.shape) == expected,
+        lambda expected: f"is an array {expected[0]}{list(expected[1])}",
+    ),
+    "keys": GuardKind(
+        "a container of this class with these keys, or of this length",
+        lambda value, expected: bool(keys_of(value) == expected),
+        _text_of_keys,
+    ),
+    "items": GuardKind(
+        "a collection of this class with these items",
+        lambda value, expected: _same_items(all_of(value), expected),
+        lambda expected: f"== {short(expected)}",
+    ),
+    "state": GuardKind(
+        "an object whose reachable state is equal",
+        lambda value, expected: bool(state_key(value) == expected),
+        lambda expected: "has the state it had",
+    ),
+    "same": GuardKind("the object of another source", _is_object_of, lambda expected: f"== {short(expected)}"),
+    "absent": GuardKind("no value", lambda value, expected: False, lambda expected: "is not there"),
+}
+
+
 @record(frozen=True, slots=True)
 class SourceGuard:
-    """Guard on a source. `kind` is "is" (identity), "equals" (type and value), "type", "aval" (an array of this dtype
-    and shape), "state" (of an object), "keys" (type and keys of a container), "items" (all items of a collection),
-    "same" (the object of another source) or "absent" (no value).
-    """
+    """Guard on a source, of a kind in `GUARD_KINDS`."""
 
     source: Source
     kind: str
@@ -52,27 +121,10 @@ class SourceGuard:
 
     def holds(self) -> bool:
         try:
-            result = self.source.read()
-            other = self.expected.read() if self.kind == "same" else None
+            value = self.source.read()
         except MISSING_ERRORS:
             return self.kind == "absent"
-        if self.kind == "absent":
-            return False
-        if self.kind == "is":
-            return result is self.expected
-        if self.kind == "same":
-            return result is other
-        if self.kind == "type":
-            return type(result) is self.expected
-        if self.kind == "aval":
-            return type(result) is np.ndarray and (result.dtype, result.shape) == self.expected
-        if self.kind == "equals":
-            return result is self.expected or exact(result) == exact(self.expected)
-        if self.kind == "state":
-            return bool(state_key(result) == self.expected)
-        if self.kind == "items":
-            return _same_items(all_of(result), self.expected)
-        return bool(keys_of(result) == self.expected)
+        return GUARD_KINDS[self.kind].holds(value, self.expected)
 
     @property
     def is_of_number(self) -> bool:
@@ -100,22 +152,7 @@ class SourceGuard:
             return "nothing"
 
     def __str__(self) -> str:
-        if self.kind == "absent":
-            return f"{self.source} is not there"
-        if self.kind == "type":
-            return f"{self.source} is a {self.expected.__name__}"
-        if self.kind == "aval":
-            return f"{self.source} is an array {self.expected[0]}{list(self.expected[1])}"
-        if self.kind == "keys":
-            cls, keys = self.expected
-            return (
-                f"{self.source} is a {cls.__name__} with keys {keys}"
-                if isinstance(keys, tuple)
-                else f"{self.source} is a {cls.__name__} of {keys}"
-            )
-        if self.kind == "state":
-            return f"{self.source} has the state it had"
-        return f"{self.source} {'is' if self.kind == 'is' else '=='} {short(self.expected)}"
+        return f"{self.source} {GUARD_KINDS[self.kind].text(self.expected)}"
 
 
 def short(x: Any) -> str:

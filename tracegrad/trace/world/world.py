@@ -1,17 +1,11 @@
 """Track the outside state that traced code reads, and guard it.
 
 Traced code runs as *shadows* (`tracegrad.trace.proxies.function_proxies`): every global variable, closure variable,
-attribute and item that it reads goes through `World.translate`, which handles it by kind and records its *source*:
-
-- an ndarray becomes a tracer of a captured input. Each call reads the array from its source again, so in-place updates
-  and rebinding to an array of the same dtype and shape are seen; another dtype or shape needs another trace;
-- a number, string, None, dtype, enum member or other immutable value is itself, guarded by type and value; a float that
-  has changed once becomes an input, so that a decaying learning rate does not compile a program for each value;
-- a list, dict, set or deque is a proxy (`container_proxies.py`): its items are translated and guarded when read;
-- a tuple, namedtuple, dataclass or registered pytree is a copy whose items are translated, guarded by type and keys;
-- another mutable collection is a copy, guarded by its items; so is an array of objects, each of which is translated;
-- a module, function, class or other object is guarded by identity; user functions and objects become shadows.
-  State that they may read outside of shadows is guarded at the end (`tracegrad.trace.world.untraced_reads`).
+attribute and item that it reads goes through `World.translate`, which handles it by kind (`object_kinds.py`) and
+records its *source*. State that functions and objects may read outside of shadows is guarded at the end
+(`untraced_reads.py`). An array is read from its source again at each call, so in-place updates and rebinding to an
+array of the same dtype and shape are seen. A float that has changed once becomes an input, so that a decaying learning
+rate does not compile a program for each value.
 
 A trace sees all reads of Python user code through names, attributes and items, at any depth, in called functions and
 installed packages too, and also reads that find nothing. It does not see reads by functions of NumPy, SciPy and C code;
@@ -25,7 +19,6 @@ every call repeats. A number that a function writes is an input from the second 
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import types
 from collections.abc import Callable, Sequence
@@ -37,7 +30,6 @@ from tracegrad import tree
 from tracegrad.avals import is_plain_array
 from tracegrad.errors import WARNED, TraceError, UnsupportedError, located
 from tracegrad.ir import GraphValue
-from tracegrad.numpy_api.lazy_registry import SHADOWS
 from tracegrad.numpy_api.protocols import not_plain
 from tracegrad.ops import Carrier, DispatchLevel, TensorCarrier
 from tracegrad.trace.builder.abort import RunsPlainly
@@ -50,18 +42,13 @@ from tracegrad.trace.effects.argument_containers import Containers
 from tracegrad.trace.effects.effects import lookup_key
 from tracegrad.trace.effects.result_template import ConstantTemplate
 from tracegrad.trace.proxies import function_metadata, function_proxies
-from tracegrad.trace.proxies.library_objects import of_python
-from tracegrad.trace.proxies.module_proxies import module, replacement
-from tracegrad.trace.proxies.opaque_proxies import opaque_function, opaque_object
 from tracegrad.trace.random.draws import Drawn, GeneratorProxy, is_generator
-from tracegrad.trace.random.methods import generator_of, is_random, random_of
-from tracegrad.trace.sources.class_patching import CACHED
-from tracegrad.trace.sources.code_origin import is_of_numba, is_user_function, opaque_package
+from tracegrad.trace.random.methods import generator_of
+from tracegrad.trace.sources.code_origin import is_of_numba, is_user_function
 from tracegrad.trace.sources.sources import (
     ArgumentLeaf,
     Attribute,
     CalledFunction,
-    Child,
     Fixed,
     Item,
     Source,
@@ -69,8 +56,8 @@ from tracegrad.trace.sources.sources import (
     Weak,
 )
 from tracegrad.trace.values.container_proxies import PROXIED_CLASSES, ProxyState, read
-from tracegrad.trace.world.guards import Assumptions, SourceGuard, all_of, copied, is_number, keys_of
-from tracegrad.trace.world.lru_cache import cached
+from tracegrad.trace.world.guards import Assumptions, SourceGuard, all_of, is_number, keys_of
+from tracegrad.trace.world.object_kinds import OBJECT_KINDS, OTHER, VALUE_KINDS, stand_in
 from tracegrad.trace.world.untraced_reads import Natives
 from tracegrad.trace.world.view_bases import Views
 from tracegrad.trace.world.write_log import Writes
@@ -79,14 +66,6 @@ __all__ = ["World"]
 
 # The size limit of an array of objects, each of which is guarded.
 MAX_OBJECTS = 1000
-
-
-def _fields(x: Any) -> list[Any]:
-    """The field children of a dataclass, if it is flattened as one."""
-    result = [f for f in dataclasses.fields(x) if not f.metadata.get("static")] if dataclasses.is_dataclass(x) else []
-    children = tree.children(x)
-    same = len(result) == len(children) and all(getattr(x, f.name) is c for f, c in zip(result, children))
-    return result if same else []
 
 
 def _is_rate(value: Any, source: Source) -> bool:
@@ -165,14 +144,9 @@ class World(Assumptions):
     # -- reading -----------------------------------------------------------------------------------
     def translate(self, value: Any, source: Source, guard: bool = True) -> Any:
         """The value for traced code that reads `value` from `source`."""
-        if isinstance(value, np.ndarray):
-            return self._array(value, source)
-        if isinstance(value, Carrier):
-            return self._carrier(value, source)
-        if isinstance(value, function_proxies.VALUES):
-            return self._number_or_value(value, source)
-        if is_random(value):
-            return random_of(self, value, source)
+        result = stand_in(VALUE_KINDS, self, value, source)
+        if result is not OTHER:
+            return result
         if id(value) in self.containers.known:
             return self.containers.handed(value, source)
         known = self._translations.get(id(value))
@@ -186,10 +160,8 @@ class World(Assumptions):
         else:
             self.natives.note(type(value), methods=copied or collection)
         if known is None:
-            package = "" if self.once or isinstance(value, types.FunctionType) else opaque_package(value)
-            # `function` and `_container` enter a stand-in before they fill it, because it may refer to itself.
-            make = self._container if collection or copied else self._shadow
-            result = opaque_object(self, value, package) if package else make(value, source)
+            # Some kinds enter a stand-in before they fill it, because it may refer to itself.
+            result = stand_in(OBJECT_KINDS, self, value, source)
             known = self._translations[id(value)] = (value, result)
             if self._whole or (type(value) is set and not self.adds_to_sets):
                 read(result)
@@ -199,7 +171,8 @@ class World(Assumptions):
         """The proxy of a random generator that an outside object has as an attribute."""
         return generator_of(self, getattr(holder, name), Attribute(Fixed(holder, type(holder).__name__), name))
 
-    def _number_or_value(self, value: Any, source: Source) -> Any:
+    def number_or_value(self, value: Any, source: Source) -> Any:
+        """What traced code receives for an immutable value: usually the value itself."""
         planted = self.writes.planted(source)
         varies = is_number(value) and (
             (bool(self.facts) and NumberFact(source.key) in self.facts) or _is_rate(value, source)
@@ -258,6 +231,11 @@ class World(Assumptions):
             raise self.builder.abort(
                 f"{description} objects or functions, into which a trace cannot see there; use a list of them"
             )
+
+    def note_callable(self, result: Any) -> Any:
+        """Note a partial function that was made for traced code, and return it."""
+        self._partials.append(result)
+        return result
 
     def enter(self, value: Any, result: Any) -> Any:
         """Record `result` as the stand-in of `value`."""
@@ -323,7 +301,8 @@ class World(Assumptions):
             elif c.source is not None and type(c.array) is np.ndarray:
                 self.assume(c.source, "aval", (c.array.dtype, c.array.shape))
 
-    def _array(self, value: Any, source: Source) -> Any:
+    def array(self, value: Any, source: Source) -> Any:
+        """What traced code receives for an array: usually a captured input."""
         if (passed := self._passed.get(id(value))) is not None and (self.by_identity or self._one):
             self.assume(source, "same", passed[2])
             return passed[1]
@@ -364,7 +343,8 @@ class World(Assumptions):
             if any([x is not y for x, y in zip(result.ravel(), before.ravel())]):  # noqa: C419
                 raise RunsPlainly(f"{source} is an array of objects that is written into")
 
-    def _carrier(self, value: Any, source: Source) -> Any:
+    def carrier(self, value: Any, source: Source) -> Any:
+        """What traced code receives for a Tensor or a traced value."""
         if isinstance(value, GraphValue) and getattr(value.builder, "world", None) is self:
             return value
         if isinstance(value, GraphValue):
@@ -383,70 +363,6 @@ class World(Assumptions):
             return real
         result: Callable[..., Any] = self.adopt(real)
         return lambda *args, **kwargs: result(*[self.natives.descriptor(x) for x in args[:1]], *args[1:], **kwargs)
-
-    def _shadow(self, value: Any, source: Source) -> Any:
-        if isinstance(value, types.FunctionType):
-            return self._function(value, source)
-        if isinstance(value, types.MethodType):
-            owner = self.translate(value.__self__, Attribute(source, "__self__"))
-            if replacement(value.__self__) is not None:
-                return getattr(owner, value.__name__)  # the stand-in of the object has its own methods
-            return types.MethodType(self.translate(value.__func__, Attribute(source, "__func__")), owner)
-        if isinstance(value, functools.partial):
-            return self._partial(value, source)
-        if type(value) is np.vectorize:
-            return self._vectorized(value, source)
-        if isinstance(value, CACHED):
-            return cached(value, Attribute(source, "__wrapped__"), self)
-        if isinstance(value, types.ModuleType):
-            return module(self, value)
-        if function_proxies.is_user_object(value):
-            return function_proxies.user_object(self, value, source)
-        if is_of_numba(value):
-            return self.translate(value.py_func, Attribute(source, "py_func"))
-        return of_python(self, value, source)
-
-    def _function(self, value: types.FunctionType, source: Source) -> Any:
-        if function_proxies.is_dispatched(value):
-            return function_proxies.dispatched(self, value, Fixed(value, value.__name__))
-        if package := opaque_package(value):
-            return opaque_function(self, value, package)
-        function_source = source if self.shared is not None else Fixed(value, value.__name__)
-        return function_proxies.function(self, value, function_source)
-
-    def _partial(self, value: Any, source: Source) -> Any:
-        args = [self.translate(x, Item(Attribute(source, "args"), i)) for i, x in enumerate(value.args)]
-        keywords = {k: self.translate(x, Item(Attribute(source, "keywords"), k)) for k, x in value.keywords.items()}
-        result = functools.partial(self.translate(value.func, Attribute(source, "func")), *args, **keywords)
-        self._partials.append(result)
-        return result
-
-    def _vectorized(self, value: Any, source: Source) -> Any:
-        function = self.translate(value.pyfunc, Attribute(source, "pyfunc"))
-        how = {name: self.translate(getattr(value, name), Attribute(source, name)) for name in ("otypes", "signature")}
-        result = SHADOWS["vectorize"](function, excluded=value.excluded, **how)
-        self._partials.append(result)
-        return result
-
-    def _container(self, value: Any, source: Source) -> Any:
-        if type(value) in PROXIED_CLASSES:
-            self.assume(source, "type", type(value))
-            return self.writes.container_proxy(value, source, self)
-        if not tree.is_node(value):
-            return self.writes.copied(copied(value), source, self, value)
-        self.assume(source, "keys", keys_of(value))
-        if isinstance(value, tuple):
-            return tuple.__new__(type(value), [self.translate(x, Item(source, i)) for i, x in enumerate(value)])
-        children = tree.children(value)
-        child_sources: list[Source] = [Attribute(source, f.name) for f in _fields(value)]
-        if isinstance(value, dict):
-            skeleton: Any = tree.skeleton(value)
-            child_sources = [Item(source, k) for k in skeleton[1][0]]
-        child_sources = child_sources or [Child(source, i) for i in range(len(children))]
-        result = tree.with_children(
-            value, [self.translate(x, child_source) for x, child_source in zip(children, child_sources)]
-        )
-        return self.writes.copied(result, source)
 
     def items_of(self, state: ProxyState) -> list[tuple[Any, Any]]:
         """All keys (or positions) and translated items of a container proxy; records guards."""
