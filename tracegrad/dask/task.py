@@ -11,7 +11,7 @@ import inspect
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from types import CodeType, FunctionType
+from types import FunctionType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +21,7 @@ from tracegrad.dask.tree_reduction import ChunkResult
 from tracegrad.errors import ShapeError, located
 from tracegrad.locks import new_lock
 from tracegrad.settings import settings
+from tracegrad.trace.bytecode.nested_code import names_in
 from tracegrad.trace.sources.describe import describe
 from tracegrad.traced_function import Traced
 from tracegrad.transform_support import derived
@@ -220,12 +221,7 @@ def _captured(fun: FunctionType) -> Iterator[tuple[str, Any]]:
             yield name, cell.cell_contents
         except ValueError:  # not yet assigned
             continue
-    for name in sorted(_names(fun.__code__)):
+    for name in sorted(names_in(fun.__code__)):
         if name in fun.__globals__:
             yield name, fun.__globals__[name]
     yield from ((f"a default of {fun.__name__}", x) for x in (fun.__defaults__ or ()))
-
-
-def _names(code: CodeType) -> set[str]:
-    inside = [_names(x) for x in code.co_consts if isinstance(x, CodeType)]
-    return set(code.co_names).union(*inside)

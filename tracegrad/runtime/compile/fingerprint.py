@@ -18,7 +18,7 @@ import hashlib
 import itertools
 import sys
 import types
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,7 @@ from tracegrad.numpy_api.registry import FUNCTIONS
 from tracegrad.ops import TABLE
 from tracegrad.runtime.compile.jit import cpu_key, source_stamps
 from tracegrad.trace.builder.inlinable import DERIVED, Inlinable
+from tracegrad.trace.bytecode.nested_code import code_objects
 from tracegrad.trace.proxies.function_proxies import is_user_object
 from tracegrad.trace.sources.code_origin import is_user_code, is_user_function, is_user_module
 from tracegrad.trace.sources.describe import Description
@@ -150,14 +151,6 @@ def _const(x: Any) -> str:
     return f"{sorted(map(_const, x))}" if type(x) is frozenset else f"{type(x).__name__} {x!r}"
 
 
-def inner_codes(code: types.CodeType) -> Iterator[types.CodeType]:
-    """The code object, and the code objects nested in it."""
-    yield code
-    for x in code.co_consts:
-        if isinstance(x, types.CodeType):
-            yield from inner_codes(x)
-
-
 def _function(fun: Any) -> list[Any]:
     """The fingerprint of a user's function; arrays among its defaults are only marked."""
     defaults = [_default(x) for x in fun.__defaults__ or ()]
@@ -224,7 +217,7 @@ def resolve_name(qualified_name: tuple[str, str] | list[str]) -> Any:
 
 def names_in(codes: Iterable[types.CodeType]) -> set[str]:
     """The names and texts in code; `Unkept` for code whose calls differ between processes."""
-    every = [each for code in codes for each in inner_codes(code)]
+    every = [each for code in codes for each in code_objects(code)]
     names = {x for code in every for x in (*code.co_names, *(x for x in code.co_consts if isinstance(x, str)))}
     if not names.isdisjoint(_UNSTEADY):
         raise Unkept(f"code that calls {', '.join(sorted(names & _UNSTEADY))}")

@@ -12,7 +12,7 @@ from dataclasses import fields
 from enum import Enum
 from typing import Any
 
-from tracegrad.runtime.compile.fingerprint import Unkept, inner_codes
+from tracegrad.runtime.compile.fingerprint import Unkept
 from tracegrad.runtime.persistence.object_refs import ObjectReader, ObjectWriter
 from tracegrad.trace.builder.facts import (
     AppendedListFact,
@@ -28,6 +28,7 @@ from tracegrad.trace.builder.facts import (
     Variation,
     ViewFact,
 )
+from tracegrad.trace.bytecode.nested_code import code_objects
 from tracegrad.trace.driver.trace import Trace
 from tracegrad.trace.rewriting.call_sites import marked
 
@@ -50,7 +51,7 @@ def serialize_facts(to: ObjectWriter, trace: Trace) -> list[Any]:
     sources = [*[x.source for x in trace.captures], *[x.source for x in trace.world.guards]]
     sources_by_key = {source.key: source for source in sources if source is not None}
     users = [x for x in to.held if isinstance(x, types.CodeType)]
-    codes = {marked(code): [to.number(x), i] for x in users for i, code in enumerate(inner_codes(x))}
+    codes = {marked(code): [to.number(x), i] for x in users for i, code in enumerate(code_objects(x))}
 
     def serialized(x: Any) -> Any:
         name = type(x).__name__
@@ -82,6 +83,6 @@ def _restored(of: ObjectReader, x: Any) -> Any:
     if kind in _OF_SOURCES:
         return _OF_SOURCES[kind](of.source(parts[0]).key)
     if kind == "code":
-        return marked([*inner_codes(of.held[parts[0]])][parts[1]])
+        return marked([*code_objects(of.held[parts[0]])][parts[1]])
     make = _OF_LOOPS.get(kind) or _SCHEMAS.get(kind)
     return of.value(x) if make is None else make(*[_restored(of, part) for part in parts])

@@ -17,13 +17,13 @@ from tracegrad.runtime.compile.fingerprint import (
     class_key,
     code_key,
     digest,
-    inner_codes,
     library,
     library_name,
     names_in,
     plain,
     untouched,
 )
+from tracegrad.trace.bytecode.nested_code import code_objects
 from tracegrad.trace.sources.code_origin import is_user_code, is_user_function
 from tracegrad.tree.registry import registered
 
@@ -68,7 +68,7 @@ class _Reached:
 
     def _methods(self) -> list[Any]:
         """The methods of the classes that may be called, by their names, and are not yet included."""
-        names = {name for code in self._codes for each in inner_codes(code) for name in each.co_names}
+        names = {name for code in self._codes for each in code_objects(code) for name in each.co_names}
         results = []
         for cls in self._classes:
             for name, x in vars(cls).items():
@@ -131,7 +131,7 @@ class _Reached:
 
 def _loaded(x: types.FunctionType) -> list[str]:
     """The global names that a function reads; `Unkept` for a function that assigns variables of others."""
-    instructions = [instruction for code in inner_codes(x.__code__) for instruction in dis.get_instructions(code)]
+    instructions = [instruction for code in code_objects(x.__code__) for instruction in dis.get_instructions(code)]
     if any(instruction.opname in _CHANGES for instruction in instructions):
         raise Unkept(f"the function {x.__qualname__} of a registered container, which changes variables")
     return sorted({instruction.argval for instruction in instructions if instruction.opname in _LOADS})

@@ -7,12 +7,12 @@ functions and classes known to code that names metadata are guarded.
 from __future__ import annotations
 
 import enum
-import functools
 import types
 from collections.abc import Iterable
 from typing import Any
 
 from tracegrad.trace.bytecode.instructions import attributes_in
+from tracegrad.trace.bytecode.nested_code import names_in
 from tracegrad.trace.proxies.namespace_proxies import contents
 from tracegrad.trace.sources.code_origin import is_user_code
 from tracegrad.trace.sources.sources import Attribute, Fixed, Item
@@ -44,16 +44,10 @@ _METADATA_NAMES = frozenset(
 )
 
 
-@functools.lru_cache(maxsize=4096)
-def _reads_metadata(code: types.CodeType) -> bool:
-    inner = [x for x in code.co_consts if isinstance(x, types.CodeType)]
-    return not _METADATA_NAMES.isdisjoint(code.co_names) or any(map(_reads_metadata, inner))
-
-
 def note_metadata(world: Any, fun: types.FunctionType) -> None:
     """Note the metadata that the code of a function may read, before a trace runs it."""
     code = fun.__code__
-    world.reads_functions = world.reads_functions or _reads_metadata(code)
+    world.reads_functions = world.reads_functions or not _METADATA_NAMES.isdisjoint(names_in(code))
     if _SUBCLASSES in (*code.co_names, *code.co_consts):
         world.natives.follow_subclasses()
     if _OF_OWNERS.isdisjoint(code.co_names):

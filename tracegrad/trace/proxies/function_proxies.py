@@ -14,6 +14,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import functools
+import itertools
 import types
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -28,6 +29,7 @@ from tracegrad.ops import Carrier
 from tracegrad.trace.builder.element_identity import has_identity, may_compare_identity
 from tracegrad.trace.builder.inlinable import DERIVED, Inlinable
 from tracegrad.trace.bytecode.instructions import attributes_in, decoded
+from tracegrad.trace.bytecode.nested_code import code_objects
 from tracegrad.trace.proxies.builtin_proxies import unshadowed
 from tracegrad.trace.proxies.class_attributes import (
     LABELS,
@@ -210,26 +212,18 @@ def _guard_caught(world: Any, fun: types.FunctionType) -> None:
 @functools.lru_cache(maxsize=4096)
 def _compares_identity(code: types.CodeType) -> bool:
     """Whether the code, nested functions included, has an `is` of two objects that are not constants."""
-    before = None
-    for instruction in decoded(code) if has_identity(code) else ():
-        if instruction.opname == "IS_OP" and before is not None and before.opname != "LOAD_CONST":
-            return True
-        before = instruction
-    return any(_compares_identity(x) for x in code.co_consts if isinstance(x, types.CodeType))
+    pairs = [pair for each in code_objects(code) if has_identity(each) for pair in itertools.pairwise(decoded(each))]
+    return any(y.opname == "IS_OP" and x.opname != "LOAD_CONST" for x, y in pairs)
 
 
 @functools.lru_cache(maxsize=4096)
 def _compares_booleans(code: types.CodeType) -> bool:
     """Whether the code, nested functions included, compares objects by `is` without evaluating a traced boolean."""
-    before = None
-    for instruction in decoded(code) if has_identity(code) else ():
-        evaluates = instruction.offset in comparisons(code)
-        if instruction.opname == "IS_OP" and before is not None and type(before.argval) is bool and not evaluates:
-            return True
-        before = instruction
-    return _compares_identity(code) or any(
-        _compares_booleans(x) for x in code.co_consts if isinstance(x, types.CodeType)
-    )
+    for each in code_objects(code):
+        for x, y in itertools.pairwise(decoded(each)) if has_identity(each) else ():
+            if y.opname == "IS_OP" and type(x.argval) is bool and y.offset not in comparisons(each):
+                return True
+    return _compares_identity(code)
 
 
 def is_structural(x: Any) -> bool:

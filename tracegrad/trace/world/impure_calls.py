@@ -17,6 +17,7 @@ import numpy as np
 
 from tracegrad.trace.builder.builder import current_trace
 from tracegrad.trace.bytecode.exception_regions import Namespace
+from tracegrad.trace.bytecode.nested_code import names_in
 from tracegrad.trace.proxies import function_proxies
 from tracegrad.trace.proxies.ambient_state import READERS
 from tracegrad.trace.proxies.file_access import FILES, file_by_name
@@ -94,7 +95,7 @@ class Unasked:
 def _reached(fun: types.FunctionType) -> Iterator[Any]:
     """The objects that names in the code of a function refer to, including attributes of modules and of package
     classes."""
-    names = _names(fun.__code__)
+    names = names_in(fun.__code__)
     results = [function_proxies.contents(cell) for cell in fun.__closure__ or ()]
     spaces = fun.__globals__, vars(builtins)
     for name in names:
@@ -114,11 +115,6 @@ def _reached(fun: types.FunctionType) -> Iterator[Any]:
             results += [vars(x)[name] for name in names if name in vars(x)]
 
 
-def _names(code: types.CodeType) -> set[str]:
-    inner = [_names(x) for x in code.co_consts if isinstance(x, types.CodeType)]
-    return {*code.co_names}.union(*inner)
-
-
 def _name_of(x: Any, fun: types.FunctionType) -> str:
     """A description of an impure object; "" for a permitted one."""
     cls: Any = type(x)
@@ -126,7 +122,7 @@ def _name_of(x: Any, fun: types.FunctionType) -> str:
     name = str(getattr(named, "__qualname__", cls.__qualname__))
     if id(x) in _NAMED:
         dates = isinstance(x, type) and id(x) in REFUSED
-        return name if not dates or not _DATES.isdisjoint(_names(fun.__code__)) else ""
+        return name if not dates or not _DATES.isdisjoint(names_in(fun.__code__)) else ""
     if isinstance(x, types.FunctionType):
         refused = x.__module__ in BY_NAME and refused_by_name(x) is not None
         return name if refused or file_by_name(x) is not None else ""

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.trace.bytecode.instructions import decoded
+from tracegrad.trace.bytecode.nested_code import code_objects
 from tracegrad.trace.proxies.namespace_proxies import EMPTY, contents
 from tracegrad.trace.proxies.opaque_state import ObjectState, UnreadableState
 from tracegrad.trace.random.rejected_reads import draws
@@ -99,7 +100,10 @@ def _fill(cell: Any, x: Any) -> None:
 @functools.lru_cache(maxsize=4096)
 def _named(code: types.CodeType) -> tuple[tuple[str, str], ...]:
     """The outside variables that the code, nested functions included, reads and assigns."""
-    return tuple(dict.fromkeys(_all_named(code)))
+    results = []
+    for each in code_objects(code):
+        results += [*assigned_by(each), *[("read", name) for name in (*each.co_names, *each.co_freevars)]]
+    return tuple(dict.fromkeys(results))
 
 
 def assigned_by(code: types.CodeType) -> Iterator[tuple[str, str]]:
@@ -108,12 +112,3 @@ def assigned_by(code: types.CodeType) -> Iterator[tuple[str, str]]:
         kind = _STORES.get(instruction.opname)
         if kind is not None and (kind == "global" or instruction.argval in code.co_freevars):
             yield kind, instruction.argval
-
-
-def _all_named(code: types.CodeType) -> Iterator[tuple[str, str]]:
-    yield from assigned_by(code)
-    for name in (*code.co_names, *code.co_freevars):
-        yield "read", name
-    for x in code.co_consts:
-        if isinstance(x, types.CodeType):
-            yield from _named(x)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.ops import TapeCarrier
+from tracegrad.trace.bytecode.nested_code import names_in
 from tracegrad.trace.proxies import function_proxies
 from tracegrad.trace.proxies.opaque_state import is_constant
 from tracegrad.trace.sources.class_patching import CACHED, genuine
@@ -28,16 +29,9 @@ def variables(fun: types.FunctionType) -> Iterator[tuple[Source, Any]]:
     """The outside variables that the code of a function, nested functions included, names."""
     for cell, name in zip(fun.__closure__ or (), fun.__code__.co_freevars):
         yield ClosureCell(cell, name), function_proxies.contents(cell)
-    for name in _names(fun.__code__):
+    for name in names_in(fun.__code__):
         if name in fun.__globals__:
             yield ModuleGlobal(fun.__globals__, name), fun.__globals__[name]
-
-
-def _names(code: types.CodeType) -> Iterator[str]:
-    yield from code.co_names
-    for inner in code.co_consts:
-        if isinstance(inner, types.CodeType):
-            yield from _names(inner)
 
 
 class WrittenObjects:
@@ -91,7 +85,7 @@ class WrittenObjects:
             if not isinstance(value, types.ModuleType) or not is_user_module(value):
                 results.append(value)
                 continue
-            for name in _names(x.__code__):
+            for name in names_in(x.__code__):
                 if self._world.writes.renamed(ModuleGlobal(vars(value), name)):
                     return None
                 results.append(vars(value).get(name))

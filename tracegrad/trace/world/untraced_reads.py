@@ -28,6 +28,7 @@ from tracegrad.trace.builder.element_identity import may_compare_identity
 from tracegrad.trace.builder.inlinable import Inlinable
 from tracegrad.trace.bytecode.exception_regions import within_try
 from tracegrad.trace.bytecode.instructions import decoded
+from tracegrad.trace.bytecode.nested_code import code_objects
 from tracegrad.trace.effects.effects import fixed
 from tracegrad.trace.proxies import function_metadata, function_proxies
 from tracegrad.trace.proxies.ambient_state import of_settings
@@ -489,12 +490,8 @@ _LOOKUP_NAMES = {"globals", "f_globals", "__globals__", "__dict__", "vars", "eva
 
 
 def _codes(function: Any) -> Iterator[types.CodeType]:
-    """The code of a function, and of its nested functions."""
-    waiting = [function.__code__] if isinstance(function, types.FunctionType) else []
-    while waiting:
-        code = waiting.pop()
-        yield code
-        waiting += [x for x in code.co_consts if isinstance(x, types.CodeType)]
+    """The code of a function, and of its nested functions; none of another object."""
+    return code_objects(function.__code__) if isinstance(function, types.FunctionType) else iter(())
 
 
 @functools.lru_cache(maxsize=4096)
