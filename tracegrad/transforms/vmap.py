@@ -89,7 +89,7 @@ class _Batch:
             sizes[names[k]] = self.leaves[k].shape[axes[k]], axes[k]
         self.axes = [axes[k] for k in self.positions]
         self.size = _common(sizes, axis_size, label)
-        self.mapped = [to_axis(_array(self.leaves[k]), axes[k], 0) for k in self.positions]
+        self.mapped: list[Any] = [to_axis(_array(self.leaves[k]), axes[k], 0) for k in self.positions]
 
     def arguments(self, values: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments, with these values of the mapped leaves. Containers with mapped leaves belong to the example;

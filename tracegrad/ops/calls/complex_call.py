@@ -11,7 +11,7 @@ from tracegrad.ops.core.op import Op, ResultAvals, primitive
 from tracegrad.ops.core.result import op_named
 from tracegrad.ops.core.samples import integers
 from tracegrad.ops.elementwise.complex import complex_of, memory_aval, real_of
-from tracegrad.typing import NDArray
+from tracegrad.typing import Array, ArrayLike, NDArray
 
 __all__ = ["call_joined"]
 
@@ -28,7 +28,7 @@ def call_joined(*xs: NDArray, op: str, op_params: Params, joined: tuple[bool, ..
 
 
 @call_joined.def_aval
-def _(*xs: Any, op: str, op_params: Params, joined: tuple[bool, ...]) -> Aval | ResultAvals:
+def _(*xs: Aval, op: str, op_params: Params, joined: tuple[bool, ...]) -> Aval | ResultAvals:
     *_, result = _native_equivalent(*xs, op=op, op_params=op_params, joined=joined)
     return ResultAvals(map(memory_aval, result)) if isinstance(result, tuple) else memory_aval(result)
 
@@ -47,11 +47,11 @@ def _named(op: str) -> Op:
     return result
 
 
-def _complex(x: Any) -> Any:
+def _complex(x: Array) -> Array:
     return np.ascontiguousarray(x).view(complex_of(x.dtype))[..., 0]
 
 
-def _real(x: Any) -> Any:
+def _real(x: ArrayLike) -> Array:
     x = np.asarray(x)
     return np.ascontiguousarray(x)[..., None].view(real_of(x.dtype)) if x.dtype.kind == "c" else x
 

@@ -20,7 +20,7 @@ from tracegrad.ops.core.forms import Compose
 from tracegrad.ops.core.op import AS_WRITTEN, ResultAvals, multi_result
 from tracegrad.ops.shape.batching import repeated
 from tracegrad.ops.shape.linear import full
-from tracegrad.typing import NDArray
+from tracegrad.typing import Array, NDArray
 
 __all__ = ["CustomCallRule", "ForEach", "custom_call", "opaque"]
 
@@ -41,7 +41,7 @@ class CustomCallRule(Protocol):
         """The rule for a batch of this size of all values."""
 
 
-def _outputs(*operands: Any, count: int, rule: CustomCallRule) -> tuple[Any, ...]:
+def _outputs(*operands: Array, count: int, rule: CustomCallRule) -> tuple[Any, ...]:
     return operands[:count]
 
 
@@ -73,7 +73,7 @@ def _(tangents: Sequence[Any], ans: Any, *operands: Any, count: int, rule: Custo
 
 
 @custom_call.def_batch
-def _(size: int, batched: tuple[bool, ...], *operands: Any, count: int, rule: CustomCallRule) -> tuple[Any, ...]:
+def _(size: int, batched: tuple[bool, ...], *operands: Array, count: int, rule: CustomCallRule) -> tuple[Any, ...]:
     return tuple(custom_call(*repeated(size, batched, operands), count=count, rule=rule.batched(size)))
 
 

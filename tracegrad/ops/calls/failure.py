@@ -13,6 +13,7 @@ import numpy as np
 
 from tracegrad.ops.calls.custom_call import opaque
 from tracegrad.ops.core.op import Op
+from tracegrad.typing import Array
 
 __all__ = ["failure", "failure_number"]
 
@@ -35,7 +36,7 @@ class _ExceptionProbe:
     def __repr__(self) -> str:
         return repr(f"the failure of {self.op.name}")
 
-    def __call__(self, *operands: Any) -> tuple[Any]:
+    def __call__(self, *operands: Array) -> tuple[Any]:
         try:
             self.op.impl(*operands, **self.params)
         except Exception as error:  # every exception has a number

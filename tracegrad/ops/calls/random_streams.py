@@ -23,7 +23,7 @@ from tracegrad.errors import DTypeError
 from tracegrad.ops.core.forms import Draw
 from tracegrad.ops.core.op import AS_WRITTEN, Op, ResultAvals, bind, multi_result
 from tracegrad.ops.shape.linear import broadcast_to
-from tracegrad.typing import NDArray
+from tracegrad.typing import Array, NDArray
 from tracegrad.utils.lazy_dataclass import record
 
 __all__ = [
@@ -241,7 +241,7 @@ def _draw_batch(state: Any, operands: tuple[Any, ...], params: dict[str, Any]) -
 def sample(operands: tuple[Any, ...], params: dict[str, Any], state: Any = None) -> Any:
     """The raw result of a method for this state or any state; the scratch generator then has the next state."""
 
-    def argument(x: Any) -> Any:
+    def argument(x: Array) -> Any:
         return x[1] if x[0] == "is" else _value(operands[x[1]])
 
     generator, _, write = _SPARE.of(params["kind"])
@@ -291,7 +291,7 @@ def draw_by(
 def _batch(op: Op) -> Callable[..., Any]:
     """Batching rule: each example draws separately."""
 
-    def rule(size: int, batched: Sequence[bool], *operands: Any, shape: tuple[int, ...], **params: Any) -> Any:
+    def rule(size: int, batched: Sequence[bool], *operands: Array, shape: tuple[int, ...], **params: Any) -> Any:
         args = [
             x if is_batched else broadcast_to(x, shape=(size, *getattr(x, "shape", ())))
             for x, is_batched in zip(operands, batched)

@@ -15,7 +15,7 @@ from tracegrad.ops.core.elementwise_op import elementwise as op
 from tracegrad.ops.core.half_rounding import HALF, SINGLE
 from tracegrad.ops.core.op import TABLE, Op, ResultAvals, primitive
 from tracegrad.ops.core.samples import integers
-from tracegrad.typing import NDArray
+from tracegrad.typing import Array, ArrayLike, NDArray
 
 __all__ = ["call_in_half", "half_bits", "half_value", "in_bits", "round_to_half"]
 
@@ -90,14 +90,14 @@ def call_in_half(*xs: NDArray, op: str, op_params: Params, halves: tuple[bool, .
 
 
 @call_in_half.def_aval
-def _(*xs: Any, op: str, op_params: Params, halves: tuple[bool, ...]) -> Aval | ResultAvals:
+def _(*xs: Aval, op: str, op_params: Params, halves: tuple[bool, ...]) -> Aval | ResultAvals:
     operands = [Aval(x.shape, HALF) if half else x for x, half in zip(xs, halves)]
     known: Op = TABLE[op]
     result = known.aval(*operands, **dict(op_params))
     return ResultAvals(map(in_bits, result)) if isinstance(result, tuple) else in_bits(result)
 
 
-def _bits(x: Any) -> Any:
+def _bits(x: ArrayLike) -> Array:
     x = np.asarray(x)
     return x.view(_BITS) if x.dtype == HALF else x
 

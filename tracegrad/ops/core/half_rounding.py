@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.avals import LITERALS
+from tracegrad.typing import ArrayLike
 
 __all__ = ["HALF", "SINGLE", "in_single"]
 
@@ -39,6 +40,6 @@ def _single(x: Any) -> Any:
     return x.astype(SINGLE) if type(x) not in LITERALS and x.dtype == HALF else x
 
 
-def _half(x: Any) -> Any:
+def _half(x: ArrayLike) -> Any:
     x = np.asarray(x)
     return x.astype(HALF) if x.dtype == SINGLE else x

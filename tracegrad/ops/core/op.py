@@ -38,7 +38,7 @@ from tracegrad.ops.core.dispatch import Abstract, Carrier, DispatchLevel, Operan
 from tracegrad.ops.core.forms import Call, Compose, Form, Map, Move
 from tracegrad.ops.core.half_rounding import in_single
 from tracegrad.ops.core.recorders import RECORDERS
-from tracegrad.typing import Array, NDArray, Results
+from tracegrad.typing import Array, Axes, NDArray, Number, Results
 from tracegrad.utils.errstate import QUIET, restore_traps, set_traps, traps
 
 __all__ = [
@@ -268,7 +268,7 @@ class Op(Generic[Results]):
         """Declare the op linear in these operands together: its tangent is the op applied to their tangents."""
         positions = self._operand_positions(names)
 
-        def rule(tangents: Sequence[Any], ans: Any, *operands: Any, **params: Any) -> Any:
+        def rule(tangents: Sequence[Any], ans: Array, *operands: Array, **params: Any) -> Any:
             moved = [
                 _moved(x, t) if self.variadic or i in positions else x
                 for i, (x, t) in enumerate(zip(operands, tangents))
@@ -281,7 +281,7 @@ class Op(Generic[Results]):
         """Declare the op linear in each of these operands with the others fixed, as a product."""
         positions = self._operand_positions(names)
 
-        def rule(tangents: Sequence[Any], ans: Any, *operands: Any, **params: Any) -> Any:
+        def rule(tangents: Sequence[Any], ans: Array, *operands: Array, **params: Any) -> Any:
             moved = [i for i in positions if tangents[i] is not None]
             shares = [self(*operands[:i], tangents[i], *operands[i + 1 :], **params) for i in moved]
             accumulate: Callable[..., Any] = TABLE["accumulate"]
@@ -297,7 +297,7 @@ class Op(Generic[Results]):
         if self.variadic or len(positions) == len(self.operands):
             return rule
 
-        def either(tangents: Sequence[Any], ans: Any, *operands: Any, **params: Any) -> Any:
+        def either(tangents: Sequence[Any], ans: Array, *operands: Array, **params: Any) -> Any:
             if any(t is not None and i not in positions for i, t in enumerate(tangents)):
                 return transposed(self, tangents, ans, operands, params)
             return rule(tangents, ans, *operands, **params)
@@ -406,7 +406,7 @@ def _all_zero(cts: tuple[Any, ...]) -> bool:
     return True
 
 
-def _moved(x: Any, t: Any) -> Any:
+def _moved(x: Array | Number, t: Array) -> Array:
     """The tangent of an operand in which an op is linear; an index is unchanged."""
     if t is not None:
         return t
@@ -451,7 +451,7 @@ def transposed(op: Op, tangents: Sequence[Any], ans: Any, operands: tuple[Any, .
     pulled = op.pull_all(wanted, tuple(terms) if is_multi_result else terms[0], ans, operands, params)
     table: dict[Any, Any] = {}
 
-    def arrive(term: Any, t: Any) -> None:
+    def arrive(term: Any, t: Array) -> None:
         if isinstance(t, SymbolicCotangent):
             raise TypeError(f"the vjp rule of {op.name} is not linear in the cotangent: give it a rule by def_jvp")
         if isinstance(term, SymbolicCotangent) and t is not None:
@@ -504,7 +504,7 @@ def refusing_complex(name: str, impl: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap `impl` of the op `name` to refuse complex operands."""
 
     @functools.wraps(impl)
-    def call(*operands: Any, **params: Any) -> Any:
+    def call(*operands: Array, **params: Any) -> Any:
         for x in operands:
             if type(x) not in LITERALS and x.dtype.kind == "c":
                 raise UnsupportedError(located(f"{name} of complex numbers is not supported"))
@@ -520,7 +520,7 @@ def normalize_axis(name: str, axis: int, ndim: int) -> int:
     return axis % ndim
 
 
-def normalize_axes(name: str, axis: Any, ndim: int) -> tuple[int, ...]:
+def normalize_axes(name: str, axis: Axes, ndim: int) -> tuple[int, ...]:
     """The axes named by NumPy's `axis=None | int | tuple`, counted from the front, in order, each once."""
     if axis is None:
         return tuple(range(ndim))

@@ -13,11 +13,12 @@ from typing import Any
 from tracegrad.avals import Aval
 from tracegrad.ops.core.forms import Result
 from tracegrad.ops.core.op import TABLE, Op, ResultAvals
+from tracegrad.typing import Array
 
 __all__ = ["op_named", "result"]
 
 
-def _pick(x: Any, *, index: int) -> Any:
+def _pick(x: Array, *, index: int) -> Any:
     return x[index]
 
 

@@ -26,6 +26,7 @@ from tracegrad.ops.elementwise.comparison import (
 )
 from tracegrad.ops.elementwise.limits import limited
 from tracegrad.ops.shape.linear import zeros_like
+from tracegrad.typing import Array, Number
 
 # Named by rules above their definitions.
 absolute: Elementwise
@@ -38,35 +39,35 @@ power: Elementwise
 sqrt: Elementwise
 
 
-def _identity_rule(t: Any, ans: Any, *operands: Any) -> Any:
+def _identity_rule(t: Array, ans: Array, *operands: Array) -> Array:
     return t
 
 
-def exponent(x: Any, y: Any) -> Any:
+def exponent(x: Array, y: Array | Number) -> Any:
     """`y`, with 1 for 0 where x is 0 or nan: the derivative of x**0 in x is 0 there, not 0 * x**-1."""
     if is_literal(y):
         return y or 1
     return where(logical_and(logical_or(equal(x, 0), not_equal(x, x)), equal(y, 0)), 1, y)
 
 
-def _divisor_rule(t: Any, ans: Any, x: Any, y: Any) -> Any:
+def _divisor_rule(t: Array, ans: Array, x: Array, y: Array) -> Array:
     if t.dtype.kind == "c":  # the same, with the signs of zeros that PyTorch has
         return multiply(divide(negative(t), y), ans)
     return negative(multiply(divide(t, y), ans))  # the rule of x has the quotient too
 
 
-def power_in_base(x: Any, y: Any) -> Any:
+def power_in_base(x: Array, y: Array) -> Array:
     """y * x**(y - 1), and 0 where y is 0."""
     return multiply(y, power(x, subtract(exponent(x, y), 1)))
 
 
-def power_in_exponent(ans: Any, x: Any) -> Any:
+def power_in_exponent(ans: Array, x: Array) -> Array:
     """ans * log(x), and 0 where the power `ans` is 0, or x is 0 and the power finite: 0**0 is 1 nearby."""
     plain = logical_and(equal(x, 0), isfinite(ans))
     return where(equal(ans, 0), 0.0, multiply(ans, log(where(plain, 1.0, x))))
 
 
-def derivative_of_power(derivative: Any, x: Any, y: Any, operand: str) -> Any:
+def derivative_of_power(derivative: Any, x: Array, y: Array, operand: str) -> Array:
     """The derivative of x**y in the base or the exponent, with its own derivatives; of `ans` for Tensors."""
     uses_ans = operand == "exponent" and getattr(derivative, "level", None) in (
         DispatchLevel.TENSOR,
@@ -133,7 +134,7 @@ power = op(
 )
 
 
-def power_of_half(x: Any) -> Any:
+def power_of_half(x: Array) -> Array:
     """`x` to the power 0.5 as in C: 0.0 and inf for -0.0 and -inf, where sqrt is -0.0 and nan."""
     return sqrt(add(where(equal(x, -math.inf), math.inf, x), 0.0))
 
@@ -180,7 +181,7 @@ sqrt = op(
 )
 
 
-def _direction(x: Any) -> Any:
+def _direction(x: Array) -> Array:
     return TABLE["sgn"](x) if x.dtype.kind == "c" else sign(x)
 
 
@@ -223,7 +224,7 @@ flat = op(
 )
 
 
-def _extremum_share(t: Any, beaten: Any, operand: Any, other: Any) -> Any:
+def _extremum_share(t: Array, beaten: Any, operand: Any, other: Array) -> Array:
     """The share of `t`: half for equal operands, 0 if `operand` is beaten, else all, as it is for a nan."""
     return where(equal(operand, other), multiply(t, 0.5), where(beaten, 0.0, t))
 
@@ -246,11 +247,11 @@ minimum = op(
 )
 
 
-def _clamped_low(x: Any, low: Any) -> Any:
+def _clamped_low(x: Array, low: Any) -> Array:
     return np.where(np.less(x, low), low, x)
 
 
-def _clamped_high(x: Any, high: Any) -> Any:
+def _clamped_high(x: Array, high: Any) -> Array:
     return np.where(np.greater(x, high), high, x)
 
 

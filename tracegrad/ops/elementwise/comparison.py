@@ -10,6 +10,7 @@ from tracegrad.ops.core.elementwise_op import Elementwise, promote
 from tracegrad.ops.core.elementwise_op import elementwise as op
 from tracegrad.ops.core.op import AS_WRITTEN
 from tracegrad.ops.core.samples import integers, uniform
+from tracegrad.typing import Array
 
 # Named by rules above their definitions.
 equal: Elementwise
@@ -33,7 +34,7 @@ rint = op("rint(x)", np.rint, "rint(x)", piecewise_constant=True, doc="nearest i
 signbit = op("signbit(x)", np.signbit, "copysign(1, x) < 0", doc="whether x is negative, or -0.0")
 
 
-def _where_loop(condition: Any, x: Any, y: Any) -> Any:
+def _where_loop(condition: Array, x: Array, y: Array) -> Any:
     dtype = promote((x, y))
     return BOOL, dtype, dtype, dtype
 

@@ -23,7 +23,7 @@ from tracegrad.ops.core.op import AS_WRITTEN, TABLE, Op, primitive
 from tracegrad.ops.core.samples import uniform
 from tracegrad.ops.elementwise.table import absolute, add, divide, equal, multiply, subtract, where
 from tracegrad.ops.shape.linear import cast
-from tracegrad.typing import NDArray
+from tracegrad.typing import Array, DTypeLike, NDArray
 
 __all__ = [
     "angle",
@@ -68,14 +68,14 @@ def _of_complex(op: Op, *dtypes: str) -> None:
 
 
 # -- parts -----------------------------------------------------------------------------------------------
-def _part_loop(dtype: Any) -> Any:
+def _part_loop(dtype: DTypeLike) -> Any:
     dtype = np.dtype(dtype)
     if dtype.kind != "c":
         raise TypeError("only complex numbers have parts")
     return dtype, real_of(dtype)
 
 
-def _as_complex(t: Any) -> Any:
+def _as_complex(t: Array) -> Array:
     return t if t.dtype.kind == "c" else cast(t, dtype=complex_of(t.dtype).name)
 
 
@@ -112,7 +112,7 @@ conj: Elementwise = elementwise(
 )
 
 
-def _complex_loop(x: Any, y: Any) -> Any:
+def _complex_loop(x: Array, y: Array) -> Any:
     dtype = promote((x, y))
     if dtype.kind == "c":
         raise TypeError("the parts of complex numbers are real")
@@ -142,12 +142,12 @@ complex_ = elementwise(
 
 
 @real.def_view_update
-def _(base: Any, new: Any) -> Any:
+def _(base: Array, new: Array) -> Any:
     return complex_(new, imag(base))
 
 
 @imag.def_view_update
-def _(base: Any, new: Any) -> Any:
+def _(base: Array, new: Array) -> Any:
     return complex_(real(base), new)
 
 
@@ -158,14 +158,14 @@ complex_.linear_in("x", "y")
 
 
 # -- magnitude and direction -----------------------------------------------------------------------------
-def _direction_loop(dtype: Any) -> Any:
+def _direction_loop(dtype: DTypeLike) -> Any:
     dtype = np.dtype(dtype)
     if dtype.kind != "c":
         raise TypeError("this op is for complex numbers")
     return dtype, dtype
 
 
-def _across(t: Any, ans: Any, x: Any) -> Any:
+def _across(t: Array, ans: Array, x: Array) -> Array:
     """The component of `t` orthogonal to the direction `ans`, divided by the magnitude; 0 without a direction."""
     size = absolute(x)
     none = equal(size, 0)
@@ -185,7 +185,7 @@ sgn = elementwise(
 )
 
 
-def _angle_rule(t: Any, ans: Any, x: Any) -> Any:
+def _angle_rule(t: Array, ans: Array, x: Array) -> Array:
     squared = add(multiply(real(x), real(x)), multiply(imag(x), imag(x)))
     none = equal(squared, 0)
     derivative = where(none, 0.0, divide(multiply(x, 1j), where(none, 1.0, squared)))
@@ -208,11 +208,11 @@ for _op in (real, imag, conj, sgn, angle):
 
 
 # -- one memory as two arrays: each op is the other's transpose --------------------------------------------
-def _as_parts(x: Any) -> Any:
+def _as_parts(x: Array) -> Any:
     return TABLE["stack"](real(x), imag(x), axis=len(x.shape))
 
 
-def _as_whole(x: Any) -> Any:
+def _as_whole(x: Array) -> Array:
     ends = [((*(0,) * (len(x.shape) - 1), k), (*x.shape[:-1], k + 1)) for k in (0, 1)]
     parts = [TABLE["slice"](x, start=low, stop=high, step=(1,) * len(x.shape)) for low, high in ends]
     return complex_(*[TABLE["reshape"](part, shape=x.shape[:-1]) for part in parts])
@@ -232,12 +232,12 @@ def _(x: Aval) -> Aval:
 
 
 @view_as_real.def_view_update
-def _(base: Any, new: Any) -> Any:
+def _(base: Array, new: Array) -> Any:
     return view_as_complex(new)
 
 
 @view_as_real.def_vjp("x")
-def _(ct: Any, ans: Any, x: Any) -> Any:
+def _(ct: Array, ans: Array, x: Array) -> Any:
     return view_as_complex(ct)
 
 
@@ -270,12 +270,12 @@ def _(x: Aval) -> Aval:
 
 
 @view_as_complex.def_view_update
-def _(base: Any, new: Any) -> Any:
+def _(base: Array, new: Array) -> Any:
     return view_as_real(new)
 
 
 @view_as_complex.def_vjp("x")
-def _(ct: Any, ans: Any, x: Any) -> Any:
+def _(ct: Array, ans: Array, x: Array) -> Any:
     return view_as_real(ct)
 
 

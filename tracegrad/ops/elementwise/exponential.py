@@ -24,6 +24,7 @@ from tracegrad.ops.elementwise.comparison import (
 )
 from tracegrad.ops.numerics import accurate as precise
 from tracegrad.ops.shape.linear import stop_gradient
+from tracegrad.typing import Array, Number
 
 # Named by rules above their definitions.
 sigmoid: Elementwise
@@ -40,12 +41,12 @@ def _scipy(name: str) -> Any:
     return call
 
 
-def _died_away(x: Any, y: Any) -> Any:
+def _died_away(x: Array, y: Array) -> Array:
     """x * y, for an exponential y: an infinite x does not count if y is 0."""
     return where(equal(y, 0), 0.0, multiply(x, y))
 
 
-def _times_log_in_y(t: Any, x: Any, y: Any) -> Any:
+def _times_log_in_y(t: Array, x: Array | Number, y: Array) -> Array:
     """t * x / y; 0 where both are 0, with an infinite derivative in x."""
     none = logical_and(equal(x, 0), equal(y, 0))
     quotient = divide(multiply(t, x), where(none, 1.0, y))
@@ -176,7 +177,7 @@ xlogy = op(
 )
 
 
-def _exp_share(x: Any, y: Any) -> Any:
+def _exp_share(x: Array, y: Array) -> Array:
     """exp(x) / (exp(x) + exp(y)); the rounding error of x - y (Knuth's two-sum) is included if y is greater."""
     difference = where(logical_or(not_equal(x, y), isfinite(x)), subtract(x, y), 0.0)
     of_y = subtract(x, difference)

@@ -17,7 +17,7 @@ from tracegrad.ops.core.elementwise_op import elementwise as op
 from tracegrad.ops.core.op import primitive
 from tracegrad.ops.core.samples import integers, uniform
 from tracegrad.ops.shape.linear import cast, zeros_like
-from tracegrad.typing import NDArray
+from tracegrad.typing import Array, NDArray
 
 __all__ = ["bitwise_count", "gcd", "lcm", "ldexp", "nextafter", "reinterpret", "spacing"]
 
@@ -69,7 +69,7 @@ nextafter.typed = spacing.typed = True
 
 
 @bitwise_count.def_decompose
-def _(x: Any) -> Any:
+def _(x: Array) -> Any:
     return cast(popcount(cast(x, dtype="uint8") if x.dtype.kind == "b" else x), dtype="uint8")
 
 

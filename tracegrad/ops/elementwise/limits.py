@@ -17,7 +17,7 @@ from tracegrad.ops.core.forms import IdentityForm
 from tracegrad.ops.core.op import TABLE, Carrier, primitive
 from tracegrad.ops.core.samples import uniform
 from tracegrad.ops.shape.linear import broadcast_to, cast, stop_gradient, zeros_like
-from tracegrad.typing import NDArray
+from tracegrad.typing import Array, NDArray
 
 __all__ = ["RULES", "limited", "with_derivatives"]
 
@@ -25,7 +25,7 @@ __all__ = ["RULES", "limited", "with_derivatives"]
 RULES: dict[str, tuple[Callable[..., Any], ...]] = {}
 
 
-def limited(value: Any, *operands: Any, rule: str) -> Any:
+def limited(value: Array, *operands: Array, rule: str) -> Array:
     """`value` with the derivatives of `rule`, if `value` may be differentiated."""
     if any(map(is_literal, operands)) or not isinstance(value, Carrier):
         return value
@@ -35,7 +35,7 @@ def limited(value: Any, *operands: Any, rule: str) -> Any:
     return with_derivatives(stop_gradient(value), *[_conformed(x, like) for x in operands], rule=rule)
 
 
-def _conformed(x: Any, like: Any) -> Any:
+def _conformed(x: Array, like: Array) -> Array:
     """An operand broadcast and cast to the value: operands saved by a tape are neither broadcast nor promoted."""
     x = x if x.dtype == like.dtype else cast(x, dtype=like.dtype.name)
     return x if x.shape == like.shape else broadcast_to(x, shape=like.shape)
@@ -52,7 +52,7 @@ def _(value: Aval, *operands: Aval, rule: str) -> Aval:
     return value
 
 
-def _contribution(i: int, t: Any, xs: Sequence[Any], rule: str) -> Any:
+def _contribution(i: int, t: Array, xs: Sequence[Any], rule: str) -> Any:
     if not i:
         return zeros_like(xs[0])  # the derivative is taken in the other operands only
     if rule not in RULES:
@@ -61,12 +61,12 @@ def _contribution(i: int, t: Any, xs: Sequence[Any], rule: str) -> Any:
 
 
 @with_derivatives.def_vjp_all
-def _(wanted: Sequence[int], ct: Any, ans: Any, *xs: Any, rule: str) -> list[Any]:
+def _(wanted: Sequence[int], ct: Array, ans: Array, *xs: Array, rule: str) -> list[Any]:
     return [_contribution(i, ct, xs, rule) for i in wanted]
 
 
 @with_derivatives.def_jvp
-def _(tangents: Sequence[Any], ans: Any, *xs: Any, rule: str) -> Any:
+def _(tangents: Sequence[Any], ans: Array, *xs: Array, rule: str) -> Any:
     first, *others = [_contribution(i, t, xs, rule) for i, t in enumerate(tangents) if t is not None]
     for other in others:
         first = TABLE["accumulate"](first, other)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ from tracegrad.ops.elementwise.table import (
     trunc,
     where,
 )
-from tracegrad.typing import NDArray
+from tracegrad.typing import Array, NDArray
 
 __all__ = ["divmod", "frexp", "modf"]
 
@@ -57,12 +58,12 @@ def _(x: Aval) -> ResultAvals:
 
 
 @modf.def_vjp_all
-def _(wanted: Any, cts: Any, ans: Any, x: Any) -> list[Any]:
+def _(wanted: Sequence[int], cts: Any, ans: tuple[Array, ...], x: Array) -> list[Any]:
     return [cts[0]]
 
 
 @modf.def_decompose
-def _(x: Any) -> tuple[Any, Any]:
+def _(x: Array) -> tuple[Any, Any]:
     whole = trunc(x)
     # inf - inf is nan, and -2.0 - -2.0 is 0.0.
     return copysign(where(isinf(x), 0.0, subtract(x, whole)), x), whole
@@ -72,7 +73,7 @@ modf.def_samples(_samples)
 
 
 # -- frexp -----------------------------------------------------------------------------------------------
-def _of_mantissa(t: Any, ans: Any, x: Any) -> Any:
+def _of_mantissa(t: Array, ans: Array, x: Array) -> Array:
     # The mantissa over x is a power of two. The mantissa of 0, inf and nan is the number itself.
     is_regular = logical_and(isfinite(x), not_equal(x, 0.0))
     return multiply(t, where(is_regular, divide(ans, where(is_regular, x, 1.0)), 1.0))
@@ -102,12 +103,12 @@ def _(x: Aval) -> ResultAvals:
 
 
 @frexp.def_vjp_all
-def _(wanted: Any, cts: Any, ans: Any, x: Any) -> list[Any]:
+def _(wanted: Sequence[int], cts: Any, ans: tuple[Array, ...], x: Array) -> list[Any]:
     return [_of_mantissa(cts[0], ans[0], x)]
 
 
 @frexp.def_decompose
-def _(x: Any) -> tuple[Any, Any]:
+def _(x: Array) -> tuple[Any, Any]:
     return mantissa(x), exponent(x)
 
 
@@ -128,13 +129,13 @@ def _(x: Aval, y: Aval) -> ResultAvals:
 
 
 @divmod.def_vjp_all
-def _(wanted: Any, cts: Any, ans: Any, x: Any, y: Any) -> list[Any]:
+def _(wanted: Sequence[int], cts: Any, ans: tuple[Array, ...], x: Array, y: Array) -> list[Any]:
     ct = cts[1]
     return [None if ct is None else ct if i == 0 else negative(multiply(ct, ans[0])) for i in wanted]
 
 
 @divmod.def_decompose
-def _(x: Any, y: Any) -> tuple[Any, Any]:
+def _(x: Array, y: Array) -> tuple[Any, Any]:
     return floor_divide(x, y), remainder(x, y)
 
 

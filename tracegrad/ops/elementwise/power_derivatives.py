@@ -18,11 +18,12 @@ from tracegrad.ops.elementwise.table import (
     subtract,
     where,
 )
+from tracegrad.typing import Array
 
 __all__: list[str] = []
 
 
-def _mixed(derivative: Any, x: Any, y: Any) -> Any:
+def _mixed(derivative: Any, x: Array, y: Array) -> Array:
     """The mixed derivative of x**y in both operands, x**(y - 1) * (1 + y * log(x)).
 
     Formulas derived from y * x**(y - 1) ignore the jump of 0**0, and formulas derived from x**y * log(x) have no value
@@ -35,11 +36,11 @@ def _mixed(derivative: Any, x: Any, y: Any) -> Any:
     return where(equal(factor, 0), 0.0, multiply(factor, add(grown, 1)))
 
 
-def _twice_in_base(derivative: Any, x: Any, y: Any) -> Any:
+def _twice_in_base(derivative: Any, x: Array, y: Array) -> Array:
     return multiply(y, power_in_base(x, subtract(exponent(x, y), 1)))
 
 
-def _twice_in_exponent(derivative: Any, x: Any, y: Any) -> Any:
+def _twice_in_exponent(derivative: Any, x: Array, y: Array) -> Array:
     return power_in_exponent(derivative, x)
 
 

@@ -16,6 +16,7 @@ from tracegrad.ops.elementwise.arithmetic import absolute, add, divide, multiply
 from tracegrad.ops.elementwise.comparison import equal, greater, isinf, less, logical_and, logical_or, where
 from tracegrad.ops.numerics import accurate as precise
 from tracegrad.ops.numerics import accurate_derivatives as precise_derivatives
+from tracegrad.typing import Array, Number
 
 # Named by rules above their definitions.
 cos: Elementwise
@@ -59,7 +60,7 @@ cospi = op(
 )
 
 
-def _sinc_bend(x: Any) -> Any:
+def _sinc_bend(x: Array) -> Array:
     """The second derivative of sinc, near 0 by its Taylor series, which has correct derivatives there."""
     near = less(absolute(x), 0.16)
     far = where(near, 1.0, x)
@@ -91,12 +92,12 @@ sinc = op(
 )
 
 
-def _one_minus_square(x: Any) -> Any:
+def _one_minus_square(x: Array) -> Array:
     """1 - x**2, accurate near -1 and 1."""
     return multiply(subtract(1, x), add(x, 1))
 
 
-def _cosine_of_arcsin(x: Any) -> Any:
+def _cosine_of_arcsin(x: Array) -> Array:
     """sqrt(1 - x**2); for complex numbers on the side of the branch cuts given by the signs of zeros."""
     if x.dtype.kind != "c":
         return sqrt(_one_minus_square(x))
@@ -123,7 +124,7 @@ arccos = op(
 )
 
 
-def _arctan_rule(t: Any, ans: Any, x: Any) -> Any:
+def _arctan_rule(t: Array, ans: Array, x: Array) -> Array:
     if x.dtype.kind == "c":
         return divide(t, add(square(x), 1))
     far = isinf(x)  # 0 times the derivative of the square is nan there
@@ -133,15 +134,15 @@ def _arctan_rule(t: Any, ans: Any, x: Any) -> Any:
 arctan = op("arctan(x)", np.arctan, "arctan(x)", _arctan_rule, on_complex=HOLOMORPHIC, doc="inverse tangent")
 
 
-def _is_infinite(x: Any) -> Any:
+def _is_infinite(x: Array | Number) -> Any:
     return False if is_literal(x) else isinf(x)
 
 
-def _unless_odd(odd: Any, x: Any) -> Any:
+def _unless_odd(odd: Any, x: Array | Number) -> Any:
     return x if is_literal(x) else where(odd, 1.0, x)
 
 
-def _over_square(x: Any, y: Any) -> Any:
+def _over_square(x: Array, y: Array) -> Array:
     """x / (x**2 + y**2) without the squares, which may overflow or underflow, and 0 at the origin and infinity."""
     odd = logical_or(logical_and(equal(x, 0), equal(y, 0)), logical_or(_is_infinite(x), _is_infinite(y)))
     x, y = _unless_odd(odd, x), _unless_odd(odd, y)
@@ -186,7 +187,7 @@ cosh = op(
 )
 
 
-def _tanh_rule(t: Any, ans: Any, x: Any) -> Any:
+def _tanh_rule(t: Array, ans: Array, x: Array) -> Array:
     return multiply(t, subtract(1, square(ans)) if t.dtype.kind == "c" else sech2(x))
 
 
@@ -201,7 +202,7 @@ sech2 = op(
 )
 
 
-def _root(x: Any, squared: Any) -> Any:
+def _root(x: Array, squared: Any) -> Array:
     """The square root of x**2 + 1 or x**2 - 1; abs(x) where the 1 is negligible and the square may overflow."""
     if x.dtype.kind == "c":
         return sqrt(squared)
@@ -219,7 +220,7 @@ arcsinh = op(
 )
 
 
-def _arccosh_rule(t: Any, ans: Any, x: Any) -> Any:
+def _arccosh_rule(t: Array, ans: Array, x: Array) -> Array:
     if x.dtype.kind == "c":  # the root of the product is not the product of the roots
         return divide(t, multiply(sqrt(subtract(x, 1)), sqrt(subtract(x, -1))))
     return divide(t, _root(x, multiply(subtract(x, 1), add(x, 1))))

@@ -16,7 +16,7 @@ from tracegrad.ops.core.samples import integers, uniform
 from tracegrad.ops.elementwise.table import equal, where
 from tracegrad.ops.shape.fill import arange
 from tracegrad.ops.shape.linear import broadcast_to, inverse_permutation, pad, reshape, transpose
-from tracegrad.typing import NDArray
+from tracegrad.typing import Array, NDArray
 
 __all__ = ["diagonal"]
 
@@ -49,7 +49,7 @@ def _(x: Aval, *, offset: int, axes: tuple[int, int]) -> Aval:
 diagonal.linear_in("x")
 
 
-def _inside(shape: tuple[int, ...], offset: int, axes: tuple[int, int]) -> Any:
+def _inside(shape: tuple[int, ...], offset: int, axes: tuple[int, int]) -> Array:
     """The position of the diagonal in an array of `shape`."""
     rows, columns = (
         reshape(
@@ -61,7 +61,7 @@ def _inside(shape: tuple[int, ...], offset: int, axes: tuple[int, int]) -> Any:
     return broadcast_to(equal(rows, columns), shape=shape)
 
 
-def _spread(new: Any, shape: tuple[int, ...], offset: int, axes: tuple[int, int]) -> Any:
+def _spread(new: Array, shape: tuple[int, ...], offset: int, axes: tuple[int, int]) -> Any:
     """An array of `shape` whose rows repeat the diagonal elements `new`."""
     (rows, columns), (*rest, n) = (shape[k] for k in axes), new.shape
     none, low = (0,) * len(rest), max(-offset, 0)
@@ -74,12 +74,12 @@ def _spread(new: Any, shape: tuple[int, ...], offset: int, axes: tuple[int, int]
 
 
 @diagonal.def_vjp("x")
-def _(ct: Any, ans: Any, x: Any, *, offset: int, axes: tuple[int, int]) -> Any:
+def _(ct: Array, ans: Array, x: Array, *, offset: int, axes: tuple[int, int]) -> Any:
     return where(_inside(x.shape, offset, axes), _spread(ct, x.shape, offset, axes), 0.0)
 
 
 @diagonal.def_view_update
-def _(base: Any, new: Any, *, offset: int, axes: tuple[int, int]) -> Any:
+def _(base: Array, new: Array, *, offset: int, axes: tuple[int, int]) -> Any:
     return where(_inside(base.shape, offset, axes), _spread(new, base.shape, offset, axes), base)
 
 

@@ -33,7 +33,7 @@ from tracegrad.ops.elementwise.table import (
 from tracegrad.ops.indexing.gather_scatter import gather
 from tracegrad.ops.shape.batching import repeated
 from tracegrad.ops.shape.linear import arange, broadcast_to, full, reshape, slice, zeros_like
-from tracegrad.typing import NDArray
+from tracegrad.typing import Array, NDArray
 
 __all__ = ["counted", "dynamic_slice", "dynamic_update_slice"]
 
@@ -76,7 +76,7 @@ def _(x: Aval, *, length: int, axis: int) -> Aval:
 
 
 @counted.def_batch
-def _(size: int, batched: Sequence[bool], x: Any, **params: Any) -> Any:
+def _(size: int, batched: Sequence[bool], x: Array, **params: Any) -> Any:
     return counted(x, **params)
 
 
@@ -88,7 +88,7 @@ def _() -> Any:
 
 # -- reading -------------------------------------------------------------------------------------------
 @primitive(Window())
-def dynamic_slice(*xs: NDArray, sizes: Shape, step: Shape) -> Any:
+def dynamic_slice(*xs: NDArray, sizes: Shape, step: Shape) -> Array:
     """The window of `xs[0]` with `sizes` elements, `step` apart, from the positions `xs[1:]` on."""
     x, *starts = xs
     index: Any = (..., *_window_index(starts, sizes, step))
@@ -102,7 +102,7 @@ def _(*xs: Aval, sizes: Shape, step: Shape) -> Aval:
 
 
 @dynamic_slice.def_vjp("xs")
-def _(i: int, ct: Any, ans: Any, *xs: Any, sizes: Shape, step: Shape) -> Any:
+def _(i: int, ct: Array, ans: Array, *xs: Array, sizes: Shape, step: Shape) -> Any:
     aval = aval_of(xs[0])
     if all(map(is_literal, xs[1:])):
         stop = tuple([a + (m - 1) * s + 1 if m else a for a, m, s in zip(xs[1:], sizes, step)])
@@ -112,12 +112,12 @@ def _(i: int, ct: Any, ans: Any, *xs: Any, sizes: Shape, step: Shape) -> Any:
 
 
 @dynamic_slice.def_jvp
-def _(tangents: Sequence[Any], ans: Any, *xs: Any, sizes: Shape, step: Shape) -> Any:
+def _(tangents: Sequence[Any], ans: Array, *xs: Array, sizes: Shape, step: Shape) -> Any:
     return dynamic_slice(tangents[0], *xs[1:], sizes=sizes, step=step)
 
 
 @dynamic_slice.def_batch
-def _(size: int, batched: Sequence[bool], *xs: Any, sizes: Shape, step: Shape) -> Any:
+def _(size: int, batched: Sequence[bool], *xs: Array, sizes: Shape, step: Shape) -> Any:
     x, *starts = xs
     if not any(batched[1:]):
         return dynamic_slice(x, 0, *starts, sizes=(size, *sizes), step=(1, *step))
@@ -132,14 +132,14 @@ def _(size: int, batched: Sequence[bool], *xs: Any, sizes: Shape, step: Shape) -
     return gather(x, _along(shape, 0, 1), *positions, axes=(0, *(k + 1 for k in axes)))
 
 
-def _along(shape: Shape, axis: int, step: int) -> Any:
+def _along(shape: Shape, axis: int, step: int) -> Array:
     """An array of `shape` with the index along `axis` times `step`."""
     indices = arange(start=0, step=step, length=shape[axis], dtype="int64")
     indices = reshape(indices, shape=tuple(n if k == axis else 1 for k, n in enumerate(shape)))
     return broadcast_to(indices, shape=shape)
 
 
-def _of_batch(start: Any, batched: bool, shape: Shape) -> Any:
+def _of_batch(start: Any, batched: bool, shape: Shape) -> Array:
     """A start, or one start per example, broadcast to `shape`."""
     if is_literal(start):
         return full(shape=shape, value=start, dtype="int64")
@@ -177,7 +177,7 @@ def _(*xs: Aval, step: Shape) -> Aval:
 
 
 @dynamic_update_slice.def_vjp("xs")
-def _(i: int, ct: Any, ans: Any, *xs: Any, step: Shape) -> Any:
+def _(i: int, ct: Array, ans: Array, *xs: Array, step: Shape) -> Any:
     shape = aval_of(xs[1]).shape
     if i == 1:
         return dynamic_slice(ct, *xs[2:], sizes=shape, step=step)
@@ -186,7 +186,7 @@ def _(i: int, ct: Any, ans: Any, *xs: Any, step: Shape) -> Any:
 
 
 @dynamic_update_slice.def_jvp
-def _(tangents: Sequence[Any], ans: Any, *xs: Any, step: Shape) -> Any:
+def _(tangents: Sequence[Any], ans: Array, *xs: Array, step: Shape) -> Any:
     moved = [zeros_like(x) if t is None else t for x, t in zip(xs[:2], tangents)]
     return dynamic_update_slice(*moved, *xs[2:], step=step)
 

@@ -19,7 +19,7 @@ from tracegrad.ops.core.op import Op, primitive
 from tracegrad.ops.core.samples import integers, uniform
 from tracegrad.ops.shape.batching import repeated, to_axis
 from tracegrad.ops.shape.linear import arange, broadcast_to, reshape
-from tracegrad.typing import NDArray
+from tracegrad.typing import Array, NDArray
 
 
 def _indices_shape(name: str, x: Aval, indices: tuple[Aval, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
@@ -62,12 +62,12 @@ gather.linear_in("xs")
 
 
 @gather.def_vjp("xs")
-def _(i: int, ct: Any, ans: Any, *xs: Any, axes: tuple[int, ...]) -> Any:
+def _(i: int, ct: Array, ans: Array, *xs: Array, axes: tuple[int, ...]) -> Any:
     return scatter_add(ct, *xs[1:], shape=xs[0].shape, axes=axes)
 
 
 @gather.def_batch
-def _(size: int, batched: Any, *xs: Any, axes: tuple[int, ...]) -> Any:
+def _(size: int, batched: Any, *xs: Array, axes: tuple[int, ...]) -> Any:
     x, *indices = xs
     along = tuple([a + 1 for a in axes])
     if not any(batched[1:]):
@@ -78,7 +78,7 @@ def _(size: int, batched: Any, *xs: Any, axes: tuple[int, ...]) -> Any:
     return gather(x, _batch_positions(size, indices[0]), *indices, axes=(0, *along))
 
 
-def _batch_positions(size: int, indices: Any) -> Any:
+def _batch_positions(size: int, indices: Array) -> Any:
     """The position in the batch of each batched index."""
     shape = (size, *(1 for _ in indices.shape[1:]))
     positions = arange(start=0, step=1, length=size, dtype=name_of(indices.dtype))
@@ -127,7 +127,7 @@ scatter_add.linear_in("xs")
 
 
 @scatter_add.def_vjp("xs")
-def _(i: int, ct: Any, ans: Any, *xs: Any, shape: tuple[int, ...], axes: tuple[int, ...]) -> Any:
+def _(i: int, ct: Array, ans: Array, *xs: Array, shape: tuple[int, ...], axes: tuple[int, ...]) -> Any:
     return gather(ct, *xs[1:], axes=axes)
 
 

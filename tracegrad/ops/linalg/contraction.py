@@ -44,17 +44,17 @@ matmul.separately_linear("x", "y")
 
 
 @matmul.def_vjp("x")
-def _(ct: Any, ans: Any, x: Any, y: Any) -> Any:
+def _(ct: Array, ans: Array, x: Array, y: Array) -> Any:
     return matmul(ct, matrix_transpose(y))
 
 
 @matmul.def_vjp("y")
-def _(ct: Any, ans: Any, x: Any, y: Any) -> Any:
+def _(ct: Array, ans: Array, x: Array, y: Array) -> Any:
     return matmul(matrix_transpose(x), ct)
 
 
 @matmul.def_batch
-def _(size: int, batched: Any, x: Any, y: Any) -> Any:
+def _(size: int, batched: Any, x: Array, y: Array) -> Any:
     # One product of larger matrices where one operand is the same for all.
     if all(batched):
         return matmul(x, y)
@@ -63,7 +63,7 @@ def _(size: int, batched: Any, x: Any, y: Any) -> Any:
     return _matmul_of_rows(size, x, y)
 
 
-def _matmul_of_rows(size: int, x: Any, y: Any) -> Any:
+def _matmul_of_rows(size: int, x: Array, y: Array) -> Array:
     """The products of `size` stacks of matrices with one stack, as one product of all their rows."""
     last = len(x.shape) - 2
     x = to_axis(x, 0, last - 1)
@@ -82,7 +82,7 @@ def _() -> Any:
     yield (integers((3, 4), -9, 9), integers((4, 2), -9, 9)), {}
 
 
-def matrix_transpose(x: Any) -> Any:
+def matrix_transpose(x: Array) -> Array:
     """`x` with its last two axes exchanged."""
     n = len(x.shape)
     return transpose(x, perm=(*range(n - 2), n - 1, n - 2))
@@ -106,22 +106,22 @@ matvec.separately_linear("x", "y")
 
 
 @matvec.def_vjp("x")
-def _(ct: Any, ans: Any, x: Any, y: Any) -> Any:
+def _(ct: Array, ans: Array, x: Array, y: Array) -> Any:
     return multiply(reshape(ct, shape=(ct.shape[0], 1)), y)
 
 
 @matvec.def_vjp("y")
-def _(ct: Any, ans: Any, x: Any, y: Any) -> Any:
+def _(ct: Array, ans: Array, x: Array, y: Array) -> Any:
     return matvec(transpose(x, perm=(1, 0)), ct)
 
 
 @matvec.def_decompose
-def _(x: Any, y: Any) -> Any:
+def _(x: Array, y: Array) -> Any:
     return reshape(matmul(x, reshape(y, shape=(y.shape[0], 1))), shape=x.shape[:1])
 
 
 @matvec.def_batch
-def _(size: int, batched: Any, x: Any, y: Any) -> Any:
+def _(size: int, batched: Any, x: Array, y: Array) -> Any:
     if all(batched):
         return reshape(matmul(x, reshape(y, shape=(*y.shape, 1))), shape=x.shape[:2])
     if not batched[0]:
@@ -153,23 +153,23 @@ inner.separately_linear("x", "y")
 
 
 @inner.def_vjp("x")
-def _(ct: Any, ans: Any, x: Any, y: Any) -> Any:
+def _(ct: Array, ans: Array, x: Array, y: Array) -> Any:
     return multiply(ct, y)
 
 
 @inner.def_vjp("y")
-def _(ct: Any, ans: Any, x: Any, y: Any) -> Any:
+def _(ct: Array, ans: Array, x: Array, y: Array) -> Any:
     return multiply(ct, x)
 
 
 @inner.def_decompose
-def _(x: Any, y: Any) -> Any:
+def _(x: Array, y: Array) -> Any:
     n = x.shape[0]
     return reshape(matmul(reshape(x, shape=(1, n)), reshape(y, shape=(n, 1))), shape=())
 
 
 @inner.def_batch
-def _(size: int, batched: Any, x: Any, y: Any) -> Any:
+def _(size: int, batched: Any, x: Array, y: Array) -> Any:
     if all(batched):
         return reduce_sum(multiply(x, y), axes=(1,))
     return matvec(x, y) if batched[0] else matvec(y, x)
@@ -192,7 +192,7 @@ def promoted(x: Array, y: Array) -> tuple[Array, Array]:
     return as_common[0], as_common[1]
 
 
-def matmul_any(x: Any, y: Any) -> Any:
+def matmul_any(x: Array, y: Array) -> Array:
     """`np.matmul` for operands of all ranks: vectors are promoted, leading axes broadcast."""
     if not x.shape or not y.shape:
         raise ShapeError(f"matmul: operands need at least one axis, got shapes {x.shape} and {y.shape}")
@@ -250,7 +250,7 @@ def dot(x: Any, y: Any) -> Any:
 
 
 # -- einsum ----------------------------------------------------------------------------------------------
-def einsum(subscripts: str, *operands: Any) -> Any:
+def einsum(subscripts: str, *operands: Array) -> Array:
     """`np.einsum` with a subscript string: pairs are contracted from left to right, each by one `matmul`."""
     names, wanted = parse_einsum(subscripts, [len(x.shape) for x in operands])
     operands, names = _without_ones(operands, names)
@@ -318,7 +318,7 @@ def _check_sizes(subscripts: str, names: list[list[str]], operands: Sequence[Any
                 )
 
 
-def _diagonal(x: Any, names: list[str]) -> tuple[Any, list[str]]:
+def _diagonal(x: Array, names: list[str]) -> tuple[Any, list[str]]:
     """`x` with every repeated axis name reduced to its diagonal."""
     for n in dict.fromkeys(names):
         while names.count(n) > 1:
@@ -329,7 +329,7 @@ def _diagonal(x: Any, names: list[str]) -> tuple[Any, list[str]]:
     return x, names
 
 
-def _contract(x: Any, a: list[str], y: Any, b: list[str], later: set[str]) -> tuple[Any, list[str]]:
+def _contract(x: Array, a: list[str], y: Array, b: list[str], later: set[str]) -> tuple[Any, list[str]]:
     x, y = promoted(x, y)
     x, a = _sum_out(x, a, later.union(b))
     y, b = _sum_out(y, b, later.union(a))
@@ -352,6 +352,6 @@ def _contract(x: Any, a: list[str], y: Any, b: list[str], later: set[str]) -> tu
     return reshape(out, shape=tuple(size[n] for n in names)), names
 
 
-def _sum_out(x: Any, names: list[str], needed: set[str]) -> tuple[Any, list[str]]:
+def _sum_out(x: Array, names: list[str], needed: set[str]) -> tuple[Any, list[str]]:
     axes = tuple(i for i, n in enumerate(names) if n not in needed)
     return (reduce_sum(x, axes=axes) if axes else x), [n for n in names if n in needed]

@@ -17,7 +17,7 @@ from tracegrad.ops.elementwise.table import add, divide, multiply, subtract
 from tracegrad.ops.linalg.contraction import matmul, matrix_transpose
 from tracegrad.ops.linalg.solve import last_two, square, square_samples, well_conditioned
 from tracegrad.ops.shape.linear import reduce_sum, unreduce
-from tracegrad.typing import NDArray
+from tracegrad.typing import Array, NDArray
 
 __all__ = ["cofactors", "cofactors_along", "det"]
 
@@ -34,7 +34,7 @@ def _(x: Aval) -> Aval:
 
 
 @det.def_vjp("x")
-def _(ct: Any, ans: Any, x: Any) -> Any:
+def _(ct: Array, ans: Array, x: Array) -> Any:
     return multiply(unreduce(ct, x.shape, last_two(x)), cofactors(x))
 
 
@@ -55,7 +55,7 @@ def cofactors(x: NDArray) -> Any:
         return (_sign(x, u, v) * (u.conj() * others[..., None, :]) @ v.conj()).astype(x.dtype)
 
 
-def _sign(x: Any, u: Any, v: Any) -> Any:
+def _sign(x: Any, u: Array, v: Array) -> Any:
     """The determinant of the orthogonal factors of `x`."""
     sign = (np.linalg.det(u) * np.linalg.det(v))[..., None, None]
     return sign if x.dtype.kind == "c" else np.round(sign)
@@ -67,7 +67,7 @@ def _(x: Aval) -> Aval:
 
 
 @cofactors.def_vjp("x")
-def _(ct: Any, ans: Any, x: Any) -> Any:
+def _(ct: Array, ans: Array, x: Array) -> Any:
     return cofactors_along(x, ct)  # because second derivatives are symmetric
 
 
@@ -90,7 +90,7 @@ def cofactors_along(x: NDArray, t: NDArray) -> Any:
     return (_sign(x, u, v) * (u.conj() @ moved @ v.conj())).astype(x.dtype)
 
 
-def _is_regular(x: Any) -> bool:
+def _is_regular(x: Array) -> bool:
     """Whether the formulas that divide by determinants preserve half of the digits."""
     try:
         sizes = [np.linalg.norm(y, axis=(-2, -1)) for y in (x, np.linalg.inv(x))]
@@ -122,12 +122,12 @@ def _(x: Aval, t: Aval) -> Aval:
 
 
 @cofactors_along.def_vjp("t")
-def _(ct: Any, ans: Any, x: Any, t: Any) -> Any:
+def _(ct: Array, ans: Array, x: Array, t: Array) -> Any:
     return cofactors_along(x, ct)
 
 
 @cofactors_along.def_vjp("x")
-def _(ct: Any, ans: Any, x: Any, t: Any) -> Any:
+def _(ct: Array, ans: Array, x: Array, t: Array) -> Any:
     # With C the cofactors and d the determinant, the inner product of `ct` and the result is
     # (<t, C> <ct, C> - <ct, C @ t.T @ C>) / d. Its derivative has a part through C and a part through d.
     of_x, d = cofactors(x), _spread(det(x), x)
@@ -138,11 +138,11 @@ def _(ct: Any, ans: Any, x: Any, t: Any) -> Any:
     return subtract(by_cofactors, multiply(of_x, divide(_inner(ct, ans), d)))
 
 
-def _inner(x: Any, y: Any) -> Any:
+def _inner(x: Array, y: Array) -> Any:
     return _spread(reduce_sum(multiply(x, y), axes=last_two(x)), x)
 
 
-def _spread(v: Any, x: Any) -> Any:
+def _spread(v: Array, x: Array) -> Any:
     return unreduce(v, x.shape, last_two(x))
 
 

@@ -11,6 +11,7 @@ preserves this. If eigenvalues are equal, the cotangent of their vectors becomes
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,7 @@ from tracegrad.ops.linalg.repeated_eigenvalues import is_near
 from tracegrad.ops.linalg.solve import adjoint, band, solve, square, well_conditioned
 from tracegrad.ops.reduce.reductions import argmax
 from tracegrad.ops.shape.linear import arange, broadcast_to, cast, reduce_sum, reshape, unreduce, zeros_like
-from tracegrad.typing import NDArray
+from tracegrad.typing import Array, NDArray
 
 __all__ = ["eig", "eigvals"]
 
@@ -53,15 +54,15 @@ def _(x: Aval) -> ResultAvals:
     return ResultAvals((Aval(x.shape[:-1], dtype), Aval(x.shape, dtype)))
 
 
-def _as_row(w: Any) -> Any:
+def _as_row(w: Array) -> Array:
     return reshape(w, shape=(*w.shape[:-1], 1, w.shape[-1]))
 
 
-def _as_column(w: Any) -> Any:
+def _as_column(w: Array) -> Array:
     return reshape(w, shape=(*w.shape, 1))
 
 
-def _on_diagonal(w: Any, outside: Any) -> Any:
+def _on_diagonal(w: Array, outside: Any) -> Array:
     """The matrices with `w` on their diagonals, and elements of `outside`, which may be a number, elsewhere."""
     n = w.shape[-1]
     below = band(n, n, -1)
@@ -69,7 +70,7 @@ def _on_diagonal(w: Any, outside: Any) -> Any:
     return where(below, outside, within)
 
 
-def _over_differences(x: Any, w: Any) -> Any:
+def _over_differences(x: Array, w: Array) -> Array:
     """The off-diagonal elements divided by eigenvalue differences, column minus row: nan if a difference is only
     rounding error."""
     nothing = multiply(w, 0.0)
@@ -78,13 +79,13 @@ def _over_differences(x: Any, w: Any) -> Any:
     return _on_diagonal(nothing, where(lost, math.nan, divide(x, _on_diagonal(add(nothing, 1.0), differences))))
 
 
-def _lengths(x: Any, v: Any) -> Any:
+def _lengths(x: Array, v: Array) -> Array:
     """The real parts of the inner products of the columns of `v` and `x`, as complex numbers in a row."""
     products = reduce_sum(multiply(conj(v), x), axes=(len(v.shape) - 2,))
     return _as_row(cast(real(products), dtype=v.dtype.name))
 
 
-def _real_elements(v: Any) -> Any:
+def _real_elements(v: Array) -> Array:
     """The position in each column of the element that LAPACK made real: the largest of the real ones."""
     axis = len(v.shape) - 2
     of_reals = equal(imag(v), 0.0)
@@ -95,7 +96,7 @@ def _real_elements(v: Any) -> Any:
     return equal(unreduce(argmax(size, axis=axis), v.shape, (axis,)), broadcast_to(rows, shape=v.shape))
 
 
-def _phases(x: Any, v: Any) -> Any:
+def _phases(x: Array, v: Array) -> Array:
     """The phases: 1j times the imaginary parts of the columns of `x` relative to `v` at the real elements of `v`, in
     a row."""
     chosen = _real_elements(v)
@@ -103,18 +104,18 @@ def _phases(x: Any, v: Any) -> Any:
     return _as_row(_imaginary(reduce_sum(quotients, axes=(len(v.shape) - 2,))))
 
 
-def _iterations_back(x: Any, v: Any) -> Any:
+def _iterations_back(x: Array, v: Array) -> Array:
     """The transpose of the linear map from a change of the vectors to `v` times its `_phases`, applied to `x`."""
     chosen = _real_elements(v)
     products = _as_row(_imaginary(reduce_sum(multiply(conj(v), x), axes=(len(v.shape) - 2,))))
     return where(chosen, divide(products, where(chosen, conj(v), 1.0)), 0.0)
 
 
-def _imaginary(x: Any) -> Any:
+def _imaginary(x: Array) -> Array:
     return multiply(cast(imag(x), dtype=x.dtype.name), 1j)
 
 
-def _pulled(w: Any, v: Any, ct_w: Any, ct_v: Any) -> Any:
+def _pulled(w: Any, v: Any, ct_w: Any, ct_v: Any) -> Array:
     flipped = adjoint(v)
     inner: Any = 0.0
     if ct_v is not None:
@@ -124,28 +125,28 @@ def _pulled(w: Any, v: Any, ct_w: Any, ct_v: Any) -> Any:
     return solve(flipped, matmul(inner, flipped))
 
 
-def _of_kind(ct: Any, x: Any) -> Any:
+def _of_kind(ct: Array, x: Array) -> Array:
     return ct if x.dtype.kind == "c" else real(ct)
 
 
 @eig.def_vjp_all
-def _(wanted: Any, cts: Any, ans: Any, x: Any) -> list[Any]:
+def _(wanted: Sequence[int], cts: Any, ans: tuple[Array, ...], x: Array) -> list[Any]:
     return [zeros_like(x) if 0 in x.shape else _of_kind(_pulled(*ans, *cts), x)]
 
 
-def _moved(v: Any, t: Any) -> Any:
+def _moved(v: Array, t: Array) -> Array:
     """inv(V) @ t @ V."""
     return solve(v, matmul(cast(t, dtype=v.dtype.name) if t.dtype != v.dtype else t, v))
 
 
-def _diagonal(x: Any) -> Any:
+def _diagonal(x: Array) -> Array:
     n = x.shape[-1]
     saved = where(band(n, n, -1), 0.0, where(band(n, n, 0), x, 0.0))
     return reduce_sum(saved, axes=(len(x.shape) - 2,))
 
 
 @eig.def_jvp
-def _(tangents: Any, ans: Any, x: Any) -> tuple[Any, Any]:
+def _(tangents: Any, ans: tuple[Array, ...], x: Array) -> tuple[Any, Any]:
     w, v = ans
     if 0 in v.shape:
         return zeros_like(w), zeros_like(v)
@@ -176,7 +177,7 @@ def _(x: Aval) -> Aval:
 
 
 @eigvals.def_vjp("x")
-def _(ct: Any, ans: Any, x: Any) -> Any:
+def _(ct: Array, ans: Array, x: Array) -> Any:
     if 0 in x.shape:
         return _of_kind(reshape(ct, shape=x.shape), x)
     w, v = eig(x)

@@ -15,6 +15,7 @@ phases.
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -44,7 +45,7 @@ from tracegrad.ops.linalg.repeated_eigenvalues import (
 )
 from tracegrad.ops.linalg.solve import adjoint, band, columns, matrices, solve_triangular, square, well_conditioned
 from tracegrad.ops.shape.linear import concatenate, reduce_sum, zeros_like
-from tracegrad.typing import NDArray
+from tracegrad.typing import Array, NDArray
 
 __all__ = ["cholesky", "cholesky_pullback", "eigh", "eigvalsh", "pinv", "qr", "svd", "svdvals"]
 
@@ -55,7 +56,7 @@ def _total(*terms: Any) -> Any:
     return functools.reduce(add, present) if present else None
 
 
-def _lower(x: Any, k: int = 0) -> Any:
+def _lower(x: Array, k: int = 0) -> Array:
     return where(band(x.shape[-2], x.shape[-1], k), x, 0.0)
 
 
@@ -88,12 +89,12 @@ def _(x: Aval, *, lower: bool) -> Aval:
 
 
 @cholesky.def_vjp("x")
-def _(ct: Any, ans: Any, x: Any, *, lower: bool) -> Any:
+def _(ct: Array, ans: Array, x: Array, *, lower: bool) -> Any:
     out = cholesky_pullback(ans, ct)
     return _folded(out) if lower else out
 
 
-def _folded(x: Any) -> Any:
+def _folded(x: Array) -> Array:
     """The lower triangle of the cotangent of a symmetric matrix that is read only there."""
     return add(_lower(x), _lower(x, -1))
 
@@ -120,7 +121,7 @@ def cholesky_pullback(factor: NDArray, ct: NDArray) -> Any:
     return _symmetric_part(solve_triangular.impl(factor, np.swapaxes(half, -1, -2).conj(), **options))
 
 
-def _triangle_of_product(factor: Any, ct: Any) -> Any:
+def _triangle_of_product(factor: Any, ct: Array) -> Any:
     """The lower triangle of the product of the transposed `factor` with `ct`, with its diagonal halved; `factor` is
     already conjugated."""
     product = np.tril(np.swapaxes(np.tril(factor), -1, -2) @ np.tril(ct))
@@ -140,25 +141,25 @@ def _(factor: Aval, ct: Aval) -> Aval:
 # diagonal. Let M be the symmetric part of a cotangent of the result, and Q = half(inv(L) @ M @ inv(L).T). The cotangent
 # of `ct` is L @ Q, and the cotangent of L is ct @ Q.T - 2 * result @ M @ inv(L).T.
 @cholesky_pullback.def_vjp_all
-def _(wanted: Any, ct: Any, ans: Any, factor: Any, operand_ct: Any) -> list[Any]:
+def _(wanted: Sequence[int], ct: Array, ans: Array, factor: Any, operand_ct: Any) -> list[Any]:
     inner = _between(factor, multiply(add(ct, adjoint(ct)), 0.5))
     table = {1: lambda: _lower(matmul(_lower(factor), inner))}
     table[0] = lambda: _lower(subtract(matmul(_lower(operand_ct), adjoint(inner)), _outside_of(factor, ct, ans)))
     return [table[i]() for i in wanted]
 
 
-def _inverted(factor: Any, x: Any) -> Any:
+def _inverted(factor: Any, x: Array) -> Array:
     """inv(L) @ x."""
     return solve_triangular(factor, x, lower=True, transposed=False, unit=False)
 
 
-def _between(factor: Any, x: Any) -> Any:
+def _between(factor: Any, x: Array) -> Array:
     """half(inv(L) @ x @ inv(L).T) of a symmetric `x`."""
     whole = _inverted(factor, adjoint(_inverted(factor, x)))
     return multiply(add(_lower(whole), _lower(whole, -1)), 0.5)
 
 
-def _outside_of(factor: Any, ct: Any, ans: Any) -> Any:
+def _outside_of(factor: Any, ct: Array, ans: Array) -> Array:
     """ans @ (ct + ct.T) @ inv(L).T."""
     return adjoint(_inverted(factor, matmul(add(ct, adjoint(ct)), ans)))
 
@@ -189,7 +190,7 @@ def _(x: Aval) -> ResultAvals:
 
 
 @qr.def_vjp_all
-def _(wanted: Any, cts: Any, ans: Any, x: Any) -> list[Any]:
+def _(wanted: Sequence[int], cts: Any, ans: tuple[Array, ...], x: Array) -> list[Any]:
     # F. de Hoog, R. Anderssen, M. Lukas, "Differentiation of matrix functionals using triangular factorization",
     # Math. Comp. 80 (2011). For n > m, the last n - m columns of R are Q.T times the last columns of x.
     (q, r), (ct_q, ct_r) = ans, cts
@@ -204,7 +205,7 @@ def _(wanted: Any, cts: Any, ans: Any, x: Any) -> list[Any]:
     return [concatenate(left, matmul(q, ct_right), axis=len(x.shape) - 1)]
 
 
-def _pull_qr(q: Any, r: Any, ct_q: Any, ct_r: Any) -> Any:
+def _pull_qr(q: Array, r: Array, ct_q: Any, ct_r: Any) -> Array:
     inner = _total(
         None if ct_r is None else matmul(r, adjoint(ct_r)),
         None if ct_q is None else negative(matmul(adjoint(ct_q), q)),
@@ -240,7 +241,7 @@ def _(x: Aval, *, lower: bool) -> ResultAvals:
 
 
 @eigh.def_vjp_all
-def _(wanted: Any, cts: Any, ans: Any, x: Any, *, lower: bool) -> list[Any]:
+def _(wanted: Sequence[int], cts: Any, ans: tuple[Array, ...], x: Array, *, lower: bool) -> list[Any]:
     (w, v), (ct_w, ct_v) = ans, cts
     mixed = None
     if ct_v is not None:
@@ -251,7 +252,7 @@ def _(wanted: Any, cts: Any, ans: Any, x: Any, *, lower: bool) -> list[Any]:
 
 
 @eigh.def_jvp
-def _(tangents: Any, ans: Any, x: Any, *, lower: bool) -> tuple[Any, Any]:
+def _(tangents: Any, ans: tuple[Array, ...], x: Array, *, lower: bool) -> tuple[Any, Any]:
     w, v = ans
     t = multiply(add(tangents[0], adjoint(tangents[0])), 0.5)
     moved = matmul(t, v)
@@ -259,13 +260,13 @@ def _(tangents: Any, ans: Any, x: Any, *, lower: bool) -> tuple[Any, Any]:
     return _moved_values(v, moved, w), matmul(v, mixed)
 
 
-def _moved_values(v: Any, moved: Any, w: Any) -> Any:
+def _moved_values(v: Array, moved: Any, w: Array) -> Array:
     """The tangents of eigenvalues, given the product of the matrix tangent with the vectors."""
     products = _column_products(v, moved)
     return with_values(real(products) if v.dtype.kind == "c" else products, w)
 
 
-def _column_products(x: Any, y: Any) -> Any:
+def _column_products(x: Array, y: Array) -> Array:
     """The inner product of each column of `x` with the same column of `y`."""
     return reduce_sum(multiply(conj(x) if x.dtype.kind == "c" else x, y), axes=(len(x.shape) - 2,))
 
@@ -293,13 +294,13 @@ def _(x: Aval) -> Aval:
 
 
 @eigvalsh.def_vjp("x")
-def _(ct: Any, ans: Any, x: Any) -> Any:
+def _(ct: Array, ans: Array, x: Array) -> Any:
     w, v = eigh(x, lower=True)
     return matmul(multiply(v, as_row(with_values(ct, w))), adjoint(v))
 
 
 @eigvalsh.def_jvp
-def _(tangents: Any, ans: Any, x: Any) -> Any:
+def _(tangents: Any, ans: Array, x: Array) -> Any:
     w, v = eigh(x, lower=True)
     t = multiply(add(tangents[0], adjoint(tangents[0])), 0.5)
     return _moved_values(v, matmul(t, v), w)
@@ -329,7 +330,7 @@ def _(x: Aval) -> ResultAvals:
 
 
 @svd.def_vjp_all
-def _(wanted: Any, cts: Any, ans: Any, x: Any) -> list[Any]:
+def _(wanted: Sequence[int], cts: Any, ans: tuple[Array, ...], x: Array) -> list[Any]:
     # J. Townsend, "Differentiating the singular value decomposition" (2016).
     (u, s, vh), (ct_u, ct_s, ct_vh) = ans, cts
     if 0 in x.shape:
@@ -349,7 +350,7 @@ def _(wanted: Any, cts: Any, ans: Any, x: Any) -> list[Any]:
     return [add(out, matmul(u, adjoint(by_values(_outside(v, ct_v), as_row(s), s, ct_v, vectors_only))))]
 
 
-def _pull_iterations(ans: Any, ct_u: Any, ct_v: Any, vectors_only: bool) -> Any:
+def _pull_iterations(ans: Any, ct_u: Any, ct_v: Any, vectors_only: bool) -> Array:
     """The contribution of rotations of the columns of U and V: common rotations divide by differences of singular
     values, opposite ones by sums."""
     u, s, vh = ans
@@ -373,7 +374,7 @@ def _pull_phases(ans: Any, ct_u: Any, ct_v: Any, vectors_only: bool) -> Any:
 
 
 @svd.def_jvp
-def _(tangents: Any, ans: Any, x: Any) -> tuple[Any, Any, Any]:
+def _(tangents: Any, ans: tuple[Array, ...], x: Array) -> tuple[Any, Any, Any]:
     m, n = x.shape[-2:]
     u, s, vh = ans
     v, row = adjoint(vh), as_row(s)
@@ -394,7 +395,7 @@ def _(tangents: Any, ans: Any, x: Any) -> tuple[Any, Any, Any]:
     return t_u, with_values(moved, s), adjoint(t_v)
 
 
-def _outside(basis: Any, ct: Any) -> Any:
+def _outside(basis: Any, ct: Array) -> Array:
     """The part of `ct` that is orthogonal to the columns of `basis`."""
     return subtract(ct, matmul(basis, matmul(adjoint(basis), ct)))
 
@@ -423,13 +424,13 @@ def _(x: Aval) -> Aval:
 
 
 @svdvals.def_vjp("x")
-def _(ct: Any, ans: Any, x: Any) -> Any:
+def _(ct: Array, ans: Array, x: Array) -> Any:
     u, s, vh = svd(x)
     return matmul(multiply(u, as_row(with_values(ct, s))), vh)
 
 
 @svdvals.def_jvp
-def _(tangents: Any, ans: Any, x: Any) -> Any:
+def _(tangents: Any, ans: Array, x: Array) -> Any:
     u, s, vh = svd(x)
     moved = _column_products(u, matmul(tangents[0], adjoint(vh)))
     return with_values(real(moved) if x.dtype.kind == "c" else moved, s)
@@ -456,7 +457,7 @@ def _(x: Aval, *, atol: float, rtol: float) -> Aval:
 
 
 @pinv.def_vjp("x")
-def _(ct: Any, ans: Any, x: Any, *, atol: float, rtol: float) -> Any:
+def _(ct: Array, ans: Array, x: Array, *, atol: float, rtol: float) -> Any:
     # G. Golub, V. Pereyra, "The differentiation of pseudo-inverses and nonlinear least squares problems whose variables
     # separate", SIAM J. Numer. Anal. 10 (1973): at constant rank.
     flipped, ct_flipped = adjoint(ans), adjoint(ct)
@@ -469,7 +470,7 @@ def _(ct: Any, ans: Any, x: Any, *, atol: float, rtol: float) -> Any:
     return add(main, add(left, right))
 
 
-def _product(x: Any, y: Any, z: Any) -> Any:
+def _product(x: Array, y: Array, z: Array) -> Array:
     """The product of a matrix, one of the shape of its transpose, and one of its own shape, through the smaller square
     matrix."""
     m, n = x.shape[-2:]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from tracegrad.ops.linalg.contraction import matmul
 from tracegrad.ops.linalg.factorizations import pinv, svd
 from tracegrad.ops.linalg.solve import adjoint, well_conditioned
 from tracegrad.ops.shape.linear import reshape
-from tracegrad.typing import NDArray
+from tracegrad.typing import Array, NDArray
 
 __all__ = ["least_squares"]
 
@@ -45,7 +46,7 @@ def _(a: Aval, b: Aval, *, rtol: float) -> ResultAvals:
 
 
 @least_squares.def_vjp_all
-def _(wanted: Any, cts: Any, ans: Any, a: Any, b: Any, *, rtol: float) -> list[Any]:
+def _(wanted: Sequence[int], cts: Any, ans: tuple[Array, ...], a: Array, b: Array, *, rtol: float) -> list[Any]:
     # x is P b with the pseudoinverse P of a. The rule is that of `pinv`, with less work because of the product with b.
     ct, _, ct_values = cts
     table: dict[int, Any] = {0: None, 1: None}

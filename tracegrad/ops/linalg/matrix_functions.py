@@ -6,7 +6,7 @@ imported by their users, and by the parser of graphs on their first occurrence (
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from tracegrad.ops.linalg.contraction import matmul, matrix_transpose
 from tracegrad.ops.linalg.factorizations import pinv
 from tracegrad.ops.linalg.solve import along_matrix, band, matrices, rows, solve_triangular, square, well_conditioned
 from tracegrad.ops.shape.linear import arange, cast, concatenate, pad, reduce_sum, reshape, slice, zeros_like
-from tracegrad.typing import NDArray
+from tracegrad.typing import Array, DTypeLike, NDArray
 
 __all__ = [
     "column_order",
@@ -38,7 +38,7 @@ __all__ = [
 _INTEGER = np.dtype(np.int64)
 
 
-def _each(function: Callable[..., Any], shape: tuple[int, ...], dtype: Any, *xs: Any) -> Any:
+def _each(function: Callable[..., Any], shape: tuple[int, ...], dtype: DTypeLike, *xs: Array) -> Array:
     """The array of `shape` of the results of `function` for the matrices of stacks, one by one."""
     batch_shape = xs[0].shape[:-2]
     out = np.empty((*batch_shape, *shape), dtype)
@@ -47,7 +47,7 @@ def _each(function: Callable[..., Any], shape: tuple[int, ...], dtype: Any, *xs:
     return out
 
 
-def _conj(x: Any) -> Any:
+def _conj(x: Array) -> Array:
     """The conjugate that a rule for real matrices needs for complex ones."""
     return conj(x) if x.dtype.kind == "c" else x
 
@@ -71,7 +71,7 @@ def _(x: Aval) -> ResultAvals:
 
 
 @lu_packed.def_vjp_all
-def _(wanted: Any, cts: Any, ans: Any, x: Any) -> list[Any]:
+def _(wanted: Sequence[int], cts: Any, ans: tuple[Array, ...], x: Array) -> list[Any]:
     # F. de Hoog, R. Anderssen, M. Lukas, "Differentiation of matrix functionals using triangular factorization",
     # Math. Comp. 80 (2011).
     (packed, pivots), ct = (_conj(ans[0]), ans[1]), cts[0]
@@ -86,7 +86,7 @@ def _(wanted: Any, cts: Any, ans: Any, x: Any) -> list[Any]:
     return [matmul(matrix_transpose(exchanging(pivots, packed)), matrix_transpose(flipped))]
 
 
-def exchanging(pivots: Any, like: Any) -> Any:
+def exchanging(pivots: Any, like: Array) -> Array:
     """The permutation matrices of `pivots`."""
     *batch_shape, n = pivots.shape
     column_index = reshape(arange(start=0, step=1, length=n, dtype="int64"), shape=(1, n))
@@ -144,7 +144,7 @@ def _() -> Any:
 
 
 # -- Sylvester's equation, square roots and logarithms ---------------------------------------------------------------
-def _size(x: Any) -> Any:
+def _size(x: Array) -> Any:
     return np.max(np.abs(x), initial=0.0)
 
 
@@ -155,7 +155,7 @@ def _has_digits(solution: Any, a: Any, b: Any, q: Any) -> bool:
 
 
 @primitive(on_complex=AS_WRITTEN)
-def sylvester(a: NDArray, b: NDArray, q: NDArray, *, checked: bool) -> Any:
+def sylvester(a: NDArray, b: NDArray, q: NDArray, *, checked: bool) -> Array:
     """The x with a @ x + x @ b = q; if `checked`, as in derivatives, nan for a singular equation."""
     from scipy.linalg import solve_sylvester
 
@@ -175,7 +175,7 @@ def _(a: Aval, b: Aval, q: Aval, *, checked: bool) -> Aval:
 
 
 @sylvester.def_vjp_all
-def _(wanted: Any, ct: Any, ans: Any, a: Any, b: Any, q: Any, *, checked: bool) -> list[Any]:
+def _(wanted: Sequence[int], ct: Array, ans: Array, a: Array, b: Array, q: Array, *, checked: bool) -> list[Any]:
     result = sylvester(matrix_transpose(_conj(a)), matrix_transpose(_conj(b)), ct, checked=True)
     flipped = matrix_transpose(_conj(ans))
     each = (
@@ -193,7 +193,7 @@ def _() -> Any:
     yield stacks, {"checked": True}
 
 
-def _real(function: str, x: Any) -> Any:
+def _real(function: str, x: Array) -> Any:
     import scipy.linalg
 
     # SciPy estimates norms by random vectors, and the bits depend on them.
@@ -209,7 +209,7 @@ def _real(function: str, x: Any) -> Any:
 
 
 @primitive()
-def sqrtm(x: NDArray) -> Any:
+def sqrtm(x: NDArray) -> Array:
     """The square root of matrices that have a real one."""
     return _each(lambda y: _real("sqrtm", y), x.shape[-2:], x.dtype, x)
 
@@ -220,7 +220,7 @@ def _(x: Aval) -> Aval:
 
 
 @sqrtm.def_vjp("x")
-def _(ct: Any, ans: Any, x: Any) -> Any:
+def _(ct: Array, ans: Array, x: Array) -> Any:
     flipped = matrix_transpose(ans)
     return sylvester(flipped, flipped, ct, checked=True)
 
@@ -231,7 +231,7 @@ def _() -> Any:
     yield (well_conditioned((2, 9, 9)),), {}
 
 
-def _is_regular(x: Any) -> bool:
+def _is_regular(x: Array) -> bool:
     """Whether `x` is finite, and no eigenvalue is zero up to rounding, for which SciPy substitutes another number."""
     if not np.isfinite(x).all():
         return False
@@ -242,10 +242,10 @@ def _is_regular(x: Any) -> bool:
 
 
 @primitive()
-def logm(x: NDArray, *, checked: bool) -> Any:
+def logm(x: NDArray, *, checked: bool) -> Array:
     """The logarithm of matrices that have a real one; if `checked`, as in derivatives, nan for singular matrices."""
 
-    def checked_log(x: Any) -> Any:
+    def checked_log(x: Array) -> Any:
         return _real("logm", x) if not checked or _is_regular(x) else np.nan
 
     return _each(checked_log, x.shape[-2:], x.dtype, x)
@@ -256,17 +256,17 @@ def _(x: Aval, *, checked: bool) -> Aval:
     return square("logm", x)
 
 
-def _checked_logm(x: Any) -> Any:
+def _checked_logm(x: Array) -> Array:
     return logm(x, checked=True)
 
 
 @logm.def_vjp("x")
-def _(ct: Any, ans: Any, x: Any, *, checked: bool) -> Any:
+def _(ct: Array, ans: Array, x: Array, *, checked: bool) -> Any:
     return along_matrix(_checked_logm, matrix_transpose(x), ct)
 
 
 @logm.def_jvp
-def _(tangents: Any, ans: Any, x: Any, *, checked: bool) -> Any:
+def _(tangents: Any, ans: Array, x: Array, *, checked: bool) -> Any:
     return along_matrix(_checked_logm, x, tangents[0])
 
 
@@ -294,7 +294,7 @@ def _(x: Aval, *, rank: int) -> Aval:
 
 
 @null_basis.def_vjp("x")
-def _(ct: Any, ans: Any, x: Any, *, rank: int) -> Any:
+def _(ct: Array, ans: Array, x: Array, *, rank: int) -> Any:
     flipped = matrix_transpose(pinv(x, atol=0.0, rtol=1e-10))
     return negative(matmul(matmul(flipped, ct), matrix_transpose(ans)))
 
@@ -306,7 +306,7 @@ def _() -> Any:
 
 # -- banded systems ------------------------------------------------------------------------------------------------
 @primitive(on_complex=AS_WRITTEN)
-def solve_banded(ab: NDArray, b: NDArray, *, lower: int, upper: int) -> Any:
+def solve_banded(ab: NDArray, b: NDArray, *, lower: int, upper: int) -> Array:
     """The y with a @ y = b, where a has `lower` diagonals below its own and `upper` above: row k of `ab` is the
     diagonal at j - i = upper - k, and has a[i, j] in column j."""
     from scipy.linalg import solve_banded
@@ -322,7 +322,7 @@ def _(ab: Aval, b: Aval, *, lower: int, upper: int) -> Aval:
     return b
 
 
-def moved(x: Any, by: int) -> Any:
+def moved(x: Array, by: int) -> Array:
     """`x` shifted along its last axis, with zeros shifted in: element j is x[j + by]."""
     n, last = x.shape[-1], len(x.shape) - 1
     by = max(-n, min(by, n))
@@ -331,12 +331,12 @@ def moved(x: Any, by: int) -> Any:
     return pad(saved, low=low, high=high, interior=(0,) * (last + 1), value=0)
 
 
-def _matrix_row(x: Any, k: int) -> Any:
+def _matrix_row(x: Array, k: int) -> Array:
     return rows(x, k, k + 1)
 
 
 @solve_banded.def_vjp_all
-def _(wanted: Any, ct: Any, ans: Any, ab: Any, b: Any, *, lower: int, upper: int) -> list[Any]:
+def _(wanted: Sequence[int], ct: Array, ans: Array, ab: Any, b: Array, *, lower: int, upper: int) -> list[Any]:
     last, ans, ab = len(ab.shape) - 1, _conj(ans), _conj(ab)
     # Row k of a.T is its diagonal at j - i = lower - k: the shifted diagonal of `a` at i - j = lower - k.
     flipped = [moved(_matrix_row(ab, upper + lower - k), k - lower) for k in range(lower + upper + 1)]

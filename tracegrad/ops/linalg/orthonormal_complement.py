@@ -19,12 +19,12 @@ from tracegrad.ops.elementwise.table import negative
 from tracegrad.ops.linalg.contraction import matmul
 from tracegrad.ops.linalg.solve import adjoint, matrices
 from tracegrad.ops.shape.linear import zeros_like
-from tracegrad.typing import NDArray
+from tracegrad.typing import Array, NDArray
 
 __all__ = ["added_by_svd", "complement"]
 
 
-def _pulled(ct: Any, ans: Any, q: Any) -> Any:
+def _pulled(ct: Any, ans: Any, q: Any) -> Array:
     return negative(matmul(ans, matmul(adjoint(ct), q)))
 
 
@@ -69,12 +69,12 @@ def _(x: Aval, q: Aval, *, left: bool) -> Aval:
 
 
 @added_by_svd.def_vjp("q")
-def _(ct: Any, ans: Any, x: Any, q: Any, *, left: bool) -> Any:
+def _(ct: Array, ans: Array, x: Array, q: Array, *, left: bool) -> Any:
     return _pulled(ct, ans, q)
 
 
 @added_by_svd.def_vjp("x")
-def _(ct: Any, ans: Any, x: Any, q: Any, *, left: bool) -> Any:
+def _(ct: Array, ans: Array, x: Array, q: Array, *, left: bool) -> Any:
     return zeros_like(x)  # the derivative is taken through the vectors only
 
 

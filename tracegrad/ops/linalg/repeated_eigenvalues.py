@@ -30,6 +30,7 @@ from tracegrad.ops.elementwise.table import (
 from tracegrad.ops.linalg.solve import adjoint, band
 from tracegrad.ops.reduce.reductions import reduce_max
 from tracegrad.ops.shape.linear import broadcast_to, reshape, stop_gradient, unreduce
+from tracegrad.typing import Array
 
 __all__ = [
     "as_column",
@@ -44,25 +45,25 @@ __all__ = [
 ]
 
 
-def as_row(v: Any) -> Any:
+def as_row(v: Array) -> Array:
     return reshape(v, shape=(*v.shape[:-1], 1, v.shape[-1]))
 
 
-def as_column(v: Any) -> Any:
+def as_column(v: Array) -> Array:
     return reshape(v, shape=(*v.shape, 1))
 
 
-def skew(x: Any) -> Any:
+def skew(x: Array) -> Array:
     return multiply(subtract(x, adjoint(x)), 0.5)
 
 
-def with_values(ct: Any, values: Any) -> Any:
+def with_values(ct: Array, values: Array) -> Array:
     """A cotangent or tangent of the values, marked as a function of them: its products are not functions of vectors
     alone."""
     return add(ct, multiply(values, 0.0))
 
 
-def is_near(distance: Any, values: Any) -> Any:
+def is_near(distance: Any, values: Array) -> Array:
     """Whether a difference of values, or a value itself, is only rounding error relative to the largest value."""
     last = (len(values.shape) - 1,)
     largest = unreduce(reduce_max(absolute(stop_gradient(values)), axes=last), values.shape, last)
@@ -70,21 +71,21 @@ def is_near(distance: Any, values: Any) -> Any:
     return less_equal(absolute(distance), broadcast_to(bound, shape=distance.shape))
 
 
-def _eps(x: Any) -> float:
+def _eps(x: Array) -> float:
     return float(np.finfo(x.dtype).eps)
 
 
-def _rounding(size: Any) -> Any:
+def _rounding(size: Any) -> Array:
     """A bound of the rounding error for each column of matrix products, in a row."""
     axes = (len(size.shape) - 2,)
     return multiply(reduce_max(absolute(stop_gradient(size)), axes=axes), 16 * size.shape[-1] * _eps(size))
 
 
-def _quotient(none: Any, x: Any, y: Any) -> Any:
+def _quotient(none: Any, x: Array, y: Array) -> Array:
     return where(none, math.nan, divide(x, where(none, 1.0, y)))
 
 
-def by_values(x: Any, y: Any, values: Any, size: Any, vectors_only: bool) -> Any:
+def by_values(x: Array, y: Array, values: Array, size: Any, vectors_only: bool) -> Array:
     """x / y, for y computed from values; nan where y is 0, and if `vectors_only`, where it is near 0. It is 0 where x
     is only the rounding error of products in columns of `size`."""
     if 0 in x.shape:
@@ -96,22 +97,22 @@ def by_values(x: Any, y: Any, values: Any, size: Any, vectors_only: bool) -> Any
     return where(logical_and(near, less_equal(absolute(x), bound)), 0.0, _quotient(near, x, y))
 
 
-def _on_diagonal(n: int) -> Any:
+def _on_diagonal(n: int) -> Array:
     """The mask of the diagonal of matrices of n columns."""
     return logical_and(band(n, n, 0), logical_not(band(n, n, -1)))
 
 
-def _off_diagonal(x: Any) -> Any:
+def _off_diagonal(x: Array) -> Array:
     """The off-diagonal elements, with 0 on the diagonal."""
     return where(_on_diagonal(x.shape[-1]), 0.0, x)
 
 
-def by_sums(x: Any, values: Any, size: Any, vectors_only: bool) -> Any:
+def by_sums(x: Array, values: Array, size: Any, vectors_only: bool) -> Array:
     """x divided by the sums of the values of its columns and rows, 0 on the diagonal."""
     return _off_diagonal(by_values(x, add(as_row(values), as_column(values)), values, size, vectors_only))
 
 
-def by_differences(x: Any, values: Any, size: Any, vectors_only: bool) -> Any:
+def by_differences(x: Array, values: Array, size: Any, vectors_only: bool) -> Array:
     """x divided by the differences of the values of its columns and rows, 0 on the diagonal.
 
     x is a difference of products in `size`, which has digits if these are as small as the values, or not at all (None).
@@ -134,7 +135,7 @@ def by_differences(x: Any, values: Any, size: Any, vectors_only: bool) -> Any:
     return _off_diagonal(_quotient(logical_or(none, logical_and(near, lost)), x, differences))
 
 
-def of_full_rank(r: Any) -> Any:
+def of_full_rank(r: Array) -> Array:
     """A triangle with nan for diagonal elements that are only rounding error relative to their column."""
     if 0 in r.shape:
         return r

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from tracegrad.avals import Aval
 from tracegrad.errors import ShapeError, UnsupportedError, located
 from tracegrad.ops.core.op import Op
+from tracegrad.typing import Array
 
 __all__ = ["riccati"]
 
 
-def _solved(a: Any, b: Any, q: Any, r: Any, s: Any, *, discrete: bool) -> Any:
+def _solved(a: Array, b: Array, q: Array, r: Array, s: Any, *, discrete: bool) -> Any:
     """The stabilizing solution x of a.T x + x a - (x b + s) r^-1 (b.T x + s.T) + q = 0, or of its discrete form."""
     import scipy.linalg
 
@@ -31,10 +33,10 @@ def _(a: Aval, b: Aval, q: Aval, r: Aval, s: Aval, *, discrete: bool) -> Aval:
 
 
 @riccati.def_vjp_all
-def _(wanted: Any, ct: Any, ans: Any, *operands: Any, discrete: bool) -> list[Any]:
+def _(wanted: Sequence[int], ct: Array, ans: Array, *operands: Array, discrete: bool) -> list[Any]:
     raise UnsupportedError(located("the derivative of a solution of Riccati's equation that is no fixed point"))
 
 
 @riccati.def_batch
-def _(size: int, batched: Any, *operands: Any, discrete: bool) -> Any:
+def _(size: int, batched: Any, *operands: Array, discrete: bool) -> Any:
     raise UnsupportedError(located("solutions of Riccati's equation in batches are not supported; solve one by one"))

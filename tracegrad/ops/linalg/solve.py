@@ -13,6 +13,7 @@ differentiation" (2008), unless another source is named.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,7 @@ from tracegrad.ops.elementwise.table import (
 from tracegrad.ops.linalg.contraction import matmul, matrix_transpose
 from tracegrad.ops.shape.batching import repeated, to_axis
 from tracegrad.ops.shape.linear import arange, concatenate, reshape, slice, unreduce, zeros_like
-from tracegrad.typing import NDArray
+from tracegrad.typing import Array, NDArray
 
 __all__ = [
     "adjoint",
@@ -79,25 +80,25 @@ def square(name: str, x: Aval) -> Aval:
     return x
 
 
-def adjoint(x: Any) -> Any:
+def adjoint(x: Array) -> Array:
     """The conjugate transpose of matrices."""
     flipped = matrix_transpose(x)
     return conj(flipped) if x.dtype.kind == "c" else flipped
 
 
-def rows(x: Any, start: int, stop: int) -> Any:
+def rows(x: Array, start: int, stop: int) -> Array:
     """Rows `start` to `stop` of every matrix."""
     batch_shape, n = x.shape[:-2], x.shape[-1]
     return slice(x, start=(*(0,) * len(batch_shape), start, 0), stop=(*batch_shape, stop, n), step=(1,) * len(x.shape))
 
 
-def columns(x: Any, start: int, stop: int) -> Any:
+def columns(x: Array, start: int, stop: int) -> Array:
     """Elements `start` to `stop` along the last axis: columns of matrices."""
     batch_shape = x.shape[:-1]
     return slice(x, start=(*(0,) * len(batch_shape), start), stop=(*batch_shape, stop), step=(1,) * len(x.shape))
 
 
-def band(n: int, m: int, k: int) -> Any:
+def band(n: int, m: int, k: int) -> Array:
     """The mask of a matrix of `n` rows and `m` columns that is true where column <= row + k."""
     down = reshape(arange(start=k, step=1, length=n, dtype="int64"), shape=(n, 1))
     return less_equal(reshape(arange(start=0, step=1, length=m, dtype="int64"), shape=(1, m)), down)
@@ -141,7 +142,7 @@ def _(x: Aval, *, lower: bool) -> Aval:
 
 
 @symmetric.def_decompose
-def _of_triangle(x: Any, *, lower: bool) -> Any:
+def _of_triangle(x: Array, *, lower: bool) -> Array:
     n = x.shape[-1]
     triangle, other = (x, adjoint(x)) if lower else (adjoint(x), x)
     if x.dtype.kind != "c":
@@ -150,7 +151,7 @@ def _of_triangle(x: Any, *, lower: bool) -> Any:
 
 
 @symmetric.def_vjp("x")
-def _(ct: Any, ans: Any, x: Any, *, lower: bool) -> Any:
+def _(ct: Array, ans: Array, x: Array, *, lower: bool) -> Any:
     return multiply(add(ct, adjoint(ct)), 0.5)
 
 
@@ -177,7 +178,7 @@ mirrored.def_decompose(_of_triangle)
 
 
 @mirrored.def_vjp("x")
-def _(ct: Any, ans: Any, x: Any, *, lower: bool) -> Any:
+def _(ct: Array, ans: Array, x: Array, *, lower: bool) -> Any:
     n = x.shape[-1]
     read, diagonal = band(n, n, -1), logical_and(band(n, n, 0), logical_not(band(n, n, -1)))
     both = add(ct, adjoint(ct))
@@ -201,7 +202,7 @@ def _(x: Aval) -> Aval:
 
 
 @inv.def_vjp("x")
-def _(ct: Any, ans: Any, x: Any) -> Any:
+def _(ct: Array, ans: Array, x: Array) -> Any:
     flipped = matrix_transpose(ans)
     return negative(matmul(flipped, matmul(ct, flipped)))
 
@@ -228,32 +229,32 @@ def _right_side(name: str, a: Aval, b: Aval) -> Aval:
 
 
 @solve.def_vjp("a")
-def _(ct: Any, ans: Any, a: Any, b: Any) -> Any:
+def _(ct: Array, ans: Array, a: Array, b: Array) -> Any:
     return negative(matmul(solve(matrix_transpose(a), ct), matrix_transpose(ans)))
 
 
 @solve.def_vjp("b")
-def _(ct: Any, ans: Any, a: Any, b: Any) -> Any:
+def _(ct: Array, ans: Array, a: Array, b: Array) -> Any:
     return solve(matrix_transpose(a), ct)
 
 
 @solve.def_jvp
-def _(tangents: Any, ans: Any, a: Any, b: Any) -> Any:
+def _(tangents: Any, ans: Array, a: Array, b: Array) -> Any:
     t_a, t_b = tangents
     return solve(a, t_b if t_a is None else _minus(t_b, matmul(t_a, ans)))
 
 
-def _minus(x: Any, y: Any) -> Any:
+def _minus(x: Array, y: Array) -> Array:
     """x - y, where `x` may be None for 0."""
     return negative(y) if x is None else subtract(x, y)
 
 
 @solve.def_batch
-def _(size: int, batched: Any, a: Any, b: Any) -> Any:
+def _(size: int, batched: Any, a: Array, b: Array) -> Any:
     return of_right_sides(solve, size, batched, a, b)
 
 
-def of_right_sides(op: Any, size: int, batched: Any, a: Any, b: Any, **params: Any) -> Any:
+def of_right_sides(op: Any, size: int, batched: Any, a: Array, b: Array, **params: Any) -> Any:
     """`op(a, b)` for a batch; if `a` is common to all examples, the right sides are concatenated."""
     if batched[0]:
         return op(*repeated(size, batched, (a, b)), **params)
@@ -349,13 +350,13 @@ def _(a: Aval, b: Aval, *, lower: bool, transposed: bool, unit: bool) -> Aval:
 
 
 @solve_triangular.def_vjp("a")
-def _(ct: Any, ans: Any, a: Any, b: Any, *, lower: bool, transposed: bool, unit: bool) -> Any:
+def _(ct: Array, ans: Array, a: Array, b: Array, *, lower: bool, transposed: bool, unit: bool) -> Any:
     ct_b = solve_triangular(a, ct, lower=lower, transposed=not transposed, unit=unit)
     left, right = (ans, ct_b) if transposed else (ct_b, ans)
     return _triangle(negative(matmul(left, matrix_transpose(right))), lower, unit)
 
 
-def _triangle(x: Any, lower: bool, unit: bool) -> Any:
+def _triangle(x: Array, lower: bool, unit: bool) -> Array:
     """The part of a square matrix that `solve_triangular` reads, 0 elsewhere."""
     n, off = x.shape[-1], int(unit)
     if lower:
@@ -364,12 +365,12 @@ def _triangle(x: Any, lower: bool, unit: bool) -> Any:
 
 
 @solve_triangular.def_vjp("b")
-def _(ct: Any, ans: Any, a: Any, b: Any, *, lower: bool, transposed: bool, unit: bool) -> Any:
+def _(ct: Array, ans: Array, a: Array, b: Array, *, lower: bool, transposed: bool, unit: bool) -> Any:
     return solve_triangular(a, ct, lower=lower, transposed=not transposed, unit=unit)
 
 
 @solve_triangular.def_jvp
-def _(tangents: Any, ans: Any, a: Any, b: Any, *, lower: bool, transposed: bool, unit: bool) -> Any:
+def _(tangents: Any, ans: Array, a: Array, b: Array, *, lower: bool, transposed: bool, unit: bool) -> Any:
     t_a, t_b = tangents
     if t_a is not None:
         t_a = _triangle(t_a, lower, unit)
@@ -378,7 +379,7 @@ def _(tangents: Any, ans: Any, a: Any, b: Any, *, lower: bool, transposed: bool,
 
 
 @solve_triangular.def_batch
-def _(size: int, batched: Any, a: Any, b: Any, *, lower: bool, transposed: bool, unit: bool) -> Any:
+def _(size: int, batched: Any, a: Array, b: Array, *, lower: bool, transposed: bool, unit: bool) -> Any:
     params = {"lower": lower, "transposed": transposed, "unit": unit}
     return of_right_sides(solve_triangular, size, batched, a, b, **params)
 
@@ -395,7 +396,7 @@ def _() -> Any:
 
 
 # -- slogdet ----------------------------------------------------------------------------------------------
-def last_two(x: Any) -> tuple[int, int]:
+def last_two(x: Array) -> tuple[int, int]:
     return len(x.shape) - 2, len(x.shape) - 1
 
 
@@ -413,7 +414,7 @@ def _(x: Aval) -> ResultAvals:
 
 
 @slogdet.def_vjp_all
-def _(wanted: Any, cts: Any, ans: Any, x: Any) -> list[Any]:
+def _(wanted: Sequence[int], cts: Any, ans: tuple[Array, ...], x: Array) -> list[Any]:
     ct_sign, ct = cts
     if x.dtype.kind == "c" and ct_sign is not None:
         # With t = trace(inv(x) @ dx), log(det) moves by t, so the logarithm of the magnitude by the real part of t, and
@@ -443,16 +444,16 @@ def _(x: Aval) -> Aval:
 
 
 @matrix_exp.def_vjp("x")
-def _(ct: Any, ans: Any, x: Any) -> Any:
+def _(ct: Array, ans: Array, x: Array) -> Any:
     return along_matrix(matrix_exp, matrix_transpose(x), ct)
 
 
 @matrix_exp.def_jvp
-def _(tangents: Any, ans: Any, x: Any) -> Any:
+def _(tangents: Any, ans: Array, x: Array) -> Any:
     return along_matrix(matrix_exp, x, tangents[0])
 
 
-def along_matrix(function: Any, x: Any, t: Any) -> Any:
+def along_matrix(function: Any, x: Array, t: Array) -> Array:
     """The derivative of a matrix function at `x` along `t`, which is the corner block of the function of [[x, t], [0,
     x]].
 

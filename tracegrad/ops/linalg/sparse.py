@@ -19,6 +19,7 @@ from tracegrad.ops.elementwise.table import negative
 from tracegrad.ops.shape.batching import repeated
 from tracegrad.ops.shape.linear import reshape, slice, transpose
 from tracegrad.ops.shape.stack_split import stack
+from tracegrad.typing import Array, ArrayLike
 
 __all__ = ["SuperLUFactors", "solve_with", "sparse_outer", "sparse_product", "sparse_solve"]
 
@@ -57,17 +58,17 @@ sparse_product.separately_linear("data", "x")
 
 
 @sparse_product.def_vjp("data")
-def _(ct: Any, ans: Any, data: Any, indices: Any, indptr: Any, x: Any, *, rows: int, transposed: bool) -> Any:
+def _(ct: Any, ans: Array, data: Array, indices: Any, indptr: Any, x: Any, *, rows: int, transposed: bool) -> Any:
     return sparse_outer(indices, indptr, *((x, ct) if transposed else (ct, x)))
 
 
 @sparse_product.def_vjp("x")
-def _(ct: Any, ans: Any, data: Any, indices: Any, indptr: Any, x: Any, *, rows: int, transposed: bool) -> Any:
+def _(ct: Any, ans: Array, data: Any, indices: Any, indptr: Any, x: Any, *, rows: int, transposed: bool) -> Any:
     return sparse_product(data, indices, indptr, ct, rows=x.shape[0], transposed=not transposed)
 
 
 @sparse_product.def_batch
-def _(size: int, batched: Any, *operands: Any, rows: int, transposed: bool) -> Any:
+def _(size: int, batched: Any, *operands: Array, rows: int, transposed: bool) -> Any:
     data, indices, indptr, x = operands
     if any(batched[:3]):
         return _one_by_one(sparse_product, size, batched, operands, rows=rows, transposed=transposed)
@@ -83,19 +84,19 @@ def _with_batch_columns(size: int, x: Any, f: Any) -> Any:
     return transpose(reshape(result, shape=(result.shape[0], size, k)), perm=(1, 0, 2))
 
 
-def _one_by_one(op: Any, size: int, batched: Any, operands: Sequence[Any], **params: Any) -> Any:
+def _one_by_one(op: Any, size: int, batched: Any, operands: Sequence[Any], **params: Any) -> Array:
     args = repeated(size, batched, operands)
     return stack(*[op(*[_nth(v, i) for v in args], **params) for i in range(size)], axis=0)
 
 
-def _nth(x: Any, i: int) -> Any:
+def _nth(x: Array, i: int) -> Array:
     rest = (0,) * (len(x.shape) - 1)
     item = slice(x, start=(i, *rest), stop=(i + 1, *x.shape[1:]), step=(1,) * len(x.shape))
     return reshape(item, shape=x.shape[1:])
 
 
 @_op
-def sparse_outer(indices: Any, indptr: Any, u: Any, v: Any) -> Any:
+def sparse_outer(indices: Array, indptr: Any, u: Array, v: Array) -> Array:
     """The elements of u @ v.T at the stored positions of the matrix."""
     rows = np.repeat(np.arange(u.shape[0]), np.diff(indptr))
     return np.sum(u[rows] * v[indices], axis=1, dtype=u.dtype)
@@ -118,17 +119,17 @@ sparse_outer.separately_linear("u", "v")
 
 
 @sparse_outer.def_vjp("u")
-def _(ct: Any, ans: Any, indices: Any, indptr: Any, u: Any, v: Any) -> Any:
+def _(ct: Any, ans: Array, indices: Any, indptr: Any, u: Any, v: Any) -> Any:
     return sparse_product(ct, indices, indptr, v, rows=u.shape[0], transposed=False)
 
 
 @sparse_outer.def_vjp("v")
-def _(ct: Any, ans: Any, indices: Any, indptr: Any, u: Any, v: Any) -> Any:
+def _(ct: Any, ans: Array, indices: Any, indptr: Any, u: Any, v: Any) -> Any:
     return sparse_product(ct, indices, indptr, u, rows=v.shape[0], transposed=True)
 
 
 @sparse_outer.def_batch
-def _(size: int, batched: Any, *operands: Any) -> Any:
+def _(size: int, batched: Any, *operands: Array) -> Any:
     return _one_by_one(sparse_outer, size, batched, operands)
 
 
@@ -171,13 +172,13 @@ def _(data: Aval, indices: Aval, indptr: Aval, b: Aval, **params: Any) -> Aval:
 
 @sparse_solve.def_vjp_all
 def _(
-    wanted: Any,
-    ct: Any,
-    ans: Any,
-    data: Any,
-    indices: Any,
+    wanted: Sequence[int],
+    ct: Array,
+    ans: Array,
+    data: Array,
+    indices: Array,
     indptr: Any,
-    b: Any,
+    b: Array,
     *,
     csc: bool,
     trans: bool,
@@ -210,7 +211,7 @@ class SuperLUFactors:
 
 
 @_op
-def solve_with(b: Any, *, lu: SuperLUFactors, trans: bool) -> Any:
+def solve_with(b: ArrayLike, *, lu: SuperLUFactors, trans: bool) -> Any:
     """The x with A @ x = b, or A.T @ x = b, given SciPy's factors of A."""
     return lu.factors.solve(np.asarray(b, order="F"), "T" if trans else "N")
 
@@ -226,7 +227,7 @@ solve_with.linear_in("b")
 
 
 @solve_with.def_vjp("b")
-def _(ct: Any, ans: Any, b: Any, *, lu: SuperLUFactors, trans: bool) -> Any:
+def _(ct: Any, ans: Array, b: Array, *, lu: SuperLUFactors, trans: bool) -> Any:
     return solve_with(ct, lu=lu, trans=not trans)
 
 

@@ -39,6 +39,7 @@ from tracegrad.ops.elementwise.table import (
     where,
 )
 from tracegrad.ops.numerics import accurate_derivatives
+from tracegrad.typing import Array
 
 Rule = Callable[..., Any]
 
@@ -74,7 +75,7 @@ def _same_aval(x: Aval, **params: Any) -> Aval:
 
 # -- rectifiers --------------------------------------------------------------------------------------
 @activation(lambda t, ans, x: where(less_equal(ans, 0), 0.0, t), impl=lambda x: np.maximum(x, 0), piecewise_linear=True)
-def relu(x: Any) -> Any:
+def relu(x: Array) -> Array:
     """max(x, 0)"""
     return maximum(x, 0)
 
@@ -85,29 +86,29 @@ def relu(x: Any) -> Any:
     piecewise_linear=True,
     negative_slope=0.1,
 )
-def leaky_relu(x: Any, *, negative_slope: float) -> Any:
+def leaky_relu(x: Array, *, negative_slope: float) -> Array:
     """x for x > 0, else negative_slope * x"""
     return where(greater(x, 0), x, multiply(x, negative_slope))
 
 
-def _elu_rule(t: Any, ans: Any, x: Any, *, alpha: float, scale: float, input_scale: float) -> Any:
+def _elu_rule(t: Array, ans: Array, x: Array, *, alpha: float, scale: float, input_scale: float) -> Array:
     derivative = multiply(exp(multiply(where(less(x, 0), x, 0.0), input_scale)), alpha * scale * input_scale)
     return where(greater(x, 0), multiply(t, scale), multiply(t, derivative))
 
 
-def _numpy_elu(x: Any, *, alpha: float, scale: float, input_scale: float) -> Any:
+def _numpy_elu(x: Array, *, alpha: float, scale: float, input_scale: float) -> Array:
     return np.where(x > 0, x * scale, np.expm1(np.where(x > 0, 0, x) * input_scale) * (alpha * scale))
 
 
 @activation(_elu_rule, impl=_numpy_elu, alpha=0.75, scale=1.25, input_scale=1.5)
-def elu(x: Any, *, alpha: float, scale: float, input_scale: float) -> Any:
+def elu(x: Array, *, alpha: float, scale: float, input_scale: float) -> Array:
     """scale * x for x > 0, else scale * alpha * (exp(input_scale * x) - 1)"""
     below = multiply(expm1(multiply(where(greater(x, 0), 0.0, x), input_scale)), alpha * scale)
     return where(greater(x, 0), multiply(x, scale), below)
 
 
 # -- smooth ones -------------------------------------------------------------------------------------
-def _silu_bend(x: Any) -> Any:
+def _silu_bend(x: Array) -> Array:
     gate, rest = sigmoid(x), sigmoid(negative(x))
     return multiply(multiply(gate, rest), add(multiply(x, subtract(rest, gate)), 2))
 
@@ -130,19 +131,19 @@ silu = elementwise(
 )
 
 
-def _softplus_rule(t: Any, ans: Any, x: Any, *, beta: float, threshold: float) -> Any:
+def _softplus_rule(t: Array, ans: Array, x: Array, *, beta: float, threshold: float) -> Array:
     scaled = multiply(x, beta)
     return where(greater(scaled, threshold), t, multiply(t, sigmoid(scaled)))
 
 
-def _numpy_softplus(x: Any, *, beta: float, threshold: float) -> Any:
+def _numpy_softplus(x: Array, *, beta: float, threshold: float) -> Array:
     scaled = x * beta
     linear = scaled > threshold
     return np.where(linear, x, np.log1p(np.exp(np.where(linear, 0, scaled))) / beta)
 
 
 @activation(_softplus_rule, impl=_numpy_softplus, beta=1.5, threshold=20.0)
-def softplus(x: Any, *, beta: float, threshold: float) -> Any:
+def softplus(x: Array, *, beta: float, threshold: float) -> Array:
     """log(1 + exp(beta * x)) / beta, and x where beta * x is above the threshold"""
     scaled = multiply(x, beta)
     linear = greater(scaled, threshold)
@@ -150,7 +151,7 @@ def softplus(x: Any, *, beta: float, threshold: float) -> Any:
 
 
 @activation(lambda t, ans, x: multiply(t, sigmoid(negative(x))), impl=lambda x: -np.logaddexp(-x, 0))
-def log_sigmoid(x: Any) -> Any:
+def log_sigmoid(x: Array) -> Array:
     """log(sigmoid(x))"""
     return negative(logaddexp(negative(x), 0.0))
 
@@ -179,7 +180,7 @@ _LINE = 2 * math.sqrt(2 / math.pi)
 _CUBE = 0.044715 * _LINE
 
 
-def _gelu_tanh_bend(x: Any) -> Any:
+def _gelu_tanh_bend(x: Array) -> Array:
     exponent = multiply(x, add(multiply(square(x), _CUBE), _LINE))
     derivative, bend = add(multiply(square(x), 3 * _CUBE), _LINE), multiply(x, 6 * _CUBE)
     gate, rest = sigmoid(exponent), sigmoid(negative(exponent))
@@ -205,19 +206,19 @@ gelu_tanh = elementwise(
 )
 
 
-def _gelu_rule(t: Any, ans: Any, x: Any, *, approximate: str) -> Any:
+def _gelu_rule(t: Array, ans: Array, x: Array, *, approximate: str) -> Array:
     return multiply(t, gelu_tanh_derivative(x) if approximate == "tanh" else x_ndtr_derivative(x))
 
 
 @activation(_gelu_rule, approximate="none")
-def gelu(x: Any, *, approximate: str) -> Any:
+def gelu(x: Array, *, approximate: str) -> Array:
     """x times the probability that a standard normal variable is below x, exactly or by its approximation "tanh" """
     return gelu_tanh(x) if approximate == "tanh" else x_ndtr(x)
 
 
 # -- the logarithmic loss of a probability -------------------------------------------------------------
 # Logarithms are at least -100. The derivative is bounded by its value at a probability of 1e-12 (PyTorch's bounds).
-def _loss_of_probability(x: Any, y: Any) -> Any:
+def _loss_of_probability(x: Array, y: Array) -> Array:
     return (y - 1) * np.maximum(np.log1p(-x), -100) - y * np.maximum(np.log(x), -100)
 
 

@@ -15,7 +15,7 @@ from tracegrad.ops.elementwise.table import multiply
 from tracegrad.ops.nn.im2col import patches
 from tracegrad.ops.shape.batching import repeated
 from tracegrad.ops.shape.linear import broadcast_to, flip, pad, reduce_sum, reshape
-from tracegrad.typing import NDArray
+from tracegrad.typing import Array, NDArray
 
 __all__ = ["correlation", "long_correlation"]
 
@@ -23,7 +23,7 @@ __all__ = ["correlation", "long_correlation"]
 MAX_FUSED_WINDOW = 64
 
 
-def _decomposed(x: Any, v: Any) -> Any:
+def _decomposed(x: Array, v: Array) -> Array:
     *batch_shape, n = x.shape
     m = v.shape[-1]
     if MAX_FUSED_WINDOW < m <= n - m + 1:
@@ -36,7 +36,7 @@ def _decomposed(x: Any, v: Any) -> Any:
     return reduce_sum(multiply(windows, repeated_v), axes=(rank + 1,))
 
 
-def _correlated(x: Any, v: Any) -> Any:
+def _correlated(x: Any, v: Array) -> Array:
     v = np.conj(v)  # np.correlate conjugates it again
     if x.ndim == 1:
         return np.correlate(x, v, "valid")
@@ -47,13 +47,13 @@ def _correlated(x: Any, v: Any) -> Any:
 
 
 @primitive(Compose(_decomposed), on_complex=HOLOMORPHIC)
-def correlation(x: NDArray, v: NDArray) -> Any:
+def correlation(x: NDArray, v: NDArray) -> Array:
     """The sums of products of rows `v`, of m elements, with the n - m + 1 windows of rows `x` of n elements."""
     return _correlated(x, v)
 
 
 @primitive(on_complex=HOLOMORPHIC)
-def long_correlation(x: NDArray, v: NDArray) -> Any:
+def long_correlation(x: NDArray, v: NDArray) -> Array:
     """As `correlation`, by a NumPy call in compiled code."""
     return _correlated(x, v)
 
@@ -70,7 +70,7 @@ def _declare(op: Op, *sizes: tuple[int, int]) -> None:
     op.separately_linear("x", "v")
 
     @op.def_vjp("x")
-    def _(ct: Any, ans: Any, x: Any, v: Any) -> Any:
+    def _(ct: Array, ans: Array, x: Array, v: Array) -> Any:
         # x[i + j] is multiplied by v[j] in window i, so the padded cotangents are correlated with the reversed v.
         rank, m = len(x.shape), v.shape[-1]
         room = (*(0,) * (rank - 1), m - 1)
@@ -78,7 +78,7 @@ def _declare(op: Op, *sizes: tuple[int, int]) -> None:
         return correlation(padded, flip(v, axes=(rank - 1,)))
 
     @op.def_vjp("v")
-    def _(ct: Any, ans: Any, x: Any, v: Any) -> Any:
+    def _(ct: Array, ans: Array, x: Array, v: Array) -> Any:
         return correlation(x, ct)
 
     @op.def_batch

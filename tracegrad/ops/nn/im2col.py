@@ -20,7 +20,7 @@ from tracegrad.ops.core.samples import uniform
 from tracegrad.ops.elementwise.table import accumulate
 from tracegrad.ops.shape.fill import zeros_like
 from tracegrad.ops.shape.linear import concatenate, pad, reshape, slice, transpose
-from tracegrad.typing import NDArray
+from tracegrad.typing import Array, NDArray
 
 __all__ = ["patches"]
 
@@ -51,7 +51,7 @@ patches.linear_in("x")
 
 
 @patches.def_vjp("x")
-def _(ct: Any, ans: Any, x: Any, *, counts: Ints, sizes: Ints, start: Ints, step: Ints, gap: Ints) -> Any:
+def _(ct: Array, ans: Array, x: Array, *, counts: Ints, sizes: Ints, start: Ints, step: Ints, gap: Ints) -> Any:
     rank = len(counts)
     # Windows overlap along axes with several windows of several elements. Such an axis is processed element by element.
     shared = [s if c > 1 else 1 for c, s in zip(counts, sizes)]
@@ -78,13 +78,13 @@ def _(ct: Any, ans: Any, x: Any, *, counts: Ints, sizes: Ints, start: Ints, step
     return _interleaved(totals, classes, x.shape)
 
 
-def _interleaved(blocks: dict[Ints, Any], classes: list[int], shape: Ints) -> Any:
+def _interleaved(blocks: dict[Ints, Any], classes: list[int], shape: Ints) -> Array:
     """The array assembled from parts, each with the elements at positions of certain remainders; zero where there is
     none."""
     some = next(iter(blocks.values()))
     column = tuple(n for m in some.shape for n in (m, 1))
 
-    def interleave(rest: Ints) -> Any:
+    def interleave(rest: Ints) -> Array:
         axis = len(rest)
         if axis == len(classes):
             return reshape(blocks[rest] if rest in blocks else zeros_like(some), shape=column)
@@ -103,7 +103,7 @@ def _(index: Any, size: Any, shapes: Any, result: Any, *, start: Ints, step: Int
 
 
 @patches.def_batch
-def _(size: int, batched: Any, x: Any, *, counts: Ints, sizes: Ints, start: Ints, step: Ints, gap: Ints) -> Any:
+def _(size: int, batched: Any, x: Array, *, counts: Ints, sizes: Ints, start: Ints, step: Ints, gap: Ints) -> Any:
     ahead = {"start": (0, *start), "step": (1, *step), "gap": (1, *gap)}
     result = patches(x, counts=(size, *counts), sizes=(1, *sizes), **ahead)
     return reshape(result, shape=(size, *counts, *sizes))

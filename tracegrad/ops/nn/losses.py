@@ -13,7 +13,7 @@ from tracegrad.ops.core.samples import uniform
 from tracegrad.ops.elementwise.table import multiply, square, subtract
 from tracegrad.ops.reduce.reductions import count_of, mean
 from tracegrad.ops.shape.linear import sum_over, unreduce
-from tracegrad.typing import NDArray
+from tracegrad.typing import Array, NDArray
 
 __all__ = ["mse_loss"]
 
@@ -22,7 +22,7 @@ __all__ = ["mse_loss"]
 _SHORT = 256
 
 
-def _decomposed(x: Any, y: Any, *, axes: tuple[int, ...]) -> Any:
+def _decomposed(x: Array, y: Array, *, axes: tuple[int, ...]) -> Array:
     return mean(square(subtract(x, y)), axes=axes)
 
 
@@ -46,18 +46,18 @@ def _(x: Aval, y: Aval, *, axes: tuple[int, ...]) -> Aval:
     return Aval(tuple([n for a, n in enumerate(x.shape) if a not in axes]), x.dtype)
 
 
-def _operand_cotangent(ct: Any, x: Any, y: Any, axes: tuple[int, ...]) -> Any:
+def _operand_cotangent(ct: Array, x: Array, y: Array, axes: tuple[int, ...]) -> Array:
     n = count_of(x, axes)
     return multiply(unreduce(multiply(ct, 2 / n if n else math.nan), x.shape, axes), subtract(x, y))
 
 
 @mse_loss.def_vjp("x")
-def _(ct: Any, ans: Any, x: Any, y: Any, *, axes: tuple[int, ...]) -> Any:
+def _(ct: Array, ans: Array, x: Array, y: Array, *, axes: tuple[int, ...]) -> Any:
     return _operand_cotangent(ct, x, y, axes)
 
 
 @mse_loss.def_vjp("y")
-def _(ct: Any, ans: Any, x: Any, y: Any, *, axes: tuple[int, ...]) -> Any:
+def _(ct: Array, ans: Array, x: Array, y: Array, *, axes: tuple[int, ...]) -> Any:
     return _operand_cotangent(ct, y, x, axes)
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.ops.numerics.double_double import LEADING_BITS
+from tracegrad.typing import Array, Number
 
 __all__ = [
     "TAIL",
@@ -99,7 +100,7 @@ def polynomial(coefficients: Any, x: Any) -> Any:
 
 
 @in_double
-def gauss(x: Any, factor: float, weight: Any = 1.0) -> Any:
+def gauss(x: Array, factor: float, weight: Array | Number = 1.0) -> Any:
     """weight * exp(-factor * x**2) for a factor that is a power of two; the weight is applied before the exponential
     loses digits."""
     x = np.clip(x, -100, 100)
@@ -141,31 +142,31 @@ def log_ndtr(x: Any) -> Any:
     return np.where(x > 0, np.log1p(-ndtr(-np.abs(x))), scipy.special.log_ndtr(np.minimum(x, 0)))
 
 
-def sigmoid(x: Any) -> Any:
+def sigmoid(x: Array) -> Any:
     """1 / (1 + exp(-x)), with the subnormal numbers of its left tail."""
     e = np.exp(-np.abs(x))
     return np.where(np.signbit(x), e, x.dtype.type(1)) / (1 + e)
 
 
-def sech2(x: Any) -> Any:
+def sech2(x: Array) -> Any:
     """1 / cosh(x)**2, 0 where it is subnormal."""
     e = np.exp(-2 * np.abs(x))
     result = 4 * e / np.square(1 + e)
     return np.where(result < np.finfo(x.dtype).smallest_normal, x.dtype.type(0), result)
 
 
-def _iteration(x: Any) -> Any:
+def _iteration(x: Array) -> Array:
     """The remainder of x modulo 2 (in half turns), from -1 to 1, without rounding."""
     return x - 2 * np.rint(x * 0.5)
 
 
-def sinpi(x: Any) -> Any:
+def sinpi(x: Array) -> Any:
     """sin(pi * x)"""
     iteration = _iteration(x)
     return np.sin(np.pi * np.where(np.abs(iteration) <= 0.5, iteration, np.copysign(1, iteration) - iteration))
 
 
-def cospi(x: Any) -> Any:
+def cospi(x: Array) -> Any:
     """cos(pi * x)"""
     return np.sin(np.pi * (0.5 - np.abs(_iteration(x))))
 

@@ -32,6 +32,7 @@ import numpy as np
 
 from tracegrad.ops.numerics.accurate import TAIL_CENTER, TAIL_END, cospi, gauss, in_double, polynomial, sinpi, tail
 from tracegrad.ops.numerics.double_double import ARCTAN, add, divide, multiply, series, split_quotient
+from tracegrad.typing import Array, ArrayLike
 
 __all__ = [
     "GELU_DERIVATIVE",
@@ -178,7 +179,7 @@ SINC_NEAR = {
 SINC_ARCTAN = {"f64": ARCTAN, "f32": [split_quotient((-1) ** k, 2 * k + 1, np.float32) for k in range(12)]}
 
 
-def _product_with_exp(x: Any, e: Any, factor: Any) -> Any:
+def _product_with_exp(x: Any, e: ArrayLike, factor: Any) -> Array:
     """factor * e for e = exp(x), accurate where e is subnormal."""
     product = np.asarray(factor * e)
     low = np.less(x, -700 if product.dtype == np.float64 else -80)
@@ -188,7 +189,7 @@ def _product_with_exp(x: Any, e: Any, factor: Any) -> Any:
     return product
 
 
-def silu(x: Any) -> Any:
+def silu(x: Array) -> Array:
     """x / (1 + exp(-x)), with the subnormal numbers of its left tail."""
     low = np.maximum(-np.abs(x), -1000)
     e = np.exp(low)
@@ -196,7 +197,7 @@ def silu(x: Any) -> Any:
     return np.where(x < 0, small, x + small)
 
 
-def silu_derivative(x: Any) -> Any:
+def silu_derivative(x: Array) -> Any:
     """The derivative of x / (1 + exp(-x))."""
     root, root_low = SILU_ROOT["f64" if x.dtype == np.float64 else "f32"]
     low = np.maximum(-np.abs(x), -1000)
@@ -212,7 +213,7 @@ def silu_derivative(x: Any) -> Any:
     return np.where(x < 0, derivative, 1 - derivative)
 
 
-def _gelu_tanh_terms(x: Any) -> tuple[Any, Any, Any, Any]:
+def _gelu_tanh_terms(x: Array) -> tuple[Any, Any, Any, Any]:
     """-|x|, d, and in two words the difference of u from its value at the root."""
     root, root_low = GELU_TANH_ROOT["f64"]
     below = -np.minimum(np.abs(x), 100)
@@ -223,7 +224,7 @@ def _gelu_tanh_terms(x: Any) -> tuple[Any, Any, Any, Any]:
 
 
 @in_double
-def gelu_tanh(x: Any) -> Any:
+def gelu_tanh(x: Array) -> Any:
     """x / (1 + exp(-2 * sqrt(2 / pi) * (x + 0.044715 * x**3)))"""
     below, _, high, low = _gelu_tanh_terms(x)
     weight = GELU_TANH_EXP * (1 + low)
@@ -233,7 +234,7 @@ def gelu_tanh(x: Any) -> Any:
 
 
 @in_double
-def gelu_tanh_derivative(x: Any) -> Any:
+def gelu_tanh_derivative(x: Array) -> Any:
     """The derivative of `gelu_tanh`."""
     below, d, high, low = _gelu_tanh_terms(x)
     weight, e = GELU_TANH_EXP * (1 + low), np.exp(high)

@@ -26,6 +26,7 @@ from tracegrad.ops.numerics.double_double import (
     sine_and_cosine,
     split_quotient,
 )
+from tracegrad.typing import Array
 
 __all__ = ["digamma", "lgamma", "trigamma"]
 
@@ -115,7 +116,7 @@ def lgamma(x: Any) -> Any:
 
 
 @in_double
-def digamma(x: Any) -> Any:
+def digamma(x: Array) -> Any:
     """The logarithmic derivative of gamma(x)."""
     import scipy.special
 
@@ -123,7 +124,7 @@ def digamma(x: Any) -> Any:
 
 
 @in_double
-def trigamma(x: Any) -> Any:
+def trigamma(x: Array) -> Any:
     """The derivative of digamma(x)."""
     import scipy.special
 
@@ -143,13 +144,13 @@ def _reflected_lgamma(x: Any) -> Any:
     return _exact_difference(x, sine, y, _lgamma_double_double)
 
 
-def _reflected_digamma(x: Any) -> Any:
+def _reflected_digamma(x: Array) -> Any:
     import scipy.special
 
     return _exact_difference(x, scipy.special.digamma(1 - x), np.pi * (cospi(x) / sinpi(x)), _digamma_double_double)
 
 
-def _reflected_trigamma(x: Any) -> Any:
+def _reflected_trigamma(x: Array) -> Any:
     import scipy.special
 
     return np.square(np.pi / sinpi(x)) - scipy.special.polygamma(1, 1 - x)
@@ -164,7 +165,7 @@ def _exact_difference(x: Any, a: Any, b: Any, precise: Any) -> Any:
     return difference
 
 
-def _digamma_double_double(x: Any) -> Any:
+def _digamma_double_double(x: Array) -> Any:
     sine, cosine = _at_iteration(x)
     y = add((1.0, 0.0), (-x, 0.0))
     total = multiply(PI, divide((-cosine[0], -cosine[1]), sine))
@@ -177,7 +178,7 @@ def _digamma_double_double(x: Any) -> Any:
     return add(add(total, log(z)), (-0.5 * inverse[0], -0.5 * inverse[1]))[0]
 
 
-def _lgamma_double_double(x: Any) -> Any:
+def _lgamma_double_double(x: Array) -> Any:
     sine, _ = _at_iteration(x)
     y = add((1.0, 0.0), (-x, 0.0))
     product: DoubleDouble = PI
@@ -195,7 +196,7 @@ def _lgamma_double_double(x: Any) -> Any:
     return result
 
 
-def _at_iteration(x: Any) -> tuple[DoubleDouble, DoubleDouble]:
+def _at_iteration(x: Array) -> tuple[DoubleDouble, DoubleDouble]:
     """sin(pi * t) and cos(pi * t) for the fractional part t of x."""
     iteration = x - np.rint(x)
     size = np.abs(iteration)

@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from tracegrad.typing import Array
+
 __all__ = [
     "ARCTAN",
     "LEADING_BITS",
@@ -57,13 +59,13 @@ def add(a: DoubleDouble, b: DoubleDouble) -> DoubleDouble:
     return _normal(total, ((a[0] - (total - back)) + (b[0] - back)) + (a[1] + b[1]))
 
 
-def _halves(a: Any) -> DoubleDouble:
+def _halves(a: Array) -> DoubleDouble:
     scaled = a * LEADING_BITS
     high = scaled - (scaled - a)
     return high, a - high
 
 
-def product(a: Any, b: Any) -> DoubleDouble:
+def product(a: Array, b: Array) -> DoubleDouble:
     """a * b of single-word numbers, exactly."""
     high = a * b
     (a_high, a_low), (b_high, b_low) = _halves(a), _halves(b)

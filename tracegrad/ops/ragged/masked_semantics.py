@@ -46,6 +46,7 @@ from tracegrad.ops.shape.linear import (
     transpose,
     unreduce,
 )
+from tracegrad.typing import Array
 from tracegrad.utils.lazy_dataclass import record
 
 __all__ = [
@@ -103,7 +104,7 @@ class PaddedValue:
     extents: ValidExtents = ()
 
 
-def whole(value: Any) -> PaddedValue:
+def whole(value: Array) -> PaddedValue:
     """An array that is valid everywhere."""
     return PaddedValue(value, (None,) * len(value.shape))
 
@@ -116,14 +117,14 @@ def axis_mask(n: int, extent: ValidExtent) -> Any:
     return greater_equal(indices, n - extent.count) if extent.last else less(indices, extent.count)
 
 
-def element_mask(shape: Shape, axis: int, extent: ValidExtent) -> Any:
+def element_mask(shape: Shape, axis: int, extent: ValidExtent) -> Array:
     """Whether each element of an array is in the part of this axis, as a mask."""
     mask = axis_mask(shape[axis], extent)
     mask = reshape(mask, shape=tuple(n if a == axis else 1 for a, n in enumerate(shape)))
     return broadcast_to(mask, shape=shape)
 
 
-def clamped(x: Any, extents: ValidExtents) -> Any:
+def clamped(x: Array, extents: ValidExtents) -> Array:
     """Fill the invalid elements with copies of the first or last valid one; with ones if there is none. Elements
     outside of a mask are unchanged, because all their readers apply the mask."""
     for axis, extent in enumerate(extents):
@@ -152,7 +153,7 @@ def _zero(x: Any) -> Any:
     return {"b": False, "i": 0, "u": 0}.get(x.dtype.kind, 0.0)
 
 
-def _like(x: Any, count: Any) -> Any:
+def _like(x: Array, count: Any) -> Any:
     """A count as a number by which an array can be divided."""
     return float(count) if type(count) is int else cast(count, dtype=x.dtype.name)
 

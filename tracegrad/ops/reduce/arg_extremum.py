@@ -25,6 +25,7 @@ from tracegrad.ops.elementwise.table import (
 )
 from tracegrad.ops.indexing.gather_scatter import gather
 from tracegrad.ops.shape.linear import arange, broadcast_to, concatenate, reshape, slice, unreduce
+from tracegrad.typing import Array
 
 __all__ = ["index_of_extremum"]
 
@@ -33,7 +34,7 @@ LONG, BLOCK = 2**14, 2**10
 Reduction = Callable[..., Any]
 
 
-def index_of_extremum(x: Any, axis: int, best: Reduction, least: Reduction) -> Any:
+def index_of_extremum(x: Array, axis: int, best: Reduction, least: Reduction) -> Any:
     """The first index along `axis` of the extremum of the reduction `best`, or of the first nan; `least` is the minimum
     reduction."""
     n = x.shape[axis]
@@ -54,11 +55,11 @@ def index_of_extremum(x: Any, axis: int, best: Reduction, least: Reduction) -> A
     return add(begin, _first_of(block, extremum, 0, least))
 
 
-def _cut(x: Any, start: int, stop: int) -> Any:
+def _cut(x: Array, start: int, stop: int) -> Array:
     return slice(x, start=(start,), stop=(stop,), step=(1,))
 
 
-def _first_of(x: Any, best: Any, axis: int, least: Reduction) -> Any:
+def _first_of(x: Array, best: Any, axis: int, least: Reduction) -> Any:
     """The first index along `axis` where `x` is `best`, or where it is nan."""
     hit = equal(x, unreduce(best, x.shape, (axis,)))
     return _first(hit if x.dtype.kind in "iu" else logical_or(hit, not_equal(x, x)), axis, least)

@@ -11,7 +11,7 @@ from tracegrad.errors import ShapeError
 from tracegrad.ops.core.op import primitive
 from tracegrad.ops.core.samples import integers, uniform
 from tracegrad.ops.shape.batching import repeated
-from tracegrad.typing import NDArray
+from tracegrad.typing import Array, NDArray
 
 __all__ = ["bin_count"]
 
@@ -34,7 +34,7 @@ def _(x: Aval, bounds: Aval, *, how: str) -> Aval:
 
 
 @bin_count.def_batch
-def _(size: int, batched: Any, x: Any, bounds: Any, *, how: str) -> Any:
+def _(size: int, batched: Any, x: Array, bounds: Any, *, how: str) -> Any:
     return bin_count(*repeated(size, batched, (x, bounds)), how=how)
 
 

@@ -16,7 +16,7 @@ from tracegrad.ops.core.samples import uniform
 from tracegrad.ops.elementwise.table import equal, logical_or, not_equal, where
 from tracegrad.ops.reduce.reductions import count_of, reduce_max, reduce_min
 from tracegrad.ops.shape.linear import arange, broadcast_to, reduce_sum, reduced_shape, reshape, unreduce
-from tracegrad.typing import NDArray
+from tracegrad.typing import Array, NDArray
 
 __all__ = ["first_max", "first_max_index"]
 
@@ -27,20 +27,20 @@ def first_max(x: NDArray, *, axes: tuple[int, ...]) -> Any:
     return np.max(x, axis=axes)
 
 
-def first_max_index(x: Any, best: Any, axes: tuple[int, ...]) -> Any:
+def first_max_index(x: Array, best: Any, axes: tuple[int, ...]) -> Array:
     """The index, int32 and in row-major order of `axes`, of the first element that equals the maximum `best`, or is
     nan."""
     hit = logical_or(equal(x, unreduce(best, x.shape, axes)), not_equal(x, x))
     return reduce_min(where(hit, _numbers(x, axes), count_of(x, axes)), axes=axes)
 
 
-def _numbers(x: Any, axes: tuple[int, ...]) -> Any:
+def _numbers(x: Array, axes: tuple[int, ...]) -> Array:
     numbers = arange(start=0, step=1, length=count_of(x, axes), dtype="int32")
     within = tuple(n if a in axes else 1 for a, n in enumerate(x.shape))
     return broadcast_to(reshape(numbers, shape=within), shape=x.shape)
 
 
-def _is_first(ans: Any, x: Any, axes: tuple[int, ...]) -> Any:
+def _is_first(ans: Array, x: Array, axes: tuple[int, ...]) -> Array:
     return equal(unreduce(first_max_index(x, ans, axes), x.shape, axes), _numbers(x, axes))
 
 
@@ -50,17 +50,17 @@ def _(x: Aval, *, axes: tuple[int, ...]) -> Aval:
 
 
 @first_max.def_decompose
-def _(x: Any, *, axes: tuple[int, ...]) -> Any:
+def _(x: Array, *, axes: tuple[int, ...]) -> Any:
     return reduce_max(x, axes=axes)
 
 
 @first_max.def_vjp("x")
-def _(ct: Any, ans: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
+def _(ct: Array, ans: Array, x: Array, *, axes: tuple[int, ...]) -> Any:
     return where(_is_first(ans, x, axes), unreduce(ct, x.shape, axes), 0.0)
 
 
 @first_max.def_jvp
-def _(tangents: Any, ans: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
+def _(tangents: Any, ans: Array, x: Array, *, axes: tuple[int, ...]) -> Any:
     return reduce_sum(where(_is_first(ans, x, axes), tangents[0], 0.0), axes=axes)
 
 

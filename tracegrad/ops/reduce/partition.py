@@ -6,6 +6,7 @@ derivative.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from tracegrad.ops.core.samples import integers, uniform
 from tracegrad.ops.indexing.gather_scatter import gather, scatter_add
 from tracegrad.ops.reduce.sorting import argsort, cumargmax, cumargmin
 from tracegrad.ops.shape.linear import arange, broadcast_to, reduced_shape, reshape
-from tracegrad.typing import NDArray
+from tracegrad.typing import Array, NDArray
 
 __all__ = [
     "argpartition",
@@ -39,18 +40,18 @@ def _full_indices(index: Any, axis: int) -> list[Any]:
     """The indices along all axes of the elements at `index` along `axis`."""
     shape = index.shape
 
-    def index_along(d: int) -> Any:
+    def index_along(d: int) -> Array:
         along = arange(start=0, step=1, length=shape[d], dtype="int64")
         return broadcast_to(reshape(along, shape=tuple([n if i == d else 1 for i, n in enumerate(shape)])), shape=shape)
 
     return [index if d == axis else index_along(d) for d in range(len(shape))]
 
 
-def _take_along(x: Any, index: Any, axis: int) -> Any:
+def _take_along(x: Array, index: Any, axis: int) -> Array:
     return gather(x, *_full_indices(index, axis), axes=tuple(range(len(x.shape))))
 
 
-def _scatter_along(ct: Any, index: Any, axis: int, shape: tuple[int, ...]) -> Any:
+def _scatter_along(ct: Array, index: Any, axis: int, shape: tuple[int, ...]) -> Array:
     return scatter_add(ct, *_full_indices(index, axis), shape=shape, axes=tuple(range(len(shape))))
 
 
@@ -84,12 +85,12 @@ def _(x: Aval, *, places: Positions) -> Aval:
 
 
 @select.def_vjp("x")
-def _(ct: Any, ans: Any, x: Any, *, places: Positions) -> Any:
+def _(ct: Array, ans: Array, x: Array, *, places: Positions) -> Any:
     return _scatter_along(ct, argselect(x, places=places), len(x.shape) - 1, x.shape)
 
 
 @select.def_jvp
-def _(tangents: Any, ans: Any, x: Any, *, places: Positions) -> Any:
+def _(tangents: Any, ans: Array, x: Array, *, places: Positions) -> Any:
     return _take_along(tangents[0], argselect(x, places=places), len(x.shape) - 1)
 
 
@@ -144,12 +145,12 @@ def _(x: Aval, places: Aval) -> Aval:
 
 
 @select_at.def_vjp("x")
-def _(ct: Any, ans: Any, x: Any, places: Any) -> Any:
+def _(ct: Array, ans: Array, x: Array, places: Any) -> Any:
     return _scatter_along(ct, argselect_at(x, places), len(x.shape) - 1, x.shape)
 
 
 @select_at.def_jvp
-def _(tangents: Any, ans: Any, x: Any, places: Any) -> Any:
+def _(tangents: Any, ans: Array, x: Array, places: Any) -> Any:
     return _take_along(tangents[0], argselect_at(x, places), len(x.shape) - 1)
 
 
@@ -187,7 +188,7 @@ def _partition_samples() -> Any:
 argpartition.def_samples(_partition_samples)
 
 
-def _partition(x: Any, *, places: Positions, axis: int) -> tuple[Any, Any]:
+def _partition(x: Array, *, places: Positions, axis: int) -> tuple[Any, Any]:
     index = argpartition(x, places=places, axis=axis)
     return _take_along(x, index, axis), index
 
@@ -206,12 +207,12 @@ def _(x: Aval, *, places: Positions, axis: int) -> ResultAvals:
 
 
 @partition.def_vjp_all
-def _(wanted: Any, cts: Any, ans: Any, x: Any, *, places: Positions, axis: int) -> list[Any]:
+def _(wanted: Sequence[int], cts: Any, ans: tuple[Array, ...], x: Array, *, places: Positions, axis: int) -> list[Any]:
     return [_scatter_along(cts[0], ans[1], axis, x.shape)]
 
 
 @partition.def_jvp
-def _(tangents: Any, ans: Any, x: Any, *, places: Positions, axis: int) -> tuple[Any, Any]:
+def _(tangents: Any, ans: tuple[Array, ...], x: Array, *, places: Positions, axis: int) -> tuple[Any, Any]:
     return _take_along(tangents[0], ans[1], axis), None
 
 
@@ -228,17 +229,17 @@ def _(x: Aval, *, places: Positions, axis: int) -> Aval:
 
 
 @partitioned_values.def_impl_out
-def _(out: Any, x: Any, *, places: Positions, axis: int) -> None:
+def _(out: Any, x: Array, *, places: Positions, axis: int) -> None:
     out[...] = x
     out.partition(places, axis=axis)
 
 
-def _by_rank(x: Any, axis: int) -> Any:
+def _by_rank(x: Array, axis: int) -> Array:
     return argsort(x, axis=axis, descending=False, stable=True)
 
 
 @partitioned_values.def_vjp("x")
-def _(ct: Any, ans: Any, x: Any, *, places: Positions, axis: int) -> Any:
+def _(ct: Array, ans: Array, x: Array, *, places: Positions, axis: int) -> Any:
     # Only the result shows the order of the elements within the parts.
     return _scatter_along(_take_along(ct, _by_rank(ans, axis), axis), _by_rank(x, axis), axis, x.shape)
 
@@ -268,11 +269,11 @@ def _running(op: Op, arg_op: Op) -> None:
         return x
 
     @op.def_vjp("x")
-    def _(ct: Any, ans: Any, x: Any, *, axis: int) -> Any:
+    def _(ct: Array, ans: Array, x: Array, *, axis: int) -> Any:
         return _scatter_along(ct, arg_op(x, axis=axis), axis, x.shape)
 
     @op.def_jvp
-    def _(tangents: Any, ans: Any, x: Any, *, axis: int) -> Any:
+    def _(tangents: Any, ans: Array, x: Array, *, axis: int) -> Any:
         return _take_along(tangents[0], arg_op(x, axis=axis), axis)
 
     @op.def_samples

@@ -47,7 +47,7 @@ from tracegrad.ops.shape.linear import (
     transpose,
     unreduce,
 )
-from tracegrad.typing import NDArray
+from tracegrad.typing import Array, NDArray
 
 
 def _reduced(x: Aval, *, axes: tuple[int, ...]) -> Aval:
@@ -92,7 +92,7 @@ def _(x: Aval, *, axes: tuple[int, ...]) -> Aval:
 
 @reduce_max.def_vjp("x")
 @reduce_min.def_vjp("x")
-def _(ct: Any, ans: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
+def _(ct: Array, ans: Array, x: Array, *, axes: tuple[int, ...]) -> Any:
     hit = _is_extremum(x, ans, axes)
     count = reduce_sum(cast(hit, dtype=name_of(x.dtype)), axes=axes)
     return where(hit, unreduce(divide(ct, count), x.shape, axes), 0.0)
@@ -100,13 +100,13 @@ def _(ct: Any, ans: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
 
 @reduce_max.def_jvp
 @reduce_min.def_jvp
-def _(tangents: Any, ans: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
+def _(tangents: Any, ans: Array, x: Array, *, axes: tuple[int, ...]) -> Any:
     hit = _is_extremum(x, ans, axes)
     count = reduce_sum(cast(hit, dtype=name_of(x.dtype)), axes=axes)
     return divide(reduce_sum(where(hit, tangents[0], 0.0), axes=axes), count)
 
 
-def _is_extremum(x: Any, ans: Any, axes: tuple[int, ...]) -> Any:
+def _is_extremum(x: Array, ans: Array, axes: tuple[int, ...]) -> Array:
     """Whether each element is the extremum; if the extremum is nan, whether the element is nan."""
     return logical_or(equal(x, unreduce(ans, x.shape, axes)), not_equal(x, x))
 
@@ -127,7 +127,7 @@ reduce_prod.def_samples(_axes_samples)
 
 
 @reduce_prod.def_vjp("x")
-def _(ct: Any, ans: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
+def _(ct: Array, ans: Array, x: Array, *, axes: tuple[int, ...]) -> Any:
     n = math.prod([x.shape[a] for a in axes])
     if n <= 1:  # there are no others, so no value of x is needed
         return unreduce(ct, x.shape, axes)
@@ -139,7 +139,7 @@ def _(ct: Any, ans: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
     return multiply(unreduce(ct, x.shape, axes), others)
 
 
-def _product_of_others(x: Any) -> Any:
+def _product_of_others(x: Array) -> Array:
     """Along axis 1, the product of all other elements: exact with zeros, in 2 log2(n) steps, at every order."""
     rows, n = x.shape
     if n <= 1:
@@ -151,7 +151,7 @@ def _product_of_others(x: Any) -> Any:
     return slice(reshape(both, shape=even.shape), start=(0, 0), stop=(rows, n), step=(1, 1))
 
 
-def _column(x: Any, first: int) -> Any:
+def _column(x: Array, first: int) -> Array:
     return slice(x, start=(0, first), stop=x.shape, step=(1, 2))
 
 
@@ -202,12 +202,12 @@ def _arg_samples() -> Any:
 
 
 @argmax.def_decompose
-def _(x: Any, *, axis: int) -> Any:
+def _(x: Array, *, axis: int) -> Any:
     return index_of_extremum(x, axis, reduce_max, reduce_min)
 
 
 @argmin.def_decompose
-def _(x: Any, *, axis: int) -> Any:
+def _(x: Array, *, axis: int) -> Any:
     return index_of_extremum(x, axis, reduce_min, reduce_min)
 
 
@@ -254,7 +254,7 @@ def _(x: Aval, indices: Aval, *, axis: int) -> Aval:
 
 
 @pick.def_decompose
-def _(x: Any, indices: Any, *, axis: int) -> Any:
+def _(x: Array, indices: Array, *, axis: int) -> Any:
     shape = reduced_shape(x.shape, (axis,))
     flat = reshape(indices, shape=shape)
     rest = iter(range(len(shape)))
@@ -264,7 +264,7 @@ def _(x: Any, indices: Any, *, axis: int) -> Any:
     return reshape(gather(x, *all_indices, axes=tuple(range(len(x.shape)))), shape=indices.shape)
 
 
-def _axis_indices(shape: tuple[int, ...], axis: int, dtype: str) -> Any:
+def _axis_indices(shape: tuple[int, ...], axis: int, dtype: str) -> Array:
     """An array of `shape` with the index along `axis`."""
     along = arange(start=0, step=1, length=shape[axis], dtype=dtype)
     return broadcast_to(reshape(along, shape=tuple(n if a == axis else 1 for a, n in enumerate(shape))), shape=shape)
@@ -274,7 +274,7 @@ pick.linear_in("x")
 
 
 @pick.def_vjp("x")
-def _(ct: Any, ans: Any, x: Any, indices: Any, *, axis: int) -> Any:
+def _(ct: Array, ans: Array, x: Array, indices: Array, *, axis: int) -> Any:
     hit = equal(unreduce(indices, x.shape, (axis,)), _axis_indices(x.shape, axis, indices.dtype.name))
     return where(hit, unreduce(ct, x.shape, (axis,)), 0.0)
 
@@ -287,12 +287,12 @@ def _() -> Any:
 
 
 # -- mean and variance ---------------------------------------------------------------------------------
-def count_of(x: Any, axes: tuple[int, ...]) -> int:
+def count_of(x: Array, axes: tuple[int, ...]) -> int:
     """The number of elements that a reduction over `axes` combines."""
     return math.prod(aval_of(x).shape[a] for a in axes)
 
 
-def _shared(x: Any, count: float) -> Any:
+def _shared(x: Array, count: float) -> Array:
     """`x` / `count`, for a count that may exceed half precision."""
     if x.dtype != HALF:
         return divide(x, count)
@@ -310,7 +310,7 @@ mean.def_samples(_axes_samples)
 
 
 @mean.def_decompose
-def _(x: Any, *, axes: tuple[int, ...]) -> Any:
+def _(x: Array, *, axes: tuple[int, ...]) -> Any:
     return divide(reduce_sum(x, axes=axes), float(count_of(x, axes)))
 
 
@@ -318,7 +318,7 @@ mean.linear_in("x")
 
 
 @mean.def_vjp("x")
-def _(ct: Any, ans: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
+def _(ct: Array, ans: Array, x: Array, *, axes: tuple[int, ...]) -> Any:
     return unreduce(_shared(ct, float(count_of(x, axes))), x.shape, axes)
 
 
@@ -337,26 +337,26 @@ def _of_reals(x: Aval) -> Aval:
     return Aval(x.shape, np.finfo(x.dtype).dtype) if x.dtype.kind == "c" else x
 
 
-def _deviation(x: Any, axes: tuple[int, ...]) -> Any:
+def _deviation(x: Array, axes: tuple[int, ...]) -> Array:
     return subtract(x, unreduce(mean(x, axes=axes), x.shape, axes))
 
 
-def squares(x: Any) -> Any:
+def squares(x: Array) -> Array:
     """The squares of the absolute values."""
     return square(x) if x.dtype.kind != "c" else add(square(TABLE["real"](x)), square(TABLE["imag"](x)))
 
 
-def _freedom(x: Any, axes: tuple[int, ...], ddof: float) -> float:
+def _freedom(x: Array, axes: tuple[int, ...], ddof: float) -> float:
     return float(max(count_of(x, axes) - ddof, 0))
 
 
 @var.def_decompose
-def _(x: Any, *, axes: tuple[int, ...], ddof: float) -> Any:
+def _(x: Array, *, axes: tuple[int, ...], ddof: float) -> Any:
     return divide(reduce_sum(squares(_deviation(x, axes)), axes=axes), _freedom(x, axes, ddof))
 
 
 @var.def_vjp("x")
-def _(ct: Any, ans: Any, x: Any, *, axes: tuple[int, ...], ddof: float) -> Any:
+def _(ct: Array, ans: Array, x: Array, *, axes: tuple[int, ...], ddof: float) -> Any:
     derivative = _shared(multiply(_deviation(x, axes), 2), _freedom(x, axes, ddof))
     return multiply(unreduce(ct, x.shape, axes), derivative)
 
@@ -379,12 +379,12 @@ def _(x: Aval, *, axes: tuple[int, ...], ddof: float) -> Aval:
 
 
 @std.def_decompose
-def _(x: Any, *, axes: tuple[int, ...], ddof: float) -> Any:
+def _(x: Array, *, axes: tuple[int, ...], ddof: float) -> Any:
     return sqrt(var(x, axes=axes, ddof=ddof))
 
 
 @std.def_vjp("x")
-def _(ct: Any, ans: Any, x: Any, *, axes: tuple[int, ...], ddof: float) -> Any:
+def _(ct: Array, ans: Array, x: Array, *, axes: tuple[int, ...], ddof: float) -> Any:
     none = equal(ans, 0)
     share = where(none, 0.0, divide(ct, where(none, 1.0, ans)))
     return multiply(unreduce(share, x.shape, axes), _shared(_deviation(x, axes), _freedom(x, axes, ddof)))
@@ -404,29 +404,29 @@ def logsumexp(x: NDArray, *, axes: tuple[int, ...]) -> Any:
     return np.log(np.sum(np.exp(x - top), axis=axes)) + np.squeeze(top, axes)
 
 
-def _numpy_top(x: Any, axes: tuple[int, ...]) -> Any:
+def _numpy_top(x: Array, axes: tuple[int, ...]) -> Array:
     """The maximum if it is finite, else 0."""
     top = np.max(x, axis=axes, keepdims=True)
     return np.where(np.isfinite(top), top, 0)
 
 
-def _finite_max(x: Any, axes: tuple[int, ...]) -> Any:
+def _finite_max(x: Array, axes: tuple[int, ...]) -> Array:
     top = stop_gradient(reduce_max(x, axes=axes))
     return where(isfinite(top), top, 0.0)
 
 
-def _logsumexp(x: Any, axes: tuple[int, ...]) -> Any:
+def _logsumexp(x: Array, axes: tuple[int, ...]) -> Array:
     top = _finite_max(x, axes)
     return add(log(reduce_sum(exp(subtract(x, unreduce(top, x.shape, axes))), axes=axes)), top)
 
 
 @logsumexp.def_decompose
-def _(x: Any, *, axes: tuple[int, ...]) -> Any:
+def _(x: Array, *, axes: tuple[int, ...]) -> Any:
     return _logsumexp(x, axes)
 
 
 @logsumexp.def_vjp("x")
-def _(ct: Any, ans: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
+def _(ct: Array, ans: Array, x: Array, *, axes: tuple[int, ...]) -> Any:
     return multiply(unreduce(ct, x.shape, axes), softmax(x, axes=axes))
 
 
@@ -437,7 +437,7 @@ def softmax(x: NDArray, *, axes: tuple[int, ...]) -> Any:
     return powers / np.sum(powers, axis=axes, keepdims=True)
 
 
-def _softmax(x: Any, axes: tuple[int, ...]) -> Any:
+def _softmax(x: Array, axes: tuple[int, ...]) -> Array:
     # The shift of logsumexp, so that the compiler finds the common exponentials of both.
     powers = exp(subtract(x, unreduce(_finite_max(x, axes), x.shape, axes)))
     return divide(powers, unreduce(reduce_sum(powers, axes=axes), x.shape, axes))
@@ -450,12 +450,12 @@ def _(x: Aval, *, axes: tuple[int, ...]) -> Aval:
 
 
 @softmax.def_decompose
-def _(x: Any, *, axes: tuple[int, ...]) -> Any:
+def _(x: Array, *, axes: tuple[int, ...]) -> Any:
     return _softmax(x, axes)
 
 
 @softmax.def_vjp("x")
-def _(ct: Any, ans: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
+def _(ct: Array, ans: Array, x: Array, *, axes: tuple[int, ...]) -> Any:
     inner = reduce_sum(multiply(ct, ans), axes=axes)
     return multiply(ans, subtract(ct, unreduce(inner, x.shape, axes)))
 
@@ -472,7 +472,7 @@ def log_softmax(x: NDArray, *, axes: tuple[int, ...]) -> Any:
     return shifted - np.log(np.sum(np.exp(shifted), axis=axes, keepdims=True))
 
 
-def _log_softmax(x: Any, axes: tuple[int, ...]) -> Any:
+def _log_softmax(x: Array, axes: tuple[int, ...]) -> Array:
     shifted = subtract(x, unreduce(_finite_max(x, axes), x.shape, axes))
     return subtract(shifted, unreduce(log(reduce_sum(exp(shifted), axes=axes)), x.shape, axes))
 
@@ -484,12 +484,12 @@ def _(x: Aval, *, axes: tuple[int, ...]) -> Aval:
 
 
 @log_softmax.def_decompose
-def _(x: Any, *, axes: tuple[int, ...]) -> Any:
+def _(x: Array, *, axes: tuple[int, ...]) -> Any:
     return _log_softmax(x, axes)
 
 
 @log_softmax.def_vjp("x")
-def _(ct: Any, ans: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
+def _(ct: Array, ans: Array, x: Array, *, axes: tuple[int, ...]) -> Any:
     return subtract(ct, multiply(exp(ans), unreduce(reduce_sum(ct, axes=axes), x.shape, axes)))
 
 

@@ -13,7 +13,7 @@ from tracegrad.ops.core.op import HOLOMORPHIC, primitive
 from tracegrad.ops.core.samples import uniform
 from tracegrad.ops.elementwise.table import add, equal, exp, multiply, subtract, where
 from tracegrad.ops.shape.linear import flip, pad, reduced_shape, slice
-from tracegrad.typing import NDArray
+from tracegrad.typing import Array, NDArray
 
 
 def _same(x: Aval, *, axis: int) -> Aval:
@@ -38,7 +38,7 @@ cumsum.linear_in("x")
 
 
 @cumsum.def_vjp("x")
-def _(ct: Any, ans: Any, x: Any, *, axis: int) -> Any:
+def _(ct: Array, ans: Array, x: Array, *, axis: int) -> Any:
     return flip(cumsum(flip(ct, axes=(axis,)), axis=axis), axes=(axis,))
 
 
@@ -66,7 +66,7 @@ def _(a: Aval, b: Aval, *, axis: int) -> Aval:
     return _same(b, axis=axis)
 
 
-def _shifted(x: Any, axis: int, by: int, value: float) -> Any:
+def _shifted(x: Array, axis: int, by: int, value: float) -> Array:
     """`x` shifted by one position along `axis`, forwards (`by` 1) or backwards (-1), with `value` in the free
     position."""
     n = x.shape[axis]
@@ -79,24 +79,24 @@ def _shifted(x: Any, axis: int, by: int, value: float) -> Any:
     return pad(saved, low=low, high=high, interior=none, value=value)
 
 
-def _backwards(a: Any, b: Any, axis: int) -> Any:
+def _backwards(a: Array, b: Array, axis: int) -> Array:
     """r[i] = a[i + 1] * r[i + 1] + b[i], from the last to the first."""
     flipped = [flip(x, axes=(axis,)) for x in (_shifted(a, axis, -1, 0.0), b)]
     return flip(linear_scan(*flipped, axis=axis), axes=(axis,))
 
 
 @linear_scan.def_vjp("a")
-def _(ct: Any, ans: Any, a: Any, b: Any, *, axis: int) -> Any:
+def _(ct: Array, ans: Array, a: Array, b: Array, *, axis: int) -> Any:
     return multiply(_backwards(a, ct, axis), _shifted(ans, axis, 1, 0.0))
 
 
 @linear_scan.def_vjp("b")
-def _(ct: Any, ans: Any, a: Any, b: Any, *, axis: int) -> Any:
+def _(ct: Array, ans: Array, a: Array, b: Array, *, axis: int) -> Any:
     return _backwards(a, ct, axis)
 
 
 @linear_scan.def_jvp
-def _(tangents: Any, ans: Any, a: Any, b: Any, *, axis: int) -> Any:
+def _(tangents: Any, ans: Array, a: Array, b: Array, *, axis: int) -> Any:
     t_a, t_b = tangents
     if t_a is not None:
         share = multiply(t_a, _shifted(ans, axis, 1, 0.0))
@@ -121,13 +121,13 @@ cumprod.def_aval(_same)
 
 
 @cumprod.def_vjp("x")
-def _(ct: Any, ans: Any, x: Any, *, axis: int) -> Any:
+def _(ct: Array, ans: Array, x: Array, *, axis: int) -> Any:
     # By the recurrence, not by quotients: exact where an element is 0, at every order.
     return multiply(_backwards(x, ct, axis), _shifted(ans, axis, 1, 1.0))
 
 
 @cumprod.def_jvp
-def _(tangents: Any, ans: Any, x: Any, *, axis: int) -> Any:
+def _(tangents: Any, ans: Array, x: Array, *, axis: int) -> Any:
     return linear_scan(x, multiply(tangents[0], _shifted(ans, axis, 1, 1.0)), axis=axis)
 
 
@@ -148,20 +148,20 @@ def logcumsumexp(x: NDArray, *, axis: int) -> NDArray:
 logcumsumexp.def_aval(_same)
 
 
-def _quotient(x: Any, y: Any) -> Any:
+def _quotient(x: Array, y: Array) -> Array:
     """exp(x - y) for x <= y, and 0 where both are -inf."""
     return exp(subtract(x, where(equal(y, -np.inf), 0.0, y)))
 
 
 @logcumsumexp.def_vjp("x")
-def _(ct: Any, ans: Any, x: Any, *, axis: int) -> Any:
+def _(ct: Array, ans: Array, x: Array, *, axis: int) -> Any:
     # No factor is above 1, because the result grows along the axis.
     growth = _quotient(_shifted(ans, axis, 1, -np.inf), ans)
     return multiply(_quotient(x, ans), _backwards(growth, ct, axis))
 
 
 @logcumsumexp.def_jvp
-def _(tangents: Any, ans: Any, x: Any, *, axis: int) -> Any:
+def _(tangents: Any, ans: Array, x: Array, *, axis: int) -> Any:
     growth = _quotient(_shifted(ans, axis, 1, -np.inf), ans)
     return linear_scan(growth, multiply(_quotient(x, ans), tangents[0]), axis=axis)
 

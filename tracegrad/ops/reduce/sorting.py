@@ -7,6 +7,7 @@ number, as in NumPy and PyTorch.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from tracegrad.ops.core.samples import integers, uniform
 from tracegrad.ops.indexing.gather_scatter import gather, scatter_add
 from tracegrad.ops.shape.batching import repeated
 from tracegrad.ops.shape.linear import arange, broadcast_to, reduced_shape, reshape
-from tracegrad.typing import NDArray
+from tracegrad.typing import Array, NDArray
 
 __all__ = ["argmode", "argsort", "cumargmax", "cumargmin", "searchsorted", "sort", "sorted_values"]
 
@@ -66,7 +67,7 @@ def _full_indices(index: Any, axis: int) -> list[Any]:
     """The indices along all axes of the elements at `index` along `axis`."""
     shape = index.shape
 
-    def index_along(d: int) -> Any:
+    def index_along(d: int) -> Array:
         along = arange(start=0, step=1, length=shape[d], dtype="int64")
         indices = reshape(along, shape=tuple([n if i == d else 1 for i, n in enumerate(shape)]))
         return broadcast_to(indices, shape=shape)
@@ -74,15 +75,15 @@ def _full_indices(index: Any, axis: int) -> list[Any]:
     return [index if d == axis else index_along(d) for d in range(len(shape))]
 
 
-def _scatter_along(ct: Any, index: Any, axis: int) -> Any:
+def _scatter_along(ct: Array, index: Any, axis: int) -> Array:
     return scatter_add(ct, *_full_indices(index, axis), shape=ct.shape, axes=tuple(range(len(ct.shape))))
 
 
-def _take_along(x: Any, index: Any, axis: int) -> Any:
+def _take_along(x: Array, index: Any, axis: int) -> Array:
     return gather(x, *_full_indices(index, axis), axes=tuple(range(len(x.shape))))
 
 
-def _sorted(x: Any, *, axis: int, **params: Any) -> tuple[Any, Any]:
+def _sorted(x: Array, *, axis: int, **params: Any) -> tuple[Any, Any]:
     index = argsort(x, axis=axis, **params)
     return _take_along(x, index, axis), index
 
@@ -100,12 +101,12 @@ def _(x: Aval, *, axis: int, **params: Any) -> ResultAvals:
 
 
 @sort.def_vjp_all
-def _(wanted: Any, cts: Any, ans: Any, x: Any, *, axis: int, **params: Any) -> list[Any]:
+def _(wanted: Sequence[int], cts: Any, ans: tuple[Array, ...], x: Array, *, axis: int, **params: Any) -> list[Any]:
     return [_scatter_along(cts[0], ans[1], axis)]
 
 
 @sort.def_jvp
-def _(tangents: Any, ans: Any, x: Any, *, axis: int, **params: Any) -> tuple[Any, Any]:
+def _(tangents: Any, ans: tuple[Array, ...], x: Array, *, axis: int, **params: Any) -> tuple[Any, Any]:
     return _take_along(tangents[0], ans[1], axis), None
 
 
@@ -129,7 +130,7 @@ def _(x: Aval, *, axis: int, **params: Any) -> Aval:
 
 
 @sorted_values.def_vjp("x")
-def _(ct: Any, ans: Any, x: Any, *, axis: int, **params: Any) -> Any:
+def _(ct: Array, ans: Array, x: Array, *, axis: int, **params: Any) -> Any:
     return _scatter_along(ct, argsort(x, axis=axis, **params), axis)
 
 
@@ -237,7 +238,7 @@ def _(x: Aval, values: Aval, *, right: bool) -> Aval:
 
 
 @searchsorted.def_batch
-def _(size: int, batched: Any, x: Any, values: Any, *, right: bool) -> Any:
+def _(size: int, batched: Any, x: Array, values: Array, *, right: bool) -> Any:
     if not batched[0] and len(x.shape) == 1:
         return searchsorted(x, values, right=right)
     x, values = repeated(size, batched, (x, values))

@@ -7,6 +7,7 @@ from typing import Any
 
 from tracegrad.avals import is_literal
 from tracegrad.ops.shape.linear import broadcast_to, reshape, slice, transpose
+from tracegrad.typing import Array
 
 __all__ = ["item_at", "repeated", "to_axis"]
 
@@ -19,7 +20,7 @@ def repeated(size: int, batched: Sequence[bool], operands: Sequence[Any]) -> lis
     ]
 
 
-def to_axis(x: Any, source: int, target: int) -> Any:
+def to_axis(x: Array, source: int, target: int) -> Array:
     """`x` with its axis `source` moved to `target`, and the others in order."""
     if source == target:
         return x
@@ -27,7 +28,7 @@ def to_axis(x: Any, source: int, target: int) -> Any:
     return transpose(x, perm=(*rest[:target], source, *rest[target:]))
 
 
-def item_at(x: Any, i: int) -> Any:
+def item_at(x: Any, i: int) -> Array:
     """`x[i]`, in ops."""
     rest = (0,) * (len(x.shape) - 1)
     item = slice(x, start=(i, *rest), stop=(i + 1, *x.shape[1:]), step=(1,) * len(x.shape))

@@ -18,7 +18,7 @@ from tracegrad.ops.core.samples import integers, uniform
 from tracegrad.ops.shape.fill import arange as arange
 from tracegrad.ops.shape.fill import full as full
 from tracegrad.ops.shape.fill import zeros_like as zeros_like
-from tracegrad.typing import NDArray
+from tracegrad.typing import Array, NDArray
 
 
 # -- cast ------------------------------------------------------------------------------------------
@@ -34,16 +34,16 @@ def _(x: Aval, *, dtype: str) -> Aval:
 
 
 @cast.def_vjp("x")
-def _(ct: Any, ans: Any, x: Any, *, dtype: str) -> Any:
+def _(ct: Array, ans: Array, x: Array, *, dtype: str) -> Any:
     return in_dtype(ct, x.dtype)
 
 
 @cast.def_jvp
-def _(tangents: Any, ans: Any, x: Any, *, dtype: str) -> Any:
+def _(tangents: Any, ans: Array, x: Array, *, dtype: str) -> Any:
     return in_dtype(tangents[0], ans.dtype)
 
 
-def in_dtype(ct: Any, dtype: np.dtype[Any]) -> Any:
+def in_dtype(ct: Array, dtype: np.dtype[Any]) -> Array:
     """The cotangent of a value of `dtype`, given the cotangent of the converted value: the real part for a real
     value."""
     if ct.dtype.kind == "c" and dtype.kind != "c":
@@ -74,7 +74,7 @@ def _(x: Aval, *, tag: int) -> Aval:
 
 
 @fresh.def_vjp("x")
-def _(ct: Any, ans: Any, x: Any, *, tag: int) -> Any:
+def _(ct: Array, ans: Array, x: Array, *, tag: int) -> Any:
     return ct
 
 
@@ -123,17 +123,17 @@ reshape.linear_in("x")
 
 
 @reshape.def_vjp("x")
-def _(ct: Any, ans: Any, x: Any, *, shape: tuple[int, ...]) -> Any:
+def _(ct: Array, ans: Array, x: Array, *, shape: tuple[int, ...]) -> Any:
     return reshape(ct, shape=x.shape)
 
 
 @reshape.def_batch
-def _(size: int, batched: Any, x: Any, *, shape: tuple[int, ...]) -> Any:
+def _(size: int, batched: Any, x: Array, *, shape: tuple[int, ...]) -> Any:
     return reshape(x, shape=(size, *shape))
 
 
 @reshape.def_view_update
-def _(base: Any, new: Any, *, shape: tuple[int, ...]) -> Any:
+def _(base: Array, new: Array, *, shape: tuple[int, ...]) -> Any:
     return reshape(new, shape=base.shape)
 
 
@@ -166,7 +166,7 @@ transpose.linear_in("x")
 
 
 @transpose.def_vjp("x")
-def _(ct: Any, ans: Any, x: Any, *, perm: tuple[int, ...]) -> Any:
+def _(ct: Array, ans: Array, x: Array, *, perm: tuple[int, ...]) -> Any:
     return transpose(ct, perm=inverse_permutation(perm))
 
 
@@ -176,12 +176,12 @@ def _(index: Any, size: Any, shapes: Any, result: Any, *, perm: tuple[int, ...])
 
 
 @transpose.def_batch
-def _(size: int, batched: Any, x: Any, *, perm: tuple[int, ...]) -> Any:
+def _(size: int, batched: Any, x: Array, *, perm: tuple[int, ...]) -> Any:
     return transpose(x, perm=(0, *(p + 1 for p in perm)))
 
 
 @transpose.def_view_update
-def _(base: Any, new: Any, *, perm: tuple[int, ...]) -> Any:
+def _(base: Array, new: Array, *, perm: tuple[int, ...]) -> Any:
     return transpose(new, perm=inverse_permutation(perm))
 
 
@@ -219,7 +219,7 @@ broadcast_to.linear_in("x")
 
 
 @broadcast_to.def_vjp("x")
-def _(ct: Any, ans: Any, x: Any, *, shape: tuple[int, ...]) -> Any:
+def _(ct: Array, ans: Array, x: Array, *, shape: tuple[int, ...]) -> Any:
     new = len(shape) - len(x.shape)
     axes = tuple(i for i, n in enumerate(shape) if i < new or x.shape[i - new] != n)
     ct = reduce_sum(ct, axes=axes)
@@ -233,7 +233,7 @@ def _(index: Any, size: Any, shapes: Any, result: Any, *, shape: Any) -> Any:
 
 
 @broadcast_to.def_batch
-def _(size: int, batched: Any, x: Any, *, shape: tuple[int, ...]) -> Any:
+def _(size: int, batched: Any, x: Array, *, shape: tuple[int, ...]) -> Any:
     new = (1,) * (len(shape) + 1 - len(x.shape))
     return broadcast_to(reshape(x, shape=(size, *new, *x.shape[1:])) if new else x, shape=(size, *shape))
 
@@ -264,7 +264,7 @@ reduce_sum.linear_in("x")
 
 
 @reduce_sum.def_vjp("x")
-def _(ct: Any, ans: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
+def _(ct: Array, ans: Array, x: Array, *, axes: tuple[int, ...]) -> Any:
     return unreduce(ct, x.shape, axes)
 
 
@@ -284,12 +284,12 @@ def reduced_shape(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, .
     return tuple(n for i, n in enumerate(shape) if i not in axes)
 
 
-def keep_axes(x: Any, shape: tuple[int, ...], axes: tuple[int, ...]) -> Any:
+def keep_axes(x: Array, shape: tuple[int, ...], axes: tuple[int, ...]) -> Array:
     """The result `x` of a reduction of `shape` over `axes`, with `axes` restored at size one."""
     return reshape(x, shape=tuple(1 if i in axes else n for i, n in enumerate(shape)))
 
 
-def unreduce(x: Any, shape: tuple[int, ...], axes: tuple[int, ...]) -> Any:
+def unreduce(x: Array, shape: tuple[int, ...], axes: tuple[int, ...]) -> Array:
     """Undo the shape of a reduction: restore `axes`, and repeat along them."""
     if len(axes) == len(shape):
         if not shape:
@@ -325,7 +325,7 @@ slice.linear_in("x")
 
 
 @slice.def_vjp("x")
-def _(ct: Any, ans: Any, x: Any, *, start: Any, stop: Any, step: Any) -> Any:
+def _(ct: Array, ans: Array, x: Array, *, start: Any, stop: Any, step: Any) -> Any:
     ends = tuple(n - (a + (m - 1) * s + 1 if m else a) for n, a, s, m in zip(x.shape, start, step, ans.shape))
     return pad(ct, low=start, high=ends, interior=tuple(s - 1 for s in step), value=0)
 
@@ -336,7 +336,7 @@ def _(index: Any, size: Any, shapes: Any, result: Any, *, start: Any, stop: Any,
 
 
 @slice.def_batch
-def _(size: int, batched: Any, x: Any, *, start: Any, stop: Any, step: Any) -> Any:
+def _(size: int, batched: Any, x: Array, *, start: Any, stop: Any, step: Any) -> Any:
     return slice(x, start=(0, *start), stop=(size, *stop), step=(1, *step))
 
 
@@ -382,14 +382,14 @@ def _(x: Aval, *, low: Any, high: Any, interior: Any, value: float) -> Aval:
 
 
 @pad.def_vjp("x")
-def _(ct: Any, ans: Any, x: Any, *, low: Any, high: Any, interior: Any, value: float) -> Any:
+def _(ct: Array, ans: Array, x: Array, *, low: Any, high: Any, interior: Any, value: float) -> Any:
     step = tuple(g + 1 for g in interior)
     stop = tuple(a + (n - 1) * s + 1 if n else a for a, n, s in zip(low, x.shape, step))
     return slice(ct, start=tuple(low), stop=stop, step=step)
 
 
 @pad.def_jvp
-def _(tangents: Any, ans: Any, x: Any, *, low: Any, high: Any, interior: Any, value: float) -> Any:
+def _(tangents: Any, ans: Array, x: Array, *, low: Any, high: Any, interior: Any, value: float) -> Any:
     return pad(tangents[0], low=low, high=high, interior=interior, value=0)
 
 
@@ -404,7 +404,7 @@ def _(index: Any, size: Any, shapes: Any, result: Any, *, low: Any, high: Any, i
 
 
 @pad.def_batch
-def _(size: int, batched: Any, x: Any, *, low: Any, high: Any, interior: Any, value: float) -> Any:
+def _(size: int, batched: Any, x: Array, *, low: Any, high: Any, interior: Any, value: float) -> Any:
     return pad(x, low=(0, *low), high=(0, *high), interior=(0, *interior), value=value)
 
 
@@ -432,7 +432,7 @@ flip.linear_in("x")
 
 
 @flip.def_vjp("x")
-def _(ct: Any, ans: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
+def _(ct: Array, ans: Array, x: Array, *, axes: tuple[int, ...]) -> Any:
     return flip(ct, axes=axes)
 
 
@@ -444,7 +444,7 @@ def _(index: Any, size: Any, shapes: Any, result: Any, *, axes: tuple[int, ...])
 
 
 @flip.def_view_update
-def _(base: Any, new: Any, *, axes: tuple[int, ...]) -> Any:
+def _(base: Array, new: Array, *, axes: tuple[int, ...]) -> Any:
     return flip(new, axes=axes)
 
 
@@ -474,7 +474,7 @@ concatenate.linear_in("xs")
 
 
 @concatenate.def_vjp("xs")
-def _(i: int, ct: Any, ans: Any, *xs: Any, axis: int) -> Any:
+def _(i: int, ct: Array, ans: Array, *xs: Array, axis: int) -> Any:
     begin = sum(x.shape[axis] for x in xs[:i])
     start = tuple(begin if k == axis else 0 for k in range(len(ans.shape)))
     stop = tuple(a + n for a, n in zip(start, xs[i].shape))

@@ -15,7 +15,7 @@ from tracegrad.ops.core.forms import Compose
 from tracegrad.ops.core.op import ResultAvals, bind, multi_result, primitive
 from tracegrad.ops.core.samples import uniform
 from tracegrad.ops.shape.linear import concatenate, full, reshape, slice
-from tracegrad.typing import NDArray
+from tracegrad.typing import Array, NDArray
 
 __all__ = ["place", "split", "stack", "unbind"]
 
@@ -31,7 +31,7 @@ def _without(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
     return (*shape[:axis], *shape[axis + 1 :])
 
 
-def _slice_along(x: Any, axis: int, start: int, stop: int) -> Any:
+def _slice_along(x: Array, axis: int, start: int, stop: int) -> Array:
     low, high = (
         [n if a == axis else other for a, other in enumerate(rest)]
         for n, rest in ((start, (0,) * len(x.shape)), (stop, x.shape))
@@ -39,7 +39,7 @@ def _slice_along(x: Any, axis: int, start: int, stop: int) -> Any:
     return slice(x, start=tuple(low), stop=tuple(high), step=(1,) * len(low))
 
 
-def _replace_slice(x: Any, new: Any, axis: int, start: int) -> Any:
+def _replace_slice(x: Array, new: Array, axis: int, start: int) -> Array:
     """`x` with `new` written from `start` on."""
     stop, n = start + new.shape[axis], x.shape[axis]
     segments = [_slice_along(x, axis, 0, start), new, _slice_along(x, axis, stop, n)]
@@ -47,11 +47,11 @@ def _replace_slice(x: Any, new: Any, axis: int, start: int) -> Any:
 
 
 # -- place -----------------------------------------------------------------------------------------------
-def _grown(x: Any, axis: int) -> Any:
+def _grown(x: Array, axis: int) -> Array:
     return reshape(x, shape=(*x.shape[:axis], 1, *x.shape[axis:]))
 
 
-def _placed(*parts: Any, axis: int, starts: tuple[int, ...], size: int, grown: bool) -> Any:
+def _placed(*parts: Any, axis: int, starts: tuple[int, ...], size: int, grown: bool) -> Array:
     segments, end = [], 0
     for part, start in zip([_grown(x, axis) for x in parts] if grown else parts, starts):
         segments += [_zeros(part, axis, start - end), part]
@@ -60,7 +60,7 @@ def _placed(*parts: Any, axis: int, starts: tuple[int, ...], size: int, grown: b
     return concatenate(*segments, axis=axis) if len(segments) > 1 else segments[0]
 
 
-def _zeros(like: Any, axis: int, size: int) -> Any:
+def _zeros(like: Array, axis: int, size: int) -> Any:
     """Zeros of the shape of `like` except along `axis`; None if there are none."""
     shape = (*like.shape[:axis], size, *like.shape[axis + 1 :])
     return full(shape=shape, value=False if like.dtype.kind == "b" else 0.0, dtype=like.dtype.name) if size else None
@@ -95,7 +95,14 @@ place.linear_in("parts")
 
 @place.def_vjp_all
 def _(
-    wanted: Sequence[int], ct: Any, ans: Any, *parts: Any, axis: int, starts: tuple[int, ...], size: int, grown: bool
+    wanted: Sequence[int],
+    ct: Array,
+    ans: Array,
+    *parts: Any,
+    axis: int,
+    starts: tuple[int, ...],
+    size: int,
+    grown: bool,
 ) -> list[Any]:
     results = []
     for i in wanted:
@@ -113,7 +120,7 @@ def _() -> Any:
 
 
 # -- stack -----------------------------------------------------------------------------------------------
-def _stacked(*xs: Any, axis: int) -> Any:
+def _stacked(*xs: Array, axis: int) -> Array:
     return concatenate(*[_grown(x, axis) for x in xs], axis=axis)
 
 
@@ -142,7 +149,7 @@ stack.linear_in("xs")
 
 
 @stack.def_vjp_all
-def _(wanted: Sequence[int], ct: Any, ans: Any, *xs: Any, axis: int) -> list[Any]:
+def _(wanted: Sequence[int], ct: Array, ans: Array, *xs: Array, axis: int) -> list[Any]:
     parts = unbind(ct, axis=axis)
     return [parts[i] for i in wanted]
 
@@ -154,7 +161,7 @@ def _() -> Any:
 
 
 # -- unbind ----------------------------------------------------------------------------------------------
-def _unbound(x: Any, *, axis: int) -> tuple[Any, ...]:
+def _unbound(x: Array, *, axis: int) -> tuple[Any, ...]:
     shape = _without(x.shape, axis)
     return tuple([reshape(_slice_along(x, axis, k, k + 1), shape=shape) for k in range(x.shape[axis])])
 
@@ -177,7 +184,7 @@ unbind.linear_in("x")
 
 
 @unbind.def_vjp_all
-def _(wanted: Sequence[int], cts: Any, ans: Any, x: Any, *, axis: int) -> list[Any]:
+def _(wanted: Sequence[int], cts: Any, ans: tuple[Array, ...], x: Array, *, axis: int) -> list[Any]:
     operands = tuple([ct for ct in cts if ct is not None])
     if len(operands) == len(cts):
         return [bind(stack, operands, {"axis": axis})]
@@ -186,7 +193,7 @@ def _(wanted: Sequence[int], cts: Any, ans: Any, x: Any, *, axis: int) -> list[A
 
 
 @unbind.def_view_update
-def _(base: Any, new: Any, *, axis: int, number: int) -> Any:
+def _(base: Array, new: Array, *, axis: int, number: int) -> Any:
     return _replace_slice(base, _grown(new, axis), axis, number)
 
 
@@ -198,7 +205,7 @@ def _() -> Any:
 
 
 # -- split -----------------------------------------------------------------------------------------------
-def _split_parts(x: Any, *, axis: int, bounds: tuple[int, ...]) -> tuple[Any, ...]:
+def _split_parts(x: Array, *, axis: int, bounds: tuple[int, ...]) -> tuple[Any, ...]:
     return tuple([_slice_along(x, axis, a, b) for a, b in itertools.pairwise(bounds)])
 
 
@@ -222,7 +229,9 @@ split.linear_in("x")
 
 
 @split.def_vjp_all
-def _(wanted: Sequence[int], cts: Any, ans: Any, x: Any, *, axis: int, bounds: tuple[int, ...]) -> list[Any]:
+def _(
+    wanted: Sequence[int], cts: Any, ans: tuple[Array, ...], x: Array, *, axis: int, bounds: tuple[int, ...]
+) -> list[Any]:
     operands = tuple([ct for ct in cts if ct is not None])
     if len(operands) == len(cts):
         return [bind(concatenate, operands, {"axis": axis})]
@@ -231,7 +240,7 @@ def _(wanted: Sequence[int], cts: Any, ans: Any, x: Any, *, axis: int, bounds: t
 
 
 @split.def_view_update
-def _(base: Any, new: Any, *, axis: int, bounds: tuple[int, ...], number: int) -> Any:
+def _(base: Array, new: Array, *, axis: int, bounds: tuple[int, ...], number: int) -> Any:
     return _replace_slice(base, new, axis, bounds[number])
 
 

@@ -18,7 +18,7 @@ from tracegrad.ops.core.samples import uniform
 from tracegrad.ops.elementwise.complex import complex_of, real, real_of, sample
 from tracegrad.ops.elementwise.table import add, equal, logical_or, multiply, where
 from tracegrad.ops.shape.linear import arange, broadcast_to, reshape
-from tracegrad.typing import NDArray
+from tracegrad.typing import Array, NDArray
 
 __all__ = ["TRANSPOSED", "fft", "irfft", "rfft"]
 
@@ -61,7 +61,7 @@ def _(x: Aval, *, axis: int, inverse: bool, norm: Any) -> Aval:
 
 
 @fft.def_vjp("x")
-def _(ct: Any, ans: Any, x: Any, *, axis: int, inverse: bool, norm: Any) -> Any:
+def _(ct: Array, ans: Array, x: Array, *, axis: int, inverse: bool, norm: Any) -> Any:
     result = fft(ct, axis=axis, inverse=not inverse, norm=TRANSPOSED[norm])
     return result if x.dtype.kind == "c" else real(result)
 
@@ -85,7 +85,7 @@ def rfft(x: NDArray, *, axis: int, norm: Any) -> NDArray:
 
 
 @rfft.def_impl_out
-def _(out: Any, x: Any, *, axis: int, norm: Any) -> None:
+def _(out: Any, x: Array, *, axis: int, norm: Any) -> None:
     np.fft.rfft(x, axis=axis, norm=norm, out=out)
 
 
@@ -100,13 +100,13 @@ def _(x: Aval, *, axis: int, norm: Any) -> Aval:
 
 
 @rfft.def_vjp("x")
-def _(ct: Any, ans: Any, x: Any, *, axis: int, norm: Any) -> Any:
+def _(ct: Array, ans: Array, x: Array, *, axis: int, norm: Any) -> Any:
     n = x.shape[axis]
     once = where(_self_conjugate_mask(ct, n, axis), ct, multiply(ct, 0.5))
     return irfft(once, n=n, axis=axis, norm=TRANSPOSED[norm])
 
 
-def _self_conjugate_mask(x: Any, n: int, axis: int) -> Any:
+def _self_conjugate_mask(x: Array, n: int, axis: int) -> Array:
     """The mask of the elements of half a transform of `n` numbers that are their own conjugates."""
     count = x.shape[axis]
     indices = arange(start=0, step=1, length=count, dtype="int64")
@@ -132,7 +132,7 @@ def irfft(x: NDArray, *, n: int, axis: int, norm: Any) -> NDArray:
 
 
 @irfft.def_impl_out
-def _(out: Any, x: Any, *, n: int, axis: int, norm: Any) -> None:
+def _(out: Any, x: Array, *, n: int, axis: int, norm: Any) -> None:
     np.fft.irfft(x, n, axis=axis, norm=norm, out=out)
 
 
@@ -146,7 +146,7 @@ def _(x: Aval, *, n: int, axis: int, norm: Any) -> Aval:
 
 
 @irfft.def_vjp("x")
-def _(ct: Any, ans: Any, x: Any, *, n: int, axis: int, norm: Any) -> Any:
+def _(ct: Array, ans: Array, x: Array, *, n: int, axis: int, norm: Any) -> Any:
     result = rfft(ct, axis=axis, norm=TRANSPOSED[norm])
     return where(_self_conjugate_mask(result, n, axis), result, add(result, result))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from tracegrad.ops.linalg.matrix_functions import moved
 from tracegrad.ops.shape.batching import repeated
 from tracegrad.ops.shape.linear import concatenate, flip, full, reduce_sum, reshape, slice
 from tracegrad.ops.shape.stack_split import stack
-from tracegrad.typing import NDArray
+from tracegrad.typing import Array, NDArray
 
 __all__ = ["lfilter"]
 
@@ -35,11 +36,11 @@ def _(b: Aval, a: Aval, x: Aval) -> Aval:
     return x
 
 
-def _backwards(x: Any) -> Any:
+def _backwards(x: Array) -> Array:
     return flip(x, axes=(len(x.shape) - 1,))
 
 
-def _products(u: Any, x: Any, count: int) -> Any:
+def _products(u: Array, x: Array, count: int) -> Array:
     """The sums over t of u[t] * x[t - k], for each k."""
     every = tuple(range(len(x.shape)))
     sums = [reshape(reduce_sum(multiply(u, moved(x, -k)), axes=every), shape=(1,)) for k in range(count)]
@@ -47,12 +48,12 @@ def _products(u: Any, x: Any, count: int) -> Any:
 
 
 @lfilter.def_vjp_all
-def _(wanted: Any, ct: Any, ans: Any, b: Any, a: Any, x: Any) -> list[Any]:
+def _(wanted: Sequence[int], ct: Array, ans: Array, b: Array, a: Array, x: Array) -> list[Any]:
     # The transpose of the equation is the same filter, backwards in time.
     late = _backwards(ct)
     one = full(shape=(1,), value=1.0, dtype=x.dtype.name)
 
-    def share() -> Any:
+    def share() -> Array:
         return _backwards(lfilter(one, a, late))
 
     each = (
@@ -64,7 +65,7 @@ def _(wanted: Any, ct: Any, ans: Any, b: Any, a: Any, x: Any) -> list[Any]:
 
 
 @lfilter.def_batch
-def _(size: int, batched: Any, b: Any, a: Any, x: Any) -> Any:
+def _(size: int, batched: Any, b: Array, a: Array, x: Array) -> Any:
     if not batched[0] and not batched[1]:
         return lfilter(b, a, x)
     operands = repeated(size, batched, (b, a, x))
@@ -72,7 +73,7 @@ def _(size: int, batched: Any, b: Any, a: Any, x: Any) -> Any:
     return stack(*filtered, axis=0) if size else operands[2]
 
 
-def _nth(x: Any, i: int) -> Any:
+def _nth(x: Array, i: int) -> Array:
     rest = (0,) * (len(x.shape) - 1)
     item = slice(x, start=(i, *rest), stop=(i + 1, *x.shape[1:]), step=(1,) * len(x.shape))
     return reshape(item, shape=x.shape[1:])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,12 @@ import numpy as np
 from tracegrad.avals import Aval
 from tracegrad.errors import ShapeError, UnsupportedError, located
 from tracegrad.ops.core.op import Op, ResultAvals
+from tracegrad.typing import Array
 
 __all__ = ["piecewise_coefficients", "spline_map"]
 
 
-def _computed(x: Any, *, kind: str, degree: int, ends: str, size: int) -> tuple[Any, Any]:
+def _computed(x: Array, *, kind: str, degree: int, ends: str, size: int) -> tuple[Any, Any]:
     """The spline that SciPy makes for `size` values at `x`: the coefficients of each piece per value, `[power, piece,
     value]`, the highest power first, and the begins and ends of the pieces.
 
@@ -68,12 +70,12 @@ def _shapes(n: int, kind: str, degree: int, ends: str, size: int) -> tuple[tuple
 
 
 @spline_map.def_vjp_all
-def _(wanted: Any, cts: Any, ans: Any, x: Any, *, kind: str, **params: Any) -> list[Any]:
+def _(wanted: Sequence[int], cts: Any, ans: Array, x: Array, *, kind: str, **params: Any) -> list[Any]:
     raise UnsupportedError(
         located(f"scipy.interpolate.{kind} has no derivative in the places of its knots, only in values and points")
     )
 
 
 @spline_map.def_batch
-def _(size: int, batched: Any, x: Any, **params: Any) -> Any:
+def _(size: int, batched: Any, x: Array, **params: Any) -> Any:
     raise UnsupportedError(located("splines at a batch of places of the knots are not supported"))

@@ -26,13 +26,14 @@ from tracegrad.ops.elementwise.table import (
     xlogy,
 )
 from tracegrad.ops.special.scipy_special import apply, lgamma
+from tracegrad.typing import Array
 
 __all__ = ["beta_density", "gamma_density", "of_quantile", "t_density", "vanishing"]
 
 
 def _piecewise_density(
-    interior: Callable[[Any], Any], at_an_end: Callable[[Any], Any], x: Any, inside: float, *ends: Any
-) -> Any:
+    interior: Callable[[Any], Any], at_an_end: Callable[[Any], Any], x: Array, inside: float, *ends: Any
+) -> Array:
     """A density computed from its logarithm `interior`; at the ends, where the logarithm is infinite, by powers, and 0
     for infinite x."""
     end = functools.reduce(logical_or, [equal(x, y) for y in ends])
@@ -41,7 +42,7 @@ def _piecewise_density(
     return where(end, at_an_end(where(end, x, inside)), where(far, 0.0, middle))
 
 
-def gamma_density(a: Any, x: Any) -> Any:
+def gamma_density(a: Array, x: Array) -> Array:
     exponent, scale = subtract(a, 1.0), lgamma(a)
     return _piecewise_density(
         lambda x: exp(subtract(subtract(xlogy(exponent, x), x), scale)),
@@ -52,7 +53,7 @@ def gamma_density(a: Any, x: Any) -> Any:
     )
 
 
-def beta_density(a: Any, b: Any, x: Any) -> Any:
+def beta_density(a: Array, b: Array, x: Array) -> Array:
     first, second, scale = subtract(a, 1.0), subtract(b, 1.0), apply("betaln", a, b)
     return _piecewise_density(
         lambda x: exp(subtract(add(xlogy(first, x), multiply(second, log1p(negative(x)))), scale)),
@@ -64,14 +65,14 @@ def beta_density(a: Any, b: Any, x: Any) -> Any:
     )
 
 
-def t_density(df: Any, t: Any) -> Any:
+def t_density(df: Array, t: Array) -> Array:
     half, far = multiply(add(df, 1.0), 0.5), isinf(t)
     scale = subtract(subtract(lgamma(half), lgamma(multiply(df, 0.5))), multiply(log(multiply(df, math.pi)), 0.5))
     spread = log1p(divide(square(where(far, 0.0, t)), df))
     return where(far, 0.0, exp(subtract(scale, multiply(half, spread))))
 
 
-def of_quantile(ans: Any, density: Any) -> Any:
+def of_quantile(ans: Array, density: Any) -> Array:
     """The derivative of a quantile: 1 over its density; infinity for an infinite quantile, where the density is 0 in
     all orders."""
     return where(isinf(ans), absolute(ans), divide(1.0, density))
@@ -81,7 +82,7 @@ def vanishing(rule: Any) -> Callable[[Any, Any], Any]:
     """The derivative `rule` of a function that has a limit at infinity, although its factors have none or SciPy has no
     value there."""
 
-    def derivative(ans: Any, x: Any) -> Any:
+    def derivative(ans: Array, x: Array) -> Array:
         far = isinf(x)
         return where(far, multiply(ans, 0.0), rule(ans, where(far, 0.5, x)))
 

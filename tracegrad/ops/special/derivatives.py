@@ -58,6 +58,7 @@ from tracegrad.ops.special.shape_parameter_derivatives import (
     in_gamma,
     in_t,
 )
+from tracegrad.typing import Array
 
 __all__ = ["DERIVATIVES", "FAMILIES", "VALUES", "partial_derivative"]
 
@@ -91,21 +92,21 @@ def _times(x: Any, *others: Any) -> Any:
     return x
 
 
-def _half(x: Any) -> Any:
+def _half(x: Array) -> Any:
     return multiply(x, 0.5)
 
 
-def _lower_degree(n: Any) -> Any:
+def _lower_degree(n: Any) -> Array:
     """n - 1 for a degree, whose terms vanish at 0."""
     return max(n - 1, 0) if type(n) in LITERALS else maximum(subtract(n, 1.0), 0.0)
 
 
-def _zero_derivative(ans: Any, *xs: Any) -> Any:
+def _zero_derivative(ans: Array, *xs: Array) -> Array:
     return multiply(ans, 0.0)
 
 
 # -- 5: gamma ------------------------------------------------------------------------------------------------
-def _beta_share(a: Any, b: Any) -> Any:
+def _beta_share(a: Array, b: Array) -> Array:
     return subtract(digamma(a), digamma(add(a, b)))
 
 
@@ -146,7 +147,7 @@ _INCOMPLETE: dict[str, tuple[Derivative, ...]] = {
 }
 
 
-def _expn_below(n: Any, x: Any) -> Any:
+def _expn_below(n: Any, x: Array) -> Array:
     """expn(n - 1, x)."""
     over = divide(1.0, x)
     first = multiply(exp(negative(x)), add(over, square(over)))
@@ -164,12 +165,12 @@ def _over(y: Any, x: Any, limit: float) -> Any:
 
 
 # -- 7: error functions --------------------------------------------------------------------------------------------
-def _bell(x: Any) -> Any:
+def _bell(x: Array) -> Any:
     """The density of the standard normal distribution."""
     return multiply(gauss_half(x), 1 / _ROOT_2PI)
 
 
-def _hazard(x: Any) -> Any:
+def _hazard(x: Array) -> Array:
     """The density of the normal distribution divided by the probability below x; on the left computed without both."""
     left = divide(math.sqrt(2 / math.pi), apply("erfcx", multiply(where(less(x, 0.0), x, 0.0), -1 / _ROOT_2)))
     return where(less(x, 0.0), left, divide(_bell(x), ndtr(where(less(x, 0.0), 0.0, x))))
@@ -178,7 +179,7 @@ def _hazard(x: Any) -> Any:
 FAR = 12.0  # minimum magnitude of x for which the asymptotic series below have all digits
 
 
-def _series(far: Any, x: Any, sign: float) -> Any:
+def _series(far: Any, x: Array, sign: float) -> Array:
     """-sum((2 n + 1)!! * (sign / (2 x**2))**n) / x**2 where x is `far`."""
     squared = square(divide(1.0, where(far, x, FAR)))
     series: Any = 1.0
@@ -187,14 +188,14 @@ def _series(far: Any, x: Any, sign: float) -> Any:
     return negative(multiply(squared, series))
 
 
-def _erfcx(ans: Any, x: Any) -> Any:
+def _erfcx(ans: Array, x: Array) -> Array:
     """2 x erfcx(x) - 2 / sqrt(pi), whose terms cancel for large x."""
     far = greater(x, FAR)
     derivative = subtract(_times(where(far, 0.0, x), where(far, 0.0, ans), 2.0), 2 / _ROOT_PI)
     return where(far, multiply(_series(far, x, -1.0), 1 / _ROOT_PI), derivative)
 
 
-def _dawsn(ans: Any, x: Any) -> Any:
+def _dawsn(ans: Any, x: Any) -> Array:
     """1 - 2 x dawsn(x), whose terms cancel for large x."""
     far = greater(absolute(x), FAR)
     derivative = subtract(1.0, _times(where(far, 0.0, x), where(far, 0.0, ans), 2.0))
@@ -229,19 +230,19 @@ _ERF: dict[str, tuple[Derivative, ...]] = {
 def _neighbor_orders(name: str, below: float, above: float) -> Derivative:
     """Half the signed sum of the functions of the next lower and the next higher order."""
 
-    def derivative(ans: Any, v: Any, x: Any) -> Any:
+    def derivative(ans: Array, v: Array, x: Array) -> Any:
         terms = multiply(apply(name, subtract(v, 1.0), x), below), multiply(apply(name, add(v, 1.0), x), above)
         return _half(add(*terms))
 
     return derivative
 
 
-def _scaled_iv(ans: Any, v: Any, x: Any) -> Any:
+def _scaled_iv(ans: Array, v: Array, x: Array) -> Array:
     result = _half(add(apply("ive", subtract(v, 1.0), x), apply("ive", add(v, 1.0), x)))
     return subtract(result, multiply(ans, sign(x)))
 
 
-def _scaled_kv(ans: Any, v: Any, x: Any) -> Any:
+def _scaled_kv(ans: Array, v: Array, x: Array) -> Array:
     return subtract(ans, _half(add(apply("kve", subtract(v, 1.0), x), apply("kve", add(v, 1.0), x))))
 
 
@@ -249,7 +250,7 @@ def _spherical(name: str, below: float, above: float) -> tuple[Derivative, ...]:
     """The derivative of a spherical function: n times the next lower order and n + 1 times the next higher, over 2 n +
     1, signed."""
 
-    def derivative(ans: Any, n: Any, x: Any) -> Any:
+    def derivative(ans: Any, n: Any, x: Any) -> Array:
         terms = (
             _times(n, apply(name, _lower_degree(n), x), below),
             _times(add(n, 1.0), apply(name, add(n, 1.0), x), above),
@@ -274,7 +275,7 @@ def _struve(name: str, above: float) -> Derivative:
     """Half the signed sum of the functions of the next lower and higher order, with the additional term of their
     recurrence."""
 
-    def derivative(ans: Any, v: Any, x: Any) -> Any:
+    def derivative(ans: Array, v: Array, x: Array) -> Any:
         higher = multiply(apply(name, add(v, 1.0), x), above)
         terms = _lower_struve(name, above, v, x), higher
         rest = multiply(power(_half(x), v), multiply(apply("rgamma", add(v, 1.5)), 1 / _ROOT_PI))
@@ -327,7 +328,7 @@ def _ellipkm1(ans: Any, p: Any) -> Any:
     return where(low, first, multiply(apply("hyp2f1", 1.5, 1.5, 2.0, subtract(1.0, far)), -math.pi / 8))
 
 
-def _exprel(ans: Any, x: Any) -> Any:
+def _exprel(ans: Any, x: Any) -> Array:
     far = logical_or(greater(x, 1000.0), isinf(x))  # SciPy's hyp1f1 may not terminate there
     return where(far, exp(x), _half(apply("hyp1f1", 2.0, 3.0, where(far, 0.0, x))))
 
@@ -374,7 +375,7 @@ def _from_below(
     """The derivatives of a polynomial of degree n, or of a function of noninteger degree: a factor times the function
     of degree n - 1. For degrees from `last` to 0 it is constant."""
 
-    def derivative(ans: Any, n: Any, *rest: Any) -> Any:
+    def derivative(ans: Any, n: Any, *rest: Any) -> Array:
         *operands, x = rest
         constant: Any
         if type(n) in LITERALS:
@@ -390,7 +391,7 @@ def _from_below(
     return (_INTEGER_ARGUMENT, *[_IN_PARAMETER] * parameters, derivative)
 
 
-def _chain_rule(name: str, n: Any, x: Any, inner: float) -> Any:
+def _chain_rule(name: str, n: Any, x: Array, inner: float) -> Array:
     """The derivative of a polynomial of an inner function with the derivative `inner`."""
     return multiply(partial_derivative(name, 1, None, (n, x)), inner)
 
@@ -426,7 +427,7 @@ _POLYNOMIALS: dict[str, tuple[Derivative, ...]] = {
 def _omega(component: int) -> Derivative:
     """exp(-W) / (1 + W) for W, the real or the imaginary part."""
 
-    def derivative(ans: Any, x: Any, k: Any) -> Any:
+    def derivative(ans: Array, x: Array, k: Any) -> Array:
         a, b = apply("lambertw_real", x, k), apply("lambertw_imag", x, k)
         up = add(a, 1.0)
         scale = divide(exp(negative(a)), add(square(up), square(b)))
@@ -481,7 +482,7 @@ def _of_degree(name: str) -> Callable[..., Any]:
 def _of_draws(name: str) -> Callable[..., Any]:
     """A function whose second argument must be an integer type for SciPy, if it is an integer."""
 
-    def value(k: Any, n: Any, p: Any) -> Any:
+    def value(k: Any, n: Any, p: Array) -> Any:
         whole = np.asarray(n).astype(np.int64)
         return _scipy(name, k, whole if np.all(whole == n) else n, p)
 

@@ -30,6 +30,7 @@ from tracegrad.ops.elementwise.table import (
     where,
 )
 from tracegrad.ops.special.scipy_special import apply
+from tracegrad.typing import Array
 
 __all__ = ["delta", "ellipeinc_m", "ellipkinc_m"]
 
@@ -42,12 +43,12 @@ def _sin(x: Any) -> Any:
     return math.sin(x) if type(x) in LITERALS else sin(x)
 
 
-def delta(phi: Any, m: Any) -> Any:
+def delta(phi: Array, m: Array) -> Array:
     sine = _sin(phi)
     return sqrt(subtract(1.0, multiply(m, multiply(sine, sine))))
 
 
-def _integral(phi: Any, m: Any, exponent: float) -> Any:
+def _integral(phi: Any, m: Any, exponent: float) -> Array:
     """The integral from 0 to phi, which is at most pi/2."""
     half = multiply(phi, 0.5)
     terms = []
@@ -58,20 +59,20 @@ def _integral(phi: Any, m: Any, exponent: float) -> Any:
     return multiply(functools.reduce(add, terms), half)
 
 
-def _is_near(phi: Any, m: Any) -> Any:
+def _is_near(phi: Any, m: Array) -> Array:
     """Whether m is near 0, or near 1 for a phi that is not large."""
     small = abs(phi) < _WITHIN if type(phi) in LITERALS else less(absolute(phi), _WITHIN)
     return logical_or(less(absolute(m), _NEAR), logical_and(less(absolute(subtract(m, 1.0)), _NEAR), small))
 
 
-def _by_quadrature(phi: Any, m: Any, exponent: float) -> Any:
+def _by_quadrature(phi: Any, m: Array, exponent: float) -> Array:
     iterations = round(phi / math.pi) if type(phi) in LITERALS else rint(multiply(phi, 1 / math.pi))
     rest = subtract(phi, multiply(iterations, math.pi))
     whole = _integral(math.pi / 2, where(less(m, 0.5), m, 0.0), exponent)
     return add(_integral(rest, m, exponent), multiply(whole, multiply(iterations, 2.0)))
 
 
-def ellipkinc_m(ans: Any, phi: Any, m: Any) -> Any:
+def ellipkinc_m(ans: Array, phi: Array, m: Array) -> Array:
     near = _is_near(phi, m)
     far = where(near, 0.5, m)
     rest = subtract(1.0, far)
@@ -81,7 +82,7 @@ def ellipkinc_m(ans: Any, phi: Any, m: Any) -> Any:
     return where(near, _by_quadrature(phi, where(near, m, 0.0), -1.5), subtract(first, last))
 
 
-def ellipeinc_m(ans: Any, phi: Any, m: Any) -> Any:
+def ellipeinc_m(ans: Array, phi: Array, m: Array) -> Array:
     near = _is_near(phi, m)
     far = where(near, 0.5, m)
     result = divide(subtract(where(near, 0.0, ans), apply("ellipkinc", phi, far)), multiply(far, 2.0))

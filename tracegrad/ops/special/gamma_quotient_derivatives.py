@@ -30,22 +30,23 @@ from tracegrad.ops.elementwise.table import (
     where,
 )
 from tracegrad.ops.special.scipy_special import apply, digamma
+from tracegrad.typing import Array, Number
 
 __all__ = ["binom_k", "binom_n", "poch_a", "reciprocal_gamma"]
 
 
-def _psi(x: Any) -> Any:
+def _psi(x: Array | Number) -> Array:
     return apply("digamma", x) if type(x) in LITERALS else digamma(x)
 
 
-def reciprocal_gamma(ans: Any, x: Any) -> Any:
+def reciprocal_gamma(ans: Array, x: Array) -> Array:
     low = less(x, 0.5)
     left, rest = where(low, x, 0.25), where(low, subtract(1.0, x), 0.75)
     reflected = subtract(multiply(apply("gamma", rest), cospi(left)), multiply(ans, digamma(rest)))
     return where(low, reflected, negative(multiply(ans, digamma(where(low, 0.75, x)))))
 
 
-def _binom_below(n: Any, z: Any) -> tuple[Any, Any, Any]:
+def _binom_below(n: Any, z: Array) -> tuple[Any, Any, Any]:
     """The condition for reflecting 1 / gamma(z), the value of 1 - z there, and beta(n + 1, 1 - z) * cos(pi * z)."""
     usual = float(n > -1) if type(n) in LITERALS else greater(n, -1.0)
     low = logical_and(less(z, 0.5), usual)
@@ -54,7 +55,7 @@ def _binom_below(n: Any, z: Any) -> tuple[Any, Any, Any]:
     return low, rest, multiply(apply("beta", first, rest), cospi(inside))
 
 
-def binom_n(ans: Any, n: Any, k: Any) -> Any:
+def binom_n(ans: Array, n: Any, k: Any) -> Array:
     z = add(subtract(n, k), 1.0)
     low, rest, reflection = _binom_below(n, z)
     above = _psi(add(n, 1.0))
@@ -62,7 +63,7 @@ def binom_n(ans: Any, n: Any, k: Any) -> Any:
     return where(low, reflected, multiply(ans, subtract(above, digamma(where(low, 0.75, z)))))
 
 
-def binom_k(ans: Any, n: Any, k: Any) -> Any:
+def binom_k(ans: Array, n: Any, k: Any) -> Array:
     z, w = add(subtract(n, k), 1.0), add(k, 1.0)
     low, rest, reflection = _binom_below(n, z)
     below, other, back = _binom_below(n, w)
@@ -72,7 +73,7 @@ def binom_k(ans: Any, n: Any, k: Any) -> Any:
     return where(low, subtract(multiply(ans, subtract(digamma(rest), of_w)), reflection), result)
 
 
-def _between_whole(a: Any, m: Any) -> Any:
+def _between_whole(a: Any, m: Any) -> Array:
     """pi / tan(pi * a) - pi / tan(pi * (a + m)), which is 0 for integers m; there by its derivative in m."""
     beyond, height = subtract(m, floor(m)), sinpi(a)
     pole = equal(height, 0.0)
@@ -80,7 +81,7 @@ def _between_whole(a: Any, m: Any) -> Any:
     return where(pole, sqrt(beyond), multiply(beyond, bend))
 
 
-def poch_a(ans: Any, a: Any, m: Any) -> Any:
+def poch_a(ans: Array, a: Array, m: Any) -> Array:
     """The derivative of gamma(a + m) / gamma(a) in a: with the lower gamma reflected, or with both for integers m."""
     both = add(a, m)
     low, lower = less(a, 0.5), less(both, 0.5)

@@ -19,6 +19,8 @@ from typing import Any
 
 import numpy as np
 
+from tracegrad.typing import Array
+
 __all__ = ["bell", "bell_2d", "beta_ratio", "blocks", "died_away", "gamma_ratio", "nodes"]
 
 _LEGENDRE = np.polynomial.legendre.leggauss(20)
@@ -26,7 +28,7 @@ _DECAY_CUTOFF = 42.0  # the integrand is negligible after a decay by exp(-42)
 _NEAR, _FAR = 12, 4  # panels
 
 
-def blocks(function: Callable[..., Any], *xs: Any) -> Any:
+def blocks(function: Callable[..., Any], *xs: Any) -> Array:
     """Apply a function of columns to blocks of some hundred elements."""
     xs = tuple(np.broadcast_arrays(*[np.asarray(x, np.float64) for x in xs]))
     flat = [x.reshape(-1, 1) for x in xs]
@@ -34,7 +36,7 @@ def blocks(function: Callable[..., Any], *xs: Any) -> Any:
     return np.concatenate([np.empty((0, 1)), *results]).reshape(xs[0].shape)
 
 
-def nodes(edges: Any) -> tuple[Any, Any]:
+def nodes(edges: Array) -> tuple[Any, Any]:
     """The Gauss-Legendre nodes and weights between neighbouring `edges`, along the last axis."""
     x, w = _LEGENDRE
     half = 0.5 * np.diff(edges)[..., None]
@@ -53,7 +55,7 @@ def died_away(exponent: Callable[[Any], Any], low: Any, high: Any) -> Any:
     return np.exp(high)
 
 
-def _edges(end: Any, first: Any, last: Any) -> Any:
+def _edges(end: Any, first: Any, last: Any) -> Array:
     """Panels from 0 to `end`: short ones between `first` and `last`, where the integrand varies most, and long ones
     elsewhere."""
     last = np.minimum(last, end)
@@ -93,14 +95,14 @@ def bell_2d(i: int, j: int, c: Callable[[int, int], Any]) -> Any:
     return total
 
 
-def _polygamma(n: int, x: Any) -> Any:
+def _polygamma(n: int, x: Array) -> Any:
     import scipy.special
 
     return scipy.special.polygamma(n, x) if n else scipy.special.digamma(x)
 
 
 # -- gamma -----------------------------------------------------------------------------------------------------
-def gamma_ratio(k: int, a: Any, x: Any) -> Any:
+def gamma_ratio(k: int, a: Array, x: Array) -> Array:
     """The `k`-th derivative of gammainc(a, x) in `a`, over the density x**(a - 1) * exp(-x) / gamma(a)."""
     return blocks(lambda a, x: _gamma(k, a, x), a, x)
 
@@ -114,11 +116,11 @@ def _gamma(k: int, a: Any, x: Any) -> Any:
     return np.where(valid, result, np.where((x == 0) & (a > 0), 0.0, np.nan))
 
 
-def _gamma_below(k: int, a: Any, x: Any, y: Any, constants: list[Any]) -> Any:
+def _gamma_below(k: int, a: Array, x: Array, y: Any, constants: list[Any]) -> Any:
     # With t = x * exp(-u), log(w(x) * x) - log(w(t) * t) is this.
     x = np.minimum(x, a)
 
-    def exponent(u: Any) -> Any:
+    def exponent(u: Array) -> Array:
         return (a - x) * u + x * (u + np.expm1(-u))
 
     end = died_away(exponent, 1e-9, _DECAY_CUTOFF / a + 2.0)
@@ -127,11 +129,11 @@ def _gamma_below(k: int, a: Any, x: Any, y: Any, constants: list[Any]) -> Any:
     return np.exp(y) * np.sum(weights * np.exp(-exponent(u)) * polynomial, axis=-1, keepdims=True)
 
 
-def _gamma_above(k: int, a: Any, x: Any, y: Any, constants: list[Any]) -> Any:
+def _gamma_above(k: int, a: Array, x: Any, y: Array, constants: list[Any]) -> Any:
     y = np.maximum(y, constants[0])
     x = np.exp(y)
 
-    def exponent(u: Any) -> Any:
+    def exponent(u: Array) -> Any:
         return (x - a) * u + x * (np.expm1(u) - u)
 
     end = died_away(exponent, 1e-9, np.log(8.0 * (x + _DECAY_CUTOFF + a)) - y)
@@ -141,7 +143,7 @@ def _gamma_above(k: int, a: Any, x: Any, y: Any, constants: list[Any]) -> Any:
 
 
 # -- beta ------------------------------------------------------------------------------------------------------
-def beta_ratio(i: int, j: int, a: Any, b: Any, x: Any) -> Any:
+def beta_ratio(i: int, j: int, a: Array, b: Array, x: Array) -> Array:
     """The derivative of betainc(a, b, x) of orders `i` in `a` and `j` in `b`, over the density x**(a - 1) * (1 - x)**(b
     - 1) / beta(a, b)."""
     return blocks(lambda a, b, x: _beta(i, j, a, b, x), a, b, x)
@@ -158,7 +160,7 @@ def _beta(i: int, j: int, a: Any, b: Any, x: Any) -> Any:
     return np.where(valid, result, np.where((a > 0) & (b > 0) & ((x == 0) | (x == 1)), 0.0, np.nan))
 
 
-def _is_low(i: int, j: int, a: Any, b: Any, x: Any) -> Any:
+def _is_low(i: int, j: int, a: Array, b: Array, x: Array) -> Any:
     """Whether to integrate from 0 to x, where the logarithm has one sign, and not from x to 1."""
     both = _polygamma(0, a + b)
     if not j:
@@ -168,15 +170,15 @@ def _is_low(i: int, j: int, a: Any, b: Any, x: Any) -> Any:
     return x * (a + b) < a
 
 
-def _beta_below(i: int, j: int, low: Any, a: Any, b: Any, x: Any, rest: Any) -> Any:
+def _beta_below(i: int, j: int, low: Any, a: Array, b: Array, x: Any, rest: Any) -> Any:
     """The integral for the fraction `x` (`rest` is 1 - x); unless `low`, the integral of the other side, with a and b
     exchanged."""
 
     # With t / (1 - t) = exp(-u) * x / (1 - x), log(w(x) * x * (1 - x)) - log(w(t) * t * (1 - t)) is this.
-    def exponent(u: Any) -> Any:
+    def exponent(u: Array) -> Any:
         return a * u + (a + b) * lowered(u)
 
-    def lowered(u: Any) -> Any:
+    def lowered(u: Array) -> Any:
         change = x * np.expm1(-u)
         return np.where(change > -0.5, np.log1p(np.maximum(change, -0.5)), np.log(rest + x * np.exp(-u)))
 

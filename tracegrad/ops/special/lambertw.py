@@ -10,17 +10,18 @@ from tracegrad.ops.core.elementwise_op import elementwise
 from tracegrad.ops.core.op import HOLOMORPHIC
 from tracegrad.ops.elementwise.complex import sample
 from tracegrad.ops.elementwise.table import add, divide, exp, multiply, negative
+from tracegrad.typing import Array
 
 __all__ = ["lambertw"]
 
 
-def _computed(z: Any, k: Any) -> Any:
+def _computed(z: Array, k: Any) -> Any:
     import scipy.special
 
     return scipy.special.lambertw(z, k)
 
 
-def _loop(z: Any, k: Any) -> Any:
+def _loop(z: Array, k: Any) -> Any:
     loop_dtype = np.dtype(np.complex128)  # SciPy's only loop
     return loop_dtype, np.dtype(np.int64), loop_dtype
 

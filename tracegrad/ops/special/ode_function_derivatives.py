@@ -29,6 +29,7 @@ from tracegrad.ops.elementwise.table import (
 )
 from tracegrad.ops.special.scipy_special import apply
 from tracegrad.ops.special.shape_parameter_derivatives import Derivative
+from tracegrad.typing import Array
 
 __all__ = ["OF_FUNCTIONS"]
 
@@ -47,7 +48,7 @@ def _over(y: Any, x: Any, limit: float) -> Any:
     return where(zero, limit, divide(y, where(zero, 1.0, x)))
 
 
-def _difference_from_one(sign: float, name: str, x: Any) -> Any:
+def _difference_from_one(sign: float, name: str, x: Array) -> Array:
     """The difference of j0 or i0 from 1, over x: near 0 by its Taylor series, which has correct derivatives there."""
     near = less(absolute(x), 0.5)
     far, inside = where(near, 1.0, x), where(near, x, 0.0)
@@ -67,7 +68,7 @@ def _kelvin(sign: float, other: str, derivative: str, limit: float) -> tuple[Der
     )
 
 
-def _root(x: Any) -> Any:
+def _root(x: Array) -> Array:
     below = less(x, 0.0)
     return where(below, 0.0, sqrt(where(below, 1.0, x)))
 
@@ -84,7 +85,7 @@ def _mathieu(name: str, value: str, iteration: Any, sign: float, unit: float) ->
     """The derivatives of a Mathieu function and of its derivative: y'' = sign * (a - 2 q c(2 x)) * y,
     where c is cos or cosh."""
 
-    def bent(ans: Any, m: Any, q: Any, x: Any) -> Any:
+    def bent(ans: Array, m: Array, q: Array, x: Array) -> Array:
         swing = multiply(multiply(q, 2.0), iteration(multiply(x, 2.0 * unit)))
         bend = subtract(apply(value, m, q), swing)
         return multiply(multiply(bend, apply(f"{name}.0", m, q, x)), sign * unit)
@@ -95,7 +96,7 @@ def _mathieu(name: str, value: str, iteration: Any, sign: float, unit: float) ->
     }
 
 
-def _lpmv(ans: Any, m: Any, v: Any, x: Any) -> Any:
+def _lpmv(ans: Array, m: Array, v: Array, x: Array) -> Array:
     below = multiply(add(v, m), apply("lpmv", m, subtract(v, 1.0), x))
     return divide(subtract(below, multiply(multiply(v, x), ans)), subtract(1.0, square(x)))
 
@@ -105,7 +106,7 @@ def _carlson(*positions: int) -> Derivative:
     return lambda ans, *xs: multiply(apply("elliprd", *[xs[i] for i in positions]), -1 / 6)
 
 
-def _wright(ans: Any, a: Any, b: Any, x: Any) -> Any:
+def _wright(ans: Array, a: Array, b: Array, x: Array) -> Array:
     return divide(apply("wright_bessel", a, add(a, b), x), apply("wright_bessel", a, b, x))
 
 

@@ -27,6 +27,7 @@ from tracegrad.ops.elementwise.table import (
 from tracegrad.ops.special.densities import beta_density, gamma_density, of_quantile, t_density
 from tracegrad.ops.special.scipy_special import apply
 from tracegrad.ops.special.shape_parameter_derivatives import Derivative, t_ratio
+from tracegrad.typing import Array
 
 __all__ = ["INVERSES"]
 
@@ -34,19 +35,19 @@ _INTEGER_ARGUMENT = "the argument counts, and has no neighbours"
 _ROOT_2PI = math.sqrt(2 * math.pi)
 
 
-def _in_gamma(a: Any, x: Any) -> Any:
+def _in_gamma(a: Array, x: Array) -> Any:
     return apply("_gammainc_in.1", a, x)
 
 
-def _in_beta(a: Any, b: Any, x: Any) -> tuple[Any, Any]:
+def _in_beta(a: Array, b: Array, x: Array) -> tuple[Any, Any]:
     return apply("_betainc_in.1.0", a, b, x), apply("_betainc_in.0.1", a, b, x)
 
 
-def _half(x: Any) -> Any:
+def _half(x: Array) -> Any:
     return multiply(x, 0.5)
 
 
-def _above(k: Any) -> Any:
+def _above(k: Any) -> Array:
     return add(floor(k), 1.0)
 
 
@@ -63,7 +64,7 @@ def _over(x: Any, *others: Any) -> Any:
 
 # -- counts: the binomial, the negative binomial and the Poisson distribution ------------------------------------
 def _bdtr(sign: float) -> Derivative:
-    def derivative(ans: Any, k: Any, n: Any, p: Any) -> Any:
+    def derivative(ans: Array, k: Any, n: Any, p: Array) -> Array:
         draws = _whole(n)
         inside = less(floor(k), draws)
         rest = where(inside, subtract(draws, floor(k)), 1.0)
@@ -76,11 +77,11 @@ def _nbdtr(sign: float) -> Derivative:
     return lambda ans, k, n, p: multiply(beta_density(_whole(n), _above(k), p), sign)
 
 
-def _bdtri(ans: Any, k: Any, n: Any, y: Any) -> Any:
+def _bdtri(ans: Array, k: Any, n: Any, y: Array) -> Array:
     return divide(-1.0, beta_density(subtract(_whole(n), floor(k)), _above(k), subtract(1.0, ans)))
 
 
-def _binomial(k: Any, n: Any, p: Any) -> tuple[Any, Any, Any]:
+def _binomial(k: Any, n: Any, p: Array) -> tuple[Any, Any, Any]:
     """The derivatives of bdtr in k and n, between integer counts, over the density; and the density, the negative
     derivative in p."""
     a, b, x = subtract(n, k), add(k, 1.0), subtract(1.0, p)
@@ -100,7 +101,7 @@ def _solved(
     value, and the others are the operands `positions`."""
 
     def at(i: int) -> Derivative:
-        def derivative(ans: Any, *xs: Any) -> Any:
+        def derivative(ans: Array, *xs: Array) -> Any:
             *each, density = derivatives(*order(ans, *xs))
             if i == value:
                 return _over(1.0, each[solved_for], density)
@@ -121,37 +122,37 @@ def _from_0(derivatives: tuple[Derivative, ...]) -> tuple[Derivative, ...]:
     return tuple(map(at, derivatives))
 
 
-def _of_binomial(k: Any, n: Any, p: Any) -> tuple[Any, ...]:
+def _of_binomial(k: Any, n: Any, p: Array) -> tuple[Any, ...]:
     in_k, in_n, density = _binomial(k, n, p)
     return in_k, in_n, -1.0, density
 
 
-def _of_negative_binomial(k: Any, n: Any, p: Any) -> tuple[Any, ...]:
+def _of_negative_binomial(k: Any, n: Any, p: Array) -> tuple[Any, ...]:
     in_n, in_k = _in_beta(n, add(k, 1.0), p)
     return in_k, in_n, 1.0, beta_density(n, add(k, 1.0), p)
 
 
-def _of_poisson(k: Any, m: Any) -> tuple[Any, ...]:
+def _of_poisson(k: Any, m: Array) -> tuple[Any, ...]:
     above = add(k, 1.0)
     return negative(_in_gamma(above, m)), -1.0, gamma_density(above, m)
 
 
 # -- others --------------------------------------------------------------------------------------------------------
-def _of_beta(a: Any, b: Any, x: Any) -> tuple[Any, ...]:
+def _of_beta(a: Array, b: Array, x: Array) -> tuple[Any, ...]:
     return *_in_beta(a, b, x), 1.0, beta_density(a, b, x)
 
 
-def _of_gamma(a: Any, b: Any, x: Any) -> tuple[Any, ...]:
+def _of_gamma(a: Array, b: Array, x: Array) -> tuple[Any, ...]:
     scaled = multiply(a, x)
     return x, _in_gamma(b, scaled), a, gamma_density(b, scaled)
 
 
-def _of_chi_square(v: Any, x: Any) -> tuple[Any, ...]:
+def _of_chi_square(v: Array, x: Array) -> tuple[Any, ...]:
     a, y = _half(v), _half(x)
     return _half(_in_gamma(a, y)), 0.5, gamma_density(a, y)
 
 
-def _of_f(n: Any, m: Any, x: Any) -> tuple[Any, ...]:
+def _of_f(n: Any, m: Array, x: Array) -> tuple[Any, ...]:
     product = multiply(n, x)
     both = add(m, product)
     share, squared = divide(product, both), square(both)
@@ -161,20 +162,20 @@ def _of_f(n: Any, m: Any, x: Any) -> tuple[Any, ...]:
     return in_n, in_m, divide(multiply(n, m), squared), beta_density(_half(n), _half(m), share)
 
 
-def _of_t(df: Any, t: Any) -> tuple[Any, ...]:
+def _of_t(df: Array, t: Array) -> tuple[Any, ...]:
     return t_ratio(df, t), 1.0, t_density(df, t)
 
 
-def _chdtri(ans: Any, v: Any, p: Any) -> Any:
+def _chdtri(ans: Array, v: Array, p: Array) -> Array:
     return multiply(of_quantile(ans, gamma_density(_half(v), _half(ans))), -2.0)
 
 
-def _steepness(z: Any) -> Any:
+def _steepness(z: Array) -> Array:
     """The derivative of ndtri at the quantile z."""
     return multiply(exp(_half(square(z))), _ROOT_2PI)
 
 
-def _z(mean: Any, std: Any, x: Any) -> Any:
+def _z(mean: Array, std: Any, x: Array) -> Array:
     return divide(subtract(x, mean), std)
 
 

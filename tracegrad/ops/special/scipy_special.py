@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,13 +20,13 @@ from tracegrad.ops.core.op import bind, primitive
 from tracegrad.ops.core.samples import uniform
 from tracegrad.ops.elementwise.table import divide, gauss, multiply
 from tracegrad.ops.numerics import accurate_gamma
-from tracegrad.typing import NDArray
+from tracegrad.typing import Array, NDArray
 
 digamma: Elementwise
 
 
 def _scipy(name: str) -> Any:
-    def call(x: Any) -> Any:
+    def call(x: Array) -> Any:
         import scipy.special
 
         return getattr(scipy.special, name)(x)
@@ -47,7 +48,7 @@ def _(x: Aval, *, n: int) -> Aval:
 
 
 @polygamma.def_vjp("x")
-def _(ct: Any, ans: Any, x: Any, *, n: int) -> Any:
+def _(ct: Array, ans: Array, x: Array, *, n: int) -> Any:
     return multiply(ct, polygamma(x, n=n + 1))
 
 
@@ -127,7 +128,7 @@ def _(*xs: Any, name: str) -> Aval:
 
 
 @special.def_vjp_all
-def _(wanted: Any, ct: Any, ans: Any, *xs: Any, name: str) -> list[Any]:
+def _(wanted: Sequence[int], ct: Array, ans: Array, *xs: Array, name: str) -> list[Any]:
     from tracegrad.ops.special.derivatives import partial_derivative
 
     return [multiply(ct, partial_derivative(name, i, ans, xs)) for i in wanted]

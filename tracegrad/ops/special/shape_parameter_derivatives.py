@@ -36,6 +36,7 @@ from tracegrad.ops.shape.linear import zeros_like
 from tracegrad.ops.special.densities import beta_density, gamma_density, t_density
 from tracegrad.ops.special.incomplete_derivatives import bell, bell_2d, beta_ratio, gamma_ratio
 from tracegrad.ops.special.scipy_special import apply, digamma, polygamma
+from tracegrad.typing import Array, Number
 
 __all__ = ["DERIVATIVES_OF_FAMILIES", "FAMILIES", "IN_BETA", "VALUES_OF_DRAWN", "drawn", "in_gamma", "in_t", "t_ratio"]
 
@@ -46,7 +47,7 @@ def _member(family: str, *orders: int) -> str:
     return ".".join([family, *map(str, orders)])
 
 
-def _psi(n: int, x: Any) -> Any:
+def _psi(n: int, x: Array | Number) -> Any:
     """The derivative of digamma of order `n`."""
     if type(x) in LITERALS:
         import scipy.special
@@ -55,49 +56,49 @@ def _psi(n: int, x: Any) -> Any:
     return polygamma(x, n=n) if n else digamma(x)
 
 
-def _in_the_end(x: Any, end: float, interior: Callable[[Any], Any], nothing: Any) -> Any:
+def _in_the_end(x: Array, end: float, interior: Callable[[Any], Any], nothing: Any) -> Array:
     """`interior(x)`; `nothing`, which is 0, at both ends of the range of `x`, 0 and `end`."""
     outside = logical_or(equal(x, 0.0), equal(x, end))
     return where(outside, nothing, interior(where(outside, 0.5, x)))
 
 
-def _nothing(rule: str, *xs: Any) -> Any:
+def _nothing(rule: str, *xs: Array) -> Any:
     """0 in the shape of the operands, with the derivatives of `rule`."""
     zero = zeros_like(next(x for x in xs if type(x) not in LITERALS))
     return limited(zero, *[add(zero, x) if type(x) in LITERALS else x for x in xs], rule=rule)
 
 
-def _unmoved(zero: Any, *xs: Any) -> Any:
+def _unmoved(zero: Any, *xs: Array) -> Any:
     return zero
 
 
-def _times_logs(density: Any, logs: Any) -> Any:
+def _times_logs(density: Any, logs: Any) -> Array:
     """A density times the derivative of its logarithm in a parameter; 0 where the density is 0."""
     return where(equal(density, 0.0), 0.0, multiply(density, logs))
 
 
 # -- gamma -----------------------------------------------------------------------------------------------------
-def _gamma_logs(k: int, a: Any, x: Any) -> list[Any]:
+def _gamma_logs(k: int, a: Array, x: Array) -> list[Any]:
     """The derivatives in `a` of the logarithm of the density at `x`, of orders 1 to k."""
     return [subtract(log(x), _psi(0, a)) if not n else negative(_psi(n, a)) for n in range(k)]
 
 
 def _of_gamma(k: int) -> tuple[Derivative, ...]:
-    def in_a(ans: Any, a: Any, x: Any) -> Any:
+    def in_a(ans: Array, a: Array, x: Array) -> Array:
         above = apply(_member("_gammainc_in", k + 1), a, x)
         return subtract(above, multiply(ans, _gamma_logs(1, a, x)[0]))
 
-    def in_x(ans: Any, a: Any, x: Any) -> Any:
+    def in_x(ans: Array, a: Array, x: Array) -> Array:
         bend = subtract(divide(subtract(a, 1.0), x), 1.0)
         return subtract(bell(_gamma_logs(k, a, x)), multiply(ans, bend))
 
     return in_a, in_x
 
 
-def in_gamma(ans: Any, a: Any, x: Any) -> Any:
+def in_gamma(ans: Array, a: Array, x: Array) -> Array:
     """The derivative of gammainc in `a`."""
 
-    def inside(x: Any) -> Any:
+    def inside(x: Array) -> Array:
         return multiply(apply("_gammainc_in.1", a, x), gamma_density(a, x))
 
     return _in_the_end(x, np.inf, inside, _nothing("gammainc_in_a", a, x))
@@ -109,12 +110,12 @@ RULES["gammainc_in_a"] = (
 )
 
 
-def _of_gamma_quantile(ans: Any, a: Any, y: Any) -> Any:
+def _of_gamma_quantile(ans: Array, a: Array, y: Array) -> Array:
     return negative(apply("_gammainc_in.1", a, ans))
 
 
 # -- beta ------------------------------------------------------------------------------------------------------
-def _beta_logs(a: Any, b: Any, x: Any) -> Callable[[int, int], Any]:
+def _beta_logs(a: Array, b: Array, x: Array) -> Callable[[int, int], Any]:
     both = add(a, b)
 
     def c(i: int, j: int) -> Any:
@@ -131,13 +132,13 @@ def _beta_logs(a: Any, b: Any, x: Any) -> Callable[[int, int], Any]:
 
 def _of_beta(i: int, j: int) -> tuple[Derivative, ...]:
     def in_shape(di: int, dj: int) -> Derivative:
-        def derivative(ans: Any, a: Any, b: Any, x: Any) -> Any:
+        def derivative(ans: Array, a: Array, b: Array, x: Array) -> Array:
             above = apply(_member("_betainc_in", i + di, j + dj), a, b, x)
             return subtract(above, multiply(ans, _beta_logs(a, b, x)(di, dj)))
 
         return derivative
 
-    def in_x(ans: Any, a: Any, b: Any, x: Any) -> Any:
+    def in_x(ans: Array, a: Array, b: Array, x: Array) -> Array:
         bend = subtract(divide(subtract(a, 1.0), x), divide(subtract(b, 1.0), subtract(1.0, x)))
         return subtract(bell_2d(i, j, _beta_logs(a, b, x)), multiply(ans, bend))
 
@@ -148,13 +149,13 @@ def _in_shape(i: int, j: int) -> Derivative:
     """The derivative of betainc in `a` or in `b`."""
     member, rule = _member("_betainc_in", i, j), f"betainc_in_{'ab'[j]}"
 
-    def derivative(ans: Any, a: Any, b: Any, x: Any) -> Any:
-        def inside(x: Any) -> Any:
+    def derivative(ans: Array, a: Array, b: Array, x: Array) -> Array:
+        def inside(x: Array) -> Array:
             return multiply(apply(member, a, b, x), beta_density(a, b, x))
 
         return _in_the_end(x, 1.0, inside, _nothing(rule, a, b, x))
 
-    def at_an_end(zero: Any, a: Any, b: Any, x: Any) -> Any:
+    def at_an_end(zero: Any, a: Array, b: Array, x: Array) -> Array:
         return _times_logs(beta_density(a, b, x), _beta_logs(a, b, x)(i, j))
 
     RULES[rule] = _unmoved, _unmoved, at_an_end
@@ -188,7 +189,7 @@ def t_ratio(df: Any, t: Any) -> Any:
     return where(zero, _nothing("stdtr_in_df", df, t), negative(multiply(multiply(result, size), sign(t))))
 
 
-def _t_ratio_at_0(zero: Any, df: Any, t: Any) -> Any:
+def _t_ratio_at_0(zero: Any, df: Array, t: Array) -> Array:
     """The derivative of `t_ratio` in t at 0: the derivative in df of the logarithm of the density there."""
     half = multiply(df, 0.5)
     return subtract(multiply(subtract(_psi(0, add(half, 0.5)), _psi(0, half)), 0.5), divide(0.5, df))
@@ -197,7 +198,7 @@ def _t_ratio_at_0(zero: Any, df: Any, t: Any) -> Any:
 RULES["stdtr_in_df"] = _unmoved, _t_ratio_at_0
 
 
-def in_t(ans: Any, df: Any, t: Any) -> Any:
+def in_t(ans: Array, df: Array, t: Array) -> Array:
     """The derivative of stdtr in `df`."""
     far = isinf(t)
     inside = where(far, 1.0, t)
@@ -213,7 +214,7 @@ VALUES_OF_DRAWN: dict[str, Callable[..., Any]] = {
 }
 
 
-def drawn(kind: str, *xs: Any) -> Any:
+def drawn(kind: str, *xs: Array) -> Any:
     """Random numbers as functions of the distribution parameters: the last operand is the drawn value.
 
     The corresponding quantile function has the same derivatives.
