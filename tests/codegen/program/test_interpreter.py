@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,12 +15,36 @@ from native_calls import OF_WORDS, address, run
 import tracegrad as tg
 from tracegrad.codegen.libs.gemm import GEMM
 from tracegrad.codegen.plan.planner import plan
-from tracegrad.codegen.program.encode import encode_program
+from tracegrad.codegen.program import instructions
+from tracegrad.codegen.program.encode import encode, encode_program
 from tracegrad.codegen.program.interpreter import FAILED_CHECK, STEP, WALK
 from tracegrad.runtime.blas import library
 from tracegrad.runtime.compile.code_store import shared_function
 
 rng = np.random.default_rng(0)
+
+
+def test_the_readme_has_the_table_of_instructions() -> None:
+    text = Path(instructions.__file__).with_name("README.md").read_text(encoding="utf-8")
+    assert instructions.instruction_table() in text
+
+
+def test_an_instruction_reads_each_of_its_operands() -> None:
+    folder = Path(instructions.__file__).parent
+    text = "".join(path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.ll")))
+    for name in ("FILL", "COPY", "CHECK", "CALL", "MATMUL", "FORK", "COMBINE"):
+        for operand in getattr(instructions, name).operands:
+            assert operand.words == 0 or f"${name.lower()}.{operand.name}" in text, (name, operand)
+
+
+def test_a_record_is_encoded_by_the_names_of_its_operands() -> None:
+    words = encode(instructions.FORK_PARTIAL, chunk_bytes=16, first=[3, 640], position=4)
+    assert words == [4, 3, 640, 16]
+    assert instructions.FORK_PARTIAL.offsets == {"position": 0, "first": 1, "chunk_bytes": 3}
+    with pytest.raises(KeyError, match="first"):
+        encode(instructions.FORK_PARTIAL, chunk_bytes=16, position=4)
+    with pytest.raises(AssertionError, match="more"):
+        encode(instructions.CHECK, condition=[0, 0], more=1)
 
 
 def bits(x: Any) -> int:

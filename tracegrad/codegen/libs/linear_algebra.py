@@ -7,10 +7,6 @@
     tg_step.solve.<dtype>               the solutions of systems with one or more right-hand sides
     tg_step.solve_triangular.<dtype>    the solutions of triangular systems
 
-Their operands, in order: the address of Python's callback; the number of the call; the addresses of the routines of
-`ROUTINE_OPERANDS`; the number of matrices, their rows n, and the columns k of right-hand sides; three flags of a
-triangle (lower, transposed, unit-diagonal); the number of addresses; the addresses.
-
 If LAPACK cannot factor a matrix, the callback is called, which raises NumPy's error. Matrices are row-major here
 and column-major in LAPACK. A general matrix is transposed, so that its rows are exchanged as in NumPy. For symmetric
 and triangular matrices see `recursive_factorizations.py`.
@@ -24,10 +20,11 @@ from typing import Any
 import numpy as np
 
 from tracegrad import llvmir as ir
+from tracegrad.codegen.instr.operands import load_operand
 from tracegrad.codegen.instr.scalar import I64
 from tracegrad.codegen.instr.support import INSTRUCTION_TYPE, load_addresses, loop
 from tracegrad.codegen.libs.block_transpose import each_tile, load_tile, store_tile, transpose, transposed_tile
-from tracegrad.codegen.libs.recursive_factorizations import NO, ROUTINE_OPERANDS, YES, Halves
+from tracegrad.codegen.libs.recursive_factorizations import LAPACK_CALL, NO, ROUTINES, YES, Halves
 from tracegrad.codegen.vecmath.lanes import number, of_lanes
 from tracegrad.ir import GraphNode
 from tracegrad.ops.linalg.factorizations import cholesky, cholesky_pullback
@@ -40,8 +37,6 @@ __all__ = ["NATIVE", "flags_of", "is_native", "lapack_module", "routines_of"]
 I8, I32 = ir.IntType(8), ir.IntType(32)
 POINTER = I8.as_pointer()
 CALLBACK = ir.FunctionType(I32, [I64, POINTER.as_pointer()])
-COUNT = max(ROUTINE_OPERANDS.values()) + 1  # the word with the number of matrices
-FIRST = COUNT + 7  # words before the addresses
 MAX_ROWS = TUNING.factorization.max_rows
 
 _OPS = (cholesky, cholesky_pullback, lu, lu_solve, solve, solve_triangular)
@@ -57,16 +52,16 @@ def is_native(node: GraphNode) -> bool:
     return x.dtype.kind == "f" and (x.shape[-1] <= MAX_ROWS or node.op is not solve) and results[0].size > 0
 
 
-def routines_of(node: GraphNode) -> list[str]:
-    """The names of the LAPACK and BLAS routines, in the order of `ROUTINE_OPERANDS`."""
+def routines_of(node: GraphNode) -> dict[str, str]:
+    """The names of the LAPACK and BLAS routines for a call."""
     kind = "d" if node.operands[0].aval.dtype == np.float64 else "s"
-    return [f"tg_{kind}{name}" for name in ROUTINE_OPERANDS if name != "fork"]
+    return {name: f"tg_{kind}{name}" for name in ROUTINES}
 
 
-def flags_of(node: GraphNode) -> list[int]:
-    """The flags of a triangular matrix: lower, transposed, unit-diagonal."""
+def flags_of(node: GraphNode) -> dict[str, int]:
+    """The flags of a triangular matrix."""
     params = dict(node.params)
-    return [int(params.get(name, False)) for name in ("lower", "transposed", "unit")]
+    return {name: int(params.get(name, False)) for name in ("lower", "transposed", "unit")}
 
 
 def lapack_module(name: str) -> str:
@@ -87,12 +82,11 @@ class _LapackEmitter:
         operands, pointers = self.run.args
         self.b = b = ir.IRBuilder(self.run.append_basic_block("entry"))
         self.operands = operands
-        self.callback, self.number = map(self.operand, range(2))
-        self.count, self.n, self.k = map(self.operand, range(COUNT, COUNT + 3))
-        flags = [self.operand(at) for at in range(COUNT + 3, COUNT + 6)]
+        self.callback, self.number = map(self.operand, ("callback", "number"))
+        self.count, self.n, self.k = map(self.operand, ("count", "rows", "columns"))
+        flags = [self.operand(name) for name in ("lower", "transposed", "unit")]
         self.flags = [b.icmp_signed("!=", flag, _int(0)) for flag in flags]
-        address_count = self.operand(COUNT + 6)
-        self.slots = load_addresses(b, operands, pointers, address_count, FIRST)
+        self.slots = load_addresses(b, operands, pointers, self.operand("num_arrays"), LAPACK_CALL.offsets["arrays"])
         self.halves = Halves(self.module, t)
         self.info = self._slot(I32)
         b.store(ir.IRConstant(I32, 0), self.info)
@@ -115,8 +109,8 @@ class _LapackEmitter:
         function = b.inttoptr(self.callback, CALLBACK.as_pointer())
         b.ret(b.call(function, [self.number, self.slots]))
 
-    def operand(self, at: int) -> Any:
-        return self.b.load(self.b.gep(self.operands, [_int(at)]))
+    def operand(self, name: str) -> Any:
+        return load_operand(self.b, self.operands, LAPACK_CALL, name)
 
     def at(self, slot: int, i: Any, size: Any) -> Any:
         """The address of matrix `i` of `size` elements."""

@@ -1,23 +1,32 @@
-"""Write a native routine that evaluates a NumPy call without Python (base class of bytecode primitives).
-
-Its operands, in order: the address of Python's callback; the number of the call; the address of NumPy's routine; four
-numbers and a flag that describe the work (`tracegrad.codegen.libs.sorting`); the number of addresses; the addresses.
-"""
+"""Write a native routine that evaluates a NumPy call without Python (base class of bytecode primitives)."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from tracegrad import llvmir as ir
+from tracegrad.codegen.instr.operands import OperandLayout, load_operand, rest, word
 from tracegrad.codegen.instr.scalar import I64, memory_type
 from tracegrad.codegen.instr.support import INSTRUCTION_TYPE, load_addresses, loop
 from tracegrad.codegen.libs.linear_algebra import CALLBACK
 
-__all__ = ["I8", "I32", "POINTER", "NativeCallEmitter", "whole"]
+__all__ = ["I8", "I32", "NATIVE_CALL", "POINTER", "NativeCallEmitter", "whole"]
 
 I8, I32 = ir.IntType(8), ir.IntType(32)
 POINTER = I8.as_pointer()
-FIRST = 8  # the word with the number of addresses
+
+NATIVE_CALL = OperandLayout(
+    word("callback", "address of a function of Python"),
+    word("number", "number of the call"),
+    word("routine", "address of a routine of NumPy, or 0"),
+    word("rows", "rows"),
+    word("row_size", "elements of a row"),
+    word("side", "interleaved rows, or elements of a row of the result (`libs/sorting.py`)"),
+    word("extra", "whether integers may be counted, or elements to the next sorted row"),
+    word("flag", "descending order, the right side of equal elements, or the highest bit first"),
+    word("count", "arrays"),
+    rest("arrays", "their locations"),
+)
 
 
 class NativeCallEmitter:
@@ -29,10 +38,10 @@ class NativeCallEmitter:
         operands, pointers = function.args
         self.b = b = ir.IRBuilder(function.append_basic_block("entry"))
         callback, number, routine, rows, self.n, self.side, self.extra, flag, count = (
-            b.load(b.gep(operands, [whole(at)])) for at in range(FIRST + 1)
+            load_operand(b, operands, NATIVE_CALL, name) for name in list(NATIVE_CALL.offsets)[:-1]
         )
         self.routine, self.flag = routine, b.icmp_signed("!=", flag, whole(0))
-        slots = load_addresses(b, operands, pointers, count, FIRST + 1)
+        slots = load_addresses(b, operands, pointers, count, NATIVE_CALL.offsets["arrays"])
         self.addresses = [b.load(b.gep(slots, [whole(i)])) for i in range(2)]
         self.out = b.load(b.gep(slots, [b.sub(count, whole(1))]))
         self.status = b.alloca(I32)

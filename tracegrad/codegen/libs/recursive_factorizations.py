@@ -14,15 +14,29 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tracegrad import llvmir as ir
+from tracegrad.codegen.instr.operands import OperandLayout, load_operand, rest, word
 from tracegrad.codegen.instr.scalar import BOOL, I64
 from tracegrad.codegen.instr.support import TASK, loop
 from tracegrad.codegen.libs.block_transpose import transpose
 from tracegrad.target.tuning import TUNING
 
-__all__ = ["NO", "ROUTINE_OPERANDS", "YES", "Halves"]
+__all__ = ["LAPACK_CALL", "NO", "ROUTINES", "YES", "Halves"]
 
-# The words with the addresses of the called routines.
-ROUTINE_OPERANDS = {"potrf": 2, "trsm": 3, "gemm": 4, "gesv": 5, "getrf": 6, "fork": 7}
+ROUTINES = ("potrf", "trsm", "gemm", "gesv", "getrf")
+LAPACK_CALL = OperandLayout(
+    word("callback", "address of a function of Python"),
+    word("number", "number of the call"),
+    *(word(name, "address of the routine") for name in ROUTINES),
+    word("each_chunk", "address of a function of `EACH_CHUNK`"),
+    word("count", "matrices"),
+    word("rows", "rows of a matrix"),
+    word("columns", "right-hand sides"),
+    word("lower", "whether a triangle is the lower one"),
+    word("transposed", "whether it is transposed"),
+    word("unit", "whether its diagonal is 1"),
+    word("num_arrays", "arrays"),
+    rest("arrays", "their locations"),
+)
 
 LEAF_ROWS = TUNING.factorization.leaf_rows
 FULL_PRODUCT_ROWS = TUNING.factorization.full_product_rows
@@ -82,11 +96,8 @@ class Halves:
         operands = [self.b.bitcast(x, POINTER) for x in arguments]
         signature = ir.FunctionType(VOID, [POINTER] * len(operands))
         self.b.call(
-            self.b.inttoptr(self.operand(call_operands, ROUTINE_OPERANDS[name]), signature.as_pointer()), operands
+            self.b.inttoptr(load_operand(self.b, call_operands, LAPACK_CALL, name), signature.as_pointer()), operands
         )
-
-    def operand(self, call_operands: Any, at: int) -> Any:
-        return self.b.load(self.b.gep(call_operands, [_int(at)]))
 
     def constant(self, x: float) -> Any:
         return ir.IRConstant(self.t, x)
@@ -229,7 +240,7 @@ class Halves:
                         b.store(self._packed(x), b.gep(context, [_int(i)]))
                     chunks = b.sdiv(b.add(k, _int(SOLVED_COLUMNS - 1)), _int(SOLVED_COLUMNS))
                     kind = ir.FunctionType(VOID, [TASK.as_pointer(), POINTER, I64])
-                    fork = b.inttoptr(self.operand(call_operands, ROUTINE_OPERANDS["fork"]), kind.as_pointer())
+                    fork = b.inttoptr(load_operand(b, call_operands, LAPACK_CALL, "each_chunk"), kind.as_pointer())
                     b.call(fork, [self._share(right), b.bitcast(context, POINTER), chunks])
 
         return self.defined(f"shared.{'right' if right else 'left'}", SYSTEM + self.matrix * 2, body)

@@ -8,10 +8,9 @@
     tg_step.pack_bits.bool          eight booleans in a byte, and back (`packbits.py`)
     tg_step.unpack_bits.u8
 
-The four numbers among the operands are: the number of rows, the number of elements per row, the number of interleaved
-rows, and whether counting sort is allowed. In a search, the third is the number of values per row, and the fourth the
-distance of the next row. For booleans, the third is the number of indices or bytes; for members, the number of
-queries. The flag means descending order, the right side of equal elements, or the highest bit first.
+Of the operands (`native_call.NATIVE_CALL`), `side` is the number of interleaved rows, and `extra` whether counting sort
+is allowed. In a search, `side` is the number of values per row, and `extra` the distance of the next row. For booleans,
+`side` is the number of indices or bytes; for members, the number of queries.
 
 Integers in a range no larger than their number are sorted by counting. Other integers, and floats, are sorted by
 NumPy's own routine of the dtype, the one of `np.sort`, without the GIL. It sorts contiguous rows in memory.
@@ -71,29 +70,37 @@ def is_ordering(node: GraphNode) -> bool:
     return wanted and (node.op is not repeated_index or x.dtype.kind == "b")
 
 
-def ordering_operands(node: GraphNode) -> list[int | str]:
-    """The operands of a call, between its number and its addresses."""
+def ordering_operands(node: GraphNode) -> dict[str, int | str]:
+    """The operands of a call that describe the work."""
     x, params = node.operands[0].aval, dict(node.params)
     if node.op is is_member:
         n = node.operands[1].aval.shape[-1]
         rows = node.operands[1].aval.size // n
-        return [0, rows, n, x.size // rows, 0, 0]
+        return _work(rows, n, x.size // rows)
     if node.op in (pack_bits, unpack_bits):
         n = x.shape[-1]
-        return [0, x.size // n, n, node.aval.shape[-1], 0, int(params["big"])]
+        return _work(x.size // n, n, node.aval.shape[-1], flag=params["big"])
     if node.op is searchsorted:
         *batch_shape, n = x.shape
         rows = math.prod(batch_shape)
         each = node.aval.size // rows if rows else 0
-        return [0, rows, n, each, n if batch_shape else 0, int(params["right"])]
+        return _work(rows, n, each, extra=n if batch_shape else 0, flag=params["right"])
     if node.op is repeated_index:
-        return [0, x.size // x.shape[-1], x.shape[-1], params["size"], 0, 0]
+        return _work(x.size // x.shape[-1], x.shape[-1], params["size"])
     axis = params["axis"]
     rows, side = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
     kind = SORTS[node.op is argsort]
     routine = f"{kind}{short_name(x.dtype)}{'.stable' * bool(params['stable'])}"
     counted = node.op is sorted_values or params["stable"] is not False  # else NumPy decides the order of equals
-    return [routine, rows, x.shape[axis], side, int(counted), int(params["descending"])]
+    return _work(rows, x.shape[axis], side, routine=routine, extra=counted, flag=params["descending"])
+
+
+def _work(
+    rows: int, row_size: int, side: int, *, routine: int | str = 0, extra: int = 0, flag: bool = False
+) -> dict[str, int | str]:
+    """The operands of `NATIVE_CALL` between the number of the call and its arrays."""
+    numbers = {"rows": rows, "row_size": row_size, "side": side, "extra": int(extra), "flag": int(flag)}
+    return {"routine": routine, **numbers}
 
 
 def ordering_module(name: str) -> str:

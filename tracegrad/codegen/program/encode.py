@@ -7,16 +7,20 @@ the program resolves it to an address.
 
 from __future__ import annotations
 
+import itertools
 import math
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tracegrad.avals import dtype_named, short_name
+from tracegrad.codegen.instr.operands import OperandLayout
 from tracegrad.codegen.instr.scalar import identity
 from tracegrad.codegen.kernels.parallel_kernel import EACH_CHUNK
 from tracegrad.codegen.libs.gemm import GEMM, is_small_product
 from tracegrad.codegen.libs.linear_algebra import flags_of, is_native, routines_of
+from tracegrad.codegen.libs.native_call import NATIVE_CALL
+from tracegrad.codegen.libs.recursive_factorizations import LAPACK_CALL
 from tracegrad.codegen.libs.sorting import is_ordering, ordering_operands
 from tracegrad.codegen.loopir.kernel import Kernel, Reduce
 from tracegrad.codegen.loopir.polynomial import Poly
@@ -29,12 +33,27 @@ from tracegrad.codegen.plan.strip_fusion import Band
 from tracegrad.codegen.plan.wavefront import THREADS
 from tracegrad.codegen.plan.word_name import WordName, location_words, offset_word, partial_word
 from tracegrad.codegen.program.compilation_units import CompilationUnit, unit_of_kernel, unit_of_segment
-from tracegrad.codegen.program.interpreter import BAND, STEP
+from tracegrad.codegen.program.instructions import (
+    BAND_KERNEL,
+    BAND_LOCAL,
+    BAND_PARTIAL,
+    BAND_STEP,
+    CALL,
+    CHECK,
+    COMBINE,
+    COPY,
+    FILL,
+    FORK,
+    FORK_PARTIAL,
+    MATMUL,
+    STEP,
+)
+from tracegrad.codegen.program.interpreter import BAND
 from tracegrad.codegen.program.region_function import PlanSegment
 from tracegrad.target.tuning import TUNING
 from tracegrad.utils.lazy_dataclass import record
 
-__all__ = ["CALLBACK", "C_LIBRARY", "ProgramInstruction", "encode_program", "products_in_chunk", "units_of"]
+__all__ = ["CALLBACK", "C_LIBRARY", "ProgramInstruction", "encode", "encode_program", "products_in_chunk", "units_of"]
 
 CALLBACK = "callback"
 C_LIBRARY = ("malloc", "free")
@@ -43,6 +62,7 @@ MIN_SHARES = TUNING.blas.min_shares
 MIN_THREADED_PRODUCT = TUNING.blas.min_threaded_product
 MAX_THREADED_PRODUCTS = TUNING.blas.max_threaded_products
 EncodedOperand = int | str | CompilationUnit
+OperandWords = EncodedOperand | list[EncodedOperand]  # of an operand of one word, and of a location or a list
 
 
 @record(eq=False)
@@ -74,12 +94,25 @@ def encode_program(plan: Plan, optimize: int = 2) -> list[ProgramInstruction]:
         for first, last in step_ranges
     ]
     if plan.check >= 0:
-        location = [len(plan.graph.inputs) + len(plan.graph.outputs) - 1, plan.check]
+        location: list[EncodedOperand] = [len(plan.graph.inputs) + len(plan.graph.outputs) - 1, plan.check]
         at = check_step_index(plan) if plan.donors else len(plan.steps) - 1  # before an input is overwritten
         next(instructions for instructions, (_, last) in zip(results, step_ranges) if last >= at).append(
-            ProgramInstruction(f"{STEP}check", [*location], range(0))
+            ProgramInstruction(f"{STEP}check", encode(CHECK, condition=location), range(0))
         )
     return [instruction for instructions in results for instruction in instructions]
+
+
+def encode(layout: OperandLayout, **values: OperandWords) -> list[EncodedOperand]:
+    """The words of an instruction or a record, given the words of each operand."""
+    words: list[EncodedOperand] = []
+    for name in layout.offsets:
+        value = values.pop(name)
+        if isinstance(value, list):
+            words += value
+        else:
+            words.append(value)
+    assert not values, f"no operands {values}"
+    return words
 
 
 def units_of(instruction: ProgramInstruction) -> list[CompilationUnit]:
@@ -131,10 +164,7 @@ class _ProgramEncoder:
             case Matmul():
                 return [ProgramInstruction(f"{STEP}matmul", self._matmul(step), steps)]
             case CallStep() if step.native is None:
-                if is_ordering(step.node):
-                    return [self._ordering(step, steps)]
-                native = is_native(step.node) and all(step.outs)
-                return [self._native(step, steps) if native else self._call(step, steps)]
+                return [self._call(step, steps)]
             case Launch() if not _is_small(step):
                 return list(self._launch(first, step))
             case _:
@@ -169,7 +199,8 @@ class _ProgramEncoder:
         yield from self._fills(i)
         if step.copies:
             (out,) = step.writes
-            operands = [*self._location(out), *self._location(step.base), self._size(step.bytes)]
+            target, source = self._location(out), self._location(step.base)
+            operands = encode(COPY, target=target, source=source, bytes=self._size(step.bytes))
             yield ProgramInstruction(f"{STEP}copy", operands, steps)
         code_unit, operands, positions = self._kernel(kernel)
         if step.chunks == 1:
@@ -180,9 +211,8 @@ class _ProgramEncoder:
     def _fills(self, i: int) -> Iterator[ProgramInstruction]:
         for buffer, dtype, combiner, size in self.plan.fills.get(i, ()):
             start = _bits(dtype, identity(combiner, dtype).constant)
-            yield ProgramInstruction(
-                f"{STEP}fill.{dtype}", [*self._location(buffer), start, self._size(size)], range(i, i + 1)
-            )
+            operands = encode(FILL, target=self._location(buffer), value=start, count=self._size(size))
+            yield ProgramInstruction(f"{STEP}fill.{dtype}", operands, range(i, i + 1))
 
     def _kernel(self, kernel: Kernel) -> tuple[CompilationUnit, list[EncodedOperand], dict[str, int]]:
         """The compilation unit of a kernel, its operands for all rows, and the position of each name in them."""
@@ -207,20 +237,40 @@ class _ProgramEncoder:
         steps, rows = range(i, i + 1), operands[1]
         partials: list[EncodedOperand] = []
         for name, size in step.partials.items():
-            begin, each = self.plan.values[partial_word(i, name)], dtype_named(step.kernel.buffers[name][0]).itemsize
-            partials += [positions[name], self.arena, begin, self._size(size) * each]
-        cut: list[EncodedOperand] = [EACH_CHUNK[step.parallel], step.chunks, step.chunk_rows, rows]
-        yield ProgramInstruction(
-            f"{STEP}fork", [code_unit, *cut, len(operands), len(step.partials), *partials, *operands], steps
+            chunk_bytes = self._size(size) * dtype_named(step.kernel.buffers[name][0]).itemsize
+            first = self._partials(i, name)
+            partials += encode(FORK_PARTIAL, position=positions[name], first=first, chunk_bytes=chunk_bytes)
+        fork = encode(
+            FORK,
+            kernel=code_unit,
+            each_chunk=EACH_CHUNK[step.parallel],
+            chunks=step.chunks,
+            chunk_rows=step.chunk_rows,
+            rows=rows,
+            count=len(operands),
+            num_partials=len(step.partials),
+            partials=partials,
+            operands=operands,
         )
+        yield ProgramInstruction(f"{STEP}fork", fork, steps)
         yield from self._combined(i, step)
 
     def _combined(self, i: int, step: Launch) -> Iterator[ProgramInstruction]:
         """The instructions that combine the partial results of a step."""
         for name, size in step.partials.items():
-            partials = [self.arena, self.plan.values[partial_word(i, name)], self._size(size), step.chunks]
-            operands = [*self._location(name), *partials, f"tg_combine.{_combiner(step, name)}"]
+            operands = encode(
+                COMBINE,
+                target=self._location(name),
+                partials=self._partials(i, name),
+                count=self._size(size),
+                chunks=step.chunks,
+                combiner=f"tg_combine.{_combiner(step, name)}",
+            )
             yield ProgramInstruction(f"{STEP}combine", operands, range(i, i + 1))
+
+    def _partials(self, i: int, name: str) -> list[EncodedOperand]:
+        """The location of the partial results of a step in a buffer."""
+        return [self.arena, self.plan.values[partial_word(i, name)]]
 
     # -- bands ---------------------------------------------------------------------------------------
     def band(self, band: Band) -> Iterator[ProgramInstruction]:
@@ -232,11 +282,22 @@ class _ProgramEncoder:
             operand for (i, step), unit in zip(steps, band.units) for operand in self._of_band(band, i, step, unit)
         ]
         _, step = steps[0]
-        functions: list[EncodedOperand] = [EACH_CHUNK[step.parallel], *C_LIBRARY]
-        cut = [step.chunks, step.chunk_rows // band.units[0], band.rows, band.strip]
-        yield ProgramInstruction(
-            BAND, [*functions, *cut, band.bytes, self.arena + 1, len(steps), len(kernels), *kernels], band.steps
+        operands = encode(
+            BAND_STEP,
+            each_chunk=EACH_CHUNK[step.parallel],
+            malloc="malloc",
+            free="free",
+            chunks=step.chunks,
+            chunk_rows=step.chunk_rows // band.units[0],
+            rows=band.rows,
+            strip_rows=band.strip,
+            strip_bytes=band.bytes,
+            num_pointers=self.arena + 1,
+            num_kernels=len(steps),
+            size=len(kernels),
+            kernels=kernels,
         )
+        yield ProgramInstruction(BAND, operands, band.steps)
         if step.chunks > 1:
             for i, step in steps:
                 yield from self._combined(i, step)
@@ -244,18 +305,34 @@ class _ProgramEncoder:
     def _of_band(self, band: Band, i: int, step: Launch, unit: int) -> list[EncodedOperand]:
         """The operands of one kernel of a band."""
         code_unit, operands, positions = self._kernel(step.kernel)
-        local_buffers = [name for name in step.kernel.buffers if name in band.local]
-        records: list[EncodedOperand] = [
-            x for name in local_buffers for x in (positions[name], band.offsets[name], band.local[name])
+        names = [name for name in step.kernel.buffers if name in band.local]
+        local_buffers = [
+            encode(BAND_LOCAL, position=positions[name], offset=band.offsets[name], row_bytes=band.local[name])
+            for name in names
         ]
-        for name, size in step.partials.items():
-            location = (
-                [self.arena, self.plan.values[partial_word(i, name)]] if step.chunks > 1 else self._location(name)
+        partials = [
+            encode(
+                BAND_PARTIAL,
+                position=positions[name],
+                first=self._partials(i, name) if step.chunks > 1 else self._location(name),
+                chunk_bytes=self._size(size) * dtype_named(step.kernel.buffers[name][0]).itemsize,
+                offset=band.offsets[name],
+                count=self._size(size),
+                merger=f"tg_merge.{_combiner(step, name)}",
             )
-            each = self._size(size) * dtype_named(step.kernel.buffers[name][0]).itemsize
-            merger = f"tg_merge.{_combiner(step, name)}"
-            records += [positions[name], *location, each, band.offsets[name], self._size(size), merger]
-        return [code_unit, unit, len(local_buffers), len(step.partials), len(operands), *records, *operands]
+            for name, size in step.partials.items()
+        ]
+        return encode(
+            BAND_KERNEL,
+            kernel=code_unit,
+            row_iterations=unit,
+            num_locals=len(local_buffers),
+            num_partials=len(partials),
+            count=len(operands),
+            locals=list(itertools.chain(*local_buffers)),
+            partials=list(itertools.chain(*partials)),
+            operands=operands,
+        )
 
     # -- products and calls ----------------------------------------------------------------------------
     def _matmul(self, step: Matmul) -> list[EncodedOperand]:
@@ -266,43 +343,59 @@ class _ProgramEncoder:
         chunks = max(1, -(-batch // share))
         letters = "".join("T" if flipped else "N" for _, flipped in (step.y, step.x))
         is_builtin_gemm = batch > 1 and step.tiles and is_small_product(n, m, k, letters)
-        routine = GEMM + step.dtype if is_builtin_gemm else step.routine
-        operands: list[EncodedOperand] = [routine, batch, share, chunks, EACH_CHUNK[1] if chunks > 1 else 0]
-        operands.append(max(within, 1))
+        matrices: dict[str, OperandWords] = {}
         x, y, out = step.strides
-        for buffer, layout in ((step.y[0], y), (step.x[0], x), (step.out, out)):
-            strides = (self._size(layout.outer) * each, self._size(layout.inner) * each) if batch > 1 else (0, 0)
-            operands += [*self._location(buffer), *strides]
-        operands += [ord(letter) for letter in letters]
-        operands += [n, m, k, *[max(self._size(layout.leading), 1) for layout in (y, x, out)]]
-        return [*operands, *[_bits(step.dtype, x) for x in (step.adds or 1, abs(step.adds))]]
+        for name, buffer, layout in (("a", step.y[0], y), ("b", step.x[0], x), ("c", step.out, out)):
+            matrices |= {
+                name: self._location(buffer),
+                f"{name}_run_stride": self._size(layout.outer) * each if batch > 1 else 0,
+                f"{name}_stride": self._size(layout.inner) * each if batch > 1 else 0,
+                f"ld{name}": max(self._size(layout.leading), 1),
+            }
+        return encode(
+            MATMUL,
+            **matrices,
+            routine=GEMM + step.dtype if is_builtin_gemm else step.routine,
+            count=batch,
+            chunk_count=share,
+            chunks=chunks,
+            each_chunk=EACH_CHUNK[1] if chunks > 1 else 0,
+            run=max(within, 1),
+            transa=ord(letters[0]),
+            transb=ord(letters[1]),
+            height=n,
+            width=m,
+            depth=k,
+            alpha=_bits(step.dtype, step.adds or 1),
+            beta=_bits(step.dtype, abs(step.adds)),
+        )
 
     def _call(self, step: CallStep, steps: range) -> ProgramInstruction:
-        return ProgramInstruction(f"{STEP}call", [CALLBACK, step.number, *self._buffer_locations(step)], steps)
-
-    def _buffer_locations(self, step: CallStep) -> list[EncodedOperand]:
-        """The number of buffers of a call, and their addresses."""
         buffers = [*step.operands, *filter(None, step.outs)]
-        return [len(buffers), *(operand for b in buffers for operand in self._location(b))]
-
-    def _native(self, step: CallStep, steps: range) -> ProgramInstruction:
-        """The instruction of a call with a LAPACK routine, or of the callback."""
-        node = step.node
-        *batch_shape, n, k = node.operands[-1].aval.shape
-        count, dtype = math.prod(batch_shape), short_name(node.operands[0].aval.dtype)
-        each_chunk = EACH_CHUNK[n * n * k >= MIN_SHARED_WORK]
-        head: list[EncodedOperand] = [CALLBACK, step.number, *routines_of(node), each_chunk, count, n, k]
-        return ProgramInstruction(
-            f"{STEP}{node.name}.{dtype}", [*head, *flags_of(node), *self._buffer_locations(step)], steps
-        )
-
-    def _ordering(self, step: CallStep, steps: range) -> ProgramInstruction:
-        """The instruction of a call with a native routine."""
+        head: dict[str, OperandWords] = {"callback": CALLBACK, "number": step.number}
+        arrays = [operand for buffer in buffers for operand in self._location(buffer)]
         node = step.node
         name = f"{STEP}{node.name}.{short_name(node.operands[0].aval.dtype)}"
-        return ProgramInstruction(
-            name, [CALLBACK, step.number, *ordering_operands(node), *self._buffer_locations(step)], steps
-        )
+        if is_ordering(node):
+            work = ordering_operands(node)
+            operands = encode(NATIVE_CALL, **head, **work, count=len(buffers), arrays=arrays)
+        elif is_native(node) and all(step.outs):
+            *batch_shape, n, k = node.operands[-1].aval.shape
+            operands = encode(
+                LAPACK_CALL,
+                **head,
+                **routines_of(node),
+                each_chunk=EACH_CHUNK[n * n * k >= MIN_SHARED_WORK],
+                count=math.prod(batch_shape),
+                rows=n,
+                columns=k,
+                **flags_of(node),
+                num_arrays=len(buffers),
+                arrays=arrays,
+            )
+        else:
+            name, operands = f"{STEP}call", encode(CALL, **head, count=len(buffers), arrays=arrays)
+        return ProgramInstruction(name, operands, steps)
 
     # -- parts -------------------------------------------------------------------------------------------
     def _segment(self, first: int, last: int) -> ProgramInstruction:

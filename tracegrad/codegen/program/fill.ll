@@ -1,9 +1,9 @@
 define i32 @"$name"(ptr %words, ptr %pointers) {
 entry:
-  %out = call ptr @place(ptr %words, i64 0, ptr %pointers)
-  %value.at = getelementptr i64, ptr %words, i64 2
+  %out = call ptr @place(ptr %words, i64 $fill.target, ptr %pointers)
+  %value.at = getelementptr i64, ptr %words, i64 $fill.value
   %value = load $type, ptr %value.at
-  %count = call i64 @word(ptr %words, i64 3)
+  %count = call i64 @word(ptr %words, i64 $fill.count)
   br label %head
 head:
   %i = phi i64 [ 0, %entry ], [ %next, %inside ]

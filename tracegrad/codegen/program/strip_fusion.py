@@ -1,17 +1,5 @@
 """Emit the instruction that runs a band: several kernels, strip by strip (strip-fused kernels).
 
-It has an instruction function (`tracegrad.codegen.program.interpreter`) with the operands
-
-    tg_step.band    the addresses of a function of `EACH_CHUNK` and of `malloc` and `free` of the C library; chunks,
-                    rows of a chunk, rows, rows of a strip, bytes of a strip's memory, the number of pointers of the
-                    program, the number of kernels, the number of operands of all kernels; the kernels
-    a kernel        its address, the iterations of its loop per row, the numbers of its local buffers, of its partial
-                    results, and of its own operands; the local buffers, the partial results, the own operands
-    local buffer    the number of its location in the own operands, its offset in a strip's memory, bytes of a row
-    partial result  the number of its location in the own operands, the location of the result of the first chunk, bytes
-                    from one chunk to the next, its offset in a strip's memory, elements, the address of `tg_merge`
-    own operands    the range of rows first
-
 A chunk has memory for one strip of the local buffers, and passes it to the kernels as an additional pointer. The C
 library allocates the memory, because stacks of threads may be small. At most as many chunks run at a time as there are
 threads. The first strip of a chunk reduces into the partial result of the chunk. Each other strip reduces into the
@@ -23,13 +11,14 @@ from __future__ import annotations
 from typing import Any
 
 from tracegrad import llvmir as ir
+from tracegrad.codegen.instr.operands import OperandLayout, load_operand
 from tracegrad.codegen.instr.scalar import I64
 from tracegrad.codegen.instr.support import INSTRUCTION_TYPE, TASK, loop, smaller
+from tracegrad.codegen.program.instructions import BAND_KERNEL, BAND_LOCAL, BAND_PARTIAL, BAND_STEP
 from tracegrad.target.cache_lines import LINE
 
-__all__ = ["HEAD", "LOCAL", "OF_KERNEL", "PARTIAL", "band_module"]
+__all__ = ["band_module"]
 
-HEAD, OF_KERNEL, LOCAL, PARTIAL = 11, 5, 3, 7  # numbers of operands: header, kernel, local buffer, partial result
 I8, I32 = ir.IntType(8), ir.IntType(32)
 POINTER, I64_POINTER = I8.as_pointer(), I64.as_pointer()
 NO_MEMORY = 5  # the status of a chunk without memory
@@ -44,8 +33,10 @@ def band_module(name: str) -> str:
     context = b.alloca(_CONTEXT)
     for k, x in enumerate((operands, pointers, ir.IRConstant(I32, 0))):
         b.store(x, _field(b, context, k))
-    each = _function(b, _load_operand(b, operands, 0), ir.VoidType(), TASK.as_pointer(), POINTER, I64)
-    b.call(each, [task, b.bitcast(context, POINTER), _load_operand(b, operands, 3)])
+    each = _function(
+        b, load_operand(b, operands, BAND_STEP, "each_chunk"), ir.VoidType(), TASK.as_pointer(), POINTER, I64
+    )
+    b.call(each, [task, b.bitcast(context, POINTER), load_operand(b, operands, BAND_STEP, "chunks")])
     b.ret(b.load(_field(b, context, 2)))
     return str(module)
 
@@ -61,10 +52,6 @@ def _at(b: ir.IRBuilder, operands: Any, k: Any) -> Any:
     return b.gep(operands, [ir.IRConstant(I64, k) if isinstance(k, int) else k])
 
 
-def _load_operand(b: ir.IRBuilder, operands: Any, k: Any) -> Any:
-    return b.load(_at(b, operands, k))
-
-
 class _Task:
     """`void task(void *context, i64 chunk)`, which runs all kernels for one chunk."""
 
@@ -76,12 +63,14 @@ class _Task:
         self.context = b.bitcast(raw, _CONTEXT.as_pointer())
         operands, pointers = b.load(_field(b, self.context, 0)), b.load(_field(b, self.context, 1))
         rows, total, self.strip, memory, self.count, self.kernels, size = (
-            _load_operand(b, operands, k) for k in range(4, HEAD)
+            load_operand(b, operands, BAND_STEP, name)
+            for name in ("chunk_rows", "rows", "strip_rows", "strip_bytes", "num_pointers", "num_kernels", "size")
         )
         self.operands, self.pointers = b.alloca(I64, size), b.alloca(POINTER, b.add(self.count, ir.IRConstant(I64, 1)))
         self.position = b.alloca(I64)
         block = b.call(
-            _function(b, _load_operand(b, operands, 1), POINTER, I64), [b.add(memory, ir.IRConstant(I64, LINE))]
+            _function(b, load_operand(b, operands, BAND_STEP, "malloc"), POINTER, I64),
+            [b.add(memory, ir.IRConstant(I64, LINE))],
         )
         with b.if_then(b.icmp_unsigned("==", block, ir.IRConstant(POINTER, None)), likely=False):
             self._fail(ir.IRConstant(I32, NO_MEMORY))
@@ -91,7 +80,9 @@ class _Task:
         loop(
             b,
             size,
-            lambda k: b.store(_load_operand(b, operands, b.add(k, ir.IRConstant(I64, HEAD))), _at(b, self.operands, k)),
+            lambda k: b.store(
+                b.load(_at(b, operands, b.add(k, I64(BAND_STEP.offsets["kernels"])))), _at(b, self.operands, k)
+            ),
         )
         loop(b, self.count, lambda k: b.store(b.load(b.gep(pointers, [k])), b.gep(self.pointers, [k])))
         b.store(self.memory, b.gep(self.pointers, [self.count]))
@@ -99,7 +90,7 @@ class _Task:
         self.end = smaller(self.b, b.add(self.low, rows), total)
         rounded = b.add(b.sub(self.end, self.low), b.sub(self.strip, ir.IRConstant(I64, 1)))
         loop(b, b.sdiv(rounded, self.strip), self._strip)
-        b.call(_function(b, _load_operand(b, operands, 2), ir.VoidType(), POINTER), [block])
+        b.call(_function(b, load_operand(b, operands, BAND_STEP, "free"), ir.VoidType(), POINTER), [block])
         b.ret_void()
 
     def _fail(self, status: Any) -> None:
@@ -115,20 +106,23 @@ class _Task:
     def _kernel(self, number: Any, low: Any, high: Any) -> None:
         b = self.b
         at = _at(b, self.operands, b.load(self.position))
-        address, unit, locals_, partials, size = (_load_operand(b, at, k) for k in range(OF_KERNEL))
-        of_locals = _at(b, at, OF_KERNEL)
-        of_partials = _at(b, of_locals, b.mul(locals_, ir.IRConstant(I64, LOCAL)))
-        operands = _at(b, of_partials, b.mul(partials, ir.IRConstant(I64, PARTIAL)))
+        address, unit, locals_, partials, size = (
+            load_operand(b, at, BAND_KERNEL, name)
+            for name in ("kernel", "row_iterations", "num_locals", "num_partials", "count")
+        )
+        of_locals = _at(b, at, BAND_KERNEL.offsets["locals"])
+        of_partials = _at(b, of_locals, b.mul(locals_, I64(BAND_LOCAL.size)))
+        operands = _at(b, of_partials, b.mul(partials, I64(BAND_PARTIAL.size)))
         b.store(b.mul(low, unit), _at(b, operands, 0))
         b.store(b.mul(high, unit), _at(b, operands, 1))
         is_first = b.icmp_signed("==", number, ir.IRConstant(I64, 0))
-        loop(b, locals_, lambda k: self._local(_record(b, of_locals, k, LOCAL), operands, low))
-        loop(b, partials, lambda k: self._partial(_record(b, of_partials, k, PARTIAL), operands, is_first))
+        loop(b, locals_, lambda k: self._local(_record(b, of_locals, k, BAND_LOCAL), operands, low))
+        loop(b, partials, lambda k: self._partial(_record(b, of_partials, k, BAND_PARTIAL), operands, is_first))
         status = b.call(b.inttoptr(address, INSTRUCTION_TYPE.as_pointer()), [operands, self.pointers])
         with b.if_then(b.icmp_signed("!=", status, ir.IRConstant(I32, 0))):
             self._fail(status)
         later = b.select(is_first, ir.IRConstant(I64, 0), partials)
-        loop(b, later, lambda k: self._merge(_record(b, of_partials, k, PARTIAL)))
+        loop(b, later, lambda k: self._merge(_record(b, of_partials, k, BAND_PARTIAL)))
         end = b.add(b.ptrtoint(operands, I64), b.mul(size, ir.IRConstant(I64, 8)))
         begin = b.ptrtoint(self.operands, I64)
         b.store(b.sdiv(b.sub(end, begin), ir.IRConstant(I64, 8)), self.position)
@@ -137,16 +131,23 @@ class _Task:
         """Set the location of a local buffer to the virtual location of its row 0, so that the rows of this strip are
         in the memory of the strip."""
         b = self.b
-        number, begin, row_bytes = (_load_operand(b, record, k) for k in range(LOCAL))
+        number, begin, row_bytes = (load_operand(b, record, BAND_LOCAL, name) for name in BAND_LOCAL.offsets)
         self._set_location(operands, number, self.count, b.sub(begin, b.mul(low, row_bytes)))
 
     def _partial(self, record: Any, operands: Any, is_first: Any) -> None:
         b = self.b
-        number, index, begin, each, scratch = (_load_operand(b, record, k) for k in range(5))
+        number = load_operand(b, record, BAND_PARTIAL, "position")
+        index, begin = self._location(record)
+        each, scratch = (load_operand(b, record, BAND_PARTIAL, name) for name in ("chunk_bytes", "offset"))
         of_chunk = b.add(begin, b.mul(self.chunk, each))
         self._set_location(
             operands, number, b.select(is_first, index, self.count), b.select(is_first, of_chunk, scratch)
         )
+
+    def _location(self, record: Any) -> tuple[Any, Any]:
+        """The location of the partial result of the first chunk."""
+        first = _at(self.b, record, BAND_PARTIAL.offsets["first"])
+        return self.b.load(first), self.b.load(_at(self.b, first, 1))
 
     def _set_location(self, operands: Any, number: Any, index: Any, offset: Any) -> None:
         location = _at(self.b, operands, number)
@@ -155,7 +156,10 @@ class _Task:
 
     def _merge(self, record: Any) -> None:
         b = self.b
-        _, index, begin, each, scratch, size, address = (_load_operand(b, record, k) for k in range(PARTIAL))
+        index, begin = self._location(record)
+        each, scratch, size, address = (
+            load_operand(b, record, BAND_PARTIAL, name) for name in ("chunk_bytes", "offset", "count", "merger")
+        )
         of_chunk = b.gep(b.load(b.gep(self.pointers, [index])), [b.add(begin, b.mul(self.chunk, each))])
         b.call(
             _function(b, address, ir.VoidType(), POINTER, POINTER, I64), [of_chunk, b.gep(self.memory, [scratch]), size]
@@ -166,5 +170,5 @@ def _function(b: ir.IRBuilder, address: Any, result: Any, *args: Any) -> Any:
     return b.inttoptr(address, ir.FunctionType(result, args).as_pointer())
 
 
-def _record(b: ir.IRBuilder, records: Any, k: Any, size: int) -> Any:
-    return _at(b, records, b.mul(k, ir.IRConstant(I64, size)))
+def _record(b: ir.IRBuilder, records: Any, k: Any, layout: OperandLayout) -> Any:
+    return _at(b, records, b.mul(k, I64(layout.size)))
