@@ -295,3 +295,21 @@ def test_a_state_without_the_number_of_batches_is_loaded() -> None:
     np.testing.assert_array_equal(other.running_mean, norm.running_mean)
     with pytest.raises(RuntimeError, match="running_var"):
         other.load_state_dict({k: v for k, v in state.items() if k != "running_var"})
+
+
+def test_modules_of_one_function_share_forward_and_may_be_subclassed() -> None:
+    assert nn.ReLU.forward is nn.Mish.forward
+    assert nn.MaxPool1d.forward is nn.MaxPool3d.forward
+
+    class Shifted(nn.ReLU):
+        def forward(self, input: Any) -> Any:
+            return super().forward(input) + 1.0
+
+    class Named(nn.Tanh):
+        pass
+
+    x = tg.tensor([-1.0, 2.0])
+    assert Shifted()(x).tolist() == [1.0, 3.0]
+    assert tg.trace(lambda x: Shifted()(x))(x).tolist() == [1.0, 3.0]
+    assert Named()(x).tolist() == nn.functional.tanh(x).tolist()
+    assert pickle.loads(pickle.dumps(nn.Softshrink(0.25)))(x).tolist() == [-0.75, 1.75]

@@ -6,6 +6,7 @@ import warnings
 from typing import Any
 
 from tracegrad.torch.functions.nn import nn_functional as F
+from tracegrad.torch.nn.function_module import FunctionModule
 from tracegrad.torch.nn.init import constant_
 from tracegrad.torch.nn.module import Module
 from tracegrad.torch.nn.parameter import Parameter
@@ -43,18 +44,30 @@ __all__ = [
 
 
 # -- without parameters -----------------------------------------------------------------------------------------------
-class _InplaceActivation(Module):
+class _Activation(FunctionModule):
+    """Base class of activations without parameters."""
+
+    def forward(self, input: Any) -> Any:
+        """Return the output, in the shape of the input."""
+        return self._function(input)
+
+
+class _InplaceActivation(FunctionModule):
     """Base class of activations with the only parameter `inplace`: whether the input is overwritten."""
 
     def __init__(self, inplace: bool = False):
         super().__init__()
         self.inplace = inplace
 
+    def forward(self, input: Any) -> Any:
+        """Return the output, in the shape of the input."""
+        return self._function(input, inplace=self.inplace)
+
     def extra_repr(self) -> str:
         return "inplace=True" if self.inplace else ""
 
 
-class ReLU(_InplaceActivation):
+class ReLU(_InplaceActivation, function=F.relu):
     """max(x, 0), element by element.
 
     >>> import numpy as np
@@ -62,24 +75,16 @@ class ReLU(_InplaceActivation):
     [0.0, 2.0]
     """
 
-    def forward(self, input: Any) -> Any:
-        """Return the output, in the shape of the input."""
-        return F.relu(input, inplace=self.inplace)
 
-
-class ReLU6(_InplaceActivation):
+class ReLU6(_InplaceActivation, function=F.relu6):
     """min(max(x, 0), 6), element by element.
 
     >>> round(float(ReLU6()(9.0)), 4)
     6.0
     """
 
-    def forward(self, input: Any) -> Any:
-        """Return the output, in the shape of the input."""
-        return F.relu6(input, inplace=self.inplace)
 
-
-class SELU(_InplaceActivation):
+class SELU(_InplaceActivation, function=F.selu):
     """1.0507 * x for x > 0, and 1.7581 * (exp(x) - 1) otherwise, which keeps mean 0 and variance 1.
 
     Source: Klambauer et al. 2017, "Self-Normalizing Neural Networks".
@@ -88,117 +93,77 @@ class SELU(_InplaceActivation):
     -1.1113
     """
 
-    def forward(self, input: Any) -> Any:
-        """Return the output, in the shape of the input."""
-        return F.selu(input, inplace=self.inplace)
 
-
-class SiLU(_InplaceActivation):
+class SiLU(_InplaceActivation, function=F.silu):
     """x * sigmoid(x), element by element.
 
     >>> round(float(SiLU()(-1.0)), 4)
     -0.2689
     """
 
-    def forward(self, input: Any) -> Any:
-        """Return the output, in the shape of the input."""
-        return F.silu(input, inplace=self.inplace)
 
-
-class Mish(_InplaceActivation):
+class Mish(_InplaceActivation, function=F.mish):
     """x * tanh(softplus(x)), element by element.
 
     >>> round(float(Mish()(-1.0)), 4)
     -0.3034
     """
 
-    def forward(self, input: Any) -> Any:
-        """Return the output, in the shape of the input."""
-        return F.mish(input, inplace=self.inplace)
 
-
-class Hardsigmoid(_InplaceActivation):
+class Hardsigmoid(_InplaceActivation, function=F.hardsigmoid):
     """x / 6 + 1/2, clamped to [0, 1], element by element.
 
     >>> round(float(Hardsigmoid()(-1.0)), 4)
     0.3333
     """
 
-    def forward(self, input: Any) -> Any:
-        """Return the output, in the shape of the input."""
-        return F.hardsigmoid(input, inplace=self.inplace)
 
-
-class Hardswish(_InplaceActivation):
+class Hardswish(_InplaceActivation, function=F.hardswish):
     """x times x / 6 + 1/2 clamped to [0, 1], element by element.
 
     >>> round(float(Hardswish()(-1.0)), 4)
     -0.3333
     """
 
-    def forward(self, input: Any) -> Any:
-        """Return the output, in the shape of the input."""
-        return F.hardswish(input, inplace=self.inplace)
 
-
-class Sigmoid(Module):
+class Sigmoid(_Activation, function=F.sigmoid):
     """1 / (1 + exp(-x)), element by element.
 
     >>> round(float(Sigmoid()(-1.0)), 4)
     0.2689
     """
 
-    def forward(self, input: Any) -> Any:
-        """Return the output, in the shape of the input."""
-        return F.sigmoid(input)
 
-
-class Tanh(Module):
+class Tanh(_Activation, function=F.tanh):
     """tanh(x), element by element.
 
     >>> round(float(Tanh()(-1.0)), 4)
     -0.7616
     """
 
-    def forward(self, input: Any) -> Any:
-        """Return the output, in the shape of the input."""
-        return F.tanh(input)
 
-
-class LogSigmoid(Module):
+class LogSigmoid(_Activation, function=F.logsigmoid):
     """log(sigmoid(x)), element by element.
 
     >>> round(float(LogSigmoid()(-1.0)), 4)
     -1.3133
     """
 
-    def forward(self, input: Any) -> Any:
-        """Return the output, in the shape of the input."""
-        return F.logsigmoid(input)
 
-
-class Softsign(Module):
+class Softsign(_Activation, function=F.softsign):
     """x / (1 + abs(x)), element by element.
 
     >>> round(float(Softsign()(-1.0)), 4)
     -0.5
     """
 
-    def forward(self, input: Any) -> Any:
-        """Return the output, in the shape of the input."""
-        return F.softsign(input)
 
-
-class Tanhshrink(Module):
+class Tanhshrink(_Activation, function=F.tanhshrink):
     """x - tanh(x), element by element.
 
     >>> round(float(Tanhshrink()(-1.0)), 4)
     -0.2384
     """
-
-    def forward(self, input: Any) -> Any:
-        """Return the output, in the shape of the input."""
-        return F.tanhshrink(input)
 
 
 # -- with parameters --------------------------------------------------------------------------------------------------
@@ -225,42 +190,35 @@ class LeakyReLU(Module):
         return _with(f"negative_slope={self.negative_slope}", self.inplace)
 
 
-class ELU(Module):
+class _ExponentialUnit(FunctionModule):
+    """Base class of x above 0, and a saturating exponential below."""
+
+    def __init__(self, alpha: float = 1.0, inplace: bool = False):
+        super().__init__()
+        self.alpha, self.inplace = alpha, inplace
+
+    def forward(self, input: Any) -> Any:
+        """Return the output, in the shape of the input."""
+        return self._function(input, self.alpha, inplace=self.inplace)
+
+    def extra_repr(self) -> str:
+        return _with(f"alpha={self.alpha}", self.inplace)
+
+
+class ELU(_ExponentialUnit, function=F.elu):
     """x for x > 0, and alpha * (exp(x) - 1) otherwise, element by element.
 
     >>> round(float(ELU()(-1.0)), 4)
     -0.6321
     """
 
-    def __init__(self, alpha: float = 1.0, inplace: bool = False):
-        super().__init__()
-        self.alpha, self.inplace = alpha, inplace
 
-    def forward(self, input: Any) -> Any:
-        """Return the output, in the shape of the input."""
-        return F.elu(input, self.alpha, inplace=self.inplace)
-
-    def extra_repr(self) -> str:
-        return _with(f"alpha={self.alpha}", self.inplace)
-
-
-class CELU(Module):
+class CELU(_ExponentialUnit, function=F.celu):
     """x for x > 0, and alpha * (exp(x / alpha) - 1) otherwise, element by element.
 
     >>> round(float(CELU()(-1.0)), 4)
     -0.6321
     """
-
-    def __init__(self, alpha: float = 1.0, inplace: bool = False):
-        super().__init__()
-        self.alpha, self.inplace = alpha, inplace
-
-    def forward(self, input: Any) -> Any:
-        """Return the output, in the shape of the input."""
-        return F.celu(input, self.alpha, inplace=self.inplace)
-
-    def extra_repr(self) -> str:
-        return _with(f"alpha={self.alpha}", self.inplace)
 
 
 class GELU(Module):
@@ -324,42 +282,35 @@ class Threshold(Module):
         return _with(f"threshold={self.threshold}, value={self.value}", self.inplace)
 
 
-class Hardshrink(Module):
+class _Shrink(FunctionModule):
+    """Base class of the functions that are 0 near 0."""
+
+    def __init__(self, lambd: float = 0.5):
+        super().__init__()
+        self.lambd = lambd
+
+    def forward(self, input: Any) -> Any:
+        """Return the output, in the shape of the input."""
+        return self._function(input, self.lambd)
+
+    def extra_repr(self) -> str:
+        return str(self.lambd)
+
+
+class Hardshrink(_Shrink, function=F.hardshrink):
     """0 for abs(x) <= lambd, and x otherwise, element by element.
 
     >>> round(float(Hardshrink(1.5)(-1.0)), 4)
     0.0
     """
 
-    def __init__(self, lambd: float = 0.5):
-        super().__init__()
-        self.lambd = lambd
 
-    def forward(self, input: Any) -> Any:
-        """Return the output, in the shape of the input."""
-        return F.hardshrink(input, self.lambd)
-
-    def extra_repr(self) -> str:
-        return str(self.lambd)
-
-
-class Softshrink(Module):
+class Softshrink(_Shrink, function=F.softshrink):
     """0 for abs(x) <= lambd, and x moved towards 0 by lambd otherwise.
 
     >>> round(float(Softshrink(0.5)(-1.0)), 4)
     -0.5
     """
-
-    def __init__(self, lambd: float = 0.5):
-        super().__init__()
-        self.lambd = lambd
-
-    def forward(self, input: Any) -> Any:
-        """Return the output, in the shape of the input."""
-        return F.softshrink(input, self.lambd)
-
-    def extra_repr(self) -> str:
-        return str(self.lambd)
 
 
 class Softplus(Module):
@@ -428,9 +379,7 @@ class GLU(Module):
         return f"dim={self.dim}"
 
 
-def _dim(name: str, dim: int | None, input: Any) -> int:
-    if dim is not None:
-        return dim
+def _implicit_dim(name: str, input: Any) -> int:
     warnings.warn(
         f"Implicit dimension choice for {name} has been deprecated. Change the call to include dim=X as an argument.",
         stacklevel=3,
@@ -438,7 +387,7 @@ def _dim(name: str, dim: int | None, input: Any) -> int:
     return 0 if len(input.shape) in (0, 1, 3) else 1
 
 
-class Softmax(Module):
+class Softmax(FunctionModule, function=F.softmax):
     """exp(x) / sum(exp(x)) along a dimension.
 
     >>> import numpy as np
@@ -452,13 +401,14 @@ class Softmax(Module):
 
     def forward(self, input: Any) -> Any:
         """Return the output, in the shape of the input."""
-        return F.softmax(input, _dim("softmax", self.dim, input))
+        dim = _implicit_dim(self._function.__name__, input) if self.dim is None else self.dim
+        return self._function(input, dim)
 
     def extra_repr(self) -> str:
         return f"dim={self.dim}"
 
 
-class Softmin(Softmax):
+class Softmin(Softmax, function=F.softmin):
     """The softmax of -x along a dimension.
 
     >>> import tracegrad as tg
@@ -466,22 +416,14 @@ class Softmin(Softmax):
     tensor([0.9526, 0.0474])
     """
 
-    def forward(self, input: Any) -> Any:
-        """Return the output, in the shape of the input."""
-        return F.softmin(input, _dim("softmin", self.dim, input))
 
-
-class LogSoftmax(Softmax):
+class LogSoftmax(Softmax, function=F.log_softmax):
     """The logarithm of the softmax along a dimension.
 
     >>> import tracegrad as tg
     >>> LogSoftmax(0)(tg.tensor([-1.0, 2.0]))
     tensor([-3.0486, -0.0486])
     """
-
-    def forward(self, input: Any) -> Any:
-        """Return the output, in the shape of the input."""
-        return F.log_softmax(input, _dim("log_softmax", self.dim, input))
 
 
 class Softmax2d(Module):

@@ -5,23 +5,27 @@ from __future__ import annotations
 from typing import Any
 
 from tracegrad.torch.functions.nn import nn_functional as F
-from tracegrad.torch.nn.module import Module
+from tracegrad.torch.nn.function_module import FunctionModule
 
 __all__ = ["Dropout", "Dropout1d", "Dropout2d", "Dropout3d"]
 
 
-class _DropoutNd(Module):
+class _DropoutNd(FunctionModule):
     def __init__(self, p: float = 0.5, inplace: bool = False):
         super().__init__()
         if not 0 <= p <= 1:
             raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
         self.p, self.inplace = p, inplace
 
+    def forward(self, input: Any) -> Any:
+        """Return the output, in the shape of the input."""
+        return self._function(input, self.p, self.training, self.inplace)
+
     def extra_repr(self) -> str:
         return f"p={self.p}, inplace={self.inplace}"
 
 
-class Dropout(_DropoutNd):
+class Dropout(_DropoutNd, function=F.dropout):
     """Elements set to 0 with probability `p` in training; the others are multiplied by 1 / (1 - p).
 
     >>> import tracegrad as tg
@@ -29,12 +33,8 @@ class Dropout(_DropoutNd):
     tensor([1., 1., 1.])
     """
 
-    def forward(self, input: Any) -> Any:
-        """Return the output, in the shape of the input."""
-        return F.dropout(input, self.p, self.training, self.inplace)
 
-
-class Dropout1d(_DropoutNd):
+class Dropout1d(_DropoutNd, function=F.dropout1d):
     """Channels set to 0 with probability `p` in training; the others are multiplied by 1 / (1 - p).
 
     >>> import tracegrad as tg
@@ -42,12 +42,8 @@ class Dropout1d(_DropoutNd):
     torch.Size([2, 3, 4])
     """
 
-    def forward(self, input: Any) -> Any:
-        """Return the output, in the shape of the input."""
-        return F.dropout1d(input, self.p, self.training, self.inplace)
 
-
-class Dropout2d(_DropoutNd):
+class Dropout2d(_DropoutNd, function=F.dropout2d):
     """Channels set to 0 with probability `p` in training; the others are multiplied by 1 / (1 - p).
 
     >>> import tracegrad as tg
@@ -55,19 +51,11 @@ class Dropout2d(_DropoutNd):
     torch.Size([2, 3, 4, 4])
     """
 
-    def forward(self, input: Any) -> Any:
-        """Return the output, in the shape of the input."""
-        return F.dropout2d(input, self.p, self.training, self.inplace)
 
-
-class Dropout3d(_DropoutNd):
+class Dropout3d(_DropoutNd, function=F.dropout3d):
     """Channels set to 0 with probability `p` in training; the others are multiplied by 1 / (1 - p).
 
     >>> import tracegrad as tg
     >>> Dropout3d()(tg.ones(2, 3, 4, 4, 4)).shape
     torch.Size([2, 3, 4, 4, 4])
     """
-
-    def forward(self, input: Any) -> Any:
-        """Return the output, in the shape of the input."""
-        return F.dropout3d(input, self.p, self.training, self.inplace)

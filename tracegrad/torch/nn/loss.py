@@ -12,6 +12,7 @@ from typing import Any
 
 from tracegrad.torch.functions.nn import nn_functional as F
 from tracegrad.torch.functions.nn.losses import checked, mean_or_sum
+from tracegrad.torch.nn.function_module import FunctionModule
 from tracegrad.torch.nn.module import Module
 
 __all__ = [
@@ -37,7 +38,7 @@ __all__ = [
 ]
 
 
-class _Loss(Module):
+class _Loss(FunctionModule):
     def __init__(self, size_average: Any = None, reduce: Any = None, reduction: str = "mean"):
         super().__init__()
         if size_average is not None or reduce is not None:
@@ -49,6 +50,26 @@ class _Loss(Module):
         self.reduction = reduction
 
 
+class _PlainLoss(_Loss):
+    """A loss without other parameters."""
+
+    def forward(self, input: Any, target: Any) -> Any:
+        """Return the loss."""
+        return self._function(input, target, reduction=self.reduction)
+
+
+class _PairLoss(_Loss):
+    """A loss of two inputs, with a margin."""
+
+    def __init__(self, margin: float = 0.0, size_average: Any = None, reduce: Any = None, reduction: str = "mean"):
+        super().__init__(size_average, reduce, reduction)
+        self.margin = margin
+
+    def forward(self, input1: Any, input2: Any, target: Any) -> Any:
+        """Return the loss."""
+        return self._function(input1, input2, target, margin=self.margin, reduction=self.reduction)
+
+
 class _WeightedLoss(_Loss):
     """A loss with a buffer `weight`."""
 
@@ -58,7 +79,7 @@ class _WeightedLoss(_Loss):
 
 
 # -- of differences ---------------------------------------------------------------------------------------------------
-class MSELoss(_Loss):
+class MSELoss(_PlainLoss, function=F.mse_loss):
     """(input - target)**2.
 
     >>> import tracegrad as tg
@@ -66,22 +87,14 @@ class MSELoss(_Loss):
     tensor(2.)
     """
 
-    def forward(self, input: Any, target: Any) -> Any:
-        """Return the loss."""
-        return F.mse_loss(input, target, reduction=self.reduction)
 
-
-class L1Loss(_Loss):
+class L1Loss(_PlainLoss, function=F.l1_loss):
     """abs(input - target).
 
     >>> import tracegrad as tg
     >>> L1Loss()(tg.tensor([1.0, 2.0]), tg.tensor([1.0, 4.0]))
     tensor(1.)
     """
-
-    def forward(self, input: Any, target: Any) -> Any:
-        """Return the loss."""
-        return F.l1_loss(input, target, reduction=self.reduction)
 
 
 class SmoothL1Loss(_Loss):
@@ -280,21 +293,13 @@ class GaussianNLLLoss(_Loss):
 
 
 # -- of margins -------------------------------------------------------------------------------------------------------
-class MarginRankingLoss(_Loss):
+class MarginRankingLoss(_PairLoss, function=F.margin_ranking_loss):
     """max(0, margin - target * (input1 - input2)), for targets 1 and -1.
 
     >>> import tracegrad as tg
     >>> MarginRankingLoss()(tg.zeros(2), tg.ones(2), tg.tensor([1, -1]))
     tensor(0.5000)
     """
-
-    def __init__(self, margin: float = 0.0, size_average: Any = None, reduce: Any = None, reduction: str = "mean"):
-        super().__init__(size_average, reduce, reduction)
-        self.margin = margin
-
-    def forward(self, input1: Any, input2: Any, target: Any) -> Any:
-        """Return the loss."""
-        return F.margin_ranking_loss(input1, input2, target, margin=self.margin, reduction=self.reduction)
 
 
 class HingeEmbeddingLoss(_Loss):
@@ -314,7 +319,7 @@ class HingeEmbeddingLoss(_Loss):
         return F.hinge_embedding_loss(input, target, margin=self.margin, reduction=self.reduction)
 
 
-class SoftMarginLoss(_Loss):
+class SoftMarginLoss(_PlainLoss, function=F.soft_margin_loss):
     """log(1 + exp(-target * input)), for targets 1 and -1.
 
     >>> import tracegrad as tg
@@ -322,26 +327,14 @@ class SoftMarginLoss(_Loss):
     tensor(0.6931)
     """
 
-    def forward(self, input: Any, target: Any) -> Any:
-        """Return the loss."""
-        return F.soft_margin_loss(input, target, reduction=self.reduction)
 
-
-class CosineEmbeddingLoss(_Loss):
+class CosineEmbeddingLoss(_PairLoss, function=F.cosine_embedding_loss):
     """1 - cos for the target 1, and max(0, cos - margin) for the target -1.
 
     >>> import tracegrad as tg
     >>> CosineEmbeddingLoss()(tg.eye(2), tg.ones(2, 2), tg.tensor([1, -1]))
     tensor(0.5000)
     """
-
-    def __init__(self, margin: float = 0.0, size_average: Any = None, reduce: Any = None, reduction: str = "mean"):
-        super().__init__(size_average, reduce, reduction)
-        self.margin = margin
-
-    def forward(self, input1: Any, input2: Any, target: Any) -> Any:
-        """Return the loss."""
-        return F.cosine_embedding_loss(input1, input2, target, margin=self.margin, reduction=self.reduction)
 
 
 class TripletMarginLoss(_Loss):

@@ -9,6 +9,7 @@ from typing import Any
 
 from tracegrad.torch.functions.nn import nn_functional as F
 from tracegrad.torch.functions.nn.convolution import for_each
+from tracegrad.torch.nn.function_module import FunctionModule
 from tracegrad.torch.nn.module import Module
 
 __all__ = [
@@ -34,7 +35,7 @@ __all__ = [
 
 
 # -- maxima -----------------------------------------------------------------------------------------------------------
-class _MaxPool(Module):
+class _MaxPool(FunctionModule):
     def __init__(
         self,
         kernel_size: Any,
@@ -49,8 +50,11 @@ class _MaxPool(Module):
         self.padding, self.dilation = padding, dilation
         self.return_indices, self.ceil_mode = return_indices, ceil_mode
 
-    def _arguments(self) -> tuple[Any, ...]:
-        return (self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode, self.return_indices)
+    def forward(self, input: Any) -> Any:
+        """Return the output."""
+        return self._function(
+            input, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode, self.return_indices
+        )
 
     def extra_repr(self) -> str:
         return (
@@ -59,7 +63,7 @@ class _MaxPool(Module):
         )
 
 
-class MaxPool1d(_MaxPool):
+class MaxPool1d(_MaxPool, function=F.max_pool1d):
     """The maxima of windows of the last dimension, as `nn.functional.max_pool1d`.
 
     >>> import tracegrad as tg
@@ -67,12 +71,8 @@ class MaxPool1d(_MaxPool):
     tensor([[2., 4.]])
     """
 
-    def forward(self, input: Any) -> Any:
-        """Return the output."""
-        return F.max_pool1d(input, *self._arguments())
 
-
-class MaxPool2d(_MaxPool):
+class MaxPool2d(_MaxPool, function=F.max_pool2d):
     """The maxima of windows of the last two dimensions, as `nn.functional.max_pool2d`.
 
     >>> import tracegrad as tg
@@ -80,12 +80,8 @@ class MaxPool2d(_MaxPool):
     torch.Size([1, 2, 2])
     """
 
-    def forward(self, input: Any) -> Any:
-        """Return the output."""
-        return F.max_pool2d(input, *self._arguments())
 
-
-class MaxPool3d(_MaxPool):
+class MaxPool3d(_MaxPool, function=F.max_pool3d):
     """The maxima of windows of the last three dimensions, as `nn.functional.max_pool3d`.
 
     >>> import tracegrad as tg
@@ -93,12 +89,8 @@ class MaxPool3d(_MaxPool):
     torch.Size([1, 2, 2, 2])
     """
 
-    def forward(self, input: Any) -> Any:
-        """Return the output."""
-        return F.max_pool3d(input, *self._arguments())
 
-
-class _MaxUnpool(Module):
+class _MaxUnpool(FunctionModule):
     _count: int
 
     def __init__(self, kernel_size: Any, stride: Any = None, padding: Any = 0):
@@ -107,11 +99,15 @@ class _MaxUnpool(Module):
         self.stride = for_each(kernel_size if stride is None else stride, self._count)
         self.padding = for_each(padding, self._count)
 
+    def forward(self, input: Any, indices: Any, output_size: Any = None) -> Any:
+        """Return the output."""
+        return self._function(input, indices, self.kernel_size, self.stride, self.padding, output_size)
+
     def extra_repr(self) -> str:
         return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
 
 
-class MaxUnpool1d(_MaxUnpool):
+class MaxUnpool1d(_MaxUnpool, function=F.max_unpool1d):
     """The inverse of `MaxPool1d`: the input at the indices of the maxima, and zeros elsewhere.
 
     >>> import tracegrad as tg
@@ -122,12 +118,8 @@ class MaxUnpool1d(_MaxUnpool):
 
     _count = 1
 
-    def forward(self, input: Any, indices: Any, output_size: Any = None) -> Any:
-        """Return the output."""
-        return F.max_unpool1d(input, indices, self.kernel_size, self.stride, self.padding, output_size)
 
-
-class MaxUnpool2d(_MaxUnpool):
+class MaxUnpool2d(_MaxUnpool, function=F.max_unpool2d):
     """The inverse of `MaxPool2d`: the input at the indices of the maxima, and zeros elsewhere.
 
     >>> import tracegrad as tg
@@ -138,12 +130,8 @@ class MaxUnpool2d(_MaxUnpool):
 
     _count = 2
 
-    def forward(self, input: Any, indices: Any, output_size: Any = None) -> Any:
-        """Return the output."""
-        return F.max_unpool2d(input, indices, self.kernel_size, self.stride, self.padding, output_size)
 
-
-class MaxUnpool3d(_MaxUnpool):
+class MaxUnpool3d(_MaxUnpool, function=F.max_unpool3d):
     """The inverse of `MaxPool3d`: the input at the indices of the maxima, and zeros elsewhere.
 
     >>> import tracegrad as tg
@@ -153,10 +141,6 @@ class MaxUnpool3d(_MaxUnpool):
     """
 
     _count = 3
-
-    def forward(self, input: Any, indices: Any, output_size: Any = None) -> Any:
-        """Return the output."""
-        return F.max_unpool3d(input, indices, self.kernel_size, self.stride, self.padding, output_size)
 
 
 # -- means ------------------------------------------------------------------------------------------------------------
@@ -189,7 +173,7 @@ class AvgPool1d(Module):
         return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
 
 
-class _AvgPool(Module):
+class _AvgPool(FunctionModule):
     def __init__(
         self,
         kernel_size: Any,
@@ -204,8 +188,10 @@ class _AvgPool(Module):
         self.padding, self.ceil_mode = padding, ceil_mode
         self.count_include_pad, self.divisor_override = count_include_pad, divisor_override
 
-    def _arguments(self) -> tuple[Any, ...]:
-        return (
+    def forward(self, input: Any) -> Any:
+        """Return the output."""
+        return self._function(
+            input,
             self.kernel_size,
             self.stride,
             self.padding,
@@ -218,7 +204,7 @@ class _AvgPool(Module):
         return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
 
 
-class AvgPool2d(_AvgPool):
+class AvgPool2d(_AvgPool, function=F.avg_pool2d):
     """The means of windows of the last two dimensions, as `nn.functional.avg_pool2d`.
 
     >>> import tracegrad as tg
@@ -226,12 +212,8 @@ class AvgPool2d(_AvgPool):
     torch.Size([1, 2, 2])
     """
 
-    def forward(self, input: Any) -> Any:
-        """Return the output."""
-        return F.avg_pool2d(input, *self._arguments())
 
-
-class AvgPool3d(_AvgPool):
+class AvgPool3d(_AvgPool, function=F.avg_pool3d):
     """The means of windows of the last three dimensions, as `nn.functional.avg_pool3d`.
 
     >>> import tracegrad as tg
@@ -239,15 +221,15 @@ class AvgPool3d(_AvgPool):
     torch.Size([1, 2, 2, 2])
     """
 
-    def forward(self, input: Any) -> Any:
-        """Return the output."""
-        return F.avg_pool3d(input, *self._arguments())
 
-
-class _LPPool(Module):
+class _LPPool(FunctionModule):
     def __init__(self, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False):
         super().__init__()
         self.norm_type, self.kernel_size, self.stride, self.ceil_mode = norm_type, kernel_size, stride, ceil_mode
+
+    def forward(self, input: Any) -> Any:
+        """Return the output."""
+        return self._function(input, self.norm_type, self.kernel_size, self.stride, self.ceil_mode)
 
     def extra_repr(self) -> str:
         return (
@@ -256,7 +238,7 @@ class _LPPool(Module):
         )
 
 
-class LPPool1d(_LPPool):
+class LPPool1d(_LPPool, function=F.lp_pool1d):
     """The norms of windows of the last dimension, as `nn.functional.lp_pool1d`.
 
     >>> import tracegrad as tg
@@ -264,12 +246,8 @@ class LPPool1d(_LPPool):
     torch.Size([1, 2])
     """
 
-    def forward(self, input: Any) -> Any:
-        """Return the output."""
-        return F.lp_pool1d(input, self.norm_type, self.kernel_size, self.stride, self.ceil_mode)
 
-
-class LPPool2d(_LPPool):
+class LPPool2d(_LPPool, function=F.lp_pool2d):
     """The norms of windows of the last two dimensions, as `nn.functional.lp_pool2d`.
 
     >>> import tracegrad as tg
@@ -277,12 +255,8 @@ class LPPool2d(_LPPool):
     torch.Size([1, 2, 2])
     """
 
-    def forward(self, input: Any) -> Any:
-        """Return the output."""
-        return F.lp_pool2d(input, self.norm_type, self.kernel_size, self.stride, self.ceil_mode)
 
-
-class LPPool3d(_LPPool):
+class LPPool3d(_LPPool, function=F.lp_pool3d):
     """The norms of windows of the last three dimensions, as `nn.functional.lp_pool3d`.
 
     >>> import tracegrad as tg
@@ -290,22 +264,22 @@ class LPPool3d(_LPPool):
     torch.Size([1, 2, 2, 2])
     """
 
-    def forward(self, input: Any) -> Any:
-        """Return the output."""
-        return F.lp_pool3d(input, self.norm_type, self.kernel_size, self.stride, self.ceil_mode)
-
 
 # -- to a given size --------------------------------------------------------------------------------------------------
-class _Adaptive(Module):
+class _Adaptive(FunctionModule):
     def __init__(self, output_size: Any):
         super().__init__()
         self.output_size = output_size
+
+    def forward(self, input: Any) -> Any:
+        """Return the output."""
+        return self._function(input, self.output_size)
 
     def extra_repr(self) -> str:
         return f"output_size={self.output_size}"
 
 
-class AdaptiveAvgPool1d(_Adaptive):
+class AdaptiveAvgPool1d(_Adaptive, function=F.adaptive_avg_pool1d):
     """The means of windows that cover the last dimension, as `nn.functional.adaptive_avg_pool1d`.
 
     >>> import tracegrad as tg
@@ -313,12 +287,8 @@ class AdaptiveAvgPool1d(_Adaptive):
     tensor([[1.5000, 3.5000]])
     """
 
-    def forward(self, input: Any) -> Any:
-        """Return the output."""
-        return F.adaptive_avg_pool1d(input, self.output_size)
 
-
-class AdaptiveAvgPool2d(_Adaptive):
+class AdaptiveAvgPool2d(_Adaptive, function=F.adaptive_avg_pool2d):
     """The means of windows that cover the last two dimensions, as `nn.functional.adaptive_avg_pool2d`.
 
     >>> import tracegrad as tg
@@ -326,12 +296,8 @@ class AdaptiveAvgPool2d(_Adaptive):
     torch.Size([1, 2, 2])
     """
 
-    def forward(self, input: Any) -> Any:
-        """Return the output."""
-        return F.adaptive_avg_pool2d(input, self.output_size)
 
-
-class AdaptiveAvgPool3d(_Adaptive):
+class AdaptiveAvgPool3d(_Adaptive, function=F.adaptive_avg_pool3d):
     """The means of windows that cover the last three dimensions, as `nn.functional.adaptive_avg_pool3d`.
 
     >>> import tracegrad as tg
@@ -339,18 +305,18 @@ class AdaptiveAvgPool3d(_Adaptive):
     torch.Size([1, 2, 2, 2])
     """
 
-    def forward(self, input: Any) -> Any:
-        """Return the output."""
-        return F.adaptive_avg_pool3d(input, self.output_size)
-
 
 class _AdaptiveMax(_Adaptive):
     def __init__(self, output_size: Any, return_indices: bool = False):
         super().__init__(output_size)
         self.return_indices = return_indices
 
+    def forward(self, input: Any) -> Any:
+        """Return the output."""
+        return self._function(input, self.output_size, self.return_indices)
 
-class AdaptiveMaxPool1d(_AdaptiveMax):
+
+class AdaptiveMaxPool1d(_AdaptiveMax, function=F.adaptive_max_pool1d):
     """The maxima of windows that cover the last dimension, as `nn.functional.adaptive_max_pool1d`.
 
     >>> import tracegrad as tg
@@ -358,12 +324,8 @@ class AdaptiveMaxPool1d(_AdaptiveMax):
     torch.Size([1, 2])
     """
 
-    def forward(self, input: Any) -> Any:
-        """Return the output."""
-        return F.adaptive_max_pool1d(input, self.output_size, self.return_indices)
 
-
-class AdaptiveMaxPool2d(_AdaptiveMax):
+class AdaptiveMaxPool2d(_AdaptiveMax, function=F.adaptive_max_pool2d):
     """The maxima of windows that cover the last two dimensions, as `nn.functional.adaptive_max_pool2d`.
 
     >>> import tracegrad as tg
@@ -371,19 +333,11 @@ class AdaptiveMaxPool2d(_AdaptiveMax):
     torch.Size([1, 2, 2])
     """
 
-    def forward(self, input: Any) -> Any:
-        """Return the output."""
-        return F.adaptive_max_pool2d(input, self.output_size, self.return_indices)
 
-
-class AdaptiveMaxPool3d(_AdaptiveMax):
+class AdaptiveMaxPool3d(_AdaptiveMax, function=F.adaptive_max_pool3d):
     """The maxima of windows that cover the last three dimensions, as `nn.functional.adaptive_max_pool3d`.
 
     >>> import tracegrad as tg
     >>> AdaptiveMaxPool3d(2)(tg.ones(1, 4, 4, 4)).shape
     torch.Size([1, 2, 2, 2])
     """
-
-    def forward(self, input: Any) -> Any:
-        """Return the output."""
-        return F.adaptive_max_pool3d(input, self.output_size, self.return_indices)
