@@ -182,14 +182,14 @@ class ObjectWriter:
         if cls in _OF_CALL:
             return [cls.__name__, None, self.value(x.name)]
         if cls is Weak:
-            return ["Weak", x.name]
+            return [cls.__name__, x.name]
         if cls is AnyIdentical:
-            return ["Alike", [self.source(each) for each in x.name]]
+            return [cls.__name__, [self.source(each) for each in x.name]]
         if isinstance(x, ClosureVariable):
             item = x.cell_source.parent
-            return ["Variable", self.source(item.parent.parent), item.name, x.name]
+            return [ClosureVariable.__name__, self.source(item.parent.parent), item.name, x.name]
         if cls is FunctionResult and x.parent in _RECOMPUTED.values():
-            return ["Called", x.parent.__name__, self.value(x.name)]
+            return [cls.__name__, x.parent.__name__, self.value(x.name)]
         raise Unkept(f"{x}")
 
     # -- values ----------------------------------------------------------------------------------------------------
@@ -258,13 +258,13 @@ class ObjectReader:
     def source(self, x: Sequence[Any]) -> Source:
         """Restore a source."""
         kind, *rest = x
-        if kind == "Weak":
+        if kind == Weak.__name__:
             return Weak(self._weak, rest[0])
-        if kind == "Alike":
+        if kind == AnyIdentical.__name__:
             return AnyIdentical(None, tuple([self.source(each) for each in rest[0]]))
-        if kind == "Variable":
+        if kind == ClosureVariable.__name__:
             return ClosureVariable(None, rest[2], self.source(rest[0]), rest[1])
-        if kind == "Called":
+        if kind == FunctionResult.__name__:
             return FunctionResult(_RECOMPUTED[rest[0]], self.value(rest[1]))
         cls, name = _SOURCES[kind], self.value(rest[1])
         parent = None if rest[0] is None else self.source(rest[0]) if type(rest[0]) is list else self.held[rest[0]]

@@ -1,6 +1,6 @@
 """Serialize the guards, captures, templates and effects of a trace for another process.
 
-`spell_...` and `read_...` are inverse functions, given the list of objects of
+`serialize_...` and `restore_...` are inverse functions, given the list of objects of
 `tracegrad.runtime.persistence.object_refs`.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -121,98 +121,68 @@ class Templates:
 
     def __init__(self, by: ObjectWriter | ObjectReader):
         self._by: Any = by
-        self._once: dict[Any, Any] = {}
+        self._shared: dict[Any, Any] = {}
 
     def serialize(self, x: ResultTemplate) -> list[Any]:
-        """Serialize a template."""
-        by, cls = self._by, type(x)
-        serializer = _SERIALIZERS.get(cls)
-        if serializer is not None:
-            results: list[Any] = serializer(x, by, self.serialize)
-            return results
+        """Serialize a template: the name of its class, and its fields."""
         if isinstance(x, SharedTemplate):
-            number = self._once.setdefault(x, len(self._once))
-            return ["Once", number, x.again, self.serialize(x.template)]
-        raise Unkept(f"a result with a {cls.__name__}")
+            number = self._shared.setdefault(x, len(self._shared))
+            return [_SHARED, number, x.again, self.serialize(x.template)]
+        if isinstance(x, ConstantTemplate) and isinstance(x.value, DerivativeProgram):
+            return [_PROGRAM, *_serialize_program(x.value, self._by)]
+        form = _FORMATS.get(type(x).__name__)
+        if form is None:
+            raise Unkept(f"a result with a {type(x).__name__}")
+        return [type(x).__name__, *form.serialize(x, self._by, self.serialize)]
 
     def read(self, x: Sequence[Any]) -> ResultTemplate:
         """Restore a template."""
-        kind, *rest = x
-        if kind != "Once":
-            return _RESTORERS[kind](self._by, self.read, *rest)
-        number, again, encoded = rest
-        if number not in self._once:
-            self._once[number] = SharedTemplate(self.read(encoded))
-            self._once[number].again = again
-        result: ResultTemplate = self._once[number]
+        kind, *fields = x
+        if kind == _PROGRAM:
+            return ConstantTemplate(_restore_program(self._by, *fields))
+        if kind != _SHARED:
+            return _FORMATS[kind].restore(self._by, self.read, *fields)
+        number, again, encoded = fields
+        if number not in self._shared:
+            self._shared[number] = SharedTemplate(self.read(encoded))
+            self._shared[number].again = again
+        result: ResultTemplate = self._shared[number]
         return result
+
+
+_SHARED, _PROGRAM = SharedTemplate.__name__, DerivativeProgram.__name__
+
+
+def _serialize_program(x: DerivativeProgram, by: ObjectWriter) -> list[Any]:
+    """Serialize the second program of `vjp` or `linearize`."""
+    require_plain(x.graph)
+    outputs = x.outputs and [by.value(x.outputs[0]), [[aval.dtype.str, list(aval.shape)] for aval in x.outputs[1]]]
+    return [x.text, x.__name__, by.value(x.structure), outputs, x.label]
+
+
+def _restore_program(
+    by: ObjectReader, text: str, name: str, structure: Any, outputs: Any, label: str
+) -> DerivativeProgram:
+    if outputs is not None:
+        avals = tuple([Aval(tuple(shape), np.dtype(dtype)) for dtype, shape in outputs[1]])
+        outputs = by.value(outputs[0]), avals
+    program = DerivativeProgram(lambda: parse(text), name, by.value(structure), outputs, label)
+    program.text = text
+    return program
+
+
+class TemplateFormat(NamedTuple):
+    """How a class of templates is stored: functions from a template to its fields, and back."""
+
+    serialize: Callable[[Any, ObjectWriter, Callable[[ResultTemplate], list[Any]]], list[Any]]
+    restore: Callable[..., ResultTemplate]
 
 
 def _serialize_view(x: ViewTemplate, by: ObjectWriter, serialize: Any) -> list[Any]:
     shape, dtype, offset, strides = x.layout
     layout = [list(shape), dtype.str, int(offset), list(strides)]
-    return [
-        "View",
-        serialize(x.base),
-        layout,
-        x.writeable,
-        [[serialize(template), int(step)] for template, step in x.moves],
-    ]
-
-
-def _serialize_same(x: ConstantTemplate, by: ObjectWriter, serialize: Any) -> list[Any]:
-    if isinstance(x.value, DerivativeProgram):
-        return _serialize_half(x.value, by)
-    if isinstance(x.value, np.ndarray):
-        raise Unkept("a result that is always the same array")
-    return ["Same", by.value(x.value)]
-
-
-def _serialize_half(x: DerivativeProgram, by: ObjectWriter) -> list[Any]:
-    """Serialize the second program of `vjp` or `linearize`."""
-    require_plain(x.graph)
-    outputs = x.outputs and [by.value(x.outputs[0]), [[aval.dtype.str, list(aval.shape)] for aval in x.outputs[1]]]
-    return ["Half", x.text, x.__name__, by.value(x.structure), outputs, x.label]
-
-
-def _restore_half(
-    by: ObjectReader, read: Any, text: str, name: str, structure: Any, outputs: Any, label: str
-) -> ResultTemplate:
-    if outputs is not None:
-        avals = tuple([Aval(tuple(shape), np.dtype(dtype)) for dtype, shape in outputs[1]])
-        outputs = by.value(outputs[0]), avals
-    half = DerivativeProgram(lambda: parse(text), name, by.value(structure), outputs, label)
-    half.text = text
-    return ConstantTemplate(half)
-
-
-def _serialize_call(x: CallTemplate, by: ObjectWriter, serialize: Any) -> list[Any]:
-    if x.function not in _CALLED:
-        raise Unkept("a result that is made by a call")
-    return ["Call", _CALLED.index(x.function), [serialize(arg) for arg in x.args]]
-
-
-_SERIALIZERS: dict[Any, Callable[[Any, ObjectWriter, Any], list[Any]]] = {
-    Output: lambda x, by, spell: [
-        "Output",
-        x.position,
-        _KINDS.index(x.kind),
-        x.axes and list(map(int, x.axes)),
-    ],
-    EitherOutput: lambda x, by, spell: ["EitherOutput", x.position, x.python],
-    TensorOutput: lambda x, by, spell: ["TensorOutput", x.position, x.root],
-    SourceTemplate: lambda x, by, spell: ["Found", by.source(x.source)],
-    ViewTemplate: _serialize_view,
-    ConstantTemplate: _serialize_same,
-    ContainerTemplate: lambda x, by, spell: [
-        "Node",
-        by.value(x.kind),
-        by.value(x.aux),
-        [spell(part) for part in x.children],
-    ],
-    Instance: lambda x, by, spell: ["Instance", by.number(x.cls), list(x.names), [spell(part) for part in x.children]],
-    CallTemplate: _serialize_call,
-}
+    moves = [[serialize(template), int(step)] for template, step in x.moves]
+    return [serialize(x.base), layout, x.writeable, moves]
 
 
 def _restore_view(
@@ -223,19 +193,61 @@ def _restore_view(
     return ViewTemplate(read(base), layout, writeable, [(read(encoded), step) for encoded, step in moves])
 
 
-_RESTORERS: dict[str, Callable[..., ResultTemplate]] = {
-    "Output": lambda by, read, position, kind, axes: Output(position, _KINDS[kind], axes and tuple(axes)),
-    "EitherOutput": lambda by, read, position, python: EitherOutput(position, python),
-    "TensorOutput": lambda by, read, position, root: TensorOutput(position, root),
-    "Found": lambda by, read, source: SourceTemplate(by.source(source)),
-    "View": _restore_view,
-    "Same": lambda by, read, value: ConstantTemplate(by.value(value)),
-    "Half": _restore_half,
-    "Node": lambda by, read, kind, aux, parts: ContainerTemplate(
-        by.value(kind), by.value(aux), [read(part) for part in parts]
-    ),
-    "Instance": lambda by, read, cls, names, parts: Instance(by.held[cls], names, [read(part) for part in parts]),
-    "Call": lambda by, read, name, parts: CallTemplate(_CALLED[name], [read(part) for part in parts]),
+def _serialize_constant(x: ConstantTemplate, by: ObjectWriter, serialize: Any) -> list[Any]:
+    if isinstance(x.value, np.ndarray):
+        raise Unkept("a result that is always the same array")
+    return [by.value(x.value)]
+
+
+def _serialize_call(x: CallTemplate, by: ObjectWriter, serialize: Any) -> list[Any]:
+    if x.function not in _CALLED:
+        raise Unkept("a result that is made by a call")
+    return [_CALLED.index(x.function), [serialize(arg) for arg in x.args]]
+
+
+_FORMATS = {
+    cls.__name__: TemplateFormat(serialize, restore)
+    for cls, serialize, restore in (
+        (
+            Output,
+            lambda x, by, serialize: [x.position, _KINDS.index(x.kind), x.axes and list(map(int, x.axes))],
+            lambda by, read, position, kind, axes: Output(position, _KINDS[kind], axes and tuple(axes)),
+        ),
+        (
+            EitherOutput,
+            lambda x, by, serialize: [x.position, x.python],
+            lambda by, read, position, python: EitherOutput(position, python),
+        ),
+        (
+            TensorOutput,
+            lambda x, by, serialize: [x.position, x.root],
+            lambda by, read, position, root: TensorOutput(position, root),
+        ),
+        (
+            SourceTemplate,
+            lambda x, by, serialize: [by.source(x.source)],
+            lambda by, read, source: SourceTemplate(by.source(source)),
+        ),
+        (ViewTemplate, _serialize_view, _restore_view),
+        (ConstantTemplate, _serialize_constant, lambda by, read, value: ConstantTemplate(by.value(value))),
+        (
+            ContainerTemplate,
+            lambda x, by, serialize: [by.value(x.kind), by.value(x.aux), [serialize(part) for part in x.children]],
+            lambda by, read, kind, aux, parts: ContainerTemplate(
+                by.value(kind), by.value(aux), [read(part) for part in parts]
+            ),
+        ),
+        (
+            Instance,
+            lambda x, by, serialize: [by.number(x.cls), list(x.names), [serialize(part) for part in x.children]],
+            lambda by, read, cls, names, parts: Instance(by.held[cls], names, [read(part) for part in parts]),
+        ),
+        (
+            CallTemplate,
+            _serialize_call,
+            lambda by, read, name, parts: CallTemplate(_CALLED[name], [read(part) for part in parts]),
+        ),
+    )
 }
 
 
