@@ -35,7 +35,7 @@ from tracegrad.errors import (
     plainly,
 )
 from tracegrad.runtime.diagnostics.nan_origin import check_outputs
-from tracegrad.runtime.dispatch.specializations import ROOM, Interpreted, PathResult, TracePath
+from tracegrad.runtime.dispatch.specializations import ROOM, Interpreted, PathResult, TracePath, tape_of
 from tracegrad.torch.modes import STATE
 from tracegrad.trace.builder.facts import Fact, TraceFact
 from tracegrad.trace.driver.trace import Trace, trace_call
@@ -294,11 +294,7 @@ def _replayed(
             trace = trace_call(function.fun, function.body, call, None, {*facts}, function._shared)
         if trace.raised:
             raise UnsupportedError(trace.raised)
-        on_tape = None
-        if trace.tape is not None:
-            from tracegrad.runtime.dispatch.compiled_backward import OnTape
-
-            on_tape = OnTape(trace, function.name, function.body, None)
+        on_tape = tape_of(trace, function, None)
         captured = [c.release_array() for c in trace.captures]
         path = TracePath(trace, Interpreted((on_tape or trace).graph), {}, on_tape)
         outputs, diverged = path.run(_inputs(call), captured)

@@ -43,6 +43,7 @@ from tracegrad.runtime.dispatch.specializations import (
     Specialization,
     SpecializationStore,
     TracePath,
+    tape_of,
 )
 from tracegrad.runtime.dispatch.trace_store import restore_traces, store_path
 from tracegrad.runtime.execution.entry_callable import MISS
@@ -65,7 +66,6 @@ from tracegrad.utils.log import log
 
 if TYPE_CHECKING:
     from tracegrad.runtime.dispatch.closure_families import Family
-    from tracegrad.runtime.dispatch.compiled_backward import OnTape
 
 __all__ = ["Dispatcher"]
 
@@ -513,11 +513,7 @@ class Dispatcher(Inlinable):
         with room_for(spec.room):
             trace = trace_call(self.fun, self.body, call, guard_values, spec.facts, self._shared)
         middle = time.perf_counter()
-        on_tape: OnTape | None = None
-        if trace.tape is not None:
-            from tracegrad.runtime.dispatch.compiled_backward import OnTape
-
-            on_tape = OnTape(trace, self.name, self.body, self.how())
+        on_tape = tape_of(trace, self, self.how())
         graph = trace.graph if on_tape is None else on_tape.graph
         checked = trace.implicit and on_tape is None
         single = len(graph.outputs) == 1

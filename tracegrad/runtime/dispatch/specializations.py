@@ -30,9 +30,10 @@ from tracegrad.trace.world.view_bases import views_of
 
 if TYPE_CHECKING:
     from tracegrad.runtime.dispatch.compiled_backward import OnTape
+    from tracegrad.runtime.dispatch.dispatcher import Dispatcher
     from tracegrad.runtime.dispatch.trace_store import TraceRecords
 
-__all__ = ["Interpreted", "PathResult", "Specialization", "SpecializationStore", "TracePath"]
+__all__ = ["Interpreted", "PathResult", "Specialization", "SpecializationStore", "TracePath", "tape_of"]
 
 ROOM = TUNING.dispatch.residual_rows
 MAX_DONATED_PAIRS = TUNING.dispatch.max_donated_pairs
@@ -262,6 +263,15 @@ class TracePath:
         with contextlib.suppress(Exception):  # the call raises it again
             for guard in self.trace.guards:
                 yield evaluate(guard.node, computed)
+
+
+def tape_of(trace: Trace, function: Dispatcher, how: tuple[str, int] | None) -> OnTape | None:
+    """The data for calls of a function on Tensors; None for a trace without Tensors."""
+    if trace.tape is None:
+        return None
+    from tracegrad.runtime.dispatch.compiled_backward import OnTape
+
+    return OnTape(trace, function.name, function.body, how)
 
 
 def owns_memory(x: Any) -> bool:

@@ -43,6 +43,7 @@ from tracegrad.runtime.compile.fingerprint import (
     resolve_name,
     untouched,
 )
+from tracegrad.runtime.dispatch.specializations import tape_of
 from tracegrad.runtime.execution.image import require_plain, restore_image, written
 from tracegrad.runtime.execution.program import Program, RestoredProgram, Unplanned
 from tracegrad.runtime.execution.tiers import missing_of
@@ -135,14 +136,14 @@ def _is_unusual() -> bool:
 
 def _functions_of(roots: Roots, fun: Dispatcher) -> list[str]:
     """The fingerprints of the traced functions."""
-    half = fun.fun
-    if not isinstance(half, DerivativeProgram):
-        return [roots.text(half), roots.text(fun.body)]
-    shape, avals = half.outputs or (None, ())
-    structures = [roots.structure(x) for x in (half.structure, shape) if x is not None]
-    if "text" not in vars(half):
-        require_plain(half.graph)
-    return [f"half {half.text}", *structures, str(avals), half.label]
+    program = fun.fun
+    if not isinstance(program, DerivativeProgram):
+        return [roots.text(program), roots.text(fun.body)]
+    shape, avals = program.outputs or (None, ())
+    structures = [roots.structure(x) for x in (program.structure, shape) if x is not None]
+    if "text" not in vars(program):
+        require_plain(program.graph)
+    return [f"derivative {program.text}", *structures, str(avals), program.label]
 
 
 def _is_watched() -> bool:
@@ -229,11 +230,7 @@ def _read_records(key: str) -> TraceRecords:
 def _program(stored: TraceRecords, text: bytes, trace: Trace, held: dict[str, Any], fun: Dispatcher) -> _ProgramAndTape:
     """The program of a record; None if it cannot be made."""
     stored.waiting.remove(text)
-    on_tape: OnTape | None = None
-    if trace.tape is not None:
-        from tracegrad.runtime.dispatch.compiled_backward import OnTape
-
-        on_tape = OnTape(trace, fun.name, fun.body, fun.how())
+    on_tape = tape_of(trace, fun, fun.how())
     checked = trace.implicit and on_tape is None
     how, optimize = fun.how()
 
@@ -273,11 +270,11 @@ def _serialize_trace(roots: Sequence[Any], trace: Trace, program: Program) -> di
         to.number(root)
     templates, names = Templates(to), names_of(trace.graph)
     table = {
-        "assumed": [serialize_guard(to, guard) for guard in guards],
+        "source guards": [serialize_guard(to, guard) for guard in guards],
         "captures": [serialize_capture(to, x) for x in trace.captures],
-        "answer": templates.serialize(trace.result),
+        "result": templates.serialize(trace.result),
         "effects": [serialize_effect(to, templates, x) for x in trace.effects],
-        "guards": [_serialize_value_guard(to, names, x) for x in trace.guards],
+        "value guards": [_serialize_value_guard(to, names, x) for x in trace.guards],
         "script": [to.value(np.asarray(x)) for x in trace.script],
         "layouts": [list(x) for x in trace.layouts],
         "groups": [[to.source(x) for x in group] for group in trace.groups],
@@ -388,8 +385,8 @@ def _restore_trace(roots: Sequence[Any], held: dict[str, Any], weak: Any) -> Tra
             raise Changed(f"{module}.{name}")
     of = ObjectReader(roots, held["objects"], weak)
     templates, world = Templates(of), Assumptions()
-    world.guards = [restore_guard(of, x) for x in held["assumed"]]
-    template = templates.read(held["answer"])
+    world.guards = [restore_guard(of, x) for x in held["source guards"]]
+    template = templates.read(held["result"])
     effects = tuple([restore_effect(of, templates, x) for x in held["effects"]])
     world.rewritten = frozenset([x.location for x in effects])
     return _OfText(
@@ -397,7 +394,7 @@ def _restore_trace(roots: Sequence[Any], held: dict[str, Any], weak: Any) -> Tra
         tuple(held["kinds"]),
         template,
         effects,
-        tuple([_restore_value_guard(of, x) for x in held["guards"]]),
+        tuple([_restore_value_guard(of, x) for x in held["value guards"]]),
         tuple([restore_capture(of, x) for x in held["captures"]]),
         world,
         held["arrays"],
