@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from tracegrad.ops.core.memory_order import stand_in
 from tracegrad.trace.rewriting.call_sites import unmarked
+from tracegrad.trace.sources.sources import Source
 from tracegrad.tree.registry import NodeKind
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "ResultTemplate",
     "SharedTemplate",
     "SourceTemplate",
+    "TemplateCode",
     "TensorOutput",
     "ViewTemplate",
     "attributes",
@@ -53,6 +55,18 @@ class Filling:
         self.instances: dict[Any, Any] = {}
 
 
+class TemplateCode(Protocol):
+    """Python code of a call, in which a template is a part."""
+
+    local_names: dict[Any, str]  # of shared templates
+
+    def output(self, position: int) -> str:
+        """The expression of an output of the program."""
+
+    def name(self, x: Any) -> str:
+        """The name of an object."""
+
+
 class ResultTemplate:
     """A part of a template."""
 
@@ -61,7 +75,7 @@ class ResultTemplate:
     def make(self, filling: Filling) -> Any:
         raise NotImplementedError
 
-    def text(self, code: Any) -> str:
+    def text(self, code: TemplateCode) -> str:
         raise NotImplementedError
 
 
@@ -80,8 +94,8 @@ class Output(ResultTemplate):
             return result.transpose(self.axes)
         return result if self.kind is None else self.kind(result)
 
-    def text(self, code: Any) -> str:
-        result: str = code.output(self.position)
+    def text(self, code: TemplateCode) -> str:
+        result = code.output(self.position)
         if self.axes is not None:
             return f"{result}.transpose({self.axes})"
         return result if self.kind is None else f"{self.kind.__name__}({result})"
@@ -99,7 +113,7 @@ class EitherOutput(ResultTemplate):
         result = filling.outputs[self.position]
         return float(result) if filling.outputs[self.python] else np.float64(result)
 
-    def text(self, code: Any) -> str:
+    def text(self, code: TemplateCode) -> str:
         result = code.output(self.position)
         return f"(float({result}) if {code.output(self.python)} else {code.name(np.float64)}({result}))"
 
@@ -115,7 +129,7 @@ class TensorOutput(ResultTemplate):
     def make(self, filling: Filling) -> Any:
         return filling.tensor(filling.outputs[self.position], self.root)
 
-    def text(self, code: Any) -> str:
+    def text(self, code: TemplateCode) -> str:
         return f"tensor({code.output(self.position)}, {self.root}, node)"
 
 
@@ -124,15 +138,14 @@ class SourceTemplate(ResultTemplate):
 
     __slots__ = ("source",)
 
-    def __init__(self, source: Any):
+    def __init__(self, source: Source):
         self.source = source
 
     def make(self, filling: Filling) -> Any:
         return self.source.read()
 
-    def text(self, code: Any) -> str:
-        result: str = self.source.text(code.name)
-        return result
+    def text(self, code: TemplateCode) -> str:
+        return self.source.text(code.name)
 
 
 class ViewTemplate(ResultTemplate):
@@ -155,7 +168,7 @@ class ViewTemplate(ResultTemplate):
     def make(self, filling: Filling) -> Any:
         return self._of(self.base.make(filling), *[index.make(filling) for index, _ in self.moves])
 
-    def text(self, code: Any) -> str:
+    def text(self, code: TemplateCode) -> str:
         texts = [self.base.text(code), *(index.text(code) for index, _ in self.moves)]
         return f"{code.name(self._of)}({', '.join(texts)})"
 
@@ -184,8 +197,8 @@ class ConstantTemplate(ResultTemplate):
     def make(self, filling: Filling) -> Any:
         return self.value
 
-    def text(self, code: Any) -> str:
-        return "None" if self.value is None else str(code.name(self.value))
+    def text(self, code: TemplateCode) -> str:
+        return "None" if self.value is None else code.name(self.value)
 
 
 def in_iteration(kind: NodeKind, aux: Any, count: int) -> Sequence[int]:
@@ -210,7 +223,7 @@ class ContainerTemplate(ResultTemplate):
             results[i] = self.children[i].make(filling)
         return self.kind.unflatten(self.aux, results)
 
-    def text(self, code: Any) -> str:
+    def text(self, code: TemplateCode) -> str:
         cls, iterations = self.kind.cls, in_iteration(self.kind, self.aux, len(self.children))
         texts = [self.children[i].text(code) for i in iterations]
         if cls is type(None):
@@ -241,10 +254,10 @@ class SharedTemplate(ResultTemplate):
             filling.instances[self] = self.template.make(filling)
         return filling.instances[self]
 
-    def text(self, code: Any) -> str:
+    def text(self, code: TemplateCode) -> str:
         if not self.again:
             return self.template.text(code)
-        known: str | None = code.local_names.get(self)
+        known = code.local_names.get(self)
         if known is None:
             text = self.template.text(code)
             result = code.local_names[self] = f"shared_{len(code.local_names)}"
@@ -263,7 +276,7 @@ class Instance(ResultTemplate):
     def make(self, filling: Filling) -> Any:
         return self._filled([x.make(filling) for x in self.values])
 
-    def text(self, code: Any) -> str:
+    def text(self, code: TemplateCode) -> str:
         return f"{code.name(self._filled)}(({''.join(x.text(code) + ', ' for x in self.values)}))"
 
     def _filled(self, values: Sequence[Any]) -> Any:
@@ -286,7 +299,7 @@ class Closure(ResultTemplate):
     def make(self, filling: Filling) -> Any:
         return self._filled(*[x.make(filling) for x in self.fields])
 
-    def text(self, code: Any) -> str:
+    def text(self, code: TemplateCode) -> str:
         return f"{code.name(self._filled)}({', '.join(x.text(code) for x in self.fields)})"
 
     def _filled(self, held: Any, defaults: Any, keywords: Any, attributes: Any) -> Any:
@@ -309,7 +322,7 @@ class CallTemplate(ResultTemplate):
     def make(self, filling: Filling) -> Any:
         return self.function(*[x.make(filling) for x in self.args])
 
-    def text(self, code: Any) -> str:
+    def text(self, code: TemplateCode) -> str:
         return f"{code.name(self.function)}({', '.join(x.text(code) for x in self.args)})"
 
 
