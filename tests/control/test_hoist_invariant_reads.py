@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tracegrad as tg
+from tracegrad.analysis.index_ranges import distances, window_at
 from tracegrad.avals import Aval
-from tracegrad.control.index_ranges import distances, window_at
 from tracegrad.ir import Graph, GraphNode
 from tracegrad.ops.core.forms import Repeat, While
 from tracegrad.ops.elementwise.table import add

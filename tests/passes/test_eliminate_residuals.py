@@ -15,7 +15,7 @@ from random_programs import interpreted
 import tracegrad as tg
 from tracegrad import passes
 from tracegrad.control import scan
-from tracegrad.ir import Graph, build, run
+from tracegrad.ir import Graph, build, parse, run
 from tracegrad.ops.core.forms import Repeat, While
 from tracegrad.ops.elementwise.table import add, multiply, sin
 from tracegrad.ops.indexing.dynamic_slice import dynamic_slice, dynamic_update_slice
@@ -258,3 +258,63 @@ def test_loops_over_random_windows(data: st.DataObject) -> None:
     np.testing.assert_allclose(value, f(x), rtol=1e-10)
     derivative = (f(x + 1e-6 * direction) - f(x - 1e-6 * direction)) / 2e-6
     np.testing.assert_allclose(np.sum(gradient * direction), derivative, rtol=1e-5, atol=1e-6)
+
+
+# -- the text before and after ---------------------------------------------------------------------------------
+BEFORE = """graph(%0: f64[9]) {
+  %1 = arange() {dtype='int64', length=8, start=1, step=1} : i64[8]
+  %2, %3 = scan(%0, %1) {carries=1, length=8, reverse=False, xs=1} : f64[9], f64[8,1]
+    body(%0: f64[9], %1: i64[]) {
+      %2 = subtract(%1, 1) : i64[]
+      %3 = dynamic_slice(%0, %2) {sizes=(1,), step=(1,)} : f64[1]
+      %4 = sin(%3) : f64[1]
+      %5 = dynamic_update_slice(%0, %4, %1) {step=(1,)} : f64[9]
+      return %5, %3
+    }
+  %4 = full() {dtype='float64', shape=(1,), value=1.0} : f64[1]
+  %5, = scan(%4, %3) {carries=1, length=8, reverse=True, xs=1} : f64[1],
+    body(%0: f64[1], %1: f64[1]) {
+      %2 = cos(%1) : f64[1]
+      %3 = multiply(%0, %2) : f64[1]
+      return %3
+    }
+  return %2, %5
+}"""
+AFTER = """graph(%0: f64[9]) {
+  %1 = arange() {dtype='int64', length=8, start=1, step=1} : i64[8]
+  %2, = scan(%0, %1) {carries=1, length=8, reverse=False, xs=1} : f64[9],
+    body(%0: f64[9], %1: i64[]) {
+      %2 = subtract(%1, 1) : i64[]
+      %3 = dynamic_slice(%0, %2) {sizes=(1,), step=(1,)} : f64[1]
+      %4 = sin(%3) : f64[1]
+      %5 = dynamic_update_slice(%0, %4, %1) {step=(1,)} : f64[9]
+      return %5
+    }
+  %3 = full() {dtype='float64', shape=(1,), value=1.0} : f64[1]
+  %4 = arange() {dtype='int64', length=8, start=0, step=1} : i64[8]
+  %5, = scan(%3, %4, %2) {carries=1, length=8, reverse=True, xs=1} : f64[1],
+    body(%0: f64[1], %1: i64[], %2: f64[9]) {
+      %3 = maximum(%1, 0) : i64[]
+      %4 = minimum(%3, 8) : i64[]
+      %5 = dynamic_slice(%2, %4) {sizes=(1,), step=(1,)} : f64[1]
+      %6 = cos(%5) : f64[1]
+      %7 = multiply(%0, %6) : f64[1]
+      return %7
+    }
+  return %2, %5
+}"""
+
+
+def test_rows_of_a_residual_become_windows_of_the_final_array() -> None:
+    before = parse(BEFORE)
+    after = passes.read_what_is_left(before)
+    assert str(after) == AFTER
+    x = rng.normal(size=9)
+    for a, b in zip(run(before, [x]), run(after, [x]), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("index", ["add(%1, 0)", "multiply(%1, 1)", "multiply(%1, %1)", "maximum(%1, 3)"])
+def test_a_window_that_may_be_written_later_stays_stored(index: str) -> None:
+    graph = parse(BEFORE.replace("subtract(%1, 1)", index))
+    assert passes.read_what_is_left(graph) is graph

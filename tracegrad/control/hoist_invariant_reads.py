@@ -5,7 +5,7 @@ Gaussian elimination subtracts multiples of row `k` from the rows below it: `A[i
 the derivative in each iteration, and could prevent an in-place update.
 
 A window is hoisted if its position is the same in all iterations and it is disjoint from all written windows
-(`tracegrad.control.index_ranges`). A loop of zero iterations would not have read it, and its position may then be
+(`tracegrad.analysis.index_ranges`). A loop of zero iterations would not have read it, and its position may then be
 invalid. The hoisted window is therefore clamped to the array, unless it is known to be inside.
 
 Small parts of arrays that no iteration writes are hoisted too. The derivative of an iteration then adds to the part and
@@ -17,8 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tracegrad.avals import is_literal
-from tracegrad.control.index_ranges import (
+from tracegrad.analysis.index_ranges import (
     Distances,
     IndexWindow,
     distances,
@@ -27,8 +26,10 @@ from tracegrad.control.index_ranges import (
     window_at,
     within,
 )
-from tracegrad.control.write_sets import WriteSet
+from tracegrad.analysis.write_sets import WriteSet
+from tracegrad.avals import is_literal
 from tracegrad.ir import Graph, GraphNode, GraphValue
+from tracegrad.ir.loop_view import LoopView
 from tracegrad.ir.rebuild import new_input, taking
 from tracegrad.ops.elementwise.table import add, maximum, minimum, subtract
 from tracegrad.ops.indexing.dynamic_slice import dynamic_slice
@@ -37,7 +38,7 @@ from tracegrad.ops.shape.linear import fresh, full, reshape, slice
 from tracegrad.settings import disabled
 from tracegrad.target.tuning import TUNING
 
-__all__ = ["clamped_start", "read_before"]
+__all__ = ["clamped_start", "run_loop"]
 
 _PARTIAL_READS = (slice, dynamic_slice, gather)
 SMALL = TUNING.loops.min_hoisted_ratio
@@ -47,12 +48,11 @@ SMALL = TUNING.loops.min_hoisted_ratio
 class _LoopHoisting:
     """A loop while reads are hoisted out of it."""
 
-    def __init__(self, operands: Sequence[Any], body: Graph, carries: int, xs: int, cond: Graph | None):
-        self.operands, self.body, self.carries, self.xs = operands, body, carries, xs
-        args = [distances(x) for x in (*operands[:carries], *operands[carries + xs :])]
-        self.known = input_distances(args, operands[carries : carries + xs], body, carries, cond)
-        self.consts = dict(zip(body.inputs[carries + xs :], operands[carries + xs :]))
-        self.users = body.users()
+    def __init__(self, operands: Sequence[Any], loop: LoopView):
+        self.operands, self.body, self.carries = operands, loop.body, loop.carries
+        self.known = input_distances(loop, operands)
+        self.consts = dict(zip(loop.constants(loop.body.inputs), loop.constants(operands)))
+        self.users = loop.body.users()
         self.hoisted: dict[GraphNode, Any] = {}  # hoisted reads, and their values outside of the loop
 
     def hoist_reads(self) -> None:
@@ -136,16 +136,15 @@ def _read(array: Any, starts: Sequence[Any], sizes: Sequence[int], step: Sequenc
     return slice(array, start=tuple(starts), stop=tuple(map(sum, zip(starts, reach))), step=step)
 
 
-def read_before(
-    operands: Sequence[Any], body: Graph, carries: int, xs: int = 0, cond: Graph | None = None
-) -> tuple[list[Any], Graph, Graph | None]:
-    """The operands and the regions of a new loop, with invariant window reads hoisted into further constants."""
+def run_loop(operands: Sequence[Any], loop: LoopView) -> tuple[Any, ...]:
+    """The results of a new loop, with invariant window reads hoisted into further constants."""
     if disabled("hoisted-reads") or not all(isinstance(x, GraphValue) for x in operands):
-        return list(operands), body, cond
-    loop = _LoopHoisting(operands, body, carries, xs, cond)
-    loop.hoist_reads()
-    if not loop.hoisted:
-        return list(operands), body, cond
-    if cond is not None:
-        cond = Graph((*cond.inputs, *map(new_input, loop.hoisted)), cond.nodes, cond.outputs)
-    return [*operands, *loop.hoisted.values()], taking(body, loop.hoisted), cond
+        return loop.applied(operands)
+    hoisting = _LoopHoisting(operands, loop)
+    hoisting.hoist_reads()
+    hoisted, cond = hoisting.hoisted, loop.cond
+    if hoisted and cond is not None:
+        cond = Graph((*cond.inputs, *map(new_input, hoisted)), cond.nodes, cond.outputs)
+    if hoisted:
+        loop = loop._replace(body=taking(loop.body, hoisted), cond=cond)
+    return loop.applied([*operands, *hoisted.values()])

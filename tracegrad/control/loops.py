@@ -14,7 +14,7 @@ from tracegrad import tree
 from tracegrad.avals import Aval
 from tracegrad.control import scan_op, while_op
 from tracegrad.control.checkpoint import checkpoint as checkpointed
-from tracegrad.control.hoist_invariant_reads import read_before
+from tracegrad.control.hoist_invariant_reads import run_loop
 from tracegrad.control.operands import (
     carried,
     concatenated,
@@ -28,6 +28,7 @@ from tracegrad.control.operands import (
     stacked,
 )
 from tracegrad.errors import located
+from tracegrad.ir.loop_view import LoopView
 from tracegrad.ops import Carrier
 from tracegrad.trace.ragged.symbolic_size import counting, limits
 from tracegrad.trace.sources.describe import describe
@@ -116,10 +117,8 @@ def scan(
     body, _ = carried(record, initial, shape, label)
     region = body.region
     args = [operand(x, a) for x, a in zip([*initial, *leaves], region.graph.avals)]
-    operands, iteration, _ = read_before([*args, *region.captured], region.graph, len(initial), len(leaves))
-    results = scan_op.scan(
-        *operands, body=iteration, carries=len(initial), xs=len(leaves), length=count, reverse=bool(reverse)
-    )
+    loop = LoopView(scan_op.scan, region.graph, len(initial), len(leaves), count, bool(reverse))
+    results = run_loop([*args, *region.captured], loop)
     carry, _ = body.results(results)
     return carry, tree.unflatten(body.structures[1], list(results[len(initial) :]))
 
@@ -259,9 +258,8 @@ def while_loop(cond_fun: Function, body_fun: Function, init_val: Any) -> Any:
         )
     captured, (iteration, test) = joined([body.region, condition], len(initial))
     args = [operand(x, a) for x, a in zip(initial, iteration.avals)]
-    operands, iteration, cond = read_before([*args, *captured], iteration, len(initial), cond=test)
-    results = while_op.while_loop(*operands, body=iteration, cond=cond, carries=len(initial), capacity=0)
-    return body.results(results)[0]
+    loop = LoopView(while_op.while_loop, iteration, len(initial), cond=test)
+    return body.results(run_loop([*args, *captured], loop))[0]
 
 
 def _python_while(cond_fun: Function, body_fun: Function, value: Any) -> Any:

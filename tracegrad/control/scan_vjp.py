@@ -12,12 +12,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from tracegrad.avals import aval_of
+from tracegrad.control.capacity import with_room
 from tracegrad.control.loop_vjp import IterationVjp, accumulated, iteration_of, next_cotangents, overwritten
 from tracegrad.control.region_ops import row_aval, run_region
 from tracegrad.control.scan_op import scan
 from tracegrad.control.segmented_checkpointing import ResidualSizes, division, in_blocks, joined, segmented
-from tracegrad.control.trip_count import with_room
 from tracegrad.ir import Graph, build
+from tracegrad.ir.loop_view import LoopView
 from tracegrad.ops.shape.linear import reshape, zeros_like
 
 __all__: list[str] = []
@@ -35,7 +36,7 @@ def _(
     length: int,
     reverse: bool,
 ) -> list[Any]:
-    body = with_room(body, operands, carries, length)
+    body = with_room(LoopView(scan, body, carries, xs, length, reverse), operands, length).body
     args = [k for k, ct in enumerate(cts) if ct is not None]
     iteration = iteration_of(body, wanted, args, carries, xs, length, overwritten(operands, carries + xs))
     sizes, levels = (

@@ -12,13 +12,16 @@ from typing import Any
 
 import numpy as np
 
+from tracegrad.analysis.intervals import range_of
+from tracegrad.analysis.trip_count import counters, in_iteration, known_iterations, max_iterations
 from tracegrad.avals import aval_of
+from tracegrad.control.capacity import with_room
 from tracegrad.control.loop_vjp import IterationVjp, accumulated, iteration_of, next_cotangents, overwritten
 from tracegrad.control.region_ops import run_region
 from tracegrad.control.segmented_checkpointing import division
-from tracegrad.control.trip_count import counters, in_iteration, known_iterations, max_iterations, range_of, with_room
 from tracegrad.control.while_op import ROOMS, while_loop
 from tracegrad.ir import Graph, build
+from tracegrad.ir.loop_view import LoopView
 from tracegrad.ops.elementwise.table import add, greater_equal, less, logical_and, subtract
 from tracegrad.ops.indexing.gather_scatter import gather
 from tracegrad.ops.shape.linear import full, zeros_like
@@ -39,13 +42,14 @@ def _(
 ) -> list[Any]:
     # The trip count follows the carries, and has no cotangent. The stacked results follow the trip count.
     args = [k if k < carries else k - 1 for k, ct in enumerate(cts) if ct is not None]
-    bound = max_iterations(list(map(range_of, operands)), cond, body, carries)
-    body = with_room(body, operands, carries, bound)
+    loop = LoopView(while_loop, body, carries, cond=cond)
+    bound = max_iterations(list(map(range_of, operands)), loop)
+    body = with_room(loop, operands, bound).body
     count = ans[carries]
     capacity = capacity or (max(int(count), 1) if isinstance(count, np.ndarray) else bound or ROOMS.iterations)
     spared = overwritten(operands, carries)
     iteration = iteration_of(body, wanted, args, carries, 0, capacity, spared, counters(body, carries))
-    if (known := known_iterations(operands, cond, body, carries)) is not None:
+    if (known := known_iterations(operands, loop)) is not None:
         count = known
     init = [zeros_like(ans[k]) if cts[k] is None else cts[k] for k in iteration.live]
     state = [*init, *(zeros_like(operands[i]) for i in iteration.reached if i >= carries)]

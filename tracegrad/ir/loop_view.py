@@ -30,10 +30,10 @@ class LoopView(NamedTuple):
     op: Op
     body: Graph
     carries: int
-    xs: int
-    length: int
-    reverse: bool
-    cond: Graph | None
+    xs: int = 0
+    length: int = 0
+    reverse: bool = False
+    cond: Graph | None = None
 
     @staticmethod
     def of(node: GraphNode) -> LoopView:
@@ -61,6 +61,11 @@ class LoopView(NamedTuple):
     def items(self) -> Params:
         """The parameters of a node."""
         return tuple(sorted(self.params.items()))
+
+    def applied(self, operands: Iterable[Any]) -> tuple[Any, ...]:
+        """The results of the loop for these operands."""
+        results: tuple[Any, ...] = self.op(*operands, **self.params)
+        return results
 
     # -- operands and inputs ---------------------------------------------------------------------------------
     @property
@@ -99,7 +104,7 @@ class LoopView(NamedTuple):
         """The number of the output of the body that result `k` of the node carries or stacks; None for the trip count.
 
         >>> from tracegrad.ir import Builder
-        >>> scan = LoopView(None, Builder().build([]), 2, 0, 9, False, None)  # type: ignore[arg-type]
+        >>> scan = LoopView(Op("scan"), Builder().build([]), carries=2)
         >>> [scan._replace(cond=cond).output_of(k) for cond in (None, scan.body) for k in (1, 2, 3)]
         [1, 2, 3, 1, None, 2]
         """

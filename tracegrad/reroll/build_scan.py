@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tracegrad.avals import Aval, is_literal
-from tracegrad.control.hoist_invariant_reads import read_before
+from tracegrad.control.hoist_invariant_reads import run_loop
 from tracegrad.control.scan_op import scan
 from tracegrad.ir import GraphNode, build, recorder
 from tracegrad.ir.builder import node_of
 from tracegrad.ir.interpreter import applied
+from tracegrad.ir.loop_view import LoopView
 from tracegrad.ops.indexing.dynamic_slice import dynamic_slice, dynamic_update_slice
 from tracegrad.ops.shape.fill import arange
 from tracegrad.ops.shape.linear import broadcast_to, fresh, full, reshape, slice, zeros_like
@@ -174,8 +175,7 @@ class _ScanBuilder:
         operands = [*inits, *self.rows, *map(value, self.consts)]
         avals = [x.aval for x in inits] + [Aval(x.shape[1:], x.dtype) for x in self.rows]
         body = build(lambda *args: self._iteration(args, stacked), [*avals, *(x.aval for x in self.consts)])
-        operands, body, _ = read_before(operands, body, len(inits), len(self.rows))
-        results = scan(*operands, body=body, carries=len(inits), xs=len(self.rows), length=count, reverse=False)
+        results = run_loop(operands, LoopView(scan, body, len(inits), len(self.rows), count))
         ys = dict(zip(stacked, results[len(inits) :]))
         table: dict[GraphNode, GraphNode] = {}
         for position, reach in last.items():

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tracegrad.analysis.trip_count import counters, in_iteration
 from tracegrad.avals import aval_of
-from tracegrad.control.trip_count import counters, in_iteration
 from tracegrad.ir import Graph, build, replay
 from tracegrad.ops.elementwise.table import add, floor_divide, subtract
 from tracegrad.settings import disabled

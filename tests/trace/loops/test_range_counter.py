@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 import tracegrad as tg
+from tracegrad.analysis.trip_count import max_iterations
 from tracegrad.avals import aval_of
-from tracegrad.control.trip_count import max_iterations
 from tracegrad.control.while_op import ROOMS, room_for, while_loop
 from tracegrad.ir import build
+from tracegrad.ir.loop_view import LoopView
 from tracegrad.ops.elementwise import table as ew
 
 rng = np.random.default_rng(5)
@@ -186,7 +187,7 @@ def test_how_many_iterations_there_may_be(op: Any, step: int, transposed: bool, 
     cond = build(lambda i, stop: [op(stop, i) if transposed else op(i, stop)], avals)
     body = build(lambda i, stop: [ew.add(i, step)], avals)
     ranges = [(0, 2), (5, 7)] if step > 0 else [(5, 8), (2, 4)]
-    assert max_iterations(ranges, cond, body, 1) == most
+    assert max_iterations(ranges, LoopView(while_loop, body, 1, cond=cond)) == most
     if most:
         start, stop = (ranges[0][0], ranges[1][1]) if step > 0 else (ranges[0][1], ranges[1][0])
         count = while_loop(np.array(start), np.array(stop), cond=cond, body=body, carries=1, capacity=0)[1]

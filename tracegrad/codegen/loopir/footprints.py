@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from tracegrad.analysis.intervals import scaled
 from tracegrad.codegen.loopir.kernel import ACCESSES, BoundsCheck, Kernel, flattened
 from tracegrad.codegen.loopir.polynomial import Poly
 
@@ -50,8 +51,8 @@ def _footprint(address: Poly, var: str, ranges: dict[str, tuple[int, int]], size
         elif not unknown:
             low, high = low + c, high + c
         elif len(unknown) == 1 and unknown[0] in ranges:
-            ends = [c * end for end in ranges[unknown[0]]]
-            low, high = low + min(ends), high + max(ends)
+            least, greatest = scaled(ranges[unknown[0]], c)
+            low, high = low + least, high + greatest
         else:
             return None
     return Footprint(stride, low, high)

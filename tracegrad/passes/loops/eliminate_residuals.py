@@ -8,15 +8,17 @@ needed. If later iterations may write a part of a window, a mask must select the
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from tracegrad.avals import Aval, is_literal
+from tracegrad.analysis.affine import AffineForm, affine_of
+from tracegrad.avals import Aval, Literal, is_literal
 from tracegrad.control.hoist_invariant_reads import clamped_start
 from tracegrad.ir import Builder, Graph, GraphNode
 from tracegrad.ir.builder import recording
 from tracegrad.ir.interpreter import applied
+from tracegrad.ir.loop_view import LoopView, is_loop
 from tracegrad.ir.rebuild import below
 from tracegrad.ops.core.elementwise_op import Elementwise
 from tracegrad.ops.elementwise import table as ew
@@ -27,12 +29,14 @@ from tracegrad.ops.shape.fill import arange
 from tracegrad.ops.shape.linear import broadcast_to, reshape
 from tracegrad.passes.loops.dead_results import trim
 from tracegrad.passes.loops.fusion import share_loops
-from tracegrad.passes.loops.residual_windows import SavedWindow, Sum, WindowBound, added, is_loop, sum_of
+from tracegrad.passes.loops.residual_windows import IndexForm, IterationNumber, SavedWindow, WindowBound, row_form
 from tracegrad.passes.simplify.simplify import simplify
 
 __all__ = ["read_what_is_left"]
 
 _NUMBER = Aval((), np.dtype(np.int64))
+Forms = dict[GraphNode, IndexForm]
+AsForm = Callable[[GraphNode | Literal], IndexForm | None]
 
 
 def read_what_is_left(graph: Graph) -> Graph:
@@ -54,165 +58,165 @@ def _rewritten(graph: Graph, tried: set[tuple[GraphNode, int]]) -> Graph | None:
         if key in tried or not all(map(is_loop, users[node])):
             continue
         tried.add(key)
-        saved_window = SavedWindow(*key)
-        if saved_window.is_readable and (result := _Reading(saved_window).graph(graph, node)) is not None:
+        window = SavedWindow(*key)
+        if window.is_readable and (result := _without(graph, node, window)) is not None:
             return result
     return None
 
 
-class _Reading:
-    """Rewrites graphs to read residuals from the final array. Regions get the final array, the outside values that
-    window positions depend on, and the iteration numbers of their rows as further inputs."""
+def _without(graph: Graph, node: GraphNode, window: SavedWindow) -> Graph | None:
+    """The graph with the residual `node` eliminated."""
+    loop, builder = node.operands[0], Builder()
+    env = {x: builder.input(x.aval) for x in graph.inputs}
 
-    def __init__(self, saved_window: SavedWindow):
-        self.saved_window = saved_window
+    def extra() -> _ExtraInputs:
+        return _ExtraInputs(env[loop][window.carry], [env[x] for x in window.outside], [])
 
-    def graph(self, graph: Graph, node: GraphNode) -> Graph | None:
-        """The graph with the residual `node` eliminated."""
-        loop, builder = node.operands[0], Builder()
-        env = {x: builder.input(x.aval) for x in graph.inputs}
+    return _ResidualReader(window, builder, graph, node, env, extra, {}).rebuilt()
 
-        def get_extra_inputs() -> list[Any]:
-            return [env[loop][self.saved_window.carry], *(env[x] for x in self.saved_window.outside)]
 
-        return self._rebuilt(builder, graph, node, env, get_extra_inputs, {})
+class _ExtraInputs(NamedTuple):
+    """The further inputs of a region: the final array, the outside values that window positions depend on, and the
+    iteration numbers of the loops that scan the residual."""
 
-    def _region(
+    array: Any
+    outside: list[Any]
+    iterations: list[Any]
+
+    @property
+    def all(self) -> list[Any]:
+        return [self.array, *self.outside, *self.iterations]
+
+    @property
+    def level(self) -> int:
+        """The number of loops that scan the residual."""
+        return len(self.iterations)
+
+    def inside(self, builder: Builder, iteration: Any) -> _ExtraInputs:
+        """The inputs of a region; `iteration` is the iteration number of one more loop, or None."""
+        array, *rest = [builder.input(x.aval) for x in self.all]
+        n = len(self.outside)
+        return _ExtraInputs(array, rest[:n], [*rest[n:], *([] if iteration is None else [iteration])])
+
+    def read(self, window: SavedWindow, indices: Sequence[Any]) -> Any:
+        """The window in the iteration with these numbers, and `indices` of the loops that do not scan the residual."""
+        values: dict[IterationNumber | GraphNode, Any] = dict(zip(window.outside, self.outside))
+        values |= {IterationNumber(k): x for k, x in enumerate([*self.iterations, *indices])}
+        starts = []
+        for form, n, m, s in zip(window.starts, self.array.shape, window.sizes, window.step):
+            start: Any = form.constant
+            for symbol, factor in form.terms.items():
+                term = values[symbol] if factor == 1 else multiply(values[symbol], factor)
+                start = term if is_literal(start) and start == 0 else add(term, start)
+            starts.append(start if is_literal(start) else clamped_start(start, {}, n - ((m - 1) * s + 1)))
+        return dynamic_slice(self.array, *starts, sizes=window.sizes, step=window.step)
+
+
+class _ResidualReader:
+    """The graph, or a region, rebuilt to read a residual from the final array. `forms` are the forms of its inputs, and
+    `env` has the values of its nodes in `builder`."""
+
+    def __init__(
         self,
-        graph: Graph,
-        residual: GraphNode,
-        extra_args: Sequence[Any],
-        row_position: int | None,
-        sums: dict[GraphNode, Sum],
-    ) -> Graph | None:
-        """A region with further inputs. A scanned row of the residual is replaced by its iteration number, as input
-        number `row_position`."""
-        builder = Builder()
-        inputs = [builder.input(x.aval) for x in graph.inputs[:row_position]]
-        iteration = [] if row_position is None else [builder.input(_NUMBER)]
-        inputs += [builder.input(x.aval) for x in graph.inputs[len(inputs) :]]
-        extra_inputs, env = [*(builder.input(x.aval) for x in extra_args), *iteration], dict(zip(graph.inputs, inputs))
-        if self._level(extra_inputs) == len(self.saved_window.levels):
-            if not self.saved_window.is_unmodified(_used_bound(residual, graph, lambda x: _sum(x, sums))):
-                return None
-            with recording(builder):
-                env[residual] = self._read(extra_inputs, [])
-        return self._rebuilt(builder, graph, residual, env, lambda: extra_inputs, sums)
-
-    def _rebuilt(
-        self,
+        window: SavedWindow,
         builder: Builder,
         graph: Graph,
         residual: GraphNode,
         env: dict[GraphNode, Any],
-        get_extra_inputs: Callable[[], list[Any]],
-        sums: dict[GraphNode, Sum],
-    ) -> Graph | None:
+        extra: Callable[[], _ExtraInputs],
+        forms: Forms,
+    ):
+        self.window, self.builder, self.graph, self.residual = window, builder, graph, residual
+        self.env, self.extra, self.forms = env, extra, forms
+
+    def form(self, x: GraphNode | Literal) -> IndexForm | None:
+        """The form of an integer; its symbols may be nodes of the region."""
+        return affine_of(x, lambda y: self.forms.get(y, AffineForm.symbol(y)))
+
+    def rebuilt(self) -> Graph | None:
+        """The region without the residual; None if it cannot do without."""
+        env, residual = self.env, self.residual
         is_read = residual.op is None and env[residual].node.op is not None
-        if residual in graph.outputs and not is_read:
+        if residual in self.graph.outputs and not is_read:
             return None
-        with recording(builder):
-            for node in graph.nodes:
+        with recording(self.builder):
+            for node in self.graph.nodes:
                 if node.result_index is not None:
                     env[node] = env[node.operands[0]][node.result_index]
                     continue
                 args = tuple([x if is_literal(x) else env[x] for x in node.inputs])
                 if is_read or residual not in node.operands:
-                    env[node] = applied(node, args, dict(node.params), builder)
+                    env[node] = applied(node, args, dict(node.params), self.builder)
                     continue
-                builder.location = node.location
-                instead = self._loop if is_loop(node) else self._window
-                env[node] = instead(node, args, residual, get_extra_inputs(), sums, graph)
+                self.builder.location = node.location
+                env[node] = self._loop(node, args) if is_loop(node) else self._window(node, args)
                 if env[node] is None:
                     return None
-            return builder.build([env[x] for x in graph.outputs])
+            return self.builder.build([env[x] for x in self.graph.outputs])
 
-    def _loop(
-        self,
-        loop: GraphNode,
-        args: Sequence[Any],
-        residual: GraphNode,
-        extra_inputs: list[Any],
-        sums: dict[GraphNode, Sum],
-        _: Graph,
-    ) -> Any:
-        """The results of a loop that takes the residual, whole or by rows."""
-        params = dict(loop.params)
-        carries, first = params["carries"], params["carries"] + params.get("xs", 0)
-        positions = [k for k, x in enumerate(loop.inputs) if x is residual]
-        if len(positions) != 1 or positions[0] < carries:
-            return None
-        by_row, body = positions[0] < first, params["body"]
-        if by_row and self.saved_window.may_end_early(self._level(extra_inputs)):
-            return None
-        inside = {x: _sum(y, sums) for x, y in zip(body.inputs[first:], loop.inputs[first:])}
-        operands = [*args, *extra_inputs]
-        if by_row:
-            level = self._level(extra_inputs)
-            for x, y in zip(body.inputs[carries:first], loop.inputs[carries:first]):
-                if isinstance(y, GraphNode) and y.op is arange:
-                    inside[x] = added({None: dict(y.params)["start"]}, {level: dict(y.params)["step"]})
-            operands.insert(first, arange(start=0, step=1, length=params["length"], dtype="int64"))
-            params["xs"] += 1
-        params["body"] = self._region(body, body.inputs[positions[0]], extra_inputs, first if by_row else None, inside)
-        if "cond" in params:
-            params["cond"] = self._region(params["cond"], params["cond"].inputs[positions[0]], extra_inputs, None, {})
-        if params["body"] is None or params.get("cond", params) is None:
-            return None
-        return extra_inputs[0].builder.emit(loop.op, tuple(operands), params)
-
-    def _level(self, extra_inputs: Sequence[Any]) -> int:
-        """The number of iteration numbers among the inputs."""
-        return len(extra_inputs) - 1 - len(self.saved_window.outside)
-
-    def _window(
-        self,
-        node: GraphNode,
-        args: Sequence[Any],
-        residual: GraphNode,
-        extra_inputs: list[Any],
-        sums: dict[GraphNode, Sum],
-        graph: Graph,
-    ) -> Any:
-        """The replacement of a node that reads a window of the residual."""
-        level, iterations = self._level(extra_inputs), node.inputs[1:]
-        whole = node.op is gather and dict(node.params)["axes"] == tuple(range(len(self.saved_window.levels) - level))
-        if not whole or residual in iterations or any(is_literal(x) or x.aval != _NUMBER for x in iterations):
-            return None
-        numbers: dict[Any, int] = {}
-        for k, x in enumerate(iterations, level):
-            index_sum = _sum(x, sums)
-            if len(index_sum) == 1 and set(index_sum.values()) == {1} and None not in index_sum:
-                numbers[next(iter(index_sum))] = k
-        bound = _used_bound(node, graph, lambda x: {numbers.get(k, k): n for k, n in _sum(x, sums).items()})
-        if not self.saved_window.is_unmodified(bound):
-            return None
-        sizes = residual.aval.shape
-        return self._read(extra_inputs, [counted(x, length=sizes[k], axis=k) for k, x in enumerate(args[1:])])
-
-    def _read(self, extra_inputs: Sequence[Any], indices: Sequence[Any]) -> Any:
-        outside, window = self.saved_window.outside, self.saved_window.window
-        array, values, iterations = (
-            extra_inputs[0],
-            dict(zip(outside, extra_inputs[1:])),
-            [*extra_inputs[1 + len(outside) :], *indices],
+    def _inner(self, graph: Graph, position: int, first: int | None, extra: _ExtraInputs, forms: Forms) -> Graph | None:
+        """A region whose input `position` is the residual, with further inputs. A scanned row of the residual is
+        replaced by its iteration number, as input number `first`."""
+        builder, residual = Builder(), graph.inputs[position]
+        inputs = [builder.input(x.aval) for x in graph.inputs[:first]]
+        iteration = None if first is None else builder.input(_NUMBER)
+        inputs += [builder.input(x.aval) for x in graph.inputs[len(inputs) :]]
+        extra = extra.inside(builder, iteration)
+        region = _ResidualReader(
+            self.window, builder, graph, residual, dict(zip(graph.inputs, inputs)), lambda: extra, forms
         )
-        sizes, step = window.aval.shape, dict(window.params)["step"]
-        starts = []
-        for each, n, m, s in zip(self.saved_window.sums, array.shape, sizes, step):
-            total: Any = each.get(None, 0)
-            for key, factor in each.items():
-                if key is not None:
-                    value = iterations[key] if type(key) is int else values[key]
-                    term = value if factor == 1 else multiply(value, factor)
-                    total = term if is_literal(total) and total == 0 else add(term, total)
-            starts.append(total if is_literal(total) else clamped_start(total, {}, n - ((m - 1) * s + 1)))
-        return dynamic_slice(array, *starts, sizes=sizes, step=step)
+        if extra.level == len(self.window.levels):
+            if not self.window.is_unmodified(_used_bound(residual, graph, region.form)):
+                return None
+            with recording(builder):
+                region.env[residual] = extra.read(self.window, [])
+        return region.rebuilt()
 
+    def _loop(self, node: GraphNode, args: Sequence[Any]) -> Any:
+        """The results of a loop that takes the residual, whole or by rows."""
+        loop, extra = LoopView.of(node), self.extra()
+        positions = [k for k, x in enumerate(node.inputs) if x is self.residual]
+        if len(positions) != 1 or positions[0] < loop.carries:
+            return None
+        (position,), first, inputs = positions, loop.varying, loop.body.inputs
+        by_row = position < first
+        if by_row and self.window.may_end_early(extra.level):
+            return None
+        forms = {x: self.form(y) for x, y in zip(loop.constants(inputs), loop.constants(node.inputs))}
+        operands = [*args, *extra.all]
+        if by_row:
+            scanned = zip(loop.scanned(inputs), loop.scanned(node.inputs))
+            forms |= {x: row_form(y, extra.level) for x, y in scanned}
+            operands.insert(first, arange(start=0, step=1, length=loop.length, dtype="int64"))
+        known = {x: form for x, form in forms.items() if form is not None}
+        body = self._inner(loop.body, position, first if by_row else None, extra, known)
+        cond = None if loop.cond is None else self._inner(loop.cond, position, None, extra, {})
+        if body is None or (cond is None and loop.cond is not None):
+            return None
+        inner = loop._replace(body=body, cond=cond, xs=loop.xs + by_row)
+        return self.builder.emit(loop.op, tuple(operands), inner.params)
 
-def _sum(x: Any, known: dict[GraphNode, Sum]) -> Sum:
-    result = sum_of(x, lambda y: known.get(y, {y: 1}))
-    return {x: 1} if result is None else result
+    def _window(self, node: GraphNode, args: Sequence[Any]) -> Any:
+        """The replacement of a node that reads a window of the residual."""
+        extra, iterations = self.extra(), node.inputs[1:]
+        axes = tuple(range(len(self.window.levels) - extra.level))
+        whole = node.op is gather and dict(node.params)["axes"] == axes
+        if not whole or self.residual in iterations or any(is_literal(x) or x.aval != _NUMBER for x in iterations):
+            return None
+        numbers: dict[IterationNumber | GraphNode, IterationNumber | GraphNode] = {}
+        for k, x in enumerate(iterations, extra.level):
+            form = self.form(x)
+            if form is not None and form.constant == 0 and list(form.terms.values()) == [1]:
+                numbers |= dict.fromkeys(form.terms, IterationNumber(k))
+
+        def form_with_numbers(x: GraphNode | Literal) -> IndexForm | None:
+            form = self.form(x)
+            return None if form is None else form.renamed(numbers)
+
+        if not self.window.is_unmodified(_used_bound(node, self.graph, form_with_numbers)):
+            return None
+        sizes = self.residual.aval.shape
+        return extra.read(self.window, [counted(x, length=sizes[k], axis=k) for k, x in enumerate(args[1:])])
 
 
 # -- masks ----------------------------------------------------------------------------------------------------
@@ -220,7 +224,7 @@ _BELOW = {ew.less: (0, True), ew.less_equal: (1, True), ew.greater_equal: (0, Fa
 _SWAPPED = {ew.less: ew.greater, ew.less_equal: ew.greater_equal, ew.greater_equal: ew.less_equal, ew.greater: ew.less}
 
 
-def _used_bound(node: GraphNode, graph: Graph, as_sum: Callable[[Any], Sum]) -> WindowBound | None:
+def _used_bound(node: GraphNode, graph: Graph, as_form: AsForm) -> WindowBound | None:
     """The part of the window `node` that is used, if one mask selects it."""
     users, result, waiting = graph.users(), set(), [node]
     while waiting:
@@ -237,10 +241,10 @@ def _used_bound(node: GraphNode, graph: Graph, as_sum: Callable[[Any], Sum]) -> 
     if len(result) != 1:
         return None
     ((mask, side),) = result
-    return _bound(mask, side, as_sum) if isinstance(mask, GraphNode) and mask.aval.size == node.aval.size else None
+    return _bound(mask, side, as_form) if isinstance(mask, GraphNode) and mask.aval.size == node.aval.size else None
 
 
-def _bound(mask: GraphNode, side: bool, as_sum: Callable[[Any], Sum]) -> WindowBound | None:
+def _bound(mask: GraphNode, side: bool, as_form: AsForm) -> WindowBound | None:
     if mask.op not in _BELOW:
         return None
     for op, (x, y) in ((mask.op, mask.inputs), (_SWAPPED[mask.op], mask.inputs[::-1])):
@@ -250,5 +254,6 @@ def _bound(mask: GraphNode, side: bool, as_sum: Callable[[Any], Sum]) -> WindowB
             offset, is_end = _BELOW[op]
             counts = dict(index.params)
             plain = (counts["start"], counts["step"]) == (0, 1)
-            return WindowBound(added(as_sum(bound), {None: offset}), is_end == side) if plain else None
+            form = as_form(bound) if plain else None
+            return None if form is None else WindowBound(form.plus(AffineForm(offset)), is_end == side)
     return None

@@ -2,94 +2,85 @@
 
 An iteration reads a window of an array that the loop updates, and the loop stacks the window as a residual. A nested
 loop may stack it first, and its outer loop again. The window can be read from the final array if all later writes are
-disjoint from it (`tracegrad.control.index_ranges`): in the rest of the iteration, and in later ones of each loop.
+disjoint from it (`tracegrad.analysis.index_ranges`): in the rest of the iteration, and in later ones of each loop.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from tracegrad.avals import is_literal
-from tracegrad.control.index_ranges import Distances, IndexWindow, both, distances, input_distances, plus, window_at
-from tracegrad.control.trip_count import counters
-from tracegrad.control.write_sets import WriteSet
-from tracegrad.ir import Graph, GraphNode
-from tracegrad.ops.core.forms import Repeat, While
-from tracegrad.ops.elementwise.table import add, multiply, subtract
+from tracegrad.analysis.affine import AffineForm, affine_of
+from tracegrad.analysis.index_ranges import (
+    Distances,
+    IndexWindow,
+    both,
+    distances,
+    input_distances,
+    plus,
+    window_at,
+)
+from tracegrad.analysis.trip_count import counters
+from tracegrad.analysis.write_sets import WriteSet
+from tracegrad.avals import Literal
+from tracegrad.ir import GraphNode
+from tracegrad.ir.loop_view import LoopView, is_loop
 from tracegrad.ops.indexing.dynamic_slice import dynamic_slice
 from tracegrad.ops.shape.fill import arange
-from tracegrad.ops.shape.linear import fresh, full, reshape
 
-__all__ = ["SavedWindow", "Sum", "WindowBound", "added", "is_loop", "sum_of"]
+__all__ = ["IndexForm", "IterationNumber", "SavedWindow", "WindowBound", "row_form"]
 
-Sum = dict[Any, int]  # affine sum: the factor of 1 (None), of the iteration number of a level (int), of a Node
+
+class IterationNumber(NamedTuple):
+    """The number of an iteration of the nested loop number `level`, outermost first."""
+
+    level: int
+
+
+IndexForm = AffineForm[IterationNumber | GraphNode]
 
 
 class WindowBound(NamedTuple):
     """Part of a window along one axis: the elements before a bound (`is_end`), or from it on, counted from the first
     element."""
 
-    bound: Sum
+    bound: IndexForm
     is_end: bool
 
 
-def is_loop(node: GraphNode) -> bool:
-    return node.op is not None and isinstance(node.op.form, Repeat | While)
-
-
-def sum_of(x: Any, of_other: Callable[[GraphNode], Sum | None]) -> Sum | None:
-    """The integer `x` as an affine sum; `of_other` returns the sums of opaque nodes."""
-    if is_literal(x):
-        return {None: x} if type(x) is int else None
-    if x.op is full:
-        return {None: int(dict(x.params)["value"])}
-    if x.op in (fresh, reshape) and not x.aval.shape and not x.operands[0].aval.shape:
-        return sum_of(x.inputs[0], of_other)
-    if x.op in (add, subtract, multiply):
-        first, second = [sum_of(y, of_other) for y in x.inputs]
-        if first is None or second is None:
-            return of_other(x)
-        if x.op is not multiply:
-            return added(first, second, 1 if x.op is add else -1)
-        if second.keys() <= {None}:
-            first, second = second, first
-        return added({}, second, first.get(None, 0)) if first.keys() <= {None} else of_other(x)
-    return of_other(x)
+def row_form(x: GraphNode | Literal, level: int) -> IndexForm | None:
+    """The form of a row of `x` that a loop scans: a number of an `arange`; None for other arrays."""
+    if not isinstance(x, GraphNode) or x.op is not arange:
+        return None
+    params = dict(x.params)
+    return AffineForm.symbol(IterationNumber(level), params["step"], params["start"])
 
 
 class _StackingLoop:
     """One of the nested loops that stack a window. `known` are the distances of the integers of its body in the
     iteration that reads the window; `later` are their distances in all later iterations."""
 
-    def __init__(self, loop: GraphNode, around: dict[GraphNode, Distances]):
-        self.loop, params = loop, dict(loop.params)
-        self.body: Graph = params["body"]
-        self.carries, self.xs = params["carries"], params.get("xs", 0)
-        self.forwards = not params.get("reverse", False)
-        self.scanned = loop.inputs[self.carries : self.carries + self.xs]
-        operands = [
-            distances(x, around) for x in (*loop.inputs[: self.carries], *loop.inputs[self.carries + self.xs :])
-        ]
-        self.later = input_distances(operands, self.scanned, self.body, self.carries, params.get("cond"))
-        self.steps = {self.body.inputs[k]: step for k, step in counters(self.body, self.carries).items()}
-        for node, x in zip(self.body.inputs[self.carries :], self.scanned):
-            if isinstance(x, GraphNode) and x.op is arange:
-                self.steps[node] = dict(x.params)["step"] if self.forwards else -dict(x.params)["step"]
-        fixed: dict[GraphNode, Distances] = (
-            {} if around else {x: {x: (0.0, 0.0)} for x in self.body.inputs[self.carries + self.xs :]}
-        )
-        self.later |= {x: both([self.later[x], fixed_distances]) for x, fixed_distances in fixed.items()}
+    def __init__(self, node: GraphNode, around: dict[GraphNode, Distances]):
+        self.node, self.loop = node, LoopView.of(node)
+        inputs = self.loop.body.inputs
+        self.later = input_distances(self.loop, node.inputs, around)
+        self.steps = {inputs[k]: step for k, step in counters(self.loop.body, self.loop.carries).items()}
+        for row, x in zip(self.loop.scanned(inputs), self.loop.scanned(node.inputs)):
+            if (form := row_form(x, 0)) is not None:
+                (step,) = form.terms.values()
+                self.steps[row] = -step if self.loop.reverse else step
+        if not around:
+            for x in self.loop.constants(inputs):
+                self.later[x] = both([self.later[x], {x: (0.0, 0.0)}])
         self.known = dict(self.later)
-        for node, step in self.steps.items():
-            self.known[node] = both([self.later[node], {node: (0, 0)}])
-            beyond: Distances = {node: (step, float("inf")) if step > 0 else (-float("inf"), step)}
-            self.later[node] = both([self.later[node], beyond])
+        for x, step in self.steps.items():
+            self.known[x] = both([self.later[x], {x: (0, 0)}])
+            beyond: Distances = {x: (step, float("inf")) if step > 0 else (-float("inf"), step)}
+            self.later[x] = both([self.later[x], beyond])
 
     def stacked(self, k: int) -> GraphNode | None:
         """The value stacked as result `k`."""
-        first = self.carries + (self.loop.op is not None and isinstance(self.loop.op.form, While))
-        return self.body.outputs[k - (first - self.carries)] if k >= first else None
+        output = self.loop.output_of(k) if k >= self.loop.first_stacked else None
+        return None if output is None else self.loop.body.outputs[output]
 
 
 class SavedWindow:
@@ -106,19 +97,22 @@ class SavedWindow:
         if y is None or y.op is not dynamic_slice:
             return
         self.window = y
-        self.arrays = self._arrays(y.inputs[0])
-        sums = [self._sum(a, len(self.levels) - 1) for a in y.inputs[1:]]
-        self.sums = [x for x in sums if x is not None]
-        self.is_readable = bool(self.arrays) and len(self.sums) == len(sums)
+        self.sizes: tuple[int, ...] = y.aval.shape
+        self.step: tuple[int, ...] = dict(y.params)["step"]
+        self.arrays = self._arrays(y.operands[0])
+        forms = [self._form(a, len(self.levels) - 1) for a in y.inputs[1:]]
+        self.starts = [x for x in forms if x is not None]
+        self.is_readable = bool(self.arrays) and len(self.starts) == len(forms)
 
-    def _arrays(self, x: Any) -> list[tuple[int, GraphNode]]:
+    def _arrays(self, x: GraphNode | None) -> list[tuple[int, GraphNode]]:
         """For each loop, innermost first: the carry of the array, and the value of the array from which the window is
         read; for an outer loop, its value after the inner loop."""
         results: list[tuple[int, GraphNode]] = []
         for level in reversed(self.levels):
-            for k in range(level.carries):
-                updates = WriteSet(level.known).trace_back(level.body.outputs[k])
-                if x in updates.values and updates.first is level.body.inputs[k]:
+            body = level.loop.body
+            for k in range(level.loop.carries):
+                updates = WriteSet(level.known).trace_back(body.outputs[k])
+                if x is not None and x in updates.values and updates.first is body.inputs[k]:
                     results.append((k, x))
                     break
             else:
@@ -131,8 +125,8 @@ class SavedWindow:
         at = self.levels.index(level)
         if not at:
             return []
-        around = self.levels[at - 1].body
-        return [y for y in around.nodes if y.result_index is not None and y.operands[0] is level.loop]
+        around = self.levels[at - 1].loop.body
+        return [y for y in around.nodes if y.result_index is not None and y.operands[0] is level.node]
 
     @property
     def carry(self) -> int:
@@ -141,44 +135,41 @@ class SavedWindow:
 
     def may_end_early(self, level: int) -> bool:
         """Whether the loop may run fewer iterations than the stacked windows have room for."""
-        loop = self.levels[level].loop
-        return loop.op is not None and isinstance(loop.op.form, While)
+        return self.levels[level].loop.cond is not None
 
     @property
     def outside(self) -> list[GraphNode]:
         """The values outside of the loops that window positions depend on."""
-        return list(dict.fromkeys(x for each in self.sums for x in each if isinstance(x, GraphNode)))
+        return list(dict.fromkeys(x for form in self.starts for x in form.terms if isinstance(x, GraphNode)))
 
-    def _sum(self, x: Any, at: int) -> Sum | None:
-        """An integer of the body of level `at` as an affine sum of iteration numbers and outside values; level -1 is
-        outside of the loops."""
+    def _form(self, x: GraphNode | Literal, at: int) -> IndexForm | None:
+        """An integer of the body of level `at` as a form of iteration numbers and outside values; level -1 is outside
+        of the loops."""
         if at < 0:
-            return sum_of(x, lambda y: {y: 1} if not y.aval.shape else None)
-        level = self.levels[at]
-        positions = {y: k for k, y in enumerate(level.body.inputs)}
-        return sum_of(x, lambda y: self._sum_of_input(level, positions[y], at) if y in positions else None)
+            return affine_of(x, lambda y: AffineForm.symbol(y) if not y.aval.shape else None)
+        positions = {y: k for k, y in enumerate(self.levels[at].loop.body.inputs)}
+        return affine_of(x, lambda y: self._form_of_input(positions[y], at) if y in positions else None)
 
-    def _sum_of_input(self, level: _StackingLoop, k: int, at: int) -> Sum | None:
-        node, x = level.body.inputs[k], level.loop.inputs[k]
-        if level.carries <= k < level.carries + level.xs:
-            if not isinstance(x, GraphNode) or x.op is not arange:
-                return None
-            params = dict(x.params)
-            return added({None: params["start"]}, {at: params["step"]})
-        if k >= level.carries or level.body.outputs[k] is node:
-            return self._sum(x, at - 1)
-        first = self._sum(x, at - 1) if node in level.steps and level.forwards else None
-        return None if first is None else added(first, {at: level.steps[node]})
+    def _form_of_input(self, k: int, at: int) -> IndexForm | None:
+        level = self.levels[at]
+        loop, x = level.loop, level.node.inputs[k]
+        if loop.is_unchanged(k):
+            return self._form(x, at - 1)
+        if k >= loop.carries:
+            return row_form(x, at)
+        step = level.steps.get(loop.body.inputs[k])
+        first = self._form(x, at - 1) if step is not None and not loop.reverse else None
+        return None if first is None or step is None else first.plus(AffineForm.symbol(IterationNumber(at)), step)
 
     # -- whether it is overwritten--------------------------------------------------------------------------
     def is_unmodified(self, bound: WindowBound | None) -> bool:
         """Whether no later write overwrites the used elements of the window: all of it, or a part."""
-        node, known = self.window, self.levels[-1].known
-        read = window_at([distances(a, known) for a in node.inputs[1:]], node.aval.shape, dict(node.params)["step"])
+        known = self.levels[-1].known
+        read = window_at([distances(a, known) for a in self.window.inputs[1:]], self.sizes, self.step)
         if bound is not None:
             read = self._bounded_window(read, bound)
         for level, (k, x) in zip(reversed(self.levels), self.arrays):
-            after = level.body.outputs[k]
+            after = level.loop.body.outputs[k]
             soon = WriteSet(level.known).trace_back(after, until=x)
             later = WriteSet(level.later).trace_back(after)
             if soon.first is not x or not all(map(read.is_disjoint, (*soon.windows, *later.windows))):
@@ -186,9 +177,8 @@ class SavedWindow:
         return True
 
     def _bounded_window(self, read: IndexWindow, bound: WindowBound) -> IndexWindow:
-        shape, step = self.window.aval.shape, dict(self.window.params)["step"]
-        long_axes = [k for k, n in enumerate(shape) if n > 1]
-        if len(long_axes) != 1 or step[long_axes[0]] != 1:
+        long_axes = [k for k, n in enumerate(self.sizes) if n > 1]
+        if len(long_axes) != 1 or self.step[long_axes[0]] != 1:
             return read
         (axis,) = long_axes
         starts, ends = list(read.starts), list(read.ends)
@@ -196,18 +186,13 @@ class SavedWindow:
         bounds[axis] = both([plus(self._distances(bound.bound), read.starts[axis]), bounds[axis]])
         return IndexWindow(starts, ends)
 
-    def _distances(self, x: Sum) -> Distances:
-        """The distances of an affine sum in the iteration that saves the window."""
-        results: list[Distances] = [{None: (x.get(None, 0),) * 2}] if x.keys() <= {None} else []
+    def _distances(self, x: IndexForm) -> Distances:
+        """The distances of a form in the iteration that saves the window."""
+        results: list[Distances] = [] if x.terms else [{None: (x.constant, x.constant)}]
         for at, level in enumerate(self.levels):
             for node in level.steps:
-                node_sum = self._sum(node, at)
-                rest = None if node_sum is None else added(x, node_sum, -1)
-                if rest is not None and rest.keys() <= {None}:
-                    results.append(plus(level.known[node], {None: (rest.get(None, 0),) * 2}))
+                form = self._form(node, at)
+                rest = None if form is None else x.minus(form)
+                if rest is not None:
+                    results.append(plus(level.known[node], {None: (rest, rest)}))
         return both(results)
-
-
-def added(x: Sum, y: Sum, factor: int = 1) -> Sum:
-    """The sum of one affine sum and a multiple of another."""
-    return {k: total for k in (*x, *y) if (total := x.get(k, 0) + factor * y.get(k, 0))}

@@ -11,13 +11,14 @@ from typing import Any, NamedTuple
 
 from tracegrad.avals import aval_of, is_literal
 from tracegrad.control.cond_op import cond
-from tracegrad.control.hoist_invariant_reads import read_before
+from tracegrad.control.hoist_invariant_reads import run_loop
 from tracegrad.control.region_ops import run_region
 from tracegrad.control.scan_op import scan
 from tracegrad.control.while_op import while_loop
 from tracegrad.ir import Graph, GraphNode, build, recorder
 from tracegrad.ir.builder import sliced
 from tracegrad.ir.interpreter import applied
+from tracegrad.ir.loop_view import LoopView
 from tracegrad.ops.core.elementwise_op import Elementwise
 from tracegrad.ops.core.forms import Compose
 from tracegrad.ops.elementwise.table import equal, greater, less, logical_and, logical_not, logical_or, where
@@ -189,8 +190,7 @@ class PathLoop:
         n, consts = len(loop.carries), [*consts, *loop.begin]
         body, rows = scan_reads(loop.body, n, consts, numbers)
         operands = [*(inits[k] for k in loop.carries), over, *rows, *consts]
-        operands, body, _ = read_before(operands, body, n, 1 + len(rows))
-        result = loop.all(scan(*operands, body=body, carries=n, xs=1 + len(rows), length=len(numbers), reverse=False))
+        result = loop.all(run_loop(operands, LoopView(scan, body, n, 1 + len(rows), len(numbers))))
         return [*result[:at], _constant(numbers.stop, "int64"), *result[at:]]
 
     def _one(self, state: Sequence[Any], outside: Sequence[Any]) -> list[Any]:
@@ -393,8 +393,7 @@ def _while(operands: Sequence[Any], predicate: Any, iteration: Any, carries: int
     order = [*moving, *range(carries, len(operands)), *(k for k in range(carries) if k not in moving)]
     body = Graph(tuple([body.inputs[k] for k in order]), body.nodes, tuple([body.outputs[k] for k in moving]))
     test = Graph(tuple([test.inputs[k] for k in order]), test.nodes, test.outputs)
-    args, body, hoisted_test = read_before([operands[k] for k in order], body, len(moving), cond=test)
-    result = while_loop(*args, cond=hoisted_test, body=body, carries=len(moving), capacity=0)
+    result = run_loop([operands[k] for k in order], LoopView(while_loop, body, len(moving), cond=test))
     return [result[moving.index(k)] if k in moving else operands[k] for k in range(carries)]
 
 

@@ -8,18 +8,20 @@ of the bound (`tracegrad.trace.values.python_arithmetic`) requires. Two sizes ar
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from typing import Any, NamedTuple
+from collections.abc import Hashable, Mapping
+from typing import Any
 
 import numpy as np
 
+from tracegrad.analysis.affine import AffineForm, combined
+from tracegrad.analysis.intervals import ANY, Interval, meet, scaled
 from tracegrad.avals import is_literal
 from tracegrad.ir import GraphNode
 from tracegrad.numpy_api.boolean_mask import COUNT_QUERY
 from tracegrad.ops.core.dispatch import TensorCarrier
 from tracegrad.ops.elementwise import table as ops
 from tracegrad.ops.indexing.dynamic_slice import counted
-from tracegrad.ops.shape.linear import cast, fresh, stop_gradient
+from tracegrad.ops.shape.linear import cast
 from tracegrad.trace.builder.builder import TraceBuilder
 from tracegrad.trace.values.number import Number
 from tracegrad.trace.values.python_arithmetic import bounded, bounds
@@ -131,8 +133,7 @@ def limits(x: Any) -> tuple[int, int]:
 def between(x: Any, low: int, high: int) -> Any:
     """The traced integer with these bounds."""
     number = Number(x.builder, x.node)
-    a, b = number.builder.bounds.get(number.node, (low, high))
-    number.builder.bounds[number.node] = max(a, low), min(b, high)
+    number.builder.bounds[number.node] = meet(number.builder.bounds.get(number.node, (low, high)), (low, high))
     return number
 
 
@@ -186,75 +187,47 @@ def required(condition: Any) -> Any:
 
 
 # -- affine forms ------------------------------------------------------------------------------------------------
-class AffineForm(NamedTuple):
-    """Affine form: a constant, and nodes with their factors."""
-
-    constant: int
-    terms: frozenset[tuple[Hashable, int]]
+Symbol = Hashable  # a node; or an op, parameters, and the forms of the operands
+SizeForm = AffineForm[Symbol]
 
 
-def form_of(x: Any) -> AffineForm:
+def form_of(x: Any) -> SizeForm:
     """The affine form of a size."""
-    return _of(x.builder, x.node, 0) if isinstance(x, Tracer) else AffineForm(int(x), frozenset())
+    return _of(x.builder, x.node, 0) if isinstance(x, Tracer) else AffineForm(int(x))
 
 
 def difference(x: Any, y: Any) -> int | None:
     """`x - y` if it is a constant."""
-    result = _sum(form_of(x), form_of(y), -1)
-    return None if result.terms else result.constant
+    return form_of(x).minus(form_of(y))
 
 
-def difference_bounds(x: Any, y: Any) -> tuple[tuple[float, float], list[GraphNode]]:
+def difference_bounds(x: Any, y: Any) -> tuple[Interval, list[GraphNode]]:
     """The bounds of `x - y`, and the nodes that it depends on."""
-    result = _sum(form_of(x), form_of(y), -1)
-    known: dict[Any, Any] = next((v.builder.bounds for v in (x, y) if isinstance(v, Tracer)), {})
-    low: float = result.constant
-    high: float = result.constant
-    for symbol, k in result.terms:
-        ends = [k * end for end in known.get(symbol, _ANY)]
-        low, high = low + min(ends), high + max(ends)
-    return (low, high), [x for symbol, _ in result.terms for x in _nodes(symbol)]
+    form = form_of(x).plus(form_of(y), -1)
+    known: Mapping[Any, Interval] = next((v.builder.bounds for v in (x, y) if isinstance(v, Tracer)), {})
+    ends = [scaled(known.get(symbol, ANY), k) for symbol, k in form.terms.items()]
+    low, high = (form.constant + sum(side) for side in zip((0, 0), *ends))
+    return (low, high), [x for symbol in form.terms for x in _nodes(symbol)]
 
 
 def _nodes(symbol: Any) -> list[GraphNode]:
     """The nodes in a symbol."""
     if isinstance(symbol, GraphNode):
         return [symbol]
-    return [x for form in symbol[-1] for factor, _ in form.terms for x in _nodes(factor)] if len(symbol) == 3 else []
+    return [x for form in symbol[-1] for factor in form.terms for x in _nodes(factor)] if len(symbol) == 3 else []
 
 
-def _sum(x: AffineForm, y: AffineForm, factor: int) -> AffineForm:
-    terms = dict(x.terms)
-    for symbol, k in y.terms:
-        terms[symbol] = terms.get(symbol, 0) + factor * k
-    return AffineForm(x.constant + factor * y.constant, frozenset([(s, k) for s, k in terms.items() if k]))
-
-
-def _symbol(x: Hashable) -> AffineForm:
-    return AffineForm(0, frozenset([(x, 1)]))
-
-
-_NONE = AffineForm(0, frozenset())
-_ANY = (-np.inf, np.inf)
-
-
-def _of(builder: TraceBuilder, node: GraphNode, depth: int) -> AffineForm:
+def _of(builder: TraceBuilder, node: GraphNode, depth: int) -> SizeForm:
     if node.op is None:
         return _outside(builder, node, depth)
     inside = node not in builder.of_loops and _is_of_this_iteration(builder, node)
     if depth > _DEEP or not inside or node.aval.dtype != np.int64 or node.is_multi_result:
-        return _symbol(node)
+        return AffineForm.symbol(node)
     forms = [_operand_form(builder, x, depth + 1) for x in node.inputs]
-    if node.op in (ops.add, ops.subtract):
-        return _sum(forms[0], forms[1], 1 if node.op is ops.add else -1)
-    if node.op is ops.negative:
-        return _sum(_NONE, forms[0], -1)
-    if node.op is ops.multiply and not all(x.terms for x in forms):
-        x, y = forms if not forms[1].terms else reversed(forms)
-        return _sum(_NONE, x, y.constant)
-    if node.op in (fresh, stop_gradient):
-        return forms[0]
-    return _symbol((node.op, node.params, tuple(forms))) if node.inputs else _symbol(node)
+    result = combined(node.op, forms)
+    if result is None:
+        result = AffineForm.symbol((node.op, node.params, tuple(forms)) if node.inputs else node)
+    return result
 
 
 def _is_of_this_iteration(builder: TraceBuilder, node: GraphNode) -> bool:
@@ -262,16 +235,16 @@ def _is_of_this_iteration(builder: TraceBuilder, node: GraphNode) -> bool:
     return not builder.iteration_began or any(x is node for x in builder.nodes[builder.iteration_began :])
 
 
-def _operand_form(builder: TraceBuilder, x: Any, depth: int) -> AffineForm:
+def _operand_form(builder: TraceBuilder, x: Any, depth: int) -> SizeForm:
     if is_literal(x):
-        return AffineForm(x, frozenset()) if type(x) is int else _symbol((type(x), repr(x)))
+        return AffineForm(x) if type(x) is int else AffineForm.symbol((type(x), repr(x)))
     return _of(builder, x, depth)
 
 
-def _outside(builder: Any, node: GraphNode, depth: int) -> AffineForm:
+def _outside(builder: Any, node: GraphNode, depth: int) -> SizeForm:
     """An input of a region, as the outside value it captures if there is one."""
     if builder.outer is not None:
         for value, parameter in builder.captured.values():
             if parameter is node and not isinstance(value, TensorCarrier):
                 return _of(value.builder, value.node, depth)
-    return _symbol(node)
+    return AffineForm.symbol(node)

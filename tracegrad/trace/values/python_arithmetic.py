@@ -17,6 +17,7 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
+from tracegrad.analysis.intervals import corners, meet, powers, quotients
 from tracegrad.avals import is_huge
 from tracegrad.errors import lost
 from tracegrad.ops.elementwise import bits
@@ -106,8 +107,7 @@ def bounds(x: Any) -> tuple[int, int]:
 def bounded(x: Any, low: int, high: int) -> Any:
     """`x` with these bounds."""
     if _is_traced(x):
-        known = bounds(x)
-        x.builder.bounds[x.node] = max(low, known[0]), min(high, known[1])
+        x.builder.bounds[x.node] = meet(bounds(x), (low, high))
     return x
 
 
@@ -176,19 +176,11 @@ def whole(op: Callable[..., Any], x: Any, python: Callable[..., Any]) -> Any:
 
 
 # -- arithmetic of integers ------------------------------------------------------------------------------------
-def _corners(f: Callable[[int, int], int]) -> Callable[..., tuple[int, int]]:
-    def range_of(x: tuple[int, int], y: tuple[int, int]) -> tuple[int, int]:
-        results = [f(a, b) for a in x for b in y]
-        return min(results), max(results)
-
-    return range_of
-
-
 def _sums(name: str) -> Callable[..., Any]:
     op, python = {"add": ops.add, "sub": ops.subtract, "mul": ops.multiply}[name], getattr(operator, name)
 
     def compute(x: Any, y: Any) -> Any:
-        return _fitting(op, op, _corners(python), python, x, y)
+        return _fitting(op, op, corners(python), python, x, y)
 
     return compute
 
@@ -214,15 +206,10 @@ def _int_divide(x: Any, y: Any) -> Any:
     return number(ops.divide(x, y))
 
 
-def _quotients(x: tuple[int, int], y: tuple[int, int]) -> tuple[int, int]:
-    max_size = max(map(abs, x)) if y[0] < 0 else 0
-    return min(x[0], 0, -max_size), max(x[1], 0, max_size)
-
-
 def _int_floor_divide(x: Any, y: Any) -> Any:
     if not _nonzero(y):
         return _by_zero(operator.floordiv, x, y)
-    return _fitting(ops.floor_divide, ops.divide, _quotients, operator.floordiv, x, y)
+    return _fitting(ops.floor_divide, ops.divide, quotients, operator.floordiv, x, y)
 
 
 def _int_remainder(x: Any, y: Any) -> Any:
@@ -239,15 +226,7 @@ def _int_power(x: Any, y: Any) -> Any:
         return usual if holds(ops.isfinite(usual)) else by_python(operator.pow, x, y, usual=usual)
     if not _is_traced(y):
         return _repeated(x, y)
-    return _fitting(ops.power, ops.power, _powers, operator.pow, x, y)
-
-
-def _powers(x: tuple[int, int], y: tuple[int, int]) -> tuple[int, int]:
-    size, max_exponent = max(map(abs, x)), max(y[1], 0)
-    if size < 2:
-        return (-1, 1) if x[0] < 0 else (0, 1)
-    largest = size**max_exponent if max_exponent < 64 else 2**64
-    return -largest if x[0] < 0 else 0, largest
+    return _fitting(ops.power, ops.power, powers, operator.pow, x, y)
 
 
 def _repeated(x: Any, n: int) -> Any:
@@ -275,9 +254,9 @@ def _shifts(name: str, op: Callable[..., Any]) -> Callable[..., Any]:
             return by_python(python, x, y)
         shifts = max(low, 0), min(high, 62)
         if name == "rshift":
-            return bounded(number(op(x, y)), *_corners(python)(bounds(x), shifts))
+            return bounded(number(op(x, y)), *corners(python)(bounds(x), shifts))
         return _fitting(
-            op, lambda a, b: ops.multiply(a, ops.exp2(b)), lambda a, _: _corners(python)(a, shifts), python, x, y
+            op, lambda a, b: ops.multiply(a, ops.exp2(b)), lambda a, _: corners(python)(a, shifts), python, x, y
         )
 
     return compute

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from tracegrad.control.index_ranges import Distances, IndexWindow, distances, input_distances, window_at
+from tracegrad.analysis.index_ranges import Distances, IndexWindow, distances, input_distances, window_at
+from tracegrad.avals import Literal
 from tracegrad.ir import GraphNode
-from tracegrad.ops.core.forms import Branch, Repeat, While
+from tracegrad.ir.loop_view import LoopView, is_loop
+from tracegrad.ops.core.forms import Branch
 from tracegrad.ops.indexing.dynamic_slice import dynamic_update_slice
 
 __all__ = ["WriteSet"]
@@ -23,7 +23,7 @@ class WriteSet:
 
     def trace_back(self, after: GraphNode, until: GraphNode | None = None) -> WriteSet:
         """Trace back from `after` to the value of the array before the iteration, or to its value `until`."""
-        x: Any = after
+        x: GraphNode | Literal | None = after
         while isinstance(x, GraphNode):
             self.values.append(x)
             if x.op is None or x is until:
@@ -32,36 +32,30 @@ class WriteSet:
             x = self._before(x)
         return self
 
-    def _before(self, x: GraphNode) -> Any:
+    def _before(self, x: GraphNode) -> GraphNode | Literal | None:
         """The operand of `x` whose windows `x` has updated; or None."""
         if x.op is dynamic_update_slice:
             starts = [distances(a, self.known) for a in x.inputs[2:]]
             self.windows.append(window_at(starts, x.inputs[1].aval.shape, dict(x.params)["step"]))
-            return x.inputs[0]
+            return x.operands[0]
         if x.result_index is None:
             return None
         owner = x.operands[0]
-        form = owner.op.form if owner.op is not None else None
-        if isinstance(form, Repeat | While):
+        if is_loop(owner):
             return self._of_loop(owner, x.result_index)
-        return self._of_branches(owner, x.result_index) if isinstance(form, Branch) else None
+        return self._of_branches(owner, x.result_index) if isinstance(owner.form, Branch) else None
 
-    def _of_loop(self, loop: GraphNode, k: int) -> Any:
-        params = dict(loop.params)
-        body, carries, xs = params["body"], params["carries"], params.get("xs", 0)
-        if k >= carries:
+    def _of_loop(self, node: GraphNode, k: int) -> GraphNode | Literal | None:
+        loop = LoopView.of(node)
+        if k >= loop.carries:
             return None
-        operands = [distances(x, self.known) for x in (*loop.inputs[:carries], *loop.inputs[carries + xs :])]
-        scanned = loop.inputs[carries : carries + xs]
-        inside = WriteSet(input_distances(operands, scanned, body, carries, params.get("cond"))).trace_back(
-            body.outputs[k]
-        )
+        inside = WriteSet(input_distances(loop, node.inputs, self.known)).trace_back(loop.body.outputs[k])
         self.windows += inside.windows
-        return loop.inputs[k] if inside.first is body.inputs[k] else None
+        return node.inputs[k] if inside.first is loop.body.inputs[k] else None
 
-    def _of_branches(self, choice: GraphNode, k: int) -> Any:
+    def _of_branches(self, choice: GraphNode, k: int) -> GraphNode | Literal | None:
         results = set()
-        for branch in dict(choice.params)["branches"]:
+        for branch in choice.regions:
             operands = [distances(x, self.known) for x in choice.inputs[1:]]
             inside = WriteSet(dict(zip(branch.inputs, operands))).trace_back(branch.outputs[k])
             self.windows += inside.windows

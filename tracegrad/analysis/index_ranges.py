@@ -9,21 +9,23 @@ Integers do not wrap in this analysis: windows start inside an array, and steps 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
+from tracegrad.analysis.intervals import ANY, Interval, Operand, meet, range_of, scaled
+from tracegrad.analysis.trip_count import counters, limit_of
 from tracegrad.avals import is_literal
-from tracegrad.control.trip_count import counters, limit_of, range_of
-from tracegrad.ir import Graph, GraphNode, GraphValue
+from tracegrad.ir import GraphNode, GraphValue
+from tracegrad.ir.loop_view import LoopView
 from tracegrad.ops.elementwise.table import add, multiply, subtract
 from tracegrad.ops.indexing.dynamic_slice import counted
 from tracegrad.ops.shape.linear import fresh, full, reshape
 
 __all__ = ["Distances", "IndexWindow", "both", "distances", "extents", "input_distances", "plus", "window_at", "within"]
 
-Distances = dict[GraphNode | None, tuple[float, float]]  # None is 0
+Distances = dict[GraphNode | None, Interval]  # None is 0
 
 DEEPEST = 10  # maximum depth of nested sums
 FARTHEST = 2**31  # maximum finite distance: sums and products with larger ones are unknown
@@ -64,11 +66,11 @@ def extents(sizes: Sequence[int], step: Sequence[int]) -> list[int]:
 
 def within(x: Distances, low: float, high: float) -> bool:
     """Whether a number is known to be within the bounds."""
-    result = x.get(None, (-np.inf, np.inf))
-    return low <= result[0] and result[1] <= high
+    least, greatest = x.get(None, ANY)
+    return low <= least and greatest <= high
 
 
-def distances(x: Any, known: dict[GraphNode, Distances] | None = None, deep: int = 0) -> Distances:
+def distances(x: Operand, known: Mapping[GraphNode, Distances] | None = None, deep: int = 0) -> Distances:
     """The distances of an integer: a loop-invariant value, or a node of a region with the distances `known` of its
     inputs."""
     if is_literal(x):
@@ -80,13 +82,13 @@ def distances(x: Any, known: dict[GraphNode, Distances] | None = None, deep: int
         return {}
     if known is not None and node in known:
         return known[node]
-    result = _computed(node, known, deep) if node.op is not None and deep < DEEPEST else {}
-    bounds = {} if known is None else {k: each.get(None, (-np.inf, np.inf)) for k, each in known.items()}
+    computed = _computed(node, known, deep) if node.op is not None and deep < DEEPEST else {}
+    bounds = {} if known is None else {k: each.get(None, ANY) for k, each in known.items()}
     self_distance: Distances = {node: (0, 0)} if known is None else {}
-    return both([result, self_distance, {None: range_of(x if isinstance(x, GraphValue) else node, bounds)}])
+    return both([computed, self_distance, {None: range_of(x if isinstance(x, GraphValue) else node, bounds)}])
 
 
-def _computed(node: GraphNode, known: dict[GraphNode, Distances] | None, deep: int) -> Distances:
+def _computed(node: GraphNode, known: Mapping[GraphNode, Distances] | None, deep: int) -> Distances:
     def of(k: int) -> Distances:
         return distances(node.inputs[k], known, deep + 1)
 
@@ -101,14 +103,16 @@ def _computed(node: GraphNode, known: dict[GraphNode, Distances] | None, deep: i
         return {}
     x, y = of(0), of(1)
     if node.op is subtract:
-        y = {None: (-y[None][1], -y[None][0])} if None in y else {}
+        y = {None: scaled(y[None], -1)} if None in y else {}
     return plus(x, y)
 
 
 def plus(x: Distances, y: Distances) -> Distances:
     """The distances of the sum of two integers."""
-    sums = [{k: (a + c, b + d)} for k, (a, b) in x.items() for j, (c, d) in y.items() if j is None]
-    sums += [{j: (a + c, b + d)} for k, (a, b) in x.items() for j, (c, d) in y.items() if k is None]
+    sums: list[Distances] = []
+    for number, other in ((y, x), (x, y)):
+        if (ends := number.get(None)) is not None:
+            sums += [{k: (low + ends[0], high + ends[1])} for k, (low, high) in other.items()]
     return both([each for each in sums if not _is_far(each)])
 
 
@@ -117,8 +121,7 @@ def _times(x: Distances, y: Distances) -> Distances:
     for one, other in ((x, y), (y, x)):
         factor, last = one.get(None, (0, 0))
         if factor == last and 0 < factor <= LONGEST and None in other:
-            low, high = other[None]
-            table: Distances = {None: (factor * low, factor * high)}
+            table: Distances = {None: scaled(other[None], int(factor))}
             return {} if _is_far(table) else table
     return {}
 
@@ -131,36 +134,38 @@ def both(intervals: Sequence[Distances]) -> Distances:
     """The intersection of several distances of one integer."""
     table: Distances = {}
     for each in intervals:
-        for k, (low, high) in each.items():
-            before = table.get(k, (-np.inf, np.inf))
-            table[k] = max(low, before[0]), min(high, before[1])
+        for k, ends in each.items():
+            table[k] = meet(table.get(k, ANY), ends)
     return {k: ends for k, ends in table.items() if np.isfinite(ends).any()}
 
 
 def input_distances(
-    args: Sequence[Distances], xs: Sequence[Any], body: Graph, carries: int, cond: Graph | None = None
+    loop: LoopView, operands: Sequence[Operand], around: Mapping[GraphNode, Distances] | None = None
 ) -> dict[GraphNode, Distances]:
-    """The distances of the integer inputs of a body, valid in any iteration. They are computed from the distances of
-    the carries and constants of the loop, and from the scanned arrays."""
-    steps = counters(body, carries)
-    first = carries + len(xs)
-    table = dict(zip(body.inputs[first:], args[carries:]))
-    for node, x in zip(body.inputs[carries:first], xs):
+    """The distances of the integer inputs of a body, valid in any iteration. They are computed from the operands of the
+    loop; `around` are the distances of the inputs of the region that has the loop."""
+    body, steps = loop.body, counters(loop.body, loop.carries)
+    args = [{} if loop.carries <= k < loop.varying else distances(x, around) for k, x in enumerate(operands)]
+    table = dict(zip(loop.constants(body.inputs), loop.constants(args)))
+    for node, x in zip(loop.scanned(body.inputs), loop.scanned(operands)):
         whole = node.aval.size == 1 and node.aval.dtype.kind == "i"
         table[node] = both([{None: range_of(x)}]) if whole else {}
-    for k, node in enumerate(body.inputs[:carries]):
-        if body.outputs[k] is node:
+    for k, node in enumerate(loop.initial(body.inputs)):
+        if loop.is_unchanged(k):
             table[node] = args[k]
         elif abs(steps.get(k, FARTHEST)) <= LONGEST:
-            up = steps[k] > 0
-            table[node] = {x: (low, np.inf) if up else (-np.inf, high) for x, (low, high) in args[k].items()}
-            table[node] = both([table[node]])
+            table[node] = both([beyond(args[k], up=steps[k] > 0)])
         else:
             table[node] = {}
-    if cond is not None and (limit := limit_of(cond, body, carries)) is not None:
-        k, step, stop, correction = limit
-        stops = args[cond.inputs.index(stop)] if isinstance(stop, GraphNode) else {None: (stop, stop)}
-        last = 1 - correction  # minimum distance of the counter from the limit in an iteration
-        beyond = {x: (-np.inf, high - last) if step > 0 else (low + last, np.inf) for x, (low, high) in stops.items()}
-        table[body.inputs[k]] = both([table[body.inputs[k]], beyond])
+    if (limit := limit_of(loop)) is not None:
+        counter = body.inputs[limit.counter]
+        stops: Distances = {None: (limit.limit,) * 2} if limit.limit_input is None else args[limit.limit_input]
+        last = 1 - limit.correction  # minimum distance of the counter from the limit in an iteration
+        final = {x: (low + last, high - last) for x, (low, high) in stops.items()}
+        table[counter] = both([table[counter], beyond(final, up=limit.step < 0)])
     return table
+
+
+def beyond(x: Distances, up: bool) -> Distances:
+    """The distances of an integer that is equal to `x` or greater; or less, unless `up`."""
+    return {k: (low, np.inf) if up else (-np.inf, high) for k, (low, high) in x.items()}

@@ -1,0 +1,1 @@
+"""Integer analyses of graphs: intervals, affine forms, trip counts, and the windows that loops read and write."""
