@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import gc
+import inspect
 import pickle
 import sys
 import warnings
@@ -920,3 +921,13 @@ def test_what_does_not_fit_the_parameters_is_refused_by_name() -> None:
         init([w, np.arange(3)])
     with pytest.raises(ValueError, match="structure"):
         update({"w": w}, init([w]), [w])
+
+
+@pytest.mark.parametrize("name", ["SGD", "Adam", "Adamax", "NAdam", "RAdam", "RMSprop", "Adagrad", "Adadelta", "Rprop"])
+def test_hyperparameters_are_the_arguments_of_the_constructor_without_the_parameters(name: str) -> None:
+    cls = getattr(tg.optim, name)
+    optimizer = cls([tg.tensor([1.0], requires_grad=True)])
+    arguments = [each for each in inspect.signature(cls).parameters if each != "params"]
+    assert sorted(optimizer.defaults) == sorted(arguments)
+    assert list(optimizer.state_dict()["param_groups"][0]) == [*optimizer.defaults, "params"]
+    assert list(optimizer.defaults) == (cls.saved_order.split() or arguments)

@@ -301,7 +301,33 @@ class CosineAnnealingLR(LRScheduler):
         return [self.eta_min + (base - self.eta_min) * wave for base in self.base_lrs]
 
 
-class SequentialLR(LRScheduler):
+class _OfSchedules(LRScheduler):
+    """Base class of schedules that consist of schedules of one optimizer."""
+
+    def __init__(self, optimizer: Any, schedulers: Sequence[Any]):
+        for k, each in enumerate(schedulers):
+            if not hasattr(each, "optimizer"):
+                raise TypeError(located(f"the scheduler at index {k} has no optimizer"))
+            if isinstance(each, ReduceLROnPlateau):
+                text = f"the scheduler at index {k} is a ReduceLROnPlateau, whose step needs a metric"
+                raise ValueError(located(text))
+            if each.optimizer is not optimizer:
+                text = f"the scheduler at index {k} belongs to another optimizer than the one at index 0"
+                raise ValueError(located(text))
+        self.optimizer, self._schedulers = optimizer, list(schedulers)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state, with the states of the schedules."""
+        state = {k: x for k, x in super().state_dict().items() if k != "_schedulers"}
+        return state | {"_schedulers": [each.state_dict() for each in self._schedulers]}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        super().load_state_dict({k: x for k, x in state_dict.items() if k != "_schedulers"})
+        for each, state in zip(self._schedulers, state_dict["_schedulers"]):
+            each.load_state_dict(state)
+
+
+class SequentialLR(_OfSchedules):
     """Schedules one after the other; each of the `milestones` begins the next one.
 
     >>> from tracegrad import optim, tensor
@@ -314,7 +340,7 @@ class SequentialLR(LRScheduler):
     def __init__(self, optimizer: Any, schedulers: Sequence[Any], milestones: Sequence[int], last_epoch: int = -1):
         if not schedulers:
             raise ValueError(located("SequentialLR expects at least one scheduler, but got no scheduler."))
-        _of_one(optimizer, schedulers)
+        super().__init__(optimizer, schedulers)
         if len(milestones) != len(schedulers) - 1:
             raise ValueError(
                 located(
@@ -323,8 +349,7 @@ class SequentialLR(LRScheduler):
                     f"be equal to {len(milestones)}"
                 )
             )
-        self.optimizer, self._schedulers, self._milestones = optimizer, list(schedulers), list(milestones)
-        self.last_epoch = last_epoch + 1
+        self._milestones, self.last_epoch = list(milestones), last_epoch + 1
         # Undo the initial steps of all schedules; then repeat the initial step of the first.
         set_rates(optimizer, [group["initial_lr"] for group in optimizer.param_groups])
         for each in self._schedulers:
@@ -343,15 +368,8 @@ class SequentialLR(LRScheduler):
             schedule.step()
         self._last_lr = schedule.get_last_lr()
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return the state, with the states of the schedules."""
-        return _with_states(self, {k: x for k, x in vars(self).items() if k not in ("optimizer", "_schedulers")})
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        _load(self, state_dict)
-
-
-class ChainedScheduler(LRScheduler):
+class ChainedScheduler(_OfSchedules):
     """Schedules that are applied together: each one changes the rates that the previous one has set.
 
     >>> from tracegrad import optim, tensor
@@ -365,45 +383,14 @@ class ChainedScheduler(LRScheduler):
             raise ValueError(
                 located("ChainedScheduler expects at least one scheduler to be chained, but got no scheduler.")
             )
-        self.optimizer = schedulers[0].optimizer if optimizer is None else optimizer
-        _of_one(self.optimizer, schedulers)
-        self._schedulers = list(schedulers)
-        self._last_lr = [group["lr"] for group in self.optimizer.param_groups]
+        super().__init__(schedulers[0].optimizer if optimizer is None else optimizer, schedulers)
+        self._last_lr = self.rates()
 
     def step(self, epoch: Any = None) -> None:
         """Advance all schedules to the next epoch."""
         for each in self._schedulers:
             each.step()
-        self._last_lr = [group["lr"] for group in self.optimizer.param_groups]
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the state, with the states of the schedules."""
-        return _with_states(self, {k: x for k, x in vars(self).items() if k not in ("optimizer", "_schedulers")})
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        _load(self, state_dict)
-
-
-def _of_one(optimizer: Any, schedulers: Sequence[Any]) -> None:
-    for k, each in enumerate(schedulers):
-        if not hasattr(each, "optimizer"):
-            raise TypeError(located(f"the scheduler at index {k} has no optimizer"))
-        if isinstance(each, ReduceLROnPlateau):
-            raise ValueError(located(f"the scheduler at index {k} is a ReduceLROnPlateau, whose step needs a metric"))
-        if each.optimizer is not optimizer:
-            raise ValueError(
-                located(f"the scheduler at index {k} belongs to another optimizer than the one at index 0")
-            )
-
-
-def _with_states(scheduler: Any, state: dict[str, Any]) -> dict[str, Any]:
-    return state | {"_schedulers": [each.state_dict() for each in scheduler._schedulers]}
-
-
-def _load(scheduler: Any, state: dict[str, Any]) -> None:
-    vars(scheduler).update({k: x for k, x in state.items() if k != "_schedulers"})
-    for each, inner in zip(scheduler._schedulers, state["_schedulers"]):
-        each.load_state_dict(inner)
+        self._last_lr = self.rates()
 
 
 OPTIM_DOCS.document(globals(), __all__)

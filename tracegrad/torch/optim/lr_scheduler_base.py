@@ -108,7 +108,7 @@ class LRScheduler:
             closed = getattr(self, "_get_closed_form_lr", None)
             rates = self.get_lr() if closed is None else closed()
         set_rates(self.optimizer, rates)
-        self._last_lr = [group["lr"] for group in self.optimizer.param_groups]
+        self._last_lr = self.rates()
 
     def state_dict(self) -> dict[str, Any]:
         """Return all attributes but the optimizer."""

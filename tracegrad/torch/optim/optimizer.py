@@ -58,6 +58,7 @@ class Optimizer:
     """
 
     rule: UpdateRule | None = None
+    saved_order = ""  # the hyperparameters in the order of PyTorch's states, if it is not that of the constructor
     _HOOKS = ("_before", "_after", "_before_saving", "_after_saving", "_before_loading", "_after_loading")
 
     def __init_subclass__(cls, **kwargs: Any) -> None:

@@ -13,41 +13,49 @@ from tracegrad.torch.tape import Tensor
 __all__ = ["ASGD", "SGD", "Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "RMSprop", "Rprop"]
 
 Betas = tuple[float, float]
+Settings = dict[str, Any]
 
 
-def _not_negative(**settings: Any) -> None:
-    """Raise if a value is negative or nan; the names are those of PyTorch's errors."""
-    for name, x in settings.items():
-        if not x >= 0.0:
-            raise ValueError(located(f"Invalid {name.replace('__', ' ')}: {x}"))
+# What PyTorch's errors call a hyperparameter that must not be negative.
+_NOT_NEGATIVE = {
+    "lr": "learning rate",
+    "eps": "epsilon value",
+    "momentum": "momentum value",
+    "lr_decay": "lr_decay value",
+    "weight_decay": "weight_decay value",
+    "momentum_decay": "momentum_decay value",
+    "initial_accumulator_value": "initial_accumulator_value value",
+}
 
 
-def _share(what: str, x: Any) -> None:
-    if not 0.0 <= x <= 1.0:
-        raise ValueError(located(f"Invalid {what}: {x}"))
+def _checked(cls: type[Optimizer], arguments: Settings) -> Settings:
+    """Return the hyperparameters among the arguments of a constructor; ValueError for one that is out of range.
 
-
-def _betas(betas: Any) -> None:
-    for k, beta in enumerate(betas):
+    `foreach`, `fused` and `capturable` have no effect here.
+    """
+    names = cls.saved_order.split() or [name for name in arguments if name not in ("self", "params", "__class__")]
+    settings = {name: arguments[name] for name in names}
+    for name, text in _NOT_NEGATIVE.items():
+        if name in settings and not settings[name] >= 0.0:  # nan is invalid too
+            raise ValueError(located(f"Invalid {text}: {settings[name]}"))
+    for k, beta in enumerate(settings.get("betas", ())):
         if not 0.0 <= beta < 1.0:
             raise ValueError(located(f"Invalid beta parameter at index {k}: {beta}"))
-
-
-def _usual(cls: str, defaults: dict[str, Any]) -> dict[str, Any]:
-    """Check the defaults; `foreach`, `fused` and `capturable` have no effect here."""
-    if defaults.get("differentiable"):
+    if not 0.0 <= settings.get("rho", 0.0) <= 1.0:
+        raise ValueError(located(f"Invalid rho value: {settings['rho']}"))
+    if settings.get("differentiable"):
         raise UnsupportedError(
             located(
-                f"{cls}(differentiable=True): steps update parameters in place; for derivatives of training use the "
-                "pure functions, as tracegrad.optim.sgd, in a function of what is differentiated"
+                f"{cls.__name__}(differentiable=True): steps update parameters in place; for derivatives of training "
+                "use the pure functions, as tracegrad.optim.sgd, in a function of what is differentiated"
             )
         )
-    if defaults.get("fused") and defaults.get("foreach"):
+    if settings.get("fused") and settings.get("foreach"):
         raise RuntimeError(located("`fused` and `foreach` cannot be `True` together."))
-    rate = defaults["lr"]
+    rate = settings["lr"]
     if isinstance(rate, Tensor) and rate.numel() != 1:
         raise ValueError(located("Tensor lr must be 1-element"))
-    return defaults
+    return settings
 
 
 class SGD(Optimizer):
@@ -80,21 +88,10 @@ class SGD(Optimizer):
         differentiable: bool = False,
         fused: bool | None = None,
     ):
-        _not_negative(learning__rate=lr, momentum__value=momentum, weight_decay__value=weight_decay)
+        settings = _checked(type(self), locals())
         if nesterov and (momentum <= 0 or dampening != 0):
             raise ValueError(located("Nesterov momentum requires a momentum and zero dampening"))
-        defaults = {
-            "lr": lr,
-            "momentum": momentum,
-            "dampening": dampening,
-            "weight_decay": weight_decay,
-            "nesterov": nesterov,
-            "maximize": maximize,
-            "foreach": foreach,
-            "differentiable": differentiable,
-            "fused": fused,
-        }
-        super().__init__(params, _usual("SGD", defaults))
+        super().__init__(params, settings)
 
 
 class Adam(Optimizer):
@@ -113,29 +110,17 @@ class Adam(Optimizer):
     """
 
     rule = RULES["adam"]
+    saved_order = (
+        "lr betas eps weight_decay amsgrad maximize foreach capturable differentiable fused decoupled_weight_decay"
+    )
 
     def __init__(
         self, params: Any, lr: Any = 1e-3, betas: Betas = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 0,
         amsgrad: bool = False, *, foreach: bool | None = None, maximize: bool = False, capturable: bool = False,
         differentiable: bool = False, fused: bool | None = None, decoupled_weight_decay: bool = False,
     ):  # fmt: skip
-        _not_negative(learning__rate=lr, epsilon__value=eps)
-        _betas(betas)
-        _not_negative(weight_decay__value=weight_decay)
-        defaults = {
-            "lr": lr,
-            "betas": betas,
-            "eps": eps,
-            "weight_decay": weight_decay,
-            "amsgrad": amsgrad,
-            "maximize": maximize,
-            "foreach": foreach,
-            "capturable": capturable,
-            "differentiable": differentiable,
-            "fused": fused,
-            "decoupled_weight_decay": decoupled_weight_decay,
-        }
-        super().__init__(params, _usual(type(self).__name__, defaults))
+        settings = _checked(type(self), locals())
+        super().__init__(params, settings)
 
 
 class AdamW(Adam):
@@ -193,20 +178,8 @@ class Adamax(Optimizer):
         differentiable: bool = False,
         capturable: bool = False,
     ):
-        _not_negative(learning__rate=lr, epsilon__value=eps)
-        _betas(betas)
-        _not_negative(weight_decay__value=weight_decay)
-        defaults = {
-            "lr": lr,
-            "betas": betas,
-            "eps": eps,
-            "weight_decay": weight_decay,
-            "foreach": foreach,
-            "maximize": maximize,
-            "differentiable": differentiable,
-            "capturable": capturable,
-        }
-        super().__init__(params, _usual("Adamax", defaults))
+        settings = _checked(type(self), locals())
+        super().__init__(params, settings)
 
 
 class NAdam(Optimizer):
@@ -225,6 +198,9 @@ class NAdam(Optimizer):
     """
 
     rule = RULES["nadam"]
+    saved_order = (
+        "lr betas eps weight_decay momentum_decay decoupled_weight_decay maximize foreach capturable differentiable"
+    )
 
     def __init__(
         self,
@@ -241,22 +217,8 @@ class NAdam(Optimizer):
         capturable: bool = False,
         differentiable: bool = False,
     ):
-        _not_negative(learning__rate=lr, epsilon__value=eps)
-        _betas(betas)
-        _not_negative(weight_decay__value=weight_decay, momentum_decay__value=momentum_decay)
-        defaults = {
-            "lr": lr,
-            "betas": betas,
-            "eps": eps,
-            "weight_decay": weight_decay,
-            "momentum_decay": momentum_decay,
-            "decoupled_weight_decay": decoupled_weight_decay,
-            "maximize": maximize,
-            "foreach": foreach,
-            "capturable": capturable,
-            "differentiable": differentiable,
-        }
-        super().__init__(params, _usual("NAdam", defaults))
+        settings = _checked(type(self), locals())
+        super().__init__(params, settings)
 
 
 class RAdam(Optimizer):
@@ -275,6 +237,7 @@ class RAdam(Optimizer):
     """
 
     rule = RULES["radam"]
+    saved_order = "lr betas eps weight_decay maximize foreach capturable decoupled_weight_decay differentiable"
 
     def __init__(
         self,
@@ -290,21 +253,8 @@ class RAdam(Optimizer):
         capturable: bool = False,
         differentiable: bool = False,
     ):
-        _not_negative(learning__rate=lr, epsilon__value=eps)
-        _betas(betas)
-        _not_negative(weight_decay__value=weight_decay)
-        defaults = {
-            "lr": lr,
-            "betas": betas,
-            "eps": eps,
-            "weight_decay": weight_decay,
-            "maximize": maximize,
-            "foreach": foreach,
-            "capturable": capturable,
-            "decoupled_weight_decay": decoupled_weight_decay,
-            "differentiable": differentiable,
-        }
-        super().__init__(params, _usual("RAdam", defaults))
+        settings = _checked(type(self), locals())
+        super().__init__(params, settings)
 
 
 class RMSprop(Optimizer):
@@ -322,6 +272,7 @@ class RMSprop(Optimizer):
     """
 
     rule = RULES["rmsprop"]
+    saved_order = "lr momentum alpha eps centered weight_decay capturable foreach maximize differentiable"
 
     def __init__(
         self,
@@ -337,21 +288,10 @@ class RMSprop(Optimizer):
         maximize: bool = False,
         differentiable: bool = False,
     ):
-        _not_negative(learning__rate=lr, epsilon__value=eps, momentum__value=momentum)
-        _not_negative(weight_decay__value=weight_decay, alpha__value=alpha)
-        defaults = {
-            "lr": lr,
-            "momentum": momentum,
-            "alpha": alpha,
-            "eps": eps,
-            "centered": centered,
-            "weight_decay": weight_decay,
-            "capturable": capturable,
-            "foreach": foreach,
-            "maximize": maximize,
-            "differentiable": differentiable,
-        }
-        super().__init__(params, _usual("RMSprop", defaults))
+        settings = _checked(type(self), locals())
+        if not alpha >= 0.0:
+            raise ValueError(located(f"Invalid alpha value: {alpha}"))
+        super().__init__(params, settings)
 
 
 class Adagrad(Optimizer):
@@ -370,6 +310,7 @@ class Adagrad(Optimizer):
     """
 
     rule = RULES["adagrad"]
+    saved_order = "lr lr_decay eps weight_decay initial_accumulator_value foreach maximize differentiable fused"
 
     def __init__(
         self,
@@ -385,20 +326,8 @@ class Adagrad(Optimizer):
         differentiable: bool = False,
         fused: bool | None = None,
     ):
-        _not_negative(learning__rate=lr, lr_decay__value=lr_decay, weight_decay__value=weight_decay)
-        _not_negative(initial_accumulator_value__value=initial_accumulator_value, epsilon__value=eps)
-        defaults = {
-            "lr": lr,
-            "lr_decay": lr_decay,
-            "eps": eps,
-            "weight_decay": weight_decay,
-            "initial_accumulator_value": initial_accumulator_value,
-            "foreach": foreach,
-            "maximize": maximize,
-            "differentiable": differentiable,
-            "fused": fused,
-        }
-        super().__init__(params, _usual("Adagrad", defaults))
+        settings = _checked(type(self), locals())
+        super().__init__(params, settings)
 
 
 class Adadelta(Optimizer):
@@ -417,6 +346,7 @@ class Adadelta(Optimizer):
     """
 
     rule = RULES["adadelta"]
+    saved_order = "lr rho eps weight_decay maximize capturable foreach differentiable"
 
     def __init__(
         self,
@@ -431,19 +361,8 @@ class Adadelta(Optimizer):
         maximize: bool = False,
         differentiable: bool = False,
     ):
-        _not_negative(learning__rate=lr, epsilon__value=eps, weight_decay__value=weight_decay)
-        _share("rho value", rho)
-        defaults = {
-            "lr": lr,
-            "rho": rho,
-            "eps": eps,
-            "weight_decay": weight_decay,
-            "maximize": maximize,
-            "capturable": capturable,
-            "foreach": foreach,
-            "differentiable": differentiable,
-        }
-        super().__init__(params, _usual("Adadelta", defaults))
+        settings = _checked(type(self), locals())
+        super().__init__(params, settings)
 
 
 class ASGD(Optimizer):
@@ -476,19 +395,8 @@ class ASGD(Optimizer):
         differentiable: bool = False,
         capturable: bool = False,
     ):
-        _not_negative(learning__rate=lr, weight_decay__value=weight_decay)
-        defaults = {
-            "lr": lr,
-            "lambd": lambd,
-            "alpha": alpha,
-            "t0": t0,
-            "weight_decay": weight_decay,
-            "foreach": foreach,
-            "maximize": maximize,
-            "differentiable": differentiable,
-            "capturable": capturable,
-        }
-        super().__init__(params, _usual("ASGD", defaults))
+        settings = _checked(type(self), locals())
+        super().__init__(params, settings)
 
 
 class Rprop(Optimizer):
@@ -507,6 +415,7 @@ class Rprop(Optimizer):
     """
 
     rule = RULES["rprop"]
+    saved_order = "lr etas step_sizes foreach maximize differentiable capturable"
 
     def __init__(
         self,
@@ -520,19 +429,10 @@ class Rprop(Optimizer):
         maximize: bool = False,
         differentiable: bool = False,
     ):
-        _not_negative(learning__rate=lr)
+        settings = _checked(type(self), locals())
         if not 0.0 < etas[0] < 1.0 < etas[1]:
             raise ValueError(located(f"Invalid eta values: {etas[0]}, {etas[1]}"))
-        defaults = {
-            "lr": lr,
-            "etas": etas,
-            "step_sizes": step_sizes,
-            "foreach": foreach,
-            "maximize": maximize,
-            "differentiable": differentiable,
-            "capturable": capturable,
-        }
-        super().__init__(params, _usual("Rprop", defaults))
+        super().__init__(params, settings)
 
 
 OPTIM_DOCS.document(globals(), __all__)
