@@ -21,7 +21,7 @@ import numpy as np
 import tracegrad as tg
 from tracegrad.ir.interpreter import run
 from tracegrad.runtime.dispatch import dispatcher
-from tracegrad.trace.builder.builder import TraceBuilder
+from tracegrad.trace.builder.hooks import HOOKS
 
 counters: Any = importlib.import_module("tracegrad.trace.loops.range_counter")
 lengthy: Any = importlib.import_module("tracegrad.trace.loops.long_loop_hints")
@@ -224,15 +224,15 @@ def interpreted(fun: Any, x: Any, roll: Any) -> Any:
     def stop(*args: Any) -> None:
         raise Recorded(trace_call(*args))
 
-    saved = TraceBuilder.roll
-    dispatcher.trace_call, TraceBuilder.roll = stop, roll
+    saved = HOOKS.roll
+    dispatcher.trace_call, HOOKS.roll = stop, roll
     try:
         tg.value_and_grad(fun)(x)
     except Recorded as recorded:
         trace = recorded.args[0]
         return run(trace.graph, [x, *(c.array for c in trace.captures)])[:2]
     finally:
-        dispatcher.trace_call, TraceBuilder.roll = trace_call, saved
+        dispatcher.trace_call, HOOKS.roll = trace_call, saved
     raise AssertionError("nothing was recorded")
 
 
@@ -248,9 +248,9 @@ def faults(seed: int) -> Iterator[str]:
             return
         if not abs(expected) < 1e6:
             return
-        roll = TraceBuilder.roll
+        roll = HOOKS.roll
         with folding(1_000_000, 1_000_000):
-            plain, derivative = interpreted(fun, x, None)
+            plain, derivative = interpreted(fun, x, lambda *_: {})
         with folding(*((0, 2) if seed % 2 else (3000, 8))):
             value, gradient = interpreted(fun, x, roll) if seed % 20 else tg.value_and_grad(fun)(x)
     scale = 1 + np.max(np.abs(derivative))

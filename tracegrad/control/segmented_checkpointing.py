@@ -137,7 +137,7 @@ def _note(location: str, label: str) -> None:
         outermost = result if isinstance(result, TraceBuilder) else outermost
         result = result.around
     if outermost is not None:
-        outermost.divided[location] = label
+        outermost.loops.divided[location] = label
 
 
 def _carried(graph: Graph, wanted: Sequence[GraphNode], carries: int) -> list[int]:

@@ -55,8 +55,8 @@ def _repeats(nodes: Sequence[GraphNode]) -> bool:
 def loop_detector(builder: TraceBuilder, within: bool = False) -> Any:
     """The online loop detector of a trace. It is created if traced code evaluates a condition inside a loop, or is
     known to be `within` one; else None."""
-    if builder.loop_detector is None and (within or within_loop()):
+    if builder.loops.detector is None and (within or within_loop()):
         from tracegrad.reroll.online.loop_detector import LoopDetector
 
-        builder.loop_detector = LoopDetector(builder)
-    return builder.loop_detector
+        builder.loops.detector = LoopDetector(builder)
+    return builder.loops.detector

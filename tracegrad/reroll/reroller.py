@@ -54,7 +54,7 @@ class Reroller:
                 self._pad(iterations)
         finally:
             self.builder.location = location
-        self.builder.replaced.update(self.initial_nodes.difference(self.sequence))
+        self.builder.loops.replaced.update(self.initial_nodes.difference(self.sequence))
         self._report()
         return {old: new for old, new in zip(before, self.outputs) if old is not new}
 
@@ -173,7 +173,7 @@ class Reroller:
     def _report(self) -> None:
         """Report to the trace why loops stay unrolled: loops whose iterations are similar, and lines that were repeated
         with different shapes."""
-        reasons = self.builder.unrolled
+        reasons = self.builder.loops.unrolled
         for (first, _), why in self.refused.items():
             reasons.setdefault(first.location, why)
         uneven = {first.location: f": {why}" for (first, _), why in self.uneven.items() if why}
@@ -187,7 +187,7 @@ class Reroller:
         replaced by earlier loops are excluded."""
         operands = operands_of if where in [x.op for x in nodes] else attrgetter("operands")
         read = needed(nodes, self.outputs, operands)
-        result, live, replaced = set(read), set(self._codes(read)), self.builder.replaced
+        result, live, replaced = set(read), set(self._codes(read)), self.builder.loops.replaced
         others = [x for x in nodes if x not in result and x.result_index is None and x not in replaced]
         alike = [x for x, code in zip(others, self._codes(others)) if code in live]
         return needed(nodes, [*read, *alike], operands) if alike else read

@@ -175,7 +175,7 @@ def _separate_nodes(builder: TraceBuilder, moving: Sequence[Any]) -> Iterator[li
     late = [guard for guard in builder.guards[count:] if guard.node.depends_on(nodes)]
     dependents += [guard for guard in late if guard.unless_raises is None]
     builder.raising = raising
-    builder.guards = [guard for guard in builder.guards if guard not in late]
+    builder.guards[:] = [guard for guard in builder.guards if guard not in late]
 
 
 def _between(builder: TraceBuilder, moving: Sequence[Any], outputs: Sequence[Any]) -> Graph:

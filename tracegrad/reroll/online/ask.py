@@ -33,8 +33,8 @@ def ask_at_jump(
     is_first = counter is not None and not counter.iterations
     now = _widened_state(machine, jump, is_first) if before is None else capture_state(builder, jump)
     if now is None:
-        machine.report(builder.not_closed, frame.attempts.get(at, 0))
-        machine.move(LoopState.RECORD, builder.not_closed)
+        machine.report(builder.loops.not_closed, frame.attempts.get(at, 0))
+        machine.move(LoopState.RECORD, builder.loops.not_closed)
         return condition, None
     known: bool | None = None
     loop: ClosedLoop | None = None
@@ -43,10 +43,10 @@ def ask_at_jump(
     if before is None:
         machine.move(LoopState.RECORD, "a path may begin here")
     else:
-        if builder.elements.appended:
-            builder.elements.iteration(before.appended, before.state.objects, now.objects)
+        if builder.loops.elements.appended:
+            builder.loops.elements.iteration(before.appended, before.state.objects, now.objects)
         if now.follows(before.state) and not widen_bounds(before.state, now):
-            if builder.listed:
+            if builder.loops.listed:
                 require_not_written(builder, before.state.objects, now.objects)
             machine.move(LoopState.CLOSE)
             loop, condition, known = close_loop(machine, frame, before, now, condition, counter)
@@ -66,7 +66,9 @@ def ask_at_entry(machine: LoopMachine, jump: LoopJump) -> bool | None:
     builder = machine.builder
     machine.move(LoopState.ASK)
     state = _widened_state(machine, jump, enters=True)
-    machine.move(LoopState.RECORD, builder.not_closed if state is None else "a loop begins with its first iteration")
+    machine.move(
+        LoopState.RECORD, builder.loops.not_closed if state is None else "a loop begins with its first iteration"
+    )
     if state is None:
         return None
     outcome = jump.leads_back(True)

@@ -78,7 +78,7 @@ def _closed(machine: LoopMachine, start: PathStart, now: FrameState, condition: 
         [first, *(PathCondition(x.node, x.location, x.value.item()) for x in guards if x not in usual)],
         condition,
         builder.nodes[start.nodes :],
-        builder.constant_nodes[start.n_frozen :],
+        builder.loops.constant_nodes[start.n_frozen :],
     )
     if start.counts:
         _carry_conditions(machine.builder, path, [x.node for x in usual])
@@ -147,11 +147,11 @@ def _emit(
         tracer.node = results[k].node if k in results else closed.begin.state[k]
         if k in results and limits is not None:
             builder.bounds[tracer.node] = limits
-            builder.of_loops.add(tracer.node)
+            builder.loops.varying.add(tracer.node)
     iterated = start.enters or (start.is_first_iteration and start.count is not None and bool(start.count.numbers))
     start.state.ends.add(builder, before.numbered, now.tracers, iterated)
     now.record_values()
-    builder.retract(start.guards)
+    builder.guards.retract(start.guards)
     # Conditions of inner loops are the same in all iterations of this loop, but maybe not of an outer loop.
     machine.unguarded = [x for x in machine.unguarded if x.at < start.nodes or x.loop_start >= start.nodes]
     held = len(closed.begin.state) - 1

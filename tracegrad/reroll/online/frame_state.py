@@ -116,7 +116,7 @@ class FrameState:
         self.nodes = [x.node for x in self.tracers]
         self.objects = {id(x): x.node for x in self.tracers}
         self.numbered = list(map(id, self.tracers))
-        known = [self.builder.separated.get(x) for x in self.numbered]
+        known = [self.builder.loops.separated.get(x) for x in self.numbered]
         self.separated = {k: x for k, x in enumerate(known) if x is not None and x.views}
         self.asks = [x.layout_inputs for x in self.tracers]
         self.bounds = [bounds(x) if x.dtype.kind == "i" and x.weak else None for x in self.tracers]
@@ -205,7 +205,7 @@ class FrameState:
             self._pinned.append(x.origin)
             self._add(x.origin.base)
         for view in [r() for r in x.views]:
-            if view is not None and id(view) not in self.builder.separated:
+            if view is not None and id(view) not in self.builder.loops.separated:
                 self._add(view)
 
     def _function(self, f: Any) -> None:
@@ -270,7 +270,7 @@ def capture_state(builder: TraceBuilder, jump: LoopJump, enters: bool = False) -
         separate_views(builder, jump, known_variations(builder, jump, Variation.SEPARATE) if enters else {})
         return _with_kinds(builder, jump, FrameState(builder, jump))
     except _Unsupported as error:
-        builder.not_closed = str(error) or "something outside that it has changed is not understood"
+        builder.loops.not_closed = str(error) or "something outside that it has changed is not understood"
         return None
 
 

@@ -51,8 +51,8 @@ class PathStart:
         self.state, self.condition, self.loop, self.counts = state, condition, loop, counter is not None
         self.count = None if counter is None else _induction_variable(counter)
         self.nodes, self.guards, self.inner = len(builder.nodes), len(builder.guards), 0
-        self.n_frozen, self.location = len(builder.constant_nodes), builder.locate()
-        self.bounds, self.appended = dict(builder.bounds), len(builder.elements.appended)
+        self.n_frozen, self.location = len(builder.loops.constant_nodes), builder.locate()
+        self.bounds, self.appended = dict(builder.bounds), len(builder.loops.elements.appended)
         self.outcome = False
         self.enters = False  # whether this is a loop entry, without a condition
         # Whether a counted loop is at its first iteration.
@@ -152,7 +152,7 @@ class LoopMachine:
         """Record why the loop at the present jump stays unrolled, after the last attempt."""
         if attempts == MAX_CLOSE_ATTEMPTS and self.jump is not None:
             code, line = self.jump.frame.f_code, self.jump.frame.f_lineno
-            self.builder.unrolled.setdefault(f"{code.co_filename}:{line}", f"it asks for values, and {why}")
+            self.builder.loops.unrolled.setdefault(f"{code.co_filename}:{line}", f"it asks for values, and {why}")
 
     def frame_of(self, jump: LoopJump) -> FrameRecord:
         """What is known of the frame of a jump; the records of finished frames are dropped."""

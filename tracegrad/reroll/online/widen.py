@@ -163,7 +163,7 @@ def widen_bounds(before: FrameState, now: FrameState) -> bool:
         if old is not None and new is not None and not (old[0] <= new[0] and new[1] <= old[1]):
             x.node = node_of(fresh(x, tag=now.builder.new_tag()))
             now.builder.bounds[x.node] = _wider(old, new)
-            now.builder.of_loops.add(x.node)
+            now.builder.loops.varying.add(x.node)
             result = True
     return result
 

@@ -27,15 +27,16 @@ from tracegrad.ops.calls.failure import failure, failure_number
 from tracegrad.ops.shape.linear import full
 from tracegrad.target.tuning import TUNING
 from tracegrad.trace.builder.abort import Restarts, RunsPlainly
-from tracegrad.trace.builder.element_identity import Elements
-from tracegrad.trace.builder.facts import Fact, LoopFact, text_of
+from tracegrad.trace.builder.facts import Fact, text_of
 from tracegrad.trace.builder.hooks import HOOKS
 from tracegrad.trace.builder.layout import LayoutTracker
 from tracegrad.trace.builder.recording import ESCAPED, NodeRecorder
+from tracegrad.trace.builder.traced_loops import TracedLoops
 from tracegrad.trace.builder.value_guards import (
     IMPLICIT,
     NUMBERS,
     Capture,
+    GuardLog,
     TextNumbers,
     ValueGuard,
     guarded_value,
@@ -60,13 +61,17 @@ MAX_UNROLLED_NODES = TUNING.loops.max_unrolled_nodes
 
 class TraceBuilder(NodeRecorder):
     """Recorder of one call. `make` and `number` convert a node to a tracer of an array and of a Python number;
-    `guard_values` are the values of the first guards."""
+    `guard_values` are the values of the first guards.
+
+    Its parts are the log of `guards`, what it knows of `loops`, the layouts in `memory`, and `text_numbers`.
+    """
 
     def __init__(self, make: Any, number: Any, guard_values: Sequence[np.ndarray[Any, Any]] = ()) -> None:
         super().__init__(make)
         self.make_number = number
+        self.loops = TracedLoops()
         self.captures: dict[int, Capture] = {}
-        self.guards: list[ValueGuard] = []
+        self.guards = GuardLog(guard_values)
         self._tensors: Any = None
         self.inner: TraceBuilder | None = None
         self.abort_error: RunsPlainly | None = None
@@ -74,36 +79,12 @@ class TraceBuilder(NodeRecorder):
         self.rules: list[Any] = []  # custom rules that regions are recording
         self._tags = 0
         self._computed: dict[GraphNode, Any] = {}
-        self._observed: dict[GraphNode, np.ndarray[Any, Any]] = {}
-        self._prescribed = guard_values
-        # The values of all reads, in order; a guard has the position of its value.
-        self.script: list[np.ndarray[Any, Any]] = []
-        self.constant_nodes: list[GraphNode] = []  # nodes taken as constants, because they depend on no input
-        self.loop_detector: Any = None
-        # Makes the detector of loops whose conditions traced code reads.
-        self.detect_loops: Any = HOOKS.loop_detector
         self.differentiated: list[GraphNode] = []
         self.raising: list[GraphNode] = []  # nodes that may raise, recorded outside of derivatives, or checks
         self._foreseeing = False
         self.makes_views = True  # whether results of ops are views if NumPy's are
-        self.unrolled: dict[str, str] = {}  # why a loop was not rerolled, by the user's line
-        self.divided: dict[str, str] = {}  # the residuals of loops that run in segments, by the user's line
-        self.not_closed = ""  # what prevents closing a loop at the last condition
-        self.replaced: set[GraphNode] = set()  # nodes that rerolled loops have replaced
         self.bounds: dict[GraphNode, tuple[int, int]] = {}  # see `tracegrad.trace.values.python_arithmetic`
-        self.of_loops: set[GraphNode] = set()  # integers that vary between iterations of an open loop
-        # The ranges of nodes recorded by loops that can be folded, by the fact that folds the loop.
-        self.iterated: dict[LoopFact, list[range]] = {}
-        # Separate arrays that replace views in loops, and the bases of the views: see
-        # `tracegrad.trace.loops.separate_views`.
-        self.separated: dict[int, Any] = {}
-        # Arrays in histories, and their bases, each with the fact that leaves the loop without histories.
-        self.listed: dict[int, tuple[Any, Fact]] = {}
-        self.histories: list[Any] = []  # of open loops: see `tracegrad.trace.loops.appended_list`
-        self.elements = Elements()  # the elements of their lists
-        self.table_elements: list[Any] = []  # elements of tables: see `tracegrad.trace.loops.indexed_list`
         self.text_numbers = TextNumbers()
-        self.hashed: Any = None  # where a differentiated value was hashed
         self.output_at = -1  # the number of nodes when code last printed or logged
 
     outer: TraceBuilder | None = None  # the enclosing trace, if this one is a region
@@ -159,8 +140,8 @@ class TraceBuilder(NodeRecorder):
 
     def restarts(self, fact: Fact, why: str = "another trace is better") -> RunsPlainly:
         """Return the exception that restarts the trace with another fact."""
-        if self.loop_detector is not None:
-            self.loop_detector.restart(why)
+        if self.loops.detector is not None:
+            self.loops.detector.restart(why)
         if enabled("loops"):
             log("loops", "%s: traced again, because %s: %s", self.locate(), why, text_of(fact))
         self.abort_error = Restarts(why, fact)
@@ -178,25 +159,21 @@ class TraceBuilder(NodeRecorder):
         world.gave_booleans = True
         return result
 
+    def reset_numbering(self) -> None:
+        """Begin an iteration: give later computations new nodes, even if equal nodes exist."""
+        self._nodes, self.loops.iteration_began = {}, len(self.nodes)
+
     def close(self) -> None:
         """End the trace: escaped tracers raise an error from now on, and hold no references."""
         self.open = False
-        self.nodes, self.captures, self.separated, self.listed, self.histories, self.table_elements = (
-            [],
-            {},
-            {},
-            {},
-            [],
-            [],
-        )
-        self.elements = Elements()
-        for component in (self._tensors, self.loop_detector):
+        for component in (self._tensors, self.loops.detector):
             if component is not None:
                 component.close()
+        self.nodes, self.captures, self.loops = [], {}, TracedLoops()
         saved = (
             self._nodes,
             self._computed,
-            self._observed,
+            self.guards.known,
             self._lines,
             self._avals,
             self.plans,
@@ -204,7 +181,6 @@ class TraceBuilder(NodeRecorder):
             self.bounds,
             self.raising,
             self._failed,
-            self.of_loops,
         )
         for memory in saved:
             memory.clear()
@@ -312,17 +288,16 @@ class TraceBuilder(NodeRecorder):
         self.require_open()
         if query in NUMBERS and self.has_derivative(x.node):
             raise lost(query)
-        may_close_loop = query == "bool()" and self.inner is None and self.detect_loops is not None
-        detector = self.detect_loops(self) if may_close_loop else None
+        may_close_loop = query == "bool()" and self.inner is None and self.loops.may_close
+        detector = HOOKS.loop_detector(self) if may_close_loop else None
         with self.outside():
             node = guarded_value(x, query, self.compute(x.node)).node
             node, known = (node, None) if detector is None else detector.process_condition(node)
         if known is not None:
-            self.script.append(np.asarray(known))
-            return self.script[-1]
-        value = self._observed.get(node)
-        if value is None:
-            value = self._guarded(node, query)
+            value = np.asarray(known)
+            self.guards.script.append(value)
+            return value
+        value = self._guarded(node, query)
         if detector is not None:
             detector.process_outcome(bool(value.item()))
         return value
@@ -330,43 +305,32 @@ class TraceBuilder(NodeRecorder):
     def holds(self, x: Any) -> bool:
         """Whether the boolean `x`, usually True, is True in the call being traced; records an implicit guard."""
         self.require_open()
-        value = self._observed.get(x.node)
-        return bool(self._guarded(x.node, IMPLICIT) if value is None else value)
+        return bool(self._guarded(x.node, IMPLICIT))
 
     def assume(self, node: GraphNode) -> bool:
         """Record an implicit guard on a boolean that is not computed now; False if it is known not to hold."""
-        number = len(self.script)
-        value = np.asarray(self._prescribed[number] if number < len(self._prescribed) else True)
-        self.script.append(value)
-        self.guards.append(
-            ValueGuard(node, value, value_key(value), IMPLICIT, self.locate(), implicit=True, number=number)
-        )
+        value = self.guards.next_value()
+        value = np.asarray(True) if value is None else value
+        self.guards.add(node, value, IMPLICIT, self.locate())
         return bool(value)
 
     def _guarded(self, node: GraphNode, query: str) -> np.ndarray[Any, Any]:
-        """The value of a new guard, prescribed or computed in the call; records the guard."""
-        number = len(self.script)
-        value = np.asarray(self._prescribed[number]) if number < len(self._prescribed) else self.compute(node)
-        self._observed[node] = value
-        self.script.append(value)
-        implicit = query is IMPLICIT
-        self.guards.append(ValueGuard(node, value, value_key(value), query, self.locate(), implicit, number=number))
+        """The value of a guarded node, prescribed or computed in the call; records a guard if it has none."""
+        value = self.guards.known.get(node)
+        if value is None:
+            value = self.guards.next_value()
+            value = self.guards.known[node] = self.compute(node) if value is None else value
+            self.guards.add(node, value, query, self.locate())
         return value
 
     def has_next_iteration(self, condition: GraphNode) -> bool:
         """Whether a counted loop has another iteration; records a guard if it depends on an input."""
-        value = self._observed.get(condition)
+        value = self.guards.known.get(condition)
         if value is None:
             inputs = {*self.inputs, *(c.node for c in self.captures.values() if c.source is not None)}
             depends = condition.depends_on(inputs)
             value = self._guarded(condition, "bool()") if depends else self.compute(condition)
         return bool(value.item())
-
-    def retract(self, first: int) -> None:
-        """Remove the guards from this one on; a repeated read records a new guard."""
-        for guard in self.guards[first:]:
-            self._observed.pop(guard.node, None)
-        del self.guards[first:]
 
     def knows(self, x: Any) -> bool:
         """Whether the value of `x` can be read."""
@@ -425,7 +389,7 @@ class TraceBuilder(NodeRecorder):
         captured = any(c.node in dependencies for c in self.captures.values() if c.source is not None)
         if captured:
             return self.observe(x, "a boolean index")
-        self.constant_nodes.append(x.node)
+        self.loops.constant_nodes.append(x.node)
         return self.compute(x.node)
 
     def compute(self, wanted: GraphNode) -> np.ndarray[Any, Any]:
@@ -461,7 +425,7 @@ class TraceBuilder(NodeRecorder):
         rolls = not self.world.once
         count = len(self.nodes)
         new = HOOKS.roll(self, wanted, start) if rolls else {}
-        if self.iterated and rolls:
+        if self.loops.iterated and rolls:
             self._fold_unrolled_loop([new.get(x, x) for x in wanted], count)
         if new:
             # The loops compute these nodes now, and may raise themselves.
@@ -475,7 +439,7 @@ class TraceBuilder(NodeRecorder):
     def _fold_unrolled_loop(self, wanted: Sequence[GraphNode], count: int) -> None:
         """Restart with a loop folded that was recorded iteration by iteration and could not be rerolled; there were
         `count` nodes before rerolling."""
-        fact, within = max(self.iterated.items(), key=lambda x: sum(map(len, x[1])))
+        fact, within = max(self.loops.iterated.items(), key=lambda x: sum(map(len, x[1])))
         if fact in self.world.facts or sum(map(len, within)) < MAX_UNROLLED_NODES:
             return
         others = set(self.nodes[:count]).difference(*[self.nodes[x.start : x.stop] for x in within])
@@ -497,12 +461,7 @@ class TraceBuilder(NodeRecorder):
         finally:
             self._foreseeing = False
         value = self._computed[number] = np.asarray(failure_number(error))
-        query = f"whether {node.op.name} raises"
-        guard = ValueGuard(
-            number, value, value_key(value), query, self.locate(), unless_raises=unless_raises, number=len(self.script)
-        )
-        self.script.append(value)
-        self.guards.append(guard)
+        self.guards.add(number, value, f"whether {node.op.name} raises", self.locate(), unless_raises)
         return error
 
     def all_succeed(self) -> bool:

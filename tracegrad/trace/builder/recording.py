@@ -39,9 +39,6 @@ class NodeRecorder(Builder):
         self._lines: dict[tuple[int, int], str] = {}
         self._avals: dict[Any, Aval] = {}
         self._failed: dict[GraphNode, Exception] = {}
-        self.iteration_began = 0  # the number of nodes at the beginning of the current loop iteration
-        self.foresees = True  # whether hints may mark loops as long (`tracegrad.trace.loops.long_loop_hints`)
-        self.unfolded: set[Any] = set()  # the keys of counted loops that began iteration by iteration
         self.sweeping = False  # whether a derivative is recorded, whose operations NumPy never computes
         self.plans: dict[Any, Any] = {}  # recording plans of `tracegrad.trace.values.operation_plans`
         self.results: dict[Any, Any] = {}  # avals of results and operands, by the identity of the operands' avals
@@ -71,10 +68,6 @@ class NodeRecorder(Builder):
     def compute(self, wanted: GraphNode) -> np.ndarray[Any, Any]:
         """The value of a node in the call being traced."""
         raise NotImplementedError
-
-    def reset_numbering(self) -> None:
-        """Give later computations new nodes, even if equal nodes exist."""
-        self._nodes, self.iteration_began = {}, len(self.nodes)
 
     def locate(self) -> str:
         if self.location:

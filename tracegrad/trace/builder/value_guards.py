@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,9 +11,20 @@ from tracegrad.ir import GraphNode
 from tracegrad.ops.elementwise.table import not_equal
 from tracegrad.ops.shape.linear import cast
 from tracegrad.trace.builder.facts import Fact
+from tracegrad.typing import NDArray
 from tracegrad.utils.lazy_dataclass import record
 
-__all__ = ["IMPLICIT", "NUMBERS", "Capture", "GuardValues", "TextNumbers", "ValueGuard", "guarded_value", "value_key"]
+__all__ = [
+    "IMPLICIT",
+    "NUMBERS",
+    "Capture",
+    "GuardLog",
+    "GuardValues",
+    "TextNumbers",
+    "ValueGuard",
+    "guarded_value",
+    "value_key",
+]
 
 IMPLICIT = "whether Python's arithmetic is that of the machine"
 # The reads whose value is a number to compute with, not a boolean or an index.
@@ -58,6 +70,39 @@ class ValueGuard:
     number: int = 0  # the position among all values read during tracing
 
 
+class GuardLog(list[ValueGuard]):
+    """The guards of a trace, in order.
+
+    `script` has the values of all reads, also of those without a guard. A call that is traced again knows the first of
+    them: they are `prescribed`.
+    """
+
+    def __init__(self, prescribed: Sequence[NDArray] = ()) -> None:
+        super().__init__()
+        self.script: list[NDArray] = []
+        self.known: dict[GraphNode, NDArray] = {}  # the values of nodes that have a guard
+        self._prescribed = prescribed
+
+    def next_value(self) -> NDArray | None:
+        """The prescribed value of the next read, if there is one."""
+        number = len(self.script)
+        return np.asarray(self._prescribed[number]) if number < len(self._prescribed) else None
+
+    def add(
+        self, node: GraphNode, value: NDArray, query: str, location: str, unless_raises: GraphNode | None = None
+    ) -> None:
+        """Record the value of a read, with a guard on it."""
+        implicit, number = query is IMPLICIT, len(self.script)
+        self.append(ValueGuard(node, value, value_key(value), query, location, implicit, unless_raises, number))
+        self.script.append(value)
+
+    def retract(self, first: int) -> None:
+        """Remove the guards from this one on; a repeated read records a new guard."""
+        for guard in self[first:]:
+            self.known.pop(guard.node, None)
+        del self[first:]
+
+
 class TextNumbers(set[float]):
     """Numbers in text made from differentiated values (see `tracegrad.trace.values.text_conversions`); also rounded
     text and hashes, which may be keys of memoized results."""
@@ -66,6 +111,8 @@ class TextNumbers(set[float]):
         super().__init__()
         self.rounded: set[str] = set()
         self.hashes: set[int] = set()
+        # The instruction that last hashed such a value, with its frame, and whether it looks up an item.
+        self.hashed_at: tuple[int, int, bool] | None = None
 
 
 class GuardValues(NamedTuple):

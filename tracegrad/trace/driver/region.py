@@ -185,7 +185,7 @@ class Region(TraceBuilder):
 
     def __init__(self, outer: TraceBuilder, description: str, examples: int):
         super().__init__(outer.make, outer.make_number)
-        self.detect_loops = None
+        self.loops.may_close = False
         self.outer: TraceBuilder = outer
         self.around, self.examples, self.text_numbers = outer, examples, outer.text_numbers
         self.description = description

@@ -269,9 +269,9 @@ def _trace_call(
     """As `trace_call`, or the restart exception. If restarts are `endless`, the call runs as plain Python."""
     rewind(call)
     builder = TraceBuilder(Tracer, Number, guard_values)
-    builder.foresees = not guard_values  # hints would change the guards that the answers belong to
+    builder.loops.foresees = not guard_values  # hints would change the guards that the answers belong to
     if TraceFact.ITERATION_BY_ITERATION in facts or disabled("loop-capture"):
-        builder.detect_loops = None
+        builder.loops.may_close = False
     if TraceFact.COMPUTED not in facts:
         builder.constant_arrays = Constants()
     builder.world = world = World(builder, facts, fun if shared else None)
@@ -290,7 +290,7 @@ def _trace_call(
             disturbed = world.natives.disturbed()
             if disturbed or builder.abort_error is not None:
                 raise builder.abort(disturbed)
-            require_restored(builder.histories)
+            require_restored(builder.loops.histories)
             return _finish(builder, world, call, result)
     except (KeyboardInterrupt, GeneratorExit):
         world.printed.release()
@@ -300,7 +300,7 @@ def _trace_call(
         world.natives.rewind()
         return restart.with_traceback(None)
     except BaseException as error:
-        loops = builder.loop_detector is not None and builder.loop_detector.has_traced_values
+        loops = builder.loops.detector is not None and builder.loops.detector.has_traced_values
         if loops and is_of_loops(error):
             # It may concern the final values of the loops, which are not constants, or an iteration after the last.
             world.natives.rewind()
@@ -421,9 +421,9 @@ def _finish(builder: TraceBuilder, world: World, call: BoundCall, result: Any) -
         tape,
         layouts=builder.memory.layouts(inputs),
         groups=world.writes.distinct_groups(done, world.is_fixed),
-        unrolled=tuple(builder.unrolled.items()),
-        divided=tuple(builder.divided.items()),
-        script=tuple(builder.script),
+        unrolled=tuple(builder.loops.unrolled.items()),
+        divided=tuple(builder.loops.divided.items()),
+        script=tuple(builder.guards.script),
     )
 
 
@@ -490,7 +490,7 @@ def _raised(builder: TraceBuilder, world: World, call: BoundCall, error: BaseExc
         raised=located(why, line or _user_line(error)),
         error=error if alike else None,
         layouts=builder.memory.layouts(inputs),
-        script=tuple(builder.script),
+        script=tuple(builder.guards.script),
     )
 
 

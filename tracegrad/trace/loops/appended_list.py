@@ -56,7 +56,7 @@ class History(Instead):
         self, builder: TraceBuilder, jump: LoopJump, fact: AppendedListFact, items: list[Any], first: list[Any]
     ):
         super().__init__(builder, jump.fact(LoopFactKind.ITERATION_BY_ITERATION))
-        builder.elements.used = True
+        builder.loops.elements.used = True
         self._fact, self._items, self._form = fact, items, fact.schema
         self._frame, self._within = jump.frame, jump.within
         size = len(first) + fact.capacity
@@ -76,7 +76,7 @@ class History(Instead):
         if not fits(form(x), self._form) or any(array.outside for array in arrays(x)):
             self.misused()
         for array in arrays(x):
-            self._builder.elements.append(array)
+            self._builder.loops.elements.append(array)
             self._share(array)
         self._store(minimum(self._count, self._size - 1), x)
         self._count.node = node_of(add(self._count, 1))
@@ -89,7 +89,7 @@ class History(Instead):
         if not self._builder.holds(inside):
             self.misused()
         result = rebuilt(self._builder, self._form, iter([row_at(column, at) for column in self._columns]), self._share)
-        self._builder.table_elements += [ElementProxy(x, [x], self._iterations, True) for x in arrays(result)]
+        self._builder.loops.table_elements += [ElementProxy(x, [x], self._iterations, True) for x in arrays(result)]
         return result
 
     def restored(self) -> list[Any]:
@@ -100,7 +100,7 @@ class History(Instead):
         return self._items
 
     def _make(self, x: Any) -> None:
-        self._builder.elements.make(x, self._iterations)
+        self._builder.loops.elements.make(x, self._iterations)
         self._share(x)
 
     def count(self) -> int:
@@ -180,7 +180,7 @@ def _room(jump: LoopJump, per_iteration: int) -> int:
 def enter_loop(builder: TraceBuilder, jump: LoopJump) -> None:
     """Replace lists that grow in the loop that begins here by histories, and lists that it indexes by tables."""
     new: dict[str, Any] = {**_grown(builder, jump), **tables(builder, jump)}
-    builder.histories += new.values()
+    builder.loops.histories += new.values()
     if new:
         set_variables(jump.frame, new)
 
@@ -208,7 +208,7 @@ def _grown(builder: TraceBuilder, jump: LoopJump) -> dict[str, History]:
 def restore_lists(builder: TraceBuilder, jump: LoopJump, condition: bool) -> None:
     """Restore the lists of variables whose loops end where traced code continues."""
     target = jump.target(condition)
-    ended = [x for x in builder.histories if x._frame is jump.frame and target not in x._within]
+    ended = [x for x in builder.loops.histories if x._frame is jump.frame and target not in x._within]
     if not ended:
         return
     wider = {x.wider for x in ended} - {None}
@@ -218,12 +218,12 @@ def restore_lists(builder: TraceBuilder, jump: LoopJump, condition: bool) -> Non
     held = {id(x): name for name, x in variables(jump.frame).items()}
     set_variables(jump.frame, {held[id(x)]: x.restored() for x in ended if id(x) in held})
     done = {id(x) for x in ended if id(x) in held}
-    builder.histories = [x for x in builder.histories if id(x) not in done]
+    builder.loops.histories = [x for x in builder.loops.histories if id(x) not in done]
 
 
 def require_not_written(builder: TraceBuilder, before: dict[int, Any], now: dict[int, Any]) -> None:
     """End the trace if an iteration has appended an array that it began with and wrote to."""
-    for key, (_, iterations) in builder.listed.items():
+    for key, (_, iterations) in builder.loops.listed.items():
         if key in before and now.get(key, before[key]) is not before[key]:
             raise builder.restarts(iterations)
 

@@ -106,7 +106,7 @@ def _iterable(builder: TraceBuilder, x: Any) -> _LoopIterable | None:
 
 def _free(builder: TraceBuilder | None) -> bool:
     """Whether loops may be folded."""
-    return builder is not None and builder.open and builder.inner is None and builder.detect_loops is not None
+    return builder is not None and builder.open and builder.inner is None and builder.loops.may_close
 
 
 def _iterator(x: Tracer, frame: FrameType) -> Iterator[Any]:

@@ -176,7 +176,7 @@ class Instead:
     def _share(self, x: Any) -> None:
         """Record that the list holds the array object itself: a write to it or to a base of it would be visible there,
         and ends the trace."""
-        listed, entry = self._builder.listed, self._iterations
+        listed, entry = self._builder.loops.listed, self._iterations
         listed.setdefault(id(x), (x, entry))
         while x.origin is not None:
             x = x.origin.base

@@ -106,7 +106,7 @@ class StackedList(Instead):
         at = index % n if type(index) is int else index if low >= 0 else where(less(index, 0), add(index, n), index)
         result = rebuilt(self._builder, self._form, iter([row_at(column, at) for column in self._columns]), self._share)
         self._bound(result)
-        self._builder.table_elements += [
+        self._builder.loops.table_elements += [
             ElementProxy(x, list(_flat(x)), self._iterations, True) for x in _single(result)
         ]
         return result
@@ -126,16 +126,16 @@ class StackedList(Instead):
         for x, limits in zip(numbers, self._limits):
             if limits is not None:
                 bounded(x, *limits)
-                self._builder.of_loops.add(x.node)
+                self._builder.loops.varying.add(x.node)
 
     def _stack(self) -> None:
-        self._builder.elements.used = True
+        self._builder.loops.elements.used = True
         columns = zip(*[values(self._builder, x, self._form) for x in self._items])
         self._columns = [Tracer(self._builder, node_of(stack(*column, axis=0))) for column in columns]
         for x in arrays(self._items):
             self._share(x)
         within = [x for x in _single(self._items) if x is not self._items and not isinstance(x, Tracer)]
-        self._builder.table_elements += [ElementProxy(x, list(_flat(x)), self._iterations, False) for x in within]
+        self._builder.loops.table_elements += [ElementProxy(x, list(_flat(x)), self._iterations, False) for x in within]
         numbers = zip(*[[y for y in _flat(x) if _is_leaf(y)] for x in self._items])
         whole = [x.kind == "number" and x.dtype == "int64" for x in leaf_schemas(self._form) if x.kind != "boolean"]
         self._limits = [_limits(each) if is_whole else None for each, is_whole in zip(numbers, whole)]
@@ -143,7 +143,7 @@ class StackedList(Instead):
     @property
     def is_changed(self) -> bool:
         """Whether the list, or an object read from it, has changed."""
-        return _are_other(self._initial, self._items) or any(x.is_changed for x in self._builder.table_elements)
+        return _are_other(self._initial, self._items) or any(x.is_changed for x in self._builder.loops.table_elements)
 
     # -- the interface of growing lists: see `tracegrad.trace.loops.appended_list` ---------------------------------
     @property
@@ -221,12 +221,12 @@ def tables(builder: TraceBuilder, jump: LoopJump) -> dict[str, StackedList]:
 def require_unchanged(builder: TraceBuilder, handed: Collection[Any]) -> None:
     """Check at the end of the trace that no stand-in of an element escapes or has changed, and that the elements are
     unchanged."""
-    if builder.table_elements:
+    if builder.loops.table_elements:
         seen = set(map(id, handed))
-        for x in builder.table_elements:
+        for x in builder.loops.table_elements:
             if x.is_changed or (x.is_copy and id(x.value) in seen):
                 raise builder.restarts(x.iterations)
-    iterations = builder.elements.lost(handed)
+    iterations = builder.loops.elements.lost(handed)
     if iterations is not None:
         raise builder.restarts(iterations)
 

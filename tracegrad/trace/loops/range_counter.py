@@ -22,6 +22,7 @@ from tracegrad.settings import disabled
 from tracegrad.target.tuning import TUNING
 from tracegrad.trace.builder.builder import TraceBuilder, current_trace
 from tracegrad.trace.builder.facts import LoopFact, LoopFactKind
+from tracegrad.trace.builder.hooks import HOOKS
 from tracegrad.trace.loops.long_loop_hints import LoopSignature, loop_signature, note_long, was_long
 from tracegrad.trace.ragged.symbolic_size import difference_bounds, is_of_a_loop
 from tracegrad.trace.values.number import Number
@@ -100,7 +101,7 @@ class Counter:
             raise self.builder.restarts(self.fact(LoopFactKind.FOLDED))
         if not (at < self.stop if self.step > 0 else at > self.stop):
             if self._may_be_folded:
-                self.builder.iterated.setdefault(self.fact(LoopFactKind.FOLDED), []).append(
+                self.builder.loops.iterated.setdefault(self.fact(LoopFactKind.FOLDED), []).append(
                     range(self.first_node, len(self.builder.nodes))
                 )
             raise StopIteration
@@ -155,7 +156,7 @@ class Counter:
     @property
     def _may_fold(self) -> bool:
         builder = self.builder
-        free = builder.open and builder.inner is None and builder.detect_loops is not None and not builder.has_tensors
+        free = builder.open and builder.inner is None and builder.loops.may_close and not builder.has_tensors
         return (
             free
             and self.fact(LoopFactKind.ITERATION_BY_ITERATION) not in builder.world.facts
@@ -174,12 +175,12 @@ class Counter:
         """Whether a similar loop was long. The loop then becomes a fact, so it must not have begun before in this
         trace."""
         builder, folded, length = self.builder, self.fact(LoopFactKind.FOLDED), self.length or 0
-        if length < MIN_FOLDED or folded in builder.unfolded:
-            builder.unfolded.add(folded)
+        if length < MIN_FOLDED or folded in builder.loops.unfolded:
+            builder.loops.unfolded.add(folded)
             return False
-        builder.unfolded.add(folded)
+        builder.loops.unfolded.add(folded)
         self.looked = loop_signature(frame)
-        if not builder.foresees or not was_long(folded, self.looked, length):
+        if not builder.loops.foresees or not was_long(folded, self.looked, length):
             return False
         builder.world.facts.add(folded)
         return True
@@ -195,7 +196,7 @@ class Counter:
         return (
             len(self.builder.nodes)
             - self.first_node
-            + sum(map(len, self.builder.iterated.get(self.fact(LoopFactKind.FOLDED), ())))
+            + sum(map(len, self.builder.loops.iterated.get(self.fact(LoopFactKind.FOLDED), ())))
         )
 
     @property
@@ -220,7 +221,7 @@ class Counter:
         # A loop with only a few more iterations than the least trip count is not profitable to fold.
         iterations_left = (self.length or 0) - max(self.iterations, MIN_FOLDED)
         is_long = iterations_left * self._per_iteration > MIN_REMAINING_PART * MAX_RECORDED_NODES
-        return self._may_be_folded and (is_long or self.fact(LoopFactKind.FOLDED) in self.builder.iterated)
+        return self._may_be_folded and (is_long or self.fact(LoopFactKind.FOLDED) in self.builder.loops.iterated)
 
     # -- folded ------------------------------------------------------------------------------------
     def _limits(self) -> tuple[int, int]:
@@ -240,7 +241,7 @@ class Counter:
     def _folded_next(self) -> Any:
         at = self.at
         condition = less(at, self.stop) if self.step > 0 else greater(at, self.stop)
-        if not self.builder.detect_loops(self.builder, within=True).iteration(self, node_of(condition)):
+        if not HOOKS.loop_detector(self.builder, within=True).iteration(self, node_of(condition)):
             raise StopIteration
         at = self.at
         bounded(at, *self._limits())
@@ -304,5 +305,5 @@ def number_of_loop(builder: TraceBuilder, x: Any, low: int, high: int) -> Number
     node = node_of(fresh(x, tag=builder.new_tag()))
     if node.aval.dtype.kind == "i":
         builder.bounds[node] = low, high
-        builder.of_loops.add(node)
+        builder.loops.varying.add(node)
     return Number(builder, node)

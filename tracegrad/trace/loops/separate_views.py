@@ -56,9 +56,9 @@ def _separated(builder: TraceBuilder, jump: LoopJump, x: Any, is_own: bool = Fal
     if not view:
         copy.node = node_of(fresh(x, tag=builder.new_tag()))
     iterations = jump.fact(LoopFactKind.VIEWS)
-    builder.separated[id(copy)] = SeparatedArray(copy, iterations, (x,), jump.frame, jump.within, copy.node)
+    builder.loops.separated[id(copy)] = SeparatedArray(copy, iterations, (x,), jump.frame, jump.within, copy.node)
     while True:
-        builder.separated.setdefault(id(x), SeparatedArray(x, iterations))
+        builder.loops.separated.setdefault(id(x), SeparatedArray(x, iterations))
         if x.origin is None:
             return copy
         x = x.origin.base
@@ -70,7 +70,7 @@ def _is_view(x: Tracer) -> bool:
 
 def has_views(x: Tracer) -> bool:
     """Whether there are views of an array, except views that loops have replaced."""
-    return any(view is not None and id(view) not in x.builder.separated for view in [r() for r in x.views])
+    return any(view is not None and id(view) not in x.builder.loops.separated for view in [r() for r in x.views])
 
 
 class Ends:
@@ -90,7 +90,11 @@ class Ends:
         """Record the end of a path that began with the arrays of these ids and ended with these arrays. The flag says
         that at least one iteration runs, so the arrays end as on some path."""
         for k, (old, x) in enumerate(zip(before, now)):
-            known, ends, first = builder.separated.get(id(x)), self._separated.setdefault(k, []), self._first.get(k)
+            known, ends, first = (
+                builder.loops.separated.get(id(x)),
+                self._separated.setdefault(k, []),
+                self._first.get(k),
+            )
             if old == id(x):
                 self._same.add(k)
             elif known is not None and known.views:
@@ -98,7 +102,7 @@ class Ends:
             may_be = [*ends, first] if first is not None and (k in self._same or not transposed) else ends
             views = {id(v): v for each in may_be for v in each.views}
             if views and not (first is not None and first.array is x and len(views) == 1):
-                builder.separated[id(x)] = SeparatedArray(x, may_be[0].iterations, tuple(views.values()))
+                builder.loops.separated[id(x)] = SeparatedArray(x, may_be[0].iterations, tuple(views.values()))
 
 
 def restore_views(builder: TraceBuilder, jump: LoopJump, condition: bool) -> None:
@@ -106,7 +110,7 @@ def restore_views(builder: TraceBuilder, jump: LoopJump, condition: bool) -> Non
     target = jump.target(condition)
     ended = {
         key: x
-        for key, x in builder.separated.items()
+        for key, x in builder.loops.separated.items()
         if x.node is x.array.node and x.frame is jump.frame and target not in x.within
     }
     if not ended:
@@ -116,15 +120,15 @@ def restore_views(builder: TraceBuilder, jump: LoopJump, condition: bool) -> Non
         set_variables(jump.frame, new)
     # Drop arrays without other references, and then bases without separate views.
     for key in [key for key, x in ended.items() if sys.getrefcount(x.array) == _UNSHARED_COUNT]:
-        del builder.separated[key]
+        del builder.loops.separated[key]
     needed = set[int]()
-    for each in [v for x in builder.separated.values() for v in x.views]:
+    for each in [v for x in builder.loops.separated.values() for v in x.views]:
         base: TracedMemory | None = each
         while base is not None:
             needed.add(id(base))
             base = None if base.origin is None else base.origin.base
-    for key in [key for key, x in builder.separated.items() if not x.views and key not in needed]:
-        del builder.separated[key]
+    for key in [key for key, x in builder.loops.separated.items() if not x.views and key not in needed]:
+        del builder.loops.separated[key]
 
 
 def _whole(x: Any, ended: dict[int, SeparatedArray]) -> Any:

@@ -102,7 +102,7 @@ def is_of_a_loop(x: Any) -> bool:
         return False
     builder: Any = x.builder
     if builder.outer is None:
-        return bool(builder.of_loops) and _depends(x.node, builder.of_loops)
+        return bool(builder.loops.varying) and _depends(x.node, builder.loops.varying)
     known = builder.known_outside(x.node)
     return known is None or is_of_a_loop(known)
 
@@ -220,7 +220,7 @@ def _nodes(symbol: Any) -> list[GraphNode]:
 def _of(builder: TraceBuilder, node: GraphNode, depth: int) -> SizeForm:
     if node.op is None:
         return _outside(builder, node, depth)
-    inside = node not in builder.of_loops and _is_of_this_iteration(builder, node)
+    inside = node not in builder.loops.varying and _is_of_this_iteration(builder, node)
     if depth > _DEEP or not inside or node.aval.dtype != np.int64 or node.is_multi_result:
         return AffineForm.symbol(node)
     forms = [_operand_form(builder, x, depth + 1) for x in node.inputs]
@@ -232,7 +232,7 @@ def _of(builder: TraceBuilder, node: GraphNode, depth: int) -> SizeForm:
 
 def _is_of_this_iteration(builder: TraceBuilder, node: GraphNode) -> bool:
     """Whether each iteration of a current loop computes the node: it was recorded after the iteration began."""
-    return not builder.iteration_began or any(x is node for x in builder.nodes[builder.iteration_began :])
+    return not builder.loops.iteration_began or any(x is node for x in builder.nodes[builder.loops.iteration_began :])
 
 
 def _operand_form(builder: TraceBuilder, x: Any, depth: int) -> SizeForm:

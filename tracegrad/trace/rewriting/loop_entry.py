@@ -46,9 +46,9 @@ class Entrance:
         builder = current_trace()
         if builder is None or not builder.open or builder.outer is not None or builder.inner is not None:
             return
-        if builder.detect_loops is not None:
+        if builder.loops.may_close:
             frame = sys._getframe(1)
-            builder.detect_loops(builder, within=True).enter(frame, self.tests[frame.f_lasti])
+            HOOKS.loop_detector(builder, within=True).enter(frame, self.tests[frame.f_lasti])
 
     def __getitem__(self, x: Any) -> Any:
         return HOOKS.iterable_of(x) if type(x) in (list, tuple, ListProxy) else x

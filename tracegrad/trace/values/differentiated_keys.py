@@ -131,7 +131,7 @@ class TracedKey(TracedValue):
             raise TypeError("unhashable type: 'numpy.ndarray'")
         result = hash(self._plain("hash()"))
         if self.builder.open and self._is_differentiated():
-            self.builder.hashed = _current_instruction()
+            self.builder.text_numbers.hashed_at = _current_instruction()
         return result
 
     def __eq__(self, other: Any) -> Any:
@@ -141,7 +141,7 @@ class TracedKey(TracedValue):
 
 def check_key_lookup(x: Any, other: Any) -> None:
     """Check a comparison of a traced value with another one, which may be a lookup by a container."""
-    before = x.builder.hashed
+    before = x.builder.text_numbers.hashed_at
     if before is None or not before[2] or not issubclass(type(other), float | np.floating):  # tracers are neither
         return
     if before == _current_instruction() and x._is_differentiated():

@@ -66,14 +66,14 @@ class SeparatedArray(NamedTuple):
 
 def require_not_separated(x: TracedMemory) -> None:
     """End the trace on an update of an array if a loop has separated it or a view of it, or appended it to a list."""
-    known: Any = x.builder.separated.get(id(x)) or x.builder.listed.get(id(x))
+    known: Any = x.builder.loops.separated.get(id(x)) or x.builder.loops.listed.get(id(x))
     if known is not None:
         raise x.builder.restarts(known[1])
 
 
 def require_whole(x: TracedMemory) -> None:
     """End the trace on a read of an array's layout if the view that a loop has replaced by it has another layout."""
-    known = x.builder.separated.get(id(x))
+    known = x.builder.loops.separated.get(id(x))
     if known is not None and known.views:
         raise x.builder.restarts(known.iterations)
 
@@ -81,10 +81,10 @@ def require_whole(x: TracedMemory) -> None:
 def require_views(builder: TraceBuilder, handed: Collection[Any]) -> None:
     """End the trace if an escaping array must be a view, but a loop has used a separate array instead. A view is needed
     if it shares memory with an outside array or another result, or is read-only."""
-    if not builder.separated:
+    if not builder.loops.separated:
         return
     arrays = {id(x): x for x in handed if hasattr(x, "origin") and (x.shape or x.is_array)}
-    results = [(x, builder.separated.get(key)) for key, x in arrays.items()]
+    results = [(x, builder.loops.separated.get(key)) for key, x in arrays.items()]
     views = [(known, known.views if known is not None and known.views else (x,)) for x, known in results]
     roots = [{id(v._root()) for v in each} for _, each in views]
     for k, (known, each) in enumerate(views):

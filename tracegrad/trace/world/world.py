@@ -267,7 +267,7 @@ class World(Assumptions):
         """Note a comparison of two objects by identity or memory, or, with `always`, any future one: objects must then
         keep their identity as in Python."""
         self._compares = self._compares or always
-        if self.builder.elements.used and TraceFact.LISTS not in self.facts:
+        if self.builder.loops.elements.used and TraceFact.LISTS not in self.facts:
             raise self.builder.restarts(TraceFact.LISTS, "elements of lists are compared by identity")
 
     @property
