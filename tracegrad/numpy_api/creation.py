@@ -32,7 +32,6 @@ __all__ = [
     "REPLACEMENTS",
     "arange",
     "array",
-    "asanyarray",
     "asarray",
     "ascontiguousarray",
     "asfortranarray",
@@ -104,14 +103,7 @@ def _as_zero_d(x: Any) -> Any:
 def asarray(
     a: Any, dtype: Any = None, order: Any = None, *, device: Any = None, copy: Any = None, like: Any = None
 ) -> Any:
-    """`np.asarray`: a carrier of the right dtype is returned unchanged."""
-    return array(a, dtype, copy=copy, order=order or "K", like=like)
-
-
-def asanyarray(
-    a: Any, dtype: Any = None, order: Any = None, *, device: Any = None, copy: Any = None, like: Any = None
-) -> Any:
-    """`np.asanyarray`."""
+    """`np.asarray`, and `np.asanyarray`: a carrier of the right dtype is returned unchanged."""
     return array(a, dtype, copy=copy, order=order or "K", like=like)
 
 
@@ -302,7 +294,7 @@ def tri(N: int, M: int | None = None, k: int = 0, dtype: Any = float, *, like: A
 REPLACEMENTS: dict[str, Callable[..., Any]] = {
     "array": array,
     "asarray": asarray,
-    "asanyarray": asanyarray,
+    "asanyarray": asarray,
     "ascontiguousarray": ascontiguousarray,
     "asfortranarray": asfortranarray,
     "require": require,

@@ -191,7 +191,7 @@ def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
     else:
         bounds = [0, *(i.__index__() for i in indices_or_sections), n]
     spans = [slice(*pair).indices(n) for pair in itertools.pairwise(bounds)]
-    return [_view_section(x, k, start, max(start, stop)) for start, stop, _ in spans]
+    return [slice_along(x, k, start, max(start, stop)) for start, stop, _ in spans]
 
 
 def _is_index_list(x: Any) -> bool:
@@ -203,7 +203,9 @@ def _is_index_list(x: Any) -> bool:
     return True
 
 
-def _view_section(x: Any, axis: int, start: int, stop: int) -> Any:
+def slice_along(x: Any, axis: int, start: int, stop: int) -> Any:
+    """Return `x[start:stop]` along one axis, with 0 <= start <= stop <= n, as a view."""
+
     def view_update(base: Any, new: Any) -> Any:
         pieces = [along(base, axis, 0, start), new, along(base, axis, stop, base.shape[axis])]
         return linear.concatenate(*pieces, axis=axis)

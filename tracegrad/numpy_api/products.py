@@ -26,14 +26,10 @@ from tracegrad.numpy_api.shapes import moveaxis
 from tracegrad.numpy_api.ufuncs import matmul as _matmul
 from tracegrad.ops.core.memory_order import order_of
 from tracegrad.ops.core.op import normalize_axis
-from tracegrad.ops.elementwise.complex import conj
+from tracegrad.ops.elementwise.complex import conjugated
 from tracegrad.ops.elementwise.table import multiply, subtract
 from tracegrad.ops.linalg import contraction
 from tracegrad.ops.shape.linear import reduce_sum, reshape
-
-
-def _conjugated(x: Any) -> Any:
-    return conj(x) if x.dtype.kind == "c" else x
 
 
 @implements(np.dot, refuses=("out",))
@@ -47,7 +43,7 @@ def dot(a: Any, b: Any, out: Any = None) -> Any:
 def vdot(a: Any, b: Any, /) -> Any:
     """`np.vdot`."""
     x, y = (raveled(v) for v in arrays(a, b))
-    return contraction.dot(_conjugated(x), y)
+    return contraction.dot(conjugated(x), y)
 
 
 @implements(np.inner)
@@ -175,7 +171,7 @@ def vecdot(x: Any, y: Any, axis: int = -1, dtype: Any = None) -> Any:
     """Sum products along one axis."""
     x, y = (to_dtype(v, dtype) for v in promoted(arrays(x, y)))
     x, y = broadcast_arrays("vecdot", [x, y])
-    return reduce_sum(multiply(_conjugated(x), y), axes=(normalize_axis("vecdot", axis, len(x.shape)),))
+    return reduce_sum(multiply(conjugated(x), y), axes=(normalize_axis("vecdot", axis, len(x.shape)),))
 
 
 @implements(np.linalg.vecdot)
@@ -196,7 +192,7 @@ def matvec(x: Any, y: Any) -> Any:
 def vecmat(x: Any, y: Any) -> Any:
     """Vectors times matrices."""
     x, y = arrays(x, y)
-    out = contraction.matmul_any(reshape(_conjugated(x), shape=(*x.shape[:-1], 1, x.shape[-1])), y)
+    out = contraction.matmul_any(reshape(conjugated(x), shape=(*x.shape[:-1], 1, x.shape[-1])), y)
     return reshape(out, shape=(*out.shape[:-2], out.shape[-1]))
 
 

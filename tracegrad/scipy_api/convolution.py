@@ -8,6 +8,7 @@ import numpy as np
 
 from tracegrad.numpy_api.operands import arrays, promoted, to_float
 from tracegrad.numpy_api.registry import refuse
+from tracegrad.ops.elementwise.complex import conjugated
 from tracegrad.scipy_api.registry import shadow
 
 __all__ = ["correlated", "over_windows"]
@@ -17,13 +18,9 @@ def over_windows(x: Any, w: Any) -> Any:
     """Sum the products of `w` with each window of `x` that has its shape."""
     rank = len(x.shape)
     if rank == 1:
-        return np.correlate(x, _conj(w), "valid")  # np.correlate conjugates its second argument
+        return np.correlate(x, conjugated(w), "valid")  # np.correlate conjugates its second argument
     windows = np.lib.stride_tricks.sliding_window_view(x, w.shape)
     return np.sum(windows * w, axis=tuple(range(rank, 2 * rank)))
-
-
-def _conj(x: Any) -> Any:
-    return np.conj(x) if x.dtype.kind == "c" else x
 
 
 def _full(x: Any, y: Any) -> Any:
@@ -96,8 +93,8 @@ def correlated(in1: Any, in2: Any, mode: str = "full", method: str = "auto") -> 
     """`scipy.signal.correlate`"""
     x, y = arrays(in1, in2)
     if mode == "valid" and any(m < n for m, n in zip(x.shape, y.shape)):
-        return _conj(np.flip(correlated(in2, in1, mode)))
-    return convolved("correlate", x, _conj(np.flip(y)), mode)
+        return conjugated(np.flip(correlated(in2, in1, mode)))
+    return convolved("correlate", x, conjugated(np.flip(y)), mode)
 
 
 @shadow("scipy.signal.correlate2d")

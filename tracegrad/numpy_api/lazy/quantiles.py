@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -317,69 +318,27 @@ def _weighted(x: Any, weights: Any, q: Any, nans: bool) -> tuple[Any, Any]:
     return reshape(result, shape=(*x.shape[:-1], *shape)), _at(ordered, n - 1)
 
 
-@implements(np.quantile, refuses=("out", "interpolation"))
-def quantile(
-    a: Any,
-    q: Any,
-    axis: Any = None,
-    out: Any = None,
-    overwrite_input: bool = False,
-    method: str = "linear",
-    keepdims: bool = False,
-    *,
-    weights: Any = None,
-    interpolation: Any = None,
-) -> Any:
-    """`np.quantile`; `q` may be traced."""
-    return _quantile("quantile", a, q, axis, method, keepdims, weights, 1, False)
+def _public(function: Callable[..., Any], scale: float, nans: bool) -> Callable[..., Any]:
+    """Define a NumPy function of quantiles whose levels go from 0 to `scale`; `q` may be traced."""
+    name = function.__name__
+
+    def call(
+        a: Any,
+        q: Any,
+        axis: Any = None,
+        out: Any = None,
+        overwrite_input: bool = False,
+        method: str = "linear",
+        keepdims: Any = False,
+        *,
+        weights: Any = None,
+        interpolation: Any = None,
+    ) -> Any:
+        return _quantile(name, a, q, axis, method, keepdims is not NO_VALUE and keepdims, weights, scale, nans)
+
+    call.__name__ = call.__qualname__ = name
+    return implements(function, refuses=("out", "interpolation"))(call)
 
 
-@implements(np.percentile, refuses=("out", "interpolation"))
-def percentile(
-    a: Any,
-    q: Any,
-    axis: Any = None,
-    out: Any = None,
-    overwrite_input: bool = False,
-    method: str = "linear",
-    keepdims: bool = False,
-    *,
-    weights: Any = None,
-    interpolation: Any = None,
-) -> Any:
-    """`np.percentile`; `q` may be traced."""
-    return _quantile("percentile", a, q, axis, method, keepdims, weights, 100, False)
-
-
-@implements(np.nanquantile, refuses=("out", "interpolation"))
-def nanquantile(
-    a: Any,
-    q: Any,
-    axis: Any = None,
-    out: Any = None,
-    overwrite_input: bool = False,
-    method: str = "linear",
-    keepdims: Any = NO_VALUE,
-    *,
-    weights: Any = None,
-    interpolation: Any = None,
-) -> Any:
-    """`np.nanquantile`; `q` may be traced."""
-    return _quantile("nanquantile", a, q, axis, method, keepdims is True, weights, 1, True)
-
-
-@implements(np.nanpercentile, refuses=("out", "interpolation"))
-def nanpercentile(
-    a: Any,
-    q: Any,
-    axis: Any = None,
-    out: Any = None,
-    overwrite_input: bool = False,
-    method: str = "linear",
-    keepdims: Any = NO_VALUE,
-    *,
-    weights: Any = None,
-    interpolation: Any = None,
-) -> Any:
-    """`np.nanpercentile`; `q` may be traced."""
-    return _quantile("nanpercentile", a, q, axis, method, keepdims is True, weights, 100, True)
+quantile, percentile = _public(np.quantile, 1, False), _public(np.percentile, 100, False)
+nanquantile, nanpercentile = _public(np.nanquantile, 1, True), _public(np.nanpercentile, 100, True)

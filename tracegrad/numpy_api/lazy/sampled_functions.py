@@ -14,7 +14,7 @@ from tracegrad.numpy_api.operands import array, arrays, peer_of, promoted, size_
 from tracegrad.numpy_api.registry import implements
 from tracegrad.numpy_api.sorting import searchsorted
 from tracegrad.ops.core.op import normalize_axes, normalize_axis
-from tracegrad.ops.elementwise.complex import conj
+from tracegrad.ops.elementwise.complex import conjugated
 from tracegrad.ops.elementwise.table import (
     absolute,
     add,
@@ -190,7 +190,7 @@ def _vectors(name: str, a: Any, v: Any) -> list[Any]:
 def correlate(a: Any, v: Any, mode: Any = "valid") -> Any:
     """`np.correlate`."""
     x, y = _vectors("correlate", a, v)
-    y = conj(y) if y.dtype.kind == "c" else y
+    y = conjugated(y)
     if y.shape[0] <= x.shape[0]:
         return _correlated(x, y, mode)
     return flip(_correlated(y, x, mode), axes=(0,))

@@ -10,7 +10,7 @@ from tracegrad.avals import Aval
 from tracegrad.errors import DTypeError
 from tracegrad.ops.core.elementwise_op import elementwise as op
 from tracegrad.ops.core.op import primitive
-from tracegrad.ops.core.samples import integers
+from tracegrad.ops.core.samples import integer_pairs, integers
 from tracegrad.typing import NDArray
 
 __all__ = ["bitwise_and", "bitwise_or", "bitwise_xor", "left_shift", "pack_bits", "right_shift", "unpack_bits"]
@@ -30,15 +30,8 @@ right_shift = op(
 )
 
 
-def _samples() -> Any:
-    for dtype in ("int64", "int8", "uint32"):
-        low = 0 if dtype[0] == "u" else -100
-        yield (integers((3, 4), low, 100, dtype=dtype), integers((3, 4), low, 70, seed=1, dtype=dtype)), {}
-    yield (integers((20,), -9, 9), integers((20,), 0, 9, seed=1)), {}
-
-
 for _op in (bitwise_and, bitwise_or, bitwise_xor, left_shift, right_shift):
-    _op.def_samples(_samples)
+    _op.def_samples(integer_pairs)
 for _op in (bitwise_and, bitwise_or, bitwise_xor):
     _op.commutative = True
 

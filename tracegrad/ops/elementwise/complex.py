@@ -30,6 +30,7 @@ __all__ = [
     "complex_",
     "complex_of",
     "conj",
+    "conjugated",
     "imag",
     "memory_aval",
     "real",
@@ -286,3 +287,8 @@ view_as_complex.linear_in("x")
 def _() -> Any:
     yield (uniform((3, 2)),), {}
     yield (uniform((2,), dtype="float32"),), {}
+
+
+def conjugated(x: Array) -> Array:
+    """The conjugate of complex numbers; real numbers as they are."""
+    return conj(x) if x.dtype.kind == "c" else x

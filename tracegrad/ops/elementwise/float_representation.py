@@ -15,7 +15,7 @@ from tracegrad.errors import DTypeError
 from tracegrad.ops.core.elementwise_op import Elementwise, Loop, promote, same_loop
 from tracegrad.ops.core.elementwise_op import elementwise as op
 from tracegrad.ops.core.op import primitive
-from tracegrad.ops.core.samples import integers, uniform
+from tracegrad.ops.core.samples import integer_pairs, integers, uniform
 from tracegrad.ops.shape.linear import cast, zeros_like
 from tracegrad.typing import Array, NDArray
 
@@ -54,15 +54,8 @@ spacing = op("spacing(x)", np.spacing, "spacing(x)", doc="the distance to the ne
 ldexp = op("ldexp(x, y)", np.ldexp, None, lambda t, ans, x, y: ldexp(t, y), domain=None, doc="x * 2**y, y an integer")
 
 
-def _pairs() -> Any:
-    for dtype in ("int64", "int8", "uint32"):
-        low = 0 if dtype[0] == "u" else -100
-        yield (integers((3, 4), low, 100, dtype=dtype), integers((3, 4), low, 70, seed=1, dtype=dtype)), {}
-    yield (integers((20,), -9, 9), integers((20,), 0, 9, seed=1)), {}
-
-
 for _op in (gcd, lcm):
-    _op.def_samples(_pairs)
+    _op.def_samples(integer_pairs)
     _op.commutative = True
 
 nextafter.typed = spacing.typed = True

@@ -31,7 +31,7 @@ from tracegrad.ops.elementwise.table import (
     where,
 )
 from tracegrad.ops.linalg.contraction import matmul
-from tracegrad.ops.linalg.repeated_eigenvalues import is_near
+from tracegrad.ops.linalg.repeated_eigenvalues import as_row, is_near
 from tracegrad.ops.linalg.solve import adjoint, band, solve, square, well_conditioned
 from tracegrad.ops.reduce.reductions import argmax
 from tracegrad.ops.shape.linear import arange, broadcast_to, cast, reduce_sum, reshape, unreduce, zeros_like
@@ -54,10 +54,6 @@ def _(x: Aval) -> ResultAvals:
     return ResultAvals((Aval(x.shape[:-1], dtype), Aval(x.shape, dtype)))
 
 
-def _as_row(w: Array) -> Array:
-    return reshape(w, shape=(*w.shape[:-1], 1, w.shape[-1]))
-
-
 def _as_column(w: Array) -> Array:
     return reshape(w, shape=(*w.shape, 1))
 
@@ -66,7 +62,7 @@ def _on_diagonal(w: Array, outside: Any) -> Array:
     """The matrices with `w` on their diagonals, and elements of `outside`, which may be a number, elsewhere."""
     n = w.shape[-1]
     below = band(n, n, -1)
-    within = where(band(n, n, 0), _as_row(w), outside)
+    within = where(band(n, n, 0), as_row(w), outside)
     return where(below, outside, within)
 
 
@@ -74,7 +70,7 @@ def _over_differences(x: Array, w: Array) -> Array:
     """The off-diagonal elements divided by eigenvalue differences, column minus row: nan if a difference is only
     rounding error."""
     nothing = multiply(w, 0.0)
-    differences = subtract(_as_row(w), _as_column(w))
+    differences = subtract(as_row(w), _as_column(w))
     lost = logical_and(is_near(differences, w), not_equal(x, 0.0))
     return _on_diagonal(nothing, where(lost, math.nan, divide(x, _on_diagonal(add(nothing, 1.0), differences))))
 
@@ -82,7 +78,7 @@ def _over_differences(x: Array, w: Array) -> Array:
 def _lengths(x: Array, v: Array) -> Array:
     """The real parts of the inner products of the columns of `v` and `x`, as complex numbers in a row."""
     products = reduce_sum(multiply(conj(v), x), axes=(len(v.shape) - 2,))
-    return _as_row(cast(real(products), dtype=v.dtype.name))
+    return as_row(cast(real(products), dtype=v.dtype.name))
 
 
 def _real_elements(v: Array) -> Array:
@@ -101,13 +97,13 @@ def _phases(x: Array, v: Array) -> Array:
     a row."""
     chosen = _real_elements(v)
     quotients = where(chosen, divide(x, where(chosen, v, 1.0)), 0.0)
-    return _as_row(_imaginary(reduce_sum(quotients, axes=(len(v.shape) - 2,))))
+    return as_row(_imaginary(reduce_sum(quotients, axes=(len(v.shape) - 2,))))
 
 
 def _iterations_back(x: Array, v: Array) -> Array:
     """The transpose of the linear map from a change of the vectors to `v` times its `_phases`, applied to `x`."""
     chosen = _real_elements(v)
-    products = _as_row(_imaginary(reduce_sum(multiply(conj(v), x), axes=(len(v.shape) - 2,))))
+    products = as_row(_imaginary(reduce_sum(multiply(conj(v), x), axes=(len(v.shape) - 2,))))
     return where(chosen, divide(products, where(chosen, conj(v), 1.0)), 0.0)
 
 

@@ -24,7 +24,7 @@ from tracegrad.avals import Aval
 from tracegrad.errors import ShapeError
 from tracegrad.ops.core.op import AS_WRITTEN, ResultAvals, multi_result, primitive
 from tracegrad.ops.core.samples import uniform
-from tracegrad.ops.elementwise.complex import complex_, conj, imag, real, real_of
+from tracegrad.ops.elementwise.complex import complex_, conjugated, imag, real, real_of
 from tracegrad.ops.elementwise.table import (
     absolute,
     add,
@@ -268,7 +268,7 @@ def _moved_values(v: Array, moved: Any, w: Array) -> Array:
 
 def _column_products(x: Array, y: Array) -> Array:
     """The inner product of each column of `x` with the same column of `y`."""
-    return reduce_sum(multiply(conj(x) if x.dtype.kind == "c" else x, y), axes=(len(x.shape) - 2,))
+    return reduce_sum(multiply(conjugated(x), y), axes=(len(x.shape) - 2,))
 
 
 def _eigh_samples() -> Any:

@@ -15,7 +15,7 @@ from tracegrad.avals import Aval
 from tracegrad.errors import ShapeError
 from tracegrad.ops.core.op import AS_WRITTEN, ResultAvals, multi_result, primitive
 from tracegrad.ops.core.samples import uniform
-from tracegrad.ops.elementwise.complex import conj
+from tracegrad.ops.elementwise.complex import conjugated
 from tracegrad.ops.elementwise.table import equal, multiply, negative, where
 from tracegrad.ops.linalg.contraction import matmul, matrix_transpose
 from tracegrad.ops.linalg.factorizations import pinv
@@ -47,11 +47,6 @@ def _each(function: Callable[..., Any], shape: tuple[int, ...], dtype: DTypeLike
     return out
 
 
-def _conj(x: Array) -> Array:
-    """The conjugate that a rule for real matrices needs for complex ones."""
-    return conj(x) if x.dtype.kind == "c" else x
-
-
 # -- LU ------------------------------------------------------------------------------------------------------------
 @multi_result(on_complex=AS_WRITTEN)
 def lu_packed(x: NDArray) -> tuple[NDArray, ...]:
@@ -74,7 +69,7 @@ def _(x: Aval) -> ResultAvals:
 def _(wanted: Sequence[int], cts: Any, ans: tuple[Array, ...], x: Array) -> list[Any]:
     # F. de Hoog, R. Anderssen, M. Lukas, "Differentiation of matrix functionals using triangular factorization",
     # Math. Comp. 80 (2011).
-    (packed, pivots), ct = (_conj(ans[0]), ans[1]), cts[0]
+    (packed, pivots), ct = (conjugated(ans[0]), ans[1]), cts[0]
     n = x.shape[-1]
     below = band(n, n, -1)
     lower = where(below, packed, where(band(n, n, 0), 1.0, zeros_like(packed)))
@@ -176,8 +171,8 @@ def _(a: Aval, b: Aval, q: Aval, *, checked: bool) -> Aval:
 
 @sylvester.def_vjp_all
 def _(wanted: Sequence[int], ct: Array, ans: Array, a: Array, b: Array, q: Array, *, checked: bool) -> list[Any]:
-    result = sylvester(matrix_transpose(_conj(a)), matrix_transpose(_conj(b)), ct, checked=True)
-    flipped = matrix_transpose(_conj(ans))
+    result = sylvester(matrix_transpose(conjugated(a)), matrix_transpose(conjugated(b)), ct, checked=True)
+    flipped = matrix_transpose(conjugated(ans))
     each = (
         lambda: negative(matmul(result, flipped)),
         lambda: negative(matmul(flipped, result)),
@@ -337,7 +332,7 @@ def _matrix_row(x: Array, k: int) -> Array:
 
 @solve_banded.def_vjp_all
 def _(wanted: Sequence[int], ct: Array, ans: Array, ab: Any, b: Array, *, lower: int, upper: int) -> list[Any]:
-    last, ans, ab = len(ab.shape) - 1, _conj(ans), _conj(ab)
+    last, ans, ab = len(ab.shape) - 1, conjugated(ans), conjugated(ab)
     # Row k of a.T is its diagonal at j - i = lower - k: the shifted diagonal of `a` at i - j = lower - k.
     flipped = [moved(_matrix_row(ab, upper + lower - k), k - lower) for k in range(lower + upper + 1)]
     ct_b = solve_banded(concatenate(*flipped, axis=last - 1), ct, lower=upper, upper=lower)

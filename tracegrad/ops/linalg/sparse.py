@@ -16,8 +16,8 @@ from tracegrad.avals import Aval
 from tracegrad.errors import ShapeError
 from tracegrad.ops.core.op import Op
 from tracegrad.ops.elementwise.table import negative
-from tracegrad.ops.shape.batching import repeated
-from tracegrad.ops.shape.linear import reshape, slice, transpose
+from tracegrad.ops.shape.batching import item_at, repeated
+from tracegrad.ops.shape.linear import reshape, transpose
 from tracegrad.ops.shape.stack_split import stack
 from tracegrad.typing import Array, ArrayLike
 
@@ -86,13 +86,7 @@ def _with_batch_columns(size: int, x: Any, f: Any) -> Any:
 
 def _one_by_one(op: Any, size: int, batched: Any, operands: Sequence[Any], **params: Any) -> Array:
     args = repeated(size, batched, operands)
-    return stack(*[op(*[_nth(v, i) for v in args], **params) for i in range(size)], axis=0)
-
-
-def _nth(x: Array, i: int) -> Array:
-    rest = (0,) * (len(x.shape) - 1)
-    item = slice(x, start=(i, *rest), stop=(i + 1, *x.shape[1:]), step=(1,) * len(x.shape))
-    return reshape(item, shape=x.shape[1:])
+    return stack(*[op(*[item_at(v, i) for v in args], **params) for i in range(size)], axis=0)
 
 
 @_op

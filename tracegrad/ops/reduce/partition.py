@@ -16,9 +16,8 @@ from tracegrad.errors import ShapeError
 from tracegrad.ops.core.forms import Compose
 from tracegrad.ops.core.op import AS_WRITTEN, Op, ResultAvals, multi_result, primitive
 from tracegrad.ops.core.samples import integers, uniform
-from tracegrad.ops.indexing.gather_scatter import gather, scatter_add
-from tracegrad.ops.reduce.sorting import argsort, cumargmax, cumargmin
-from tracegrad.ops.shape.linear import arange, broadcast_to, reduced_shape, reshape
+from tracegrad.ops.reduce.sorting import argsort, cumargmax, cumargmin, scatter_along, take_along
+from tracegrad.ops.shape.linear import reduced_shape
 from tracegrad.typing import Array, NDArray
 
 __all__ = [
@@ -34,25 +33,6 @@ __all__ = [
 ]
 
 Positions = tuple[int, ...]
-
-
-def _full_indices(index: Any, axis: int) -> list[Any]:
-    """The indices along all axes of the elements at `index` along `axis`."""
-    shape = index.shape
-
-    def index_along(d: int) -> Array:
-        along = arange(start=0, step=1, length=shape[d], dtype="int64")
-        return broadcast_to(reshape(along, shape=tuple([n if i == d else 1 for i, n in enumerate(shape)])), shape=shape)
-
-    return [index if d == axis else index_along(d) for d in range(len(shape))]
-
-
-def _take_along(x: Array, index: Any, axis: int) -> Array:
-    return gather(x, *_full_indices(index, axis), axes=tuple(range(len(x.shape))))
-
-
-def _scatter_along(ct: Array, index: Any, axis: int, shape: tuple[int, ...]) -> Array:
-    return scatter_add(ct, *_full_indices(index, axis), shape=shape, axes=tuple(range(len(shape))))
 
 
 # -- select ------------------------------------------------------------------------------------------------------
@@ -86,12 +66,12 @@ def _(x: Aval, *, places: Positions) -> Aval:
 
 @select.def_vjp("x")
 def _(ct: Array, ans: Array, x: Array, *, places: Positions) -> Any:
-    return _scatter_along(ct, argselect(x, places=places), len(x.shape) - 1, x.shape)
+    return scatter_along(ct, argselect(x, places=places), len(x.shape) - 1, x.shape)
 
 
 @select.def_jvp
 def _(tangents: Any, ans: Array, x: Array, *, places: Positions) -> Any:
-    return _take_along(tangents[0], argselect(x, places=places), len(x.shape) - 1)
+    return take_along(tangents[0], argselect(x, places=places), len(x.shape) - 1)
 
 
 def _samples() -> Any:
@@ -146,12 +126,12 @@ def _(x: Aval, places: Aval) -> Aval:
 
 @select_at.def_vjp("x")
 def _(ct: Array, ans: Array, x: Array, places: Any) -> Any:
-    return _scatter_along(ct, argselect_at(x, places), len(x.shape) - 1, x.shape)
+    return scatter_along(ct, argselect_at(x, places), len(x.shape) - 1, x.shape)
 
 
 @select_at.def_jvp
 def _(tangents: Any, ans: Array, x: Array, places: Any) -> Any:
-    return _take_along(tangents[0], argselect_at(x, places), len(x.shape) - 1)
+    return take_along(tangents[0], argselect_at(x, places), len(x.shape) - 1)
 
 
 def _samples_at() -> Any:
@@ -190,7 +170,7 @@ argpartition.def_samples(_partition_samples)
 
 def _partition(x: Array, *, places: Positions, axis: int) -> tuple[Any, Any]:
     index = argpartition(x, places=places, axis=axis)
-    return _take_along(x, index, axis), index
+    return take_along(x, index, axis), index
 
 
 @multi_result(Compose(_partition, moves=True), on_complex="")
@@ -208,12 +188,12 @@ def _(x: Aval, *, places: Positions, axis: int) -> ResultAvals:
 
 @partition.def_vjp_all
 def _(wanted: Sequence[int], cts: Any, ans: tuple[Array, ...], x: Array, *, places: Positions, axis: int) -> list[Any]:
-    return [_scatter_along(cts[0], ans[1], axis, x.shape)]
+    return [scatter_along(cts[0], ans[1], axis, x.shape)]
 
 
 @partition.def_jvp
 def _(tangents: Any, ans: tuple[Array, ...], x: Array, *, places: Positions, axis: int) -> tuple[Any, Any]:
-    return _take_along(tangents[0], ans[1], axis), None
+    return take_along(tangents[0], ans[1], axis), None
 
 
 @primitive()
@@ -241,7 +221,7 @@ def _by_rank(x: Array, axis: int) -> Array:
 @partitioned_values.def_vjp("x")
 def _(ct: Array, ans: Array, x: Array, *, places: Positions, axis: int) -> Any:
     # Only the result shows the order of the elements within the parts.
-    return _scatter_along(_take_along(ct, _by_rank(ans, axis), axis), _by_rank(x, axis), axis, x.shape)
+    return scatter_along(take_along(ct, _by_rank(ans, axis), axis), _by_rank(x, axis), axis, x.shape)
 
 
 partition.def_samples(_partition_samples)
@@ -270,11 +250,11 @@ def _running(op: Op, arg_op: Op) -> None:
 
     @op.def_vjp("x")
     def _(ct: Array, ans: Array, x: Array, *, axis: int) -> Any:
-        return _scatter_along(ct, arg_op(x, axis=axis), axis, x.shape)
+        return scatter_along(ct, arg_op(x, axis=axis), axis, x.shape)
 
     @op.def_jvp
     def _(tangents: Any, ans: Array, x: Array, *, axis: int) -> Any:
-        return _take_along(tangents[0], arg_op(x, axis=axis), axis)
+        return take_along(tangents[0], arg_op(x, axis=axis), axis)
 
     @op.def_samples
     def _() -> Any:

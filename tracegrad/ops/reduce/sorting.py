@@ -20,7 +20,7 @@ from tracegrad.ops.core.samples import integers, uniform
 from tracegrad.ops.indexing.gather_scatter import gather, scatter_add
 from tracegrad.ops.shape.batching import repeated
 from tracegrad.ops.shape.linear import arange, broadcast_to, reduced_shape, reshape
-from tracegrad.typing import Array, NDArray
+from tracegrad.typing import Array, NDArray, Shape
 
 __all__ = ["argmode", "argsort", "cumargmax", "cumargmin", "searchsorted", "sort", "sorted_values"]
 
@@ -75,17 +75,19 @@ def _full_indices(index: Any, axis: int) -> list[Any]:
     return [index if d == axis else index_along(d) for d in range(len(shape))]
 
 
-def _scatter_along(ct: Array, index: Any, axis: int) -> Array:
-    return scatter_add(ct, *_full_indices(index, axis), shape=ct.shape, axes=tuple(range(len(ct.shape))))
+def scatter_along(ct: Array, index: Array, axis: int, shape: Shape) -> Array:
+    """Zeros of this shape, to which `ct` is added at `index` along `axis`."""
+    return scatter_add(ct, *_full_indices(index, axis), shape=shape, axes=tuple(range(len(shape))))
 
 
-def _take_along(x: Array, index: Any, axis: int) -> Array:
+def take_along(x: Array, index: Array, axis: int) -> Array:
+    """The elements of `x` at `index` along `axis`."""
     return gather(x, *_full_indices(index, axis), axes=tuple(range(len(x.shape))))
 
 
 def _sorted(x: Array, *, axis: int, **params: Any) -> tuple[Any, Any]:
     index = argsort(x, axis=axis, **params)
-    return _take_along(x, index, axis), index
+    return take_along(x, index, axis), index
 
 
 @multi_result(Compose(_sorted, moves=True), on_complex="")
@@ -102,12 +104,12 @@ def _(x: Aval, *, axis: int, **params: Any) -> ResultAvals:
 
 @sort.def_vjp_all
 def _(wanted: Sequence[int], cts: Any, ans: tuple[Array, ...], x: Array, *, axis: int, **params: Any) -> list[Any]:
-    return [_scatter_along(cts[0], ans[1], axis)]
+    return [scatter_along(cts[0], ans[1], axis, x.shape)]
 
 
 @sort.def_jvp
 def _(tangents: Any, ans: tuple[Array, ...], x: Array, *, axis: int, **params: Any) -> tuple[Any, Any]:
-    return _take_along(tangents[0], ans[1], axis), None
+    return take_along(tangents[0], ans[1], axis), None
 
 
 sort.def_samples(_smooth_samples)
@@ -131,7 +133,7 @@ def _(x: Aval, *, axis: int, **params: Any) -> Aval:
 
 @sorted_values.def_vjp("x")
 def _(ct: Array, ans: Array, x: Array, *, axis: int, **params: Any) -> Any:
-    return _scatter_along(ct, argsort(x, axis=axis, **params), axis)
+    return scatter_along(ct, argsort(x, axis=axis, **params), axis, x.shape)
 
 
 sorted_values.def_samples(_smooth_samples)

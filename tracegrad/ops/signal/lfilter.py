@@ -13,8 +13,8 @@ from tracegrad.ops.core.op import primitive
 from tracegrad.ops.core.samples import uniform
 from tracegrad.ops.elementwise.table import multiply, negative
 from tracegrad.ops.linalg.matrix_functions import moved
-from tracegrad.ops.shape.batching import repeated
-from tracegrad.ops.shape.linear import concatenate, flip, full, reduce_sum, reshape, slice
+from tracegrad.ops.shape.batching import item_at, repeated
+from tracegrad.ops.shape.linear import concatenate, flip, full, reduce_sum, reshape
 from tracegrad.ops.shape.stack_split import stack
 from tracegrad.typing import Array, NDArray
 
@@ -69,14 +69,8 @@ def _(size: int, batched: Any, b: Array, a: Array, x: Array) -> Any:
     if not batched[0] and not batched[1]:
         return lfilter(b, a, x)
     operands = repeated(size, batched, (b, a, x))
-    filtered = [lfilter(*[_nth(v, i) for v in operands]) for i in range(size)]  # SciPy takes one filter at a time
+    filtered = [lfilter(*[item_at(v, i) for v in operands]) for i in range(size)]  # SciPy takes one filter at a time
     return stack(*filtered, axis=0) if size else operands[2]
-
-
-def _nth(x: Array, i: int) -> Array:
-    rest = (0,) * (len(x.shape) - 1)
-    item = slice(x, start=(i, *rest), stop=(i + 1, *x.shape[1:]), step=(1,) * len(x.shape))
-    return reshape(item, shape=x.shape[1:])
 
 
 @lfilter.def_samples

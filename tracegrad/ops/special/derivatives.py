@@ -45,7 +45,7 @@ from tracegrad.ops.numerics import accurate
 from tracegrad.ops.special.densities import beta_density, gamma_density, of_quantile, t_density, vanishing
 from tracegrad.ops.special.elliptic_derivatives import delta, ellipeinc_m, ellipkinc_m
 from tracegrad.ops.special.gamma_quotient_derivatives import binom_k, binom_n, poch_a, reciprocal_gamma
-from tracegrad.ops.special.ode_function_derivatives import OF_FUNCTIONS
+from tracegrad.ops.special.ode_function_derivatives import OF_FUNCTIONS, over
 from tracegrad.ops.special.quantile_derivatives import INVERSES
 from tracegrad.ops.special.scipy_special import apply, digamma
 from tracegrad.ops.special.shape_parameter_derivatives import (
@@ -140,9 +140,9 @@ _INCOMPLETE: dict[str, tuple[Derivative, ...]] = {
     "exp1": (lambda ans, x: negative(divide(exp(negative(x)), x)),),
     "expi": (lambda ans, x: divide(exp(x), x),),
     "expn": (_INTEGER_ARGUMENT, lambda ans, n, x: negative(_expn_below(n, x))),
-    "sici.0": (lambda ans, x: _over(sin(x), x, 1.0),),
+    "sici.0": (lambda ans, x: over(sin(x), x, 1.0),),
     "sici.1": (lambda ans, x: divide(cos(x), x),),
-    "shichi.0": (lambda ans, x: _over(sinh(x), x, 1.0),),
+    "shichi.0": (lambda ans, x: over(sinh(x), x, 1.0),),
     "shichi.1": (lambda ans, x: divide(cosh(x), x),),
 }
 
@@ -156,12 +156,6 @@ def _expn_below(n: Any, x: Array) -> Array:
         if type(n) not in LITERALS
         else (first if n < 1 else apply("expn", n - 1, x))
     )
-
-
-def _over(y: Any, x: Any, limit: float) -> Any:
-    """y / x, with its limit at 0."""
-    zero = equal(x, 0.0)
-    return where(zero, limit, divide(y, where(zero, 1.0, x)))
 
 
 # -- 7: error functions --------------------------------------------------------------------------------------------

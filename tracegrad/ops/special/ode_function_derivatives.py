@@ -42,7 +42,7 @@ def _same(name: str, *first: Any) -> Derivative:
     return lambda ans, x: apply(name, *first, x)
 
 
-def _over(y: Any, x: Any, limit: float) -> Any:
+def over(y: Any, x: Any, limit: float) -> Any:
     """y / x, with its limit at 0."""
     zero = equal(x, 0.0)
     return where(zero, limit, divide(y, where(zero, 1.0, x)))
@@ -64,7 +64,7 @@ def _kelvin(sign: float, other: str, derivative: str, limit: float) -> tuple[Der
     """The derivatives of a Kelvin function and of its derivative, by DLMF 10.61: y'' = sign * other - y' / x."""
     return (
         _same(derivative),
-        lambda ans, x: subtract(multiply(apply(other, x), sign), _over(ans, x, limit)),
+        lambda ans, x: subtract(multiply(apply(other, x), sign), over(ans, x, limit)),
     )
 
 
@@ -126,7 +126,7 @@ OF_FUNCTIONS: dict[str, tuple[Derivative, ...]] = {
     "it2i0k0.1": (lambda ans, x: divide(apply("k0", x), negative(x)),),
     "itstruve0": (_same("struve", 0.0),),
     "itmodstruve0": (_same("modstruve", 0.0),),
-    "it2struve0": (lambda ans, x: negative(_over(apply("struve", 0.0, x), x, 2 / math.pi)),),
+    "it2struve0": (lambda ans, x: negative(over(apply("struve", 0.0, x), x, 2 / math.pi)),),
     "jve": (
         _NOT_IN_SCIPY,
         lambda ans, v, x: multiply(subtract(apply("jve", subtract(v, 1.0), x), apply("jve", add(v, 1.0), x)), 0.5),

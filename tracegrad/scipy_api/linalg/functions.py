@@ -28,7 +28,7 @@ from tracegrad.numpy_api.operands import (
 )
 from tracegrad.numpy_api.reductions import norm as _norm
 from tracegrad.numpy_api.registry import refuse
-from tracegrad.ops.elementwise.complex import conj, real
+from tracegrad.ops.elementwise.complex import conjugated, real
 from tracegrad.ops.elementwise.table import logical_not, where
 from tracegrad.ops.linalg import det as determinants
 from tracegrad.ops.linalg import eig as eigen
@@ -102,11 +102,7 @@ def _triangular(a: Any, b: Any, *, lower: bool, transposed: bool, unit: bool = F
 
 def _flipped(a: Any, b: Any, *, lower: bool, unit: bool = False) -> Any:
     """Solve systems with the conjugate transposes of triangular matrices."""
-    return _triangular(_conj(a), b, lower=lower, transposed=True, unit=unit)
-
-
-def _conj(x: Any) -> Any:
-    return conj(x) if x.dtype.kind == "c" else x
+    return _triangular(conjugated(a), b, lower=lower, transposed=True, unit=unit)
 
 
 def _of_factor(x: Any, y: Any, lower: bool) -> Any:
@@ -180,7 +176,7 @@ def solve(
         return _result(_triangular(x, y, lower=_TRIANGLES[assume_a], transposed=transposed), vector)
     if assume_a in _POSITIVE:
         if transposed:
-            x = _conj(x)
+            x = conjugated(x)
         return _result(_of_factor(numpy_linalg.factor(x, upper=not lower), y, lower), vector)
     if assume_a in _SYMMETRIC:
         of_complex = x.dtype.kind == "c" and assume_a in _SYMMETRIC[:2]
@@ -200,7 +196,7 @@ def solve_triangular(
 ) -> Any:
     x, y, vector = _system(a, b)
     transposed = trans not in (0, "N")
-    x = _conj(x) if trans in (2, "C") else x
+    x = conjugated(x) if trans in (2, "C") else x
     return _result(_triangular(x, y, lower=bool(lower), transposed=transposed, unit=bool(unit_diagonal)), vector)
 
 
@@ -230,10 +226,10 @@ def solveh_banded(
     args = [linalg.rows(x, k, k + 1) for k in range(bandwidth + 1)]
     # Row k of the other triangle is the same diagonal, shifted by k elements.
     if lower:
-        others = [matrix_functions.moved(_conj(args[k]), -k) for k in range(bandwidth, 0, -1)]
+        others = [matrix_functions.moved(conjugated(args[k]), -k) for k in range(bandwidth, 0, -1)]
         whole = [*others, *args]
     else:
-        others = [matrix_functions.moved(_conj(args[bandwidth - k]), k) for k in range(1, bandwidth + 1)]
+        others = [matrix_functions.moved(conjugated(args[bandwidth - k]), k) for k in range(1, bandwidth + 1)]
         whole = [*args, *others]
     return solve_banded((bandwidth, bandwidth), concatenate(*whole, axis=len(x.shape) - 2), b)
 
@@ -268,7 +264,7 @@ def lu_solve(lu_and_piv: Any, b: Any, trans: Any = 0, overwrite_b: bool = False,
     if trans in (0, "N"):
         half = _triangular(x, matmul(exchange, y), lower=True, transposed=False, unit=True)
         return _result(_triangular(x, half, lower=False, transposed=False), vector)
-    x = _conj(x) if trans in (2, "C") else x
+    x = conjugated(x) if trans in (2, "C") else x
     half = _triangular(x, y, lower=False, transposed=True)
     half = _triangular(x, half, lower=True, transposed=True, unit=True)
     return _result(matmul(matrix_transpose(exchange), half), vector)
@@ -507,7 +503,7 @@ def _vectors(name: str, *xs: Any) -> list[Any]:
 @entry("toeplitz")
 def toeplitz(c: Any, r: Any = None) -> Any:
     column, row = _vectors("toeplitz", c, c if r is None else r)
-    row = _conj(row) if r is None else row
+    row = conjugated(row) if r is None else row
     m, n = column.shape[0], row.shape[0]
     values = np.concatenate([column[::-1], row[1:]])
     return np.take(values, np.arange(m - 1, -1, -1)[:, None] + np.arange(n))

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tracegrad.errors import ShapeError, located
-from tracegrad.numpy_api.joining import along
-from tracegrad.numpy_api.operands import arrays, viewed
+from tracegrad.numpy_api.operands import arrays
 from tracegrad.ops.core.op import Carrier
 from tracegrad.ops.shape import linear
 
@@ -24,7 +23,6 @@ __all__ = [
     "lengths",
     "one",
     "size_error",
-    "slice_along",
     "type_name",
 ]
 
@@ -170,13 +168,3 @@ def one(x: Any) -> Any:
 def copied(x: Any) -> Any:
     """Return the same values in separate memory."""
     return linear.cast(x, dtype=x.dtype.name)
-
-
-def slice_along(x: Any, dim: int, start: int, stop: int) -> Any:
-    """Return `x[start:stop]` along one dimension, with 0 <= start <= stop <= n, as a view."""
-
-    def write(base: Any, new: Any) -> Any:
-        pieces = [along(base, dim, 0, start), new, along(base, dim, stop, base.shape[dim])]
-        return linear.concatenate(*pieces, axis=dim)
-
-    return viewed(x, along(x, dim, start, stop), write)

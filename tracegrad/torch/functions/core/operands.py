@@ -12,7 +12,18 @@ from tracegrad.ops.core.op import Carrier, dispatch_operand
 from tracegrad.ops.shape.linear import cast
 from tracegrad.torch.functions.core.dims import one
 
-__all__ = ["alike", "as_node", "counted", "floating", "in_floats", "is_number", "is_whole", "of_one_kind", "pair"]
+__all__ = [
+    "alike",
+    "as_array",
+    "as_node",
+    "counted",
+    "floating",
+    "in_floats",
+    "is_number",
+    "is_whole",
+    "of_one_kind",
+    "pair",
+]
 
 
 def of_one_kind(xs: Any) -> bool:
@@ -60,6 +71,11 @@ def in_floats(xs: Any) -> list[Any]:
 
 def _in_float(x: Any, floats: list[Any]) -> Any:
     return x if x.dtype.kind in "fc" else cast(x, dtype=floats[0].dtype.name)
+
+
+def as_array(x: Any) -> Any:
+    """Return a carrier unchanged, and anything else as an ndarray."""
+    return x if isinstance(x, Carrier) else np.asarray(x)
 
 
 def is_whole(x: Any) -> bool:

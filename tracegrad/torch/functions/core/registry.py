@@ -50,30 +50,25 @@ def with_aliases(fn: Function) -> Function:
 def function(*names: str, in_place: bool = False, methods: bool = True) -> Callable[[Function], Function]:
     """Register a function under `names`, as a function of the package and, unless PyTorch has none, as a method."""
 
-    def declare(fn: Function) -> Function:
-        fn.__doc__ = FUNCTION_DOCS.numpydoc(fn)
-        result = with_aliases(fn)
-        for name in names:
-            FUNCTIONS[name] = result
-            if methods:
-                METHODS[name] = result
-            if in_place:
-                IN_PLACE.add(name)
-        return result
-
-    return declare
+    return _registering(names, (FUNCTIONS, METHODS) if methods else (FUNCTIONS,), in_place)
 
 
 def method(*names: str, in_place: bool = False) -> Callable[[Function], Function]:
     """Register a function under `names` as a method only."""
 
+    return _registering(names, (METHODS,), in_place)
+
+
+def _registering(
+    names: tuple[str, ...], tables: tuple[dict[str, Function], ...], in_place: bool
+) -> Callable[[Function], Function]:
     def declare(fn: Function) -> Function:
         fn.__doc__ = FUNCTION_DOCS.numpydoc(fn)
         result = with_aliases(fn)
-        for name in names:
-            METHODS[name] = result
-            if in_place:
-                IN_PLACE.add(name)
+        for table in tables:
+            table.update(dict.fromkeys(names, result))
+        if in_place:
+            IN_PLACE.update(names)
         return result
 
     return declare

@@ -33,6 +33,7 @@ from tracegrad.torch.functions.core.operands import of_one_kind
 from tracegrad.torch.functions.core.promotion import require_one_dtype
 from tracegrad.torch.functions.core.registry import function, method
 from tracegrad.torch.functions.indexing.shapes import expanded
+from tracegrad.typing import Array
 
 __all__ = ["gather", "index_select", "masked_fill", "nonzero", "where"]
 
@@ -65,9 +66,12 @@ def take(input: Any, index: Any) -> Any:
     return _take(x, _integers("take", index))
 
 
-@one_node("TakeBackward0")
-def _take(x: Any, index: Any) -> Any:
+def _elements(x: Array, index: Array) -> Array:
+    """Return the elements of the flat array at the indices."""
     return ops.gather(linear.reshape(x, shape=(size_of(x),)), index, axes=(0,))
+
+
+_take, _chosen = one_node("TakeBackward0")(_elements), one_node("MaskedSelectBackward0")(_elements)
 
 
 def index_grid(index: Any, dim: int, rank: int) -> list[Any]:
@@ -237,11 +241,6 @@ def masked_select(input: Any, mask: Any) -> Any:
         every = linear.broadcast_to(mask, shape=shape)
         return _chosen(x, *numpy_chosen.indices(linear.reshape(every, shape=(size_of(x),))))
     return _chosen(x, constant(np.flatnonzero(np.broadcast_to(known, shape)), peer_of(x)))
-
-
-@one_node("MaskedSelectBackward0")
-def _chosen(x: Any, index: Any) -> Any:
-    return ops.gather(linear.reshape(x, shape=(size_of(x),)), index, axes=(0,))
 
 
 def as_dtype(value: Any, dtype: Any) -> Any:

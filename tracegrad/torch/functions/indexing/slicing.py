@@ -12,7 +12,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from tracegrad.numpy_api import selection as numpy_selection
 from tracegrad.numpy_api import shapes as numpy_shapes
-from tracegrad.numpy_api.joining import along, picked
+from tracegrad.numpy_api.joining import along, picked, slice_along
 from tracegrad.numpy_api.operands import constant, peer_of, size_of
 from tracegrad.numpy_api.registry import refuse
 from tracegrad.ops.core.op import named, one_node
@@ -26,7 +26,6 @@ from tracegrad.torch.functions.core.dims import (
     lengths,
     one,
     size_error,
-    slice_along,
 )
 from tracegrad.torch.functions.core.registry import function, method
 

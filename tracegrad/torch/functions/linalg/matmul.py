@@ -11,7 +11,7 @@ from tracegrad.numpy_api import products as numpy_products
 from tracegrad.numpy_api.operands import arrays, size_of
 from tracegrad.numpy_api.registry import refuse
 from tracegrad.ops.core.op import named, one_node
-from tracegrad.ops.elementwise.complex import conj
+from tracegrad.ops.elementwise.complex import conjugated
 from tracegrad.ops.elementwise.table import add, multiply, power
 from tracegrad.ops.linalg import contraction
 from tracegrad.ops.linalg.contraction import matmul_any
@@ -66,14 +66,7 @@ def _times(shape: tuple[int, ...]) -> str:
     return f"{int(np.prod(shape[:-1]))}x{shape[-1]}"
 
 
-@one_node("BmmBackward0")
-def _batches(x: Any, y: Any) -> Any:
-    return matmul_any(x, y)
-
-
-@one_node("MmBackward0")
-def _matrix_product(x: Any, y: Any) -> Any:
-    return matmul_any(x, y)
+_batches, _matrix_product = one_node("BmmBackward0")(matmul_any), one_node("MmBackward0")(matmul_any)
 
 
 def _mm(x: Any, y: Any) -> Any:
@@ -186,7 +179,7 @@ def vdot(input: Any, other: Any) -> Any:
 
 @one_node("VdotBackward0")
 def _vdot(x: Any, y: Any) -> Any:
-    return matmul_any(conj(x) if x.dtype.kind == "c" else x, y)
+    return matmul_any(conjugated(x), y)
 
 
 @function("inner")
@@ -267,9 +260,12 @@ def addmm(input: Any, mat1: Any, mat2: Any, *, beta: float = 1, alpha: float = 1
     return _addmm(x, a, b, beta=beta, alpha=alpha)
 
 
-@one_node("AddmmBackward0")
-def _addmm(x: Any, a: Any, b: Any, *, beta: float, alpha: float) -> Any:
+def _added_product(x: Any, a: Any, b: Any, *, beta: float, alpha: float) -> Any:
     return _added(x, matmul_any(a, b), beta, alpha)
+
+
+_addmm, _addmv = one_node("AddmmBackward0")(_added_product), one_node("AddmvBackward0")(_added_product)
+_baddbmm = one_node("BaddbmmBackward0")(_added_product)
 
 
 @function("addmv", in_place=True)
@@ -284,11 +280,6 @@ def addmv(input: Any, mat: Any, vec: Any, *, beta: float = 1, alpha: float = 1) 
         raise size_error(f"size mismatch, got input ({a.shape[0]}), mat ({_times(a.shape)}), vec ({b.shape[0]})")
     _check_added(x, (a.shape[0],))
     return _addmv(x, a, b, beta=beta, alpha=alpha)
-
-
-@one_node("AddmvBackward0")
-def _addmv(x: Any, a: Any, b: Any, *, beta: float, alpha: float) -> Any:
-    return _added(x, matmul_any(a, b), beta, alpha)
 
 
 @function("addr", in_place=True)
@@ -316,11 +307,6 @@ def baddbmm(input: Any, batch1: Any, batch2: Any, *, beta: float = 1, alpha: flo
     _check_batches(a, b)
     _check_added(x, (*a.shape[:2], b.shape[2]))
     return _baddbmm(x, a, b, beta=beta, alpha=alpha)
-
-
-@one_node("BaddbmmBackward0")
-def _baddbmm(x: Any, a: Any, b: Any, *, beta: float, alpha: float) -> Any:
-    return _added(x, matmul_any(a, b), beta, alpha)
 
 
 @function("addbmm", in_place=True)

@@ -16,7 +16,6 @@ from tracegrad.numpy_api import linalg as numpy_linalg
 from tracegrad.numpy_api import products, selection
 from tracegrad.numpy_api.linalg import matrices, square_matrices
 from tracegrad.numpy_api.operands import array, arrays, constant, peer_of, promoted
-from tracegrad.numpy_api.registry import refuse
 from tracegrad.ops.core.op import named, one_node
 from tracegrad.ops.elementwise.table import equal, multiply, square, subtract, where
 from tracegrad.ops.linalg import solve as linalg
@@ -138,17 +137,12 @@ def _cholesky_solve(y: Any, x: Any, *, upper: bool) -> Any:
     return linalg.solve_triangular(conj(x), half, lower=True, transposed=True, unit=False)
 
 
-def _tolerance(name: str, value: Any) -> float:
-    if not isinstance(value, int | float | np.number):
-        raise refuse(f"a tolerance of linalg.{name} that is not a Python number")
-    return float(value)
-
-
 def _tolerances(name: str, x: Any, atol: Any, rtol: Any) -> tuple[float, float]:
     """Return `atol` and `rtol`; without both, rtol is the precision times the larger size."""
     if rtol is None:
         rtol = max(x.shape[-2:]) * float(np.finfo(x.dtype).eps) if atol is None else 0.0
-    return _tolerance(name, 0.0 if atol is None else atol), _tolerance(name, rtol)
+    name = f"linalg.{name}"
+    return numpy_linalg.tolerance(name, 0.0 if atol is None else atol), numpy_linalg.tolerance(name, rtol)
 
 
 @factors

@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 
 from tracegrad.numpy_api import ufuncs
-from tracegrad.ops.core.op import Carrier
 from tracegrad.ops.elementwise.table import multiply
 from tracegrad.ops.shape.linear import cast
 from tracegrad.torch.functions.core.dims import one
-from tracegrad.torch.functions.core.operands import as_node, floating, is_whole, pair
+from tracegrad.torch.functions.core.operands import as_array, as_node, floating, is_whole, pair
 from tracegrad.torch.functions.core.registry import function
 from tracegrad.torch.functions.core.return_types import return_type
 
@@ -26,13 +25,9 @@ for _name, _fn in {
     function(_name, in_place=True)(_fn)
 
 
-def _array(x: Any) -> Any:
-    return x if isinstance(x, Carrier) else np.asarray(x)
-
-
 def _of_two(ufunc: Any, name: str, doc: str, in_place: bool = True) -> None:
     def call(input: Any, other: Any) -> Any:
-        return _array(ufunc(*pair(input, other)))
+        return as_array(ufunc(*pair(input, other)))
 
     call.__name__, call.__doc__ = name, doc
     function(name, in_place=in_place)(call)
@@ -48,7 +43,7 @@ _of_two(np.lcm, "lcm", "The least common multiple, at least 0.")
 def nextafter(input: Any, other: Any) -> Any:
     """Return the number next to `input` in the direction of `other`. It has no derivative."""
     x, y = pair(floating(input), other)
-    return _array(np.nextafter(*(v.detach() if hasattr(v, "detach") else v for v in (x, y))))
+    return as_array(np.nextafter(*(v.detach() if hasattr(v, "detach") else v for v in (x, y))))
 
 
 @function("ldexp", in_place=True)
@@ -65,7 +60,7 @@ def ldexp(input: Any, other: Any) -> Any:
 def _ldexp(x: Any, y: Any) -> Any:
     if is_whole(y):
         return multiply(x, cast(2.0**y, dtype=x.dtype.name))
-    return multiply(x, _array(np.power(2.0, y)).astype(x.dtype) if isinstance(y, np.ndarray) else 2.0**y)
+    return multiply(x, as_array(np.power(2.0, y)).astype(x.dtype) if isinstance(y, np.ndarray) else 2.0**y)
 
 
 _Frexp = return_type("frexp", "mantissa", "exponent")
@@ -82,7 +77,7 @@ def frexp(input: Any) -> Any:
     mantissa=[0.75],
     exponent=[3])
     """
-    return _Frexp(*(_array(v) for v in np.frexp(floating(input))))
+    return _Frexp(*(as_array(v) for v in np.frexp(floating(input))))
 
 
 @function("is_nonzero")

@@ -137,15 +137,18 @@ def mean(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = Non
     return reduced(_numbered("Mean", dim), reductions.mean, x, axes_of(dim, len(x.shape)), keepdim)
 
 
-def _spread(dim: Any, unbiased: bool | None, correction: float | None) -> tuple[Any, float]:
-    """Return the dimensions and the correction from the arguments of `var` and `std`; a boolean `dim` is `unbiased`."""
+def _spread(
+    input: Any, dim: Any, unbiased: bool | None, correction: float | None
+) -> tuple[Any, tuple[int, ...], float]:
+    """Return array, axes and correction from the arguments of `var` and `std`; a boolean `dim` is `unbiased`."""
+    x = floating(input)
     if isinstance(dim, bool):
         dim, unbiased = None, dim
     if unbiased is not None and correction is not None:
         raise TypeError(located("unbiased= and correction= mean the same: give one of them"))
-    if correction is not None:
-        return dim, correction
-    return dim, 1 if unbiased is None else int(unbiased)
+    if correction is None:
+        correction = 1 if unbiased is None else int(unbiased)
+    return x, axes_of(dim, len(x.shape)), correction
 
 
 @function("var")
@@ -160,9 +163,8 @@ def var(
     >>> var(np.array([1.0, 2.0, 3.0, 4.0])), var(np.array([1.0, 2.0, 3.0, 4.0]), correction=0)
     (array(1.66666667), array(1.25))
     """
-    x = floating(input)
-    dim, ddof = _spread(dim, unbiased, correction)
-    return reduced("VarBackward0", reductions.var, x, axes_of(dim, len(x.shape)), keepdim, ddof=ddof)
+    x, axes, ddof = _spread(input, dim, unbiased, correction)
+    return reduced("VarBackward0", reductions.var, x, axes, keepdim, ddof=ddof)
 
 
 @function("std")
@@ -173,12 +175,11 @@ def std(
 
     Its derivative is 0 if all elements are equal.
     """
-    x = floating(input)
-    dim, ddof = _spread(dim, unbiased, correction)
-    return reduced("StdBackward0", reductions.std, x, axes_of(dim, len(x.shape)), keepdim, ddof=ddof)
+    x, axes, ddof = _spread(input, dim, unbiased, correction)
+    return reduced("StdBackward0", reductions.std, x, axes, keepdim, ddof=ddof)
 
 
-def _with_mean(name: str, spread: Op, x: Any, axes: tuple[int, ...], keepdim: bool, ddof: float) -> tuple[Any, Any]:
+def _with_mean(name: str, spread: Op, x: Any, axes: tuple[int, ...], ddof: float, keepdim: bool) -> tuple[Any, Any]:
     def both(v: Any) -> tuple[Any, Any]:
         return reduced("", spread, v, axes, keepdim, ddof=ddof), reduced("", reductions.mean, v, axes, keepdim)
 
@@ -191,9 +192,7 @@ def std_mean(
     input: Any, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False, *, correction: float | None = None
 ) -> tuple[Any, Any]:
     """Return the standard deviation and the mean."""
-    x = floating(input)
-    dim, ddof = _spread(dim, unbiased, correction)
-    return _with_mean("StdMeanBackward0", reductions.std, x, axes_of(dim, len(x.shape)), keepdim, ddof)
+    return _with_mean("StdMeanBackward0", reductions.std, *_spread(input, dim, unbiased, correction), keepdim)
 
 
 @function("var_mean")
@@ -201,9 +200,7 @@ def var_mean(
     input: Any, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False, *, correction: float | None = None
 ) -> tuple[Any, Any]:
     """Return the variance and the mean."""
-    x = floating(input)
-    dim, ddof = _spread(dim, unbiased, correction)
-    return _with_mean("VarMeanBackward0", reductions.var, x, axes_of(dim, len(x.shape)), keepdim, ddof)
+    return _with_mean("VarMeanBackward0", reductions.var, *_spread(input, dim, unbiased, correction), keepdim)
 
 
 # -- counting and logic --------------------------------------------------------------------------------------------
@@ -276,21 +273,19 @@ def softmax(input: Any, dim: int, dtype: Any = None) -> Any:
     >>> softmax(np.array([1000.0, 1000.0]), dim=0).tolist()
     [0.5, 0.5]
     """
-    x = as_dtype(floating(input), dtype)
-    if 0 in x.shape:
-        dim_of(dim, len(x.shape))
-        return as_node("SoftmaxBackward0", _nothing, x)
-    return reductions.softmax(x, axes=axes_of(dim_of(dim, len(x.shape)), len(x.shape)))
+    return _normalized("SoftmaxBackward0", reductions.softmax, input, dim, dtype)
 
 
 @function("log_softmax")
 def log_softmax(input: Any, dim: int, dtype: Any = None) -> Any:
     """log(softmax(input, dim)), precise where the softmax is small."""
+    return _normalized("LogSoftmaxBackward0", reductions.log_softmax, input, dim, dtype)
+
+
+def _normalized(name: str, op: Op, input: Any, dim: int, dtype: Any) -> Any:
     x = as_dtype(floating(input), dtype)
-    if 0 in x.shape:
-        dim_of(dim, len(x.shape))
-        return as_node("LogSoftmaxBackward0", _nothing, x)
-    return reductions.log_softmax(x, axes=axes_of(dim_of(dim, len(x.shape)), len(x.shape)))
+    k = dim_of(dim, len(x.shape))
+    return as_node(name, _nothing, x) if 0 in x.shape else op(x, axes=axes_of(k, len(x.shape)))
 
 
 # -- norms ---------------------------------------------------------------------------------------------------------

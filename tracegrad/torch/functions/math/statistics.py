@@ -12,7 +12,7 @@ import numpy as np
 
 from tracegrad.errors import located
 from tracegrad.numpy_api.operands import arrays, constant, peer_of, size_of
-from tracegrad.ops.core.op import Carrier, one_node
+from tracegrad.ops.core.op import one_node
 from tracegrad.ops.elementwise.table import (
     add,
     clamp,
@@ -31,7 +31,7 @@ from tracegrad.ops.reduce import reductions, sorting
 from tracegrad.ops.shape import linear
 from tracegrad.ops.shape.linear import cast, reduce_sum, reshape, stop_gradient
 from tracegrad.torch.functions.core.dims import dim_of, lengths, one, size_error
-from tracegrad.torch.functions.core.operands import as_node, floating, is_number
+from tracegrad.torch.functions.core.operands import as_array, as_node, floating, is_number
 from tracegrad.torch.functions.core.promotion import require_one_dtype
 from tracegrad.torch.functions.core.registry import function
 from tracegrad.torch.functions.core.return_types import return_type
@@ -292,14 +292,10 @@ def _cov(x: Any, correction: int, fweights: Any, aweights: Any) -> Any:
 
 def _in_input_dtype(x: Any, result: Any) -> Any:
     """Return a float64 result of NumPy for `x`, for Tensors in the dtype of `x`."""
-    result = _array(result)
+    result = as_array(result)
     if result.dtype == x.dtype or getattr(x, "common_dtype", None) is None:
         return result
     return cast(result, dtype=x.dtype.name)
-
-
-def _array(x: Any) -> Any:
-    return x if isinstance(x, Carrier) else np.asarray(x)
 
 
 @function("corrcoef")

@@ -14,8 +14,8 @@ import numpy as np
 from tracegrad.avals import supported
 from tracegrad.errors import DTypeError, ShapeError, UnsupportedError, located
 from tracegrad.ops.core.half_rounding import HALF
-from tracegrad.ops.core.op import Carrier
 from tracegrad.torch.functions.core.generator import Generator, default_generator, source, stream
+from tracegrad.torch.functions.core.operands import as_array
 from tracegrad.torch.tape.tensors.docs import TENSOR_DOCS
 from tracegrad.torch.tape.tensors.dtypes import get_default_dtype
 from tracegrad.torch.tape.tensors.factories import check_device, like, plain, shape_of, tensor_method, wrap
@@ -106,20 +106,16 @@ def _uniform(bits: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
     if dtype.kind == "c":
         return _complex(bits.random((*shape, 2)), dtype)
     if dtype == HALF:  # multiples of 2**-11: a rounded float32 could be 1
-        return _array(np.floor(np.ldexp(bits.random(shape, np.float32), 11)) / 2048).astype(HALF)
-    return _array(bits.random(shape, dtype.type))
-
-
-def _array(x: Any) -> Any:
-    return x if isinstance(x, Carrier) else np.asarray(x)
+        return as_array(np.floor(np.ldexp(bits.random(shape, np.float32), 11)) / 2048).astype(HALF)
+    return as_array(bits.random(shape, dtype.type))
 
 
 def _gaussian(bits: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
     if dtype.kind == "c":  # the real and imaginary parts together have variance 1
         return _complex(bits.standard_normal((*shape, 2)) * np.sqrt(0.5), dtype)
     if dtype == HALF:
-        return _array(bits.standard_normal(shape, np.float32)).astype(HALF)
-    return _array(bits.standard_normal(shape, dtype.type))
+        return as_array(bits.standard_normal(shape, np.float32)).astype(HALF)
+    return as_array(bits.standard_normal(shape, dtype.type))
 
 
 def _complex(pairs: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
