@@ -15,6 +15,7 @@ from typing import Any
 from tracegrad.control.region_ops import run_region
 from tracegrad.ir import Graph, GraphNode, GraphValue
 from tracegrad.ir.builder import sliced
+from tracegrad.ir.loop_view import LoopView, is_loop
 from tracegrad.ops.elementwise.table import accumulate
 from tracegrad.ops.indexing.dynamic_slice import dynamic_update_slice
 from tracegrad.ops.shape.linear import zeros_like
@@ -65,11 +66,9 @@ class IterationVjp:
 
 
 def iteration_of(
-    body: Graph,
+    loop: LoopView,
     wanted: Sequence[int],
     cts: Sequence[int],
-    carries: int,
-    xs: int,
     iterations: int,
     spared: Sequence[int],
     counter_steps: dict[int, int] | None = None,
@@ -80,6 +79,7 @@ def iteration_of(
     `iterations` is the maximal number of iterations. The backward iteration does not read the `spared` constants if
     that is cheaper. `counter_steps` are the steps of counters, whose values need not be saved.
     """
+    body, carries = loop.body, loop.carries
     wrt = differentiable(body, wanted, carries)
     live = {k for k in cts if k < carries}
     results = [k for k in cts if k >= carries]
@@ -92,8 +92,8 @@ def iteration_of(
             break
         live = new
     n, count = len(body.inputs), len(body.outputs)
-    inputs, loose = both.inputs[:n], n - carries - xs
-    moving = _moving(both, inputs[: n - loose])
+    inputs = both.inputs[:n]
+    moving = _moving(both, inputs[: loop.varying])
     counter_steps = counter_steps or {}
     expensive = [x for k, x in enumerate(inputs[:carries]) if k not in counter_steps]
     # The next iteration overwrites the carries that this one returns.
@@ -114,7 +114,7 @@ def iteration_of(
         reached=result,
         backward=backward,
         values=[sources[x] for x in values],
-        outside=sliced(inputs[n - loose :], both.nodes, fixed),
+        outside=sliced(loop.constants(inputs), both.nodes, fixed),
         counter_steps=counter_steps,
     )
 
@@ -180,8 +180,10 @@ def _is_changing(x: Any) -> bool:
     while node.op is not None:
         if node.op is dynamic_update_slice:
             node = node.inputs[0]
-        elif node.result_index is not None and node.result_index < dict(node.operands[0].params).get("carries", 0):
-            node = node.operands[0].inputs[node.result_index]
+        elif node.result_index is not None and is_loop(owner := node.operands[0]):
+            if node.result_index >= LoopView.of(owner).carries:
+                return False
+            node = owner.inputs[node.result_index]
         else:
             return False
         if not isinstance(node, GraphNode):

@@ -14,10 +14,10 @@ from typing import Any
 from tracegrad.avals import aval_of
 from tracegrad.control.capacity import with_room
 from tracegrad.control.loop_vjp import IterationVjp, accumulated, iteration_of, next_cotangents, overwritten
-from tracegrad.control.region_ops import row_aval, run_region
+from tracegrad.control.region_ops import run_region, split_like
 from tracegrad.control.scan_op import scan
 from tracegrad.control.segmented_checkpointing import ResidualSizes, division, in_blocks, joined, segmented
-from tracegrad.ir import Graph, build
+from tracegrad.ir import build
 from tracegrad.ir.loop_view import LoopView
 from tracegrad.ops.shape.linear import reshape, zeros_like
 
@@ -25,51 +25,32 @@ __all__: list[str] = []
 
 
 @scan.def_vjp_all
-def _(
-    wanted: Sequence[int],
-    cts: tuple[Any, ...],
-    ans: Any,
-    *operands: Any,
-    body: Graph,
-    carries: int,
-    xs: int,
-    length: int,
-    reverse: bool,
-) -> list[Any]:
-    body = with_room(LoopView(scan, body, carries, xs, length, reverse), operands, length).body
+def _(wanted: Sequence[int], cts: tuple[Any, ...], ans: Any, *operands: Any, **params: Any) -> list[Any]:
+    loop = LoopView.from_params(scan, params)
+    loop = with_room(loop, operands, loop.length)
     args = [k for k, ct in enumerate(cts) if ct is not None]
-    iteration = iteration_of(body, wanted, args, carries, xs, length, overwritten(operands, carries + xs))
-    sizes, levels = (
-        division(body, iteration.forward, carries, length) if iteration.residuals else (ResidualSizes(0, 0), 0)
-    )
-    loop = _Backwards(iteration, body, carries, xs, reverse, sizes)
+    iteration = iteration_of(loop, wanted, args, loop.length, overwritten(operands, loop.varying))
+    sizes, levels = ResidualSizes(0, 0), 0
+    if iteration.residuals:
+        sizes, levels = division(loop, iteration.forward)
+    backwards = _Backwards(iteration, loop, sizes)
     init = [zeros_like(ans[k]) if cts[k] is None else cts[k] for k in iteration.live]
-    totals = [zeros_like(operands[i]) for i in loop.consts]
-    seeds = [cts[k] for k in iteration.seeded if k >= carries]
-    outside = run_region(iteration.outside, operands[carries + xs :])
-    result = loop.run(length, operands, [*init, *totals], seeds, outside, levels)
-    pulled = dict(zip([*iteration.live, *loop.consts, *loop.active_xs], result))
+    totals = [zeros_like(operands[i]) for i in backwards.consts]
+    seeds = [cts[k] for k in iteration.seeded if k >= loop.carries]
+    outside = run_region(iteration.outside, loop.constants(operands))
+    result = backwards.run(loop.length, operands, [*init, *totals], seeds, outside, levels)
+    pulled = dict(zip([*iteration.live, *backwards.consts, *backwards.active_xs], result))
     return [pulled.get(i) for i in wanted]
 
 
 class _Backwards:
     """Common part of loops that run backwards: over all iterations, or over one segment."""
 
-    def __init__(
-        self, iteration: IterationVjp, body: Graph, carries: int, xs: int, reverse: bool, sizes: ResidualSizes
-    ):
-        self.iteration, self.body, self.carries, self.xs, self.reverse, self.sizes = (
-            iteration,
-            body,
-            carries,
-            xs,
-            reverse,
-            sizes,
-        )
-        self.params: dict[str, Any] = {"carries": carries, "xs": xs, "reverse": reverse}
+    def __init__(self, iteration: IterationVjp, loop: LoopView, sizes: ResidualSizes):
+        self.iteration, self.loop, self.sizes = iteration, loop, sizes
         # The constants and the arrays that get cotangents.
-        self.consts = [i for i in iteration.reached if i >= carries + xs]
-        self.active_xs = [i for i in iteration.reached if carries <= i < carries + xs]
+        self.consts = [i for i in iteration.reached if i >= loop.varying]
+        self.active_xs = [i for i in iteration.reached if loop.carries <= i < loop.varying]
 
     def run(
         self,
@@ -87,8 +68,9 @@ class _Backwards:
             return self._segment_by_segment(length, iterations, operands, state, seeds, outside, levels - 1)
         saved: Sequence[Any] = ()
         if self.iteration.residuals:
-            saved = scan(*operands, body=self.iteration.forward, length=length, **self.params)
-        return self._iteration_by_iteration(length, operands, state, saved[len(self.body.outputs) :], seeds, outside)
+            saved = self.loop._replace(body=self.iteration.forward, length=length).applied(operands)
+        stacked = saved[len(self.loop.body.outputs) :]
+        return self._iteration_by_iteration(length, operands, state, stacked, seeds, outside)
 
     def _iteration_by_iteration(
         self,
@@ -99,7 +81,7 @@ class _Backwards:
         seeds: Sequence[Any],
         outside: Sequence[Any],
     ) -> list[Any]:
-        iteration, first = self.iteration, self.carries + self.xs
+        iteration, first = self.iteration, self.loop.varying
         needed = iteration.needed("input")
         row_inputs, loose = [i for i in needed if i < first], [i for i in needed if i >= first]
         live = len(iteration.live)
@@ -114,8 +96,7 @@ class _Backwards:
         ]
 
         def step(*args: Any) -> list[Any]:
-            supply = iter(args)
-            after, sums, residuals, rows, row_seeds, fixed, known = ([next(supply) for _ in group] for group in groups)
+            after, sums, residuals, rows, row_seeds, fixed, known = split_like(args, groups)
             inputs = dict(zip([*row_inputs, *loose], [*rows, *fixed]))
             table = {"residual": dict(enumerate(residuals)), "input": inputs, "outside": dict(enumerate(known))}
             pulled = iteration.cotangents(lambda sort, k: table[sort][k], [*after, *row_seeds])
@@ -135,48 +116,37 @@ class _Backwards:
         outside: Sequence[Any],
         levels: int,
     ) -> list[Any]:
-        carries, xs = self.carries, self.xs
-        ends, starts = segmented(operands, iterations, body=self.body, length=length, **self.params)
-        arrays = [in_blocks(x, iterations, self.reverse) for x in (*operands[carries : carries + xs], *seeds)]
-        consts = [*operands[carries + xs :], *outside]
+        loop, reverse = self.loop._replace(length=length), self.loop.reverse
+        ends, starts = segmented(loop, operands, iterations)
+        arrays = [in_blocks(x, iterations, reverse) for x in (*loop.scanned(operands), *seeds)]
+        consts = [*loop.constants(operands), *outside]
         rest, n, tails = length % iterations, len(state), list[Any]()
 
         def run_segment(
             length: int, carry: Sequence[Any], state: Sequence[Any], rows: Sequence[Any], consts: Sequence[Any]
         ) -> list[Any]:
-            loose = len(operands) - carries - xs
-            inputs = [*carry, *rows[:xs], *consts[:loose]]
-            return self.run(length, inputs, state, rows[xs:], consts[loose:], levels)
+            loose = len(operands) - loop.varying
+            inputs = [*carry, *rows[: loop.xs], *consts[:loose]]
+            return self.run(length, inputs, state, rows[loop.xs :], consts[loose:], levels)
 
         if rest:
-            result = run_segment(rest, ends[:carries], state, [tail for _, tail in arrays], consts)
+            result = run_segment(rest, loop.initial(ends), state, [tail for _, tail in arrays], consts)
             state, tails = result[:n], result[n:]
 
         def step(*args: Any) -> list[Any]:
-            supply = iter(args)
-            groups = (state, starts, arrays, consts)
-            after, carry, rows, fixed = ([next(supply) for _ in group] for group in groups)
+            after, carry, rows, fixed = split_like(args, (state, starts, arrays, consts))
             return run_segment(iterations, carry, after, rows, fixed)
 
         result = self._backwards(step, length // iterations, state, [*starts, *(whole for whole, _ in arrays)], consts)
         blocks = [reshape(x, shape=(length - rest, *x.shape[2:])) for x in result[n:]]
         if rest:
-            blocks = [joined(x, tail, self.reverse) for x, tail in zip(blocks, tails)]
+            blocks = [joined(x, tail, reverse) for x, tail in zip(blocks, tails)]
         return [*result[:n], *blocks]
 
     def _backwards(
         self, step: Any, length: int, state: Sequence[Any], xs: Sequence[Any], consts: Sequence[Any]
     ) -> list[Any]:
-        avals = [*map(aval_of, state), *map(row_aval, xs), *map(aval_of, consts)]
-        return list(
-            scan(
-                *state,
-                *xs,
-                *consts,
-                body=build(step, avals),
-                carries=len(state),
-                xs=len(xs),
-                length=length,
-                reverse=not self.reverse,
-            )
-        )
+        loop = LoopView(scan, self.loop.body, len(state), len(xs), length, not self.loop.reverse)
+        operands = [*state, *xs, *consts]
+        body = build(step, loop.input_avals(list(map(aval_of, operands))))
+        return list(loop._replace(body=body).applied(operands))

@@ -13,9 +13,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from tracegrad.avals import aval_of
-from tracegrad.control.region_ops import row_aval
-from tracegrad.control.scan_op import scan
 from tracegrad.ir import Graph, GraphNode, build, recorder
+from tracegrad.ir.loop_view import LoopView
 from tracegrad.ops.shape.linear import concatenate, reshape, slice
 from tracegrad.settings import disabled, settings
 from tracegrad.target.tuning import TUNING
@@ -76,18 +75,19 @@ class ResidualSizes:
 
 
 def division(
-    body: Graph, forward: Graph, carries: int, length: int, max_levels: int = MAX_LEVELS, label: str = ""
+    loop: LoopView, forward: Graph, max_levels: int = MAX_LEVELS, label: str = ""
 ) -> tuple[ResidualSizes, int]:
-    """The residual sizes of a loop with this body, and the number of times to divide it, at `max_levels`. `forward`
+    """The residual sizes of a loop, and the number of times to divide it, at `max_levels`. `forward`
     returns the residuals of each iteration as further results. Messages call the iterations `label`."""
-    saved = forward.outputs[len(body.outputs) :]
-    sizes = ResidualSizes(_bytes(forward.inputs[k] for k in _carried(forward, saved, carries)), _bytes(saved))
+    length, saved = loop.length, forward.outputs[len(loop.body.outputs) :]
+    start = _bytes(forward.inputs[k] for k in _carried(forward, saved, loop.carries))
+    sizes = ResidualSizes(start, _bytes(saved))
     bound = _bound()
     if bound is None or length * sizes.iteration <= bound or disabled("checkpointing"):
         return sizes, 0
     levels = min(sizes.levels(length, bound), max_levels)
     label = label or f"{length} iterations"
-    location = next((node.location for node in reversed(body.nodes) if node.location), "") or "an unknown line"
+    location = next((node.location for node in reversed(loop.body.nodes) if node.location), "") or "an unknown line"
     if levels:
         _note(
             location,
@@ -164,36 +164,31 @@ def _format_bytes(size: int) -> str:
 
 
 # -- the loop ----------------------------------------------------------------------------------------------------------
-def segmented(
-    operands: Sequence[Any], iterations: int, *, body: Graph, carries: int, xs: int, length: int, reverse: bool
-) -> tuple[list[Any], list[Any]]:
+def segmented(loop: LoopView, operands: Sequence[Any], iterations: int) -> tuple[list[Any], list[Any]]:
     """The whole segments of a scan: its results so far, in iteration order, and the carries at the beginning of each
     segment. The remaining iterations come last."""
-    carry, seqs, consts = operands[:carries], operands[carries : carries + xs], operands[carries + xs :]
-    count = length // iterations
+    inner, n_outputs = loop._replace(length=iterations), len(loop.body.outputs)
 
     def segment(*args: Any) -> list[Any]:
-        result = scan(*args, body=body, carries=carries, xs=xs, length=iterations, reverse=reverse)
-        return [*result, *args[:carries]]
+        return [*inner.applied(args), *loop.initial(args)]
 
-    blocks = [in_blocks(x, iterations, reverse)[0] for x in seqs]
-    avals = [*map(aval_of, carry), *map(row_aval, blocks), *map(aval_of, consts)]
-    result = scan(
-        *carry, *blocks, *consts, body=build(segment, avals), carries=carries, xs=xs, length=count, reverse=reverse
-    )
-    ys = [_merged(y) for y in result[carries : len(body.outputs)]]
-    return [*result[:carries], *ys], list(result[len(body.outputs) :])
+    blocks = [in_blocks(x, iterations, loop.reverse)[0] for x in loop.scanned(operands)]
+    flat = [*loop.initial(operands), *blocks, *loop.constants(operands)]
+    body = build(segment, loop.input_avals(list(map(aval_of, flat))))
+    result = loop._replace(body=body, length=loop.length // iterations).applied(flat)
+    ys = [_merged(y) for y in result[loop.carries : n_outputs]]
+    return [*loop.initial(result), *ys], list(result[n_outputs:])
 
 
-def run_in_segments(operands: Sequence[Any], iterations: int, **params: Any) -> tuple[Any, ...]:
-    """The results of a scan with the parameters `params`, run in segments of `iterations` iterations."""
-    carries, xs, rest, reverse = params["carries"], params["xs"], params["length"] % iterations, params["reverse"]
-    result, _ = segmented(operands, iterations, **params)
+def run_in_segments(loop: LoopView, operands: Sequence[Any], iterations: int) -> tuple[Any, ...]:
+    """The results of a scan, run in segments of `iterations` iterations."""
+    rest, reverse, n = loop.length % iterations, loop.reverse, loop.carries
+    result, _ = segmented(loop, operands, iterations)
     if not rest:
         return tuple(result)
-    tails = [in_blocks(x, iterations, reverse)[1] for x in operands[carries : carries + xs]]
-    last = scan(*result[:carries], *tails, *operands[carries + xs :], **{**params, "length": rest})
-    return (*last[:carries], *(joined(a, b, reverse) for a, b in zip(result[carries:], last[carries:])))
+    tails = [in_blocks(x, iterations, reverse)[1] for x in loop.scanned(operands)]
+    last = loop._replace(length=rest).applied([*result[:n], *tails, *loop.constants(operands)])
+    return (*last[:n], *(joined(a, b, reverse) for a, b in zip(result[n:], last[n:])))
 
 
 def in_blocks(x: Any, iterations: int, reverse: bool) -> tuple[Any, Any]:

@@ -13,19 +13,17 @@ from typing import Any
 
 import numpy as np
 
-from tracegrad.avals import Aval, aval_of
-from tracegrad.control.loop_jvp import pushed_iteration
-from tracegrad.control.region_ops import as_batches, iteration_for_batch, require, run_region
+from tracegrad.avals import Aval
+from tracegrad.control.loop_rules import batched_loop, pushed_loop
+from tracegrad.control.region_ops import require
 from tracegrad.errors import CapacityError
 from tracegrad.ir import Graph, build, replayer
-from tracegrad.ir.batch import batched
+from tracegrad.ir.loop_view import LoopView
 from tracegrad.ops.core.forms import While
 from tracegrad.ops.core.op import AS_WRITTEN, ResultAvals, multi_result
 from tracegrad.ops.core.samples import uniform
-from tracegrad.ops.elementwise.table import add, less, multiply, sin, where
-from tracegrad.ops.reduce.reductions import reduce_any
-from tracegrad.ops.shape.batching import to_axis
-from tracegrad.ops.shape.linear import cast, full, reduce_sum, reshape, zeros_like
+from tracegrad.ops.elementwise.table import add, less, multiply, sin
+from tracegrad.ops.shape.linear import reduce_sum
 from tracegrad.typing import NDArray
 
 __all__ = ["ROOMS", "room_for", "while_loop"]
@@ -88,83 +86,14 @@ class room_for:
 
 
 @while_loop.def_jvp
-def _(
-    tangents: Sequence[Any], ans: Any, *operands: Any, cond: Graph, body: Graph, carries: int, capacity: int
-) -> tuple[Any, ...]:
-    moving, both, result = pushed_iteration(body, [i for i, t in enumerate(tangents) if t is not None], carries)
-    carried = [i for i in moving if i < carries]
-    results = [k for k in result if k >= carries]
-    n, loose = carries + len(carried), len(operands) - carries
-
-    # Tangents follow the carries, the constants, and the results of an iteration.
-    def split(args: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
-        values = [*args[:carries], *args[n : n + loose]]
-        return values, [*args[carries:n], *args[n + loose :]]
-
-    def step(*args: Any) -> list[Any]:
-        values, inputs = split(args)
-        out = run_region(both, [*values, *inputs])
-        ts = dict(zip(result, out[len(body.outputs) :]))
-        moved = [ts[k] if k in ts else zeros_like(out[k]) for k in carried]
-        return [*out[:carries], *moved, *out[carries : len(body.outputs)], *(ts[k] for k in results)]
-
-    moved = [zeros_like(operands[i]) if tangents[i] is None else tangents[i] for i in moving]
-    flat = [*operands[:carries], *moved[: len(carried)], *operands[carries:], *moved[len(carried) :]]
-    avals = [aval_of(x) for x in flat]
-    out = while_loop(
-        *flat,
-        cond=build(lambda *args: run_region(cond, split(args)[0]), avals),
-        body=build(step, avals),
-        carries=n,
-        capacity=capacity,
-    )
-    stacked = dict(zip([k + 1 for k in results], out[n + 1 + len(body.outputs) - carries :]))
-    pushed = dict(zip(carried, out[carries:n])) | stacked
-    return tuple([pushed.get(k) for k in range(len(ans))])
+def _(tangents: Sequence[Any], ans: Any, *operands: Any, **params: Any) -> tuple[Any, ...]:
+    ts = pushed_loop(LoopView.from_params(while_loop, params), tangents, operands)
+    return tuple([ts.get(k) for k in range(len(ans))])
 
 
 @while_loop.def_batch
-def _(
-    size: int, flags: tuple[bool, ...], *operands: Any, cond: Graph, body: Graph, carries: int, capacity: int
-) -> tuple[Any, ...]:
-    iteration, inside, result = iteration_for_batch(body, size, flags, carries)
-    batched_cond, (is_cond_batched,) = batched(cond, size, inside)
-    if is_cond_batched:
-        return _each_to_its_end(size, flags, operands, cond, body, carries, capacity)
-    args = as_batches(size, operands, flags, inside)
-    ans = while_loop(*args, cond=batched_cond, body=iteration, carries=carries, capacity=capacity)
-    stacked = [to_axis(x, 1, 0) if is_batch else x for x, is_batch in zip(ans[carries + 1 :], result[carries:])]
-    have = [*result[:carries], False, *result[carries:]]
-    return tuple(as_batches(size, [*ans[: carries + 1], *stacked], have, [True] * len(have)))
-
-
-def _each_to_its_end(
-    size: int, flags: Sequence[bool], operands: Sequence[Any], cond: Graph, body: Graph, carries: int, capacity: int
-) -> tuple[Any, ...]:
-    """A batched loop with one condition per example. It runs while any condition holds, and does not change finished
-    examples."""
-    inside = [*(True for _ in range(carries)), *flags[carries:]]
-    batched_cond, _ = batched(cond, size, inside, [True])
-    iteration, _ = batched(body, size, inside, [True] * len(body.outputs))
-    inputs = as_batches(size, operands, flags, inside)
-    inputs.insert(carries, full(shape=(size,), value=0, dtype="int64"))
-    avals = [aval_of(x) for x in inputs]
-
-    def condition(*args: Any) -> list[Any]:
-        return [reduce_any(run_region(batched_cond, [*args[:carries], *args[carries + 1 :]])[0], axes=(0,))]
-
-    def step(*args: Any) -> list[Any]:
-        region_args = [*args[:carries], *args[carries + 1 :]]
-        moving = run_region(batched_cond, region_args)[0]
-        after = run_region(iteration, region_args)
-        before = [*args[:carries], *(0.0 if x.aval.is_inexact else 0 for x in iteration.outputs[carries:])]
-        chosen = [where(reshape(moving, shape=(size, *(1 for _ in x.shape[1:]))), x, y) for x, y in zip(after, before)]
-        return [*chosen[:carries], add(args[carries], cast(moving, dtype="int64")), *chosen[carries:]]
-
-    ans = while_loop(
-        *inputs, cond=build(condition, avals), body=build(step, avals), carries=carries + 1, capacity=capacity
-    )
-    return (*ans[: carries + 1], *(to_axis(x, 1, 0) for x in ans[carries + 2 :]))
+def _(size: int, flags: tuple[bool, ...], *operands: Any, **params: Any) -> tuple[Any, ...]:
+    return batched_loop(LoopView.from_params(while_loop, params), size, flags, operands)
 
 
 @while_loop.def_samples

@@ -17,10 +17,10 @@ from tracegrad.analysis.trip_count import counters, in_iteration, known_iteratio
 from tracegrad.avals import aval_of
 from tracegrad.control.capacity import with_room
 from tracegrad.control.loop_vjp import IterationVjp, accumulated, iteration_of, next_cotangents, overwritten
-from tracegrad.control.region_ops import run_region
+from tracegrad.control.region_ops import run_region, split_like
 from tracegrad.control.segmented_checkpointing import division
 from tracegrad.control.while_op import ROOMS, while_loop
-from tracegrad.ir import Graph, build
+from tracegrad.ir import build
 from tracegrad.ir.loop_view import LoopView
 from tracegrad.ops.elementwise.table import add, greater_equal, less, logical_and, subtract
 from tracegrad.ops.indexing.gather_scatter import gather
@@ -30,44 +30,36 @@ __all__: list[str] = []
 
 
 @while_loop.def_vjp_all
-def _(
-    wanted: Sequence[int],
-    cts: tuple[Any, ...],
-    ans: Any,
-    *operands: Any,
-    cond: Graph,
-    body: Graph,
-    carries: int,
-    capacity: int,
-) -> list[Any]:
+def _(wanted: Sequence[int], cts: tuple[Any, ...], ans: Any, *operands: Any, **params: Any) -> list[Any]:
+    loop = LoopView.from_params(while_loop, params)
     # The trip count follows the carries, and has no cotangent. The stacked results follow the trip count.
-    args = [k if k < carries else k - 1 for k, ct in enumerate(cts) if ct is not None]
-    loop = LoopView(while_loop, body, carries, cond=cond)
+    args = [k if k < loop.carries else k - 1 for k, ct in enumerate(cts) if ct is not None]
     bound = max_iterations(list(map(range_of, operands)), loop)
-    body = with_room(loop, operands, bound).body
-    count = ans[carries]
-    capacity = capacity or (max(int(count), 1) if isinstance(count, np.ndarray) else bound or ROOMS.iterations)
-    spared = overwritten(operands, carries)
-    iteration = iteration_of(body, wanted, args, carries, 0, capacity, spared, counters(body, carries))
+    loop = with_room(loop, operands, bound)
+    count = ans[loop.carries]
+    capacity = loop.length or (max(int(count), 1) if isinstance(count, np.ndarray) else bound or ROOMS.iterations)
+    loop = loop._replace(length=capacity)
+    spared, steps = overwritten(operands, loop.carries), counters(loop.body, loop.carries)
+    iteration = iteration_of(loop, wanted, args, capacity, spared, steps)
     if (known := known_iterations(operands, loop)) is not None:
         count = known
     init = [zeros_like(ans[k]) if cts[k] is None else cts[k] for k in iteration.live]
-    state = [*init, *(zeros_like(operands[i]) for i in iteration.reached if i >= carries)]
-    outside = run_region(iteration.outside, operands[carries:])
-    seeds = [cts[k + 1] for k in iteration.seeded if k >= carries]
+    state = [*init, *(zeros_like(operands[i]) for i in iteration.reached if i >= loop.carries)]
+    outside = run_region(iteration.outside, loop.constants(operands))
+    seeds = [cts[k + 1] for k in iteration.seeded if k >= loop.carries]
     iterations = capacity
-    if iteration.residuals and len(body.outputs) == carries:
-        sizes, levels = division(body, iteration.forward, carries, capacity, 1, f"room for {capacity} iterations")
+    if iteration.residuals and not loop.is_stacking:
+        sizes, levels = division(loop, iteration.forward, 1, f"room for {capacity} iterations")
         iterations = sizes.segment(capacity, levels)
     if iterations < capacity:
-        result = _segment_by_segment(iteration, operands, state, outside, iterations, capacity, cond, body)
+        result = _segment_by_segment(iteration, loop, operands, state, outside, iterations)
     else:
-        saved: Any = ()
+        saved: Sequence[Any] = ()
         if iteration.residuals:
-            saved = while_loop(*operands, cond=cond, body=iteration.forward, carries=carries, capacity=capacity)
-        stacked = [*saved[1 + len(body.outputs) :], *seeds]
-        result = _iteration_by_iteration(iteration, count, operands, state, stacked, outside, carries)
-    pulled = dict(zip([*iteration.live, *(i for i in iteration.reached if i >= carries)], result))
+            saved = loop._replace(body=iteration.forward).applied(operands)
+        stacked = [*saved[1 + len(loop.body.outputs) :], *seeds]
+        result = _iteration_by_iteration(iteration, count, operands, state, stacked, outside, loop.carries)
+    pulled = dict(zip([*iteration.live, *(i for i in iteration.reached if i >= loop.carries)], result))
     return [pulled.get(i) for i in wanted]
 
 
@@ -94,8 +86,7 @@ def _iteration_by_iteration(
     ]
 
     def step(i: Any, *args: Any) -> list[Any]:
-        supply = iter(args)
-        after, sums, stacks, fixed, known, starts = ([next(supply) for _ in group] for group in groups)
+        after, sums, stacks, fixed, known, starts = split_like(args, groups)
         rows = [gather(x, i, axes=(0,)) for x in stacks]
         table = {
             "residual": dict(enumerate(rows)),
@@ -111,29 +102,22 @@ def _iteration_by_iteration(
 
 def _segment_by_segment(
     iteration: IterationVjp,
+    loop: LoopView,
     operands: Sequence[Any],
     state: Sequence[Any],
     outside: Sequence[Any],
     iterations: int,
-    capacity: int,
-    cond: Graph,
-    body: Graph,
 ) -> list[Any]:
-    carries = len(body.outputs)
-    count, starts = _in_segments(operands, iterations, -(-capacity // iterations), cond, body)
-    bounded_cond, forward = _bounded(cond, iteration.forward, carries, iterations)
-    groups = [state, starts, operands[carries:], outside]
+    n = loop.carries
+    count, starts = _in_segments(loop, operands, iterations)
+    segment = _bounded(loop._replace(body=iteration.forward, length=iterations), iterations)
+    groups = [state, starts, loop.constants(operands), outside]
 
     def step(i: Any, *args: Any) -> list[Any]:
-        supply = iter(args)
-        after, starts, consts, known = ([next(supply) for _ in group] for group in groups)
+        after, starts, consts, known = split_like(args, groups)
         carry = [gather(x, i, axes=(0,)) for x in starts]
-        saved = while_loop(
-            *carry, _zero(), *consts, cond=bounded_cond, body=forward, carries=carries + 1, capacity=iterations
-        )
-        return _iteration_by_iteration(
-            iteration, saved[carries], [*carry, *consts], after, saved[carries + 2 :], known, carries
-        )
+        saved = segment.applied([*carry, _zero(), *consts])
+        return _iteration_by_iteration(iteration, saved[n], [*carry, *consts], after, saved[n + 2 :], known, n)
 
     return _counted_down(step, count, state, [x for group in groups[1:] for x in group])
 
@@ -153,26 +137,23 @@ def _counted_down(step: Any, count: Any, state: Sequence[Any], consts: Sequence[
 
 
 # -- the loop in segments ----------------------------------------------------------------------------------------------
-def _in_segments(
-    operands: Sequence[Any], iterations: int, capacity: int, cond: Graph, body: Graph
-) -> tuple[Any, Sequence[Any]]:
-    """Run a `while_loop` without stacked results in segments of at most `iterations` iterations, with room for
-    `capacity` segments. Returns the number of segments, and the carries at the beginning of each."""
-    n = len(body.outputs)
-    bounded_cond, counting = _bounded(cond, body, n, iterations)
+def _in_segments(loop: LoopView, operands: Sequence[Any], iterations: int) -> tuple[Any, Sequence[Any]]:
+    """Run a `while_loop` without stacked results in segments of at most `iterations` iterations, with room for its
+    capacity. Returns the number of segments, and the carries at the beginning of each."""
+    n, bounded = loop.carries, _bounded(loop._replace(length=0), iterations)
 
     def segment(*args: Any) -> list[Any]:
-        result = while_loop(*args[:n], _zero(), *args[n:], cond=bounded_cond, body=counting, carries=n + 1, capacity=0)
-        return [*result[:n], *args[:n]]
+        return [*bounded.applied([*args[:n], _zero(), *args[n:]])[:n], *args[:n]]
 
-    body = build(segment, body.avals)
-    result = while_loop(*operands, cond=cond, body=body, carries=n, capacity=capacity)
+    body = build(segment, loop.body.avals)
+    result = loop._replace(body=body, length=-(-loop.length // iterations)).applied(operands)
     return result[n], result[n + 1 :]
 
 
-def _bounded(cond: Graph, body: Graph, carries: int, iterations: int) -> tuple[Graph, Graph]:
-    """The condition and the body of a loop with a bounded number of iterations, counted by an additional carry."""
-    n = carries
+def _bounded(loop: LoopView, iterations: int) -> LoopView:
+    """The loop with a bounded number of iterations, counted by an additional carry."""
+    n, body, cond = loop.carries, loop.body, loop.cond
+    assert cond is not None
     avals = [*body.avals[:n], aval_of(np.int64(0)), *body.avals[n:]]
 
     def condition(*args: Any) -> list[Any]:
@@ -182,7 +163,7 @@ def _bounded(cond: Graph, body: Graph, carries: int, iterations: int) -> tuple[G
         result = run_region(body, [*args[:n], *args[n + 1 :]])
         return [*result[:n], add(args[n], 1), *result[n:]]
 
-    return build(condition, avals), build(step, avals)
+    return loop._replace(body=build(step, avals), cond=build(condition, avals), carries=n + 1)
 
 
 def _zero() -> Any:

@@ -85,6 +85,10 @@ class LoopView(NamedTuple):
         """The constants among the operands, or among the inputs of the body."""
         return operands[self.varying :]
 
+    def input_avals(self, operands: Sequence[Aval]) -> list[Aval]:
+        """The avals of the inputs of the body for operands with these avals."""
+        return [row_of(a) if self.carries <= k < self.varying else a for k, a in enumerate(operands)]
+
     def is_unchanged(self, k: int) -> bool:
         """Whether input `k` of the body has the same value in each iteration: a constant, or an unchanged carry."""
         return k >= self.varying or (k < self.carries and self.body.outputs[k] is self.body.inputs[k])

@@ -39,7 +39,7 @@ def join_segments(graph: Graph) -> Graph:
         loop = LoopView.from_params(op, params)
         for each in segmented:
             if each.loop == loop._replace(length=loop.length // each.iterations * each.iterations):
-                return run_in_segments(operands, each.iterations, **params)
+                return run_in_segments(loop, operands, each.iterations)
         return None
 
     return rewrite(graph, hook)
