@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import opcode
 import os
-import sys
 import threading
 import warnings
 from collections.abc import Iterator
 from typing import Any
+
+from tracegrad.cpython.frames import frame_at, is_raised_by_statement, traceback_of
 
 __all__ = [
     "GENERATED_PREFIX",
@@ -34,7 +34,6 @@ __all__ = [
     "TracegradError",
     "UnsupportedError",
     "VerifyError",
-    "formats",
     "holding",
     "in_package",
     "is_internal",
@@ -65,7 +64,7 @@ class _AsNumPys:
 
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
-        traced = type(sys._getframe(1).f_globals) is not dict  # the trace looks up the names of traced code
+        traced = type(frame_at(1).f_globals) is not dict  # the trace looks up the names of traced code
         return numpys(type(self)) if traced else type(self)
 
 
@@ -206,7 +205,7 @@ def user_file(filename: str) -> bool:
 
 def user_frame() -> Any:
     """Return the innermost frame of user code that has called tracegrad; None if there is none."""
-    frame: Any = sys._getframe(2)
+    frame: Any = frame_at(2)
     while frame is not None and not user_file(frame.f_code.co_filename):
         frame = frame.f_back
     return frame
@@ -218,14 +217,13 @@ def is_internal(error: BaseException) -> bool:
     An internal exception was raised by an instruction of tracegrad, not by a `raise`, on names and objects of
     tracegrad. Exceptions of operations of NumPy and Python on the user's objects are the user's.
     """
-    tb = error.__traceback__
-    while tb is not None and tb.tb_next is not None:
-        tb = tb.tb_next
-    if tb is None or not tb.tb_frame.f_code.co_filename.startswith(PACKAGE):
+    frames = list(traceback_of(error))
+    if not frames or not frames[-1][0].f_code.co_filename.startswith(PACKAGE):
         return False
+    frame, instruction = frames[-1]
     if isinstance(error, AssertionError):
         return not error.args  # an AssertionError with a text comes from a function that compares for the user
-    if opcode.opname[tb.tb_frame.f_code.co_code[tb.tb_lasti]] == "RAISE_VARARGS":
+    if is_raised_by_statement(frame.f_code, instruction):
         return False
     if isinstance(error, AttributeError):
         return _is_package_type(error.obj)
@@ -251,7 +249,7 @@ def _locations() -> tuple[str, str]:
 
     The first skips the libraries whose public names tracegrad implements, and may be in an installed package.
     """
-    inner, result, frame = "", "", sys._getframe(2)
+    inner, result, frame = "", "", frame_at(2)
     while frame is not None:
         filename = frame.f_code.co_filename
         if user_file(filename):
@@ -311,16 +309,6 @@ def plainly(why: str) -> Iterator[None]:
 
 
 _PLAINLY = "the call runs as plain Python"
-
-# Arguments of the instruction `BINARY_OP` for `%` and `%=`.
-_REMAINDERS = frozenset([6, 19])
-_BINARY_OP = opcode.opmap["BINARY_OP"]
-
-
-def formats(frame: Any) -> bool:
-    """Whether C code that this frame called formats a number as text, as `"%g" % x`."""
-    code, at = frame.f_code.co_code, frame.f_lasti
-    return code[at] == _BINARY_OP and code[at + 1] in _REMAINDERS
 
 
 def warn_of_constant(operation: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import opcode
 import subprocess
 import sys
 from collections import Counter
@@ -343,3 +344,65 @@ def test_nothing_above_the_table_asks_for_the_name_or_kind_of_an_op() -> None:
 )
 def test_the_reader_of_names_sees_what_decides(source: str, expected: list[str]) -> None:
     assert names_asked(ast.parse(source)) == expected
+
+
+# -- what knows CPython's insides ----------------------------------------------------------------------------------
+# Opcodes, offsets in code, frames, reference counts, and the memory of objects are known here only.
+FENCED = ("tracegrad.cpython", "tracegrad.trace.bytecode", "tracegrad.trace.rewriting")
+INSIDES = {
+    "dis", "opcode", "getrefcount", "_getframe", "f_lasti", "f_locals", "tb_lasti", "co_code", "co_exceptiontable",
+    "co_linetable", "co_positions", "co_lines", "opname", "opmap", "stack_effect", "__basicsize__",
+    "__dictoffset__", "__itemsize__", "PyFrame_LocalsToFast",
+}  # fmt: skip
+OPCODES = {name for name in opcode.opmap if "_" in name}
+# What passes pointers to machine code, by `ctypes`.
+FOREIGN = {
+    "tracegrad.codegen.entry.signature", "tracegrad.numba_export", "tracegrad.ops.calls.random_streams",
+    "tracegrad.runtime.blas.library", "tracegrad.runtime.compile.code_store", "tracegrad.runtime.compile.jit",
+    "tracegrad.runtime.diagnostics.step_timer", "tracegrad.runtime.dispatch.native_guards",
+    "tracegrad.runtime.execution.entry_callable", "tracegrad.runtime.execution.image",
+    "tracegrad.runtime.execution.numpy_sort_addresses", "tracegrad.runtime.execution.safepoints",
+    "tracegrad.runtime.memory.allocator", "tracegrad.runtime.threads.pool", "tracegrad.solvers.blas_threads",
+}  # fmt: skip
+
+
+def insides(tree: ast.AST) -> Iterator[str]:
+    """What a module says of CPython's insides, with lines."""
+    for node in ast.walk(tree):
+        names = []
+        if isinstance(node, ast.Attribute):
+            names = [node.attr]
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            names = [*(x.name for x in node.names), getattr(node, "module", None) or ""]
+        elif isinstance(node, ast.Constant) and node.value in OPCODES:
+            names = [str(node.value)]
+        yield from [f"{node.lineno}: {name}" for name in names if name in INSIDES or name in OPCODES]
+
+
+def is_in(module: str, packages: tuple[str, ...]) -> bool:
+    return any(module == package or module.startswith(f"{package}.") for package in packages)
+
+
+def test_only_fenced_packages_know_the_insides_of_cpython() -> None:
+    outside = {name: path for name, path in modules().items() if not is_in(name, FENCED)}
+    told = {name: list(insides(parsed(path))) for name, path in outside.items()}
+    assert {name: x for name, x in told.items() if x} == {}
+
+
+def test_only_listed_modules_call_foreign_functions() -> None:
+    users = {name for name, found in all_imports() if found.module.partition(".")[0] == "ctypes"}
+    assert {name for name in users if not is_in(name, FENCED)} == FOREIGN
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("import dis\n", ["1: dis"]),
+        ("from opcode import opmap\n", ["1: opmap", "1: opcode"]),
+        ("x = sys.getrefcount(y)\n", ["1: getrefcount"]),
+        ("if x.name == 'LOAD_CONST':\n    pass\n", ["1: LOAD_CONST"]),
+        ("x = frame.f_back\n", []),
+    ],
+)
+def test_the_reader_of_insides_sees_them_all(source: str, expected: list[str]) -> None:
+    assert list(insides(ast.parse(source))) == expected

@@ -17,14 +17,14 @@ defines
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
 from tracegrad.avals import LITERALS, supported
-from tracegrad.errors import DTypeError, ShapeError, TraceError, formats, located, lost
+from tracegrad.cpython.frames import formats_text, frame_at
+from tracegrad.errors import DTypeError, ShapeError, TraceError, located, lost
 from tracegrad.numpy_api import indexing, joining, products, reductions, registry, selection, shapes, sorting, ufuncs
 from tracegrad.numpy_api import memory_layout as memory
 from tracegrad.numpy_api.complex import ComplexMethods, in_pairs
@@ -316,8 +316,8 @@ class ArrayMethods(Faced, ComplexMethods, MemoryMethods, RowMajorLayout):
         return int(self._scalar("int()"))
 
     def __float__(self) -> float:
-        frame = sys._getframe(1)
-        if not formats(frame):
+        frame = frame_at(1)
+        if not formats_text(frame):
             return float(self._scalar("float()"))
         self._formatted(frame)
         return float(self._scalar("format()"))

@@ -6,21 +6,19 @@ that no trace rewrites. Modules of tracegrad see the carrier's own class.
 
 from __future__ import annotations
 
-import dis
 import functools
-import sys
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from tracegrad.cpython.frames import frame_at, loads_attribute
 from tracegrad.errors import PACKAGE, lost
 
 __all__ = ["REWRITTEN", "Faced", "agreed_result", "has", "itself", "represented_type"]
 
 # The replacement of a class in rewritten code.
 REWRITTEN: dict[type, Any] = {}
-_LOADS = frozenset([dis.opmap[name] for name in ("LOAD_ATTR", "LOAD_METHOD") if name in dis.opmap])
 
 
 def represented_type(x: Any) -> type:
@@ -79,7 +77,7 @@ class Faced:
 
     @property
     def __class__(self) -> Any:
-        frame = sys._getframe(1)
+        frame = frame_at(1)
         return self._internal_class() if _is_internal_file(frame.f_code.co_filename) else _outward(self, frame)
 
     @__class__.setter
@@ -106,7 +104,7 @@ def _outward(x: Any, frame: Any) -> Any:
     If the frame runs rewritten code and loads an attribute, the result is that code's replacement of the class. C code
     gets the class itself.
     """
-    loads = frame.f_code.co_code[frame.f_lasti] in _LOADS
+    loads = loads_attribute(frame)
     result = agreed_result(x, itself) if loads else represented_type(x)
     if type(frame.f_globals) is dict or result not in REWRITTEN:
         return result

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.avals import is_literal, weak_dtype
+from tracegrad.cpython.frames import frame_at, local_variables
 from tracegrad.errors import UnsupportedError, located
 from tracegrad.numpy_api.operands import arrays, assigned, operands, to_dtype
 from tracegrad.ops.core.half_rounding import HALF
@@ -360,7 +361,7 @@ def caller_in_scipy() -> str:
 
 
 def _caller() -> str:
-    frame: Any = sys._getframe(1)
+    frame: Any = frame_at(1)
     called = ""
     while frame is not None:
         module = frame.f_globals.get("__name__", "")
@@ -378,7 +379,7 @@ _WRAPPED = ("f", "func", "fun", "function", "hypotest_fun_in")
 
 def _public_of(frame: Any, module: str) -> str:
     """Return the public name of the function of a frame, or of the one it wraps; "" for others."""
-    name, held = frame.f_code.co_name, frame.f_locals
+    name, held = frame.f_code.co_name, local_variables(frame)
     for wrapped in map(held.get, _WRAPPED):
         if (
             callable(wrapped)

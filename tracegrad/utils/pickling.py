@@ -12,6 +12,8 @@ import types
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from tracegrad.cpython.frames import frame_at
+
 __all__ = ["Recipe", "apply_recipe", "bound_method", "reduced", "reference"]
 
 # A transform of tracegrad, and its arguments after the function that it is applied to.
@@ -31,7 +33,7 @@ def reference(x: Any) -> str | None:
 
 def _by_value() -> bool:
     """Whether cloudpickle (or a copy of it) pickles: it sends the contents of `__main__` by value."""
-    frame: Any = sys._getframe(1)
+    frame: Any = frame_at(1)
     while frame is not None:
         if "cloudpickle" in frame.f_globals.get("__name__", ""):
             return True

@@ -6,12 +6,12 @@ A picture is an SVG, laid out and written here: no other package is necessary to
 from __future__ import annotations
 
 import inspect
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from tracegrad import tree
+from tracegrad.cpython.frames import frame_at, local_variables
 from tracegrad.errors import UnsupportedError, located
 from tracegrad.traced_function import Traced
 from tracegrad.visualization.diagram import Diagram
@@ -119,8 +119,8 @@ def visualize(
     roots = list(tensors_in(x))
     if not roots:
         raise TypeError(located(f"visualize takes a Tensor, several of them, or a function; got {type(x).__name__}"))
-    caller = sys._getframe(1)
-    for space in (caller.f_locals, caller.f_globals):
+    caller = frame_at(1)
+    for space in (local_variables(caller), caller.f_globals):
         for name, value in list(space.items()):
             if not name.startswith("_"):
                 known += tensors_in(value, name)

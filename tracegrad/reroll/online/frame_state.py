@@ -9,7 +9,6 @@ Tensor, a view at a computed position) has no state.
 
 from __future__ import annotations
 
-import sys
 import types
 from collections import deque
 from functools import partial
@@ -19,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.avals import is_huge
+from tracegrad.cpython.references import other_references
 from tracegrad.ir.builder import node_of
 from tracegrad.ops.core.memory_order import is_row_major
 from tracegrad.ops.shape.linear import fresh, full
@@ -278,8 +278,7 @@ def _detach_view(x: Any) -> None:
     """Make a view an independent array if nothing else holds its base, such as the reshaped product of
     matrices."""
     base = x.origin.base if x.origin is not None and x.origin.shared and not x.origin.layout_inputs else None
-    # The references are the origin, the variable, and the argument of `getrefcount`.
-    if base is None or base.origin is not None or base.outside or sys.getrefcount(base) != 3:
+    if base is None or base.origin is not None or base.outside or other_references(base) != 1:  # that of the origin
         return
     others = [view for r in base.views if (view := r()) is not None and view is not x]
     if not others and is_row_major(x._layout()):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from types import FrameType
 
+from tracegrad.cpython.frames import instruction_of
 from tracegrad.ir import GraphNode
 from tracegrad.reroll.online.ask import ask_at_entry, ask_at_jump, starts_at_entry
 from tracegrad.reroll.online.frame_state import drop_dead_views
@@ -60,7 +61,7 @@ class LoopDetector(LoopMachine):
             return
         known = self.frame_of(jump)
         if jump.fact(LoopFactKind.ENTERED) not in builder.world.facts:
-            known.entered[number] = frame.f_lasti
+            known.entered[number] = instruction_of(frame)
         if not starts_at_entry(self, jump):
             return
         known.starts.pop(number, None)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from types import CodeType, FrameType
 from typing import NamedTuple
 
+from tracegrad.cpython.frames import frame_at
 from tracegrad.ir import GraphNode, GraphValue
 from tracegrad.reroll.online.frame_state import FrameState
 from tracegrad.reroll.online.loop_states import TRANSITIONS, LoopState
@@ -156,7 +156,7 @@ class LoopMachine:
 
     def frame_of(self, jump: LoopJump) -> FrameRecord:
         """What is known of the frame of a jump; the records of finished frames are dropped."""
-        alive, frame = set[int](), sys._getframe(1)
+        alive, frame = set[int](), frame_at(1)
         while frame is not None:
             alive.add(id(frame))
             frame = frame.f_back  # type: ignore[assignment]

@@ -11,11 +11,9 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-import dis
 import enum
 import functools
 import hashlib
-import itertools
 import sys
 import types
 from collections.abc import Callable, Iterable
@@ -27,6 +25,7 @@ from tracegrad.numpy_api.registry import FUNCTIONS
 from tracegrad.ops import TABLE
 from tracegrad.runtime.compile.jit import cpu_key, source_stamps
 from tracegrad.trace.builder.inlinable import DERIVED, Inlinable
+from tracegrad.trace.bytecode.code_queries import bytes_of, makes_sets, uses_constant_sets
 from tracegrad.trace.bytecode.nested_code import code_objects
 from tracegrad.trace.proxies.function_proxies import is_user_object
 from tracegrad.trace.sources.code_origin import is_user_code, is_user_function, is_user_module
@@ -130,7 +129,7 @@ def code_key(code: types.CodeType) -> str:
     """The identity of a code object, without its source position."""
     consts = [code_key(x) if isinstance(x, types.CodeType) else _const(x) for x in code.co_consts]
     fields = (
-        code.co_code,
+        *bytes_of(code),
         code.co_names,
         code.co_varnames,
         code.co_freevars,
@@ -139,7 +138,6 @@ def code_key(code: types.CodeType) -> str:
         code.co_posonlyargcount,
         code.co_kwonlyargcount,
         code.co_flags,
-        getattr(code, "co_exceptiontable", b""),
         code.co_name,
     )
     return digest(f"{fields}{consts}")
@@ -221,22 +219,9 @@ def names_in(codes: Iterable[types.CodeType]) -> set[str]:
     names = {x for code in every for x in (*code.co_names, *(x for x in code.co_consts if isinstance(x, str)))}
     if not names.isdisjoint(_UNSTEADY):
         raise Unkept(f"code that calls {', '.join(sorted(names & _UNSTEADY))}")
-    if any(map(_orders_sets, every)):
+    if any(makes_sets(x) or uses_constant_sets(x) for x in every):
         raise Unkept("code that makes a set, whose order is another in each process")
     return names
-
-
-def _orders_sets(code: types.CodeType) -> bool:
-    """Whether code creates a set, or uses a constant set for more than membership tests."""
-    if not _SETS.isdisjoint(code.co_code[::2]):
-        return True
-    if not any(type(x) is frozenset for x in code.co_consts):
-        return False
-    instructions = itertools.pairwise(dis.get_instructions(code))
-    return any(type(x.argval) is frozenset and y.opname != "CONTAINS_OP" for x, y in instructions)
-
-
-_SETS = frozenset([dis.opmap[name] for name in ("BUILD_SET", "SET_ADD", "SET_UPDATE")])
 
 
 def untouched(modules: Iterable[types.ModuleType], names: set[str]) -> list[list[str]]:

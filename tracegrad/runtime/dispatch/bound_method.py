@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import sys
 import types
 import weakref
 from collections.abc import Callable
@@ -14,22 +13,7 @@ from tracegrad.trace.builder.inlinable import Inlinable
 from tracegrad.trace.sources.describe import signature_of
 from tracegrad.trace.sources.sources import Weak
 
-__all__ = ["UNREFERENCED_COUNT", "BoundMethod"]
-
-
-class _RefCount:
-    """Descriptor that returns the reference count of the instance it is looked up on."""
-
-    def __get__(self, instance: Any, owner: Any = None) -> int:
-        return sys.getrefcount(instance)
-
-
-class _Probe:
-    count = _RefCount()
-
-
-# The reference count in `__get__` of an otherwise unreferenced instance, as in `Model().step(x)`.
-UNREFERENCED_COUNT = _Probe().count
+__all__ = ["BoundMethod"]
 
 
 class BoundMethod(Inlinable):

@@ -16,7 +16,6 @@ effects before it are Python's own. A path that ends with an exception has guard
 from __future__ import annotations
 
 import functools
-import sys
 import time
 import types
 from collections.abc import Callable, Sequence
@@ -26,12 +25,13 @@ import numpy as np
 
 from tracegrad import tree
 from tracegrad.control.while_op import ROOMS, room_for
+from tracegrad.cpython.references import COUNT_IN_GET, reference_count
 from tracegrad.errors import CapacityError, TraceError, located, plainly
 from tracegrad.locks import new_lock
 from tracegrad.ops import Carrier, DispatchLevel
 from tracegrad.ops.core.recorders import RECORDERS
 from tracegrad.runtime.diagnostics.nan_origin import check_outputs
-from tracegrad.runtime.dispatch.bound_method import UNREFERENCED_COUNT, BoundMethod
+from tracegrad.runtime.dispatch.bound_method import BoundMethod
 from tracegrad.runtime.dispatch.call_class import switch_class
 from tracegrad.runtime.dispatch.disabled_jit import eagerly, once, run_aliased
 from tracegrad.runtime.dispatch.fast_path_registry import register
@@ -192,7 +192,7 @@ class Dispatcher(Inlinable):
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         if instance is None:
             return self
-        if tree.is_node(instance) or sys.getrefcount(instance) <= UNREFERENCED_COUNT:  # only the method keeps it alive
+        if tree.is_node(instance) or reference_count(instance) <= COUNT_IN_GET:  # only the method keeps it alive
             return functools.partial(self, instance)
         return self._method_of(instance)
 

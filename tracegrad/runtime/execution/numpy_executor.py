@@ -8,13 +8,13 @@ cache.
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from tracegrad.avals import is_literal
+from tracegrad.cpython.references import other_references
 from tracegrad.ir import Graph, GraphNode
 from tracegrad.ir.interpreter import WATCHED
 from tracegrad.ops.core.forms import Fill, IdentityForm, Map, Move
@@ -77,17 +77,10 @@ def _owned(computed: Values, x: GraphNode) -> Any:
 
 
 def _is_owned(computed: Any, x: Any) -> bool:
-    unreferenced, array = _references(computed, x) == _UNREFERENCED_COUNT, computed[x]
-    flags = array.flags
-    return bool(unreferenced and type(array) is np.ndarray and flags.owndata and flags.c_contiguous and flags.writeable)
-
-
-def _references(computed: Any, x: Any) -> int:
     array = computed[x]
-    return sys.getrefcount(array)
-
-
-_UNREFERENCED_COUNT = _references({0: np.empty(0)}, 0)
+    flags = array.flags
+    is_only_here = other_references(array) == 1
+    return bool(is_only_here and type(array) is np.ndarray and flags.owndata and flags.c_contiguous and flags.writeable)
 
 
 @record(frozen=True, slots=True)

@@ -7,7 +7,6 @@ array or a list from outside, a user's module) raises `Unkept`, because it may d
 
 from __future__ import annotations
 
-import dis
 import functools
 import types
 from typing import Any
@@ -23,6 +22,7 @@ from tracegrad.runtime.compile.fingerprint import (
     plain,
     untouched,
 )
+from tracegrad.trace.bytecode.code_queries import changes_variables, loaded_globals
 from tracegrad.trace.bytecode.nested_code import code_objects
 from tracegrad.trace.sources.code_origin import is_user_code, is_user_function
 from tracegrad.tree.registry import registered
@@ -31,8 +31,6 @@ __all__ = ["registration"]
 
 # Special methods that only serve display.
 _SHOWN = frozenset(["__repr__", "__str__", "__format__", "__doc__", "__dir__", "__sizeof__"])
-_LOADS = frozenset(["LOAD_GLOBAL", "LOAD_NAME"])
-_CHANGES = frozenset(["STORE_GLOBAL", "DELETE_GLOBAL", "IMPORT_NAME", "STORE_DEREF", "DELETE_DEREF"])
 _MEMBER_FUNCTIONS: dict[Any, tuple[str, ...]] = {
     property: ("fget", "fset", "fdel"),
     (classmethod, staticmethod): ("__func__",),
@@ -131,10 +129,10 @@ class _Reached:
 
 def _loaded(x: types.FunctionType) -> list[str]:
     """The global names that a function reads; `Unkept` for a function that assigns variables of others."""
-    instructions = [instruction for code in code_objects(x.__code__) for instruction in dis.get_instructions(code)]
-    if any(instruction.opname in _CHANGES for instruction in instructions):
+    codes = list(code_objects(x.__code__))
+    if any(map(changes_variables, codes)):
         raise Unkept(f"the function {x.__qualname__} of a registered container, which changes variables")
-    return sorted({instruction.argval for instruction in instructions if instruction.opname in _LOADS})
+    return sorted({name for code in codes for name in loaded_globals(code)})
 
 
 def _functions(x: Any) -> list[Any]:

@@ -6,8 +6,6 @@ An element read from a row is a new object. The trace ends if its result could s
 from __future__ import annotations
 
 import builtins
-import dis
-import itertools
 import types
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any
@@ -15,12 +13,10 @@ from typing import Any
 import numpy as np
 
 from tracegrad.trace.builder.facts import Fact
-from tracegrad.trace.bytecode.instructions import decoded
+from tracegrad.trace.bytecode.code_queries import identity_tests
 from tracegrad.trace.sources.sources import AnyIdentical, Source
 
-__all__ = ["Elements", "guard_distinct", "has_identity", "may_compare_identity"]
-
-_IS = dis.opmap["IS_OP"]
+__all__ = ["Elements", "guard_distinct", "may_compare_identity"]
 
 # The classes whose instances are never elements of a list that is stored as an array.
 _NO_ELEMENTS = (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType)
@@ -67,15 +63,6 @@ class Elements:
         return results[0] if results and (self._again or not leaving.isdisjoint(self._known)) else None
 
 
-def has_identity(code: types.CodeType) -> bool:
-    """Whether the code may contain `is`; a cheap test before the comparison itself is analyzed.
-
-    >>> has_identity((lambda x, y: x is y).__code__), has_identity((lambda x, y: x == y).__code__)
-    (True, False)
-    """
-    return _IS in code.co_code[::2]
-
-
 def may_compare_identity(fun: Any, deep: bool = False) -> bool:
     """Whether the code of a function may compare two elements by identity. With `deep` this includes untraced functions
     that it calls by global names.
@@ -102,10 +89,10 @@ def _compares(code: types.CodeType, space: dict[str, Any], names: set[str]) -> b
     names.update(code.co_names)
     if "id" in code.co_names:
         return True
-    for x, y in itertools.pairwise(decoded(code) if has_identity(code) else ()):
-        if y.opname == "IS_OP" and x.opname != "LOAD_CONST" and x.argval != "__class__":
-            value = space.get(x.argval) if x.opname == "LOAD_GLOBAL" else None
-            value = getattr(builtins, x.argval, None) if x.opname == "LOAD_GLOBAL" and value is None else value
+    for x in identity_tests(code):
+        if not x.is_constant and x.operand != "__class__":
+            value = space.get(str(x.operand)) if x.is_global else None
+            value = getattr(builtins, str(x.operand), None) if x.is_global and value is None else value
             if not isinstance(value, _NO_ELEMENTS) and type(value) is not object:
                 return True
     return any(_compares(x, space, names) for x in code.co_consts if isinstance(x, types.CodeType))

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.avals import LITERALS, Aval, Size
+from tracegrad.cpython.frames import instruction_of
 from tracegrad.errors import TraceError, UnsupportedError, located, user_frame
 from tracegrad.ir import Builder, GraphNode, GraphValue
 from tracegrad.ops import Op
@@ -76,7 +77,7 @@ class NodeRecorder(Builder):
         if frame is None:
             return ""
         # Computing the line is the slowest step, so it is cached.
-        at = (id(frame.f_code), frame.f_lasti)
+        at = (id(frame.f_code), instruction_of(frame))
         line = self._lines.get(at)
         if line is None:
             line = self._lines[at] = f"{frame.f_code.co_filename}:{frame.f_lineno}"

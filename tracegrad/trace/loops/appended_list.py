@@ -7,12 +7,12 @@ After the loop, the variable holds a list with its elements again.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from operator import attrgetter
 from typing import Any
 
+from tracegrad.cpython.references import other_references
 from tracegrad.ir.builder import node_of
 from tracegrad.ops.elementwise.table import add, greater_equal, less, logical_and, minimum
 from tracegrad.ops.indexing.dynamic_slice import dynamic_update_slice
@@ -141,14 +141,6 @@ def _column(column: Any, first: int, count: int) -> Sequence[Any]:
     return results
 
 
-def _references(held: dict[str, Any], name: str) -> int:
-    """The reference count of a local variable's value, including the reference from `held`."""
-    return sys.getrefcount(held[name])
-
-
-_UNSHARED_COUNT = _references({"": []}, "")
-
-
 # -- loops -----------------------------------------------------------------------------------------
 def lengths(held: dict[str, Any]) -> dict[str, int]:
     """The lengths of the lists in local variables."""
@@ -197,8 +189,8 @@ def _grown(builder: TraceBuilder, jump: LoopJump) -> dict[str, History]:
         return {}
     held, new = variables(jump.frame), {}
     for name, fact in {x.variable: x for x in sorted(known, key=attrgetter("capacity"))}.items():
-        if type(held.get(name)) is list and _references(held, name) == _UNSHARED_COUNT + 1:
-            items = held[name]
+        items = held.get(name)
+        if type(items) is list and other_references(items) == 2:  # those of the frame and of `held`
             first = list(items) if name in jump.read else []
             if all(fits(form(x), fact.schema) for x in first):
                 new[name] = History(builder, jump, fact, items, first)

@@ -5,17 +5,17 @@ The module also covers `zip`, `enumerate` and `reversed` of arrays, ranges and l
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any, NamedTuple
 
+from tracegrad.cpython.frames import frame_at, instruction_of
 from tracegrad.numpy_api.array_methods import ArrayMethods
 from tracegrad.trace.builder.builder import TraceBuilder, current_trace
 from tracegrad.trace.builder.facts import LoopFactKind
 from tracegrad.trace.builder.hooks import HOOKS
+from tracegrad.trace.bytecode.code_queries import compares_by_identity
 from tracegrad.trace.bytecode.exception_regions import Namespace
-from tracegrad.trace.loops.control_flow import compares_by_identity
 from tracegrad.trace.loops.indexed_list import StackedList, table_of
 from tracegrad.trace.loops.range_counter import Counter, counting
 from tracegrad.trace.rewriting.call_sites import iterated
@@ -97,7 +97,7 @@ def _iterable(builder: TraceBuilder, x: Any) -> _LoopIterable | None:
         return _LoopIterable(x.shape[0], x.__getitem__, (x,)) if x.shape and x.builder is builder else None
     if type(x) is range:
         return _LoopIterable(len(x), lambda at: at if (x.start, x.step) == (0, 1) else x.start + x.step * at, ())
-    frame = sys._getframe(1)
+    frame = frame_at(1)
     while not isinstance(frame.f_globals, Namespace) and frame.f_back is not None:
         frame = frame.f_back
     table = None if compares_by_identity(frame.f_code) else table_of(builder, x)
@@ -112,7 +112,7 @@ def _free(builder: TraceBuilder | None) -> bool:
 def _iterator(x: Tracer, frame: FrameType) -> Iterator[Any]:
     """The iterator over an array: a counting one for a `for` loop of traced code, in this frame."""
     builder = x.builder
-    if _free(builder) and isinstance(frame.f_globals, Namespace) and frame.f_lasti in iterated(frame.f_code):
+    if _free(builder) and isinstance(frame.f_globals, Namespace) and instruction_of(frame) in iterated(frame.f_code):
         source = _iterable(builder, x)
         if source is not None:
             return RowIterator(builder, source, lambda: _each(x))

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tracegrad.cpython.frames import instruction_of
 from tracegrad.ir.builder import node_of
 from tracegrad.ops.elementwise.table import add, greater_equal, less, logical_and, where
 from tracegrad.ops.shape.stack_split import stack
@@ -22,7 +23,8 @@ from tracegrad.trace.builder.facts import ElementSchema, Fact, IndexedListFact, 
 from tracegrad.trace.builder.hooks import HOOKS
 from tracegrad.trace.bytecode.exception_regions import Namespace
 from tracegrad.trace.bytecode.frame_locals import variables
-from tracegrad.trace.loops.control_flow import LoopJump, elements_read
+from tracegrad.trace.bytecode.jumps import elements_read
+from tracegrad.trace.loops.control_flow import LoopJump
 from tracegrad.trace.loops.element_schema import (
     Instead,
     arrays,
@@ -69,7 +71,8 @@ class StackedList(Instead):
     def __init__(self, builder: TraceBuilder, items: Sequence[Any], known: ElementSchema, iterations: Fact):
         super().__init__(builder, iterations)
         self._items, self._form = items, known
-        self._frame, self._within = None, frozenset[int]()
+        self._frame: FrameType | None = None
+        self._within = frozenset[int]()
         self._initial = list(_flat(items))
         self._columns: list[Tracer] = []
         self._limits: list[tuple[int, int] | None] = []
@@ -237,7 +240,7 @@ def _prefer_table(x: Number, frame: FrameType) -> None:
     while frame.f_code is _PROXY_GETITEM and frame.f_back is not None:
         frame = frame.f_back
     if builder.open and builder.inner is None and isinstance(frame.f_globals, Namespace) and is_of_a_loop(x):
-        name = elements_read(frame.f_code).get(frame.f_lasti, "")
+        name = elements_read(frame.f_code).get(instruction_of(frame), "")
         fact = IndexedListFact(frame.f_code, name)
         known = not name or fact in builder.world.facts or builder.world.must_keep_lists
         if not known and table_of(builder, variables(frame).get(name)) is not None:

@@ -7,7 +7,6 @@ one loop. Short loops count as Python does, because recording every iteration is
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from itertools import count
 from operator import index
@@ -15,6 +14,7 @@ from types import CodeType
 from typing import Any
 from weakref import WeakValueDictionary
 
+from tracegrad.cpython.frames import frame_at, instruction_of
 from tracegrad.ir.builder import node_of
 from tracegrad.ops.elementwise.table import greater, less
 from tracegrad.ops.shape.linear import fresh, full
@@ -75,7 +75,7 @@ class Counter:
 
     def __next__(self) -> Any:
         if self.instruction is None:
-            self._begin(sys._getframe(1))
+            self._begin(frame_at(1))
         return self.item(self._folded_next() if self.folded else self._next())
 
     def item(self, at: Any) -> Any:
@@ -110,8 +110,8 @@ class Counter:
         return at
 
     def _begin(self, frame: Any) -> None:
-        self.instruction, self.number = (frame.f_code, frame.f_lasti), next(_NUMBERS)
-        _COUNTERS[id(frame), frame.f_lasti] = self
+        self.instruction, self.number = (frame.f_code, instruction_of(frame)), next(_NUMBERS)
+        _COUNTERS[id(frame), instruction_of(frame)] = self
         if self._may_fold and (self._is_wanted_folded or self._is_foreseen(frame)):
             self._fold()
         else:

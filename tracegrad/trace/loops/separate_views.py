@@ -7,17 +7,18 @@ or its layout is read, the trace ends. The next trace carries the view together 
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Collection
 from operator import is_
 from typing import Any
 
+from tracegrad.cpython.references import COUNT_OF_ATTRIBUTE, reference_count
 from tracegrad.ir.builder import node_of
 from tracegrad.ops.shape.linear import fresh
 from tracegrad.trace.builder.builder import TraceBuilder
 from tracegrad.trace.builder.facts import LoopFactKind
+from tracegrad.trace.bytecode.code_queries import compares_by_identity
 from tracegrad.trace.bytecode.frame_locals import set_variables, variables
-from tracegrad.trace.loops.control_flow import LoopJump, compares_by_identity
+from tracegrad.trace.loops.control_flow import LoopJump
 from tracegrad.trace.values.number import Number
 from tracegrad.trace.values.traced_memory import TracedMemory
 from tracegrad.trace.values.tracer import Tracer
@@ -119,7 +120,7 @@ def restore_views(builder: TraceBuilder, jump: LoopJump, condition: bool) -> Non
     if new:
         set_variables(jump.frame, new)
     # Drop arrays without other references, and then bases without separate views.
-    for key in [key for key, x in ended.items() if sys.getrefcount(x.array) == _UNSHARED_COUNT]:
+    for key in [key for key, x in ended.items() if reference_count(x.array) == COUNT_OF_ATTRIBUTE]:
         del builder.loops.separated[key]
     needed = set[int]()
     for each in [v for x in builder.loops.separated.values() for v in x.views]:
@@ -137,10 +138,3 @@ def _whole(x: Any, ended: dict[int, SeparatedArray]) -> Any:
         return x if all(map(is_, children, x)) else children
     known = ended.get(id(x))
     return x if known is None else known.views[0]
-
-
-def _references(x: SeparatedArray) -> int:
-    return sys.getrefcount(x.array)
-
-
-_UNSHARED_COUNT = _references(SeparatedArray(object(), None))  # type: ignore[arg-type]

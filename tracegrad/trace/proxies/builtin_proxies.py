@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad import tree
+from tracegrad.cpython.frames import frame_at, local_variables
 from tracegrad.errors import located, numpys
 from tracegrad.ir import GraphValue
 from tracegrad.ir.builder import recorder
@@ -193,7 +194,7 @@ def _getattr(x: Any, name: str, *default: Any) -> Any:
 def _dir(*args: Any) -> list[str]:
     """`dir`, refused for user objects, classes and modules, because no guard can repeat the listing."""
     if not args:
-        return sorted(sys._getframe(1).f_locals)
+        return sorted(local_variables(frame_at(1)))
     world: Any = getattr(recorder(), "world", None)
     of_users = isinstance(type(args[0]), type) and issubclass(type(args[0]), Shadowed | type | types.ModuleType)
     of_users = of_users and not (isinstance(args[0], types.ModuleType) and is_library_module(args[0]))
@@ -205,7 +206,7 @@ def _dir(*args: Any) -> list[str]:
 def _vars(*args: Any) -> Any:
     """`vars`, which guards all attributes of a listed class."""
     if not args:
-        return sys._getframe(1).f_locals
+        return local_variables(frame_at(1))
     world: Any = getattr(recorder(), "world", None)
     if world is not None and world.open and isinstance(args[0], type):
         return world.natives.list_all_of(args[0])

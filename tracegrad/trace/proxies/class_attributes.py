@@ -5,12 +5,13 @@ from __future__ import annotations
 import copy
 import copyreg
 import functools
-import sys
 import types
 from collections import UserDict
 from collections.abc import Callable
 from typing import Any
 
+from tracegrad.cpython.frames import frame_at
+from tracegrad.cpython.object_layout import has_dict
 from tracegrad.trace.proxies.namespace_proxies import EMPTY
 from tracegrad.trace.sources.class_patching import dispatched, genuine, hook
 from tracegrad.trace.sources.code_origin import is_user_code, is_user_file
@@ -113,7 +114,7 @@ _OF_STATES = ("__dir__", "__getstate__", "__reduce__", "__reduce_ex__", "__sizeo
 
 def _is_copied_by_dict(cls: type) -> bool:
     """Whether `copy` makes a new object of the class with the `__dict__` of the original."""
-    if not cls.__dictoffset__ or copyreg._slotnames(cls):  # type: ignore[attr-defined]
+    if not has_dict(cls) or copyreg._slotnames(cls):  # type: ignore[attr-defined]
         return False
     methods = ("__reduce__", "__reduce_ex__", "__getstate__")
     return all(getattr(cls, x, None) is getattr(object, x, None) for x in methods) and not any(
@@ -152,7 +153,7 @@ def of_python(owner: Any, name: str) -> Any:
     world, real, cls = _get(owner, "_world"), _get(owner, "_real"), _get(owner, "__class__")
     if not world.open:
         return getattr(real, name)
-    caller_file = sys._getframe(2).f_code.co_filename
+    caller_file = frame_at(2).f_code.co_filename
     if name == "__class__":
         world.assume(Attribute(_get(owner, "_source"), name), "is", type(real))
         if caller_file == _OF_USER_DICT or is_user_file(caller_file):  # user code may make instances, or call methods
@@ -202,7 +203,7 @@ def is_dict_of(proxy: Any, owner: Any) -> None:
 def dict_of(owner: Any) -> Any:
     """The `__dict__` of the object behind a shadow; None if it has none."""
     real = _get(owner, "_real")
-    return real.__dict__ if type(real).__dictoffset__ else None
+    return real.__dict__ if has_dict(type(real)) else None
 
 
 def writes_of(owner: Any) -> Any:

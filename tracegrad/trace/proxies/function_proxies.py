@@ -14,7 +14,6 @@ from __future__ import annotations
 import dataclasses
 import enum
 import functools
-import itertools
 import types
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -26,9 +25,11 @@ from tracegrad import tree
 from tracegrad.ir import GraphValue
 from tracegrad.numpy_api.faces import agreed_result, itself
 from tracegrad.ops import Carrier
-from tracegrad.trace.builder.element_identity import has_identity, may_compare_identity
+from tracegrad.trace.builder.element_identity import may_compare_identity
 from tracegrad.trace.builder.inlinable import DERIVED, Inlinable
-from tracegrad.trace.bytecode.instructions import attributes_in, decoded
+from tracegrad.trace.bytecode.code_queries import identity_tests
+from tracegrad.trace.bytecode.exception_regions import handlers
+from tracegrad.trace.bytecode.instructions import attributes_in
 from tracegrad.trace.bytecode.nested_code import code_objects
 from tracegrad.trace.proxies.builtin_proxies import unshadowed
 from tracegrad.trace.proxies.class_attributes import (
@@ -196,7 +197,7 @@ def _guard_function(world: Any, fun: types.FunctionType, source: Source) -> None
     if fun.__kwdefaults__:
         world.assume(Attribute(source, "__kwdefaults__"), "keys", (dict, tuple(fun.__kwdefaults__)))
     note_metadata(world, fun)
-    if fun.__code__.co_exceptiontable:
+    if handlers(fun.__code__):
         _guard_caught(world, fun)
 
 
@@ -212,18 +213,15 @@ def _guard_caught(world: Any, fun: types.FunctionType) -> None:
 @functools.lru_cache(maxsize=4096)
 def _compares_identity(code: types.CodeType) -> bool:
     """Whether the code, nested functions included, has an `is` of two objects that are not constants."""
-    pairs = [pair for each in code_objects(code) if has_identity(each) for pair in itertools.pairwise(decoded(each))]
-    return any(y.opname == "IS_OP" and x.opname != "LOAD_CONST" for x, y in pairs)
+    return not all(x.is_constant for each in code_objects(code) for x in identity_tests(each))
 
 
 @functools.lru_cache(maxsize=4096)
 def _compares_booleans(code: types.CodeType) -> bool:
     """Whether the code, nested functions included, compares objects by `is` without evaluating a traced boolean."""
-    for each in code_objects(code):
-        for x, y in itertools.pairwise(decoded(each)) if has_identity(each) else ():
-            if y.opname == "IS_OP" and type(x.argval) is bool and y.offset not in comparisons(each):
-                return True
-    return _compares_identity(code)
+    tests = [(each, x) for each in code_objects(code) for x in identity_tests(each)]
+    plain = any(type(x.operand) is bool and x.instruction not in comparisons(each) for each, x in tests)
+    return plain or _compares_identity(code)
 
 
 def is_structural(x: Any) -> bool:

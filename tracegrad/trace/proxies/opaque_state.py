@@ -27,6 +27,7 @@ from typing import Any
 
 import numpy as np
 
+from tracegrad.cpython.object_layout import has_hidden_fields
 from tracegrad.settings import settings
 from tracegrad.trace.sources.code_origin import is_user_code, is_user_function
 from tracegrad.trace.sources.signature import exact
@@ -285,11 +286,10 @@ def _has_hidden_fields(cls: Any) -> bool:
     for c in cls.__mro__:
         if c in known:
             continue
-        base = c.__base__
         known_fields = [
             x for name, x in vars(c).items() if isinstance(x, types.MemberDescriptorType) or name in _OWN_SLOTS
         ]
-        if c.__basicsize__ - base.__basicsize__ > 8 * len(known_fields) or c.__itemsize__ != base.__itemsize__:
+        if has_hidden_fields(c, len(known_fields)):
             return True
     return False
 

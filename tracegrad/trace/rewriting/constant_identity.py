@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from tracegrad.trace.builder.element_identity import has_identity
+from tracegrad.trace.bytecode.code_queries import has_identity
 from tracegrad.trace.bytecode.instructions import BytecodeInstruction, arranged, instructions_of
 from tracegrad.trace.values.tracer import Tracer
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import os
-import sys
 import threading
 import types
 import weakref
@@ -18,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from tracegrad.cpython.frames import frame_at
 from tracegrad.ir import GraphValue
 from tracegrad.ir.builder import recorder
 from tracegrad.locks import new_lock
@@ -265,7 +265,7 @@ def _differ(x: Any, y: Any) -> bool:
 
 def for_c(name: str, result: Any) -> Any:
     """The result of a method. C code that calls `__array__` gets the elements, with a guard on them."""
-    if name != "__array__" or not isinstance(result, GraphValue) or sys._getframe(2).f_code is of_protocol.__code__:
+    if name != "__array__" or not isinstance(result, GraphValue) or frame_at(2).f_code is of_protocol.__code__:
         return result
     traced: Any = result
     return np.asarray(result) if traced._is_differentiated() else traced.builder.observe(result, "the elements")
@@ -278,7 +278,7 @@ def _function(real: Any) -> Any:
             return real(*args, **kwargs)
         if real.__name__ == "__new__":
             result = world.method(real)(*args, **kwargs)
-            return world.natives.initialized(result, sys._getframe(1), *args, **kwargs)
+            return world.natives.initialized(result, frame_at(1), *args, **kwargs)
         return for_c(real.__name__, world.method(real)(*args, **kwargs))
 
     result = functools.wraps(real)(method)

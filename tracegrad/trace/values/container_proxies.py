@@ -17,7 +17,8 @@ from typing import Any
 
 from tracegrad.errors import PACKAGE
 from tracegrad.ops import Carrier, TensorCarrier
-from tracegrad.trace.bytecode.instructions import decoded
+from tracegrad.trace.bytecode.code_queries import makes_sets, names_attribute, uses_operators
+from tracegrad.trace.bytecode.nested_code import code_objects
 from tracegrad.trace.values.differentiated_keys import check_dict_item
 from tracegrad.tree.registry import KINDS
 
@@ -352,13 +353,8 @@ def passes_methods(code: types.CodeType) -> bool:
     >>> passes_methods((lambda xs: list.append(xs, 1)).__code__), passes_methods((lambda xs: xs.append(1)).__code__)
     (True, False)
     """
-    before = None
-    for instruction in () if _METHODS.isdisjoint(code.co_names) else decoded(code):
-        named = before is not None and before.argval in _CLASS_NAMES and instruction.argval in _METHODS
-        if named and instruction.opname in ("LOAD_ATTR", "LOAD_METHOD"):
-            return True
-        before = instruction
-    return any(passes_methods(x) for x in code.co_consts if isinstance(x, types.CodeType))
+    codes = [x for x in code_objects(code) if not _METHODS.isdisjoint(x.co_names)]
+    return any(names_attribute(x, _CLASS_NAMES, _METHODS) for x in codes)
 
 
 _ADDS = frozenset(["add", "update"])
@@ -388,10 +384,8 @@ def _hands_sets(code: types.CodeType) -> bool:
     >>> _hands_sets((lambda s: s.add(1)).__code__), _hands_sets((lambda s: {1}.union(s)).__code__)
     (False, True)
     """
-    instructions = decoded(code)
-    makes = any(instruction.opname in ("BUILD_SET", "SET_ADD") for instruction in instructions)
-    operators = _OF_SETS | {"-="} if makes else _OF_SETS
-    if not _READS.isdisjoint(code.co_names) or any(instruction.argrepr in operators for instruction in instructions):
+    operators = _OF_SETS | {"-="} if makes_sets(code) else _OF_SETS
+    if not _READS.isdisjoint(code.co_names) or uses_operators(code, operators):
         return True
     return any(_hands_sets(x) for x in code.co_consts if isinstance(x, types.CodeType))
 

@@ -11,28 +11,22 @@ the code also assigns an item of the same container by the same variable.
 
 from __future__ import annotations
 
-import functools
-import opcode
-from types import CodeType
 from typing import Any
 
 import numpy as np
 
 from tracegrad import tree
+from tracegrad.cpython.frames import instruction_of, reads_item
 from tracegrad.errors import lost, user_frame
 from tracegrad.ir import GraphValue
 from tracegrad.trace.builder.builder import current_trace
-from tracegrad.trace.bytecode.instructions import decoded
+from tracegrad.trace.bytecode.code_queries import assigned_items, loaded_before
 from tracegrad.trace.values.text_conversions import is_rounded, numbers_in, spells
 from tracegrad.trace.values.traced_value import TracedValue
 
 __all__ = ["TracedKey", "check_dict_item", "check_key_lookup", "hash_of"]
 
 _METHODS = frozenset(["get", "pop", "setdefault"])
-_SUBSCRIPT, _CALL_OPCODES = (
-    opcode.opmap["BINARY_SUBSCR"],
-    {opcode.opmap[x] for x in ("CALL", "CALL_KW") if x in opcode.opmap},
-)
 
 
 def _is_differentiated(key: Any) -> bool:
@@ -75,26 +69,8 @@ def _remembers() -> bool:
     frame = user_frame()
     if frame is None:
         return False
-    assigned = _assigned(frame.f_code)
-    before = [x.argval for x in decoded(frame.f_code) if x.offset <= frame.f_lasti and x.opname.startswith("LOAD")]
-    return any(container in before[-6:] and key in before[-4:] for container, key in assigned)
-
-
-@functools.lru_cache(maxsize=4096)
-def _assigned(code: CodeType) -> frozenset[tuple[Any, Any]]:
-    """The containers for which the code assigns an item by a variable, each with the variable."""
-    instructions = [x for x in decoded(code) if x.opname != "CACHE"]
-    return frozenset(
-        [
-            (x.argval, y.argval)
-            for x, y, z in zip(instructions, instructions[1:], instructions[2:])
-            if z.opname == "STORE_SUBSCR"
-            and x.opname.startswith("LOAD")
-            and y.opname.startswith("LOAD")
-            and isinstance(x.argval, str)
-            and isinstance(y.argval, str)
-        ]
-    )
+    before = loaded_before(frame.f_code, instruction_of(frame))
+    return any(container in before[-6:] and key in before[-4:] for container, key in assigned_items(frame.f_code))
 
 
 def _lost() -> Exception:
@@ -108,8 +84,7 @@ def _current_instruction() -> tuple[int, int, bool]:
     frame = user_frame()
     if frame is None:
         return 0, 0, False
-    does, names = frame.f_code.co_code[frame.f_lasti], frame.f_code.co_names
-    return id(frame), frame.f_lasti, does == _SUBSCRIPT or (does in _CALL_OPCODES and not _METHODS.isdisjoint(names))
+    return id(frame), instruction_of(frame), reads_item(frame, _METHODS)
 
 
 def hash_of(x: Any) -> int:

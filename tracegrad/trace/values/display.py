@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
+
+from tracegrad.cpython.frames import frame_at
 
 __all__ = ["UnknownText", "is_watched"]
 
@@ -13,7 +14,7 @@ _WATCHERS = frozenset({"logging", "pdb", "bdb", "ipdb", "IPython", "pydevd", "_p
 
 def is_watched() -> bool:
     """Whether a logger, debugger, traceback or test framework is the caller."""
-    frame: Any = sys._getframe(2)
+    frame: Any = frame_at(2)
     # `dict.get` is used because the globals of traced code record reads.
     while frame is not None and (name := dict.get(frame.f_globals, "__name__", "")).startswith("tracegrad."):
         frame = frame.f_back

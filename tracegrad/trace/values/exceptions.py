@@ -8,14 +8,14 @@ exception that a statement of the traced code raised with plain values is used a
 from __future__ import annotations
 
 import functools
-import opcode
 import signal
 from collections.abc import Iterator
-from types import CodeType, FrameType, FunctionType
+from types import CodeType, FunctionType
 from typing import Any
 
 import numpy as np
 
+from tracegrad.cpython.frames import is_raised_by_statement, traceback_of
 from tracegrad.errors import TracegradError, UnsupportedError, in_package, user_file
 from tracegrad.settings import settings
 from tracegrad.trace.builder.abort import RunsPlainly
@@ -23,14 +23,13 @@ from tracegrad.trace.bytecode.exception_regions import Namespace
 
 __all__ = ["is_internal_raise", "is_interrupt", "is_of_loops", "is_plain", "is_pythons"]
 
-_RAISE = opcode.opmap["RAISE_VARARGS"]
 _PLAIN = (str, bytes, bool, int, float, complex, type(None))
 
 
 def is_interrupt(error: BaseException) -> bool:
     """Whether a signal handler raised it, so that it does not result from the interrupted code."""
     handlers = {_code(signal.getsignal(number)) for number in signal.valid_signals()} - {None}
-    return any(frame.f_code in handlers for frame, _ in _frames(error))
+    return any(frame.f_code in handlers for frame, _ in traceback_of(error))
 
 
 def _code(function: Any) -> CodeType | None:
@@ -47,13 +46,13 @@ def is_internal_raise(error: BaseException) -> bool:
     """Whether tracegrad raised it on purpose: a `TracegradError`, or a `raise` in its own code."""
     if isinstance(error, TracegradError):
         return True
-    frame, at = list(_frames(error))[-1]
-    return in_package(frame.f_code.co_filename) and frame.f_code.co_code[at] == _RAISE
+    frame, at = list(traceback_of(error))[-1]
+    return in_package(frame.f_code.co_filename) and is_raised_by_statement(frame.f_code, at)
 
 
 def _is_unforeseen(error: BaseException) -> bool:
     """Whether it was raised in tracegrad's code unintentionally."""
-    frame, _ = list(_frames(error))[-1]
+    frame, _ = list(traceback_of(error))[-1]
     return in_package(frame.f_code.co_filename) and not is_internal_raise(error)
 
 
@@ -75,25 +74,22 @@ def is_pythons(error: BaseException) -> bool:
         return True
     if type(error).__module__ == "statistics":  # it computes with values
         return True
-    frame, at = list(_frames(error))[-1]
-    stated = isinstance(frame.f_globals, Namespace) and frame.f_code.co_code[at] == _RAISE
+    frame, at = list(traceback_of(error))[-1]
+    stated = isinstance(frame.f_globals, Namespace) and is_raised_by_statement(frame.f_code, at)
     return not isinstance(error, RunsPlainly) and (stated or is_internal_raise(error))
 
 
 def is_plain(error: BaseException) -> bool:
     """Whether a `raise` or an `assert` of the traced code raised it, and it holds no traced values."""
-    frame, at = list(_frames(error))[-1]
+    frame, at = list(traceback_of(error))[-1]
     code = frame.f_code
-    if not user_file(code.co_filename) or not isinstance(frame.f_globals, Namespace) or code.co_code[at] != _RAISE:
+    if (
+        not user_file(code.co_filename)
+        or not isinstance(frame.f_globals, Namespace)
+        or not is_raised_by_statement(code, at)
+    ):
         return False
     return all(_holds_plain_values(e) for e in _chain(error))
-
-
-def _frames(error: BaseException) -> Iterator[tuple[FrameType, int]]:
-    traceback = error.__traceback__
-    while traceback is not None:
-        yield traceback.tb_frame, traceback.tb_lasti
-        traceback = traceback.tb_next
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from tracegrad.cpython.frames import frame_at
 from tracegrad.errors import lost
 from tracegrad.ops.core.elementwise_op import Elementwise
 from tracegrad.ops.elementwise import complex as parts
@@ -242,7 +242,7 @@ class Number(Tracer):
     def __index__(self) -> int:
         if kind_of(self) in "fc":
             raise TypeError(f"'{_NAMES[kind_of(self)]}' object cannot be interpreted as an integer")
-        HOOKS.before_index(self, sys._getframe(1))
+        HOOKS.before_index(self, frame_at(1))
         return int(self.concrete("an index").item())
 
     def __getitem__(self, index: Any) -> Any:

@@ -16,7 +16,6 @@ import contextlib
 import functools
 import math
 import re
-import sys
 from abc import ABCMeta
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import CodeType
@@ -25,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.avals import is_literal
+from tracegrad.cpython.frames import frame_at, local_variables
 from tracegrad.errors import lost, user_frame
 from tracegrad.ir import GraphNode
 from tracegrad.ops.shape.linear import stop_gradient
@@ -289,9 +289,9 @@ def _exec(source: Any, globals: Any = None, locals: Any = None, /, **closure: An
 
 def _spaces(globals: Any, locals: Any) -> tuple[Any, Any]:
     """The namespaces in which code is evaluated: the caller's by default."""
-    caller = sys._getframe(2)
+    caller = frame_at(2)
     if globals is None:
-        return caller.f_globals, caller.f_locals if locals is None else locals
+        return caller.f_globals, local_variables(caller) if locals is None else locals
     return globals, globals if locals is None else locals
 
 

@@ -9,12 +9,12 @@ updated in the same way, and each call writes the results into the caller's arra
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
+from tracegrad.cpython.frames import frame_at
 from tracegrad.numpy_api.faces import has
 from tracegrad.ops import DispatchLevel, Op
 from tracegrad.ops.elementwise import table as elementwise
@@ -154,7 +154,7 @@ class Tracer(TracedMemory):
         return self.builder.innermost().closed_rule(*call)
 
     def __iter__(self) -> Iterator[Any]:
-        return HOOKS.iterator_of(self, sys._getframe(1))
+        return HOOKS.iterator_of(self, frame_at(1))
 
     def __getitem__(self, index: Any) -> Any:
         kind = type(index)

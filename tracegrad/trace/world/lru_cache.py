@@ -17,13 +17,14 @@ import numpy as np
 
 from tracegrad import tree
 from tracegrad.ops import Carrier
+from tracegrad.trace.bytecode.code_queries import assigned_variables
 from tracegrad.trace.proxies import function_proxies
 from tracegrad.trace.proxies.opaque_state import is_constant
 from tracegrad.trace.sources.class_patching import CACHED
 from tracegrad.trace.sources.code_origin import is_user_code, is_user_function, is_user_module
 from tracegrad.trace.sources.sources import Names, Source
 from tracegrad.trace.values.text_conversions import spells
-from tracegrad.trace.world.mutation_snapshots import Unseen, assigned_by
+from tracegrad.trace.world.mutation_snapshots import Unseen
 from tracegrad.trace.world.reachable_writes import WrittenObjects, variables
 
 __all__ = ["Cached", "cached"]
@@ -219,7 +220,7 @@ def _state(real: Any, args: Any) -> Iterator[tuple[Source | None, Any, bool]]:
     for fun in _reached(real):
         defaults = (*(fun.__defaults__ or ()), *(fun.__kwdefaults__ or {}).values())
         yield from ((None, x, True) for x in defaults if not _is_immutable(x))
-        assigned = {name for _, name in assigned_by(fun.__code__)}
+        assigned = {name for _, name in assigned_variables(fun.__code__)}
         for source, value in variables(fun):
             if value is real:
                 yield source, None, False

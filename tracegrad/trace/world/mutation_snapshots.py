@@ -10,21 +10,19 @@ import contextlib
 import functools
 import random
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from tracegrad.trace.bytecode.instructions import decoded
+from tracegrad.trace.bytecode.code_queries import assigned_variables
 from tracegrad.trace.bytecode.nested_code import code_objects
 from tracegrad.trace.proxies.namespace_proxies import EMPTY, contents
 from tracegrad.trace.proxies.opaque_state import ObjectState, UnreadableState
 from tracegrad.trace.random.rejected_reads import draws
 from tracegrad.trace.values.container_proxies import PROXIED_CLASSES
 
-__all__ = ["Unseen", "assigned_by"]
-
-_STORES = {"STORE_GLOBAL": "global", "DELETE_GLOBAL": "global", "STORE_DEREF": "cell", "DELETE_DEREF": "cell"}
+__all__ = ["Unseen"]
 
 
 class Unseen:
@@ -102,13 +100,5 @@ def _named(code: types.CodeType) -> tuple[tuple[str, str], ...]:
     """The outside variables that the code, nested functions included, reads and assigns."""
     results = []
     for each in code_objects(code):
-        results += [*assigned_by(each), *[("read", name) for name in (*each.co_names, *each.co_freevars)]]
+        results += [*assigned_variables(each), *[("read", name) for name in (*each.co_names, *each.co_freevars)]]
     return tuple(dict.fromkeys(results))
-
-
-def assigned_by(code: types.CodeType) -> Iterator[tuple[str, str]]:
-    """The outside variables that the code assigns: "global" or "cell", and the name."""
-    for instruction in decoded(code):
-        kind = _STORES.get(instruction.opname)
-        if kind is not None and (kind == "global" or instruction.argval in code.co_freevars):
-            yield kind, instruction.argval

@@ -10,10 +10,7 @@ from __future__ import annotations
 
 import abc
 import contextlib
-import dis
 import enum
-import functools
-import itertools
 import sys
 import types
 from collections.abc import Iterable, Iterator
@@ -22,12 +19,14 @@ from typing import Any
 import numpy as np
 
 from tracegrad import tree
+from tracegrad.cpython.frames import instruction_of
+from tracegrad.cpython.object_layout import has_dict
 from tracegrad.errors import TracegradError
 from tracegrad.ops import Carrier, TensorCarrier
 from tracegrad.trace.builder.element_identity import may_compare_identity
 from tracegrad.trace.builder.inlinable import Inlinable
+from tracegrad.trace.bytecode.code_queries import calls_of_new, loaded_globals, matches_classes, owners_of
 from tracegrad.trace.bytecode.exception_regions import within_try
-from tracegrad.trace.bytecode.instructions import decoded
 from tracegrad.trace.bytecode.nested_code import code_objects
 from tracegrad.trace.effects.effects import fixed
 from tracegrad.trace.proxies import function_metadata, function_proxies
@@ -198,7 +197,7 @@ class Natives:
             text = f"{reason}; make the object in the traced function, or pass what is needed of it"
             raise self.world.builder.abort(text)
         self.note(type(x))
-        held = object.__getattribute__(x, "__dict__") if type(x).__dictoffset__ else {}
+        held = object.__getattribute__(x, "__dict__") if has_dict(type(x)) else {}
         self._as_they_are.setdefault(id(x), (x, held, dict(held)))
         return x
 
@@ -219,10 +218,10 @@ class Natives:
         real = function_proxies.unshadowed(result)
         if real is result or not issubclass(type(real), cls) or hook(type(real), "__init__") is None:
             return result
-        calls = _new_calls(frame.f_code)
+        calls = calls_of_new(frame.f_code)
         if calls is None:
             raise self.world.builder.abort(f"{cls.__qualname__}.__new__ gives an object from outside")
-        if frame.f_lasti not in calls:
+        if instruction_of(frame) not in calls:
             result.__init__(*args, **kwargs)
         return result
 
@@ -327,7 +326,7 @@ class Natives:
             for name in sorted(self._names & state.keys()):
                 self._note_attribute(state[name], Attribute(source, name))
         classes = list(self._classes)
-        self._guard_bases(classes, any(map(_matches, codes)))
+        self._guard_bases(classes, any(map(matches_classes, codes)))
         if not self._names.isdisjoint(_OF_BASES):
             classes = [*dict.fromkeys(c for cls in classes for c in cls.__mro__ if is_user_code(c))]
         for cls in (*self._whole, *(classes if any(map(_lists, codes)) else ())):
@@ -425,33 +424,6 @@ class Natives:
         self.world.assume(source, "is", value)
 
 
-@functools.lru_cache(maxsize=4096)
-def _new_calls(code: types.CodeType) -> frozenset[int] | None:
-    """The instructions that call a method `__new__`; None if they cannot be distinguished from calls of classes."""
-    if "__new__" not in (*code.co_names, *code.co_consts):
-        return frozenset()
-    if "__new__" in code.co_consts:
-        return None
-    results: set[int] = set()
-    depth = None  # the stack depth, relative to the point at which a `__new__` was loaded
-    for instruction, following in itertools.pairwise(decoded(code)):
-        loads = instruction.argval == "__new__" and instruction.opname in _LOADS_ATTRIBUTE
-        if depth is not None:
-            depth += dis.stack_effect(instruction.opcode, instruction.arg, jump=False)
-            if loads or instruction.opcode in dis.hasjrel:
-                return None
-            if depth < (instruction.opname == "PRECALL"):  # the first half of a call
-                results.update(
-                    range(instruction.offset, following.offset, 2)
-                )  # a frame may be at the inline cache of a call
-            if depth < 0:
-                if not instruction.opname.startswith("CALL"):
-                    return None
-                depth = None
-        depth = 0 if loads else depth
-    return frozenset(results)
-
-
 def _names_in(function: Any) -> Iterator[str]:
     """The names and strings in the code of a function."""
     for code in _codes(function):
@@ -465,7 +437,7 @@ def _globals_in(function: Any) -> set[str]:
     names = set(_names_in(function))
     if not names.isdisjoint(_LOOKUP_NAMES):
         return names
-    return {x.argval for code in _codes(function) for x in decoded(code) if x.opname in _LOADS}
+    return {name for code in _codes(function) for name in loaded_globals(code)}
 
 
 def _is_fixed(x: Any) -> bool:
@@ -483,9 +455,6 @@ _OF_BASES = {"super", "__mro__", "__base__", "__bases__"}
 _ORDERS = {"__mro__", "__base__", "__bases__", "mro"}
 # The built-in and NumPy classes that `match` may test, in addition to user classes.
 _PATTERNS = (np.ndarray, np.float64, float, int, str, list, dict, tuple)
-_MATCH_CLASS = dis.opmap["MATCH_CLASS"]
-_LOADS = ("LOAD_GLOBAL", "LOAD_NAME")
-_LOADS_ATTRIBUTE = ("LOAD_METHOD", "LOAD_ATTR", "LOAD_SUPER_ATTR")
 _LOOKUP_NAMES = {"globals", "f_globals", "__globals__", "__dict__", "vars", "eval", "exec", "modules", "import_module"}
 
 
@@ -494,16 +463,9 @@ def _codes(function: Any) -> Iterator[types.CodeType]:
     return code_objects(function.__code__) if isinstance(function, types.FunctionType) else iter(())
 
 
-@functools.lru_cache(maxsize=4096)
-def _matches(code: types.CodeType) -> bool:
-    return _MATCH_CLASS in code.co_code[::2]
-
-
-@functools.lru_cache(maxsize=4096)
 def _lists(code: types.CodeType) -> bool:
     """Whether the code reads `__dict__` of an object that may be a class, which excludes `self`."""
-    pairs = itertools.pairwise(decoded(code))
-    return any(y.argval == "__dict__" and y.opname == "LOAD_ATTR" and x.argval != "self" for x, y in pairs)
+    return not owners_of(code, "__dict__") <= {"self"}
 
 
 def _same(a: dict[str, Any], b: dict[str, Any]) -> bool:

@@ -5,9 +5,9 @@ PyTorch's Tensors raise an error in the backward pass instead. NumPy's arrays ma
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
+from tracegrad.cpython.references import COUNT_OF_ATTRIBUTE, reference_count
 from tracegrad.ops.core.memory_order import with_strides_of
 from tracegrad.torch.tape.tensors.aliasing import steps_of
 
@@ -18,7 +18,7 @@ def is_saved(x: Any) -> bool:
     """Whether a node has saved a value in the memory of `x`: then its version counter has further references."""
     base = x if x._base is None else x._base
     views = sum(r() is not None for r in base._views or ())
-    return sys.getrefcount(base._counter) > views + 2
+    return reference_count(base._counter) > views + COUNT_OF_ATTRIBUTE
 
 
 def move(x: Any) -> None:

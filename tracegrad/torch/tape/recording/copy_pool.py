@@ -5,10 +5,11 @@ The first write to fresh memory causes a page fault for every page, which for a 
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import numpy as np
+
+from tracegrad.cpython.references import COUNT_OF_LOOP_ITEM, reference_count
 
 __all__ = ["copy_of"]
 
@@ -20,14 +21,6 @@ MAX_POOLED_BLOCKS = 16  # pooled blocks, at most
 _pool: list[np.ndarray[Any, Any]] = []
 
 
-def _references() -> int:
-    """Return `sys.getrefcount` of a block that only the list refers to, during a loop over the list."""
-    return next(sys.getrefcount(block) for block in [np.empty(0)])
-
-
-_UNUSED_REFERENCES = _references()
-
-
 def copy_of(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Copy the array, with the same order of axes in memory."""
     if array.nbytes < LARGE_BYTES:
@@ -35,7 +28,7 @@ def copy_of(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     like = np.empty_like(array)
     for block in _pool:
         alike = block.shape == array.shape and block.dtype == array.dtype and block.strides == like.strides
-        if alike and sys.getrefcount(block) == _UNUSED_REFERENCES:
+        if alike and reference_count(block) == COUNT_OF_LOOP_ITEM:
             np.copyto(block, array)
             return block
     np.copyto(like, array)

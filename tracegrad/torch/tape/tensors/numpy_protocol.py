@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from tracegrad.cpython.frames import frame_at
 from tracegrad.errors import WARNED, UnsupportedError, located, user_file
 from tracegrad.numpy_api.registry import public_name, public_ufunc
 from tracegrad.ops.core.dispatch import DispatchLevel
@@ -78,7 +79,7 @@ def no_ndarray() -> str:
 
 def _asking() -> str:
     """Name the calling SciPy function, by its public name if the user has called it."""
-    result, frame = "", sys._getframe(1)
+    result, frame = "", frame_at(1)
     while frame is not None:
         home = frame.f_globals.get("__name__", "")
         if user_file(frame.f_code.co_filename) and "site-packages" not in frame.f_code.co_filename:

@@ -1,0 +1,1 @@
+"""Assumptions about CPython: frames, instructions that run, reference counts, object layouts."""
