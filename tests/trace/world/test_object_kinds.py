@@ -23,12 +23,11 @@ import numpy as np
 import pytest
 
 import tracegrad as tg
-from tracegrad.errors import PACKAGE
+from tests.helpers.readme_tables import require_section, table
 from tracegrad.trace.world import object_kinds, world
 from tracegrad.trace.world.guards import GUARD_KINDS, SourceGuard
 from tracegrad.trace.world.object_kinds import KINDS, OTHER, ObjectKind
 
-README = pathlib.Path(PACKAGE) / "trace" / "world" / "README.md"
 X = np.array([1.0, 2.0])
 
 
@@ -232,21 +231,16 @@ def test_the_kinds_of_guards_have_tests() -> None:
 
 def tables() -> str:
     """The tables of README.md."""
-    lines = []
-    for title, rows in KINDS.items():
-        lines += [f"| {title} | traced code receives | guards | writes |", "|---|---|---|---|"]
-        lines += [f"| {row.name} | {row.receives} | {row.guards} | {row.writes} |" for row in rows]
-        lines.append("")
-    lines += ["| guard | holds if the source has |", "|---|---|"]
-    lines += [f"| `{name}` | {kind.meaning} |" for name, kind in GUARD_KINDS.items()]
-    return "\n".join(lines) + "\n"
+    results = [
+        table(
+            (title, "traced code receives", "guards", "writes"),
+            [(x.name, x.receives, x.guards, x.writes) for x in rows],
+        )
+        for title, rows in KINDS.items()
+    ]
+    results.append(table(("guard", "holds if the source has"), [(f"`{k}`", x.meaning) for k, x in GUARD_KINDS.items()]))
+    return "\n".join(results)
 
 
 def test_the_readme_has_the_tables(request: pytest.FixtureRequest) -> None:
-    text = README.read_text()
-    begin, _, rest = text.partition("## Kinds of objects\n\n")
-    _, mark, end = rest.partition("\n## Modules")
-    expected = f"{begin}## Kinds of objects\n\n{tables()}{mark}{end}"
-    if request.config.getoption("--update-golden"):
-        README.write_text(expected)
-    assert README.read_text() == expected, "run this test with --update-golden"
+    require_section("trace/world", "Kinds of objects", tables(), request)

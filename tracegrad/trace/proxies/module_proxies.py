@@ -16,7 +16,7 @@ import math
 import sys
 import types
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -43,7 +43,7 @@ from tracegrad.trace.values.number_builtins import unbound
 from tracegrad.trace.values.statistics_functions import average
 from tracegrad.trace.values.text_conversions import digesting, reads
 
-__all__ = ["imported", "module", "replacement"]
+__all__ = ["FUNCTION_KINDS", "imported", "module", "replacement"]
 
 
 class _ModuleProxy(types.ModuleType):
@@ -271,26 +271,64 @@ def _import_module(name: str, package: str | None = None) -> Any:
     return result if trace is None else imported(trace.world, result, name)
 
 
-_REPLACED: dict[int, Any] = {
-    id(getattr(np, name)): making(getattr(np, name), ours) for name, ours in REPLACEMENTS.items()
-}
-_REPLACED.update(MATH)
-_REPLACED.update(REFUSED)
-_REPLACED.update(READERS)
-_REPLACED.update(FILES)
-_REPLACED.update(TALK)
-_REPLACED.update({id(f): reads(f) for f in (ast.literal_eval, json.load, json.loads, np.fromstring, float.fromhex)})
-_REPLACED.update({id(f): digesting(f) for f in [getattr(hashlib, x) for x in ("new", *hashlib.algorithms_guaranteed)]})
-_REPLACED[id(importlib.import_module)] = _import_module
+class FunctionKind(NamedTuple):
+    """Kind of functions that have replacements in traced code: the replacements by the id of the function.
+
+    `result` says what a call in traced code does. Later kinds have precedence.
+    """
+
+    name: str
+    replacements: dict[int, Any]
+    result: str
 
 
-_REPLACED.update({id(f): of_lists(f) for f in FUNCTIONS})
-_REPLACED.update({id(getattr(np, name)): shadow for name, shadow in SHADOWS.items()})
-_REPLACED.update(OTHERS)
-_matrix = Unless(np.matrix, "np.matrix", MATRICES)
-_REPLACED[id(np.matrix)] = ClassProxy("matrix", (), {"real": np.matrix, "other": {"__call__": _matrix}})
-_REPLACED[id(np.poly1d)] = ClassProxy("poly1d", (), {"real": np.poly1d, "other": {"__call__": POLYNOMIAL}})
-_REPLACED.update({id(getattr(np.random, name)): x for name, x in MAKERS.items()})
+_PARSERS = (ast.literal_eval, json.load, json.loads, np.fromstring, float.fromhex)
+_DIGESTS = [getattr(hashlib, name) for name in ("new", *hashlib.algorithms_guaranteed)]
+_MATRIX = Unless(np.matrix, "np.matrix", MATRICES)
+FUNCTION_KINDS = (
+    FunctionKind(
+        "array creation of NumPy",
+        {id(getattr(np, name)): making(getattr(np, name), ours) for name, ours in REPLACEMENTS.items()},
+        "makes an array that the trace sees",
+    ),
+    FunctionKind("function of `math` and of Python's numbers", MATH, "computes with traced numbers"),
+    FunctionKind("clock, entropy, or input", REFUSED, "raises `UnsupportedError`"),
+    FunctionKind("read of the process or the system", READERS, "is called again at each call, and its result guarded"),
+    FunctionKind("file or process", FILES, "raises `UnsupportedError` if it reads, and ends the trace if it writes"),
+    FunctionKind("log, warning, or JSON text", TALK, "gets the values of the traced call"),
+    FunctionKind(
+        "parser of text",
+        {id(f): reads(f) for f in _PARSERS},
+        "raises `LostDerivativeError` for the text of a value with a derivative",
+    ),
+    FunctionKind(
+        "digest", {id(f): digesting(f) for f in _DIGESTS}, "raises `LostDerivativeError` for a value with a derivative"
+    ),
+    FunctionKind("import", {id(importlib.import_module): _import_module}, "returns the proxy of the module"),
+    FunctionKind(
+        "NumPy function that dispatches on arrays", {id(f): of_lists(f) for f in FUNCTIONS}, "also takes lists of them"
+    ),
+    FunctionKind(
+        "NumPy function that does not dispatch",
+        {id(getattr(np, name)): shadow for name, shadow in SHADOWS.items()},
+        "is computed over ops",
+    ),
+    FunctionKind("identity, class, or container read in C", OTHERS, "sees the object that a proxy stands for"),
+    FunctionKind(
+        "matrix or polynomial class of NumPy",
+        {
+            id(np.matrix): ClassProxy("matrix", (), {"real": np.matrix, "other": {"__call__": _MATRIX}}),
+            id(np.poly1d): ClassProxy("poly1d", (), {"real": np.poly1d, "other": {"__call__": POLYNOMIAL}}),
+        },
+        "refuses traced values",
+    ),
+    FunctionKind(
+        "maker of random generators",
+        {id(getattr(np.random, name)): x for name, x in MAKERS.items()},
+        "makes a generator that each call makes again",
+    ),
+)
+_REPLACED = {key: value for kind in FUNCTION_KINDS for key, value in kind.replacements.items()}
 
 
 def _is_function(value: Any) -> bool:
