@@ -13,6 +13,9 @@ from tracegrad.solvers.solver_node import SolverResult
 
 __all__: list[str] = []
 
+_FULL = ("x", "fun", "nfev", "njev", "status")
+_SEARCH = {"epsilon": "eps", "maxiter": "maxiter", "c1": "c1", "c2": "c2", "disp": "disp"}
+
 # By name: the method, a map of option names to the names in `minimize`, and the fields that full_output=True returns.
 _METHODS: dict[str, tuple[str, dict[str, str], tuple[str, ...]]] = {
     "fmin": (
@@ -23,99 +26,72 @@ _METHODS: dict[str, tuple[str, dict[str, str], tuple[str, ...]]] = {
             "maxfun": "maxfev",
             "maxiter": "maxiter",
             "initial_simplex": "initial_simplex",
+            "disp": "disp",
         },
         ("x", "fun", "nit", "nfev", "status"),
     ),
     "fmin_powell": (
         "Powell",
-        {"xtol": "xtol", "ftol": "ftol", "maxfun": "maxfev", "maxiter": "maxiter", "direc": "direc"},
+        {"maxfun": "maxfev", **{k: k for k in ("xtol", "ftol", "maxiter", "direc", "disp")}},
         (),
     ),
-    "fmin_bfgs": (
-        "BFGS",
-        {"epsilon": "eps", **{k: k for k in ("gtol", "norm", "maxiter", "xrtol", "c1", "c2", "hess_inv0")}},
-        (),
-    ),
-    "fmin_cg": (
-        "CG",
-        {"epsilon": "eps", **{k: k for k in ("gtol", "norm", "maxiter", "c1", "c2")}},
-        ("x", "fun", "nfev", "njev", "status"),
-    ),
-    "fmin_ncg": (
-        "Newton-CG",
-        {"epsilon": "eps", "avextol": "xtol", "maxiter": "maxiter", "c1": "c1", "c2": "c2"},
-        ("x", "fun", "nfev", "njev", "nhev", "status"),
-    ),
+    "fmin_bfgs": ("BFGS", {**_SEARCH, **{k: k for k in ("gtol", "norm", "xrtol", "hess_inv0")}}, ()),
+    "fmin_cg": ("CG", {**_SEARCH, **{k: k for k in ("gtol", "norm")}}, _FULL),
+    "fmin_ncg": ("Newton-CG", {**_SEARCH, "avextol": "xtol"}, (*_FULL[:4], "nhev", "status")),
 }
 
 
-def _refuse_unusual(inputs: SolverArguments) -> None:
+def _minimum(inputs: SolverArguments, method: str, names: dict[str, str], **extra: Any) -> SolverResult:
+    """Call `minimize` with the arguments of a legacy function; `names` maps the names of options.
+
+    `extra` are further options, and the constraints.
+    """
     for name in ("retall", "callback"):
         if inputs.get(name):
             raise refuse(f"the argument {name}= of {inputs.api_name}")
-    derivative = inputs.get("fprime")
-    if derivative is not None and not callable(derivative):
-        raise refuse(f"{inputs.api_name} with fprime={derivative!r}")
+    jac = inputs.get("fprime")
+    if jac is not None and not callable(jac):
+        raise refuse(f"{inputs.api_name} with fprime={jac!r}")
+    if "approx_grad" in inputs:  # without fprime, the function returns its gradient too
+        jac = None if inputs["approx_grad"] else True if jac is None else jac
+    constraints, bounds = extra.pop("constraints", ()), inputs.get("bounds")
+    options = {new: inputs[old] for old, new in names.items()} | extra
+    result: SolverResult = minimize(
+        inputs["f"] if "f" in inputs else inputs["func"],
+        inputs["x0"],
+        inputs["args"],
+        method,
+        jac,
+        inputs.get("fhess"),
+        inputs.get("fhess_p"),
+        bounds=None if bounds is None or not len(bounds) else bounds,
+        constraints=constraints,
+        options={k: v for k, v in options.items() if v is not None},
+    )
+    return result
 
 
 def _minimizer(name: str) -> None:
-    method, names, facts = _METHODS[name]
+    method, names, fields = _METHODS[name]
 
     @solver(f"optimize.{name}")
     def find(inputs: SolverArguments) -> Any:
-        _refuse_unusual(inputs)
         full = inputs["full_output"]
-        if full and not facts:
+        if full and not fields:
             raise refuse(f"the argument full_output= of {inputs.api_name}", "use scipy.optimize.minimize")
-        options = {new: inputs[old] for old, new in names.items()} | {"disp": inputs["disp"]}
-        options = {k: v for k, v in options.items() if v is not None}
-        f = inputs["f"] if "f" in inputs else inputs["func"]
-        result = minimize(
-            f,
-            inputs["x0"],
-            inputs["args"],
-            method,
-            inputs.get("fprime"),
-            inputs.get("fhess"),
-            inputs.get("fhess_p"),
-            options=options,
-        )
-        return tuple([result[k] for k in facts]) if full else result.x
+        result = _minimum(inputs, method, names)
+        return tuple([result[k] for k in fields]) if full else result.x
 
 
 for _name in _METHODS:
     _minimizer(_name)
 
 
-def _jac_argument(inputs: dict[str, Any]) -> Any:
-    """Return `jac` of `minimize`: None for differences, and True if the function returns its gradient too."""
-    if inputs["approx_grad"]:
-        return None
-    return True if inputs["fprime"] is None else inputs["fprime"]
-
-
 @solver("optimize.fmin_l_bfgs_b")
 def fmin_l_bfgs_b(inputs: SolverArguments) -> Any:
     """`scipy.optimize.fmin_l_bfgs_b`"""
-    _refuse_unusual(inputs)
-    names = {
-        "m": "maxcor",
-        "pgtol": "gtol",
-        "epsilon": "eps",
-        "maxfun": "maxfun",
-        "maxiter": "maxiter",
-        "maxls": "maxls",
-    }
-    options = {new: inputs[old] for old, new in names.items()} | {"ftol": inputs["factr"] * np.finfo(float).eps}
-    result = minimize(
-        inputs["func"],
-        inputs["x0"],
-        inputs["args"],
-        "L-BFGS-B",
-        _jac_argument(inputs),
-        bounds=inputs["bounds"],
-        options=options,
-    )
+    names = {"m": "maxcor", "pgtol": "gtol", "epsilon": "eps", **{k: k for k in ("maxfun", "maxiter", "maxls")}}
+    result = _minimum(inputs, "L-BFGS-B", names, ftol=inputs["factr"] * np.finfo(float).eps)
     facts = SolverResult(inputs.api_name, funcalls=result.nfev, nit=result.nit, warnflag=result.status)
     return result.x, result.fun, facts
 
@@ -123,34 +99,15 @@ def fmin_l_bfgs_b(inputs: SolverArguments) -> Any:
 @solver("optimize.fmin_tnc")
 def fmin_tnc(inputs: SolverArguments) -> Any:
     """`scipy.optimize.fmin_tnc`"""
-    _refuse_unusual(inputs)
-    names = {
-        "epsilon": "eps",
-        "pgtol": "gtol",
-        "fmin": "minfev",
-        **{
-            k: k
-            for k in ("scale", "offset", "maxCGit", "maxfun", "eta", "stepmx", "accuracy", "ftol", "xtol", "rescale")
-        },
-    }
-    options = {new: inputs[old] for old, new in names.items()}
-    options = {k: v for k, v in options.items() if v is not None}
-    result = minimize(
-        inputs["func"],
-        inputs["x0"],
-        inputs["args"],
-        "TNC",
-        _jac_argument(inputs),
-        bounds=inputs["bounds"],
-        options=options,
-    )
+    same = ("scale", "offset", "maxCGit", "maxfun", "eta", "stepmx", "accuracy", "ftol", "xtol", "rescale")
+    names = {"epsilon": "eps", "pgtol": "gtol", "fmin": "minfev", **{k: k for k in same}}
+    result = _minimum(inputs, "TNC", names)
     return result.x, result.nfev, result.status
 
 
 @solver("optimize.fmin_slsqp")
 def fmin_slsqp(inputs: SolverArguments) -> Any:
     """`scipy.optimize.fmin_slsqp`"""
-    _refuse_unusual(inputs)
     if inputs["full_output"]:
         raise refuse(f"the argument full_output= of {inputs.api_name}", "use scipy.optimize.minimize")
     constraints = []
@@ -163,37 +120,15 @@ def fmin_slsqp(inputs: SolverArguments) -> Any:
                 each | {"fun": inputs[f"f_{kind}cons"]} | ({} if derivative is None else {"jac": derivative})
             )
     talk = inputs["iprint"] if inputs["disp"] is None else inputs["disp"]
-    options = {
-        "maxiter": inputs["iter"],
-        "ftol": inputs["acc"],
-        "eps": inputs["epsilon"],
-        "iprint": talk,
-        "disp": talk != 0,
-    }
-    bounds = inputs["bounds"] if len(inputs["bounds"]) else None
-    return minimize(
-        inputs["func"],
-        inputs["x0"],
-        inputs["args"],
-        "SLSQP",
-        inputs["fprime"],
-        bounds=bounds,
-        constraints=tuple(constraints),
-        options=options,
-    ).x
+    names = {"iter": "maxiter", "acc": "ftol", "epsilon": "eps"}
+    return _minimum(inputs, "SLSQP", names, constraints=tuple(constraints), iprint=talk, disp=talk != 0).x
 
 
 @solver("optimize.fmin_cobyla")
 def fmin_cobyla(inputs: SolverArguments) -> Any:
     """`scipy.optimize.fmin_cobyla`"""
-    _refuse_unusual(inputs)
     each = inputs["cons"] if isinstance(inputs["cons"], list | tuple) else (inputs["cons"],)
     others = inputs["args"] if inputs["consargs"] is None else inputs["consargs"]
     constraints = tuple([{"type": "ineq", "fun": c, "args": others} for c in each])
-    options = {
-        "rhobeg": inputs["rhobeg"],
-        "tol": inputs["rhoend"],
-        "maxiter": inputs["maxfun"],
-        "catol": inputs["catol"],
-    }
-    return minimize(inputs["func"], inputs["x0"], inputs["args"], "COBYLA", constraints=constraints, options=options).x
+    names = {"rhobeg": "rhobeg", "rhoend": "tol", "maxfun": "maxiter", "catol": "catol"}
+    return _minimum(inputs, "COBYLA", names, constraints=constraints).x
