@@ -86,10 +86,12 @@ def searching(
 
 def _counting(kernel: Kernel) -> tuple[Vectors | None, LaneCount | None]:
     """`searching` for a kernel that counts booleans of elements too short for masks; the booleans are bits."""
-    if len(kernel.body) < 2 or not isinstance(kernel.body[-1], Reduce):
+    if len(kernel.body) < 2:
         return None, None
     *prefix, boolean, total = kernel.body
-    counts = total.combiner == "add" and total.over and isinstance(boolean, Compute) and boolean.op == "cast"
+    if not isinstance(total, Reduce) or not isinstance(boolean, Compute):
+        return None, None
+    counts = total.combiner == "add" and total.over and boolean.op == "cast"
     if not counts or boolean.out != total.value or total.value.dtype[0] != "i" or boolean.args[0].dtype != "bool":
         return None, None
     short = search_vectors_of(replace(kernel, body=prefix))

@@ -14,15 +14,19 @@ from itertools import product
 from typing import Any
 
 from tracegrad.codegen.loopir.kernel import (
+    BoundsCheck,
     Compute,
     GuardBlock,
+    GuardRange,
     Index,
     Kernel,
     KernelLoop,
     Load,
     Operand,
     Reduce,
+    Statement,
     Store,
+    Substitution,
     flattened,
 )
 from tracegrad.codegen.loopir.polynomial import Poly
@@ -120,18 +124,19 @@ class _UnrolledBody:
 
     def __init__(self, kernel: Kernel):
         self.kernel = kernel
-        self.body: list[Any] = []
+        self.body: list[Statement] = []
         self.count = self.copied = 0  # numbers of named values and of copied instructions
         self.loads: dict[tuple[str, Poly], Operand] = {}
         self.totals: dict[tuple[int, Poly], Operand] = {}
 
-    def written(self, unrolled: set[str], extents: list[int], names: list[str]) -> list[Any]:
+    def written(self, unrolled: set[str], extents: list[int], names: list[str]) -> list[Statement]:
         for iteration in product(*map(range, extents)):
             _UnrolledIteration(self, {name: Poly.constant(i) for name, i in zip(names, iteration)}).write(
                 self.kernel.body
             )
         for (k, address), total in self.totals.items():
             x = self.kernel.body[k]
+            assert isinstance(x, Reduce)
             over = tuple(var for var in x.over if var not in unrolled)
             reduced = replace(x, address=address, value=total, over=over)
             self.body.append(reduced if over else Store(x.buffer, address, self._with_identity(x.combiner, total)))
@@ -147,68 +152,61 @@ class _UnrolledBody:
         self.count += 1
         return Operand(f"v{self.count - 1}", like.dtype)
 
-    def emit(self, x: Any) -> Operand:
+    def emit(self, x: Compute | Load | Index | BoundsCheck | GuardBlock) -> Operand:
         self.body.append(x)
-        out: Operand = x.out
-        return out
+        return x.out
 
 
-class _UnrolledIteration:
+class _UnrolledIteration(Substitution):
     """A copy of the body for one iteration, whose loop variables have the values `at`."""
 
     def __init__(self, copies: _UnrolledBody, at: dict[str, Poly]):
-        self.copies, self.at = copies, at
         self.names: dict[str, Operand] = {}
+        self.at = dict(at)
+        super().__init__(self.names, self.at)
+        self.copies = copies
 
-    def write(self, body: list[Any]) -> None:
+    def write(self, body: list[Statement]) -> None:
         copies = self.copies
         for k, x in enumerate(body):
             copies.copied += 1
-            match x:
-                case Store():
-                    copies.body.append(Store(x.buffer, self._moved(x.address), self._named(x.value)))
-                case Reduce():
-                    self._add((k, self._moved(x.address)), x.combiner, self._named(x.value))
-                case GuardBlock():
-                    self.names[x.out.name] = self._guard(x)
-                case _:
-                    self.names[x.out.name] = self._value(x)
-
-    def _value(self, x: Load | Index | Compute) -> Operand:
-        copies = self.copies
-        match x:
-            case Load():
-                key = (x.buffer, self._moved(x.address))
+            if isinstance(x, Store):
+                copies.body.append(x.map_operands(self))
+            elif isinstance(x, Reduce):
+                self._add((k, self.poly(x.address)), x.combiner, self.operand(x.value))
+            elif isinstance(x, GuardBlock):
+                self._define(x.out, self._guard(x))
+            elif isinstance(x, Load):
+                key = (x.buffer, self.poly(x.address))
                 if key not in copies.loads:
                     copies.loads[key] = copies.emit(Load(copies.new(x.out), *key))
-                return copies.loads[key]
-            case Index():
-                return copies.emit(Index(copies.new(x.out), self._moved(x.value)))
-        return copies.emit(Compute(copies.new(x.out), x.op, tuple(map(self._named, x.args)), x.rounded))
+                self._define(x.out, copies.loads[key])
+            else:
+                self._define(x.out, copies.emit(x.map_operands(self)))
+
+    def result(self, x: Operand) -> Operand:
+        return self.copies.new(x)
+
+    def _define(self, out: Operand, value: Operand) -> None:
+        self.names[out.name], self.at[out.name] = value, Poly.symbol(value.name)
 
     def _guard(self, x: GuardBlock) -> Operand:
         """The value of a guard: its result or its fill, if this iteration decides."""
-        ranges = [tuple(map(self._moved, four)) for four in x.ranges]
+        ranges = [(self.poly(lo), self.poly(v), self.poly(hi), self.poly(st)) for lo, v, hi, st in x.ranges]
         known = [_is_within(four) for four in ranges]
         if False in known:
-            return self._named(x.fill)
+            return self.operand(x.fill)
         if None not in known:
             self.write(x.body)
-            return self._named(x.result)
+            return self.operand(x.result)
         copies = self.copies
         outside, loads = copies.body, copies.loads
         copies.body, copies.loads = [], dict(loads)
         self.write(x.body)
-        within, result = copies.body, self._named(x.result)
+        within, result = copies.body, self.operand(x.result)
         copies.body, copies.loads = outside, loads
         open_ = tuple([four for four, is_known in zip(ranges, known) if is_known is None])
-        return copies.emit(GuardBlock(copies.new(x.out), open_, within, result, self._named(x.fill)))  # type: ignore[arg-type]
-
-    def _moved(self, p: Poly) -> Poly:
-        return p.substitute(self.at | {name: Poly.symbol(x.name) for name, x in self.names.items()})
-
-    def _named(self, x: Operand) -> Operand:
-        return self.names.get(x.name, x)
+        return copies.emit(GuardBlock(copies.new(x.out), open_, within, result, self.operand(x.fill)))
 
     def _add(self, k: tuple[int, Poly], combiner: str, value: Operand) -> None:
         copies, before = self.copies, self.copies.totals.get(k)
@@ -216,7 +214,7 @@ class _UnrolledIteration:
         copies.totals[k] = value if both is None else copies.emit(both)
 
 
-def _is_within(four: tuple[Poly, ...]) -> bool | None:
+def _is_within(four: GuardRange) -> bool | None:
     """Whether the value of a range is in the range; None if that is not known."""
     low, value, high, step = (x.value for x in four)
     if low is None or value is None or high is None or step is None:

@@ -7,8 +7,6 @@ through one. Kernels are valid in any loop order, so the order affects speed onl
 
 from __future__ import annotations
 
-from typing import Any
-
 from tracegrad.codegen.kernels.full_unroll import unroll_choices, unroll_reductions
 from tracegrad.codegen.loopir.kernel import (
     ACCESSES,
@@ -18,7 +16,9 @@ from tracegrad.codegen.loopir.kernel import (
     KernelLoop,
     Load,
     Reduce,
+    Statement,
     Store,
+    Substitution,
     accesses,
 )
 from tracegrad.codegen.loopir.polynomial import Poly
@@ -85,7 +85,7 @@ def _move_contiguous_loop(kernel: Kernel) -> None:
         kernel.loops.insert(-1, kernel.loops.pop(along[-1]))
 
 
-def _cost(access: Any, var: str) -> float:
+def _cost(access: Load | Store | Reduce, var: str) -> float:
     coefficient = access.address.coefficient(var).value
     if coefficient == 0:
         return 0.0
@@ -98,41 +98,36 @@ def _merge(kernel: Kernel, position: int) -> None:
     outer, inner = kernel.loops[position], kernel.loops[position + 1]
     if not _mergeable(kernel.body, outer.var, inner):
         return
-    kernel.body[:] = _without(kernel.body, outer.var)
+    kernel.body[:] = _Coalescing(outer.var).body(kernel.body)
     kernel.loops[position : position + 2] = [KernelLoop(inner.var, outer.extent * inner.extent)]
 
 
-def _mergeable(body: list[Any], outer: str, inner: KernelLoop) -> bool:
+def _mergeable(body: list[Statement], outer: str, inner: KernelLoop) -> bool:
     return all([_alike(x, outer, inner) for x in body])  # noqa: C419 (a list is faster here, in a hot function)
 
 
-def _alike(x: Any, outer: str, inner: KernelLoop) -> bool:
+def _alike(x: Statement, outer: str, inner: KernelLoop) -> bool:
     """Whether an instruction is the same in the coalesced loop as in the two loops."""
-    kind = type(x)
-    if kind in ACCESSES:
-        if kind is Reduce and (outer in x.over) != (inner.var in x.over):
+    if isinstance(x, ACCESSES):
+        if type(x) is Reduce and (outer in x.over) != (inner.var in x.over):
             return False
-        result: bool = x.address.coefficient(outer) == x.address.coefficient(inner.var) * inner.extent
-        return result
+        return x.address.coefficient(outer) == x.address.coefficient(inner.var) * inner.extent
     both = {outer, inner.var}
-    if kind is GuardBlock:
+    if type(x) is GuardBlock:
         tested = [p for r in x.ranges for p in r if p.symbols & both]
         return not tested and _mergeable(x.body, outer, inner)
-    return kind is not Index or x.value.symbols.isdisjoint(both)
+    return type(x) is not Index or x.value.symbols.isdisjoint(both)
 
 
-def _without(body: list[Any], var: str) -> list[Any]:
-    result: list[Any] = []
-    for x in body:
-        kind = type(x)
-        if kind is Load:
-            x = Load(x.out, x.buffer, x.address.without(var))
-        elif kind is Store:
-            x = Store(x.buffer, x.address.without(var), x.value)
-        elif kind is Reduce:
-            over = tuple([v for v in x.over if v != var])
-            x = Reduce(x.buffer, x.address.without(var), x.combiner, x.value, over, x.size)
-        elif kind is GuardBlock:
-            x = GuardBlock(x.out, x.ranges, _without(x.body, var), x.result, x.fill)
-        result.append(x)
-    return result
+class _Coalescing(Substitution):
+    """Removes the variable of a loop that the next loop absorbs."""
+
+    def __init__(self, var: str):
+        super().__init__()
+        self.var = var
+
+    def poly(self, p: Poly) -> Poly:
+        return p.without(self.var)
+
+    def over(self, loops: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple([var for var in loops if var != self.var])

@@ -221,7 +221,7 @@ class KernelEmitter:
 
     def _innermost_loop(self, depth: int) -> None:
         """Emit the innermost loop, guarded by the mask of its row."""
-        for x in [x for x in self.kernel.body if id(x) in self.carried]:
+        for x in [x for x in self.kernel.body if isinstance(x, GuardBlock) and id(x) in self.carried]:
             self.env[self.kernel.loops[depth].var] = self._bounds(depth)[0]
             self._guard(x)
             self.totals[id(self.carried[id(x)])] = [self._value(x.out)]

@@ -30,7 +30,7 @@ def footprints(kernel: Kernel, sizes: dict[str, int]) -> dict[str, list[Footprin
     known: dict[Poly, Footprint | None] = {}
     var = kernel.across_chunks
     for x in body:
-        if type(x) in ACCESSES:
+        if isinstance(x, ACCESSES):
             if x.address not in known:
                 known[x.address] = _footprint(x.address, var, ranges, sizes)
             table[x.buffer].append(known[x.address])

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Any, NamedTuple
 
@@ -38,13 +38,18 @@ __all__ = [
     "BoundsCheck",
     "Compute",
     "GuardBlock",
+    "GuardRange",
     "Index",
     "Kernel",
     "KernelLoop",
     "Load",
     "Operand",
     "Reduce",
+    "Renaming",
+    "Statement",
     "Store",
+    "Substitution",
+    "ValueRenaming",
     "accesses",
     "flattened",
     "immediate",
@@ -53,6 +58,7 @@ __all__ = [
 ]
 
 
+GuardRange = tuple[Poly, Poly, Poly, Poly]  # low, value, high, step
 _NAMES = re.compile(r"([bskci](?=\d)(?<!\w.)\d+)\b")  # whole words; the lookbehind is last, because it is slowest
 
 
@@ -72,6 +78,81 @@ def immediate(value: Any, dtype: str) -> str:
     return repr(float(value)) if dtype[0] == "f" else repr(bool(value)) if dtype == "bool" else repr(int(value))
 
 
+class Substitution:
+    """Replaces scalars, symbols of polynomials, buffers, and the loops of reductions in statements.
+
+    A statement that does not change is returned as it is. The result of a statement keeps its name, unless `results`
+    renames it.
+
+    >>> v, c = Operand("v0", "f64"), Operand("c0", "f64")
+    >>> x = Compute(Operand("v1", "f64"), "add", (v, c))
+    >>> Substitution({"c0": Operand("", "f64", "2.0")}).statement(x).lines()
+    ['v1 = add(v0, 2.0) : f64']
+    >>> Substitution(symbols={"i0": Poly.symbol("i1") + 1}).statement(Load(v, "b0", Poly.symbol("i0"))).lines()
+    ['v0 = load b0[1 + i1] : f64']
+    """
+
+    def __init__(
+        self,
+        values: Mapping[str, Operand] | None = None,
+        symbols: Mapping[str, Poly] | None = None,
+        buffers: Mapping[str, str] | None = None,
+    ):
+        self.values = {} if values is None else values
+        self.symbols = {} if symbols is None else symbols
+        self.buffers = {} if buffers is None else buffers
+
+    def statement(self, x: Statement) -> Statement:
+        return x.map_operands(self)
+
+    def body(self, body: Sequence[Statement]) -> list[Statement]:
+        return [x.map_operands(self) for x in body]
+
+    def operand(self, x: Operand) -> Operand:
+        return self.values.get(x.name, x)
+
+    def poly(self, p: Poly) -> Poly:
+        return p.substitute(self.symbols)
+
+    def buffer(self, name: str) -> str:
+        return self.buffers.get(name, name)
+
+    def over(self, loops: tuple[str, ...]) -> tuple[str, ...]:
+        """The loops of a reduction."""
+        return loops
+
+    def result(self, x: Operand) -> Operand:
+        return x
+
+
+class Renaming(Substitution):
+    """Renames buffers, sizes and constants; the new names must be distinct."""
+
+    def __init__(self, names: Mapping[str, str]):
+        super().__init__(buffers=names)
+        self._polys: dict[Poly, Poly] = {}
+
+    def operand(self, x: Operand) -> Operand:
+        name = self.buffers.get(x.name)
+        return x if name is None else Operand(name, x.dtype, x.value)
+
+    def poly(self, p: Poly) -> Poly:
+        result = self._polys.get(p)
+        if result is None:
+            result = self._polys[p] = p.renamed(self.buffers)
+        return result
+
+
+class ValueRenaming(Substitution):
+    """Gives values other names, also where they are defined."""
+
+    def __init__(self, values: Mapping[str, Operand], symbols: Mapping[str, Poly] | None = None):
+        super().__init__(values, {**(symbols or {}), **{name: Poly.symbol(x.name) for name, x in values.items()}})
+
+    def result(self, x: Operand) -> Operand:
+        return self.operand(x)
+
+
 @record(frozen=True, slots=True)
 class Compute:
     """`out = op(args)`; `op` is a scalar function of `tracegrad.codegen.loopir.scalar_templates`.
@@ -83,6 +164,10 @@ class Compute:
     op: str
     args: tuple[Operand, ...]
     rounded: bool = False
+
+    def map_operands(self, to: Substitution) -> Compute:
+        out, args = to.result(self.out), tuple([to.operand(x) for x in self.args])
+        return self if out is self.out and args == self.args else Compute(out, self.op, args, self.rounded)
 
     def lines(self) -> list[str]:
         op = f"rounded {self.op}" if self.rounded else self.op
@@ -97,6 +182,12 @@ class Load:
     buffer: str
     address: Poly
 
+    def map_operands(self, to: Substitution) -> Load:
+        out, buffer, address = to.result(self.out), to.buffer(self.buffer), to.poly(self.address)
+        if out is self.out and buffer is self.buffer and address is self.address:
+            return self
+        return Load(out, buffer, address)
+
     def lines(self) -> list[str]:
         return [f"{self.out.name} = load {self.buffer}[{self.address}] : {self.out.dtype}"]
 
@@ -107,6 +198,10 @@ class Index:
 
     out: Operand
     value: Poly
+
+    def map_operands(self, to: Substitution) -> Index:
+        out, value = to.result(self.out), to.poly(self.value)
+        return self if out is self.out and value is self.value else Index(out, value)
 
     def lines(self) -> list[str]:
         return [f"{self.out} = index {self.value} : {self.out.dtype}"]
@@ -120,6 +215,9 @@ class BoundsCheck:
     value: Operand
     size: Poly
 
+    def map_operands(self, to: Substitution) -> BoundsCheck:
+        return BoundsCheck(to.result(self.out), to.operand(self.value), to.poly(self.size))
+
     def lines(self) -> list[str]:
         return [f"{self.out} = check {self.value} in {self.size} : i64"]
 
@@ -129,10 +227,15 @@ class GuardBlock:
     """`out` is `result`, computed by `body`, where low <= value < high (and step divides value - low), else `fill`."""
 
     out: Operand
-    ranges: tuple[tuple[Poly, Poly, Poly, Poly], ...]
-    body: list[Any]
+    ranges: tuple[GuardRange, ...]
+    body: list[Statement]
     result: Operand
     fill: Operand
+
+    def map_operands(self, to: Substitution) -> GuardBlock:
+        ranges = tuple([(to.poly(lo), to.poly(v), to.poly(hi), to.poly(st)) for lo, v, hi, st in self.ranges])
+        out, body = to.result(self.out), to.body(self.body)
+        return GuardBlock(out, ranges, body, to.operand(self.result), to.operand(self.fill))
 
     def lines(self) -> list[str]:
         tests = ", ".join(f"{lo} <= {v} < {hi}" + (f" step {st}" if st != 1 else "") for lo, v, hi, st in self.ranges)
@@ -147,6 +250,9 @@ class Store:
     buffer: str
     address: Poly
     value: Operand
+
+    def map_operands(self, to: Substitution) -> Store:
+        return Store(to.buffer(self.buffer), to.poly(self.address), to.operand(self.value))
 
     def lines(self) -> list[str]:
         return [f"store {self.buffer}[{self.address}] = {self.value}"]
@@ -167,6 +273,10 @@ class Reduce:
     over: tuple[str, ...]
     size: Poly
 
+    def map_operands(self, to: Substitution) -> Reduce:
+        buffer, address, value = to.buffer(self.buffer), to.poly(self.address), to.operand(self.value)
+        return Reduce(buffer, address, self.combiner, value, to.over(self.over), to.poly(self.size))
+
     @property
     def scatters(self) -> bool:
         """Whether the addresses depend on loaded values."""
@@ -177,14 +287,15 @@ class Reduce:
         return [f"reduce {self.combiner} {target} by {self.value} over {', '.join(self.over)}"]
 
 
+Statement = Compute | Load | Index | BoundsCheck | GuardBlock | Store | Reduce
 _CHUNKED_EXTENT = Poly.symbol("rows")
 SCATTERS = {"scatter": "add", "scatter_max": "maximum"}  # combiners of scatters, and their operations
 ANY = ("logical_or", "add", "maximum", "any")  # combiners of booleans whose result is true if one of them is
 ALL = ("logical_and", "mul", "minimum", "all")  # combiners of booleans whose result is true if all are
 STOPS = {"any": "logical_or", "all": "logical_and"}  # combiners with an early exit
 FIRST = {"first_maximum": "maximum", "first_minimum": "minimum"}  # combiners that return an index, with their extremum
-ACCESSES = frozenset((Load, Store, Reduce))  # instructions that access memory
-_OF_VALUES = frozenset((Store, BoundsCheck, Reduce))  # instructions with one operand, `value`
+ACCESSES = (Load, Store, Reduce)  # statements that access memory
+_OF_VALUES = (Store, BoundsCheck, Reduce)  # statements with one operand, `value`
 
 
 class KernelLoop(NamedTuple):
@@ -198,11 +309,11 @@ def _disabled() -> frozenset[str]:
 
 @record(slots=True)
 class Kernel:
-    """A loop nest, outermost loop first; all instructions are in the innermost loop."""
+    """A loop nest, outermost loop first; all statements are in the innermost loop."""
 
     buffers: dict[str, tuple[str, str]] = field(default_factory=dict)  # name -> (dtype, "in" | "out")
     loops: list[KernelLoop] = field(default_factory=list)
-    body: list[Any] = field(default_factory=list)
+    body: list[Statement] = field(default_factory=list)
     cost: int = 0
     chunked: int = 0  # the depth of the chunked loop
     disabled: frozenset[str] = field(default_factory=_disabled)  # the optimizations that its code is emitted without
@@ -228,6 +339,13 @@ class Kernel:
         head += f" chunked {loops[self.chunked].var}" if self.chunked else ""
         head += f" without {', '.join(sorted(self.disabled))}" if self.disabled else ""
         return "\n".join([f"kernel {name}({args}) cost {self.cost}{head} {{", *_indented(self.body), "}"])
+
+    def renamed(self, names: Mapping[str, str]) -> Kernel:
+        """A copy with renamed buffers, sizes and constants; the new names must be distinct."""
+        to = Renaming(names)
+        buffers = {to.buffer(name): use for name, use in self.buffers.items()}
+        loops = [KernelLoop(var, to.poly(extent)) for var, extent in self.loops]
+        return Kernel(buffers, loops, to.body(self.body), self.cost, self.chunked, self.disabled)
 
     def symbols(self) -> set[str]:
         """Sizes and integers the kernel needs."""
@@ -258,12 +376,12 @@ class Kernel:
         return "".join(tokens), [name for name in used if name[0] != "i"]
 
 
-def _indented(body: list[Any]) -> list[str]:
+def _indented(body: list[Statement]) -> list[str]:
     """The text lines of all instructions of a body, indented."""
     return [f"  {line}" for x in body for line in x.lines()]
 
 
-def flattened(body: list[Any]) -> list[Any]:
+def flattened(body: list[Statement]) -> list[Statement]:
     """All instructions, including the bodies of guards."""
     if GuardBlock not in map(type, body):
         return list(body)
@@ -275,12 +393,12 @@ def flattened(body: list[Any]) -> list[Any]:
     return results
 
 
-def accesses(body: list[Any]) -> list[Load | Store | Reduce]:
+def accesses(body: list[Statement]) -> list[Load | Store | Reduce]:
     """All loads, stores and reductions, including accesses in the bodies of guards."""
-    return [x for x in flattened(body) if type(x) in ACCESSES]
+    return [x for x in flattened(body) if isinstance(x, ACCESSES)]
 
 
-def polynomials(body: list[Any]) -> Iterator[Poly]:
+def polynomials(body: list[Statement]) -> Iterator[Poly]:
     """Every polynomial in the instructions."""
     for x in body:
         match x:
@@ -299,16 +417,15 @@ def polynomials(body: list[Any]) -> Iterator[Poly]:
                 yield from polynomials(x.body)
 
 
-def operands(body: list[Any]) -> list[Operand]:
+def operands(body: list[Statement]) -> list[Operand]:
     """Every scalar operand in the instructions."""
     results: list[Operand] = []
     for x in body:
-        kind = type(x)
-        if kind is Compute:
+        if type(x) is Compute:
             results += x.args
-        elif kind is GuardBlock:
+        elif type(x) is GuardBlock:
             results += (*operands(x.body), x.result, x.fill)
-        elif kind in _OF_VALUES:
+        elif isinstance(x, _OF_VALUES):
             results.append(x.value)
     return results
 
@@ -326,7 +443,7 @@ def verify_kernel(kernel: Kernel) -> Kernel:
     return kernel
 
 
-def _verify(body: list[Any], kernel: Kernel, known: set[str]) -> None:
+def _verify(body: list[Statement], kernel: Kernel, known: set[str]) -> None:
     for x in body:
         problem = _undefined(used(x), known) or _misused_buffer(x, kernel)
         if isinstance(x, GuardBlock) and not problem:
@@ -345,7 +462,7 @@ def _verify(body: list[Any], kernel: Kernel, known: set[str]) -> None:
             known.add(x.out.name)
 
 
-def used(x: Any) -> set[str]:
+def used(x: Statement) -> set[str]:
     """The names that `x` uses, without the instructions inside it."""
     if isinstance(x, GuardBlock):
         return {x.fill.name}.union(*(p.symbols for r in x.ranges for p in r))
@@ -357,7 +474,7 @@ def _undefined(names: set[str], known: set[str]) -> str:
     return f"{', '.join(missing)} used before definition" if missing else ""
 
 
-def _misused_buffer(x: Any, kernel: Kernel) -> str:
+def _misused_buffer(x: Statement, kernel: Kernel) -> str:
     if not isinstance(x, Load | Store | Reduce):
         return ""
     if x.buffer not in kernel.buffers:
@@ -369,5 +486,5 @@ def _misused_buffer(x: Any, kernel: Kernel) -> str:
     return "" if dtype == stored else f"buffer {x.buffer} is of {dtype}"
 
 
-def _stores_index(x: Any) -> bool:
+def _stores_index(x: Statement) -> bool:
     return isinstance(x, Reduce) and x.combiner in FIRST

@@ -6,6 +6,7 @@ an index by a view (shift, scale, reverse) is a polynomial of the index, so inde
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 from weakref import WeakValueDictionary
@@ -117,7 +118,7 @@ class Poly:
         """The terms that do not contain any of `names`."""
         return Poly({m: c for m, c in self.terms.items() if not any(n in m for n in names)})
 
-    def substitute(self, values: dict[str, Poly]) -> Poly:
+    def substitute(self, values: Mapping[str, Poly]) -> Poly:
         """This polynomial with symbols replaced."""
         if self.symbols.isdisjoint(values):
             return self
@@ -129,7 +130,7 @@ class Poly:
             total = total + product
         return total
 
-    def renamed(self, names: dict[str, str]) -> Poly:
+    def renamed(self, names: Mapping[str, str]) -> Poly:
         """This polynomial with renamed symbols."""
         if self.symbols.isdisjoint(names):
             return self

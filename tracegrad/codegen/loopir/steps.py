@@ -6,10 +6,9 @@ A step knows the names of the buffers that it reads and writes, and `rename` rep
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
-from tracegrad.codegen.loopir.kernel import ACCESSES, GuardBlock, Kernel, Reduce
+from tracegrad.codegen.loopir.kernel import Kernel, Reduce, Substitution
 from tracegrad.codegen.loopir.polynomial import ZERO, Poly
 from tracegrad.codegen.loopir.random_draws import Native
 from tracegrad.ir import GraphNode
@@ -67,7 +66,7 @@ class Launch:
         if old in buffers:
             dtype, use = buffers.pop(old)
             buffers[new] = (dtype, "out" if written else use)
-            self.kernel.body[:] = _renamed(self.kernel.body, old, new)
+            self.kernel.body[:] = Substitution(buffers={old: new}).body(self.kernel.body)
 
     def text(self) -> str:
         notes = ["serial"] * self.serial + [f"partial {b} of {size}" for b, size in self.partials.items()]
@@ -83,18 +82,6 @@ def _is_filled(kernel: Kernel, x: Reduce) -> bool:
     while inner and over[inner - 1]:
         inner -= 1
     return any(over[:inner]) or inner == len(over)
-
-
-def _renamed(body: list[Any], old: str, new: str) -> list[Any]:
-    results = []
-    for x in body:
-        kind = type(x)
-        if kind is GuardBlock:
-            x = replace(x, body=_renamed(x.body, old, new))
-        elif kind in ACCESSES and x.buffer == old:
-            x = replace(x, buffer=new)
-        results.append(x)
-    return results
 
 
 @record(frozen=True)

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 from tracegrad.codegen.loopir.kernel import Kernel
 from tracegrad.codegen.loopir.polynomial import Poly
-from tracegrad.codegen.loopir.rename import renamed
 from tracegrad.codegen.lower.lower import Lowering, RuntimeArguments
 from tracegrad.codegen.lower.materialize import Storage
 from tracegrad.codegen.lower.symbolic_shapes import Dims
@@ -104,7 +103,7 @@ def known(
     names.update(zip(result.sizes, map(str, pattern.sizes)))
     for name, kind, number, rest, value in result.requested:
         names[name] = arguments.named(kind, (nodes[number], *rest), value)
-    kernel = renamed(result.kernel, names)
+    kernel = result.kernel.renamed(names)
     for number, index in result.counts:
         counts[nodes[number]].add((id(kernel), index))
     return kernel, result.serial
@@ -124,7 +123,7 @@ def note(pattern: Pattern, lowering: Lowering, serial: bool) -> None:
         if owner == kernel_id
     ]
     result = _CachedKernel(
-        renamed(kernel, {}), serial, (*pattern.names,), (*map(str, pattern.sizes),), requested, counts
+        kernel.renamed({}), serial, (*pattern.names,), (*map(str, pattern.sizes),), requested, counts
     )
     with _lock:
         while len(_kernels) >= MAX_CACHED_KERNELS:

@@ -76,9 +76,9 @@ class _Fitting:
         for x in accesses(step.kernel.body):
             if isinstance(x, Load):
                 self.read.setdefault(x.buffer, set()).add(x.address)
-        for x in step.kernel.body:
-            if isinstance(x, Store):
-                self.stored.setdefault(x.buffer, []).append(x.address)
+        for y in step.kernel.body:
+            if isinstance(y, Store):
+                self.stored.setdefault(y.buffer, []).append(y.address)
 
     def may_be_over(self, old: str, new: str) -> bool:
         """Whether the kernel only stores `new`, once, and loads `old` at the same index only."""

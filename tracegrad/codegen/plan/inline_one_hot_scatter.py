@@ -7,7 +7,7 @@ separates kernels that could share their rows.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tracegrad.codegen.loopir.kernel import (
@@ -20,6 +20,8 @@ from tracegrad.codegen.loopir.kernel import (
     Load,
     Operand,
     Reduce,
+    Statement,
+    ValueRenaming,
     accesses,
     flattened,
 )
@@ -54,18 +56,19 @@ def inline_one_hot_scatters(plan: Plan) -> None:
 
 def _one_hot_scatter_of(plan: Plan, step: Launch) -> _OneHotScatter | None:
     """The one-hot scatter of a kernel, if it only stores one element into each row of a temporary; else None."""
-    *before, last = step.kernel.body or [None]
+    if not step.kernel.body:
+        return None
+    *body, last = step.kernel.body
     if not isinstance(last, Reduce) or last.combiner != "scatter" or last.size == ZERO:
         return None
-    if not plan.is_temporary(last.buffer) or not all(
-        isinstance(x, Load | Index | Compute | BoundsCheck) for x in before
-    ):
+    before = [x for x in body if isinstance(x, Load | Index | Compute | BoundsCheck)]
+    if not plan.is_temporary(last.buffer) or len(before) < len(body):
         return None
     computed = {x.out.name for x in before}
     for check in [x for x in before if isinstance(x, BoundsCheck)]:
         begin = last.address - Poly.symbol(check.out.name)
         if begin.symbols.isdisjoint(computed) and check.size.evaluate(plan.arguments.sizes):
-            return _OneHotScatter(step.kernel, last, check, begin)
+            return _OneHotScatter(step.kernel, before, last, check, begin)
     return None
 
 
@@ -91,8 +94,15 @@ def remove_step(plan: Plan, step: Launch, target: str) -> None:
 class _OneHotScatter:
     """A one-hot scatter: `check` is the column of the element, `begin` the address of the row."""
 
-    def __init__(self, kernel: Kernel, last: Reduce, check: BoundsCheck, begin: Poly):
-        self.kernel, self.last, self.check, self.begin = kernel, last, check, begin
+    def __init__(
+        self,
+        kernel: Kernel,
+        before: Sequence[Load | Index | Compute | BoundsCheck],
+        last: Reduce,
+        check: BoundsCheck,
+        begin: Poly,
+    ):
+        self.kernel, self.before, self.last, self.check, self.begin = kernel, before, last, check, begin
         self.target = last.buffer
 
     def loops_of(self, step: Any) -> dict[str, Poly] | None:
@@ -117,7 +127,7 @@ class _OneHotScatter:
 
     def inline_into(self, kernel: Kernel, variables: dict[str, Poly]) -> None:
         """Make a kernel compute the position of the element, instead of loading the array."""
-        body: list[Any] = []
+        body: list[Statement] = []
         for x in kernel.body:
             if isinstance(x, Load) and x.buffer == self.target:
                 body += self._element_code(x.out, variables, _numbers([*kernel.body, *body]))
@@ -130,34 +140,16 @@ class _OneHotScatter:
                 kernel.buffers.setdefault(name, use)
         kernel.cost += 1
 
-    def _element_code(self, out: Operand, variables: dict[str, Poly], number: int) -> list[Any]:
+    def _element_code(self, out: Operand, variables: dict[str, Poly], number: int) -> list[Statement]:
         """The instructions that compute the element, or zero; their values are numbered from `number` on."""
-        *before, _ = self.kernel.body
-        names = {x.out.name: f"v{number + k}" for k, x in enumerate(before)}
-        substitution = variables | {old: Poly.symbol(new) for old, new in names.items()}
-        body = [_renamed(x, names, substitution) for x in before]
-        column, current = Poly.symbol(names[self.check.out.name]), variables[""]
+        values = {x.out.name: x.out._replace(name=f"v{number + k}") for k, x in enumerate(self.before)}
+        to = ValueRenaming(values, variables)
+        column, current = Poly.symbol(values[self.check.out.name].name), variables[""]
         fill = Operand("", out.dtype, "0.0" if out.dtype[0] == "f" else "0")
-        value = _now(self.last.value, names)
-        return [*body, GuardBlock(out, ((column, current, column + 1, ONE),), [], value, fill)]
+        value = to.operand(self.last.value)
+        return [*to.body(self.before), GuardBlock(out, ((column, current, column + 1, ONE),), [], value, fill)]
 
 
 def _numbers(body: list[Any]) -> int:
     """The first unused value number."""
     return max([int(x.out.name[1:]) for x in flattened(body) if hasattr(x, "out")], default=-1) + 1
-
-
-def _now(operand: Operand, names: dict[str, str]) -> Operand:
-    return operand._replace(name=names.get(operand.name, operand.name))
-
-
-def _renamed(x: Any, names: dict[str, str], substitution: dict[str, Poly]) -> Any:
-    x = replace(x, out=_now(x.out, names))
-    match x:
-        case Load():
-            return replace(x, address=x.address.substitute(substitution))
-        case Index():
-            return replace(x, value=x.value.substitute(substitution))
-        case BoundsCheck():
-            return replace(x, value=_now(x.value, names))
-    return replace(x, args=tuple([_now(arg, names) for arg in x.args]))

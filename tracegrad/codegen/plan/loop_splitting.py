@@ -29,7 +29,10 @@ from tracegrad.codegen.loopir.kernel import (
     Load,
     Operand,
     Reduce,
+    Statement,
     Store,
+    Substitution,
+    ValueRenaming,
     flattened,
     operands,
     polynomials,
@@ -130,7 +133,7 @@ def _without_sums(kernel: Kernel) -> tuple[Kernel, Kernel] | None:
     of_sums = {x.buffer: (kernel.buffers[x.buffer][0], "in") for x in read} | {
         b: kernel.buffers[b] for b in sum_buffers
     }
-    rest = [x for x in kernel.body if not isinstance(x, Reduce)]
+    rest: list[Statement] = [x for x in kernel.body if not isinstance(x, Reduce)]
     body = _numbered([*loads, *sums])
     return (
         Kernel(of_stores, kernel.loops, rest, kernel.cost - len(sums)),
@@ -191,7 +194,7 @@ def _side_by_side(kernels: list[Kernel]) -> Kernel:
     first = kernels[0]
     if any([x.loops, x.chunked] != [first.loops, first.chunked] for x in kernels):
         raise _Unclear
-    body: list[Any] = []
+    body: list[Statement] = []
     for x in kernels:
         body += _numbered(x.body, len(body))
     buffers = {b: use for x in kernels for b, use in x.buffers.items()}
@@ -199,25 +202,27 @@ def _side_by_side(kernels: list[Kernel]) -> Kernel:
     return Kernel(buffers, first.loops, body, _cost(body), first.chunked)
 
 
-def _cost(body: list[Any]) -> int:
+def _cost(body: list[Statement]) -> int:
     return sum([COST.get(x.op, 1) if isinstance(x, Compute) else 1 for x in body])
 
 
-def _once(body: list[Any]) -> list[Any]:
+def _once(body: list[Statement]) -> list[Statement]:
     """Remove duplicate instructions; stores come last."""
-    known: dict[Any, Operand] = {}
+    known: dict[Statement, Operand] = {}
     same: dict[str, Operand] = {}
-    result, stores = [], []
+    symbols: dict[str, Poly] = {}
+    to = Substitution(same, symbols)
+    result, stores = list[Statement](), list[Statement]()
     for x in body:
-        x = _moved(_with_values(x, same), {name: Poly.symbol(y.name) for name, y in same.items()})
-        if isinstance(x, Store):
+        x = x.map_operands(to)
+        if isinstance(x, Store | Reduce):
             stores.append(x)
             continue
         first = known.setdefault(replace(x, out=Operand("", x.out.dtype)), x.out)
         if first is x.out:
             result.append(x)
         else:
-            same[x.out.name] = first
+            same[x.out.name], symbols[x.out.name] = first, Poly.symbol(first.name)
     return result + stores
 
 
@@ -249,7 +254,8 @@ class _PartBuilder:
             var: start + (Poly.symbol(var) if any(x.var == var for x in loops) else 0)
             for var, start in self.start.items()
         }
-        body = [self._placed(_moved(x, moved)) for x in _needed(self._resolved(self.whole.body))]
+        resolved = Substitution(symbols=moved).body(_needed(self._resolved(self.whole.body)))
+        body = [self._placed(x) for x in resolved]
         if any(p.symbols & self.values.keys() for p in polynomials(body)):
             raise _Unclear
         accessed = {x.buffer for x in body if isinstance(x, Load | Store)}
@@ -286,11 +292,11 @@ class _PartBuilder:
             return [KernelLoop(loop.var, Poly.constant(high - low))] if high - low > 1 else []
         return [KernelLoop(loop.var, self.arguments.bound_argument(high - low))]
 
-    def _resolved(self, body: list[Any]) -> list[Any]:
+    def _resolved(self, body: list[Statement]) -> list[Statement]:
         """The instructions without guards: `values` has the value of each guard."""
-        results = []
+        results: list[Statement] = []
         for x in body:
-            x = _with_values(x, self.values)
+            x = x.map_operands(Substitution(self.values))
             if not isinstance(x, GuardBlock):
                 results.append(x)
             elif all(map(self._holds, x.ranges)):
@@ -307,46 +313,18 @@ class _PartBuilder:
         return low.evaluate(self.arguments.sizes) <= first < high.evaluate(self.arguments.sizes)
 
 
-def _with_values(x: Any, values: dict[str, Operand]) -> Any:
-    """An instruction with the values of guards substituted."""
-
-    def now(operand: Operand) -> Operand:
-        return values.get(operand.name, operand)
-
-    match x:
-        case Compute():
-            return replace(x, args=tuple(map(now, x.args)))
-        case Store() | BoundsCheck() | Reduce():
-            return replace(x, value=now(x.value))
-        case GuardBlock():
-            return replace(x, fill=now(x.fill))
-    return x
-
-
-def _moved(x: Any, values: dict[str, Poly]) -> Any:
-    match x:
-        case Load() | Store() | Reduce():
-            return replace(x, address=x.address.substitute(values))
-        case Index():
-            return replace(x, value=x.value.substitute(values))
-    return x
-
-
-def _needed(body: list[Any]) -> list[Any]:
+def _needed(body: list[Statement]) -> list[Statement]:
     """The stores and checks, and the instructions they depend on (dead code elimination)."""
     needed: set[str] = set()
     results = []
     for x in reversed(body):
-        if isinstance(x, Store | BoundsCheck) or x.out.name in needed:
+        if isinstance(x, Store | Reduce | BoundsCheck) or x.out.name in needed:
             needed |= {o.name for o in operands([x])}.union(*(p.symbols for p in polynomials([x])))
             results.append(x)
     return results[::-1]
 
 
-def _numbered(body: list[Any], start: int = 0) -> list[Any]:
+def _numbered(body: list[Statement], start: int = 0) -> list[Statement]:
     """The instructions with values numbered from `start` on."""
     named = [x.out for x in body if not isinstance(x, Store | Reduce)]
-    values = {out.name: out._replace(name=f"v{k}") for k, out in enumerate(named, start)}
-    symbols = {name: Poly.symbol(out.name) for name, out in values.items()}
-    results = [_moved(_with_values(x, values), symbols) for x in body]
-    return [x if isinstance(x, Store | Reduce) else replace(x, out=values[x.out.name]) for x in results]
+    return ValueRenaming({out.name: out._replace(name=f"v{k}") for k, out in enumerate(named, start)}).body(body)
