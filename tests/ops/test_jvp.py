@@ -14,9 +14,10 @@ import pytest
 from graphs import graphs
 from hypothesis import HealthCheck, given, settings
 
-from tracegrad.avals import aval_of
+from tracegrad.avals import Aval, aval_of
 from tracegrad.ir import Graph, build, replay, run, verify
 from tracegrad.ops import TABLE, bind
+from tracegrad.ops.core.dispatch import Term
 from tracegrad.ops.core.op import SymbolicCotangent, transposed
 from tracegrad.ops.elementwise import table as elementwise
 from tracegrad.ops.linalg import solve
@@ -229,6 +230,15 @@ def test_a_rule_that_is_not_linear_in_the_cotangent_cannot_be_transposed() -> No
         transposed(solve.matrix_exp, (x,), solve.matrix_exp(x), (x,), {})
     with pytest.raises(TypeError, match="equal is not linear"):
         elementwise.equal(SymbolicCotangent(aval_of(x), []), 0.0)
+
+
+def test_terms_record_the_ops_of_a_rule_in_order() -> None:
+    tape: list[Any] = []
+    x = Term(Aval((2, 3), np.dtype("float64")), tape)
+    y = elementwise.multiply(x, 2.0)
+    assert elementwise.equal(y, 0.0).dtype == bool
+    assert [(op.name, operands[0]) for _, op, operands, _ in tape] == [("multiply", x), ("equal", y)]
+    assert y.aval == x.aval
 
 
 @pytest.mark.parametrize("name", ["linear_scan", "solve", "cumprod", "where", "matmul", "gather", "pad"])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from tracegrad.avals import SIZES, Aval
+from tracegrad.avals import LITERALS, SIZES, Aval, aval_of
 from tracegrad.errors import UnsupportedError, located
 from tracegrad.typing import Array, DType, Number, Results, Shape
 
@@ -20,10 +20,12 @@ __all__ = [
     "Abstract",
     "Carrier",
     "DispatchLevel",
+    "Entry",
     "Holder",
     "Operand",
     "TapeCarrier",
     "TensorCarrier",
+    "Term",
     "dispatch_operand",
     "named",
     "one_node",
@@ -164,6 +166,29 @@ class Abstract(Carrier):
     @property
     def aval(self) -> Aval:
         return self._aval
+
+
+Entry = tuple[Any, "Op", tuple[Any, ...], dict[str, Any]]
+
+
+class Term(Abstract):
+    """Symbolic operand, which records the ops applied to it: entries `(result, op, operands, params)` of one tape."""
+
+    __slots__ = ("tape",)
+    level = DispatchLevel.TERM
+
+    def __init__(self, aval: Aval, tape: list[Entry]):
+        super().__init__(aval)
+        self.tape = tape
+
+    def bind(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        result = self.alike(op.aval(*[x if type(x) in LITERALS else aval_of(x) for x in operands], **params))
+        self.tape.append((result, op, operands, params))
+        return result
+
+    def alike(self, aval: Any) -> Any:
+        """Return a term of this aval with the same tape, or a tuple of terms for several results."""
+        return type(self)(aval, self.tape) if isinstance(aval, Aval) else tuple([self.alike(a) for a in aval])
 
 
 def dispatch_operand(xs: Iterable[object]) -> Carrier | None:

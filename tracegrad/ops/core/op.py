@@ -34,7 +34,7 @@ import numpy as np
 
 from tracegrad.avals import LITERALS, Aval, aval_of
 from tracegrad.errors import ShapeError, UnsupportedError, located
-from tracegrad.ops.core.dispatch import Abstract, Carrier, DispatchLevel, Operand, dispatch_operand, named, one_node
+from tracegrad.ops.core.dispatch import Carrier, DispatchLevel, Entry, Operand, Term, dispatch_operand, named, one_node
 from tracegrad.ops.core.forms import Call, Compose, Form, Map, Move
 from tracegrad.ops.core.half_rounding import in_single
 from tracegrad.ops.core.recorders import RECORDERS
@@ -415,24 +415,15 @@ def _moved(x: Array | Number, t: Array) -> Array:
     return x if x.dtype.kind not in "fc" else TABLE["full"](shape=x.shape, value=0.0, dtype=x.dtype.name)
 
 
-class SymbolicCotangent(Abstract):
-    """Symbolic cotangent that records the operations of a derivative rule."""
+class SymbolicCotangent(Term):
+    """Symbolic cotangent, to which only linear ops are applied."""
 
-    __slots__ = ("tape",)
-    level = DispatchLevel.TERM
-
-    def __init__(self, aval: Aval, tape: list[Any]):
-        super().__init__(aval)
-        self.tape = tape
+    __slots__ = ()
 
     def bind(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
         if any(isinstance(x, SymbolicCotangent) and not op.differentiable_in(i) for i, x in enumerate(operands)):
             raise TypeError(f"{op.name} is not linear: a rule that applies it to cotangents cannot be transposed")
-        result = SymbolicCotangent(
-            op.aval(*[x if type(x) in LITERALS else aval_of(x) for x in operands], **params), self.tape
-        )
-        self.tape.append((result, op, operands, params))
-        return result
+        return super().bind(op, operands, params)
 
 
 def transposed(op: Op, tangents: Sequence[Any], ans: Any, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
@@ -441,7 +432,7 @@ def transposed(op: Op, tangents: Sequence[Any], ans: Any, operands: tuple[Any, .
     The rules are applied to terms, which record their operations; the recording is swept backwards from the tangents.
     All operations are ops, so this works for ndarrays, Tensors and values of a graph, and can be differentiated again.
     """
-    tape: list[Any] = []
+    tape: list[Entry] = []
     is_multi_result = type(ans) is tuple
     terms = [
         SymbolicCotangent(aval_of(y), tape) if y.dtype.kind in "fc" else None

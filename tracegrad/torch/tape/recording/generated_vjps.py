@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tracegrad.avals import Aval, aval_of, is_literal
+from tracegrad.avals import Aval, is_literal
 from tracegrad.errors import DTypeError, UnsupportedError
-from tracegrad.ops.core.dispatch import Abstract, DispatchLevel
+from tracegrad.ops.core.dispatch import Entry, Term
 from tracegrad.ops.core.elementwise_op import Elementwise
 from tracegrad.ops.core.op import Op, ResultAvals
 from tracegrad.utils.source import define
@@ -23,57 +23,66 @@ from tracegrad.utils.source import define
 __all__ = ["Needs", "needs_of", "numpy_rules"]
 
 
-class _Text:
-    """Lines of a function under construction."""
+class _RuleText:
+    """The ops that derivative rules apply to terms, as lines of a function, and the result of the rules.
 
-    def __init__(self) -> None:
-        self.lines: list[tuple[tuple[str, ...], str, frozenset[str]]] = []
-        self.space: dict[str, Any] = {}
-        self.plain = True
-
-    def term(self, name: str, aval: Any) -> Any:
-        """Return a term of this name, or a tuple of terms for several results."""
-        if isinstance(aval, tuple) and not isinstance(aval, Aval):
-            return tuple([_RuleTerm(self, f"{name}_{k}", a) for k, a in enumerate(aval)])
-        return _RuleTerm(self, name, aval)
-
-
-class _RuleTerm(Abstract):
-    """Symbolic value of a rule: its name in the text, and its aval."""
-
-    __slots__ = ("name", "text")
-    level = DispatchLevel.TERM
-
-    def __init__(self, text: _Text, name: str, aval: Aval):
-        super().__init__(aval)
-        self.text, self.name = text, name
-
-    def bind(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
-        text = self.text
-        avals = [x if is_literal(x) else aval_of(x) for x in operands]
-        written = list(map(_in_text, operands))
-        text.plain = text.plain and not params and all(isinstance(x, _RuleTerm) or is_literal(x) for x in operands)
-        text.space[op.name] = op.impl
-        result = text.term(f"t{len(text.lines)}", op.aval(*avals, **params))
-        text.lines.append((_names(result), f"{op.name}({', '.join(written)})", frozenset(written)))
-        return result
-
-
-def _in_text(x: Any) -> str:
-    """Return the text of an operand.
-
-    The text of a traced array that the rule made is only the class name, because reading its values would guard them.
+    A line has the names that it defines, an expression, and the names in it.
     """
-    if isinstance(x, _RuleTerm):
-        return x.name
-    return repr(x) if is_literal(x) or isinstance(x, np.ndarray | np.generic) else type(x).__name__
+
+    def __init__(self, op: Op, wanted: Sequence[int], operands: Sequence[Any], params: dict[str, Any]):
+        self._names: dict[Term, str] = {}
+        tape: list[Entry] = []
+        ct, ans = (Term(_FLOAT, tape).alike(op.aval(*operands, **params)) for _ in range(2))
+        terms = tuple([x if is_literal(x) else Term(x, tape) for x in operands])
+        for name, x in (("ct", ct), ("ans", ans), *((f"x{k}", x) for k, x in enumerate(terms))):
+            self._name(name, x)
+        self.result = op.pull_all(wanted, ct, ans, terms, params)
+        self.space: dict[str, Any] = {}
+        # Whether the lines are expressions of terms and numbers alone.
+        self.plain = True
+        self.lines: list[tuple[tuple[str, ...], str, frozenset[str]]] = []
+        for n, (result, step, args, options) in enumerate(tape):
+            self._name(f"t{n}", result)
+            written = [self._text(x) for x in args]
+            self.plain = self.plain and not options and all(isinstance(x, Term) or is_literal(x) for x in args)
+            self.space[step.name] = step.impl
+            self.lines.append((self.names(result), f"{step.name}({', '.join(written)})", frozenset(written)))
+
+    def _name(self, name: str, x: Any) -> None:
+        """Name a term, or the terms of several results."""
+        if isinstance(x, Term):
+            self._names[x] = name
+        elif isinstance(x, tuple):
+            for k, term in enumerate(x):
+                self._name(f"{name}_{k}", term)
+
+    def _text(self, x: Any) -> str:
+        """Return the text of an operand.
+
+        The text of a traced array that the rule made is only the class name, because reading its values would guard
+        them.
+        """
+        if isinstance(x, Term):
+            return self._names[x]
+        return repr(x) if is_literal(x) or isinstance(x, np.ndarray | np.generic) else type(x).__name__
+
+    def names(self, x: Any) -> tuple[str, ...]:
+        """Return the names of the terms in a value, or in a tuple or list of them."""
+        if isinstance(x, tuple | list):
+            return tuple([name for v in x for name in self.names(v)])
+        return (self._names[x],) if isinstance(x, Term) else ()
+
+    def live(self) -> tuple[list[str], set[str]]:
+        """Return the lines that the result depends on, and the names they read."""
+        read, lines = set(self.names(self.result)), []
+        for names, line, used in reversed(self.lines):
+            if not read.isdisjoint(names):
+                read |= used
+                lines.append(f"    {', '.join(names)} = {line}")
+        return lines[::-1], read
 
 
-def _names(x: Any) -> tuple[str, ...]:
-    """Return the names of the terms in a value, or in a tuple or list of them."""
-    if isinstance(x, tuple | list):
-        return tuple([name for v in x for name in _names(v)])
-    return (x.name,) if isinstance(x, _RuleTerm) else ()
+_FLOAT = Aval((), np.dtype(np.float64))
 
 
 class Needs(NamedTuple):
@@ -116,12 +125,11 @@ def _needs(op: Op, wanted: Sequence[int], operands: Sequence[Any], params: dict[
     try:
         if isinstance(op, Elementwise) and any(map(is_literal, operands)):
             return _needs_with_numbers(op, wanted, operands)
-        text, results = _applied(op, wanted, operands, params)
+        read = _RuleText(op, wanted, operands, params).live()[1]
     except (DTypeError, UnsupportedError):  # DTypeError: the dtypes do not allow a sample number here
         result_aval = op.aval(*operands, **params)
         count = len(result_aval) if isinstance(result_aval, ResultAvals) else 1
         return Needs(frozenset(range(count)), frozenset(range(len(operands))))
-    read = _live(text, results)[1]
     read_operands = frozenset({k for k, x in enumerate(operands) if f"x{k}" in read or is_literal(x)})
     return Needs(frozenset(_result_numbers(read)), read_operands)
 
@@ -139,32 +147,14 @@ def _needs_with_numbers(op: Op, wanted: Sequence[int], operands: Sequence[Any]) 
         texts = set()
         for number in _NUMBERS:
             args = [number if j == k else _NUMBERS[0] if is_literal(v) else v for j, v in enumerate(operands)]
-            text, results = _applied(op, wanted, args, {})
-            lines, read = _live(text, results)
-            texts.add((*lines, *_names(results)))
+            text = _RuleText(op, wanted, args, {})
+            lines, read = text.live()
+            texts.add((*lines, *text.names(text.result)))
             read_results |= _result_numbers(read)
             read_operands |= {j for j in range(len(operands)) if f"x{j}" in read}
         if len(texts) > 1:
             read_operands.add(k)
     return Needs(frozenset(read_results), frozenset(read_operands))
-
-
-def _applied(op: Op, wanted: Sequence[int], operands: Sequence[Any], params: dict[str, Any]) -> tuple[_Text, Any]:
-    """Return the text of the rules of the operands `wanted`, for avals and literals, and their results."""
-    text = _Text()
-    result_aval = op.aval(*operands, **params)
-    terms = tuple([x if is_literal(x) else _RuleTerm(text, f"x{k}", x) for k, x in enumerate(operands)])
-    return text, op.pull_all(wanted, text.term("ct", result_aval), text.term("ans", result_aval), terms, params)
-
-
-def _live(text: _Text, result: Any) -> tuple[list[str], set[str]]:
-    """Return the lines that `result` depends on, and the names they read."""
-    read, lines = set(_names(result)), []
-    for names, line, used in reversed(text.lines):
-        if not read.isdisjoint(names):
-            read |= used
-            lines.append(f"    {', '.join(names)} = {line}")
-    return lines[::-1], read
 
 
 # The most generated rules of an op. Each literal operand needs a rule of its own; further ones use the ops.
@@ -188,7 +178,6 @@ def numpy_rules(op: Op, literals: tuple[tuple[int, str], ...] = ()) -> tuple[Any
     return tuple([_written(op, i, operands) for i in range(len(operands))])
 
 
-_FLOAT = Aval((), np.dtype(np.float64))
 _COUNTS: dict[Op, list[int]] = {}
 
 
@@ -196,10 +185,11 @@ def _written(op: Op, i: int, operands: Sequence[Any]) -> Any:
     """Return the rule of operand `i` as a function; None if there is none, False if it cannot be generated."""
     if is_literal(operands[i]) or not op.differentiable_in(i):
         return None
-    text, (result,) = _applied(op, [i], operands, {})
-    if not text.plain or not isinstance(result, _RuleTerm):
+    text = _RuleText(op, [i], operands, {})
+    (result,) = text.names(text.result) or ("",)
+    if not text.plain or not result:
         return False
     parameters = ", ".join(["ct", "ans", *(f"x{k}" for k in range(len(operands)))])
-    lines = [f"def rule({parameters}):", *_live(text, result)[0], f"    return {result.name}"]
+    lines = [f"def rule({parameters}):", *text.live()[0], f"    return {result}"]
     space = {**text.space, "inf": np.inf, "nan": np.nan}
     return define("rule", "\n".join(lines), space, f"derivative of {op.name}")
