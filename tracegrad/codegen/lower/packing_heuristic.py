@@ -11,6 +11,7 @@ from tracegrad.ops.core.forms import Along
 from tracegrad.settings import disabled
 from tracegrad.target.cache_lines import LINE
 from tracegrad.target.tuning import TUNING
+from tracegrad.typing import Shape
 
 __all__ = ["is_head", "is_packing_profitable"]
 
@@ -19,12 +20,14 @@ NEAR = TUNING.fusion.cached_bytes
 
 def is_head(node: GraphNode) -> bool:
     """Whether `node` is a slice from the first element of each axis, with step one."""
-    params = dict(node.params)
-    return _is_slice(node) and not any(params["start"]) and all(step == 1 for step in params["step"])
+    selection = _selection(node)
+    return selection is not None and not any(selection[0]) and all(step == 1 for step in selection[1])
 
 
-def _is_slice(node: GraphNode) -> bool:
-    return isinstance(node.form, Along) and {name for name, _ in node.params} == {"start", "stop", "step"}
+def _selection(node: GraphNode) -> tuple[Shape, Shape] | None:
+    """The first index and the step of a slice along each axis; None of another node."""
+    form = node.form
+    return form.selection(**dict(node.params)) if isinstance(form, Along) and form.selection is not None else None
 
 
 def is_packing_profitable(node: GraphNode, times: int) -> bool:
@@ -37,15 +40,16 @@ def is_packing_profitable(node: GraphNode, times: int) -> bool:
     >>> [is_packing_profitable(column, times) for times in (1, 2)]
     [False, True]
     """
-    if times < 2 or not _is_slice(node) or disabled("operand-packing"):
+    selection = _selection(node)
+    if times < 2 or selection is None or disabled("operand-packing"):
         return False
-    packed_bytes, touched = node.aval.nbytes, _touched(node)
+    packed_bytes, touched = node.aval.nbytes, _touched(node, selection[1])
     return touched >= NEAR and times * touched > touched + (2 + times) * packed_bytes
 
 
-def _touched(node: GraphNode) -> int:
+def _touched(node: GraphNode, step: Shape) -> int:
     """The approximate number of bytes of the cache lines of a slice."""
-    of, step = node.operands[0].aval, dict(node.params)["step"]
+    of = node.operands[0].aval
     run = stride_bytes = of.dtype.itemsize
     for n, whole, s in zip(node.aval.shape[::-1], of.shape[::-1], step[::-1]):
         if run != stride_bytes or s != 1:

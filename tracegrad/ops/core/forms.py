@@ -147,10 +147,12 @@ class Move(Form):
 class Along(Move):
     """Data movement along the axes of one operand: `axes(n, m, **params)` gives for each of the m result axes the
     operand's axis, of n. An axis is read from end to end, in either direction, if the sizes are equal; None repeats the
-    operand. `fills`: some elements hold `value`."""
+    operand. `fills`: some elements hold `value`. `selection(**params)` gives, for a slice, the first index and the step
+    along each axis."""
 
     axes: Callable[..., Any] | None = None
     fills: bool = False
+    selection: Callable[..., tuple[tuple[int, ...], tuple[int, ...]]] | None = None
 
 
 @record(frozen=True)

@@ -18,7 +18,7 @@ from tracegrad.ops.core.samples import integers, uniform
 from tracegrad.ops.shape.fill import arange as arange
 from tracegrad.ops.shape.fill import full as full
 from tracegrad.ops.shape.fill import zeros_like as zeros_like
-from tracegrad.typing import Array, NDArray
+from tracegrad.typing import Array, NDArray, Shape
 
 
 # -- cast ------------------------------------------------------------------------------------------
@@ -305,7 +305,11 @@ def _all_indices(n: int, m: int, **params: Any) -> range:
     return range(n)
 
 
-@primitive(Along(axes=_all_indices, partial=True), aliases=True)
+def _selection(start: Shape, stop: Shape, step: Shape) -> tuple[Shape, Shape]:
+    return start, step
+
+
+@primitive(Along(axes=_all_indices, partial=True, selection=_selection), aliases=True)
 def slice(x: NDArray, *, start: tuple[int, ...], stop: tuple[int, ...], step: tuple[int, ...]) -> Any:
     """`x[start:stop:step]` along every axis, with 0 <= start <= stop <= n and step > 0."""
     index: Any = (..., *[builtins.slice(*p) for p in zip(start, stop, step)])

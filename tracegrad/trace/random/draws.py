@@ -371,7 +371,6 @@ class GeneratorProxy:
     """Proxy of a random generator."""
 
     __slots__ = ("_number", "_real", "_world")
-    method: Any = None  # the traced method of a name; set by `tracegrad.trace.random.methods`
 
     def __init__(self, world: Any, real: Any, origin: Source | CreatedGenerator | Spawned):
         if world.draws is None:

@@ -29,6 +29,7 @@ from tracegrad.ops.shape.linear import full
 from tracegrad.target.tuning import TUNING
 from tracegrad.trace.builder.builder import TraceBuilder
 from tracegrad.trace.builder.facts import TraceFact
+from tracegrad.trace.values.python_arithmetic import BINARY, UNARY
 from tracegrad.trace.values.tracer import Tracer
 from tracegrad.trace.values.views import set_shape
 
@@ -90,27 +91,10 @@ class _ConstantState:
 
 
 # Operators, and methods that return numbers or new arrays.
-_BINARY = (
-    "add",
-    "sub",
-    "mul",
-    "truediv",
-    "floordiv",
-    "mod",
-    "divmod",
-    "pow",
-    "matmul",
-    "and",
-    "or",
-    "xor",
-    "lshift",
-    "rshift",
-)
-_READ = {f"__{before}{name}__" for name in _BINARY for before in ("", "r")} | {
-    "__lt__", "__le__", "__gt__", "__ge__", "__eq__", "__ne__", "__neg__", "__abs__", "__invert__", "__bool__",
-    "__int__", "__float__", "__index__", "__contains__", "sum", "prod", "mean", "var", "std", "max", "min", "any",
-    "all", "argmax", "argmin", "cumsum", "cumprod", "copy", "item", "tolist", "dot", "round", "clip", "argsort",
-    "searchsorted", "nonzero", "take", "repeat", "trace", "ptp",
+_READ = {*BINARY, *UNARY, *[name.replace("__", "__r", 1) for name in BINARY]} | {
+    "__matmul__", "__rmatmul__", "__invert__", "__bool__", "__int__", "__float__", "__index__", "__contains__", "sum",
+    "prod", "mean", "var", "std", "max", "min", "any", "all", "argmax", "argmin", "cumsum", "cumprod", "copy", "item",
+    "tolist", "dot", "round", "clip", "argsort", "searchsorted", "nonzero", "take", "repeat", "trace", "ptp",
 }  # fmt: skip
 _PROPERTIES = {"T", "mT", "real", "imag"}
 # The methods and properties of tracers that arrays of constants compute by NumPy.

@@ -7,7 +7,6 @@ than values, such as which of two objects `max` returns. The methods of the numb
 from __future__ import annotations
 
 import functools
-import operator
 import types
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -23,7 +22,17 @@ from tracegrad.ops.elementwise import table as ops
 from tracegrad.ops.elementwise.complex import complex_
 from tracegrad.trace.values.float_or_scalar import Either, is_float, of_two, plain
 from tracegrad.trace.values.math_functions import valued
-from tracegrad.trace.values.python_arithmetic import bounded, bounds, is_number, kind_of, number, real, whole
+from tracegrad.trace.values.python_arithmetic import (
+    BINARY,
+    UNARY,
+    bounded,
+    bounds,
+    is_number,
+    kind_of,
+    number,
+    real,
+    whole,
+)
 from tracegrad.trace.values.text_conversions import reads
 from tracegrad.trace.values.tracer import Tracer
 
@@ -157,23 +166,6 @@ CALLED: dict[Any, Callable[..., Any]] = {
 
 # -- methods of the classes, as functions -------------------------------------------------------------------------
 _METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType)
-_UNARY: dict[str, Callable[..., Any]] = {"__neg__": operator.neg, "__pos__": operator.pos, "__abs__": abs}
-_BINARY: dict[str, Callable[..., Any]] = {
-    "__add__": operator.add,
-    "__sub__": operator.sub,
-    "__mul__": operator.mul,
-    "__truediv__": operator.truediv,
-    "__floordiv__": operator.floordiv,
-    "__mod__": operator.mod,
-    "__pow__": operator.pow,
-    "__divmod__": divmod,
-    "__lt__": operator.lt,
-    "__le__": operator.le,
-    "__eq__": operator.eq,
-    "__ne__": operator.ne,
-    "__gt__": operator.gt,
-    "__ge__": operator.ge,
-}
 # Classes of the other operands that the methods of these classes take.
 _COMPUTE_WITH: dict[Any, Any] = {float: (float, int), int: int, complex: (complex, float, int)}
 
@@ -198,8 +190,8 @@ def _unbound(real: Any, name: str) -> Any:
 
 
 def _of_pythons(real: Any, name: str, method: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    operate = _UNARY.get(name) or _BINARY.get(name) or _BINARY.get(name.replace("__r", "__", 1))
-    if operate is None or kwargs or len(args) != (1 if name in _UNARY else 2):
+    operate = UNARY.get(name) or BINARY.get(name) or BINARY.get(name.replace("__r", "__", 1))
+    if operate is None or kwargs or len(args) != (1 if name in UNARY else 2):
         converted = CALLED[real](args[0])
         return (
             getattr(converted, name)(*args[1:], **kwargs)
@@ -209,7 +201,7 @@ def _of_pythons(real: Any, name: str, method: Any, args: tuple[Any, ...], kwargs
     if not all(issubclass(_class_of(x), _COMPUTE_WITH[real]) for x in args[1:]):
         return NotImplemented
     numbers = [CALLED[real](x) for x in args]
-    return operate(*numbers) if name in _UNARY or name in _BINARY else operate(*numbers[::-1])
+    return operate(*numbers) if name in UNARY or name in BINARY else operate(*numbers[::-1])
 
 
 def _of_numpys(real: Any, name: str, method: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

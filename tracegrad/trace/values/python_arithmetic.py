@@ -26,8 +26,9 @@ from tracegrad.ops.shape.linear import cast
 from tracegrad.trace.values.tracer import Tracer
 
 __all__ = [
+    "BINARY",
     "COMPARISONS",
-    "OPERATIONS",
+    "UNARY",
     "absolute",
     "arithmetic",
     "bounded",
@@ -339,7 +340,8 @@ _FLOATS: dict[str, Callable[..., Any]] = {
 _FLOATS["divmod"] = _both(_FLOATS)
 
 
-OPERATIONS = tuple(_INTEGERS)
+def _python_operator(name: str) -> Callable[..., Any]:
+    return divmod if name == "divmod" else getattr(operator, name)
 
 
 # -- arithmetic of complex numbers -----------------------------------------------------------------------------
@@ -368,7 +370,7 @@ _COMPLEX: dict[str, Callable[..., Any]] = {
 # -- operators -------------------------------------------------------------------------------------------------
 def arithmetic(name: str, x: Any, y: Any) -> Any:
     """The operation `name` of two Python numbers, at least one of them traced."""
-    python: Any = divmod if name == "divmod" else getattr(operator, name)
+    python = _python_operator(name)
     kinds = kind_of(x) + kind_of(y)
     if (is_huge(x) or is_huge(y)) and ("f" not in kinds or "c" in kinds):
         return by_python(python, x, y)
@@ -402,6 +404,11 @@ def compare(name: str, x: Any, y: Any) -> Any:
     if mixed and not _within(_EXACT, *[v for v in (x, y) if kind_of(v) != "f"]):
         return by_python(getattr(operator, name), x, y)
     return number(COMPARISONS[name](x, y))
+
+
+# The operators of Python's numbers, by the names of the special methods.
+BINARY = {f"__{name.rstrip('_')}__": _python_operator(name) for name in (*_INTEGERS, *COMPARISONS)}
+UNARY: dict[str, Callable[..., Any]] = {"__neg__": operator.neg, "__pos__": operator.pos, "__abs__": abs}
 
 
 def negative(x: Any) -> Any:
