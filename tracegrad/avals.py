@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tracegrad.errors import DTypeError, located
 from tracegrad.utils.lazy_dataclass import record
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeIs
 
 __all__ = [
     "LITERALS",
@@ -231,7 +234,7 @@ def is_plain_array(x: Any) -> bool:
     return cls in _COMPUTE_ALIKE or (cls.__module__ == "numpy" and isinstance(x, np.generic))
 
 
-def is_literal(x: Any) -> bool:
+def is_literal(x: object) -> TypeIs[Literal]:
     """Whether `x` is exactly a Python bool, int, float or complex (NumPy's scalars are arrays of no axes)."""
     return type(x) in LITERALS
 

@@ -1,6 +1,6 @@
 """The graph IR: SSA over arrays, its text form, verifier and reference interpreter."""
 
-from tracegrad.ir.builder import Builder, GraphValue, build, recorder, recording
+from tracegrad.ir.builder import Builder, GraphValue, Value, build, recorder, recording
 from tracegrad.ir.graph import Graph, GraphNode
 from tracegrad.ir.interpreter import evaluate, replay, replayer, run
 from tracegrad.ir.parser import parse, to_text
@@ -11,6 +11,7 @@ __all__ = [
     "Graph",
     "GraphNode",
     "GraphValue",
+    "Value",
     "build",
     "evaluate",
     "parse",

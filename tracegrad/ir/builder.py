@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
 from typing import Any
 
-from tracegrad.avals import LITERALS, Aval
+from tracegrad.avals import LITERALS, Aval, Literal
 from tracegrad.errors import TraceError, UnsupportedError, located
 from tracegrad.ir.graph import Graph, GraphNode
 from tracegrad.ops.core.op import Carrier, DispatchLevel, Op
@@ -19,7 +19,7 @@ from tracegrad.ops.core.recorders import RECORDERS, Recorder
 from tracegrad.ops.core.result import result
 from tracegrad.ops.shape.stack_split import unbind
 
-__all__ = ["Builder", "GraphValue", "build", "key_of", "node_of", "recorder", "recording"]
+__all__ = ["Builder", "GraphValue", "Value", "build", "key_of", "node_of", "recorder", "recording"]
 
 Simplify = Callable[[Op, tuple[Any, ...], dict[str, Any]], Any]
 
@@ -65,6 +65,9 @@ class GraphValue(Carrier):
         array, count = unbound.operands[0], len(unbound.results)
         # An input is an array of the caller.
         return self.builder.value(array) if known and array.op and len(nodes) == len(xs) == count else None
+
+
+Value = GraphValue | Literal
 
 
 class Builder(Recorder):

@@ -187,7 +187,7 @@ class LinearizationPoint:
         x = self.leaves[k]
         if is_literal(t):
             if is_literal(x):
-                return float(t)
+                return float(t)  # type: ignore[arg-type]
             t = full(shape=(), value=t, dtype=name_of(x.dtype))
         if not is_array(t):
             raise TypeError(

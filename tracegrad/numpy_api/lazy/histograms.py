@@ -56,7 +56,7 @@ def _ends(x: Any, bounds: Any) -> tuple[Any, Any]:
     """Return the first and the last edge of bins of equal width."""
     if bounds is not None:
         first, last = bounds
-        if not (is_literal(first) and is_literal(last)):
+        if not all(map(is_literal, bounds)):
             return first, last
         if first > last:
             raise ValueError(located("max must be larger than min in range parameter."))

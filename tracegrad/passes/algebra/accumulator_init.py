@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from tracegrad.avals import is_literal
-from tracegrad.ir import Graph, GraphNode
+from tracegrad.ir import Graph, GraphNode, GraphValue, Value
 from tracegrad.ops.core.forms import Repeat, While
 from tracegrad.ops.elementwise.table import add, subtract
 from tracegrad.ops.indexing.dynamic_slice import dynamic_slice, dynamic_update_slice
@@ -37,7 +37,7 @@ def init_accumulator(x: Any, y: Any) -> Any:
     return None
 
 
-def is_zero_accumulator(x: Any) -> bool:
+def is_zero_accumulator(x: GraphValue) -> bool:
     """Whether `x` is a loop's accumulator that starts from zeros, and large enough to initialize otherwise."""
     if x.aval.size < LEAST or shared(x) or (accumulator := _accumulator_of(x.node)) is None:
         return False
@@ -106,7 +106,7 @@ def _before(x: GraphNode) -> tuple[GraphNode, set[GraphNode]] | None:
 
 
 def _of_window(
-    x: GraphNode, base: Any, update: GraphNode, starts: list[Any], between: set[GraphNode]
+    x: GraphNode, base: Value, update: GraphNode, starts: list[Any], between: set[GraphNode]
 ) -> tuple[GraphNode, set[GraphNode]] | None:
     for k, term in enumerate(update.inputs[: 1 if update.op is subtract else 2]):
         path = set(between)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tracegrad.avals import is_literal
+from tracegrad.ir import GraphValue, Value
 from tracegrad.ops import Op
 from tracegrad.ops.elementwise.table import logical_and, logical_not, logical_or
 from tracegrad.ops.shape.linear import broadcast_to, pad, reshape
@@ -23,7 +24,7 @@ DEEPEST = 4  # maximum depth of nested disjunctions, and of nested conjunctions
 Side = tuple[Any, bool]  # a canonical mask, and false if it is negated
 
 
-def _side(x: Any) -> Side:
+def _side(x: GraphValue) -> Side:
     """The canonical mask below views and negations of `x`, and whether `x` is this mask (true) or its negation."""
     views: list[Any] = []
     polarity = True
@@ -47,7 +48,7 @@ def _conjuncts(x: Any, deep: int = 0) -> list[Any]:
     return [y for k in range(2) for y in _conjuncts(operand(x, k), deep + 1)]
 
 
-def _negated(x: Any) -> Any:
+def _negated(x: GraphValue) -> Any:
     """Negate a padded constant mask, as a padded constant; else None."""
     if producer(x) is not pad or x.dtype.kind != "b" or (inside := constant(operand(x))) is None:
         return None
@@ -64,14 +65,14 @@ def _both(x: Any, y: Any) -> Any:
     return x if second <= first else y if first <= second else None
 
 
-def _either(x: Any, y: Any) -> Any:
+def _either(x: Value, y: Value) -> Any:
     if (result := _decided(x, y, True)) is not None or not _are_masks(x, y):
         return result
     result = _with(x, y)
     return _with(y, x) if result is None else result
 
 
-def _decided(x: Any, y: Any, by: bool) -> Any:
+def _decided(x: Value, y: Value, by: bool) -> Any:
     """The result if one of the masks is a constant that decides it; else None."""
     for one, other in ((x, y), (y, x)):
         if one is by and not is_literal(other) and other.dtype.kind == "b":

@@ -23,7 +23,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tracegrad.avals import is_literal
 from tracegrad.ir import Graph, GraphNode
 from tracegrad.ops.elementwise.table import add, multiply, negative, subtract
 from tracegrad.passes.core.rewriter import Hook, Rewriter
@@ -153,7 +152,7 @@ def _sums(graph: Graph, free: set[GraphNode]) -> dict[GraphNode, Sum]:
     sums: dict[GraphNode, Sum] = {}
 
     def as_sum(x: Any) -> Sum:
-        return Sum({}, constants=(x,)) if is_literal(x) else sums.get(x) or Sum({x: 1})
+        return Sum({}, constants=(x,)) if isinstance(x, bool | int | float) else sums.get(x) or Sum({x: 1})
 
     for node in graph.nodes:
         if node in free:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tracegrad.avals import is_literal
-from tracegrad.ir import GraphNode
+from tracegrad.ir import GraphNode, GraphValue, Value
 from tracegrad.ops.core.forms import Map, Move
 from tracegrad.ops.elementwise.table import accumulate, where
 from tracegrad.ops.indexing.dynamic_slice import counted, dynamic_slice, dynamic_update_slice
@@ -48,7 +48,7 @@ def add_into_window(x: Any, y: Any) -> Any:
     return None
 
 
-def _with_added(total: Any, update: Any, starts: Sequence[Any], step: Shape) -> Any:
+def _with_added(total: Any, update: GraphValue, starts: Sequence[Any], step: Shape) -> Any:
     """`total` with `update` added to a window; the addition is merged into an earlier update of the same window."""
     window = update.shape, starts, step
     above, x = [], total
@@ -100,7 +100,7 @@ def _added(before: Any, update: Any) -> Any:
     return update if constant(before) == 0 else accumulate(before, _nothing_elsewhere(update))
 
 
-def _nothing_elsewhere(x: Any) -> Any:
+def _nothing_elsewhere(x: GraphValue) -> Any:
     """The addend `x` with -0.0 instead of 0 outside of its mask, because the addition of -0.0 changes no bit."""
     if producer(x) is where and x.dtype.kind == "f" and not is_literal(operand(x, 1)) and is_zero(operand(x, 2)):
         return where(operand(x), operand(x, 1), -0.0)
@@ -119,7 +119,7 @@ def select_as_update(condition: Any, x: Any, y: Any) -> Any:
     return _patched(y, full_like(update, x) if is_literal(x) else update, padded) if update.dtype == y.dtype else None
 
 
-def _can_be_written(array: Any, x: Any, padded: Any) -> bool:
+def _can_be_written(array: GraphValue, x: GraphValue, padded: Any) -> bool:
     """Whether an array can be written in place: `x` may only read the replaced elements of it, and small values."""
     if array.node in getattr(array.builder, "swapped", ()):
         return False  # the next iteration needs the array unchanged
@@ -141,7 +141,7 @@ def _can_be_written(array: Any, x: Any, padded: Any) -> bool:
     return not waiting
 
 
-def _small_window(mask: Any, whole: Any, value: Any, times: int = SMALL) -> Any:
+def _small_window(mask: GraphValue, whole: GraphValue, value: Any, times: int = SMALL) -> Any:
     """The mask `mask` if it is a pad in a loop: `value` except in a small window of `whole`; else None."""
     if producer(mask) is not pad or not in_loop(mask) or constant(whole) is not None:
         return None
@@ -162,16 +162,16 @@ def _patched(x: Any, update: Any, padded: Any) -> Any:
     return dynamic_update_slice(x, update, *start, step=step)
 
 
-def _start_and_step(padded: Any) -> tuple[Shape, Shape]:
+def _start_and_step(padded: GraphValue) -> tuple[Shape, Shape]:
     params = dict(padded.node.params)
     return tuple(params["low"]), tuple([g + 1 for g in params["interior"]])
 
 
-def _starts(x: Any, first: int) -> list[Any]:
+def _starts(x: GraphValue, first: int) -> list[Any]:
     return [operand(x, k) for k in range(first, len(x.node.inputs))]
 
 
-def _step(x: Any) -> Shape:
+def _step(x: GraphValue) -> Shape:
     step: Shape = dict(x.node.params)["step"]
     return step
 
@@ -198,7 +198,7 @@ def _unlike(xs: Sequence[Any], ys: Sequence[Any]) -> bool:
 
 
 @rule_for(counted, "window-rules")
-def _(x: Any, *, length: int, axis: int) -> Any:
+def _(x: GraphValue, *, length: int, axis: int) -> Any:
     index = constant(x)
     if type(index) is int:
         return full_like(x, index % length) if -length <= index < length else None
@@ -206,7 +206,7 @@ def _(x: Any, *, length: int, axis: int) -> Any:
 
 
 @rule_for(dynamic_slice, "window-rules")
-def _(x: Any, *starts: Any, sizes: Shape, step: Shape) -> Any:
+def _(x: GraphValue, *starts: Value, sizes: Shape, step: Shape) -> Any:
     if x.shape == sizes and not _fail(starts):
         return x
     known = _normalized_starts(starts, x.shape, sizes, step)
@@ -221,7 +221,7 @@ def _(x: Any, *starts: Any, sizes: Shape, step: Shape) -> Any:
 
 
 @rule_for(dynamic_update_slice, "window-rules")
-def _(x: Any, update: Any, *starts: Any, step: Shape) -> Any:
+def _(x: GraphValue, update: GraphValue, *starts: Value, step: Shape) -> Any:
     if update.shape == x.shape and not _fail(starts):
         return update
     if (0 in update.shape or _same_everywhere(x, update)) and not _fail(starts):

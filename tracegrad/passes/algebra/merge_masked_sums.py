@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from tracegrad.avals import is_literal
+from tracegrad.ir import GraphValue
 from tracegrad.ops.elementwise.table import accumulate, where
 from tracegrad.ops.indexing.dynamic_slice import dynamic_update_slice
 from tracegrad.ops.shape.linear import pad, slice
@@ -59,7 +60,7 @@ def _window(params: dict[str, Any], shape: tuple[int, ...]) -> tuple[Any, ...]:
     return params["low"], params["high"], params["interior"], shape
 
 
-def _selection_of(x: Any) -> _MaskedSelection:
+def _selection_of(x: GraphValue) -> _MaskedSelection:
     masks: list[tuple[Any, bool]] = []
     while len(masks) < DEEPEST:
         if producer(x) is pad and (array := _padded(x)) is not None:
@@ -79,7 +80,7 @@ def _selection_of(x: Any) -> _MaskedSelection:
     return _MaskedSelection(x, masks)
 
 
-def _emptied(x: Any) -> Any:
+def _emptied(x: GraphValue) -> Any:
     """The window of an array that `x` overwrites with zeros; or None."""
     starts, strides = x.node.inputs[2:], dict(x.node.params)["step"]
     if not is_zero(operand(x, 1)) or not all(map(is_literal, starts)):
@@ -89,7 +90,7 @@ def _emptied(x: Any) -> Any:
     return _window({"low": starts, "high": tuple(high), "interior": tuple(interior)}, x.shape)
 
 
-def _padded(x: Any) -> Any:
+def _padded(x: GraphValue) -> Any:
     """The array of which `x` is a window padded with zeros to its position; or None."""
     params, inner = dict(x.node.params), operand(x)
     if params["value"] != 0 or producer(inner) is not slice or operand(inner).shape != x.shape:

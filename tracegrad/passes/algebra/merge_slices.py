@@ -10,6 +10,7 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
+from tracegrad.ir import GraphValue
 from tracegrad.ops.shape.linear import broadcast_to, concatenate, pad, reshape, slice
 from tracegrad.passes.algebra.shape_rules import rule_for
 from tracegrad.passes.core.constant_folding import constant, reshaped
@@ -54,7 +55,7 @@ def _cut(x: Any, shape: Shape) -> Any:
     return result if result is not None and result.shape == shape else None
 
 
-def merge_padded_slices(x: Any, y: Any) -> Any:
+def merge_padded_slices(x: GraphValue, y: GraphValue) -> Any:
     """Rewrite x + y, a sum in free order, if both are padded slices that merge into one; else None.
 
     The sign of a sum of 0 may change.
@@ -134,5 +135,5 @@ def _with(shape: Shape, axis: int, size: int) -> Shape:
     return (*shape[:axis], size, *shape[axis + 1 :])
 
 
-def _param(x: Any, name: str) -> Any:
+def _param(x: GraphValue, name: str) -> Any:
     return dict(x.node.params)[name]

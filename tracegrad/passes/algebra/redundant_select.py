@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from tracegrad.avals import is_literal
-from tracegrad.ir import GraphNode
+from tracegrad.ir import GraphNode, GraphValue, Value
 from tracegrad.ops.core.elementwise_op import Elementwise
 from tracegrad.ops.elementwise.table import logical_and, logical_or, where
 from tracegrad.ops.shape.linear import broadcast_to, reshape
@@ -38,7 +38,7 @@ def drop_inner_selects(mask: Any, x: Any, y: Any) -> Any:
     return where(mask, first, second)
 
 
-def _alike(x: Any, y: Any) -> bool:
+def _alike(x: Value, y: Value) -> bool:
     """Whether both are the same literal, to the bit."""
     first, second = (v if is_literal(v) else constant(v) for v in (x, y))
     return first is not None and repr(first) == repr(second)
@@ -52,7 +52,7 @@ def _known(mask: Any, op: Any, deep: int = 0) -> Bases:
     return frozenset(x for x in results if x is not None)
 
 
-def _simplified(x: Any, bases: Bases, side: int, deep: int = 0) -> Any:
+def _simplified(x: Value, bases: Bases, side: int, deep: int = 0) -> Any:
     """A simpler value for `x`, if only its elements with true masks (`side` 1) or false masks (2) are used; else
     None."""
     if is_literal(x) or x.dtype.kind != "f" or deep == DEEPEST:
@@ -82,14 +82,14 @@ def _simplified(x: Any, bases: Bases, side: int, deep: int = 0) -> Any:
     return None if all(map(is_literal, values)) else op(*condition, *values)
 
 
-def _sources(bases: Bases, x: Any) -> Bases:
+def _sources(bases: Bases, x: GraphValue) -> Bases:
     """The masks that are broadcast as the array `x` is."""
     alike = [y for y in bases if y.op is broadcast_to and y.aval.shape == x.shape]
     results = [y.operands[0] for y in alike if y.operands[0].aval.shape == operand(x).shape]
     return frozenset(z for y in results if (z := node_of(source(x.builder.value(y)))) is not None)
 
 
-def _as_simple(x: Any, bases: Bases, side: int, deep: int, shape: tuple[int, ...]) -> Any:
+def _as_simple(x: Value, bases: Bases, side: int, deep: int, shape: tuple[int, ...]) -> Any:
     """The selected operand, if it has the shape of the select or is a literal; else None."""
     if is_literal(x):
         return x

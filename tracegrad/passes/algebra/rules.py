@@ -112,7 +112,7 @@ RULES: tuple[AlgebraRule, ...] = (
 SMALL_POWERS = frozenset(s * 2.0**n for n in range(-3, 4) for s in (1, -1))
 
 
-def is_small_power_of_two(x: Any) -> bool:
+def is_small_power_of_two(x: object) -> bool:
     """Whether `x` is a float of ±1/8, ±1/4, ... ±8.
 
     Divisors come from sizes too. A size up to 8 is a constant of a kernel; a larger size is not. The form of a graph
@@ -126,7 +126,7 @@ _LITERAL = object()
 
 Matcher = Callable[[Any, dict[str, Any]], bool]
 
-_LITERAL_NAMES: dict[str, Callable[[Any], bool]] = {"c": is_literal, "p": is_small_power_of_two}
+_LITERAL_NAMES: dict[str, Callable[[object], bool]] = {"c": is_literal, "p": is_small_power_of_two}
 
 
 def _matcher(pattern: ast.expr) -> Matcher:
@@ -138,13 +138,17 @@ def _matcher(pattern: ast.expr) -> Matcher:
         return _call_matcher(TABLE[pattern.func.id], [_matcher(a) for a in pattern.args])
     wanted = ast.literal_eval(pattern)
     negative = math.copysign(1, wanted) < 0
-    return lambda x, env: is_literal(x) and x == wanted and (math.copysign(1, x) < 0) == negative
+
+    def match(x: object, env: dict[str, Any]) -> bool:
+        return is_literal(x) and not isinstance(x, complex) and x == wanted and (math.copysign(1, x) < 0) == negative
+
+    return match
 
 
 def _name_matcher(name: str) -> Matcher:
     condition = _LITERAL_NAMES.get(name)
 
-    def match(x: Any, env: dict[str, Any]) -> bool:
+    def match(x: object, env: dict[str, Any]) -> bool:
         if condition and not condition(x):
             return False
         bound = env.setdefault(name, x)
@@ -154,7 +158,7 @@ def _name_matcher(name: str) -> Matcher:
 
 
 def _call_matcher(op: Op, operands: list[Matcher]) -> Matcher:
-    def match(x: Any, env: dict[str, Any]) -> bool:
+    def match(x: object, env: dict[str, Any]) -> bool:
         return isinstance(x, GraphNode) and x.op is op and all(m(i, env) for m, i in zip(operands, x.inputs))
 
     return match
@@ -246,6 +250,6 @@ def algebra(op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
 
 
 @functools.lru_cache(maxsize=4096)
-def _candidate_rules(op: Op, *heads: Any) -> list[_CompiledRule]:
+def _candidate_rules(op: Op, *heads: object) -> list[_CompiledRule]:
     """The rows for an op that can match operands produced by `heads`; most rows are excluded here."""
     return [rule for rule in _COMPILED_RULES[op] if rule.may_match(heads)]

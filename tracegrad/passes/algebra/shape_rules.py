@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tracegrad.ir import GraphValue
+from tracegrad.ir import GraphValue, Value
 from tracegrad.ops.core.forms import Fold, Scan
 from tracegrad.ops.core.op import TABLE, Op
 from tracegrad.ops.elementwise.table import add, multiply
@@ -54,7 +54,7 @@ def rule_for(op: Op, name: str = "shape-rules") -> Callable[[Callable[..., Any]]
     return declare
 
 
-def _param(x: Any, name: str) -> Any:
+def _param(x: GraphValue, name: str) -> Any:
     return next(v for k, v in x.node.params if k == name)
 
 
@@ -65,7 +65,7 @@ def _long(shape: Shape) -> Shape:
 
 # -- values without operands ---------------------------------------------------------------------------
 @rule_for(cast)
-def _(x: Any, *, dtype: str) -> Any:
+def _(x: GraphValue, *, dtype: str) -> Any:
     if x.dtype.name == dtype:
         return x
     op = producer(x)
@@ -88,7 +88,7 @@ def _exact(source: np.dtype[Any], target: np.dtype[Any]) -> bool:
 
 # -- reshape, transpose, broadcast_to -----------------------------------------------------------------
 @rule_for(reshape)
-def _(x: Any, *, shape: Shape) -> Any:
+def _(x: GraphValue, *, shape: Shape) -> Any:
     if x.shape == shape:
         return x
     op = producer(x)
@@ -99,7 +99,7 @@ def _(x: Any, *, shape: Shape) -> Any:
     return reshaped(x, shape)
 
 
-def _reshape_of_broadcast(source: Any, repeated: Shape, shape: Shape) -> Any:
+def _reshape_of_broadcast(source: GraphValue, repeated: Shape, shape: Shape) -> Any:
     """Sink a `reshape` below a `broadcast_to` that only moves unit axes, or whose source is a single number."""
     if math.prod(source.shape) == 1:
         return broadcast_to(reshape(source, shape=()), shape=shape)
@@ -111,7 +111,7 @@ def _reshape_of_broadcast(source: Any, repeated: Shape, shape: Shape) -> Any:
 
 
 @rule_for(transpose)
-def _(x: Any, *, perm: Shape) -> Any:
+def _(x: GraphValue, *, perm: Shape) -> Any:
     op = producer(x)
     if op is transpose:
         return transpose(operand(x), perm=tuple(_param(x, "perm")[p] for p in perm))
@@ -124,7 +124,7 @@ def _(x: Any, *, perm: Shape) -> Any:
 
 
 @rule_for(broadcast_to)
-def _(x: Any, *, shape: Shape) -> Any:
+def _(x: GraphValue, *, shape: Shape) -> Any:
     if x.shape == shape:
         return x
     if math.prod(x.shape) == math.prod(shape) and x.shape == shape[len(shape) - len(x.shape) :]:
@@ -159,7 +159,7 @@ def hoist_broadcast(op: Op, operands: tuple[Any, ...]) -> Any:
 
 # -- reductions ------------------------------------------------------------------------------------------
 def _reduction_rule(op: Op, form: Fold) -> Callable[..., Any]:
-    def rule(x: Any, *, axes: Shape) -> Any:
+    def rule(x: GraphValue, *, axes: Shape) -> Any:
         if all(x.shape[a] == 1 for a in axes):
             return _reduce_single(op, reshape(x, shape=tuple(n for i, n in enumerate(x.shape) if i not in axes)))
         source = producer(x)
@@ -181,7 +181,7 @@ def _reduce_single(op: Op, x: Any) -> Any:
     return add(x, 0.0) if op is reduce_sum and x.dtype.kind in "fc" else x
 
 
-def _fits_int32(short: np.dtype[Any], x: Any, axes: Shape) -> bool:
+def _fits_int32(short: np.dtype[Any], x: GraphValue, axes: Shape) -> bool:
     """Whether a long 64-bit sum of booleans or short integers fits into 32 bits, which vectorizes twice as wide."""
     count, min_value = math.prod([x.shape[a] for a in axes]), np.iinfo(short).min if short.kind == "i" else 0
     bits = 1 if short.kind == "b" else 8 * short.itemsize
@@ -194,7 +194,7 @@ def _nested_axes(inner: Shape, outer: Shape, ndim: int) -> Shape:
     return tuple(sorted({*inner, *(remaining[a] for a in outer)}))
 
 
-def _reduce_broadcast(op: Op, source: Any, shape: Shape, axes: Shape) -> Any:
+def _reduce_broadcast(op: Op, source: GraphValue, shape: Shape, axes: Shape) -> Any:
     """Reduce the source of a broadcast, and multiply a sum by the number of repeats."""
     new = len(shape) - len(source.shape)
     aligned = (1,) * new + source.shape
@@ -219,7 +219,7 @@ for _op in TABLE.values():
 
 # -- predicates of integers ----------------------------------------------------------------------------
 def _known_of_integers(value: bool) -> Callable[..., Any]:
-    def rule(x: Any) -> Any:
+    def rule(x: GraphValue) -> Any:
         whole = hasattr(x, "node") and x.dtype.kind in "biu"
         return cast(full_like(x, value), dtype="bool") if whole else None
 
@@ -232,7 +232,7 @@ for _name, _value in (("isfinite", True), ("isinf", False), ("isnan", False)):
 
 # -- slice, pad, flip -----------------------------------------------------------------------------------
 @rule_for(slice)
-def _(x: Any, *, start: Shape, stop: Shape, step: Shape) -> Any:
+def _(x: GraphValue, *, start: Shape, stop: Shape, step: Shape) -> Any:
     aval = slice.aval(x.aval, start=start, stop=stop, step=step)
     if aval.shape == x.shape:
         return x
@@ -251,7 +251,7 @@ def _(x: Any, *, start: Shape, stop: Shape, step: Shape) -> Any:
     return reshaped(x, aval.shape)
 
 
-def _window(x: Any, start: Shape, step: Shape, lengths: Shape) -> Any:
+def _window(x: Value, start: Shape, step: Shape, lengths: Shape) -> Any:
     """`lengths` elements of `x` from `start` on along each axis, `step` apart."""
     start = tuple(a if n else 0 for a, n in zip(start, lengths))
     stop = tuple(a + (n - 1) * s + 1 if n else a for a, s, n in zip(start, step, lengths))
@@ -278,7 +278,7 @@ def _slice_of_pad(x: Any, start: Shape, step: Shape, lengths: Shape) -> Any:
     return _window(operand(x), tuple(begin), tuple(stride), lengths)
 
 
-def _slice_of_where(x: Any, start: Shape, step: Shape, lengths: Shape) -> Any:
+def _slice_of_where(x: GraphValue, start: Shape, step: Shape, lengths: Shape) -> Any:
     """Slice the selected side, if one side is selected in the whole window, as in the cotangent of a write."""
     chosen = _slice_of_pad(operand(x), start, step, lengths)
     if chosen is None or (side := constant(chosen)) is None:
@@ -289,7 +289,7 @@ def _slice_of_where(x: Any, start: Shape, step: Shape, lengths: Shape) -> Any:
     return _window(selected, start, step, lengths)
 
 
-def _slice_of_concatenate(x: Any, start: Shape, stop: Shape, step: Shape) -> Any:
+def _slice_of_concatenate(x: GraphValue, start: Shape, stop: Shape, step: Shape) -> Any:
     """Slice one operand, if it contains the window."""
     axis, begin = _param(x, "axis"), 0
     for i in range(len(x.node.inputs)):
@@ -304,7 +304,7 @@ def _slice_of_concatenate(x: Any, start: Shape, stop: Shape, step: Shape) -> Any
 
 
 @rule_for(pad)
-def _(x: Any, *, low: Shape, high: Shape, interior: Shape, value: float) -> Any:
+def _(x: GraphValue, *, low: Shape, high: Shape, interior: Shape, value: float) -> Any:
     result = pad.aval(x.aval, low=low, high=high, interior=interior, value=value)
     if result.shape == x.shape:
         return x
@@ -315,7 +315,7 @@ def _(x: Any, *, low: Shape, high: Shape, interior: Shape, value: float) -> Any:
 
 
 @rule_for(flip)
-def _(x: Any, *, axes: Shape) -> Any:
+def _(x: GraphValue, *, axes: Shape) -> Any:
     needed = tuple(sorted(a for a in axes if x.shape[a] > 1))
     if not needed or constant(x) is not None:
         return x
@@ -339,13 +339,13 @@ def _(condition: Any, x: Any, y: Any) -> Any:
 
 
 @rule_for(TABLE["conj"])
-def _(x: Any) -> Any:
+def _(x: GraphValue) -> Any:
     return x if x.dtype.kind != "c" else None
 
 
 # -- scans -----------------------------------------------------------------------------------------------
 def _scan_rule(op: Op) -> Callable[..., Any]:
-    def rule(x: Any, *, axis: int) -> Any:
+    def rule(x: GraphValue, *, axis: int) -> Any:
         if x.shape[axis] == 1:
             return x
         if producer(x) is transpose:  # NumPy's result has the layout of its operand

@@ -13,20 +13,20 @@ from typing import Any
 import numpy as np
 
 from tracegrad.avals import LITERALS, Literal, is_literal
+from tracegrad.ir import GraphValue, Value
 from tracegrad.ops import Op
 from tracegrad.ops.core.elementwise_op import Elementwise
 from tracegrad.ops.core.forms import Fold
 from tracegrad.ops.elementwise.table import power
 from tracegrad.ops.shape.linear import full, reduce_sum
-from tracegrad.passes.core.rewriter import producer
 from tracegrad.settings import disabled
 
 __all__ = ["constant", "fold", "full_like", "is_zero"]
 
 
-def constant(x: Any) -> Literal | None:
+def constant(x: Value) -> Literal | None:
     """The fill value of `x`, in its own dtype; None if `x` is not known to be a fill."""
-    if producer(x) is not full:
+    if not isinstance(x, GraphValue) or x.node.op is not full:
         return None
     value: Literal = x.dtype.type(dict(x.node.params)["value"]).item()
     return value
@@ -37,12 +37,12 @@ def is_zero(x: Any) -> bool:
     return bool((x if type(x) in LITERALS else constant(x)) == 0)
 
 
-def full_like(x: Any, value: Any) -> Any:
+def full_like(x: GraphValue, value: Any) -> Any:
     """A fill with the shape and dtype of `x`, in the graph of `x`."""
     return _emit_full(x, x.shape, value, x.dtype)
 
 
-def _emit_full(near: Any, shape: tuple[int, ...], value: Any, dtype: np.dtype[Any]) -> Any:
+def _emit_full(near: GraphValue, shape: tuple[int, ...], value: Any, dtype: np.dtype[Any]) -> Any:
     item = dtype.type(value).item()
     return near.builder.emit(full, (), {"shape": tuple(shape), "value": item, "dtype": dtype.name})
 
@@ -79,7 +79,7 @@ def _replaced(operands: tuple[Any, ...], known: list[Any], loop: tuple[Any, ...]
     return replaced
 
 
-def _computed(op: Elementwise, near: Any, known: list[Any], loop: tuple[Any, ...]) -> Any:
+def _computed(op: Elementwise, near: GraphValue, known: list[Any], loop: tuple[Any, ...]) -> Any:
     try:
         value = op.impl(*[dtype.type(x) for x, dtype in zip(known, loop)])
     except ValueError:
@@ -87,7 +87,7 @@ def _computed(op: Elementwise, near: Any, known: list[Any], loop: tuple[Any, ...
     return _emit_full(near, near.shape, value, loop[-1])
 
 
-def fold_cast(x: Any, *, dtype: str) -> Any:
+def fold_cast(x: GraphValue, *, dtype: str) -> Any:
     """Fold the `cast` of a constant."""
     value = constant(x)
     wanted = np.dtype(dtype)
@@ -96,13 +96,13 @@ def fold_cast(x: Any, *, dtype: str) -> Any:
     return _emit_full(x, x.shape, np.asarray(value, x.dtype).astype(wanted).item(), wanted)
 
 
-def reshaped(x: Any, shape: tuple[int, ...]) -> Any:
+def reshaped(x: GraphValue, shape: tuple[int, ...]) -> Any:
     """The constant `x` with another shape; None if it is no constant."""
     value = constant(x)
     return None if value is None else _emit_full(x, shape, value, x.dtype)
 
 
-def fold_reduction(op: Op, form: Fold, x: Any, axes: tuple[int, ...]) -> Any:
+def fold_reduction(op: Op, form: Fold, x: GraphValue, axes: tuple[int, ...]) -> Any:
     """Fold a reduction of a constant over `axes`, none of which is empty."""
     value = constant(x)
     if value is None or not (form.idempotent or op is reduce_sum):

@@ -15,7 +15,7 @@ import numpy as np
 
 from tracegrad.avals import LITERALS
 from tracegrad.errors import VerifyError
-from tracegrad.ir import Builder, Graph, GraphNode, GraphValue
+from tracegrad.ir import Builder, Graph, GraphNode, GraphValue, Value
 from tracegrad.ir.builder import recording
 from tracegrad.ir.graph import map_regions
 from tracegrad.ops.core.forms import Repeat, While
@@ -159,12 +159,12 @@ def rewrite(
 
 
 # -- queries of values for hooks ---------------------------------------------------------------------
-def node_of(x: Any) -> GraphNode | None:
+def node_of(x: Value) -> GraphNode | None:
     """The node of a value; None for a literal."""
     return x.node if isinstance(x, GraphValue) else None
 
 
-def producer(x: Any) -> Op | None:
+def producer(x: Value) -> Op | None:
     """The op that computes `x`; None for literals and inputs."""
     return x.node.op if isinstance(x, GraphValue) else None
 
@@ -182,9 +182,9 @@ def source(x: Any) -> Any:
     return x
 
 
-def swaps(x: Any) -> bool:
+def swaps(x: Value) -> bool:
     """Whether `x` is a matrix transpose."""
-    if producer(x) is not transpose:
+    if not isinstance(x, GraphValue) or x.node.op is not transpose:
         return False
     ndim = len(x.shape)
     return bool(dict(x.node.params)["perm"] == (*range(ndim - 2), ndim - 1, ndim - 2))

@@ -117,7 +117,7 @@ def _(x: ComplexPair) -> Any:
 @rule(power)
 def _(x: Any, y: Any) -> Any:
     """Multiply repeatedly if the exponent is a constant integer, as NumPy does."""
-    if is_literal(y) and not y.imag and y.real.is_integer() and 0 < abs(y.real) < 100:
+    if is_literal(y) and not y.imag and float(y.real).is_integer() and 0 < abs(y.real) < 100:
         result: Any = _multiplied(x, abs(int(y.real)))
         result = result if y.real > 0 else divide(1 + 0j, result)
         origin, empty = logical_and(equal(x.re, 0.0), equal(x.im, 0.0)), 0.0 if y.real > 0 else NAN

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tracegrad.avals import is_literal
+from tracegrad.ir import GraphValue, Value
 from tracegrad.ops.core.op import Op
 from tracegrad.ops.elementwise.table import add, equal, greater, isfinite, logical_not, multiply, subtract, where
 from tracegrad.ops.indexing.diagonal import diagonal
@@ -21,6 +22,7 @@ from tracegrad.ops.shape.linear import broadcast_to, cast, full, reduce_sum, res
 from tracegrad.passes.core.constant_folding import constant, is_zero
 from tracegrad.passes.core.rewriter import operand, producer, shared, source
 from tracegrad.target.tuning import TUNING
+from tracegrad.typing import Array
 
 __all__ = ["DIAGONALS", "counted", "is_diagonal", "with_diagonal"]
 
@@ -30,7 +32,7 @@ SMALLEST = TUNING.passes.min_diagonal
 Numbers = Callable[[], Any]
 
 
-def with_diagonal(x: Any, y: Any) -> Any:
+def with_diagonal(x: GraphValue, y: Any) -> Any:
     """Multiply two matrices, one of which is diagonal; None if neither is a large diagonal matrix.
 
     >>> from tracegrad.ir import parse
@@ -68,7 +70,7 @@ def with_diagonal(x: Any, y: Any) -> Any:
     return None
 
 
-def _scaled(x: Any, factors: Any, axis: int) -> Any:
+def _scaled(x: GraphValue, factors: Array, axis: int) -> Any:
     """`x` times its `factors`, with nan where another element along `axis` is not finite."""
     # A sum begins with zero, so it is never -0.0.
     product = add(multiply(x, broadcast_to(factors, shape=x.shape)), 0.0)
@@ -84,7 +86,7 @@ def is_diagonal(x: Any) -> bool:
 
 
 # -- detection -----------------------------------------------------------------------------------------------
-def _numbers(x: Any) -> Numbers | None:
+def _numbers(x: GraphValue) -> Numbers | None:
     """A function that computes the diagonal of `x`, if it is a large diagonal matrix."""
     x = _below_views(x)
     rule = _OF.get(producer(x))  # type: ignore[arg-type]
@@ -94,14 +96,14 @@ def _numbers(x: Any) -> Numbers | None:
     return rule(x) if len(shape) == 2 and shape[0] == shape[1] >= SMALLEST else None
 
 
-def _below_views(x: Any) -> Any:
+def _below_views(x: GraphValue) -> Any:
     """`x` below copies, views and transposes, because a diagonal matrix equals its transpose."""
     while (op := producer(x)) is transpose or (op is reshape and operand(x).shape == x.shape):
         x = operand(x)
     return x
 
 
-def _of_scatter(x: Any) -> Numbers | None:
+def _of_scatter(x: GraphValue) -> Numbers | None:
     if len(x.node.inputs) != 3 or dict(x.node.params)["axes"] != (0, 1):
         return None
     n = x.shape[0]
@@ -171,7 +173,7 @@ def _counts(x: Any, n: int) -> bool:
     return (params["start"], params["step"], params["length"]) == (0, 1, n)
 
 
-def _diagonal_of(inside: Any, x: Any) -> Any:
+def _diagonal_of(inside: Value, x: GraphValue) -> Any:
     """The diagonal of `inside`, a literal or an array of the shape of `x`."""
     if is_literal(inside):
         return _repeated(inside, x)
@@ -180,12 +182,12 @@ def _diagonal_of(inside: Any, x: Any) -> Any:
     return diagonal(inside, offset=0, axes=(0, 1))
 
 
-def _repeated(value: Any, x: Any) -> Any:
+def _repeated(value: Any, x: GraphValue) -> Any:
     return x.builder.emit(full, (), {"shape": x.shape[:1], "value": value, "dtype": x.dtype.name})
 
 
 # -- diagonals of products -------------------------------------------------------------------------------------
-def _of_product(x: Any, *, offset: int, axes: tuple[int, int]) -> Any:
+def _of_product(x: GraphValue, *, offset: int, axes: tuple[int, int]) -> Any:
     last = (len(x.shape) - 2, len(x.shape) - 1)
     return _product_diagonal(x) if offset == 0 and tuple(sorted(axes)) == last else None
 
@@ -197,7 +199,7 @@ def _gathered(*xs: Any, axes: tuple[int, ...]) -> Any:
     return _product_diagonal(x)
 
 
-def _product_diagonal(product: Any) -> Any:
+def _product_diagonal(product: GraphValue) -> Any:
     """The diagonal of a product whose other elements are unused."""
     product = product if producer(product) is matmul else _below_views(product)
     if producer(product) is not matmul or shared(product) or product.shape[-1] != product.shape[-2]:

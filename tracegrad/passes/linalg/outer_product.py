@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tracegrad.avals import is_literal
+from tracegrad.ir import GraphValue, Value
 from tracegrad.ops.core.op import Op
 from tracegrad.ops.elementwise.table import add, divide, multiply, negative, reciprocal, square, subtract
 from tracegrad.ops.linalg.contraction import matmul, matrix_transpose
@@ -58,7 +59,7 @@ class _Outer(NamedTuple):
 
 
 # -- products ------------------------------------------------------------------------------------------------
-def with_outer_product(x: Any, y: Any) -> Any:
+def with_outer_product(x: GraphValue, y: GraphValue) -> Any:
     """Multiply two stacks of matrices, one of which is a sum of outer products; None if neither is.
 
     >>> from tracegrad.ir import parse
@@ -98,7 +99,7 @@ def _total(terms: list[tuple[int, Any]]) -> Any:
     return total
 
 
-def _outer_terms(x: Any) -> list[tuple[int, Any]] | None:
+def _outer_terms(x: GraphValue) -> list[tuple[int, Any]] | None:
     """The signed outer products and diagonal matrices that `x` is the sum of; None if it has other terms."""
     results: list[tuple[int, Any]] = []
     todo = [(1, x, False)]
@@ -116,7 +117,7 @@ def _outer_terms(x: Any) -> list[tuple[int, Any]] | None:
     return results if any(isinstance(term, _Outer) for _, term in results) else None
 
 
-def _product(term: Any, matrix: Any, other: Any, first: bool) -> Any:
+def _product(term: Value, matrix: GraphValue, other: GraphValue, first: bool) -> Any:
     """The product of a term of `matrix` with the other matrix; the term comes first if `first`."""
     if not isinstance(term, _Outer):
         return with_diagonal(*((term, other) if first else (other, term)))
@@ -126,27 +127,27 @@ def _product(term: Any, matrix: Any, other: Any, first: bool) -> Any:
     return _spread(_times_column(other, column), row, (*other.shape[:-1], matrix.shape[-1]))
 
 
-def _spread(column: Any, row: Any, shape: tuple[int, ...]) -> Any:
+def _spread(column: Value, row: Value, shape: tuple[int, ...]) -> Any:
     whole = [broadcast_to(v, shape=shape) for v in (column, row) if v is not None]
     return multiply(*whole) if len(whole) == 2 else whole[0]
 
 
-def _row_times(row: Any, y: Any) -> Any:
+def _row_times(row: Value, y: Value) -> Any:
     return _sums(y, -2) if row is None else as_loop(row, y)
 
 
-def _times_column(x: Any, column: Any) -> Any:
+def _times_column(x: Value, column: Value) -> Any:
     return _sums(x, -1) if column is None else as_loop(x, column)
 
 
-def _sums(x: Any, axis: int) -> Any:
+def _sums(x: GraphValue, axis: int) -> Any:
     """The sums along an axis, which then has size one."""
     axis += len(x.shape)
     return reshape(reduce_sum(x, axes=(axis,)), shape=tuple(1 if a == axis else n for a, n in enumerate(x.shape)))
 
 
 # -- sums of products ----------------------------------------------------------------------------------------
-def summed_product(x: Any, *, axes: tuple[int, ...]) -> Any:
+def summed_product(x: GraphValue, *, axes: tuple[int, ...]) -> Any:
     """Sum a matrix product, weighted by an outer product, by rows, columns or both, for any order of its axes.
 
     >>> from tracegrad.ir import parse
@@ -172,7 +173,7 @@ def summed_product(x: Any, *, axes: tuple[int, ...]) -> Any:
     return _summed(x, axes, is_unshared=True)
 
 
-def _summed(x: Any, axes: tuple[int, ...], is_unshared: bool) -> Any:
+def _summed(x: GraphValue, axes: tuple[int, ...], is_unshared: bool) -> Any:
     """The sum of `summed_product`; with `is_unshared`, the values that `x` is derived from have no other users."""
     op, last = producer(x), len(x.shape) - 1
     if op not in _WEIGHTED:
@@ -211,7 +212,7 @@ def _summed(x: Any, axes: tuple[int, ...], is_unshared: bool) -> Any:
 _WEIGHTED = (matmul, multiply, divide, negative, transpose)
 
 
-def _scaled(x: Any, factor: Any) -> Any:
+def _scaled(x: Value, factor: Value | None) -> Any:
     return x if factor is None else multiply(x, factor)
 
 
@@ -256,7 +257,7 @@ def _weighted(x: Any, depth: int, is_unshared: bool) -> _Weighted | None:
 
 
 # -- detection ---------------------------------------------------------------------------------------------
-def _outer_of(x: Any) -> _Outer | None:
+def _outer_of(x: Value) -> _Outer | None:
     """`x` as an outer product, if it is one."""
     return _genuine(_factors(x, DEEPEST))
 
@@ -266,7 +267,7 @@ def _genuine(outer: _Outer | None) -> _Outer | None:
     return None if outer is None or outer.column is outer.row is None else outer
 
 
-def _factors(x: Any, depth: int) -> _Outer | None:
+def _factors(x: Value, depth: int) -> _Outer | None:
     """`x` as an outer product, where a number or a fill is a scaled outer product of ones."""
     if is_literal(x):
         return _Outer(scale=x)
@@ -294,7 +295,7 @@ def _combined(op: Op, x: _Outer, y: _Outer) -> _Outer:
     return _Outer(*[_applied(op, a, b) for a, b in zip(x, y)])
 
 
-def _applied(op: Op, a: Any, b: Any) -> Any:
+def _applied(op: Op, a: Value, b: Value) -> Any:
     if b is None:
         return a
     if is_literal(b) and (a is None or is_literal(a)):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from tracegrad.ir import Graph, GraphNode
+from tracegrad.ir import Graph, GraphNode, GraphValue
 from tracegrad.ops import Op
 from tracegrad.ops.elementwise.table import absolute, equal, exp, less, log, multiply, negative, where
 from tracegrad.ops.indexing.diagonal import diagonal
@@ -18,6 +18,7 @@ from tracegrad.ops.reduce.reductions import reduce_prod
 from tracegrad.ops.shape.fill import arange
 from tracegrad.ops.shape.linear import broadcast_to, cast, reduce_sum, reshape, transpose
 from tracegrad.passes.core.rewriter import in_loop, operand, rewrite, swaps
+from tracegrad.typing import Array
 
 __all__ = ["factor_once"]
 
@@ -77,7 +78,7 @@ def _matrix(x: GraphNode) -> GraphNode:
     return x
 
 
-def _slogdet(factors: Any, pivots: Any) -> tuple[Any, Any]:
+def _slogdet(factors: Array, pivots: Array) -> tuple[Any, Any]:
     ndim, n = len(factors.shape), factors.shape[-1]
     pivot = diagonal(factors, offset=0, axes=(ndim - 2, ndim - 1))
     one = cast(where(less(pivot, 0.0), -1.0, 1.0), dtype=pivot.dtype.name)  # also for nan, as in NumPy
@@ -87,7 +88,7 @@ def _slogdet(factors: Any, pivots: Any) -> tuple[Any, Any]:
     return reduce_prod(signs, axes=(ndim - 2,)), reduce_sum(log(absolute(pivot)), axes=(ndim - 2,))
 
 
-def _identity(a: Any) -> Any:
+def _identity(a: GraphValue) -> Any:
     n = a.shape[-1]
     indices = arange(start=0, step=1, length=n, dtype="int64")
     eye = equal(broadcast_to(reshape(indices, shape=(n, 1)), shape=(n, n)), broadcast_to(indices, shape=(n, n)))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tracegrad.ir import Graph
+from tracegrad.ir import Graph, GraphValue
 from tracegrad.ops import Op
 from tracegrad.ops.elementwise.table import multiply
 from tracegrad.ops.linalg.contraction import matmul, matrix_transpose
@@ -19,6 +19,7 @@ from tracegrad.passes.core.rewriter import in_loop, operand, producer, rewrite, 
 from tracegrad.passes.linalg.diagonal import with_diagonal
 from tracegrad.settings import disabled
 from tracegrad.target.tuning import TUNING
+from tracegrad.typing import Array
 from tracegrad.utils.lazy_dataclass import record
 
 __all__ = ["Thresholds", "as_loop", "long_product", "unroll_small_contractions"]
@@ -91,7 +92,7 @@ def unroll_small_contractions(graph: Graph, thresholds: Thresholds | None = None
     return graph
 
 
-def _of_windows(x: Any, y: Any) -> Any:
+def _of_windows(x: GraphValue, y: GraphValue) -> Any:
     """The product of small windows and few columns, or of the transposes, as a sum that does not copy the windows."""
     transposed = producer(x) is transpose and len(x.shape) == 2
     result = source(operand(x) if transposed else x)
@@ -130,7 +131,7 @@ def as_loop(x: Any, y: Any) -> Any:
     return _dot(left, right, -1)
 
 
-def _matrix_vector(x: Any, v: Any) -> Any:
+def _matrix_vector(x: Any, v: Array) -> Any:
     """The product of (..., m, k) and (..., k) that reads the matrix in memory order: a transpose is summed by rows."""
     batch, k = v.shape[:-1], v.shape[-1]
     if swaps(x):
@@ -139,11 +140,11 @@ def _matrix_vector(x: Any, v: Any) -> Any:
     return _dot(x, broadcast_to(reshape(v, shape=(*batch, 1, k)) if batch else v, shape=x.shape), -1)
 
 
-def _dot(x: Any, y: Any, axis: int) -> Any:
+def _dot(x: Array, y: Array, axis: int) -> Any:
     return reduce_sum(multiply(x, y), axes=(len(x.shape) + axis,))
 
 
-def long_product(x: Any, *, axes: tuple[int, ...]) -> Any:
+def long_product(x: GraphValue, *, axes: tuple[int, ...]) -> Any:
     """The sum of a stack of products `x.T @ y`, as one product of long matrices, which needs no copy; None for other
     sums.
 

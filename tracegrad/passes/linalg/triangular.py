@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tracegrad.avals import is_literal
+from tracegrad.ir import GraphValue
 from tracegrad.ops.elementwise.table import less_equal, where
 from tracegrad.ops.linalg.factorizations import cholesky
 from tracegrad.ops.linalg.solve import solve, solve_triangular
@@ -17,7 +18,7 @@ __all__: list[str] = []
 
 
 @rule_for(cholesky, "triangular-solves")
-def _(x: Any, *, lower: bool) -> Any:
+def _(x: GraphValue, *, lower: bool) -> Any:
     """Factor a symmetric matrix that is mirrored from its lower triangle without building the upper one."""
     if lower or producer(x) is not where or any(is_literal(y) for y in x.node.inputs):
         return None
@@ -27,7 +28,7 @@ def _(x: Any, *, lower: bool) -> Any:
     return cholesky(below, lower=True) if _is_lower(mask) else None
 
 
-def _is_lower(mask: Any) -> bool:
+def _is_lower(mask: GraphValue) -> bool:
     """Whether a mask is true exactly in the lower triangle."""
     while producer(mask) is broadcast_to:
         mask = operand(mask)

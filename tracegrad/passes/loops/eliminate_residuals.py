@@ -15,7 +15,7 @@ import numpy as np
 from tracegrad.analysis.affine import AffineForm, affine_of
 from tracegrad.avals import Aval, Literal, is_literal
 from tracegrad.control.hoist_invariant_reads import clamped_start
-from tracegrad.ir import Builder, Graph, GraphNode
+from tracegrad.ir import Builder, Graph, GraphNode, GraphValue
 from tracegrad.ir.builder import recording
 from tracegrad.ir.interpreter import applied
 from tracegrad.ir.loop_view import LoopView, is_loop
@@ -92,7 +92,7 @@ class _ExtraInputs(NamedTuple):
         """The number of loops that scan the residual."""
         return len(self.iterations)
 
-    def inside(self, builder: Builder, iteration: Any) -> _ExtraInputs:
+    def inside(self, builder: Builder, iteration: GraphValue | None) -> _ExtraInputs:
         """The inputs of a region; `iteration` is the iteration number of one more loop, or None."""
         array, *rest = [builder.input(x.aval) for x in self.all]
         n = len(self.outside)

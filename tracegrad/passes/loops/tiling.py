@@ -15,7 +15,7 @@ from typing import Any
 
 from tracegrad.avals import Aval, is_literal
 from tracegrad.control.scan_op import scan
-from tracegrad.ir import Graph, GraphNode, build
+from tracegrad.ir import Graph, GraphNode, GraphValue, build
 from tracegrad.ir.builder import recorder
 from tracegrad.ir.interpreter import applied
 from tracegrad.ir.loop_view import LoopView
@@ -23,6 +23,7 @@ from tracegrad.ops.core.forms import Cast, Map
 from tracegrad.ops.shape.fill import full
 from tracegrad.ops.shape.linear import broadcast_to, pad, reshape, slice
 from tracegrad.target.tuning import TUNING
+from tracegrad.typing import Array
 from tracegrad.utils.lazy_dataclass import record
 
 __all__ = ["run_in_blocks"]
@@ -49,7 +50,7 @@ def run_in_blocks(graph: Graph) -> Graph:
     if group is None:
         return graph
 
-    def fn(*args: Any) -> list[Any]:
+    def fn(*args: GraphValue) -> list[Any]:
         env = dict(zip(graph.inputs, args))
         dependents = group.dependents(graph)
         _replay([x for x in graph.nodes if x not in group.nodes and x not in dependents], env)
@@ -121,17 +122,17 @@ class _TileGroup:
         size, length = prod(self.space), self.length
         count = -(-size // length)
 
-        def block(*values: Any) -> list[Any]:
+        def block(*values: GraphValue) -> list[Any]:
             inner = dict(zip([*arrays, *fixed], values))
             _replay(nodes, inner, _BlockConverter(self.space, length))
             return [inner[x] for x in self.outs]
 
-        def in_blocks(x: Any) -> Any:
+        def in_blocks(x: Array) -> Any:
             flat, rest = reshape(x, shape=(size,)), count * length - size
             whole = pad(flat, low=(0,), high=(rest,), interior=(0,), value=0) if rest else flat
             return reshape(whole, shape=(count, length))
 
-        def joined(x: Any) -> Any:
+        def joined(x: Array) -> Any:
             flat = reshape(x, shape=(count * length,))
             return reshape(slice(flat, start=(0,), stop=(size,), step=(1,)), shape=self.space)
 
@@ -231,7 +232,7 @@ class _BlockConverter:
         return params
 
     def body(self, graph: Graph) -> Graph:
-        def fn(*args: Any) -> list[Any]:
+        def fn(*args: GraphValue) -> list[Any]:
             env = dict(zip(graph.inputs, args))
             _replay(graph.nodes, env, self)
             return [env[x] for x in graph.outputs]

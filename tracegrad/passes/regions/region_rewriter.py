@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from tracegrad.avals import Aval
-from tracegrad.ir import Builder, Graph, GraphNode, replay
+from tracegrad.ir import Builder, Graph, GraphNode, GraphValue, replay
 from tracegrad.ir.builder import recording, sliced
 from tracegrad.ir.loop_view import row_of
 from tracegrad.ir.rebuild import new_input, taking
@@ -82,7 +82,9 @@ def replacement_of(x: Any, is_row: bool, inside: Iterable[tuple[Graph, GraphNode
     return InputReplacement(InputOrigin(CONSTANT, x), tuple(results))
 
 
-def _costs_nothing(x: Any, results: list[tuple[Op, dict[str, Any]]], inside: Iterable[tuple[Graph, GraphNode]]) -> bool:
+def _costs_nothing(
+    x: GraphValue, results: list[tuple[Op, dict[str, Any]]], inside: Iterable[tuple[Graph, GraphNode]]
+) -> bool:
     """Whether `x`, to which the ops `results` are applied, is a view that is as cheap to read inside as a copy."""
     op = producer(x)
     if op is not transpose:
@@ -157,7 +159,7 @@ class ParallelRegions:
         return regions, [self.origins[i] for i in order]
 
 
-def rebuilt(graphs: Sequence[Graph], replacements: Sequence[InputReplacement], near: Any) -> ParallelRegions:
+def rebuilt(graphs: Sequence[Graph], replacements: Sequence[InputReplacement], near: GraphValue) -> ParallelRegions:
     """The regions with their inputs replaced, simplified like the graph of the value `near`."""
     origins = list({s.origin.key: s.origin for s in replacements if s.origin is not None}.values())
     read = [set(graph.outputs).union(*(node.operands for node in graph.nodes)) for graph in graphs]

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.control import cond_op, scan_op, while_op
-from tracegrad.ir import Graph, GraphNode, replay
+from tracegrad.ir import Graph, GraphNode, GraphValue, Value, replay
 from tracegrad.ir.loop_view import LoopView
 from tracegrad.ops.core.elementwise_op import Elementwise
 from tracegrad.ops.core.forms import Map
@@ -48,7 +48,7 @@ __all__ = ["BY_OP"]
 
 # -- loops ----------------------------------------------------------------------------------------------------
 @rule_for(scan_op.scan, "region-simplification")
-def _(*operands: Any, **params: Any) -> Any:
+def _(*operands: Value, **params: Any) -> Any:
     loop = LoopView.from_params(scan_op.scan, params)
     if not operands:
         return None
@@ -81,7 +81,7 @@ def _unrolled(operands: Sequence[Any], loop: LoopView) -> tuple[Any, ...]:
     return (*outputs[:n], *(reshape(y, shape=(1, *y.shape)) for y in outputs[n:]))
 
 
-def _zeros(near: Any, shape: tuple[int, ...], dtype: Any) -> Any:
+def _zeros(near: GraphValue, shape: tuple[int, ...], dtype: Any) -> Any:
     return near.builder.emit(full, (), {"shape": shape, "value": dtype.type(0).item(), "dtype": dtype.name})
 
 
