@@ -68,6 +68,7 @@ WORDS = {
     "float": "_float",
     "Sequence": "_Sequence",
     "DType": "_np.dtype[Any]",
+    "NDArray": "_np.ndarray[Any, Any]",
     "Op": "Any",
     "Function": "Any",
     "np.": "_np.",

@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 
 from tracegrad.errors import located
+from tracegrad.typing import NDArray
 
 __all__ = ["NumericalDerivative", "OutputsFn", "along", "columns"]
 
-Array = np.ndarray[Any, Any]
+Array = NDArray
 # Computes the function at the current inputs: one array for each output.
 OutputsFn = Callable[[], Sequence[Array]]
 ComponentFn = Callable[[Any], Any]

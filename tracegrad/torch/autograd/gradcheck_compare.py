@@ -18,6 +18,7 @@ from tracegrad.torch.autograd.finite_differences import NumericalDerivative, alo
 from tracegrad.torch.tape.backward import engine
 from tracegrad.torch.tape.recording.node import unmasked
 from tracegrad.torch.tape.tensors.tensor import Tensor, of_array
+from tracegrad.typing import NDArray
 from tracegrad.utils.lazy_dataclass import record
 
 __all__ = [
@@ -33,7 +34,7 @@ __all__ = [
     "unit",
 ]
 
-Array = np.ndarray[Any, Any]
+Array = NDArray
 Function = Callable[..., Any]
 
 SEED = 5323

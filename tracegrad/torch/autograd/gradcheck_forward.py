@@ -15,10 +15,11 @@ from tracegrad.torch.autograd.finite_differences import along
 from tracegrad.torch.autograd.forward_ad import dual_level, make_dual, unpack_dual
 from tracegrad.torch.autograd.gradcheck_compare import SEED, BackwardCheck, GradcheckError, outputs_of, requires, unit
 from tracegrad.torch.tape.tensors.tensor import of_array
+from tracegrad.typing import NDArray
 
 __all__ = ["ForwardCheck"]
 
-Array = np.ndarray[Any, Any]
+Array = NDArray
 
 
 class ForwardCheck:

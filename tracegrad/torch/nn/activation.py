@@ -11,6 +11,7 @@ from tracegrad.torch.nn.init import constant_
 from tracegrad.torch.nn.module import Module
 from tracegrad.torch.nn.parameter import Parameter
 from tracegrad.torch.tape.tensors.factories import empty
+from tracegrad.typing import Array
 
 __all__ = [
     "CELU",
@@ -47,7 +48,7 @@ __all__ = [
 class _Activation(FunctionModule):
     """Base class of activations without parameters."""
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Array) -> Array:
         """Return the output, in the shape of the input."""
         return self._function(input)
 
@@ -59,7 +60,7 @@ class _InplaceActivation(FunctionModule):
         super().__init__()
         self.inplace = inplace
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Array) -> Array:
         """Return the output, in the shape of the input."""
         return self._function(input, inplace=self.inplace)
 
@@ -182,7 +183,7 @@ class LeakyReLU(Module):
         super().__init__()
         self.negative_slope, self.inplace = negative_slope, inplace
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Array) -> Any:
         """Return the output, in the shape of the input."""
         return F.leaky_relu(input, self.negative_slope, inplace=self.inplace)
 
@@ -197,7 +198,7 @@ class _ExponentialUnit(FunctionModule):
         super().__init__()
         self.alpha, self.inplace = alpha, inplace
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Array) -> Array:
         """Return the output, in the shape of the input."""
         return self._function(input, self.alpha, inplace=self.inplace)
 
@@ -234,7 +235,7 @@ class GELU(Module):
         super().__init__()
         self.approximate = approximate
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Array) -> Any:
         """Return the output, in the shape of the input."""
         return F.gelu(input, approximate=self.approximate)
 
@@ -255,7 +256,7 @@ class Hardtanh(Module):
             raise AssertionError("max_val must be larger than min_val")
         self.min_val, self.max_val, self.inplace = min_val, max_val, inplace
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Array) -> Any:
         """Return the output, in the shape of the input."""
         return F.hardtanh(input, self.min_val, self.max_val, inplace=self.inplace)
 
@@ -274,7 +275,7 @@ class Threshold(Module):
         super().__init__()
         self.threshold, self.value, self.inplace = threshold, value, inplace
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Array) -> Any:
         """Return the output, in the shape of the input."""
         return F.threshold(input, self.threshold, self.value, inplace=self.inplace)
 
@@ -289,7 +290,7 @@ class _Shrink(FunctionModule):
         super().__init__()
         self.lambd = lambd
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Array) -> Array:
         """Return the output, in the shape of the input."""
         return self._function(input, self.lambd)
 
@@ -324,7 +325,7 @@ class Softplus(Module):
         super().__init__()
         self.beta, self.threshold = beta, threshold
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Array) -> Any:
         """Return the output, in the shape of the input."""
         return F.softplus(input, self.beta, self.threshold)
 
@@ -350,7 +351,7 @@ class PReLU(Module):
         """Reset the parameters to their initial values."""
         constant_(self.weight, self.init)
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Array) -> Any:
         """Return the output, in the shape of the input."""
         return F.prelu(input, self.weight)
 
@@ -371,7 +372,7 @@ class GLU(Module):
         super().__init__()
         self.dim = dim
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Array) -> Any:
         """Return the output, half as large along `dim`."""
         return F.glu(input, self.dim)
 
@@ -399,7 +400,7 @@ class Softmax(FunctionModule, function=F.softmax):
         super().__init__()
         self.dim = dim
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Array) -> Array:
         """Return the output, in the shape of the input."""
         dim = _implicit_dim(self._function.__name__, input) if self.dim is None else self.dim
         return self._function(input, dim)
@@ -434,7 +435,7 @@ class Softmax2d(Module):
     tensor([0.5000, 0.5000])
     """
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Array) -> Any:
         """Return the output, in the shape of the input. ValueError for another number of dimensions."""
         if len(input.shape) not in (3, 4):
             raise ValueError(f"Softmax2d: expected input to be 3D or 4D, got {len(input.shape)}D instead")

@@ -11,6 +11,7 @@ from tracegrad.torch.nn import init
 from tracegrad.torch.nn.module import Module
 from tracegrad.torch.nn.parameter import Parameter
 from tracegrad.torch.tape.tensors.factories import empty
+from tracegrad.typing import Array
 
 __all__ = ["Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"]
 
@@ -70,7 +71,7 @@ class _Conv(Module):
             if inputs:
                 init.uniform_(self.bias, -1 / math.sqrt(inputs), 1 / math.sqrt(inputs))
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Array) -> Any:
         """Return the output, (N, out_channels, ...) or (out_channels, ...)."""
         padding: Any = self.padding
         if self.padding_mode != "zeros":
@@ -196,7 +197,7 @@ class _Transposed(_Conv):
     def _shape(self) -> tuple[int, ...]:
         return self.in_channels, self.out_channels // self.groups, *self.kernel_size
 
-    def forward(self, input: Any, output_size: Any = None) -> Any:
+    def forward(self, input: Array, output_size: Any = None) -> Any:
         """Compute the output, (N, out_channels, ...) or (out_channels, ...).
 
         `output_size`, if passed, replaces the size that `output_padding` implies.

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tracegrad.torch.functions.nn import nn_functional as F
 from tracegrad.torch.nn.function_module import FunctionModule
+from tracegrad.typing import Array
 
 __all__ = ["Dropout", "Dropout1d", "Dropout2d", "Dropout3d"]
 
@@ -17,7 +16,7 @@ class _DropoutNd(FunctionModule):
             raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
         self.p, self.inplace = p, inplace
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Array) -> Array:
         """Return the output, in the shape of the input."""
         return self._function(input, self.p, self.training, self.inplace)
 

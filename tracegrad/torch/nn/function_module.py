@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tracegrad.torch.nn.module import Module
+from tracegrad.typing import Array
 
 __all__ = ["FunctionModule"]
 
@@ -23,7 +24,7 @@ class FunctionModule(Module):
     2.0
     """
 
-    _function: Callable[..., Any]
+    _function: Callable[..., Array]
 
     def __init_subclass__(cls, function: Callable[..., Any] | None = None, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

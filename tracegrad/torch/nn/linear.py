@@ -13,6 +13,7 @@ from tracegrad.torch.nn import init
 from tracegrad.torch.nn.module import Module
 from tracegrad.torch.nn.parameter import Parameter
 from tracegrad.torch.tape.tensors.factories import empty
+from tracegrad.typing import Array
 
 __all__ = ["Bilinear", "Embedding", "Identity", "Linear"]
 
@@ -27,7 +28,7 @@ class Identity(Module):
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__()
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Array) -> Array:
         """Return the input."""
         return input
 
@@ -58,7 +59,7 @@ class Linear(Module):
             bound = 1 / math.sqrt(self.in_features) if self.in_features else 0.0
             init.uniform_(self.bias, -bound, bound)
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Array) -> Any:
         """Return the output."""
         return F.linear(input, self.weight, self.bias)
 
@@ -100,7 +101,7 @@ class Bilinear(Module):
         for parameter in self.parameters():
             init.uniform_(parameter, -bound, bound)
 
-    def forward(self, input1: Any, input2: Any) -> Any:
+    def forward(self, input1: Array, input2: Array) -> Any:
         """Return the output."""
         result = einsum("...i,kij,...j->...k", input1, self.weight, input2)
         return result if self.bias is None else result + self.bias
@@ -161,7 +162,7 @@ class Embedding(Module):
             with no_grad():
                 self.weight[self.padding_idx].fill_(0)
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Array) -> Any:
         """Return the rows."""
         return F.embedding(input, self.weight, self.padding_idx, self.max_norm, self.norm_type)
 

@@ -14,6 +14,7 @@ from tracegrad.torch.functions.nn import nn_functional as F
 from tracegrad.torch.functions.nn.losses import checked, mean_or_sum
 from tracegrad.torch.nn.function_module import FunctionModule
 from tracegrad.torch.nn.module import Module
+from tracegrad.typing import Array
 
 __all__ = [
     "BCELoss",
@@ -53,7 +54,7 @@ class _Loss(FunctionModule):
 class _PlainLoss(_Loss):
     """A loss without other parameters."""
 
-    def forward(self, input: Any, target: Any) -> Any:
+    def forward(self, input: Array, target: Array) -> Array:
         """Return the loss."""
         return self._function(input, target, reduction=self.reduction)
 
@@ -65,7 +66,7 @@ class _PairLoss(_Loss):
         super().__init__(size_average, reduce, reduction)
         self.margin = margin
 
-    def forward(self, input1: Any, input2: Any, target: Any) -> Any:
+    def forward(self, input1: Array, input2: Array, target: Array) -> Array:
         """Return the loss."""
         return self._function(input1, input2, target, margin=self.margin, reduction=self.reduction)
 
@@ -109,7 +110,7 @@ class SmoothL1Loss(_Loss):
         super().__init__(size_average, reduce, reduction)
         self.beta = beta
 
-    def forward(self, input: Any, target: Any) -> Any:
+    def forward(self, input: Array, target: Array) -> Any:
         """Return the loss."""
         return F.smooth_l1_loss(input, target, reduction=self.reduction, beta=self.beta)
 
@@ -126,7 +127,7 @@ class HuberLoss(_Loss):
         super().__init__(reduction=reduction)
         self.delta = delta
 
-    def forward(self, input: Any, target: Any) -> Any:
+    def forward(self, input: Array, target: Array) -> Any:
         """Return the loss."""
         return F.huber_loss(input, target, reduction=self.reduction, delta=self.delta)
 
@@ -154,7 +155,7 @@ class CrossEntropyLoss(_WeightedLoss):
         super().__init__(weight, size_average, reduce, reduction)
         self.ignore_index, self.label_smoothing = ignore_index, label_smoothing
 
-    def forward(self, input: Any, target: Any) -> Any:
+    def forward(self, input: Array, target: Array) -> Any:
         """Return the loss."""
         return F.cross_entropy(
             input,
@@ -185,7 +186,7 @@ class NLLLoss(_WeightedLoss):
         super().__init__(weight, size_average, reduce, reduction)
         self.ignore_index = ignore_index
 
-    def forward(self, input: Any, target: Any) -> Any:
+    def forward(self, input: Array, target: Array) -> Any:
         """Return the loss."""
         return F.nll_loss(input, target, self.weight, ignore_index=self.ignore_index, reduction=self.reduction)
 
@@ -198,7 +199,7 @@ class BCELoss(_WeightedLoss):
     tensor(0.6931)
     """
 
-    def forward(self, input: Any, target: Any) -> Any:
+    def forward(self, input: Array, target: Array) -> Any:
         """Return the loss."""
         return F.binary_cross_entropy(input, target, self.weight, reduction=self.reduction)
 
@@ -222,7 +223,7 @@ class BCEWithLogitsLoss(_WeightedLoss):
         super().__init__(weight, size_average, reduce, reduction)
         self.register_buffer("pos_weight", pos_weight)
 
-    def forward(self, input: Any, target: Any) -> Any:
+    def forward(self, input: Array, target: Array) -> Any:
         """Return the loss."""
         return F.binary_cross_entropy_with_logits(
             input, target, self.weight, pos_weight=self.pos_weight, reduction=self.reduction
@@ -243,7 +244,7 @@ class KLDivLoss(_Loss):
         super().__init__(size_average, reduce, reduction)
         self.log_target = log_target
 
-    def forward(self, input: Any, target: Any) -> Any:
+    def forward(self, input: Array, target: Array) -> Any:
         """Return the loss."""
         return F.kl_div(input, target, reduction=self.reduction, log_target=self.log_target)
 
@@ -268,7 +269,7 @@ class PoissonNLLLoss(_Loss):
         super().__init__(size_average, reduce, reduction)
         self.log_input, self.full, self.eps = log_input, full, eps
 
-    def forward(self, log_input: Any, target: Any) -> Any:
+    def forward(self, log_input: Array, target: Array) -> Any:
         """Return the loss."""
         return F.poisson_nll_loss(
             log_input, target, log_input=self.log_input, full=self.full, eps=self.eps, reduction=self.reduction
@@ -287,7 +288,7 @@ class GaussianNLLLoss(_Loss):
         super().__init__(reduction=reduction)
         self.full, self.eps = full, eps
 
-    def forward(self, input: Any, target: Any, var: Any) -> Any:
+    def forward(self, input: Array, target: Array, var: Array) -> Any:
         """Return the loss."""
         return F.gaussian_nll_loss(input, target, var, full=self.full, eps=self.eps, reduction=self.reduction)
 
@@ -314,7 +315,7 @@ class HingeEmbeddingLoss(_Loss):
         super().__init__(size_average, reduce, reduction)
         self.margin = margin
 
-    def forward(self, input: Any, target: Any) -> Any:
+    def forward(self, input: Array, target: Array) -> Any:
         """Return the loss."""
         return F.hinge_embedding_loss(input, target, margin=self.margin, reduction=self.reduction)
 
@@ -360,7 +361,7 @@ class TripletMarginLoss(_Loss):
             raise ValueError(f"TripletMarginLoss: expected margin to be greater than 0, got {margin} instead")
         self.margin, self.p, self.eps, self.swap = margin, p, eps, swap
 
-    def forward(self, anchor: Any, positive: Any, negative: Any) -> Any:
+    def forward(self, anchor: Array, positive: Array, negative: Array) -> Any:
         """Return the loss."""
         return F.triplet_margin_loss(
             anchor,
@@ -398,7 +399,7 @@ class TripletMarginWithDistanceLoss(_Loss):
         self.distance_function = PairwiseDistance() if distance_function is None else distance_function
         self.margin, self.swap = margin, swap
 
-    def forward(self, anchor: Any, positive: Any, negative: Any) -> Any:
+    def forward(self, anchor: Array, positive: Array, negative: Array) -> Any:
         """Return the loss."""
         near, far = self.distance_function(anchor, positive), self.distance_function(anchor, negative)
         if self.swap:
@@ -419,7 +420,7 @@ class CosineSimilarity(Module):
         super().__init__()
         self.dim, self.eps = dim, eps
 
-    def forward(self, x1: Any, x2: Any) -> Any:
+    def forward(self, x1: Array, x2: Array) -> Any:
         """Return the cosines, without the dimension."""
         return F.cosine_similarity(x1, x2, self.dim, self.eps)
 
@@ -436,6 +437,6 @@ class PairwiseDistance(Module):
         super().__init__()
         self.norm, self.eps, self.keepdim = p, eps, keepdim
 
-    def forward(self, x1: Any, x2: Any) -> Any:
+    def forward(self, x1: Array, x2: Array) -> Any:
         """Return the distances, without the last dimension unless `keepdim`."""
         return F.pairwise_distance(x1, x2, self.norm, self.eps, self.keepdim)

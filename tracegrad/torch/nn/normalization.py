@@ -11,6 +11,7 @@ from tracegrad.torch.nn.init import ones_, zeros_
 from tracegrad.torch.nn.module import Module
 from tracegrad.torch.nn.parameter import Parameter
 from tracegrad.torch.tape.tensors.factories import empty, tensor
+from tracegrad.typing import Array
 
 __all__ = [
     "BatchNorm1d",
@@ -75,7 +76,7 @@ class LayerNorm(Module):
         """Reset the parameters to their initial values."""
         _begin(self)
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Array) -> Any:
         """Return the output, in the shape of the input."""
         return F.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
 
@@ -115,7 +116,7 @@ class RMSNorm(Module):
         if self.weight is not None:
             ones_(self.weight)
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Array) -> Any:
         """Return the output, in the shape of the input."""
         return F.rms_norm(input, self.normalized_shape, self.weight, self.eps)
 
@@ -159,7 +160,7 @@ class GroupNorm(Module):
         """Reset the parameters to their initial values."""
         _begin(self)
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Array) -> Any:
         """Return the output, in the shape of the input."""
         return F.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
 
@@ -184,7 +185,7 @@ class LocalResponseNorm(Module):
         super().__init__()
         self.size, self.alpha, self.beta, self.k = size, alpha, beta, k
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Array) -> Any:
         """Return the output, in the shape of the input."""
         return F.local_response_norm(input, self.size, self.alpha, self.beta, self.k)
 
@@ -231,7 +232,7 @@ class _Channels(Module):
         self.reset_running_stats()
         _begin(self)
 
-    def _check(self, input: Any) -> None:
+    def _check(self, input: Array) -> None:
         if len(input.shape) not in self._ranks:
             ranks = " or ".join(f"{n}D" for n in self._ranks)
             raise ValueError(f"expected {ranks} input (got {len(input.shape)}D input)")
@@ -258,7 +259,7 @@ class _BatchNorm(_Channels):
     ):
         super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias)
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Array) -> Any:
         """Compute the output, in the shape of the input; update the running statistics in training."""
         self._check(input)
         share: Any = 0.0 if self.momentum is None else self.momentum
@@ -328,7 +329,7 @@ class _InstanceNorm(_Channels):
     ):
         super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias)
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Array) -> Any:
         """Compute the output, in the shape of the input; update running statistics, if any, in training."""
         self._check(input)
         unbatched = len(input.shape) == self._ranks[0]

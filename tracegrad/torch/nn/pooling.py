@@ -11,6 +11,7 @@ from tracegrad.torch.functions.nn import nn_functional as F
 from tracegrad.torch.functions.nn.convolution import for_each
 from tracegrad.torch.nn.function_module import FunctionModule
 from tracegrad.torch.nn.module import Module
+from tracegrad.typing import Array
 
 __all__ = [
     "AdaptiveAvgPool1d",
@@ -50,7 +51,7 @@ class _MaxPool(FunctionModule):
         self.padding, self.dilation = padding, dilation
         self.return_indices, self.ceil_mode = return_indices, ceil_mode
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Array) -> Array:
         """Return the output."""
         return self._function(
             input, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode, self.return_indices
@@ -99,7 +100,7 @@ class _MaxUnpool(FunctionModule):
         self.stride = for_each(kernel_size if stride is None else stride, self._count)
         self.padding = for_each(padding, self._count)
 
-    def forward(self, input: Any, indices: Any, output_size: Any = None) -> Any:
+    def forward(self, input: Array, indices: Array, output_size: Any = None) -> Array:
         """Return the output."""
         return self._function(input, indices, self.kernel_size, self.stride, self.padding, output_size)
 
@@ -165,7 +166,7 @@ class AvgPool1d(Module):
         self.stride = for_each(kernel_size if stride is None else stride, 1)
         self.padding, self.ceil_mode, self.count_include_pad = for_each(padding, 1), ceil_mode, count_include_pad
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Array) -> Any:
         """Return the output."""
         return F.avg_pool1d(input, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad)
 
@@ -188,7 +189,7 @@ class _AvgPool(FunctionModule):
         self.padding, self.ceil_mode = padding, ceil_mode
         self.count_include_pad, self.divisor_override = count_include_pad, divisor_override
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Array) -> Array:
         """Return the output."""
         return self._function(
             input,
@@ -227,7 +228,7 @@ class _LPPool(FunctionModule):
         super().__init__()
         self.norm_type, self.kernel_size, self.stride, self.ceil_mode = norm_type, kernel_size, stride, ceil_mode
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Array) -> Array:
         """Return the output."""
         return self._function(input, self.norm_type, self.kernel_size, self.stride, self.ceil_mode)
 
@@ -271,7 +272,7 @@ class _Adaptive(FunctionModule):
         super().__init__()
         self.output_size = output_size
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Array) -> Array:
         """Return the output."""
         return self._function(input, self.output_size)
 
@@ -311,7 +312,7 @@ class _AdaptiveMax(_Adaptive):
         super().__init__(output_size)
         self.return_indices = return_indices
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Array) -> Array:
         """Return the output."""
         return self._function(input, self.output_size, self.return_indices)
 

@@ -9,6 +9,7 @@ from tracegrad.torch.functions.core.registry import FUNCTIONS
 from tracegrad.torch.functions.nn import nn_functional as F
 from tracegrad.torch.functions.nn.convolution import for_each
 from tracegrad.torch.nn.module import Module
+from tracegrad.typing import Array
 
 __all__ = [
     "CircularPad1d",
@@ -47,7 +48,7 @@ class Flatten(Module):
         super().__init__()
         self.start_dim, self.end_dim = start_dim, end_dim
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Array) -> Any:
         """Return the output."""
         return _flatten(input, self.start_dim, self.end_dim)
 
@@ -74,7 +75,7 @@ class Unflatten(Module):
                 )
         self.dim, self.unflattened_size = dim, tuple(unflattened_size)
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Array) -> Any:
         """Return the output."""
         return _unflatten(input, self.dim, self.unflattened_size)
 
@@ -94,7 +95,7 @@ class PixelShuffle(Module):
         super().__init__()
         self.upscale_factor = upscale_factor
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Array) -> Any:
         """Return the output."""
         return F.pixel_shuffle(input, self.upscale_factor)
 
@@ -114,7 +115,7 @@ class PixelUnshuffle(Module):
         super().__init__()
         self.downscale_factor = downscale_factor
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Array) -> Any:
         """Return the output."""
         return F.pixel_unshuffle(input, self.downscale_factor)
 
@@ -133,7 +134,7 @@ class _Pad(Module):
         super().__init__()
         self.padding = for_each(padding, 2 * self._count)
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Array) -> Any:
         """Return the output."""
         return F.pad(input, self.padding, self._mode)
 
@@ -146,7 +147,7 @@ class _ConstantPad(_Pad):
         super().__init__(padding)
         self.value = value
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Array) -> Any:
         """Return the output."""
         return F.pad(input, self.padding, "constant", self.value)
 

@@ -18,6 +18,7 @@ from tracegrad.torch.nn.init import uniform_
 from tracegrad.torch.nn.module import Module
 from tracegrad.torch.nn.parameter import Parameter
 from tracegrad.torch.tape.tensors.factories import empty, zeros
+from tracegrad.typing import Array
 
 __all__ = ["GRU", "LSTM", "RNN", "GRUCell", "LSTMCell", "RNNBase", "RNNCell"]
 
@@ -350,7 +351,7 @@ class _RNNCellBase(Module):
         for parameter in self.parameters():
             uniform_(parameter, -bound, bound)
 
-    def forward(self, input: Any, hx: Any = None) -> Any:
+    def forward(self, input: Array, hx: Any = None) -> Any:
         """Compute the state after the step.
 
         `input` is (N, input_size) or (input_size); the states, by default zeros, are (N, hidden_size) or (hidden_size).

@@ -24,6 +24,7 @@ from tracegrad.torch.nn.module import Module
 from tracegrad.torch.nn.normalization import LayerNorm
 from tracegrad.torch.tape.tensors.dtypes import get_default_dtype
 from tracegrad.torch.tape.tensors.factories import from_numpy
+from tracegrad.typing import Array
 
 __all__ = [
     "Transformer",
@@ -111,7 +112,9 @@ class TransformerEncoderLayer(_Layer):
 
     _norms = 2
 
-    def forward(self, src: Any, src_mask: Any = None, src_key_padding_mask: Any = None, is_causal: bool = False) -> Any:
+    def forward(
+        self, src: Array, src_mask: Any = None, src_key_padding_mask: Any = None, is_causal: bool = False
+    ) -> Any:
         """Return the output, in the shape of `src`."""
         masks = (src_mask, src_key_padding_mask, is_causal)
         if self.norm_first:
@@ -135,8 +138,8 @@ class TransformerDecoderLayer(_Layer):
 
     def forward(
         self,
-        tgt: Any,
-        memory: Any,
+        tgt: Array,
+        memory: Array,
         tgt_mask: Any = None,
         memory_mask: Any = None,
         tgt_key_padding_mask: Any = None,
@@ -176,8 +179,8 @@ class TransformerEncoder(Module):
         self.layers, self.num_layers, self.norm = _copies(encoder_layer, num_layers), num_layers, norm
 
     def forward(
-        self, src: Any, mask: Any = None, src_key_padding_mask: Any = None, is_causal: bool | None = None
-    ) -> Any:
+        self, src: Array, mask: Any = None, src_key_padding_mask: Any = None, is_causal: bool | None = None
+    ) -> Array:
         """Return the output, in the shape of `src`."""
         for layer in self.layers:
             src = layer(src, mask, src_key_padding_mask, bool(is_causal))
@@ -198,15 +201,15 @@ class TransformerDecoder(Module):
 
     def forward(
         self,
-        tgt: Any,
-        memory: Any,
+        tgt: Array,
+        memory: Array,
         tgt_mask: Any = None,
         memory_mask: Any = None,
         tgt_key_padding_mask: Any = None,
         memory_key_padding_mask: Any = None,
         tgt_is_causal: bool | None = None,
         memory_is_causal: bool = False,
-    ) -> Any:
+    ) -> Array:
         """Return the output, in the shape of `tgt`."""
         for layer in self.layers:
             tgt = layer(
@@ -281,8 +284,8 @@ class Transformer(Module):
 
     def forward(
         self,
-        src: Any,
-        tgt: Any,
+        src: Array,
+        tgt: Array,
         src_mask: Any = None,
         tgt_mask: Any = None,
         memory_mask: Any = None,

@@ -15,10 +15,11 @@ from tracegrad.torch.optim.line_search import LinePoint, search
 from tracegrad.torch.optim.optimizer import Optimizer
 from tracegrad.torch.tape import Tensor
 from tracegrad.torch.tape.tensors.factories import from_numpy
+from tracegrad.typing import NDArray
 
 __all__ = ["LBFGS"]
 
-Array = np.ndarray[Any, Any]
+Array = NDArray
 _LEAST_CURVATURE = 1e-10
 
 

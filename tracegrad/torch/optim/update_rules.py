@@ -20,41 +20,44 @@ import numpy as np
 
 from tracegrad.ops.elementwise.table import maximum, minimum, sqrt, where
 from tracegrad.ops.shape.linear import cast
+from tracegrad.typing import Array, NDArray
 
 __all__ = ["RULES", "UpdateRule"]
 
-State = dict[str, Any]
+State = dict[str, Array]
+InitialState = dict[str, Any]  # ndarrays, or None for no value yet
 Settings = Mapping[str, Any]
 
 
 class UpdateRule(NamedTuple):
     """Update rule of an optimizer for one parameter, and whether it counts its steps."""
 
-    begin: Callable[[Any, Settings], State]
-    change: Callable[[Any, Any, Any, Any, Settings], tuple[Any, State]]
+    begin: Callable[[Array, Settings], InitialState]
+    change: Callable[[Array, Array, State, Any, Settings], tuple[Array, State]]
     counts: bool = True
 
 
-def _zeros(p: Any, dtype: Any = None) -> np.ndarray[Any, Any]:
+def _zeros(p: Array, dtype: Any = None) -> NDArray:
     return np.zeros(p.shape, p.dtype if dtype is None else dtype)
 
 
-def _to(x: Any, p: Any) -> Any:
+def _to(x: Array | float, p: Array) -> Any:
     """Convert a number to the dtype of the parameter; Python numbers take the dtype of the other operand."""
-    return x if type(x) in (int, float) else cast(x, dtype=p.dtype.name)
+    kind: type = type(x)
+    return x if kind in (int, float) else cast(x, dtype=p.dtype.name)
 
 
-def _toward(x: Any, y: Any, weight: float) -> Any:
+def _toward(x: Array, y: Array, weight: float) -> Any:
     """Interpolate from `x` to `y`."""
     return x + (y - x) * weight
 
 
-def _decayed(p: Any, g: Any, h: Settings) -> Any:
+def _decayed(p: Array, g: Array, h: Settings) -> Array:
     """Return the gradient of the loss and of the penalty on large parameters."""
     return g + p * h["weight_decay"] if h["weight_decay"] else g
 
 
-def _shrunk(p: Any, g: Any, h: Settings) -> tuple[Any, Any]:
+def _shrunk(p: Array, g: Array, h: Settings) -> tuple[Array, Array]:
     """Return the parameter and the gradient after weight decay of one of the two."""
     if not h["weight_decay"]:
         return p, g
@@ -64,12 +67,12 @@ def _shrunk(p: Any, g: Any, h: Settings) -> tuple[Any, Any]:
 
 
 # -- gradient descent --------------------------------------------------------------------------------------------------
-def _begin_sgd(p: Any, h: Settings) -> State:
+def _begin_sgd(p: Array, h: Settings) -> InitialState:
     # With dampening the first step uses the whole gradient, so there is no buffer of zeros before it.
     return {"momentum_buffer": None if h["dampening"] else _zeros(p)} if h["momentum"] else {}
 
 
-def _sgd(p: Any, g: Any, s: State, t: Any, h: Settings) -> tuple[Any, State]:
+def _sgd(p: Array, g: Array, s: State, t: Array, h: Settings) -> tuple[Array, State]:
     g = _decayed(p, g, h)
     if not h["momentum"]:
         return p - g * _to(h["lr"], p), {}
@@ -80,12 +83,12 @@ def _sgd(p: Any, g: Any, s: State, t: Any, h: Settings) -> tuple[Any, State]:
 
 
 # -- moments -----------------------------------------------------------------------------------------------------------
-def _begin_adam(p: Any, h: Settings) -> State:
+def _begin_adam(p: Array, h: Settings) -> InitialState:
     greatest = {"max_exp_avg_sq": _zeros(p)} if h["amsgrad"] else {}
     return {"exp_avg": _zeros(p), "exp_avg_sq": _zeros(p), **greatest}
 
 
-def _adam(p: Any, g: Any, s: State, t: Any, h: Settings) -> tuple[Any, State]:
+def _adam(p: Array, g: Array, s: State, t: Array, h: Settings) -> tuple[Array, State]:
     first, second = h["betas"]
     p, g = _shrunk(p, g, h)
     now = _moments(g, s, h)
@@ -96,17 +99,17 @@ def _adam(p: Any, g: Any, s: State, t: Any, h: Settings) -> tuple[Any, State]:
     return p - now["exp_avg"] / root * _to(h["lr"] / (1 - first**t), p), now
 
 
-def _moments(g: Any, s: State, h: Settings) -> State:
+def _moments(g: Array, s: State, h: Settings) -> State:
     first, second = h["betas"]
     square = s["exp_avg_sq"] * second + g * g * (1 - second)
     return {"exp_avg": _toward(s["exp_avg"], g, 1 - first), "exp_avg_sq": square}
 
 
-def _begin_adamax(p: Any, h: Settings) -> State:
+def _begin_adamax(p: Array, h: Settings) -> InitialState:
     return {"exp_avg": _zeros(p), "exp_inf": _zeros(p)}
 
 
-def _adamax(p: Any, g: Any, s: State, t: Any, h: Settings) -> tuple[Any, State]:
+def _adamax(p: Array, g: Array, s: State, t: Array, h: Settings) -> tuple[Array, State]:
     first, second = h["betas"]
     g = _decayed(p, g, h)
     mean = _toward(s["exp_avg"], g, 1 - first)
@@ -114,15 +117,15 @@ def _adamax(p: Any, g: Any, s: State, t: Any, h: Settings) -> tuple[Any, State]:
     return p - mean / norm * _to(h["lr"] / (1 - first**t), p), {"exp_avg": mean, "exp_inf": norm}
 
 
-def _begin_moments(p: Any, h: Settings) -> State:
+def _begin_moments(p: Array, h: Settings) -> InitialState:
     return {"exp_avg": _zeros(p), "exp_avg_sq": _zeros(p)}
 
 
-def _begin_nadam(p: Any, h: Settings) -> State:
+def _begin_nadam(p: Array, h: Settings) -> InitialState:
     return {"mu_product": np.ones(()), **_begin_moments(p, h)}
 
 
-def _nadam(p: Any, g: Any, s: State, t: Any, h: Settings) -> tuple[Any, State]:
+def _nadam(p: Array, g: Array, s: State, t: Array, h: Settings) -> tuple[Array, State]:
     first, second = h["betas"]
     p, g = _shrunk(p, g, h)
     now = _moments(g, s, h)
@@ -135,7 +138,7 @@ def _nadam(p: Any, g: Any, s: State, t: Any, h: Settings) -> tuple[Any, State]:
     return new, {"mu_product": cast(product, dtype=s["mu_product"].dtype.name), **now}
 
 
-def _radam(p: Any, g: Any, s: State, t: Any, h: Settings) -> tuple[Any, State]:
+def _radam(p: Array, g: Array, s: State, t: Array, h: Settings) -> tuple[Array, State]:
     first, second = h["betas"]
     p, g = _shrunk(p, g, h)
     now = _moments(g, s, h)
@@ -150,12 +153,12 @@ def _radam(p: Any, g: Any, s: State, t: Any, h: Settings) -> tuple[Any, State]:
 
 
 # -- squares -----------------------------------------------------------------------------------------------------------
-def _begin_rmsprop(p: Any, h: Settings) -> State:
+def _begin_rmsprop(p: Array, h: Settings) -> InitialState:
     names = ["square_avg"] + ["momentum_buffer"] * (h["momentum"] > 0) + ["grad_avg"] * bool(h["centered"])
     return {name: _zeros(p) for name in names}
 
 
-def _rmsprop(p: Any, g: Any, s: State, t: Any, h: Settings) -> tuple[Any, State]:
+def _rmsprop(p: Array, g: Array, s: State, t: Array, h: Settings) -> tuple[Array, State]:
     g = _decayed(p, g, h)
     now = {"square_avg": s["square_avg"] * h["alpha"] + g * g * (1 - h["alpha"])}
     spread = now["square_avg"]
@@ -168,23 +171,23 @@ def _rmsprop(p: Any, g: Any, s: State, t: Any, h: Settings) -> tuple[Any, State]
     return p - step * _to(h["lr"], p), now
 
 
-def _begin_adagrad(p: Any, h: Settings) -> State:
+def _begin_adagrad(p: Array, h: Settings) -> InitialState:
     value = h["initial_accumulator_value"]
     return {"sum": np.full(p.shape, complex(value, value) if p.dtype.kind == "c" else value, p.dtype)}
 
 
-def _adagrad(p: Any, g: Any, s: State, t: Any, h: Settings) -> tuple[Any, State]:
+def _adagrad(p: Array, g: Array, s: State, t: Array, h: Settings) -> tuple[Array, State]:
     g = _decayed(p, g, h)
     total = s["sum"] + g * g
     rate = h["lr"] / (1 + (t - 1) * h["lr_decay"])
     return p - g / (sqrt(total) + h["eps"]) * _to(rate, p), {"sum": total}
 
 
-def _begin_adadelta(p: Any, h: Settings) -> State:
+def _begin_adadelta(p: Array, h: Settings) -> InitialState:
     return {"square_avg": _zeros(p), "acc_delta": _zeros(p)}
 
 
-def _adadelta(p: Any, g: Any, s: State, t: Any, h: Settings) -> tuple[Any, State]:
+def _adadelta(p: Array, g: Array, s: State, t: Array, h: Settings) -> tuple[Array, State]:
     g = _decayed(p, g, h)
     rho, eps = h["rho"], h["eps"]
     square = s["square_avg"] * rho + g * g * (1 - rho)
@@ -194,11 +197,11 @@ def _adadelta(p: Any, g: Any, s: State, t: Any, h: Settings) -> tuple[Any, State
 
 
 # -- means and signs ---------------------------------------------------------------------------------------------------
-def _begin_asgd(p: Any, h: Settings) -> State:
+def _begin_asgd(p: Array, h: Settings) -> InitialState:
     return {"eta": np.full((), _rate(h)), "mu": np.ones(()), "ax": _zeros(p)}
 
 
-def _asgd(p: Any, g: Any, s: State, t: Any, h: Settings) -> tuple[Any, State]:
+def _asgd(p: Array, g: Array, s: State, t: Array, h: Settings) -> tuple[Array, State]:
     g = _decayed(p, g, h)
     eta, mu = cast(s["eta"], dtype="float64"), _to(s["mu"], p)
     new = p * _to(1 - eta * h["lambd"], p) - g * _to(eta, p)
@@ -213,7 +216,7 @@ def _rate(h: Settings) -> Any:
     return h["lr"].item() if hasattr(h["lr"], "item") else h["lr"]
 
 
-def _begin_rprop(p: Any, h: Settings) -> State:
+def _begin_rprop(p: Array, h: Settings) -> InitialState:
     value = _rate(h)
     return {
         "prev": _zeros(p),
@@ -221,7 +224,7 @@ def _begin_rprop(p: Any, h: Settings) -> State:
     }
 
 
-def _rprop(p: Any, g: Any, s: State, t: Any, h: Settings) -> tuple[Any, State]:
+def _rprop(p: Array, g: Array, s: State, t: Array, h: Settings) -> tuple[Array, State]:
     shorter, longer = h["etas"]
     least, most = h["step_sizes"]
     same = g * s["prev"]
@@ -232,7 +235,7 @@ def _rprop(p: Any, g: Any, s: State, t: Any, h: Settings) -> tuple[Any, State]:
     return p - step, {"prev": g, "step_size": size}
 
 
-def _as(x: float, p: Any) -> np.ndarray[Any, Any]:
+def _as(x: float, p: Array) -> NDArray:
     return np.asarray(x, p.dtype)
 
 

@@ -5,11 +5,10 @@ The first write to fresh memory causes a page fault for every page, which for a 
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from tracegrad.cpython.references import COUNT_OF_LOOP_ITEM, reference_count
+from tracegrad.typing import NDArray
 
 __all__ = ["copy_of"]
 
@@ -18,10 +17,10 @@ MAX_POOLED_BYTES = 2**28  # bytes of all pooled blocks together, at most
 MAX_POOLED_BLOCKS = 16  # pooled blocks, at most
 
 # The pooled blocks, in the order of their allocation.
-_pool: list[np.ndarray[Any, Any]] = []
+_pool: list[NDArray] = []
 
 
-def copy_of(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def copy_of(array: NDArray) -> NDArray:
     """Copy the array, with the same order of axes in memory."""
     if array.nbytes < LARGE_BYTES:
         return array.copy("K")

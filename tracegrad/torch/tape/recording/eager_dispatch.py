@@ -24,6 +24,7 @@ from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape.recording.node import Spec
 from tracegrad.torch.tape.recording.node_recorder import Recorder, recorder_of, shapes_of
 from tracegrad.torch.tape.tensors import aliasing
+from tracegrad.typing import NDArray
 from tracegrad.utils.errstate import QUIET, restore_traps, set_traps, traps
 
 __all__ = ["is_ready", "of_form", "of_kinds", "of_one", "of_two"]
@@ -189,7 +190,7 @@ class _FormRecorders(dict[Hashable, Recorder]):
     def __init__(self, op: Op, node: str):
         self.op, self.node = op, node
 
-    def created(self, key: Hashable, smooth: bool, array: np.ndarray[Any, Any], params: Params) -> Recorder:
+    def created(self, key: Hashable, smooth: bool, array: NDArray, params: Params) -> Recorder:
         wanted = (0,) if smooth and self.op.differentiable_in(0) else ()
         recorder = recorder_of(self.op, wanted, (Aval(array.shape, array.dtype),), self.node, params)
         return remember(self, key, recorder)

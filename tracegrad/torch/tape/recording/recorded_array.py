@@ -41,6 +41,7 @@ from tracegrad.torch.tape.recording.node_recorder import record_any, shapes_of
 from tracegrad.torch.tape.recording.op_node import OpNode, RecordingPlan, node_class, piecewise_constant_node
 from tracegrad.torch.tape.recording.saved_tensor import Borrowed, copy_if_borrowed
 from tracegrad.torch.tape.tensors import aliasing, inplace_updates
+from tracegrad.typing import NDArray
 from tracegrad.utils.errstate import QUIET, restore_traps, set_traps, traps
 
 __all__ = ["FLOATS", "Recorded", "new_node"]
@@ -322,7 +323,7 @@ class Recorded(TapeCarrier):
         return self._requires or (self._base is not None and self._base._requires)
 
     # -- values, and updates in place ----------------------------------------------------------------------------
-    def concrete(self, query: str) -> np.ndarray[Any, Any]:
+    def concrete(self, query: str) -> NDArray:
         """Return the value, for Python that needs a number."""
         # Outside of derivatives of functions, only `float()` warns: NumPy and `math` call it, users call `item()`.
         warned_queries = ("float()", "item()", "tolist()") if STATE.depth else ("float()",)
@@ -348,7 +349,7 @@ class Recorded(TapeCarrier):
             out._counter = Borrowed([0])
         return out
 
-    def _constant(self, x: np.ndarray[Any, Any]) -> Any:
+    def _constant(self, x: NDArray) -> Any:
         supported(x.dtype)
         return self._like(x)
 

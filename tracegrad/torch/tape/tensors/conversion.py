@@ -19,6 +19,7 @@ from tracegrad.torch.functions.core.formats import check_format
 from tracegrad.torch.tape.tensors.dtypes import DTYPES
 from tracegrad.torch.tape.tensors.factories import check_device, tensor_method
 from tracegrad.torch.tape.tensors.tensor import Tensor, held
+from tracegrad.typing import DType, NDArray
 
 __all__: list[str] = []
 
@@ -68,7 +69,7 @@ def to(
     return _converted(self, dtype, copy)
 
 
-def _to_dtype(name: str, dtype: np.dtype[Any]) -> None:
+def _to_dtype(name: str, dtype: DType) -> None:
     def convert(self: Any, memory_format: Any = None) -> Any:
         check_format(name, memory_format)
         return _converted(self, dtype)
@@ -161,7 +162,7 @@ def cuda(self: Any, device: Any = None, non_blocking: bool = False, memory_forma
 
 
 # -- to copies and bytes ---------------------------------------------------------------------------------------------
-def _remade(cls: Any, array: np.ndarray[Any, Any], requires_grad: bool, state: dict[str, Any]) -> Any:
+def _remade(cls: Any, array: NDArray, requires_grad: bool, state: dict[str, Any]) -> Any:
     """Return a leaf of class `cls`, with the attributes `state` that the user has set."""
     out = held(cls.__new__(cls), array, requires_grad)
     vars(out).update(state)

@@ -16,6 +16,7 @@ from tracegrad.torch.functions.core import promotion
 from tracegrad.torch.functions.core.promotion import default_dtype
 from tracegrad.torch.modes import DEFAULT
 from tracegrad.torch.tape.tensors.docs import TENSOR_DOCS
+from tracegrad.typing import DType
 
 __all__ = [
     "DTYPES",
@@ -30,7 +31,7 @@ __all__ = [
     "set_default_dtype",
 ]
 
-DType = np.dtype[Any]
+DType = DType
 
 DTYPES: dict[str, DType] = {
     name: np.dtype(name)

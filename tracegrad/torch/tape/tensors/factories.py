@@ -25,6 +25,7 @@ from tracegrad.torch.functions.core.promotion import default_complex
 from tracegrad.torch.tape.tensors.docs import TENSOR_DOCS
 from tracegrad.torch.tape.tensors.dtypes import check_requires_grad, get_default_dtype
 from tracegrad.torch.tape.tensors.tensor import Tensor, of_array
+from tracegrad.typing import DType, NDArray
 
 __all__ = [
     "arange",
@@ -118,11 +119,11 @@ def shape_of(name: str, sizes: tuple[Any, ...], size: Any = None) -> tuple[int, 
     return shape
 
 
-def _dtype(dtype: Any) -> np.dtype[Any]:
+def _dtype(dtype: Any) -> DType:
     return supported(get_default_dtype() if dtype is None else dtype, "dtype=")
 
 
-def _filled(shape: tuple[int, ...], value: Any, dtype: np.dtype[Any]) -> Any:
+def _filled(shape: tuple[int, ...], value: Any, dtype: DType) -> Any:
     """Make an array of `shape` with all elements `value`: a node of the active trace, or an ndarray."""
     number = np.asarray(value).astype(dtype).item()
     if tracing():
@@ -258,7 +259,7 @@ def _as_array_of(x: Any, dtype: Any, copy: bool | None, requires_grad: bool | No
     return out.detach().requires_grad_(requires_grad)
 
 
-def from_numpy(ndarray: np.ndarray[Any, Any]) -> Any:
+def from_numpy(ndarray: NDArray) -> Any:
     """Make a Tensor that shares the memory of an ndarray; TypeError for other objects.
 
     >>> x = np.zeros(2)
@@ -323,7 +324,7 @@ def _number(name: str, value: Any) -> Any:
     return plain(value)
 
 
-def _filled_with(shape: tuple[int, ...], value: Any, dtype: np.dtype[Any]) -> Any:
+def _filled_with(shape: tuple[int, ...], value: Any, dtype: DType) -> Any:
     if isinstance(value, Carrier):
         return creation.full(shape, value, dtype)
     if np.asarray(value).dtype.kind == "c" and dtype.kind != "c":
@@ -451,7 +452,7 @@ def logspace(
 
 
 # -- with the shape and dtype of another array -----------------------------------------------------------------------
-def like(name: str, x: Any, dtype: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
+def like(name: str, x: Any, dtype: Any) -> tuple[tuple[int, ...], DType]:
     """Return the shape of `x`, and its dtype unless `dtype` is passed; TypeError if it is not an array."""
     if not isinstance(x, Carrier | np.ndarray):
         raise TypeError(located(f"{name}(): argument 'input' (position 1) must be Tensor, not {type(x).__name__}"))

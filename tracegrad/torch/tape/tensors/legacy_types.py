@@ -9,6 +9,7 @@ import numpy as np
 from tracegrad.torch.tape.tensors.dtypes import DTYPES
 from tracegrad.torch.tape.tensors.factories import tensor, zeros
 from tracegrad.torch.tape.tensors.tensor import Tensor
+from tracegrad.typing import DType
 
 __all__ = [
     "BoolTensor",
@@ -26,7 +27,7 @@ __all__ = [
 class _TensorTypeMeta(type):
     """Metaclass of the Tensor types of one dtype: calls make Tensors, and Tensors of this dtype are instances."""
 
-    dtype: np.dtype[Any]
+    dtype: DType
 
     def __instancecheck__(cls, instance: Any) -> bool:
         return isinstance(instance, Tensor) and instance.dtype == cls.dtype

@@ -17,6 +17,7 @@ import numpy as np
 from tracegrad.torch.functions.core.promotion import default_complex
 from tracegrad.torch.tape.tensors.docs import TENSOR_DOCS
 from tracegrad.torch.tape.tensors.dtypes import DTYPES, get_default_dtype
+from tracegrad.typing import NDArray
 from tracegrad.utils.lazy_dataclass import record
 
 __all__ = ["format_of", "get_printoptions", "html_of", "options_set", "set_printoptions", "text_of", "text_of_array"]
@@ -96,7 +97,7 @@ def get_printoptions() -> dict[str, Any]:
 Text = Callable[[Any], str]
 
 
-def _form(values: np.ndarray[Any, Any]) -> tuple[Text, int]:
+def _form(values: NDArray) -> tuple[Text, int]:
     """Return the format of the elements of an array that shows `values`, and the width of each in a line."""
     if values.dtype.kind == "c":
         return _form_of_complex(values)
@@ -107,13 +108,13 @@ def _form(values: np.ndarray[Any, Any]) -> tuple[Text, int]:
     return lambda v: text(v).rjust(width), width
 
 
-def _form_of_floats(values: np.ndarray[Any, Any]) -> tuple[Text, int]:
+def _form_of_floats(values: NDArray) -> tuple[Text, int]:
     shown = values[np.isfinite(values) & (values != 0)]
     text = _text_of_floats(shown)
     return text, max(map(len, map(text, shown.tolist())), default=1)
 
 
-def _text_of_floats(shown: np.ndarray[Any, Any]) -> Text:
+def _text_of_floats(shown: NDArray) -> Text:
     """Return the format of floats, chosen by the finite nonzero ones."""
     precision = _options.precision
     integral = bool((shown == np.ceil(shown)).all())
@@ -124,7 +125,7 @@ def _text_of_floats(shown: np.ndarray[Any, Any]) -> Text:
     return lambda v: f"{v:.{precision}f}"
 
 
-def _is_scientific(shown: np.ndarray[Any, Any], integral: bool) -> bool:
+def _is_scientific(shown: NDArray, integral: bool) -> bool:
     if not shown.size:
         return False
     if _options.sci_mode is not None:
@@ -134,7 +135,7 @@ def _is_scientific(shown: np.ndarray[Any, Any], integral: bool) -> bool:
     return high / low > 1000 or high > 1e8 or (low < 1e-4 and not integral)
 
 
-def _form_of_complex(values: np.ndarray[Any, Any]) -> tuple[Text, int]:
+def _form_of_complex(values: NDArray) -> tuple[Text, int]:
     real, real_width = _form_of_floats(values.real)
     imag, imag_width = _form_of_floats(values.imag)
 
@@ -155,7 +156,7 @@ class _PrintLayout:
     width: int
     summary: bool
 
-    def nested(self, array: np.ndarray[Any, Any], indent: int) -> str:
+    def nested(self, array: NDArray, indent: int) -> str:
         """Format the rows of an array between brackets, each indented to the column of the first."""
         if array.ndim == 0:
             return self.text(array.item())
@@ -167,7 +168,7 @@ class _PrintLayout:
             parts.insert(cut, "...")
         return "[" + ("," + "\n" * (array.ndim - 1) + " " * (indent + 1)).join(parts) + "]"
 
-    def row(self, array: np.ndarray[Any, Any], indent: int) -> str:
+    def row(self, array: NDArray, indent: int) -> str:
         cut = self.cut(len(array))
         texts = [self.text(v) for part in _edges_of_row(array, cut) for v in part.tolist()]
         if cut:
@@ -181,16 +182,16 @@ class _PrintLayout:
         return _options.edgeitems if self.summary and length > 2 * _options.edgeitems else 0
 
 
-def _edges(array: np.ndarray[Any, Any], cut: int) -> Iterator[np.ndarray[Any, Any]]:
+def _edges(array: NDArray, cut: int) -> Iterator[NDArray]:
     for part in _edges_of_row(array, cut):
         yield from part
 
 
-def _edges_of_row(array: np.ndarray[Any, Any], cut: int) -> tuple[np.ndarray[Any, Any], ...]:
+def _edges_of_row(array: NDArray, cut: int) -> tuple[NDArray, ...]:
     return (array[:cut], array[-cut:]) if cut else (array,)
 
 
-def _shown(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _shown(array: NDArray) -> NDArray:
     """Return the elements that a summary shows."""
     edge = _options.edgeitems
     for axis, length in enumerate(array.shape):
@@ -199,14 +200,14 @@ def _shown(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return array
 
 
-def _elements(array: np.ndarray[Any, Any]) -> str:
+def _elements(array: NDArray) -> str:
     summary = array.size > _options.threshold
     text, width = _form((_shown(array) if summary else array).reshape(-1))
     return _PrintLayout(text, width, summary).nested(array, len(PREFIX))
 
 
 # -- the text of a Tensor ----------------------------------------------------------------------------------------------
-def _notes(array: np.ndarray[Any, Any], requires_grad: bool, grad_fn: str | None) -> Iterator[str]:
+def _notes(array: NDArray, requires_grad: bool, grad_fn: str | None) -> Iterator[str]:
     """Return the text after the elements."""
     if not array.size and array.ndim != 1:
         yield f"size={array.shape}"
@@ -234,9 +235,7 @@ def html_of(x: Any) -> str:
     )
 
 
-def text_of_array(
-    array: np.ndarray[Any, Any], requires_grad: bool = False, grad_fn: str | None = None, tangent: str = ""
-) -> str:
+def text_of_array(array: NDArray, requires_grad: bool = False, grad_fn: str | None = None, tangent: str = "") -> str:
     """Return the text of a Tensor that holds `array`, with its node's name, and its tangent's text, if any.
 
     >>> text_of_array(np.array([1.5, 2.0]), grad_fn="MulBackward0")

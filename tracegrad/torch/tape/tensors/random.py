@@ -19,6 +19,7 @@ from tracegrad.torch.functions.core.operands import as_array
 from tracegrad.torch.tape.tensors.docs import TENSOR_DOCS
 from tracegrad.torch.tape.tensors.dtypes import get_default_dtype
 from tracegrad.torch.tape.tensors.factories import check_device, like, plain, shape_of, tensor_method, wrap
+from tracegrad.typing import DType, NDArray
 
 __all__ = [
     "Generator",
@@ -95,14 +96,14 @@ def set_rng_state(new_state: Any) -> None:
 
 
 # -- draws of arrays -------------------------------------------------------------------------------------------------
-def _floating(name: str, dtype: Any) -> np.dtype[Any]:
+def _floating(name: str, dtype: Any) -> DType:
     kind = supported(get_default_dtype() if dtype is None else dtype, "dtype=")
     if kind.kind not in "fc":
         raise UnsupportedError(located(f"{name} is not implemented for dtype {kind}"))
     return kind
 
 
-def _uniform(bits: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+def _uniform(bits: Any, shape: tuple[int, ...], dtype: DType) -> Any:
     if dtype.kind == "c":
         return _complex(bits.random((*shape, 2)), dtype)
     if dtype == HALF:  # multiples of 2**-11: a rounded float32 could be 1
@@ -110,7 +111,7 @@ def _uniform(bits: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
     return as_array(bits.random(shape, dtype.type))
 
 
-def _gaussian(bits: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+def _gaussian(bits: Any, shape: tuple[int, ...], dtype: DType) -> Any:
     if dtype.kind == "c":  # the real and imaginary parts together have variance 1
         return _complex(bits.standard_normal((*shape, 2)) * np.sqrt(0.5), dtype)
     if dtype == HALF:
@@ -118,11 +119,11 @@ def _gaussian(bits: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
     return as_array(bits.standard_normal(shape, dtype.type))
 
 
-def _complex(pairs: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+def _complex(pairs: NDArray, dtype: DType) -> NDArray:
     return np.asarray(pairs[..., 0] + 1j * pairs[..., 1]).astype(dtype)
 
 
-def _integers(bits: np.random.Generator, low: int, high: int, shape: Any, dtype: np.dtype[Any]) -> Any:
+def _integers(bits: np.random.Generator, low: int, high: int, shape: Any, dtype: DType) -> Any:
     if low >= high:
         raise RuntimeError(located(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}"))
     if dtype.kind in "iu" and not (np.iinfo(dtype).min <= low and high - 1 <= np.iinfo(dtype).max):
@@ -130,7 +131,7 @@ def _integers(bits: np.random.Generator, low: int, high: int, shape: Any, dtype:
     return np.asarray(bits.integers(low, high, shape, np.uint64 if high > 1 << 63 else np.int64)).astype(dtype)
 
 
-def _probabilities(name: str, p: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _probabilities(name: str, p: NDArray) -> NDArray:
     if not ((p >= 0) & (p <= 1)).all():
         raise RuntimeError(located(f"{name} expects p to be in [0, 1]"))
     return p
@@ -268,7 +269,7 @@ def _common_shape(name: str, *xs: Any) -> tuple[int, ...]:
         ) from None
 
 
-def _normal(bits: np.random.Generator, mean: Any, std: Any, shape: Any, dtype: np.dtype[Any]) -> Any:
+def _normal(bits: np.random.Generator, mean: Any, std: Any, shape: Any, dtype: DType) -> Any:
     if (np.asarray(std) < 0).any():
         raise RuntimeError(located(f"normal expects std >= 0.0, but found std {np.min(std)}"))
     return np.asarray(_gaussian(bits, shape, dtype) * std + mean).astype(dtype, copy=False)
@@ -329,7 +330,7 @@ def multinomial(input: Any, num_samples: int, replacement: bool = False, *, gene
     return wrap(chosen.reshape(*weights.shape[:-1], num_samples).astype(np.int64))
 
 
-def _weights(weights: Any, count: int, replacement: bool) -> np.ndarray[Any, Any]:
+def _weights(weights: Any, count: int, replacement: bool) -> NDArray:
     if weights.dtype.kind != "f":
         raise DTypeError(located(f"multinomial only supports floating-point dtypes for input, got: {weights.dtype}"))
     if weights.ndim not in (1, 2):
@@ -399,7 +400,7 @@ def random_(self: Any, low: int = 0, high: int | None = None, *, generator: Gene
     return _fill(self, node, _integers(source("random_", generator), low, high, self.shape, self.dtype))
 
 
-def _integers_of(dtype: np.dtype[Any]) -> int:
+def _integers_of(dtype: DType) -> int:
     """Return n + 1 for the largest n such that `dtype` can represent all integers up to n."""
     if dtype.kind == "f":
         return int(2 ** (np.finfo(dtype).nmant + 1)) + 1

@@ -32,6 +32,7 @@ from tracegrad.torch.tape.tensors.dtypes import get_default_dtype
 from tracegrad.torch.tape.tensors.indexing import get_item, set_item
 from tracegrad.torch.tape.tensors.inplace_views import BecomesView
 from tracegrad.torch.tape.tensors.printing import format_of, html_of, text_of
+from tracegrad.typing import NDArray
 
 __all__ = ["Tensor", "held", "of_array"]
 
@@ -260,11 +261,11 @@ class Tensor(Recorded, BecomesView, TensorMethods, TensorCarrier):
     def _copied(self) -> Any:
         return self.array.copy()
 
-    def numpy(self, *, force: bool = False) -> np.ndarray[Any, Any]:
+    def numpy(self, *, force: bool = False) -> NDArray:
         """Return the ndarray, sharing memory. RuntimeError for `requires_grad`, except in `no_grad` or by `force`."""
         if self._requires and STATE.enabled and not force:
             raise RuntimeError(located(_NO_NUMPY))
-        array: np.ndarray[Any, Any] = self.array
+        array: NDArray = self.array
         if not isinstance(array, np.ndarray):
             array = self.concrete("numpy()")
         return array
@@ -369,7 +370,7 @@ class Tensor(Recorded, BecomesView, TensorMethods, TensorCarrier):
         return format_of(self, spec)
 
 
-def _legacy_constructor(args: tuple[Any, ...]) -> tuple[np.ndarray[Any, Any], bool]:
+def _legacy_constructor(args: tuple[Any, ...]) -> tuple[NDArray, bool]:
     """Make the array of `Tensor(...)`, from data or sizes, in the default dtype; prefer `tensor`."""
     data, requires_grad, *sizes = args
     if isinstance(data, np.ndarray) and (data.dtype == get_default_dtype() or data.dtype.kind == "c"):

@@ -21,6 +21,7 @@ from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape.recording.recorded_array import Recorded
 from tracegrad.torch.tape.tensors.indexing import get_item
 from tracegrad.torch.tape.tensors.tensor import Tensor
+from tracegrad.typing import NDArray
 
 __all__ = ["TracedTensor", "entered"]
 
@@ -98,7 +99,7 @@ class TracedTensor(Tensor):
             return entered(x if isinstance(x, TracedTensor) else self.array._stand_in(x))
         return self._like(x if isinstance(x, Carrier) else self.array._lift(np.asarray(x)))
 
-    def _constant(self, x: np.ndarray[Any, Any]) -> Any:
+    def _constant(self, x: NDArray) -> Any:
         return self._lift(x)
 
     def concrete(self, query: str) -> Any:
