@@ -111,7 +111,7 @@ def check(fun: Function, *, seed: int = 0) -> Callable[..., Audit]:
     """
     require_callable(fun, "check")
 
-    def audit(*args: Any, **kwargs: Any) -> Audit:
+    def audit(*args: object, **kwargs: object) -> Audit:
         with np.errstate(all="ignore"):
             return Audit(describe(fun).name, tuple(_AuditedCall(fun, args, kwargs, seed).comparisons()))
 
@@ -241,7 +241,7 @@ class _AuditedCall:
         )
         return self._differences("", value, derivative, directions, point).ok
 
-    def _forward(self, along: Any, directions: Sequence[Any]) -> Comparison:
+    def _forward(self, along: object, directions: Sequence[Any]) -> Comparison:
         label = "forward mode beside reverse mode"
         push = self._compiling("forward", lambda x, t: api.jvp(self.loss, (x,), (t,))[1])
         try:
@@ -254,7 +254,7 @@ class _AuditedCall:
     def _rounding(self) -> float:
         return max(float(np.finfo(np.asarray(x).dtype).eps) for x in self.point)
 
-    def _compiled(self, label: str, function: Traced[..., Any], wanted: Any) -> Comparison:
+    def _compiled(self, label: str, function: Traced[..., Any], wanted: object) -> Comparison:
         with settings.override(first_call="compile"):
             result = function(self.point)
         comparison = _compare(f"{label}: compiled beside NumPy", result, wanted, _DIGITS * _rounding_of(wanted))
@@ -300,12 +300,12 @@ def _dot(xs: Sequence[Any], ys: Sequence[Any]) -> Any:
     return sum((np.sum(x * y) for x, y in zip(xs, ys)), 0.0)
 
 
-def _rounding_of(xs: Any) -> float:
+def _rounding_of(xs: object) -> float:
     kinds = [np.asarray(x).dtype for x in tree.leaves(xs)]
     return max((float(np.finfo(kind).eps) for kind in kinds if kind.kind in "fc"), default=0.0)
 
 
-def _compare(label: str, actual: Any, wanted: Any, allowed: float, size: float = 0.0) -> Comparison:
+def _compare(label: str, actual: object, wanted: object, allowed: float, size: float = 0.0) -> Comparison:
     """Compute the difference of two trees; it is infinite if shapes, or elements that are not finite, differ."""
     differences = [0.0]
     for a, b in zip(*(map(np.asarray, tree.leaves(x)) for x in (actual, wanted)), strict=True):
@@ -323,7 +323,7 @@ def _max_difference(a: Any, b: Any, size: float) -> float:
     return float(np.max(np.abs(a[finite] - b[finite]), initial=0.0) / (largest or 1.0))
 
 
-def _graph_of(function: Traced[..., Any], point: Any) -> tuple[Graph, list[Any]]:
+def _graph_of(function: Traced[..., Any], point: object) -> tuple[Graph, list[Any]]:
     """Return the graph of a call, and its inputs."""
     call = function.binder.bind((point,), {})
     path, _, captured = function.find(call)
@@ -331,7 +331,7 @@ def _graph_of(function: Traced[..., Any], point: Any) -> tuple[Graph, list[Any]]
     return path.trace.graph, list(map(np.asarray, (*call.leaves, *captured)))
 
 
-def _first_node(function: Traced[..., Any], point: Any) -> str:
+def _first_node(function: Traced[..., Any], point: object) -> str:
     """Name the first node of a call's graph whose compiled value is not NumPy's."""
     graph, arrays = _graph_of(function, point)
     computed = dict(zip(graph.inputs, arrays))
@@ -354,6 +354,6 @@ def _first_node(function: Traced[..., Any], point: Any) -> str:
     return f"first at {result.name} : {result.aval}" + (f" ({result.location})" if result.location else "")
 
 
-def _run_node(graph: Graph, node: GraphNode, arrays: Sequence[Any]) -> Any:
+def _run_node(graph: Graph, node: GraphNode, arrays: Sequence[Any]) -> object:
     subgraph = sliced(graph.inputs, graph.nodes, [node])
     return compile_program(subgraph, ("array",) * len(subgraph.inputs), True).run(arrays)

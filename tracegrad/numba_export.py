@@ -53,7 +53,7 @@ def as_numba(fun: Dispatcher, args: tuple[Any, ...]) -> Any:
     # `call` is a separate function, so that its caller keeps the arrays alive until it returns.
     space["call"] = njit(space["call"], nogil=True)
 
-    def numbas(x: Any) -> Any:
+    def numbas(x: object) -> Any:
         array = np.asarray(x)
         kind = from_dtype(array.dtype)
         return types.Array(kind, array.ndim, "C", readonly=True) if isinstance(x, np.ndarray) else kind
@@ -62,7 +62,7 @@ def as_numba(fun: Dispatcher, args: tuple[Any, ...]) -> Any:
     return njit(tuple(map(numbas, args)), nogil=True)(function)
 
 
-def as_cfunc(fun: Dispatcher, signature: Any) -> Any:
+def as_cfunc(fun: Dispatcher, signature: object) -> object:
     """Make a C function; see `Traced.as_cfunc`."""
     from numba import cfunc, types
     from numba.core.sigutils import normalize_signature

@@ -32,7 +32,7 @@ _TRANSFORMS = ("trace", "grad", "value_and_grad", "jacfwd", "jacrev", "hessian")
 _DTYPES = {short_name(dtype): dtype for dtype in SUPPORTED}
 
 
-def add_to(commands: Any) -> None:
+def add_to(commands: object) -> None:
     """Add the commands to the parser."""
     explain = _parser(commands, "explain", "what a function is compiled to")
     explain.set_defaults(run=_explain)
@@ -96,7 +96,7 @@ def _arguments(target: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
     return (args, {}) if isinstance(args, tuple) else ((args,), {})
 
 
-def resolve_target(target: str) -> Any:
+def resolve_target(target: str) -> object:
     """Return the object that `module:name` or `file.py:name` names; the name may have dots.
 
     >>> resolve_target("math:pi"), resolve_target("numpy:linalg.norm").__name__
@@ -114,7 +114,7 @@ def resolve_target(target: str) -> Any:
         raise UsageError(f"{module_name} has no {name}{hint}") from None
 
 
-def _module(name: str) -> Any:
+def _module(name: str) -> object:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
@@ -123,7 +123,7 @@ def _module(name: str) -> Any:
         raise
 
 
-def _from_file(path: str) -> Any:
+def _from_file(path: str) -> object:
     if not os.path.isfile(path):
         raise UsageError(f"there is no file {path}")
     folder, name = os.path.split(os.path.abspath(path))
@@ -177,7 +177,7 @@ def _value(tree: ast.expr) -> Any:
             return ast.literal_eval(tree)
 
 
-def _array(dtype: str, sizes: Any) -> np.ndarray[Any, Any]:
+def _array(dtype: str, sizes: object) -> np.ndarray[Any, Any]:
     shape = sizes if isinstance(sizes, tuple) else (sizes,)
     if dtype not in _DTYPES:
         raise ValueError(f"there is no dtype {dtype}; there are {', '.join(sorted(_DTYPES))}")

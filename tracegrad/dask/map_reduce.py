@@ -33,7 +33,7 @@ def value_and_grad(
     *,
     batched_argnums: Argnums,
     reduction: str = "sum",
-    scheduler: Any = None,
+    scheduler: object = None,
     compute: bool = True,
     optimize: int | None = None,
 ) -> Function:
@@ -116,7 +116,7 @@ def grad(
     *,
     batched_argnums: Argnums,
     reduction: str = "sum",
-    scheduler: Any = None,
+    scheduler: object = None,
     compute: bool = True,
     optimize: int | None = None,
 ) -> Function:
@@ -173,7 +173,7 @@ def _gradient(partial: ChunkResult, has_aux: bool) -> Any:
 
 
 def _over_chunks(
-    transform: str, fun: Function, how: How, batched: Argnums, scheduler: Any, compute: bool, result: Function
+    transform: str, fun: Function, how: How, batched: Argnums, scheduler: object, compute: bool, result: Function
 ) -> Function:
     check(fun, how.argnums, f"dask.{transform}", (None, how.optimize))
     if not _as_tuple(batched) or not all(type(i) is int for i in _as_tuple(batched)):
@@ -185,7 +185,7 @@ def _over_chunks(
     compiled = how.of(fun)  # made once, so that later calls reuse the compiled program
 
     @functools.wraps(fun, updated=())
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: object, **kwargs: object) -> Any:
         if current_trace() is not None:
             raise TraceError(located(f"{name} computes on a cluster, and cannot be called in a traced function"))
         inputs, keywords = positional(fun, args, kwargs)
@@ -230,7 +230,7 @@ def _placed(
     return columns, result
 
 
-def _by_dask(job: Job, columns: Columns, scheduler: Any, compute: bool, result: Function) -> Any:
+def _by_dask(job: Job, columns: Columns, scheduler: object, compute: bool, result: Function) -> Any:
     """Compute the same by Dask tasks, whose keys name their chunks."""
     dask = _dask()
     elsewhere, job.crowded = _scheduler_traits(dask, scheduler)
@@ -239,7 +239,7 @@ def _by_dask(job: Job, columns: Columns, scheduler: Any, compute: bool, result: 
     chunk_entries = columns.chunk_entries()
     token = uuid.uuid4().hex[:8]
 
-    def task(function: Function, key: str, *args: Any, nout: int | None = None) -> Any:
+    def task(function: Function, key: str, *args: object, nout: int | None = None) -> Any:
         return dask.delayed(function, pure=False, nout=nout)(*args, dask_key_name=f"{key}-{token}")
 
     # The job is a task, because Dask would send data of the graph with each chunk. It is not scattered, because a

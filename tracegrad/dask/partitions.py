@@ -18,11 +18,11 @@ def _class(module: str, name: str) -> Any:
     return getattr(sys.modules.get(module), name, ())
 
 
-def _is_array(x: Any) -> bool:
+def _is_array(x: object) -> bool:
     return isinstance(x, _class("dask.array", "Array"))
 
 
-def of_dask(x: Any) -> bool:
+def of_dask(x: object) -> bool:
     """Whether Dask has to compute leaves of this pytree: a collection, or a future of a cluster."""
     return any(
         (hasattr(x, "__dask_graph__") and not isinstance(x, type)) or isinstance(x, _class("distributed", "Future"))
@@ -38,7 +38,7 @@ class Columns:
         self.names: list[str] = []
         self.entries: list[Any] = []
 
-    def placed(self, arg: Any, name: str) -> Any:
+    def placed(self, arg: object, name: str) -> object:
         """Return the argument with a placeholder for each column in it.
 
         A Dask array has its blocks along axis 0, a list has one partition an item; other containers are searched.
@@ -103,6 +103,6 @@ class Columns:
         return list(zip(*self.entries, strict=True))
 
 
-def _child_paths(x: Any, root: str) -> list[str]:
+def _child_paths(x: object, root: str) -> list[str]:
     """Return the expressions that lead to the children of a container."""
     return tree.paths(tree.with_children(x, [0] * len(tree.children(x))), root)

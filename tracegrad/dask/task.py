@@ -98,7 +98,7 @@ class Job:
         arrays = [x for x in tree.leaves((self.args, self.keywords)) if isinstance(x, np.ndarray)]
         return len(self.packed or b"") + sum(x.nbytes for x in arrays)
 
-    def run(self, *args: Any) -> Any:
+    def run(self, *args: object) -> Any:
         """Return the function, derived and compiled."""
         if self.function is None:
             self.function = _known(self.pack(), self.how)
@@ -128,7 +128,7 @@ def _known(packed: bytes, how: How) -> Traced[..., Any]:
         return _functions[key]
 
 
-def of_chunk(job: Job, number: int, *entries: Any) -> ChunkResult:
+def of_chunk(job: Job, number: int, *entries: object) -> ChunkResult:
     """Compute the result of the chunk with this number; errors have a note with the number."""
     try:
         args = [_filled(x, entries) for x in job.args]
@@ -144,12 +144,12 @@ def of_chunk(job: Job, number: int, *entries: Any) -> ChunkResult:
     return ChunkResult(rows, value, gradient, aux)
 
 
-def _filled(arg: Any, entries: tuple[Any, ...]) -> Any:
+def _filled(arg: object, entries: tuple[Any, ...]) -> Any:
     """Return an argument with the chunk's entries in place of the placeholders."""
     return tree.map(lambda x: in_order(entries[x.number]) if type(x) is ChunkPlaceholder else x, arg)
 
 
-def in_order(x: Any) -> Any:
+def in_order(x: object) -> Any:
     """Copy the arrays of a pytree to C order.
 
     Sums follow the memory order of elements, and pickle changes the order of some arrays.

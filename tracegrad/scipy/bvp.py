@@ -25,10 +25,10 @@ def solve_bvp(
     x: Any,
     y: Any,
     p: Any = None,
-    S: Any = None,
-    fun_jac: Any = None,
-    bc_jac: Any = None,
-    **options: Any,
+    S: object = None,
+    fun_jac: object = None,
+    bc_jac: object = None,
+    **options: object,
 ) -> Any:
     """Solve a boundary value problem, with the arguments and the result of `scipy.integrate.solve_bvp`.
 
@@ -90,7 +90,7 @@ def solve_bvp(
     return layout.solved(result)
 
 
-def _is_vector_list(y: Any) -> bool:
+def _is_vector_list(y: object) -> bool:
     return isinstance(y, list | tuple) and all(isinstance(row, np.ndarray) and row.ndim == 1 for row in y)
 
 
@@ -115,7 +115,7 @@ class BvpLayout:
         def flat(fun: Function) -> Function:
             return lambda x, y, *p: self.state.pack(inlined(fun)(x, *self._arguments((y,), p)), y.shape[1:])
 
-        def user_jacobian(x: Any, y: Any, *p: Any) -> Any:
+        def user_jacobian(x: Any, y: Any, *p: Any) -> object:
             return jac(x, *self._arguments((y,), p))
 
         derivatives = (
@@ -130,7 +130,7 @@ class BvpLayout:
         def flat(bc: Function) -> Function:
             return lambda a, b, *p: joined(tree.leaves(inlined(bc)(*self._arguments((a, b), p))))
 
-        def user_jacobian(a: Any, b: Any, *p: Any) -> Any:
+        def user_jacobian(a: Any, b: Any, *p: Any) -> object:
             return jac(*self._arguments((a, b), p))
 
         derivatives = (
@@ -163,10 +163,10 @@ class BvpLayout:
 def _columns(fun: Function) -> Function:
     """Differentiate each result column with respect to the same column of `y`, and to the parameters."""
 
-    def call(x: Any, y: Any, *p: Any) -> Any:
+    def call(x: object, y: Any, *p: object) -> Any:
         n, m = y.shape
 
-        def along(direction: Any) -> Any:
+        def along(direction: object) -> Any:
             return api.jvp(lambda y: fun(x, y, *p), (y,), (direction,))[1]
 
         directions = np.broadcast_to(np.eye(n)[:, :, None], (n, n, m))

@@ -41,7 +41,7 @@ def constraints_of(vector: Vector, constraints: Any, with_hessian: bool) -> Any:
     return [_constraint(vector, c, with_hessian) for c in constraints]
 
 
-def _constraint(vector: Vector, constraint: Any, with_hessian: bool) -> Any:
+def _constraint(vector: Vector, constraint: Any, with_hessian: bool) -> object:
     if isinstance(constraint, dict):
         fun = ResidualFunction(constraint["fun"], vector)
         jac = constraint.get("jac")

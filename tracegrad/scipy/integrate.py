@@ -17,7 +17,7 @@ __all__ = ["quad", "solve_ivp"]
 _IMPLICIT = ("Radau", "BDF", "LSODA")
 
 
-def quad(func: Callable[..., Any], a: Any, b: Any, args: Any = (), **options: Any) -> Any:
+def quad(func: Callable[..., Any], a: object, b: object, args: object = (), **options: object) -> Any:
     """Integrate a function of a number, with the arguments and the result of `scipy.integrate.quad`.
 
     Parameters
@@ -56,14 +56,14 @@ def quad(func: Callable[..., Any], a: Any, b: Any, args: Any = (), **options: An
 def solve_ivp(
     fun: Callable[..., Any],
     t_span: Sequence[float],
-    y0: Any,
-    method: Any = "RK45",
-    t_eval: Any = None,
+    y0: object,
+    method: object = "RK45",
+    t_eval: object = None,
     dense_output: bool = False,
-    events: Any = None,
+    events: object = None,
     vectorized: bool = False,
-    args: Any = None,
-    **options: Any,
+    args: object = None,
+    **options: object,
 ) -> Any:
     """Solve an initial value problem, with the arguments and the result of `scipy.integrate.solve_ivp`.
 
@@ -133,11 +133,11 @@ class Derivative(ResidualFunction):
         return self.transformed("derivative", lambda flat: lambda *args: self.vector.pack(flat(*args)))
 
 
-def _column(y: Any) -> Any:
+def _column(y: object) -> object:
     return tree.map(lambda leaf: np.asarray(leaf)[..., 0], y)
 
 
-def _events(vector: Vector, events: Any) -> Any:
+def _events(vector: Vector, events: Any) -> object:
     """Convert events to SciPy's format, as functions of the vector."""
     if events is None or vector.flat:
         return events
@@ -145,7 +145,7 @@ def _events(vector: Vector, events: Any) -> Any:
 
 
 def _event(vector: Vector, event: Callable[..., Any]) -> Callable[..., Any]:
-    def call(t: Any, v: Any, *args: Any) -> Any:
+    def call(t: object, v: object, *args: object) -> Any:
         return event(t, vector.unpack(v), *args)
 
     vars(call).update({k: getattr(event, k) for k in ("terminal", "direction") if hasattr(event, k)})

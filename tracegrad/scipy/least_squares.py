@@ -188,7 +188,7 @@ def curve_fit(
         jac = lambda x, *p: derivatives(x, joined(p))  # noqa: E731
 
     @functools.wraps(f)
-    def model(x: Any, *p: Any) -> Any:
+    def model(x: object, *p: object) -> Any:
         return value(x, joined(p))
 
     result, *others = of_scipy("optimize.curve_fit")(

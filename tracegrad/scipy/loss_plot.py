@@ -104,7 +104,7 @@ class LossPlot:
         return f"LossPlot({self.title!r}, {count} iteration{'s' * (count != 1)}{last})"
 
 
-def _loss_of(result: Any) -> float | None:
+def _loss_of(result: object) -> float | None:
     loss = getattr(result, "cost", None)
     loss = getattr(result, "fun", None) if loss is None else loss
     return None if loss is None else float(loss)

@@ -29,16 +29,16 @@ _PRODUCTS = ("newton-cg", "trust-ncg", "trust-krylov", "trust-constr")
 
 def minimize(
     fun: Callable[..., Any],
-    x0: Any,
-    args: Any = (),
-    method: Any = None,
-    jac: Any = None,
-    hess: Any = None,
-    hessp: Any = None,
-    bounds: Any = None,
-    constraints: Any = (),
+    x0: object,
+    args: object = (),
+    method: object = None,
+    jac: object = None,
+    hess: object = None,
+    hessp: object = None,
+    bounds: object = None,
+    constraints: object = (),
     tol: float | None = None,
-    callback: Any = None,
+    callback: object = None,
     options: Mapping[str, Any] | None = None,
     *,
     disp: bool = False,
@@ -123,7 +123,7 @@ def minimize(
     return result
 
 
-def _derivatives(objective: OfVector, method: str, jac: Any, hess: Any, hessp: Any) -> dict[str, Any]:
+def _derivatives(objective: OfVector, method: str, jac: object, hess: object, hessp: Any) -> dict[str, Any]:
     """Return the function and its derivatives as arguments of SciPy."""
     vector, options = objective.vector, dict[str, Any]()
     if jac is True or (jac is None and method not in _NOTHING):
@@ -160,7 +160,7 @@ def _callback(vector: Vector, callback: Any, progress: Progress, value: Callable
     if set(inspect.signature(callback).parameters) == {"intermediate_result"}:
         from scipy.optimize import OptimizeResult
 
-        def of_result(intermediate_result: Any) -> Any:
+        def of_result(intermediate_result: Any) -> object:
             progress.iterated()
             if isinstance(intermediate_result, np.ndarray):
                 intermediate_result = OptimizeResult(x=intermediate_result, fun=value(intermediate_result))

@@ -39,7 +39,7 @@ class Progress:
         if not self.shown:
             return fun
 
-        def call(*args: Any) -> Any:
+        def call(*args: object) -> Any:
             result = fun(*args)
             self.evaluations += 1
             if cost is not None:
@@ -50,12 +50,12 @@ class Progress:
 
         return call
 
-    def iterating(self, jac: Any) -> Any:
+    def iterating(self, jac: object) -> Any:
         """Wrap `jac` if it is a function; each of its calls counts as an iteration."""
         if not self.shown or not callable(jac):
             return jac
 
-        def call(*args: Any) -> Any:
+        def call(*args: object) -> Any:
             self.iterated()
             return jac(*args)
 

@@ -32,7 +32,7 @@ class Vector:
            [3., 4.]])
     """
 
-    def __init__(self, api_name: str, name: str, x: Any):
+    def __init__(self, api_name: str, name: str, x: object):
         leaves, self.structure = tree.flatten(x)
         self.api_name, self.name, self.paths = api_name, name, tree.paths(x)
         kinds: list[Any] = [leaf if isinstance(leaf, Carrier) else np.asarray(leaf) for leaf in leaves]
@@ -59,7 +59,7 @@ class Vector:
         """Return the cache key: equal keys mean equal layouts."""
         return self.structure, self.shapes, self.dtypes
 
-    def pack(self, x: Any, trailing: tuple[int, ...] = ()) -> Any:
+    def pack(self, x: object, trailing: tuple[int, ...] = ()) -> Any:
         """Pack a pytree of this structure into a vector; a list is converted to an array.
 
         The leaves may have additional trailing axes. ShapeError for another structure or shape.
@@ -75,10 +75,10 @@ class Vector:
                 self._refuse(f"{path or 'a leaf'} of shape {result}", f"{self.name}{path} has {wanted}")
         return joined(leaves, trailing)
 
-    def _refuse(self, actual: Any, wanted: Any) -> None:
+    def _refuse(self, actual: object, wanted: object) -> None:
         raise ShapeError(located(f"{self.api_name}: {actual} does not fit {self.name}: {wanted}"))
 
-    def unpack(self, v: Any) -> Any:
+    def unpack(self, v: object) -> Any:
         """Unpack a vector, ndarray or traced, into a pytree."""
         return v if self.flat else self.along(v, ())
 
@@ -94,7 +94,7 @@ class Vector:
         leaves = [leaf if dtype == np.float64 else leaf.astype(dtype) for leaf, dtype in zip(leaves, self.dtypes)]
         return tree.unflatten(self.structure, [leaf if leaf.shape else leaf[()] for leaf in leaves])
 
-    def spread(self, end: Any, default: float) -> Any:
+    def spread(self, end: object, default: float) -> Any:
         """Pack a bound into a vector: a number, or a pytree of arrays that broadcast to the leaves.
 
         None means `default`.
@@ -127,7 +127,7 @@ def joined(leaves: Sequence[Any], trailing: tuple[int, ...] = ()) -> Any:
     return rows[0] if len(rows) == 1 else np.concatenate(rows)
 
 
-def array_if_list(x: Any) -> Any:
+def array_if_list(x: object) -> Any:
     """Convert a list of numbers to an array, as SciPy does; return other values unchanged.
 
     >>> array_if_list([1, 2]), array_if_list((np.ones(2), 3.0))

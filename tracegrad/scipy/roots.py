@@ -17,10 +17,10 @@ _JACOBIANS = ("hybr", "lm")  # the methods of `root` that take one
 
 def root(
     fun: Callable[..., Any],
-    x0: Any,
-    args: Any = (),
+    x0: object,
+    args: object = (),
     method: str = "hybr",
-    jac: Any = None,
+    jac: object = None,
     tol: float | None = None,
     callback: Any = None,
     options: Mapping[str, Any] | None = None,
@@ -88,13 +88,13 @@ def root(
 
 def root_scalar(
     f: Callable[..., Any],
-    args: Any = (),
+    args: object = (),
     method: str | None = None,
-    bracket: Any = None,
-    fprime: Any = None,
-    fprime2: Any = None,
-    x0: Any = None,
-    x1: Any = None,
+    bracket: object = None,
+    fprime: object = None,
+    fprime2: object = None,
+    x0: object = None,
+    x1: object = None,
     xtol: float | None = None,
     rtol: float | None = None,
     maxiter: int | None = None,

@@ -30,10 +30,10 @@ def of_scipy(name: str) -> Any:
     return result if current_trace() is None else shadow_of(result)
 
 
-def compiled(fun: Function, key: Any, make: Callable[[Function], Function], name: str) -> Any:
+def compiled(fun: Function, key: object, make: Callable[[Function], Function], name: str) -> Any:
     """Apply `make` to a function, compile the result, and cache it on the function under this key and `name`."""
 
-    def body(*args: Any) -> Any:
+    def body(*args: object) -> Any:
         return make(fun)(*args)
 
     return remembered(fun, ("scipy", key), lambda: standing_for(fun, body, name))
@@ -54,7 +54,7 @@ class OfVector:
     def __call__(self, *args: Any) -> Any:
         return self.plain(*args)
 
-    def plain(self, *args: Any) -> Any:
+    def plain(self, *args: object) -> Any:
         """Evaluate the function itself, uncompiled."""
         x = self.vector.unpack(args[self.argnum])
         return inlined(self.fun)(*args[: self.argnum], x, *args[self.argnum + 1 :])
@@ -66,7 +66,7 @@ class OfVector:
         return compiled(self.fun, key, lambda _: make(self._as_function()), f"{self.vector.api_name}: {name}")
 
     def _as_function(self) -> Function:
-        def flat(*args: Any) -> Any:
+        def flat(*args: object) -> Any:
             return self.plain(*args)
 
         flat.__wrapped__ = self.fun  # type: ignore[attr-defined]
@@ -139,13 +139,13 @@ class ResidualFunction(OfVector):
         self.count = result.size
         return result
 
-    def jacobian(self, *args: Any) -> Any:
+    def jacobian(self, *args: object) -> Any:
         """Compute the Jacobian, a matrix with a row for each element of the result."""
         if self.count is None:
             self(*args)
         return self._compiled_jac(*args)
 
-    def with_jacobian(self, *args: Any) -> tuple[Any, Any]:
+    def with_jacobian(self, *args: object) -> tuple[Any, Any]:
         """Return result and Jacobian of a function that returns both."""
         result, jacobian = self.plain(*args)
         return joined(tree.leaves(result)), jacobian
@@ -164,7 +164,7 @@ def _flat_result(flat: Function) -> Function:
 def number(value: Function) -> Function:
     """Convert `value`, a function to a scalar, to a function to a float; in a trace return it unchanged."""
 
-    def call(*args: Any) -> Any:
+    def call(*args: object) -> Any:
         result = value(*args)
         return float(result) if isinstance(result, np.ndarray | np.generic) else result
 
@@ -177,7 +177,7 @@ def checked(vector: Vector, both: Function) -> Function:
     A solver would continue with the nan, and stop at an arbitrary point.
     """
 
-    def call(v: Any, *args: Any) -> Any:
+    def call(v: object, *args: object) -> Any:
         value, gradient = both(v, *args)
         if isinstance(gradient, np.ndarray) and math.isnan(np.dot(gradient, gradient)) and np.isfinite(value):
             indices = np.flatnonzero(np.isnan(gradient))
@@ -199,13 +199,13 @@ class Both:
         self._key: bytes | None = None
         self._cached: Any = None
 
-    def value(self, v: Any, *args: Any) -> Any:
+    def value(self, v: object, *args: object) -> Any:
         return self._at(v, args)[0]
 
-    def gradient(self, v: Any, *args: Any) -> Any:
+    def gradient(self, v: object, *args: object) -> Any:
         return self._at(v, args)[1]
 
-    def _at(self, v: Any, args: tuple[Any, ...]) -> Any:
+    def _at(self, v: object, args: tuple[Any, ...]) -> Any:
         key = np.asarray(v).tobytes()
         if key != self._key:
             self._cached = self._both(v, *args)

@@ -62,10 +62,10 @@ def _recorded(fun: Any, bc: Any, n: int, unknown: list[Any]) -> tuple[list[Any],
     like = [Aval(shape, np.dtype(np.float64)) for shape in ((1,), (n, 1), (n,), (n,), *(p.shape for p in unknown))]
     parameters = like[4:]
 
-    def of_column(x: Any, y: Any, *p: Any) -> Any:
+    def of_column(x: Any, y: Any, *p: Any) -> object:
         return shaped(inlined(fun)(x, y, *p), (n, 1))
 
-    def of_ends(a: Any, b: Any, *p: Any) -> Any:
+    def of_ends(a: Any, b: Any, *p: Any) -> object:
         return shaped(inlined(bc)(a, b, *p), (count,))
 
     fs = [(of_column, (*like[:2], *parameters)), (of_ends, (*like[2:4], *parameters))]
@@ -144,13 +144,13 @@ class Problem:
         def scaled(x: Any, factor: float) -> Any:
             return multiply(x, full(shape=x.shape, value=factor, dtype="float64"))
 
-        def middle(x: Any) -> Any:
+        def middle(x: object) -> Any:
             return scaled(add(column_range(x, 0, m - 1), column_range(x, 1, m)), 0.5)
 
-        def spacings(x: Any) -> Any:
+        def spacings(x: object) -> Any:
             return subtract(column_range(x, 1, m), column_range(x, 0, m - 1))
 
-        def fn(u: Any, mesh: Any, *captured: Any) -> list[Any]:
+        def fn(u: object, mesh: object, *captured: object) -> list[Any]:
             y, *p = unflatten(u, avals)
             rest = [*p, *captured]
             h = broadcast_to(reshape(spacings(mesh), shape=(1, m - 1)), shape=(n, m - 1))
@@ -164,7 +164,7 @@ class Problem:
         vector_avals = [Aval(shape, np.dtype(np.float64)) for shape in ((self.size(m),), (m,))]
         return build(fn, [*vector_avals, *(Aval(x.shape, np.dtype(x.dtype)) for x in captured)])
 
-    def solved(self, x: Any, start: Sequence[Any], values: Sequence[Any]) -> Any:
+    def solved(self, x: object, start: Sequence[Any], values: Sequence[Any]) -> Any:
         """Return SciPy's solution, computed or cached."""
         return self._last.get((x, *start, *values), lambda: self._solve(x, start, values))
 
@@ -174,7 +174,7 @@ class Problem:
         def fun(x: Any, y: Any, *p: Any) -> Any:
             return np.array(self._of_columns(len(x))([np.asarray(x), np.asarray(y), *p, *values])[0])
 
-        def bc(a: Any, b: Any, *p: Any) -> Any:
+        def bc(a: object, b: object, *p: object) -> Any:
             return np.array(self._at_ends([np.asarray(a), np.asarray(b), *p, *values])[0])
 
         return integrate.solve_bvp(fun, bc, x, *start, **self.options)

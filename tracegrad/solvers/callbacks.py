@@ -79,7 +79,7 @@ class Substitute:
         first_call = "background" if settings.first_call == "background" else "compile"
         return compile_program(graph, kinds, False, self.api_name, first_call=first_call, optimize=settings.optimize)
 
-    def compute(self, *leaves: Any) -> Any:
+    def compute(self, *leaves: object) -> Any:
         """Compute the outputs; None if SciPy has to compute them."""
         waits = settings.first_call == "compile" or waits_for_compiler()
         if jit_disabled() or not (self._was_called or waits):
@@ -96,10 +96,10 @@ def _kind(ndim: int) -> str:
     return "array" if ndim else "float"
 
 
-def _argument(x: Any, aval: Any) -> Any:
+def _argument(x: Any, aval: Any) -> object:
     """Convert an argument for a program."""
     return conformed(np.asarray(x, np.float64).reshape(aval.shape)) if aval.ndim else float(x)
 
 
-def _owned_copy(x: Any) -> Any:
+def _owned_copy(x: Any) -> object:
     return np.array(x) if x.ndim else x[()]

@@ -31,7 +31,7 @@ class Event:
     It also has SciPy's attributes of the user's function: `terminal` (whether, or at which occurrence) and `direction`.
     """
 
-    def __init__(self, graph: Graph, function: Any):
+    def __init__(self, graph: Graph, function: object):
         self.graph, self._callback = graph, Callback(graph, "scipy.integrate.solve_ivp", 2)
         self.terminal = getattr(function, "terminal", None)
         self.direction = getattr(function, "direction", 0)
@@ -42,7 +42,7 @@ class Event:
     def to_scipy(self, values: Sequence[Any]) -> Any:
         of = self._callback.at(values)
 
-        def call(t: Any, z: Any) -> float:
+        def call(t: object, z: object) -> float:
             return float(of(t, z))
 
         vars(call).update(terminal=self.terminal, direction=self.direction)
@@ -113,7 +113,7 @@ class Events:
         self.y = self._states(self.times)
         self.marks = event_times, [self._states(t) if size else t for t, size in zip(event_times, sizes)]
 
-    def _states(self, times: Any) -> Any:
+    def _states(self, times: object) -> Any:
         system, ends, values = self._of
         return solution(system, ends, times, values)[1]
 

@@ -109,7 +109,7 @@ def brute(inputs: SolverArguments) -> Any:
     options = inputs.options()
     text = f"{options!r} {finish is None} {[isinstance(x, slice) for x in ranges]}"
 
-    def run(fs: Any, start: Any, result: Any = ()) -> Any:
+    def run(fs: Any, start: Any, result: object = ()) -> Any:
         each = [slice(*r) if isinstance(x, slice) else r for x, r in zip(ranges, start.values())]
         x = inputs.real(number(fs[0]), tuple(each), finish=finish, **options)
         return np.reshape(x, shape), 0, 0, 0, 0, 0, True

@@ -29,7 +29,7 @@ def gradient_of(graph: Graph) -> Graph:
     """Return the graph (x, values) -> gradient of a scalar function with respect to x."""
     both, result = joint(graph, [0], [0])
 
-    def fn(*args: Any) -> list[Any]:
+    def fn(*args: object) -> list[Any]:
         if not result:
             return [full(shape=graph.avals[0].shape, value=0.0, dtype="float64")]
         return replay(both, [*args, full(shape=(), value=1.0, dtype="float64")])[0][1:]

@@ -141,7 +141,7 @@ def _of_complex(y0: Any, inputs: dict[str, Any], options: dict[str, Any]) -> Any
         z = np.reshape(z, (-1,))
         return np.concatenate([np.real(z), np.imag(z)])
 
-    def right_hand_side(t: Any, z: Any, *rest: Any) -> Any:
+    def right_hand_side(t: Any, z: Any, *rest: Any) -> object:
         return both(inlined(fun)(t, z[:n] + 1j * z[n:], *rest))
 
     names = {k: inputs[k] for k in ("t_span", "method", "t_eval", "dense_output")}

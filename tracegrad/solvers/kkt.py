@@ -59,7 +59,7 @@ class Constraint:
         """Return the functions that the solver calls."""
         return [(_flat(self.fun), None), *([(self.jac, None)] if callable(self.jac) else [])]
 
-    def to_scipy(self, fs: list[Any], x: Any) -> Any:
+    def to_scipy(self, fs: list[Any], x: object) -> Any:
         """Make SciPy's constraint from these functions."""
         jac = fs[1] if callable(self.jac) else self.jac
         if self.type:
@@ -68,7 +68,7 @@ class Constraint:
             return scipy_function("optimize.LinearConstraint")(jac(x), self.low, self.high)
         return scipy_function("optimize.NonlinearConstraint")(fs[0], self.low, self.high, jac=jac)
 
-    def residuals(self, x: Any) -> tuple[list[Any], list[bool]]:
+    def residuals(self, x: object) -> tuple[list[Any], list[bool]]:
         """Return the residuals that must be zero, or nonnegative, and for each element whether it must be zero."""
         y = _flat(self.fun)(x)
         n = y.shape[0]
@@ -81,7 +81,7 @@ class Constraint:
         return results, [True] * len(each[0]) + [False] * (len(each[1]) + len(each[2]))
 
 
-def _static(api_name: str, x: Any) -> Any:
+def _static(api_name: str, x: object) -> Any:
     result = known(x) if isinstance(x, Carrier) else x
     if result is None or isinstance(result, Carrier):
         raise refuse(f"{api_name} with traced bounds of a constraint", "subtract them in its function")
@@ -126,7 +126,7 @@ def constrained(
     """
     equals: list[bool] = []
 
-    def residuals(x: Any) -> Any:
+    def residuals(x: object) -> Any:
         results = [c.residuals(x) for c in constraints]
         equals[:] = [e for _, each in results for e in each]
         return np.concatenate([y for ys, _ in results for y in ys])

@@ -75,7 +75,7 @@ def _derivative_rule(call: _KrylovCall) -> SolverRule:
 
 def _iterative(name: str) -> None:
     @solver(f"sparse.linalg.{name}")
-    def solve(inputs: SolverArguments) -> Any:
+    def solve(inputs: SolverArguments) -> object:
         matrix = wrapped(inputs.pop("A"))
         if not isinstance(matrix, Sparse):
             raise refuse(

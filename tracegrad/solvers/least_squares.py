@@ -46,11 +46,11 @@ __all__: list[str] = []
 Fs = list[tuple[Callable[..., Any], Any]]
 
 
-def _soft(z: Any) -> Any:
+def _soft(z: Any) -> object:
     return multiply(subtract(sqrt(add(z, 1.0)), 1.0), 2.0)
 
 
-def _huber(z: Any) -> Any:
+def _huber(z: Any) -> object:
     near = less_equal(z, 1.0)
     return where(near, z, subtract(multiply(sqrt(where(near, 1.0, z)), 2.0), 1.0))
 
@@ -95,7 +95,7 @@ class _Fit:
         """Compute `run(fs, starts)`; return the solution, the active bounds, and the other results."""
         n = self.functions.x
 
-        def both(fs: Any, start: Any) -> Any:
+        def both(fs: object, start: object) -> Any:
             x, *others = run(fs, start)
             return x, self._held(fs, np.asarray(x), start), *others
 
@@ -125,7 +125,7 @@ class _Fit:
 
 
 def _cost(graph: Graph, loss: str, scale: float) -> Graph:
-    def fn(*args: Any) -> list[Any]:
+    def fn(*args: object) -> list[Any]:
         return [_sum(replay(graph, args)[0][0], loss, scale)]
 
     return build(fn, graph.avals)
@@ -137,7 +137,7 @@ def _sum(rest: Any, loss: str, scale: float) -> Any:
 
 
 def _flat(f: Callable[..., Any]) -> Callable[..., Any]:
-    def call(x: Any) -> Any:
+    def call(x: object) -> Any:
         y = shaped(f(x), None)
         return np.reshape(y, -1) if len(y.shape) != 1 else y
 
@@ -207,7 +207,7 @@ def curve_fit(inputs: SolverArguments) -> Any:
     def model(p: Any) -> Any:
         return f(xdata, *[p[k] for k in range(shape[0])])
 
-    def rest(p: Any) -> Any:
+    def rest(p: object) -> Any:
         residuals = np.reshape(shaped(model(p), None), -1) - y
         if sigma is None or len(np.shape(sigma)) < 2:
             return residuals if sigma is None else residuals / sigma
@@ -242,7 +242,7 @@ def curve_fit(inputs: SolverArguments) -> Any:
     return p, covariance + (moved - stop_gradient(moved))
 
 
-def _begin(f: Any, p0: Any, bounds: Any) -> Any:
+def _begin(f: Any, p0: object, bounds: object) -> Any:
     """Return SciPy's start value: ones, or a point within the bounds."""
     if p0 is not None:
         return np.reshape(shaped(p0, None), -1)
@@ -273,7 +273,7 @@ def nnls(A: Any, b: Any, **others: Any) -> Any:
     def fn(x: Any, *rest: Any) -> list[Any]:
         return [where(greater(x, 0.0), replay(gradient, [x, *rest])[0][0], x)]
 
-    def run(_: Any, start: Any) -> Any:
+    def run(_: object, start: Any) -> Any:
         return (scipy_function("optimize.nnls")(start["A"], start["b"], **options)[0],)
 
     equation = build(fn, gradient.avals)
@@ -315,7 +315,7 @@ def lsq_linear(inputs: SolverArguments) -> Any:
     options = inputs.options()
     fit = _Fit(api_name, lambda x: matrix @ x - right, [], shape, limits)
 
-    def run(_: Any, start: Any) -> Any:
+    def run(_: object, start: Any) -> Any:
         result = inputs.real(start["A"], start["b"], bounds=_within(start), **options)
         return result.x, result.active_mask, result.nit, result.status, result.success
 

@@ -66,11 +66,11 @@ class Objective:
             extra_args = arguments_tuple(args)
             self._add("hessp", lambda z: inlined(hessp)(z[0], z[1], *extra_args), shape, (2, *shape))
 
-    def _add(self, name: str, *entry: Any) -> None:
+    def _add(self, name: str, *entry: object) -> None:
         self.fs.append(entry)
         self.names.append(name)
 
-    def _add_user(self, api_name: str, name: str, f: Any, args: Any, shape: tuple[int, ...]) -> None:
+    def _add_user(self, api_name: str, name: str, f: object, args: object, shape: tuple[int, ...]) -> None:
         if callable(f):
             self._add(name, with_args(f, args), shape)
         elif f not in NUMERICAL_JACS:
@@ -177,7 +177,7 @@ def ends(limits: Any, shape: tuple[int, ...]) -> dict[str, Any]:
     return {k: shaped(np.broadcast_to(arrays(x)[0], shape), shape) for k, x in zip(("low", "high"), pairs)}
 
 
-def _at_bounds(low: Any, high: Any, shape: tuple[int, ...]) -> list[tuple[Callable[..., Any], Any]]:
+def _at_bounds(low: object, high: object, shape: tuple[int, ...]) -> list[tuple[Callable[..., Any], Any]]:
     """Make functions for the mask of elements between the bounds, and their distance to the nearer bound."""
     return [
         (lambda x: np.where((x > low) & (x < high), 1.0, 0.0), shape),
@@ -186,7 +186,7 @@ def _at_bounds(low: Any, high: Any, shape: tuple[int, ...]) -> list[tuple[Callab
 
 
 def _limited(gradient: Graph, between: Graph, off: Graph) -> Graph:
-    def fn(*args: Any) -> list[Any]:
+    def fn(*args: object) -> list[Any]:
         free, derivative, distance = (replay(graph, args)[0][0] for graph in (between, gradient, off))
         return [where(greater(free, 0.5), derivative, distance)]
 
@@ -204,7 +204,7 @@ class _Assignment(OpaqueCall):
 
 
 @shadow("scipy.optimize.linear_sum_assignment")
-def linear_sum_assignment(cost_matrix: Any, maximize: bool = False) -> Any:
+def linear_sum_assignment(cost_matrix: object, maximize: bool = False) -> Any:
     """`scipy.optimize.linear_sum_assignment`: indices, which have no derivative."""
     (cost,) = arrays(cost_matrix)
     if len(cost.shape) != 2:

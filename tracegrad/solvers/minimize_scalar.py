@@ -88,7 +88,7 @@ _bracketed("golden", _OPTIONS, ("x", "fun", "nfev"))
 
 
 @solver("optimize.fminbound")
-def fminbound(inputs: SolverArguments) -> Any:
+def fminbound(inputs: SolverArguments) -> object:
     """`scipy.optimize.fminbound`"""
     options = {"xatol": inputs["xtol"], "maxiter": inputs["maxfun"], "disp": inputs["disp"]}
     ends = inputs["x1"], inputs["x2"]

@@ -68,11 +68,11 @@ def _integrated(func: Any, ranges: Ranges, args: tuple[Any, ...], options: Seque
     return value, weakened(error)
 
 
-def _ends(x: Any) -> Callable[..., Any]:
+def _ends(x: object) -> Callable[..., Any]:
     return inlined(x) if callable(x) else lambda *_: x
 
 
-def _end(x: Any, *args: Any) -> Any:
+def _end(x: object, *args: object) -> object:
     return inlined(x)(*args) if callable(x) else x
 
 
@@ -88,7 +88,7 @@ def nquad(inputs: SolverArguments) -> Any:
 
 
 @solver("integrate.dblquad")
-def dblquad(inputs: SolverArguments) -> Any:
+def dblquad(inputs: SolverArguments) -> object:
     """`scipy.integrate.dblquad`"""
     ranges: Ranges = [
         lambda x, *_: (_end(inputs["gfun"], x), _end(inputs["hfun"], x)),
@@ -98,7 +98,7 @@ def dblquad(inputs: SolverArguments) -> Any:
 
 
 @solver("integrate.tplquad")
-def tplquad(inputs: SolverArguments) -> Any:
+def tplquad(inputs: SolverArguments) -> object:
     """`scipy.integrate.tplquad`"""
     ranges: Ranges = [
         lambda y, x, *_: (_end(inputs["qfun"], x, y), _end(inputs["rfun"], x, y)),

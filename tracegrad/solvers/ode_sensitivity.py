@@ -49,11 +49,11 @@ class System:
         self.name = node_name(api_name, f"{begin} {derivative} {method} {self.options!r} {jac}")
         self._last = LastResult()
 
-    def solved(self, ends: Sequence[float], times: Any, values: Sequence[Any]) -> Any:
+    def solved(self, ends: Sequence[float], times: object, values: Sequence[Any]) -> Any:
         """Compute SciPy's solution between the ends, at the times, or at the solver's steps if `times` is None."""
         return self._last.get((*ends, times, *values), lambda: self._solve(ends, times, values))
 
-    def _solve(self, ends: Sequence[float], times: Any, values: Sequence[Any]) -> Any:
+    def _solve(self, ends: Sequence[float], times: object, values: Sequence[Any]) -> Any:
         if self.method == "odeint":
             return self._by_odeint(ends, times, values)
         if times is not None and self.method in METHODS and fits(self.options, self.size, ends, times):
@@ -64,7 +64,7 @@ class System:
         rows = np.transpose(result.y) if len(result.y) else np.zeros((0, self.size))
         return np.asarray(result.t), rows, (result.nfev, result.njev, result.nlu, result.status)
 
-    def run(self, ends: Sequence[float], times: Any, values: Sequence[Any], **extra: Any) -> Any:
+    def run(self, ends: Sequence[float], times: object, values: Sequence[Any], **extra: object) -> Any:
         """Call `scipy.integrate.solve_ivp`."""
         from scipy import integrate
 
@@ -85,7 +85,7 @@ class System:
         rows, calls, status = result
         return times, rows, (calls, 0, 0, status)
 
-    def _by_odeint(self, ends: Sequence[float], times: Any, values: Sequence[Any]) -> Any:
+    def _by_odeint(self, ends: Sequence[float], times: object, values: Sequence[Any]) -> Any:
         from scipy import integrate
 
         first, derivative, jac = self._bind(ends, values)
@@ -194,7 +194,7 @@ def _widened(system: System, moved: Sequence[int], size: int) -> System:
             s = add(s, negative(multiply(_per_direction(height, size), _filled(t_moved, size, n))))
         return [flat([z, s])]
 
-    def both(t: Any, z: Any, *args: Any) -> list[Any]:
+    def both(t: object, z: object, *args: object) -> list[Any]:
         values = args[:count]
         directions = [w for i, w in zip(moved, args[count:]) if i]
         state, s = unflatten(
@@ -211,7 +211,7 @@ def _widened(system: System, moved: Sequence[int], size: int) -> System:
     )
 
 
-def _per_direction(x: Any, size: int) -> Any:
+def _per_direction(x: object, size: int) -> Any:
     return repeated(size, [False], [x])[0] if size else x
 
 

@@ -39,7 +39,7 @@ _INSTEAD = {
 
 def _refused(name: str, instead: str) -> None:
     @shadow(f"scipy.optimize.{name}", of_functions=True)
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: object, **kwargs: object) -> Any:
         raise refuse(f"scipy.optimize.{name}", instead)
 
 

@@ -172,14 +172,14 @@ def quad(inputs: SolverArguments) -> Any:
     return weakened(result[0]), weakened(result[1])
 
 
-def _end(api_name: str, x: Any) -> Any:
+def _end(api_name: str, x: object) -> object:
     if isinstance(x, TapeCarrier):
         raise UnsupportedError(located(f"{api_name} between Tensors is not supported; give it numbers"))
     return shaped(x, ()) if isinstance(x, Carrier) else x
 
 
 @solver("integrate.quad_vec", "full_output", "workers")
-def quad_vec(inputs: SolverArguments) -> Any:
+def quad_vec(inputs: SolverArguments) -> object:
     """`scipy.integrate.quad_vec`: the integrals and an estimate of their errors, which has no derivative."""
     api_name = inputs.api_name
     functions = Functions(api_name, [(with_args(inputs.pop("f"), inputs.pop("args")), None)], None)
@@ -190,7 +190,7 @@ def quad_vec(inputs: SolverArguments) -> Any:
 
 
 @solver("integrate.fixed_quad")
-def fixed_quad(inputs: SolverArguments) -> Any:
+def fixed_quad(inputs: SolverArguments) -> object:
     """`scipy.integrate.fixed_quad`: a weighted sum of the function, which is called once with all points."""
     a, b = inputs["a"], inputs["b"]
     if not any(isinstance(x, Carrier) for x in (a, b)) and (np.isinf(a) or np.isinf(b)):

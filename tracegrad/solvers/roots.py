@@ -21,7 +21,7 @@ __all__: list[str] = []
 _COUNTS = (((), "i64"), ((), "i64"), ((), "bool"))
 
 
-def _functions(api_name: str, fs: Sequence[Any], args: Any) -> Functions:
+def _functions(api_name: str, fs: Sequence[Any], args: object) -> Functions:
     return Functions(api_name, [(with_args(f, args), ()) for f in fs], None)
 
 
@@ -51,7 +51,7 @@ for _name in ("brentq", "brenth", "bisect", "ridder", "toms748"):
     _bracketed(_name)
 
 
-def _results(api_name: str, root: Any, others: Sequence[Any]) -> SolverResult:
+def _results(api_name: str, root: object, others: Sequence[Any]) -> SolverResult:
     iterations, calls, converged = others
     return SolverResult(api_name, root=root, iterations=iterations, function_calls=calls, converged=converged)
 
@@ -148,7 +148,7 @@ def root(inputs: SolverArguments) -> Any:
 def _of_shape(api_name: str, f: Callable[[Any], Any], shape: tuple[int, ...]) -> Callable[[Any], Any]:
     """Wrap `f`; refuse results of another shape."""
 
-    def call(x: Any) -> Any:
+    def call(x: object) -> Any:
         y = shaped(f(x), None)
         if y.shape != shape:
             raise refuse(f"{api_name} of a function whose result has the shape {y.shape} and its argument {shape}")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from tracegrad.numpy_api.operands import arrays, promoted, to_float
@@ -13,14 +11,14 @@ __all__: list[str] = []
 
 
 @shadow("scipy.optimize.rosen")
-def rosen(x: Any) -> Any:
+def rosen(x: object) -> object:
     """`scipy.optimize.rosen`"""
     (v,) = arrays(x)
     return np.sum(100.0 * (v[1:] - v[:-1] ** 2.0) ** 2.0 + (1 - v[:-1]) ** 2.0, axis=0)
 
 
 @shadow("scipy.optimize.rosen_der")
-def rosen_der(x: Any) -> Any:
+def rosen_der(x: object) -> object:
     """`scipy.optimize.rosen_der`"""
     v = to_float(arrays(x)[0])
     rise = 200.0 * (v[1:] - v[:-1] ** 2)
@@ -29,7 +27,7 @@ def rosen_der(x: Any) -> Any:
 
 
 @shadow("scipy.optimize.rosen_hess")
-def rosen_hess(x: Any) -> Any:
+def rosen_hess(x: object) -> object:
     """`scipy.optimize.rosen_hess`"""
     v = to_float(arrays(x)[0])
     off_diagonal, none = -400.0 * v[:-1], 0.0 * v[:1]
@@ -42,7 +40,7 @@ def rosen_hess(x: Any) -> Any:
 
 
 @shadow("scipy.optimize.rosen_hess_prod")
-def rosen_hess_prod(x: Any, p: Any) -> Any:
+def rosen_hess_prod(x: object, p: object) -> object:
     """`scipy.optimize.rosen_hess_prod`"""
     v, along = promoted([to_float(u) for u in arrays(x, p)])
     return np.matmul(rosen_hess(v), along)

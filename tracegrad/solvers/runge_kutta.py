@@ -135,7 +135,7 @@ class _RungeKutta:
         self._rhs, self.stages, self.order = derivative, method.n_stages, method.error_estimator_order
         self.longest, self.first_step = float(options["max_step"]), options["first_step"]
 
-    def derivative(self, t: Any, y: Any, values: Sequence[Any]) -> Any:
+    def derivative(self, t: object, y: object, values: Sequence[Any]) -> Any:
         return replay(self._rhs, [t, y, *values])[0][0]
 
     def compute_stages(
@@ -168,7 +168,9 @@ class _EmbeddedPair(_RungeKutta):
     def error(self, ks: Any, h: Any, scale: Any, errors: Any) -> Any:
         return _norm(divide(multiply(_sum(_row(errors, 0), ks), h), scale))
 
-    def known(self, ks: Any, step: Sequence[Any], new: Any, tables: Sequence[Any], values: Sequence[Any]) -> list[Any]:
+    def known(
+        self, ks: object, step: Sequence[Any], new: object, tables: Sequence[Any], values: Sequence[Any]
+    ) -> list[Any]:
         """Return the coefficients of the interpolant in a step."""
         return [_sum(_row(tables[3], j), ks) for j in range(tables[3].shape[0])]
 
@@ -312,7 +314,7 @@ def _element(x: Any, i: Any) -> Any:
     return reshape(dynamic_slice(x, minimum(i, x.shape[0] - 1), sizes=(1,), step=(1,)), shape=())
 
 
-def _number(x: Any) -> Any:
+def _number(x: object) -> Any:
     return full(shape=(), value=x, dtype={bool: "bool", int: "int64", float: "float64"}[type(x)])
 
 

@@ -67,7 +67,7 @@ def solver(name: str, *usual: str) -> Callable[[Callable[[SolverArguments], Any]
     """
 
     def declare(implementation: Callable[[SolverArguments], Any]) -> Function:
-        def call(*args: Any, **kwargs: Any) -> Any:
+        def call(*args: object, **kwargs: object) -> Any:
             inputs = SolverArguments(name, args, kwargs)
             inputs.refuse_unusual(usual)
             return implementation(inputs)
@@ -78,12 +78,12 @@ def solver(name: str, *usual: str) -> Callable[[Callable[[SolverArguments], Any]
     return declare
 
 
-def arguments_tuple(args: Any) -> tuple[Any, ...]:
+def arguments_tuple(args: object) -> tuple[Any, ...]:
     """Return the further arguments of a function as a tuple; SciPy also takes a single one."""
     return args if isinstance(args, tuple) else (args,)
 
 
-def with_args(f: Function, args: Any) -> Callable[[Any], Any]:
+def with_args(f: Function, args: object) -> Callable[[Any], Any]:
     """Bind all arguments of `f` except the first."""
     extra_args = arguments_tuple(args)
     return lambda x: inlined(f)(x, *extra_args)
@@ -101,7 +101,7 @@ def plain_options(api_name: str, options: Mapping[str, Any]) -> dict[str, Any]:
     return table
 
 
-def _plain(api_name: str, name: str, x: Any) -> Any:
+def _plain(api_name: str, name: str, x: object) -> Any:
     traced = isinstance(x, Carrier)
     result = known(x) if traced and not isinstance(x, TapeCarrier) else x
     if not isinstance(result, _PLAIN) and (traced or x is not None):

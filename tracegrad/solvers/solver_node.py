@@ -61,7 +61,7 @@ class Functions:
         self.api_name, self.x = api_name, x
         self.captured, self.graphs = recorded(api_name, [typed(*f) for f in fs], "a function of Tensors")
 
-    def value(self, k: int, x: Any) -> Any:
+    def value(self, k: int, x: object) -> Any:
         """Return the value of function `k` at `x`, in the trace."""
         return replay(self.graphs[k], [x, *self.captured])[0][0]
 
@@ -89,7 +89,7 @@ def recorded(
 
 
 def _one_array(f: Callable[..., Any], shape: tuple[int, ...] | None) -> Callable[..., Any]:
-    def call(x: Any) -> Any:
+    def call(x: object) -> Any:
         return shaped(inlined(f)(x), shape)
 
     return call
@@ -238,7 +238,7 @@ class SolverRule:
         n, m = len(moved), len(moved) + len(outputs)
         extra = (chosen,) if self.chooses else ()
 
-        def fn(*args: Any) -> list[Any]:
+        def fn(*args: object) -> list[Any]:
             result = self.directions[direction](args[:n], args[n:m], args[m:], *extra)
             positions[:] = list(result)
             return list(result.values())
@@ -288,7 +288,7 @@ class SolverResult(dict[str, Any]):
     UnsupportedError for fields that SciPy's results have, but not this result.
     """
 
-    def __init__(self, api_name: str, **fields: Any):
+    def __init__(self, api_name: str, **fields: object):
         super().__init__(fields)
         self.__dict__["_what"] = api_name
 
@@ -297,7 +297,7 @@ class SolverResult(dict[str, Any]):
             return self[name]
         raise AttributeError(f"the result of {self.__dict__['_what']} has no field {name!r}")
 
-    def __missing__(self, name: str) -> Any:
+    def __missing__(self, name: str) -> object:
         if name not in _FIELDS:
             raise KeyError(name)
         api_name, known = self.__dict__["_what"], ", ".join(self)

@@ -49,7 +49,7 @@ class uninterrupted:
             self._restore()
             raise
 
-    def _note(self, number: int, frame: Any) -> None:
+    def _note(self, number: int, frame: object) -> None:
         self.deferred.append((number, frame))
 
     def _restore(self) -> None:

@@ -34,7 +34,7 @@ set_traps: Callable[[Any], Any]
 restore_traps: Callable[[Any], Any]
 
 
-def _enter(state: Any) -> None:
+def _enter(state: object) -> None:
     np.seterr(all="ignore")
 
 

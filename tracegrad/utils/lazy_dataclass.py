@@ -58,7 +58,7 @@ def record(*, frozen: bool = False, slots: bool = False, eq: bool = True) -> Cal
 def _later(name: str, parameters: str, lines: Callable[[type, dict[str, Any]], Iterable[str]]) -> Callable[..., Any]:
     """Return a method that, at its first call, replaces itself by one with these lines."""
 
-    def first(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def first(self: object, *args: object, **kwargs: object) -> Any:
         owner: Any = None
         for owner in type(self).__mro__:
             if owner.__dict__.get(name) is first:
@@ -101,7 +101,7 @@ def _filled(cls: Any, x: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 
 
 @functools.cache
-def _plain(cls: Any) -> tuple[dict[str, Any], dict[str, Any]] | None:
+def _plain(cls: object) -> tuple[dict[str, Any], dict[str, Any]] | None:
     """Return the field names of a class, in order, and their defaults; None unless assignments are enough."""
     fields = _fields(cls)
     if hasattr(cls, "__post_init__") or not all(x.init and not x.kw_only for x in fields):
@@ -109,7 +109,7 @@ def _plain(cls: Any) -> tuple[dict[str, Any], dict[str, Any]] | None:
     return {x.name: None for x in fields}, {x.name: x.default for x in fields if x.default is not dataclasses.MISSING}
 
 
-def _parameters(cls: Any, space: dict[str, Any]) -> str:
+def _parameters(cls: object, space: dict[str, Any]) -> str:
     """Return the parameters of `__init__`, whose defaults are put into `space`."""
     result, keywords = ["self"], list[str]()
     for field in _fields(cls):
@@ -149,14 +149,14 @@ def _assignments(cls: Any, space: dict[str, Any]) -> list[str]:
     return lines or ["pass"]
 
 
-def _compared(cls: Any, of: str, hashed: bool = False) -> str:
+def _compared(cls: object, of: str, hashed: bool = False) -> str:
     """Return the tuple of the fields of the object `of` that are compared, or `hashed`."""
     fields = _fields(cls)
     names = [f.name for f in fields if (f.compare if not hashed or f.hash is None else f.hash)]
     return f"({''.join(f'{of}.{name}, ' for name in names)})"
 
 
-def _equal(cls: Any, space: dict[str, Any]) -> list[str]:
+def _equal(cls: object, space: dict[str, Any]) -> list[str]:
     same = f"{_compared(cls, 'self')} == {_compared(cls, 'other')}"
     return [f"return {same} if other.__class__ is self.__class__ else NotImplemented"]
 
@@ -167,23 +167,23 @@ _hash = _later("__hash__", "self", lambda cls, space: [f"return hash({_compared(
 
 
 # -- methods that all records share ------------------------------------------------------------------------------------
-def _repr(self: Any) -> str:
+def _repr(self: object) -> str:
     shown = [f"{f.name}={getattr(self, f.name)!r}" for f in _fields(type(self)) if f.repr]
     return f"{type(self).__qualname__}({', '.join(shown)})"
 
 
-def _no_setattr(self: Any, name: str, value: Any) -> None:
+def _no_setattr(self: object, name: str, value: object) -> None:
     raise dataclasses.FrozenInstanceError(f"cannot assign to field {name!r}")
 
 
-def _no_delattr(self: Any, name: str) -> None:
+def _no_delattr(self: object, name: str) -> None:
     raise dataclasses.FrozenInstanceError(f"cannot delete field {name!r}")
 
 
-def _getstate(self: Any) -> list[Any]:
+def _getstate(self: object) -> list[Any]:
     return [getattr(self, f.name) for f in _fields(type(self))]
 
 
-def _setstate(self: Any, state: list[Any]) -> None:
+def _setstate(self: object, state: list[Any]) -> None:
     for field, value in zip(_fields(type(self)), state):
         object.__setattr__(self, field.name, value)

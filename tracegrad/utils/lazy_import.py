@@ -61,7 +61,7 @@ def mirrored(
     """
     package = namespace["__name__"]
 
-    def mirror() -> Any:
+    def mirror() -> object:
         return getattr(import_module(real), attribute) if attribute else import_module(real)
 
     def public() -> list[str]:
@@ -109,7 +109,7 @@ class _AliasImporter(MetaPathFinder, Loader):
     def __init__(self, real: dict[str, str]):
         self.real = real
 
-    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+    def find_spec(self, fullname: str, path: object = None, target: object = None) -> ModuleSpec | None:
         known = any(fullname == name or fullname.startswith(f"{name}.") for name in self.real)
         return ModuleSpec(fullname, self) if known else None
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from typing import Any, TextIO
+from typing import TextIO
 
 from tracegrad.settings import TOPICS, settings
 
@@ -60,7 +60,7 @@ def enabled(topic: str) -> bool:
     return _LOGGERS[topic].isEnabledFor(logging.INFO)
 
 
-def log(topic: str, message: str, *args: Any) -> None:
+def log(topic: str, message: str, *args: object) -> None:
     """Log `message % args` under `topic`; an unknown topic is a KeyError.
 
     >>> log("retrace", "%s was called with a new shape", "f")

@@ -20,7 +20,7 @@ __all__ = ["Recipe", "apply_recipe", "bound_method", "reduced", "reference"]
 Recipe = tuple[Callable[..., Any], tuple[Any, ...], Mapping[str, Any]]
 
 
-def reference(x: Any) -> str | None:
+def reference(x: object) -> str | None:
     """Return the name in its module by which another process finds it; None if there is none."""
     module, name = getattr(x, "__module__", None), getattr(x, "__qualname__", None)
     if module is None or name is None or (module == "__main__" and _by_value()):
@@ -41,16 +41,16 @@ def _by_value() -> bool:
     return False
 
 
-def reduced(x: Any, fun: Any, recipe: Recipe) -> str | tuple[Any, ...]:
+def reduced(x: object, fun: object, recipe: Recipe) -> str | tuple[Any, ...]:
     """Return the `__reduce_ex__` value of `x`, made of `fun` by this recipe."""
     return reference(x) or (apply_recipe, (recipe[0], fun, recipe[1], dict(recipe[2])))
 
 
-def apply_recipe(make: Callable[..., Any], fun: Any, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:
+def apply_recipe(make: Callable[..., Any], fun: object, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> object:
     """Apply a recipe to a function."""
     return make(fun, *args, **keywords)
 
 
-def bound_method(instance: Any, name: str) -> Any:
+def bound_method(instance: object, name: str) -> object:
     """Bind a method to an instance, which the result keeps alive: a traced method itself does not."""
     return types.MethodType(inspect.getattr_static(type(instance), name), instance)

@@ -46,8 +46,8 @@ class Picture:
 
 
 def visualize(
-    x: Any,
-    *args: Any,
+    x: object,
+    *args: object,
     names: Mapping[str, Any] | None = None,
     forward: bool = True,
     saved: bool = True,
@@ -55,7 +55,7 @@ def visualize(
     title: str = "",
     max_nodes: int = 1000,
     fused: bool = False,
-    **kwargs: Any,
+    **kwargs: object,
 ) -> Picture:
     """Draw the graph of a Tensor, of several Tensors in a tuple, list or dict, or of a function.
 
@@ -173,7 +173,7 @@ def _of_program(function: Callable[..., Any], args: Any, kwargs: Any, title: str
     )
 
 
-def _read_by(function: Any) -> list[tuple[str, Any]]:
+def _read_by(function: object) -> list[tuple[str, Any]]:
     """Return the Tensors that a function reads from outside, by their names."""
     if not inspect.isfunction(function):
         return []

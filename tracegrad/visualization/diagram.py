@@ -90,7 +90,7 @@ def shape_text(shape: Sequence[int], dtype: Any) -> str:
         return f"{dtype.name}[{','.join(map(str, shape))}]"
 
 
-def array_of(x: Any) -> np.ndarray[Any, Any] | None:
+def array_of(x: object) -> np.ndarray[Any, Any] | None:
     """Return the elements of an array or a Tensor, if they are available."""
     array = getattr(x, "array", x)
     if isinstance(array, np.ndarray | np.generic):
@@ -106,7 +106,7 @@ def value_text(x: Any) -> str:
     return number_text(array[()]) if array.ndim == 0 else shape_text(array.shape, array.dtype)
 
 
-def number_text(x: Any) -> str:
+def number_text(x: object) -> str:
     """Format a number in at most about ten characters.
 
     >>> number_text(np.float64(1 / 3)), number_text(2), number_text(3.0)

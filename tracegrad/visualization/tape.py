@@ -38,12 +38,12 @@ LEGEND = {
 }
 
 
-def is_tensor(x: Any) -> bool:
+def is_tensor(x: object) -> bool:
     """Whether `x` is an array that a tape can lead back from."""
     return hasattr(x, "grad_fn") and hasattr(x, "requires_grad") and hasattr(x, "shape")
 
 
-def tensors_in(x: Any, name: str = "", depth: int = 4) -> Iterator[tuple[str, Any]]:
+def tensors_in(x: object, name: str = "", depth: int = 4) -> Iterator[tuple[str, Any]]:
     """Yield the Tensors in `x` and its containers, with the Python expression that leads to each from `name`."""
     if is_tensor(x):
         yield name, x
@@ -68,11 +68,11 @@ class TensorNames:
             for key in _identities(x):
                 self.of.setdefault(key, name)
 
-    def get(self, x: Any) -> str:
+    def get(self, x: object) -> str:
         return next((self.of[key] for key in _identities(x) if key in self.of), "")
 
 
-def _identities(x: Any) -> Iterator[Any]:
+def _identities(x: object) -> Iterator[Any]:
     """Yield keys; Tensors or arrays with a common key are the same."""
     yield id(x)
     node = getattr(x, "grad_fn", None)
@@ -124,7 +124,7 @@ class _TapeReader:
             if output:
                 self.multi_output.add(self.of[id(x.grad_fn)])
 
-    def _position_of(self, kind: str, obj: Any, key: Any) -> int:
+    def _position_of(self, kind: str, obj: object, key: object) -> int:
         if key not in self.of:
             self.of[key] = len(self.positions)
             self.positions.append((kind, obj))
@@ -180,13 +180,13 @@ class _TapeReader:
         for value in constants:
             yield self._constant(value), 0
 
-    def _is_constant(self, node: Any, saved: _SavedValue) -> bool:
+    def _is_constant(self, node: object, saved: _SavedValue) -> bool:
         x = saved.value
         if saved.name.startswith(("result", "output")) or not (is_tensor(x) or array_of(x) is not None):
             return False
         return not is_tensor(x) or (x.grad_fn is None and not x.requires_grad)
 
-    def _constant(self, x: Any) -> int:
+    def _constant(self, x: object) -> int:
         return self._position_of("constant", x, _leaf_key(x))
 
     # -- boxes -------------------------------------------------------------------------------------------------------
@@ -241,7 +241,7 @@ class _TapeReader:
             lines[MAX_SAVED - 1 :] = [BoxLine(f"… {len(lines) - MAX_SAVED + 1} more")]
         return DiagramBox("backward", node.name(), lines)
 
-    def _saved_text(self, x: Any) -> str:
+    def _saved_text(self, x: object) -> str:
         if isinstance(x, list | tuple) and any(is_tensor(each) for each in x):
             return shortened(f"[{', '.join(map(self._saved_text, x))}]")
         if is_tensor(x) or array_of(x) is not None:
@@ -249,7 +249,7 @@ class _TapeReader:
             return f"{name} {value_text(x)}" if name else value_text(x)
         return number_text(x) if isinstance(x, float) else shortened(str(x), 20)
 
-    def _accumulate(self, x: Any) -> DiagramBox:
+    def _accumulate(self, x: object) -> DiagramBox:
         name = self.names.get(x)
         grad = getattr(x, "grad", None)
         value = "None" if grad is None else value_text(grad)
@@ -262,15 +262,15 @@ class _TapeReader:
         return DiagramBox("seed", f"{name}.backward()" if name else "backward()", [BoxLine("gradient ", seed)])
 
 
-def _ends(node: Any) -> bool:
+def _ends(node: object) -> bool:
     return hasattr(node, "variable")
 
 
-def _leaf_key(x: Any) -> Any:
+def _leaf_key(x: object) -> object:
     return "leaf", list(_identities(x))[-1]
 
 
-def _saved_by(node: Any) -> Iterator[_SavedValue]:
+def _saved_by(node: object) -> Iterator[_SavedValue]:
     for attribute in sorted(a for a in dir(node) if a.startswith("_saved_")):
         try:
             value = getattr(node, attribute)
@@ -310,7 +310,7 @@ def operation_name(node: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", stem).lower()
 
 
-def _dtype(x: Any) -> Any:
+def _dtype(x: Any) -> object:
     array = array_of(x)
     return x.dtype if array is None else array.dtype
 

@@ -143,7 +143,7 @@ def code_key(code: types.CodeType) -> str:
     return digest(f"{fields}{consts}")
 
 
-def _const(x: Any) -> str:
+def _const(x: object) -> str:
     if type(x) is tuple:
         return f"({', '.join(map(_const, x))})"
     return f"{sorted(map(_const, x))}" if type(x) is frozenset else f"{type(x).__name__} {x!r}"
@@ -157,7 +157,7 @@ def _function(fun: Any) -> list[Any]:
     return ["function", code_key(fun.__code__), fun.__name__, defaults, keywords, held]
 
 
-def _default(x: Any) -> str:
+def _default(x: object) -> str:
     try:
         return plain(x)
     except Unkept:
@@ -170,7 +170,7 @@ def library(name: str) -> bool:
     return name.partition(".")[0] in _STEADY and not name.startswith("numpy.random")
 
 
-def library_name(x: Any) -> tuple[str, str] | None:
+def library_name(x: object) -> tuple[str, str] | None:
     """The module and the qualified name of a function, class or module of a library; None for anything else."""
     if isinstance(x, types.ModuleType):
         return (x.__name__, "") if library(x.__name__) and sys.modules.get(x.__name__) is x else None
@@ -243,7 +243,7 @@ def untouched(modules: Iterable[types.ModuleType], names: set[str]) -> list[list
     return sorted(result)
 
 
-def meaning(x: Any) -> str:
+def meaning(x: object) -> str:
     """The fingerprint of an object in a library module: its names."""
     if isinstance(x, types.FunctionType) and is_user_function(x):
         raise Unkept(f"{x.__qualname__}, which stands in the place of a function of a library")
@@ -254,7 +254,7 @@ def meaning(x: Any) -> str:
 
 
 # -- objects -----------------------------------------------------------------------------------------------------------
-def described(x: Any) -> list[Any]:
+def described(x: object) -> list[Any]:
     """The fingerprint of an object, which differs for objects that are not equivalent; `Unkept` if it is not known."""
     if isinstance(x, types.FunctionType) and is_user_function(x):
         return _function(x)
@@ -317,7 +317,7 @@ def functions_of(cls: type) -> list[types.FunctionType]:
     return [x for x in members if isinstance(x, types.FunctionType) and is_user_function(x)]
 
 
-def _bare(x: Any) -> Any:
+def _bare(x: object) -> object:
     return x.__func__ if isinstance(x, classmethod | staticmethod) else x
 
 
@@ -366,7 +366,7 @@ class Roots:
         self._known: dict[int, str] = {}
         self._alive: list[Any] = []
 
-    def text(self, x: Any) -> str:
+    def text(self, x: object) -> str:
         """The text of a function, or of an object in the closure of a tracegrad function."""
         known = self._known.get(id(x))
         if known is None:
@@ -375,7 +375,7 @@ class Roots:
             known = self._text(x)
         return known
 
-    def _text(self, x: Any) -> str:
+    def _text(self, x: object) -> str:
         if isinstance(x, types.FunctionType) and not is_user_function(x):
             return self._package_function(x)
         if isinstance(x, Description):
@@ -387,7 +387,7 @@ class Roots:
             return f"{fields} {[self.text(getattr(x, name)) for name in fields]}"
         return self._object(x)
 
-    def _object(self, x: Any) -> str:
+    def _object(self, x: object) -> str:
         try:
             return plain(x)
         except Unkept:
@@ -416,7 +416,7 @@ class Roots:
             self.objects.append(kind.cls)
         return f"{class_key(kind.cls)} {self.static(aux)} {[self.structure(each) for each in children]}"
 
-    def static(self, x: Any) -> str:
+    def static(self, x: object) -> str:
         """The text of static data, which may contain classes."""
         if type(x) is tuple:
             return f"({', '.join(map(self.static, x))})"
@@ -435,17 +435,17 @@ _OF_TRACED = {
 }
 
 
-def _function_fields(x: Any) -> tuple[str, ...]:
+def _function_fields(x: object) -> tuple[str, ...]:
     cls = getattr(x, "_plain", type(x)) if isinstance(x, Inlinable) else type(x)  # a fast path is a generated class
     return _OF_TRACED.get(f"{cls.__module__}.{cls.__qualname__}", ())
 
 
-def consists_of_functions(x: Any) -> bool:
+def consists_of_functions(x: object) -> bool:
     """Whether `x` is a traced function, or a function with a custom rule."""
     return bool(_function_fields(x))
 
 
-def traced(x: Any) -> tuple[str, list[Any]]:
+def traced(x: object) -> tuple[str, list[Any]]:
     """The text of a traced function or a function with a custom rule, and the objects in it; `Unkept` for any other
     object."""
     if not consists_of_functions(x):

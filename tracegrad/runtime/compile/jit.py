@@ -272,7 +272,7 @@ def _key(name: str) -> str:
 
 
 @cache
-def _lasting_engine() -> Any:
+def _lasting_engine() -> object:
     """One engine for all code that is never freed, because a new engine costs more than another object file. It
     survives the interpreter's exit: other threads may run its code while Python destroys its objects, and arrays that
     die late call it."""

@@ -201,7 +201,7 @@ def _as_written() -> Iterator[None]:
             ll.set_option("tracegrad", "-disable-lsr=false")
 
 
-def _optimize(module: Any, machine: Any, pipeline: Pipeline) -> None:
+def _optimize(module: object, machine: object, pipeline: Pipeline) -> None:
     options = ll.create_pipeline_tuning_options(pipeline.level or 0)
     options.loop_vectorization = options.loop_interleaving = pipeline.vectorize
     options.loop_unrolling = pipeline.unroll

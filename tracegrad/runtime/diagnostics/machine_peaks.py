@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from functools import cache
-from typing import Any
 
 import numpy as np
 
@@ -75,7 +74,7 @@ def peak(threads: int, dtype: str) -> float:
     return 2 * MATRIX_ROWS**3 / _quickest(_PRODUCT.format(n=MATRIX_ROWS, t=dtype), x, x)
 
 
-def _quickest(text: str, *arrays: Any) -> float:
+def _quickest(text: str, *arrays: object) -> float:
     program = compile_program(parse(text), ("array",) * len(arrays), True, "machine")
     program.run(arrays)
     results: list[float] = []

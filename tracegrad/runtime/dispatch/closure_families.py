@@ -38,7 +38,7 @@ class Family:
         self.has_member = False
 
 
-def remembered(fun: Any, key: Any, make: Callable[[], DispatcherT]) -> DispatcherT:
+def remembered(fun: object, key: object, make: Callable[[], DispatcherT]) -> DispatcherT:
     """The result of an earlier `make` for this function and key; a method and its function share programs by their
     code."""
     if isinstance(fun, types.MethodType) and isinstance(fun.__func__, types.FunctionType):
@@ -80,7 +80,7 @@ def _shared(fun: Any, key: Any, result: DispatcherT) -> DispatcherT:
     return result
 
 
-def _family(function: types.FunctionType, key: Any) -> Family:
+def _family(function: types.FunctionType, key: object) -> Family:
     """The family of functions with the code of this one, for the transform with this key."""
     family_key = (function.__code__, id(function.__globals__), key)
     result = _FAMILIES.get(family_key)

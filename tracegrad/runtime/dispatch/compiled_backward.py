@@ -149,7 +149,7 @@ class OnTape:
                     inplace_updates.check(effect.holder.read(), effect.recorded)
         return self.trace.finish(outputs, lambda array, root: tensor_of(array, root, node), owner.effects)
 
-    def _node(self, call: BoundCall, captured: Sequence[Any], outputs: Sequence[Any], owner: Any) -> Any:
+    def _node(self, call: BoundCall, captured: Sequence[Any], outputs: Sequence[Any], owner: object) -> Any:
         if not self.tape.roots or not STATE.enabled:
             return None
         edges = tuple([source.read()._edge_of() for source in self.tape.wanted])
@@ -165,7 +165,7 @@ class OnTape:
         return node
 
 
-def tensor_of(array: Any, root: int, node: Any) -> Tensor:
+def tensor_of(array: object, root: int, node: object) -> Tensor:
     """An output as a Tensor: differentiable output number `root` of `node`, unless `root` is negative."""
     out: Tensor = of_array(np.asarray(array))
     if root >= 0 and node is not None:
@@ -173,12 +173,12 @@ def tensor_of(array: Any, root: int, node: Any) -> Tensor:
     return out
 
 
-def _outside_tensor(trace: Any, source: Any) -> Any:
+def _outside_tensor(trace: Any, source: Any) -> object:
     real = source.read()
     return real if trace is None else trace.tensors.captured(real, source)
 
 
-def _result_tensors(x: Any, seen: set[int]) -> Iterator[Tensor]:
+def _result_tensors(x: object, seen: set[int]) -> Iterator[Tensor]:
     """The Tensors in a result, each once, in the order in which a trace numbers them."""
     if id(x) in seen:
         return
@@ -205,7 +205,7 @@ class Spent(Node):
     def name(self) -> str:
         return "CompiledBackward"
 
-    def pull(self, cts: Any, recording: bool) -> Sequence[Any]:
+    def pull(self, cts: object, recording: bool) -> Sequence[Any]:
         raise RuntimeError(self.why)
 
 
@@ -246,7 +246,7 @@ class CompiledBackward(Node):
         """The number of outputs."""
         return len(self.path.tape.roots)
 
-    def pull(self, cts: Any, recording: bool) -> Sequence[Any]:
+    def pull(self, cts: object, recording: bool) -> Sequence[Any]:
         if self.inputs is RELEASED:
             raise RuntimeError(located(SECOND_TIME))
         for counter, version, array, needed in self.checks:
@@ -262,7 +262,7 @@ class CompiledBackward(Node):
             result = program.run([conformed(x) for x in values])
         return (result,) if program.single else result
 
-    def blame(self, cts: Any, results: Sequence[Any]) -> None:
+    def blame(self, cts: object, results: Sequence[Any]) -> None:
         args = self._cotangent_arrays(cts)
         if not self.path.trace.effects:  # the tape of a plain Python call knows the source lines
             with enable_grad(), again(self.call):

@@ -179,7 +179,7 @@ def _unwrap_written(effects: Sequence[Effect]) -> None:
                     set_attribute(holder, k, value) if hasattr(holder, "__dict__") else holder.__setitem__(k, value)
 
 
-def _named(holder: Any) -> Any:
+def _named(holder: object) -> Any:
     return holder if isinstance(holder, dict) else getattr(holder, "__dict__", {})
 
 
@@ -260,7 +260,7 @@ def _inputs(call: BoundCall) -> list[Any]:
     return [x if isinstance(x, np.ndarray | np.generic | float | int | complex) else 0 for x in call.leaves]
 
 
-def _is_of_subclass(x: Any) -> bool:
+def _is_of_subclass(x: object) -> bool:
     return isinstance(x, np.ndarray) and type(x) is not np.ndarray
 
 

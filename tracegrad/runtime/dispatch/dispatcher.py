@@ -119,8 +119,8 @@ class Dispatcher(Inlinable):
         name: str = "",
         tiered: bool | None = None,
         optimize: int | None = None,
-        donate_argnums: Any = (),
-        donate_argnames: Any = (),
+        donate_argnums: object = (),
+        donate_argnames: object = (),
     ):
         # The attributes of a callable object are state; the attributes of a function are labels.
         functools.update_wrapper(self, fun, updated=("__dict__",) if isinstance(fun, types.FunctionType) else ())
@@ -189,7 +189,7 @@ class Dispatcher(Inlinable):
             alike = [x for x in others if x.key == entry.key][1:]  # each may run a program in vain
             self._inline_caches[form] = (entry, *[x for x in others if x not in alike][: MAX_CACHE_ENTRIES - 1])
 
-    def __get__(self, instance: Any, owner: Any = None) -> Any:
+    def __get__(self, instance: object, owner: object = None) -> Any:
         if instance is None:
             return self
         if tree.is_node(instance) or reference_count(instance) <= COUNT_IN_GET:  # only the method keeps it alive
@@ -210,7 +210,7 @@ class Dispatcher(Inlinable):
         plain = isinstance(self.fun, types.FunctionType) and 0 not in self.binder.static_nums
         return plain and not tree.is_node(args[0]) and has_user_attributes(args[0])
 
-    def _method_of(self, instance: Any) -> Any:
+    def _method_of(self, instance: object) -> Any:
         """The traced method bound to an instance, whose attributes are captured variables."""
         with self._lock:
             result = self._methods.get(id(instance))
@@ -344,7 +344,7 @@ class Dispatcher(Inlinable):
     def _specializations(self) -> dict[Any, Specialization]:
         return self._store.table
 
-    def _specialization(self, key: Any) -> Specialization:
+    def _specialization(self, key: object) -> Specialization:
         with self._lock:
             return self._store.at(key, MAX_SPECIALIZATIONS)
 

@@ -145,7 +145,7 @@ def _draws_by_numpy(graph: Graph) -> bool:
     return any(x.op in (draw, draw_by) and not (compiles and native_of(x)) for x in graph.everywhere())
 
 
-def _code(program: Any, header: Header, on_tape: OnTape | None) -> FastPathCode:
+def _code(program: object, header: Header, on_tape: OnTape | None) -> FastPathCode:
     if on_tape is None:
         return FastPathCode(program, header.args, header.kwargs)
     from tracegrad.runtime.dispatch.fast_path_tensors import TensorCode

@@ -204,7 +204,7 @@ class FastPathCode:
         names_by_key = dict(zip(in_order(structure), names))
         return [names_by_key[key] for key in structure[1][0]]
 
-    def fixed(self, text: str, value: Any) -> None:
+    def fixed(self, text: str, value: object) -> None:
         """Check that the static argument `text` is this value."""
         if type(value) is AnyGenerator:
             value = list({id(x): x for x in self.generators}.values())[value.number]
@@ -301,7 +301,7 @@ class FastPathCode:
             text = f"({again} := {text})"
         return f"({text} is {expected} or type({again}) is {cls} and {again} == {expected})"
 
-    def _items(self, text: str, cls: type, *items: Any) -> None:
+    def _items(self, text: str, cls: type, *items: object) -> None:
         """Check that the items of a collection are the same objects."""
         if issubclass(cls, dict) or not all(isinstance(getattr(cls, x), _IN_C) for x in ("__iter__", "__len__")):
             raise NotSimple

@@ -18,7 +18,7 @@ _functions: weakref.WeakSet[Any] = weakref.WeakSet()
 _lock = new_lock()
 
 
-def register(function: Any) -> None:
+def register(function: object) -> None:
     """Add a traced function, as long as it lives."""
     with _lock:
         _functions.add(function)

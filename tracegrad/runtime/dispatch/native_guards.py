@@ -119,7 +119,7 @@ def _of_class(source: Static, wanted: int, equal: int, held: list[Any]) -> Seque
     return ()
 
 
-def _dict_of(source: Source) -> Any:
+def _dict_of(source: Source) -> object:
     """The dict that contains the source, if it is fixed."""
     return source.parent.parent if type(source) is Item and type(source.parent) is Fixed else None
 

@@ -197,7 +197,7 @@ class Pace:
         self._looked_up, self._seconds = 0, 0.0
         return brief
 
-    def trial(self, function: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def trial(self, function: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
         """Run a call in a trial."""
         trial = self._trial
         if trial is None:
@@ -227,7 +227,7 @@ class Pace:
         self.calls_left, self.why, self._measured, self._plain_streak = num_calls, why, measured, MAX_PLAIN_STREAK - 1
         _set_call(function, _rested)
 
-    def awakes(self, function: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def awakes(self, function: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
         """Run the first call after a rest."""
         if self._measured:
             self._trial = Trial()
@@ -250,7 +250,7 @@ def _set_call(function: Any, call: Any) -> None:
 _class_with_call = functools.cache(class_with_call)
 
 
-def _rested(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+def _rested(self: Any, /, *args: Any, **kwargs: Any) -> object:
     """Run a call while the function rests."""
     pace = self._pace
     if unusual:
@@ -261,6 +261,6 @@ def _rested(self: Any, /, *args: Any, **kwargs: Any) -> Any:
     return eagerly(self, args, kwargs, pace.why)
 
 
-def _tried(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+def _tried(self: Any, /, *args: Any, **kwargs: Any) -> object:
     """Run a call in a trial."""
     return self.call_slowly(args, kwargs) if unusual else self._pace.trial(self, args, kwargs)

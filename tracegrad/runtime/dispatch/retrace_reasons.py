@@ -199,7 +199,7 @@ def new_world(traces: Iterable[Trace]) -> str:
     return "captured variables"
 
 
-def new_guard_value(guard: ValueGuard, value: Any) -> str:
+def new_guard_value(guard: ValueGuard, value: object) -> str:
     """The value guard that differs."""
     return f"{guard.query} at {guard.location}: {_short(guard.value)} -> {_short(np.asarray(value))}"
 
@@ -230,7 +230,7 @@ def report_retrace(function: Any, spec: Any, call: BoundCall, guard_values: Guar
         retrace_warnings.keyed(function.name, why, function._unmet.often(call))
 
 
-def log_compile(name: str, trace: Trace, program: Any, tracing: float, compiling: float) -> None:
+def log_compile(name: str, trace: Trace, program: object, tracing: float, compiling: float) -> None:
     """Log a new trace in one line."""
     guards = len(trace.guards) + sum(not guard.implied for guard in trace.world.guards)
     log(

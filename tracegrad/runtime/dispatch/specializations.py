@@ -274,7 +274,7 @@ def tape_of(trace: Trace, function: Dispatcher, how: tuple[str, int] | None) -> 
     return OnTape(trace, function.name, function.body, how)
 
 
-def owns_memory(x: Any) -> bool:
+def owns_memory(x: object) -> bool:
     """Whether an array may be overwritten unobserved: it is no view, and writable."""
     return type(x) is np.ndarray and x.flags.owndata and x.flags.writeable
 
@@ -341,7 +341,7 @@ class SpecializationStore:
         result = self._tables.get(settings.disable)
         return self._tables.setdefault(settings.disable, OrderedDict()) if result is None else result
 
-    def at(self, key: Any, max_entries: int) -> Specialization:
+    def at(self, key: object, max_entries: int) -> Specialization:
         """The specialization with this key, made if there is none; the table then keeps at `max_entries` so many."""
         table = self.table
         result = table.get(key)
@@ -362,7 +362,7 @@ class Interpreted:
     def __init__(self, graph: Graph):
         self.graph, self.single = graph, False
 
-    def entry(self, *leaves: Any) -> Any:
+    def entry(self, *leaves: object) -> Any:
         return MISS
 
     def run(self, leaves: Sequence[Any]) -> Any:

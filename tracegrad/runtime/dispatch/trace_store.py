@@ -373,7 +373,7 @@ class _OfText(Trace):
         self._text = text
 
 
-def _restore_trace(roots: Sequence[Any], held: dict[str, Any], weak: Any) -> Trace:
+def _restore_trace(roots: Sequence[Any], held: dict[str, Any], weak: object) -> Trace:
     for module, name, before in held["untouched"]:
         if module == "tracegrad":
             getattr(sys.modules[module], name, None)  # lazily loaded

@@ -332,7 +332,7 @@ def cell_offset() -> int | None:
     return offset_of(a, (a, one), (b, two))
 
 
-def offset_of(instance: Any, *examples: tuple[Any, Any]) -> int | None:
+def offset_of(instance: object, *examples: tuple[Any, Any]) -> int | None:
     """The offset at which each object has a pointer to its partner; None if there is none."""
     for offset in range(2 * _POINTER, object.__sizeof__(instance), _POINTER):
         if all(ctypes.c_void_p.from_address(id(x) + offset).value == id(held) for x, held in examples):
@@ -340,7 +340,7 @@ def offset_of(instance: Any, *examples: tuple[Any, Any]) -> int | None:
     return None
 
 
-def can_watch(entry: Any) -> bool:
+def can_watch(entry: object) -> bool:
     """Whether `watching` supports this callable."""
     return (
         isinstance(getattr(entry, "__self__", None), _BuiltinSelf) and TRAPS is not None and cell_offset() is not None
@@ -379,7 +379,7 @@ def _new_builtin() -> Any:
 
 
 def _builtin(
-    descriptor: np.ndarray[Any, Any], code: Any, name: str, arena: Any, *keepalive: object
+    descriptor: np.ndarray[Any, Any], code: object, name: str, arena: Any, *keepalive: object
 ) -> Callable[..., Any]:
     descriptor[Word.ARENA] = arena.word.ctypes.data
     block = descriptor.view(_BuiltinSelf)
@@ -438,7 +438,7 @@ def _portable(
     run.keep = (descriptor, code)  # `run` itself has only an address
     arena_bytes, values_at = int(descriptor[Word.ARENA_BYTES]), int(descriptor[Word.VALUES])
 
-    def call(*args: Any) -> Any:
+    def call(*args: object) -> Any:
         if len(args) != len(spec.inputs):
             return MISS
         inputs, addresses = [], []
@@ -461,7 +461,7 @@ def _portable(
     return call
 
 
-def _portable_input(x: Any, wanted: InputSpec, shape: Shape) -> np.ndarray[Any, Any] | None:
+def _portable_input(x: object, wanted: InputSpec, shape: Shape) -> np.ndarray[Any, Any] | None:
     """The argument as an array; None if it does not fit the compiled signature."""
     if wanted.kind == "float":
         return np.array(x) if type(x) is float else None

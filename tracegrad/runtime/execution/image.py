@@ -168,7 +168,7 @@ def addressed(
         yield address(order.function), operands
 
 
-def linked(image: ProgramImage, units: dict[CompilationUnit, Loaded], callback: Callable[[], int], name: str) -> Any:
+def linked(image: ProgramImage, units: dict[CompilationUnit, Loaded], callback: Callable[[], int], name: str) -> object:
     """Link an image whose units are in memory, and return its callable."""
     strides = image.strides or (None,) * len(image.inputs)
     inputs = tuple([InputSpec(x.dtype, x.ndim, kind, s) for (x, kind), s in zip(image.inputs, strides)])  # type: ignore[arg-type]
@@ -225,7 +225,7 @@ class NumPyCallback:
         self._function = prototype(self._call)
         self.address: int = ctypes.cast(self._function, ctypes.c_void_p).value or 0
 
-    def _call(self, number: int, pointers: Any) -> int:
+    def _call(self, number: int, pointers: object) -> int:
         try:
             if number == CAPACITY:
                 raise CapacityError("while_loop: more iterations than there is room for their results")
@@ -332,7 +332,7 @@ def written(graph: Graph, image: ProgramImage | None) -> str:
     return with_locations(text, graph)
 
 
-def is_plain(x: Any) -> bool:
+def is_plain(x: object) -> bool:
     """Whether the text of a parameter is complete."""
     if type(x) is tuple:
         return _PLAIN.issuperset(map(type, x)) or all(map(is_plain, x))
@@ -383,7 +383,7 @@ def _serialize_call(call: NumPyCall) -> list[Any]:
     return [str(graph), list(call.wanted)]
 
 
-def _undefined(module: Any, name: str) -> None:
+def _undefined(module: object, name: str) -> None:
     raise AssertionError("the machine code of an image that was kept has to be known")
 
 

@@ -59,7 +59,7 @@ def _compute(nodes: Sequence[GraphNode], computed: Values, retained: set[GraphNo
                 computed.pop(x, None)
 
 
-def _applied(node: GraphNode, computed: Values, last: Sequence[GraphNode]) -> Any:
+def _applied(node: GraphNode, computed: Values, last: Sequence[GraphNode]) -> object:
     """Compute a node, into the memory of an operand whose `last` use it is, if that fits."""
     assert node.op is not None
     params = dict(node.params)
@@ -71,7 +71,7 @@ def _applied(node: GraphNode, computed: Values, last: Sequence[GraphNode]) -> An
     return args[0] if isinstance(node.form, IdentityForm) else node.op.compute(args, params)
 
 
-def _owned(computed: Values, x: GraphNode) -> Any:
+def _owned(computed: Values, x: GraphNode) -> object:
     """A value as an array that nothing else refers to: itself if only this table refers to it, else a copy."""
     return computed[x] if _is_owned(computed, x) else np.array(computed[x], order="C")
 

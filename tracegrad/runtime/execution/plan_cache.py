@@ -94,7 +94,7 @@ def _described(graph: Graph) -> tuple[Any, ...]:
 _numbers: dict[Any, int] = {}
 
 
-def _number(op: Any) -> int:
+def _number(op: object) -> int:
     """The number of an op in the table."""
     number = _numbers.get(op)
     if number is None:
@@ -106,7 +106,7 @@ def _number(op: Any) -> int:
     return number
 
 
-def _value(x: Any) -> Any:
+def _value(x: object) -> Any:
     if type(x) is Graph:
         return _described(x)
     if type(x) is tuple and x and type(x[0]) is Graph:

@@ -264,7 +264,7 @@ class Program:
             if "report" in vars(self):
                 self.report.units = self._unit_origins()
 
-    def _entry(self, image: ProgramImage, units: dict[CompilationUnit, Loaded]) -> Any:
+    def _entry(self, image: ProgramImage, units: dict[CompilationUnit, Loaded]) -> object:
         return linked(image, units, self._callback_address, self.name or "program")
 
     def linked(self, released: bool | None = None) -> tuple[list[tuple[range, tuple[int, list[int]]]], object]:
@@ -373,7 +373,7 @@ def _still(missing: Mapping[str, float]) -> Missing:
     return Missing({key: missing[key] for key in still_missing(missing)})
 
 
-def _described(x: Any) -> str:
+def _described(x: object) -> str:
     if not isinstance(x, np.ndarray):
         return type(x).__name__
     flaw = "" if x.flags.c_contiguous and x.flags.aligned else " (not in row-major order, or not aligned)"
@@ -416,6 +416,6 @@ def compile_program(
         raise
 
 
-def _not_yet(*leaves: Any) -> Any:
+def _not_yet(*leaves: object) -> object:
     """The entry of a program without machine code."""
     return MISS

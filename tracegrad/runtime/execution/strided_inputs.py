@@ -124,14 +124,14 @@ def with_strided_inputs(graph: Graph, strides: Sequence[Strides | None]) -> Grap
     avals = [x.aval for x in graph.inputs]
     blocks = [None if s is None else _block_of(x.shape, s, x.dtype.itemsize) for x, s in zip(avals, strides)]
 
-    def computed(*inputs: Any) -> Any:
+    def computed(*inputs: object) -> Any:
         results = [x if b is None else _view_of_block(x, b, aval.shape) for x, b, aval in zip(inputs, blocks, avals)]
         return replay(graph, results)[0]
 
     return build(computed, [x if b is None else Aval(b.shape, x.dtype) for x, b in zip(avals, blocks, strict=True)])
 
 
-def _view_of_block(x: Any, block: _StridedBlock, shape: tuple[int, ...]) -> Any:
+def _view_of_block(x: Any, block: _StridedBlock, shape: tuple[int, ...]) -> object:
     """The array of this shape as a view of a block."""
     sizes = tuple([shape[k] for k in block.axes])
     stop = (*[(n - 1) * s + 1 for n, s in zip(sizes, block.step)], 1)

@@ -183,7 +183,7 @@ class BackgroundTier(Tier):
         super().__init__(budget, missing, spent)
         self.error: BaseException | None = None
 
-    def begin(self, program: Any) -> None:
+    def begin(self, program: object) -> None:
         """Queue the program for the compiler thread, once."""
         if not self.started:
             self.started = True

@@ -53,7 +53,7 @@ def serialize_facts(to: ObjectWriter, trace: Trace) -> list[Any]:
     users = [x for x in to.held if isinstance(x, types.CodeType)]
     codes = {marked(code): [to.number(x), i] for x in users for i, code in enumerate(code_objects(x))}
 
-    def serialized(x: Any) -> Any:
+    def serialized(x: Any) -> object:
         name = type(x).__name__
         if isinstance(x, Enum):
             return [name, x.name]
@@ -70,7 +70,7 @@ def serialize_facts(to: ObjectWriter, trace: Trace) -> list[Any]:
     return [serialized(fact) for fact in sorted(trace.facts, key=repr)]
 
 
-def restore_fact(of: ObjectReader, x: Any) -> Fact:
+def restore_fact(of: ObjectReader, x: object) -> Fact:
     """Restore one fact of the list."""
     result: Fact = _restored(of, x)
     return result

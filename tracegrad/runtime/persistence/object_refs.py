@@ -101,19 +101,19 @@ class ObjectWriter:
             for name in next((names for cls, names in _MEMBER_FUNCTIONS.items() if isinstance(x, cls)), ()):
                 self._enter(getattr(x, name), Attribute(source, name))
 
-    def _enter(self, x: Any, source: Source) -> None:
+    def _enter(self, x: object, source: Source) -> None:
         self._sources.setdefault(id(x), source)
         for i, inner in enumerate(_contained(x)):
             self._inside.setdefault(id(inner), (x, i))
             self._note(inner)
         self._note(x)
 
-    def _note(self, x: Any) -> None:
+    def _note(self, x: object) -> None:
         if isinstance(x, types.FunctionType) and is_user_function(x):
             self._functions.append(x)
 
     # -- objects ---------------------------------------------------------------------------------------------------
-    def number(self, x: Any) -> int:
+    def number(self, x: object) -> int:
         """The number of an object in the list, appended if necessary."""
         known = self._numbers.get(id(x))
         if known is not None:
@@ -128,7 +128,7 @@ class ObjectWriter:
         self.held.append(x)
         return number
 
-    def _path_to(self, x: Any) -> list[Any]:
+    def _path_to(self, x: object) -> list[Any]:
         root, qualified_name = self._roots.get(id(x)), library_name(x)
         if root is not None:
             return ["root", root]
@@ -221,7 +221,7 @@ class ObjectWriter:
 class ObjectReader:
     """The objects of a list written by `ObjectWriter`, found in this process; `Changed` if one is missing."""
 
-    def __init__(self, roots: Sequence[Any], objects: Sequence[Any], weak: Any = None):
+    def __init__(self, roots: Sequence[Any], objects: Sequence[Any], weak: object = None):
         self.held: list[Any] = []
         self._roots, self._weak = roots, weak
         self._numbers: dict[int, int] = {}
@@ -232,7 +232,7 @@ class ObjectReader:
             self._numbers[id(x)] = len(self.held)
             self.held.append(x)
 
-    def _is(self, x: Any, path: Sequence[Any], fingerprint: Sequence[Any]) -> bool:
+    def _is(self, x: object, path: Sequence[Any], fingerprint: Sequence[Any]) -> bool:
         try:
             return [*_fingerprint(x, path), _space(x, self._numbers)] == fingerprint
         except Unkept:
@@ -271,7 +271,7 @@ class ObjectReader:
         result: Source = cls(parent, name)
         return result
 
-    def value(self, x: Any) -> Any:
+    def value(self, x: object) -> Any:
         """Restore a value."""
         if type(x) is not list:
             return x
@@ -296,14 +296,14 @@ class ObjectReader:
         return result
 
 
-def _contained(x: Any) -> list[Any]:
+def _contained(x: object) -> list[Any]:
     """The objects in a traced function, and the functions in a class."""
     if consists_of_functions(x):
         return traced(x)[1]
     return functions_of(x) if isinstance(x, type) and is_user_code(x) else []
 
 
-def _fingerprint(x: Any, path: Sequence[Any]) -> list[Any]:
+def _fingerprint(x: object, path: Sequence[Any]) -> list[Any]:
     """The fingerprint of an object, without the path to it."""
     if path[0] in ("known", "attribute", "cell"):
         return [type(x).__name__]
@@ -315,7 +315,7 @@ def _fingerprint(x: Any, path: Sequence[Any]) -> list[Any]:
     return [*result, registration(type(x))] if is_user_object(x) else result
 
 
-def _space(x: Any, numbers: dict[int, int]) -> int:
+def _space(x: object, numbers: dict[int, int]) -> int:
     """The number of the namespace of a function, if it is already in the list; else -1."""
     return numbers.get(id(x.__globals__), -1) if isinstance(x, types.FunctionType) else -1
 

@@ -48,7 +48,7 @@ def registration(cls: Any) -> str:
 class _Reached:
     """The objects that functions may read, each once, and the classes among them."""
 
-    def __init__(self, cls: Any):
+    def __init__(self, cls: object):
         self._seen: dict[int, int] = {}
         self._alive: list[Any] = []
         self._classes: list[type] = []
@@ -74,7 +74,7 @@ class _Reached:
                 results += [function for function in _functions(x) if wanted and id(function) not in self._seen]
         return results
 
-    def _of(self, x: Any) -> str:
+    def _of(self, x: object) -> str:
         known = self._seen.get(id(x))
         if known is not None:
             return f"again {known}"
@@ -84,7 +84,7 @@ class _Reached:
         self._alive.append(x)
         return self._of_object(x)
 
-    def _of_object(self, x: Any) -> str:
+    def _of_object(self, x: object) -> str:
         if isinstance(x, types.ModuleType):
             if library_name(x) is None:
                 raise Unkept(f"the module {x.__name__}, which the function of a registered container names")
@@ -135,7 +135,7 @@ def _loaded(x: types.FunctionType) -> list[str]:
     return sorted({name for code in codes for name in loaded_globals(code)})
 
 
-def _functions(x: Any) -> list[Any]:
+def _functions(x: object) -> list[Any]:
     """The functions of a class member."""
     names = next((names for cls, names in _MEMBER_FUNCTIONS.items() if isinstance(x, cls)), None)
     functions = [x] if names is None else [getattr(x, name) for name in names]

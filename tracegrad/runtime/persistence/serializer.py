@@ -193,7 +193,7 @@ def _restore_view(
     return ViewTemplate(read(base), layout, writeable, [(read(encoded), step) for encoded, step in moves])
 
 
-def _serialize_constant(x: ConstantTemplate, by: ObjectWriter, serialize: Any) -> list[Any]:
+def _serialize_constant(x: ConstantTemplate, by: ObjectWriter, serialize: object) -> list[Any]:
     if isinstance(x.value, np.ndarray):
         raise Unkept("a result that is always the same array")
     return [by.value(x.value)]

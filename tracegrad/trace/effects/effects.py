@@ -85,14 +85,14 @@ STATEMENTS = {
 }
 
 
-def set_attribute(x: Any, name: str, value: Any) -> None:
+def set_attribute(x: object, name: str, value: object) -> None:
     """Set an attribute of an object, a class or a traced function. A Python `__setattr__` of its class has its own
     effects."""
     cls: Any = type(x)
     _in_c(cls, "__setattr__")(x, name, value)
 
 
-def delete_attribute(x: Any, name: str) -> None:
+def delete_attribute(x: object, name: str) -> None:
     """Delete an attribute if it exists: it may have been set in the same call."""
     cls: Any = type(x)
     with contextlib.suppress(AttributeError):
@@ -172,12 +172,12 @@ class Effect:
         return STATEMENTS[self.kind].format(holder=holder, value=value, key=key, name=self.key)
 
 
-def attribute_source(x: Any, name: str) -> Source:
+def attribute_source(x: object, name: str) -> Source:
     """The source of an attribute of a class or of a traced function."""
     return Static(x, name) if isinstance(x, type) else Attribute(fixed(x), name)
 
 
-def fixed(x: Any) -> Fixed:
+def fixed(x: object) -> Fixed:
     """The constant source of a class or function."""
     return Fixed(x, getattr(x, "__name__", "the function"))
 
@@ -197,7 +197,7 @@ def writer(effects: Sequence[Effect]) -> Callable[[Any, Any], None]:
     """Compile the function that writes these effects, given the holders and the values."""
     space: dict[str, Any] = dict(NAMES)
 
-    def name(x: Any) -> str:
+    def name(x: object) -> str:
         space[f"object_{len(space)}"] = x
         return f"object_{len(space) - 1}"
 
@@ -252,17 +252,17 @@ class WatchedCopy:
         yield from changed_names(_user_attributes(self.copy), self._attributes, self.source, template, kind)
 
 
-def _is_user_container(x: Any) -> bool:
+def _is_user_container(x: object) -> bool:
     cls: Any = type(x)
     return issubclass(cls, _CONTAINERS) and is_user_code(cls)
 
 
-def _user_attributes(x: Any) -> dict[str, Any]:
+def _user_attributes(x: object) -> dict[str, Any]:
     """The attributes of a container of a user class."""
     return attributes(x) if _is_user_container(x) else {}
 
 
-def watched(x: Any, source: Source) -> Iterator[WatchedCopy]:
+def watched(x: object, source: Source) -> Iterator[WatchedCopy]:
     """The mutable containers in the pytree `x`, a copy of the value at `source`."""
     if not is_node(x) or x is None:
         return
@@ -274,7 +274,7 @@ def watched(x: Any, source: Source) -> Iterator[WatchedCopy]:
             yield from watched(child, _child(source, x, cls, i))
 
 
-def _child(source: Source, x: Any, cls: type, i: int) -> Source:
+def _child(source: Source, x: object, cls: type, i: int) -> Source:
     kind, n = KINDS[cls], len(children(x))
     assert kind is not None
     name = kind.names(kind.flatten(x)[1], n)[i]
@@ -287,7 +287,7 @@ def _child(source: Source, x: Any, cls: type, i: int) -> Source:
     return Child(source, i)
 
 
-def contents(x: Any) -> Any:
+def contents(x: object) -> Any:
     """The contents of a container or an object; a container proxy does not count this as a read."""
     if isinstance(x, list):
         return list(list.__iter__(x))
@@ -302,14 +302,14 @@ def contents(x: Any) -> Any:
     return bytes(x) if isinstance(x, bytearray) else attributes(x)
 
 
-def plain_key(x: Any) -> Any:
+def plain_key(x: object) -> object:
     """The value of a traced key of a dict or set, which has already been guarded."""
     if type(x) is tuple and any(isinstance(each, Tracer) for each in x):
         return tuple([plain_key(each) for each in x])
     return x.shown() if isinstance(x, Tracer) else lookup_key(x)
 
 
-def lookup_key(key: Any) -> Any:
+def lookup_key(key: object) -> Any:
     """The key that later calls look up: objects and tuples made by traced code contain guarded values in place of
     tracers."""
     with contextlib.suppress(TypeError):  # an array in an object, which is not hashable

@@ -63,7 +63,7 @@ class TemplateCode(Protocol):
     def output(self, position: int) -> str:
         """The expression of an output of the program."""
 
-    def name(self, x: Any) -> str:
+    def name(self, x: object) -> str:
         """The name of an object."""
 
 
@@ -326,7 +326,7 @@ class CallTemplate(ResultTemplate):
         return f"{code.name(self.function)}({', '.join(x.text(code) for x in self.args)})"
 
 
-def attributes(x: Any) -> dict[str, Any]:
+def attributes(x: object) -> dict[str, Any]:
     """The attributes stored in an object of a user class itself, including slots."""
     table = dict(getattr(x, "__dict__", ()))
     for cls in type(x).__mro__:

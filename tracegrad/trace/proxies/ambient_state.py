@@ -94,7 +94,7 @@ class Environment(Mapping[str, str]):
     def __setitem__(self, name: str, value: str) -> None:
         raise _outside("a change of os.environ")
 
-    def _refused(self, *_: Any, **__: Any) -> None:
+    def _refused(self, *_: object, **__: object) -> None:
         raise _outside("a change of os.environ")
 
     __delitem__ = pop = popitem = update = setdefault = clear = __ior__ = _refused
@@ -141,7 +141,7 @@ class ContextVariable:
 
 
 # -- functions that each call can evaluate again ------------------------------------------------------
-def _getenv(key: str, default: Any = None) -> Any:
+def _getenv(key: str, default: object = None) -> object:
     return _ENVIRONMENT.get(key, default)
 
 
@@ -168,7 +168,7 @@ def _repeatable_call(
     return real, args_key
 
 
-def _is_fixed(x: Any) -> bool:
+def _is_fixed(x: object) -> bool:
     """Whether an argument is a constant that identifies the call."""
     return all(map(_is_fixed, x)) if type(x) is tuple else issubclass(type(x), _FIXED)  # isinstance lets tracers pass
 
@@ -191,7 +191,7 @@ def reader(real: Callable[..., Any]) -> Callable[..., Any]:
     """A function whose result is a guard: each call evaluates it again."""
 
     @functools.wraps(real)
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: object, **kwargs: object) -> Any:
         world = _world()
         if world is None:
             return real(*args, **kwargs)
@@ -214,7 +214,7 @@ def reader(real: Callable[..., Any]) -> Callable[..., Any]:
 
 
 # -- settings that the functions and objects of a module read ----------------------------------------------
-def _decimals() -> Any:
+def _decimals() -> object:
     """The context settings that Decimal arithmetic depends on."""
     now: Any = sys.modules["decimal"].getcontext()
     traps = tuple([(signal.__name__, on) for signal, on in now.traps.items()])
@@ -243,7 +243,7 @@ def of_settings(world: Any, x: Any) -> Any:
     return None
 
 
-def _hands_out(world: Any, real: Any, *args: Any) -> Any:
+def _hands_out(world: Any, real: Any, *args: Any) -> object:
     if not world.open:
         return real(*args)
     text = f"decimal.{real.__name__} hands out settings, which may be changed unseen; use decimal.localcontext"

@@ -69,7 +69,7 @@ def _issubclass(cls: Any, classes: Any) -> bool:
     return issubclass(cls, classes) or _not_of(cls, classes)
 
 
-def _not_of(cls: Any, classes: Any) -> bool:
+def _not_of(cls: object, classes: object) -> bool:
     """Return False and guard it: a class may later be registered with an abstract base class."""
     world: Any = getattr(recorder(), "world", None)
     if world is not None and world.open and isinstance(cls, type):
@@ -89,7 +89,7 @@ def _is_traced(x: Any) -> bool:
 
 def _array(
     shape: Any, dtype: Any = float, buffer: Any = None, offset: Any = 0, strides: Any = None, order: Any = None
-) -> Any:
+) -> object:
     """`np.ndarray` as a function: an uninitialized array, or an array in the memory of a buffer."""
     if strides is None and buffer is None:
         return _EMPTY(shape, dtype, order or "C")
@@ -98,7 +98,7 @@ def _array(
     return np.ndarray(shape, dtype, buffer, offset, strides, order)
 
 
-def _unbound(method: Any) -> Any:
+def _unbound(method: Any) -> object:
     """A method of the array class as a function, which also takes traced arrays."""
     name: str = method.__name__
 
@@ -130,11 +130,11 @@ class _TypeMeta(type):
             return ARRAYS if result is np.ndarray else result
         return type(*args, **kwargs) if cls is _TypeProxy else super().__call__(*args, **kwargs)
 
-    def __instancecheck__(cls, x: Any) -> bool:
+    def __instancecheck__(cls, x: object) -> bool:
         return isinstance(x, type) if cls is _TypeProxy else super().__instancecheck__(x)
 
 
-def _class_of_traced(x: Any) -> Any:
+def _class_of_traced(x: object) -> object:
     """The class that a traced value stands for; the trace notes the read."""
     trace: Any = current_trace()
     if trace is not None and not trace.world.class_read:
@@ -142,7 +142,7 @@ def _class_of_traced(x: Any) -> Any:
     return agreed_result(x, itself)
 
 
-def _class_of(x: Any) -> Any:
+def _class_of(x: object) -> Any:
     """The class of an untraced object. Traced code may instantiate the class of a shadow."""
     result = numpys(type(genuine(unshadowed(x))))
     if isinstance(type(x), type) and issubclass(type(x), Shadowed):
@@ -169,16 +169,16 @@ def _print(*values: Any, file: Any = None, **options: Any) -> None:
         print(*values, file=file, **options)
 
 
-def _shown(x: Any) -> Any:
+def _shown(x: object) -> object:
     return x.shown() if isinstance(x, Tracer) else x
 
 
-def _hasattr(x: Any, name: str) -> bool:
+def _hasattr(x: object, name: str) -> bool:
     """`hasattr`, for the values that traced values stand for."""
     return has(x, name) if _is_traced(x) else hasattr(x, name)
 
 
-def _getattr(x: Any, name: str, *default: Any) -> Any:
+def _getattr(x: object, name: str, *default: object) -> object:
     """`getattr`, for the values that traced values stand for."""
     if name == "__class__" and _is_traced(x):
         return _TypeProxy(x)
@@ -191,7 +191,7 @@ def _getattr(x: Any, name: str, *default: Any) -> Any:
     return _vars(x) if name == "__dict__" and isinstance(x, type) else getattr(x, name, *default)
 
 
-def _dir(*args: Any) -> list[str]:
+def _dir(*args: object) -> list[str]:
     """`dir`, refused for user objects, classes and modules, because no guard can repeat the listing."""
     if not args:
         return sorted(local_variables(frame_at(1)))
@@ -203,7 +203,7 @@ def _dir(*args: Any) -> list[str]:
     return dir(*args)
 
 
-def _vars(*args: Any) -> Any:
+def _vars(*args: object) -> object:
     """`vars`, which guards all attributes of a listed class."""
     if not args:
         return local_variables(frame_at(1))
@@ -214,7 +214,7 @@ def _vars(*args: Any) -> Any:
 
 
 @functools.wraps(id)
-def _id(x: Any, /) -> int:
+def _id(x: object, /) -> int:
     """`id`, of the outside object that a proxy stands for, guarded by identity."""
     trace: Any = current_trace()
     outside = trace is None or not trace.world.open or isinstance(x, Tracer)
@@ -242,38 +242,38 @@ BUILTINS: dict[str, Any] = {
 
 
 @functools.wraps(np.isscalar)
-def _isscalar(element: Any) -> bool:
+def _isscalar(element: object) -> bool:
     return represented_type(element) is not np.ndarray if _is_traced(element) else np.isscalar(element)
 
 
-def _boolean(x: Any) -> Any:
+def _boolean(x: object) -> object:
     return bool(x) if isinstance(x, Tracer) and x.weak and x.dtype.kind == "b" else x
 
 
-def _compare(*xs: Any) -> None:
+def _compare(*xs: object) -> None:
     for x in xs:
         if isinstance(x, Tracer) and x.builder.open:
             x.builder.world.compares()
 
 
 @functools.wraps(operator.is_)
-def _is(a: Any, b: Any) -> bool:
+def _is(a: object, b: object) -> bool:
     _compare(a, b)
     return is_same(_boolean(a), _boolean(b))
 
 
 @functools.wraps(operator.is_not)
-def _is_not(a: Any, b: Any) -> bool:
+def _is_not(a: object, b: object) -> bool:
     _compare(a, b)
     return not is_same(_boolean(a), _boolean(b))
 
 
-def _static(x: Any, name: str) -> Any:
+def _static(x: object, name: str) -> Any:
     return inspect.getattr_static(x, name, _ABSENT)
 
 
 @functools.wraps(inspect.getattr_static)
-def _getattr_static(obj: Any, attr: str, *default: Any) -> Any:
+def _getattr_static(obj: object, attr: str, *default: object) -> object:
     """`inspect.getattr_static`, of the object that a shadow stands for."""
     real, world = unshadowed(obj), getattr(recorder(), "world", None)
     if world is None or not world.open or (real is obj and not isinstance(obj, type)):

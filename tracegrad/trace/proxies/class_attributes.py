@@ -46,12 +46,12 @@ def static(cls: type, name: str) -> Any:
     return genuine(next((vars(c)[name] for c in cls.__mro__ if name in vars(c)), EMPTY))
 
 
-def of_class(owner: Any, name: str) -> Source:
+def of_class(owner: object, name: str) -> Source:
     """The raw class attribute of the object behind a shadow."""
     return Attribute(Attribute(_get(owner, "_source"), "__class__"), name)
 
 
-def getter(owner: Any, real: Any, name: str, value: Any) -> Any:
+def getter(owner: object, real: object, name: str, value: object) -> Any:
     """The function that computes the attribute, if the class has a property or a user-defined descriptor for it."""
     world = _get(owner, "_world")
     if isinstance(value, property) and value.fget is not None:
@@ -75,13 +75,13 @@ def getter(owner: Any, real: Any, name: str, value: Any) -> Any:
     return functools.partial(world.adopt(get), descriptor(owner, name, value), owner, type(real))
 
 
-def assume_no_instance_value(owner: Any, real: Any, name: str) -> None:
+def assume_no_instance_value(owner: object, real: object, name: str) -> None:
     """Guard that the object behind a shadow has no instance attribute that would hide the class attribute."""
     if hasattr(real, "__dict__"):
         _get(owner, "_world").assume(instance_attribute(owner, name), "absent", None)
 
 
-def instance_attribute(owner: Any, name: str) -> Source:
+def instance_attribute(owner: object, name: str) -> Source:
     """The instance attribute of the object behind a shadow, without its class."""
     return Item(Attribute(_get(owner, "_source"), "__dict__"), name)
 
@@ -122,18 +122,18 @@ def _is_copied_by_dict(cls: type) -> bool:
     )
 
 
-def _state(owner: Any) -> dict[str, Any] | None:
+def _state(owner: object) -> dict[str, Any] | None:
     return {**owner.__dict__} or None
 
 
-def _reduced(owner: Any, protocol: Any) -> Any:
+def _reduced(owner: object, protocol: object) -> object:
     return copyreg.__newobj__, (type(_get(owner, "_real")),), _state(owner)  # type: ignore[attr-defined]
 
 
 _REDUCED: dict[str, Callable[..., Any]] = {"__getstate__": _state, "__reduce_ex__": _reduced}
 
 
-def is_of_python(owner: Any, name: str) -> bool:
+def is_of_python(owner: object, name: str) -> bool:
     """Whether an attribute name of an outside object has Python's own meaning; other names of that form, such as
     `__wrapped__`, are user attributes."""
     if not (name.startswith("__") and name.endswith("__")):
@@ -147,7 +147,7 @@ def is_of_python(owner: Any, name: str) -> bool:
     return name in LABELS or not is_user_code(has)
 
 
-def of_python(owner: Any, name: str) -> Any:
+def of_python(owner: object, name: str) -> Any:
     """The value of an attribute name with Python's own meaning, for the shadow of an object; any attribute after the
     end of the trace."""
     world, real, cls = _get(owner, "_world"), _get(owner, "_real"), _get(owner, "__class__")
@@ -171,7 +171,7 @@ class WriteBuffer(dict[str, Any]):
     """Writes to the shadow of an object: its own `__dict__`, unless traced code has assigned another one."""
 
 
-def another(owner: Any, name: str) -> BaseException:
+def another(owner: object, name: str) -> BaseException:
     """The exception that ends the trace if traced code assigns the `__dict__` of an object, which may be shared, or its
     `__class__`, which changes the meaning of all later accesses."""
     instead = "assign its items instead" if name == "__dict__" else "make another object instead"
@@ -180,7 +180,7 @@ def another(owner: Any, name: str) -> BaseException:
     return failure
 
 
-def proxy_of_dict(owner: Any) -> Any:
+def proxy_of_dict(owner: object) -> Any:
     """A proxy of the `__dict__` of the object behind a shadow, which sees all later writes."""
     source = Attribute(_get(owner, "_source"), "__dict__")
     proxy = _get(owner, "_world").translate(_get(owner, "_real").__dict__, source)
@@ -188,7 +188,7 @@ def proxy_of_dict(owner: Any) -> Any:
     return proxy
 
 
-def is_dict_of(proxy: Any, owner: Any) -> None:
+def is_dict_of(proxy: object, owner: object) -> None:
     """Record that `proxy` is the proxy of the `__dict__` of the object behind a shadow, from any source."""
     _get(owner, "_known")["__dict__"] = proxy
     _move(owner, proxy)
@@ -200,13 +200,13 @@ def is_dict_of(proxy: Any, owner: Any) -> None:
                 _get(owner, "_world").assume(each, "is", proxy._state.real)
 
 
-def dict_of(owner: Any) -> Any:
+def dict_of(owner: object) -> object:
     """The `__dict__` of the object behind a shadow; None if it has none."""
     real = _get(owner, "_real")
     return real.__dict__ if has_dict(type(real)) else None
 
 
-def writes_of(owner: Any) -> Any:
+def writes_of(owner: object) -> Any:
     """The writes to the shadow of an object, without the writes in the `__dict__` proxy."""
     writes = _get(owner, "__dict__")
     if _get(owner, "_world").open:
@@ -226,12 +226,12 @@ def _move(owner: Any, proxy: Any) -> None:
         proxy.pop(k, None) if x is EMPTY else proxy.__setitem__(k, x)
 
 
-def runs_code(value: Any) -> bool:
+def runs_code(value: object) -> bool:
     """Whether reading a class attribute runs user code."""
     return type(value) is functools.cached_property or hook(type(value), "__get__") is not None
 
 
-def _computed_once(owner: Any, name: str, compute: Any) -> Any:
+def _computed_once(owner: Any, name: str, compute: Any) -> object:
     """The value of a `cached_property`, which is then stored in the object."""
     value = compute(owner)
     proxy = _get(owner, "_known").get("__dict__")
@@ -239,13 +239,13 @@ def _computed_once(owner: Any, name: str, compute: Any) -> Any:
     return value
 
 
-def _is_data(x: Any) -> bool:
+def _is_data(x: object) -> bool:
     """Whether a property or a user-defined descriptor takes precedence over instance attributes (data descriptor)."""
     overrides_write = hook(type(x), "__set__") is not None or hook(type(x), "__delete__") is not None
     return overrides_write or (isinstance(x, property) and x.fget is not None)
 
 
-def descriptor(owner: Any, name: str, value: Any) -> Any:
+def descriptor(owner: object, name: str, value: object) -> Any:
     """The shadow of a descriptor in the class of an object."""
     world, source = _get(owner, "_world"), Static(type(_get(owner, "_real")), name)
     world.inherits(source.parent, source.inherited())

@@ -30,7 +30,7 @@ def _reading(real: Callable[..., Any], name: str) -> Callable[..., Any]:
     read = reads(real, name, "what was written")
 
     @functools.wraps(real)
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: object, **kwargs: object) -> Any:
         return refuse(name, "read", _OUTSIDE) if repeats() else read(*args, **kwargs)
 
     return call
@@ -38,7 +38,7 @@ def _reading(real: Callable[..., Any], name: str) -> Callable[..., Any]:
 
 def _doing(real: Callable[..., Any], name: str) -> Callable[..., Any]:
     @functools.wraps(real)
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: object, **kwargs: object) -> Any:
         return _refuse_effect(name) if repeats() else by_value(real, args, kwargs)
 
     return call
@@ -48,7 +48,7 @@ def _running(real: Callable[..., Any], name: str) -> Callable[..., Any]:
     do = _doing(real, name)
 
     @functools.wraps(real)
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: object, **kwargs: object) -> Any:
         for x in tree.leaves((args, kwargs)):
             handed_over(x, name)
         return do(*args, **kwargs)
@@ -63,7 +63,7 @@ def _refuse_effect(name: str) -> NoReturn:
 
 def _opening(real: Callable[..., Any], name: str) -> Callable[..., Any]:
     @functools.wraps(real)
-    def call(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
+    def call(file: object, mode: str = "r", *args: object, **kwargs: object) -> Any:
         if not repeats():
             return real(file, mode, *args, **kwargs)
         if "r" in mode or "+" in mode:
@@ -101,7 +101,7 @@ _NAMES = {
 }
 
 
-def file_by_name(value: Any) -> Any:
+def file_by_name(value: Any) -> object:
     """The stand-in of a function or class of one of these modules; None for others."""
     around, names = _NAMES.get(value.__module__, (_reading, ()))
     return around(value, f"{value.__module__}.{value.__name__}") if value.__name__ in names else None
@@ -119,7 +119,7 @@ class _PathProxy(_KIND):  # type: ignore[misc]
 
 
 def _method(name: str, reread: Callable[..., Any]) -> Any:
-    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def method(self: object, *args: object, **kwargs: object) -> Any:
         return reread(str(self), *args, **kwargs) if repeats() else getattr(_KIND, name)(self, *args, **kwargs)
 
     return functools.wraps(getattr(_KIND, name))(method)
@@ -138,7 +138,7 @@ for _name, _reader in _REREAD_METHODS.items():
 def _location_method(name: str) -> Callable[..., Any]:
     """A path method that depends on the working directory or the user of the process."""
 
-    def result(*args: Any, **kwargs: Any) -> str:
+    def result(*args: object, **kwargs: object) -> str:
         return str(getattr(_KIND(args[0]) if args else _KIND, name)(*args[1:], **kwargs))
 
     result.__name__ = f"Path.{name}"
@@ -157,7 +157,7 @@ for _name in ("write_text", "write_bytes", "touch", "mkdir", "rmdir", "unlink", 
     setattr(_PathProxy, _name, _doing(getattr(_KIND, _name), f"Path.{_name}"))
 
 
-def path(real: Any) -> Any:
+def path(real: object) -> Any:
     """The proxy of a path."""
     return _PathProxy(real) if type(real) is _KIND else real
 

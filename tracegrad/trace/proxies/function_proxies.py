@@ -160,11 +160,11 @@ _EXAMPLE: Any = functools.singledispatch(contents)
 _DISPATCHED = _EXAMPLE.__code__
 
 
-def dispatched(world: Any, fun: Any, source: Source) -> Any:
+def dispatched(world: Any, fun: Any, source: Source) -> object:
     """The stand-in of a function that dispatches on the type of its first argument."""
 
     @functools.wraps(fun)
-    def call(first: Any, /, *args: Any, **kwargs: Any) -> Any:
+    def call(first: object, /, *args: object, **kwargs: object) -> Any:
         cls = agreed_result(first, itself) if isinstance(first, GraphValue) else type(unshadowed(first))
         return dispatch(cls)(first, *args, **kwargs)
 
@@ -201,7 +201,7 @@ def _guard_function(world: Any, fun: types.FunctionType, source: Source) -> None
         _guard_caught(world, fun)
 
 
-def _guard_caught(world: Any, fun: types.FunctionType) -> None:
+def _guard_caught(world: object, fun: types.FunctionType) -> None:
     """Guard missing attributes of functions and classes that a function with exception handlers reads."""
     cells = dict(zip(fun.__code__.co_freevars, fun.__closure__ or ()))
     for name, attribute in attributes_in(fun.__code__):
@@ -224,14 +224,14 @@ def _compares_booleans(code: types.CodeType) -> bool:
     return plain or _compares_identity(code)
 
 
-def is_structural(x: Any) -> bool:
+def is_structural(x: object) -> bool:
     """Whether any object with the same attributes can replace `x`."""
     if isinstance(x, types.FunctionType):
         return is_user_function(x) and not (is_dispatched(x) or is_decorated(x)) and replacement(x) is None
     return is_user_object(x)
 
 
-def _attribute_of_function(world: Any, source: Source, name: str, value: Any) -> Any:
+def _attribute_of_function(world: Any, source: Source, name: str, value: Any) -> object:
     """The attribute of a function for its shadow; attributes set by Python itself are metadata."""
     if name in LABELS or name == DERIVED:
         return value
@@ -256,7 +256,7 @@ def _cell(world: Any, cell: types.CellType, number: int, name: str, function_sou
     return result
 
 
-def _default(world: Any, source: Source, attribute: str, key: Any, value: Any) -> Any:
+def _default(world: Any, source: Source, attribute: str, key: Any, value: Any) -> object:
     if isinstance(value, VALUES) and attribute == "__defaults__" and isinstance(source, Fixed):
         return value  # the tuple itself is guarded
     return world.translate(value, Item(Attribute(source, attribute), key))
@@ -302,7 +302,7 @@ class _ObjectShadow(Shadowed):
             known[name] = value
         return value
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         hook_function = hook(type(_get(self, "_real")), "__setattr__")
         _set_attribute(self, name, value) if hook_function is None else _get(self, "_world").adopt(hook_function)(
             self, name, value
@@ -325,20 +325,20 @@ class _ObjectShadow(Shadowed):
         return repr(_get(self, "_real"))
 
 
-def _present(result: Any, name: str, value: Any) -> Any:
+def _present(result: object, name: str, value: object) -> Any:
     if value is EMPTY:
         raise AttributeError(f"{real_class(result).__name__!r} object has no attribute {name!r}")
     return value
 
 
-def _computed(result: Any, name: str) -> Any:
+def _computed(result: object, name: str) -> Any:
     """The attribute computed by a property or a descriptor of the class, else the entry in the shadow's `__dict__`."""
     real = _get(result, "_real")
     get = getter(result, real, name, static(type(real), name))
     return getattr(result, "__dict__")[name] if get is None else get()  # noqa: B009 (as traced code reads it)
 
 
-def _set_attribute(output: Any, name: str, value: Any) -> None:
+def _set_attribute(output: object, name: str, value: object) -> None:
     """Write an attribute as `object.__setattr__` does."""
     cls = type(_get(output, "_real"))
     result = static(cls, name)
@@ -352,7 +352,7 @@ def _set_attribute(output: Any, name: str, value: Any) -> None:
         write(output, name, value)
 
 
-def _delete(output: Any, name: str) -> None:
+def _delete(output: object, name: str) -> None:
     """Delete an attribute as `object.__delattr__` does."""
     cls = type(_get(output, "_real"))
     result = static(cls, name)
@@ -367,7 +367,7 @@ def _delete(output: Any, name: str) -> None:
         write(output, name, EMPTY)
 
 
-def write(result: Any, name: str, value: Any) -> None:
+def write(result: object, name: str, value: object) -> None:
     """Set or delete (EMPTY) an attribute of the shadow of an object; the object itself is unchanged."""
     world = _get(result, "_world")
     if not world.open:
@@ -384,7 +384,7 @@ def write(result: Any, name: str, value: Any) -> None:
         dict_proxy[name] = value
 
 
-def written(result: Any) -> tuple[dict[str, Any], dict[str, Any], Source]:
+def written(result: object) -> tuple[dict[str, Any], dict[str, Any], Source]:
     """The writes to the shadow of an object, the attributes known to have existed before, and the source of the
     object."""
     writes, known = writes_of(result), _get(result, "_known")
@@ -393,12 +393,12 @@ def written(result: Any) -> tuple[dict[str, Any], dict[str, Any], Source]:
     return now, before, _get(result, "_source")
 
 
-def real_class(result: Any) -> type:
+def real_class(result: object) -> type:
     """The class of the object behind a shadow."""
     return type(_get(result, "_real"))
 
 
-def source_of(x: Any) -> Source | None:
+def source_of(x: object) -> Source | None:
     """The source of the object that `x` is the shadow of; None if `x` is no shadow of an object."""
     return _get(x, "_source") if isinstance(type(x), type) and issubclass(type(x), _ObjectShadow) else None
 
@@ -442,14 +442,14 @@ def _guarded(world: Any, owner: Any, real: Any, value: Any, source: Attribute) -
     return value
 
 
-def is_user_object(x: Any) -> bool:
+def is_user_object(x: object) -> bool:
     """Whether `x` is an instance of a user class written in Python without a built-in base."""
     cls: Any = type(x)
     known = is_user_class(cls) or (cls.__module__, cls.__qualname__) in _NAMESPACES
     return known and not isinstance(x, type | Carrier | Inlinable | _ObjectShadow)
 
 
-def has_user_attributes(x: Any) -> bool:
+def has_user_attributes(x: object) -> bool:
     """Whether `x` is an instance of a user class or a user class itself, as `classmethod` passes on."""
     return is_user_class(x) if isinstance(x, type) else is_user_object(x)
 
@@ -464,7 +464,7 @@ _NAMESPACES = {
 }
 
 
-def user_object(world: Any, real: Any, source: Source) -> Any:
+def user_object(world: Any, real: Any, source: Source) -> object:
     """The shadow of an instance of a user class."""
     cls: Any = type(real)
     special = {
@@ -521,8 +521,8 @@ _PLUMBING = {
 }
 
 
-def _special(name: str, original: types.FunctionType) -> Any:
-    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+def _special(name: str, original: types.FunctionType) -> object:
+    def method(self: object, *args: object, **kwargs: object) -> Any:
         return for_c(name, _get(self, "_world").translate(original, of_class(self, name))(self, *args, **kwargs))
 
     return functools.wraps(original)(method)

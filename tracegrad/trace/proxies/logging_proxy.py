@@ -28,16 +28,16 @@ __all__ = ["TALK", "Logger", "by_value"]
 _LEVELS = ("debug", "info", "warning", "warn", "error", "exception", "critical", "fatal", "log")
 
 
-def _shown(x: Any) -> Any:
+def _shown(x: object) -> object:
     return x.shown() if isinstance(x, Tracer) else x
 
 
-def by_value(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+def by_value(function: Callable[..., Any], args: Any, kwargs: Any) -> object:
     """A function applied to the values of the call being traced, which it may store."""
     return function(*tree.map(_recorded_value, list(args)), **tree.map(_recorded_value, kwargs))
 
 
-def _recorded_value(x: Any) -> Any:
+def _recorded_value(x: object) -> object:
     value = _shown(x)
     if value is not x:
         record_text(x, value)
@@ -55,7 +55,7 @@ def _logs(method: Callable[..., Any]) -> Callable[..., Any]:
     """A method or function of `logging` that receives values; it reports the caller of this function."""
 
     @functools.wraps(method)
-    def call(*args: Any, stacklevel: int = 1, **kwargs: Any) -> Any:
+    def call(*args: object, stacklevel: int = 1, **kwargs: object) -> Any:
         before_output()
         release()
         return method(*[tree.map(_shown, x) for x in args], stacklevel=stacklevel + 1, **kwargs)
@@ -87,7 +87,7 @@ class Logger:
 
 
 @functools.wraps(logging.getLogger)
-def _get_logger(name: str | None = None) -> Any:
+def _get_logger(name: str | None = None) -> object:
     return Logger(logging.getLogger(name))
 
 
@@ -114,13 +114,13 @@ def _writes(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function that formats numbers in containers, and guards them."""
 
     @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: object, **kwargs: object) -> Any:
         return function(*[tree.map(_guarded_value, x) for x in args], **kwargs)
 
     return call
 
 
-def _guarded_value(x: Any) -> Any:
+def _guarded_value(x: object) -> object:
     if not isinstance(x, Tracer):
         return x
     value = x._plain("format()")

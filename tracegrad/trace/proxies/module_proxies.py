@@ -68,7 +68,7 @@ _REAL = "(module)"  # not a valid attribute name
 class _Everything(dict[str, Any]):
     """The `__dict__` of a module: its items are the attributes of the module's proxy `proxy`."""
 
-    def __init__(self, proxy: Any, real: types.ModuleType):
+    def __init__(self, proxy: object, real: types.ModuleType):
         super().__init__(vars(real))
         self.proxy = proxy
 
@@ -78,7 +78,7 @@ class _Everything(dict[str, Any]):
     def __iter__(self) -> Iterator[str]:  # so that `dict` does not bypass these methods
         return super().__iter__()
 
-    def get(self, name: str, default: Any = None) -> Any:
+    def get(self, name: str, default: object = None) -> Any:
         return self[name] if self.__contains__(name) else default
 
     def values(self) -> Any:
@@ -146,7 +146,7 @@ class _UserModule(_ModuleProxy):
             return getattr(real, name)
         return _lacking(space, real, name)
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         _held(self)[_REAL][1][name] = value
 
     @property
@@ -162,7 +162,7 @@ class _UserModule(_ModuleProxy):
 _OF_PYTHON = ("__name__", "__package__", "__loader__", "__spec__")
 
 
-def _lacking(space: Any, real: types.ModuleType, name: str) -> Any:
+def _lacking(space: Any, real: types.ModuleType, name: str) -> object:
     """The result of the module's `__getattr__` for a missing attribute, if it has one."""
     if "__getattr__" in space:
         space.world.assume(ModuleGlobal(real.__dict__, name), "absent", None)
@@ -236,7 +236,7 @@ def _is_of_scipy(name: str) -> bool:
 _NUMPY, _MATH = _Numpy(np), _Math(math)
 
 
-def module(world: Any, real: types.ModuleType) -> Any:
+def module(world: object, real: types.ModuleType) -> Any:
     """The proxy of a module."""
     if real is np:
         return _NUMPY
@@ -255,7 +255,7 @@ def module(world: Any, real: types.ModuleType) -> Any:
     return _UserModule(world, real) if is_user_module(real) else _LibraryModule(world, real)
 
 
-def imported(world: Any, real: types.ModuleType, *names: str) -> Any:
+def imported(world: Any, real: types.ModuleType, *names: str) -> object:
     """The proxy of a module imported under one of these names."""
     if not world.open:
         return real
@@ -266,7 +266,7 @@ def imported(world: Any, real: types.ModuleType, *names: str) -> Any:
     return world.translate(real, source, guard=known)
 
 
-def _import_module(name: str, package: str | None = None) -> Any:
+def _import_module(name: str, package: str | None = None) -> object:
     trace, result = current_trace(), importlib.import_module(name, package)
     return result if trace is None else imported(trace.world, result, name)
 
@@ -331,23 +331,23 @@ FUNCTION_KINDS = (
 _REPLACED = {key: value for kind in FUNCTION_KINDS for key, value in kind.replacements.items()}
 
 
-def _is_function(value: Any) -> bool:
+def _is_function(value: object) -> bool:
     """Whether it is a function or a class; the functions of `scipy.fft` have a class of their own."""
     functions = types.FunctionType, types.BuiltinFunctionType, type
     return isinstance(value, functions) or type(value).__module__ == "uarray"
 
 
-def _one_replaced(value: Any) -> Any:
+def _one_replaced(value: object) -> object:
     result = _REPLACED.get(id(value))
     return unbound(value) if result is None else result
 
 
-def _by_name(value: Any) -> Any:
+def _by_name(value: object) -> object:
     result = file_by_name(value) if isinstance(value, types.FunctionType | type) else None
     return of_library(value) if result is None else result
 
 
-def replacement(value: Any) -> Any:
+def replacement(value: object) -> Any:
     """The replacement of a function or object of Python, NumPy or SciPy in traced code; None if there is none."""
     if isinstance(value, types.BuiltinMethodType | types.MethodType) and draws(value.__self__):
         if is_generator(value.__self__):

@@ -122,7 +122,7 @@ class Globals(Namespace):
     def copy(self) -> dict[str, Any]:
         return dict(self.items())
 
-    def setdefault(self, name: str, default: Any = None) -> Any:
+    def setdefault(self, name: str, default: object = None) -> Any:
         if name not in self:
             self[name] = default
         return self[name]
@@ -138,7 +138,7 @@ class Globals(Namespace):
 _OF_IMPORTS = ("__builtins__", "__loader__", "__spec__")
 
 
-def _iterated(x: Any) -> Any:
+def _iterated(x: object) -> Any:
     """The function that traced code calls instead of `x` if a `for` loop iterates over its result."""
     return next((traced_version for builtin, traced_version in ITERATED.items() if builtin is x), callee(x))
 
@@ -160,7 +160,7 @@ def _builtins_of(real: dict[str, Any], world: Any) -> _BuiltinNames:
     names = _BuiltinNames(result if isinstance(result, dict) else vars(result))
     real_import = dict.__getitem__(names, "__import__")
 
-    def load(name: str, _: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0) -> Any:
+    def load(name: str, _: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0) -> object:
         source = Item(Fixed(sys.modules, "sys.modules"), name)
         try:
             result = real_import(name, real, locals, fromlist, level)
@@ -178,7 +178,7 @@ def _builtins_of(real: dict[str, Any], world: Any) -> _BuiltinNames:
     return names
 
 
-def _getattr(x: Any, name: str, *default: Any) -> Any:
+def _getattr(x: object, name: str, *default: object) -> object:
     """`getattr`, with a guard if a function or a class lacks the attribute."""
     try:
         result = BUILTINS["getattr"](x, name)
@@ -201,7 +201,7 @@ def _may_be_hidden(cls: type, name: str) -> None:
         trace.world.assume(Hiding(cls, frozenset([name])), "is", None)
 
 
-def _hasattr(x: Any, name: str) -> bool:
+def _hasattr(x: object, name: str) -> bool:
     if isinstance(x, GraphValue):
         return bool(BUILTINS["hasattr"](x, name))
     return _getattr(x, name, EMPTY) is not EMPTY

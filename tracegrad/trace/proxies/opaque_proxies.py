@@ -16,7 +16,7 @@ from tracegrad.trace.random.rejected_reads import only_compared
 __all__ = ["opaque_function", "opaque_object"]
 
 
-def opaque_object(world: Any, value: Any, package: str) -> Any:
+def opaque_object(world: Any, value: object, package: str) -> object:
     """The stand-in of a class of the package; instances end the trace."""
     name = getattr(value, "__qualname__", type(value).__qualname__)
     refuse = functools.partial(world.builder.abort, f"{name} is of the package {package}, which is opaque")

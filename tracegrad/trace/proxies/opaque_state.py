@@ -116,7 +116,7 @@ def content(x: Any) -> Any:
     return x.dtype, x.shape, hashlib.blake2b(np.ascontiguousarray(x).tobytes(), digest_size=16).digest()
 
 
-def is_constant(x: Any) -> bool:
+def is_constant(x: object) -> bool:
     """Whether `x` is assumed constant: it is immutable, code of Python or of a package, or a class."""
     if isinstance(x, types.FunctionType):
         return not is_user_function(x) or x.__module__ in (None, "builtins")
@@ -146,14 +146,14 @@ class ObjectState:
     {'rate': 0.5, 'last': deque([1, 2])}
     """
 
-    def __init__(self, x: Any, compare: bool = False):
+    def __init__(self, x: object, compare: bool = False):
         self._root, self._compare = x, compare  # compare only, without restoring
         self._undo: list[Callable[[], None]] = []
         self._drawn: list[Any] = []
         self._alive: list[Any] = []
         self.key = self._walk(x)
 
-    def _walk(self, root: Any) -> Any:
+    def _walk(self, root: object) -> object:
         numbers: dict[int, int] = {}
         results: list[Any] = []
         waiting = [root]
@@ -173,7 +173,7 @@ class ObjectState:
                 waiting += children
         return tuple(results)
 
-    def _key_and_children(self, x: Any) -> tuple[Any, list[Any]]:
+    def _key_and_children(self, x: object) -> tuple[Any, list[Any]]:
         """A key that distinguishes `x` from others of its type, and the objects it holds."""
         if is_constant(x):
             return id(x), []
@@ -200,7 +200,7 @@ class ObjectState:
             return (x.dtype, x.shape), x.ravel().tolist()
         return content(x), []
 
-    def _held(self, x: Any) -> tuple[Any, list[Any]]:
+    def _held(self, x: object) -> tuple[Any, list[Any]]:
         if isinstance(x, np.random.RandomState | np.random.Generator | random.Random):
             # Draws between calls are allowed; draws by traced code are a change.
             if not self._compare:
@@ -228,7 +228,7 @@ class ObjectState:
             self._restored(x.__dict__, dict(x.__dict__))
         return (type(x), size, *fields), [*children, *fields.values()]
 
-    def _restored(self, x: Any, items: Any) -> None:
+    def _restored(self, x: object, items: object) -> None:
         if not self._compare:
             self._undo.append(lambda: _refill(x, items))
 
@@ -268,7 +268,7 @@ def _refill(x: Any, items: Any) -> None:
         x.update(items) if isinstance(x, dict | set) else x.extend(items)
 
 
-def attributes(x: Any) -> Iterator[tuple[str, Any]]:
+def attributes(x: object) -> Iterator[tuple[str, Any]]:
     """The attributes of an object, including slots."""
     yield from getattr(x, "__dict__", {}).items()
     for cls in type(x).__mro__:
@@ -298,7 +298,7 @@ settings.watch("opaque_packages", _has_hidden_fields.cache_clear)
 _OWN_SLOTS = ("__dict__", "__weakref__")
 
 
-def state_key(x: Any) -> Any:
+def state_key(x: object) -> Any:
     """The key of the state of `x`; None if it cannot be read."""
     try:
         return ObjectState(x, compare=True).key
@@ -306,7 +306,7 @@ def state_key(x: Any) -> Any:
         return None
 
 
-def unreadable_object(error: UnreadableState, x: Any) -> str:
+def unreadable_object(error: UnreadableState, x: object) -> str:
     """A description of the unreadable part of `x`."""
     value = error.args[0]
     name = _name(type(value))

@@ -148,7 +148,7 @@ _OF_ARGUMENTS, _REREAD, _NOT = _names(_FUNCTIONS), _names(_REREAD_FUNCTIONS), _n
 _DOING, _TAKES_OBJECTS = _names(_CLASSES), _names(_OF_OBJECTS)
 
 
-def _public_name(value: Any) -> tuple[str, str]:
+def _public_name(value: object) -> tuple[str, str]:
     """The public module and name of a function or class defined in a standard library module."""
     module, name = getattr(value, "__module__", None), getattr(value, "__name__", None)
     if type(module) is not str or module.partition(".")[0] not in _ROOTS:
@@ -169,7 +169,7 @@ def refused_effect(real: Callable[..., Any], name: str) -> Callable[..., Any]:
     """The stand-in of a function that each call must run."""
 
     @functools.wraps(real, updated=())
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: object, **kwargs: object) -> Any:
         if not repeats():
             return real(*map(unshadowed, args) if name in _TAKES_OBJECTS else args, **kwargs)
         trace: Any = current_trace()
@@ -179,7 +179,7 @@ def refused_effect(real: Callable[..., Any], name: str) -> Callable[..., Any]:
 
 
 @functools.lru_cache(maxsize=4096)
-def _replacement(real: Any, module: str, name: str) -> Any:
+def _replacement(real: Any, module: str, name: str) -> object:
     full = f"{module}.{name}"
     if isinstance(real, type):
         return ClassProxy(name, (), {"real": real, "other": {"__call__": refused_effect(real, full)}})
@@ -189,7 +189,7 @@ def _replacement(real: Any, module: str, name: str) -> Any:
     return None if known else refused_effect(real, full)
 
 
-def of_library(value: Any) -> Any:
+def of_library(value: object) -> object:
     """The stand-in of a standard library function, or of a class with side effects on call; None for a pure function,
     and for other modules."""
     if not isinstance(value, (*_KINDS, type)):

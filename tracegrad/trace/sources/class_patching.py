@@ -67,15 +67,15 @@ class _DispatchMethod(functools.singledispatchmethod):  # type: ignore[type-arg]
     def __init__(self, real: Any):
         self.genuine = real
 
-    def __get__(self, held: Any, cls: Any = None) -> Any:
+    def __get__(self, held: object, cls: object = None) -> Any:
         return dispatched(self.genuine, held, cls)
 
 
-def dispatched(real: Any, held: Any, cls: Any) -> Any:
+def dispatched(real: Any, held: Any, cls: Any) -> object:
     """The bound method of a `singledispatchmethod` for an object or a class."""
     choose = real.dispatcher.dispatch
 
-    def method(*args: Any, **kwargs: Any) -> Any:
+    def method(*args: object, **kwargs: object) -> Any:
         x = args[0]
         of = (
             agreed_result(x, itself) if isinstance(x, Faced) else x.__class__
@@ -101,7 +101,7 @@ class _PatchedAttribute:
         """The class of the original attribute, for code that recognizes cached functions."""
         return self.genuine.__class__
 
-    def __get__(self, held: Any, cls: Any = None) -> Any:
+    def __get__(self, held: Any, cls: object = None) -> Any:
         world: Any = getattr(recorder(), "world", None)
         result = self.genuine if world is None else world.natives.held(self.genuine)
         if not isinstance(self.genuine, CACHED):
@@ -126,19 +126,19 @@ _HELD: tuple[Any, ...] = (CACHED, functools.partial, np.vectorize)
 _PATCHED = (_Property, _ClassMethod, _StaticMethod, _CachedProperty, _PartialMethod, _DispatchMethod, _PatchedAttribute)
 
 
-def genuine(x: Any) -> Any:
+def genuine(x: object) -> Any:
     """The original class attribute, without the patches of traces."""
     if isinstance(x, types.FunctionType):
         return x.__closure__[0].cell_contents if x.__code__ is _CODE and x.__closure__ else x
     return x.genuine if isinstance(x, _PATCHED) else x
 
 
-def class_attribute(x: Any, cls: Any) -> Any:
+def class_attribute(x: object, cls: object) -> Any:
     """The value that traced code gets for a class attribute `x` read without the class's lookup."""
     return x.__get__(None, cls) if isinstance(x, _PatchedAttribute) and not isinstance(x.genuine, _HELD) else x
 
 
-def functions_of(x: Any) -> list[types.FunctionType]:
+def functions_of(x: object) -> list[types.FunctionType]:
     """The functions that an attribute of a class runs."""
     x = genuine(x)
     callees: tuple[Any, ...] = ()
@@ -153,7 +153,7 @@ def functions_of(x: Any) -> list[types.FunctionType]:
 _FUNCTIONS = ("__func__", "func", "pyfunc", "__wrapped__")
 
 
-def _within(callee: Any, x: Any) -> list[types.FunctionType]:
+def _within(callee: object, x: object) -> list[types.FunctionType]:
     return functions_of(callee) if callee is not x and isinstance(callee, (*_HELD, functools.partialmethod)) else []
 
 
@@ -182,7 +182,7 @@ class ClassPatches:
         self.thread = threading.get_ident()
         _ACTIVE_PATCHES.add(self)
 
-    def runs(self, function: Any) -> bool:
+    def runs(self, function: object) -> bool:
         """Whether this function runs as a shadow wherever the trace calls it."""
         return function in self._functions
 
@@ -240,13 +240,13 @@ def _asking(x: Any, holds: bool = False) -> Any:
     return result
 
 
-def _is_held(x: Any) -> bool:
+def _is_held(x: object) -> bool:
     """Whether a `staticmethod` holds an object that is no function and runs user code, such as a bound method."""
     kind: Any = type(x)
     return kind is types.MethodType or kind in _HELD or (is_user_code(kind) and not isinstance(x, type))
 
 
-def _asking_of_functools(x: Any) -> Any:
+def _asking_of_functools(x: object) -> Any:
     """As `_asking`, for objects of functools that hold user functions."""
     if type(x) is functools.cached_property:
         result = _CachedProperty(_asking(x.func))
@@ -259,11 +259,11 @@ def _asking_of_functools(x: Any) -> Any:
     return _PatchedAttribute(x) if type(x) in _HELD else x
 
 
-def _differ(x: Any, y: Any) -> bool:
+def _differ(x: object, y: object) -> bool:
     return x is not y
 
 
-def for_c(name: str, result: Any) -> Any:
+def for_c(name: str, result: object) -> Any:
     """The result of a method. C code that calls `__array__` gets the elements, with a guard on them."""
     if name != "__array__" or not isinstance(result, GraphValue) or frame_at(2).f_code is of_protocol.__code__:
         return result

@@ -98,7 +98,7 @@ def is_user_module(x: types.ModuleType) -> bool:
     return is_user_file(str(filename)) if filename else not is_library_module(x)
 
 
-def is_user_function(x: Any) -> bool:
+def is_user_function(x: object) -> bool:
     """Whether `x` is a user function, or a wrapper of one, as made by `contextmanager` and `no_grad`."""
     while isinstance(x, types.FunctionType) and not opaque_package(x):
         if is_user_file(x.__code__.co_filename):
@@ -115,7 +115,7 @@ def is_decorated(x: types.FunctionType) -> bool:
 
 
 @functools.lru_cache(maxsize=4096)
-def is_user_code(cls: Any) -> bool:
+def is_user_code(cls: object) -> bool:
     """Whether a class comes from a user module."""
     if cls.__module__ == "builtins":
         return _is_written(cls)  # its namespace has no module name
@@ -141,12 +141,12 @@ def _is_written(cls: Any) -> bool:
     return bool(cls.__flags__ & _HEAP) and (not in_c or cls is threading.local)
 
 
-def is_internal_class(cls: Any) -> bool:
+def is_internal_class(cls: object) -> bool:
     """Whether a class belongs to tracegrad; it is assumed to stay the same, and its methods are traced."""
     return bool(cls.__module__.partition(".")[0] == "tracegrad")
 
 
-def is_of_numba(x: Any) -> bool:
+def is_of_numba(x: object) -> bool:
     """Whether `x` is a function compiled by Numba's `njit` or `jit`; the user's function is its `py_func`."""
     return type(x).__module__.startswith("numba.") and isinstance(getattr(x, "py_func", None), types.FunctionType)
 
@@ -157,13 +157,13 @@ _ALWAYS = ("pandas",)
 
 
 @functools.cache
-def _opaque_name(module: Any) -> str:
+def _opaque_name(module: object) -> str:
     """The untraced package that a module belongs to; "" for others."""
     names = (*settings.opaque_packages, *_ALWAYS) if isinstance(module, str) else ()
     return next((x for x in names if f"{module}.".startswith(f"{x}.")), "")
 
 
-def opaque_package(x: Any) -> str:
+def opaque_package(x: object) -> str:
     """The untraced package that a function, class or object belongs to; "" for others."""
     if isinstance(x, types.FunctionType):
         return _opaque_name(dict.get(x.__globals__, "__name__"))

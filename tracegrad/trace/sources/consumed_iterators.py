@@ -20,7 +20,7 @@ class Items:
         self.position = 0
         self.location = ""  # the user's line of the first step
 
-    def advance(self, name: str, function: Callable[..., Any], *args: Any) -> Any:
+    def advance(self, name: str, function: Callable[..., Any], *args: object) -> object:
         """Run a step, or replay its recorded result if the call has restarted."""
         if self.position == len(self.records):
             self.location = self.location or located("an item was taken")
@@ -56,14 +56,14 @@ class IteratorProxy:
     def __iter__(self) -> Any:
         return self
 
-    def __next__(self) -> Any:
+    def __next__(self) -> object:
         return self._items.advance("next", next, self.real)
 
     def __length_hint__(self) -> int:
         recorded = len(self._items.records) - self._items.position
         return recorded + operator.length_hint(self.real)
 
-    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
         raise UnsupportedError(
             located(f"a {type(self.real).__name__} from outside is copied; take a list of its items")
         )
@@ -75,7 +75,7 @@ class IteratorProxy:
         return lambda *args: self._items.advance(name, result, *args)
 
 
-def is_read_up(x: Any) -> bool:
+def is_read_up(x: object) -> bool:
     """Whether `x` is a built-in iterator, or a readable file: reading changes it."""
     if isinstance(x, io.IOBase):
         return not x.closed and not x.writable()
@@ -83,7 +83,7 @@ def is_read_up(x: Any) -> bool:
     return isinstance(x, Iterator) and (module in ("builtins", "itertools", "_csv"))
 
 
-def position_record(x: Any) -> Any:
+def position_record(x: object) -> object:
     """A record that can restore a file's position, or that holds the items taken from an iterator."""
     return x.tell() if isinstance(x, io.IOBase) else Items()
 

@@ -24,7 +24,7 @@ class Description:
     role: str = ""
 
     @property
-    def _inner(self) -> Any:
+    def _inner(self) -> object:
         inner: Any = inspect.unwrap(self.fun)
         while isinstance(inner, functools.partial):
             inner = inner.func

@@ -104,11 +104,11 @@ class BoundCall:
         """The generators of `generators` in this call."""
         return [functools.reduce(_at, path, self._holder(path[0])) for path in self.generators]
 
-    def _holder(self, argument: int | str) -> Any:
+    def _holder(self, argument: int | str) -> object:
         return self.args if isinstance(argument, int) else self.kwargs
 
 
-def _replaced_at(holder: Any, path: tuple[Any, ...], value: Any) -> Any:
+def _replaced_at(holder: Any, path: tuple[Any, ...], value: object) -> object:
     """`holder` with a value at the end of a path; a new object only if it is a tuple."""
     if not path:
         return value
@@ -138,7 +138,7 @@ def child_items(x: Any) -> Iterable[tuple[Any, Any]]:
     return ()
 
 
-def _generators_in(x: Any, path: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], Any]]:
+def _generators_in(x: object, path: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], Any]]:
     """The random generators in containers, each with its path."""
     if isinstance(x, _GENERATORS):
         yield path, x
@@ -150,7 +150,7 @@ def _generators_in(x: Any, path: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, .
 class Binder:
     """Argument binder of one function. `statics` name the parameters that are part of the key by value."""
 
-    def __init__(self, fun: Callable[..., Any], static_argnums: Any = (), static_argnames: Any = ()):
+    def __init__(self, fun: Callable[..., Any], static_argnums: object = (), static_argnames: object = ()):
         self.fun = fun
         self.signature = signature_of(fun)
         names = list(self.signature.parameters) if self.signature else []
@@ -177,7 +177,7 @@ class Binder:
                 self.static_nums.add(i)
                 self.static_names.add(name)
 
-    def donated(self, argnums: Any, argnames: Any) -> frozenset[int | str]:
+    def donated(self, argnums: object, argnames: object) -> frozenset[int | str]:
         """The positions and keyword names of donated arguments; ValueError for unknown or static ones."""
         option, names = "donate_argnums", list(self.signature.parameters) if self.signature else []
         results: set[int | str] = {
@@ -301,7 +301,7 @@ class Binder:
             return cls
         return self._unusual_kind(call, i, x)
 
-    def _unusual_kind(self, call: BoundCall, i: int, x: Any) -> Any:
+    def _unusual_kind(self, call: BoundCall, i: int, x: object) -> object:
         if not isinstance(x, np.ndarray | np.generic) or not is_plain_array(x):
             call.plainly = f"the argument {self._name(call, i)} is {self._strange(call, i, x)}"
             return type(x)
@@ -311,7 +311,7 @@ class Binder:
         call.leaves[i] = x = np.asarray(x, dtype=dtype)
         return dtype, x.shape, *kind
 
-    def _strange(self, call: BoundCall, i: int, x: Any) -> str:
+    def _strange(self, call: BoundCall, i: int, x: object) -> str:
         """A description of an argument that cannot be traced."""
         if isinstance(x, np.ndarray | np.generic):
             return not_plain(x)
@@ -346,7 +346,7 @@ class Binder:
         return results + [(name, tree.structure(kwargs[name])) for name in sorted(kwargs)]
 
 
-def exact(value: Any) -> Any:
+def exact(value: object) -> Any:
     """A hashable key that distinguishes values that only compare equal: 1, 1.0 and True; 0.0 and -0.0."""
     if type(value) is tuple:
         return tuple(map(exact, value))

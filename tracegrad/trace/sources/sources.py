@@ -87,7 +87,7 @@ class Source:
         return root.kind + self.path
 
 
-def _key_of(name: Any) -> Hashable:
+def _key_of(name: object) -> Hashable:
     """A key of a name or of a dict key; an object is identified by itself, not by its text."""
     if type(name) is str or name is None:
         return name

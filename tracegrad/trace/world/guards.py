@@ -155,7 +155,7 @@ class SourceGuard:
         return f"{self.source} {GUARD_KINDS[self.kind].text(self.expected)}"
 
 
-def short(x: Any) -> str:
+def short(x: object) -> str:
     """A value, shortened for messages."""
     if isinstance(x, types.FunctionType | type | types.ModuleType):
         return f"{'module ' if isinstance(x, types.ModuleType) else ''}{x.__name__}"
@@ -165,7 +165,7 @@ def short(x: Any) -> str:
     return text if len(text) < 60 else text[:57] + "..."
 
 
-def all_of(x: Any) -> list[Any]:
+def all_of(x: object) -> list[Any]:
     """The type of a collection and all its items, recursively."""
     return [type(x), *items_in(x)]
 
@@ -173,19 +173,19 @@ def all_of(x: Any) -> list[Any]:
 _COLLECTIONS: tuple[Any, ...] = (list, deque, OrderedDict, dict, set, frozenset, bytearray)
 
 
-def _kind_of(x: Any) -> Any:
+def _kind_of(x: object) -> Any:
     """The built-in class of a collection."""
     return next((kind for kind in _COLLECTIONS if isinstance(x, kind)), type(x))
 
 
-def items_in(x: Any) -> Iterable[Any]:
+def items_in(x: object) -> Iterable[Any]:
     """All items of a collection, pairs for a dict, read without its own methods."""
     kind = _kind_of(x)
     results: Iterable[Any] = kind.items(x) if issubclass(kind, dict) else kind.__iter__(x)
     return results
 
 
-def copied(x: Any) -> Any:
+def copied(x: object) -> Any:
     """A copy of a collection, made without methods of a user class."""
     cls: Any = type(x)
     if not is_user_code(cls):
@@ -206,7 +206,7 @@ def copied(x: Any) -> Any:
     return result
 
 
-def is_number(x: Any) -> bool:
+def is_number(x: object) -> bool:
     """Whether it may be a graph input: a Python or NumPy number, not of a user class with operators."""
     return isinstance(x, _NUMBERS) and type(x).__module__ in ("builtins", "numpy")
 
@@ -230,7 +230,7 @@ def _same_item(a: Any, b: Any) -> bool:
 _DISTINCT = frozenset({int, str, bytes, bool})
 
 
-def keys_of(x: Any) -> Any:
+def keys_of(x: object) -> Any:
     """The class and the keys or length of a container."""
     if type(x) is dict or type(x) is types.MappingProxyType:
         return type(x), tuple(x)

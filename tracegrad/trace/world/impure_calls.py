@@ -72,7 +72,7 @@ class Unasked:
             sys.setprofile(self._called)
         self._suspects[id(fun.__code__)] = fun.__code__, description
 
-    def _called(self, frame: types.FrameType, event: str, arg: Any) -> None:
+    def _called(self, frame: types.FrameType, event: str, arg: object) -> None:
         if self._before is not None:
             self._before(frame, event, arg)
         result = self._suspects.get(id(frame.f_code)) if event == "call" else None
@@ -115,7 +115,7 @@ def _reached(fun: types.FunctionType) -> Iterator[Any]:
             results += [vars(x)[name] for name in names if name in vars(x)]
 
 
-def _name_of(x: Any, fun: types.FunctionType) -> str:
+def _name_of(x: object, fun: types.FunctionType) -> str:
     """A description of an impure object; "" for a permitted one."""
     cls: Any = type(x)
     named = cls if is_user_code(cls) and not isinstance(x, type) else x  # reading from `x` would run user code

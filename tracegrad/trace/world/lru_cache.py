@@ -98,7 +98,7 @@ def _has(fun: Any, args: Any, kwargs: Any) -> bool | None:
     return key in caches[0] if len(caches) == 1 else None
 
 
-def _key(x: Any) -> Hashable:
+def _key(x: object) -> Hashable:
     if type(x) is tuple:
         return tuple, *map(_key, x)
     return type(x), x if isinstance(x, function_proxies.VALUES) else id(x)
@@ -167,7 +167,7 @@ def _queried(world: Any, real: Any, args: Any, kwargs: Any) -> tuple[Any, type[C
     return result, kind
 
 
-def _run(world: Any, real: Any, within: Source, args: Any, kwargs: Any) -> Any:
+def _run(world: Any, real: Any, within: Source, args: Any, kwargs: Any) -> object:
     """Run the function in the trace."""
     before = world.writes.written_locations()
     result = world.translate(real.__wrapped__, within)(*args, **kwargs)
@@ -201,7 +201,7 @@ def _outside(x: Any, world: Any, may_differ: bool) -> Any:
     return result
 
 
-def _read_number(x: Any, may_differ: bool) -> Any:
+def _read_number(x: Any, may_differ: bool) -> object:
     builder = getattr(x, "builder", None)
     if builder is None:
         raise _TraceInternal
@@ -213,7 +213,7 @@ def _read_number(x: Any, may_differ: bool) -> Any:
     return x._plain("hash()")
 
 
-def _state(real: Any, args: Any) -> Iterator[tuple[Source | None, Any, bool]]:
+def _state(real: object, args: Any) -> Iterator[tuple[Source | None, Any, bool]]:
     """The mutable state that a function may read, its own cache included: the source if it is in a variable, the
     object, and whether the function may change it."""
     yield from ((None, x, True) for x in args if not _is_immutable(x))
@@ -232,7 +232,7 @@ def _state(real: Any, args: Any) -> Iterator[tuple[Source | None, Any, bool]]:
                 )
 
 
-def _is_value(x: Any) -> bool:
+def _is_value(x: object) -> bool:
     """Whether a result cannot be distinguished from an equal one."""
     if type(x) is tuple:
         return all(map(_is_value, x))
@@ -242,11 +242,11 @@ def _is_value(x: Any) -> bool:
     return isinstance(x, (type, *function_proxies.VALUES))
 
 
-def _is_immutable(x: Any) -> bool:
+def _is_immutable(x: object) -> bool:
     return all(map(_is_immutable, x)) if type(x) is tuple else isinstance(x, (*function_proxies.VALUES, Carrier))
 
 
-def _reached(real: Any) -> list[types.FunctionType]:
+def _reached(real: object) -> list[types.FunctionType]:
     """The user functions that a function may run: itself, and the functions that it names."""
     table: dict[types.FunctionType, None] = {}
     waiting = [real]
@@ -259,11 +259,11 @@ def _reached(real: Any) -> list[types.FunctionType]:
     return list(table)
 
 
-def _is_function(x: Any) -> bool:
+def _is_function(x: object) -> bool:
     return is_user_function(x) or isinstance(x, CACHED)
 
 
-def _is_code(x: Any) -> bool:
+def _is_code(x: object) -> bool:
     if isinstance(x, types.ModuleType):
         return not is_user_module(x)
     if isinstance(x, type):

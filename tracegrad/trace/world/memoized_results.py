@@ -36,7 +36,7 @@ __all__ = ["note_written", "require_not_remembered"]
 _WRITTEN: weakref.WeakKeyDictionary[Any, set[Hashable]] = weakref.WeakKeyDictionary()
 
 
-def note_written(function: Any, locations: Collection[Hashable]) -> None:
+def note_written(function: object, locations: Collection[Hashable]) -> None:
     """Record the locations that a trace of a function writes to."""
     if locations:
         with contextlib.suppress(TypeError):  # a callable without weak references

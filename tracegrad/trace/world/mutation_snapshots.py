@@ -57,7 +57,7 @@ class Unseen:
             before = contents(storage)
             self._variables.setdefault(key, (name, lambda: contents(storage), lambda x: _fill(storage, x), before))
 
-    def _value(self, name: str, value: Any) -> None:
+    def _value(self, name: str, value: object) -> None:
         if value is random:
             value = random.seed.__self__  # type: ignore[attr-defined]
         elif value is np or value is np.random:
@@ -84,7 +84,7 @@ class Unseen:
         self._states.clear()
 
 
-def _store(space: dict[str, Any], name: str, x: Any) -> None:
+def _store(space: dict[str, Any], name: str, x: object) -> None:
     space.pop(name, None) if x is EMPTY else space.__setitem__(name, x)
 
 

@@ -76,7 +76,7 @@ class ObjectKind:
     writes: str
 
 
-def stand_in(kinds: Sequence[ObjectKind], world: World, value: Any, source: Source) -> Any:
+def stand_in(kinds: Sequence[ObjectKind], world: World, value: object, source: Source) -> Any:
     """Return what traced code receives for `value`, by the first row of `kinds` that fits; `OTHER` if none does."""
     for kind in kinds:
         if isinstance(value, kind.classes):
@@ -87,7 +87,7 @@ def stand_in(kinds: Sequence[ObjectKind], world: World, value: Any, source: Sour
 
 
 # -- values ------------------------------------------------------------------------------------------------------------
-def _random(world: World, value: Any, source: Source) -> Any:
+def _random(world: World, value: object, source: Source) -> object:
     return random_of(world, value, source) if is_random(value) else OTHER
 
 
@@ -114,23 +114,23 @@ VALUE_KINDS = (
 
 
 # -- containers --------------------------------------------------------------------------------------------------------
-def _opaque(world: World, value: Any, source: Source) -> Any:
+def _opaque(world: World, value: object, source: Source) -> object:
     package = "" if world.once or isinstance(value, types.FunctionType) else opaque_package(value)
     return opaque_object(world, value, package) if package else OTHER
 
 
-def _proxied(world: World, value: Any, source: Source) -> Any:
+def _proxied(world: World, value: object, source: Source) -> object:
     if type(value) not in PROXIED_CLASSES:
         return OTHER
     world.assume(source, "type", type(value))
     return world.writes.container_proxy(value, source, world)
 
 
-def _collection(world: World, value: Any, source: Source) -> Any:
+def _collection(world: World, value: object, source: Source) -> object:
     return OTHER if tree.is_node(value) else world.writes.copied(copied(value), source, world, value)
 
 
-def _node(world: World, value: Any, source: Source) -> Any:
+def _node(world: World, value: object, source: Source) -> Any:
     if not tree.is_node(value) or function_proxies.is_user_object(value):
         return OTHER
     world.assume(source, "keys", keys_of(value))
@@ -146,7 +146,7 @@ def _node(world: World, value: Any, source: Source) -> Any:
     return world.writes.copied(tree.with_children(value, translated), source)
 
 
-def _fields(x: Any) -> list[Any]:
+def _fields(x: object) -> list[Any]:
     """The field children of a dataclass, if it is flattened as one."""
     result = [f for f in dataclasses.fields(x) if not f.metadata.get("static")] if dataclasses.is_dataclass(x) else []
     children = tree.children(x)
@@ -179,7 +179,7 @@ def _partial(world: World, value: functools.partial[Any], source: Source) -> Any
     )
 
 
-def _vectorized(world: World, value: np.vectorize, source: Source) -> Any:
+def _vectorized(world: World, value: np.vectorize, source: Source) -> object:
     if type(value) is not np.vectorize:
         return OTHER
     function = world.translate(value.pyfunc, Attribute(source, "pyfunc"))
@@ -187,26 +187,26 @@ def _vectorized(world: World, value: np.vectorize, source: Source) -> Any:
     return world.note_callable(SHADOWS["vectorize"](function, excluded=value.excluded, **how))
 
 
-def _user_object(world: World, value: Any, source: Source) -> Any:
+def _user_object(world: World, value: object, source: Source) -> object:
     return function_proxies.user_object(world, value, source) if function_proxies.is_user_object(value) else OTHER
 
 
-def _numba(world: World, value: Any, source: Source) -> Any:
+def _numba(world: World, value: Any, source: Source) -> object:
     return world.translate(value.py_func, Attribute(source, "py_func")) if is_of_numba(value) else OTHER
 
 
 # -- objects of Python and of packages -------------------------------------------------------------------------------
-def _library_object(world: World, value: Any, source: Source) -> Any:
+def _library_object(world: World, value: object, source: Source) -> object:
     replaced = of_settings(world, value)
     return stand_in(LIBRARY_KINDS, world, value, source) if replaced is None else replaced
 
 
-def _replaced(world: World, value: Any, source: Source) -> Any:
+def _replaced(world: World, value: object, source: Source) -> object:
     result = replacement(value)
     return OTHER if result is None else result
 
 
-def _scipy_object(world: World, value: Any, source: Source) -> Any:
+def _scipy_object(world: World, value: object, source: Source) -> object:
     if not (type(value).__module__.startswith("scipy.") or is_factors(value)):
         return OTHER
     result = replacement_of(value, _AttributeReader(world, value, source))
@@ -233,7 +233,7 @@ def _chained(world: World, value: ChainMap[Any, Any], source: Source) -> Any:
     return type(value)(*[world.translate(x, Item(maps, i)) for i, x in enumerate(value.maps)])
 
 
-def _mapping_proxy(world: World, value: types.MappingProxyType[Any, Any], source: Source) -> Any:
+def _mapping_proxy(world: World, value: types.MappingProxyType[Any, Any], source: Source) -> object:
     mapping = underlying_mapping(value)
     if not _is_of_class(mapping):
         return types.MappingProxyType(world.translate(mapping, FunctionResult(underlying_mapping, (value,))))
@@ -241,33 +241,33 @@ def _mapping_proxy(world: World, value: types.MappingProxyType[Any, Any], source
     return types.MappingProxyType({k: world.translate(x, Item(source, k)) for k, x in value.items()})
 
 
-def _is_of_class(x: Any) -> bool:
+def _is_of_class(x: object) -> bool:
     """Whether a mapping is the namespace of a class, whose attributes are guarded one by one."""
     return type(x) is dict and "__module__" in x and "__doc__" in x
 
 
-def _view(world: World, value: Any, source: Source) -> Any:
+def _view(world: World, value: Any, source: Source) -> object:
     held = world.translate(value.mapping, Attribute(source, "mapping"))
     return getattr(held, type(value).__name__.rpartition("_")[2])()
 
 
-def _buffer(world: World, value: Any, source: Source) -> Any:
+def _buffer(world: World, value: object, source: Source) -> object:
     text = f"{source} is a {type(value).__name__}, whose items change unseen; use np.asarray of it instead"
     raise UnsupportedError(located(text))
 
 
-def _c_method(world: World, value: Any, source: Source) -> Any:
+def _c_method(world: World, value: Any, source: Source) -> object:
     if is_constant(value):
         return OTHER
     owner = world.translate(value.__self__, Attribute(source, "__self__"))
     return value if owner is value.__self__ else getattr(owner, value.__name__)
 
 
-def _consumed(world: World, value: Any, source: Source) -> Any:
+def _consumed(world: World, value: object, source: Source) -> object:
     return read_up(value, str(source)) if is_read_up(value) else OTHER
 
 
-def _as_it_is(world: World, value: Any, source: Source) -> Any:
+def _as_it_is(world: World, value: object, source: Source) -> object:
     world.natives.note_object(value, source)
     return value
 

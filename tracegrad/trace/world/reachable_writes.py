@@ -91,7 +91,7 @@ class WrittenObjects:
                 results.append(vars(value).get(name))
         return results
 
-    def _of_object(self, x: Any) -> list[Any] | None:
+    def _of_object(self, x: object) -> list[Any] | None:
         if isinstance(x, functools.partial):
             return [x.func, x.args, x.keywords, *vars(x).values()]
         if isinstance(x, types.MethodType):

@@ -47,7 +47,7 @@ def _position(x: Any) -> str:
     return f"{layout} of {base.shape}{base.strides}{base.dtype.str}"
 
 
-def _is_view(x: Any) -> bool:
+def _is_view(x: object) -> bool:
     """Whether an array consists of elements of its base, a contiguous array of the same dtype."""
     base = getattr(x, "base", None)
     if not type(x) is type(base) is np.ndarray or not x.size or x.dtype != base.dtype or base.base is not None:

@@ -81,7 +81,7 @@ def _is_rate(value: Any, source: Source) -> bool:
 class World(Assumptions):
     """Reads of one trace from outside; `inline` and `adopt` make the shadows it runs."""
 
-    def __init__(self, builder: TraceBuilder, facts: set[Fact] | None = None, shared: Any = None):
+    def __init__(self, builder: TraceBuilder, facts: set[Fact] | None = None, shared: object = None):
         super().__init__()
         facts = set() if facts is None else facts
         self.builder, self.facts, self.once = builder, facts, TraceFact.STEPS in facts
@@ -110,7 +110,7 @@ class World(Assumptions):
         self.natives = Natives(self)
 
     # -- entry points ------------------------------------------------------------------------------
-    def inline(self, fun: Any) -> Callable[..., Any]:
+    def inline(self, fun: object) -> Callable[..., Any]:
         """The callable to run instead of `fun` inside this trace."""
         if isinstance(fun, Inlinable):
             inlined: Callable[..., Any] = fun.inlined(self)
@@ -118,7 +118,7 @@ class World(Assumptions):
         called: Callable[..., Any] = self.adopt(fun)
         return called
 
-    def adopt(self, x: Any) -> Any:
+    def adopt(self, x: object) -> Any:
         """The stand-in of `x`, a function or object passed in without a source."""
         if issubclass(type(x), function_proxies.VALUES):
             self.natives.note_passed(x)
@@ -142,7 +142,7 @@ class World(Assumptions):
         return x
 
     # -- reading -----------------------------------------------------------------------------------
-    def translate(self, value: Any, source: Source, guard: bool = True) -> Any:
+    def translate(self, value: object, source: Source, guard: bool = True) -> Any:
         """The value for traced code that reads `value` from `source`."""
         result = stand_in(VALUE_KINDS, self, value, source)
         if result is not OTHER:
@@ -167,7 +167,7 @@ class World(Assumptions):
                 read(result)
         return known[1]
 
-    def generator_in(self, holder: Any, name: str) -> Any:
+    def generator_in(self, holder: object, name: str) -> Any:
         """The proxy of a random generator that an outside object has as an attribute."""
         return generator_of(self, getattr(holder, name), Attribute(Fixed(holder, type(holder).__name__), name))
 
@@ -202,7 +202,7 @@ class World(Assumptions):
         for each in cls.__mro__[: cls.__mro__.index(source.parent)]:
             self.assume(Item(Attribute(Fixed(each, each.__name__), "__dict__"), source.name), "absent", None)
 
-    def _guard_object(self, value: Any, source: Source, known: bool) -> None:
+    def _guard_object(self, value: object, source: Source, known: bool) -> None:
         if self.shared is not None and function_proxies.is_structural(value):
             # The trace is valid for another function or object of the class if all values read from it are the same.
             first = self._sources[id(value)]
@@ -219,7 +219,7 @@ class World(Assumptions):
         if collection and type(value) not in PROXIED_CLASSES:
             self.assume(source, "items", all_of(value))
 
-    def _value(self, value: Any, source: Source) -> None:
+    def _value(self, value: object, source: Source) -> None:
         self.assume(source, "equals", value)
         self.natives.note_value(value, source)
         if isinstance(value, frozenset):
@@ -232,20 +232,20 @@ class World(Assumptions):
                 f"{description} objects or functions, into which a trace cannot see there; use a list of them"
             )
 
-    def note_callable(self, result: Any) -> Any:
+    def note_callable(self, result: object) -> Any:
         """Note a partial function that was made for traced code, and return it."""
         self._partials.append(result)
         return result
 
-    def enter(self, value: Any, result: Any) -> Any:
+    def enter(self, value: object, result: object) -> Any:
         """Record `result` as the stand-in of `value`."""
         self._translations[id(value)] = (value, result)
         return result
 
-    def assume(self, source: Source, kind: str, expected: Any) -> None:
+    def assume(self, source: Source, kind: str, expected: object) -> None:
         self._guards.setdefault((source.key, kind), SourceGuard(source, kind, expected))
 
-    def passed(self, x: Any, number: int, result: Any) -> Any:
+    def passed(self, x: object, number: int, result: object) -> Any:
         """The value for traced code of argument leaf `number`, `x`, whose translation is `result`."""
         if not isinstance(x, np.ndarray):
             return result
@@ -287,7 +287,7 @@ class World(Assumptions):
             raise self.builder.restarts(TraceFact.BOOLEANS, "truths are compared by identity")
         self.booleans = True
 
-    def real_of(self, result: Any) -> Any:
+    def real_of(self, result: object) -> Any:
         """The object that `result` stands for."""
         return next((value for value, x in self._translations.values() if x is result), result)
 
@@ -343,7 +343,7 @@ class World(Assumptions):
             if any([x is not y for x, y in zip(result.ravel(), before.ravel())]):  # noqa: C419
                 raise RunsPlainly(f"{source} is an array of objects that is written into")
 
-    def carrier(self, value: Any, source: Source) -> Any:
+    def carrier(self, value: object, source: Source) -> Any:
         """What traced code receives for a Tensor or a traced value."""
         if isinstance(value, GraphValue) and getattr(value.builder, "world", None) is self:
             return value
@@ -377,12 +377,12 @@ class World(Assumptions):
         items = list(real.items() if isinstance(real, dict) else enumerate(real))
         return [(k, self.translate(x, Item(source, k))) for k, x in items]
 
-    def item_of(self, state: ProxyState, key: Any) -> Any:
+    def item_of(self, state: ProxyState, key: object) -> Any:
         """The translated item of a dict proxy with this key."""
         result = state.real[key]
         return self.translate(result, Item(state.source, lookup_key(key))) if self.open else result
 
-    def lacks(self, state: ProxyState, key: Any) -> None:
+    def lacks(self, state: ProxyState, key: object) -> None:
         """Guard that a dict proxy has no such key."""
         if self.open:
             self.assume(Item(state.source, lookup_key(key)), "absent", None)

@@ -67,7 +67,7 @@ class Writes:
         self._arrays: dict[int, tuple[Any, Any, Source]] = {}
 
     # -- proxies and copies ------------------------------------------------------------------------
-    def container_proxy(self, real: Any, source: Source, world: Any) -> Any:
+    def container_proxy(self, real: object, source: Source, world: object) -> object:
         """The proxy of a list, dict, set or deque."""
         result = container_proxy(real, source, world)
         self._proxies[id(result)] = result
@@ -97,7 +97,7 @@ class Writes:
         self._copies[id(result)] = WatchedCopy(result, source)
         return result
 
-    def passed(self, x: Any, source: Source) -> list[WatchedCopy]:
+    def passed(self, x: object, source: Source) -> list[WatchedCopy]:
         """Record the containers in `x`, a copy of the argument at `source`, because code may write to them."""
         results = [*watched(x, source)]
         self._copies |= {id(copy.copy): copy for copy in results}
@@ -107,7 +107,7 @@ class Writes:
         """Record `value`, the tracer of the array at `source`."""
         self._arrays[id(value)] = value, value.node, source
 
-    def watch(self, x: Any, world: Any) -> None:
+    def watch(self, x: object, world: object) -> None:
         """Record a class or a traced function that traced code receives unchanged, except for numbers that vary."""
         if x in self._open:
             return
@@ -156,11 +156,11 @@ class Writes:
         space = self._spaces.get(id(source.parent))
         return space is not None and dict.__contains__(space, source.name)
 
-    def watch_function(self, real: Any, result: Any) -> None:
+    def watch_function(self, real: object, result: object) -> None:
         """Record `result`, the shadow of a function."""
         self._functions.append((real, result, dict(result.__dict__)))
 
-    def watch_object(self, result: Any) -> None:
+    def watch_object(self, result: object) -> None:
         """Record `result`, the shadow of an object."""
         self._objects[id(result)] = result
         held = dict_of(result)
@@ -169,7 +169,7 @@ class Writes:
             if id(held) in self._reals:
                 proxy_of_dict(result)
 
-    def globals_of(self, real: dict[str, Any], world: Any) -> function_proxies.Globals:
+    def globals_of(self, real: dict[str, Any], world: object) -> function_proxies.Globals:
         """The namespace of shadows of functions with these globals."""
         result = self._spaces.get(id(real))
         if result is None:
