@@ -43,6 +43,7 @@ from tracegrad.trace.builder.value_guards import (
     value_key,
 )
 from tracegrad.trace.bytecode.exception_regions import within_try
+from tracegrad.typing import NDArray
 from tracegrad.utils.log import enabled, log
 
 __all__ = [
@@ -66,7 +67,7 @@ class TraceBuilder(NodeRecorder):
     Its parts are the log of `guards`, what it knows of `loops`, the layouts in `memory`, and `text_numbers`.
     """
 
-    def __init__(self, make: Any, number: Any, guard_values: Sequence[np.ndarray[Any, Any]] = ()) -> None:
+    def __init__(self, make: Any, number: Any, guard_values: Sequence[NDArray] = ()) -> None:
         super().__init__(make)
         self.make_number = number
         self.loops = TracedLoops()
@@ -106,7 +107,7 @@ class TraceBuilder(NodeRecorder):
         result.layout_inputs, result.stand_in = self.memory.of_input(result.node)
         return result
 
-    def lift(self, x: Any) -> Any:
+    def lift(self, x: object) -> Any:
         if is_literal(x):
             return x
         if isinstance(x, GraphValue):
@@ -124,7 +125,7 @@ class TraceBuilder(NodeRecorder):
             return self.lift(x.exact())  # type: ignore[attr-defined]
         raise TraceError(located(f"a value of type {type(x).__name__} cannot be recorded in a trace"))
 
-    def _lift(self, x: Any) -> Any:
+    def _lift(self, x: object) -> Any:
         return self.lift(x)
 
     _constant = _lift
@@ -221,7 +222,7 @@ class TraceBuilder(NodeRecorder):
         finally:
             self.inner = inner
 
-    def entered(self, tensor: Any) -> Any:
+    def entered(self, tensor: object) -> Any:
         """The stand-in of a Tensor of the trace: the Tensor itself."""
         return tensor
 
@@ -231,7 +232,7 @@ class TraceBuilder(NodeRecorder):
         return call.rule, ()
 
     # -- inputs -----------------------------------------------------------------------------------
-    def argument(self, kind: Any, array: np.ndarray[Any, Any]) -> Any:
+    def argument(self, kind: Any, array: NDArray) -> Any:
         """An input that a caller passes; `array` is its value in the call being traced."""
         node = GraphNode(None, (), (), self.aval(array.shape, array.dtype))
         self.inputs.append(node)
@@ -247,7 +248,7 @@ class TraceBuilder(NodeRecorder):
         self._tags += 1
         return self._tags
 
-    def capture(self, array: np.ndarray[Any, Any], source: Any = None) -> Capture:
+    def capture(self, array: NDArray, source: object = None) -> Capture:
         """The input that stands for `array`; `source`, if known, is where each call reads it."""
         result = self.captures.get(id(array))
         if result is None:
@@ -265,7 +266,7 @@ class TraceBuilder(NodeRecorder):
         result.value.frozen = why if array.flags.writeable else READ_ONLY
         return result
 
-    def capture_number(self, x: Any, source: Any) -> Any:
+    def capture_number(self, x: object, source: object) -> Any:
         """The input that stands for the Python or NumPy number that `source` holds."""
         array = np.asarray(x)
         node = GraphNode(None, (), (), self.aval((), array.dtype))
@@ -283,7 +284,7 @@ class TraceBuilder(NodeRecorder):
         return self.value(node)
 
     # -- values ------------------------------------------------------------------------------------
-    def observe(self, x: Any, query: str) -> np.ndarray[Any, Any]:
+    def observe(self, x: Any, query: str) -> NDArray:
         """The value of tracer `x`, for a Python operation, which messages name; records a guard."""
         self.require_open()
         if query in NUMBERS and self.has_derivative(x.node):
@@ -314,7 +315,7 @@ class TraceBuilder(NodeRecorder):
         self.guards.add(node, value, IMPLICIT, self.locate())
         return bool(value)
 
-    def _guarded(self, node: GraphNode, query: str) -> np.ndarray[Any, Any]:
+    def _guarded(self, node: GraphNode, query: str) -> NDArray:
         """The value of a guarded node, prescribed or computed in the call; records a guard if it has none."""
         value = self.guards.known.get(node)
         if value is None:
@@ -377,7 +378,7 @@ class TraceBuilder(NodeRecorder):
                 stack.extend(node.operands)
         return False
 
-    def constant(self, x: Any) -> np.ndarray[Any, Any] | None:
+    def constant(self, x: Any) -> NDArray | None:
         """The value of `x` if it depends on no argument, else None; records a guard on captured variables."""
         dependencies, stack = {x.node}, [x.node]
         while stack:
@@ -392,17 +393,17 @@ class TraceBuilder(NodeRecorder):
         self.loops.constant_nodes.append(x.node)
         return self.compute(x.node)
 
-    def compute(self, wanted: GraphNode) -> np.ndarray[Any, Any]:
+    def compute(self, wanted: GraphNode) -> NDArray:
         """The value of a node in the call being traced."""
         with recording(None):
-            result: np.ndarray[Any, Any] = evaluate(wanted, self._computed)
+            result: NDArray = evaluate(wanted, self._computed)
         return result
 
-    def know(self, node: GraphNode, value: Any) -> None:
+    def know(self, node: GraphNode, value: object) -> None:
         """Set the value of a node in the call being traced."""
         self._computed[node] = np.asarray(value)
 
-    def example(self, wanted: GraphNode) -> np.ndarray[Any, Any]:
+    def example(self, wanted: GraphNode) -> NDArray:
         """An example value of a node, for code that only needs its kind. In a region it is the value in the first
         iteration."""
         return self.compute(wanted)

@@ -34,14 +34,14 @@ class Elements:
         self._appends_initial = self._ends_appended = False
         self._rebuilt: list[tuple[Any, Fact]] = []
 
-    def append(self, x: Any) -> None:
+    def append(self, x: object) -> None:
         """Record that an array is appended to a list."""
         self._again = self._again or id(x) in self._known
         for each in _bases(x):
             self._known.add(id(each))
             self.appended.append(each)
 
-    def make(self, x: Any, iterations: Fact) -> None:
+    def make(self, x: object, iterations: Fact) -> None:
         """Record that `x` is made from a row, and the fact that prevents it."""
         self._rebuilt.append((x, iterations))
 
@@ -63,7 +63,7 @@ class Elements:
         return results[0] if results and (self._again or not leaving.isdisjoint(self._known)) else None
 
 
-def may_compare_identity(fun: Any, deep: bool = False) -> bool:
+def may_compare_identity(fun: object, deep: bool = False) -> bool:
     """Whether the code of a function may compare two elements by identity. With `deep` this includes untraced functions
     that it calls by global names.
 

@@ -13,13 +13,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import NamedTuple
 
 from tracegrad.errors import UnsupportedError, located
 from tracegrad.ir import GraphNode
 from tracegrad.ops.core.memory_order import UNKNOWN, StandIn, is_row_major, order_of, spread, stand_in
+from tracegrad.typing import DType, NDArray
 
 __all__ = ["UNKNOWN", "LayoutGuard", "LayoutTracker", "axes_of"]
 
@@ -33,7 +32,7 @@ class LayoutGuard(NamedTuple):
     order: tuple[int, ...] | None = None
     exact: bool = True
 
-    def fits(self, x: np.ndarray[Any, Any]) -> bool:
+    def fits(self, x: NDArray) -> bool:
         """Whether an array has this layout."""
         return layout_of(x) == self.strides if self.exact else axes_of(x) == self.order
 
@@ -43,12 +42,12 @@ class LayoutGuard(NamedTuple):
         return self.strides is None and self.order is None
 
 
-def axes_of(x: np.ndarray[Any, Any]) -> tuple[int, ...] | None:
+def axes_of(x: NDArray) -> tuple[int, ...] | None:
     """The order of the axes in memory, from the outermost to the innermost; None if they are in order."""
     return None if is_row_major(x) else tuple(order_of([spread(x)], x.ndim))
 
 
-def layout_of(x: np.ndarray[Any, Any]) -> tuple[int, ...] | None:
+def layout_of(x: NDArray) -> tuple[int, ...] | None:
     """The strides of an array, without strides of axes that do not matter; None if it is row-major."""
     if x.flags.c_contiguous:
         return None
@@ -64,7 +63,7 @@ class LayoutTracker:
         self._inputs: dict[GraphNode, tuple[int, StandIn | None]] = {}
         self._free = 1 << 44
 
-    def allocate(self, shape: tuple[int, ...], dtype: np.dtype[Any], strides: tuple[int, ...] | None = None) -> StandIn:
+    def allocate(self, shape: tuple[int, ...], dtype: DType, strides: tuple[int, ...] | None = None) -> StandIn:
         """A stand-in in separate memory; row-major without `strides`."""
         ends = [(n - 1) * s for n, s in zip(shape, strides)] if strides is not None else []
         start = self._free - sum(e for e in ends if e < 0)
@@ -72,7 +71,7 @@ class LayoutTracker:
         self._free += (size + dtype.itemsize + 127) // 64 * 64
         return stand_in(shape, dtype, strides, start)
 
-    def enter(self, node: GraphNode, array: np.ndarray[Any, Any]) -> None:
+    def enter(self, node: GraphNode, array: NDArray) -> None:
         """Record the layout of the input `node`, whose value is `array`."""
         if array.ndim and array.size > 1:
             strides = layout_of(array)

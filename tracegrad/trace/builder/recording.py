@@ -9,14 +9,13 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-import numpy as np
-
 from tracegrad.avals import LITERALS, Aval, Size
 from tracegrad.cpython.frames import instruction_of
 from tracegrad.errors import TraceError, UnsupportedError, located, user_frame
 from tracegrad.ir import Builder, GraphNode, GraphValue
 from tracegrad.ops import Op
 from tracegrad.ops.core.forms import Compose, Contract, Fold, Map, Scan
+from tracegrad.typing import NDArray
 from tracegrad.utils.errstate import USUAL, sprung, traps
 
 __all__ = ["ESCAPED", "NodeRecorder", "mark"]
@@ -66,7 +65,7 @@ class NodeRecorder(Builder):
         values = [x if type(x) in LITERALS else self.compute(x) for x in node.inputs]
         node.op.impl(*values, **dict(node.params))
 
-    def compute(self, wanted: GraphNode) -> np.ndarray[Any, Any]:
+    def compute(self, wanted: GraphNode) -> NDArray:
         """The value of a node in the call being traced."""
         raise NotImplementedError
 
@@ -179,7 +178,7 @@ def require_real(op: Op, avals: list[Any]) -> None:
             raise UnsupportedError(located(f"{op.name} of complex numbers is not supported"))
 
 
-def mark(x: Any) -> Any:
+def mark(x: object) -> Any:
     """A key that distinguishes unequal literals: 1, 1.0 and True compare equal, and so do -0.0 and 0.0."""
     return x if type(x) is float and x and x == x else repr(x)
 

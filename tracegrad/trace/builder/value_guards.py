@@ -61,7 +61,7 @@ class ValueGuard:
     """
 
     node: GraphNode
-    value: np.ndarray[Any, Any]
+    value: NDArray
     key: Any
     query: str
     location: str
@@ -128,13 +128,13 @@ class GuardValues(NamedTuple):
         return tuple(map(value_key, self.values))
 
 
-def value_key(x: Any) -> Any:
+def value_key(x: object) -> Any:
     """A key that is equal for two values of a node that Python code cannot distinguish."""
     x = np.asarray(x)
     return repr(x.item()) if x.ndim == 0 else x.tobytes()
 
 
-def guarded_value(x: Any, query: str, value: np.ndarray[Any, Any]) -> Any:
+def guarded_value(x: Any, query: str, value: NDArray) -> Any:
     """The value that decides the guard: for `bool(x)` whether x is zero, for `int(x)` the whole part."""
     if query.startswith("bool") and x.dtype.kind != "b":
         return not_equal(x, 0)

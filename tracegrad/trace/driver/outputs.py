@@ -67,7 +67,7 @@ class Outputs:
         self._first: dict[int, SharedTemplate] = {}
         self.tensors = False  # whether the outputs contain Tensors
 
-    def of_call(self, result: Any) -> tuple[ResultTemplate, list[Effect]]:
+    def of_call(self, result: object) -> tuple[ResultTemplate, list[Effect]]:
         """The template of the result, and the effects."""
         template, writes = self.template(result), self.world.writes
         done = [*self.world.moved(self.output), *writes.arrays(self.output)]
@@ -170,7 +170,7 @@ class Outputs:
         result = self._first[id(x)] = SharedTemplate(output)
         return result
 
-    def _built(self, x: Any) -> ResultTemplate:
+    def _built(self, x: object) -> ResultTemplate:
         if isinstance(x, Tracer):
             return self._array(x)
         return self._tensor(x) if isinstance(x, TapeCarrier) else self._held(x)
@@ -258,7 +258,7 @@ def _is_of_trace(x: Any) -> bool:
     return children is not None and any(map(_is_of_trace, children[1]))
 
 
-def _constant(x: Any) -> Any:
+def _constant(x: object) -> Any:
     """A leaf of the result that every call returns unchanged."""
     if isinstance(x, Iterator | Coroutine):
         description = f"a {type(x).__name__}, which can be read only once"

@@ -77,7 +77,7 @@ class Like:
         self.aval, self.of_tensor, self.x = aval, isinstance(x, TensorCarrier), x
 
 
-def _example(like: Any) -> Any:
+def _example(like: object) -> Any:
     """The value of an argument of this kind in the call being traced; None if there is none."""
     if isinstance(like, Like):
         whole, aval = _example(like.x), like.aval
@@ -90,7 +90,7 @@ def _example(like: Any) -> Any:
     return None if isinstance(x, Aval) else np.asarray(x)
 
 
-def _has_derivative(like: Any, builder: TraceBuilder) -> bool:
+def _has_derivative(like: object, builder: TraceBuilder) -> bool:
     """Whether a derivative flows through the argument of this kind."""
     x = like.x if isinstance(like, Like) else like
     x = x.array if isinstance(x, TensorCarrier) else x
@@ -163,7 +163,7 @@ def at_their_lines() -> Iterator[None]:
         builder.location = before
 
 
-def weakened(x: Any) -> Any:
+def weakened(x: object) -> Any:
     """The traced value as a Python number."""
     return Number(x.builder, x.node) if isinstance(x, Tracer) else x
 
@@ -195,7 +195,7 @@ class Region(TraceBuilder):
         self.likes: dict[GraphNode, Any] = {}  # the kinds of the arguments, by their inputs
 
     # -- inputs and outputs -------------------------------------------------------------------------
-    def parameter(self, like: Any) -> Any:
+    def parameter(self, like: object) -> Any:
         """The stand-in of an argument of this kind."""
         number = type(like) in _DTYPES
         aval = Aval((), np.dtype(_DTYPES[type(like)])) if number else like if isinstance(like, Aval) else aval_of(like)
@@ -208,7 +208,7 @@ class Region(TraceBuilder):
         array.layout_inputs = UNKNOWN if len(aval.shape) > 1 else 0
         return value
 
-    def output(self, x: Any, path: str) -> GraphNode:
+    def output(self, x: object, path: str) -> GraphNode:
         """The node of a leaf of the result."""
         if type(x) in _DTYPES:
             x = full(shape=(), value=x, dtype=_DTYPES[type(x)])
@@ -222,7 +222,7 @@ class Region(TraceBuilder):
         node: GraphNode = self.lift(x).node
         return node
 
-    def lift(self, x: Any) -> Any:
+    def lift(self, x: object) -> Any:
         self.require_open()
         if isinstance(x, np.ndarray) or (isinstance(x, GraphValue) and x.builder is not self):
             value = self.outer.lift(x)
@@ -236,7 +236,7 @@ class Region(TraceBuilder):
         outside = self.outer.entered(tensor)
         return self._from_outside(outside, outside)
 
-    def _from_outside(self, like: Any, value: Any) -> Any:
+    def _from_outside(self, like: object, value: Any) -> Any:
         node = value.array.node if isinstance(value, TensorCarrier) else value.node
         key = node, id(value) if isinstance(value, TensorCarrier) else 0
         if key not in self.captured:
@@ -246,7 +246,7 @@ class Region(TraceBuilder):
             result.share_layout(like)
         return result
 
-    def _standing(self, node: GraphNode, like: Any, frozen: str) -> Any:
+    def _standing(self, node: GraphNode, like: object, frozen: str) -> Any:
         weak = type(like) in _DTYPES or getattr(like, "weak", False)
         value = (Number if weak else Tracer)(self, node)
         value.frozen = frozen

@@ -22,6 +22,7 @@ from tracegrad.torch.tape.backward.functional import leads_out, reachable_nodes
 from tracegrad.torch.tape.recording.node import Node as TapeNode
 from tracegrad.torch.tape.recording.node import next_number
 from tracegrad.torch.tape.tensors import inplace_updates
+from tracegrad.trace.builder.builder import TraceBuilder
 from tracegrad.trace.driver.tensor_effects import DefaultDtype, GradMode
 from tracegrad.trace.effects.effects import NAMES, STATEMENTS, Effect, Template
 from tracegrad.trace.effects.result_template import ResultTemplate
@@ -61,7 +62,7 @@ class _OutsideTapeNode(TapeNode):
         self.edges, self.hooks, self.number = (), None, next_number()
         self.owner, self.real = owner, real
 
-    def pull(self, ct: Any, recording: bool) -> Sequence[Any]:
+    def pull(self, ct: object, recording: bool) -> Sequence[Any]:
         raise self.owner.builder.abort("a backward pass in it goes on into what was recorded before")
 
     def ends(self, wanted: Iterable[TapeNode]) -> None:
@@ -72,7 +73,7 @@ class _OutsideTapeNode(TapeNode):
 class Tensors:
     """The stand-ins of one trace."""
 
-    def __init__(self, builder: Any):
+    def __init__(self, builder: TraceBuilder):
         self.builder = builder
         self._known: dict[int, tuple[Any, OutsideTensor]] = {}
         self._ending = False  # whether the returned Tensors are swept; their cotangents reach the outside hooks
@@ -184,7 +185,7 @@ class Tensors:
         numbers = {x: k for k, x in enumerate(inputs)}
         return tuple([(s.source, numbers.get(s.node, -1)) for _, s in self._known.values()])
 
-    def real_of(self, tensor: Any) -> OutsideTensor | None:
+    def real_of(self, tensor: object) -> OutsideTensor | None:
         """The Tensor that `tensor` stands for, if it is an unchanged stand-in."""
         result = getattr(tensor, "_outside", None)
         return result if isinstance(result, OutsideTensor) else None

@@ -187,7 +187,7 @@ def _as_inside(path: str) -> str:
 
 def trace_call(
     fun: Callable[..., Any],
-    body: Any,
+    body: object,
     call: BoundCall,
     guard_values: GuardValues | None = None,
     known_facts: set[Fact] | None = None,
@@ -243,7 +243,7 @@ def _shown(world: World, x: Any, source: Source, path: tuple[Any, ...], paths: C
     if is_generator(x):
         return generator_of(world, x, source if path in paths else Fixed(x, "a random generator"))
 
-    def inside(key: Any, each: Any) -> Any:
+    def inside(key: object, each: object) -> Any:
         child_source = Attribute(source, key.name) if type(key) is Field else Item(source, key)
         return _shown(world, each, child_source, (*path, key), paths)
 
@@ -259,7 +259,7 @@ def _shown(world: World, x: Any, source: Source, path: tuple[Any, ...], paths: C
 
 def _trace_call(
     fun: Callable[..., Any],
-    body: Any,
+    body: object,
     call: BoundCall,
     guard_values: Sequence[Any],
     facts: set[Fact],
@@ -360,7 +360,7 @@ def _argument(builder: TraceBuilder, call: BoundCall, i: int, x: Any) -> Any:
     return value
 
 
-def _finish(builder: TraceBuilder, world: World, call: BoundCall, result: Any) -> Trace:
+def _finish(builder: TraceBuilder, world: World, call: BoundCall, result: object) -> Trace:
     if world.once:
         builder.guards.clear()  # no other call is checked against them
     output = Outputs(builder, world)
@@ -515,7 +515,7 @@ def _kinds(call: BoundCall, captures: Sequence[Capture]) -> tuple[str, ...]:
     return tuple(["float" if type(x) is float else "array" for x in (*call.leaves, *(c.array for c in captures))])
 
 
-def _name_location(error: BaseException, function: Any) -> None:
+def _name_location(error: BaseException, function: object) -> None:
     """Add the user's innermost line: to the message of tracegrad's own errors, if it names none; else as a note."""
     line = _user_line(error)
     if isinstance(error, TracegradError) and line and error.args and ".py:" not in str(error.args[0]):

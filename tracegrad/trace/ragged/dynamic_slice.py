@@ -84,7 +84,7 @@ class SliceSelection:
 
 
 # -- reading an index ----------------------------------------------------------------------------------------------
-def is_cut(index: Any) -> bool:
+def is_cut(index: object) -> bool:
     """Whether a bound of a slice is a loop counter or depends on one."""
     for entry in index if type(index) is tuple else (index,):
         if type(entry) is _Slice and any(is_of_a_loop(x) for x in (entry.start, entry.stop)):
@@ -92,7 +92,7 @@ def is_cut(index: Any) -> bool:
     return False
 
 
-def cut_of(array: PaddedValue, index: Any) -> SliceSelection:
+def cut_of(array: PaddedValue, index: object) -> SliceSelection:
     """The selection of an index in an array. Raises `NoMaskedSemantics` for other indices."""
     shape, extents = array.value.shape, array.extents
     entries = list(index) if type(index) is tuple else [index]
@@ -201,7 +201,7 @@ def _after(first: Any, past: Any, n: int) -> Any:
     return between(ops.add(first, past), max(a + c, 0), min(b + d, n))
 
 
-def _concrete_bound(bound: Any) -> Any:
+def _concrete_bound(bound: object) -> Any:
     """A loop-invariant bound, as a number."""
     if isinstance(bound, Carrier):
         aval = bound.aval
@@ -212,7 +212,7 @@ def _concrete_bound(bound: Any) -> Any:
     return bound
 
 
-def _end_position(bound: Any, n: int, default: int) -> Any:
+def _end_position(bound: object, n: int, default: int) -> Any:
     """A bound of a slice with a negative step, as the position after its element."""
     if bound is None:
         return default

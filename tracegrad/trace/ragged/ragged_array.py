@@ -41,6 +41,7 @@ from tracegrad.trace.ragged.dynamic_slice import SliceSelection, cut_of, fitted,
 from tracegrad.trace.ragged.symbolic_size import MaskSize, between, form_of, required
 from tracegrad.trace.values.python_arithmetic import bounds, holds
 from tracegrad.trace.values.tracer import Tracer
+from tracegrad.typing import NDArray
 
 __all__ = ["Span", "item", "of_size", "with_item"]
 
@@ -118,10 +119,10 @@ class Span(ArrayMethods, Carrier):
             return _of_exact(op, operands, params)
         return _viewed(result, self, op, params) if op.aliases else _value(result)
 
-    def concrete(self, query: str) -> np.ndarray[Any, Any]:
+    def concrete(self, query: str) -> NDArray:
         return self.exact().concrete(query)
 
-    def _lift(self, x: Any) -> Any:
+    def _lift(self, x: object) -> Any:
         if isinstance(x, Carrier):
             return x
         return self.held.value.builder.innermost().lift(x)
@@ -130,7 +131,7 @@ class Span(ArrayMethods, Carrier):
         held = self.held
         return Span(PaddedValue(held.value._alias(), held.extents))
 
-    def _in_memory_order(self, order: Any, *like: Any) -> Any:
+    def _in_memory_order(self, order: object, *like: object) -> Any:
         return self._alias()
 
     def _as_exact(self, updated: bool = False) -> Tracer:
@@ -154,17 +155,17 @@ class Span(ArrayMethods, Carrier):
     def __repr__(self) -> str:
         return f"Span({', '.join([str(n) for n in self.shape])}: {self.dtype})"
 
-    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+    def __array__(self, dtype: object = None, copy: object = None) -> Any:
         return self.exact().__array__(dtype, copy)
 
     # -- indices -------------------------------------------------------------------------------------
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: object) -> Any:
         try:
             return _item(self, index)
         except NoMaskedSemantics:
             return self._as_exact()[index]
 
-    def __setitem__(self, index: Any, value: Any) -> None:
+    def __setitem__(self, index: object, value: object) -> None:
         if self._has_exact_size():
             self._held.value[index] = value
             return
@@ -175,7 +176,7 @@ class Span(ArrayMethods, Carrier):
         except NoMaskedSemantics:
             self._as_exact(updated=True)[index] = value
 
-    def _assign(self, new: Any) -> None:
+    def _assign(self, new: object) -> None:
         if self._has_exact_size():
             self._held.value._assign(new)
             return
@@ -237,7 +238,7 @@ def _value(result: PaddedValue) -> Any:
     return Span(result) if _is_parted(result) else result.value
 
 
-def _as_of(base: Any, value: Any) -> Any:
+def _as_of(base: object, value: object) -> Any:
     """A new value of the maximal size of `base`, assignable to it."""
     return Span(PaddedValue(value, base.held.extents)) if isinstance(base, Span) else value
 
@@ -252,7 +253,7 @@ def _new(value: Any, dtype: Any) -> PaddedValue:
 
 
 # -- reading and replacing -----------------------------------------------------------------------------------------
-def item(x: Tracer, index: Any) -> Any:
+def item(x: Tracer, index: object) -> Any:
     """`x[index]`, if a bound in the index is symbolic and the index needs no values; else None."""
     if not is_cut(index):
         mask_index = mask_in(x, index)
@@ -263,7 +264,7 @@ def item(x: Tracer, index: Any) -> Any:
         return None
 
 
-def _item(x: Any, index: Any) -> Any:
+def _item(x: Any, index: object) -> Any:
     held = _parted(x)
     cut = cut_of(held, index)
     item = read(held, cut)
@@ -307,7 +308,7 @@ def _with_masked(x: Tracer, mask_index: MaskEntry, value: Span) -> Any:
     return setitem(x, mask_index.rest, where(inside, new, selected))
 
 
-def with_item(x: Tracer, index: Any, value: Any) -> Any:
+def with_item(x: Tracer, index: object, value: object) -> Any:
     """The array after `x[index] = value`, if a size is symbolic and the value is known to fit; else None."""
     if not isinstance(value, Span) and not is_cut(index):
         return None
@@ -438,7 +439,7 @@ def _checked(result: PaddedValue, wanted: Sequence[Any]) -> PaddedValue:
     return PaddedValue(result.value, tuple(extents))
 
 
-def _viewed(result: PaddedValue, x: Any, op: Op, params: dict[str, Any]) -> Any:
+def _viewed(result: PaddedValue, x: object, op: Op, params: dict[str, Any]) -> Any:
     """The result of an op on its one operand `x`, as a view of `x` if NumPy makes one."""
     if not _is_parted(result):
         result.value.frozen = "a view of an array whose size is a number of a loop"
@@ -460,7 +461,7 @@ def _of_exact(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Any:
     )
 
 
-def _concrete(x: Any) -> Any:
+def _concrete(x: object) -> Any:
     """A parameter, with a traced size read as a number."""
     return int(x) if isinstance(x, Tracer) else x
 

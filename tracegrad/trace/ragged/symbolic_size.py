@@ -52,7 +52,7 @@ class SymbolicSize(Number):
 
     __slots__ = ()
 
-    def __eq__(self, other: Any) -> bool:
+    def __eq__(self, other: object) -> bool:
         if isinstance(other, int | Tracer):
             known = difference(self, other)
             if known is not None:
@@ -62,7 +62,7 @@ class SymbolicSize(Number):
                 return False
         return self.guarded_value() == (other.guarded_value() if isinstance(other, SymbolicSize) else other)
 
-    def __ne__(self, other: Any) -> bool:
+    def __ne__(self, other: object) -> bool:
         return not self == other
 
     def __hash__(self) -> int:
@@ -96,7 +96,7 @@ class MaskSize(SymbolicSize):
         return hash(self.guarded_value())
 
 
-def is_of_a_loop(x: Any) -> bool:
+def is_of_a_loop(x: object) -> bool:
     """Whether a traced number may vary between iterations of a loop being recorded."""
     if not isinstance(x, Tracer):
         return False
@@ -122,7 +122,7 @@ def _depends(wanted: GraphNode, nodes: set[GraphNode]) -> bool:
 
 
 # -- bounds of slices --------------------------------------------------------------------------------------------
-def limits(x: Any) -> tuple[int, int]:
+def limits(x: object) -> tuple[int, int]:
     """The bounds of an integer, traced or not, or of an array."""
     if isinstance(x, Tracer) and not x.weak:
         info = np.iinfo(x.dtype) if x.dtype.kind in "iu" else np.iinfo("int64")
@@ -137,14 +137,14 @@ def between(x: Any, low: int, high: int) -> Any:
     return number
 
 
-def counting(x: Any, low: int, high: int) -> Any:
+def counting(x: object, low: int, high: int) -> Any:
     """A loop counter with these bounds, valid while the body of its loop is recorded."""
     if isinstance(x, Tracer) and x.weak and low <= high:
         bounded(x, low, high)
     return x
 
 
-def normalized_bound(bound: Any, n: int) -> Any:
+def normalized_bound(bound: object, n: int) -> Any:
     """A slice bound of an axis of `n` elements, normalized to the range from 0 to `n`."""
     if not isinstance(bound, Tracer):
         start, _, _ = slice(bound, None).indices(n)
@@ -196,12 +196,12 @@ def form_of(x: Any) -> SizeForm:
     return _of(x.builder, x.node, 0) if isinstance(x, Tracer) else AffineForm(int(x))
 
 
-def difference(x: Any, y: Any) -> int | None:
+def difference(x: object, y: object) -> int | None:
     """`x - y` if it is a constant."""
     return form_of(x).minus(form_of(y))
 
 
-def difference_bounds(x: Any, y: Any) -> tuple[Interval, list[GraphNode]]:
+def difference_bounds(x: object, y: object) -> tuple[Interval, list[GraphNode]]:
     """The bounds of `x - y`, and the nodes that it depends on."""
     form = form_of(x).plus(form_of(y), -1)
     known: Mapping[Any, Interval] = next((v.builder.bounds for v in (x, y) if isinstance(v, Tracer)), {})

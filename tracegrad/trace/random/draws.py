@@ -23,7 +23,7 @@ from tracegrad.errors import UnsupportedError, located
 from tracegrad.ir import GraphNode, GraphValue, evaluate
 from tracegrad.numpy_api.operands import from_sequence
 from tracegrad.ops.calls.random_streams import GeneratorSnapshot, have_disjoint_state, is_stream, read_state
-from tracegrad.trace.builder.builder import current_trace
+from tracegrad.trace.builder.builder import TraceBuilder, current_trace
 from tracegrad.trace.builder.facts import TraceFact
 from tracegrad.trace.builder.hooks import HOOKS
 from tracegrad.trace.loops.range_counter import before_output
@@ -68,7 +68,7 @@ _DISCRETE = frozenset(
 )
 
 
-def is_generator(x: Any) -> bool:
+def is_generator(x: object) -> bool:
     """Whether `x` is a NumPy random generator, new or legacy."""
     return isinstance(x, np.random.Generator | np.random.RandomState)
 
@@ -97,7 +97,7 @@ def _noted(call: Any, x: Any) -> Any:
     return x
 
 
-def note(x: Any) -> Any:
+def note(x: object) -> Any:
     """Record the state of a generator or iterator before the current call draws from it, so that it is rewound with the
     others. Returns the record, if there is a current call."""
     if CURRENT.call is None:
@@ -106,12 +106,12 @@ def note(x: Any) -> Any:
     return CURRENT.call.drawn.before[id(x)][1]
 
 
-def _note(drawn: CallDraws, x: Any) -> None:
+def _note(drawn: CallDraws, x: object) -> None:
     if id(x) not in drawn.before:
         drawn.before[id(x)] = x, _state(x)
 
 
-def _state(x: Any) -> Any:
+def _state(x: object) -> Any:
     if isinstance(x, random.Random):
         return x.getstate()
     if isinstance(x, np.random.Generator):
@@ -141,7 +141,7 @@ def restore_states(drawn: CallDraws | None) -> None:
 
 
 @contextlib.contextmanager
-def again(call: Any) -> Iterator[None]:
+def again(call: object) -> Iterator[None]:
     """Give the generators the states at the beginning of the call within the block, and the present states after it."""
     drawn = getattr(call, "drawn", None)
     present = CallDraws()
@@ -190,7 +190,7 @@ class DrawCall:
     kwargs: dict[str, Any]
     strong: bool
 
-    def done(self, generator: Any, value: Callable[[Any], Any]) -> Any:
+    def done(self, generator: object, value: Callable[[Any], Any]) -> Any:
         """Run the step and return the result."""
         options = {k: value(x) for k, x in self.kwargs.items()}
         result = getattr(generator, self.method)(*[value(x) for x in self.args], **options)
@@ -205,7 +205,7 @@ class Beginning:
     args = ()
     kwargs: ClassVar[dict[str, Any]] = {}
 
-    def done(self, generator: Any, value: Callable[[Any], Any]) -> Any:
+    def done(self, generator: object, value: Callable[[Any], Any]) -> Any:
         """The state."""
         return read_state(generator)
 
@@ -220,7 +220,7 @@ class Draws:
         self.streams: dict[int, Stream] = {}  # by generator number
         self._inputs: dict[GraphNode, Any] = {}  # that arguments depend on: a leaf number or a capture
 
-    def needs(self, builder: Any, node: GraphNode) -> Needed:
+    def needs(self, builder: TraceBuilder, node: GraphNode) -> Needed:
         """Make the value of a node an argument."""
         captures = {c.node: c for c in builder.captures.values()}
         numbers = {x: i for i, x in enumerate(builder.inputs)}
@@ -272,7 +272,7 @@ class Draws:
         """Run all steps for the current call. Raises the error of a source that no longer exists."""
         call, computed = CURRENT.call, dict[GraphNode, Any]()
 
-        def value(x: Any) -> Any:
+        def value(x: object) -> Any:
             if not isinstance(x, Needed):
                 return x
             for node, source in self._inputs.items():
@@ -314,7 +314,7 @@ def _root(source: Source) -> Source:
     return source
 
 
-def _itself(x: Any) -> Any:
+def _itself(x: object) -> Any:
     return x
 
 
@@ -423,7 +423,7 @@ class GeneratorProxy:
     def draw(self, method: str, args: Sequence[Any], kwargs: dict[str, Any], strong: bool = False) -> Any:
         """The result of a method that runs at each call, as a tracer."""
         world = self._world
-        builder: Any = world.builder
+        builder: TraceBuilder = world.builder
         if builder.inner is not None or current_trace() is not builder:
             raise UnsupportedError(
                 located(
@@ -494,7 +494,7 @@ def _size(x: Any) -> int:
     return operator.index(x)
 
 
-def _shown(builder: Any, x: Any) -> Any:
+def _shown(builder: TraceBuilder, x: Any) -> Any:
     if not isinstance(x, Needed):
         return x
     result = builder.compute(x.node)

@@ -17,6 +17,7 @@ from tracegrad.avals import Aval
 from tracegrad.ir.builder import node_of
 from tracegrad.ops.calls.random_streams import draw, draw_by, is_stream, kind_of, sample
 from tracegrad.ops.shape.linear import fresh
+from tracegrad.trace.builder.builder import TraceBuilder
 from tracegrad.trace.builder.facts import TraceFact
 from tracegrad.trace.loops.range_counter import MIN_FOLDED_AROUND, Counter
 
@@ -33,7 +34,7 @@ def are_wanted(world: Any) -> bool:
     return TraceFact.STREAMS in world.facts and TraceFact.NO_STREAMS not in world.facts
 
 
-def require(builder: Any) -> None:
+def require(builder: TraceBuilder) -> None:
     """Restart the trace with generator states as values, if they are not values yet and can be."""
     facts, draws = builder.world.facts, builder.world.draws
     if (
@@ -45,7 +46,7 @@ def require(builder: Any) -> None:
         raise builder.restarts(TraceFact.STREAMS, "a loop over values draws random numbers")
 
 
-def require_for_iterations(builder: Any, before: Any, now: Any, counters: Sequence[Counter]) -> None:
+def require_for_iterations(builder: TraceBuilder, before: Any, now: Any, counters: Sequence[Counter]) -> None:
     """As `require`, if something was drawn between two states of a loop that has enough iterations."""
     drew = before is not None and now.drawn != before.state.drawn
     if drew and all(x.length is None or x.length >= MIN_FOLDED_AROUND for x in counters):
@@ -55,7 +56,7 @@ def require_for_iterations(builder: Any, before: Any, now: Any, counters: Sequen
 class Stream:
     """The state of a generator in the current trace, read by the step of this number."""
 
-    def __init__(self, builder: Any, real: Any, state: Any, draw_number: int):
+    def __init__(self, builder: TraceBuilder, real: Any, state: Any, draw_number: int):
         self.builder, self.draw_number, self.kind, self.moved = builder, draw_number, kind_of(real), False
         # A separate value, as the later states are.
         self.value = builder.value(node_of(fresh(state, tag=builder.new_tag())))
@@ -64,7 +65,7 @@ class Stream:
         """The result of a method, as a tracer; None if the method is unsupported."""
         builder, operands = self.builder, list[Any]()
 
-        def written(x: Any) -> Any:
+        def written(x: object) -> Any:
             x = _literal(x)
             if not isinstance(x, np.ndarray) and not hasattr(x, "node"):
                 return ("is", x)
@@ -97,7 +98,7 @@ class Stream:
         )
 
 
-def _literal(x: Any) -> Any:
+def _literal(x: object) -> Any:
     """An argument as a literal of a graph, an array, or a tracer; raises TypeError for others."""
     if isinstance(x, _ATOMS) and type(x) in _ATOMS:
         return x
@@ -115,7 +116,9 @@ def _literal(x: Any) -> Any:
     raise TypeError
 
 
-def _result(builder: Any, params: dict[str, Any], operands: Sequence[Any]) -> tuple[type, tuple[int, ...], str]:
+def _result(
+    builder: TraceBuilder, params: dict[str, Any], operands: Sequence[Any]
+) -> tuple[type, tuple[int, ...], str]:
     """The class, shape and dtype of a method's result."""
     args = [repr(params[name]) for name in params]
     key = (*args, *[x.aval for x in operands])

@@ -35,7 +35,7 @@ _NOT_DRAWN = frozenset({"bit_generator", "get_state", "set_state", "bytes"})
 _INSTEAD = {"bytes": "use integers(0, 256, n, dtype=np.uint8)"}
 
 
-def _traced(*xs: Any) -> bool:
+def _traced(*xs: object) -> bool:
     """Whether some of the parameters are traced values; they must then be real numbers."""
     results: list[Any] = [x for x in xs if isinstance(x, Carrier)]
     for x in results:
@@ -81,7 +81,7 @@ def _fitting(g: GeneratorProxy, x: Any, shape: Any) -> Any:
 def _moved(method: str, standard: str, args: tuple[Any, ...] = ()) -> Callable[..., Any]:
     """A standard distribution, scaled and shifted."""
 
-    def draw(g: GeneratorProxy, loc: Any = 0.0, scale: Any = 1.0, size: Any = None) -> Any:
+    def draw(g: GeneratorProxy, loc: object = 0.0, scale: object = 1.0, size: object = None) -> Any:
         if not _traced(loc, scale):
             return g.draw(method, (loc, scale, size), {})
         _require_positive(scale, "scale")
@@ -92,7 +92,7 @@ def _moved(method: str, standard: str, args: tuple[Any, ...] = ()) -> Callable[.
 
 
 def _scaled(method: str, standard: str) -> Callable[..., Any]:
-    def draw(g: GeneratorProxy, scale: Any = 1.0, size: Any = None) -> Any:
+    def draw(g: GeneratorProxy, scale: object = 1.0, size: object = None) -> Any:
         if not _traced(scale):
             return g.draw(method, (scale, size), {})
         _require_positive(scale, "scale")
@@ -103,7 +103,7 @@ def _scaled(method: str, standard: str) -> Callable[..., Any]:
     return draw
 
 
-def _uniform(g: GeneratorProxy, low: Any = 0.0, high: Any = 1.0, size: Any = None) -> Any:
+def _uniform(g: GeneratorProxy, low: Any = 0.0, high: Any = 1.0, size: object = None) -> Any:
     if not _traced(low, high):
         return g.draw("uniform", (low, high, size), {})
     width = high - low
@@ -116,7 +116,7 @@ def _uniform(g: GeneratorProxy, low: Any = 0.0, high: Any = 1.0, size: Any = Non
     )
 
 
-def _lognormal(g: GeneratorProxy, mean: Any = 0.0, sigma: Any = 1.0, size: Any = None) -> Any:
+def _lognormal(g: GeneratorProxy, mean: object = 0.0, sigma: object = 1.0, size: object = None) -> Any:
     if not _traced(mean, sigma):
         return g.draw("lognormal", (mean, sigma, size), {})
     _require_positive(sigma, "sigma")
@@ -124,7 +124,7 @@ def _lognormal(g: GeneratorProxy, mean: Any = 0.0, sigma: Any = 1.0, size: Any =
     return _fitting(g, np.exp(mean + sigma * g.draw("standard_normal", (shape,), {}, strong=True)), shape)
 
 
-def _gamma(g: GeneratorProxy, shape: Any, scale: Any = 1.0, size: Any = None) -> Any:
+def _gamma(g: GeneratorProxy, shape: object, scale: object = 1.0, size: object = None) -> Any:
     if not _traced(scale) and not _differentiated(g, shape):
         return g.draw("gamma", (shape, scale, size), {})
     _require_positive(scale, "scale")
@@ -133,7 +133,7 @@ def _gamma(g: GeneratorProxy, shape: Any, scale: Any = 1.0, size: Any = None) ->
 
 
 # -- distributions whose shape has parameters --------------------------------------------------------------------
-def _differentiated(g: GeneratorProxy, x: Any) -> bool:
+def _differentiated(g: GeneratorProxy, x: object) -> bool:
     """Whether a derivative being computed flows through an argument."""
     return isinstance(x, GraphValue) and g._world.builder.has_derivative(x.node)
 
@@ -190,14 +190,14 @@ def _multivariate_normal(g: GeneratorProxy, mean: Any, cov: Any, size: Any = Non
 
 
 # -- choice --------------------------------------------------------------------------------------------------------
-def _number_of(a: Any) -> Any:
+def _number_of(a: object) -> Any:
     """The integer that denotes a range of numbers, or None for an array of elements."""
     if isinstance(a, int | np.integer) or (isinstance(a, GraphValue) and not a.shape):
         return a
     return None
 
 
-def _lifted(g: GeneratorProxy, x: Any) -> Any:
+def _lifted(g: GeneratorProxy, x: object) -> Any:
     """A value as a traced array."""
     return x if isinstance(x, Carrier) else g._world.builder.lift(np.asarray(x))
 
@@ -234,7 +234,7 @@ def _permuted(g: GeneratorProxy, x: Any, *, axis: Any = None, out: Any = None) -
     return out
 
 
-def _shuffle(g: GeneratorProxy, x: Any, axis: int = 0) -> None:
+def _shuffle(g: GeneratorProxy, x: object, axis: int = 0) -> None:
     array: Any = x
     if not isinstance(x, Carrier):
         raise UnsupportedError(located("shuffle of what is no array of the trace: shuffle an array of indices"))
@@ -293,7 +293,7 @@ def generator_of(world: Any, real: Any, source: Any) -> GeneratorProxy:
     return known[1]  # type: ignore[no-any-return]
 
 
-def is_random(x: Any) -> bool:
+def is_random(x: object) -> bool:
     """Whether `x` draws random numbers, or makes an object that does."""
     return x is np.random.default_rng or x is np.random.seed or draws(x)
 
@@ -319,7 +319,7 @@ def method_of_global(value: Any) -> Any:
     return method_of(generator_of(trace.world, real, Fixed(real, "a random generator")), value.__name__)
 
 
-def _created(function: Callable[..., Any], *args: Any) -> Any:
+def _created(function: Callable[..., Any], *args: object) -> Any:
     """A generator that traced code creates at each call."""
     trace = current_trace()
     if trace is None or not trace.world.open:
@@ -339,14 +339,14 @@ def _created(function: Callable[..., Any], *args: Any) -> Any:
     return result
 
 
-def default_rng(seed: Any = None) -> Any:
+def default_rng(seed: object = None) -> Any:
     """Traced `np.random.default_rng`."""
     if is_generator(seed) or isinstance(seed, np.random.BitGenerator):
         return seed if is_generator(seed) else _generator(seed)
     return _created(np.random.default_rng, *([] if seed is None else [seed]))
 
 
-def _random_state(seed: Any = None) -> Any:
+def _random_state(seed: object = None) -> Any:
     return _created(np.random.RandomState, *([] if seed is None else [seed]))
 
 

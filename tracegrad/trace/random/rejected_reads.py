@@ -51,7 +51,7 @@ class Refusal(types.ModuleType):
         )
 
 
-def draws(x: Any) -> bool:
+def draws(x: object) -> bool:
     """Whether `x` is a generator of random numbers."""
     for c in type(x).__mro__:
         if c.__module__.startswith("numpy.random") or c.__module__ in ("random", "_random"):
@@ -59,7 +59,7 @@ def draws(x: Any) -> bool:
     return False
 
 
-def drawing(method: Any) -> Any:
+def drawing(method: object) -> Any:
     """A drawing method, which a trace of a single call calls directly; its generator is rewound with the call."""
     real = getattr(method, "__self__", None)
     if isinstance(real, random.Random) and not isinstance(real, random.SystemRandom):
@@ -137,7 +137,7 @@ class ClassProxy(type):
     real: Any
     other: Any
 
-    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+    def __call__(cls, *args: object, **kwargs: object) -> Any:
         return type.__getattribute__(cls, "other").get("__call__", cls.real)(*args, **kwargs)
 
     def __getattribute__(cls, name: str) -> Any:
@@ -145,7 +145,7 @@ class ClassProxy(type):
         result = type.__getattribute__(cls, "other").get(name)
         return result or (real if name == "real" else getattr(real, name))
 
-    def __instancecheck__(cls, x: Any) -> bool:
+    def __instancecheck__(cls, x: object) -> bool:
         if isinstance(x, Faced):
             return bool(agreed_result(x, lambda cls_of_value: issubclass(cls_of_value, cls.real)))
         return isinstance(x, cls.real)
@@ -176,7 +176,7 @@ class _RefusedAttributes(dict[str, Any]):
         super().__init__()
         self._refuse = refuse
 
-    def get(self, name: str, _: Any = None) -> Any:
+    def get(self, name: str, _: object = None) -> Any:
         if name == "real" or (name.startswith("__") and name != "__call__"):
             return None
         raise self._refuse()
@@ -200,7 +200,7 @@ class _ReadUp:
     def __init__(self, real: Any, name: str):
         self._real, self._name = real, name
 
-    def _refuse(self, *_: Any) -> NoReturn:
+    def _refuse(self, *_: object) -> NoReturn:
         description = (
             f"{self._name} is a {type(self._real).__name__} from outside of the traced function; reading it there"
         )
@@ -217,7 +217,7 @@ class _ReadUp:
         self._refuse()
 
 
-def read_up(x: Any, name: str) -> Any:
+def read_up(x: object, name: str) -> Any:
     """The stand-in of an iterator from outside."""
     if repeats() or (CURRENT.call is not None and CURRENT.call.again):
         return _ReadUp(x, name)

@@ -60,13 +60,13 @@ _OF_NUMBERS = frozenset(["complex", "float", "int"])
 _FOR_PYTHON = frozenset(["__bool__", "__complex__", "__float__", "__hash__", "__index__", "__int__", "__len__"])
 
 
-def callee(x: Any) -> Any:
+def callee(x: object) -> Any:
     """The function that traced code calls instead of `x`, a built-in function, a NumPy class or a ufunc."""
     result = _CALLED.get(id(x))
     return parser_of(x) if result is None else result
 
 
-def lookup(x: Any) -> Any:
+def lookup(x: object) -> Any:
     """As `callee`, for callees from local variables, attributes and items."""
     if type(x) in _NEVER:
         return x

@@ -36,7 +36,7 @@ class _CalleeTable:
     def __init__(self, code: CodeType, find: Callable[[Any], Any]):
         self.code, self.find = code, find
 
-    def __getitem__(self, x: Any) -> Any:
+    def __getitem__(self, x: object) -> Any:
         return self.find(x)
 
     def __eq__(self, other: object) -> bool:

@@ -37,7 +37,7 @@ class _ConstantSet:
     def __init__(self, value: Any, code: CodeType):
         self.value, self.code = value, code
 
-    def __contains__(self, x: Any) -> bool:
+    def __contains__(self, x: object) -> bool:
         if isinstance(x, Tracer) and x.weak:
             if x.dtype.kind == "b" and type(self.value) is bool:
                 x = bool(x)
@@ -76,14 +76,14 @@ class _IdenticalPairs:
         return hash(self.code)
 
 
-def is_same(x: Any, y: Any) -> bool:
+def is_same(x: object, y: object) -> bool:
     """`x is y`, with traced booleans evaluated: Python and NumPy each have two boolean objects."""
     if x is not y and all(isinstance(v, bool | np.bool_) or _is_boolean(v) for v in (x, y)):
         x, y = (_evaluated(v) if isinstance(v, Tracer) else v for v in (x, y))
     return x is y
 
 
-def _is_boolean(x: Any) -> bool:
+def _is_boolean(x: object) -> bool:
     return isinstance(x, Tracer) and x.dtype.kind == "b" and not (x.shape or (x.is_array and not x.weak))
 
 

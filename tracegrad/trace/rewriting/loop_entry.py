@@ -50,7 +50,7 @@ class Entrance:
             frame = sys._getframe(1)
             HOOKS.loop_detector(builder, within=True).enter(frame, self.tests[frame.f_lasti])
 
-    def __getitem__(self, x: Any) -> Any:
+    def __getitem__(self, x: object) -> Any:
         return HOOKS.iterable_of(x) if type(x) in (list, tuple, ListProxy) else x
 
     def __eq__(self, other: object) -> bool:

@@ -20,7 +20,7 @@ METHODS = ("reduce", "accumulate", "reduceat", "outer", "at")
 _array: Any = making(np.array, array)
 
 
-def _as_array(x: Any) -> Any:
+def _as_array(x: object) -> Any:
     return _array(x) if type(x) in (list, tuple) and isinstance(peer_of(x), Tracer) else x
 
 
@@ -35,7 +35,7 @@ class Listed:
             index_argument,
         )  # position of an index argument, where a tuple is no array
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         if any([type(x) in (list, tuple) for x in args]):  # noqa: C419
             args = tuple([x if k == self.index_argument else _as_array(x) for k, x in enumerate(args)])
         return self.real(*args, **kwargs)

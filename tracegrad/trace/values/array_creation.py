@@ -29,7 +29,7 @@ def making(function: Callable[..., Any], traced_version: Callable[..., Any]) -> 
     on nothing traced."""
 
     @wraps(traced_version)
-    def make(*args: Any, **kwargs: Any) -> Any:
+    def make(*args: object, **kwargs: object) -> Any:
         builder = current_trace()
         if builder is None or builder.constant_arrays is None or builder.inner is not None:
             return traced_version(*args, **kwargs)
@@ -71,7 +71,7 @@ def ufunc_of_lists(function: np.ufunc) -> Any:
     """A SciPy ufunc that sees traced values in lists."""
 
     @wraps(function, updated=())
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: object, **kwargs: object) -> Any:
         inputs = [array(x, peer_of(x)) if type(x) in (list, tuple) and peer_of(x) is not None else x for x in args]
         return function(*inputs, **kwargs)
 
@@ -105,7 +105,7 @@ def _has_constant(x: Any) -> bool:
     return type(x) is ConstantArray or (type(x) in (list, tuple) and any(map(_has_constant, x)))
 
 
-def _known(builder: TraceBuilder, x: Any) -> Any:
+def _known(builder: TraceBuilder, x: object) -> Any:
     """A new array as a `ConstantArray`, if its elements are known."""
     if type(x) is not Tracer or x.builder is not builder or x.origin is not None or x.views or x.stand_in is not None:
         return x

@@ -32,6 +32,7 @@ from tracegrad.trace.builder.facts import TraceFact
 from tracegrad.trace.values.python_arithmetic import BINARY, UNARY
 from tracegrad.trace.values.tracer import Tracer
 from tracegrad.trace.values.views import set_shape
+from tracegrad.typing import NDArray
 
 __all__ = ["ConstantArray", "Constants", "apply_to_constants", "hosted", "of_function"]
 
@@ -46,7 +47,7 @@ class Constants:
         self._nodes: dict[Any, GraphNode] = {}
         self._lines: dict[str, int] = {}
 
-    def node(self, builder: TraceBuilder, array: np.ndarray[Any, Any]) -> GraphNode:
+    def node(self, builder: TraceBuilder, array: NDArray) -> GraphNode:
         """The node of a constant: an input with the same array at each call, or a fill."""
         text = array.tobytes()
         if array.size and array.dtype.kind in "biuf" and text == text[: array.itemsize] * array.size:
@@ -64,7 +65,7 @@ class Constants:
         return result
 
 
-def _multiple_of_identity(array: np.ndarray[Any, Any]) -> GraphNode | None:
+def _multiple_of_identity(array: NDArray) -> GraphNode | None:
     """A multiple of the identity, in the form that passes recognize; None for other arrays."""
     n = len(array) if array.ndim else 0
     if array.shape != (n, n) or n < 2 or array.dtype.kind not in "biuf" or np.count_nonzero(array) > n:
@@ -83,7 +84,7 @@ class _ConstantState:
 
     __slots__ = ("again", "array", "changes", "children", "node", "parent", "tracer")
 
-    def __init__(self, array: np.ndarray[Any, Any], node: GraphNode | None, parent: Any, again: Any):
+    def __init__(self, array: NDArray, node: GraphNode | None, parent: Any, again: Any):
         self.array, self.node, self.parent, self.again = array, node, parent, again
         self.children: list[Any] = []
         self.changes = 0
@@ -113,7 +114,7 @@ def _joined(name: str) -> Any:
         _join(self)
         return getattr(self, name)
 
-    def assign(self: Any, value: Any) -> None:
+    def assign(self: Any, value: object) -> None:
         _join(self)
         setattr(self, name, value)
 
@@ -127,13 +128,13 @@ def _by_numpy(name: str, usual: Any) -> Any:
         traced: Any = usual.__get__
         write = getattr(np.ndarray, name).__set__
 
-        def assign(self: ConstantArray, value: Any) -> None:
+        def assign(self: ConstantArray, value: object) -> None:
             apply_to_constants(write, (self, value), {}, usual.__set__, self.builder, (self,))
 
         get = property(lambda self: apply_to_constants(real_getter, (self,), {}, traced, self.builder))
         return get.setter(assign) if usual.fset is not None else get
 
-    def method(self: ConstantArray, *args: Any, **kwargs: Any) -> Any:
+    def method(self: ConstantArray, *args: object, **kwargs: object) -> Any:
         return _done(name, self, *args, **kwargs)
 
     return wraps(usual)(method)
@@ -177,16 +178,16 @@ class ConstantArray(Tracer):
         return shape
 
     @shape.setter
-    def shape(self, shape: Any) -> None:
+    def shape(self, shape: object) -> None:
         set_shape(self, shape)
 
     @property
     def dtype(self) -> Any:
         return self.known.array.dtype
 
-    def concrete(self, query: str) -> np.ndarray[Any, Any]:
+    def concrete(self, query: str) -> NDArray:
         self.builder.require_open()
-        result: np.ndarray[Any, Any] = self.known.array.copy()
+        result: NDArray = self.known.array.copy()
         return result
 
     def shown(self) -> Any:
@@ -195,10 +196,10 @@ class ConstantArray(Tracer):
     def _plain(self, query: str) -> Any:
         return self.known.array.copy()
 
-    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+    def __array__(self, dtype: Any = None, copy: object = None) -> Any:
         return np.array(self.concrete("the value"), dtype)
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: object) -> Any:
         if self.known is None:  # a bound method of an array that has joined since
             return Tracer.__getitem__(self, index)
         if type(index) in _INDEX_TYPES or (type(index) is tuple and _INDEX_TYPES.issuperset(map(type, index))):
@@ -207,7 +208,7 @@ class ConstantArray(Tracer):
                 return result
         return _done("__getitem__", self, index)
 
-    def __setitem__(self, index: Any, value: Any) -> None:
+    def __setitem__(self, index: object, value: object) -> None:
         kind, plain = type(value), type(index) in _INDEX_TYPES and self.known is not None
         plain = plain or (type(index) is tuple and _INDEX_TYPES.issuperset(map(type, index)))
         if plain and kind in _NUMBERS and self.builder.inner is None:
@@ -218,14 +219,14 @@ class ConstantArray(Tracer):
         else:
             _done("__setitem__", self, index, value)
 
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        def traced(*inputs: Any, **kwargs: Any) -> Any:
+    def __array_ufunc__(self, ufunc: object, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        def traced(*inputs: object, **kwargs: object) -> Any:
             return dispatch_ufunc(ufunc, method, inputs, kwargs)
 
         shares = [x for x in kwargs.get("out") or () if type(x) is ConstantArray] if method != "at" else inputs[:1]
         return apply_to_constants(getattr(ufunc, method), inputs, kwargs, traced, self.builder, tuple(shares))
 
-    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+    def __array_function__(self, func: object, types: object, args: object, kwargs: object) -> Any:
         return of_function(func, args, kwargs, self.builder)
 
     def __copy__(self) -> Any:
@@ -244,7 +245,7 @@ class ConstantArray(Tracer):
 def of_function(function: Any, args: Any, kwargs: Any, builder: TraceBuilder) -> Any:
     """The result of a NumPy function for arguments with a `ConstantArray` among them."""
 
-    def traced(*args: Any, **kwargs: Any) -> Any:
+    def traced(*args: object, **kwargs: object) -> Any:
         return dispatch_function(function, args, kwargs)
 
     return apply_to_constants(function, args, kwargs, traced, builder, () if function in _READING else None)
@@ -309,7 +310,7 @@ def _view_of(x: Any, replace: Callable[[Any], Any]) -> Any:
     return view if type(view) is Tracer and view.origin is not None and view.shape == x.known.array.shape else None
 
 
-def _join(x: Any) -> None:
+def _join(x: object) -> None:
     """Convert an array, and all arrays that share its memory, to plain tracers."""
     if type(x) is not ConstantArray:
         return
@@ -386,11 +387,11 @@ def apply_to_constants(
     return _wrapped(builder, result, results, _Again(traced, args, kwargs))
 
 
-def _tracer_or_same(x: Any) -> Any:
+def _tracer_or_same(x: object) -> Any:
     return _as_tracer(x) if type(x) is ConstantArray else x
 
 
-def _joined_or_same(x: Any) -> Any:
+def _joined_or_same(x: object) -> Any:
     return x.join() if type(x) is ConstantArray else x
 
 
@@ -410,7 +411,7 @@ class _Again:
         self.function, self.args, self.kwargs, self.result_indices = function, args, kwargs, result_indices
 
     def __call__(self, replace: Callable[[Any], Any]) -> Any:
-        def replaced(x: Any) -> Any:
+        def replaced(x: object) -> Any:
             return replace(x) if type(x) is ConstantArray else x
 
         result = self.function(*_exchanged(self.args, replaced), **_named(self.kwargs, replaced))
@@ -422,7 +423,7 @@ class _Again:
         return _Again(self.function, self.args, self.kwargs, (*self.result_indices, k))
 
 
-def _is_large(function: Any, arrays: list[Any]) -> bool:
+def _is_large(function: object, arrays: list[Any]) -> bool:
     """Whether the result may have more elements than are stored as a constant."""
     total = 1
     for x in arrays:
@@ -455,7 +456,7 @@ def _wrapped(builder: TraceBuilder, x: Any, arrays: list[Any], again: _Again) ->
     return hosted(builder, x)
 
 
-def hosted(builder: TraceBuilder, x: np.ndarray[Any, Any]) -> Any:
+def hosted(builder: TraceBuilder, x: NDArray) -> Any:
     """A new NumPy array as an array of the trace, if traces support its dtype."""
     try:
         supported(x.dtype)

@@ -91,10 +91,10 @@ _SILENT = {
 }
 
 
-def _fills_first(cls: Any, writers: set[str]) -> Callable[[Any], Any]:
+def _fills_first(cls: object, writers: set[str]) -> Callable[[Any], Any]:
     """Class decorator of container proxies: wrap all methods of `cls` except the `writers` to fill the proxy first."""
 
-    def declare(result: Any) -> Any:
+    def declare(result: object) -> Any:
         for c in (cls, object):  # methods of the class come before methods of `object`
             for name, method in vars(c).items():
                 if callable(method) and name not in _SILENT | writers and name not in vars(result):
@@ -133,7 +133,7 @@ class _ContainerProxy:
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         return copy.deepcopy(self.__copy__(), memo)
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
+    def __reduce_ex__(self, protocol: object) -> Any:
         return self.__copy__().__reduce_ex__(protocol)
 
 
@@ -151,7 +151,7 @@ class ListProxy(_ContainerProxy, list[Any]):
         self.extend(other)
         return self
 
-    def __radd__(self, other: Any) -> Any:
+    def __radd__(self, other: object) -> Any:
         return other + self.__copy__() if isinstance(other, list) else NotImplemented
 
 
@@ -167,7 +167,7 @@ class DequeProxy(_ContainerProxy, deque[Any]):
         deque.clear(self)
         deque.extend(self, [*items, *state.added])
 
-    def append(self, x: Any) -> None:
+    def append(self, x: object) -> None:
         self._state.added.append(x)
         deque.append(self, x)
 
@@ -194,7 +194,7 @@ class SetProxy(_ContainerProxy, set[Any]):
     def _read(self, state: ProxyState) -> None:
         state.world.items_of(state)
 
-    def add(self, x: Any) -> None:
+    def add(self, x: object) -> None:
         self._state.added.append(x)
         set.add(self, x)
 
@@ -231,7 +231,7 @@ class DictProxy(_ContainerProxy, dict[Any, Any]):
                 state.before[key] = value
                 dict.__setitem__(self, key, value)
 
-    def _key(self, key: Any) -> Any:
+    def _key(self, key: object) -> Any:
         """The real key to look up. A proxy of a function is looked up as the function."""
         if type(key) is not types.FunctionType:
             return real_key(key)
@@ -240,7 +240,7 @@ class DictProxy(_ContainerProxy, dict[Any, Any]):
         is_replacement = isinstance(wrapped, Hashable) and wrapped in state.real and real not in state.real
         return wrapped if is_replacement and key.__code__.co_filename.startswith(PACKAGE) else real
 
-    def _item(self, key: Any) -> None:
+    def _item(self, key: object) -> None:
         """Load the translated item of this key, or guard its absence."""
         self.flush()
         state = self._state
@@ -253,19 +253,19 @@ class DictProxy(_ContainerProxy, dict[Any, Any]):
         state.known.add(key)
         dict.__setitem__(self, key, result)
 
-    def _returned_item(self, original_key: Any, key: Any, default: Any = None, remembers: bool = False) -> Any:
+    def _returned_item(self, original_key: object, key: object, default: object = None, remembers: bool = False) -> Any:
         """The item under a key. An item stored for a value has no derivative in the value."""
         result = dict.get(self, key, default)
         if result is not default and result is self._state.before.get(key):
             check_dict_item(original_key, result, remembers)
         return result
 
-    def __getitem__(self, key: Any) -> Any:
+    def __getitem__(self, key: object) -> Any:
         original_key, key = key, self._key(key)
         self._item(key)
         return self._returned_item(original_key, key) if dict.__contains__(self, key) else dict.__getitem__(self, key)
 
-    def setdefault(self, key: Any, default: Any = None) -> Any:
+    def setdefault(self, key: object, default: object = None) -> Any:
         original_key, key = key, self._key(key)
         self._touch()
         is_present = dict.__contains__(self, key)
@@ -275,7 +275,7 @@ class DictProxy(_ContainerProxy, dict[Any, Any]):
             else dict.setdefault(self, key, default)
         )
 
-    def __setitem__(self, key: Any, value: Any) -> None:
+    def __setitem__(self, key: object, value: object) -> None:
         self.flush()
         key, state = self._key(key), self._state
         if not state.whole and key not in state.known:
@@ -283,18 +283,18 @@ class DictProxy(_ContainerProxy, dict[Any, Any]):
             state.blind[key] = None
         dict.__setitem__(self, key, value)
 
-    def get(self, key: Any, default: Any = None) -> Any:
+    def get(self, key: object, default: object = None) -> Any:
         original_key, key = key, self._key(key)
         self._item(key)
         return self._returned_item(original_key, key, default)
 
-    def __contains__(self, key: Any) -> bool:
+    def __contains__(self, key: object) -> bool:
         key = self._key(key)
         self._item(key)
         return dict.__contains__(self, key)
 
 
-def real_key(key: Any) -> Any:
+def real_key(key: object) -> Any:
     """The real key to look up: the guarded value of a traced number, or the Tensor of a stand-in. Guards on the
     dict use the real key."""
     if type(key) is tuple:
@@ -321,7 +321,7 @@ class Shadowed:
     __slots__ = ()
 
 
-def container_proxy(real: Any, source: Any, world: Any) -> Any:
+def container_proxy(real: Any, source: object, world: object) -> Any:
     """The proxy of a list, dict, deque or set."""
     cls = _CLASSES[type(real)]
     result = cls.__new__(cls)
@@ -331,7 +331,7 @@ def container_proxy(real: Any, source: Any, world: Any) -> Any:
     return result
 
 
-def real_of(x: Any) -> Any:
+def real_of(x: object) -> Any:
     """The container of a proxy; other objects unchanged."""
     return x._state.real if isinstance(x, _ContainerProxy) else x
 
@@ -397,7 +397,7 @@ def touching(function: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap `function`, which reads a list directly, to fill list proxies first."""
 
     @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: object, **kwargs: object) -> Any:
         for x in args:
             if isinstance(x, _ContainerProxy):
                 x._touch()
@@ -406,7 +406,7 @@ def touching(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def read(x: Any) -> None:
+def read(x: object) -> None:
     """Read all of a container, and of nested containers."""
     if isinstance(x, _ContainerProxy):
         x._touch()

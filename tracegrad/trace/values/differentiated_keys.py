@@ -29,7 +29,7 @@ __all__ = ["TracedKey", "check_dict_item", "check_key_lookup", "hash_of"]
 _METHODS = frozenset(["get", "pop", "setdefault"])
 
 
-def _is_differentiated(key: Any) -> bool:
+def _is_differentiated(key: object) -> bool:
     if type(key) is tuple:
         return any(map(_is_differentiated, key))
     if isinstance(key, GraphValue):
@@ -41,7 +41,7 @@ def _is_differentiated(key: Any) -> bool:
     return isinstance(key, str) and spells(key)
 
 
-def _depends_on_differentiated(key: Any) -> bool:
+def _depends_on_differentiated(key: object) -> bool:
     if type(key) is tuple:
         return any(map(_depends_on_differentiated, key))
     if isinstance(key, GraphValue):
@@ -50,7 +50,7 @@ def _depends_on_differentiated(key: Any) -> bool:
     return isinstance(key, str) and is_rounded(key)
 
 
-def check_dict_item(key: Any, item: Any, remembers: bool = False) -> None:
+def check_dict_item(key: object, item: object, remembers: bool = False) -> None:
     """Check an item that an outside dict returns for a key; `remembers`: a missing item would have been inserted."""
     if not any(map(_has_numbers, tree.leaves(item))):
         return
@@ -58,7 +58,7 @@ def check_dict_item(key: Any, item: Any, remembers: bool = False) -> None:
         raise _lost()
 
 
-def _has_numbers(x: Any) -> bool:
+def _has_numbers(x: object) -> bool:
     """Whether it is, or holds, numbers that could have a derivative."""
     carried: Any = x
     return carried.dtype.kind in "fc" if isinstance(x, GraphValue) else any(True for _ in numbers_in(x))
@@ -87,7 +87,7 @@ def _current_instruction() -> tuple[int, int, bool]:
     return id(frame), instruction_of(frame), reads_item(frame, _METHODS)
 
 
-def hash_of(x: Any) -> int:
+def hash_of(x: object) -> int:
     """`hash`, which code may use as a key of memoized results."""
     result = hash(x)
     trace = current_trace()
@@ -109,7 +109,7 @@ class TracedKey(TracedValue):
             self.builder.text_numbers.hashed_at = _current_instruction()
         return result
 
-    def __eq__(self, other: Any) -> Any:
+    def __eq__(self, other: object) -> Any:
         check_key_lookup(self, other)
         return super().__eq__(other)
 

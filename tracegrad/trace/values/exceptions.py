@@ -11,7 +11,6 @@ import functools
 import signal
 from collections.abc import Iterator
 from types import CodeType, FunctionType
-from typing import Any
 
 import numpy as np
 
@@ -32,7 +31,7 @@ def is_interrupt(error: BaseException) -> bool:
     return any(frame.f_code in handlers for frame, _ in traceback_of(error))
 
 
-def _code(function: Any) -> CodeType | None:
+def _code(function: object) -> CodeType | None:
     while isinstance(function, functools.partial):
         function = function.func
     function = getattr(function, "__func__", function)

@@ -20,6 +20,7 @@ from tracegrad.trace.builder.builder import TraceBuilder
 from tracegrad.trace.values.number import Number
 from tracegrad.trace.values.python_arithmetic import COMPARISONS, bounds, holds, usual_power
 from tracegrad.trace.values.tracer import Tracer
+from tracegrad.typing import DType
 
 __all__ = ["Either", "as_either", "is_float", "of_a_loop", "of_two", "plain"]
 
@@ -28,11 +29,11 @@ _FLOAT64_OPERANDS = frozenset("?bhilBHILdDqQ")
 _EXACT = 2**53
 
 
-def _always(x: Any, y: Any) -> bool:
+def _always(x: object, y: object) -> bool:
     return True
 
 
-def _divides(x: Any, y: Any) -> bool:
+def _divides(x: object, y: object) -> bool:
     """Whether Python's division raises nothing."""
     if any(map(_is_of_numpy, (x, y))):
         return True
@@ -56,7 +57,7 @@ def _power(x: Any, y: Any) -> Any:
 def _operator(op: Callable[..., Any], method: str, agree: Callable[[Any, Any], bool], reflected: bool = False) -> Any:
     """An operator of both kinds at once, if they `agree`; else the kind is resolved."""
 
-    def apply(self: Either, other: Any) -> Any:
+    def apply(self: Either, other: object) -> Any:
         operands = (other, self) if reflected else (self, other)
         quick = self.builder.inner is None and _agree(operands) and agree(*operands)
         return _computed(operands, op) if quick else getattr(self.resolved(), method)(other)
@@ -126,10 +127,10 @@ class Either(Number):
         """The float with its kind resolved."""
         return (Number if self.weak else Tracer)(self.builder, self.node)
 
-    def preserve_kind(self, result: Any) -> Any:
+    def preserve_kind(self, result: object) -> Any:
         return self.resolved().preserve_kind(result)
 
-    def stored(self, dtype: np.dtype[Any]) -> Any:
+    def stored(self, dtype: DType) -> Any:
         """The float itself: both kinds store the same in float arrays."""
         return plain(self) if dtype.kind in "fc" else self.resolved()
 
@@ -139,13 +140,13 @@ class Either(Number):
     def __bool__(self) -> bool:
         return bool(plain(self))
 
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: object) -> Any:
         if method == "__call__" and not kwargs and _agree(inputs):
             return ufunc(*map(plain, inputs))
         return super().__array_ufunc__(ufunc, method, *inputs, **kwargs)
 
 
-def is_float(x: Any) -> bool:
+def is_float(x: object) -> bool:
     """Whether `x` is a Python float or an `np.float64`, constant or traced."""
     if not isinstance(x, Tracer):
         return type(x) is float
@@ -162,7 +163,7 @@ def as_either(x: Any, builder: TraceBuilder) -> Either:
     return Either(builder, x.node, python)
 
 
-def of_a_loop(x: Any, builder: TraceBuilder) -> Either:
+def of_a_loop(x: object, builder: TraceBuilder) -> Either:
     """A float that may have the other kind in other iterations."""
     result = as_either(x, builder)
     nodes = [node_of(fresh(each, tag=builder.new_tag())) for each in (plain(result), result.python)]
@@ -178,7 +179,7 @@ def of_two(condition: Any, x: Any, y: Any) -> Any:
     return Either(builder, node_of(value), python)
 
 
-def plain(x: Any) -> Any:
+def plain(x: object) -> Any:
     """An `Either` as an `np.float64`; other values unchanged."""
     return Tracer(x.builder, x.node) if isinstance(x, Either) else x
 
@@ -220,5 +221,5 @@ def _is_exact(x: Number) -> bool:
     return known or holds(ops.logical_and(ops.greater(x, -_EXACT), ops.less(x, _EXACT)))
 
 
-def _is_of_numpy(x: Any) -> bool:
+def _is_of_numpy(x: object) -> bool:
     return isinstance(x, np.ndarray | np.generic) or (isinstance(x, Tracer) and not isinstance(x, Number))

@@ -30,7 +30,7 @@ __all__ = ["MATH", "valued"]
 _Condition = Callable[..., Any]
 
 
-def _python_number(x: Any) -> Any:
+def _python_number(x: object) -> Any:
     """An argument as the Python number that `math` converts it to."""
     if not isinstance(x, Tracer) or x.weak:
         return x
@@ -46,7 +46,7 @@ def _real(x: Any) -> Any:
 
 
 def _simple(op: Callable[..., Any], usual: _Condition | None, function: Callable[..., Any]) -> Callable[..., Any]:
-    def compute(*args: Any) -> Any:
+    def compute(*args: object) -> Any:
         xs = [_python_number(x) for x in args]
         floats = [real(x) for x in xs]
         result = number(op(*floats))
@@ -62,15 +62,15 @@ def _not(op: Callable[..., Any], limit: float) -> _Condition:
     return lambda r, x: ops.logical_not(op(x, limit))
 
 
-def _is_finite_result(r: Any, *xs: Any) -> Any:
+def _is_finite_result(r: Any, *xs: object) -> Any:
     return ops.logical_not(ops.isinf(r))
 
 
-def _of_finite(r: Any, x: Any) -> Any:
+def _of_finite(r: object, x: Any) -> Any:
     return ops.logical_not(ops.isinf(x))
 
 
-def _small(r: Any, x: Any) -> Any:
+def _small(r: object, x: Any) -> Any:
     return ops.logical_not(ops.greater(ops.absolute(x), 710.4))
 
 
@@ -118,7 +118,7 @@ _SIMPLE: dict[str, tuple[Callable[..., Any], _Condition | None]] = {
 }
 
 
-def _log(x: Any, *base: Any) -> Any:
+def _log(x: object, *base: object) -> Any:
     result = _log_of(x)
     return result / _log_of(*base) if base else result
 
@@ -130,7 +130,7 @@ def _log_of(x: Any) -> Any:
 _LOG = _simple(*_SIMPLE["log"], math.log)
 
 
-def _hypot(*xs: Any) -> Any:
+def _hypot(*xs: object) -> Any:
     first, *others = map(_python_number, xs)
     return functools.reduce(_simple(np.hypot, None, math.hypot), others, abs(first) * 1.0)
 
@@ -167,16 +167,16 @@ def _sumprod(p: Any, q: Any) -> Any:
     return _fsum(map(operator.mul, p, q))
 
 
-def _modf(x: Any) -> Any:
+def _modf(x: object) -> Any:
     return tuple([number(component) for component in number_parts.modf(_real(x))])
 
 
-def _frexp(x: Any) -> Any:
+def _frexp(x: object) -> Any:
     mantissa, exponent = number_parts.frexp(_real(x))
     return number(mantissa), number(cast(exponent, dtype="int64"))
 
 
-def _ldexp(x: Any, i: Any) -> Any:
+def _ldexp(x: object, i: object) -> Any:
     i = _python_number(i)
     if isinstance(i, float) or getattr(i, "dtype", None) == np.float64:
         raise TypeError("Expected an int as second argument to ldexp.")
@@ -219,7 +219,7 @@ _TRACED_VERSIONS: dict[str, Callable[..., Any]] = {
 _OF_SEQUENCES = frozenset(["fsum", "prod", "dist", "sumprod"])
 
 
-def _value(x: Any) -> Any:
+def _value(x: object) -> Any:
     """`x` as values of the call being traced; leaves guards."""
     if isinstance(x, list | tuple):
         return type(x)([_value(each) for each in x])
@@ -233,7 +233,7 @@ def valued(function: Callable[..., Any]) -> Callable[..., Any]:
     """`function`, called by traced code with the guarded values of its arguments."""
 
     @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: object, **kwargs: object) -> Any:
         traced = _traced((*args, *kwargs.values()))
         result = function(*map(_value, args), **{k: _value(x) for k, x in kwargs.items()})
         if _holds_floats(result) and any(x.builder.innermost().has_derivative(x.node) for x in traced):
@@ -243,7 +243,7 @@ def valued(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _holds_floats(result: Any) -> bool:
+def _holds_floats(result: object) -> bool:
     return isinstance(result, float | complex) or (isinstance(result, list | tuple) and any(map(_holds_floats, result)))
 
 
@@ -265,7 +265,7 @@ def _of_math(name: str) -> Callable[..., Any]:
     )
     carrier_version = getattr(np, _ELSEWHERE.get(name, name), None) or UFUNCS.get(name) or _SIMPLE.get(name, (None,))[0]
 
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: Any, **kwargs: object) -> Any:
         if name in _OF_SEQUENCES:
             args = tuple(map(list, args))
         if _traced(args):

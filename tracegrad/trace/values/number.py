@@ -35,6 +35,7 @@ from tracegrad.trace.values.python_arithmetic import (
 )
 from tracegrad.trace.values.text_conversions import method_of
 from tracegrad.trace.values.tracer import Tracer
+from tracegrad.typing import DType
 
 __all__ = ["Number"]
 
@@ -42,7 +43,7 @@ __all__ = ["Number"]
 _NAMES = {"b": "bool", "i": "int", "f": "float", "c": "complex"}
 
 
-def _as_operand(x: Number, other: Any) -> Any:
+def _as_operand(x: Number, other: object) -> Any:
     """The other operand as the type to compute with: an `np.float64` is a float too, and Python's complex numbers treat
     it as one."""
     if kind_of(x) != "c" or not isinstance(other, Tracer) or isinstance(other, Number):
@@ -55,7 +56,7 @@ def _as_operand(x: Number, other: Any) -> Any:
 _USER_BASES: dict[str, Any] = {"i": int | float, "b": float, "f": float}
 
 
-def _defers_to_user(x: Number, other: Any, reflected: str) -> bool:
+def _defers_to_user(x: Number, other: object, reflected: str) -> bool:
     """Whether Python lets `other`, a number of a user class, compute with `x`."""
     if type(other) in (int, float) or not isinstance(other, _USER_BASES.get(kind_of(x), ())):
         return False
@@ -68,7 +69,7 @@ def _operators(name: str) -> tuple[Any, Any]:
     method, reflected_method = f"__{stem}__", f"__r{stem}__"
     usual, usual_reflected = getattr(Tracer, method), getattr(Tracer, reflected_method)
 
-    def forward(self: Any, other: Any, *modulus: Any) -> Any:
+    def forward(self: Any, other: object, *modulus: object) -> Any:
         if modulus:
             return by_python(pow, self, other, *modulus)
         other = _as_operand(self, other)
@@ -78,7 +79,7 @@ def _operators(name: str) -> tuple[Any, Any]:
             return other * int(self) if name == "mul" and kind_of(self) != "f" else NotImplemented
         return NotImplemented if _defers_to_user(self, other, reflected_method) else usual(self, other)
 
-    def reflected(self: Any, other: Any, *modulus: Any) -> Any:
+    def reflected(self: Any, other: object, *modulus: object) -> Any:
         if modulus:
             return by_python(pow, other, self, *modulus)
         if is_number(other):
@@ -117,7 +118,7 @@ def _fast_operator(op: Elementwise, usual: Callable[[Any, Any], Any], reflected:
 def _comparison(name: str, reflected: str) -> Any:
     usual = getattr(Tracer, f"__{name}__")
 
-    def apply(self: Any, other: Any) -> Any:
+    def apply(self: Any, other: object) -> Any:
         other = _as_operand(self, other)
         if is_number(other):
             return compare(name, self, other)
@@ -171,10 +172,10 @@ class Number(Tracer):
         """The class of the Python number, also in tracegrad's own code."""
         return {"f": float, "i": int, "b": bool, "c": complex}.get(self.aval.dtype.kind, Number)
 
-    def _weakened(self, result: Any) -> Any:
+    def _weakened(self, result: object) -> Any:
         return number(result)
 
-    def beyond(self, dtype: np.dtype[Any]) -> Any:
+    def beyond(self, dtype: DType) -> Any:
         if dtype.kind not in "iu" or self.dtype.kind != "i":
             return None
         low, high = bounds(self)
@@ -190,7 +191,7 @@ class Number(Tracer):
         low, high = bounds(self) if self.dtype.kind == "i" else (-1, 0)
         return low >= 0 and high < length
 
-    def __round__(self, ndigits: Any = None) -> Any:
+    def __round__(self, ndigits: object = None) -> Any:
         if ndigits is None and kind_of(self) == "f":
             return whole(ops.rint, self, round)
         if ndigits is None or (kind_of(self) != "f" and type(ndigits) is int and ndigits >= 0):
@@ -245,10 +246,10 @@ class Number(Tracer):
         HOOKS.before_index(self, frame_at(1))
         return int(self.concrete("an index").item())
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: object) -> Any:
         raise TypeError(f"'{_NAMES[kind_of(self)]}' object is not subscriptable")
 
-    def __setitem__(self, index: Any, value: Any) -> None:
+    def __setitem__(self, index: object, value: object) -> None:
         raise TypeError(f"'{_NAMES[kind_of(self)]}' object does not support item assignment")
 
     def __iter__(self) -> Any:

@@ -39,7 +39,7 @@ from tracegrad.trace.values.tracer import Tracer
 __all__ = ["CALLED", "CLASSES", "unbound"]
 
 
-def _scalar(x: Any, query: str = "item()") -> Any:
+def _scalar(x: object, query: str = "item()") -> Any:
     """A zero-dimensional value as the traced Python number it converts to; None for other values."""
     if isinstance(x, TensorCarrier):
         tensor: Any = x
@@ -49,7 +49,7 @@ def _scalar(x: Any, query: str = "item()") -> Any:
     return x if isinstance(x, Tracer) and x.weak else None
 
 
-def _float(*args: Any) -> Any:
+def _float(*args: object) -> Any:
     x = _scalar(args[0], "float()") if len(args) == 1 else None
     return _read(*args) if x is None or kind_of(x) == "c" else real(x)
 
@@ -90,7 +90,7 @@ def _extreme(builtin: Callable[..., Any], comes_first: Callable[..., Any], ends:
             return functools.reduce(selected, xs)
         return functools.reduce(either, xs) if _are_floats(xs) else builtin(xs)
 
-    def either(x: Any, y: Any) -> Any:
+    def either(x: object, y: object) -> Any:
         if not any(isinstance(v, Tracer) for v in (x, y)):
             return builtin(x, y)
         return of_two(comes_first(plain(y), plain(x)), y, x)
@@ -125,7 +125,7 @@ def _of_numpy(kind: Any) -> Any:
     """A NumPy scalar class, as a function."""
     read = reads(kind)
 
-    def call(*args: Any) -> Any:
+    def call(*args: object) -> Any:
         if len(args) != 1 or not isinstance(peer_of(*args), Tracer):
             return read(*args)
         x = plain(args[0]) if isinstance(args[0], Either) else args[0]
@@ -177,7 +177,7 @@ def _unbound(real: Any, name: str) -> Any:
     traced_version = _of_pythons if real in _TYPES else _of_numpys
 
     @functools.wraps(method)
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: object, **kwargs: object) -> Any:
         if not any(isinstance(x, Tracer) for x in args):
             return method(*args, **kwargs)
         args = tuple([plain(x) if isinstance(x, Either) else x for x in args])
@@ -189,7 +189,7 @@ def _unbound(real: Any, name: str) -> Any:
     return call
 
 
-def _of_pythons(real: Any, name: str, method: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _of_pythons(real: object, name: str, method: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     operate = UNARY.get(name) or BINARY.get(name) or BINARY.get(name.replace("__r", "__", 1))
     if operate is None or kwargs or len(args) != (1 if name in UNARY else 2):
         converted = CALLED[real](args[0])
@@ -211,7 +211,7 @@ def _of_numpys(real: Any, name: str, method: Any, args: tuple[Any, ...], kwargs:
     return getattr(scalar, name)(*args[1:], **kwargs) if hasattr(scalar, name) else valued(method)(*args, **kwargs)
 
 
-def _class_of(x: Any) -> type:
+def _class_of(x: object) -> type:
     return represented_type(x) if isinstance(x, Tracer) else type(x)
 
 
@@ -223,7 +223,7 @@ class _Class:
     def __init__(self, real: type, call: Callable[..., Any]):
         self.real, self.call = real, call
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         return _get(self, "call")(*args, **kwargs)
 
     def __getattribute__(self, name: str) -> Any:
@@ -236,7 +236,7 @@ _get = object.__getattribute__
 CLASSES: dict[Any, Any] = {real: _Class(real, CALLED[real]) for real in (*_TYPES, *_SCALARS)}
 
 
-def unbound(x: Any) -> Any:
+def unbound(x: object) -> Any:
     """The replacement of a method of these classes that is read from elsewhere; None for other objects."""
     if not isinstance(x, _METHODS) or x.__objclass__ not in CLASSES:
         return None

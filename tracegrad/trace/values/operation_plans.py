@@ -55,7 +55,7 @@ class _OperationPlan(NamedTuple):
     kinds: tuple[Any, ...]
 
 
-def _make_plan(op: Elementwise, builder: TraceBuilder, key: Any, operands: tuple[Any, ...]) -> _OperationPlan:
+def _make_plan(op: Elementwise, builder: TraceBuilder, key: object, operands: tuple[Any, ...]) -> _OperationPlan:
     kinds = tuple([type(x) if type(x) in LITERALS else x.node.aval for x in operands])
     if len(builder.plans) > _MAX_PLANS:
         builder.plans.clear()
@@ -123,7 +123,7 @@ def _result(weak: bool, builder: TraceBuilder, node: GraphNode, aval: Aval, layo
 def of_one(op: Elementwise, general: Callable[..., Any], weak: bool = False) -> Callable[..., Any]:
     token = object()
 
-    def fast_path(operands: tuple[Any, ...], params: Any = None) -> Any:
+    def fast_path(operands: tuple[Any, ...], params: object = None) -> Any:
         (x,) = operands
         builder = x.builder
         if builder.inner is None:
@@ -141,7 +141,7 @@ def of_one(op: Elementwise, general: Callable[..., Any], weak: bool = False) -> 
 def of_two(op: Elementwise, general: Callable[..., Any], weak: bool = False) -> Callable[..., Any]:
     token = object()
 
-    def fast_path(operands: tuple[Any, ...], params: Any = None) -> Any:
+    def fast_path(operands: tuple[Any, ...], params: object = None) -> Any:
         x, y = operands
         builder = x.builder
         if builder.inner is None and y.builder is builder:
@@ -162,7 +162,7 @@ def with_literal(op: Elementwise, second: bool, general: Callable[..., Any], wea
     """The fast path for an array and a literal, in either order."""
     tokens = {bool: object(), int: object(), float: object()}
 
-    def fast_path(operands: tuple[Any, ...], params: Any = None) -> Any:
+    def fast_path(operands: tuple[Any, ...], params: object = None) -> Any:
         x, y = operands if second else operands[::-1]
         builder = x.builder
         if builder.inner is None:
@@ -183,7 +183,7 @@ def of_three(op: Elementwise, general: Callable[..., Any]) -> Callable[..., Any]
     """The fast path for three arrays; the last or the last but one may be a literal."""
     token = object()
 
-    def fast_path(operands: tuple[Any, ...], params: Any = None) -> Any:
+    def fast_path(operands: tuple[Any, ...], params: object = None) -> Any:
         arrays = [x for x in operands if type(x) not in LITERALS]
         builder = arrays[0].builder
         if builder.inner is None and all([x.builder is builder for x in arrays]):  # noqa: C419 (a list is faster)
@@ -212,18 +212,18 @@ def fast_operators(op: Elementwise, name: str) -> tuple[Any, Any]:
     usual, usual_reflected = getattr(ArrayMethods, f"__{name}__"), getattr(ArrayMethods, f"__r{name}__")
     fast_paths = op.dispatch_cache
 
-    def forward(self: TracedMemory, other: Any) -> Any:
+    def forward(self: TracedMemory, other: object) -> Any:
         fast_path = fast_paths.get((type(self), type(other)))
         return usual(self, other) if fast_path is None else fast_path((self, other))
 
-    def reflected(self: TracedMemory, other: Any) -> Any:
+    def reflected(self: TracedMemory, other: object) -> Any:
         fast_path = fast_paths.get((type(other), type(self)))
         return usual_reflected(self, other) if fast_path is None else fast_path((other, self))
 
     return forward, reflected
 
 
-def array_ufunc(self: TracedMemory, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+def array_ufunc(self: TracedMemory, ufunc: object, method: str, *inputs: object, **kwargs: object) -> Any:
     """`Tracer.__array_ufunc__`, by the fast path of the op if it has one."""
     if not kwargs and method == "__call__":
         op = OP_OF_UFUNC.get(ufunc)
@@ -260,5 +260,5 @@ def picked(x: TracedMemory, index: tuple[Any, ...]) -> Any:
     return x._registered(tracer, partial(_with_item, index), 0, x._layout()[index]) if rest else tracer
 
 
-def _with_item(index: tuple[int, ...], base: Any, new: Any) -> Any:
+def _with_item(index: tuple[int, ...], base: object, new: object) -> Any:
     return setitem(base, index, new)

@@ -55,12 +55,12 @@ _PLAIN = (bool, int, float, complex)
 _EXACT_VALUE = "the exact value"
 
 
-def is_number(x: Any) -> bool:
+def is_number(x: object) -> bool:
     """Whether `x` is a Python number or a traced one."""
     return type(x) in _PLAIN or _is_traced(x)
 
 
-def _is_traced(x: Any) -> bool:
+def _is_traced(x: object) -> bool:
     return isinstance(x, Tracer) and x.weak
 
 
@@ -69,7 +69,7 @@ def value_of(x: Any) -> Any:
     return x.concrete(_EXACT_VALUE).item()
 
 
-def number(x: Any) -> Any:
+def number(x: object) -> Any:
     """The traced value as a Python number."""
     return x.builder.python_number(x.node) if isinstance(x, Tracer) else x
 
@@ -79,7 +79,7 @@ def kind_of(x: Any) -> str:
     return x.dtype.kind if _is_traced(x) else "bifc"[_PLAIN.index(type(x))]
 
 
-def holds(condition: Any) -> bool:
+def holds(condition: object) -> bool:
     """Whether a usually true condition is true in the call being traced; leaves an implicit guard."""
     return condition.builder.innermost().holds(condition) if isinstance(condition, Tracer) else bool(condition)
 
@@ -120,7 +120,7 @@ def _small(x: Any) -> None:
             bounded(x, *_INT32)
 
 
-def _within(limit: int, *xs: Any) -> bool:
+def _within(limit: int, *xs: object) -> bool:
     """Whether these integers are at most `limit` in size."""
     for x in xs:
         if max(map(abs, bounds(x))) > limit:
@@ -166,7 +166,7 @@ def _fitting(op: Callable[..., Any], of_reals: Callable[..., Any], range_of: Any
     return bounded(number(op(*xs)), low, high)
 
 
-def whole(op: Callable[..., Any], x: Any, python: Callable[..., Any]) -> Any:
+def whole(op: Callable[..., Any], x: object, python: Callable[..., Any]) -> Any:
     """A float rounded to an integer by `op`."""
     if kind_of(x) != "f":
         return plus(x)
@@ -180,7 +180,7 @@ def whole(op: Callable[..., Any], x: Any, python: Callable[..., Any]) -> Any:
 def _sums(name: str) -> Callable[..., Any]:
     op, python = {"add": ops.add, "sub": ops.subtract, "mul": ops.multiply}[name], getattr(operator, name)
 
-    def compute(x: Any, y: Any) -> Any:
+    def compute(x: object, y: object) -> Any:
         return _fitting(op, op, corners(python), python, x, y)
 
     return compute
@@ -194,7 +194,7 @@ def _nonzero(y: Any) -> bool:
     return holds(ops.not_equal(y, 0)) if _is_traced(y) else y != 0
 
 
-def _by_zero(python: Callable[..., Any], x: Any, y: Any) -> Any:
+def _by_zero(python: Callable[..., Any], x: object, y: object) -> Any:
     """Raise Python's error for a zero divisor; `x` is not read if the divisor is a constant."""
     return by_python(python, x if _is_traced(y) else 1.0 if kind_of(x) == "f" else 1, y)
 
@@ -207,7 +207,7 @@ def _int_divide(x: Any, y: Any) -> Any:
     return number(ops.divide(x, y))
 
 
-def _int_floor_divide(x: Any, y: Any) -> Any:
+def _int_floor_divide(x: object, y: object) -> Any:
     if not _nonzero(y):
         return _by_zero(operator.floordiv, x, y)
     return _fitting(ops.floor_divide, ops.divide, quotients, operator.floordiv, x, y)
@@ -230,7 +230,7 @@ def _int_power(x: Any, y: Any) -> Any:
     return _fitting(ops.power, ops.power, powers, operator.pow, x, y)
 
 
-def _repeated(x: Any, n: int) -> Any:
+def _repeated(x: object, n: int) -> Any:
     """`x` to the power `n` by repeated multiplication."""
     if n == 0:
         return 1
@@ -264,7 +264,7 @@ def _shifts(name: str, op: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _logic(name: str, op: Callable[..., Any]) -> Callable[..., Any]:
-    def compute(x: Any, y: Any) -> Any:
+    def compute(x: object, y: object) -> Any:
         (a, b), (c, d) = bounds(x), bounds(y)
         top = 2 ** max(*(v.bit_length() for v in (a, b, c, d)))
         return bounded(number(op(x, y)), -top if min(a, c) < 0 else 0, top - 1)
@@ -273,7 +273,7 @@ def _logic(name: str, op: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _both(kinds: dict[str, Callable[..., Any]]) -> Callable[..., Any]:
-    def compute(x: Any, y: Any) -> Any:
+    def compute(x: object, y: object) -> Any:
         return kinds["floordiv"](x, y), kinds["mod"](x, y)
 
     return compute
@@ -300,7 +300,7 @@ _INTEGERS["divmod"] = _both(_INTEGERS)
 def _divisions(name: str, op: Callable[..., Any]) -> Callable[..., Any]:
     python = getattr(operator, name)
 
-    def compute(x: Any, y: Any) -> Any:
+    def compute(x: object, y: object) -> Any:
         return number(op(x, y)) if _nonzero(y) else _by_zero(python, x, y)
 
     return compute
@@ -423,7 +423,7 @@ def absolute(x: Any) -> Any:
     return _fitting(ops.absolute, ops.absolute, lambda r: (0, max(map(abs, r))), abs, _integer(x))
 
 
-def invert(x: Any) -> Any:
+def invert(x: object) -> Any:
     if kind_of(x) in "fc":
         return ~0.0  # type: ignore[operator]  # raises TypeError
     return _INTEGERS["sub"](-1, _integer(x))

@@ -32,7 +32,7 @@ class _UseInterpreter(Exception):
     """Raised to let Python compute the result."""
 
 
-def _require(condition: Any) -> None:
+def _require(condition: object) -> None:
     """Let Python compute the result, or raise its error, unless this condition holds."""
     if not holds(condition):
         raise _UseInterpreter
@@ -66,7 +66,7 @@ class _Column:
         return near + np.mean(self.x - near)
 
 
-def _kind_of(x: Any) -> Any:
+def _kind_of(x: object) -> Any:
     if isinstance(x, Tracer):
         whole = {"f": float, "i": int}.get(x.dtype.kind)
         return whole if x.weak else None if x.shape or x.is_array or x.dtype != np.float64 else np.float64
@@ -128,29 +128,29 @@ def _quantiles(data: _Column, n: int = 4, method: str = "exclusive") -> Any:
     return result
 
 
-def _moment(data: _Column, center: Any, ddof: int) -> Any:
+def _moment(data: _Column, center: object, ddof: int) -> Any:
     _require(data.n > ddof)
     return np.var(data.x, ddof=ddof) if center is None else np.sum((data.x - center) ** 2) / (data.n - ddof)
 
 
-def _spread(data: _Column, center: Any, ddof: int) -> Any:
+def _spread(data: _Column, center: object, ddof: int) -> Any:
     _require(data.n > ddof)
     return number(np.std(data.x, ddof=ddof) if center is None else np.sqrt(_moment(data, center, ddof)))
 
 
-def _variance(data: _Column, xbar: Any = None) -> Any:
+def _variance(data: _Column, xbar: object = None) -> Any:
     return data.one(_moment(data, xbar, 1))
 
 
-def _pvariance(data: _Column, mu: Any = None) -> Any:
+def _pvariance(data: _Column, mu: object = None) -> Any:
     return data.one(_moment(data, mu, 0))
 
 
-def _stdev(data: _Column, xbar: Any = None) -> Any:
+def _stdev(data: _Column, xbar: object = None) -> Any:
     return _spread(data, xbar, 1)
 
 
-def _pstdev(data: _Column, mu: Any = None) -> Any:
+def _pstdev(data: _Column, mu: object = None) -> Any:
     return _spread(data, mu, 0)
 
 
@@ -211,7 +211,7 @@ def average(real: FunctionType) -> Callable[..., Any]:
     signature = inspect.signature(real)
 
     @functools.wraps(real)
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: object, **kwargs: object) -> Any:
         inputs = signature.bind(*args, **kwargs)  # raises Python's TypeError
         known = inputs.arguments
         known.update({k: _listed(x) for k, x in known.items() if k in _DATA})
@@ -228,16 +228,16 @@ def average(real: FunctionType) -> Callable[..., Any]:
     return call
 
 
-def _listed(x: Any) -> Any:
+def _listed(x: object) -> Any:
     """The numbers of an iterable, as a sequence that can be read repeatedly."""
     return x if isinstance(x, Tracer | np.ndarray | list | tuple) or not hasattr(x, "__iter__") else list(x)
 
 
-def _is_traced(x: Any) -> bool:
+def _is_traced(x: object) -> bool:
     return isinstance(x, Tracer) or (isinstance(x, list | tuple) and any(isinstance(each, Tracer) for each in x))
 
 
-def _all_finite(result: Any) -> Any:
+def _all_finite(result: object) -> Any:
     values = result if isinstance(result, list | tuple) else [result]
     finite: Any = True
     for x in values:

@@ -116,7 +116,7 @@ def _text_of(x: Any, query: str, make: Callable[..., str], *spec: str) -> str:
     return text
 
 
-def _formatted(texts: Sequence[str], value: Any) -> Iterator[str]:
+def _formatted(texts: Sequence[str], value: object) -> Iterator[str]:
     """The results of applying the format specs in some texts to a value."""
     for result in _PERCENT.finditer("\n".join(texts)):
         with contextlib.suppress(TypeError, ValueError):  # a format of another type
@@ -134,7 +134,7 @@ def _print_options() -> list[Any]:
     return [*np.get_printoptions().values()]
 
 
-def method_of(x: Any, value: Any, name: str) -> Any:
+def method_of(x: Any, value: object, name: str) -> Any:
     """A method of a tracer's value that is a number."""
     if name == "hex":
         record_text(x, value)
@@ -173,7 +173,7 @@ def _mentioned(text: str) -> set[float]:
     return {float(x) for x in _NUMBER.findall(text)}
 
 
-def numbers_in(x: Any) -> Iterator[float]:
+def numbers_in(x: object) -> Iterator[float]:
     """The magnitudes of the floats in a parsed object; a complex number has two."""
     if isinstance(x, float | np.floating):
         if math.isfinite(x):
@@ -206,7 +206,7 @@ def reads(real: Callable[..., Any], name: str = "", of: str = "a text") -> Calla
     """Wrap a function that parses text or bytes as numbers."""
 
     @functools.wraps(real)
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: object, **kwargs: object) -> Any:
         result = real(*args, **kwargs)
         recorded = _recorded_numbers()
         if recorded and not recorded.isdisjoint(numbers_in(result)):
@@ -240,7 +240,7 @@ def is_rounded(text: str) -> bool:
     return any(text == each or ("." in each and each in text) for each in rounded)
 
 
-def handed_over(text: Any, to: str) -> None:
+def handed_over(text: object, to: str) -> None:
     """Check a text that is executed as code or passed to another process, which may read any number from it."""
     if isinstance(text, bytes):
         text = text.decode(errors="replace")
@@ -254,7 +254,7 @@ class _Digest:
     def __init__(self, real: Any):
         self._real = real
 
-    def update(self, data: Any, /) -> None:
+    def update(self, data: object, /) -> None:
         handed_over(data, "a digest")
         self._real.update(data)
 
@@ -269,7 +269,7 @@ def digesting(real: Callable[..., Any]) -> Callable[..., Any]:
     """A `hashlib` function that returns digests."""
 
     @functools.wraps(real)
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: object, **kwargs: object) -> Any:
         for x in (*args, *kwargs.values()):
             handed_over(x, "a digest")
         return _Digest(real(*args, **kwargs))
@@ -287,7 +287,7 @@ def _exec(source: Any, globals: Any = None, locals: Any = None, /, **closure: An
     exec(source, *_spaces(globals, locals), **closure)
 
 
-def _spaces(globals: Any, locals: Any) -> tuple[Any, Any]:
+def _spaces(globals: object, locals: object) -> tuple[Any, Any]:
     """The namespaces in which code is evaluated: the caller's by default."""
     caller = frame_at(2)
     if globals is None:

@@ -44,7 +44,7 @@ class TracedMemory(TracedKey, Spelling, ArrayMethods, TracedValue):
         return self.node.aval.shape
 
     @shape.setter
-    def shape(self, shape: Any) -> None:
+    def shape(self, shape: object) -> None:
         set_shape(self, shape)
 
     # -- views and updates in place --------------------------------------------------------------
@@ -83,7 +83,7 @@ class TracedMemory(TracedKey, Spelling, ArrayMethods, TracedValue):
         tracer._arrange("K", self)
         return tracer
 
-    def _arrange(self, order: Any, *like: TracedMemory) -> None:
+    def _arrange(self, order: object, *like: TracedMemory) -> None:
         """Set the memory order of this new array (see `tracegrad.ops.core.memory_order.arranged`)."""
         if order == "C" or len(self.shape) < 2:
             return
@@ -210,7 +210,7 @@ class TracedMemory(TracedKey, Spelling, ArrayMethods, TracedValue):
             self.origin is None or not self.origin.shared or self.origin.view_update is not None
         )
 
-    def _lay_out(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any], result: Any) -> None:
+    def _lay_out(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any], result: object) -> None:
         """Give the result of the op, or its several results, NumPy's memory layout."""
         known = [x for x in operands if isinstance(x, TracedMemory)]
         if op.order == "picked":  # the layout of the first, which may repeat elements
@@ -223,7 +223,7 @@ class TracedMemory(TracedKey, Spelling, ArrayMethods, TracedValue):
             strides = result_strides(op.order, [x._layout() for x in known], params, each.aval)
             each.stand_in = strides and self.builder.memory.allocate(each.shape, each.dtype, strides)
 
-    def _in_memory_order(self, order: Any, *like: Any) -> Any:
+    def _in_memory_order(self, order: object, *like: object) -> Any:
         builder = self.builder.innermost()
         tracer = builder.make(builder, self.node if builder is self.builder else builder.lift(self).node)
         tracer.is_array = self.is_array

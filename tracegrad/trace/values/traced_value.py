@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from tracegrad.ir import GraphNode, GraphValue
 from tracegrad.ops.core.memory_order import StandIn
 from tracegrad.trace.builder.builder import TraceBuilder
+from tracegrad.typing import NDArray
 
 if TYPE_CHECKING:
     from tracegrad.trace.values.traced_memory import TracedMemory
@@ -49,7 +48,7 @@ class TracedValue(GraphValue):
         self.starts: tuple[tuple[TracedMemory, int], ...] = ()  # computed offsets of a window, until it is a view
         self.outside = False
 
-    def concrete(self, query: str) -> np.ndarray[Any, Any]:
+    def concrete(self, query: str) -> NDArray:
         """The value in the call being traced; leaves a guard on it."""
         raise NotImplementedError
 

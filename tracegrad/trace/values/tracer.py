@@ -24,6 +24,7 @@ from tracegrad.trace.values.display import UnknownText, is_watched
 from tracegrad.trace.values.operation_plans import array_ufunc, fast_operators, picked
 from tracegrad.trace.values.text_conversions import method_of
 from tracegrad.trace.values.traced_memory import TracedMemory
+from tracegrad.typing import DType, NDArray
 
 __all__ = ["Tracer"]
 
@@ -63,7 +64,7 @@ class Tracer(TracedMemory):
                 each.layout_inputs = layout_inputs
         return result
 
-    def concrete(self, query: str) -> np.ndarray[Any, Any]:
+    def concrete(self, query: str) -> NDArray:
         """The value in the call being traced; leaves a guard on it."""
         watched = self.builder.open and is_watched()
         return self.builder.compute(self.node) if watched else self.builder.observe(self, query)
@@ -81,7 +82,7 @@ class Tracer(TracedMemory):
             return UnknownText(f"{type(self).__name__}({self.aval})")
         return self._like(self.builder.compute(self.node))
 
-    def _like(self, value: np.ndarray[Any, Any]) -> Any:
+    def _like(self, value: NDArray) -> Any:
         return value.item() if self.weak else value if self.shape or self.is_array else value[()]
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
@@ -129,21 +130,21 @@ class Tracer(TracedMemory):
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         return self.__copy__()
 
-    def _known(self) -> np.ndarray[Any, Any] | None:
+    def _known(self) -> NDArray | None:
         return self.builder.constant(self)
 
-    def _lift(self, x: Any) -> Any:
+    def _lift(self, x: object) -> Any:
         return self.builder.innermost().lift(x)
 
-    def _entered(self, tensor: Any) -> Any:
+    def _entered(self, tensor: object) -> Any:
         """The stand-in of a Tensor with this array in the current region, if there is one."""
         return self.builder.innermost().entered(tensor)
 
-    def _stand_in(self, tensor: Any) -> Any:
+    def _stand_in(self, tensor: object) -> Any:
         """The stand-in of a Tensor from outside in this trace."""
         return self.builder.tensors.of(tensor)
 
-    def _grad_of(self, outside: Any) -> Any:
+    def _grad_of(self, outside: object) -> Any:
         return self.builder.tensors.grad_of(outside)
 
     def _in_region(self) -> bool:
@@ -164,29 +165,29 @@ class Tracer(TracedMemory):
                 return result
         return super().__getitem__(index)
 
-    def __setitem__(self, index: Any, value: Any) -> None:
+    def __setitem__(self, index: object, value: object) -> None:
         if not self.shape and not self.is_array:
             raise TypeError(f"'{type(self.dtype.type()).__name__}' object does not support item assignment")
         super().__setitem__(index, value.stored(self.dtype) if hasattr(value, "stored") else value)
 
-    def stored(self, dtype: np.dtype[Any]) -> Any:
+    def stored(self, dtype: DType) -> Any:
         """The value to store when this is assigned into an array of this dtype."""
         return self
 
-    def _span(self, index: Any) -> Any:
+    def _span(self, index: object) -> Any:
         """The selection of an index with symbolic bounds; else None."""
         if not _may_be_of_sizes(index):
             return None
         return HOOKS.ragged_arrays().item(self, index)
 
-    def _with_span(self, index: Any, value: Any) -> Any:
+    def _with_span(self, index: object, value: object) -> Any:
         """This array with `value` assigned at an index with symbolic sizes; else None."""
         if getattr(value, "level", None) is not DispatchLevel.SPAN and not _may_be_of_sizes(index):
             return None
         return HOOKS.ragged_arrays().with_item(self, index, value)
 
 
-def _may_be_of_sizes(index: Any) -> bool:
+def _may_be_of_sizes(index: object) -> bool:
     """Whether an index contains slices or masks with traced values."""
     for x in index if type(index) is tuple else (index,):
         if isinstance(x, Tracer) and x.node.aval.dtype.kind == "b" and x.node.aval.shape:

@@ -98,7 +98,7 @@ def _is_shared(x: TracedMemory) -> bool:
     return x._root().outside or not x._layout().flags.writeable
 
 
-def itself(base: Any, new: Any) -> Any:
+def itself(base: object, new: object) -> Any:
     """The array with all its elements replaced by `new`."""
     return new
 
