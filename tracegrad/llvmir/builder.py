@@ -315,6 +315,12 @@ class IRBuilder:
         self.block.phis.append(result)
         return result
 
+    def merge(self, *incoming: tuple[Any, BasicBlock]) -> Phi:
+        """Append a phi with these values and predecessor blocks; a loop adds the value at its end later."""
+        result = self.phi(incoming[0][0].type)
+        result.incoming += incoming
+        return result
+
     def branch(self, block: BasicBlock) -> Instruction:
         """Branch to a block."""
         return self._end(f"br label {block.ref}")

@@ -34,6 +34,7 @@ from tracegrad.codegen.instr.scalar import (
 )
 from tracegrad.codegen.instr.support import fill
 from tracegrad.codegen.kernels.bound_tightening import clip_of, row_mask_of
+from tracegrad.codegen.kernels.carried_totals import begin_loop, end_iteration, join
 from tracegrad.codegen.kernels.conflict_blocking import in_conflict_blocks, strides_across
 from tracegrad.codegen.kernels.early_exit import LaneCount, LaneSearch, searching
 from tracegrad.codegen.kernels.fma import computed, factors_of, products_of
@@ -239,11 +240,7 @@ class KernelEmitter:
         with self.b.if_then(reduce(self.b.or_, masks)):
             write()
             inside = self.b.block
-        for key, values in totals.items():
-            for k, (value, new) in enumerate(zip(values, list(self.totals[key]))):
-                self.totals[key][k] = joined = self.b.phi(value.type)
-                joined.add_incoming(value, before)
-                joined.add_incoming(new, inside)
+        self.totals |= join(self.b, [(before, totals), (inside, self.totals)])
 
     def _plain(self, depth: int) -> None:
         """Emit the innermost loop as a scalar loop, which LLVM may vectorize."""
@@ -278,13 +275,9 @@ class KernelEmitter:
         head, inside, after = (self.function.append_basic_block(f"{n}.{loop.var}") for n in ("head", "inside", "after"))
         self.b.branch(head)
         self.b.position_at_end(head)
-        i = self.b.phi(I64)
-        i.add_incoming(low, before)
-        phis = {id(x): [self.b.phi(v.type) for v in self.totals[id(x)]] for x in running}
-        for x in running:
-            for phi, value in zip(phis[id(x)], self.totals[id(x)]):
-                phi.add_incoming(value, before)
-            self.totals[id(x)] = list(phis[id(x)])
+        i = self.b.merge((low, before))
+        phis = begin_loop(self.b, {id(x): self.totals[id(x)] for x in running}, before)
+        self.totals |= {key: list(values) for key, values in phis.items()}
         last = i if copies == 1 else self.b.add(i, ir.IRConstant(I64, copies - 1))
         self.b.cbranch(self.b.icmp_signed("<", last, high), inside, after)
         self.b.position_at_end(inside)
@@ -300,10 +293,8 @@ class KernelEmitter:
         i.add_incoming(self.b.add(i, ir.IRConstant(I64, copies), flags=("nsw", "nuw")), self.b.block)
         for pointer, increment in around.pointers if around else ():
             pointer.add_incoming(self.b.gep(pointer, [increment]), self.b.block)
-        for x in running:
-            for phi, value in zip(phis[id(x)], self.totals[id(x)]):
-                phi.add_incoming(value, self.b.block)
-            self.totals[id(x)] = list(phis[id(x)])
+        end_iteration(self.b, phis, self.totals)
+        self.totals |= {key: list(values) for key, values in phis.items()}
         back = self.b.branch(head)
         if loop.extent.value is None:
             back.set_metadata("llvm.loop", self._loop_hints(depth))
@@ -328,8 +319,7 @@ class KernelEmitter:
             start = self.b.gep(self.pointers[buffer], [self.b.add(at, self.b.mul(by, around.low))])
             by = self.b.mul(by, I64(around.copies))
         with self.b.goto_block(around.head):
-            pointer = self.b.phi(start.type)
-        pointer.add_incoming(start, around.before)
+            pointer = self.b.merge((start, around.before))
         around.pointers.append((pointer, by))
         return pointer
 
@@ -457,10 +447,7 @@ class KernelEmitter:
         self.env.update(outer)
         self.b.branch(after)
         self.b.position_at_end(after)
-        phi = self.b.phi(result.type)
-        phi.add_incoming(fill, before)
-        phi.add_incoming(result, end)
-        self._define(x.out, phi)
+        self._define(x.out, self.b.merge((fill, before), (result, end)))
 
     def _check(self, x: BoundsCheck) -> None:
         value = self._value(x.value)

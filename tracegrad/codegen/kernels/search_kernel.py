@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from tracegrad import llvmir as ir
 from tracegrad.avals import dtype_named
 from tracegrad.codegen.instr.scalar import BOOL, I64, combine, identity, operation
+from tracegrad.codegen.kernels.carried_totals import end_iteration, join
 from tracegrad.codegen.kernels.early_exit import FirstExtremum, LaneCount, LaneSearch
 from tracegrad.codegen.kernels.vector_kernel import VectorLoop, vector_loop
 from tracegrad.codegen.kernels.vectorize import Vectors
@@ -60,8 +61,7 @@ class _SearchLoop(VectorLoop):
         search, over, result, remainder = map(self._new_block, ("search", "over", "found", "left"))
         self.b.cbranch(some, search, remainder)
         self.b.position_at_end(search)
-        i = self.b.phi(I64)
-        i.add_incoming(low, before)
+        i = self.b.merge((low, before))
         self.b.cbranch(self._nothing(i), over, result)
         self.b.position_at_end(over)
         following = self.b.add(i, I64(self.unroll * self.lanes))
@@ -73,11 +73,9 @@ class _SearchLoop(VectorLoop):
         incoming.append((self.b.block, dict(self.totals)))
         self.b.cbranch(none, over, after)
         self.b.position_at_end(remainder)
-        start = self.b.phi(I64)
-        start.add_incoming(low, before)
-        start.add_incoming(end, over)
+        start = self.b.merge((low, before), (end, over))
         self.totals = untouched
-        self._join([(before, untouched), (over, nothing)])
+        self.totals |= join(self.b, [(before, untouched), (over, nothing)])
         return start
 
     def _masked(self, low: Any, whole: Any, rest: Any) -> None:
@@ -86,13 +84,12 @@ class _SearchLoop(VectorLoop):
         ends = BOOL(1) if self.search.match_index is None else self._ends()
         self.b.branch(loop)
         self.b.position_at_end(loop)
-        i = self.b.phi(I64)
-        i.add_incoming(low, before)
+        i = self.b.merge((low, before))
         phis = self._begin_loop(before)
         self._iteration(i, 1, self.b.select(self.b.icmp_signed("<", i, whole), self._mask_of_all(), rest))
         following = self.b.add(i, I64(self.step))
         i.add_incoming(following, self.b.block)
-        self._end_loop(phis)
+        end_iteration(self.b, phis, self.totals)
         continues = self.b.and_(
             self.b.icmp_signed("<", following, self.high), self.b.not_(self.b.and_(self.over, ends))
         )
@@ -208,10 +205,8 @@ class _FirstLoop(VectorLoop):
         starts = [low, identity(self.combiner, self.dtype, self.lanes), self._everywhere_of(low)]
         b.branch(loop)
         b.position_at_end(loop)
-        phis: list[Any] = [b.phi(x.type) for x in starts]
-        i, best, begin = phis
-        for phi, start in zip(phis, starts):
-            phi.add_incoming(start, before)
+        phis = [b.merge((x, before)) for x in starts]
+        i, best, begin = list[Any](phis)
         values = self._values_from(i)
         b.cbranch(self._has_nan(values), unordered, numbers)
         b.position_at_end(numbers)
@@ -230,10 +225,7 @@ class _FirstLoop(VectorLoop):
         extremum = self._first_of(best, begin)
         b.branch(result)
         b.position_at_end(result)
-        index = b.phi(I64)
-        for value, block in ((nan, unordered), (extremum, over)):
-            index.add_incoming(value, block)
-        self.outer.totals[id(self.reduction)] = [index]
+        self.outer.totals[id(self.reduction)] = [b.merge((nan, unordered), (extremum, over))]
 
     def _everywhere_of(self, i: Any) -> Any:
         """Broadcast the index of an element to all lanes."""

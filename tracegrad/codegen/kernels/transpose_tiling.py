@@ -103,10 +103,7 @@ def in_tiles(outer: KernelEmitter, tiles: Tiles, rows: tuple[Any, Any], columns:
         with otherwise:
             some = in_tiles(outer, tiles._replace(edge=SMALL), rows, columns)
             small_block = b.block
-    result = b.phi(some.type)
-    result.add_incoming(some.type(1), written)
-    result.add_incoming(some, small_block)
-    return result
+    return b.merge((some.type(1), written), (some, small_block))
 
 
 def _all(outer: KernelEmitter, tiles: Tiles, rows: tuple[Any, Any], columns: tuple[Any, Any]) -> None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from tracegrad import llvmir as ir
 from tracegrad.codegen.instr.scalar import BOOL, I64, combine, constant, extremum, identity, is_extremum
+from tracegrad.codegen.kernels.carried_totals import begin_loop, end_iteration, join
 from tracegrad.codegen.kernels.fma import computed, factors_of
 from tracegrad.codegen.kernels.interior_split import interior_bounds, interior_of
 from tracegrad.codegen.kernels.interleaved_access import InterleavedAccesses, read_strided, store_interleaved
@@ -124,7 +125,7 @@ class VectorLoop:
         self.b.branch(after)
         incoming.append((self.b.block, dict(self.totals)))
         self.b.position_at_end(after)
-        self._join(incoming)
+        self.totals |= join(self.b, incoming)
 
     def _whole(self, low: Any, width: int) -> Any:
         """The end of the last whole part of `width` elements."""
@@ -154,8 +155,7 @@ class VectorLoop:
         self.b.cbranch(self.b.icmp_signed("<", low, end), loop, rest)
         self._begin_totals()
         self.b.position_at_end(loop)
-        i = self.b.phi(I64)
-        i.add_incoming(low, before)
+        i = self.b.merge((low, before))
         phis = self._begin_loop(before)
         self._iteration(i, self.unroll, None)
         self._again(i, self.unroll * self.step, end, phis, loop, full)
@@ -163,7 +163,7 @@ class VectorLoop:
         self._end_totals()
         self.b.branch(rest)
         self.b.position_at_end(rest)
-        self._join([(before, untouched), (full, dict(self.totals))])
+        self.totals |= join(self.b, [(before, untouched), (full, dict(self.totals))])
         return end
 
     def _begin_totals(self) -> None:
@@ -202,14 +202,11 @@ class VectorLoop:
         first_end = self.b.select(some, whole, self.high)
         self.b.branch(again)
         self.b.position_at_end(again)
-        start, mask, end, full = (self.b.phi(x.type) for x in (low, rest, whole, some))
-        for phi, value in ((start, low), (mask, first), (end, first_end), (full, some)):
-            phi.add_incoming(value, before)
+        start, mask, end, full = (self.b.merge((x, before)) for x in (low, first, first_end, some))
         around = self._begin_loop(before)
         self.b.branch(loop)
         self.b.position_at_end(loop)
-        i = self.b.phi(I64)
-        i.add_incoming(start, again)
+        i = self.b.merge((start, again))
         phis = self._begin_loop(again)
         self.memory.of_iteration = (mask, full, self._mask_of_all())
         self._iteration(i, 1, mask)
@@ -220,43 +217,24 @@ class VectorLoop:
         self.b.branch(again)
         for phi, value in ((start, end), (mask, rest), (end, self.high), (full, BOOL(0))):
             phi.add_incoming(value, last)
-        self._end_loop(around)
+        end_iteration(self.b, around, self.totals)
         self.b.position_at_end(after)
 
     def _again(self, i: Any, width: int, end: Any, phis: Any, loop: Any, after: Any) -> None:
         """Emit the end of an iteration: continue at `i + width`, or exit."""
         following = self.b.add(i, I64(width))
         i.add_incoming(following, self.b.block)
-        self._end_loop(phis)
+        end_iteration(self.b, phis, self.totals)
         self._no_unrolling(self.b.cbranch(self.b.icmp_signed("<", following, end), loop, after))
 
     def _new_block(self, name: str) -> Any:
         return self.outer.function.append_basic_block(f"{name}.{self.var}")
 
-    def _begin_loop(self, before: Any) -> dict[Any, list[Any]]:
+    def _begin_loop(self, before: ir.BasicBlock) -> dict[Any, list[ir.Phi]]:
         """Make the totals loop-carried values (phis)."""
-        phis = {key: [self.b.phi(v.type) for v in values] for key, values in self.totals.items()}
-        for key, values in self.totals.items():
-            for phi, value in zip(phis[key], values):
-                phi.add_incoming(value, before)
+        phis = begin_loop(self.b, self.totals, before)
         self.totals = {key: list(values) for key, values in phis.items()}
         return phis
-
-    def _end_loop(self, phis: Any) -> None:
-        for key, values in self.totals.items():
-            for phi, value in zip(phis[key], values):
-                phi.add_incoming(value, self.b.block)
-
-    def _join(self, incoming: list[tuple[Any, dict[Any, list[Any]]]]) -> None:
-        """Merge the totals of all paths (phis)."""
-        for key, values in incoming[0][1].items():
-            joined = []
-            for k, value in enumerate(values):
-                phi = self.b.phi(value.type)
-                for block, totals in incoming:
-                    phi.add_incoming(totals[key][k], block)
-                joined.append(phi)
-            self.totals[key] = joined
 
     def _no_unrolling(self, branch: Any) -> None:
         hints: list[list[Any]] = [["llvm.loop.isvectorized", I32(1)], ["llvm.loop.unroll.disable"]]

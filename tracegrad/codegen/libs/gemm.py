@@ -131,9 +131,7 @@ class _Gemm(GemmEmitter):
             result = b.bitcast(b.call(malloc, [b.mul(columns, I64(STRIP_COLUMNS * self.size))]), self.a.type)
             inside = b.block
         none = ir.IRConstant(self.a.type, None)
-        room = b.phi(self.a.type)
-        room.add_incoming(none, before)
-        room.add_incoming(result, inside)
+        room = b.merge((none, before), (result, inside))
         return b.icmp_unsigned("!=", room, none), room
 
     # -- loops -----------------------------------------------------------------------------------------------
@@ -354,10 +352,7 @@ class _Gemm(GemmEmitter):
             x.add_incoming(y, before)
             x.add_incoming(z, inside)
         b.position_at_end(after)
-        results = [b.phi(self.vector) for _ in new]
-        for x, y in zip(results, new):
-            x.add_incoming(zero, before)
-            x.add_incoming(y, inside)
+        results = [b.merge((zero, before), (y, inside)) for y in new]
         alpha = self.splat(self.alpha)
         results = [b.fmul(alpha, x) for x in results]
         return [results[j * vectors : (j + 1) * vectors] for j in range(len(numbers))]
@@ -377,11 +372,7 @@ class _Gemm(GemmEmitter):
             factor = splat(b, self.factor, kind.count)
             summed = [b.fadd(b.fmul(factor, b.load(at, align=self.size)), x) for x, at in zip(values, pointers)]
             inside = b.block
-        results = [b.phi(kind) for _ in values]
-        for result, x, y in zip(results, values, summed):
-            result.add_incoming(x, before)
-            result.add_incoming(y, inside)
-        return results
+        return [b.merge((x, before), (y, inside)) for x, y in zip(values, summed)]
 
     def write_transposed(self, columns: Any, results: Any, rows: Any, max_rows: int) -> None:
         """Store some rows of `corner`, at most `max_rows`, as columns."""

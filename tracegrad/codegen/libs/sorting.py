@@ -304,9 +304,7 @@ class _BinarySearch(NativeCallEmitter):
         head, inside, after = (b.append_basic_block(name) for name in ("halve", "inside", "found"))
         b.branch(head)
         b.position_at_end(head)
-        length, *result = (b.phi(I64) for _ in range(count + 1))
-        for phi, start in zip((length, *result), (self.n, *[whole(0)] * count)):
-            phi.add_incoming(start, before)
+        length, *result = (b.merge((start, before)) for start in (self.n, *[whole(0)] * count))
         b.cbranch(b.icmp_signed(">", length, whole(1)), inside, after)
         b.position_at_end(inside)
         half = b.lshr(length, whole(1))

@@ -82,9 +82,7 @@ def _in_waves(program: FunctionEmitter, i: int, step: ScanStep) -> None:
     is_one = b.icmp_signed("<=", threads, ONE)
     b.branch(decide)
     b.position_at_end(decide)
-    is_serial = b.phi(ir.IntType(1))
-    is_serial.add_incoming(ir.IRConstant(ir.IntType(1), 0), begin)
-    is_serial.add_incoming(is_one, query)
+    is_serial = b.merge((ir.IRConstant(ir.IntType(1), 0), begin), (is_one, query))
     with b.if_else(is_serial) as (then, otherwise):
         with then:
             _WavefrontEmitter(program, i, step).emit()
@@ -180,9 +178,7 @@ class _CarryEmitter:
     def begin(self, before: Any) -> None:
         """Emit the phis at the loop head."""
         if self.alternates:
-            self.phis = [self.b.phi(POINTER) for _ in range(3)]
-            for phi, value in zip(self.phis, (self.source, self.target, self.other)):
-                phi.add_incoming(value, before)
+            self.phis = [self.b.merge((value, before)) for value in (self.source, self.target, self.other)]
             self.source, self.target, self.other = self.phis
 
     def iteration(self) -> None:
@@ -214,8 +210,7 @@ class _LoopEmitter(_Emitter):
         head, inside, after = (self._block(f"{name}.{self.i}") for name in ("head", "inside", "after"))
         self.b.branch(head)
         self.b.position_at_end(head)
-        iteration = self.b.phi(I64)
-        iteration.add_incoming(first, before)
+        iteration = self.b.merge((first, before))
         for carry in self.carries:
             carry.begin(before)
         self.b.cbranch(self.test(iteration), inside, after)

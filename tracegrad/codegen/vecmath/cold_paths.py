@@ -41,10 +41,7 @@ def call_where(condition: Mask, name: str, body: Callable[[Real], Real], x: Real
     with builder.if_then(any_lane, likely=False):
         rare = builder.call(function, arguments)
         inside = builder.block
-    result = builder.phi(form.real)
-    result.add_incoming(otherwise.value, before)
-    result.add_incoming(rare, inside)
-    return Real(builder, form, result)
+    return Real(builder, form, builder.merge((otherwise.value, before), (rare, inside)))
 
 
 def call_unless_all(
@@ -86,9 +83,7 @@ def computed_if_any(condition: Mask, body: Callable[[], Sequence[Real]], otherwi
         inside = builder.block
     results = []
     for rare, usual in zip(computed, otherwise, strict=True):
-        result = builder.phi(usual.value.type)
-        result.add_incoming(usual.value, before)
-        result.add_incoming(rare.value, inside)
+        result = builder.merge((usual.value, before), (rare.value, inside))
         results.append(Real(builder, usual.format, result))
     return results
 
@@ -112,17 +107,13 @@ def _lane_by_lane(module: ir.IRModule, function: ir.IRFunction, form: Format) ->
     )
     ir.IRBuilder(entry).branch(head)
     b = ir.IRBuilder(head)
-    lane, so_far = b.phi(number_type), b.phi(form.real)
-    lane.add_incoming(ir.IRConstant(number_type, 0), entry)
-    so_far.add_incoming(result, entry)
+    lane, so_far = (b.merge((x, entry)) for x in (ir.IRConstant(number_type, 0), result))
     b.cbranch(b.extract_element(holds, lane), call, joined)
     b = ir.IRBuilder(call)
     one = b.insert_element(so_far, b.call(function, [b.extract_element(x, lane)]), lane)
     b.branch(joined)
     b = ir.IRBuilder(joined)
-    total = b.phi(form.real)
-    total.add_incoming(so_far, head)
-    total.add_incoming(one, call)
+    total = b.merge((so_far, head), (one, call))
     following = b.add(lane, ir.IRConstant(number_type, 1))
     lane.add_incoming(following, joined)
     so_far.add_incoming(total, joined)
