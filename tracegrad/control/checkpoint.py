@@ -76,10 +76,7 @@ def _(
 
 def _early(graph: Graph, arguments: Sequence[GraphNode]) -> list[GraphNode]:
     """The nodes computed from the arguments alone."""
-    late = set(graph.inputs).difference(arguments)
-    for node in graph.nodes:
-        if not late.isdisjoint(node.operands):
-            late.add(node)
+    late = graph.dependents(set(graph.inputs).difference(arguments))
     return [x for x in graph.nodes if x not in late and not x.is_multi_result]
 
 

@@ -93,7 +93,7 @@ def iteration_of(
         live = new
     n, count = len(body.inputs), len(body.outputs)
     inputs = both.inputs[:n]
-    moving = _moving(both, inputs[: loop.varying])
+    moving = both.dependents(inputs[: loop.varying])
     counter_steps = counter_steps or {}
     expensive = [x for k, x in enumerate(inputs[:carries]) if k not in counter_steps]
     # The next iteration overwrites the carries that this one returns.
@@ -189,15 +189,6 @@ def _is_changing(x: Any) -> bool:
         if not isinstance(node, GraphNode):
             return False
     return any(node is operands for k, operands in enumerate(x.builder.inputs) if k in _DIFFERENTIATED.changing)
-
-
-def _moving(graph: Graph, inputs: Sequence[GraphNode]) -> set[GraphNode]:
-    """The nodes that depend on the inputs."""
-    moving = set(inputs)
-    for node in graph.nodes:
-        if not moving.isdisjoint(node.operands):
-            moving.add(node)
-    return moving
 
 
 def next_cotangents(iteration: IterationVjp, cts: dict[int, Any], like: Sequence[Any]) -> list[Any]:

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from tracegrad.avals import aval_of
-from tracegrad.ir import Graph, GraphNode, build, recorder
-from tracegrad.ir.loop_view import LoopView
+from tracegrad.ir import Graph, build, recorder
+from tracegrad.ir.loop_view import LoopView, live_values
 from tracegrad.ops.shape.linear import concatenate, reshape, slice
 from tracegrad.settings import disabled, settings
 from tracegrad.target.tuning import TUNING
@@ -80,8 +80,8 @@ def division(
     """The residual sizes of a loop, and the number of times to divide it, at `max_levels`. `forward`
     returns the residuals of each iteration as further results. Messages call the iterations `label`."""
     length, saved = loop.length, forward.outputs[len(loop.body.outputs) :]
-    start = _bytes(forward.inputs[k] for k in _carried(forward, saved, loop.carries))
-    sizes = ResidualSizes(start, _bytes(saved))
+    _, read = live_values(forward, range(len(loop.body.outputs), len(forward.outputs)), loop.carries)
+    sizes = ResidualSizes(_bytes(x for k, x in enumerate(loop.initial(forward.inputs)) if k in read), _bytes(saved))
     bound = _bound()
     if bound is None or length * sizes.iteration <= bound or disabled("checkpointing"):
         return sizes, 0
@@ -138,20 +138,6 @@ def _note(location: str, label: str) -> None:
         result = result.around
     if outermost is not None:
         outermost.loops.divided[location] = label
-
-
-def _carried(graph: Graph, wanted: Sequence[GraphNode], carries: int) -> list[int]:
-    """The carries that the values `wanted` of some iteration depend on."""
-    needed = set(wanted)
-    while True:
-        for node in reversed(graph.nodes):
-            if node in needed:
-                needed.update(node.operands)
-        results = [k for k in range(carries) if graph.inputs[k] in needed]
-        new = {graph.outputs[k] for k in results} - needed
-        if not new:
-            return results
-        needed |= new
 
 
 def _bytes(nodes: Any) -> int:

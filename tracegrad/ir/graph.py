@@ -200,6 +200,14 @@ class Graph:
             return self.nodes
         return [x for n in self.nodes for x in (n, *[y for region in n.regions for y in region.everywhere()])]
 
+    def dependents(self, nodes: Iterable[GraphNode]) -> set[GraphNode]:
+        """These inputs and nodes, and the nodes that depend on any of them."""
+        results = set(nodes)
+        for node in self.nodes:
+            if not results.isdisjoint(node.operands):
+                results.add(node)
+        return results
+
     def users(self) -> dict[GraphNode, list[GraphNode]]:
         """The nodes that use each value, in order."""
         table: dict[GraphNode, list[GraphNode]] = {x: [] for x in (*self.inputs, *self.nodes)}

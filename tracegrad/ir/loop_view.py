@@ -16,7 +16,7 @@ from tracegrad.ir.graph import Graph, GraphNode, Params
 from tracegrad.ops.core.forms import Repeat, While
 from tracegrad.ops.core.op import Op
 
-__all__ = ["LoopView", "is_loop", "needed_inputs", "restricted", "row_of"]
+__all__ = ["LoopView", "is_loop", "live_values", "needed_inputs", "restricted", "row_of"]
 
 T = TypeVar("T")
 
@@ -153,6 +153,18 @@ def needed_inputs(graph: Graph, outputs: Iterable[int]) -> set[int]:
         if node in needed:
             needed.update(node.operands)
     return {i for i, x in enumerate(graph.inputs) if x in needed}
+
+
+def live_values(body: Graph, results: Iterable[int], carries: int) -> tuple[list[int], set[int]]:
+    """The outputs of the body of a loop that these outputs of some iteration depend on, and the inputs that they read
+    (liveness)."""
+    outputs = set(results)
+    while True:
+        inputs = needed_inputs(body, outputs) | {k for k in outputs if k < carries}
+        newly_live = {i for i in inputs if i < carries} - outputs
+        if not newly_live:
+            return sorted(outputs), inputs
+        outputs |= newly_live
 
 
 def restricted(graph: Graph, inputs: Sequence[int], outputs: Sequence[int]) -> Graph:

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tracegrad.avals import Aval, is_literal
+from tracegrad.analysis.affine import AffineForm, affine_of
+from tracegrad.avals import Aval, Literal, is_literal
 from tracegrad.ir import Graph, GraphNode, build
-from tracegrad.ops.elementwise.table import add, subtract
 from tracegrad.ops.indexing.dynamic_slice import dynamic_slice
 from tracegrad.ops.shape.linear import flip, reshape, slice, transpose
 from tracegrad.reroll.merge_paths import again
@@ -76,14 +76,7 @@ def _scanned_rows(node: GraphNode, number: GraphNode, arrays: dict[GraphNode, An
     return reshape(result, shape=(len(numbers), *sizes))
 
 
-def _offset(start: Any, number: GraphNode) -> int | None:
+def _offset(start: GraphNode | Literal, number: GraphNode) -> int | None:
     """The offset from the counter to the start of a window, if it starts there."""
-    if start is number:
-        return 0
-    if isinstance(start, GraphNode) and start.op in (add, subtract):
-        x, y = start.inputs
-        if x is number and type(y) is int:
-            return y if start.op is add else -y
-        if y is number and type(x) is int and start.op is add:
-            return x
-    return None
+    form = affine_of(start, lambda x: AffineForm.symbol(x) if x is number else None)
+    return None if form is None else form.minus(AffineForm.symbol(number))

@@ -34,10 +34,7 @@ def partition(
     save, except the `expensive` ones.
     """
     cts = joint.inputs[arguments:]
-    late = set(cts)
-    for node in joint.nodes:
-        if not late.isdisjoint(node.operands):
-            late.add(node)
+    late = joint.dependents(cts)
     read = {x for node in joint.nodes if node in late for x in node.operands if x not in late}
     read |= {x for x in joint.outputs[results:] if x not in late}
     free = {*joint.inputs[:arguments], *joint.outputs[:results]}.difference(expensive)

@@ -186,10 +186,7 @@ def _between(builder: TraceBuilder, moving: Sequence[Any], outputs: Sequence[Any
 
 def _residual_choices(graph: Graph, moved: Sequence[GraphNode]) -> list[GraphNode]:
     """The values that depend on no tangent and are not fills."""
-    late = set(moved)
-    for node in graph.nodes:
-        if not late.isdisjoint(node.operands):
-            late.add(node)
+    late = graph.dependents(moved)
     early = [
         x for x in graph.nodes if x not in late and x.operands and x.op is not broadcast_to and not x.is_multi_result
     ]

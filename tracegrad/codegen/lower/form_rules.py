@@ -20,6 +20,7 @@ from tracegrad.codegen.lower.matmul_layout import factors_of
 from tracegrad.codegen.lower.packing_heuristic import is_head
 from tracegrad.codegen.lower.window_rules import CheckedHandler, PatchHandler, WindowHandler
 from tracegrad.ir import GraphNode
+from tracegrad.ir.loop_view import LoopView
 from tracegrad.ops.core import forms
 
 if TYPE_CHECKING:
@@ -368,21 +369,13 @@ class _RegionsRule(Handler):
         return False
 
 
-class _RepeatRule(_RegionsRule):
+class _LoopRule(_RegionsRule):
     def axes(self, dims: Dims, node: GraphNode, operands: list[Axes]) -> Any:
-        params = dict(node.params)
-        carries, xs = params["carries"], params["xs"]
-        stacked = [dims.fresh(a.shape) for a in node.aval[carries:]]  # type: ignore[index]
-        dims.joined([x[:1] for x in (*operands[carries : carries + xs], *stacked)] or [()])
-        return [*operands[:carries], *stacked]
-
-
-class _WhileRule(_RegionsRule):
-    def axes(self, dims: Dims, node: GraphNode, operands: list[Axes]) -> Any:
-        carries = dict(node.params)["carries"]
-        stacked = [dims.fresh(a.shape) for a in node.aval[carries + 1 :]]  # type: ignore[index]
-        dims.joined([x[:1] for x in stacked] or [()])
-        return [*operands[:carries], (), *stacked]
+        loop = LoopView.of(node)
+        stacked = [dims.fresh(a.shape) for a in node.results[loop.first_stacked :]]
+        dims.joined([x[:1] for x in (*loop.scanned(operands), *stacked)] or [()])
+        trip_count: list[Axes] = [()] * (loop.first_stacked - loop.carries)
+        return [*loop.initial(operands), *trip_count, *stacked]
 
 
 HANDLERS: dict[type[forms.Form], Handler] = {
@@ -403,8 +396,8 @@ HANDLERS: dict[type[forms.Form], Handler] = {
     forms.Fill: _FillRule(),
     forms.Progression: _ProgressionRule(),
     forms.Result: _ResultRule(),
-    forms.Repeat: _RepeatRule(),
-    forms.While: _WhileRule(),
+    forms.Repeat: _LoopRule(),
+    forms.While: _LoopRule(),
     forms.Branch: _RegionsRule(),
     forms.Run: _RegionsRule(),
     forms.Checked: CheckedHandler(),

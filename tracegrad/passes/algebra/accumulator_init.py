@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tracegrad.avals import is_literal
-from tracegrad.ir import Graph, GraphNode, GraphValue, Value
-from tracegrad.ops.core.forms import Repeat, While
+from tracegrad.avals import Literal, is_literal
+from tracegrad.ir import Graph, GraphNode, GraphValue
+from tracegrad.ir.loop_view import LoopView, is_loop, needed_inputs
 from tracegrad.ops.elementwise.table import add, subtract
 from tracegrad.ops.indexing.dynamic_slice import dynamic_slice, dynamic_update_slice
 from tracegrad.ops.shape.linear import reshape
@@ -50,12 +50,10 @@ def _accumulator_of(x: GraphNode) -> tuple[GraphNode, int] | None:
     if x.result_index is None:
         return None
     loop, k = x.operands[0], x.result_index
-    params = dict(loop.params)
-    if loop.op is None or not isinstance(loop.op.form, While | Repeat) or k >= params["carries"]:
+    if not is_loop(loop) or k >= (view := LoopView.of(loop)).carries:
         return None
-    body, cond = params["body"], params.get("cond")
-    unread = cond is None or not (cond.users()[cond.inputs[k]] or cond.inputs[k] in cond.outputs)
-    return (loop, k) if unread and _only_adds(body, k) else None
+    unread = view.cond is None or k not in needed_inputs(view.cond, [0])
+    return (loop, k) if unread and _only_adds(view.body, k) else None
 
 
 def _only_adds(body: Graph, k: int) -> bool:
@@ -71,7 +69,7 @@ def _only_adds(body: Graph, k: int) -> bool:
         if any(
             not readers.issuperset(users[reader])
             for reader in readers
-            if reader is not x and reader.op is not None and not isinstance(reader.op.form, While | Repeat)
+            if reader is not x and reader.op is not None and not is_loop(reader)
         ):
             return False
         x = before
@@ -82,13 +80,10 @@ def _before(x: GraphNode) -> tuple[GraphNode, set[GraphNode]] | None:
     """The accumulator before the addition that `x` is, and the nodes of the addition; None for other values."""
     if x.op is dynamic_update_slice:
         base, update, *starts = x.inputs
-        between = {x}
-        while isinstance(update, GraphNode) and update.op is reshape:
-            between.add(update)
-            update = update.inputs[0]
+        update, between = _below(update)
         if not isinstance(update, GraphNode) or update.op not in (add, subtract):
             return None
-        return _of_window(x, base, update, starts, between | {update})
+        return _of_window(x, base, update, starts, between | {x, update})
     if x.op is add:
         for before in x.inputs:
             if (
@@ -105,14 +100,20 @@ def _before(x: GraphNode) -> tuple[GraphNode, set[GraphNode]] | None:
     return (before, {loop, x}) if isinstance(before, GraphNode) and loop.inputs.count(before) == 1 else None
 
 
+def _below(x: GraphNode | Literal) -> tuple[GraphNode | Literal, set[GraphNode]]:
+    """The value below reshapes, and the reshapes."""
+    path = set()
+    while isinstance(x, GraphNode) and x.op is reshape:
+        path.add(x)
+        x = x.inputs[0]
+    return x, path
+
+
 def _of_window(
-    x: GraphNode, base: Value, update: GraphNode, starts: list[Any], between: set[GraphNode]
+    x: GraphNode, base: GraphNode | Literal, update: GraphNode, starts: list[Any], between: set[GraphNode]
 ) -> tuple[GraphNode, set[GraphNode]] | None:
     for k, term in enumerate(update.inputs[: 1 if update.op is subtract else 2]):
-        path = set(between)
-        while isinstance(term, GraphNode) and term.op is reshape:
-            path.add(term)
-            term = term.inputs[0]
+        term, path = _below(term)
         if not isinstance(term, GraphNode) or term.op is not dynamic_slice or term.inputs[0] is not base:
             continue
         params = dict(term.params)
@@ -122,5 +123,5 @@ def _of_window(
             and all(a is b or (is_literal(a) and a == b) for a, b in zip(term.inputs[1:], starts))
             and update.inputs[1 - k] is not update.inputs[k]
         ):
-            return base, path | {term}
+            return base, between | path | {term}
     return None

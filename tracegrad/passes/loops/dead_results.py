@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from tracegrad.ir import Graph, GraphNode
 from tracegrad.ir.builder import sliced
 from tracegrad.ir.graph import Params, map_regions
-from tracegrad.ir.loop_view import LoopView, needed_inputs, restricted
+from tracegrad.ir.loop_view import LoopView, live_values, needed_inputs, restricted
 from tracegrad.ir.rebuild import result_of, with_operands
 from tracegrad.ops.core.forms import Branch, Form, Repeat, Run, While
 from tracegrad.ops.core.op import ResultAvals
@@ -103,22 +103,12 @@ def _rebuilt(graph: Graph, live: dict[GraphNode, _LiveNode]) -> Graph:
     return rebuilt if moved or len(rebuilt.nodes) < len(graph.nodes) else graph
 
 
-def _live(body: Graph, results: set[int], carries: int, also: set[int]) -> tuple[list[int], set[int]]:
-    """The live outputs of a body, and the inputs that they read (liveness); the carries in `also` are always live."""
-    outputs = results | also
-    while True:
-        inputs = needed_inputs(body, outputs) | {k for k in outputs if k < carries}
-        newly_live = {i for i in inputs if i < carries} - outputs
-        if not newly_live:
-            return sorted(outputs), inputs
-        outputs |= newly_live
-
-
 def _loop(node: GraphNode, used: set[int]) -> _LiveNode:
     loop = LoopView.of(node)
     tested = needed_inputs(loop.cond, [0]) if loop.cond is not None else set[int]()
     results = {k for each in used if (k := loop.output_of(each)) is not None}
-    outputs, read = _live(loop.body, results, loop.carries, {i for i in tested if i < loop.carries})
+    results |= {i for i in tested if i < loop.carries}
+    outputs, read = live_values(loop.body, results, loop.carries)
     inputs = sorted(read | tested)
     return _LiveNode(
         [node.operands[i] for i in inputs], loop.restricted(inputs, outputs).items, loop.results_of(outputs)

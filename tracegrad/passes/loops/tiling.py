@@ -52,7 +52,7 @@ def run_in_blocks(graph: Graph) -> Graph:
 
     def fn(*args: GraphValue) -> list[Any]:
         env = dict(zip(graph.inputs, args))
-        dependents = group.dependents(graph)
+        dependents = graph.dependents(group.nodes).difference(group.nodes)
         _replay([x for x in graph.nodes if x not in group.nodes and x not in dependents], env)
         env |= group.emit(env)
         _replay([x for x in graph.nodes if x in dependents], env)
@@ -104,14 +104,6 @@ class _TileGroup:
         each = sum(x.aval.shape[0] * x.aval.dtype.itemsize for x in self.saved_rows)
         length = min(max(BLOCK // each // 8 * 8, SHORTEST), LONGEST)
         return length if each <= DEEPEST and MIN_TILES * length < prod(self.space) else 0
-
-    def dependents(self, graph: Graph) -> set[GraphNode]:
-        """The nodes outside of the group that depend on it."""
-        results: set[GraphNode] = set()
-        for node in graph.nodes:
-            if node not in self.nodes and any(x in results or x in self.nodes for x in node.operands):
-                results.add(node)
-        return results
 
     def emit(self, env: dict[GraphNode, Any]) -> dict[GraphNode, Any]:
         """Emit the tiled loop. Returns the replacements of nodes that other nodes use."""
@@ -204,10 +196,7 @@ def _is_result(node: GraphNode, space: Shape, saved_rows: list[GraphNode]) -> bo
 
 def _between(graph: Graph, loops: set[GraphNode]) -> list[GraphNode]:
     """The loops, their results, and the nodes on paths between loops."""
-    later, earlier = set(loops), set(loops)
-    for node in graph.nodes:
-        if any(x in later for x in node.operands):
-            later.add(node)
+    later, earlier = graph.dependents(loops), set(loops)
     for node in reversed(graph.nodes):
         if node in earlier:
             earlier.update(node.operands)

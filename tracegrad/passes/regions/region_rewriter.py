@@ -109,11 +109,7 @@ class ParallelRegions:
 
     def moving(self) -> set[GraphNode]:
         """The nodes of the first region that are not loop-invariant."""
-        results = {x for x, origin in self.inputs.items() if origin.sort != CONSTANT}
-        for node in self.graphs[0].nodes:
-            if not results.isdisjoint(node.operands):
-                results.add(node)
-        return results
+        return self.graphs[0].dependents(x for x, origin in self.inputs.items() if origin.sort != CONSTANT)
 
     def outside(self, nodes: Sequence[GraphNode]) -> list[Any]:
         """Loop-invariant values of the first region, computed outside of it."""
