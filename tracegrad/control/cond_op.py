@@ -10,7 +10,7 @@ import numpy as np
 from tracegrad.avals import Aval, aval_of
 from tracegrad.control.region_ops import require, run_region
 from tracegrad.errors import ShapeError
-from tracegrad.ir import Graph, build
+from tracegrad.ir import Graph, GraphValue, build
 from tracegrad.ir.batch import batched
 from tracegrad.ops.core.forms import Branch
 from tracegrad.ops.core.op import AS_WRITTEN, ResultAvals, multi_result
@@ -56,7 +56,7 @@ def _(wanted: Sequence[int], cts: tuple[Any, ...], ans: Any, *operands: Any, bra
         return [None for _ in wanted]
 
     def backwards(both: Graph, reached: Sequence[int]) -> Graph:
-        def fn(*args: Any) -> list[Any]:
+        def fn(*args: GraphValue) -> list[Any]:
             pulled = dict(zip(reached, run_region(both, args)[len(ans) :]))
             return [pulled[i] if i in pulled else zeros_like(args[i]) for i in reached_inputs]
 
@@ -77,7 +77,7 @@ def _(tangents: Sequence[Any], ans: Any, *operands: Any, branches: tuple[Graph, 
         return tuple([None for _ in ans])
 
     def forwards(both: Graph, reached: Sequence[int]) -> Graph:
-        def fn(*args: Any) -> list[Any]:
+        def fn(*args: GraphValue) -> list[Any]:
             out = run_region(both, args)
             ts = dict(zip(reached, out[len(ans) :]))
             return [ts[k] if k in ts else zeros_like(out[k]) for k in reached_outputs]

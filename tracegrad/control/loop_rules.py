@@ -7,7 +7,7 @@ from typing import Any
 
 from tracegrad.avals import aval_of
 from tracegrad.control.region_ops import as_batches, run_region, split_like
-from tracegrad.ir import Graph, build
+from tracegrad.ir import Graph, GraphValue, build
 from tracegrad.ir.batch import batched
 from tracegrad.ir.loop_view import LoopView
 from tracegrad.ops.elementwise.table import add, where
@@ -34,14 +34,14 @@ def pushed_loop(loop: LoopView, tangents: Sequence[Any], operands: Sequence[Any]
         parts = split_like(args, order)
         return [x for part in parts[::2] for x in part], [t for part in parts[1::2] for t in part]
 
-    def step(*args: Any) -> list[Any]:
+    def step(*args: GraphValue) -> list[Any]:
         values, inputs = split(args)
         out = run_region(both, [*values, *inputs])
         ts = dict(zip(reached, out[n_outputs:]))
         carried = [ts[k] if k in ts else zeros_like(out[k]) for k in moved[0]]
         return [*out[:carries], *carried, *out[carries:n_outputs], *(ts[k] for k in results)]
 
-    def condition(*args: Any) -> list[Any]:
+    def condition(*args: GraphValue) -> list[Any]:
         assert loop.cond is not None
         return run_region(loop.cond, split(args)[0])
 
@@ -113,10 +113,10 @@ def _each_to_its_end(loop: LoopView, size: int, flags: Sequence[bool], operands:
     inputs.insert(carries, full(shape=(size,), value=0, dtype="int64"))
     avals = [aval_of(x) for x in inputs]
 
-    def condition(*args: Any) -> list[Any]:
+    def condition(*args: GraphValue) -> list[Any]:
         return [reduce_any(run_region(batched_cond, [*args[:carries], *args[carries + 1 :]])[0], axes=(0,))]
 
-    def step(*args: Any) -> list[Any]:
+    def step(*args: GraphValue) -> list[Any]:
         region_args = [*args[:carries], *args[carries + 1 :]]
         moving = run_region(batched_cond, region_args)[0]
         after = run_region(iteration, region_args)

@@ -15,7 +15,7 @@ from tracegrad.avals import Aval
 from tracegrad.control.loop_rules import batched_loop, pushed_loop
 from tracegrad.control.region_ops import require
 from tracegrad.errors import ShapeError
-from tracegrad.ir import Graph, build, replayer
+from tracegrad.ir import Graph, GraphValue, build, replayer
 from tracegrad.ir.loop_view import LoopView
 from tracegrad.ops.core.forms import Repeat
 from tracegrad.ops.core.op import AS_WRITTEN, ResultAvals, multi_result
@@ -65,7 +65,7 @@ def _(size: int, flags: tuple[bool, ...], *operands: Any, **params: Any) -> tupl
 def _recurrence(dtype: str = "float64") -> Graph:
     """h' = sin(h * w + x), with h' * x as result; an int64 counter."""
 
-    def step(h: Any, n: Any, x: Any, w: Any) -> list[Any]:
+    def step(h: GraphValue, n: GraphValue, x: GraphValue, w: GraphValue) -> list[Any]:
         new = sin(add(multiply(h, w), x))
         return [new, add(n, 1), multiply(new, x)]
 

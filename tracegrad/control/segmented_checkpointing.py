@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tracegrad.avals import aval_of
-from tracegrad.ir import Graph, build, recorder
+from tracegrad.ir import Graph, GraphValue, build, recorder
 from tracegrad.ir.loop_view import LoopView, live_values
 from tracegrad.ops.shape.linear import concatenate, reshape, slice
 from tracegrad.settings import disabled, settings
@@ -155,7 +155,7 @@ def segmented(loop: LoopView, operands: Sequence[Any], iterations: int) -> tuple
     segment. The remaining iterations come last."""
     inner, n_outputs = loop._replace(length=iterations), len(loop.body.outputs)
 
-    def segment(*args: Any) -> list[Any]:
+    def segment(*args: GraphValue) -> list[Any]:
         return [*inner.applied(args), *loop.initial(args)]
 
     blocks = [in_blocks(x, iterations, loop.reverse)[0] for x in loop.scanned(operands)]

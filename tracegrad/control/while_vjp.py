@@ -20,7 +20,7 @@ from tracegrad.control.loop_vjp import IterationVjp, accumulated, iteration_of, 
 from tracegrad.control.region_ops import run_region, split_like
 from tracegrad.control.segmented_checkpointing import division
 from tracegrad.control.while_op import ROOMS, while_loop
-from tracegrad.ir import build
+from tracegrad.ir import GraphValue, build
 from tracegrad.ir.loop_view import LoopView
 from tracegrad.ops.elementwise.table import add, greater_equal, less, logical_and, subtract
 from tracegrad.ops.indexing.gather_scatter import gather
@@ -142,7 +142,7 @@ def _in_segments(loop: LoopView, operands: Sequence[Any], iterations: int) -> tu
     capacity. Returns the number of segments, and the carries at the beginning of each."""
     n, bounded = loop.carries, _bounded(loop._replace(length=0), iterations)
 
-    def segment(*args: Any) -> list[Any]:
+    def segment(*args: GraphValue) -> list[Any]:
         return [*bounded.applied([*args[:n], _zero(), *args[n:]])[:n], *args[:n]]
 
     body = build(segment, loop.body.avals)
@@ -156,10 +156,10 @@ def _bounded(loop: LoopView, iterations: int) -> LoopView:
     assert cond is not None
     avals = [*body.avals[:n], aval_of(np.int64(0)), *body.avals[n:]]
 
-    def condition(*args: Any) -> list[Any]:
+    def condition(*args: GraphValue) -> list[Any]:
         return [logical_and(*run_region(cond, [*args[:n], *args[n + 1 :]]), less(args[n], iterations))]
 
-    def step(*args: Any) -> list[Any]:
+    def step(*args: GraphValue) -> list[Any]:
         result = run_region(body, [*args[:n], *args[n + 1 :]])
         return [*result[:n], add(args[n], 1), *result[n:]]
 

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from tracegrad.avals import Aval, is_literal
-from tracegrad.ir.builder import build, recorder
+from tracegrad.ir.builder import GraphValue, build, recorder
 from tracegrad.ir.graph import Graph, GraphNode
 from tracegrad.ir.interpreter import applied
 from tracegrad.ops.core.op import Carrier, Op, bind
@@ -54,7 +54,7 @@ def batched(
     """
     results: list[bool] = []
 
-    def fn(*operands: Any) -> list[Any]:
+    def fn(*operands: GraphValue) -> list[Any]:
         outputs, output_flags = replay_batched(graph, size, flags, operands)
         results[:] = output_flags if wanted is None else [a or b for a, b in zip(output_flags, wanted)]
         return [x if a == b else repeated(size, [False], [x])[0] for x, a, b in zip(outputs, output_flags, results)]

@@ -11,7 +11,7 @@ from typing import Any
 
 from tracegrad.avals import is_literal
 from tracegrad.control.cond_op import cond
-from tracegrad.ir import Graph, GraphNode, build, recorder
+from tracegrad.ir import Graph, GraphNode, GraphValue, build, recorder
 from tracegrad.ir.interpreter import applied
 from tracegrad.ops.indexing.dynamic_slice import dynamic_slice
 from tracegrad.ops.shape.linear import fresh
@@ -110,7 +110,7 @@ class _Merged:
         def branch(k: int) -> Graph:
             nodes, _ = cones[k]
 
-            def run(*args: Any) -> list[Any]:
+            def run(*args: GraphValue) -> list[Any]:
                 env = dict(zip(read, args))
 
                 def value_of(x: Any) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 
 from tracegrad.analysis.affine import AffineForm, affine_of
 from tracegrad.avals import Aval, Literal, is_literal
-from tracegrad.ir import Graph, GraphNode, build
+from tracegrad.ir import Graph, GraphNode, GraphValue, build
 from tracegrad.ops.indexing.dynamic_slice import dynamic_slice
 from tracegrad.ops.shape.linear import flip, reshape, slice, transpose
 from tracegrad.reroll.merge_paths import again
@@ -35,7 +35,7 @@ def scan_reads(body: Graph, counter_at: int, arrays: Sequence[Any], numbers: ran
     kinds = [Aval(x.shape[1:], x.dtype) for x in rows.values()]
     avals = [x.aval for x in body.inputs]
 
-    def iteration(*args: Any) -> list[Any]:
+    def iteration(*args: GraphValue) -> list[Any]:
         rows_end = counter_at + 1 + len(rows)
         env: dict[GraphNode, Any] = dict(zip(rows, args[counter_at + 1 : rows_end]))
         env |= dict(zip(body.inputs, [*args[: counter_at + 1], *args[rows_end:]]))

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tracegrad import ad
-from tracegrad.ir import Graph, build, replay
+from tracegrad.ir import Graph, GraphValue, build, replay
 from tracegrad.ops.elementwise.table import accumulate
 from tracegrad.ops.shape.linear import zeros_like
 
@@ -19,7 +19,7 @@ def joint(graph: Graph, wrt: Sequence[int], seeded: Sequence[int]) -> tuple[Grap
     n = len(graph.inputs)
     results: list[int] = []
 
-    def fn(*args: Any) -> list[Any]:
+    def fn(*args: GraphValue) -> list[Any]:
         outputs, entries = replay(graph, args[:n])
         # Equal nodes, for example x + y and y + x, have become one node, whose cotangent is propagated once.
         tape = list({_key(entry[0]): entry for entry in entries}.values())
@@ -44,7 +44,7 @@ def vjp(graph: Graph, wrt: Sequence[int] | None = None, seeded: Sequence[int] | 
     wrt = range(len(graph.inputs)) if wrt is None else wrt
     both, result = joint(graph, wrt, range(len(graph.outputs)) if seeded is None else seeded)
 
-    def fn(*args: Any) -> list[Any]:
+    def fn(*args: GraphValue) -> list[Any]:
         results = replay(both, args)[0]
         cts = dict(zip(result, results[len(graph.outputs) :]))
         return [*results[: len(graph.outputs)], *(cts[i] if i in cts else zeros_like(args[i]) for i in wrt)]
