@@ -351,15 +351,14 @@ def test_the_reader_of_names_sees_what_decides(source: str, expected: list[str])
 FENCED = ("tracegrad.cpython", "tracegrad.trace.bytecode", "tracegrad.trace.rewriting")
 INSIDES = {
     "dis", "opcode", "getrefcount", "_getframe", "f_lasti", "f_locals", "tb_lasti", "co_code", "co_exceptiontable",
-    "co_linetable", "co_positions", "co_lines", "opname", "opmap", "stack_effect", "__basicsize__",
+    "co_linetable", "co_positions", "co_lines", "opname", "opmap", "stack_effect", "from_address", "__basicsize__",
     "__dictoffset__", "__itemsize__", "PyFrame_LocalsToFast",
 }  # fmt: skip
 OPCODES = {name for name in opcode.opmap if "_" in name}
 # What passes pointers to machine code, by `ctypes`.
 FOREIGN = {
-    "tracegrad.codegen.entry.signature", "tracegrad.numba_export", "tracegrad.ops.calls.random_streams",
-    "tracegrad.runtime.blas.library", "tracegrad.runtime.compile.code_store", "tracegrad.runtime.compile.jit",
-    "tracegrad.runtime.diagnostics.step_timer", "tracegrad.runtime.dispatch.native_guards",
+    "tracegrad.numba_export", "tracegrad.runtime.blas.library", "tracegrad.runtime.compile.code_store",
+    "tracegrad.runtime.compile.jit", "tracegrad.runtime.diagnostics.step_timer",
     "tracegrad.runtime.execution.entry_callable", "tracegrad.runtime.execution.image",
     "tracegrad.runtime.execution.numpy_sort_addresses", "tracegrad.runtime.execution.safepoints",
     "tracegrad.runtime.memory.allocator", "tracegrad.runtime.threads.pool", "tracegrad.solvers.blas_threads",

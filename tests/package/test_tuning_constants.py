@@ -12,8 +12,8 @@ from paths import ROOT
 COEFFICIENTS = ("codegen/vecmath/",)
 # Facts about formats and ABIs, words of records, status codes, levels of LLVM, and limits of correctness.
 FACTS = {
-    "codegen/entry/entry_point.py": {"HUGE_BYTES", "OFFSETS"},
-    "codegen/entry/signature.py": {"DTYPE_OFFSET", "SLOT_BYTES"},
+    "codegen/entry/entry_point.py": {"HUGE_BYTES"},
+    "codegen/entry/signature.py": {"SLOT_BYTES"},
     "codegen/instr/float_bits.py": {"_BIAS", "_HALF_OF_ONE"},
     "codegen/instr/safepoints.py": {"INTERRUPTED"},
     "codegen/kernels/vector_memory.py": {"REGISTER"},
@@ -30,7 +30,7 @@ FACTS = {
     "runtime/compile/disk_cache.py": {"_DAY", "_FORMAT"},
     "runtime/compile/jit.py": {"_STT_FILE", "_STT_SECTION", "_SYMTAB"},
     "runtime/compile/pass_pipelines.py": {"_EACH", "_KNOWN", "_PIPELINES", "_TO_BEGIN"},
-    "runtime/dispatch/native_guards.py": {"_LENGTH", "_OWNS_DATA", "_WRITEABLE"},
+    "runtime/dispatch/native_guards.py": {"_OWNS_DATA", "_WRITEABLE"},
     "runtime/execution/entry_callable.py": {"_ARRAY_TYPE", "_METH_FASTCALL", "_NUMPY_FUNCTIONS"},
     "runtime/execution/numpy_sort_addresses.py": {"_CASTS", "_OTHERS", "_TABLE_OF_DTYPE"},
 }

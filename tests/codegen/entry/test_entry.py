@@ -20,6 +20,7 @@ from paths import ROOT
 
 import tracegrad as tg
 from tracegrad.codegen.entry.signature import EntrySpec, InputSpec, OutputSpec, Word, descriptor_block
+from tracegrad.cpython import object_layout
 from tracegrad.errors import ShapeError, UnsupportedError
 from tracegrad.runtime.compile import jit
 from tracegrad.runtime.execution import entry_callable
@@ -573,7 +574,7 @@ def test_the_block_is_laid_out_as_documented() -> None:
 
 
 def test_another_array_layout_means_the_portable_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(entry_callable.OFFSETS, "ND", 28)
+    monkeypatch.setitem(object_layout.OFFSETS, "ND", 28)
     entry_callable.unsupported_reason.cache_clear()
     try:
         assert "layout of NumPy" in str(entry_callable.unsupported_reason())

@@ -24,7 +24,6 @@ from __future__ import annotations
 import sys
 
 from tracegrad.codegen.entry.signature import (
-    DTYPE_OFFSET,
     SLOT_BYTES,
     ContainerLayout,
     DisjointCheck,
@@ -33,26 +32,14 @@ from tracegrad.codegen.entry.signature import (
     Word,
 )
 from tracegrad.codegen.instr.safepoints import INTERRUPTED
+from tracegrad.cpython.object_layout import OFFSETS
 from tracegrad.llvmir.template import ir_template
 from tracegrad.target.tuning import TUNING
 
-__all__ = ["ENTRY", "HUGE_BYTES", "OFFSETS", "entry_ir"]
+__all__ = ["ENTRY", "HUGE_BYTES", "entry_ir"]
 
 ENTRY = "tg_entry"
 HUGE_BYTES = TUNING.memory.min_huge_bytes if sys.platform == "linux" else 2**62
-
-# Field offsets that the machine code uses, in bytes.
-OFFSETS = {
-    "TYPE": 8,
-    "DATA": 16,
-    "ND": 24,
-    "DIMS": 32,
-    "STRIDES": 40,
-    "DESCR": 56,
-    "ARRAY_FLAGS": 64,
-    "FLOAT": 16,
-    "DTYPE": DTYPE_OFFSET,
-}
 
 
 def entry_ir() -> str:

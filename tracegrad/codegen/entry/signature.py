@@ -17,18 +17,17 @@ Its addresses are valid in this process only, so a block is never stored on disk
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Sequence
 from enum import IntEnum, IntFlag
 from typing import Any, Literal
 
 import numpy as np
 
+from tracegrad.cpython.object_layout import dtype_identity
 from tracegrad.errors import ShapeError, UnsupportedError
 from tracegrad.utils.lazy_dataclass import record
 
 __all__ = [
-    "DTYPE_OFFSET",
     "RUN",
     "SLOT_BYTES",
     "ContainerLayout",
@@ -44,8 +43,6 @@ __all__ = [
 ]
 
 RUN = "tg_run"
-# Offset of the identity in a dtype descriptor: kind, letter, byte order, and number of the dtype, in 8 bytes.
-DTYPE_OFFSET = 24
 SLOT_BYTES = 16  # bytes for the value of a 0-d output; a complex long double does not fit
 Shape = tuple[int, ...]
 
@@ -212,7 +209,7 @@ def lowest(shape: Shape, strides: Shape) -> int:
 
 def _dtype_identity(dtype: np.dtype[Any]) -> int:
     """The identity of a dtype: a number that equal dtypes share. Unpickled arrays have separate descriptors."""
-    return ctypes.c_int64.from_address(_descriptor(dtype) + DTYPE_OFFSET).value
+    return dtype_identity(_descriptor(dtype))
 
 
 def _descriptor(dtype: np.dtype[Any]) -> int:

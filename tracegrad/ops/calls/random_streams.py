@@ -10,7 +10,6 @@ An argument is `("is", x)` for a literal and `("of", k)` for operand number k.
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import threading
 from collections.abc import Callable, Sequence
@@ -19,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.avals import LITERALS, Aval
+from tracegrad.cpython.raw_memory import array_at, pointer_at
 from tracegrad.errors import DTypeError
 from tracegrad.ops.core.forms import Draw
 from tracegrad.ops.core.op import AS_WRITTEN, Op, ResultAvals, bind, multi_result
@@ -169,10 +169,9 @@ class _GeneratorMemory:
 
     def __init__(self, generator: Any):
         at = generator.bit_generator.ctypes.state_address
-        inside = ctypes.c_void_p.from_address(at).value or 0
         self._generator = generator  # the owner of the memory
-        self._state_words = np.asarray((ctypes.c_uint64 * 4).from_address(inside))
-        self._half = np.asarray((ctypes.c_uint32 * 2).from_address(at + 8))
+        self._state_words = array_at(pointer_at(at), 4, np.uint64)
+        self._half = array_at(at + 8, 2, np.uint32)
 
     def read(self) -> np.ndarray[Any, Any]:
         words = np.empty(6, np.uint64)

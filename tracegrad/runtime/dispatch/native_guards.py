@@ -11,11 +11,10 @@ from __future__ import annotations
 import gc
 import types
 from collections.abc import Collection, Sequence
-from ctypes import c_ssize_t, c_void_p
-from functools import cache
 from typing import Any
 
-from tracegrad.runtime.execution.entry_callable import cell_offset, offset_of
+from tracegrad.cpython.object_layout import cell_offset, code_offset, length_offset, mro_offset
+from tracegrad.cpython.raw_memory import pointer_at
 from tracegrad.trace.driver.trace import Trace
 from tracegrad.trace.sources.sources import (
     ArgumentLeaf,
@@ -36,8 +35,6 @@ __all__ = ["SlotFields", "disjoint_checks_of", "empty", "exact", "guard_slots_of
 SlotFields = tuple[int, int, int, int]
 # Flags of NumPy's arrays (NPY_ARRAY_WRITEABLE, NPY_ARRAY_OWNDATA).
 _WRITEABLE, _OWNS_DATA = 0x0400, 0x0004
-# Offset of the length in objects of variable size.
-_LENGTH = 16
 
 
 def exact(guard: SourceGuard) -> bool:
@@ -47,35 +44,10 @@ def exact(guard: SourceGuard) -> bool:
     return guard.kind == "equals" and known and expected == expected
 
 
-@cache
-def _length_offset() -> int | None:
-    """The offset of the length in a dict; None if it is not found."""
-    examples = [dict.fromkeys(range(n)) for n in (0, 3, 1000)]
-    fits = all(c_ssize_t.from_address(id(x) + _LENGTH).value == len(x) for x in examples)
-    return _LENGTH if fits else None
-
-
 def empty(space: dict[Any, Any]) -> SlotFields | None:
     """The location that holds its expected value exactly if a dict is empty."""
-    offset = _length_offset()
+    offset = length_offset()
     return None if offset is None else (0, id(space) + offset, 0, 0)
-
-
-@cache
-def _of_code() -> int | None:
-    def first() -> None: ...
-    def second() -> None: ...
-
-    return offset_of(first, (first, first.__code__), (second, second.__code__))
-
-
-@cache
-def _of_mro() -> int | None:
-    class MroBase: ...
-
-    class Second(MroBase): ...
-
-    return offset_of(MroBase, (MroBase, MroBase.__mro__), (Second, Second.__mro__))
 
 
 def guard_slots_of(guard: SourceGuard, held: list[Any]) -> Sequence[SlotFields]:
@@ -94,7 +66,7 @@ def guard_slots_of(guard: SourceGuard, held: list[Any]) -> Sequence[SlotFields]:
     if type(space) is dict and type(source.name) in (str, bytes):
         return ((id(space), id(source.name), wanted, equal),)
     address = _address(source)
-    if guard.kind == "absent" or address is None or c_void_p.from_address(address).value != wanted:
+    if guard.kind == "absent" or address is None or pointer_at(address) != wanted:
         return ()
     return ((0, address, wanted, equal),)
 
@@ -102,9 +74,9 @@ def guard_slots_of(guard: SourceGuard, held: list[Any]) -> Sequence[SlotFields]:
 def _of_class(source: Static, wanted: int, equal: int, held: list[Any]) -> Sequence[SlotFields]:
     """The locations of a class attribute: the bases of the class, the name in its dict, and its absence in earlier
     bases."""
-    cls, offset, name = source.parent, _of_mro(), source.name
+    cls, offset, name = source.parent, mro_offset(), source.name
     order = cls.__mro__
-    if offset is None or c_void_p.from_address(id(cls) + offset).value != id(order):
+    if offset is None or pointer_at(id(cls) + offset) != id(order):
         return ()
     results: list[SlotFields] = [(0, id(cls) + offset, id(order), 0)]
     for each in order:
@@ -129,7 +101,7 @@ def _address(source: Source) -> int | None:
     if type(source) is ClosureCell and type(source.parent) is types.CellType:
         owner, offset = source.parent, cell_offset()
     elif type(source) is Attribute and source.name == "__code__" and type(source.parent) is Fixed:
-        owner, offset = source.parent.read(), _of_code()
+        owner, offset = source.parent.read(), code_offset()
         if type(owner) is not types.FunctionType:
             return None
     else:

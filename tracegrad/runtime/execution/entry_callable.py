@@ -15,7 +15,6 @@ import math
 import struct
 import sys
 import sysconfig
-import types
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -24,8 +23,9 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 
-from tracegrad.codegen.entry.entry_point import ENTRY, HUGE_BYTES, OFFSETS, entry_ir
+from tracegrad.codegen.entry.entry_point import ENTRY, HUGE_BYTES, entry_ir
 from tracegrad.codegen.entry.signature import RUN, EntrySpec, InputSpec, Shape, Word, descriptor_block, lowest
+from tracegrad.cpython.object_layout import array_layout_is_known, cell_offset
 from tracegrad.runtime.compile import jit
 from tracegrad.runtime.memory import allocator
 from tracegrad.settings import disabled
@@ -35,11 +35,9 @@ from tracegrad.utils.errstate import HARMLESS, TRAPS, USUAL
 __all__ = [
     "MISS",
     "can_watch",
-    "cell_offset",
     "make_callable",
     "make_portable",
     "numpy_table",
-    "offset_of",
     "release_arena",
     "release_arenas",
     "retain_memory",
@@ -60,7 +58,6 @@ class _Miss:
 MISS: Final = _Miss()
 
 _METH_FASTCALL = 0x0080
-_POINTER = ctypes.sizeof(ctypes.c_void_p)
 # Indices in NumPy's C API table, which are part of its ABI (numpy/__multiarray_api.h).
 _ARRAY_TYPE = 2
 _SET_HANDLER = "tg_PyDataMem_SetHandler"
@@ -101,37 +98,9 @@ def unsupported_reason() -> str | None:
         return "the object layout on 32 bits is not known"
     if sys.platform == "win32":
         return "a source of aligned memory is not known on Windows"
-    if numpy_table()[_ARRAY_TYPE] != id(np.ndarray) or not _layout_is_known():
+    if numpy_table()[_ARRAY_TYPE] != id(np.ndarray) or not array_layout_is_known():
         return f"the array layout of NumPy {np.__version__} is not known"
     return None
-
-
-def _layout_is_known() -> bool:
-    """Whether the offsets of the machine code give the right fields of two arrays and a float."""
-
-    def read(kind: Any, obj: object, field: str) -> Any:
-        return kind.from_address(id(obj) + OFFSETS[field]).value
-
-    word, number = ctypes.c_uint64, ctypes.c_int32
-    whole = np.arange(24.0).reshape(2, 3, 4)
-    strided = np.zeros((5, 6), np.int32)[:, ::2]
-    for x, flags in ((whole, 0x101), (strided, 0x100)):
-        dims, strides = ((ctypes.c_int64 * x.ndim).from_address(read(word, x, name)) for name in ("DIMS", "STRIDES"))
-        matches = (
-            read(word, x, "TYPE") == id(np.ndarray),
-            read(word, x, "DATA") == x.ctypes.data,
-            read(number, x, "ND") == x.ndim,
-            tuple(dims) == x.shape,
-            tuple(strides) == x.strides,
-            read(word, x, "DESCR") == id(x.dtype),
-            read(ctypes.c_char * 3, x.dtype, "DTYPE") == f"{x.dtype.kind}{x.dtype.char}{x.dtype.byteorder}".encode(),
-            ctypes.c_int32.from_address(id(x.dtype) + OFFSETS["DTYPE"] + 4).value == x.dtype.num,
-            read(number, x, "ARRAY_FLAGS") & 0x101 == flags,
-        )
-        if not all(matches):
-            return False
-    some = float("1.5e300")
-    return bool(read(word, some, "TYPE") == id(float) and read(ctypes.c_double, some, "FLOAT") == some)
 
 
 def numpy_table() -> Any:
@@ -322,22 +291,6 @@ def make_callable(
     if _has_large_output(spec, output_shapes) and not disabled("output-reuse"):
         descriptor[Word.HANDLER] = id(allocator.memory_handler())
     return _builtin(descriptor, code, name, _RetainedArena(arena_bytes))
-
-
-@cache
-def cell_offset() -> int | None:
-    """The offset of the content pointer in a cell; None if it is not found."""
-    one, two = object(), object()
-    a, b = types.CellType(one), types.CellType(two)
-    return offset_of(a, (a, one), (b, two))
-
-
-def offset_of(instance: object, *examples: tuple[Any, Any]) -> int | None:
-    """The offset at which each object has a pointer to its partner; None if there is none."""
-    for offset in range(2 * _POINTER, object.__sizeof__(instance), _POINTER):
-        if all(ctypes.c_void_p.from_address(id(x) + offset).value == id(held) for x, held in examples):
-            return offset
-    return None
 
 
 def can_watch(entry: object) -> bool:

@@ -27,6 +27,7 @@ from tracegrad.codegen.program.compilation_units import CompilationUnit
 from tracegrad.codegen.program.encode import C_LIBRARY, CALLBACK, ProgramInstruction, encode_program
 from tracegrad.codegen.program.interpreter import WALK, interpreter_operands
 from tracegrad.codegen.program.regions import CAPACITY
+from tracegrad.cpython.raw_memory import buffer_at
 from tracegrad.errors import CapacityError
 from tracegrad.ir import Graph, GraphNode, parse, to_text
 from tracegrad.ir.printer import with_locations
@@ -253,9 +254,7 @@ def _run_of(call: NumPyCall) -> Callable[[Any], None]:
     results: Any = result_avals if is_multi else (result_avals,)
     used = [i for i, wanted in enumerate(call.wanted) if wanted]
     avals = [*args, *(results[i] for i in used)]
-    views: list[tuple[Any, Any, Any]] = [
-        ((ctypes.c_char * max(a.nbytes, 1)).from_address, a.shape, a.dtype) for a in avals
-    ]
+    views: list[tuple[Any, Any, Any]] = [(buffer_at(a.nbytes), a.shape, a.dtype) for a in avals]
     count = len(args)
     impl_out = None if is_multi else _written_by(op, avals, len(inputs))
     # Reuse the arrays of the last call, because they are slow to create, except for a user's function, which might keep
