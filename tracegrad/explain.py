@@ -180,14 +180,15 @@ def _compilation_units(report: Any) -> Iterator[str]:
 def _groups(result: Any, inputs: tuple[str, ...] = ()) -> Iterator[str]:
     names = names_of(result.graph.named(inputs))
     reasons = result.schedule.storage.reason
-    for i, step in enumerate(result.schedule.groups):
+    for i, step in enumerate(result.steps):
+        group = step.group
         called = (
-            f"of {step.roots[0].operands[0].name}" if step.roots[0].result_index is not None else "over one element"
+            f"of {group.roots[0].operands[0].name}" if group.roots[0].result_index is not None else "over one element"
         )
-        yield f"{i}: {step.kind} " + (f"over {' x '.join(map(str, step.domain))}" if step.domain else called)
-        for root in step.roots:
+        yield f"{i}: {group.kind} " + (f"over {' x '.join(map(str, group.domain))}" if group.domain else called)
+        for root in group.roots:
             yield f"   stores {names.get(root, '?')} {root.name} {root.aval}: {reasons.get(root, 'an output')}"
-        for name, region in regions_of(result.steps[i]):
+        for name, region in regions_of(step):
             yield from (f"   {line}" for line in (f"{name}:", *(f"   {inner}" for inner in _groups(region))))
     for band in result.bands:
         local = ", ".join(names.get(x, "?") for x, buffer in result.buffers.items() if buffer in band.local)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tracegrad.codegen.plan.planner import Plan
+from tracegrad.codegen.plan.program_plan import Plan
 from tracegrad.runtime.execution.program import Program
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from tracegrad.codegen.libs.linear_algebra import is_native
 from tracegrad.codegen.loopir.steps import CallStep, Launch, Matmul
-from tracegrad.codegen.plan.planner import Plan
+from tracegrad.codegen.plan.program_plan import Plan
 from tracegrad.codegen.plan.region_steps import Nested, ScanStep, WhileStep
 from tracegrad.codegen.plan.work_estimate import work_together
 from tracegrad.errors import UnsupportedError, located
@@ -194,7 +194,7 @@ def _file_and_line(location: str) -> tuple[str, int]:
 def _computed(plan: Plan, i: int) -> Iterator[GraphNode]:
     """Return the nodes that step `i` computes: stored ones, intermediate ones, and those of its regions."""
     stored = plan.schedule.storage.stored
-    stack, seen = list(plan.schedule.groups[i].roots), set[GraphNode]()
+    stack, seen = list(plan.steps[i].group.roots), set[GraphNode]()
     while stack:
         node = stack.pop()
         if node in seen:

@@ -52,16 +52,17 @@ Group = tuple[str, Sequence[GraphNode]]  # name of a step of a program, and the 
 def fusion_groups(result: Any) -> list[Group]:
     """Return the steps of a plan with their nodes; a node that several compute belongs to the first."""
     results: list[Group] = []
-    stored = {root for step in result.schedule.groups for root in step.roots}
-    for i, step in enumerate(result.schedule.groups):
-        nodes, stack = list(step.roots), [x for root in step.roots for x in root.operands]
+    groups = [step.group for step in result.steps]
+    stored = {root for group in groups for root in group.roots}
+    for i, group in enumerate(groups):
+        nodes, stack = list(group.roots), [x for root in group.roots for x in root.operands]
         while stack:
             x = stack.pop()
             if x.op is not None and x not in stored and x not in nodes:
                 nodes.append(x)
                 stack += x.operands
         names = ", ".join(dict.fromkeys(x.name for x in reversed(nodes) if x.result_index is None))
-        results.append((f"{i}: {'loop' if step.kind == 'nested' else step.kind}: {names}", nodes))
+        results.append((f"{i}: {'loop' if group.kind == 'nested' else group.kind}: {names}", nodes))
     return results
 
 

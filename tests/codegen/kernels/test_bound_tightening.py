@@ -13,7 +13,8 @@ from graphs import f64, i64
 from tracegrad import passes
 from tracegrad.codegen.kernels.bound_tightening import clip_of, row_mask_of
 from tracegrad.codegen.loopir.steps import Launch
-from tracegrad.codegen.plan.planner import Plan, plan
+from tracegrad.codegen.plan.planner import plan
+from tracegrad.codegen.plan.program_plan import Plan
 from tracegrad.codegen.plan.region_steps import regions_of
 from tracegrad.control import scan
 from tracegrad.ir import Graph, build, run

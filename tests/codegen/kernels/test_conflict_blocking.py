@@ -10,7 +10,8 @@ import pytest
 import tracegrad as tg
 from tracegrad.codegen.kernels.conflict_blocking import strides_across
 from tracegrad.codegen.loopir.kernel import Kernel
-from tracegrad.codegen.plan.planner import Launch, plan
+from tracegrad.codegen.loopir.steps import Launch
+from tracegrad.codegen.plan.planner import plan
 
 
 def turned(a: Any, b: Any) -> Any:

@@ -16,7 +16,8 @@ from tracegrad.codegen.kernels.scalar_kernel import kernel_function
 from tracegrad.codegen.kernels.transpose_tiling import tiles_of, transposed
 from tracegrad.codegen.kernels.vectorize import vector_bytes
 from tracegrad.codegen.loopir.kernel import Kernel
-from tracegrad.codegen.plan.planner import Launch, plan
+from tracegrad.codegen.loopir.steps import Launch
+from tracegrad.codegen.plan.planner import plan
 from tracegrad.codegen.vecmath.lanes import of_lanes
 from tracegrad.runtime.compile import jit
 

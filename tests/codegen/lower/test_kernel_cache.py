@@ -13,7 +13,8 @@ from tracegrad import passes
 from tracegrad.codegen.loopir.steps import Launch
 from tracegrad.codegen.lower import kernel_cache
 from tracegrad.codegen.lower.lower import Lowering
-from tracegrad.codegen.plan.planner import Plan, plan
+from tracegrad.codegen.plan.planner import plan
+from tracegrad.codegen.plan.program_plan import Plan
 from tracegrad.codegen.program.encode import encode_program, units_of
 from tracegrad.ir import Graph
 
@@ -37,7 +38,7 @@ def lowered(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 def described(plan: Plan) -> str:
     """All that a plan says."""
-    return f"{plan.text()}\n{plan.values}\n{plan.fills}\n{plan.arena_bytes} {plan.cost} {plan.arguments.constants}"
+    return f"{plan.text()}\n{plan.values}\n{plan.arena_bytes} {plan.cost} {plan.arguments.constants}"
 
 
 def normed(x: Any) -> Any:

@@ -11,7 +11,8 @@ import pytest
 import tracegrad as tg
 from tracegrad.codegen.loopir.steps import Matmul
 from tracegrad.codegen.plan import gemm_accumulate
-from tracegrad.codegen.plan.planner import Plan, plan, plans_of
+from tracegrad.codegen.plan.planner import plan
+from tracegrad.codegen.plan.program_plan import Plan, plans_of
 
 rng = np.random.default_rng(0)
 N = 20

@@ -28,7 +28,7 @@ rng = np.random.default_rng(0)
 def together(fun: Any, *args: Any) -> list[list[set[str]]]:
     """For each band of the program, the ops that each of its kernels stores."""
     plan = plan_of(fun, *args)
-    return [[{x.name for x in plan.schedule.groups[i].roots} for i in band.steps] for band in plan.bands]
+    return [[{x.name for x in plan.steps[i].group.roots} for i in band.steps] for band in plan.bands]
 
 
 # -- programs ----------------------------------------------------------------------------------------------------------
@@ -343,5 +343,5 @@ def test_what_only_its_own_kernel_uses_is_not_stored() -> None:
     plan = plan_of(tg.value_and_grad(prices, argnums=(0, 1, 2, 3)), *args)
     read = {name for step in plan.steps for name, (_, use) in step.kernel.buffers.items() if use == "in"}  # type: ignore[union-attr]
     assert all(name in read for name in plan.memory if plan.is_temporary(name))
-    for step, planned in zip(plan.steps, plan.schedule.groups):
-        assert step.writes == {plan.buffers[x] for x in planned.roots}
+    for step in plan.steps:
+        assert step.writes == {plan.buffers[x] for x in step.group.roots}

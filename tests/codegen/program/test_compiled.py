@@ -15,7 +15,8 @@ from hypothesis import HealthCheck, given, settings
 import tracegrad as tg
 from tracegrad import passes
 from tracegrad.avals import Aval, aval_of
-from tracegrad.codegen.plan.planner import CallStep, plan
+from tracegrad.codegen.loopir.steps import CallStep
+from tracegrad.codegen.plan.planner import plan
 from tracegrad.ir import Graph, build, replay, run
 from tracegrad.ops import TABLE
 from tracegrad.ops.core.elementwise_op import Elementwise

@@ -1,11 +1,12 @@
 """Define the plan steps without regions: kernel launch, matrix product by BLAS, call of NumPy.
 
-A step knows the names of the buffers that it reads and writes, and `rename` replaces a name.
+A step knows its fusion group and the names of the buffers that it reads and writes; `rename` replaces a name.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import field
 from typing import Any
 
 from tracegrad.codegen.loopir.kernel import Kernel, Reduce, Substitution
@@ -14,7 +15,21 @@ from tracegrad.codegen.loopir.random_draws import Native
 from tracegrad.ir import GraphNode
 from tracegrad.utils.lazy_dataclass import record
 
-__all__ = ["CallStep", "Launch", "Matmul", "MatrixStrides", "near_order", "number_call_steps"]
+__all__ = ["CallStep", "FusionGroup", "Launch", "Matmul", "MatrixStrides", "near_order", "number_call_steps"]
+
+
+@record(eq=False)
+class FusionGroup:
+    """One kernel or call: the values it stores and the steps it depends on."""
+
+    kind: str  # "kernel", "matmul", "call" or "nested"
+    domain: tuple[Poly, ...]
+    roots: list[GraphNode]  # the values it stores; the used results of a multi-result node
+    number: int
+    deps: set[FusionGroup] = field(default_factory=set, repr=False)  # transitive
+    weight: int = 0
+    needs_own_loops: bool = False  # whether it never shares its loops
+    before: int = 0  # bitmask of all predecessors
 
 
 @record(eq=False)
@@ -25,8 +40,8 @@ class Launch:
     is that buffer itself.
     """
 
+    group: FusionGroup
     kernel: Kernel
-    roots: list[GraphNode]
     serial: bool
     partials: dict[str, Poly]  # buffers reduced across chunks -> size of the result
     base: str = ""
@@ -69,7 +84,8 @@ class Launch:
             self.kernel.body[:] = Substitution(buffers={old: new}).body(self.kernel.body)
 
     def text(self) -> str:
-        notes = ["serial"] * self.serial + [f"partial {b} of {size}" for b, size in self.partials.items()]
+        notes = [f"fill {b}: {dtype} of {size} for {combiner}" for b, dtype, combiner, size in self.fills]
+        notes += ["serial"] * self.serial + [f"partial {b} of {size}" for b, size in self.partials.items()]
         notes += [f"copy {self.base}: {self.bytes} bytes"] * self.copies
         return "\n".join([*notes, self.kernel.text()])
 
@@ -106,6 +122,7 @@ class Matmul:
     to memory, or subtracted from it. Without `tiles`, OpenBLAS computes each product in one call.
     """
 
+    group: FusionGroup
     dtype: str
     out: str
     x: tuple[str, bool]
@@ -157,6 +174,7 @@ class CallStep:
     """A call of the NumPy implementation of an op without lowering rules, or a compiled draw of random numbers; `outs`
     has "" for an unused result."""
 
+    group: FusionGroup
     number: int
     node: GraphNode
     outs: tuple[str, ...]

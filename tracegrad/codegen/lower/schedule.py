@@ -15,6 +15,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from tracegrad.codegen.loopir.polynomial import Poly
+from tracegrad.codegen.loopir.steps import FusionGroup
 from tracegrad.codegen.lower.materialize import EARLY, MIN_STORED_COST, Storage
 from tracegrad.codegen.lower.packing_heuristic import is_packing_profitable
 from tracegrad.codegen.lower.symbolic_shapes import Dims
@@ -24,27 +25,13 @@ from tracegrad.settings import disabled
 from tracegrad.target.tuning import TUNING
 from tracegrad.utils.lazy_dataclass import record
 
-__all__ = ["FusionEdge", "FusionGroup", "Schedule", "expensive_values", "schedule", "shared_by_groups"]
+__all__ = ["FusionEdge", "Schedule", "expensive_values", "schedule", "shared_by_groups"]
 
 HEAVIEST_GROUP = TUNING.fusion.max_group_cost
 LARGEST_GROUP = TUNING.fusion.max_group_values
 FUSION_DISABLED = "kernel-fusion is left out"
 SPACES_DIFFER = "iteration spaces differ"
 STRIDED_REREADS = "lies apart, and is read several times"
-
-
-@record(eq=False)
-class FusionGroup:
-    """One kernel or call: the values it stores and the steps it depends on."""
-
-    kind: str  # "kernel", "matmul", "call" or "nested"
-    domain: tuple[Poly, ...]
-    roots: list[GraphNode]  # the values it stores; the used results of a multi-result node
-    number: int
-    deps: set[FusionGroup] = field(default_factory=set, repr=False)  # transitive
-    weight: int = 0
-    needs_own_loops: bool = False  # whether it never shares its loops
-    before: int = 0  # bitmask of all predecessors
 
 
 @record(frozen=True)

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 from tracegrad.codegen.loopir.kernel import Load, Reduce, Store, accesses
 from tracegrad.codegen.loopir.steps import Launch
 from tracegrad.codegen.plan.buffer_places import ArenaPlace, OutputPlace
-from tracegrad.settings import disabled
 
 if TYPE_CHECKING:
     from tracegrad.codegen.loopir.polynomial import Poly
-    from tracegrad.codegen.plan.planner import Plan
+    from tracegrad.codegen.plan.program_plan import Plan
     from tracegrad.ir import GraphNode
 
 __all__ = ["reuse_dying_buffers"]
@@ -33,8 +32,7 @@ def reuse_dying_buffers(plan: Plan) -> None:
         if name in nodes:
             nodes[name].append(node)
     reused: dict[str, str] = {}
-    steps = [] if disabled("buffer-reuse") else list(enumerate(plan.steps))
-    for i, step in reversed(steps):
+    for i, step in reversed(list(enumerate(plan.steps))):
         if not isinstance(step, Launch) or not step.is_separate_function:
             continue
         kernel = step.kernel

@@ -7,7 +7,6 @@ no later step may fail, because a failed call is computed again from the origina
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from tracegrad.codegen.loopir.kernel import BoundsCheck, flattened
@@ -16,22 +15,19 @@ from tracegrad.codegen.lower.symbolic_shapes import SMALL
 from tracegrad.codegen.plan.buffer_places import OutputPlace
 from tracegrad.codegen.plan.in_place import is_safe, overwrite
 from tracegrad.codegen.plan.region_steps import Nested, WhileStep, regions_of
-from tracegrad.settings import disabled
 
 if TYPE_CHECKING:
-    from tracegrad.codegen.plan.planner import Plan
+    from tracegrad.codegen.plan.program_plan import Plan
 
 __all__ = ["check_step_index", "donate", "fails_late"]
 
 
-def donate(plan: Plan, inputs: Collection[int]) -> None:
-    """Alias outputs with these inputs, if that is safe; `donors` of the plan records the aliases.
+def donate(plan: Plan) -> None:
+    """Alias outputs with donated inputs, if that is safe; `donors` of the plan records the aliases.
 
     Inputs of a few elements are excluded: their kernels are part of larger compilation units, and need little memory.
     """
-    if disabled("input-donation"):
-        return
-    for j in inputs:
+    for j in plan.donated:
         x = plan.graph.inputs[j]
         large = max(x.aval.shape, default=0) > SMALL
         for k, output in enumerate(plan.graph.outputs):

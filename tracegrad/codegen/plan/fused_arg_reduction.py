@@ -16,11 +16,10 @@ from tracegrad.codegen.loopir.kernel import FIRST, Compute, Kernel, Load, Operan
 from tracegrad.codegen.loopir.polynomial import Poly
 from tracegrad.codegen.loopir.steps import Launch
 from tracegrad.codegen.plan.inline_one_hot_scatter import remove_step
-from tracegrad.settings import disabled
 from tracegrad.target.tuning import TUNING
 
 if TYPE_CHECKING:
-    from tracegrad.codegen.plan.planner import Plan
+    from tracegrad.codegen.plan.program_plan import Plan
 
 __all__ = ["fuse_arg_reductions"]
 
@@ -32,8 +31,6 @@ _FIRST_OF = {what: name for name, what in FIRST.items()}
 
 def fuse_arg_reductions(plan: Plan) -> None:
     """Fuse each kernel that reduces rows to extrema with the kernel that searches for their indices."""
-    if disabled("fused-arg-reduction"):
-        return
     for step in [x for x in plan.steps if isinstance(x, Launch)]:
         extremum = _extremum(step, plan.arguments.sizes)
         if extremum is None or not plan.is_temporary(extremum.buffer):

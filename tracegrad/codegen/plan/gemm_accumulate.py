@@ -16,18 +16,15 @@ from typing import TYPE_CHECKING, Any
 from tracegrad.codegen.loopir.kernel import Compute, Load, Store, accesses, operands
 from tracegrad.codegen.loopir.steps import Launch, Matmul
 from tracegrad.codegen.plan.in_place import rename
-from tracegrad.settings import disabled
 
 if TYPE_CHECKING:
-    from tracegrad.codegen.plan.planner import Plan
+    from tracegrad.codegen.plan.program_plan import Plan
 
 __all__ = ["accumulate_products"]
 
 
 def accumulate_products(plan: Plan) -> None:
     """Accumulate the products of a plan in BLAS, where that is legal."""
-    if disabled("gemm-accumulation"):
-        return
     adders = _adders(plan)
     using = _using(plan) if adders else {}
     for adder in adders:
@@ -151,7 +148,7 @@ class _Addition:
         kernel.buffers = {name: use for name, use in kernel.buffers.items() if name not in buffers}
         if not kernel.body:
             at = result.steps.index(self.adder)
-            del result.steps[at], result.schedule.groups[at]
+            del result.steps[at]
         result.move(first, last)
         maker.out, maker.adds = self.result, 1 if self.total.op == "add" else -1
         using = self.using

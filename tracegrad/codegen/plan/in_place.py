@@ -25,8 +25,7 @@ from tracegrad.ir import GraphNode
 from tracegrad.settings import disabled
 
 if TYPE_CHECKING:
-    from tracegrad.codegen.lower.symbolic_shapes import Dims
-    from tracegrad.codegen.plan.planner import Plan
+    from tracegrad.codegen.plan.program_plan import Plan, PlanStep
 
 __all__ = [
     "is_safe",
@@ -58,13 +57,14 @@ def _may_be_written(plan: Plan, base: str) -> bool:
     return place is ARENA or (isinstance(place, InputPlace) and place.index < plan.carries)
 
 
+def _wanted(plan: Plan) -> list[tuple[PlanStep, str, str]]:
+    """The partial updates whose base may be overwritten: step, base, and result."""
+    return [(step, *x) for step in plan.steps for x in _partial_updates(step) if _may_be_written(plan, x[0])]
+
+
 def write_in_place(plan: Plan) -> None:
     """Write partial updates into the memory of a dead base, and order the steps for that."""
-    if disabled("in-place-updates"):
-        return
-    wanted = [
-        (step, *update) for step in plan.steps for update in _partial_updates(step) if _may_be_written(plan, update[0])
-    ]
+    wanted = _wanted(plan)
     if not wanted:
         return
     order = _StepOrder(plan)
@@ -114,8 +114,8 @@ class _StepOrder:
 
     def __init__(self, plan: Plan):
         self.plan = plan
-        self.numbers = [step.number for step in plan.schedule.groups]
-        self.before = [step.before for step in plan.schedule.groups]
+        self.numbers = [step.group.number for step in plan.steps]
+        self.before = [step.group.before for step in plan.steps]
         self.at = {id(step): i for i, step in enumerate(plan.steps)}
         self.using = plan.users()
 
@@ -145,22 +145,15 @@ def read_too_late(plan: Plan) -> dict[GraphNode, str]:
     if disabled("in-place-updates"):
         return {}
     table: dict[GraphNode, str] = {}
-    planned_steps = list(zip(plan.steps, plan.schedule.groups))
-    updates = [
-        (*both, *update)
-        for both in planned_steps
-        for update in _partial_updates(both[0])
-        if _may_be_written(plan, update[0])
-    ]
+    updates = _wanted(plan)
     using = plan.users() if updates else {}
-    for step, planned, base, result in updates:
-        own_roots = [] if _reads_at_written_index(step, base) else planned.roots
-        late = [i for i in using[base] if plan.schedule.groups[i].before >> planned.number & 1]
-        readers = [plan.steps[i] for i in late]
+    for step, base, result in updates:
+        own_roots = [] if _reads_at_written_index(step, base) else step.group.roots
+        readers = [x for i in using[base] if (x := plan.steps[i]).group.before >> step.group.number & 1]
         if (own_roots or readers) and all(isinstance(x, Launch) for x in (step, *readers)):
-            roots = [*own_roots, *(root for x in readers for root in x.roots)]  # type: ignore[union-attr]
+            roots = [*own_roots, *(root for x in readers for root in x.group.roots)]
             early = _Early(plan, base, result).of(roots)
-            if sum(x.aval.size for x in early) <= max(x.aval.size for x in planned.roots):
+            if sum(x.aval.size for x in early) <= max(x.aval.size for x in step.group.roots):
                 table |= {x: EARLY for x in early if plan.schedule.storage.reason.get(x) != EARLY}
     return table
 
@@ -209,13 +202,13 @@ class _Early:
 
 
 # -- carries -------------------------------------------------------------------------------------------------
-def update_in_place(plan: Plan, dims: Dims) -> None:
+def update_in_place(plan: Plan) -> None:
     """Store outputs in the memory of the carries they replace, if that is safe; `in_place` of the plan lists them."""
-    if disabled("in-place-updates"):
-        return
     for k in range(plan.carries):
         old, new = (plan.buffers[values[k]] for values in (plan.graph.inputs, plan.graph.outputs))
-        if on_stack(dims.shape(plan.graph.inputs[k]), plan.graph.inputs[k].aval) or not is_safe(plan, old, new):
+        if on_stack(plan.schedule.dims.shape(plan.graph.inputs[k]), plan.graph.inputs[k].aval) or not is_safe(
+            plan, old, new
+        ):
             continue
         overwrite(plan, old, new)
         plan.in_place.add(k)

@@ -27,11 +27,10 @@ from tracegrad.codegen.loopir.kernel import (
 )
 from tracegrad.codegen.loopir.polynomial import ONE, ZERO, Poly
 from tracegrad.codegen.loopir.steps import Launch
-from tracegrad.settings import disabled
 from tracegrad.target.tuning import TUNING
 
 if TYPE_CHECKING:
-    from tracegrad.codegen.plan.planner import Plan
+    from tracegrad.codegen.plan.program_plan import Plan
 
 __all__ = ["inline_one_hot_scatters", "remove_step"]
 
@@ -40,8 +39,6 @@ MAX_ONE_HOT_READERS = TUNING.fusion.max_one_hot_readers
 
 def inline_one_hot_scatters(plan: Plan) -> None:
     """Remove the scatters whose readers can compute the one-hot rows themselves."""
-    if disabled("one-hot-inlining"):
-        return
     for scatter in [step for step in plan.steps if isinstance(step, Launch)]:
         one_hot = _one_hot_scatter_of(plan, scatter)
         if one_hot is None:
@@ -81,12 +78,8 @@ def _unchanged(plan: Plan, scatter: Launch, readers: list[Any]) -> bool:
 
 def remove_step(plan: Plan, step: Launch, target: str) -> None:
     """Remove a step and its result from a plan."""
-    at = plan.steps.index(step)
-    planned = plan.schedule.groups[at]
-    for other in plan.schedule.groups:
-        if planned in other.deps:
-            other.deps = other.deps - {planned} | planned.deps
-    del plan.steps[at], plan.schedule.groups[at], plan.memory[target]
+    plan.steps.remove(step)
+    del plan.memory[target]
     for node in [x for x, name in plan.buffers.items() if name == target]:
         del plan.buffers[node]
 

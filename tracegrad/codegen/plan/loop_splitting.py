@@ -40,12 +40,11 @@ from tracegrad.codegen.loopir.kernel import (
 from tracegrad.codegen.loopir.polynomial import Poly
 from tracegrad.codegen.loopir.scalar_templates import COST
 from tracegrad.codegen.loopir.steps import Launch
-from tracegrad.settings import disabled
 from tracegrad.target.tuning import TUNING
 
 if TYPE_CHECKING:
     from tracegrad.codegen.lower.lower import RuntimeArguments
-    from tracegrad.codegen.plan.planner import Plan
+    from tracegrad.codegen.plan.program_plan import Plan
 
 __all__ = ["split", "split_kernels"]
 
@@ -58,19 +57,16 @@ LoopRange = tuple[int, int]  # the range [begin, end) of a loop
 
 def split_kernels(plan: Plan) -> None:
     """Replace each kernel that can be split by the kernels of its parts."""
-    if disabled("loop-splitting"):
-        return
     for i, step in reversed(list(enumerate(plan.steps))):
         if isinstance(step, Launch) and step.is_separate_function and not step.base:
             parts = [part for x in _split_stores(step.kernel) for part in split(x, plan.arguments)]
             if parts != [step.kernel]:
                 plan.steps[i : i + 1] = [_launch(x, step) for x in parts]
-                plan.schedule.groups[i : i + 1] = [plan.schedule.groups[i]] * len(parts)
 
 
 def _launch(part: Kernel, whole: Launch) -> Launch:
     partials = {name: size for name, size in whole.partials.items() if name in part.buffers}
-    return Launch(part, whole.roots, False, partials)
+    return Launch(whole.group, part, False, partials)
 
 
 def _split_stores(kernel: Kernel) -> list[Kernel]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tracegrad.codegen.plan.buffer_places import BufferPlace, InputPlace, OutputPlace
-from tracegrad.codegen.plan.planner import Plan
+from tracegrad.codegen.plan.program_plan import Plan
 from tracegrad.ir.printer import names_of
 from tracegrad.utils.formatting import amount
 from tracegrad.utils.lazy_dataclass import record

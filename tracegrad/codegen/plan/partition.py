@@ -23,9 +23,9 @@ from tracegrad.settings import disabled
 from tracegrad.target.tuning import TUNING
 
 if TYPE_CHECKING:
-    from tracegrad.codegen.plan.planner import Plan
+    from tracegrad.codegen.plan.program_plan import Plan
 
-__all__ = ["chunked_loop", "cut"]
+__all__ = ["chunked_loop", "partition"]
 
 CHUNK_COST = TUNING.threads.chunk_cost
 MAX_REDUCED_CHUNKS = TUNING.threads.max_reduced_chunks
@@ -55,10 +55,10 @@ def chunked_loop(kernel: Kernel, sizes: dict[str, int]) -> int:
     return last if columns >= MIN_SPLIT_ROW and (rows < MIN_REDUCED_ROWS or columns > MAX_PARTIAL_ELEMENTS) else 0
 
 
-def cut(plan: Plan) -> None:
-    """Partition every kernel into chunks, and initialize the accumulators that chunks share."""
+def partition(plan: Plan) -> None:
+    """Partition every kernel into chunks, and estimate the cost of the plan."""
     sizes = plan.arguments.sizes
-    for i, step in enumerate(plan.steps):
+    for step in plan.steps:
         if isinstance(step, Matmul):
             plan.cost += 2 * math.prod(p.evaluate(sizes) for p in step.sizes) // 16
         elif isinstance(step, Nested):
@@ -67,7 +67,6 @@ def cut(plan: Plan) -> None:
             plan.cost += 8 * sum([x.aval.size for x in step.node.operands])
         elif isinstance(step, Launch):
             plan.cost += _cut_kernel(step, sizes)
-            plan.fills[i] = step.fills
     for band in plan.bands:
         _cut_band(plan, band)
 

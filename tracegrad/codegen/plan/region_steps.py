@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from tracegrad.avals import Aval
 from tracegrad.codegen.instr.safepoints import iterations_between_polls
 from tracegrad.codegen.loopir.polynomial import ONE, Poly
+from tracegrad.codegen.loopir.steps import FusionGroup
 from tracegrad.codegen.plan.parallel_iterations import (
     PARALLEL_COST,
     ParallelIterations,
@@ -35,7 +36,7 @@ from tracegrad.utils.lazy_dataclass import record
 
 if TYPE_CHECKING:
     from tracegrad.codegen.lower.symbolic_shapes import Dims
-    from tracegrad.codegen.plan.planner import Plan
+    from tracegrad.codegen.plan.program_plan import Plan
     from tracegrad.codegen.plan.scan_strip_mining import Strips
 
 __all__ = [
@@ -78,6 +79,7 @@ class RegionBuffer:
 class Nested:
     """A plan step with regions."""
 
+    group: FusionGroup
     node: GraphNode
     regions: dict[str, Plan]
     consts: list[RegionBuffer]
@@ -315,6 +317,7 @@ def _shown(label: str, blocks: list[RegionBuffer]) -> str:
 class RegionContext:
     """The context of a rule for a node: buffers and sizes of its operands and results, and the planner of regions."""
 
+    group: FusionGroup
     operands: list[GraphNode]
     operand_buffers: list[str]
     result_buffers: tuple[str, ...]
@@ -355,6 +358,7 @@ def _repeat(at: RegionContext, body: Any, carries: int, xs: int, length: int, re
     count = len(at.operands)
     planned = at.plan_region(body, carries)
     return ScanStep(
+        at.group,
         at.node,
         {"body": planned},
         consts=[at.operand(k) for k in range(carries + xs, count)],
@@ -370,6 +374,7 @@ def _repeat(at: RegionContext, body: Any, carries: int, xs: int, length: int, re
 
 def _while(at: RegionContext, cond: Any, body: Any, carries: int, capacity: int) -> Nested:
     return WhileStep(
+        at.group,
         at.node,
         {"cond": at.plan_region(cond, 0), "body": at.plan_region(body, carries)},
         consts=[at.operand(k) for k in range(carries, len(at.operands))],
@@ -383,6 +388,7 @@ def _while(at: RegionContext, cond: Any, body: Any, carries: int, capacity: int)
 
 def _branch(at: RegionContext, branches: tuple[Any, ...]) -> Nested:
     return BranchStep(
+        at.group,
         at.node,
         {f"branch {k}": at.plan_region(branch, 0) for k, branch in enumerate(branches)},
         consts=[at.operand(k) for k in range(1, len(at.operands))],
@@ -394,7 +400,7 @@ def _branch(at: RegionContext, branches: tuple[Any, ...]) -> Nested:
 def _once(at: RegionContext, body: Any, **_: Any) -> Nested:
     operands = [at.operand(k) for k in range(len(at.operands))]
     outs = [at.result(k) for k in range(len(at.result_buffers))]
-    return RunStep(at.node, {"body": at.plan_region(body, 0)}, consts=operands, outs=outs)
+    return RunStep(at.group, at.node, {"body": at.plan_region(body, 0)}, consts=operands, outs=outs)
 
 
 _STEPS: dict[type[forms.Form], Callable[..., Nested]] = {

@@ -19,7 +19,7 @@ from tracegrad.target.tuning import TUNING
 from tracegrad.utils.lazy_dataclass import record
 
 if TYPE_CHECKING:
-    from tracegrad.codegen.plan.planner import Plan
+    from tracegrad.codegen.plan.program_plan import Plan
 
 __all__ = ["SHARE", "Strips", "is_plain", "iteration_index", "strips_of"]
 

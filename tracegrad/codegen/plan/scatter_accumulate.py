@@ -14,18 +14,15 @@ from tracegrad.codegen.loopir.kernel import Compute, Load, Operand, Reduce, Stor
 from tracegrad.codegen.loopir.polynomial import ZERO
 from tracegrad.codegen.loopir.steps import Launch
 from tracegrad.codegen.plan.in_place import rename
-from tracegrad.settings import disabled
 
 if TYPE_CHECKING:
-    from tracegrad.codegen.plan.planner import Plan
+    from tracegrad.codegen.plan.program_plan import Plan
 
 __all__ = ["accumulate_scatters"]
 
 
 def accumulate_scatters(plan: Plan) -> None:
     """Accumulate scatters into existing buffers, where that is legal."""
-    if disabled("scatter-accumulation"):
-        return
     for scatter in [step for step in plan.steps if isinstance(step, Launch) and _target(step)]:
         target = _target(scatter)
         users = [step for step in plan.steps if target in step.buffers and step is not scatter]

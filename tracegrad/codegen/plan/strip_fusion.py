@@ -20,14 +20,13 @@ from tracegrad.codegen.loopir.footprints import Footprint, footprints
 from tracegrad.codegen.loopir.kernel import Kernel
 from tracegrad.codegen.loopir.steps import Launch, near_order
 from tracegrad.codegen.plan.arena import Arena
-from tracegrad.settings import disabled
 from tracegrad.target.tuning import TUNING
 from tracegrad.utils.lazy_dataclass import record
 
 if TYPE_CHECKING:
-    from tracegrad.codegen.plan.planner import Plan
+    from tracegrad.codegen.plan.program_plan import Plan
 
-__all__ = ["Band", "allocate_locals", "bands_of"]
+__all__ = ["Band", "allocate_locals", "fuse_strips"]
 
 MIN_BAND_ROWS = TUNING.strips.min_band_rows
 MIN_BAND_BYTES = TUNING.strips.min_band_bytes
@@ -57,19 +56,21 @@ class Band:
     def steps(self) -> range:
         return range(self.first, self.last + 1)
 
+    def __str__(self) -> str:
+        local = ", ".join(f"{name} of {size} bytes a row" for name, size in self.local.items())
+        return f"steps {self.first} to {self.last} by {self.strip} of {self.rows} rows; local: {local or 'none'}"
 
-def bands_of(plan: Plan) -> list[Band]:
+
+def fuse_strips(plan: Plan) -> None:
     """Find the bands of a plan, and order the steps so that the steps of a band are consecutive."""
-    if disabled("strip-fusion"):
-        return []
     grouping = _Grouping(plan)
     if sum(rows >= MIN_BAND_ROWS for rows in grouping.rows) < 2:
-        return []
+        return
     groups = grouping.run()
     groups = [groups[i] for i in near_order(range(len(groups)), [group.before for group in groups])]
     bands = {id(group): band for group in groups if (band := grouping.band(group)) is not None}
     if not bands:
-        return []
+        return
     order = [i for group in groups for i in group.steps]
     plan.reorder(order)
     first = 0
@@ -77,7 +78,7 @@ def bands_of(plan: Plan) -> list[Band]:
         if (band := bands.get(id(group))) is not None:
             band.first, band.last = first, first + len(group.steps) - 1
         first += len(group.steps)
-    return list(bands.values())
+    plan.bands = list(bands.values())
 
 
 @record(eq=False)

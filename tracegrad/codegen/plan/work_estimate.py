@@ -17,7 +17,7 @@ from tracegrad.codegen.libs.linear_algebra import is_native
 from tracegrad.codegen.loopir.kernel import BoundsCheck, Compute, GuardBlock, Index, Kernel, Load, Reduce, Store
 from tracegrad.codegen.loopir.scalar_templates import COST
 from tracegrad.codegen.loopir.steps import CallStep, Launch, Matmul
-from tracegrad.codegen.plan.planner import Plan
+from tracegrad.codegen.plan.program_plan import Plan
 from tracegrad.codegen.plan.region_steps import Nested, RunStep, ScanStep
 from tracegrad.ir import GraphNode
 from tracegrad.ops.linalg.factorizations import cholesky, cholesky_pullback

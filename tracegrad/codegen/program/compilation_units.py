@@ -12,7 +12,7 @@ and locations of buffers are operands. There are two kinds:
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import field
 from functools import partial
 from typing import Any
@@ -24,7 +24,7 @@ from tracegrad.codegen.kernels.loop_order import is_serial
 from tracegrad.codegen.kernels.scalar_kernel import kernel_function, kernel_symbol
 from tracegrad.codegen.loopir.kernel import BoundsCheck, Kernel, flattened
 from tracegrad.codegen.loopir.steps import Launch
-from tracegrad.codegen.plan.planner import Plan, functions_of, plans_of
+from tracegrad.codegen.plan.program_plan import Plan, functions_of, plans_of
 from tracegrad.codegen.plan.region_steps import Nested, ScanStep, regions_of
 from tracegrad.codegen.plan.word_name import WordName, location_words
 from tracegrad.codegen.program.region_function import PlanSegment, define_segment, has_llvm_loops
@@ -106,8 +106,7 @@ def _reader(b: ir.IRBuilder, operands: Any) -> Callable[[], Any]:
 def unit_of_segment(plan: Plan, first: int, last: int, optimize: int = 2) -> tuple[CompilationUnit, PlanSegment]:
     """The compilation unit of steps `first` to `last` of a plan, and its part, which names the operands."""
     steps = plan.steps[first : last + 1]
-    fills = {i: plan.fills.get(i, []) for i in range(first, last + 1)}
-    lines = [line for i, step in enumerate(steps, first) for line in _lines(step, fills[i])]
+    lines = [step.head() if isinstance(step, Nested) else step.text() for step in steps]
     order: dict[str, str] = {}
 
     def renamed(match: re.Match[str]) -> str:
@@ -122,7 +121,7 @@ def unit_of_segment(plan: Plan, first: int, last: int, optimize: int = 2) -> tup
             values |= dict.fromkeys(location_words(name), 0)
         else:
             values[WordName(name)] = plan.values[WordName(name)]
-    functions = sorted({f for i, step in enumerate(steps, first) for f in functions_of(step, fills[i])})
+    functions = sorted({f for step in steps for f in functions_of(step)})
     values |= dict.fromkeys(map(WordName, functions), 0)
     nested = [i for i, step in enumerate(steps, first) if isinstance(step, Nested)]
     region_values = [name for name in plan.values if name.outer_step in nested] if nested else []
@@ -139,12 +138,6 @@ def unit_of_segment(plan: Plan, first: int, last: int, optimize: int = 2) -> tup
     # Strips contain all of their kernels; other steps call functions that run longer than the call.
     strips = any(isinstance(x, ScanStep) and x.strips for x in (*steps, *within))
     kernels = [x.kernel for x in (*steps, *within) if isinstance(x, Launch) and (strips or not x.is_separate_function)]
-    segment = PlanSegment(first, steps, fills, [name for name in order if name in plan.memory], values, kernels)
+    segment = PlanSegment(first, steps, [name for name in order if name in plan.memory], values, kernels)
     define = partial(define_segment, segment)
     return CompilationUnit("\n".join(text), define, needs=tuple(needs), own_kernels=kernels, optimize=optimize), segment
-
-
-def _lines(step: Any, fills: Sequence[Any]) -> Iterator[str]:
-    for buffer, dtype, combiner, size in fills:
-        yield f"fill {buffer}: {dtype} of {size} for {combiner}"
-    yield step.head() if isinstance(step, Nested) else step.text()

@@ -27,7 +27,7 @@ from tracegrad.codegen.loopir.polynomial import Poly
 from tracegrad.codegen.loopir.steps import CallStep, Launch, Matmul
 from tracegrad.codegen.plan.buffer_places import CheckPlace, InputPlace, OutputPlace
 from tracegrad.codegen.plan.donation import check_step_index
-from tracegrad.codegen.plan.planner import Plan, plans_of
+from tracegrad.codegen.plan.program_plan import Plan, plans_of
 from tracegrad.codegen.plan.region_steps import Nested, ScanStep, regions_of
 from tracegrad.codegen.plan.strip_fusion import Band
 from tracegrad.codegen.plan.wavefront import THREADS
@@ -196,7 +196,7 @@ class _ProgramEncoder:
     # -- kernels -------------------------------------------------------------------------------------
     def _launch(self, i: int, step: Launch) -> Iterator[ProgramInstruction]:
         steps, kernel = range(i, i + 1), step.kernel
-        yield from self._fills(i)
+        yield from self._fills(i, step)
         if step.copies:
             (out,) = step.writes
             target, source = self._location(out), self._location(step.base)
@@ -208,8 +208,8 @@ class _ProgramEncoder:
         else:
             yield from self._forked(i, step, code_unit, operands, positions)
 
-    def _fills(self, i: int) -> Iterator[ProgramInstruction]:
-        for buffer, dtype, combiner, size in self.plan.fills.get(i, ()):
+    def _fills(self, i: int, step: Launch) -> Iterator[ProgramInstruction]:
+        for buffer, dtype, combiner, size in step.fills:
             start = _bits(dtype, identity(combiner, dtype).constant)
             operands = encode(FILL, target=self._location(buffer), value=start, count=self._size(size))
             yield ProgramInstruction(f"{STEP}fill.{dtype}", operands, range(i, i + 1))
@@ -276,8 +276,8 @@ class _ProgramEncoder:
     def band(self, band: Band) -> Iterator[ProgramInstruction]:
         """The instructions of a band (`tracegrad.codegen.program.strip_fusion`)."""
         steps = [(i, step) for i in band.steps if isinstance(step := self.plan.steps[i], Launch)]
-        for i in band.steps:
-            yield from self._fills(i)
+        for i, step in steps:
+            yield from self._fills(i, step)
         kernels = [
             operand for (i, step), unit in zip(steps, band.units) for operand in self._of_band(band, i, step, unit)
         ]
@@ -415,7 +415,7 @@ def _functions_used(segment: PlanSegment) -> set[str]:
     steps = [step for result in everything for step in result.steps if isinstance(step, Launch | ScanStep)]
     names = {name.field for name in segment.values}
     used = names & {CALLBACK, "tg_poll"}
-    if any(step.chunks > 1 for step in steps) or any(fill for result in everything for fill in result.fills.values()):
+    if any(step.chunks > 1 or (isinstance(step, Launch) and step.fills) for step in steps):
         used |= {name for name in names if name.startswith("tg_")} - {EACH_CHUNK[1], THREADS}
     if any(isinstance(step, ScanStep) and step.waves and step.waves.depth > 1 for step in steps):
         used.add(THREADS)

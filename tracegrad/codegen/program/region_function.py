@@ -22,7 +22,7 @@ from tracegrad.codegen.libs.random_streams import write_draw
 from tracegrad.codegen.loopir.kernel import BoundsCheck, Kernel, Reduce, flattened
 from tracegrad.codegen.loopir.steps import CallStep, Launch, Matmul
 from tracegrad.codegen.plan.buffer_places import InputPlace, OutputPlace, StackPlace
-from tracegrad.codegen.plan.planner import Plan
+from tracegrad.codegen.plan.program_plan import Plan, PlanStep
 from tracegrad.codegen.plan.region_steps import Nested, ScanStep
 from tracegrad.codegen.plan.word_name import WordName, location_words, offset_word
 from tracegrad.codegen.program.regions import run_nested
@@ -41,8 +41,7 @@ class PlanSegment:
     kernels of the part and its regions that are not separate compilation units."""
 
     first: int
-    steps: list[Any]
-    fills: dict[int, Any]
+    steps: list[PlanStep]
     buffers: list[str]
     values: dict[WordName, int]
     own_kernels: list[Kernel]
@@ -122,8 +121,6 @@ class _FunctionBodyEmitter:
         self.status = self.b.alloca(I32)
         self.b.store(ir.IRConstant(I32, 0), self.status)
         for i, step in enumerate(plan.steps, 0 if isinstance(plan, Plan) else plan.first):
-            for fill in plan.fills.get(i, []):
-                self._fill(*fill)
             match step:
                 case Launch():
                     self._launch(i, step)
@@ -211,6 +208,8 @@ class _FunctionBodyEmitter:
     # -- kernels -------------------------------------------------------------------------------------
     def _launch(self, i: int, step: Launch) -> None:
         kernel = step.kernel
+        for fill in step.fills:
+            self._fill(*fill)
         if step.copies:
             (out,) = step.writes
             self.b.memcpy(self.pointers[out], self.pointers[step.base], self.polys.emit(self.b, step.bytes))

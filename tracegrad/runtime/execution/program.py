@@ -20,7 +20,8 @@ import numpy as np
 
 from tracegrad import passes
 from tracegrad.avals import SUPPORTED, Aval, is_constant
-from tracegrad.codegen.plan.planner import Plan, plan
+from tracegrad.codegen.plan.planner import plan
+from tracegrad.codegen.plan.program_plan import Plan
 from tracegrad.codegen.program.compilation_units import CompilationUnit
 from tracegrad.errors import CapacityError, TracegradError
 from tracegrad.ir import Graph, run
