@@ -38,9 +38,9 @@ from tracegrad.codegen.loopir.polynomial import ONE, ZERO, Poly, _known, poly
 from tracegrad.codegen.loopir.steps import Launch
 from tracegrad.codegen.lower.materialize import Storage
 from tracegrad.codegen.lower.symbolic_shapes import Dims
+from tracegrad.codegen.plan.places_and_words import offset_word
 from tracegrad.codegen.plan.planner import plan
 from tracegrad.codegen.plan.program_plan import Plan
-from tracegrad.codegen.plan.word_name import offset_word
 from tracegrad.errors import VerifyError
 from tracegrad.ir import Graph, build
 from tracegrad.ops.elementwise import table as elementwise

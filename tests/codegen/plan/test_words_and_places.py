@@ -6,8 +6,17 @@ import numpy as np
 from plans import plan_of
 
 import tracegrad as tg
-from tracegrad.codegen.plan.buffer_places import ARENA, CHECK, InputPlace, OutputPlace, StackPlace
-from tracegrad.codegen.plan.word_name import WordName, location_words, offset_word, partial_word
+from tracegrad.codegen.plan.places_and_words import (
+    ARENA,
+    CHECK,
+    InputPlace,
+    OutputPlace,
+    StackPlace,
+    WordName,
+    location_words,
+    offset_word,
+    partial_word,
+)
 
 
 def test_places_have_the_texts_of_plans() -> None:

@@ -13,11 +13,10 @@ import numpy as np
 
 from tracegrad.codegen.loopir.steps import CallStep, Launch
 from tracegrad.codegen.plan.arena import Arena
-from tracegrad.codegen.plan.buffer_places import StackPlace
+from tracegrad.codegen.plan.places_and_words import StackPlace, WordName, offset_word, partial_word
 from tracegrad.codegen.plan.program_plan import Plan, calls_of, functions_of
 from tracegrad.codegen.plan.region_steps import Nested, on_stack, regions_of
 from tracegrad.codegen.plan.strip_fusion import allocate_locals
-from tracegrad.codegen.plan.word_name import WordName, offset_word, partial_word
 from tracegrad.settings import disabled
 
 __all__ = ["allocate", "move_to_stack"]

@@ -3,84 +3,67 @@
 The kernel must read the temporary element by element and have a result of the same size. The temporary is then stored
 in the buffer of the result, an output or another temporary, from the beginning. The program needs less memory, and the
 memory it writes is already in the cache.
+
+A temporary that only its own kernel uses is not stored at all (dead store elimination).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from tracegrad.codegen.loopir.kernel import Load, Reduce, Store, accesses
+from tracegrad.codegen.loopir.kernel import Store, accesses
 from tracegrad.codegen.loopir.steps import Launch
-from tracegrad.codegen.plan.buffer_places import ArenaPlace, OutputPlace
+from tracegrad.codegen.plan.overwrite import BufferUses, KernelAccesses
+from tracegrad.codegen.plan.places_and_words import ArenaPlace, OutputPlace
 
 if TYPE_CHECKING:
-    from tracegrad.codegen.loopir.polynomial import Poly
     from tracegrad.codegen.plan.program_plan import Plan
-    from tracegrad.ir import GraphNode
 
-__all__ = ["reuse_dying_buffers"]
+__all__ = ["remove_dead_stores", "reuse_dying_buffers"]
 
 _OWNED = (ArenaPlace, OutputPlace)  # memory that is unused before the program writes it
 
 
+def remove_dead_stores(plan: Plan) -> None:
+    """Remove the stores of temporaries that no other step reads."""
+    unread: dict[str, int] = {}
+    for name, users in plan.users().items():
+        step = plan.steps[users[0]] if len(users) == 1 and plan.is_temporary(name) else None
+        if not isinstance(step, Launch) or step.base:
+            continue
+        if all(isinstance(x, Store) for x in accesses(step.kernel.body) if x.buffer == name):
+            unread[name] = users[0]
+    for name, i in unread.items():
+        step = plan.steps[i]
+        assert isinstance(step, Launch)
+        kernel = step.kernel
+        kernel.body[:] = [x for x in kernel.body if not (isinstance(x, Store) and x.buffer == name)]
+        del kernel.buffers[name], plan.memory[name]
+        kernel.cost -= 1
+        removed = [x for x, buffer in plan.buffers.items() if buffer == name]
+        step.group.roots = [x for x in step.group.roots if x not in removed]
+        for x in removed:
+            del plan.buffers[x]
+
+
 def reuse_dying_buffers(plan: Plan) -> None:
     """Store results in the buffers of temporaries whose last use is the same step."""
-    users = {name: result for name, result in plan.users().items() if result}
-    first = {name: result[0] for name, result in users.items()}
-    nodes: dict[str, list[GraphNode]] = {name: [] for name in users}
-    for node, name in plan.buffers.items():
-        if name in nodes:
-            nodes[name].append(node)
-    reused: dict[str, str] = {}
+    uses = BufferUses(plan)
     for i, step in reversed(list(enumerate(plan.steps))):
         if not isinstance(step, Launch) or not step.is_separate_function:
             continue
         kernel = step.kernel
-        dying = [x for x in kernel.buffers if users[x][-1] == i and first[x] < i and plan.is_temporary(x)]
-        new_buffers = [
-            x
-            for x, (_, use) in kernel.buffers.items()
-            if use == "out" and first[x] == i and isinstance(plan.memory[x], _OWNED)
-        ]
-        if not dying or not new_buffers:
-            continue
-        fitting, whole = _Fitting(step), {kernel.iterations}
-        for new in new_buffers:
+        dying = [x for x in kernel.buffers if uses.dies_at(x, i) and uses.positions(x)[0] < i]
+        written = [x for x, (_, use) in kernel.buffers.items() if use == "out" and isinstance(plan.memory[x], _OWNED)]
+        accesses = KernelAccesses(step)
+        for new in [x for x in written if dying and uses.positions(x)[0] == i]:
             for old in dying:
-                if fitting.may_be_over(old, new) and plan.sizes([*nodes[old], *nodes[new]]) == whole:
-                    for k in users[old]:
-                        plan.steps[k].rename(old, new)
-                    del plan.memory[old]
-                    reused[old] = new
+                if accesses.may_overwrite(old, new) and uses.have_size((old, new), kernel.iterations):
+                    uses.merge({old: new})
                     kernel.body.sort(key=_is_store)  # load before the overwriting store
-                    first[new] = first[old]
                     dying.remove(old)
                     break
-    plan.buffers = {node: reused.get(name, name) for node, name in plan.buffers.items()}
 
 
-def _is_store(x: Any) -> bool:
+def _is_store(x: object) -> bool:
     return isinstance(x, Store)
-
-
-class _Fitting:
-    """The addresses at which a kernel reads and writes its buffers."""
-
-    def __init__(self, step: Launch):
-        self.kernel, self.writes, self.has_base = step.kernel, step.writes, bool(step.base)
-        self.reduced = {x.buffer for x in step.kernel.body if isinstance(x, Reduce)}
-        self.read: dict[str, set[Poly]] = {}
-        self.stored: dict[str, list[Poly]] = {}
-        for x in accesses(step.kernel.body):
-            if isinstance(x, Load):
-                self.read.setdefault(x.buffer, set()).add(x.address)
-        for y in step.kernel.body:
-            if isinstance(y, Store):
-                self.stored.setdefault(y.buffer, []).append(y.address)
-
-    def may_be_over(self, old: str, new: str) -> bool:
-        """Whether the kernel only stores `new`, once, and loads `old` at the same index only."""
-        stored, buffers = self.stored.get(new, []), self.kernel.buffers
-        if self.has_base or len(stored) != 1 or new in self.reduced or old in self.writes:
-            return False
-        return buffers[old][0] == buffers[new][0] and self.read.get(old, set()) <= {*stored}

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from tracegrad.codegen.loopir.kernel import BoundsCheck, flattened
 from tracegrad.codegen.loopir.steps import CallStep, Launch
 from tracegrad.codegen.lower.symbolic_shapes import SMALL
-from tracegrad.codegen.plan.buffer_places import OutputPlace
-from tracegrad.codegen.plan.in_place import is_safe, overwrite
+from tracegrad.codegen.plan.overwrite import overwrite
+from tracegrad.codegen.plan.places_and_words import OutputPlace
 from tracegrad.codegen.plan.region_steps import Nested, WhileStep, regions_of
 
 if TYPE_CHECKING:
@@ -33,8 +33,7 @@ def donate(plan: Plan) -> None:
         for k, output in enumerate(plan.graph.outputs):
             old, new = plan.buffers[x], plan.buffers[output]
             fits = output.aval == x.aval and large and k not in plan.donors and plan.memory[new] == OutputPlace(k)
-            if fits and is_safe(plan, old, new):
-                overwrite(plan, old, new)
+            if fits and overwrite(plan, old, new):
                 plan.donors[k] = j
                 break
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from tracegrad.codegen.loopir.kernel import Compute, Load, Store, accesses, operands
 from tracegrad.codegen.loopir.steps import Launch, Matmul
-from tracegrad.codegen.plan.in_place import rename
+from tracegrad.codegen.plan.overwrite import BufferUses
 
 if TYPE_CHECKING:
     from tracegrad.codegen.plan.program_plan import Plan
@@ -26,20 +26,13 @@ __all__ = ["accumulate_products"]
 def accumulate_products(plan: Plan) -> None:
     """Accumulate the products of a plan in BLAS, where that is legal."""
     adders = _adders(plan)
-    using = _using(plan) if adders else {}
+    if not adders:
+        return
+    uses = BufferUses(plan)
     for adder in adders:
         for sums in (_stored_sums, _inner_sums):
-            while any(_Addition(plan, using, adder, *result).apply() for result in sums(adder.kernel.body)):
+            while any(_Addition(plan, uses, adder, *result).apply() for result in sums(adder.kernel.body)):
                 pass
-
-
-def _using(plan: Plan) -> dict[str, list[Any]]:
-    """The steps that read or write each buffer."""
-    table: dict[str, list[Any]] = {name: [] for name in plan.memory}
-    for step in plan.steps:
-        for name in dict.fromkeys(step.buffers):
-            table[name].append(step)
-    return table
 
 
 def _adders(plan: Plan) -> list[Launch]:
@@ -76,27 +69,26 @@ def _inner_sums(body: list[Any]) -> Iterator[_Sum]:
 
 
 class _Addition:
-    """The addition of `product` to `old` by the kernel `adder`, which stores or uses the sum. `using` has the steps
-    that read or write each buffer, in any order."""
+    """The addition of `product` to `old` by the kernel `adder`, which stores or uses the sum."""
 
     def __init__(
         self,
         plan: Plan,
-        using: dict[str, list[Any]],
+        uses: BufferUses,
         adder: Launch,
         total: Compute,
         old: Load,
         product: Load,
         stored: Store | None,
     ):
-        self.plan, self.using, self.adder, self.stored = plan, using, adder, stored
+        self.plan, self.uses, self.adder, self.stored = plan, uses, adder, stored
         self.total, self.loads = total, (old, product)
         self.old, self.product, self.result = old.buffer, product.buffer, (stored or old).buffer
 
     def apply(self) -> bool:
         """Accumulate the product in BLAS if that is legal; returns whether it was."""
         steps = self.plan.steps
-        makers = [x for x in self.using[self.product] if x is not self.adder]
+        makers = self.uses.others(self.product, self.adder)
         maker = makers[0] if len(makers) == 1 else None
         if not isinstance(maker, Matmul) or maker.adds:
             return False
@@ -106,7 +98,7 @@ class _Addition:
         if not (self._only_added() and self._of_one_size() and self._may_be_in_place()):
             return False
         first, at = steps.index(maker), steps.index(self.adder)
-        touching = [steps.index(x) for x in {*self.using[self.old], *self.using[self.result]}]
+        touching = [*self.uses.positions(self.old), *self.uses.positions(self.result)]
         last = max([i for i in touching if first <= i < at], default=first)
         if any(not factors.isdisjoint(steps[i].writes) for i in range(first + 1, last + 1)):
             return False
@@ -125,8 +117,8 @@ class _Addition:
     def _of_one_size(self) -> bool:
         """Whether the buffers are equally large, and, for a stored sum, have as many elements as the kernel has
         iterations."""
-        sizes = self.plan.elements((self.old, self.product, self.result))
-        return sizes == {self.adder.kernel.iterations} if self.stored is not None else len(sizes) == 1
+        size = self.adder.kernel.iterations if self.stored is not None else None
+        return self.uses.have_size((self.old, self.product, self.result), size)
 
     def _may_be_in_place(self) -> bool:
         """Whether the result may reuse the memory of the old value."""
@@ -134,9 +126,9 @@ class _Addition:
             return True
         steps = self.plan.steps
         at = steps.index(self.adder)
-        using = sorted([steps.index(x) for x in self.using[self.old]])
-        dead = self.plan.is_temporary(self.old) and using[-1] == at
-        return dead and (self.stored is None or not any(self.result in x.buffers for x in steps[using[0] : at]))
+        first = self.uses.positions(self.old)[0]
+        dead = self.uses.dies_at(self.old, at)
+        return dead and (self.stored is None or not any(self.result in x.buffers for x in steps[first:at]))
 
     def _add(self, maker: Matmul, first: int, last: int) -> None:
         result, kernel, (old, product) = self.plan, self.adder.kernel, self.loads
@@ -151,7 +143,5 @@ class _Addition:
             del result.steps[at]
         result.move(first, last)
         maker.out, maker.adds = self.result, 1 if self.total.op == "add" else -1
-        using = self.using
-        steps = {x: None for name in {self.old, self.product, self.result} for x in using.pop(name)}
-        rename(result, dict.fromkeys({self.old, self.product} - {self.result}, self.result), steps)
-        using[self.result] = [x for x in steps if self.result in x.buffers]
+        self.uses.update_order()
+        self.uses.merge({name: self.result for name in (self.old, self.product) if name != self.result})

@@ -12,15 +12,14 @@ may read the old value.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from tracegrad.codegen.loopir.kernel import Load, Store, accesses
 from tracegrad.codegen.loopir.steps import Launch, near_order
 from tracegrad.codegen.lower.form_rules import handler, same_block
 from tracegrad.codegen.lower.materialize import EARLY
-from tracegrad.codegen.plan.buffer_places import ARENA, InputPlace
-from tracegrad.codegen.plan.region_steps import Looping, on_stack
+from tracegrad.codegen.plan.overwrite import BufferUses, overwrite, partial_updates, reads_at_written_index
+from tracegrad.codegen.plan.places_and_words import ARENA, InputPlace
+from tracegrad.codegen.plan.region_steps import on_stack
 from tracegrad.ir import GraphNode
 from tracegrad.settings import disabled
 
@@ -28,30 +27,13 @@ if TYPE_CHECKING:
     from tracegrad.codegen.plan.program_plan import Plan, PlanStep
 
 __all__ = [
-    "is_safe",
-    "overwrite",
     "read_too_late",
-    "reads_at_same_index",
-    "rename",
     "update_in_place",
     "write_in_place",
 ]
 
 
 # -- partial updates ---------------------------------------------------------------------------------------
-def _partial_updates(step: Any) -> Iterator[tuple[str, str]]:
-    """The base and the result of each array that `step` writes partially."""
-    if isinstance(step, Launch) and step.copies:
-        (result,) = step.writes
-        yield step.base, result
-    elif isinstance(step, Looping):
-        read = [x.buffer for x in step.operands]
-        for k, (init, carried) in enumerate(zip(step.inits, step.carried)):
-            is_updated = carried.buffer and not carried.on_stack and step.in_place(k)
-            if is_updated and init.buffer != carried.buffer and read.count(init.buffer) == 1:
-                yield init.buffer, carried.buffer
-
-
 def _may_be_written(plan: Plan, base: str) -> bool:
     place = plan.memory[base]
     return place is ARENA or (isinstance(place, InputPlace) and place.index < plan.carries)
@@ -59,7 +41,7 @@ def _may_be_written(plan: Plan, base: str) -> bool:
 
 def _wanted(plan: Plan) -> list[tuple[PlanStep, str, str]]:
     """The partial updates whose base may be overwritten: step, base, and result."""
-    return [(step, *x) for step in plan.steps for x in _partial_updates(step) if _may_be_written(plan, x[0])]
+    return [(step, *x) for step in plan.steps for x in partial_updates(step) if _may_be_written(plan, x[0])]
 
 
 def write_in_place(plan: Plan) -> None:
@@ -68,7 +50,7 @@ def write_in_place(plan: Plan) -> None:
     if not wanted:
         return
     order = _StepOrder(plan)
-    free = [update for update in wanted if _reads_at_written_index(*update[:2]) and order.order_last(*update[:2])]
+    free = [update for update in wanted if reads_at_written_index(*update[:2]) and order.order_last(*update[:2])]
     order.apply()
     saved: dict[str, str] = {}
 
@@ -82,31 +64,7 @@ def write_in_place(plan: Plan) -> None:
         if plan.is_temporary(base):
             remaining, removed = (base, result) if plan.is_temporary(result) else (result, base)
             saved[removed] = remaining
-    rename(plan, {name: now(name) for name in saved})
-
-
-def rename(plan: Plan, names: dict[str, str], steps: Iterable[Any] | None = None) -> None:
-    """Rename buffers, and so merge their memory; `steps` are the steps that read or write them, if known."""
-    if not names:
-        return
-    for step in plan.steps if steps is None else steps:
-        held = step.buffers
-        for name in () if names.keys().isdisjoint(held) else dict.fromkeys(held):
-            if name in names:
-                step.rename(name, names[name])
-    for node, name in plan.buffers.items():
-        if name in names:
-            plan.buffers[node] = names[name]
-    for name in names:
-        del plan.memory[name]
-
-
-def _reads_at_written_index(step: Any, base: str) -> bool:
-    """Whether the kernel of `step` reads the base only at the address it writes, or is no kernel with loops."""
-    if not isinstance(step, Launch) or not step.kernel.loops:
-        return True
-    stored = [x.address for x in step.kernel.body if isinstance(x, Store)]
-    return all(x.address == stored[0] for x in _loads(step.kernel.body) if x.buffer == base)
+    BufferUses(plan).merge({name: now(name) for name in saved})
 
 
 class _StepOrder:
@@ -148,7 +106,7 @@ def read_too_late(plan: Plan) -> dict[GraphNode, str]:
     updates = _wanted(plan)
     using = plan.users() if updates else {}
     for step, base, result in updates:
-        own_roots = [] if _reads_at_written_index(step, base) else step.group.roots
+        own_roots = [] if reads_at_written_index(step, base) else step.group.roots
         readers = [x for i in using[base] if (x := plan.steps[i]).group.before >> step.group.number & 1]
         if (own_roots or readers) and all(isinstance(x, Launch) for x in (step, *readers)):
             roots = [*own_roots, *(root for x in readers for root in x.group.roots)]
@@ -205,47 +163,7 @@ class _Early:
 def update_in_place(plan: Plan) -> None:
     """Store outputs in the memory of the carries they replace, if that is safe; `in_place` of the plan lists them."""
     for k in range(plan.carries):
-        old, new = (plan.buffers[values[k]] for values in (plan.graph.inputs, plan.graph.outputs))
-        if on_stack(plan.schedule.dims.shape(plan.graph.inputs[k]), plan.graph.inputs[k].aval) or not is_safe(
-            plan, old, new
-        ):
-            continue
-        overwrite(plan, old, new)
-        plan.in_place.add(k)
-
-
-def overwrite(plan: Plan, old: str, new: str) -> None:
-    """Write `new` into the memory of `old`, with its loads before its stores."""
-    rename(plan, {new: old})
-    for step in plan.steps:
-        if isinstance(step, Launch):
-            step.kernel.body.sort(key=lambda x: isinstance(x, Store) and x.buffer == old)
-
-
-def is_safe(plan: Plan, old: str, new: str) -> bool:
-    """Whether `new` may be written into the memory of `old`, after ordering the steps for it."""
-    at = next(i for i, step in enumerate(plan.steps) if new in step.writes)
-    writer = plan.steps[at]
-    is_partial = (old, new) in _partial_updates(writer)
-    if not (_reads_at_written_index(writer, old) if is_partial else reads_at_same_index(writer, old, new)):
-        return False
-    readers = [i for i, step in enumerate(plan.steps) if i > at and old in step.buffers]
-    if readers:
-        between = plan.steps[at + 1 : readers[-1] + 1]
-        if any(set(step.buffers) & writer.writes or set(writer.buffers) & step.writes for step in between):
-            return False
-        plan.move(at, readers[-1])
-    return True
-
-
-def reads_at_same_index(writer: Any, old: str, new: str) -> bool:
-    """Whether a step is a kernel that stores `new` once, and loads `old` at that address only."""
-    if not isinstance(writer, Launch) or writer.base or writer.serial:
-        return False
-    body = writer.kernel.body
-    stored = [x.address for x in body if isinstance(x, Store) and x.buffer == new]
-    return len(stored) == 1 and all(x.address == stored[0] for x in _loads(body) if x.buffer == old)
-
-
-def _loads(body: list[Any]) -> list[Load]:
-    return [x for x in accesses(body) if isinstance(x, Load)]
+        x, y = plan.graph.inputs[k], plan.graph.outputs[k]
+        is_small = on_stack(plan.schedule.dims.shape(x), x.aval)
+        if not is_small and overwrite(plan, plan.buffers[x], plan.buffers[y]):
+            plan.in_place.add(k)

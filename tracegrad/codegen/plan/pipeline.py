@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 from tracegrad.codegen.kernels.early_exit import stop_early
 from tracegrad.codegen.plan.allocate import allocate, move_to_stack
-from tracegrad.codegen.plan.buffer_reuse import reuse_dying_buffers
-from tracegrad.codegen.plan.dead_stores import remove_dead_stores
+from tracegrad.codegen.plan.buffer_reuse import remove_dead_stores, reuse_dying_buffers
 from tracegrad.codegen.plan.donation import donate
 from tracegrad.codegen.plan.fused_arg_reduction import fuse_arg_reductions
 from tracegrad.codegen.plan.gemm_accumulate import accumulate_products

@@ -23,11 +23,11 @@ from tracegrad.codegen.lower.materialize import Storage
 from tracegrad.codegen.lower.matmul_layout import factors_of, layout_of
 from tracegrad.codegen.lower.schedule import expensive_values, schedule, shared_by_groups
 from tracegrad.codegen.lower.symbolic_shapes import Dims
-from tracegrad.codegen.plan.buffer_places import ARENA, CHECK, InputPlace, OutputPlace
 from tracegrad.codegen.plan.donation import fails_late
 from tracegrad.codegen.plan.in_place import read_too_late
 from tracegrad.codegen.plan.partition import chunked_loop
 from tracegrad.codegen.plan.pipeline import Snapshots, optimize_plan
+from tracegrad.codegen.plan.places_and_words import ARENA, CHECK, InputPlace, OutputPlace
 from tracegrad.codegen.plan.program_plan import Plan, PlanStep
 from tracegrad.codegen.plan.region_steps import (
     RegionContext,

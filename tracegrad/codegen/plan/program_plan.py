@@ -16,12 +16,11 @@ from tracegrad.codegen.loopir.polynomial import ONE, Poly
 from tracegrad.codegen.loopir.steps import CallStep, Launch, Matmul, number_call_steps
 from tracegrad.codegen.lower.lower import RuntimeArguments
 from tracegrad.codegen.lower.schedule import Schedule
-from tracegrad.codegen.plan.buffer_places import ARENA, BufferPlace
+from tracegrad.codegen.plan.places_and_words import ARENA, BufferPlace, WordName
 from tracegrad.codegen.plan.region_steps import Looping, Nested, WhileStep, regions_of
 from tracegrad.codegen.plan.scan_strip_mining import Strips
 from tracegrad.codegen.plan.strip_fusion import Band
 from tracegrad.codegen.plan.wavefront import WavefrontTiling
-from tracegrad.codegen.plan.word_name import WordName
 from tracegrad.codegen.vecmath import RARE
 from tracegrad.ir import Graph, GraphNode
 from tracegrad.utils.lazy_dataclass import record
@@ -73,10 +72,6 @@ class Plan:
             for name in dict.fromkeys(step.buffers):
                 table[name].append(i)
         return table
-
-    def elements(self, names: Collection[str]) -> set[Poly]:
-        """The numbers of elements of these buffers."""
-        return self.sizes([node for node, name in self.buffers.items() if name in names])
 
     def sizes(self, nodes: Iterable[GraphNode]) -> set[Poly]:
         """The numbers of elements of these values."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tracegrad.codegen.loopir.kernel import Compute, Load, Operand, Reduce, Store, flattened, operands
 from tracegrad.codegen.loopir.polynomial import ZERO
 from tracegrad.codegen.loopir.steps import Launch
-from tracegrad.codegen.plan.in_place import rename
+from tracegrad.codegen.plan.overwrite import BufferUses
 
 if TYPE_CHECKING:
     from tracegrad.codegen.plan.program_plan import Plan
@@ -23,17 +23,22 @@ __all__ = ["accumulate_scatters"]
 
 def accumulate_scatters(plan: Plan) -> None:
     """Accumulate scatters into existing buffers, where that is legal."""
-    for scatter in [step for step in plan.steps if isinstance(step, Launch) and _target(step)]:
+    scatters = [step for step in plan.steps if isinstance(step, Launch) and _target(step)]
+    if not scatters:
+        return
+    uses = BufferUses(plan)
+    for scatter in scatters:
         target = _target(scatter)
-        users = [step for step in plan.steps if target in step.buffers and step is not scatter]
+        users = uses.others(target, scatter)
         adder = users[0] if len(users) == 1 else None
         if not plan.is_temporary(target) or not isinstance(adder, Launch) or adder.serial or adder.base:
             continue
         stored = _stored_sum(adder, target)
         if stored is None or stored.buffer in scatter.buffers:  # it would read overwritten memory
             continue
-        if plan.elements((target, stored.buffer)) == {adder.kernel.iterations}:
-            _accumulate_into(plan, scatter, adder, target, stored.buffer)
+        if uses.have_size((target, stored.buffer), adder.kernel.iterations):
+            _accumulate_into(plan, scatter, adder, target)
+            uses.merge({target: stored.buffer})
 
 
 def _target(step: Launch) -> str:
@@ -66,7 +71,7 @@ def _stored_sum(adder: Launch, target: str) -> Store | None:
             return None
 
 
-def _accumulate_into(plan: Plan, scatter: Launch, adder: Launch, target: str, result: str) -> None:
+def _accumulate_into(plan: Plan, scatter: Launch, adder: Launch, target: str) -> None:
     """Move the scatter after the kernel that adds its result, and accumulate it into the result of that kernel."""
     kernel = adder.kernel
     (load,) = (x for x in kernel.body if isinstance(x, Load) and x.buffer == target)
@@ -76,7 +81,6 @@ def _accumulate_into(plan: Plan, scatter: Launch, adder: Launch, target: str, re
     body = scatter.kernel.body
     body[:] = [replace(x, size=ZERO) if isinstance(x, Reduce) else x for x in body]
     plan.move(plan.steps.index(scatter), plan.steps.index(adder))
-    rename(plan, {target: result})
 
 
 def _with(x: Any, old: Operand, new: Operand) -> Any:

@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from tracegrad.codegen.loopir.kernel import Load, Reduce, accesses, verify_kernel
 from tracegrad.codegen.loopir.polynomial import ZERO
 from tracegrad.codegen.loopir.steps import CallStep, Launch, Matmul
-from tracegrad.codegen.plan.buffer_places import InputPlace
+from tracegrad.codegen.plan.places_and_words import InputPlace, offset_word
 from tracegrad.codegen.plan.program_plan import Plan, PlanStep
-from tracegrad.codegen.plan.word_name import offset_word
 from tracegrad.errors import VerifyError
 
 __all__ = ["verify_plan"]

@@ -24,9 +24,9 @@ from tracegrad.codegen.kernels.loop_order import is_serial
 from tracegrad.codegen.kernels.scalar_kernel import kernel_function, kernel_symbol
 from tracegrad.codegen.loopir.kernel import BoundsCheck, Kernel, flattened
 from tracegrad.codegen.loopir.steps import Launch
+from tracegrad.codegen.plan.places_and_words import WordName, location_words
 from tracegrad.codegen.plan.program_plan import Plan, functions_of, plans_of
 from tracegrad.codegen.plan.region_steps import Nested, ScanStep, regions_of
-from tracegrad.codegen.plan.word_name import WordName, location_words
 from tracegrad.codegen.program.region_function import PlanSegment, define_segment, has_llvm_loops
 from tracegrad.utils.lazy_dataclass import record
 

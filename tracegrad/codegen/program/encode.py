@@ -25,13 +25,20 @@ from tracegrad.codegen.libs.sorting import is_ordering, ordering_operands
 from tracegrad.codegen.loopir.kernel import Kernel, Reduce
 from tracegrad.codegen.loopir.polynomial import Poly
 from tracegrad.codegen.loopir.steps import CallStep, Launch, Matmul
-from tracegrad.codegen.plan.buffer_places import CheckPlace, InputPlace, OutputPlace
 from tracegrad.codegen.plan.donation import check_step_index
+from tracegrad.codegen.plan.places_and_words import (
+    CheckPlace,
+    InputPlace,
+    OutputPlace,
+    WordName,
+    location_words,
+    offset_word,
+    partial_word,
+)
 from tracegrad.codegen.plan.program_plan import Plan, plans_of
 from tracegrad.codegen.plan.region_steps import Nested, ScanStep, regions_of
 from tracegrad.codegen.plan.strip_fusion import Band
 from tracegrad.codegen.plan.wavefront import THREADS
-from tracegrad.codegen.plan.word_name import WordName, location_words, offset_word, partial_word
 from tracegrad.codegen.program.compilation_units import CompilationUnit, unit_of_kernel, unit_of_segment
 from tracegrad.codegen.program.instructions import (
     BAND_KERNEL,

@@ -21,10 +21,16 @@ from tracegrad.codegen.kernels.vectorize import vectors_of
 from tracegrad.codegen.libs.random_streams import write_draw
 from tracegrad.codegen.loopir.kernel import BoundsCheck, Kernel, Reduce, flattened
 from tracegrad.codegen.loopir.steps import CallStep, Launch, Matmul
-from tracegrad.codegen.plan.buffer_places import InputPlace, OutputPlace, StackPlace
+from tracegrad.codegen.plan.places_and_words import (
+    InputPlace,
+    OutputPlace,
+    StackPlace,
+    WordName,
+    location_words,
+    offset_word,
+)
 from tracegrad.codegen.plan.program_plan import Plan, PlanStep
 from tracegrad.codegen.plan.region_steps import Nested, ScanStep
-from tracegrad.codegen.plan.word_name import WordName, location_words, offset_word
 from tracegrad.codegen.program.regions import run_nested
 from tracegrad.codegen.vecmath.cold_paths import share_rare_functions
 from tracegrad.utils.lazy_dataclass import record

@@ -14,9 +14,9 @@ from tracegrad import llvmir as ir
 from tracegrad.codegen.instr.scalar import I64
 from tracegrad.codegen.instr.support import loop, smaller
 from tracegrad.codegen.loopir.polynomial import Poly
+from tracegrad.codegen.plan.places_and_words import WordName
 from tracegrad.codegen.plan.region_steps import BranchStep, Looping, Nested, RegionBuffer, RunStep, ScanStep, WhileStep
 from tracegrad.codegen.plan.wavefront import THREADS
-from tracegrad.codegen.plan.word_name import WordName
 
 __all__ = ["CAPACITY", "run_nested"]
 
