@@ -8,7 +8,7 @@ An annotation names what a value is:
 - `Number`: a Python number, which is weak: it takes the dtype of the arrays that it meets.
 - `ArrayLike`: what a public function takes for an array: also NumPy's scalars, numbers, and sequences of all these.
 - `Axes`: what NumPy takes as `axis` and PyTorch as `dim`: one axis, some, or None for all.
-- `Shape`, `DType`: the shape and the dtype of an array. `DTypeLike`: what names a dtype.
+- `Shape`, `DType`: the shape and the dtype of an array. `DTypeLike`: what names a dtype, or None for the default.
 - `Results`: what an op returns: an `Array`, or a tuple of them.
 
 They are for the type checker. Code that depends on the class of a value asks `isinstance`.
@@ -38,7 +38,7 @@ DType: TypeAlias = np.dtype[Any]
 NDArray: TypeAlias = np.ndarray[Any, Any]
 Axes: TypeAlias = int | Sequence[int] | None
 Shape: TypeAlias = tuple[int, ...]
-DTypeLike: TypeAlias = "npt.DTypeLike"
+DTypeLike: TypeAlias = "npt.DTypeLike | None"
 
 
 class Array(Protocol):

@@ -81,9 +81,14 @@ class Text(str):
     __repr__ = str.__str__
 
 
+# What takes or returns an array accepts what users have, and gives what they had: the stubs leave it open.
+OPEN = r"\b(Array|ArrayLike|Axes|DTypeLike|Number)\b( \| \w+)*"
+
+
 def annotation(text: Any) -> Text:
     words = r"\bnp\.|(?<![\w.])\w+"
-    return Text("Any" if text is Parameter.empty else re.sub(words, lambda word: WORDS.get(word[0], word[0]), text))
+    text = "Any" if text is Parameter.empty else re.sub(OPEN, "Any", text)
+    return Text(re.sub(words, lambda word: WORDS.get(word[0], word[0]), text))
 
 
 def definition(name: str, fn: Callable[..., Any], gives: str | None = None) -> str:

@@ -45,6 +45,7 @@ from tracegrad.ops.core.op import Carrier, DispatchLevel
 from tracegrad.ops.elementwise import bits, float_representation
 from tracegrad.ops.elementwise import table as elementwise
 from tracegrad.ops.shape.linear import stop_gradient
+from tracegrad.typing import Array, DTypeLike
 
 __all__ = ["ArrayMethods"]
 
@@ -157,19 +158,19 @@ class ArrayMethods(Faced, ComplexMethods, MemoryMethods, RowMajorLayout):
         """Return the value, for an index that determines shapes; None if it may differ between calls."""
         return self.concrete("a boolean index") if self._concrete_masks else None
 
-    def _lift(self, x: Any) -> Any:
+    def _lift(self, x: Array) -> Any:
         raise NotImplementedError
 
     def _constant(self, x: np.ndarray[Any, Any]) -> Any:
         return self._lift(x)
 
-    def _assign(self, new: Any) -> None:
+    def _assign(self, new: Array) -> None:
         raise refuse("changing this array in place", "make a new one, as in x = x + y")
 
     def _alias(self) -> Any:
         return self
 
-    def _viewed(self, result: Any, view_update: Callable[[Any, Any], Any]) -> Any:
+    def _viewed(self, result: Array, view_update: Callable[[Any, Any], Any]) -> Any:
         return result
 
     def copied(self) -> Any:
@@ -179,7 +180,7 @@ class ArrayMethods(Faced, ComplexMethods, MemoryMethods, RowMajorLayout):
     def _weakened(self, result: Any) -> Any:
         return result
 
-    def _update(self, new: Any, name: str) -> None:
+    def _update(self, new: Array, name: str) -> None:
         """Assign the result `new` of the function `name`, which must fit."""
         if new.shape != self.shape:
             raise ShapeError(
@@ -362,7 +363,7 @@ class ArrayMethods(Faced, ComplexMethods, MemoryMethods, RowMajorLayout):
         """Return the element of an array that has one, as a Python number."""
         return self.concrete(query).item()
 
-    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+    def __array__(self, dtype: DTypeLike = None, copy: Any = None) -> Any:
         if self._concrete_masks and self.dtype.kind == "b":
             return np.asarray(self.concrete("a boolean index"), dtype)
         caller = registry.caller_in_scipy()

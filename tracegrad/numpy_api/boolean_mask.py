@@ -23,6 +23,7 @@ from tracegrad.ops.reduce.scans import cumsum
 from tracegrad.ops.shape.linear import broadcast_to, cast, full, inverse_permutation, reduce_sum, reshape, transpose
 from tracegrad.ops.shape.repeat_index import repeated_index
 from tracegrad.ops.shape.stack_split import stack
+from tracegrad.typing import Array, ArrayLike
 
 __all__ = ["COUNT_QUERY", "MaskEntry", "amount", "indices", "known", "mask_in", "nonzero", "over", "update_where"]
 
@@ -45,7 +46,7 @@ def amount(counts: Any) -> int:
     return int(count_true(counts).concrete(COUNT_QUERY).item())
 
 
-def indices(mask: Any) -> tuple[Any, ...]:
+def indices(mask: Array) -> tuple[Any, ...]:
     """`mask.nonzero()`."""
     plain = known(mask)
     if plain is not None:
@@ -63,7 +64,7 @@ def indices(mask: Any) -> tuple[Any, ...]:
 
 # -- the functions -------------------------------------------------------------------------------------------------
 @implements(np.nonzero)
-def nonzero(a: Any) -> tuple[Any, ...]:
+def nonzero(a: ArrayLike) -> tuple[Any, ...]:
     """`np.nonzero`."""
     (x,) = arrays(a)
     if not x.shape:
@@ -72,14 +73,14 @@ def nonzero(a: Any) -> tuple[Any, ...]:
 
 
 @implements(np.flatnonzero)
-def flatnonzero(a: Any) -> Any:
+def flatnonzero(a: ArrayLike) -> Any:
     """`np.flatnonzero`."""
     (x,) = arrays(a)
     return nonzero(raveled(x))[0]
 
 
 @implements(np.argwhere)
-def argwhere(a: Any) -> Any:
+def argwhere(a: ArrayLike) -> Any:
     """`np.argwhere`."""
     (x,) = arrays(a)
     if not x.shape:
@@ -144,7 +145,7 @@ def _is_basic(before: tuple[Any, ...], after: tuple[Any, ...]) -> bool:
     return sum([entry is Ellipsis for entry in (*before, *after)]) < 2
 
 
-def over(mask: Any, shape: tuple[int, ...], axis: int) -> Any:
+def over(mask: Array, shape: tuple[int, ...], axis: int) -> Any:
     """Broadcast a mask, which begins at an axis of an array of this shape, to all elements of the array."""
     column = (*(1,) * axis, *mask.shape, *(1,) * (len(shape) - axis - len(mask.shape)))
     return broadcast_to(mask if column == mask.shape else reshape(mask, shape=column), shape=shape)

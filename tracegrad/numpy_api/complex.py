@@ -16,6 +16,7 @@ from tracegrad.ops.elementwise import complex as ops
 from tracegrad.ops.elementwise import table as elementwise
 from tracegrad.ops.elementwise.table import arctan2, equal, multiply, not_equal
 from tracegrad.ops.shape.linear import stop_gradient
+from tracegrad.typing import Array, ArrayLike
 
 __all__ = ["ComplexMethods", "angle", "conjugate", "imag", "in_pairs", "real", "sign"]
 
@@ -39,7 +40,7 @@ def imag(val: Any) -> Any:
 
 
 @implements(np.angle)
-def angle(z: Any, deg: bool = False) -> Any:
+def angle(z: ArrayLike, deg: bool = False) -> Any:
     """`np.angle`: for real numbers 0, or pi below zero."""
     x = to_float(*arrays(z))
     angle_of = ops.angle(x) if _is_complex(x) else arctan2(0.0, stop_gradient(x))
@@ -47,31 +48,31 @@ def angle(z: Any, deg: bool = False) -> Any:
 
 
 @implements(np.iscomplex)
-def iscomplex(x: Any) -> Any:
+def iscomplex(x: ArrayLike) -> Array:
     """`np.iscomplex`: whether the imaginary part is not 0."""
     return not_equal(imag(x), 0)
 
 
 @implements(np.isreal)
-def isreal(x: Any) -> Any:
+def isreal(x: ArrayLike) -> Array:
     """`np.isreal`: whether the imaginary part is 0."""
     return equal(imag(x), 0)
 
 
 @implements(np.iscomplexobj)
-def iscomplexobj(x: Any) -> bool:
+def iscomplexobj(x: ArrayLike) -> bool:
     """`np.iscomplexobj`: whether the dtype is complex."""
     return _is_complex(arrays(x)[0])
 
 
 @implements(np.isrealobj)
-def isrealobj(x: Any) -> bool:
+def isrealobj(x: ArrayLike) -> bool:
     """`np.isrealobj`: whether the dtype is not complex."""
     return not iscomplexobj(x)
 
 
 @implements(np.real_if_close)
-def real_if_close(a: Any, tol: float = 100) -> Any:
+def real_if_close(a: ArrayLike, tol: float = 100) -> Any:
     """`np.real_if_close`; whether imaginary parts are small is a query, which leaves a guard."""
     (x,) = arrays(a)
     if not _is_complex(x):
@@ -81,7 +82,7 @@ def real_if_close(a: Any, tol: float = 100) -> Any:
 
 
 @ufunc("conjugate", "conj")
-def conjugate(x: Any) -> Any:
+def conjugate(x: Any) -> Array:
     """Return the complex conjugate."""
     return ops.conj(x) if _is_complex(x) else recomputed(x)
 

@@ -19,6 +19,7 @@ from tracegrad.ops.elementwise.complex import imag, real
 from tracegrad.ops.elementwise.table import equal, isnan, logical_and, logical_not, logical_or, where
 from tracegrad.ops.reduce import reductions
 from tracegrad.ops.shape.linear import reshape, transpose, unreduce
+from tracegrad.typing import Array
 
 __all__ = [
     "ORDERED",
@@ -85,7 +86,7 @@ minimum = _chosen(elementwise.minimum, less_equal)
 
 
 # -- along an axis ---------------------------------------------------------------------------------------------------
-def _arg_extremum(x: Any, axis: int, largest: bool) -> Any:
+def _arg_extremum(x: Array, axis: int, largest: bool) -> Array:
     """Return the index along `axis` of the first extremum of complex numbers, or of the first with a nan."""
     reduce, worst = (reductions.reduce_max, -math.inf) if largest else (reductions.reduce_min, math.inf)
     unordered = isnan(x)

@@ -13,11 +13,12 @@ from tracegrad.numpy_api.joining import along, picked
 from tracegrad.numpy_api.operands import array, peer_of, raveled, to_dtype
 from tracegrad.numpy_api.registry import implements, refuse
 from tracegrad.ops.core.op import normalize_axis
+from tracegrad.typing import Array, ArrayLike
 
 __all__ = ["compress", "compressed", "extract", "nonzero"]
 
 
-def _flat(x: Any) -> Any:
+def _flat(x: Array) -> Any:
     return x if len(x.shape) == 1 else raveled(x)
 
 
@@ -37,7 +38,7 @@ def compress(condition: Any, a: Any, axis: int | None = None, out: Any = None) -
     return getitem(x, (*[slice(None)] * k, mask))
 
 
-def compressed(x: Any, condition: Any, axis: int | None = None, out: Any = None) -> Any:
+def compressed(x: Array, condition: Array, axis: int | None = None, out: Any = None) -> Any:
     """`ndarray.compress`."""
     if out is not None:
         raise refuse("the argument out= of ndarray.compress")
@@ -45,7 +46,7 @@ def compressed(x: Any, condition: Any, axis: int | None = None, out: Any = None)
 
 
 @implements(np.extract)
-def extract(condition: Any, arr: Any) -> Any:
+def extract(condition: ArrayLike, arr: ArrayLike) -> Any:
     """`np.extract`."""
     peer = peer_of(condition, arr)
     return compress(_flat(array(condition, peer)), _flat(array(arr, peer)), 0)

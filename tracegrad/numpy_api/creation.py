@@ -27,6 +27,7 @@ from tracegrad.ops.elementwise import table as elementwise
 from tracegrad.ops.elementwise.table import add, divide, equal, multiply, power, subtract
 from tracegrad.ops.shape import linear
 from tracegrad.ops.shape.linear import reshape
+from tracegrad.typing import Array, ArrayLike, DTypeLike
 
 __all__ = [
     "REPLACEMENTS",
@@ -101,18 +102,24 @@ def _as_zero_d(x: Any) -> Any:
 
 
 def asarray(
-    a: Any, dtype: Any = None, order: Any = None, *, device: Any = None, copy: Any = None, like: Any = None
+    a: ArrayLike,
+    dtype: DTypeLike = None,
+    order: Any = None,
+    *,
+    device: Any = None,
+    copy: Any = None,
+    like: ArrayLike | None = None,
 ) -> Any:
     """`np.asarray`, and `np.asanyarray`: a carrier of the right dtype is returned unchanged."""
     return array(a, dtype, copy=copy, order=order or "K", like=like)
 
 
-def ascontiguousarray(a: Any, dtype: Any = None, *, like: Any = None) -> Any:
+def ascontiguousarray(a: ArrayLike, dtype: DTypeLike = None, *, like: ArrayLike | None = None) -> Any:
     """`np.ascontiguousarray`: at least one axis."""
     return array(a, dtype, copy=None, order="C", ndmin=1, like=like)
 
 
-def asfortranarray(a: Any, dtype: Any = None, *, like: Any = None) -> Any:
+def asfortranarray(a: ArrayLike, dtype: DTypeLike = None, *, like: ArrayLike | None = None) -> Any:
     """`np.asfortranarray`: at least one axis."""
     return array(a, dtype, copy=None, order="F", ndmin=1, like=like)
 
@@ -139,7 +146,7 @@ def _constant(shape: Any, value: Any, dtype: Any, order: str) -> Any:
     return out if order == "C" else in_memory_order(out, order)
 
 
-def zeros(shape: Any, dtype: Any = None, order: str = "C", *, device: Any = None, like: Any = None) -> Any:
+def zeros(shape: Any, dtype: DTypeLike = None, order: str = "C", *, device: Any = None, like: Any = None) -> Any:
     """`np.zeros`."""
     _no_like(like)
     return _constant(shape, 0, dtype, order)
@@ -158,7 +165,13 @@ def empty(shape: Any, dtype: Any = None, order: str = "C", *, device: Any = None
 
 
 def full(
-    shape: Any, fill_value: Any, dtype: Any = None, order: str = "C", *, device: Any = None, like: Any = None
+    shape: Any,
+    fill_value: Any,
+    dtype: DTypeLike = None,
+    order: str = "C",
+    *,
+    device: Any = None,
+    like: Any = None,
 ) -> Any:
     """`np.full`."""
     _no_like(like)
@@ -203,7 +216,7 @@ def arange(
     return linear.arange(start=first.item(), step=(second - first).item(), length=length, dtype=kind.name)
 
 
-def _range_of_values(start: Any, stop: Any, step: Any, kind: Any) -> Any:
+def _range_of_values(start: Any, stop: Any, step: Any, kind: Any) -> Array:
     """Make a range between traced numbers; only its length is queried."""
     _, (begin, end, by) = together(start, stop, step)
     if bool(equal(by, 0)):
@@ -280,12 +293,12 @@ def eye(
     return out if order == "C" else in_memory_order(out, order)
 
 
-def identity(n: int, dtype: Any = None, *, like: Any = None) -> Any:
+def identity(n: int, dtype: DTypeLike = None, *, like: Array | None = None) -> Any:
     """`np.identity`."""
     return eye(n, dtype=dtype, like=like)
 
 
-def tri(N: int, M: int | None = None, k: int = 0, dtype: Any = float, *, like: Any = None) -> Any:
+def tri(N: int, M: int | None = None, k: int = 0, dtype: DTypeLike = float, *, like: Any = None) -> Any:
     """`np.tri`."""
     _no_like(like)
     return to_dtype(selection.band(N.__index__(), (N if M is None else M).__index__(), k), dtype)

@@ -14,6 +14,7 @@ from tracegrad.ops.elementwise import table as elementwise
 from tracegrad.ops.indexing.gather_scatter import gather, scatter_add, scatter_max
 from tracegrad.ops.shape import linear
 from tracegrad.ops.shape.linear import arange, full, reshape, transpose
+from tracegrad.typing import Array, Number
 
 if TYPE_CHECKING:
     from tracegrad.numpy_api.indexing import IndexPlan
@@ -37,7 +38,7 @@ def was_written(x: Any, *write_args: Any) -> bool:
     return getattr(last, "op", None) is elementwise.where and [*last.inputs[:2]] == nodes  # type: ignore[union-attr]
 
 
-def replaced_indices(x: Any, index_plan: IndexPlan, value: Any) -> Any:
+def replaced_indices(x: Array, index_plan: IndexPlan, value: Array | Number) -> Any:
     """`x` with `value` at the indices of `index_plan`: each position gets the number of its last update."""
     head = index_plan.indices[0].shape
     flat = tuple(reshape(i, shape=(math.prod(head),)) for i in index_plan.indices)
@@ -71,7 +72,7 @@ def replaced_nothing(x: Any, value: Any) -> Any:
     return x._alias() if hasattr(x, "_alias") else x.copy()
 
 
-def _written(flat: tuple[Any, ...], sizes: tuple[int, ...]) -> Any:
+def _written(flat: tuple[Any, ...], sizes: tuple[int, ...]) -> Array:
     """Return the mask of positions that any update writes."""
     one = full(shape=flat[0].shape, value=1, dtype="uint8")
     return elementwise.greater(scatter_max(one, *flat, shape=sizes, axes=tuple(range(len(sizes)))), 0)

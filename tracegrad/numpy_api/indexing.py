@@ -39,6 +39,7 @@ from tracegrad.ops.indexing.dynamic_slice import dynamic_update_slice
 from tracegrad.ops.indexing.gather_scatter import gather, scatter_add
 from tracegrad.ops.shape import linear
 from tracegrad.ops.shape.linear import full, reshape, transpose
+from tracegrad.typing import Array, Number
 from tracegrad.utils.lazy_dataclass import record
 
 __all__ = ["IndexPlan", "add_at", "getitem", "setitem"]
@@ -90,7 +91,7 @@ class IndexPlan:
                 x = transpose(x, perm=self.perm)
         return x
 
-    def spread(self, v: Any) -> Any:
+    def spread(self, v: Array) -> Any:
         """Add `v`, of the shape of the result, to zeros of `shape` at the index."""
         if self.indices:
             if self.perm != tuple(range(len(self.perm))):
@@ -98,7 +99,7 @@ class IndexPlan:
             v = scatter_add(v, *self.indices, shape=self.inner, axes=self.axes)
         return self.spread_slices(v)
 
-    def unflipped(self, v: Any) -> Any:
+    def unflipped(self, v: Any) -> Array:
         """Apply the transpose of the steps after the slices: `v` has the shape `inner`."""
         if self.sliced != self.inner:
             v = reshape(v, shape=self.sliced)
@@ -194,12 +195,12 @@ def _from_list(entry: Any) -> Any:
     return plain.astype(np.int64) if not plain.size and plain.dtype.kind == "f" else plain
 
 
-def _mask_indices(x: Any, mask: Any, axis: int) -> Any:
+def _mask_indices(x: Array, mask: Any, axis: int) -> Any:
     _check_mask(x, mask, axis)
     return indices(mask)
 
 
-def _check_mask(x: Any, mask: Any, axis: int) -> None:
+def _check_mask(x: Array, mask: Array, axis: int) -> None:
     result = x.shape[axis : axis + len(mask.shape)]
     if mask.shape != result:
         why = f"boolean index did not match indexed array along axis {axis}: shapes {mask.shape} and {result}"
@@ -416,7 +417,7 @@ def setitem(x: Any, index: Any, value: Any) -> Any:
     return _replaced(x, plan(x, index), value)
 
 
-def size_of_operand(v: Any) -> int:
+def size_of_operand(v: Array | Number) -> int:
     """Return the number of elements of an array, 1 for a literal."""
     return size_of(v) if hasattr(v, "shape") else 1
 
@@ -444,7 +445,7 @@ def _replaced(x: Any, index_plan: IndexPlan, value: Any) -> Any:
     return replaced_indices(x, index_plan, value)
 
 
-def _fit(value: Any, shape: tuple[int, ...]) -> Any:
+def _fit(value: Array, shape: tuple[int, ...]) -> Any:
     """Broadcast `value` to `shape`; excess leading axes of size one are dropped."""
     extra = len(value.shape) - len(shape)
     if extra > 0 and all(n == 1 for n in value.shape[:extra]):

@@ -38,6 +38,7 @@ from tracegrad.ops.shape import linear
 from tracegrad.ops.shape import stack_split as pieces
 from tracegrad.ops.shape.linear import full, reshape, transpose
 from tracegrad.ops.shape.repeat_index import repeated_index
+from tracegrad.typing import Array, ArrayLike, DTypeLike
 
 __all__ = ["along", "concatenate", "diff", "picked", "repeated", "stack"]
 
@@ -65,7 +66,13 @@ def picked(x: Any, index: Any, axis: int) -> Any:
 # -- joining -----------------------------------------------------------------------------------------------------
 @implements(np.concatenate, np.concat, refuses=("out",))
 def concatenate(
-    arrays_: Sequence[Any], /, axis: int | None = 0, out: Any = None, *, dtype: Any = None, casting: str = "same_kind"
+    arrays_: Sequence[Any],
+    /,
+    axis: int | None = 0,
+    out: Any = None,
+    *,
+    dtype: DTypeLike = None,
+    casting: str = "same_kind",
 ) -> Any:
     """`np.concatenate`."""
     xs = _nonempty_arrays("concatenate", arrays_)
@@ -76,7 +83,7 @@ def concatenate(
     return _joined(promoted(xs, dtype, casting), normalize_axis("concatenate", axis, len(xs[0].shape)))
 
 
-def _joined(xs: list[Any], axis: int) -> Any:
+def _joined(xs: list[Any], axis: int) -> Array:
     rest = {(*x.shape[:axis], *x.shape[axis + 1 :]) for x in xs}
     if len(rest) != 1 or len({len(x.shape) for x in xs}) != 1:
         shapes = ", ".join(str(x.shape) for x in xs)
@@ -177,7 +184,7 @@ def _block(nested: Any, depth: int, rank: int, peer: Any) -> Any:
 
 # -- splitting ---------------------------------------------------------------------------------------------------
 @implements(np.array_split)
-def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
+def array_split(ary: ArrayLike, indices_or_sections: Any, axis: int = 0) -> list[Any]:
     """`np.array_split`."""
     x = _one(ary)
     k = normalize_axis("split", axis, len(x.shape))
@@ -194,7 +201,7 @@ def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
     return [slice_along(x, k, start, max(start, stop)) for start, stop, _ in spans]
 
 
-def _is_index_list(x: Any) -> bool:
+def _is_index_list(x: Array) -> bool:
     """Whether `x` is a sequence of indices to split at, not the number of parts."""
     try:
         len(x)
@@ -214,7 +221,7 @@ def slice_along(x: Any, axis: int, start: int, stop: int) -> Any:
 
 
 @implements(np.split)
-def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
+def split(ary: ArrayLike, indices_or_sections: Any, axis: int = 0) -> list[Any]:
     """`np.split`."""
     x = _one(ary)
     if not _is_index_list(indices_or_sections):
@@ -226,7 +233,7 @@ def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
 
 
 @implements(np.hsplit)
-def hsplit(ary: Any, indices_or_sections: Any) -> list[Any]:
+def hsplit(ary: ArrayLike, indices_or_sections: Any) -> list[Any]:
     """`np.hsplit`."""
     x = _one(ary)
     parts: list[Any] = split(x, indices_or_sections, 1 if len(x.shape) > 1 else 0)
@@ -234,14 +241,14 @@ def hsplit(ary: Any, indices_or_sections: Any) -> list[Any]:
 
 
 @implements(np.vsplit)
-def vsplit(ary: Any, indices_or_sections: Any) -> list[Any]:
+def vsplit(ary: ArrayLike, indices_or_sections: Any) -> list[Any]:
     """`np.vsplit`."""
     parts: list[Any] = split(ary, indices_or_sections, 0)
     return parts
 
 
 @implements(np.dsplit)
-def dsplit(ary: Any, indices_or_sections: Any) -> list[Any]:
+def dsplit(ary: ArrayLike, indices_or_sections: Any) -> list[Any]:
     """`np.dsplit`."""
     parts: list[Any] = split(ary, indices_or_sections, 2)
     return parts
@@ -259,7 +266,7 @@ def unstack(x: Any, /, *, axis: int = 0) -> tuple[Any, ...]:
 
 # -- repeating ---------------------------------------------------------------------------------------------------
 @implements(np.tile)
-def tile(A: Any, reps: Any) -> Any:
+def tile(A: ArrayLike, reps: Any) -> Any:
     """`np.tile`."""
     x = _one(A)
     times = as_shape(reps)
@@ -329,7 +336,7 @@ def _rolled(x: Any, shift: int, axis: int) -> Any:
 
 # -- differences ---------------------------------------------------------------------------------------------------
 @implements(np.diff)
-def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Any:
+def diff(a: ArrayLike, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Any:
     """`np.diff`."""
     x, *extra = arrays(*(v for v in (a, prepend, append) if v is not None))
     k = normalize_axis("diff", axis, len(x.shape))
@@ -346,7 +353,7 @@ def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
     return x
 
 
-def _end(v: Any, x: Any, axis: int) -> Any:
+def _end(v: Array, x: Array, axis: int) -> Array:
     if v is None or v.shape:
         return v
     return linear.broadcast_to(v, shape=tuple(1 if k == axis else n for k, n in enumerate(x.shape)))
@@ -368,7 +375,7 @@ def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Any:
 
 
 @implements(np.trapezoid)
-def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
+def trapezoid(y: ArrayLike, x: ArrayLike | None = None, dx: Any = 1.0, axis: int = -1) -> Any:
     """`np.trapezoid`."""
     if x is None:
         (values,) = arrays(y)
@@ -400,7 +407,7 @@ def ix_(*args: Any) -> tuple[Any, ...]:
 
 
 @implements(np.meshgrid)
-def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> tuple[Any, ...]:
+def meshgrid(*xi: ArrayLike, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> tuple[Any, ...]:
     """`np.meshgrid`."""
     if indexing not in ("xy", "ij"):
         raise ValueError(located("Valid values for `indexing` are 'xy' and 'ij'."))
@@ -417,7 +424,7 @@ def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = 
 
 
 @implements(np.kron)
-def kron(a: Any, b: Any) -> Any:
+def kron(a: ArrayLike, b: ArrayLike) -> Array:
     """`np.kron`."""
     x, y = arrays(a, b)
     rank = max(len(x.shape), len(y.shape))

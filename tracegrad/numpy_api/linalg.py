@@ -29,7 +29,7 @@ from tracegrad.ops.linalg import solve as linalg
 from tracegrad.ops.linalg.contraction import matmul
 from tracegrad.ops.reduce.reductions import reduce_any, reduce_max
 from tracegrad.ops.shape.linear import broadcast_to, cast, concatenate, flip, full, reduce_sum, reshape
-from tracegrad.typing import Array
+from tracegrad.typing import Array, ArrayLike
 
 __all__ = [
     "MatrixError", "cholesky", "det", "eigh", "eigvalsh", "factor", "factorable", "inv", "matrices", "matrix_power",
@@ -51,7 +51,7 @@ class MatrixError(ShapeError, np.linalg.LinAlgError, RuntimeError):
     _numpys = np.linalg.LinAlgError
 
 
-def matrices(name: str, a: Any, halves: bool = False) -> Any:
+def matrices(name: str, a: ArrayLike, halves: bool = False) -> Any:
     """Convert `a` to a stack of matrices of a floating dtype, which may be float16 if `halves`."""
     x = to_float(arrays(a)[0])
     x = x if halves else factorable(name, x)
@@ -60,14 +60,14 @@ def matrices(name: str, a: Any, halves: bool = False) -> Any:
     return x
 
 
-def factorable(name: str, x: Any) -> Any:
+def factorable(name: str, x: Array) -> Array:
     """`x`, or a DTypeError if it has float16, as NumPy's."""
     if x.dtype == HALF:
         raise DTypeError(located(f"linalg.{name}: array type float16 is unsupported in linalg; use astype(np.float32)"))
     return x
 
 
-def square_matrices(name: str, a: Any) -> Any:
+def square_matrices(name: str, a: ArrayLike) -> Any:
     """`a` as a stack of square matrices of a floating dtype."""
     x = matrices(name, a)
     m, n = x.shape[-2:]
@@ -86,7 +86,7 @@ def _triangle(uplo: Any) -> bool:
 
 # -- solving -----------------------------------------------------------------------------------------------
 @implements(np.linalg.inv)
-def inv(a: Any) -> Any:
+def inv(a: ArrayLike) -> Any:
     """`np.linalg.inv`; LinAlgError if a matrix is singular."""
     return named("LinalgInvExBackward0", linalg.inv(square_matrices("inv", a)))
 
@@ -97,7 +97,7 @@ def solve(a: Any, b: Any) -> Any:
     return solved(a, b, vector=len(np.shape(b)) == 1)
 
 
-def solved(a: Any, b: Any, *, vector: bool) -> Any:
+def solved(a: ArrayLike, b: ArrayLike, *, vector: bool) -> Any:
     """Solve a @ y = b, where `b` is a stack of vectors or of matrices."""
     x, y = arrays(a, b)
     x, y = promoted([square_matrices("solve", x), factorable("solve", to_float(y))])
@@ -119,7 +119,7 @@ def _solved(x: Any, y: Any, *, vector: bool) -> Any:
 
 
 @implements(np.linalg.pinv)
-def pinv(a: Any, rcond: Any = None, hermitian: bool = False, *, rtol: Any = NO_VALUE) -> Any:
+def pinv(a: ArrayLike, rcond: Any = None, hermitian: bool = False, *, rtol: Any = NO_VALUE) -> Any:
     """`np.linalg.pinv`; the derivative assumes a constant rank."""
     x = _lower_half("pinv", a) if hermitian else matrices("pinv", a)
     if rcond is None:
@@ -132,30 +132,30 @@ def pinv(a: Any, rcond: Any = None, hermitian: bool = False, *, rtol: Any = NO_V
     return pseudoinverse(x, 0.0, tolerance("np.linalg.pinv", rcond))
 
 
-def _lower_half(name: str, a: Any) -> Any:
+def _lower_half(name: str, a: ArrayLike) -> Array:
     """Return symmetric matrices from the lower triangles, the part that NumPy reads."""
     return of_triangle(square_matrices(name, a), lower=True)
 
 
-def tolerance(name: str, value: Any) -> float:
+def tolerance(name: str, value: object) -> float:
     if not isinstance(value, int | float | np.number):
         raise refuse(f"a tolerance of {name} that is not a Python number")
     return float(value)
 
 
-def pseudoinverse(x: Any, atol: float, rtol: float) -> Any:
+def pseudoinverse(x: Array, atol: float, rtol: float) -> Any:
     """Compute the pseudoinverse; singular values up to max(atol, rtol * the largest) count as zero."""
     return named("LinalgPinvBackward0", factorizations.pinv(x, atol=atol, rtol=rtol))
 
 
 # -- products ----------------------------------------------------------------------------------------------
-def product(x: Any, y: Any) -> Any:
+def product(x: Array, y: Array) -> Any:
     """Multiply two stacks of matrices, as one tape node with PyTorch's name."""
     return named("MmBackward0" if len(x.shape) == 2 else "BmmBackward0", matmul(x, y))
 
 
 @implements(np.linalg.multi_dot, refuses=("out",))
-def multi_dot(arrays_: Any, *, out: Any = None) -> Any:
+def multi_dot(arrays_: Any, *, out: Any = None) -> Array:
     """`np.linalg.multi_dot`, in the order that takes the fewest multiplications."""
     xs = promoted(arrays(*arrays_))
     if len(xs) < 2:
@@ -192,7 +192,7 @@ def _chain(xs: list[Any], splits: dict[tuple[int, int], int], i: int, j: int) ->
 
 
 @implements(np.linalg.matrix_power)
-def matrix_power(a: Any, n: int) -> Any:
+def matrix_power(a: ArrayLike, n: int) -> Any:
     """`np.linalg.matrix_power`, by repeated squaring."""
     (x,) = arrays(a)
     if n < 0:
@@ -214,13 +214,13 @@ def matrix_power(a: Any, n: int) -> Any:
 
 # -- determinants ------------------------------------------------------------------------------------------
 @implements(np.linalg.det)
-def det(a: Any) -> Any:
+def det(a: ArrayLike) -> Any:
     """`np.linalg.det`; at a singular matrix the first two derivatives are correct, and the third is nan."""
     return named("LinalgDetBackward0", determinants.det(square_matrices("det", a)))
 
 
 @implements(np.linalg.slogdet)
-def slogdet(a: Any) -> Any:
+def slogdet(a: ArrayLike) -> Any:
     """`np.linalg.slogdet`; LinAlgError from the derivative at a singular matrix."""
     return _Slogdet(*_slogdet(square_matrices("slogdet", a)))
 
@@ -245,7 +245,7 @@ def matrix_rank(A: Any, tol: Any = None, hermitian: bool = False, *, rtol: Any =
     return rank_of(x, tolerance("np.linalg.matrix_rank", tol), 0.0)
 
 
-def rank_of(x: Any, atol: float, rtol: float) -> Any:
+def rank_of(x: Array, atol: float, rtol: float) -> Any:
     """Count the singular values above max(atol, rtol * the largest)."""
     s = factorizations.svdvals(x)
     last = (len(s.shape) - 1,)
@@ -256,7 +256,7 @@ def rank_of(x: Any, atol: float, rtol: float) -> Any:
 
 
 @implements(np.linalg.cond)
-def cond(x: Any, p: Any = None) -> Any:
+def cond(x: ArrayLike, p: ArrayLike | None = None) -> Array:
     """`np.linalg.cond`; LinAlgError for singular matrices in other norms than the 2-norm."""
     v = matrices("cond", x)
     if p in (None, 2, -2):
@@ -276,7 +276,7 @@ def cholesky(a: Any, /, *, upper: bool = False) -> Any:
     return _cholesky(square_matrices("cholesky", a), upper=upper)
 
 
-def factor(x: Any, *, upper: bool) -> Any:
+def factor(x: Array, *, upper: bool) -> Array:
     """Compute the Cholesky factor of square matrices."""
     lower = factorizations.cholesky(linalg.symmetric(x, lower=not upper), lower=False)
     return linalg.adjoint(lower) if upper else lower
@@ -286,7 +286,7 @@ _cholesky = one_node("LinalgCholeskyExBackward0")(factor)
 
 
 @implements(np.linalg.qr)
-def qr(a: Any, mode: str = "reduced") -> Any:
+def qr(a: ArrayLike, mode: str = "reduced") -> Any:
     """`np.linalg.qr` with the modes "reduced", "r" and "complete"."""
     x = matrices("qr", a)
     if mode in ("raw", "economic"):
@@ -298,7 +298,7 @@ def qr(a: Any, mode: str = "reduced") -> Any:
 
 
 @one_node("LinalgQrBackward0")
-def _qr(x: Any, *, complete: bool) -> tuple[Any, Any]:
+def _qr(x: Array, *, complete: bool) -> tuple[Any, Any]:
     q, r = factorizations.qr(x)
     *batch_shape, m, n = x.shape
     if complete and m > n:
@@ -308,13 +308,13 @@ def _qr(x: Any, *, complete: bool) -> tuple[Any, Any]:
 
 
 @implements(np.linalg.eigh)
-def eigh(a: Any, UPLO: str = "L") -> Any:
+def eigh(a: ArrayLike, UPLO: str = "L") -> Any:
     """`np.linalg.eigh`; derivatives through vectors of equal eigenvalues are nan (docs/singular_points.md)."""
     x = square_matrices("eigh", a)
     return _Eigh(*spectrum(x, UPLO, _are_tied(x)))
 
 
-def spectrum(a: Any, uplo: str, tied: bool = True) -> Any:
+def spectrum(a: ArrayLike, uplo: str, tied: bool = True) -> Any:
     """Compute eigenvalues and eigenvectors of symmetric matrices from one triangle.
 
     `tied`: the derivatives are symmetric, as in PyTorch.
@@ -328,12 +328,12 @@ def _eigh(x: Array, *, lower: bool, tied: bool) -> tuple[Array, ...]:
     return factorizations.eigh(_whole(x, lower, tied), lower=lower)
 
 
-def of_triangle(x: Any, *, lower: bool) -> Any:
+def of_triangle(x: Array, *, lower: bool) -> Array:
     """Return symmetric matrices from one triangle."""
     return _whole(x, lower, _are_tied(x))
 
 
-def _whole(x: Any, lower: bool, tied: bool) -> Any:
+def _whole(x: Array, lower: bool, tied: bool) -> Array:
     return (linalg.symmetric if tied else linalg.mirrored)(x, lower=lower)
 
 
@@ -346,24 +346,24 @@ def _are_tied(x: Any) -> bool:
 
 
 @implements(np.linalg.eigvalsh)
-def eigvalsh(a: Any, UPLO: str = "L") -> Any:
+def eigvalsh(a: ArrayLike, UPLO: str = "L") -> Any:
     """`np.linalg.eigvalsh`."""
     x = square_matrices("eigvalsh", a)
     return spectral_values(x, UPLO, _are_tied(x))
 
 
-def spectral_values(a: Any, uplo: str, tied: bool = True) -> Any:
+def spectral_values(a: ArrayLike, uplo: str, tied: bool = True) -> Any:
     """Compute the eigenvalues of `spectrum` alone."""
     return _eigvalsh(square_matrices("eigvalsh", a), lower=_triangle(uplo), tied=tied)
 
 
 @one_node("LinalgEighBackward0")
-def _eigvalsh(x: Any, *, lower: bool, tied: bool) -> Any:
+def _eigvalsh(x: Array, *, lower: bool, tied: bool) -> Array:
     return factorizations.eigvalsh(_whole(x, lower, tied))
 
 
 @implements(np.linalg.svd)
-def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False) -> Any:
+def svd(a: ArrayLike, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False) -> Any:
     """`np.linalg.svd`; derivatives through vectors of equal singular values are nan (docs/singular_points.md).
 
     The vectors that `full_matrices` adds follow the space that they span without a rotation within it.
@@ -373,7 +373,7 @@ def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True, hermitian: 
     return _SVD(*_svd(matrices("svd", a), whole=full_matrices)) if compute_uv else svdvals(a)
 
 
-def _of_hermitian(x: Any, vectors: bool) -> Any:
+def _of_hermitian(x: Array, vectors: bool) -> Any:
     """Compute the SVD of symmetric or Hermitian matrices from their eigenvalues; without `vectors`, only the values."""
     tied = _are_tied(x)
     w, v = _eigh(x, lower=True, tied=tied) if vectors else (_eigvalsh(x, lower=True, tied=tied), None)
@@ -387,7 +387,7 @@ def _of_hermitian(x: Any, vectors: bool) -> Any:
 
 
 @one_node("LinalgSvdBackward0")
-def _svd(x: Any, *, whole: bool) -> tuple[Any, Any, Any]:
+def _svd(x: Array, *, whole: bool) -> tuple[Any, Any, Any]:
     m, n = x.shape[-2:]
     u, s, vh = factorizations.svd(x)
     last = len(x.shape) - 1
@@ -400,6 +400,6 @@ def _svd(x: Any, *, whole: bool) -> tuple[Any, Any, Any]:
 
 
 @implements(np.linalg.svdvals)
-def svdvals(x: Any, /) -> Any:
+def svdvals(x: ArrayLike, /) -> Any:
     """`np.linalg.svdvals`."""
     return named("LinalgSvdBackward0", factorizations.svdvals(matrices("svdvals", x)))

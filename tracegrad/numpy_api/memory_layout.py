@@ -11,6 +11,7 @@ from tracegrad.errors import OVERLAPPING, READ_ONLY, lost
 from tracegrad.numpy_api.operands import arrays, operand, peer_of
 from tracegrad.numpy_api.registry import implements, refuse
 from tracegrad.ops.core.memory_order import arranged, order_of, relaid, spread, stand_in
+from tracegrad.typing import Array, ArrayLike
 
 __all__ = [
     "Flags",
@@ -43,14 +44,14 @@ class RowMajorLayout:
         """Return this view, which must not be updated from now on."""
         return self
 
-    def _layouts(self, *xs: Any) -> Any:
+    def _layouts(self, *xs: Array) -> Any:
         """Return ndarrays with the memory layout of the arrays `xs`, which must not be read."""
         return [stand_in(x.shape, x.dtype, None, 64) for x in xs]  # NumPy does not accept the address 0
 
     def _compares(self) -> None:
         """Record that the memory positions of this and other arrays are compared."""
 
-    def _visible_layouts(self, *xs: Any) -> Any:
+    def _visible_layouts(self, *xs: Array) -> Any:
         """Return the result of `_layouts`, for a result that users see."""
         return self._layouts(*xs)
 
@@ -144,14 +145,14 @@ class Flags:
 
 
 @implements(np.shares_memory)
-def shares_memory(a: Any, b: Any, /, max_work: Any = None) -> bool:
+def shares_memory(a: ArrayLike, b: ArrayLike, /, max_work: Any = None) -> bool:
     """`np.shares_memory`."""
     u, v = _compared(a, b)
     return np.shares_memory(u, v, max_work=max_work)
 
 
 @implements(np.may_share_memory)
-def may_share_memory(a: Any, b: Any, /, max_work: Any = None) -> bool:
+def may_share_memory(a: ArrayLike, b: ArrayLike, /, max_work: Any = None) -> bool:
     """`np.may_share_memory`."""
     u, v = _compared(a, b)
     return np.may_share_memory(u, v, max_work=max_work)
@@ -186,9 +187,9 @@ class MemoryMethods:
         return np.asarray(x.concrete("tobytes()")).tobytes(order)
 
     @property
-    def ctypes(self) -> Any:
+    def ctypes(self) -> Array:
         raise refuse("ndarray.ctypes")
 
     @property
-    def data(self) -> Any:
+    def data(self) -> Array:
         raise refuse("ndarray.data")

@@ -21,6 +21,7 @@ from tracegrad.ops.core.op import Carrier, dispatch_operand, normalize_axis
 from tracegrad.ops.indexing.dynamic_slice import counted, dynamic_slice
 from tracegrad.ops.shape.linear import broadcast_to, cast, full, reshape
 from tracegrad.ops.shape.stack_split import stack
+from tracegrad.typing import Array, ArrayLike, DTypeLike
 
 __all__ = [
     "UFUNC",
@@ -119,7 +120,7 @@ def array(x: Any, peer: Any) -> Any:
     return _array_of(x, peer)
 
 
-def arrays(*xs: Any) -> list[Any]:
+def arrays(*xs: ArrayLike) -> list[Any]:
     """Convert all of `xs` to arrays of the kind of the carriers among them."""
     peer = peer_of(*xs)
     return [array(x, peer) for x in xs]
@@ -176,7 +177,7 @@ def to_inexact(x: Any) -> Any:
     return cast(x, dtype=np.result_type(x.dtype, HALF).name)
 
 
-def rounded_once(compute: Callable[..., Any], *xs: Any) -> Any:
+def rounded_once(compute: Callable[..., Any], *xs: Array) -> Any:
     """Apply `compute` to `xs`; float16 is computed in float32, so that several ops round once."""
     if not any(not is_literal(x) and x.dtype == HALF for x in xs):
         return compute(*xs)
@@ -198,7 +199,7 @@ def assigned(x: Any, dtype: np.dtype[Any]) -> Any:
     return element.item()
 
 
-def together(*xs: Any) -> tuple[np.dtype[Any], list[Any]]:
+def together(*xs: ArrayLike) -> tuple[np.dtype[Any], list[Any]]:
     """Convert `xs` to their common dtype, as for `np.where`; Python numbers wrap around as in NumPy."""
     dtype = supported(_common_dtype(xs))
     return dtype, [np.asarray(x).astype(dtype).item() if is_literal(x) else to_dtype(x, dtype) for x in xs]
@@ -223,7 +224,7 @@ def to_float(x: Any) -> Any:
     return cast(x, dtype="float64" if rule is None else rule([(float, 0)]).name)
 
 
-def promoted(xs: Sequence[Any], dtype: Any = None, casting: Any = "same_kind") -> list[Any]:
+def promoted(xs: Sequence[Any], dtype: DTypeLike = None, casting: Any = "same_kind") -> list[Any]:
     """Arrays in their common dtype, or in `dtype` where `casting` allows it."""
     if dtype is None and all(x.dtype is xs[0].dtype for x in xs):
         return list(xs)
@@ -259,7 +260,7 @@ def raveled(x: Any) -> Any:
     return reshape(x, shape=(size_of(x),))
 
 
-def along_axis(name: str, a: Any, axis: Any) -> tuple[Any, int]:
+def along_axis(name: str, a: ArrayLike, axis: Any) -> tuple[Any, int]:
     """Return the array and the normalized axis; for None, the flattened array."""
     (x,) = arrays(a)
     return (raveled(x), 0) if axis is None else (x, normalize_axis(name, axis, len(x.shape)))
@@ -282,7 +283,7 @@ def read_only(x: Any, result: Any, view_layout: Callable[[Any], Any]) -> Any:
     return x._viewed(result, None, sealed) if getattr(x, "_tracks_views", False) else result
 
 
-def window(x: Any, starts: tuple[Any, ...], sizes: tuple[int, ...], step: tuple[int, ...]) -> Any:
+def window(x: Any, starts: tuple[Any, ...], sizes: tuple[int, ...], step: tuple[int, ...]) -> Array:
     """Return the window of `x` at dynamic starts; for a tracer, with the memory layout of a view of `x`."""
     result = dynamic_slice(x, *starts, sizes=sizes, step=step)
     return x._windowed(result, starts, step) if getattr(x, "_tracks_views", False) else result

@@ -30,50 +30,51 @@ from tracegrad.ops.elementwise.complex import conjugated
 from tracegrad.ops.elementwise.table import multiply, subtract
 from tracegrad.ops.linalg import contraction
 from tracegrad.ops.shape.linear import reduce_sum, reshape
+from tracegrad.typing import Array, ArrayLike, Axes
 
 
 @implements(np.dot, refuses=("out",))
-def dot(a: Any, b: Any, out: Any = None) -> Any:
+def dot(a: ArrayLike, b: ArrayLike, out: Any = None) -> Any:
     """`np.dot`."""
     x, y = operands(a, b)
     return multiply(x, y) if is_literal(x) or is_literal(y) else contraction.dot(x, y)
 
 
 @implements(np.vdot)
-def vdot(a: Any, b: Any, /) -> Any:
+def vdot(a: ArrayLike, b: ArrayLike, /) -> Any:
     """`np.vdot`."""
     x, y = (raveled(v) for v in arrays(a, b))
     return contraction.dot(conjugated(x), y)
 
 
 @implements(np.inner)
-def inner(a: Any, b: Any, /) -> Any:
+def inner(a: ArrayLike, b: ArrayLike, /) -> Any:
     """`np.inner`."""
     x, y = arrays(a, b)
     return contraction.tensordot(x, y, axes=(-1, -1)) if x.shape and y.shape else multiply(x, y)
 
 
 @implements(np.outer, refuses=("out",))
-def outer(a: Any, b: Any, out: Any = None) -> Any:
+def outer(a: ArrayLike, b: ArrayLike, out: Any = None) -> Array:
     """`np.outer`."""
     x, y = (raveled(v) for v in arrays(a, b))
     return multiply(reshape(x, shape=(*x.shape, 1)), reshape(y, shape=(1, *y.shape)))
 
 
 @implements(np.linalg.outer)
-def linalg_outer(x1: Any, x2: Any, /) -> Any:
+def linalg_outer(x1: ArrayLike, x2: ArrayLike, /) -> Any:
     """`np.linalg.outer`."""
     return outer(x1, x2)
 
 
 @implements(np.linalg.matmul)
-def linalg_matmul(x1: Any, x2: Any, /) -> Any:
+def linalg_matmul(x1: ArrayLike, x2: ArrayLike, /) -> Any:
     """`np.linalg.matmul`."""
     return _matmul(x1, x2)
 
 
 @implements(np.tensordot, np.linalg.tensordot)
-def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
+def tensordot(a: ArrayLike, b: ArrayLike, axes: Axes = 2) -> Any:
     """`np.tensordot`."""
     x, y = arrays(a, b)
     return contraction.tensordot(x, y, axes=axes)
@@ -175,7 +176,7 @@ def vecdot(x: Any, y: Any, axis: int = -1, dtype: Any = None) -> Any:
 
 
 @implements(np.linalg.vecdot)
-def linalg_vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
+def linalg_vecdot(x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1) -> Any:
     """`np.linalg.vecdot`."""
     return vecdot(x1, x2, axis)
 
@@ -201,7 +202,9 @@ _CROSSED = frozenset({2, 3} if np.lib.NumpyVersion(np.__version__) < "2.5.0" els
 
 
 @implements(np.cross)
-def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None) -> Any:
+def cross(
+    a: ArrayLike, b: ArrayLike, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None
+) -> Any:
     """`np.cross` of vectors of three components; before NumPy 2.5 also of two.
 
     The result for two vectors of two components is the third component.
@@ -224,6 +227,6 @@ def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axi
 
 
 @implements(np.linalg.cross)
-def linalg_cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
+def linalg_cross(x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1) -> Any:
     """`np.linalg.cross`."""
     return cross(x1, x2, axis=axis)

@@ -16,6 +16,7 @@ import numpy as np
 from tracegrad.avals import LITERALS, is_plain_array
 from tracegrad.errors import TraceError, UnsupportedError, located
 from tracegrad.ops.core.op import Carrier, DispatchLevel
+from tracegrad.typing import ArrayLike
 
 __all__ = [
     "as_index",
@@ -35,7 +36,7 @@ _USUAL = frozenset({np.ndarray, list, tuple, type(None), slice, str, type(...), 
 _PRIORITY_OF_ARRAYS = 0.0
 
 
-def not_plain(x: Any) -> str:
+def not_plain(x: ArrayLike) -> str:
     """Describe the problem of an array of a subclass of ndarray, or of NumPy's scalars, and the remedy."""
     kind = "ndarray" if isinstance(x, np.ndarray) else "NumPy's scalars"
     return (
@@ -70,7 +71,7 @@ def of_protocol(x: Any) -> Any:
     return x.__array__()
 
 
-def as_index(x: Any) -> Any:
+def as_index(x: ArrayLike) -> Any:
     """Convert an object, or an array of a subclass, to an array or integer index."""
     if isinstance(x, np.ndarray):
         return np.asarray(x)

@@ -39,6 +39,7 @@ from tracegrad.ops.linalg.factorizations import svdvals
 from tracegrad.ops.reduce import reductions, scans
 from tracegrad.ops.shape import linear
 from tracegrad.ops.shape.linear import broadcast_to, cast, keep_axes, reduce_sum, reshape, transpose
+from tracegrad.typing import Array, ArrayLike, Axes, DTypeLike, Number
 
 NONE: Any = None
 UNSET: Any = np._NoValue
@@ -53,24 +54,24 @@ def accumulator(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return dtype
 
 
-def _reduce(op: Callable[..., Any], name: str, x: Any, axis: Any, keepdims: bool, **params: Any) -> Any:
+def _reduce(op: Callable[..., Any], name: str, x: Array, axis: Axes, keepdims: bool, **params: Any) -> Array:
     axes = _axes(name, axis, len(x.shape))
     out = op(x, axes=axes, **params)
     return keep_axes(out, x.shape, axes) if keepdims else out
 
 
-def _axes(name: str, axis: Any, rank: int) -> tuple[int, ...]:
+def _axes(name: str, axis: Axes, rank: int) -> tuple[int, ...]:
     """Normalize the axes of a reduction; ufunc reductions take 0 and -1 for a number too, as in NumPy."""
     if rank == 0 and hasattr(axis, "__index__") and axis in (0, -1) and name not in ("mean", "var", "norm"):
         return ()
     return normalize_axes(name, axis, rank)
 
 
-def _one(a: Any) -> Any:
+def _one(a: ArrayLike) -> Any:
     return arrays(a)[0]
 
 
-def _masked(a: Any, mask: Any, neutral: Any) -> Any:
+def _masked(a: ArrayLike, mask: ArrayLike, neutral: Any) -> Any:
     """Replace the elements of `a` where `where=` is false by the identity element."""
     x, inside = arrays(a, mask)
     return where(to_dtype(inside, bool), x, bool(neutral) if x.dtype.kind == "b" else neutral)
@@ -79,9 +80,9 @@ def _masked(a: Any, mask: Any, neutral: Any) -> Any:
 # -- sums and products ---------------------------------------------------------------------------------------
 @implements(np.sum, refuses=("out",))
 def sum(
-    a: Any,
-    axis: Any = None,
-    dtype: Any = None,
+    a: ArrayLike,
+    axis: Axes = None,
+    dtype: DTypeLike = None,
     out: Any = None,
     keepdims: bool = False,
     initial: Any = UNSET,
@@ -95,9 +96,9 @@ def sum(
 
 @implements(np.prod, refuses=("out",))
 def prod(
-    a: Any,
-    axis: Any = None,
-    dtype: Any = None,
+    a: ArrayLike,
+    axis: Axes = None,
+    dtype: DTypeLike = None,
     out: Any = None,
     keepdims: bool = False,
     initial: Any = UNSET,
@@ -111,9 +112,9 @@ def prod(
 
 @implements(np.nansum, refuses=("out",))
 def nansum(
-    a: Any,
-    axis: Any = None,
-    dtype: Any = None,
+    a: ArrayLike,
+    axis: Axes = None,
+    dtype: DTypeLike = None,
     out: Any = None,
     keepdims: bool = False,
     initial: Any = UNSET,
@@ -123,14 +124,14 @@ def nansum(
     return sum(_without_nan(_one(a)), axis, dtype, None, keepdims, initial, where)
 
 
-def _without_nan(x: Any) -> Any:
+def _without_nan(x: Array) -> Array:
     return where(isnan(x), 0.0, x) if x.dtype.kind in "fc" else x
 
 
 @implements(np.nanmean, refuses=("out",))
 def nanmean(
-    a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = True
-) -> Any:
+    a: Any, axis: Axes = None, dtype: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = True
+) -> Array:
     """`np.nanmean`."""
     x = to_dtype(to_float(_one(a)), dtype)
     count = sum(not_equal(isnan(x), True), axis, x.dtype, None, keepdims, where=where)
@@ -188,7 +189,7 @@ def _from_initial(of: Callable[..., Any], a: Any, axis: Any, dtype: Any, value: 
 
 
 @implements(np.count_nonzero)
-def count_nonzero(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
+def count_nonzero(a: ArrayLike, axis: Axes = None, *, keepdims: bool = False) -> Any:
     """`np.count_nonzero`."""
     return sum(to_dtype(_one(a), bool), axis, None, None, keepdims)
 
@@ -196,7 +197,13 @@ def count_nonzero(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
 # -- moments -------------------------------------------------------------------------------------------------
 @implements(np.mean, refuses=("out",))
 def mean(
-    a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = True
+    a: ArrayLike,
+    axis: Axes = None,
+    dtype: DTypeLike = None,
+    out: Any = None,
+    keepdims: bool = False,
+    *,
+    where: Any = True,
 ) -> Any:
     """`np.mean`; integers are averaged in float64."""
     x = _one(a)
@@ -210,14 +217,14 @@ def mean(
     )
 
 
-def _in_integers(x: Any, axis: Any, keepdims: bool, where: Any) -> Any:
+def _in_integers(x: Array, axis: Axes, keepdims: bool, where: Any) -> Any:
     """Compute a mean with an integer or boolean dtype: the quotient of the sum is converted."""
     inside = broadcast_to(to_dtype(arrays(where)[0], bool), shape=x.shape)
     total = sum(x, axis, x.dtype, None, keepdims, where=where)
     return to_dtype(divide(total, sum(inside, axis, None, None, keepdims)), x.dtype)
 
 
-def _counted(x: Any, mask: Any, axis: Any, keepdims: bool) -> Any:
+def _counted(x: Array, mask: ArrayLike, axis: Axes, keepdims: bool) -> Any:
     """Count the elements where `where=` is true."""
     (inside,) = arrays(mask)
     return sum(broadcast_to(to_dtype(to_dtype(inside, bool), x.dtype), shape=x.shape), axis, None, None, keepdims)
@@ -225,15 +232,15 @@ def _counted(x: Any, mask: Any, axis: Any, keepdims: bool) -> Any:
 
 @implements(np.var, refuses=("out",))
 def var(
-    a: Any,
-    axis: Any = None,
-    dtype: Any = None,
+    a: ArrayLike,
+    axis: Axes = None,
+    dtype: DTypeLike = None,
     out: Any = None,
     ddof: float = 0,
     keepdims: bool = False,
     *,
     where: Any = True,
-    mean: Any = UNSET,
+    mean: ArrayLike = UNSET,
     correction: Any = UNSET,
 ) -> Any:
     """`np.var`: divides by n - ddof; integers are converted to float64."""
@@ -248,7 +255,7 @@ def var(
     return rounded_once(lambda x: _var(x, axis, ddof, keepdims, where, mean), x)
 
 
-def _var(x: Any, axis: Any, ddof: float, keepdims: bool, where: Any, center: Any) -> Any:
+def _var(x: Array, axis: Axes, ddof: float, keepdims: bool, where: Any, center: Any) -> Array:
     center = mean(x, axis, None, None, True, where=where) if center is UNSET else center
     squares = reductions.squares(subtract(x, center))
     total = sum(squares, axis, None, None, keepdims, where=where)
@@ -261,17 +268,17 @@ def _var(x: Any, axis: Any, ddof: float, keepdims: bool, where: Any, center: Any
 
 @implements(np.std, refuses=("out",))
 def std(
-    a: Any,
-    axis: Any = None,
-    dtype: Any = None,
+    a: ArrayLike,
+    axis: Axes = None,
+    dtype: DTypeLike = None,
     out: Any = None,
     ddof: float = 0,
     keepdims: bool = False,
     *,
     where: Any = True,
-    mean: Any = UNSET,
+    mean: ArrayLike = UNSET,
     correction: Any = UNSET,
-) -> Any:
+) -> Array:
     """`np.std`: the square root of `np.var`."""
     return root(var(a, axis, dtype, None, ddof, keepdims, where=where, mean=mean, correction=correction))
 
@@ -279,7 +286,7 @@ def std(
 # -- extrema -------------------------------------------------------------------------------------------------
 @implements(np.max, np.amax, refuses=("out",))
 def max(
-    a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, initial: Any = UNSET, where: Any = True
+    a: ArrayLike, axis: Axes = None, out: Any = None, keepdims: bool = False, initial: Any = UNSET, where: Any = True
 ) -> Any:
     """`np.max`."""
     return _extreme(reductions.reduce_max, "max", _bounding("max", a, initial, where), axis, keepdims, initial)
@@ -287,13 +294,13 @@ def max(
 
 @implements(np.min, np.amin, refuses=("out",))
 def min(
-    a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, initial: Any = UNSET, where: Any = True
+    a: ArrayLike, axis: Axes = None, out: Any = None, keepdims: bool = False, initial: Any = UNSET, where: Any = True
 ) -> Any:
     """`np.min`."""
     return _extreme(reductions.reduce_min, "min", _bounding("min", a, initial, where), axis, keepdims, initial)
 
 
-def _bounding(name: str, a: Any, initial: Any, mask: Any) -> Any:
+def _bounding(name: str, a: ArrayLike, initial: Any, mask: ArrayLike) -> Any:
     if mask is True:
         return a
     if initial is UNSET:
@@ -328,7 +335,7 @@ def _is_nothing(size: Any, may_query: bool = False) -> bool:
 
 
 @implements(np.ptp, refuses=("out",))
-def ptp(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
+def ptp(a: ArrayLike, axis: Axes = None, out: Any = None, keepdims: bool = False) -> Array:
     """`np.ptp`: maximum minus minimum."""
     largest, smallest = max(a, axis, None, keepdims), min(a, axis, None, keepdims)
     span = subtract(largest, smallest)
@@ -337,7 +344,7 @@ def ptp(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False) -> An
     return where(isnan(largest), largest, span)  # else the derivative would be 0 where both are nan
 
 
-def _arg(op: Any, name: str, a: Any, axis: Any, keepdims: bool) -> Any:
+def _arg(op: Any, name: str, a: Any, axis: Any, keepdims: bool) -> Array:
     x = _one(a)
     axis = axis if x.shape or axis not in (0, -1) else None
     if any(map(_is_nothing, x.shape if axis is None else (x.shape[normalize_axis(name, axis, len(x.shape))],))):
@@ -352,20 +359,20 @@ def _arg(op: Any, name: str, a: Any, axis: Any, keepdims: bool) -> Any:
 
 
 @implements(np.argmax, refuses=("out",))
-def argmax(a: Any, axis: Any = None, out: Any = None, *, keepdims: bool = False) -> Any:
+def argmax(a: ArrayLike, axis: Axes = None, out: Any = None, *, keepdims: bool = False) -> Any:
     """`np.argmax`."""
     return _arg(reductions.argmax, "argmax", a, axis, keepdims)
 
 
 @implements(np.argmin, refuses=("out",))
-def argmin(a: Any, axis: Any = None, out: Any = None, *, keepdims: bool = False) -> Any:
+def argmin(a: Any, axis: Any = None, out: Any = None, *, keepdims: bool = False) -> Array:
     """`np.argmin`."""
     return _arg(reductions.argmin, "argmin", a, axis, keepdims)
 
 
 # -- logic ---------------------------------------------------------------------------------------------------
 @implements(np.any, refuses=("out",))
-def any_(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = True) -> Any:
+def any_(a: ArrayLike, axis: Axes = None, out: Any = None, keepdims: bool = False, *, where: Any = True) -> Array:
     """`np.any`."""
     return _reduce(reductions.reduce_any, "any", _booleans(a, where, False), axis, keepdims)
 
@@ -382,18 +389,18 @@ def _booleans(a: Any, mask: Any, neutral: bool) -> Any:
 
 
 @implements(np.isclose)
-def isclose(a: Any, b: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Any:
+def isclose(a: ArrayLike, b: ArrayLike, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Any:
     """`np.isclose`."""
     return _isclose(a, b, rtol, atol, equal_nan)
 
 
 @implements(np.allclose)
-def allclose(a: Any, b: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Any:
+def allclose(a: ArrayLike, b: ArrayLike, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Any:
     """`np.allclose`."""
     return _boolean(all_(_isclose(a, b, rtol, atol, equal_nan)))
 
 
-def _boolean(x: Any) -> Any:
+def _boolean(x: Array | Number) -> Any:
     """Convert a boolean without axes to Python's."""
     return x._python_number("bool()") if hasattr(x, "_python_number") else x
 
@@ -438,16 +445,16 @@ def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any
 
 
 @implements(np.linalg.matrix_norm)
-def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Any:
+def matrix_norm(x: ArrayLike, /, *, keepdims: bool = False, ord: Any = "fro") -> Any:
     """`np.linalg.matrix_norm` over the last two axes."""
     return norm(x, ord, (-2, -1), keepdims)
 
 
-def _length(x: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
+def _length(x: Array, axes: tuple[int, ...], keepdims: bool) -> Any:
     return root(_reduce(reduce_sum, "norm", reductions.squares(x), axes, keepdims))
 
 
-def root(total: Any) -> Any:
+def root(total: Array) -> Array:
     """Compute the square root, with derivative 0 at 0."""
     zero = equal(total, 0)
     return where(zero, 0.0, sqrt(where(zero, 1.0, total)))
@@ -489,7 +496,7 @@ def _matrix_norm(x: Any, ord: Any, pair: tuple[int, ...], keepdims: bool) -> Any
     return out if keepdims else reshape(out, shape=tuple(n for i, n in enumerate(x.shape) if i not in pair))
 
 
-def _spectral_norm(x: Any, ord: Any, pair: tuple[int, ...], keepdims: bool) -> Any:
+def _spectral_norm(x: Array, ord: Any, pair: tuple[int, ...], keepdims: bool) -> Array:
     """Compute the largest or smallest singular value, or the sum of all."""
     values = svdvals(transpose(x, perm=(*(k for k in range(len(x.shape)) if k not in pair), *pair)))
     values = values if values.shape[-1] or ord != 2 else sum(values, -1, None, None, True)  # with 0 the largest
@@ -502,7 +509,7 @@ def _method(reduction_of: Callable[..., Any], takes_dtype: bool) -> Callable[...
     def reduce(
         array: Any,
         axis: Any = 0,
-        dtype: Any = None,
+        dtype: DTypeLike = None,
         out: Any = None,
         keepdims: bool = False,
         initial: Any = UNSET,
@@ -518,7 +525,7 @@ def _method(reduction_of: Callable[..., Any], takes_dtype: bool) -> Callable[...
     return reduce
 
 
-def _accumulate(array: Any, axis: int = 0, dtype: Any = None, out: Any = None) -> Any:
+def _accumulate(array: Any, axis: int = 0, dtype: DTypeLike = None, out: Any = None) -> Any:
     return cumsum(array, axis, dtype, out)
 
 

@@ -56,6 +56,7 @@ from tracegrad.ops.indexing import diagonal as diagonals
 from tracegrad.ops.indexing.gather_scatter import gather, scatter_add
 from tracegrad.ops.shape import linear
 from tracegrad.ops.shape.linear import arange, full, reshape
+from tracegrad.typing import Array, ArrayLike, DTypeLike
 
 
 def _one(a: Any) -> Any:
@@ -157,7 +158,7 @@ def _clipped_complex(x: Any, low: Any, high: Any) -> Any:
     return x if high is None else minimum(x, high)
 
 
-def _is_one(bound: Any, x: Any) -> bool:
+def _is_one(bound: Any, x: Array) -> bool:
     """Whether NumPy treats `bound` as one number.
 
     Between two numbers, clip keeps the sign of a zero of `x`; otherwise the bound's zero is the result.
@@ -165,11 +166,11 @@ def _is_one(bound: Any, x: Any) -> bool:
     return is_literal(bound) or not bound.shape or (math.prod(bound.shape) == 1 < math.prod(x.shape))
 
 
-def _is_integer(bound: Any, x: Any) -> bool:
+def _is_integer(bound: Any, x: Array) -> bool:
     return type(bound) is int and x.dtype.kind in "iu"
 
 
-def _bounded(x: Any, bound: Any, beyond: Any) -> Any:
+def _bounded(x: Array, bound: Any, beyond: Any) -> Array:
     if is_literal(bound):
         return elementwise.where(beyond(x, bound), bound, x) if bound == bound else multiply(x, bound)
     outside = beyond(x, bound)
@@ -179,7 +180,7 @@ def _bounded(x: Any, bound: Any, beyond: Any) -> Any:
 
 
 @implements(np.nan_to_num)
-def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Any:
+def nan_to_num(x: ArrayLike, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Any:
     """`np.nan_to_num`."""
     v = _one(x)
     result = _without_nan(v, nan, posinf, neginf)
@@ -204,13 +205,13 @@ def _without_nan(v: Any, nan: Any, posinf: Any, neginf: Any) -> Any:
 
 
 @implements(np.isposinf, refuses=("out",))
-def isposinf(x: Any, out: Any = None) -> Any:
+def isposinf(x: ArrayLike, out: Any = None) -> Array:
     """`np.isposinf`."""
     return equal(_one(x), math.inf)
 
 
 @implements(np.isneginf, refuses=("out",))
-def isneginf(x: Any, out: Any = None) -> Any:
+def isneginf(x: ArrayLike, out: Any = None) -> Array:
     """`np.isneginf`."""
     return equal(_one(x), -math.inf)
 
@@ -235,13 +236,13 @@ def round(a: Any, decimals: int = 0, out: Any = None) -> Any:
 
 
 @implements(np.fix, refuses=("out",))
-def fix(x: Any, out: Any = None) -> Any:
+def fix(x: ArrayLike, out: Any = None) -> Array:
     """`np.fix`: rounds towards zero."""
     return elementwise.trunc(_one(x))
 
 
 @implements(np.i0)
-def i0(x: Any) -> Any:
+def i0(x: ArrayLike) -> Any:
     """`np.i0`: as `scipy.special.i0`."""
     import scipy.special
 
@@ -269,7 +270,7 @@ def sinc(x: Any) -> Any:
 
 
 # -- by index ------------------------------------------------------------------------------------------------------
-def _as_index(x: Any) -> Any:
+def _as_index(x: Array) -> Any:
     if x.dtype.kind not in "iu":
         raise DTypeError(located(f"arrays used as indices must be of integer type, got {x.dtype}"))
     return to_dtype(x, "int64")
@@ -295,7 +296,7 @@ def take(a: Any, indices: Any, axis: int | None = None, out: Any = None, mode: s
 
 
 @implements(np.take_along_axis)
-def take_along_axis(arr: Any, indices: Any, axis: int | None = -1) -> Any:
+def take_along_axis(arr: ArrayLike, indices: ArrayLike, axis: int | None = -1) -> Any:
     """`np.take_along_axis`."""
     x, index = arrays(arr, indices)
     index = _as_index(index)
@@ -321,7 +322,7 @@ def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
     return _diagonal(_one(a), offset, axis1, axis2)._sealed()
 
 
-def _diagonal(x: Any, offset: int, axis1: int, axis2: int) -> Any:
+def _diagonal(x: Array, offset: int, axis1: int, axis2: int) -> Any:
     if len(x.shape) < 2:
         raise ValueError(located("diag requires an array of at least two dimensions"))
     i, j = (normalize_axis("diagonal", k, len(x.shape)) for k in (axis1, axis2))
@@ -331,13 +332,13 @@ def _diagonal(x: Any, offset: int, axis1: int, axis2: int) -> Any:
 
 
 @implements(np.linalg.diagonal)
-def linalg_diagonal(x: Any, /, *, offset: int = 0) -> Any:
+def linalg_diagonal(x: ArrayLike, /, *, offset: int = 0) -> Any:
     """`np.linalg.diagonal`."""
     return diagonal(x, offset, -2, -1)
 
 
 @implements(np.diag)
-def diag(v: Any, k: int = 0) -> Any:
+def diag(v: ArrayLike, k: int = 0) -> Any:
     """`np.diag`."""
     x = _one(v)
     if len(x.shape) == 2:
@@ -350,31 +351,33 @@ def diag(v: Any, k: int = 0) -> Any:
 
 
 @implements(np.diagflat)
-def diagflat(v: Any, k: int = 0) -> Any:
+def diagflat(v: ArrayLike, k: int = 0) -> Any:
     """`np.diagflat`."""
     x = _one(v)
     return diag(raveled(x), k)
 
 
 @implements(np.trace, refuses=("out",))
-def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: Any = None) -> Any:
+def trace(
+    a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: DTypeLike = None, out: Any = None
+) -> Any:
     """`np.trace`."""
     return _sum(_diagonal(_one(a), offset, axis1, axis2), -1, dtype)
 
 
 @implements(np.linalg.trace)
-def linalg_trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Any:
+def linalg_trace(x: ArrayLike, /, *, offset: int = 0, dtype: DTypeLike = None) -> Any:
     """`np.linalg.trace`."""
     return trace(x, offset, -2, -1, dtype)
 
 
-def band(rows: int, columns: int, k: int) -> Any:
+def band(rows: int, columns: int, k: int) -> Array:
     """Return the mask column <= row + k."""
     down, across = reshape(positions(rows, k), shape=(rows, 1)), reshape(positions(columns), shape=(1, columns))
     return less_equal(across, down)
 
 
-def _triangle(m: Any, k: int, lower: bool) -> Any:
+def _triangle(m: Any, k: int, lower: bool) -> Array:
     x = _one(m)
     if len(x.shape) < 1:
         raise ShapeError(located("tril and triu need at least one axis"))
@@ -385,13 +388,13 @@ def _triangle(m: Any, k: int, lower: bool) -> Any:
 
 
 @implements(np.tril)
-def tril(m: Any, k: int = 0) -> Any:
+def tril(m: ArrayLike, k: int = 0) -> Array:
     """`np.tril`."""
     return _triangle(m, k, True)
 
 
 @implements(np.triu)
-def triu(m: Any, k: int = 0) -> Any:
+def triu(m: Any, k: int = 0) -> Array:
     """`np.triu`."""
     return _triangle(m, k, False)
 
@@ -399,7 +402,13 @@ def triu(m: Any, k: int = 0) -> Any:
 # -- arrays like another -------------------------------------------------------------------------------------------
 @implements(np.zeros_like)
 def zeros_like(
-    a: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *, device: Any = None
+    a: ArrayLike,
+    dtype: DTypeLike = None,
+    order: str = "K",
+    subok: bool = True,
+    shape: Any = None,
+    *,
+    device: Any = None,
 ) -> Any:
     """`np.zeros_like`."""
     return full_like(a, 0, dtype, order, shape=shape)
@@ -407,7 +416,13 @@ def zeros_like(
 
 @implements(np.ones_like)
 def ones_like(
-    a: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *, device: Any = None
+    a: ArrayLike,
+    dtype: DTypeLike = None,
+    order: str = "K",
+    subok: bool = True,
+    shape: Any = None,
+    *,
+    device: Any = None,
 ) -> Any:
     """`np.ones_like`."""
     return full_like(a, 1, dtype, order, shape=shape)
@@ -415,7 +430,13 @@ def ones_like(
 
 @implements(np.empty_like)
 def empty_like(
-    prototype: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *, device: Any = None
+    prototype: Any,
+    dtype: DTypeLike = None,
+    order: str = "K",
+    subok: bool = True,
+    shape: Any = None,
+    *,
+    device: Any = None,
 ) -> Any:
     """`np.empty_like`: zeros."""
     return full_like(prototype, 0, dtype, order, shape=shape)
@@ -452,7 +473,7 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> A
 
 
 @implements(np.copy)
-def copy(a: Any, order: str = "K", subok: bool = False) -> Any:
+def copy(a: ArrayLike, order: str = "K", subok: bool = False) -> Any:
     """`np.copy`."""
     return in_new_memory(_one(a), order)
 

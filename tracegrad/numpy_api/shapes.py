@@ -16,9 +16,10 @@ from tracegrad.numpy_api.registry import implements
 from tracegrad.ops.core.memory_order import axes_in_memory
 from tracegrad.ops.core.op import normalize_axes, normalize_axis
 from tracegrad.ops.shape import linear
+from tracegrad.typing import Array, ArrayLike, Axes
 
 
-def _one(a: Any) -> Any:
+def _one(a: ArrayLike) -> Any:
     return arrays(a)[0]
 
 
@@ -27,12 +28,12 @@ def reshaped(x: Any, shape: tuple[int, ...]) -> Any:
     return linear.reshape(x, shape=shape)
 
 
-def permuted(x: Any, perm: tuple[int, ...]) -> Any:
+def permuted(x: Array, perm: tuple[int, ...]) -> Array:
     """`x` with its axes permuted, as a view."""
     return linear.transpose(x, perm=perm)
 
 
-def flipped(x: Any, axes: tuple[int, ...]) -> Any:
+def flipped(x: Array, axes: tuple[int, ...]) -> Array:
     """`x` reversed along `axes`, as a view."""
     return linear.flip(x, axes=axes)
 
@@ -75,7 +76,7 @@ def reshape(a: Any, /, shape: Any, order: str = "C", *, copy: bool | None = None
     return result
 
 
-def _reversed(x: Any) -> Any:
+def _reversed(x: Array) -> Any:
     """`x` with its axes reversed, if it has several."""
     return permuted(x, tuple(reversed(range(len(x.shape))))) if len(x.shape) > 1 else x
 
@@ -95,7 +96,7 @@ def ravel(a: Any, order: str = "C") -> Any:
 
 
 @implements(np.expand_dims)
-def expand_dims(a: Any, axis: Any) -> Any:
+def expand_dims(a: ArrayLike, axis: Axes) -> Any:
     """`np.expand_dims`."""
     x = _one(a)
     args = axis if isinstance(axis, tuple | list) else (axis,)
@@ -139,7 +140,7 @@ def _at_least(rank: int, xs: tuple[Any, ...]) -> Any:
     return out[0] if len(out) == 1 else out
 
 
-def _grown(x: Any, rank: int) -> Any:
+def _grown(x: Array, rank: int) -> Any:
     n = len(x.shape)
     if n >= rank:
         return x
@@ -189,7 +190,7 @@ def matrix_transpose(x: Any, /) -> Any:
 
 
 @implements(np.swapaxes)
-def swapaxes(a: Any, axis1: int, axis2: int) -> Any:
+def swapaxes(a: ArrayLike, axis1: int, axis2: int) -> Any:
     """`np.swapaxes`."""
     x = _one(a)
     i, j = (normalize_axis("swapaxes", k, len(x.shape)) for k in (axis1, axis2))
@@ -199,7 +200,7 @@ def swapaxes(a: Any, axis1: int, axis2: int) -> Any:
 
 
 @implements(np.moveaxis)
-def moveaxis(a: Any, source: Any, destination: Any) -> Any:
+def moveaxis(a: ArrayLike, source: ArrayLike, destination: Any) -> Any:
     """`np.moveaxis`."""
     x = _one(a)
     n = len(x.shape)
@@ -217,7 +218,7 @@ def _sequence(v: Any) -> Sequence[Any]:
 
 
 @implements(np.rollaxis)
-def rollaxis(a: Any, axis: int, start: int = 0) -> Any:
+def rollaxis(a: ArrayLike, axis: int, start: int = 0) -> Any:
     """`np.rollaxis`."""
     x = _one(a)
     n = len(x.shape)
@@ -234,7 +235,7 @@ def flip(m: Any, axis: Any = None) -> Any:
     return flipped(x, normalize_axes("flip", axis, len(x.shape)))
 
 
-def _flip_axis(name: str, m: Any, axis: int) -> Any:
+def _flip_axis(name: str, m: Any, axis: int) -> Array:
     x = _one(m)
     if len(x.shape) <= axis:
         raise ShapeError(located(f"{name}: input must be >= {axis + 1}-d."))
@@ -242,13 +243,13 @@ def _flip_axis(name: str, m: Any, axis: int) -> Any:
 
 
 @implements(np.fliplr)
-def fliplr(m: Any) -> Any:
+def fliplr(m: ArrayLike) -> Array:
     """`np.fliplr`."""
     return _flip_axis("fliplr", m, 1)
 
 
 @implements(np.flipud)
-def flipud(m: Any) -> Any:
+def flipud(m: Any) -> Array:
     """`np.flipud`."""
     return _flip_axis("flipud", m, 0)
 
@@ -283,7 +284,7 @@ def ndim(a: Any) -> int:
 
 
 @implements(np.size)
-def size(a: Any, axis: Any = None) -> int:
+def size(a: ArrayLike, axis: Axes = None) -> int:
     """`np.size`."""
     x = _one(a)
     return math.prod(x.shape[k] for k in normalize_axes("size", axis, len(x.shape)))

@@ -13,6 +13,7 @@ from tracegrad.numpy_api.registry import implements
 from tracegrad.numpy_api.selection import take_along_axis
 from tracegrad.ops.reduce import partition as selecting
 from tracegrad.ops.reduce import sorting
+from tracegrad.typing import Array, ArrayLike
 
 __all__ = ["argpartition", "argsort", "partition", "searchsorted", "sort"]
 
@@ -25,7 +26,7 @@ def _is_stable(kind: str | None, stable: bool | None) -> bool:
 
 @implements(np.sort, refuses=("order",))
 def sort(
-    a: Any, axis: int | None = -1, kind: str | None = None, order: Any = None, *, stable: bool | None = None
+    a: ArrayLike, axis: int | None = -1, kind: str | None = None, order: Any = None, *, stable: bool | None = None
 ) -> Any:
     """`np.sort`; each of equal elements has the cotangent of its own position."""
     x, k = along_axis("sort", a, axis)
@@ -36,7 +37,7 @@ def sort(
 
 @implements(np.argsort, refuses=("order",))
 def argsort(
-    a: Any, axis: int | None = -1, kind: str | None = None, order: Any = None, *, stable: bool | None = None
+    a: ArrayLike, axis: int | None = -1, kind: str | None = None, order: Any = None, *, stable: bool | None = None
 ) -> Any:
     """`np.argsort`."""
     if axis == -1 and not arrays(a)[0].shape:
@@ -46,7 +47,7 @@ def argsort(
 
 
 @implements(np.partition, refuses=("order",))
-def partition(a: Any, kth: Any, axis: int | None = -1, kind: str = "introselect", order: Any = None) -> Any:
+def partition(a: ArrayLike, kth: Any, axis: int | None = -1, kind: str = "introselect", order: Any = None) -> Any:
     """`np.partition`; each element has the cotangent of its new position."""
     x, k = along_axis("partition", a, axis)
     places = _kth_positions(x, kth, k)
@@ -60,19 +61,19 @@ def partition(a: Any, kth: Any, axis: int | None = -1, kind: str = "introselect"
 
 
 @implements(np.argpartition, refuses=("order",))
-def argpartition(a: Any, kth: Any, axis: int | None = -1, kind: str = "introselect", order: Any = None) -> Any:
+def argpartition(a: ArrayLike, kth: Any, axis: int | None = -1, kind: str = "introselect", order: Any = None) -> Array:
     """`np.argpartition`."""
     x, k = along_axis("argpartition", a, axis)
     return _argpartition(x, _kth_positions(x, kth, k), k)
 
 
-def _argpartition(x: Any, places: tuple[int, ...], axis: int) -> Any:
+def _argpartition(x: Array, places: tuple[int, ...], axis: int) -> Array:
     if not places:
         return sorting.argsort(x, axis=axis, descending=False, stable=False)
     return selecting.argpartition(x, places=places, axis=axis)
 
 
-def _kth_positions(x: Any, kth: Any, axis: int) -> tuple[int, ...]:
+def _kth_positions(x: Array, kth: Any, axis: int) -> tuple[int, ...]:
     """Return the positions of a partition, counted from the front; none if there is nothing to partition."""
     n = x.shape[axis]
     if n < 2 or 0 in x.shape:
@@ -85,7 +86,7 @@ def _kth_positions(x: Any, kth: Any, axis: int) -> tuple[int, ...]:
 
 
 @implements(np.searchsorted)
-def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any:
+def searchsorted(a: ArrayLike, v: ArrayLike, side: str = "left", sorter: Any = None) -> Any:
     """`np.searchsorted`."""
     peer = peer_of(a, v, sorter)
     x, values = promoted([array(a, peer), array(v, peer)])

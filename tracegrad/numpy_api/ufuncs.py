@@ -65,7 +65,7 @@ from tracegrad.ops.elementwise.table import (
 )
 from tracegrad.ops.linalg.contraction import matmul_any
 from tracegrad.ops.shape.linear import full, stop_gradient
-from tracegrad.typing import Array
+from tracegrad.typing import Array, ArrayLike
 
 __all__ = [
     "OP_OF_UFUNC",
@@ -118,20 +118,20 @@ def positive(x: Any) -> Any:
 
 
 @ufunc("fabs")
-def fabs(x: Any) -> Any:
+def fabs(x: Any) -> Array:
     """Compute the magnitude, as a float."""
     return absolute(to_inexact(x))
 
 
 # -- powers and products ---------------------------------------------------------------------------------
 @ufunc("float_power")
-def float_power(x: Any, y: Any) -> Any:
+def float_power(x: Any, y: Any) -> Array:
     """`x` to the power `y` in float64 or complex128; the exponent 0.5 is no special case."""
     base, exponent = in_double(x, y)
     return power_of_half(base) if base.dtype.kind == "f" and _number_of(exponent) == 0.5 else power(base, exponent)
 
 
-def in_double(*xs: Any) -> list[Any]:
+def in_double(*xs: ArrayLike) -> list[Any]:
     """Convert the operands to arrays of float64, or complex128."""
     args = arrays(*xs)
     kind = "complex128" if any(x.dtype.kind == "c" for x in args) else "float64"
@@ -175,7 +175,7 @@ _register(_power, "power")
 
 
 @ufunc("divmod")
-def divmod_(x: Any, y: Any) -> tuple[Array, ...]:
+def divmod_(x: ArrayLike, y: ArrayLike) -> tuple[Array, ...]:
     """Floor quotient and remainder."""
     xs = tuple(operands(x, y))
     if all(map(is_literal, xs)):
@@ -208,19 +208,19 @@ def rad2deg(x: Any) -> Any:
 
 
 @ufunc("logaddexp2")
-def logaddexp2(x: Any, y: Any) -> Any:
+def logaddexp2(x: ArrayLike, y: ArrayLike) -> Any:
     """log2(2**x + 2**y)."""
     return rounded_once(_logaddexp2, *_inexact(np.logaddexp2, x, y))
 
 
-def _inexact(ufunc: np.ufunc, *xs: Any) -> list[Any]:
+def _inexact(ufunc: np.ufunc, *xs: ArrayLike) -> list[Any]:
     """Convert the operands of a ufunc to the dtypes in which it computes; literals stay literals."""
     args = operands(*xs)
     loop = ufunc.resolve_dtypes((*map(weak_dtype, args), None))
     return [x if is_literal(x) else to_dtype(x, dtype) for x, dtype in zip(args, loop)]
 
 
-def _logaddexp2(x: Any, y: Any) -> Any:
+def _logaddexp2(x: Array, y: Array) -> Array:
     return divide(logaddexp(multiply(x, math.log(2)), multiply(y, math.log(2))), math.log(2))
 
 
@@ -240,13 +240,13 @@ def _ignoring_nan(op: Callable[..., Any], x: Any, y: Any) -> Any:
 
 
 @ufunc("fmax")
-def fmax(x: Any, y: Any) -> Any:
+def fmax(x: ArrayLike, y: ArrayLike) -> Any:
     """Return the larger, or the one that is not nan."""
     return _ignoring_nan(maximum, x, y)
 
 
 @ufunc("fmin")
-def fmin(x: Any, y: Any) -> Any:
+def fmin(x: ArrayLike, y: ArrayLike) -> Any:
     """Return the smaller, or the one that is not nan."""
     return _ignoring_nan(minimum, x, y)
 
@@ -280,12 +280,12 @@ bitwise_xor = _bitwise("bitwise_xor", logical_xor, bits.bitwise_xor)
 invert = _bitwise("invert", logical_not, lambda x: subtract(-1, x) if x.dtype.kind == "i" else subtract(_top(x), x))
 
 
-def _top(x: Any) -> int:
+def _top(x: Array) -> int:
     return int(np.iinfo(x.dtype).max)
 
 
 # -- scipy.special -----------------------------------------------------------------------------------------
-def _vanishing(x: Any, y: Any, lowest: float, factor: Any) -> Any:
+def _vanishing(x: Array, y: Array, lowest: float, factor: Any) -> Array:
     """Compute x * factor(y), which is 0 where x is 0, except where y is nan.
 
     At x = 0 the derivative with respect to x is the factor, or 0 if the factor is not finite: y is at most `lowest`, or
@@ -303,28 +303,28 @@ def _beyond(y: Any, lowest: float) -> Any:
 
 
 @ufunc("xlogy")
-def xlogy(x: Any, y: Any) -> Any:
+def xlogy(x: Any, y: Any) -> Array:
     """x * log(y), 0 where x is 0."""
     x, y = operands(x, y)
     return _vanishing(to_float(x), to_float(y), 0.0, log)
 
 
 @ufunc("xlog1py")
-def xlog1py(x: Any, y: Any) -> Any:
+def xlog1py(x: Any, y: Any) -> Array:
     """x * log(1 + y), 0 where x is 0."""
     x, y = operands(x, y)
     return _vanishing(to_float(x), to_float(y), -1.0, log1p)
 
 
 @ufunc("entr")
-def entr(x: Any) -> Any:
+def entr(x: Any) -> Array:
     """-x * log(x) for x > 0, 0 at 0, -inf below."""
     x = to_float(x)
     safe = where(less_equal(x, 0), 1.0, x)
     return where(less(x, 0), _below(x), where(equal(x, 0), _steep(x), negative(multiply(x, log(safe)))))
 
 
-def _below(x: Any) -> Any:
+def _below(x: Array) -> Array:
     """-inf where x is negative, with the derivative nan."""
     negatives = less(x, 0)
     return negative(log(multiply(where(negatives, x, -1.0), _either(negatives, -math.inf, -1.0, x))))
@@ -335,7 +335,7 @@ def _either(condition: Any, number: float, other: float, x: Any) -> Any:
     return where(condition, number, other) if is_literal(x) else where(condition, *np.array([number, other], x.dtype))
 
 
-def _steep(x: Any) -> Any:
+def _steep(x: Array) -> Any:
     """0 where x is 0, with an infinite derivative, like -x * log(x)."""
     return sqrt(add(x, 0.0))
 
@@ -353,7 +353,7 @@ def rel_entr(x: Any, y: Any) -> Any:
 
 
 @ufunc("logit")
-def logit(x: Any) -> Any:
+def logit(x: Any) -> Array:
     """log(x / (1 - x)); outside of 0 to 1 the value and the derivative are nan."""
     x = to_float(x)
     x = multiply(x, _either(logical_or(less(x, 0), greater(x, 1)), math.nan, 1.0, x))
@@ -361,7 +361,7 @@ def logit(x: Any) -> Any:
 
 
 @ufunc("log_expit")
-def log_expit(x: Any) -> Any:
+def log_expit(x: Any) -> Array:
     """log(expit(x))."""
     return negative(logaddexp(negative(to_float(x)), 0.0))
 

@@ -10,6 +10,7 @@ import numpy as np
 from tracegrad.ops.shape.linear import reshape
 from tracegrad.random.keys import Shape, shape_of, shape_or_broadcast, split, unit_interval
 from tracegrad.scipy_api.special import call
+from tracegrad.typing import Array, DTypeLike
 
 __all__ = [
     "beta",
@@ -28,7 +29,7 @@ __all__ = [
 ]
 
 
-def uniform(key: Any, shape: Shape = (), dtype: Any = np.float64, minval: Any = 0.0, maxval: Any = 1.0) -> Any:
+def uniform(key: Any, shape: Shape = (), dtype: DTypeLike = np.float64, minval: Any = 0.0, maxval: Any = 1.0) -> Any:
     """Draw numbers uniformly from [minval, maxval).
 
     Parameters
@@ -56,7 +57,7 @@ def uniform(key: Any, shape: Shape = (), dtype: Any = np.float64, minval: Any = 
     return minval + (maxval - minval) * unit_interval(key, shape_of(shape), dtype)
 
 
-def normal(key: Any, shape: Shape = (), dtype: Any = np.float64) -> Any:
+def normal(key: Any, shape: Shape = (), dtype: DTypeLike = np.float64) -> Array:
     """Draw standard normal numbers.
 
     Parameters
@@ -92,7 +93,7 @@ def normal(key: Any, shape: Shape = (), dtype: Any = np.float64) -> Any:
     return reshape(z[:count], shape=shape)
 
 
-def exponential(key: Any, shape: Shape = (), dtype: Any = np.float64) -> Any:
+def exponential(key: Any, shape: Shape = (), dtype: DTypeLike = np.float64) -> Array:
     """Draw numbers from the exponential distribution of rate 1.
 
     Parameters
@@ -118,7 +119,7 @@ def exponential(key: Any, shape: Shape = (), dtype: Any = np.float64) -> Any:
     return -np.log(unit_interval(key, shape_of(shape), dtype, inside=True))
 
 
-def gumbel(key: Any, shape: Shape = (), dtype: Any = np.float64) -> Any:
+def gumbel(key: Any, shape: Shape = (), dtype: DTypeLike = np.float64) -> Array:
     """Draw numbers from the standard Gumbel distribution.
 
     Parameters
@@ -148,7 +149,7 @@ def gumbel(key: Any, shape: Shape = (), dtype: Any = np.float64) -> Any:
     return -np.log(exponential(key, shape, dtype))
 
 
-def laplace(key: Any, shape: Shape = (), dtype: Any = np.float64) -> Any:
+def laplace(key: Any, shape: Shape = (), dtype: DTypeLike = np.float64) -> Array:
     """Draw numbers from the Laplace distribution of location 0 and scale 1.
 
     Parameters
@@ -176,7 +177,7 @@ def laplace(key: Any, shape: Shape = (), dtype: Any = np.float64) -> Any:
     return np.where(u < 0.5, -size, size)
 
 
-def logistic(key: Any, shape: Shape = (), dtype: Any = np.float64) -> Any:
+def logistic(key: Any, shape: Shape = (), dtype: DTypeLike = np.float64) -> Array:
     """Draw numbers from the logistic distribution of location 0 and scale 1.
 
     Parameters
@@ -203,7 +204,7 @@ def logistic(key: Any, shape: Shape = (), dtype: Any = np.float64) -> Any:
     return np.log(u) - np.log1p(-u)
 
 
-def cauchy(key: Any, shape: Shape = (), dtype: Any = np.float64) -> Any:
+def cauchy(key: Any, shape: Shape = (), dtype: DTypeLike = np.float64) -> Array:
     """Draw numbers from the Cauchy distribution of location 0 and scale 1.
 
     Parameters
@@ -229,7 +230,9 @@ def cauchy(key: Any, shape: Shape = (), dtype: Any = np.float64) -> Any:
     return np.tan(math.pi * (unit_interval(key, shape_of(shape), dtype, inside=True) - 0.5))
 
 
-def truncated_normal(key: Any, lower: Any, upper: Any, shape: Shape | None = None, dtype: Any = np.float64) -> Any:
+def truncated_normal(
+    key: Any, lower: Any, upper: Array, shape: Shape | None = None, dtype: DTypeLike = np.float64
+) -> Any:
     """Draw standard normal numbers between two bounds.
 
     Parameters
@@ -263,7 +266,7 @@ def truncated_normal(key: Any, lower: Any, upper: Any, shape: Shape | None = Non
     return np.clip(call("ndtri", low + (high - low) * u), lower, upper)
 
 
-def gamma(key: Any, a: Any, shape: Shape | None = None, dtype: Any = np.float64) -> Any:
+def gamma(key: Any, a: Array, shape: Shape | None = None, dtype: DTypeLike = np.float64) -> Any:
     """Draw numbers from the gamma distribution of scale 1.
 
     Parameters
@@ -295,7 +298,7 @@ def gamma(key: Any, a: Any, shape: Shape | None = None, dtype: Any = np.float64)
     return call("gammaincinv", a, unit_interval(key, shape_or_broadcast(shape, a), dtype, inside=True))
 
 
-def beta(key: Any, a: Any, b: Any, shape: Shape | None = None, dtype: Any = np.float64) -> Any:
+def beta(key: Any, a: Array, b: Array, shape: Shape | None = None, dtype: DTypeLike = np.float64) -> Any:
     """Draw numbers from the beta distribution.
 
     Parameters
@@ -327,7 +330,7 @@ def beta(key: Any, a: Any, b: Any, shape: Shape | None = None, dtype: Any = np.f
     return call("betaincinv", a, b, unit_interval(key, shape_or_broadcast(shape, a, b), dtype, inside=True))
 
 
-def t(key: Any, df: Any, shape: Shape | None = None, dtype: Any = np.float64) -> Any:
+def t(key: Any, df: Array, shape: Shape | None = None, dtype: DTypeLike = np.float64) -> Any:
     """Draw numbers from Student's t distribution.
 
     Parameters
@@ -361,7 +364,7 @@ def t(key: Any, df: Any, shape: Shape | None = None, dtype: Any = np.float64) ->
     return normal(above, shape, dtype) * np.sqrt(half / gamma(below, half, shape, dtype))
 
 
-def dirichlet(key: Any, alpha: Any, shape: Shape = (), dtype: Any = np.float64) -> Any:
+def dirichlet(key: Any, alpha: Any, shape: Shape = (), dtype: DTypeLike = np.float64) -> Any:
     r"""Draw points of the simplex from the Dirichlet distribution.
 
     Parameters
@@ -394,7 +397,7 @@ def dirichlet(key: Any, alpha: Any, shape: Shape = (), dtype: Any = np.float64) 
     return gammas / np.sum(gammas, axis=-1, keepdims=True)
 
 
-def multivariate_normal(key: Any, mean: Any, cov: Any, shape: Shape = (), dtype: Any = np.float64) -> Any:
+def multivariate_normal(key: Any, mean: Any, cov: Array, shape: Shape = (), dtype: Any = np.float64) -> Any:
     r"""Draw normal vectors.
 
     Parameters

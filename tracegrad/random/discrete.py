@@ -10,11 +10,12 @@ import numpy as np
 from tracegrad.ops.shape.linear import cast, reshape
 from tracegrad.random.continuous import gumbel
 from tracegrad.random.keys import Shape, shape_of, shape_or_broadcast, unit_interval
+from tracegrad.typing import Array, DTypeLike, Number
 
 __all__ = ["bernoulli", "categorical", "choice", "permutation", "rademacher", "randint"]
 
 
-def bernoulli(key: Any, p: Any = 0.5, shape: Shape | None = None) -> Any:
+def bernoulli(key: Any, p: Array | Number = 0.5, shape: Shape | None = None) -> Array:
     """Draw booleans.
 
     Parameters
@@ -40,7 +41,7 @@ def bernoulli(key: Any, p: Any = 0.5, shape: Shape | None = None) -> Any:
     return unit_interval(key, shape_or_broadcast(shape, p), np.float64) < p
 
 
-def rademacher(key: Any, shape: Shape = (), dtype: Any = np.int64) -> Any:
+def rademacher(key: Any, shape: Shape = (), dtype: DTypeLike = np.int64) -> Array:
     """Draw -1 or 1 with equal probabilities.
 
     Parameters
@@ -66,7 +67,7 @@ def rademacher(key: Any, shape: Shape = (), dtype: Any = np.int64) -> Any:
     return cast(np.where(unit_interval(key, shape_of(shape), np.float64) < 0.5, -1, 1), dtype=np.dtype(dtype).name)
 
 
-def randint(key: Any, shape: Shape, minval: Any, maxval: Any, dtype: Any = np.int64) -> Any:
+def randint(key: Any, shape: Shape, minval: Any, maxval: Any, dtype: DTypeLike = np.int64) -> Any:
     """Draw integers uniformly from [minval, maxval).
 
     Parameters
@@ -128,7 +129,7 @@ def categorical(key: Any, logits: Any, axis: int = -1, shape: Shape | None = Non
     return np.argmax(logits + gumbel(key, whole), axis=axis)
 
 
-def permutation(key: Any, x: Any, axis: int = 0) -> Any:
+def permutation(key: Any, x: Any, axis: int = 0) -> Array:
     """Permute an array along an axis, or the integers below a number.
 
     Parameters

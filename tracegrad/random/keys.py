@@ -12,6 +12,7 @@ from tracegrad.ops.elementwise.bits import bitwise_or, bitwise_xor, left_shift, 
 from tracegrad.ops.elementwise.table import add, multiply
 from tracegrad.ops.shape.fill import arange, full
 from tracegrad.ops.shape.linear import cast, reshape
+from tracegrad.typing import Array, DTypeLike
 
 __all__ = ["Shape", "bits", "fold_in", "key", "shape_of", "shape_or_broadcast", "split", "threefry", "unit_interval"]
 
@@ -50,7 +51,7 @@ def _blocks(key: Any, count: int, kind: int = _DRAW) -> tuple[Any, Any]:
     return threefry(_checked(key), numbers, full(shape=(count,), value=kind, dtype="uint32"))
 
 
-def key(seed: int) -> Any:
+def key(seed: int) -> Array:
     """Make a key of an integer.
 
     Parameters
@@ -72,7 +73,7 @@ def key(seed: int) -> Any:
     return np.array([number >> 32, number & 0xFFFFFFFF], np.uint32)
 
 
-def split(key: Any, num: int = 2) -> Any:
+def split(key: Any, num: int = 2) -> Array:
     """Split a key into new keys.
 
     Parameters
@@ -95,7 +96,7 @@ def split(key: Any, num: int = 2) -> Any:
     return np.stack(_blocks(key, num, _SPLIT), axis=1)
 
 
-def fold_in(key: Any, data: Any) -> Any:
+def fold_in(key: Any, data: Array) -> Array:
     """Make a new key of a key and an integer, such as the number of an iteration or of an example.
 
     Parameters
@@ -127,7 +128,7 @@ def shape_or_broadcast(shape: Shape | None, *xs: Any) -> tuple[int, ...]:
     return np.broadcast_shapes(*[np.shape(x) for x in xs]) if shape is None else shape_of(shape)
 
 
-def bits(key: Any, shape: Shape = ()) -> Any:
+def bits(key: Any, shape: Shape = ()) -> Array:
     """Draw random 32-bit words.
 
     Parameters
@@ -156,7 +157,7 @@ def bits(key: Any, shape: Shape = ()) -> Any:
     return reshape(_blocks(key, math.prod(shape))[0], shape=shape)
 
 
-def unit_interval(key: Any, shape: tuple[int, ...], dtype: Any, inside: bool = False) -> Any:
+def unit_interval(key: Any, shape: tuple[int, ...], dtype: DTypeLike, inside: bool = False) -> Array:
     """Draw numbers from [0, 1), in steps of 2**-53 (2**-24), or with `inside` from (0, 1), in steps twice as long."""
     x, y = _blocks(key, math.prod(shape))
     if np.dtype(dtype) == np.float32:

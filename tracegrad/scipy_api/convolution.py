@@ -10,11 +10,12 @@ from tracegrad.numpy_api.operands import arrays, promoted, to_float
 from tracegrad.numpy_api.registry import refuse
 from tracegrad.ops.elementwise.complex import conjugated
 from tracegrad.scipy_api.registry import shadow
+from tracegrad.typing import Array, ArrayLike, Axes
 
 __all__ = ["correlated", "over_windows"]
 
 
-def over_windows(x: Any, w: Any) -> Any:
+def over_windows(x: Array, w: Array) -> Any:
     """Sum the products of `w` with each window of `x` that has its shape."""
     rank = len(x.shape)
     if rank == 1:
@@ -30,7 +31,7 @@ def _full(x: Any, y: Any) -> Any:
     return over_windows(np.pad(x, [(n - 1, n - 1) for n in y.shape]), np.flip(y))
 
 
-def _cut(x: Any, sizes: Any) -> Any:
+def _cut(x: Array, sizes: Any) -> Any:
     """Return the middle part of `x` with these sizes."""
     return x[tuple([slice((n - m) // 2, (n - m) // 2 + m) for n, m in zip(x.shape, sizes)])]
 
@@ -49,13 +50,13 @@ def convolved(name: str, in1: Any, in2: Any, mode: str) -> Any:
 
 
 @shadow("scipy.signal.convolve")
-def convolve(in1: Any, in2: Any, mode: str = "full", method: str = "auto") -> Any:
+def convolve(in1: ArrayLike, in2: ArrayLike, mode: str = "full", method: str = "auto") -> Any:
     """`scipy.signal.convolve`"""
     return convolved("convolve", in1, in2, mode)
 
 
 @shadow("scipy.signal.convolve2d")
-def convolve2d(in1: Any, in2: Any, mode: str = "full", boundary: str = "fill", fillvalue: Any = 0) -> Any:
+def convolve2d(in1: ArrayLike, in2: ArrayLike, mode: str = "full", boundary: str = "fill", fillvalue: Any = 0) -> Any:
     """`scipy.signal.convolve2d`, of images that are padded with zeros."""
     if boundary not in ("fill", "pad") or fillvalue != 0:
         raise refuse("scipy.signal.convolve2d with boundary= or fillvalue=", "use scipy.ndimage.convolve")
@@ -63,12 +64,12 @@ def convolve2d(in1: Any, in2: Any, mode: str = "full", boundary: str = "fill", f
 
 
 @shadow("scipy.signal.fftconvolve", "scipy.signal.oaconvolve")
-def fftconvolve(in1: Any, in2: Any, mode: str = "full", axes: Any = None) -> Any:
+def fftconvolve(in1: ArrayLike, in2: ArrayLike, mode: str = "full", axes: Axes = None) -> Any:
     """`scipy.signal.fftconvolve`; only a convolution along some `axes` uses a Fourier transform."""
     return convolved("fftconvolve", in1, in2, mode) if axes is None else _along(axes, in1, in2, mode)
 
 
-def _along(axes: Any, in1: Any, in2: Any, mode: str) -> Any:
+def _along(axes: Any, in1: ArrayLike, in2: ArrayLike, mode: str) -> Any:
     x, y = promoted([to_float(v) for v in arrays(in1, in2)])
     rank = len(x.shape)
     if rank != len(y.shape) or mode not in ("full", "same", "valid"):
@@ -89,7 +90,7 @@ def _along(axes: Any, in1: Any, in2: Any, mode: str) -> Any:
 
 
 @shadow("scipy.signal.correlate")
-def correlated(in1: Any, in2: Any, mode: str = "full", method: str = "auto") -> Any:
+def correlated(in1: ArrayLike, in2: ArrayLike, mode: str = "full", method: str = "auto") -> Any:
     """`scipy.signal.correlate`"""
     x, y = arrays(in1, in2)
     if mode == "valid" and any(m < n for m, n in zip(x.shape, y.shape)):
@@ -98,7 +99,7 @@ def correlated(in1: Any, in2: Any, mode: str = "full", method: str = "auto") -> 
 
 
 @shadow("scipy.signal.correlate2d")
-def correlate2d(in1: Any, in2: Any, mode: str = "full", boundary: str = "fill", fillvalue: Any = 0) -> Any:
+def correlate2d(in1: ArrayLike, in2: ArrayLike, mode: str = "full", boundary: str = "fill", fillvalue: Any = 0) -> Any:
     """`scipy.signal.correlate2d`, of images that are padded with zeros."""
     if boundary not in ("fill", "pad") or fillvalue != 0:
         raise refuse("scipy.signal.correlate2d with boundary= or fillvalue=", "use scipy.ndimage.correlate")

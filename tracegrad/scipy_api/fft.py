@@ -19,6 +19,7 @@ from tracegrad.numpy_api.registry import refuse
 from tracegrad.ops.calls.custom_call import custom_call, opaque
 from tracegrad.ops.elementwise.table import divide, multiply
 from tracegrad.scipy_api.registry import shadow
+from tracegrad.typing import Array, ArrayLike
 
 __all__: list[str] = []
 
@@ -35,7 +36,7 @@ class _Transform:
     def __repr__(self) -> str:
         return repr(f"scipy.fft.{self.name} {self.kind} {self.norm} {self.axis}")
 
-    def __call__(self, x: Any) -> tuple[Any]:
+    def __call__(self, x: Array) -> tuple[Any]:
         from scipy import fft
 
         return (np.asarray(getattr(fft, self.name)(x, self.kind, axis=self.axis, norm=self.norm)),)
@@ -152,7 +153,7 @@ def _register_fft(name: str) -> None:
 
     @shadow(api_name)
     def transform(
-        x: Any,
+        x: ArrayLike,
         n: Any = None,
         axis: int = -1,
         norm: Any = None,
@@ -196,13 +197,13 @@ for _name in TRANSFORMS:
 
 
 @shadow("scipy.fft.fftshift")
-def fftshift(x: Any, axes: Any = None) -> Any:
+def fftshift(x: Any, axes: Any = None) -> Array:
     """`scipy.fft.fftshift`."""
     return np.fft.fftshift(x, axes)
 
 
 @shadow("scipy.fft.ifftshift")
-def ifftshift(x: Any, axes: Any = None) -> Any:
+def ifftshift(x: Any, axes: Any = None) -> Array:
     """`scipy.fft.ifftshift`."""
     return np.fft.ifftshift(x, axes)
 

@@ -17,6 +17,7 @@ import numpy as np
 from tracegrad.numpy_api import registry
 from tracegrad.ops.core.op import dispatch_operand
 from tracegrad.ops.core.recorders import active_recorder
+from tracegrad.typing import Array
 
 __all__ = [
     "SHADOWS",
@@ -87,7 +88,7 @@ def replaces_objects(package: str) -> Callable[[Implementation], Implementation]
 class Attributes:
     """Attribute access on an object that traced code has created: unguarded."""
 
-    def __init__(self, value: Any):
+    def __init__(self, value: Array):
         self.value = value
 
     def __call__(self, name: str) -> Any:
@@ -121,7 +122,7 @@ def is_fortran(value: Any) -> bool:
     return type(value).__name__ == "fortran" and type(value).__module__ in ("builtins", "fortran")
 
 
-def routine(value: Any) -> Any:
+def routine(value: Array) -> Any:
     """Return the replacement of a Fortran routine in traced code."""
     from tracegrad.scipy_api.linalg.blas_lapack import of_fortran
 

@@ -17,6 +17,7 @@ from tracegrad.numpy_api.registry import refuse
 from tracegrad.ops.core.op import Carrier, dispatch_operand
 from tracegrad.ops.linalg.sparse import SuperLUFactors, solve_with, sparse_product, sparse_solve
 from tracegrad.scipy_api.registry import Attributes, replaces_objects, shadow
+from tracegrad.typing import Array, ArrayLike, Axes
 
 __all__ = ["Sparse"]
 
@@ -36,14 +37,14 @@ class Sparse:
         """Return the transpose."""
         return Sparse(self._real.T, self._held, not self._csc, self._whole)
 
-    def transpose(self, axes: Any = None, copy: bool = False) -> Any:
+    def transpose(self, axes: Axes = None, copy: bool = False) -> Any:
         """Return the transpose."""
         return self.T
 
-    def __matmul__(self, other: Any) -> Any:
+    def __matmul__(self, other: Array) -> Any:
         return self._on_the_other("__matmul__", other) if _plain(other) else self._times(other)
 
-    def __rmatmul__(self, other: Any) -> Any:
+    def __rmatmul__(self, other: ArrayLike) -> Any:
         if _plain(other):
             return self._on_the_other("__rmatmul__", other)
         (x,) = arrays(other)
@@ -76,7 +77,7 @@ class Sparse:
         args, _ = _refused(f"scipy.sparse.{type(self._real).__name__}.{name}", others, {})
         return wrapped(getattr(self._real, name)(*args))
 
-    def _times(self, other: Any) -> Any:
+    def _times(self, other: ArrayLike) -> Any:
         data, x, indices, indptr = *promoted([to_float(v) for v in arrays(self._held[0], other)]), *self._held[1:]
         if not x.shape or len(x.shape) > 2 or x.shape[0] != self.shape[1]:
             raise ValueError(f"matmul: dimension mismatch with signature {self.shape} and {x.shape}")
@@ -202,7 +203,7 @@ class Factors:
 
 
 @shadow("scipy.sparse.linalg.splu", of_functions=True)
-def splu(A: Any, *args: Any, **kwargs: Any) -> Any:
+def splu(A: Any, *args: Any, **kwargs: Any) -> Array:
     """`scipy.sparse.linalg.splu`, with the usual options."""
     if args or kwargs:
         raise refuse("scipy.sparse.linalg.splu with options")

@@ -57,6 +57,7 @@ from tracegrad.ops.special.derivatives import DERIVATIVES
 from tracegrad.ops.special.scipy_special import apply, digamma, erfinv, lgamma
 from tracegrad.ops.special.scipy_special import polygamma as _polygamma
 from tracegrad.scipy_api.registry import SHADOWS, Implementation, shadow
+from tracegrad.typing import Array, ArrayLike, Axes
 
 __all__ = ["call", "comb", "factorial", "lambertw", "logsumexp", "multigammaln", "on_carriers", "polygamma", "zeta"]
 
@@ -96,7 +97,7 @@ def _on_floats(op: Elementwise) -> Any:
     return lambda *xs: op(*[to_float(x) for x in operands(*xs)])
 
 
-def _whole(n: Any) -> Any:
+def _whole(n: Any) -> Array:
     """Convert an order that must be an integer, as SciPy does."""
     (n,) = operands(n)
     kind = np.asarray(n).dtype.kind if is_literal(n) else n.dtype.kind
@@ -110,7 +111,7 @@ for _name, _other in {"kn": "kv", "yn": "yv"}.items():
 
 
 # -- combinations of other functions -----------------------------------------------------------------------------------
-def _floats(*xs: Any) -> list[Any]:
+def _floats(*xs: ArrayLike) -> list[Any]:
     return [to_float(x) for x in operands(*xs)]
 
 
@@ -134,20 +135,20 @@ def pseudo_huber(delta: Any, r: Any) -> Any:
 
 
 @ufunc("boxcox")
-def boxcox(x: Any, lmbda: Any) -> Any:
+def boxcox(x: ArrayLike, lmbda: Any) -> Array:
     """(x**lmbda - 1) / lmbda, log(x) where lmbda is 0."""
     x, lmbda = _floats(x, lmbda)
     return _boxed(x, log, lmbda)
 
 
 @ufunc("boxcox1p")
-def boxcox1p(x: Any, lmbda: Any) -> Any:
+def boxcox1p(x: Any, lmbda: Any) -> Array:
     """boxcox of 1 + x."""
     x, lmbda = _floats(x, lmbda)
     return _boxed(x, log1p, lmbda)
 
 
-def _boxed(x: Any, logarithm: Any, lmbda: Any) -> Any:
+def _boxed(x: Any, logarithm: Any, lmbda: Any) -> Array:
     result = logarithm(x)
     end = logical_and(equal(result, -math.inf), greater(lmbda, 0.0))  # the power itself has derivatives there
     base = add(x, 1.0) if logarithm is log1p else x
@@ -158,7 +159,7 @@ def _boxed(x: Any, logarithm: Any, lmbda: Any) -> Any:
 
 
 @ufunc("inv_boxcox")
-def inv_boxcox(y: Any, lmbda: Any) -> Any:
+def inv_boxcox(y: ArrayLike, lmbda: Any) -> Any:
     """Inverse of boxcox."""
     return _unboxed(exp, y, lmbda)
 
@@ -184,7 +185,7 @@ for _name, _function in {"sindg": sin, "cosdg": cos, "tandg": tan}.items():
 ufunc("round")(lambda x: rint(_floats(x)[0]))
 
 
-def _share(n: Any, m: Any, x: Any) -> Any:
+def _share(n: Any, m: Array, x: Array) -> Array:
     product = multiply(n, x)
     return divide(product, add(m, product))
 
@@ -205,7 +206,9 @@ for _name, _formula in _DISTRIBUTIONS.items():
 
 # -- functions that are not ufuncs -------------------------------------------------------------------------------------
 @shadow("scipy.special.logsumexp")
-def logsumexp(a: Any, axis: Any = None, b: Any = None, keepdims: bool = False, return_sign: bool = False) -> Any:
+def logsumexp(
+    a: ArrayLike, axis: Axes = None, b: ArrayLike | None = None, keepdims: bool = False, return_sign: bool = False
+) -> Any:
     """`scipy.special.logsumexp`"""
     x = to_float(arrays(a)[0])
     if b is not None or return_sign or x.dtype.kind == "c":
@@ -218,7 +221,7 @@ def logsumexp(a: Any, axis: Any = None, b: Any = None, keepdims: bool = False, r
     return keep_axes(out, x.shape, axes) if keepdims else out
 
 
-def _weighted(x: Any, weights: Any, axis: Any, keepdims: bool, signed: bool) -> tuple[Any, Any]:
+def _weighted(x: Array, weights: Array, axis: Axes, keepdims: bool, signed: bool) -> tuple[Any, Any]:
     """Compute the logarithm of the sum, or of its magnitude together with its sign."""
     shifted = add(x, multiply(weights, 0.0))
     axes = normalize_axes("logsumexp", axis, len(shifted.shape))
@@ -232,14 +235,14 @@ def _weighted(x: Any, weights: Any, axis: Any, keepdims: bool, signed: bool) -> 
 
 
 @shadow("scipy.special.softmax")
-def softmax(x: Any, axis: Any = None) -> Any:
+def softmax(x: ArrayLike, axis: Axes = None) -> Array:
     """`scipy.special.softmax`."""
     v = to_float(arrays(x)[0])
     return reductions.softmax(v, axes=normalize_axes("softmax", axis, len(v.shape)))
 
 
 @shadow("scipy.special.log_softmax")
-def log_softmax(x: Any, axis: Any = None) -> Any:
+def log_softmax(x: ArrayLike, axis: Axes = None) -> Array:
     """`scipy.special.log_softmax`."""
     v = to_float(arrays(x)[0])
     axes = normalize_axes("log_softmax", axis, len(v.shape))
@@ -247,7 +250,7 @@ def log_softmax(x: Any, axis: Any = None) -> Any:
 
 
 @shadow("scipy.special.softplus")
-def softplus(x: Any, **kwargs: Any) -> Any:
+def softplus(x: ArrayLike, **kwargs: Any) -> Array:
     """`scipy.special.softplus`: log(1 + exp(x))."""
     if kwargs:
         raise refuse("an argument of scipy.special.softplus by keyword")
@@ -255,7 +258,7 @@ def softplus(x: Any, **kwargs: Any) -> Any:
 
 
 @shadow("scipy.special.zeta")
-def zeta(x: Any, q: Any = None, out: Any = None) -> Any:
+def zeta(x: ArrayLike, q: ArrayLike | None = None, out: Any = None) -> Any:
     """`scipy.special.zeta`: Riemann's, or Hurwitz's with the shift `q`."""
     if out is not None:
         raise refuse("the argument out= of scipy.special.zeta")
@@ -263,7 +266,7 @@ def zeta(x: Any, q: Any = None, out: Any = None) -> Any:
 
 
 @shadow("scipy.special.polygamma")
-def polygamma(n: Any, x: Any) -> Any:
+def polygamma(n: Any, x: Any) -> Array:
     """`scipy.special.polygamma`: the derivative of digamma of order `n`."""
     if isinstance(n, int | np.integer):
         (v,) = _floats(x)
@@ -286,7 +289,7 @@ def multigammaln(a: Any, d: Any) -> Any:
 
 
 @shadow("scipy.special.comb")
-def comb(N: Any, k: Any, *, exact: bool = False, repetition: bool = False) -> Any:
+def comb(N: Any, k: Any, *, exact: bool = False, repetition: bool = False) -> Array:
     """`scipy.special.comb`, not exact."""
     if exact:
         raise refuse("scipy.special.comb with exact=True", "exact=False computes in floats")
@@ -299,7 +302,7 @@ def comb(N: Any, k: Any, *, exact: bool = False, repetition: bool = False) -> An
 
 
 @shadow("scipy.special.perm")
-def perm(N: Any, k: Any, exact: bool = False) -> Any:
+def perm(N: Any, k: Any, exact: bool = False) -> Array:
     """`scipy.special.perm`, not exact."""
     if exact:
         raise refuse("scipy.special.perm with exact=True", "exact=False computes in floats")
@@ -318,7 +321,7 @@ def factorial(n: Any, exact: bool = False, extend: str = "zero") -> Any:
 
 
 @shadow("scipy.special.lambertw")
-def lambertw(z: Any, k: Any = 0, tol: float = 1e-8) -> Any:
+def lambertw(z: ArrayLike, k: Any = 0, tol: float = 1e-8) -> Array:
     """`scipy.special.lambertw`: a complex result, as in SciPy, to full precision for any `tol`."""
     (x,) = arrays(z)
     if x.dtype.kind == "c":
@@ -327,13 +330,13 @@ def lambertw(z: Any, k: Any = 0, tol: float = 1e-8) -> Any:
 
 
 @ufunc("_lambertw")
-def _of_lambertw(z: Any, k: Any, tol: float) -> Any:
+def _of_lambertw(z: ArrayLike, k: Any, tol: float) -> Any:
     return lambertw(z, k, tol)
 
 
 def _spherical(name: str) -> None:
     @shadow(f"scipy.special.{name}")
-    def spherical(n: Any, z: Any, derivative: bool = False) -> Any:
+    def spherical(n: Any, z: ArrayLike, derivative: bool = False) -> Any:
         if derivative:
             raise refuse(f"scipy.special.{name} with derivative=True", "take its gradient")
         return call(name, n, z)

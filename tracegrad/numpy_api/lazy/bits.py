@@ -14,6 +14,7 @@ from tracegrad.numpy_api.shapes import moveaxis
 from tracegrad.ops.elementwise.bits import pack_bits, unpack_bits
 from tracegrad.ops.elementwise.table import not_equal
 from tracegrad.ops.shape.linear import full
+from tracegrad.typing import ArrayLike
 
 
 def _is_big(bitorder: str) -> bool:
@@ -34,7 +35,7 @@ def _lengthened(x: Any, count: int) -> Any:
 
 
 @implements(np.packbits)
-def packbits(a: Any, /, axis: int | None = None, bitorder: str = "big") -> Any:
+def packbits(a: ArrayLike, /, axis: int | None = None, bitorder: str = "big") -> Any:
     """`np.packbits`."""
     x, k = _with_axis_last("packbits", a, axis)
     if x.dtype.kind not in "iub":

@@ -52,6 +52,7 @@ from tracegrad.ops.elementwise.table import (
 from tracegrad.ops.indexing.gather_scatter import gather, scatter_add
 from tracegrad.ops.reduce import scans
 from tracegrad.ops.shape.linear import broadcast_to, full, reshape
+from tracegrad.typing import Array, ArrayLike
 
 
 def _known_index(obj: Any) -> Any:
@@ -87,7 +88,7 @@ def _counted(obj: Any, n: int, limit: int) -> Any:
     return elementwise.where(less(indices, 0), add(indices, n), indices)
 
 
-def _scatter_add(values: Any, indices: Any, n: int) -> Any:
+def _scatter_add(values: Array, indices: Array, n: int) -> Array:
     """Add integers to a vector of `n` zeros at positions."""
     return scatter_add(values, indices, shape=(n,), axes=(0,))
 
@@ -137,7 +138,7 @@ def insert(arr: Any, obj: Any, values: Any, axis: Any = None) -> Any:
     return in_memory_order(_in_runs(joined, codes, k), "A", x)
 
 
-def _codes(indices: Any, n: int) -> Any:
+def _codes(indices: Any, n: int) -> Array:
     """Return the source of each element after inserting elements before traced positions among `n`."""
     count = indices.shape[0]
     order = argsort(indices, kind="stable")
@@ -198,7 +199,7 @@ def _target(name: str, a: Any) -> None:
         raise refuse(f"np.{name} into an ndarray that the traced function did not make", "make the array inside")
 
 
-def _over_and_over(values: Any, n: int, peer: Any) -> Any:
+def _over_and_over(values: ArrayLike, n: int, peer: Any) -> Any:
     """Return `n` elements, by repeating `values` as often as necessary; one element is not repeated."""
     v = raveled(array(values, peer))
     return v if size_of(v) in (n, 1) else resize(v, (n,))
@@ -220,7 +221,7 @@ def put(a: Any, ind: Any, v: Any, mode: str = "raise") -> None:
 
 
 @implements(np.place)
-def place(arr: Any, mask: Any, vals: Any) -> None:
+def place(arr: Any, mask: ArrayLike, vals: Any) -> None:
     """`np.place`: stores the next value at each position where the mask is true."""
     _target("place", arr)
     _require_safe(vals, arr)
@@ -307,7 +308,7 @@ def put_along_axis(arr: Any, indices: Any, values: Any, axis: Any) -> None:
 
 # -- choose ------------------------------------------------------------------------------------------------------------
 @implements(np.choose)
-def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Any:
+def choose(a: ArrayLike, choices: Any, out: Any = None, mode: str = "raise") -> Any:
     """`np.choose`; whether a number is out of range is a query, which leaves a guard."""
     if out is not None:
         raise refuse("the argument out= of np.choose")

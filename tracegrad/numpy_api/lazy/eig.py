@@ -16,6 +16,7 @@ from tracegrad.ops.elementwise.complex import imag, real
 from tracegrad.ops.elementwise.table import divide, equal, negative
 from tracegrad.ops.linalg import eig as eigen
 from tracegrad.ops.shape.linear import reshape
+from tracegrad.typing import Array, ArrayLike
 
 __all__ = ["all_real", "eig", "eigvals", "roots", "sort_complex"]
 
@@ -25,7 +26,7 @@ _Eig: Any = type(_OF_NUMPY)
 _MAY_BE_REAL = _OF_NUMPY.eigenvalues.dtype.kind != "c"
 
 
-def all_real(x: Any, values: Any) -> bool:
+def all_real(x: Array, values: Array) -> bool:
     """Whether a matrix and all its eigenvalues are real, so that results are real.
 
     This is a query; if there are no values to query, results are complex.
@@ -34,7 +35,7 @@ def all_real(x: Any, values: Any) -> bool:
 
 
 @implements(np.linalg.eig)
-def eig(a: Any) -> Any:
+def eig(a: ArrayLike) -> Any:
     """`np.linalg.eig`; whether the eigenvalues of a real matrix are real is a query, which leaves a guard.
 
     In batches and other regions they are complex.
@@ -45,7 +46,7 @@ def eig(a: Any) -> Any:
 
 
 @implements(np.linalg.eigvals)
-def eigvals(a: Any) -> Any:
+def eigvals(a: ArrayLike) -> Array:
     """`np.linalg.eigvals`; whether the eigenvalues of a real matrix are real is a query, which leaves a guard.
 
     In batches and other regions they are complex.
@@ -84,7 +85,7 @@ def roots(p: Any) -> Any:
 
 
 @implements(np.sort_complex)
-def sort_complex(a: Any) -> Any:
+def sort_complex(a: ArrayLike) -> Any:
     """`np.sort_complex`: by the real parts, then by the imaginary ones; numbers with a nan part come last."""
     (x,) = arrays(a)
     if x.dtype.kind != "c":

@@ -14,6 +14,7 @@ from tracegrad.numpy_api.reductions import any_
 from tracegrad.numpy_api.registry import implements, refuse
 from tracegrad.ops.elementwise.table import absolute, greater, less
 from tracegrad.ops.shape.linear import stop_gradient
+from tracegrad.typing import Array, ArrayLike
 
 __all__: list[str] = []
 
@@ -22,7 +23,7 @@ def _complex(x: Any) -> Any:
     return to_dtype(x, np.result_type(x.dtype, np.complex64))
 
 
-def _any(mask: Any) -> bool:
+def _any(mask: Array) -> bool:
     result = any_(mask)
     if not has_value(result):
         raise refuse(
@@ -50,7 +51,7 @@ def logn(n: Any, x: Any) -> Any:
 
 
 @implements(np.emath.power)
-def power(x: Any, p: Any) -> Any:
+def power(x: ArrayLike, p: ArrayLike) -> Any:
     """`np.emath.power`."""
     return np.power(_not_negative(x), _not_negative(p, lambda y: y * 1.0))
 

@@ -17,6 +17,7 @@ from tracegrad.ops.core.op import normalize_axis
 from tracegrad.ops.elementwise.complex import complex_of
 from tracegrad.ops.shape.linear import pad
 from tracegrad.ops.signal import fft
+from tracegrad.typing import Array, ArrayLike, Axes
 
 __all__ = ["NAMES", "TRANSFORMS", "line", "resized", "transform_nd"]
 
@@ -30,7 +31,7 @@ def _norm(norm: Any) -> str:
     return norm or "backward"
 
 
-def resized(x: Any, n: Any, axis: int) -> Any:
+def resized(x: Array, n: Any, axis: int) -> Any:
     """Truncate `x` to `n` elements along an axis, or append zeros; None leaves it unchanged."""
     have, rank = x.shape[axis], len(x.shape)
     if n is None or n == have:
@@ -50,30 +51,30 @@ def _length(n: Any, usual: int) -> int:
 
 # -- along one axis ----------------------------------------------------------------------------------------------
 def _complex(inverse: bool) -> Line:
-    def transform(x: Any, n: Any, axis: int, norm: Any) -> Any:
+    def transform(x: Array, n: Any, axis: int, norm: Any) -> Any:
         n = _length(n, x.shape[axis])
         return fft.fft(resized(x, n, axis), axis=axis, inverse=inverse, norm=_norm(norm))
 
     return transform
 
 
-def _rfft(x: Any, n: Any, axis: int, norm: Any) -> Any:
+def _rfft(x: Array, n: Any, axis: int, norm: Any) -> Array:
     n = _length(n, x.shape[axis])
     return fft.rfft(resized(x, n, axis), axis=axis, norm=_norm(norm))
 
 
-def _irfft(x: Any, n: Any, axis: int, norm: Any) -> Any:
+def _irfft(x: Array, n: Any, axis: int, norm: Any) -> Array:
     n = _length(n, 2 * (x.shape[axis] - 1))
     args = resized(to_dtype(x, complex_of(x.dtype)), n // 2 + 1, axis)
     result = fft.irfft(args, n=n, axis=axis, norm=_norm(norm))
     return to_dtype(result, x.dtype) if x.dtype == HALF else result
 
 
-def _hfft(x: Any, n: Any, axis: int, norm: Any) -> Any:
+def _hfft(x: Array, n: Any, axis: int, norm: Any) -> Array:
     return _irfft(conjugate(x), n, axis, fft.TRANSPOSED[_norm(norm)])
 
 
-def _ihfft(x: Any, n: Any, axis: int, norm: Any) -> Any:
+def _ihfft(x: Array, n: Any, axis: int, norm: Any) -> Any:
     return conjugate(_rfft(x, n, axis, fft.TRANSPOSED[_norm(norm)]))
 
 
@@ -87,7 +88,7 @@ TRANSFORMS: dict[str, Line] = {
 }
 
 
-def line(name: str, a: Any, n: Any, axis: int, norm: Any) -> Any:
+def line(name: str, a: ArrayLike, n: Any, axis: int, norm: Any) -> Any:
     """Apply the transform of this name along an axis."""
     x = to_float(*arrays(a))
     return TRANSFORMS[name](x, n, normalize_axis(name, axis, len(x.shape)), norm)
@@ -117,7 +118,7 @@ def transform_nd(name: str, x: Any, s: Sequence[Any], axes: Sequence[int], norm:
     return one(x, length, last, norm)
 
 
-def _lengths(x: Any, s: Any, axes: Any) -> tuple[list[Any], list[int]]:
+def _lengths(x: Array, s: Any, axes: Any) -> tuple[list[Any], list[int]]:
     """Return lengths and axes by NumPy's rules; None stands for the default length."""
     if axes is None:
         axes = range(-len(x.shape) if s is None else -len(s), 0)
@@ -134,7 +135,7 @@ NAMES = ("fft", "ifft", "rfft", "irfft")
 
 def _along_one(name: str) -> None:
     @implements(getattr(np.fft, name), refuses=("out",))
-    def transform(a: Any, n: Any = None, axis: int = -1, norm: Any = None, out: Any = None) -> Any:
+    def transform(a: ArrayLike, n: Any = None, axis: int = -1, norm: Any = None, out: Any = None) -> Any:
         return line(name, a, n, axis, norm)
 
 
@@ -142,7 +143,7 @@ def _register_nd(name: str, ending: str) -> None:
     default = (-2, -1) if ending == "2" else None
 
     @implements(getattr(np.fft, name + ending), refuses=("out",))
-    def transform(a: Any, s: Any = None, axes: Any = default, norm: Any = None, out: Any = None) -> Any:
+    def transform(a: ArrayLike, s: Any = None, axes: Axes = default, norm: Any = None, out: Any = None) -> Any:
         x = to_float(*arrays(a))
         return transform_nd(name, x, *_lengths(x, s, axes), norm)
 
@@ -154,7 +155,7 @@ for _name in NAMES:
         _register_nd(_name, _ending)
 
 
-def _shifted(x: Any, axes: Any, sign: int) -> Any:
+def _shifted(x: ArrayLike, axes: Axes, sign: int) -> Any:
     (v,) = arrays(x)
     if axes is None:
         axes = range(len(v.shape))

@@ -16,10 +16,11 @@ from tracegrad.ops.core.op import normalize_axis
 from tracegrad.ops.elementwise import table as elementwise
 from tracegrad.ops.elementwise.table import logical_not, logical_or
 from tracegrad.ops.shape.linear import broadcast_to, reshape, zeros_like
+from tracegrad.typing import Array, ArrayLike, Axes
 
 
 @implements(np.apply_along_axis)
-def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: Any, *args: Any, **kwargs: Any) -> Any:
+def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: ArrayLike, *args: Any, **kwargs: Any) -> Array:
     """`np.apply_along_axis`: `func1d` is called for each row, as in NumPy."""
     (x,) = arrays(arr)
     k = normalize_axis("apply_along_axis", axis, len(x.shape))
@@ -41,7 +42,7 @@ def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: Any, *args: Any
 
 
 @implements(np.apply_over_axes)
-def apply_over_axes(func: Callable[..., Any], a: Any, axes: Any) -> Any:
+def apply_over_axes(func: Callable[..., Any], a: ArrayLike, axes: Axes) -> Any:
     """`np.apply_over_axes`."""
     (x,) = arrays(a)
     rank = len(x.shape)
@@ -57,7 +58,7 @@ def apply_over_axes(func: Callable[..., Any], a: Any, axes: Any) -> Any:
 
 
 @implements(np.piecewise)
-def piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **kw: Any) -> Any:
+def piecewise(x: ArrayLike, condlist: Any, funclist: Sequence[Any], *args: Any, **kw: Any) -> Any:
     """`np.piecewise`: the functions, which work element by element, are called on the whole array."""
     peer = peer_of(x, condlist, *(f for f in funclist if not callable(f)))
     v = array(x, peer)

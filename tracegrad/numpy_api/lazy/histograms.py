@@ -43,6 +43,7 @@ from tracegrad.ops.indexing.gather_scatter import gather, scatter_add
 from tracegrad.ops.reduce.bin_count import bin_count
 from tracegrad.ops.shape import linear
 from tracegrad.ops.shape.linear import flip, reshape, stop_gradient
+from tracegrad.typing import Array, ArrayLike
 
 _ESTIMATORS = ("auto", "doane", "fd", "rice", "scott", "sqrt", "stone", "sturges")
 
@@ -52,7 +53,7 @@ def _is_count(bins: Any) -> bool:
 
 
 # -- edges -----------------------------------------------------------------------------------------------------------
-def _ends(x: Any, bounds: Any) -> tuple[Any, Any]:
+def _ends(x: Array, bounds: Any) -> tuple[Any, Any]:
     """Return the first and the last edge of bins of equal width."""
     if bounds is not None:
         first, last = bounds
@@ -72,7 +73,7 @@ def _ends(x: Any, bounds: Any) -> tuple[Any, Any]:
     return where(same, subtract(first, 0.5), first), where(same, add(last, 0.5), last)
 
 
-def _edges(name: str, x: Any, bins: Any, bounds: Any) -> Any:
+def _edges(name: str, x: Array, bins: Any, bounds: Any) -> Any:
     if isinstance(bins, str):
         bins = _estimated(name, x, bins, bounds)
     if not _is_count(bins):
@@ -138,13 +139,13 @@ def _even_bin_of(x: Any, edges: Any, n: int) -> tuple[Any, Any]:
 
 # -- histograms ------------------------------------------------------------------------------------------------------
 @implements(np.histogram_bin_edges)
-def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any = None) -> Any:
+def histogram_bin_edges(a: ArrayLike, bins: Any = 10, range: Any = None, weights: ArrayLike | None = None) -> Any:
     """`np.histogram_bin_edges`."""
     _require_no_weights(bins, weights)
     return _edges("histogram_bin_edges", raveled(arrays(a)[0]), bins, range)
 
 
-def _sums(bin_indices: Any, inside: Any, weights: Any, shape: tuple[int, ...]) -> Any:
+def _sums(bin_indices: Any, inside: Any, weights: Any, shape: tuple[int, ...]) -> Array:
     """Sum the weights in each bin, or count the elements."""
     peer = peer_of(*bin_indices)
     if weights is None:
@@ -168,7 +169,9 @@ def _weights_of(x: Any, weights: Any) -> Any:
 
 
 @implements(np.histogram)
-def histogram(a: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None) -> tuple[Any, Any]:
+def histogram(
+    a: ArrayLike, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None
+) -> tuple[Any, Any]:
     """`np.histogram`: counts have no derivative, sums of weights have one with respect to the weights."""
     _require_no_weights(bins, weights)
     args = arrays(*(v for v in (a, weights) if v is not None))
@@ -213,7 +216,7 @@ def histogramdd(
     return result, edges
 
 
-def _along(x: Any, axis: int, rank: int) -> Any:
+def _along(x: Array, axis: int, rank: int) -> Array:
     return reshape(x, shape=tuple(x.shape[0] if i == axis else 1 for i in range_(rank)))
 
 
@@ -229,7 +232,7 @@ def _columns(sample: Any) -> list[Any]:
 
 @implements(np.histogram2d)
 def histogram2d(
-    x: Any, y: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None
+    x: ArrayLike, y: ArrayLike, bins: Any = 10, range: Any = None, density: Any = None, weights: ArrayLike | None = None
 ) -> tuple[Any, Any, Any]:
     """`np.histogram2d`."""
     if not _is_count(bins) and len(bins) not in (1, 2):
@@ -240,7 +243,7 @@ def histogram2d(
 
 # -- counts and positions ----------------------------------------------------------------------------------------------
 @implements(np.bincount)
-def bincount(x: Any, /, weights: Any = None, minlength: Any = 0) -> Any:
+def bincount(x: ArrayLike, /, weights: ArrayLike | None = None, minlength: Any = 0) -> Array:
     """`np.bincount`: the length of the result is queried unless `minlength` is enough; that leaves a guard."""
     args = arrays(*(v for v in (x, weights) if v is not None))
     values = args[0]
@@ -263,7 +266,7 @@ def bincount(x: Any, /, weights: Any = None, minlength: Any = 0) -> Any:
 
 
 @implements(np.digitize)
-def digitize(x: Any, bins: Sequence[Any], right: bool = False) -> Any:
+def digitize(x: ArrayLike, bins: Sequence[Any], right: bool = False) -> Any:
     """`np.digitize`; whether traced bins increase or decrease is a query, which leaves a guard."""
     values, edges = arrays(x, bins)
     values, edges = to_float(values), to_float(edges)

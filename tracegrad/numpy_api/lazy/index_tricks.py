@@ -31,6 +31,7 @@ from tracegrad.ops.indexing.gather_scatter import gather
 from tracegrad.ops.reduce.isin import is_member
 from tracegrad.ops.reduce.reductions import reduce_any
 from tracegrad.ops.shape.linear import reshape
+from tracegrad.typing import Array, ArrayLike
 
 # The most pairs of elements that are compared directly; for more pairs, one side is sorted.
 MAX_PAIRS = 4096
@@ -38,7 +39,7 @@ MAX_PAIRS = 4096
 MAX_SINGLE = 16
 
 
-def _shape(name: str, a: Any, rank: int | None = None) -> tuple[int, ...]:
+def _shape(name: str, a: ArrayLike, rank: int | None = None) -> tuple[int, ...]:
     shape: tuple[int, ...] = arrays(a)[0].shape
     if len(shape) < 2 or (rank is not None and len(shape) != rank):
         raise ValueError(located(f"np.{name}: input array must be {'at least ' if rank is None else ''}2-d"))
@@ -46,7 +47,7 @@ def _shape(name: str, a: Any, rank: int | None = None) -> tuple[int, ...]:
 
 
 @implements(np.diag_indices_from)
-def diag_indices_from(arr: Any) -> Any:
+def diag_indices_from(arr: ArrayLike) -> Any:
     """`np.diag_indices_from`."""
     shape = _shape("diag_indices_from", arr)
     if len(set(shape)) != 1:
@@ -55,21 +56,21 @@ def diag_indices_from(arr: Any) -> Any:
 
 
 @implements(np.tril_indices_from)
-def tril_indices_from(arr: Any, k: int = 0) -> Any:
+def tril_indices_from(arr: ArrayLike, k: int = 0) -> Any:
     """`np.tril_indices_from`."""
     rows, columns = _shape("tril_indices_from", arr, 2)
     return np.tril_indices(rows, k, columns)
 
 
 @implements(np.triu_indices_from)
-def triu_indices_from(arr: Any, k: int = 0) -> Any:
+def triu_indices_from(arr: ArrayLike, k: int = 0) -> Any:
     """`np.triu_indices_from`."""
     rows, columns = _shape("triu_indices_from", arr, 2)
     return np.triu_indices(rows, k, columns)
 
 
 # -- one number or several ---------------------------------------------------------------------------------------------
-def _within(x: Any, n: int, why: str) -> None:
+def _within(x: Array, n: int, why: str) -> None:
     if size_of(x) and not bool(reductions.all_(logical_and(x >= 0, x < n))):
         raise ValueError(located(why))
 
@@ -86,7 +87,7 @@ def _dims(shape: Any) -> tuple[int, ...]:
 
 
 @implements(np.unravel_index)
-def unravel_index(indices: Any, shape: Any, order: str = "C") -> tuple[Any, ...]:
+def unravel_index(indices: ArrayLike, shape: Any, order: str = "C") -> tuple[Any, ...]:
     """`np.unravel_index`; whether all indices are within the shape is a query, which leaves a guard."""
     x = to_dtype(arrays(indices)[0], "int64")
     dims = _dims(shape)

@@ -21,6 +21,7 @@ from tracegrad.numpy_api.registry import refuse
 from tracegrad.numpy_api.shapes import broadcast_to
 from tracegrad.ops.core.op import Carrier
 from tracegrad.ops.shape.linear import reshape, transpose
+from tracegrad.typing import Array, ArrayLike, DTypeLike
 
 __all__ = [
     "Broadcast",
@@ -85,7 +86,7 @@ class Vectorized:
             raise TypeError(located(f"wrong number of positional arguments: expected {len(inputs)}, got {count}"))
         return [len([name for name in each.split(",") if name.strip()]) for each in inputs]
 
-    def _gathered(self, results: list[Any], batch_shape: tuple[int, ...], number: int) -> Any:
+    def _gathered(self, results: list[Any], batch_shape: tuple[int, ...], number: int) -> Array:
         values = arrays(*results)
         dtype = values[0].dtype if self.otypes is None else self.otypes[number]
         values = [to_dtype(x, dtype) for x in values]
@@ -104,7 +105,7 @@ def frompyfunc(func: Any, /, nin: int, nout: int, **kwargs: Any) -> Any:
 
 
 # -- nditer and ndenumerate ------------------------------------------------------------------------------------------
-def _of_known_sizes(*values: Any) -> tuple[Any, ...]:
+def _of_known_sizes(*values: ArrayLike) -> tuple[Any, ...]:
     """Return the arrays; for a masked selection, the selected elements."""
     return tuple([x._as_exact() if hasattr(x, "_as_exact") else x for x in arrays(*values)])
 
@@ -112,7 +113,7 @@ def _of_known_sizes(*values: Any) -> tuple[Any, ...]:
 class NDEnumerate:
     """`np.ndenumerate`: indices and elements."""
 
-    def __init__(self, arr: Any):
+    def __init__(self, arr: Array):
         (self._array,) = _of_known_sizes(arr)
         self._indices = iter(np.ndindex(self._array.shape))
 
@@ -161,7 +162,7 @@ class NDIter:
         it: Any = np.nditer(layouts, flags=["multi_index", "zerosize_ok"], order=order)  # type: ignore[call-overload]
         return [it.multi_index for _ in it]
 
-    def _element(self, x: Any) -> Any:
+    def _element(self, x: Array) -> Any:
         index = self.multi_index[len(self.shape) - len(x.shape) :]
         return x[(*(0 if n == 1 else k for k, n in zip(index, x.shape)), ...)]
 
@@ -238,7 +239,7 @@ class Broadcast:
 
 
 # -- arrays from iterators -------------------------------------------------------------------------------------------
-def fromiter(iter: Iterable[Any], dtype: Any, count: int = -1, *, like: Any = None) -> Any:
+def fromiter(iter: Iterable[Any], dtype: DTypeLike, count: int = -1, *, like: Array | None = None) -> Any:
     """`np.fromiter`."""
     elements = list(iter if count < 0 else itertools.islice(iter, count))
     if len(elements) < count:
@@ -246,7 +247,7 @@ def fromiter(iter: Iterable[Any], dtype: Any, count: int = -1, *, like: Any = No
     return creation.array(elements, dtype)
 
 
-def asarray_chkfinite(a: Any, dtype: Any = None, order: Any = None) -> Any:
+def asarray_chkfinite(a: Array, dtype: DTypeLike = None, order: Any = None) -> Any:
     """`np.asarray_chkfinite`; whether all elements are finite is a query, which leaves a guard."""
     result = creation.asarray(a, dtype, order)
     if result.dtype.kind in "fc" and not bool(np.all(np.isfinite(result))):
@@ -271,7 +272,7 @@ def joined(key: Any, axis: int, ndmin: int, trans1d: int) -> Any:
     return concatenate([to_dtype(x, np.result_type(*kinds)) for x in results], axis)
 
 
-def _as_operand(x: Any, peer: Any, ndmin: int, trans1d: int) -> Any:
+def _as_operand(x: ArrayLike, peer: Any, ndmin: int, trans1d: int) -> Array:
     if isinstance(x, slice):
         result, rank = _range(x), 1
     else:

@@ -15,12 +15,13 @@ from tracegrad.ops.elementwise.table import absolute, square, subtract
 from tracegrad.ops.linalg import lstsq as least_squares
 from tracegrad.ops.linalg.contraction import matmul_any
 from tracegrad.ops.shape.linear import reduce_sum, reshape
+from tracegrad.typing import Array, ArrayLike
 
 __all__ = ["lstsq", "solved"]
 
 
 @implements(np.linalg.lstsq)
-def lstsq(a: Any, b: Any, rcond: Any = None) -> tuple[Any, Any, Any, Any]:
+def lstsq(a: ArrayLike, b: ArrayLike, rcond: Any = None) -> tuple[Any, Any, Any, Any]:
     """`np.linalg.lstsq`: solution, residuals, rank, singular values."""
     x, y = arrays(a, b)
     x, y = promoted([matrices("lstsq", x), to_float(y)])
@@ -39,7 +40,7 @@ def lstsq(a: Any, b: Any, rcond: Any = None) -> tuple[Any, Any, Any, Any]:
     return solution, residuals, rank, values
 
 
-def solved(x: Any, y: Any, rtol: float) -> tuple[Any, Any, Any]:
+def solved(x: Array, y: Array, rtol: float) -> tuple[Any, Any, Any]:
     """Solve for a matrix and one or more right-hand sides; also return the rank and the singular values."""
     sides = y if len(y.shape) > 1 else reshape(y, shape=(*y.shape, 1))
     result, rank, values = least_squares.least_squares(x, sides, rtol=rtol)

@@ -16,6 +16,7 @@ from tracegrad.ops.core.op import normalize_axes
 from tracegrad.ops.elementwise.table import divide, isnan, less_equal, logical_and, logical_not, subtract
 from tracegrad.ops.elementwise.table import where as _where
 from tracegrad.ops.reduce.reductions import squares
+from tracegrad.typing import Array, ArrayLike, Axes, DTypeLike
 
 UNSET: Any = np._NoValue
 
@@ -24,13 +25,13 @@ def _one(a: Any) -> Any:
     return arrays(a)[0]
 
 
-def valid(x: Any, where: Any = True) -> Any:
+def valid(x: Array, where: Any = True) -> Array:
     """Return the mask of elements that count: not nan, and `where` is true."""
     known = logical_not(isnan(x))
     return known if where is True else logical_and(known, *arrays(where))
 
 
-def filled(x: Any, value: float) -> Any:
+def filled(x: Array, value: float) -> Any:
     """`x` with `value` for nan."""
     return _where(isnan(x), value, x) if x.dtype.kind in "fc" else x
 
@@ -48,7 +49,7 @@ def _extreme(of: Callable[..., Any], worst: float, a: Any, axis: Any, keepdims: 
 
 @implements(np.nanmax, refuses=("out",))
 def nanmax(
-    a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, initial: Any = UNSET, where: Any = True
+    a: ArrayLike, axis: Axes = None, out: Any = None, keepdims: bool = False, initial: Any = UNSET, where: Any = True
 ) -> Any:
     """`np.nanmax`."""
     return _extreme(reductions.max, -math.inf, a, axis, keepdims, initial, where)
@@ -86,9 +87,9 @@ def nanargmin(a: Any, axis: Any = None, out: Any = None, *, keepdims: bool = Fal
 # -- products, moments, scans ----------------------------------------------------------------------------------------
 @implements(np.nanprod, refuses=("out",))
 def nanprod(
-    a: Any,
-    axis: Any = None,
-    dtype: Any = None,
+    a: ArrayLike,
+    axis: Axes = None,
+    dtype: DTypeLike = None,
     out: Any = None,
     keepdims: bool = False,
     initial: Any = UNSET,
@@ -99,13 +100,13 @@ def nanprod(
 
 
 @implements(np.nancumsum, refuses=("out",))
-def nancumsum(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
+def nancumsum(a: ArrayLike, axis: Axes = None, dtype: DTypeLike = None, out: Any = None) -> Any:
     """`np.nancumsum`."""
     return reductions.cumsum(filled(_one(a), 0.0), axis, dtype)
 
 
 @implements(np.nancumprod, refuses=("out",))
-def nancumprod(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
+def nancumprod(a: ArrayLike, axis: Axes = None, dtype: DTypeLike = None, out: Any = None) -> Any:
     """`np.nancumprod`."""
     return reductions.cumprod(filled(_one(a), 1.0), axis, dtype)
 
@@ -113,16 +114,16 @@ def nancumprod(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> 
 @implements(np.nanvar, refuses=("out",))
 def nanvar(
     a: Any,
-    axis: Any = None,
+    axis: Axes = None,
     dtype: Any = None,
     out: Any = None,
     ddof: float = 0,
     keepdims: bool = False,
     *,
     where: Any = True,
-    mean: Any = UNSET,
+    mean: ArrayLike = UNSET,
     correction: Any = UNSET,
-) -> Any:
+) -> Array:
     """`np.nanvar`; nan if no more than `ddof` elements remain."""
     x = to_dtype(to_float(_one(a)), dtype)
     ddof = ddof if correction is UNSET else correction
@@ -140,16 +141,16 @@ def nanvar(
 
 @implements(np.nanstd, refuses=("out",))
 def nanstd(
-    a: Any,
-    axis: Any = None,
-    dtype: Any = None,
+    a: ArrayLike,
+    axis: Axes = None,
+    dtype: DTypeLike = None,
     out: Any = None,
     ddof: float = 0,
     keepdims: bool = False,
     *,
     where: Any = True,
-    mean: Any = UNSET,
+    mean: ArrayLike = UNSET,
     correction: Any = UNSET,
-) -> Any:
+) -> Array:
     """`np.nanstd`: the square root of `np.nanvar`."""
     return reductions.root(nanvar(a, axis, dtype, None, ddof, keepdims, where=where, mean=mean, correction=correction))

@@ -20,6 +20,7 @@ from tracegrad.ops.core.op import normalize_axis
 from tracegrad.ops.elementwise.table import multiply, rint, subtract, where
 from tracegrad.ops.shape import linear
 from tracegrad.ops.shape.linear import broadcast_to, flip, reshape
+from tracegrad.typing import Array, ArrayLike
 
 __all__ = ["pad"]
 
@@ -38,12 +39,12 @@ def _one(a: Any) -> Any:
 
 
 # -- with computed values --------------------------------------------------------------------------------------------
-def _ends(x: Any, axis: int) -> tuple[Any, Any]:
+def _ends(x: Array, axis: int) -> tuple[Any, Any]:
     n = x.shape[axis]
     return along(x, axis, 0, 1), along(x, axis, n - 1, n)
 
 
-def _ramps(x: Any, axis: int, widths: tuple[int, int], ends: tuple[Any, Any]) -> list[Any]:
+def _ramps(x: Array, axis: int, widths: tuple[int, int], ends: tuple[Any, Any]) -> list[Any]:
     first, last = _ends(x, axis)
 
     def ramp(end: Any, edge: Any, width: int) -> Any:
@@ -60,7 +61,7 @@ def _ramps(x: Any, axis: int, widths: tuple[int, int], ends: tuple[Any, Any]) ->
 
 
 def _statistic(of: Callable[..., Any]) -> Any:
-    def padded(x: Any, axis: int, widths: tuple[int, int], lengths: tuple[Any, Any]) -> list[Any]:
+    def padded(x: Array, axis: int, widths: tuple[int, int], lengths: tuple[Any, Any]) -> list[Any]:
         n = x.shape[axis]
         low, high = (n if m is None else min(int(m), n) for m in lengths)
         if not low or not high:
@@ -80,7 +81,7 @@ def _odd(mode: str) -> Any:
     """Make the padding of `reflect_type="odd"`: reflected about the points at the edges."""
     skip = 1 if mode == "reflect" else 0
 
-    def padded(x: Any, axis: int, widths: tuple[int, int], _: Any) -> list[Any]:
+    def padded(x: Array, axis: int, widths: tuple[int, int], _: Any) -> list[Any]:
         n = x.shape[axis]
         if max(widths) > n - skip:
             raise refuse("np.pad with reflect_type='odd' by more elements than there are", "pad twice")
@@ -115,7 +116,7 @@ def _runs(indices: list[int]) -> Iterator[tuple[int, int, int]]:
         low = high
 
 
-def _run(x: Any, axis: int, first: int, step: int, count: int) -> Any:
+def _run(x: Any, axis: int, first: int, step: int, count: int) -> Array:
     last = first + step * (count - 1)
     section = along(x, axis, min(first, last), max(first, last) + 1)
     if step == 0:
@@ -159,7 +160,7 @@ def pad(array: Any, pad_width: Any, mode: Any = "constant", **kwargs: Any) -> An
     return in_memory_order(out if out is not x else x._alias(), "A", x)
 
 
-def _pairs(values: Any, rank: int) -> list[tuple[Any, Any]]:
+def _pairs(values: ArrayLike, rank: int) -> list[tuple[Any, Any]]:
     pairs = np.broadcast_to(np.asarray(values), (rank, 2)).tolist() if rank else []
     return [(a, b) for a, b in pairs]
 
@@ -182,7 +183,7 @@ def _padded_constant(x: Any, widths: list[tuple[int, int]], kwargs: dict[str, An
     return x
 
 
-def _padded_traced(x: Any, widths: list[tuple[int, int]], values: Any) -> Any:
+def _padded_traced(x: Array, widths: list[tuple[int, int]], values: ArrayLike) -> Array:
     (args,) = arrays(values)
     args = broadcast_to(args, shape=(len(x.shape), 2))
     for k, pair in enumerate(widths):
@@ -194,7 +195,7 @@ def _padded_traced(x: Any, widths: list[tuple[int, int]], values: Any) -> Any:
     return x
 
 
-def _true_like(x: Any) -> Any:
+def _true_like(x: Array) -> Array:
     return linear.full(shape=x.shape, value=True, dtype="bool")
 
 

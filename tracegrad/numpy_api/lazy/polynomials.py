@@ -22,6 +22,7 @@ from tracegrad.ops.linalg.contraction import matmul_any
 from tracegrad.ops.reduce import scans
 from tracegrad.ops.shape.linear import broadcast_to, flip, full, pad, reduce_sum, reshape, zeros_like
 from tracegrad.tree import treat_as
+from tracegrad.typing import Array, ArrayLike
 
 
 def _coefficients(name: str, *values: Any) -> list[Any]:
@@ -137,7 +138,7 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> Any:
 
 
 @implements(np.poly)
-def poly(seq_of_zeros: Any) -> Any:
+def poly(seq_of_zeros: Any) -> Array:
     """`np.poly` for roots or a matrix; whether complex roots come in conjugate pairs is a query."""
     (roots,) = arrays(seq_of_zeros)
     if len(roots.shape) == 2 and roots.shape[0] == roots.shape[1] != 0:
@@ -153,13 +154,21 @@ def poly(seq_of_zeros: Any) -> Any:
     return real(result) if in_pairs else result
 
 
-def _padded(x: Any, low: int, high: int) -> Any:
+def _padded(x: Array, low: int, high: int) -> Array:
     zero: Any = {"f": 0.0}.get(x.dtype.kind, 0)
     return pad(x, low=(low,), high=(high,), interior=(0,), value=zero) if low + high else x
 
 
 @implements(np.polyfit)
-def polyfit(x: Any, y: Any, deg: int, rcond: Any = None, full: bool = False, w: Any = None, cov: Any = False) -> Any:
+def polyfit(
+    x: ArrayLike,
+    y: ArrayLike,
+    deg: int,
+    rcond: Any = None,
+    full: bool = False,
+    w: ArrayLike | None = None,
+    cov: Any = False,
+) -> Any:
     """`np.polyfit`, with derivatives with respect to points, values and weights."""
     v, values, *weights = (to_float(u) for u in arrays(*(u for u in (x, y, w) if u is not None)))
     degree = deg.__index__()
@@ -188,7 +197,7 @@ def polyfit(x: Any, y: Any, deg: int, rcond: Any = None, full: bool = False, w: 
     return (result, _covariance(left, scale, rest, cov)) if cov else result
 
 
-def _covariance(x: Any, scale: Any, rest: Any, cov: Any) -> Any:
+def _covariance(x: Any, scale: Any, rest: Any, cov: Any) -> Array:
     """Compute the covariances of coefficients for the columns of `x`, divided by their scales; `rest` are residuals."""
     n, order = x.shape
     base = divide(inv(matmul_any(matrix_transpose(x), x)), multiply(reshape(scale, shape=(order, 1)), scale))

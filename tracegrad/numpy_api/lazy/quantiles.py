@@ -45,6 +45,7 @@ from tracegrad.ops.reduce import partition, sorting
 from tracegrad.ops.reduce.scans import cumsum
 from tracegrad.ops.reduce.sorting import searchsorted
 from tracegrad.ops.shape.linear import broadcast_to, concatenate, full, reduce_sum, reshape, stop_gradient, transpose
+from tracegrad.typing import Array, ArrayLike, Axes
 
 # The parameters (a, b) of continuous methods, whose position in n elements is n q + a + q (1 - a - b) - 1.
 _BETWEEN = {
@@ -62,7 +63,7 @@ _DISCRETE = ("inverted_cdf", "closest_observation", "lower", "higher", "nearest"
 _METHODS = (*_BETWEEN, *_DISCRETE, "averaged_inverted_cdf", "midpoint")
 
 
-def _with_axes_last(name: str, a: Any, axis: Any) -> tuple[Any, tuple[int, ...]]:
+def _with_axes_last(name: str, a: ArrayLike, axis: Axes) -> tuple[Any, tuple[int, ...]]:
     """Return `a` with the reduced axes as its last axis, and its shape with size 1 for the reduced axes."""
     (x,) = arrays(a)
     rank = len(x.shape)
@@ -88,14 +89,16 @@ def _sorted(x: Any) -> Any:
     return sorting.sort(x, axis=len(x.shape) - 1, descending=False, stable=False)[0]
 
 
-def _at(x: Any, k: int) -> Any:
+def _at(x: Array, k: int) -> Any:
     axis = len(x.shape) - 1
     return reshape(along(x, axis, k, k + 1), shape=x.shape[:-1])
 
 
 # -- the median ------------------------------------------------------------------------------------------------------
 @implements(np.median, refuses=("out",))
-def median(a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False, keepdims: bool = False) -> Any:
+def median(
+    a: ArrayLike, axis: Axes = None, out: Any = None, overwrite_input: bool = False, keepdims: bool = False
+) -> Any:
     """`np.median`; if there are two middle elements, each has half of the derivative."""
     (x,) = arrays(a)
     if not size_of(x) and x.dtype.kind != "c":
@@ -113,7 +116,9 @@ def median(a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = Fa
 
 
 @implements(np.nanmedian, refuses=("out",))
-def nanmedian(a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False, keepdims: bool = False) -> Any:
+def nanmedian(
+    a: ArrayLike, axis: Axes = None, out: Any = None, overwrite_input: bool = False, keepdims: bool = False
+) -> Array:
     """`np.nanmedian`."""
     rows, saved = _with_axes_last("nanmedian", to_float(arrays(a)[0]), axis)
     count = _count(rows)
@@ -167,7 +172,7 @@ def _checked(name: str, a: Any, q: Any, method: str, scale: float) -> tuple[Any,
     return x, (float(q) if plain else np.asarray(q))
 
 
-def _shaped(result: Any, depth: int, saved: tuple[int, ...], keepdims: bool) -> Any:
+def _shaped(result: Array, depth: int, saved: tuple[int, ...], keepdims: bool) -> Any:
     """Move the last `depth` axes of `result`, which are the axes of the quantiles, to the front."""
     rank = len(result.shape) - depth
     if depth:
@@ -204,7 +209,7 @@ def _quantile(
     return result if nans else in_memory_order(result, "C")  # NumPy's nanquantile gives a transposed view
 
 
-def _known(rows: Any, position: Any, depth: int) -> tuple[Any, Any]:
+def _known(rows: Array, position: Any, depth: int) -> tuple[Any, Any]:
     """Interpolate the sorted rows at known positions.
 
     NumPy gives the positions, as its result for 0, 1, 2, ... and the last element.
@@ -227,7 +232,7 @@ def _known(rows: Any, position: Any, depth: int) -> tuple[Any, Any]:
     return where(same, below, _between(below, above, fractions)), _at(x, len(indices) - 1)
 
 
-def _position(method: str, q: Any, count: Any) -> tuple[Any, Any]:
+def _position(method: str, q: Array, count: Any) -> tuple[Any, Any]:
     """Return the position among `count` sorted elements, from 0.
 
     If the weight of the interpolation differs from the position's fraction, return it too.

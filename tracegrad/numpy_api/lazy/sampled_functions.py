@@ -35,6 +35,7 @@ from tracegrad.ops.indexing.gather_scatter import gather
 from tracegrad.ops.nn.correlation import correlation
 from tracegrad.ops.reduce import scans, sorting
 from tracegrad.ops.shape.linear import flip, pad, reshape
+from tracegrad.typing import Array, ArrayLike, Axes
 
 
 # -- interp ------------------------------------------------------------------------------------------------------------
@@ -53,7 +54,7 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
     return _interpolated(v, points, values, left, right)
 
 
-def _periodic(x: Any, xp: Any, fp: Any, period: Any) -> tuple[Any, Any, Any]:
+def _periodic(x: Array, xp: Any, fp: Any, period: Any) -> tuple[Any, Any, Any]:
     """Sort the points of one period, and add a neighbouring point at either end."""
     period = abs(period)
     x, xp = remainder(x, period), remainder(xp, period)
@@ -82,7 +83,7 @@ def _interpolated(x: Any, xp: Any, fp: Any, left: Any, right: Any) -> Any:
 
 # -- gradient ----------------------------------------------------------------------------------------------------------
 @implements(np.gradient)
-def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> Any:
+def gradient(f: ArrayLike, *varargs: Any, axis: Axes = None, edge_order: int = 1) -> Any:
     """`np.gradient`; spacings may be traced."""
     x, *args = arrays(f, *varargs)
     x = to_float(x)
@@ -129,12 +130,12 @@ def _even(x: Any, axis: int, h: Any, n: int, at: Any, order: int) -> tuple[list[
     return inner, ends
 
 
-def _sum(factors: list[Any], terms: list[Any]) -> Any:
+def _sum(factors: list[Any], terms: list[Any]) -> Array:
     a, b, c = (multiply(f, p) for f, p in zip(factors, terms))
     return add(add(a, b), c)
 
 
-def _uneven(x: Any, axis: int, spacings: Any, n: int, at: Any, order: int) -> tuple[list[Any], tuple[Any, Any]]:
+def _uneven(x: Array, axis: int, spacings: Any, n: int, at: Any, order: int) -> tuple[list[Any], tuple[Any, Any]]:
     m = n - 1
 
     def spacing(k: int) -> Any:
@@ -161,7 +162,7 @@ def _uneven(x: Any, axis: int, spacings: Any, n: int, at: Any, order: int) -> tu
 
 
 # -- convolution -------------------------------------------------------------------------------------------------------
-def _correlated(x: Any, v: Any, mode: Any) -> Any:
+def _correlated(x: Any, v: Any, mode: Any) -> Array:
     """Compute the products of `v` with the windows of a longer `x`."""
     m = v.shape[0]
     whole = {"full": (m - 1, m - 1), "same": (m // 2, m - m // 2 - 1), "valid": (0, 0)}
@@ -176,7 +177,7 @@ def _correlated(x: Any, v: Any, mode: Any) -> Any:
     return correlation(x, v)
 
 
-def _vectors(name: str, a: Any, v: Any) -> list[Any]:
+def _vectors(name: str, a: ArrayLike, v: ArrayLike) -> list[Any]:
     xs = promoted(arrays(a, v))
     xs = [reshape(x, shape=(1,)) if not x.shape else x for x in xs]
     if any(len(x.shape) != 1 for x in xs):
@@ -187,7 +188,7 @@ def _vectors(name: str, a: Any, v: Any) -> list[Any]:
 
 
 @implements(np.correlate)
-def correlate(a: Any, v: Any, mode: Any = "valid") -> Any:
+def correlate(a: ArrayLike, v: ArrayLike, mode: Any = "valid") -> Array:
     """`np.correlate`."""
     x, y = _vectors("correlate", a, v)
     y = conjugated(y)
@@ -197,7 +198,7 @@ def correlate(a: Any, v: Any, mode: Any = "valid") -> Any:
 
 
 @implements(np.convolve)
-def convolve(a: Any, v: Any, mode: Any = "full") -> Any:
+def convolve(a: ArrayLike, v: ArrayLike, mode: Any = "full") -> Array:
     """`np.convolve`."""
     x, y = _vectors("convolve", a, v)
     if y.shape[0] > x.shape[0]:

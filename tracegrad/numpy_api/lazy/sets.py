@@ -13,17 +13,18 @@ from tracegrad.numpy_api.reductions import any_, argmax
 from tracegrad.numpy_api.registry import implements
 from tracegrad.ops.core.op import normalize_axes
 from tracegrad.ops.elementwise.table import logical_not, logical_xor, not_equal
+from tracegrad.typing import Array, ArrayLike, Axes
 
 __all__: list[str] = []
 
 
-def _flattened(*xs: Any) -> list[Any]:
+def _flattened(*xs: ArrayLike) -> list[Any]:
     """Flatten each array, all to their common dtype."""
     return [raveled(x) for x in promoted(arrays(*xs))]
 
 
 @implements(np.union1d)
-def union1d(ar1: Any, ar2: Any) -> Any:
+def union1d(ar1: Any, ar2: Any) -> Array:
     """`np.union1d`."""
     return np.unique(np.concatenate(_flattened(ar1, ar2)))
 
@@ -49,7 +50,7 @@ def _placed(x: Any, distinct: bool) -> Any:
 
 
 @implements(np.setdiff1d)
-def setdiff1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> Any:
+def setdiff1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> Array:
     """`np.setdiff1d`."""
     x, y = raveled(arrays(ar1)[0]), raveled(arrays(ar2)[0])
     x = x if assume_unique else np.unique(x)
@@ -57,7 +58,7 @@ def setdiff1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> Any:
 
 
 @implements(np.setxor1d)
-def setxor1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> Any:
+def setxor1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> Array:
     """`np.setxor1d`."""
     x, y = _flattened(ar1, ar2)
     every = np.unique(np.concatenate([x, y]))
@@ -65,7 +66,7 @@ def setxor1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> Any:
 
 
 @implements(np.trim_zeros)
-def trim_zeros(filt: Any, trim: str = "fb", axis: Any = None) -> Any:
+def trim_zeros(filt: Any, trim: str = "fb", axis: Axes = None) -> Any:
     """`np.trim_zeros`; the positions of the ends are queries, which leave guards."""
     (x,) = arrays(filt)
     ends = trim.lower()

@@ -21,10 +21,13 @@ from tracegrad.ops.elementwise.table import divide, equal, multiply, sqrt, subtr
 from tracegrad.ops.linalg.contraction import matmul_any
 from tracegrad.ops.reduce.reductions import count_of
 from tracegrad.ops.shape.linear import broadcast_to, full, reshape, transpose
+from tracegrad.typing import Array, ArrayLike, Axes, DTypeLike
 
 
 @implements(np.average)
-def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = False, *, keepdims: bool = False) -> Any:
+def average(
+    a: ArrayLike, axis: Axes = None, weights: ArrayLike | None = None, returned: bool = False, *, keepdims: bool = False
+) -> Any:
     """`np.average`."""
     if weights is None:
         x = to_float(arrays(a)[0])
@@ -44,7 +47,7 @@ def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = Fals
     return (out, total) if returned else out
 
 
-def weights_along(x: Any, w: Any, axis: Any) -> Any:
+def weights_along(x: Array, w: Array, axis: Axes) -> Any:
     """Broadcast weights to all elements: `w` has all axes, or the named ones, in their order."""
     if w.shape == x.shape:
         return w
@@ -57,7 +60,7 @@ def weights_along(x: Any, w: Any, axis: Any) -> Any:
     return broadcast_to(reshape(w, shape=tuple([n if k in axes else 1 for k, n in enumerate(x.shape)])), shape=x.shape)
 
 
-def _variables(x: Any, rowvar: bool) -> Any:
+def _variables(x: Array, rowvar: bool) -> Array:
     """Return the variables as rows."""
     if len(x.shape) > 2:
         raise ValueError(located("cov has more than 2 dimensions"))
@@ -66,7 +69,7 @@ def _variables(x: Any, rowvar: bool) -> Any:
     return x if rowvar else transpose(x, perm=(1, 0))
 
 
-def _weights(name: str, weights: Any, n: int) -> Any:
+def _weights(name: str, weights: ArrayLike, n: int) -> Any:
     (w,) = arrays(weights)
     if len(w.shape) != 1 or w.shape[0] != n:
         raise ShapeError(located(f"cov: {name} of shape {w.shape} do not fit {n} observations"))
@@ -75,15 +78,15 @@ def _weights(name: str, weights: Any, n: int) -> Any:
 
 @implements(np.cov)
 def cov(
-    m: Any,
-    y: Any = None,
+    m: ArrayLike,
+    y: ArrayLike | None = None,
     rowvar: bool = True,
     bias: bool = False,
     ddof: int | None = None,
     fweights: Any = None,
     aweights: Any = None,
     *,
-    dtype: Any = None,
+    dtype: DTypeLike = None,
 ) -> Any:
     """`np.cov`."""
     args = arrays(*(v for v in (m, y) if v is not None))
@@ -112,7 +115,13 @@ def cov(
 
 @implements(np.corrcoef)
 def corrcoef(
-    x: Any, y: Any = None, rowvar: bool = True, bias: Any = None, ddof: Any = None, *, dtype: Any = None
+    x: ArrayLike,
+    y: ArrayLike | None = None,
+    rowvar: bool = True,
+    bias: ArrayLike | None = None,
+    ddof: Any = None,
+    *,
+    dtype: DTypeLike = None,
 ) -> Any:
     """`np.corrcoef`."""
     c = cov(x, y, rowvar, dtype=dtype)

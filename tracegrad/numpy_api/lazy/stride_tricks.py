@@ -17,13 +17,14 @@ from tracegrad.ops.core.op import Carrier, normalize_axis
 from tracegrad.ops.elementwise.table import where
 from tracegrad.ops.nn.im2col import patches
 from tracegrad.ops.shape.linear import reshape, transpose
+from tracegrad.typing import ArrayLike, Axes
 
 # The most elements of a window for the op `patches`, whose derivative has one summand for each. Larger windows are
 # gathered, and their derivative is scattered.
 MAX_WINDOW_SIZE = 64
 
 
-def _of_known_size(x: Any) -> Any:
+def _of_known_size(x: ArrayLike) -> Any:
     """Return the array; for a masked selection, the selected elements."""
     (v,) = arrays(x)
     return v._as_exact() if hasattr(v, "_as_exact") else v
@@ -31,7 +32,7 @@ def _of_known_size(x: Any) -> Any:
 
 @implements(_sliding_window_view)
 def sliding_window_view(
-    x: Any, window_shape: Any, axis: Any = None, *, subok: bool = False, writeable: bool = False
+    x: Any, window_shape: Any, axis: Axes = None, *, subok: bool = False, writeable: bool = False
 ) -> Any:
     """`np.lib.stride_tricks.sliding_window_view`."""
     v = _of_known_size(x)

@@ -12,10 +12,11 @@ from tracegrad.numpy_api.linalg import MatrixError, inv, solve
 from tracegrad.numpy_api.operands import arrays, size_of
 from tracegrad.numpy_api.registry import implements
 from tracegrad.ops.shape.linear import reshape, transpose
+from tracegrad.typing import Array, ArrayLike
 
 
 @implements(np.linalg.tensorsolve)
-def tensorsolve(a: Any, b: Any, axes: Any = None) -> Any:
+def tensorsolve(a: Any, b: Any, axes: Any = None) -> Array:
     """`np.linalg.tensorsolve`."""
     x, y = arrays(a, b)
     rank = len(x.shape)
@@ -30,7 +31,7 @@ def tensorsolve(a: Any, b: Any, axes: Any = None) -> Any:
 
 
 @implements(np.linalg.tensorinv)
-def tensorinv(a: Any, ind: int = 2) -> Any:
+def tensorinv(a: ArrayLike, ind: int = 2) -> Array:
     """`np.linalg.tensorinv`."""
     (x,) = arrays(a)
     if ind <= 0:

@@ -26,6 +26,7 @@ from tracegrad.ops.elementwise.table import negative, remainder, sqrt, square, w
 from tracegrad.ops.reduce import partition, scans
 from tracegrad.ops.reduce import reductions as reduction
 from tracegrad.ops.shape.linear import keep_axes, reshape
+from tracegrad.typing import Array, ArrayLike, Axes
 
 ASSOCIATIVE = {
     "add",
@@ -65,13 +66,13 @@ def _copied(x: Any) -> Any:
     return x._alias() if hasattr(x, "_alias") else x.copy()
 
 
-def _written(function: Ufunc, method: str, out: Any, result: Any) -> Any:
+def _written(function: Ufunc, method: str, out: Any, result: Array) -> Array:
     target = (out if isinstance(out, tuple) else (out,)) if out is not None else (None,)
     return result if target[0] is None else write(f"{public_ufunc(function)}.{method}", target, result)
 
 
 # -- reduce ------------------------------------------------------------------------------------------------------------
-def _in_halves(function: Ufunc, x: Any, axis: int) -> Any:
+def _in_halves(function: Ufunc, x: Array, axis: int) -> Array:
     """Combine all elements along the axis by an associative function."""
     while (n := x.shape[axis]) > 1:
         half, rest = n // 2, along(x, axis, n - n % 2, n)
@@ -80,7 +81,7 @@ def _in_halves(function: Ufunc, x: Any, axis: int) -> Any:
     return x
 
 
-def _accumulated(function: Ufunc, x: Any, axis: int, method: str) -> list[Any]:
+def _accumulated(function: Ufunc, x: Array, axis: int, method: str) -> list[Any]:
     """Accumulate element by element along the axis."""
     n = x.shape[axis]
     if n > MAX_STEPS:
@@ -97,13 +98,13 @@ def _chain(function: Ufunc, parts: list[Any]) -> Any:
         yield result
 
 
-def _invert_tail(x: Any, axis: int, iteration: Callable[[Any], Any]) -> Any:
+def _invert_tail(x: Array, axis: int, iteration: Callable[[Any], Any]) -> Array:
     """Apply the inverse operation to all but the first elements of `x` along the axis."""
     n = x.shape[axis]
     return concatenate([along(x, axis, 0, 1), iteration(along(x, axis, 1, n))], axis) if n > 1 else x
 
 
-def _hypotenuse(x: Any, axes: Any) -> Any:
+def _hypotenuse(x: Array, axes: Axes) -> Array:
     total = reductions.sum(square(x), axes)
     zero = total == 0
     return where(zero, 0.0, sqrt(where(zero, 1.0, total)))
@@ -118,7 +119,7 @@ _REDUCED: dict[str, Callable[[Any, tuple[int, ...]], Any]] = {
 }
 
 
-def _reduced(function: Ufunc, x: Any, axes: tuple[int, ...]) -> Any:
+def _reduced(function: Ufunc, x: Array, axes: tuple[int, ...]) -> Any:
     name = function.__name__
     if name == "logical_xor":
         return to_dtype(remainder(reductions.sum(to_dtype(x, bool), axes), 2), bool)
@@ -133,7 +134,7 @@ def _reduced(function: Ufunc, x: Any, axes: tuple[int, ...]) -> Any:
     return x
 
 
-def _reduced_along(function: Ufunc, x: Any, axis: int) -> Any:
+def _reduced_along(function: Ufunc, x: Array, axis: int) -> Any:
     rest = (*x.shape[:axis], *x.shape[axis + 1 :])
     if function is np.subtract:
         return reductions.sum(_invert_tail(x, axis, negative), axis, x.dtype)
@@ -144,12 +145,12 @@ def _reduced_along(function: Ufunc, x: Any, axis: int) -> Any:
     return reshape(result, shape=rest)
 
 
-def _identity(function: Ufunc, x: Any) -> Any:
+def _identity(function: Ufunc, x: Array) -> Any:
     """Return the identity element in the dtype of `x`, or None."""
     return None if function.identity is None else np.asarray(function.identity).astype(x.dtype).item()
 
 
-def _masked(function: Ufunc, x: Any, mask: Any, initial: Any) -> Any:
+def _masked(function: Ufunc, x: Array, mask: ArrayLike, initial: Any) -> Any:
     """Replace the elements of `x` where `where=` is false by the identity element."""
     neutral = _identity(function, x)
     if initial is None:
@@ -165,13 +166,13 @@ def _masked(function: Ufunc, x: Any, mask: Any, initial: Any) -> Any:
 def reduce(
     function: Ufunc,
     a: Any,
-    axis: Any = 0,
+    axis: Axes = 0,
     dtype: Any = None,
     out: Any = None,
     keepdims: bool = False,
     initial: Any = NO_VALUE,
     where: Any = True,
-) -> Any:
+) -> Array:
     """`ufunc.reduce`."""
     name = _checked(function, "reduce")
     x = to_dtype(arrays(a)[0], dtype)
@@ -196,7 +197,7 @@ def reduce(
 
 
 # -- accumulate --------------------------------------------------------------------------------------------------------
-def _doubled(function: Ufunc, x: Any, axis: int) -> Any:
+def _doubled(function: Ufunc, x: Array, axis: int) -> Array:
     """Combine each element with all before it by an associative function; the reach doubles in every step."""
     n, reach = x.shape[axis], 1
     while reach < n:
@@ -215,7 +216,7 @@ _ACCUMULATED: dict[str, Callable[[Any, int], Any]] = {
 }
 
 
-def accumulate(function: Ufunc, a: Any, axis: int = 0, dtype: Any = None, out: Any = None) -> Any:
+def accumulate(function: Ufunc, a: Any, axis: int = 0, dtype: Any = None, out: Any = None) -> Array:
     """`ufunc.accumulate`."""
     name = _checked(function, "accumulate")
     x = to_dtype(arrays(a)[0], dtype)
@@ -238,7 +239,7 @@ def accumulate(function: Ufunc, a: Any, axis: int = 0, dtype: Any = None, out: A
 
 
 # -- reduceat ----------------------------------------------------------------------------------------------------------
-def reduceat(function: Ufunc, a: Any, indices: Any, axis: int = 0, dtype: Any = None, out: Any = None) -> Any:
+def reduceat(function: Ufunc, a: Any, indices: Array, axis: int = 0, dtype: Any = None, out: Any = None) -> Array:
     """`ufunc.reduceat`: indices are known, or queried, which leaves a guard."""
     name = _checked(function, "reduceat")
     x = to_dtype(arrays(a)[0], dtype)
@@ -255,7 +256,7 @@ def reduceat(function: Ufunc, a: Any, indices: Any, axis: int = 0, dtype: Any = 
 
 
 # -- outer -------------------------------------------------------------------------------------------------------------
-def outer(function: Ufunc, a: Any, b: Any, /, **kwargs: Any) -> Any:
+def outer(function: Ufunc, a: ArrayLike, b: ArrayLike, /, **kwargs: Any) -> Any:
     """`ufunc.outer`."""
     if function.nin != 2 or function.signature:
         raise ValueError(located("outer product only supported for binary functions"))

@@ -24,6 +24,7 @@ from tracegrad.ops.reduce.row_order import row_order
 from tracegrad.ops.reduce.scans import cumsum
 from tracegrad.ops.shape.linear import full, reshape
 from tracegrad.ops.shape.stack_split import stack
+from tracegrad.typing import Array, ArrayLike
 
 __all__ = ["unique"]
 
@@ -66,25 +67,25 @@ def unique(
 
 
 @implements(np.unique_all)
-def unique_all(x: Any) -> Any:
+def unique_all(x: ArrayLike) -> Any:
     """`np.unique_all`."""
     return _ALL(*unique(x, True, True, True, equal_nan=False))
 
 
 @implements(np.unique_counts)
-def unique_counts(x: Any) -> Any:
+def unique_counts(x: ArrayLike) -> Any:
     """`np.unique_counts`."""
     return _COUNTS(*unique(x, return_counts=True, equal_nan=False))
 
 
 @implements(np.unique_inverse)
-def unique_inverse(x: Any) -> Any:
+def unique_inverse(x: ArrayLike) -> Any:
     """`np.unique_inverse`."""
     return _INVERSE(*unique(x, return_inverse=True, equal_nan=False))
 
 
 @implements(np.unique_values)
-def unique_values(x: Any) -> Any:
+def unique_values(x: ArrayLike) -> Any:
     """`np.unique_values`."""
     return unique(x, equal_nan=False)
 
@@ -95,13 +96,13 @@ _COUNTS: Any = type(np.unique_counts(0))
 _INVERSE: Any = type(np.unique_inverse(0))
 
 
-def _slices_as_rows(x: Any, k: int | None) -> Any:
+def _slices_as_rows(x: Array, k: int | None) -> Array:
     """Flatten the slices along an axis to rows."""
     x = moveaxis(x, k, 0)
     return reshape(x, shape=(x.shape[0], math.prod(x.shape[1:])))
 
 
-def _ranked(x: Any, stable: bool | None, peer: Any) -> tuple[Any, Any]:
+def _ranked(x: Array, stable: bool | None, peer: Any) -> tuple[Any, Any]:
     """Return the sources of the elements, or rows, in ascending order, and the sorted ones.
 
     Equal ones stay in order if `stable`. If that is None, any order is allowed; if it is False, the sources are not
@@ -118,7 +119,7 @@ def _ranked(x: Any, stable: bool | None, peer: Any) -> tuple[Any, Any]:
     return order, gather(x, order, axes=(0,))
 
 
-def _keys(x: Any) -> Any:
+def _keys(x: Array) -> Array:
     """Return rows of real numbers in the order of the rows: complex numbers with a nan part come last."""
     if x.dtype.kind != "c":
         return x

@@ -11,6 +11,7 @@ from tracegrad.numpy_api.registry import refuse
 from tracegrad.ops.reduce.sorting import searchsorted
 from tracegrad.scipy_api.interpolate.splines import make_interp_spline
 from tracegrad.scipy_api.registry import shadow
+from tracegrad.typing import Array
 
 __all__ = ["METHODS", "GridInterpolator"]
 
@@ -18,7 +19,7 @@ __all__ = ["METHODS", "GridInterpolator"]
 class GridInterpolator:
     """Replacement of a `RegularGridInterpolator`."""
 
-    def __init__(self, grid: Any, values: Any, bounds_error: bool, fill_value: Any, method: str = "linear"):
+    def __init__(self, grid: Any, values: Array, bounds_error: bool, fill_value: Any, method: str = "linear"):
         self.grid, self.values, self._strict, self._fill, self.method = grid, values, bounds_error, fill_value, method
 
     def __call__(self, xi: Any, method: Any = None) -> Any:

@@ -9,15 +9,17 @@ from typing import Any
 
 import numpy as np
 
+from tracegrad.typing import Array
+
 __all__ = ["akima", "hermite", "pchip"]
 
 
-def _spacings(x: Any, y: Any) -> Any:
+def _spacings(x: Array, y: Array) -> Any:
     """Return the distances between knots, as a column for values `y`."""
     return (x[1:] - x[:-1]).reshape(-1, *(1,) * (len(y.shape) - 1))
 
 
-def hermite(x: Any, y: Any, derivatives: Any) -> Any:
+def hermite(x: Array, y: Array, derivatives: Any) -> Array:
     """Return the coefficients of cubics with these values and derivatives at both ends, highest power first."""
     h = _spacings(x, y)
     mean = (y[1:] - y[:-1]) / h
@@ -25,7 +27,7 @@ def hermite(x: Any, y: Any, derivatives: Any) -> Any:
     return np.stack([bend / h, (mean - derivatives[:-1]) / h - bend, derivatives[:-1], y[:-1]])
 
 
-def pchip(x: Any, y: Any) -> Any:
+def pchip(x: Array, y: Array) -> Array:
     """Compute derivatives by F. N. Fritsch and J. Butland: weighted harmonic means, 0 at sign changes.
 
     "A method for constructing local monotone piecewise cubic interpolants" (1984).
@@ -43,7 +45,7 @@ def pchip(x: Any, y: Any) -> Any:
     return np.concatenate([ends[0], inner, ends[1]])
 
 
-def _end(h: Any, g: Any, m: Any, n: Any) -> Any:
+def _end(h: Array, g: Array, m: Array, n: Any) -> Array:
     """Compute the end derivative of the parabola through three points, limited to preserve the shape.
 
     `m` is the difference quotient of the last piece.
@@ -53,7 +55,7 @@ def _end(h: Any, g: Any, m: Any, n: Any) -> Any:
     return np.where(np.sign(result) != np.sign(m), 0.0, np.where(steep, 3.0 * m, result))
 
 
-def akima(x: Any, y: Any, modified: bool) -> Any:
+def akima(x: Array, y: Array, modified: bool) -> Any:
     """Compute derivatives by H. Akima, or by MATLAB's modification ("makima").
 
     "A new method of interpolation and smooth curve fitting based on local procedures" (1970).

@@ -17,6 +17,7 @@ from tracegrad.ops.reduce.sorting import searchsorted
 from tracegrad.ops.signal.splines import spline_map
 from tracegrad.scipy_api.interpolate.knot_derivatives import akima, hermite, pchip
 from tracegrad.scipy_api.registry import shadow
+from tracegrad.typing import Array, ArrayLike
 
 __all__ = ["INDEX_RULES", "SPLINES", "Piecewise", "TableInterpolator", "make_interp_spline"]
 
@@ -31,10 +32,10 @@ class Piecewise:
     continuation ("periodic").
     """
 
-    def __init__(self, c: Any, x: Any, extrapolate: Any, name: str, axis: int = 0):
+    def __init__(self, c: Array, x: Array, extrapolate: Any, name: str, axis: int = 0):
         self.c, self.x, self.extrapolate, self._name, self.axis = c, x, extrapolate, name, axis
 
-    def __call__(self, x: Any, nu: int = 0, extrapolate: Any = None) -> Any:
+    def __call__(self, x: Array, nu: int = 0, extrapolate: Any = None) -> Any:
         if nu < 0:
             raise ValueError("Order of derivative cannot be negative")
         return self.derivative(nu)._at(x, self.extrapolate if extrapolate is None else extrapolate)
@@ -72,7 +73,7 @@ class Piecewise:
         extrapolate = False if self.extrapolate == "periodic" else self.extrapolate
         return Piecewise(np.concatenate([c, before[None]]), x, extrapolate, self._name, self.axis)
 
-    def integrate(self, a: Any, b: Any, extrapolate: Any = None) -> Any:
+    def integrate(self, a: ArrayLike, b: ArrayLike, extrapolate: Any = None) -> Any:
         """Return the integral from `a` to `b`."""
         extrapolate = self.extrapolate if extrapolate is None else extrapolate
         if extrapolate == "periodic":
@@ -115,7 +116,7 @@ def _through_values(kind: str, x: Any, y: Any, axis: int, extrapolate: Any, degr
     return Piecewise(np.tensordot(unit, values, axes=(2, 0)), breakpoints, extrapolate, kind, axis % len(values.shape))
 
 
-def _of_derivatives(name: str, x: Any, values: Any, derivatives: Any, axis: int, extrapolate: Any) -> Piecewise:
+def _of_derivatives(name: str, x: ArrayLike, values: Any, derivatives: Any, axis: int, extrapolate: Any) -> Piecewise:
     """Make cubics through values along `axis`, with a function for the derivatives at the knots."""
     knots, values = (to_float(v) for v in arrays(x, values))
     y = np.moveaxis(values, axis, 0)
@@ -123,13 +124,15 @@ def _of_derivatives(name: str, x: Any, values: Any, derivatives: Any, axis: int,
 
 
 @shadow("scipy.interpolate.PchipInterpolator")
-def pchip_interpolator(x: Any, y: Any, axis: int = 0, extrapolate: Any = None) -> Any:
+def pchip_interpolator(x: ArrayLike, y: ArrayLike, axis: int = 0, extrapolate: Any = None) -> Array:
     """`scipy.interpolate.PchipInterpolator`, with derivatives in values and knots."""
     return _of_derivatives("PchipInterpolator", x, y, pchip, axis, True if extrapolate is None else extrapolate)
 
 
 @shadow("scipy.interpolate.Akima1DInterpolator")
-def akima_interpolator(x: Any, y: Any, axis: int = 0, *, method: str = "akima", extrapolate: Any = None) -> Any:
+def akima_interpolator(
+    x: ArrayLike, y: ArrayLike, axis: int = 0, *, method: str = "akima", extrapolate: Any = None
+) -> Array:
     """`scipy.interpolate.Akima1DInterpolator`, with derivatives in values and knots."""
     if method not in ("akima", "makima"):
         raise NotImplementedError(f"`method`={method} is unsupported.")
@@ -138,7 +141,7 @@ def akima_interpolator(x: Any, y: Any, axis: int = 0, *, method: str = "akima", 
 
 
 @shadow("scipy.interpolate.CubicHermiteSpline")
-def cubic_hermite(x: Any, y: Any, dydx: Any, axis: int = 0, extrapolate: Any = None) -> Any:
+def cubic_hermite(x: Any, y: Any, dydx: Any, axis: int = 0, extrapolate: Any = None) -> Array:
     """`scipy.interpolate.CubicHermiteSpline`, with derivatives in values, knot derivatives and knots."""
     derivatives = np.moveaxis(to_float(arrays(dydx)[0]), axis, 0)
     args = True if extrapolate is None else extrapolate
@@ -146,7 +149,7 @@ def cubic_hermite(x: Any, y: Any, dydx: Any, axis: int = 0, extrapolate: Any = N
 
 
 @shadow("scipy.interpolate.pchip_interpolate")
-def pchip_interpolate(xi: Any, yi: Any, x: Any, der: Any = 0, axis: int = 0) -> Any:
+def pchip_interpolate(xi: ArrayLike, yi: Any, x: ArrayLike, der: Any = 0, axis: int = 0) -> Any:
     """`scipy.interpolate.pchip_interpolate`, of one derivative."""
     if not isinstance(der, int):
         raise refuse("scipy.interpolate.pchip_interpolate with several derivatives")
@@ -162,7 +165,7 @@ def piecewise(c: Any, x: Any, extrapolate: Any = None, axis: int = 0) -> Any:
 
 
 @shadow("scipy.interpolate.CubicSpline")
-def cubic_spline(x: Any, y: Any, axis: int = 0, bc_type: Any = "not-a-knot", extrapolate: Any = None) -> Any:
+def cubic_spline(x: Any, y: Any, axis: int = 0, bc_type: Any = "not-a-knot", extrapolate: Any = None) -> Array:
     """`scipy.interpolate.CubicSpline`, with derivatives in values, and in boundary values."""
     if extrapolate is None:
         extrapolate = "periodic" if isinstance(bc_type, str) and bc_type == "periodic" else True
@@ -180,14 +183,20 @@ def cubic_spline(x: Any, y: Any, axis: int = 0, bc_type: Any = "not-a-knot", ext
 
 
 @shadow("scipy.interpolate.BSpline")
-def b_spline(t: Any, c: Any, k: int, extrapolate: Any = True, axis: int = 0) -> Any:
+def b_spline(t: ArrayLike, c: ArrayLike, k: int, extrapolate: Any = True, axis: int = 0) -> Any:
     """`scipy.interpolate.BSpline`"""
     return _through_values("BSpline", t, c, axis, extrapolate, int(k), "")
 
 
 @shadow("scipy.interpolate.make_interp_spline")
 def make_interp_spline(
-    x: Any, y: Any, k: int = 3, t: Any = None, bc_type: Any = None, axis: int = 0, check_finite: bool = True
+    x: ArrayLike,
+    y: ArrayLike,
+    k: int = 3,
+    t: ArrayLike | None = None,
+    bc_type: Any = None,
+    axis: int = 0,
+    check_finite: bool = True,
 ) -> Any:
     """`scipy.interpolate.make_interp_spline`, with knots of SciPy's choice."""
     if t is not None or bc_type not in (None, "natural", "clamped", "not-a-knot"):
@@ -198,11 +207,11 @@ def make_interp_spline(
 class TableInterpolator:
     """Replacement of an `interp1d`: a table or a spline, with fill values outside the knots."""
 
-    def __init__(self, x: Any, y: Any, kind: str, fill: Any, strict: bool, axis: int, spline: Any = None):
+    def __init__(self, x: Array, y: Array, kind: str, fill: Any, strict: bool, axis: int, spline: Any = None):
         self.x, self.y, self.kind, self._fill, self._strict = x, y, kind, fill, strict
         self._axis, self._spline = axis, spline
 
-    def __call__(self, x: Any) -> Any:
+    def __call__(self, x: ArrayLike) -> Any:
         points, knots, y = (to_float(v) for v in arrays(x, self.x, self.y))
         points, knots, y = promoted([points, knots, y])
         shape, flat = points.shape, points.reshape(-1)
@@ -222,7 +231,7 @@ class TableInterpolator:
         return _placed(result.reshape(*shape, *y.shape[1:]), len(shape), self._axis)
 
 
-def _on_lines(knots: Any, y: Any, flat: Any, column: Any) -> Any:
+def _on_lines(knots: Array, y: Array, flat: Any, column: Any) -> Any:
     interval = np.clip(searchsorted(knots, flat, right=False), 1, knots.shape[0] - 1)
     left, right = np.take(knots, interval - 1), np.take(knots, interval)
     share = ((flat - left) / (right - left)).reshape(column)
@@ -230,7 +239,7 @@ def _on_lines(knots: Any, y: Any, flat: Any, column: Any) -> Any:
     return low + (high - low) * share
 
 
-def _nearest(knots: Any, points: Any, right: bool) -> Any:
+def _nearest(knots: Array, points: Array, right: bool) -> Array:
     halves = knots / 2.0
     return np.clip(searchsorted(halves[1:] + halves[:-1], points, right=right), 0, knots.shape[0] - 1)
 

@@ -12,11 +12,12 @@ import numpy as np
 from tracegrad.numpy_api.operands import arrays, promoted, to_float
 from tracegrad.ops.linalg import factorizations, solve
 from tracegrad.scipy_api.linalg.functions import entry
+from tracegrad.typing import Array, ArrayLike
 
 __all__: list[str] = []
 
 
-def _whole(bands: Any, lower: bool) -> Any:
+def _whole(bands: Any, lower: bool) -> Array:
     """Form the matrices with these diagonals, with both triangles, so that the derivatives are symmetric."""
     *_, count, n = bands.shape
     i, j = np.indices((n, n))
@@ -73,7 +74,12 @@ def eigvals_banded(
 
 @entry("eigh_tridiagonal")
 def eigh_tridiagonal(
-    d: Any, e: Any, eigvals_only: bool = False, select: Any = "a", select_range: Any = None, tol: float = 0.0
+    d: ArrayLike,
+    e: ArrayLike,
+    eigvals_only: bool = False,
+    select: Any = "a",
+    select_range: Any = None,
+    tol: float = 0.0,
 ) -> Any:
     x, y = promoted([to_float(v) for v in arrays(d, e)])
     if x.dtype.kind == "c":
@@ -85,5 +91,7 @@ def eigh_tridiagonal(
 
 
 @entry("eigvalsh_tridiagonal")
-def eigvalsh_tridiagonal(d: Any, e: Any, select: Any = "a", select_range: Any = None, tol: float = 0.0) -> Any:
+def eigvalsh_tridiagonal(
+    d: ArrayLike, e: ArrayLike, select: Any = "a", select_range: Any = None, tol: float = 0.0
+) -> Any:
     return eigh_tridiagonal(d, e, True, select, select_range, tol)

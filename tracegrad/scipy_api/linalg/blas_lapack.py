@@ -10,6 +10,7 @@ import numpy as np
 from tracegrad.numpy_api.operands import arrays, to_dtype
 from tracegrad.numpy_api.registry import refuse
 from tracegrad.ops.core.op import dispatch_operand
+from tracegrad.typing import Array
 
 __all__ = ["of_fortran"]
 
@@ -61,18 +62,27 @@ def _transposed(x: Any, trans: int) -> Any:
 
 
 def _gemm(
-    alpha: Any, a: Any, b: Any, beta: Any = 0.0, c: Any = None, trans_a: int = 0, trans_b: int = 0, overwrite_c: int = 0
+    alpha: Any,
+    a: Array,
+    b: Array,
+    beta: Any = 0.0,
+    c: Array | None = None,
+    trans_a: int = 0,
+    trans_b: int = 0,
+    overwrite_c: int = 0,
 ) -> Any:
     result = alpha * (_transposed(a, int(trans_a)) @ _transposed(b, int(trans_b)))
     return result if c is None else result + beta * c
 
 
-def _gemv(alpha: Any, a: Any, x: Any, beta: Any = 0.0, y: Any = None, *, trans: int = 0, overwrite_y: int = 0) -> Any:
+def _gemv(
+    alpha: Any, a: Array, x: Array, beta: Any = 0.0, y: Array | None = None, *, trans: int = 0, overwrite_y: int = 0
+) -> Any:
     result = alpha * (_transposed(a, int(trans)) @ x)
     return result if y is None else result + beta * y
 
 
-def _dot(x: Any, y: Any) -> Any:
+def _dot(x: Array, y: Array) -> Any:
     return np.sum(x * y)
 
 

@@ -18,6 +18,7 @@ from tracegrad.ops.linalg import matrix_functions, solve
 from tracegrad.ops.linalg.riccati import riccati
 from tracegrad.ops.shape.linear import stop_gradient
 from tracegrad.scipy_api.linalg.functions import entry
+from tracegrad.typing import Array, ArrayLike
 
 __all__: list[str] = []
 
@@ -27,18 +28,18 @@ def _adjoint(x: Any) -> Any:
 
 
 @entry("solve_sylvester")
-def solve_sylvester(a: Any, b: Any, q: Any) -> Any:
+def solve_sylvester(a: ArrayLike, b: ArrayLike, q: ArrayLike) -> Array:
     return matrix_functions.sylvester(*promoted([to_float(x) for x in arrays(a, b, q)]), checked=False)
 
 
 @entry("solve_continuous_lyapunov")
-def solve_continuous_lyapunov(a: Any, q: Any) -> Any:
+def solve_continuous_lyapunov(a: ArrayLike, q: ArrayLike) -> Array:
     x, y = promoted([to_float(x) for x in arrays(a, q)])
     return matrix_functions.sylvester(x, _adjoint(x), y, checked=False)
 
 
 @entry("solve_discrete_lyapunov")
-def solve_discrete_lyapunov(a: Any, q: Any, method: Any = None) -> Any:
+def solve_discrete_lyapunov(a: ArrayLike, q: ArrayLike, method: Any = None) -> Any:
     x, y = promoted([to_float(v) for v in arrays(a, q)])
     n = x.shape[0]
     if method not in (None, "direct", "bilinear"):
@@ -72,7 +73,15 @@ def _solved(name: str, matrices: tuple[Any, ...], e: Any, s: Any, discrete: bool
 
 
 @entry("solve_continuous_are")
-def solve_continuous_are(a: Any, b: Any, q: Any, r: Any, e: Any = None, s: Any = None, balanced: bool = True) -> Any:
+def solve_continuous_are(
+    a: ArrayLike,
+    b: ArrayLike,
+    q: ArrayLike,
+    r: ArrayLike,
+    e: ArrayLike | None = None,
+    s: Any = None,
+    balanced: bool = True,
+) -> Any:
     return _solved("solve_continuous_are", (a, b, q, r), e, s, False)
 
 
@@ -82,7 +91,7 @@ def solve_discrete_are(a: Any, b: Any, q: Any, r: Any, e: Any = None, s: Any = N
 
 
 # -- functions of matrices ------------------------------------------------------------------------------------------
-def _cos_and_sin(name: str, A: Any) -> tuple[Any, Any]:
+def _cos_and_sin(name: str, A: ArrayLike) -> tuple[Any, Any]:
     """Compute the cosine and the sine, which are blocks of one exponential."""
     x = square_matrices(name, A)
     n, none = x.shape[-1], 0.0 * x
@@ -92,36 +101,36 @@ def _cos_and_sin(name: str, A: Any) -> tuple[Any, Any]:
 
 
 @entry("cosm")
-def cosm(A: Any) -> Any:
+def cosm(A: ArrayLike) -> Any:
     return _cos_and_sin("cosm", A)[0]
 
 
 @entry("sinm")
-def sinm(A: Any) -> Any:
+def sinm(A: ArrayLike) -> Any:
     return _cos_and_sin("sinm", A)[1]
 
 
 @entry("tanm")
-def tanm(A: Any) -> Any:
+def tanm(A: ArrayLike) -> Array:
     return np.linalg.solve(*_cos_and_sin("tanm", A))
 
 
-def _grown(name: str, A: Any) -> tuple[Any, Any]:
+def _grown(name: str, A: ArrayLike) -> tuple[Any, Any]:
     x = square_matrices(name, A)
     up, down = solve.matrix_exp(x), solve.matrix_exp(-x)
     return 0.5 * (up + down), 0.5 * (up - down)
 
 
 @entry("coshm")
-def coshm(A: Any) -> Any:
+def coshm(A: ArrayLike) -> Any:
     return _grown("coshm", A)[0]
 
 
 @entry("sinhm")
-def sinhm(A: Any) -> Any:
+def sinhm(A: ArrayLike) -> Any:
     return _grown("sinhm", A)[1]
 
 
 @entry("tanhm")
-def tanhm(A: Any) -> Any:
+def tanhm(A: ArrayLike) -> Array:
     return np.linalg.solve(*_grown("tanhm", A))

@@ -13,6 +13,7 @@ from tracegrad.numpy_api.registry import refuse
 from tracegrad.ops.core.op import dispatch_operand
 from tracegrad.scipy_api.convolution import over_windows
 from tracegrad.scipy_api.registry import shadow
+from tracegrad.typing import Array, ArrayLike, Axes
 
 __all__ = ["along_axis", "product"]
 
@@ -21,7 +22,7 @@ __all__ = ["along_axis", "product"]
 _NOTHING, _BLOCK_ROWS = 1e-20, 128
 
 
-def along_axis(filtered: Callable[[Any], Any], x: Any, axis: int) -> Any:
+def along_axis(filtered: Callable[[Any], Any], x: Array, axis: int) -> Array:
     """Apply a linear filter along an axis: the matrix of its results for the identity, and its constant term.
 
     The filter is a function of arrays along their first axis.
@@ -35,7 +36,7 @@ def along_axis(filtered: Callable[[Any], Any], x: Any, axis: int) -> Any:
     return result
 
 
-def product(matrix: Any, x: Any, axis: int) -> Any:
+def product(matrix: Array, x: Array, axis: int) -> Array:
     """Multiply `x` along an axis by a banded matrix, for blocks of rows with the elements that they reach."""
     result, counts = [], np.abs(matrix) > _NOTHING * np.max(np.abs(matrix), axis=1, keepdims=True)
     for i in range(0, len(matrix), _BLOCK_ROWS):
@@ -47,7 +48,7 @@ def product(matrix: Any, x: Any, axis: int) -> Any:
     return np.moveaxis(result[0] if len(result) == 1 else np.concatenate(result), 0, axis)
 
 
-def _along(name: str, x: Any, axis: int, *args: Any, **kwargs: Any) -> Any:
+def _along(name: str, x: Array, axis: int, *args: Any, **kwargs: Any) -> Array:
     """Apply SciPy's filter `name` along an axis."""
     import scipy.ndimage
 
@@ -59,7 +60,7 @@ def _along(name: str, x: Any, axis: int, *args: Any, **kwargs: Any) -> Any:
 
 def _one_axis(name: str) -> None:
     @shadow(f"scipy.ndimage.{name}")
-    def filtered(*args: Any, **kwargs: Any) -> Any:
+    def filtered(*args: Any, **kwargs: Any) -> Array:
         import scipy.ndimage
 
         inputs = inspect.signature(getattr(scipy.ndimage, name)).bind(*args, **kwargs).arguments
@@ -76,7 +77,9 @@ for _name in ("correlate1d", "convolve1d", "gaussian_filter1d", "uniform_filter1
 
 def _edges(name: str, across: tuple[float, float, float]) -> None:
     @shadow(f"scipy.ndimage.{name}")
-    def derivative(input: Any, axis: int = -1, output: Any = None, mode: Any = "reflect", cval: float = 0.0) -> Any:
+    def derivative(
+        input: ArrayLike, axis: int = -1, output: ArrayLike | None = None, mode: Any = "reflect", cval: float = 0.0
+    ) -> Any:
         if output is not None:
             raise refuse(f"the argument output= of scipy.ndimage.{name}")
         x = to_float(arrays(input)[0])
@@ -90,21 +93,21 @@ _edges("sobel", (1.0, 2.0, 1.0))
 _edges("prewitt", (1.0, 1.0, 1.0))
 
 
-def _modes(x: Any, mode: Any) -> Any:
+def _modes(x: Array, mode: Any) -> Any:
     """Return each axis, and the mode along it."""
     return enumerate(mode if isinstance(mode, list | tuple) else [mode] * len(x.shape))
 
 
 @shadow("scipy.ndimage.uniform_filter")
 def uniform_filter(
-    input: Any,
+    input: ArrayLike,
     size: Any = 3,
-    output: Any = None,
+    output: ArrayLike | None = None,
     mode: Any = "reflect",
     cval: float = 0.0,
     origin: Any = 0,
     *,
-    axes: Any = None,
+    axes: Axes = None,
 ) -> Any:
     """`scipy.ndimage.uniform_filter`"""
     if output is not None or axes is not None:
@@ -118,7 +121,9 @@ def uniform_filter(
 
 
 @shadow("scipy.ndimage.laplace")
-def laplace(input: Any, output: Any = None, mode: Any = "reflect", cval: float = 0.0, *, axes: Any = None) -> Any:
+def laplace(
+    input: ArrayLike, output: ArrayLike | None = None, mode: Any = "reflect", cval: float = 0.0, *, axes: Axes = None
+) -> Any:
     """`scipy.ndimage.laplace`"""
     if output is not None or axes is not None:
         raise refuse("the argument output= or axes= of scipy.ndimage.laplace")
@@ -128,16 +133,16 @@ def laplace(input: Any, output: Any = None, mode: Any = "reflect", cval: float =
 
 @shadow("scipy.ndimage.gaussian_filter")
 def gaussian_filter(
-    input: Any,
+    input: ArrayLike,
     sigma: Any,
     order: Any = 0,
-    output: Any = None,
+    output: ArrayLike | None = None,
     mode: Any = "reflect",
     cval: float = 0.0,
     truncate: float = 4.0,
     *,
     radius: Any = None,
-    axes: Any = None,
+    axes: Axes = None,
 ) -> Any:
     """`scipy.ndimage.gaussian_filter`"""
     if output is not None:
@@ -173,7 +178,12 @@ def _correlated(
 
 @shadow("scipy.ndimage.correlate")
 def correlate(
-    input: Any, weights: Any, output: Any = None, mode: str = "reflect", cval: float = 0.0, origin: Any = 0
+    input: ArrayLike,
+    weights: ArrayLike,
+    output: ArrayLike | None = None,
+    mode: str = "reflect",
+    cval: float = 0.0,
+    origin: Any = 0,
 ) -> Any:
     """`scipy.ndimage.correlate`"""
     return _correlated("correlate", input, weights, output, mode, cval, origin, flipped=False)

@@ -18,6 +18,7 @@ from tracegrad.numpy_api.registry import refuse
 from tracegrad.ops.core.op import dispatch_operand
 from tracegrad.scipy_api.ndimage.filters import product
 from tracegrad.scipy_api.registry import shadow
+from tracegrad.typing import Array
 
 __all__: list[str] = []
 
@@ -33,14 +34,14 @@ def _triangle(x: Any, n: int) -> Any:
     return np.where(rest >= np.where(x < 0, n - 1, n), period - rest, rest)
 
 
-def _halves(x: Any, n: int) -> Any:
+def _halves(x: Array, n: int) -> Array:
     """Reflect a coordinate at the outer edges of the image's first and last elements."""
     rest = np.where(x < 0, -1.0 - x, x)
     rest = rest - 2.0 * n * np.trunc(rest / (2.0 * n))
     return np.where((x >= 0) & (x <= n - 1), x, np.where(rest >= n, 2.0 * n - 1.0 - rest, rest))
 
 
-def _around(x: Any, n: int) -> Any:
+def _around(x: Array, n: int) -> Array:
     """Wrap a coordinate around an image whose last element coincides with its first."""
     length = n - 1.0
     low, high = x + length * (np.floor(-x / length) + 1.0), x - length * np.floor(x / length)
@@ -79,7 +80,7 @@ _ELEMENTS: dict[str, Callable[[Any, int], Any]] = {
 }
 
 
-def _weight(order: int, t: Any, k: int) -> Any:
+def _weight(order: int, t: Array, k: int) -> Any:
     """Evaluate the B-spline of this order `k` elements from its centre, as a sum of truncated powers.
 
     `t` is the distance from the nearest element or, for odd orders, from the element below.
@@ -97,7 +98,7 @@ def _weight(order: int, t: Any, k: int) -> Any:
 class _Axis:
     """Elements around the coordinates along one axis, their weights, and the mask of points outside."""
 
-    def __init__(self, x: Any, n: int, order: int, mode: str):
+    def __init__(self, x: Array, n: int, order: int, mode: str):
         self.outside: Any = None
         if mode == "constant":
             self.outside = (x < 0) | (x > n - 1)

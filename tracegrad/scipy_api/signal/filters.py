@@ -12,6 +12,7 @@ from tracegrad.numpy_api.registry import refuse
 from tracegrad.ops.signal.lfilter import lfilter as _lfilter
 from tracegrad.scipy_api.ndimage.filters import along_axis
 from tracegrad.scipy_api.registry import shadow
+from tracegrad.typing import Array, ArrayLike
 
 __all__: list[str] = []
 
@@ -106,7 +107,7 @@ def sosfilt_zi(sos: Any) -> Any:
 
 
 # -- forwards and backwards -----------------------------------------------------------------------------------------
-def _extended(x: Any, padtype: Any, count: int) -> Any:
+def _extended(x: Array, padtype: Any, count: int) -> Array:
     """Extend `x` by `count` elements at each end of its last axis."""
     if padtype is None or not count:
         return x
@@ -170,7 +171,7 @@ def sosfiltfilt(sos: Any, x: Any, axis: int = -1, padtype: Any = "odd", padlen: 
 # -- filters that are matrices --------------------------------------------------------------------------------------
 @shadow("scipy.signal.savgol_filter")
 def savgol_filter(
-    x: Any,
+    x: ArrayLike,
     window_length: int,
     polyorder: int,
     deriv: int = 0,
@@ -178,7 +179,7 @@ def savgol_filter(
     axis: int = -1,
     mode: str = "interp",
     cval: float = 0.0,
-) -> Any:
+) -> Array:
     """`scipy.signal.savgol_filter`"""
     from scipy import signal
 
@@ -188,7 +189,7 @@ def savgol_filter(
 
 
 @shadow("scipy.signal.detrend")
-def detrend(data: Any, axis: int = -1, type: str = "linear", bp: Any = 0, overwrite_data: bool = False) -> Any:
+def detrend(data: ArrayLike, axis: int = -1, type: str = "linear", bp: Any = 0, overwrite_data: bool = False) -> Array:
     """`scipy.signal.detrend`"""
     from scipy import signal
 
@@ -197,7 +198,7 @@ def detrend(data: Any, axis: int = -1, type: str = "linear", bp: Any = 0, overwr
 
 
 @shadow("scipy.signal.hilbert")
-def hilbert(x: Any, N: Any = None, axis: int = -1) -> Any:
+def hilbert(x: ArrayLike, N: Any = None, axis: int = -1) -> Array:
     """`scipy.signal.hilbert`: the analytic signal."""
     v = to_float(arrays(x)[0])
     if v.dtype.kind == "c":

@@ -12,6 +12,7 @@ from tracegrad.ops import Carrier
 from tracegrad.ops.elementwise.complex import complex_of
 from tracegrad.scipy_api.registry import shadow
 from tracegrad.scipy_api.signal.filters import detrend as without_trend
+from tracegrad.typing import Array, ArrayLike
 
 __all__: list[str] = []
 
@@ -54,7 +55,7 @@ class _Frames:
             return frames - np.mean(frames, axis=-1, keepdims=True)
         return without_trend(frames, type=how)
 
-    def _fourier(self, frames: Any, onesided: bool) -> Any:
+    def _fourier(self, frames: Any, onesided: bool) -> Array:
         return np.fft.rfft(frames, self.nfft) if onesided else np.fft.fft(frames, self.nfft)
 
     def frequencies(self, onesided: bool) -> Any:
@@ -160,7 +161,7 @@ def _averaged(power: Any, average: str) -> Any:
 
 
 @shadow("scipy.signal.welch")
-def welch(x: Any, *args: Any, **kwargs: Any) -> Any:
+def welch(x: ArrayLike, *args: Any, **kwargs: Any) -> Any:
     """`scipy.signal.welch`"""
     return csd(x, x, *args, **kwargs)
 
@@ -187,8 +188,8 @@ def periodogram(
 
 @shadow("scipy.signal.coherence")
 def coherence(
-    x: Any,
-    y: Any,
+    x: ArrayLike,
+    y: ArrayLike,
     fs: Any = 1.0,
     window: Any = _HANN,
     nperseg: Any = None,

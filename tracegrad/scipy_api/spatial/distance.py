@@ -11,6 +11,7 @@ from tracegrad.numpy_api.operands import arrays, to_float
 from tracegrad.numpy_api.registry import refuse
 from tracegrad.numpy_api.ufuncs import rel_entr
 from tracegrad.scipy_api.registry import shadow
+from tracegrad.typing import Array, ArrayLike
 
 __all__: list[str] = []
 
@@ -20,11 +21,11 @@ def _root(x: Any) -> Any:
     return np.where(zero, 0.0, np.sqrt(np.where(zero, 1.0, x)))
 
 
-def _sum(x: Any, w: Any = None) -> Any:
+def _sum(x: Array, w: Array | None = None) -> Any:
     return np.sum(x if w is None else w * x, axis=-1)
 
 
-def _cosine(x: Any, y: Any, w: Any = None) -> Any:
+def _cosine(x: Array, y: Array, w: Array | None = None) -> Any:
     return 1.0 - _sum(x * y, w) / (np.sqrt(_sum(x * x, w)) * np.sqrt(_sum(y * y, w)))
 
 
@@ -36,24 +37,24 @@ def _correlation(x: Any, y: Any, w: Any = None) -> Any:
     return _cosine(x, y, w)
 
 
-def _minkowski(x: Any, y: Any, p: float = 2, w: Any = None) -> Any:
+def _minkowski(x: Any, y: Any, p: float = 2, w: Any = None) -> Array:
     differences = np.abs(x - y)
     total = _sum(np.where(differences == 0, 0.0, np.where(differences == 0, 1.0, differences) ** p), w)
     zero = total == 0
     return np.where(zero, 0.0, np.where(zero, 1.0, total) ** (1.0 / p))
 
 
-def _canberra(x: Any, y: Any, w: Any = None) -> Any:
+def _canberra(x: Array, y: Array, w: Array | None = None) -> Any:
     below = np.abs(x) + np.abs(y)
     zero = below == 0
     return _sum(np.where(zero, 0.0, np.abs(x - y) / np.where(zero, 1.0, below)), w)
 
 
-def _seuclidean(x: Any, y: Any, V: Any) -> Any:
+def _seuclidean(x: Array, y: Array, V: Any) -> Any:
     return _root(_sum((x - y) ** 2 / V))
 
 
-def _mahalanobis(x: Any, y: Any, VI: Any) -> Any:
+def _mahalanobis(x: Array, y: Array, VI: Any) -> Any:
     differences = x - y
     return _root(_sum(np.matmul(differences, VI) * differences))
 
@@ -133,7 +134,7 @@ def _metric(name: str, metric: Any, out: Any, options: dict[str, Any], points: C
     return lambda x, y: known(x, y, **with_arrays)
 
 
-def _each(metric: Callable[[Any, Any], Any], x: Any, y: Any) -> Any:
+def _each(metric: Callable[[Any, Any], Any], x: Array, y: Array) -> Any:
     """Apply a function of two vectors to all rows of `x` and `y`, one after the other."""
     x, y = np.broadcast_arrays(x, y)
     shape = x.shape[:-1]
@@ -178,14 +179,14 @@ def squareform(X: Any, force: str = "no", checks: bool = True) -> Any:
 
 def _between(name: str) -> None:
     @shadow(f"scipy.spatial.distance.{name}")
-    def distance(u: Any, v: Any, *args: Any, **kwargs: Any) -> Any:
+    def distance(u: ArrayLike, v: ArrayLike, *args: Any, **kwargs: Any) -> Any:
         inputs = dict(zip(_POSITIONS.get(name, ("w",)), args)) | kwargs
         x, y = (to_float(t) for t in arrays(u, v))
         return _metric(name, name, None, inputs, lambda: np.stack([x, y]))(x, y)[()]
 
 
 @shadow("scipy.spatial.distance.jensenshannon")
-def jensenshannon(p: Any, q: Any, base: Any = None, *, axis: int = 0, keepdims: bool = False) -> Any:
+def jensenshannon(p: Any, q: Any, base: ArrayLike | None = None, *, axis: int = 0, keepdims: bool = False) -> Array:
     """`jensenshannon`, along an axis."""
     x, y = (np.moveaxis(to_float(t), axis, -1) for t in np.broadcast_arrays(*arrays(p, q)))
     result = _jensenshannon(x, y, base)

@@ -8,12 +8,13 @@ import numpy as np
 
 from tracegrad.numpy_api.operands import arrays, to_float
 from tracegrad.scipy_api.registry import shadow
+from tracegrad.typing import Array, ArrayLike
 
 __all__: list[str] = []
 
 
 @shadow("scipy.linalg.orthogonal_procrustes")
-def orthogonal_procrustes(A: Any, B: Any, check_finite: bool = True) -> tuple[Any, Any]:
+def orthogonal_procrustes(A: ArrayLike, B: ArrayLike, check_finite: bool = True) -> tuple[Any, Any]:
     """`scipy.linalg.orthogonal_procrustes`: the orthogonal matrix, and the sum of the singular values."""
     a, b = arrays(A, B)
     if a.ndim != 2:
@@ -24,7 +25,7 @@ def orthogonal_procrustes(A: Any, B: Any, check_finite: bool = True) -> tuple[An
     return u @ vh, np.sum(s)
 
 
-def _standard(x: Any) -> Any:
+def _standard(x: Array) -> Any:
     x = x - np.mean(x, axis=0)
     return x / np.linalg.norm(x)
 

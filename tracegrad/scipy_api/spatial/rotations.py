@@ -17,6 +17,7 @@ import numpy as np
 from tracegrad.numpy_api.operands import arrays, to_float
 from tracegrad.numpy_api.registry import refuse
 from tracegrad.scipy_api.registry import replaces_objects, shadow
+from tracegrad.typing import Array
 
 __all__: list[str] = []
 
@@ -36,26 +37,26 @@ def _numbers(x: Any, last: int, name: str) -> Any:
     return to_float(x)
 
 
-def _dot(x: Any, y: Any) -> Any:
+def _dot(x: Array, y: Array) -> Any:
     return np.sum(x * y, axis=-1, keepdims=True)
 
 
-def _unit(x: Any) -> Any:
+def _unit(x: Array) -> Any:
     return x / np.sqrt(_dot(x, x))
 
 
-def _composed(p: Any, q: Any) -> Any:
+def _composed(p: Array, q: Array) -> Any:
     """Multiply two quaternions: the rotation `q`, and then `p`."""
     u, v, a, b = p[..., :3], q[..., :3], p[..., 3:], q[..., 3:]
     return np.concatenate([a * v + b * u + np.cross(u, v), a * b - _dot(u, v)], axis=-1)
 
 
-def _upright(q: Any) -> Any:
+def _upright(q: Array) -> Array:
     """Return the quaternion of a rotation whose scalar is not negative."""
     return np.where(q[..., 3:] < 0, -q, q)
 
 
-def _orthogonal(m: Any) -> Any:
+def _orthogonal(m: Array) -> Array:
     """Return the nearest rotation."""
     near = np.allclose(m @ np.swapaxes(m, -1, -2), np.eye(3), rtol=0.0, atol=1e-6)
     for _ in range(_POLISH_STEPS if near else _POLAR_STEPS):
@@ -63,7 +64,7 @@ def _orthogonal(m: Any) -> Any:
     return m
 
 
-def _about(axis: int, angle: Any) -> Any:
+def _about(axis: int, angle: Array) -> Any:
     half, zero = angle / 2, np.zeros_like(angle)
     parts = [zero, zero, zero, np.cos(half)]
     parts[axis] = np.sin(half)
@@ -91,7 +92,7 @@ class Rotation:
         self._q = _unit(q) if normalize else q
 
     @staticmethod
-    def _of(q: Any) -> Rotation:
+    def _of(q: Array) -> Rotation:
         return Rotation(q, normalize=False)
 
     # -- constructors --------------------------------------------------------------------------------------
@@ -111,7 +112,7 @@ class Rotation:
         return Rotation._of(np.concatenate([scale * v, scalar], axis=-1))
 
     @staticmethod
-    def from_matrix(matrix: Any, *, assume_valid: bool = False) -> Rotation:
+    def from_matrix(matrix: Array, *, assume_valid: bool = False) -> Rotation:
         m = _numbers(matrix, 3, "matrix")
         m = m if assume_valid else _orthogonal(m)
         (a, b, c), (d, e, f), (g, h, i) = [[m[..., j, k] for k in range(3)] for j in range(3)]
@@ -198,7 +199,7 @@ class Rotation:
         q = _upright(self._q) if canonical else self._q
         return np.roll(q, 1, axis=-1) if scalar_first else q
 
-    def as_matrix(self) -> Any:
+    def as_matrix(self) -> Array:
         x, y, z, w = (self._q[..., k] for k in range(4))
         rows = [
             [x * x - y * y - z * z + w * w, 2 * (x * y - z * w), 2 * (x * z + y * w)],
@@ -220,7 +221,7 @@ class Rotation:
         q = _upright(self._q)
         return q[..., :3] / (1 + q[..., 3:])
 
-    def as_euler(self, seq: str, degrees: bool = False, *, suppress_warnings: bool = False) -> Any:
+    def as_euler(self, seq: str, degrees: bool = False, *, suppress_warnings: bool = False) -> Array:
         # Bernardes and Viollet, "Quaternion to Euler angles conversion", PLoS ONE 17(11), 2022.
         axes, turning = _axes(seq)
         if len(axes) != 3:

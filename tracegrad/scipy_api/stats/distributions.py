@@ -22,6 +22,7 @@ from tracegrad.scipy_api.registry import replaces_objects
 from tracegrad.scipy_api.stats.moments import MOMENTS
 from tracegrad.scipy_api.stats.multivariate import VECTORS
 from tracegrad.scipy_api.stats.univariate import CONTINUOUS, DISCRETE, Law
+from tracegrad.typing import Array, ArrayLike, Number
 
 __all__ = ["Distribution", "Frozen"]
 
@@ -139,7 +140,7 @@ def _parameters(name: str, count: int, args: tuple[Any, ...], kwargs: dict[str, 
     return options
 
 
-def _doubles(*xs: Any) -> list[Any]:
+def _doubles(*xs: ArrayLike) -> list[Any]:
     """Convert numbers of any dtype to float64, in which SciPy computes."""
     return [v if is_literal(v) else to_dtype(v, np.dtype(np.float64)) for v in map(to_float, operands(*xs))]
 
@@ -200,7 +201,7 @@ def _moment_methods(
     return table
 
 
-def _fits(x: Any, law: Law, i: int) -> Any:
+def _fits(x: Array, law: Law, i: int) -> Array:
     """Whether `x` is valid as the shape parameter number `i`, or as a scale (-1)."""
     inside = x >= 0 if 0 <= i < len(law.signs) and law.signs[i] else x > 0
     if 0 <= i < len(law.max_values) and law.max_values[i] < math.inf:
@@ -210,7 +211,7 @@ def _fits(x: Any, law: Law, i: int) -> Any:
     return inside
 
 
-def _checked(result: Any, law: Law, shapes: list[Any], scale: Any) -> Any:
+def _checked(result: Array, law: Law, shapes: list[Any], scale: Any) -> Any:
     """Replace results with invalid parameters by nan."""
     for i, x in enumerate([scale, *shapes], -1):
         fits = _fits(x, law, i)
@@ -219,11 +220,11 @@ def _checked(result: Any, law: Law, shapes: list[Any], scale: Any) -> Any:
     return result
 
 
-def _is_one(x: Any) -> bool:
+def _is_one(x: Array | Number) -> bool:
     return is_literal(x) and x == 1
 
 
-def _standard(x: Any, loc: Any, scale: Any) -> Any:
+def _standard(x: Array, loc: Any, scale: Any) -> Any:
     moved = x if is_literal(loc) and loc == 0 else x - loc
     return moved if _is_one(scale) else moved / scale
 
@@ -282,7 +283,7 @@ class _Cumulative:
     def __init__(self, law: Law, discrete: bool, function: Any, below: float, above: float):
         self.law, self.discrete, self.function, self.below, self.above = law, discrete, function, below, above
 
-    def __call__(self, x: Any, shapes: list[Any], loc: Any, scale: Any) -> Any:
+    def __call__(self, x: Array, shapes: list[Any], loc: Any, scale: Any) -> Any:
         law, z = self.law, _standard(x, loc, scale)
         z = np.floor(z) if self.discrete else z
         under, over = self._ends(z)
@@ -296,7 +297,7 @@ class _Cumulative:
             result = np.where(start, np.log(np.where(start, z - law.low, 1.0)), result)
         return _checked(result, law, shapes, scale)
 
-    def _ends(self, z: Any) -> tuple[Any, Any]:
+    def _ends(self, z: Array) -> tuple[Any, Any]:
         """Return the mask of z outside the support, with infinite ends if the function is finite there."""
         law = self.law
         under = z <= law.low if law.low == -math.inf < self.below else z < law.low
@@ -307,7 +308,7 @@ class _Inverse:
     def __init__(self, law: Law, function: Any):
         self.law, self.function = law, function
 
-    def __call__(self, q: Any, shapes: list[Any], loc: Any, scale: Any) -> Any:
+    def __call__(self, q: Array, shapes: list[Any], loc: Any, scale: Any) -> Any:
         outside = (q < 0) | (q > 1)
         result = np.where(outside, math.nan, self.function(np.where(outside, 0.5, q), *shapes))
         return _checked(result * scale + loc, self.law, shapes, scale)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.scipy_api.stats.univariate import betaln, gammaln, of_special, xlog1my, xlogy
+from tracegrad.typing import Array
 
 __all__ = ["MOMENTS", "Moments"]
 
@@ -21,7 +22,7 @@ _EULER = float(np.euler_gamma)
 _digamma, _gamma = of_special("psi"), of_special("gamma")
 
 
-def _above(x: Any, least: float, function: Callable[[Any], Any], other: float = math.inf) -> Any:
+def _above(x: Array, least: float, function: Callable[[Any], Any], other: float = math.inf) -> Array:
     """Apply a function to elements of x above `least`; return `other` for other elements."""
     inside = x > least
     return np.where(inside, function(np.where(inside, x, least + 1.0)), other)
@@ -32,40 +33,40 @@ def _constant(x: float) -> Callable[..., Any]:
     return lambda *shapes: x if not shapes else x + 0.0 * shapes[0]
 
 
-def _t_var(df: Any) -> Any:
+def _t_var(df: Array) -> Array:
     return np.where(df > 1.0, _above(df, 2.0, lambda v: v / (v - 2.0)), math.nan)
 
 
-def _t_entropy(df: Any) -> Any:
+def _t_entropy(df: Array) -> Any:
     half = 0.5 * (df + 1.0)
     return half * (_digamma(half) - _digamma(0.5 * df)) + 0.5 * np.log(df) + betaln(0.5 * df, 0.5 + 0.0 * df)
 
 
-def _beta_entropy(a: Any, b: Any) -> Any:
+def _beta_entropy(a: Array, b: Array) -> Any:
     terms = (a - 1.0) * _digamma(a) + (b - 1.0) * _digamma(b)
     return betaln(a, b) - terms + (a + b - 2.0) * _digamma(a + b)
 
 
-def _chi2_entropy(df: Any) -> Any:
+def _chi2_entropy(df: Array) -> Any:
     half = 0.5 * df
     return half + math.log(2) + gammaln(half) + (1.0 - half) * _digamma(half)
 
 
-def _f_var(n: Any, m: Any) -> Any:
+def _f_var(n: Any, m: Array) -> Array:
     return _above(m, 4.0, lambda v: 2.0 * v * v * (n + v - 2.0) / (n * (v - 2.0) ** 2 * (v - 4.0)))
 
 
-def _f_entropy(n: Any, m: Any) -> Any:
+def _f_entropy(n: Any, m: Array) -> Any:
     n, m, ratio = 0.5 * n, 0.5 * m, np.log(m / n)
     terms = (1.0 - n) * _digamma(n) - (1.0 + m) * _digamma(m)
     return ratio + betaln(n, m) + terms + (n + m) * _digamma(n + m)
 
 
-def _weibull_var(c: Any) -> Any:
+def _weibull_var(c: Array) -> Any:
     return _gamma(1.0 + 2.0 / c) - _gamma(1.0 + 1.0 / c) ** 2
 
 
-def _bit_entropy(p: Any) -> Any:
+def _bit_entropy(p: Array) -> Any:
     return -xlogy(p, p) - xlog1my(1.0 - p, p)
 
 

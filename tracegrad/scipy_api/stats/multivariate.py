@@ -14,11 +14,12 @@ from tracegrad.numpy_api.registry import refuse
 from tracegrad.ops.shape.linear import stop_gradient
 from tracegrad.scipy_api.linalg.functions import solve_triangular
 from tracegrad.scipy_api.stats.univariate import gammaln, of_special, xlogy
+from tracegrad.typing import Array, ArrayLike, Number
 
 __all__ = ["VECTORS"]
 
 
-def _normal(x: Any, mean: Any = None, cov: Any = 1, allow_singular: bool = False) -> Any:
+def _normal(x: Any, mean: Any = None, cov: Array | Number = 1, allow_singular: bool = False) -> Any:
     """Log-density of `multivariate_normal`, with vectors along the last axis; axes of one element are dropped."""
     (x,) = _doubles(x)
     mean, factor = _shape_of(mean, cov, allow_singular)
@@ -53,7 +54,7 @@ def _normal_entropy(mean: Any = None, cov: Any = 1) -> Any:
     return 0.5 * factor.shape[0] * (math.log(2 * math.pi) + 1.0) + np.sum(np.log(np.diagonal(factor)))
 
 
-def _doubles(*xs: Any) -> list[Any]:
+def _doubles(*xs: ArrayLike) -> list[Any]:
     return [to_dtype(to_float(v), np.dtype(np.float64)) for v in arrays(*xs)]
 
 
@@ -96,14 +97,14 @@ def _dirichlet_var(alpha: Any) -> Any:
     return np.squeeze(alpha * (total - alpha) / (total * total * (total + 1.0)))
 
 
-def _multinomial_cov(n: Any, p: Any) -> Any:
+def _multinomial_cov(n: Any, p: Array) -> Any:
     n, p = _doubles(n, p)
     if len(p.shape) != 1 or n.shape:
         raise refuse("scipy.stats.multinomial.cov of several distributions")
     return n * (np.diag(p) - np.outer(p, p))
 
 
-def _multinomial(x: Any, n: Any, p: Any) -> Any:
+def _multinomial(x: Array, n: Any, p: Array) -> Array:
     """Log-probability of `multinomial`, with counts along the last axis; -inf unless their sum is `n`."""
     x, n, p = _doubles(x, n, p)
     if x.shape[-1:] != p.shape[-1:]:

@@ -17,6 +17,7 @@ from tracegrad.numpy_api.operands import arrays, to_float
 from tracegrad.numpy_api.registry import refuse
 from tracegrad.scipy_api.registry import shadow
 from tracegrad.scipy_api.stats.univariate import of_special
+from tracegrad.typing import Array, ArrayLike, Axes
 
 __all__: list[str] = []
 
@@ -68,12 +69,12 @@ def _average(x: Any, w: Any) -> Any:
     return np.mean(x, axis=-1) if w is None else np.sum(w * x, axis=-1) / np.sum(w, axis=-1)
 
 
-def _central(x: Any, order: int, center: Any = None) -> Any:
+def _central(x: Array, order: int, center: Any = None) -> Any:
     c = np.mean(x, axis=-1, keepdims=True) if center is None else center
     return np.mean((x - c) ** order, axis=-1)
 
 
-def _deviation(x: Any, ddof: Any = 0) -> Any:
+def _deviation(x: Array, ddof: Any = 0) -> Any:
     return np.std(x, axis=-1, ddof=ddof)
 
 
@@ -112,14 +113,14 @@ def _along(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 
 @_along("moment")
-def moment(x: Any, order: Any = 1, center: Any = None) -> Any:
+def moment(x: Array, order: Any = 1, center: Any = None) -> Any:
     """`scipy.stats.moment`."""
     if np.ndim(order):
         return np.stack([_central(x, int(k), center) for k in order])
     return _central(x, int(order), center)
 
 
-def _ratio(x: Any, order: int, power: float) -> Any:
+def _ratio(x: Array, order: int, power: float) -> Array:
     """Divide a moment by a power of the variance; nan if all elements are equal."""
     m2, center = _central(x, 2), np.mean(x, axis=-1)
     same = m2 <= (np.finfo(m2.dtype).eps * center) ** 2
@@ -127,7 +128,7 @@ def _ratio(x: Any, order: int, power: float) -> Any:
 
 
 @_along("skew")
-def skew(x: Any, bias: bool = True) -> Any:
+def skew(x: Array, bias: bool = True) -> Array:
     """`scipy.stats.skew`."""
     result = _ratio(x, 3, 1.5)
     n = x.shape[-1]
@@ -135,7 +136,7 @@ def skew(x: Any, bias: bool = True) -> Any:
 
 
 @_along("kurtosis")
-def kurtosis(x: Any, fisher: bool = True, bias: bool = True) -> Any:
+def kurtosis(x: Array, fisher: bool = True, bias: bool = True) -> Array:
     """`scipy.stats.kurtosis`."""
     result = _ratio(x, 4, 2.0)
     n = x.shape[-1]
@@ -145,25 +146,25 @@ def kurtosis(x: Any, fisher: bool = True, bias: bool = True) -> Any:
 
 
 @_along("sem")
-def sem(x: Any, ddof: Any = 1) -> Any:
+def sem(x: Array, ddof: Any = 1) -> Any:
     """`scipy.stats.sem`."""
     return _deviation(x, ddof) / math.sqrt(x.shape[-1])
 
 
 @_along("variation")
-def variation(x: Any, ddof: Any = 0) -> Any:
+def variation(x: Array, ddof: Any = 0) -> Any:
     """`scipy.stats.variation`."""
     return _deviation(x, ddof) / np.mean(x, axis=-1)
 
 
 @_along("gmean")
-def gmean(x: Any, weights: Any = None) -> Any:
+def gmean(x: Array, weights: Array | None = None) -> Any:
     """`scipy.stats.gmean`."""
     return np.exp(_average(np.log(x), weights))
 
 
 @_along("hmean")
-def hmean(x: Any, weights: Any = None) -> Any:
+def hmean(x: Any, weights: Any = None) -> Array:
     """`scipy.stats.hmean`."""
     return np.where(np.any(x < 0, axis=-1), math.nan, 1.0 / _average(1.0 / x, weights))
 
@@ -177,7 +178,7 @@ def pmean(x: Any, p: Any, weights: Any = None) -> Any:
 
 
 @_along("gstd")
-def gstd(x: Any, ddof: Any = 1) -> Any:
+def gstd(x: Array, ddof: Any = 1) -> Any:
     """`scipy.stats.gstd`."""
     return np.exp(_deviation(np.log(x), ddof))
 
@@ -191,21 +192,21 @@ def _scale(scale: Any, normal: float) -> Any:
 
 
 @_along("iqr")
-def iqr(x: Any, rng: Any = (25, 75), scale: Any = 1.0, interpolation: str = "linear") -> Any:
+def iqr(x: Array, rng: Any = (25, 75), scale: Any = 1.0, interpolation: str = "linear") -> Any:
     """`scipy.stats.iqr`."""
     low, high = np.percentile(x, sorted(rng), axis=-1, method=interpolation)  # type: ignore[call-overload]
     return (high - low) / _scale(scale, _RANGE)
 
 
 @_along("median_abs_deviation")
-def median_abs_deviation(x: Any, center: Any = None, scale: Any = 1.0) -> Any:
+def median_abs_deviation(x: Array, center: Any = None, scale: Any = 1.0) -> Any:
     """`scipy.stats.median_abs_deviation`."""
     middle = (np.median if center is None else center)(x, axis=-1)
     return np.median(np.abs(x - np.expand_dims(middle, -1)), axis=-1) / _scale(scale, _DISTANCE)
 
 
 @_along("trim_mean")
-def trim_mean(x: Any, proportiontocut: float) -> Any:
+def trim_mean(x: Array, proportiontocut: float) -> Any:
     """`scipy.stats.trim_mean`."""
     n = x.shape[-1]
     cut = int(proportiontocut * n)
@@ -234,7 +235,7 @@ def entropy(
 
 
 @shadow("scipy.stats.zmap")
-def zmap(scores: Any, compare: Any, axis: Any = 0, ddof: Any = 0, nan_policy: str = "propagate") -> Any:
+def zmap(scores: Any, compare: Any, axis: Axes = 0, ddof: Any = 0, nan_policy: str = "propagate") -> Any:
     """`scipy.stats.zmap`."""
     _only("zmap", nan_policy)
     x, to = (to_float(v) for v in arrays(scores, compare))
@@ -242,25 +243,25 @@ def zmap(scores: Any, compare: Any, axis: Any = 0, ddof: Any = 0, nan_policy: st
 
 
 @shadow("scipy.stats.zscore")
-def zscore(a: Any, axis: Any = 0, ddof: Any = 0, nan_policy: str = "propagate") -> Any:
+def zscore(a: ArrayLike, axis: Axes = 0, ddof: Any = 0, nan_policy: str = "propagate") -> Any:
     """`scipy.stats.zscore`."""
     return zmap(a, a, axis, ddof, nan_policy)
 
 
 @shadow("scipy.stats.gzscore")
-def gzscore(a: Any, *, axis: Any = 0, ddof: Any = 0, nan_policy: str = "propagate") -> Any:
+def gzscore(a: ArrayLike, *, axis: Axes = 0, ddof: Any = 0, nan_policy: str = "propagate") -> Any:
     """`scipy.stats.gzscore`."""
     logs = np.log(to_float(arrays(a)[0]))
     return zmap(logs, logs, axis, ddof, nan_policy)
 
 
-def _of_t(t: Any, df: Any) -> Any:
+def _of_t(t: Array, df: Array) -> Any:
     """Compute the two-sided p-value of a t statistic."""
     return 2.0 * _stdtr(df, -np.abs(t))
 
 
 @shadow("scipy.stats.pearsonr")
-def pearsonr(x: Any, y: Any, *, alternative: str = "two-sided", method: Any = None, axis: Any = 0) -> Test:
+def pearsonr(x: ArrayLike, y: ArrayLike, *, alternative: str = "two-sided", method: Any = None, axis: Axes = 0) -> Test:
     """`scipy.stats.pearsonr`: the statistic and the p-value."""
     _only("pearsonr", alternative=alternative, method=method)
     (p, _), (q, _) = _sample(x, axis), _sample(y, axis)
@@ -276,11 +277,11 @@ def pearsonr(x: Any, y: Any, *, alternative: str = "two-sided", method: Any = No
 
 @shadow("scipy.stats.linregress")
 def linregress(
-    x: Any,
-    y: Any,
+    x: ArrayLike,
+    y: ArrayLike,
     alternative: str = "two-sided",
     *,
-    axis: Any = 0,
+    axis: Axes = 0,
     nan_policy: str = "propagate",
     keepdims: bool = False,
 ) -> LinregressResult:
@@ -301,7 +302,7 @@ def linregress(
     return line
 
 
-def _tested(difference: Any, error: Any, df: Any, restore_axes: Any) -> Test:
+def _tested(difference: Any, error: Any, df: Array, restore_axes: Any) -> Test:
     t = difference / error
     results = t, _of_t(t, df)
     return Test(*(results if restore_axes is None else map(restore_axes, results)))
@@ -309,9 +310,9 @@ def _tested(difference: Any, error: Any, df: Any, restore_axes: Any) -> Test:
 
 @shadow("scipy.stats.ttest_1samp")
 def ttest_1samp(
-    a: Any,
+    a: ArrayLike,
     popmean: Any,
-    axis: Any = 0,
+    axis: Axes = 0,
     nan_policy: str = "propagate",
     alternative: str = "two-sided",
     *,
@@ -327,9 +328,9 @@ def ttest_1samp(
 
 @shadow("scipy.stats.ttest_rel")
 def ttest_rel(
-    a: Any,
-    b: Any,
-    axis: Any = 0,
+    a: ArrayLike,
+    b: ArrayLike,
+    axis: Axes = 0,
     nan_policy: str = "propagate",
     alternative: str = "two-sided",
     *,
@@ -343,10 +344,10 @@ def ttest_rel(
 
 @shadow("scipy.stats.ttest_ind")
 def ttest_ind(
-    a: Any,
-    b: Any,
+    a: ArrayLike,
+    b: ArrayLike,
     *,
-    axis: Any = 0,
+    axis: Axes = 0,
     equal_var: bool = True,
     nan_policy: str = "propagate",
     alternative: str = "two-sided",
@@ -368,12 +369,12 @@ def ttest_ind(
     return _tested(np.mean(p, axis=-1) - np.mean(q, axis=-1), error, df, saved if keepdims else None)
 
 
-def _cdf_differences(u: Any, v: Any, u_weights: Any, v_weights: Any) -> tuple[Any, Any]:
+def _cdf_differences(u: ArrayLike, v: ArrayLike, u_weights: Any, v_weights: Any) -> tuple[Any, Any]:
     """Return the differences of two empirical distribution functions, and the widths of their steps."""
     p, q = (np.ravel(to_float(x)) for x in arrays(u, v))
     every = np.sort(np.concatenate([p, q]))
 
-    def share(x: Any, w: Any) -> Any:
+    def share(x: Array, w: ArrayLike) -> Any:
         order = np.argsort(x)
         count = np.searchsorted(x[order], every[:-1], side="right")
         if w is None:

@@ -18,6 +18,7 @@ from tracegrad.numpy_api.registry import UFUNCS
 from tracegrad.ops.shape.linear import stop_gradient
 from tracegrad.scipy_api.registry import SHADOWS
 from tracegrad.scipy_api.special import call
+from tracegrad.typing import Array
 
 __all__ = ["CONTINUOUS", "DISCRETE", "Law", "betaln", "gammaln", "of_special", "xlog1my", "xlogy"]
 
@@ -36,7 +37,7 @@ gammainc, gammaincc, gammaincinv = map(of_special, ("gammainc", "gammaincc", "ga
 betainc, betaincc, betaincinv = map(of_special, ("betainc", "betaincc", "betaincinv"))
 
 
-def xlog1my(x: Any, y: Any) -> Any:
+def xlog1my(x: Array, y: Array) -> Any:
     """Compute x * log(1 - y), and 0 if x is 0 and y is not nan."""
     return xlog1py(x, -y)
 
@@ -66,69 +67,69 @@ class Law:
     powers: Function | None = None  # the density by its factors, which may be 0 or infinite
 
 
-def _t_log(z: Any, df: Any) -> Any:
+def _t_log(z: Array, df: Array) -> Any:
     half = (df + 1.0) * 0.5
     return gammaln(half) - gammaln(df * 0.5) - 0.5 * (np.log(df) + _LOG_PI) - half * np.log1p(z * z / df)
 
 
-def _f_log(z: Any, n: Any, m: Any) -> Any:
+def _f_log(z: Array, n: Any, m: Array) -> Any:
     n, m = n * 0.5, m * 0.5
     return n * np.log(n) + m * np.log(m) + xlogy(n - 1.0, z) - (n + m) * np.log(m + n * z) - betaln(n, m)
 
 
-def _f_share(z: Any, n: Any, m: Any) -> Any:
+def _f_share(z: Array, n: Any, m: Array) -> Any:
     return n * z / (m + n * z)
 
 
-def _t_ppf(q: Any, df: Any) -> Any:
+def _t_ppf(q: Any, df: Array) -> Array:
     none = q == 0.0  # SciPy's stdtrit returns inf there
     return np.where(none, np.log(np.where(none, q, 1.0)), call("stdtrit", df, np.where(none, 0.5, q)))
 
 
-def _gamma_powers(z: Any, a: Any) -> Any:
+def _gamma_powers(z: Array, a: Array) -> Any:
     return z ** (a - 1.0) * np.exp(-z - gammaln(a))
 
 
-def _beta_powers(z: Any, a: Any, b: Any) -> Any:
+def _beta_powers(z: Array, a: Array, b: Array) -> Any:
     return z ** (a - 1.0) * (1.0 - z) ** (b - 1.0) * np.exp(-betaln(a, b))
 
 
-def _f_powers(z: Any, n: Any, m: Any) -> Any:
+def _f_powers(z: Array, n: Any, m: Array) -> Any:
     n, m = n * 0.5, m * 0.5
     return z ** (n - 1.0) * np.exp(n * np.log(n) + m * np.log(m) - (n + m) * np.log(m + n * z) - betaln(n, m))
 
 
-def _f_ppf(q: Any, n: Any, m: Any) -> Any:
+def _f_ppf(q: Array, n: Any, m: Array) -> Any:
     y = betaincinv(n * 0.5, m * 0.5, q)
     return m * y / (n * (1.0 - y))
 
 
-def _f_isf(q: Any, n: Any, m: Any) -> Any:
+def _f_isf(q: Array, n: Any, m: Array) -> Any:
     rest = betaincinv(m * 0.5, n * 0.5, q)
     return m * (1.0 - rest) / (n * rest)
 
 
-def _cauchy_ppf(q: Any) -> Any:
+def _cauchy_ppf(q: Array) -> Array:
     outer = np.minimum(q, 1.0 - q) < 0.25
     tail = 1.0 / np.tan(math.pi * np.where(outer, np.minimum(q, 1.0 - q), 0.25))
     return np.where(outer, np.where(q < 0.5, -tail, tail), np.tan(math.pi * (np.where(outer, 0.5, q) - 0.5)))
 
 
-def _laplace_cdf(z: Any) -> Any:
+def _laplace_cdf(z: Array) -> Array:
     above = z > 0
     return np.where(above, 1.0 - 0.5 * np.exp(-np.where(above, z, 0.0)), 0.5 * np.exp(np.where(above, 0.0, z)))
 
 
-def _laplace_ppf(q: Any) -> Any:
+def _laplace_ppf(q: Array) -> Array:
     upper = q > 0.5
     return np.where(upper, -np.log(2.0 * (1.0 - np.where(upper, q, 0.75))), np.log(2.0 * np.where(upper, 0.25, q)))
 
 
-def _logistic_log(z: Any) -> Any:
+def _logistic_log(z: Array) -> Array:
     return z - 2.0 * np.logaddexp(z, 0.0)
 
 
-def _gumbel_log(z: Any) -> Any:
+def _gumbel_log(z: Array) -> Array:
     return -z - np.exp(-z)
 
 
@@ -192,7 +193,7 @@ def _combinations(k: Any, n: Any) -> Any:
     return gammaln(n + 1.0) - gammaln(k + 1.0) - gammaln(n - k + 1.0)
 
 
-def _binom_log(k: Any, n: Any, p: Any) -> Any:
+def _binom_log(k: Any, n: Any, p: Array) -> Any:
     return _combinations(k, n) + xlogy(k, p) + xlog1my(n - k, p)
 
 
@@ -200,16 +201,16 @@ def _draws(k: Any, n: Any) -> Any:
     return gammaln(k + n) - gammaln(k + 1.0) - gammaln(n)
 
 
-def _nbinom_log(k: Any, n: Any, p: Any) -> Any:
+def _nbinom_log(k: Any, n: Any, p: Array) -> Any:
     return _draws(k, n) + n * np.log(p) + xlog1my(k, p)
 
 
-def _binom_cdf(k: Any, n: Any, p: Any) -> Any:
+def _binom_cdf(k: Any, n: Any, p: Array) -> Array:
     last = k >= n
     return np.where(last, 1.0, betaincc(np.where(last, 1.0, k + 1.0), np.where(last, 1.0, n - k), p))
 
 
-def _binom_sf(k: Any, n: Any, p: Any) -> Any:
+def _binom_sf(k: Any, n: Any, p: Array) -> Array:
     last = k >= n
     return np.where(last, 0.0, betainc(np.where(last, 1.0, k + 1.0), np.where(last, 1.0, n - k), p))
 

@@ -43,6 +43,7 @@ from tracegrad.torch.functions.core.formats import check_format
 from tracegrad.torch.functions.indexing import slicing
 from tracegrad.torch.functions.linalg import matmul
 from tracegrad.torch.functions.math import complex as complex_numbers
+from tracegrad.typing import Array, Number
 
 __all__ = ["TensorMethods"]
 
@@ -82,23 +83,23 @@ def _renamed(operator: Any, of_number: str, of_array: str) -> Any:
     return apply
 
 
-def _is_operand(x: Any, other: Any) -> bool:
+def _is_operand(x: Array, other: Array | Number) -> bool:
     """Whether an operator of `x` takes `other`, rather than leaving it to the operators of `other`."""
     if isinstance(other, Carrier):
         return bool(other.level <= x.level)
     return type(other) in LITERALS or isinstance(other, _ARRAYS)
 
 
-def _matmul(self: Any, other: Any) -> Any:
+def _matmul(self: Any, other: Array) -> Array:
     return matmul.matmul(self, other) if _is_operand(self, other) else NotImplemented
 
 
-def _rmatmul(self: Any, other: Any) -> Any:
+def _rmatmul(self: Any, other: Array) -> Array:
     return matmul.matmul(other, self) if _is_operand(self, other) else NotImplemented
 
 
 def _in_place(operator: Any) -> Any:
-    def apply(self: Any, other: Any) -> Any:
+    def apply(self: Any, other: Array) -> Any:
         result = operator(self, other)
         return result if result is NotImplemented else self._update(result)
 
@@ -132,10 +133,10 @@ class TensorMethods:
         """An array whose elements are Python numbers without a derivative."""
         return self.concrete(query)
 
-    def _lift(self, x: Any) -> Any:
+    def _lift(self, x: Array) -> Any:
         raise NotImplementedError
 
-    def _become(self, result: Any) -> Any:
+    def _become(self, result: Array) -> Array:
         raise NotImplementedError
 
     def _alias(self) -> Any:
@@ -153,10 +154,10 @@ class TensorMethods:
     def _constant(self, x: np.ndarray[Any, Any]) -> Any:
         return self._lift(x)
 
-    def _assign(self, new: Any) -> None:
+    def _assign(self, new: Array) -> None:
         self._become(new)
 
-    def _update(self, new: Any, name: str = "") -> Any:
+    def _update(self, new: Array, name: str = "") -> Any:
         """Take the value `new` of an in-place update, whose shape and dtype must fit."""
         if new.shape != self.shape:
             raise size_error(
@@ -307,7 +308,7 @@ class TensorMethods:
         """Whether the dtype has negative numbers."""
         return bool(self.dtype.kind not in "ub")
 
-    def is_same_size(self, other: Any) -> bool:
+    def is_same_size(self, other: Array) -> bool:
         """Whether the other has the same shape."""
         return bool(tuple(self.shape) == tuple(other.shape))
 
@@ -340,7 +341,7 @@ class TensorMethods:
             raise TypeError("iteration over a 0-d tensor")
         return iter(slicing.unbind(self))
 
-    def __contains__(self, value: Any) -> bool:
+    def __contains__(self, value: Array | Number) -> bool:
         if not isinstance(value, Carrier) and type(value) not in LITERALS and not isinstance(value, np.generic):
             raise RuntimeError(
                 located(f"Tensor.__contains__ only supports Tensor or scalar, but you passed in a {type(value)}.")

@@ -9,6 +9,7 @@ from tracegrad.errors import ShapeError, located
 from tracegrad.numpy_api.operands import arrays
 from tracegrad.ops.core.op import Carrier
 from tracegrad.ops.shape import linear
+from tracegrad.typing import Array, ArrayLike, DTypeLike
 
 __all__ = [
     "DimensionError",
@@ -64,7 +65,7 @@ _TYPES = {
 }
 
 
-def type_name(dtype: Any) -> str:
+def type_name(dtype: DTypeLike) -> str:
     """Return the name of a dtype in PyTorch's messages.
 
     >>> type_name("int64")
@@ -160,11 +161,11 @@ def lengths(shape: tuple[int, ...]) -> str:
     return str(list(shape))
 
 
-def one(x: Any) -> Any:
+def one(x: ArrayLike) -> Any:
     """Convert an argument to an array: numbers and sequences become arrays, carriers stay unchanged."""
     return x if isinstance(x, Carrier) else arrays(x)[0]
 
 
-def copied(x: Any) -> Any:
+def copied(x: Array) -> Any:
     """Return the same values in separate memory."""
     return linear.cast(x, dtype=x.dtype.name)

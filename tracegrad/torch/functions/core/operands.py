@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from tracegrad.numpy_api.operands import operands, to_float
 from tracegrad.ops.core.op import Carrier, dispatch_operand
 from tracegrad.ops.shape.linear import cast
 from tracegrad.torch.functions.core.dims import one
+from tracegrad.typing import Array, ArrayLike
 
 __all__ = [
     "alike",
@@ -47,7 +49,7 @@ def alike(xs: Any) -> Any:
 _ARRAYS = (Carrier, np.ndarray)
 
 
-def pair(x: Any, y: Any) -> tuple[Any, Any]:
+def pair(x: ArrayLike, y: ArrayLike) -> tuple[Any, Any]:
     """Convert two operands to one kind; Python numbers stay unchanged."""
     if isinstance(x, _ARRAYS) and (type(y) is type(x) or type(y) in LITERALS):
         return x, y
@@ -61,7 +63,7 @@ def floating(x: Any) -> Any:
     return x if x.dtype.kind in "fc" else to_float(x)
 
 
-def in_floats(xs: Any) -> list[Any]:
+def in_floats(xs: Sequence[Array]) -> list[Any]:
     """Convert integers and booleans in `xs` to the floating dtype that promotion gives, and numbers to floats."""
     floats = [v for v in xs if not is_number(v) and v.dtype.kind in "fc"]
     if not floats or getattr(dispatch_operand(xs), "common_dtype", None) is None:
@@ -69,7 +71,7 @@ def in_floats(xs: Any) -> list[Any]:
     return [to_float(v) if is_number(v) else _in_float(v, floats) for v in xs]
 
 
-def _in_float(x: Any, floats: list[Any]) -> Any:
+def _in_float(x: Array, floats: list[Any]) -> Array:
     return x if x.dtype.kind in "fc" else cast(x, dtype=floats[0].dtype.name)
 
 

@@ -14,6 +14,7 @@ from tracegrad.torch.functions.core.dims import size_error, type_name
 from tracegrad.torch.functions.core.promotion import require_one_dtype
 from tracegrad.torch.functions.core.registry import ONE_OP
 from tracegrad.torch.modes import STATE, no_grad
+from tracegrad.typing import Array
 
 __all__ = ["WITH_OUT", "store", "with_out"]
 
@@ -61,7 +62,7 @@ def with_out(name: str, fn: Callable[..., Any]) -> Callable[..., Any]:
     def of_any(*args: Any, out: Any = None, **kwargs: Any) -> Any:
         return fn(*args, **kwargs) if out is None else written(name, out, fn(*_still(name, out, args), **kwargs))
 
-    def of_one(input: Any, *, out: Any = None) -> Any:
+    def of_one(input: Array, *, out: Any = None) -> Any:
         return fn(input) if out is None else written(name, out, fn(*_still(name, out, (input,))))
 
     call: Any = of_one if name in ONE_OP else of_any

@@ -25,6 +25,7 @@ from tracegrad.torch.functions.core.promotion import require_one_dtype
 from tracegrad.torch.functions.core.registry import FUNCTIONS, function
 from tracegrad.torch.functions.indexing.select import as_dtype, checked_index, index_grid, vector_of, with_value
 from tracegrad.torch.functions.indexing.shapes import expanded
+from tracegrad.typing import Array, ArrayLike
 
 __all__ = ["along_dim", "index_add", "index_put", "scatter", "scatter_add", "scattered", "written"]
 
@@ -62,7 +63,7 @@ def along_dim(
 
 
 @function("index_add", in_place=True)
-def index_add(input: Any, dim: int, index: Any, source: Any, *, alpha: float = 1) -> Any:
+def index_add(input: ArrayLike, dim: int, index: Any, source: ArrayLike, *, alpha: float = 1) -> Any:
     """Add `alpha * source` to the values at a vector of indices along `dim`; equal indices add up.
 
     >>> import numpy as np
@@ -74,7 +75,7 @@ def index_add(input: Any, dim: int, index: Any, source: Any, *, alpha: float = 1
 
 
 @one_node("IndexAddBackward0")
-def _index_add(x: Any, index: Any, source: Any, *, dim: int, alpha: float) -> Any:
+def _index_add(x: Array, index: Any, source: Array, *, dim: int, alpha: float) -> Array:
     rank = len(source.shape)
     source = source if alpha == 1 else multiply(source, alpha)
     if not x.shape:
@@ -88,7 +89,7 @@ def _at(index: Any, dim: int) -> tuple[Any, ...]:
     return (*(slice(None),) * dim, index)
 
 
-def written(x: Any, index: Any, value: Any) -> Any:
+def written(x: Any, index: Any, value: Array) -> Any:
     """Return `x` after `x[index] = value`."""
     if isinstance(x, Carrier):
         return setitem(x, index, value)
@@ -98,7 +99,7 @@ def written(x: Any, index: Any, value: Any) -> Any:
 
 
 @function("index_copy", in_place=True)
-def index_copy(input: Any, dim: int, index: Any, source: Any) -> Any:
+def index_copy(input: ArrayLike, dim: int, index: Any, source: ArrayLike) -> Any:
     """Return the input with `source` at a vector of indices along `dim`.
 
     >>> import numpy as np
@@ -110,7 +111,7 @@ def index_copy(input: Any, dim: int, index: Any, source: Any) -> Any:
 
 
 @one_node("IndexCopyBackward0")
-def _index_copy(x: Any, index: Any, source: Any, *, dim: int) -> Any:
+def _index_copy(x: Array, index: Any, source: Array, *, dim: int) -> Any:
     if not x.shape:
         return linear.reshape(source, shape=())
     return written(x, _at(index, dim), source)
@@ -135,12 +136,12 @@ def index_fill(input: Any, dim: int, index: Any, value: Any) -> Any:
 
 
 @one_node("IndexFillBackward0")
-def _index_fill(x: Any, index: Any, *, dim: int, value: Any) -> Any:
+def _index_fill(x: Array, index: Any, *, dim: int, value: Any) -> Any:
     return written(x, _at(index, dim) if x.shape else (...,), value)
 
 
 @one_node("IndexFillBackward1")
-def _index_fill_by(x: Any, index: Any, value: Any, *, dim: int) -> Any:
+def _index_fill_by(x: Array, index: Any, value: Any, *, dim: int) -> Any:
     return written(x, _at(index, dim) if x.shape else (...,), value)
 
 
@@ -162,7 +163,7 @@ def index_put(input: Any, indices: Sequence[Any], values: Any, accumulate: bool 
 
 
 @one_node("IndexPutBackward0")
-def _index_put(x: Any, values: Any, index_arrays: list[Any], *, accumulate: bool) -> Any:
+def _index_put(x: Array, values: Array, index_arrays: list[Any], *, accumulate: bool) -> Any:
     index = tuple(index_arrays)
     if not accumulate:
         return written(x, index, values)
@@ -185,7 +186,7 @@ def scattered(name: str, input: Any, dim: int, index: Any, src: Any) -> tuple[An
     return x, k, index, to_dtype(src, x.dtype)
 
 
-def _first(src: Any, shape: tuple[int, ...]) -> Any:
+def _first(src: Array, shape: tuple[int, ...]) -> Array:
     """Return the leading corner of `src` that has `shape`."""
     for d, n in enumerate(shape):
         src = src if src.shape[d] == n else along(src, d, 0, n)
@@ -225,19 +226,19 @@ def _spread_number(index: Any, src: Any, input: Any) -> Any:
 
 
 @one_node("ScatterBackward0")
-def _scatter(x: Any, index: Any, src: Any, *, dim: int) -> Any:
+def _scatter(x: Array, index: Any, src: Array, *, dim: int) -> Any:
     if not x.shape:
         return linear.reshape(src, shape=())
     return written(x, tuple(index_grid(index, dim, len(x.shape))), _first(src, index.shape))
 
 
 @one_node("ScatterBackward1")
-def _scatter_number(x: Any, index: Any, *, dim: int, value: Any) -> Any:
+def _scatter_number(x: Array, index: Any, *, dim: int, value: Array) -> Any:
     return written(x, tuple(index_grid(index, dim, len(x.shape))) if x.shape else (...,), value)
 
 
 @function("scatter_add", in_place=True)
-def scatter_add(input: Any, dim: int, index: Any, src: Any) -> Any:
+def scatter_add(input: ArrayLike, dim: int, index: Any, src: Any) -> Any:
     """Add elements of `src` at `index` along `dim`: `x[index[i, j], j] += src[i, j]` for dim 0.
 
     >>> import numpy as np
@@ -249,11 +250,11 @@ def scatter_add(input: Any, dim: int, index: Any, src: Any) -> Any:
 
 
 @one_node("ScatterAddBackward0")
-def _scatter_add(x: Any, index: Any, src: Any, *, dim: int) -> Any:
+def _scatter_add(x: Array, index: Any, src: Array, *, dim: int) -> Array:
     return add(x, _total(x, index, src, dim))
 
 
-def _total(x: Any, index: Any, src: Any, dim: int) -> Any:
+def _total(x: Array, index: Any, src: Array, dim: int) -> Array:
     """Return zeros like `x`, with `src` added at `index` along `dim`."""
     rank = len(x.shape)
     src = _first(src, index.shape)
@@ -264,7 +265,7 @@ def _total(x: Any, index: Any, src: Any, dim: int) -> Any:
 
 # -- writing a part ------------------------------------------------------------------------------------------------
 @function("select_scatter")
-def select_scatter(input: Any, src: Any, dim: int, index: int) -> Any:
+def select_scatter(input: ArrayLike, src: Any, dim: int, index: int) -> Any:
     """Return the input with `src` at one index along `dim`.
 
     >>> import numpy as np
@@ -276,13 +277,13 @@ def select_scatter(input: Any, src: Any, dim: int, index: int) -> Any:
 
 
 @one_node("SelectScatterBackward0")
-def _select_scatter(x: Any, src: Any, *, dim: int, index: int) -> Any:
+def _select_scatter(x: Array, src: Array, *, dim: int, index: int) -> Any:
     return written(x, _at(index, dim), src)
 
 
 @function("slice_scatter")
 def slice_scatter(
-    input: Any, src: Any, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+    input: ArrayLike, src: Any, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
 ) -> Any:
     """Return the input with `src` at a slice along `dim`."""
     x, src = arrays(input, src)
@@ -290,5 +291,5 @@ def slice_scatter(
 
 
 @one_node("SliceScatterBackward0")
-def _slice_scatter(x: Any, src: Any, *, dim: int, piece: tuple[Any, Any, Any]) -> Any:
+def _slice_scatter(x: Array, src: Array, *, dim: int, piece: tuple[Any, Any, Any]) -> Any:
     return written(x, _at(slice(*piece), dim), src)

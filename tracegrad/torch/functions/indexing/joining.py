@@ -19,6 +19,7 @@ from tracegrad.torch.functions.core.dims import copied, dim_of, integers, length
 from tracegrad.torch.functions.core.operands import alike, of_one_kind
 from tracegrad.torch.functions.core.promotion import require_one_dtype
 from tracegrad.torch.functions.core.registry import function, method
+from tracegrad.typing import Array, ArrayLike
 
 __all__ = ["cat", "hstack", "meshgrid", "repeat", "repeat_interleave", "stack", "tile", "vstack"]
 
@@ -99,12 +100,12 @@ def stack(tensors: Sequence[Any], dim: int = 0) -> Any:
 
 
 @one_node("StackBackward0")
-def _stacked(xs: list[Any], *, dim: int) -> Any:
+def _stacked(xs: list[Any], *, dim: int) -> Array:
     return stack_split.stack(*promoted(xs), axis=dim)
 
 
 @one_node("CatBackward0")
-def _grown_and_joined(xs: list[Any], *, shapes: tuple[tuple[int, ...], ...], dim: int) -> Any:
+def _grown_and_joined(xs: list[Any], *, shapes: tuple[tuple[int, ...], ...], dim: int) -> Array:
     grown = [x if x.shape == s else linear.reshape(x, shape=s) for x, s in zip(promoted(xs), shapes)]
     return linear.concatenate(*grown, axis=dim)
 
@@ -170,7 +171,7 @@ def block_diag(*tensors: Any) -> Any:
 
 
 @one_node("BlockDiagBackward0")
-def _blocks(xs: list[Any]) -> Any:
+def _blocks(xs: list[Any]) -> Array:
     xs = [linear.reshape(x, shape=(1,) * (2 - len(x.shape)) + x.shape) for x in promoted(xs)]
     width, before, rows = sum(x.shape[1] for x in xs), 0, []
     for x in xs:
@@ -196,12 +197,12 @@ def repeat(self: Any, *sizes: Any) -> Any:
 
 
 @one_node("RepeatBackward0")
-def _tiled(x: Any, *, times: tuple[int, ...]) -> Any:
+def _tiled(x: Array, *, times: tuple[int, ...]) -> Any:
     return copied(x) if times == (1,) * len(x.shape) else numpy_joining.tile(x, times)
 
 
 @function("tile")
-def tile(input: Any, *sizes: Any, dims: Any = None) -> Any:
+def tile(input: ArrayLike, *sizes: Any, dims: Any = None) -> Any:
     """Repeat the input along its dimensions; missing numbers of repetitions at the front are 1.
 
     >>> tile(np.array([[1, 2]]), (2,)).tolist()
@@ -233,13 +234,13 @@ def repeat_interleave(input: Any, repeats: Any, dim: int | None = None, *, outpu
 
 
 @one_node("RepeatInterleaveBackward0")
-def _each_repeated(x: Any, *, times: int, dim: int | None) -> Any:
+def _each_repeated(x: Array, *, times: int, dim: int | None) -> Any:
     repeated = numpy_joining.repeat(x, times, dim)
     return copied(repeated) if times == 1 else repeated
 
 
 @one_node("IndexSelectBackward0")
-def _picked(x: Any, index: Any, *, dim: int | None) -> Any:
+def _picked(x: Array, index: Any, *, dim: int | None) -> Any:
     if dim is None:
         x, dim = linear.reshape(x, shape=(size_of(x),)), 0
     return picked(x, index, dim)
@@ -279,7 +280,7 @@ def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Any, ...]:
 
 
 @one_node("ExpandBackward0")
-def _along_grid(x: Any, *, shape: tuple[int, ...], dim: int) -> Any:
+def _along_grid(x: Array, *, shape: tuple[int, ...], dim: int) -> Array:
     column = tuple(n if d == dim else 1 for d, n in enumerate(shape))
     return linear.broadcast_to(linear.reshape(x, shape=column), shape=shape)
 
@@ -297,14 +298,14 @@ def cartesian_prod(*tensors: Any) -> Any:
 
 
 @one_node("StackBackward0")
-def _product(xs: list[Any]) -> Any:
+def _product(xs: list[Any]) -> Array:
     shape = tuple(size_of(x) for x in xs)
     grids = (_along_grid(x, shape=shape, dim=d) for d, x in enumerate(promoted(xs)))
     return linear.concatenate(*(linear.reshape(g, shape=(math.prod(shape), 1)) for g in grids), axis=1)
 
 
 @function("combinations", methods=False)
-def combinations(input: Any, r: int = 2, with_replacement: bool = False) -> Any:
+def combinations(input: ArrayLike, r: int = 2, with_replacement: bool = False) -> Any:
     """Return all choices of `r` elements of a vector, in their order, as rows.
 
     >>> combinations(np.array([1, 2, 3])).tolist()

@@ -39,6 +39,7 @@ from tracegrad.ops.shape.linear import broadcast_to, cast, reshape, stop_gradien
 from tracegrad.torch.functions.core.registry import function
 from tracegrad.torch.functions.indexing.index_update import along_dim, scattered
 from tracegrad.torch.functions.indexing.select import as_dtype, index_grid
+from tracegrad.typing import Array, ArrayLike
 
 __all__ = ["index_reduce", "scatter_reduce"]
 
@@ -57,7 +58,9 @@ def _known(name: str, reduce: str, choices: tuple[str, ...]) -> str:
 
 
 @function("scatter_reduce", in_place=True)
-def scatter_reduce(input: Any, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True) -> Any:
+def scatter_reduce(
+    input: ArrayLike, dim: int, index: Any, src: ArrayLike, reduce: str, *, include_self: bool = True
+) -> Any:
     """Reduce the elements of `src` with equal index along `dim`, and write the results there.
 
     With `include_self`, the elements of the input take part.
@@ -72,12 +75,14 @@ def scatter_reduce(input: Any, dim: int, index: Any, src: Any, reduce: str, *, i
 
 
 @one_node("ScatterReduceBackward0")
-def _scatter_reduce(x: Any, index: Any, src: Any, *, dim: int, reduce: str, include_self: bool) -> Any:
+def _scatter_reduce(x: Array, index: Any, src: Array, *, dim: int, reduce: str, include_self: bool) -> Array:
     return _reduce_at(x, index, src, dim, reduce, include_self)
 
 
 @function("index_reduce", in_place=True)
-def index_reduce(input: Any, dim: int, index: Any, source: Any, reduce: str, *, include_self: bool = True) -> Any:
+def index_reduce(
+    input: ArrayLike, dim: int, index: Any, source: ArrayLike, reduce: str, *, include_self: bool = True
+) -> Any:
     """Reduce `source` into the values at a vector of indices along `dim`.
 
     >>> import numpy as np
@@ -90,7 +95,7 @@ def index_reduce(input: Any, dim: int, index: Any, source: Any, reduce: str, *, 
 
 
 @one_node("IndexReduceBackward0")
-def _index_reduce(x: Any, index: Any, source: Any, *, dim: int, reduce: str, include_self: bool) -> Any:
+def _index_reduce(x: Array, index: Any, source: Array, *, dim: int, reduce: str, include_self: bool) -> Array:
     if not x.shape:
         whole, source = reshape(x, shape=(1,)), _flat(source)
         return reshape(_reduce_at(whole, index, source, 0, reduce, include_self), shape=())
@@ -100,7 +105,7 @@ def _index_reduce(x: Any, index: Any, source: Any, *, dim: int, reduce: str, inc
 
 
 # -- reduction by target -------------------------------------------------------------------------------------------
-def _reduce_at(x: Any, index: Any, src: Any, dim: int, reduce: str, include_self: bool) -> Any:
+def _reduce_at(x: Array, index: Any, src: Array, dim: int, reduce: str, include_self: bool) -> Array:
     shape = x.shape
     for d, n in enumerate(index.shape):
         src = src if src.shape[d] == n else along(src, d, 0, n)
@@ -117,7 +122,7 @@ def _reduce_at(x: Any, index: Any, src: Any, dim: int, reduce: str, include_self
     return reshape(result, shape=shape)
 
 
-def _flat(x: Any) -> Any:
+def _flat(x: Array) -> Any:
     return reshape(x, shape=(math.prod(x.shape),))
 
 
@@ -142,7 +147,7 @@ def _counted(indices: Any, like: Any) -> Any:
     return _spread(ones, indices, like)
 
 
-def _summed(x: Any, indices: Any, values: Any, mean: bool, include_self: bool) -> Any:
+def _summed(x: Array, indices: Array, values: Array, mean: bool, include_self: bool) -> Array:
     count = _counted(indices, x)
     written = greater(count, 0)
     total = add(x if include_self else where(written, as_dtype(0, x.dtype), x), _spread(values, indices, x))
@@ -168,12 +173,12 @@ def _segment_reduce(combine: Both, indices: Any, values: Any, count: int) -> tup
     return ops.gather(result, last, axes=(0,)), equal(ops.gather(sorted_indices, last, axes=(0,)), numbers)
 
 
-def _combined(combine: Both, x: Any, indices: Any, values: Any, count: int, include_self: bool) -> Any:
+def _combined(combine: Both, x: Array, indices: Array, values: Array, count: int, include_self: bool) -> Array:
     result, written = _segment_reduce(combine, indices, values, count)
     return where(written, combine(x, result) if include_self else result, x)
 
 
-def _extremum(combine: Both, x: Any, indices: Any, values: Any, count: int, include_self: bool) -> Any:
+def _extremum(combine: Both, x: Any, indices: Any, values: Any, count: int, include_self: bool) -> Array:
     """Return the extremum as a constant, plus a 0 that depends on the elements equal to it, in equal shares."""
     still, flat_values = stop_gradient(x), stop_gradient(values)
     result, written = _segment_reduce(combine, indices, flat_values, count)

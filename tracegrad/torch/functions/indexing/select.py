@@ -33,7 +33,7 @@ from tracegrad.torch.functions.core.operands import of_one_kind
 from tracegrad.torch.functions.core.promotion import require_one_dtype
 from tracegrad.torch.functions.core.registry import function, method
 from tracegrad.torch.functions.indexing.shapes import expanded
-from tracegrad.typing import Array
+from tracegrad.typing import Array, ArrayLike
 
 __all__ = ["gather", "index_select", "masked_fill", "nonzero", "where"]
 
@@ -88,7 +88,7 @@ def index_grid(index: Any, dim: int, rank: int) -> list[Any]:
     return spread
 
 
-def checked_index(name: str, x: Any, index: Any, dim: int) -> Any:
+def checked_index(name: str, x: Array, index: Any, dim: int) -> Any:
     index = _integers(name, index)
     if len(index.shape) != len(x.shape):
         raise size_error("Index tensor must have the same number of dimensions as input tensor")
@@ -161,12 +161,12 @@ def index_select(input: Any, dim: int, index: Any) -> Any:
 
 
 @one_node("IndexSelectBackward0")
-def _index_select(x: Any, index: Any, *, dim: int) -> Any:
+def _index_select(x: Array, index: Any, *, dim: int) -> Any:
     return picked(x, index, dim)
 
 
 # -- by a condition ------------------------------------------------------------------------------------------------
-def _mask(name: str, mask: Any) -> Any:
+def _mask(name: str, mask: Array) -> Array:
     if mask.dtype.kind != "b":
         raise RuntimeError(located(f"{name} only supports boolean masks, but got mask with dtype {mask.dtype}"))
     return mask
@@ -195,7 +195,7 @@ def where(condition: Any, input: Any = None, other: Any = None) -> Any:
 
 
 @method("where")
-def where_method(self: Any, condition: Any, other: Any) -> Any:
+def where_method(self: Any, condition: ArrayLike, other: ArrayLike) -> Any:
     """The Tensor where the condition holds, else `other`."""
     return where(condition, self, other)
 
@@ -220,7 +220,7 @@ def nonzero(input: Any, *, as_tuple: bool = False) -> Any:
 
 
 @function("argwhere")
-def argwhere(input: Any) -> Any:
+def argwhere(input: ArrayLike) -> Any:
     """Return the indices of the elements that are not zero, one per row."""
     return nonzero(input)
 
@@ -269,13 +269,13 @@ def masked_fill(input: Any, mask: Any, value: Any) -> Any:
     return _filled(x, chosen, filled)
 
 
-def with_value(input: Any, index: Any, value: Any) -> tuple[Any, Any, Any]:
+def with_value(input: ArrayLike, index: Any, value: ArrayLike) -> tuple[Any, Any, Any]:
     peer = peer_of(input, index, value)
     return array(input, peer), array(index, peer), operand(value, peer)
 
 
 @one_node("MaskedFillBackward1")
-def _filled(x: Any, mask: Any, value: Any) -> Any:
+def _filled(x: Array, mask: Array, value: Any) -> Array:
     return elementwise.where(mask, value, x)
 
 
@@ -293,7 +293,7 @@ def masked_scatter(input: Any, mask: Any, source: Any) -> Any:
 
 
 @one_node("MaskedScatterBackward0")
-def _masked_scatter(x: Any, mask: Any, source: Any) -> Any:
+def _masked_scatter(x: Array, mask: Array, source: Array) -> Any:
     mask = linear.broadcast_to(mask, shape=x.shape)
     flat = linear.reshape(mask, shape=(size_of(x),))
     count = scans.cumsum(linear.cast(flat, dtype="int64"), axis=0)
@@ -304,7 +304,7 @@ def _masked_scatter(x: Any, mask: Any, source: Any) -> Any:
 
 
 @function("isin", methods=False)
-def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> Any:
+def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> Array:
     """Return whether each element is one of the test elements.
 
     >>> isin(np.array([1, 2, 3]), np.array([2, 3])).tolist()
@@ -319,7 +319,7 @@ def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, inve
 
 
 @function("unravel_index", methods=False)
-def unravel_index(indices: Any, shape: Any) -> tuple[Any, ...]:
+def unravel_index(indices: ArrayLike, shape: Any) -> tuple[Any, ...]:
     """Convert indices into the flattened array to indices along each dimension of `shape`.
 
     An index out of bounds is not an error, as in PyTorch.

@@ -25,6 +25,7 @@ from tracegrad.torch.functions.core.dims import (
 )
 from tracegrad.torch.functions.core.formats import check_format
 from tracegrad.torch.functions.core.registry import function, method
+from tracegrad.typing import Array, ArrayLike
 
 __all__ = ["expanded", "reshape", "squeeze", "transpose", "unsqueeze", "wanted_shape"]
 
@@ -105,7 +106,7 @@ def reshape_as(self: Any, other: Any) -> Any:
 
 
 @function("flatten")
-def flatten(input: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
+def flatten(input: ArrayLike, start_dim: int = 0, end_dim: int = -1) -> Any:
     """Merge the dimensions from `start_dim` to `end_dim`.
 
     A value without dimensions gets one.
@@ -129,7 +130,7 @@ def ravel(input: Any) -> Any:
 
 
 @function("unflatten")
-def unflatten(input: Any, dim: int, sizes: Any) -> Any:
+def unflatten(input: ArrayLike, dim: int, sizes: Any) -> Any:
     """Split one dimension into several of the given sizes, one of which may be -1.
 
     >>> unflatten(np.zeros((2, 12)), 1, (3, -1)).shape
@@ -149,7 +150,7 @@ def unflatten(input: Any, dim: int, sizes: Any) -> Any:
 
 # -- dimensions of one element -------------------------------------------------------------------------------------
 @function("squeeze")
-def squeeze(input: Any, dim: Any = None) -> Any:
+def squeeze(input: ArrayLike, dim: Any = None) -> Any:
     """Remove dimensions of size one: all of them, or those among `dim`.
 
     >>> squeeze(np.zeros((1, 2, 1))).shape, squeeze(np.zeros((1, 2, 1)), (0, 1)).shape
@@ -164,7 +165,7 @@ def squeeze(input: Any, dim: Any = None) -> Any:
 
 
 @function("unsqueeze")
-def unsqueeze(input: Any, dim: int) -> Any:
+def unsqueeze(input: ArrayLike, dim: int) -> Any:
     """Insert a dimension of size one at `dim`.
 
     >>> unsqueeze(np.zeros(3), -1).shape
@@ -181,11 +182,11 @@ def _at_least(tensors: tuple[Any, ...], grow: Any) -> Any:
     return grown if args is not tensors or len(grown) != 1 else grown[0]
 
 
-def _one_dim(x: Any) -> Any:
+def _one_dim(x: Array) -> Array:
     return x if x.shape else named("ViewBackward0", reshaped(x, (1,)))
 
 
-def _two_dims(x: Any) -> Any:
+def _two_dims(x: Array) -> Any:
     if len(x.shape) == 1:
         return unsqueeze(x, 0)
     return x if x.shape else named("ViewBackward0", reshaped(x, (1, 1)))
@@ -218,7 +219,7 @@ def atleast_3d(*tensors: Any) -> Any:
 
 
 # -- repeated without copying --------------------------------------------------------------------------------------
-def expanded(x: Any, sizes: tuple[int, ...]) -> Any:
+def expanded(x: Array, sizes: tuple[int, ...]) -> Any:
     """Broadcast `x` to `sizes`, where -1 keeps the size of a dimension."""
     new = len(sizes) - len(x.shape)
     if new < 0:
@@ -308,7 +309,7 @@ def sum_to_size(self: Any, *size: Any) -> Any:
 
 
 @one_node("SumBackward1")
-def _summed(x: Any, *, wanted: tuple[int, ...]) -> Any:
+def _summed(x: Array, *, wanted: tuple[int, ...]) -> Array:
     new = len(x.shape) - len(wanted)
     axes = tuple(k for k, m in enumerate(x.shape) if k < new or wanted[k - new] != m)
     return linear.reshape(linear.reduce_sum(x, axes=axes), shape=wanted)
@@ -316,7 +317,7 @@ def _summed(x: Any, *, wanted: tuple[int, ...]) -> Any:
 
 # -- dimensions in another order -----------------------------------------------------------------------------------
 @function("permute")
-def permute(input: Any, *sizes: Any, dims: Any = None) -> Any:
+def permute(input: ArrayLike, *sizes: Any, dims: Any = None) -> Any:
     """Reorder the dimensions. They are passed one by one, or as `dims`.
 
     >>> permute(np.zeros((2, 3, 4)), (2, 0, 1)).shape
@@ -352,13 +353,13 @@ def transpose(input: Any, dim0: int, dim1: int) -> Any:
 
 
 @function("swapaxes")
-def swapaxes(input: Any, axis0: int, axis1: int) -> Any:
+def swapaxes(input: ArrayLike, axis0: int, axis1: int) -> Any:
     """Swap two dimensions, as `transpose` does."""
     return transpose(input, axis0, axis1)
 
 
 @function("t")
-def t(input: Any) -> Any:
+def t(input: ArrayLike) -> Any:
     """Transpose a matrix; return values of fewer dimensions unchanged."""
     x = one(input)
     rank = len(x.shape)
@@ -368,7 +369,7 @@ def t(input: Any) -> Any:
 
 
 @function("movedim", "moveaxis")
-def movedim(input: Any, source: Any, destination: Any) -> Any:
+def movedim(input: ArrayLike, source: ArrayLike, destination: Any) -> Any:
     """Move the dimensions `source` to the places `destination`; the others keep their order.
 
     >>> movedim(np.zeros((2, 3, 4)), 0, -1).shape
@@ -394,7 +395,7 @@ def movedim(input: Any, source: Any, destination: Any) -> Any:
 
 # -- unchanged values ----------------------------------------------------------------------------------------------
 @function("clone", methods=False)
-def clone(input: Any, *, memory_format: Any = None) -> Any:
+def clone(input: ArrayLike, *, memory_format: Any = None) -> Any:
     """Copy a value. Derivatives flow through the copy.
 
     >>> clone(np.ones(2)).tolist()
@@ -406,7 +407,7 @@ def clone(input: Any, *, memory_format: Any = None) -> Any:
 
 
 @function("detach", methods=False)
-def detach(input: Any) -> Any:
+def detach(input: ArrayLike) -> Any:
     """Return the value without derivatives; the result for a Tensor shares its memory.
 
     >>> detach(np.ones(2)).tolist()

@@ -28,12 +28,13 @@ from tracegrad.torch.functions.core.dims import (
     size_error,
 )
 from tracegrad.torch.functions.core.registry import function, method
+from tracegrad.typing import Array, ArrayLike
 
 __all__ = ["chunk", "diagonal", "narrow", "select", "split", "tensor_split", "tril", "triu", "unbind"]
 
 
 @function("narrow")
-def narrow(input: Any, dim: int, start: int, length: int) -> Any:
+def narrow(input: ArrayLike, dim: int, start: int, length: int) -> Any:
     """Return `length` elements from `start` along `dim`, as a view.
 
     >>> narrow(np.arange(5), 0, 1, 3).tolist()
@@ -53,7 +54,7 @@ def narrow(input: Any, dim: int, start: int, length: int) -> Any:
 
 
 @function("select")
-def select(input: Any, dim: int, index: int) -> Any:
+def select(input: ArrayLike, dim: int, index: int) -> Any:
     """Return the values at one index along `dim`. This dimension disappears.
 
     >>> select(np.arange(6).reshape(2, 3), 1, -1).tolist()
@@ -70,11 +71,11 @@ def select(input: Any, dim: int, index: int) -> Any:
 
 
 @one_node("SelectBackward0")
-def _selected(x: Any, *, dim: int, index: int) -> Any:
+def _selected(x: Array, *, dim: int, index: int) -> Any:
     return _dropped(x, dim, index)
 
 
-def _dropped(x: Any, dim: int, index: int) -> Any:
+def _dropped(x: Array, dim: int, index: int) -> Any:
     return numpy_shapes.reshaped(slice_along(x, dim, index, index + 1), (*x.shape[:dim], *x.shape[dim + 1 :]))
 
 
@@ -83,7 +84,7 @@ _SEQUENCES = (tuple, list)
 
 # -- several parts -------------------------------------------------------------------------------------------------
 @function("unbind")
-def unbind(input: Any, dim: int = 0) -> tuple[Any, ...]:
+def unbind(input: ArrayLike, dim: int = 0) -> tuple[Any, ...]:
     """Return the values along `dim` as a tuple. This dimension disappears.
 
     >>> unbind(np.arange(4).reshape(2, 2))
@@ -97,7 +98,7 @@ def unbind(input: Any, dim: int = 0) -> tuple[Any, ...]:
 
 
 @function("split")
-def split(tensor: Any, split_size_or_sections: Any, dim: int = 0) -> tuple[Any, ...]:
+def split(tensor: ArrayLike, split_size_or_sections: Any, dim: int = 0) -> tuple[Any, ...]:
     """Split along `dim` into parts of one size (the last one may be smaller), or of a sequence of sizes.
 
     >>> [x.tolist() for x in split(np.arange(5), 2)]
@@ -125,7 +126,7 @@ def split(tensor: Any, split_size_or_sections: Any, dim: int = 0) -> tuple[Any, 
 
 
 @function("split_with_sizes")
-def split_with_sizes(input: Any, split_sizes: Any, dim: int = 0) -> tuple[Any, ...]:
+def split_with_sizes(input: ArrayLike, split_sizes: Any, dim: int = 0) -> tuple[Any, ...]:
     """Split along `dim` into parts of these sizes, which add up to the size of `dim`."""
     x = one(input)
     k, sizes = dim_of(dim, len(x.shape)), integers((split_sizes,))
@@ -140,7 +141,7 @@ def split_with_sizes(input: Any, split_sizes: Any, dim: int = 0) -> tuple[Any, .
 
 
 @function("chunk")
-def chunk(input: Any, chunks: int, dim: int = 0) -> tuple[Any, ...]:
+def chunk(input: ArrayLike, chunks: int, dim: int = 0) -> tuple[Any, ...]:
     """Split along `dim` into at most `chunks` parts of one size; the last one may be smaller.
 
     >>> [x.tolist() for x in chunk(np.arange(5), 3)]
@@ -157,7 +158,7 @@ def chunk(input: Any, chunks: int, dim: int = 0) -> tuple[Any, ...]:
 
 
 @function("tensor_split")
-def tensor_split(input: Any, indices_or_sections: Any, dim: int = 0) -> tuple[Any, ...]:
+def tensor_split(input: ArrayLike, indices_or_sections: Any, dim: int = 0) -> tuple[Any, ...]:
     """Split along `dim` into a number of parts of nearly one size, or at indices.
 
     >>> [x.tolist() for x in tensor_split(np.arange(5), 2)], [x.tolist() for x in tensor_split(np.arange(5), (1, 3))]
@@ -180,7 +181,7 @@ def tensor_split(input: Any, indices_or_sections: Any, dim: int = 0) -> tuple[An
     return tuple(named("SliceBackward0", slice_along(x, k, a, max(a, b))) for a, b, _ in spans)
 
 
-def _split_along(name: str, x: Any, indices_or_sections: Any, dim: int, rank: int) -> tuple[Any, ...]:
+def _split_along(name: str, x: Array, indices_or_sections: Any, dim: int, rank: int) -> tuple[Any, ...]:
     if len(x.shape) < rank:
         raise size_error(
             f"torch.{name} requires a tensor with at least {rank} dimension, but got a tensor with {len(x.shape)} "
@@ -198,20 +199,20 @@ def _split_along(name: str, x: Any, indices_or_sections: Any, dim: int, rank: in
 
 
 @function("hsplit")
-def hsplit(input: Any, indices_or_sections: Any) -> tuple[Any, ...]:
+def hsplit(input: ArrayLike, indices_or_sections: Any) -> tuple[Any, ...]:
     """Split along the second dimension, or the only one, into parts of equal size or at indices."""
     x = one(input)
     return _split_along("hsplit", x, indices_or_sections, 0 if len(x.shape) < 2 else 1, 1)
 
 
 @function("vsplit")
-def vsplit(input: Any, indices_or_sections: Any) -> tuple[Any, ...]:
+def vsplit(input: ArrayLike, indices_or_sections: Any) -> tuple[Any, ...]:
     """Split along the first of two or more dimensions into parts of equal size or at indices."""
     return _split_along("vsplit", one(input), indices_or_sections, 0, 2)
 
 
 @function("dsplit")
-def dsplit(input: Any, indices_or_sections: Any) -> tuple[Any, ...]:
+def dsplit(input: ArrayLike, indices_or_sections: Any) -> tuple[Any, ...]:
     """Split along the third dimension into parts of equal size or at indices."""
     return _split_along("dsplit", one(input), indices_or_sections, 2, 3)
 
@@ -301,7 +302,7 @@ def _diagonal(x: Any, *, offset: int, dims: tuple[int, int]) -> Any:
 
 
 @function("diag_embed")
-def diag_embed(input: Any, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Any:
+def diag_embed(input: ArrayLike, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Any:
     """Return matrices, in `dim1` and `dim2`, with the last dimension on a diagonal and zeros elsewhere.
 
     >>> diag_embed(np.array([1, 2])).tolist()
@@ -315,7 +316,7 @@ def diag_embed(input: Any, offset: int = 0, dim1: int = -2, dim2: int = -1) -> A
 
 
 @one_node("DiagEmbedBackward0")
-def _embedded(x: Any, *, offset: int, dims: tuple[int, int]) -> Any:
+def _embedded(x: Array, *, offset: int, dims: tuple[int, int]) -> Array:
     """Compute the transpose of `_diagonal`: insert `n` zeros between elements, then reshape the vector to a matrix."""
     batch_shape, count = x.shape[:-1], x.shape[-1]
     n = count + abs(offset)
@@ -348,17 +349,17 @@ def diag(input: Any, diagonal: int = 0) -> Any:
 
 
 @function("diagflat")
-def diagflat(input: Any, offset: int = 0) -> Any:
+def diagflat(input: ArrayLike, offset: int = 0) -> Any:
     """Return the matrix with all elements on a diagonal, and zeros elsewhere."""
     return _flat_diagonal(one(input), offset=offset)
 
 
 @one_node("DiagEmbedBackward0")
-def _flat_diagonal(x: Any, *, offset: int) -> Any:
+def _flat_diagonal(x: Array, *, offset: int) -> Any:
     return _embedded(linear.reshape(x, shape=(size_of(x),)), offset=offset, dims=(0, 1))
 
 
-def _matrices(name: str, input: Any) -> Any:
+def _matrices(name: str, input: ArrayLike) -> Any:
     x = one(input)
     if len(x.shape) < 2:
         raise size_error(f"{name}: input tensor must have at least 2 dimensions")
@@ -366,7 +367,7 @@ def _matrices(name: str, input: Any) -> Any:
 
 
 @function("tril", in_place=True)
-def tril(input: Any, diagonal: int = 0) -> Any:
+def tril(input: ArrayLike, diagonal: int = 0) -> Any:
     """Return the lower triangle of the last two dimensions, with zeros above the diagonal.
 
     >>> tril(np.ones((2, 2))).tolist()
@@ -376,7 +377,7 @@ def tril(input: Any, diagonal: int = 0) -> Any:
 
 
 @function("triu", in_place=True)
-def triu(input: Any, diagonal: int = 0) -> Any:
+def triu(input: ArrayLike, diagonal: int = 0) -> Any:
     """Return the upper triangle of the last two dimensions, with zeros below the diagonal.
 
     >>> triu(np.ones((2, 2))).tolist()
@@ -408,12 +409,12 @@ def flip(input: Any, *along: Any, dims: Any = None) -> Any:
 
 
 @one_node("FlipBackward0")
-def _flipped(x: Any, *, dims: tuple[int, ...]) -> Any:
+def _flipped(x: Array, *, dims: tuple[int, ...]) -> Any:
     return copied(linear.flip(x, axes=tuple(sorted(dims))) if x.shape else x)
 
 
 @function("fliplr")
-def fliplr(input: Any) -> Any:
+def fliplr(input: ArrayLike) -> Any:
     """Reverse the order of the elements along the second dimension."""
     x = one(input)
     if len(x.shape) < 2:
@@ -422,7 +423,7 @@ def fliplr(input: Any) -> Any:
 
 
 @function("flipud")
-def flipud(input: Any) -> Any:
+def flipud(input: ArrayLike) -> Any:
     """Reverse the order of the elements along the first dimension."""
     x = one(input)
     if not x.shape:
@@ -431,7 +432,7 @@ def flipud(input: Any) -> Any:
 
 
 @function("rot90")
-def rot90(input: Any, k: int = 1, dims: Any = (0, 1)) -> Any:
+def rot90(input: ArrayLike, k: int = 1, dims: Any = (0, 1)) -> Any:
     """Rotate `k` times by 90 degrees, from the first of two dimensions towards the second, as a copy.
 
     >>> rot90(np.arange(4).reshape(2, 2)).tolist()
@@ -450,7 +451,7 @@ def rot90(input: Any, k: int = 1, dims: Any = (0, 1)) -> Any:
 
 
 @one_node("Rot90Backward0")
-def _rotated(x: Any, *, iterations: int, dims: tuple[int, int]) -> Any:
+def _rotated(x: Array, *, iterations: int, dims: tuple[int, int]) -> Any:
     i, j = dims
     perm = list(range(len(x.shape)))
     perm[i], perm[j] = j, i
@@ -483,7 +484,7 @@ def roll(input: Any, shifts: Any, dims: Any = None) -> Any:
 
 
 @one_node("RollBackward0")
-def _rolled(x: Any, *, shifts: tuple[int, ...], dims: tuple[int, ...] | None) -> Any:
+def _rolled(x: Array, *, shifts: tuple[int, ...], dims: tuple[int, ...] | None) -> Any:
     if dims is None:
         flat = linear.reshape(x, shape=(math.prod(x.shape),))
         return linear.reshape(_rolled_once(flat, shifts[0], 0), shape=x.shape)
@@ -492,7 +493,7 @@ def _rolled(x: Any, *, shifts: tuple[int, ...], dims: tuple[int, ...] | None) ->
     return x
 
 
-def _rolled_once(x: Any, by: int, dim: int) -> Any:
+def _rolled_once(x: Array, by: int, dim: int) -> Array:
     n = x.shape[dim] if x.shape else 0
     cut = -by % n if n else 0
     return linear.concatenate(along(x, dim, cut, n), along(x, dim, 0, cut), axis=dim) if cut else copied(x)

@@ -23,7 +23,7 @@ from tracegrad.ops.shape.linear import cast, reshape
 from tracegrad.torch.functions.core.dims import dim_of, index_error, lengths, one, size_error
 from tracegrad.torch.functions.core.registry import function
 from tracegrad.torch.functions.core.return_types import return_type
-from tracegrad.typing import Array, Shape
+from tracegrad.typing import Array, ArrayLike, Shape
 
 __all__ = [
     "argsort",
@@ -54,7 +54,7 @@ def _ordered(x: Any) -> Any:
     return x
 
 
-def _with_axis(input: Any, dim: int) -> tuple[Any, int]:
+def _with_axis(input: ArrayLike, dim: int) -> tuple[Any, int]:
     """Return the array, with an axis added if it has none, and the axis that `dim` names."""
     x = _ordered(one(input))
     k = dim_of(dim, len(x.shape))
@@ -84,20 +84,20 @@ def sort(input: Any, dim: int = -1, descending: bool = False, *, stable: bool | 
     return _Sort(*_sorted(name, one(input), dim, descending))
 
 
-def _sorted(name: str, x: Any, dim: int, descending: bool) -> tuple[Any, ...]:
+def _sorted(name: str, x: Array, dim: int, descending: bool) -> tuple[Any, ...]:
     if not x.shape:
         return one_node(name)(_sorted_number)(x, dim=dim)  # type: ignore[no-any-return]
     result = sorting.sort(x, axis=dim_of(dim, len(x.shape)), descending=bool(descending), stable=True)
     return result if name == "SortBackward0" else named(name, result)
 
 
-def _sorted_number(x: Any, *, dim: int) -> tuple[Any, ...]:
+def _sorted_number(x: Array, *, dim: int) -> tuple[Any, ...]:
     v, k = _with_axis(x, dim)
     return _like(sorting.sort(v, axis=k, descending=False, stable=True), x.shape)
 
 
 @function("argsort")
-def argsort(input: Any, dim: int = -1, descending: bool = False, *, stable: bool = False) -> Any:
+def argsort(input: ArrayLike, dim: int = -1, descending: bool = False, *, stable: bool = False) -> Any:
     """Return the indices that sort the values along `dim`.
 
     >>> argsort(np.array([2.0, 3.0, 1.0])).tolist()
@@ -109,7 +109,7 @@ def argsort(input: Any, dim: int = -1, descending: bool = False, *, stable: bool
 
 
 @function("msort")
-def msort(input: Any) -> Any:
+def msort(input: ArrayLike) -> Any:
     """Sort along the first dimension, in ascending order.
 
     >>> msort(np.array([[2.0, 1.0], [1.0, 3.0]])).tolist()
@@ -135,7 +135,7 @@ def topk(input: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool =
 
 
 @one_node("TopkBackward0")
-def _topk(x: Any, *, k: int, dim: int, largest: bool) -> tuple[Any, ...]:
+def _topk(x: Array, *, k: int, dim: int, largest: bool) -> tuple[Any, ...]:
     v, axis = _with_axis(x, dim)
     index = along(sorting.argsort(v, axis=axis, descending=largest, stable=True), axis, 0, k)
     parts = take_along_axis(v, index, axis), index
@@ -159,13 +159,13 @@ def kthvalue(input: Any, k: int, dim: int = -1, keepdim: bool = False) -> Any:
 
 
 @one_node("KthvalueBackward0")
-def _kthvalue(x: Any, *, k: int, dim: int, keepdim: bool) -> tuple[Any, ...]:
+def _kthvalue(x: Array, *, k: int, dim: int, keepdim: bool) -> tuple[Any, ...]:
     v, axis = _with_axis(x, dim)
     index = along(sorting.argsort(v, axis=axis, descending=False, stable=True), axis, k - 1, k)
     return _picked(x, v, index, axis, keepdim)
 
 
-def _picked(x: Any, v: Any, index: Any, axis: int, keepdim: bool) -> tuple[Any, ...]:
+def _picked(x: Array, v: Array, index: Any, axis: int, keepdim: bool) -> tuple[Any, ...]:
     """Return the elements of `v` at one index along `axis`, and the index; `v` is `x` with at least one axis."""
     parts = take_along_axis(v, index, axis), index
     saved = tuple(n for i, n in enumerate(index.shape) if i != axis)
@@ -184,7 +184,7 @@ def cummax(input: Any, dim: int) -> Any:
 
 
 @one_node("CummaxBackward0")
-def _cummax(x: Any, *, dim: int) -> tuple[Any, ...]:
+def _cummax(x: Array, *, dim: int) -> tuple[Any, ...]:
     return _running(sorting.cumargmax, x, dim)
 
 
@@ -195,11 +195,11 @@ def cummin(input: Any, dim: int) -> Any:
 
 
 @one_node("CumminBackward0")
-def _cummin(x: Any, *, dim: int) -> tuple[Any, ...]:
+def _cummin(x: Array, *, dim: int) -> tuple[Any, ...]:
     return _running(sorting.cumargmin, x, dim)
 
 
-def _running(op: Callable[..., Any], x: Any, dim: int) -> tuple[Any, ...]:
+def _running(op: Callable[..., Any], x: Array, dim: int) -> tuple[Any, ...]:
     v, k = _with_axis(x, dim)
     index = op(v, axis=k)
     return _like((take_along_axis(v, index, k), index), x.shape)
@@ -217,7 +217,7 @@ def mode(input: Any, dim: int = -1, keepdim: bool = False) -> Any:
 
 
 @one_node("ModeBackward0")
-def _mode(x: Any, *, dim: int, keepdim: bool) -> tuple[Any, ...]:
+def _mode(x: Array, *, dim: int, keepdim: bool) -> tuple[Any, ...]:
     v, k = _with_axis(x, dim)
     index = sorting.argmode(v, axis=k)
     return _picked(x, v, reshape(index, shape=(*v.shape[:k], 1, *v.shape[k + 1 :])), k, keepdim)
@@ -232,8 +232,8 @@ def _side(right: bool, side: str | None) -> bool:
 
 @function("searchsorted", methods=False)
 def searchsorted(
-    sorted_sequence: Any,
-    input: Any,
+    sorted_sequence: ArrayLike,
+    input: ArrayLike,
     *,
     out_int32: bool = False,
     right: bool = False,
@@ -263,7 +263,7 @@ def searchsorted(
 
 
 @function("bucketize", methods=False)
-def bucketize(input: Any, boundaries: Any, *, out_int32: bool = False, right: bool = False) -> Any:
+def bucketize(input: ArrayLike, boundaries: ArrayLike, *, out_int32: bool = False, right: bool = False) -> Any:
     """Return the indices at which to insert the input into one sequence of boundaries."""
     return searchsorted(boundaries, input, out_int32=out_int32, right=right)
 
@@ -271,7 +271,11 @@ def bucketize(input: Any, boundaries: Any, *, out_int32: bool = False, right: bo
 # -- unique ------------------------------------------------------------------------------------------------
 @function("unique")
 def unique(
-    input: Any, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
+    input: ArrayLike,
+    sorted: bool = True,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    dim: int | None = None,
 ) -> Any:
     """Return the different values in ascending order.
 
@@ -297,7 +301,7 @@ def unique(
 
 
 @one_node("Unique2Backward0")
-def _first_of_each(x: Any, first: Any, *, dim: int | None) -> Any:
+def _first_of_each(x: Array, first: Any, *, dim: int | None) -> Any:
     if dim is None:
         return gather(reshape(x, shape=(size_of(x),)), first, axes=(0,))
     return picked(x, first, dim)

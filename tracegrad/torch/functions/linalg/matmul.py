@@ -20,6 +20,7 @@ from tracegrad.torch.functions.core.dims import broadcast_shapes, dim_of, one, s
 from tracegrad.torch.functions.core.promotion import require_one_dtype
 from tracegrad.torch.functions.core.registry import function, method
 from tracegrad.torch.functions.indexing.slicing import diagonal
+from tracegrad.typing import Array, ArrayLike
 
 __all__ = ["addmm", "bmm", "dot", "einsum", "matmul", "mm", "mv", "outer"]
 
@@ -105,7 +106,7 @@ def bmm(input: Any, mat2: Any) -> Any:
     return named("BmmBackward0", contraction.matmul(x, y)) if x.dtype == y.dtype else _batches(x, y)
 
 
-def _check_batches(x: Any, y: Any) -> None:
+def _check_batches(x: Array, y: Array) -> None:
     for name, v in (("batch1", x), ("batch2", y)):
         if len(v.shape) != 3:
             raise size_error(f"{name} must be a 3D tensor")
@@ -136,7 +137,7 @@ def _mv(x: Any, y: Any) -> Any:
     return named("MvBackward0", contraction.matvec(*contraction.promoted(x, y)))
 
 
-def _check_vectors(x: Any, y: Any) -> None:
+def _check_vectors(x: Array, y: Array) -> None:
     if (len(x.shape), len(y.shape)) != (1, 1):
         raise size_error(f"1D tensors expected, but got {len(x.shape)}D and {len(y.shape)}D tensors")
     if x.shape != y.shape:
@@ -207,7 +208,7 @@ def _inner(x: Any, y: Any) -> Any:
 
 
 @function("outer", "ger")
-def outer(input: Any, vec2: Any) -> Any:
+def outer(input: ArrayLike, vec2: ArrayLike) -> Any:
     """Return the products of each element of one vector with each element of another.
 
     >>> outer(np.array([1.0, 2.0]), np.array([3.0, 4.0])).tolist()
@@ -221,12 +222,12 @@ def outer(input: Any, vec2: Any) -> Any:
 
 
 @one_node("MulBackward0")
-def _outer(x: Any, y: Any) -> Any:
+def _outer(x: Array, y: Array) -> Array:
     return multiply(linear.reshape(x, shape=(*x.shape, 1)), y)
 
 
 # -- products added to a value -------------------------------------------------------------------------------------
-def _added(x: Any, product: Any, beta: float, alpha: float) -> Any:
+def _added(x: Array, product: Any, beta: float, alpha: float) -> Any:
     """Compute `beta * x + alpha * product`; with a `beta` of 0 the values of `x` are ignored."""
     product = product if alpha == 1 else multiply(product, alpha)
     if beta == 0:
@@ -234,7 +235,7 @@ def _added(x: Any, product: Any, beta: float, alpha: float) -> Any:
     return add(x if beta == 1 else multiply(x, beta), product)
 
 
-def _check_added(x: Any, shape: tuple[int, ...]) -> None:
+def _check_added(x: Array, shape: tuple[int, ...]) -> None:
     if broadcast_shapes(x.shape, shape) != shape:
         raise size_error(
             f"The expanded size of the tensor {list(x.shape)} must match the shape {list(shape)} of the product"
@@ -283,7 +284,7 @@ def addmv(input: Any, mat: Any, vec: Any, *, beta: float = 1, alpha: float = 1) 
 
 
 @function("addr", in_place=True)
-def addr(input: Any, vec1: Any, vec2: Any, *, beta: float = 1, alpha: float = 1) -> Any:
+def addr(input: ArrayLike, vec1: ArrayLike, vec2: ArrayLike, *, beta: float = 1, alpha: float = 1) -> Any:
     """Return `beta * input + alpha * outer(vec1, vec2)`. The input broadcasts."""
     x, a, b = arrays(input, vec1, vec2)
     for name, v in (("vec1", a), ("vec2", b)):
@@ -294,7 +295,7 @@ def addr(input: Any, vec1: Any, vec2: Any, *, beta: float = 1, alpha: float = 1)
 
 
 @one_node("AddrBackward0")
-def _addr(x: Any, a: Any, b: Any, *, beta: float, alpha: float) -> Any:
+def _addr(x: Array, a: Array, b: Array, *, beta: float, alpha: float) -> Any:
     return _added(x, multiply(linear.reshape(a, shape=(*a.shape, 1)), b), beta, alpha)
 
 
@@ -321,7 +322,7 @@ def addbmm(input: Any, batch1: Any, batch2: Any, *, beta: float = 1, alpha: floa
 
 
 @one_node("AddbmmBackward0")
-def _addbmm(x: Any, a: Any, b: Any, *, beta: float, alpha: float) -> Any:
+def _addbmm(x: Array, a: Array, b: Array, *, beta: float, alpha: float) -> Any:
     return _added(x, contraction.tensordot(a, b, axes=([0, 2], [0, 1])), beta, alpha)
 
 
@@ -371,7 +372,7 @@ def _tensordot(x: Any, y: Any, *, dims: Any) -> Any:
 
 
 @function("kron")
-def kron(input: Any, other: Any) -> Any:
+def kron(input: ArrayLike, other: ArrayLike) -> Any:
     """Return the Kronecker product: each element of one operand times the other operand.
 
     >>> kron(np.array([1, 2]), np.array([1, 10])).tolist()
@@ -382,7 +383,7 @@ def kron(input: Any, other: Any) -> Any:
 
 
 @one_node("KronBackward0")
-def _kron(x: Any, y: Any) -> Any:
+def _kron(x: Array, y: Array) -> Any:
     return numpy_joining.kron(x, y)
 
 
@@ -426,12 +427,12 @@ def trace(self: Any) -> Any:
 
 
 @one_node("TraceBackward0")
-def _trace(x: Any) -> Any:
+def _trace(x: Array) -> Array:
     return linear.reduce_sum(diagonal(x), axes=(0,))
 
 
 @function("vander", methods=False)
-def vander(x: Any, N: int | None = None, *, increasing: bool = False) -> Any:
+def vander(x: ArrayLike, N: int | None = None, *, increasing: bool = False) -> Any:
     """Return the powers of a vector as columns of a matrix, in descending order.
 
     >>> vander(np.array([1.0, 2.0]), 3).tolist()
@@ -447,6 +448,6 @@ def vander(x: Any, N: int | None = None, *, increasing: bool = False) -> Any:
 
 
 @one_node("VanderBackward0")
-def _vander(x: Any, *, n: int, increasing: bool) -> Any:
+def _vander(x: Array, *, n: int, increasing: bool) -> Array:
     exponents = np.arange(n) if increasing else np.arange(n)[::-1].copy()
     return power(*arrays(linear.reshape(x, shape=(*x.shape, 1)), exponents))

@@ -8,6 +8,7 @@ a singular matrix raises LinAlgError, which is both as well.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ from tracegrad.torch.functions.linalg.matrix_errors import LinAlgError, factors
 from tracegrad.torch.functions.linalg.norms import cond, matrix_norm, norm, vector_norm
 from tracegrad.torch.functions.linalg.tensor_equations import tensorinv, tensorsolve, vander
 from tracegrad.torch.functions.math.complex import conj
+from tracegrad.typing import Array, ArrayLike
 
 __all__ = [
     "LinAlgError", "cholesky", "cond", "cross", "det", "diagonal", "eigh", "eigvalsh", "inv", "lstsq", "matmul",
@@ -50,7 +52,7 @@ _LSTSQ_DTYPES = (
 # -- solving -----------------------------------------------------------------------------------------------
 @function("inverse")
 @factors
-def inv(A: Any) -> Any:
+def inv(A: ArrayLike) -> Any:
     """Return the inverse; LinAlgError if a matrix is singular.
 
     >>> inv(np.array([[2.0, 0.0], [0.0, 4.0]])).tolist()
@@ -80,11 +82,11 @@ def solve(A: Any, B: Any, *, left: bool = True) -> Any:
 
 
 @one_node("LinalgSolveExBackward0")
-def _solved_from_right(x: Any, y: Any) -> Any:
+def _solved_from_right(x: Array, y: Array) -> Any:
     return matrix_transpose(numpy_linalg.solved(matrix_transpose(x), matrix_transpose(y), vector=False))
 
 
-def solve_triangular(A: Any, B: Any, *, upper: bool, left: bool = True, unitriangular: bool = False) -> Any:
+def solve_triangular(A: ArrayLike, B: ArrayLike, *, upper: bool, left: bool = True, unitriangular: bool = False) -> Any:
     """Solve A X = B, or X A = B without `left`, for a triangular A.
 
     Only this triangle of A is read, without its diagonal if `unitriangular`. Zeros on the diagonal give inf or nan.
@@ -106,7 +108,7 @@ def solve_triangular(A: Any, B: Any, *, upper: bool, left: bool = True, unitrian
 
 
 @one_node("LinalgSolveTriangularBackward0")
-def _solve_triangular(x: Any, y: Any, *, upper: bool, left: bool, unit: bool) -> Any:
+def _solve_triangular(x: Array, y: Array, *, upper: bool, left: bool, unit: bool) -> Array:
     y = y if left else matrix_transpose(y)
     batch_shape = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
     x, y = (v if v.shape[:-2] == batch_shape else broadcast_to(v, shape=(*batch_shape, *v.shape[-2:])) for v in (x, y))
@@ -129,7 +131,7 @@ def cholesky_solve(B: Any, L: Any, upper: bool = False) -> Any:
 
 
 @one_node("CholeskySolveBackward0")
-def _cholesky_solve(y: Any, x: Any, *, upper: bool) -> Any:
+def _cholesky_solve(y: Array, x: Array, *, upper: bool) -> Array:
     x = conj(matrix_transpose(x)) if upper else x
     batch_shape = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
     x, y = (v if v.shape[:-2] == batch_shape else broadcast_to(v, shape=(*batch_shape, *v.shape[-2:])) for v in (x, y))
@@ -146,7 +148,7 @@ def _tolerances(name: str, x: Any, atol: Any, rtol: Any) -> tuple[float, float]:
 
 
 @factors
-def pinv(A: Any, *, atol: Any = None, rtol: Any = None, hermitian: bool = False) -> Any:
+def pinv(A: ArrayLike, *, atol: Any = None, rtol: Any = None, hermitian: bool = False) -> Any:
     """Return the Moore-Penrose inverse; singular values up to max(atol, rtol * largest) count as zero.
 
     >>> pinv(np.array([[2.0], [0.0]])).tolist()
@@ -158,7 +160,7 @@ def pinv(A: Any, *, atol: Any = None, rtol: Any = None, hermitian: bool = False)
 
 @function("pinverse")
 @factors
-def pinverse(input: Any, rcond: float = 1e-15) -> Any:
+def pinverse(input: ArrayLike, rcond: float = 1e-15) -> Any:
     """`pinv` with `rtol=rcond`."""
     return pinv(input, rtol=rcond)
 
@@ -201,20 +203,20 @@ def lstsq(A: Any, B: Any, rcond: float | None = None, *, driver: str | None = No
 
 
 @one_node("LinalgLstsqBackward0")
-def _lstsq(x: Any, y: Any, *, rtol: float) -> Any:
+def _lstsq(x: Array, y: Array, *, rtol: float) -> Any:
     columns = _columns(x, y, x.shape[-2])
     solution = matmul_any(numpy_linalg.pseudoinverse(x, 0.0, rtol), columns)
     return solution if columns is y else reshape(solution, shape=solution.shape[:-1])
 
 
-def _columns(x: Any, y: Any, rows: int) -> Any:
+def _columns(x: Array, y: Array, rows: int) -> Any:
     """Convert `y` to a stack of matrices: unchanged, or with one vector for each matrix as a column."""
     vectors = len(y.shape) == 1 or y.shape == (*x.shape[:-2], rows)
     return reshape(y, shape=(*y.shape, 1)) if vectors else y
 
 
 @factors
-def matrix_rank(A: Any, *, atol: Any = None, rtol: Any = None, hermitian: bool = False) -> Any:
+def matrix_rank(A: ArrayLike, *, atol: Any = None, rtol: Any = None, hermitian: bool = False) -> Any:
     """Return the number of singular values above max(atol, rtol * largest singular value).
 
     >>> int(matrix_rank(np.ones((3, 2))))
@@ -226,7 +228,7 @@ def matrix_rank(A: Any, *, atol: Any = None, rtol: Any = None, hermitian: bool =
 
 # -- determinants ------------------------------------------------------------------------------------------
 @function("det")
-def det(A: Any) -> Any:
+def det(A: ArrayLike) -> Any:
     """Return the determinant; the second derivative is nan for singular matrices, the first one is right.
 
     >>> float(det(np.eye(2)))
@@ -255,7 +257,7 @@ def _slogdet(input: Any) -> Any:
 
 
 @function("logdet")
-def logdet(input: Any) -> Any:
+def logdet(input: ArrayLike) -> Array:
     """Return the logarithm of the determinant: -inf if it is zero, nan if it is negative.
 
     >>> float(logdet(np.eye(2)))
@@ -280,7 +282,7 @@ def cholesky(A: Any, *, upper: bool = False) -> Any:
 
 @function("cholesky")
 @factors
-def _cholesky(input: Any, upper: bool = False) -> Any:
+def _cholesky(input: ArrayLike, upper: bool = False) -> Any:
     """`linalg.cholesky`."""
     return _factor(square_matrices("cholesky", one(input)), upper=upper)
 
@@ -305,7 +307,7 @@ def eigh(A: Any, UPLO: str = "L") -> Any:
 
 
 @factors
-def eigvalsh(A: Any, UPLO: str = "L") -> Any:
+def eigvalsh(A: ArrayLike, UPLO: str = "L") -> Any:
     """Return the eigenvalues of symmetric matrices in ascending order.
 
     >>> eigvalsh(np.diag([2.0, 1.0])).tolist()
@@ -387,7 +389,7 @@ def _qr(input: Any, some: bool = True) -> Any:
 # -- functions of matrices and products --------------------------------------------------------------------
 @function("matrix_power")
 @factors
-def matrix_power(A: Any, n: int) -> Any:
+def matrix_power(A: ArrayLike, n: int) -> Any:
     """Return the n-th power, or a power of the inverse if `n` is negative.
 
     >>> matrix_power(np.diag([2.0, 1.0]), -2).tolist()
@@ -403,7 +405,7 @@ def matrix_power(A: Any, n: int) -> Any:
 
 
 @function("matrix_exp")
-def matrix_exp(A: Any) -> Any:
+def matrix_exp(A: ArrayLike) -> Any:
     """Return the matrix exponential.
 
     >>> matrix_exp(np.zeros((2, 2))).tolist()
@@ -412,7 +414,7 @@ def matrix_exp(A: Any) -> Any:
     return named("LinalgMatrixExpBackward0", linalg.matrix_exp(square_matrices("matrix_exp", one(A))))
 
 
-def multi_dot(tensors: Any) -> Any:
+def multi_dot(tensors: Sequence[Array]) -> Any:
     """Return the product of matrices (the ends may be vectors) in the order of the fewest multiplications.
 
     >>> multi_dot([np.ones(2), np.eye(2), np.ones(2)]).tolist()
@@ -465,7 +467,7 @@ def _cross(x: Any, y: Any, *, dim: int) -> Any:
     return products.cross(x, y, axis=dim)
 
 
-def diagonal(A: Any, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Any:
+def diagonal(A: Array, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Any:
     """Return the diagonals of matrices.
 
     >>> diagonal(np.array([[1.0, 2.0], [3.0, 4.0]])).tolist()
@@ -474,7 +476,7 @@ def diagonal(A: Any, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Any:
     return _diagonal(A, offset, dim1, dim2)
 
 
-def trace(A: Any, *, offset: int = 0) -> Any:
+def trace(A: ArrayLike, *, offset: int = 0) -> Any:
     """Return the sum of the diagonal of each matrix.
 
     >>> float(trace(np.eye(3)))
@@ -484,7 +486,7 @@ def trace(A: Any, *, offset: int = 0) -> Any:
 
 
 @one_node("TraceBackward0")
-def _trace(x: Any, *, offset: int) -> Any:
+def _trace(x: Array, *, offset: int) -> Any:
     return selection.linalg_trace(x, offset=offset)
 
 

@@ -15,6 +15,7 @@ from tracegrad.ops.shape.linear import keep_axes, transpose
 from tracegrad.torch.functions.core.dims import dim_of, dims_of, one, size_error
 from tracegrad.torch.functions.core.registry import function, with_aliases
 from tracegrad.torch.functions.linalg.matrix_errors import factors
+from tracegrad.typing import Array, ArrayLike
 
 __all__ = ["cond", "matrix_norm", "norm", "renorm", "vector_norm"]
 
@@ -39,15 +40,15 @@ def _vector_norm(x: Any, *, ord: float, dims: Any, keepdim: bool) -> Any:
     return reductions.vector_norm(x, axis=dims, keepdims=keepdim, ord=ord)
 
 
-def _largest(x: Any, dim: int, keepdim: bool) -> Any:
+def _largest(x: Array, dim: int, keepdim: bool) -> Any:
     return named("AmaxBackward0", reductions.max(x, dim, keepdims=keepdim))
 
 
-def _smallest(x: Any, dim: int, keepdim: bool) -> Any:
+def _smallest(x: Array, dim: int, keepdim: bool) -> Any:
     return named("AminBackward0", reductions.min(x, dim, keepdims=keepdim))
 
 
-def _total(x: Any, dim: int, keepdim: bool) -> Any:
+def _total(x: Array, dim: int, keepdim: bool) -> Any:
     return named("SumBackward1", reductions.sum(x, dim, keepdims=keepdim))
 
 
@@ -106,7 +107,7 @@ def norm(input: Any, ord: Any = None, dim: Any = None, keepdim: bool = False, *,
 
 
 @factors
-def cond(A: Any, p: Any = None) -> Any:
+def cond(A: ArrayLike, p: Any = None) -> Any:
     """Return the condition number in the norm `p`; by default the ratio of extreme singular values.
 
     >>> import numpy as np
@@ -120,7 +121,7 @@ def cond(A: Any, p: Any = None) -> Any:
 
 
 @function("renorm", in_place=True)
-def renorm(input: Any, p: float, dim: int, maxnorm: float) -> Any:
+def renorm(input: ArrayLike, p: float, dim: int, maxnorm: float) -> Any:
     """Scale down the parts of the input along `dim` whose p-norm is larger than `maxnorm`.
 
     >>> import numpy as np
@@ -141,7 +142,7 @@ def renorm(input: Any, p: float, dim: int, maxnorm: float) -> Any:
 
 
 @one_node("RenormBackward0")
-def _renorm(x: Any, *, p: float, dims: tuple[int, ...], maxnorm: float) -> Any:
+def _renorm(x: Array, *, p: float, dims: tuple[int, ...], maxnorm: float) -> Array:
     norms = reductions.vector_norm(x, axis=dims, keepdims=True, ord=p)
     scale = divide(maxnorm, add(norms, 1e-7))  # as PyTorch, which never divides by 0
     return multiply(x, where(greater(norms, maxnorm), scale, 1.0))

@@ -13,12 +13,13 @@ from tracegrad.ops.shape.linear import broadcast_to, concatenate, reshape, trans
 from tracegrad.torch.functions.core.dims import dim_of, one, size_error
 from tracegrad.torch.functions.linalg.matrix_errors import factors
 from tracegrad.torch.functions.math.cumulative import cumprod
+from tracegrad.typing import Array, ArrayLike
 
 __all__ = ["tensorinv", "tensorsolve", "vander"]
 
 
 @factors
-def tensorsolve(A: Any, B: Any, dims: Any = None) -> Any:
+def tensorsolve(A: ArrayLike, B: ArrayLike, dims: Any = None) -> Array:
     """Solve `tensordot(A, X, X.ndim) == B` for X.
 
     >>> tensorsolve(2 * np.eye(6).reshape(2, 3, 6), np.ones((2, 3))).tolist()
@@ -39,7 +40,7 @@ def tensorsolve(A: Any, B: Any, dims: Any = None) -> Any:
 
 
 @factors
-def tensorinv(A: Any, ind: int = 2) -> Any:
+def tensorinv(A: ArrayLike, ind: int = 2) -> Array:
     """Invert the function X -> `tensordot(A, X, X.ndim)`.
 
     The first `ind` dimensions of A are those of the result. RuntimeError if they do not have as many elements as the
@@ -61,7 +62,7 @@ def tensorinv(A: Any, ind: int = 2) -> Any:
     return reshape(numpy_linalg.inv(reshape(x, shape=(n, n))), shape=(*last, *first))
 
 
-def vander(x: Any, N: int | None = None) -> Any:
+def vander(x: ArrayLike, N: int | None = None) -> Array:
     """Return the powers 0 to N - 1 of each element, along a new last dimension.
 
     >>> vander(np.array([2.0, 3.0])).tolist()

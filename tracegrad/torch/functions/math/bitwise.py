@@ -13,6 +13,7 @@ from tracegrad.torch.functions.core.dims import one
 from tracegrad.torch.functions.core.operands import as_array, as_node, floating, is_whole, pair
 from tracegrad.torch.functions.core.registry import function
 from tracegrad.torch.functions.core.return_types import return_type
+from tracegrad.typing import Array, ArrayLike
 
 __all__ = ["frexp", "ldexp"]
 
@@ -40,14 +41,14 @@ _of_two(np.lcm, "lcm", "The least common multiple, at least 0.")
 
 
 @function("nextafter", in_place=True)
-def nextafter(input: Any, other: Any) -> Any:
+def nextafter(input: ArrayLike, other: ArrayLike) -> Any:
     """Return the number next to `input` in the direction of `other`. It has no derivative."""
     x, y = pair(floating(input), other)
     return as_array(np.nextafter(*(v.detach() if hasattr(v, "detach") else v for v in (x, y))))
 
 
 @function("ldexp", in_place=True)
-def ldexp(input: Any, other: Any) -> Any:
+def ldexp(input: ArrayLike, other: ArrayLike) -> Any:
     """input * 2**other
 
     >>> ldexp(np.array([1.5]), np.array([3])).tolist()
@@ -57,7 +58,7 @@ def ldexp(input: Any, other: Any) -> Any:
     return as_node("MulBackward0", _ldexp, x, y)
 
 
-def _ldexp(x: Any, y: Any) -> Any:
+def _ldexp(x: Any, y: Any) -> Array:
     if is_whole(y):
         return multiply(x, cast(2.0**y, dtype=x.dtype.name))
     return multiply(x, as_array(np.power(2.0, y)).astype(x.dtype) if isinstance(y, np.ndarray) else 2.0**y)
@@ -81,7 +82,7 @@ def frexp(input: Any) -> Any:
 
 
 @function("is_nonzero")
-def is_nonzero(input: Any) -> bool:
+def is_nonzero(input: ArrayLike) -> bool:
     """Return whether the only element is not 0.
 
     RuntimeError if there are no or several elements.

@@ -35,6 +35,7 @@ from tracegrad.torch.functions.core.operands import floating
 from tracegrad.torch.functions.core.registry import function, method
 from tracegrad.torch.functions.indexing import slicing
 from tracegrad.torch.functions.indexing.shapes import transpose
+from tracegrad.typing import Array, ArrayLike
 
 __all__ = ["adjoint", "conj", "imag", "real", "sign_of_real"]
 
@@ -72,7 +73,7 @@ def imag(input: Any) -> Any:
 
 
 @function("view_as_real", methods=False)
-def view_as_real(input: Any) -> Any:
+def view_as_real(input: ArrayLike) -> Array:
     """View real and imaginary parts along a new last dimension.
 
     RuntimeError for real Tensors.
@@ -87,7 +88,7 @@ def view_as_real(input: Any) -> Any:
 
 
 @function("view_as_complex", methods=False)
-def view_as_complex(input: Any) -> Any:
+def view_as_complex(input: ArrayLike) -> Array:
     """View the last dimension, of size 2, as the parts of complex numbers.
 
     RuntimeError for another size, for parts that are not adjacent in memory, and for dtypes without complex numbers of
@@ -138,7 +139,7 @@ def _not_half(x: Any) -> Any:
 
 
 @function("complex", methods=False)
-def complex_(real: Any, imag: Any) -> Any:
+def complex_(real: ArrayLike, imag: ArrayLike) -> Array:
     """Make complex numbers of real and imaginary parts.
 
     RuntimeError if they are not floating, or have different dtypes.
@@ -150,7 +151,7 @@ def complex_(real: Any, imag: Any) -> Any:
 
 
 @function("polar", methods=False)
-def polar(abs: Any, angle: Any) -> Any:
+def polar(abs: Any, angle: ArrayLike) -> Any:
     """Make complex numbers of magnitudes and angles.
 
     RuntimeError if they are not floating, or have different dtypes.
@@ -162,13 +163,13 @@ def polar(abs: Any, angle: Any) -> Any:
 
 
 @one_node("PolarBackward0")
-def _polar(size: Any, angle: Any) -> Any:
+def _polar(size: Any, angle: Array) -> Array:
     return ops.complex_(multiply(size, cos(angle)), multiply(size, sin(angle)))
 
 
 # -- conjugates ----------------------------------------------------------------------------------------------------
 @function("conj")
-def conj(input: Any) -> Any:
+def conj(input: ArrayLike) -> Any:
     """Return the complex conjugate; a real Tensor itself.
 
     >>> conj(np.array([1 + 2j])).tolist()
@@ -179,26 +180,26 @@ def conj(input: Any) -> Any:
 
 
 @function("conj_physical", in_place=True)
-def conj_physical(input: Any) -> Any:
+def conj_physical(input: ArrayLike) -> Any:
     """Return the complex conjugate; a real Tensor itself."""
     x = one(input)
     return named("ConjPhysicalBackward0", ops.conj(x)) if is_complex(x) else x
 
 
 @function("resolve_conj", "resolve_neg")
-def resolve_conj(input: Any) -> Any:
+def resolve_conj(input: ArrayLike) -> Any:
     """Return the Tensor itself: conjugates are computed at once."""
     return one(input)
 
 
 @function("is_conj", "is_neg")
-def is_conj(input: Any) -> bool:
+def is_conj(input: ArrayLike) -> bool:
     """Return False: conjugates are computed at once."""
     return False
 
 
 @function("adjoint")
-def adjoint(input: Any) -> Any:
+def adjoint(input: ArrayLike) -> Any:
     """Exchange the last two dimensions, and return the conjugate.
 
     RuntimeError for fewer than two dimensions.
@@ -216,7 +217,7 @@ def adjoint(input: Any) -> Any:
 
 # -- magnitude and direction -----------------------------------------------------------------------------------------
 @function("angle")
-def angle(input: Any) -> Any:
+def angle(input: ArrayLike) -> Any:
     """Return the angle in radians, between -pi and pi; of a real number pi below zero and 0 otherwise.
 
     >>> angle(np.array([1j, -1.0])).tolist() == [math.pi / 2, math.pi]
@@ -226,11 +227,11 @@ def angle(input: Any) -> Any:
     return ops.angle(x) if is_complex(x) else named("AngleBackward0", flat(_angle_of_real(stop_gradient(x)), x))
 
 
-def _angle_of_real(x: Any) -> Any:
+def _angle_of_real(x: Array) -> Array:
     return where(isnan(x), x, multiply(cast(less(x, 0), dtype=x.dtype.name), math.pi))
 
 
-def sign_of_real(x: Any) -> Any:
+def sign_of_real(x: Array) -> Array:
     """-1, 0 or 1, and 0 of nan, where NumPy has nan"""
     return where(equal(x, x), sign(x), 0.0) if x.dtype.kind == "f" else sign(x)
 
@@ -249,7 +250,7 @@ def sgn(input: Any) -> Any:
 
 
 @function("isreal")
-def isreal(input: Any) -> Any:
+def isreal(input: ArrayLike) -> Array:
     """Return whether elements are real: their imaginary part is 0.
 
     >>> isreal(np.array([1 + 2j, 3 + 0j])).tolist()

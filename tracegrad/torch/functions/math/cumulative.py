@@ -23,9 +23,10 @@ from tracegrad.torch.functions.core.operands import as_node, floating, in_floats
 from tracegrad.torch.functions.core.promotion import accumulator
 from tracegrad.torch.functions.core.registry import FUNCTIONS, function
 from tracegrad.torch.functions.math.reductions import as_dtype, axes_of, sum
+from tracegrad.typing import Array, ArrayLike, DTypeLike
 
 
-def _running(op: Op, x: Any, dim: Any) -> Any:
+def _running(op: Op, x: Array, dim: Any) -> Any:
     k = dim_of(dim, len(x.shape))
     if x.shape:
         return op(x, axis=k)
@@ -35,7 +36,7 @@ def _running(op: Op, x: Any, dim: Any) -> Any:
 
 
 @function("cumsum", in_place=True)
-def cumsum(input: Any, dim: Any, *, dtype: Any = None) -> Any:
+def cumsum(input: ArrayLike, dim: Any, *, dtype: DTypeLike = None) -> Any:
     """Return the sums of the elements up to each element along `dim`.
 
     >>> import numpy as np
@@ -47,14 +48,14 @@ def cumsum(input: Any, dim: Any, *, dtype: Any = None) -> Any:
 
 
 @function("cumprod", in_place=True)
-def cumprod(input: Any, dim: Any, *, dtype: Any = None) -> Any:
+def cumprod(input: ArrayLike, dim: Any, *, dtype: DTypeLike = None) -> Any:
     """Return the products of the elements up to each element along `dim`."""
     x = one(input)
     return _running(scans.cumprod, as_dtype(x, dtype or accumulator(x)), dim)
 
 
 @function("logcumsumexp")
-def logcumsumexp(input: Any, dim: Any) -> Any:
+def logcumsumexp(input: ArrayLike, dim: Any) -> Any:
     """log(cumsum(exp(input), dim)), without overflow."""
     return _running(scans.logcumsumexp, floating(input), dim)
 
@@ -110,7 +111,7 @@ def trapezoid(y: Any, x: Any = None, *, dx: Any = 1.0, dim: int = -1) -> Any:
 
 
 @function("cumulative_trapezoid", methods=False)
-def cumulative_trapezoid(y: Any, x: Any = None, *, dx: Any = 1.0, dim: int = -1) -> Any:
+def cumulative_trapezoid(y: ArrayLike, x: ArrayLike | None = None, *, dx: Any = 1.0, dim: int = -1) -> Any:
     """Integrate `y` along `dim` from the first point to each other point, by the trapezoidal rule.
 
     >>> import numpy as np
@@ -130,7 +131,7 @@ def cumulative_trapezoid(y: Any, x: Any = None, *, dx: Any = 1.0, dim: int = -1)
 
 
 @function("gradient", methods=False)
-def gradient(input: Any, *, spacing: Any = 1, dim: Any = None, edge_order: int = 1) -> tuple[Any, ...]:
+def gradient(input: ArrayLike, *, spacing: Any = 1, dim: Any = None, edge_order: int = 1) -> tuple[Any, ...]:
     """Compute finite differences along dimensions, by default along all.
 
     Differences are central inside, and one-sided of the order `edge_order` at the ends. `spacing` has the distances of
@@ -155,7 +156,7 @@ def gradient(input: Any, *, spacing: Any = 1, dim: Any = None, edge_order: int =
     return tuple(_finite_difference(x, k, axis_spacing, edge_order) for k, axis_spacing in zip(axes, spacings))
 
 
-def _finite_difference(x: Any, k: int, axis_spacing: Any, edge_order: int) -> Any:
+def _finite_difference(x: Array, k: int, axis_spacing: Any, edge_order: int) -> Any:
     n = x.shape[k]
     if is_number(axis_spacing):
         widths: Any = None

@@ -32,9 +32,10 @@ from tracegrad.torch.functions.core.operands import as_node
 from tracegrad.torch.functions.core.registry import FUNCTIONS, function
 from tracegrad.torch.functions.core.return_types import return_type
 from tracegrad.torch.functions.math.reductions import axes_of, reduced
+from tracegrad.typing import Array, ArrayLike
 
 
-def _axes(name: str, x: Any, dim: Any) -> tuple[int, ...]:
+def _axes(name: str, x: Array, dim: Any) -> tuple[int, ...]:
     """Return the axes in `dim`; an axis of length 0 raises."""
     axes = axes_of(dim, len(x.shape))
     if all(x.shape[k] for k in axes):
@@ -71,7 +72,7 @@ def _extremum(name: str, input: Any, dim: Any, keepdim: bool, other: Any) -> Any
 
 
 @function("max")
-def max(input: Any, dim: Any = None, keepdim: bool = False, *, other: Any = None) -> Any:
+def max(input: ArrayLike, dim: Any = None, keepdim: bool = False, *, other: ArrayLike | None = None) -> Any:
     """Return the maximum of all elements; with `dim`, also indices; with another array, `maximum`.
 
     Equal maxima of all elements share the derivative. Along a dimension, the first one of them has it.
@@ -95,14 +96,14 @@ def min(input: Any, dim: Any = None, keepdim: bool = False, *, other: Any = None
 
 
 @function("amax")
-def amax(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
+def amax(input: ArrayLike, dim: Any = None, keepdim: bool = False) -> Any:
     """Return the maximum over dimensions. Equal elements share the derivative."""
     x = one(input)
     return reduced("AmaxBackward0", reductions.reduce_max, x, _axes("amax", x, dim), keepdim)
 
 
 @function("amin")
-def amin(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
+def amin(input: ArrayLike, dim: Any = None, keepdim: bool = False) -> Any:
     """Return the minimum over dimensions. Equal elements share the derivative."""
     x = one(input)
     return reduced("AminBackward0", reductions.reduce_min, x, _axes("amin", x, dim), keepdim)
@@ -118,12 +119,12 @@ def aminmax(input: Any, *, dim: Any = None, keepdim: bool = False) -> Any:
     return return_type("aminmax", "min", "max")(*as_node("AminmaxBackward0", _aminmax, x, axes, keepdim))
 
 
-def _aminmax(x: Any, axes: tuple[int, ...], keepdim: bool) -> tuple[Any, Any]:
+def _aminmax(x: Array, axes: tuple[int, ...], keepdim: bool) -> tuple[Any, Any]:
     least, most = (reduced("", op, x, axes, keepdim) for op in (reductions.reduce_min, reductions.reduce_max))
     return least, most
 
 
-def _index_of(name: str, op: Op, x: Any, dim: Any, keepdim: bool) -> Any:
+def _index_of(name: str, op: Op, x: Array, dim: Any, keepdim: bool) -> Any:
     _axes(name, x, dim)
     flattened = dim is None or not x.shape
     k = 0 if dim is None else dim_of(dim, len(x.shape))
@@ -134,7 +135,7 @@ def _index_of(name: str, op: Op, x: Any, dim: Any, keepdim: bool) -> Any:
 
 
 @function("argmax")
-def argmax(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
+def argmax(input: ArrayLike, dim: Any = None, keepdim: bool = False) -> Any:
     """Return the index of the first maximum along `dim`, or in the flattened input.
 
     >>> import numpy as np
@@ -145,13 +146,13 @@ def argmax(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
 
 
 @function("argmin")
-def argmin(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
+def argmin(input: ArrayLike, dim: Any = None, keepdim: bool = False) -> Any:
     """Return the index of the first minimum along `dim`, or in the flattened input."""
     return _index_of("argmin", reductions.argmin, one(input), dim, keepdim)
 
 
 @function("median")
-def median(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
+def median(input: ArrayLike, dim: Any = None, keepdim: bool = False) -> Any:
     """Return the median, the lower one of an even number of elements; with `dim`, also indices.
 
     It is nan if an element is nan.
@@ -166,11 +167,11 @@ def median(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
     return picked_along("median", reductions.argmedian, "MedianBackward1", x, dim, keepdim)
 
 
-def _median(x: Any) -> Any:
+def _median(x: Array) -> Array:
     return median_of(x, reductions.argmedian)
 
 
-def median_of(x: Any, find: Any) -> Any:
+def median_of(x: Array, find: Any) -> Array:
     """Return the element of the flat `x` at the index that `find` returns; equal elements share the derivative."""
     v = reshape(x, shape=(size_of(x),))
     if not v.shape[0]:

@@ -42,6 +42,7 @@ from tracegrad.torch.functions.core.operands import as_node, counted, floating, 
 from tracegrad.torch.functions.core.promotion import require_one_dtype
 from tracegrad.torch.functions.core.registry import ONE_OP, function
 from tracegrad.torch.functions.math.complex import sign_of_real
+from tracegrad.typing import Array, ArrayLike
 
 __all__ = ["clamp", "clamp_min", "of_one"]
 
@@ -59,7 +60,7 @@ def of_one(op: Op, *names: str, real: bool, node: str | None = None) -> None:
             return bind(op, (input,), _NONE)
         return op(prepared(input))
 
-    def renamed(input: Any) -> Any:
+    def renamed(input: Array) -> Any:
         return named(str(node), op(prepared(input)))
 
     fn = call if node is None else renamed
@@ -105,10 +106,10 @@ of_one(activations.relu, "relu", real=False)
 def _of_two(op: Elementwise, *names: str, in_place: bool = False, real: bool = False) -> None:
     """Register a binary `op`, one of whose operands may be a Python number."""
 
-    def call(input: Any, other: Any) -> Any:
+    def call(input: Array, other: Array) -> Any:
         return op(*pair(input, other))
 
-    def on_reals(input: Any, other: Any) -> Any:
+    def on_reals(input: Array, other: Array) -> Array:
         return op(*in_floats(pair(input, other)))
 
     fn = on_reals if real else call
@@ -151,14 +152,14 @@ _tested(lambda x: ops.equal(x, -math.inf), "isneginf", "whether x is -inf")
 
 
 # -- arithmetic ----------------------------------------------------------------------------------------------------
-def _scaled(op: Elementwise, name: str, x: Any, y: Any, alpha: float) -> Any:
+def _scaled(op: Elementwise, name: str, x: Array, y: Array, alpha: float) -> Any:
     if alpha == 1:
         return op(x, y)
     return as_node(name, lambda u, v: op(u, multiply(v, alpha)), x, y)
 
 
 @function("add", in_place=True)
-def add_(input: Any, other: Any, *, alpha: float = 1) -> Any:
+def add_(input: ArrayLike, other: ArrayLike, *, alpha: float = 1) -> Any:
     """input + alpha * other.
 
     >>> import numpy as np
@@ -171,7 +172,7 @@ def add_(input: Any, other: Any, *, alpha: float = 1) -> Any:
 
 
 @function("sub", "subtract", in_place=True)
-def sub(input: Any, other: Any, *, alpha: float = 1) -> Any:
+def sub(input: ArrayLike, other: ArrayLike, *, alpha: float = 1) -> Any:
     """input - alpha * other."""
     if alpha == 1 and isinstance(input, Carrier):
         return input - other
@@ -179,25 +180,25 @@ def sub(input: Any, other: Any, *, alpha: float = 1) -> Any:
 
 
 @function("rsub")
-def rsub(input: Any, other: Any, *, alpha: float = 1) -> Any:
+def rsub(input: ArrayLike, other: ArrayLike, *, alpha: float = 1) -> Any:
     """other - alpha * input."""
     x, y = pair(input, other)
     name = counted("Rsub", y, 1)
     return named(name, subtract(y, x)) if alpha == 1 else as_node(name, _reversed, x, y, alpha)
 
 
-def _reversed(x: Any, y: Any, alpha: float) -> Any:
+def _reversed(x: Array, y: Array, alpha: float) -> Any:
     return subtract(y, multiply(x, alpha))
 
 
 @function("mul", "multiply", in_place=True)
-def mul(input: Any, other: Any) -> Any:
+def mul(input: ArrayLike, other: ArrayLike) -> Array:
     """input * other."""
     return input * other if isinstance(input, Carrier) else multiply(*pair(input, other))
 
 
 @function("div", "divide", "true_divide", in_place=True)
-def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Any:
+def div(input: ArrayLike, other: ArrayLike, *, rounding_mode: str | None = None) -> Any:
     """input / other, rounded towards zero with the mode "trunc", and down with "floor".
 
     A rounded quotient has the derivative 0. RuntimeError for another mode.
@@ -216,7 +217,7 @@ def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Any:
     return as_node("DivBackward2", _quotient, x, y, rounding_mode)
 
 
-def _quotient(x: Any, y: Any, mode: str) -> Any:
+def _quotient(x: Array, y: Array, mode: str) -> Array:
     down = ops.floor_divide(x, y)
     if mode == "trunc":
         exact = ops.equal(multiply(down, y), x) if down.dtype.kind in "iu" else None
@@ -232,27 +233,27 @@ def _quotient(x: Any, y: Any, mode: str) -> Any:
 
 
 @function("floor_divide", in_place=True)
-def floor_divide(input: Any, other: Any) -> Any:
+def floor_divide(input: ArrayLike, other: ArrayLike) -> Array:
     """floor(input / other), a constant for derivatives."""
     return ops.floor_divide(*pair(input, other))
 
 
 @function("remainder", in_place=True)
-def remainder_(input: Any, other: Any) -> Any:
+def remainder_(input: ArrayLike, other: ArrayLike) -> Any:
     """input - other * floor(input / other), which has the sign of `other`."""
     x, y = pair(input, other)
     return named(counted("Remainder", y), remainder(x, y))
 
 
 @function("fmod", in_place=True)
-def fmod_(input: Any, other: Any) -> Any:
+def fmod_(input: ArrayLike, other: ArrayLike) -> Any:
     """input - other * trunc(input / other), which has the sign of `input`."""
     x, y = pair(input, other)
     return named(counted("Fmod", y), fmod(x, y))
 
 
 @function("pow", in_place=True)
-def pow(input: Any, exponent: Any) -> Any:
+def pow(input: ArrayLike, exponent: Any) -> Any:
     """input ** exponent
 
     >>> import numpy as np
@@ -264,32 +265,32 @@ def pow(input: Any, exponent: Any) -> Any:
 
 
 @function("float_power", in_place=True)
-def float_power(input: Any, exponent: Any) -> Any:
+def float_power(input: ArrayLike, exponent: Any) -> Any:
     """input ** exponent, in float64"""
     name = "PowBackward2" if is_number(input) else counted("Pow", exponent)
     return as_node(name, lambda x, y: power(*ufuncs.in_double(x, y)), *pair(input, exponent))
 
 
 @function("addcmul", in_place=True)
-def addcmul(input: Any, tensor1: Any, tensor2: Any, *, value: float = 1) -> Any:
+def addcmul(input: ArrayLike, tensor1: ArrayLike, tensor2: ArrayLike, *, value: float = 1) -> Any:
     """input + value * tensor1 * tensor2"""
     return _addcmul(*operands(input, tensor1, tensor2), value)
 
 
 @one_node("AddcmulBackward0")
-def _addcmul(x: Any, y: Any, z: Any, value: float) -> Any:
+def _addcmul(x: Array, y: Array, z: Array, value: float) -> Array:
     product = multiply(y, z)
     return add(x, product if value == 1 else multiply(product, value))
 
 
 @function("addcdiv", in_place=True)
-def addcdiv(input: Any, tensor1: Any, tensor2: Any, *, value: float = 1) -> Any:
+def addcdiv(input: ArrayLike, tensor1: ArrayLike, tensor2: ArrayLike, *, value: float = 1) -> Any:
     """input + value * tensor1 / tensor2"""
     return _addcdiv(*operands(input, tensor1, tensor2), value)
 
 
 @one_node("AddcdivBackward0")
-def _addcdiv(x: Any, y: Any, z: Any, value: float) -> Any:
+def _addcdiv(x: Array, y: Array, z: Array, value: float) -> Array:
     quotient = divide(y, z)
     return add(x, quotient if value == 1 else multiply(quotient, value))
 
@@ -308,7 +309,7 @@ def lerp(input: Any, end: Any, weight: Any) -> Any:
     return as_node(counted("Lerp", weight), _lerp, *operands(input, end, weight))
 
 
-def _lerp(x: Any, y: Any, weight: Any) -> Any:
+def _lerp(x: Array, y: Array, weight: Any) -> Array:
     difference = subtract(y, x)
     near, far = add(x, multiply(difference, weight)), subtract(y, multiply(difference, subtract(1, weight)))
     if is_number(weight):
@@ -317,12 +318,12 @@ def _lerp(x: Any, y: Any, weight: Any) -> Any:
 
 
 # -- step functions, whose derivative is 0 -------------------------------------------------------------------------
-def _flat(value: Any, x: Any) -> Any:
+def _flat(value: Array, x: Array) -> Any:
     """Return `value`, computed from `x`, as a function of `x` with the derivative 0."""
     return flat(value, x) if x.dtype.kind == "f" else value
 
 
-def _piecewise_constant(name: str, fn: Any, x: Any, *args: Any) -> Any:
+def _piecewise_constant(name: str, fn: Any, x: Array, *args: Any) -> Any:
     """Compute `fn(x)`, which is piecewise constant; if `x` has a tape, record the derivative 0."""
     return named(name, _flat(fn(x, *args), x))
 
@@ -335,7 +336,7 @@ _STEP_FUNCTIONS: tuple[tuple[str, Any, tuple[str, ...]], ...] = (
 )
 for _name, _step_function, _names in _STEP_FUNCTIONS:
 
-    def _stepping(input: Any, _name: str = _name, _op: Any = _step_function) -> Any:
+    def _stepping(input: ArrayLike, _name: str = _name, _op: Any = _step_function) -> Any:
         return _piecewise_constant(_name, _op, one(input))
 
     _stepping.__name__, _stepping.__doc__ = _names[0], f"{_step_function.__doc__}, element by element."
@@ -343,7 +344,7 @@ for _name, _step_function, _names in _STEP_FUNCTIONS:
 
 
 @function("round", in_place=True)
-def round(input: Any, *, decimals: int = 0) -> Any:
+def round(input: ArrayLike, *, decimals: int = 0) -> Any:
     """Round to `decimals` digits behind the point (before it, if negative), ties to even.
 
     >>> import numpy as np
@@ -357,7 +358,7 @@ def round(input: Any, *, decimals: int = 0) -> Any:
 
 
 @function("frac", in_place=True)
-def frac(input: Any) -> Any:
+def frac(input: ArrayLike) -> Any:
     """input - trunc(input)"""
     x = floating(input)
     return named("FracBackward0", subtract(x, trunc(x)))
@@ -371,7 +372,7 @@ def heaviside(input: Any, values: Any) -> Any:
 
 # -- piecewise functions -------------------------------------------------------------------------------------------
 @function("clamp", "clip", in_place=True)
-def clamp(input: Any, min: Any = None, max: Any = None) -> Any:
+def clamp(input: ArrayLike, min: Any = None, max: Any = None) -> Any:
     """Clamp to at least `min` and at most `max`, or to `max` if `min` is larger.
 
     On a bound, the derivative is that of the input. RuntimeError if both bounds are missing.
@@ -391,26 +392,26 @@ def clamp(input: Any, min: Any = None, max: Any = None) -> Any:
 
 
 @function("clamp_min", in_place=True)
-def clamp_min(input: Any, min: Any) -> Any:
+def clamp_min(input: ArrayLike, min: Any) -> Any:
     """max(input, min), with the derivative of the input on the bound."""
     return named(counted("ClampMin", min), ops.clamp_min(*pair(input, min)))
 
 
 @function("clamp_max", in_place=True)
-def clamp_max(input: Any, max: Any) -> Any:
+def clamp_max(input: ArrayLike, max: Any) -> Any:
     """min(input, max), with the derivative of the input on the bound."""
     return named(counted("ClampMax", max), ops.clamp_max(*pair(input, max)))
 
 
 @function("copysign", in_place=True)
-def copysign_(input: Any, other: Any) -> Any:
+def copysign_(input: ArrayLike, other: ArrayLike) -> Any:
     """Return the magnitude of `input` with the sign of `other`."""
     x, y = pair(input, other)
     return named("CopysignBackward1" if is_number(y) else "CopysignBackward0", copysign(in_floats((x, y))[0], y))
 
 
 def _ignoring_nan(name: str, better: Elementwise, x: Any, y: Any) -> Any:
-    def choose(u: Any, v: Any) -> Any:
+    def choose(u: Array, v: Array) -> Any:
         return where(logical_or(better(u, v), isnan(v)), u, v)
 
     return as_node(name, choose, *pair(x, y))
@@ -437,12 +438,12 @@ def nan_to_num(input: Any, nan: float | None = None, posinf: float | None = None
     return as_node("NanToNumBackward0", _cleaned, x, 0.0 if nan is None else nan, posinf, neginf)
 
 
-def _cleaned(x: Any, nan: float, posinf: float | None, neginf: float | None) -> Any:
+def _cleaned(x: Array, nan: float, posinf: float | None, neginf: float | None) -> Any:
     return selection.nan_to_num(x, True, nan, posinf, neginf)
 
 
 @function("positive")
-def positive(input: Any) -> Any:
+def positive(input: ArrayLike) -> Any:
     """Return the input.
 
     RuntimeError for booleans.

@@ -35,6 +35,7 @@ from tracegrad.torch.functions.core.operands import as_node, floating, in_floats
 from tracegrad.torch.functions.core.promotion import accumulator
 from tracegrad.torch.functions.core.registry import FUNCTIONS, function
 from tracegrad.torch.functions.linalg.norms import matrix_norm
+from tracegrad.typing import Array, ArrayLike, DTypeLike
 
 __all__ = ["all_", "as_dtype", "axes_of", "log_softmax", "mean", "norm", "reduced", "softmax", "sum"]
 
@@ -54,7 +55,7 @@ def axes_of(dim: Any, rank: int) -> tuple[int, ...]:
 _ALL_AXES = [tuple(range(n)) for n in range(65)]
 
 
-def reduced(name: str, op: Any, x: Any, axes: tuple[int, ...], keepdim: bool, **params: Any) -> Any:
+def reduced(name: str, op: Any, x: Array, axes: tuple[int, ...], keepdim: bool, **params: Any) -> Any:
     """Apply `op` to `x` over `axes`, as one node."""
     if not keepdim or not axes:
         return named(name, op(x, axes=axes, **params))
@@ -92,7 +93,7 @@ def sum(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
 
 
 @function("prod")
-def prod(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+def prod(input: ArrayLike, dim: Any = None, keepdim: bool = False, *, dtype: DTypeLike = None) -> Any:
     """Return the product over `dim`, by default of all elements.
 
     Its derivatives of every order are exact where elements are 0.
@@ -103,19 +104,19 @@ def prod(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = Non
 
 
 @function("nansum")
-def nansum(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+def nansum(input: ArrayLike, dim: Any = None, keepdim: bool = False, *, dtype: DTypeLike = None) -> Any:
     """Return the sum of the elements that are not nan."""
     x = one(input)
     x = as_dtype(x, dtype or accumulator(x))
     return as_node("NansumBackward0", _nansum, x, axes_of(dim, len(x.shape)), keepdim)
 
 
-def _nansum(x: Any, axes: tuple[int, ...], keepdim: bool) -> Any:
+def _nansum(x: Array, axes: tuple[int, ...], keepdim: bool) -> Any:
     return reduced("", reduce_sum, where(isnan(x), 0, x) if x.dtype.kind == "f" else x, axes, keepdim)
 
 
 @function("nanmean")
-def nanmean(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+def nanmean(input: ArrayLike, dim: Any = None, keepdim: bool = False, *, dtype: DTypeLike = None) -> Array:
     """Return the mean of the elements that are not nan; nan if there are none."""
     x = as_dtype(floating(input), dtype)
     present = cast(logical_not(isnan(x)), dtype=x.dtype.name)
@@ -153,7 +154,12 @@ def _spread(
 
 @function("var")
 def var(
-    input: Any, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False, *, correction: float | None = None
+    input: ArrayLike,
+    dim: Any = None,
+    unbiased: bool | None = None,
+    keepdim: bool = False,
+    *,
+    correction: float | None = None,
 ) -> Any:
     """Return the variance: the sum of squared deviations from the mean, over n - `correction`.
 
@@ -169,7 +175,12 @@ def var(
 
 @function("std")
 def std(
-    input: Any, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False, *, correction: float | None = None
+    input: ArrayLike,
+    dim: Any = None,
+    unbiased: bool | None = None,
+    keepdim: bool = False,
+    *,
+    correction: float | None = None,
 ) -> Any:
     """Return the standard deviation, the square root of `var`.
 
@@ -189,7 +200,12 @@ def _with_mean(name: str, spread: Op, x: Any, axes: tuple[int, ...], ddof: float
 
 @function("std_mean")
 def std_mean(
-    input: Any, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False, *, correction: float | None = None
+    input: ArrayLike,
+    dim: Any = None,
+    unbiased: bool | None = None,
+    keepdim: bool = False,
+    *,
+    correction: float | None = None,
 ) -> tuple[Any, Any]:
     """Return the standard deviation and the mean."""
     return _with_mean("StdMeanBackward0", reductions.std, *_spread(input, dim, unbiased, correction), keepdim)
@@ -197,7 +213,12 @@ def std_mean(
 
 @function("var_mean")
 def var_mean(
-    input: Any, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False, *, correction: float | None = None
+    input: ArrayLike,
+    dim: Any = None,
+    unbiased: bool | None = None,
+    keepdim: bool = False,
+    *,
+    correction: float | None = None,
 ) -> tuple[Any, Any]:
     """Return the variance and the mean."""
     return _with_mean("VarMeanBackward0", reductions.var, *_spread(input, dim, unbiased, correction), keepdim)
@@ -205,14 +226,14 @@ def var_mean(
 
 # -- counting and logic --------------------------------------------------------------------------------------------
 @function("any")
-def any_(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
+def any_(input: ArrayLike, dim: Any = None, keepdim: bool = False) -> Any:
     """Return whether any element is true; for a `dim` without dimensions, whether each element is."""
     x = to_dtype(one(input), bool)
     return reduced("", reductions.reduce_any, x, _axes_or_none(dim, len(x.shape)), keepdim)
 
 
 @function("all")
-def all_(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
+def all_(input: ArrayLike, dim: Any = None, keepdim: bool = False) -> Any:
     """Return whether all elements are true; for a `dim` without dimensions, whether each element is."""
     x = to_dtype(one(input), bool)
     return reduced("", reductions.reduce_all, x, _axes_or_none(dim, len(x.shape)), keepdim)
@@ -229,7 +250,7 @@ def count_nonzero(input: Any, dim: Any = None) -> Any:
 
 
 @function("equal")
-def equal_(input: Any, other: Any) -> bool:
+def equal_(input: ArrayLike, other: ArrayLike) -> bool:
     """Return whether two arrays have the same shape and the same elements.
 
     >>> import numpy as np
@@ -241,14 +262,16 @@ def equal_(input: Any, other: Any) -> bool:
 
 
 @function("allclose")
-def allclose(input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> bool:
+def allclose(
+    input: ArrayLike, other: ArrayLike, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
+) -> bool:
     """Return whether all pairs of elements are close, as in `isclose`."""
     return bool(all_(FUNCTIONS["isclose"](input, other, rtol, atol, equal_nan)))
 
 
 # -- exponential ---------------------------------------------------------------------------------------------------
 @function("logsumexp")
-def logsumexp(input: Any, dim: Any, keepdim: bool = False) -> Any:
+def logsumexp(input: ArrayLike, dim: Any, keepdim: bool = False) -> Any:
     """log(sum(exp(input), dim)), without overflow."""
     x = floating(input)
     axes = axes_of(dim, len(x.shape))
@@ -257,11 +280,11 @@ def logsumexp(input: Any, dim: Any, keepdim: bool = False) -> Any:
 
 
 @one_node("LogsumexpBackward0")
-def _log_of_nothing(x: Any, *, axes: tuple[int, ...]) -> Any:
+def _log_of_nothing(x: Array, *, axes: tuple[int, ...]) -> Array:
     return subtract(reduce_sum(x, axes=axes), math.inf)
 
 
-def _nothing(x: Any) -> Any:
+def _nothing(x: Array) -> Array:
     return multiply(x, 0.0)
 
 
@@ -310,7 +333,7 @@ def norm(input: Any, p: Any = "fro", dim: Any = None, keepdim: bool = False, dty
     return as_node("LinalgVectorNormBackward0", _norm, x, order, axes_of(dim, len(x.shape)), keepdim)
 
 
-def _norm(x: Any, p: float, axes: tuple[int, ...], keepdim: bool) -> Any:
+def _norm(x: Array, p: float, axes: tuple[int, ...], keepdim: bool) -> Any:
     if p == 0:
         size = absolute(x)
         return reduced("", reduce_sum, flat(cast(not_equal(x, 0), dtype=size.dtype.name), size), axes, keepdim)
@@ -318,13 +341,13 @@ def _norm(x: Any, p: float, axes: tuple[int, ...], keepdim: bool) -> Any:
 
 
 @function("dist")
-def dist(input: Any, other: Any, p: float = 2) -> Any:
+def dist(input: ArrayLike, other: ArrayLike, p: float = 2) -> Any:
     """Return the p-norm of input - other."""
     x, y = in_floats(arrays(input, other))
     return _dist(x, y, float(p))
 
 
 @one_node("DistBackward0")
-def _dist(x: Any, y: Any, p: float) -> Any:
+def _dist(x: Array, y: Array, p: float) -> Any:
     difference = subtract(x, y)
     return _norm(difference, p, tuple(range(len(difference.shape))), False)

@@ -43,6 +43,7 @@ from tracegrad.torch.functions.math.special_scipy import (
     spherical_bessel_j0,
     zeta,
 )
+from tracegrad.typing import Array, ArrayLike
 
 __all__ = [
     "airy_ai", "bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1", "digamma", "entr", "erf", "erfc", "erfcx",
@@ -68,25 +69,25 @@ def deg2rad(input: Any) -> Any:
 
 
 @function("rad2deg", in_place=True)
-def rad2deg(input: Any) -> Any:
+def rad2deg(input: ArrayLike) -> Any:
     """Radians in degrees"""
     return named("Rad2DegBackward0", multiply(floating(input), 180 / math.pi))
 
 
 @function("logaddexp2")
-def logaddexp2(input: Any, other: Any) -> Any:
+def logaddexp2(input: ArrayLike, other: ArrayLike) -> Any:
     """log2(2**input + 2**other), without overflow"""
     x, y = pair(input, other)
     return as_node("Logaddexp2Backward0", ufuncs.logaddexp2, *in_floats((x, y)))
 
 
 @function("logit", in_place=True)
-def logit(input: Any, eps: float | None = None) -> Any:
+def logit(input: ArrayLike, eps: float | None = None) -> Any:
     """log(x / (1 - x)) of the input x, which is clamped to [eps, 1 - eps] if `eps` is passed."""
     return as_node("LogitBackward0", _logit, floating(input), eps)
 
 
-def _logit(x: Any, eps: float | None) -> Any:
+def _logit(x: Array, eps: float | None) -> Any:
     return ufuncs.logit(x if eps is None else selection.clip(x, eps, 1 - eps))
 
 
@@ -96,14 +97,14 @@ def sinc(input: Any) -> Any:
     return as_node("SincBackward0", selection.sinc, floating(input))
 
 
-def _numbers_in_dtype(x: Any, y: Any) -> list[Any]:
+def _numbers_in_dtype(x: Array, y: Array) -> list[Any]:
     """Convert numbers to the dtype of the Tensor operands, because SciPy takes them for float64."""
     args = [v.dtype for v in (x, y) if getattr(v, "common_dtype", None) is not None]
     return [np.array(v, args[0]) if args and is_number(v) else v for v in (x, y)]
 
 
 @function("xlogy", in_place=True)
-def xlogy(input: Any, other: Any) -> Any:
+def xlogy(input: ArrayLike, other: ArrayLike) -> Any:
     """input * log(other), and 0 if `input` is 0 and `other` is not nan."""
     x, y = in_floats(pair(input, other))
     name = "XlogyBackward1" if is_number(x) else "XlogyBackward2" if is_number(y) else "XlogyBackward0"
@@ -111,19 +112,19 @@ def xlogy(input: Any, other: Any) -> Any:
 
 
 @function("polygamma", methods=False)
-def polygamma(n: int, input: Any) -> Any:
+def polygamma(n: int, input: ArrayLike) -> Any:
     """Return the n-th derivative of `digamma`."""
     x = floating(input)
     return named("PolygammaBackward0", scipy_special.polygamma(x, n=n) if n else scipy_special.digamma(x))
 
 
 # -- functions of the namespace `special` alone, and its other names ---------------------------------------------
-def entr(input: Any) -> Any:
+def entr(input: Array) -> Any:
     """-x * log(x) for x > 0, 0 at 0, and -inf below."""
     return as_node("SpecialEntrBackward0", ufuncs.entr, floating(input))
 
 
-def xlog1py(input: Any, other: Any) -> Any:
+def xlog1py(input: Array, other: Array) -> Any:
     """input * log(1 + other), and 0 if `input` is 0 and `other` is not nan."""
     x, y = in_floats(pair(input, other))
     name = "SpecialXlog1PyBackward1" if is_number(x) else "SpecialXlog1PyBackward2" if is_number(y) else None

@@ -17,6 +17,7 @@ from tracegrad.ops.core.op import Carrier
 from tracegrad.ops.elementwise.table import add
 from tracegrad.torch.functions.core.operands import as_node, floating, pair
 from tracegrad.torch.functions.core.registry import FUNCTIONS, function
+from tracegrad.typing import Array
 
 # PyTorch's name -> SciPy's name, the name of the node, and the summary.
 _OF_ONE = {
@@ -75,7 +76,7 @@ __all__ = [
 ]
 
 
-def _scipys(name: str, *xs: Any) -> Any:
+def _scipys(name: str, *xs: Array) -> Any:
     from scipy import special
 
     if name == "spherical":
@@ -88,10 +89,10 @@ def _scipys(name: str, *xs: Any) -> Any:
 def _define(name: str, scipys: str, node: str, doc: str, operands: int) -> Any:
     apply = partial(_scipys, "spherical" if name.startswith("spherical") else scipys)
 
-    def of_one(input: Any) -> Any:
+    def of_one(input: Array) -> Any:
         return as_node(node, apply, floating(input))
 
-    def of_two(input: Any, other: Any) -> Any:
+    def of_two(input: Array, other: Array) -> Any:
         return as_node(node, apply, *map(floating, pair(input, other)))
 
     call = of_one if operands == 1 else of_two
@@ -125,7 +126,7 @@ def _define(name: str, scipys: str, node: str, doc: str, operands: int) -> Any:
 gammainc, gammaincc, zeta = [_define(_name, *_row, 2) for _name, _row in _OF_TWO.items()]
 
 
-def multigammaln(input: Any, p: int) -> Any:
+def multigammaln(input: Array, p: int) -> Any:
     """Return the logarithm of the multivariate gamma function of dimension `p`.
 
     RuntimeError if an element is too small.
@@ -139,7 +140,7 @@ def multigammaln(input: Any, p: int) -> Any:
     return as_node("AddBackward0", _multigammaln, x, p)
 
 
-def _multigammaln(x: Any, p: int) -> Any:
+def _multigammaln(x: Array, p: int) -> Any:
     total: Any = p * (p - 1) / 4 * math.log(math.pi)
     for k in range(p):
         total = add(FUNCTIONS["lgamma"](add(x, -k / 2)), total)

@@ -37,6 +37,7 @@ from tracegrad.torch.functions.core.registry import function
 from tracegrad.torch.functions.core.return_types import return_type
 from tracegrad.torch.functions.linalg.norms import vector_norm
 from tracegrad.torch.functions.math.extrema import median_of, picked_along
+from tracegrad.typing import Array, ArrayLike
 
 __all__ = ["cdist", "histc", "nanmedian", "nanquantile", "pdist", "quantile"]
 
@@ -46,7 +47,7 @@ _INTERPOLATIONS = ("linear", "lower", "higher", "midpoint", "nearest")
 # -- quantiles -----------------------------------------------------------------------------------------------------
 @function("quantile")
 def quantile(
-    input: Any, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
+    input: ArrayLike, q: ArrayLike, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
 ) -> Any:
     """Return the quantiles `q` along `dim`, or of all elements.
 
@@ -61,7 +62,7 @@ def quantile(
 
 @function("nanquantile")
 def nanquantile(
-    input: Any, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
+    input: ArrayLike, q: ArrayLike, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
 ) -> Any:
     """Return the quantiles of the elements that are not nan; nan if there are none."""
     return _quantile("nanquantile", input, q, dim, keepdim, interpolation)
@@ -93,7 +94,7 @@ def _quantile(name: str, input: Any, q: Any, dim: int | None, keepdim: bool, int
     return as_node("SqueezeBackward4", _between, x, levels, axis, keepdim, interpolation, name)
 
 
-def _between(x: Any, levels: Any, axis: int | None, keepdim: bool, interpolation: str, name: str) -> Any:
+def _between(x: Array, levels: Any, axis: int | None, keepdim: bool, interpolation: str, name: str) -> Any:
     rows = _with_last(x, axis)
     n = rows.shape[-1]
     ordered = sorting.sort(rows, axis=len(rows.shape) - 1, descending=False, stable=True)[0]
@@ -118,7 +119,7 @@ def _between(x: Any, levels: Any, axis: int | None, keepdim: bool, interpolation
     return linear.concatenate(*blocks, axis=0) if len(blocks) > 1 else blocks[0]
 
 
-def _shape(x: Any, axis: int | None, keepdim: bool) -> tuple[int, ...]:
+def _shape(x: Array, axis: int | None, keepdim: bool) -> tuple[int, ...]:
     """Return the shape of one quantile along the axis, or of all elements."""
     saved = range(len(x.shape)) if axis is None else (axis,)
     lengths = [1 if k in saved else n for k, n in enumerate(x.shape) if keepdim or k not in saved]
@@ -129,7 +130,7 @@ def _scalars(levels: Any) -> list[Any]:
     return [ops.gather(levels, constant(np.asarray(k), peer_of(levels)), axes=(0,)) for k in range(levels.shape[0])]
 
 
-def _with_last(x: Any, axis: int | None) -> Any:
+def _with_last(x: Array, axis: int | None) -> Array:
     """Move the axis of `x` to the end; without an axis, flatten `x` to one row."""
     if axis is None or not x.shape:
         return reshape(x, shape=(size_of(x),))
@@ -137,7 +138,7 @@ def _with_last(x: Any, axis: int | None) -> Any:
     return linear.transpose(x, perm=order)
 
 
-def _at(ordered: Any, rank: Any, interpolation: str) -> Any:
+def _at(ordered: Array, rank: Any, interpolation: str) -> Any:
     """Return the elements at a `rank`, which may be fractional, along the last axis."""
     n, shape = ordered.shape[-1], ordered.shape[:-1]
     rank = clamp(rank, 0.0, float(n - 1))
@@ -155,11 +156,11 @@ def _at(ordered: Any, rank: Any, interpolation: str) -> Any:
     return add(low, multiply(subtract(high, low), weight))
 
 
-def _rounded(rank: Any) -> Any:
+def _rounded(rank: Any) -> Array:
     return np.rint(stop_gradient(rank))
 
 
-def _element(ordered: Any, rank: Any, shape: tuple[int, ...]) -> Any:
+def _element(ordered: Array, rank: Any, shape: tuple[int, ...]) -> Array:
     index = cast(rank, dtype="int64")
     index = index if index.shape == shape else linear.broadcast_to(index, shape=shape)
     return reductions.pick(ordered, index, axis=len(shape))
@@ -181,7 +182,7 @@ def nanmedian(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
     return picked_along("nanmedian", _lower_middle, "NanmedianBackward1", x, dim, keepdim)
 
 
-def _lower_middle(x: Any, *, axis: int) -> Any:
+def _lower_middle(x: Array, *, axis: int) -> Array:
     """Return the index of the lower median of elements that are not nan along `axis`; 0 if there are none."""
     order = sorting.argsort(x, axis=axis, descending=False, stable=True)
     known = reduce_sum(cast(logical_not(isnan(x)), dtype="int64"), axes=(axis,))
@@ -189,13 +190,13 @@ def _lower_middle(x: Any, *, axis: int) -> Any:
     return reductions.pick(order, middle, axis=axis)
 
 
-def _nanmedian(x: Any) -> Any:
+def _nanmedian(x: Array) -> Array:
     return median_of(x, _lower_middle)
 
 
 # -- histograms and counts -----------------------------------------------------------------------------------------
 @function("histc")
-def histc(input: Any, bins: int = 100, min: float = 0, max: float = 0) -> Any:
+def histc(input: ArrayLike, bins: int = 100, min: float = 0, max: float = 0) -> Array:
     """Count the elements in each of `bins` equal parts of the range from `min` to `max`.
 
     The last part includes its end. If both ends are equal, the range is from the smallest to the largest element.
@@ -266,7 +267,7 @@ def histogramdd(input: Any, bins: Any, *, range: Any = None, weight: Any = None,
 
 
 @function("bincount")
-def bincount(input: Any, weights: Any = None, minlength: int = 0) -> Any:
+def bincount(input: Any, weights: Any = None, minlength: int = 0) -> Array:
     """Count each integer from 0 in a vector, or sum the weights of its occurrences.
 
     >>> bincount(np.array([1, 3, 1])).tolist()
@@ -277,7 +278,7 @@ def bincount(input: Any, weights: Any = None, minlength: int = 0) -> Any:
 
 # -- several variables ---------------------------------------------------------------------------------------------
 @function("cov")
-def cov(input: Any, *, correction: int = 1, fweights: Any = None, aweights: Any = None) -> Any:
+def cov(input: ArrayLike, *, correction: int = 1, fweights: Any = None, aweights: Any = None) -> Any:
     """Return the covariances of variables.
 
     >>> cov(np.array([[1.0, 2.0], [1.0, 3.0]])).tolist()
@@ -286,11 +287,11 @@ def cov(input: Any, *, correction: int = 1, fweights: Any = None, aweights: Any 
     return as_node("SqueezeBackward0", _cov, floating(input), correction, fweights, aweights)
 
 
-def _cov(x: Any, correction: int, fweights: Any, aweights: Any) -> Any:
+def _cov(x: Array, correction: int, fweights: Any, aweights: Any) -> Array:
     return _in_input_dtype(x, np.cov(x, ddof=correction, fweights=fweights, aweights=aweights))
 
 
-def _in_input_dtype(x: Any, result: Any) -> Any:
+def _in_input_dtype(x: Any, result: Array) -> Array:
     """Return a float64 result of NumPy for `x`, for Tensors in the dtype of `x`."""
     result = as_array(result)
     if result.dtype == x.dtype or getattr(x, "common_dtype", None) is None:
@@ -299,12 +300,12 @@ def _in_input_dtype(x: Any, result: Any) -> Any:
 
 
 @function("corrcoef")
-def corrcoef(input: Any) -> Any:
+def corrcoef(input: ArrayLike) -> Any:
     """Return the correlations of variables."""
     return as_node("ClampBackward1", _corrcoef, floating(input))
 
 
-def _corrcoef(x: Any) -> Any:
+def _corrcoef(x: Array) -> Array:
     return _in_input_dtype(x, np.corrcoef(x))
 
 
@@ -322,13 +323,13 @@ def cdist(x1: Any, x2: Any, p: float = 2.0, compute_mode: str = "") -> Any:
     return as_node("CdistBackward0", _cdist, x, y, float(p))
 
 
-def _cdist(x: Any, y: Any, p: float) -> Any:
+def _cdist(x: Array, y: Array, p: float) -> Any:
     left = reshape(x, shape=(*x.shape[:-1], 1, x.shape[-1]))
     right = reshape(y, shape=(*y.shape[:-2], 1, *y.shape[-2:]))
     return vector_norm(subtract(left, right), p, -1)
 
 
-def pdist(input: Any, p: float = 2.0) -> Any:
+def pdist(input: Array, p: float = 2.0) -> Any:
     """Return the p-norms of the differences of each two rows: the upper triangle of `cdist`, row by row.
 
     >>> pdist(np.array([[0.0, 0.0], [3.0, 4.0], [0.0, 4.0]])).tolist()

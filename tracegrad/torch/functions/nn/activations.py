@@ -38,6 +38,7 @@ from tracegrad.torch.functions.core.operands import floating, in_floats, is_whol
 from tracegrad.torch.functions.core.promotion import require_one_dtype
 from tracegrad.torch.functions.core.registry import FUNCTIONS
 from tracegrad.torch.functions.math import reductions
+from tracegrad.typing import Array, ArrayLike, DTypeLike
 
 __all__ = [
     "celu", "elu", "gelu", "glu", "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "leaky_relu", "log_softmax",
@@ -64,25 +65,25 @@ def updating(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 # -- rectifiers ----------------------------------------------------------------------------------------------------
 @updating
-def relu(input: Any) -> Any:
+def relu(input: ArrayLike) -> Any:
     """max(x, 0), with the derivative 0 at 0."""
     return activations.relu(one(input))
 
 
 @updating
-def leaky_relu(input: Any, negative_slope: float = 0.01) -> Any:
+def leaky_relu(input: Array, negative_slope: float = 0.01) -> Any:
     """x for x > 0, and negative_slope * x otherwise."""
     return activations.leaky_relu(floating(input), negative_slope=float(negative_slope))
 
 
 @updating
-def elu(input: Any, alpha: float = 1.0) -> Any:
+def elu(input: Array, alpha: float = 1.0) -> Any:
     """x for x > 0, and alpha * (exp(x) - 1) otherwise."""
     return activations.elu(floating(input), alpha=float(alpha), scale=1.0, input_scale=1.0)
 
 
 @updating
-def selu(input: Any) -> Any:
+def selu(input: Array) -> Any:
     """`elu` with the scales that keep mean 0 and variance 1.
 
     Source: Klambauer et al. 2017, "Self-Normalizing Neural Networks".
@@ -91,7 +92,7 @@ def selu(input: Any) -> Any:
 
 
 @updating
-def celu(input: Any, alpha: float = 1.0) -> Any:
+def celu(input: Array, alpha: float = 1.0) -> Any:
     """x for x > 0, and alpha * (exp(x / alpha) - 1) otherwise."""
     out = activations.elu(floating(input), alpha=float(alpha), scale=1.0, input_scale=1 / alpha)
     return named("CeluBackward0", out)
@@ -116,12 +117,12 @@ def prelu(input: Any, weight: Any) -> Any:
 
 
 @one_node("PreluKernelBackward0")
-def _prelu(x: Any, w: Any) -> Any:
+def _prelu(x: Array, w: Array) -> Any:
     return where(greater(x, 0), x, multiply(w, x))
 
 
 # -- smooth ones ---------------------------------------------------------------------------------------------------
-def gelu(input: Any, approximate: str = "none") -> Any:
+def gelu(input: Array, approximate: str = "none") -> Any:
     """x times the probability that a standard normal variable is below x.
 
     Source: Hendrycks and Gimpel 2016, "Gaussian Error Linear Units". RuntimeError for an unknown `approximate`.
@@ -132,55 +133,55 @@ def gelu(input: Any, approximate: str = "none") -> Any:
 
 
 @updating
-def silu(input: Any) -> Any:
+def silu(input: Array) -> Array:
     """x * sigmoid(x)."""
     return activations.silu(floating(input))
 
 
 @updating
-def mish(input: Any) -> Any:
+def mish(input: Array) -> Any:
     """x * tanh(softplus(x))."""
     return _mish(floating(input))
 
 
 @one_node("MishBackward0")
-def _mish(x: Any) -> Any:
+def _mish(x: Array) -> Array:
     return multiply(x, tanh_of(logaddexp(x, 0.0)))
 
 
-def softplus(input: Any, beta: float = 1.0, threshold: float = 20.0) -> Any:
+def softplus(input: Array, beta: float = 1.0, threshold: float = 20.0) -> Any:
     """log(1 + exp(beta * x)) / beta, and x if beta * x is above `threshold`."""
     return activations.softplus(floating(input), beta=float(beta), threshold=float(threshold))
 
 
-def logsigmoid(input: Any) -> Any:
+def logsigmoid(input: Array) -> Any:
     """log(sigmoid(x)), precise for all x."""
     return activations.log_sigmoid(floating(input))
 
 
-def softsign(input: Any) -> Any:
+def softsign(input: Array) -> Array:
     """x / (1 + |x|)."""
     x = floating(input)
     return divide(x, add(absolute(x), 1))
 
 
-def tanhshrink(input: Any) -> Any:
+def tanhshrink(input: Array) -> Array:
     """x - tanh(x)."""
     x = floating(input)
     return subtract(x, tanh_of(x))
 
 
-def sigmoid_(input: Any) -> Any:
+def sigmoid_(input: Array) -> Array:
     """1 / (1 + exp(-x))."""
     return sigmoid(floating(input))
 
 
-def tanh_(input: Any) -> Any:
+def tanh_(input: Array) -> Array:
     """The hyperbolic tangent."""
     return tanh_of(floating(input))
 
 
-def glu(input: Any, dim: int = -1) -> Any:
+def glu(input: Array, dim: int = -1) -> Any:
     """Multiply the first half along `dim` by the sigmoid of the second half.
 
     RuntimeError if the length is odd.
@@ -195,14 +196,14 @@ def glu(input: Any, dim: int = -1) -> Any:
 
 
 @one_node("GluBackward0")
-def _glu(x: Any, dim: int) -> Any:
+def _glu(x: Array, dim: int) -> Array:
     half = x.shape[dim] // 2
     return multiply(along(x, dim, 0, half), sigmoid(along(x, dim, half, 2 * half)))
 
 
 # -- in pieces -----------------------------------------------------------------------------------------------------
 @updating
-def hardtanh(input: Any, min_val: float = -1.0, max_val: float = 1.0) -> Any:
+def hardtanh(input: Array, min_val: float = -1.0, max_val: float = 1.0) -> Any:
     """Clamp x to at least min_val and at most max_val, with derivative 0 on these bounds."""
     if min_val > max_val:
         raise ValueError(located("min_val cannot be greater than max_val"))
@@ -216,49 +217,49 @@ def _bounded(input: Any, low: float, high: float) -> Any:
 
 
 @one_node("HardtanhBackward0")
-def _hardtanh(x: Any, low: float, high: float) -> Any:
+def _hardtanh(x: Array, low: float, high: float) -> Array:
     return where(less_equal(x, low), low, where(greater_equal(x, high), high, x))
 
 
 @updating
-def relu6(input: Any) -> Any:
+def relu6(input: Array) -> Any:
     """min(max(x, 0), 6)."""
     return _bounded(input, 0.0, 6.0)
 
 
 @updating
-def hardsigmoid(input: Any) -> Any:
+def hardsigmoid(input: Array) -> Any:
     """min(max(x + 3, 0), 6) / 6."""
     return _hardsigmoid(floating(input))
 
 
 @one_node("HardsigmoidBackward0")
-def _hardsigmoid(x: Any) -> Any:
+def _hardsigmoid(x: Array) -> Array:
     return where(less_equal(x, -3), 0.0, where(greater_equal(x, 3), 1.0, divide(add(x, 3), 6)))
 
 
 @updating
-def hardswish(input: Any) -> Any:
+def hardswish(input: Array) -> Any:
     """x * hardsigmoid(x)."""
     return _hardswish(floating(input))
 
 
 @one_node("HardswishBackward0")
-def _hardswish(x: Any) -> Any:
+def _hardswish(x: Array) -> Array:
     return where(less_equal(x, -3), 0.0, where(greater_equal(x, 3), x, divide(multiply(x, add(x, 3)), 6)))
 
 
-def hardshrink(input: Any, lambd: float = 0.5) -> Any:
+def hardshrink(input: Array, lambd: float = 0.5) -> Any:
     """0 for abs(x) <= lambd, and x otherwise."""
     return _hardshrink(floating(input), lambd)
 
 
 @one_node("HardshrinkBackward0")
-def _hardshrink(x: Any, lambd: float) -> Any:
+def _hardshrink(x: Array, lambd: float) -> Array:
     return where(less_equal(absolute(x), lambd), 0.0, x)
 
 
-def softshrink(input: Any, lambd: float = 0.5) -> Any:
+def softshrink(input: Array, lambd: float = 0.5) -> Any:
     """0 for abs(x) <= lambd, and x moved towards 0 by lambd otherwise.
 
     RuntimeError if lambd is negative.
@@ -275,12 +276,12 @@ def softshrink(input: Any, lambd: float = 0.5) -> Any:
 
 
 @one_node("SoftshrinkBackward0")
-def _softshrink(x: Any, lambd: float) -> Any:
+def _softshrink(x: Array, lambd: float) -> Array:
     return where(greater(x, lambd), subtract(x, lambd), where(less(x, -lambd), add(x, lambd), multiply(x, 0.0)))
 
 
 @updating
-def threshold(input: Any, threshold: float, value: float) -> Any:
+def threshold(input: ArrayLike, threshold: float, value: float) -> Any:
     """x for x > threshold, and `value` otherwise."""
     if is_whole(input):
         threshold, value = int(threshold), int(value)
@@ -288,21 +289,21 @@ def threshold(input: Any, threshold: float, value: float) -> Any:
 
 
 @one_node("ThresholdBackward0")
-def _threshold(x: Any, at: float, value: float) -> Any:
+def _threshold(x: Array, at: float, value: float) -> Array:
     return where(less_equal(x, at), value, x)
 
 
 # -- over a dimension ----------------------------------------------------------------------------------------------
-def softmax(input: Any, dim: int, _stacklevel: int = 3, dtype: Any = None) -> Any:
+def softmax(input: Array, dim: int, _stacklevel: int = 3, dtype: DTypeLike = None) -> Any:
     """exp(x) / sum(exp(x)) along `dim`, without overflow."""
     return reductions.softmax(input, dim, dtype)
 
 
-def softmin(input: Any, dim: int, _stacklevel: int = 3, dtype: Any = None) -> Any:
+def softmin(input: Array, dim: int, _stacklevel: int = 3, dtype: DTypeLike = None) -> Any:
     """`softmax` of -x."""
     return reductions.softmax(FUNCTIONS["neg"](input), dim, dtype)
 
 
-def log_softmax(input: Any, dim: int, _stacklevel: int = 3, dtype: Any = None) -> Any:
+def log_softmax(input: Array, dim: int, _stacklevel: int = 3, dtype: DTypeLike = None) -> Any:
     """log(softmax(x)) along `dim`, precise where the softmax is small."""
     return reductions.log_softmax(input, dim, dtype)

@@ -18,11 +18,12 @@ from tracegrad.torch.functions.core.registry import FUNCTIONS
 from tracegrad.torch.functions.math import reductions
 from tracegrad.torch.functions.nn.activations import softmax
 from tracegrad.torch.functions.nn.dropout import dropout
+from tracegrad.typing import Array, ArrayLike
 
 __all__ = ["pairwise_distance", "pixel_shuffle", "pixel_unshuffle", "scaled_dot_product_attention"]
 
 
-def pairwise_distance(x1: Any, x2: Any, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Any:
+def pairwise_distance(x1: ArrayLike, x2: ArrayLike, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Any:
     """Return the p-norm of x1 - x2 + eps along the last dimension."""
     x, y = promoted(in_floats(arrays(x1, x2)))
     return as_node("NormBackward1", _length, add(subtract(x, y), eps), p, keepdim)
@@ -32,7 +33,7 @@ def _length(x: Any, p: float, keepdim: bool) -> Any:
     return reductions.norm(x, p, -1, keepdim=keepdim)
 
 
-def pixel_shuffle(input: Any, upscale_factor: int) -> Any:
+def pixel_shuffle(input: ArrayLike, upscale_factor: int) -> Any:
     """Rearrange (..., C r r, H, W) as (..., C, H r, W r), for r = `upscale_factor`.
 
     RuntimeError if the sizes do not fit.
@@ -51,7 +52,7 @@ def pixel_shuffle(input: Any, upscale_factor: int) -> Any:
     return as_node("PixelShuffleBackward0", _moved, x, split_shape, (0, 3, 1, 4, 2), shape)
 
 
-def pixel_unshuffle(input: Any, downscale_factor: int) -> Any:
+def pixel_unshuffle(input: ArrayLike, downscale_factor: int) -> Any:
     """Rearrange (..., C, H r, W r) as (..., C r r, H, W), for r = `downscale_factor`.
 
     RuntimeError if the sizes do not fit.
@@ -71,7 +72,7 @@ def pixel_unshuffle(input: Any, downscale_factor: int) -> Any:
     return as_node("PixelUnshuffleBackward0", _moved, x, split_shape, (0, 2, 4, 1, 3), shape)
 
 
-def _image_shape(name: str, x: Any, factor: int) -> tuple[int, ...]:
+def _image_shape(name: str, x: Array, factor: int) -> tuple[int, ...]:
     if len(x.shape) < 3:
         raise RuntimeError(
             located(
@@ -84,7 +85,7 @@ def _image_shape(name: str, x: Any, factor: int) -> tuple[int, ...]:
     return shape
 
 
-def _moved(x: Any, split_shape: tuple[int, ...], last: tuple[int, ...], shape: tuple[int, ...]) -> Any:
+def _moved(x: Array, split_shape: tuple[int, ...], last: tuple[int, ...], shape: tuple[int, ...]) -> Array:
     batch_rank = len(split_shape) - len(last)
     perm = (*range(batch_rank), *(batch_rank + k for k in last))
     return reshape(transpose(reshape(x, shape=split_shape), perm=perm), shape=shape)

@@ -22,6 +22,7 @@ from tracegrad.ops.shape.linear import concatenate, reshape
 from tracegrad.torch.functions.core.dims import integers, lengths, size_error
 from tracegrad.torch.functions.core.operands import as_node, in_floats, is_whole
 from tracegrad.torch.functions.core.promotion import require_one_dtype
+from tracegrad.typing import Array
 
 __all__ = [
     "Sizes",
@@ -48,7 +49,7 @@ def for_each(value: Any, count: int) -> Sizes:
     return result * count if len(result) == 1 else result
 
 
-def with_batch(x: Any, count: int, name: str) -> tuple[Any, bool]:
+def with_batch(x: Array, count: int, name: str) -> tuple[Any, bool]:
     """Add a batch dimension to `x` if it has none; also return whether it had one."""
     if len(x.shape) == count + 2:
         return x, True
@@ -60,7 +61,7 @@ def with_batch(x: Any, count: int, name: str) -> tuple[Any, bool]:
     return reshape(x, shape=(1, *x.shape)), False
 
 
-def windows_of(x: Any, kernel: Sizes, stride: Sizes, dilation: Sizes, out: Sizes) -> Any:
+def windows_of(x: Array, kernel: Sizes, stride: Sizes, dilation: Sizes, out: Sizes) -> Array:
     """Return the elements of all windows of `x`, (N, C, d1, ...), as (N, C, offsets in a window, windows...)."""
     batch_shape = x.shape[:2]
     window_slices = []
@@ -72,7 +73,7 @@ def windows_of(x: Any, kernel: Sizes, stride: Sizes, dilation: Sizes, out: Sizes
     return concatenate(*window_slices, axis=2) if len(window_slices) > 1 else window_slices[0]
 
 
-def padded_by(x: Any, low: Sizes, high: Sizes, value: float) -> Any:
+def padded_by(x: Array, low: Sizes, high: Sizes, value: float) -> Array:
     if not any(low) and not any(high):
         return x
     none = (0,) * len(x.shape)
@@ -104,7 +105,7 @@ def _convolution(
         )
     out = tuple(-(-n // s) for n, s in zip(out, strides))
 
-    def convolve(x: Any, w: Any, bias: Any) -> Any:
+    def convolve(x: Array, w: Array, bias: Array) -> Array:
         n, outputs = x.shape[0], w.shape[0]
         depth = math.prod(w.shape[1:])
         patches = windows_of(padded_by(x, low, high, 0.0), w.shape[2:], strides, dilations, out)
@@ -132,7 +133,13 @@ def _paddings(padding: Any, stride: Sizes, spans: Sizes) -> tuple[Sizes, Sizes]:
 
 
 def conv1d(
-    input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1
+    input: Array,
+    weight: Array,
+    bias: Array | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
 ) -> Any:
     """Correlate an input (N, C, d) with a weight (O, C / groups, k), and add the bias.
 
@@ -198,7 +205,7 @@ def _transposed(
             "too small"
         )
 
-    def spread(x: Any, w: Any, bias: Any) -> Any:
+    def spread(x: Array, w: Array, bias: Array) -> Any:
         n, size, kernel = x.shape[0], x.shape[2:], w.shape[2:]
         columns = reshape(x, shape=(n, groups, w.shape[0] // groups, math.prod(size)))
         rows = reshape(w, shape=(groups, w.shape[0] // groups, w.shape[1] * math.prod(kernel)))
@@ -224,7 +231,7 @@ def _transposed(
     return result if has_batch else named("SqueezeBackward1", reshape(result, shape=result.shape[1:]))
 
 
-def _outputs(x: Any, w: Any, bias: list[Any], groups: int) -> int:
+def _outputs(x: Array, w: Array, bias: list[Any], groups: int) -> int:
     """Return the number of output channels; RuntimeError if the shapes do not fit."""
     args = f"Given transposed=1, weight of size {lengths(w.shape)}, expected"
     if len(w.shape) != len(x.shape) or x.shape[1] != w.shape[0] or w.shape[0] % groups:
@@ -241,9 +248,9 @@ def _outputs(x: Any, w: Any, bias: list[Any], groups: int) -> int:
 
 
 def conv_transpose1d(
-    input: Any,
-    weight: Any,
-    bias: Any = None,
+    input: Array,
+    weight: Array,
+    bias: Array | None = None,
     stride: Any = 1,
     padding: Any = 0,
     output_padding: Any = 0,

@@ -13,11 +13,12 @@ from tracegrad.ops.elementwise.table import multiply
 from tracegrad.torch.functions.core.generator import stream
 from tracegrad.torch.functions.core.operands import floating
 from tracegrad.torch.functions.nn.activations import updating
+from tracegrad.typing import Array
 
 __all__ = ["dropout", "dropout1d", "dropout2d", "dropout3d"]
 
 
-def dropout(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
+def dropout(input: Array, p: float = 0.5, training: bool = True, inplace: bool = False) -> Array:
     """Set elements to 0 with probability `p`, and multiply the others by 1 / (1 - p).
 
     Without `training`, the input is returned. Random numbers come from the default generator, which `manual_seed` sets;
@@ -30,22 +31,22 @@ def dropout(input: Any, p: float = 0.5, training: bool = True, inplace: bool = F
     return _dropout(x, p, x.shape, inplace=inplace) if training else input
 
 
-def dropout1d(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
+def dropout1d(input: Array, p: float = 0.5, training: bool = True, inplace: bool = False) -> Array:
     """Apply `dropout` to whole channels of an input (N, C, L) or (C, L)."""
     return _of_channels("dropout1d", input, 1, p, training, inplace)
 
 
-def dropout2d(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
+def dropout2d(input: Array, p: float = 0.5, training: bool = True, inplace: bool = False) -> Array:
     """Apply `dropout` to whole channels of an input (N, C, H, W) or (C, H, W)."""
     return _of_channels("dropout2d", input, 2, p, training, inplace)
 
 
-def dropout3d(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
+def dropout3d(input: Array, p: float = 0.5, training: bool = True, inplace: bool = False) -> Array:
     """Apply `dropout` to whole channels of an input (N, C, D, H, W) or (C, D, H, W)."""
     return _of_channels("dropout3d", input, 3, p, training, inplace)
 
 
-def _of_channels(name: str, input: Any, count: int, p: float, training: bool, inplace: bool) -> Any:
+def _of_channels(name: str, input: Array, count: int, p: float, training: bool, inplace: bool) -> Array:
     x = _with_noise(name, input, p)
     if len(x.shape) == 2 and count > 1:
         text = f"{name}: Received a 2-D input to {name}, which is deprecated and will result in an error in a future"
@@ -59,7 +60,7 @@ def _of_channels(name: str, input: Any, count: int, p: float, training: bool, in
     return _dropout(x, p, shape, inplace=inplace) if training else input
 
 
-def _with_noise(name: str, input: Any, p: float) -> Any:
+def _with_noise(name: str, input: Array, p: float) -> Any:
     if not 0.0 <= p <= 1.0:
         raise ValueError(located(f"{name} probability has to be between 0 and 1, but got {p}"))
     return floating(input)

@@ -20,6 +20,7 @@ from tracegrad.torch.functions.core.promotion import require_one_dtype
 from tracegrad.torch.functions.core.registry import FUNCTIONS
 from tracegrad.torch.functions.linalg.matmul import addmm, matmul, mm
 from tracegrad.torch.functions.linalg.norms import renorm
+from tracegrad.typing import Array, ArrayLike
 
 __all__ = ["embedding", "linear"]
 
@@ -49,8 +50,8 @@ def linear(input: Any, weight: Any, bias: Any = None) -> Any:
 
 
 def embedding(
-    input: Any,
-    weight: Any,
+    input: ArrayLike,
+    weight: ArrayLike,
     padding_idx: int | None = None,
     max_norm: float | None = None,
     norm_type: float = 2.0,
@@ -85,7 +86,7 @@ def embedding(
     return as_node("EmbeddingBackward0", _embedding, table, index, padding_idx)
 
 
-def _embedding(table: Any, index: Any, padding: int | None) -> Any:
+def _embedding(table: Any, index: Any, padding: int | None) -> Array:
     try:
         rows = gather(table, index, axes=(0,))
     except IndexError:

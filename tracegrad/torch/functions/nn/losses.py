@@ -33,6 +33,7 @@ from tracegrad.torch.functions.core.operands import alike, as_node, floating, in
 from tracegrad.torch.functions.core.promotion import require_one_dtype
 from tracegrad.torch.functions.math import reductions
 from tracegrad.torch.functions.math.special import xlogy
+from tracegrad.typing import Array, ArrayLike
 
 __all__ = [
     "binary_cross_entropy",
@@ -57,7 +58,7 @@ def checked(reduction: str) -> str:
     return reduction
 
 
-def mean_or_sum(loss: Any, how: str) -> Any:
+def mean_or_sum(loss: Array, how: str) -> Array:
     """Reduce the losses as `how` says: "mean", "sum" or "none"."""
     axes = tuple(range(len(loss.shape)))
     if how == "mean":
@@ -66,7 +67,7 @@ def mean_or_sum(loss: Any, how: str) -> Any:
 
 
 # -- of differences ------------------------------------------------------------------------------------------------
-def _loss_operands(input: Any, target: Any) -> tuple[Any, Any]:
+def _loss_operands(input: Array, target: Array) -> tuple[Any, Any]:
     """Convert input and target to one floating dtype; warn if their shapes differ."""
     x, y = pair(input, target)
     if not is_number(y) and x.dtype.kind == "f" and alike((x, y)) is not None:
@@ -103,18 +104,18 @@ def mse_loss(input: Any, target: Any, *, reduction: str = "mean") -> Any:
 
 
 @one_node("MseLossBackward0")
-def _mse_loss(x: Any, y: Any, how: str) -> Any:
+def _mse_loss(x: Array, y: Array, how: str) -> Array:
     return mean_or_sum(square(subtract(x, y)), how)
 
 
-def l1_loss(input: Any, target: Any, *, reduction: str = "mean") -> Any:
+def l1_loss(input: Array, target: Array, *, reduction: str = "mean") -> Array:
     """abs(input - target)."""
     x, y = _loss_operands(input, target)
     how, loss = checked(reduction), absolute(subtract(x, y))
     return loss if how == "none" else reductions.mean(loss) if how == "mean" else reductions.sum(loss)
 
 
-def smooth_l1_loss(input: Any, target: Any, *, reduction: str = "mean", beta: float = 1.0) -> Any:
+def smooth_l1_loss(input: Array, target: Array, *, reduction: str = "mean", beta: float = 1.0) -> Any:
     """d**2 / (2 * beta) if abs(d) < beta, and abs(d) - beta / 2 otherwise, for d = input - target.
 
     Source: Girshick 2015, "Fast R-CNN". RuntimeError if `beta` is negative.
@@ -127,14 +128,16 @@ def smooth_l1_loss(input: Any, target: Any, *, reduction: str = "mean", beta: fl
 
 
 @one_node("SmoothL1LossBackward0")
-def _smooth_l1_loss(x: Any, y: Any, how: str, beta: float) -> Any:
+def _smooth_l1_loss(x: Array, y: Array, how: str, beta: float) -> Array:
     difference = subtract(x, y)
     size = absolute(difference)
     near = multiply(square(difference), 0.5 / beta)
     return mean_or_sum(where(less(size, beta), near, subtract(size, 0.5 * beta)), how)
 
 
-def huber_loss(input: Any, target: Any, *, reduction: str = "mean", weight: Any = None, delta: float = 1.0) -> Any:
+def huber_loss(
+    input: Array, target: Array, *, reduction: str = "mean", weight: Array | None = None, delta: float = 1.0
+) -> Any:
     """d**2 / 2 if abs(d) <= delta, and delta * (abs(d) - delta / 2) otherwise, for d = input - target.
 
     Source: Huber 1964. RuntimeError if `delta` is not positive.
@@ -149,29 +152,29 @@ def huber_loss(input: Any, target: Any, *, reduction: str = "mean", weight: Any 
 
 
 @one_node("HuberLossBackward0")
-def _huber_loss(x: Any, y: Any, how: str, delta: float) -> Any:
+def _huber_loss(x: Array, y: Array, how: str, delta: float) -> Array:
     return mean_or_sum(_huber(x, y, delta), how)
 
 
-def _weighted_huber_loss(x: Any, y: Any, weight: Any, how: str, delta: float) -> Any:
+def _weighted_huber_loss(x: Array, y: Array, weight: Array, how: str, delta: float) -> Array:
     loss = multiply(_huber(x, y, delta), weight)
     return divide(mean_or_sum(loss, "sum"), mean_or_sum(weight, "sum")) if how == "mean" else mean_or_sum(loss, how)
 
 
-def _huber(x: Any, y: Any, delta: float) -> Any:
+def _huber(x: Array, y: Array, delta: float) -> Array:
     difference = subtract(x, y)
     size = absolute(difference)
     far = multiply(subtract(size, 0.5 * delta), delta)
     return where(less_equal(size, delta), multiply(square(difference), 0.5), far)
 
 
-def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Any:
+def cosine_similarity(x1: ArrayLike, x2: ArrayLike, dim: int = 1, eps: float = 1e-8) -> Any:
     """Return the cosine of the angle between vectors along `dim`; norms are at least `eps`."""
     x, y = broadcast_arrays("cosine_similarity", promoted(in_floats(arrays(x1, x2))))
     return reductions.sum(multiply(*(_unit(v, dim, eps) for v in (x, y))), dim)
 
 
-def _unit(x: Any, dim: int, eps: float) -> Any:
+def _unit(x: Array, dim: int, eps: float) -> Array:
     length = reductions.norm(x, 2, dim, keepdim=True)
     return divide(x, where(less(length, eps), eps, length))
 
@@ -229,7 +232,7 @@ def _class_weights(y: Any, weight: Any, ignored: int, dtype: Any) -> tuple[Any, 
     return skipped, classes, where(skipped, 0.0, gather(one(weight), classes, axes=(0,)))
 
 
-def _nll_loss(x: Any, skipped: Any, classes: Any, factor: Any, how: str) -> Any:
+def _nll_loss(x: Array, skipped: Any, classes: Any, factor: Any, how: str) -> Array:
     picked = where(skipped, 0.0, reduction.pick(x, classes, axis=0 if len(x.shape) == 1 else 1))
     loss = multiply(picked, factor)
     if how == "mean" and not size_of(loss):
@@ -238,8 +241,8 @@ def _nll_loss(x: Any, skipped: Any, classes: Any, factor: Any, how: str) -> Any:
 
 
 def cross_entropy(
-    input: Any,
-    target: Any,
+    input: ArrayLike,
+    target: ArrayLike,
     weight: Any = None,
     size_average: None = None,
     ignore_index: int = -100,
@@ -274,13 +277,13 @@ def cross_entropy(
     return add(multiply(loss, 1 - label_smoothing), multiply(smooth, label_smoothing / logs.shape[axis]))
 
 
-def _smooth_loss(logs: Any, weight: Any, skipped: Any, axis: int, how: str) -> Any:
+def _smooth_loss(logs: Any, weight: ArrayLike, skipped: Any, axis: int, how: str) -> Array:
     weighted = logs if weight is None else multiply(logs, _by_class(one(weight), logs.shape, axis))
     loss = where(skipped, 0.0, negative(reduce_sum(weighted, axes=(axis,))))
     return mean_or_sum(loss, "sum" if how == "mean" else how)
 
 
-def _by_class(weight: Any, shape: tuple[int, ...], axis: int) -> Any:
+def _by_class(weight: Array, shape: tuple[int, ...], axis: int) -> Array:
     return reshape(weight, shape=tuple(shape[axis] if k == axis else 1 for k in range(len(shape))))
 
 
@@ -322,13 +325,13 @@ def binary_cross_entropy(
     return _in_dtype_of(input, loss)[0]
 
 
-def _binary_cross_entropy(x: Any, y: Any, weight: Any, how: str) -> Any:
+def _binary_cross_entropy(x: Array, y: Array, weight: Array, how: str) -> Array:
     loss = activations.binary_cross_entropy(x, y)
     return mean_or_sum(loss if weight is None else multiply(loss, weight), how)
 
 
 def binary_cross_entropy_with_logits(
-    input: Any,
+    input: ArrayLike,
     target: Any,
     weight: Any = None,
     size_average: None = None,
@@ -352,7 +355,7 @@ def binary_cross_entropy_with_logits(
     return _in_dtype_of(target, as_node(name, _with_logits, x, y, weight, pos_weight, checked(reduction)))[0]
 
 
-def _with_logits(x: Any, y: Any, weight: Any, pos_weight: Any, how: str) -> Any:
+def _with_logits(x: Array, y: Array, weight: Array, pos_weight: Any, how: str) -> Array:
     tail = logaddexp(negative(x), 0.0)
     if pos_weight is not None:
         tail = multiply(tail, add(multiply(subtract(pos_weight, 1), y), 1))
@@ -361,8 +364,8 @@ def _with_logits(x: Any, y: Any, weight: Any, pos_weight: Any, how: str) -> Any:
 
 
 def kl_div(
-    input: Any,
-    target: Any,
+    input: ArrayLike,
+    target: ArrayLike,
     size_average: None = None,
     reduce: None = None,
     reduction: str = "mean",

@@ -31,6 +31,7 @@ from tracegrad.torch.functions.math import reductions
 from tracegrad.torch.functions.math.pointwise import clamp_min
 from tracegrad.torch.functions.nn.attention import pairwise_distance
 from tracegrad.torch.functions.nn.losses import checked, mean_or_sum
+from tracegrad.typing import Array, ArrayLike
 
 __all__ = [
     "cosine_embedding_loss",
@@ -43,19 +44,19 @@ __all__ = [
 ]
 
 
-def _floats(*xs: Any) -> list[Any]:
+def _floats(*xs: ArrayLike) -> list[Any]:
     return promoted(in_floats(arrays(*xs)))
 
 
 def margin_ranking_loss(
     input1: Any,
     input2: Any,
-    target: Any,
+    target: Array,
     margin: float = 0,
     size_average: None = None,
     reduce: None = None,
     reduction: str = "mean",
-) -> Any:
+) -> Array:
     """max(0, margin - target * (input1 - input2)).
 
     The target is 1 if the first input is to be the larger one, and -1 otherwise.
@@ -70,13 +71,13 @@ def margin_ranking_loss(
 
 
 def hinge_embedding_loss(
-    input: Any,
-    target: Any,
+    input: Array,
+    target: Array,
     margin: float = 1.0,
     size_average: None = None,
     reduce: None = None,
     reduction: str = "mean",
-) -> Any:
+) -> Array:
     """`input` for the target 1, and max(0, margin - input) for the target -1."""
     x, t = _floats(input, target)
     dissimilar = where(not_equal(t, 1), clamp_min(subtract(margin, x), 0), 0.0)
@@ -86,12 +87,12 @@ def hinge_embedding_loss(
 def cosine_embedding_loss(
     input1: Any,
     input2: Any,
-    target: Any,
+    target: Array,
     margin: float = 0,
     size_average: None = None,
     reduce: None = None,
     reduction: str = "mean",
-) -> Any:
+) -> Array:
     """1 - cos for the target 1, and max(0, cos - margin) for the target -1.
 
     cos is the cosine of the angle between vectors, or between rows of matrices.
@@ -117,7 +118,7 @@ def triplet_margin_loss(
     size_average: None = None,
     reduce: None = None,
     reduction: str = "mean",
-) -> Any:
+) -> Array:
     """max(0, margin + d(anchor, positive) - d(anchor, negative)), for the p-norm d of a difference.
 
     With `swap`, d(positive, negative) is used if it is smaller than d(anchor, negative).
@@ -131,23 +132,23 @@ def triplet_margin_loss(
 
 
 def soft_margin_loss(
-    input: Any, target: Any, size_average: None = None, reduce: None = None, reduction: str = "mean"
-) -> Any:
+    input: Array, target: Array, size_average: None = None, reduce: None = None, reduction: str = "mean"
+) -> Array:
     """log(1 + exp(-target * input)), for targets of 1 and -1."""
     x, t = _floats(input, target)
     return mean_or_sum(log1p(exp(multiply(negative(t), x))), checked(reduction))
 
 
 def poisson_nll_loss(
-    input: Any,
-    target: Any,
+    input: Array,
+    target: Array,
     log_input: bool = True,
     full: bool = False,
     size_average: None = None,
     eps: float = 1e-8,
     reduce: None = None,
     reduction: str = "mean",
-) -> Any:
+) -> Array:
     """Return the negative logarithm of a Poisson probability of `target`, whose mean is exp(input).
 
     Without `log_input`, the mean is `input`. The part that depends on the target only is left out, unless `full`: then
@@ -164,8 +165,8 @@ def poisson_nll_loss(
 
 
 def gaussian_nll_loss(
-    input: Any, target: Any, var: Any, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
-) -> Any:
+    input: Array, target: Array, var: Any, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
+) -> Array:
     """Return the negative logarithm of a Gaussian density of `target` with mean `input` and variance `var`.
 
     The variance is clamped to at least `eps`, without an effect on its derivative. With `full`, log(2 pi) / 2 is added.

@@ -19,14 +19,15 @@ from tracegrad.torch.functions.nn.activations import softmax
 from tracegrad.torch.functions.nn.attention import scaled_dot_product_attention
 from tracegrad.torch.functions.nn.dropout import dropout
 from tracegrad.torch.functions.nn.linear_layers import linear
+from tracegrad.typing import Array, DTypeLike
 
 __all__ = ["attention_in_batches", "multi_head_attention_forward"]
 
 
 def multi_head_attention_forward(
-    query: Any,
+    query: Array,
     key: Any,
-    value: Any,
+    value: Array,
     embed_dim_to_check: int,
     num_heads: int,
     in_proj_weight: Any,
@@ -122,9 +123,9 @@ def attention_in_batches(
 
 
 def _check_attention(
-    query: Any,
+    query: Array,
     key: Any,
-    value: Any,
+    value: Array,
     embed_dim: int,
     num_heads: int,
     key_padding_mask: Any,
@@ -167,13 +168,13 @@ def _check_attention(
         )
 
 
-def _batched(x: Any, unbatched: bool, batch_first: bool) -> Any:
+def _batched(x: Array, unbatched: bool, batch_first: bool) -> Array:
     if unbatched:
         return reshape(x, shape=(1, *x.shape))
     return x if batch_first else transpose(x, perm=(1, 0, 2))
 
 
-def _projections(inputs: list[Any], weights: Any, bias: Any) -> list[Any]:
+def _projections(inputs: list[Any], weights: Any, bias: Array) -> list[Any]:
     """Project query, key and value; identical arguments are projected together."""
     size = (bias if bias is not None else weights[0] if isinstance(weights, tuple) else weights).shape[0]
     third = size // 3 if bias is not None or not isinstance(weights, tuple) else size
@@ -199,13 +200,13 @@ def _longer(projected: list[Any], extra: tuple[Any, Any], add_zero: bool) -> lis
     return [q, k, v]
 
 
-def _heads(x: Any, count: int) -> Any:
+def _heads(x: Array, count: int) -> Array:
     """Split (N, L, E) into heads: (N, heads, L, E / heads)."""
     n, length, size = x.shape
     return transpose(reshape(x, shape=(n, length, count, size // count)), perm=(0, 2, 1, 3))
 
 
-def _mask(attn_mask: Any, key_padding_mask: Any, shape: tuple[int, ...], dtype: Any) -> Any:
+def _mask(attn_mask: Any, key_padding_mask: Any, shape: tuple[int, ...], dtype: DTypeLike) -> Any:
     """Return the mask that is added to the scores, of the shape (N, heads, L, S) or one that broadcasts to it."""
     n, heads, length, count = shape
     terms = []
@@ -232,7 +233,7 @@ def _mask(attn_mask: Any, key_padding_mask: Any, shape: tuple[int, ...], dtype: 
     return result
 
 
-def _attended(q: Any, k: Any, v: Any, mask: Any, dropout_p: float, causal: bool, need_weights: bool) -> Any:
+def _attended(q: Array, k: Any, v: Any, mask: Array, dropout_p: float, causal: bool, need_weights: bool) -> Any:
     if not need_weights:
         return scaled_dot_product_attention(q, k, v, mask, dropout_p, causal), None
     scores = matmul(multiply(q, math.sqrt(1.0 / q.shape[-1])), matrix_transpose(k))

@@ -118,6 +118,7 @@ from tracegrad.torch.functions.nn.pooling import (
     max_unpool2d,
     max_unpool3d,
 )
+from tracegrad.typing import Array, ArrayLike
 
 __all__ = [
     "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d", "adaptive_max_pool2d",
@@ -138,7 +139,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-def one_hot(tensor: Any, num_classes: int = -1) -> Any:
+def one_hot(tensor: ArrayLike, num_classes: int = -1) -> Array:
     """Encode each integer k as a row of `num_classes` integers, 1 at k and 0 elsewhere.
 
     RuntimeError for an integer that is negative or too large. In `vmap`, where no integer is known, such an integer has
@@ -155,7 +156,7 @@ def one_hot(tensor: Any, num_classes: int = -1) -> Any:
     return cast(equal(reshape(x, shape=(*x.shape, 1)), classes), dtype="int64")
 
 
-def _number_of_classes(x: Any, num_classes: int) -> int:
+def _number_of_classes(x: Array, num_classes: int) -> int:
     if not _is_known(x):
         if num_classes <= 0:
             text = (
@@ -215,7 +216,7 @@ def pad(input: Any, pad: Sequence[int], mode: str = "constant", value: float | N
     return as_node(name, _repeated, x, pairs, _NUMPY_MODE[mode])
 
 
-def _padded(x: Any, pairs: list[tuple[int, int]], value: float) -> Any:
+def _padded(x: Array, pairs: list[tuple[int, int]], value: float) -> Array:
     for k, (before, after) in enumerate(pairs):
         if before < 0 or after < 0:
             n = x.shape[k]
@@ -227,7 +228,7 @@ def _padded(x: Any, pairs: list[tuple[int, int]], value: float) -> Any:
     return moves.pad(x, low=low, high=high, interior=(0,) * len(x.shape), value=value)
 
 
-def _repeated(x: Any, pairs: list[tuple[int, int]], mode: str) -> Any:
+def _repeated(x: Array, pairs: list[tuple[int, int]], mode: str) -> Any:
     if mode == "wrap":  # elements that are cut off are not repeated
         return numpy_pad(_cut(x, pairs), _positive(pairs), mode)
     return _cut(numpy_pad(x, _positive(pairs), mode), pairs)
@@ -237,7 +238,7 @@ def _positive(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
     return [(max(before, 0), max(after, 0)) for before, after in pairs]
 
 
-def _cut(x: Any, pairs: list[tuple[int, int]]) -> Any:
+def _cut(x: Array, pairs: list[tuple[int, int]]) -> Array:
     for k, (before, after) in enumerate(pairs):
         if before < 0 or after < 0:
             x = along(x, k, max(-before, 0), x.shape[k] - max(-after, 0))

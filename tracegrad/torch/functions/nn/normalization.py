@@ -20,6 +20,7 @@ from tracegrad.torch.functions.core.promotion import require_one_dtype
 from tracegrad.torch.functions.math import reductions
 from tracegrad.torch.functions.math.pointwise import clamp_min
 from tracegrad.torch.functions.nn.convolution import padded_by
+from tracegrad.typing import Array, ArrayLike
 
 __all__ = [
     "batch_norm",
@@ -32,14 +33,14 @@ __all__ = [
 ]
 
 
-def _standard(x: Any, axes: tuple[int, ...], eps: float) -> Any:
+def _standard(x: Array, axes: tuple[int, ...], eps: float) -> Any:
     """Shift and scale `x` to mean 0 and variance 1 over `axes`."""
     centred = subtract(x, unreduce(reduction.mean(x, axes=axes), x.shape, axes))
     scale = rsqrt(add(reduction.var(x, axes=axes, ddof=0), eps))
     return multiply(centred, unreduce(scale, x.shape, axes))
 
 
-def _scaled(x: Any, weight: Any, bias: Any, shape: tuple[int, ...]) -> Any:
+def _scaled(x: Array, weight: Array, bias: Array, shape: tuple[int, ...]) -> Array:
     """Compute `x * weight + bias`, either of which may be None, after reshaping them to `shape`."""
     x = x if weight is None else multiply(x, reshape(weight, shape=shape))
     return x if bias is None else add(x, reshape(bias, shape=shape))
@@ -54,7 +55,7 @@ def _checked_params(x: Any, *values: Any) -> list[Any]:
 
 
 # -- over the last dimensions --------------------------------------------------------------------------------------
-def normalize(input: Any, p: float = 2.0, dim: Any = 1, eps: float = 1e-12) -> Any:
+def normalize(input: Array, p: float = 2.0, dim: Any = 1, eps: float = 1e-12) -> Array:
     """Divide by the p-norm along `dim`, or by `eps` if the norm is smaller.
 
     >>> normalize(np.array([[3.0, 4.0]])).tolist()
@@ -65,7 +66,7 @@ def normalize(input: Any, p: float = 2.0, dim: Any = 1, eps: float = 1e-12) -> A
     return divide(x, named("ExpandBackward0", broadcast_to(length, shape=x.shape)))
 
 
-def _last(input: Any, normalized_shape: Sequence[int], **parameters: Any) -> tuple[Any, tuple[int, ...], list[Any]]:
+def _last(input: Array, normalized_shape: Sequence[int], **parameters: Any) -> tuple[Any, tuple[int, ...], list[Any]]:
     """Return the input, the checked `normalized_shape`, and the parameters, whose shapes must be equal to it."""
     shape = integers((normalized_shape,))
     x = floating(input)
@@ -84,7 +85,11 @@ def _last(input: Any, normalized_shape: Sequence[int], **parameters: Any) -> tup
 
 
 def layer_norm(
-    input: Any, normalized_shape: Sequence[int], weight: Any = None, bias: Any = None, eps: float = 1e-5
+    input: Array,
+    normalized_shape: Sequence[int],
+    weight: Array | None = None,
+    bias: Array | None = None,
+    eps: float = 1e-5,
 ) -> Any:
     """Normalize the last dimensions to mean 0 and variance 1 (Ba et al. 2016, "Layer Normalization").
 
@@ -97,13 +102,15 @@ def layer_norm(
     return as_node("NativeLayerNormBackward0", _layer_norm, x, *_checked_params(x, *rest), len(shape), eps)
 
 
-def _layer_norm(x: Any, weight: Any, bias: Any, count: int, eps: float) -> Any:
+def _layer_norm(x: Array, weight: Array, bias: Array, count: int, eps: float) -> Array:
     out = _standard(x, tuple(range(len(x.shape) - count, len(x.shape))), eps)
     out = out if weight is None else multiply(out, weight)
     return out if bias is None else add(out, bias)
 
 
-def rms_norm(input: Any, normalized_shape: Sequence[int], weight: Any = None, eps: float | None = None) -> Any:
+def rms_norm(
+    input: Array, normalized_shape: Sequence[int], weight: ArrayLike | None = None, eps: float | None = None
+) -> Any:
     """Divide by the root mean square over the last dimensions (Zhang and Sennrich 2019).
 
     The result is multiplied by `weight`. The default of `eps` is the distance of 1 to the next number.
@@ -118,7 +125,7 @@ def rms_norm(input: Any, normalized_shape: Sequence[int], weight: Any = None, ep
     )
 
 
-def _rms_norm(x: Any, weight: Any, count: int, eps: float) -> Any:
+def _rms_norm(x: Array, weight: Array, count: int, eps: float) -> Array:
     axes = tuple(range(len(x.shape) - count, len(x.shape)))
     scale = rsqrt(add(reduction.mean(square(x), axes=axes), eps))
     out = multiply(x, unreduce(scale, x.shape, axes))
@@ -129,7 +136,7 @@ def _rms_norm(x: Any, weight: Any, count: int, eps: float) -> Any:
 
 
 # -- over channels, which are the second dimension -----------------------------------------------------------------
-def _per_channel(x: Any) -> tuple[int, ...]:
+def _per_channel(x: Array) -> tuple[int, ...]:
     return (1, x.shape[1], *(1 for _ in x.shape[2:]))
 
 
@@ -175,7 +182,7 @@ def batch_norm(
     return as_node("NativeBatchNormBackward0", _by_batch, x, scale, shift, eps)
 
 
-def _mix(running_mean: Any, running_var: Any, x: Any, axes: tuple[int, ...], momentum: float) -> None:
+def _mix(running_mean: Any, running_var: Any, x: Array, axes: tuple[int, ...], momentum: float) -> None:
     """Update the running statistics with the statistics of `x`."""
     still = stop_gradient(x)
     for running, op, params in ((running_mean, reduction.mean, {}), (running_var, reduction.var, {"ddof": 1})):
@@ -184,11 +191,11 @@ def _mix(running_mean: Any, running_var: Any, x: Any, axes: tuple[int, ...], mom
             store(running, add(multiply(one(running), 1 - momentum), multiply(new, momentum)))
 
 
-def _by_batch(x: Any, weight: Any, bias: Any, eps: float) -> Any:
+def _by_batch(x: Array, weight: Array, bias: Array, eps: float) -> Array:
     return _scaled(_standard(x, (0, *range(2, len(x.shape))), eps), weight, bias, _per_channel(x))
 
 
-def _by_statistics(x: Any, mean: Any, var: Any, weight: Any, bias: Any, eps: float) -> Any:
+def _by_statistics(x: Array, mean: Array, var: Any, weight: Array, bias: Array, eps: float) -> Array:
     shape = _per_channel(x)
     centred = subtract(x, reshape(mean, shape=shape))
     return _scaled(multiply(centred, reshape(rsqrt(add(var, eps)), shape=shape)), weight, bias, shape)
@@ -220,7 +227,7 @@ def instance_norm(
     return as_node("ViewBackward0", _by_example, x, *_checked_params(x, weight, bias), eps)
 
 
-def _by_example(x: Any, weight: Any, bias: Any, eps: float) -> Any:
+def _by_example(x: Array, weight: Array, bias: Array, eps: float) -> Array:
     return _scaled(_standard(x, tuple(range(2, len(x.shape))), eps), weight, bias, _per_channel(x))
 
 
@@ -242,12 +249,12 @@ def group_norm(input: Any, num_groups: int, weight: Any = None, bias: Any = None
     return as_node("NativeGroupNormBackward0", _group_norm, x, *_checked_params(x, weight, bias), num_groups, eps)
 
 
-def _group_norm(x: Any, weight: Any, bias: Any, groups: int, eps: float) -> Any:
+def _group_norm(x: Array, weight: Array, bias: Array, groups: int, eps: float) -> Array:
     grouped = reshape(x, shape=(x.shape[0], groups, math.prod(x.shape[1:]) // groups))
     return _scaled(reshape(_standard(grouped, (2,), eps), shape=x.shape), weight, bias, _per_channel(x))
 
 
-def local_response_norm(input: Any, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> Any:
+def local_response_norm(input: Array, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> Any:
     """Divide by (k + alpha * m)**beta, where m is the mean of squares of neighbouring channels.
 
     The input is (N, C, ...). Source: Krizhevsky et al. 2012.
@@ -256,7 +263,7 @@ def local_response_norm(input: Any, size: int, alpha: float = 1e-4, beta: float 
     return as_node("DivBackward0", _local_response_norm, x, size, alpha, beta, k)
 
 
-def _local_response_norm(x: Any, size: int, alpha: float, beta: float, k: float) -> Any:
+def _local_response_norm(x: Array, size: int, alpha: float, beta: float, k: float) -> Array:
     n, rest = x.shape[1], math.prod(x.shape[2:])
     squares = reshape(square(x), shape=(x.shape[0], 1, n, rest))
     padded = padded_by(squares, (size // 2, 0), ((size - 1) // 2, 0), 0.0)

@@ -30,6 +30,7 @@ from tracegrad.torch.functions.core.operands import as_node, floating
 from tracegrad.torch.functions.indexing.index_update import written
 from tracegrad.torch.functions.nn.activations import relu
 from tracegrad.torch.functions.nn.convolution import Sizes, for_each, padded_by, windows_of, with_batch
+from tracegrad.typing import Array, ArrayLike
 from tracegrad.utils.lazy_dataclass import record
 
 __all__ = [
@@ -106,7 +107,7 @@ class Windows:
         marks = np.pad(marks, [(0, 0), (0, 0), *((0, max(b - a, 0)) for a, b in zip(self.low, self.high))])
         return reduce_sum(windows_of(marks, self.kernel, self.stride, (1,) * len(self.kernel), self.out), axes=(2,))
 
-    def numbers(self, positions: Any) -> Any:
+    def numbers(self, positions: Any) -> Array:
         """Return the row-major numbers of the input elements at the positions `positions` in the windows."""
         axis_strides = [math.prod(self.shape[k + 1 :]) for k in range(len(self.shape))]
         inside = [
@@ -123,7 +124,7 @@ class Windows:
 def _pool(
     name: str,
     node: str,
-    input: Any,
+    input: Array,
     kernel: Any,
     stride: Any,
     padding: Any,
@@ -148,7 +149,7 @@ def _pool(
     high = tuple(max((m - 1) * s + k - n - p, 0) for m, s, k, n, p in zip(out, strides, spans, shape, pads))
     windows = Windows(shape, sizes, strides, dilations, pads, high, out)
 
-    def pool(x: Any) -> Any:
+    def pool(x: Array) -> Any:
         result = combine(with_batch(x, count, name)[0], windows)
         return result if batched else _without_batch(result)
 
@@ -163,7 +164,7 @@ def _without_batch(result: Any) -> Any:
 
 def _max_pool(
     count: int,
-    input: Any,
+    input: Array,
     kernel_size: Any,
     stride: Any,
     padding: Any,
@@ -171,7 +172,7 @@ def _max_pool(
     ceil_mode: bool,
     return_indices: bool,
 ) -> Any:
-    def largest(x: Any, windows: Windows) -> Any:
+    def largest(x: Array, windows: Windows) -> Any:
         elements, axes = windows.of(x, -math.inf)
         result = first_max(elements, axes=axes)
         return (result, windows.numbers(first_max_index(elements, result, axes))) if return_indices else result
@@ -191,7 +192,7 @@ def _max_pool(
 
 
 def max_pool1d(
-    input: Any,
+    input: Array,
     kernel_size: Any,
     stride: Any = None,
     padding: Any = 0,
@@ -207,7 +208,7 @@ def max_pool1d(
 
 
 def max_pool2d(
-    input: Any,
+    input: Array,
     kernel_size: Any,
     stride: Any = None,
     padding: Any = 0,
@@ -227,7 +228,7 @@ def max_pool2d(
 
 
 def max_pool3d(
-    input: Any,
+    input: Array,
     kernel_size: Any,
     stride: Any = None,
     padding: Any = 0,
@@ -276,7 +277,7 @@ def _avg_pool(
 
 
 def avg_pool1d(
-    input: Any,
+    input: Array,
     kernel_size: Any,
     stride: Any = None,
     padding: Any = 0,
@@ -288,7 +289,7 @@ def avg_pool1d(
 
 
 def avg_pool2d(
-    input: Any,
+    input: Array,
     kernel_size: Any,
     stride: Any = None,
     padding: Any = 0,
@@ -305,7 +306,7 @@ def avg_pool2d(
 
 
 def avg_pool3d(
-    input: Any,
+    input: Array,
     kernel_size: Any,
     stride: Any = None,
     padding: Any = 0,
@@ -317,14 +318,14 @@ def avg_pool3d(
     return _avg_pool(3, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
 
-def _lp_pool(count: int, input: Any, norm_type: float, kernel_size: Any, stride: Any, ceil_mode: bool) -> Any:
+def _lp_pool(count: int, input: Array, norm_type: float, kernel_size: Any, stride: Any, ceil_mode: bool) -> Any:
     powers = power(floating(input), norm_type)
     mean = _avg_pool(count, powers, kernel_size, stride, 0, ceil_mode, True, None)
     total = multiply(multiply(sign(mean), relu(absolute(mean))), math.prod(for_each(kernel_size, count)))
     return named("PowBackward0", power(total, 1.0 / norm_type))
 
 
-def lp_pool1d(input: Any, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False) -> Any:
+def lp_pool1d(input: Array, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False) -> Any:
     """Return the norms of windows of the last dimension: the sum of powers to the power 1 / `norm_type`.
 
     >>> lp_pool1d(np.array([[3.0, 4.0]]), 2, 2).tolist()
@@ -333,12 +334,12 @@ def lp_pool1d(input: Any, norm_type: float, kernel_size: Any, stride: Any = None
     return _lp_pool(1, input, norm_type, kernel_size, stride, ceil_mode)
 
 
-def lp_pool2d(input: Any, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False) -> Any:
+def lp_pool2d(input: Array, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False) -> Any:
     """Return the norms of windows of the last two dimensions, as `lp_pool1d`."""
     return _lp_pool(2, input, norm_type, kernel_size, stride, ceil_mode)
 
 
-def lp_pool3d(input: Any, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False) -> Any:
+def lp_pool3d(input: Array, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False) -> Any:
     """Return the norms of windows of the last three dimensions, as `lp_pool1d`."""
     return _lp_pool(3, input, norm_type, kernel_size, stride, ceil_mode)
 
@@ -381,7 +382,7 @@ def _averaged(x: Any, tables: list[Any]) -> Any:
     return x
 
 
-def adaptive_avg_pool1d(input: Any, output_size: Any) -> Any:
+def adaptive_avg_pool1d(input: Array, output_size: Any) -> Any:
     """Average `output_size` windows that cover the last dimension.
 
     >>> adaptive_avg_pool1d(np.array([[1.0, 2.0, 3.0]]), 2).tolist()
@@ -390,7 +391,7 @@ def adaptive_avg_pool1d(input: Any, output_size: Any) -> Any:
     return _adaptive(input, output_size, 1)
 
 
-def adaptive_avg_pool2d(input: Any, output_size: Any) -> Any:
+def adaptive_avg_pool2d(input: Array, output_size: Any) -> Any:
     """Average windows that cover the last two dimensions.
 
     `output_size` has the numbers of windows. None keeps a size.
@@ -398,7 +399,7 @@ def adaptive_avg_pool2d(input: Any, output_size: Any) -> Any:
     return _adaptive(input, output_size, 2)
 
 
-def adaptive_avg_pool3d(input: Any, output_size: Any) -> Any:
+def adaptive_avg_pool3d(input: Array, output_size: Any) -> Any:
     """Average windows that cover the last three dimensions, as `adaptive_avg_pool2d`."""
     return _adaptive(input, output_size, 3)
 
@@ -436,7 +437,7 @@ def _numbers(shape: Sizes, out: Sizes) -> Any:
     return total.reshape(*out, -1)
 
 
-def adaptive_max_pool1d(input: Any, output_size: Any, return_indices: bool = False) -> Any:
+def adaptive_max_pool1d(input: Array, output_size: Any, return_indices: bool = False) -> Any:
     """Return the maxima of `output_size` windows that cover the last dimension.
 
     >>> adaptive_max_pool1d(np.array([[1.0, 2.0, 3.0]]), 2).tolist()
@@ -445,19 +446,19 @@ def adaptive_max_pool1d(input: Any, output_size: Any, return_indices: bool = Fal
     return _adaptive_max(1, input, output_size, return_indices)
 
 
-def adaptive_max_pool2d(input: Any, output_size: Any, return_indices: bool = False) -> Any:
+def adaptive_max_pool2d(input: Array, output_size: Any, return_indices: bool = False) -> Any:
     """Return the maxima of windows that cover the last two dimensions; None keeps a size."""
     return _adaptive_max(2, input, output_size, return_indices)
 
 
-def adaptive_max_pool3d(input: Any, output_size: Any, return_indices: bool = False) -> Any:
+def adaptive_max_pool3d(input: Array, output_size: Any, return_indices: bool = False) -> Any:
     """Return the maxima of windows that cover the last three dimensions; None keeps a size."""
     return _adaptive_max(3, input, output_size, return_indices)
 
 
 # -- unpooling of maxima -------------------------------------------------------------------------------------------
 def _max_unpool(
-    count: int, input: Any, indices: Any, kernel_size: Any, stride: Any, padding: Any, output_size: Any
+    count: int, input: ArrayLike, indices: ArrayLike, kernel_size: Any, stride: Any, padding: Any, output_size: Any
 ) -> Any:
     x, index = arrays(input, indices)
     if x.shape != index.shape:
@@ -485,7 +486,7 @@ def _unpooled(x: Any, index: Any, count: int, out: Sizes) -> Any:
 
 
 def max_unpool1d(
-    input: Any, indices: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, output_size: Any = None
+    input: Array, indices: Array, kernel_size: Any, stride: Any = None, padding: Any = 0, output_size: Any = None
 ) -> Any:
     """Invert `max_pool1d`: write each element of the input to its index, and zeros elsewhere.
 
@@ -496,14 +497,14 @@ def max_unpool1d(
 
 
 def max_unpool2d(
-    input: Any, indices: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, output_size: Any = None
+    input: Array, indices: Array, kernel_size: Any, stride: Any = None, padding: Any = 0, output_size: Any = None
 ) -> Any:
     """Invert `max_pool2d`: write each element of the input to its index, and zeros elsewhere."""
     return _max_unpool(2, input, indices, kernel_size, stride, padding, output_size)
 
 
 def max_unpool3d(
-    input: Any, indices: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, output_size: Any = None
+    input: Array, indices: Array, kernel_size: Any, stride: Any = None, padding: Any = 0, output_size: Any = None
 ) -> Any:
     """Invert `max_pool3d`: write each element of the input to its index, and zeros elsewhere."""
     return _max_unpool(3, input, indices, kernel_size, stride, padding, output_size)
