@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
+import pkgutil
 import re
+import sys
 from typing import Any
 
 from griffe import Extension, Object
@@ -20,9 +23,16 @@ def fenced(docstring: str) -> str:
     return _DOCTEST.sub(block, docstring)
 
 
+def documented(obj: Object) -> str | None:
+    """The docstring of a function of `tracegrad.random` as it runs, with the sections that a table adds."""
+    if obj.is_function and obj.module.path in sys.modules and obj.path.startswith("tracegrad.random."):
+        return inspect.getdoc(pkgutil.resolve_name(obj.path))
+    return None
+
+
 class DoctestFences(Extension):
     """Puts fences around the doctests of everything that has a docstring."""
 
     def on_object(self, *, obj: Object, **_: Any) -> None:
         if obj.docstring:
-            obj.docstring.value = fenced(obj.docstring.value)
+            obj.docstring.value = fenced(documented(obj) or obj.docstring.value)

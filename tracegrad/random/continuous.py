@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.ops.shape.linear import reshape
+from tracegrad.random.docs import RANDOM_DOCS
 from tracegrad.random.keys import Shape, shape_of, shape_or_broadcast, split, unit_interval
 from tracegrad.scipy_api.special import call
 from tracegrad.typing import Array, DTypeLike
@@ -32,24 +33,6 @@ __all__ = [
 def uniform(key: Any, shape: Shape = (), dtype: DTypeLike = np.float64, minval: Any = 0.0, maxval: Any = 1.0) -> Any:
     """Draw numbers uniformly from [minval, maxval).
 
-    Parameters
-    ----------
-    key : uint32 array of shape (2,)
-        Key, which must not be used for anything else.
-    shape : int or tuple of int
-        Shape of the result.
-    dtype : {float64, float32}
-        Dtype of the result.
-    minval, maxval : float or array
-        Bounds, which broadcast with `shape`.
-
-    Returns
-    -------
-    array of `shape` and `dtype`
-        Random numbers.
-
-    Examples
-    --------
     >>> from tracegrad import random
     >>> print(random.uniform(random.key(0), (2,)).round(3))
     [0.418 0.315]
@@ -60,26 +43,9 @@ def uniform(key: Any, shape: Shape = (), dtype: DTypeLike = np.float64, minval: 
 def normal(key: Any, shape: Shape = (), dtype: DTypeLike = np.float64) -> Array:
     """Draw standard normal numbers.
 
-    Parameters
-    ----------
-    key : uint32 array of shape (2,)
-        Key, which must not be used for anything else.
-    shape : int or tuple of int
-        Shape of the result.
-    dtype : {float64, float32}
-        Dtype of the result.
+    The method is by G. E. P. Box and M. E. Muller, "A note on the generation of random normal deviates", Ann. Math.
+    Statist. 29 (1958).
 
-    Returns
-    -------
-    array of `shape` and `dtype`
-        Random numbers.
-
-    References
-    ----------
-    G. E. P. Box and M. E. Muller, "A note on the generation of random normal deviates", Ann. Math. Statist. 29 (1958).
-
-    Examples
-    --------
     >>> from tracegrad import random
     >>> print(random.normal(random.key(0), (2,)).round(3))
     [-0.522  1.212]
@@ -96,22 +62,6 @@ def normal(key: Any, shape: Shape = (), dtype: DTypeLike = np.float64) -> Array:
 def exponential(key: Any, shape: Shape = (), dtype: DTypeLike = np.float64) -> Array:
     """Draw numbers from the exponential distribution of rate 1.
 
-    Parameters
-    ----------
-    key : uint32 array of shape (2,)
-        Key, which must not be used for anything else.
-    shape : int or tuple of int
-        Shape of the result.
-    dtype : {float64, float32}
-        Dtype of the result.
-
-    Returns
-    -------
-    array of `shape` and `dtype`
-        Random numbers.
-
-    Examples
-    --------
     >>> from tracegrad import random
     >>> print(random.exponential(random.key(0), (2,)).round(3))
     [0.871 1.156]
@@ -122,26 +72,8 @@ def exponential(key: Any, shape: Shape = (), dtype: DTypeLike = np.float64) -> A
 def gumbel(key: Any, shape: Shape = (), dtype: DTypeLike = np.float64) -> Array:
     """Draw numbers from the standard Gumbel distribution.
 
-    Parameters
-    ----------
-    key : uint32 array of shape (2,)
-        Key, which must not be used for anything else.
-    shape : int or tuple of int
-        Shape of the result.
-    dtype : {float64, float32}
-        Dtype of the result.
-
-    Returns
-    -------
-    array of `shape` and `dtype`
-        Random numbers.
-
-    Notes
-    -----
     They are -log(-log(u)) of uniform numbers u.
 
-    Examples
-    --------
     >>> from tracegrad import random
     >>> print(random.gumbel(random.key(0), (2,)).round(3))
     [ 0.138 -0.145]
@@ -152,22 +84,6 @@ def gumbel(key: Any, shape: Shape = (), dtype: DTypeLike = np.float64) -> Array:
 def laplace(key: Any, shape: Shape = (), dtype: DTypeLike = np.float64) -> Array:
     """Draw numbers from the Laplace distribution of location 0 and scale 1.
 
-    Parameters
-    ----------
-    key : uint32 array of shape (2,)
-        Key, which must not be used for anything else.
-    shape : int or tuple of int
-        Shape of the result.
-    dtype : {float64, float32}
-        Dtype of the result.
-
-    Returns
-    -------
-    array of `shape` and `dtype`
-        Random numbers.
-
-    Examples
-    --------
     >>> from tracegrad import random
     >>> print(random.laplace(random.key(0), (2,)).round(3))
     [-0.178 -0.463]
@@ -180,22 +96,6 @@ def laplace(key: Any, shape: Shape = (), dtype: DTypeLike = np.float64) -> Array
 def logistic(key: Any, shape: Shape = (), dtype: DTypeLike = np.float64) -> Array:
     """Draw numbers from the logistic distribution of location 0 and scale 1.
 
-    Parameters
-    ----------
-    key : uint32 array of shape (2,)
-        Key, which must not be used for anything else.
-    shape : int or tuple of int
-        Shape of the result.
-    dtype : {float64, float32}
-        Dtype of the result.
-
-    Returns
-    -------
-    array of `shape` and `dtype`
-        Random numbers.
-
-    Examples
-    --------
     >>> from tracegrad import random
     >>> print(random.logistic(random.key(0), (2,)).round(3))
     [-0.329 -0.778]
@@ -207,22 +107,6 @@ def logistic(key: Any, shape: Shape = (), dtype: DTypeLike = np.float64) -> Arra
 def cauchy(key: Any, shape: Shape = (), dtype: DTypeLike = np.float64) -> Array:
     """Draw numbers from the Cauchy distribution of location 0 and scale 1.
 
-    Parameters
-    ----------
-    key : uint32 array of shape (2,)
-        Key, which must not be used for anything else.
-    shape : int or tuple of int
-        Shape of the result.
-    dtype : {float64, float32}
-        Dtype of the result.
-
-    Returns
-    -------
-    array of `shape` and `dtype`
-        Random numbers.
-
-    Examples
-    --------
     >>> from tracegrad import random
     >>> print(random.cauchy(random.key(0), (2,)).round(3))
     [-0.262 -0.658]
@@ -235,28 +119,8 @@ def truncated_normal(
 ) -> Any:
     """Draw standard normal numbers between two bounds.
 
-    Parameters
-    ----------
-    key : uint32 array of shape (2,)
-        Key, which must not be used for anything else.
-    lower, upper : float or array
-        Bounds.
-    shape : int or tuple of int, optional
-        Shape of the result. The default is the broadcast shape of the parameters.
-    dtype : {float64, float32}
-        Dtype of the result.
-
-    Returns
-    -------
-    array of `shape` and `dtype`
-        Random numbers.
-
-    Notes
-    -----
     The numbers are quantiles of uniform numbers, and have derivatives with respect to the bounds.
 
-    Examples
-    --------
     >>> from tracegrad import random
     >>> print(random.truncated_normal(random.key(0), -1.0, 1.0, (2,)).round(3))
     [-0.14  -0.323]
@@ -269,28 +133,8 @@ def truncated_normal(
 def gamma(key: Any, a: Array, shape: Shape | None = None, dtype: DTypeLike = np.float64) -> Any:
     """Draw numbers from the gamma distribution of scale 1.
 
-    Parameters
-    ----------
-    key : uint32 array of shape (2,)
-        Key, which must not be used for anything else.
-    a : float or array
-        Shape parameter, positive.
-    shape : int or tuple of int, optional
-        Shape of the result. The default is the broadcast shape of the parameters.
-    dtype : {float64, float32}
-        Dtype of the result.
-
-    Returns
-    -------
-    array of `shape` and `dtype`
-        Random numbers.
-
-    Notes
-    -----
     The numbers are quantiles of uniform numbers, and have derivatives with respect to `a`.
 
-    Examples
-    --------
     >>> from tracegrad import random
     >>> print(random.gamma(random.key(0), 2.0, (2,)).round(3))
     [1.43  1.138]
@@ -301,28 +145,8 @@ def gamma(key: Any, a: Array, shape: Shape | None = None, dtype: DTypeLike = np.
 def beta(key: Any, a: Array, b: Array, shape: Shape | None = None, dtype: DTypeLike = np.float64) -> Any:
     """Draw numbers from the beta distribution.
 
-    Parameters
-    ----------
-    key : uint32 array of shape (2,)
-        Key, which must not be used for anything else.
-    a, b : float or array
-        Parameters, positive.
-    shape : int or tuple of int, optional
-        Shape of the result. The default is the broadcast shape of the parameters.
-    dtype : {float64, float32}
-        Dtype of the result.
-
-    Returns
-    -------
-    array of `shape` and `dtype`
-        Random numbers.
-
-    Notes
-    -----
     The numbers are quantiles of uniform numbers, and have derivatives with respect to `a` and `b`.
 
-    Examples
-    --------
     >>> from tracegrad import random
     >>> print(random.beta(random.key(0), 2.0, 3.0, (2,)).round(3))
     [0.34  0.281]
@@ -333,28 +157,8 @@ def beta(key: Any, a: Array, b: Array, shape: Shape | None = None, dtype: DTypeL
 def t(key: Any, df: Array, shape: Shape | None = None, dtype: DTypeLike = np.float64) -> Any:
     """Draw numbers from Student's t distribution.
 
-    Parameters
-    ----------
-    key : uint32 array of shape (2,)
-        Key, which must not be used for anything else.
-    df : float or array
-        Degrees of freedom, positive.
-    shape : int or tuple of int, optional
-        Shape of the result. The default is the broadcast shape of the parameters.
-    dtype : {float64, float32}
-        Dtype of the result.
-
-    Returns
-    -------
-    array of `shape` and `dtype`
-        Random numbers.
-
-    Notes
-    -----
     The numbers have derivatives with respect to `df`.
 
-    Examples
-    --------
     >>> from tracegrad import random
     >>> print(random.t(random.key(0), 4.0, (2,)).round(3))
     [1.926 0.44 ]
@@ -365,30 +169,10 @@ def t(key: Any, df: Array, shape: Shape | None = None, dtype: DTypeLike = np.flo
 
 
 def dirichlet(key: Any, alpha: Any, shape: Shape = (), dtype: DTypeLike = np.float64) -> Any:
-    r"""Draw points of the simplex from the Dirichlet distribution.
+    """Draw points of the simplex from the Dirichlet distribution.
 
-    Parameters
-    ----------
-    key : uint32 array of shape (2,)
-        Key, which must not be used for anything else.
-    alpha : array of shape (n,)
-        Concentrations, positive.
-    shape : int or tuple of int
-        Shape of the batch of points.
-    dtype : {float64, float32}
-        Dtype of the result.
-
-    Returns
-    -------
-    array of shape (\*shape, n)
-        Points, along the last axis. The coordinates of a point add up to 1.
-
-    Notes
-    -----
     The points have derivatives with respect to `alpha`.
 
-    Examples
-    --------
     >>> from tracegrad import random
     >>> print(random.dirichlet(random.key(0), np.ones(3)).round(3))
     [0.382 0.266 0.352]
@@ -398,36 +182,17 @@ def dirichlet(key: Any, alpha: Any, shape: Shape = (), dtype: DTypeLike = np.flo
 
 
 def multivariate_normal(key: Any, mean: Any, cov: Array, shape: Shape = (), dtype: Any = np.float64) -> Any:
-    r"""Draw normal vectors.
+    """Draw normal vectors.
 
-    Parameters
-    ----------
-    key : uint32 array of shape (2,)
-        Key, which must not be used for anything else.
-    mean : array of shape (n,)
-        Mean.
-    cov : array of shape (n, n)
-        Covariance, symmetric and positive definite.
-    shape : int or tuple of int
-        Shape of the batch of vectors.
-    dtype : {float64, float32}
-        Dtype of the result.
-
-    Returns
-    -------
-    array of shape (\*shape, n)
-        Vectors, along the last axis.
-
-    Notes
-    -----
     A vector is the mean plus the Cholesky factor of the covariance times a standard normal vector. It has derivatives
     with respect to the mean and the covariance.
 
-    Examples
-    --------
     >>> from tracegrad import random
     >>> print(random.multivariate_normal(random.key(0), np.zeros(2), np.eye(2)).round(3))
     [-0.522  1.212]
     """
     z = normal(key, (*shape_of(shape), np.shape(mean)[-1]), dtype)
     return mean + z @ np.linalg.cholesky(cov).T
+
+
+RANDOM_DOCS.document(globals(), __all__)

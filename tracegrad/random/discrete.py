@@ -9,6 +9,7 @@ import numpy as np
 
 from tracegrad.ops.shape.linear import cast, reshape
 from tracegrad.random.continuous import gumbel
+from tracegrad.random.docs import RANDOM_DOCS
 from tracegrad.random.keys import Shape, shape_of, shape_or_broadcast, unit_interval
 from tracegrad.typing import Array, DTypeLike, Number
 
@@ -18,22 +19,6 @@ __all__ = ["bernoulli", "categorical", "choice", "permutation", "rademacher", "r
 def bernoulli(key: Any, p: Array | Number = 0.5, shape: Shape | None = None) -> Array:
     """Draw booleans.
 
-    Parameters
-    ----------
-    key : uint32 array of shape (2,)
-        Key, which must not be used for anything else.
-    p : float or array
-        Probability of True.
-    shape : int or tuple of int, optional
-        Shape of the result. The default is the broadcast shape of the parameters.
-
-    Returns
-    -------
-    boolean array of `shape`
-        Random booleans.
-
-    Examples
-    --------
     >>> from tracegrad import random
     >>> print(random.bernoulli(random.key(0), 0.5, (3,)))
     [ True  True  True]
@@ -44,22 +29,6 @@ def bernoulli(key: Any, p: Array | Number = 0.5, shape: Shape | None = None) -> 
 def rademacher(key: Any, shape: Shape = (), dtype: DTypeLike = np.int64) -> Array:
     """Draw -1 or 1 with equal probabilities.
 
-    Parameters
-    ----------
-    key : uint32 array of shape (2,)
-        Key, which must not be used for anything else.
-    shape : int or tuple of int
-        Shape of the result.
-    dtype : dtype
-        Integer dtype of the result.
-
-    Returns
-    -------
-    array of `shape` and `dtype`
-        Random signs.
-
-    Examples
-    --------
     >>> from tracegrad import random
     >>> print(random.rademacher(random.key(1), (4,)))
     [-1 -1 -1  1]
@@ -70,24 +39,6 @@ def rademacher(key: Any, shape: Shape = (), dtype: DTypeLike = np.int64) -> Arra
 def randint(key: Any, shape: Shape, minval: Any, maxval: Any, dtype: DTypeLike = np.int64) -> Any:
     """Draw integers uniformly from [minval, maxval).
 
-    Parameters
-    ----------
-    key : uint32 array of shape (2,)
-        Key, which must not be used for anything else.
-    shape : int or tuple of int
-        Shape of the result.
-    minval, maxval : int or integer array
-        Bounds, which broadcast with `shape`. Their difference is at most 2**32.
-    dtype : dtype
-        Integer dtype of the result.
-
-    Returns
-    -------
-    array of `shape` and `dtype`
-        Random integers.
-
-    Examples
-    --------
     >>> from tracegrad import random
     >>> print(random.randint(random.key(0), (3,), 0, 6))
     [2 1 2]
@@ -99,28 +50,8 @@ def randint(key: Any, shape: Shape, minval: Any, maxval: Any, dtype: DTypeLike =
 def categorical(key: Any, logits: Any, axis: int = -1, shape: Shape | None = None) -> Any:
     """Draw indices along an axis, with probabilities proportional to exp(logits).
 
-    Parameters
-    ----------
-    key : uint32 array of shape (2,)
-        Key, which must not be used for anything else.
-    logits : array
-        Logarithms of the probabilities, up to a constant.
-    axis : int
-        Axis of the categories.
-    shape : int or tuple of int, optional
-        Shape of a batch of draws, whose axes come first.
-
-    Returns
-    -------
-    int64 array
-        Indices, with the shape of `logits` without `axis`, and `shape` in front.
-
-    Notes
-    -----
     The index is the argument of the maximum of logits plus Gumbel numbers.
 
-    Examples
-    --------
     >>> from tracegrad import random
     >>> print(random.categorical(random.key(0), np.log([0.2, 0.8]), shape=(4,)))
     [1 1 1 0]
@@ -132,22 +63,6 @@ def categorical(key: Any, logits: Any, axis: int = -1, shape: Shape | None = Non
 def permutation(key: Any, x: Any, axis: int = 0) -> Array:
     """Permute an array along an axis, or the integers below a number.
 
-    Parameters
-    ----------
-    key : uint32 array of shape (2,)
-        Key, which must not be used for anything else.
-    x : array or int
-        Array, or number of integers.
-    axis : int
-        Axis to permute.
-
-    Returns
-    -------
-    array
-        Permuted array, or permuted integers of shape (x,).
-
-    Examples
-    --------
     >>> from tracegrad import random
     >>> print(random.permutation(random.key(0), 4))
     [1 2 0 3]
@@ -201,3 +116,6 @@ def choice(key: Any, a: Any, shape: Shape = (), replace: bool = True, p: Any = N
         rank = unit_interval(key, (count,), np.float64) if p is None else -np.log(p) - gumbel(key, (count,))
         index = reshape(np.argsort(rank)[:wanted], shape=shape)
     return index if isinstance(a, int) else np.take(a, index, axis=axis)
+
+
+RANDOM_DOCS.document(globals(), __all__)

@@ -12,6 +12,7 @@ from tracegrad.ops.elementwise.bits import bitwise_or, bitwise_xor, left_shift, 
 from tracegrad.ops.elementwise.table import add, multiply
 from tracegrad.ops.shape.fill import arange, full
 from tracegrad.ops.shape.linear import cast, reshape
+from tracegrad.random.docs import RANDOM_DOCS
 from tracegrad.typing import Array, DTypeLike
 
 __all__ = ["Shape", "bits", "fold_in", "key", "shape_of", "shape_or_broadcast", "split", "threefry", "unit_interval"]
@@ -54,18 +55,6 @@ def _blocks(key: Any, count: int, kind: int = _DRAW) -> tuple[Any, Any]:
 def key(seed: int) -> Array:
     """Make a key of an integer.
 
-    Parameters
-    ----------
-    seed : int
-        Seed, of which the low 64 bits count.
-
-    Returns
-    -------
-    uint32 array of shape (2,)
-        The high and the low 32 bits.
-
-    Examples
-    --------
     >>> print(key(2**32 + 7))
     [1 7]
     """
@@ -76,20 +65,6 @@ def key(seed: int) -> Array:
 def split(key: Any, num: int = 2) -> Array:
     """Split a key into new keys.
 
-    Parameters
-    ----------
-    key : uint32 array of shape (2,)
-        Key, which must not be used for anything else.
-    num : int
-        Number of new keys.
-
-    Returns
-    -------
-    uint32 array of shape (num, 2)
-        New keys, one in each row.
-
-    Examples
-    --------
     >>> print(split(key(0)).shape)
     (2, 2)
     """
@@ -99,20 +74,6 @@ def split(key: Any, num: int = 2) -> Array:
 def fold_in(key: Any, data: Array) -> Array:
     """Make a new key of a key and an integer, such as the number of an iteration or of an example.
 
-    Parameters
-    ----------
-    key : uint32 array of shape (2,)
-        Key.
-    data : int or integer array
-        Integer, of which the low 32 bits count.
-
-    Returns
-    -------
-    uint32 array of shape (2,)
-        New key.
-
-    Examples
-    --------
     >>> bool(np.all(fold_in(key(0), 1) == fold_in(key(0), 2)))
     False
     """
@@ -131,25 +92,9 @@ def shape_or_broadcast(shape: Shape | None, *xs: Any) -> tuple[int, ...]:
 def bits(key: Any, shape: Shape = ()) -> Array:
     """Draw random 32-bit words.
 
-    Parameters
-    ----------
-    key : uint32 array of shape (2,)
-        Key, which must not be used for anything else.
-    shape : int or tuple of int
-        Shape of the result.
+    They are those of Threefry-2x32 with 20 rounds (J. K. Salmon, M. A. Moraes, R. O. Dror, D. E. Shaw, "Parallel random
+    numbers: as easy as 1, 2, 3", SC 2011).
 
-    Returns
-    -------
-    uint32 array of `shape`
-        Random words.
-
-    References
-    ----------
-    J. K. Salmon, M. A. Moraes, R. O. Dror, D. E. Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011
-    (Threefry-2x32 with 20 rounds).
-
-    Examples
-    --------
     >>> print(bits(key(0), 2))
     [1797259609 1351547692]
     """
@@ -170,3 +115,6 @@ def unit_interval(key: Any, shape: tuple[int, ...], dtype: DTypeLike, inside: bo
     else:
         raise TypeError(f"random numbers are float64 or float32, not {np.dtype(dtype)}")
     return reshape(u, shape=shape)
+
+
+RANDOM_DOCS.document(globals(), __all__)

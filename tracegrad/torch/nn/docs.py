@@ -5,7 +5,7 @@ The rows of shapes have the shape of the input and that of the output; `*` stand
 
 from __future__ import annotations
 
-from tracegrad.torch.functions.core.docs import DocTable
+from tracegrad.utils.doc_table import DocTable
 
 __all__ = ["MODULE_DOCS"]
 

@@ -5,7 +5,7 @@ A row `name : type | description` stands for all functions, a row `function.name
 
 from __future__ import annotations
 
-from tracegrad.torch.functions.core.docs import DocTable
+from tracegrad.utils.doc_table import DocTable
 
 __all__ = ["FUNCTION_DOCS"]
 

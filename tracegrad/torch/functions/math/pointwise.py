@@ -37,12 +37,12 @@ from tracegrad.ops.elementwise.table import (
 )
 from tracegrad.ops.nn import activations
 from tracegrad.torch.functions.core.dims import copied, one
-from tracegrad.torch.functions.core.docs import phrase
 from tracegrad.torch.functions.core.operands import as_node, counted, floating, in_floats, is_number, pair
 from tracegrad.torch.functions.core.promotion import require_one_dtype
 from tracegrad.torch.functions.core.registry import ONE_OP, function
 from tracegrad.torch.functions.math.complex import sign_of_real
 from tracegrad.typing import Array, ArrayLike
+from tracegrad.utils.doc_table import phrase
 
 __all__ = ["clamp", "clamp_min", "of_one"]
 

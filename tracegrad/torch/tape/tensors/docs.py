@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tracegrad.torch.functions.core.docs import DocTable
+from tracegrad.utils.doc_table import DocTable
 
 __all__ = ["TENSOR_DOCS"]
 

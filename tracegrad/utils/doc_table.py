@@ -101,7 +101,9 @@ class DocTable:
         plain = str(annotations.get(name)).removesuffix(" | None")
         kind = plain if plain in _PLAIN and not kind.startswith("{") else kind
         if name in defaults:
-            kind += ", optional" if defaults[name] is None else f", default {defaults[name]!r}"
+            default = defaults[name]
+            shown = default.__name__ if isinstance(default, type) else repr(default)
+            kind += ", optional" if default is None else f", default {shown}"
         return f"{label} : {kind}\n    {description}"
 
     def document(self, namespace: Mapping[str, Any], names: Iterable[str]) -> None:
