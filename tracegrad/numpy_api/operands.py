@@ -120,7 +120,7 @@ def array(x: Any, peer: Any) -> Any:
     return _array_of(x, peer)
 
 
-def arrays(*xs: ArrayLike) -> list[Any]:
+def arrays(*xs: object) -> list[Any]:
     """Convert all of `xs` to arrays of the kind of the carriers among them."""
     peer = peer_of(*xs)
     return [array(x, peer) for x in xs]

@@ -122,7 +122,7 @@ def is_fortran(value: Any) -> bool:
     return type(value).__name__ == "fortran" and type(value).__module__ in ("builtins", "fortran")
 
 
-def routine(value: Array) -> Any:
+def routine(value: Any) -> Any:
     """Return the replacement of a Fortran routine in traced code."""
     from tracegrad.scipy_api.linalg.blas_lapack import of_fortran
 
