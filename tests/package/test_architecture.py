@@ -31,6 +31,9 @@ LAZY = {"numba", "llvmlite", "scipy", "scipy_openblas32", "platformdirs", "dask"
 # What `import tracegrad` must not import.
 SLOW = {"numba", "scipy", "scipy_openblas32"}
 
+# Layers whose modules have no `__all__` of names that they define: a name without an underscore is for other modules.
+INTERNAL = {"analysis", "codegen", "cpython", "llvmir", "numpy_api", "passes", "reroll", "runtime", "target", "trace"}
+
 MOST_LINES = 540  # about 500, as the formatter lays them out
 
 
@@ -170,6 +173,26 @@ def test_each_module_is_short_enough_for_a_reader() -> None:
 
 def test_each_module_has_a_docstring() -> None:
     assert [module for module, path in modules().items() if not ast.get_docstring(parsed(path))] == []
+
+
+def exported(tree: ast.Module) -> set[str]:
+    """The names in `__all__`, if it is a list."""
+    assigned = [node for node in tree.body if isinstance(node, ast.Assign) and isinstance(node.value, ast.List)]
+    found = [node.value.elts for node in assigned if any(getattr(x, "id", "") == "__all__" for x in node.targets)]
+    return {name.value for names in found for name in names}
+
+
+def test_internal_modules_do_not_list_their_own_names_twice() -> None:
+    own = [module for module in modules() if layer(module).split(".")[0] in INTERNAL]
+    trees = {module: parsed(modules()[module]) for module in own if modules()[module].name != "__init__.py"}
+    assert len(trees) > 300
+    handed_on = {
+        module: {
+            name.asname or name.name for node in tree.body if isinstance(node, ast.ImportFrom) for name in node.names
+        }
+        for module, tree in trees.items()
+    }
+    assert [module for module, tree in trees.items() if exported(tree) and not exported(tree) & handed_on[module]] == []
 
 
 def test_importing_tracegrad_imports_no_slow_dependency() -> None:

@@ -14,8 +14,6 @@ from tracegrad.ops.core.op import Op
 from tracegrad.ops.elementwise.table import add, multiply, negative, subtract
 from tracegrad.ops.shape.linear import fresh, full, reshape, stop_gradient
 
-__all__ = ["AffineForm", "affine_of", "combined"]
-
 S = TypeVar("S", bound=Hashable)
 
 

@@ -23,8 +23,6 @@ from tracegrad.ops.elementwise.table import add, multiply, subtract
 from tracegrad.ops.indexing.dynamic_slice import counted
 from tracegrad.ops.shape.linear import fresh, full, reshape
 
-__all__ = ["Distances", "IndexWindow", "both", "distances", "extents", "input_distances", "plus", "window_at", "within"]
-
 Distances = dict[GraphNode | None, Interval]  # None is 0
 
 DEEPEST = 10  # maximum depth of nested sums

@@ -19,8 +19,6 @@ from tracegrad.ops.indexing.gather_scatter import gather
 from tracegrad.ops.shape.fill import arange
 from tracegrad.ops.shape.linear import broadcast_to, fresh, full, reshape, slice
 
-__all__ = ["ANY", "Interval", "Operand", "corners", "meet", "powers", "quotients", "range_of", "scaled", "step_range"]
-
 N = TypeVar("N", int, float)
 
 Interval = tuple[float, float]

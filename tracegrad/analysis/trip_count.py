@@ -20,8 +20,6 @@ from tracegrad.ops.elementwise import table as ew
 from tracegrad.ops.elementwise.table import add, maximum, multiply, subtract
 from tracegrad.target.tuning import TUNING
 
-__all__ = ["CounterLimit", "counters", "in_iteration", "known_iterations", "limit_of", "max_iterations"]
-
 MAX_ASSUMED_ITERATIONS = TUNING.loops.max_assumed_iterations
 
 

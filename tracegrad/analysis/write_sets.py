@@ -9,8 +9,6 @@ from tracegrad.ir.loop_view import LoopView, is_loop
 from tracegrad.ops.core.forms import Branch
 from tracegrad.ops.indexing.dynamic_slice import dynamic_update_slice
 
-__all__ = ["WriteSet"]
-
 
 class WriteSet:
     """Windows written to an array, traced back from its value after an iteration to its value before."""

@@ -13,8 +13,6 @@ from tracegrad.errors import ShapeError, located
 from tracegrad.ops.core.op import Carrier, normalize_axis
 from tracegrad.ops.shape.linear import flip
 
-__all__ = ["associative_scan"]
-
 Combine = Callable[[list[Any], list[Any]], list[Any]]
 
 

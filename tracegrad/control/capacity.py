@@ -15,8 +15,6 @@ from tracegrad.ir.graph import map_regions
 from tracegrad.ir.loop_view import LoopView, is_loop
 from tracegrad.ir.rebuild import map_nodes, with_params
 
-__all__ = ["with_room"]
-
 
 def with_room(loop: LoopView, operands: Sequence[Operand], iterations: int) -> LoopView:
     """A loop of at most `iterations` iterations (0: unknown); inner loops have room for their maximal trip counts."""

@@ -34,8 +34,6 @@ from tracegrad.transforms.partition import between
 from tracegrad.transforms.vjp_graph import joint
 from tracegrad.typing import NDArray
 
-__all__ = ["checkpoint", "checkpoint_name", "checkpoint_policies", "remat"]
-
 
 # -- the ops -----------------------------------------------------------------------------------------------------------
 @multi_result(Run(), on_complex=AS_WRITTEN)

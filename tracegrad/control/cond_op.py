@@ -21,8 +21,6 @@ from tracegrad.transforms.jvp_graph import pushed
 from tracegrad.transforms.vjp_graph import joint
 from tracegrad.typing import NDArray
 
-__all__ = ["cond"]
-
 
 @multi_result(Branch(), on_complex=AS_WRITTEN)
 def cond(*operands: NDArray, branches: tuple[Graph, ...]) -> tuple[NDArray, ...]:

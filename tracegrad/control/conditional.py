@@ -22,8 +22,6 @@ from tracegrad.ops.shape.linear import cast
 from tracegrad.trace.driver.region import weakened
 from tracegrad.trace.sources.describe import describe
 
-__all__ = ["cond", "switch"]
-
 Function = Callable[..., Any]
 
 

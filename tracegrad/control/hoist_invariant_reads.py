@@ -38,8 +38,6 @@ from tracegrad.ops.shape.linear import fresh, full, reshape, slice
 from tracegrad.settings import disabled
 from tracegrad.target.tuning import TUNING
 
-__all__ = ["clamped_start", "run_loop"]
-
 _PARTIAL_READS = (slice, dynamic_slice, gather)
 SMALL = TUNING.loops.min_hoisted_ratio
 

@@ -16,8 +16,6 @@ from tracegrad.ops.shape.batching import to_axis
 from tracegrad.ops.shape.linear import cast, full, reshape, zeros_like
 from tracegrad.transforms.jvp_graph import pushed
 
-__all__ = ["batched_loop", "pushed_loop"]
-
 
 # -- forward mode ------------------------------------------------------------------------------------------------------
 def pushed_loop(loop: LoopView, tangents: Sequence[Any], operands: Sequence[Any]) -> dict[int, Any]:

@@ -23,8 +23,6 @@ from tracegrad.transforms.partition import partition
 from tracegrad.transforms.vjp_graph import active_outputs, joint
 from tracegrad.utils.lazy_dataclass import record
 
-__all__ = ["IterationVjp", "differentiable", "iteration_of", "overwritten"]
-
 
 def differentiable(body: Graph, wanted: Sequence[int], carries: int) -> list[int]:
     """The inputs of a body that depend differentiably on the inputs `wanted` in some iteration."""

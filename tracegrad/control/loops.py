@@ -33,8 +33,6 @@ from tracegrad.ops import Carrier
 from tracegrad.trace.ragged.symbolic_size import counting, limits
 from tracegrad.trace.sources.describe import describe
 
-__all__ = ["fori_loop", "map", "scan", "while_loop"]
-
 Function = Callable[..., Any]
 
 

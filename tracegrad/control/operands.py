@@ -16,21 +16,6 @@ from tracegrad.ops.shape.linear import cast, full
 from tracegrad.trace.builder.builder import TraceBuilder, current_trace
 from tracegrad.trace.driver.region import ClosedFunction, Like, closed, weakened
 
-__all__ = [
-    "RecordedFunction",
-    "carried",
-    "concatenated",
-    "inlined",
-    "joined",
-    "like_row",
-    "operand",
-    "recorded",
-    "records_regions",
-    "required_trace",
-    "row_count",
-    "stacked",
-]
-
 Function = Callable[..., Any]
 
 

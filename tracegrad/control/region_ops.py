@@ -10,8 +10,6 @@ from tracegrad.errors import VerifyError
 from tracegrad.ir import Graph, replay
 from tracegrad.ops.shape.batching import repeated
 
-__all__ = ["as_batches", "require", "run_region", "split_like"]
-
 T = TypeVar("T")
 
 

@@ -23,8 +23,6 @@ from tracegrad.ops.core.samples import uniform
 from tracegrad.ops.elementwise.table import add, multiply, sin
 from tracegrad.typing import NDArray
 
-__all__ = ["scan"]
-
 
 @multi_result(Repeat(), on_complex=AS_WRITTEN)
 def scan(*operands: NDArray, body: Graph, carries: int, xs: int, length: int, reverse: bool) -> tuple[NDArray, ...]:

@@ -21,8 +21,6 @@ from tracegrad.ir import build
 from tracegrad.ir.loop_view import LoopView
 from tracegrad.ops.shape.linear import reshape, zeros_like
 
-__all__: list[str] = []
-
 
 @scan.def_vjp_all
 def _(wanted: Sequence[int], cts: tuple[Any, ...], ans: Any, *operands: Any, **params: Any) -> list[Any]:

@@ -23,8 +23,6 @@ from tracegrad.trace.sources.sources import Fixed, Item
 from tracegrad.utils.lazy_dataclass import record
 from tracegrad.utils.log import log
 
-__all__ = ["ResidualSizes", "division", "in_blocks", "joined", "run_in_segments", "segmented"]
-
 MAX_LEVELS = TUNING.loops.max_checkpoint_levels
 
 

@@ -26,8 +26,6 @@ from tracegrad.ops.elementwise.table import add, less, multiply, sin
 from tracegrad.ops.shape.linear import reduce_sum
 from tracegrad.typing import NDArray
 
-__all__ = ["ROOMS", "room_for", "while_loop"]
-
 _BOOL, _INT64 = Aval((), np.dtype(bool)), Aval((), np.dtype(np.int64))
 
 

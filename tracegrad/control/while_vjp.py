@@ -26,8 +26,6 @@ from tracegrad.ops.elementwise.table import add, greater_equal, less, logical_an
 from tracegrad.ops.indexing.gather_scatter import gather
 from tracegrad.ops.shape.linear import full, zeros_like
 
-__all__: list[str] = []
-
 
 @while_loop.def_vjp_all
 def _(wanted: Sequence[int], cts: tuple[Any, ...], ans: Any, *operands: Any, **params: Any) -> list[Any]:

@@ -13,17 +13,6 @@ from operator import attrgetter
 from types import CodeType, FrameType, TracebackType
 from typing import Any
 
-__all__ = [
-    "formats_text",
-    "frame_at",
-    "instruction_of",
-    "is_raised_by_statement",
-    "loads_attribute",
-    "local_variables",
-    "reads_item",
-    "traceback_of",
-]
-
 frame_at: Callable[[int], FrameType] = sys._getframe
 instruction_of: Callable[[FrameType], int] = attrgetter("f_lasti")
 local_variables: Callable[[FrameType], dict[str, Any]] = attrgetter("f_locals")

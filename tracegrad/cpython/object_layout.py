@@ -15,19 +15,6 @@ import numpy as np
 
 from tracegrad.cpython.raw_memory import array_at, pointer_at
 
-__all__ = [
-    "OFFSETS",
-    "array_layout_is_known",
-    "cell_offset",
-    "code_offset",
-    "dtype_identity",
-    "has_dict",
-    "has_hidden_fields",
-    "length_offset",
-    "mro_offset",
-    "offset_of",
-]
-
 _POINTER = struct.calcsize("P")
 # Offsets of fields that machine code reads, in bytes, in an array, a float and a dtype descriptor. The identity of a
 # dtype is its kind, letter, byte order and number, in 8 bytes.

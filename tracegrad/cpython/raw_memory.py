@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["array_at", "buffer_at", "pointer_at"]
-
 
 def pointer_at(address: int) -> int:
     """The pointer at an address; 0 for a null pointer.

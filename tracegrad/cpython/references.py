@@ -10,8 +10,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-__all__ = ["COUNT_IN_GET", "COUNT_OF_ATTRIBUTE", "COUNT_OF_LOOP_ITEM", "other_references", "reference_count"]
-
 reference_count: Callable[[object], int] = sys.getrefcount
 
 

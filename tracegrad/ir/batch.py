@@ -17,8 +17,6 @@ from tracegrad.ir.interpreter import applied
 from tracegrad.ops.core.op import Carrier, Op, bind
 from tracegrad.ops.shape.batching import repeated
 
-__all__ = ["batched", "replay_batched"]
-
 
 def replay_batched(
     graph: Graph, size: int, flags: Sequence[bool], operands: Sequence[Any]

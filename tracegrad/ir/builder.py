@@ -19,8 +19,6 @@ from tracegrad.ops.core.recorders import RECORDERS, Recorder
 from tracegrad.ops.core.result import result
 from tracegrad.ops.shape.stack_split import unbind
 
-__all__ = ["Builder", "GraphValue", "Value", "build", "key_of", "node_of", "recorder", "recording"]
-
 Simplify = Callable[[Op, tuple[Any, ...], dict[str, Any]], Any]
 
 

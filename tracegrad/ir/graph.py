@@ -21,8 +21,6 @@ from tracegrad.ops.core.op import Op, ResultAvals
 from tracegrad.ops.core.result import result
 from tracegrad.utils.lazy_dataclass import record
 
-__all__ = ["Graph", "GraphNode", "map_regions"]
-
 Params = tuple[tuple[str, Any], ...]
 
 

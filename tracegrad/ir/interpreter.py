@@ -17,8 +17,6 @@ from tracegrad.ir.graph import Graph, GraphNode
 from tracegrad.ops.core.op import Carrier, bind
 from tracegrad.utils.errstate import QUIET, restore_traps, set_traps, traps
 
-__all__ = ["WATCHED", "applied", "evaluate", "replay", "replayer", "run"]
-
 
 class _ReplayObservers(threading.local):
     """Per-thread observers of replays: `by` gets each graph before its replay; `after` gets the graph, its operands and

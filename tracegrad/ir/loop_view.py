@@ -16,8 +16,6 @@ from tracegrad.ir.graph import Graph, GraphNode, Params
 from tracegrad.ops.core.forms import Repeat, While
 from tracegrad.ops.core.op import Op
 
-__all__ = ["LoopView", "is_loop", "live_values", "needed_inputs", "restricted", "row_of"]
-
 T = TypeVar("T")
 
 

@@ -12,8 +12,6 @@ from tracegrad.avals import LITERALS
 if TYPE_CHECKING:
     from tracegrad.ir.graph import Graph, GraphNode
 
-__all__ = ["NAME", "digest_of", "named_regions", "names_of", "printable", "to_text", "with_locations"]
-
 # The name of an input: a variable, then attributes, and subscripts by numbers and simple strings.
 NAME = r"[^\W\d]\w*(?:\.\w+|\[\d+\]|\['[\w ./-]*'\])*"
 _LITERALS = {"inf", "nan", "None", "True", "False"}

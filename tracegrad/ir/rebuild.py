@@ -14,8 +14,6 @@ from tracegrad.ops.core.op import Op
 from tracegrad.ops.core.result import result
 from tracegrad.ops.shape.linear import reshape
 
-__all__ = ["below", "map_nodes", "new_input", "result_of", "taking", "with_operands", "with_params"]
-
 
 def with_operands(node: GraphNode, new: Mapping[GraphNode, GraphNode]) -> GraphNode:
     """`node` with operands replaced by others of the same avals; the same node if none is replaced."""

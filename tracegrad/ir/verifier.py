@@ -6,8 +6,6 @@ from tracegrad.avals import is_literal
 from tracegrad.errors import TracegradError, VerifyError
 from tracegrad.ir.graph import Graph, GraphNode
 
-__all__ = ["verify"]
-
 
 def verify(graph: Graph) -> Graph:
     """`graph` itself; raises `VerifyError` naming the node that breaks a rule."""

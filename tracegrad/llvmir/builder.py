@@ -10,8 +10,6 @@ from tracegrad.llvmir.module import BasicBlock, IRFunction, IRModule
 from tracegrad.llvmir.types import IntType, IRConstant, IRValue, LiteralStructType, PointerType, VectorType, VoidType
 from tracegrad.llvmir.values import Instruction, Phi
 
-__all__ = ["IRBuilder"]
-
 _BOOL, _BYTE, _I32, _VOID = IntType(1), IntType(8), IntType(32), VoidType()
 _SIGNED = {"==": "eq", "!=": "ne", "<": "slt", "<=": "sle", ">": "sgt", ">=": "sge"}
 _UNSIGNED = {"==": "eq", "!=": "ne", "<": "ult", "<=": "ule", ">": "ugt", ">=": "uge"}

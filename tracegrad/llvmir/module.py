@@ -10,8 +10,6 @@ from typing import Any
 from tracegrad.llvmir.types import FunctionType, IntType, IRConstant, IRType, IRValue, PointerType, VectorType
 from tracegrad.llvmir.values import Instruction, Phi
 
-__all__ = ["BasicBlock", "FunctionArgument", "GlobalVariable", "IRFunction", "IRModule", "Metadata"]
-
 _LETTERS = {"half": "f16", "float": "f32", "double": "f64"}
 _PLAIN = re.compile(r"[A-Za-z$._][-\w$.]*\Z", re.ASCII)
 

@@ -10,8 +10,6 @@ import os
 import re
 from collections.abc import Mapping
 
-__all__ = ["ir_template"]
-
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _FIELD = re.compile(r"\$(\w+)(?:\.(\w+))?")
 

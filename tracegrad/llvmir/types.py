@@ -6,22 +6,6 @@ import struct
 from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
-__all__ = [
-    "ArrayType",
-    "DoubleType",
-    "FloatType",
-    "FunctionType",
-    "HalfType",
-    "IRConstant",
-    "IRType",
-    "IRValue",
-    "IntType",
-    "LiteralStructType",
-    "PointerType",
-    "VectorType",
-    "VoidType",
-]
-
 
 class IRType:
     """Base class of types, with their text, which is also `str(t)`.

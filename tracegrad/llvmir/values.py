@@ -9,8 +9,6 @@ from tracegrad.llvmir.types import IRConstant, IRValue
 if TYPE_CHECKING:
     from tracegrad.llvmir.module import Metadata
 
-__all__ = ["Instruction", "Phi", "TextConstant"]
-
 
 class TextConstant(IRConstant):
     """A constant as LLVM text: `poison`, `zeroinitializer`, `splat (double 0x...)`."""

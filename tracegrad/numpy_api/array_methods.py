@@ -47,8 +47,6 @@ from tracegrad.ops.elementwise import table as elementwise
 from tracegrad.ops.shape.linear import stop_gradient
 from tracegrad.typing import Array, DTypeLike
 
-__all__ = ["ArrayMethods"]
-
 
 def _weak_pair(x: Any, other: Any) -> bool:
     return x.weak and (type(other) in LITERALS or getattr(other, "weak", False))

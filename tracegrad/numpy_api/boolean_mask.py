@@ -25,8 +25,6 @@ from tracegrad.ops.shape.repeat_index import repeated_index
 from tracegrad.ops.shape.stack_split import stack
 from tracegrad.typing import Array, ArrayLike
 
-__all__ = ["COUNT_QUERY", "MaskEntry", "amount", "indices", "known", "mask_in", "nonzero", "over", "update_where"]
-
 COUNT_QUERY = "how many elements a mask chooses"
 
 

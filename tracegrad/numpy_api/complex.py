@@ -18,8 +18,6 @@ from tracegrad.ops.elementwise.table import arctan2, equal, multiply, not_equal
 from tracegrad.ops.shape.linear import stop_gradient
 from tracegrad.typing import Array, ArrayLike
 
-__all__ = ["ComplexMethods", "angle", "conjugate", "imag", "in_pairs", "real", "sign"]
-
 
 def _is_complex(x: Any) -> bool:
     return bool(x.dtype.kind == "c")

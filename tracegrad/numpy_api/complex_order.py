@@ -21,18 +21,6 @@ from tracegrad.ops.reduce import reductions
 from tracegrad.ops.shape.linear import reshape, transpose, unreduce
 from tracegrad.typing import Array
 
-__all__ = [
-    "ORDERED",
-    "REDUCTIONS",
-    "greater",
-    "greater_equal",
-    "is_complex",
-    "less",
-    "less_equal",
-    "maximum",
-    "minimum",
-]
-
 # Implementations of the ops that need an order, for operands of which at least one is complex.
 ORDERED: dict[Elementwise, Callable[[Any, Any], Any]] = {}
 

@@ -29,26 +29,6 @@ from tracegrad.ops.shape import linear
 from tracegrad.ops.shape.linear import reshape
 from tracegrad.typing import Array, ArrayLike, DTypeLike
 
-__all__ = [
-    "REPLACEMENTS",
-    "arange",
-    "array",
-    "asarray",
-    "ascontiguousarray",
-    "asfortranarray",
-    "empty",
-    "eye",
-    "full",
-    "identity",
-    "linspace",
-    "logspace",
-    "ones",
-    "require",
-    "tri",
-    "zeros",
-]
-
-
 # The values of `copy` that packages for several versions of NumPy pass, and their meaning.
 _COPIES = {
     x: y

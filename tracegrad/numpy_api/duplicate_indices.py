@@ -19,8 +19,6 @@ from tracegrad.typing import Array, Number
 if TYPE_CHECKING:
     from tracegrad.numpy_api.indexing import IndexPlan
 
-__all__ = ["is_known", "replaced_indices", "replaced_nothing", "was_written"]
-
 
 def is_known(i: Any) -> bool:
     """Whether the values of an index are known without a query."""

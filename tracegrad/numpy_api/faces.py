@@ -15,8 +15,6 @@ import numpy as np
 from tracegrad.cpython.frames import frame_at, loads_attribute
 from tracegrad.errors import PACKAGE, lost
 
-__all__ = ["REWRITTEN", "Faced", "agreed_result", "has", "itself", "represented_type"]
-
 # The replacement of a class in rewritten code.
 REWRITTEN: dict[type, Any] = {}
 

@@ -12,8 +12,6 @@ from tracegrad.numpy_api.memory_layout import in_memory_order
 from tracegrad.numpy_api.operands import size_of
 from tracegrad.ops.shape.linear import reshape
 
-__all__ = ["Flat"]
-
 
 class Flat:
     """Value of `x.flat` for a carrier `x`."""

@@ -42,8 +42,6 @@ from tracegrad.ops.shape.linear import full, reshape, transpose
 from tracegrad.typing import Array, Number
 from tracegrad.utils.lazy_dataclass import record
 
-__all__ = ["IndexPlan", "add_at", "getitem", "setitem"]
-
 
 @record(frozen=True, slots=True)
 class IndexPlan:

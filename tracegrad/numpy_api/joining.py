@@ -40,8 +40,6 @@ from tracegrad.ops.shape.linear import full, reshape, transpose
 from tracegrad.ops.shape.repeat_index import repeated_index
 from tracegrad.typing import Array, ArrayLike, DTypeLike
 
-__all__ = ["along", "concatenate", "diff", "picked", "repeated", "stack"]
-
 
 def _one(a: Any) -> Any:
     return arrays(a)[0]

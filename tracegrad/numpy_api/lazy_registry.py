@@ -11,8 +11,6 @@ from tracegrad.numpy_api.operands import peer_of
 from tracegrad.numpy_api.registry import FUNCTIONS, UFUNC_METHODS, refuse
 from tracegrad.tree import register_pytree_node
 
-__all__ = ["MATRICES", "MODULES", "POLYNOMIAL", "SHADOWS", "Unless"]
-
 # The names after `np.`, by module.
 MODULES = {
     "nanfunctions": "nanmin nanmax nanprod nanvar nanstd nancumsum nancumprod nanargmin nanargmax",

@@ -31,12 +31,6 @@ from tracegrad.ops.reduce.reductions import reduce_any, reduce_max
 from tracegrad.ops.shape.linear import broadcast_to, cast, concatenate, flip, full, reduce_sum, reshape
 from tracegrad.typing import Array, ArrayLike
 
-__all__ = [
-    "MatrixError", "cholesky", "det", "eigh", "eigvalsh", "factor", "factorable", "inv", "matrices", "matrix_power",
-    "matrix_rank", "multi_dot", "of_triangle", "pinv", "pseudoinverse", "qr", "rank_of", "slogdet", "solve", "solved",
-    "spectral_values", "spectrum", "square_matrices", "svd", "svdvals", "tolerance",
-]  # fmt: skip
-
 # NumPy's own classes of results, which it does not export.
 _ONE = np.eye(1)
 _Eigh: Any = type(np.linalg.eigh(_ONE))

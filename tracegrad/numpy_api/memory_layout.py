@@ -13,19 +13,6 @@ from tracegrad.numpy_api.registry import implements, refuse
 from tracegrad.ops.core.memory_order import arranged, order_of, relaid, spread, stand_in
 from tracegrad.typing import Array, ArrayLike
 
-__all__ = [
-    "Flags",
-    "MemoryMethods",
-    "RowMajorLayout",
-    "dtype_of_view",
-    "in_memory_order",
-    "in_new_memory",
-    "isfortran",
-    "recomputed",
-    "shares_memory",
-    "with_order",
-]
-
 
 class RowMajorLayout:
     """Memory attributes that NumPy's functions read, for carriers without memory."""

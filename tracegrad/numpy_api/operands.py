@@ -23,34 +23,6 @@ from tracegrad.ops.shape.linear import broadcast_to, cast, full, reshape
 from tracegrad.ops.shape.stack_split import stack
 from tracegrad.typing import Array, ArrayLike, DTypeLike
 
-__all__ = [
-    "UFUNC",
-    "along_axis",
-    "array",
-    "arrays",
-    "assigned",
-    "broadcast_arrays",
-    "broadcast_shapes",
-    "constant",
-    "from_sequence",
-    "has_value",
-    "normalized_index",
-    "operand",
-    "operands",
-    "peer_of",
-    "promoted",
-    "raveled",
-    "rounded_once",
-    "second_operand",
-    "size_of",
-    "to_dtype",
-    "to_float",
-    "together",
-    "viewed",
-    "whole",
-    "window",
-]
-
 
 def peer_of(*xs: Any) -> Any:
     """Return the carrier of the highest level among `xs`, also in lists and tuples; None if there is none."""

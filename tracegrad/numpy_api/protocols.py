@@ -18,20 +18,6 @@ from tracegrad.errors import TraceError, UnsupportedError, located
 from tracegrad.ops.core.op import Carrier, DispatchLevel
 from tracegrad.typing import ArrayLike
 
-__all__ = [
-    "as_index",
-    "as_operand",
-    "decides",
-    "defers_to",
-    "is_array_class",
-    "is_sequence",
-    "is_unknown",
-    "not_plain",
-    "of_objects",
-    "of_protocol",
-    "require_plain",
-]
-
 _USUAL = frozenset({np.ndarray, list, tuple, type(None), slice, str, type(...), *LITERALS})
 _PRIORITY_OF_ARRAYS = 0.0
 

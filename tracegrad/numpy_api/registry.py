@@ -25,20 +25,6 @@ from tracegrad.ops.core.half_rounding import HALF
 from tracegrad.ops.core.op import Carrier
 from tracegrad.ops.elementwise import table as elementwise
 
-__all__ = [
-    "FUNCTIONS",
-    "NO_VALUE",
-    "UFUNCS",
-    "UFUNC_METHODS",
-    "dispatch_function",
-    "dispatch_ufunc",
-    "implements",
-    "refuse",
-    "supported",
-    "ufunc",
-    "write",
-]
-
 Implementation = Callable[..., Any]
 
 FUNCTIONS: dict[Any, Implementation] = {}

@@ -15,8 +15,6 @@ from tracegrad.ops.reduce import partition as selecting
 from tracegrad.ops.reduce import sorting
 from tracegrad.typing import Array, ArrayLike
 
-__all__ = ["argpartition", "argsort", "partition", "searchsorted", "sort"]
-
 
 def _is_stable(kind: str | None, stable: bool | None) -> bool:
     if kind not in (None, "quicksort", "heapsort", "mergesort", "stable"):

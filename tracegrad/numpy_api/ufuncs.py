@@ -67,20 +67,6 @@ from tracegrad.ops.linalg.contraction import matmul_any
 from tracegrad.ops.shape.linear import full, stop_gradient
 from tracegrad.typing import Array, ArrayLike
 
-__all__ = [
-    "OP_OF_UFUNC",
-    "bitwise_and",
-    "bitwise_or",
-    "bitwise_xor",
-    "divmod_",
-    "in_double",
-    "invert",
-    "matmul",
-    "positive",
-    "power_",
-]
-
-
 # NumPy's universal functions that are ops without a change.
 OP_OF_UFUNC: dict[Any, Elementwise] = {}
 

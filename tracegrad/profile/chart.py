@@ -9,8 +9,6 @@ from tracegrad.profile.table import format_lines
 from tracegrad.utils.formatting import amount, duration, percent
 from tracegrad.utils.svg import LETTER, TEXT, document, escaped, rectangle, text_element
 
-__all__ = ["bars"]
-
 MAX_BARS = 40
 MARGIN, ROW_HEIGHT, BAR, LONGEST = 20.0, 24.0, 15.0, 320.0
 

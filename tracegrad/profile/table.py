@@ -8,8 +8,6 @@ from typing import Any
 
 from tracegrad.utils.formatting import amount, columns, duration, percent
 
-__all__ = ["format_lines", "lines_of"]
-
 MAX_ROWS = 30
 MAX_LINES = 6  # source lines that are listed for a step
 

@@ -29,8 +29,6 @@ from tracegrad.reroll.offset_slices import SliceWindow, apply_window, window_of
 from tracegrad.reroll.stack_values import join_slices, stack_rows
 from tracegrad.trace.builder.builder import TraceBuilder
 
-__all__ = ["Uses", "scanned"]
-
 # Positions in an iteration whose values are used after the loop, with the iterations that they come from.
 Uses = dict[int, set[int]]
 

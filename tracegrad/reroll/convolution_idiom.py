@@ -26,8 +26,6 @@ from tracegrad.reroll.offset_slices import SliceWindow, operands_of_all, window_
 from tracegrad.reroll.thresholds import MIN_ITERATIONS
 from tracegrad.target.tuning import TUNING
 
-__all__ = ["Moved", "sums_of_windows"]
-
 ROOM = TUNING.loops.max_window_bytes
 
 Moved = Callable[[GraphNode], Any]  # maps a node to its replacement, a value

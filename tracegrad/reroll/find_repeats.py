@@ -8,8 +8,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["RepeatRun", "runs"]
-
 # Lengths, in tokens, of the contexts that are compared to find candidate periods. A longer context distinguishes the
 # occurrences of a token that an iteration contains several times.
 _CONTEXTS = (1, 2, 4, 8, 16, 32, 64)

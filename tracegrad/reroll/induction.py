@@ -16,8 +16,6 @@ from tracegrad.ops.elementwise.table import add, floor_divide, subtract
 from tracegrad.settings import disabled
 from tracegrad.utils.lazy_dataclass import record
 
-__all__ = ["ReducedLoop", "reduce_induction"]
-
 
 @record(frozen=True, slots=True)
 class ReducedLoop:

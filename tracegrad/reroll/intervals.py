@@ -10,8 +10,6 @@ from tracegrad.ir import GraphNode
 from tracegrad.ops.core.op import Op
 from tracegrad.ops.elementwise import table as ops
 
-__all__ = ["is_sure"]
-
 
 def is_sure(comparison: GraphNode, changing: Collection[GraphNode], bounds: Mapping[GraphNode, Interval]) -> bool:
     """Whether a comparison has the same result for all values of the `changing` nodes within the `bounds`.

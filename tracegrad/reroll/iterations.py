@@ -15,15 +15,6 @@ from tracegrad.ir import GraphNode
 from tracegrad.reroll.offset_slices import reads
 from tracegrad.utils.lazy_dataclass import record
 
-__all__ = [
-    "CarriedOperand",
-    "InvariantOperand",
-    "LocalOperand",
-    "RecordedIterations",
-    "VaryingOperand",
-    "iterations_of",
-]
-
 # Maximal distance, in iterations, between the computation of a value and a read of it in a later iteration.
 FARTHEST = 8
 

@@ -17,8 +17,6 @@ from tracegrad.ops.indexing.dynamic_slice import dynamic_slice
 from tracegrad.ops.shape.linear import fresh
 from tracegrad.settings import disabled
 
-__all__ = ["again", "merged"]
-
 # Corresponding nodes, one for each path.
 _Group = tuple[Any, ...]
 _SAME, _ALIKE, _OTHER = "same", "alike", "other"

@@ -16,8 +16,6 @@ from tracegrad.ops.shape.linear import slice
 from tracegrad.reroll.offset_slices import operands_of, operands_of_all
 from tracegrad.reroll.thresholds import MIN_ITERATIONS
 
-__all__ = ["fixed_first", "read_late"]
-
 
 def fixed_first(nodes: Sequence[GraphNode], codes: Sequence[int]) -> list[GraphNode]:
     """The nodes in order, with loop-invariant nodes moved to the front. `codes` are numbers of the nodes'

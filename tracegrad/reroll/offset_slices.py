@@ -19,8 +19,6 @@ from tracegrad.ops.elementwise.table import where
 from tracegrad.ops.indexing.dynamic_slice import dynamic_slice, dynamic_update_slice
 from tracegrad.ops.shape.linear import broadcast_to, full, pad, slice
 
-__all__ = ["SliceWindow", "apply_window", "cached_windows", "operands_of", "operands_of_all", "reads", "window_of"]
-
 
 class SliceWindow(NamedTuple):
     """Window of an array: `sizes` elements, `step` apart, from `starts` on. A written window has `values` (an array of

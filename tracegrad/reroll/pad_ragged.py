@@ -33,8 +33,6 @@ from tracegrad.reroll.iterations import RecordedIterations
 from tracegrad.reroll.offset_slices import SliceWindow, apply_window, window_of
 from tracegrad.trace.builder.builder import TraceBuilder
 
-__all__ = ["pad_iterations"]
-
 Shape = tuple[int, ...]
 
 

@@ -16,8 +16,6 @@ from tracegrad.ops.shape.linear import flip, reshape, slice, transpose
 from tracegrad.reroll.merge_paths import again
 from tracegrad.settings import disabled
 
-__all__ = ["scan_reads"]
-
 
 def scan_reads(body: Graph, counter_at: int, arrays: Sequence[Any], numbers: range) -> tuple[Graph, list[Any]]:
     """The body of a scan with counter reads replaced by scanned rows, and the scanned arrays. The input at `counter_at`

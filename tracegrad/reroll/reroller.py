@@ -26,8 +26,6 @@ from tracegrad.settings import disabled
 from tracegrad.trace.builder.builder import TraceBuilder
 from tracegrad.utils.log import log
 
-__all__ = ["Reroller"]
-
 _MOVES = (Move, Result)
 _SIZED = frozenset({arange, broadcast_to, full, reshape})
 SHORT = f"fewer than {MIN_NODES} nodes in all, whose code is faster unrolled"

@@ -15,8 +15,6 @@ from tracegrad.reroll.offset_slices import apply_window, operands_of, reads, win
 from tracegrad.reroll.stack_values import rows_of_array
 from tracegrad.trace.builder.builder import TraceBuilder
 
-__all__ = ["Rewriting"]
-
 
 class Rewriting:
     """Rewrite of the nodes in `sequence` and the outputs when disjoint loops are replaced: by a scan, or by the

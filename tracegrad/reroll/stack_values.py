@@ -12,8 +12,6 @@ from tracegrad.ops.shape.stack_split import stack
 from tracegrad.reroll.offset_slices import window_of
 from tracegrad.trace.builder.builder import TraceBuilder
 
-__all__ = ["join_slices", "rows_of_array", "stack_rows"]
-
 
 def stack_rows(builder: TraceBuilder, values: Sequence[GraphNode]) -> Any:
     """Stack these rows to an array."""

@@ -2,7 +2,5 @@
 
 from tracegrad.target.tuning import TUNING
 
-__all__ = ["MIN_ITERATIONS", "MIN_NODES"]
-
 MIN_ITERATIONS = TUNING.loops.min_iterations
 MIN_NODES = TUNING.loops.min_nodes

@@ -12,8 +12,6 @@ from tracegrad.ops.elementwise.complex import conjugated
 from tracegrad.scipy_api.registry import shadow
 from tracegrad.typing import Array, ArrayLike, Axes
 
-__all__ = ["correlated", "over_windows"]
-
 
 def over_windows(x: Array, w: Array) -> Any:
     """Sum the products of `w` with each window of `x` that has its shape."""

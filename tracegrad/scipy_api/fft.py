@@ -21,8 +21,6 @@ from tracegrad.ops.elementwise.table import divide, multiply
 from tracegrad.scipy_api.registry import shadow
 from tracegrad.typing import Array, ArrayLike
 
-__all__: list[str] = []
-
 _INVERSE = {1: 1, 2: 3, 3: 2, 4: 4}
 _OTHER = {"backward": "forward", "forward": "backward", "ortho": "ortho"}
 

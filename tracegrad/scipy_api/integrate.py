@@ -10,8 +10,6 @@ from tracegrad.numpy_api.operands import arrays, to_float
 from tracegrad.numpy_api.registry import refuse
 from tracegrad.scipy_api.registry import shadow
 
-__all__: list[str] = []
-
 
 def _samples(y: Any, x: Any, dx: Any, axis: int) -> tuple[Any, Any]:
     """Return the samples with the axis last, and the gaps between them: an array, or one number."""

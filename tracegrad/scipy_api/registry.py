@@ -19,23 +19,6 @@ from tracegrad.ops.core.op import dispatch_operand
 from tracegrad.ops.core.recorders import active_recorder
 from tracegrad.typing import Array
 
-__all__ = [
-    "SHADOWS",
-    "Attributes",
-    "add_homes",
-    "is_factors",
-    "is_fortran",
-    "is_special",
-    "of_ufunc",
-    "public_name",
-    "replacement_of",
-    "replaces_objects",
-    "routine",
-    "shadow",
-    "shadow_of",
-    "shadows",
-]
-
 Implementation = Callable[..., Any]
 
 SHADOWS: dict[str, Implementation] = {}

@@ -19,8 +19,6 @@ from tracegrad.ops.linalg.sparse import SuperLUFactors, solve_with, sparse_produ
 from tracegrad.scipy_api.registry import Attributes, replaces_objects, shadow
 from tracegrad.typing import Array, ArrayLike, Axes
 
-__all__ = ["Sparse"]
-
 
 class Sparse:
     """Replacement of a sparse matrix: `held` is its data, indices and row pointers, or its transpose's (`csc`)."""

@@ -59,8 +59,6 @@ from tracegrad.ops.special.scipy_special import polygamma as _polygamma
 from tracegrad.scipy_api.registry import SHADOWS, Implementation, shadow
 from tracegrad.typing import Array, ArrayLike, Axes
 
-__all__ = ["call", "comb", "factorial", "lambertw", "logsumexp", "multigammaln", "on_carriers", "polygamma", "zeta"]
-
 
 def call(name: str, *xs: Any) -> Any:
     """Call the function `name` of arrays and numbers, with the ufunc's broadcasting and promotion."""

@@ -17,8 +17,6 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from tracegrad.utils.deferred_signals import uninterrupted
 
-__all__ = ["one_thread", "threads_for"]
-
 _OF_SHORT_FACTORS = ("", "l-bfgs-b", "slsqp")  # methods of `scipy.optimize.minimize`; "" may be any of them
 
 _lock = threading.Lock()

@@ -32,8 +32,6 @@ from tracegrad.solvers.packing import flat, unflatten
 from tracegrad.solvers.scipy_function import SolverArguments, scipy_function, solver
 from tracegrad.solvers.solver_node import LastResult, OpaqueCall, SolverResult, node_name, recorded, shaped
 
-__all__: list[str] = []
-
 API_NAME = "scipy.integrate.solve_bvp"
 _COUNTS = 2  # elements of the counts: niter and status
 

@@ -17,8 +17,6 @@ from tracegrad.locks import cached_property
 from tracegrad.runtime.execution.program import MISS, Program, compile_program, conformed
 from tracegrad.settings import jit_disabled, settings, waits_for_compiler
 
-__all__ = ["Callback", "Substitute"]
-
 
 class Callback:
     """Graph that a solver calls, compiled once as a program.

@@ -22,8 +22,6 @@ from tracegrad.solvers.ode_sensitivity import System, of_length, one_element, so
 from tracegrad.solvers.solver_node import OpaqueCall, aside
 from tracegrad.transforms.jvp_graph import pushed
 
-__all__ = ["Event", "Events"]
-
 
 class Event:
     """Event function: a graph of the time, the state and the values of a system, which is 0 at an event.

@@ -11,8 +11,6 @@ from tracegrad.solvers.minimize import minimize
 from tracegrad.solvers.scipy_function import SolverArguments, solver
 from tracegrad.solvers.solver_node import SolverResult
 
-__all__: list[str] = []
-
 _FULL = ("x", "fun", "nfev", "njev", "status")
 _SEARCH = {"epsilon": "eps", "maxiter": "maxiter", "c1": "c1", "c2": "c2", "disp": "disp"}
 

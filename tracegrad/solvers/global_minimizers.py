@@ -24,8 +24,6 @@ from tracegrad.solvers.minimize import (
 from tracegrad.solvers.scipy_function import SolverArguments, plain_options, scipy_function, solver, with_args
 from tracegrad.solvers.solver_node import Functions, SolverResult, SolverRule, Starts, called
 
-__all__: list[str] = []
-
 _COUNTS = {
     "differential_evolution": ("nfev", "nit", "success"),
     "direct": ("nfev", "nit", "status", "success"),

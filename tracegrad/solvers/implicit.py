@@ -22,8 +22,6 @@ from tracegrad.solvers.solver_node import Functions, Kinds, SolverRule, Starts, 
 from tracegrad.transforms.jvp_graph import pushed
 from tracegrad.transforms.vjp_graph import joint
 
-__all__ = ["columns", "gradient_of", "solution", "solved"]
-
 
 def gradient_of(graph: Graph) -> Graph:
     """Return the graph (x, values) -> gradient of a scalar function with respect to x."""

@@ -19,8 +19,6 @@ from tracegrad.solvers.ode_sensitivity import NUMBER, System, solution
 from tracegrad.solvers.scipy_function import SolverArguments, arguments_tuple, plain_options, solver
 from tracegrad.solvers.solver_node import SolverResult, recorded, shaped
 
-__all__: list[str] = []
-
 
 def _recorded(
     api_name: str, fun: Any, jac: Any, y0: Any, args: Sequence[Any], events: Sequence[Any] = ()

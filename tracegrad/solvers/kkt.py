@@ -23,8 +23,6 @@ from tracegrad.solvers.implicit import columns, gradient_of, solved
 from tracegrad.solvers.scipy_function import scipy_function, with_args
 from tracegrad.solvers.solver_node import Functions, Starts, shaped
 
-__all__ = ["FACTS", "Between", "Constraint", "Run", "constrained"]
-
 Fs = list[tuple[Callable[..., Any], Any]]
 Run = Callable[[Any, Any, Any], tuple[Any, ...]]
 

@@ -20,8 +20,6 @@ from tracegrad.scipy_api.sparse import Sparse, wrapped
 from tracegrad.solvers.scipy_function import SolverArguments, scipy_function, solver
 from tracegrad.solvers.solver_node import OpaqueCall, SolverRule
 
-__all__: list[str] = []
-
 
 class _KrylovCall(OpaqueCall):
     """Opaque call of a Krylov solver for a matrix and a right-hand side."""

@@ -41,8 +41,6 @@ from tracegrad.solvers.minimize import NUMERICAL_JACS, begin
 from tracegrad.solvers.scipy_function import SolverArguments, plain_options, scipy_function, solver, with_args
 from tracegrad.solvers.solver_node import Functions, SolverResult, Starts, shaped
 
-__all__: list[str] = []
-
 Fs = list[tuple[Callable[..., Any], Any]]
 
 

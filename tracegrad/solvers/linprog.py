@@ -21,8 +21,6 @@ from tracegrad.solvers.minimize import ends
 from tracegrad.solvers.scipy_function import SolverArguments, solver
 from tracegrad.solvers.solver_node import Functions, SolverResult, Starts, shaped
 
-__all__: list[str] = []
-
 _NEAR = 1e-7  # largest residual of an active constraint, relative to 1 + the largest element of the solution
 
 

@@ -24,18 +24,6 @@ from tracegrad.solvers.kkt import FACTS, Between, Constraint, Run, constrained
 from tracegrad.solvers.scipy_function import SolverArguments, arguments_tuple, scipy_function, solver, with_args
 from tracegrad.solvers.solver_node import Functions, OpaqueCall, SolverResult, Starts, shaped
 
-__all__ = [
-    "NUMERICAL_JACS",
-    "Objective",
-    "begin",
-    "constraints_of",
-    "ends",
-    "facts_of",
-    "limits_of",
-    "minimum",
-    "number",
-]
-
 NUMERICAL_JACS = (None, False, "2-point", "3-point")
 _AT_BOUNDS = ("", "l-bfgs-b", "slsqp")  # methods whose results are exactly at active bounds
 

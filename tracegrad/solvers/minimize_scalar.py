@@ -18,8 +18,6 @@ from tracegrad.solvers.scipy_function import SolverArguments, solver, with_args
 from tracegrad.solvers.solver_node import Functions, SolverResult, Starts
 from tracegrad.trace.driver.region import weakened
 
-__all__: list[str] = []
-
 
 @solver("optimize.minimize_scalar")
 def minimize_scalar(inputs: SolverArguments) -> Any:

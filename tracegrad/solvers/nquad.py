@@ -15,8 +15,6 @@ from tracegrad.solvers.scipy_function import SolverArguments, arguments_tuple, p
 from tracegrad.solvers.solver_node import Functions, OpaqueCall, aside, node_name, shaped
 from tracegrad.trace.driver.region import weakened
 
-__all__: list[str] = []
-
 Ranges = Sequence[Callable[..., Any]]
 
 

@@ -26,8 +26,6 @@ from tracegrad.solvers.runge_kutta import METHODS, fits, integrator, tables, tol
 from tracegrad.solvers.solver_node import LastResult, OpaqueCall, SolverRule, node_name
 from tracegrad.transforms.jvp_graph import pushed
 
-__all__ = ["NUMBER", "System", "of_length", "one_element", "solution"]
-
 NUMBER = Aval((), np.dtype(np.float64))
 
 

@@ -10,8 +10,6 @@ import numpy as np
 from tracegrad.avals import name_of
 from tracegrad.ops.shape.linear import cast, concatenate, reshape, slice
 
-__all__ = ["flat", "unflatten"]
-
 
 def flat(xs: Sequence[Any]) -> Any:
     """Flatten values into one float64 vector."""

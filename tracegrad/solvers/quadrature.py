@@ -28,8 +28,6 @@ from tracegrad.trace.driver.region import weakened
 from tracegrad.transforms.jvp_graph import pushed
 from tracegrad.transforms.vjp_graph import joint
 
-__all__ = ["quad"]
-
 Ends = tuple[float | None, float | None]
 
 # The largest number of integrals that QUADPACK computes one by one, in C; `quad_vec` in Python computes larger vectors.

@@ -16,8 +16,6 @@ from tracegrad.solvers.scipy_function import SolverArguments, solver, with_args
 from tracegrad.solvers.solver_node import Functions, SolverResult, Starts, shaped
 from tracegrad.trace.driver.region import weakened
 
-__all__: list[str] = []
-
 _COUNTS = (((), "i64"), ((), "i64"), ((), "bool"))
 
 

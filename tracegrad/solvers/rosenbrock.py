@@ -7,8 +7,6 @@ import numpy as np
 from tracegrad.numpy_api.operands import arrays, promoted, to_float
 from tracegrad.scipy_api.registry import shadow
 
-__all__: list[str] = []
-
 
 @shadow("scipy.optimize.rosen")
 def rosen(x: object) -> object:

@@ -39,8 +39,6 @@ from tracegrad.ops.elementwise.table import (
 from tracegrad.ops.indexing.dynamic_slice import dynamic_slice, dynamic_update_slice
 from tracegrad.ops.shape.linear import arange, cast, full, reduce_sum, reshape, slice
 
-__all__ = ["METHODS", "fits", "integrator", "tables", "tolerances"]
-
 METHODS = ("RK23", "RK45", "DOP853")
 
 _USUAL: dict[str, Any] = {"rtol": 1e-3, "atol": 1e-6, "max_step": np.inf, "first_step": None}

@@ -19,8 +19,6 @@ from tracegrad.ops import Carrier, TapeCarrier
 from tracegrad.ops.core.op import dispatch_operand
 from tracegrad.scipy_api.registry import shadow
 
-__all__ = ["SolverArguments", "arguments_tuple", "plain_options", "scipy_function", "solver", "with_args"]
-
 Function = Callable[..., Any]
 
 

@@ -25,20 +25,6 @@ from tracegrad.solvers.callbacks import Callback
 from tracegrad.trace.driver.closed_rules import RuleGraph
 from tracegrad.trace.driver.region import closed
 
-__all__ = [
-    "Functions",
-    "LastResult",
-    "OpaqueCall",
-    "SolverResult",
-    "SolverRule",
-    "Starts",
-    "aside",
-    "called",
-    "node_name",
-    "recorded",
-    "shaped",
-]
-
 # Shapes and dtypes of the results of a solver.
 Kinds = tuple[tuple[tuple[int, ...], str], ...]
 

@@ -2,6 +2,4 @@
 
 from tracegrad.target.tuning import TUNING
 
-__all__ = ["BLOCK_OFFSET", "LINE", "PAGE"]
-
 LINE, PAGE, BLOCK_OFFSET = TUNING.memory.cache_line, TUNING.memory.page, TUNING.memory.block_offset

@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from dataclasses import field, fields, is_dataclass
 from typing import Any, NamedTuple, TypeVar
 
-__all__ = ["CHOSEN", "TuningConstant", "chosen", "constants", "measured"]
-
 T = TypeVar("T")
 
 CHOSEN = "chosen, not measured"

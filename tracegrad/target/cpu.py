@@ -7,16 +7,6 @@ from functools import cache
 
 import llvmlite.binding as ll
 
-__all__ = [
-    "converts_halves",
-    "cpu_name",
-    "features",
-    "has_masks_of_bytes",
-    "is_sapphire_rapids",
-    "is_zen",
-    "stores_slowly_with_masks",
-]
-
 
 def cpu_name() -> str:
     return os.environ.get("NUMBA_CPU_NAME") or str(ll.get_host_cpu_name())

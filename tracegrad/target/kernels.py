@@ -3,8 +3,6 @@
 from tracegrad.target.constants import chosen, measured
 from tracegrad.utils.lazy_dataclass import record
 
-__all__ = ["Prefetching", "ScalarCosts", "Transposition", "Unrolling", "Vectorization"]
-
 
 @record(frozen=True)
 class ScalarCosts:

@@ -3,8 +3,6 @@
 from tracegrad.target.constants import chosen, measured
 from tracegrad.utils.lazy_dataclass import record
 
-__all__ = ["Fusion", "MemoryLayout", "StripMining", "Threading"]
-
 
 @record(frozen=True)
 class Fusion:

@@ -16,8 +16,6 @@ from tracegrad.target.cpu import features, has_masks_of_bytes, is_zen
 from tracegrad.target.tuning import tuning
 from tracegrad.utils.lazy_dataclass import record
 
-__all__ = ["GemmPolicy", "OpenBlasKernels", "gemm_policy", "has_small_kernels", "preferred_core"]
-
 Generated = Literal["none", "small_or_slim", "packed_otherwise"]
 
 

@@ -3,8 +3,6 @@
 from tracegrad.target.constants import chosen, measured
 from tracegrad.utils.lazy_dataclass import record
 
-__all__ = ["CacheLimits", "Diagnostics", "Dispatch", "FirstCall", "PlainPython"]
-
 
 @record(frozen=True)
 class FirstCall:

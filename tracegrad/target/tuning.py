@@ -16,8 +16,6 @@ from tracegrad.target.plans import Fusion, MemoryLayout, StripMining, Threading
 from tracegrad.target.programs import CacheLimits, Diagnostics, Dispatch, FirstCall, PlainPython
 from tracegrad.utils.lazy_dataclass import record
 
-__all__ = ["GENERIC", "SAPPHIRE_RAPIDS", "TUNING", "ZEN", "ZEN_AVX512", "Tuning", "tuning"]
-
 
 @record(frozen=True)
 class Tuning:

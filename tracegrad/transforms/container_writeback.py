@@ -20,8 +20,6 @@ from tracegrad.torch.modes import STATE
 from tracegrad.trace.builder.builder import current_trace
 from tracegrad.trace.proxies.function_proxies import unshadowed
 
-__all__ = ["ContainerCopies", "shared_by", "value_of"]
-
 
 class _SharedContainers(threading.local):
     """Ids of containers that the current call on the tape may write to by more than one path."""

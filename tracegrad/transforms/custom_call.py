@@ -22,8 +22,6 @@ from tracegrad.trace.sources.sources import Attribute, Fixed, Source
 from tracegrad.transforms.opaque import OpaqueFunction, as_result, bound
 from tracegrad.utils.pickling import reference
 
-__all__ = ["CustomRule", "RuleCall", "save_values", "saved_values"]
-
 
 class CustomRule:
     """Function whose derivative is a rule; the arguments `nondiff_argnums` are passed to the rule unchanged."""

@@ -30,8 +30,6 @@ from tracegrad.transforms.jvp_function import linear_at, transposing
 from tracegrad.transforms.opaque import OpaqueFunction
 from tracegrad.transforms.vjp_function import traced_vjp
 
-__all__ = ["custom_jvp", "custom_vjp"]
-
 
 # -- custom_vjp --------------------------------------------------------------------------------------------------------
 class _Vjp(Function):

@@ -29,23 +29,6 @@ from tracegrad.trace.values.tracer import Tracer
 from tracegrad.trace.world.memoized_results import require_not_remembered
 from tracegrad.transforms.container_writeback import ContainerCopies
 
-__all__ = [
-    "FlatCall",
-    "FlatFunction",
-    "LeafArguments",
-    "Tape",
-    "as_tensors",
-    "calling",
-    "dependent_nodes",
-    "inlined",
-    "is_array",
-    "on_tape",
-    "output",
-    "pair",
-    "recorded",
-    "type_text",
-]
-
 FlatFunction = Callable[..., Sequence[Any]]
 
 

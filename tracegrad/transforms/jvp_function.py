@@ -39,8 +39,6 @@ from tracegrad.transforms.flat_function import (
     type_text,
 )
 
-__all__ = ["LinearizationPoint", "jvp", "linear", "linear_at", "transposing"]
-
 Pushforward = Callable[[Sequence[Any]], list[Any]]
 
 

@@ -8,8 +8,6 @@ from typing import Any
 from tracegrad import ad
 from tracegrad.ir import Graph, build, replay
 
-__all__ = ["pushed"]
-
 
 def pushed(graph: Graph, wrt: Sequence[int]) -> tuple[Graph, list[int]]:
     """The JVP graph (inputs, tangents of the inputs `wrt`) -> (outputs, nonzero tangents of outputs), and the positions

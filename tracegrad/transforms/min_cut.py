@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-__all__ = ["source_side"]
-
 
 class Network:
     """Flow network of the vertices 0, 1, ...; edge `k ^ 1` is the reverse of edge `k`."""

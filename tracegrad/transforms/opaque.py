@@ -32,8 +32,6 @@ from tracegrad.trace.random.rejected_reads import draws
 from tracegrad.trace.sources.describe import describe
 from tracegrad.utils.pickling import reference
 
-__all__ = ["OpaqueFunction", "as_result", "bound", "opaque"]
-
 _MAX_CACHED_KINDS = 256  # number of argument kinds for which a function caches the kind of its result
 
 

@@ -18,8 +18,6 @@ from tracegrad.ops.core.forms import Checked
 from tracegrad.settings import disabled
 from tracegrad.transforms.min_cut import source_side
 
-__all__ = ["between", "partition"]
-
 _INFINITE = 2**30
 
 

@@ -30,8 +30,6 @@ from tracegrad.transforms import jvp_function, vjp_function
 from tracegrad.transforms.flat_function import FlatCall, inlined
 from tracegrad.transforms.partition import between, partition
 
-__all__ = ["DerivativeProgram", "linearized", "pulled", "pulled_again"]
-
 Function = Callable[..., Any]
 
 

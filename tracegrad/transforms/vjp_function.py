@@ -41,18 +41,6 @@ from tracegrad.transforms.flat_function import (
     type_text,
 )
 
-__all__ = [
-    "Pullback",
-    "VjpArguments",
-    "cotangents",
-    "positional",
-    "positions",
-    "pull_back",
-    "traced_vjp",
-    "value_and_grad",
-    "vjp_at",
-]
-
 
 class Pullback:
     """Pullback: from cotangents of outputs to cotangents of inputs."""

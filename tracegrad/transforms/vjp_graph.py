@@ -10,8 +10,6 @@ from tracegrad.ir import Graph, GraphValue, build, replay
 from tracegrad.ops.elementwise.table import accumulate
 from tracegrad.ops.shape.linear import zeros_like
 
-__all__ = ["active_outputs", "joint", "vjp"]
-
 
 def joint(graph: Graph, wrt: Sequence[int], seeded: Sequence[int]) -> tuple[Graph, list[int]]:
     """The joint graph (inputs, cotangents of the outputs `seeded`) -> (outputs, nonzero cotangents of the inputs

@@ -29,8 +29,6 @@ from tracegrad.trace.sources.describe import Description, describe
 from tracegrad.trace.values.tracer import Tracer
 from tracegrad.transforms.flat_function import as_tensors, inlined
 
-__all__ = ["batched_call", "check_axes", "map_rows"]
-
 Function = Callable[..., Any]
 # Number of examples in a chunk, and a function that maps another one over the rows of arrays, as `tg.map` does.
 Chunks = tuple[int, Function]

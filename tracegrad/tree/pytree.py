@@ -8,23 +8,6 @@ from typing import Any
 from tracegrad.errors import ShapeError
 from tracegrad.tree.registry import KINDS, LEAF_KIND, Children, NodeKind, fixed, kind_of, unordered
 
-__all__ = [
-    "TreeDef",
-    "alike",
-    "children",
-    "fix",
-    "flatten",
-    "flatten_up_to",
-    "is_node",
-    "leaves",
-    "map",
-    "paths",
-    "skeleton",
-    "structure",
-    "unflatten",
-    "with_children",
-]
-
 _map: Any = map
 
 # Kind, static data and the specs of the children; a plain tuple, so that hashing and comparing run in C.

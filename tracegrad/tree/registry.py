@@ -10,22 +10,6 @@ from typing import Any
 
 from tracegrad.avals import Aval, Size
 
-__all__ = [
-    "FIXED_KIND",
-    "KINDS",
-    "LEAF_KIND",
-    "Children",
-    "NodeKind",
-    "fixed",
-    "fixed_value",
-    "kind_of",
-    "register_leaf",
-    "register_pytree_node",
-    "registered",
-    "treat_as",
-    "unordered",
-]
-
 Children = Sequence[Any]
 
 

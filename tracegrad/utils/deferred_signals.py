@@ -11,8 +11,6 @@ import signal
 import threading
 from typing import Any
 
-__all__ = ["uninterrupted"]
-
 # `_signal` is used because the functions of `signal` convert results to enum members, which is slow.
 _NUMBERS = sorted(map(int, signal.valid_signals()))
 

@@ -12,8 +12,6 @@ import inspect
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-__all__ = ["DocTable", "phrase"]
-
 Row = tuple[str, str]
 _PLAIN = {"int", "float", "bool", "str"}
 _RESULT = "Tensor or ndarray", "Result: a Tensor if an argument is a Tensor, and an array otherwise."

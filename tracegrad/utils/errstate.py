@@ -14,19 +14,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = [
-    "HARMLESS",
-    "QUIET",
-    "TRAPS",
-    "USUAL",
-    "handling",
-    "noted",
-    "restore_traps",
-    "set_traps",
-    "sprung",
-    "traps",
-]
-
 QUIET: Any
 TRAPS: Any
 traps: Callable[[], Any]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-__all__ = ["amount", "columns", "duration", "percent"]
-
 
 def duration(seconds: float) -> str:
     """Seconds with three digits.

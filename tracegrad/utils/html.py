@@ -11,8 +11,6 @@ from collections.abc import Iterable, Sequence
 
 from tracegrad.utils.svg import escaped
 
-__all__ = ["block", "code", "fold", "note", "object_html", "table"]
-
 OPEN = 24  # the most lines of a block that is not folded
 
 _STYLE = (

@@ -15,8 +15,6 @@ from typing import Any, TypeVar, dataclass_transform
 
 from tracegrad.utils.source import define
 
-__all__ = ["record"]
-
 T = TypeVar("T")
 _LATER = object()  # the default of a field that has a factory
 _fields: Callable[[Any], tuple[dataclasses.Field[Any], ...]] = functools.cache(dataclasses.fields)

@@ -14,8 +14,6 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-__all__ = ["mirrored", "names", "second_name"]
-
 
 def names(
     namespace: dict[str, Any], modules: Mapping[str, str], members: Mapping[str, str], others: str

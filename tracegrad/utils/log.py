@@ -13,8 +13,6 @@ from typing import TextIO
 
 from tracegrad.settings import TOPICS, settings
 
-__all__ = ["enabled", "log"]
-
 _LOGGERS = {topic: logging.getLogger(f"tracegrad.{topic}") for topic in TOPICS}
 
 

@@ -14,8 +14,6 @@ from typing import Any
 
 from tracegrad.cpython.frames import frame_at
 
-__all__ = ["Recipe", "apply_recipe", "bound_method", "reduced", "reference"]
-
 # A transform of tracegrad, and its arguments after the function that it is applied to.
 Recipe = tuple[Callable[..., Any], tuple[Any, ...], Mapping[str, Any]]
 

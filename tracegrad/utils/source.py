@@ -17,8 +17,6 @@ from typing import Any
 from tracegrad.errors import GENERATED_PREFIX
 from tracegrad.utils.log import enabled, log
 
-__all__ = ["define"]
-
 _MAX_TEXTS = 1024  # texts whose code and lines are cached
 _numbers = itertools.count(1)
 _filenames: deque[str] = deque()  # of the cached lines, the oldest first

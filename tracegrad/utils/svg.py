@@ -10,8 +10,6 @@ import re
 from collections.abc import Iterable
 from html import escape
 
-__all__ = ["LETTER", "TEXT", "TITLE", "document", "escaped", "number", "rectangle", "text_element"]
-
 TITLE, TEXT = 13.0, 11.5  # font sizes in a box
 LETTER = 0.602  # the width of a letter of the usual monospaced fonts, in font sizes
 

@@ -17,8 +17,6 @@ import numpy as np
 from tracegrad.avals import Aval
 from tracegrad.utils.lazy_dataclass import record
 
-__all__ = ["BoxLine", "Diagram", "DiagramBox", "Panel", "array_of", "shape_text", "shortened", "value_text"]
-
 MAX_LETTERS = 30
 
 

@@ -13,8 +13,6 @@ from tracegrad.ir.printer import named_regions
 from tracegrad.ops.core.forms import Fill
 from tracegrad.visualization.diagram import BoxLine, Diagram, DiagramBox, Panel, number_text, shortened
 
-__all__ = ["fusion_groups", "graph_diagram"]
-
 LEGEND = {
     "leaf": "argument",
     "constant": "read from outside at each call",

@@ -18,8 +18,6 @@ from itertools import pairwise
 
 from tracegrad.utils.lazy_dataclass import record
 
-__all__ = ["GraphLayout", "LayoutEdge", "LevelOrder", "Point", "Size", "arrange", "assign_levels", "place_boxes"]
-
 Size = tuple[float, float]
 Point = tuple[float, float]
 # A box is its number; a bend is (tail, output, level).

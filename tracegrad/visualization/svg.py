@@ -13,8 +13,6 @@ from tracegrad.utils.svg import LETTER, TEXT, TITLE, document, escaped, number, 
 from tracegrad.visualization.diagram import BoxLine, Diagram, Panel, shortened
 from tracegrad.visualization.layered_layout import GraphLayout, LayoutEdge, Point, arrange, assign_levels, place_boxes
 
-__all__ = ["render"]
-
 # Colours of groups, drawn over the colours of boxes, and visible on light and dark pages.
 GROUPS = ("#e4572e", "#2e86ab", "#8f5bd1", "#2a9d5c", "#c98a00", "#d6457f", "#3d9e9e", "#7a7f87")
 PADDING, LINE = 10.0, 16.0

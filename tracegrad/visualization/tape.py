@@ -23,8 +23,6 @@ from tracegrad.visualization.diagram import (
     value_text,
 )
 
-__all__ = ["TensorNames", "is_tensor", "tape_diagram", "tensors_in"]
-
 MAX_SAVED = 6
 
 LEGEND = {

@@ -36,8 +36,6 @@ from tracegrad.cpython.object_layout import OFFSETS
 from tracegrad.llvmir.template import ir_template
 from tracegrad.target.tuning import TUNING
 
-__all__ = ["ENTRY", "HUGE_BYTES", "entry_ir"]
-
 ENTRY = "tg_entry"
 HUGE_BYTES = TUNING.memory.min_huge_bytes if sys.platform == "linux" else 2**62
 

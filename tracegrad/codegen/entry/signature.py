@@ -27,21 +27,6 @@ from tracegrad.cpython.object_layout import dtype_identity
 from tracegrad.errors import ShapeError, UnsupportedError
 from tracegrad.utils.lazy_dataclass import record
 
-__all__ = [
-    "RUN",
-    "SLOT_BYTES",
-    "ContainerLayout",
-    "DisjointCheck",
-    "EntrySpec",
-    "Flag",
-    "GuardSlot",
-    "InputSpec",
-    "OutputSpec",
-    "Word",
-    "descriptor_block",
-    "lowest",
-]
-
 RUN = "tg_run"
 SLOT_BYTES = 16  # bytes for the value of a 0-d output; a complex long double does not fit
 Shape = tuple[int, ...]

@@ -8,8 +8,6 @@ from tracegrad import llvmir as ir
 from tracegrad.codegen.instr.scalar import I64
 from tracegrad.codegen.loopir.polynomial import Poly
 
-__all__ = ["PolyEmitter"]
-
 
 class _SymbolValues(Protocol):
     def __getitem__(self, name: str, /) -> Any: ...

@@ -13,8 +13,6 @@ from tracegrad import llvmir as ir
 from tracegrad.codegen.vecmath.lanes import element_of, number, shaped
 from tracegrad.target.cpu import converts_halves
 
-__all__ = ["OF_FLOATS", "half_value"]
-
 
 class _Float:
     """A float `x` as its bits: `sign`, and `magnitude`, an integer in the order of absolute values."""

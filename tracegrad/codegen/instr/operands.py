@@ -11,8 +11,6 @@ from typing import Any, NamedTuple
 from tracegrad import llvmir as ir
 from tracegrad.codegen.instr.scalar import I64
 
-__all__ = ["InstructionOperand", "OperandLayout", "load_operand", "location", "rest", "word"]
-
 
 class InstructionOperand(NamedTuple):
     """An operand of so many words; 0 for a list, as long as other operands say."""

@@ -15,8 +15,6 @@ from __future__ import annotations
 from tracegrad.llvmir.template import ir_template
 from tracegrad.target.tuning import TUNING
 
-__all__ = ["INTERRUPTED", "POLL_SYMBOLS", "iterations_between_polls", "poll_module"]
-
 INTERRUPTED = 5
 POLL_COST = TUNING.threads.poll_cost
 POLL_SYMBOLS = (

@@ -19,25 +19,6 @@ from tracegrad.codegen.loopir.kernel import FIRST, SCATTERS, STOPS, Reduce
 from tracegrad.codegen.vecmath.lanes import element_of, horizontal, lanes_of, number, of_lanes, shaped
 from tracegrad.target.cpu import has_masks_of_bytes
 
-__all__ = [
-    "BOOL",
-    "I64",
-    "combine",
-    "constant",
-    "constant_of",
-    "extremum",
-    "first",
-    "identity",
-    "is_extremum",
-    "llvm_type",
-    "memory_type",
-    "multiply_add",
-    "operation",
-    "reduction_result",
-    "registers",
-    "were_nans",
-]
-
 BOOL, I8, I32, I64 = ir.IntType(1), ir.IntType(8), ir.IntType(32), ir.IntType(64)
 REASSOCIATE = ("reassoc",)
 _NUMBERS = ("nnan", "nsz")

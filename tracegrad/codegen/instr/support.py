@@ -20,18 +20,6 @@ from tracegrad.codegen.instr.scalar import BOOL, I64, combine, memory_type
 from tracegrad.codegen.vecmath.lanes import splat
 from tracegrad.target.tuning import TUNING
 
-__all__ = [
-    "INSTRUCTION_TYPE",
-    "MERGED",
-    "TASK",
-    "fill",
-    "load_addresses",
-    "loop",
-    "signature",
-    "smaller",
-    "support_module",
-]
-
 MERGED = ("tg_merge", "tg_combine")
 _LANES = {name: TUNING.vectorization.merged_bytes // dtype_named(name).itemsize for name in ("f32", "f64")}
 _POINTER = ir.IntType(8).as_pointer()

@@ -11,8 +11,6 @@ from typing import Any, NamedTuple
 
 from tracegrad.codegen.loopir.kernel import Compute, Index, Kernel, Load, Operand, Reduce, Store
 
-__all__ = ["Clip", "clip_of", "row_mask_of"]
-
 _NAME = "bound-tightening"
 _SWAPPED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
 _INTEGERS = frozenset({"add", "sub", "mul", "maximum", "minimum"})

@@ -7,8 +7,6 @@ from typing import TypeVar
 
 from tracegrad import llvmir as ir
 
-__all__ = ["begin_loop", "end_iteration", "join"]
-
 K = TypeVar("K", bound=Hashable)
 
 

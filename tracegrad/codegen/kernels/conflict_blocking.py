@@ -18,8 +18,6 @@ from tracegrad.codegen.loopir.kernel import Kernel, Reduce, accesses
 from tracegrad.codegen.loopir.polynomial import Poly
 from tracegrad.target.tuning import TUNING
 
-__all__ = ["in_conflict_blocks", "strides_across"]
-
 CONFLICT_BLOCK = TUNING.transposition.conflict_block
 COLLIDING = TUNING.transposition.conflict_stride
 

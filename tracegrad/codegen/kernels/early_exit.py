@@ -33,8 +33,6 @@ from tracegrad.codegen.loopir.steps import Launch
 from tracegrad.settings import disabled
 from tracegrad.target.tuning import TUNING
 
-__all__ = ["FirstExtremum", "LaneCount", "LaneSearch", "first_of", "search_of", "searching", "stop_early"]
-
 COUNTED = TUNING.vectorization.counted_vectors
 LONG = TUNING.vectorization.min_early_exit
 

@@ -20,8 +20,6 @@ from tracegrad import llvmir as ir
 from tracegrad.codegen.instr.scalar import multiply_add, operation
 from tracegrad.codegen.loopir.kernel import Compute, GuardBlock, Operand, Reduce, flattened, operands
 
-__all__ = ["Products", "computed", "factors_of", "mark_rounded", "products_of"]
-
 Products = dict[str, tuple[Operand, ...]]  # the factors, by the name of the product
 
 

@@ -32,8 +32,6 @@ from tracegrad.codegen.loopir.kernel import (
 from tracegrad.codegen.loopir.polynomial import Poly
 from tracegrad.target.tuning import TUNING
 
-__all__ = ["unroll_choices", "unroll_reductions"]
-
 MAX_UNROLL_INSTRUCTIONS = TUNING.unrolling.max_instructions
 MAX_CHOICE_INSTRUCTIONS = TUNING.unrolling.max_choice_instructions
 MAX_UNROLL_COPIES = TUNING.unrolling.max_copies

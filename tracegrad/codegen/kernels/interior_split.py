@@ -19,8 +19,6 @@ from tracegrad.codegen.kernels.vectorize import LIGHTEST, dependent
 from tracegrad.codegen.loopir.kernel import BoundsCheck, GuardBlock, Kernel, Reduce, flattened
 from tracegrad.codegen.loopir.polynomial import Poly
 
-__all__ = ["Interior", "LoopSegment", "holds", "interior_bounds", "interior_of", "loop_segments"]
-
 
 class Interior(NamedTuple):
     """The interior of a loop: the guards known to hold in it, by identity; the bounds of the loop variable; and the

@@ -10,8 +10,6 @@ from tracegrad.codegen.loopir.polynomial import Poly
 if TYPE_CHECKING:
     from tracegrad.codegen.kernels.vector_kernel import VectorLoop
 
-__all__ = ["InterleavedAccesses", "read_strided", "store_interleaved"]
-
 
 class InterleavedAccesses:
     """The interleaved accesses of a loop over `var`: each iteration reads or writes the next two elements.

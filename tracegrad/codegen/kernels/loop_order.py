@@ -24,8 +24,6 @@ from tracegrad.codegen.loopir.kernel import (
 from tracegrad.codegen.loopir.polynomial import Poly
 from tracegrad.settings import disabled
 
-__all__ = ["arrange", "is_serial"]
-
 
 def arrange(kernel: Kernel) -> Kernel:
     """Interchange and coalesce the loops of a kernel, in place."""

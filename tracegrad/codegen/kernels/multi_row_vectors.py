@@ -24,8 +24,6 @@ from tracegrad.codegen.vecmath.lanes import number, of_lanes, splat
 if TYPE_CHECKING:
     from tracegrad.codegen.kernels.scalar_kernel import KernelEmitter
 
-__all__ = ["multi_row_loop"]
-
 
 def multi_row_loop(outer: KernelEmitter, vectors: Vectors, low: Any, high: Any) -> None:
     """Emit the loop over rows `low` to `high` and the loop inside; `outer.totals` are the totals after it."""

@@ -20,8 +20,6 @@ from tracegrad import llvmir as ir
 from tracegrad.codegen.instr.scalar import I64
 from tracegrad.codegen.instr.support import TASK, signature
 
-__all__ = ["EACH_CHUNK", "PartialResult", "each_chunk", "fork_function"]
-
 I32 = ir.IntType(32)
 POINTER = ir.IntType(8).as_pointer()
 EACH_CHUNK = ("tg_chunks", "tg_parallel_for")

@@ -20,8 +20,6 @@ from tracegrad.target.tuning import TUNING
 if TYPE_CHECKING:
     from tracegrad.codegen.kernels.vector_kernel import VectorLoop
 
-__all__ = ["fetch_ahead", "is_compute_bound"]
-
 PREFETCH_ROWS = TUNING.prefetching.rows
 LINES = TUNING.prefetching.lines
 MIN_COST_PER_LOAD = TUNING.prefetching.min_cost_per_load

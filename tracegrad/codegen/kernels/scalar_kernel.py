@@ -61,8 +61,6 @@ from tracegrad.codegen.loopir.kernel import (
 from tracegrad.codegen.loopir.polynomial import Poly
 from tracegrad.target.tuning import TUNING
 
-__all__ = ["declared_kernel", "kernel_function", "kernel_symbol"]
-
 I32 = ir.IntType(32)
 STACK_ALIGNMENT = TUNING.memory.stack_alignment
 

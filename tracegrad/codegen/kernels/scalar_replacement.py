@@ -15,8 +15,6 @@ from __future__ import annotations
 from tracegrad.codegen.loopir.kernel import GuardBlock, Kernel, Load, Reduce, Store
 from tracegrad.codegen.loopir.polynomial import Poly
 
-__all__ = ["carried_of"]
-
 
 def carried_of(kernel: Kernel) -> dict[int, Store]:
     """Map the id of a guarded load to the store whose value of the previous iteration it reads."""

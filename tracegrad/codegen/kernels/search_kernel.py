@@ -30,8 +30,6 @@ from tracegrad.codegen.vecmath.lanes import first_lane, horizontal, number, spla
 if TYPE_CHECKING:
     from tracegrad.codegen.kernels.scalar_kernel import KernelEmitter
 
-__all__ = ["emit_innermost_loop"]
-
 I32 = ir.IntType(32)
 
 

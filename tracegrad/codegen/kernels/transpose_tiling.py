@@ -24,8 +24,6 @@ from tracegrad.target.tuning import TUNING
 if TYPE_CHECKING:
     from tracegrad.codegen.kernels.scalar_kernel import KernelEmitter
 
-__all__ = ["Tiles", "in_tiles", "tiles_of", "transposed"]
-
 I32 = ir.IntType(32)
 GROUP = TUNING.transposition.interleaved_bytes
 TILE_VECTOR_BYTES = TUNING.transposition.vector_bytes

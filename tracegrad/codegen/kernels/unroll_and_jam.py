@@ -11,8 +11,6 @@ from tracegrad.codegen.kernels.vectorize import LIGHTEST, Vectors
 from tracegrad.codegen.loopir.kernel import Compute, Index, Kernel, Load, Reduce, Store
 from tracegrad.target.tuning import TUNING
 
-__all__ = ["UnrollAndJam", "unroll_and_jam_of"]
-
 JAM_FACTOR = TUNING.unrolling.jam_factor
 MAX_JAM_INSTRUCTIONS = TUNING.unrolling.max_jam_instructions
 WRITTEN_OUT = TUNING.unrolling.max_constant_bytes

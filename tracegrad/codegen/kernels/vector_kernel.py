@@ -32,8 +32,6 @@ from tracegrad.target.cpu import stores_slowly_with_masks
 if TYPE_CHECKING:
     from tracegrad.codegen.kernels.scalar_kernel import KernelEmitter
 
-__all__ = ["VectorLoop", "vector_loop"]
-
 I32 = ir.IntType(32)
 
 

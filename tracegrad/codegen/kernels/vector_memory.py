@@ -15,8 +15,6 @@ from tracegrad.codegen.instr.scalar import BOOL, I64, combine, memory_type
 from tracegrad.codegen.vecmath.lanes import number, of_lanes
 from tracegrad.target.cpu import stores_slowly_with_masks
 
-__all__ = ["VectorMemory"]
-
 I32 = ir.IntType(32)
 # Bytes of the shortest vectors that LLVM does not widen in memory; for wider ones it may use mask bits that are not
 # set.

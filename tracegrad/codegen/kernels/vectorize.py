@@ -32,20 +32,6 @@ from tracegrad.codegen.loopir.scalar_templates import COST
 from tracegrad.target.cpu import features, has_masks_of_bytes
 from tracegrad.target.tuning import TUNING, tuning
 
-__all__ = [
-    "Vectors",
-    "compute_vector_bytes",
-    "dependent",
-    "is_across",
-    "narrowest_bytes",
-    "rounded_up",
-    "search_vectors_of",
-    "stride_of",
-    "unit_stride_of",
-    "vector_bytes",
-    "vectors_of",
-]
-
 LIGHTEST = TUNING.vectorization.max_cheap_cost
 STRIDES = (2, 3, 4, -2, -3, -4)  # strides of loads by whole vectors and shuffles
 NEAR = TUNING.vectorization.max_shuffled_stride

@@ -28,8 +28,6 @@ from tracegrad.target.cpu import features
 from tracegrad.target.products import has_small_kernels
 from tracegrad.target.tuning import TUNING
 
-__all__ = ["GEMM", "MAX_BATCHED_SIZE", "gemm_module", "is_small_product"]
-
 GEMM = "tg_gemm."
 MAX_BATCHED_SIZE = TUNING.gemm.max_batched_size
 STRIP_COLUMNS = TUNING.gemm.strip_columns

@@ -9,8 +9,6 @@ from tracegrad import llvmir as ir
 from tracegrad.codegen.instr.scalar import I64
 from tracegrad.codegen.vecmath.lanes import number, numbered, splat
 
-__all__ = ["I8", "I32", "GemmEmitter"]
-
 I8, I32 = ir.IntType(8), ir.IntType(32)
 
 

@@ -32,8 +32,6 @@ from tracegrad.ops.linalg.solve import lu, lu_solve, solve, solve_triangular
 from tracegrad.settings import disabled
 from tracegrad.target.tuning import TUNING
 
-__all__ = ["NATIVE", "flags_of", "is_native", "lapack_module", "routines_of"]
-
 I8, I32 = ir.IntType(8), ir.IntType(32)
 POINTER = I8.as_pointer()
 CALLBACK = ir.FunctionType(I32, [I64, POINTER.as_pointer()])

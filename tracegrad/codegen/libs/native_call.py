@@ -10,8 +10,6 @@ from tracegrad.codegen.instr.scalar import I64, memory_type
 from tracegrad.codegen.instr.support import INSTRUCTION_TYPE, load_addresses, loop
 from tracegrad.codegen.libs.linear_algebra import CALLBACK
 
-__all__ = ["I8", "I32", "NATIVE_CALL", "POINTER", "NativeCallEmitter", "whole"]
-
 I8, I32 = ir.IntType(8), ir.IntType(32)
 POINTER = I8.as_pointer()
 

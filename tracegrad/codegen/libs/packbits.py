@@ -16,8 +16,6 @@ from tracegrad.codegen.instr.support import loop
 from tracegrad.codegen.libs.native_call import I8, I32, NativeCallEmitter, whole
 from tracegrad.codegen.vecmath.lanes import number, of_lanes
 
-__all__ = ["Pack", "Unpack"]
-
 EACH = 8  # bits of a byte
 AT_A_TIME = 4  # bytes
 

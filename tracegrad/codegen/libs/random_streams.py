@@ -18,8 +18,6 @@ from tracegrad.codegen.instr.scalar import I64
 from tracegrad.codegen.instr.support import loop
 from tracegrad.codegen.loopir.random_draws import Native
 
-__all__ = ["write_draw"]
-
 I32, I128, F64 = ir.IntType(32), ir.IntType(128), ir.DoubleType()
 _MULTIPLIER = 0x2360ED051FC65DA44385DF649FCCF645
 # Margin of the computed thresholds: NumPy makes a draw whose position is this close to its threshold.

@@ -20,8 +20,6 @@ from tracegrad.codegen.instr.support import TASK, loop
 from tracegrad.codegen.libs.block_transpose import transpose
 from tracegrad.target.tuning import TUNING
 
-__all__ = ["LAPACK_CALL", "NO", "ROUTINES", "YES", "Halves"]
-
 ROUTINES = ("potrf", "trsm", "gemm", "gesv", "getrf")
 LAPACK_CALL = OperandLayout(
     word("callback", "address of a function of Python"),

@@ -46,8 +46,6 @@ from tracegrad.ops.shape.repeat_index import repeated_index
 from tracegrad.settings import disabled
 from tracegrad.target.tuning import TUNING
 
-__all__ = ["ORDERING", "SORTS", "is_ordering", "ordering_module", "ordering_operands"]
-
 _OPS = (sorted_values, argsort, searchsorted, repeated_index, is_member, pack_bits, unpack_bits)
 ORDERING = tuple(f"tg_step.{op.name}." for op in _OPS)
 SORTS = ("tg_sort.", "tg_argsort.")  # followed by a dtype, and ".stable" for a stable sort

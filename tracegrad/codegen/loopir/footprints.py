@@ -8,8 +8,6 @@ from tracegrad.analysis.intervals import scaled
 from tracegrad.codegen.loopir.kernel import ACCESSES, BoundsCheck, Kernel, flattened
 from tracegrad.codegen.loopir.polynomial import Poly
 
-__all__ = ["Footprint", "footprints"]
-
 
 class Footprint(NamedTuple):
     """An access footprint: iteration i of the chunked loop accesses elements step * i + low to step * i + high."""

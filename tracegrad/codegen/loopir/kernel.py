@@ -28,36 +28,6 @@ from tracegrad.optimizations import CHANGES_KERNELS
 from tracegrad.settings import left_out
 from tracegrad.utils.lazy_dataclass import record
 
-__all__ = [
-    "ACCESSES",
-    "ALL",
-    "ANY",
-    "FIRST",
-    "SCATTERS",
-    "STOPS",
-    "BoundsCheck",
-    "Compute",
-    "GuardBlock",
-    "GuardRange",
-    "Index",
-    "Kernel",
-    "KernelLoop",
-    "Load",
-    "Operand",
-    "Reduce",
-    "Renaming",
-    "Statement",
-    "Store",
-    "Substitution",
-    "ValueRenaming",
-    "accesses",
-    "flattened",
-    "immediate",
-    "used",
-    "verify_kernel",
-]
-
-
 GuardRange = tuple[Poly, Poly, Poly, Poly]  # low, value, high, step
 _NAMES = re.compile(r"([bskci](?=\d)(?<!\w.)\d+)\b")  # whole words; the lookbehind is last, because it is slowest
 

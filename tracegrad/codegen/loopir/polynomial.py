@@ -14,8 +14,6 @@ from weakref import WeakValueDictionary
 from tracegrad.locks import new_lock
 from tracegrad.target.tuning import TUNING
 
-__all__ = ["ONE", "ZERO", "Poly", "poly"]
-
 Monomial = tuple[str, ...]
 _POLY_CACHE_SIZE = TUNING.caches.polynomials
 

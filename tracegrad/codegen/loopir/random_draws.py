@@ -13,8 +13,6 @@ from tracegrad.ops.calls.random_streams import draw
 from tracegrad.target.tuning import TUNING
 from tracegrad.utils.lazy_dataclass import record
 
-__all__ = ["Native", "native_of"]
-
 _KIND = "Generator PCG64"
 _MAX_ZIGGURAT_DRAWS = TUNING.routines.max_ziggurat_draws
 _MAX_INTEGER_RANGE = 2**32 - 2  # maximum range of compiled integers: each is drawn from 32 random bits

@@ -15,8 +15,6 @@ from typing import Any
 from tracegrad.codegen.loopir.kernel import Operand, immediate
 from tracegrad.target.tuning import TUNING
 
-__all__ = ["COMPARISONS", "COST", "FUNCTIONS", "evaluate", "functions_of", "lowerable", "template_cost"]
-
 COMPARISONS = frozenset({"lt", "le", "eq", "ne", "gt", "ge"})
 
 

@@ -15,8 +15,6 @@ from tracegrad.codegen.loopir.random_draws import Native
 from tracegrad.ir import GraphNode
 from tracegrad.utils.lazy_dataclass import record
 
-__all__ = ["CallStep", "FusionGroup", "Launch", "Matmul", "MatrixStrides", "near_order", "number_call_steps"]
-
 
 @record(eq=False)
 class FusionGroup:

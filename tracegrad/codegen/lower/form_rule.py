@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from tracegrad.codegen.lower.materialize import Storage
     from tracegrad.codegen.lower.symbolic_shapes import Dims
 
-__all__ = ["Axes", "Handler", "Index"]
-
 Axes = tuple[int, ...]
 Index = tuple[Poly, ...]
 

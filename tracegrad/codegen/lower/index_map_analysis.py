@@ -13,8 +13,6 @@ from typing import Any, NamedTuple
 
 from tracegrad.ir import GraphNode
 
-__all__ = ["AxisMap", "moved"]
-
 Shape = tuple[int, ...]
 
 

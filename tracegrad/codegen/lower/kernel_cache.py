@@ -21,8 +21,6 @@ from tracegrad.locks import new_lock
 from tracegrad.settings import disabled, left_out
 from tracegrad.target.tuning import TUNING
 
-__all__ = ["Pattern", "forget", "known", "note"]
-
 MAX_CACHED_KERNELS = TUNING.caches.kernels
 
 

@@ -31,8 +31,6 @@ from tracegrad.codegen.lower.materialize import Storage
 from tracegrad.codegen.lower.symbolic_shapes import SMALL, Dims
 from tracegrad.ir import GraphNode
 
-__all__ = ["Lowering", "RuntimeArguments"]
-
 IMMEDIATE = {repr(float(v)) for v in (0, -0.0, 1, -1, 2, -2, 3, 4, 0.5, -0.5, 0.25, math.inf, -math.inf, math.nan)}
 
 

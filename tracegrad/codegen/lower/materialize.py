@@ -16,8 +16,6 @@ from tracegrad.ir import Graph, GraphNode
 from tracegrad.settings import disabled
 from tracegrad.target.tuning import TUNING
 
-__all__ = ["EARLY", "Storage"]
-
 EARLY = "read before a part is written over"  # the reason of a value that must not be computed later
 
 DEEPEST = TUNING.fusion.max_depth

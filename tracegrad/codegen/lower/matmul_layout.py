@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from tracegrad.codegen.lower.materialize import Storage
     from tracegrad.codegen.lower.symbolic_shapes import Dims
 
-__all__ = ["OperandView", "factors_of", "layout_of", "transposable_products", "transposed_products"]
-
 Axes = tuple[int | None, ...]
 
 

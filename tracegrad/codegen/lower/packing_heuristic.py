@@ -13,8 +13,6 @@ from tracegrad.target.cache_lines import LINE
 from tracegrad.target.tuning import TUNING
 from tracegrad.typing import Shape
 
-__all__ = ["is_head", "is_packing_profitable"]
-
 NEAR = TUNING.fusion.cached_bytes
 
 

@@ -25,8 +25,6 @@ from tracegrad.settings import disabled
 from tracegrad.target.tuning import TUNING
 from tracegrad.utils.lazy_dataclass import record
 
-__all__ = ["FusionEdge", "Schedule", "expensive_values", "schedule", "shared_by_groups"]
-
 HEAVIEST_GROUP = TUNING.fusion.max_group_cost
 LARGEST_GROUP = TUNING.fusion.max_group_values
 FUSION_DISABLED = "kernel-fusion is left out"

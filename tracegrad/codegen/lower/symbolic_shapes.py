@@ -17,8 +17,6 @@ from tracegrad.ir import Graph, GraphNode
 from tracegrad.ops.core.forms import Fold, Reshape
 from tracegrad.target.tuning import TUNING
 
-__all__ = ["SMALL", "Dims"]
-
 SMALL = TUNING.fusion.max_constant_size
 
 

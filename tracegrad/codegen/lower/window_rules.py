@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from tracegrad.codegen.lower.materialize import Storage
     from tracegrad.codegen.lower.symbolic_shapes import Dims
 
-__all__ = ["CheckedHandler", "PatchHandler", "WindowHandler"]
-
 
 def _window_index(lowering: Lowering, node: GraphNode, first: int, index: Index) -> Index:
     """The index in the array of element `index` of a window; input `first` is the first start of the window."""

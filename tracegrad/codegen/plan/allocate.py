@@ -19,8 +19,6 @@ from tracegrad.codegen.plan.region_steps import Nested, on_stack, regions_of
 from tracegrad.codegen.plan.strip_fusion import allocate_locals
 from tracegrad.settings import disabled
 
-__all__ = ["allocate", "move_to_stack"]
-
 _FIRST_CALL = WordName("calls")  # the program-wide number of the first call of a region
 
 

@@ -9,8 +9,6 @@ from typing import Any
 from tracegrad.target.cache_lines import BLOCK_OFFSET, LINE, PAGE
 from tracegrad.target.tuning import TUNING
 
-__all__ = ["Arena", "room_for"]
-
 MAX_IMPROVED_BLOCKS = TUNING.memory.max_improved_blocks
 
 

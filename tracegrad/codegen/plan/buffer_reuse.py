@@ -19,8 +19,6 @@ from tracegrad.codegen.plan.places_and_words import ArenaPlace, OutputPlace
 if TYPE_CHECKING:
     from tracegrad.codegen.plan.program_plan import Plan
 
-__all__ = ["remove_dead_stores", "reuse_dying_buffers"]
-
 _OWNED = (ArenaPlace, OutputPlace)  # memory that is unused before the program writes it
 
 

@@ -19,8 +19,6 @@ from tracegrad.codegen.plan.region_steps import Nested, WhileStep, regions_of
 if TYPE_CHECKING:
     from tracegrad.codegen.plan.program_plan import Plan
 
-__all__ = ["check_step_index", "donate", "fails_late"]
-
 
 def donate(plan: Plan) -> None:
     """Alias outputs with donated inputs, if that is safe; `donors` of the plan records the aliases.

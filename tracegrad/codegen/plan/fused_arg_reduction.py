@@ -21,8 +21,6 @@ from tracegrad.target.tuning import TUNING
 if TYPE_CHECKING:
     from tracegrad.codegen.plan.program_plan import Plan
 
-__all__ = ["fuse_arg_reductions"]
-
 MIN_INDEXED_BYTES = 4  # minimum bytes of an element: lanes hold an index of the row
 SHORTEST = TUNING.fusion.min_arg_row_bytes
 LONGEST = 1 << 31  # maximum elements of a row, exclusive

@@ -20,8 +20,6 @@ from tracegrad.codegen.plan.overwrite import BufferUses
 if TYPE_CHECKING:
     from tracegrad.codegen.plan.program_plan import Plan
 
-__all__ = ["accumulate_products"]
-
 
 def accumulate_products(plan: Plan) -> None:
     """Accumulate the products of a plan in BLAS, where that is legal."""

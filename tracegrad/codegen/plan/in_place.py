@@ -26,12 +26,6 @@ from tracegrad.settings import disabled
 if TYPE_CHECKING:
     from tracegrad.codegen.plan.program_plan import Plan, PlanStep
 
-__all__ = [
-    "read_too_late",
-    "update_in_place",
-    "write_in_place",
-]
-
 
 # -- partial updates ---------------------------------------------------------------------------------------
 def _may_be_written(plan: Plan, base: str) -> bool:

@@ -32,8 +32,6 @@ from tracegrad.target.tuning import TUNING
 if TYPE_CHECKING:
     from tracegrad.codegen.plan.program_plan import Plan
 
-__all__ = ["inline_one_hot_scatters", "remove_step"]
-
 MAX_ONE_HOT_READERS = TUNING.fusion.max_one_hot_readers
 
 

@@ -46,8 +46,6 @@ if TYPE_CHECKING:
     from tracegrad.codegen.lower.lower import RuntimeArguments
     from tracegrad.codegen.plan.program_plan import Plan
 
-__all__ = ["split", "split_kernels"]
-
 MAX_SPLIT_PARTS = TUNING.fusion.max_split_parts
 _SPLITTABLE = frozenset([Load, Store, Compute, Index, GuardBlock])
 HEAVY = TUNING.fusion.min_guarded_cost

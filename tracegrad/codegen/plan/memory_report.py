@@ -10,8 +10,6 @@ from tracegrad.ir.printer import names_of
 from tracegrad.utils.formatting import amount
 from tracegrad.utils.lazy_dataclass import record
 
-__all__ = ["MemoryReport", "Used", "memory_of"]
-
 _KINDS: dict[type[BufferPlace], str] = {InputPlace: "input", OutputPlace: "result"}
 
 

@@ -20,15 +20,6 @@ if TYPE_CHECKING:
     from tracegrad.codegen.plan.program_plan import Plan, PlanStep
     from tracegrad.ir import GraphNode
 
-__all__ = [
-    "BufferUses",
-    "KernelAccesses",
-    "load_before_store",
-    "overwrite",
-    "partial_updates",
-    "reads_at_written_index",
-]
-
 
 class BufferUses:
     """The steps that read or write each buffer of a plan, and the values that it holds (liveness)."""

@@ -19,8 +19,6 @@ from tracegrad.utils.lazy_dataclass import record
 if TYPE_CHECKING:
     from tracegrad.codegen.plan.program_plan import Plan
 
-__all__ = ["PARALLEL_COST", "ParallelIterations", "iterations_of", "iterations_of_share"]
-
 PARALLEL_COST = TUNING.threads.min_parallel_cost
 SHARE_COST = TUNING.threads.share_cost
 MAX_SHARES = TUNING.threads.max_shares

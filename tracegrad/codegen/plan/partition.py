@@ -25,8 +25,6 @@ from tracegrad.target.tuning import TUNING
 if TYPE_CHECKING:
     from tracegrad.codegen.plan.program_plan import Plan
 
-__all__ = ["chunked_loop", "partition"]
-
 CHUNK_COST = TUNING.threads.chunk_cost
 MAX_REDUCED_CHUNKS = TUNING.threads.max_reduced_chunks
 MAX_LONG_CHUNKS = TUNING.threads.max_long_reduced_chunks

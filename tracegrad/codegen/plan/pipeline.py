@@ -27,8 +27,6 @@ from tracegrad.codegen.plan.verify_plan import verify_plan
 from tracegrad.codegen.plan.wavefront import waves_of
 from tracegrad.settings import disabled, settings
 
-__all__ = ["PLAN_PIPELINE", "PlanPass", "Snapshots", "optimize_plan"]
-
 Snapshots = list[tuple[str, str]]  # names of passes, and the text of the plan after each
 
 

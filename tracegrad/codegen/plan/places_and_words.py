@@ -10,21 +10,6 @@ from typing import NamedTuple
 
 from tracegrad.utils.lazy_dataclass import record
 
-__all__ = [
-    "ARENA",
-    "CHECK",
-    "ArenaPlace",
-    "BufferPlace",
-    "CheckPlace",
-    "InputPlace",
-    "OutputPlace",
-    "StackPlace",
-    "WordName",
-    "location_words",
-    "offset_word",
-    "partial_word",
-]
-
 
 @record(frozen=True)
 class InputPlace:

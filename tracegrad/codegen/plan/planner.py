@@ -39,8 +39,6 @@ from tracegrad.ops.shape.linear import fresh
 from tracegrad.settings import disabled
 from tracegrad.target.tuning import TUNING
 
-__all__ = ["RELEASE_GIL_COST", "plan"]
-
 RELEASE_GIL_COST = TUNING.threads.release_gil_cost
 
 

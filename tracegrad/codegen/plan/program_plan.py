@@ -25,8 +25,6 @@ from tracegrad.codegen.vecmath import RARE
 from tracegrad.ir import Graph, GraphNode
 from tracegrad.utils.lazy_dataclass import record
 
-__all__ = ["Plan", "PlanStep", "calls_of", "functions_of", "plans_of", "rare_functions"]
-
 PlanStep = Launch | Matmul | CallStep | Nested
 
 

@@ -39,21 +39,6 @@ if TYPE_CHECKING:
     from tracegrad.codegen.plan.program_plan import Plan
     from tracegrad.codegen.plan.scan_strip_mining import Strips
 
-__all__ = [
-    "STACK_BYTES",
-    "BranchStep",
-    "Looping",
-    "Nested",
-    "RegionBuffer",
-    "RunStep",
-    "ScanStep",
-    "WhileStep",
-    "bytes_of",
-    "nested_step",
-    "on_stack",
-    "regions_of",
-]
-
 STACK_BYTES = TUNING.memory.max_stack_carry
 TYPICAL_ITERATIONS = TUNING.threads.typical_iterations
 

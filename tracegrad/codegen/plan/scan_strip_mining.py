@@ -21,8 +21,6 @@ from tracegrad.utils.lazy_dataclass import record
 if TYPE_CHECKING:
     from tracegrad.codegen.plan.program_plan import Plan
 
-__all__ = ["SHARE", "Strips", "is_plain", "iteration_index", "strips_of"]
-
 STRIP_BYTES = TUNING.strips.scan_bytes
 SHORTEST = TUNING.strips.min_scan_rows
 SHARE = TUNING.strips.scan_share

@@ -18,8 +18,6 @@ from tracegrad.codegen.plan.overwrite import BufferUses
 if TYPE_CHECKING:
     from tracegrad.codegen.plan.program_plan import Plan
 
-__all__ = ["accumulate_scatters"]
-
 
 def accumulate_scatters(plan: Plan) -> None:
     """Accumulate scatters into existing buffers, where that is legal."""

@@ -26,8 +26,6 @@ from tracegrad.utils.lazy_dataclass import record
 if TYPE_CHECKING:
     from tracegrad.codegen.plan.program_plan import Plan
 
-__all__ = ["Band", "allocate_locals", "fuse_strips"]
-
 MIN_BAND_ROWS = TUNING.strips.min_band_rows
 MIN_BAND_BYTES = TUNING.strips.min_band_bytes
 STRIP = TUNING.strips.band_strip_bytes

@@ -12,8 +12,6 @@ from tracegrad.codegen.plan.places_and_words import InputPlace, offset_word
 from tracegrad.codegen.plan.program_plan import Plan, PlanStep
 from tracegrad.errors import VerifyError
 
-__all__ = ["verify_plan"]
-
 
 def verify_plan(plan: Plan, pass_name: str) -> None:
     """Verify a plan after a pass.

@@ -26,8 +26,6 @@ from tracegrad.utils.lazy_dataclass import record
 if TYPE_CHECKING:
     from tracegrad.codegen.plan.program_plan import Plan
 
-__all__ = ["THREADS", "WavefrontTiling", "waves_of"]
-
 THREADS = "tg_threads"  # the function that returns the number of threads: i64 ()
 
 MIN_WAVE_BYTES = TUNING.strips.min_wave_bytes

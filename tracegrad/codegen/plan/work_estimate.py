@@ -24,8 +24,6 @@ from tracegrad.ops.linalg.factorizations import cholesky, cholesky_pullback
 from tracegrad.ops.linalg.solve import lu, solve, solve_triangular
 from tracegrad.utils.lazy_dataclass import record
 
-__all__ = ["Work", "work_of", "work_together"]
-
 _THIRDS = {cholesky: 1, cholesky_pullback: 2, lu: 2}  # the operations of a factorization, as multiples of n^3 / 3
 # Functions that count as one operation; others outside `COST` only move or compare values.
 _ARITHMETIC = {"add", "sub", "mul", "div", "sqrt", "maximum", "minimum", "floor", "ceil", "trunc", "rint"}

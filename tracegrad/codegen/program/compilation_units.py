@@ -30,8 +30,6 @@ from tracegrad.codegen.plan.region_steps import Nested, ScanStep, regions_of
 from tracegrad.codegen.program.region_function import PlanSegment, define_segment, has_llvm_loops
 from tracegrad.utils.lazy_dataclass import record
 
-__all__ = ["CompilationUnit", "unit_of_kernel", "unit_of_segment"]
-
 I32 = ir.IntType(32)
 _NAME = r"\b[bskc]\d+\b"
 

@@ -60,8 +60,6 @@ from tracegrad.codegen.program.region_function import PlanSegment
 from tracegrad.target.tuning import TUNING
 from tracegrad.utils.lazy_dataclass import record
 
-__all__ = ["CALLBACK", "C_LIBRARY", "ProgramInstruction", "encode", "encode_program", "products_in_chunk", "units_of"]
-
 CALLBACK = "callback"
 C_LIBRARY = ("malloc", "free")
 MIN_SHARED_WORK = TUNING.blas.min_shared_work

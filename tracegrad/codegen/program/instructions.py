@@ -12,26 +12,6 @@ from tracegrad.codegen.libs.native_call import NATIVE_CALL
 from tracegrad.codegen.libs.recursive_factorizations import LAPACK_CALL
 from tracegrad.codegen.libs.sorting import ORDERING
 
-__all__ = [
-    "BAND_KERNEL",
-    "BAND_LOCAL",
-    "BAND_PARTIAL",
-    "BAND_STEP",
-    "CALL",
-    "CHECK",
-    "COMBINE",
-    "COPY",
-    "FILL",
-    "FORK",
-    "FORK_PARTIAL",
-    "INSTRUCTION",
-    "INSTRUCTIONS",
-    "MATMUL",
-    "PROGRAM",
-    "STEP",
-    "instruction_table",
-]
-
 STEP = "tg_step."  # the names of the functions begin with it, except that of the loop over instructions
 
 PROGRAM = OperandLayout(

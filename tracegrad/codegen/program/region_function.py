@@ -35,8 +35,6 @@ from tracegrad.codegen.program.regions import run_nested
 from tracegrad.codegen.vecmath.cold_paths import share_rare_functions
 from tracegrad.utils.lazy_dataclass import record
 
-__all__ = ["PlanSegment", "define_segment", "has_llvm_loops", "unit_module"]
-
 I8, I32 = ir.IntType(8), ir.IntType(32)
 POINTER = I8.as_pointer()
 

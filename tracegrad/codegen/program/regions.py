@@ -18,8 +18,6 @@ from tracegrad.codegen.plan.places_and_words import WordName
 from tracegrad.codegen.plan.region_steps import BranchStep, Looping, Nested, RegionBuffer, RunStep, ScanStep, WhileStep
 from tracegrad.codegen.plan.wavefront import THREADS
 
-__all__ = ["CAPACITY", "run_nested"]
-
 I8, I32 = ir.IntType(8), ir.IntType(32)
 POINTER = I8.as_pointer()
 ZERO, ONE = ir.IRConstant(I64, 0), ir.IRConstant(I64, 1)

@@ -17,8 +17,6 @@ from tracegrad.codegen.instr.support import INSTRUCTION_TYPE, TASK, loop, smalle
 from tracegrad.codegen.program.instructions import BAND_KERNEL, BAND_LOCAL, BAND_PARTIAL, BAND_STEP
 from tracegrad.target.cache_lines import LINE
 
-__all__ = ["band_module"]
-
 I8, I32 = ir.IntType(8), ir.IntType(32)
 POINTER, I64_POINTER = I8.as_pointer(), I64.as_pointer()
 NO_MEMORY = 5  # the status of a chunk without memory

@@ -7,8 +7,6 @@ from tracegrad.codegen.vecmath.expr import Format, Real
 from tracegrad.codegen.vecmath.lanes import lanes_of
 from tracegrad.target.cpu import features
 
-__all__ = ["exponent_of", "has_instructions", "scale"]
-
 ROUNDING = 4  # rounding mode of the control register
 
 

@@ -14,8 +14,6 @@ from tracegrad import llvmir as ir
 from tracegrad.codegen.vecmath.expr import FORMATS, Format, Mask, Real
 from tracegrad.codegen.vecmath.lanes import lanes_of, of_lanes
 
-__all__ = ["call_unless_all", "call_where", "computed_if_any", "share_rare_functions"]
-
 
 def call_where(condition: Mask, name: str, body: Callable[[Real], Real], x: Real, otherwise: Real) -> Real:
     """body(x) where the (rare) condition holds, else `otherwise`.

@@ -52,16 +52,6 @@ from tracegrad.ops.numerics.accurate_derivatives import (
     SINC_SQUARE,
 )
 
-__all__ = [
-    "gelu_tanh",
-    "gelu_tanh_derivative",
-    "silu",
-    "silu_derivative",
-    "sinc_derivative",
-    "x_ndtr",
-    "x_ndtr_derivative",
-]
-
 SINC_END = {"f64": 1e18, "f32": 1e9}  # the sine is negligible in the derivative
 CLOSE = 2.0**-13  # difference of nearly cancelling terms, below which another formula is more accurate
 

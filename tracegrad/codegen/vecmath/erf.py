@@ -16,8 +16,6 @@ from tracegrad.codegen.vecmath.exp import exp_of_pair
 from tracegrad.codegen.vecmath.expr import DoubleWord, Real, absolute, copysign, fma, horner, select
 from tracegrad.ops.numerics.accurate import TAIL, TAIL_CENTER, TAIL_END
 
-__all__ = ["ROOT_HALF", "erf", "erfc", "gauss", "gauss_half", "minus_half_square", "ndtr", "of_tail", "tail_variable"]
-
 SMALL = {
     "f64": (
         0.12837916709551256,

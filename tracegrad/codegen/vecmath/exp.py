@@ -26,24 +26,6 @@ from tracegrad.codegen.vecmath.expr import (
     select,
 )
 
-__all__ = [
-    "UNDERFLOW",
-    "cosh",
-    "exp",
-    "exp2",
-    "exp_of_pair",
-    "expm1",
-    "power_of_two",
-    "product_with_exp",
-    "product_with_small_exp",
-    "reduced_exp",
-    "scale_by_power_of_two",
-    "sech2",
-    "sigmoid",
-    "sinh",
-    "tanh",
-]
-
 LOG2_E = 1.4426950408889634
 LN2 = {
     "f64": (0.6931471805599453, 2.3190468138462996e-17),

@@ -20,31 +20,6 @@ from tracegrad import llvmir as ir
 from tracegrad.codegen.vecmath.lanes import element_of, lanes_of, number, of_lanes
 from tracegrad.utils.lazy_dataclass import record
 
-__all__ = [
-    "FORMATS",
-    "Bits",
-    "DoubleWord",
-    "Format",
-    "Mask",
-    "Real",
-    "absolute",
-    "copysign",
-    "divide_by_pair",
-    "divide_pair",
-    "fast_two_sum",
-    "fma",
-    "format_of",
-    "horner",
-    "multiply_pairs",
-    "or_itself_if_tiny",
-    "round_half_even",
-    "round_to_integer",
-    "select",
-    "sqrt",
-    "two_product",
-    "two_sum",
-]
-
 T = TypeVar("T")
 
 

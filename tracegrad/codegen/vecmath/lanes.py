@@ -8,18 +8,6 @@ from typing import Any
 from tracegrad import llvmir as ir
 from tracegrad.codegen.loopir.kernel import ALL, ANY
 
-__all__ = [
-    "element_of",
-    "first_lane",
-    "horizontal",
-    "lanes_of",
-    "number",
-    "numbered",
-    "of_lanes",
-    "prefetch",
-    "shaped",
-]
-
 _REDUCE = {
     "f": {"add": "fadd", "mul": "fmul", "maximum": "fmax", "minimum": "fmin"},
     "i": {"add": "add", "mul": "mul", "maximum": "smax", "minimum": "smin"},

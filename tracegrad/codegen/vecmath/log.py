@@ -29,8 +29,6 @@ from tracegrad.codegen.vecmath.expr import (
 )
 from tracegrad.utils.lazy_dataclass import record
 
-__all__ = ["arccosh", "arcsinh", "arctanh", "log", "log1p", "log2", "log10"]
-
 LN2 = {
     "f64": (0.6931471805599453, 2.3190468138462996e-17),
     "f32": (0.6931471824645996, -1.904654290582768e-09),

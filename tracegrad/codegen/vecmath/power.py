@@ -27,8 +27,6 @@ from tracegrad.codegen.vecmath.expr import (
 )
 from tracegrad.codegen.vecmath.log import LN2, split
 
-__all__ = ["cbrt", "power"]
-
 # 2/ln2 and 2/(3*ln2), the first coefficients of log2((1 + s) / (1 - s)) / s in z = s**2; fits of the others and of
 # (2**r - 1 - r*ln2) / r**2 on |r| <= 1/2.
 LOG2_FIRST = {"f64": (2.8853900817779268, 4.0710547481862066e-17), "f32": (2.885390043258667, 3.851926067000022e-08)}

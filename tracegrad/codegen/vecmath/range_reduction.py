@@ -11,8 +11,6 @@ from __future__ import annotations
 from tracegrad import llvmir as ir
 from tracegrad.codegen.vecmath.expr import Bits, DoubleWord, Real, fast_two_sum, multiply_pairs
 
-__all__ = ["HALF_PI", "reduce_huge"]
-
 HALF_PI = {
     "f64": (1.5707963267948966, 6.123233995736766e-17, -1.4973849048591698e-33),
     "f32": (1.5707963705062866, -4.371138828673793e-08, -1.7151245100058819e-15),

@@ -33,8 +33,6 @@ from tracegrad.codegen.vecmath.expr import (
 )
 from tracegrad.codegen.vecmath.range_reduction import HALF_PI, reduce_huge
 
-__all__ = ["arccos", "arcsin", "arctan", "arctan2", "cos", "sin", "tan"]
-
 REACH = {"f64": 2.0**40, "f32": 2.0**17}
 
 SIN = {

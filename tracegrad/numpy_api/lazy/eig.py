@@ -18,8 +18,6 @@ from tracegrad.ops.linalg import eig as eigen
 from tracegrad.ops.shape.linear import reshape
 from tracegrad.typing import Array, ArrayLike
 
-__all__ = ["all_real", "eig", "eigvals", "roots", "sort_complex"]
-
 _OF_NUMPY: Any = np.linalg.eig(np.eye(1))
 _Eig: Any = type(_OF_NUMPY)
 # Since NumPy 2.5 the results are always complex, except the zeros of polynomials.

@@ -16,8 +16,6 @@ from tracegrad.ops.elementwise.table import absolute, greater, less
 from tracegrad.ops.shape.linear import stop_gradient
 from tracegrad.typing import Array, ArrayLike
 
-__all__: list[str] = []
-
 
 def _complex(x: Any) -> Any:
     return to_dtype(x, np.result_type(x.dtype, np.complex64))

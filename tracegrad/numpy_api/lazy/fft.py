@@ -19,8 +19,6 @@ from tracegrad.ops.shape.linear import pad
 from tracegrad.ops.signal import fft
 from tracegrad.typing import Array, ArrayLike, Axes
 
-__all__ = ["NAMES", "TRANSFORMS", "line", "resized", "transform_nd"]
-
 # A transform along one axis: `line(x, n, axis, norm)`.
 Line = Callable[[Any, Any, int, Any], Any]
 

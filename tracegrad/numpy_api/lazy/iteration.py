@@ -23,18 +23,6 @@ from tracegrad.ops.core.op import Carrier
 from tracegrad.ops.shape.linear import reshape, transpose
 from tracegrad.typing import Array, ArrayLike, DTypeLike
 
-__all__ = [
-    "Broadcast",
-    "NDEnumerate",
-    "NDIter",
-    "Vectorized",
-    "asarray_chkfinite",
-    "fromiter",
-    "frompyfunc",
-    "grid",
-    "joined",
-]
-
 
 # -- vectorize -------------------------------------------------------------------------------------------------------
 class Vectorized:

@@ -17,8 +17,6 @@ from tracegrad.ops.linalg.contraction import matmul_any
 from tracegrad.ops.shape.linear import reduce_sum, reshape
 from tracegrad.typing import Array, ArrayLike
 
-__all__ = ["lstsq", "solved"]
-
 
 @implements(np.linalg.lstsq)
 def lstsq(a: ArrayLike, b: ArrayLike, rcond: Any = None) -> tuple[Any, Any, Any, Any]:

@@ -22,8 +22,6 @@ from tracegrad.ops.shape import linear
 from tracegrad.ops.shape.linear import broadcast_to, flip, reshape
 from tracegrad.typing import Array, ArrayLike
 
-__all__ = ["pad"]
-
 _BY_INDEX = frozenset({"edge", "reflect", "symmetric", "wrap"})
 MAX_SLICES = 8  # slices that are concatenated; for more, the elements are gathered
 _STATISTICS: dict[str, Callable[..., Any]] = {

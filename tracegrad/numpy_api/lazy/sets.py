@@ -15,8 +15,6 @@ from tracegrad.ops.core.op import normalize_axes
 from tracegrad.ops.elementwise.table import logical_not, logical_xor, not_equal
 from tracegrad.typing import Array, ArrayLike, Axes
 
-__all__: list[str] = []
-
 
 def _flattened(*xs: ArrayLike) -> list[Any]:
     """Flatten each array, all to their common dtype."""

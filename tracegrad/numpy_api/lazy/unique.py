@@ -26,8 +26,6 @@ from tracegrad.ops.shape.linear import full, reshape
 from tracegrad.ops.shape.stack_split import stack
 from tracegrad.typing import Array, ArrayLike
 
-__all__ = ["unique"]
-
 
 @implements(np.unique)
 def unique(

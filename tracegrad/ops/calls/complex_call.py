@@ -13,8 +13,6 @@ from tracegrad.ops.core.samples import integers
 from tracegrad.ops.elementwise.complex import complex_of, memory_aval, real_of
 from tracegrad.typing import Array, ArrayLike, NDArray
 
-__all__ = ["call_joined"]
-
 Params = tuple[tuple[str, Any], ...]
 
 

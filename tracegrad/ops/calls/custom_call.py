@@ -22,8 +22,6 @@ from tracegrad.ops.shape.batching import repeated
 from tracegrad.ops.shape.linear import full
 from tracegrad.typing import Array, NDArray
 
-__all__ = ["CustomCallRule", "ForEach", "custom_call", "opaque"]
-
 
 class CustomCallRule(Protocol):
     """Derivative rule of a call. `repr` is a Python literal that names it.

@@ -15,8 +15,6 @@ from tracegrad.ops.calls.custom_call import opaque
 from tracegrad.ops.core.op import Op
 from tracegrad.typing import Array
 
-__all__ = ["failure", "failure_number"]
-
 
 def failure_number(error: Exception | None) -> int:
     """A number for an exception: 0 for none, equal numbers for equal classes and texts.

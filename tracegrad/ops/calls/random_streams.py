@@ -26,18 +26,6 @@ from tracegrad.ops.shape.linear import broadcast_to
 from tracegrad.typing import Array, NDArray
 from tracegrad.utils.lazy_dataclass import record
 
-__all__ = [
-    "GeneratorSnapshot",
-    "draw",
-    "draw_by",
-    "have_disjoint_state",
-    "is_stream",
-    "kind_of",
-    "read_state",
-    "sample",
-    "write_state",
-]
-
 _WORD = 2**64 - 1
 _BIT_GENERATORS: tuple[Any, ...] = (
     np.random.PCG64,

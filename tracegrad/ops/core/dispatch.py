@@ -16,21 +16,6 @@ from tracegrad.typing import Array, DType, Number, Results, Shape
 if TYPE_CHECKING:
     from tracegrad.ops.core.op import Op
 
-__all__ = [
-    "Abstract",
-    "Carrier",
-    "DispatchLevel",
-    "Entry",
-    "Holder",
-    "Operand",
-    "TapeCarrier",
-    "TensorCarrier",
-    "Term",
-    "dispatch_operand",
-    "named",
-    "one_node",
-]
-
 
 class DispatchLevel(enum.IntEnum):
     """Dispatch level of a carrier: the operand with the highest level decides the meaning of an op."""

@@ -34,8 +34,6 @@ from tracegrad.ops.core.op import AS_WRITTEN, TABLE, Carrier, Op, bind, dispatch
 from tracegrad.ops.core.samples import uniform
 from tracegrad.typing import Array
 
-__all__ = ["Elementwise", "elementwise", "float_loop", "promote", "same_loop"]
-
 Loop = tuple[np.dtype[Any], ...]
 
 

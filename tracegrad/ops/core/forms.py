@@ -15,34 +15,6 @@ from typing import Any, ClassVar
 
 from tracegrad.utils.lazy_dataclass import record
 
-__all__ = [
-    "Along",
-    "Branch",
-    "Call",
-    "Cast",
-    "Checked",
-    "Compose",
-    "Contract",
-    "Draw",
-    "Fill",
-    "Fold",
-    "Form",
-    "Gather",
-    "IdentityForm",
-    "Map",
-    "Move",
-    "Patch",
-    "Progression",
-    "Repeat",
-    "Reshape",
-    "Result",
-    "Run",
-    "Scan",
-    "Scatter",
-    "While",
-    "Window",
-]
-
 
 @record(frozen=True)
 class Form:

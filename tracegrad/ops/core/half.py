@@ -17,8 +17,6 @@ from tracegrad.ops.core.op import TABLE, Op, ResultAvals, primitive
 from tracegrad.ops.core.samples import integers
 from tracegrad.typing import Array, ArrayLike, NDArray
 
-__all__ = ["call_in_half", "half_bits", "half_value", "in_bits", "round_to_half"]
-
 _BITS = np.dtype(np.uint16)
 Params = tuple[tuple[str, Any], ...]
 

@@ -11,8 +11,6 @@ import numpy as np
 from tracegrad.avals import LITERALS
 from tracegrad.typing import ArrayLike
 
-__all__ = ["HALF", "SINGLE", "in_single"]
-
 HALF, SINGLE = np.dtype(np.float16), np.dtype(np.float32)
 
 

@@ -11,8 +11,6 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-__all__ = ["OperandRead", "Range"]
-
 
 class Range(NamedTuple):
     """The condition `low <= value < high`, and if `step` > 1 also `(value - low) % step == 0`."""

@@ -21,23 +21,6 @@ import numpy as np
 from tracegrad.avals import Aval
 from tracegrad.ops.core.forms import Reshape
 
-__all__ = [
-    "UNKNOWN",
-    "StandIn",
-    "arranged",
-    "axes_in_memory",
-    "has_order",
-    "in_order",
-    "is_row_major",
-    "order_of",
-    "relaid",
-    "result_strides",
-    "spread",
-    "stand_in",
-    "view_by",
-    "with_strides_of",
-]
-
 # Bit of a query for the memory order of a traced value: the order is not known, for example of region arguments.
 UNKNOWN = 1
 

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tracegrad.ops.core.op import Op
 
-__all__ = ["RECORDERS", "Recorder", "active_recorder"]
-
 
 class Recorder:
     """What records ops: the base of graph builders."""

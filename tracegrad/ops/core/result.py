@@ -15,8 +15,6 @@ from tracegrad.ops.core.forms import Result
 from tracegrad.ops.core.op import TABLE, Op, ResultAvals
 from tracegrad.typing import Array
 
-__all__ = ["op_named", "result"]
-
 
 def _pick(x: Array, *, index: int) -> Any:
     return x[index]

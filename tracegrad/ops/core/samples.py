@@ -9,8 +9,6 @@ import numpy as np
 
 from tracegrad.typing import NDArray
 
-__all__ = ["integer_pairs", "integers", "uniform"]
-
 
 def uniform(shape: tuple[int, ...], low: float = -2.0, high: float = 2.0, seed: int = 0, dtype: str = "float64") -> Any:
     """Reals drawn uniformly from [low, high)."""

@@ -13,8 +13,6 @@ from tracegrad.ops.core.op import primitive
 from tracegrad.ops.core.samples import integer_pairs, integers
 from tracegrad.typing import NDArray
 
-__all__ = ["bitwise_and", "bitwise_or", "bitwise_xor", "left_shift", "pack_bits", "right_shift", "unpack_bits"]
-
 bitwise_and = op("bitwise_and(x, y)", np.bitwise_and, "bit_and(x, y)", domain=None, doc="the bits that both have")
 bitwise_or = op("bitwise_or(x, y)", np.bitwise_or, "bit_or(x, y)", domain=None, doc="the bits that either has")
 bitwise_xor = op("bitwise_xor(x, y)", np.bitwise_xor, "bit_xor(x, y)", domain=None, doc="the bits that one of them has")

@@ -25,21 +25,6 @@ from tracegrad.ops.elementwise.table import absolute, add, divide, equal, multip
 from tracegrad.ops.shape.linear import cast
 from tracegrad.typing import Array, DTypeLike, NDArray
 
-__all__ = [
-    "angle",
-    "complex_",
-    "complex_of",
-    "conj",
-    "conjugated",
-    "imag",
-    "memory_aval",
-    "real",
-    "real_of",
-    "sgn",
-    "view_as_complex",
-    "view_as_real",
-]
-
 
 def complex_of(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """The complex dtype with parts of the floating `dtype`."""

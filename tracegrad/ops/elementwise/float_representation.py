@@ -19,8 +19,6 @@ from tracegrad.ops.core.samples import integer_pairs, integers, uniform
 from tracegrad.ops.shape.linear import cast, zeros_like
 from tracegrad.typing import Array, NDArray
 
-__all__ = ["bitwise_count", "gcd", "lcm", "ldexp", "nextafter", "reinterpret", "spacing"]
-
 ldexp: Elementwise
 
 gcd = op("gcd(x, y)", np.gcd, None, domain=None, doc="the greatest common divisor of magnitudes")

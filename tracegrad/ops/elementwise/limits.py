@@ -19,8 +19,6 @@ from tracegrad.ops.core.samples import uniform
 from tracegrad.ops.shape.linear import broadcast_to, cast, stop_gradient, zeros_like
 from tracegrad.typing import Array, NDArray
 
-__all__ = ["RULES", "limited", "with_derivatives"]
-
 # For each rule, the derivative of the value in each operand: `derivative(value, *operands)`.
 RULES: dict[str, tuple[Callable[..., Any], ...]] = {}
 

@@ -30,8 +30,6 @@ from tracegrad.ops.elementwise.table import (
 )
 from tracegrad.typing import Array, NDArray
 
-__all__ = ["divmod", "frexp", "modf"]
-
 
 def _floating(name: str, x: Aval) -> Aval:
     if not x.is_float:

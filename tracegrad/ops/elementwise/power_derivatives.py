@@ -20,8 +20,6 @@ from tracegrad.ops.elementwise.table import (
 )
 from tracegrad.typing import Array
 
-__all__: list[str] = []
-
 
 def _mixed(derivative: Any, x: Array, y: Array) -> Array:
     """The mixed derivative of x**y in both operands, x**(y - 1) * (1 + y * log(x)).

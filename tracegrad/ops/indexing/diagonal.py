@@ -18,8 +18,6 @@ from tracegrad.ops.shape.fill import arange
 from tracegrad.ops.shape.linear import broadcast_to, inverse_permutation, pad, reshape, transpose
 from tracegrad.typing import Array, NDArray
 
-__all__ = ["diagonal"]
-
 
 def _length(shape: tuple[int, ...], offset: int, axes: tuple[int, int]) -> int:
     rows, columns = (shape[k] for k in axes)

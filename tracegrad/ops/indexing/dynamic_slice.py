@@ -35,8 +35,6 @@ from tracegrad.ops.shape.batching import repeated
 from tracegrad.ops.shape.linear import arange, broadcast_to, full, reshape, slice, zeros_like
 from tracegrad.typing import Array, NDArray
 
-__all__ = ["counted", "dynamic_slice", "dynamic_update_slice"]
-
 Shape = tuple[int, ...]
 
 

@@ -19,8 +19,6 @@ from tracegrad.ops.linalg.solve import last_two, square, square_samples, well_co
 from tracegrad.ops.shape.linear import reduce_sum, unreduce
 from tracegrad.typing import Array, NDArray
 
-__all__ = ["cofactors", "cofactors_along", "det"]
-
 
 @primitive(on_complex=HOLOMORPHIC)
 def det(x: NDArray) -> Any:

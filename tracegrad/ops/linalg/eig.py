@@ -37,8 +37,6 @@ from tracegrad.ops.reduce.reductions import argmax
 from tracegrad.ops.shape.linear import arange, broadcast_to, cast, reduce_sum, reshape, unreduce, zeros_like
 from tracegrad.typing import Array, NDArray
 
-__all__ = ["eig", "eigvals"]
-
 
 @multi_result(on_complex=AS_WRITTEN)
 def eig(x: NDArray) -> tuple[NDArray, ...]:

@@ -47,8 +47,6 @@ from tracegrad.ops.linalg.solve import adjoint, band, columns, matrices, solve_t
 from tracegrad.ops.shape.linear import concatenate, reduce_sum, zeros_like
 from tracegrad.typing import Array, NDArray
 
-__all__ = ["cholesky", "cholesky_pullback", "eigh", "eigvalsh", "pinv", "qr", "svd", "svdvals"]
-
 
 def _total(*terms: Any) -> Any:
     """The sum of the terms that are not None (zero); None if all are."""

@@ -19,8 +19,6 @@ from tracegrad.ops.linalg.solve import adjoint, well_conditioned
 from tracegrad.ops.shape.linear import reshape
 from tracegrad.typing import Array, NDArray
 
-__all__ = ["least_squares"]
-
 
 @multi_result(on_complex=AS_WRITTEN)
 def least_squares(a: NDArray, b: NDArray, *, rtol: float) -> tuple[NDArray, ...]:

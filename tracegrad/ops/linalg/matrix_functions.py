@@ -23,18 +23,6 @@ from tracegrad.ops.linalg.solve import along_matrix, band, matrices, rows, solve
 from tracegrad.ops.shape.linear import arange, cast, concatenate, pad, reduce_sum, reshape, slice, zeros_like
 from tracegrad.typing import Array, DTypeLike, NDArray
 
-__all__ = [
-    "column_order",
-    "exchanging",
-    "logm",
-    "lu_packed",
-    "null_basis",
-    "permutation",
-    "solve_banded",
-    "sqrtm",
-    "sylvester",
-]
-
 _INTEGER = np.dtype(np.int64)
 
 

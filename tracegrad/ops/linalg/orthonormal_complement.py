@@ -21,8 +21,6 @@ from tracegrad.ops.linalg.solve import adjoint, matrices
 from tracegrad.ops.shape.linear import zeros_like
 from tracegrad.typing import Array, NDArray
 
-__all__ = ["added_by_svd", "complement"]
-
 
 def _pulled(ct: Any, ans: Any, q: Any) -> Array:
     return negative(matmul(ans, matmul(adjoint(ct), q)))

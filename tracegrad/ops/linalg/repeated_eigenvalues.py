@@ -32,18 +32,6 @@ from tracegrad.ops.reduce.reductions import reduce_max
 from tracegrad.ops.shape.linear import broadcast_to, reshape, stop_gradient, unreduce
 from tracegrad.typing import Array
 
-__all__ = [
-    "as_column",
-    "as_row",
-    "by_differences",
-    "by_sums",
-    "by_values",
-    "is_near",
-    "of_full_rank",
-    "skew",
-    "with_values",
-]
-
 
 def as_row(v: Array) -> Array:
     return reshape(v, shape=(*v.shape[:-1], 1, v.shape[-1]))

@@ -10,8 +10,6 @@ from tracegrad.errors import ShapeError, UnsupportedError, located
 from tracegrad.ops.core.op import Op
 from tracegrad.typing import Array
 
-__all__ = ["riccati"]
-
 
 def _solved(a: Array, b: Array, q: Array, r: Array, s: Any, *, discrete: bool) -> Any:
     """The stabilizing solution x of a.T x + x a - (x b + s) r^-1 (b.T x + s.T) + q = 0, or of its discrete form."""

@@ -39,28 +39,6 @@ from tracegrad.ops.shape.batching import repeated, to_axis
 from tracegrad.ops.shape.linear import arange, concatenate, reshape, slice, unreduce, zeros_like
 from tracegrad.typing import Array, NDArray
 
-__all__ = [
-    "adjoint",
-    "along_matrix",
-    "band",
-    "columns",
-    "inv",
-    "last_two",
-    "lu",
-    "lu_solve",
-    "matrices",
-    "matrix_exp",
-    "mirrored",
-    "rows",
-    "slogdet",
-    "solve",
-    "solve_triangular",
-    "square",
-    "square_samples",
-    "symmetric",
-    "well_conditioned",
-]
-
 
 # -- what the rules of this page and of `factorizations` share ------------------------------------------
 def matrices(name: str, x: Aval) -> Aval:

@@ -21,8 +21,6 @@ from tracegrad.ops.shape.linear import reshape, transpose
 from tracegrad.ops.shape.stack_split import stack
 from tracegrad.typing import Array, ArrayLike
 
-__all__ = ["SuperLUFactors", "solve_with", "sparse_outer", "sparse_product", "sparse_solve"]
-
 
 def _op(f: Any) -> Op:
     """An op that is not in the table, because not every integer array is a valid sparsity pattern."""

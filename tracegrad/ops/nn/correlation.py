@@ -17,8 +17,6 @@ from tracegrad.ops.shape.batching import repeated
 from tracegrad.ops.shape.linear import broadcast_to, flip, pad, reduce_sum, reshape
 from tracegrad.typing import Array, NDArray
 
-__all__ = ["correlation", "long_correlation"]
-
 # Maximum elements of a window for a kernel. NumPy is faster for longer windows, unless there are few of them.
 MAX_FUSED_WINDOW = 64
 

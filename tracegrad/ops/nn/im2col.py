@@ -22,8 +22,6 @@ from tracegrad.ops.shape.fill import zeros_like
 from tracegrad.ops.shape.linear import concatenate, pad, reshape, slice, transpose
 from tracegrad.typing import Array, NDArray
 
-__all__ = ["patches"]
-
 Ints = tuple[int, ...]
 
 

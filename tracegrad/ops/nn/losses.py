@@ -15,9 +15,6 @@ from tracegrad.ops.reduce.reductions import count_of, mean
 from tracegrad.ops.shape.linear import sum_over, unreduce
 from tracegrad.typing import Array, NDArray
 
-__all__ = ["mse_loss"]
-
-
 # Maximum elements whose squares a dot product sums as exactly as NumPy's pairwise sum does, and faster.
 _SHORT = 256
 

@@ -16,24 +16,6 @@ import numpy as np
 from tracegrad.ops.numerics.double_double import LEADING_BITS
 from tracegrad.typing import Array, Number
 
-__all__ = [
-    "TAIL",
-    "TAIL_CENTER",
-    "TAIL_END",
-    "cospi",
-    "erfc",
-    "gauss",
-    "in_double",
-    "log_ndtr",
-    "ndtr",
-    "polynomial",
-    "sech2",
-    "sigmoid",
-    "sinc",
-    "sinpi",
-    "tail",
-]
-
 TAIL = {
     "f64": (
         0.465990237251105,

@@ -34,34 +34,6 @@ from tracegrad.ops.numerics.accurate import TAIL_CENTER, TAIL_END, cospi, gauss,
 from tracegrad.ops.numerics.double_double import ARCTAN, add, divide, multiply, series, split_quotient
 from tracegrad.typing import Array, ArrayLike
 
-__all__ = [
-    "GELU_DERIVATIVE",
-    "GELU_ROOT",
-    "GELU_TANH_BEND",
-    "GELU_TANH_CUBE",
-    "GELU_TANH_END",
-    "GELU_TANH_EXP",
-    "GELU_TANH_LINE",
-    "GELU_TANH_ROOT",
-    "INVERSE_PI",
-    "PI",
-    "SILU_EXP",
-    "SILU_ROOT",
-    "SINC_ARCTAN",
-    "SINC_COS",
-    "SINC_CUBE",
-    "SINC_NEAR",
-    "SINC_SIN",
-    "SINC_SQUARE",
-    "gelu_tanh",
-    "gelu_tanh_derivative",
-    "silu",
-    "silu_derivative",
-    "sinc_derivative",
-    "x_ndtr",
-    "x_ndtr_derivative",
-]
-
 # Each in two words.
 SILU_ROOT = {
     "f64": (-1.2784645427610737, -1.0946994183093437e-16),

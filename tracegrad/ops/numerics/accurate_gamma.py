@@ -28,8 +28,6 @@ from tracegrad.ops.numerics.double_double import (
 )
 from tracegrad.typing import Array
 
-__all__ = ["digamma", "lgamma", "trigamma"]
-
 BETWEEN = (
     0.5241164609163369,
     -0.4152563649828362,

@@ -14,20 +14,6 @@ import numpy as np
 
 from tracegrad.typing import Array
 
-__all__ = [
-    "ARCTAN",
-    "LEADING_BITS",
-    "DoubleDouble",
-    "add",
-    "divide",
-    "log",
-    "multiply",
-    "product",
-    "series",
-    "sine_and_cosine",
-    "split_quotient",
-]
-
 DoubleDouble = tuple[Any, Any]
 
 LEADING_BITS = 2.0**27 + 1  # Veltkamp's factor: half of the bits of a float64

@@ -49,17 +49,6 @@ from tracegrad.ops.shape.linear import (
 from tracegrad.typing import Array
 from tracegrad.utils.lazy_dataclass import record
 
-__all__ = [
-    "NoMaskedSemantics",
-    "PaddedValue",
-    "ValidExtent",
-    "applied",
-    "axis_mask",
-    "clamped",
-    "element_mask",
-    "whole",
-]
-
 Shape = tuple[int, ...]
 Params = dict[str, Any]
 

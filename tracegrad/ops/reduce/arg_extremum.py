@@ -27,8 +27,6 @@ from tracegrad.ops.indexing.gather_scatter import gather
 from tracegrad.ops.shape.linear import arange, broadcast_to, concatenate, reshape, slice, unreduce
 from tracegrad.typing import Array
 
-__all__ = ["index_of_extremum"]
-
 LONG, BLOCK = 2**14, 2**10
 
 Reduction = Callable[..., Any]

@@ -13,8 +13,6 @@ from tracegrad.ops.core.samples import integers, uniform
 from tracegrad.ops.shape.batching import repeated
 from tracegrad.typing import Array, NDArray
 
-__all__ = ["bin_count"]
-
 
 @primitive()
 def bin_count(x: NDArray, bounds: NDArray, *, how: str) -> NDArray:

@@ -18,8 +18,6 @@ from tracegrad.ops.reduce.reductions import count_of, reduce_max, reduce_min
 from tracegrad.ops.shape.linear import arange, broadcast_to, reduce_sum, reduced_shape, reshape, unreduce
 from tracegrad.typing import Array, NDArray
 
-__all__ = ["first_max", "first_max_index"]
-
 
 @primitive()
 def first_max(x: NDArray, *, axes: tuple[int, ...]) -> Any:

@@ -12,8 +12,6 @@ from tracegrad.ops.core.op import primitive
 from tracegrad.ops.core.samples import integers
 from tracegrad.typing import NDArray
 
-__all__ = ["is_member"]
-
 
 @primitive()
 def is_member(x: NDArray, tests: NDArray) -> NDArray:

@@ -20,18 +20,6 @@ from tracegrad.ops.reduce.sorting import argsort, cumargmax, cumargmin, scatter_
 from tracegrad.ops.shape.linear import reduced_shape
 from tracegrad.typing import Array, NDArray
 
-__all__ = [
-    "argpartition",
-    "argselect",
-    "argselect_at",
-    "cummax",
-    "cummin",
-    "partition",
-    "partitioned_values",
-    "select",
-    "select_at",
-]
-
 Positions = tuple[int, ...]
 
 

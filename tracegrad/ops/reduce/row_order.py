@@ -12,8 +12,6 @@ from tracegrad.ops.core.op import primitive
 from tracegrad.ops.core.samples import integers
 from tracegrad.typing import NDArray
 
-__all__ = ["row_order"]
-
 
 @primitive()
 def row_order(x: NDArray) -> NDArray:

@@ -22,8 +22,6 @@ from tracegrad.ops.shape.batching import repeated
 from tracegrad.ops.shape.linear import arange, broadcast_to, reduced_shape, reshape
 from tracegrad.typing import Array, NDArray, Shape
 
-__all__ = ["argmode", "argsort", "cumargmax", "cumargmin", "searchsorted", "sort", "sorted_values"]
-
 _INT64 = np.dtype(np.int64)
 
 

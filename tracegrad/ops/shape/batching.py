@@ -9,8 +9,6 @@ from tracegrad.avals import is_literal
 from tracegrad.ops.shape.linear import broadcast_to, reshape, slice, transpose
 from tracegrad.typing import Array
 
-__all__ = ["item_at", "repeated", "to_axis"]
-
 
 def repeated(size: int, batched: Sequence[bool], operands: Sequence[Any]) -> list[Any]:
     """The operands, with unbatched ones repeated along a new axis 0; literals stay."""

@@ -11,8 +11,6 @@ from tracegrad.ops.core.forms import Fill, Progression
 from tracegrad.ops.core.op import AS_WRITTEN, primitive
 from tracegrad.typing import NDArray
 
-__all__ = ["arange", "full", "zeros_like"]
-
 
 @primitive(Fill(), on_complex=AS_WRITTEN)
 def full(*, shape: tuple[int, ...], value: float, dtype: str) -> NDArray:

@@ -16,8 +16,6 @@ from tracegrad.ops.core.op import primitive
 from tracegrad.ops.core.samples import integers
 from tracegrad.typing import NDArray
 
-__all__ = ["repeated_index"]
-
 
 @primitive()
 def repeated_index(counts: NDArray, *, size: int) -> NDArray:

@@ -17,8 +17,6 @@ from tracegrad.ops.core.samples import uniform
 from tracegrad.ops.shape.linear import concatenate, full, reshape, slice
 from tracegrad.typing import Array, NDArray
 
-__all__ = ["place", "split", "stack", "unbind"]
-
 _WHOLE = builtins.slice(None)
 
 

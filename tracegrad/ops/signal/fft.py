@@ -20,8 +20,6 @@ from tracegrad.ops.elementwise.table import add, equal, logical_or, multiply, wh
 from tracegrad.ops.shape.linear import arange, broadcast_to, reshape
 from tracegrad.typing import Array, NDArray
 
-__all__ = ["TRANSPOSED", "fft", "irfft", "rfft"]
-
 # The norm of the transpose of a transform.
 TRANSPOSED = {"backward": "forward", "forward": "backward", "ortho": "ortho"}
 LARGE = 1 << 16  # elements

@@ -18,8 +18,6 @@ from tracegrad.ops.shape.linear import concatenate, flip, full, reduce_sum, resh
 from tracegrad.ops.shape.stack_split import stack
 from tracegrad.typing import Array, NDArray
 
-__all__ = ["lfilter"]
-
 
 @primitive()
 def lfilter(b: NDArray, a: NDArray, x: NDArray) -> Any:

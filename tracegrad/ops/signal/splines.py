@@ -14,8 +14,6 @@ from tracegrad.errors import ShapeError, UnsupportedError, located
 from tracegrad.ops.core.op import Op, ResultAvals
 from tracegrad.typing import Array
 
-__all__ = ["piecewise_coefficients", "spline_map"]
-
 
 def _computed(x: Array, *, kind: str, degree: int, ends: str, size: int) -> tuple[Any, Any]:
     """The spline that SciPy makes for `size` values at `x`: the coefficients of each piece per value, `[power, piece,

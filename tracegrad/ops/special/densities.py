@@ -28,8 +28,6 @@ from tracegrad.ops.elementwise.table import (
 from tracegrad.ops.special.scipy_special import apply, lgamma
 from tracegrad.typing import Array
 
-__all__ = ["beta_density", "gamma_density", "of_quantile", "t_density", "vanishing"]
-
 
 def _piecewise_density(
     interior: Callable[[Any], Any], at_an_end: Callable[[Any], Any], x: Array, inside: float, *ends: Any

@@ -32,8 +32,6 @@ from tracegrad.ops.elementwise.table import (
 from tracegrad.ops.special.scipy_special import apply
 from tracegrad.typing import Array
 
-__all__ = ["delta", "ellipeinc_m", "ellipkinc_m"]
-
 # Quadrature has all digits if m is at most `_NEAR` from 0, or from 1 for phi below `_WITHIN`.
 _NEAR, _WITHIN = 0.01, 1.05
 _NODES, _WEIGHTS = (v.tolist() for v in np.polynomial.legendre.leggauss(12))

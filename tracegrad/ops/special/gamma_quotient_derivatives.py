@@ -32,8 +32,6 @@ from tracegrad.ops.elementwise.table import (
 from tracegrad.ops.special.scipy_special import apply, digamma
 from tracegrad.typing import Array, Number
 
-__all__ = ["binom_k", "binom_n", "poch_a", "reciprocal_gamma"]
-
 
 def _psi(x: Array | Number) -> Array:
     return apply("digamma", x) if type(x) in LITERALS else digamma(x)

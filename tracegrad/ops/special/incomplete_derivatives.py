@@ -21,8 +21,6 @@ import numpy as np
 
 from tracegrad.typing import Array
 
-__all__ = ["bell", "bell_2d", "beta_ratio", "blocks", "died_away", "gamma_ratio", "nodes"]
-
 _LEGENDRE = np.polynomial.legendre.leggauss(20)
 _DECAY_CUTOFF = 42.0  # the integrand is negligible after a decay by exp(-42)
 _NEAR, _FAR = 12, 4  # panels

@@ -12,8 +12,6 @@ from tracegrad.ops.elementwise.complex import sample
 from tracegrad.ops.elementwise.table import add, divide, exp, multiply, negative
 from tracegrad.typing import Array
 
-__all__ = ["lambertw"]
-
 
 def _computed(z: Array, k: Any) -> Any:
     import scipy.special

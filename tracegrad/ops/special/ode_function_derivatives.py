@@ -31,8 +31,6 @@ from tracegrad.ops.special.scipy_special import apply
 from tracegrad.ops.special.shape_parameter_derivatives import Derivative
 from tracegrad.typing import Array
 
-__all__ = ["OF_FUNCTIONS"]
-
 _NOT_IN_SCIPY = "SciPy has no function for it"
 _DEGREE = math.pi / 180
 

@@ -29,8 +29,6 @@ from tracegrad.ops.special.scipy_special import apply
 from tracegrad.ops.special.shape_parameter_derivatives import Derivative, t_ratio
 from tracegrad.typing import Array
 
-__all__ = ["INVERSES"]
-
 _INTEGER_ARGUMENT = "the argument counts, and has no neighbours"
 _ROOT_2PI = math.sqrt(2 * math.pi)
 

@@ -38,8 +38,6 @@ from tracegrad.ops.special.incomplete_derivatives import bell, bell_2d, beta_rat
 from tracegrad.ops.special.scipy_special import apply, digamma, polygamma
 from tracegrad.typing import Array, Number
 
-__all__ = ["DERIVATIVES_OF_FAMILIES", "FAMILIES", "IN_BETA", "VALUES_OF_DRAWN", "drawn", "in_gamma", "in_t", "t_ratio"]
-
 Derivative = Callable[..., Any] | str
 
 

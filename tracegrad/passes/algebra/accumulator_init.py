@@ -19,8 +19,6 @@ from tracegrad.passes.core.constant_folding import constant
 from tracegrad.passes.core.rewriter import shared
 from tracegrad.target.tuning import TUNING
 
-__all__ = ["init_accumulator", "is_zero_accumulator"]
-
 LEAST = TUNING.passes.min_accumulator
 
 

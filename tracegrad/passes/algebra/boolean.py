@@ -17,8 +17,6 @@ from tracegrad.ops.shape.linear import broadcast_to, pad, reshape
 from tracegrad.passes.core.constant_folding import constant, full_like
 from tracegrad.passes.core.rewriter import node_of, operand, producer, shared
 
-__all__ = ["LOGIC"]
-
 DEEPEST = 4  # maximum depth of nested disjunctions, and of nested conjunctions
 
 Side = tuple[Any, bool]  # a canonical mask, and false if it is negated

@@ -28,8 +28,6 @@ from tracegrad.ops.elementwise.table import add, multiply, negative, subtract
 from tracegrad.passes.core.rewriter import Hook, Rewriter
 from tracegrad.target.tuning import TUNING
 
-__all__ = ["MAX_COLLECTED_TERMS", "collect"]
-
 MAX_COLLECTED_TERMS = TUNING.passes.max_terms
 
 

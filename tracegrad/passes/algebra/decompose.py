@@ -15,8 +15,6 @@ from tracegrad.ops.shape.stack_split import stack
 from tracegrad.passes.algebra.merge_slices import stacked
 from tracegrad.passes.core.rewriter import rewrite
 
-__all__ = ["decompose"]
-
 
 def decompose(graph: Graph) -> Graph:
     """`graph` without composite ops, `fresh` and `stop_gradient`. Values may differ in the last places.

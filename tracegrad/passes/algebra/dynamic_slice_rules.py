@@ -24,8 +24,6 @@ from tracegrad.passes.core.constant_folding import constant, full_like, is_zero,
 from tracegrad.passes.core.rewriter import in_loop, is_free, node_of, operand, producer
 from tracegrad.target.tuning import TUNING
 
-__all__ = ["add_into_window", "rewrite_below_term", "select_as_update"]
-
 Shape = tuple[int, ...]
 
 LEAST = TUNING.passes.min_sliced

@@ -17,8 +17,6 @@ from tracegrad.passes.algebra.dynamic_slice_rules import rewrite_below_term
 from tracegrad.passes.core.constant_folding import constant, is_zero
 from tracegrad.passes.core.rewriter import is_free, node_of, operand, producer, shared
 
-__all__ = ["merge_complements", "merge_into_select"]
-
 DEEPEST = 4  # maximum depth of nested sums, and of nested selects
 
 

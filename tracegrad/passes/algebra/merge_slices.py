@@ -16,8 +16,6 @@ from tracegrad.passes.algebra.shape_rules import rule_for
 from tracegrad.passes.core.constant_folding import constant, reshaped
 from tracegrad.passes.core.rewriter import node_of, operand, producer, shared
 
-__all__ = ["merge_padded_slices", "stacked"]
-
 Shape = tuple[int, ...]
 
 

@@ -16,8 +16,6 @@ from tracegrad.ops.shape.linear import broadcast_to, reshape
 from tracegrad.passes.core.constant_folding import constant
 from tracegrad.passes.core.rewriter import node_of, operand, producer, shared, source
 
-__all__ = ["drop_inner_selects"]
-
 Bases = frozenset[GraphNode]
 
 DEEPEST = 8  # maximum ops between two selects

@@ -26,8 +26,6 @@ from tracegrad.ops import TABLE, Op
 from tracegrad.settings import disabled
 from tracegrad.utils.lazy_dataclass import record
 
-__all__ = ["RULES", "AlgebraRule", "algebra", "is_small_power_of_two"]
-
 
 @record(frozen=True)
 class AlgebraRule:

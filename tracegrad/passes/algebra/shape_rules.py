@@ -35,8 +35,6 @@ from tracegrad.passes.core.constant_folding import constant, fold_cast, fold_red
 from tracegrad.passes.core.rewriter import operand, producer, shared
 from tracegrad.target.tuning import TUNING
 
-__all__ = ["BY_OP", "NAMES", "hoist_broadcast"]
-
 Shape = tuple[int, ...]
 LONG = TUNING.passes.min_short_sum
 

@@ -21,8 +21,6 @@ from tracegrad.ops.elementwise.table import power
 from tracegrad.ops.shape.linear import full, reduce_sum
 from tracegrad.settings import disabled
 
-__all__ = ["constant", "fold", "full_like", "is_zero"]
-
 
 def constant(x: Value) -> Literal | None:
     """The fill value of `x`, in its own dtype; None if `x` is not known to be a fill."""

@@ -24,22 +24,6 @@ from tracegrad.ops.core.result import result
 from tracegrad.ops.elementwise.table import add
 from tracegrad.ops.shape.linear import reshape, transpose
 
-__all__ = [
-    "Finish",
-    "Hook",
-    "Rewriter",
-    "in_loop",
-    "is_free",
-    "mark_free",
-    "node_of",
-    "operand",
-    "producer",
-    "rewrite",
-    "shared",
-    "source",
-    "swaps",
-]
-
 Hook = Callable[[Op, tuple[Any, ...], dict[str, Any]], Any]
 Finish = Callable[[Graph, set[GraphNode]], Graph]
 

@@ -43,8 +43,6 @@ from tracegrad.ops.shape.stack_split import stack
 from tracegrad.passes.core.constant_folding import is_zero
 from tracegrad.target.tuning import TUNING
 
-__all__ = ["RULES", "ComplexPair", "joined", "parted", "rule"]
-
 
 class ComplexPair(Carrier):
     """Complex values with the parts `re` and `im`; `block` is None, or the array of both parts along a last axis."""

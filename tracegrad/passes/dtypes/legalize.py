@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from tracegrad.ir import Graph
 
-__all__ = ["has_complex", "has_dtype", "without_complex", "without_half"]
-
 
 def has_complex(graph: Graph) -> bool:
     """Whether any value of the graph or of its regions is complex."""

@@ -24,8 +24,6 @@ from tracegrad.passes.dtypes import complex_functions  # noqa: F401 (which adds 
 from tracegrad.passes.dtypes.complex_pairs import RULES, ComplexPair, joined, moved_together, parted
 from tracegrad.passes.dtypes.legalize import has_complex
 
-__all__ = ["in_pairs"]
-
 
 def in_pairs(graph: Graph) -> Graph:
     """`graph` over real numbers: see `without_complex`."""

@@ -27,8 +27,6 @@ from tracegrad.ops.shape.linear import cast, full
 from tracegrad.ops.shape.stack_split import place, split, stack, unbind
 from tracegrad.passes.dtypes.legalize import has_dtype
 
-__all__ = ["in_singles"]
-
 _MOVES, _MOVING = (Move, Gather, Window, Patch), frozenset({where, place, split, stack, unbind})
 
 

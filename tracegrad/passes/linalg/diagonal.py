@@ -24,8 +24,6 @@ from tracegrad.passes.core.rewriter import operand, producer, shared, source
 from tracegrad.target.tuning import TUNING
 from tracegrad.typing import Array
 
-__all__ = ["DIAGONALS", "counted", "is_diagonal", "with_diagonal"]
-
 SMALLEST = TUNING.passes.min_diagonal
 
 # A function that returns the elements of a diagonal, an array of one axis.

@@ -28,8 +28,6 @@ from tracegrad.passes.linalg.diagonal import is_diagonal, with_diagonal
 from tracegrad.passes.linalg.small_matmul import as_loop
 from tracegrad.target.tuning import TUNING
 
-__all__ = ["OUTER"]
-
 SMALLEST = TUNING.passes.min_rank_one
 MAX_RANK_ONE_TERMS = TUNING.passes.max_rank_one_terms
 DEEPEST = 8  # maximum depth of the expression of an outer product

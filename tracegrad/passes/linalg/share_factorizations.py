@@ -20,8 +20,6 @@ from tracegrad.ops.shape.linear import broadcast_to, cast, reduce_sum, reshape, 
 from tracegrad.passes.core.rewriter import in_loop, operand, rewrite, swaps
 from tracegrad.typing import Array
 
-__all__ = ["factor_once"]
-
 _OPS = (det, inv, slogdet, solve)
 
 

@@ -22,8 +22,6 @@ from tracegrad.target.tuning import TUNING
 from tracegrad.typing import Array
 from tracegrad.utils.lazy_dataclass import record
 
-__all__ = ["Thresholds", "as_loop", "long_product", "unroll_small_contractions"]
-
 MAX_WINDOW_SIZE = TUNING.passes.max_window
 
 

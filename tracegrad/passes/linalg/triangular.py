@@ -14,8 +14,6 @@ from tracegrad.passes.algebra.shape_rules import rule_for
 from tracegrad.passes.core.rewriter import operand, producer, swaps
 from tracegrad.passes.linalg.diagonal import counted
 
-__all__: list[str] = []
-
 
 @rule_for(cholesky, "triangular-solves")
 def _(x: GraphValue, *, lower: bool) -> Any:

@@ -25,8 +25,6 @@ from tracegrad.passes.core.constant_folding import is_zero
 from tracegrad.passes.core.rewriter import rewrite
 from tracegrad.target.tuning import TUNING
 
-__all__ = ["join_products_of_iterations"]
-
 MIN_BATCHED_ITERATIONS = TUNING.passes.min_batched_iterations
 MAX_BATCHED_ROWS = TUNING.passes.max_batched_rows
 LEAST = TUNING.passes.min_batched_work

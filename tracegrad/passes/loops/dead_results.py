@@ -17,8 +17,6 @@ from tracegrad.ir.rebuild import result_of, with_operands
 from tracegrad.ops.core.forms import Branch, Form, Repeat, Run, While
 from tracegrad.ops.core.op import ResultAvals
 
-__all__ = ["trim"]
-
 
 def trim(graph: Graph) -> Graph:
     """`graph` with dead results and carries of nodes with regions removed, at any depth; the same graph if there are

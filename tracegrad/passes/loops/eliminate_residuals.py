@@ -32,8 +32,6 @@ from tracegrad.passes.loops.fusion import share_loops
 from tracegrad.passes.loops.residual_windows import IndexForm, IterationNumber, SavedWindow, WindowBound, row_form
 from tracegrad.passes.simplify.simplify import simplify
 
-__all__ = ["read_what_is_left"]
-
 _NUMBER = Aval((), np.dtype(np.int64))
 Forms = dict[GraphNode, IndexForm]
 AsForm = Callable[[GraphNode | Literal], IndexForm | None]

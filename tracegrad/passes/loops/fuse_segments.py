@@ -16,8 +16,6 @@ from tracegrad.ir.loop_view import LoopView
 from tracegrad.ops.core.op import Op
 from tracegrad.passes.core.rewriter import rewrite
 
-__all__ = ["join_segments"]
-
 
 class _Segments(NamedTuple):
     """A segmented loop: the loop over the iterations of all segments, and the number of iterations per segment."""

@@ -21,9 +21,6 @@ from tracegrad.passes.loops.dead_results import trim
 from tracegrad.passes.simplify.simplify import simplify
 from tracegrad.target.tuning import TUNING
 
-__all__ = ["share", "share_loops"]
-
-
 MAX_FUSED_LOOPS = TUNING.passes.max_compared_loops
 
 

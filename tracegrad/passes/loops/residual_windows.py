@@ -27,8 +27,6 @@ from tracegrad.ir.loop_view import LoopView, is_loop
 from tracegrad.ops.indexing.dynamic_slice import dynamic_slice
 from tracegrad.ops.shape.fill import arange
 
-__all__ = ["IndexForm", "IterationNumber", "SavedWindow", "WindowBound", "row_form"]
-
 
 class IterationNumber(NamedTuple):
     """The number of an iteration of the nested loop number `level`, outermost first."""

@@ -26,8 +26,6 @@ from tracegrad.target.tuning import TUNING
 from tracegrad.typing import Array
 from tracegrad.utils.lazy_dataclass import record
 
-__all__ = ["run_in_blocks"]
-
 LARGE = TUNING.passes.min_tiled_bytes
 BLOCK = TUNING.passes.tile_bytes
 SHORTEST = TUNING.passes.min_tile

@@ -18,8 +18,6 @@ from tracegrad.passes.algebra.shape_rules import rule_for
 from tracegrad.passes.core.rewriter import operand, producer
 from tracegrad.settings import disabled
 
-__all__ = ["read_inside"]
-
 
 @rule_for(gather, "row-reads")
 def _(*xs: Any, axes: tuple[int, ...]) -> Any:

@@ -10,8 +10,6 @@ from tracegrad.ops.core.forms import Branch, Fold, Map
 from tracegrad.ops.linalg.contraction import matmul
 from tracegrad.ops.shape.linear import broadcast_to, full
 
-__all__ = ["in_any_order"]
-
 
 def in_any_order(graph: Graph, x: GraphNode) -> bool:
     """Whether all readers of the region input `x` are as fast for another order of its axes.

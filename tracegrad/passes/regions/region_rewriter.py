@@ -25,17 +25,6 @@ from tracegrad.settings import disabled
 from tracegrad.target.tuning import TUNING
 from tracegrad.utils.lazy_dataclass import record
 
-__all__ = [
-    "CARRY",
-    "CONSTANT",
-    "ROW",
-    "InputOrigin",
-    "InputReplacement",
-    "ParallelRegions",
-    "rebuilt",
-    "replacement_of",
-]
-
 CARRY, ROW, CONSTANT = "carry", "row", "constant"
 LARGE = TUNING.passes.max_hoisted
 

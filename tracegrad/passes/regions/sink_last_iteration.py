@@ -16,8 +16,6 @@ from tracegrad.ops.core.forms import Contract, Fill, Fold, Map, Move, Result
 from tracegrad.settings import disabled
 from tracegrad.target.tuning import TUNING
 
-__all__ = ["sink_unread_carries"]
-
 LEAST = TUNING.passes.min_sunk_work
 FUNCTION_WORK = TUNING.passes.function_work
 

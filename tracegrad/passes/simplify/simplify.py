@@ -33,8 +33,6 @@ from tracegrad.passes.linalg.small_matmul import long_product
 from tracegrad.passes.regions.simplify_regions import BY_OP
 from tracegrad.settings import disabled
 
-__all__ = ["simplifier", "simplify"]
-
 
 def simplify(graph: Graph) -> Graph:
     """`graph` computing the same with fewer or cheaper nodes.

@@ -18,8 +18,6 @@ from tracegrad.trace.loops.control_flow import LoopJump
 from tracegrad.trace.loops.range_counter import Counter
 from tracegrad.trace.random.generator_state import require_for_iterations
 
-__all__ = ["ask_at_entry", "ask_at_jump"]
-
 
 def ask_at_jump(
     machine: LoopMachine, jump: LoopJump, condition: GraphNode, counter: Counter | None = None

@@ -23,8 +23,6 @@ from tracegrad.trace.builder.value_guards import ValueGuard
 from tracegrad.trace.bytecode.exception_regions import within_try
 from tracegrad.trace.loops.range_counter import Counter, fold_around
 
-__all__ = ["close_loop", "distinct"]
-
 # Limit: conditions on a path.
 MAX_PATH_CONDITIONS = 100
 

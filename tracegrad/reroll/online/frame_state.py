@@ -42,8 +42,6 @@ from tracegrad.trace.values.number import Number
 from tracegrad.trace.values.python_arithmetic import bounds
 from tracegrad.trace.values.tracer import Tracer
 
-__all__ = ["FrameState", "capture_state", "difference", "drop_dead_views", "known_variations"]
-
 # Largest constant array, in bytes, that is compared by its elements.
 _MAX_CONSTANT_BYTES = 1 << 20
 # Kinds of effects that assign one attribute or one item.

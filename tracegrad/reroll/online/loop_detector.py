@@ -21,8 +21,6 @@ from tracegrad.trace.builder.facts import LoopFactKind
 from tracegrad.trace.loops.control_flow import condition_jump, count_jump, counters_of_condition, entered_jump
 from tracegrad.trace.loops.range_counter import Counter
 
-__all__ = ["LoopDetector"]
-
 
 class LoopDetector(LoopMachine):
     """Online loop detector of one trace: what traced code does in loops, as events of the state machine."""

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from enum import Enum
 
-__all__ = ["TRANSITIONS", "LoopState"]
-
 
 class LoopState(Enum):
     """What loop capture does. The module of the same name in this package does it."""

@@ -29,8 +29,6 @@ from tracegrad.reroll.merge_paths import merged
 from tracegrad.reroll.reads_to_xs import scan_reads
 from tracegrad.utils.lazy_dataclass import record
 
-__all__ = ["Begin", "InductionVariable", "LoopPath", "PathCondition", "PathLoop", "may_raise"]
-
 
 class PathCondition(NamedTuple):
     """A condition on a path: its node, location and value."""

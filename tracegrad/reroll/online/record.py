@@ -18,19 +18,6 @@ from tracegrad.trace.loops.range_counter import Counter
 from tracegrad.trace.loops.separate_views import restore_views
 from tracegrad.utils.log import enabled, log
 
-__all__ = [
-    "MAX_CLOSE_ATTEMPTS",
-    "MAX_LOOP_PATHS",
-    "MAX_PATH_CHANGES",
-    "ClosedLoop",
-    "FrameRecord",
-    "LoopMachine",
-    "PathStart",
-    "begin_path",
-    "leave_or_stay",
-    "read_condition",
-]
-
 # Limits: states taken at a jump before a loop is closed there, and paths of a loop.
 MAX_CLOSE_ATTEMPTS, MAX_LOOP_PATHS = 8, 6
 # Limit: how often another path is added to a loop.

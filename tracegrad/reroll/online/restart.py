@@ -7,8 +7,6 @@ from tracegrad.reroll.online.widen import facts_at
 from tracegrad.trace.builder.facts import Fact, LoopFact, LoopFactKind
 from tracegrad.trace.loops.control_flow import LoopJump
 
-__all__ = ["is_irregular", "restart_at_first_iteration", "without_loop"]
-
 
 def without_loop(machine: LoopMachine, jump: LoopJump) -> BaseException:
     """The restart exception that records the iterations of this loop one by one. Short inner loops that were folded for

@@ -21,8 +21,6 @@ from tracegrad.trace.values.number import Number
 from tracegrad.trace.values.python_arithmetic import bounds
 from tracegrad.trace.values.tracer import Tracer
 
-__all__ = ["facts_at", "restore_bounds", "widen_at_once", "widen_bounds", "widen_or_restart"]
-
 _OF_NUMPY = (Tracer, Either)
 
 

@@ -45,8 +45,6 @@ from tracegrad.runtime.threads import pool
 from tracegrad.target.products import gemm_policy, preferred_core
 from tracegrad.utils.lazy_dataclass import record
 
-__all__ = ["ROUTINES", "address", "get_num_threads", "has", "info", "set_num_threads"]
-
 _PACKAGE = "scipy_openblas32"
 ROUTINES = tuple(
     f"{kind}{name}" for kind in "sd" for name in ("gemm", "gemv", "syrk", "trsm", "potrf", "gesv", "getrf")

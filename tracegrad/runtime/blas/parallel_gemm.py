@@ -18,8 +18,6 @@ from tracegrad.llvmir.template import ir_template
 from tracegrad.target.cache_lines import LINE
 from tracegrad.target.products import GemmPolicy
 
-__all__ = ["LIMIT", "PARALLEL_FOR", "gemm_source", "openblas", "selection_source"]
-
 _TYPES, _BYTES = {"s": "float", "d": "double"}, {"s": 4, "d": 8}
 _NEVER = 1 << 62
 PARALLEL_FOR, LIMIT = "tg_blas_parallel_for", "tg_blas_limit"

@@ -34,17 +34,6 @@ from tracegrad.target.tuning import TUNING
 from tracegrad.trace.builder.gc_pause import impatient
 from tracegrad.utils.lazy_dataclass import record
 
-__all__ = [
-    "CodeOrigin",
-    "Loaded",
-    "machine_code",
-    "machine_code_count",
-    "missing",
-    "shared_function",
-    "still_missing",
-    "unknown",
-]
-
 _RARE = "tg.rare_"
 
 

@@ -34,8 +34,6 @@ from tracegrad.settings import settings
 from tracegrad.target.tuning import TUNING
 from tracegrad.utils.log import log
 
-__all__ = ["DiskCache", "Entry", "default_cache"]
-
 _FORMAT = 2
 _SUFFIX, _TEMPORARY = ".tgc", ".tmp"
 _CACHE_FILE = re.compile(r"\.tgc(\.\d+\.\d+\.tmp)?$")  # the suffix .tmp alone may belong to other programs

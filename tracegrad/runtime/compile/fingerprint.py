@@ -33,27 +33,6 @@ from tracegrad.trace.sources.describe import Description
 from tracegrad.tree import FIXED_KIND
 from tracegrad.tree.registry import LEAF_KIND
 
-__all__ = [
-    "Roots",
-    "Unkept",
-    "class_key",
-    "code_key",
-    "consists_of_functions",
-    "described",
-    "digest",
-    "functions_of",
-    "is_extended",
-    "library",
-    "library_name",
-    "meaning",
-    "names_in",
-    "plain",
-    "process_key",
-    "resolve_name",
-    "traced",
-    "untouched",
-]
-
 
 class Unkept(Exception):
     """A trace depends on an object without a fingerprint in another process: `args[0]` names it."""

@@ -35,22 +35,6 @@ from tracegrad.utils.deferred_signals import uninterrupted
 if TYPE_CHECKING:
     from tracegrad import llvmir as ir
 
-__all__ = [
-    "LOCK",
-    "NativeCode",
-    "compile_forever",
-    "compile_ir",
-    "cpu_key",
-    "define_symbol",
-    "is_known",
-    "load_ir",
-    "load_object",
-    "load_objects",
-    "optimized_assembly",
-    "optimized_ir",
-    "source_stamps",
-]
-
 # Held while machine code is made or loaded: LLVM is not concurrent, common code is made once, and a forked child
 # inherits nothing incomplete. It is reentrant, because a finalizer may need code while its thread makes some.
 LOCK = threading.RLock()

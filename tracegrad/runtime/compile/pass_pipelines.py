@@ -32,8 +32,6 @@ import llvmlite.binding as ll
 
 from tracegrad.utils.lazy_dataclass import record
 
-__all__ = ["KINDS", "SWITCHES", "Pipeline", "emitted", "initialize", "pipeline_of", "require_memory"]
-
 _T = TypeVar("_T")
 
 KINDS = ("loops", "vectors", "iterations", "calls", "glue", "cold", "written")

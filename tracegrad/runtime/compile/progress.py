@@ -17,8 +17,6 @@ from typing import Any
 from tracegrad.settings import settings
 from tracegrad.target.tuning import TUNING
 
-__all__ = ["advance", "compiling"]
-
 AFTER = TUNING.diagnostics.progress_delay
 BETWEEN = TUNING.diagnostics.progress_interval
 

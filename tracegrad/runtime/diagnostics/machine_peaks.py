@@ -18,8 +18,6 @@ from tracegrad.runtime.threads.pool import num_threads
 from tracegrad.target.tuning import TUNING
 from tracegrad.utils.lazy_dataclass import record
 
-__all__ = ["Machine", "bandwidth", "machine", "peak"]
-
 LONG = TUNING.diagnostics.bandwidth_elements
 MATRIX_ROWS = TUNING.diagnostics.peak_rows
 RUNS = TUNING.diagnostics.min_peak_runs

@@ -19,8 +19,6 @@ from tracegrad.ops.core.forms import Fill
 from tracegrad.torch.modes import STATE
 from tracegrad.trace.random.draws import rewind
 
-__all__ = ["check_outputs", "has_nan", "origin", "raise_origin"]
-
 
 class BackwardError(RuntimeError):
     """The origin is in a backward pass over Tensors, whose nodes have no source lines in the graph. The call then runs

@@ -27,8 +27,6 @@ from tracegrad.runtime.threads.pool import clock_source
 from tracegrad.target.tuning import TUNING
 from tracegrad.utils.lazy_dataclass import record
 
-__all__ = ["Timing", "timed"]
-
 MIN_RUNS = TUNING.diagnostics.min_timed_runs
 MAX_RUNS = TUNING.diagnostics.max_timed_runs
 

@@ -13,8 +13,6 @@ from tracegrad.trace.builder.inlinable import Inlinable
 from tracegrad.trace.sources.describe import signature_of
 from tracegrad.trace.sources.sources import Weak
 
-__all__ = ["BoundMethod"]
-
 
 class BoundMethod(Inlinable):
     """A bound method with a weak reference to its instance."""

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tracegrad.runtime.dispatch.dispatcher import Dispatcher
 
-__all__ = ["class_with_call", "switch_class"]
-
 
 def class_with_call(plain: type[Dispatcher], call: Callable[..., Any]) -> type[Dispatcher]:
     """Return a subclass of a class of traced functions whose calls run `call`."""

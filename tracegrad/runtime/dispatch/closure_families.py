@@ -21,8 +21,6 @@ from tracegrad.trace.builder.inlinable import DERIVED
 from tracegrad.trace.proxies.function_proxies import is_structural
 from tracegrad.trace.sources.code_origin import is_decorated
 
-__all__ = ["Family", "remembered"]
-
 _FAMILIES: OrderedDict[Any, tuple[Family, Any]] = OrderedDict()
 MAX_FAMILIES = TUNING.dispatch.max_families
 

@@ -38,8 +38,6 @@ from tracegrad.trace.sources.sources import ArgumentLeaf
 from tracegrad.transforms.partition import partition
 from tracegrad.tree.registry import kind_of
 
-__all__ = ["CompiledBackward", "OnTape", "Spent", "tensor_of"]
-
 
 class OnTape:
     """The data of a path for calls on Tensors: the forward graph with its residuals, the backward program, compiled

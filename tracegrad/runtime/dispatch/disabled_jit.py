@@ -52,8 +52,6 @@ if TYPE_CHECKING:
 # Python's error text for a method of ndarray that is called on another type.
 _OF_NDARRAYS = re.compile(r"descriptor '(\w+)' for 'numpy.ndarray' objects doesn't apply to a")
 
-__all__ = ["eagerly", "once", "run_aliased", "run_plain_python"]
-
 
 def eagerly(
     function: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any], why: str = "", call: BoundCall | None = None

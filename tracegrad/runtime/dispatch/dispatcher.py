@@ -67,8 +67,6 @@ from tracegrad.utils.log import log
 if TYPE_CHECKING:
     from tracegrad.runtime.dispatch.closure_families import Family
 
-__all__ = ["Dispatcher"]
-
 MAX_SPECIALIZATIONS = TUNING.dispatch.max_specializations
 MAX_PATHS = TUNING.dispatch.max_paths
 MAX_INSTANCES = TUNING.dispatch.max_instances

@@ -57,8 +57,6 @@ from tracegrad.utils.source import define
 if TYPE_CHECKING:
     from tracegrad.runtime.dispatch.compiled_backward import OnTape
 
-__all__ = ["generate_fast_path"]
-
 MAX_GUARDS = TUNING.dispatch.max_guards
 
 

@@ -26,8 +26,6 @@ from tracegrad.trace.sources.sources import ArgumentLeaf, CallArgument, CalledFu
 from tracegrad.trace.world.guards import SourceGuard
 from tracegrad.utils.errstate import sprung
 
-__all__ = ["FastPathCode", "NotSimple", "Then", "opened"]
-
 _MAX_COMPARED_KEYS = TUNING.dispatch.max_compared_keys
 _IN_C = (types.WrapperDescriptorType, types.MethodDescriptorType)
 _READ_ERRORS = (LookupError, AttributeError, ValueError, ReferenceError, TypeError, NameError)

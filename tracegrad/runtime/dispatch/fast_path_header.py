@@ -14,8 +14,6 @@ from typing import Any, NamedTuple
 
 from tracegrad.runtime.execution.entry_callable import MISS
 
-__all__ = ["Header", "name_after_missing", "of_function", "of_method"]
-
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 _BUILT_IN = frozenset(vars(builtins))
 # Numbered names of the code, by what they stand for.

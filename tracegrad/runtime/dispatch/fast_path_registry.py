@@ -12,8 +12,6 @@ from typing import Any
 from tracegrad.locks import new_lock
 from tracegrad.settings import settings
 
-__all__ = ["register"]
-
 _functions: weakref.WeakSet[Any] = weakref.WeakSet()
 _lock = new_lock()
 

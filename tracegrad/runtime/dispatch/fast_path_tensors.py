@@ -25,8 +25,6 @@ from tracegrad.trace.effects.result_template import TensorOutput
 from tracegrad.trace.sources.signature import BoundCall
 from tracegrad.trace.sources.sources import ArgumentLeaf, Source
 
-__all__ = ["TensorCode"]
-
 
 class TensorCode(FastPathCode):
     """The source text of a fast path for calls on Tensors."""

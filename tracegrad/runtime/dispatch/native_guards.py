@@ -29,8 +29,6 @@ from tracegrad.trace.sources.sources import (
 from tracegrad.trace.sources.state_sources import Name
 from tracegrad.trace.world.guards import SourceGuard
 
-__all__ = ["SlotFields", "disjoint_checks_of", "empty", "exact", "guard_slots_of"]
-
 # The fields of `codegen.entry.signature.GuardSlot`.
 SlotFields = tuple[int, int, int, int]
 # Flags of NumPy's arrays (NPY_ARRAY_WRITEABLE, NPY_ARRAY_OWNDATA).

@@ -10,8 +10,6 @@ from typing import Any, NamedTuple
 
 from tracegrad import tree
 
-__all__ = ["UnpackedContainer", "arranged", "container", "in_order", "is_flat"]
-
 
 class UnpackedContainer(NamedTuple):
     """A dict, list or tuple of inputs: its expression, its class, its keys and the numbers of its inputs, in order; and

@@ -27,8 +27,6 @@ from tracegrad.trace.sources.signature import BoundCall
 if TYPE_CHECKING:
     from tracegrad.runtime.dispatch.dispatcher import Dispatcher
 
-__all__ = ["MAX_RETRACES_FOR_ONE", "MAX_UNMET", "CacheInfo", "Pace", "Unmet"]
-
 MAX_RETRACES_FOR_ONE = TUNING.plain_python.max_retraces_for_one
 MAX_UNMET = TUNING.plain_python.max_unmet
 MAX_KINDS = TUNING.plain_python.max_kinds

@@ -20,19 +20,6 @@ from tracegrad.trace.driver.trace import Trace
 from tracegrad.trace.sources.signature import Binder, BoundCall
 from tracegrad.utils.log import enabled, log
 
-__all__ = [
-    "Warnings",
-    "limited",
-    "log_compile",
-    "new_guard_value",
-    "new_key",
-    "new_world",
-    "report_retrace",
-    "show_key",
-    "show_kind",
-]
-
-
 MAX_RETRACES_FOR_ALL = TUNING.plain_python.max_retraces_for_all
 
 

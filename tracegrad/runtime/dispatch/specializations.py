@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from tracegrad.runtime.dispatch.dispatcher import Dispatcher
     from tracegrad.runtime.dispatch.trace_store import TraceRecords
 
-__all__ = ["Interpreted", "PathResult", "Specialization", "SpecializationStore", "TracePath", "tape_of"]
-
 ROOM = TUNING.dispatch.residual_rows
 MAX_DONATED_PAIRS = TUNING.dispatch.max_donated_pairs
 LEAST_CHECKED = TUNING.dispatch.min_strided_bytes

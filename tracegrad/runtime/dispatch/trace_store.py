@@ -80,8 +80,6 @@ if TYPE_CHECKING:
     from tracegrad.runtime.dispatch.dispatcher import Dispatcher
     from tracegrad.runtime.dispatch.specializations import Specialization, TracePath
 
-__all__ = ["TraceRecords", "restore_traces", "store_path"]
-
 _ProgramAndTape = tuple["Program | None", "OnTape | None"]
 
 MAX_RECORDS = TUNING.caches.stored_paths

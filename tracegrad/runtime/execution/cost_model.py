@@ -30,8 +30,6 @@ from tracegrad.ops.core.forms import (
 )
 from tracegrad.target.tuning import TUNING
 
-__all__ = ["COMPILE", "FIRST_TOUCH", "SHARED", "Effort", "TooLong", "alive_bytes", "to_compile", "to_replay"]
-
 COMPILE = TUNING.first_call.unit_time
 CHARACTER = TUNING.first_call.character_time
 SHARED = TUNING.first_call.shared_function_time

@@ -32,19 +32,6 @@ from tracegrad.settings import disabled
 from tracegrad.target.tuning import TUNING
 from tracegrad.utils.errstate import HARMLESS, TRAPS, USUAL
 
-__all__ = [
-    "MISS",
-    "can_watch",
-    "make_callable",
-    "make_portable",
-    "numpy_table",
-    "release_arena",
-    "release_arenas",
-    "retain_memory",
-    "unsupported_reason",
-    "watching",
-]
-
 
 class _Miss:
     """The type of MISS."""

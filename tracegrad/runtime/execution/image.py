@@ -48,21 +48,6 @@ from tracegrad.runtime.threads import pool
 from tracegrad.utils.errstate import QUIET, restore_traps, set_traps, traps
 from tracegrad.utils.lazy_dataclass import record
 
-__all__ = [
-    "NumPyCall",
-    "NumPyCallback",
-    "ProgramImage",
-    "addressed",
-    "build_image",
-    "is_plain",
-    "linked",
-    "require_plain",
-    "restore_image",
-    "serialize_image",
-    "written",
-]
-
-
 # Called functions that need no compilation.
 _PREDEFINED = {CALLBACK, *C_LIBRARY, "tg_poll", "tg_parallel_for", THREADS}
 

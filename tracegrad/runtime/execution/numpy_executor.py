@@ -21,8 +21,6 @@ from tracegrad.ops.core.forms import Fill, IdentityForm, Map, Move
 from tracegrad.target.tuning import TUNING
 from tracegrad.utils.lazy_dataclass import record
 
-__all__ = ["execute_graph"]
-
 MIN_IN_PLACE = TUNING.first_call.min_in_place
 BLOCK = TUNING.first_call.block_elements
 

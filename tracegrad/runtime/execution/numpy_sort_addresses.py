@@ -14,8 +14,6 @@ import numpy as np
 from tracegrad.avals import dtype_named
 from tracegrad.runtime.execution.entry_callable import numpy_table, unsupported_reason
 
-__all__ = ["sort_address"]
-
 _TABLE_OF_DTYPE = 365  # PyDataType_GetArrFuncs in NumPy's C API table
 _CASTS, _OTHERS = 21, 12  # functions before the sorts in the table
 _KINDS = ("quick", "heap", "stable")

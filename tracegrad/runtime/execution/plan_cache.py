@@ -22,8 +22,6 @@ from tracegrad.settings import disabled, left_out
 from tracegrad.target.tuning import TUNING
 from tracegrad.utils.lazy_dataclass import record
 
-__all__ = ["Planned", "forget", "key_of", "known", "note"]
-
 MAX_BYTES = TUNING.caches.plan_bytes
 
 

@@ -11,8 +11,6 @@ from tracegrad.codegen.instr.safepoints import POLL_SYMBOLS, poll_module
 from tracegrad.runtime.compile import jit
 from tracegrad.runtime.execution.entry_callable import unsupported_reason
 
-__all__ = ["safepoint_address"]
-
 _main_thread = ctypes.c_int64()
 
 

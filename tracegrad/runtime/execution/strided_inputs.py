@@ -22,8 +22,6 @@ from tracegrad.ops.shape.linear import broadcast_to, flip, reshape, slice, trans
 from tracegrad.target.tuning import TUNING
 from tracegrad.trace.builder.layout import LayoutGuard
 
-__all__ = ["InputLayout", "InputLayouts", "Strides", "copied", "layouts_of", "strides_of", "with_strided_inputs"]
-
 Strides = tuple[int, ...]
 SMALL = TUNING.dispatch.min_strided_array
 

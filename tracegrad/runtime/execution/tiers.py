@@ -43,8 +43,6 @@ from tracegrad.target.tuning import TUNING
 if TYPE_CHECKING:
     from tracegrad.runtime.execution.image import ProgramImage
 
-__all__ = ["Missing", "Tier", "TierResult", "missing_of", "tier_of"]
-
 MAX_REPLAY_RATIO = TUNING.first_call.max_replay_ratio
 LARGE = TUNING.first_call.min_retained_bytes
 READ = TUNING.first_call.restored_node_time

@@ -21,8 +21,6 @@ from tracegrad.runtime.compile import jit
 from tracegrad.target.cache_lines import BLOCK_OFFSET, LINE, PAGE
 from tracegrad.target.tuning import TUNING
 
-__all__ = ["IDLE_BYTES", "LARGE_BYTES", "SLOTS", "idle_bytes", "memory_handler", "release_idle"]
-
 LARGE_BYTES = TUNING.memory.min_retained_bytes
 IDLE_BYTES = TUNING.memory.max_idle_bytes
 SLOTS = TUNING.memory.max_idle_blocks

@@ -32,8 +32,6 @@ from tracegrad.trace.bytecode.nested_code import code_objects
 from tracegrad.trace.driver.trace import Trace
 from tracegrad.trace.rewriting.call_sites import marked
 
-__all__ = ["restore_fact", "serialize_facts"]
-
 _ENUMS = {cls.__name__: cls for cls in (TraceFact, LoopFactKind, Variation)}
 _OF_LOOPS: dict[str, Any] = {cls.__name__: cls for cls in (LoopFact, VariableFact, AppendedListFact, IndexedListFact)}
 _OF_SOURCES: dict[str, type[NumberFact | ViewFact]] = {"NumberFact": NumberFact, "ViewFact": ViewFact}

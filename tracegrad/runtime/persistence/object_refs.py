@@ -57,8 +57,6 @@ from tracegrad.tree import TreeDef
 from tracegrad.tree.registry import FIXED_KIND, KINDS, LEAF_KIND, NodeKind, kind_of
 from tracegrad.utils.errstate import handling
 
-__all__ = ["Changed", "ObjectReader", "ObjectWriter"]
-
 
 class Changed(Exception):
     """An object differs from the stored one."""

@@ -27,8 +27,6 @@ from tracegrad.trace.bytecode.nested_code import code_objects
 from tracegrad.trace.sources.code_origin import is_user_code, is_user_function
 from tracegrad.tree.registry import registered
 
-__all__ = ["registration"]
-
 # Special methods that only serve display.
 _SHOWN = frozenset(["__repr__", "__str__", "__format__", "__doc__", "__dir__", "__sizeof__"])
 _MEMBER_FUNCTIONS: dict[Any, tuple[str, ...]] = {

@@ -38,16 +38,6 @@ from tracegrad.trace.effects.result_template import (
 from tracegrad.trace.world.guards import SourceGuard
 from tracegrad.transforms.split_program import DerivativeProgram
 
-__all__ = [
-    "Templates",
-    "restore_capture",
-    "restore_effect",
-    "restore_guard",
-    "serialize_capture",
-    "serialize_effect",
-    "serialize_guard",
-]
-
 
 # -- guards ------------------------------------------------------------------------------------------------------------
 def serialize_guard(to: ObjectWriter, guard: SourceGuard) -> list[Any]:

@@ -38,8 +38,6 @@ from tracegrad.runtime.compile import jit
 from tracegrad.settings import MOST_THREADS, settings
 from tracegrad.target.tuning import TUNING
 
-__all__ = ["clock_source", "limit_address", "num_threads", "parallel_for_address", "set_num_threads"]
-
 _SPIN_NANOSECONDS = TUNING.threads.spin_time
 _CPUS = {"x86_64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64"}
 

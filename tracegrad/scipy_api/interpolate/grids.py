@@ -13,8 +13,6 @@ from tracegrad.scipy_api.interpolate.splines import make_interp_spline
 from tracegrad.scipy_api.registry import shadow
 from tracegrad.typing import Array
 
-__all__ = ["METHODS", "GridInterpolator"]
-
 
 class GridInterpolator:
     """Replacement of a `RegularGridInterpolator`."""

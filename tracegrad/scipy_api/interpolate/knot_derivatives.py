@@ -11,8 +11,6 @@ import numpy as np
 
 from tracegrad.typing import Array
 
-__all__ = ["akima", "hermite", "pchip"]
-
 
 def _spacings(x: Array, y: Array) -> Any:
     """Return the distances between knots, as a column for values `y`."""

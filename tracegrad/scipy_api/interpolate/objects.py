@@ -11,8 +11,6 @@ from tracegrad.scipy_api.interpolate.grids import METHODS, GridInterpolator
 from tracegrad.scipy_api.interpolate.splines import INDEX_RULES, SPLINES, Piecewise, TableInterpolator
 from tracegrad.scipy_api.registry import replaces_objects
 
-__all__: list[str] = []
-
 
 def _fill(fill_value: Any) -> Any:
     """Return the fill value outside, which SciPy stores as an array without axes."""

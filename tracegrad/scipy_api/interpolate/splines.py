@@ -19,8 +19,6 @@ from tracegrad.scipy_api.interpolate.knot_derivatives import akima, hermite, pch
 from tracegrad.scipy_api.registry import shadow
 from tracegrad.typing import Array, ArrayLike
 
-__all__ = ["INDEX_RULES", "SPLINES", "Piecewise", "TableInterpolator", "make_interp_spline"]
-
 _OF_BASES = ("BSpline", "make_interp_spline", "interp1d", "UnivariateSpline")
 SPLINES = ("CubicSpline", "PchipInterpolator", "Akima1DInterpolator", "CubicHermiteSpline", "PPoly")
 

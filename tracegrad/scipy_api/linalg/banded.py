@@ -14,8 +14,6 @@ from tracegrad.ops.linalg import factorizations, solve
 from tracegrad.scipy_api.linalg.functions import entry
 from tracegrad.typing import Array, ArrayLike
 
-__all__: list[str] = []
-
 
 def _whole(bands: Any, lower: bool) -> Array:
     """Form the matrices with these diagonals, with both triangles, so that the derivatives are symmetric."""

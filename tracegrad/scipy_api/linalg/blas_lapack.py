@@ -12,8 +12,6 @@ from tracegrad.numpy_api.registry import refuse
 from tracegrad.ops.core.op import dispatch_operand
 from tracegrad.typing import Array
 
-__all__ = ["of_fortran"]
-
 _DTYPES = {"s": "f4", "d": "f8", "c": "c8", "z": "c16"}
 _LAPACK = {
     "potrf": "cholesky", "potrs": "cho_solve", "posv": "solve with assume_a='pos'", "getrf": "lu_factor",

@@ -39,8 +39,6 @@ from tracegrad.ops.linalg.solve import band
 from tracegrad.ops.shape.linear import broadcast_to, concatenate, pad, reshape, stop_gradient, zeros_like
 from tracegrad.scipy_api.registry import shadow
 
-__all__ = ["entry", "solve"]
-
 _HARMLESS = frozenset(
     {
         "overwrite_a",

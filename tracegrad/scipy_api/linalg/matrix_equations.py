@@ -20,8 +20,6 @@ from tracegrad.ops.shape.linear import stop_gradient
 from tracegrad.scipy_api.linalg.functions import entry
 from tracegrad.typing import Array, ArrayLike
 
-__all__: list[str] = []
-
 
 def _adjoint(x: Any) -> Any:
     return np.conj(x.T) if x.dtype.kind == "c" else x.T

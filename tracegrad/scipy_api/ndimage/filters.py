@@ -15,8 +15,6 @@ from tracegrad.scipy_api.convolution import over_windows
 from tracegrad.scipy_api.registry import shadow
 from tracegrad.typing import Array, ArrayLike, Axes
 
-__all__ = ["along_axis", "product"]
-
 # Size of elements, relative to the largest in the row of a filter's matrix, that do not change a sum; rows of a block.
 # The elements decrease with the distance from the diagonal, for a spline of order 3 by a factor of about 4 per step.
 _NOTHING, _BLOCK_ROWS = 1e-20, 128

@@ -20,8 +20,6 @@ from tracegrad.scipy_api.ndimage.filters import product
 from tracegrad.scipy_api.registry import shadow
 from tracegrad.typing import Array
 
-__all__: list[str] = []
-
 _PAD = 12  # elements at each side, as SciPy pads images for modes without a spline filter of their own
 _F8 = np.dtype(np.float64)
 

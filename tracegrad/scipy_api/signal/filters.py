@@ -14,8 +14,6 @@ from tracegrad.scipy_api.ndimage.filters import along_axis
 from tracegrad.scipy_api.registry import shadow
 from tracegrad.typing import Array, ArrayLike
 
-__all__: list[str] = []
-
 
 def _filtered(b: Any, a: Any, x: Any) -> Any:
     """Apply the filter from rest, along the last axis."""

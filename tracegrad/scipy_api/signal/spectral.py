@@ -14,8 +14,6 @@ from tracegrad.scipy_api.registry import shadow
 from tracegrad.scipy_api.signal.filters import detrend as without_trend
 from tracegrad.typing import Array, ArrayLike
 
-__all__: list[str] = []
-
 _SCALES = ("density", "spectrum")
 
 

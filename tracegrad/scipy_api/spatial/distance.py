@@ -13,8 +13,6 @@ from tracegrad.numpy_api.ufuncs import rel_entr
 from tracegrad.scipy_api.registry import shadow
 from tracegrad.typing import Array, ArrayLike
 
-__all__: list[str] = []
-
 
 def _root(x: Any) -> Any:
     zero = x == 0

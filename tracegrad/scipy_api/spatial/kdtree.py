@@ -11,8 +11,6 @@ from tracegrad.numpy_api.registry import refuse
 from tracegrad.ops.calls.custom_call import opaque
 from tracegrad.scipy_api.registry import replaces_objects, shadow
 
-__all__ = ["Tree"]
-
 
 class _Query:
     """Query of the indices of neighbours; `real` is the tree of the data if they are constant."""

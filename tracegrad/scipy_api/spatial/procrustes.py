@@ -10,8 +10,6 @@ from tracegrad.numpy_api.operands import arrays, to_float
 from tracegrad.scipy_api.registry import shadow
 from tracegrad.typing import Array, ArrayLike
 
-__all__: list[str] = []
-
 
 @shadow("scipy.linalg.orthogonal_procrustes")
 def orthogonal_procrustes(A: ArrayLike, B: ArrayLike, check_finite: bool = True) -> tuple[Any, Any]:

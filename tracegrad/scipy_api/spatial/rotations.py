@@ -19,8 +19,6 @@ from tracegrad.numpy_api.registry import refuse
 from tracegrad.scipy_api.registry import replaces_objects, shadow
 from tracegrad.typing import Array
 
-__all__: list[str] = []
-
 # Angles in radians. Below the first, power series are exact. Within the second of a pole, two of the three Euler angles
 # have the same axis (gimbal lock).
 _SMALL, _LOCKED = 1e-3, 1e-7

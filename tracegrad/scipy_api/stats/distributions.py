@@ -24,8 +24,6 @@ from tracegrad.scipy_api.stats.multivariate import VECTORS
 from tracegrad.scipy_api.stats.univariate import CONTINUOUS, DISCRETE, Law
 from tracegrad.typing import Array, ArrayLike, Number
 
-__all__ = ["Distribution", "Frozen"]
-
 
 class Distribution:
     """Replacement of a SciPy distribution."""

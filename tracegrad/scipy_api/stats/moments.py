@@ -14,8 +14,6 @@ import numpy as np
 from tracegrad.scipy_api.stats.univariate import betaln, gammaln, of_special, xlog1my, xlogy
 from tracegrad.typing import Array
 
-__all__ = ["MOMENTS", "Moments"]
-
 Moments = tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any] | None]
 
 _EULER = float(np.euler_gamma)

@@ -16,8 +16,6 @@ from tracegrad.scipy_api.linalg.functions import solve_triangular
 from tracegrad.scipy_api.stats.univariate import gammaln, of_special, xlogy
 from tracegrad.typing import Array, ArrayLike, Number
 
-__all__ = ["VECTORS"]
-
 
 def _normal(x: Any, mean: Any = None, cov: Array | Number = 1, allow_singular: bool = False) -> Any:
     """Log-density of `multivariate_normal`, with vectors along the last axis; axes of one element are dropped."""

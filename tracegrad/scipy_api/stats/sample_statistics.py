@@ -19,8 +19,6 @@ from tracegrad.scipy_api.registry import shadow
 from tracegrad.scipy_api.stats.univariate import of_special
 from tracegrad.typing import Array, ArrayLike, Axes
 
-__all__: list[str] = []
-
 # Interquartile range and median absolute deviation of a normal distribution, in units of its standard deviation.
 _RANGE, _DISTANCE = 1.3489795003921634, 0.6744897501960817
 

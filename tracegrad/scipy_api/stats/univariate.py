@@ -20,8 +20,6 @@ from tracegrad.scipy_api.registry import SHADOWS
 from tracegrad.scipy_api.special import call
 from tracegrad.typing import Array
 
-__all__ = ["CONTINUOUS", "DISCRETE", "Law", "betaln", "gammaln", "of_special", "xlog1my", "xlogy"]
-
 Function = Callable[..., Any]
 
 _LOG_2PI, _LOG_PI = math.log(2 * math.pi), math.log(math.pi)

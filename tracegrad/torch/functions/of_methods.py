@@ -13,8 +13,6 @@ from tracegrad.torch.functions.core.dims import one
 from tracegrad.torch.functions.core.registry import METHODS
 from tracegrad.torch.functions.indexing import shapes, slicing  # noqa: F401  (they register the methods)
 
-__all__ = ["OF_METHODS"]
-
 _IN_PLACE = """
     abs_ acos_ acosh_ addmv_ arccos_ arccosh_ arcsin_ arcsinh_ arctan_ arctanh_ asin_ asinh_ atan_ atanh_ ceil_ clamp_
     clamp_max_ clamp_min_ clip_ conj_physical_ cos_ cosh_ deg2rad_ detach_ erf_ erfc_ exp2_ exp_ expm1_ fill_ fix_

@@ -45,8 +45,6 @@ from tracegrad.torch.functions.linalg import matmul
 from tracegrad.torch.functions.math import complex as complex_numbers
 from tracegrad.typing import Array, Number
 
-__all__ = ["TensorMethods"]
-
 _ARRAYS = (np.ndarray, np.generic, list, tuple)
 
 

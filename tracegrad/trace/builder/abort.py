@@ -10,8 +10,6 @@ import time
 from tracegrad.target.tuning import TUNING
 from tracegrad.trace.builder.facts import Fact, TraceFact
 
-__all__ = ["Attempts", "Restarts", "RunsPlainly"]
-
 MAX_ATTEMPTS = TUNING.tracing.max_attempts
 MAX_SLOW_ATTEMPTS = TUNING.tracing.max_slow_attempts
 MAX_SECONDS = TUNING.tracing.slow_time

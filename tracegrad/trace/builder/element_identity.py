@@ -16,8 +16,6 @@ from tracegrad.trace.builder.facts import Fact
 from tracegrad.trace.bytecode.code_queries import identity_tests
 from tracegrad.trace.sources.sources import AnyIdentical, Source
 
-__all__ = ["Elements", "guard_distinct", "may_compare_identity"]
-
 # The classes whose instances are never elements of a list that is stored as an array.
 _NO_ELEMENTS = (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType)
 

@@ -15,23 +15,6 @@ from typing import NamedTuple
 from tracegrad.trace.bytecode.instructions import line_of
 from tracegrad.utils.lazy_dataclass import record
 
-__all__ = [
-    "AppendedListFact",
-    "ContainerSchema",
-    "ElementSchema",
-    "Fact",
-    "IndexedListFact",
-    "LeafSchema",
-    "LoopFact",
-    "LoopFactKind",
-    "NumberFact",
-    "TraceFact",
-    "VariableFact",
-    "Variation",
-    "ViewFact",
-    "text_of",
-]
-
 
 class TraceFact(Enum):
     """A fact about the whole trace. Its value says what the next attempt does."""

@@ -16,8 +16,6 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from weakref import WeakSet
 
-__all__ = ["at_rest", "impatient", "patient", "thresholds"]
-
 # The raised thresholds of the oldest generation (collections) and of the youngest (objects).
 _PATIENCE, _YOUNG = 1000, 20_000
 

@@ -16,8 +16,6 @@ from tracegrad.ops import Op
 if TYPE_CHECKING:
     from tracegrad.trace.builder.builder import TraceBuilder
 
-__all__ = ["HOOKS", "RaggedArrays", "TraceHooks"]
-
 
 class RaggedArrays(Protocol):
     """The module of arrays with symbolic sizes, `tracegrad.trace.ragged.ragged_array`."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["DERIVED", "Inlinable"]
-
 # The attribute of a function that stores the functions which transforms derived from it.
 DERIVED = "__tracegrad_derived__"
 

@@ -18,9 +18,6 @@ from tracegrad.ops.core.forms import Compose, Contract, Fold, Map, Scan
 from tracegrad.typing import NDArray
 from tracegrad.utils.errstate import USUAL, sprung, traps
 
-__all__ = ["ESCAPED", "NodeRecorder", "mark"]
-
-
 _NO_PLAIN_SIZES = (GraphValue, Size)
 _BY_NUMPY = Map | Fold | Scan | Contract | Compose  # the forms of ops that NumPy computes
 

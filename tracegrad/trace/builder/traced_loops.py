@@ -8,8 +8,6 @@ from tracegrad.ir import GraphNode
 from tracegrad.trace.builder.element_identity import Elements
 from tracegrad.trace.builder.facts import Fact, LoopFact
 
-__all__ = ["TracedLoops"]
-
 
 class TracedLoops:
     """The loops of one trace, open and closed, with the objects that stand for their lists and arrays."""

@@ -14,18 +14,6 @@ from tracegrad.trace.builder.facts import Fact
 from tracegrad.typing import NDArray
 from tracegrad.utils.lazy_dataclass import record
 
-__all__ = [
-    "IMPLICIT",
-    "NUMBERS",
-    "Capture",
-    "GuardLog",
-    "GuardValues",
-    "TextNumbers",
-    "ValueGuard",
-    "guarded_value",
-    "value_key",
-]
-
 IMPLICIT = "whether Python's arithmetic is that of the machine"
 # The reads whose value is a number to compute with, not a boolean or an index.
 NUMBERS = frozenset({"float()", "complex()", "item()", "tolist()", "as_integer_ratio()"})

@@ -14,26 +14,6 @@ from typing import NamedTuple
 
 from tracegrad.trace.bytecode.instructions import decoded
 
-__all__ = [
-    "IdentityTest",
-    "assigned_items",
-    "assigned_variables",
-    "bytes_of",
-    "calls_of_new",
-    "changes_variables",
-    "compares_by_identity",
-    "has_identity",
-    "identity_tests",
-    "loaded_before",
-    "loaded_globals",
-    "makes_sets",
-    "matches_classes",
-    "names_attribute",
-    "owners_of",
-    "uses_constant_sets",
-    "uses_operators",
-]
-
 _LOADS_CONSTANT = ("LOAD_CONST", "LOAD_SMALL_INT", "LOAD_COMMON_CONSTANT")
 _LOADS_ATTRIBUTE = ("LOAD_METHOD", "LOAD_ATTR", "LOAD_SUPER_ATTR")
 _LOADS_GLOBAL = ("LOAD_GLOBAL", "LOAD_NAME")

@@ -9,8 +9,6 @@ from collections.abc import Iterator
 from types import CodeType
 from typing import Any
 
-__all__ = ["Namespace", "handlers", "numbers_of", "within_try"]
-
 
 class Namespace(dict[str, Any]):
     """The globals of a traced function, which identify its frames."""

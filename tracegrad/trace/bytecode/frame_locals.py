@@ -6,8 +6,6 @@ import ctypes
 import sys
 from typing import Any
 
-__all__ = ["set_variables", "variables"]
-
 
 def variables(frame: Any) -> dict[str, Any]:
     """The local and closure variables of a frame."""

@@ -25,8 +25,6 @@ from typing import Any
 
 from tracegrad.trace.bytecode.exception_regions import numbers_of
 
-__all__ = ["BytecodeInstruction", "arranged", "attributes_in", "boolean_of", "decoded", "instructions_of", "line_of"]
-
 _LONG = dis.opmap["EXTENDED_ARG"]
 Lines = tuple[int | None, int | None, int | None, int | None]
 

@@ -23,8 +23,6 @@ from tracegrad.trace.bytecode.variable_uses import (
     uses_of_variables,
 )
 
-__all__ = ["Jump", "Jumps", "elements_read", "jumps_of"]
-
 
 class Jump(NamedTuple):
     """Analysis of a conditional jump: the branch outcomes that may lead back to it, with their targets; the loop heads

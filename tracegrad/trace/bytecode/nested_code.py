@@ -6,8 +6,6 @@ import functools
 from collections.abc import Iterator
 from types import CodeType
 
-__all__ = ["code_objects", "names_in"]
-
 
 def code_objects(code: CodeType) -> Iterator[CodeType]:
     """The code object, and the code objects nested in it."""

@@ -9,8 +9,6 @@ from types import CodeType
 from tracegrad.trace.bytecode.code_queries import compares_by_identity
 from tracegrad.trace.bytecode.exception_regions import handlers
 
-__all__ = ["APPEND", "ELEMENT", "LENGTH", "element_read", "live_variables", "successors", "uses_of_variables"]
-
 # Instructions that never continue at the next instruction.
 _ENDS = ("JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_NO_INTERRUPT", "RETURN", "RAISE", "RERAISE")
 

@@ -13,8 +13,6 @@ from tracegrad.ir import Graph, replay
 from tracegrad.ir.batch import batched
 from tracegrad.ops.shape.linear import zeros_like
 
-__all__ = ["ClosedRule", "NotYet", "RuleGraph"]
-
 
 class RuleGraph:
     """One direction of a rule as a graph. Its inputs are the cotangents (or tangents) of the floating values, the

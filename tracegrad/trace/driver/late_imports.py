@@ -9,8 +9,6 @@ from typing import Any
 from tracegrad.trace.builder.builder import TraceBuilder
 from tracegrad.trace.builder.hooks import HOOKS, RaggedArrays
 
-__all__: list[str] = []
-
 
 @functools.cache
 def _ragged_arrays() -> RaggedArrays:

@@ -45,8 +45,6 @@ from tracegrad.trace.values.tracer import Tracer
 from tracegrad.trace.world.world import World
 from tracegrad.tree.registry import kind_of
 
-__all__ = ["Outputs", "partial"]
-
 # The number of pairs of escaping arrays that are compared; further pairs count as overlapping.
 _MAX_PAIRS = 1000
 _KINDS = {"f": float, "i": int, "b": bool, "c": complex}

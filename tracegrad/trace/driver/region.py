@@ -34,8 +34,6 @@ from tracegrad.trace.values.number import Number
 from tracegrad.trace.values.tracer import Tracer
 from tracegrad.utils.lazy_dataclass import record
 
-__all__ = ["ClosedFunction", "Like", "Region", "at_their_lines", "closed", "emitted", "weakened"]
-
 # The number of times that a rule which calls its own function is recorded, until it captures no new value.
 _MAX_ITERATIONS = 8
 _DTYPES: dict[type, str] = {float: "float64", int: "int64", bool: "bool"}

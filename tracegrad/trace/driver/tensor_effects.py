@@ -10,8 +10,6 @@ from tracegrad.torch.modes import DEFAULT, STATE
 from tracegrad.trace.sources.sources import Source
 from tracegrad.utils.lazy_dataclass import record
 
-__all__ = ["DefaultDtype", "GradMode", "TapeTrace"]
-
 
 # -- sources -----------------------------------------------------------------------------------------------------------
 class GradMode(Source):

@@ -29,8 +29,6 @@ from tracegrad.trace.effects.result_template import ResultTemplate
 from tracegrad.trace.sources.sources import ArgumentLeaf, Attribute, Fixed, Source
 from tracegrad.utils.lazy_dataclass import record
 
-__all__ = ["OutsideTensor", "Tensors"]
-
 
 @record(slots=True, eq=False)
 class OutsideTensor:

@@ -62,8 +62,6 @@ from tracegrad.trace.world.memoized_results import note_written
 from tracegrad.trace.world.world import World
 from tracegrad.utils.lazy_dataclass import record
 
-__all__ = ["Trace", "trace_call"]
-
 _LEAF_CLASSES = (np.ndarray, np.generic, float, int, complex)
 _DTYPES: dict[type, str] = {float: "float64", int: "int64", bool: "bool"}
 

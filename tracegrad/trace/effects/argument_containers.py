@@ -9,8 +9,6 @@ from tracegrad.trace.builder.abort import RunsPlainly
 from tracegrad.trace.effects.effects import WatchedCopy
 from tracegrad.trace.sources.sources import Source
 
-__all__ = ["Containers"]
-
 
 class _KnownContainer(NamedTuple):
     real: Any

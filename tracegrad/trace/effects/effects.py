@@ -38,29 +38,6 @@ from tracegrad.tree.registry import KINDS
 from tracegrad.utils.deferred_signals import uninterrupted
 from tracegrad.utils.source import define
 
-__all__ = [
-    "NAMES",
-    "STATEMENTS",
-    "Effect",
-    "Template",
-    "WatchedCopy",
-    "appended",
-    "are_disjoint",
-    "attribute_kind",
-    "attribute_source",
-    "changed_names",
-    "changes",
-    "contents",
-    "delete_attribute",
-    "fill",
-    "fixed",
-    "lookup_key",
-    "set_attribute",
-    "statements",
-    "watched",
-    "writer",
-]
-
 Template = Callable[[Any], ResultTemplate]
 
 # The statement of each kind of effect, with named fields.

@@ -22,25 +22,6 @@ from tracegrad.trace.rewriting.call_sites import unmarked
 from tracegrad.trace.sources.sources import Source
 from tracegrad.tree.registry import NodeKind
 
-__all__ = [
-    "CallTemplate",
-    "Closure",
-    "ConstantTemplate",
-    "ContainerTemplate",
-    "EitherOutput",
-    "Filling",
-    "Instance",
-    "Output",
-    "ResultTemplate",
-    "SharedTemplate",
-    "SourceTemplate",
-    "TemplateCode",
-    "TensorOutput",
-    "ViewTemplate",
-    "attributes",
-    "in_iteration",
-]
-
 Outputs = Sequence[Any]
 ToTensor = Callable[[Any, int], Any]
 

@@ -41,8 +41,6 @@ from tracegrad.trace.loops.indexed_list import ElementProxy, tables
 from tracegrad.trace.values.number import Number
 from tracegrad.trace.values.tracer import Tracer
 
-__all__ = ["History", "enter_loop", "growing", "lengths", "require_not_written", "require_restored", "restore_lists"]
-
 _ROOM = TUNING.loops.list_capacity
 
 

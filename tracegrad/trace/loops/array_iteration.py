@@ -22,8 +22,6 @@ from tracegrad.trace.rewriting.call_sites import iterated
 from tracegrad.trace.values.constant_array import ConstantArray
 from tracegrad.trace.values.tracer import Tracer
 
-__all__ = ["ITERATED", "RowIterator"]
-
 _lazily = ArrayMethods.__iter__
 
 

@@ -15,8 +15,6 @@ from tracegrad.trace.bytecode.exception_regions import Namespace
 from tracegrad.trace.bytecode.jumps import Jump, jumps_of
 from tracegrad.trace.loops.range_counter import Counter, counter_of
 
-__all__ = ["LoopJump", "condition_jump", "count_jump", "counters_of_condition", "entered_jump", "within_loop"]
-
 _SUSPENDED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 

@@ -16,22 +16,6 @@ from tracegrad.trace.values.float_or_scalar import Either, as_either, plain
 from tracegrad.trace.values.number import Number
 from tracegrad.trace.values.tracer import Tracer
 
-__all__ = [
-    "Instead",
-    "arrays",
-    "children_of",
-    "class_of",
-    "fits",
-    "form",
-    "leaf_schemas",
-    "rebuilt",
-    "row_at",
-    "starts",
-    "together",
-    "values",
-]
-
-
 _KINDS: dict[Any, str] = {
     Tracer: "scalar",
     Number: "number",

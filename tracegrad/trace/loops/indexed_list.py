@@ -43,8 +43,6 @@ from tracegrad.trace.values.number import Number
 from tracegrad.trace.values.python_arithmetic import bounded, bounds
 from tracegrad.trace.values.tracer import Tracer
 
-__all__ = ["ElementProxy", "StackedList", "require_unchanged", "table_of", "tables"]
-
 _PROXY_GETITEM = ListProxy.__getitem__.__code__
 
 

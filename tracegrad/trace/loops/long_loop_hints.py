@@ -17,8 +17,6 @@ from tracegrad.trace.builder.facts import Fact, LoopFact, LoopFactKind
 from tracegrad.trace.bytecode.frame_locals import variables
 from tracegrad.trace.values.tracer import Tracer
 
-__all__ = ["forget_short", "loop_signature", "note_long", "was_long"]
-
 LoopSignature = tuple[Hashable, ...]
 
 _MAX_HINTS = 1000  # hints

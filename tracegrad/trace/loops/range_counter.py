@@ -28,8 +28,6 @@ from tracegrad.trace.ragged.symbolic_size import difference_bounds, is_of_a_loop
 from tracegrad.trace.values.number import Number
 from tracegrad.trace.values.python_arithmetic import bounded, bounds
 
-__all__ = ["MIN_FOLDED_AROUND", "Counter", "counter_of", "counting", "fold_around", "number_of_loop"]
-
 MAX_RECORDED_NODES = TUNING.loops.max_recorded_nodes
 MIN_FOLDED = TUNING.loops.min_folded
 MIN_FOLDED_AROUND = TUNING.loops.min_folded_around

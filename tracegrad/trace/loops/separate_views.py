@@ -24,8 +24,6 @@ from tracegrad.trace.values.traced_memory import TracedMemory
 from tracegrad.trace.values.tracer import Tracer
 from tracegrad.trace.values.views import SeparatedArray
 
-__all__ = ["Ends", "has_views", "restore_views", "separate_views"]
-
 
 def separate_views(builder: TraceBuilder, jump: LoopJump, own_names: Collection[str]) -> None:
     """Replace views in local variables, and the values of the variables `own_names`, by separate arrays; they are views

@@ -15,8 +15,6 @@ from tracegrad.trace.bytecode.frame_locals import set_variables, variables
 from tracegrad.trace.loops.control_flow import LoopJump
 from tracegrad.trace.values.tracer import Tracer
 
-__all__ = ["scalars_differ", "trace_scalars"]
-
 
 def scalars_differ(before: Any, now: Any) -> set[Fact]:
     """The facts about local variables that differ between two states and hold a NumPy scalar in one."""

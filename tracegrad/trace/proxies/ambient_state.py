@@ -23,8 +23,6 @@ from tracegrad.trace.sources.sources import Fixed, Item
 from tracegrad.trace.sources.state_sources import Context, FunctionResult
 from tracegrad.utils.errstate import handling
 
-__all__ = ["READERS", "ContextVariable", "Environment", "Modules", "of_settings", "reader"]
-
 _UNSET = Context.UNSET
 
 

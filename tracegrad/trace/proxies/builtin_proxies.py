@@ -38,8 +38,6 @@ from tracegrad.trace.values.differentiated_keys import hash_of
 from tracegrad.trace.values.text_conversions import EVALUATED
 from tracegrad.trace.values.tracer import Tracer
 
-__all__ = ["ARRAYS", "BUILTINS", "OTHERS", "unshadowed"]
-
 _get = object.__getattribute__
 _OF_CLASSES = (types.MethodDescriptorType, types.WrapperDescriptorType)
 

@@ -18,26 +18,6 @@ from tracegrad.trace.sources.code_origin import is_user_code, is_user_file
 from tracegrad.trace.sources.sources import Attribute, Item, Source, Static
 from tracegrad.trace.values.container_proxies import DictProxy
 
-__all__ = [
-    "LABELS",
-    "WriteBuffer",
-    "another",
-    "assume_no_instance_value",
-    "data_names",
-    "descriptor",
-    "dict_of",
-    "getter",
-    "instance_attribute",
-    "is_dict_of",
-    "is_of_python",
-    "of_class",
-    "of_python",
-    "proxy_of_dict",
-    "runs_code",
-    "static",
-    "writes_of",
-]
-
 _get = object.__getattribute__
 
 

@@ -21,8 +21,6 @@ from tracegrad.trace.proxies.logging_proxy import by_value
 from tracegrad.trace.random.rejected_reads import ClassProxy, refuse
 from tracegrad.trace.values.text_conversions import handed_over, reads
 
-__all__ = ["FILES", "file_by_name", "path"]
-
 _OUTSIDE = "read the file outside of it and pass what it holds"
 
 

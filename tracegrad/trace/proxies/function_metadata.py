@@ -18,8 +18,6 @@ from tracegrad.trace.sources.code_origin import is_user_code
 from tracegrad.trace.sources.sources import Attribute, Fixed, Item
 from tracegrad.trace.sources.state_sources import FunctionResult
 
-__all__ = ["guard", "guard_class", "note_metadata"]
-
 # The metadata that code reads from functions it names.
 _NAMES = frozenset(["__doc__", "__name__", "__qualname__"])
 _SUBCLASSES = "__subclasses__"

@@ -23,8 +23,6 @@ from tracegrad.trace.sources.state_sources import FunctionResult
 from tracegrad.trace.values.text_conversions import record_text
 from tracegrad.trace.values.tracer import Tracer
 
-__all__ = ["TALK", "Logger", "by_value"]
-
 _LEVELS = ("debug", "info", "warning", "warn", "error", "exception", "critical", "fatal", "log")
 
 

@@ -43,8 +43,6 @@ from tracegrad.trace.values.number_builtins import unbound
 from tracegrad.trace.values.statistics_functions import average
 from tracegrad.trace.values.text_conversions import digesting, reads
 
-__all__ = ["FUNCTION_KINDS", "imported", "module", "replacement"]
-
 
 class _ModuleProxy(types.ModuleType):
     """Base of module proxies. `vars` and `dir` list the real module."""

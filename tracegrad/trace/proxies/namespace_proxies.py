@@ -20,8 +20,6 @@ from tracegrad.trace.sources.code_origin import is_library_module
 from tracegrad.trace.sources.sources import Attribute, Fixed, Hiding, Item, ModuleGlobal
 from tracegrad.trace.sources.state_sources import Name
 
-__all__ = ["EMPTY", "Globals", "contents", "lacks"]
-
 EMPTY: Any = object()
 
 

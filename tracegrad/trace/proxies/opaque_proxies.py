@@ -13,8 +13,6 @@ from tracegrad.ir import GraphValue
 from tracegrad.trace.proxies.logging_proxy import by_value
 from tracegrad.trace.random.rejected_reads import only_compared
 
-__all__ = ["opaque_function", "opaque_object"]
-
 
 def opaque_object(world: Any, value: object, package: str) -> object:
     """The stand-in of a class of the package; instances end the trace."""

@@ -32,8 +32,6 @@ from tracegrad.settings import settings
 from tracegrad.trace.sources.code_origin import is_user_code, is_user_function
 from tracegrad.trace.sources.signature import exact
 
-__all__ = ["C_FUNCTIONS", "ObjectState", "UnreadableState", "content", "is_constant", "state_key", "unreadable_object"]
-
 _MAX_OBJECTS = 4096  # objects; comparing more takes longer than running the call
 
 _PLAIN = (

@@ -19,8 +19,6 @@ from tracegrad.trace.proxies.builtin_proxies import unshadowed
 from tracegrad.trace.random.rejected_reads import ClassProxy
 from tracegrad.trace.sources.code_origin import is_user_module
 
-__all__ = ["of_library", "refused_effect"]
-
 # Modules whose functions depend only on their arguments, or print; and modules that other proxies handle
 # (`tracegrad.trace.proxies.module_proxies`): clocks, random numbers, and modules with settings.
 _MODULES = """

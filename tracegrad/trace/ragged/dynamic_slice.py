@@ -35,8 +35,6 @@ from tracegrad.trace.ragged.symbolic_size import (
 from tracegrad.trace.values.python_arithmetic import bounds
 from tracegrad.utils.lazy_dataclass import record
 
-__all__ = ["SliceSelection", "cut_of", "fitted", "is_cut", "read", "replaced"]
-
 _Slice = type(np.s_[:])
 
 

@@ -43,9 +43,6 @@ from tracegrad.trace.values.python_arithmetic import bounds, holds
 from tracegrad.trace.values.tracer import Tracer
 from tracegrad.typing import NDArray
 
-__all__ = ["Span", "item", "of_size", "with_item"]
-
-
 _ALL = np.s_[:]
 
 

@@ -27,21 +27,6 @@ from tracegrad.trace.values.number import Number
 from tracegrad.trace.values.python_arithmetic import bounded, bounds
 from tracegrad.trace.values.tracer import Tracer
 
-__all__ = [
-    "MaskSize",
-    "SymbolicSize",
-    "between",
-    "counting",
-    "difference",
-    "difference_bounds",
-    "form_of",
-    "is_of_a_loop",
-    "limits",
-    "normalized_bound",
-    "required",
-    "within",
-]
-
 # Depth limit, in nodes, of the arithmetic of a size.
 _DEEP = 24
 

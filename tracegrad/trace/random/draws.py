@@ -32,21 +32,6 @@ from tracegrad.trace.sources.consumed_iterators import Items, position_record, r
 from tracegrad.trace.sources.sources import CURRENT, CallArgument, ClosureCell, Fixed, ModuleGlobal, Names, Source
 from tracegrad.utils.lazy_dataclass import record
 
-__all__ = [
-    "AdvancedGenerator",
-    "CallDraws",
-    "Drawn",
-    "Draws",
-    "GeneratorProxy",
-    "Needed",
-    "Spawned",
-    "again",
-    "is_generator",
-    "note",
-    "restore_states",
-    "rewind",
-]
-
 _DISCRETE = frozenset(
     {
         "binomial",

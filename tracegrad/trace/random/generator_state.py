@@ -21,8 +21,6 @@ from tracegrad.trace.builder.builder import TraceBuilder
 from tracegrad.trace.builder.facts import TraceFact
 from tracegrad.trace.loops.range_counter import MIN_FOLDED_AROUND, Counter
 
-__all__ = ["Stream", "are_wanted", "require", "require_for_iterations"]
-
 _ATOMS = (type(None), bool, int, float, str)
 _MAX_CACHED = 1024
 # Class, shape and dtype of the results of methods, by the generator, the method, and the known arguments.

@@ -28,8 +28,6 @@ from tracegrad.trace.random.rejected_reads import ClassProxy, draws, refuse
 from tracegrad.trace.sources.sources import Fixed
 from tracegrad.trace.values.python_arithmetic import holds
 
-__all__ = ["MAKERS", "RANDOM", "default_rng", "generator_of", "method_of", "method_of_global"]
-
 _NOT_DRAWN = frozenset({"bit_generator", "get_state", "set_state", "bytes"})
 
 _INSTEAD = {"bytes": "use integers(0, 256, n, dtype=np.uint8)"}

@@ -24,18 +24,6 @@ from tracegrad.trace.random.draws import note
 from tracegrad.trace.sources.consumed_iterators import Items, IteratorProxy
 from tracegrad.trace.sources.sources import CURRENT
 
-__all__ = [
-    "BY_NAME",
-    "REFUSED",
-    "ClassProxy",
-    "Refusal",
-    "drawing",
-    "draws",
-    "read_up",
-    "refuse",
-    "refused_by_name",
-]
-
 
 class Refusal(types.ModuleType):
     """Proxy of a module whose functions draw random numbers."""

@@ -43,8 +43,6 @@ from tracegrad.trace.rewriting.ufunc_wrappers import LISTED, METHODS, NAMES
 from tracegrad.trace.values.number_builtins import CALLED, CLASSES
 from tracegrad.trace.values.text_conversions import PARSERS, parser_of
 
-__all__ = ["LOOPED", "MARK", "callee", "counted_loops", "iterated", "marked", "unmarked"]
-
 MARK = "()"
 _LOAD, _LONG = dis.opmap["LOAD_GLOBAL"], dis.opmap["EXTENDED_ARG"]
 _CALLED = {id(theirs): ours for theirs, ours in (*CALLED.items(), *LISTED.items(), *CLASSES.items())}

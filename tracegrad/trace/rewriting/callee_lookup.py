@@ -25,8 +25,6 @@ import numpy as np
 
 from tracegrad.trace.bytecode.instructions import BytecodeInstruction, arranged, instructions_of
 
-__all__ = ["looking_up", "without_lookups"]
-
 
 class _CalleeTable:
     """The constant that is indexed with the callee, in the code that `looking_up` makes of `code`."""

@@ -26,8 +26,6 @@ from tracegrad.trace.bytecode.code_queries import has_identity
 from tracegrad.trace.bytecode.instructions import BytecodeInstruction, arranged, instructions_of
 from tracegrad.trace.values.tracer import Tracer
 
-__all__ = ["asking", "comparisons", "is_same", "plain"]
-
 
 class _ConstantSet:
     """Constant that contains exactly one object, in the code that `asking` makes of `code`."""

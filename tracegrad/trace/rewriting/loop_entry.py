@@ -30,8 +30,6 @@ from tracegrad.trace.builder.hooks import HOOKS
 from tracegrad.trace.bytecode.instructions import BytecodeInstruction, arranged, boolean_of, instructions_of
 from tracegrad.trace.values.container_proxies import ListProxy
 
-__all__ = ["Entrance", "entering", "without_entrances"]
-
 
 class Entrance:
     """The constant that is negated at loop entries and indexed with the iterables of `for` loops. `tests` maps the

@@ -14,8 +14,6 @@ from tracegrad.numpy_api.operands import peer_of
 from tracegrad.trace.values.array_creation import making
 from tracegrad.trace.values.tracer import Tracer
 
-__all__ = ["LISTED", "METHODS", "NAMES", "Listed"]
-
 METHODS = ("reduce", "accumulate", "reduceat", "outer", "at")
 _array: Any = making(np.array, array)
 

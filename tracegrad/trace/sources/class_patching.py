@@ -25,8 +25,6 @@ from tracegrad.numpy_api.faces import Faced, agreed_result, itself
 from tracegrad.numpy_api.protocols import of_protocol
 from tracegrad.trace.sources.code_origin import is_internal_class, is_user_code, is_user_function
 
-__all__ = ["CACHED", "ClassPatches", "class_attribute", "descriptors", "for_c", "functions_of", "genuine", "hook"]
-
 # Methods that Python calls at unpredictable times; they are not patched.
 _PLUMBING = {"__del__"}
 # Methods of tracegrad's modules and optimizers that run unpatched, because they only store their arguments.

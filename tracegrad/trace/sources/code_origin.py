@@ -22,19 +22,6 @@ import numpy as np
 from tracegrad.errors import PACKAGE
 from tracegrad.settings import settings
 
-__all__ = [
-    "is_decorated",
-    "is_internal_class",
-    "is_library_module",
-    "is_of_numba",
-    "is_user_class",
-    "is_user_code",
-    "is_user_file",
-    "is_user_function",
-    "is_user_module",
-    "opaque_package",
-]
-
 _KNOWN = ("numpy", "scipy", "numba", "llvmlite", "tracegrad")  # with Python: libraries that have shadows or rules
 
 

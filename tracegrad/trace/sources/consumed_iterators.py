@@ -9,8 +9,6 @@ from typing import Any, NoReturn
 
 from tracegrad.errors import UnsupportedError, located
 
-__all__ = ["Items", "IteratorProxy", "is_read_up", "position_record", "require_nothing_consumed", "restore_position"]
-
 
 class Items:
     """The items taken from an iterator during a call: each step with its result or exception."""

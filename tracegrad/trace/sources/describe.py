@@ -9,8 +9,6 @@ from typing import Any
 
 from tracegrad.utils.lazy_dataclass import record
 
-__all__ = ["Description", "describe", "signature_of"]
-
 
 @record(frozen=True, slots=True)
 class Description:

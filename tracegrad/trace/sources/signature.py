@@ -24,9 +24,6 @@ from tracegrad.ops import Carrier, TensorCarrier
 from tracegrad.trace.sources.describe import describe, signature_of
 from tracegrad.utils.lazy_dataclass import record
 
-__all__ = ["AnyGenerator", "Binder", "BoundCall", "Field", "child_items", "exact"]
-
-
 # Types whose values are always static.
 _FIXED = (
     str,

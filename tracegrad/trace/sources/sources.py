@@ -15,26 +15,6 @@ from tracegrad import tree
 from tracegrad.ops import Carrier
 from tracegrad.trace.sources.class_patching import genuine
 
-__all__ = [
-    "CURRENT",
-    "AnyIdentical",
-    "ArgumentLeaf",
-    "Attribute",
-    "CallArgument",
-    "CalledFunction",
-    "Child",
-    "ClosureCell",
-    "ClosureVariable",
-    "Fixed",
-    "Hiding",
-    "Item",
-    "ModuleGlobal",
-    "Source",
-    "Static",
-    "Weak",
-    "on_call",
-]
-
 Names = Callable[[Any], str]
 
 

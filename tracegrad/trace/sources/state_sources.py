@@ -9,8 +9,6 @@ from typing import Any
 
 from tracegrad.trace.sources.sources import Names, Source
 
-__all__ = ["Context", "FunctionResult", "Name", "is_subclass", "underlying_mapping"]
-
 
 class Name(Source):
     """A built-in name, unless a global variable hides it; the parent is the dict of the module."""

@@ -18,8 +18,6 @@ from tracegrad.trace.builder.builder import TraceBuilder, current_trace
 from tracegrad.trace.values.constant_array import ConstantArray, apply_to_constants, hosted, of_function
 from tracegrad.trace.values.tracer import Tracer
 
-__all__ = ["MAX_CREATED", "making", "of_lists", "ufunc_of_lists"]
-
 MAX_CREATED = TUNING.tracing.max_created
 _MAX_NODES = 50
 

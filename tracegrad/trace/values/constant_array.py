@@ -34,8 +34,6 @@ from tracegrad.trace.values.tracer import Tracer
 from tracegrad.trace.values.views import set_shape
 from tracegrad.typing import NDArray
 
-__all__ = ["ConstantArray", "Constants", "apply_to_constants", "hosted", "of_function"]
-
 MAX_CONSTANT_SIZE = TUNING.tracing.max_constant
 MAX_FROM_A_LINE = TUNING.tracing.max_constants_of_line
 

@@ -22,19 +22,6 @@ from tracegrad.trace.bytecode.nested_code import code_objects
 from tracegrad.trace.values.differentiated_keys import check_dict_item
 from tracegrad.tree.registry import KINDS
 
-__all__ = [
-    "PROXIED_CLASSES",
-    "ProxyState",
-    "Shadowed",
-    "container_proxy",
-    "notice_sets",
-    "passes_methods",
-    "read",
-    "real_key",
-    "real_of",
-    "touching",
-]
-
 
 class ProxyState:
     """State of a container proxy: the real container, its source, and the world that translates its items."""

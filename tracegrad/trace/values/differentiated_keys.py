@@ -24,8 +24,6 @@ from tracegrad.trace.bytecode.code_queries import assigned_items, loaded_before
 from tracegrad.trace.values.text_conversions import is_rounded, numbers_in, spells
 from tracegrad.trace.values.traced_value import TracedValue
 
-__all__ = ["TracedKey", "check_dict_item", "check_key_lookup", "hash_of"]
-
 _METHODS = frozenset(["get", "pop", "setdefault"])
 
 

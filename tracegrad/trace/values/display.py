@@ -6,8 +6,6 @@ from typing import Any
 
 from tracegrad.cpython.frames import frame_at
 
-__all__ = ["UnknownText", "is_watched"]
-
 # Modules that display values: loggers, debuggers, tracebacks, test frameworks.
 _WATCHERS = frozenset({"logging", "pdb", "bdb", "ipdb", "IPython", "pydevd", "_pydevd_bundle", "traceback", "_pytest"})
 

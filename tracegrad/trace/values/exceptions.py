@@ -20,8 +20,6 @@ from tracegrad.settings import settings
 from tracegrad.trace.builder.abort import RunsPlainly
 from tracegrad.trace.bytecode.exception_regions import Namespace
 
-__all__ = ["is_internal_raise", "is_interrupt", "is_of_loops", "is_plain", "is_pythons"]
-
 _PLAIN = (str, bytes, bool, int, float, complex, type(None))
 
 

@@ -11,8 +11,6 @@ from tracegrad.trace.values.number import Number
 from tracegrad.trace.values.operation_plans import generally, of_one, of_three, of_two, with_literal
 from tracegrad.trace.values.tracer import Tracer
 
-__all__: list[str] = []
-
 
 def _install(op: Elementwise) -> None:
     if len(op.operands) == 3:

@@ -22,8 +22,6 @@ from tracegrad.trace.values.python_arithmetic import COMPARISONS, bounds, holds,
 from tracegrad.trace.values.tracer import Tracer
 from tracegrad.typing import DType
 
-__all__ = ["Either", "as_either", "is_float", "of_a_loop", "of_two", "plain"]
-
 # Dtypes with which an `np.float64` and a Python float compute the same.
 _FLOAT64_OPERANDS = frozenset("?bhilBHILdDqQ")
 _EXACT = 2**53

@@ -25,8 +25,6 @@ from tracegrad.ops.special.scipy_special import apply, lgamma
 from tracegrad.trace.values.python_arithmetic import by_python, holds, number, real, usual_power, whole
 from tracegrad.trace.values.tracer import Tracer
 
-__all__ = ["MATH", "valued"]
-
 _Condition = Callable[..., Any]
 
 

@@ -37,9 +37,6 @@ from tracegrad.trace.values.text_conversions import method_of
 from tracegrad.trace.values.tracer import Tracer
 from tracegrad.typing import DType
 
-__all__ = ["Number"]
-
-
 _NAMES = {"b": "bool", "i": "int", "f": "float", "c": "complex"}
 
 

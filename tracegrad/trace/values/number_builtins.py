@@ -36,8 +36,6 @@ from tracegrad.trace.values.python_arithmetic import (
 from tracegrad.trace.values.text_conversions import reads
 from tracegrad.trace.values.tracer import Tracer
 
-__all__ = ["CALLED", "CLASSES", "unbound"]
-
 
 def _scalar(x: object, query: str = "item()") -> Any:
     """A zero-dimensional value as the traced Python number it converts to; None for other values."""

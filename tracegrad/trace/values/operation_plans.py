@@ -31,17 +31,6 @@ from tracegrad.trace.builder.recording import mark
 from tracegrad.trace.values.traced_memory import TracedMemory
 from tracegrad.utils.errstate import USUAL, traps
 
-__all__ = [
-    "array_ufunc",
-    "fast_operators",
-    "generally",
-    "of_one",
-    "of_three",
-    "of_two",
-    "picked",
-    "with_literal",
-]
-
 _MAX_PLANS = 10_000
 
 

@@ -25,29 +25,6 @@ from tracegrad.ops.elementwise import table as ops
 from tracegrad.ops.shape.linear import cast
 from tracegrad.trace.values.tracer import Tracer
 
-__all__ = [
-    "BINARY",
-    "COMPARISONS",
-    "UNARY",
-    "absolute",
-    "arithmetic",
-    "bounded",
-    "bounds",
-    "by_python",
-    "compare",
-    "holds",
-    "invert",
-    "is_number",
-    "kind_of",
-    "negative",
-    "number",
-    "plus",
-    "real",
-    "usual_power",
-    "value_of",
-    "whole",
-]
-
 _INT32, _ALL = (-(2**31), 2**31 - 1), (-(2**63), 2**63 - 1)
 # Magnitudes up to which an integer is exact as a float, and up to which a float bounds the magnitude of an integer.
 _EXACT, _SAFE = 2**53, 2**62

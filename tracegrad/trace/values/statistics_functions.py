@@ -22,8 +22,6 @@ from tracegrad.trace.values.math_functions import valued
 from tracegrad.trace.values.python_arithmetic import holds, number
 from tracegrad.trace.values.tracer import Tracer
 
-__all__ = ["average"]
-
 # Names of the parameters that are iterables of numbers.
 _DATA = ("data", "x", "y", "weights")
 

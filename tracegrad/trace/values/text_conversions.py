@@ -32,22 +32,6 @@ from tracegrad.trace.builder.builder import TraceBuilder, current_trace
 from tracegrad.trace.sources.state_sources import FunctionResult
 from tracegrad.trace.values.traced_value import TracedValue
 
-__all__ = [
-    "EVALUATED",
-    "PARSERS",
-    "Spelling",
-    "digesting",
-    "handed_over",
-    "is_rounded",
-    "method_of",
-    "numbers_in",
-    "parser_of",
-    "reads",
-    "record_text",
-    "require_none_read",
-    "spells",
-]
-
 _NUMBER = re.compile(r"(?:\d+\.\d*|\.\d+|\d+(?=[eE]))(?:[eE][-+]?\d+)?")
 _SPEC = re.compile(r"(?:.?[<>=^])?[-+ ]?z?#?0?\d*[,_]?(?:\.(\d+))?([a-zA-Z%]?)", re.DOTALL)
 _PERCENT = re.compile(r"%(?:\(\w*\))?[-+ #0]*(?:\d+|\*)?(?:\.(\d+|\*))?[a-zA-Z]")

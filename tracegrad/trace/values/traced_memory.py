@@ -29,8 +29,6 @@ from tracegrad.trace.values.text_conversions import Spelling
 from tracegrad.trace.values.traced_value import TracedValue
 from tracegrad.trace.values.views import ViewOrigin, itself, replayed, require_not_separated, require_whole, set_shape
 
-__all__ = ["TracedMemory"]
-
 
 class TracedMemory(TracedKey, Spelling, ArrayMethods, TracedValue):
     """A traced array as memory: the base of `Tracer`."""

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from tracegrad.trace.values.traced_memory import TracedMemory
     from tracegrad.trace.values.views import ViewOrigin
 
-__all__ = ["TracedValue"]
-
 
 class TracedValue(GraphValue):
     """A value of the call being traced; the other bases of `Tracer` read its state."""

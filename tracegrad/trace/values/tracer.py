@@ -26,8 +26,6 @@ from tracegrad.trace.values.text_conversions import method_of
 from tracegrad.trace.values.traced_memory import TracedMemory
 from tracegrad.typing import DType, NDArray
 
-__all__ = ["Tracer"]
-
 _OF_SCALARS = frozenset({"as_integer_ratio", "bit_count", "hex", "is_integer"})
 
 

@@ -18,17 +18,6 @@ from tracegrad.trace.builder.facts import Fact
 if TYPE_CHECKING:
     from tracegrad.trace.values.traced_memory import TracedMemory
 
-__all__ = [
-    "SeparatedArray",
-    "ViewOrigin",
-    "itself",
-    "replayed",
-    "require_not_separated",
-    "require_views",
-    "require_whole",
-    "set_shape",
-]
-
 
 class ViewOrigin(NamedTuple):
     """Origin of a view: its base, the function that writes to it (None: read-only), and the nodes of base and view when

@@ -27,18 +27,6 @@ from tracegrad.trace.sources.sources import CURRENT, Source
 from tracegrad.trace.sources.state_sources import Name
 from tracegrad.utils.lazy_dataclass import record
 
-__all__ = [
-    "GUARD_KINDS",
-    "MISSING_ERRORS",
-    "Assumptions",
-    "SourceGuard",
-    "all_of",
-    "copied",
-    "is_number",
-    "keys_of",
-    "short",
-]
-
 # The exceptions of reading a source that has no value.
 MISSING_ERRORS = (LookupError, AttributeError, ValueError, ReferenceError, TypeError)
 # Classes of values that are compared by == if they are not the same object.

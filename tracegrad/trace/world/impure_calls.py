@@ -26,8 +26,6 @@ from tracegrad.trace.random.rejected_reads import BY_NAME, REFUSED, refused_by_n
 from tracegrad.trace.sources.code_origin import is_user_code, is_user_function, is_user_module
 from tracegrad.trace.sources.consumed_iterators import is_read_up
 
-__all__ = ["Unasked"]
-
 _DATES = frozenset(["now", "today", "utcnow"])
 _NAMED = frozenset([*REFUSED, *READERS, *FILES, id(np.random.default_rng)])
 

@@ -27,8 +27,6 @@ from tracegrad.trace.values.text_conversions import spells
 from tracegrad.trace.world.mutation_snapshots import Unseen
 from tracegrad.trace.world.reachable_writes import WrittenObjects, variables
 
-__all__ = ["Cached", "cached"]
-
 
 class Cached(Source):
     """The result of a cached function, the parent, for the positional and keyword arguments in `name`."""

@@ -29,9 +29,6 @@ from tracegrad.trace.builder.builder import TraceBuilder
 from tracegrad.trace.builder.facts import TraceFact
 from tracegrad.trace.sources.sources import CURRENT, Source
 
-__all__ = ["note_written", "require_not_remembered"]
-
-
 # The keys of the locations that traces have written to, by function.
 _WRITTEN: weakref.WeakKeyDictionary[Any, set[Hashable]] = weakref.WeakKeyDictionary()
 

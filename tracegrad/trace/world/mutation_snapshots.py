@@ -22,8 +22,6 @@ from tracegrad.trace.proxies.opaque_state import ObjectState, UnreadableState
 from tracegrad.trace.random.rejected_reads import draws
 from tracegrad.trace.values.container_proxies import PROXIED_CLASSES
 
-__all__ = ["Unseen"]
-
 
 class Unseen:
     """Snapshots of the state that some functions may change."""

@@ -47,8 +47,6 @@ from tracegrad.utils.lazy_dataclass import record
 if TYPE_CHECKING:
     from tracegrad.trace.world.world import World
 
-__all__ = ["KINDS", "LIBRARY_KINDS", "OBJECT_KINDS", "OTHER", "VALUE_KINDS", "ObjectKind", "stand_in"]
-
 OTHER = object()  # the answer of a `stand_in` for an object that is not of its kind
 
 StandIn = Callable[["World", Any, Source], Any]

@@ -18,8 +18,6 @@ from tracegrad.trace.sources.class_patching import CACHED, genuine
 from tracegrad.trace.sources.code_origin import is_user_code, is_user_function, is_user_module
 from tracegrad.trace.sources.sources import ClosureCell, ModuleGlobal, Source
 
-__all__ = ["WrittenObjects", "variables"]
-
 # The number of objects that is searched for a written one; more count as written.
 _MAX_REACHED = 10_000
 _LISTS = (list, tuple, set, frozenset, deque)

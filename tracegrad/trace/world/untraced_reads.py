@@ -55,8 +55,6 @@ from tracegrad.trace.world.guards import all_of
 from tracegrad.trace.world.impure_calls import Unasked
 from tracegrad.trace.world.mutation_snapshots import Unseen
 
-__all__ = ["Natives"]
-
 
 class Natives:
     """Classes and functions whose code one trace may have run untraced."""

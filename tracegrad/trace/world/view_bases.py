@@ -18,8 +18,6 @@ from tracegrad.trace.builder.facts import Fact, ViewFact
 from tracegrad.trace.builder.value_guards import Capture
 from tracegrad.trace.sources.sources import Attribute, Names, Source
 
-__all__ = ["Views", "views_of"]
-
 Array = np.ndarray[Any, Any]
 
 

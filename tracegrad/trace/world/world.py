@@ -62,8 +62,6 @@ from tracegrad.trace.world.untraced_reads import Natives
 from tracegrad.trace.world.view_bases import Views
 from tracegrad.trace.world.write_log import Writes
 
-__all__ = ["World"]
-
 # The size limit of an array of objects, each of which is guarded.
 MAX_OBJECTS = 1000
 

@@ -43,8 +43,6 @@ from tracegrad.trace.sources.sources import Attribute, ClosureCell, ClosureVaria
 from tracegrad.trace.values.container_proxies import PROXIED_CLASSES, container_proxy
 from tracegrad.trace.world.guards import keys_of
 
-__all__ = ["Writes"]
-
 
 class Writes:
     """Proxies made by one trace, and the writes to them."""

@@ -11,22 +11,6 @@ from tracegrad.ops.core.op import Carrier
 from tracegrad.ops.shape import linear
 from tracegrad.typing import Array, ArrayLike, DTypeLike
 
-__all__ = [
-    "DimensionError",
-    "SizeError",
-    "as_pytorchs",
-    "broadcast_shapes",
-    "copied",
-    "dim_of",
-    "dims_of",
-    "index_error",
-    "integers",
-    "lengths",
-    "one",
-    "size_error",
-    "type_name",
-]
-
 
 class SizeError(RuntimeError, ShapeError):
     """Shapes that do not fit together, which PyTorch's users know as a RuntimeError and NumPy's as a ValueError."""

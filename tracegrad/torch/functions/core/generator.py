@@ -14,8 +14,6 @@ import numpy as np
 from tracegrad.errors import UnsupportedError, located
 from tracegrad.ops.core.recorders import active_recorder
 
-__all__ = ["Generator", "default_generator", "drawn", "source", "stream"]
-
 _SEED = 67280421310721  # seed of every new generator, so that its sequence is reproducible
 _WORD = 1 << 64
 _STATE = struct.Struct("<Q16s16s?I")

@@ -14,19 +14,6 @@ from tracegrad.ops.shape.linear import cast
 from tracegrad.torch.functions.core.dims import one
 from tracegrad.typing import Array, ArrayLike
 
-__all__ = [
-    "alike",
-    "as_array",
-    "as_node",
-    "counted",
-    "floating",
-    "in_floats",
-    "is_number",
-    "is_whole",
-    "of_one_kind",
-    "pair",
-]
-
 
 def of_one_kind(xs: Any) -> bool:
     """Whether all operands are carriers of one class, so that no conversion is necessary."""

@@ -16,8 +16,6 @@ from tracegrad.torch.functions.core.registry import ONE_OP
 from tracegrad.torch.modes import STATE, no_grad
 from tracegrad.typing import Array
 
-__all__ = ["WITH_OUT", "store", "with_out"]
-
 # The functions that take out= in PyTorch.
 _NAMES = """
     abs absolute acos acosh add addbmm addcdiv addcmul addmm addmv addr all amax amin aminmax angle any arange arccos

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from tracegrad.utils.doc_table import DocTable
 
-__all__ = ["FUNCTION_DOCS"]
-
 _PARAMETERS = """
 A : Tensor or ndarray | Matrix, or a batch of matrices in the last two dimensions.
 B : Tensor or ndarray | Right-hand side: a vector, a matrix, or a batch of them.

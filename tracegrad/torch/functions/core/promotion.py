@@ -22,16 +22,6 @@ from tracegrad.ops.shape.linear import cast
 from tracegrad.torch.functions.core.dims import type_name
 from tracegrad.torch.modes import DEFAULT
 
-__all__ = [
-    "accumulator",
-    "common_dtype",
-    "default_complex",
-    "default_dtype",
-    "in_one_dtype",
-    "promote_types",
-    "require_one_dtype",
-]
-
 DType = np.dtype[Any]
 
 _SORTS = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}

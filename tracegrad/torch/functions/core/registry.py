@@ -13,8 +13,6 @@ from typing import Any
 
 from tracegrad.torch.functions.core.parameter_table import FUNCTION_DOCS
 
-__all__ = ["FUNCTIONS", "IN_PLACE", "METHODS", "ONE_OP", "function", "method", "with_aliases"]
-
 Function = Callable[..., Any]
 
 FUNCTIONS: dict[str, Function] = {}

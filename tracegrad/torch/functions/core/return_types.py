@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import namedtuple
 from typing import Any
 
-__all__ = ["return_type"]
-
 _TYPES: dict[str, Any] = {}
 
 

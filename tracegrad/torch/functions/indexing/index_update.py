@@ -27,9 +27,6 @@ from tracegrad.torch.functions.indexing.select import as_dtype, checked_index, i
 from tracegrad.torch.functions.indexing.shapes import expanded
 from tracegrad.typing import Array, ArrayLike
 
-__all__ = ["along_dim", "index_add", "index_put", "scatter", "scatter_add", "scattered", "written"]
-
-
 _INDEX_PUT_DTYPES = (
     "Index put requires the source and destination dtypes match, got {A} for the destination and {B} for the source."
 )

@@ -21,8 +21,6 @@ from tracegrad.torch.functions.core.promotion import require_one_dtype
 from tracegrad.torch.functions.core.registry import function, method
 from tracegrad.typing import Array, ArrayLike
 
-__all__ = ["cat", "hstack", "meshgrid", "repeat", "repeat_interleave", "stack", "tile", "vstack"]
-
 
 # -- along a dimension they have -----------------------------------------------------------------------------------
 @function("cat", "concat", "concatenate", methods=False)

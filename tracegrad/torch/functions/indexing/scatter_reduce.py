@@ -41,8 +41,6 @@ from tracegrad.torch.functions.indexing.index_update import along_dim, scattered
 from tracegrad.torch.functions.indexing.select import as_dtype, index_grid
 from tracegrad.typing import Array, ArrayLike
 
-__all__ = ["index_reduce", "scatter_reduce"]
-
 Both = Callable[[Any, Any], Any]
 
 _COMBINED: dict[str, Both] = {"prod": multiply, "amax": maximum, "amin": minimum}

@@ -35,8 +35,6 @@ from tracegrad.torch.functions.core.registry import function, method
 from tracegrad.torch.functions.indexing.shapes import expanded
 from tracegrad.typing import Array, ArrayLike
 
-__all__ = ["gather", "index_select", "masked_fill", "nonzero", "where"]
-
 
 def _integers(name: str, index: Any, label: str = "index") -> Any:
     if index.dtype.kind not in "iu":

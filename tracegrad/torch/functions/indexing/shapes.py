@@ -27,8 +27,6 @@ from tracegrad.torch.functions.core.formats import check_format
 from tracegrad.torch.functions.core.registry import function, method
 from tracegrad.typing import Array, ArrayLike
 
-__all__ = ["expanded", "reshape", "squeeze", "transpose", "unsqueeze", "wanted_shape"]
-
 
 # -- another shape -------------------------------------------------------------------------------------------------
 def wanted_shape(shape: tuple[int, ...], old: tuple[int, ...]) -> tuple[int, ...]:

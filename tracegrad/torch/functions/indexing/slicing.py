@@ -30,8 +30,6 @@ from tracegrad.torch.functions.core.dims import (
 from tracegrad.torch.functions.core.registry import function, method
 from tracegrad.typing import Array, ArrayLike
 
-__all__ = ["chunk", "diagonal", "narrow", "select", "split", "tensor_split", "tril", "triu", "unbind"]
-
 
 @function("narrow")
 def narrow(input: ArrayLike, dim: int, start: int, length: int) -> Any:

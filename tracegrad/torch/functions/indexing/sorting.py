@@ -25,20 +25,6 @@ from tracegrad.torch.functions.core.registry import function
 from tracegrad.torch.functions.core.return_types import return_type
 from tracegrad.typing import Array, ArrayLike, Shape
 
-__all__ = [
-    "argsort",
-    "bucketize",
-    "cummax",
-    "cummin",
-    "kthvalue",
-    "mode",
-    "msort",
-    "searchsorted",
-    "sort",
-    "topk",
-    "unique",
-]
-
 _Sort = return_type("sort", "values", "indices")
 _TopK = return_type("topk", "values", "indices")
 _KthValue = return_type("kthvalue", "values", "indices")

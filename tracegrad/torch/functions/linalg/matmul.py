@@ -22,8 +22,6 @@ from tracegrad.torch.functions.core.registry import function, method
 from tracegrad.torch.functions.indexing.slicing import diagonal
 from tracegrad.typing import Array, ArrayLike
 
-__all__ = ["addmm", "bmm", "dot", "einsum", "matmul", "mm", "mv", "outer"]
-
 
 # -- matmul and its cases ------------------------------------------------------------------------------------------
 @function("matmul")

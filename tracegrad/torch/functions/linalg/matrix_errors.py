@@ -10,8 +10,6 @@ import numpy as np
 
 from tracegrad.errors import located
 
-__all__ = ["LinAlgError", "factors", "of_tensors"]
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 

@@ -17,8 +17,6 @@ from tracegrad.torch.functions.core.registry import function, with_aliases
 from tracegrad.torch.functions.linalg.matrix_errors import factors
 from tracegrad.typing import Array, ArrayLike
 
-__all__ = ["cond", "matrix_norm", "norm", "renorm", "vector_norm"]
-
 
 @with_aliases
 def vector_norm(x: Any, ord: float = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:

@@ -15,8 +15,6 @@ from tracegrad.torch.functions.linalg.matrix_errors import factors
 from tracegrad.torch.functions.math.cumulative import cumprod
 from tracegrad.typing import Array, ArrayLike
 
-__all__ = ["tensorinv", "tensorsolve", "vander"]
-
 
 @factors
 def tensorsolve(A: ArrayLike, B: ArrayLike, dims: Any = None) -> Array:

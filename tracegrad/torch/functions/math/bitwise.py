@@ -15,8 +15,6 @@ from tracegrad.torch.functions.core.registry import function
 from tracegrad.torch.functions.core.return_types import return_type
 from tracegrad.typing import Array, ArrayLike
 
-__all__ = ["frexp", "ldexp"]
-
 for _name, _fn in {
     "bitwise_and": ufuncs.bitwise_and,
     "bitwise_or": ufuncs.bitwise_or,

@@ -37,8 +37,6 @@ from tracegrad.torch.functions.indexing import slicing
 from tracegrad.torch.functions.indexing.shapes import transpose
 from tracegrad.typing import Array, ArrayLike
 
-__all__ = ["adjoint", "conj", "imag", "real", "sign_of_real"]
-
 
 def is_complex(x: Any) -> bool:
     """Whether the elements of an array are complex."""

@@ -44,9 +44,6 @@ from tracegrad.torch.functions.math.complex import sign_of_real
 from tracegrad.typing import Array, ArrayLike
 from tracegrad.utils.doc_table import phrase
 
-__all__ = ["clamp", "clamp_min", "of_one"]
-
-
 _NONE: dict[str, Any] = {}
 
 

@@ -37,8 +37,6 @@ from tracegrad.torch.functions.core.registry import FUNCTIONS, function
 from tracegrad.torch.functions.linalg.norms import matrix_norm
 from tracegrad.typing import Array, ArrayLike, DTypeLike
 
-__all__ = ["all_", "as_dtype", "axes_of", "log_softmax", "mean", "norm", "reduced", "softmax", "sum"]
-
 
 def axes_of(dim: Any, rank: int) -> tuple[int, ...]:
     """Return the axes that `dim` names, in their order; None and the empty tuple name all."""

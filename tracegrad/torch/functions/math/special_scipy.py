@@ -48,33 +48,6 @@ _OF_TWO = {
     "zeta": ("zeta", "SpecialZetaBackward0", "The Hurwitz zeta function"),
 }
 
-__all__ = [
-    "airy_ai",
-    "bessel_j0",
-    "bessel_j1",
-    "bessel_y0",
-    "bessel_y1",
-    "erfcx",
-    "gammainc",
-    "gammaincc",
-    "i0",
-    "i0e",
-    "i1",
-    "i1e",
-    "log_ndtr",
-    "modified_bessel_i0",
-    "modified_bessel_i1",
-    "modified_bessel_k0",
-    "modified_bessel_k1",
-    "multigammaln",
-    "ndtr",
-    "ndtri",
-    "scaled_modified_bessel_k0",
-    "scaled_modified_bessel_k1",
-    "spherical_bessel_j0",
-    "zeta",
-]
-
 
 def _scipys(name: str, *xs: Array) -> Any:
     from scipy import special

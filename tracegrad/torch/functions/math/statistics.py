@@ -39,8 +39,6 @@ from tracegrad.torch.functions.linalg.norms import vector_norm
 from tracegrad.torch.functions.math.extrema import median_of, picked_along
 from tracegrad.typing import Array, ArrayLike
 
-__all__ = ["cdist", "histc", "nanmedian", "nanquantile", "pdist", "quantile"]
-
 _INTERPOLATIONS = ("linear", "lower", "higher", "midpoint", "nearest")
 
 

@@ -40,12 +40,6 @@ from tracegrad.torch.functions.core.registry import FUNCTIONS
 from tracegrad.torch.functions.math import reductions
 from tracegrad.typing import Array, ArrayLike, DTypeLike
 
-__all__ = [
-    "celu", "elu", "gelu", "glu", "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "leaky_relu", "log_softmax",
-    "logsigmoid", "mish", "prelu", "relu", "relu6", "selu", "sigmoid_", "silu", "softmax", "softmin", "softplus",
-    "softshrink", "softsign", "tanh_", "tanhshrink", "threshold", "updating",
-]  # fmt: skip
-
 
 def updating(fn: Callable[..., Any]) -> Callable[..., Any]:
     """Add PyTorch's last argument, `inplace`, to `fn`."""

@@ -20,8 +20,6 @@ from tracegrad.torch.functions.nn.activations import softmax
 from tracegrad.torch.functions.nn.dropout import dropout
 from tracegrad.typing import Array, ArrayLike
 
-__all__ = ["pairwise_distance", "pixel_shuffle", "pixel_unshuffle", "scaled_dot_product_attention"]
-
 
 def pairwise_distance(x1: ArrayLike, x2: ArrayLike, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Any:
     """Return the p-norm of x1 - x2 + eps along the last dimension."""

@@ -24,20 +24,6 @@ from tracegrad.torch.functions.core.operands import as_node, in_floats, is_whole
 from tracegrad.torch.functions.core.promotion import require_one_dtype
 from tracegrad.typing import Array
 
-__all__ = [
-    "Sizes",
-    "conv1d",
-    "conv2d",
-    "conv3d",
-    "conv_transpose1d",
-    "conv_transpose2d",
-    "conv_transpose3d",
-    "for_each",
-    "padded_by",
-    "windows_of",
-    "with_batch",
-]
-
 Sizes = tuple[int, ...]
 
 

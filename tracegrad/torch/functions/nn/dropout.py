@@ -15,8 +15,6 @@ from tracegrad.torch.functions.core.operands import floating
 from tracegrad.torch.functions.nn.activations import updating
 from tracegrad.typing import Array
 
-__all__ = ["dropout", "dropout1d", "dropout2d", "dropout3d"]
-
 
 def dropout(input: Array, p: float = 0.5, training: bool = True, inplace: bool = False) -> Array:
     """Set elements to 0 with probability `p`, and multiply the others by 1 / (1 - p).

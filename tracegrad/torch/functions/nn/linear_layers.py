@@ -22,8 +22,6 @@ from tracegrad.torch.functions.linalg.matmul import addmm, matmul, mm
 from tracegrad.torch.functions.linalg.norms import renorm
 from tracegrad.typing import Array, ArrayLike
 
-__all__ = ["embedding", "linear"]
-
 
 def linear(input: Any, weight: Any, bias: Any = None) -> Any:
     """input @ weight.T + bias.

@@ -35,21 +35,6 @@ from tracegrad.torch.functions.math import reductions
 from tracegrad.torch.functions.math.special import xlogy
 from tracegrad.typing import Array, ArrayLike
 
-__all__ = [
-    "binary_cross_entropy",
-    "binary_cross_entropy_with_logits",
-    "checked",
-    "cosine_similarity",
-    "cross_entropy",
-    "huber_loss",
-    "kl_div",
-    "l1_loss",
-    "mean_or_sum",
-    "mse_loss",
-    "nll_loss",
-    "smooth_l1_loss",
-]
-
 
 def checked(reduction: str) -> str:
     """Return `reduction`; ValueError if it is unknown."""

@@ -33,16 +33,6 @@ from tracegrad.torch.functions.nn.attention import pairwise_distance
 from tracegrad.torch.functions.nn.losses import checked, mean_or_sum
 from tracegrad.typing import Array, ArrayLike
 
-__all__ = [
-    "cosine_embedding_loss",
-    "gaussian_nll_loss",
-    "hinge_embedding_loss",
-    "margin_ranking_loss",
-    "poisson_nll_loss",
-    "soft_margin_loss",
-    "triplet_margin_loss",
-]
-
 
 def _floats(*xs: ArrayLike) -> list[Any]:
     return promoted(in_floats(arrays(*xs)))

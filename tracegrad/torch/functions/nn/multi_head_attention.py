@@ -21,8 +21,6 @@ from tracegrad.torch.functions.nn.dropout import dropout
 from tracegrad.torch.functions.nn.linear_layers import linear
 from tracegrad.typing import Array, DTypeLike
 
-__all__ = ["attention_in_batches", "multi_head_attention_forward"]
-
 
 def multi_head_attention_forward(
     query: Array,

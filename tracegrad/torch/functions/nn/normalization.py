@@ -22,16 +22,6 @@ from tracegrad.torch.functions.math.pointwise import clamp_min
 from tracegrad.torch.functions.nn.convolution import padded_by
 from tracegrad.typing import Array, ArrayLike
 
-__all__ = [
-    "batch_norm",
-    "group_norm",
-    "instance_norm",
-    "layer_norm",
-    "local_response_norm",
-    "normalize",
-    "rms_norm",
-]
-
 
 def _standard(x: Array, axes: tuple[int, ...], eps: float) -> Any:
     """Shift and scale `x` to mean 0 and variance 1 over `axes`."""

@@ -33,27 +33,6 @@ from tracegrad.torch.functions.nn.convolution import Sizes, for_each, padded_by,
 from tracegrad.typing import Array, ArrayLike
 from tracegrad.utils.lazy_dataclass import record
 
-__all__ = [
-    "adaptive_avg_pool1d",
-    "adaptive_avg_pool2d",
-    "adaptive_avg_pool3d",
-    "adaptive_max_pool1d",
-    "adaptive_max_pool2d",
-    "adaptive_max_pool3d",
-    "avg_pool1d",
-    "avg_pool2d",
-    "avg_pool3d",
-    "lp_pool1d",
-    "lp_pool2d",
-    "lp_pool3d",
-    "max_pool1d",
-    "max_pool2d",
-    "max_pool3d",
-    "max_unpool1d",
-    "max_unpool2d",
-    "max_unpool3d",
-]
-
 
 # -- windows of one size -------------------------------------------------------------------------------------------
 def _pooled_size(n: int, span: int, stride: int, padding: int, ceil_mode: bool) -> int:

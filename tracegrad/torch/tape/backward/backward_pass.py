@@ -33,8 +33,6 @@ from tracegrad.torch.tape.recording.node import (
 )
 from tracegrad.utils.errstate import QUIET, restore_traps, set_traps, traps
 
-__all__ = ["Edge", "Sweep", "run"]
-
 _number = attrgetter("number")
 
 Edge = tuple[Node, int]

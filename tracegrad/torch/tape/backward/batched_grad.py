@@ -10,8 +10,6 @@ from typing import Any
 
 from tracegrad.ops.core.op import Carrier, DispatchLevel, Op
 
-__all__ = ["Batched"]
-
 
 class Batched(Carrier):
     """Arrays of one shape, along axis 0 of `array`."""

@@ -25,18 +25,6 @@ from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape.recording.composite_trace import Recipe
 from tracegrad.torch.tape.recording.node import Dual, next_number
 
-__all__ = [
-    "DualLevel",
-    "converted",
-    "mapped",
-    "paused",
-    "protect",
-    "pushed",
-    "pushed_through",
-    "set_tangent",
-    "tangent_of",
-]
-
 
 class DualLevel:
     """A dual level: its tangents, and the last node number that was used before the last tangent was computed."""

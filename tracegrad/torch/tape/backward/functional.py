@@ -25,8 +25,6 @@ from tracegrad.torch.tape.tensors.tape_array import TapeArray, WeakArray
 from tracegrad.torch.tape.tensors.tensor import Tensor
 from tracegrad.torch.tape.tensors.traced_tensor import TracedTensor
 
-__all__ = ["eager_vjp", "leads_out", "reachable_nodes"]
-
 Pullback = Callable[[Sequence[Any]], list[Any]]
 
 

@@ -7,8 +7,6 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["Hooks", "RemovableHandle"]
-
 _numbers = itertools.count()
 
 

@@ -35,8 +35,6 @@ from tracegrad.torch.tape.recording.op_node import tied
 from tracegrad.torch.tape.recording.saved_results import PIECEWISE_LINEAR, SAVES_RESULT
 from tracegrad.torch.tape.recording.saved_tensor import Packed, SavedArray, save
 
-__all__ = ["CompositeNode", "composite_class"]
-
 _ndarray = np.ndarray
 _NONE: Mapping[int, Op] = {}
 

@@ -34,8 +34,6 @@ from tracegrad.torch.tape.recording.saved_results import twin_of
 from tracegrad.torch.tape.recording.saved_tensor import copy_if_borrowed, copy_of_borrowed
 from tracegrad.utils.errstate import QUIET, restore_traps, set_traps, traps
 
-__all__ = ["RECIPES", "CompositeTracer", "Recipe", "any_requires", "key_of", "record_recipe", "remember"]
-
 _ndarray, _asarray = np.ndarray, np.asarray
 _NONE: Mapping[int, Op] = {}
 

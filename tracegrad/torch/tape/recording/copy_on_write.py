@@ -11,8 +11,6 @@ from tracegrad.cpython.references import COUNT_OF_ATTRIBUTE, reference_count
 from tracegrad.ops.core.memory_order import with_strides_of
 from tracegrad.torch.tape.tensors.aliasing import steps_of
 
-__all__ = ["is_saved", "move"]
-
 
 def is_saved(x: Any) -> bool:
     """Whether a node has saved a value in the memory of `x`: then its version counter has further references."""

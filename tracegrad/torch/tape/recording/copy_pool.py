@@ -10,8 +10,6 @@ import numpy as np
 from tracegrad.cpython.references import COUNT_OF_LOOP_ITEM, reference_count
 from tracegrad.typing import NDArray
 
-__all__ = ["copy_of"]
-
 LARGE_BYTES = 2**17  # bytes of the smallest pooled array; the C library reuses smaller blocks
 MAX_POOLED_BYTES = 2**28  # bytes of all pooled blocks together, at most
 MAX_POOLED_BLOCKS = 16  # pooled blocks, at most

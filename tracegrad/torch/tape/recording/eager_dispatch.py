@@ -27,8 +27,6 @@ from tracegrad.torch.tape.tensors import aliasing
 from tracegrad.typing import NDArray
 from tracegrad.utils.errstate import QUIET, restore_traps, set_traps, traps
 
-__all__ = ["is_ready", "of_form", "of_kinds", "of_one", "of_two"]
-
 _ndarray, _asarray = np.ndarray, np.asarray
 _new = object.__new__
 _F64, _F32 = np.dtype(np.float64), np.dtype(np.float32)

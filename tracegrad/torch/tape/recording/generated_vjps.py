@@ -20,8 +20,6 @@ from tracegrad.ops.core.elementwise_op import Elementwise
 from tracegrad.ops.core.op import Op, ResultAvals
 from tracegrad.utils.source import define
 
-__all__ = ["Needs", "needs_of", "numpy_rules"]
-
 
 class _RuleText:
     """The ops that derivative rules apply to terms, as lines of a function, and the result of the rules.

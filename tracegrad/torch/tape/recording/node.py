@@ -27,25 +27,6 @@ from tracegrad.ops.elementwise.table import add
 from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape.backward.hooks import Hooks, RemovableHandle
 
-__all__ = [
-    "RELEASED",
-    "SECOND_TIME",
-    "AccumulateGrad",
-    "Dual",
-    "DualArray",
-    "GradientEdge",
-    "MaskedCotangent",
-    "Node",
-    "Spec",
-    "added",
-    "next_number",
-    "owned",
-    "rewrap",
-    "unmasked",
-    "wrapper",
-    "writing",
-]
-
 _numbers = itertools.count(1)
 next_number = _numbers.__next__
 

@@ -7,8 +7,6 @@ from typing import Any
 from tracegrad.ops.core.op import Op
 from tracegrad.ops.elementwise.table import add, divide, multiply, subtract
 
-__all__ = ["node_name", "saved_names", "saved_options", "saved_result", "wraps_numbers"]
-
 _STEMS = {
     "subtract": "Sub", "multiply": "Mul", "divide": "Div", "negative": "Neg", "power": "Pow", "absolute": "Abs",
     "square": "Pow", "reduce_max": "Amax", "reduce_min": "Amin", "reduce_prod": "Prod", "reduce_sum": "Sum",

@@ -19,8 +19,6 @@ from tracegrad.torch.tape.recording.op_node import OpNode, RecordingPlan
 from tracegrad.torch.tape.recording.saved_tensor import SavedArray, copy_saved_borrowed, private, save
 from tracegrad.utils.source import define
 
-__all__ = ["Recorder", "record_any", "recorder_of", "shapes_of"]
-
 _new = object.__new__
 _NONE: dict[str, Any] = {}
 

@@ -28,16 +28,6 @@ from tracegrad.torch.tape.recording.node_names import node_name, saved_names, sa
 from tracegrad.torch.tape.recording.saved_results import INVERSES, pull_by_result, twin_of
 from tracegrad.torch.tape.recording.saved_tensor import Packed, RawSaved, SavedArray, private
 
-__all__ = [
-    "MultiResultNode",
-    "OpNode",
-    "RecordingPlan",
-    "node_class",
-    "piecewise_constant_node",
-    "summed_to",
-    "tied",
-]
-
 _ndarray = np.ndarray
 
 

@@ -44,8 +44,6 @@ from tracegrad.torch.tape.tensors import aliasing, inplace_updates
 from tracegrad.typing import NDArray
 from tracegrad.utils.errstate import QUIET, restore_traps, set_traps, traps
 
-__all__ = ["FLOATS", "Recorded", "new_node"]
-
 _ndarray = np.ndarray
 _new = object.__new__
 FLOATS = frozenset({np.dtype(np.float64), np.dtype(np.float32)})

@@ -40,8 +40,6 @@ from tracegrad.ops.shape.linear import flip, full, unreduce
 from tracegrad.torch.tape.recording.node import MaskedCotangent, Node, next_number, rewrap
 from tracegrad.torch.tape.recording.saved_tensor import SavedArray
 
-__all__ = ["INVERSES", "PIECEWISE_LINEAR", "SAVES_RESULT", "pull_by_result", "twin_of"]
-
 # The operand as a function of the result.
 INVERSES: dict[Op, Callable[[Any], Any]] = {
     expm1: log1p,

@@ -16,22 +16,6 @@ from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape.recording.copy_pool import copy_of
 from tracegrad.torch.tape.recording.node import DualArray, rewrap
 
-__all__ = [
-    "Borrowed",
-    "Packed",
-    "RawSaved",
-    "SavedArray",
-    "copy_if_borrowed",
-    "copy_of_borrowed",
-    "copy_saved_borrowed",
-    "describe_maker",
-    "modified",
-    "of_inference",
-    "private",
-    "save",
-    "short_name",
-]
-
 Hook = Callable[[Any], Any]
 
 _new = object.__new__

@@ -15,8 +15,6 @@ from tracegrad.ops.core.op import Op
 from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape.recording.composite_trace import Recipe
 
-__all__ = ["as_view", "register", "register_all", "register_composite_views", "shared", "steps_of"]
-
 
 def shared(view: Any, array: Any) -> bool:
     """Whether NumPy's result for `view` shares the memory of `array`."""

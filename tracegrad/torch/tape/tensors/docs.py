@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from tracegrad.utils.doc_table import DocTable
 
-__all__ = ["TENSOR_DOCS"]
-
 _PARAMETERS = """
 base : float | Base of the powers.
 copy : bool | True: the memory is not shared. False: it must be shared.

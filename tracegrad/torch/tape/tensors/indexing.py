@@ -23,8 +23,6 @@ from tracegrad.torch.tape.backward import dual
 from tracegrad.torch.tape.recording.node import MaskedCotangent, Node, next_number
 from tracegrad.torch.tape.tensors import aliasing
 
-__all__ = ["get_item", "set_item"]
-
 _ndarray = np.ndarray
 _new = object.__new__
 

@@ -23,8 +23,6 @@ from tracegrad.torch.tape.recording.op_node import summed_to
 from tracegrad.torch.tape.recording.saved_tensor import short_name
 from tracegrad.torch.tape.tensors.aliasing import steps_of
 
-__all__ = ["CopySlices", "as_frozen", "check", "check_all", "overwrite", "restore", "retain", "update"]
-
 
 class Stale:
     """Invalid edge of a view whose base was updated in place. The view was output `number` of the node `maker`."""

@@ -18,8 +18,6 @@ from tracegrad.torch.functions.indexing import shapes
 from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape.tensors import inplace_updates
 
-__all__ = ["BecomesView", "set_shape"]
-
 
 def _method(name: str, fn: Callable[..., Any], node: str) -> Any:
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:

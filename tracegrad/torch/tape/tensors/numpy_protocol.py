@@ -18,8 +18,6 @@ from tracegrad.ops.core.dispatch import DispatchLevel
 from tracegrad.ops.core.op import Carrier, dispatch_operand
 from tracegrad.torch.modes import STATE
 
-__all__ = ["NOT_HANDLED", "no_ndarray", "of_function", "of_ufunc"]
-
 # Result for a call that does not write into ndarrays.
 NOT_HANDLED = object()
 

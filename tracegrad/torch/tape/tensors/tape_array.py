@@ -17,8 +17,6 @@ from tracegrad.torch.tape.tensors.indexing import get_item
 from tracegrad.torch.tape.tensors.inplace_views import set_shape
 from tracegrad.torch.tape.tensors.tensor import Tensor
 
-__all__ = ["TapeArray", "WeakArray"]
-
 _NUMBERS = frozenset({"float()", "complex()", "tolist()"})  # the questions whose answer is a number to compute with
 
 

@@ -34,8 +34,6 @@ from tracegrad.torch.tape.tensors.inplace_views import BecomesView
 from tracegrad.torch.tape.tensors.printing import format_of, html_of, text_of
 from tracegrad.typing import NDArray
 
-__all__ = ["Tensor", "held", "of_array"]
-
 _new = object.__new__
 _NO_LEAF = (
     "The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its .grad attribute won't be "

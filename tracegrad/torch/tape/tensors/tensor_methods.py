@@ -27,8 +27,6 @@ from tracegrad.torch.tape.recording.eager_dispatch import of_form, of_one, of_tw
 from tracegrad.torch.tape.tensors.tape_array import TapeArray
 from tracegrad.torch.tape.tensors.tensor import Tensor
 
-__all__ = ["ROWS"]
-
 Method = Callable[..., Any]
 
 

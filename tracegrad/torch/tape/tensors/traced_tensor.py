@@ -23,8 +23,6 @@ from tracegrad.torch.tape.tensors.indexing import get_item
 from tracegrad.torch.tape.tensors.tensor import Tensor
 from tracegrad.typing import NDArray
 
-__all__ = ["TracedTensor", "entered"]
-
 
 class TracedTensor(Tensor):
     """Tensor inside a trace: its `array` is a tracer, and operations are recorded in the graph and on the tape.
