@@ -40,7 +40,8 @@ from tracegrad import numpy_api, passes, tree  # noqa: E402
 from tracegrad.codegen.libs.linear_algebra import is_native  # noqa: E402
 from tracegrad.codegen.libs.sorting import is_ordering  # noqa: E402
 from tracegrad.codegen.loopir.steps import Matmul  # noqa: E402
-from tracegrad.codegen.plan.planner import calls_of, plan, plans_of  # noqa: E402
+from tracegrad.codegen.plan.planner import plan  # noqa: E402
+from tracegrad.codegen.plan.program_plan import calls_of, plans_of  # noqa: E402
 from tracegrad.errors import TraceError  # noqa: E402
 from tracegrad.passes.dtypes.lower_complex import in_pairs  # noqa: E402
 from tracegrad.scipy_api import registry as of_scipy  # noqa: E402

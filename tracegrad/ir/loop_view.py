@@ -106,7 +106,8 @@ class LoopView(NamedTuple):
         """The number of the output of the body that result `k` of the node carries or stacks; None for the trip count.
 
         >>> from tracegrad.ir import Builder
-        >>> scan = LoopView(Op("scan"), Builder().build([]), carries=2)
+        >>> from tracegrad.ops.elementwise.table import add
+        >>> scan = LoopView(add, Builder().build([]), carries=2)  # of whatever op
         >>> [scan._replace(cond=cond).output_of(k) for cond in (None, scan.body) for k in (1, 2, 3)]
         [1, 2, 3, 1, None, 2]
         """

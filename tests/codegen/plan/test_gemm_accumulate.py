@@ -11,6 +11,7 @@ import pytest
 import tracegrad as tg
 from tracegrad.codegen.loopir.steps import Matmul
 from tracegrad.codegen.plan import gemm_accumulate
+from tracegrad.codegen.plan.overwrite import BufferUses
 from tracegrad.codegen.plan.planner import plan
 from tracegrad.codegen.plan.program_plan import Plan, plans_of
 
@@ -72,21 +73,22 @@ def test_products_are_added_where_nothing_else_reads_what_was_there(name: str) -
 def test_who_uses_a_buffer_is_known_while_products_are_added(monkeypatch: pytest.MonkeyPatch) -> None:
     """After each addition it is what it would be if it were found anew, which is done once."""
     results: list[dict[str, set[int]]] = []
-    usual, add = gemm_accumulate._using, gemm_accumulate._Addition._add
+    add = gemm_accumulate._Addition._add
 
-    def places(using: dict[str, list[Any]]) -> dict[str, set[int]]:
-        return {name: {id(step) for step in steps} for name, steps in using.items() if steps}
+    def places(uses: BufferUses) -> dict[str, set[int]]:
+        return {name: {id(step) for step in steps} for name, steps in uses.steps.items() if steps}
+
+    class Recorded(BufferUses):
+        def __init__(self, plan: Plan):
+            super().__init__(plan)
+            results.append({})
 
     def checked(self: Any, *args: Any) -> None:
         add(self, *args)
-        assert places(self.using) == places(usual(self.plan))
-        results[-1] = places(self.using)
+        assert places(self.uses) == places(BufferUses(self.plan))
+        results[-1] = places(self.uses)
 
-    def first(result: Plan) -> dict[str, list[Any]]:
-        results.append({})
-        return usual(result)
-
-    monkeypatch.setattr(gemm_accumulate, "_using", first)
+    monkeypatch.setattr(gemm_accumulate, "BufferUses", Recorded)
     monkeypatch.setattr(gemm_accumulate._Addition, "_add", checked)
     for name, (f, count) in SUMS.items():
         results.clear()

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import field
 from typing import Any
 
-from tracegrad.codegen.loopir.kernel import Kernel, Reduce, Substitution
+from tracegrad.codegen.loopir.kernel import GuardBlock, Kernel, Reduce, Substitution
 from tracegrad.codegen.loopir.polynomial import ZERO, Poly
 from tracegrad.codegen.loopir.random_draws import Native
 from tracegrad.ir import GraphNode
@@ -79,7 +79,10 @@ class Launch:
         if old in buffers:
             dtype, use = buffers.pop(old)
             buffers[new] = (dtype, "out" if written else use)
-            self.kernel.body[:] = Substitution(buffers={old: new}).body(self.kernel.body)
+            to, body = Substitution(buffers={old: new}), self.kernel.body
+            body[:] = [
+                x.map_operands(to) if type(x) is GuardBlock or getattr(x, "buffer", "") == old else x for x in body
+            ]
 
     def text(self) -> str:
         notes = [f"fill {b}: {dtype} of {size} for {combiner}" for b, dtype, combiner, size in self.fills]

@@ -13,7 +13,7 @@ import numpy as np
 
 from tracegrad.codegen.loopir.steps import CallStep, Launch
 from tracegrad.codegen.plan.arena import Arena
-from tracegrad.codegen.plan.places_and_words import StackPlace, WordName, offset_word, partial_word
+from tracegrad.codegen.plan.places_and_words import ARENA, StackPlace, WordName, offset_word, partial_word
 from tracegrad.codegen.plan.program_plan import Plan, calls_of, functions_of
 from tracegrad.codegen.plan.region_steps import Nested, on_stack, regions_of
 from tracegrad.codegen.plan.strip_fusion import allocate_locals
@@ -25,7 +25,7 @@ _FIRST_CALL = WordName("calls")  # the program-wide number of the first call of 
 def move_to_stack(plan: Plan) -> None:
     """Put the small temporaries of a region on the stack, where LLVM promotes them to registers."""
     for node, name in plan.buffers.items():
-        if plan.is_temporary(name) and on_stack(plan.schedule.dims.shape(node), node.aval):
+        if plan.memory[name] is ARENA and on_stack(plan.schedule.dims.shape(node), node.aval):
             plan.memory[name] = StackPlace(node.aval.nbytes)
 
 
@@ -48,7 +48,7 @@ def allocate(plan: Plan) -> None:
 
 def _offsets(plan: Plan, arena: Arena) -> dict[WordName, int]:
     """The words of steps and buffers: arena offsets of temporaries and partial results, and the partition of steps."""
-    needed = {name: n.aval.nbytes for n, name in plan.buffers.items() if plan.is_temporary(name)}
+    needed = {name: n.aval.nbytes for n, name in plan.buffers.items() if plan.memory[name] is ARENA}
     ends = {i: band.last for band in plan.bands for i in band.steps}  # all steps of a band end together
     temps = [[n for n in step.buffers if n in needed] for step in plan.steps]
     ending: dict[int, list[WordName]] = {}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from tracegrad.codegen.loopir.kernel import Store, accesses
 from tracegrad.codegen.loopir.steps import Launch
 from tracegrad.codegen.plan.overwrite import BufferUses, KernelAccesses
-from tracegrad.codegen.plan.places_and_words import ArenaPlace, OutputPlace
+from tracegrad.codegen.plan.places_and_words import ARENA, ArenaPlace, OutputPlace
 
 if TYPE_CHECKING:
     from tracegrad.codegen.plan.program_plan import Plan
@@ -26,7 +26,7 @@ def remove_dead_stores(plan: Plan) -> None:
     """Remove the stores of temporaries that no other step reads."""
     unread: dict[str, int] = {}
     for name, users in plan.users().items():
-        step = plan.steps[users[0]] if len(users) == 1 and plan.is_temporary(name) else None
+        step = plan.steps[users[0]] if len(users) == 1 and plan.memory[name] is ARENA else None
         if not isinstance(step, Launch) or step.base:
             continue
         if all(isinstance(x, Store) for x in accesses(step.kernel.body) if x.buffer == name):

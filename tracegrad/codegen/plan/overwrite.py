@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from tracegrad.codegen.loopir.kernel import Load, Reduce, Store, accesses
 from tracegrad.codegen.loopir.steps import Launch
+from tracegrad.codegen.plan.places_and_words import ARENA
 from tracegrad.codegen.plan.region_steps import Looping
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ class BufferUses:
 
     def positions(self, name: str) -> list[int]:
         """The positions of the steps that use a buffer, in order."""
-        return sorted([self._positions[id(step)] for step in self.steps[name]])
+        return sorted(map(self._positions.__getitem__, map(id, self.steps[name])))
 
     def others(self, name: str, step: PlanStep) -> list[PlanStep]:
         """The steps that use a buffer, without `step`."""
@@ -49,7 +50,7 @@ class BufferUses:
 
     def dies_at(self, name: str, position: int) -> bool:
         """Whether a buffer is a temporary whose last use is the step at this position."""
-        return self.plan.is_temporary(name) and self.positions(name)[-1] == position
+        return self.plan.memory[name] is ARENA and self.positions(name)[-1] == position
 
     def have_size(self, names: tuple[str, ...], size: Poly | None = None) -> bool:
         """Whether all values in these buffers have this number of elements, or one number."""

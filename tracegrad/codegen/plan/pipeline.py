@@ -117,11 +117,14 @@ def optimize_plan(plan: Plan, snapshots: Snapshots | None = None) -> None:
     If TRACEGRAD_VERIFY is set, the verifier checks the plan before the first pass and after each. `snapshots` receives
     the name of each pass with the text of the plan after it, and its bands.
     """
-    _note("lower", plan, snapshots)
+    is_noted = settings.verify or snapshots is not None
+    if is_noted:
+        _note("lower", plan, snapshots)
     for each in PLAN_PIPELINE:
         if each.regions in (None, plan.is_region) and not disabled(each.optimization):
             each.run(plan)
-            _note(each.run.__name__, plan, snapshots)
+            if is_noted:
+                _note(each.run.__name__, plan, snapshots)
 
 
 def _note(name: str, plan: Plan, snapshots: Snapshots | None) -> None:

@@ -6,6 +6,7 @@ the code reads at run time.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 from tracegrad.utils.lazy_dataclass import record
@@ -107,16 +108,19 @@ class WordName(NamedTuple):
         return "".join([f"{step}.{region}/" for step, region in self.regions]) + ".".join(own)
 
 
+@lru_cache(4096)
 def offset_word(buffer: str) -> WordName:
     """The offset of a temporary in the arena, in bytes."""
     return WordName("offset", buffer=buffer)
 
 
+@lru_cache(4096)
 def partial_word(step: int, buffer: str) -> WordName:
     """The offset in the arena of the partial results that the chunks of a step write for a buffer."""
     return WordName("partial", step, buffer)
 
 
+@lru_cache(4096)
 def location_words(buffer: str) -> tuple[WordName, WordName]:
     """The two words that locate a buffer or the arena: the number of a pointer, and an offset in bytes."""
     return WordName("place", buffer=buffer), WordName("behind", buffer=buffer)

@@ -380,7 +380,7 @@ class _ProgramEncoder:
         head: dict[str, OperandWords] = {"callback": CALLBACK, "number": step.number}
         arrays = [operand for buffer in buffers for operand in self._location(buffer)]
         node = step.node
-        name = f"{STEP}{node.name}.{short_name(node.operands[0].aval.dtype)}"
+        name = f"{STEP}{node.name}.{short_name(node.operands[0].aval.dtype)}" if node.operands else ""
         if is_ordering(node):
             work = ordering_operands(node)
             operands = encode(NATIVE_CALL, **head, **work, count=len(buffers), arrays=arrays)

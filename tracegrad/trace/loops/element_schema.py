@@ -167,10 +167,34 @@ class Instead:
             listed.setdefault(id(x), (x, entry))
 
 
-_OF_LISTS = (
-    "len", "iter", "getitem", "setitem", "delitem", "contains", "reversed", "bool", "repr", "str", "format", "hash",
-    "add", "radd", "iadd", "mul", "rmul", "imul", "eq", "ne", "lt", "le", "gt", "ge", "copy", "deepcopy",
-)  # fmt: skip
+_OF_LISTS = [
+    "len",
+    "iter",
+    "getitem",
+    "setitem",
+    "delitem",
+    "contains",
+    "reversed",
+    "bool",
+    "repr",
+    "str",
+    "format",
+    "hash",
+    "add",
+    "radd",
+    "iadd",
+    "mul",
+    "rmul",
+    "imul",
+    "eq",
+    "ne",
+    "lt",
+    "le",
+    "gt",
+    "ge",
+    "copy",
+    "deepcopy",
+]
 for _name in _OF_LISTS:
     setattr(Instead, f"__{_name}__", Instead.misused)
 
