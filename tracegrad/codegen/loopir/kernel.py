@@ -136,7 +136,7 @@ class Compute:
     rounded: bool = False
 
     def map_operands(self, to: Substitution) -> Compute:
-        out, args = to.result(self.out), tuple([to.operand(x) for x in self.args])
+        out, args = to.result(self.out), tuple(map(to.operand, self.args))
         return self if out is self.out and args == self.args else Compute(out, self.op, args, self.rounded)
 
     def lines(self) -> list[str]:
