@@ -19,7 +19,7 @@ from tracegrad.torch.tape import Tensor
 from tracegrad.trace.effects.effects import are_disjoint
 
 # Of a gradient of some twenty nodes, whose machine code is known.
-MOST_CALLS = 4650
+MOST_CALLS = 4500
 
 
 def on_slow_path(f: Any) -> int:

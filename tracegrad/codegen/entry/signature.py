@@ -17,6 +17,7 @@ Its addresses are valid in this process only, so a block is never stored on disk
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from enum import IntEnum, IntFlag
 from typing import Any, Literal
@@ -178,7 +179,7 @@ def descriptor_block(
     words[Word.ARENA_BYTES] = -(-arena_bytes // 64) * 64
     for x, shape in zip(spec.inputs, input_shapes, strict=True):
         kind = id(float) if x.kind == "float" else id(np.ndarray) if x.strides is None else 0
-        words += [kind, 0 if x.kind == "float" else _dtype_identity(x.dtype), len(shape), *shape]
+        words += [kind, 0 if x.kind == "float" else _dtype_identity(x.dtype.char), len(shape), *shape]
         words += [] if x.strides is None else [*x.strides, lowest(shape, x.strides)]
     for y, shape in zip(spec.outputs, output_shapes, strict=True):
         words += [y.dtype.num if y.donor < 0 else -1 - y.donor, _descriptor(y.dtype), len(shape), *shape]
@@ -192,9 +193,11 @@ def lowest(shape: Shape, strides: Shape) -> int:
     return sum([(n - 1) * s for n, s in zip(shape, strides) if s < 0])
 
 
-def _dtype_identity(dtype: np.dtype[Any]) -> int:
-    """The identity of a dtype: a number that equal dtypes share. Unpickled arrays have separate descriptors."""
-    return dtype_identity(_descriptor(dtype))
+@functools.cache
+def _dtype_identity(char: str) -> int:
+    """The identity of the dtypes with this character. Descriptors of unpickled arrays share it; long and long long,
+    which are equal, do not."""
+    return dtype_identity(id(np.dtype(char)))
 
 
 def _descriptor(dtype: np.dtype[Any]) -> int:

@@ -161,7 +161,8 @@ class _UnrolledIteration(Substitution):
     def __init__(self, copies: _UnrolledBody, at: dict[str, Poly]):
         self.names: dict[str, Operand] = {}
         self.at = dict(at)
-        super().__init__(self.names, self.at)
+        self.renamed: dict[str, Operand] = {}
+        super().__init__(self.names, self.at, results=self.renamed)
         self.copies = copies
 
     def write(self, body: list[Statement]) -> None:
@@ -180,10 +181,8 @@ class _UnrolledIteration(Substitution):
                     copies.loads[key] = copies.emit(Load(copies.new(x.out), *key))
                 self._define(x.out, copies.loads[key])
             else:
+                self.renamed[x.out.name] = copies.new(x.out)
                 self._define(x.out, copies.emit(x.map_operands(self)))
-
-    def result(self, x: Operand) -> Operand:
-        return self.copies.new(x)
 
     def _define(self, out: Operand, value: Operand) -> None:
         self.names[out.name], self.at[out.name] = value, Poly.symbol(value.name)

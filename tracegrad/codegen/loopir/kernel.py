@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Any, NamedTuple
 
@@ -52,7 +52,7 @@ class Substitution:
     """Replaces scalars, symbols of polynomials, buffers, and the loops of reductions in statements.
 
     A statement that does not change is returned as it is. The result of a statement keeps its name, unless `results`
-    renames it.
+    renames it. Statements read the tables themselves, because a plan substitutes in many statements.
 
     >>> v, c = Operand("v0", "f64"), Operand("c0", "f64")
     >>> x = Compute(Operand("v1", "f64"), "add", (v, c))
@@ -67,10 +67,12 @@ class Substitution:
         values: Mapping[str, Operand] | None = None,
         symbols: Mapping[str, Poly] | None = None,
         buffers: Mapping[str, str] | None = None,
+        results: Mapping[str, Operand] | None = None,
     ):
         self.values = {} if values is None else values
         self.symbols = {} if symbols is None else symbols
         self.buffers = {} if buffers is None else buffers
+        self.results = {} if results is None else results
 
     def statement(self, x: Statement) -> Statement:
         return x.map_operands(self)
@@ -82,29 +84,20 @@ class Substitution:
         return self.values.get(x.name, x)
 
     def poly(self, p: Poly) -> Poly:
-        return p.substitute(self.symbols)
-
-    def buffer(self, name: str) -> str:
-        return self.buffers.get(name, name)
+        return p.substitute(self.symbols) if self.symbols else p
 
     def over(self, loops: tuple[str, ...]) -> tuple[str, ...]:
         """The loops of a reduction."""
         return loops
 
-    def result(self, x: Operand) -> Operand:
-        return x
-
 
 class Renaming(Substitution):
-    """Renames buffers, sizes and constants; the new names must be distinct."""
+    """Renames buffers, sizes and `constants`; the new names must be distinct."""
 
-    def __init__(self, names: Mapping[str, str]):
-        super().__init__(buffers=names)
+    def __init__(self, names: Mapping[str, str], constants: Iterable[Operand]):
+        values = {x.name: Operand(names[x.name], x.dtype, x.value) for x in constants if x.name in names}
+        super().__init__(values, buffers=names)
         self._polys: dict[Poly, Poly] = {}
-
-    def operand(self, x: Operand) -> Operand:
-        name = self.buffers.get(x.name)
-        return x if name is None else Operand(name, x.dtype, x.value)
 
     def poly(self, p: Poly) -> Poly:
         result = self._polys.get(p)
@@ -117,10 +110,8 @@ class ValueRenaming(Substitution):
     """Gives values other names, also where they are defined."""
 
     def __init__(self, values: Mapping[str, Operand], symbols: Mapping[str, Poly] | None = None):
-        super().__init__(values, {**(symbols or {}), **{name: Poly.symbol(x.name) for name, x in values.items()}})
-
-    def result(self, x: Operand) -> Operand:
-        return self.operand(x)
+        symbols = {**(symbols or {}), **{name: Poly.symbol(x.name) for name, x in values.items()}}
+        super().__init__(values, symbols, results=values)
 
 
 @record(frozen=True, slots=True)
@@ -136,8 +127,12 @@ class Compute:
     rounded: bool = False
 
     def map_operands(self, to: Substitution) -> Compute:
-        out, args = to.result(self.out), tuple(map(to.operand, self.args))
-        return self if out is self.out and args == self.args else Compute(out, self.op, args, self.rounded)
+        out, args, values = to.results.get(self.out.name, self.out), self.args, to.values
+        for x in args:
+            if x.name in values:
+                args = tuple([values.get(y.name, y) for y in args])
+                break
+        return self if out is self.out and args is self.args else Compute(out, self.op, args, self.rounded)
 
     def lines(self) -> list[str]:
         op = f"rounded {self.op}" if self.rounded else self.op
@@ -153,7 +148,8 @@ class Load:
     address: Poly
 
     def map_operands(self, to: Substitution) -> Load:
-        out, buffer, address = to.result(self.out), to.buffer(self.buffer), to.poly(self.address)
+        out, address = to.results.get(self.out.name, self.out), to.poly(self.address)
+        buffer = to.buffers.get(self.buffer, self.buffer)
         if out is self.out and buffer is self.buffer and address is self.address:
             return self
         return Load(out, buffer, address)
@@ -170,7 +166,7 @@ class Index:
     value: Poly
 
     def map_operands(self, to: Substitution) -> Index:
-        out, value = to.result(self.out), to.poly(self.value)
+        out, value = to.results.get(self.out.name, self.out), to.poly(self.value)
         return self if out is self.out and value is self.value else Index(out, value)
 
     def lines(self) -> list[str]:
@@ -186,7 +182,7 @@ class BoundsCheck:
     size: Poly
 
     def map_operands(self, to: Substitution) -> BoundsCheck:
-        return BoundsCheck(to.result(self.out), to.operand(self.value), to.poly(self.size))
+        return BoundsCheck(to.results.get(self.out.name, self.out), to.operand(self.value), to.poly(self.size))
 
     def lines(self) -> list[str]:
         return [f"{self.out} = check {self.value} in {self.size} : i64"]
@@ -204,7 +200,7 @@ class GuardBlock:
 
     def map_operands(self, to: Substitution) -> GuardBlock:
         ranges = tuple([(to.poly(lo), to.poly(v), to.poly(hi), to.poly(st)) for lo, v, hi, st in self.ranges])
-        out, body = to.result(self.out), to.body(self.body)
+        out, body = to.results.get(self.out.name, self.out), to.body(self.body)
         return GuardBlock(out, ranges, body, to.operand(self.result), to.operand(self.fill))
 
     def lines(self) -> list[str]:
@@ -222,7 +218,8 @@ class Store:
     value: Operand
 
     def map_operands(self, to: Substitution) -> Store:
-        return Store(to.buffer(self.buffer), to.poly(self.address), to.operand(self.value))
+        value = to.values.get(self.value.name, self.value)
+        return Store(to.buffers.get(self.buffer, self.buffer), to.poly(self.address), value)
 
     def lines(self) -> list[str]:
         return [f"store {self.buffer}[{self.address}] = {self.value}"]
@@ -244,7 +241,8 @@ class Reduce:
     size: Poly
 
     def map_operands(self, to: Substitution) -> Reduce:
-        buffer, address, value = to.buffer(self.buffer), to.poly(self.address), to.operand(self.value)
+        buffer, address = to.buffers.get(self.buffer, self.buffer), to.poly(self.address)
+        value = to.values.get(self.value.name, self.value)
         return Reduce(buffer, address, self.combiner, value, to.over(self.over), to.poly(self.size))
 
     @property
@@ -312,8 +310,8 @@ class Kernel:
 
     def renamed(self, names: Mapping[str, str]) -> Kernel:
         """A copy with renamed buffers, sizes and constants; the new names must be distinct."""
-        to = Renaming(names)
-        buffers = {to.buffer(name): use for name, use in self.buffers.items()}
+        to = Renaming(names, operands(self.body))
+        buffers = {names.get(name, name): use for name, use in self.buffers.items()}
         loops = [KernelLoop(var, to.poly(extent)) for var, extent in self.loops]
         return Kernel(buffers, loops, to.body(self.body), self.cost, self.chunked, self.disabled)
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import field
 from typing import Any
 
-from tracegrad.codegen.loopir.kernel import GuardBlock, Kernel, Reduce, Substitution
+from tracegrad.codegen.loopir.kernel import Kernel, Reduce, Substitution
 from tracegrad.codegen.loopir.polynomial import ZERO, Poly
 from tracegrad.codegen.loopir.random_draws import Native
 from tracegrad.ir import GraphNode
@@ -69,8 +69,8 @@ class Launch:
     @property
     def fills(self) -> list[tuple[str, str, str, Poly]]:
         """The accumulators to initialize before the kernel runs: buffer, dtype, combiner, size."""
-        reductions = [x for x in self.kernel.body if type(x) is Reduce]
-        return [(x.buffer, x.value.dtype, x.combiner, x.size) for x in reductions if _is_filled(self.kernel, x)]
+        reductions = [x for x in self.kernel.body if type(x) is Reduce and _is_filled(self.kernel, x)]
+        return [(x.buffer, x.value.dtype, x.combiner, x.size) for x in reductions] if reductions else []
 
     def rename(self, old: str, new: str) -> None:
         self.base = new if self.base == old else self.base
@@ -79,10 +79,7 @@ class Launch:
         if old in buffers:
             dtype, use = buffers.pop(old)
             buffers[new] = (dtype, "out" if written else use)
-            to, body = Substitution(buffers={old: new}), self.kernel.body
-            body[:] = [
-                x.map_operands(to) if type(x) is GuardBlock or getattr(x, "buffer", "") == old else x for x in body
-            ]
+            self.kernel.body[:] = Substitution(buffers={old: new}).body(self.kernel.body)
 
     def text(self) -> str:
         notes = [f"fill {b}: {dtype} of {size} for {combiner}" for b, dtype, combiner, size in self.fills]

@@ -51,10 +51,11 @@ def reuse_dying_buffers(plan: Plan) -> None:
         if not isinstance(step, Launch) or not step.is_separate_function:
             continue
         kernel = step.kernel
-        dying = [x for x in kernel.buffers if uses.dies_at(x, i) and uses.positions(x)[0] < i]
+        used = {x: uses.positions(x) for x in kernel.buffers}
+        dying = [x for x, at in used.items() if plan.memory[x] is ARENA and at[0] < i == at[-1]]
         written = [x for x, (_, use) in kernel.buffers.items() if use == "out" and isinstance(plan.memory[x], _OWNED)]
         accesses = KernelAccesses(step)
-        for new in [x for x in written if dying and uses.positions(x)[0] == i]:
+        for new in [x for x in written if dying and used[x][0] == i]:
             for old in dying:
                 if accesses.may_overwrite(old, new) and uses.have_size((old, new), kernel.iterations):
                     uses.merge({old: new})

@@ -160,7 +160,7 @@ def makes_sets(code: CodeType) -> bool:
 
 def uses_constant_sets(code: CodeType) -> bool:
     """Whether the code uses a constant set for more than membership tests."""
-    if not any(type(x) is frozenset for x in code.co_consts):
+    if frozenset not in map(type, code.co_consts):
         return False
     pairs = itertools.pairwise(decoded(code))
     return any(type(x.argval) is frozenset and y.opname != "CONTAINS_OP" for x, y in pairs)

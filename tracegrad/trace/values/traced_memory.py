@@ -11,6 +11,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -36,14 +37,7 @@ class TracedMemory(TracedKey, Spelling, ArrayMethods, TracedValue):
     __slots__ = ()
     _tracks_views = True
 
-    @property
-    def shape(self) -> Any:
-        """The shape; an assignment changes it in place."""
-        return self.node.aval.shape
-
-    @shape.setter
-    def shape(self, shape: object) -> None:
-        set_shape(self, shape)
+    shape = property(attrgetter("node.aval.shape"), set_shape, doc="The shape; an assignment changes it in place.")
 
     # -- views and updates in place --------------------------------------------------------------
     @property
