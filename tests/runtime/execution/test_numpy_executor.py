@@ -9,6 +9,7 @@ import pytest
 
 import tracegrad as tg
 from tracegrad.ir import run
+from tracegrad.ops.core.op import Op
 from tracegrad.runtime.execution import numpy_executor
 
 
@@ -67,3 +68,19 @@ def test_a_long_chain_needs_the_memory_of_blocks(monkeypatch: pytest.MonkeyPatch
         finally:
             tracemalloc.stop()
     assert peaks[0] < 0.4 * peaks[1]
+
+
+def test_ops_write_into_the_memory_of_operands_that_die(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = np.linspace(0.1, 1.0, numpy_executor.MIN_IN_PLACE).reshape(-1, 1)
+    graph = tg.trace(lambda x: np.cumsum(np.exp(-np.sin(np.cos(x))), axis=0)).graph(x)  # cumsum: not in blocks
+    assert numpy_executor._blocks_of(graph) is None
+    in_place = []
+    compute = Op.compute
+
+    def recorded(self: Op[Any], operands: Any, params: dict[str, Any]) -> Any:
+        in_place.append((self.name, "out" in params))
+        return compute(self, operands, params)
+
+    monkeypatch.setattr(Op, "compute", recorded)
+    numpy_executor.execute_graph(graph, [x])
+    assert in_place == [("cos", False), ("sin", True), ("negative", True), ("exp", True), ("cumsum", False)]

@@ -76,8 +76,8 @@ def _owned(computed: Values, x: GraphNode) -> object:
 
 def _is_owned(computed: Any, x: Any) -> bool:
     array = computed[x]
+    is_only_here = other_references(array) == 1  # before `flags`, which refers to the array
     flags = array.flags
-    is_only_here = other_references(array) == 1
     return bool(is_only_here and type(array) is np.ndarray and flags.owndata and flags.c_contiguous and flags.writeable)
 
 
