@@ -12,7 +12,6 @@ import importlib.machinery
 import importlib.util
 import os
 import sys
-import sysconfig
 import threading
 import types
 from typing import Any
@@ -31,12 +30,21 @@ def _folders(name: str) -> list[str]:
     return [os.path.join(path, "") for path in (spec and spec.submodule_search_locations) or ()]
 
 
-_PYTHON = tuple(
-    {
-        os.path.join(path, "")
-        for path in (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), os.path.dirname(os.__file__))
-    }
-)
+def standard_library_folders() -> tuple[str, ...]:
+    """The folders of the standard library: of its Python code, and of what is built for the machine.
+
+    `sysconfig` has the same paths, and reads all variables of Python's makefile for them.
+
+    >>> import sysconfig
+    >>> {os.path.join(sysconfig.get_path(name), "") for name in ("stdlib", "platstdlib")} <= {*standard_library_folders()}
+    True
+    """
+    pure = os.path.dirname(os.__file__)
+    built = os.path.join(sys.exec_prefix, sys.platlibdir, os.path.basename(pure))
+    return tuple({os.path.join(path, "") for path in (pure, built)})
+
+
+_PYTHON = standard_library_folders()
 # Folders of installed packages, which in some installations are within the folder of the standard library.
 _INSTALLED = tuple(os.path.join(path, name, "") for path in _PYTHON for name in ("site-packages", "dist-packages"))
 _LIBRARIES = (PACKAGE, *[path for name in _KNOWN[:-1] for path in _folders(name)])
