@@ -30,7 +30,7 @@ import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -40,7 +40,7 @@ from tracegrad.ir import Graph
 from tracegrad.ops.calls.random_streams import draw, draw_by
 from tracegrad.runtime.dispatch.fast_path_code import FastPathCode, NotSimple, Then, opened
 from tracegrad.runtime.dispatch.fast_path_header import Header, name_after_missing
-from tracegrad.runtime.dispatch.native_guards import disjoint_checks_of, empty, guard_slots_of
+from tracegrad.runtime.dispatch.native_guards import SlotFields, disjoint_checks_of, empty, guard_slots_of
 from tracegrad.runtime.execution.entry_callable import watching
 from tracegrad.runtime.execution.program import conformed
 from tracegrad.runtime.execution.strided_inputs import InputLayouts
@@ -52,6 +52,7 @@ from tracegrad.trace.effects.result_template import ContainerTemplate, Output
 from tracegrad.trace.random.draws import Drawn
 from tracegrad.trace.sources.signature import BoundCall
 from tracegrad.trace.sources.sources import on_call
+from tracegrad.trace.world.guards import SourceGuard
 from tracegrad.utils.source import define
 
 if TYPE_CHECKING:
@@ -87,15 +88,10 @@ def generate_fast_path(
         _unpack_arguments(code, call, header.args, header.kwargs)
         code.prepare(call)
         _convert_scalars(code, call)
-        held, native = list[Any](), code.native and not disabled("native-guards")
-        guard_slots = {
-            i: slots for i, guard in enumerate(trace.world.guards) if native and (slots := guard_slots_of(guard, held))
-        }
-        watched = [trace.world.guards[i] for i in guard_slots]
-        code.assume_guards(watched)
-        unwatched = [guard for i, guard in enumerate(trace.world.guards) if i not in guard_slots]
-        code.count([guard.source for guard in unwatched] + [c.source for c in trace.captures if c.source])
-        for guard in unwatched:
+        checks = _split_guards(trace.world.guards, code.native and not disabled("native-guards"))
+        code.assume_guards(checks.native)
+        code.count([guard.source for guard in checks.others] + [c.source for c in trace.captures if c.source])
+        for guard in checks.others:
             code.guard(guard)
         if draws is not None:
             with on_call(call):
@@ -113,16 +109,14 @@ def generate_fast_path(
         return None
     captured = _convert_layouts(code, captured, layouts, strided_programs)
     (args, containers), keepalive = code.entry_arguments(captured)
+    # Without other checks, the entry point checks the mode.
+    bare = code.native and not code.checks and all(text.isidentifier() for text in args)
+    quiet = empty(unusual) if bare else None
+    code.objects["entry"] = program.entry
     if code.native:
-        checked = [slot for slots in guard_slots.values() for slot in slots]
-        bare = not code.checks and all(text.isidentifier() for text in args)
-        quiet = empty(unusual) if bare else None  # without other checks, the entry point checks the mode
-        checked += [quiet] if quiet else []
-        code.objects["entry"] = watching(
-            program.entry, checked, containers, (watched, keepalive, held), disjoint_checks or ()
-        )
-    else:
-        code.objects["entry"], quiet = program.entry, None
+        checked = [*checks.slots, *([quiet] if quiet else [])]
+        alive = (checks.native, keepalive, checks.referents)
+        code.objects["entry"] = watching(program.entry, checked, containers, alive, disjoint_checks or ())
     trouble = [*header.trouble, *([] if quiet else ["unusual"]), *code.trouble, *([] if code.native else ["sprung()"])]
     space = {**code.objects, "without_gaps": name_after_missing}
     if not space.keys().isdisjoint([*header.args, *header.kwargs.values()]):
@@ -135,6 +129,25 @@ def generate_fast_path(
         otherwise = f"(put_back(drawn), {otherwise})[1]"
     lines = [*begin, *_body(code, args, ready, tests, otherwise), *recorded, *_ending(result, effects)]
     return define("call", "\n".join(lines), space, "fast path")
+
+
+class _Guards(NamedTuple):
+    """Guards that the entry point checks, with the memory locations that it reads and the objects that must stay alive
+    for them; and the others."""
+
+    native: list[SourceGuard]
+    slots: list[SlotFields]
+    referents: list[Any]
+    others: list[SourceGuard]
+
+
+def _split_guards(guards: Sequence[SourceGuard], has_native: bool) -> _Guards:
+    result = _Guards([], [], [], [])
+    for guard in guards:
+        slots = guard_slots_of(guard, result.referents) if has_native else ()
+        (result.native if slots else result.others).append(guard)
+        result.slots.extend(slots)
+    return result
 
 
 def _draws_by_numpy(graph: Graph) -> bool:

@@ -106,22 +106,9 @@ def gradcheck(
     >>> gradcheck(lambda x: x.exp().sum(), tensor([1.0, 2.0], requires_grad=True))
     True
     """
-    for wrong, message in (
-        (
-            not (check_forward_ad or check_backward_ad),
-            "Expected at least one of check_forward_ad or check_backward_ad to be True",
-        ),
-        (
-            check_batched_grad and not check_backward_ad,
-            "Setting check_batched_grad=True requires check_backward_ad to be True",
-        ),
-        (
-            check_batched_forward_grad and not check_forward_ad,
-            "Setting check_batched_forward_grad=True requires check_forward_ad to be True",
-        ),
-    ):
-        if wrong:
-            raise AssertionError(located(message))
+    _require_one_of(check_forward_ad=check_forward_ad, check_backward_ad=check_backward_ad)
+    _require(check_backward_ad, "check_backward_ad", check_batched_grad=check_batched_grad)
+    _require(check_forward_ad, "check_forward_ad", check_batched_forward_grad=check_batched_forward_grad)
     if check_batched_forward_grad:
         raise UnsupportedError(located("gradcheck: check_batched_forward_grad=True needs tangents in batches"))
     options = Options(
@@ -216,22 +203,9 @@ def gradgradcheck(
     >>> gradgradcheck(lambda x: x**3, tensor([1.0, 2.0], requires_grad=True))
     True
     """
-    for wrong, message in (
-        (
-            not (check_fwd_over_rev or check_rev_over_rev),
-            "Expected at least one of check_fwd_over_rev or check_rev_over_rev to be True",
-        ),
-        (
-            check_undefined_grad and not check_rev_over_rev,
-            "Setting check_undefined_grad=True requires check_rev_over_rev to be True",
-        ),
-        (
-            check_batched_grad and not check_rev_over_rev,
-            "Setting check_batched_grad=True requires check_rev_over_rev to be True",
-        ),
-    ):
-        if wrong:
-            raise AssertionError(located(message))
+    _require_one_of(check_fwd_over_rev=check_fwd_over_rev, check_rev_over_rev=check_rev_over_rev)
+    options = {"check_undefined_grad": check_undefined_grad, "check_batched_grad": check_batched_grad}
+    _require(check_rev_over_rev, "check_rev_over_rev", **options)
     arguments = as_tuple(inputs)
     if grad_outputs is None:
         outputs = differentiable(outputs_of(func, arguments))
@@ -267,3 +241,16 @@ def gradgradcheck(
         fast_mode=fast_mode,
         masked=masked,
     )
+
+
+# -- options that need others ----------------------------------------------------------------------------------------
+def _require_one_of(**options: bool) -> None:
+    if not any(options.values()):
+        raise AssertionError(located(f"Expected at least one of {' or '.join(options)} to be True"))
+
+
+def _require(enabled: bool, name: str, **options: bool) -> None:
+    """AssertionError if one of the options is set, and the option `name`, that they need, is not `enabled`."""
+    for option, value in options.items():
+        if value and not enabled:
+            raise AssertionError(located(f"Setting {option}=True requires {name} to be True"))

@@ -378,24 +378,14 @@ def _finish(builder: TraceBuilder, world: World, call: BoundCall, result: object
         outputs, cotangents = ([new.get(x, x) for x in nodes] for nodes in (outputs, cotangents))
         guards = tuple([replace(g, node=new.get(g.node, g.node)) for g in guards])
     guard_nodes = [g.node for g in guards if g.unless_raises is None]
-    arguments = list(builder.inputs)
-    captures = list(builder.captures.values())
-    inputs = [*arguments, *(c.node for c in captures)]
-    joint = sliced([*inputs, *cts], builder.nodes, [*outputs, *guard_nodes, *cotangents])
-    if captures:
-        used = {*joint.outputs, *(x for n in joint.nodes for x in n.operands)}
-        written = {source.key for e in done if (source := e.memory) is not None}
-        # A written array may share memory with any other array that was read (see `Path.overlaps`).
-        used |= {c.node for c in captures if c.source is not None and c.number is None and written}
-        unused = [c for c in captures if c.node not in used and not builder.memory.is_guarded(c.node)]
-        world.saw(unused)
-        captures = [c for c in captures if c not in unused]
-        inputs = [*arguments, *(c.node for c in captures)]
+    everything = [*builder.inputs, *(c.node for c in builder.captures.values()), *cts]
+    joint = sliced(everything, builder.nodes, [*outputs, *guard_nodes, *cotangents])
+    captures = _used_captures(builder, world, joint, done)
+    inputs = [*builder.inputs, *(c.node for c in captures)]
     if cotangents:
         graph = sliced(inputs, builder.nodes, [*outputs, *guard_nodes])
     else:
         graph = Graph(tuple(inputs), joint.nodes, joint.outputs)
-    kinds = _kinds(call, captures)
     tape = None
     if builder.has_tensors or output.tensors:
         tape = TapeTrace(
@@ -409,7 +399,7 @@ def _finish(builder: TraceBuilder, world: World, call: BoundCall, result: object
     note_written(call.function, world.rewritten)
     return Trace(
         graph,
-        kinds,
+        _kinds(call, captures),
         template,
         tuple(done),
         guards,
@@ -423,6 +413,19 @@ def _finish(builder: TraceBuilder, world: World, call: BoundCall, result: object
         divided=tuple(builder.loops.divided.items()),
         script=tuple(builder.guards.script),
     )
+
+
+def _used_captures(builder: TraceBuilder, world: World, joint: Graph, done: Sequence[Effect]) -> list[Capture]:
+    """The captures that the graph needs as inputs; of the others, the values are assumed not to matter."""
+    captures = list(builder.captures.values())
+    used = {*joint.outputs, *(x for n in joint.nodes for x in n.operands)}
+    if any(e.memory is not None for e in done):
+        # A written array may share memory with any other array that was read (see `Path.overlaps`).
+        used |= {c.node for c in captures if c.source is not None and c.number is None}
+    unused = [c for c in captures if c.node not in used and not builder.memory.is_guarded(c.node)]
+    if captures:
+        world.saw(unused)
+    return [c for c in captures if c not in unused]
 
 
 def _ended(builder: TraceBuilder, world: World, call: BoundCall, error: BaseException) -> Trace:

@@ -36,7 +36,8 @@ def standard_library_folders() -> tuple[str, ...]:
     `sysconfig` has the same paths, and reads all variables of Python's makefile for them.
 
     >>> import sysconfig
-    >>> {os.path.join(sysconfig.get_path(name), "") for name in ("stdlib", "platstdlib")} <= {*standard_library_folders()}
+    >>> paths = {os.path.join(sysconfig.get_path(name), "") for name in ("stdlib", "platstdlib")}
+    >>> paths <= {*standard_library_folders()}
     True
     """
     pure = os.path.dirname(os.__file__)

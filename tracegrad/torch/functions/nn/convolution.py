@@ -169,27 +169,7 @@ def _transposed(
     x, has_batch = with_batch(x, count, f"conv_transpose{count}d")
     strides, dilations, around, extra_sizes = (for_each(v, count) for v in (stride, dilation, padding, output_padding))
     outputs = _outputs(x, w, rest, groups)
-    if min(around) < 0:
-        raise size_error("negative padding is not supported")
-    if any(e >= max(s, d) for e, s, d in zip(extra_sizes, strides, dilations)):
-        raise size_error(
-            "output padding must be smaller than either stride or dilation, but got output_padding "
-            f"{lengths(extra_sizes)} "
-            f"stride {lengths(strides)} dilation {lengths(dilations)}"
-        )
-    spread_sizes = [(n - 1) * s for n, s in zip(x.shape[2:], strides)]
-    out = tuple(
-        [
-            n + d * (k - 1) + e - 2 * p + 1
-            for n, d, k, e, p in zip(spread_sizes, dilations, w.shape[2:], extra_sizes, around)
-        ]
-    )
-    if min(out) <= 0:
-        args, output = (" x ".join(map(str, sizes)) for sizes in (x.shape[2:], out))
-        raise size_error(
-            f"Given input size per channel: ({args}). Calculated output size per channel: ({output}). Output size is "
-            "too small"
-        )
+    out = _transposed_sizes(x.shape[2:], w.shape[2:], strides, dilations, around, extra_sizes)
 
     def spread(x: Array, w: Array, bias: Array) -> Any:
         n, size, kernel = x.shape[0], x.shape[2:], w.shape[2:]
@@ -207,7 +187,8 @@ def _transposed(
     def _at(term: Any, offset: Sizes) -> Any:
         """Place the contribution of one window offset at its position in the padded output."""
         low = tuple(i * d for i, d in zip(offset, dilations))
-        high = tuple(o + 2 * p - a - n - 1 for o, p, a, n in zip(out, around, low, spread_sizes))
+        sizes = zip(out, around, low, x.shape[2:], strides)
+        high = tuple(o + 2 * p - a - (n - 1) * s - 1 for o, p, a, n, s in sizes)
         interior = (0, 0, *(s - 1 for s in strides))
         whole = linear.pad(term, low=(0, 0, *low), high=(0, 0, *high), interior=interior, value=0.0)
         stop = (*term.shape[:2], *(p + o for p, o in zip(around, out)))
@@ -215,6 +196,29 @@ def _transposed(
 
     result = as_node("ConvolutionBackward0", spread, x, w, rest[0] if rest else None)
     return result if has_batch else named("SqueezeBackward1", reshape(result, shape=result.shape[1:]))
+
+
+def _transposed_sizes(
+    sizes: Sizes, kernel: Sizes, strides: Sizes, dilations: Sizes, around: Sizes, extra_sizes: Sizes
+) -> Sizes:
+    """Return the sizes of the output; RuntimeError if they or the options are impossible."""
+    if min(around) < 0:
+        raise size_error("negative padding is not supported")
+    if any(e >= max(s, d) for e, s, d in zip(extra_sizes, strides, dilations)):
+        raise size_error(
+            "output padding must be smaller than either stride or dilation, but got output_padding "
+            f"{lengths(extra_sizes)} "
+            f"stride {lengths(strides)} dilation {lengths(dilations)}"
+        )
+    each = zip(sizes, strides, dilations, kernel, extra_sizes, around)
+    out = tuple([(n - 1) * s + d * (k - 1) + e - 2 * p + 1 for n, s, d, k, e, p in each])
+    if min(out) <= 0:
+        args, output = (" x ".join(map(str, x)) for x in (sizes, out))
+        raise size_error(
+            f"Given input size per channel: ({args}). Calculated output size per channel: ({output}). Output size is "
+            "too small"
+        )
+    return out
 
 
 def _outputs(x: Array, w: Array, bias: list[Any], groups: int) -> int:
