@@ -1,0 +1,1 @@
+"""The tests on 64-bit ARM, emulated by QEMU."""

@@ -1,0 +1,115 @@
+"""A machine of 64-bit ARM in a folder: Debian's packages and the wheels for it, run by QEMU.
+
+Nothing is installed, and no privilege is needed: apt downloads packages of another architecture into the folder, from
+the machine's own sources, and pip unpacks wheels of another platform.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+from pathlib import Path
+
+__all__ = ["EMULATOR", "ROOT", "environment", "folder", "prepare", "python"]
+
+ROOT = Path(__file__).parents[2]
+EMULATOR = "qemu-aarch64-static"
+# What the interpreter and the wheels are linked with; apt adds what these need.
+DEBIAN = ("python3-minimal", "libpython3-stdlib", "libstdc++6", "libgomp1")
+PLATFORMS = [f"manylinux_2_{minor}_aarch64" for minor in range(17, 37)] + ["manylinux2014_aarch64", "any"]
+TEST_PACKAGES = ("pytest", "pytest-xdist", "hypothesis", "mpmath", "optree", "cloudpickle")
+
+
+def folder() -> Path:
+    """Where the machine is kept between runs."""
+    result = Path(tempfile.gettempdir()) / f"tracegrad-emulated-{getpass.getuser()}"
+    result.mkdir(exist_ok=True)
+    return result
+
+
+def _run(*arguments: object) -> str:
+    done = subprocess.run([str(x) for x in arguments], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{arguments[0]} failed:\n{done.stdout[-1000:]}{done.stderr[-2000:]}")
+    return done.stdout
+
+
+def prepare() -> None:
+    """Make the machine, if there is none yet."""
+    if shutil.which(EMULATOR) is None:
+        raise SystemExit(f"there is no {EMULATOR} here: install Debian's qemu-user-static")
+    if not (folder() / "root").exists():
+        _unpack_debian()
+    if not (folder() / "site").exists():
+        _unpack_wheels()
+
+
+def _unpack_debian() -> None:
+    apt = folder() / "apt"
+    for each in ("lists/partial", "archives/partial"):
+        (apt / each).mkdir(parents=True, exist_ok=True)
+    options = [
+        "-oAPT::Architecture=arm64",
+        "-oAPT::Architectures=arm64",
+        "-oAPT::Sandbox::User=",
+        "-oAPT::Install-Recommends=false",
+        f"-oDir::State::Lists={apt / 'lists'}",
+        f"-oDir::Cache={apt}",
+        f"-oDir::Cache::Archives={apt / 'archives'}",
+        "-oDir::State::Status=/dev/null",  # as if nothing were installed
+    ]
+    _run("apt-get", *options, "update")
+    _run("apt-get", *options, "--yes", "--download-only", "install", *DEBIAN)
+    begun = folder() / "root.begun"
+    for package in sorted((apt / "archives").glob("*.deb")):
+        _run("dpkg-deb", "--extract", package, begun)
+    begun.rename(folder() / "root")
+
+
+def interpreter() -> Path:
+    """Debian's Python, behind its symbolic links."""
+    return (folder() / "root" / "usr" / "bin" / "python3").resolve()
+
+
+def _unpack_wheels() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    version = interpreter().name.removeprefix("python")
+    tag = version.replace(".", "")
+    begun = folder() / "site.begun"
+    options = ["--python-version", version, "--implementation", "cp"]
+    for abi in (f"cp{tag}", "abi3", "none"):
+        options += ["--abi", abi]
+    for platform in PLATFORMS:
+        options += ["--platform", platform]
+    # The byte code of this interpreter is that of the emulated one if their versions are the same.
+    compiles = f"{sys.version_info[0]}.{sys.version_info[1]}" == version
+    options += ["--compile" if compiles else "--no-compile"]
+    _run(
+        *(sys.executable, "-m", "pip", "install", "--quiet", "--only-binary=:all:", "--target", begun, *options),
+        *project["dependencies"],
+        *TEST_PACKAGES,
+    )
+    begun.rename(folder() / "site")
+    # Programs that tests start begin with `sys.executable`, which this machine cannot run without the emulator.
+    Path(python()).write_text(f'#!/bin/sh\nexec {EMULATOR} -L {folder() / "root"} {interpreter()} "$@"\n', encoding="utf-8")
+    Path(python()).chmod(0o755)
+    site = folder() / "site" / "sitecustomize.py"
+    site.write_text(f"import sys\n\nsys.executable = {python()!r}\n", encoding="utf-8")
+
+
+def environment() -> dict[str, str]:
+    """The variables of an emulated process: no settings of this machine's Python, and a cache of its own."""
+    result = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "TRACEGRAD_"))}
+    result["PYTHONPATH"] = os.pathsep.join(map(str, (folder() / "site", ROOT)))
+    result["TRACEGRAD_CACHE_DIR"] = str(folder() / "cache")
+    return result
+
+
+def python() -> str:
+    """The command that starts the emulated Python."""
+    return str(folder() / "python")
