@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tracegrad.cpython.frames import frame_at, is_raised_by_statement, traceback_of
+from tracegrad.platform.files import INSTALLED, parts
 
 __all__ = [
     "GENERATED_PREFIX",
@@ -181,7 +182,8 @@ class PerformanceWarning(UserWarning):
 
 
 # The folder of tracegrad, with a trailing separator.
-PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+# As in the file names of code, which begin with an entry of `sys.path` as it is.
+PACKAGE = os.path.dirname(__file__) + os.sep
 _LIBRARY = os.path.dirname(os.__file__) + os.sep
 _LIBRARIES = frozenset(["scipy", "numba", "llvmlite"])
 # The file name of generated source code.
@@ -199,8 +201,12 @@ def in_package(filename: str) -> bool:
 @functools.cache
 def user_file(filename: str) -> bool:
     """Whether code of this file is the user's: neither tracegrad's nor NumPy's nor frozen."""
-    inside_numpy = f"{os.sep}numpy{os.sep}" in filename and "site-packages" in filename
+    inside_numpy = "numpy" in parts(filename) and _is_installed(filename)
     return not filename.startswith((PACKAGE, "<frozen", GENERATED_PREFIX)) and not inside_numpy
+
+
+def _is_installed(filename: str) -> bool:
+    return not INSTALLED.isdisjoint(parts(filename))
 
 
 def user_frame() -> Any:
@@ -253,10 +259,10 @@ def _locations() -> tuple[str, str]:
     while frame is not None:
         filename = frame.f_code.co_filename
         if user_file(filename):
-            location, installed = f"{filename}:{frame.f_lineno}", "site-packages" in filename
+            location, installed = f"{filename}:{frame.f_lineno}", _is_installed(filename)
             result = result or location
             of_python = filename.startswith(_LIBRARY) and not installed
-            inner = inner or (location if not of_python and _LIBRARIES.isdisjoint(filename.split(os.sep)) else "")
+            inner = inner or (location if not of_python and _LIBRARIES.isdisjoint(parts(filename)) else "")
             if not (installed or of_python):
                 return inner or location, location
         frame = frame.f_back  # type: ignore[assignment]

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import functools
 import importlib
-import os
 import sys
 import threading
 import weakref
 from typing import TYPE_CHECKING, Any
+
+from tracegrad.platform.processes import at_fork
 
 __all__ = ["cached_property", "new_lock", "wait_for_imports"]
 
@@ -60,5 +61,4 @@ def wait_for_imports() -> None:
             importlib.import_module(name)
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_reinit_foreign_locks)
+at_fork(in_child=_reinit_foreign_locks)

@@ -72,11 +72,7 @@ def run(module: str, limit: float, options: list[str]) -> Result:
 
 
 def _result(text: str, seconds: float, timed_out: bool, module: str) -> Result:
-    """Read the log of a run.
-
-    >>> _result("t.py::test_a PASSED [ 50%]\\\\nt.py::test_b FAILED [100%]\\\\n= 1 failed, 1 passed in 2s =", 2, False, "t.py")
-    Result(counts={'failed': 1, 'passed': 1}, seconds=2, failed=['t.py::test_b'])
-    """
+    """Read the log of a run."""
     failed = re.findall(r"^(\S+::.*?) (?:FAILED|ERROR)\b", text, re.MULTILINE)
     summary = text.rstrip().rpartition("\n")[2]
     counts = {outcome: int(count) for count, outcome in _COUNT.findall(summary)}
@@ -90,7 +86,9 @@ def _result(text: str, seconds: float, timed_out: bool, module: str) -> Result:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.emulated", description=__doc__)
-    parser.add_argument("names", nargs="*", default=CHOSEN, help="files and folders of tests (default: those of CHOSEN)")
+    parser.add_argument(
+        "names", nargs="*", default=CHOSEN, help="files and folders of tests (default: those of CHOSEN)"
+    )
     parser.add_argument("--limit", type=float, default=900, help="seconds for a module (default 900)")
     parser.add_argument("--pytest", action="append", default=[], help="an option for pytest, such as --pytest=-x")
     options = parser.parse_args()
@@ -100,7 +98,13 @@ def main() -> int:
     for module in modules(list(options.names)):
         counts, seconds, failed = run(module, options.limit, options.pytest)
         broken = counts.get("failed", 0) + counts.get("error", 0) + counts.get("errors", 0)
-        row = (module.removeprefix("tests/"), counts.get("passed", 0), broken, counts.get("skipped", 0), f"{seconds:.0f}")
+        row = (
+            module.removeprefix("tests/"),
+            counts.get("passed", 0),
+            broken,
+            counts.get("skipped", 0),
+            f"{seconds:.0f}",
+        )
         sys.stdout.write(f"| {' | '.join(map(str, row))} |\n")
         sys.stdout.flush()
         everything += failed

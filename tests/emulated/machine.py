@@ -96,7 +96,9 @@ def _unpack_wheels() -> None:
     )
     begun.rename(folder() / "site")
     # Programs that tests start begin with `sys.executable`, which this machine cannot run without the emulator.
-    Path(python()).write_text(f'#!/bin/sh\nexec {EMULATOR} -L {folder() / "root"} {interpreter()} "$@"\n', encoding="utf-8")
+    Path(python()).write_text(
+        f'#!/bin/sh\nexec {EMULATOR} -L {folder() / "root"} {interpreter()} "$@"\n', encoding="utf-8"
+    )
     Path(python()).chmod(0o755)
     site = folder() / "site" / "sitecustomize.py"
     site.write_text(f"import sys\n\nsys.executable = {python()!r}\n", encoding="utf-8")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 # From the bottom up: a module imports from its own layer and from those before it.
 LAYERS = (
-    "locks", "cpython", "errors", "optimizations", "settings", "typing", "utils", "target", "avals", "tree", "torch",
-    "torch.modes", "ops", "ad", "numpy_api", "scipy_api", "random", "torch.functions", "torch.tape",
+    "platform", "locks", "cpython", "errors", "optimizations", "settings", "typing", "utils", "target", "avals",
+    "tree", "torch", "torch.modes", "ops", "ad", "numpy_api", "scipy_api", "random", "torch.functions", "torch.tape",
     "torch.autograd", "torch.linalg", "torch.nn", "torch.optim", "torch.special", "torch.array_api", "torch.cuda",
     "torch.exports", "ir", "analysis", "trace", "transforms", "control", "reroll", "jacobians", "passes", "llvmir",
     "codegen", "runtime", "solvers", "explain", "profile", "numba_export", "traced_function", "transform_support",

@@ -380,7 +380,7 @@ INSIDES = {
 OPCODES = {name for name in opcode.opmap if "_" in name}
 # What passes pointers to machine code, by `ctypes`.
 FOREIGN = {
-    "tracegrad.numba_export", "tracegrad.runtime.blas.library", "tracegrad.runtime.compile.code_store",
+    "tracegrad.numba_export", "tracegrad.platform.libraries", "tracegrad.runtime.blas.library",
     "tracegrad.runtime.compile.jit", "tracegrad.runtime.diagnostics.step_timer",
     "tracegrad.runtime.execution.entry_callable", "tracegrad.runtime.execution.image",
     "tracegrad.runtime.execution.numpy_sort_addresses", "tracegrad.runtime.execution.safepoints",

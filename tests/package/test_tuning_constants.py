@@ -28,7 +28,6 @@ FACTS = {
     "codegen/program/strip_fusion.py": {"NO_MEMORY"},
     "runtime/blas/parallel_gemm.py": {"_BYTES", "_NEVER"},
     "runtime/compile/disk_cache.py": {"_DAY", "_FORMAT"},
-    "runtime/compile/jit.py": {"_STT_FILE", "_STT_SECTION", "_SYMTAB"},
     "runtime/compile/pass_pipelines.py": {"_EACH", "_KNOWN", "_PIPELINES", "_TO_BEGIN"},
     "runtime/dispatch/native_guards.py": {"_OWNS_DATA", "_WRITEABLE"},
     "runtime/execution/entry_callable.py": {"_ARRAY_TYPE", "_METH_FASTCALL", "_NUMPY_FUNCTIONS"},

@@ -13,6 +13,7 @@ import llvmlite.binding as ll
 
 from tracegrad.cli.errors import Lines
 from tracegrad.optimizations import table_lines
+from tracegrad.platform.processes import instruction_set
 from tracegrad.runtime.blas import library as blas
 from tracegrad.runtime.compile.disk_cache import default_cache
 from tracegrad.runtime.diagnostics.machine_peaks import machine
@@ -82,7 +83,7 @@ def _version(name: str) -> str:
 def _hardware() -> Iterator[tuple[str, str]]:
     features = ll.get_host_cpu_features()
     has = [name for name in _FEATURES if features.get(name)]
-    yield "CPU", f"{ll.get_host_cpu_name()} ({platform.machine()}): {', '.join(has) or 'no vectors that are known'}"
+    yield "CPU", f"{ll.get_host_cpu_name()} ({instruction_set()}): {', '.join(has) or 'no vectors that are known'}"
     yield "threads", f"{num_threads()}" + (" (settings.num_threads)" if settings.num_threads else "")
     library = blas.info()
     yield "BLAS", f"{library['provider']}, kernels for {library['core']}: {library['config']}"

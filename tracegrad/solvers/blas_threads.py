@@ -10,11 +10,11 @@ from __future__ import annotations
 import ctypes
 import functools
 import importlib
-import os
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
+from tracegrad.platform.processes import at_fork
 from tracegrad.utils.deferred_signals import uninterrupted
 
 _OF_SHORT_FACTORS = ("", "l-bfgs-b", "slsqp")  # methods of `scipy.optimize.minimize`; "" may be any of them
@@ -80,5 +80,4 @@ def _openblas() -> ctypes.CDLL | None:
     return library
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
+at_fork(_lock.acquire, _lock.release, _lock.release)

@@ -21,8 +21,6 @@ The field offsets belong to `PyArrayObject_fields` in NumPy 2 (numpy/ndarraytype
 
 from __future__ import annotations
 
-import sys
-
 from tracegrad.codegen.entry.signature import (
     SLOT_BYTES,
     ContainerLayout,
@@ -34,10 +32,11 @@ from tracegrad.codegen.entry.signature import (
 from tracegrad.codegen.instr.safepoints import INTERRUPTED
 from tracegrad.cpython.object_layout import OFFSETS
 from tracegrad.llvmir.template import ir_template
+from tracegrad.platform.memory import advises_huge_pages
 from tracegrad.target.tuning import TUNING
 
 ENTRY = "tg_entry"
-HUGE_BYTES = TUNING.memory.min_huge_bytes if sys.platform == "linux" else 2**62
+HUGE_BYTES = TUNING.memory.min_huge_bytes if advises_huge_pages() else 2**62
 
 
 def entry_ir() -> str:

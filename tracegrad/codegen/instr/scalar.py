@@ -8,7 +8,6 @@ ordered except `ne`, and integer division by zero gives 0 as in NumPy.
 from __future__ import annotations
 
 import math
-import platform
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,6 +16,7 @@ from tracegrad.codegen import vecmath
 from tracegrad.codegen.instr.float_bits import OF_FLOATS, half_value
 from tracegrad.codegen.loopir.kernel import FIRST, SCATTERS, STOPS, Reduce
 from tracegrad.codegen.vecmath.lanes import element_of, horizontal, lanes_of, number, of_lanes, shaped
+from tracegrad.platform.processes import instruction_set
 from tracegrad.target.cpu import has_masks_of_bytes
 
 BOOL, I8, I32, I64 = ir.IntType(1), ir.IntType(8), ir.IntType(32), ir.IntType(64)
@@ -160,7 +160,7 @@ def _is_zero(x: Any) -> bool:
     return isinstance(x, ir.IRConstant) and x.ref == number(x.type, 0.0).ref
 
 
-_SECOND_ZERO = platform.machine() in ("x86_64", "AMD64")
+_SECOND_ZERO = instruction_set() == "x86_64"
 
 
 def multiply_add(b: ir.IRBuilder, x: Any, y: Any, z: Any, flags: tuple[str, ...] = ()) -> Any:

@@ -28,9 +28,6 @@ import importlib
 import importlib.util
 import os
 import re
-import shutil
-import sys
-import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -39,6 +36,8 @@ from typing import SupportsIndex
 
 from tracegrad.codegen.libs.block_transpose import MIRROR, mirror_module
 from tracegrad.codegen.libs.gemm import GEMM, gemm_module
+from tracegrad.platform import libraries
+from tracegrad.platform.processes import at_fork
 from tracegrad.runtime.blas.parallel_gemm import LIMIT, PARALLEL_FOR, gemm_source, openblas
 from tracegrad.runtime.compile import jit
 from tracegrad.runtime.threads import pool
@@ -157,10 +156,10 @@ def _private_openblas() -> _BlasLibrary | None:
         settings["OPENBLAS_CORETYPE"] = core
     try:
         with _environment(settings):
-            library = _load_privately(path)
+            library = libraries.load_privately(path)
         library.scipy_openblas_set_num_threads(1)
-        addresses = {name: _function_address(library, f"scipy_{name}_") for name in ROUTINES}
-        copies = {f"{kind}omatcopy": _function_address(library, f"scipy_{kind}omatcopy_") for kind in "sd"}
+        addresses = {name: libraries.address(library, f"scipy_{name}_") for name in ROUTINES}
+        copies = {f"{kind}omatcopy": libraries.address(library, f"scipy_{kind}omatcopy_") for kind in "sd"}
         config, core = _text(library, "get_config"), _text(library, "get_corename")
     except (OSError, AttributeError):
         return None
@@ -172,9 +171,9 @@ def _openblas_path() -> Path | None:
     globally."""
     spec = importlib.util.find_spec(_PACKAGE)
     for folder in (spec and spec.submodule_search_locations) or ():
-        for path in sorted(Path(folder, "lib").glob("*openblas*")):
-            if path.suffix in {".so", ".dylib", ".dll"}:
-                return path
+        path = libraries.library_in(Path(folder, "lib"), "openblas")
+        if path is not None:
+            return path
     return None
 
 
@@ -191,28 +190,6 @@ def _environment(settings: Mapping[str, str]) -> Iterator[None]:
                 del os.environ[name]
             else:
                 os.environ[name] = value
-
-
-def _load_privately(path: Path) -> ctypes.CDLL:
-    """Load a private copy of the library.
-
-    The system loads a file once. If another package has loaded it before, its kernels and threads are already chosen;
-    then a copy of the file gives a separate library.
-    """
-    if sys.platform == "win32":
-        return ctypes.CDLL(str(path))
-    # Deep binding: symbols of the copy must not resolve to a globally loaded library with the same names.
-    mode = os.RTLD_LOCAL | os.RTLD_NOW | getattr(os, "RTLD_DEEPBIND", 0)
-    try:
-        ctypes.CDLL(str(path), mode=mode | os.RTLD_NOLOAD)
-    except OSError:
-        return ctypes.CDLL(str(path), mode=mode)
-    with tempfile.TemporaryDirectory(prefix="tracegrad-") as folder:
-        return ctypes.CDLL(shutil.copy(path, folder), mode=mode)
-
-
-def _function_address(library: ctypes.CDLL, name: str) -> int:
-    return ctypes.cast(library[name], ctypes.c_void_p).value or 0
 
 
 def _text(library: ctypes.CDLL, query: str) -> str:
@@ -267,6 +244,5 @@ def _capsule_address(capsule: object) -> int:
     return pointer
 
 
-if hasattr(os, "register_at_fork"):
-    # A fork waits for the lock, so that no child inherits a half-loaded library.
-    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
+# A fork waits for the lock, so that no child inherits a half-loaded library.
+at_fork(_lock.acquire, _lock.release, _lock.release)

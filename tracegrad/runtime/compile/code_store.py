@@ -10,12 +10,9 @@ contains several units, and is found by each of them. Loading one unit loads the
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cache
 from weakref import WeakValueDictionary
 
 from tracegrad.codegen.instr.support import MERGED, support_module
@@ -27,6 +24,7 @@ from tracegrad.codegen.program.encode import C_LIBRARY
 from tracegrad.codegen.program.interpreter import BAND, STEP, TOGETHER, WALK, interpreter_module
 from tracegrad.codegen.program.region_function import unit_module
 from tracegrad.codegen.vecmath import rare_module
+from tracegrad.platform.libraries import address, c_library
 from tracegrad.runtime.compile import jit
 from tracegrad.runtime.compile.disk_cache import default_cache
 from tracegrad.runtime.compile.progress import advance
@@ -225,7 +223,7 @@ def shared_function(name: str) -> int:
     """The address of a function that programs share: one of `tracegrad.codegen.instr.support`, of the interpreter, of
     `tracegrad.codegen.libs`, or of the C library."""
     if name in C_LIBRARY:
-        return ctypes.cast(getattr(_c_library(), name), ctypes.c_void_p).value or 0
+        return address(c_library(), name)
     make, module, kind, optimize = _module_with(name)
     return jit.load_ir(make, module, kind, optimize).address(name)
 
@@ -244,8 +242,3 @@ def _module_with(name: str) -> tuple[Callable[[], str], str, str, int]:
         return lambda: ordering_module(name), name, "loops", 2
     make = lapack_module if name.startswith(NATIVE) else interpreter_module if name.startswith(STEP) else support_module
     return lambda: make(name), name, "cold" if name in ("tg_chunks", BAND) else "glue", 1
-
-
-@cache
-def _c_library() -> ctypes.CDLL:
-    return ctypes.CDLL("ucrtbase" if os.name == "nt" else None)

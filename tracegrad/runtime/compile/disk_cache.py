@@ -23,13 +23,13 @@ import json
 import os
 import re
 import stat
-import sys
 import time
 import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from tracegrad.errors import CacheWarning, user_location
+from tracegrad.platform.files import create, is_private, open_to_read, replace_unless_read, user_cache_folder
 from tracegrad.settings import settings
 from tracegrad.target.tuning import TUNING
 from tracegrad.utils.log import log
@@ -57,13 +57,6 @@ def _warn_once(kind: str, message: str) -> None:
         _warned.add(kind)
         file, _, line = user_location().rpartition(":")
         warnings.warn_explicit(f"{message} {_HINT}", CacheWarning, file or __file__, int(line or 1))
-
-
-def _is_private(status: os.stat_result) -> bool:
-    """Whether this user owns the file and nobody else may write to it; True on systems without owners."""
-    if not hasattr(os, "geteuid"):
-        return True
-    return status.st_uid == os.geteuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
 def _encode(keys: Sequence[str], header: dict[str, Any], payload: bytes) -> bytes:
@@ -104,7 +97,7 @@ def _entry(path: str, status: os.stat_result) -> Entry:
     """Read and check a file, without warnings or changes."""
     kind, problem = "", ""
     try:
-        if not stat.S_ISREG(status.st_mode) or not _is_private(status):
+        if not stat.S_ISREG(status.st_mode) or not is_private(status):
             raise _DamagedError("it must be a file of yours that nobody else can write to")
         with open(path, "rb") as file:
             data = file.read()
@@ -242,7 +235,7 @@ class DiskCache:
         except OSError as error:
             _warn_once("folder", f"Cannot use tracegrad's cache folder {folder} ({error.strerror}).")
             return False
-        if stat.S_ISDIR(status.st_mode) and _is_private(status):
+        if stat.S_ISDIR(status.st_mode) and is_private(status):
             return True
         _warn_once(
             "folder",
@@ -254,11 +247,9 @@ class DiskCache:
     @staticmethod
     def _read(path: str) -> bytes | None:
         """All bytes of a trusted file; None if it is not trusted."""
-        # Do not block on a pipe or a device of this name.
-        flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
-        with open(os.open(path, flags), "rb") as file:
+        with open(open_to_read(path), "rb") as file:
             status = os.fstat(file.fileno())
-            if not stat.S_ISREG(status.st_mode) or not _is_private(status):
+            if not stat.S_ISREG(status.st_mode) or not is_private(status):
                 _warn_once(
                     "file",
                     f"{path} of tracegrad's cache is not used: it must be a file that you own and that "
@@ -279,7 +270,7 @@ class DiskCache:
                 os.link(same, temporary)
             except (OSError, AttributeError):
                 self._write(temporary, data)
-            os.replace(temporary, path)
+            replace_unless_read(temporary, path)
         except OSError:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
@@ -287,8 +278,7 @@ class DiskCache:
 
     @staticmethod
     def _write(path: str, data: bytes) -> None:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
-        with open(os.open(path, flags, 0o600), "wb") as file:
+        with open(create(path), "wb") as file:
             file.write(data)
 
     def _files(self, suffixes: tuple[str, ...]) -> Iterator[tuple[str, os.stat_result]]:
@@ -340,13 +330,4 @@ def default_cache() -> DiskCache:
 
 
 def _default_folder() -> str | None:
-    return (settings.cache_dir or _user_folder()) if settings.cache else None
-
-
-def _user_folder() -> str:
-    if sys.platform == "linux":  # platformdirs' own rule, without its slow import
-        base = os.environ.get("XDG_CACHE_HOME", "").strip() or os.path.expanduser("~/.cache")
-        return os.path.join(base, "tracegrad")
-    import platformdirs
-
-    return platformdirs.user_cache_dir("tracegrad", appauthor=False)
+    return (settings.cache_dir or user_cache_folder("tracegrad")) if settings.cache else None

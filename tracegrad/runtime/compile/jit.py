@@ -14,8 +14,6 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
-import platform
-import struct
 import sys
 import threading
 import weakref
@@ -28,6 +26,9 @@ import numpy as np
 
 from tracegrad.errors import PACKAGE, UnsupportedError
 from tracegrad.locks import wait_for_imports
+from tracegrad.platform.libraries import c_functions
+from tracegrad.platform.object_files import symbols
+from tracegrad.platform.processes import at_fork, instruction_set
 from tracegrad.runtime.compile.disk_cache import default_cache
 from tracegrad.runtime.compile.pass_pipelines import SWITCHES, emitted, initialize, pipeline_of, require_memory
 from tracegrad.utils.deferred_signals import uninterrupted
@@ -50,9 +51,8 @@ def _unlock() -> None:
     LOCK.release()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_lock, after_in_parent=_unlock, after_in_child=_unlock)
-    os.register_at_fork(before=wait_for_imports)  # runs before functions registered earlier
+at_fork(_lock, _unlock, _unlock)
+at_fork(before=wait_for_imports)  # runs before functions registered earlier
 
 
 def compile_ir(module: ir.IRModule | str, name: str, kind: str = "loops", optimize: int = 2) -> bytes:
@@ -111,7 +111,7 @@ class NativeCode:
 
     __slots__ = ("__weakref__", "_addresses", "_defined", "_engine", "dependencies", "size")
 
-    def __init__(self, engine: Any, defined: frozenset[str] | None, size: int) -> None:
+    def __init__(self, engine: Any, defined: frozenset[str], size: int) -> None:
         self._engine = engine
         self._defined = defined
         self._addresses: dict[str, int] = {}
@@ -119,7 +119,7 @@ class NativeCode:
         self.dependencies: object = None  # the code that it calls
 
     def __contains__(self, symbol: str) -> bool:
-        return self._defined is None or symbol in self._defined
+        return symbol in self._defined
 
     def address(self, symbol: str) -> int:
         """The address of a function or global of the object file; KeyError if there is none of that name."""
@@ -173,26 +173,32 @@ def _engine() -> Any:
     LLVM creates it with an empty module, which it would compile before it maps anything, so the module is removed.
     """
     initialize()
+    _define_c_functions()
     target, empty = ll.Target.from_triple(ll.get_process_triple()), ll.parse_assembly("")
     engine = ll.create_mcjit_compiler(empty, target.create_target_machine())
     engine.remove_module(empty)
     return engine
 
 
+@cache
+def _define_c_functions() -> None:
+    for name, address in c_functions().items():
+        ll.add_symbol(name, address)
+
+
 def _add(engine: Any, codes: Sequence[bytes]) -> NativeCode:
-    if not all(code.startswith(_OBJECT_MAGIC) for code in codes):
+    tables = [each for each in map(symbols, codes) if each is not None]
+    if len(tables) < len(codes):
         raise UnsupportedError("not an object file of this machine")
-    symbols = [_elf_symbols(code) for code in codes]
-    defined = [names for names, _ in symbols if names is not None]
-    needed = frozenset[str]().union(*(names for _, names in symbols)).difference(*defined)
+    defined = frozenset[str]().union(*(each.defined for each in tables))
+    needed = frozenset[str]().union(*(each.needed for each in tables)) - defined
     missing = sorted(name for name in needed if not ll.address_of_symbol(name))
     if missing:
         raise UnsupportedError(f"object code calls {', '.join(missing)}, which this process does not have")
     for code in codes:
         engine.add_object_file(ll.ObjectFileRef.from_data(code))
     engine.finalize_object()
-    known = frozenset[str]().union(*defined) if len(defined) == len(codes) else None
-    return NativeCode(engine, known, sum(map(len, codes)))
+    return NativeCode(engine, defined, sum(map(len, codes)))
 
 
 def load_ir(make: Callable[[], str], name: str, kind: str = "glue", optimize: int = 2) -> NativeCode:
@@ -265,35 +271,6 @@ def _lasting_engine() -> object:
     return engine
 
 
-# LLVM crashes on unknown formats. ELF, Mach-O 64 and COFF for x86-64 and ARM64.
-_OBJECT_MAGIC = (b"\x7fELF\x02\x01", b"\xcf\xfa\xed\xfe", b"\x64\x86", b"\x64\xaa")
-_SYMTAB, _STT_SECTION, _STT_FILE = 2, 3, 4
-
-
-def _elf_symbols(code: bytes) -> tuple[frozenset[str] | None, frozenset[str]]:
-    """The symbols that an ELF64 object file defines and needs; (None, nothing) for another format.
-
-    Layout: System V ABI, "Object Files", sections "ELF Header", "Section Header" and "Symbol Table".
-    """
-    if not code.startswith(_OBJECT_MAGIC[0]):
-        return None, frozenset()
-    (table,) = struct.unpack_from("<Q", code, 0x28)
-    entry_size, count = struct.unpack_from("<HH", code, 0x3A)
-    sections = [struct.unpack_from("<IIQQQQII", code, table + i * entry_size) for i in range(count)]
-    defined: set[str] = set()
-    undefined: set[str] = set()
-    for _, kind, _, _, offset, size, link, _ in sections:
-        if kind != _SYMTAB:
-            continue
-        names = sections[link][4]
-        for name, info, _, index in struct.iter_unpack("<IBBH16x", code[offset : offset + size]):
-            if name == 0 or info & 15 in (_STT_SECTION, _STT_FILE):
-                continue
-            text = code[names + name : code.index(b"\0", names + name)].decode()
-            (defined if index else undefined).add(text)
-    return frozenset(defined), frozenset(undefined)
-
-
 @cache
 def cpu_key() -> str:
     """The key of everything that object code depends on besides its IR: CPU, features, versions, the compiler's own
@@ -313,7 +290,7 @@ def cpu_key() -> str:
     parts = [
         sys.implementation.cache_tag or "",
         sys.platform,
-        platform.machine(),
+        instruction_set(),
         *cpu,
         llvmlite.__version__,
         np.__version__,

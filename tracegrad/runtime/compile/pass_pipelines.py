@@ -21,7 +21,6 @@ pipeline of that level.
 
 from __future__ import annotations
 
-import mmap
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -30,6 +29,7 @@ from typing import Any, TypeVar
 
 import llvmlite.binding as ll
 
+from tracegrad.platform.memory import can_allocate
 from tracegrad.utils.lazy_dataclass import record
 
 _T = TypeVar("_T")
@@ -158,11 +158,8 @@ def require_memory(size: int, purpose: str) -> None:
     ...
     MemoryError: this may take 1099511627776 MB, which the process cannot have
     """
-    private: dict[str, Any] = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
-    try:
-        mmap.mmap(-1, size, **private).close()  # no page of it is touched
-    except (OSError, OverflowError):
-        raise MemoryError(f"{purpose} may take {size >> 20} MB, which the process cannot have") from None
+    if not can_allocate(size):
+        raise MemoryError(f"{purpose} may take {size >> 20} MB, which the process cannot have")
 
 
 def emitted(text: str, name: str, pipeline: Pipeline, form: str) -> Any:

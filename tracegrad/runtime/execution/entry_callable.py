@@ -26,6 +26,9 @@ import numpy as np
 from tracegrad.codegen.entry.entry_point import ENTRY, HUGE_BYTES, entry_ir
 from tracegrad.codegen.entry.signature import RUN, EntrySpec, InputSpec, Shape, Word, descriptor_block, lowest
 from tracegrad.cpython.object_layout import array_layout_is_known, cell_offset
+from tracegrad.platform.libraries import address, c_library
+from tracegrad.platform.memory import has_aligned_alloc
+from tracegrad.platform.processes import system_name
 from tracegrad.runtime.compile import jit
 from tracegrad.runtime.memory import allocator
 from tracegrad.settings import disabled
@@ -83,8 +86,8 @@ def unsupported_reason() -> str | None:
         return "the object layout of free-threaded CPython is not known"
     if struct.calcsize("P") != 8:
         return "the object layout on 32 bits is not known"
-    if sys.platform == "win32":
-        return "a source of aligned memory is not known on Windows"
+    if not has_aligned_alloc():
+        return f"a source of aligned memory is not known on {system_name()}"
     if numpy_table()[_ARRAY_TYPE] != id(np.ndarray) or not array_layout_is_known():
         return f"the array layout of NumPy {np.__version__} is not known"
     return None
@@ -102,8 +105,7 @@ def numpy_table() -> Any:
 def _entry_code() -> jit.NativeCode:
     """The entry point of all programs, from the disk cache or compiled now; loaded once."""
     for name in _PYTHON_FUNCTIONS:
-        address = ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value
-        jit.define_symbol(name, address or 0)
+        jit.define_symbol(name, address(ctypes.pythonapi, name))
     table = numpy_table()
     for name, index in _NUMPY_FUNCTIONS.items():
         jit.define_symbol(name, table[index])
@@ -155,7 +157,7 @@ class _BuiltinSelf(np.ndarray[Any, Any]):
 
 @cache
 def _free() -> Any:
-    function = ctypes.CDLL(None).free
+    function = c_library()["free"]
     function.argtypes, function.restype = [ctypes.c_void_p], None
     return function
 

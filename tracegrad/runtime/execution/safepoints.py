@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import threading
 from functools import cache
 
 from tracegrad.codegen.instr.safepoints import POLL_SYMBOLS, poll_module
+from tracegrad.platform.libraries import address
+from tracegrad.platform.processes import at_fork
 from tracegrad.runtime.compile import jit
 from tracegrad.runtime.execution.entry_callable import unsupported_reason
 
@@ -20,7 +21,7 @@ def safepoint_address(released: bool) -> int:
     if unsupported_reason() is not None:
         return 0
     for name in POLL_SYMBOLS:
-        jit.define_symbol(name, ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0)
+        jit.define_symbol(name, address(ctypes.pythonapi, name))
     jit.define_symbol("tg_main_thread", ctypes.addressof(_main_thread))
     _note_main_thread()
     name = "tg_poll.free" if released else "tg_poll.held"
@@ -36,5 +37,4 @@ def _note_main_thread() -> None:
     _main_thread.value = threading.main_thread().ident or 0
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_note_main_thread)
+at_fork(in_child=_note_main_thread)

@@ -8,7 +8,6 @@ differ by rounding only.
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 import warnings
@@ -23,6 +22,7 @@ import numpy as np
 from tracegrad.errors import CapacityError, PerformanceWarning, located
 from tracegrad.ir import Graph, replayer
 from tracegrad.ir.interpreter import WATCHED
+from tracegrad.platform.processes import at_fork
 from tracegrad.runtime.compile.code_store import machine_code, missing, unknown
 from tracegrad.runtime.execution.cost_model import (
     COMPILE,
@@ -283,5 +283,4 @@ class _Compiler:
 
 _compiler = _Compiler()
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=lambda: _compiler.forked())
+at_fork(in_child=lambda: _compiler.forked())

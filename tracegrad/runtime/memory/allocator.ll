@@ -128,8 +128,8 @@ place_block:
   %is_huge = icmp uge i64 %usable, $min_huge_bytes
   br i1 %is_huge, label %advise, label %found
 advise:
-  %up = add i64 %begin, 4095
-  %page_address = and i64 %up, -4096
+  %up = add i64 %begin, $last_byte_of_page            ; a page may be larger than 4096 bytes
+  %page_address = and i64 %up, $page_mask
   %page = inttoptr i64 %page_address to ptr
   %skipped = sub i64 %page_address, %begin
   %length = sub i64 %bytes, %skipped

@@ -17,6 +17,7 @@ from typing import Any
 
 from tracegrad.codegen.entry.entry_point import HUGE_BYTES
 from tracegrad.llvmir.template import ir_template
+from tracegrad.platform.memory import MAX_PAGE_BYTES
 from tracegrad.runtime.compile import jit
 from tracegrad.target.cache_lines import BLOCK_OFFSET, LINE, PAGE
 from tracegrad.target.tuning import TUNING
@@ -57,6 +58,8 @@ def _source() -> str:
         last_offset=BLOCK_OFFSETS - 1,
         offset_step=BLOCK_OFFSET * LINE,
         slack_bytes=127 + 2 * PAGE,
+        last_byte_of_page=MAX_PAGE_BYTES - 1,
+        page_mask=-MAX_PAGE_BYTES,
     )
 
 

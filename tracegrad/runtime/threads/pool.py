@@ -26,20 +26,19 @@ from __future__ import annotations
 
 import ctypes
 import operator
-import os
-import platform
-import sys
 import threading
 from collections.abc import Callable
 from typing import NamedTuple, SupportsIndex
 
 from tracegrad.llvmir.template import ir_template
+from tracegrad.platform.processes import at_fork, instruction_set, usable_cpus
+from tracegrad.platform.threads import has_cpu_sets, has_posix_threads, monotonic_clock
 from tracegrad.runtime.compile import jit
 from tracegrad.settings import MOST_THREADS, settings
 from tracegrad.target.tuning import TUNING
 
 _SPIN_NANOSECONDS = TUNING.threads.spin_time
-_CPUS = {"x86_64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64"}
+_CPUS = ("x86_64", "aarch64")  # those with a file of IR
 
 _SET_LIMIT = ctypes.CFUNCTYPE(None, ctypes.c_int64)
 _RESET = ctypes.CFUNCTYPE(None)
@@ -67,7 +66,7 @@ def num_threads() -> int:
     >>> num_threads() >= 1
     True
     """
-    return settings.num_threads or min(_usable_cpus(), MOST_THREADS)
+    return settings.num_threads or min(usable_cpus(), MOST_THREADS)
 
 
 def set_num_threads(n: SupportsIndex) -> None:
@@ -128,34 +127,26 @@ def _shared_pool() -> _Pool:
     return _pool
 
 
-def _usable_cpus() -> int:
-    if sys.version_info >= (3, 13):
-        return os.process_cpu_count() or 1
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
-def _source(system: str = sys.platform, machine: str = platform.machine()) -> str:
-    """The LLVM IR of the pool for a platform."""
+def _source() -> str:
+    """The LLVM IR of the pool for this system and CPU."""
     chunks = ir_template("runtime/threads/chunks.ll")
-    if system == "win32":
+    if not has_posix_threads():
         return chunks + ir_template("runtime/threads/serial.ll")
-    cpu = ir_template(f"runtime/threads/cpu_{_CPUS.get(machine, 'other')}.ll")
+    cpu = instruction_set()
+    registers = ir_template(f"runtime/threads/cpu_{cpu if cpu in _CPUS else 'other'}.ll")
     pool = ir_template("runtime/threads/pool.ll", spin_time=TUNING.threads.spin_time)
-    affinity = ir_template(f"runtime/threads/{'affinity' if system == 'linux' else 'no_affinity'}.ll")
-    return chunks + clock_source(system) + cpu + pool + affinity
+    affinity = ir_template(f"runtime/threads/{'affinity' if has_cpu_sets() else 'no_affinity'}.ll")
+    return chunks + clock_source() + registers + pool + affinity
 
 
-def clock_source(system: str = sys.platform) -> str:
+def clock_source() -> str:
     """The LLVM IR of `i64 @now()`, nanoseconds of a monotonic clock; "" if the system has no such function.
 
-    >>> "@now" in clock_source("linux"), clock_source("win32")
-    (True, '')
+    >>> bool(clock_source()) == has_posix_threads()
+    True
     """
-    if system == "win32":
-        return ""
-    return ir_template("runtime/threads/clock.ll", clock=6 if system == "darwin" else 1)  # CLOCK_MONOTONIC
+    clock = monotonic_clock()
+    return "" if clock is None else ir_template("runtime/threads/clock.ll", clock=clock)
 
 
 def _after_fork_in_child() -> None:
@@ -164,6 +155,5 @@ def _after_fork_in_child() -> None:
         _pool.reset()
 
 
-if hasattr(os, "register_at_fork"):
-    # Under the lock, so that no child inherits an incomplete pool.
-    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_after_fork_in_child)
+# Under the lock, so that no child inherits an incomplete pool.
+at_fork(_lock.acquire, _lock.release, _after_fork_in_child)

@@ -9,12 +9,13 @@ module counts the threads that trace. The last one restores the thresholds of th
 from __future__ import annotations
 
 import gc
-import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from weakref import WeakSet
+
+from tracegrad.platform.processes import at_fork
 
 # The raised thresholds of the oldest generation (collections) and of the youngest (objects).
 _PATIENCE, _YOUNG = 1000, 20_000
@@ -130,6 +131,4 @@ def thresholds() -> Thresholds:
     return _share.before if now == _share.applied else now
 
 
-if hasattr(os, "register_at_fork"):
-    _lock = _share.lock
-    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_share.forked)
+at_fork(_share.lock.acquire, _share.lock.release, _share.forked)

@@ -132,7 +132,14 @@ _CLASSES = {
     "zipfile": "ZipFile",
 }
 # The public names of modules, without the underscore of C modules.
-_PUBLIC = {"posix": "os", "nt": "os", "posixpath": "os.path", "genericpath": "os.path", "thread": "threading"}
+_PUBLIC = {
+    "posix": "os",
+    "nt": "os",
+    "posixpath": "os.path",
+    "ntpath": "os.path",
+    "genericpath": "os.path",
+    "thread": "threading",
+}
 _KINDS = (types.FunctionType, types.BuiltinFunctionType)
 _ROOTS = sys.stdlib_module_names | set(sys.builtin_module_names)
 

@@ -8,7 +8,6 @@ returns the original for code that inspects classes.
 from __future__ import annotations
 
 import functools
-import os
 import threading
 import types
 import weakref
@@ -23,6 +22,7 @@ from tracegrad.ir.builder import recorder
 from tracegrad.locks import new_lock
 from tracegrad.numpy_api.faces import Faced, agreed_result, itself
 from tracegrad.numpy_api.protocols import of_protocol
+from tracegrad.platform.processes import at_fork
 from tracegrad.trace.sources.code_origin import is_internal_class, is_user_code, is_user_function
 
 # Methods that Python calls at unpredictable times; they are not patched.
@@ -296,5 +296,4 @@ def _restore_other_threads() -> None:
             patches.restore()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_restore_other_threads)
+at_fork(in_child=_restore_other_threads)

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.errors import PACKAGE
+from tracegrad.platform.files import INSTALLED
 from tracegrad.settings import settings
 
 _KNOWN = ("numpy", "scipy", "numba", "llvmlite", "tracegrad")  # with Python: libraries that have shadows or rules
@@ -47,7 +48,7 @@ def standard_library_folders() -> tuple[str, ...]:
 
 _PYTHON = standard_library_folders()
 # Folders of installed packages, which in some installations are within the folder of the standard library.
-_INSTALLED = tuple(os.path.join(path, name, "") for path in _PYTHON for name in ("site-packages", "dist-packages"))
+_INSTALLED = tuple(os.path.join(path, name, "") for path in _PYTHON for name in INSTALLED)
 _LIBRARIES = (PACKAGE, *[path for name in _KNOWN[:-1] for path in _folders(name)])
 # Folders and modules whose code is traced like user code: `numpy.polynomial`, which only calls NumPy; modules and
 # optimizers, which read and write objects of users; and wrappers that create a function in each call.
