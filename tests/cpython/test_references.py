@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from tracegrad.cpython.frames import frame_at
 from tracegrad.cpython.references import (
     COUNT_IN_GET,
     COUNT_OF_ATTRIBUTE,
     COUNT_OF_LOOP_ITEM,
+    is_lent,
     other_references,
     reference_count,
 )
@@ -48,18 +50,28 @@ def test_an_element_that_only_its_list_holds_has_the_count_of_loop_items() -> No
     del shared
 
 
-class _Counts:
-    def __get__(self, instance: object, owner: type) -> int:
-        count = reference_count(instance)
-        return count - COUNT_IN_GET
+class _Temporary:
+    def __get__(self, instance: object, owner: type) -> bool:
+        return reference_count(instance) <= COUNT_IN_GET and not is_lent(frame_at(1))
 
 
 class _Model:
-    excess = _Counts()
+    is_temporary = _Temporary()
+
+    def of_self(self) -> Any:
+        return self.is_temporary
 
 
-def test_an_instance_of_an_expression_has_the_count_of_descriptors() -> None:
-    temporary = _Model().excess
+_HELD = _Model()
+
+
+def test_an_instance_of_an_expression_is_a_temporary() -> None:
     model = _Model()
-    held = model.excess
-    assert temporary <= 0 < held
+    holder = _Owner()
+    holder.item = _Model()
+    for _ in range(30):  # Python specializes code that runs often
+        temporary = _Model().is_temporary
+        held = model.is_temporary, _HELD.is_temporary, holder.item.is_temporary, model.of_self()  # type: ignore[attr-defined]
+        other = _Model()
+        at_once = other.is_temporary
+        assert (temporary, held, at_once) == (True, (False,) * 4, False)

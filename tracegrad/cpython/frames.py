@@ -6,38 +6,31 @@
 
 from __future__ import annotations
 
-import opcode
 import sys
 from collections.abc import Callable, Iterator
 from operator import attrgetter
 from types import CodeType, FrameType, TracebackType
 from typing import Any
 
+from tracegrad.cpython.instruction_set import (
+    ATTRIBUTE_OPCODES,
+    CACHE,
+    CALL_OPCODES,
+    RAISE_OPCODES,
+    is_remainder,
+    is_subscript,
+)
+
 frame_at: Callable[[int], FrameType] = sys._getframe
 instruction_of: Callable[[FrameType], int] = attrgetter("f_lasti")
 local_variables: Callable[[FrameType], dict[str, Any]] = attrgetter("f_locals")
-
-
-def _opcodes(*names: str) -> frozenset[int]:
-    """The numbers of these instructions, as far as this version of Python has them."""
-    return frozenset([opcode.opmap[name] for name in names if name in opcode.opmap])
-
-
-_CALLS = _opcodes("CALL", "CALL_KW")
-_CACHE = opcode.opmap["CACHE"]
-_RAISE = _opcodes("RAISE_VARARGS")
-_LOADS_ATTRIBUTE = _opcodes("LOAD_ATTR", "LOAD_METHOD")
-_SUBSCRIPT = _opcodes("BINARY_SUBSCR")
-_BINARY_OP = _opcodes("BINARY_OP")
-# Arguments of `BINARY_OP` for `%` and `%=`.
-_REMAINDERS = frozenset([k for k, (name, _) in enumerate(opcode._nb_ops) if "REMAINDER" in name])  # type: ignore[attr-defined]
 
 
 def _running(frame: FrameType) -> bytes:
     """The code of the frame from the instruction that it runs. During a call of a Python function, `f_lasti` may be at
     the last inline cache of the instruction."""
     code, at = frame.f_code.co_code, frame.f_lasti
-    while code[at] == _CACHE and at:
+    while code[at] == CACHE and at:
         at -= 2
     return code[at:]
 
@@ -45,18 +38,18 @@ def _running(frame: FrameType) -> bytes:
 def formats_text(frame: FrameType) -> bool:
     """Whether the frame runs `%`, which formats a number as text in `"%g" % x`."""
     code = _running(frame)
-    return code[0] in _BINARY_OP and code[1] in _REMAINDERS
+    return is_remainder(code[0], code[1])
 
 
 def loads_attribute(frame: FrameType) -> bool:
     """Whether the frame loads an attribute or a method."""
-    return _running(frame)[0] in _LOADS_ATTRIBUTE
+    return _running(frame)[0] in ATTRIBUTE_OPCODES
 
 
 def reads_item(frame: FrameType, methods: frozenset[str]) -> bool:
     """Whether the frame indexes an object, or makes a call where its code names one of these methods."""
-    runs = _running(frame)[0]
-    return runs in _SUBSCRIPT or (runs in _CALLS and not methods.isdisjoint(frame.f_code.co_names))
+    code = _running(frame)
+    return is_subscript(code[0], code[1]) or (code[0] in CALL_OPCODES and not methods.isdisjoint(frame.f_code.co_names))
 
 
 def traceback_of(error: BaseException) -> Iterator[tuple[FrameType, int]]:
@@ -69,4 +62,4 @@ def traceback_of(error: BaseException) -> Iterator[tuple[FrameType, int]]:
 
 def is_raised_by_statement(code: CodeType, instruction: int) -> bool:
     """Whether the instruction is a `raise` or a failed `assert`, not an operation."""
-    return code.co_code[instruction] in _RAISE
+    return code.co_code[instruction] in RAISE_OPCODES

@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from types import FrameType
+
+from tracegrad.cpython.instruction_set import attributes_of_lent
 
 reference_count: Callable[[object], int] = sys.getrefcount
 
@@ -48,6 +51,24 @@ COUNT_OF_ATTRIBUTE = _of_attribute()
 COUNT_OF_LOOP_ITEM = _of_loop_item()
 # The count, in the `__get__` of a descriptor, of an instance that nothing else refers to, as in `Model().step(x)`.
 COUNT_IN_GET = _Temporary().count
+
+
+def is_lent(caller: FrameType) -> bool:
+    """Whether the frame loads an attribute of a local variable, which since Python 3.14 has the only reference: the
+    count in `__get__` is then that of a temporary.
+
+    >>> class Getter:
+    ...     def __get__(self, instance, owner):
+    ...         return reference_count(instance) <= COUNT_IN_GET and not is_lent(sys._getframe(1))
+    >>> class Model:
+    ...     is_temporary = Getter()
+    >>> def of_variable():
+    ...     model = Model()
+    ...     return model.is_temporary, model.is_temporary
+    >>> Model().is_temporary, of_variable()
+    (True, (False, False))
+    """
+    return caller.f_lasti in attributes_of_lent(caller.f_code)
 
 
 def _count(x: object) -> int:

@@ -91,6 +91,7 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "of_a_dtype": lambda x: KINDS.dtype.type(x[0]) * np.dtype("float64").type(x[1]),
     "of_an_item": lambda x: [float, np.float64][1](x[0]) * {"a": float}["a"](x[1]),
     "of_one_of_two": lambda x: (float if x[0] > x[1] else np.float64)(x[0]) * x[1],
+    "of_one_of_two_builtins": lambda x: (float if x[0] > x[1] else abs)(x[0]) * (abs if x[0] > 0 else float)(x[1]),
     "of_its_own_type": lambda x: type(x[0])(x[1]) * x[0] + type(float(x[0]))(x[1]),
     "of_arguments_in_a_tuple": lambda x: (lambda f, a: f(*a) * x[1])(float, (x[0],)),
     "of_an_argument_that_jumps": lambda x: (lambda f: f(x[0] if x[0] > 0 else x[1]) * x[1])(min if x[0] < 0 else float),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dis
-import re
 import sys
 import traceback
 import types
@@ -12,7 +11,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tracegrad.trace.bytecode.instructions import instructions_of
+from tracegrad.cpython.instruction_set import TESTS_LOOPS_TWICE, decode
+from tracegrad.trace.bytecode.instructions import arranged, instructions_of
 from tracegrad.trace.rewriting import loop_entry
 from tracegrad.trace.rewriting.loop_entry import Entrance, entering, without_entrances
 
@@ -97,6 +97,12 @@ def outcome(fun: Any, args: Any) -> Any:
         return repr(error), [(x.lineno, x.colno, x.end_colno) for x in traceback.extract_tb(error.__traceback__)[1:]]
 
 
+asked_twice = pytest.mark.skipif(
+    not TESTS_LOOPS_TWICE, reason="the test of a `while` is compiled once, and needs no entrance"
+)
+
+
+@asked_twice
 @pytest.mark.parametrize("fun", WRITTEN, ids=lambda f: f.__name__)
 def test_code_does_what_it_did(fun: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     entered = []
@@ -111,6 +117,24 @@ def test_code_does_what_it_did(fun: Callable[..., Any], monkeypatch: pytest.Monk
     assert entering(fun.__code__) == code
 
 
+@pytest.mark.skipif(TESTS_LOOPS_TWICE, reason="the test of a `while` is compiled twice")
+@pytest.mark.parametrize("fun", WRITTEN, ids=lambda f: f.__name__)
+def test_code_that_tests_once_has_no_entrance(fun: Callable[..., Any]) -> None:
+    assert not loop_entry._Tests(instructions_of(fun.__code__)).entrances()
+
+
+@pytest.mark.parametrize("fun", WRITTEN, ids=lambda f: f.__name__)
+def test_code_that_is_assembled_again_does_what_it_did(fun: Callable[..., Any]) -> None:
+    code = arranged(fun.__code__, instructions_of(fun.__code__))
+    result = types.FunctionType(code, fun.__globals__, fun.__name__, fun.__defaults__)
+    for args in [(0, 0), (2, 3), (3, 20), (7, 4), (9, 8), (0, 8), (True, 2)]:
+        assert outcome(result, args) == outcome(fun, args)
+    assert [(x.opname, x.argval) for x in steps(code) if not x.jumps] == [
+        (x.opname, x.argval) for x in steps(fun.__code__) if not x.jumps
+    ]
+
+
+@asked_twice
 @pytest.mark.parametrize("fun", WRITTEN, ids=lambda f: f.__name__)
 def test_entrances_alone_are_added(fun: Callable[..., Any]) -> None:
     before, after = steps(fun.__code__), steps(entering(fun.__code__))
@@ -147,14 +171,12 @@ class Read(NamedTuple):
 
 def steps(code: types.CodeType) -> list[Read]:
     """The instructions, those of two variables (since Python 3.13) as two."""
-    results = []
-    for x in dis.get_instructions(code):
-        pair = re.fullmatch("(LOAD_FAST|STORE_FAST)_(LOAD_FAST|STORE_FAST)", x.opname)
-        if pair:
-            results += [Read(pair[k + 1], x.argval[k], x.positions, x.offset + k, False) for k in range(2)]
-        elif x.opname != "EXTENDED_ARG":
-            results.append(Read(x.opname, x.argval, x.positions, x.offset, x.opcode in dis.hasjrel))
-    return results
+    lines = list(code.co_positions())
+    return [
+        Read(x.opname, x.argval, lines[x.offset // 2], x.offset, x.opcode in dis.hasjrel)
+        for x in decode(code)
+        if x.opname != "EXTENDED_ARG"
+    ]
 
 
 def question_at(steps: list[Any], number: int) -> list[Any]:
@@ -188,6 +210,7 @@ def continued(end: Any, n: int) -> Any:
     return results
 
 
+@asked_twice
 @pytest.mark.parametrize("fun", [several_questions, continued], ids=lambda f: f.__name__)
 def test_iterations_that_are_continued_end_with_the_question_of_the_others(fun: Callable[..., Any]) -> None:
     assert "JUMP_FORWARD" not in {x.opname for x in dis.get_instructions(fun.__code__)}
@@ -211,6 +234,7 @@ def test_code_without_loops_is_not_taken_apart(monkeypatch: pytest.MonkeyPatch) 
     assert entering(fun.__code__) is fun.__code__
 
 
+@asked_twice
 def test_each_question_of_a_test_has_an_entrance() -> None:
     assert len(loop_entry._Tests(instructions_of(several_questions.__code__)).entrances()) == 2
     assert not loop_entry._Tests(instructions_of(outcome.__code__)).entrances()

@@ -25,7 +25,8 @@ import numpy as np
 
 from tracegrad import tree
 from tracegrad.control.while_op import ROOMS, room_for
-from tracegrad.cpython.references import COUNT_IN_GET, reference_count
+from tracegrad.cpython.frames import frame_at
+from tracegrad.cpython.references import COUNT_IN_GET, is_lent, reference_count
 from tracegrad.errors import CapacityError, TraceError, located, plainly
 from tracegrad.locks import new_lock
 from tracegrad.ops import Carrier, DispatchLevel
@@ -190,7 +191,8 @@ class Dispatcher(Inlinable):
     def __get__(self, instance: object, owner: object = None) -> Any:
         if instance is None:
             return self
-        if tree.is_node(instance) or reference_count(instance) <= COUNT_IN_GET:  # only the method keeps it alive
+        alone = reference_count(instance) <= COUNT_IN_GET and not is_lent(frame_at(1))
+        if tree.is_node(instance) or alone:  # only the method keeps it alive
             return functools.partial(self, instance)
         return self._method_of(instance)
 

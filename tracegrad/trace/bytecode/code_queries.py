@@ -12,10 +12,10 @@ from collections.abc import Collection, Iterator
 from types import CodeType
 from typing import NamedTuple
 
+from tracegrad.cpython.instruction_set import LOADS_ATTRIBUTE, opcodes
 from tracegrad.trace.bytecode.instructions import decoded
 
-_LOADS_CONSTANT = ("LOAD_CONST", "LOAD_SMALL_INT", "LOAD_COMMON_CONSTANT")
-_LOADS_ATTRIBUTE = ("LOAD_METHOD", "LOAD_ATTR", "LOAD_SUPER_ATTR")
+_LOADS_ATTRIBUTE = LOADS_ATTRIBUTE | {"LOAD_SUPER_ATTR"}
 _LOADS_GLOBAL = ("LOAD_GLOBAL", "LOAD_NAME")
 _STORES = {"STORE_GLOBAL": "global", "DELETE_GLOBAL": "global", "STORE_DEREF": "cell", "DELETE_DEREF": "cell"}
 
@@ -27,12 +27,7 @@ def bytes_of(code: CodeType) -> tuple[bytes, bytes]:
 
 def _contains(code: CodeType, *names: str) -> bool:
     """Whether the code has one of these instructions; a cheap test."""
-    return not _opcodes(*names).isdisjoint(code.co_code[::2])
-
-
-@functools.cache
-def _opcodes(*names: str) -> frozenset[int]:
-    return frozenset([dis.opmap[name] for name in names if name in dis.opmap])
+    return not opcodes(*names).isdisjoint(code.co_code[::2])
 
 
 # -- names -----------------------------------------------------------------------------------------
@@ -93,7 +88,7 @@ def assigned_items(code: CodeType) -> frozenset[tuple[str, str]]:
     >>> assigned_items(f.__code__)
     frozenset({('table', 'key')})
     """
-    instructions = [(x.opname, x.argval) for x in decoded(code) if x.opname != "CACHE"]
+    instructions = [(x.opname, x.argval) for x in decoded(code)]
     return frozenset(
         [
             (x, y)
@@ -135,7 +130,7 @@ def identity_tests(code: CodeType) -> tuple[IdentityTest, ...]:
     """
     return tuple(
         [
-            IdentityTest(y.offset, x.argval, x.opname in _LOADS_CONSTANT, x.opname == "LOAD_GLOBAL")
+            IdentityTest(y.offset, x.argval, x.opname == "LOAD_CONST", x.opname == "LOAD_GLOBAL")
             for x, y in itertools.pairwise(decoded(code) if has_identity(code) else ())
             if y.opname == "IS_OP"
         ]

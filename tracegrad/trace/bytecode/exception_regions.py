@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import dis
 import functools
 import sys
 from collections.abc import Iterator
 from types import CodeType
 from typing import Any
+
+from tracegrad.cpython.instruction_set import opcodes
 
 
 class Namespace(dict[str, Any]):
@@ -43,7 +44,7 @@ def _catches(code: CodeType, handler: int) -> bool:
 
 
 # Since Python 3.12, comprehensions have handlers that restore local variables. Generators have one for `StopIteration`.
-_CATCH_NOTHING = frozenset([dis.opmap[x] for x in ("SWAP", "CALL_INTRINSIC_1") if x in dis.opmap])
+_CATCH_NOTHING = opcodes("SWAP", "CALL_INTRINSIC_1")
 
 
 @functools.lru_cache(maxsize=4096)

@@ -1,7 +1,7 @@
 """Disassemble CPython bytecode into editable instructions and assemble it again.
 
-The assembled code has the same jump targets, exception handlers, lines and columns for every moved instruction. A
-superinstruction for two local variables is split into two steps.
+The assembled code has the same jump targets, exception handlers, lines and columns for every moved instruction.
+Instructions have the names of `tracegrad.cpython.instruction_set`, in every version of Python.
 
 >>> def f(x):
 ...     return -x
@@ -15,17 +15,24 @@ superinstruction for two local variables is split into two steps.
 
 from __future__ import annotations
 
+import bisect
 import dis
 import functools
 import itertools
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import CodeType
 from typing import Any
 
+from tracegrad.cpython.instruction_set import (
+    EXTENDED_ARG,
+    LOADS_ATTRIBUTE,
+    caches_of,
+    decode,
+    written,
+)
 from tracegrad.trace.bytecode.exception_regions import numbers_of
 
-_LONG = dis.opmap["EXTENDED_ARG"]
+_LOADS_OUTSIDE = ("LOAD_GLOBAL", "LOAD_DEREF")
 Lines = tuple[int | None, int | None, int | None, int | None]
 
 
@@ -33,22 +40,24 @@ Lines = tuple[int | None, int | None, int | None, int | None]
 def decoded(code: CodeType) -> tuple[dis.Instruction, ...]:
     """The instructions of the code, cached, because a trace decodes the same code several times.
 
-    >>> [x.opname for x in decoded((lambda: None).__code__)][-1]
+    >>> [x.opname for x in decoded((lambda x: x).__code__)][-1]
     'RETURN_VALUE'
     """
-    return tuple(dis.get_instructions(code))
+    return tuple(decode(code))
 
 
 class BytecodeInstruction:
-    """An instruction, including its EXTENDED_ARG prefixes and its inline caches: its argument and argument value, its
-    original start (negative if new) and new start, its jump target, and its lines and columns."""
+    """An instruction, including its EXTENDED_ARG prefixes and its inline caches: what it does (`name`), the opcode and
+    the argument that say so in this version of Python, its argument value, its original start (negative if new) and new
+    start, its jump target, and its lines and columns."""
 
-    __slots__ = ("arg", "at", "caches", "lines", "long", "name", "start", "target", "value")
+    __slots__ = ("arg", "at", "caches", "lines", "long", "name", "opcode", "start", "target", "value")
+    arg: int
 
-    def __init__(self, name: str, arg: int, lines: Lines, value: Any = None, start: int = -1):
-        self.name, self.arg, self.lines, self.value = name, arg, lines, value
-        self.start, self.at, self.long, self.caches = start, start, 0, _CACHES.get(name, 0)
+    def __init__(self, name: str, arg: int, lines: Lines, value: Any = None, start: int = -1, long: int = 0):
+        self.lines, self.value, self.start, self.at, self.long = lines, value, start, start, long
         self.target: BytecodeInstruction | None = None
+        self.become(name, arg)
 
     @property
     def size(self) -> int:
@@ -59,86 +68,53 @@ class BytecodeInstruction:
         """The instruction offset of a frame that runs it."""
         return self.at + 2 * self.long
 
-    def become(self, name: str) -> None:
-        """Change the opcode, with the same argument."""
-        self.name, self.caches = name, _CACHES.get(name, 0)
+    def become(self, name: str, arg: int | None = None) -> None:
+        """Change what the instruction does, with the same argument or another."""
+        self.name = name
+        self.opcode, self.arg = written(name, self.arg if arg is None else arg)
+        self.caches = caches_of(self.opcode)
 
     def __bytes__(self) -> bytes:
         *longer, arg = self.arg.to_bytes(self.long + 1, "big")
-        before = b"".join([bytes([_LONG, x]) for x in longer])
-        return before + bytes([dis.opmap[self.name], arg]) + bytes(2 * self.caches)
+        before = b"".join([bytes([EXTENDED_ARG, x]) for x in longer])
+        return before + bytes([self.opcode, arg]) + bytes(2 * self.caches)
 
 
 def instructions_of(code: CodeType) -> list[BytecodeInstruction]:
     """The instructions of the code."""
-    lines, result, targets, long = (
-        list(code.co_positions()),
-        list[BytecodeInstruction](),
-        dict[BytecodeInstruction, int](),
-        0,
-    )
-    every = decoded(code)
-    for x, end in zip(every, [*[x.offset for x in every[1:]], len(code.co_code)]):
-        if x.opcode == _LONG:
+    lines, result, targets, long = list(code.co_positions()), list[BytecodeInstruction](), dict[int, int](), 0
+    for x in decoded(code):
+        if x.opcode == EXTENDED_ARG:
             long += 1
             continue
-        instruction = BytecodeInstruction(x.opname, x.arg or 0, lines[x.offset // 2], x.argval, x.offset - 2 * long)
-        instruction.long, instruction.caches = long, (end - x.offset) // 2 - 1
         if x.opcode in dis.hasjrel:
-            targets[instruction] = x.argval
-        result += _split_pair(instruction) if x.opname in _PAIRS else [instruction]
+            targets[len(result)] = x.argval
+        result.append(
+            BytecodeInstruction(x.opname, x.arg or 0, lines[x.offset // 2], x.argval, x.offset - 2 * long, long)
+        )
+        result[-1].opcode, result[-1].arg, result[-1].caches = x.opcode, x.arg or 0, caches_of(x.opcode)
         long = 0
-    beginning = {x.start: x for x in result}
-    for instruction, start in targets.items():
-        instruction.target = beginning[start]
+    starts = [x.start for x in result]
+    for k, start in targets.items():
+        result[k].target = result[bisect.bisect_left(starts, start)]
     return result
-
-
-# Since Python 3.13, one superinstruction replaces two instructions on local variables with low numbers.
-_PAIRS = {
-    "_".join(pair): pair
-    for pair in itertools.product(("LOAD_FAST", "STORE_FAST"), repeat=2)
-    if "_".join(pair) in dis.opmap
-}
-
-
-def _split_pair(fused: BytecodeInstruction) -> list[BytecodeInstruction]:
-    halves = zip(_PAIRS[fused.name], divmod(fused.arg, 16), fused.value, (fused.start, -1))
-    return [BytecodeInstruction(name, arg, fused.lines, value, start) for name, arg, value, start in halves]
-
-
-def boolean_of(name: str, arg: int) -> int:
-    """The number of stack values that an instruction tests or compares for a jump; 0 if it tests none. Since Python
-    3.13 the jump is a separate instruction."""
-    if name == "COMPARE_OP" and sys.version_info >= (3, 13):
-        return 2 if arg & 16 else 0
-    return int(name.startswith(("POP_JUMP", "TO_BOOL")))
-
-
-def _caches(*samples: Callable[..., Any]) -> dict[str, int]:
-    """The number of inline cache entries per opcode in this version of Python, for the opcodes of the samples."""
-    return {instruction.name: instruction.caches for x in samples for instruction in instructions_of(x.__code__)}
-
-
-_CACHES: dict[str, int] = {}
-_CACHES.update(_caches(lambda x, y: x in y, lambda x, y: x[y]))
 
 
 def arranged(code: CodeType, instructions: list[BytecodeInstruction], **changes: Any) -> CodeType:
     """Assemble code from these instructions, whose positions are updated, with other changes."""
-    moved = _arrange(instructions)
+    _arrange(instructions)
     return code.replace(
         co_code=b"".join(map(bytes, instructions)),
         co_linetable=b"".join(
             _line_table([x.lines for x in instructions for _ in range(x.size // 2)], code.co_firstlineno)
         ),
-        co_exceptiontable=bytes(_exception_table(code.co_exceptiontable, {**moved, len(code.co_code): moved[-1]})),
+        co_exceptiontable=bytes(_exception_table(code.co_exceptiontable, instructions)),
         **changes,
     )
 
 
-def _arrange(instructions: list[BytecodeInstruction]) -> dict[int, int]:
-    """Assign offsets to the steps, with arguments as long as needed. Returns new offsets by old offset."""
+def _arrange(instructions: list[BytecodeInstruction]) -> None:
+    """Assign offsets to the instructions, with arguments as long as needed."""
     grown = True
     while grown:
         grown, at = False, 0
@@ -151,7 +127,6 @@ def _arrange(instructions: list[BytecodeInstruction]) -> dict[int, int]:
             long = (max(x.arg.bit_length(), 1) - 1) // 8
             grown |= long > x.long
             x.long = max(x.long, long)
-    return {**{x.start: x.at for x in instructions}, -1: at}
 
 
 def _line_table(lines: list[Lines], first: int) -> Iterator[bytes]:
@@ -185,11 +160,13 @@ def _number(x: int) -> list[int]:
     return [*results, x]
 
 
-def _exception_table(table: bytes, moved: dict[int, int]) -> Iterator[int]:
-    """Encode the exception table with moved offsets."""
+def _exception_table(table: bytes, instructions: list[BytecodeInstruction]) -> Iterator[int]:
+    """Encode the exception table with the new offsets of instructions."""
+    original = [x for x in instructions if x.start >= 0]
+    starts, ends = [x.start for x in original], [*[x.at for x in original], instructions[-1].at + instructions[-1].size]
     numbers = numbers_of(table)
     for start, size, target, depth in zip(*[numbers] * 4):
-        begin, end, handler = (moved[2 * x] // 2 for x in (start, start + size, target))
+        begin, end, handler = (ends[bisect.bisect_left(starts, 2 * x)] // 2 for x in (start, start + size, target))
         for k, x in enumerate((begin, end - begin, handler, depth)):
             first, *rest = _highest_first(x)
             yield first if k else first | 128
@@ -224,6 +201,6 @@ def attributes_in(code: CodeType) -> tuple[tuple[str, str], ...]:
         [
             (x.argval, y.argval)
             for x, y in itertools.pairwise(decoded(code))
-            if x.opname in ("LOAD_GLOBAL", "LOAD_DEREF") and y.opname in ("LOAD_ATTR", "LOAD_METHOD")
+            if x.opname in _LOADS_OUTSIDE and y.opname in LOADS_ATTRIBUTE
         ]
     )

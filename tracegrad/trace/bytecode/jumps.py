@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from types import CodeType
 from typing import NamedTuple
 
-from tracegrad.trace.bytecode.instructions import boolean_of, decoded
+from tracegrad.cpython.instruction_set import ITERATOR_SIZE, boolean_of
+from tracegrad.trace.bytecode.instructions import decoded
 from tracegrad.trace.bytecode.variable_uses import (
     APPEND,
     ELEMENT,
@@ -66,7 +67,11 @@ def jumps_of(code: CodeType) -> Jumps:
         return frozenset(code.co_varnames).difference(live[offset], code.co_cellvars)
 
     # The loop of a comprehension is excluded, because iterations append to its list, which is on the stack too.
-    bare = [at for at in iterations if depth.get(at) == sum(at in iteration for iteration in iterations.values())]
+    bare = [
+        at
+        for at in iterations
+        if depth.get(at) == ITERATOR_SIZE * sum(at in iteration for iteration in iterations.values())
+    ]
     uses_of = uses_of_variables(code, instructions)
 
     def jump(at: int, back: list[bool], ends: dict[bool, int], counted: tuple[int, ...], inside: range) -> Jump:
@@ -88,7 +93,12 @@ def jumps_of(code: CodeType) -> Jumps:
         tested = boolean_of(instruction.opname, instruction.arg or 0)
         around = [loop for loop in loops if instruction.offset in loop]
         within = tuple([at for at in iterations if instruction.offset in iterations[at]])
-        if not tested or jumps is None or not around or depth.get(instruction.offset) != tested + len(within):
+        if (
+            not tested
+            or jumps is None
+            or not around
+            or depth.get(instruction.offset) != tested + ITERATOR_SIZE * len(within)
+        ):
             continue
         if not jumps.opname.startswith("POP_JUMP") or "NONE" in jumps.opname:
             continue  # the boolean is for `not`, or a value

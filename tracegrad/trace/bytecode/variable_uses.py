@@ -6,6 +6,7 @@ import dis
 from collections.abc import Sequence
 from types import CodeType
 
+from tracegrad.cpython.instruction_set import LOADS_ATTRIBUTE
 from tracegrad.trace.bytecode.code_queries import compares_by_identity
 from tracegrad.trace.bytecode.exception_regions import handlers
 
@@ -42,8 +43,8 @@ def live_variables(
         for instruction in reversed(instructions):
             now = set().union(*[live[x] for x in targets[instruction.offset]])
             if "_FAST" in instruction.opname:
-                names = {instruction.argval} if isinstance(instruction.argval, str) else set(instruction.argval)
-                now = now - names if instruction.opname == "STORE_FAST" else now | names
+                name = {instruction.argval}
+                now = now - name if instruction.opname == "STORE_FAST" else now | name
             now = now.union(*[live[handler] for block, handler in handled if instruction.offset in block])
             if now != live[instruction.offset]:
                 live[instruction.offset], changed = now, True
@@ -63,9 +64,8 @@ def uses_of_variables(code: CodeType, instructions: Sequence[dis.Instruction]) -
     table: Uses = {}
     for k, instruction in enumerate(instructions):
         if "_FAST" in instruction.opname:
-            for name in [instruction.argval] if isinstance(instruction.argval, str) else instruction.argval:
-                use = _use(instructions[k - 1 :]) if k and instruction.opname == "LOAD_FAST" else None
-                table.setdefault(name, {})[instruction.offset] = use
+            use = _use(instructions[k - 1 :]) if k and instruction.opname == "LOAD_FAST" else None
+            table.setdefault(instruction.argval, {})[instruction.offset] = use
     return {name: x for name, x in table.items() if set(x.values()) != {None} and name not in code.co_cellvars}
 
 
@@ -79,7 +79,7 @@ def _use(instructions: Sequence[dis.Instruction]) -> str | None:
     if before.opname == "LOAD_GLOBAL" and before.argval.removesuffix("()") == "len":
         called = [x for x in instructions[:2] if x.opname != "PRECALL"]
         return LENGTH if called[0].opname == "CALL" and called[0].arg == 1 else None
-    if instructions[0].opname in ("LOAD_METHOD", "LOAD_ATTR"):
+    if instructions[0].opname in LOADS_ATTRIBUTE:
         return APPEND if instructions[0].argval == "append" else None
     return None if element_read(instructions) is None else ELEMENT
 
@@ -88,9 +88,7 @@ def element_read(instructions: Sequence[dis.Instruction]) -> int | None:
     """The instruction that reads an element of the value on the stack, if that is its use."""
     above = 0
     for instruction in instructions:
-        if above == 1 and (
-            instruction.opname == "BINARY_SUBSCR" or (instruction.opname == "BINARY_OP" and instruction.argrepr == "[]")
-        ):
+        if above == 1 and instruction.opname == "BINARY_SUBSCR":
             return int(instruction.offset)
         popped = _STACK_POPS.get(instruction.opname, above + 1)
         if popped > above or instruction.is_jump_target:

@@ -27,7 +27,6 @@ from __future__ import annotations
 import dis
 import functools
 import itertools
-import sys
 import types
 from collections.abc import Callable
 from types import CodeType
@@ -35,6 +34,7 @@ from typing import Any
 
 import numpy as np
 
+from tracegrad.cpython.instruction_set import EXTENDED_ARG, HAS_METHOD_BIT, LOADS_ATTRIBUTE
 from tracegrad.trace.bytecode.instructions import decoded
 from tracegrad.trace.rewriting.callee_lookup import looking_up, without_lookups
 from tracegrad.trace.rewriting.constant_identity import asking, plain
@@ -44,14 +44,11 @@ from tracegrad.trace.values.number_builtins import CALLED, CLASSES
 from tracegrad.trace.values.text_conversions import PARSERS, parser_of
 
 MARK = "()"
-_LOAD, _LONG = dis.opmap["LOAD_GLOBAL"], dis.opmap["EXTENDED_ARG"]
+_LOAD = dis.opmap["LOAD_GLOBAL"]
 _CALLED = {id(theirs): ours for theirs, ours in (*CALLED.items(), *LISTED.items(), *CLASSES.items())}
 _KINDS = frozenset([name for name, x in vars(np).items() if isinstance(x, type) and x in CALLED])  # and `double`
 _NAMES = frozenset([f.__name__ for f in CALLED]) | _KINDS | NAMES | PARSERS.keys()
 _MODULES = ("np", "numpy", *PARSERS.values())
-_LOADS_ATTRIBUTE = ("LOAD_ATTR", "LOAD_METHOD")
-# Whether the last bit of the argument of `LOAD_ATTR` marks the call of a method.
-_BIT = sys.version_info >= (3, 12)
 LOOPED = frozenset(["enumerate", "range", "reversed", "zip"])
 _OF_NUMBERS = frozenset(["complex", "float", "int"])
 # C code receives the results of these methods, and accepts no traced numbers.
@@ -114,10 +111,10 @@ def _renamed(
     methods, classes = _methods(code), _classes(code)
     for k in range(0, len(bytecode), 2):
         name_index, called = divmod(bytecode[k + 1], 2)
-        long = k and bytecode[k - 2] == _LONG
-        name, bit = divmod(methods.get(k, 0), 2) if _BIT else (methods.get(k, 0), 0)
+        long = k and bytecode[k - 2] == EXTENDED_ARG
+        name, bit = divmod(methods.get(k, 0), 2) if HAS_METHOD_BIT else (methods.get(k, 0), 0)
         if k in methods and not long and renames.get(name, 128) < 128:
-            bytecode[k + 1] = 2 * renames[name] + bit if _BIT else renames[name]
+            bytecode[k + 1] = 2 * renames[name] + bit if HAS_METHOD_BIT else renames[name]
         if k in classes and not long and renames.get(name_index, 128) < 128:
             bytecode[k + 1] = 2 * renames[name_index]
         known = bytecode[k] == _LOAD and called and not long and renames.get(name_index, 128) < 128
@@ -133,8 +130,8 @@ def _methods(code: CodeType) -> dict[int, int]:
         return {}
     result, instructions = {}, _instructions(code)
     for x, y, z in zip(instructions, instructions[1:], instructions[2:]):
-        if x.opcode == _LOAD and x.argval in _MODULES and y.opname in _LOADS_ATTRIBUTE and y.arg is not None:
-            followed = z.opname in _LOADS_ATTRIBUTE
+        if x.opcode == _LOAD and x.argval in _MODULES and y.opname in LOADS_ATTRIBUTE and y.arg is not None:
+            followed = z.opname in LOADS_ATTRIBUTE
             if z.argval in METHODS or y.argval in _KINDS if followed else _is_called(x, y, z):
                 result[y.offset] = y.arg
     return result
@@ -150,7 +147,7 @@ def _classes(code: CodeType) -> frozenset[int]:
         [
             x.offset
             for x, y in pairs
-            if x.opcode == _LOAD and x.argval.removesuffix(MARK) in _OF_NUMBERS and y.opname in _LOADS_ATTRIBUTE
+            if x.opcode == _LOAD and x.argval.removesuffix(MARK) in _OF_NUMBERS and y.opname in LOADS_ATTRIBUTE
         ]
     )
 
@@ -159,14 +156,14 @@ def _classes(code: CodeType) -> frozenset[int]:
 def _globals_called(code: CodeType) -> tuple[str, ...]:
     """The global names that the code calls, except names whose replacements only loops see."""
     pairs = itertools.pairwise(_instructions(code))
-    names = [x.argval for x, y in pairs if x.opcode == _LOAD and (x.arg or 0) & 1 and y.opname not in _LOADS_ATTRIBUTE]
+    names = [x.argval for x, y in pairs if x.opcode == _LOAD and (x.arg or 0) & 1 and y.opname not in LOADS_ATTRIBUTE]
     return tuple(dict.fromkeys([name for name in names if name not in LOOPED and not name.endswith(MARK)]))
 
 
 def _is_called(x: dis.Instruction, y: dis.Instruction, z: dis.Instruction) -> bool:
-    """Whether the attribute `y` of the global `x` is loaded to be called."""
-    method = (y.arg or 0) & 1 if _BIT else y.opname == "LOAD_METHOD"
-    return bool(method or (x.arg or 0) & 1 or z.opname == "PUSH_NULL")
+    """Whether the attribute `y` of the global `x` is loaded to be called, whatever jumps precede the call."""
+    method = (y.arg or 0) & 1 if HAS_METHOD_BIT else y.opname == "LOAD_METHOD"
+    return bool(method or (x.arg or 0) & 1 or (z.opname == "PUSH_NULL" and not z.is_jump_target))
 
 
 def _is(x: object, y: object) -> bool:
@@ -187,7 +184,7 @@ def counted_loops(code: CodeType) -> tuple[int, ...]:
 
 def _instructions(code: CodeType) -> list[dis.Instruction]:
     """The instructions with their whole arguments: a `FOR_ITER` over a long body takes two."""
-    return [x for x in decoded(code) if x.opcode != _LONG]
+    return [x for x in decoded(code) if x.opcode != EXTENDED_ARG]
 
 
 @functools.lru_cache(maxsize=4096)

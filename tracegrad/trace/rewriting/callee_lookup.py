@@ -16,13 +16,13 @@ from __future__ import annotations
 
 import dis
 import functools
-import sys
 from collections.abc import Callable
 from types import CodeType
 from typing import Any
 
 import numpy as np
 
+from tracegrad.cpython.instruction_set import HAS_METHOD_BIT, HAS_NULL_AFTER_CALLEE, LOADS_ATTRIBUTE, opcodes
 from tracegrad.trace.bytecode.instructions import BytecodeInstruction, arranged, instructions_of
 
 
@@ -59,14 +59,11 @@ _PUSHES_CALLEE = frozenset(
         "LOAD_METHOD",
     ]
 )
-# Since Python 3.13 a null follows the callee on the stack, and since 3.12 `LOAD_ATTR` loads methods.
 _VARIABLES = ("LOAD_CLASSDEREF", "LOAD_DEREF", "LOAD_FAST", "LOAD_FAST_CHECK")
-_BIT = sys.version_info >= (3, 12)
-_NULL_AFTER_CALLEE = sys.version_info >= (3, 13)
 # Attributes with these names are methods, and never number classes.
 _OF_OBJECTS = (np.ndarray, np.ufunc, list, dict, set, str)
 _METHODS = frozenset([name for cls in _OF_OBJECTS for name in dir(cls) if callable(getattr(cls, name, None))])
-_ANY = frozenset([dis.opmap[name] for name in ("PUSH_NULL", "LOAD_METHOD", "LOAD_ATTR") if name in dis.opmap])
+_ANY = opcodes("PUSH_NULL", *LOADS_ATTRIBUTE)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -75,7 +72,7 @@ def looking_up(code: CodeType, find: Callable[[Any], Any]) -> CodeType:
     if _ANY.isdisjoint(code.co_code[::2]):
         return code
     instructions, result = instructions_of(code), list[BytecodeInstruction]()
-    callees = _before_nulls(instructions) if _NULL_AFTER_CALLEE else _before_arguments(instructions)
+    callees = _before_nulls(instructions) if HAS_NULL_AFTER_CALLEE else _before_arguments(instructions)
     if not callees:
         return code
     jumps = [x for x in instructions if x.target is not None]
@@ -91,7 +88,7 @@ def looking_up(code: CodeType, find: Callable[[Any], Any]) -> CodeType:
             if jump.target is instructions[k + 1]:
                 jump.target = new[0]
         result += new
-        if _NULL_AFTER_CALLEE and instruction.name == "LOAD_ATTR" and instruction.arg & 1:
+        if HAS_NULL_AFTER_CALLEE and instruction.name == "LOAD_ATTR" and instruction.arg & 1:
             instruction.arg -= 1
             result.append(BytecodeInstruction("PUSH_NULL", 0, instruction.lines))
     called = _CalleeTable(code, find)
@@ -104,8 +101,11 @@ def without_lookups(code: CodeType) -> CodeType:
 
 
 def _may_push_callee(instruction: BytecodeInstruction) -> bool:
-    """Whether an instruction may push a number class that no global name denotes."""
-    of_attribute = instruction.name in ("LOAD_ATTR", "LOAD_METHOD")
+    """Whether an instruction may push a number class that no global name denotes. A conditional expression may load the
+    callee by a global name without a null."""
+    if instruction.name == "LOAD_GLOBAL":
+        return not instruction.arg & 1
+    of_attribute = instruction.name in LOADS_ATTRIBUTE
     return instruction.name in _PUSHES_CALLEE and not (
         of_attribute and (instruction.value in _METHODS or instruction.value.endswith("()"))
     )
@@ -126,11 +126,13 @@ def _before_arguments(instructions: list[BytecodeInstruction]) -> set[int]:
     """The numbers of the instructions that push the callee, or the object whose method is called."""
     results = {k for k, x in enumerate(instructions) if x.name == "LOAD_METHOD" and _may_push_callee(x)}
     results |= {
-        k for k, x in enumerate(instructions) if _BIT and x.name == "LOAD_ATTR" and x.arg & 1 and _may_push_callee(x)
+        k
+        for k, x in enumerate(instructions)
+        if HAS_METHOD_BIT and x.name == "LOAD_ATTR" and x.arg & 1 and _may_push_callee(x)
     }
     for k, instruction in enumerate(instructions):
         variable = instruction.name == "PUSH_NULL" and instructions[k + 1].name in _VARIABLES
-        if variable and instructions[k + 2].name not in ("LOAD_ATTR", "LOAD_METHOD", "BINARY_SUBSCR"):
+        if variable and instructions[k + 2].name not in (*LOADS_ATTRIBUTE, "BINARY_SUBSCR"):
             results.add(k + 1)
         if instruction.name in ("CALL", "CALL_FUNCTION_EX"):
             wanted = instruction.arg if instruction.name == "CALL" else 1 + (instruction.arg & 1)
@@ -149,11 +151,11 @@ def _before(instructions: list[BytecodeInstruction], call: int, wanted: int) -> 
         if instructions[k].target is not None:
             return None
         wanted -= dis.stack_effect(
-            dis.opmap[instructions[k].name], instructions[k].arg if _has_argument(instructions[k]) else None
+            instructions[k].opcode, instructions[k].arg if _has_argument(instructions[k]) else None
         )
         k -= 1
     return k if wanted == 0 and k >= 0 else None
 
 
 def _has_argument(instruction: BytecodeInstruction) -> bool:
-    return dis.opmap[instruction.name] >= dis.HAVE_ARGUMENT
+    return instruction.opcode >= dis.HAVE_ARGUMENT

@@ -92,11 +92,7 @@ def _evaluated(x: Tracer) -> Any:
 @functools.lru_cache(maxsize=4096)
 def comparisons(code: CodeType) -> frozenset[int]:
     """The identity comparisons with a boolean or an integer constant that can be rewritten."""
-    return frozenset([x.start for _, x in _pairs(instructions_of(code))] if _may_compare(code) else ())
-
-
-def _may_compare(code: CodeType) -> bool:
-    return has_identity(code) and any(type(x) in (bool, int) for x in code.co_consts)
+    return frozenset([x.start for _, x in _pairs(instructions_of(code))] if has_identity(code) else ())
 
 
 def _pairs(instructions: list[BytecodeInstruction]) -> Iterator[tuple[BytecodeInstruction, BytecodeInstruction]]:
@@ -118,7 +114,7 @@ def asking(code: CodeType) -> CodeType:
         result = _ConstantSet(load.value, code)
         if result not in consts:
             consts.append(result)
-        load.arg = consts.index(result)
+        load.become("LOAD_CONST", consts.index(result))
         comparison.become("CONTAINS_OP")
     of_pairs = _of_pairs(instructions, len(consts))
     if len(of_pairs) > len(instructions):
@@ -139,8 +135,7 @@ def _of_pairs(instructions: list[BytecodeInstruction], const: int) -> list[Bytec
                 BytecodeInstruction("LOAD_CONST", const, instruction.lines),
                 BytecodeInstruction("CONTAINS_OP", instruction.arg, instruction.lines),
             ]
-            instruction.become("BUILD_TUPLE")
-            instruction.arg = 2
+            instruction.become("BUILD_TUPLE", 2)
     return result
 
 

@@ -1,19 +1,20 @@
 """Insert loop-entry probes into bytecode (loop preheader markers).
 
-CPython compiles the test of a `while` twice: before the loop and at the end of the body. The tracer sees a conditional
-jump of a loop only at the end of an iteration. Without probes, a loop could begin only after its first iteration. An
-*entrance* follows the test before the loop: a constant that is negated, and thereby called. The state there equals
-the state after a test that continues the loop (`tracegrad.reroll.online.loop_detector`).
+CPython compiles the test of a `while` twice up to Python 3.13: before the loop and at the end of the body. The tracer
+sees a conditional jump of a loop only at the end of an iteration. Without probes, a loop could begin only after its
+first iteration. An *entrance* follows the test before the loop: a constant that is negated, and thereby called. The
+state there equals the state after a test that continues the loop (`tracegrad.reroll.online.loop_detector`).
 
->>> def f(x):
-...     while x < 3:
-...         x = x * 2
-...     return x
+Since Python 3.14 there is one test, to which iterations jump back. The tracer sees it before the first iteration, and
+no probe is needed.
+
+A `for` loop has an entrance too, which receives the iterable; lists cannot be recognized in another way.
+
+>>> def f(xs):
+...     for x in xs:
+...         print(x)
 >>> [x for x in entering(f.__code__).co_consts if isinstance(x, Entrance)]
 [the entrance of a loop]
-
-A `for` loop has an entrance too, which receives the iterable; lists cannot be recognized in another way. Code of loops
-has its superinstructions split, so that uses of local variables can be analyzed.
 """
 
 from __future__ import annotations
@@ -25,9 +26,10 @@ from collections.abc import Iterator
 from types import CodeType
 from typing import Any
 
+from tracegrad.cpython.instruction_set import CACHE, CERTAIN_JUMPS, LOOP_OPCODES, TESTING_JUMPS, boolean_of
 from tracegrad.trace.builder.builder import current_trace
 from tracegrad.trace.builder.hooks import HOOKS
-from tracegrad.trace.bytecode.instructions import BytecodeInstruction, arranged, boolean_of, instructions_of
+from tracegrad.trace.bytecode.instructions import BytecodeInstruction, arranged, instructions_of
 from tracegrad.trace.values.container_proxies import ListProxy
 
 
@@ -64,14 +66,13 @@ class Entrance:
 @functools.lru_cache(maxsize=4096)
 def entering(code: CodeType) -> CodeType:
     """The code with loop-entry probes; the code itself if it needs none."""
-    if _LOOPS.isdisjoint(ops := code.co_code[::2]) and not _may_iterate(ops):
+    if LOOP_OPCODES.isdisjoint(ops := code.co_code[::2]) and not _may_iterate(ops):
         return code
     instructions = instructions_of(code)
     tests = _Tests(instructions)
     tests.continue_at_the_end()
     result, through = tests.entrances(), _iterator_loads(instructions)
-    has_new_jumps = any(x.start < 0 for x in instructions)
-    return _with_entrances(code, instructions, result, through) if result or through or has_new_jumps else code
+    return _with_entrances(code, instructions, result, through) if result or through else code
 
 
 def without_entrances(code: CodeType) -> CodeType:
@@ -79,12 +80,6 @@ def without_entrances(code: CodeType) -> CodeType:
     return next((x.code for x in code.co_consts if isinstance(x, Entrance)), code)
 
 
-# Conditional and unconditional jumps. In Python 3.11 some conditional jumps lead back; in later versions a conditional
-# jump that is to lead back precedes an unconditional one.
-_ASKING = frozenset([x for x in dis.opmap if x.startswith("POP_JUMP") and x.endswith(("TRUE", "FALSE"))])
-_SURE = frozenset(["JUMP_BACKWARD", "JUMP_FORWARD"])
-# Code without these instructions evaluates no condition at the end of an iteration.
-_LOOPS = frozenset([dis.opmap[x] for x in [x for x in _ASKING if "BACK" in x] or ["JUMP_BACKWARD"]])
 _ITER = dis.opmap["GET_ITER"]
 
 
@@ -106,7 +101,7 @@ class _Tests:
         for body, last in self._ends():
             position = body
             for first, end in self._together(body, last):
-                if self.instructions[first].name in _ASKING:
+                if self.instructions[first].name in TESTING_JUMPS:
                     table.setdefault(position, (first, end))
                 position = first
         return table
@@ -128,10 +123,14 @@ class _Tests:
         """The first instructions of loop bodies, each with a jump at the end of the iterations. A jump before the loop
         leads to the body under the same condition."""
         for last, instruction in enumerate(self.instructions):
-            for condition, target in self._leads(last).items() if instruction.name in _ASKING else ():
+            for condition, target in self._leads(last).items() if instruction.name in TESTING_JUMPS else ():
                 body = self._numbers[target]
                 first = self._before(body) if body <= last else -1
-                if first >= 0 and self.instructions[first].name in _ASKING and self._leads(first)[condition] is target:
+                if (
+                    first >= 0
+                    and self.instructions[first].name in TESTING_JUMPS
+                    and self._leads(first)[condition] is target
+                ):
                     yield body, last
 
     def _together(self, body: int, last: int) -> Iterator[tuple[int, int]]:
@@ -148,20 +147,22 @@ class _Tests:
     def _is_same(self, first: int, last: int, ahead: tuple[BytecodeInstruction, BytecodeInstruction]) -> bool:
         """Whether two instructions are equal, if their successors are."""
         x, y = self.instructions[first], self.instructions[last]
-        if x.name in _ASKING and y.name in _ASKING:
+        if x.name in TESTING_JUMPS and y.name in TESTING_JUMPS:
             ends = self._leads(last)
             return all(
                 end is ends[condition] or (end, ends[condition]) == ahead
                 for condition, end in self._leads(first).items()
             )
-        return x.name == y.name and x.arg == y.arg and x.target is None and y.target is None
+        return (x.opcode, x.arg) == (y.opcode, y.arg) and x.target is None and y.target is None
 
     def _before(self, k: int) -> int:
         """The number of the instruction that precedes this one in control flow; -1 if there is none."""
         skips = (
-            k > 1 and self.instructions[k - 1].name in _SURE and self.instructions[k - 2].target is self.instructions[k]
+            k > 1
+            and self.instructions[k - 1].name in CERTAIN_JUMPS
+            and self.instructions[k - 2].target is self.instructions[k]
         )
-        return k - 2 if skips and self.instructions[k - 2].name in _ASKING else k - 1
+        return k - 2 if skips and self.instructions[k - 2].name in TESTING_JUMPS else k - 1
 
     def _leads(self, k: int) -> dict[bool, BytecodeInstruction]:
         """The targets of a conditional jump by condition, or of an unconditional jump."""
@@ -170,16 +171,18 @@ class _Tests:
             instruction.name.endswith("TRUE"): instruction.target,
             instruction.name.endswith("FALSE"): self.instructions[k + 1],
         }
-        return {condition: x.target or x if x.name in _SURE else x for condition, x in ends.items() if x is not None}
+        return {
+            condition: x.target or x if x.name in CERTAIN_JUMPS else x for condition, x in ends.items() if x is not None
+        }
 
 
 def _may_iterate(ops: bytes) -> bool:
     """Whether the code may contain an instruction for `_iterator_loads`; a cheap test."""
     at = ops.find(_ITER)
     while at > 0:
-        before = ops[:at].rstrip(bytes([dis.opmap["CACHE"]]))
+        before = ops[:at].rstrip(bytes([CACHE]))
         if (
-            ops[at + 1] in (dis.opmap["EXTENDED_ARG"], dis.opmap["FOR_ITER"])
+            ops[at + 1 :].lstrip(bytes([CACHE]))[0] in (dis.opmap["EXTENDED_ARG"], dis.opmap["FOR_ITER"])
             and dis.opname[before[-1]] not in _CALL_NAMES
         ):
             return True
