@@ -141,16 +141,13 @@ PLAN_PROGRAMS = {
     }
   return %1
 }""",
-    "block_iterations": """graph(%0: i64[], %1: f64[30]) {
-  %2, = cond(%0, %1) : f64[30],
-    branches.0(%0: f64[30]) {
-      return %0
-    }
-    branches.1(%0: f64[30]) {
+    "block_iterations": """graph(%0: f64[30]) {
+  %1, = scan(%0) {carries=1, length=5, reverse=False, xs=0} : f64[30],
+    body(%0: f64[30]) {
       %1 = sin(%0) : f64[30]
       return %1
     }
-  return %2
+  return %1
 }""",
     "reuse_dying_buffers": """graph(%0: f64[30,30]) {
   %1 = cholesky(%0) {lower=True} : f64[30,30]

@@ -17,6 +17,7 @@ from graphs import REAL, graph_of
 
 import tracegrad as tg
 from tracegrad.avals import aval_of
+from tracegrad.codegen.loopir import blocking as blocking_module
 from tracegrad.codegen.loopir.steps import Launch
 from tracegrad.codegen.plan import partition as chunks_module
 from tracegrad.codegen.plan import planner as plan_module
@@ -79,7 +80,7 @@ def test_bits_do_not_depend_on_the_number_of_threads(shape: Any, dtype: str, thr
     graph = build(reductions, [aval_of(x)])
     result = compiled(graph)
     if x.size > 500_000:
-        assert any(isinstance(s, Launch) and s.parallel for s in result.report.plan.steps)
+        assert any(isinstance(s, Launch) and s.blocks.parallel for s in result.report.plan.steps)
     results = []
     for n in thread_counts:
         pool.set_num_threads(n)
@@ -603,19 +604,19 @@ def test_random_graphs_cut_into_small_chunks_are_exact(seeds: range, monkeypatch
     for name, value in (
         ("CHUNK_COST", 64),
         ("LEAST_ELEMENTS", 1),
-        ("PARALLEL_COST", 100),
         ("MIN_SPLIT_ROW", 9),
         ("RUN", 16),
         ("TOGETHER", 2),
     ):
         monkeypatch.setattr(chunks_module, name, value)
+    monkeypatch.setattr(blocking_module, "PARALLEL_COST", 100)
     monkeypatch.setattr(plan_module, "RELEASE_GIL_COST", 500)
     chunks = 0
     for seed in seeds:
         graph = graph_from(seed, steps=8)
         arrays = values_for(graph, seed)
         result = compiled(graph)
-        chunks += sum(step.chunks for step in result.report.plan.steps if isinstance(step, Launch))
+        chunks += sum(step.blocks.number for step in result.report.plan.steps if isinstance(step, Launch))
         for got, want in zip(result.run(arrays), run(graph, arrays), strict=True):
             np.testing.assert_array_equal(got, want, err_msg=f"seed {seed}")
     assert chunks > 200

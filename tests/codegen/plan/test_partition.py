@@ -31,20 +31,20 @@ def launched(shape: tuple[int, int], axis: int, dtype: Any = np.float64) -> Laun
 @pytest.mark.parametrize("shape", [(100, 100_000), (2000, 5000), (1000, 1000), (33, 40_000)], ids=str)
 def test_rows_that_are_reduced_go_together(shape: tuple[int, int]) -> None:
     step = launched(shape, 1)
-    assert step.chunks > 1
-    assert step.chunk_rows % TOGETHER == 0
+    assert step.blocks.number > 1
+    assert step.blocks.size % TOGETHER == 0
 
 
 def test_few_rows_are_a_chunk_each() -> None:
-    assert launched((10, 1_000_000), 1).chunks == 10
+    assert launched((10, 1_000_000), 1).blocks.number == 10
 
 
 @pytest.mark.parametrize("shape", [(MIN_REDUCED_ROWS, 5000), (1000, 1000), (10_000, MAX_PARTIAL_ELEMENTS)], ids=str)
 def test_many_rows_are_cut_where_columns_are_reduced(shape: tuple[int, int]) -> None:
     step = launched(shape, 0)
     assert step.kernel.chunked == 0
-    assert 1 < step.chunks <= MAX_LONG_CHUNKS
-    assert step.chunk_rows % TOGETHER == 0
+    assert 1 < step.blocks.number <= MAX_LONG_CHUNKS
+    assert step.blocks.size % TOGETHER == 0
     assert step.partials
 
 
@@ -53,9 +53,9 @@ def test_many_rows_are_cut_where_columns_are_reduced(shape: tuple[int, int]) -> 
 def test_long_rows_are_cut_along_memory_where_columns_are_reduced(shape: tuple[int, int], dtype: Any) -> None:
     step = launched(shape, 0, dtype)
     assert step.kernel.chunked == 1
-    assert step.chunks >= 4
+    assert step.blocks.number >= 4
     assert not step.partials
-    assert step.chunk_rows >= min(RUN // np.dtype(dtype).itemsize, shape[1] // 4)
+    assert step.blocks.size >= min(RUN // np.dtype(dtype).itemsize, shape[1] // 4)
 
 
 @pytest.mark.parametrize("axis", [0, 1])

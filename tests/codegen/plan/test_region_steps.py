@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import tracegrad as tg
+from tracegrad.codegen.loopir.blocking import SHARES, STRIPS, WAVES
 from tracegrad.codegen.plan.region_steps import Looping, ScanStep
 from tracegrad.errors import CapacityError
 from tracegrad.ir import Graph, parse, run, verify
@@ -505,10 +506,10 @@ def test_an_explanation_shows_the_kernels_of_regions_within_the_loop() -> None:
 def strips(program: Program) -> list[int]:
     """Into how many strips each loop of a program is cut; 0 for one that is not."""
     loops = [step for step in program.report.plan.steps if isinstance(step, ScanStep)]
-    return [step.chunks if step.strips else 0 for step in loops]
+    return [step.blocks.number if step.blocking.strategy == STRIPS else 0 for step in loops]
 
 
-STRIPS = """
+ELEMENTWISE = """
 graph(%0: f64[{n}], %1: f64[{length},{n}], %2: f64[{n}], %3: f64[]) {{
   %4 = full() {{dtype='int64', shape=(), value=3}} : i64[]
   %5, %6, %7, %8, %9 = scan(%0, %4, %3, %1, %2) {{LOOP}} : f64[{n}], i64[], f64[], f64[{length},{n}], f64[{length}]
@@ -535,7 +536,7 @@ graph(%0: f64[{n}], %1: f64[{length},{n}], %2: f64[{n}], %3: f64[]) {{
 @pytest.mark.parametrize("n", [0, 9, 1000, 5001, 300_000])
 def test_elementwise_bodies_run_strip_by_strip(n: int, length: int, reverse: bool) -> None:
     iterations = f"carries=3, length={length}, reverse={reverse}, xs=1"
-    text = STRIPS.format(n=n, length=length).replace("LOOP", iterations)
+    text = ELEMENTWISE.format(n=n, length=length).replace("LOOP", iterations)
     (count,) = strips(check(text, rng.random(n), rng.random((length, n)), rng.random(n), np.array(0.5), rtol=1e-12))
     assert (count > 1) is (n > 2000)
     assert count > 0 or n == 0
@@ -622,7 +623,7 @@ def one_thread() -> Iterator[None]:
 def depths(program: Program) -> list[int]:
     """How many iterations of each loop of a program run at a time, in waves; 0 where it cannot."""
     loops = [step for step in program.report.plan.steps if isinstance(step, ScanStep)]
-    return [step.waves.depth if step.waves else 0 for step in loops]
+    return [step.blocking.depth if step.blocking.strategy == WAVES else 0 for step in loops]
 
 
 def diffused(reach: int, reverse: bool = False) -> Callable[..., Any]:
@@ -770,8 +771,8 @@ def test_threads_share_iterations(reverse: bool) -> None:
         pool.set_num_threads(before)
         assert all(np.array_equal(x, y) for x, y in zip(*results, strict=True))
         (loop,) = [step for step in program.report.plan.steps if isinstance(step, ScanStep)]
-        assert loop.iterations is not None
-        assert (loop.chunks > 1) is loop.parallel is (length == 300)
+        assert loop.blocking.strategy == SHARES
+        assert (loop.blocks.number > 1) is loop.blocks.parallel is (length == 300)
     arrays[2][200] = 30
     assert program.entry(*arrays) is MISS
     arrays[2][200] = 0
@@ -791,9 +792,11 @@ def test_threads_share_iterations_within_others() -> None:
 
 
 def test_iterations_that_carry_more_than_counters_or_call_numpy_are_not_shared() -> None:
-    for text in (scan_text(20, 5), CALLS.format(n=30)):
-        loops = [step for step in program_of(parse(text)).report.plan.steps if isinstance(step, ScanStep)]
-        assert [step.iterations for step in loops] == [None]
+    texts = {"a carry is no induction variable": scan_text(20, 5), "NumPy is called": CALLS.format(n=30)}
+    with tg.settings.override(disable="strip-mining, wavefront-tiling"):
+        for reason, text in texts.items():
+            (loop,) = [step for step in program_of(parse(text)).report.plan.steps if isinstance(step, ScanStep)]
+            assert (loop.blocking.strategy, loop.blocking.reasons["shares"]) == ("", reason)
 
 
 def test_a_matrix_and_its_transpose_are_read_where_the_matrix_is() -> None:

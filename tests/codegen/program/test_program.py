@@ -213,7 +213,7 @@ def test_one_bad_index_in_a_parallel_kernel_is_found() -> None:
     result = compiled(build(lambda v, k: [sin(gather(v, k, axes=(0,)))], [f64(1000), i64(n)]))
     (launch,) = result.report.plan.steps
     assert isinstance(launch, Launch)
-    assert launch.parallel
+    assert launch.blocks.parallel
     x, i = rng.random(1000), rng.integers(-1000, 1000, n)
     for place in (0, n // 2, n - 1):
         broken = i.copy()

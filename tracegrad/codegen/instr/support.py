@@ -20,6 +20,8 @@ from tracegrad.codegen.instr.scalar import BOOL, I64, combine, memory_type
 from tracegrad.codegen.vecmath.lanes import splat
 from tracegrad.target.tuning import TUNING
 
+EACH_CHUNK = ("tg_chunks", "tg_parallel_for")  # run a task for each chunk: serially, or by the thread pool
+THREADS = "tg_threads"  # the number of threads: i64 ()
 MERGED = ("tg_merge", "tg_combine")
 _LANES = {name: TUNING.vectorization.merged_bytes // dtype_named(name).itemsize for name in ("f32", "f64")}
 _POINTER = ir.IntType(8).as_pointer()
@@ -31,7 +33,7 @@ INSTRUCTION_TYPE = ir.FunctionType(
 
 def signature(name: str) -> Any:
     """The type of a support function, or of the thread pool's `tg_parallel_for`, which has the type of `tg_chunks`."""
-    if name in ("tg_chunks", "tg_parallel_for"):
+    if name in EACH_CHUNK:
         return ir.FunctionType(ir.VoidType(), [TASK.as_pointer(), _POINTER, I64])
     t = memory_type(name.rpartition(".")[2])
     pointer = t.as_pointer()

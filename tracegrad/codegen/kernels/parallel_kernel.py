@@ -18,11 +18,10 @@ from typing import Any, NamedTuple
 
 from tracegrad import llvmir as ir
 from tracegrad.codegen.instr.scalar import I64
-from tracegrad.codegen.instr.support import TASK, signature
+from tracegrad.codegen.instr.support import EACH_CHUNK, TASK, signature
 
 I32 = ir.IntType(32)
 POINTER = ir.IntType(8).as_pointer()
-EACH_CHUNK = ("tg_chunks", "tg_parallel_for")
 
 
 class PartialResult(NamedTuple):

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import field
 from typing import Any
 
+from tracegrad.codegen.loopir.blocking import LoopBlocks
 from tracegrad.codegen.loopir.kernel import Kernel, Reduce, Substitution
 from tracegrad.codegen.loopir.polynomial import ZERO, Poly
 from tracegrad.codegen.loopir.random_draws import Native
@@ -44,9 +45,7 @@ class Launch:
     partials: dict[str, Poly]  # buffers reduced across chunks -> size of the result
     base: str = ""
     bytes: Poly = ZERO
-    chunk_rows: int = 0
-    chunks: int = 1
-    parallel: bool = False
+    blocks: LoopBlocks = LoopBlocks()  # the chunks of its rows
 
     @property
     def buffers(self) -> list[str]:

@@ -100,10 +100,11 @@ def _add_region_values(plan: Plan) -> None:
 def _chunk_values(plan: Plan, i: int, step: Launch, arena: Arena) -> dict[WordName, int]:
     """The partition of step `i`, and the offsets of its partial results, which live until the step, or its band, has
     run."""
-    partition = {"rows": step.chunk_rows, "chunks": step.chunks, "parallel": int(step.parallel)}
+    blocks = step.blocks
+    partition = {"rows": blocks.size, "chunks": blocks.number, "parallel": int(blocks.parallel)}
     values = {WordName(name, i): value for name, value in partition.items()}
     for name, size in step.partials.items():
-        needed = step.chunks * size.evaluate(plan.arguments.sizes) * 8 if step.chunks > 1 else 0
+        needed = blocks.number * size.evaluate(plan.arguments.sizes) * 8 if blocks.number > 1 else 0
         value_name = partial_word(i, name)
         values[value_name] = arena.allocate(value_name, needed)
     return values

@@ -14,9 +14,9 @@ from tracegrad.codegen.kernels.loop_order import is_serial
 from tracegrad.codegen.kernels.transpose_tiling import tiles_of
 from tracegrad.codegen.libs.linear_algebra import is_native
 from tracegrad.codegen.libs.sorting import is_ordering
+from tracegrad.codegen.loopir.blocking import block_size, cut
 from tracegrad.codegen.loopir.kernel import Kernel, Reduce
 from tracegrad.codegen.loopir.steps import CallStep, Launch, Matmul
-from tracegrad.codegen.plan.parallel_iterations import PARALLEL_COST
 from tracegrad.codegen.plan.region_steps import Nested
 from tracegrad.codegen.plan.strip_fusion import Band
 from tracegrad.settings import disabled
@@ -55,7 +55,7 @@ def chunked_loop(kernel: Kernel, sizes: dict[str, int]) -> int:
 
 def partition(plan: Plan) -> None:
     """Partition every kernel into chunks, and estimate the cost of the plan."""
-    sizes = plan.arguments.sizes
+    sizes, threads = plan.arguments.sizes, not disabled("parallel-kernels")
     for step in plan.steps:
         if isinstance(step, Matmul):
             plan.cost += 2 * math.prod(p.evaluate(sizes) for p in step.sizes) // 16
@@ -64,31 +64,29 @@ def partition(plan: Plan) -> None:
         elif isinstance(step, CallStep) and (is_native(step.node) or is_ordering(step.node)):
             plan.cost += 8 * sum([x.aval.size for x in step.node.operands])
         elif isinstance(step, Launch):
-            plan.cost += _cut_kernel(step, sizes)
+            plan.cost += _cut_kernel(step, sizes, threads)
     for band in plan.bands:
-        _cut_band(plan, band)
+        _cut_band(plan, band, threads)
 
 
-def _cut_kernel(step: Launch, sizes: dict[str, int]) -> int:
+def _cut_kernel(step: Launch, sizes: dict[str, int], threads: bool) -> int:
     """Partition a kernel into chunks; returns its cost."""
     kernel = step.kernel
     extents = [loop.extent.evaluate(sizes) for loop in kernel.loops] or [1]
     rows = extents.pop(kernel.chunked)
     row_cost = max(1, math.prod(extents) * max(kernel.cost, 1))
     cost = rows * row_cost
-    if step.serial or not kernel.loops:
-        step.chunk_rows = rows
-    else:
-        step.chunk_rows = _chunk_rows(math.prod(extents), row_cost)
+    size = rows
+    if not step.serial and kernel.loops:
+        size = _chunk_rows(math.prod(extents), row_cost)
         if step.partials:
-            step.chunk_rows = max(step.chunk_rows, _min_chunk_rows(rows, [step], sizes))
+            size = max(size, _min_chunk_rows(rows, [step], sizes))
         if kernel.chunked:
             widest = max(dtype_named(dtype).itemsize for dtype, _ in kernel.buffers.values())
-            step.chunk_rows = max(step.chunk_rows, min(RUN // widest, -(-rows // 4)))
+            size = max(size, min(RUN // widest, -(-rows // 4)))
         elif rows >= 4 * (together := _together(kernel)):
-            step.chunk_rows = -(-step.chunk_rows // together) * together
-    step.chunks = max(1, -(-rows // step.chunk_rows)) if rows else 1
-    step.parallel = step.chunks > 1 and cost >= PARALLEL_COST and not disabled("parallel-kernels")
+            size = -(-size // together) * together
+    step.blocks = cut(rows, size, cost, threads)
     return cost + (step.bytes.evaluate(sizes) // 16 if step.copies else 0)
 
 
@@ -103,7 +101,7 @@ def _together(kernel: Kernel) -> int:
 def _chunk_rows(elements: int, cost: int) -> int:
     """The number of rows of a chunk, for rows with this number of elements and this cost."""
     enough = -(-LEAST_ELEMENTS // max(elements, 1))
-    return max(CHUNK_COST // cost, min(enough, 16 * CHUNK_COST // cost), 1)
+    return block_size(CHUNK_COST, cost, min(enough, 16 * CHUNK_COST // cost))
 
 
 def _min_chunk_rows(rows: int, steps: list[Launch], sizes: dict[str, int]) -> int:
@@ -112,7 +110,7 @@ def _min_chunk_rows(rows: int, steps: list[Launch], sizes: dict[str, int]) -> in
     return -(-rows // (MAX_REDUCED_CHUNKS if longest < 64 else MAX_LONG_CHUNKS))
 
 
-def _cut_band(plan: Plan, band: Band) -> None:
+def _cut_band(plan: Plan, band: Band, threads: bool) -> None:
     """Partition the rows of a band into chunks of some strips, the same for all of its steps."""
     sizes = plan.arguments.sizes
     steps = [step for i in band.steps if isinstance(step := plan.steps[i], Launch)]
@@ -122,6 +120,6 @@ def _cut_band(plan: Plan, band: Band) -> None:
     if any(step.partials for step in steps):
         rows = max(rows, _min_chunk_rows(band.rows, steps, sizes))
     rows = max(-(-rows // band.strip), 1) * band.strip
+    band.blocks = cut(band.rows, rows, cost, threads)
     for step, unit in zip(steps, band.units):
-        step.chunk_rows, step.chunks = rows * unit, -(-band.rows // rows)
-        step.parallel = step.chunks > 1 and cost >= PARALLEL_COST and not disabled("parallel-kernels")
+        step.blocks = band.blocks._replace(size=rows * unit)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from tracegrad.codegen.kernels.early_exit import stop_early
+from tracegrad.codegen.loopir.blocking import WAVES
 from tracegrad.codegen.plan.allocate import allocate, move_to_stack
 from tracegrad.codegen.plan.buffer_reuse import remove_dead_stores, reuse_dying_buffers
 from tracegrad.codegen.plan.donation import donate
@@ -17,14 +18,13 @@ from tracegrad.codegen.plan.fused_arg_reduction import fuse_arg_reductions
 from tracegrad.codegen.plan.gemm_accumulate import accumulate_products
 from tracegrad.codegen.plan.in_place import update_in_place, write_in_place
 from tracegrad.codegen.plan.inline_one_hot_scatter import inline_one_hot_scatters
+from tracegrad.codegen.plan.iteration_blocking import blocking_of
 from tracegrad.codegen.plan.loop_splitting import split_kernels
 from tracegrad.codegen.plan.partition import partition
 from tracegrad.codegen.plan.program_plan import Plan
-from tracegrad.codegen.plan.scan_strip_mining import strips_of
 from tracegrad.codegen.plan.scatter_accumulate import accumulate_scatters
 from tracegrad.codegen.plan.strip_fusion import fuse_strips
 from tracegrad.codegen.plan.verify_plan import verify_plan
-from tracegrad.codegen.plan.wavefront import waves_of
 from tracegrad.settings import disabled, settings
 
 Snapshots = list[tuple[str, str]]  # names of passes, and the text of the plan after each
@@ -47,14 +47,13 @@ def exit_early(plan: Plan) -> None:
 
 def split_region_kernels(plan: Plan) -> None:
     """Split the kernels of a region, unless it runs in waves."""
-    if strips_of(plan) is not None or waves_of(plan) is None:
+    if blocking_of(plan).strategy != WAVES:
         split_kernels(plan)
 
 
 def block_iterations(plan: Plan) -> None:
-    """Block the iterations of a loop body by strips, or else by waves."""
-    plan.strips = strips_of(plan)
-    plan.waves = None if plan.strips else waves_of(plan)
+    """Block the iterations of a scan body."""
+    plan.blocking = blocking_of(plan)
 
 
 PLAN_PIPELINE = (

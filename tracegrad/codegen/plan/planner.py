@@ -61,17 +61,19 @@ class _ProgramPlanner:
     """Planner of a graph and its regions; equal regions share one plan."""
 
     def __init__(self, donated: Collection[int] = (), snapshots: Snapshots | None = None) -> None:
-        self._regions: dict[tuple[Graph, int], Plan] = {}
+        self._regions: dict[tuple[Graph, int, bool], Plan] = {}
         self._donated, self._snapshots = donated, snapshots
 
-    def plan(self, graph: Graph, carries: int = -1) -> Plan:
-        """Plan a graph, or a region with this number of `carries`, inputs that outputs replace."""
+    def plan(self, graph: Graph, carries: int = -1, is_scanned: bool = False) -> Plan:
+        """Plan a graph, or a region with this number of `carries`, inputs that outputs replace; `is_scanned` says
+        whether it is the body of a scan."""
         graph = with_distinct_outputs(graph)
         dims = Dims(graph, max(carries, 0))
         also: dict[GraphNode, str] = {}
         while True:
             result = _attempt(graph, dims, also, self)
-            result.is_region, result.carries, result.donated = carries >= 0, max(carries, 0), self._donated
+            result.is_region, result.is_scanned = carries >= 0, is_scanned
+            result.carries, result.donated = max(carries, 0), self._donated
             expensive = _recomputed(result) or read_too_late(result)
             if not expensive:
                 break
@@ -79,11 +81,12 @@ class _ProgramPlanner:
         optimize_plan(result, self._snapshots)
         return result
 
-    def region(self, graph: Graph, carries: int) -> Plan:
+    def region(self, graph: Graph, carries: int, is_scanned: bool) -> Plan:
         """The plan of a region."""
-        if (graph, carries) not in self._regions:
-            self._regions[graph, carries] = self.plan(graph, carries)
-        return self._regions[graph, carries]
+        key = graph, carries, is_scanned
+        if key not in self._regions:
+            self._regions[key] = self.plan(*key)
+        return self._regions[key]
 
 
 def with_distinct_outputs(graph: Graph) -> Graph:

@@ -11,6 +11,7 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import field
 
+from tracegrad.codegen.loopir.blocking import SERIAL, SHARES, IterationBlocking
 from tracegrad.codegen.loopir.kernel import Compute, Reduce, flattened
 from tracegrad.codegen.loopir.polynomial import ONE, Poly
 from tracegrad.codegen.loopir.steps import CallStep, Launch, Matmul, number_call_steps
@@ -18,9 +19,7 @@ from tracegrad.codegen.lower.lower import RuntimeArguments
 from tracegrad.codegen.lower.schedule import Schedule
 from tracegrad.codegen.plan.places_and_words import ARENA, BufferPlace, WordName
 from tracegrad.codegen.plan.region_steps import Looping, Nested, WhileStep, regions_of
-from tracegrad.codegen.plan.scan_strip_mining import Strips
 from tracegrad.codegen.plan.strip_fusion import Band
-from tracegrad.codegen.plan.wavefront import WavefrontTiling
 from tracegrad.codegen.vecmath import RARE
 from tracegrad.ir import Graph, GraphNode
 from tracegrad.utils.lazy_dataclass import record
@@ -41,10 +40,10 @@ class Plan:
     values: dict[WordName, int] = field(default_factory=dict)
     check: int = -1  # the arena offset of the check (the last output; the program fails if false); or -1
     is_region: bool = False
+    is_scanned: bool = False  # whether it is the body of a scan, whose iterations may run in blocks
     carries: int = 0  # the number of carries of a region, which are its first inputs
     donated: Collection[int] = ()  # the inputs that may be overwritten
-    strips: Strips | None = None  # strip-mining of a loop body
-    waves: WavefrontTiling | None = None  # wavefront tiling of a loop body
+    blocking: IterationBlocking = SERIAL  # of a scan body
     bands: list[Band] = field(default_factory=list)  # steps that run together, strip by strip
     donors: dict[int, int] = field(default_factory=dict)  # output -> the donated input whose memory it reuses
     in_place: set[int] = field(default_factory=set)  # carries of a region that are updated in place
@@ -54,7 +53,7 @@ class Plan:
     def text(self) -> str:
         """The text on which the machine code depends."""
         lines = [f"{name}: {place}" for name, place in self.memory.items()]
-        lines += ["in strips"] if self.strips else ["in waves"] if self.waves else []
+        lines += [f"in {self.blocking.strategy}"] if self.blocking.strategy not in ("", SHARES) else []
         lines += [f"in place: {', '.join(map(str, sorted(self.in_place)))}"] if self.in_place else []
         lines.append(f"values: {', '.join(map(str, self.values))}")
         return "\n".join([*lines, *(step.text() for step in self.steps)])

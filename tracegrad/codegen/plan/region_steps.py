@@ -20,16 +20,11 @@ from typing import TYPE_CHECKING, Any
 
 from tracegrad.avals import Aval
 from tracegrad.codegen.instr.safepoints import iterations_between_polls
+from tracegrad.codegen.instr.support import EACH_CHUNK, THREADS
+from tracegrad.codegen.loopir.blocking import SHARES, STRIPS, WAVES, IterationBlocking, LoopBlocks
 from tracegrad.codegen.loopir.polynomial import ONE, Poly
 from tracegrad.codegen.loopir.steps import FusionGroup
-from tracegrad.codegen.plan.parallel_iterations import (
-    PARALLEL_COST,
-    ParallelIterations,
-    iterations_of,
-    iterations_of_share,
-)
-from tracegrad.codegen.plan.wavefront import THREADS, WavefrontTiling
-from tracegrad.ir import GraphNode
+from tracegrad.ir import Graph, GraphNode
 from tracegrad.ops.core import forms
 from tracegrad.target.tuning import TUNING
 from tracegrad.utils.lazy_dataclass import record
@@ -37,8 +32,8 @@ from tracegrad.utils.lazy_dataclass import record
 if TYPE_CHECKING:
     from tracegrad.codegen.lower.symbolic_shapes import Dims
     from tracegrad.codegen.plan.program_plan import Plan
-    from tracegrad.codegen.plan.scan_strip_mining import Strips
 
+_FUNCTIONS = {"": (), STRIPS: EACH_CHUNK, WAVES: (THREADS,), SHARES: EACH_CHUNK}  # called by each strategy
 STACK_BYTES = TUNING.memory.max_stack_carry
 TYPICAL_ITERATIONS = TUNING.threads.typical_iterations
 
@@ -164,7 +159,6 @@ class ScanStep(Looping):
     xs: list[RegionBuffer]
     length: int
     reverse: bool
-    iterations: ParallelIterations | None  # parallelization of its iterations, or None
 
     @property
     def operands(self) -> list[RegionBuffer]:
@@ -174,51 +168,30 @@ class ScanStep(Looping):
         return self.length * super().cost()
 
     @property
-    def strips(self) -> Strips | None:
-        """The strip-mining of the body, or None."""
-        return self.regions["body"].strips
+    def blocking(self) -> IterationBlocking:
+        return self.regions["body"].blocking
 
     @property
-    def waves(self) -> WavefrontTiling | None:
-        """The wavefront tiling of the body, or None."""
-        return self.regions["body"].waves
-
-    @property
-    def share(self) -> int:
-        """The number of iterations that a thread runs at a time."""
-        return iterations_of_share(self.length, self.regions["body"].cost, self._room)
-
-    @property
-    def chunks(self) -> int:
-        """The number of strips, or of shares of iterations."""
-        if self.strips:
-            return -(-self.strips.rows // self.strips.length)
-        return -(-self.length // self.share) if self.iterations else 1
-
-    @property
-    def parallel(self) -> bool:
-        """Whether threads share the strips, or iterations."""
-        cost = self.strips.cost if self.strips else self.regions["body"].cost
-        return self.chunks > 1 and self.length * cost >= PARALLEL_COST
+    def blocks(self) -> LoopBlocks:
+        """The strips, chunks of waves, or shares of iterations."""
+        return self.blocking.blocks(self.length, self.regions["body"].cost, self._room)
 
     def runtime_values(self) -> dict[str, int]:
-        if self.strips:
-            sizes = {"rows": self.strips.rows, "strip": self.strips.length, "strips": self.chunks}
-            return {"length": self.length, **sizes, "parallel": int(self.parallel)}
-        values = {**super().runtime_values(), "length": self.length}
-        if self.waves:
-            values |= {"rows": self.waves.rows, "chunk": self.waves.chunk, "chunks": self.waves.chunks}
-            values |= {"depth": self.waves.depth}
-        if self.iterations:
-            values |= {"room": self._room, "share": self.share, "shares": self.chunks, "parallel": int(self.parallel)}
+        blocking, blocks = self.blocking, self.blocks
+        values = {} if blocking.strategy == STRIPS else super().runtime_values()
+        values["length"] = self.length
+        if blocking.strategy == SHARES:
+            values["room"] = self._room
+        if blocking.strategy:
+            extent = self.length if blocking.strategy == SHARES else blocking.rows
+            values |= zip(blocking.value_names, (extent, blocks.size, blocks.number))
+            values |= {"depth": blocking.depth} if blocking.strategy == WAVES else {"parallel": int(blocks.parallel)}
         return values
 
     @property
     def functions(self) -> list[str]:
-        shared = ["tg_chunks", "tg_parallel_for"]
-        if self.strips:
-            return shared
-        return [*super().functions, *(shared if self.iterations else []), *([THREADS] if self.waves else [])]
+        strategy = self.blocking.strategy
+        return [*([] if strategy == STRIPS else super().functions), *_FUNCTIONS[strategy]]
 
     @property
     def _room(self) -> int:
@@ -227,11 +200,11 @@ class ScanStep(Looping):
 
     @property
     def arena_bytes(self) -> int:
-        return self._room * self.chunks if self.iterations else super().arena_bytes
+        return self._room * self.blocks.number if self.blocking.strategy == SHARES else super().arena_bytes
 
     def head(self) -> str:
         parts = [_shown("carried", self.inits), _shown("rows", self.xs), _shown("constant", self.consts)]
-        notes = " reverse" * self.reverse + (f" by threads{self.iterations}" if self.iterations else "")
+        notes = " reverse" * self.reverse + (f" by threads{self.blocking}" if self.blocking.strategy == SHARES else "")
         return f"repeat {_shown('', self.results)} = body({'; '.join(parts)}){notes}"
 
 
@@ -308,7 +281,7 @@ class RegionContext:
     result_buffers: tuple[str, ...]
     dims: Dims
     node: GraphNode
-    plan_region: Callable[[Any, int], Plan]  # plans a region with this number of carries
+    plan_region: Callable[[Graph, int, bool], Plan]  # plans a region with this number of carries, scanned or not
 
     def operand(self, k: int, rows: bool = False) -> RegionBuffer:
         x = self.operands[k]
@@ -341,11 +314,10 @@ def nested_step(at: RegionContext) -> Nested:
 
 def _repeat(at: RegionContext, body: Any, carries: int, xs: int, length: int, reverse: bool) -> Nested:
     count = len(at.operands)
-    planned = at.plan_region(body, carries)
     return ScanStep(
         at.group,
         at.node,
-        {"body": planned},
+        {"body": at.plan_region(body, carries, True)},
         consts=[at.operand(k) for k in range(carries + xs, count)],
         inits=[at.operand(k) for k in range(carries)],
         carried=[at.result(k) for k in range(carries)],
@@ -353,7 +325,6 @@ def _repeat(at: RegionContext, body: Any, carries: int, xs: int, length: int, re
         xs=[at.operand(k, rows=True) for k in range(carries, carries + xs)],
         length=length,
         reverse=reverse,
-        iterations=None if planned.strips else iterations_of(planned),
     )
 
 
@@ -361,7 +332,7 @@ def _while(at: RegionContext, cond: Any, body: Any, carries: int, capacity: int)
     return WhileStep(
         at.group,
         at.node,
-        {"cond": at.plan_region(cond, 0), "body": at.plan_region(body, carries)},
+        {"cond": at.plan_region(cond, 0, False), "body": at.plan_region(body, carries, False)},
         consts=[at.operand(k) for k in range(carries, len(at.operands))],
         inits=[at.operand(k) for k in range(carries)],
         carried=[at.result(k) for k in range(carries)],
@@ -375,7 +346,7 @@ def _branch(at: RegionContext, branches: tuple[Any, ...]) -> Nested:
     return BranchStep(
         at.group,
         at.node,
-        {f"branch {k}": at.plan_region(branch, 0) for k, branch in enumerate(branches)},
+        {f"branch {k}": at.plan_region(branch, 0, False) for k, branch in enumerate(branches)},
         consts=[at.operand(k) for k in range(1, len(at.operands))],
         index=at.operand(0),
         outs=[at.result(k) for k in range(len(at.result_buffers))],
@@ -385,7 +356,7 @@ def _branch(at: RegionContext, branches: tuple[Any, ...]) -> Nested:
 def _once(at: RegionContext, body: Any, **_: Any) -> Nested:
     operands = [at.operand(k) for k in range(len(at.operands))]
     outs = [at.result(k) for k in range(len(at.result_buffers))]
-    return RunStep(at.group, at.node, {"body": at.plan_region(body, 0)}, consts=operands, outs=outs)
+    return RunStep(at.group, at.node, {"body": at.plan_region(body, 0, False)}, consts=operands, outs=outs)
 
 
 _STEPS: dict[type[forms.Form], Callable[..., Nested]] = {

@@ -16,6 +16,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
+from tracegrad.codegen.loopir.blocking import LoopBlocks, block_size
 from tracegrad.codegen.loopir.footprints import Footprint, footprints
 from tracegrad.codegen.loopir.kernel import Kernel
 from tracegrad.codegen.loopir.steps import Launch, near_order
@@ -47,6 +48,7 @@ class Band:
     strip: int
     units: list[int]
     local: dict[str, int]
+    blocks: LoopBlocks = LoopBlocks()  # the chunks of its rows; each is some strips
     offsets: dict[str, int] = field(default_factory=dict)  # of local buffers and partial results in a strip's memory
     bytes: int = 0  # bytes of a strip's memory
 
@@ -229,7 +231,7 @@ class _Grouping:
                 local[name] = row_bytes
         units = [self.rows[k] // rows for k in group.steps]
         elements = max(self._elements(steps[k].kernel) for k in group.steps) // rows
-        strip = max(STRIP // max(width, 1), -(-SHORTEST // max(elements, 1)), 1)
+        strip = block_size(STRIP, width, -(-SHORTEST // max(elements, 1)))
         if rows * reused_bytes < MIN_BAND_BYTES or width * strip > LARGEST or 2 * strip > rows:
             return None
         return Band(0, 0, rows, strip, units, local)

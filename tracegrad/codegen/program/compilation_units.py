@@ -22,6 +22,7 @@ from tracegrad.codegen.instr.scalar import I64, constant_of, memory_type
 from tracegrad.codegen.instr.support import INSTRUCTION_TYPE
 from tracegrad.codegen.kernels.loop_order import is_serial
 from tracegrad.codegen.kernels.scalar_kernel import kernel_function, kernel_symbol
+from tracegrad.codegen.loopir.blocking import STRIPS
 from tracegrad.codegen.loopir.kernel import BoundsCheck, Kernel, flattened
 from tracegrad.codegen.loopir.steps import Launch
 from tracegrad.codegen.plan.places_and_words import WordName, location_words
@@ -134,7 +135,7 @@ def unit_of_segment(plan: Plan, first: int, last: int, optimize: int = 2) -> tup
     launches = [x for x in within if isinstance(x, Launch) and x.is_separate_function]
     needs = dict.fromkeys(unit_of_kernel(x.kernel, optimize)[0] for x in launches)
     # Strips contain all of their kernels; other steps call functions that run longer than the call.
-    strips = any(isinstance(x, ScanStep) and x.strips for x in (*steps, *within))
+    strips = any(isinstance(x, ScanStep) and x.blocking.strategy == STRIPS for x in (*steps, *within))
     kernels = [x.kernel for x in (*steps, *within) if isinstance(x, Launch) and (strips or not x.is_separate_function)]
     segment = PlanSegment(first, steps, [name for name in order if name in plan.memory], values, kernels)
     define = partial(define_segment, segment)

@@ -16,12 +16,13 @@ from typing import Any
 from tracegrad.avals import dtype_named, short_name
 from tracegrad.codegen.instr.operands import OperandLayout
 from tracegrad.codegen.instr.scalar import identity
-from tracegrad.codegen.kernels.parallel_kernel import EACH_CHUNK
+from tracegrad.codegen.instr.support import EACH_CHUNK, THREADS
 from tracegrad.codegen.libs.gemm import GEMM, is_small_product
 from tracegrad.codegen.libs.linear_algebra import flags_of, is_native, routines_of
 from tracegrad.codegen.libs.native_call import NATIVE_CALL
 from tracegrad.codegen.libs.recursive_factorizations import LAPACK_CALL
 from tracegrad.codegen.libs.sorting import is_ordering, ordering_operands
+from tracegrad.codegen.loopir.blocking import WAVES
 from tracegrad.codegen.loopir.kernel import Kernel, Reduce
 from tracegrad.codegen.loopir.polynomial import Poly
 from tracegrad.codegen.loopir.steps import CallStep, Launch, Matmul
@@ -38,7 +39,6 @@ from tracegrad.codegen.plan.places_and_words import (
 from tracegrad.codegen.plan.program_plan import Plan, plans_of
 from tracegrad.codegen.plan.region_steps import Nested, ScanStep, regions_of
 from tracegrad.codegen.plan.strip_fusion import Band
-from tracegrad.codegen.plan.wavefront import THREADS
 from tracegrad.codegen.program.compilation_units import CompilationUnit, unit_of_kernel, unit_of_segment
 from tracegrad.codegen.program.instructions import (
     BAND_KERNEL,
@@ -150,7 +150,11 @@ def _is_small(step: Any) -> bool:
     """Whether a step is a kernel over small constant sizes, or a compiled random draw."""
     if isinstance(step, CallStep):
         return step.native is not None
-    return isinstance(step, Launch) and step.chunks == 1 and all(x.extent.value is not None for x in step.kernel.loops)
+    return (
+        isinstance(step, Launch)
+        and step.blocks.number == 1
+        and all(x.extent.value is not None for x in step.kernel.loops)
+    )
 
 
 class _ProgramEncoder:
@@ -208,7 +212,7 @@ class _ProgramEncoder:
             operands = encode(COPY, target=target, source=source, bytes=self._size(step.bytes))
             yield ProgramInstruction(f"{STEP}copy", operands, steps)
         code_unit, operands, positions = self._kernel(kernel)
-        if step.chunks == 1:
+        if step.blocks.number == 1:
             yield ProgramInstruction(code_unit, operands, steps)
         else:
             yield from self._forked(i, step, code_unit, operands, positions)
@@ -248,9 +252,9 @@ class _ProgramEncoder:
         fork = encode(
             FORK,
             kernel=code_unit,
-            each_chunk=EACH_CHUNK[step.parallel],
-            chunks=step.chunks,
-            chunk_rows=step.chunk_rows,
+            each_chunk=EACH_CHUNK[step.blocks.parallel],
+            chunks=step.blocks.number,
+            chunk_rows=step.blocks.size,
             rows=rows,
             count=len(operands),
             num_partials=len(step.partials),
@@ -268,7 +272,7 @@ class _ProgramEncoder:
                 target=self._location(name),
                 partials=self._partials(i, name),
                 count=self._size(size),
-                chunks=step.chunks,
+                chunks=step.blocks.number,
                 combiner=f"tg_combine.{_combiner(step, name)}",
             )
             yield ProgramInstruction(f"{STEP}combine", operands, range(i, i + 1))
@@ -286,14 +290,13 @@ class _ProgramEncoder:
         kernels = [
             operand for (i, step), unit in zip(steps, band.units) for operand in self._of_band(band, i, step, unit)
         ]
-        _, step = steps[0]
         operands = encode(
             BAND_STEP,
-            each_chunk=EACH_CHUNK[step.parallel],
+            each_chunk=EACH_CHUNK[band.blocks.parallel],
             malloc="malloc",
             free="free",
-            chunks=step.chunks,
-            chunk_rows=step.chunk_rows // band.units[0],
+            chunks=band.blocks.number,
+            chunk_rows=band.blocks.size,
             rows=band.rows,
             strip_rows=band.strip,
             strip_bytes=band.bytes,
@@ -303,7 +306,7 @@ class _ProgramEncoder:
             kernels=kernels,
         )
         yield ProgramInstruction(BAND, operands, band.steps)
-        if step.chunks > 1:
+        if band.blocks.number > 1:
             for i, step in steps:
                 yield from self._combined(i, step)
 
@@ -319,7 +322,7 @@ class _ProgramEncoder:
             encode(
                 BAND_PARTIAL,
                 position=positions[name],
-                first=self._partials(i, name) if step.chunks > 1 else self._location(name),
+                first=self._partials(i, name) if step.blocks.number > 1 else self._location(name),
                 chunk_bytes=self._size(size) * dtype_named(step.kernel.buffers[name][0]).itemsize,
                 offset=band.offsets[name],
                 count=self._size(size),
@@ -420,11 +423,18 @@ def _functions_used(segment: PlanSegment) -> set[str]:
     steps = [step for result in everything for step in result.steps if isinstance(step, Launch | ScanStep)]
     names = {name.field for name in segment.values}
     used = names & {CALLBACK, "tg_poll"}
-    if any(step.chunks > 1 or (isinstance(step, Launch) and step.fills) for step in steps):
+    if any(map(_runs_chunks, steps)):
         used |= {name for name in names if name.startswith("tg_")} - {EACH_CHUNK[1], THREADS}
-    if any(isinstance(step, ScanStep) and step.waves and step.waves.depth > 1 for step in steps):
+    if any(isinstance(step, ScanStep) and step.blocking.depth > 1 for step in steps):
         used.add(THREADS)
-    return used | {EACH_CHUNK[1]} if any(step.parallel for step in steps) else used
+    return used | {EACH_CHUNK[1]} if any(step.blocks.parallel for step in steps) else used
+
+
+def _runs_chunks(step: Launch | ScanStep) -> bool:
+    """Whether a step initializes accumulators, or runs tasks."""
+    if isinstance(step, ScanStep):
+        return step.blocking.strategy != WAVES and step.blocks.number > 1
+    return step.blocks.number > 1 or bool(step.fills)
 
 
 def products_in_chunk(count: int, work: int) -> int:

@@ -11,14 +11,15 @@ from typing import Any
 from tracegrad import llvmir as ir
 from tracegrad.codegen.instr.address import PolyEmitter
 from tracegrad.codegen.instr.scalar import I64, constant_of, identity, llvm_type, memory_type
-from tracegrad.codegen.instr.support import INSTRUCTION_TYPE, TASK, loop, signature
+from tracegrad.codegen.instr.support import EACH_CHUNK, INSTRUCTION_TYPE, TASK, loop, signature
 from tracegrad.codegen.kernels.early_exit import searching
 from tracegrad.codegen.kernels.loop_order import is_serial
-from tracegrad.codegen.kernels.parallel_kernel import EACH_CHUNK, PartialResult, each_chunk, fork_function
+from tracegrad.codegen.kernels.parallel_kernel import PartialResult, each_chunk, fork_function
 from tracegrad.codegen.kernels.scalar_kernel import declared_kernel, kernel_function
 from tracegrad.codegen.kernels.transpose_tiling import tiles_of
 from tracegrad.codegen.kernels.vectorize import vectors_of
 from tracegrad.codegen.libs.random_streams import write_draw
+from tracegrad.codegen.loopir.blocking import STRIPS, WAVES
 from tracegrad.codegen.loopir.kernel import BoundsCheck, Kernel, Reduce, flattened
 from tracegrad.codegen.loopir.steps import CallStep, Launch, Matmul
 from tracegrad.codegen.plan.places_and_words import (
@@ -219,7 +220,7 @@ class _FunctionBodyEmitter:
             self.b.memcpy(self.pointers[out], self.pointers[step.base], self.polys.emit(self.b, step.bytes))
         signature, names = kernel.signature()
         is_separate = step.is_separate_function and not self.strip
-        in_waves = isinstance(self.plan, Plan) and self.plan.waves is not None
+        in_waves = isinstance(self.plan, Plan) and self.plan.blocking.strategy == WAVES
         is_declared = is_separate or (
             step.is_separate_function and in_waves
         )  # shared iterations call the same function
@@ -372,7 +373,8 @@ class _FunctionBodyEmitter:
                 self.b.bitcast(x, POINTER), self.b.gep(context, [ir.IRConstant(I32, 0), ir.IRConstant(I32, k)])
             )
         task = _SharedLoopTask(self, i, step, names).run
-        opaque, shares = self.b.bitcast(context, POINTER), self.env[WordName("strips" if step.strips else "shares", i)]
+        _, _, count = step.blocking.value_names
+        opaque, shares = self.b.bitcast(context, POINTER), self.env[WordName(count, i)]
         with self.b.if_else(self.b.icmp_signed("<=", shares, ir.IRConstant(I64, 1))) as (then, otherwise):
             with then:
                 self.b.call(task, [opaque, ir.IRConstant(I64, 0)])
@@ -403,13 +405,12 @@ class _SharedLoopTask(_FunctionBodyEmitter):
         self.value_index = outer.value_index
         self.env: dict[str | WordName, Any] = _RuntimeValues(self)
         self.polys = PolyEmitter(self.env)
-        each, whole = (
-            self.env[WordName(name, i)] for name in (("strip", "rows") if step.strips else ("share", "length"))
-        )
+        extent, size, _ = step.blocking.value_names
+        each, whole = (self.env[WordName(name, i)] for name in (size, extent))
         low = self.b.mul(number, each)
         high = self.b.add(low, each)
         bounds = (low, self.b.select(self.b.icmp_signed("<", high, whole), high, whole))
-        if step.strips:
+        if step.blocking.strategy == STRIPS:
             self.strip = bounds
             run_nested(self, i, step)
         else:

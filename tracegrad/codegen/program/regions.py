@@ -12,11 +12,11 @@ from typing import Any, Protocol
 
 from tracegrad import llvmir as ir
 from tracegrad.codegen.instr.scalar import I64
-from tracegrad.codegen.instr.support import loop, smaller
+from tracegrad.codegen.instr.support import THREADS, loop, smaller
+from tracegrad.codegen.loopir.blocking import SHARES, STRIPS, WAVES
 from tracegrad.codegen.loopir.polynomial import Poly
 from tracegrad.codegen.plan.places_and_words import WordName
 from tracegrad.codegen.plan.region_steps import BranchStep, Looping, Nested, RegionBuffer, RunStep, ScanStep, WhileStep
-from tracegrad.codegen.plan.wavefront import THREADS
 
 I8, I32 = ir.IntType(8), ir.IntType(32)
 POINTER = I8.as_pointer()
@@ -51,7 +51,7 @@ def run_nested(program: FunctionEmitter, i: int, step: Nested) -> None:
     match step:
         case ScanStep() if _is_shared(program, step):
             program.shared_out(i, step)
-        case ScanStep() if step.waves:
+        case ScanStep() if step.blocking.strategy == WAVES:
             _in_waves(program, i, step)
         case ScanStep():
             _RepeatEmitter(program, i, step).emit()
@@ -67,7 +67,10 @@ def _is_shared(program: FunctionEmitter, step: ScanStep) -> bool:
     """Whether threads may share the strips or iterations of a loop; a small loop inside another one runs serially."""
     if program.strip or program.iterations:
         return False
-    return bool(step.strips or (step.iterations and (step.iterations.symbolic_sizes or not program.nested)))
+    blocking = step.blocking
+    return blocking.strategy == STRIPS or (
+        blocking.strategy == SHARES and (blocking.symbolic_sizes or not program.nested)
+    )
 
 
 def _in_waves(program: FunctionEmitter, i: int, step: ScanStep) -> None:
@@ -264,9 +267,7 @@ class _RepeatEmitter(_LoopEmitter):
 
     def begin(self, first: Any) -> None:
         """Initialize the induction variables for iteration `first`."""
-        for k, growth in (
-            self.step.iterations.counters if self.program.iterations and self.step.iterations else {}
-        ).items():
+        for k, growth in self.step.blocking.counters.items() if self.program.iterations else ():
             counter = self.b.bitcast(self.carries[k].source, I64.as_pointer())
             grown = self.b.mul(first, ir.IRConstant(I64, growth))
             self.b.store(self.b.add(self.b.load(counter), grown), counter)
@@ -294,7 +295,8 @@ class _RepeatEmitter(_LoopEmitter):
 
 
 class _WavefrontEmitter(_RepeatEmitter):
-    """A loop that runs in waves (`tracegrad.codegen.plan.wavefront`). All carries alternate between two blocks."""
+    """A loop that runs in waves (`tracegrad.codegen.plan.iteration_blocking`), whose carries all alternate between two
+    blocks."""
 
     def __init__(self, program: FunctionEmitter, i: int, step: ScanStep):
         super().__init__(program, i, step)

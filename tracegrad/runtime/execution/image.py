@@ -19,11 +19,11 @@ import numpy as np
 
 from tracegrad.avals import Aval
 from tracegrad.codegen.entry.signature import RUN, EntrySpec, InputSpec, OutputSpec
+from tracegrad.codegen.instr.support import THREADS
 from tracegrad.codegen.libs.sorting import SORTS
 from tracegrad.codegen.loopir.steps import Matmul
 from tracegrad.codegen.plan.planner import RELEASE_GIL_COST
 from tracegrad.codegen.plan.program_plan import Plan, calls_of, plans_of, rare_functions
-from tracegrad.codegen.plan.wavefront import THREADS
 from tracegrad.codegen.program.compilation_units import CompilationUnit
 from tracegrad.codegen.program.encode import C_LIBRARY, CALLBACK, ProgramInstruction, encode_program
 from tracegrad.codegen.program.interpreter import WALK, interpreter_operands
