@@ -2,12 +2,14 @@
 
 The machine is made once, of Debian's packages and of wheels, in a folder of its own under the temporary folder, which
 is kept (`machine.py`). It takes Debian, its package qemu-user-static, and no privilege. Emulated code runs 20 to 50
-times as long, so modules of tests run one by one, each with a limit. What is told is a table of them, and what failed.
+times as long, so modules of tests run one by one, each with a limit (`runner.py`). The result is a table of them, and
+the names of the tests that failed. The emulated CPU has NEON; `--cpu=a64fx --features=+sve` has longer vectors, too.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import subprocess
 import sys
@@ -21,25 +23,42 @@ from emulated.machine import ROOT, environment, folder, prepare, python
 
 # What depends on the CPU, or on how compiled code and Python call each other.
 CHOSEN = (
-    "tests/codegen",
-    "tests/cpython",
-    "tests/ops",
-    "tests/runtime",
-    "tests/llvmir",
-    "tests/target",
     "tests/platform",
+    "tests/cpython",
+    "tests/target",
+    "tests/llvmir",
+    "tests/codegen",
+    "tests/runtime",
+    "tests/ops",
     "tests/transforms/test_grad.py",
-    "tests/numpy_api/test_numpy_traced.py",
 )
-_COUNT = re.compile(r"(\d+) (passed|failed|errors?|skipped|xfailed)")
+# Plugins are imported before pytest could rewrite them.
+WITHOUT = ("-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning")
+HEADING = "| module | passed | failed | skipped | seconds |\n|---|---|---|---|---|\n"
+_COUNT = re.compile(r"(\d+) (passed|failed|error|skipped|xfailed)")
+_TEST = re.compile(r"^(tests/\S+::.*?)(?: (PASSED|FAILED|ERROR|SKIPPED|XFAIL)\b.*)?$", re.MULTILINE)
 
 
 class Result(NamedTuple):
-    """What the tests of a module did: counts by outcome, seconds, the names of what failed."""
+    """The outcome of the tests of a module: counts, seconds, the names of failed tests."""
 
     counts: dict[str, int]
     seconds: float
     failed: list[str]
+    is_over: bool = True
+
+    def row(self, module: str) -> str:
+        """The row of the table."""
+        failed = self.counts.get("failed", 0) + self.counts.get("error", 0)
+        time = f"{self.seconds:.0f}" if self.is_over else f"{self.seconds:.0f}, not over"
+        cells = (
+            module.removeprefix("tests/"),
+            self.counts.get("passed", 0),
+            failed,
+            self.counts.get("skipped", 0),
+            time,
+        )
+        return f"| {' | '.join(map(str, cells))} |\n"
 
 
 def modules(names: list[str]) -> list[str]:
@@ -47,69 +66,69 @@ def modules(names: list[str]) -> list[str]:
     results: list[str] = []
     for name in names:
         path = ROOT / name
-        paths = sorted(path.rglob("test_*.py")) if path.is_dir() else [path] if path.exists() else []
+        paths = sorted(path.rglob("test_*.py")) if path.is_dir() else [path]
         results += [str(each.relative_to(ROOT)) for each in paths]
     return results
 
 
-def run(module: str, limit: float, options: list[str]) -> Result:
-    """Run the tests of a module; a test that the limit ends counts as failed."""
-    log = folder() / "logs" / f"{module.replace('/', '.')}.txt"
-    log.parent.mkdir(exist_ok=True)
-    arguments = ["-m", "pytest", "-n", "0", "-p", "no:cacheprovider", "-v", "--tb=short", *options, module]
-    began, timed_out = time.monotonic(), False
-    with log.open("w", encoding="utf-8") as file:
-        process = subprocess.Popen(
-            [python(), *arguments], cwd=ROOT, env=environment(), stdout=file, stderr=subprocess.STDOUT
-        )
-        try:
-            process.wait(limit)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-            timed_out = True
-    return _result(log.read_text(encoding="utf-8", errors="replace"), time.monotonic() - began, timed_out, module)
-
-
-def _result(text: str, seconds: float, timed_out: bool, module: str) -> Result:
-    """Read the log of a run."""
-    failed = re.findall(r"^(\S+::.*?) (?:FAILED|ERROR)\b", text, re.MULTILINE)
+def result_of(text: str, seconds: float, code: int | None) -> Result:
+    """The result that the output of pytest tells; `code` is None if its time was over."""
+    tests = _TEST.findall(text)
+    failed = [name for name, outcome in tests if outcome in ("FAILED", "ERROR")]
     summary = text.rstrip().rpartition("\n")[2]
     counts = {outcome: int(count) for count, outcome in _COUNT.findall(summary)}
-    if not counts:  # ended early, by the limit or by a crash
-        counts = {"passed": len(re.findall(r" PASSED\b", text)), "failed": len(failed)}
-        began = re.findall(r"^(\S+::.*?)(?: (?:PASSED|FAILED|ERROR|SKIPPED|XFAIL)\b|$)", text, re.MULTILINE)
-        last = began[-1] if began else module
-        failed.append(f"{last} ({'was not over in time' if timed_out else 'ended the process'})")
-    return Result(counts, seconds, failed)
+    if code in (0, 1, 5) and (counts or code == 5):
+        return Result(counts, seconds, failed)
+    counts = {"passed": sum(outcome == "PASSED" for _, outcome in tests), "failed": len(failed)}
+    last = tests[-1][0] if tests else "no test"
+    if code is None:
+        return Result(counts, seconds, failed, False)
+    return Result(counts, seconds, [*failed, f"{last} ended the process: {code}"])
+
+
+class Runner:
+    """The emulated process that runs modules of tests."""
+
+    def __init__(self, variables: dict[str, str]) -> None:
+        command = [python(), str(Path(__file__).with_name("runner.py"))]
+        self.process = subprocess.Popen(
+            command, cwd=ROOT, env=variables, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def run(self, module: str, limit: float, options: list[str]) -> Result:
+        """Run the tests of a module."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        log = folder() / "logs" / f"{module.replace('/', '.')}.txt"
+        log.parent.mkdir(exist_ok=True)
+        log.write_text("", encoding="utf-8")
+        arguments = ["-n", "0", "-v", "--tb=short", *WITHOUT, *options, module]
+        began = time.monotonic()
+        self.process.stdin.write(json.dumps([limit, str(log), arguments]) + "\n")
+        self.process.stdin.flush()
+        code = json.loads(self.process.stdout.readline() or "-1")
+        return result_of(log.read_text(encoding="utf-8", errors="replace"), time.monotonic() - began, code)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.emulated", description=__doc__)
-    parser.add_argument(
-        "names", nargs="*", default=CHOSEN, help="files and folders of tests (default: those of CHOSEN)"
-    )
-    parser.add_argument("--limit", type=float, default=900, help="seconds for a module (default 900)")
+    parser.add_argument("names", nargs="*", default=CHOSEN, help="files and folders of tests (default: see CHOSEN)")
+    parser.add_argument("--limit", type=float, default=1800, help="seconds for a module (default 1800)")
+    parser.add_argument("--cpu", default="neoverse-n1", help="the CPU, as QEMU and LLVM name it (default neoverse-n1)")
+    parser.add_argument("--features", default="", help="its features for LLVM, as in NUMBA_CPU_FEATURES")
     parser.add_argument("--pytest", action="append", default=[], help="an option for pytest, such as --pytest=-x")
     options = parser.parse_args()
     prepare()
-    sys.stdout.write("| module | passed | failed | skipped | seconds |\n|---|---|---|---|---|\n")
-    everything: list[str] = []
+    runner = Runner(environment(options.cpu, options.features))
+    sys.stdout.write(HEADING)
+    failed: list[str] = []
     for module in modules(list(options.names)):
-        counts, seconds, failed = run(module, options.limit, options.pytest)
-        broken = counts.get("failed", 0) + counts.get("error", 0) + counts.get("errors", 0)
-        row = (
-            module.removeprefix("tests/"),
-            counts.get("passed", 0),
-            broken,
-            counts.get("skipped", 0),
-            f"{seconds:.0f}",
-        )
-        sys.stdout.write(f"| {' | '.join(map(str, row))} |\n")
+        result = runner.run(module, options.limit, options.pytest)
+        sys.stdout.write(result.row(module))
         sys.stdout.flush()
-        everything += failed
-    sys.stdout.write("".join(f"{name}\n" for name in everything))
-    return 1 if everything else 0
+        failed += result.failed
+    sys.stdout.write("".join(f"{name}\n" for name in failed))
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

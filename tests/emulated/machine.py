@@ -104,11 +104,15 @@ def _unpack_wheels() -> None:
     site.write_text(f"import sys\n\nsys.executable = {python()!r}\n", encoding="utf-8")
 
 
-def environment() -> dict[str, str]:
-    """The variables of an emulated process: no settings of this machine's Python, and a cache of its own."""
+def environment(cpu: str, features: str) -> dict[str, str]:
+    """The variables of an emulated process, without settings of this machine's Python: a cache of its own, and the CPU,
+    which LLVM would look for in this machine's /proc."""
     result = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "TRACEGRAD_"))}
     result["PYTHONPATH"] = os.pathsep.join(map(str, (folder() / "site", ROOT)))
     result["TRACEGRAD_CACHE_DIR"] = str(folder() / "cache")
+    result["QEMU_CPU"] = result["NUMBA_CPU_NAME"] = cpu
+    if features:
+        result["NUMBA_CPU_FEATURES"] = features
     return result
 
 
