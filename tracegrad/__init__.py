@@ -63,7 +63,7 @@ with at_rest():
 if TYPE_CHECKING:
     from tracegrad import dask, func, implicit, random, scipy
     from tracegrad.audit import check
-    from tracegrad.torch import array_api, autograd, cuda, linalg, nn, optim, special
+    from tracegrad.torch import accelerator, array_api, autograd, cuda, linalg, nn, optim, special
     from tracegrad.torch.autograd.anomaly_mode import is_anomaly_check_nan_enabled, is_anomaly_enabled
     from tracegrad.torch.modes import (
         enable_grad,
@@ -94,6 +94,7 @@ __all__ = [
     "TracegradError",
     "UnsupportedError",
     "VerifyError",
+    "accelerator",
     "array_api",
     "associative_scan",
     "autograd",
@@ -164,7 +165,7 @@ _find, _names = lazy_import.names(
         "scipy": "tracegrad.scipy",
         **{
             name: f"tracegrad.torch.{name}"
-            for name in ("array_api", "autograd", "cuda", "linalg", "nn", "optim", "special")
+            for name in ("accelerator", "array_api", "autograd", "cuda", "linalg", "nn", "optim", "special")
         },
     },
     members={
@@ -175,6 +176,12 @@ _find, _names = lazy_import.names(
         "visualize": "tracegrad.visualization",
     },
     others="tracegrad.torch.exports",
+    absent={
+        "backends": "computations are by NumPy and LLVM on the CPU, and `tracegrad.settings` is in place of backends",
+        "distributed": "`tracegrad.dask` computes gradients over chunks of data, in processes and on clusters",
+        "fx": "`tracegrad.trace(f).graph(*args)` is the graph of a function",
+        "jit": "`tracegrad.trace(f)` compiles a function or a module",
+    },
 )
 
 

@@ -38,6 +38,7 @@ import numpy as _np
 # Modules of PyTorch that have a second name, and whether their functions are written out: type checkers do not see
 # the names that are made as the module runs.
 SECOND = {
+    "accelerator": False,
     "array_api": True,
     "autograd": False,
     "autograd.forward_ad": False,

@@ -10,7 +10,7 @@ import numpy as np
 from tracegrad.avals import Size
 from tracegrad.torch import array_api, modes
 from tracegrad.torch.autograd.anomaly_mode import is_anomaly_check_nan_enabled, is_anomaly_enabled
-from tracegrad.torch.functions.core import formats
+from tracegrad.torch.functions.core import device, formats
 from tracegrad.torch.functions.core.out import WITH_OUT, with_out
 from tracegrad.torch.functions.core.registry import FUNCTIONS
 from tracegrad.torch.functions.nn import nn_functional
@@ -69,7 +69,7 @@ NAMES: dict[str, Any] = {
     **{name: getattr(modes, name) for name in modes.__all__ if name not in ("STATE", "as_usual")},
     **{
         name: getattr(module, name)
-        for module in (dtypes, devices, factories, legacy_types, random, conversion)
+        for module in (dtypes, device, devices, factories, legacy_types, random, conversion)
         for name in module.__all__
     },
     **{name: getattr(formats, name) for name in formats.__all__ if not callable(getattr(formats, name))},

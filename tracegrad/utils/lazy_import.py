@@ -16,17 +16,26 @@ from typing import Any
 
 
 def names(
-    namespace: dict[str, Any], modules: Mapping[str, str], members: Mapping[str, str], others: str
+    namespace: dict[str, Any],
+    modules: Mapping[str, str],
+    members: Mapping[str, str],
+    others: str,
+    absent: Mapping[str, str],
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Make `__getattr__` and `__dir__` of the package with this namespace.
 
     `modules` maps names to modules, which `import` finds by these names too, with their contents. `members` maps names
-    to the modules that define them. All other names are in `NAMES` of the module `others`. The package's `__all__`
-    becomes its present names, and those of `others`.
+    to the modules that define them. All other names are in `NAMES` of the module `others`. `absent` has modules that
+    users may look for, and what there is in their place. The package's `__all__` becomes its present names, and those
+    of `others`.
     """
     package, exported = namespace["__name__"], namespace.pop("__all__")
     aliases = {f"{package}.{name}": real for name, real in modules.items()}
-    sys.meta_path.insert(0, _AliasImporter({name: real for name, real in aliases.items() if name != real}))
+    importer = _AliasImporter(
+        {name: real for name, real in aliases.items() if name != real},
+        {f"{package}.{name}": text for name, text in absent.items()},
+    )
+    sys.meta_path.insert(0, importer)
 
     def public() -> list[str]:
         return [*exported, *(name for name in import_module(others).NAMES if name not in exported)]
@@ -36,6 +45,8 @@ def names(
             return import_module(modules[name])
         if name in members:
             return getattr(import_module(members[name]), name)
+        if name in absent:
+            raise AttributeError(f"{package} has no {name!r}: {absent[name]}", name=name)
         if name == "__all__":
             return public()
         if name.startswith("__") or name not in import_module(others).NAMES:
@@ -89,7 +100,7 @@ def second_name(name: str, real: str) -> None:
 
 
 # Names in other packages, and their equivalents here.
-_ELSEWHERE = {"jit": "trace", "njit": "trace", "compile": "trace", "make_jaxpr": "trace(f).graph", "pmap": "vmap"}
+_ELSEWHERE = {"njit": "trace", "make_jaxpr": "trace(f).graph", "pmap": "vmap"}
 
 
 def _similar(name: str, public: Callable[[], list[str]]) -> str:
@@ -104,10 +115,12 @@ def _similar(name: str, public: Callable[[], list[str]]) -> str:
 class _AliasImporter(MetaPathFinder, Loader):
     """Importer of the modules in `real`, and of their contents, by second names: the same modules, not copies."""
 
-    def __init__(self, real: dict[str, str]):
-        self.real = real
+    def __init__(self, real: dict[str, str], absent: dict[str, str] | None = None):
+        self.real, self.absent = real, absent or {}
 
     def find_spec(self, fullname: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        if fullname in self.absent:
+            raise ModuleNotFoundError(f"No module named {fullname!r}: {self.absent[fullname]}", name=fullname)
         known = any(fullname == name or fullname.startswith(f"{name}.") for name in self.real)
         return ModuleSpec(fullname, self) if known else None
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tracegrad.avals import supported
+from tracegrad.torch.functions.core.device import check_device, is_device
 from tracegrad.torch.functions.core.formats import check_format
 from tracegrad.torch.nn.hooks import Hooked, called
 from tracegrad.torch.nn.parameter import Buffer, Parameter
@@ -20,7 +21,6 @@ from tracegrad.torch.nn.state_dict import Stateful
 from tracegrad.torch.nn.traversal import Walked
 from tracegrad.torch.tape import Tensor
 from tracegrad.torch.tape.tensors.conversion import to, type_
-from tracegrad.torch.tape.tensors.factories import check_device
 
 __all__ = ["Module"]
 
@@ -269,7 +269,7 @@ class Module(Walked, Stateful, Hooked):
         for inputs in args:
             if isinstance(inputs, Tensor):
                 dtype = inputs.dtype
-            elif isinstance(inputs, str) and inputs.partition(":")[0] in ("cpu", "cuda", "mps", "xpu", "meta"):
+            elif is_device(inputs):
                 device = inputs
             elif inputs is not None and not isinstance(inputs, bool):
                 dtype = inputs

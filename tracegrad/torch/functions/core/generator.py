@@ -13,6 +13,7 @@ import numpy as np
 
 from tracegrad.errors import UnsupportedError, located
 from tracegrad.ops.core.recorders import active_recorder
+from tracegrad.torch.functions.core.device import CPU, device
 
 _SEED = 67280421310721  # seed of every new generator, so that its sequence is reproducible
 _WORD = 1 << 64
@@ -41,9 +42,9 @@ class Generator:
         self.manual_seed(_SEED)
 
     @property
-    def device(self) -> str:
-        """Return the device of the generator: always "cpu"."""
-        return "cpu"
+    def device(self) -> device:
+        """Return the device of the generator: the CPU."""
+        return CPU
 
     def manual_seed(self, seed: int) -> Generator:
         """Start the sequence that belongs to `seed`, a number of 64 bits; negative ones count from the end.

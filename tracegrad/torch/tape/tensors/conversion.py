@@ -15,9 +15,10 @@ from tracegrad.avals import supported
 from tracegrad.errors import DTypeError, located
 from tracegrad.ops.core.op import Carrier, named
 from tracegrad.ops.shape.linear import cast
+from tracegrad.torch.functions.core.device import check_device, is_device
 from tracegrad.torch.functions.core.formats import check_format
 from tracegrad.torch.tape.tensors.dtypes import DTYPES
-from tracegrad.torch.tape.tensors.factories import check_device, tensor_method
+from tracegrad.torch.tape.tensors.factories import tensor_method
 from tracegrad.torch.tape.tensors.tensor import Tensor, held
 from tracegrad.typing import DType, NDArray
 
@@ -30,10 +31,6 @@ def _converted(x: Any, dtype: Any, copy: bool = False) -> Any:
     if kind == x.dtype and not copy:
         return x
     return named("ToCopyBackward0", x._alias() if kind == x.dtype else cast(x, dtype=kind.name))
-
-
-def _is_device(x: Any) -> bool:
-    return (isinstance(x, str) and x not in DTYPES) or (hasattr(x, "type") and not hasattr(x, "kind"))
 
 
 @tensor_method("to")
@@ -59,7 +56,7 @@ def to(
     for inputs in args[:2]:
         if isinstance(inputs, Carrier | np.ndarray):
             other = inputs
-        elif _is_device(inputs):
+        elif is_device(inputs):
             device = inputs
         elif not isinstance(inputs, bool):
             dtype = inputs if inputs is not None else dtype

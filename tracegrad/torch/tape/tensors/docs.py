@@ -17,7 +17,6 @@ fill_value : number | Value.
 from_ : dtype or Tensor | First dtype.
 generator : Generator | Source of random numbers; by default the default generator.
 high : int | Upper bound, which is excluded.
-index : int | Number of the device.
 input : Tensor or ndarray | Tensor whose shape and dtype the result has.
 linewidth : int | Characters of a line.
 low : int | Lower bound; 0 if only one bound is passed.
@@ -45,7 +44,7 @@ step : float | Distance of the numbers.
 steps : int | Number of numbers.
 threshold : float | Number of elements that are shown in full.
 to : dtype | Second dtype.
-type : str | Name, such as "cpu" or "cpu:0".
+type : str or int | Type, such as "cpu", also with an index, such as "cpu:0". A number is the index of a CUDA device.
 type1 type2 : dtype | Dtype.
 xs : Tensor, ndarray, dtype or number | Operands.
 

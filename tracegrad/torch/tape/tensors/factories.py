@@ -21,6 +21,7 @@ from tracegrad.numpy_api import creation
 from tracegrad.ops.core.op import Carrier
 from tracegrad.ops.core.recorders import active_recorder
 from tracegrad.ops.shape import linear
+from tracegrad.torch.functions.core.device import check_device
 from tracegrad.torch.functions.core.promotion import default_complex
 from tracegrad.torch.tape.tensors.docs import TENSOR_DOCS
 from tracegrad.torch.tape.tensors.dtypes import check_requires_grad, get_default_dtype
@@ -91,12 +92,6 @@ def plain(x: Any) -> Any:
     if isinstance(x, list | tuple):
         return [plain(each) for each in x]
     return x
-
-
-def check_device(device: Any) -> None:
-    """Raise RuntimeError unless `device` is None or names the CPU."""
-    if device is not None and str(getattr(device, "type", device)).split(":")[0] != "cpu":
-        raise RuntimeError(located(f"tracegrad computes on the CPU: there is no device {str(device)!r}"))
 
 
 def shape_of(name: str, sizes: tuple[Any, ...], size: Any = None) -> tuple[int, ...]:

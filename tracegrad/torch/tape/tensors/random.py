@@ -14,11 +14,12 @@ import numpy as np
 from tracegrad.avals import supported
 from tracegrad.errors import DTypeError, ShapeError, UnsupportedError, located
 from tracegrad.ops.core.half_rounding import HALF
+from tracegrad.torch.functions.core.device import check_device
 from tracegrad.torch.functions.core.generator import Generator, default_generator, source, stream
 from tracegrad.torch.functions.core.operands import as_array
 from tracegrad.torch.tape.tensors.docs import TENSOR_DOCS
 from tracegrad.torch.tape.tensors.dtypes import get_default_dtype
-from tracegrad.torch.tape.tensors.factories import check_device, like, plain, shape_of, tensor_method, wrap
+from tracegrad.torch.tape.tensors.factories import like, plain, shape_of, tensor_method, wrap
 from tracegrad.typing import DType, NDArray
 
 __all__ = [
