@@ -14,12 +14,13 @@ import numpy as np
 from tracegrad.ir import Graph
 from tracegrad.ir.batch import replay_batched
 from tracegrad.ops.calls.custom_call import opaque
+from tracegrad.ops.core.recorders import aside
 from tracegrad.ops.elementwise.table import add, divide, subtract
 from tracegrad.ops.shape.batching import repeated
 from tracegrad.ops.shape.linear import concatenate, full, slice, stop_gradient
 from tracegrad.solvers.callbacks import Callback
 from tracegrad.solvers.ode_sensitivity import System, of_length, one_element, solution
-from tracegrad.solvers.solver_node import OpaqueCall, aside
+from tracegrad.solvers.solver_node import OpaqueCall
 from tracegrad.transforms.jvp_graph import pushed
 
 

@@ -10,9 +10,10 @@ import numpy as np
 from tracegrad.control.operands import inlined
 from tracegrad.numpy_api.registry import refuse
 from tracegrad.ops.calls.custom_call import opaque
+from tracegrad.ops.core.recorders import aside
 from tracegrad.solvers.quadrature import quad
 from tracegrad.solvers.scipy_function import SolverArguments, arguments_tuple, plain_options, solver
-from tracegrad.solvers.solver_node import Functions, OpaqueCall, aside, node_name, shaped
+from tracegrad.solvers.solver_node import Functions, OpaqueCall, node_name, shaped
 from tracegrad.trace.driver.region import weakened
 
 Ranges = Sequence[Callable[..., Any]]

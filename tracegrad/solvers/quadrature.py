@@ -18,12 +18,13 @@ from tracegrad.ir import Graph, build, replay
 from tracegrad.numpy_api.registry import refuse
 from tracegrad.ops import Carrier, TapeCarrier
 from tracegrad.ops.calls.custom_call import custom_call, opaque
+from tracegrad.ops.core.recorders import aside
 from tracegrad.ops.elementwise.table import absolute, add, cos, divide, less, multiply, negative, sin, subtract, where
 from tracegrad.ops.shape.linear import reduce_sum
 from tracegrad.solvers.callbacks import Callback
 from tracegrad.solvers.packing import flat, unflatten
 from tracegrad.solvers.scipy_function import SolverArguments, solver, with_args
-from tracegrad.solvers.solver_node import Functions, OpaqueCall, SolverRule, aside, node_name, shaped
+from tracegrad.solvers.solver_node import Functions, OpaqueCall, SolverRule, node_name, shaped
 from tracegrad.trace.driver.region import weakened
 from tracegrad.transforms.jvp_graph import pushed
 from tracegrad.transforms.vjp_graph import joint

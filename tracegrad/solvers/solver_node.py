@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -19,7 +17,7 @@ from tracegrad.locks import cached_property
 from tracegrad.numpy_api.operands import arrays, to_float
 from tracegrad.ops import Carrier, TapeCarrier
 from tracegrad.ops.calls.custom_call import custom_call, opaque
-from tracegrad.ops.core.recorders import active_recorder
+from tracegrad.ops.core.recorders import aside
 from tracegrad.ops.shape.linear import cast
 from tracegrad.solvers.callbacks import Callback
 from tracegrad.trace.driver.closed_rules import RuleGraph
@@ -90,12 +88,6 @@ def shaped(y: Any, shape: tuple[int, ...] | None) -> Any:
     y = to_float(y)
     y = y if y.dtype == np.float64 else cast(y, dtype="float64")
     return y if shape is None or y.shape == shape else np.reshape(y, shape)
-
-
-def aside() -> AbstractContextManager[None]:
-    """Context manager in which SciPy and its callbacks run without being recorded by an active trace."""
-    builder: Any = active_recorder()
-    return contextlib.nullcontext() if builder is None else builder.aside()
 
 
 class Starts:

@@ -21,9 +21,10 @@ from tracegrad.compat.autograd.wrap_util import get_name, wraps
 from tracegrad.errors import located
 from tracegrad.ops import Carrier
 from tracegrad.ops.calls.custom_call import opaque
+from tracegrad.ops.core.recorders import aside
 from tracegrad.torch.autograd.function import Function, inlined
 from tracegrad.torch.autograd.function_ctx import ARRAYS
-from tracegrad.torch.autograd.function_opaque import aside, is_traced
+from tracegrad.torch.autograd.function_opaque import is_traced
 from tracegrad.torch.modes import no_grad
 from tracegrad.torch.tape.recording.recorded_array import Recorded
 from tracegrad.transforms.custom_call import save_values, saved_values

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -27,3 +28,9 @@ RECORDERS = _Recorders()
 def active_recorder() -> Any:
     """The innermost builder that is recording in this thread, or None."""
     return RECORDERS.current
+
+
+def aside() -> AbstractContextManager[None]:
+    """Context manager in which code runs without being recorded by an active trace."""
+    builder: Any = active_recorder()
+    return nullcontext() if builder is None else builder.aside()

@@ -9,7 +9,6 @@ of the backward pass raise an error.
 
 from __future__ import annotations
 
-import contextlib
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -22,7 +21,7 @@ from tracegrad.numpy_api import ArrayMethods
 from tracegrad.numpy_api.protocols import require_plain
 from tracegrad.ops import Carrier
 from tracegrad.ops.calls.custom_call import ForEach, opaque
-from tracegrad.ops.core.recorders import active_recorder
+from tracegrad.ops.core.recorders import aside
 from tracegrad.torch.autograd.backward_results import Inputs, zeros
 from tracegrad.torch.autograd.function_ctx import ARRAYS, FunctionCtx
 from tracegrad.torch.autograd.residuals import ContextResiduals
@@ -30,7 +29,7 @@ from tracegrad.torch.modes import no_grad
 from tracegrad.torch.tape.recording.recorded_array import Recorded
 from tracegrad.torch.tape.tensors.tensor import of_array
 
-__all__ = ["OpaqueApplication", "aside", "is_traced", "key_of", "opaque_backward", "opaque_forward"]
+__all__ = ["OpaqueApplication", "is_traced", "key_of", "opaque_backward", "opaque_forward"]
 
 
 def is_traced(x: Any) -> bool:
@@ -242,12 +241,6 @@ class _Backward:
         cts = [next(supply) if is_present else None for is_present in self.present]
         with aside(), no_grad():
             return call.backward(arrays[:count], cts)
-
-
-def aside() -> Any:
-    """Return a context manager in which no trace records."""
-    builder: Any = active_recorder()
-    return contextlib.nullcontext() if builder is None else builder.aside()
 
 
 def opaque_forward(cls: Any, context: FunctionCtx, args: tuple[Any, ...]) -> tuple[Any, ...] | Any:
