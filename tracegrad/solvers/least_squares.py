@@ -16,10 +16,8 @@ import numpy as np
 from tracegrad.avals import Aval
 from tracegrad.ir import Graph, build, replay
 from tracegrad.numpy_api.boolean_mask import known
-from tracegrad.numpy_api.operands import arrays
 from tracegrad.numpy_api.registry import refuse
 from tracegrad.ops import Carrier
-from tracegrad.ops.core.op import dispatch_operand
 from tracegrad.ops.elementwise.table import (
     add,
     arctan,
@@ -37,7 +35,7 @@ from tracegrad.ops.shape.linear import reduce_sum, stop_gradient
 from tracegrad.scipy_api.linalg.functions import solve_triangular
 from tracegrad.scipy_api.registry import shadow
 from tracegrad.solvers.implicit import columns, gradient_of, solved
-from tracegrad.solvers.minimize import NUMERICAL_JACS, begin
+from tracegrad.solvers.minimize import NUMERICAL_JACS, begin, low_and_high, pair_of
 from tracegrad.solvers.scipy_function import SolverArguments, plain_options, scipy_function, solver, with_args
 from tracegrad.solvers.solver_node import Functions, SolverResult, Starts, shaped
 
@@ -144,12 +142,10 @@ def _flat(f: Callable[..., Any]) -> Callable[..., Any]:
 
 def _limits(bounds: Any, shape: tuple[int, ...]) -> Any:
     """Return the lower and the upper bounds; None if there are none."""
-    ends = (bounds.lb, bounds.ub) if hasattr(bounds, "lb") else tuple(bounds)
-    ends = tuple([np.asarray(x) if dispatch_operand((x,)) is None else arrays(x)[0] for x in ends])
-    plain = [known(x) if isinstance(x, Carrier) else x for x in ends]
-    if all(x is not None and not np.any(np.isfinite(x)) for x in plain):
-        return None
-    return {k: shaped(np.broadcast_to(arrays(x)[0], shape), shape) for k, x in zip(("low", "high"), ends)}
+    pair = pair_of(bounds)
+    plain = [known(x) if isinstance(x, Carrier) else x for x in pair]
+    is_unbounded = all(x is not None and not np.any(np.isfinite(x)) for x in plain)
+    return None if is_unbounded else low_and_high(pair, shape)
 
 
 def _within(start: Any) -> Any:

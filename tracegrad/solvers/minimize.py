@@ -156,13 +156,22 @@ def minimize(inputs: SolverArguments) -> Any:
 
 
 def ends(limits: Any, shape: tuple[int, ...]) -> dict[str, Any]:
-    """Return the lower and the upper bounds."""
-    if hasattr(limits, "lb"):
-        pairs = limits.lb, limits.ub
-    else:
+    """Return the lower and the upper bounds: those of SciPy's `Bounds`, or of one pair for each element."""
+    if not hasattr(limits, "lb"):
         low, high = zip(*limits)
-        pairs = [-np.inf if x is None else x for x in low], [np.inf if x is None else x for x in high]
-    return {k: shaped(np.broadcast_to(arrays(x)[0], shape), shape) for k, x in zip(("low", "high"), pairs)}
+        limits = [-np.inf if x is None else x for x in low], [np.inf if x is None else x for x in high]
+    return low_and_high(pair_of(limits), shape)
+
+
+def pair_of(limits: Any) -> tuple[Any, Any]:
+    """Return the lower and the upper bounds of SciPy's `Bounds`, or of a pair, as arrays."""
+    low, high = (limits.lb, limits.ub) if hasattr(limits, "lb") else limits
+    return arrays(low)[0], arrays(high)[0]
+
+
+def low_and_high(pair: tuple[Any, Any], shape: tuple[int, ...]) -> dict[str, Any]:
+    """Return arguments of a solver: the bounds of each element."""
+    return {k: shaped(np.broadcast_to(x, shape), shape) for k, x in zip(("low", "high"), pair)}
 
 
 def _at_bounds(low: object, high: object, shape: tuple[int, ...]) -> list[tuple[Callable[..., Any], Any]]:
