@@ -6,14 +6,11 @@ temporaries of a region are on the stack.
 
 from __future__ import annotations
 
-import struct
-from typing import Any
-
 import numpy as np
 
 from tracegrad.codegen.loopir.steps import CallStep, Launch
 from tracegrad.codegen.plan.arena import Arena
-from tracegrad.codegen.plan.places_and_words import ARENA, StackPlace, WordName, offset_word, partial_word
+from tracegrad.codegen.plan.places_and_words import ARENA, StackPlace, WordName, offset_word, partial_word, word_bits
 from tracegrad.codegen.plan.program_plan import Plan, calls_of, functions_of
 from tracegrad.codegen.plan.region_steps import Nested, on_stack, regions_of
 from tracegrad.codegen.plan.strip_fusion import allocate_locals
@@ -37,7 +34,7 @@ def allocate(plan: Plan) -> None:
     for band in plan.bands:
         allocate_locals(plan, band)
     plan.arena_bytes = arena.top
-    constants = {name: _bits(dtype, value) for name, (dtype, value) in plan.arguments.constants.items()}
+    constants = {name: _constant_bits(*constant) for name, constant in plan.arguments.constants.items()}
     symbols = {**plan.arguments.sizes, **constants}
     plan.values = {WordName(name): value for name, value in symbols.items()} | values
     plan.values |= {WordName(name): 0 for step in plan.steps for name in functions_of(step)}
@@ -110,9 +107,8 @@ def _chunk_values(plan: Plan, i: int, step: Launch, arena: Arena) -> dict[WordNa
     return values
 
 
-def _bits(dtype: str, value: Any) -> int:
-    if dtype == "f32":
-        value = float(np.float32(value))
-    bits = struct.pack("<d", value) if dtype[0] == "f" else struct.pack("<Q", int(value) % 2**64)
-    word: int = struct.unpack("<q", bits)[0]
-    return word
+def _constant_bits(dtype: str, value: float) -> int:
+    """The word of a constant; a float is a double (`tracegrad.codegen.instr.scalar.constant_of`)."""
+    if dtype[0] != "f":
+        return word_bits(dtype, value)
+    return word_bits("f64", float(np.float32(value)) if dtype == "f32" else value)

@@ -15,7 +15,7 @@ from tracegrad.codegen.kernels.vectorize import dependent
 from tracegrad.codegen.loopir.kernel import FIRST, Compute, Kernel, Load, Operand, Reduce
 from tracegrad.codegen.loopir.polynomial import Poly
 from tracegrad.codegen.loopir.steps import Launch
-from tracegrad.codegen.plan.inline_one_hot_scatter import remove_step
+from tracegrad.codegen.plan.overwrite import BufferUses
 from tracegrad.target.tuning import TUNING
 
 if TYPE_CHECKING:
@@ -33,10 +33,11 @@ def fuse_arg_reductions(plan: Plan) -> None:
         extremum = _extremum(step, plan.arguments.sizes)
         if extremum is None or not plan.is_temporary(extremum.buffer):
             continue
-        others = [x for x in plan.steps if extremum.buffer in x.buffers and x is not step]
+        uses = BufferUses(plan)
+        others = uses.others(extremum.buffer, step)
         if len(others) == 1 and (kernel := _joined(plan, step.kernel, extremum, others[0])) is not None:
             others[0].kernel = kernel  # type: ignore[union-attr]
-            remove_step(plan, step, extremum.buffer)
+            uses.remove(step, extremum.buffer)
 
 
 def _extremum(step: Launch, sizes: dict[str, int]) -> Reduce | None:

@@ -27,6 +27,7 @@ from tracegrad.codegen.loopir.kernel import (
 )
 from tracegrad.codegen.loopir.polynomial import ONE, ZERO, Poly
 from tracegrad.codegen.loopir.steps import Launch
+from tracegrad.codegen.plan.overwrite import BufferUses
 from tracegrad.target.tuning import TUNING
 
 if TYPE_CHECKING:
@@ -41,12 +42,13 @@ def inline_one_hot_scatters(plan: Plan) -> None:
         one_hot = _one_hot_scatter_of(plan, scatter)
         if one_hot is None:
             continue
-        readers = [step for step in plan.steps if one_hot.target in step.buffers and step is not scatter]
+        uses = BufferUses(plan)
+        readers = uses.others(one_hot.target, scatter)
         loops = [one_hot.loops_of(step) for step in readers]
         if 0 < len(readers) <= MAX_ONE_HOT_READERS and None not in loops and _unchanged(plan, scatter, readers):
             for step, variables in zip(readers, loops):
                 one_hot.inline_into(step.kernel, variables)  # type: ignore[union-attr, arg-type]
-            remove_step(plan, scatter, one_hot.target)
+            uses.remove(scatter, one_hot.target)
 
 
 def _one_hot_scatter_of(plan: Plan, step: Launch) -> _OneHotScatter | None:
@@ -72,14 +74,6 @@ def _unchanged(plan: Plan, scatter: Launch, readers: list[Any]) -> bool:
     reads = set(scatter.buffers) - scatter.writes
     first, last = plan.steps.index(scatter), max(plan.steps.index(x) for x in readers)
     return all(reads.isdisjoint(step.writes) for step in plan.steps[first : last + 1])
-
-
-def remove_step(plan: Plan, step: Launch, target: str) -> None:
-    """Remove a step and its result from a plan."""
-    plan.steps.remove(step)
-    del plan.memory[target]
-    for node in [x for x, name in plan.buffers.items() if name == target]:
-        del plan.buffers[node]
 
 
 class _OneHotScatter:

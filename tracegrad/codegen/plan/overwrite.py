@@ -57,6 +57,13 @@ class BufferUses:
         sizes = self.plan.sizes([node for name in names for node in self.nodes[name]])
         return len(sizes) == 1 if size is None else sizes == {size}
 
+    def remove(self, step: PlanStep, name: str) -> None:
+        """Remove a step from the plan, together with the buffer that it writes."""
+        self.plan.steps.remove(step)
+        del self.plan.memory[name]
+        for node in self.nodes[name]:
+            del self.plan.buffers[node]
+
     def merge(self, names: dict[str, str]) -> None:
         """Merge the memory of buffers: each name is replaced by another one."""
         for step in {id(step): step for name in names for step in self.steps[name]}.values():

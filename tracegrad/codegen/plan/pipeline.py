@@ -24,7 +24,6 @@ from tracegrad.codegen.plan.partition import partition
 from tracegrad.codegen.plan.program_plan import Plan
 from tracegrad.codegen.plan.scatter_accumulate import accumulate_scatters
 from tracegrad.codegen.plan.strip_fusion import fuse_strips
-from tracegrad.codegen.plan.verify_plan import verify_plan
 from tracegrad.settings import disabled, settings
 
 Snapshots = list[tuple[str, str]]  # names of passes, and the text of the plan after each
@@ -128,6 +127,8 @@ def optimize_plan(plan: Plan, snapshots: Snapshots | None = None) -> None:
 
 def _note(name: str, plan: Plan, snapshots: Snapshots | None) -> None:
     if settings.verify:
+        from tracegrad.codegen.plan.verify_plan import verify_plan
+
         verify_plan(plan, name)
     if snapshots is not None:
         snapshots.append((name, "\n".join([plan.text(), *map(str, plan.bands)])))

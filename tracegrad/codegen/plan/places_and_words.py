@@ -6,6 +6,7 @@ the code reads at run time.
 
 from __future__ import annotations
 
+import struct
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -106,6 +107,19 @@ class WordName(NamedTuple):
     def __str__(self) -> str:
         own = [self.field, *([str(self.step)] if self.step >= 0 else ()), *([self.buffer] if self.buffer else ())]
         return "".join([f"{step}.{region}/" for step, region in self.regions]) + ".".join(own)
+
+
+def word_bits(dtype: str, value: float) -> int:
+    """The word whose first bytes are the bits of a number.
+
+    >>> word_bits("i64", -1), hex(word_bits("f64", 1.0)), hex(word_bits("f32", 1.0))
+    (-1, '0x3ff0000000000000', '0x3f800000')
+    """
+    if dtype[0] == "f":
+        packed = struct.pack("<d" if dtype == "f64" else "<f", value)
+    else:
+        packed = struct.pack("<Q", int(value) % 2**64)
+    return int(struct.unpack("<q", packed.ljust(8, b"\0"))[0])
 
 
 @lru_cache(4096)

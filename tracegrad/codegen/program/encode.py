@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import struct
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -35,6 +34,7 @@ from tracegrad.codegen.plan.places_and_words import (
     location_words,
     offset_word,
     partial_word,
+    word_bits,
 )
 from tracegrad.codegen.plan.program_plan import Plan, plans_of
 from tracegrad.codegen.plan.region_steps import Nested, ScanStep, regions_of
@@ -219,7 +219,7 @@ class _ProgramEncoder:
 
     def _fills(self, i: int, step: Launch) -> Iterator[ProgramInstruction]:
         for buffer, dtype, combiner, size in step.fills:
-            start = _bits(dtype, identity(combiner, dtype).constant)
+            start = word_bits(dtype, identity(combiner, dtype).constant)
             operands = encode(FILL, target=self._location(buffer), value=start, count=self._size(size))
             yield ProgramInstruction(f"{STEP}fill.{dtype}", operands, range(i, i + 1))
 
@@ -374,8 +374,8 @@ class _ProgramEncoder:
             height=n,
             width=m,
             depth=k,
-            alpha=_bits(step.dtype, step.adds or 1),
-            beta=_bits(step.dtype, abs(step.adds)),
+            alpha=word_bits(step.dtype, step.adds or 1),
+            beta=word_bits(step.dtype, abs(step.adds)),
         )
 
     def _call(self, step: CallStep, steps: range) -> ProgramInstruction:
@@ -453,12 +453,3 @@ def _combiner(step: Launch, buffer: str) -> str:
     """The combiner and the dtype of a kernel's reduction into a buffer."""
     reductions = [x for x in step.kernel.body if isinstance(x, Reduce) and x.buffer == buffer]
     return f"{reductions[0].combiner}.{reductions[0].value.dtype}"
-
-
-def _bits(dtype: str, value: Any) -> int:
-    """The int64 whose first bytes are the bits of the number."""
-    if dtype[0] == "f":
-        packed = struct.pack("<d" if dtype == "f64" else "<f", value)
-    else:
-        packed = struct.pack("<Q", int(value) % 2**64)
-    return int(struct.unpack("<q", packed.ljust(8, b"\0"))[0])
