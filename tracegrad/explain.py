@@ -190,9 +190,9 @@ def _groups(result: Any, inputs: tuple[str, ...] = ()) -> Iterator[str]:
             yield f"   stores {names.get(root, '?')} {root.name} {root.aval}: {reasons.get(root, 'an output')}"
         for name, region in regions_of(step):
             yield from (f"   {line}" for line in (f"{name}:", *(f"   {inner}" for inner in _groups(region))))
-    for band in result.bands:
-        local = ", ".join(names.get(x, "?") for x, buffer in result.buffers.items() if buffer in band.local)
-        yield f"steps {band.first} to {band.last} run together, {band.strip} of {band.rows} rows at a time" + (
+    for fusion in result.strip_fusions:
+        local = ", ".join(names.get(x, "?") for x, buffer in result.buffers.items() if buffer in fusion.local)
+        yield f"steps {fusion.first} to {fusion.last} run together, {fusion.strip} of {fusion.rows} rows at a time" + (
             f"; of {local} there are no more" if local else ""
         )
     for edge in result.schedule.edges:

@@ -112,7 +112,7 @@ class Threading:
 
 @record(frozen=True)
 class StripMining:
-    """Constants of strips: of scans, of kernels that run strip by strip (bands), and of stencils (wavefront)."""
+    """Constants of strips: of scans, of kernels that run strip by strip (fusions), and of stencils (wavefront)."""
 
     scan_bytes: int = chosen(
         16_384, "bytes", "bytes of the carries of a strip of a scan: fits in the first-level cache"
@@ -121,38 +121,43 @@ class StripMining:
     scan_share: int = chosen(
         20, "strips", "a strip costs at least this many times the kernels that are repeated for every strip"
     )
-    min_band_rows: int = measured(16, "rows", "workloads", "minimum rows of a band")
-    min_band_bytes: int = measured(
+    min_fused_rows: int = measured(16, "rows", "workloads", "minimum rows of a strip fusion")
+    min_fused_bytes: int = measured(
         1 << 16,
         "bytes",
         "workloads",
-        "minimum bytes that kernels pass to each other, which would not stay in the cache without a band",
+        "minimum bytes that kernels pass to each other, which would not stay in the cache without a strip fusion",
     )
-    band_strip_bytes: int = measured(
-        1 << 18, "bytes", "workloads", "bytes of a strip of a band, in all arrays: fits in the second-level cache"
+    fused_strip_bytes: int = measured(
+        1 << 18,
+        "bytes",
+        "workloads",
+        "bytes of a strip of a strip fusion, in all arrays: fits in the second-level cache",
     )
-    min_band_strip: int = measured(
-        512, "elements", "workloads", "minimum elements of a strip of a band, for the overhead of its loops"
+    min_fused_strip: int = measured(
+        512, "elements", "workloads", "minimum elements of a strip of a strip fusion, for the overhead of its loops"
     )
-    max_band_strip_bytes: int = measured(1 << 19, "bytes", "workloads", "maximum bytes of a strip of a band")
-    min_wave_bytes: int = measured(
+    max_fused_strip_bytes: int = measured(1 << 19, "bytes", "workloads", "maximum bytes of a strip of a strip fusion")
+    min_wavefront_bytes: int = measured(
         1 << 20,
         "bytes",
         "workloads",
         "minimum bytes accessed by each iteration of a stencil, more than the second-level cache holds",
     )
-    wave_chunk_bytes: int = measured(1 << 16, "bytes", "workloads", "bytes of a chunk of a wave, in all arrays")
-    wave_bytes: int = measured(
-        3 << 18, "bytes", "workloads", "bytes of the chunks of a wave, which stay in the second-level cache"
+    wavefront_chunk_bytes: int = measured(
+        1 << 16, "bytes", "workloads", "bytes of a chunk of a wavefront, in all arrays"
     )
-    max_wave_cost: int = measured(
+    wavefront_bytes: int = measured(
+        3 << 18, "bytes", "workloads", "bytes of the chunks of a wavefront, which stay in the second-level cache"
+    )
+    max_wavefront_cost: int = measured(
         48, "cost units", "workloads", "cost of an element at which an iteration is compute-bound"
     )
-    max_wave_iterations: int = measured(
+    max_wavefront_iterations: int = measured(
         8,
         "iterations",
         "workloads",
-        "maximum iterations of a wave: with more, partial chunks at the ends cost more than is gained",
+        "maximum iterations of a wavefront: with more, partial chunks at the ends cost more than is gained",
     )
 
 

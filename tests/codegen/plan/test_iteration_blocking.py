@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tracegrad as tg
-from tracegrad.codegen.loopir.blocking import SERIAL, SHARES, STRIPS, WAVES, IterationBlocking
+from tracegrad.codegen.loopir.blocking import SERIAL, SHARES, STRIPS, WAVEFRONTS, IterationBlocking
 from tracegrad.codegen.plan.planner import plan
 from tracegrad.codegen.plan.program_plan import plans_of
 from tracegrad.codegen.plan.region_steps import ScanStep
@@ -27,16 +27,17 @@ def smoothed(u: Any) -> Any:
 
 MATRIX, VECTOR = np.ones((300, 40)), np.ones(5000)
 ROWS = "a row depends on other rows of "
+PREVIOUS = f"{ROWS}the previous iteration"
 FAR = "a row depends on rows of the previous iteration at an unknown distance"
 BODIES = [
     (STRIPS, {}, lambda u: (np.sin(u) * 0.5,), MATRIX),
-    (WAVES, {STRIPS: f"{ROWS}the previous iteration"}, lambda u: (np.pad(u[2:] + u[:-2], ((1, 1), (0, 0))),), MATRIX),
-    ("", {STRIPS: f"{ROWS}the previous iteration", WAVES: FAR}, lambda u: (u[::-1] * 0.5,), VECTOR),
+    (WAVEFRONTS, {STRIPS: PREVIOUS}, lambda u: (np.pad(u[2:] + u[:-2], ((1, 1), (0, 0))),), MATRIX),
+    ("", {STRIPS: PREVIOUS, WAVEFRONTS: FAR}, lambda u: (u[::-1] * 0.5,), VECTOR),
     ("", {STRIPS: "a kernel reduces rows, or computes them in order"}, lambda u: (u / (1.0 + np.sum(u)),), VECTOR),
     ("", {STRIPS: "a step is no kernel"}, lambda u: (u @ u * 0.01,), np.ones((30, 30))),
     ("", {STRIPS: "no kernel has rows"}, lambda u: (u * 0.5,), np.ones(3)),
     ("", {STRIPS: f"{ROWS}its iteration"}, lambda u, v: (np.sin(v), smoothed(np.exp(u))), VECTOR, VECTOR),
-    (SHARES, {STRIPS: "no kernel has rows", WAVES: "no kernel has rows"}, lambda k: (k + 2,), np.array(3)),
+    (SHARES, {STRIPS: "no kernel has rows", WAVEFRONTS: "no kernel has rows"}, lambda k: (k + 2,), np.array(3)),
 ]  # fmt: skip
 
 

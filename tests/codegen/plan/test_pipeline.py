@@ -15,7 +15,7 @@ from tracegrad.codegen.plan.pipeline import PLAN_PIPELINE, Snapshots
 from tracegrad.codegen.plan.places_and_words import ARENA, InputPlace
 from tracegrad.codegen.plan.planner import plan
 from tracegrad.codegen.plan.program_plan import Plan
-from tracegrad.codegen.plan.strip_fusion import Band
+from tracegrad.codegen.plan.strip_fusion import StripFusion
 from tracegrad.codegen.plan.verify_plan import verify_plan
 from tracegrad.errors import VerifyError
 from tracegrad.ir import parse
@@ -80,8 +80,8 @@ def without_result(plan: Plan) -> None:
     del plan.steps[-1]
 
 
-def band_of_other_steps(plan: Plan) -> None:
-    plan.bands = [Band(0, 1, 30, 2, [1, 1], {})]
+def fusion_of_other_steps(plan: Plan) -> None:
+    plan.strip_fusions = [StripFusion(0, 1, 30, 2, [1, 1], {})]
 
 
 def undefined_value(plan: Plan) -> None:
@@ -95,7 +95,7 @@ BROKEN: dict[str, Callable[[Plan], None]] = {
     "no step uses buffer b9": unused_place,
     "step 1 overwrites buffer b2, input 0": overwritten_input,
     "no step writes output 0": without_result,
-    "steps 0 to 1 are not all kernels": band_of_other_steps,
+    "steps 0 to 1 are not all kernels": fusion_of_other_steps,
     "v0 used before definition": undefined_value,
 }
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import tracegrad as tg
-from tracegrad.codegen.loopir.blocking import SHARES, STRIPS, WAVES
+from tracegrad.codegen.loopir.blocking import SHARES, STRIPS, WAVEFRONTS
 from tracegrad.codegen.plan.region_steps import Looping, ScanStep
 from tracegrad.errors import CapacityError
 from tracegrad.ir import Graph, parse, run, verify
@@ -611,7 +611,7 @@ def test_threads_share_strips() -> None:
     assert "in strips" in step
 
 
-# -- waves -------------------------------------------------------------------------------------------------------
+# -- wavefronts -------------------------------------------------------------------------------------------------------
 @pytest.fixture
 def one_thread() -> Iterator[None]:
     before = pool.num_threads()
@@ -621,9 +621,9 @@ def one_thread() -> Iterator[None]:
 
 
 def depths(program: Program) -> list[int]:
-    """How many iterations of each loop of a program run at a time, in waves; 0 where it cannot."""
+    """How many iterations of each loop of a program run at a time, in wavefronts; 0 where it cannot."""
     loops = [step for step in program.report.plan.steps if isinstance(step, ScanStep)]
-    return [step.blocking.depth if step.blocking.strategy == WAVES else 0 for step in loops]
+    return [step.blocking.depth if step.blocking.strategy == WAVEFRONTS else 0 for step in loops]
 
 
 def diffused(reach: int, reverse: bool = False) -> Callable[..., Any]:
@@ -645,7 +645,7 @@ def diffused(reach: int, reverse: bool = False) -> Callable[..., Any]:
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("length", [0, 1, 2, 7, 8, 9, 30])
 @pytest.mark.parametrize(("n", "m", "reach"), [(300, 301, 1), (203, 400, 5), (9000, 11, 2), (70, 2500, 2)])
-def test_stencils_run_in_waves(n: int, m: int, reach: int, length: int, reverse: bool) -> None:
+def test_stencils_run_in_wavefronts(n: int, m: int, reach: int, length: int, reverse: bool) -> None:
     f, arrays = diffused(reach, reverse), (rng.random((n, m)), rng.random((length, m)))
     graph = tg.trace(f).graph(*arrays)
     program = program_of(graph)
@@ -656,7 +656,7 @@ def test_stencils_run_in_waves(n: int, m: int, reach: int, length: int, reverse:
     np.testing.assert_allclose(program.entry(*arrays)[0], last, rtol=1e-13)
 
 
-def test_waves_are_for_one_thread_and_the_bits_are_those_of_several() -> None:
+def test_wavefronts_are_for_one_thread_and_the_bits_are_those_of_several() -> None:
     arrays = (rng.random((600, 600)), rng.random((20, 600)))
     program, before = program_of(tg.trace(diffused(1)).graph(*arrays)), pool.num_threads()
     results = []
@@ -668,7 +668,7 @@ def test_waves_are_for_one_thread_and_the_bits_are_those_of_several() -> None:
 
 
 @pytest.mark.usefixtures("one_thread")
-def test_arrays_that_stay_in_the_cache_need_no_waves_and_have_the_same_machine_code() -> None:
+def test_arrays_that_stay_in_the_cache_need_no_wavefronts_and_have_the_same_machine_code() -> None:
     small, large = ((rng.random((n, n)), rng.random((20, n))) for n in (40, 500))
     one = program_of(tg.trace(diffused(1)).graph(*small))
     before = machine_code_count()
@@ -678,7 +678,7 @@ def test_arrays_that_stay_in_the_cache_need_no_waves_and_have_the_same_machine_c
 
 
 @pytest.mark.usefixtures("one_thread")
-def test_several_carries_run_in_waves() -> None:
+def test_several_carries_run_in_wavefronts() -> None:
     """Two species that diffuse and react."""
 
     def turn(state: Any, _: Any) -> Any:
@@ -698,7 +698,7 @@ def test_several_carries_run_in_waves() -> None:
 
 
 @pytest.mark.usefixtures("one_thread")
-def test_vectors_run_in_waves_instead_of_being_split() -> None:
+def test_vectors_run_in_wavefronts_instead_of_being_split() -> None:
     def turn(u: Any, _: Any) -> Any:
         v = u.copy()
         v[3:-1] += 0.1 * (u[4:] - u[:-4])
@@ -711,7 +711,7 @@ def test_vectors_run_in_waves_instead_of_being_split() -> None:
     np.testing.assert_allclose(got, tg.scan(turn, u, None, length=20)[0], rtol=1e-13, atol=1e-13)
 
 
-def test_what_reads_what_its_iteration_has_made_or_all_rows_does_not_run_in_waves() -> None:
+def test_what_reads_what_its_iteration_has_made_or_all_rows_does_not_run_in_wavefronts() -> None:
     u = rng.random((300, 300))
 
     def twice(u: Any, _: Any) -> Any:

@@ -18,7 +18,7 @@ from tracegrad.codegen.loopir.kernel import BoundsCheck, Kernel, KernelLoop, Loa
 from tracegrad.codegen.loopir.polynomial import Poly
 from tracegrad.codegen.plan.arena import Arena
 from tracegrad.codegen.plan.places_and_words import OutputPlace
-from tracegrad.codegen.program.interpreter import BAND
+from tracegrad.codegen.program.interpreter import FUSED_STRIPS
 from tracegrad.runtime.compile.code_store import shared_function
 from tracegrad.runtime.threads import pool
 
@@ -26,9 +26,9 @@ rng = np.random.default_rng(0)
 
 
 def together(fun: Any, *args: Any) -> list[list[set[str]]]:
-    """For each band of the program, the ops that each of its kernels stores."""
+    """For each fusion of the program, the ops that each of its kernels stores."""
     plan = plan_of(fun, *args)
-    return [[{x.name for x in plan.steps[i].group.roots} for i in band.steps] for band in plan.bands]
+    return [[{x.name for x in plan.steps[i].group.roots} for i in fusion.steps] for fusion in plan.strip_fusions]
 
 
 # -- programs ----------------------------------------------------------------------------------------------------------
@@ -89,7 +89,7 @@ def test_rows_with_nan_and_infinity_stay_by_themselves(fun: Callable[[Any], Any]
 def test_derivatives_are_those_of_differences(fun: Callable[[Any], Any]) -> None:
     x, w, t = (rng.standard_normal((2000, 60)) for _ in range(3))
     derivative = tg.grad(lambda x: np.sum(fun(x) * w))
-    assert len(plan_of(derivative, x).bands) == 1
+    assert len(plan_of(derivative, x).strip_fusions) == 1
     step = 1e-5
     difference = np.sum((fun(x + step * t) - fun(x - step * t)) * w) / (2 * step)
     np.testing.assert_allclose(np.sum(derivative(x) * t), difference, rtol=1e-6)
@@ -111,17 +111,17 @@ def test_cross_entropy_reads_its_logits_row_by_row() -> None:
         tg.value_and_grad(cross_entropy)(z, labels)
 
 
-# -- which kernels are a band ------------------------------------------------------------------------------------------
-def test_softmax_is_one_band_and_keeps_a_strip() -> None:
+# -- which kernels are a strip fusion -------------------------------------------------------------------------------
+def test_softmax_is_one_fusion_and_keeps_a_strip() -> None:
     x = np.ones((4096, 200))
     fun = tg.trace(softmax)
     assert together(fun, x) == [[{"reduce_max"}, {"exp", "reduce_sum"}, {"divide"}]]
     plan = plan_of(fun, x)
-    (band,) = plan.bands
-    saved = {x.name for x, buffer in plan.buffers.items() if buffer in band.local}
+    (fusion,) = plan.strip_fusions
+    saved = {x.name for x, buffer in plan.buffers.items() if buffer in fusion.local}
     assert saved == {"reduce_max", "reduce_sum"}
     assert {x.name for x, buffer in plan.buffers.items() if plan.memory[buffer] == OutputPlace(0)} == {"exp", "divide"}
-    assert band.bytes < x.nbytes // 20
+    assert fusion.bytes < x.nbytes // 20
     assert plan.arena_bytes < 1000
     assert "steps 0 to 2 run together" in str(fun.explain(x))
 
@@ -129,16 +129,20 @@ def test_softmax_is_one_band_and_keeps_a_strip() -> None:
 def test_of_what_no_result_has_the_memory_of_there_is_a_strip() -> None:
     x = np.ones((4096, 200))
     plan = plan_of(tg.trace(lambda x: softmax(x).astype(np.float32)), x)
-    (band,) = plan.bands
-    assert {x.name for x, buffer in plan.buffers.items() if buffer in band.local} == {"reduce_max", "exp", "reduce_sum"}
-    assert band.bytes < x.nbytes // 20
+    (fusion,) = plan.strip_fusions
+    assert {x.name for x, buffer in plan.buffers.items() if buffer in fusion.local} == {
+        "reduce_max",
+        "exp",
+        "reduce_sum",
+    }
+    assert fusion.bytes < x.nbytes // 20
     assert plan.arena_bytes < 1000
 
 
-def test_a_band_is_no_part_of_machine_code() -> None:
+def test_a_fusion_is_no_part_of_machine_code() -> None:
     fun = tg.trace(softmax)
     small, large = (plan_of(fun, np.ones((n, 200))) for n in (20, 4096))
-    assert [len(small.bands), len(large.bands)] == [0, 1]
+    assert [len(small.strip_fusions), len(large.strip_fusions)] == [0, 1]
     assert small.text() == large.text()
 
 
@@ -153,8 +157,8 @@ def test_kernels_that_were_cut_for_their_size_are_a_band() -> None:
 
     x = rng.standard_normal(100_000)
     fun = tg.trace(chain)
-    (band,) = plan_of(fun, x).bands
-    assert len(band.steps) == len(plan_of(fun, x).steps) > 3
+    (fusion,) = plan_of(fun, x).strip_fusions
+    assert len(fusion.steps) == len(plan_of(fun, x).steps) > 3
     np.testing.assert_allclose(fun(x), chain(x), rtol=1e-9, atol=1e-12)
 
 
@@ -178,12 +182,12 @@ def reversed_rows(x: Any) -> Any:
 
 
 @pytest.mark.parametrize("fun", [columns, rows_above, transposed, reversed_rows], ids=lambda f: f.__name__)
-def test_what_needs_other_rows_is_in_no_band_with_them(fun: Callable[[Any], Any]) -> None:
+def test_what_needs_other_rows_is_in_no_fusion_with_them(fun: Callable[[Any], Any]) -> None:
     x = rng.standard_normal((900, 900))
     result = tg.trace(fun)
     plan = plan_of(result, x)
     last = plan.steps.index(next(step for step in plan.steps if plan.buffers[plan.graph.outputs[0]] in step.writes))
-    assert not any(last in band.steps and len(band.local) > 2 for band in plan.bands)
+    assert not any(last in fusion.steps and len(fusion.local) > 2 for fusion in plan.strip_fusions)
     np.testing.assert_allclose(result(x), fun(x), rtol=1e-11)
 
 
@@ -197,7 +201,7 @@ def test_kernels_over_few_rows_make_no_long_rows_of_those_of_a_band() -> None:
         return np.sum(sums) - 10_000 * np.log(np.sum(np.exp(weights - np.max(weights))))
 
     derivative = tg.grad(mixed, argnums=(0, 1))
-    assert [band.rows for band in plan_of(derivative, x, weights).bands] == [10_000]
+    assert [fusion.rows for fusion in plan_of(derivative, x, weights).strip_fusions] == [10_000]
     of_x, of_weights = derivative(x, weights)
     np.testing.assert_allclose(of_x, softmax(x + weights), rtol=1e-10)
     true = np.sum(softmax(x + weights), axis=0) - 10_000 * softmax(weights[None])[0]
@@ -208,7 +212,7 @@ def test_kernels_over_few_rows_make_no_long_rows_of_those_of_a_band() -> None:
 def test_two_bands_with_a_product_between_them() -> None:
     x, w = rng.standard_normal((2000, 64)), rng.standard_normal((64, 64))
     fun = tg.trace(lambda x: softmax(softmax(x) @ w))
-    assert len(plan_of(fun, x).bands) == 2
+    assert len(plan_of(fun, x).strip_fusions) == 2
     np.testing.assert_allclose(fun(x), softmax(softmax(x) @ w), rtol=1e-10)
 
 
@@ -224,7 +228,7 @@ def thread_counts() -> Iterator[tuple[int, ...]]:
 def test_bits_do_not_depend_on_the_number_of_threads(fun: Any, thread_counts: tuple[int, ...]) -> None:
     x = rng.standard_normal((20_011, 51))
     output, results = tg.trace(fun), []
-    assert plan_of(output, x).bands
+    assert plan_of(output, x).strip_fusions
     for n in thread_counts:
         pool.set_num_threads(n)
         result = output(x)
@@ -264,12 +268,12 @@ def test_footprints_are_the_elements_of_an_iteration() -> None:
     }
 
 
-# -- the function that runs a band -------------------------------------------------------------------------------------
-def call_band(kernels: list[Any], sizes: list[int], arrays: list[Any], each: str = "tg_chunks") -> int:
-    """Run a band of `kernels`, lists of words; `sizes` are chunks, rows of a chunk, rows, rows of a strip, bytes."""
+# -- the function that runs a strip fusion --------------------------------------------------------------------------
+def call_strip_fusion(kernels: list[Any], sizes: list[int], arrays: list[Any], each: str = "tg_chunks") -> int:
+    """Run a strip fusion of `kernels`, lists of words; `sizes`: chunks, rows of each, rows, rows of a strip, bytes."""
     functions = [shared_function(name) for name in (each, "malloc", "free")]
     words = [word for kernel in kernels for word in kernel]
-    return run(BAND, [*functions, *sizes, len(arrays), len(kernels), len(words), *words], *arrays)
+    return run(FUSED_STRIPS, [*functions, *sizes, len(arrays), len(kernels), len(words), *words], *arrays)
 
 
 def test_all_kernels_run_for_a_strip_and_then_for_the_next() -> None:
@@ -284,7 +288,7 @@ def test_all_kernels_run_for_a_strip_and_then_for_the_next() -> None:
 
     first, second = kernel("first"), kernel("second", 3)
     words = [[address(first), 1, 0, 0, 3, 0, 0, 77], [address(second), 10, 0, 0, 3, 0, 0, 88]]
-    assert call_band(words, [2, 4, 7, 3, 0], [np.zeros(1)]) == 3
+    assert call_strip_fusion(words, [2, 4, 7, 3, 0], [np.zeros(1)]) == 3
     assert seen == [
         (name, unit * low, unit * high, own)
         for low, high in ((0, 3), (3, 4), (4, 7))
@@ -318,7 +322,7 @@ def test_local_buffers_begin_with_the_strip_and_partial_results_are_merged() -> 
         [address(first), 2, 1, 0, 4, 2, 64, 2 * 8, 0, 0, 0, 0],
         [address(second), 2, 1, 1, 8, 2, 64, 2 * 8, 6, 1, 0, 8, at, 1, merge, 0, 0, 0, 0, 0, 0, 0, 0],
     ]
-    assert call_band(kernels, [2, 4, 7, 3, 64 + 48], [out, parts]) == 0
+    assert call_strip_fusion(kernels, [2, 4, 7, 3, 64 + 48], [out, parts]) == 0
     np.testing.assert_array_equal(out, 2 * x + 1)
     np.testing.assert_array_equal(parts, [2 * x[:8].sum(), 2 * x[8:].sum()])
 

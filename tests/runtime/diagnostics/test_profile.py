@@ -211,9 +211,9 @@ def test_steps_that_run_together_are_one_and_what_they_leave_to_each_other_is_no
         return e / e.sum(axis=1, keepdims=True)
 
     profile = tg.trace(softmax).profile(np.ones((3000, 400)))
-    band = profile.steps[0]
-    assert len(band.numbers) >= 2
-    assert band.bytes == 2 * 8 * 3000 * 400
+    fusion = profile.steps[0]
+    assert len(fusion.numbers) >= 2
+    assert fusion.bytes == 2 * 8 * 3000 * 400
 
 
 PROGRAM = """

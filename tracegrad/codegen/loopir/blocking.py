@@ -19,7 +19,7 @@ ROOM = TUNING.threads.max_iteration_bytes
 
 # The strategies for the iterations of a loop, in order of preference.
 STRIPS = "strips"  # all iterations on one strip of rows, then on the next
-WAVES = "waves"  # several iterations on nearby rows, in skewed order
+WAVEFRONTS = "wavefronts"  # several iterations on nearby rows, in skewed order
 SHARES = "shares"  # threads share the iterations
 
 
@@ -55,10 +55,10 @@ def block_size(budget: int, each: int, *minimums: int) -> int:
 class IterationBlocking:
     """How the iterations of a loop body are blocked: by a strategy, or one after the other ("").
 
-    Strips and waves are blocks of `size` of the `rows` of the arrays, which cost `cost` in one iteration; a wave has
-    `depth` iterations (1 if waves are not profitable). Shares are blocks of iterations, whose number is no property of
-    the body: `counters` has the increments of its carries. Threads may share a loop over arrays of symbolic sizes also
-    inside another loop. `reasons` says for each strategy that was not chosen before why it is illegal.
+    Strips, and the chunks of wavefronts, are blocks of `size` of the `rows` of the arrays, which cost `cost` in one
+    iteration. A wavefront has `depth` iterations (1 if wavefronts are not profitable). Shares are blocks of iterations,
+    whose number is no property of the body: `counters` has the increments of its carries. Threads may share a loop over
+    arrays of symbolic sizes also inside another loop. `reasons` says why each preferred strategy is illegal.
     """
 
     strategy: str = ""
@@ -92,7 +92,7 @@ class IterationBlocking:
 
 _VALUE_NAMES = {
     STRIPS: ("rows", "strip", "strips"),
-    WAVES: ("rows", "chunk", "chunks"),
+    WAVEFRONTS: ("rows", "chunk", "chunks"),
     SHARES: ("length", "share", "shares"),
 }
 SERIAL = IterationBlocking()

@@ -31,8 +31,8 @@ def allocate(plan: Plan) -> None:
     arena = Arena()
     values = _offsets(plan, arena)
     values |= arena.improve()
-    for band in plan.bands:
-        allocate_locals(plan, band)
+    for fusion in plan.strip_fusions:
+        allocate_locals(plan, fusion)
     plan.arena_bytes = arena.top
     constants = {name: _constant_bits(*constant) for name, constant in plan.arguments.constants.items()}
     symbols = {**plan.arguments.sizes, **constants}
@@ -46,12 +46,13 @@ def allocate(plan: Plan) -> None:
 def _offsets(plan: Plan, arena: Arena) -> dict[WordName, int]:
     """The words of steps and buffers: arena offsets of temporaries and partial results, and the partition of steps."""
     needed = {name: n.aval.nbytes for n, name in plan.buffers.items() if plan.memory[name] is ARENA}
-    ends = {i: band.last for band in plan.bands for i in band.steps}  # all steps of a band end together
+    # All steps of a strip fusion end together.
+    ends = {i: fusion.last for fusion in plan.strip_fusions for i in fusion.steps}
     temps = [[n for n in step.buffers if n in needed] for step in plan.steps]
     ending: dict[int, list[WordName]] = {}
     for name, i in {name: ends.get(i, i) for i, names in enumerate(temps) for name in names}.items():
         ending.setdefault(i, []).append(offset_word(name))
-    local = {name for band in plan.bands for name in band.local}
+    local = {name for fusion in plan.strip_fusions for name in fusion.local}
     allocated = set[str]()
     values: dict[WordName, int] = {}
     reuses = not disabled("arena-reuse")
@@ -95,8 +96,8 @@ def _add_region_values(plan: Plan) -> None:
 
 
 def _chunk_values(plan: Plan, i: int, step: Launch, arena: Arena) -> dict[WordName, int]:
-    """The partition of step `i`, and the offsets of its partial results, which live until the step, or its band, has
-    run."""
+    """The partition of step `i`, and the offsets of its partial results, which live until the step, or its strip
+    fusion, has run."""
     blocks = step.blocks
     partition = {"rows": blocks.size, "chunks": blocks.number, "parallel": int(blocks.parallel)}
     values = {WordName(name, i): value for name, value in partition.items()}

@@ -42,8 +42,8 @@ def fails_late(plan: Plan, checked: bool) -> bool:
     written = [i for i, step in enumerate(plan.steps) if not operands.isdisjoint(step.writes)]
     if not written:
         return False
-    # The kernel of the check may be in one compilation unit with the loop after it, or in its band.
-    first = min([band.first for band in plan.bands if written[0] in band.steps], default=written[0])
+    # The kernel of the check may be in one compilation unit with the loop after it, or in its strip fusion.
+    first = min([fusion.first for fusion in plan.strip_fusions if written[0] in fusion.steps], default=written[0])
     before = first - isinstance(plan.steps[first], Nested)
     return any(map(_can_fail, plan.steps[written[0] :])) or (checked and check_step_index(plan) >= before)
 

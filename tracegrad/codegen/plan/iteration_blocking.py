@@ -5,11 +5,12 @@ The first legal strategy is chosen:
 - *strips* (strip-mining with loop interchange). If the body is elementwise, the loop over rows may be moved outside the
   time loop. Carries then remain in the first-level cache between iterations, and threads share the rows once instead
   of in every iteration.
-- *waves* (wavefront, time-skewed tiling). A row of the carry of a stencil depends on a few rows of the previous
-  iteration only, so an iteration may begin before the previous one has ended. In wave w, iteration t computes chunk
-  w - t of the rows. It reads adjacent chunks only, which iteration t - 1 has computed in this wave or before. It
-  overwrites the values of iteration t - 2, which are not read any more. Arrays larger than the cache are thus streamed
-  once for several iterations. Waves are for one thread: with several, each iteration's rows are shared.
+- *wavefronts* (wavefront, time-skewed tiling). A row of the carry of a stencil depends on a few rows of the previous
+  iteration only, so an iteration may begin before the previous one has ended. In wavefront w, iteration t computes
+  chunk w - t of the rows. It reads adjacent chunks only, which iteration t - 1 has computed in this wavefront or
+  before. It overwrites the values of iteration t - 2, which are not read any more. Arrays larger than the cache are
+  thus streamed once for several iterations. Wavefronts are for one thread: with several, each iteration's rows are
+  shared.
 - *shares* (parallel iterations, DOALL). If the only carries are induction variables, each thread runs some iterations
   and writes their rows, in temporary memory of its own (`tracegrad.codegen.program.region_function`).
 
@@ -26,7 +27,7 @@ from typing import NamedTuple
 
 from tracegrad.avals import dtype_named
 from tracegrad.codegen.kernels.loop_order import is_serial
-from tracegrad.codegen.loopir.blocking import SERIAL, SHARES, STRIPS, WAVES, IterationBlocking, block_size
+from tracegrad.codegen.loopir.blocking import SERIAL, SHARES, STRIPS, WAVEFRONTS, IterationBlocking, block_size
 from tracegrad.codegen.loopir.kernel import Kernel, Reduce, accesses
 from tracegrad.codegen.loopir.polynomial import ONE, ZERO, Poly
 from tracegrad.codegen.loopir.steps import Launch, Matmul
@@ -39,11 +40,11 @@ from tracegrad.target.tuning import TUNING
 STRIP_BYTES = TUNING.strips.scan_bytes
 SHORTEST = TUNING.strips.min_scan_rows
 SHARE = TUNING.strips.scan_share
-MIN_WAVE_BYTES = TUNING.strips.min_wave_bytes
-CHUNK = TUNING.strips.wave_chunk_bytes
-CACHE = TUNING.strips.wave_bytes
-MAX_WAVE_COST = TUNING.strips.max_wave_cost
-MAX_WAVE_ITERATIONS = TUNING.strips.max_wave_iterations
+MIN_WAVEFRONT_BYTES = TUNING.strips.min_wavefront_bytes
+CHUNK = TUNING.strips.wavefront_chunk_bytes
+CACHE = TUNING.strips.wavefront_bytes
+MAX_WAVEFRONT_COST = TUNING.strips.max_wavefront_cost
+MAX_WAVEFRONT_ITERATIONS = TUNING.strips.max_wavefront_iterations
 
 
 def blocking_of(body: Plan) -> IterationBlocking:
@@ -148,14 +149,14 @@ def _against_strips(body: _Dependences) -> Iterator[str]:
         yield "a row depends on other rows of the previous iteration"
 
 
-def _against_waves(body: _Dependences) -> Iterator[str]:
+def _against_wavefronts(body: _Dependences) -> Iterator[str]:
     if body.row_obstacle:
         yield body.row_obstacle
     if body.plan.in_place:
         yield "a carry is updated in place"
     if not 0 < len(body.carried) == body.plan.carries:
         yield "a carry has no rows"
-    if any(kernel.cost >= MAX_WAVE_COST for kernel in body.kernels):
+    if any(kernel.cost >= MAX_WAVEFRONT_COST for kernel in body.kernels):
         yield "a kernel is compute-bound"
     if not all(distance.symbols <= body.sizes.keys() for distance in body.distances(body.carried)):
         yield "a row depends on rows of the previous iteration at an unknown distance"
@@ -190,14 +191,14 @@ def _strips(body: _Dependences, reasons: dict[str, str]) -> IterationBlocking:
     return IterationBlocking(STRIPS, rows, min(size, max(rows, 1)), cost, reasons=reasons)
 
 
-def _waves(body: _Dependences, reasons: dict[str, str]) -> IterationBlocking:
+def _wavefronts(body: _Dependences, reasons: dict[str, str]) -> IterationBlocking:
     rows, each = body.space
     itemsizes = {name: dtype_named(dtype).itemsize for x in body.kernels for name, (dtype, _) in x.buffers.items()}
     width = each * sum(itemsizes.values())
     reach = max(abs(x.evaluate(body.sizes)) for x in [ZERO, *body.distances(body.carried)])
     size = min(block_size(CHUNK, width, -(-reach // each), body.amortizing_rows), max(rows, 1))
-    depth = min(MAX_WAVE_ITERATIONS, CACHE // (size * width) - 1) if rows * width >= MIN_WAVE_BYTES else 1
-    return IterationBlocking(WAVES, rows, size, depth=max(depth, 1), reasons=reasons)
+    depth = min(MAX_WAVEFRONT_ITERATIONS, CACHE // (size * width) - 1) if rows * width >= MIN_WAVEFRONT_BYTES else 1
+    return IterationBlocking(WAVEFRONTS, rows, size, depth=max(depth, 1), reasons=reasons)
 
 
 def _shares(body: _Dependences, reasons: dict[str, str]) -> IterationBlocking:
@@ -226,6 +227,6 @@ class _Strategy(NamedTuple):
 
 STRATEGIES = {
     STRIPS: _Strategy("strip-mining", _against_strips, _strips),
-    WAVES: _Strategy("wavefront-tiling", _against_waves, _waves),
+    WAVEFRONTS: _Strategy("wavefront-tiling", _against_wavefronts, _wavefronts),
     SHARES: _Strategy("parallel-iterations", _against_shares, _shares),
 }

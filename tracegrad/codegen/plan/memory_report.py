@@ -55,7 +55,9 @@ def memory_of(plan: Plan, inputs: Sequence[str] = ()) -> MemoryReport:
     """Report the memory of the program with this plan; `inputs` are the user's names."""
     names = names_of(plan.graph.named(tuple(inputs)))
     users = plan.users()
-    strips = {name: row_bytes * band.strip for band in plan.bands for name, row_bytes in band.local.items()}
+    strips = {
+        name: row_bytes * fusion.strip for fusion in plan.strip_fusions for name, row_bytes in fusion.local.items()
+    }
     table: dict[str, Used] = {}
     for node, name in plan.buffers.items():
         size = strips.get(name, node.aval.nbytes)
@@ -66,5 +68,5 @@ def memory_of(plan: Plan, inputs: Sequence[str] = ()) -> MemoryReport:
             table[name] = Used(name, value, size, kind, min(steps), max(steps))
     buffers = sorted(table.values(), key=lambda used: -used.bytes)
     whole = {kind: sum(used.bytes for used in buffers if used.kind == kind) for kind in ("input", "result")}
-    arena = plan.arena_bytes + max((band.bytes for band in plan.bands), default=0)
+    arena = plan.arena_bytes + max((fusion.bytes for fusion in plan.strip_fusions), default=0)
     return MemoryReport(tuple(buffers), whole["input"], whole["result"], arena)

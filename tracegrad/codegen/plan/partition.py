@@ -18,7 +18,7 @@ from tracegrad.codegen.loopir.blocking import block_size, cut
 from tracegrad.codegen.loopir.kernel import Kernel, Reduce
 from tracegrad.codegen.loopir.steps import CallStep, Launch, Matmul
 from tracegrad.codegen.plan.region_steps import Nested
-from tracegrad.codegen.plan.strip_fusion import Band
+from tracegrad.codegen.plan.strip_fusion import StripFusion
 from tracegrad.settings import disabled
 from tracegrad.target.tuning import TUNING
 
@@ -65,8 +65,8 @@ def partition(plan: Plan) -> None:
             plan.cost += 8 * sum([x.aval.size for x in step.node.operands])
         elif isinstance(step, Launch):
             plan.cost += _cut_kernel(step, sizes, threads)
-    for band in plan.bands:
-        _cut_band(plan, band, threads)
+    for fusion in plan.strip_fusions:
+        _cut_fusion(plan, fusion, threads)
 
 
 def _cut_kernel(step: Launch, sizes: dict[str, int], threads: bool) -> int:
@@ -110,16 +110,16 @@ def _min_chunk_rows(rows: int, steps: list[Launch], sizes: dict[str, int]) -> in
     return -(-rows // (MAX_REDUCED_CHUNKS if longest < 64 else MAX_LONG_CHUNKS))
 
 
-def _cut_band(plan: Plan, band: Band, threads: bool) -> None:
-    """Partition the rows of a band into chunks of some strips, the same for all of its steps."""
+def _cut_fusion(plan: Plan, fusion: StripFusion, threads: bool) -> None:
+    """Partition the rows of a strip fusion into chunks of some strips, the same for all of its steps."""
     sizes = plan.arguments.sizes
-    steps = [step for i in band.steps if isinstance(step := plan.steps[i], Launch)]
+    steps = [step for i in fusion.steps if isinstance(step := plan.steps[i], Launch)]
     counts = [math.prod(x.extent.evaluate(sizes) for x in step.kernel.loops) for step in steps]
     cost = sum([n * max(step.kernel.cost, 1) for n, step in zip(counts, steps)])
-    rows = _chunk_rows(max(counts) // band.rows, -(-cost // band.rows))
+    rows = _chunk_rows(max(counts) // fusion.rows, -(-cost // fusion.rows))
     if any(step.partials for step in steps):
-        rows = max(rows, _min_chunk_rows(band.rows, steps, sizes))
-    rows = max(-(-rows // band.strip), 1) * band.strip
-    band.blocks = cut(band.rows, rows, cost, threads)
-    for step, unit in zip(steps, band.units):
-        step.blocks = band.blocks._replace(size=rows * unit)
+        rows = max(rows, _min_chunk_rows(fusion.rows, steps, sizes))
+    rows = max(-(-rows // fusion.strip), 1) * fusion.strip
+    fusion.blocks = cut(fusion.rows, rows, cost, threads)
+    for step, unit in zip(steps, fusion.units):
+        step.blocks = fusion.blocks._replace(size=rows * unit)

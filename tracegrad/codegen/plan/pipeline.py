@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from tracegrad.codegen.kernels.early_exit import stop_early
-from tracegrad.codegen.loopir.blocking import WAVES
+from tracegrad.codegen.loopir.blocking import WAVEFRONTS
 from tracegrad.codegen.plan.allocate import allocate, move_to_stack
 from tracegrad.codegen.plan.buffer_reuse import remove_dead_stores, reuse_dying_buffers
 from tracegrad.codegen.plan.donation import donate
@@ -45,8 +45,8 @@ def exit_early(plan: Plan) -> None:
 
 
 def split_region_kernels(plan: Plan) -> None:
-    """Split the kernels of a region, unless it runs in waves."""
-    if blocking_of(plan).strategy != WAVES:
+    """Split the kernels of a region, unless it runs in wavefronts."""
+    if blocking_of(plan).strategy != WAVEFRONTS:
         split_kernels(plan)
 
 
@@ -100,11 +100,11 @@ PLAN_PIPELINE = (
     PlanPass(
         reuse_dying_buffers,
         "buffer-reuse",
-        "before bands, whose local buffers need no memory to reuse",
+        "before strip fusions, whose local buffers need no memory to reuse",
         regions=False,
     ),
     PlanPass(fuse_strips, "strip-fusion", "the last pass that reorders steps", regions=False),
-    PlanPass(partition, "", "after bands, whose steps have common chunks"),
+    PlanPass(partition, "", "after strip fusions, whose steps have common chunks"),
     PlanPass(allocate, "", "last, because it needs the order of the steps and their chunks"),
 )
 
@@ -113,7 +113,7 @@ def optimize_plan(plan: Plan, snapshots: Snapshots | None = None) -> None:
     """Run the passes on a plan.
 
     If TRACEGRAD_VERIFY is set, the verifier checks the plan before the first pass and after each. `snapshots` receives
-    the name of each pass with the text of the plan after it, and its bands.
+    the name of each pass with the text of the plan after it, and its fusions.
     """
     is_noted = settings.verify or snapshots is not None
     if is_noted:
@@ -131,4 +131,4 @@ def _note(name: str, plan: Plan, snapshots: Snapshots | None) -> None:
 
         verify_plan(plan, name)
     if snapshots is not None:
-        snapshots.append((name, "\n".join([plan.text(), *map(str, plan.bands)])))
+        snapshots.append((name, "\n".join([plan.text(), *map(str, plan.strip_fusions)])))

@@ -19,7 +19,7 @@ from tracegrad.codegen.lower.lower import RuntimeArguments
 from tracegrad.codegen.lower.schedule import Schedule
 from tracegrad.codegen.plan.places_and_words import ARENA, BufferPlace, WordName
 from tracegrad.codegen.plan.region_steps import Looping, Nested, WhileStep, regions_of
-from tracegrad.codegen.plan.strip_fusion import Band
+from tracegrad.codegen.plan.strip_fusion import StripFusion
 from tracegrad.codegen.vecmath import RARE
 from tracegrad.ir import Graph, GraphNode
 from tracegrad.utils.lazy_dataclass import record
@@ -44,7 +44,7 @@ class Plan:
     carries: int = 0  # the number of carries of a region, which are its first inputs
     donated: Collection[int] = ()  # the inputs that may be overwritten
     blocking: IterationBlocking = SERIAL  # of a scan body
-    bands: list[Band] = field(default_factory=list)  # steps that run together, strip by strip
+    strip_fusions: list[StripFusion] = field(default_factory=list)  # steps that run together, strip by strip
     donors: dict[int, int] = field(default_factory=dict)  # output -> the donated input whose memory it reuses
     in_place: set[int] = field(default_factory=set)  # carries of a region that are updated in place
     arena_bytes: int = 0

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from tracegrad.avals import Aval
 from tracegrad.codegen.instr.safepoints import iterations_between_polls
 from tracegrad.codegen.instr.support import EACH_CHUNK, THREADS
-from tracegrad.codegen.loopir.blocking import SHARES, STRIPS, WAVES, IterationBlocking, LoopBlocks
+from tracegrad.codegen.loopir.blocking import SHARES, STRIPS, WAVEFRONTS, IterationBlocking, LoopBlocks
 from tracegrad.codegen.loopir.polynomial import ONE, Poly
 from tracegrad.codegen.loopir.steps import FusionGroup
 from tracegrad.ir import Graph, GraphNode
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tracegrad.codegen.lower.symbolic_shapes import Dims
     from tracegrad.codegen.plan.program_plan import Plan
 
-_FUNCTIONS = {"": (), STRIPS: EACH_CHUNK, WAVES: (THREADS,), SHARES: EACH_CHUNK}  # called by each strategy
+_FUNCTIONS = {"": (), STRIPS: EACH_CHUNK, WAVEFRONTS: (THREADS,), SHARES: EACH_CHUNK}  # called by each strategy
 STACK_BYTES = TUNING.memory.max_stack_carry
 TYPICAL_ITERATIONS = TUNING.threads.typical_iterations
 
@@ -173,7 +173,7 @@ class ScanStep(Looping):
 
     @property
     def blocks(self) -> LoopBlocks:
-        """The strips, chunks of waves, or shares of iterations."""
+        """The strips, chunks of wavefronts, or shares of iterations."""
         return self.blocking.blocks(self.length, self.regions["body"].cost, self._room)
 
     def runtime_values(self) -> dict[str, int]:
@@ -185,7 +185,9 @@ class ScanStep(Looping):
         if blocking.strategy:
             extent = self.length if blocking.strategy == SHARES else blocking.rows
             values |= zip(blocking.value_names, (extent, blocks.size, blocks.number))
-            values |= {"depth": blocking.depth} if blocking.strategy == WAVES else {"parallel": int(blocks.parallel)}
+            values |= (
+                {"depth": blocking.depth} if blocking.strategy == WAVEFRONTS else {"parallel": int(blocks.parallel)}
+            )
         return values
 
     @property

@@ -1,12 +1,12 @@
-"""Fuse kernels by strip-mining: run several kernels over one strip of rows, then over the next (a band).
+"""Fuse kernels by strip-mining: run several kernels over one strip of rows, then over the next (a strip fusion).
 
 A reduction of rows must finish before its result is used, so softmax, its derivative, and layer norm are several
 kernels. Kernels over long arrays may also have been split for their size. Run one after the other, each would stream
-all rows through memory. In a band, all of them run for one strip of rows at a time, so the rows remain in the cache.
-Temporaries that no other step reads need memory for one strip only: they are *local*.
+all rows through memory. In a strip fusion, all of them run for one strip of rows at a time, so the rows remain in the
+cache. Temporaries that no other step reads need memory for one strip only: they are *local*.
 
-The kernels are the same, alone or in a band. A band only changes how they are called, so no machine code depends on it.
-It is legal if a row that one kernel writes is read by the others at the same row only.
+The kernels are the same, alone or in a strip fusion. A fusion only changes how they are called, so no machine code
+depends on it. It is legal if a row that one kernel writes is read by the others at the same row only.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from tracegrad.utils.lazy_dataclass import record
 if TYPE_CHECKING:
     from tracegrad.codegen.plan.program_plan import Plan
 
-MIN_BAND_ROWS = TUNING.strips.min_band_rows
-MIN_BAND_BYTES = TUNING.strips.min_band_bytes
-STRIP = TUNING.strips.band_strip_bytes
-SHORTEST = TUNING.strips.min_band_strip
-LARGEST = TUNING.strips.max_band_strip_bytes
+MIN_FUSED_ROWS = TUNING.strips.min_fused_rows
+MIN_FUSED_BYTES = TUNING.strips.min_fused_bytes
+STRIP = TUNING.strips.fused_strip_bytes
+SHORTEST = TUNING.strips.min_fused_strip
+LARGEST = TUNING.strips.max_fused_strip_bytes
 
 
 @record(eq=False)
-class Band:
+class StripFusion:
     """Steps `first` to `last` of a plan, fused by strips: they run for `strip` of all `rows` at a time.
 
     `units` has, for each step, the iterations of its chunked loop per row. `local` has the buffers that need memory for
@@ -62,23 +62,23 @@ class Band:
 
 
 def fuse_strips(plan: Plan) -> None:
-    """Find the bands of a plan, and order the steps so that the steps of a band are consecutive."""
+    """Find the strip fusions of a plan, and order the steps so that those of a fusion are consecutive."""
     grouping = _Grouping(plan)
-    if sum(rows >= MIN_BAND_ROWS for rows in grouping.rows) < 2:
+    if sum(rows >= MIN_FUSED_ROWS for rows in grouping.rows) < 2:
         return
     groups = grouping.run()
     groups = [groups[i] for i in near_order(range(len(groups)), [group.before for group in groups])]
-    bands = {id(group): band for group in groups if (band := grouping.band(group)) is not None}
-    if not bands:
+    fusions = {id(group): fusion for group in groups if (fusion := grouping.fusion(group)) is not None}
+    if not fusions:
         return
     order = [i for group in groups for i in group.steps]
     plan.reorder(order)
     first = 0
     for group in groups:
-        if (band := bands.get(id(group))) is not None:
-            band.first, band.last = first, first + len(group.steps) - 1
+        if (fusion := fusions.get(id(group))) is not None:
+            fusion.first, fusion.last = first, first + len(group.steps) - 1
         first += len(group.steps)
-    plan.bands = list(bands.values())
+    plan.strip_fusions = list(fusions.values())
 
 
 @record(eq=False)
@@ -132,7 +132,7 @@ class _Grouping:
                 writers[name].add(i)
             related.discard(i)
             earlier.discard(i)
-            near = [results[k] for k in sorted(related, reverse=True)] if self.rows[i] >= MIN_BAND_ROWS else []
+            near = [results[k] for k in sorted(related, reverse=True)] if self.rows[i] >= MIN_FUSED_ROWS else []
             results.append(self._joined(i, {results[k] for k in earlier}, dict.fromkeys(near)))
         return self.groups
 
@@ -147,7 +147,7 @@ class _Grouping:
                 group.rows = rows
                 break
         else:
-            group = _StepGroup(len(self.groups), [], self.rows[i] if self.rows[i] >= MIN_BAND_ROWS else 0)
+            group = _StepGroup(len(self.groups), [], self.rows[i] if self.rows[i] >= MIN_FUSED_ROWS else 0)
             self.groups.append(group)
         group.steps.append(i)
         group.written |= self._writes[i]
@@ -216,8 +216,8 @@ class _Grouping:
             self._fills[i] = {name for name, *_ in self.steps[i].fills}
         return self._fills[i]
 
-    def band(self, group: _StepGroup) -> Band | None:
-        """The band of a group of steps, if it is profitable; else None."""
+    def fusion(self, group: _StepGroup) -> StripFusion | None:
+        """The fusion of a group of steps, if it is profitable; else None."""
         if len(group.steps) < 2:
             return None
         steps, rows, plan = self.steps, group.rows, self.plan
@@ -232,9 +232,9 @@ class _Grouping:
         units = [self.rows[k] // rows for k in group.steps]
         elements = max(self._elements(steps[k].kernel) for k in group.steps) // rows
         strip = block_size(STRIP, width, -(-SHORTEST // max(elements, 1)))
-        if rows * reused_bytes < MIN_BAND_BYTES or width * strip > LARGEST or 2 * strip > rows:
+        if rows * reused_bytes < MIN_FUSED_BYTES or width * strip > LARGEST or 2 * strip > rows:
             return None
-        return Band(0, 0, rows, strip, units, local)
+        return StripFusion(0, 0, rows, strip, units, local)
 
     def _elements(self, kernel: Kernel) -> int:
         total = 1
@@ -253,18 +253,18 @@ def _stride(accesses: list[Footprint | None]) -> int:
     return result
 
 
-def allocate_locals(plan: Plan, band: Band) -> None:
+def allocate_locals(plan: Plan, fusion: StripFusion) -> None:
     """Allocate local buffers, and the partial results of a strip, in the memory of a strip."""
     steps: list[Any] = plan.steps
     arena = Arena()
-    ends = {name: i for i in band.steps for name in steps[i].buffers}
-    for i in band.steps:
+    ends = {name: i for i in fusion.steps for name in steps[i].buffers}
+    for i in fusion.steps:
         for name in steps[i].buffers:
-            if name in band.local and name not in band.offsets:
-                band.offsets[name] = arena.allocate(name, band.local[name] * band.strip)
+            if name in fusion.local and name not in fusion.offsets:
+                fusion.offsets[name] = arena.allocate(name, fusion.local[name] * fusion.strip)
         for name, size in steps[i].partials.items():
-            band.offsets[name] = arena.allocate(name, size.evaluate(plan.arguments.sizes) * 8)
+            fusion.offsets[name] = arena.allocate(name, size.evaluate(plan.arguments.sizes) * 8)
         for name in steps[i].buffers:
             if ends[name] == i:
                 arena.free(name)
-    band.bytes = arena.top
+    fusion.bytes = arena.top

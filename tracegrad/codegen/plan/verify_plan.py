@@ -20,7 +20,7 @@ def verify_plan(plan: Plan, pass_name: str) -> None:
     written, or an input. An input is only written if it is an updated carry, or donated. Steps that run together are
     consecutive kernels, and calls are numbered in their order. Buffers that live at the same time do not overlap.
     """
-    for problem in itertools.chain(_of_steps(plan), _of_buffers(plan), _of_bands(plan), _of_memory(plan)):
+    for problem in itertools.chain(_of_steps(plan), _of_buffers(plan), _of_fusions(plan), _of_memory(plan)):
         raise VerifyError(f"plan after {pass_name}: {problem}")
 
 
@@ -76,20 +76,20 @@ def _of_buffers(plan: Plan) -> Iterator[str]:
             yield f"no step writes output {k}"
 
 
-def _of_bands(plan: Plan) -> Iterator[str]:
+def _of_fusions(plan: Plan) -> Iterator[str]:
     last = -1
-    for band in plan.bands:
-        if not last < band.first < band.last < len(plan.steps):
-            yield f"steps {band.first} to {band.last} are no band"
-        last = band.last
-        if not all(isinstance(plan.steps[i], Launch) for i in band.steps):
-            yield f"steps {band.first} to {band.last} are not all kernels"
+    for fusion in plan.strip_fusions:
+        if not last < fusion.first < fusion.last < len(plan.steps):
+            yield f"steps {fusion.first} to {fusion.last} are no strip fusion"
+        last = fusion.last
+        if not all(isinstance(plan.steps[i], Launch) for i in fusion.steps):
+            yield f"steps {fusion.first} to {fusion.last} are not all kernels"
 
 
 def _of_memory(plan: Plan) -> Iterator[str]:
     """Buffers that overlap in the arena while both live, after the arena is allocated."""
-    ends = {i: band.last for band in plan.bands for i in band.steps}
-    local = {name for band in plan.bands for name in band.local}
+    ends = {i: fusion.last for fusion in plan.strip_fusions for i in fusion.steps}
+    local = {name for fusion in plan.strip_fusions for name in fusion.local}
     sizes = {name: node.aval.nbytes for node, name in plan.buffers.items()}
     spans = []
     for name, users in plan.users().items():

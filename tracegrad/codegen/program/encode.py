@@ -21,7 +21,7 @@ from tracegrad.codegen.libs.linear_algebra import flags_of, is_native, routines_
 from tracegrad.codegen.libs.native_call import NATIVE_CALL
 from tracegrad.codegen.libs.recursive_factorizations import LAPACK_CALL
 from tracegrad.codegen.libs.sorting import is_ordering, ordering_operands
-from tracegrad.codegen.loopir.blocking import WAVES
+from tracegrad.codegen.loopir.blocking import WAVEFRONTS
 from tracegrad.codegen.loopir.kernel import Kernel, Reduce
 from tracegrad.codegen.loopir.polynomial import Poly
 from tracegrad.codegen.loopir.steps import CallStep, Launch, Matmul
@@ -38,13 +38,9 @@ from tracegrad.codegen.plan.places_and_words import (
 )
 from tracegrad.codegen.plan.program_plan import Plan, plans_of
 from tracegrad.codegen.plan.region_steps import Nested, ScanStep, regions_of
-from tracegrad.codegen.plan.strip_fusion import Band
+from tracegrad.codegen.plan.strip_fusion import StripFusion
 from tracegrad.codegen.program.compilation_units import CompilationUnit, unit_of_kernel, unit_of_segment
 from tracegrad.codegen.program.instructions import (
-    BAND_KERNEL,
-    BAND_LOCAL,
-    BAND_PARTIAL,
-    BAND_STEP,
     CALL,
     CHECK,
     COMBINE,
@@ -52,10 +48,14 @@ from tracegrad.codegen.program.instructions import (
     FILL,
     FORK,
     FORK_PARTIAL,
+    FUSED_KERNEL,
+    FUSED_LOCAL,
+    FUSED_PARTIAL,
     MATMUL,
     STEP,
+    STRIP_FUSION,
 )
-from tracegrad.codegen.program.interpreter import BAND
+from tracegrad.codegen.program.interpreter import FUSED_STRIPS
 from tracegrad.codegen.program.region_function import PlanSegment
 from tracegrad.target.tuning import TUNING
 from tracegrad.utils.lazy_dataclass import record
@@ -81,7 +81,7 @@ class ProgramInstruction:
     def uses(self) -> list[tuple[CompilationUnit, Sequence[int]]]:
         """The compilation units that the instruction calls, each with its plan steps."""
         units = units_of(self)
-        if self.function != BAND:
+        if self.function != FUSED_STRIPS:
             return [(unit, self.steps) for unit in units]
         steps: dict[CompilationUnit, list[int]] = {}
         for step, unit in zip(self.steps, units):
@@ -92,10 +92,10 @@ class ProgramInstruction:
 def encode_program(plan: Plan, optimize: int = 2) -> list[ProgramInstruction]:
     """Encode a plan as instructions; `optimize` says how its compilation units are compiled."""
     encoder = _ProgramEncoder(plan, optimize)
-    bands = {band.first: band for band in plan.bands}
-    step_ranges = list(_instruction_ranges(plan.steps, {band.first: band.last for band in plan.bands}))
+    fusions = {fusion.first: fusion for fusion in plan.strip_fusions}
+    step_ranges = list(_instruction_ranges(plan.steps, {fusion.first: fusion.last for fusion in plan.strip_fusions}))
     results = [
-        list(encoder.band(bands[first]) if first in bands else encoder.instructions(first, last))
+        list(encoder.fusion(fusions[first]) if first in fusions else encoder.instructions(first, last))
         for first, last in step_ranges
     ]
     if plan.check >= 0:
@@ -125,8 +125,8 @@ def units_of(instruction: ProgramInstruction) -> list[CompilationUnit]:
     return [x for x in (instruction.function, *instruction.operands) if isinstance(x, CompilationUnit)]
 
 
-def _instruction_ranges(steps: Sequence[Any], bands: Mapping[int, int]) -> Iterator[tuple[int, int]]:
-    """The first and last numbers of the steps of each part, single step, or band.
+def _instruction_ranges(steps: Sequence[Any], fusions: Mapping[int, int]) -> Iterator[tuple[int, int]]:
+    """The first and last numbers of the steps of each part, single step, or fusion.
 
     Kernels of a few elements are merged into one part, with the step with regions that follows or precedes them.
     """
@@ -141,7 +141,7 @@ def _instruction_ranges(steps: Sequence[Any], bands: Mapping[int, int]) -> Itera
                 after += 1
             next_is_nested = after < len(steps) and isinstance(steps[after], Nested)
             end = end + 1 if next_is_nested else after
-        end = max(end, bands.get(i, i) + 1)
+        end = max(end, fusions.get(i, i) + 1)
         yield i, end - 1
         i = end
 
@@ -281,57 +281,59 @@ class _ProgramEncoder:
         """The location of the partial results of a step in a buffer."""
         return [self.arena, self.plan.values[partial_word(i, name)]]
 
-    # -- bands ---------------------------------------------------------------------------------------
-    def band(self, band: Band) -> Iterator[ProgramInstruction]:
-        """The instructions of a band (`tracegrad.codegen.program.strip_fusion`)."""
-        steps = [(i, step) for i in band.steps if isinstance(step := self.plan.steps[i], Launch)]
+    # -- fusions ---------------------------------------------------------------------------------------
+    def fusion(self, fusion: StripFusion) -> Iterator[ProgramInstruction]:
+        """The instructions of a strip fusion (`tracegrad.codegen.program.strip_fusion`)."""
+        steps = [(i, step) for i in fusion.steps if isinstance(step := self.plan.steps[i], Launch)]
         for i, step in steps:
             yield from self._fills(i, step)
         kernels = [
-            operand for (i, step), unit in zip(steps, band.units) for operand in self._of_band(band, i, step, unit)
+            operand
+            for (i, step), unit in zip(steps, fusion.units)
+            for operand in self._of_fusion(fusion, i, step, unit)
         ]
         operands = encode(
-            BAND_STEP,
-            each_chunk=EACH_CHUNK[band.blocks.parallel],
+            STRIP_FUSION,
+            each_chunk=EACH_CHUNK[fusion.blocks.parallel],
             malloc="malloc",
             free="free",
-            chunks=band.blocks.number,
-            chunk_rows=band.blocks.size,
-            rows=band.rows,
-            strip_rows=band.strip,
-            strip_bytes=band.bytes,
+            chunks=fusion.blocks.number,
+            chunk_rows=fusion.blocks.size,
+            rows=fusion.rows,
+            strip_rows=fusion.strip,
+            strip_bytes=fusion.bytes,
             num_pointers=self.arena + 1,
             num_kernels=len(steps),
             size=len(kernels),
             kernels=kernels,
         )
-        yield ProgramInstruction(BAND, operands, band.steps)
-        if band.blocks.number > 1:
+        yield ProgramInstruction(FUSED_STRIPS, operands, fusion.steps)
+        if fusion.blocks.number > 1:
             for i, step in steps:
                 yield from self._combined(i, step)
 
-    def _of_band(self, band: Band, i: int, step: Launch, unit: int) -> list[EncodedOperand]:
-        """The operands of one kernel of a band."""
+    def _of_fusion(self, fusion: StripFusion, i: int, step: Launch, unit: int) -> list[EncodedOperand]:
+        """The operands of one kernel of a strip fusion."""
         code_unit, operands, positions = self._kernel(step.kernel)
-        names = [name for name in step.kernel.buffers if name in band.local]
+        names = [name for name in step.kernel.buffers if name in fusion.local]
         local_buffers = [
-            encode(BAND_LOCAL, position=positions[name], offset=band.offsets[name], row_bytes=band.local[name])
+            encode(FUSED_LOCAL, position=positions[name], offset=fusion.offsets[name], row_bytes=fusion.local[name])
             for name in names
         ]
         partials = [
             encode(
-                BAND_PARTIAL,
+                FUSED_PARTIAL,
                 position=positions[name],
                 first=self._partials(i, name) if step.blocks.number > 1 else self._location(name),
                 chunk_bytes=self._size(size) * dtype_named(step.kernel.buffers[name][0]).itemsize,
-                offset=band.offsets[name],
+                offset=fusion.offsets[name],
                 count=self._size(size),
                 merger=f"tg_merge.{_combiner(step, name)}",
             )
             for name, size in step.partials.items()
         ]
         return encode(
-            BAND_KERNEL,
+            FUSED_KERNEL,
             kernel=code_unit,
             row_iterations=unit,
             num_locals=len(local_buffers),
@@ -433,7 +435,7 @@ def _functions_used(segment: PlanSegment) -> set[str]:
 def _runs_chunks(step: Launch | ScanStep) -> bool:
     """Whether a step initializes accumulators, or runs tasks."""
     if isinstance(step, ScanStep):
-        return step.blocking.strategy != WAVES and step.blocks.number > 1
+        return step.blocking.strategy != WAVEFRONTS and step.blocks.number > 1
     return step.blocks.number > 1 or bool(step.fills)
 
 

@@ -92,7 +92,7 @@ COMBINE = OperandLayout(
     word("chunks", "chunks"),
     word("combiner", "address of a `tg_combine` function"),
 )
-BAND_STEP = OperandLayout(
+STRIP_FUSION = OperandLayout(
     word("each_chunk", "address of a function of `EACH_CHUNK`"),
     word("malloc", "address of the function of the C library"),
     word("free", "address of the function of the C library"),
@@ -106,7 +106,7 @@ BAND_STEP = OperandLayout(
     word("size", "words of all kernels"),
     rest("kernels", "kernels"),
 )
-BAND_KERNEL = OperandLayout(
+FUSED_KERNEL = OperandLayout(
     word("kernel", "address of the kernel"),
     word("row_iterations", "iterations of its loop per row"),
     word("num_locals", "local buffers"),
@@ -116,12 +116,12 @@ BAND_KERNEL = OperandLayout(
     rest("partials", "partial results"),
     rest("operands", "operands of the kernel, the range of rows first"),
 )
-BAND_LOCAL = OperandLayout(
+FUSED_LOCAL = OperandLayout(
     word("position", "number of its location among the operands of the kernel"),
     word("offset", "bytes from the begin of the memory of a strip"),
     word("row_bytes", "bytes of a row"),
 )
-BAND_PARTIAL = OperandLayout(
+FUSED_PARTIAL = OperandLayout(
     word("position", "number of its location among the operands of the kernel"),
     location("first", "the result of the first chunk"),
     word("chunk_bytes", "bytes to the result of the next chunk"),
@@ -138,7 +138,7 @@ INSTRUCTIONS = {
     f"{STEP}matmul": MATMUL,
     f"{STEP}fork": FORK,
     f"{STEP}combine": COMBINE,
-    f"{STEP}band": BAND_STEP,
+    f"{STEP}strip_fusion": STRIP_FUSION,
     **dict.fromkeys((name.rstrip(".") for name in ORDERING), NATIVE_CALL),
     **dict.fromkeys((name.rstrip(".") for name in NATIVE), LAPACK_CALL),
 }
@@ -146,9 +146,9 @@ _RECORDS = {
     "tg_walk": PROGRAM,
     "instruction of `tg_walk`": INSTRUCTION,
     "partial result of `fork`": FORK_PARTIAL,
-    "kernel of `band`": BAND_KERNEL,
-    "local buffer of `band`": BAND_LOCAL,
-    "partial result of `band`": BAND_PARTIAL,
+    "kernel of `strip_fusion`": FUSED_KERNEL,
+    "local buffer of `strip_fusion`": FUSED_LOCAL,
+    "partial result of `strip_fusion`": FUSED_PARTIAL,
 }
 
 

@@ -14,12 +14,12 @@ from collections.abc import Sequence
 
 from tracegrad.codegen.program import instructions as layouts
 from tracegrad.codegen.program.instructions import STEP
-from tracegrad.codegen.program.strip_fusion import band_module
+from tracegrad.codegen.program.strip_fusion import strip_fusion_module
 from tracegrad.llvmir.template import ir_template
 
-__all__ = ["BAND", "FAILED_CHECK", "STEP", "TOGETHER", "WALK", "interpreter_module", "interpreter_operands"]
+__all__ = ["FAILED_CHECK", "FUSED_STRIPS", "STEP", "TOGETHER", "WALK", "interpreter_module", "interpreter_operands"]
 
-WALK, BAND = "tg_walk", f"{STEP}band"
+WALK, FUSED_STRIPS = "tg_walk", f"{STEP}strip_fusion"
 TOGETHER = (WALK, *(STEP + what for what in ("copy", "check", "call", "matmul", "fork", "combine")))
 FAILED_CHECK = 4
 
@@ -27,9 +27,9 @@ _TYPES = {"f64": "double", "f32": "float", "bool": "i8"}
 
 
 def interpreter_module(name: str) -> str:
-    """Emit the module that defines a function, as text: one of `TOGETHER`, a fill, or the function of bands."""
-    if name == BAND:
-        return band_module(BAND)
+    """Emit the module that defines a function, as text: one of `TOGETHER`, a fill, or the function of strip fusions."""
+    if name == FUSED_STRIPS:
+        return strip_fusion_module(FUSED_STRIPS)
     helpers = ir_template("codegen/program/operands.ll")
     if name in TOGETHER:
         return helpers + ir_template(

@@ -19,7 +19,7 @@ from tracegrad.codegen.kernels.scalar_kernel import declared_kernel, kernel_func
 from tracegrad.codegen.kernels.transpose_tiling import tiles_of
 from tracegrad.codegen.kernels.vectorize import vectors_of
 from tracegrad.codegen.libs.random_streams import write_draw
-from tracegrad.codegen.loopir.blocking import STRIPS, WAVES
+from tracegrad.codegen.loopir.blocking import STRIPS, WAVEFRONTS
 from tracegrad.codegen.loopir.kernel import BoundsCheck, Kernel, Reduce, flattened
 from tracegrad.codegen.loopir.steps import CallStep, Launch, Matmul
 from tracegrad.codegen.plan.places_and_words import (
@@ -220,9 +220,9 @@ class _FunctionBodyEmitter:
             self.b.memcpy(self.pointers[out], self.pointers[step.base], self.polys.emit(self.b, step.bytes))
         signature, names = kernel.signature()
         is_separate = step.is_separate_function and not self.strip
-        in_waves = isinstance(self.plan, Plan) and self.plan.blocking.strategy == WAVES
+        in_wavefronts = isinstance(self.plan, Plan) and self.plan.blocking.strategy == WAVEFRONTS
         is_declared = is_separate or (
-            step.is_separate_function and in_waves
+            step.is_separate_function and in_wavefronts
         )  # shared iterations call the same function
         function = declared_kernel(self.module, kernel) if is_declared else self.shared.kernel(signature, kernel)
         constants = kernel.constants()

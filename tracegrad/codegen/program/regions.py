@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from tracegrad import llvmir as ir
 from tracegrad.codegen.instr.scalar import I64
 from tracegrad.codegen.instr.support import THREADS, loop, smaller
-from tracegrad.codegen.loopir.blocking import SHARES, STRIPS, WAVES
+from tracegrad.codegen.loopir.blocking import SHARES, STRIPS, WAVEFRONTS
 from tracegrad.codegen.loopir.polynomial import Poly
 from tracegrad.codegen.plan.places_and_words import WordName
 from tracegrad.codegen.plan.region_steps import BranchStep, Looping, Nested, RegionBuffer, RunStep, ScanStep, WhileStep
@@ -51,8 +51,8 @@ def run_nested(program: FunctionEmitter, i: int, step: Nested) -> None:
     match step:
         case ScanStep() if _is_shared(program, step):
             program.shared_out(i, step)
-        case ScanStep() if step.blocking.strategy == WAVES:
-            _in_waves(program, i, step)
+        case ScanStep() if step.blocking.strategy == WAVEFRONTS:
+            _in_wavefronts(program, i, step)
         case ScanStep():
             _RepeatEmitter(program, i, step).emit()
         case WhileStep():
@@ -73,8 +73,8 @@ def _is_shared(program: FunctionEmitter, step: ScanStep) -> bool:
     )
 
 
-def _in_waves(program: FunctionEmitter, i: int, step: ScanStep) -> None:
-    """Emit a loop that runs in waves if that is profitable and there is one thread; else iteration by iteration."""
+def _in_wavefronts(program: FunctionEmitter, i: int, step: ScanStep) -> None:
+    """Emit a loop that runs in wavefronts if that is profitable and there is one thread; else by iterations."""
     b = program.b
     begin, query, decide = b.block, *(b.append_basic_block(f"{name}.{i}") for name in ("ask", "decide"))
     b.cbranch(b.icmp_signed(">", program.env[WordName("depth", i)], ONE), query, decide)
@@ -295,8 +295,8 @@ class _RepeatEmitter(_LoopEmitter):
 
 
 class _WavefrontEmitter(_RepeatEmitter):
-    """A loop that runs in waves (`tracegrad.codegen.plan.iteration_blocking`), whose carries all alternate between two
-    blocks."""
+    """A loop that runs in wavefronts (`tracegrad.codegen.plan.iteration_blocking`), whose carries all alternate between
+    two blocks."""
 
     def __init__(self, program: FunctionEmitter, i: int, step: ScanStep):
         super().__init__(program, i, step)
@@ -313,21 +313,21 @@ class _WavefrontEmitter(_RepeatEmitter):
         self.end()
 
     def _group(self, number: Any) -> None:
-        """Run a group of iterations in waves."""
+        """Run a group of iterations in wavefronts."""
         first = self.b.mul(number, self.depth)
         iterations = smaller(self.b, self.depth, self.b.sub(self.length, first))
-        waves = self.b.add(self.chunks, self.b.sub(iterations, ONE))
-        loop(self.b, waves, lambda wave: self._wave(first, iterations, wave))
+        wavefronts = self.b.add(self.chunks, self.b.sub(iterations, ONE))
+        loop(self.b, wavefronts, lambda wavefront: self._wavefront(first, iterations, wavefront))
 
-    def _wave(self, first: Any, iterations: Any, wave: Any) -> None:
-        """Run the iterations that have a chunk in this wave; the later the iteration, the earlier the chunk."""
-        over = self.b.sub(wave, self.b.sub(self.chunks, ONE))
+    def _wavefront(self, first: Any, iterations: Any, wavefront: Any) -> None:
+        """Run the iterations that have a chunk in this wavefront; the later the iteration, the earlier the chunk."""
+        over = self.b.sub(wavefront, self.b.sub(self.chunks, ONE))
         begin = self.b.select(self.b.icmp_signed(">", over, ZERO), over, ZERO)
-        count = self.b.sub(smaller(self.b, iterations, self.b.add(wave, ONE)), begin)
+        count = self.b.sub(smaller(self.b, iterations, self.b.add(wavefront, ONE)), begin)
 
         def one(k: Any) -> None:
             iteration = self.b.add(begin, k)
-            self._chunk(self.b.add(first, iteration), self.b.sub(wave, iteration))
+            self._chunk(self.b.add(first, iteration), self.b.sub(wavefront, iteration))
 
         loop(self.b, count, one)
         self.program.return_if_failed(self.b.call(self.program.poll_function(), [self.program.env["tg_poll"]]))

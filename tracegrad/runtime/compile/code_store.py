@@ -21,7 +21,7 @@ from tracegrad.codegen.libs.linear_algebra import NATIVE, lapack_module
 from tracegrad.codegen.libs.sorting import ORDERING, ordering_module
 from tracegrad.codegen.program.compilation_units import CompilationUnit
 from tracegrad.codegen.program.encode import C_LIBRARY
-from tracegrad.codegen.program.interpreter import BAND, STEP, TOGETHER, WALK, interpreter_module
+from tracegrad.codegen.program.interpreter import FUSED_STRIPS, STEP, TOGETHER, WALK, interpreter_module
 from tracegrad.codegen.program.region_function import unit_module
 from tracegrad.codegen.vecmath import rare_module
 from tracegrad.platform.libraries import address, c_library
@@ -241,4 +241,4 @@ def _module_with(name: str) -> tuple[Callable[[], str], str, str, int]:
     if name.startswith(ORDERING):
         return lambda: ordering_module(name), name, "loops", 2
     make = lapack_module if name.startswith(NATIVE) else interpreter_module if name.startswith(STEP) else support_module
-    return lambda: make(name), name, "cold" if name in ("tg_chunks", BAND) else "glue", 1
+    return lambda: make(name), name, "cold" if name in ("tg_chunks", FUSED_STRIPS) else "glue", 1

@@ -64,7 +64,7 @@ def timed(program: Program, leaves: Sequence[Any], seconds: float = 0.5, layouts
     clock_cost = np.median(passed[:, 0])  # the time of reading the clock
     each = np.maximum(np.median(passed[:, 1:], axis=0) - clock_cost, 0.0) * 1e-9
     together: dict[range, float] = {}
-    whole = sorted({steps for steps, _ in orders}, key=len, reverse=True)  # a step may belong to a band
+    whole = sorted({steps for steps, _ in orders}, key=len, reverse=True)  # a step may belong to a strip fusion
     for (steps, _), spent in zip(orders, each):
         holder = next(x for x in whole if x == steps or (steps and set(steps) <= set(x)))
         together[holder] = together.get(holder, 0.0) + float(spent)
