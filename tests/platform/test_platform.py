@@ -188,6 +188,22 @@ def test_a_library_that_others_have_loaded_is_copied(
     assert second.asked == [(path, mode | NOLOAD), (copy, mode)]
 
 
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_the_library_of_an_extension_module(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    extension = tmp_path / "scipy" / "linalg" / "cython_blas.so"
+    library = tmp_path / "scipy.libs" / "libscipy_openblas-f07f.dll"
+    for file in (extension, library, library.with_name("libgcc.dll")):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+    loader_of(name, monkeypatch)
+    expected = library if name == "win32" else extension
+    assert libraries.library_of(extension, "openblas") == str(expected)
+    library.unlink()
+    if name == "win32":
+        with pytest.raises(OSError, match="no library openblas"):
+            libraries.library_of(extension, "openblas")
+
+
 def test_windows_loads_the_library_itself(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     loader = loader_of("win32", monkeypatch, tmp_path / "this.dll")
     assert libraries.load_privately(tmp_path / "this.dll") == str(tmp_path / "this.dll")

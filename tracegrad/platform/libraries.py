@@ -61,6 +61,22 @@ def library_in(folder: Path, name: str) -> Path | None:
     return next((path for path in sorted(folder.glob(f"*{name}*")) if path.suffix in SUFFIXES), None)
 
 
+def library_of(extension: Path, name: str) -> ctypes.CDLL:
+    """The library with `name` in its file name that an extension module of an installed package is linked with.
+
+    Elsewhere the functions of a library are found through one that is linked with it. Windows looks for a function in
+    one file only; wheels have the libraries for it in a folder `<package>.libs` beside the package. Raises OSError.
+    """
+    if sys.platform != "win32":
+        return ctypes.CDLL(str(extension))
+    for package in extension.parents:
+        folder = package.parent / f"{package.name}.libs"
+        path = library_in(folder, name) if folder.is_dir() else None
+        if path is not None:
+            return ctypes.CDLL(str(path))
+    raise OSError(f"no library {name} of {extension}")
+
+
 def load_privately(path: Path) -> ctypes.CDLL:
     """Load a copy of a library that no other part of the process uses. Raises OSError.
 

@@ -13,7 +13,9 @@ import importlib
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
 
+from tracegrad.platform.libraries import library_of
 from tracegrad.platform.processes import at_fork
 from tracegrad.utils.deferred_signals import uninterrupted
 
@@ -72,7 +74,7 @@ def _openblas() -> ctypes.CDLL | None:
     """Return the library, a dependency of a SciPy module, if its functions have the names of SciPy's wheels."""
     module = importlib.import_module("scipy.linalg.cython_blas")
     try:
-        library = ctypes.CDLL(str(module.__file__))
+        library = library_of(Path(str(module.__file__)), "openblas")
         for name in ("get", "set"):
             library[f"scipy_openblas_{name}_num_threads"]
     except (OSError, AttributeError):

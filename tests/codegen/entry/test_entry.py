@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import mmap
 import os
-import resource
 import subprocess
 import sys
 import threading
@@ -136,9 +136,12 @@ def copier(make: Maker, like: np.ndarray[Any, Any], *, status: int = 0, **option
     )
 
 
+needs_linux = pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="asks Linux for the memory in use")
+
+
 def rss() -> int:
     with open("/proc/self/statm", encoding="ascii") as file:
-        return int(file.read().split()[1]) * resource.getpagesize()
+        return int(file.read().split()[1]) * mmap.PAGESIZE
 
 
 # What comes back.
@@ -318,6 +321,7 @@ def test_the_arena_is_aligned_and_large_enough(make: Maker, count: int) -> None:
         assert np.array_equal(f(x), x)
 
 
+@needs_linux
 def test_a_large_arena_is_kept_between_calls_and_freed_with_the_callable() -> None:
     release_arenas()  # or it would have one that was there
     x = np.ones(4_000_000)
@@ -361,6 +365,7 @@ def test_the_callables_of_one_program_have_one_arena() -> None:
     assert np.array_equal(g(x), x)
 
 
+@needs_linux
 def test_arenas_are_given_back_on_request_and_taken_again() -> None:
     x = np.ones(4_000_000)
     f = copier(make_callable, x)
@@ -389,6 +394,7 @@ def test_a_new_program_takes_over_an_arena_of_its_size() -> None:
     assert arena_of(g) == arena
 
 
+@needs_linux
 def test_a_larger_program_takes_over_a_smaller_arena_that_has_room_for_it() -> None:
     release_arenas()
     x, y, z = (np.ones(n * 2**17) for n in (8, 14, 20))  # of which some are only in memory when they are touched
@@ -515,6 +521,7 @@ def test_reference_counts_of_what_calls_touch_stay() -> None:
     assert [b - a for a, b in zip(before, after, strict=True)] == [0] * len(watched)
 
 
+@needs_linux
 def test_repeated_calls_and_repeated_making_hold_no_memory() -> None:
     x = np.ones(200_000)
     f = copier(make_callable, x)

@@ -20,7 +20,6 @@ import mimetypes
 import os
 import platform
 import re
-import resource
 import shutil
 import signal
 import socket
@@ -47,6 +46,7 @@ import pytest
 import tracegrad as tg
 from tracegrad.trace.proxies import standard_library
 
+resource = pytest.importorskip("resource", reason="changes the state of a POSIX process")
 X = np.array([1.0, -2.0, 3.0])
 MODES = {"trace": tg.trace, "grad": lambda f: tg.grad(lambda x: np.sum(f(x)))}
 

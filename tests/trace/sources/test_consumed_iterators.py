@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import io
 import itertools
+import os
 import types
 from typing import Any
 
@@ -110,7 +111,7 @@ def test_a_call_that_cannot_be_recorded_after_an_item_was_taken_is_refused_by_na
 
     def f(x):
         scale = next(source)
-        np.array([x[0], 1.0]).tofile("/dev/null")
+        np.array([x[0], 1.0]).tofile(os.devnull)
         return (x * scale).sum()
 
     with pytest.raises(UnsupportedError, match=r"list_iterator from outside has been taken .*test_consumed_iterators"):
