@@ -32,6 +32,7 @@ gc.set_threshold(20_000, 20, 20)
 load_single_threaded_blas()
 graphs, left_behind, placements = map(importlib.import_module, ("graphs", "left_behind", "placements"))
 settings = importlib.import_module("tracegrad.settings").settings
+instruction_set = importlib.import_module("tracegrad.platform.processes").instruction_set
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -52,6 +53,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     parser.addoption("--points", action="store_true", help="compile every function at its special points")
     parser.addoption("--placements", action="store_true", help="run programs of the meaning tests in all placements")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if instruction_set() == "aarch64":
+        # NumPy warns of numbers that x86 converts to unsigned integers silently, such as -1.0.
+        config.addinivalue_line("filterwarnings", "ignore:invalid value encountered in cast:RuntimeWarning")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

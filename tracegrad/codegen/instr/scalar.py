@@ -119,13 +119,21 @@ def cast(b: ir.IRBuilder, x: Any, old: str, new: str) -> Any:
     return b.sext(x, to) if old[0] == "i" else b.zext(x, to)
 
 
+_SATURATES = instruction_set() == "aarch64"  # whether a number out of range becomes the nearest integer
+
+
 def _width(t: Any) -> int:
     width: int = element_of(t).width
     return width
 
 
 def _unsigned(b: ir.IRBuilder, x: Any, to: Any) -> Any:
-    """Convert `x` to an unsigned integer of 32 or 64 bits; negative numbers wrap, as in NumPy."""
+    """Convert `x` to an unsigned integer of 32 or 64 bits as NumPy's C code does: negative numbers wrap on x86, and
+    become 0 on ARM, except those of double precision as integers of 32 bits."""
+    if _SATURATES and (_width(to) == 64 or element_of(x.type) != _TYPES["f64"]):
+        return b.call(b.module.intrinsic("fptoui.sat", [to, x.type], to, [x.type]), [x])
+    if _SATURATES:
+        return b.trunc(b.fptosi(x, shaped(I64, x)), to)
     end = 2 ** (_width(to) - 1)
     low = b.fptosi(x, to)
     high = b.xor(b.fptosi(b.fsub(x, number(x.type, float(end))), to), number(to, -end))
