@@ -38,7 +38,7 @@ from tracegrad.codegen.loopir.polynomial import ONE, ZERO, Poly, _known, poly
 from tracegrad.codegen.loopir.steps import Launch
 from tracegrad.codegen.lower.materialize import Storage
 from tracegrad.codegen.lower.symbolic_shapes import Dims
-from tracegrad.codegen.plan.places_and_words import offset_word
+from tracegrad.codegen.plan.places_and_values import offset_name
 from tracegrad.codegen.plan.planner import plan
 from tracegrad.codegen.plan.program_plan import Plan
 from tracegrad.errors import VerifyError
@@ -301,7 +301,7 @@ def test_values_that_live_at_one_time_share_no_memory() -> None:
         spans = {}
         for b in filter(result.is_temporary, result.memory):
             at = [k for k, used in enumerate(uses) if b in used]
-            begin = result.values[offset_word(b)]
+            begin = result.values[offset_name(b)]
             spans[b] = (at[0], at[-1], begin, begin + names[b].aval.size * names[b].aval.dtype.itemsize)
         for a, b in itertools.combinations(spans.values(), 2):
             alive_together = a[0] <= b[1] and b[0] <= a[1]

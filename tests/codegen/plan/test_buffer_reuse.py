@@ -10,7 +10,7 @@ import pytest
 from plans import plan_of
 
 import tracegrad as tg
-from tracegrad.codegen.plan.places_and_words import OutputPlace
+from tracegrad.codegen.plan.places_and_values import OutputPlace
 from tracegrad.runtime.threads import pool
 
 rng = np.random.default_rng(0)

@@ -12,7 +12,7 @@ from plan_programs import PLAN_PROGRAMS
 from tracegrad import passes
 from tracegrad.codegen.loopir.steps import Launch
 from tracegrad.codegen.plan.pipeline import PLAN_PIPELINE, Snapshots
-from tracegrad.codegen.plan.places_and_words import ARENA, InputPlace
+from tracegrad.codegen.plan.places_and_values import ARENA, InputPlace
 from tracegrad.codegen.plan.planner import plan
 from tracegrad.codegen.plan.program_plan import Plan
 from tracegrad.codegen.plan.strip_fusion import StripFusion

@@ -17,7 +17,7 @@ from tracegrad.codegen.loopir.footprints import Footprint, footprints
 from tracegrad.codegen.loopir.kernel import BoundsCheck, Kernel, KernelLoop, Load, Operand, Store
 from tracegrad.codegen.loopir.polynomial import Poly
 from tracegrad.codegen.plan.arena import Arena
-from tracegrad.codegen.plan.places_and_words import OutputPlace
+from tracegrad.codegen.plan.places_and_values import OutputPlace
 from tracegrad.codegen.program.interpreter import FUSED_STRIPS
 from tracegrad.runtime.compile.code_store import shared_function
 from tracegrad.runtime.threads import pool

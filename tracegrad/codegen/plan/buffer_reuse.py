@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from tracegrad.codegen.loopir.kernel import Store, accesses
 from tracegrad.codegen.loopir.steps import Launch
 from tracegrad.codegen.plan.overwrite import BufferUses, KernelAccesses
-from tracegrad.codegen.plan.places_and_words import ARENA, ArenaPlace, OutputPlace
+from tracegrad.codegen.plan.places_and_values import ARENA, ArenaPlace, OutputPlace
 
 if TYPE_CHECKING:
     from tracegrad.codegen.plan.program_plan import Plan

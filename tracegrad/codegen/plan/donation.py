@@ -13,7 +13,7 @@ from tracegrad.codegen.loopir.kernel import BoundsCheck, flattened
 from tracegrad.codegen.loopir.steps import CallStep, Launch
 from tracegrad.codegen.lower.symbolic_shapes import SMALL
 from tracegrad.codegen.plan.overwrite import overwrite
-from tracegrad.codegen.plan.places_and_words import OutputPlace
+from tracegrad.codegen.plan.places_and_values import OutputPlace
 from tracegrad.codegen.plan.region_steps import Nested, WhileStep, regions_of
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from tracegrad.codegen.loopir.steps import Launch, near_order
 from tracegrad.codegen.lower.form_rules import handler, same_block
 from tracegrad.codegen.lower.materialize import EARLY
 from tracegrad.codegen.plan.overwrite import BufferUses, overwrite, partial_updates, reads_at_written_index
-from tracegrad.codegen.plan.places_and_words import ARENA, InputPlace
+from tracegrad.codegen.plan.places_and_values import ARENA, InputPlace
 from tracegrad.codegen.plan.region_steps import on_stack
 from tracegrad.ir import GraphNode
 from tracegrad.settings import disabled

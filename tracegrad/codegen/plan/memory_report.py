@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tracegrad.codegen.plan.places_and_words import BufferPlace, InputPlace, OutputPlace
+from tracegrad.codegen.plan.places_and_values import BufferPlace, InputPlace, OutputPlace
 from tracegrad.codegen.plan.program_plan import Plan
 from tracegrad.ir.printer import names_of
 from tracegrad.utils.formatting import amount

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from tracegrad.codegen.loopir.kernel import Load, Reduce, Store, accesses
 from tracegrad.codegen.loopir.steps import Launch
-from tracegrad.codegen.plan.places_and_words import ARENA
+from tracegrad.codegen.plan.places_and_values import ARENA
 from tracegrad.codegen.plan.region_steps import Looping
 
 if TYPE_CHECKING:

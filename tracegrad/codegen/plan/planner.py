@@ -27,7 +27,7 @@ from tracegrad.codegen.plan.donation import fails_late
 from tracegrad.codegen.plan.in_place import read_too_late
 from tracegrad.codegen.plan.partition import chunked_loop
 from tracegrad.codegen.plan.pipeline import Snapshots, optimize_plan
-from tracegrad.codegen.plan.places_and_words import ARENA, CHECK, InputPlace, OutputPlace
+from tracegrad.codegen.plan.places_and_values import ARENA, CHECK, InputPlace, OutputPlace
 from tracegrad.codegen.plan.program_plan import Plan, PlanStep
 from tracegrad.codegen.plan.region_steps import (
     RegionContext,

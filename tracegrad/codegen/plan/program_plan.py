@@ -17,7 +17,7 @@ from tracegrad.codegen.loopir.polynomial import ONE, Poly
 from tracegrad.codegen.loopir.steps import CallStep, Launch, Matmul, number_call_steps
 from tracegrad.codegen.lower.lower import RuntimeArguments
 from tracegrad.codegen.lower.schedule import Schedule
-from tracegrad.codegen.plan.places_and_words import ARENA, BufferPlace, WordName
+from tracegrad.codegen.plan.places_and_values import ARENA, BufferPlace, ValueName
 from tracegrad.codegen.plan.region_steps import Looping, Nested, WhileStep, regions_of
 from tracegrad.codegen.plan.strip_fusion import StripFusion
 from tracegrad.codegen.vecmath import RARE
@@ -37,7 +37,7 @@ class Plan:
     steps: list[PlanStep] = field(default_factory=list)
     buffers: dict[GraphNode, str] = field(default_factory=dict)
     memory: dict[str, BufferPlace] = field(default_factory=dict)
-    values: dict[WordName, int] = field(default_factory=dict)
+    values: dict[ValueName, int] = field(default_factory=dict)
     check: int = -1  # the arena offset of the check (the last output; the program fails if false); or -1
     is_region: bool = False
     is_scanned: bool = False  # whether it is the body of a scan, whose iterations may run in blocks

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from tracegrad.codegen.loopir.kernel import Load, Reduce, accesses, verify_kernel
 from tracegrad.codegen.loopir.polynomial import ZERO
 from tracegrad.codegen.loopir.steps import CallStep, Launch, Matmul
-from tracegrad.codegen.plan.places_and_words import InputPlace, offset_word
+from tracegrad.codegen.plan.places_and_values import InputPlace, offset_name
 from tracegrad.codegen.plan.program_plan import Plan, PlanStep
 from tracegrad.errors import VerifyError
 
@@ -93,8 +93,8 @@ def _of_memory(plan: Plan) -> Iterator[str]:
     sizes = {name: node.aval.nbytes for node, name in plan.buffers.items()}
     spans = []
     for name, users in plan.users().items():
-        if users and plan.is_temporary(name) and name not in local and offset_word(name) in plan.values:
-            offset = plan.values[offset_word(name)]
+        if users and plan.is_temporary(name) and name not in local and offset_name(name) in plan.values:
+            offset = plan.values[offset_name(name)]
             spans.append((offset, offset + sizes[name], users[0], ends.get(users[-1], users[-1]), name))
     spans.sort()
     for k, (_, high, first, last, name) in enumerate(spans):

@@ -25,7 +25,7 @@ from tracegrad.codegen.kernels.scalar_kernel import kernel_function, kernel_symb
 from tracegrad.codegen.loopir.blocking import STRIPS
 from tracegrad.codegen.loopir.kernel import BoundsCheck, Kernel, flattened
 from tracegrad.codegen.loopir.steps import Launch
-from tracegrad.codegen.plan.places_and_words import WordName, location_words
+from tracegrad.codegen.plan.places_and_values import ValueName, location_names
 from tracegrad.codegen.plan.program_plan import Plan, functions_of, plans_of
 from tracegrad.codegen.plan.region_steps import Nested, ScanStep, regions_of
 from tracegrad.codegen.program.region_function import PlanSegment, define_segment, has_llvm_loops
@@ -110,18 +110,18 @@ def unit_of_segment(plan: Plan, first: int, last: int, optimize: int = 2) -> tup
 
     def renamed(match: re.Match[str]) -> str:
         name = match[0]
-        known = name in plan.memory or WordName(name) in plan.values
+        known = name in plan.memory or ValueName(name) in plan.values
         return order.setdefault(name, f"{name[0]}{len(order)}") if known else name
 
     text = [re.sub(_NAME, renamed, line) for line in lines]
-    values = dict.fromkeys(location_words("arena"), 0)
+    values = dict.fromkeys(location_names("arena"), 0)
     for name in order:
         if name in plan.memory:
-            values |= dict.fromkeys(location_words(name), 0)
+            values |= dict.fromkeys(location_names(name), 0)
         else:
-            values[WordName(name)] = plan.values[WordName(name)]
+            values[ValueName(name)] = plan.values[ValueName(name)]
     functions = sorted({f for step in steps for f in functions_of(step)})
-    values |= dict.fromkeys(map(WordName, functions), 0)
+    values |= dict.fromkeys(map(ValueName, functions), 0)
     nested = [i for i, step in enumerate(steps, first) if isinstance(step, Nested)]
     region_values = [name for name in plan.values if name.outer_step in nested] if nested else []
     values |= {name: plan.values[name] for name in region_values}
@@ -129,7 +129,7 @@ def unit_of_segment(plan: Plan, first: int, last: int, optimize: int = 2) -> tup
         for region, inner in regions_of(step):
             text += [f"{i - first}.{region}:", inner.text()]
     value_names = [*functions, *(str(name.counted_from(first)) for name in region_values)]
-    text.append(f"part of {len(steps)} steps, words: {', '.join(value_names)}")
+    text.append(f"part of {len(steps)} steps, values: {', '.join(value_names)}")
     regions = [each for step in steps for _, region in regions_of(step) for each in plans_of(region)]
     within = [x for each in regions for x in each.steps]
     launches = [x for x in within if isinstance(x, Launch) and x.is_separate_function]

@@ -26,15 +26,15 @@ from tracegrad.codegen.loopir.kernel import Kernel, Reduce
 from tracegrad.codegen.loopir.polynomial import Poly
 from tracegrad.codegen.loopir.steps import CallStep, Launch, Matmul
 from tracegrad.codegen.plan.donation import check_step_index
-from tracegrad.codegen.plan.places_and_words import (
+from tracegrad.codegen.plan.places_and_values import (
     CheckPlace,
     InputPlace,
     OutputPlace,
-    WordName,
-    location_words,
-    offset_word,
-    partial_word,
-    word_bits,
+    ValueName,
+    location_names,
+    offset_name,
+    partial_name,
+    value_bits,
 )
 from tracegrad.codegen.plan.program_plan import Plan, plans_of
 from tracegrad.codegen.plan.region_steps import Nested, ScanStep, regions_of
@@ -194,7 +194,7 @@ class _ProgramEncoder:
                 return [place.pointer(len(self.plan.graph.inputs)), 0]
             case CheckPlace():
                 return [self.arena, self.plan.check]
-        return [self.arena, self.plan.values[offset_word(buffer)]]
+        return [self.arena, self.plan.values[offset_name(buffer)]]
 
     def _size(self, size: Poly) -> int:
         result = self._known_sizes.get(size)
@@ -219,7 +219,7 @@ class _ProgramEncoder:
 
     def _fills(self, i: int, step: Launch) -> Iterator[ProgramInstruction]:
         for buffer, dtype, combiner, size in step.fills:
-            start = word_bits(dtype, identity(combiner, dtype).constant)
+            start = value_bits(dtype, identity(combiner, dtype).constant)
             operands = encode(FILL, target=self._location(buffer), value=start, count=self._size(size))
             yield ProgramInstruction(f"{STEP}fill.{dtype}", operands, range(i, i + 1))
 
@@ -230,7 +230,7 @@ class _ProgramEncoder:
         positions: dict[str, int] = {}
         for name in names:
             positions[name] = len(operands)
-            operands += self._location(name) if name in kernel.buffers else [self.plan.values[WordName(name)]]
+            operands += self._location(name) if name in kernel.buffers else [self.plan.values[ValueName(name)]]
         return code_unit, operands, positions
 
     def _forked(
@@ -279,7 +279,7 @@ class _ProgramEncoder:
 
     def _partials(self, i: int, name: str) -> list[EncodedOperand]:
         """The location of the partial results of a step in a buffer."""
-        return [self.arena, self.plan.values[partial_word(i, name)]]
+        return [self.arena, self.plan.values[partial_name(i, name)]]
 
     # -- fusions ---------------------------------------------------------------------------------------
     def fusion(self, fusion: StripFusion) -> Iterator[ProgramInstruction]:
@@ -376,8 +376,8 @@ class _ProgramEncoder:
             height=n,
             width=m,
             depth=k,
-            alpha=word_bits(step.dtype, step.adds or 1),
-            beta=word_bits(step.dtype, abs(step.adds)),
+            alpha=value_bits(step.dtype, step.adds or 1),
+            beta=value_bits(step.dtype, abs(step.adds)),
         )
 
     def _call(self, step: CallStep, steps: range) -> ProgramInstruction:
@@ -410,9 +410,9 @@ class _ProgramEncoder:
     # -- parts -------------------------------------------------------------------------------------------
     def _segment(self, first: int, last: int) -> ProgramInstruction:
         code_unit, segment = unit_of_segment(self.plan, first, last, self.optimize)
-        values: dict[WordName, EncodedOperand] = dict(segment.values)
+        values: dict[ValueName, EncodedOperand] = dict(segment.values)
         for buffer in ("arena", *segment.buffers):
-            values |= zip(location_words(buffer), self._location(buffer))
+            values |= zip(location_names(buffer), self._location(buffer))
         used = _functions_used(segment)
         values |= {name: name.field for name in values if name.field in used}
         return ProgramInstruction(code_unit, list(values.values()), range(first, last + 1))

@@ -22,13 +22,13 @@ from tracegrad.codegen.libs.random_streams import write_draw
 from tracegrad.codegen.loopir.blocking import STRIPS, WAVEFRONTS
 from tracegrad.codegen.loopir.kernel import BoundsCheck, Kernel, Reduce, flattened
 from tracegrad.codegen.loopir.steps import CallStep, Launch, Matmul
-from tracegrad.codegen.plan.places_and_words import (
+from tracegrad.codegen.plan.places_and_values import (
     InputPlace,
     OutputPlace,
     StackPlace,
-    WordName,
-    location_words,
-    offset_word,
+    ValueName,
+    location_names,
+    offset_name,
 )
 from tracegrad.codegen.plan.program_plan import Plan, PlanStep
 from tracegrad.codegen.plan.region_steps import Nested, ScanStep
@@ -48,7 +48,7 @@ class PlanSegment:
     first: int
     steps: list[PlanStep]
     buffers: list[str]
-    values: dict[WordName, int]
+    values: dict[ValueName, int]
     own_kernels: list[Kernel]
 
 
@@ -93,15 +93,15 @@ class _SharedFunctions:
         return self.kernels[signature]
 
 
-class _RuntimeValues(dict[str | WordName, Any]):
-    """The run-time words of a function; each is loaded at its first use. Symbols and functions are looked up by their
+class _RuntimeValues(dict[str | ValueName, Any]):
+    """The run-time values of a function; each is loaded at its first use. Symbols and functions are looked up by their
     field."""
 
     def __init__(self, program: _FunctionBodyEmitter):
         self.program = program
 
-    def __missing__(self, name: str | WordName) -> Any:
-        self[name] = self.program.load_word(name if isinstance(name, WordName) else WordName(name))
+    def __missing__(self, name: str | ValueName) -> Any:
+        self[name] = self.program.load_value(name if isinstance(name, ValueName) else ValueName(name))
         return self[name]
 
 
@@ -120,7 +120,7 @@ class _FunctionBodyEmitter:
         self.values, pointers, *rows = self.run.args
         self.strip = tuple(rows)
         self.value_index = {name: i for i, name in enumerate(plan.values)}
-        self.env: dict[str | WordName, Any] = _RuntimeValues(self)
+        self.env: dict[str | ValueName, Any] = _RuntimeValues(self)
         self.pointers = self._buffers(pointers)
         self.polys = PolyEmitter(self.env)
         self.status = self.b.alloca(I32)
@@ -139,8 +139,8 @@ class _FunctionBodyEmitter:
                     run_nested(self, i, step)
         self.b.ret(self.b.load(self.status))
 
-    def load_word(self, name: WordName) -> Any:
-        """A run-time word, loaded in the entry block."""
+    def load_value(self, name: ValueName) -> Any:
+        """A run-time value, loaded in the entry block."""
         with self.b.goto_entry_block():
             value = self.b.load(self.b.gep(self.values, [ir.IRConstant(I64, self.value_index[name])]))
         if self.nested:  # so that a loop loads it once
@@ -162,12 +162,12 @@ class _FunctionBodyEmitter:
                 case StackPlace():
                     table[name] = self.stack(place.bytes)
                 case _:
-                    table[name] = self.b.gep(arena, [self.env[offset_word(name)]])
+                    table[name] = self.b.gep(arena, [self.env[offset_name(name)]])
         self.arena = arena
         return table
 
     def _buffer_address(self, name: str, pointers: Any) -> Any:
-        index, offset = (self.env[word] for word in location_words(name))
+        index, offset = (self.env[each] for each in location_names(name))
         return self.b.gep(self.b.load(self.b.gep(pointers, [index])), [offset])
 
     def stack(self, size: int) -> Any:
@@ -233,7 +233,7 @@ class _FunctionBodyEmitter:
             whole = not self.strip or step.serial or all(loop.extent.value is not None for loop in kernel.loops)
             self.b.call(function, [*args, self.status, *((zero, rows) if whole else self.strip)])
             return
-        once = self.b.icmp_signed("<=", self.env[WordName("chunks", i)], ir.IRConstant(I64, 1))
+        once = self.b.icmp_signed("<=", self.env[ValueName("chunks", i)], ir.IRConstant(I64, 1))
         with self.b.if_else(once) as (then, otherwise):
             with then:
                 self.b.call(function, [*args, self.status, zero, rows])
@@ -259,7 +259,7 @@ class _FunctionBodyEmitter:
         forks = self.shared.forks
         if function not in forks:
             forks[function] = fork_function(self.module, function, partials)
-        step_operands = self.b.gep(self.values, [ir.IRConstant(I64, self.value_index[WordName("rows", i)])])
+        step_operands = self.b.gep(self.values, [ir.IRConstant(I64, self.value_index[ValueName("rows", i)])])
         functions = [self.env[name] for name in (*EACH_CHUNK, *(p.combiner for p in partials))]
         sizes = [self.polys.emit(self.b, size) for size in step.partials.values()]
         self.b.call(forks[function], [*args.values(), self.status, rows, step_operands, self.arena, *functions, *sizes])
@@ -374,12 +374,12 @@ class _FunctionBodyEmitter:
             )
         task = _SharedLoopTask(self, i, step, names).run
         _, _, count = step.blocking.value_names
-        opaque, shares = self.b.bitcast(context, POINTER), self.env[WordName(count, i)]
+        opaque, shares = self.b.bitcast(context, POINTER), self.env[ValueName(count, i)]
         with self.b.if_else(self.b.icmp_signed("<=", shares, ir.IRConstant(I64, 1))) as (then, otherwise):
             with then:
                 self.b.call(task, [opaque, ir.IRConstant(I64, 0)])
             with otherwise:
-                in_iteration, shared, threaded = (self.env[name] for name in (*EACH_CHUNK, WordName("parallel", i)))
+                in_iteration, shared, threaded = (self.env[name] for name in (*EACH_CHUNK, ValueName("parallel", i)))
                 each_chunk(self.b, in_iteration, shared, threaded, (task, opaque, shares))
         self.return_if_failed(self.b.load(self.status))
 
@@ -403,10 +403,10 @@ class _SharedLoopTask(_FunctionBodyEmitter):
         self.values, self.status = self.b.bitcast(values, I64.as_pointer()), self.b.bitcast(status, I32.as_pointer())
         self.pointers = dict(zip(names, pointers))
         self.value_index = outer.value_index
-        self.env: dict[str | WordName, Any] = _RuntimeValues(self)
+        self.env: dict[str | ValueName, Any] = _RuntimeValues(self)
         self.polys = PolyEmitter(self.env)
         extent, size, _ = step.blocking.value_names
-        each, whole = (self.env[WordName(name, i)] for name in (size, extent))
+        each, whole = (self.env[ValueName(name, i)] for name in (size, extent))
         low = self.b.mul(number, each)
         high = self.b.add(low, each)
         bounds = (low, self.b.select(self.b.icmp_signed("<", high, whole), high, whole))
@@ -418,7 +418,7 @@ class _SharedLoopTask(_FunctionBodyEmitter):
             bit = self._acquire_block(self.b.bitcast(free, I64.as_pointer()))
             self.iterations = (
                 *bounds,
-                self.b.mul(self.b.cttz(bit, ir.IRConstant(ir.IntType(1), 1)), self.env[WordName("room", i)]),
+                self.b.mul(self.b.cttz(bit, ir.IRConstant(ir.IntType(1), 1)), self.env[ValueName("room", i)]),
             )
             run_nested(self, i, step)
             self.b.atomic_rmw("or", self.b.bitcast(free, I64.as_pointer()), bit, "release")

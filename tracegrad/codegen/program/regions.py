@@ -15,7 +15,7 @@ from tracegrad.codegen.instr.scalar import I64
 from tracegrad.codegen.instr.support import THREADS, loop, smaller
 from tracegrad.codegen.loopir.blocking import SHARES, STRIPS, WAVEFRONTS
 from tracegrad.codegen.loopir.polynomial import Poly
-from tracegrad.codegen.plan.places_and_words import WordName
+from tracegrad.codegen.plan.places_and_values import ValueName
 from tracegrad.codegen.plan.region_steps import BranchStep, Looping, Nested, RegionBuffer, RunStep, ScanStep, WhileStep
 
 I8, I32 = ir.IntType(8), ir.IntType(32)
@@ -28,7 +28,7 @@ class FunctionEmitter(Protocol):
     """Interface of the function under construction: see `tracegrad.codegen.program.region_function`."""
 
     b: ir.IRBuilder
-    env: dict[str | WordName, Any]
+    env: dict[str | ValueName, Any]
     pointers: dict[str, Any]
     arena: Any
     polys: Any
@@ -77,7 +77,7 @@ def _in_wavefronts(program: FunctionEmitter, i: int, step: ScanStep) -> None:
     """Emit a loop that runs in wavefronts if that is profitable and there is one thread; else by iterations."""
     b = program.b
     begin, query, decide = b.block, *(b.append_basic_block(f"{name}.{i}") for name in ("ask", "decide"))
-    b.cbranch(b.icmp_signed(">", program.env[WordName("depth", i)], ONE), query, decide)
+    b.cbranch(b.icmp_signed(">", program.env[ValueName("depth", i)], ONE), query, decide)
     b.position_at_end(query)
     threads = b.call(b.inttoptr(program.env[THREADS], ir.FunctionType(I64, []).as_pointer()), [])
     is_one = b.icmp_signed("<=", threads, ONE)
@@ -111,7 +111,7 @@ class _Emitter:
         return self.program.pointers[block.buffer]
 
     def _runtime_value(self, name: str) -> Any:
-        return self.program.env[WordName(name, self.i)]
+        return self.program.env[ValueName(name, self.i)]
 
     def _scratch(self, name: str) -> Any:
         return self.b.gep(self.program.arena, [self._runtime_value(name)])

@@ -1,6 +1,6 @@
-"""Define where the buffers of a plan live, and name its run-time words.
+"""Define where the buffers of a plan live, and name its run-time values.
 
-A buffer is memory of an input, of an output, of the arena, or on the stack of a region. A word is an int64 number that
+A buffer is memory of an input, of an output, of the arena, or on the stack of a region. A value is an int64 number that
 the code reads at run time.
 """
 
@@ -43,7 +43,7 @@ class OutputPlace:
 
 @record(frozen=True)
 class ArenaPlace:
-    """Temporary memory in the arena; the offset is a run-time word."""
+    """Temporary memory in the arena; the offset is a run-time value."""
 
     def __str__(self) -> str:
         return "temp"
@@ -71,15 +71,15 @@ BufferPlace = InputPlace | OutputPlace | ArenaPlace | StackPlace | CheckPlace
 ARENA, CHECK = ArenaPlace(), CheckPlace()
 
 
-# -- run-time words ------------------------------------------------------------------------
-class WordName(NamedTuple):
-    """The name of a run-time word.
+# -- run-time values ------------------------------------------------------------------------
+class ValueName(NamedTuple):
+    """The name of a run-time value.
 
-    `field` is a symbol (a size, an integer or a constant of the graph), a function whose address the word is, or a
-    quantity of the `step`, or of the `buffer`. A word of a region has the path to it, outermost first: steps and the
+    `field` is a symbol (a size, an integer or a constant of the graph), a function whose address the value is, or a
+    quantity of the `step`, or of the `buffer`. A value of a region has the path to it, outermost first: steps and the
     names of their regions.
 
-    >>> print(WordName("s0"), WordName("rows", 3), offset_word("b7"), partial_word(3, "b2").within(0, "body"))
+    >>> print(ValueName("s0"), ValueName("rows", 3), offset_name("b7"), partial_name(3, "b2").within(0, "body"))
     s0 rows.3 offset.b7 0.body/partial.3.b2
     """
 
@@ -88,16 +88,16 @@ class WordName(NamedTuple):
     buffer: str = ""
     regions: tuple[tuple[int, str], ...] = ()
 
-    def within(self, step: int, region: str) -> WordName:
-        """The name of this word of a region in the enclosing plan, in which `step` has the region."""
+    def within(self, step: int, region: str) -> ValueName:
+        """The name of this value of a region in the enclosing plan, in which `step` has the region."""
         return self._replace(regions=((step, region), *self.regions))
 
     @property
     def outer_step(self) -> int:
-        """The step of the plan to which the word, or the region of the word, belongs; -1 if to none."""
+        """The step of the plan to which the value, or the region of the value, belongs; -1 if to none."""
         return self.regions[0][0] if self.regions else self.step
 
-    def counted_from(self, first: int) -> WordName:
+    def counted_from(self, first: int) -> ValueName:
         """The name in a part of the plan that begins with step `first`."""
         if self.regions:
             (step, region), *inner = self.regions
@@ -109,10 +109,10 @@ class WordName(NamedTuple):
         return "".join([f"{step}.{region}/" for step, region in self.regions]) + ".".join(own)
 
 
-def word_bits(dtype: str, value: float) -> int:
-    """The word whose first bytes are the bits of a number.
+def value_bits(dtype: str, value: float) -> int:
+    """The int64 whose first bytes are the bits of a number.
 
-    >>> word_bits("i64", -1), hex(word_bits("f64", 1.0)), hex(word_bits("f32", 1.0))
+    >>> value_bits("i64", -1), hex(value_bits("f64", 1.0)), hex(value_bits("f32", 1.0))
     (-1, '0x3ff0000000000000', '0x3f800000')
     """
     if dtype[0] == "f":
@@ -123,18 +123,18 @@ def word_bits(dtype: str, value: float) -> int:
 
 
 @lru_cache(4096)
-def offset_word(buffer: str) -> WordName:
+def offset_name(buffer: str) -> ValueName:
     """The offset of a temporary in the arena, in bytes."""
-    return WordName("offset", buffer=buffer)
+    return ValueName("offset", buffer=buffer)
 
 
 @lru_cache(4096)
-def partial_word(step: int, buffer: str) -> WordName:
+def partial_name(step: int, buffer: str) -> ValueName:
     """The offset in the arena of the partial results that the chunks of a step write for a buffer."""
-    return WordName("partial", step, buffer)
+    return ValueName("partial", step, buffer)
 
 
 @lru_cache(4096)
-def location_words(buffer: str) -> tuple[WordName, WordName]:
-    """The two words that locate a buffer or the arena: the number of a pointer, and an offset in bytes."""
-    return WordName("place", buffer=buffer), WordName("behind", buffer=buffer)
+def location_names(buffer: str) -> tuple[ValueName, ValueName]:
+    """The two values that locate a buffer or the arena: the number of a pointer, and an offset in bytes."""
+    return ValueName("place", buffer=buffer), ValueName("behind", buffer=buffer)
