@@ -155,6 +155,7 @@ __all__ = [
 # Names that a gradient of a NumPy function does not need are imported at their first use: the names below, PyTorch's
 # namespaces under PyTorch's paths (`import tracegrad.nn.functional as F`), and PyTorch's names of tensor functions,
 # factories and dtypes. tracegrad's own names come first.
+_IN_UTILS = ("utils.checkpoint", "utils.data")
 _find, _names = lazy_import.names(
     globals(),
     modules={
@@ -165,7 +166,7 @@ _find, _names = lazy_import.names(
         "scipy": "tracegrad.scipy",
         **{
             name: f"tracegrad.torch.{name}"
-            for name in ("accelerator", "array_api", "autograd", "cuda", "linalg", "nn", "optim", "special")
+            for name in ("accelerator", "array_api", "autograd", "cuda", "linalg", "nn", "optim", "special", *_IN_UTILS)
         },
     },
     members={

@@ -15,7 +15,8 @@ tracegrad tracegrad.func tracegrad.tree tracegrad.errors tracegrad.settings trac
 tracegrad.implicit tracegrad.dask tracegrad.autograd tracegrad.autograd.functional tracegrad.autograd.graph
 tracegrad.autograd.forward_ad tracegrad.linalg tracegrad.special tracegrad.nn tracegrad.nn.functional
 tracegrad.nn.init tracegrad.nn.utils tracegrad.optim tracegrad.optim.lr_scheduler tracegrad.optim.schedules
-tracegrad.array_api tracegrad.accelerator tracegrad.cuda
+tracegrad.array_api tracegrad.accelerator tracegrad.cuda tracegrad.torch.utils.data
+tracegrad.torch.utils.checkpoint
 """
 INTERNAL = ("tracegrad.errors", "function")  # its functions are for the package; users have the classes
 # Functions of PyTorch and of NumPy that a table generates or describes: they need no example.

@@ -54,6 +54,8 @@ SECOND = {
     "optim.lr_scheduler": False,
     "optim.schedules": False,
     "special": True,
+    "utils.checkpoint": False,
+    "utils.data": False,
 }
 
 # What is a Tensor whatever it is made from. PyTorch's other names give arrays for arrays.

@@ -1,0 +1,1 @@
+"""Namespace of `torch.utils`: loading of data, and checkpoints of functions."""
