@@ -10,14 +10,15 @@ An annotation names what a value is:
 - `Axes`: what NumPy takes as `axis` and PyTorch as `dim`: one axis, some, or None for all.
 - `Shape`, `DType`: the shape and the dtype of an array. `DTypeLike`: what names a dtype, or None for the default.
 - `Results`: what an op returns: an `Array`, or a tuple of them.
+- `Rule`: a function that a decorator returns as it is; `Args`: the parameters of a function that is wrapped.
 
 They are for the type checker. Code that depends on the class of a value asks `isinstance`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeAlias
 
 import numpy as np
 
@@ -31,7 +32,10 @@ else:
 
     Results = TypeVar("Results")
 
-__all__ = ["Array", "ArrayLike", "Axes", "DType", "DTypeLike", "NDArray", "Number", "Results", "Shape"]
+Rule = TypeVar("Rule", bound=Callable[..., object])
+Args = ParamSpec("Args")
+
+__all__ = ["Args", "Array", "ArrayLike", "Axes", "DType", "DTypeLike", "NDArray", "Number", "Results", "Rule", "Shape"]
 
 Number: TypeAlias = bool | int | float | complex
 DType: TypeAlias = np.dtype[Any]

@@ -85,7 +85,7 @@ class Text(str):
 
 
 # What takes or returns an array accepts what users have, and gives what they had: the stubs leave it open.
-OPEN = r"\b(Array|ArrayLike|Axes|DTypeLike|Number)\b( \| \w+)*"
+OPEN = r"\b(Array|ArrayLike|Axes|DTypeLike|Number|Operand)\b( \| \w+)*"
 
 
 def annotation(text: Any) -> Text:
@@ -161,7 +161,7 @@ def method(name: str, value: Any, known: dict[str, Any]) -> str | None:
     function = function if "args" in inspect.signature(value).parameters else value
     first, *_ = inspect.signature(function).parameters
     text = definition(name, function, "Tensor" if returns else None)
-    return re.sub(rf"\({first}\b(: Any)?", "(self", text, count=1)
+    return re.sub(rf"\({first}\b(: [^,)]+)?", "(self", text, count=1)
 
 
 def tensor_class() -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,6 +12,12 @@ from tracegrad.ops.core.result import op_named
 from tracegrad.ops.core.samples import integers
 from tracegrad.ops.elementwise.complex import complex_of, memory_aval, real_of
 from tracegrad.typing import Array, ArrayLike, NDArray
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tracegrad.ops.core.op import Sample
+
 
 Params = tuple[tuple[str, Any], ...]
 
@@ -55,6 +61,6 @@ def _real(x: ArrayLike) -> Array:
 
 
 @call_joined.def_samples
-def _() -> Any:
+def _() -> Iterator[Sample]:
     # An integer sample, because the op has no derivative.
     yield (integers((3, 4), -9, 9),), {"op": "cast", "op_params": (("dtype", "complex64"),), "joined": (False,)}

@@ -11,7 +11,7 @@ the rule reads become dead.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -21,6 +21,12 @@ from tracegrad.ops.core.op import AS_WRITTEN, ResultAvals, multi_result
 from tracegrad.ops.shape.batching import repeated
 from tracegrad.ops.shape.linear import full
 from tracegrad.typing import Array, NDArray
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tracegrad.ops.core.dispatch import Operand
+    from tracegrad.ops.core.op import Sample
 
 
 class CustomCallRule(Protocol):
@@ -39,7 +45,7 @@ class CustomCallRule(Protocol):
         """The rule for a batch of this size of all values."""
 
 
-def _outputs(*operands: Array, count: int, rule: CustomCallRule) -> tuple[Any, ...]:
+def _outputs(*operands: Array, count: int, rule: CustomCallRule) -> tuple[Operand, ...]:
     return operands[:count]
 
 
@@ -55,7 +61,14 @@ def _(*operands: Aval, count: int, rule: CustomCallRule) -> ResultAvals:
 
 
 @custom_call.def_vjp_all
-def _(wanted: Sequence[int], cts: Any, ans: Any, *operands: Any, count: int, rule: CustomCallRule) -> list[Any]:
+def _(
+    wanted: Sequence[int],
+    cts: tuple[Array | None, ...],
+    ans: tuple[Array, ...],
+    *operands: Array | Aval,
+    count: int,
+    rule: CustomCallRule,
+) -> list[Any]:
     if all(i < count for i in wanted):
         return [None] * len(wanted)
     options = {"wanted": tuple([i - count for i in wanted if i >= count])} if getattr(rule, "chooses", False) else {}
@@ -64,7 +77,9 @@ def _(wanted: Sequence[int], cts: Any, ans: Any, *operands: Any, count: int, rul
 
 
 @custom_call.def_jvp
-def _(tangents: Sequence[Any], ans: Any, *operands: Any, count: int, rule: CustomCallRule) -> tuple[Any, ...]:
+def _(
+    tangents: Sequence[Array | None], ans: tuple[Array, ...], *operands: Array | Aval, count: int, rule: CustomCallRule
+) -> tuple[Any, ...]:
     if all(t is None for t in tangents[count:]):
         return (None,) * count
     return tuple(rule.push(tangents[count:], ans, operands[count:]))
@@ -84,7 +99,7 @@ class _NoRule:
 
 
 @custom_call.def_samples
-def _() -> Any:
+def _() -> Iterator[Sample]:
     # Integer samples, because a derivative needs a rule.
     yield (np.arange(3), np.arange(4) > 1, np.zeros((), np.int64)), {"count": 2, "rule": _NoRule()}
 
@@ -96,7 +111,7 @@ def opaque(*inputs: NDArray, results: tuple[tuple[tuple[int, ...], str], ...], c
 
 
 @opaque.def_aval
-def _(*inputs: Aval, results: tuple[tuple[tuple[int, ...], str], ...], call: Any) -> ResultAvals:
+def _(*inputs: Aval, results: tuple[tuple[tuple[int, ...], str], ...], call: object) -> ResultAvals:
     return ResultAvals([Aval(shape, dtype_named(dtype)) for shape, dtype in results])
 
 
@@ -109,7 +124,7 @@ class ForEach:
     def __repr__(self) -> str:
         return repr(f"{self.call!r} for each")
 
-    def __call__(self, *inputs: Any) -> Any:
+    def __call__(self, *inputs: Any) -> tuple[NDArray, ...]:
         results = [
             self.call(*[x[i] if is_batched else x for x, is_batched in zip(inputs, self.batched)])
             for i in range(self.size)
@@ -118,7 +133,9 @@ class ForEach:
 
 
 @opaque.def_batch
-def _(size: int, batched: tuple[bool, ...], *inputs: Any, results: Any, call: Any) -> tuple[Any, ...]:
+def _(
+    size: int, batched: tuple[bool, ...], *inputs: Any, results: tuple[tuple[tuple[int, ...], str], ...], call: Any
+) -> tuple[Any, ...]:
     # Python code without a batching rule runs for one example after the other. No other op does.
     if not size:
         return tuple([full(shape=(0, *shape), value=0, dtype=name_of(dtype_named(dtype))) for shape, dtype in results])
@@ -132,12 +149,12 @@ class _SumAndMean:
     def __repr__(self) -> str:
         return "'sum_and_mean'"
 
-    def __call__(self, *inputs: Any) -> Any:
+    def __call__(self, *inputs: Any) -> tuple[np.int64, NDArray]:
         return np.sum(inputs), np.mean(inputs, axis=0)
 
 
 @opaque.def_samples
-def _() -> Any:
+def _() -> Iterator[Sample]:
     # Integer samples, because the op has no derivative.
     results = (((), "i64"), ((4,), "f64"))
     yield (np.arange(4), np.arange(4)), {"results": results, "call": _SumAndMean()}

@@ -34,7 +34,7 @@ class _ExceptionProbe:
     def __repr__(self) -> str:
         return repr(f"the failure of {self.op.name}")
 
-    def __call__(self, *operands: Array) -> tuple[Any]:
+    def __call__(self, *operands: Array) -> tuple[np.int64, ...]:
         try:
             self.op.impl(*operands, **self.params)
         except Exception as error:  # every exception has a number

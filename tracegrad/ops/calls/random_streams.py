@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,6 +25,12 @@ from tracegrad.ops.core.op import AS_WRITTEN, Op, ResultAvals, bind, multi_resul
 from tracegrad.ops.shape.linear import broadcast_to
 from tracegrad.typing import Array, NDArray
 from tracegrad.utils.lazy_dataclass import record
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tracegrad.ops.core.op import Sample
+
 
 _WORD = 2**64 - 1
 _BIT_GENERATORS: tuple[Any, ...] = (
@@ -48,7 +54,7 @@ def _of_pcg64(state: dict[str, Any]) -> list[int]:
     return [*state_words, state["has_uint32"], state["uinteger"]]
 
 
-def _to_pcg64(words: list[int]) -> dict[str, Any]:
+def _to_pcg64(words: list[int]) -> dict[str, dict[str, int] | int]:
     inside = {"state": words[0] | words[1] << 64, "inc": words[2] | words[3] << 64}
     return {"state": inside, **_half(words[4:])}
 
@@ -57,7 +63,7 @@ def _of_mt19937(state: dict[str, Any]) -> list[int]:
     return [*state["state"]["key"], state["state"]["pos"]]
 
 
-def _to_mt19937(words: list[int]) -> dict[str, Any]:
+def _to_mt19937(words: list[int]) -> dict[str, dict[str, NDArray | int]]:
     key = np.array(words[:624], np.uint64).astype(np.uint32)
     return {"state": {"key": key, "pos": min(words[624], 624)}}
 
@@ -68,7 +74,7 @@ def _of_philox(state: dict[str, Any]) -> list[int]:
     return [*inside["counter"], *inside["key"], *state["buffer"], *rest]
 
 
-def _to_philox(words: list[int]) -> dict[str, Any]:
+def _to_philox(words: list[int]) -> dict[str, NDArray | dict[str, NDArray] | int]:
     counter, key, buffer = (np.array(words[a:b], np.uint64) for a, b in ((0, 4), (4, 6), (6, 10)))
     rest = {"buffer_pos": min(words[10], 4), **_half(words[11:])}
     return {"state": {"counter": counter, "key": key}, "buffer": buffer, **rest}
@@ -78,7 +84,7 @@ def _of_sfc64(state: dict[str, Any]) -> list[int]:
     return [*state["state"]["state"], state["has_uint32"], state["uinteger"]]
 
 
-def _to_sfc64(words: list[int]) -> dict[str, Any]:
+def _to_sfc64(words: list[int]) -> dict[str, dict[str, NDArray] | int]:
     return {"state": {"state": np.array(words[:4], np.uint64)}, **_half(words[4:])}
 
 
@@ -96,22 +102,22 @@ def _bits(generator: Any) -> Any:
     return generator._bit_generator if old else generator.bit_generator
 
 
-def is_stream(generator: Any) -> bool:
+def is_stream(generator: object) -> bool:
     """Whether compiled loops draw from a generator faster than Python: it has the type that `default_rng` makes."""
     return type(generator) is np.random.Generator and type(generator.bit_generator) is np.random.PCG64
 
 
-def have_disjoint_state(generators: Sequence[Any]) -> bool:
+def have_disjoint_state(generators: Sequence[object]) -> bool:
     """Whether no two of these generators share a state."""
     return len({id(_bits(x)) for x in generators}) == len(generators)
 
 
-def kind_of(generator: Any) -> str:
+def kind_of(generator: object) -> str:
     """A key of the class and the algorithm of a generator."""
     return f"{type(generator).__name__} {type(_bits(generator)).__name__}"
 
 
-def read_state(generator: Any) -> np.ndarray[Any, Any]:
+def read_state(generator: Any) -> NDArray:
     """The state of a generator, an array of uint64."""
     if isinstance(generator, np.random.RandomState):
         state: Any = generator.get_state(legacy=False)
@@ -140,7 +146,7 @@ class GeneratorSnapshot:
     generator: Any
     before: np.ndarray[Any, Any]
 
-    def to(self, words: np.ndarray[Any, Any]) -> None:
+    def to(self, words: NDArray) -> None:
         """Set the generator to a state."""
         if not np.array_equal(read_state(self.generator), self.before):
             raise RuntimeError(
@@ -166,7 +172,7 @@ class _GeneratorMemory:
         words[:4], words[4:] = self._state_words, self._half
         return words
 
-    def write(self, words: np.ndarray[Any, Any]) -> None:
+    def write(self, words: NDArray) -> None:
         self._state_words[:] = words[:4]
         self._half[:] = words[4:]
 
@@ -247,7 +253,7 @@ def _draw_once(state: Any, operands: tuple[Any, ...], params: dict[str, Any]) ->
     return _SPARE.of(params["kind"])[1](), array
 
 
-def _aval(state: Aval, *operands: Aval, shape: tuple[int, ...], dtype: str, **params: Any) -> ResultAvals:
+def _aval(state: Aval, *operands: Aval, shape: tuple[int, ...], dtype: str, **params: object) -> ResultAvals:
     return ResultAvals((state, Aval(shape, np.dtype(dtype))))
 
 
@@ -259,7 +265,14 @@ def _aval_of_known(state: Aval, *, method: str, dtype: str, **params: Any) -> Re
 
 @multi_result(Draw(), typed=True, on_complex=AS_WRITTEN)
 def draw(
-    state: NDArray, *, kind: str, method: str, args: Any, kwargs: Any, shape: Any, dtype: str
+    state: NDArray,
+    *,
+    kind: str,
+    method: str,
+    args: tuple[tuple[str, int], ...],
+    kwargs: tuple[object, ...],
+    shape: Sequence[int],
+    dtype: str,
 ) -> tuple[NDArray, ...]:
     """The next state of a generator of this kind, and the result of a method for constant arguments."""
     params = {"kind": kind, "method": method, "args": args, "kwargs": kwargs, "shape": shape, "dtype": dtype}
@@ -268,17 +281,24 @@ def draw(
 
 @multi_result(typed=True)
 def draw_by(
-    state: NDArray, *operands: NDArray, kind: str, method: str, args: Any, kwargs: Any, shape: Any, dtype: str
+    state: NDArray,
+    *operands: NDArray,
+    kind: str,
+    method: str,
+    args: tuple[tuple[str, int], ...],
+    kwargs: tuple[object, ...],
+    shape: Sequence[int],
+    dtype: str,
 ) -> tuple[NDArray, ...]:
     """As `draw`, for arguments that are real operands; it may raise for some of their values."""
     params = {"kind": kind, "method": method, "args": args, "kwargs": kwargs, "shape": shape, "dtype": dtype}
     return _draw_batch(state, operands, params)
 
 
-def _batch(op: Op) -> Callable[..., Any]:
+def _batch(op: Op) -> Callable[..., object]:
     """Batching rule: each example draws separately."""
 
-    def rule(size: int, batched: Sequence[bool], *operands: Array, shape: tuple[int, ...], **params: Any) -> Any:
+    def rule(size: int, batched: Sequence[bool], *operands: Array, shape: tuple[int, ...], **params: object) -> Any:
         args = [
             x if is_batched else broadcast_to(x, shape=(size, *getattr(x, "shape", ())))
             for x, is_batched in zip(operands, batched)
@@ -295,7 +315,7 @@ for _op in (draw, draw_by):
 
 
 @draw.def_samples
-def _() -> Any:
+def _() -> Iterator[Sample]:
     options = {"args": (("is", 3),), "kwargs": ()}
     for make in (np.random.default_rng, np.random.RandomState):
         generator: Any = make(1)
@@ -304,7 +324,7 @@ def _() -> Any:
 
 
 @draw_by.def_samples
-def _() -> Any:
+def _() -> Iterator[Sample]:
     generator = np.random.default_rng(2)
     options = {"args": (("of", 0), ("is", 4)), "kwargs": (), "shape": (4,), "dtype": "int64"}
     yield (read_state(generator), np.array(2.5)), {"kind": kind_of(generator), "method": "poisson", **options}

@@ -5,13 +5,13 @@ from __future__ import annotations
 import enum
 import functools
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import numpy as np
 
 from tracegrad.avals import LITERALS, SIZES, Aval, aval_of
 from tracegrad.errors import UnsupportedError, located
-from tracegrad.typing import Array, DType, Number, Results, Shape
+from tracegrad.typing import Args, Array, DType, Number, Results, Shape
 
 if TYPE_CHECKING:
     from tracegrad.ops.core.op import Op
@@ -60,23 +60,25 @@ class Carrier:
     def dtype(self) -> DType:
         return self.aval.dtype
 
-    def bind(self, op: Op[Results], operands: tuple[Any, ...], params: dict[str, Any]) -> Results:
+    def bind(self, op: Op[Results], operands: tuple[object, ...], params: dict[str, object]) -> Results:
         raise NotImplementedError
 
-    def zero_d(self) -> Any:
+    def zero_d(self) -> Operand:
         """This value as a zero-dimensional array, which can be updated, instead of a scalar."""
         return self
 
-    def preserve_kind(self, result: Any) -> Any:
+    def preserve_kind(self, result: Operand) -> Operand:
         """`result`, a view of this value, as a scalar if this value is a scalar, else as an array."""
         return result
 
-    def composed(self, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def composed(
+        self, name: str, fn: Callable[..., Results], args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> Results:
         """Apply `fn(*args, **kwargs)`, a function of several ops, as one operation called `name` if the carrier
         supports it."""
         return fn(*args, **kwargs)
 
-    def beyond(self, dtype: Any) -> Any:
+    def beyond(self, dtype: DType) -> Number | None:
         """The Python number of a `weak` value, if it is known not to fit `dtype`."""
         return None
 
@@ -88,11 +90,11 @@ class Carrier:
         """Whether this is known to be an integer from 0 to `length` - 1."""
         return False
 
-    def whole(self, xs: Sequence[Any]) -> Any:
+    def whole(self, xs: Sequence[object]) -> Operand | None:
         """The array whose rows `xs` are, starting with this value; None if there is no such array."""
         return None
 
-    def named(self, name: str, copies_result: bool = False) -> Any:
+    def named(self, name: str, copies_result: bool = False) -> Self:
         """This result of an op, named after the user's operation `name`; see `named`."""
         return self
 
@@ -108,12 +110,12 @@ class Holder(Carrier):
         return Aval(self.array.shape, self.array.dtype)
 
     @property
-    def shape(self) -> Any:
-        return self.array.shape
+    def shape(self) -> Shape:
+        return self.array.shape  # type: ignore[no-any-return]
 
     @property
-    def dtype(self) -> Any:
-        return self.array.dtype
+    def dtype(self) -> DType:
+        return self.array.dtype  # type: ignore[no-any-return]
 
 
 class TapeCarrier(Holder):
@@ -122,7 +124,7 @@ class TapeCarrier(Holder):
     __slots__ = ()
     _public_class: Any  # the public class of values of this kind, unless the user has subclassed it
 
-    def _like(self, array: Any) -> Any:
+    def _like(self, array: object) -> Self:
         """A value of the same public class that holds `array`."""
         raise NotImplementedError
 
@@ -133,7 +135,7 @@ class TensorCarrier(TapeCarrier):
     __slots__ = ()
 
     @property
-    def shape(self) -> Any:
+    def shape(self) -> Shape:
         return SIZES[self.array.shape]
 
 
@@ -193,15 +195,15 @@ def dispatch_operand(xs: Iterable[object]) -> Carrier | None:
 _SEQUENCES = (list, tuple)
 
 
-def one_node(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def one_node(name: str) -> Callable[[Callable[Args, Results]], Callable[Args, Results]]:
     """Make a function of several ops one node `name` of the eager tape.
 
     Its arrays are positional arguments, or lists of them; it may return a tuple of arrays.
     """
 
-    def declare(fn: Callable[..., Any]) -> Callable[..., Any]:
+    def declare(fn: Callable[Args, Results]) -> Callable[Args, Results]:
         @functools.wraps(fn)
-        def call(*args: Any, **kwargs: Any) -> Any:
+        def call(*args: Args.args, **kwargs: Args.kwargs) -> Results:
             owner = dispatch_operand(args)
             return fn(*args, **kwargs) if owner is None else owner.composed(name, fn, args, kwargs)
 
@@ -210,12 +212,12 @@ def one_node(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return declare
 
 
-def named(name: str, result: Any, copies_result: bool = False) -> Any:
+def named(name: str, result: Results, copies_result: bool = False) -> Results:
     """`result` of one op, with `name` as the name of its node on the eager tape.
 
     With `copies_result` the node has its own copy of the result if its rule reads it, because the result may be updated
     in place.
     """
     if isinstance(result, tuple):
-        return tuple([named(name, x, copies_result) for x in result])
+        return tuple([named(name, x, copies_result) for x in result])  # type: ignore[return-value]
     return result.named(name, copies_result) if isinstance(result, Carrier) else result

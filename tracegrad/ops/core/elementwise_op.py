@@ -21,7 +21,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -33,6 +33,13 @@ from tracegrad.ops.core.half_rounding import in_single
 from tracegrad.ops.core.op import AS_WRITTEN, TABLE, Carrier, Op, bind, dispatch_operand
 from tracegrad.ops.core.samples import uniform
 from tracegrad.typing import Array
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from tracegrad.ops.core.op import Sample
+    from tracegrad.typing import DType
+
 
 Loop = tuple[np.dtype[Any], ...]
 
@@ -50,7 +57,7 @@ class Elementwise(Op[Array]):
         doc: str,
         *,
         scalar: str | None,
-        rules: tuple[Callable[..., Any] | None, ...],
+        rules: tuple[Callable[..., object] | None, ...],
         loop: Any,
         on_complex: str = "",
         aliases: bool = False,
@@ -79,7 +86,7 @@ class Elementwise(Op[Array]):
             return False
 
     def _resolver(self, loop: Any) -> Callable[..., Loop]:
-        def resolve(*dtypes: Any) -> Loop:
+        def resolve(*dtypes: DType | type) -> Loop:
             dtypes = tuple(np.dtype(bool) if d is bool else d for d in dtypes)  # bool is the lowest dtype, and not weak
             if all(d is int for d in dtypes):
                 dtypes = (np.dtype(np.int64),) * len(dtypes)  # NumPy compares two Python integers as objects
@@ -97,7 +104,7 @@ class Elementwise(Op[Array]):
 
         return resolve
 
-    def __call__(self, *operands: Operand, **params: Any) -> Array:
+    def __call__(self, *operands: Operand, **params: object) -> Array:
         if len(operands) != len(self.operands):
             raise TypeError(f"{self.name} takes {len(self.operands)} operands, got {len(operands)}")
         cached_bind = self.dispatch_cache.get(tuple(map(type, operands)))
@@ -112,7 +119,7 @@ class Elementwise(Op[Array]):
             return bind(self, operands, {}).item()  # type: ignore[attr-defined, no-any-return]
         return bind(self, self.conformed(operands), {})
 
-    def conformed(self, operands: tuple[Any, ...]) -> tuple[Any, ...]:
+    def conformed(self, operands: tuple[Operand, ...]) -> tuple[Operand, ...]:
         """The operands, at least one of them an array, broadcast to one shape and cast to the dtypes of the
         computation."""
         arrays = [x for x in operands if type(x) not in LITERALS]
@@ -122,7 +129,7 @@ class Elementwise(Op[Array]):
         self._anchor(conformed, shape, loop)
         return tuple(conformed)
 
-    def push(self, tangents: Sequence[Any], ans: Any, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
+    def push(self, tangents: Sequence[Any], ans: Any, operands: tuple[Any, ...], params: Mapping[str, object]) -> Any:
         # The rules act on each element by itself, so they are their own transposes. For complex numbers, only the rules
         # of holomorphic ops are.
         moved = [i for i, t in enumerate(tangents) if t is not None]
@@ -131,7 +138,7 @@ class Elementwise(Op[Array]):
             return super().push(tangents, ans, operands, params)
         return functools.reduce(TABLE["accumulate"], [self._vjp[i](tangents[i], ans, *operands) for i in moved])
 
-    def shape_of(self, operands: tuple[Any, ...], arrays: list[Any]) -> tuple[int, ...]:
+    def shape_of(self, operands: tuple[Operand, ...], arrays: list[Any]) -> tuple[int, ...]:
         first: tuple[int, ...] = arrays[0].shape
         for x in arrays:
             if x.shape != first:
@@ -145,7 +152,7 @@ class Elementwise(Op[Array]):
             raise ShapeError(f"{self.name}: shapes cannot be broadcast together: {shapes}") from None
 
     @staticmethod
-    def _anchor(operands: list[Any], shape: tuple[int, ...], loop: Loop) -> None:
+    def _anchor(operands: list[Array], shape: tuple[int, ...], loop: Loop) -> None:
         """Ensure an array operand for each loop dtype, so that the avals follow from the operands."""
         if LITERALS.isdisjoint(map(type, operands)):
             return
@@ -160,7 +167,7 @@ class Elementwise(Op[Array]):
         result = self._usual(operands) if self._has_float_result else None
         return self._general(operands) if result is None else result
 
-    def _usual(self, operands: tuple[Any, ...]) -> Any:
+    def _usual(self, operands: tuple[Any, ...]) -> Aval | None:
         """The aval of the result, if it equals the aval of each operand, except floating literals."""
         result: Any = None
         for x in operands:
@@ -216,7 +223,7 @@ def _conforming(operands: tuple[Any, ...]) -> tuple[Any, ...] | None:
     return tuple([float(x) if type(x) in LITERALS else x for x in operands]) if literals else operands
 
 
-def conform(x: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+def conform(x: Any, shape: tuple[int, ...], dtype: DType) -> Any:
     """`x` with the dtype and shape of the computation; literals stay literals."""
     if is_literal(x):
         return literal_of(x, dtype)
@@ -230,13 +237,13 @@ def conform(x: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
     return x
 
 
-def same_loop(*dtypes: Any) -> Loop:
+def same_loop(*dtypes: DType | type) -> Loop:
     """Loop rule: all operands and the result have the promoted dtype."""
     dtype = promote(dtypes)
     return (dtype,) * (len(dtypes) + 1)
 
 
-def float_loop(*dtypes: Any) -> Loop:
+def float_loop(*dtypes: DType | type) -> Loop:
     """Loop rule: as `same_loop`, with integers and booleans promoted to float64 (small ones too; NumPy uses
     float16)."""
     dtype = promote(dtypes)
@@ -252,9 +259,9 @@ def elementwise(
     signature: str,
     impl: Callable[..., Any],
     scalar: str | None,
-    *rules: Callable[..., Any] | None,
+    *rules: Callable[..., object] | None,
     doc: str,
-    loop: Any = None,
+    loop: object = None,
     domain: tuple[float, float] | None = (-2, 2),
     on_complex: str = "",
     aliases: bool = False,
@@ -281,7 +288,7 @@ def elementwise(
         low, high = domain
 
         @op.def_samples
-        def _() -> Any:
+        def _() -> Iterator[Sample]:
             for dtype in ("float64", "float32"):
                 yield tuple(uniform((3, 4), low, high, seed=k, dtype=dtype) for k in range(len(operands))), {}
 

@@ -5,7 +5,7 @@ NumPy also computes float16 in single precision and rounds, so these ops define 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,12 +17,19 @@ from tracegrad.ops.core.op import TABLE, Op, ResultAvals, primitive
 from tracegrad.ops.core.samples import integers
 from tracegrad.typing import Array, ArrayLike, NDArray
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tracegrad.ops.core.op import Sample
+    from tracegrad.typing import DType
+
+
 _BITS = np.dtype(np.uint16)
 Params = tuple[tuple[str, Any], ...]
 
 
 def _of_floats(to: Any = None) -> Any:
-    def resolve(x: Any) -> Loop:
+    def resolve(x: DType) -> Loop:
         dtype = promote((x,))
         if dtype not in (SINGLE, np.float64):
             raise TypeError("of float32 and float64 only")
@@ -31,7 +38,7 @@ def _of_floats(to: Any = None) -> Any:
     return resolve
 
 
-def _of_bits(x: Any) -> Loop:
+def _of_bits(x: DType) -> Loop:
     if promote((x,)) != _BITS:
         raise TypeError("of uint16 only")
     return _BITS, SINGLE
@@ -64,12 +71,12 @@ half_value = op(
 
 
 @half_bits.def_samples
-def _() -> Any:
+def _() -> Iterator[Sample]:
     yield (integers((3, 4), -64, 64, dtype="float32"),), {}
 
 
 @half_value.def_samples
-def _() -> Any:
+def _() -> Iterator[Sample]:
     yield (integers((3, 40), 0, 2**16, dtype="uint16"),), {}
 
 
@@ -79,7 +86,7 @@ def in_bits(x: Aval) -> Aval:
 
 
 @primitive(typed=True)
-def call_in_half(*xs: NDArray, op: str, op_params: Params, halves: tuple[bool, ...]) -> Any:
+def call_in_half(*xs: NDArray, op: str, op_params: Params, halves: tuple[bool, ...]) -> Array | tuple[Array, ...]:
     """The results of `op`, with the parameters `op_params`, for operands whose `halves` are float16 bits; float16
     results are bits too."""
     operands = [np.asarray(x).view(HALF) if half else x for x, half in zip(xs, halves)]
@@ -101,6 +108,6 @@ def _bits(x: ArrayLike) -> Array:
 
 
 @call_in_half.def_samples
-def _() -> Any:
+def _() -> Iterator[Sample]:
     # An integer sample, because the op has no derivative.
     yield (integers((3, 4), 0, 9, dtype="uint16"),), {"op": "spacing", "op_params": (), "halves": (True,)}

@@ -14,7 +14,7 @@ from tracegrad.typing import ArrayLike
 HALF, SINGLE = np.dtype(np.float16), np.dtype(np.float32)
 
 
-def in_single(impl: Callable[..., Any]) -> Callable[..., Any]:
+def in_single(impl: Callable[..., Any]) -> Callable[..., object]:
     """Wrap `impl` to compute float16 in float32 and round the results."""
 
     @functools.wraps(impl)

@@ -14,12 +14,17 @@ is no view. The memory order of a new array is a trait of ops (`Op.order`):
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tracegrad.avals import Aval
 from tracegrad.ops.core.forms import Reshape
+
+if TYPE_CHECKING:
+    from tracegrad.ops.core.op import Op
+    from tracegrad.typing import Array, DType, NDArray
+
 
 # Bit of a query for the memory order of a traced value: the order is not known, for example of region arguments.
 UNKNOWN = 1
@@ -38,7 +43,7 @@ class _ArrayInterface:
 
 
 def stand_in(
-    shape: tuple[int, ...], dtype: np.dtype[Any], strides: Strides | None, address: int, owner: Any = None
+    shape: tuple[int, ...], dtype: DType, strides: Strides | None, address: int, owner: object = None
 ) -> StandIn:
     """An ndarray without elements, which must not be read unless an `owner` has the memory; `strides` are None for
     row-major order."""
@@ -46,7 +51,7 @@ def stand_in(
     return np.asarray(_ArrayInterface(interface, owner))
 
 
-def view_by(op: Any, params: dict[str, Any], x: StandIn) -> Any:
+def view_by(op: Op, params: dict[str, Any], x: StandIn) -> Any:
     """The op applied to a stand-in, if the result is a view (of an op with several results: views); None if NumPy
     copies."""
     if isinstance(op.form, Reshape):
@@ -202,7 +207,7 @@ def has_order(x: StandIn, order: str) -> bool:
     return x.flags.c_contiguous or (order == "A" and x.flags.f_contiguous)
 
 
-def relaid(x: np.ndarray[Any, Any], strides: Strides | None) -> np.ndarray[Any, Any]:
+def relaid(x: NDArray, strides: Strides | None) -> Array:
     """The array, or a copy of it with these strides if it has others."""
     if x.flags.owndata and (x.flags.c_contiguous if strides is None else x.strides == strides):
         return x
@@ -212,7 +217,7 @@ def relaid(x: np.ndarray[Any, Any], strides: Strides | None) -> np.ndarray[Any, 
     return x.transpose(axes).copy("C").transpose(np.argsort(axes))
 
 
-def with_strides_of(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def with_strides_of(x: NDArray) -> NDArray:
     """A copy in its own memory with the same strides."""
     copied = x.copy("K")
     if copied.strides == x.strides:

@@ -28,7 +28,7 @@ import dataclasses
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Generic
+from typing import TYPE_CHECKING, Any, Generic
 
 import numpy as np
 
@@ -38,8 +38,12 @@ from tracegrad.ops.core.dispatch import Carrier, DispatchLevel, Entry, Operand, 
 from tracegrad.ops.core.forms import Call, Compose, Form, Map, Move
 from tracegrad.ops.core.half_rounding import in_single
 from tracegrad.ops.core.recorders import RECORDERS
-from tracegrad.typing import Array, Axes, NDArray, Number, Results
+from tracegrad.typing import Array, Axes, NDArray, Number, Results, Rule
 from tracegrad.utils.errstate import QUIET, restore_traps, set_traps, traps
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 
 __all__ = [
     "AS_WRITTEN",
@@ -173,12 +177,12 @@ class Op(Generic[Results]):
     def __repr__(self) -> str:
         return f"<op {self.name}>"
 
-    def __call__(self, *operands: Operand, **params: Any) -> Results:
+    def __call__(self, *operands: Operand, **params: object) -> Results:
         kinds = tuple(map(type, operands))
         cached_bind = self.dispatch_cache.get(kinds)
         return _bound(self, kinds, operands, params) if cached_bind is None else cached_bind(operands, params)
 
-    def compute(self, operands: tuple[Any, ...], params: dict[str, Any]) -> Results:
+    def compute(self, operands: tuple[Operand, ...], params: Mapping[str, object]) -> Results:
         """The results for ndarrays and numbers."""
         before = traps()
         try:
@@ -190,7 +194,7 @@ class Op(Generic[Results]):
             return result  # type: ignore[return-value]
         return tuple(map(np.asarray, result)) if isinstance(result, tuple) else np.asarray(result)  # type: ignore[return-value]
 
-    def _no_aval(self, *avals: Any, **params: Any) -> Aval:
+    def _no_aval(self, *avals: object, **params: object) -> Aval:
         raise NotImplementedError(f"op {self.name} has no shape rule")
 
     # -- rules, each given once, right under the op --------------------------------------
@@ -202,13 +206,13 @@ class Op(Generic[Results]):
         self.samples = rule
         return rule
 
-    def def_reads(self, rule: Callable[..., Any]) -> Callable[..., Any]:
+    def def_reads(self, rule: Rule) -> Rule:
         """Define the index map of a `Move`: see `tracegrad.ops.core.index_maps`."""
         assert isinstance(self.form, Move)
         self.form = dataclasses.replace(self.form, reads=rule)
         return rule
 
-    def def_view_update(self, rule: Callable[..., Any]) -> Callable[..., Any]:
+    def def_view_update(self, rule: Rule) -> Rule:
         """Define the view update of an op that `aliases`: `rule(base, new, **params)` is `base` with the view replaced
         by `new`.
 
@@ -217,46 +221,46 @@ class Op(Generic[Results]):
         self.view_update = rule
         return rule
 
-    def def_decompose(self, rule: Callable[..., Any]) -> Callable[..., Any]:
+    def def_decompose(self, rule: Rule) -> Rule:
         """Define the op in terms of simpler ops; its form becomes `Compose`."""
         self.form = Compose(rule)
         return rule
 
-    def def_result_rule(self, index: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def def_result_rule(self, index: int) -> Callable[[Rule], Rule]:
         """Define a single result of an op with several: `rule(*operands, **params)` is result `index`, if no other is
         used."""
 
-        def declare(rule: Callable[..., Any]) -> Callable[..., Any]:
+        def declare(rule: Rule) -> Rule:
             self.result_rules = {**self.result_rules, index: rule}
             return rule
 
         return declare
 
-    def def_native_equivalent(self, rule: Callable[..., Any]) -> Callable[..., Any]:
+    def def_native_equivalent(self, rule: Rule) -> Rule:
         """Define the op that this op calls: `rule(*avals, **params)` gives the op, its parameters, and the avals of its
         operands and its result, which share memory with those of this op."""
         self.native_equivalent = rule
         return rule
 
-    def def_impl_out(self, rule: Callable[..., Any]) -> Callable[..., Any]:
+    def def_impl_out(self, rule: Rule) -> Rule:
         """Define an output variant: `rule(out, *operands, **params)` writes the result of `impl` into `out`."""
         self.impl_out = rule
         return rule
 
-    def def_vjp(self, operand: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        def declare(rule: Callable[..., Any]) -> Callable[..., Any]:
+    def def_vjp(self, operand: str) -> Callable[[Rule], Rule]:
+        def declare(rule: Rule) -> Rule:
             self._vjp[self.operands.index(operand)] = rule
             return rule
 
         return declare
 
-    def def_vjp_all(self, rule: Callable[..., Sequence[Any]]) -> Callable[..., Sequence[Any]]:
+    def def_vjp_all(self, rule: Callable[..., Sequence[object]]) -> Callable[..., object]:
         """Define one VJP rule for all operands: `rule(wanted, ct, ans, *operands, **params)` gives the cotangents
         (None: zero) of the operands at the positions `wanted`."""
         self._vjp_all = rule
         return rule
 
-    def def_jvp(self, rule: Callable[..., Any]) -> Callable[..., Any]:
+    def def_jvp(self, rule: Rule) -> Rule:
         """Define the forward-mode rule: `rule(tangents, ans, *operands, **params)` is the tangent of the result.
 
         `tangents` has None for zero, but at least one tangent. For an op with several results the rule returns a tuple.
@@ -268,7 +272,7 @@ class Op(Generic[Results]):
         """Declare the op linear in these operands together: its tangent is the op applied to their tangents."""
         positions = self._operand_positions(names)
 
-        def rule(tangents: Sequence[Any], ans: Array, *operands: Array, **params: Any) -> Any:
+        def rule(tangents: Sequence[Any], ans: Array, *operands: Array, **params: object) -> Any:
             moved = [
                 _moved(x, t) if self.variadic or i in positions else x
                 for i, (x, t) in enumerate(zip(operands, tangents))
@@ -292,19 +296,19 @@ class Op(Generic[Results]):
     def _operand_positions(self, names: Sequence[str]) -> tuple[int, ...]:
         return tuple([self.operands.index(name) for name in names])
 
-    def _for_tangents_of(self, positions: tuple[int, ...], rule: Callable[..., Any]) -> Callable[..., Any]:
+    def _for_tangents_of(self, positions: tuple[int, ...], rule: Callable[..., object]) -> Callable[..., object]:
         """`rule` if only the operands at `positions` have tangents, else the transpose of the VJP."""
         if self.variadic or len(positions) == len(self.operands):
             return rule
 
-        def either(tangents: Sequence[Any], ans: Array, *operands: Array, **params: Any) -> Any:
+        def either(tangents: tuple[Array | None, ...], ans: Array, *operands: Array, **params: Any) -> Any:
             if any(t is not None and i not in positions for i, t in enumerate(tangents)):
                 return transposed(self, tangents, ans, operands, params)
             return rule(tangents, ans, *operands, **params)
 
         return either
 
-    def def_batch(self, rule: Callable[..., Any]) -> Callable[..., Any]:
+    def def_batch(self, rule: Rule) -> Rule:
         """Define the batching rule: `rule(size, batched, *operands, **params)`, as for `batch`.
 
         Without a rule an op works along leading axes: it is applied to operands that all have the axis of the batch,
@@ -331,8 +335,8 @@ class Op(Generic[Results]):
         return self._vjp_all is not None
 
     def pull_all(
-        self, wanted: Sequence[int], ct: Any, ans: Any, operands: tuple[Any, ...], params: dict[str, Any]
-    ) -> Sequence[Any]:
+        self, wanted: Sequence[int], ct: object, ans: Any, operands: tuple[Any, ...], params: Mapping[str, object]
+    ) -> Sequence[Array | None]:
         """The cotangents (None: zero) of the operands at the positions `wanted`, given the cotangent of the result."""
         if type(ct) is tuple and _all_zero(ct):
             return [None for _ in wanted]
@@ -340,7 +344,7 @@ class Op(Generic[Results]):
             return self._vjp_all(wanted, ct, ans, *operands, **params)
         return [self.pull(i, ct, ans, operands, params) for i in wanted]
 
-    def pull(self, i: int, ct: Any, ans: Any, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
+    def pull(self, i: int, ct: Any, ans: Any, operands: tuple[Any, ...], params: Mapping[str, object]) -> Any:
         """The cotangent of operand `i`, given the cotangent of the result."""
         if self._vjp_all is not None:
             return self._vjp_all([i], ct, ans, *operands, **params)[0]
@@ -350,14 +354,16 @@ class Op(Generic[Results]):
             return self._vjp[0](i, ct, ans, *operands, **params)
         return self._vjp[i](ct, ans, *operands, **params)
 
-    def _pull_of_complex(self, i: int, ct: Any, ans: Any, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
+    def _pull_of_complex(
+        self, i: int, ct: Array, ans: Operand | None, operands: tuple[Array | None, ...], params: Mapping[str, object]
+    ) -> Any:
         """`pull` for a holomorphic op: the cotangent times the conjugate of the derivative, which is the derivative at
         the conjugate operands, because a rule has real coefficients."""
         if self.on_complex is not HOLOMORPHIC:
             raise UnsupportedError(located(f"the derivative of {self.name} of complex numbers is not known"))
         return self._vjp[i](ct, _conjugate(ans, ct), *[_conjugate(x, ct) for x in operands], **params)
 
-    def push(self, tangents: Sequence[Any], ans: Any, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
+    def push(self, tangents: Sequence[Any], ans: Any, operands: tuple[Any, ...], params: Mapping[str, object]) -> Any:
         """The tangent of the result (None for zero; a tuple for an op with several results), given the operand
         tangents: None for zero, and for operands without derivatives."""
         if all(t is None for t in tangents):
@@ -386,7 +392,7 @@ class Op(Generic[Results]):
         yield from self.samples() if self.samples else ()
 
 
-def _conjugate(x: Any, like: Any) -> Any:
+def _conjugate(x: Any, like: Array) -> Any:
     """The complex conjugate of an operand, or of the placeholder of one that was not saved, in the dtype of `like`.
 
     A real operand becomes complex too, because the logarithm of the negative base of a complex power is complex.
@@ -399,7 +405,7 @@ def _conjugate(x: Any, like: Any) -> Any:
     return TABLE["conj"](x if dtype == like.dtype else TABLE["cast"](x, dtype=like.dtype.name))
 
 
-def _all_zero(cts: tuple[Any, ...]) -> bool:
+def _all_zero(cts: tuple[Operand | None, ...]) -> bool:
     for ct in cts:  # noqa: SIM110 (a loop is faster)
         if ct is not None:
             return False
@@ -426,7 +432,9 @@ class SymbolicCotangent(Term):
         return super().bind(op, operands, params)
 
 
-def transposed(op: Op, tangents: Sequence[Any], ans: Any, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
+def transposed(
+    op: Op, tangents: Sequence[Any], ans: Any, operands: tuple[Any, ...], params: Mapping[str, object]
+) -> Any:
     """`push` derived from the VJP rules: a rule is linear in the cotangent, and its transpose maps tangents.
 
     The rules are applied to terms, which record their operations; the recording is swept backwards from the tangents.
@@ -466,7 +474,7 @@ def primitive(
     Rules that only move cotangents are right for complex numbers as they are, unless `on_complex` says "".
     """
 
-    def declare(impl: Callable[..., Any]) -> Op[Array]:
+    def declare(impl: Callable[..., object]) -> Op[Array]:
         code = impl.__code__
         variadic = bool(code.co_flags & inspect.CO_VARARGS)
         names = code.co_varnames[: code.co_argcount]
@@ -491,11 +499,11 @@ def multi_result(
     return declaration  # type: ignore[no-any-return]
 
 
-def refusing_complex(name: str, impl: Callable[..., Any]) -> Callable[..., Any]:
+def refusing_complex(name: str, impl: Callable[..., object]) -> Callable[..., object]:
     """Wrap `impl` of the op `name` to refuse complex operands."""
 
     @functools.wraps(impl)
-    def call(*operands: Array, **params: Any) -> Any:
+    def call(*operands: Array, **params: object) -> Any:
         for x in operands:
             if type(x) not in LITERALS and x.dtype.kind == "c":
                 raise UnsupportedError(located(f"{name} of complex numbers is not supported"))

@@ -8,16 +8,20 @@ table.
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tracegrad.avals import Aval
 from tracegrad.ops.core.forms import Result
 from tracegrad.ops.core.op import TABLE, Op, ResultAvals
 from tracegrad.typing import Array
 
+if TYPE_CHECKING:
+    from tracegrad.typing import NDArray
 
-def _pick(x: Array, *, index: int) -> Any:
-    return x[index]
+
+def _pick(x: Array, *, index: int) -> NDArray:
+    result: NDArray = x[index]
+    return result
 
 
 result = Op("result", ("x",), _pick, "One of several results of an op.", variadic=False, form=Result(), listed=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,6 +27,11 @@ from tracegrad.ops.elementwise.comparison import (
 from tracegrad.ops.elementwise.limits import limited
 from tracegrad.ops.shape.linear import zeros_like
 from tracegrad.typing import Array, Number
+
+if TYPE_CHECKING:
+    from tracegrad.ops.core.dispatch import Operand
+    from tracegrad.typing import NDArray
+
 
 # Named by rules above their definitions.
 absolute: Elementwise
@@ -67,7 +72,7 @@ def power_in_exponent(ans: Array, x: Array) -> Array:
     return where(equal(ans, 0), 0.0, multiply(ans, log(where(plain, 1.0, x))))
 
 
-def derivative_of_power(derivative: Any, x: Array, y: Array, operand: str) -> Array:
+def derivative_of_power(derivative: Array, x: Array, y: Array, operand: str) -> Array:
     """The derivative of x**y in the base or the exponent, with its own derivatives; of `ans` for Tensors."""
     uses_ans = operand == "exponent" and getattr(derivative, "level", None) in (
         DispatchLevel.TENSOR,
@@ -111,7 +116,7 @@ divide = op(
 negative = op("negative(x)", np.negative, "-x", lambda t, ans, x: negative(t), moves=True, doc="-x")
 
 
-def _power(x: Any, y: Any) -> Any:
+def _power(x: Array, y: Any) -> Any:
     result = np.power(x, y)
     if is_literal(y) or y.dtype.kind != "f" or not (y.size == 1 or 0 in y.strides) or not (half := y == 0.5).any():
         return result
@@ -224,7 +229,7 @@ flat = op(
 )
 
 
-def _extremum_share(t: Array, beaten: Any, operand: Any, other: Array) -> Array:
+def _extremum_share(t: Array, beaten: Array, operand: Array, other: Array) -> Array:
     """The share of `t`: half for equal operands, 0 if `operand` is beaten, else all, as it is for a nan."""
     return where(equal(operand, other), multiply(t, 0.5), where(beaten, 0.0, t))
 
@@ -247,11 +252,11 @@ minimum = op(
 )
 
 
-def _clamped_low(x: Array, low: Any) -> Array:
+def _clamped_low(x: Array, low: NDArray | float) -> Array:
     return np.where(np.less(x, low), low, x)
 
 
-def _clamped_high(x: Array, high: Any) -> Array:
+def _clamped_high(x: Array, high: NDArray | float) -> Array:
     return np.where(np.greater(x, high), high, x)
 
 
@@ -285,7 +290,7 @@ clamp = op(
 )
 
 
-def _unless(beaten: Any, bound: Any, t: Any, other: Any) -> Any:
+def _unless(beaten: Array, bound: Operand, t: Operand, other: Operand) -> Array:
     """`other` if `bound` is nan, or determines the result instead of an operand, else `t`."""
     return where(beaten if is_literal(bound) else logical_or(beaten, isnan(bound)), other, t)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,6 +12,12 @@ from tracegrad.ops.core.elementwise_op import elementwise as op
 from tracegrad.ops.core.op import primitive
 from tracegrad.ops.core.samples import integer_pairs, integers
 from tracegrad.typing import NDArray
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tracegrad.ops.core.op import Sample
+
 
 bitwise_and = op("bitwise_and(x, y)", np.bitwise_and, "bit_and(x, y)", domain=None, doc="the bits that both have")
 bitwise_or = op("bitwise_or(x, y)", np.bitwise_or, "bit_or(x, y)", domain=None, doc="the bits that either has")
@@ -66,12 +72,12 @@ def _(x: Aval, *, big: bool) -> Aval:
 
 
 @pack_bits.def_samples
-def _() -> Any:
+def _() -> Iterator[Sample]:
     for shape, big in [((100,), True), ((3, 5), False), ((2, 3, 16), True)]:
         yield (integers(shape, 0, 2, dtype="bool"),), {"big": big}
 
 
 @unpack_bits.def_samples
-def _() -> Any:
+def _() -> Iterator[Sample]:
     for shape, big in [((13,), True), ((3, 5), False), ((2, 1, 1), True)]:
         yield (integers(shape, 0, 256, dtype="uint8"),), {"big": big}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,6 +11,13 @@ from tracegrad.ops.core.elementwise_op import elementwise as op
 from tracegrad.ops.core.op import AS_WRITTEN
 from tracegrad.ops.core.samples import integers, uniform
 from tracegrad.typing import Array
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tracegrad.ops.core.op import Sample
+    from tracegrad.typing import DType
+
 
 # Named by rules above their definitions.
 equal: Elementwise
@@ -34,7 +41,7 @@ rint = op("rint(x)", np.rint, "rint(x)", piecewise_constant=True, doc="nearest i
 signbit = op("signbit(x)", np.signbit, "copysign(1, x) < 0", doc="whether x is negative, or -0.0")
 
 
-def _where_loop(condition: Array, x: Array, y: Array) -> Any:
+def _where_loop(condition: Array, x: Array, y: Array) -> tuple[DType, ...]:
     dtype = promote((x, y))
     return BOOL, dtype, dtype, dtype
 
@@ -56,7 +63,7 @@ where.linear_in("x", "y")
 
 
 @where.def_samples
-def _() -> Any:
+def _() -> Iterator[Sample]:
     for dtype in ("float64", "float32"):
         yield (
             (uniform((3, 4)) > 0, uniform((3, 4), seed=1, dtype=dtype), uniform((3, 4), seed=2, dtype=dtype)),
@@ -74,7 +81,7 @@ greater_equal = op("greater_equal(x, y)", np.greater_equal, "x >= y", doc="x >= 
 
 
 def _logic(n: int) -> Any:
-    def loop(*dtypes: Any) -> Any:
+    def loop(*dtypes: DType | type) -> Any:
         return (BOOL,) * (n + 1)
 
     return loop

@@ -10,7 +10,7 @@ Complex numbers are computed eagerly and recorded on the eager tape; compiled gr
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,13 +25,19 @@ from tracegrad.ops.elementwise.table import absolute, add, divide, equal, multip
 from tracegrad.ops.shape.linear import cast
 from tracegrad.typing import Array, DTypeLike, NDArray
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
-def complex_of(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    from tracegrad.ops.core.op import Sample
+    from tracegrad.typing import DType
+
+
+def complex_of(dtype: DType) -> np.dtype[Any]:
     """The complex dtype with parts of the floating `dtype`."""
     return np.result_type(dtype, np.complex64)
 
 
-def real_of(dtype: np.dtype[Any]) -> np.dtype[Any]:
+def real_of(dtype: DType) -> np.dtype[Any]:
     """The dtype of the parts of a complex `dtype`."""
     return np.finfo(dtype).dtype
 
@@ -41,20 +47,21 @@ def memory_aval(x: Aval) -> Aval:
     return Aval((*x.shape, 2), real_of(x.dtype)) if x.dtype.kind == "c" else x
 
 
-def sample(shape: tuple[int, ...], seed: int = 0, dtype: str = "complex128") -> Any:
+def sample(shape: tuple[int, ...], seed: int = 0, dtype: str = "complex128") -> NDArray:
     """Complex numbers with parts between -2 and 2."""
-    return (uniform(shape, seed=seed) + 1j * uniform(shape, seed=seed + 7)).astype(dtype)
+    result: NDArray = (uniform(shape, seed=seed) + 1j * uniform(shape, seed=seed + 7)).astype(dtype)
+    return result
 
 
 def _of_complex(op: Op, *dtypes: str) -> None:
     @op.def_samples
-    def _() -> Any:
+    def _() -> Iterator[Sample]:
         for dtype in dtypes or ("complex128", "complex64"):
             yield (sample((3, 4), dtype=dtype),), {}
 
 
 # -- parts -----------------------------------------------------------------------------------------------
-def _part_loop(dtype: DTypeLike) -> Any:
+def _part_loop(dtype: DTypeLike) -> tuple[DType, ...]:
     dtype = np.dtype(dtype)
     if dtype.kind != "c":
         raise TypeError("only complex numbers have parts")
@@ -98,7 +105,7 @@ conj: Elementwise = elementwise(
 )
 
 
-def _complex_loop(x: Array, y: Array) -> Any:
+def _complex_loop(x: Array, y: Array) -> tuple[DType, ...]:
     dtype = promote((x, y))
     if dtype.kind == "c":
         raise TypeError("the parts of complex numbers are real")
@@ -108,7 +115,7 @@ def _complex_loop(x: Array, y: Array) -> Any:
     return dtype, dtype, complex_of(dtype)
 
 
-def _numpy_complex(x: Any, y: Any) -> Any:
+def _numpy_complex(x: NDArray, y: NDArray) -> NDArray:
     # Not x + 1j * y, which is nan where y is infinite.
     out = np.empty(np.broadcast_shapes(np.shape(x), np.shape(y)), complex_of(np.result_type(x, y)))
     out.real, out.imag = x, y
@@ -128,12 +135,12 @@ complex_ = elementwise(
 
 
 @real.def_view_update
-def _(base: Array, new: Array) -> Any:
+def _(base: Array, new: Array) -> Array:
     return complex_(new, imag(base))
 
 
 @imag.def_view_update
-def _(base: Array, new: Array) -> Any:
+def _(base: Array, new: Array) -> Array:
     return complex_(real(base), new)
 
 
@@ -144,7 +151,7 @@ complex_.linear_in("x", "y")
 
 
 # -- magnitude and direction -----------------------------------------------------------------------------
-def _direction_loop(dtype: DTypeLike) -> Any:
+def _direction_loop(dtype: DTypeLike) -> tuple[DType, ...]:
     dtype = np.dtype(dtype)
     if dtype.kind != "c":
         raise TypeError("this op is for complex numbers")
@@ -194,8 +201,9 @@ for _op in (real, imag, conj, sgn, angle):
 
 
 # -- one memory as two arrays: each op is the other's transpose --------------------------------------------
-def _as_parts(x: Array) -> Any:
-    return TABLE["stack"](real(x), imag(x), axis=len(x.shape))
+def _as_parts(x: Array) -> Array:
+    result: Array = TABLE["stack"](real(x), imag(x), axis=len(x.shape))
+    return result
 
 
 def _as_whole(x: Array) -> Array:
@@ -218,12 +226,12 @@ def _(x: Aval) -> Aval:
 
 
 @view_as_real.def_view_update
-def _(base: Array, new: Array) -> Any:
+def _(base: Array, new: Array) -> Array:
     return view_as_complex(new)
 
 
 @view_as_real.def_vjp("x")
-def _(ct: Array, ans: Array, x: Array) -> Any:
+def _(ct: Array, ans: Array, x: Array) -> Array:
     return view_as_complex(ct)
 
 
@@ -238,7 +246,7 @@ def view_as_complex(x: NDArray) -> Any:
     return _side_by_side(np.ascontiguousarray(x)) if view is None else view
 
 
-def _side_by_side(x: Any) -> Any:
+def _side_by_side(x: NDArray) -> Any:
     """The complex view of parts that are adjacent in memory; None for others."""
     return x.view(complex_of(x.dtype))[..., 0] if x.strides[-1] == x.itemsize or not x.size else None
 
@@ -256,12 +264,12 @@ def _(x: Aval) -> Aval:
 
 
 @view_as_complex.def_view_update
-def _(base: Array, new: Array) -> Any:
+def _(base: Array, new: Array) -> Array:
     return view_as_real(new)
 
 
 @view_as_complex.def_vjp("x")
-def _(ct: Array, ans: Array, x: Array) -> Any:
+def _(ct: Array, ans: Array, x: Array) -> Array:
     return view_as_real(ct)
 
 
@@ -269,7 +277,7 @@ view_as_complex.linear_in("x")
 
 
 @view_as_complex.def_samples
-def _() -> Any:
+def _() -> Iterator[Sample]:
     yield (uniform((3, 2)),), {}
     yield (uniform((2,), dtype="float32"),), {}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,6 +26,10 @@ from tracegrad.ops.numerics import accurate as precise
 from tracegrad.ops.shape.linear import stop_gradient
 from tracegrad.typing import Array, Number
 
+if TYPE_CHECKING:
+    from tracegrad.ops.core.dispatch import Operand
+
+
 # Named by rules above their definitions.
 sigmoid: Elementwise
 
@@ -33,7 +37,7 @@ sigmoid: Elementwise
 def _scipy(name: str) -> Any:
     """A SciPy special function, imported on the first call, because the import is slow."""
 
-    def call(*args: Any) -> Any:
+    def call(*args: Operand) -> Any:
         import scipy.special
 
         return getattr(scipy.special, name)(*args)

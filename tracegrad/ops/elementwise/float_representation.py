@@ -6,7 +6,7 @@ the derivative of its first operand.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,13 +19,20 @@ from tracegrad.ops.core.samples import integer_pairs, integers, uniform
 from tracegrad.ops.shape.linear import cast, zeros_like
 from tracegrad.typing import Array, NDArray
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tracegrad.ops.core.op import Sample
+    from tracegrad.typing import DType
+
+
 ldexp: Elementwise
 
 gcd = op("gcd(x, y)", np.gcd, None, domain=None, doc="the greatest common divisor of magnitudes")
 lcm = op("lcm(x, y)", np.lcm, None, domain=None, doc="the least common multiple of magnitudes")
 
 
-def _of_integers(x: Any) -> Loop:
+def _of_integers(x: DType) -> Loop:
     if promote((x,)).kind not in "iu":
         raise TypeError("of integers only")
     return same_loop(x)
@@ -60,7 +67,7 @@ nextafter.typed = spacing.typed = True
 
 
 @bitwise_count.def_decompose
-def _(x: Array) -> Any:
+def _(x: Array) -> Array:
     return cast(popcount(cast(x, dtype="uint8") if x.dtype.kind == "b" else x), dtype="uint8")
 
 
@@ -74,7 +81,7 @@ for _op in (popcount, bitwise_count):
 
 
 @ldexp.def_samples
-def _() -> Any:
+def _() -> Iterator[Sample]:
     yield (uniform((3, 4)), integers((3, 4), -5, 5)), {}
     yield (uniform((20,), dtype="float32"), integers((20,), -5, 5, dtype="int32")), {}
 
@@ -93,6 +100,6 @@ def _(x: Aval, *, dtype: str) -> Aval:
 
 
 @reinterpret.def_samples
-def _() -> Any:
+def _() -> Iterator[Sample]:
     yield (integers((3, 4), -100, 100),), {"dtype": "float64"}
     yield (integers((20,), 0, 9, dtype="uint32"),), {"dtype": "int32"}

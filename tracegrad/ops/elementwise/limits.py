@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,6 +18,12 @@ from tracegrad.ops.core.op import TABLE, Carrier, primitive
 from tracegrad.ops.core.samples import uniform
 from tracegrad.ops.shape.linear import broadcast_to, cast, stop_gradient, zeros_like
 from tracegrad.typing import Array, NDArray
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tracegrad.ops.core.op import Sample
+
 
 # For each rule, the derivative of the value in each operand: `derivative(value, *operands)`.
 RULES: dict[str, tuple[Callable[..., Any], ...]] = {}
@@ -50,7 +56,7 @@ def _(value: Aval, *operands: Aval, rule: str) -> Aval:
     return value
 
 
-def _contribution(i: int, t: Array, xs: Sequence[Any], rule: str) -> Any:
+def _contribution(i: int, t: Array, xs: Sequence[Array], rule: str) -> Any:
     if not i:
         return zeros_like(xs[0])  # the derivative is taken in the other operands only
     if rule not in RULES:
@@ -64,7 +70,7 @@ def _(wanted: Sequence[int], ct: Array, ans: Array, *xs: Array, rule: str) -> li
 
 
 @with_derivatives.def_jvp
-def _(tangents: Sequence[Any], ans: Array, *xs: Array, rule: str) -> Any:
+def _(tangents: Sequence[Array | None], ans: Array, *xs: Array, rule: str) -> Any:
     first, *others = [_contribution(i, t, xs, rule) for i, t in enumerate(tangents) if t is not None]
     for other in others:
         first = TABLE["accumulate"](first, other)
@@ -72,7 +78,7 @@ def _(tangents: Sequence[Any], ans: Array, *xs: Array, rule: str) -> Any:
 
 
 @with_derivatives.def_samples
-def _() -> Any:
+def _() -> Iterator[Sample]:
     x, y = uniform((3, 4), 0.5, 3), uniform((3, 4), 0.5, 3, seed=1)
     yield (y * x ** (y - 1), x, y), {"rule": "power_in_base"}
     yield (x**y * np.log(x), x, y), {"rule": "power_in_exponent"}

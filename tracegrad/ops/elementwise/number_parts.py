@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -30,6 +30,11 @@ from tracegrad.ops.elementwise.table import (
 )
 from tracegrad.typing import Array, NDArray
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tracegrad.ops.core.op import Sample
+
 
 def _floating(name: str, x: Aval) -> Aval:
     if not x.is_float:
@@ -37,7 +42,7 @@ def _floating(name: str, x: Aval) -> Aval:
     return x
 
 
-def _samples() -> Any:
+def _samples() -> Iterator[Sample]:
     yield (uniform((3, 4)),), {}
     yield (uniform((20,), -90, 90, dtype="float32"),), {}
     yield (uniform((0, 3)),), {}
@@ -56,7 +61,7 @@ def _(x: Aval) -> ResultAvals:
 
 
 @modf.def_vjp_all
-def _(wanted: Sequence[int], cts: Any, ans: tuple[Array, ...], x: Array) -> list[Any]:
+def _(wanted: Sequence[int], cts: tuple[Array | None, ...], ans: tuple[Array, ...], x: Array) -> list[Any]:
     return [cts[0]]
 
 
@@ -127,7 +132,7 @@ def _(x: Aval, y: Aval) -> ResultAvals:
 
 
 @divmod.def_vjp_all
-def _(wanted: Sequence[int], cts: Any, ans: tuple[Array, ...], x: Array, y: Array) -> list[Any]:
+def _(wanted: Sequence[int], cts: tuple[Array | None, ...], ans: tuple[Array, ...], x: Array, y: Array) -> list[Any]:
     ct = cts[1]
     return [None if ct is None else ct if i == 0 else negative(multiply(ct, ans[0])) for i in wanted]
 
@@ -138,7 +143,7 @@ def _(x: Array, y: Array) -> tuple[Any, Any]:
 
 
 @divmod.def_samples
-def _() -> Any:
+def _() -> Iterator[Sample]:
     yield (uniform((3, 4), 1, 3), uniform((3, 4), 1, 3, seed=1)), {}
     yield (uniform((20,), -90, 90, dtype="float32"), uniform((20,), 1, 9, seed=1, dtype="float32")), {}
     yield (integers((20,), -9, 9), integers((20,), 1, 5, seed=1)), {}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tracegrad.ops.elementwise.limits import RULES
 from tracegrad.ops.elementwise.table import (
     add,
@@ -21,7 +19,7 @@ from tracegrad.ops.elementwise.table import (
 from tracegrad.typing import Array
 
 
-def _mixed(derivative: Any, x: Array, y: Array) -> Array:
+def _mixed(derivative: Array, x: Array, y: Array) -> Array:
     """The mixed derivative of x**y in both operands, x**(y - 1) * (1 + y * log(x)).
 
     Formulas derived from y * x**(y - 1) ignore the jump of 0**0, and formulas derived from x**y * log(x) have no value
@@ -34,11 +32,11 @@ def _mixed(derivative: Any, x: Array, y: Array) -> Array:
     return where(equal(factor, 0), 0.0, multiply(factor, add(grown, 1)))
 
 
-def _twice_in_base(derivative: Any, x: Array, y: Array) -> Array:
+def _twice_in_base(derivative: Array, x: Array, y: Array) -> Array:
     return multiply(y, power_in_base(x, subtract(exponent(x, y), 1)))
 
 
-def _twice_in_exponent(derivative: Any, x: Array, y: Array) -> Array:
+def _twice_in_exponent(derivative: Array, x: Array, y: Array) -> Array:
     return power_in_exponent(derivative, x)
 
 

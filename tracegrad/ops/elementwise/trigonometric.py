@@ -138,7 +138,7 @@ def _is_infinite(x: Array | Number) -> Any:
     return False if is_literal(x) else isinf(x)
 
 
-def _unless_odd(odd: Any, x: Array | Number) -> Any:
+def _unless_odd(odd: Array, x: Array | Number) -> Any:
     return x if is_literal(x) else where(odd, 1.0, x)
 
 
@@ -202,7 +202,7 @@ sech2 = op(
 )
 
 
-def _root(x: Array, squared: Any) -> Array:
+def _root(x: Array, squared: Array) -> Array:
     """The square root of x**2 + 1 or x**2 - 1; abs(x) where the 1 is negligible and the square may overflow."""
     if x.dtype.kind == "c":
         return sqrt(squared)

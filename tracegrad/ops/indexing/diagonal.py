@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,6 +18,11 @@ from tracegrad.ops.shape.fill import arange
 from tracegrad.ops.shape.linear import broadcast_to, inverse_permutation, pad, reshape, transpose
 from tracegrad.typing import Array, NDArray
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tracegrad.ops.core.op import Sample
+
 
 def _length(shape: tuple[int, ...], offset: int, axes: tuple[int, int]) -> int:
     rows, columns = (shape[k] for k in axes)
@@ -25,7 +30,7 @@ def _length(shape: tuple[int, ...], offset: int, axes: tuple[int, int]) -> int:
 
 
 @primitive(Move(partial=True), aliases=True)
-def diagonal(x: NDArray, *, offset: int, axes: tuple[int, int]) -> Any:
+def diagonal(x: NDArray, *, offset: int, axes: tuple[int, int]) -> NDArray:
     """The elements whose indices along the two `axes` differ by `offset`, along a new last axis."""
     n = _length(x.shape, offset, axes)
     index = [builtins.slice(None)] * x.ndim
@@ -33,7 +38,8 @@ def diagonal(x: NDArray, *, offset: int, axes: tuple[int, int]) -> Any:
         index[axis] = builtins.slice(start, start + n)
     names = [k for k in range(x.ndim) if k not in axes]
     # The result of np.diagonal is read-only.
-    return np.einsum(x[tuple(index)], [x.ndim if k in axes else k for k in range(x.ndim)], [*names, x.ndim])
+    result: NDArray = np.einsum(x[tuple(index)], [x.ndim if k in axes else k for k in range(x.ndim)], [*names, x.ndim])
+    return result
 
 
 @diagonal.def_aval
@@ -59,7 +65,7 @@ def _inside(shape: tuple[int, ...], offset: int, axes: tuple[int, int]) -> Array
     return broadcast_to(equal(rows, columns), shape=shape)
 
 
-def _spread(new: Array, shape: tuple[int, ...], offset: int, axes: tuple[int, int]) -> Any:
+def _spread(new: Array, shape: tuple[int, ...], offset: int, axes: tuple[int, int]) -> Array:
     """An array of `shape` whose rows repeat the diagonal elements `new`."""
     (rows, columns), (*rest, n) = (shape[k] for k in axes), new.shape
     none, low = (0,) * len(rest), max(-offset, 0)
@@ -72,12 +78,12 @@ def _spread(new: Array, shape: tuple[int, ...], offset: int, axes: tuple[int, in
 
 
 @diagonal.def_vjp("x")
-def _(ct: Array, ans: Array, x: Array, *, offset: int, axes: tuple[int, int]) -> Any:
+def _(ct: Array, ans: Array, x: Array, *, offset: int, axes: tuple[int, int]) -> Array:
     return where(_inside(x.shape, offset, axes), _spread(ct, x.shape, offset, axes), 0.0)
 
 
 @diagonal.def_view_update
-def _(base: Array, new: Array, *, offset: int, axes: tuple[int, int]) -> Any:
+def _(base: Array, new: Array, *, offset: int, axes: tuple[int, int]) -> Array:
     return where(_inside(base.shape, offset, axes), _spread(new, base.shape, offset, axes), base)
 
 
@@ -89,7 +95,7 @@ def _(index: Any, size: Any, shapes: Any, result: Any, *, offset: int, axes: tup
 
 
 @diagonal.def_samples
-def _() -> Any:
+def _() -> Iterator[Sample]:
     yield (uniform((4, 4)),), {"offset": 0, "axes": (0, 1)}
     yield (uniform((3, 5)),), {"offset": 2, "axes": (0, 1)}
     yield (uniform((20, 3, 30), dtype="float32"),), {"offset": -3, "axes": (2, 0)}

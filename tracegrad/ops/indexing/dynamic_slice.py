@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -35,10 +35,16 @@ from tracegrad.ops.shape.batching import repeated
 from tracegrad.ops.shape.linear import arange, broadcast_to, full, reshape, slice, zeros_like
 from tracegrad.typing import Array, NDArray
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tracegrad.ops.core.op import Sample
+
+
 Shape = tuple[int, ...]
 
 
-def _require(name: str, x: Aval, starts: Sequence[Any], sizes: Sequence[int], step: Sequence[int]) -> None:
+def _require(name: str, x: Aval, starts: Sequence[Aval | int], sizes: Sequence[int], step: Sequence[int]) -> None:
     if any(type(s) is not int if is_literal(s) else s != Aval((), np.dtype(np.int64)) for s in starts):
         raise DTypeError(f"{name}: a window starts at int64 numbers, got {', '.join(map(str, starts))}")
     if not len(starts) == len(sizes) == len(step) == x.ndim or any(
@@ -47,7 +53,9 @@ def _require(name: str, x: Aval, starts: Sequence[Any], sizes: Sequence[int], st
         raise ShapeError(f"{name}: no window of {tuple(sizes)}, step {tuple(step)}, lies in {x}")
 
 
-def _window_index(starts: Sequence[Any], sizes: Sequence[int], step: Sequence[int]) -> tuple[builtins.slice, ...]:
+def _window_index(
+    starts: Sequence[NDArray | int], sizes: Sequence[int], step: Sequence[int]
+) -> tuple[builtins.slice, ...]:
     return tuple(
         builtins.slice(int(a), int(a) + (m - 1) * s + 1 if m else int(a), s) for a, m, s in zip(starts, sizes, step)
     )
@@ -74,12 +82,12 @@ def _(x: Aval, *, length: int, axis: int) -> Aval:
 
 
 @counted.def_batch
-def _(size: int, batched: Sequence[bool], x: Array, **params: Any) -> Any:
+def _(size: int, batched: Sequence[bool], x: Array, **params: object) -> Array:
     return counted(x, **params)
 
 
 @counted.def_samples
-def _() -> Any:
+def _() -> Iterator[Sample]:
     yield (np.array(-2),), {"length": 5, "axis": 0}
     yield (integers((12,), -9, 9),), {"length": 9, "axis": 1}
 
@@ -110,12 +118,12 @@ def _(i: int, ct: Array, ans: Array, *xs: Array, sizes: Shape, step: Shape) -> A
 
 
 @dynamic_slice.def_jvp
-def _(tangents: Sequence[Any], ans: Array, *xs: Array, sizes: Shape, step: Shape) -> Any:
+def _(tangents: Sequence[Any], ans: Array, *xs: Array, sizes: Shape, step: Shape) -> Array:
     return dynamic_slice(tangents[0], *xs[1:], sizes=sizes, step=step)
 
 
 @dynamic_slice.def_batch
-def _(size: int, batched: Sequence[bool], *xs: Array, sizes: Shape, step: Shape) -> Any:
+def _(size: int, batched: Sequence[bool], *xs: Array, sizes: Shape, step: Shape) -> Array:
     x, *starts = xs
     if not any(batched[1:]):
         return dynamic_slice(x, 0, *starts, sizes=(size, *sizes), step=(1, *step))
@@ -146,7 +154,7 @@ def _of_batch(start: Any, batched: bool, shape: Shape) -> Array:
 
 
 @dynamic_slice.def_samples
-def _() -> Any:
+def _() -> Iterator[Sample]:
     yield (uniform((5, 3)), np.array(2), np.array(1)), {"sizes": (2, 2), "step": (1, 1)}
     yield (uniform((7,), dtype="float32"), np.array(1)), {"sizes": (3,), "step": (2,)}
     yield (uniform((12, 20)), np.array(3), np.array(0)), {"sizes": (1, 20), "step": (1, 1)}
@@ -175,7 +183,7 @@ def _(*xs: Aval, step: Shape) -> Aval:
 
 
 @dynamic_update_slice.def_vjp("xs")
-def _(i: int, ct: Array, ans: Array, *xs: Array, step: Shape) -> Any:
+def _(i: int, ct: Array, ans: Array, *xs: Array, step: Shape) -> Array:
     shape = aval_of(xs[1]).shape
     if i == 1:
         return dynamic_slice(ct, *xs[2:], sizes=shape, step=step)
@@ -184,7 +192,7 @@ def _(i: int, ct: Array, ans: Array, *xs: Array, step: Shape) -> Any:
 
 
 @dynamic_update_slice.def_jvp
-def _(tangents: Sequence[Any], ans: Array, *xs: Array, step: Shape) -> Any:
+def _(tangents: Sequence[Array | None], ans: Array, *xs: Array, step: Shape) -> Array:
     moved = [zeros_like(x) if t is None else t for x, t in zip(xs[:2], tangents)]
     return dynamic_update_slice(*moved, *xs[2:], step=step)
 
@@ -212,7 +220,7 @@ def _(size: int, batched: Sequence[bool], *xs: Any, step: Shape) -> Any:
 
 
 @dynamic_update_slice.def_samples
-def _() -> Any:
+def _() -> Iterator[Sample]:
     starts = (np.array(2), np.array(1))
     yield (uniform((5, 3)), uniform((2, 2), seed=1), *starts), {"step": (1, 1)}
     yield (uniform((7,), dtype="float32"), uniform((3,), seed=1, dtype="float32"), np.array(1)), {"step": (2,)}

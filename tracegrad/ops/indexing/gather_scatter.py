@@ -8,7 +8,7 @@ range raises IndexError, compiled or not.
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +21,11 @@ from tracegrad.ops.shape.batching import repeated, to_axis
 from tracegrad.ops.shape.linear import arange, broadcast_to, reshape
 from tracegrad.typing import Array, NDArray
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tracegrad.ops.core.op import Sample
+
 
 def _indices_shape(name: str, x: Aval, indices: tuple[Aval, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
     if len(indices) != len(axes) or not indices or len(set(axes)) != len(axes) or max(axes) >= x.ndim:
@@ -30,7 +35,7 @@ def _indices_shape(name: str, x: Aval, indices: tuple[Aval, ...], axes: tuple[in
     return indices[0].shape
 
 
-def _numpy_index(shape: tuple[int, ...], indices: Any, axes: tuple[int, ...]) -> tuple[Any, ...]:
+def _numpy_index(shape: tuple[int, ...], indices: list[NDArray], axes: tuple[int, ...]) -> tuple[NDArray, ...]:
     """The NumPy index that selects `indices` along `axes`, and everything along other axes, index axes first."""
     rest = [a for a in range(len(shape)) if a not in axes]
     depth = len(indices[0].shape)
@@ -62,12 +67,12 @@ gather.linear_in("xs")
 
 
 @gather.def_vjp("xs")
-def _(i: int, ct: Array, ans: Array, *xs: Array, axes: tuple[int, ...]) -> Any:
+def _(i: int, ct: Array, ans: Array, *xs: Array, axes: tuple[int, ...]) -> Array:
     return scatter_add(ct, *xs[1:], shape=xs[0].shape, axes=axes)
 
 
 @gather.def_batch
-def _(size: int, batched: Any, *xs: Array, axes: tuple[int, ...]) -> Any:
+def _(size: int, batched: tuple[bool, ...], *xs: Array, axes: tuple[int, ...]) -> Array:
     x, *indices = xs
     along = tuple([a + 1 for a in axes])
     if not any(batched[1:]):
@@ -78,7 +83,7 @@ def _(size: int, batched: Any, *xs: Array, axes: tuple[int, ...]) -> Any:
     return gather(x, _batch_positions(size, indices[0]), *indices, axes=(0, *along))
 
 
-def _batch_positions(size: int, indices: Array) -> Any:
+def _batch_positions(size: int, indices: Array) -> Array:
     """The position in the batch of each batched index."""
     shape = (size, *(1 for _ in indices.shape[1:]))
     positions = arange(start=0, step=1, length=size, dtype=name_of(indices.dtype))
@@ -86,7 +91,7 @@ def _batch_positions(size: int, indices: Array) -> Any:
 
 
 @gather.def_samples
-def _() -> Any:
+def _() -> Iterator[Sample]:
     yield (uniform((5, 3)), integers((4,), -5, 5)), {"axes": (0,)}
     yield (uniform((4, 5)), integers((6,), 0, 4), integers((6,), 0, 5, seed=1)), {"axes": (0, 1)}
     yield (uniform((3, 20, 2)), integers((2, 2), 0, 20)), {"axes": (1,)}
@@ -127,13 +132,13 @@ scatter_add.linear_in("xs")
 
 
 @scatter_add.def_vjp("xs")
-def _(i: int, ct: Array, ans: Array, *xs: Array, shape: tuple[int, ...], axes: tuple[int, ...]) -> Any:
+def _(i: int, ct: Array, ans: Array, *xs: Array, shape: tuple[int, ...], axes: tuple[int, ...]) -> Array:
     return gather(ct, *xs[1:], axes=axes)
 
 
 def _batch_of(op: Op) -> None:
     @op.def_batch
-    def _(size: int, batched: Any, *xs: Any, shape: tuple[int, ...], axes: tuple[int, ...]) -> Any:
+    def _(size: int, batched: tuple[bool, ...], *xs: Array, shape: tuple[int, ...], axes: tuple[int, ...]) -> Any:
         updates, *indices = xs
         along, whole = tuple([a + 1 for a in axes]), (size, *shape)
         if not any(batched[1:]):
@@ -146,7 +151,7 @@ _batch_of(scatter_add)
 
 
 @scatter_add.def_samples
-def _() -> Any:
+def _() -> Iterator[Sample]:
     yield (uniform((4, 3)), integers((4,), -5, 5)), {"shape": (5, 3), "axes": (0,)}
     yield (
         (uniform((6,)), integers((6,), 0, 4), integers((6,), 0, 5, seed=1)),
@@ -176,7 +181,7 @@ _batch_of(scatter_max)
 
 
 @scatter_max.def_samples
-def _() -> Any:
+def _() -> Iterator[Sample]:
     yield (integers((4, 3), -3, 9), integers((4,), -5, 5, seed=1)), {"shape": (5, 3), "axes": (0,)}
     yield (
         (integers((30,), 1, 90), integers((30,), 0, 4, seed=1), integers((30,), 0, 5, seed=2)),

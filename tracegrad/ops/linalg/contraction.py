@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,12 +19,18 @@ from tracegrad.ops.shape.batching import to_axis
 from tracegrad.ops.shape.linear import broadcast_to, cast, reduce_sum, reshape, transpose
 from tracegrad.typing import Array, NDArray
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tracegrad.ops.core.op import Sample
+
 
 # -- matmul ----------------------------------------------------------------------------------------
 @primitive(Contract(), on_complex=HOLOMORPHIC)
-def matmul(x: NDArray, y: NDArray) -> Any:
+def matmul(x: NDArray, y: NDArray) -> NDArray:
     """The product of two stacks of matrices with equal leading axes and one dtype."""
-    return np.matmul(x, y)
+    result: NDArray = np.matmul(x, y)
+    return result
 
 
 @matmul.def_aval
@@ -44,17 +50,17 @@ matmul.separately_linear("x", "y")
 
 
 @matmul.def_vjp("x")
-def _(ct: Array, ans: Array, x: Array, y: Array) -> Any:
+def _(ct: Array, ans: Array, x: Array, y: Array) -> Array:
     return matmul(ct, matrix_transpose(y))
 
 
 @matmul.def_vjp("y")
-def _(ct: Array, ans: Array, x: Array, y: Array) -> Any:
+def _(ct: Array, ans: Array, x: Array, y: Array) -> Array:
     return matmul(matrix_transpose(x), ct)
 
 
 @matmul.def_batch
-def _(size: int, batched: Any, x: Array, y: Array) -> Any:
+def _(size: int, batched: tuple[bool, ...], x: Array, y: Array) -> Array:
     # One product of larger matrices where one operand is the same for all.
     if all(batched):
         return matmul(x, y)
@@ -73,7 +79,7 @@ def _matmul_of_rows(size: int, x: Array, y: Array) -> Array:
 
 
 @matmul.def_samples
-def _() -> Any:
+def _() -> Iterator[Sample]:
     yield (uniform((3, 4)), uniform((4, 2))), {}
     yield (uniform((30, 40), dtype="float32"), uniform((40, 20), dtype="float32")), {}
     yield (uniform((2, 3, 4)), uniform((2, 4, 2))), {}
@@ -90,9 +96,10 @@ def matrix_transpose(x: Array) -> Array:
 
 # -- with vectors: one op each, which the compiler computes as a matmul ----------------------------------
 @primitive(on_complex=HOLOMORPHIC)
-def matvec(x: NDArray, y: NDArray) -> Any:
+def matvec(x: NDArray, y: NDArray) -> NDArray:
     """The product of a matrix and a vector of one dtype."""
-    return np.dot(x, y)
+    result: NDArray = np.dot(x, y)
+    return result
 
 
 @matvec.def_aval
@@ -106,22 +113,22 @@ matvec.separately_linear("x", "y")
 
 
 @matvec.def_vjp("x")
-def _(ct: Array, ans: Array, x: Array, y: Array) -> Any:
+def _(ct: Array, ans: Array, x: Array, y: Array) -> Array:
     return multiply(reshape(ct, shape=(ct.shape[0], 1)), y)
 
 
 @matvec.def_vjp("y")
-def _(ct: Array, ans: Array, x: Array, y: Array) -> Any:
+def _(ct: Array, ans: Array, x: Array, y: Array) -> Array:
     return matvec(transpose(x, perm=(1, 0)), ct)
 
 
 @matvec.def_decompose
-def _(x: Array, y: Array) -> Any:
+def _(x: Array, y: Array) -> Array:
     return reshape(matmul(x, reshape(y, shape=(y.shape[0], 1))), shape=x.shape[:1])
 
 
 @matvec.def_batch
-def _(size: int, batched: Any, x: Array, y: Array) -> Any:
+def _(size: int, batched: tuple[bool, ...], x: Array, y: Array) -> Array:
     if all(batched):
         return reshape(matmul(x, reshape(y, shape=(*y.shape, 1))), shape=x.shape[:2])
     if not batched[0]:
@@ -130,7 +137,7 @@ def _(size: int, batched: Any, x: Array, y: Array) -> Any:
 
 
 @matvec.def_samples
-def _() -> Any:
+def _() -> Iterator[Sample]:
     yield (uniform((3, 4)), uniform((4,))), {}
     yield (uniform((30, 20), dtype="float32"), uniform((20,), dtype="float32")), {}
     yield (integers((3, 4), -9, 9), integers((4,), -9, 9)), {}
@@ -153,30 +160,30 @@ inner.separately_linear("x", "y")
 
 
 @inner.def_vjp("x")
-def _(ct: Array, ans: Array, x: Array, y: Array) -> Any:
+def _(ct: Array, ans: Array, x: Array, y: Array) -> Array:
     return multiply(ct, y)
 
 
 @inner.def_vjp("y")
-def _(ct: Array, ans: Array, x: Array, y: Array) -> Any:
+def _(ct: Array, ans: Array, x: Array, y: Array) -> Array:
     return multiply(ct, x)
 
 
 @inner.def_decompose
-def _(x: Array, y: Array) -> Any:
+def _(x: Array, y: Array) -> Array:
     n = x.shape[0]
     return reshape(matmul(reshape(x, shape=(1, n)), reshape(y, shape=(n, 1))), shape=())
 
 
 @inner.def_batch
-def _(size: int, batched: Any, x: Array, y: Array) -> Any:
+def _(size: int, batched: tuple[bool, ...], x: Array, y: Array) -> Array:
     if all(batched):
         return reduce_sum(multiply(x, y), axes=(1,))
     return matvec(x, y) if batched[0] else matvec(y, x)
 
 
 @inner.def_samples
-def _() -> Any:
+def _() -> Iterator[Sample]:
     yield (uniform((4,)), uniform((4,), seed=1)), {}
     yield (uniform((30,), dtype="float32"), uniform((30,), seed=1, dtype="float32")), {}
     yield (integers((5,), -9, 9), integers((5,), -9, 9, seed=1)), {}
@@ -217,7 +224,7 @@ def matmul_any(x: Array, y: Array) -> Array:
     return reshape(out, shape=(*batch_shape, y.shape[-1])) if vector else out
 
 
-def tensordot(x: Any, y: Any, axes: Any = 2) -> Any:
+def tensordot(x: Any, y: Any, axes: Any = 2) -> Array:
     """`np.tensordot`: the sum of products over the paired `axes`."""
     if isinstance(axes, int | np.integer):
         axes = range(len(x.shape) - int(axes), len(x.shape)), range(int(axes))
@@ -238,7 +245,7 @@ def tensordot(x: Any, y: Any, axes: Any = 2) -> Any:
     return reshape(flat, shape=(*rows, *columns))
 
 
-def dot(x: Any, y: Any) -> Any:
+def dot(x: Array, y: Array) -> Array:
     """`np.dot`: the product of scalars, vectors or matrices; else a sum over the last and the second-last axis."""
     if not x.shape or not y.shape:
         return multiply(x, y)
@@ -295,7 +302,7 @@ def _axis_names(subscripts: str, term: str, rank: int) -> list[str]:
     return [*before, *(str(hidden - 1 - k) for k in range(hidden)), *after]
 
 
-def _without_ones(operands: Sequence[Any], names: list[list[str]]) -> tuple[Any, list[list[str]]]:
+def _without_ones(operands: tuple[Array, ...], names: list[list[str]]) -> tuple[Any, list[list[str]]]:
     """The operands without unit axes whose names have other sizes elsewhere, because they are broadcast."""
     longer = {n for x, term in zip(operands, names) for n, length in zip(term, x.shape) if length != 1}
     arrays, terms = [], []
@@ -307,7 +314,7 @@ def _without_ones(operands: Sequence[Any], names: list[list[str]]) -> tuple[Any,
     return arrays, terms
 
 
-def _check_sizes(subscripts: str, names: list[list[str]], operands: Sequence[Any]) -> None:
+def _check_sizes(subscripts: str, names: list[list[str]], operands: Sequence[Array]) -> None:
     sizes: dict[str, int] = {}
     for x, term in zip(operands, names):
         for n, length in zip(term, x.shape):
@@ -352,6 +359,6 @@ def _contract(x: Array, a: list[str], y: Array, b: list[str], later: set[str]) -
     return reshape(out, shape=tuple(size[n] for n in names)), names
 
 
-def _sum_out(x: Array, names: list[str], needed: set[str]) -> tuple[Any, list[str]]:
+def _sum_out(x: Array, names: list[str], needed: set[str]) -> tuple[Array, list[str]]:
     axes = tuple(i for i, n in enumerate(names) if n not in needed)
     return (reduce_sum(x, axes=axes) if axes else x), [n for n in names if n in needed]

@@ -5,7 +5,7 @@ The first derivative is the matrix of cofactors. The second is the derivative of
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,11 +19,17 @@ from tracegrad.ops.linalg.solve import last_two, square, square_samples, well_co
 from tracegrad.ops.shape.linear import reduce_sum, unreduce
 from tracegrad.typing import Array, NDArray
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tracegrad.ops.core.op import Sample
+
 
 @primitive(on_complex=HOLOMORPHIC)
-def det(x: NDArray) -> Any:
+def det(x: NDArray) -> Array:
     """The determinant."""
-    return np.linalg.det(x)
+    result: Array = np.linalg.det(x)
+    return result
 
 
 @det.def_aval
@@ -32,7 +38,7 @@ def _(x: Aval) -> Aval:
 
 
 @det.def_vjp("x")
-def _(ct: Array, ans: Array, x: Array) -> Any:
+def _(ct: Array, ans: Array, x: Array) -> Array:
     return multiply(unreduce(ct, x.shape, last_two(x)), cofactors(x))
 
 
@@ -53,10 +59,11 @@ def cofactors(x: NDArray) -> Any:
         return (_sign(x, u, v) * (u.conj() * others[..., None, :]) @ v.conj()).astype(x.dtype)
 
 
-def _sign(x: Any, u: Array, v: Array) -> Any:
+def _sign(x: NDArray, u: Array, v: Array) -> NDArray:
     """The determinant of the orthogonal factors of `x`."""
     sign = (np.linalg.det(u) * np.linalg.det(v))[..., None, None]
-    return sign if x.dtype.kind == "c" else np.round(sign)
+    result: NDArray = sign if x.dtype.kind == "c" else np.round(sign)
+    return result
 
 
 @cofactors.def_aval
@@ -65,7 +72,7 @@ def _(x: Aval) -> Aval:
 
 
 @cofactors.def_vjp("x")
-def _(ct: Array, ans: Array, x: Array) -> Any:
+def _(ct: Array, ans: Array, x: Array) -> Array:
     return cofactors_along(x, ct)  # because second derivatives are symmetric
 
 
@@ -120,12 +127,12 @@ def _(x: Aval, t: Aval) -> Aval:
 
 
 @cofactors_along.def_vjp("t")
-def _(ct: Array, ans: Array, x: Array, t: Array) -> Any:
+def _(ct: Array, ans: Array, x: Array, t: Array) -> Array:
     return cofactors_along(x, ct)
 
 
 @cofactors_along.def_vjp("x")
-def _(ct: Array, ans: Array, x: Array, t: Array) -> Any:
+def _(ct: Array, ans: Array, x: Array, t: Array) -> Array:
     # With C the cofactors and d the determinant, the inner product of `ct` and the result is
     # (<t, C> <ct, C> - <ct, C @ t.T @ C>) / d. Its derivative has a part through C and a part through d.
     of_x, d = cofactors(x), _spread(det(x), x)
@@ -136,11 +143,11 @@ def _(ct: Array, ans: Array, x: Array, t: Array) -> Any:
     return subtract(by_cofactors, multiply(of_x, divide(_inner(ct, ans), d)))
 
 
-def _inner(x: Array, y: Array) -> Any:
+def _inner(x: Array, y: Array) -> Array:
     return _spread(reduce_sum(multiply(x, y), axes=last_two(x)), x)
 
 
-def _spread(v: Array, x: Array) -> Any:
+def _spread(v: Array, x: Array) -> Array:
     return unreduce(v, x.shape, last_two(x))
 
 
@@ -148,7 +155,7 @@ cofactors_along.linear_in("t")
 
 
 @cofactors_along.def_samples
-def _() -> Any:
+def _() -> Iterator[Sample]:
     yield (well_conditioned((3, 3)), uniform((3, 3), seed=1)), {}
     yield (well_conditioned((2, 4, 4), dtype="float32"), uniform((2, 4, 4), seed=1, dtype="float32")), {}
     yield (well_conditioned((1, 1)), uniform((1, 1), seed=1)), {}

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -37,6 +37,12 @@ from tracegrad.ops.reduce.reductions import argmax
 from tracegrad.ops.shape.linear import arange, broadcast_to, cast, reduce_sum, reshape, unreduce, zeros_like
 from tracegrad.typing import Array, NDArray
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tracegrad.ops.core.dispatch import Operand
+    from tracegrad.ops.core.op import Sample
+
 
 @multi_result(on_complex=AS_WRITTEN)
 def eig(x: NDArray) -> tuple[NDArray, ...]:
@@ -56,7 +62,7 @@ def _as_column(w: Array) -> Array:
     return reshape(w, shape=(*w.shape, 1))
 
 
-def _on_diagonal(w: Array, outside: Any) -> Array:
+def _on_diagonal(w: Array, outside: Operand) -> Array:
     """The matrices with `w` on their diagonals, and elements of `outside`, which may be a number, elsewhere."""
     n = w.shape[-1]
     below = band(n, n, -1)
@@ -140,7 +146,7 @@ def _diagonal(x: Array) -> Array:
 
 
 @eig.def_jvp
-def _(tangents: Any, ans: tuple[Array, ...], x: Array) -> tuple[Any, Any]:
+def _(tangents: tuple[Array, ...], ans: tuple[Array, ...], x: Array) -> tuple[Any, Any]:
     w, v = ans
     if 0 in v.shape:
         return zeros_like(w), zeros_like(v)
@@ -171,7 +177,7 @@ def _(x: Aval) -> Aval:
 
 
 @eigvals.def_vjp("x")
-def _(ct: Array, ans: Array, x: Array) -> Any:
+def _(ct: Array, ans: Array, x: Array) -> Array:
     if 0 in x.shape:
         return _of_kind(reshape(ct, shape=x.shape), x)
     w, v = eig(x)
@@ -179,7 +185,7 @@ def _(ct: Array, ans: Array, x: Array) -> Any:
 
 
 @eigvals.def_samples
-def _() -> Any:
+def _() -> Iterator[Sample]:
     yield from _spread()
     yield (sample((2, 3, 3)),), {}
     yield (sample((1, 1), dtype="complex64"),), {}

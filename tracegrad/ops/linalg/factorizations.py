@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -47,6 +47,12 @@ from tracegrad.ops.linalg.solve import adjoint, band, columns, matrices, solve_t
 from tracegrad.ops.shape.linear import concatenate, reduce_sum, zeros_like
 from tracegrad.typing import Array, NDArray
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tracegrad.ops.core.dispatch import Carrier, Operand
+    from tracegrad.ops.core.op import Sample
+
 
 def _total(*terms: Any) -> Any:
     """The sum of the terms that are not None (zero); None if all are."""
@@ -65,9 +71,10 @@ def _symmetric_part(x: Any) -> Any:
     return x if (x == flipped).all() else 0.5 * x + 0.5 * flipped
 
 
-def _positive(shape: tuple[int, ...], dtype: str = "float64") -> Any:
+def _positive(shape: tuple[int, ...], dtype: str = "float64") -> Array:
     x = well_conditioned(shape, dtype=dtype)
-    return _symmetric_part(x)
+    result: Array = _symmetric_part(x)
+    return result
 
 
 # -- cholesky --------------------------------------------------------------------------------------------
@@ -87,7 +94,7 @@ def _(x: Aval, *, lower: bool) -> Aval:
 
 
 @cholesky.def_vjp("x")
-def _(ct: Array, ans: Array, x: Array, *, lower: bool) -> Any:
+def _(ct: Array, ans: Array, x: Array, *, lower: bool) -> Array:
     out = cholesky_pullback(ans, ct)
     return _folded(out) if lower else out
 
@@ -98,7 +105,7 @@ def _folded(x: Array) -> Array:
 
 
 @cholesky.def_samples
-def _() -> Any:
+def _() -> Iterator[Sample]:
     yield (_positive((3, 3)),), {"lower": False}
     yield (_positive((3, 3)),), {"lower": True}
     yield (_positive((2, 4, 4), dtype="float32"),), {"lower": False}
@@ -108,7 +115,7 @@ def _() -> Any:
 
 
 @primitive(on_complex=AS_WRITTEN)
-def cholesky_pullback(factor: NDArray, ct: NDArray) -> Any:
+def cholesky_pullback(factor: NDArray, ct: NDArray) -> Array:
     """The symmetric cotangent of a symmetric matrix with this Cholesky factor, whose cotangent is `ct`.
 
     Only the lower triangles of both are read.
@@ -116,14 +123,16 @@ def cholesky_pullback(factor: NDArray, ct: NDArray) -> Any:
     options = {"lower": True, "transposed": True, "unit": False}
     factor = factor.conj()
     half = solve_triangular.impl(factor, _triangle_of_product(factor, ct), **options)
-    return _symmetric_part(solve_triangular.impl(factor, np.swapaxes(half, -1, -2).conj(), **options))
+    result: Array = _symmetric_part(solve_triangular.impl(factor, np.swapaxes(half, -1, -2).conj(), **options))
+    return result
 
 
-def _triangle_of_product(factor: Any, ct: Array) -> Any:
+def _triangle_of_product(factor: NDArray, ct: Array) -> NDArray:
     """The lower triangle of the product of the transposed `factor` with `ct`, with its diagonal halved; `factor` is
     already conjugated."""
     product = np.tril(np.swapaxes(np.tril(factor), -1, -2) @ np.tril(ct))
-    return product - 0.5 * product * np.eye(product.shape[-1], dtype=product.dtype)
+    result: NDArray = product - 0.5 * product * np.eye(product.shape[-1], dtype=product.dtype)
+    return result
 
 
 @cholesky_pullback.def_aval
@@ -139,7 +148,7 @@ def _(factor: Aval, ct: Aval) -> Aval:
 # diagonal. Let M be the symmetric part of a cotangent of the result, and Q = half(inv(L) @ M @ inv(L).T). The cotangent
 # of `ct` is L @ Q, and the cotangent of L is ct @ Q.T - 2 * result @ M @ inv(L).T.
 @cholesky_pullback.def_vjp_all
-def _(wanted: Sequence[int], ct: Array, ans: Array, factor: Any, operand_ct: Any) -> list[Any]:
+def _(wanted: Sequence[int], ct: Array, ans: Array, factor: Any, operand_ct: Array) -> list[Any]:
     inner = _between(factor, multiply(add(ct, adjoint(ct)), 0.5))
     table = {1: lambda: _lower(matmul(_lower(factor), inner))}
     table[0] = lambda: _lower(subtract(matmul(_lower(operand_ct), adjoint(inner)), _outside_of(factor, ct, ans)))
@@ -151,13 +160,13 @@ def _inverted(factor: Any, x: Array) -> Array:
     return solve_triangular(factor, x, lower=True, transposed=False, unit=False)
 
 
-def _between(factor: Any, x: Array) -> Array:
+def _between(factor: Operand | Carrier, x: Array) -> Array:
     """half(inv(L) @ x @ inv(L).T) of a symmetric `x`."""
     whole = _inverted(factor, adjoint(_inverted(factor, x)))
     return multiply(add(_lower(whole), _lower(whole, -1)), 0.5)
 
 
-def _outside_of(factor: Any, ct: Array, ans: Array) -> Array:
+def _outside_of(factor: Operand | Carrier, ct: Array, ans: Array) -> Array:
     """ans @ (ct + ct.T) @ inv(L).T."""
     return adjoint(_inverted(factor, matmul(add(ct, adjoint(ct)), ans)))
 
@@ -166,7 +175,7 @@ cholesky_pullback.linear_in("ct")
 
 
 @cholesky_pullback.def_samples
-def _() -> Any:
+def _() -> Iterator[Sample]:
     for shape, dtype in (((3, 3), "float64"), ((2, 4, 4), "float32"), ((10, 10), "float64"), ((1, 1), "float64")):
         yield (np.linalg.cholesky(_positive(shape, dtype)), uniform(shape, seed=1, dtype=dtype)), {}
     yield (uniform((0, 0)), uniform((0, 0))), {}
@@ -188,7 +197,7 @@ def _(x: Aval) -> ResultAvals:
 
 
 @qr.def_vjp_all
-def _(wanted: Sequence[int], cts: Any, ans: tuple[Array, ...], x: Array) -> list[Any]:
+def _(wanted: Sequence[int], cts: tuple[Array | None, ...], ans: tuple[Array, ...], x: Array) -> list[Any]:
     # F. de Hoog, R. Anderssen, M. Lukas, "Differentiation of matrix functionals using triangular factorization",
     # Math. Comp. 80 (2011). For n > m, the last n - m columns of R are Q.T times the last columns of x.
     (q, r), (ct_q, ct_r) = ans, cts
@@ -216,7 +225,7 @@ def _pull_qr(q: Array, r: Array, ct_q: Any, ct_r: Any) -> Array:
 
 
 @qr.def_samples
-def _() -> Any:
+def _() -> Iterator[Sample]:
     yield (np.concatenate([well_conditioned((2, 3, 3)), uniform((2, 2, 3))], -2),), {}
     yield (np.concatenate([well_conditioned((3, 3)), uniform((3, 2))], -1),), {}
     yield (well_conditioned((2, 9, 9), dtype="float32"),), {}
@@ -239,7 +248,9 @@ def _(x: Aval, *, lower: bool) -> ResultAvals:
 
 
 @eigh.def_vjp_all
-def _(wanted: Sequence[int], cts: Any, ans: tuple[Array, ...], x: Array, *, lower: bool) -> list[Any]:
+def _(
+    wanted: Sequence[int], cts: tuple[Array | None, ...], ans: tuple[Array, ...], x: Array, *, lower: bool
+) -> list[Any]:
     (w, v), (ct_w, ct_v) = ans, cts
     mixed = None
     if ct_v is not None:
@@ -250,7 +261,7 @@ def _(wanted: Sequence[int], cts: Any, ans: tuple[Array, ...], x: Array, *, lowe
 
 
 @eigh.def_jvp
-def _(tangents: Any, ans: tuple[Array, ...], x: Array, *, lower: bool) -> tuple[Any, Any]:
+def _(tangents: tuple[Array, ...], ans: tuple[Array, ...], x: Array, *, lower: bool) -> tuple[Any, Any]:
     w, v = ans
     t = multiply(add(tangents[0], adjoint(tangents[0])), 0.5)
     moved = matmul(t, v)
@@ -258,7 +269,7 @@ def _(tangents: Any, ans: tuple[Array, ...], x: Array, *, lower: bool) -> tuple[
     return _moved_values(v, moved, w), matmul(v, mixed)
 
 
-def _moved_values(v: Array, moved: Any, w: Array) -> Array:
+def _moved_values(v: Array, moved: Array, w: Array) -> Array:
     """The tangents of eigenvalues, given the product of the matrix tangent with the vectors."""
     products = _column_products(v, moved)
     return with_values(real(products) if v.dtype.kind == "c" else products, w)
@@ -269,7 +280,7 @@ def _column_products(x: Array, y: Array) -> Array:
     return reduce_sum(multiply(conjugated(x), y), axes=(len(x.shape) - 2,))
 
 
-def _eigh_samples() -> Any:
+def _eigh_samples() -> Iterator[Sample]:
     yield (_positive((3, 3)),), {}
     yield (_positive((2, 4, 4), dtype="float32"),), {}
     yield (_positive((9, 9)),), {}
@@ -292,13 +303,13 @@ def _(x: Aval) -> Aval:
 
 
 @eigvalsh.def_vjp("x")
-def _(ct: Array, ans: Array, x: Array) -> Any:
+def _(ct: Array, ans: Array, x: Array) -> Array:
     w, v = eigh(x, lower=True)
     return matmul(multiply(v, as_row(with_values(ct, w))), adjoint(v))
 
 
 @eigvalsh.def_jvp
-def _(tangents: Any, ans: Array, x: Array) -> Any:
+def _(tangents: tuple[Array, ...], ans: Array, x: Array) -> Array:
     w, v = eigh(x, lower=True)
     t = multiply(add(tangents[0], adjoint(tangents[0])), 0.5)
     return _moved_values(v, matmul(t, v), w)
@@ -328,7 +339,7 @@ def _(x: Aval) -> ResultAvals:
 
 
 @svd.def_vjp_all
-def _(wanted: Sequence[int], cts: Any, ans: tuple[Array, ...], x: Array) -> list[Any]:
+def _(wanted: Sequence[int], cts: tuple[Array | None, ...], ans: tuple[Array, ...], x: Array) -> list[Any]:
     # J. Townsend, "Differentiating the singular value decomposition" (2016).
     (u, s, vh), (ct_u, ct_s, ct_vh) = ans, cts
     if 0 in x.shape:
@@ -348,7 +359,7 @@ def _(wanted: Sequence[int], cts: Any, ans: tuple[Array, ...], x: Array) -> list
     return [add(out, matmul(u, adjoint(by_values(_outside(v, ct_v), as_row(s), s, ct_v, vectors_only))))]
 
 
-def _pull_iterations(ans: Any, ct_u: Any, ct_v: Any, vectors_only: bool) -> Array:
+def _pull_iterations(ans: tuple[Array, ...], ct_u: Any, ct_v: Any, vectors_only: bool) -> Array:
     """The contribution of rotations of the columns of U and V: common rotations divide by differences of singular
     values, opposite ones by sums."""
     u, s, vh = ans
@@ -372,7 +383,7 @@ def _pull_phases(ans: Any, ct_u: Any, ct_v: Any, vectors_only: bool) -> Any:
 
 
 @svd.def_jvp
-def _(tangents: Any, ans: tuple[Array, ...], x: Array) -> tuple[Any, Any, Any]:
+def _(tangents: tuple[Array, ...], ans: tuple[Array, ...], x: Array) -> tuple[Any, Any, Any]:
     m, n = x.shape[-2:]
     u, s, vh = ans
     v, row = adjoint(vh), as_row(s)
@@ -393,12 +404,12 @@ def _(tangents: Any, ans: tuple[Array, ...], x: Array) -> tuple[Any, Any, Any]:
     return t_u, with_values(moved, s), adjoint(t_v)
 
 
-def _outside(basis: Any, ct: Array) -> Array:
+def _outside(basis: Array, ct: Array) -> Array:
     """The part of `ct` that is orthogonal to the columns of `basis`."""
     return subtract(ct, matmul(basis, matmul(adjoint(basis), ct)))
 
 
-def _matrix_samples() -> Any:
+def _matrix_samples() -> Iterator[Sample]:
     yield (np.concatenate([well_conditioned((2, 3, 3)), uniform((2, 2, 3), -0.5, 0.5)], -2),), {}
     yield (np.concatenate([well_conditioned((3, 3)), uniform((3, 2), -0.5, 0.5)], -1),), {}
     yield (well_conditioned((2, 9, 9), dtype="float32"),), {}
@@ -422,13 +433,13 @@ def _(x: Aval) -> Aval:
 
 
 @svdvals.def_vjp("x")
-def _(ct: Array, ans: Array, x: Array) -> Any:
+def _(ct: Array, ans: Array, x: Array) -> Array:
     u, s, vh = svd(x)
     return matmul(multiply(u, as_row(with_values(ct, s))), vh)
 
 
 @svdvals.def_jvp
-def _(tangents: Any, ans: Array, x: Array) -> Any:
+def _(tangents: tuple[Array, ...], ans: Array, x: Array) -> Array:
     u, s, vh = svd(x)
     moved = _column_products(u, matmul(tangents[0], adjoint(vh)))
     return with_values(real(moved) if x.dtype.kind == "c" else moved, s)
@@ -440,12 +451,13 @@ svd.def_result_rule(1)(svdvals)
 
 # -- pinv ------------------------------------------------------------------------------------------------
 @primitive(on_complex=AS_WRITTEN)
-def pinv(x: NDArray, *, atol: float, rtol: float) -> Any:
+def pinv(x: NDArray, *, atol: float, rtol: float) -> NDArray:
     """The Moore-Penrose inverse; singular values up to max(atol, rtol times the largest) count as zero."""
     u, s, vh = np.linalg.svd(x, full_matrices=False)
     saved = s > np.maximum(atol, rtol * s.max(-1, initial=0, keepdims=True))
     scale = np.where(saved, 1 / np.where(saved, s, 1), 0).astype(s.dtype)
-    return np.swapaxes(vh, -1, -2).conj() @ (scale[..., None] * np.swapaxes(u, -1, -2).conj())
+    result: NDArray = np.swapaxes(vh, -1, -2).conj() @ (scale[..., None] * np.swapaxes(u, -1, -2).conj())
+    return result
 
 
 @pinv.def_aval
@@ -455,7 +467,7 @@ def _(x: Aval, *, atol: float, rtol: float) -> Aval:
 
 
 @pinv.def_vjp("x")
-def _(ct: Array, ans: Array, x: Array, *, atol: float, rtol: float) -> Any:
+def _(ct: Array, ans: Array, x: Array, *, atol: float, rtol: float) -> Array:
     # G. Golub, V. Pereyra, "The differentiation of pseudo-inverses and nonlinear least squares problems whose variables
     # separate", SIAM J. Numer. Anal. 10 (1973): at constant rank.
     flipped, ct_flipped = adjoint(ans), adjoint(ct)
@@ -476,6 +488,6 @@ def _product(x: Array, y: Array, z: Array) -> Array:
 
 
 @pinv.def_samples
-def _() -> Any:
+def _() -> Iterator[Sample]:
     for operands, _ in list(_matrix_samples())[1:]:
         yield operands, {"atol": 0.0, "rtol": 1e-6}

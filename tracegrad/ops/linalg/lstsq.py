@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,6 +18,11 @@ from tracegrad.ops.linalg.factorizations import pinv, svd
 from tracegrad.ops.linalg.solve import adjoint, well_conditioned
 from tracegrad.ops.shape.linear import reshape
 from tracegrad.typing import Array, NDArray
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tracegrad.ops.core.op import Sample
 
 
 @multi_result(on_complex=AS_WRITTEN)
@@ -44,7 +49,9 @@ def _(a: Aval, b: Aval, *, rtol: float) -> ResultAvals:
 
 
 @least_squares.def_vjp_all
-def _(wanted: Sequence[int], cts: Any, ans: tuple[Array, ...], a: Array, b: Array, *, rtol: float) -> list[Any]:
+def _(
+    wanted: Sequence[int], cts: tuple[Array | None, ...], ans: tuple[Array, ...], a: Array, b: Array, *, rtol: float
+) -> list[Any]:
     # x is P b with the pseudoinverse P of a. The rule is that of `pinv`, with less work because of the product with b.
     ct, _, ct_values = cts
     table: dict[int, Any] = {0: None, 1: None}
@@ -67,7 +74,7 @@ def _(wanted: Sequence[int], cts: Any, ans: tuple[Array, ...], a: Array, b: Arra
 
 
 @least_squares.def_samples
-def _() -> Any:
+def _() -> Iterator[Sample]:
     yield (np.concatenate([well_conditioned((3, 3)), uniform((2, 3), -0.5, 0.5)], -2), uniform((5, 2))), {"rtol": 1e-9}
     wide = np.concatenate([well_conditioned((2, 3, 3)), uniform((2, 3, 2), -0.5, 0.5)], -1)
     yield (wide, uniform((2, 3, 1))), {"rtol": 1e-9}

@@ -7,7 +7,7 @@ imported by their users, and by the parser of graphs on their first occurrence (
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,10 +23,16 @@ from tracegrad.ops.linalg.solve import along_matrix, band, matrices, rows, solve
 from tracegrad.ops.shape.linear import arange, cast, concatenate, pad, reduce_sum, reshape, slice, zeros_like
 from tracegrad.typing import Array, DTypeLike, NDArray
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tracegrad.ops.core.op import Sample
+
+
 _INTEGER = np.dtype(np.int64)
 
 
-def _each(function: Callable[..., Any], shape: tuple[int, ...], dtype: DTypeLike, *xs: Array) -> Array:
+def _each(function: Callable[..., object], shape: tuple[int, ...], dtype: DTypeLike, *xs: Array) -> Array:
     """The array of `shape` of the results of `function` for the matrices of stacks, one by one."""
     batch_shape = xs[0].shape[:-2]
     out = np.empty((*batch_shape, *shape), dtype)
@@ -54,7 +60,7 @@ def _(x: Aval) -> ResultAvals:
 
 
 @lu_packed.def_vjp_all
-def _(wanted: Sequence[int], cts: Any, ans: tuple[Array, ...], x: Array) -> list[Any]:
+def _(wanted: Sequence[int], cts: tuple[Array, Array | None], ans: tuple[Array, ...], x: Array) -> list[Any]:
     # F. de Hoog, R. Anderssen, M. Lukas, "Differentiation of matrix functionals using triangular factorization",
     # Math. Comp. 80 (2011).
     (packed, pivots), ct = (conjugated(ans[0]), ans[1]), cts[0]
@@ -69,7 +75,7 @@ def _(wanted: Sequence[int], cts: Any, ans: tuple[Array, ...], x: Array) -> list
     return [matmul(matrix_transpose(exchanging(pivots, packed)), matrix_transpose(flipped))]
 
 
-def exchanging(pivots: Any, like: Array) -> Array:
+def exchanging(pivots: Array, like: Array) -> Array:
     """The permutation matrices of `pivots`."""
     *batch_shape, n = pivots.shape
     column_index = reshape(arange(start=0, step=1, length=n, dtype="int64"), shape=(1, n))
@@ -77,7 +83,7 @@ def exchanging(pivots: Any, like: Array) -> Array:
 
 
 @lu_packed.def_samples
-def _() -> Any:
+def _() -> Iterator[Sample]:
     yield (uniform((3, 3)) + np.eye(3)[[1, 2, 0]] * 4,), {}
     yield (well_conditioned((2, 9, 9)),), {}
 
@@ -98,7 +104,7 @@ def _(pivots: Aval) -> Aval:
 
 
 @permutation.def_samples
-def _() -> Any:
+def _() -> Iterator[Sample]:
     yield (np.array([2, 2, 2]),), {}
     yield (np.array([[1, 1], [0, 1]]),), {}
 
@@ -121,7 +127,7 @@ def _(x: Aval) -> Aval:
 
 
 @column_order.def_samples
-def _() -> Any:
+def _() -> Iterator[Sample]:
     yield (uniform((3, 4)),), {}
     yield (uniform((2, 4, 3)),), {}
 
@@ -131,7 +137,7 @@ def _size(x: Array) -> Any:
     return np.max(np.abs(x), initial=0.0)
 
 
-def _has_digits(solution: Any, a: Any, b: Any, q: Any) -> bool:
+def _has_digits(solution: NDArray, a: NDArray, b: NDArray, q: NDArray) -> bool:
     """Whether rounding leaves correct digits: LAPACK perturbs a singular equation silently."""
     rounding = 8 * max(q.shape) * np.finfo(q.dtype).eps * (_size(a) + _size(b)) * _size(solution)
     return bool(_size(q) > rounding if _size(a) + _size(b) else _size(q) == 0) or not solution.any()
@@ -142,7 +148,7 @@ def sylvester(a: NDArray, b: NDArray, q: NDArray, *, checked: bool) -> Array:
     """The x with a @ x + x @ b = q; if `checked`, as in derivatives, nan for a singular equation."""
     from scipy.linalg import solve_sylvester
 
-    def known(a: Any, b: Any, q: Any) -> Any:
+    def known(a: NDArray, b: NDArray, q: NDArray) -> Any:
         if all(np.isfinite(x).all() for x in (a, b, q)) and _has_digits(result := solve_sylvester(a, b, q), a, b, q):
             return result
         return np.nan
@@ -170,7 +176,7 @@ def _(wanted: Sequence[int], ct: Array, ans: Array, a: Array, b: Array, q: Array
 
 
 @sylvester.def_samples
-def _() -> Any:
+def _() -> Iterator[Sample]:
     yield (well_conditioned((3, 3)), well_conditioned((2, 2), seed=1), uniform((3, 2))), {"checked": False}
     stacks = well_conditioned((2, 9, 9)), well_conditioned((2, 9, 9), seed=1), uniform((2, 9, 9))
     yield stacks, {"checked": True}
@@ -203,13 +209,13 @@ def _(x: Aval) -> Aval:
 
 
 @sqrtm.def_vjp("x")
-def _(ct: Array, ans: Array, x: Array) -> Any:
+def _(ct: Array, ans: Array, x: Array) -> Array:
     flipped = matrix_transpose(ans)
     return sylvester(flipped, flipped, ct, checked=True)
 
 
 @sqrtm.def_samples
-def _() -> Any:
+def _() -> Iterator[Sample]:
     yield (well_conditioned((3, 3)),), {}
     yield (well_conditioned((2, 9, 9)),), {}
 
@@ -228,7 +234,7 @@ def _is_regular(x: Array) -> bool:
 def logm(x: NDArray, *, checked: bool) -> Array:
     """The logarithm of matrices that have a real one; if `checked`, as in derivatives, nan for singular matrices."""
 
-    def checked_log(x: Array) -> Any:
+    def checked_log(x: Array) -> Array | float:
         return _real("logm", x) if not checked or _is_regular(x) else np.nan
 
     return _each(checked_log, x.shape[-2:], x.dtype, x)
@@ -244,17 +250,17 @@ def _checked_logm(x: Array) -> Array:
 
 
 @logm.def_vjp("x")
-def _(ct: Array, ans: Array, x: Array, *, checked: bool) -> Any:
+def _(ct: Array, ans: Array, x: Array, *, checked: bool) -> Array:
     return along_matrix(_checked_logm, matrix_transpose(x), ct)
 
 
 @logm.def_jvp
-def _(tangents: Any, ans: Array, x: Array, *, checked: bool) -> Any:
+def _(tangents: tuple[Array, ...], ans: Array, x: Array, *, checked: bool) -> Array:
     return along_matrix(_checked_logm, x, tangents[0])
 
 
 @logm.def_samples
-def _() -> Any:
+def _() -> Iterator[Sample]:
     yield (well_conditioned((3, 3)),), {"checked": False}
     yield (well_conditioned((2, 4, 4)),), {"checked": True}
 
@@ -277,13 +283,13 @@ def _(x: Aval, *, rank: int) -> Aval:
 
 
 @null_basis.def_vjp("x")
-def _(ct: Array, ans: Array, x: Array, *, rank: int) -> Any:
+def _(ct: Array, ans: Array, x: Array, *, rank: int) -> Array:
     flipped = matrix_transpose(pinv(x, atol=0.0, rtol=1e-10))
     return negative(matmul(matmul(flipped, ct), matrix_transpose(ans)))
 
 
 @null_basis.def_samples
-def _() -> Any:
+def _() -> Iterator[Sample]:
     yield (uniform((3, 4)),), {"rank": 3}
 
 
@@ -336,7 +342,7 @@ def _(wanted: Sequence[int], ct: Array, ans: Array, ab: Any, b: Array, *, lower:
 
 
 @solve_banded.def_samples
-def _() -> Any:
+def _() -> Iterator[Sample]:
     ab = np.array([[0.0, 0.5, -0.3, 0.4, 0.2], [3.0, 4.0, 3.5, 5.0, 4.5], [0.5, 0.1, -0.4, 0.3, 0.0]])
     yield (ab, uniform((5, 2))), {"lower": 1, "upper": 1}
     ab = np.concatenate([[[0.0, 0.0, 0.2, 0.4, 0.1]], ab, [[0.2, 0.4, 0.1, 0.0, 0.0]]])

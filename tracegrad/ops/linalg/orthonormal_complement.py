@@ -7,7 +7,7 @@ for any function of their span.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,8 +21,14 @@ from tracegrad.ops.linalg.solve import adjoint, matrices
 from tracegrad.ops.shape.linear import zeros_like
 from tracegrad.typing import Array, NDArray
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
-def _pulled(ct: Any, ans: Any, q: Any) -> Array:
+    from tracegrad.ops.core.dispatch import Operand
+    from tracegrad.ops.core.op import Sample
+
+
+def _pulled(ct: Array, ans: Array, q: Operand) -> Array:
     return negative(matmul(ans, matmul(adjoint(ct), q)))
 
 
@@ -44,7 +50,7 @@ complement.def_vjp("q")(_pulled)
 
 
 @complement.def_samples
-def _() -> Any:
+def _() -> Iterator[Sample]:
     yield (np.linalg.qr(uniform((5, 2)))[0],), {}
     yield (np.linalg.qr(uniform((2, 3, 3), dtype="float32"))[0],), {}
 
@@ -67,17 +73,17 @@ def _(x: Aval, q: Aval, *, left: bool) -> Aval:
 
 
 @added_by_svd.def_vjp("q")
-def _(ct: Array, ans: Array, x: Array, q: Array, *, left: bool) -> Any:
+def _(ct: Array, ans: Array, x: Array, q: Array, *, left: bool) -> Array:
     return _pulled(ct, ans, q)
 
 
 @added_by_svd.def_vjp("x")
-def _(ct: Array, ans: Array, x: Array, q: Array, *, left: bool) -> Any:
+def _(ct: Array, ans: Array, x: Array, q: Array, *, left: bool) -> Array:
     return zeros_like(x)  # the derivative is taken through the vectors only
 
 
 @added_by_svd.def_samples
-def _() -> Any:
+def _() -> Iterator[Sample]:
     tall, wide = uniform((2, 4, 3)), uniform((3, 4))
     yield (tall, np.linalg.svd(tall, full_matrices=False)[0]), {"left": True}
     yield (wide, np.linalg.svd(wide, full_matrices=False)[2].T.copy()), {"left": False}

@@ -8,7 +8,7 @@ has its derivative there. A function of values and vectors has nan, because the 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -32,6 +32,9 @@ from tracegrad.ops.reduce.reductions import reduce_max
 from tracegrad.ops.shape.linear import broadcast_to, reshape, stop_gradient, unreduce
 from tracegrad.typing import Array
 
+if TYPE_CHECKING:
+    from tracegrad.ops.core.dispatch import Operand
+
 
 def as_row(v: Array) -> Array:
     return reshape(v, shape=(*v.shape[:-1], 1, v.shape[-1]))
@@ -51,7 +54,7 @@ def with_values(ct: Array, values: Array) -> Array:
     return add(ct, multiply(values, 0.0))
 
 
-def is_near(distance: Any, values: Array) -> Array:
+def is_near(distance: Array, values: Array) -> Array:
     """Whether a difference of values, or a value itself, is only rounding error relative to the largest value."""
     last = (len(values.shape) - 1,)
     largest = unreduce(reduce_max(absolute(stop_gradient(values)), axes=last), values.shape, last)
@@ -69,11 +72,11 @@ def _rounding(size: Any) -> Array:
     return multiply(reduce_max(absolute(stop_gradient(size)), axes=axes), 16 * size.shape[-1] * _eps(size))
 
 
-def _quotient(none: Any, x: Array, y: Array) -> Array:
+def _quotient(none: Array, x: Array, y: Array) -> Array:
     return where(none, math.nan, divide(x, where(none, 1.0, y)))
 
 
-def by_values(x: Array, y: Array, values: Array, size: Any, vectors_only: bool) -> Array:
+def by_values(x: Array, y: Array, values: Array, size: Operand | None, vectors_only: bool) -> Array:
     """x / y, for y computed from values; nan where y is 0, and if `vectors_only`, where it is near 0. It is 0 where x
     is only the rounding error of products in columns of `size`."""
     if 0 in x.shape:
@@ -95,12 +98,12 @@ def _off_diagonal(x: Array) -> Array:
     return where(_on_diagonal(x.shape[-1]), 0.0, x)
 
 
-def by_sums(x: Array, values: Array, size: Any, vectors_only: bool) -> Array:
+def by_sums(x: Array, values: Array, size: Operand | None, vectors_only: bool) -> Array:
     """x divided by the sums of the values of its columns and rows, 0 on the diagonal."""
     return _off_diagonal(by_values(x, add(as_row(values), as_column(values)), values, size, vectors_only))
 
 
-def by_differences(x: Array, values: Array, size: Any, vectors_only: bool) -> Array:
+def by_differences(x: Array, values: Array, size: Operand | None, vectors_only: bool) -> Array:
     """x divided by the differences of the values of its columns and rows, 0 on the diagonal.
 
     x is a difference of products in `size`, which has digits if these are as small as the values, or not at all (None).

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracegrad.avals import Aval
 from tracegrad.errors import ShapeError, UnsupportedError, located
 from tracegrad.ops.core.op import Op
 from tracegrad.typing import Array
 
+if TYPE_CHECKING:
+    from tracegrad.typing import NDArray
 
-def _solved(a: Array, b: Array, q: Array, r: Array, s: Any, *, discrete: bool) -> Any:
+
+def _solved(a: Array, b: Array, q: Array, r: Array, s: NDArray, *, discrete: bool) -> NDArray:
     """The stabilizing solution x of a.T x + x a - (x b + s) r^-1 (b.T x + s.T) + q = 0, or of its discrete form."""
     import scipy.linalg
 
-    return (scipy.linalg.solve_discrete_are if discrete else scipy.linalg.solve_continuous_are)(a, b, q, r, s=s)
+    result: NDArray = (scipy.linalg.solve_discrete_are if discrete else scipy.linalg.solve_continuous_are)(
+        a, b, q, r, s=s
+    )
+    return result
 
 
 # This op is not in the table, because its callers differentiate the equation instead of the op.
@@ -36,5 +42,5 @@ def _(wanted: Sequence[int], ct: Array, ans: Array, *operands: Array, discrete: 
 
 
 @riccati.def_batch
-def _(size: int, batched: Any, *operands: Array, discrete: bool) -> Any:
+def _(size: int, batched: object, *operands: Array, discrete: bool) -> Any:
     raise UnsupportedError(located("solutions of Riccati's equation in batches are not supported; solve one by one"))

@@ -14,7 +14,7 @@ differentiation" (2008), unless another source is named.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -38,6 +38,11 @@ from tracegrad.ops.linalg.contraction import matmul, matrix_transpose
 from tracegrad.ops.shape.batching import repeated, to_axis
 from tracegrad.ops.shape.linear import arange, concatenate, reshape, slice, unreduce, zeros_like
 from tracegrad.typing import Array, NDArray
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tracegrad.ops.core.op import Op, Sample
 
 
 # -- what the rules of this page and of `factorizations` share ------------------------------------------
@@ -82,13 +87,14 @@ def band(n: int, m: int, k: int) -> Array:
     return less_equal(reshape(arange(start=0, step=1, length=m, dtype="int64"), shape=(1, m)), down)
 
 
-def well_conditioned(shape: tuple[int, ...], seed: int = 0, dtype: str = "float64") -> Any:
+def well_conditioned(shape: tuple[int, ...], seed: int = 0, dtype: str = "float64") -> NDArray:
     """A sample of well-conditioned square matrices with simple, well separated singular values."""
     n = shape[-1]
-    return uniform(shape, -0.5, 0.5, seed, dtype) + np.diag(1.5 * np.arange(n) + 2).astype(dtype)
+    result: NDArray = uniform(shape, -0.5, 0.5, seed, dtype) + np.diag(1.5 * np.arange(n) + 2).astype(dtype)
+    return result
 
 
-def square_samples() -> Any:
+def square_samples() -> Iterator[Sample]:
     yield (well_conditioned((3, 3)),), {}
     yield (well_conditioned((2, 4, 4), dtype="float32"),), {}
     yield (well_conditioned((10, 10)),), {}
@@ -129,22 +135,23 @@ def _of_triangle(x: Array, *, lower: bool) -> Array:
 
 
 @symmetric.def_vjp("x")
-def _(ct: Array, ans: Array, x: Array, *, lower: bool) -> Any:
+def _(ct: Array, ans: Array, x: Array, *, lower: bool) -> Array:
     return multiply(add(ct, adjoint(ct)), 0.5)
 
 
 @symmetric.def_samples
-def _triangle_samples() -> Any:
+def _triangle_samples() -> Iterator[Sample]:
     yield (uniform((3, 3)),), {"lower": True}
     yield (uniform((2, 12, 12), dtype="float32"),), {"lower": False}
     yield (uniform((0, 0)),), {"lower": True}
 
 
 @primitive(on_complex=AS_WRITTEN)
-def mirrored(x: NDArray, *, lower: bool) -> Any:
+def mirrored(x: NDArray, *, lower: bool) -> Array:
     """As `symmetric`, but differentiated as a function of all elements of `x`: unread elements have the derivative 0,
     and an element of the read triangle also has the derivative of its mirror image."""
-    return symmetric.impl(x, lower=lower)
+    result: Array = symmetric.impl(x, lower=lower)
+    return result
 
 
 @mirrored.def_aval
@@ -156,7 +163,7 @@ mirrored.def_decompose(_of_triangle)
 
 
 @mirrored.def_vjp("x")
-def _(ct: Array, ans: Array, x: Array, *, lower: bool) -> Any:
+def _(ct: Array, ans: Array, x: Array, *, lower: bool) -> Array:
     n = x.shape[-1]
     read, diagonal = band(n, n, -1), logical_and(band(n, n, 0), logical_not(band(n, n, -1)))
     both = add(ct, adjoint(ct))
@@ -180,7 +187,7 @@ def _(x: Aval) -> Aval:
 
 
 @inv.def_vjp("x")
-def _(ct: Array, ans: Array, x: Array) -> Any:
+def _(ct: Array, ans: Array, x: Array) -> Array:
     flipped = matrix_transpose(ans)
     return negative(matmul(flipped, matmul(ct, flipped)))
 
@@ -207,17 +214,17 @@ def _right_side(name: str, a: Aval, b: Aval) -> Aval:
 
 
 @solve.def_vjp("a")
-def _(ct: Array, ans: Array, a: Array, b: Array) -> Any:
+def _(ct: Array, ans: Array, a: Array, b: Array) -> Array:
     return negative(matmul(solve(matrix_transpose(a), ct), matrix_transpose(ans)))
 
 
 @solve.def_vjp("b")
-def _(ct: Array, ans: Array, a: Array, b: Array) -> Any:
+def _(ct: Array, ans: Array, a: Array, b: Array) -> Array:
     return solve(matrix_transpose(a), ct)
 
 
 @solve.def_jvp
-def _(tangents: Any, ans: Array, a: Array, b: Array) -> Any:
+def _(tangents: Any, ans: Array, a: Array, b: Array) -> Array:
     t_a, t_b = tangents
     return solve(a, t_b if t_a is None else _minus(t_b, matmul(t_a, ans)))
 
@@ -228,11 +235,11 @@ def _minus(x: Array, y: Array) -> Array:
 
 
 @solve.def_batch
-def _(size: int, batched: Any, a: Array, b: Array) -> Any:
+def _(size: int, batched: tuple[bool, ...], a: Array, b: Array) -> Any:
     return of_right_sides(solve, size, batched, a, b)
 
 
-def of_right_sides(op: Any, size: int, batched: Any, a: Array, b: Array, **params: Any) -> Any:
+def of_right_sides(op: Op, size: int, batched: tuple[bool, ...], a: Array, b: Array, **params: object) -> Any:
     """`op(a, b)` for a batch; if `a` is common to all examples, the right sides are concatenated."""
     if batched[0]:
         return op(*repeated(size, batched, (a, b)), **params)
@@ -244,7 +251,7 @@ def of_right_sides(op: Any, size: int, batched: Any, a: Array, b: Array, **param
 
 
 @solve.def_samples
-def _() -> Any:
+def _() -> Iterator[Sample]:
     yield (well_conditioned((3, 3)), uniform((3, 2))), {}
     yield (well_conditioned((2, 9, 9), dtype="float32"), uniform((2, 9, 1), dtype="float32")), {}
     yield (well_conditioned((1, 1)), uniform((1, 1))), {}
@@ -297,7 +304,7 @@ def _(factors: Aval, pivots: Aval, b: Aval, *, transposed: bool) -> Aval:
 
 
 @lu_solve.def_samples
-def _() -> Any:
+def _() -> Iterator[Sample]:
     for a, transposed in ((well_conditioned((3, 3)), False), (well_conditioned((2, 9, 9)), True)):
         yield (*lu.impl(a), uniform((*a.shape[:-1], 2))), {"transposed": transposed}
     a = well_conditioned((12, 12), dtype="float32")
@@ -328,7 +335,7 @@ def _(a: Aval, b: Aval, *, lower: bool, transposed: bool, unit: bool) -> Aval:
 
 
 @solve_triangular.def_vjp("a")
-def _(ct: Array, ans: Array, a: Array, b: Array, *, lower: bool, transposed: bool, unit: bool) -> Any:
+def _(ct: Array, ans: Array, a: Array, b: Array, *, lower: bool, transposed: bool, unit: bool) -> Array:
     ct_b = solve_triangular(a, ct, lower=lower, transposed=not transposed, unit=unit)
     left, right = (ans, ct_b) if transposed else (ct_b, ans)
     return _triangle(negative(matmul(left, matrix_transpose(right))), lower, unit)
@@ -343,12 +350,12 @@ def _triangle(x: Array, lower: bool, unit: bool) -> Array:
 
 
 @solve_triangular.def_vjp("b")
-def _(ct: Array, ans: Array, a: Array, b: Array, *, lower: bool, transposed: bool, unit: bool) -> Any:
+def _(ct: Array, ans: Array, a: Array, b: Array, *, lower: bool, transposed: bool, unit: bool) -> Array:
     return solve_triangular(a, ct, lower=lower, transposed=not transposed, unit=unit)
 
 
 @solve_triangular.def_jvp
-def _(tangents: Any, ans: Array, a: Array, b: Array, *, lower: bool, transposed: bool, unit: bool) -> Any:
+def _(tangents: Any, ans: Array, a: Array, b: Array, *, lower: bool, transposed: bool, unit: bool) -> Array:
     t_a, t_b = tangents
     if t_a is not None:
         t_a = _triangle(t_a, lower, unit)
@@ -357,13 +364,13 @@ def _(tangents: Any, ans: Array, a: Array, b: Array, *, lower: bool, transposed:
 
 
 @solve_triangular.def_batch
-def _(size: int, batched: Any, a: Array, b: Array, *, lower: bool, transposed: bool, unit: bool) -> Any:
+def _(size: int, batched: tuple[bool, ...], a: Array, b: Array, *, lower: bool, transposed: bool, unit: bool) -> Any:
     params = {"lower": lower, "transposed": transposed, "unit": unit}
     return of_right_sides(solve_triangular, size, batched, a, b, **params)
 
 
 @solve_triangular.def_samples
-def _() -> Any:
+def _() -> Iterator[Sample]:
     for lower, transposed in ((True, True), (False, True), (False, False)):
         params = {"lower": lower, "transposed": transposed, "unit": lower == transposed}
         yield (well_conditioned((3, 3)), uniform((3, 2))), params
@@ -392,7 +399,7 @@ def _(x: Aval) -> ResultAvals:
 
 
 @slogdet.def_vjp_all
-def _(wanted: Sequence[int], cts: Any, ans: tuple[Array, ...], x: Array) -> list[Any]:
+def _(wanted: Sequence[int], cts: tuple[Array | None, Array], ans: tuple[Array, ...], x: Array) -> list[Any]:
     ct_sign, ct = cts
     if x.dtype.kind == "c" and ct_sign is not None:
         # With t = trace(inv(x) @ dx), log(det) moves by t, so the logarithm of the magnitude by the real part of t, and
@@ -409,11 +416,12 @@ slogdet.def_samples(square_samples)
 
 # -- matrix_exp ------------------------------------------------------------------------------------------
 @primitive(on_complex=HOLOMORPHIC)
-def matrix_exp(x: NDArray) -> Any:
+def matrix_exp(x: NDArray) -> NDArray:
     """The matrix exponential, by scaling and squaring."""
     from scipy.linalg import expm
 
-    return expm(x)
+    result: NDArray = expm(x)
+    return result
 
 
 @matrix_exp.def_aval
@@ -422,12 +430,12 @@ def _(x: Aval) -> Aval:
 
 
 @matrix_exp.def_vjp("x")
-def _(ct: Array, ans: Array, x: Array) -> Any:
+def _(ct: Array, ans: Array, x: Array) -> Array:
     return along_matrix(matrix_exp, matrix_transpose(x), ct)
 
 
 @matrix_exp.def_jvp
-def _(tangents: Any, ans: Array, x: Array) -> Any:
+def _(tangents: Any, ans: Array, x: Array) -> Array:
     return along_matrix(matrix_exp, x, tangents[0])
 
 
@@ -443,7 +451,7 @@ def along_matrix(function: Any, x: Array, t: Array) -> Array:
 
 
 @matrix_exp.def_samples
-def _() -> Any:
+def _() -> Iterator[Sample]:
     yield (uniform((3, 3), -1, 1),), {}
     yield (uniform((2, 9, 9), -0.5, 0.5, dtype="float32"),), {}
     yield (uniform((1, 1)),), {}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,8 +21,11 @@ from tracegrad.ops.shape.linear import reshape, transpose
 from tracegrad.ops.shape.stack_split import stack
 from tracegrad.typing import Array, ArrayLike
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
-def _op(f: Any) -> Op:
+
+def _op(f: Callable[..., object]) -> Op:
     """An op that is not in the table, because not every integer array is a valid sparsity pattern."""
     code = f.__code__
     return Op(f.__name__, code.co_varnames[: code.co_argcount], f, f.__doc__ or "", variadic=False, listed=False)
@@ -30,7 +33,7 @@ def _op(f: Any) -> Op:
 
 # -- products ------------------------------------------------------------------------------------------------------
 @_op
-def sparse_product(data: Any, indices: Any, indptr: Any, x: Any, *, rows: int, transposed: bool) -> Any:
+def sparse_product(data: object, indices: Any, indptr: Any, x: Any, *, rows: int, transposed: bool) -> Any:
     """The product of the matrix, or of its transpose if `transposed`, with the matrix x; it has `rows` rows."""
     from scipy.sparse import _sparsetools as tools
 
@@ -66,7 +69,7 @@ def _(ct: Any, ans: Array, data: Any, indices: Any, indptr: Any, x: Any, *, rows
 
 
 @sparse_product.def_batch
-def _(size: int, batched: Any, *operands: Array, rows: int, transposed: bool) -> Any:
+def _(size: int, batched: Any, *operands: Array, rows: int, transposed: bool) -> Array:
     data, indices, indptr, x = operands
     if any(batched[:3]):
         return _one_by_one(sparse_product, size, batched, operands, rows=rows, transposed=transposed)
@@ -75,7 +78,7 @@ def _(size: int, batched: Any, *operands: Array, rows: int, transposed: bool) ->
     )
 
 
-def _with_batch_columns(size: int, x: Any, f: Any) -> Any:
+def _with_batch_columns(size: int, x: Any, f: Any) -> Array:
     """The results of `f` for a batch of matrices, which are concatenated along columns."""
     n, k = x.shape[1:]
     result = f(reshape(transpose(x, perm=(1, 0, 2)), shape=(n, size * k)))
@@ -121,13 +124,15 @@ def _(ct: Any, ans: Array, indices: Any, indptr: Any, u: Any, v: Any) -> Any:
 
 
 @sparse_outer.def_batch
-def _(size: int, batched: Any, *operands: Array) -> Any:
+def _(size: int, batched: object, *operands: Array) -> Array:
     return _one_by_one(sparse_outer, size, batched, operands)
 
 
 # -- systems -------------------------------------------------------------------------------------------------------
 @_op
-def sparse_solve(data: Any, indices: Any, indptr: Any, b: Any, *, csc: bool, trans: bool, factored: bool) -> Any:
+def sparse_solve(
+    data: object, indices: object, indptr: object, b: Array, *, csc: bool, trans: bool, factored: bool
+) -> Any:
     """The x with A @ x = b, or A.T @ x = b, by `spsolve`, or by `splu`, whose last factors are cached."""
     from scipy import sparse
     from scipy.sparse import linalg
@@ -156,7 +161,7 @@ def _factors(matrix: Any) -> Any:
 
 
 @sparse_solve.def_aval
-def _(data: Aval, indices: Aval, indptr: Aval, b: Aval, **params: Any) -> Aval:
+def _(data: Aval, indices: Aval, indptr: Aval, b: Aval, **params: object) -> Aval:
     if b.ndim != 2 or data.shape != indices.shape or indptr.shape != (b.shape[0] + 1,) or data.dtype != b.dtype:
         raise ShapeError(f"sparse_solve of {data}, {indices} and {indptr} with {b}")
     return b
@@ -185,7 +190,7 @@ def _(
 
 
 @sparse_solve.def_batch
-def _(size: int, batched: Any, *operands: Any, **params: Any) -> Any:
+def _(size: int, batched: Any, *operands: Any, **params: Any) -> Array:
     data, indices, indptr, b = operands
     if any(batched[:3]):
         return _one_by_one(sparse_solve, size, batched, operands, **params)
@@ -219,10 +224,10 @@ solve_with.linear_in("b")
 
 
 @solve_with.def_vjp("b")
-def _(ct: Any, ans: Array, b: Array, *, lu: SuperLUFactors, trans: bool) -> Any:
+def _(ct: Array, ans: Array, b: Array, *, lu: SuperLUFactors, trans: bool) -> Any:
     return solve_with(ct, lu=lu, trans=not trans)
 
 
 @solve_with.def_batch
-def _(size: int, batched: Any, b: Any, **params: Any) -> Any:
+def _(size: int, batched: object, b: Array, **params: object) -> Array:
     return _with_batch_columns(size, b, lambda y: solve_with(y, **params))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -41,11 +41,17 @@ from tracegrad.ops.elementwise.table import (
 from tracegrad.ops.numerics import accurate_derivatives
 from tracegrad.typing import Array
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tracegrad.ops.core.op import Sample
+
+
 Rule = Callable[..., Any]
 
 
 def activation(
-    rule: Rule, impl: Callable[..., Any] | None = None, piecewise_linear: bool = False, **sample: float | str
+    rule: Rule, impl: Callable[..., object] | None = None, piecewise_linear: bool = False, **sample: float | str
 ) -> Callable[[Rule], Op]:
     """Declare an op by decorating its definition in ops; `impl` is a faster NumPy implementation."""
 
@@ -60,7 +66,7 @@ def activation(
         op.def_jvp(lambda tangents, ans, x, **params: rule(tangents[0], ans, x, **params))
 
         @op.def_samples
-        def _() -> Any:
+        def _() -> Iterator[Sample]:
             yield (uniform((3, 4)),), sample
             yield (uniform((20,), dtype="float32"),), sample
 
@@ -69,7 +75,7 @@ def activation(
     return declare
 
 
-def _same_aval(x: Aval, **params: Any) -> Aval:
+def _same_aval(x: Aval, **params: object) -> Aval:
     return x
 
 

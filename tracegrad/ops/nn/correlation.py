@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +16,13 @@ from tracegrad.ops.nn.im2col import patches
 from tracegrad.ops.shape.batching import repeated
 from tracegrad.ops.shape.linear import broadcast_to, flip, pad, reduce_sum, reshape
 from tracegrad.typing import Array, NDArray
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tracegrad.ops.core.dispatch import Operand
+    from tracegrad.ops.core.op import Sample
+
 
 # Maximum elements of a window for a kernel. NumPy is faster for longer windows, unless there are few of them.
 MAX_FUSED_WINDOW = 64
@@ -34,7 +41,7 @@ def _decomposed(x: Array, v: Array) -> Array:
     return reduce_sum(multiply(windows, repeated_v), axes=(rank + 1,))
 
 
-def _correlated(x: Any, v: Array) -> Array:
+def _correlated(x: NDArray, v: Array) -> Array:
     v = np.conj(v)  # np.correlate conjugates it again
     if x.ndim == 1:
         return np.correlate(x, v, "valid")
@@ -68,7 +75,7 @@ def _declare(op: Op, *sizes: tuple[int, int]) -> None:
     op.separately_linear("x", "v")
 
     @op.def_vjp("x")
-    def _(ct: Array, ans: Array, x: Array, v: Array) -> Any:
+    def _(ct: Array, ans: Array, x: Array, v: Array) -> Array:
         # x[i + j] is multiplied by v[j] in window i, so the padded cotangents are correlated with the reversed v.
         rank, m = len(x.shape), v.shape[-1]
         room = (*(0,) * (rank - 1), m - 1)
@@ -76,15 +83,15 @@ def _declare(op: Op, *sizes: tuple[int, int]) -> None:
         return correlation(padded, flip(v, axes=(rank - 1,)))
 
     @op.def_vjp("v")
-    def _(ct: Array, ans: Array, x: Array, v: Array) -> Any:
+    def _(ct: Array, ans: Array, x: Array, v: Array) -> Array:
         return correlation(x, ct)
 
     @op.def_batch
-    def _(size: int, batched: Any, x: Any, v: Any) -> Any:
+    def _(size: int, batched: Any, x: Operand | Aval, v: Operand | Aval) -> Any:
         return op(*repeated(size, batched, (x, v)))
 
     @op.def_samples
-    def _() -> Any:
+    def _() -> Iterator[Sample]:
         for n, m in sizes:
             yield (uniform((n,)), uniform((m,), seed=1)), {}
         yield (uniform((2, 9), dtype="float32"), uniform((2, 4), seed=1, dtype="float32")), {}

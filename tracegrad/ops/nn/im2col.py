@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from itertools import product
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +21,12 @@ from tracegrad.ops.elementwise.table import accumulate
 from tracegrad.ops.shape.fill import zeros_like
 from tracegrad.ops.shape.linear import concatenate, pad, reshape, slice, transpose
 from tracegrad.typing import Array, NDArray
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tracegrad.ops.core.op import Sample
+
 
 Ints = tuple[int, ...]
 
@@ -49,7 +55,7 @@ patches.linear_in("x")
 
 
 @patches.def_vjp("x")
-def _(ct: Array, ans: Array, x: Array, *, counts: Ints, sizes: Ints, start: Ints, step: Ints, gap: Ints) -> Any:
+def _(ct: Array, ans: Array, x: Array, *, counts: Ints, sizes: Ints, start: Ints, step: Ints, gap: Ints) -> Array:
     rank = len(counts)
     # Windows overlap along axes with several windows of several elements. Such an axis is processed element by element.
     shared = [s if c > 1 else 1 for c, s in zip(counts, sizes)]
@@ -76,7 +82,7 @@ def _(ct: Array, ans: Array, x: Array, *, counts: Ints, sizes: Ints, start: Ints
     return _interleaved(totals, classes, x.shape)
 
 
-def _interleaved(blocks: dict[Ints, Any], classes: list[int], shape: Ints) -> Array:
+def _interleaved(blocks: dict[tuple[int, ...], Array], classes: list[int], shape: Ints) -> Array:
     """The array assembled from parts, each with the elements at positions of certain remainders; zero where there is
     none."""
     some = next(iter(blocks.values()))
@@ -94,21 +100,21 @@ def _interleaved(blocks: dict[Ints, Any], classes: list[int], shape: Ints) -> Ar
 
 
 @patches.def_reads
-def _(index: Any, size: Any, shapes: Any, result: Any, *, start: Ints, step: Ints, gap: Ints, **_: Any) -> Any:
+def _(index: Any, size: Any, shapes: object, result: object, *, start: Ints, step: Ints, gap: Ints, **_: object) -> Any:
     p, q = index[: len(start)], index[len(start) :]
     along = zip(start, step, gap, p, q)
     return [OperandRead(0, tuple(size(a) + size(k) * i + size(g) * j for a, k, g, i, j in along))]
 
 
 @patches.def_batch
-def _(size: int, batched: Any, x: Array, *, counts: Ints, sizes: Ints, start: Ints, step: Ints, gap: Ints) -> Any:
+def _(size: int, batched: object, x: Array, *, counts: Ints, sizes: Ints, start: Ints, step: Ints, gap: Ints) -> Array:
     ahead = {"start": (0, *start), "step": (1, *step), "gap": (1, *gap)}
     result = patches(x, counts=(size, *counts), sizes=(1, *sizes), **ahead)
     return reshape(result, shape=(size, *counts, *sizes))
 
 
 @patches.def_samples
-def _() -> Any:
+def _() -> Iterator[Sample]:
     plain = {"start": (0, 0, 0), "step": (1, 1, 1), "gap": (1, 1, 1)}
     yield (uniform((5, 6, 2)),), {"counts": (3, 4, 1), "sizes": (3, 3, 2), **plain}
     yield (uniform((20, 14)),), {"counts": (5, 6), "sizes": (3, 2), "start": (1, 0), "step": (2, 2), "gap": (3, 1)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracegrad.avals import Aval
 from tracegrad.errors import DTypeError, ShapeError
@@ -14,6 +14,12 @@ from tracegrad.ops.elementwise.table import multiply, square, subtract
 from tracegrad.ops.reduce.reductions import count_of, mean
 from tracegrad.ops.shape.linear import sum_over, unreduce
 from tracegrad.typing import Array, NDArray
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tracegrad.ops.core.op import Sample
+
 
 # Maximum elements whose squares a dot product sums as exactly as NumPy's pairwise sum does, and faster.
 _SHORT = 256
@@ -49,17 +55,17 @@ def _operand_cotangent(ct: Array, x: Array, y: Array, axes: tuple[int, ...]) -> 
 
 
 @mse_loss.def_vjp("x")
-def _(ct: Array, ans: Array, x: Array, y: Array, *, axes: tuple[int, ...]) -> Any:
+def _(ct: Array, ans: Array, x: Array, y: Array, *, axes: tuple[int, ...]) -> Array:
     return _operand_cotangent(ct, x, y, axes)
 
 
 @mse_loss.def_vjp("y")
-def _(ct: Array, ans: Array, x: Array, y: Array, *, axes: tuple[int, ...]) -> Any:
+def _(ct: Array, ans: Array, x: Array, y: Array, *, axes: tuple[int, ...]) -> Array:
     return _operand_cotangent(ct, y, x, axes)
 
 
 @mse_loss.def_samples
-def _() -> Any:
+def _() -> Iterator[Sample]:
     yield (uniform((3, 4)), uniform((3, 4), seed=1)), {"axes": (0, 1)}
     yield (uniform((20, 3), dtype="float32"), uniform((20, 3), seed=1, dtype="float32")), {"axes": (0,)}
     yield (uniform((5,)), uniform((5,), seed=1)), {"axes": ()}

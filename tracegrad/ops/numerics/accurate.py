@@ -9,12 +9,16 @@ interpolates at Chebyshev's points, for a relative error under 2**-59 (float64) 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tracegrad.ops.numerics.double_double import LEADING_BITS
 from tracegrad.typing import Array, Number
+
+if TYPE_CHECKING:
+    from tracegrad.typing import NDArray
+
 
 TAIL = {
     "f64": (
@@ -72,7 +76,7 @@ def in_double(function: Any) -> Any:
     return computed
 
 
-def polynomial(coefficients: Any, x: Any) -> Any:
+def polynomial(coefficients: tuple[float, ...], x: Array) -> Array:
     """c0 + c1*x + c2*x**2 + ..., with one array for all intermediate results."""
     total = np.full(np.shape(x), coefficients[-1])
     for coefficient in coefficients[-2::-1]:
@@ -82,7 +86,7 @@ def polynomial(coefficients: Any, x: Any) -> Any:
 
 
 @in_double
-def gauss(x: Array, factor: float, weight: Array | Number = 1.0) -> Any:
+def gauss(x: Array, factor: float, weight: Array | Number = 1.0) -> NDArray:
     """weight * exp(-factor * x**2) for a factor that is a power of two; the weight is applied before the exponential
     loses digits."""
     x = np.clip(x, -100, 100)
@@ -92,28 +96,32 @@ def gauss(x: Array, factor: float, weight: Array | Number = 1.0) -> Any:
     exponent = -factor * (leading * leading)
     low = exponent < -700
     weighted = weight * np.exp(np.where(low, exponent + 32, exponent))
-    return (weighted + weighted * rest) * np.where(low, np.exp(-32), 1)
+    result: NDArray = (weighted + weighted * rest) * np.where(low, np.exp(-32), 1)
+    return result
 
 
-def tail(a: Any) -> Any:
+def tail(a: NDArray) -> NDArray:
     """exp(a**2) * erfc(a) for a >= 0."""
     a = np.minimum(a, 1e9)
     t = a / (a + TAIL_CENTER["f64"])
-    return (1 + t * polynomial(TAIL["f64"], 2 * t - 1)) / (1 + 2 * a)
+    result: NDArray = (1 + t * polynomial(TAIL["f64"], 2 * t - 1)) / (1 + 2 * a)
+    return result
 
 
 @in_double
-def erfc(x: Any) -> Any:
+def erfc(x: Any) -> NDArray:
     """1 - erf(x), accurate where it is small."""
     beyond = gauss(x, 1) * tail(np.abs(x))
-    return np.where(x < 0, 2 - beyond, beyond)
+    result: NDArray = np.where(x < 0, 2 - beyond, beyond)
+    return result
 
 
 @in_double
-def ndtr(x: Any) -> Any:
+def ndtr(x: Any) -> NDArray:
     """The probability that a standard normal variable is below x."""
     beyond = 0.5 * tail(np.abs(x) * np.sqrt(0.5)) * gauss(x, 0.5)
-    return np.where(x > 0, 1 - beyond, beyond)
+    result: NDArray = np.where(x > 0, 1 - beyond, beyond)
+    return result
 
 
 @in_double
@@ -124,10 +132,11 @@ def log_ndtr(x: Any) -> Any:
     return np.where(x > 0, np.log1p(-ndtr(-np.abs(x))), scipy.special.log_ndtr(np.minimum(x, 0)))
 
 
-def sigmoid(x: Array) -> Any:
+def sigmoid(x: Array) -> Array:
     """1 / (1 + exp(-x)), with the subnormal numbers of its left tail."""
     e = np.exp(-np.abs(x))
-    return np.where(np.signbit(x), e, x.dtype.type(1)) / (1 + e)
+    result: Array = np.where(np.signbit(x), e, x.dtype.type(1)) / (1 + e)
+    return result
 
 
 def sech2(x: Array) -> Any:
@@ -148,11 +157,12 @@ def sinpi(x: Array) -> Any:
     return np.sin(np.pi * np.where(np.abs(iteration) <= 0.5, iteration, np.copysign(1, iteration) - iteration))
 
 
-def cospi(x: Array) -> Any:
+def cospi(x: Array) -> Array:
     """cos(pi * x)"""
     return np.sin(np.pi * (0.5 - np.abs(_iteration(x))))
 
 
-def sinc(x: Any) -> Any:
+def sinc(x: NDArray) -> Array:
     """sin(pi * x) / (pi * x)"""
-    return np.where(x == 0, x.dtype.type(1), sinpi(x) / (np.pi * np.where(x == 0, x.dtype.type(1), x)))
+    result: Array = np.where(x == 0, x.dtype.type(1), sinpi(x) / (np.pi * np.where(x == 0, x.dtype.type(1), x)))
+    return result

@@ -26,13 +26,17 @@ the second by Taylor's series. Up to x = 1/2 the derivative is -x * p(x**2).
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tracegrad.ops.numerics.accurate import TAIL_CENTER, TAIL_END, cospi, gauss, in_double, polynomial, sinpi, tail
 from tracegrad.ops.numerics.double_double import ARCTAN, add, divide, multiply, series, split_quotient
 from tracegrad.typing import Array, ArrayLike
+
+if TYPE_CHECKING:
+    from tracegrad.typing import NDArray
+
 
 # Each in two words.
 SILU_ROOT = {
@@ -151,7 +155,7 @@ SINC_NEAR = {
 SINC_ARCTAN = {"f64": ARCTAN, "f32": [split_quotient((-1) ** k, 2 * k + 1, np.float32) for k in range(12)]}
 
 
-def _product_with_exp(x: Any, e: ArrayLike, factor: Any) -> Array:
+def _product_with_exp(x: NDArray, e: ArrayLike, factor: NDArray) -> Array:
     """factor * e for e = exp(x), accurate where e is subnormal."""
     product = np.asarray(factor * e)
     low = np.less(x, -700 if product.dtype == np.float64 else -80)
@@ -169,7 +173,7 @@ def silu(x: Array) -> Array:
     return np.where(x < 0, small, x + small)
 
 
-def silu_derivative(x: Array) -> Any:
+def silu_derivative(x: Array) -> NDArray:
     """The derivative of x / (1 + exp(-x))."""
     root, root_low = SILU_ROOT["f64" if x.dtype == np.float64 else "f32"]
     low = np.maximum(-np.abs(x), -1000)
@@ -182,10 +186,11 @@ def silu_derivative(x: Array) -> Any:
         numerator[near] = d + SILU_EXP * np.expm1(d)
     derivative = _product_with_exp(low, e, numerator)
     derivative /= np.square(denominator)
-    return np.where(x < 0, derivative, 1 - derivative)
+    result: NDArray = np.where(x < 0, derivative, 1 - derivative)
+    return result
 
 
-def _gelu_tanh_terms(x: Array) -> tuple[Any, Any, Any, Any]:
+def _gelu_tanh_terms(x: Array) -> tuple[NDArray, ...]:
     """-|x|, d, and in two words the difference of u from its value at the root."""
     root, root_low = GELU_TANH_ROOT["f64"]
     below = -np.minimum(np.abs(x), 100)
@@ -217,25 +222,27 @@ def gelu_tanh_derivative(x: Array) -> Any:
 
 
 @in_double
-def x_ndtr(x: Any) -> Any:
+def x_ndtr(x: Any) -> NDArray:
     """x times the probability that a standard normal variable is below x."""
     a = np.minimum(np.abs(x), 100)
     small = gauss(x, 0.5, tail(a * np.sqrt(0.5)) * (a * -0.5))
-    return np.where(x < 0, small, x + small)
+    result: NDArray = np.where(x < 0, small, x + small)
+    return result
 
 
 @in_double
-def x_ndtr_derivative(x: Any) -> Any:
+def x_ndtr_derivative(x: Any) -> NDArray:
     """The derivative of x times the probability that a standard normal variable is below x."""
     (root, root_low), a = GELU_ROOT["f64"], np.minimum(np.abs(x), TAIL_END["f64"] * 1.4)
     b = a * np.sqrt(0.5)
     h = polynomial(GELU_DERIVATIVE["f64"], 2 * (b / (b + TAIL_CENTER["f64"])) - 1)
     derivative = gauss(x, 0.5, ((root - a) + root_low) * h)
-    return np.where(x < 0, derivative, 1 - derivative)
+    result: NDArray = np.where(x < 0, derivative, 1 - derivative)
+    return result
 
 
 @in_double
-def sinc_derivative(x: Any) -> Any:
+def sinc_derivative(x: NDArray) -> Array:
     """The derivative of sin(pi * x) / (pi * x)."""
     size, far = np.asarray(np.abs(x)), np.where(x == 0, 1, x)
     cos = cospi(x)
@@ -246,7 +253,7 @@ def sinc_derivative(x: Any) -> Any:
     return np.where(size < 0.5, -x * polynomial(SINC_NEAR["f64"], np.minimum(x * x, 1)), difference / far)
 
 
-def _sinc_difference(x: Any) -> Any:
+def _sinc_difference(x: Array) -> Any:
     """cos(pi * x) - sin(pi * x) / (pi * x) for x > 1 near its roots."""
     iteration = x - 2 * np.rint(x * 0.5)
     y = divide(INVERSE_PI["f64"], (np.where(iteration < 0, -x, x), 0.0))

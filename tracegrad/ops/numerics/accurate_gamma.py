@@ -11,7 +11,7 @@ at y + 12. Near three roots two words are not enough: lgamma is a power series a
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,6 +27,10 @@ from tracegrad.ops.numerics.double_double import (
     split_quotient,
 )
 from tracegrad.typing import Array
+
+if TYPE_CHECKING:
+    from tracegrad.typing import NDArray
+
 
 BETWEEN = (
     0.5241164609163369,
@@ -101,7 +105,7 @@ NEXT_TO_ROOT = 2.0**-24
 
 
 @in_double
-def lgamma(x: Any) -> Any:
+def lgamma(x: NDArray) -> Any:
     """log(abs(gamma(x)))"""
     import scipy.special
 
@@ -137,24 +141,25 @@ def _reflect_negative(x: Any, result: Any, reflected: Any) -> Any:
     return result
 
 
-def _reflected_lgamma(x: Any) -> Any:
+def _reflected_lgamma(x: Any) -> NDArray:
     sine, y = np.log(np.pi / np.abs(sinpi(x))), lgamma(1 - x)
     return _exact_difference(x, sine, y, _lgamma_double_double)
 
 
-def _reflected_digamma(x: Array) -> Any:
+def _reflected_digamma(x: Array) -> NDArray:
     import scipy.special
 
     return _exact_difference(x, scipy.special.digamma(1 - x), np.pi * (cospi(x) / sinpi(x)), _digamma_double_double)
 
 
-def _reflected_trigamma(x: Array) -> Any:
+def _reflected_trigamma(x: Array) -> NDArray:
     import scipy.special
 
-    return np.square(np.pi / sinpi(x)) - scipy.special.polygamma(1, 1 - x)
+    result: NDArray = np.square(np.pi / sinpi(x)) - scipy.special.polygamma(1, 1 - x)
+    return result
 
 
-def _exact_difference(x: Any, a: Any, b: Any, precise: Any) -> Any:
+def _exact_difference(x: Any, a: NDArray, b: Array, precise: Any) -> NDArray:
     """a - b, from double-double numbers where the difference cancels."""
     difference = np.asarray(a - b)
     cancels = np.abs(difference) < 0.75 * np.maximum(np.abs(b), 1)  # else `a` loses digits that 1 - x has
@@ -163,7 +168,7 @@ def _exact_difference(x: Any, a: Any, b: Any, precise: Any) -> Any:
     return difference
 
 
-def _digamma_double_double(x: Array) -> Any:
+def _digamma_double_double(x: Array) -> NDArray:
     sine, cosine = _at_iteration(x)
     y = add((1.0, 0.0), (-x, 0.0))
     total = multiply(PI, divide((-cosine[0], -cosine[1]), sine))
@@ -173,7 +178,8 @@ def _digamma_double_double(x: Array) -> Any:
     inverse = divide((1.0, 0.0), z)
     square = multiply(inverse, inverse)
     total = add(total, multiply(square, series(STIRLING_DERIVATIVE, square)))
-    return add(add(total, log(z)), (-0.5 * inverse[0], -0.5 * inverse[1]))[0]
+    result: NDArray = add(add(total, log(z)), (-0.5 * inverse[0], -0.5 * inverse[1]))[0]
+    return result
 
 
 def _lgamma_double_double(x: Array) -> Any:

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tracegrad.typing import Array
+
+if TYPE_CHECKING:
+    from tracegrad.typing import NDArray
+
 
 DoubleDouble = tuple[Any, Any]
 
@@ -33,7 +37,7 @@ COSINE = [split_quotient((-1) ** k, math.factorial(2 * k)) for k in range(15)]
 LN2 = (0.6931471805599453, 2.3190468138462996e-17)
 
 
-def _normal(high: Any, low: Any) -> DoubleDouble:
+def _normal(high: NDArray, low: Array) -> DoubleDouble:
     total = high + low
     return total, low - (total - high)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -48,6 +48,10 @@ from tracegrad.ops.shape.linear import (
 )
 from tracegrad.typing import Array
 from tracegrad.utils.lazy_dataclass import record
+
+if TYPE_CHECKING:
+    from tracegrad.ops.core.dispatch import Operand
+
 
 Shape = tuple[int, ...]
 Params = dict[str, Any]
@@ -128,7 +132,7 @@ def clamped(x: Array, extents: ValidExtents) -> Array:
     return x
 
 
-def _masked(x: PaddedValue, axes: Sequence[int], neutral: Any) -> Any:
+def _masked(x: PaddedValue, axes: Sequence[int], neutral: float) -> Any:
     """Fill the invalid elements along these axes with a neutral element."""
     value = x.value
     for axis in axes:
@@ -138,11 +142,11 @@ def _masked(x: PaddedValue, axes: Sequence[int], neutral: Any) -> Any:
     return value
 
 
-def _zero(x: Any) -> Any:
+def _zero(x: Array) -> float:
     return {"b": False, "i": 0, "u": 0}.get(x.dtype.kind, 0.0)
 
 
-def _like(x: Array, count: Any) -> Any:
+def _like(x: Array, count: Operand) -> Any:
     """A count as a number by which an array can be divided."""
     return float(count) if type(count) is int else cast(count, dtype=x.dtype.name)
 
@@ -209,7 +213,7 @@ def _same_extents(op: Op, params: Params, operands: Sequence[PaddedValue], shape
     return PaddedValue(op(x.value, **params), x.extents)
 
 
-def _neutral(op: Op, x: Any) -> Any:
+def _neutral(op: Op, x: Array) -> float:
     kind = x.dtype.kind
     if op in (reduce_max, reduce_min):
         limits = (-float("inf"), float("inf")) if kind == "f" else (np.iinfo(x.dtype).min, np.iinfo(x.dtype).max)

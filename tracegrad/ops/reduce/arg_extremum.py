@@ -32,7 +32,7 @@ LONG, BLOCK = 2**14, 2**10
 Reduction = Callable[..., Any]
 
 
-def index_of_extremum(x: Array, axis: int, best: Reduction, least: Reduction) -> Any:
+def index_of_extremum(x: Array, axis: int, best: Reduction, least: Reduction) -> Array:
     """The first index along `axis` of the extremum of the reduction `best`, or of the first nan; `least` is the minimum
     reduction."""
     n = x.shape[axis]
@@ -57,15 +57,17 @@ def _cut(x: Array, start: int, stop: int) -> Array:
     return slice(x, start=(start,), stop=(stop,), step=(1,))
 
 
-def _first_of(x: Array, best: Any, axis: int, least: Reduction) -> Any:
+def _first_of(x: Array, best: Array, axis: int, least: Reduction) -> Array:
     """The first index along `axis` where `x` is `best`, or where it is nan."""
     hit = equal(x, unreduce(best, x.shape, (axis,)))
-    return _first(hit if x.dtype.kind in "iu" else logical_or(hit, not_equal(x, x)), axis, least)
+    result: Array = _first(hit if x.dtype.kind in "iu" else logical_or(hit, not_equal(x, x)), axis, least)
+    return result
 
 
-def _first(hit: Any, axis: int, least: Reduction) -> Any:
+def _first(hit: Array, axis: int, least: Reduction) -> Array:
     """The first index along `axis` that is true; the size of the axis if none is."""
     n = hit.shape[axis]
     indices = arange(start=0, step=1, length=n, dtype="int64")
     shape = tuple(n if a == axis else 1 for a in range(len(hit.shape)))
-    return least(where(hit, broadcast_to(reshape(indices, shape=shape), shape=hit.shape), n), axes=(axis,))
+    result: Array = least(where(hit, broadcast_to(reshape(indices, shape=shape), shape=hit.shape), n), axes=(axis,))
+    return result

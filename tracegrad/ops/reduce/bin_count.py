@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,6 +12,11 @@ from tracegrad.ops.core.op import primitive
 from tracegrad.ops.core.samples import integers, uniform
 from tracegrad.ops.shape.batching import repeated
 from tracegrad.typing import Array, NDArray
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tracegrad.ops.core.op import Sample
 
 
 @primitive()
@@ -32,12 +37,12 @@ def _(x: Aval, bounds: Aval, *, how: str) -> Aval:
 
 
 @bin_count.def_batch
-def _(size: int, batched: Any, x: Array, bounds: Any, *, how: str) -> Any:
+def _(size: int, batched: Any, x: Array, bounds: Any, *, how: str) -> Array:
     return bin_count(*repeated(size, batched, (x, bounds)), how=how)
 
 
 @bin_count.def_samples
-def _() -> Any:
+def _() -> Iterator[Sample]:
     yield (uniform((40,)), np.zeros(0)), {"how": "auto"}
     yield (uniform((9,), dtype="float32"), np.array([-1.0, 1.0])), {"how": "fd"}
     yield (uniform((2, 3, 12)), np.zeros((2, 3, 0))), {"how": "scott"}

@@ -6,7 +6,7 @@ it, which compiled code reads in place, and a single window axis would require a
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,14 +18,20 @@ from tracegrad.ops.reduce.reductions import count_of, reduce_max, reduce_min
 from tracegrad.ops.shape.linear import arange, broadcast_to, reduce_sum, reduced_shape, reshape, unreduce
 from tracegrad.typing import Array, NDArray
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tracegrad.ops.core.op import Sample
+
 
 @primitive()
-def first_max(x: NDArray, *, axes: tuple[int, ...]) -> Any:
+def first_max(x: NDArray, *, axes: tuple[int, ...]) -> Array:
     """The maximum of `x` over `axes`; nan if there is one. The first of equal elements has the derivative."""
-    return np.max(x, axis=axes)
+    result: Array = np.max(x, axis=axes)
+    return result
 
 
-def first_max_index(x: Array, best: Any, axes: tuple[int, ...]) -> Array:
+def first_max_index(x: Array, best: Array, axes: tuple[int, ...]) -> Array:
     """The index, int32 and in row-major order of `axes`, of the first element that equals the maximum `best`, or is
     nan."""
     hit = logical_or(equal(x, unreduce(best, x.shape, axes)), not_equal(x, x))
@@ -48,22 +54,22 @@ def _(x: Aval, *, axes: tuple[int, ...]) -> Aval:
 
 
 @first_max.def_decompose
-def _(x: Array, *, axes: tuple[int, ...]) -> Any:
+def _(x: Array, *, axes: tuple[int, ...]) -> Array:
     return reduce_max(x, axes=axes)
 
 
 @first_max.def_vjp("x")
-def _(ct: Array, ans: Array, x: Array, *, axes: tuple[int, ...]) -> Any:
+def _(ct: Array, ans: Array, x: Array, *, axes: tuple[int, ...]) -> Array:
     return where(_is_first(ans, x, axes), unreduce(ct, x.shape, axes), 0.0)
 
 
 @first_max.def_jvp
-def _(tangents: Any, ans: Array, x: Array, *, axes: tuple[int, ...]) -> Any:
+def _(tangents: tuple[Array, ...], ans: Array, x: Array, *, axes: tuple[int, ...]) -> Array:
     return reduce_sum(where(_is_first(ans, x, axes), tangents[0], 0.0), axes=axes)
 
 
 @first_max.def_samples
-def _() -> Any:
+def _() -> Iterator[Sample]:
     yield (uniform((3, 4)),), {"axes": (1,)}
     yield (uniform((3, 2, 20, 2), dtype="float32"),), {"axes": (1, 3)}
     yield (uniform((20, 3)),), {"axes": (0, 1)}

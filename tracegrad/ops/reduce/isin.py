@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,6 +11,11 @@ from tracegrad.errors import DTypeError, ShapeError
 from tracegrad.ops.core.op import primitive
 from tracegrad.ops.core.samples import integers
 from tracegrad.typing import NDArray
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tracegrad.ops.core.op import Sample
 
 
 @primitive()
@@ -35,7 +40,7 @@ def _(x: Aval, tests: Aval) -> Aval:
 
 
 @is_member.def_samples
-def _() -> Any:
+def _() -> Iterator[Sample]:
     yield (integers((3, 4), -9, 9), integers((5,), -9, 9, seed=1)), {}
     yield (integers((2, 20), 0, 99, dtype="uint8"), integers((2, 30), 0, 99, seed=1, dtype="uint8")), {}
     yield (integers((20,), -9, 9, dtype="int32"), integers((1,), -9, 9, seed=1, dtype="int32")), {}

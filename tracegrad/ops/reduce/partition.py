@@ -7,7 +7,7 @@ derivative.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,6 +19,12 @@ from tracegrad.ops.core.samples import integers, uniform
 from tracegrad.ops.reduce.sorting import argsort, cumargmax, cumargmin, scatter_along, take_along
 from tracegrad.ops.shape.linear import reduced_shape
 from tracegrad.typing import Array, NDArray
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tracegrad.ops.core.op import Sample
+
 
 Positions = tuple[int, ...]
 
@@ -53,16 +59,16 @@ def _(x: Aval, *, places: Positions) -> Aval:
 
 
 @select.def_vjp("x")
-def _(ct: Array, ans: Array, x: Array, *, places: Positions) -> Any:
+def _(ct: Array, ans: Array, x: Array, *, places: Positions) -> Array:
     return scatter_along(ct, argselect(x, places=places), len(x.shape) - 1, x.shape)
 
 
 @select.def_jvp
-def _(tangents: Any, ans: Array, x: Array, *, places: Positions) -> Any:
+def _(tangents: Any, ans: Array, x: Array, *, places: Positions) -> Array:
     return take_along(tangents[0], argselect(x, places=places), len(x.shape) - 1)
 
 
-def _samples() -> Any:
+def _samples() -> Iterator[Sample]:
     yield (uniform((3, 4)),), {"places": (1, 3)}
     yield (uniform((21,), dtype="float32"),), {"places": (10,)}
     yield (integers((20, 3), 0, 5),), {"places": (2, 0)}
@@ -85,15 +91,17 @@ def _partition_rows(partition: Any, x: Any, places: Any) -> Any:
 
 
 @primitive()
-def argselect_at(x: NDArray, places: NDArray) -> Any:
+def argselect_at(x: NDArray, places: NDArray) -> NDArray:
     """The indices along the last axis of the elements at positions `places` of the sorted order, per row."""
-    return _partition_rows(np.argpartition, x, places)
+    result: NDArray = _partition_rows(np.argpartition, x, places)
+    return result
 
 
 @primitive()
-def select_at(x: NDArray, places: NDArray) -> Any:
+def select_at(x: NDArray, places: NDArray) -> NDArray:
     """The elements at positions `places` of the sorted order of each row; nan counts as the largest."""
-    return _partition_rows(np.partition, x, places)
+    result: NDArray = _partition_rows(np.partition, x, places)
+    return result
 
 
 def _shape_at(x: Aval, places: Aval) -> tuple[int, ...]:
@@ -113,16 +121,16 @@ def _(x: Aval, places: Aval) -> Aval:
 
 
 @select_at.def_vjp("x")
-def _(ct: Array, ans: Array, x: Array, places: Any) -> Any:
+def _(ct: Array, ans: Array, x: Array, places: Any) -> Array:
     return scatter_along(ct, argselect_at(x, places), len(x.shape) - 1, x.shape)
 
 
 @select_at.def_jvp
-def _(tangents: Any, ans: Array, x: Array, places: Any) -> Any:
+def _(tangents: Any, ans: Array, x: Array, places: Any) -> Array:
     return take_along(tangents[0], argselect_at(x, places), len(x.shape) - 1)
 
 
-def _samples_at() -> Any:
+def _samples_at() -> Iterator[Sample]:
     yield (uniform((3, 4)), integers((3, 2), 0, 4)), {}
     yield (uniform((21,), dtype="float32"), integers((3,), 0, 21)), {}
     yield (uniform((0, 4)), integers((0, 2), 0, 4)), {}
@@ -148,7 +156,7 @@ def _(x: Aval, *, places: Positions, axis: int) -> Aval:
     return Aval(x.shape, np.dtype(np.int64))
 
 
-def _partition_samples() -> Any:
+def _partition_samples() -> Iterator[Sample]:
     yield (uniform((3, 4)),), {"places": (1, 3), "axis": 1}
     yield (uniform((21, 2), dtype="float32"),), {"places": (10,), "axis": 0}
 
@@ -156,7 +164,7 @@ def _partition_samples() -> Any:
 argpartition.def_samples(_partition_samples)
 
 
-def _partition(x: Array, *, places: Positions, axis: int) -> tuple[Any, Any]:
+def _partition(x: Array, *, places: Positions, axis: int) -> tuple[Array, ...]:
     index = argpartition(x, places=places, axis=axis)
     return take_along(x, index, axis), index
 
@@ -175,7 +183,15 @@ def _(x: Aval, *, places: Positions, axis: int) -> ResultAvals:
 
 
 @partition.def_vjp_all
-def _(wanted: Sequence[int], cts: Any, ans: tuple[Array, ...], x: Array, *, places: Positions, axis: int) -> list[Any]:
+def _(
+    wanted: Sequence[int],
+    cts: tuple[Array, Array | None],
+    ans: tuple[Array, ...],
+    x: Array,
+    *,
+    places: Positions,
+    axis: int,
+) -> list[Any]:
     return [scatter_along(cts[0], ans[1], axis, x.shape)]
 
 
@@ -207,7 +223,7 @@ def _by_rank(x: Array, axis: int) -> Array:
 
 
 @partitioned_values.def_vjp("x")
-def _(ct: Array, ans: Array, x: Array, *, places: Positions, axis: int) -> Any:
+def _(ct: Array, ans: Array, x: Array, *, places: Positions, axis: int) -> Array:
     # Only the result shows the order of the elements within the parts.
     return scatter_along(take_along(ct, _by_rank(ans, axis), axis), _by_rank(x, axis), axis, x.shape)
 
@@ -237,15 +253,15 @@ def _running(op: Op, arg_op: Op) -> None:
         return x
 
     @op.def_vjp("x")
-    def _(ct: Array, ans: Array, x: Array, *, axis: int) -> Any:
+    def _(ct: Array, ans: Array, x: Array, *, axis: int) -> Array:
         return scatter_along(ct, arg_op(x, axis=axis), axis, x.shape)
 
     @op.def_jvp
-    def _(tangents: Any, ans: Array, x: Array, *, axis: int) -> Any:
+    def _(tangents: tuple[Array, ...], ans: Array, x: Array, *, axis: int) -> Array:
         return take_along(tangents[0], arg_op(x, axis=axis), axis)
 
     @op.def_samples
-    def _() -> Any:
+    def _() -> Iterator[Sample]:
         yield (uniform((3, 4)),), {"axis": 1}
         yield (integers((20, 3), 0, 5),), {"axis": 0}
         yield (uniform((9,), dtype="float32"),), {"axis": 0}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -49,6 +49,11 @@ from tracegrad.ops.shape.linear import (
 )
 from tracegrad.typing import Array, NDArray
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tracegrad.ops.core.op import Sample
+
 
 def _reduced(x: Aval, *, axes: tuple[int, ...]) -> Aval:
     return Aval(reduced_shape(x.shape, axes), x.dtype)
@@ -60,7 +65,7 @@ def _nonempty(name: str, x: Aval, axes: tuple[int, ...]) -> Aval:
     return _reduced(x, axes=axes)
 
 
-def _axes_samples() -> Any:
+def _axes_samples() -> Iterator[Sample]:
     yield (uniform((3, 4)),), {"axes": (1,)}
     yield (uniform((3, 4), dtype="float32"),), {"axes": (0, 1)}
     yield (uniform((20, 3)),), {"axes": (0,)}
@@ -92,7 +97,7 @@ def _(x: Aval, *, axes: tuple[int, ...]) -> Aval:
 
 @reduce_max.def_vjp("x")
 @reduce_min.def_vjp("x")
-def _(ct: Array, ans: Array, x: Array, *, axes: tuple[int, ...]) -> Any:
+def _(ct: Array, ans: Array, x: Array, *, axes: tuple[int, ...]) -> Array:
     hit = _is_extremum(x, ans, axes)
     count = reduce_sum(cast(hit, dtype=name_of(x.dtype)), axes=axes)
     return where(hit, unreduce(divide(ct, count), x.shape, axes), 0.0)
@@ -100,7 +105,7 @@ def _(ct: Array, ans: Array, x: Array, *, axes: tuple[int, ...]) -> Any:
 
 @reduce_max.def_jvp
 @reduce_min.def_jvp
-def _(tangents: Any, ans: Array, x: Array, *, axes: tuple[int, ...]) -> Any:
+def _(tangents: tuple[Array, ...], ans: Array, x: Array, *, axes: tuple[int, ...]) -> Array:
     hit = _is_extremum(x, ans, axes)
     count = reduce_sum(cast(hit, dtype=name_of(x.dtype)), axes=axes)
     return divide(reduce_sum(where(hit, tangents[0], 0.0), axes=axes), count)
@@ -117,9 +122,10 @@ reduce_min.def_samples(_axes_samples)
 
 # -- reduce_prod -------------------------------------------------------------------------------------
 @primitive(Fold("mul"), on_complex=HOLOMORPHIC)
-def reduce_prod(x: NDArray, *, axes: tuple[int, ...]) -> Any:
+def reduce_prod(x: NDArray, *, axes: tuple[int, ...]) -> Array:
     """The product of `x` over `axes`; the dtype stays."""
-    return np.prod(x, axis=axes, dtype=x.dtype)
+    result: Array = np.prod(x, axis=axes, dtype=x.dtype)
+    return result
 
 
 reduce_prod.def_aval(_reduced)
@@ -127,7 +133,7 @@ reduce_prod.def_samples(_axes_samples)
 
 
 @reduce_prod.def_vjp("x")
-def _(ct: Array, ans: Array, x: Array, *, axes: tuple[int, ...]) -> Any:
+def _(ct: Array, ans: Array, x: Array, *, axes: tuple[int, ...]) -> Array:
     n = math.prod([x.shape[a] for a in axes])
     if n <= 1:  # there are no others, so no value of x is needed
         return unreduce(ct, x.shape, axes)
@@ -157,18 +163,20 @@ def _column(x: Array, first: int) -> Array:
 
 # -- any and all ---------------------------------------------------------------------------------------
 @primitive(Fold("logical_or"), on_complex=AS_WRITTEN)
-def reduce_any(x: NDArray, *, axes: tuple[int, ...]) -> Any:
+def reduce_any(x: NDArray, *, axes: tuple[int, ...]) -> Array:
     """Whether any element over `axes` is true."""
-    return np.any(x, axis=axes)
+    result: Array = np.any(x, axis=axes)
+    return result
 
 
 @primitive(Fold("logical_and"), on_complex=AS_WRITTEN)
-def reduce_all(x: NDArray, *, axes: tuple[int, ...]) -> Any:
+def reduce_all(x: NDArray, *, axes: tuple[int, ...]) -> Array:
     """Whether all elements over `axes` are true."""
-    return np.all(x, axis=axes)
+    result: Array = np.all(x, axis=axes)
+    return result
 
 
-def _boolean_samples() -> Any:
+def _boolean_samples() -> Iterator[Sample]:
     yield (integers((3, 4), 0, 2, dtype="bool"),), {"axes": (1,)}
     yield (integers((3, 4), 0, 2, dtype="bool"),), {"axes": (0, 1)}
 
@@ -180,34 +188,36 @@ for _op in (reduce_any, reduce_all):
 
 # -- argmax and argmin -----------------------------------------------------------------------------------
 @primitive()
-def argmax(x: NDArray, *, axis: int) -> Any:
+def argmax(x: NDArray, *, axis: int) -> Array:
     """The index along `axis` of the first maximum, or of the first nan."""
-    return np.argmax(x, axis=axis)
+    result: Array = np.argmax(x, axis=axis)
+    return result
 
 
 @primitive()
-def argmin(x: NDArray, *, axis: int) -> Any:
+def argmin(x: NDArray, *, axis: int) -> Array:
     """The index along `axis` of the first minimum, or of the first nan."""
-    return np.argmin(x, axis=axis)
+    result: Array = np.argmin(x, axis=axis)
+    return result
 
 
 def _arg_aval(x: Aval, *, axis: int) -> Aval:
     return Aval(_nonempty("argmax", x, (axis,)).shape, np.dtype(np.int64))
 
 
-def _arg_samples() -> Any:
+def _arg_samples() -> Iterator[Sample]:
     yield (uniform((3, 4)),), {"axis": 1}
     yield (uniform((20, 4), dtype="float32"),), {"axis": 0}
     yield (integers((30,), 0, 5),), {"axis": 0}
 
 
 @argmax.def_decompose
-def _(x: Array, *, axis: int) -> Any:
+def _(x: Array, *, axis: int) -> Array:
     return index_of_extremum(x, axis, reduce_max, reduce_min)
 
 
 @argmin.def_decompose
-def _(x: Array, *, axis: int) -> Any:
+def _(x: Array, *, axis: int) -> Array:
     return index_of_extremum(x, axis, reduce_min, reduce_min)
 
 
@@ -218,12 +228,13 @@ for _op in (argmax, argmin):
 
 # -- argmedian -------------------------------------------------------------------------------------------
 @primitive()
-def argmedian(x: NDArray, *, axis: int) -> Any:
+def argmedian(x: NDArray, *, axis: int) -> NDArray:
     """The index along `axis` of the median, the lower one of an even count; of the first nan, if there is one."""
     n = x.shape[axis]
     middle = np.take(np.argpartition(x, (n - 1) // 2, axis=axis), (n - 1) // 2, axis=axis)
     unordered = np.not_equal(x, x)
-    return np.where(np.any(unordered, axis=axis), np.argmax(unordered, axis=axis), middle)
+    result: NDArray = np.where(np.any(unordered, axis=axis), np.argmax(unordered, axis=axis), middle)
+    return result
 
 
 @argmedian.def_aval
@@ -254,7 +265,7 @@ def _(x: Aval, indices: Aval, *, axis: int) -> Aval:
 
 
 @pick.def_decompose
-def _(x: Array, indices: Array, *, axis: int) -> Any:
+def _(x: Array, indices: Array, *, axis: int) -> Array:
     shape = reduced_shape(x.shape, (axis,))
     flat = reshape(indices, shape=shape)
     rest = iter(range(len(shape)))
@@ -274,13 +285,13 @@ pick.linear_in("x")
 
 
 @pick.def_vjp("x")
-def _(ct: Array, ans: Array, x: Array, indices: Array, *, axis: int) -> Any:
+def _(ct: Array, ans: Array, x: Array, indices: Array, *, axis: int) -> Array:
     hit = equal(unreduce(indices, x.shape, (axis,)), _axis_indices(x.shape, axis, indices.dtype.name))
     return where(hit, unreduce(ct, x.shape, (axis,)), 0.0)
 
 
 @pick.def_samples
-def _() -> Any:
+def _() -> Iterator[Sample]:
     yield (uniform((3, 4)), integers((3,), 0, 4)), {"axis": 1}
     yield (uniform((5, 2, 3), dtype="float32"), integers((1, 2, 3), 0, 5)), {"axis": 0}
     yield (uniform((6,)), integers((), 0, 6)), {"axis": 0}
@@ -300,9 +311,10 @@ def _shared(x: Array, count: float) -> Array:
 
 
 @primitive(on_complex=AS_WRITTEN, order="K")
-def mean(x: NDArray, *, axes: tuple[int, ...]) -> Any:
+def mean(x: NDArray, *, axes: tuple[int, ...]) -> Array:
     """The arithmetic mean over `axes`."""
-    return sum_over(x, axes) / math.prod([x.shape[a] for a in axes])
+    result: Array = sum_over(x, axes) / math.prod([x.shape[a] for a in axes])
+    return result
 
 
 mean.def_aval(_reduced)
@@ -310,7 +322,7 @@ mean.def_samples(_axes_samples)
 
 
 @mean.def_decompose
-def _(x: Array, *, axes: tuple[int, ...]) -> Any:
+def _(x: Array, *, axes: tuple[int, ...]) -> Array:
     return divide(reduce_sum(x, axes=axes), float(count_of(x, axes)))
 
 
@@ -318,14 +330,15 @@ mean.linear_in("x")
 
 
 @mean.def_vjp("x")
-def _(ct: Array, ans: Array, x: Array, *, axes: tuple[int, ...]) -> Any:
+def _(ct: Array, ans: Array, x: Array, *, axes: tuple[int, ...]) -> Array:
     return unreduce(_shared(ct, float(count_of(x, axes))), x.shape, axes)
 
 
 @primitive(on_complex=AS_WRITTEN, order="K")
-def var(x: NDArray, *, axes: tuple[int, ...], ddof: float) -> Any:
+def var(x: NDArray, *, axes: tuple[int, ...], ddof: float) -> Array:
     """The variance over `axes`: the sum of squared deviations divided by n - ddof."""
-    return np.var(x, axis=axes, ddof=ddof)
+    result: Array = np.var(x, axis=axes, ddof=ddof)
+    return result
 
 
 @var.def_aval
@@ -351,26 +364,27 @@ def _freedom(x: Array, axes: tuple[int, ...], ddof: float) -> float:
 
 
 @var.def_decompose
-def _(x: Array, *, axes: tuple[int, ...], ddof: float) -> Any:
+def _(x: Array, *, axes: tuple[int, ...], ddof: float) -> Array:
     return divide(reduce_sum(squares(_deviation(x, axes)), axes=axes), _freedom(x, axes, ddof))
 
 
 @var.def_vjp("x")
-def _(ct: Array, ans: Array, x: Array, *, axes: tuple[int, ...], ddof: float) -> Any:
+def _(ct: Array, ans: Array, x: Array, *, axes: tuple[int, ...], ddof: float) -> Array:
     derivative = _shared(multiply(_deviation(x, axes), 2), _freedom(x, axes, ddof))
     return multiply(unreduce(ct, x.shape, axes), derivative)
 
 
 @var.def_samples
-def _() -> Any:
+def _() -> Iterator[Sample]:
     yield (uniform((3, 4)),), {"axes": (1,), "ddof": 0}
     yield (uniform((20, 4)),), {"axes": (0, 1), "ddof": 1}
 
 
 @primitive(on_complex=AS_WRITTEN, order="K")
-def std(x: NDArray, *, axes: tuple[int, ...], ddof: float) -> Any:
+def std(x: NDArray, *, axes: tuple[int, ...], ddof: float) -> Array:
     """The square root of `var`; its derivative is 0 where `var` is 0."""
-    return np.std(x, axis=axes, ddof=ddof)
+    result: Array = np.std(x, axis=axes, ddof=ddof)
+    return result
 
 
 @std.def_aval
@@ -379,29 +393,30 @@ def _(x: Aval, *, axes: tuple[int, ...], ddof: float) -> Aval:
 
 
 @std.def_decompose
-def _(x: Array, *, axes: tuple[int, ...], ddof: float) -> Any:
+def _(x: Array, *, axes: tuple[int, ...], ddof: float) -> Array:
     return sqrt(var(x, axes=axes, ddof=ddof))
 
 
 @std.def_vjp("x")
-def _(ct: Array, ans: Array, x: Array, *, axes: tuple[int, ...], ddof: float) -> Any:
+def _(ct: Array, ans: Array, x: Array, *, axes: tuple[int, ...], ddof: float) -> Array:
     none = equal(ans, 0)
     share = where(none, 0.0, divide(ct, where(none, 1.0, ans)))
     return multiply(unreduce(share, x.shape, axes), _shared(_deviation(x, axes), _freedom(x, axes, ddof)))
 
 
 @std.def_samples
-def _() -> Any:
+def _() -> Iterator[Sample]:
     yield (uniform((3, 4)),), {"axes": (1,), "ddof": 1}
     yield (uniform((20, 4)),), {"axes": (0, 1), "ddof": 0}
 
 
 # -- logsumexp and softmax -----------------------------------------------------------------------------
 @primitive(order="K")
-def logsumexp(x: NDArray, *, axes: tuple[int, ...]) -> Any:
+def logsumexp(x: NDArray, *, axes: tuple[int, ...]) -> Array:
     """log(sum(exp(x))) over `axes`, without overflow."""
     top = _numpy_top(x, axes)
-    return np.log(np.sum(np.exp(x - top), axis=axes)) + np.squeeze(top, axes)
+    result: Array = np.log(np.sum(np.exp(x - top), axis=axes)) + np.squeeze(top, axes)
+    return result
 
 
 def _numpy_top(x: Array, axes: tuple[int, ...]) -> Array:
@@ -421,20 +436,21 @@ def _logsumexp(x: Array, axes: tuple[int, ...]) -> Array:
 
 
 @logsumexp.def_decompose
-def _(x: Array, *, axes: tuple[int, ...]) -> Any:
+def _(x: Array, *, axes: tuple[int, ...]) -> Array:
     return _logsumexp(x, axes)
 
 
 @logsumexp.def_vjp("x")
-def _(ct: Array, ans: Array, x: Array, *, axes: tuple[int, ...]) -> Any:
+def _(ct: Array, ans: Array, x: Array, *, axes: tuple[int, ...]) -> Array:
     return multiply(unreduce(ct, x.shape, axes), softmax(x, axes=axes))
 
 
 @primitive(order="K")
-def softmax(x: NDArray, *, axes: tuple[int, ...]) -> Any:
+def softmax(x: NDArray, *, axes: tuple[int, ...]) -> NDArray:
     """exp(x) / sum(exp(x)) over `axes`, without overflow."""
     powers = np.exp(x - _numpy_top(x, axes))
-    return powers / np.sum(powers, axis=axes, keepdims=True)
+    result: NDArray = powers / np.sum(powers, axis=axes, keepdims=True)
+    return result
 
 
 def _softmax(x: Array, axes: tuple[int, ...]) -> Array:
@@ -450,12 +466,12 @@ def _(x: Aval, *, axes: tuple[int, ...]) -> Aval:
 
 
 @softmax.def_decompose
-def _(x: Array, *, axes: tuple[int, ...]) -> Any:
+def _(x: Array, *, axes: tuple[int, ...]) -> Array:
     return _softmax(x, axes)
 
 
 @softmax.def_vjp("x")
-def _(ct: Array, ans: Array, x: Array, *, axes: tuple[int, ...]) -> Any:
+def _(ct: Array, ans: Array, x: Array, *, axes: tuple[int, ...]) -> Array:
     inner = reduce_sum(multiply(ct, ans), axes=axes)
     return multiply(ans, subtract(ct, unreduce(inner, x.shape, axes)))
 
@@ -466,10 +482,11 @@ softmax.def_samples(_axes_samples)
 
 
 @primitive(order="K")
-def log_softmax(x: NDArray, *, axes: tuple[int, ...]) -> Any:
+def log_softmax(x: NDArray, *, axes: tuple[int, ...]) -> NDArray:
     """log(softmax(x)) over `axes`, without overflow, accurate for small differences of large numbers."""
     shifted = x - _numpy_top(x, axes)
-    return shifted - np.log(np.sum(np.exp(shifted), axis=axes, keepdims=True))
+    result: NDArray = shifted - np.log(np.sum(np.exp(shifted), axis=axes, keepdims=True))
+    return result
 
 
 def _log_softmax(x: Array, axes: tuple[int, ...]) -> Array:
@@ -484,12 +501,12 @@ def _(x: Aval, *, axes: tuple[int, ...]) -> Aval:
 
 
 @log_softmax.def_decompose
-def _(x: Array, *, axes: tuple[int, ...]) -> Any:
+def _(x: Array, *, axes: tuple[int, ...]) -> Array:
     return _log_softmax(x, axes)
 
 
 @log_softmax.def_vjp("x")
-def _(ct: Array, ans: Array, x: Array, *, axes: tuple[int, ...]) -> Any:
+def _(ct: Array, ans: Array, x: Array, *, axes: tuple[int, ...]) -> Array:
     return subtract(ct, multiply(exp(ans), unreduce(reduce_sum(ct, axes=axes), x.shape, axes)))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,6 +11,11 @@ from tracegrad.errors import ShapeError
 from tracegrad.ops.core.op import primitive
 from tracegrad.ops.core.samples import integers
 from tracegrad.typing import NDArray
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tracegrad.ops.core.op import Sample
 
 
 @primitive()
@@ -29,7 +34,7 @@ def _(x: Aval) -> Aval:
 
 
 @row_order.def_samples
-def _() -> Any:
+def _() -> Iterator[Sample]:
     yield (integers((5, 3), 0, 2),), {}
     yield (integers((2, 20, 2), 0, 3, dtype="float32"),), {}
     yield (np.zeros((3, 0)),), {}

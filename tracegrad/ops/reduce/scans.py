@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +14,11 @@ from tracegrad.ops.core.samples import uniform
 from tracegrad.ops.elementwise.table import add, equal, exp, multiply, subtract, where
 from tracegrad.ops.shape.linear import flip, pad, reduced_shape, slice
 from tracegrad.typing import Array, NDArray
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tracegrad.ops.core.op import Sample
 
 
 def _same(x: Aval, *, axis: int) -> Aval:
@@ -38,12 +43,12 @@ cumsum.linear_in("x")
 
 
 @cumsum.def_vjp("x")
-def _(ct: Array, ans: Array, x: Array, *, axis: int) -> Any:
+def _(ct: Array, ans: Array, x: Array, *, axis: int) -> Array:
     return flip(cumsum(flip(ct, axes=(axis,)), axis=axis), axes=(axis,))
 
 
 @cumsum.def_samples
-def _() -> Any:
+def _() -> Iterator[Sample]:
     yield (uniform((3, 4)),), {"axis": 0}
     yield (uniform((20,), dtype="float32"),), {"axis": 0}
 
@@ -86,17 +91,17 @@ def _backwards(a: Array, b: Array, axis: int) -> Array:
 
 
 @linear_scan.def_vjp("a")
-def _(ct: Array, ans: Array, a: Array, b: Array, *, axis: int) -> Any:
+def _(ct: Array, ans: Array, a: Array, b: Array, *, axis: int) -> Array:
     return multiply(_backwards(a, ct, axis), _shifted(ans, axis, 1, 0.0))
 
 
 @linear_scan.def_vjp("b")
-def _(ct: Array, ans: Array, a: Array, b: Array, *, axis: int) -> Any:
+def _(ct: Array, ans: Array, a: Array, b: Array, *, axis: int) -> Array:
     return _backwards(a, ct, axis)
 
 
 @linear_scan.def_jvp
-def _(tangents: Any, ans: Array, a: Array, b: Array, *, axis: int) -> Any:
+def _(tangents: Any, ans: Array, a: Array, b: Array, *, axis: int) -> Array:
     t_a, t_b = tangents
     if t_a is not None:
         share = multiply(t_a, _shifted(ans, axis, 1, 0.0))
@@ -105,7 +110,7 @@ def _(tangents: Any, ans: Array, a: Array, b: Array, *, axis: int) -> Any:
 
 
 @linear_scan.def_samples
-def _() -> Any:
+def _() -> Iterator[Sample]:
     yield (uniform((3, 4)), uniform((3, 4), seed=1)), {"axis": 1}
     yield (uniform((9,), dtype="float32"), uniform((9,), seed=1, dtype="float32")), {"axis": 0}
 
@@ -121,18 +126,18 @@ cumprod.def_aval(_same)
 
 
 @cumprod.def_vjp("x")
-def _(ct: Array, ans: Array, x: Array, *, axis: int) -> Any:
+def _(ct: Array, ans: Array, x: Array, *, axis: int) -> Array:
     # By the recurrence, not by quotients: exact where an element is 0, at every order.
     return multiply(_backwards(x, ct, axis), _shifted(ans, axis, 1, 1.0))
 
 
 @cumprod.def_jvp
-def _(tangents: Any, ans: Array, x: Array, *, axis: int) -> Any:
+def _(tangents: Any, ans: Array, x: Array, *, axis: int) -> Array:
     return linear_scan(x, multiply(tangents[0], _shifted(ans, axis, 1, 1.0)), axis=axis)
 
 
 @cumprod.def_samples
-def _() -> Any:
+def _() -> Iterator[Sample]:
     yield (uniform((3, 4)),), {"axis": 0}
     yield (uniform((6,), dtype="float32"),), {"axis": 0}
     yield (np.array([2.0, 0.0, 3.0, 0.0, 5.0]),), {"axis": 0}
@@ -154,19 +159,19 @@ def _quotient(x: Array, y: Array) -> Array:
 
 
 @logcumsumexp.def_vjp("x")
-def _(ct: Array, ans: Array, x: Array, *, axis: int) -> Any:
+def _(ct: Array, ans: Array, x: Array, *, axis: int) -> Array:
     # No factor is above 1, because the result grows along the axis.
     growth = _quotient(_shifted(ans, axis, 1, -np.inf), ans)
     return multiply(_quotient(x, ans), _backwards(growth, ct, axis))
 
 
 @logcumsumexp.def_jvp
-def _(tangents: Any, ans: Array, x: Array, *, axis: int) -> Any:
+def _(tangents: Any, ans: Array, x: Array, *, axis: int) -> Array:
     growth = _quotient(_shifted(ans, axis, 1, -np.inf), ans)
     return linear_scan(growth, multiply(_quotient(x, ans), tangents[0]), axis=axis)
 
 
 @logcumsumexp.def_samples
-def _() -> Any:
+def _() -> Iterator[Sample]:
     yield (uniform((3, 4)),), {"axis": 0}
     yield (uniform((6,), dtype="float32"),), {"axis": 0}

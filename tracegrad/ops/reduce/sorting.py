@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,10 +22,16 @@ from tracegrad.ops.shape.batching import repeated
 from tracegrad.ops.shape.linear import arange, broadcast_to, reduced_shape, reshape
 from tracegrad.typing import Array, NDArray, Shape
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tracegrad.ops.core.op import Sample
+
+
 _INT64 = np.dtype(np.int64)
 
 
-def _indices(x: Aval, *, axis: int, **params: Any) -> Aval:
+def _indices(x: Aval, *, axis: int, **params: object) -> Aval:
     reduced_shape(x.shape, (axis,))
     return Aval(x.shape, _INT64)
 
@@ -45,14 +51,14 @@ def argsort(x: NDArray, *, axis: int, descending: bool, stable: bool | None) -> 
 argsort.def_aval(_indices)
 
 
-def _smooth_samples() -> Any:
+def _smooth_samples() -> Iterator[Sample]:
     yield (uniform((3, 4)),), {"axis": 1, "descending": False, "stable": True}
     yield (integers((20, 3), 0, 5),), {"axis": 0, "descending": True, "stable": True}
     yield (uniform((2, 3, 4), dtype="float32"),), {"axis": 1, "descending": True, "stable": False}
     yield (uniform((0, 3)),), {"axis": 0, "descending": False, "stable": True}
 
 
-def _sorting_samples() -> Any:
+def _sorting_samples() -> Iterator[Sample]:
     yield from _smooth_samples()
     yield (np.array([1.0, np.nan, -np.inf, np.nan, 1.0]),), {"axis": 0, "descending": True, "stable": True}
 
@@ -61,7 +67,7 @@ argsort.def_samples(_sorting_samples)
 
 
 # -- sort ------------------------------------------------------------------------------------------------
-def _full_indices(index: Any, axis: int) -> list[Any]:
+def _full_indices(index: Array, axis: int) -> list[Array]:
     """The indices along all axes of the elements at `index` along `axis`."""
     shape = index.shape
 
@@ -83,7 +89,7 @@ def take_along(x: Array, index: Array, axis: int) -> Array:
     return gather(x, *_full_indices(index, axis), axes=tuple(range(len(x.shape))))
 
 
-def _sorted(x: Array, *, axis: int, **params: Any) -> tuple[Any, Any]:
+def _sorted(x: Array, *, axis: int, **params: object) -> tuple[Array, ...]:
     index = argsort(x, axis=axis, **params)
     return take_along(x, index, axis), index
 
@@ -96,17 +102,25 @@ def sort(x: NDArray, *, axis: int, descending: bool, stable: bool) -> tuple[NDAr
 
 
 @sort.def_aval
-def _(x: Aval, *, axis: int, **params: Any) -> ResultAvals:
+def _(x: Aval, *, axis: int, **params: object) -> ResultAvals:
     return ResultAvals((x, _indices(x, axis=axis)))
 
 
 @sort.def_vjp_all
-def _(wanted: Sequence[int], cts: Any, ans: tuple[Array, ...], x: Array, *, axis: int, **params: Any) -> list[Any]:
+def _(
+    wanted: Sequence[int],
+    cts: tuple[Array, Array | None],
+    ans: tuple[Array, ...],
+    x: Array,
+    *,
+    axis: int,
+    **params: object,
+) -> list[Any]:
     return [scatter_along(cts[0], ans[1], axis, x.shape)]
 
 
 @sort.def_jvp
-def _(tangents: Any, ans: tuple[Array, ...], x: Array, *, axis: int, **params: Any) -> tuple[Any, Any]:
+def _(tangents: tuple[Array, ...], ans: tuple[Array, ...], x: Array, *, axis: int, **params: object) -> tuple[Any, Any]:
     return take_along(tangents[0], ans[1], axis), None
 
 
@@ -124,13 +138,13 @@ def sorted_values(x: NDArray, *, axis: int, descending: bool, stable: bool) -> N
 
 
 @sorted_values.def_aval
-def _(x: Aval, *, axis: int, **params: Any) -> Aval:
+def _(x: Aval, *, axis: int, **params: object) -> Aval:
     reduced_shape(x.shape, (axis,))
     return x
 
 
 @sorted_values.def_vjp("x")
-def _(ct: Array, ans: Array, x: Array, *, axis: int, **params: Any) -> Any:
+def _(ct: Array, ans: Array, x: Array, *, axis: int, **params: object) -> Array:
     return scatter_along(ct, argsort(x, axis=axis, **params), axis, x.shape)
 
 
@@ -139,7 +153,7 @@ sort.def_result_rule(0)(sorted_values)
 
 
 # -- cumargmax and cumargmin -----------------------------------------------------------------------------
-def _running(extremum: np.ufunc, x: Any, axis: int) -> Any:
+def _running(extremum: np.ufunc, x: NDArray, axis: int) -> NDArray:
     best = extremum.accumulate(x, axis=axis)
     n = x.shape[axis]
     indices = np.arange(n).reshape(tuple(n if a == axis else 1 for a in range(x.ndim)))
@@ -149,18 +163,18 @@ def _running(extremum: np.ufunc, x: Any, axis: int) -> Any:
 
 
 @primitive()
-def cumargmax(x: NDArray, *, axis: int) -> Any:
+def cumargmax(x: NDArray, *, axis: int) -> NDArray:
     """The index of the maximum so far along `axis`: the last of equal ones, the first nan."""
     return _running(np.maximum, x, axis)
 
 
 @primitive()
-def cumargmin(x: NDArray, *, axis: int) -> Any:
+def cumargmin(x: NDArray, *, axis: int) -> NDArray:
     """The index of the minimum so far along `axis`: the last of equal ones, the first nan."""
     return _running(np.minimum, x, axis)
 
 
-def _running_samples() -> Any:
+def _running_samples() -> Iterator[Sample]:
     yield (uniform((3, 4)),), {"axis": 1}
     yield (integers((20, 3), 0, 5),), {"axis": 0}
     yield (np.array([1.0, 2.0, 2.0, np.nan, 5.0, np.nan]),), {"axis": 0}
@@ -187,7 +201,7 @@ def argmode(x: NDArray, *, axis: int) -> NDArray:
     )
 
 
-def _last_mode_index(v: Any) -> Any:
+def _last_mode_index(v: NDArray) -> Any:
     values, counts = np.unique(v, return_counts=True, equal_nan=False)
     mode = np.argmax(counts)
     if counts[mode] == 1 and v[0] != v[0]:
@@ -204,7 +218,7 @@ def _(x: Aval, *, axis: int) -> Aval:
 
 
 @argmode.def_samples
-def _() -> Any:
+def _() -> Iterator[Sample]:
     yield (integers((3, 9), 0, 3),), {"axis": 1}
     yield (integers((9, 2), 0, 3, dtype="float32"),), {"axis": 0}
     yield (np.array([1.0, np.nan, np.nan]),), {"axis": 0}
@@ -238,7 +252,7 @@ def _(x: Aval, values: Aval, *, right: bool) -> Aval:
 
 
 @searchsorted.def_batch
-def _(size: int, batched: Any, x: Array, values: Array, *, right: bool) -> Any:
+def _(size: int, batched: Any, x: Array, values: Array, *, right: bool) -> Array:
     if not batched[0] and len(x.shape) == 1:
         return searchsorted(x, values, right=right)
     x, values = repeated(size, batched, (x, values))
@@ -249,7 +263,7 @@ def _(size: int, batched: Any, x: Array, values: Array, *, right: bool) -> Any:
 
 
 @searchsorted.def_samples
-def _() -> Any:
+def _() -> Iterator[Sample]:
     yield (np.sort(uniform((5,))), uniform((3, 4))), {"right": False}
     yield (np.sort(integers((2, 20), 0, 9)), integers((2, 3), 0, 9)), {"right": True}
     yield (np.sort(uniform((5,), dtype="float32")), uniform((), dtype="float32")), {"right": False}

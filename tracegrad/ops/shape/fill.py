@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -10,6 +10,12 @@ from tracegrad.avals import Aval, aval_of, name_of
 from tracegrad.ops.core.forms import Fill, Progression
 from tracegrad.ops.core.op import AS_WRITTEN, primitive
 from tracegrad.typing import NDArray
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tracegrad.ops.core.op import Sample
+    from tracegrad.typing import Array
 
 
 @primitive(Fill(), on_complex=AS_WRITTEN)
@@ -24,7 +30,7 @@ def _(*, shape: tuple[int, ...], value: float, dtype: str) -> Aval:
 
 
 @full.def_samples
-def _() -> Any:
+def _() -> Iterator[Sample]:
     yield (), {"shape": (2, 3), "value": -0.0, "dtype": "float32"}
     yield (), {"shape": (), "value": 7, "dtype": "int64"}
 
@@ -41,12 +47,12 @@ def _(*, start: float, step: float, length: int, dtype: str) -> Aval:
 
 
 @arange.def_samples
-def _() -> Any:
+def _() -> Iterator[Sample]:
     yield (), {"start": 2, "step": 3, "length": 11, "dtype": "int64"}
     yield (), {"start": 0.5, "step": -0.25, "length": 5, "dtype": "float64"}
 
 
-def zeros_like(x: Any) -> Any:
+def zeros_like(x: object) -> Array:
     """An array of zeros with the shape and dtype of `x`."""
     aval = aval_of(x)
     return full(shape=aval.shape, value=0.0 if aval.is_inexact else 0, dtype=name_of(aval.dtype))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,6 +19,11 @@ from tracegrad.ops.shape.fill import arange as arange
 from tracegrad.ops.shape.fill import full as full
 from tracegrad.ops.shape.fill import zeros_like as zeros_like
 from tracegrad.typing import Array, NDArray, Shape
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tracegrad.ops.core.op import Sample
 
 
 # -- cast ------------------------------------------------------------------------------------------
@@ -34,12 +39,12 @@ def _(x: Aval, *, dtype: str) -> Aval:
 
 
 @cast.def_vjp("x")
-def _(ct: Array, ans: Array, x: Array, *, dtype: str) -> Any:
+def _(ct: Array, ans: Array, x: Array, *, dtype: str) -> Array:
     return in_dtype(ct, x.dtype)
 
 
 @cast.def_jvp
-def _(tangents: Any, ans: Array, x: Array, *, dtype: str) -> Any:
+def _(tangents: tuple[Array, ...], ans: Array, x: Array, *, dtype: str) -> Array:
     return in_dtype(tangents[0], ans.dtype)
 
 
@@ -52,7 +57,7 @@ def in_dtype(ct: Array, dtype: np.dtype[Any]) -> Array:
 
 
 @cast.def_samples
-def _() -> Any:
+def _() -> Iterator[Sample]:
     yield (uniform((3, 4), dtype="float32"),), {"dtype": "float64"}
     yield (uniform((3, 4)),), {"dtype": "float32"}
     yield (uniform((3, 4), -9, 9),), {"dtype": "int64"}
@@ -74,17 +79,17 @@ def _(x: Aval, *, tag: int) -> Aval:
 
 
 @fresh.def_vjp("x")
-def _(ct: Array, ans: Array, x: Array, *, tag: int) -> Any:
+def _(ct: Array, ans: Array, x: Array, *, tag: int) -> Array:
     return ct
 
 
 @fresh.def_jvp
-def _(tangents: Any, ans: Any, x: Any, *, tag: int) -> Any:
+def _(tangents: tuple[Array, ...], ans: object, x: object, *, tag: int) -> Any:
     return tangents[0]
 
 
 @fresh.def_samples
-def _() -> Any:
+def _() -> Iterator[Sample]:
     yield (uniform((3,)),), {"tag": 0}
 
 
@@ -101,19 +106,19 @@ def _(x: Aval) -> Aval:
 
 
 @stop_gradient.def_samples
-def _() -> Any:
+def _() -> Iterator[Sample]:
     yield (uniform((3,)),), {}
 
 
 # -- reshape -----------------------------------------------------------------------------------------
 @primitive(Reshape(), aliases=True)
-def reshape(x: NDArray, *, shape: tuple[int, ...]) -> NDArray:
+def reshape(x: NDArray, *, shape: Shape) -> NDArray:
     """The elements of `x`, in row-major order, in another shape."""
     return x.reshape(shape)
 
 
 @reshape.def_aval
-def _(x: Aval, *, shape: tuple[int, ...]) -> Aval:
+def _(x: Aval, *, shape: Shape) -> Aval:
     if x.size != math.prod(shape):
         raise ShapeError(f"reshape: cannot turn {x} into shape {tuple(shape)}")
     return Aval(tuple(shape), x.dtype)
@@ -123,22 +128,22 @@ reshape.linear_in("x")
 
 
 @reshape.def_vjp("x")
-def _(ct: Array, ans: Array, x: Array, *, shape: tuple[int, ...]) -> Any:
+def _(ct: Array, ans: Array, x: Array, *, shape: Shape) -> Array:
     return reshape(ct, shape=x.shape)
 
 
 @reshape.def_batch
-def _(size: int, batched: Any, x: Array, *, shape: tuple[int, ...]) -> Any:
+def _(size: int, batched: tuple[bool, ...], x: Array, *, shape: Shape) -> Array:
     return reshape(x, shape=(size, *shape))
 
 
 @reshape.def_view_update
-def _(base: Array, new: Array, *, shape: tuple[int, ...]) -> Any:
+def _(base: Array, new: Array, *, shape: Shape) -> Array:
     return reshape(new, shape=base.shape)
 
 
 @reshape.def_samples
-def _() -> Any:
+def _() -> Iterator[Sample]:
     yield (uniform((3, 4)),), {"shape": (2, 6)}
     yield (uniform((3, 1, 4)),), {"shape": (3, 4, 1)}
     yield (uniform(()),), {"shape": (1, 1)}
@@ -166,27 +171,27 @@ transpose.linear_in("x")
 
 
 @transpose.def_vjp("x")
-def _(ct: Array, ans: Array, x: Array, *, perm: tuple[int, ...]) -> Any:
+def _(ct: Array, ans: Array, x: Array, *, perm: tuple[int, ...]) -> Array:
     return transpose(ct, perm=inverse_permutation(perm))
 
 
 @transpose.def_reads
-def _(index: Any, size: Any, shapes: Any, result: Any, *, perm: tuple[int, ...]) -> Any:
+def _(index: Any, size: object, shapes: object, result: object, *, perm: tuple[int, ...]) -> Any:
     return [OperandRead(0, tuple(index[p] for p in inverse_permutation(perm)))]
 
 
 @transpose.def_batch
-def _(size: int, batched: Any, x: Array, *, perm: tuple[int, ...]) -> Any:
+def _(size: int, batched: tuple[bool, ...], x: Array, *, perm: tuple[int, ...]) -> Array:
     return transpose(x, perm=(0, *(p + 1 for p in perm)))
 
 
 @transpose.def_view_update
-def _(base: Array, new: Array, *, perm: tuple[int, ...]) -> Any:
+def _(base: Array, new: Array, *, perm: tuple[int, ...]) -> Array:
     return transpose(new, perm=inverse_permutation(perm))
 
 
 @transpose.def_samples
-def _() -> Any:
+def _() -> Iterator[Sample]:
     yield (uniform((2, 3, 4)),), {"perm": (2, 0, 1)}
     yield (uniform((20, 30)),), {"perm": (1, 0)}
 
@@ -197,18 +202,18 @@ def inverse_permutation(perm: tuple[int, ...]) -> tuple[int, ...]:
 
 
 # -- broadcast_to and reduce_sum: each the other's transpose -----------------------------------------
-def _trailing(n: int, m: int, *, shape: tuple[int, ...]) -> list[int | None]:
+def _trailing(n: int, m: int, *, shape: Shape) -> list[int | None]:
     return [None] * (m - n) + [*range(n)]
 
 
 @primitive(Along(axes=_trailing), aliases=True)
-def broadcast_to(x: NDArray, *, shape: tuple[int, ...]) -> NDArray:
+def broadcast_to(x: NDArray, *, shape: Shape) -> NDArray:
     """`x` repeated along new leading axes and along axes of size one."""
     return np.broadcast_to(x, shape)
 
 
 @broadcast_to.def_aval
-def _(x: Aval, *, shape: tuple[int, ...]) -> Aval:
+def _(x: Aval, *, shape: Shape) -> Aval:
     new = len(shape) - x.ndim
     if new < 0 or any(n not in (1, m) for n, m in zip(x.shape, shape[new:])):
         raise ShapeError(f"broadcast_to: cannot broadcast {x} to shape {tuple(shape)}")
@@ -219,7 +224,7 @@ broadcast_to.linear_in("x")
 
 
 @broadcast_to.def_vjp("x")
-def _(ct: Array, ans: Array, x: Array, *, shape: tuple[int, ...]) -> Any:
+def _(ct: Array, ans: Array, x: Array, *, shape: Shape) -> Array:
     new = len(shape) - len(x.shape)
     axes = tuple(i for i, n in enumerate(shape) if i < new or x.shape[i - new] != n)
     ct = reduce_sum(ct, axes=axes)
@@ -227,19 +232,19 @@ def _(ct: Array, ans: Array, x: Array, *, shape: tuple[int, ...]) -> Any:
 
 
 @broadcast_to.def_reads
-def _(index: Any, size: Any, shapes: Any, result: Any, *, shape: Any) -> Any:
+def _(index: Any, size: Any, shapes: Any, result: object, *, shape: Shape) -> Any:
     new = len(index) - len(shapes[0])
     return [OperandRead(0, tuple(size(0) if size.is_one(n) else i for n, i in zip(shapes[0], index[new:])))]
 
 
 @broadcast_to.def_batch
-def _(size: int, batched: Any, x: Array, *, shape: tuple[int, ...]) -> Any:
+def _(size: int, batched: tuple[bool, ...], x: Array, *, shape: Shape) -> Array:
     new = (1,) * (len(shape) + 1 - len(x.shape))
     return broadcast_to(reshape(x, shape=(size, *new, *x.shape[1:])) if new else x, shape=(size, *shape))
 
 
 @broadcast_to.def_samples
-def _() -> Any:
+def _() -> Iterator[Sample]:
     yield (uniform((3, 1)),), {"shape": (2, 3, 4)}
     yield (uniform(()),), {"shape": (2,)}
     yield (uniform((30,)),), {"shape": (20, 30)}
@@ -264,12 +269,12 @@ reduce_sum.linear_in("x")
 
 
 @reduce_sum.def_vjp("x")
-def _(ct: Array, ans: Array, x: Array, *, axes: tuple[int, ...]) -> Any:
+def _(ct: Array, ans: Array, x: Array, *, axes: tuple[int, ...]) -> Array:
     return unreduce(ct, x.shape, axes)
 
 
 @reduce_sum.def_samples
-def _() -> Any:
+def _() -> Iterator[Sample]:
     yield (uniform((3, 4)),), {"axes": (1,)}
     yield (uniform((2, 3, 4), dtype="float32"),), {"axes": (0, 2)}
     yield (uniform((30, 40)),), {"axes": (0,)}
@@ -277,19 +282,19 @@ def _() -> Any:
     yield (integers((5, 6), -9, 9),), {"axes": (0, 1)}
 
 
-def reduced_shape(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
+def reduced_shape(shape: Shape, axes: tuple[int, ...]) -> tuple[int, ...]:
     """`shape` without `axes`."""
     if any(a not in range(len(shape)) for a in axes):
         raise ShapeError(f"axes {axes} are out of bounds for shape {shape}")
     return tuple(n for i, n in enumerate(shape) if i not in axes)
 
 
-def keep_axes(x: Array, shape: tuple[int, ...], axes: tuple[int, ...]) -> Array:
+def keep_axes(x: Array, shape: Shape, axes: tuple[int, ...]) -> Array:
     """The result `x` of a reduction of `shape` over `axes`, with `axes` restored at size one."""
     return reshape(x, shape=tuple(1 if i in axes else n for i, n in enumerate(shape)))
 
 
-def unreduce(x: Array, shape: tuple[int, ...], axes: tuple[int, ...]) -> Array:
+def unreduce(x: Array, shape: Shape, axes: tuple[int, ...]) -> Array:
     """Undo the shape of a reduction: restore `axes`, and repeat along them."""
     if len(axes) == len(shape):
         if not shape:
@@ -301,7 +306,7 @@ def unreduce(x: Array, shape: tuple[int, ...], axes: tuple[int, ...]) -> Array:
 
 
 # -- slice and pad: each the other's transpose -------------------------------------------------------
-def _all_indices(n: int, m: int, **params: Any) -> range:
+def _all_indices(n: int, m: int, **params: object) -> range:
     return range(n)
 
 
@@ -310,14 +315,15 @@ def _selection(start: Shape, stop: Shape, step: Shape) -> tuple[Shape, Shape]:
 
 
 @primitive(Along(axes=_all_indices, partial=True, selection=_selection), aliases=True)
-def slice(x: NDArray, *, start: tuple[int, ...], stop: tuple[int, ...], step: tuple[int, ...]) -> Any:
+def slice(x: NDArray, *, start: Shape, stop: Shape, step: Shape) -> NDArray:
     """`x[start:stop:step]` along every axis, with 0 <= start <= stop <= n and step > 0."""
     index: Any = (..., *[builtins.slice(*p) for p in zip(start, stop, step)])
-    return x[index]  # a view even without axes
+    result: NDArray = x[index]  # a view even without axes
+    return result
 
 
 @slice.def_aval
-def _(x: Aval, *, start: tuple[int, ...], stop: tuple[int, ...], step: tuple[int, ...]) -> Aval:
+def _(x: Aval, *, start: Shape, stop: Shape, step: Shape) -> Aval:
     if not len(start) == len(stop) == len(step) == x.ndim or any(
         not (0 <= a <= b <= n and s > 0) for a, b, s, n in zip(start, stop, step, x.shape)
     ):
@@ -329,23 +335,23 @@ slice.linear_in("x")
 
 
 @slice.def_vjp("x")
-def _(ct: Array, ans: Array, x: Array, *, start: Any, stop: Any, step: Any) -> Any:
+def _(ct: Array, ans: Array, x: Array, *, start: Shape, stop: Shape, step: Shape) -> Array:
     ends = tuple(n - (a + (m - 1) * s + 1 if m else a) for n, a, s, m in zip(x.shape, start, step, ans.shape))
     return pad(ct, low=start, high=ends, interior=tuple(s - 1 for s in step), value=0)
 
 
 @slice.def_reads
-def _(index: Any, size: Any, shapes: Any, result: Any, *, start: Any, stop: Any, step: Any) -> Any:
+def _(index: Any, size: Any, shapes: object, result: object, *, start: Any, stop: Shape, step: Any) -> Any:
     return [OperandRead(0, tuple(i * size(s) + size(a) for i, a, s in zip(index, start, step)))]
 
 
 @slice.def_batch
-def _(size: int, batched: Any, x: Array, *, start: Any, stop: Any, step: Any) -> Any:
+def _(size: int, batched: tuple[bool, ...], x: Array, *, start: Shape, stop: Shape, step: Shape) -> Array:
     return slice(x, start=(0, *start), stop=(size, *stop), step=(1, *step))
 
 
 @slice.def_view_update
-def _(base: Any, new: Any, *, start: Any, stop: Any, step: Any) -> Any:
+def _(base: Array, new: Array, *, start: Shape, stop: Shape, step: Shape) -> Any:
     if new.shape == base.shape:
         return new
     ends = tuple(n - (a + (m - 1) * s + 1 if m else a) for n, a, s, m in zip(base.shape, start, step, new.shape))
@@ -355,14 +361,14 @@ def _(base: Any, new: Any, *, start: Any, stop: Any, step: Any) -> Any:
 
 
 @slice.def_samples
-def _() -> Any:
+def _() -> Iterator[Sample]:
     yield (uniform((10,)),), {"start": (1,), "stop": (10,), "step": (1,)}
     yield (uniform((5, 7)),), {"start": (0, 2), "stop": (5, 7), "step": (2, 3)}
     yield (uniform((40, 30)),), {"start": (12, 0), "stop": (33, 29), "step": (1, 2)}
 
 
 @primitive(Along(axes=_all_indices, fills=True), order="A")
-def pad(x: NDArray, *, low: tuple[int, ...], high: tuple[int, ...], interior: tuple[int, ...], value: float) -> NDArray:
+def pad(x: NDArray, *, low: Shape, high: Shape, interior: Shape, value: float) -> NDArray:
     """`x` with `low` elements of `value` before each axis, `high` after, and `interior` between its elements."""
     out = np.full(padded_shape(x.shape, low, high, interior), value, x.dtype, order="F" if x.flags.fnc else "C")
     out[
@@ -373,32 +379,34 @@ def pad(x: NDArray, *, low: tuple[int, ...], high: tuple[int, ...], interior: tu
     return out
 
 
-def padded_shape(shape: Any, low: Any, high: Any, interior: Any) -> tuple[int, ...]:
+def padded_shape(shape: Shape, low: Shape, high: Shape, interior: Shape) -> tuple[int, ...]:
     """The shape of `pad`."""
     return tuple(a + n + max(n - 1, 0) * g + b for n, a, b, g in zip(shape, low, high, interior))
 
 
 @pad.def_aval
-def _(x: Aval, *, low: Any, high: Any, interior: Any, value: float) -> Aval:
+def _(x: Aval, *, low: Shape, high: Shape, interior: Shape, value: float) -> Aval:
     if not len(low) == len(high) == len(interior) == x.ndim or min((*low, *high, *interior, 0)) < 0:
         raise ShapeError(f"pad: widths low={low} high={high} interior={interior} do not fit {x}")
     return Aval(padded_shape(x.shape, low, high, interior), x.dtype)
 
 
 @pad.def_vjp("x")
-def _(ct: Array, ans: Array, x: Array, *, low: Any, high: Any, interior: Any, value: float) -> Any:
+def _(ct: Array, ans: Array, x: Array, *, low: Shape, high: Shape, interior: Shape, value: float) -> Array:
     step = tuple(g + 1 for g in interior)
     stop = tuple(a + (n - 1) * s + 1 if n else a for a, n, s in zip(low, x.shape, step))
     return slice(ct, start=tuple(low), stop=stop, step=step)
 
 
 @pad.def_jvp
-def _(tangents: Any, ans: Array, x: Array, *, low: Any, high: Any, interior: Any, value: float) -> Any:
+def _(
+    tangents: tuple[Array, ...], ans: Array, x: Array, *, low: Shape, high: Shape, interior: Shape, value: float
+) -> Array:
     return pad(tangents[0], low=low, high=high, interior=interior, value=0)
 
 
 @pad.def_reads
-def _(index: Any, size: Any, shapes: Any, result: Any, *, low: Any, high: Any, interior: Any, value: float) -> Any:
+def _(index: Any, size: Any, shapes: Any, result: object, *, low: Any, high: Any, interior: Any, value: float) -> Any:
     inner, ranges = [], []
     for i, n, a, b, g in zip(index, shapes[0], low, high, interior):
         inner.append(size.divide(i - size(a), g + 1) if g else i - size(a))
@@ -408,12 +416,14 @@ def _(index: Any, size: Any, shapes: Any, result: Any, *, low: Any, high: Any, i
 
 
 @pad.def_batch
-def _(size: int, batched: Any, x: Array, *, low: Any, high: Any, interior: Any, value: float) -> Any:
+def _(
+    size: int, batched: tuple[bool, ...], x: Array, *, low: Shape, high: Shape, interior: Shape, value: float
+) -> Array:
     return pad(x, low=(0, *low), high=(0, *high), interior=(0, *interior), value=value)
 
 
 @pad.def_samples
-def _() -> Any:
+def _() -> Iterator[Sample]:
     yield (uniform((4,)),), {"low": (1,), "high": (2,), "interior": (0,), "value": 0}
     yield (uniform((3, 2)),), {"low": (0, 1), "high": (2, 0), "interior": (1, 2), "value": 1.5}
     yield (uniform((30, 20)),), {"low": (10, 0), "high": (0, 12), "interior": (0, 0), "value": 0}
@@ -436,7 +446,7 @@ flip.linear_in("x")
 
 
 @flip.def_vjp("x")
-def _(ct: Array, ans: Array, x: Array, *, axes: tuple[int, ...]) -> Any:
+def _(ct: Array, ans: Array, x: Array, *, axes: tuple[int, ...]) -> Array:
     return flip(ct, axes=axes)
 
 
@@ -448,12 +458,12 @@ def _(index: Any, size: Any, shapes: Any, result: Any, *, axes: tuple[int, ...])
 
 
 @flip.def_view_update
-def _(base: Array, new: Array, *, axes: tuple[int, ...]) -> Any:
+def _(base: Array, new: Array, *, axes: tuple[int, ...]) -> Array:
     return flip(new, axes=axes)
 
 
 @flip.def_samples
-def _() -> Any:
+def _() -> Iterator[Sample]:
     yield (uniform((3, 4)),), {"axes": (0,)}
     yield (uniform((13, 14)),), {"axes": (0, 1)}
 
@@ -478,7 +488,7 @@ concatenate.linear_in("xs")
 
 
 @concatenate.def_vjp("xs")
-def _(i: int, ct: Array, ans: Array, *xs: Array, axis: int) -> Any:
+def _(i: int, ct: Array, ans: Array, *xs: Array, axis: int) -> Array:
     begin = sum(x.shape[axis] for x in xs[:i])
     start = tuple(begin if k == axis else 0 for k in range(len(ans.shape)))
     stop = tuple(a + n for a, n in zip(start, xs[i].shape))
@@ -497,6 +507,6 @@ def _(index: Any, size: Any, shapes: Any, result: Any, *, axis: int) -> Any:
 
 
 @concatenate.def_samples
-def _() -> Any:
+def _() -> Iterator[Sample]:
     yield (uniform((2, 3)), uniform((1, 3), seed=1)), {"axis": 0}
     yield (uniform((2, 3)), uniform((2, 20), seed=1), uniform((2, 1), seed=2)), {"axis": 1}

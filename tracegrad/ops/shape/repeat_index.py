@@ -6,7 +6,7 @@ are fewer indices, zeros follow; if there are more, the rest is dropped. The cal
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,6 +15,11 @@ from tracegrad.errors import DTypeError, ShapeError
 from tracegrad.ops.core.op import primitive
 from tracegrad.ops.core.samples import integers
 from tracegrad.typing import NDArray
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tracegrad.ops.core.op import Sample
 
 
 @primitive()
@@ -43,7 +48,7 @@ def _(counts: Aval, *, size: int) -> Aval:
 
 
 @repeated_index.def_samples
-def _() -> Any:
+def _() -> Iterator[Sample]:
     yield (integers((9,), 0, 3),), {"size": 7}
     yield (integers((2, 20), 0, 2) > 0,), {"size": 12}
     yield (integers((4,), 0, 2, dtype="int32"),), {"size": 0}

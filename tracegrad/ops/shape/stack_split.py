@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import itertools
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +16,12 @@ from tracegrad.ops.core.op import ResultAvals, bind, multi_result, primitive
 from tracegrad.ops.core.samples import uniform
 from tracegrad.ops.shape.linear import concatenate, full, reshape, slice
 from tracegrad.typing import Array, NDArray
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tracegrad.ops.core.op import Sample
+
 
 _WHOLE = builtins.slice(None)
 
@@ -111,7 +117,7 @@ def _(
 
 
 @place.def_samples
-def _() -> Any:
+def _() -> Iterator[Sample]:
     yield (uniform((2, 3)), uniform((1, 3), seed=1)), {"axis": 0, "starts": (0, 3), "size": 4, "grown": False}
     yield (uniform((2, 3)), uniform((2, 3), seed=1)), {"axis": 1, "starts": (1, 2), "size": 12, "grown": True}
     yield (uniform((20,), dtype="float32"),), {"axis": 0, "starts": (3,), "size": 30, "grown": False}
@@ -153,13 +159,13 @@ def _(wanted: Sequence[int], ct: Array, ans: Array, *xs: Array, axis: int) -> li
 
 
 @stack.def_samples
-def _() -> Any:
+def _() -> Iterator[Sample]:
     yield (uniform((2, 3)), uniform((2, 3), seed=1)), {"axis": 0}
     yield tuple(uniform((20,), seed=k, dtype="float32") for k in range(3)), {"axis": 1}
 
 
 # -- unbind ----------------------------------------------------------------------------------------------
-def _unbound(x: Array, *, axis: int) -> tuple[Any, ...]:
+def _unbound(x: Array, *, axis: int) -> tuple[Array, ...]:
     shape = _without(x.shape, axis)
     return tuple([reshape(_slice_along(x, axis, k, k + 1), shape=shape) for k in range(x.shape[axis])])
 
@@ -182,7 +188,9 @@ unbind.linear_in("x")
 
 
 @unbind.def_vjp_all
-def _(wanted: Sequence[int], cts: Any, ans: tuple[Array, ...], x: Array, *, axis: int) -> list[Any]:
+def _(
+    wanted: Sequence[int], cts: tuple[Array | None, ...], ans: tuple[Array, ...], x: Array, *, axis: int
+) -> list[Any]:
     operands = tuple([ct for ct in cts if ct is not None])
     if len(operands) == len(cts):
         return [bind(stack, operands, {"axis": axis})]
@@ -191,19 +199,19 @@ def _(wanted: Sequence[int], cts: Any, ans: tuple[Array, ...], x: Array, *, axis
 
 
 @unbind.def_view_update
-def _(base: Array, new: Array, *, axis: int, number: int) -> Any:
+def _(base: Array, new: Array, *, axis: int, number: int) -> Array:
     return _replace_slice(base, _grown(new, axis), axis, number)
 
 
 @unbind.def_samples
-def _() -> Any:
+def _() -> Iterator[Sample]:
     yield (uniform((3, 4)),), {"axis": 0}
     yield (uniform((2, 3, 12), dtype="float32"),), {"axis": 1}
     yield (uniform((2,)),), {"axis": 0}
 
 
 # -- split -----------------------------------------------------------------------------------------------
-def _split_parts(x: Array, *, axis: int, bounds: tuple[int, ...]) -> tuple[Any, ...]:
+def _split_parts(x: Array, *, axis: int, bounds: tuple[int, ...]) -> tuple[Array, ...]:
     return tuple([_slice_along(x, axis, a, b) for a, b in itertools.pairwise(bounds)])
 
 
@@ -228,7 +236,13 @@ split.linear_in("x")
 
 @split.def_vjp_all
 def _(
-    wanted: Sequence[int], cts: Any, ans: tuple[Array, ...], x: Array, *, axis: int, bounds: tuple[int, ...]
+    wanted: Sequence[int],
+    cts: tuple[Array | None, ...],
+    ans: tuple[Array, ...],
+    x: Array,
+    *,
+    axis: int,
+    bounds: tuple[int, ...],
 ) -> list[Any]:
     operands = tuple([ct for ct in cts if ct is not None])
     if len(operands) == len(cts):
@@ -238,11 +252,11 @@ def _(
 
 
 @split.def_view_update
-def _(base: Array, new: Array, *, axis: int, bounds: tuple[int, ...], number: int) -> Any:
+def _(base: Array, new: Array, *, axis: int, bounds: tuple[int, ...], number: int) -> Array:
     return _replace_slice(base, new, axis, bounds[number])
 
 
 @split.def_samples
-def _() -> Any:
+def _() -> Iterator[Sample]:
     yield (uniform((5, 3)),), {"axis": 0, "bounds": (0, 2, 2, 5)}
     yield (uniform((2, 30), dtype="float32"),), {"axis": 1, "bounds": (0, 12, 24, 30)}

@@ -7,7 +7,7 @@ because the other half is their conjugate. An element that represents two of the
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,6 +20,12 @@ from tracegrad.ops.elementwise.table import add, equal, logical_or, multiply, wh
 from tracegrad.ops.shape.linear import arange, broadcast_to, reshape
 from tracegrad.typing import Array, NDArray
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tracegrad.ops.core.op import Sample
+
+
 # The norm of the transpose of a transform.
 TRANSPOSED = {"backward": "forward", "forward": "backward", "ortho": "ortho"}
 LARGE = 1 << 16  # elements
@@ -27,10 +33,11 @@ LARGE = 1 << 16  # elements
 
 # -- of complex numbers ------------------------------------------------------------------------------------------
 @primitive(on_complex=AS_WRITTEN)
-def fft(x: NDArray, *, axis: int, inverse: bool, norm: Any) -> Any:
+def fft(x: NDArray, *, axis: int, inverse: bool, norm: str) -> NDArray:
     """The transform of real or complex numbers along an axis, or its inverse."""
     module = _module_for(x)
-    return (module.ifft if inverse else module.fft)(x, axis=axis, norm=norm)
+    result: NDArray = (module.ifft if inverse else module.fft)(x, axis=axis, norm=norm)
+    return result
 
 
 def _module_for(x: Any) -> Any:
@@ -52,14 +59,14 @@ def _(out: Any, x: Any, *, axis: int, inverse: bool, norm: Any) -> None:
 
 
 @fft.def_aval
-def _(x: Aval, *, axis: int, inverse: bool, norm: Any) -> Aval:
+def _(x: Aval, *, axis: int, inverse: bool, norm: str) -> Aval:
     if x.dtype.kind not in "fc" or not x.shape[axis]:
         raise ShapeError(f"fft wants floating or complex numbers along axis {axis}, got {x}")
     return Aval(x.shape, complex_of(x.dtype))
 
 
 @fft.def_vjp("x")
-def _(ct: Array, ans: Array, x: Array, *, axis: int, inverse: bool, norm: Any) -> Any:
+def _(ct: Array, ans: Array, x: Array, *, axis: int, inverse: bool, norm: str) -> Array:
     result = fft(ct, axis=axis, inverse=not inverse, norm=TRANSPOSED[norm])
     return result if x.dtype.kind == "c" else real(result)
 
@@ -68,7 +75,7 @@ fft.linear_in("x")
 
 
 @fft.def_samples
-def _() -> Any:
+def _() -> Iterator[Sample]:
     yield (sample((3, 4)),), {"axis": 1, "inverse": False, "norm": "backward"}
     yield (sample((5, 2), dtype="complex64"),), {"axis": 0, "inverse": True, "norm": "backward"}
     yield (uniform((9,)),), {"axis": 0, "inverse": True, "norm": "ortho"}
@@ -88,7 +95,7 @@ def _(out: Any, x: Array, *, axis: int, norm: Any) -> None:
 
 
 @rfft.def_aval
-def _(x: Aval, *, axis: int, norm: Any) -> Aval:
+def _(x: Aval, *, axis: int, norm: str) -> Aval:
     if x.dtype.kind != "f":
         raise DTypeError(f"rfft transforms real numbers, got {x}")
     n = x.shape[axis]
@@ -98,7 +105,7 @@ def _(x: Aval, *, axis: int, norm: Any) -> Aval:
 
 
 @rfft.def_vjp("x")
-def _(ct: Array, ans: Array, x: Array, *, axis: int, norm: Any) -> Any:
+def _(ct: Array, ans: Array, x: Array, *, axis: int, norm: str) -> Array:
     n = x.shape[axis]
     once = where(_self_conjugate_mask(ct, n, axis), ct, multiply(ct, 0.5))
     return irfft(once, n=n, axis=axis, norm=TRANSPOSED[norm])
@@ -117,7 +124,7 @@ rfft.linear_in("x")
 
 
 @rfft.def_samples
-def _() -> Any:
+def _() -> Iterator[Sample]:
     yield (uniform((2, 6)),), {"axis": 1, "norm": "backward"}
     yield (uniform((9, 2)),), {"axis": 0, "norm": "ortho"}
     yield (uniform((5,), dtype="float32"),), {"axis": 0, "norm": "forward"}
@@ -135,7 +142,7 @@ def _(out: Any, x: Array, *, n: int, axis: int, norm: Any) -> None:
 
 
 @irfft.def_aval
-def _(x: Aval, *, n: int, axis: int, norm: Any) -> Aval:
+def _(x: Aval, *, n: int, axis: int, norm: str) -> Aval:
     if x.dtype.kind != "c":
         raise DTypeError(f"irfft transforms complex numbers, got {x}")
     if n < 1 or x.shape[axis] != n // 2 + 1:
@@ -144,7 +151,7 @@ def _(x: Aval, *, n: int, axis: int, norm: Any) -> Aval:
 
 
 @irfft.def_vjp("x")
-def _(ct: Array, ans: Array, x: Array, *, n: int, axis: int, norm: Any) -> Any:
+def _(ct: Array, ans: Array, x: Array, *, n: int, axis: int, norm: str) -> Array:
     result = rfft(ct, axis=axis, norm=TRANSPOSED[norm])
     return where(_self_conjugate_mask(result, n, axis), result, add(result, result))
 
@@ -153,7 +160,7 @@ irfft.linear_in("x")
 
 
 @irfft.def_samples
-def _() -> Any:
+def _() -> Iterator[Sample]:
     yield (sample((2, 4)),), {"n": 6, "axis": 1, "norm": "backward"}
     yield (sample((3, 2)),), {"n": 5, "axis": 0, "norm": "ortho"}
     yield (sample((3,), dtype="complex64"),), {"n": 4, "axis": 0, "norm": "forward"}

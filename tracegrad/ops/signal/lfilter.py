@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,13 +18,19 @@ from tracegrad.ops.shape.linear import concatenate, flip, full, reduce_sum, resh
 from tracegrad.ops.shape.stack_split import stack
 from tracegrad.typing import Array, NDArray
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tracegrad.ops.core.op import Sample
+
 
 @primitive()
-def lfilter(b: NDArray, a: NDArray, x: NDArray) -> Any:
+def lfilter(b: NDArray, a: NDArray, x: NDArray) -> NDArray:
     """The y along the last axis with sum(a[k] * y[t - k]) = sum(b[k] * x[t - k]), with zeros before index 0."""
     from scipy.signal import lfilter
 
-    return lfilter(b, a, x).astype(x.dtype, copy=False)
+    result: NDArray = lfilter(b, a, x).astype(x.dtype, copy=False)
+    return result
 
 
 @lfilter.def_aval
@@ -72,5 +78,5 @@ def _(size: int, batched: Any, b: Array, a: Array, x: Array) -> Any:
 
 
 @lfilter.def_samples
-def _() -> Any:
+def _() -> Iterator[Sample]:
     yield (uniform((3,)), np.array([2.0, 0.3, -0.4]), uniform((9,))), {}

@@ -15,7 +15,7 @@ from tracegrad.ops.core.op import Op, ResultAvals
 from tracegrad.typing import Array
 
 
-def _computed(x: Array, *, kind: str, degree: int, ends: str, size: int) -> tuple[Any, Any]:
+def _computed(x: Array, *, kind: str, degree: int, ends: str, size: int) -> tuple[Array, ...]:
     """The spline that SciPy makes for `size` values at `x`: the coefficients of each piece per value, `[power, piece,
     value]`, the highest power first, and the begins and ends of the pieces.
 
@@ -68,12 +68,12 @@ def _shapes(n: int, kind: str, degree: int, ends: str, size: int) -> tuple[tuple
 
 
 @spline_map.def_vjp_all
-def _(wanted: Sequence[int], cts: Any, ans: Array, x: Array, *, kind: str, **params: Any) -> list[Any]:
+def _(wanted: Sequence[int], cts: object, ans: Array, x: Array, *, kind: str, **params: object) -> list[Any]:
     raise UnsupportedError(
         located(f"scipy.interpolate.{kind} has no derivative in the places of its knots, only in values and points")
     )
 
 
 @spline_map.def_batch
-def _(size: int, batched: Any, x: Array, **params: Any) -> Any:
+def _(size: int, batched: object, x: Array, **params: object) -> Any:
     raise UnsupportedError(located("splines at a batch of places of the knots are not supported"))

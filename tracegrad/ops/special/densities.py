@@ -70,7 +70,7 @@ def t_density(df: Array, t: Array) -> Array:
     return where(far, 0.0, exp(subtract(scale, multiply(half, spread))))
 
 
-def of_quantile(ans: Array, density: Any) -> Array:
+def of_quantile(ans: Array, density: Array) -> Array:
     """The derivative of a quantile: 1 over its density; infinity for an infinite quantile, where the density is 0 in
     all orders."""
     return where(isinf(ans), absolute(ans), divide(1.0, density))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -60,12 +60,18 @@ from tracegrad.ops.special.shape_parameter_derivatives import (
 )
 from tracegrad.typing import Array
 
+if TYPE_CHECKING:
+    from tracegrad.ops.core.dispatch import Operand
+    from tracegrad.ops.core.elementwise_op import Elementwise
+    from tracegrad.typing import NDArray
+
+
 __all__ = ["DERIVATIVES", "FAMILIES", "VALUES", "partial_derivative"]
 
 _ROOT_PI, _ROOT_2PI, _ROOT_2 = math.sqrt(math.pi), math.sqrt(2 * math.pi), math.sqrt(2)
 
 
-def partial_derivative(name: str, i: int, ans: Any, xs: tuple[Any, ...]) -> Any:
+def partial_derivative(name: str, i: int, ans: object, xs: tuple[Any, ...]) -> Any:
     """The partial derivative of `name` in its operand `i`."""
     function, _, orders = name.partition(".")
     rules = DERIVATIVES_OF_FAMILIES.get(function) if function in FAMILIES else None
@@ -86,13 +92,13 @@ _NOT_IN_SCIPY = "SciPy has no function for it"
 _INTEGER_ARGUMENT = "the argument counts, and has no neighbours"
 
 
-def _times(x: Any, *others: Any) -> Any:
+def _times(x: Operand, *others: Operand) -> Any:
     for y in others:
         x = multiply(x, y)
     return x
 
 
-def _half(x: Array) -> Any:
+def _half(x: Array) -> Array:
     return multiply(x, 0.5)
 
 
@@ -159,7 +165,7 @@ def _expn_below(n: Any, x: Array) -> Array:
 
 
 # -- 7: error functions --------------------------------------------------------------------------------------------
-def _bell(x: Array) -> Any:
+def _bell(x: Array) -> Array:
     """The density of the standard normal distribution."""
     return multiply(gauss_half(x), 1 / _ROOT_2PI)
 
@@ -173,7 +179,7 @@ def _hazard(x: Array) -> Array:
 FAR = 12.0  # minimum magnitude of x for which the asymptotic series below have all digits
 
 
-def _series(far: Any, x: Array, sign: float) -> Array:
+def _series(far: Array, x: Array, sign: float) -> Array:
     """-sum((2 n + 1)!! * (sign / (2 x**2))**n) / x**2 where x is `far`."""
     squared = square(divide(1.0, where(far, x, FAR)))
     series: Any = 1.0
@@ -189,14 +195,14 @@ def _erfcx(ans: Array, x: Array) -> Array:
     return where(far, multiply(_series(far, x, -1.0), 1 / _ROOT_PI), derivative)
 
 
-def _dawsn(ans: Any, x: Any) -> Array:
+def _dawsn(ans: Array, x: Array) -> Array:
     """1 - 2 x dawsn(x), whose terms cancel for large x."""
     far = greater(absolute(x), FAR)
     derivative = subtract(1.0, _times(where(far, 0.0, x), where(far, 0.0, ans), 2.0))
     return where(far, multiply(_series(far, x, 1.0), 0.5), derivative)
 
 
-def _fresnel(function: Any) -> Derivative:
+def _fresnel(function: Elementwise) -> Derivative:
     return lambda ans, x: function(multiply(square(x), math.pi / 2))
 
 
@@ -224,7 +230,7 @@ _ERF: dict[str, tuple[Derivative, ...]] = {
 def _neighbor_orders(name: str, below: float, above: float) -> Derivative:
     """Half the signed sum of the functions of the next lower and the next higher order."""
 
-    def derivative(ans: Array, v: Array, x: Array) -> Any:
+    def derivative(ans: Array, v: Array, x: Array) -> Array:
         terms = multiply(apply(name, subtract(v, 1.0), x), below), multiply(apply(name, add(v, 1.0), x), above)
         return _half(add(*terms))
 
@@ -244,7 +250,7 @@ def _spherical(name: str, below: float, above: float) -> tuple[Derivative, ...]:
     """The derivative of a spherical function: n times the next lower order and n + 1 times the next higher, over 2 n +
     1, signed."""
 
-    def derivative(ans: Any, n: Any, x: Any) -> Array:
+    def derivative(ans: Array, n: float, x: Array) -> Array:
         terms = (
             _times(n, apply(name, _lower_degree(n), x), below),
             _times(add(n, 1.0), apply(name, add(n, 1.0), x), above),
@@ -269,7 +275,7 @@ def _struve(name: str, above: float) -> Derivative:
     """Half the signed sum of the functions of the next lower and higher order, with the additional term of their
     recurrence."""
 
-    def derivative(ans: Array, v: Array, x: Array) -> Any:
+    def derivative(ans: Array, v: Array, x: Array) -> Array:
         higher = multiply(apply(name, add(v, 1.0), x), above)
         terms = _lower_struve(name, above, v, x), higher
         rest = multiply(power(_half(x), v), multiply(apply("rgamma", add(v, 1.5)), 1 / _ROOT_PI))
@@ -314,7 +320,7 @@ _BESSEL: dict[str, tuple[Derivative, ...]] = {
 _IN_PARAMETER = "SciPy has no function for the derivative in a parameter"
 
 
-def _ellipkm1(ans: Any, p: Any) -> Any:
+def _ellipkm1(ans: Array, p: Array) -> Array:
     low = less(p, 0.5)
     near, far = where(low, p, 0.25), where(low, 0.75, p)
     rest = subtract(1.0, near)
@@ -322,7 +328,7 @@ def _ellipkm1(ans: Any, p: Any) -> Any:
     return where(low, first, multiply(apply("hyp2f1", 1.5, 1.5, 2.0, subtract(1.0, far)), -math.pi / 8))
 
 
-def _exprel(ans: Any, x: Any) -> Array:
+def _exprel(ans: Array, x: Array) -> Array:
     far = logical_or(greater(x, 1000.0), isinf(x))  # SciPy's hyp1f1 may not terminate there
     return where(far, exp(x), _half(apply("hyp1f1", 2.0, 3.0, where(far, 0.0, x))))
 
@@ -365,11 +371,11 @@ _HYPERGEOMETRIC: dict[str, tuple[Derivative, ...]] = {
 # -- 18: orthogonal polynomials ----------------------------------------------------------------------------------------
 def _from_below(
     name: str, factor: Callable[..., Any], raised: Callable[..., tuple[Any, ...]], parameters: int = 0, last: int = 0
-) -> Any:
+) -> tuple[Callable[..., object] | str, ...]:
     """The derivatives of a polynomial of degree n, or of a function of noninteger degree: a factor times the function
     of degree n - 1. For degrees from `last` to 0 it is constant."""
 
-    def derivative(ans: Any, n: Any, *rest: Any) -> Array:
+    def derivative(ans: Array, n: Any, *rest: Operand) -> Array:
         *operands, x = rest
         constant: Any
         if type(n) in LITERALS:
@@ -385,7 +391,7 @@ def _from_below(
     return (_INTEGER_ARGUMENT, *[_IN_PARAMETER] * parameters, derivative)
 
 
-def _chain_rule(name: str, n: Any, x: Array, inner: float) -> Array:
+def _chain_rule(name: str, n: object, x: Array, inner: float) -> Array:
     """The derivative of a polynomial of an inner function with the derivative `inner`."""
     return multiply(partial_derivative(name, 1, None, (n, x)), inner)
 
@@ -421,7 +427,7 @@ _POLYNOMIALS: dict[str, tuple[Derivative, ...]] = {
 def _omega(component: int) -> Derivative:
     """exp(-W) / (1 + W) for W, the real or the imaginary part."""
 
-    def derivative(ans: Array, x: Array, k: Any) -> Array:
+    def derivative(ans: Array, x: Array, k: object) -> Array:
         a, b = apply("lambertw_real", x, k), apply("lambertw_imag", x, k)
         up = add(a, 1.0)
         scale = divide(exp(negative(a)), add(square(up), square(b)))
@@ -462,21 +468,22 @@ for _name in ["i0e", "i1e", "k0e", "k1e", "sici.0", "sici.1", "rgamma", "itairy.
     DERIVATIVES[_name] = (vanishing(DERIVATIVES[_name][0]),)
 
 
-def _scipy(name: str, *xs: Any) -> Any:
+def _scipy(name: str, *xs: Array) -> NDArray:
     import scipy.special
 
-    return getattr(scipy.special, name)(*xs)
+    result: NDArray = getattr(scipy.special, name)(*xs)
+    return result
 
 
-def _of_degree(name: str) -> Callable[..., Any]:
+def _of_degree(name: str) -> Callable[..., object]:
     """A function whose first argument must be an integer for SciPy."""
     return lambda n, *xs: _scipy(name, np.asarray(n).astype(np.int64), *xs)
 
 
-def _of_draws(name: str) -> Callable[..., Any]:
+def _of_draws(name: str) -> Callable[..., object]:
     """A function whose second argument must be an integer type for SciPy, if it is an integer."""
 
-    def value(k: Any, n: Any, p: Array) -> Any:
+    def value(k: NDArray, n: NDArray, p: Array) -> NDArray:
         whole = np.asarray(n).astype(np.int64)
         return _scipy(name, k, whole if np.all(whole == n) else n, p)
 
@@ -495,13 +502,14 @@ _DEGREES = (
 _COUNTS = ("poisson", "binom", "bernoulli", "nbinom", "geom")
 
 
-def _of_discrete(name: str, inverse: str) -> Callable[..., Any]:
+def _of_discrete(name: str, inverse: str) -> Callable[..., object]:
     """The inverse of a discrete distribution, whose values are integers."""
 
-    def call(*xs: Any) -> Any:
+    def call(*xs: NDArray) -> Array:
         import scipy.stats
 
-        return getattr(getattr(scipy.stats, name), inverse)(*xs)
+        result: Array = getattr(getattr(scipy.stats, name), inverse)(*xs)
+        return result
 
     return call
 

@@ -46,7 +46,7 @@ def delta(phi: Array, m: Array) -> Array:
     return sqrt(subtract(1.0, multiply(m, multiply(sine, sine))))
 
 
-def _integral(phi: Any, m: Any, exponent: float) -> Array:
+def _integral(phi: Any, m: Array, exponent: float) -> Array:
     """The integral from 0 to phi, which is at most pi/2."""
     half = multiply(phi, 0.5)
     terms = []

@@ -44,7 +44,7 @@ def reciprocal_gamma(ans: Array, x: Array) -> Array:
     return where(low, reflected, negative(multiply(ans, digamma(where(low, 0.75, x)))))
 
 
-def _binom_below(n: Any, z: Array) -> tuple[Any, Any, Any]:
+def _binom_below(n: Any, z: Array) -> tuple[Array, ...]:
     """The condition for reflecting 1 / gamma(z), the value of 1 - z there, and beta(n + 1, 1 - z) * cos(pi * z)."""
     usual = float(n > -1) if type(n) in LITERALS else greater(n, -1.0)
     low = logical_and(less(z, 0.5), usual)
@@ -53,7 +53,7 @@ def _binom_below(n: Any, z: Array) -> tuple[Any, Any, Any]:
     return low, rest, multiply(apply("beta", first, rest), cospi(inside))
 
 
-def binom_n(ans: Array, n: Any, k: Any) -> Array:
+def binom_n(ans: Array, n: Array, k: float) -> Array:
     z = add(subtract(n, k), 1.0)
     low, rest, reflection = _binom_below(n, z)
     above = _psi(add(n, 1.0))
@@ -61,7 +61,7 @@ def binom_n(ans: Array, n: Any, k: Any) -> Array:
     return where(low, reflected, multiply(ans, subtract(above, digamma(where(low, 0.75, z)))))
 
 
-def binom_k(ans: Array, n: Any, k: Any) -> Array:
+def binom_k(ans: Array, n: float, k: Array) -> Array:
     z, w = add(subtract(n, k), 1.0), add(k, 1.0)
     low, rest, reflection = _binom_below(n, z)
     below, other, back = _binom_below(n, w)

@@ -15,18 +15,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tracegrad.typing import Array
+
+if TYPE_CHECKING:
+    from tracegrad.typing import NDArray
+
 
 _LEGENDRE = np.polynomial.legendre.leggauss(20)
 _DECAY_CUTOFF = 42.0  # the integrand is negligible after a decay by exp(-42)
 _NEAR, _FAR = 12, 4  # panels
 
 
-def blocks(function: Callable[..., Any], *xs: Any) -> Array:
+def blocks(function: Callable[..., object], *xs: Any) -> Array:
     """Apply a function of columns to blocks of some hundred elements."""
     xs = tuple(np.broadcast_arrays(*[np.asarray(x, np.float64) for x in xs]))
     flat = [x.reshape(-1, 1) for x in xs]
@@ -42,7 +46,7 @@ def nodes(edges: Array) -> tuple[Any, Any]:
     return points.reshape(*edges.shape[:-1], -1), (half * w).reshape(*edges.shape[:-1], -1)
 
 
-def died_away(exponent: Callable[[Any], Any], low: Any, high: Any) -> Any:
+def died_away(exponent: Callable[[Any], Any], low: Any, high: Any) -> NDArray:
     """Find approximately, by bisection, where a convex function reaches the threshold `_DECAY_CUTOFF`; it is at most 0
     at 0 and above the threshold at `high`."""
     low, high = np.log(low), np.log(high)
@@ -50,10 +54,11 @@ def died_away(exponent: Callable[[Any], Any], low: Any, high: Any) -> Any:
         middle = 0.5 * (low + high)
         enough = exponent(np.exp(middle)) >= _DECAY_CUTOFF
         low, high = np.where(enough, low, middle), np.where(enough, middle, high)
-    return np.exp(high)
+    result: NDArray = np.exp(high)
+    return result
 
 
-def _edges(end: Any, first: Any, last: Any) -> Array:
+def _edges(end: NDArray, first: NDArray | float, last: NDArray | float) -> Array:
     """Panels from 0 to `end`: short ones between `first` and `last`, where the integrand varies most, and long ones
     elsewhere."""
     last = np.minimum(last, end)
@@ -69,14 +74,15 @@ def _edges(end: Any, first: Any, last: Any) -> Array:
     return np.concatenate(panels, axis=-1)
 
 
-def bell(c: list[Any]) -> Any:
+def bell(c: list[Array]) -> Array:
     """The complete Bell polynomial of these values: the n-th derivative of exp(f) over exp(f), given the derivatives of
     f."""
     results: list[Any] = [1.0]
     for n in range(len(c)):
         terms = [math.comb(n, i) * results[n - i] * c[i] for i in range(n + 1)]
         results.append(sum(terms[1:], terms[0]))
-    return results[-1]
+    result: Array = results[-1]
+    return result
 
 
 def bell_2d(i: int, j: int, c: Callable[[int, int], Any]) -> Any:
@@ -93,10 +99,11 @@ def bell_2d(i: int, j: int, c: Callable[[int, int], Any]) -> Any:
     return total
 
 
-def _polygamma(n: int, x: Array) -> Any:
+def _polygamma(n: int, x: Array) -> NDArray:
     import scipy.special
 
-    return scipy.special.polygamma(n, x) if n else scipy.special.digamma(x)
+    result: NDArray = scipy.special.polygamma(n, x) if n else scipy.special.digamma(x)
+    return result
 
 
 # -- gamma -----------------------------------------------------------------------------------------------------
@@ -105,7 +112,7 @@ def gamma_ratio(k: int, a: Array, x: Array) -> Array:
     return blocks(lambda a, x: _gamma(k, a, x), a, x)
 
 
-def _gamma(k: int, a: Any, x: Any) -> Any:
+def _gamma(k: int, a: NDArray, x: NDArray) -> NDArray:
     valid = (a > 0) & (x > 0) & (x < np.inf) & (a < np.inf)
     p, z = np.where(valid, a, 1.0), np.where(valid, x, 1.0)
     constants = [_polygamma(n, p) for n in range(k)]
@@ -114,7 +121,7 @@ def _gamma(k: int, a: Any, x: Any) -> Any:
     return np.where(valid, result, np.where((x == 0) & (a > 0), 0.0, np.nan))
 
 
-def _gamma_below(k: int, a: Array, x: Array, y: Any, constants: list[Any]) -> Any:
+def _gamma_below(k: int, a: Array, x: Array, y: NDArray, constants: list[Any]) -> NDArray:
     # With t = x * exp(-u), log(w(x) * x) - log(w(t) * t) is this.
     x = np.minimum(x, a)
 
@@ -124,20 +131,23 @@ def _gamma_below(k: int, a: Array, x: Array, y: Any, constants: list[Any]) -> An
     end = died_away(exponent, 1e-9, _DECAY_CUTOFF / a + 2.0)
     u, weights = nodes(_edges(end, 0.0, 40.0))
     polynomial = bell([y - u - constants[0], *[-c for c in constants[1:]]])
-    return np.exp(y) * np.sum(weights * np.exp(-exponent(u)) * polynomial, axis=-1, keepdims=True)
+    result: NDArray = np.exp(y) * np.sum(weights * np.exp(-exponent(u)) * polynomial, axis=-1, keepdims=True)
+    return result
 
 
-def _gamma_above(k: int, a: Array, x: Any, y: Array, constants: list[Any]) -> Any:
+def _gamma_above(k: int, a: Array, x: Array, y: Array, constants: list[Any]) -> NDArray:
     y = np.maximum(y, constants[0])
     x = np.exp(y)
 
-    def exponent(u: Array) -> Any:
-        return (x - a) * u + x * (np.expm1(u) - u)
+    def exponent(u: Array) -> NDArray:
+        result: NDArray = (x - a) * u + x * (np.expm1(u) - u)
+        return result
 
     end = died_away(exponent, 1e-9, np.log(8.0 * (x + _DECAY_CUTOFF + a)) - y)
     u, weights = nodes(_edges(end, np.maximum(end - 40.0, 0.0), end))
     polynomial = bell([y + u - constants[0], *[-c for c in constants[1:]]])
-    return -x * np.sum(weights * np.exp(-exponent(u)) * polynomial, axis=-1, keepdims=True)
+    result: NDArray = -x * np.sum(weights * np.exp(-exponent(u)) * polynomial, axis=-1, keepdims=True)
+    return result
 
 
 # -- beta ------------------------------------------------------------------------------------------------------
@@ -147,7 +157,7 @@ def beta_ratio(i: int, j: int, a: Array, b: Array, x: Array) -> Array:
     return blocks(lambda a, b, x: _beta(i, j, a, b, x), a, b, x)
 
 
-def _beta(i: int, j: int, a: Any, b: Any, x: Any) -> Any:
+def _beta(i: int, j: int, a: NDArray, b: NDArray, x: NDArray) -> Any:
     valid = (a > 0) & (b > 0) & (x > 0) & (x < 1)
     inside = [np.where(valid, v, 0.5) for v in (a, b, x)]
     low = _is_low(i, j, *inside)
@@ -168,7 +178,7 @@ def _is_low(i: int, j: int, a: Array, b: Array, x: Array) -> Any:
     return x * (a + b) < a
 
 
-def _beta_below(i: int, j: int, low: Any, a: Array, b: Array, x: Any, rest: Any) -> Any:
+def _beta_below(i: int, j: int, low: Array, a: Array, b: Array, x: NDArray, rest: Array) -> NDArray:
     """The integral for the fraction `x` (`rest` is 1 - x); unless `low`, the integral of the other side, with a and b
     exchanged."""
 
@@ -176,9 +186,10 @@ def _beta_below(i: int, j: int, low: Any, a: Array, b: Array, x: Any, rest: Any)
     def exponent(u: Array) -> Any:
         return a * u + (a + b) * lowered(u)
 
-    def lowered(u: Array) -> Any:
+    def lowered(u: Array) -> NDArray:
         change = x * np.expm1(-u)
-        return np.where(change > -0.5, np.log1p(np.maximum(change, -0.5)), np.log(rest + x * np.exp(-u)))
+        result: NDArray = np.where(change > -0.5, np.log1p(np.maximum(change, -0.5)), np.log(rest + x * np.exp(-u)))
+        return result
 
     beyond = np.log(rest)
     odds = np.log(x) - beyond
@@ -201,4 +212,5 @@ def _beta_below(i: int, j: int, low: Any, a: Array, b: Array, x: Any, rest: Any)
         return c
 
     polynomial = np.where(low, bell_2d(i, j, derivative((0, 1))), -bell_2d(i, j, derivative((1, 0))))
-    return x * rest * np.sum(weights * np.exp(-exponent(u)) * polynomial, axis=-1, keepdims=True)
+    result: NDArray = x * rest * np.sum(weights * np.exp(-exponent(u)) * polynomial, axis=-1, keepdims=True)
+    return result

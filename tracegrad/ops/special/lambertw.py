@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,14 +12,20 @@ from tracegrad.ops.elementwise.complex import sample
 from tracegrad.ops.elementwise.table import add, divide, exp, multiply, negative
 from tracegrad.typing import Array
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
-def _computed(z: Array, k: Any) -> Any:
+    from tracegrad.ops.core.op import Sample
+    from tracegrad.typing import DType
+
+
+def _computed(z: Array, k: Array) -> Any:
     import scipy.special
 
     return scipy.special.lambertw(z, k)
 
 
-def _loop(z: Array, k: Any) -> Any:
+def _loop(z: Array, k: DType) -> tuple[DType, ...]:
     loop_dtype = np.dtype(np.complex128)  # SciPy's only loop
     return loop_dtype, np.dtype(np.int64), loop_dtype
 
@@ -39,6 +45,6 @@ lambertw = elementwise(
 
 
 @lambertw.def_samples
-def _() -> Any:
+def _() -> Iterator[Sample]:
     yield (sample((3, 4)), np.zeros((3, 4), np.int64)), {}
     yield (sample((3,)), np.array([0, 1, -2])), {}

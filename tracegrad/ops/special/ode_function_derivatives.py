@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracegrad.ops.elementwise.table import (
     absolute,
@@ -31,16 +31,20 @@ from tracegrad.ops.special.scipy_special import apply
 from tracegrad.ops.special.shape_parameter_derivatives import Derivative
 from tracegrad.typing import Array
 
+if TYPE_CHECKING:
+    from tracegrad.ops.core.elementwise_op import Elementwise
+
+
 _NOT_IN_SCIPY = "SciPy has no function for it"
 _DEGREE = math.pi / 180
 
 
-def _same(name: str, *first: Any) -> Derivative:
+def _same(name: str, *first: float) -> Derivative:
     """The derivative is the value of another function."""
     return lambda ans, x: apply(name, *first, x)
 
 
-def over(y: Any, x: Any, limit: float) -> Any:
+def over(y: Array, x: Array, limit: float) -> Array:
     """y / x, with its limit at 0."""
     zero = equal(x, 0.0)
     return where(zero, limit, divide(y, where(zero, 1.0, x)))
@@ -79,7 +83,9 @@ def _cylinder(name: str, bend: Callable[[Any, Any], Any]) -> dict[str, tuple[Der
     }
 
 
-def _mathieu(name: str, value: str, iteration: Any, sign: float, unit: float) -> dict[str, tuple[Derivative, ...]]:
+def _mathieu(
+    name: str, value: str, iteration: Elementwise, sign: float, unit: float
+) -> dict[str, tuple[Derivative, ...]]:
     """The derivatives of a Mathieu function and of its derivative: y'' = sign * (a - 2 q c(2 x)) * y,
     where c is cos or cosh."""
 

@@ -33,15 +33,16 @@ _INTEGER_ARGUMENT = "the argument counts, and has no neighbours"
 _ROOT_2PI = math.sqrt(2 * math.pi)
 
 
-def _in_gamma(a: Array, x: Array) -> Any:
-    return apply("_gammainc_in.1", a, x)
+def _in_gamma(a: Array, x: Array) -> Array:
+    result: Array = apply("_gammainc_in.1", a, x)
+    return result
 
 
 def _in_beta(a: Array, b: Array, x: Array) -> tuple[Any, Any]:
     return apply("_betainc_in.1.0", a, b, x), apply("_betainc_in.0.1", a, b, x)
 
 
-def _half(x: Array) -> Any:
+def _half(x: Array) -> Array:
     return multiply(x, 0.5)
 
 
@@ -79,7 +80,7 @@ def _bdtri(ans: Array, k: Any, n: Any, y: Array) -> Array:
     return divide(-1.0, beta_density(subtract(_whole(n), floor(k)), _above(k), subtract(1.0, ans)))
 
 
-def _binomial(k: Any, n: Any, p: Array) -> tuple[Any, Any, Any]:
+def _binomial(k: Array, n: float, p: Array) -> tuple[Array, ...]:
     """The derivatives of bdtr in k and n, between integer counts, over the density; and the density, the negative
     derivative in p."""
     a, b, x = subtract(n, k), add(k, 1.0), subtract(1.0, p)
@@ -120,7 +121,7 @@ def _from_0(derivatives: tuple[Derivative, ...]) -> tuple[Derivative, ...]:
     return tuple(map(at, derivatives))
 
 
-def _of_binomial(k: Any, n: Any, p: Array) -> tuple[Any, ...]:
+def _of_binomial(k: Array, n: float, p: Array) -> tuple[Array, Array, float, Array]:
     in_k, in_n, density = _binomial(k, n, p)
     return in_k, in_n, -1.0, density
 
@@ -130,7 +131,7 @@ def _of_negative_binomial(k: Any, n: Any, p: Array) -> tuple[Any, ...]:
     return in_k, in_n, 1.0, beta_density(n, add(k, 1.0), p)
 
 
-def _of_poisson(k: Any, m: Array) -> tuple[Any, ...]:
+def _of_poisson(k: Array, m: Array) -> tuple[Array, float, Array]:
     above = add(k, 1.0)
     return negative(_in_gamma(above, m)), -1.0, gamma_density(above, m)
 

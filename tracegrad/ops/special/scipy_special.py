@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +21,12 @@ from tracegrad.ops.core.samples import uniform
 from tracegrad.ops.elementwise.table import divide, gauss, multiply
 from tracegrad.ops.numerics import accurate_gamma
 from tracegrad.typing import Array, NDArray
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tracegrad.ops.core.op import Sample
+
 
 digamma: Elementwise
 
@@ -48,12 +54,12 @@ def _(x: Aval, *, n: int) -> Aval:
 
 
 @polygamma.def_vjp("x")
-def _(ct: Array, ans: Array, x: Array, *, n: int) -> Any:
+def _(ct: Array, ans: Array, x: Array, *, n: int) -> Array:
     return multiply(ct, polygamma(x, n=n + 1))
 
 
 @polygamma.def_samples
-def _() -> Any:
+def _() -> Iterator[Sample]:
     yield (uniform((3, 4), 0.5, 3),), {"n": 1}
     yield (uniform((5,), 0.5, 3, dtype="float32"),), {"n": 2}
 
@@ -135,7 +141,7 @@ def _(wanted: Sequence[int], ct: Array, ans: Array, *xs: Array, name: str) -> li
 
 
 @special.def_samples
-def _() -> Any:
+def _() -> Iterator[Sample]:
     yield (uniform((3, 4), 0.5, 3),), {"name": "gamma"}
     yield (uniform((3, 4), 0.5, 3),), {"name": "erfcx"}
     yield (uniform((5,), 0.5, 3, dtype="float32"), uniform((5,), 0.5, 3, seed=1, dtype="float32")), {"name": "betaln"}

@@ -60,23 +60,23 @@ def _in_the_end(x: Array, end: float, interior: Callable[[Any], Any], nothing: A
     return where(outside, nothing, interior(where(outside, 0.5, x)))
 
 
-def _nothing(rule: str, *xs: Array) -> Any:
+def _nothing(rule: str, *xs: Array) -> Array:
     """0 in the shape of the operands, with the derivatives of `rule`."""
     zero = zeros_like(next(x for x in xs if type(x) not in LITERALS))
     return limited(zero, *[add(zero, x) if type(x) in LITERALS else x for x in xs], rule=rule)
 
 
-def _unmoved(zero: Any, *xs: Array) -> Any:
+def _unmoved(zero: object, *xs: Array) -> Any:
     return zero
 
 
-def _times_logs(density: Any, logs: Any) -> Array:
+def _times_logs(density: Array, logs: Array) -> Array:
     """A density times the derivative of its logarithm in a parameter; 0 where the density is 0."""
     return where(equal(density, 0.0), 0.0, multiply(density, logs))
 
 
 # -- gamma -----------------------------------------------------------------------------------------------------
-def _gamma_logs(k: int, a: Array, x: Array) -> list[Any]:
+def _gamma_logs(k: int, a: Array, x: Array) -> list[Array]:
     """The derivatives in `a` of the logarithm of the density at `x`, of orders 1 to k."""
     return [subtract(log(x), _psi(0, a)) if not n else negative(_psi(n, a)) for n in range(k)]
 
@@ -153,7 +153,7 @@ def _in_shape(i: int, j: int) -> Derivative:
 
         return _in_the_end(x, 1.0, inside, _nothing(rule, a, b, x))
 
-    def at_an_end(zero: Any, a: Array, b: Array, x: Array) -> Array:
+    def at_an_end(zero: Array, a: Array, b: Array, x: Array) -> Array:
         return _times_logs(beta_density(a, b, x), _beta_logs(a, b, x)(i, j))
 
     RULES[rule] = _unmoved, _unmoved, at_an_end
@@ -168,7 +168,7 @@ def _of_beta_quantile(member: str) -> Derivative:
 
 
 # -- Student's t -----------------------------------------------------------------------------------------------
-def t_ratio(df: Any, t: Any) -> Any:
+def t_ratio(df: Array, t: Array) -> Array:
     """The derivative of stdtr(df, t) in `df`, over the density; by DLMF 8.17 the distribution is a betainc."""
     zero = equal(t, 0.0)
     size = where(zero, 1.0, absolute(t))
@@ -187,7 +187,7 @@ def t_ratio(df: Any, t: Any) -> Any:
     return where(zero, _nothing("stdtr_in_df", df, t), negative(multiply(multiply(result, size), sign(t))))
 
 
-def _t_ratio_at_0(zero: Any, df: Array, t: Array) -> Array:
+def _t_ratio_at_0(zero: Array, df: Array, t: Array) -> Array:
     """The derivative of `t_ratio` in t at 0: the derivative in df of the logarithm of the density there."""
     half = multiply(df, 0.5)
     return subtract(multiply(subtract(_psi(0, add(half, 0.5)), _psi(0, half)), 0.5), divide(0.5, df))

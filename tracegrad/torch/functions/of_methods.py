@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,6 +12,11 @@ from tracegrad.ops.core.op import Carrier
 from tracegrad.torch.functions.core.dims import one
 from tracegrad.torch.functions.core.registry import METHODS
 from tracegrad.torch.functions.indexing import shapes, slicing  # noqa: F401  (they register the methods)
+
+if TYPE_CHECKING:
+    from tracegrad.ops.core.dispatch import Operand
+    from tracegrad.typing import Array
+
 
 _IN_PLACE = """
     abs_ acos_ acosh_ addmv_ arccos_ arccosh_ arcsin_ arcsinh_ arctan_ arctanh_ asin_ asinh_ atan_ atanh_ ceil_ clamp_
@@ -54,8 +59,8 @@ Tensor or ndarray, or tuple of them
 """
 
 
-def _updating(name: str) -> Callable[..., Any]:
-    def update(input: Any, *args: Any, **kwargs: Any) -> Any:
+def _updating(name: str) -> Callable[..., object]:
+    def update(input: Array, *args: object, **kwargs: object) -> Any:
         if not isinstance(input, Carrier):
             raise TypeError(located(f"{name}() takes a Tensor, which it updates in place, got {_kind(input)}"))
         return getattr(input, name)(*args, **kwargs)
@@ -64,11 +69,11 @@ def _updating(name: str) -> Callable[..., Any]:
     return _called(update, name, doc)
 
 
-def _copying(name: str) -> Callable[..., Any]:
+def _copying(name: str) -> Callable[..., object]:
     view = name.removesuffix("_copy")
     of_array: Any = METHODS.get(view, one)
 
-    def copy(input: Any, *args: Any, **kwargs: Any) -> Any:
+    def copy(input: Array, *args: object, **kwargs: object) -> Any:
         if not isinstance(input, Carrier | np.ndarray):
             raise TypeError(located(f"{name}() takes a Tensor or an array, got {_kind(input)}"))
         if hasattr(input, "requires_grad"):
@@ -84,14 +89,14 @@ def _copied(x: Any) -> Any:
     return x.clone() if hasattr(x, "clone") else x.copy()
 
 
-def _kind(x: Any) -> str:
+def _kind(x: Operand) -> str:
     return f"a {type(x).__name__}"
 
 
-def _called(fn: Any, name: str, doc: str) -> Callable[..., Any]:
+def _called(fn: Callable[..., object], name: str, doc: str) -> Callable[..., object]:
     fn.__name__ = fn.__qualname__ = name
     fn.__doc__ = doc
-    return fn  # type: ignore[no-any-return]
+    return fn
 
 
 OF_METHODS: dict[str, Callable[..., Any]] = {

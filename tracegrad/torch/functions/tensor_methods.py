@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -45,14 +45,20 @@ from tracegrad.torch.functions.linalg import matmul
 from tracegrad.torch.functions.math import complex as complex_numbers
 from tracegrad.typing import Array, Number
 
+if TYPE_CHECKING:
+    from tracegrad.avals import Size
+    from tracegrad.ops.core.dispatch import Operand
+    from tracegrad.typing import NDArray
+
+
 _ARRAYS = (np.ndarray, np.generic, list, tuple)
 
 
-def _operator(name: str) -> Any:
+def _operator(name: str) -> Callable[..., Array]:
     """Wrap NumPy's operator; explain shape errors in PyTorch's terms."""
-    operator = getattr(ArrayMethods, name)
+    operator: Callable[..., Array] = getattr(ArrayMethods, name)
 
-    def apply(self: Any, other: Any) -> Any:
+    def apply(self: Array, other: Operand) -> Array:
         try:
             return operator(self, other)
         except ShapeError:
@@ -68,13 +74,13 @@ def _explain(x: Any, other: Any = None) -> None:
         broadcast_shapes(x.shape, other.shape)
 
 
-def _renamed(operator: Any, of_number: str, of_array: str) -> Any:
+def _renamed(operator: Callable[..., Array], of_number: str, of_array: str) -> Callable[..., Array]:
     """Wrap an operator whose node is called `of_number` with a Python number and `of_array` with an array.
 
     With a number PyTorch saves the operand, so the result may be updated in place.
     """
 
-    def apply(self: Any, other: Any) -> Any:
+    def apply(self: Array, other: Operand) -> Array:
         number = type(other) in LITERALS
         return named(of_number if number else of_array, operator(self, other), copies_result=number)
 
@@ -88,16 +94,16 @@ def _is_operand(x: Array, other: Array | Number) -> bool:
     return type(other) in LITERALS or isinstance(other, _ARRAYS)
 
 
-def _matmul(self: Any, other: Array) -> Array:
+def _matmul(self: Array, other: Array) -> Array:
     return matmul.matmul(self, other) if _is_operand(self, other) else NotImplemented
 
 
-def _rmatmul(self: Any, other: Array) -> Array:
+def _rmatmul(self: Array, other: Array) -> Array:
     return matmul.matmul(other, self) if _is_operand(self, other) else NotImplemented
 
 
-def _in_place(operator: Any) -> Any:
-    def apply(self: Any, other: Array) -> Any:
+def _in_place(operator: Callable[..., Array]) -> Callable[..., Array]:
+    def apply(self: Any, other: Array) -> Array:
         result = operator(self, other)
         return result if result is NotImplemented else self._update(result)
 
@@ -127,7 +133,7 @@ class TensorMethods:
         """The value as an ndarray."""
         raise NotImplementedError
 
-    def _numbers(self, query: str) -> Any:
+    def _numbers(self, query: str) -> NDArray:
         """An array whose elements are Python numbers without a derivative."""
         return self.concrete(query)
 
@@ -149,7 +155,7 @@ class TensorMethods:
         """Return the value, for an index that determines shapes; None if it may differ between calls."""
         return self.concrete("a boolean index") if self._concrete_masks else None
 
-    def _constant(self, x: np.ndarray[Any, Any]) -> Any:
+    def _constant(self, x: NDArray) -> Any:
         return self._lift(x)
 
     def _assign(self, new: Array) -> None:
@@ -186,7 +192,7 @@ class TensorMethods:
     __lshift__, __rlshift__ = _operator("__lshift__"), _operator("__rlshift__")
     __rshift__, __rrshift__ = _operator("__rshift__"), _operator("__rrshift__")
     __lt__, __le__, __gt__, __ge__ = _operator("__lt__"), _operator("__le__"), _operator("__gt__"), _operator("__ge__")
-    __eq__, __ne__ = _operator("__eq__"), _operator("__ne__")
+    __eq__, __ne__ = _operator("__eq__"), _operator("__ne__")  # type: ignore[assignment]
     __neg__, __abs__, __invert__ = ArrayMethods.__neg__, ArrayMethods.__abs__, ArrayMethods.__invert__
 
     __iadd__, __isub__ = _in_place(__add__), _in_place(__sub__)
@@ -216,12 +222,12 @@ class TensorMethods:
         return self.itemsize * self.numel()
 
     @property
-    def T(self: Any) -> Any:
+    def T(self: Array) -> Array:
         """A view with the dimensions reversed."""
         return linear.transpose(self, perm=tuple(range(len(self.shape) - 1, -1, -1)))
 
     @property
-    def mT(self: Any) -> Any:
+    def mT(self: Any) -> Array:
         """A view with the last two dimensions exchanged."""
         if self.ndim < 2:
             raise size_error(
@@ -231,7 +237,7 @@ class TensorMethods:
         return named("TransposeBackward0", linear.transpose(self, perm=(*range(n - 2), n - 1, n - 2)))
 
     @property
-    def H(self) -> Any:
+    def H(self: Any) -> Array:
         """The conjugate of a matrix, transposed."""
         if self.ndim not in (0, 2):
             raise size_error(
@@ -241,7 +247,7 @@ class TensorMethods:
         return complex_numbers.conj(self.mT if self.ndim else self)
 
     @property
-    def mH(self) -> Any:
+    def mH(self) -> Array:
         """The conjugate of matrices, transposed."""
         if self.ndim < 2:
             raise size_error(
@@ -250,22 +256,24 @@ class TensorMethods:
         return complex_numbers.conj(self.mT)
 
     @property
-    def real(self) -> Any:
+    def real(self) -> Array:
         """The real part, a view; a real Tensor is its own."""
         return complex_numbers.real(self)
 
     @real.setter
     def real(self, value: Any) -> None:
-        complex_numbers.real(self).copy_(value)
+        part: Any = self.real
+        part.copy_(value)
 
     @property
-    def imag(self) -> Any:
+    def imag(self) -> Array:
         """The imaginary part, a view; RuntimeError for real Tensors."""
         return complex_numbers.imag(self)
 
     @imag.setter
     def imag(self, value: Any) -> None:
-        complex_numbers.imag(self).copy_(value)
+        part: Any = self.imag
+        part.copy_(value)
 
     # -- metadata ------------------------------------------------------------------------------------------
     def size(self, dim: int | None = None) -> Any:
@@ -316,13 +324,13 @@ class TensorMethods:
         strides = tuple([n // self.dtype.itemsize for n in array.strides])
         return strides if dim is None else strides[dim_of(dim, len(strides))]
 
-    def is_contiguous(self, memory_format: Any = None) -> bool:
+    def is_contiguous(self, memory_format: object = None) -> bool:
         """Whether the elements are in row-major order in memory; True inside a trace, which has no memory."""
         check_format("is_contiguous", memory_format)
         array = getattr(self, "array", None)
         return bool(array.flags.c_contiguous) if isinstance(array, np.ndarray) else True
 
-    def contiguous(self, memory_format: Any = None) -> Any:
+    def contiguous(self, memory_format: object = None) -> Any:
         """The Tensor itself if it is contiguous, else a copy."""
         check_format("contiguous", memory_format)
         return self if self.is_contiguous() else self.clone()
@@ -334,7 +342,7 @@ class TensorMethods:
         length: int = self.shape[0]
         return length
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self: Any) -> Iterator[Any]:
         if not self.shape:
             raise TypeError("iteration over a 0-d tensor")
         return iter(slicing.unbind(self))
@@ -379,26 +387,27 @@ class TensorMethods:
     def __round__(self, ndigits: int | None = None) -> Any:
         return selection.round(self, ndigits or 0)
 
-    def item(self) -> Any:
+    def item(self) -> Array:
         """The only element as a Python number; RuntimeError if there are none or several."""
         if self.numel() != 1:
             raise RuntimeError(located(f"a Tensor with {self.numel()} elements cannot be converted to Scalar"))
-        return self._numbers("item()").item()
+        result: Array = self._numbers("item()").item()
+        return result
 
     def tolist(self) -> Any:
         """The elements as nested lists of Python numbers; of a Tensor of no dimensions, the number."""
         return self._numbers("tolist()").tolist()
 
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+    def __array_ufunc__(self, ufunc: object, method: str, *inputs: object, **kwargs: object) -> Any:
         return dispatch_ufunc(ufunc, method, inputs, kwargs)
 
-    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+    def __array_function__(self, func: Any, types: object, args: Any, kwargs: Any) -> Any:
         return dispatch_function(func, args, kwargs)
 
 
 # -- the functions of this package as methods ----------------------------------------------------------------------
-def _method(name: str, function: Callable[..., Any]) -> Any:
-    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+def _method(name: str, function: Callable[..., object]) -> Callable[..., object]:
+    def call(self: Operand, *args: Array | Size, **kwargs: object) -> Any:
         try:
             return function(self, *args, **kwargs)
         except SizeError:
@@ -412,11 +421,12 @@ def _method(name: str, function: Callable[..., Any]) -> Any:
     return call
 
 
-def _updating_method(name: str, function: Callable[..., Any]) -> Any:
+def _updating_method(name: str, function: Callable[..., object]) -> Callable[..., object]:
     plain = _method(name, function)
 
-    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return self._update(plain(self, *args, **kwargs))
+    def call(self: Any, *args: Operand, **kwargs: object) -> Array:
+        result: Array = self._update(plain(self, *args, **kwargs))
+        return result
 
     call.__name__, call.__doc__ = f"{name}_", f"`{name}`, in place."
     return call

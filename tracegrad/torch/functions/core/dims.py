@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, SupportsIndex
 
 from tracegrad.errors import ShapeError, located
 from tracegrad.numpy_api.operands import arrays
@@ -64,7 +64,7 @@ def not_real(kind: str) -> RuntimeError:
     return RuntimeError(located(f"value cannot be converted to type {name} without overflow"))
 
 
-def as_pytorchs(error: ShapeError, operands: Sequence[Any]) -> ShapeError:
+def as_pytorchs(error: ShapeError, operands: Sequence[object]) -> ShapeError:
     """Convert a shape error to the error for Tensors: PyTorch's broadcasting error if the shapes cannot be broadcast,
     else the same error as a RuntimeError."""
     if isinstance(error, RuntimeError | IndexError):
@@ -95,7 +95,7 @@ def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(result)
 
 
-def dim_of(dim: Any, rank: int) -> int:
+def dim_of(dim: SupportsIndex, rank: int) -> int:
     """Normalize `dim` to count from the front; a value without axes has the dimensions 0 and -1, as in PyTorch.
 
     `DimensionError` for a dimension that does not exist, TypeError for non-integers.
@@ -112,7 +112,7 @@ def dim_of(dim: Any, rank: int) -> int:
     return k % n
 
 
-def dims_of(dims: Any, rank: int) -> tuple[int, ...]:
+def dims_of(dims: SupportsIndex | Sequence[SupportsIndex], rank: int) -> tuple[int, ...]:
     """Return the dimensions that an integer or a sequence of integers names, in its order; none may be repeated.
 
     >>> dims_of((-1, 0), 3)
@@ -145,11 +145,14 @@ def lengths(shape: tuple[int, ...]) -> str:
     return str(list(shape))
 
 
-def one(x: ArrayLike) -> Any:
+def one(x: ArrayLike) -> Array:
     """Convert an argument to an array: numbers and sequences become arrays, carriers stay unchanged."""
-    return x if isinstance(x, Carrier) else arrays(x)[0]
+    if isinstance(x, Carrier):
+        return x
+    result: Array = arrays(x)[0]
+    return result
 
 
-def copied(x: Array) -> Any:
+def copied(x: Array) -> Array:
     """Return the same values in separate memory."""
     return linear.cast(x, dtype=x.dtype.name)

@@ -8,9 +8,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracegrad.errors import UnsupportedError, located
+
+if TYPE_CHECKING:
+    from tracegrad.avals import Size
+    from tracegrad.ops.core.dispatch import Operand
+
 
 __all__ = [
     "channels_last",
@@ -27,7 +32,7 @@ channels_last, channels_last_3d = "torch.channels_last", "torch.channels_last_3d
 strided = "torch.strided"
 
 
-def check_format(name: str, memory_format: Any) -> None:
+def check_format(name: str, memory_format: object) -> None:
     """Raise UnsupportedError unless the function `name` can have its result in this format."""
     if memory_format is None or memory_format in (preserve_format, contiguous_format):
         return
@@ -42,10 +47,16 @@ def check_format(name: str, memory_format: Any) -> None:
     raise TypeError(located(f"{name}(): argument 'memory_format' must be torch.memory_format, not {kind}"))
 
 
-def with_memory(fn: Callable[..., Any], name: str) -> Callable[..., Any]:
+def with_memory(fn: Callable[..., object], name: str) -> Callable[..., object]:
     """Wrap `fn` to accept `layout=`, `pin_memory=` and `memory_format=`, with the values that all Tensors have here."""
 
-    def call(*args: Any, layout: Any = None, pin_memory: Any = False, memory_format: Any = None, **kwargs: Any) -> Any:
+    def call(
+        *args: Operand | tuple[int, ...] | Size,
+        layout: object = None,
+        pin_memory: object = False,
+        memory_format: object = None,
+        **kwargs: object,
+    ) -> Any:
         if layout is not None and layout != strided:
             raise UnsupportedError(located(f"{name}(layout={layout}): Tensors are dense; make it without a layout"))
         if pin_memory:

@@ -7,13 +7,17 @@ program (`stream`). Other functions are refused, because a program would repeat 
 from __future__ import annotations
 
 import struct
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tracegrad.errors import UnsupportedError, located
 from tracegrad.ops.core.recorders import active_recorder
 from tracegrad.torch.functions.core.device import CPU, device
+
+if TYPE_CHECKING:
+    from tracegrad.typing import NDArray
+
 
 _SEED = 67280421310721  # seed of every new generator, so that its sequence is reproducible
 _WORD = 1 << 64
@@ -69,7 +73,7 @@ class Generator:
         """Return the seed of the current sequence."""
         return self._seed
 
-    def get_state(self) -> np.ndarray[Any, Any]:
+    def get_state(self) -> NDArray:
         """Return the state of the generator, as bytes for `set_state`."""
         source = self.bits.bit_generator
         with source.lock:
@@ -78,7 +82,7 @@ class Generator:
         packed = _STATE.pack(self._seed, *state_bytes, bool(at["has_uint32"]), at["uinteger"])
         return np.frombuffer(packed, np.uint8).copy()
 
-    def set_state(self, new_state: Any) -> Generator:
+    def set_state(self, new_state: object) -> Generator:
         """Restore a state of `get_state`; RuntimeError for other bytes."""
         args = np.asarray(new_state)
         if args.dtype != np.uint8 or args.shape != (_STATE.size,):

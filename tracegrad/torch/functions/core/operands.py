@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,10 +12,13 @@ from tracegrad.numpy_api.operands import operands, to_float
 from tracegrad.ops.core.op import Carrier, dispatch_operand
 from tracegrad.ops.shape.linear import cast
 from tracegrad.torch.functions.core.dims import one
-from tracegrad.typing import Array, ArrayLike
+from tracegrad.typing import Array, ArrayLike, Number, Results, Shape
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeIs
 
 
-def of_one_kind(xs: Any) -> bool:
+def of_one_kind(xs: Sequence[object]) -> bool:
     """Whether all operands are carriers of one class, so that no conversion is necessary."""
     cls = xs[0].__class__
     for x in xs:
@@ -24,7 +27,7 @@ def of_one_kind(xs: Any) -> bool:
     return issubclass(cls, Carrier)
 
 
-def alike(xs: Any) -> Any:
+def alike(xs: Sequence[Array | Carrier]) -> Shape | None:
     """Return the common shape of `xs` if all have the same shape and dtype; else None."""
     shape, dtype = xs[0].shape, xs[0].dtype
     for x in xs[1:]:
@@ -44,7 +47,7 @@ def pair(x: ArrayLike, y: ArrayLike) -> tuple[Any, Any]:
     return x, y
 
 
-def floating(x: Any) -> Any:
+def floating(x: ArrayLike) -> Array:
     """Convert to an array of a floating dtype: integers and booleans become float64."""
     x = one(x)
     return x if x.dtype.kind in "fc" else to_float(x)
@@ -58,31 +61,31 @@ def in_floats(xs: Sequence[Array]) -> list[Any]:
     return [to_float(v) if is_number(v) else _in_float(v, floats) for v in xs]
 
 
-def _in_float(x: Array, floats: list[Any]) -> Array:
+def _in_float(x: Array, floats: list[Array]) -> Array:
     return x if x.dtype.kind in "fc" else cast(x, dtype=floats[0].dtype.name)
 
 
-def as_array(x: Any) -> Any:
+def as_array(x: ArrayLike) -> Array:
     """Return a carrier unchanged, and anything else as an ndarray."""
     return x if isinstance(x, Carrier) else np.asarray(x)
 
 
-def is_whole(x: Any) -> bool:
+def is_whole(x: Array) -> bool:
     """Whether `x` is a Tensor of integers; some functions then return integers."""
     return getattr(x, "common_dtype", None) is not None and x.dtype.kind in "iu"
 
 
-def is_number(x: Any) -> bool:
+def is_number(x: object) -> TypeIs[Number]:
     """Whether `x` is a Python number."""
     return type(x) in LITERALS
 
 
-def counted(name: str, array: Any, number: int = 0) -> str:
+def counted(name: str, array: object, number: int = 0) -> str:
     """Return the name of a numbered node: `number` if `array` is a Python number, else the other of 0 and 1."""
     return f"{name}Backward{number if type(array) in LITERALS else 1 - number}"
 
 
-def as_node(name: str, fn: Any, *args: Any) -> Any:
+def as_node(name: str, fn: Callable[..., Results], *args: object) -> Results:
     """Run `fn(*args)`, a function of several ops, as one node of the eager tape, like `one_node`."""
     owner = dispatch_operand(args)
     return fn(*args) if owner is None else owner.composed(name, fn, args, {})

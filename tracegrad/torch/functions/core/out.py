@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,6 +15,11 @@ from tracegrad.torch.functions.core.promotion import require_one_dtype
 from tracegrad.torch.functions.core.registry import ONE_OP
 from tracegrad.torch.modes import STATE, no_grad
 from tracegrad.typing import Array
+
+if TYPE_CHECKING:
+    from tracegrad.avals import Size
+    from tracegrad.ops.core.dispatch import Operand
+
 
 # The functions that take out= in PyTorch.
 _NAMES = """
@@ -51,16 +56,16 @@ _EXACT = frozenset(_EXACT_NAMES.split())
 _PROMOTED = frozenset({"max", "min"})  # with two operands they are `maximum` and `minimum`
 
 
-def with_out(name: str, fn: Callable[..., Any]) -> Callable[..., Any]:
+def with_out(name: str, fn: Callable[..., object]) -> Callable[..., object]:
     """Wrap `fn` to accept `out=`, a Tensor for its result or a tuple for its results, which is then returned.
 
     RuntimeError if the written value would have a derivative, as in PyTorch.
     """
 
-    def of_any(*args: Any, out: Any = None, **kwargs: Any) -> Any:
+    def of_any(*args: Operand | list[Array] | tuple[int, ...] | Size, out: object = None, **kwargs: object) -> Any:
         return fn(*args, **kwargs) if out is None else written(name, out, fn(*_still(name, out, args), **kwargs))
 
-    def of_one(input: Array, *, out: Any = None) -> Any:
+    def of_one(input: Array, *, out: object = None) -> Any:
         return fn(input) if out is None else written(name, out, fn(*_still(name, out, (input,))))
 
     call: Any = of_one if name in ONE_OP else of_any
@@ -69,7 +74,7 @@ def with_out(name: str, fn: Callable[..., Any]) -> Callable[..., Any]:
     return call  # type: ignore[no-any-return]
 
 
-def _still(name: str, out: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+def _still(name: str, out: object, args: tuple[object, ...]) -> tuple[Any, ...]:
     if STATE.enabled and any(getattr(x, "requires_grad", False) for x in _leaves((out, args))):
         raise RuntimeError(
             located(
@@ -80,7 +85,7 @@ def _still(name: str, out: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
     return args
 
 
-def _leaves(x: Any) -> Any:
+def _leaves(x: object) -> Any:
     if isinstance(x, list | tuple):
         for y in x:
             yield from _leaves(y)
@@ -99,7 +104,7 @@ def written(name: str, out: Any, result: Any) -> Any:
     return type(result)(*targets) if hasattr(result, "_fields") else targets if isinstance(result, tuple) else out
 
 
-def _write(name: str, target: Any, value: Any, exact: bool) -> None:
+def _write(name: str, target: Array, value: Array, exact: bool) -> None:
     if not hasattr(target, "dtype"):
         raise TypeError(located(f"{name}(): argument 'out' must be Tensor, not {type(target).__name__}"))
     if exact:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tracegrad.torch.functions.core.parameter_table import FUNCTION_DOCS
+from tracegrad.typing import Rule
 
 Function = Callable[..., Any]
 
@@ -25,7 +26,7 @@ IN_PLACE: set[str] = set()
 _SAME = {"axis": "dim", "keepdims": "keepdim"}
 
 
-def with_aliases(fn: Function) -> Function:
+def with_aliases(fn: Rule) -> Rule:
     """Wrap `fn` so that `dim` and `keepdim` may also be passed by their NumPy names."""
     parameters = inspect.signature(fn).parameters
     same = {other: name for other, name in _SAME.items() if name in parameters and other not in parameters}
@@ -33,7 +34,7 @@ def with_aliases(fn: Function) -> Function:
         return fn
 
     @functools.wraps(fn)
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: object, **kwargs: object) -> object:
         if kwargs:
             for other, name in same.items():
                 if other in kwargs:
@@ -42,16 +43,16 @@ def with_aliases(fn: Function) -> Function:
                     kwargs[name] = kwargs.pop(other)
         return fn(*args, **kwargs)
 
-    return call
+    return call  # type: ignore[return-value]
 
 
-def function(*names: str, in_place: bool = False, methods: bool = True) -> Callable[[Function], Function]:
+def function(*names: str, in_place: bool = False, methods: bool = True) -> Callable[[Rule], Rule]:
     """Register a function under `names`, as a function of the package and, unless PyTorch has none, as a method."""
 
     return _registering(names, (FUNCTIONS, METHODS) if methods else (FUNCTIONS,), in_place)
 
 
-def method(*names: str, in_place: bool = False) -> Callable[[Function], Function]:
+def method(*names: str, in_place: bool = False) -> Callable[[Rule], Rule]:
     """Register a function under `names` as a method only."""
 
     return _registering(names, (METHODS,), in_place)
@@ -59,8 +60,8 @@ def method(*names: str, in_place: bool = False) -> Callable[[Function], Function
 
 def _registering(
     names: tuple[str, ...], tables: tuple[dict[str, Function], ...], in_place: bool
-) -> Callable[[Function], Function]:
-    def declare(fn: Function) -> Function:
+) -> Callable[[Rule], Rule]:
+    def declare(fn: Rule) -> Rule:
         fn.__doc__ = FUNCTION_DOCS.numpydoc(fn)
         result = with_aliases(fn)
         for table in tables:

@@ -7,7 +7,7 @@ Names with a trailing underscore write in place. At an index that occurs twice t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,6 +27,10 @@ from tracegrad.torch.functions.indexing.select import as_dtype, checked_index, i
 from tracegrad.torch.functions.indexing.shapes import expanded
 from tracegrad.typing import Array, ArrayLike
 
+if TYPE_CHECKING:
+    from tracegrad.ops.core.dispatch import Operand
+
+
 _INDEX_PUT_DTYPES = (
     "Index put requires the source and destination dtypes match, got {A} for the destination and {B} for the source."
 )
@@ -41,7 +45,7 @@ def along_dim(
     index: Any,
     source: Any,
     text: str = "self ({A}) and source ({B}) must have the same scalar type",
-) -> tuple[Any, int, Any, Any]:
+) -> tuple[Array, int, Array, Array]:
     require_one_dtype(input, source, f"{name}(): {text}")
     x, index, source = arrays(input, index, source)
     k = dim_of(dim, len(x.shape))
@@ -60,7 +64,7 @@ def along_dim(
 
 
 @function("index_add", in_place=True)
-def index_add(input: ArrayLike, dim: int, index: Any, source: ArrayLike, *, alpha: float = 1) -> Any:
+def index_add(input: ArrayLike, dim: int, index: Array, source: ArrayLike, *, alpha: float = 1) -> Array:
     """Add `alpha * source` to the values at a vector of indices along `dim`; equal indices add up.
 
     >>> import numpy as np
@@ -72,7 +76,7 @@ def index_add(input: ArrayLike, dim: int, index: Any, source: ArrayLike, *, alph
 
 
 @one_node("IndexAddBackward0")
-def _index_add(x: Array, index: Any, source: Array, *, dim: int, alpha: float) -> Array:
+def _index_add(x: Array, index: Array, source: Array, *, dim: int, alpha: float) -> Array:
     rank = len(source.shape)
     source = source if alpha == 1 else multiply(source, alpha)
     if not x.shape:
@@ -82,7 +86,7 @@ def _index_add(x: Array, index: Any, source: Array, *, dim: int, alpha: float) -
     return add(x, ops.scatter_add(source, index, shape=x.shape, axes=(dim,)))
 
 
-def _at(index: Any, dim: int) -> tuple[Any, ...]:
+def _at(index: Operand | slice, dim: int) -> tuple[Operand | slice, ...]:
     return (*(slice(None),) * dim, index)
 
 
@@ -96,7 +100,7 @@ def written(x: Any, index: Any, value: Array) -> Any:
 
 
 @function("index_copy", in_place=True)
-def index_copy(input: ArrayLike, dim: int, index: Any, source: ArrayLike) -> Any:
+def index_copy(input: ArrayLike, dim: int, index: Operand, source: ArrayLike) -> Any:
     """Return the input with `source` at a vector of indices along `dim`.
 
     >>> import numpy as np
@@ -108,7 +112,7 @@ def index_copy(input: ArrayLike, dim: int, index: Any, source: ArrayLike) -> Any
 
 
 @one_node("IndexCopyBackward0")
-def _index_copy(x: Array, index: Any, source: Array, *, dim: int) -> Any:
+def _index_copy(x: Array, index: Array, source: Array, *, dim: int) -> Any:
     if not x.shape:
         return linear.reshape(source, shape=())
     return written(x, _at(index, dim), source)
@@ -133,17 +137,17 @@ def index_fill(input: Any, dim: int, index: Any, value: Any) -> Any:
 
 
 @one_node("IndexFillBackward0")
-def _index_fill(x: Array, index: Any, *, dim: int, value: Any) -> Any:
+def _index_fill(x: Array, index: Operand, *, dim: int, value: Any) -> Any:
     return written(x, _at(index, dim) if x.shape else (...,), value)
 
 
 @one_node("IndexFillBackward1")
-def _index_fill_by(x: Array, index: Any, value: Any, *, dim: int) -> Any:
+def _index_fill_by(x: Array, index: Array, value: Array, *, dim: int) -> Any:
     return written(x, _at(index, dim) if x.shape else (...,), value)
 
 
 @function("index_put", in_place=True)
-def index_put(input: Any, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Any:
+def index_put(input: Array, indices: Sequence[Array], values: Array, accumulate: bool = False) -> Any:
     """Return the input with `values` at a tuple of index arrays or masks.
 
     With `accumulate`, the values are added to the elements that are there.
@@ -160,7 +164,7 @@ def index_put(input: Any, indices: Sequence[Any], values: Any, accumulate: bool 
 
 
 @one_node("IndexPutBackward0")
-def _index_put(x: Array, values: Array, index_arrays: list[Any], *, accumulate: bool) -> Any:
+def _index_put(x: Array, values: Array, index_arrays: list[Operand], *, accumulate: bool) -> Any:
     index = tuple(index_arrays)
     if not accumulate:
         return written(x, index, values)
@@ -171,7 +175,7 @@ def _index_put(x: Array, values: Array, index_arrays: list[Any], *, accumulate: 
 
 
 # -- writing elements along a dimension ----------------------------------------------------------------------------
-def scattered(name: str, input: Any, dim: int, index: Any, src: Any) -> tuple[Any, int, Any, Any]:
+def scattered(name: str, input: object, dim: int, index: Any, src: Any) -> tuple[Array, int, Array, Array]:
     require_one_dtype(input, src, "scatter(): Expected self.dtype to be equal to src.dtype")
     x, index, src = arrays(input, index, src)
     k = dim_of(dim, len(x.shape))
@@ -191,7 +195,9 @@ def _first(src: Array, shape: tuple[int, ...]) -> Array:
 
 
 @function("scatter", in_place=True)
-def scatter(input: Any, dim: int, index: Any, src: Any = None, *, value: Any = None, reduce: str | None = None) -> Any:
+def scatter(
+    input: Array, dim: int, index: Array, src: Operand | None = None, *, value: Any = None, reduce: str | None = None
+) -> Any:
     """Return the input with elements of `src` at `index` along `dim`: `x[index[i, j], j] = src[i, j]` for dim 0.
 
     >>> import numpy as np
@@ -214,7 +220,7 @@ def scatter(input: Any, dim: int, index: Any, src: Any = None, *, value: Any = N
     return _scatter(x, index, src, dim=k)
 
 
-def _spread_number(index: Any, src: Any, input: Any) -> Any:
+def _spread_number(index: Any, src: object, input: Array) -> Any:
     if not is_literal(src):
         return src
     x, index = arrays(input, index)
@@ -235,7 +241,7 @@ def _scatter_number(x: Array, index: Any, *, dim: int, value: Array) -> Any:
 
 
 @function("scatter_add", in_place=True)
-def scatter_add(input: ArrayLike, dim: int, index: Any, src: Any) -> Any:
+def scatter_add(input: ArrayLike, dim: int, index: Array, src: Array) -> Array:
     """Add elements of `src` at `index` along `dim`: `x[index[i, j], j] += src[i, j]` for dim 0.
 
     >>> import numpy as np
@@ -247,7 +253,7 @@ def scatter_add(input: ArrayLike, dim: int, index: Any, src: Any) -> Any:
 
 
 @one_node("ScatterAddBackward0")
-def _scatter_add(x: Array, index: Any, src: Array, *, dim: int) -> Array:
+def _scatter_add(x: Array, index: Array, src: Array, *, dim: int) -> Array:
     return add(x, _total(x, index, src, dim))
 
 
@@ -262,7 +268,7 @@ def _total(x: Array, index: Any, src: Array, dim: int) -> Array:
 
 # -- writing a part ------------------------------------------------------------------------------------------------
 @function("select_scatter")
-def select_scatter(input: ArrayLike, src: Any, dim: int, index: int) -> Any:
+def select_scatter(input: ArrayLike, src: Array, dim: int, index: int) -> Any:
     """Return the input with `src` at one index along `dim`.
 
     >>> import numpy as np
@@ -280,7 +286,7 @@ def _select_scatter(x: Array, src: Array, *, dim: int, index: int) -> Any:
 
 @function("slice_scatter")
 def slice_scatter(
-    input: ArrayLike, src: Any, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+    input: ArrayLike, src: Array, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
 ) -> Any:
     """Return the input with `src` at a slice along `dim`."""
     x, src = arrays(input, src)

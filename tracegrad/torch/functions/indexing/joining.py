@@ -24,7 +24,7 @@ from tracegrad.typing import Array, ArrayLike
 
 # -- along a dimension they have -----------------------------------------------------------------------------------
 @function("cat", "concat", "concatenate", methods=False)
-def cat(tensors: Sequence[Any], dim: int = 0) -> Any:
+def cat(tensors: Sequence[Array], dim: int = 0) -> Array:
     """Concatenate values along `dim`, in their common dtype.
 
     The other sizes are equal. Empty vectors are skipped. ValueError for no values, RuntimeError if the shapes do not
@@ -49,19 +49,19 @@ def cat(tensors: Sequence[Any], dim: int = 0) -> Any:
 
 
 @one_node("CatBackward0")
-def _cat(xs: list[Any], *, non_empty: tuple[int, ...], dim: int) -> Any:
+def _cat(xs: list[Array], *, non_empty: tuple[int, ...], dim: int) -> Array:
     common = promoted(xs)
     return linear.concatenate(*(common[k] for k in non_empty), axis=dim)
 
 
-def _tensor_list(tensors: Sequence[Any], message: str, kind: type[Exception] | None = None) -> list[Any]:
+def _tensor_list(tensors: Sequence[Any], message: str, kind: type[Exception] | None = None) -> list[Array]:
     args = list(tensors)
     if not args:
         raise size_error(message) if kind is None else kind(located(message))
     return args if of_one_kind(args) else arrays(*args)
 
 
-def _check_sizes(xs: list[Any], dim: int) -> None:
+def _check_sizes(xs: list[Array], dim: int) -> None:
     first = xs[0].shape
     if all(x.shape == first for x in xs):
         return
@@ -78,7 +78,7 @@ def _check_sizes(xs: list[Any], dim: int) -> None:
 
 # -- along a new dimension -----------------------------------------------------------------------------------------
 @function("stack", methods=False)
-def stack(tensors: Sequence[Any], dim: int = 0) -> Any:
+def stack(tensors: Sequence[Array], dim: int = 0) -> Array:
     """Join values of one shape along a new dimension, in their common dtype.
 
     >>> stack([np.zeros(2), np.ones(2)], 1).tolist()
@@ -98,23 +98,23 @@ def stack(tensors: Sequence[Any], dim: int = 0) -> Any:
 
 
 @one_node("StackBackward0")
-def _stacked(xs: list[Any], *, dim: int) -> Array:
+def _stacked(xs: list[Array], *, dim: int) -> Array:
     return stack_split.stack(*promoted(xs), axis=dim)
 
 
 @one_node("CatBackward0")
-def _grown_and_joined(xs: list[Any], *, shapes: tuple[tuple[int, ...], ...], dim: int) -> Array:
+def _grown_and_joined(xs: list[Array], *, shapes: tuple[tuple[int, ...], ...], dim: int) -> Array:
     grown = [x if x.shape == s else linear.reshape(x, shape=s) for x, s in zip(promoted(xs), shapes)]
     return linear.concatenate(*grown, axis=dim)
 
 
-def _joined(xs: list[Any], shapes: list[tuple[int, ...]], dim: int) -> Any:
+def _joined(xs: list[Array], shapes: list[tuple[int, ...]], dim: int) -> Array:
     _check_sizes([np.broadcast_to(0, s) for s in shapes], dim)
     return _grown_and_joined(xs, shapes=tuple(shapes), dim=dim)
 
 
 @function("hstack", methods=False)
-def hstack(tensors: Sequence[Any]) -> Any:
+def hstack(tensors: Sequence[Array]) -> Array:
     """Join values along the second dimension; vectors and numbers along the first."""
     xs = _tensor_list(tensors, "hstack expects a non-empty TensorList")
     shapes = [x.shape or (1,) for x in xs]
@@ -122,7 +122,7 @@ def hstack(tensors: Sequence[Any]) -> Any:
 
 
 @function("vstack", "row_stack", methods=False)
-def vstack(tensors: Sequence[Any]) -> Any:
+def vstack(tensors: Sequence[Array]) -> Array:
     """Join values along the first dimension; vectors are rows.
 
     >>> vstack([np.zeros(2), np.ones((2, 2))]).shape
@@ -133,7 +133,7 @@ def vstack(tensors: Sequence[Any]) -> Any:
 
 
 @function("dstack", methods=False)
-def dstack(tensors: Sequence[Any]) -> Any:
+def dstack(tensors: Sequence[ArrayLike]) -> Array:
     """Join values along the third dimension."""
     xs = _tensor_list(tensors, "dstack expects a non-empty TensorList")
     shapes = [{0: (1, 1, 1), 1: (1, *x.shape, 1), 2: (*x.shape, 1)}.get(len(x.shape), x.shape) for x in xs]
@@ -141,7 +141,7 @@ def dstack(tensors: Sequence[Any]) -> Any:
 
 
 @function("column_stack", methods=False)
-def column_stack(tensors: Sequence[Any]) -> Any:
+def column_stack(tensors: Sequence[ArrayLike]) -> Array:
     """Join values along the second dimension; numbers and vectors are columns.
 
     >>> column_stack([np.zeros(2), np.ones(2)]).tolist()
@@ -152,7 +152,7 @@ def column_stack(tensors: Sequence[Any]) -> Any:
 
 
 @function("block_diag", methods=False)
-def block_diag(*tensors: Any) -> Any:
+def block_diag(*tensors: object) -> Array:
     """Return a matrix with matrices as blocks on its diagonal, and zeros elsewhere; vectors are rows.
 
     >>> block_diag(np.ones((1, 2)), 3.0).tolist()
@@ -182,7 +182,7 @@ def _blocks(xs: list[Any]) -> Array:
 
 # -- repeating -----------------------------------------------------------------------------------------------------
 @method("repeat")
-def repeat(self: Any, *sizes: Any) -> Any:
+def repeat(self: Array, *sizes: int | Sequence[int]) -> Array:
     """The whole repeated that many times along each dimension; more sizes than dimensions make new leading ones.
 
     >>> repeat(np.array([1, 2]), 2, 2).tolist()
@@ -195,12 +195,12 @@ def repeat(self: Any, *sizes: Any) -> Any:
 
 
 @one_node("RepeatBackward0")
-def _tiled(x: Array, *, times: tuple[int, ...]) -> Any:
+def _tiled(x: Array, *, times: tuple[int, ...]) -> Array:
     return copied(x) if times == (1,) * len(x.shape) else numpy_joining.tile(x, times)
 
 
 @function("tile")
-def tile(input: ArrayLike, *sizes: Any, dims: Any = None) -> Any:
+def tile(input: ArrayLike, *sizes: int | Sequence[int], dims: int | Sequence[int] | None = None) -> Array:
     """Repeat the input along its dimensions; missing numbers of repetitions at the front are 1.
 
     >>> tile(np.array([[1, 2]]), (2,)).tolist()
@@ -211,7 +211,7 @@ def tile(input: ArrayLike, *sizes: Any, dims: Any = None) -> Any:
 
 
 @function("repeat_interleave")
-def repeat_interleave(input: Any, repeats: Any, dim: int | None = None, *, output_size: int | None = None) -> Any:
+def repeat_interleave(input: Array, repeats: Any, dim: int | None = None, *, output_size: int | None = None) -> Any:
     """Repeat each element along `dim`; without `dim`, of the flattened input.
 
     >>> repeat_interleave(np.array([1, 2]), 2).tolist(), repeat_interleave(np.array([1, 2]), np.array([1, 3])).tolist()
@@ -251,7 +251,7 @@ def _require_one_dtype(xs: Sequence[Any]) -> None:
 
 
 @function("meshgrid", methods=False)
-def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Any, ...]:
+def meshgrid(*tensors: object, indexing: str = "ij") -> tuple[Array, ...]:
     """Return the coordinates of the grid that vectors span.
 
     With the indexing "xy", the second coordinate runs along the first dimension.
@@ -284,7 +284,7 @@ def _along_grid(x: Array, *, shape: tuple[int, ...], dim: int) -> Array:
 
 
 @function("cartesian_prod", methods=False)
-def cartesian_prod(*tensors: Any) -> Any:
+def cartesian_prod(*tensors: object) -> Array:
     """Return all combinations of one element of each vector, as rows.
 
     >>> cartesian_prod(np.array([1, 2]), np.array([3, 4])).tolist()
@@ -303,7 +303,7 @@ def _product(xs: list[Any]) -> Array:
 
 
 @function("combinations", methods=False)
-def combinations(input: ArrayLike, r: int = 2, with_replacement: bool = False) -> Any:
+def combinations(input: ArrayLike, r: int = 2, with_replacement: bool = False) -> Array:
     """Return all choices of `r` elements of a vector, in their order, as rows.
 
     >>> combinations(np.array([1, 2, 3])).tolist()
@@ -314,9 +314,10 @@ def combinations(input: ArrayLike, r: int = 2, with_replacement: bool = False) -
         raise size_error(f"Expect a 1D vector, but got shape {lengths(x.shape)}")
     choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
     chosen = np.array(list(choose(range(x.shape[0]), r)), np.int64).reshape(-1, r)
-    return _combined(x, index=chosen)
+    result: Array = _combined(x, index=chosen)
+    return result
 
 
 @one_node("StackBackward0")
-def _combined(x: Any, *, index: Any) -> Any:
+def _combined(x: Array, *, index: object) -> Any:
     return picked(x, constant(index, peer_of(x)), 0)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracegrad.errors import located
 from tracegrad.numpy_api.duplicate_indices import replaced_nothing
@@ -41,6 +41,10 @@ from tracegrad.torch.functions.indexing.index_update import along_dim, scattered
 from tracegrad.torch.functions.indexing.select import as_dtype, index_grid
 from tracegrad.typing import Array, ArrayLike
 
+if TYPE_CHECKING:
+    from tracegrad.ops.core.dispatch import Holder, Operand
+
+
 Both = Callable[[Any, Any], Any]
 
 _COMBINED: dict[str, Both] = {"prod": multiply, "amax": maximum, "amin": minimum}
@@ -57,8 +61,8 @@ def _known(name: str, reduce: str, choices: tuple[str, ...]) -> str:
 
 @function("scatter_reduce", in_place=True)
 def scatter_reduce(
-    input: ArrayLike, dim: int, index: Any, src: ArrayLike, reduce: str, *, include_self: bool = True
-) -> Any:
+    input: ArrayLike, dim: int, index: Operand, src: ArrayLike, reduce: str, *, include_self: bool = True
+) -> Array:
     """Reduce the elements of `src` with equal index along `dim`, and write the results there.
 
     With `include_self`, the elements of the input take part.
@@ -73,14 +77,14 @@ def scatter_reduce(
 
 
 @one_node("ScatterReduceBackward0")
-def _scatter_reduce(x: Array, index: Any, src: Array, *, dim: int, reduce: str, include_self: bool) -> Array:
+def _scatter_reduce(x: Array, index: Array, src: Array, *, dim: int, reduce: str, include_self: bool) -> Array:
     return _reduce_at(x, index, src, dim, reduce, include_self)
 
 
 @function("index_reduce", in_place=True)
 def index_reduce(
-    input: ArrayLike, dim: int, index: Any, source: ArrayLike, reduce: str, *, include_self: bool = True
-) -> Any:
+    input: ArrayLike, dim: int, index: object, source: ArrayLike, reduce: str, *, include_self: bool = True
+) -> Array:
     """Reduce `source` into the values at a vector of indices along `dim`.
 
     >>> import numpy as np
@@ -120,11 +124,11 @@ def _reduce_at(x: Array, index: Any, src: Array, dim: int, reduce: str, include_
     return reshape(result, shape=shape)
 
 
-def _flat(x: Array) -> Any:
+def _flat(x: Array) -> Array:
     return reshape(x, shape=(math.prod(x.shape),))
 
 
-def _flat_indices(index: Any, shape: tuple[int, ...], dim: int) -> Any:
+def _flat_indices(index: Holder, shape: tuple[int, ...], dim: int) -> Array:
     """Return the number, in row-major order, of the position of each written element."""
     if not shape:
         return reshape(index, shape=(1,))
@@ -134,12 +138,12 @@ def _flat_indices(index: Any, shape: tuple[int, ...], dim: int) -> Any:
     return _flat(total)
 
 
-def _spread(values: Any, indices: Any, like: Any) -> Any:
+def _spread(values: Any, indices: Any, like: Any) -> Array:
     """Return zeros like the flat `like`, with `values` added at their positions."""
     return ops.scatter_add(values, indices, shape=like.shape, axes=(0,))
 
 
-def _counted(indices: Any, like: Any) -> Any:
+def _counted(indices: Array, like: Array) -> Array:
     """Count the elements that are written to each position of `like`."""
     ones = constant(linear.full(shape=indices.shape, value=1, dtype="int64"), peer_of(indices))
     return _spread(ones, indices, like)
@@ -156,7 +160,7 @@ def _summed(x: Array, indices: Array, values: Array, mean: bool, include_self: b
     return divide(total, count) if x.dtype.kind in "fc" else floor_divide(total, count)
 
 
-def _segment_reduce(combine: Both, indices: Any, values: Any, count: int) -> tuple[Any, Any]:
+def _segment_reduce(combine: Both, indices: Any, values: Any, count: int) -> tuple[Array, ...]:
     """Reduce the values written to each of `count` positions; also return whether there are any."""
     order = sorting.argsort(indices, axis=0, descending=False, stable=True)
     sorted_indices, result = (ops.gather(v, order, axes=(0,)) for v in (indices, values))
@@ -176,7 +180,7 @@ def _combined(combine: Both, x: Array, indices: Array, values: Array, count: int
     return where(written, combine(x, result) if include_self else result, x)
 
 
-def _extremum(combine: Both, x: Any, indices: Any, values: Any, count: int, include_self: bool) -> Array:
+def _extremum(combine: Both, x: Any, indices: Any, values: Operand, count: int, include_self: bool) -> Array:
     """Return the extremum as a constant, plus a 0 that depends on the elements equal to it, in equal shares."""
     still, flat_values = stop_gradient(x), stop_gradient(values)
     result, written = _segment_reduce(combine, indices, flat_values, count)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -35,14 +35,21 @@ from tracegrad.torch.functions.core.registry import function, method
 from tracegrad.torch.functions.indexing.shapes import expanded
 from tracegrad.typing import Array, ArrayLike
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
-def _integers(name: str, index: Any, label: str = "index") -> Any:
+    from tracegrad.ops.core.dispatch import Operand
+    from tracegrad.typing import DTypeLike
+
+
+def _integers(name: str, index: Array, label: str = "index") -> Array:
     if index.dtype.kind not in "iu":
         raise RuntimeError(located(f"{name}(): Expected dtype int32/int64 for {label}, got {index.dtype}"))
-    return to_dtype(index, "int64")
+    result: Array = to_dtype(index, "int64")
+    return result
 
 
-def vector_of(name: str, index: Any) -> Any:
+def vector_of(name: str, index: Array) -> Array:
     if len(index.shape) > 1:
         raise index_error(
             f"{name}(): Index is supposed to be a vector, but got dim: {len(index.shape)} and size: "
@@ -54,7 +61,7 @@ def vector_of(name: str, index: Any) -> Any:
 
 # -- reading at indices --------------------------------------------------------------------------------------------
 @function("take")
-def take(input: Any, index: Any) -> Any:
+def take(input: Array, index: Array) -> Array:
     """Return elements by their indices into the flattened input; the result has the shape of `index`.
 
     >>> take(np.array([[1, 2], [3, 4]]), np.array([0, 3])).tolist()
@@ -72,7 +79,7 @@ def _elements(x: Array, index: Array) -> Array:
 _take, _chosen = one_node("TakeBackward0")(_elements), one_node("MaskedSelectBackward0")(_elements)
 
 
-def index_grid(index: Any, dim: int, rank: int) -> list[Any]:
+def index_grid(index: Any, dim: int, rank: int) -> list[Operand]:
     """Return the indices of the elements of `index` for every dimension: `index` along `dim`, else the position."""
     spread = []
     for d in range(rank):
@@ -100,7 +107,7 @@ def checked_index(name: str, x: Array, index: Any, dim: int) -> Any:
 
 
 @function("gather")
-def gather(input: Any, dim: int, index: Any) -> Any:
+def gather(input: Array, dim: int, index: Any) -> Array:
     """Return the elements at `index` along `dim`: `x[index[i, j], j]` for dim 0.
 
     `index` has as many dimensions as the input, and is not larger in the other dimensions. The result has its shape.
@@ -117,7 +124,7 @@ def gather(input: Any, dim: int, index: Any) -> Any:
 
 
 @function("take_along_dim")
-def take_along_dim(input: Any, indices: Any, dim: int | None = None) -> Any:
+def take_along_dim(input: Array, indices: Array, dim: int | None = None) -> Array:
     """Gather with broadcast in the other dimensions; without `dim`, indices count the flattened input.
 
     >>> x = np.array([[3, 1], [2, 4]])
@@ -144,7 +151,7 @@ def take_along_dim(input: Any, indices: Any, dim: int | None = None) -> Any:
 
 
 @function("index_select")
-def index_select(input: Any, dim: int, index: Any) -> Any:
+def index_select(input: Array, dim: int, index: Array) -> Any:
     """Return the values at a vector of indices along `dim`.
 
     >>> index_select(np.array([[1, 2], [3, 4]]), 1, np.array([1])).tolist()
@@ -159,7 +166,7 @@ def index_select(input: Any, dim: int, index: Any) -> Any:
 
 
 @one_node("IndexSelectBackward0")
-def _index_select(x: Array, index: Any, *, dim: int) -> Any:
+def _index_select(x: Array, index: object, *, dim: int) -> Any:
     return picked(x, index, dim)
 
 
@@ -224,7 +231,7 @@ def argwhere(input: ArrayLike) -> Any:
 
 
 @function("masked_select")
-def masked_select(input: Any, mask: Any) -> Any:
+def masked_select(input: Array, mask: Array) -> Array:
     """Return the elements where the mask is true, as a vector.
 
     >>> masked_select(np.array([1, 2, 3]), np.array([True, False, True])).tolist()
@@ -241,12 +248,13 @@ def masked_select(input: Any, mask: Any) -> Any:
     return _chosen(x, constant(np.flatnonzero(np.broadcast_to(known, shape)), peer_of(x)))
 
 
-def as_dtype(value: Any, dtype: Any) -> Any:
-    return np.asarray(value).astype(dtype).item() if is_literal(value) else to_dtype(value, dtype)
+def as_dtype(value: Operand, dtype: DTypeLike) -> Array:
+    result: Array = np.asarray(value).astype(dtype).item() if is_literal(value) else to_dtype(value, dtype)
+    return result
 
 
 @function("masked_fill", in_place=True)
-def masked_fill(input: Any, mask: Any, value: Any) -> Any:
+def masked_fill(input: Any, mask: Any, value: Any) -> Array:
     """Return `value` where the mask is true, and the input elsewhere.
 
     The value is a number, or an array without dimensions.
@@ -267,18 +275,18 @@ def masked_fill(input: Any, mask: Any, value: Any) -> Any:
     return _filled(x, chosen, filled)
 
 
-def with_value(input: ArrayLike, index: Any, value: ArrayLike) -> tuple[Any, Any, Any]:
+def with_value(input: ArrayLike, index: object, value: ArrayLike) -> tuple[Any, Any, Any]:
     peer = peer_of(input, index, value)
     return array(input, peer), array(index, peer), operand(value, peer)
 
 
 @one_node("MaskedFillBackward1")
-def _filled(x: Array, mask: Array, value: Any) -> Array:
+def _filled(x: Array, mask: Array, value: Array) -> Array:
     return elementwise.where(mask, value, x)
 
 
 @function("masked_scatter", in_place=True)
-def masked_scatter(input: Any, mask: Any, source: Any) -> Any:
+def masked_scatter(input: Array, mask: Array, source: Array) -> Array:
     """Return elements of `source`, in their order, where the mask is true, and the input elsewhere.
 
     >>> masked_scatter(np.zeros(3), np.array([True, False, True]), np.array([1.0, 2.0])).tolist()
@@ -287,7 +295,8 @@ def masked_scatter(input: Any, mask: Any, source: Any) -> Any:
     text = "masked_scatter: expected self and source to have same dtypes but got{A} and {B}"
     require_one_dtype(input, source, text)
     x, chosen, values = arrays(input, mask, source)
-    return _masked_scatter(x, _mask("masked_scatter", chosen), to_dtype(values, x.dtype))
+    result: Array = _masked_scatter(x, _mask("masked_scatter", chosen), to_dtype(values, x.dtype))
+    return result
 
 
 @one_node("MaskedScatterBackward0")
@@ -302,7 +311,7 @@ def _masked_scatter(x: Array, mask: Array, source: Array) -> Any:
 
 
 @function("isin", methods=False)
-def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> Array:
+def isin(elements: object, test_elements: object, *, assume_unique: bool = False, invert: bool = False) -> Array:
     """Return whether each element is one of the test elements.
 
     >>> isin(np.array([1, 2, 3]), np.array([2, 3])).tolist()
@@ -317,7 +326,7 @@ def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, inve
 
 
 @function("unravel_index", methods=False)
-def unravel_index(indices: ArrayLike, shape: Any) -> tuple[Any, ...]:
+def unravel_index(indices: ArrayLike, shape: Sequence[int]) -> tuple[Array, ...]:
     """Convert indices into the flattened array to indices along each dimension of `shape`.
 
     An index out of bounds is not an error, as in PyTorch.

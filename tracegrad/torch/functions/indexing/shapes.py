@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,6 +26,11 @@ from tracegrad.torch.functions.core.dims import (
 from tracegrad.torch.functions.core.formats import check_format
 from tracegrad.torch.functions.core.registry import function, method
 from tracegrad.typing import Array, ArrayLike
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tracegrad.typing import Axes
 
 
 # -- another shape -------------------------------------------------------------------------------------------------
@@ -51,7 +56,7 @@ def wanted_shape(shape: tuple[int, ...], old: tuple[int, ...]) -> tuple[int, ...
     return tuple(size // known if n == -1 else n for n in shape)
 
 
-def _copies(x: Any, result: Any) -> bool:
+def _copies(x: Any, result: Array) -> bool:
     """Whether a reshape had to move elements in memory."""
     before, after = getattr(x, "array", x), getattr(result, "array", result)
     if not (isinstance(before, np.ndarray) and isinstance(after, np.ndarray)):
@@ -60,7 +65,7 @@ def _copies(x: Any, result: Any) -> bool:
 
 
 @function("reshape")
-def reshape(input: Any, *sizes: Any, shape: Any = None) -> Any:
+def reshape(input: Any, *sizes: int | Sequence[int], shape: object = None) -> Any:
     """Return the elements in row-major order in another shape, sizes or one sequence; -1 is the remaining size.
 
     It is a view if the memory layout allows one. RuntimeError if the sizes do not fit.
@@ -74,7 +79,7 @@ def reshape(input: Any, *sizes: Any, shape: Any = None) -> Any:
 
 
 @method("view")
-def view(self: Any, *sizes: Any) -> Any:
+def view(self: Array, *sizes: int | Sequence[int]) -> Any:
     """The same elements in another shape, sharing memory; RuntimeError if the sizes or the layout do not fit.
 
     >>> view(np.arange(6), 3, 2).shape
@@ -92,13 +97,13 @@ def view(self: Any, *sizes: Any) -> Any:
 
 
 @method("view_as")
-def view_as(self: Any, other: Any) -> Any:
+def view_as(self: Array, other: Array) -> Any:
     """`view` in the shape of another."""
     return view(self, other.shape)
 
 
 @method("reshape_as")
-def reshape_as(self: Any, other: Any) -> Any:
+def reshape_as(self: object, other: Array) -> Any:
     """`reshape` to the shape of another."""
     return reshape(self, other.shape)
 
@@ -122,13 +127,13 @@ def flatten(input: ArrayLike, start_dim: int = 0, end_dim: int = -1) -> Any:
 
 
 @function("ravel")
-def ravel(input: Any) -> Any:
+def ravel(input: Array) -> Any:
     """Return the elements as one dimension."""
     return flatten(input)
 
 
 @function("unflatten")
-def unflatten(input: ArrayLike, dim: int, sizes: Any) -> Any:
+def unflatten(input: ArrayLike, dim: int, sizes: int | Sequence[int]) -> Any:
     """Split one dimension into several of the given sizes, one of which may be -1.
 
     >>> unflatten(np.zeros((2, 12)), 1, (3, -1)).shape
@@ -148,7 +153,7 @@ def unflatten(input: ArrayLike, dim: int, sizes: Any) -> Any:
 
 # -- dimensions of one element -------------------------------------------------------------------------------------
 @function("squeeze")
-def squeeze(input: ArrayLike, dim: Any = None) -> Any:
+def squeeze(input: ArrayLike, dim: Axes = None) -> Any:
     """Remove dimensions of size one: all of them, or those among `dim`.
 
     >>> squeeze(np.zeros((1, 2, 1))).shape, squeeze(np.zeros((1, 2, 1)), (0, 1)).shape
@@ -163,7 +168,7 @@ def squeeze(input: ArrayLike, dim: Any = None) -> Any:
 
 
 @function("unsqueeze")
-def unsqueeze(input: ArrayLike, dim: int) -> Any:
+def unsqueeze(input: ArrayLike, dim: int) -> Array:
     """Insert a dimension of size one at `dim`.
 
     >>> unsqueeze(np.zeros(3), -1).shape
@@ -171,10 +176,11 @@ def unsqueeze(input: ArrayLike, dim: int) -> Any:
     """
     x = one(input)
     k = dim_of(dim, len(x.shape) + 1)
-    return named("UnsqueezeBackward0", reshaped(x, (*x.shape[:k], 1, *x.shape[k:])))
+    result: Array = named("UnsqueezeBackward0", reshaped(x, (*x.shape[:k], 1, *x.shape[k:])))
+    return result
 
 
-def _at_least(tensors: tuple[Any, ...], grow: Any) -> Any:
+def _at_least(tensors: tuple[Any, ...], grow: Any) -> Array | tuple[Array, ...]:
     args = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], tuple | list) else tensors
     grown = tuple(grow(one(x)) for x in args)
     return grown if args is not tensors or len(grown) != 1 else grown[0]
@@ -190,7 +196,7 @@ def _two_dims(x: Array) -> Any:
     return x if x.shape else named("ViewBackward0", reshaped(x, (1, 1)))
 
 
-def _three_dims(x: Any) -> Any:
+def _three_dims(x: Array) -> Any:
     if len(x.shape) == 2:
         return unsqueeze(x, -1)
     if len(x.shape) == 1:
@@ -199,25 +205,25 @@ def _three_dims(x: Any) -> Any:
 
 
 @function("atleast_1d", methods=False)
-def atleast_1d(*tensors: Any) -> Any:
+def atleast_1d(*tensors: object) -> Array | tuple[Array, ...]:
     """Return values with at least one dimension."""
     return _at_least(tensors, _one_dim)
 
 
 @function("atleast_2d", methods=False)
-def atleast_2d(*tensors: Any) -> Any:
+def atleast_2d(*tensors: object) -> Array | tuple[Array, ...]:
     """Return values with at least two dimensions; new dimensions come first."""
     return _at_least(tensors, _two_dims)
 
 
 @function("atleast_3d", methods=False)
-def atleast_3d(*tensors: Any) -> Any:
+def atleast_3d(*tensors: object) -> Any:
     """Return values with at least three dimensions; a vector becomes the middle dimension."""
     return _at_least(tensors, _three_dims)
 
 
 # -- repeated without copying --------------------------------------------------------------------------------------
-def expanded(x: Array, sizes: tuple[int, ...]) -> Any:
+def expanded(x: Array, sizes: tuple[int, ...]) -> Array:
     """Broadcast `x` to `sizes`, where -1 keeps the size of a dimension."""
     new = len(sizes) - len(x.shape)
     if new < 0:
@@ -243,7 +249,7 @@ def expanded(x: Array, sizes: tuple[int, ...]) -> Any:
 
 
 @method("expand")
-def expand(self: Any, *sizes: Any) -> Any:
+def expand(self: Array, *sizes: int | Sequence[int]) -> Array:
     """Repeated along dimensions of size one and along new leading ones; -1 keeps a size.
 
     >>> expand(np.array([[1.0], [2.0]]), -1, 3).tolist()
@@ -253,13 +259,13 @@ def expand(self: Any, *sizes: Any) -> Any:
 
 
 @method("expand_as")
-def expand_as(self: Any, other: Any) -> Any:
+def expand_as(self: Array, other: Array) -> Array:
     """`expand` to the shape of another."""
     return expanded(self, other.shape)
 
 
 @function("broadcast_to")
-def broadcast_to(input: Any, size: Any) -> Any:
+def broadcast_to(input: Any, size: Any) -> Array:
     """Repeat along dimensions of size one and along new leading dimensions, to the shape `size`."""
     return expanded(one(input), integers((size,)))
 
@@ -278,7 +284,7 @@ def broadcast_tensors(*tensors: Any) -> tuple[Any, ...]:
 
 
 @function("broadcast_shapes", methods=False)
-def broadcast_shapes_(*shapes: Any) -> Size:
+def broadcast_shapes_(*shapes: tuple[int, ...]) -> Size:
     """Return the shape to which shapes broadcast.
 
     ValueError for a negative size.
@@ -293,7 +299,7 @@ def broadcast_shapes_(*shapes: Any) -> Size:
 
 
 @method("sum_to_size")
-def sum_to_size(self: Any, *size: Any) -> Any:
+def sum_to_size(self: Any, *size: Any) -> Array:
     """The sum over dimensions so that `size` is left: the transpose of `expand`.
 
     >>> sum_to_size(np.ones((2, 3)), 1, 3).tolist()
@@ -315,7 +321,7 @@ def _summed(x: Array, *, wanted: tuple[int, ...]) -> Array:
 
 # -- dimensions in another order -----------------------------------------------------------------------------------
 @function("permute")
-def permute(input: ArrayLike, *sizes: Any, dims: Any = None) -> Any:
+def permute(input: ArrayLike, *sizes: int | Sequence[int], dims: int | Sequence[int] | None = None) -> Array:
     """Reorder the dimensions. They are passed one by one, or as `dims`.
 
     >>> permute(np.zeros((2, 3, 4)), (2, 0, 1)).shape
@@ -335,7 +341,7 @@ def permute(input: ArrayLike, *sizes: Any, dims: Any = None) -> Any:
 
 
 @function("transpose", "swapdims")
-def transpose(input: Any, dim0: int, dim1: int) -> Any:
+def transpose(input: Any, dim0: int, dim1: int) -> Array:
     """Exchange two dimensions.
 
     >>> transpose(np.zeros((2, 3, 4)), 0, -1).shape
@@ -351,13 +357,13 @@ def transpose(input: Any, dim0: int, dim1: int) -> Any:
 
 
 @function("swapaxes")
-def swapaxes(input: ArrayLike, axis0: int, axis1: int) -> Any:
+def swapaxes(input: ArrayLike, axis0: int, axis1: int) -> Array:
     """Swap two dimensions, as `transpose` does."""
     return transpose(input, axis0, axis1)
 
 
 @function("t")
-def t(input: ArrayLike) -> Any:
+def t(input: ArrayLike) -> Array:
     """Transpose a matrix; return values of fewer dimensions unchanged."""
     x = one(input)
     rank = len(x.shape)
@@ -367,7 +373,7 @@ def t(input: ArrayLike) -> Any:
 
 
 @function("movedim", "moveaxis")
-def movedim(input: ArrayLike, source: ArrayLike, destination: Any) -> Any:
+def movedim(input: ArrayLike, source: int | Sequence[int], destination: int | Sequence[int]) -> Array:
     """Move the dimensions `source` to the places `destination`; the others keep their order.
 
     >>> movedim(np.zeros((2, 3, 4)), 0, -1).shape
@@ -393,7 +399,7 @@ def movedim(input: ArrayLike, source: ArrayLike, destination: Any) -> Any:
 
 # -- unchanged values ----------------------------------------------------------------------------------------------
 @function("clone", methods=False)
-def clone(input: ArrayLike, *, memory_format: Any = None) -> Any:
+def clone(input: ArrayLike, *, memory_format: object = None) -> Array:
     """Copy a value. Derivatives flow through the copy.
 
     >>> clone(np.ones(2)).tolist()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -30,9 +30,15 @@ from tracegrad.torch.functions.core.dims import (
 from tracegrad.torch.functions.core.registry import function, method
 from tracegrad.typing import Array, ArrayLike
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tracegrad.ops.core.dispatch import Operand
+    from tracegrad.typing import NDArray
+
 
 @function("narrow")
-def narrow(input: ArrayLike, dim: int, start: int, length: int) -> Any:
+def narrow(input: ArrayLike, dim: int, start: int, length: int) -> Array:
     """Return `length` elements from `start` along `dim`, as a view.
 
     >>> narrow(np.arange(5), 0, 1, 3).tolist()
@@ -48,11 +54,12 @@ def narrow(input: ArrayLike, dim: int, start: int, length: int) -> Any:
     first += n if first < 0 else 0
     if first + count > n:
         raise size_error(f"start ({first}) + length ({count}) exceeds dimension size ({n}).")
-    return named("SliceBackward0", slice_along(x, k, first, first + count))
+    result: Array = named("SliceBackward0", slice_along(x, k, first, first + count))
+    return result
 
 
 @function("select")
-def select(input: ArrayLike, dim: int, index: int) -> Any:
+def select(input: ArrayLike, dim: int, index: int) -> Array:
     """Return the values at one index along `dim`. This dimension disappears.
 
     >>> select(np.arange(6).reshape(2, 3), 1, -1).tolist()
@@ -65,16 +72,18 @@ def select(input: ArrayLike, dim: int, index: int) -> Any:
     n = x.shape[k]
     if not -n <= i < n:
         raise index_error(f"select(): index {i} out of range for tensor of size {lengths(x.shape)} at dimension {k}")
-    return _selected(x, dim=k, index=i % n)
+    result: Array = _selected(x, dim=k, index=i % n)
+    return result
 
 
 @one_node("SelectBackward0")
-def _selected(x: Array, *, dim: int, index: int) -> Any:
+def _selected(x: Array, *, dim: int, index: int) -> Array:
     return _dropped(x, dim, index)
 
 
-def _dropped(x: Array, dim: int, index: int) -> Any:
-    return numpy_shapes.reshaped(slice_along(x, dim, index, index + 1), (*x.shape[:dim], *x.shape[dim + 1 :]))
+def _dropped(x: Array, dim: int, index: int) -> Array:
+    result: Array = numpy_shapes.reshaped(slice_along(x, dim, index, index + 1), (*x.shape[:dim], *x.shape[dim + 1 :]))
+    return result
 
 
 _SEQUENCES = (tuple, list)
@@ -96,7 +105,9 @@ def unbind(input: ArrayLike, dim: int = 0) -> tuple[Any, ...]:
 
 
 @function("split")
-def split(tensor: ArrayLike, split_size_or_sections: Any, dim: int = 0) -> tuple[Any, ...]:
+def split(
+    tensor: ArrayLike, split_size_or_sections: int | tuple[int, ...] | list[int], dim: int = 0
+) -> tuple[Operand, ...]:
     """Split along `dim` into parts of one size (the last one may be smaller), or of a sequence of sizes.
 
     >>> [x.tolist() for x in split(np.arange(5), 2)]
@@ -124,7 +135,7 @@ def split(tensor: ArrayLike, split_size_or_sections: Any, dim: int = 0) -> tuple
 
 
 @function("split_with_sizes")
-def split_with_sizes(input: ArrayLike, split_sizes: Any, dim: int = 0) -> tuple[Any, ...]:
+def split_with_sizes(input: ArrayLike, split_sizes: Sequence[int], dim: int = 0) -> tuple[Array, ...]:
     """Split along `dim` into parts of these sizes, which add up to the size of `dim`."""
     x = one(input)
     k, sizes = dim_of(dim, len(x.shape)), integers((split_sizes,))
@@ -139,7 +150,7 @@ def split_with_sizes(input: ArrayLike, split_sizes: Any, dim: int = 0) -> tuple[
 
 
 @function("chunk")
-def chunk(input: ArrayLike, chunks: int, dim: int = 0) -> tuple[Any, ...]:
+def chunk(input: ArrayLike, chunks: int, dim: int = 0) -> tuple[Array, ...]:
     """Split along `dim` into at most `chunks` parts of one size; the last one may be smaller.
 
     >>> [x.tolist() for x in chunk(np.arange(5), 3)]
@@ -156,7 +167,9 @@ def chunk(input: ArrayLike, chunks: int, dim: int = 0) -> tuple[Any, ...]:
 
 
 @function("tensor_split")
-def tensor_split(input: ArrayLike, indices_or_sections: Any, dim: int = 0) -> tuple[Any, ...]:
+def tensor_split(
+    input: ArrayLike, indices_or_sections: int | tuple[int, ...] | list[int], dim: int = 0
+) -> tuple[Array, ...]:
     """Split along `dim` into a number of parts of nearly one size, or at indices.
 
     >>> [x.tolist() for x in tensor_split(np.arange(5), 2)], [x.tolist() for x in tensor_split(np.arange(5), (1, 3))]
@@ -179,7 +192,7 @@ def tensor_split(input: ArrayLike, indices_or_sections: Any, dim: int = 0) -> tu
     return tuple(named("SliceBackward0", slice_along(x, k, a, max(a, b))) for a, b, _ in spans)
 
 
-def _split_along(name: str, x: Array, indices_or_sections: Any, dim: int, rank: int) -> tuple[Any, ...]:
+def _split_along(name: str, x: Array, indices_or_sections: Any, dim: int, rank: int) -> tuple[Array, ...]:
     if len(x.shape) < rank:
         raise size_error(
             f"torch.{name} requires a tensor with at least {rank} dimension, but got a tensor with {len(x.shape)} "
@@ -197,26 +210,26 @@ def _split_along(name: str, x: Array, indices_or_sections: Any, dim: int, rank: 
 
 
 @function("hsplit")
-def hsplit(input: ArrayLike, indices_or_sections: Any) -> tuple[Any, ...]:
+def hsplit(input: ArrayLike, indices_or_sections: int | tuple[int, ...] | list[int]) -> tuple[Array, ...]:
     """Split along the second dimension, or the only one, into parts of equal size or at indices."""
     x = one(input)
     return _split_along("hsplit", x, indices_or_sections, 0 if len(x.shape) < 2 else 1, 1)
 
 
 @function("vsplit")
-def vsplit(input: ArrayLike, indices_or_sections: Any) -> tuple[Any, ...]:
+def vsplit(input: ArrayLike, indices_or_sections: int | tuple[int, ...] | list[int]) -> tuple[Array, ...]:
     """Split along the first of two or more dimensions into parts of equal size or at indices."""
     return _split_along("vsplit", one(input), indices_or_sections, 0, 2)
 
 
 @function("dsplit")
-def dsplit(input: ArrayLike, indices_or_sections: Any) -> tuple[Any, ...]:
+def dsplit(input: ArrayLike, indices_or_sections: int | tuple[int, ...] | list[int]) -> tuple[Any, ...]:
     """Split along the third dimension into parts of equal size or at indices."""
     return _split_along("dsplit", one(input), indices_or_sections, 2, 3)
 
 
 @method("unfold")
-def unfold(input: Any, dimension: int, size: int, step: int) -> Any:
+def unfold(input: Array, dimension: int, size: int, step: int) -> Any:
     """All windows of `size` elements along a dimension, every `step`-th one; the window is a new last dimension.
 
     A view. Where windows overlap, it refuses updates in place: RuntimeError.
@@ -240,13 +253,13 @@ def unfold(input: Any, dimension: int, size: int, step: int) -> Any:
     return x._as_view(windows, partial(unfold, dimension=k, size=size, step=step), make_view)
 
 
-def _window_views(x: np.ndarray[Any, Any], dim: int, size: int, step: int) -> np.ndarray[Any, Any]:
+def _window_views(x: NDArray, dim: int, size: int, step: int) -> NDArray:
     every = sliding_window_view(x, size, dim, writeable=True)
     return every[(*[slice(None)] * dim, slice(None, None, step))]
 
 
 @one_node("UnfoldBackward0")
-def _windows(x: Any, *, dim: int, size: int, step: int) -> Any:
+def _windows(x: Array, *, dim: int, size: int, step: int) -> Array:
     if not x.shape:
         return linear.slice(linear.reshape(x, shape=(1,)), start=(0,), stop=(size,), step=(1,))
     starts = np.arange(0, x.shape[dim] - size + 1, step)
@@ -279,14 +292,14 @@ def diagonal(input: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
         return _diagonal(x, offset=offset, dims=(i, j))
     if not memory.flags.c_contiguous and memory.swapaxes(i, j).flags.c_contiguous:
         i, j, offset = j, i, -offset  # the same elements, of the transpose
-    result = _diagonal(x, offset=offset, dims=(i, j))
+    result: Any = _diagonal(x, offset=offset, dims=(i, j))
     if not np.may_share_memory(memory, result.array):
         result._frozen = "a diagonal of a matrix that is not contiguous, which is a copy"
     return result
 
 
 @one_node("DiagonalBackward0")
-def _diagonal(x: Any, *, offset: int, dims: tuple[int, int]) -> Any:
+def _diagonal(x: Array, *, offset: int, dims: tuple[int, int]) -> Array:
     """Return the diagonal: flatten the matrix, and slice it with a step of one row and one element."""
     batch_dims = tuple(k for k in range(len(x.shape)) if k not in dims)
     rows, columns = x.shape[dims[0]], x.shape[dims[1]]
@@ -296,11 +309,12 @@ def _diagonal(x: Any, *, offset: int, dims: tuple[int, int]) -> Any:
     x = x if perm == tuple(range(len(perm))) else linear.transpose(x, perm=perm)
     flat = linear.reshape(x, shape=(*x.shape[:-2], rows * columns))
     last = first + (count - 1) * (columns + 1) + 1 if count else first
-    return along(flat, len(batch_dims), first, last, columns + 1)
+    result: Array = along(flat, len(batch_dims), first, last, columns + 1)
+    return result
 
 
 @function("diag_embed")
-def diag_embed(input: ArrayLike, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Any:
+def diag_embed(input: ArrayLike, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Array:
     """Return matrices, in `dim1` and `dim2`, with the last dimension on a diagonal and zeros elsewhere.
 
     >>> diag_embed(np.array([1, 2])).tolist()
@@ -332,7 +346,7 @@ def _embedded(x: Array, *, offset: int, dims: tuple[int, int]) -> Array:
 
 
 @function("diag")
-def diag(input: Any, diagonal: int = 0) -> Any:
+def diag(input: Array, diagonal: int = 0) -> Array:
     """Return the diagonal of a matrix, or the matrix with a vector on its diagonal.
 
     >>> diag(np.array([1, 2])).tolist(), diag(np.array([[1, 2], [3, 4]])).tolist()
@@ -347,17 +361,17 @@ def diag(input: Any, diagonal: int = 0) -> Any:
 
 
 @function("diagflat")
-def diagflat(input: ArrayLike, offset: int = 0) -> Any:
+def diagflat(input: ArrayLike, offset: int = 0) -> Array:
     """Return the matrix with all elements on a diagonal, and zeros elsewhere."""
     return _flat_diagonal(one(input), offset=offset)
 
 
 @one_node("DiagEmbedBackward0")
-def _flat_diagonal(x: Array, *, offset: int) -> Any:
+def _flat_diagonal(x: Array, *, offset: int) -> Array:
     return _embedded(linear.reshape(x, shape=(size_of(x),)), offset=offset, dims=(0, 1))
 
 
-def _matrices(name: str, input: ArrayLike) -> Any:
+def _matrices(name: str, input: ArrayLike) -> Array:
     x = one(input)
     if len(x.shape) < 2:
         raise size_error(f"{name}: input tensor must have at least 2 dimensions")
@@ -365,23 +379,25 @@ def _matrices(name: str, input: ArrayLike) -> Any:
 
 
 @function("tril", in_place=True)
-def tril(input: ArrayLike, diagonal: int = 0) -> Any:
+def tril(input: ArrayLike, diagonal: int = 0) -> Array:
     """Return the lower triangle of the last two dimensions, with zeros above the diagonal.
 
     >>> tril(np.ones((2, 2))).tolist()
     [[1.0, 0.0], [1.0, 1.0]]
     """
-    return named("TrilBackward0", numpy_selection.tril(_matrices("tril", input), diagonal))
+    result: Array = named("TrilBackward0", numpy_selection.tril(_matrices("tril", input), diagonal))
+    return result
 
 
 @function("triu", in_place=True)
-def triu(input: ArrayLike, diagonal: int = 0) -> Any:
+def triu(input: ArrayLike, diagonal: int = 0) -> Array:
     """Return the upper triangle of the last two dimensions, with zeros below the diagonal.
 
     >>> triu(np.ones((2, 2))).tolist()
     [[1.0, 1.0], [0.0, 1.0]]
     """
-    return named("TriuBackward0", numpy_selection.triu(_matrices("triu", input), diagonal))
+    result: Array = named("TriuBackward0", numpy_selection.triu(_matrices("triu", input), diagonal))
+    return result
 
 
 @method("fill_diagonal_")
@@ -396,7 +412,7 @@ def fill_diagonal_(self: Any, fill_value: float, wrap: bool = False) -> Any:
 
 # -- the elements in another order ---------------------------------------------------------------------------------
 @function("flip")
-def flip(input: Any, *along: Any, dims: Any = None) -> Any:
+def flip(input: Array, *along: int | Sequence[int], dims: int | Sequence[int] | None = None) -> Array:
     """Reverse the order of the elements along dimensions, as a copy.
 
     >>> flip(np.arange(3), 0).tolist()
@@ -407,12 +423,12 @@ def flip(input: Any, *along: Any, dims: Any = None) -> Any:
 
 
 @one_node("FlipBackward0")
-def _flipped(x: Array, *, dims: tuple[int, ...]) -> Any:
+def _flipped(x: Array, *, dims: tuple[int, ...]) -> Array:
     return copied(linear.flip(x, axes=tuple(sorted(dims))) if x.shape else x)
 
 
 @function("fliplr")
-def fliplr(input: ArrayLike) -> Any:
+def fliplr(input: ArrayLike) -> Array:
     """Reverse the order of the elements along the second dimension."""
     x = one(input)
     if len(x.shape) < 2:
@@ -421,7 +437,7 @@ def fliplr(input: ArrayLike) -> Any:
 
 
 @function("flipud")
-def flipud(input: ArrayLike) -> Any:
+def flipud(input: ArrayLike) -> Array:
     """Reverse the order of the elements along the first dimension."""
     x = one(input)
     if not x.shape:
@@ -430,7 +446,7 @@ def flipud(input: ArrayLike) -> Any:
 
 
 @function("rot90")
-def rot90(input: ArrayLike, k: int = 1, dims: Any = (0, 1)) -> Any:
+def rot90(input: ArrayLike, k: int = 1, dims: int | Sequence[int] = (0, 1)) -> Array:
     """Rotate `k` times by 90 degrees, from the first of two dimensions towards the second, as a copy.
 
     >>> rot90(np.arange(4).reshape(2, 2)).tolist()
@@ -449,7 +465,7 @@ def rot90(input: ArrayLike, k: int = 1, dims: Any = (0, 1)) -> Any:
 
 
 @one_node("Rot90Backward0")
-def _rotated(x: Array, *, iterations: int, dims: tuple[int, int]) -> Any:
+def _rotated(x: Array, *, iterations: int, dims: tuple[int, int]) -> Array:
     i, j = dims
     perm = list(range(len(x.shape)))
     perm[i], perm[j] = j, i
@@ -463,7 +479,7 @@ def _rotated(x: Array, *, iterations: int, dims: tuple[int, int]) -> Any:
 
 
 @function("roll")
-def roll(input: Any, shifts: Any, dims: Any = None) -> Any:
+def roll(input: Array, shifts: int | Sequence[int], dims: int | Sequence[int] | None = None) -> Array:
     """Shift the elements along `dims`: elements that leave at one end enter at the other end.
 
     >>> roll(np.arange(4), 1).tolist()
@@ -482,7 +498,7 @@ def roll(input: Any, shifts: Any, dims: Any = None) -> Any:
 
 
 @one_node("RollBackward0")
-def _rolled(x: Array, *, shifts: tuple[int, ...], dims: tuple[int, ...] | None) -> Any:
+def _rolled(x: Array, *, shifts: tuple[int, ...], dims: tuple[int, ...] | None) -> Array:
     if dims is None:
         flat = linear.reshape(x, shape=(math.prod(x.shape),))
         return linear.reshape(_rolled_once(flat, shifts[0], 0), shape=x.shape)

@@ -6,8 +6,7 @@ cotangent of the values is scattered to the elements at the indices. Sorting is 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,6 +24,11 @@ from tracegrad.torch.functions.core.registry import function
 from tracegrad.torch.functions.core.return_types import return_type
 from tracegrad.typing import Array, ArrayLike, Shape
 
+if TYPE_CHECKING:
+    from tracegrad.ops.core.dispatch import Holder
+    from tracegrad.ops.core.op import Op
+
+
 _Sort = return_type("sort", "values", "indices")
 _TopK = return_type("topk", "values", "indices")
 _KthValue = return_type("kthvalue", "values", "indices")
@@ -33,21 +37,21 @@ _CumMin = return_type("cummin", "values", "indices")
 _Mode = return_type("mode", "values", "indices")
 
 
-def _ordered(x: Any) -> Any:
+def _ordered(x: Array) -> Array:
     """Return `x`; raise UnsupportedError for complex numbers, which only NumPy orders."""
     if x.dtype.kind == "c":
         raise UnsupportedError(located("the order of complex numbers is not supported"))
     return x
 
 
-def _with_axis(input: ArrayLike, dim: int) -> tuple[Any, int]:
+def _with_axis(input: ArrayLike, dim: int) -> tuple[Array, int]:
     """Return the array, with an axis added if it has none, and the axis that `dim` names."""
     x = _ordered(one(input))
     k = dim_of(dim, len(x.shape))
     return (x if x.shape else reshape(x, shape=(1,))), k
 
 
-def _with_elements(name: str, input: Any, dim: int) -> tuple[Any, int]:
+def _with_elements(name: str, input: Array, dim: int) -> tuple[Array, int]:
     x, k = _with_axis(input, dim)
     if not x.shape[k]:
         raise index_error(f"{name}(): Expected reduction dim {k} to have non-zero size.")
@@ -60,7 +64,7 @@ def _like(parts: tuple[Array, ...], shape: Shape) -> tuple[Array, ...]:
 
 # -- sorting -----------------------------------------------------------------------------------------------
 @function("sort")
-def sort(input: Any, dim: int = -1, descending: bool = False, *, stable: bool | None = None) -> Any:
+def sort(input: Array, dim: int = -1, descending: bool = False, *, stable: bool | None = None) -> Any:
     """Sort along `dim`, and return the values and their indices.
 
     >>> sort(np.array([2.0, 3.0, 1.0]), descending=True).indices.tolist()
@@ -70,20 +74,20 @@ def sort(input: Any, dim: int = -1, descending: bool = False, *, stable: bool | 
     return _Sort(*_sorted(name, one(input), dim, descending))
 
 
-def _sorted(name: str, x: Array, dim: int, descending: bool) -> tuple[Any, ...]:
+def _sorted(name: str, x: Array, dim: int, descending: bool) -> tuple[Array, ...]:
     if not x.shape:
-        return one_node(name)(_sorted_number)(x, dim=dim)  # type: ignore[no-any-return]
+        return one_node(name)(_sorted_number)(x, dim=dim)
     result = sorting.sort(x, axis=dim_of(dim, len(x.shape)), descending=bool(descending), stable=True)
     return result if name == "SortBackward0" else named(name, result)
 
 
-def _sorted_number(x: Array, *, dim: int) -> tuple[Any, ...]:
+def _sorted_number(x: Array, *, dim: int) -> tuple[Array, ...]:
     v, k = _with_axis(x, dim)
     return _like(sorting.sort(v, axis=k, descending=False, stable=True), x.shape)
 
 
 @function("argsort")
-def argsort(input: ArrayLike, dim: int = -1, descending: bool = False, *, stable: bool = False) -> Any:
+def argsort(input: ArrayLike, dim: int = -1, descending: bool = False, *, stable: bool = False) -> Array:
     """Return the indices that sort the values along `dim`.
 
     >>> argsort(np.array([2.0, 3.0, 1.0])).tolist()
@@ -95,7 +99,7 @@ def argsort(input: ArrayLike, dim: int = -1, descending: bool = False, *, stable
 
 
 @function("msort")
-def msort(input: ArrayLike) -> Any:
+def msort(input: ArrayLike) -> Array:
     """Sort along the first dimension, in ascending order.
 
     >>> msort(np.array([[2.0, 1.0], [1.0, 3.0]])).tolist()
@@ -105,7 +109,7 @@ def msort(input: ArrayLike) -> Any:
 
 
 @function("topk")
-def topk(input: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
+def topk(input: Array, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
     """Return the `k` largest (or smallest) values along `dim` in order, and their indices.
 
     RuntimeError if there are fewer values. The values are always sorted.
@@ -121,7 +125,7 @@ def topk(input: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool =
 
 
 @one_node("TopkBackward0")
-def _topk(x: Array, *, k: int, dim: int, largest: bool) -> tuple[Any, ...]:
+def _topk(x: Array, *, k: int, dim: int, largest: bool) -> tuple[Array, ...]:
     v, axis = _with_axis(x, dim)
     index = along(sorting.argsort(v, axis=axis, descending=largest, stable=True), axis, 0, k)
     parts = take_along_axis(v, index, axis), index
@@ -129,7 +133,7 @@ def _topk(x: Array, *, k: int, dim: int, largest: bool) -> tuple[Any, ...]:
 
 
 @function("kthvalue")
-def kthvalue(input: Any, k: int, dim: int = -1, keepdim: bool = False) -> Any:
+def kthvalue(input: Array, k: int, dim: int = -1, keepdim: bool = False) -> Any:
     """Return the `k`-th smallest value along `dim`, and its index.
 
     RuntimeError if there are fewer values.
@@ -145,13 +149,13 @@ def kthvalue(input: Any, k: int, dim: int = -1, keepdim: bool = False) -> Any:
 
 
 @one_node("KthvalueBackward0")
-def _kthvalue(x: Array, *, k: int, dim: int, keepdim: bool) -> tuple[Any, ...]:
+def _kthvalue(x: Array, *, k: int, dim: int, keepdim: bool) -> tuple[Array, ...]:
     v, axis = _with_axis(x, dim)
     index = along(sorting.argsort(v, axis=axis, descending=False, stable=True), axis, k - 1, k)
     return _picked(x, v, index, axis, keepdim)
 
 
-def _picked(x: Array, v: Array, index: Any, axis: int, keepdim: bool) -> tuple[Any, ...]:
+def _picked(x: Array, v: Array, index: Array, axis: int, keepdim: bool) -> tuple[Any, ...]:
     """Return the elements of `v` at one index along `axis`, and the index; `v` is `x` with at least one axis."""
     parts = take_along_axis(v, index, axis), index
     saved = tuple(n for i, n in enumerate(index.shape) if i != axis)
@@ -160,7 +164,7 @@ def _picked(x: Array, v: Array, index: Any, axis: int, keepdim: bool) -> tuple[A
 
 # -- running extrema and modes -----------------------------------------------------------------------------
 @function("cummax")
-def cummax(input: Any, dim: int) -> Any:
+def cummax(input: Array, dim: int) -> Any:
     """Return the largest value up to each element along `dim`, and the last index of this value.
 
     >>> cummax(np.array([1.0, 3.0, 2.0, 3.0]), 0).indices.tolist()
@@ -170,29 +174,29 @@ def cummax(input: Any, dim: int) -> Any:
 
 
 @one_node("CummaxBackward0")
-def _cummax(x: Array, *, dim: int) -> tuple[Any, ...]:
+def _cummax(x: Array, *, dim: int) -> tuple[Array, ...]:
     return _running(sorting.cumargmax, x, dim)
 
 
 @function("cummin")
-def cummin(input: Any, dim: int) -> Any:
+def cummin(input: Array, dim: int) -> Any:
     """Return the smallest value up to each element along `dim`, and the last index of this value."""
     return _CumMin(*_cummin(one(input), dim=dim))
 
 
 @one_node("CumminBackward0")
-def _cummin(x: Array, *, dim: int) -> tuple[Any, ...]:
+def _cummin(x: Array, *, dim: int) -> tuple[Array, ...]:
     return _running(sorting.cumargmin, x, dim)
 
 
-def _running(op: Callable[..., Any], x: Array, dim: int) -> tuple[Any, ...]:
+def _running(op: Op, x: Array, dim: int) -> tuple[Array, ...]:
     v, k = _with_axis(x, dim)
     index = op(v, axis=k)
     return _like((take_along_axis(v, index, k), index), x.shape)
 
 
 @function("mode")
-def mode(input: Any, dim: int = -1, keepdim: bool = False) -> Any:
+def mode(input: Array, dim: int = -1, keepdim: bool = False) -> Any:
     """Return the most frequent value along `dim`, the smallest one of several, and its last index.
 
     >>> mode(np.array([1.0, 3.0, 2.0, 3.0])).indices
@@ -203,7 +207,7 @@ def mode(input: Any, dim: int = -1, keepdim: bool = False) -> Any:
 
 
 @one_node("ModeBackward0")
-def _mode(x: Array, *, dim: int, keepdim: bool) -> tuple[Any, ...]:
+def _mode(x: Array, *, dim: int, keepdim: bool) -> tuple[Holder, ...]:
     v, k = _with_axis(x, dim)
     index = sorting.argmode(v, axis=k)
     return _picked(x, v, reshape(index, shape=(*v.shape[:k], 1, *v.shape[k + 1 :])), k, keepdim)
@@ -224,8 +228,8 @@ def searchsorted(
     out_int32: bool = False,
     right: bool = False,
     side: str | None = None,
-    sorter: Any = None,
-) -> Any:
+    sorter: object = None,
+) -> Array:
     """Return the indices at which to insert the input into a sorted sequence.
 
     The sequence has one dimension, or its dimensions except the last one are those of the input. The index is before
@@ -249,7 +253,7 @@ def searchsorted(
 
 
 @function("bucketize", methods=False)
-def bucketize(input: ArrayLike, boundaries: ArrayLike, *, out_int32: bool = False, right: bool = False) -> Any:
+def bucketize(input: ArrayLike, boundaries: ArrayLike, *, out_int32: bool = False, right: bool = False) -> Array:
     """Return the indices at which to insert the input into one sequence of boundaries."""
     return searchsorted(boundaries, input, out_int32=out_int32, right=right)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,10 +22,15 @@ from tracegrad.torch.functions.core.registry import function, method
 from tracegrad.torch.functions.indexing.slicing import diagonal
 from tracegrad.typing import Array, ArrayLike
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tracegrad.ops.core.dispatch import Operand
+
 
 # -- matmul and its cases ------------------------------------------------------------------------------------------
 @function("matmul")
-def matmul(input: Any, other: Any) -> Any:
+def matmul(input: Array, other: Array) -> Array:
     """Return the matrix product; batches of matrices broadcast.
 
     A vector on the left is a row, and a vector on the right is a column. RuntimeError if the sizes do not fit.
@@ -68,7 +73,7 @@ def _times(shape: tuple[int, ...]) -> str:
 _batches, _matrix_product = one_node("BmmBackward0")(matmul_any), one_node("MmBackward0")(matmul_any)
 
 
-def _mm(x: Any, y: Any) -> Any:
+def _mm(x: Array, y: Array) -> Array:
     if x.shape[1] != y.shape[0]:
         raise size_error(f"mat1 and mat2 shapes cannot be multiplied ({_times(x.shape)} and {_times(y.shape)})")
     if x.dtype != y.dtype:
@@ -77,7 +82,7 @@ def _mm(x: Any, y: Any) -> Any:
 
 
 @function("mm")
-def mm(input: Any, mat2: Any) -> Any:
+def mm(input: Array, mat2: Array) -> Array:
     """Return the product of two matrices.
 
     >>> mm(np.ones((2, 3)), np.ones((3, 1))).tolist()
@@ -92,7 +97,7 @@ def mm(input: Any, mat2: Any) -> Any:
 
 
 @function("bmm")
-def bmm(input: Any, mat2: Any) -> Any:
+def bmm(input: Array, mat2: Array) -> Array:
     """Return the products of the matrices of two batches.
 
     >>> bmm(np.ones((2, 1, 3)), np.ones((2, 3, 1))).tolist()
@@ -116,7 +121,7 @@ def _check_batches(x: Array, y: Array) -> None:
 
 
 @function("mv")
-def mv(input: Any, vec: Any) -> Any:
+def mv(input: Array, vec: Array) -> Array:
     """Return the product of a matrix and a vector.
 
     >>> mv(np.ones((2, 3)), np.ones(3)).tolist()
@@ -131,7 +136,7 @@ def mv(input: Any, vec: Any) -> Any:
     return _mv(x, y)
 
 
-def _mv(x: Any, y: Any) -> Any:
+def _mv(x: Array, y: Array) -> Array:
     return named("MvBackward0", contraction.matvec(*contraction.promoted(x, y)))
 
 
@@ -147,7 +152,7 @@ def _check_vectors(x: Array, y: Array) -> None:
 
 
 @function("dot")
-def dot(input: Any, tensor: Any) -> Any:
+def dot(input: Array, tensor: Array) -> Array:
     """Return the sum of the products of two vectors.
 
     >>> float(dot(np.array([1.0, 2.0]), np.array([3.0, 4.0])))
@@ -159,12 +164,12 @@ def dot(input: Any, tensor: Any) -> Any:
     return _dot(x, y)
 
 
-def _dot(x: Any, y: Any) -> Any:
+def _dot(x: Array, y: Array) -> Array:
     return named("DotBackward0", contraction.inner(*contraction.promoted(x, y)))
 
 
 @function("vdot")
-def vdot(input: Any, other: Any) -> Any:
+def vdot(input: Array, other: Array) -> Array:
     """Return the sum of the products of two vectors, with the conjugate of the first one.
 
     >>> vdot(np.array([1j, 2.0]), np.array([1j, 1.0])).item()
@@ -177,12 +182,12 @@ def vdot(input: Any, other: Any) -> Any:
 
 
 @one_node("VdotBackward0")
-def _vdot(x: Any, y: Any) -> Any:
+def _vdot(x: Array, y: Array) -> Array:
     return matmul_any(conjugated(x), y)
 
 
 @function("inner")
-def inner(input: Any, other: Any) -> Any:
+def inner(input: Array, other: Array) -> Array:
     """Return the sums of products over the last dimensions; for a number, the product.
 
     >>> inner(np.ones((2, 3)), np.ones(3)).tolist()
@@ -201,12 +206,12 @@ def inner(input: Any, other: Any) -> Any:
 
 
 @one_node("MmBackward0")
-def _inner(x: Any, y: Any) -> Any:
+def _inner(x: Array, y: Array) -> Array:
     return contraction.tensordot(x, y, axes=(-1, -1))
 
 
 @function("outer", "ger")
-def outer(input: ArrayLike, vec2: ArrayLike) -> Any:
+def outer(input: ArrayLike, vec2: ArrayLike) -> Array:
     """Return the products of each element of one vector with each element of another.
 
     >>> outer(np.array([1.0, 2.0]), np.array([3.0, 4.0])).tolist()
@@ -225,7 +230,7 @@ def _outer(x: Array, y: Array) -> Array:
 
 
 # -- products added to a value -------------------------------------------------------------------------------------
-def _added(x: Array, product: Any, beta: float, alpha: float) -> Any:
+def _added(x: Array, product: Operand, beta: float, alpha: float) -> Any:
     """Compute `beta * x + alpha * product`; with a `beta` of 0 the values of `x` are ignored."""
     product = product if alpha == 1 else multiply(product, alpha)
     if beta == 0:
@@ -241,7 +246,7 @@ def _check_added(x: Array, shape: tuple[int, ...]) -> None:
 
 
 @function("addmm", in_place=True)
-def addmm(input: Any, mat1: Any, mat2: Any, *, beta: float = 1, alpha: float = 1) -> Any:
+def addmm(input: Array, mat1: Array, mat2: Array, *, beta: float = 1, alpha: float = 1) -> Array:
     """Return `beta * input + alpha * (mat1 @ mat2)`. The input broadcasts.
 
     >>> addmm(np.ones(2), np.ones((1, 3)), np.ones((3, 2)), alpha=2).tolist()
@@ -256,10 +261,11 @@ def addmm(input: Any, mat1: Any, mat2: Any, *, beta: float = 1, alpha: float = 1
     if a.shape[1] != b.shape[0]:
         raise size_error(f"mat1 and mat2 shapes cannot be multiplied ({_times(a.shape)} and {_times(b.shape)})")
     _check_added(x, (a.shape[0], b.shape[1]))
-    return _addmm(x, a, b, beta=beta, alpha=alpha)
+    result: Array = _addmm(x, a, b, beta=beta, alpha=alpha)
+    return result
 
 
-def _added_product(x: Any, a: Any, b: Any, *, beta: float, alpha: float) -> Any:
+def _added_product(x: Array, a: Array, b: Array, *, beta: float, alpha: float) -> Any:
     return _added(x, matmul_any(a, b), beta, alpha)
 
 
@@ -268,7 +274,7 @@ _baddbmm = one_node("BaddbmmBackward0")(_added_product)
 
 
 @function("addmv", in_place=True)
-def addmv(input: Any, mat: Any, vec: Any, *, beta: float = 1, alpha: float = 1) -> Any:
+def addmv(input: Array, mat: Array, vec: Array, *, beta: float = 1, alpha: float = 1) -> Array:
     """Return `beta * input + alpha * (mat @ vec)`. The input broadcasts."""
     require_one_dtype(mat, vec)
     require_one_dtype(input, mat, "addmv input tensors must have the same dtype, but got {A}, {B}, and {B}")
@@ -278,18 +284,20 @@ def addmv(input: Any, mat: Any, vec: Any, *, beta: float = 1, alpha: float = 1) 
     if a.shape[1] != b.shape[0]:
         raise size_error(f"size mismatch, got input ({a.shape[0]}), mat ({_times(a.shape)}), vec ({b.shape[0]})")
     _check_added(x, (a.shape[0],))
-    return _addmv(x, a, b, beta=beta, alpha=alpha)
+    result: Array = _addmv(x, a, b, beta=beta, alpha=alpha)
+    return result
 
 
 @function("addr", in_place=True)
-def addr(input: ArrayLike, vec1: ArrayLike, vec2: ArrayLike, *, beta: float = 1, alpha: float = 1) -> Any:
+def addr(input: ArrayLike, vec1: ArrayLike, vec2: ArrayLike, *, beta: float = 1, alpha: float = 1) -> Array:
     """Return `beta * input + alpha * outer(vec1, vec2)`. The input broadcasts."""
     x, a, b = arrays(input, vec1, vec2)
     for name, v in (("vec1", a), ("vec2", b)):
         if len(v.shape) != 1:
             raise size_error(f"addr: Expected 1-D argument {name}, but got {len(v.shape)}-D")
     _check_added(x, (a.shape[0], b.shape[0]))
-    return _addr(x, a, b, beta=beta, alpha=alpha)
+    result: Array = _addr(x, a, b, beta=beta, alpha=alpha)
+    return result
 
 
 @one_node("AddrBackward0")
@@ -298,25 +306,27 @@ def _addr(x: Array, a: Array, b: Array, *, beta: float, alpha: float) -> Any:
 
 
 @function("baddbmm", in_place=True)
-def baddbmm(input: Any, batch1: Any, batch2: Any, *, beta: float = 1, alpha: float = 1) -> Any:
+def baddbmm(input: Array, batch1: Array, batch2: Array, *, beta: float = 1, alpha: float = 1) -> Array:
     """Return `beta * input + alpha * bmm(batch1, batch2)`. The input broadcasts."""
     require_one_dtype(batch1, batch2)
     require_one_dtype(input, batch1, "Input dtypes must be the same, got: input {a}, batch1: {b}, batch2: {b}")
     x, a, b = arrays(input, batch1, batch2)
     _check_batches(a, b)
     _check_added(x, (*a.shape[:2], b.shape[2]))
-    return _baddbmm(x, a, b, beta=beta, alpha=alpha)
+    result: Array = _baddbmm(x, a, b, beta=beta, alpha=alpha)
+    return result
 
 
 @function("addbmm", in_place=True)
-def addbmm(input: Any, batch1: Any, batch2: Any, *, beta: float = 1, alpha: float = 1) -> Any:
+def addbmm(input: object, batch1: Any, batch2: Any, *, beta: float = 1, alpha: float = 1) -> Array:
     """Return `beta * input + alpha * bmm(batch1, batch2).sum(0)`. The input broadcasts."""
     require_one_dtype(batch1, batch2)
     require_one_dtype(input, batch1, "self and mat2 must have the same dtype, but got {A} and {B}")
     x, a, b = arrays(input, batch1, batch2)
     _check_batches(a, b)
     _check_added(x, (a.shape[1], b.shape[2]))
-    return _addbmm(x, a, b, beta=beta, alpha=alpha)
+    result: Array = _addbmm(x, a, b, beta=beta, alpha=alpha)
+    return result
 
 
 @one_node("AddbmmBackward0")
@@ -326,7 +336,7 @@ def _addbmm(x: Array, a: Array, b: Array, *, beta: float, alpha: float) -> Any:
 
 # -- sums of products over named dimensions ------------------------------------------------------------------------
 @function("einsum", methods=False)
-def einsum(equation: str, *operands: Any) -> Any:
+def einsum(equation: str, *operands: Operand) -> Array:
     """Return the sum of products that a string of subscripts describes, as `numpy.einsum`.
 
     >>> einsum("ij,j->i", np.ones((2, 3)), np.ones(3)).tolist()
@@ -341,12 +351,12 @@ def einsum(equation: str, *operands: Any) -> Any:
 
 
 @one_node("EinsumBackward0")
-def _einsum(xs: list[Any], *, equation: str) -> Any:
+def _einsum(xs: list[Array], *, equation: str) -> Array:
     return contraction.einsum(equation, *xs)
 
 
 @function("tensordot", methods=False)
-def tensordot(a: Any, b: Any, dims: Any = 2) -> Any:
+def tensordot(a: Any, b: Array, dims: int | Sequence[int] = 2) -> Array:
     """Return sums of products over the last dimensions of `a` and the first dimensions of `b`, or over pairs.
 
     >>> tensordot(np.ones((2, 3)), np.ones((3, 4)), 1).shape
@@ -358,7 +368,7 @@ def tensordot(a: Any, b: Any, dims: Any = 2) -> Any:
 
 
 @one_node("TensordotBackward0")
-def _tensordot(x: Any, y: Any, *, dims: Any) -> Any:
+def _tensordot(x: Any, y: Any, *, dims: Any) -> Array:
     if not isinstance(dims, int | np.integer):  # a dimension of size one is broadcast
         for k, d in zip(*dims):
             n, m = x.shape[k], y.shape[d]
@@ -370,14 +380,15 @@ def _tensordot(x: Any, y: Any, *, dims: Any) -> Any:
 
 
 @function("kron")
-def kron(input: ArrayLike, other: ArrayLike) -> Any:
+def kron(input: ArrayLike, other: ArrayLike) -> Array:
     """Return the Kronecker product: each element of one operand times the other operand.
 
     >>> kron(np.array([1, 2]), np.array([1, 10])).tolist()
     [1, 10, 2, 20]
     """
     x, y = arrays(input, other)
-    return _kron(x, y)
+    result: Array = _kron(x, y)
+    return result
 
 
 @one_node("KronBackward0")
@@ -386,7 +397,7 @@ def _kron(x: Array, y: Array) -> Any:
 
 
 @function("cross")
-def cross(input: Any, other: Any, dim: int | None = None) -> Any:
+def cross(input: Array, other: Array, dim: int | None = None) -> Array:
     """Return the cross product of vectors along `dim`, or along the first dimension of size 3.
 
     >>> cross(np.array([1.0, 0.0, 0.0]), np.array([0.0, 1.0, 0.0])).tolist()
@@ -404,16 +415,17 @@ def cross(input: Any, other: Any, dim: int | None = None) -> Any:
     if x.shape[k] != 3 or y.shape[k] != 3:
         raise size_error(f"linalg.cross: inputs dimension {k} must have length 3. Got {x.shape[k]} and {y.shape[k]}")
     broadcast_shapes(x.shape, y.shape)
-    return _cross(x, y, dim=k)
+    result: Array = _cross(x, y, dim=k)
+    return result
 
 
 @one_node("LinalgCrossBackward0")
-def _cross(x: Any, y: Any, *, dim: int) -> Any:
+def _cross(x: Array, y: Array, *, dim: int) -> Any:
     return numpy_products.cross(x, y, axis=dim)
 
 
 @method("trace")
-def trace(self: Any) -> Any:
+def trace(self: Array) -> Array:
     """The sum of the main diagonal of a matrix.
 
     >>> float(trace(np.array([[1.0, 2.0], [3.0, 4.0]])))
@@ -430,7 +442,7 @@ def _trace(x: Array) -> Array:
 
 
 @function("vander", methods=False)
-def vander(x: ArrayLike, N: int | None = None, *, increasing: bool = False) -> Any:
+def vander(x: ArrayLike, N: int | None = None, *, increasing: bool = False) -> Array:
     """Return the powers of a vector as columns of a matrix, in descending order.
 
     >>> vander(np.array([1.0, 2.0]), 3).tolist()

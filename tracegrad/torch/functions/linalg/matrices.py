@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -35,6 +35,10 @@ from tracegrad.torch.functions.linalg.tensor_equations import tensorinv, tensors
 from tracegrad.torch.functions.math.complex import conj
 from tracegrad.typing import Array, ArrayLike
 
+if TYPE_CHECKING:
+    from tracegrad.ops.core.dispatch import Operand
+
+
 __all__ = [
     "LinAlgError", "cholesky", "cond", "cross", "det", "diagonal", "eigh", "eigvalsh", "inv", "lstsq", "matmul",
     "matrix_exp", "matrix_norm", "matrix_power", "matrix_rank", "multi_dot", "norm", "pinv", "qr", "slogdet", "solve",
@@ -52,17 +56,18 @@ _LSTSQ_DTYPES = (
 # -- solving -----------------------------------------------------------------------------------------------
 @function("inverse")
 @factors
-def inv(A: ArrayLike) -> Any:
+def inv(A: ArrayLike) -> Array:
     """Return the inverse; LinAlgError if a matrix is singular.
 
     >>> inv(np.array([[2.0, 0.0], [0.0, 4.0]])).tolist()
     [[0.5, 0.0], [0.0, 0.25]]
     """
-    return numpy_linalg.inv(one(A))
+    result: Array = numpy_linalg.inv(one(A))
+    return result
 
 
 @factors
-def solve(A: Any, B: Any, *, left: bool = True) -> Any:
+def solve(A: Array, B: Array, *, left: bool = True) -> Any:
     """Solve A X = B, or X A = B without `left`.
 
     B is a vector, a vector for each matrix, or a batch of matrices that broadcasts with A. LinAlgError if a matrix is
@@ -82,11 +87,13 @@ def solve(A: Any, B: Any, *, left: bool = True) -> Any:
 
 
 @one_node("LinalgSolveExBackward0")
-def _solved_from_right(x: Array, y: Array) -> Any:
+def _solved_from_right(x: Array, y: Array) -> Array:
     return matrix_transpose(numpy_linalg.solved(matrix_transpose(x), matrix_transpose(y), vector=False))
 
 
-def solve_triangular(A: ArrayLike, B: ArrayLike, *, upper: bool, left: bool = True, unitriangular: bool = False) -> Any:
+def solve_triangular(
+    A: ArrayLike, B: ArrayLike, *, upper: bool, left: bool = True, unitriangular: bool = False
+) -> Array:
     """Solve A X = B, or X A = B without `left`, for a triangular A.
 
     Only this triangle of A is read, without its diagonal if `unitriangular`. Zeros on the diagonal give inf or nan.
@@ -117,7 +124,7 @@ def _solve_triangular(x: Array, y: Array, *, upper: bool, left: bool, unit: bool
 
 
 @function("cholesky_solve")
-def cholesky_solve(B: Any, L: Any, upper: bool = False) -> Any:
+def cholesky_solve(B: Operand, L: Any, upper: bool = False) -> Array:
     """Solve A X = B for the Cholesky factor `L` of A.
 
     >>> cholesky_solve(np.array([[4.0]]), np.array([[2.0]])).tolist()
@@ -139,7 +146,7 @@ def _cholesky_solve(y: Array, x: Array, *, upper: bool) -> Array:
     return linalg.solve_triangular(conj(x), half, lower=True, transposed=True, unit=False)
 
 
-def _tolerances(name: str, x: Any, atol: Any, rtol: Any) -> tuple[float, float]:
+def _tolerances(name: str, x: Array, atol: object, rtol: object) -> tuple[float, float]:
     """Return `atol` and `rtol`; without both, rtol is the precision times the larger size."""
     if rtol is None:
         rtol = max(x.shape[-2:]) * float(np.finfo(x.dtype).eps) if atol is None else 0.0
@@ -148,19 +155,20 @@ def _tolerances(name: str, x: Any, atol: Any, rtol: Any) -> tuple[float, float]:
 
 
 @factors
-def pinv(A: ArrayLike, *, atol: Any = None, rtol: Any = None, hermitian: bool = False) -> Any:
+def pinv(A: ArrayLike, *, atol: object = None, rtol: object = None, hermitian: bool = False) -> Array:
     """Return the Moore-Penrose inverse; singular values up to max(atol, rtol * largest) count as zero.
 
     >>> pinv(np.array([[2.0], [0.0]])).tolist()
     [[0.5, 0.0]]
     """
     x = matrices("pinv", one(A))
-    return numpy_linalg.pseudoinverse(x, *_tolerances("pinv", x, atol, rtol))
+    result: Array = numpy_linalg.pseudoinverse(x, *_tolerances("pinv", x, atol, rtol))
+    return result
 
 
 @function("pinverse")
 @factors
-def pinverse(input: ArrayLike, rcond: float = 1e-15) -> Any:
+def pinverse(input: ArrayLike, rcond: float = 1e-15) -> Array:
     """`pinv` with `rtol=rcond`."""
     return pinv(input, rtol=rcond)
 
@@ -169,7 +177,7 @@ _Lstsq = return_type("linalg_lstsq", "solution", "residuals", "rank", "singular_
 
 
 @factors
-def lstsq(A: Any, B: Any, rcond: float | None = None, *, driver: str | None = None) -> Any:
+def lstsq(A: Array, B: Array, rcond: float | None = None, *, driver: str | None = None) -> Any:
     """Return the X of smallest norm that minimizes the norm of A X - B.
 
     B is a batch of matrices, or of vectors if it has the shape of A without columns. The singular values are empty
@@ -203,45 +211,47 @@ def lstsq(A: Any, B: Any, rcond: float | None = None, *, driver: str | None = No
 
 
 @one_node("LinalgLstsqBackward0")
-def _lstsq(x: Array, y: Array, *, rtol: float) -> Any:
+def _lstsq(x: Array, y: Array, *, rtol: float) -> Array:
     columns = _columns(x, y, x.shape[-2])
     solution = matmul_any(numpy_linalg.pseudoinverse(x, 0.0, rtol), columns)
     return solution if columns is y else reshape(solution, shape=solution.shape[:-1])
 
 
-def _columns(x: Array, y: Array, rows: int) -> Any:
+def _columns(x: Array, y: Array, rows: int) -> Array:
     """Convert `y` to a stack of matrices: unchanged, or with one vector for each matrix as a column."""
     vectors = len(y.shape) == 1 or y.shape == (*x.shape[:-2], rows)
     return reshape(y, shape=(*y.shape, 1)) if vectors else y
 
 
 @factors
-def matrix_rank(A: ArrayLike, *, atol: Any = None, rtol: Any = None, hermitian: bool = False) -> Any:
+def matrix_rank(A: ArrayLike, *, atol: object = None, rtol: object = None, hermitian: bool = False) -> Array:
     """Return the number of singular values above max(atol, rtol * largest singular value).
 
     >>> int(matrix_rank(np.ones((3, 2))))
     1
     """
     x = matrices("matrix_rank", one(A))
-    return numpy_linalg.rank_of(x, *_tolerances("matrix_rank", x, atol, rtol))
+    result: Array = numpy_linalg.rank_of(x, *_tolerances("matrix_rank", x, atol, rtol))
+    return result
 
 
 # -- determinants ------------------------------------------------------------------------------------------
 @function("det")
-def det(A: ArrayLike) -> Any:
+def det(A: ArrayLike) -> Array:
     """Return the determinant; the second derivative is nan for singular matrices, the first one is right.
 
     >>> float(det(np.eye(2)))
     1.0
     """
-    return numpy_linalg.det(one(A))
+    result: Array = numpy_linalg.det(one(A))
+    return result
 
 
 _LinalgSlogdet = return_type("linalg_slogdet", "sign", "logabsdet")
 _Slogdet = return_type("slogdet", "sign", "logabsdet")
 
 
-def slogdet(A: Any) -> Any:
+def slogdet(A: Array) -> Any:
     """Return the sign of the determinant, and the logarithm of its magnitude.
 
     >>> float(slogdet(np.array([[0.0, 1.0], [1.0, 0.0]])).sign)
@@ -251,7 +261,7 @@ def slogdet(A: Any) -> Any:
 
 
 @function("slogdet")
-def _slogdet(input: Any) -> Any:
+def _slogdet(input: Array) -> Any:
     """`linalg.slogdet`."""
     return _Slogdet(*numpy_linalg.slogdet(one(input)))
 
@@ -269,7 +279,7 @@ def logdet(input: ArrayLike) -> Array:
 
 # -- factorizations ----------------------------------------------------------------------------------------
 @factors
-def cholesky(A: Any, *, upper: bool = False) -> Any:
+def cholesky(A: Array, *, upper: bool = False) -> Array:
     """Return the lower triangular L with A = L L^T, or the upper triangular U with A = U^T U.
 
     Only this triangle of A is read, because A counts as symmetric. LinAlgError if a matrix is not positive definite.
@@ -277,7 +287,8 @@ def cholesky(A: Any, *, upper: bool = False) -> Any:
     >>> cholesky(np.array([[4.0, 0.0], [2.0, 2.0]])).tolist()
     [[2.0, 0.0], [1.0, 1.0]]
     """
-    return numpy_linalg.cholesky(one(A), upper=upper)
+    result: Array = numpy_linalg.cholesky(one(A), upper=upper)
+    return result
 
 
 @function("cholesky")
@@ -294,7 +305,7 @@ _LinalgEigh = return_type("linalg_eigh", "eigenvalues", "eigenvectors")
 
 
 @factors
-def eigh(A: Any, UPLO: str = "L") -> Any:
+def eigh(A: Array, UPLO: str = "L") -> Any:
     """Return the eigenvalues in ascending order, and the eigenvectors as columns.
 
     Only one triangle of A is read, because A counts as symmetric. A derivative through the vectors of equal eigenvalues
@@ -307,13 +318,14 @@ def eigh(A: Any, UPLO: str = "L") -> Any:
 
 
 @factors
-def eigvalsh(A: ArrayLike, UPLO: str = "L") -> Any:
+def eigvalsh(A: ArrayLike, UPLO: str = "L") -> Array:
     """Return the eigenvalues of symmetric matrices in ascending order.
 
     >>> eigvalsh(np.diag([2.0, 1.0])).tolist()
     [1.0, 2.0]
     """
-    return numpy_linalg.spectral_values(one(A), UPLO)
+    result: Array = numpy_linalg.spectral_values(one(A), UPLO)
+    return result
 
 
 _LinalgSvd = return_type("linalg_svd", "U", "S", "Vh")
@@ -321,7 +333,7 @@ _Svd = return_type("svd", "U", "S", "V")
 
 
 @factors
-def svd(A: Any, full_matrices: bool = True) -> Any:
+def svd(A: Array, full_matrices: bool = True) -> Any:
     """Return the singular value decomposition A = U diag(S) Vh.
 
     The vectors that `full_matrices` adds have no derivative of their own, only that of the space which they span. A
@@ -335,7 +347,7 @@ def svd(A: Any, full_matrices: bool = True) -> Any:
 
 @function("svd")
 @factors
-def _svd(input: Any, some: bool = True, compute_uv: bool = True) -> Any:
+def _svd(input: Array, some: bool = True, compute_uv: bool = True) -> Any:
     """The singular value decomposition input = U diag(S) V^T, as `(U, S, V)`; reduced if `some`.
 
     Without `compute_uv`, U and V are zeros.
@@ -349,20 +361,21 @@ def _svd(input: Any, some: bool = True, compute_uv: bool = True) -> Any:
 
 
 @factors
-def svdvals(A: Any) -> Any:
+def svdvals(A: Array) -> Array:
     """Return the singular values in descending order.
 
     >>> svdvals(np.diag([1.0, 2.0])).tolist()
     [2.0, 1.0]
     """
-    return numpy_linalg.svdvals(one(A))
+    result: Array = numpy_linalg.svdvals(one(A))
+    return result
 
 
 _LinalgQr = return_type("linalg_qr", "Q", "R")
 _Qr = return_type("qr", "Q", "R")
 
 
-def qr(A: Any, mode: str = "reduced") -> Any:
+def qr(A: Array, mode: str = "reduced") -> Any:
     """Return the factorization A = Q R, with orthonormal columns of Q and an upper triangular R.
 
     With the mode "r", Q is empty. UnsupportedError for the mode "complete" if it differs from "reduced".
@@ -381,7 +394,7 @@ def qr(A: Any, mode: str = "reduced") -> Any:
 
 
 @function("qr")
-def _qr(input: Any, some: bool = True) -> Any:
+def _qr(input: Array, some: bool = True) -> Any:
     """`linalg.qr`, reduced if `some`."""
     return _Qr(*numpy_linalg.qr(one(input), "reduced" if some else "complete"))
 
@@ -389,7 +402,7 @@ def _qr(input: Any, some: bool = True) -> Any:
 # -- functions of matrices and products --------------------------------------------------------------------
 @function("matrix_power")
 @factors
-def matrix_power(A: ArrayLike, n: int) -> Any:
+def matrix_power(A: ArrayLike, n: int) -> Array:
     """Return the n-th power, or a power of the inverse if `n` is negative.
 
     >>> matrix_power(np.diag([2.0, 1.0]), -2).tolist()
@@ -405,7 +418,7 @@ def matrix_power(A: ArrayLike, n: int) -> Any:
 
 
 @function("matrix_exp")
-def matrix_exp(A: ArrayLike) -> Any:
+def matrix_exp(A: ArrayLike) -> Array:
     """Return the matrix exponential.
 
     >>> matrix_exp(np.zeros((2, 2))).tolist()
@@ -414,7 +427,7 @@ def matrix_exp(A: ArrayLike) -> Any:
     return named("LinalgMatrixExpBackward0", linalg.matrix_exp(square_matrices("matrix_exp", one(A))))
 
 
-def multi_dot(tensors: Sequence[Array]) -> Any:
+def multi_dot(tensors: Sequence[Array]) -> Array:
     """Return the product of matrices (the ends may be vectors) in the order of the fewest multiplications.
 
     >>> multi_dot([np.ones(2), np.eye(2), np.ones(2)]).tolist()
@@ -423,17 +436,18 @@ def multi_dot(tensors: Sequence[Array]) -> Any:
     for k, x in enumerate(tensors[1:], 1):
         text = f"multi_dot(): all tensors must have be the same dtype but tensor 0 is {{a}} and tensor {k} {{b}}"
         require_one_dtype(tensors[0], x, text)
-    return numpy_linalg.multi_dot(tensors)
+    result: Array = numpy_linalg.multi_dot(tensors)
+    return result
 
 
-def matmul(input: Any, other: Any) -> Any:
+def matmul(input: Array, other: Array) -> Array:
     """The matrix product, as `matmul` of the package."""
     x, y = arrays(input, other)
     return named("MmBackward0" if len(x.shape) == len(y.shape) == 2 else "BmmBackward0", matmul_any(x, y))
 
 
 @with_aliases
-def vecdot(x: Any, y: Any, *, dim: int = -1) -> Any:
+def vecdot(x: Array, y: Array, *, dim: int = -1) -> Array:
     """Return the sum of products along `dim`, with the conjugate of `x`; leading dimensions broadcast.
 
     >>> vecdot(np.array([[1.0, 2.0]]), np.array([3.0, 4.0])).tolist()
@@ -448,7 +462,7 @@ def vecdot(x: Any, y: Any, *, dim: int = -1) -> Any:
 
 
 @with_aliases
-def cross(input: Any, other: Any, *, dim: int = -1) -> Any:
+def cross(input: Array, other: Array, *, dim: int = -1) -> Array:
     """The cross product of vectors of three components along `dim`.
 
     >>> cross(np.array([1.0, 0.0, 0.0]), np.array([0.0, 1.0, 0.0])).tolist()
@@ -463,8 +477,9 @@ def cross(input: Any, other: Any, *, dim: int = -1) -> Any:
 
 
 @one_node("LinalgCrossBackward0")
-def _cross(x: Any, y: Any, *, dim: int) -> Any:
-    return products.cross(x, y, axis=dim)
+def _cross(x: Array, y: Array, *, dim: int) -> Array:
+    result: Array = products.cross(x, y, axis=dim)
+    return result
 
 
 def diagonal(A: Array, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Any:
@@ -476,13 +491,14 @@ def diagonal(A: Array, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> An
     return _diagonal(A, offset, dim1, dim2)
 
 
-def trace(A: ArrayLike, *, offset: int = 0) -> Any:
+def trace(A: ArrayLike, *, offset: int = 0) -> Array:
     """Return the sum of the diagonal of each matrix.
 
     >>> float(trace(np.eye(3)))
     3.0
     """
-    return _trace(one(A), offset=offset)
+    result: Array = _trace(one(A), offset=offset)
+    return result
 
 
 @one_node("TraceBackward0")

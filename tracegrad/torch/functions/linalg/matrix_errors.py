@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from tracegrad.errors import located
+
+if TYPE_CHECKING:
+    from tracegrad.typing import Array
+
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -43,7 +47,7 @@ def factors(fn: F) -> F:
     """Decorate a function that factors matrices, so that it raises PyTorch's errors."""
 
     @functools.wraps(fn)
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: Array, **kwargs: object) -> Any:
         try:
             return fn(*args, **kwargs)
         except np.linalg.LinAlgError as error:

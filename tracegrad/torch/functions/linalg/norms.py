@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracegrad.errors import located
 from tracegrad.numpy_api import linalg as numpy_linalg
@@ -17,9 +17,12 @@ from tracegrad.torch.functions.core.registry import function, with_aliases
 from tracegrad.torch.functions.linalg.matrix_errors import factors
 from tracegrad.typing import Array, ArrayLike
 
+if TYPE_CHECKING:
+    from tracegrad.typing import Axes, DTypeLike
+
 
 @with_aliases
-def vector_norm(x: Any, ord: float = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+def vector_norm(x: Array, ord: float = 2, dim: Any = None, keepdim: bool = False, *, dtype: DTypeLike = None) -> Array:
     """Return sum(abs(x) ** ord) ** (1 / ord) over `dim`, by default of all elements.
 
     The orders inf and -inf are extrema. The derivative is zero where the norm has none: at zero.
@@ -34,8 +37,9 @@ def vector_norm(x: Any, ord: float = 2, dim: Any = None, keepdim: bool = False, 
 
 
 @one_node("LinalgVectorNormBackward0")
-def _vector_norm(x: Any, *, ord: float, dims: Any, keepdim: bool) -> Any:
-    return reductions.vector_norm(x, axis=dims, keepdims=keepdim, ord=ord)
+def _vector_norm(x: Array, *, ord: float, dims: Axes, keepdim: bool) -> Array:
+    result: Array = reductions.vector_norm(x, axis=dims, keepdims=keepdim, ord=ord)
+    return result
 
 
 def _largest(x: Array, dim: int, keepdim: bool) -> Any:
@@ -51,7 +55,9 @@ def _total(x: Array, dim: int, keepdim: bool) -> Any:
 
 
 @with_aliases
-def matrix_norm(A: Any, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = False, *, dtype: Any = None) -> Any:
+def matrix_norm(
+    A: Any, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = False, *, dtype: DTypeLike = None
+) -> Any:
     """Return the norm of matrices.
 
     The orders are "fro", "nuc", 2 and -2 (of singular values), 1 and -1 (of column sums), inf and -inf (of row sums).
@@ -80,7 +86,7 @@ def matrix_norm(A: Any, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = F
 
 
 @with_aliases
-def norm(input: Any, ord: Any = None, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+def norm(input: Array, ord: Any = None, dim: Any = None, keepdim: bool = False, *, dtype: DTypeLike = None) -> Any:
     """Return a vector norm or a matrix norm.
 
     It is a norm of matrices if `dim` has two dimensions and `ord` is passed, and a norm of vectors otherwise. Without
@@ -105,7 +111,7 @@ def norm(input: Any, ord: Any = None, dim: Any = None, keepdim: bool = False, *,
 
 
 @factors
-def cond(A: ArrayLike, p: Any = None) -> Any:
+def cond(A: ArrayLike, p: object = None) -> Any:
     """Return the condition number in the norm `p`; by default the ratio of extreme singular values.
 
     >>> import numpy as np
@@ -119,7 +125,7 @@ def cond(A: ArrayLike, p: Any = None) -> Any:
 
 
 @function("renorm", in_place=True)
-def renorm(input: ArrayLike, p: float, dim: int, maxnorm: float) -> Any:
+def renorm(input: ArrayLike, p: float, dim: int, maxnorm: float) -> Array:
     """Scale down the parts of the input along `dim` whose p-norm is larger than `maxnorm`.
 
     >>> import numpy as np

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,9 +15,12 @@ from tracegrad.torch.functions.linalg.matrix_errors import factors
 from tracegrad.torch.functions.math.cumulative import cumprod
 from tracegrad.typing import Array, ArrayLike
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 
 @factors
-def tensorsolve(A: ArrayLike, B: ArrayLike, dims: Any = None) -> Array:
+def tensorsolve(A: ArrayLike, B: ArrayLike, dims: Sequence[int] | None = None) -> Array:
     """Solve `tensordot(A, X, X.ndim) == B` for X.
 
     >>> tensorsolve(2 * np.eye(6).reshape(2, 3, 6), np.ones((2, 3))).tolist()

@@ -25,7 +25,7 @@ for _name, _fn in {
 
 
 def _of_two(ufunc: Any, name: str, doc: str, in_place: bool = True) -> None:
-    def call(input: Any, other: Any) -> Any:
+    def call(input: Any, other: Any) -> Array:
         return as_array(ufunc(*pair(input, other)))
 
     call.__name__, call.__doc__ = name, doc
@@ -39,14 +39,14 @@ _of_two(np.lcm, "lcm", "The least common multiple, at least 0.")
 
 
 @function("nextafter", in_place=True)
-def nextafter(input: ArrayLike, other: ArrayLike) -> Any:
+def nextafter(input: ArrayLike, other: ArrayLike) -> Array:
     """Return the number next to `input` in the direction of `other`. It has no derivative."""
     x, y = pair(floating(input), other)
     return as_array(np.nextafter(*(v.detach() if hasattr(v, "detach") else v for v in (x, y))))
 
 
 @function("ldexp", in_place=True)
-def ldexp(input: ArrayLike, other: ArrayLike) -> Any:
+def ldexp(input: ArrayLike, other: ArrayLike) -> Array:
     """input * 2**other
 
     >>> ldexp(np.array([1.5]), np.array([3])).tolist()
@@ -59,14 +59,14 @@ def ldexp(input: ArrayLike, other: ArrayLike) -> Any:
 def _ldexp(x: Any, y: Any) -> Array:
     if is_whole(y):
         return multiply(x, cast(2.0**y, dtype=x.dtype.name))
-    return multiply(x, as_array(np.power(2.0, y)).astype(x.dtype) if isinstance(y, np.ndarray) else 2.0**y)
+    return multiply(x, np.asarray(np.power(2.0, y)).astype(x.dtype) if isinstance(y, np.ndarray) else 2.0**y)
 
 
 _Frexp = return_type("frexp", "mantissa", "exponent")
 
 
 @function("frexp")
-def frexp(input: Any) -> Any:
+def frexp(input: Array) -> Any:
     """Split numbers into mantissas from 1/2 to 1 and powers of two.
 
     The exponent counts as a constant in the derivative of the mantissa.

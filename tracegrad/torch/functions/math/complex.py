@@ -38,14 +38,14 @@ from tracegrad.torch.functions.indexing.shapes import transpose
 from tracegrad.typing import Array, ArrayLike
 
 
-def is_complex(x: Any) -> bool:
+def is_complex(x: Array) -> bool:
     """Whether the elements of an array are complex."""
     return bool(x.dtype.kind == "c")
 
 
 # -- parts ---------------------------------------------------------------------------------------------------------
 @function("real", methods=False)
-def real(input: Any) -> Any:
+def real(input: Any) -> Array:
     """Return the real part as a view; a real Tensor itself.
 
     >>> real(np.array([1 + 2j, 3 - 4j])).tolist()
@@ -56,7 +56,7 @@ def real(input: Any) -> Any:
 
 
 @function("imag", methods=False)
-def imag(input: Any) -> Any:
+def imag(input: Any) -> Array:
     """Return the imaginary part as a view.
 
     RuntimeError for real Tensors.
@@ -129,7 +129,7 @@ def _real_and_imag(x: Any, y: Any) -> tuple[Any, Any]:
     return _not_half(x), y
 
 
-def _not_half(x: Any) -> Any:
+def _not_half(x: Array) -> Array:
     """Convert parts of complex numbers to single precision at least."""
     if x.dtype == HALF:
         raise DTypeError(located("tracegrad has no complex numbers of half precision; take float() of the parts first"))
@@ -149,7 +149,7 @@ def complex_(real: ArrayLike, imag: ArrayLike) -> Array:
 
 
 @function("polar", methods=False)
-def polar(abs: Any, angle: ArrayLike) -> Any:
+def polar(abs: Any, angle: ArrayLike) -> Array:
     """Make complex numbers of magnitudes and angles.
 
     RuntimeError if they are not floating, or have different dtypes.
@@ -167,7 +167,7 @@ def _polar(size: Any, angle: Array) -> Array:
 
 # -- conjugates ----------------------------------------------------------------------------------------------------
 @function("conj")
-def conj(input: ArrayLike) -> Any:
+def conj(input: ArrayLike) -> Array:
     """Return the complex conjugate; a real Tensor itself.
 
     >>> conj(np.array([1 + 2j])).tolist()
@@ -178,14 +178,14 @@ def conj(input: ArrayLike) -> Any:
 
 
 @function("conj_physical", in_place=True)
-def conj_physical(input: ArrayLike) -> Any:
+def conj_physical(input: ArrayLike) -> Array:
     """Return the complex conjugate; a real Tensor itself."""
     x = one(input)
     return named("ConjPhysicalBackward0", ops.conj(x)) if is_complex(x) else x
 
 
 @function("resolve_conj", "resolve_neg")
-def resolve_conj(input: ArrayLike) -> Any:
+def resolve_conj(input: ArrayLike) -> Array:
     """Return the Tensor itself: conjugates are computed at once."""
     return one(input)
 
@@ -197,7 +197,7 @@ def is_conj(input: ArrayLike) -> bool:
 
 
 @function("adjoint")
-def adjoint(input: ArrayLike) -> Any:
+def adjoint(input: ArrayLike) -> Array:
     """Exchange the last two dimensions, and return the conjugate.
 
     RuntimeError for fewer than two dimensions.
@@ -215,7 +215,7 @@ def adjoint(input: ArrayLike) -> Any:
 
 # -- magnitude and direction -----------------------------------------------------------------------------------------
 @function("angle")
-def angle(input: ArrayLike) -> Any:
+def angle(input: ArrayLike) -> Array:
     """Return the angle in radians, between -pi and pi; of a real number pi below zero and 0 otherwise.
 
     >>> angle(np.array([1j, -1.0])).tolist() == [math.pi / 2, math.pi]
@@ -235,7 +235,7 @@ def sign_of_real(x: Array) -> Array:
 
 
 @function("sgn", in_place=True)
-def sgn(input: Any) -> Any:
+def sgn(input: Array) -> Array:
     """Return input / abs(input), and 0 for 0; of a real number the sign.
 
     >>> sgn(np.array([3 + 4j, 0j])).tolist()
@@ -259,6 +259,6 @@ def isreal(input: ArrayLike) -> Array:
 
 
 @method("is_complex")
-def is_complex_(self: Any) -> bool:
+def is_complex_(self: Array) -> bool:
     """Whether the elements are complex."""
     return is_complex(self)

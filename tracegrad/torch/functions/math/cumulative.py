@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracegrad.errors import located
 from tracegrad.numpy_api.joining import along
@@ -25,6 +25,11 @@ from tracegrad.torch.functions.core.registry import FUNCTIONS, function
 from tracegrad.torch.functions.math.reductions import as_dtype, axes_of, sum
 from tracegrad.typing import Array, ArrayLike, DTypeLike
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tracegrad.ops.core.dispatch import Operand
+
 
 def _running(op: Op, x: Array, dim: Any) -> Any:
     k = dim_of(dim, len(x.shape))
@@ -36,7 +41,7 @@ def _running(op: Op, x: Array, dim: Any) -> Any:
 
 
 @function("cumsum", in_place=True)
-def cumsum(input: ArrayLike, dim: Any, *, dtype: DTypeLike = None) -> Any:
+def cumsum(input: ArrayLike, dim: int | Sequence[int], *, dtype: DTypeLike = None) -> Array:
     """Return the sums of the elements up to each element along `dim`.
 
     >>> import numpy as np
@@ -44,24 +49,27 @@ def cumsum(input: ArrayLike, dim: Any, *, dtype: DTypeLike = None) -> Any:
     [1, 3, 6]
     """
     x = one(input)
-    return _running(scans.cumsum, as_dtype(x, dtype or accumulator(x)), dim)
+    result: Array = _running(scans.cumsum, as_dtype(x, dtype or accumulator(x)), dim)
+    return result
 
 
 @function("cumprod", in_place=True)
-def cumprod(input: ArrayLike, dim: Any, *, dtype: DTypeLike = None) -> Any:
+def cumprod(input: ArrayLike, dim: int, *, dtype: DTypeLike = None) -> Array:
     """Return the products of the elements up to each element along `dim`."""
     x = one(input)
-    return _running(scans.cumprod, as_dtype(x, dtype or accumulator(x)), dim)
+    result: Array = _running(scans.cumprod, as_dtype(x, dtype or accumulator(x)), dim)
+    return result
 
 
 @function("logcumsumexp")
-def logcumsumexp(input: ArrayLike, dim: Any) -> Any:
+def logcumsumexp(input: ArrayLike, dim: int) -> Array:
     """log(cumsum(exp(input), dim)), without overflow."""
-    return _running(scans.logcumsumexp, floating(input), dim)
+    result: Array = _running(scans.logcumsumexp, floating(input), dim)
+    return result
 
 
 @function("diff")
-def diff(input: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = None) -> Any:
+def diff(input: Operand, n: int = 1, dim: int = -1, prepend: Array | None = None, append: Array | None = None) -> Any:
     """Return the differences of neighbours along `dim`, `n` times.
 
     >>> import numpy as np
@@ -111,7 +119,7 @@ def trapezoid(y: Any, x: Any = None, *, dx: Any = 1.0, dim: int = -1) -> Any:
 
 
 @function("cumulative_trapezoid", methods=False)
-def cumulative_trapezoid(y: ArrayLike, x: ArrayLike | None = None, *, dx: Any = 1.0, dim: int = -1) -> Any:
+def cumulative_trapezoid(y: ArrayLike, x: ArrayLike | None = None, *, dx: float = 1.0, dim: int = -1) -> Array:
     """Integrate `y` along `dim` from the first point to each other point, by the trapezoidal rule.
 
     >>> import numpy as np
@@ -131,7 +139,7 @@ def cumulative_trapezoid(y: ArrayLike, x: ArrayLike | None = None, *, dx: Any = 
 
 
 @function("gradient", methods=False)
-def gradient(input: ArrayLike, *, spacing: Any = 1, dim: Any = None, edge_order: int = 1) -> tuple[Any, ...]:
+def gradient(input: ArrayLike, *, spacing: object = 1, dim: int | None = None, edge_order: int = 1) -> tuple[Any, ...]:
     """Compute finite differences along dimensions, by default along all.
 
     Differences are central inside, and one-sided of the order `edge_order` at the ends. `spacing` has the distances of
@@ -156,7 +164,7 @@ def gradient(input: ArrayLike, *, spacing: Any = 1, dim: Any = None, edge_order:
     return tuple(_finite_difference(x, k, axis_spacing, edge_order) for k, axis_spacing in zip(axes, spacings))
 
 
-def _finite_difference(x: Array, k: int, axis_spacing: Any, edge_order: int) -> Any:
+def _finite_difference(x: Array, k: int, axis_spacing: Any, edge_order: int) -> Array:
     n = x.shape[k]
     if is_number(axis_spacing):
         widths: Any = None

@@ -7,7 +7,7 @@ length 0 RuntimeError.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -34,6 +34,10 @@ from tracegrad.torch.functions.core.return_types import return_type
 from tracegrad.torch.functions.math.reductions import axes_of, reduced
 from tracegrad.typing import Array, ArrayLike
 
+if TYPE_CHECKING:
+    from tracegrad.ops.core.dispatch import Operand
+    from tracegrad.typing import Axes
+
 
 def _axes(name: str, x: Array, dim: Any) -> tuple[int, ...]:
     """Return the axes in `dim`; an axis of length 0 raises."""
@@ -49,7 +53,7 @@ def _axes(name: str, x: Array, dim: Any) -> tuple[int, ...]:
     raise IndexError(located(f"{name}(): Expected reduction dim {empty} to have non-zero size."))
 
 
-def picked_along(name: str, find: Any, node: str, x: Any, dim: Any, keepdim: bool) -> Any:
+def picked_along(name: str, find: Any, node: str, x: Array, dim: Any, keepdim: bool) -> Any:
     """Return the elements of `x` at the indices that `find` returns along `dim`, and the indices."""
     k = dim_of(dim, len(x.shape))
     _axes(name, x, k)
@@ -60,7 +64,7 @@ def picked_along(name: str, find: Any, node: str, x: Any, dim: Any, keepdim: boo
     return return_type(name, "values", "indices")(named(node, reductions.pick(whole, indices, axis=k)), indices)
 
 
-def _extremum(name: str, input: Any, dim: Any, keepdim: bool, other: Any) -> Any:
+def _extremum(name: str, input: Any, dim: object, keepdim: bool, other: object) -> Any:
     least = name == "min"
     if other is not None or isinstance(dim, Carrier | np.ndarray | list):
         return FUNCTIONS["minimum" if least else "maximum"](input, dim if other is None else other)
@@ -72,7 +76,7 @@ def _extremum(name: str, input: Any, dim: Any, keepdim: bool, other: Any) -> Any
 
 
 @function("max")
-def max(input: ArrayLike, dim: Any = None, keepdim: bool = False, *, other: ArrayLike | None = None) -> Any:
+def max(input: ArrayLike, dim: Axes = None, keepdim: bool = False, *, other: ArrayLike | None = None) -> Any:
     """Return the maximum of all elements; with `dim`, also indices; with another array, `maximum`.
 
     Equal maxima of all elements share the derivative. Along a dimension, the first one of them has it.
@@ -87,7 +91,7 @@ def max(input: ArrayLike, dim: Any = None, keepdim: bool = False, *, other: Arra
 
 
 @function("min")
-def min(input: Any, dim: Any = None, keepdim: bool = False, *, other: Any = None) -> Any:
+def min(input: Array, dim: Axes = None, keepdim: bool = False, *, other: object = None) -> Any:
     """Return the minimum of all elements; with `dim`, also indices; with another array, `minimum`.
 
     Equal minima of all elements share the derivative. Along a dimension, the first one of them has it.
@@ -96,21 +100,21 @@ def min(input: Any, dim: Any = None, keepdim: bool = False, *, other: Any = None
 
 
 @function("amax")
-def amax(input: ArrayLike, dim: Any = None, keepdim: bool = False) -> Any:
+def amax(input: ArrayLike, dim: Axes = None, keepdim: bool = False) -> Any:
     """Return the maximum over dimensions. Equal elements share the derivative."""
     x = one(input)
     return reduced("AmaxBackward0", reductions.reduce_max, x, _axes("amax", x, dim), keepdim)
 
 
 @function("amin")
-def amin(input: ArrayLike, dim: Any = None, keepdim: bool = False) -> Any:
+def amin(input: ArrayLike, dim: Axes = None, keepdim: bool = False) -> Any:
     """Return the minimum over dimensions. Equal elements share the derivative."""
     x = one(input)
     return reduced("AminBackward0", reductions.reduce_min, x, _axes("amin", x, dim), keepdim)
 
 
 @function("aminmax")
-def aminmax(input: Any, *, dim: Any = None, keepdim: bool = False) -> Any:
+def aminmax(input: Array, *, dim: int | None = None, keepdim: bool = False) -> Any:
     """Return the minimum and the maximum. Equal elements share the derivative."""
     x = one(input)
     axes = axes_of(dim, len(x.shape))
@@ -119,7 +123,7 @@ def aminmax(input: Any, *, dim: Any = None, keepdim: bool = False) -> Any:
     return return_type("aminmax", "min", "max")(*as_node("AminmaxBackward0", _aminmax, x, axes, keepdim))
 
 
-def _aminmax(x: Array, axes: tuple[int, ...], keepdim: bool) -> tuple[Any, Any]:
+def _aminmax(x: Array, axes: tuple[int, ...], keepdim: bool) -> tuple[Operand, ...]:
     least, most = (reduced("", op, x, axes, keepdim) for op in (reductions.reduce_min, reductions.reduce_max))
     return least, most
 
@@ -135,24 +139,26 @@ def _index_of(name: str, op: Op, x: Array, dim: Any, keepdim: bool) -> Any:
 
 
 @function("argmax")
-def argmax(input: ArrayLike, dim: Any = None, keepdim: bool = False) -> Any:
+def argmax(input: ArrayLike, dim: Axes = None, keepdim: bool = False) -> Array:
     """Return the index of the first maximum along `dim`, or in the flattened input.
 
     >>> import numpy as np
     >>> argmax(np.array([[1, 5], [7, 2]])).item(), argmax(np.array([[1, 5], [7, 2]]), dim=1).tolist()
     (2, [1, 0])
     """
-    return _index_of("argmax", reductions.argmax, one(input), dim, keepdim)
+    result: Array = _index_of("argmax", reductions.argmax, one(input), dim, keepdim)
+    return result
 
 
 @function("argmin")
-def argmin(input: ArrayLike, dim: Any = None, keepdim: bool = False) -> Any:
+def argmin(input: ArrayLike, dim: int | None = None, keepdim: bool = False) -> Array:
     """Return the index of the first minimum along `dim`, or in the flattened input."""
-    return _index_of("argmin", reductions.argmin, one(input), dim, keepdim)
+    result: Array = _index_of("argmin", reductions.argmin, one(input), dim, keepdim)
+    return result
 
 
 @function("median")
-def median(input: ArrayLike, dim: Any = None, keepdim: bool = False) -> Any:
+def median(input: ArrayLike, dim: Axes = None, keepdim: bool = False) -> Any:
     """Return the median, the lower one of an even number of elements; with `dim`, also indices.
 
     It is nan if an element is nan.

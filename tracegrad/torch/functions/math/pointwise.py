@@ -9,7 +9,7 @@ is PyTorch's. In-place forms have a trailing underscore.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracegrad.errors import located
 from tracegrad.numpy_api import selection, ufuncs
@@ -44,6 +44,12 @@ from tracegrad.torch.functions.math.complex import sign_of_real
 from tracegrad.typing import Array, ArrayLike
 from tracegrad.utils.doc_table import phrase
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tracegrad.ops.core.dispatch import Operand
+
+
 _NONE: dict[str, Any] = {}
 
 
@@ -52,13 +58,14 @@ def of_one(op: Op, *names: str, real: bool, node: str | None = None) -> None:
     """Register a unary `op`; with `real`, integers become floats first; `node` is PyTorch's node name."""
     prepared = floating if real else one
 
-    def call(input: Any) -> Any:
+    def call(input: Array) -> Any:
         if isinstance(input, Carrier) and input.dtype.kind == "f":
             return bind(op, (input,), _NONE)
         return op(prepared(input))
 
-    def renamed(input: Array) -> Any:
-        return named(str(node), op(prepared(input)))
+    def renamed(input: Array) -> Array:
+        result: Array = named(str(node), op(prepared(input)))
+        return result
 
     fn = call if node is None else renamed
     fn.__name__, fn.__doc__ = names[0], phrase(f"{op.__doc__}, element by element.")
@@ -133,8 +140,8 @@ for _op, _names in {
     _of_two(_op, *_names, in_place=True)
 
 
-def _tested(test: Any, name: str, doc: str, in_place: bool = False) -> None:
-    def call(input: Any) -> Any:
+def _tested(test: Elementwise | Callable[..., object], name: str, doc: str, in_place: bool = False) -> None:
+    def call(input: Array) -> Any:
         return test(one(input))
 
     call.__name__, call.__doc__ = name, phrase(f"{doc}, element by element.")
@@ -177,14 +184,14 @@ def sub(input: ArrayLike, other: ArrayLike, *, alpha: float = 1) -> Any:
 
 
 @function("rsub")
-def rsub(input: ArrayLike, other: ArrayLike, *, alpha: float = 1) -> Any:
+def rsub(input: ArrayLike, other: ArrayLike, *, alpha: float = 1) -> Array:
     """other - alpha * input."""
     x, y = pair(input, other)
     name = counted("Rsub", y, 1)
     return named(name, subtract(y, x)) if alpha == 1 else as_node(name, _reversed, x, y, alpha)
 
 
-def _reversed(x: Array, y: Array, alpha: float) -> Any:
+def _reversed(x: Array, y: Array, alpha: float) -> Array:
     return subtract(y, multiply(x, alpha))
 
 
@@ -195,7 +202,7 @@ def mul(input: ArrayLike, other: ArrayLike) -> Array:
 
 
 @function("div", "divide", "true_divide", in_place=True)
-def div(input: ArrayLike, other: ArrayLike, *, rounding_mode: str | None = None) -> Any:
+def div(input: ArrayLike, other: ArrayLike, *, rounding_mode: str | None = None) -> Array:
     """input / other, rounded towards zero with the mode "trunc", and down with "floor".
 
     A rounded quotient has the derivative 0. RuntimeError for another mode.
@@ -236,21 +243,21 @@ def floor_divide(input: ArrayLike, other: ArrayLike) -> Array:
 
 
 @function("remainder", in_place=True)
-def remainder_(input: ArrayLike, other: ArrayLike) -> Any:
+def remainder_(input: ArrayLike, other: ArrayLike) -> Array:
     """input - other * floor(input / other), which has the sign of `other`."""
     x, y = pair(input, other)
     return named(counted("Remainder", y), remainder(x, y))
 
 
 @function("fmod", in_place=True)
-def fmod_(input: ArrayLike, other: ArrayLike) -> Any:
+def fmod_(input: ArrayLike, other: ArrayLike) -> Array:
     """input - other * trunc(input / other), which has the sign of `input`."""
     x, y = pair(input, other)
     return named(counted("Fmod", y), fmod(x, y))
 
 
 @function("pow", in_place=True)
-def pow(input: ArrayLike, exponent: Any) -> Any:
+def pow(input: ArrayLike, exponent: ArrayLike) -> Array:
     """input ** exponent
 
     >>> import numpy as np
@@ -262,16 +269,17 @@ def pow(input: ArrayLike, exponent: Any) -> Any:
 
 
 @function("float_power", in_place=True)
-def float_power(input: ArrayLike, exponent: Any) -> Any:
+def float_power(input: ArrayLike, exponent: ArrayLike) -> Array:
     """input ** exponent, in float64"""
     name = "PowBackward2" if is_number(input) else counted("Pow", exponent)
     return as_node(name, lambda x, y: power(*ufuncs.in_double(x, y)), *pair(input, exponent))
 
 
 @function("addcmul", in_place=True)
-def addcmul(input: ArrayLike, tensor1: ArrayLike, tensor2: ArrayLike, *, value: float = 1) -> Any:
+def addcmul(input: ArrayLike, tensor1: ArrayLike, tensor2: ArrayLike, *, value: float = 1) -> Array:
     """input + value * tensor1 * tensor2"""
-    return _addcmul(*operands(input, tensor1, tensor2), value)
+    x, y, z = operands(input, tensor1, tensor2)
+    return _addcmul(x, y, z, value)
 
 
 @one_node("AddcmulBackward0")
@@ -281,9 +289,10 @@ def _addcmul(x: Array, y: Array, z: Array, value: float) -> Array:
 
 
 @function("addcdiv", in_place=True)
-def addcdiv(input: ArrayLike, tensor1: ArrayLike, tensor2: ArrayLike, *, value: float = 1) -> Any:
+def addcdiv(input: ArrayLike, tensor1: ArrayLike, tensor2: ArrayLike, *, value: float = 1) -> Array:
     """input + value * tensor1 / tensor2"""
-    return _addcdiv(*operands(input, tensor1, tensor2), value)
+    x, y, z = operands(input, tensor1, tensor2)
+    return _addcdiv(x, y, z, value)
 
 
 @one_node("AddcdivBackward0")
@@ -293,7 +302,7 @@ def _addcdiv(x: Array, y: Array, z: Array, value: float) -> Array:
 
 
 @function("lerp", in_place=True)
-def lerp(input: Any, end: Any, weight: Any) -> Any:
+def lerp(input: Operand, end: Array, weight: Array) -> Array:
     """input + weight * (end - input), exactly `end` for the weight 1.
 
     >>> import numpy as np
@@ -306,7 +315,7 @@ def lerp(input: Any, end: Any, weight: Any) -> Any:
     return as_node(counted("Lerp", weight), _lerp, *operands(input, end, weight))
 
 
-def _lerp(x: Array, y: Array, weight: Any) -> Array:
+def _lerp(x: Array, y: Array, weight: Operand) -> Array:
     difference = subtract(y, x)
     near, far = add(x, multiply(difference, weight)), subtract(y, multiply(difference, subtract(1, weight)))
     if is_number(weight):
@@ -315,12 +324,12 @@ def _lerp(x: Array, y: Array, weight: Any) -> Array:
 
 
 # -- step functions, whose derivative is 0 -------------------------------------------------------------------------
-def _flat(value: Array, x: Array) -> Any:
+def _flat(value: Array, x: Array) -> Array:
     """Return `value`, computed from `x`, as a function of `x` with the derivative 0."""
     return flat(value, x) if x.dtype.kind == "f" else value
 
 
-def _piecewise_constant(name: str, fn: Any, x: Array, *args: Any) -> Any:
+def _piecewise_constant(name: str, fn: Any, x: Array, *args: Any) -> Array:
     """Compute `fn(x)`, which is piecewise constant; if `x` has a tape, record the derivative 0."""
     return named(name, _flat(fn(x, *args), x))
 
@@ -333,7 +342,9 @@ _STEP_FUNCTIONS: tuple[tuple[str, Any, tuple[str, ...]], ...] = (
 )
 for _name, _step_function, _names in _STEP_FUNCTIONS:
 
-    def _stepping(input: ArrayLike, _name: str = _name, _op: Any = _step_function) -> Any:
+    def _stepping(
+        input: ArrayLike, _name: str = _name, _op: Elementwise | Callable[..., object] = _step_function
+    ) -> Array:
         return _piecewise_constant(_name, _op, one(input))
 
     _stepping.__name__, _stepping.__doc__ = _names[0], f"{_step_function.__doc__}, element by element."
@@ -341,7 +352,7 @@ for _name, _step_function, _names in _STEP_FUNCTIONS:
 
 
 @function("round", in_place=True)
-def round(input: ArrayLike, *, decimals: int = 0) -> Any:
+def round(input: ArrayLike, *, decimals: int = 0) -> Array:
     """Round to `decimals` digits behind the point (before it, if negative), ties to even.
 
     >>> import numpy as np
@@ -355,21 +366,22 @@ def round(input: ArrayLike, *, decimals: int = 0) -> Any:
 
 
 @function("frac", in_place=True)
-def frac(input: ArrayLike) -> Any:
+def frac(input: ArrayLike) -> Array:
     """input - trunc(input)"""
     x = floating(input)
     return named("FracBackward0", subtract(x, trunc(x)))
 
 
 @function("heaviside", in_place=True)
-def heaviside(input: Any, values: Any) -> Any:
+def heaviside(input: Any, values: Any) -> Array:
     """0 below zero, `values` at zero, and 1 above."""
-    return ufuncs.heaviside(*pair(input, values))
+    result: Array = ufuncs.heaviside(*pair(input, values))
+    return result
 
 
 # -- piecewise functions -------------------------------------------------------------------------------------------
 @function("clamp", "clip", in_place=True)
-def clamp(input: ArrayLike, min: Any = None, max: Any = None) -> Any:
+def clamp(input: ArrayLike, min: ArrayLike | None = None, max: ArrayLike | None = None) -> Array:
     """Clamp to at least `min` and at most `max`, or to `max` if `min` is larger.
 
     On a bound, the derivative is that of the input. RuntimeError if both bounds are missing.
@@ -389,45 +401,47 @@ def clamp(input: ArrayLike, min: Any = None, max: Any = None) -> Any:
 
 
 @function("clamp_min", in_place=True)
-def clamp_min(input: ArrayLike, min: Any) -> Any:
+def clamp_min(input: ArrayLike, min: Any) -> Array:
     """max(input, min), with the derivative of the input on the bound."""
     return named(counted("ClampMin", min), ops.clamp_min(*pair(input, min)))
 
 
 @function("clamp_max", in_place=True)
-def clamp_max(input: ArrayLike, max: Any) -> Any:
+def clamp_max(input: ArrayLike, max: ArrayLike) -> Array:
     """min(input, max), with the derivative of the input on the bound."""
     return named(counted("ClampMax", max), ops.clamp_max(*pair(input, max)))
 
 
 @function("copysign", in_place=True)
-def copysign_(input: ArrayLike, other: ArrayLike) -> Any:
+def copysign_(input: ArrayLike, other: ArrayLike) -> Array:
     """Return the magnitude of `input` with the sign of `other`."""
     x, y = pair(input, other)
     return named("CopysignBackward1" if is_number(y) else "CopysignBackward0", copysign(in_floats((x, y))[0], y))
 
 
-def _ignoring_nan(name: str, better: Elementwise, x: Any, y: Any) -> Any:
-    def choose(u: Array, v: Array) -> Any:
+def _ignoring_nan(name: str, better: Elementwise, x: Array, y: Array) -> Array:
+    def choose(u: Array, v: Array) -> Array:
         return where(logical_or(better(u, v), isnan(v)), u, v)
 
     return as_node(name, choose, *pair(x, y))
 
 
 @function("fmax")
-def fmax(input: Any, other: Any) -> Any:
+def fmax(input: Array, other: Array) -> Array:
     """Return the larger element, or the one that is not nan."""
     return _ignoring_nan("FmaxBackward0", greater_equal, input, other)
 
 
 @function("fmin")
-def fmin(input: Any, other: Any) -> Any:
+def fmin(input: Array, other: Array) -> Array:
     """Return the smaller element, or the one that is not nan."""
     return _ignoring_nan("FminBackward0", ops.less_equal, input, other)
 
 
 @function("nan_to_num", in_place=True)
-def nan_to_num(input: Any, nan: float | None = None, posinf: float | None = None, neginf: float | None = None) -> Any:
+def nan_to_num(
+    input: Array, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
+) -> Array:
     """Replace nan by 0, and infinities by the largest numbers of the dtype, or by the passed values."""
     x = one(input)
     if x.dtype.kind not in "fc":
@@ -435,12 +449,13 @@ def nan_to_num(input: Any, nan: float | None = None, posinf: float | None = None
     return as_node("NanToNumBackward0", _cleaned, x, 0.0 if nan is None else nan, posinf, neginf)
 
 
-def _cleaned(x: Array, nan: float, posinf: float | None, neginf: float | None) -> Any:
-    return selection.nan_to_num(x, True, nan, posinf, neginf)
+def _cleaned(x: Array, nan: float, posinf: float | None, neginf: float | None) -> Array:
+    result: Array = selection.nan_to_num(x, True, nan, posinf, neginf)
+    return result
 
 
 @function("positive")
-def positive(input: ArrayLike) -> Any:
+def positive(input: ArrayLike) -> Array:
     """Return the input.
 
     RuntimeError for booleans.
@@ -453,7 +468,7 @@ def positive(input: ArrayLike) -> Any:
 
 # -- comparison up to rounding, and booleans ------------------------------------------------------------------------
 @function("isclose")
-def isclose(input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Any:
+def isclose(input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Array:
     """Whether |input - other| <= atol + rtol * |other|, or both are the same infinity.
 
     >>> import numpy as np
@@ -464,4 +479,5 @@ def isclose(input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, eq
         if value < 0:
             raise RuntimeError(located(f"{name} must be greater than or equal to zero, but got {value}"))
     require_one_dtype(input, other, "{A} did not match {B}")
-    return ufuncs.isclose(*pair(input, other), rtol, atol, equal_nan)
+    result: Array = ufuncs.isclose(*pair(input, other), rtol, atol, equal_nan)
+    return result

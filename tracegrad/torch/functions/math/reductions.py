@@ -8,7 +8,7 @@ exist raises IndexError, a repeated one RuntimeError.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -37,6 +37,12 @@ from tracegrad.torch.functions.core.registry import FUNCTIONS, function
 from tracegrad.torch.functions.linalg.norms import matrix_norm
 from tracegrad.typing import Array, ArrayLike, DTypeLike
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tracegrad.ops.core.dispatch import Operand
+    from tracegrad.typing import Axes
+
 
 def axes_of(dim: Any, rank: int) -> tuple[int, ...]:
     """Return the axes that `dim` names, in their order; None and the empty tuple name all."""
@@ -60,22 +66,22 @@ def reduced(name: str, op: Any, x: Array, axes: tuple[int, ...], keepdim: bool, 
     return as_node(name, lambda v: keep_axes(op(v, axes=axes, **params), v.shape, axes), x)
 
 
-def as_dtype(x: Any, dtype: Any) -> Any:
+def as_dtype(x: Array, dtype: DTypeLike) -> Array:
     return x if dtype is None or x.dtype == np.dtype(dtype) else to_dtype(x, dtype)
 
 
-def _is_floating(x: Any) -> bool:
+def _is_floating(x: Array) -> bool:
     """Whether `x` is a floating carrier, which ops take without conversion."""
     return isinstance(x, Carrier) and x.dtype.kind == "f"
 
 
-def _numbered(name: str, dim: Any) -> str:
+def _numbered(name: str, dim: Axes) -> str:
     return f"{name}Backward{0 if dim is None else 1}"
 
 
 # -- sums and products ---------------------------------------------------------------------------------------------
 @function("sum")
-def sum(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+def sum(input: Any, dim: int | Sequence[int] | None = None, keepdim: bool = False, *, dtype: DTypeLike = None) -> Any:
     """Return the sum over `dim`, by default of all elements.
 
     >>> import numpy as np
@@ -91,7 +97,9 @@ def sum(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
 
 
 @function("prod")
-def prod(input: ArrayLike, dim: Any = None, keepdim: bool = False, *, dtype: DTypeLike = None) -> Any:
+def prod(
+    input: ArrayLike, dim: int | Sequence[int] | None = None, keepdim: bool = False, *, dtype: DTypeLike = None
+) -> Any:
     """Return the product over `dim`, by default of all elements.
 
     Its derivatives of every order are exact where elements are 0.
@@ -102,7 +110,9 @@ def prod(input: ArrayLike, dim: Any = None, keepdim: bool = False, *, dtype: DTy
 
 
 @function("nansum")
-def nansum(input: ArrayLike, dim: Any = None, keepdim: bool = False, *, dtype: DTypeLike = None) -> Any:
+def nansum(
+    input: ArrayLike, dim: int | Sequence[int] | None = None, keepdim: bool = False, *, dtype: DTypeLike = None
+) -> Any:
     """Return the sum of the elements that are not nan."""
     x = one(input)
     x = as_dtype(x, dtype or accumulator(x))
@@ -114,7 +124,9 @@ def _nansum(x: Array, axes: tuple[int, ...], keepdim: bool) -> Any:
 
 
 @function("nanmean")
-def nanmean(input: ArrayLike, dim: Any = None, keepdim: bool = False, *, dtype: DTypeLike = None) -> Array:
+def nanmean(
+    input: ArrayLike, dim: int | Sequence[int] | None = None, keepdim: bool = False, *, dtype: DTypeLike = None
+) -> Array:
     """Return the mean of the elements that are not nan; nan if there are none."""
     x = as_dtype(floating(input), dtype)
     present = cast(logical_not(isnan(x)), dtype=x.dtype.name)
@@ -123,7 +135,9 @@ def nanmean(input: ArrayLike, dim: Any = None, keepdim: bool = False, *, dtype: 
 
 # -- moments -------------------------------------------------------------------------------------------------------
 @function("mean")
-def mean(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+def mean(
+    input: Array, dim: int | Sequence[int] | None = None, keepdim: bool = False, *, dtype: DTypeLike = None
+) -> Any:
     """Return the arithmetic mean; of integers in float64.
 
     >>> import numpy as np
@@ -153,7 +167,7 @@ def _spread(
 @function("var")
 def var(
     input: ArrayLike,
-    dim: Any = None,
+    dim: int | Sequence[int] | None = None,
     unbiased: bool | None = None,
     keepdim: bool = False,
     *,
@@ -174,7 +188,7 @@ def var(
 @function("std")
 def std(
     input: ArrayLike,
-    dim: Any = None,
+    dim: int | Sequence[int] | None = None,
     unbiased: bool | None = None,
     keepdim: bool = False,
     *,
@@ -188,7 +202,7 @@ def std(
     return reduced("StdBackward0", reductions.std, x, axes, keepdim, ddof=ddof)
 
 
-def _with_mean(name: str, spread: Op, x: Any, axes: tuple[int, ...], ddof: float, keepdim: bool) -> tuple[Any, Any]:
+def _with_mean(name: str, spread: Op, x: Any, axes: tuple[int, ...], ddof: float, keepdim: bool) -> tuple[Operand, ...]:
     def both(v: Any) -> tuple[Any, Any]:
         return reduced("", spread, v, axes, keepdim, ddof=ddof), reduced("", reductions.mean, v, axes, keepdim)
 
@@ -199,12 +213,12 @@ def _with_mean(name: str, spread: Op, x: Any, axes: tuple[int, ...], ddof: float
 @function("std_mean")
 def std_mean(
     input: ArrayLike,
-    dim: Any = None,
+    dim: int | Sequence[int] | None = None,
     unbiased: bool | None = None,
     keepdim: bool = False,
     *,
     correction: float | None = None,
-) -> tuple[Any, Any]:
+) -> tuple[Operand, ...]:
     """Return the standard deviation and the mean."""
     return _with_mean("StdMeanBackward0", reductions.std, *_spread(input, dim, unbiased, correction), keepdim)
 
@@ -212,37 +226,37 @@ def std_mean(
 @function("var_mean")
 def var_mean(
     input: ArrayLike,
-    dim: Any = None,
+    dim: int | Sequence[int] | None = None,
     unbiased: bool | None = None,
     keepdim: bool = False,
     *,
     correction: float | None = None,
-) -> tuple[Any, Any]:
+) -> tuple[Operand, ...]:
     """Return the variance and the mean."""
     return _with_mean("VarMeanBackward0", reductions.var, *_spread(input, dim, unbiased, correction), keepdim)
 
 
 # -- counting and logic --------------------------------------------------------------------------------------------
 @function("any")
-def any_(input: ArrayLike, dim: Any = None, keepdim: bool = False) -> Any:
+def any_(input: ArrayLike, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Any:
     """Return whether any element is true; for a `dim` without dimensions, whether each element is."""
     x = to_dtype(one(input), bool)
     return reduced("", reductions.reduce_any, x, _axes_or_none(dim, len(x.shape)), keepdim)
 
 
 @function("all")
-def all_(input: ArrayLike, dim: Any = None, keepdim: bool = False) -> Any:
+def all_(input: ArrayLike, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Any:
     """Return whether all elements are true; for a `dim` without dimensions, whether each element is."""
     x = to_dtype(one(input), bool)
     return reduced("", reductions.reduce_all, x, _axes_or_none(dim, len(x.shape)), keepdim)
 
 
-def _axes_or_none(dim: Any, rank: int) -> tuple[int, ...]:
+def _axes_or_none(dim: object, rank: int) -> tuple[int, ...]:
     return () if isinstance(dim, tuple | list) and not dim else axes_of(dim, rank)
 
 
 @function("count_nonzero")
-def count_nonzero(input: Any, dim: Any = None) -> Any:
+def count_nonzero(input: Array, dim: int | Sequence[int] | None = None) -> Any:
     """Count the elements that are not 0."""
     return sum(to_dtype(one(input), bool), dim)
 
@@ -269,7 +283,7 @@ def allclose(
 
 # -- exponential ---------------------------------------------------------------------------------------------------
 @function("logsumexp")
-def logsumexp(input: ArrayLike, dim: Any, keepdim: bool = False) -> Any:
+def logsumexp(input: ArrayLike, dim: int | Sequence[int], keepdim: bool = False) -> Any:
     """log(sum(exp(input), dim)), without overflow."""
     x = floating(input)
     axes = axes_of(dim, len(x.shape))
@@ -287,23 +301,25 @@ def _nothing(x: Array) -> Array:
 
 
 @function("softmax")
-def softmax(input: Any, dim: int, dtype: Any = None) -> Any:
+def softmax(input: Array, dim: int, dtype: DTypeLike = None) -> Array:
     """exp(input) / sum(exp(input), dim), without overflow.
 
     >>> import numpy as np
     >>> softmax(np.array([1000.0, 1000.0]), dim=0).tolist()
     [0.5, 0.5]
     """
-    return _normalized("SoftmaxBackward0", reductions.softmax, input, dim, dtype)
+    result: Array = _normalized("SoftmaxBackward0", reductions.softmax, input, dim, dtype)
+    return result
 
 
 @function("log_softmax")
-def log_softmax(input: Any, dim: int, dtype: Any = None) -> Any:
+def log_softmax(input: Array, dim: int, dtype: DTypeLike = None) -> Array:
     """log(softmax(input, dim)), precise where the softmax is small."""
-    return _normalized("LogSoftmaxBackward0", reductions.log_softmax, input, dim, dtype)
+    result: Array = _normalized("LogSoftmaxBackward0", reductions.log_softmax, input, dim, dtype)
+    return result
 
 
-def _normalized(name: str, op: Op, input: Any, dim: int, dtype: Any) -> Any:
+def _normalized(name: str, op: Op, input: Array, dim: int, dtype: DTypeLike) -> Any:
     x = as_dtype(floating(input), dtype)
     k = dim_of(dim, len(x.shape))
     return as_node(name, _nothing, x) if 0 in x.shape else op(x, axes=axes_of(k, len(x.shape)))
@@ -311,7 +327,13 @@ def _normalized(name: str, op: Op, input: Any, dim: int, dtype: Any) -> Any:
 
 # -- norms ---------------------------------------------------------------------------------------------------------
 @function("norm")
-def norm(input: Any, p: Any = "fro", dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
+def norm(
+    input: Array,
+    p: float | str = "fro",
+    dim: int | Sequence[int] | None = None,
+    keepdim: bool = False,
+    dtype: DTypeLike = None,
+) -> Any:
     """Return the p-norm of the elements over `dim`, as of one vector.
 
     "fro" is the 2-norm. "nuc" is the nuclear norm of matrices, in the last two dimensions or in the two dimensions of
@@ -339,10 +361,11 @@ def _norm(x: Array, p: float, axes: tuple[int, ...], keepdim: bool) -> Any:
 
 
 @function("dist")
-def dist(input: ArrayLike, other: ArrayLike, p: float = 2) -> Any:
+def dist(input: ArrayLike, other: ArrayLike, p: float = 2) -> Array:
     """Return the p-norm of input - other."""
     x, y = in_floats(arrays(input, other))
-    return _dist(x, y, float(p))
+    result: Array = _dist(x, y, float(p))
+    return result
 
 
 @one_node("DistBackward0")

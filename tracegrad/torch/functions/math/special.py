@@ -63,38 +63,41 @@ for _op, _names in {
 
 
 @function("deg2rad", in_place=True)
-def deg2rad(input: Any) -> Any:
+def deg2rad(input: Array) -> Array:
     """Degrees in radians"""
     return named("Deg2RadBackward0", multiply(floating(input), math.pi / 180))
 
 
 @function("rad2deg", in_place=True)
-def rad2deg(input: ArrayLike) -> Any:
+def rad2deg(input: ArrayLike) -> Array:
     """Radians in degrees"""
     return named("Rad2DegBackward0", multiply(floating(input), 180 / math.pi))
 
 
 @function("logaddexp2")
-def logaddexp2(input: ArrayLike, other: ArrayLike) -> Any:
+def logaddexp2(input: ArrayLike, other: ArrayLike) -> Array:
     """log2(2**input + 2**other), without overflow"""
     x, y = pair(input, other)
-    return as_node("Logaddexp2Backward0", ufuncs.logaddexp2, *in_floats((x, y)))
+    result: Array = as_node("Logaddexp2Backward0", ufuncs.logaddexp2, *in_floats((x, y)))
+    return result
 
 
 @function("logit", in_place=True)
-def logit(input: ArrayLike, eps: float | None = None) -> Any:
+def logit(input: ArrayLike, eps: float | None = None) -> Array:
     """log(x / (1 - x)) of the input x, which is clamped to [eps, 1 - eps] if `eps` is passed."""
     return as_node("LogitBackward0", _logit, floating(input), eps)
 
 
-def _logit(x: Array, eps: float | None) -> Any:
-    return ufuncs.logit(x if eps is None else selection.clip(x, eps, 1 - eps))
+def _logit(x: Array, eps: float | None) -> Array:
+    result: Array = ufuncs.logit(x if eps is None else selection.clip(x, eps, 1 - eps))
+    return result
 
 
 @function("sinc", in_place=True)
-def sinc(input: Any) -> Any:
+def sinc(input: Array) -> Array:
     """sin(pi * x) / (pi * x), and 1 at 0."""
-    return as_node("SincBackward0", selection.sinc, floating(input))
+    result: Array = as_node("SincBackward0", selection.sinc, floating(input))
+    return result
 
 
 def _numbers_in_dtype(x: Array, y: Array) -> list[Any]:
@@ -104,7 +107,7 @@ def _numbers_in_dtype(x: Array, y: Array) -> list[Any]:
 
 
 @function("xlogy", in_place=True)
-def xlogy(input: ArrayLike, other: ArrayLike) -> Any:
+def xlogy(input: ArrayLike, other: ArrayLike) -> Array:
     """input * log(other), and 0 if `input` is 0 and `other` is not nan."""
     x, y = in_floats(pair(input, other))
     name = "XlogyBackward1" if is_number(x) else "XlogyBackward2" if is_number(y) else "XlogyBackward0"
@@ -112,23 +115,25 @@ def xlogy(input: ArrayLike, other: ArrayLike) -> Any:
 
 
 @function("polygamma", methods=False)
-def polygamma(n: int, input: ArrayLike) -> Any:
+def polygamma(n: int, input: ArrayLike) -> Array:
     """Return the n-th derivative of `digamma`."""
     x = floating(input)
     return named("PolygammaBackward0", scipy_special.polygamma(x, n=n) if n else scipy_special.digamma(x))
 
 
 # -- functions of the namespace `special` alone, and its other names ---------------------------------------------
-def entr(input: Array) -> Any:
+def entr(input: Array) -> Array:
     """-x * log(x) for x > 0, 0 at 0, and -inf below."""
-    return as_node("SpecialEntrBackward0", ufuncs.entr, floating(input))
+    result: Array = as_node("SpecialEntrBackward0", ufuncs.entr, floating(input))
+    return result
 
 
-def xlog1py(input: Array, other: Array) -> Any:
+def xlog1py(input: Array, other: Array) -> Array:
     """input * log(1 + other), and 0 if `input` is 0 and `other` is not nan."""
     x, y = in_floats(pair(input, other))
     name = "SpecialXlog1PyBackward1" if is_number(x) else "SpecialXlog1PyBackward2" if is_number(y) else None
-    return as_node(name or "SpecialXlog1PyBackward0", ufuncs.xlog1py, *_numbers_in_dtype(x, y))
+    result: Array = as_node(name or "SpecialXlog1PyBackward0", ufuncs.xlog1py, *_numbers_in_dtype(x, y))
+    return result
 
 
 erf, erfc, erfinv = FUNCTIONS["erf"], FUNCTIONS["erfc"], FUNCTIONS["erfinv"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,6 +18,10 @@ from tracegrad.ops.elementwise.table import add
 from tracegrad.torch.functions.core.operands import as_node, floating, pair
 from tracegrad.torch.functions.core.registry import FUNCTIONS, function
 from tracegrad.typing import Array
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 
 # PyTorch's name -> SciPy's name, the name of the node, and the summary.
 _OF_ONE = {
@@ -59,7 +63,7 @@ def _scipys(name: str, *xs: Array) -> Any:
     return result if isinstance(result, Carrier) else np.asarray(result)
 
 
-def _define(name: str, scipys: str, node: str, doc: str, operands: int) -> Any:
+def _define(name: str, scipys: str, node: str, doc: str, operands: int) -> Callable[..., object]:
     apply = partial(_scipys, "spherical" if name.startswith("spherical") else scipys)
 
     def of_one(input: Array) -> Any:
@@ -99,7 +103,7 @@ def _define(name: str, scipys: str, node: str, doc: str, operands: int) -> Any:
 gammainc, gammaincc, zeta = [_define(_name, *_row, 2) for _name, _row in _OF_TWO.items()]
 
 
-def multigammaln(input: Array, p: int) -> Any:
+def multigammaln(input: Array, p: int) -> Array:
     """Return the logarithm of the multivariate gamma function of dimension `p`.
 
     RuntimeError if an element is too small.
@@ -110,7 +114,8 @@ def multigammaln(input: Array, p: int) -> Any:
     x = floating(input)
     if p < 1:
         raise RuntimeError(located("p has to be greater than or equal to 1"))
-    return as_node("AddBackward0", _multigammaln, x, p)
+    result: Array = as_node("AddBackward0", _multigammaln, x, p)
+    return result
 
 
 def _multigammaln(x: Array, p: int) -> Any:

@@ -6,7 +6,7 @@ Quantiles interpolate between two sorted elements and have derivatives; histogra
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -39,6 +39,10 @@ from tracegrad.torch.functions.linalg.norms import vector_norm
 from tracegrad.torch.functions.math.extrema import median_of, picked_along
 from tracegrad.typing import Array, ArrayLike
 
+if TYPE_CHECKING:
+    from tracegrad.ops.core.dispatch import Operand
+
+
 _INTERPOLATIONS = ("linear", "lower", "higher", "midpoint", "nearest")
 
 
@@ -46,7 +50,7 @@ _INTERPOLATIONS = ("linear", "lower", "higher", "midpoint", "nearest")
 @function("quantile")
 def quantile(
     input: ArrayLike, q: ArrayLike, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
-) -> Any:
+) -> Array:
     """Return the quantiles `q` along `dim`, or of all elements.
 
     A quantile is nan if an element is nan. Several quantiles are along a new first dimension. RuntimeError for a `q`
@@ -55,15 +59,17 @@ def quantile(
     >>> quantile(np.array([1.0, 3.0, 2.0]), 0.25).item()
     1.5
     """
-    return _quantile("quantile", input, q, dim, keepdim, interpolation)
+    result: Array = _quantile("quantile", input, q, dim, keepdim, interpolation)
+    return result
 
 
 @function("nanquantile")
 def nanquantile(
     input: ArrayLike, q: ArrayLike, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
-) -> Any:
+) -> Array:
     """Return the quantiles of the elements that are not nan; nan if there are none."""
-    return _quantile("nanquantile", input, q, dim, keepdim, interpolation)
+    result: Array = _quantile("nanquantile", input, q, dim, keepdim, interpolation)
+    return result
 
 
 def _quantile(name: str, input: Any, q: Any, dim: int | None, keepdim: bool, interpolation: str) -> Any:
@@ -92,7 +98,7 @@ def _quantile(name: str, input: Any, q: Any, dim: int | None, keepdim: bool, int
     return as_node("SqueezeBackward4", _between, x, levels, axis, keepdim, interpolation, name)
 
 
-def _between(x: Array, levels: Any, axis: int | None, keepdim: bool, interpolation: str, name: str) -> Any:
+def _between(x: Array, levels: Array, axis: int | None, keepdim: bool, interpolation: str, name: str) -> Array:
     rows = _with_last(x, axis)
     n = rows.shape[-1]
     ordered = sorting.sort(rows, axis=len(rows.shape) - 1, descending=False, stable=True)[0]
@@ -124,7 +130,7 @@ def _shape(x: Array, axis: int | None, keepdim: bool) -> tuple[int, ...]:
     return tuple(lengths)
 
 
-def _scalars(levels: Any) -> list[Any]:
+def _scalars(levels: Array) -> list[Array]:
     return [ops.gather(levels, constant(np.asarray(k), peer_of(levels)), axes=(0,)) for k in range(levels.shape[0])]
 
 
@@ -136,7 +142,7 @@ def _with_last(x: Array, axis: int | None) -> Array:
     return linear.transpose(x, perm=order)
 
 
-def _at(ordered: Array, rank: Any, interpolation: str) -> Any:
+def _at(ordered: Array, rank: Any, interpolation: str) -> Array:
     """Return the elements at a `rank`, which may be fractional, along the last axis."""
     n, shape = ordered.shape[-1], ordered.shape[:-1]
     rank = clamp(rank, 0.0, float(n - 1))
@@ -154,11 +160,11 @@ def _at(ordered: Array, rank: Any, interpolation: str) -> Any:
     return add(low, multiply(subtract(high, low), weight))
 
 
-def _rounded(rank: Any) -> Array:
+def _rounded(rank: Array) -> Array:
     return np.rint(stop_gradient(rank))
 
 
-def _element(ordered: Array, rank: Any, shape: tuple[int, ...]) -> Array:
+def _element(ordered: Array, rank: Array, shape: tuple[int, ...]) -> Array:
     index = cast(rank, dtype="int64")
     index = index if index.shape == shape else linear.broadcast_to(index, shape=shape)
     return reductions.pick(ordered, index, axis=len(shape))
@@ -168,7 +174,7 @@ _NanMedian = return_type("nanmedian", "values", "indices")
 
 
 @function("nanmedian")
-def nanmedian(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
+def nanmedian(input: Array, dim: int | None = None, keepdim: bool = False) -> Any:
     """Return the lower median of the elements that are not nan; with `dim`, also indices.
 
     >>> nanmedian(np.array([4.0, np.nan, 3.0, 2.0])).item()
@@ -234,7 +240,9 @@ def _plain(x: Any) -> Any:
 
 
 @function("histogram")
-def histogram(input: Any, bins: Any = 100, *, range: Any = None, weight: Any = None, density: bool = False) -> Any:
+def histogram(
+    input: Operand, bins: object = 100, *, range: object = None, weight: ArrayLike | None = None, density: bool = False
+) -> Any:
     """Count elements, or sum weights, in bins of equal size, or between edges.
 
     Both results have the dtype of the input.
@@ -248,7 +256,7 @@ def histogram(input: Any, bins: Any = 100, *, range: Any = None, weight: Any = N
     return _Histogram(*_of_dtype(x, counts, edges))
 
 
-def _of_dtype(x: Any, *arrays_in: Any) -> list[Any]:
+def _of_dtype(x: Any, *arrays_in: Array) -> list[Operand]:
     return [
         cast(constant(np.asarray(v), peer_of(x)) if isinstance(v, np.ndarray) else v, dtype=x.dtype.name)
         for v in arrays_in
@@ -256,7 +264,9 @@ def _of_dtype(x: Any, *arrays_in: Any) -> list[Any]:
 
 
 @function("histogramdd")
-def histogramdd(input: Any, bins: Any, *, range: Any = None, weight: Any = None, density: bool = False) -> Any:
+def histogramdd(
+    input: Operand, bins: Any, *, range: Any = None, weight: ArrayLike | None = None, density: bool = False
+) -> Any:
     """Count points, or sum weights, in bins. The coordinates of a point are the last dimension."""
     x = _plain(input)
     spans = None if range is None else list(zip(range[::2], range[1::2]))
@@ -265,7 +275,7 @@ def histogramdd(input: Any, bins: Any, *, range: Any = None, weight: Any = None,
 
 
 @function("bincount")
-def bincount(input: Any, weights: Any = None, minlength: int = 0) -> Array:
+def bincount(input: Array, weights: ArrayLike | None = None, minlength: int = 0) -> Array:
     """Count each integer from 0 in a vector, or sum the weights of its occurrences.
 
     >>> bincount(np.array([1, 3, 1])).tolist()
@@ -276,7 +286,7 @@ def bincount(input: Any, weights: Any = None, minlength: int = 0) -> Array:
 
 # -- several variables ---------------------------------------------------------------------------------------------
 @function("cov")
-def cov(input: ArrayLike, *, correction: int = 1, fweights: Any = None, aweights: Any = None) -> Any:
+def cov(input: ArrayLike, *, correction: int = 1, fweights: object = None, aweights: object = None) -> Array:
     """Return the covariances of variables.
 
     >>> cov(np.array([[1.0, 2.0], [1.0, 3.0]])).tolist()
@@ -289,7 +299,7 @@ def _cov(x: Array, correction: int, fweights: Any, aweights: Any) -> Array:
     return _in_input_dtype(x, np.cov(x, ddof=correction, fweights=fweights, aweights=aweights))
 
 
-def _in_input_dtype(x: Any, result: Array) -> Array:
+def _in_input_dtype(x: Array, result: Array) -> Array:
     """Return a float64 result of NumPy for `x`, for Tensors in the dtype of `x`."""
     result = as_array(result)
     if result.dtype == x.dtype or getattr(x, "common_dtype", None) is None:
@@ -298,7 +308,7 @@ def _in_input_dtype(x: Any, result: Array) -> Array:
 
 
 @function("corrcoef")
-def corrcoef(input: ArrayLike) -> Any:
+def corrcoef(input: ArrayLike) -> Array:
     """Return the correlations of variables."""
     return as_node("ClampBackward1", _corrcoef, floating(input))
 
@@ -308,7 +318,7 @@ def _corrcoef(x: Array) -> Array:
 
 
 @function("cdist", methods=False)
-def cdist(x1: Any, x2: Any, p: float = 2.0, compute_mode: str = "") -> Any:
+def cdist(x1: Array, x2: Array, p: float = 2.0, compute_mode: str = "") -> Any:
     """Return the p-norms of the differences of all rows of `x1` and all rows of `x2`; batches broadcast.
 
     >>> cdist(np.array([[0.0, 0.0]]), np.array([[3.0, 4.0], [0.0, 1.0]])).tolist()
@@ -340,6 +350,6 @@ def pdist(input: Array, p: float = 2.0) -> Any:
 
 
 @one_node("PdistBackward0")
-def _pdist(x: Any, *, p: float) -> Any:
+def _pdist(x: Array, *, p: float) -> Any:
     first, second = (constant(v, peer_of(x)) for v in np.triu_indices(x.shape[0], 1))
     return vector_norm(subtract(*(ops.gather(x, v, axes=(0,)) for v in (first, second))), p, -1)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -38,14 +38,17 @@ from tracegrad.torch.functions.core.operands import floating, in_floats, is_whol
 from tracegrad.torch.functions.core.promotion import require_one_dtype
 from tracegrad.torch.functions.core.registry import FUNCTIONS
 from tracegrad.torch.functions.math import reductions
-from tracegrad.typing import Array, ArrayLike, DTypeLike
+from tracegrad.typing import Array, ArrayLike, DTypeLike, Results
+
+if TYPE_CHECKING:
+    from tracegrad.avals import Size
 
 
-def updating(fn: Callable[..., Any]) -> Callable[..., Any]:
+def updating(fn: Callable[..., Results]) -> Callable[..., Results]:
     """Add PyTorch's last argument, `inplace`, to `fn`."""
 
     @functools.wraps(fn)
-    def call(input: Any, *args: Any, inplace: bool = False, **kwargs: Any) -> Any:
+    def call(input: Any, *args: Size | float, inplace: bool = False, **kwargs: object) -> Any:
         result = fn(input, *args, **kwargs)
         if not inplace:
             return result
@@ -59,40 +62,47 @@ def updating(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 # -- rectifiers ----------------------------------------------------------------------------------------------------
 @updating
-def relu(input: ArrayLike) -> Any:
+def relu(input: ArrayLike) -> Array:
     """max(x, 0), with the derivative 0 at 0."""
-    return activations.relu(one(input))
+    result: Array = activations.relu(one(input))
+    return result
 
 
 @updating
-def leaky_relu(input: Array, negative_slope: float = 0.01) -> Any:
+def leaky_relu(input: Array, negative_slope: float = 0.01) -> Array:
     """x for x > 0, and negative_slope * x otherwise."""
-    return activations.leaky_relu(floating(input), negative_slope=float(negative_slope))
+    result: Array = activations.leaky_relu(floating(input), negative_slope=float(negative_slope))
+    return result
 
 
 @updating
-def elu(input: Array, alpha: float = 1.0) -> Any:
+def elu(input: Array, alpha: float = 1.0) -> Array:
     """x for x > 0, and alpha * (exp(x) - 1) otherwise."""
-    return activations.elu(floating(input), alpha=float(alpha), scale=1.0, input_scale=1.0)
+    result: Array = activations.elu(floating(input), alpha=float(alpha), scale=1.0, input_scale=1.0)
+    return result
 
 
 @updating
-def selu(input: Array) -> Any:
+def selu(input: Array) -> Array:
     """`elu` with the scales that keep mean 0 and variance 1.
 
     Source: Klambauer et al. 2017, "Self-Normalizing Neural Networks".
     """
-    return activations.elu(floating(input), alpha=1.6732632423543772, scale=1.0507009873554805, input_scale=1.0)
+    result: Array = activations.elu(
+        floating(input), alpha=1.6732632423543772, scale=1.0507009873554805, input_scale=1.0
+    )
+    return result
 
 
 @updating
-def celu(input: Array, alpha: float = 1.0) -> Any:
+def celu(input: Array, alpha: float = 1.0) -> Array:
     """x for x > 0, and alpha * (exp(x / alpha) - 1) otherwise."""
     out = activations.elu(floating(input), alpha=float(alpha), scale=1.0, input_scale=1 / alpha)
-    return named("CeluBackward0", out)
+    result: Array = named("CeluBackward0", out)
+    return result
 
 
-def prelu(input: Any, weight: Any) -> Any:
+def prelu(input: Any, weight: Any) -> Array:
     """x for x > 0, and weight * x otherwise.
 
     The weight is one number, or one number for each channel, which is dimension 1.
@@ -111,19 +121,20 @@ def prelu(input: Any, weight: Any) -> Any:
 
 
 @one_node("PreluKernelBackward0")
-def _prelu(x: Array, w: Array) -> Any:
+def _prelu(x: Array, w: Array) -> Array:
     return where(greater(x, 0), x, multiply(w, x))
 
 
 # -- smooth ones ---------------------------------------------------------------------------------------------------
-def gelu(input: Array, approximate: str = "none") -> Any:
+def gelu(input: Array, approximate: str = "none") -> Array:
     """x times the probability that a standard normal variable is below x.
 
     Source: Hendrycks and Gimpel 2016, "Gaussian Error Linear Units". RuntimeError for an unknown `approximate`.
     """
     if approximate not in ("none", "tanh"):
         raise RuntimeError(located("approximate argument must be either none or tanh."))
-    return activations.gelu(floating(input), approximate=approximate)
+    result: Array = activations.gelu(floating(input), approximate=approximate)
+    return result
 
 
 @updating
@@ -133,7 +144,7 @@ def silu(input: Array) -> Array:
 
 
 @updating
-def mish(input: Array) -> Any:
+def mish(input: Array) -> Array:
     """x * tanh(softplus(x))."""
     return _mish(floating(input))
 
@@ -143,14 +154,16 @@ def _mish(x: Array) -> Array:
     return multiply(x, tanh_of(logaddexp(x, 0.0)))
 
 
-def softplus(input: Array, beta: float = 1.0, threshold: float = 20.0) -> Any:
+def softplus(input: Array, beta: float = 1.0, threshold: float = 20.0) -> Array:
     """log(1 + exp(beta * x)) / beta, and x if beta * x is above `threshold`."""
-    return activations.softplus(floating(input), beta=float(beta), threshold=float(threshold))
+    result: Array = activations.softplus(floating(input), beta=float(beta), threshold=float(threshold))
+    return result
 
 
-def logsigmoid(input: Array) -> Any:
+def logsigmoid(input: Array) -> Array:
     """log(sigmoid(x)), precise for all x."""
-    return activations.log_sigmoid(floating(input))
+    result: Array = activations.log_sigmoid(floating(input))
+    return result
 
 
 def softsign(input: Array) -> Array:
@@ -175,7 +188,7 @@ def tanh_(input: Array) -> Array:
     return tanh_of(floating(input))
 
 
-def glu(input: Array, dim: int = -1) -> Any:
+def glu(input: Array, dim: int = -1) -> Array:
     """Multiply the first half along `dim` by the sigmoid of the second half.
 
     RuntimeError if the length is odd.
@@ -197,14 +210,14 @@ def _glu(x: Array, dim: int) -> Array:
 
 # -- in pieces -----------------------------------------------------------------------------------------------------
 @updating
-def hardtanh(input: Array, min_val: float = -1.0, max_val: float = 1.0) -> Any:
+def hardtanh(input: Array, min_val: float = -1.0, max_val: float = 1.0) -> Array:
     """Clamp x to at least min_val and at most max_val, with derivative 0 on these bounds."""
     if min_val > max_val:
         raise ValueError(located("min_val cannot be greater than max_val"))
     return _bounded(input, min_val, max_val)
 
 
-def _bounded(input: Any, low: float, high: float) -> Any:
+def _bounded(input: Array, low: float, high: float) -> Array:
     if is_whole(input):
         return _hardtanh(input, int(low), int(high))
     return _hardtanh(floating(input), low, high)
@@ -216,13 +229,13 @@ def _hardtanh(x: Array, low: float, high: float) -> Array:
 
 
 @updating
-def relu6(input: Array) -> Any:
+def relu6(input: Array) -> Array:
     """min(max(x, 0), 6)."""
     return _bounded(input, 0.0, 6.0)
 
 
 @updating
-def hardsigmoid(input: Array) -> Any:
+def hardsigmoid(input: Array) -> Array:
     """min(max(x + 3, 0), 6) / 6."""
     return _hardsigmoid(floating(input))
 
@@ -233,7 +246,7 @@ def _hardsigmoid(x: Array) -> Array:
 
 
 @updating
-def hardswish(input: Array) -> Any:
+def hardswish(input: Array) -> Array:
     """x * hardsigmoid(x)."""
     return _hardswish(floating(input))
 
@@ -243,7 +256,7 @@ def _hardswish(x: Array) -> Array:
     return where(less_equal(x, -3), 0.0, where(greater_equal(x, 3), x, divide(multiply(x, add(x, 3)), 6)))
 
 
-def hardshrink(input: Array, lambd: float = 0.5) -> Any:
+def hardshrink(input: Array, lambd: float = 0.5) -> Array:
     """0 for abs(x) <= lambd, and x otherwise."""
     return _hardshrink(floating(input), lambd)
 
@@ -253,7 +266,7 @@ def _hardshrink(x: Array, lambd: float) -> Array:
     return where(less_equal(absolute(x), lambd), 0.0, x)
 
 
-def softshrink(input: Array, lambd: float = 0.5) -> Any:
+def softshrink(input: Array, lambd: float = 0.5) -> Array:
     """0 for abs(x) <= lambd, and x moved towards 0 by lambd otherwise.
 
     RuntimeError if lambd is negative.
@@ -275,11 +288,12 @@ def _softshrink(x: Array, lambd: float) -> Array:
 
 
 @updating
-def threshold(input: ArrayLike, threshold: float, value: float) -> Any:
+def threshold(input: ArrayLike, threshold: float, value: float) -> Array:
     """x for x > threshold, and `value` otherwise."""
-    if is_whole(input):
+    x = one(input)
+    if is_whole(x):
         threshold, value = int(threshold), int(value)
-    return _threshold(one(input), threshold, value)
+    return _threshold(x, threshold, value)
 
 
 @one_node("ThresholdBackward0")
@@ -288,16 +302,16 @@ def _threshold(x: Array, at: float, value: float) -> Array:
 
 
 # -- over a dimension ----------------------------------------------------------------------------------------------
-def softmax(input: Array, dim: int, _stacklevel: int = 3, dtype: DTypeLike = None) -> Any:
+def softmax(input: Array, dim: int, _stacklevel: int = 3, dtype: DTypeLike = None) -> Array:
     """exp(x) / sum(exp(x)) along `dim`, without overflow."""
     return reductions.softmax(input, dim, dtype)
 
 
-def softmin(input: Array, dim: int, _stacklevel: int = 3, dtype: DTypeLike = None) -> Any:
+def softmin(input: Array, dim: int, _stacklevel: int = 3, dtype: DTypeLike = None) -> Array:
     """`softmax` of -x."""
     return reductions.softmax(FUNCTIONS["neg"](input), dim, dtype)
 
 
-def log_softmax(input: Array, dim: int, _stacklevel: int = 3, dtype: DTypeLike = None) -> Any:
+def log_softmax(input: Array, dim: int, _stacklevel: int = 3, dtype: DTypeLike = None) -> Array:
     """log(softmax(x)) along `dim`, precise where the softmax is small."""
     return reductions.log_softmax(input, dim, dtype)

@@ -27,11 +27,11 @@ def pairwise_distance(x1: ArrayLike, x2: ArrayLike, p: float = 2.0, eps: float =
     return as_node("NormBackward1", _length, add(subtract(x, y), eps), p, keepdim)
 
 
-def _length(x: Any, p: float, keepdim: bool) -> Any:
+def _length(x: Array, p: float, keepdim: bool) -> Any:
     return reductions.norm(x, p, -1, keepdim=keepdim)
 
 
-def pixel_shuffle(input: ArrayLike, upscale_factor: int) -> Any:
+def pixel_shuffle(input: ArrayLike, upscale_factor: int) -> Array:
     """Rearrange (..., C r r, H, W) as (..., C, H r, W r), for r = `upscale_factor`.
 
     RuntimeError if the sizes do not fit.
@@ -50,7 +50,7 @@ def pixel_shuffle(input: ArrayLike, upscale_factor: int) -> Any:
     return as_node("PixelShuffleBackward0", _moved, x, split_shape, (0, 3, 1, 4, 2), shape)
 
 
-def pixel_unshuffle(input: ArrayLike, downscale_factor: int) -> Any:
+def pixel_unshuffle(input: ArrayLike, downscale_factor: int) -> Array:
     """Rearrange (..., C, H r, W r) as (..., C r r, H, W), for r = `downscale_factor`.
 
     RuntimeError if the sizes do not fit.
@@ -94,15 +94,15 @@ _ONE_DTYPE = "Expected query, key, and value to have the same dtype, but got {a}
 
 # -- attention ---------------------------------------------------------------------------------------------------------
 def scaled_dot_product_attention(
-    query: Any,
-    key: Any,
-    value: Any,
-    attn_mask: Any = None,
+    query: Array,
+    key: Array,
+    value: Array,
+    attn_mask: Array | None = None,
     dropout_p: float = 0.0,
     is_causal: bool = False,
     scale: float | None = None,
     enable_gqa: bool = False,
-) -> Any:
+) -> Array:
     """softmax(query @ key.T * scale + mask) @ value.
 
     The shapes are (..., L, E), (..., S, E) and (..., S, V). The default of `scale` is 1 / sqrt(E). A boolean mask is

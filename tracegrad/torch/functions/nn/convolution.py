@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracegrad.errors import located
 from tracegrad.numpy_api.operands import arrays, promoted
@@ -24,6 +24,12 @@ from tracegrad.torch.functions.core.operands import as_node, in_floats, is_whole
 from tracegrad.torch.functions.core.promotion import require_one_dtype
 from tracegrad.typing import Array
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tracegrad.ops.core.dispatch import Operand
+
+
 Sizes = tuple[int, ...]
 
 
@@ -35,7 +41,7 @@ def for_each(value: Any, count: int) -> Sizes:
     return result * count if len(result) == 1 else result
 
 
-def with_batch(x: Array, count: int, name: str) -> tuple[Any, bool]:
+def with_batch(x: Array, count: int, name: str) -> tuple[Array, bool]:
     """Add a batch dimension to `x` if it has none; also return whether it had one."""
     if len(x.shape) == count + 2:
         return x, True
@@ -68,8 +74,15 @@ def padded_by(x: Array, low: Sizes, high: Sizes, value: float) -> Array:
 
 # -- convolution ---------------------------------------------------------------------------------------------------
 def _convolution(
-    input: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, groups: int, count: int
-) -> Any:
+    input: object,
+    weight: object,
+    bias: object,
+    stride: int | Sequence[int],
+    padding: int | str | Sequence[int],
+    dilation: int | Sequence[int],
+    groups: int,
+    count: int,
+) -> Array:
     require_one_dtype(input, weight)
     require_one_dtype(input, bias, "Input type ({a}) and bias type ({b}) should be the same")
     args = arrays(*(v for v in (input, weight, bias) if v is not None))
@@ -122,11 +135,11 @@ def conv1d(
     input: Array,
     weight: Array,
     bias: Array | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
+    stride: int | Sequence[int] = 1,
+    padding: int | str | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
     groups: int = 1,
-) -> Any:
+) -> Array:
     """Correlate an input (N, C, d) with a weight (O, C / groups, k), and add the bias.
 
     >>> import numpy as np
@@ -137,8 +150,14 @@ def conv1d(
 
 
 def conv2d(
-    input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1
-) -> Any:
+    input: Operand,
+    weight: Operand,
+    bias: Operand | None = None,
+    stride: int | Sequence[int] = 1,
+    padding: int | str | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
+    groups: int = 1,
+) -> Array:
     """Correlate an input (N, C, d1, d2) with a weight (O, C / groups, k1, k2), and add the bias.
 
     The padding "valid" is none, and "same" keeps the sizes. RuntimeError if the sizes do not fit.
@@ -147,22 +166,28 @@ def conv2d(
 
 
 def conv3d(
-    input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1
-) -> Any:
+    input: Operand,
+    weight: Operand,
+    bias: Operand | None = None,
+    stride: int | Sequence[int] = 1,
+    padding: int | str | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
+    groups: int = 1,
+) -> Array:
     """Correlate over three dimensions, as `conv2d`."""
     return _convolution(input, weight, bias, stride, padding, dilation, groups, 3)
 
 
 # -- transposed convolution ----------------------------------------------------------------------------------------
 def _transposed(
-    input: Any,
-    weight: Any,
-    bias: Any,
-    stride: Any,
+    input: Operand,
+    weight: Array,
+    bias: Array | None,
+    stride: object,
     padding: Any,
-    output_padding: Any,
+    output_padding: object,
     groups: int,
-    dilation: Any,
+    dilation: object,
     count: int,
 ) -> Any:
     x, w, *rest = promoted(in_floats(arrays(*(v for v in (input, weight, bias) if v is not None))))
@@ -184,7 +209,7 @@ def _transposed(
             total = term if total is None else add(total, term)
         return total if bias is None else add(total, reshape(bias, shape=(outputs, *(1,) * count)))
 
-    def _at(term: Any, offset: Sizes) -> Any:
+    def _at(term: Any, offset: Sizes) -> Array:
         """Place the contribution of one window offset at its position in the padded output."""
         low = tuple(i * d for i, d in zip(offset, dilations))
         sizes = zip(out, around, low, x.shape[2:], strides)
@@ -221,7 +246,7 @@ def _transposed_sizes(
     return out
 
 
-def _outputs(x: Array, w: Array, bias: list[Any], groups: int) -> int:
+def _outputs(x: Array, w: Array, bias: list[Array], groups: int) -> int:
     """Return the number of output channels; RuntimeError if the shapes do not fit."""
     args = f"Given transposed=1, weight of size {lengths(w.shape)}, expected"
     if len(w.shape) != len(x.shape) or x.shape[1] != w.shape[0] or w.shape[0] % groups:
@@ -241,12 +266,12 @@ def conv_transpose1d(
     input: Array,
     weight: Array,
     bias: Array | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    output_padding: Any = 0,
+    stride: int | Sequence[int] = 1,
+    padding: int | str | Sequence[int] = 0,
+    output_padding: int | Sequence[int] = 0,
     groups: int = 1,
-    dilation: Any = 1,
-) -> Any:
+    dilation: int | Sequence[int] = 1,
+) -> Array:
     """Compute the transposed convolution: the gradient of `conv1d` with respect to its input.
 
     For an input (N, C, d), the output has (d - 1) * stride - 2 * padding + dilation * (k - 1) + output_padding + 1
@@ -256,32 +281,35 @@ def conv_transpose1d(
     >>> conv_transpose1d(np.array([[[1.0, 2.0]]]), np.array([[[1.0, -1.0]]]), stride=2).tolist()
     [[[1.0, -1.0, 2.0, -2.0]]]
     """
-    return _transposed(input, weight, bias, stride, padding, output_padding, groups, dilation, 1)
+    result: Array = _transposed(input, weight, bias, stride, padding, output_padding, groups, dilation, 1)
+    return result
 
 
 def conv_transpose2d(
-    input: Any,
-    weight: Any,
-    bias: Any = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    output_padding: Any = 0,
+    input: Array,
+    weight: Array,
+    bias: Array | None = None,
+    stride: int | Sequence[int] = 1,
+    padding: int | str | Sequence[int] = 0,
+    output_padding: int | Sequence[int] = 0,
     groups: int = 1,
-    dilation: Any = 1,
-) -> Any:
+    dilation: int | Sequence[int] = 1,
+) -> Array:
     """Compute the transposed convolution over two dimensions, as `conv_transpose1d`."""
-    return _transposed(input, weight, bias, stride, padding, output_padding, groups, dilation, 2)
+    result: Array = _transposed(input, weight, bias, stride, padding, output_padding, groups, dilation, 2)
+    return result
 
 
 def conv_transpose3d(
-    input: Any,
-    weight: Any,
-    bias: Any = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    output_padding: Any = 0,
+    input: Array,
+    weight: Array,
+    bias: Array | None = None,
+    stride: int | Sequence[int] = 1,
+    padding: int | str | Sequence[int] = 0,
+    output_padding: int | Sequence[int] = 0,
     groups: int = 1,
-    dilation: Any = 1,
-) -> Any:
+    dilation: int | Sequence[int] = 1,
+) -> Array:
     """Compute the transposed convolution over three dimensions, as `conv_transpose1d`."""
-    return _transposed(input, weight, bias, stride, padding, output_padding, groups, dilation, 3)
+    result: Array = _transposed(input, weight, bias, stride, padding, output_padding, groups, dilation, 3)
+    return result

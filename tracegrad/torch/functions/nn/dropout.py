@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
 
 import numpy as np
 
@@ -58,14 +57,14 @@ def _of_channels(name: str, input: Array, count: int, p: float, training: bool, 
     return _dropout(x, p, shape, inplace=inplace) if training else input
 
 
-def _with_noise(name: str, input: Array, p: float) -> Any:
+def _with_noise(name: str, input: Array, p: float) -> Array:
     if not 0.0 <= p <= 1.0:
         raise ValueError(located(f"{name} probability has to be between 0 and 1, but got {p}"))
     return floating(input)
 
 
 @updating
-def _dropout(x: Any, p: float, shape: tuple[int, ...]) -> Any:
+def _dropout(x: Array, p: float, shape: tuple[int, ...]) -> Array:
     if p == 1:
         return multiply(x, 0.0)
     saved = stream("dropout").random(shape, np.float32) >= p

@@ -23,7 +23,7 @@ from tracegrad.torch.functions.linalg.norms import renorm
 from tracegrad.typing import Array, ArrayLike
 
 
-def linear(input: Any, weight: Any, bias: Any = None) -> Any:
+def linear(input: Any, weight: Any, bias: Any = None) -> Array:
     """input @ weight.T + bias.
 
     RuntimeError if the sizes do not fit.
@@ -55,7 +55,7 @@ def embedding(
     norm_type: float = 2.0,
     scale_grad_by_freq: bool = False,
     sparse: bool = False,
-) -> Any:
+) -> Array:
     """Select the rows of `weight` at the indices `input`.
 
     The row `padding_idx` gets no gradient. With `max_norm`, the selected rows are first scaled down in `weight` itself
@@ -84,7 +84,7 @@ def embedding(
     return as_node("EmbeddingBackward0", _embedding, table, index, padding_idx)
 
 
-def _embedding(table: Any, index: Any, padding: int | None) -> Array:
+def _embedding(table: Array, index: Array, padding: int | None) -> Array:
     try:
         rows = gather(table, index, axes=(0,))
     except IndexError:

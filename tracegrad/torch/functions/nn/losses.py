@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracegrad.errors import located
 from tracegrad.numpy_api.operands import arrays, broadcast_arrays, promoted, size_of, to_float
@@ -34,6 +34,9 @@ from tracegrad.torch.functions.core.promotion import require_one_dtype
 from tracegrad.torch.functions.math import reductions
 from tracegrad.torch.functions.math.special import xlogy
 from tracegrad.typing import Array, ArrayLike
+
+if TYPE_CHECKING:
+    from tracegrad.ops.core.dispatch import Operand
 
 
 def checked(reduction: str) -> str:
@@ -67,7 +70,7 @@ def _loss_operands(input: Array, target: Array) -> tuple[Any, Any]:
     return x, y
 
 
-def _in_dtype_of(like: Any, *xs: Any) -> list[Any]:
+def _in_dtype_of(like: Array, *xs: Array) -> list[Array]:
     """Cast values to the dtype of `like` if it is a floating Tensor, for functions that do not promote."""
     if getattr(like, "common_dtype", None) is None or like.dtype.kind != "f":
         return list(xs)
@@ -100,7 +103,7 @@ def l1_loss(input: Array, target: Array, *, reduction: str = "mean") -> Array:
     return loss if how == "none" else reductions.mean(loss) if how == "mean" else reductions.sum(loss)
 
 
-def smooth_l1_loss(input: Array, target: Array, *, reduction: str = "mean", beta: float = 1.0) -> Any:
+def smooth_l1_loss(input: Array, target: Array, *, reduction: str = "mean", beta: float = 1.0) -> Array:
     """d**2 / (2 * beta) if abs(d) < beta, and abs(d) - beta / 2 otherwise, for d = input - target.
 
     Source: Girshick 2015, "Fast R-CNN". RuntimeError if `beta` is negative.
@@ -122,7 +125,7 @@ def _smooth_l1_loss(x: Array, y: Array, how: str, beta: float) -> Array:
 
 def huber_loss(
     input: Array, target: Array, *, reduction: str = "mean", weight: Array | None = None, delta: float = 1.0
-) -> Any:
+) -> Array:
     """d**2 / 2 if abs(d) <= delta, and delta * (abs(d) - delta / 2) otherwise, for d = input - target.
 
     Source: Huber 1964. RuntimeError if `delta` is not positive.
@@ -166,14 +169,14 @@ def _unit(x: Array, dim: int, eps: float) -> Array:
 
 # -- of probabilities ----------------------------------------------------------------------------------------------
 def nll_loss(
-    input: Any,
-    target: Any,
-    weight: Any = None,
+    input: Array,
+    target: Array,
+    weight: Operand | None = None,
     size_average: None = None,
     ignore_index: int = -100,
     reduce: None = None,
     reduction: str = "mean",
-) -> Any:
+) -> Array:
     """Return the negative log-likelihood, -input[n, target[n]].
 
     The log-probabilities are (N, C), (C,) or (N, C, d1, ...), and the classes are (N,), () or (N, d1, ...). The mean is
@@ -217,7 +220,7 @@ def _class_weights(y: Any, weight: Any, ignored: int, dtype: Any) -> tuple[Any, 
     return skipped, classes, where(skipped, 0.0, gather(one(weight), classes, axes=(0,)))
 
 
-def _nll_loss(x: Array, skipped: Any, classes: Any, factor: Any, how: str) -> Array:
+def _nll_loss(x: Array, skipped: Array, classes: Array, factor: Array, how: str) -> Array:
     picked = where(skipped, 0.0, reduction.pick(x, classes, axis=0 if len(x.shape) == 1 else 1))
     loss = multiply(picked, factor)
     if how == "mean" and not size_of(loss):
@@ -228,13 +231,13 @@ def _nll_loss(x: Array, skipped: Any, classes: Any, factor: Any, how: str) -> Ar
 def cross_entropy(
     input: ArrayLike,
     target: ArrayLike,
-    weight: Any = None,
+    weight: Operand | None = None,
     size_average: None = None,
     ignore_index: int = -100,
     reduce: None = None,
     reduction: str = "mean",
     label_smoothing: float = 0.0,
-) -> Any:
+) -> Array:
     """Return the negative logarithm of the softmax over the classes, at the target classes.
 
     The classes are dimension 1, or dimension 0 of a vector. If the target has probabilities of the classes, the result
@@ -262,7 +265,7 @@ def cross_entropy(
     return add(multiply(loss, 1 - label_smoothing), multiply(smooth, label_smoothing / logs.shape[axis]))
 
 
-def _smooth_loss(logs: Any, weight: ArrayLike, skipped: Any, axis: int, how: str) -> Array:
+def _smooth_loss(logs: Array, weight: ArrayLike, skipped: Array, axis: int, how: str) -> Array:
     weighted = logs if weight is None else multiply(logs, _by_class(one(weight), logs.shape, axis))
     loss = where(skipped, 0.0, negative(reduce_sum(weighted, axes=(axis,))))
     return mean_or_sum(loss, "sum" if how == "mean" else how)
@@ -272,7 +275,7 @@ def _by_class(weight: Array, shape: tuple[int, ...], axis: int) -> Array:
     return reshape(weight, shape=tuple(shape[axis] if k == axis else 1 for k in range(len(shape))))
 
 
-def _soft_cross_entropy(logs: Any, y: Any, weight: Any, how: str, smoothing: float, axis: int) -> Any:
+def _soft_cross_entropy(logs: Any, y: Array, weight: Any, how: str, smoothing: float, axis: int) -> Array:
     if y.shape != logs.shape:
         _check_classes(logs.shape, y.shape)
         raise RuntimeError(located(f"expected scalar type Long but found {type_name(y.dtype)}"))
@@ -290,8 +293,13 @@ def _soft_cross_entropy(logs: Any, y: Any, weight: Any, how: str, smoothing: flo
 
 
 def binary_cross_entropy(
-    input: Any, target: Any, weight: Any = None, size_average: None = None, reduce: None = None, reduction: str = "mean"
-) -> Any:
+    input: Array,
+    target: Array,
+    weight: Any = None,
+    size_average: None = None,
+    reduce: None = None,
+    reduction: str = "mean",
+) -> Array:
     """-(target * log(input) + (1 - target) * log(1 - input)); the logarithms are at least -100.
 
     ValueError if the shapes differ.
@@ -317,13 +325,13 @@ def _binary_cross_entropy(x: Array, y: Array, weight: Array, how: str) -> Array:
 
 def binary_cross_entropy_with_logits(
     input: ArrayLike,
-    target: Any,
+    target: Array,
     weight: Any = None,
     size_average: None = None,
     reduce: None = None,
     reduction: str = "mean",
     pos_weight: Any = None,
-) -> Any:
+) -> Array:
     """`binary_cross_entropy` of sigmoid(input), without overflow.
 
     The term with the target is multiplied by `pos_weight`. ValueError if the shapes differ.
@@ -340,7 +348,7 @@ def binary_cross_entropy_with_logits(
     return _in_dtype_of(target, as_node(name, _with_logits, x, y, weight, pos_weight, checked(reduction)))[0]
 
 
-def _with_logits(x: Array, y: Array, weight: Array, pos_weight: Any, how: str) -> Array:
+def _with_logits(x: Array, y: Array, weight: Array, pos_weight: Array | None, how: str) -> Array:
     tail = logaddexp(negative(x), 0.0)
     if pos_weight is not None:
         tail = multiply(tail, add(multiply(subtract(pos_weight, 1), y), 1))
@@ -355,7 +363,7 @@ def kl_div(
     reduce: None = None,
     reduction: str = "mean",
     log_target: bool = False,
-) -> Any:
+) -> Array:
     """target * (log(target) - input), for log-probabilities `input`.
 
     `reduction` may also be "batchmean": the sum divided by the size of dimension 0.

@@ -98,9 +98,9 @@ def cosine_embedding_loss(
 
 
 def triplet_margin_loss(
-    anchor: Any,
-    positive: Any,
-    negative: Any,
+    anchor: Array,
+    positive: Array,
+    negative: Array,
     margin: float = 1.0,
     p: float = 2,
     eps: float = 1e-6,

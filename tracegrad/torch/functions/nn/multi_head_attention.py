@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,31 +21,34 @@ from tracegrad.torch.functions.nn.dropout import dropout
 from tracegrad.torch.functions.nn.linear_layers import linear
 from tracegrad.typing import Array, DTypeLike
 
+if TYPE_CHECKING:
+    from tracegrad.ops.core.dispatch import Operand
+
 
 def multi_head_attention_forward(
     query: Array,
-    key: Any,
+    key: object,
     value: Array,
     embed_dim_to_check: int,
     num_heads: int,
-    in_proj_weight: Any,
-    in_proj_bias: Any,
-    bias_k: Any,
-    bias_v: Any,
+    in_proj_weight: object,
+    in_proj_bias: object,
+    bias_k: object,
+    bias_v: object,
     add_zero_attn: bool,
     dropout_p: float,
-    out_proj_weight: Any,
-    out_proj_bias: Any,
+    out_proj_weight: object,
+    out_proj_bias: object,
     training: bool = True,
-    key_padding_mask: Any = None,
+    key_padding_mask: object = None,
     need_weights: bool = True,
-    attn_mask: Any = None,
+    attn_mask: object = None,
     use_separate_proj_weight: bool = False,
-    q_proj_weight: Any = None,
-    k_proj_weight: Any = None,
-    v_proj_weight: Any = None,
-    static_k: Any = None,
-    static_v: Any = None,
+    q_proj_weight: object = None,
+    k_proj_weight: object = None,
+    v_proj_weight: object = None,
+    static_k: object = None,
+    static_v: object = None,
     average_attn_weights: bool = True,
     is_causal: bool = False,
 ) -> tuple[Any, Any]:
@@ -90,14 +93,14 @@ def attention_in_batches(
     extra: tuple[Any, Any],
     add_zero: bool,
     dropout_p: float,
-    out: tuple[Any, Any],
+    out: tuple[object, object],
     key_padding_mask: Any,
     need_weights: bool,
     attn_mask: Any,
     average: bool,
     is_causal: bool,
     batch_first: bool,
-) -> tuple[Any, Any]:
+) -> tuple[Array, Array | None]:
     """Compute `multi_head_attention_forward`, of (N, L, E) if `batch_first`; `weights` is one matrix or three."""
     _check_attention(query, key, value, embed_dim, num_heads, key_padding_mask, attn_mask, is_causal, weights)
     unbatched = len(query.shape) == 2
@@ -127,9 +130,9 @@ def _check_attention(
     embed_dim: int,
     num_heads: int,
     key_padding_mask: Any,
-    attn_mask: Any,
+    attn_mask: Operand | None,
     is_causal: bool,
-    weights: Any,
+    weights: Array | tuple[Array, ...],
 ) -> None:
     rank = len(query.shape)
     if rank not in (2, 3):
@@ -172,7 +175,7 @@ def _batched(x: Array, unbatched: bool, batch_first: bool) -> Array:
     return x if batch_first else transpose(x, perm=(1, 0, 2))
 
 
-def _projections(inputs: list[Any], weights: Any, bias: Array) -> list[Any]:
+def _projections(inputs: list[Array], weights: Array | tuple[Array, ...], bias: Array) -> list[Operand]:
     """Project query, key and value; identical arguments are projected together."""
     size = (bias if bias is not None else weights[0] if isinstance(weights, tuple) else weights).shape[0]
     third = size // 3 if bias is not None or not isinstance(weights, tuple) else size
@@ -204,7 +207,7 @@ def _heads(x: Array, count: int) -> Array:
     return transpose(reshape(x, shape=(n, length, count, size // count)), perm=(0, 2, 1, 3))
 
 
-def _mask(attn_mask: Any, key_padding_mask: Any, shape: tuple[int, ...], dtype: DTypeLike) -> Any:
+def _mask(attn_mask: object, key_padding_mask: Operand | None, shape: tuple[int, ...], dtype: DTypeLike) -> Any:
     """Return the mask that is added to the scores, of the shape (N, heads, L, S) or one that broadcasts to it."""
     n, heads, length, count = shape
     terms = []
@@ -231,7 +234,7 @@ def _mask(attn_mask: Any, key_padding_mask: Any, shape: tuple[int, ...], dtype: 
     return result
 
 
-def _attended(q: Array, k: Any, v: Any, mask: Array, dropout_p: float, causal: bool, need_weights: bool) -> Any:
+def _attended(q: Array, k: Array, v: Array, mask: Array, dropout_p: float, causal: bool, need_weights: bool) -> Any:
     if not need_weights:
         return scaled_dot_product_attention(q, k, v, mask, dropout_p, causal), None
     scores = matmul(multiply(q, math.sqrt(1.0 / q.shape[-1])), matrix_transpose(k))

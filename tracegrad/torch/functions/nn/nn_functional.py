@@ -176,7 +176,7 @@ def _number_of_classes(x: Array, num_classes: int) -> int:
     return largest + 1 if num_classes == -1 else num_classes
 
 
-def _is_known(x: Any) -> bool:
+def _is_known(x: Array) -> bool:
     """Whether the value can be queried: it is not one example of a `vmap`."""
     held = getattr(x, "array", x)
     builder = getattr(held, "builder", None)

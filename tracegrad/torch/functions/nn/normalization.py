@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,8 +22,11 @@ from tracegrad.torch.functions.math.pointwise import clamp_min
 from tracegrad.torch.functions.nn.convolution import padded_by
 from tracegrad.typing import Array, ArrayLike
 
+if TYPE_CHECKING:
+    from tracegrad.ops.core.dispatch import Operand
 
-def _standard(x: Array, axes: tuple[int, ...], eps: float) -> Any:
+
+def _standard(x: Array, axes: tuple[int, ...], eps: float) -> Array:
     """Shift and scale `x` to mean 0 and variance 1 over `axes`."""
     centred = subtract(x, unreduce(reduction.mean(x, axes=axes), x.shape, axes))
     scale = rsqrt(add(reduction.var(x, axes=axes, ddof=0), eps))
@@ -36,7 +39,7 @@ def _scaled(x: Array, weight: Array, bias: Array, shape: tuple[int, ...]) -> Arr
     return x if bias is None else add(x, reshape(bias, shape=shape))
 
 
-def _checked_params(x: Any, *values: Any) -> list[Any]:
+def _checked_params(x: Array, *values: Any) -> list[Operand | None]:
     """Convert parameters to the dtype of the input `x`, unless it is float16."""
     if x.dtype.name != "float16":
         for v in values:
@@ -45,7 +48,7 @@ def _checked_params(x: Any, *values: Any) -> list[Any]:
 
 
 # -- over the last dimensions --------------------------------------------------------------------------------------
-def normalize(input: Array, p: float = 2.0, dim: Any = 1, eps: float = 1e-12) -> Array:
+def normalize(input: Array, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Array:
     """Divide by the p-norm along `dim`, or by `eps` if the norm is smaller.
 
     >>> normalize(np.array([[3.0, 4.0]])).tolist()
@@ -56,7 +59,9 @@ def normalize(input: Array, p: float = 2.0, dim: Any = 1, eps: float = 1e-12) ->
     return divide(x, named("ExpandBackward0", broadcast_to(length, shape=x.shape)))
 
 
-def _last(input: Array, normalized_shape: Sequence[int], **parameters: Any) -> tuple[Any, tuple[int, ...], list[Any]]:
+def _last(
+    input: Array, normalized_shape: Sequence[int], **parameters: Any
+) -> tuple[Array, tuple[int, ...], list[Array | None]]:
     """Return the input, the checked `normalized_shape`, and the parameters, whose shapes must be equal to it."""
     shape = integers((normalized_shape,))
     x = floating(input)
@@ -80,7 +85,7 @@ def layer_norm(
     weight: Array | None = None,
     bias: Array | None = None,
     eps: float = 1e-5,
-) -> Any:
+) -> Array:
     """Normalize the last dimensions to mean 0 and variance 1 (Ba et al. 2016, "Layer Normalization").
 
     The result is multiplied by `weight`, and `bias` is added. RuntimeError if the shapes do not fit.
@@ -100,7 +105,7 @@ def _layer_norm(x: Array, weight: Array, bias: Array, count: int, eps: float) ->
 
 def rms_norm(
     input: Array, normalized_shape: Sequence[int], weight: ArrayLike | None = None, eps: float | None = None
-) -> Any:
+) -> Array:
     """Divide by the root mean square over the last dimensions (Zhang and Sennrich 2019).
 
     The result is multiplied by `weight`. The default of `eps` is the distance of 1 to the next number.
@@ -139,7 +144,7 @@ def batch_norm(
     training: bool = False,
     momentum: float = 0.1,
     eps: float = 1e-5,
-) -> Any:
+) -> Array:
     """Normalize each channel of an input (N, C, ...) to mean 0 and variance 1 (Ioffe and Szegedy 2015).
 
     The result is multiplied by `weight`, and `bias` is added. In training, the mean and the variance are those of the
@@ -185,7 +190,7 @@ def _by_batch(x: Array, weight: Array, bias: Array, eps: float) -> Array:
     return _scaled(_standard(x, (0, *range(2, len(x.shape))), eps), weight, bias, _per_channel(x))
 
 
-def _by_statistics(x: Array, mean: Array, var: Any, weight: Array, bias: Array, eps: float) -> Array:
+def _by_statistics(x: Array, mean: Array, var: Array, weight: Array, bias: Array, eps: float) -> Array:
     shape = _per_channel(x)
     centred = subtract(x, reshape(mean, shape=shape))
     return _scaled(multiply(centred, reshape(rsqrt(add(var, eps)), shape=shape)), weight, bias, shape)
@@ -200,7 +205,7 @@ def instance_norm(
     use_input_stats: bool = True,
     momentum: float = 0.1,
     eps: float = 1e-5,
-) -> Any:
+) -> Array:
     """Normalize each channel of each example to mean 0 and variance 1 (Ulyanov et al. 2016)."""
     x = floating(input)
     if not use_input_stats:
@@ -221,7 +226,7 @@ def _by_example(x: Array, weight: Array, bias: Array, eps: float) -> Array:
     return _scaled(_standard(x, tuple(range(2, len(x.shape))), eps), weight, bias, _per_channel(x))
 
 
-def group_norm(input: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Any:
+def group_norm(input: Array, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Array:
     """Normalize groups of channels of each example to mean 0 and variance 1 (Wu and He 2018).
 
     The input is (N, C, ...). The result is multiplied by `weight`, and `bias` is added. RuntimeError if the channels
@@ -244,7 +249,7 @@ def _group_norm(x: Array, weight: Array, bias: Array, groups: int, eps: float) -
     return _scaled(reshape(_standard(grouped, (2,), eps), shape=x.shape), weight, bias, _per_channel(x))
 
 
-def local_response_norm(input: Array, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> Any:
+def local_response_norm(input: Array, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> Array:
     """Divide by (k + alpha * m)**beta, where m is the mean of squares of neighbouring channels.
 
     The input is (N, C, ...). Source: Krizhevsky et al. 2012.

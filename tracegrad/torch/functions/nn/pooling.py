@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -32,6 +32,12 @@ from tracegrad.torch.functions.nn.activations import relu
 from tracegrad.torch.functions.nn.convolution import Sizes, for_each, padded_by, windows_of, with_batch
 from tracegrad.typing import Array, ArrayLike
 from tracegrad.utils.lazy_dataclass import record
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tracegrad.ops.core.dispatch import Holder
+    from tracegrad.typing import NDArray
 
 
 # -- windows of one size -------------------------------------------------------------------------------------------
@@ -86,7 +92,7 @@ class Windows:
         marks = np.pad(marks, [(0, 0), (0, 0), *((0, max(b - a, 0)) for a, b in zip(self.low, self.high))])
         return reduce_sum(windows_of(marks, self.kernel, self.stride, (1,) * len(self.kernel), self.out), axes=(2,))
 
-    def numbers(self, positions: Any) -> Array:
+    def numbers(self, positions: Array) -> Array:
         """Return the row-major numbers of the input elements at the positions `positions` in the windows."""
         axis_strides = [math.prod(self.shape[k + 1 :]) for k in range(len(self.shape))]
         inside = [
@@ -105,12 +111,12 @@ def _pool(
     node: str,
     input: Array,
     kernel: Any,
-    stride: Any,
-    padding: Any,
+    stride: object,
+    padding: object,
     dilation: Any,
     ceil_mode: bool,
     count: int,
-    combine: Callable[[Any, Windows], Any],
+    combine: Callable[..., object],
 ) -> Any:
     x = floating(input)
     whole, batched = with_batch(x, count, name)
@@ -144,10 +150,10 @@ def _without_batch(result: Any) -> Any:
 def _max_pool(
     count: int,
     input: Array,
-    kernel_size: Any,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
+    kernel_size: object,
+    stride: int | Sequence[int] | None,
+    padding: int | str | Sequence[int],
+    dilation: int | Sequence[int],
     ceil_mode: bool,
     return_indices: bool,
 ) -> Any:
@@ -172,10 +178,10 @@ def _max_pool(
 
 def max_pool1d(
     input: Array,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | str | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Any:
@@ -188,10 +194,10 @@ def max_pool1d(
 
 def max_pool2d(
     input: Array,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | str | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Any:
@@ -208,10 +214,10 @@ def max_pool2d(
 
 def max_pool3d(
     input: Array,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | str | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Any:
@@ -221,15 +227,15 @@ def max_pool3d(
 
 def _avg_pool(
     count: int,
-    input: Any,
-    kernel_size: Any,
-    stride: Any,
-    padding: Any,
+    input: Array,
+    kernel_size: object,
+    stride: object,
+    padding: int | str | Sequence[int],
     ceil_mode: bool,
     count_include_pad: bool,
     divisor_override: int | None,
 ) -> Any:
-    def average(x: Any, windows: Windows) -> Any:
+    def average(x: Any, windows: Windows) -> Array:
         elements, axes = windows.of(x, 0.0)
         total = reduce_sum(elements, axes=axes)
         if divisor_override == 0:
@@ -257,54 +263,63 @@ def _avg_pool(
 
 def avg_pool1d(
     input: Array,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | str | Sequence[int] = 0,
     ceil_mode: bool = False,
     count_include_pad: bool = True,
-) -> Any:
+) -> Array:
     """Average windows of the last dimension."""
-    return _avg_pool(1, input, kernel_size, stride, padding, ceil_mode, count_include_pad, None)
+    result: Array = _avg_pool(1, input, kernel_size, stride, padding, ceil_mode, count_include_pad, None)
+    return result
 
 
 def avg_pool2d(
     input: Array,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | str | Sequence[int] = 0,
     ceil_mode: bool = False,
     count_include_pad: bool = True,
     divisor_override: int | None = None,
-) -> Any:
+) -> Array:
     """Average windows of the last two dimensions.
 
     >>> avg_pool2d(np.arange(16.0).reshape(1, 4, 4), 2).tolist()
     [[[2.5, 4.5], [10.5, 12.5]]]
     """
-    return _avg_pool(2, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+    result: Array = _avg_pool(2, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+    return result
 
 
 def avg_pool3d(
     input: Array,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | str | Sequence[int] = 0,
     ceil_mode: bool = False,
     count_include_pad: bool = True,
     divisor_override: int | None = None,
-) -> Any:
+) -> Array:
     """Average windows of the last three dimensions."""
-    return _avg_pool(3, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+    result: Array = _avg_pool(3, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+    return result
 
 
-def _lp_pool(count: int, input: Array, norm_type: float, kernel_size: Any, stride: Any, ceil_mode: bool) -> Any:
+def _lp_pool(count: int, input: Array, norm_type: float, kernel_size: Any, stride: Any, ceil_mode: bool) -> Array:
     powers = power(floating(input), norm_type)
     mean = _avg_pool(count, powers, kernel_size, stride, 0, ceil_mode, True, None)
     total = multiply(multiply(sign(mean), relu(absolute(mean))), math.prod(for_each(kernel_size, count)))
     return named("PowBackward0", power(total, 1.0 / norm_type))
 
 
-def lp_pool1d(input: Array, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False) -> Any:
+def lp_pool1d(
+    input: Array,
+    norm_type: float,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    ceil_mode: bool = False,
+) -> Array:
     """Return the norms of windows of the last dimension: the sum of powers to the power 1 / `norm_type`.
 
     >>> lp_pool1d(np.array([[3.0, 4.0]]), 2, 2).tolist()
@@ -313,18 +328,30 @@ def lp_pool1d(input: Array, norm_type: float, kernel_size: Any, stride: Any = No
     return _lp_pool(1, input, norm_type, kernel_size, stride, ceil_mode)
 
 
-def lp_pool2d(input: Array, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False) -> Any:
+def lp_pool2d(
+    input: Array,
+    norm_type: float,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    ceil_mode: bool = False,
+) -> Array:
     """Return the norms of windows of the last two dimensions, as `lp_pool1d`."""
     return _lp_pool(2, input, norm_type, kernel_size, stride, ceil_mode)
 
 
-def lp_pool3d(input: Array, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False) -> Any:
+def lp_pool3d(
+    input: Array,
+    norm_type: float,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    ceil_mode: bool = False,
+) -> Array:
     """Return the norms of windows of the last three dimensions, as `lp_pool1d`."""
     return _lp_pool(3, input, norm_type, kernel_size, stride, ceil_mode)
 
 
 # -- adaptive pooling ----------------------------------------------------------------------------------------------
-def _wanted(output_size: Any, shape: Sizes) -> Sizes:
+def _wanted(output_size: int | Sequence[int], shape: Sizes) -> Sizes:
     args = output_size if isinstance(output_size, tuple | list) else (output_size,) * len(shape)
     return tuple(n if m is None else m.__index__() for n, m in zip(shape, args))
 
@@ -334,7 +361,7 @@ def _bounds(n: int, out: int) -> list[tuple[int, int]]:
     return [(i * n // out, -(-(i + 1) * n // out)) for i in range(out)]
 
 
-def _adaptive(input: Any, output_size: Any, count: int) -> Any:
+def _adaptive(input: Array, output_size: int | Sequence[int], count: int) -> Array:
     x = floating(input)
     shape = x.shape[len(x.shape) - count :]
     out = _wanted(output_size, shape)
@@ -343,7 +370,7 @@ def _adaptive(input: Any, output_size: Any, count: int) -> Any:
     return as_node(name, _averaged, x, tables)
 
 
-def _means(n: int, out: int) -> Any:
+def _means(n: int, out: int) -> NDArray:
     """Return the matrix that maps `n` elements to the means of `out` windows, which cover them."""
     table = np.zeros((n, out))
     for i, (first, last) in enumerate(_bounds(n, out)):
@@ -351,7 +378,7 @@ def _means(n: int, out: int) -> Any:
     return table
 
 
-def _averaged(x: Any, tables: list[Any]) -> Any:
+def _averaged(x: Array, tables: list[NDArray]) -> Array:
     # Each table is applied to the last dimension, which then becomes the first pooled dimension.
     rank, count = len(x.shape), len(tables)
     batch_dims = tuple(range(rank - count))
@@ -361,7 +388,7 @@ def _averaged(x: Any, tables: list[Any]) -> Any:
     return x
 
 
-def adaptive_avg_pool1d(input: Array, output_size: Any) -> Any:
+def adaptive_avg_pool1d(input: Array, output_size: int | Sequence[int]) -> Array:
     """Average `output_size` windows that cover the last dimension.
 
     >>> adaptive_avg_pool1d(np.array([[1.0, 2.0, 3.0]]), 2).tolist()
@@ -370,7 +397,7 @@ def adaptive_avg_pool1d(input: Array, output_size: Any) -> Any:
     return _adaptive(input, output_size, 1)
 
 
-def adaptive_avg_pool2d(input: Array, output_size: Any) -> Any:
+def adaptive_avg_pool2d(input: Array, output_size: int | Sequence[int]) -> Array:
     """Average windows that cover the last two dimensions.
 
     `output_size` has the numbers of windows. None keeps a size.
@@ -378,17 +405,17 @@ def adaptive_avg_pool2d(input: Array, output_size: Any) -> Any:
     return _adaptive(input, output_size, 2)
 
 
-def adaptive_avg_pool3d(input: Array, output_size: Any) -> Any:
+def adaptive_avg_pool3d(input: Array, output_size: int | Sequence[int]) -> Array:
     """Average windows that cover the last three dimensions, as `adaptive_avg_pool2d`."""
     return _adaptive(input, output_size, 3)
 
 
-def _adaptive_max(count: int, input: Any, output_size: Any, return_indices: bool) -> Any:
+def _adaptive_max(count: int, input: Array, output_size: int | Sequence[int], return_indices: bool) -> Any:
     x = floating(input)
     shape = x.shape[len(x.shape) - count :]
     numbers = _numbers(shape, _wanted(output_size, shape))
 
-    def largest(x: Any) -> Any:
+    def largest(x: Holder) -> Any:
         batch_shape = x.shape[: len(x.shape) - count]
         table = constant(numbers, peer_of(x))
         elements = picked(reshape(x, shape=(*batch_shape, math.prod(shape))), table, len(batch_shape))
@@ -402,7 +429,7 @@ def _adaptive_max(count: int, input: Any, output_size: Any, return_indices: bool
     return as_node(f"AdaptiveMaxPool{count}DBackward0", largest, x)
 
 
-def _numbers(shape: Sizes, out: Sizes) -> Any:
+def _numbers(shape: Sizes, out: Sizes) -> NDArray:
     """Return the row-major numbers of the elements of each window; smaller windows repeat some numbers."""
     rank = len(shape)
     total = np.zeros((1,) * (2 * rank), np.int64)
@@ -416,7 +443,7 @@ def _numbers(shape: Sizes, out: Sizes) -> Any:
     return total.reshape(*out, -1)
 
 
-def adaptive_max_pool1d(input: Array, output_size: Any, return_indices: bool = False) -> Any:
+def adaptive_max_pool1d(input: Array, output_size: int | Sequence[int], return_indices: bool = False) -> Any:
     """Return the maxima of `output_size` windows that cover the last dimension.
 
     >>> adaptive_max_pool1d(np.array([[1.0, 2.0, 3.0]]), 2).tolist()
@@ -425,20 +452,20 @@ def adaptive_max_pool1d(input: Array, output_size: Any, return_indices: bool = F
     return _adaptive_max(1, input, output_size, return_indices)
 
 
-def adaptive_max_pool2d(input: Array, output_size: Any, return_indices: bool = False) -> Any:
+def adaptive_max_pool2d(input: Array, output_size: int | Sequence[int], return_indices: bool = False) -> Any:
     """Return the maxima of windows that cover the last two dimensions; None keeps a size."""
     return _adaptive_max(2, input, output_size, return_indices)
 
 
-def adaptive_max_pool3d(input: Array, output_size: Any, return_indices: bool = False) -> Any:
+def adaptive_max_pool3d(input: Array, output_size: int | Sequence[int], return_indices: bool = False) -> Any:
     """Return the maxima of windows that cover the last three dimensions; None keeps a size."""
     return _adaptive_max(3, input, output_size, return_indices)
 
 
 # -- unpooling of maxima -------------------------------------------------------------------------------------------
 def _max_unpool(
-    count: int, input: ArrayLike, indices: ArrayLike, kernel_size: Any, stride: Any, padding: Any, output_size: Any
-) -> Any:
+    count: int, input: ArrayLike, indices: ArrayLike, kernel_size: Any, stride: Any, padding: Any, output_size: object
+) -> Array:
     x, index = arrays(input, indices)
     if x.shape != index.shape:
         raise size_error(
@@ -454,7 +481,7 @@ def _max_unpool(
     return as_node(f"MaxUnpool{count}DBackward0", _unpooled, x, index, len(batch_shape), out)
 
 
-def _unpooled(x: Any, index: Any, count: int, out: Sizes) -> Any:
+def _unpooled(x: Array, index: Array, count: int, out: Sizes) -> Array:
     size, peer = math.prod(out), peer_of(x)
     channels = np.arange(math.prod(x.shape[:count])) * size
     starts = constant(channels.reshape(*x.shape[:count], *(1 for _ in out)), peer)
@@ -465,8 +492,13 @@ def _unpooled(x: Any, index: Any, count: int, out: Sizes) -> Any:
 
 
 def max_unpool1d(
-    input: Array, indices: Array, kernel_size: Any, stride: Any = None, padding: Any = 0, output_size: Any = None
-) -> Any:
+    input: Array,
+    indices: Array,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | str | Sequence[int] = 0,
+    output_size: int | Sequence[int] | None = None,
+) -> Array:
     """Invert `max_pool1d`: write each element of the input to its index, and zeros elsewhere.
 
     >>> max_unpool1d(np.array([[5.0, 7.0]]), np.array([[1, 2]]), 2).tolist()
@@ -476,14 +508,19 @@ def max_unpool1d(
 
 
 def max_unpool2d(
-    input: Array, indices: Array, kernel_size: Any, stride: Any = None, padding: Any = 0, output_size: Any = None
-) -> Any:
+    input: Array,
+    indices: Array,
+    kernel_size: object,
+    stride: object = None,
+    padding: int | Sequence[int] = 0,
+    output_size: object = None,
+) -> Array:
     """Invert `max_pool2d`: write each element of the input to its index, and zeros elsewhere."""
     return _max_unpool(2, input, indices, kernel_size, stride, padding, output_size)
 
 
 def max_unpool3d(
     input: Array, indices: Array, kernel_size: Any, stride: Any = None, padding: Any = 0, output_size: Any = None
-) -> Any:
+) -> Array:
     """Invert `max_pool3d`: write each element of the input to its index, and zeros elsewhere."""
     return _max_unpool(3, input, indices, kernel_size, stride, padding, output_size)

@@ -108,7 +108,8 @@ def _uniform(bits: Any, shape: tuple[int, ...], dtype: DType) -> Any:
     if dtype.kind == "c":
         return _complex(bits.random((*shape, 2)), dtype)
     if dtype == HALF:  # multiples of 2**-11: a rounded float32 could be 1
-        return as_array(np.floor(np.ldexp(bits.random(shape, np.float32), 11)) / 2048).astype(HALF)
+        drawn: Any = as_array(np.floor(np.ldexp(bits.random(shape, np.float32), 11)) / 2048)
+        return drawn.astype(HALF)
     return as_array(bits.random(shape, dtype.type))
 
 
@@ -116,7 +117,8 @@ def _gaussian(bits: Any, shape: tuple[int, ...], dtype: DType) -> Any:
     if dtype.kind == "c":  # the real and imaginary parts together have variance 1
         return _complex(bits.standard_normal((*shape, 2)) * np.sqrt(0.5), dtype)
     if dtype == HALF:
-        return as_array(bits.standard_normal(shape, np.float32)).astype(HALF)
+        drawn: Any = as_array(bits.standard_normal(shape, np.float32))
+        return drawn.astype(HALF)
     return as_array(bits.standard_normal(shape, dtype.type))
 
 
