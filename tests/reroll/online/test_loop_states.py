@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 import tracegrad as tg
-from tracegrad.cpython.instruction_set import TESTS_LOOPS_TWICE
 from tracegrad.reroll.online.loop_states import TRANSITIONS, LoopState
 from tracegrad.reroll.online.record import LoopMachine
 
@@ -90,7 +89,7 @@ def test_the_log_tells_each_decision_with_the_line(capsys: pytest.CaptureFixture
     loop = f"tracegrad.loops: {__file__}:{line}: "
     assert f"{loop}widen -> restart: a list or a scalar that iterations change is traced in the loop" in lines
     assert f"{loop}widen -> record: numbers that differ are traced now" in lines
-    assert (f"{loop}close -> restart: a loop begins with its first iteration" in lines) is TESTS_LOOPS_TWICE
+    assert f"{loop}close -> restart: a loop begins with its first iteration" in lines
     assert lines[-1] == f"{loop}close -> record: the iterations are a loop; paths: 1"
     again = [x for x in lines if "traced again" in x]
     assert re.search(
@@ -103,10 +102,7 @@ def test_every_transition_happens(capsys: pytest.CaptureFixture[str]) -> None:
     seen = set[tuple[str, str]]()
     for f in (_appends, _counts, _draws, _branches, _iterates):
         seen.update(re.findall(r": (\w+) -> (\w+): ", "\n".join(_logged(f, capsys))))
-    seen.add(("restart", "record"))
-    if not TESTS_LOOPS_TWICE:
-        seen.add(("close", "restart"))  # a loop begins with its first iteration anyway
-    assert seen == {(a.value, b.value) for a, b in TRANSITIONS}
+    assert seen | {("restart", "record")} == {(a.value, b.value) for a, b in TRANSITIONS}
 
 
 @pytest.mark.parametrize("f", [_appends, _counts], ids=lambda f: f.__name__)

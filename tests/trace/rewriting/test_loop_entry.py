@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tracegrad.cpython.instruction_set import TESTS_LOOPS_TWICE, decode
+from tracegrad.cpython.instruction_set import decode
 from tracegrad.trace.bytecode.instructions import arranged, instructions_of
 from tracegrad.trace.rewriting import loop_entry
 from tracegrad.trace.rewriting.loop_entry import Entrance, entering, without_entrances
+from tracegrad.trace.rewriting.loop_inversion import inverted
 
 
 def several_questions(end: Any, n: int) -> Any:
@@ -97,12 +98,6 @@ def outcome(fun: Any, args: Any) -> Any:
         return repr(error), [(x.lineno, x.colno, x.end_colno) for x in traceback.extract_tb(error.__traceback__)[1:]]
 
 
-asked_twice = pytest.mark.skipif(
-    not TESTS_LOOPS_TWICE, reason="the test of a `while` is compiled once, and needs no entrance"
-)
-
-
-@asked_twice
 @pytest.mark.parametrize("fun", WRITTEN, ids=lambda f: f.__name__)
 def test_code_does_what_it_did(fun: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     entered = []
@@ -117,10 +112,38 @@ def test_code_does_what_it_did(fun: Callable[..., Any], monkeypatch: pytest.Monk
     assert entering(fun.__code__) == code
 
 
-@pytest.mark.skipif(TESTS_LOOPS_TWICE, reason="the test of a `while` is compiled twice")
-@pytest.mark.parametrize("fun", WRITTEN, ids=lambda f: f.__name__)
-def test_code_that_tests_once_has_no_entrance(fun: Callable[..., Any]) -> None:
-    assert not loop_entry._Tests(instructions_of(fun.__code__)).entrances()
+def walrus(end: Any, n: int) -> Any:
+    k = 0
+    while (left := n - k) > 0 and left != end:
+        k += 1
+    return k, left
+
+
+def negated(end: Any, n: int) -> Any:
+    results = []
+    while not (end > n or (n > 20 and end)):
+        n -= 1
+        while n % 3 and (n % 2 or not end):
+            n -= 1
+            results.append(n)
+    return results
+
+
+def without_body(end: Any, n: int) -> Any:
+    results = list(range(n))
+    while results and results.pop() > end:
+        pass
+    return results
+
+
+@pytest.mark.parametrize("fun", [*WRITTEN, walrus, negated, without_body], ids=lambda f: f.__name__)
+def test_each_loop_tests_before_and_behind_its_body(fun: Callable[..., Any]) -> None:
+    instructions = inverted(fun.__code__, instructions_of(fun.__code__))
+    assert loop_entry._Tests(instructions).entrances()
+    code = arranged(fun.__code__, instructions)
+    result = types.FunctionType(code, fun.__globals__, fun.__name__, fun.__defaults__)
+    for args in [(0, 0), (2, 3), (3, 20), (7, 4), (9, 8), (0, 8), (True, 2)]:
+        assert outcome(result, args) == outcome(fun, args)
 
 
 @pytest.mark.parametrize("fun", WRITTEN, ids=lambda f: f.__name__)
@@ -134,10 +157,10 @@ def test_code_that_is_assembled_again_does_what_it_did(fun: Callable[..., Any]) 
     ]
 
 
-@asked_twice
 @pytest.mark.parametrize("fun", WRITTEN, ids=lambda f: f.__name__)
 def test_entrances_alone_are_added(fun: Callable[..., Any]) -> None:
-    before, after = steps(fun.__code__), steps(entering(fun.__code__))
+    code = fun.__code__
+    before, after = steps(arranged(code, inverted(code, instructions_of(code)))), steps(entering(code))
     new = [k for k, x in enumerate(after) if isinstance(x.argval, Entrance)]
     assert new
     for k in reversed(new):
@@ -210,7 +233,6 @@ def continued(end: Any, n: int) -> Any:
     return results
 
 
-@asked_twice
 @pytest.mark.parametrize("fun", [several_questions, continued], ids=lambda f: f.__name__)
 def test_iterations_that_are_continued_end_with_the_question_of_the_others(fun: Callable[..., Any]) -> None:
     assert "JUMP_FORWARD" not in {x.opname for x in dis.get_instructions(fun.__code__)}
@@ -234,7 +256,7 @@ def test_code_without_loops_is_not_taken_apart(monkeypatch: pytest.MonkeyPatch) 
     assert entering(fun.__code__) is fun.__code__
 
 
-@asked_twice
 def test_each_question_of_a_test_has_an_entrance() -> None:
-    assert len(loop_entry._Tests(instructions_of(several_questions.__code__)).entrances()) == 2
+    code = several_questions.__code__
+    assert len(loop_entry._Tests(inverted(code, instructions_of(code))).entrances()) == 2
     assert not loop_entry._Tests(instructions_of(outcome.__code__)).entrances()

@@ -1,18 +1,17 @@
 """Insert loop-entry probes into bytecode (loop preheader markers).
 
-CPython compiles the test of a `while` twice up to Python 3.13: before the loop and at the end of the body. The tracer
-sees a conditional jump of a loop only at the end of an iteration. Without probes, a loop could begin only after its
-first iteration. An *entrance* follows the test before the loop: a constant that is negated, and thereby called. The
-state there equals the state after a test that continues the loop (`tracegrad.reroll.online.loop_detector`).
-
-Since Python 3.14 there is one test, to which iterations jump back. The tracer sees it before the first iteration, and
-no probe is needed.
+The test of a `while` is in the code twice: before the loop and at the end of the body. CPython compiles it so up to
+Python 3.13, and since 3.14 `tracegrad.trace.rewriting.loop_inversion` repeats it. The tracer sees a conditional jump of
+a loop only at the end of an iteration. Without probes, a loop could begin only after its first iteration. An *entrance*
+follows the test before the loop: a constant that is negated, and thereby called. The state there equals the state after
+a test that continues the loop (`tracegrad.reroll.online.loop_detector`).
 
 A `for` loop has an entrance too, which receives the iterable; lists cannot be recognized in another way.
 
->>> def f(xs):
-...     for x in xs:
-...         print(x)
+>>> def f(x):
+...     while x < 3:
+...         x = x * 2
+...     return x
 >>> [x for x in entering(f.__code__).co_consts if isinstance(x, Entrance)]
 [the entrance of a loop]
 """
@@ -30,6 +29,7 @@ from tracegrad.cpython.instruction_set import CACHE, CERTAIN_JUMPS, LOOP_OPCODES
 from tracegrad.trace.builder.builder import current_trace
 from tracegrad.trace.builder.hooks import HOOKS
 from tracegrad.trace.bytecode.instructions import BytecodeInstruction, arranged, instructions_of
+from tracegrad.trace.rewriting.loop_inversion import inverted
 from tracegrad.trace.values.container_proxies import ListProxy
 
 
@@ -68,7 +68,7 @@ def entering(code: CodeType) -> CodeType:
     """The code with loop-entry probes; the code itself if it needs none."""
     if LOOP_OPCODES.isdisjoint(ops := code.co_code[::2]) and not _may_iterate(ops):
         return code
-    instructions = instructions_of(code)
+    instructions = inverted(code, instructions_of(code))
     tests = _Tests(instructions)
     tests.continue_at_the_end()
     result, through = tests.entrances(), _iterator_loads(instructions)
