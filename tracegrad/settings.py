@@ -12,6 +12,8 @@
                            waits for the compiler; background, NumPy evaluates while another thread compiles
     TRACEGRAD_OPTIMIZE     LLVM's optimization: 1, quickest to compile, 2 (default), or 3, quickest to run
     TRACEGRAD_OPAQUE       packages whose code is not traced, separated by commas
+    TRACEGRAD_UNKNOWN_PYTHON  1: trace also on a version of Python that is not known, or whose self-test fails; 0
+                           (default): an error there
     TRACEGRAD_DISABLE      optimizations to leave out, separated by commas, as rerolling,buffer-reuse, to find the cause
                            of a wrong result; `python -m tracegrad info --optimizations` lists them
     TRACEGRAD_CACHE        0 (or off, no, false): no disk cache; 1 (default): a disk cache
@@ -190,6 +192,8 @@ class Settings:
         1: machine code that is quickest to compile; 3: quickest to run.
     opaque_packages : frozenset of str
         Packages whose code is not traced.
+    unknown_python : bool
+        Whether functions are traced on a Python that is not known, or whose self-test fails.
     disable : frozenset of str
         Optimizations that are left out, by the names of `tracegrad.optimizations`.
     cache, cache_traces : bool
@@ -223,6 +227,7 @@ class Settings:
     first_call = _Switch[str]("TRACEGRAD_FIRST_CALL", "replay", _first_call)
     optimize = _Switch[int]("TRACEGRAD_OPTIMIZE", 2, _level)
     opaque_packages = _Switch[frozenset[str]]("TRACEGRAD_OPAQUE", frozenset(), _packages)
+    unknown_python = _Switch[bool]("TRACEGRAD_UNKNOWN_PYTHON", False, _flag)
     disable = _Switch[frozenset[str]]("TRACEGRAD_DISABLE", frozenset(), _optimizations)
     cache = _Switch[bool]("TRACEGRAD_CACHE", True, _flag)
     cache_traces = _Switch[bool]("TRACEGRAD_CACHE_TRACES", True, _flag)

@@ -18,6 +18,7 @@ VARIABLES = {
     "first_call": "TRACEGRAD_FIRST_CALL",
     "optimize": "TRACEGRAD_OPTIMIZE",
     "opaque_packages": "TRACEGRAD_OPAQUE",
+    "unknown_python": "TRACEGRAD_UNKNOWN_PYTHON",
     "disable": "TRACEGRAD_DISABLE",
     "cache": "TRACEGRAD_CACHE",
     "cache_traces": "TRACEGRAD_CACHE_TRACES",
@@ -58,6 +59,8 @@ GOOD = [
     ("optimize", " 3 ", 3),
     ("optimize", "", 2),
     ("opaque_packages", "", frozenset()),
+    ("unknown_python", "", False),
+    ("unknown_python", "1", True),
     ("opaque_packages", "one, two.of_it", frozenset({"one", "two.of_it"})),
     ("disable", "", frozenset()),
     ("disable", "rerolling, Buffer_Reuse,", frozenset({"rerolling", "buffer-reuse"})),
@@ -103,8 +106,8 @@ BAD = [
 
 def test_without_variables_the_defaults_hold() -> None:
     expected = "log=frozenset(), verify=False, num_threads=None, loop_memory=1073741824"
-    expected += ", progress=True, first_call='replay', optimize=2, opaque_packages=frozenset(), disable=frozenset()"
-    expected += ", cache=True, cache_traces=True, cache_dir=None"
+    expected += ", progress=True, first_call='replay', optimize=2, opaque_packages=frozenset(), unknown_python=False"
+    expected += ", disable=frozenset(), cache=True, cache_traces=True, cache_dir=None"
     assert repr(Settings()) == f"Settings({expected})"
 
 

@@ -17,6 +17,7 @@ from tracegrad.platform.processes import instruction_set
 from tracegrad.runtime.blas import library as blas
 from tracegrad.runtime.compile.disk_cache import default_cache
 from tracegrad.runtime.diagnostics.machine_peaks import machine
+from tracegrad.runtime.dispatch.python_support import problems
 from tracegrad.runtime.execution.entry_callable import unsupported_reason
 from tracegrad.runtime.threads.pool import num_threads
 from tracegrad.settings import settings
@@ -69,6 +70,7 @@ def _declared(each: TuningConstant) -> str:
 def _versions() -> Iterator[tuple[str, str]]:
     yield "tracegrad", _version("tracegrad")
     yield "Python", f"{platform.python_version()} ({sys.implementation.name}), {platform.platform(terse=True)}"
+    yield "self-test", "; ".join(problems()) or "functions can be traced on this Python"
     for name in _PACKAGES:
         yield name, _version(name)
 

@@ -45,6 +45,9 @@ _OPERATORS: list[tuple[str, str]] = opcode._nb_ops  # type: ignore[attr-defined]
 _SUBSCRIPT = next((k for k, (name, _) in enumerate(_OPERATORS) if name == "NB_SUBSCR"), -1)
 _WRITTEN = {} if "BINARY_SUBSCR" in dis.opmap else {"BINARY_SUBSCR": ("BINARY_OP", _SUBSCRIPT)}
 
+# The first version of Python whose instructions this table has not been compared with.
+FIRST_UNKNOWN = (3, 16)
+
 # -- facts of this version ------------------------------------------------------------------------------
 # Whether the last bit of the argument of `LOAD_ATTR` marks the call of a method.
 HAS_METHOD_BIT = sys.version_info >= (3, 12)
@@ -108,6 +111,12 @@ def written(name: str, arg: int) -> tuple[int, int]:
 def caches_of(number: int) -> int:
     """The number of inline cache entries that follow an instruction."""
     return int(_CACHES[number] if isinstance(_CACHES, list) else _CACHES.get(dis.opname[number], 0))
+
+
+def span_of(x: dis.Instruction) -> range:
+    """The offsets of an instruction and its inline caches: in Python 3.11 and 3.12, a frame that has called a Python
+    function is at the last cache."""
+    return range(x.offset, x.offset + 2 * (1 + caches_of(x.opcode)), 2)
 
 
 def boolean_of(name: str, arg: int) -> int:

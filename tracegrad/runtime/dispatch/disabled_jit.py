@@ -35,6 +35,7 @@ from tracegrad.errors import (
     plainly,
 )
 from tracegrad.runtime.diagnostics.nan_origin import check_outputs
+from tracegrad.runtime.dispatch.python_support import require_known_python
 from tracegrad.runtime.dispatch.specializations import ROOM, Interpreted, PathResult, TracePath, tape_of
 from tracegrad.torch.modes import STATE
 from tracegrad.trace.builder.facts import Fact, TraceFact
@@ -288,6 +289,7 @@ def _replayed(
     """The path of a trace of this one call, its outputs (None if the trace was aborted), and the captured arrays."""
     trace = None
     try:
+        require_known_python()
         with room_for(room):
             trace = trace_call(function.fun, function.body, call, None, {*facts}, function._shared)
         if trace.raised:

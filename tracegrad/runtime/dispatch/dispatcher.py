@@ -37,6 +37,7 @@ from tracegrad.runtime.dispatch.call_class import switch_class
 from tracegrad.runtime.dispatch.disabled_jit import eagerly, once, run_aliased
 from tracegrad.runtime.dispatch.fast_path_registry import register
 from tracegrad.runtime.dispatch.plain_python_policy import CacheInfo, Pace, Unmet
+from tracegrad.runtime.dispatch.python_support import require_known_python
 from tracegrad.runtime.dispatch.retrace_reasons import Warnings, limited, log_compile, report_retrace
 from tracegrad.runtime.dispatch.specializations import (
     Interpreted,
@@ -510,6 +511,7 @@ class Dispatcher(Inlinable):
         if retrace:
             report_retrace(self, spec, call, guard_values)
         start = time.perf_counter()
+        require_known_python()
         with room_for(spec.room):
             trace = trace_call(self.fun, self.body, call, guard_values, spec.facts, self._shared)
         middle = time.perf_counter()

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from types import CodeType
 from typing import NamedTuple
 
-from tracegrad.cpython.instruction_set import ITERATOR_SIZE, boolean_of
+from tracegrad.cpython.instruction_set import ITERATOR_SIZE, boolean_of, span_of
 from tracegrad.trace.bytecode.instructions import decoded
 from tracegrad.trace.bytecode.variable_uses import (
     APPEND,
@@ -160,16 +160,17 @@ def elements_read(code: CodeType) -> dict[int, str]:
     ...     for k in range(3):
     ...         x = x + xs[k] + ys[k]
     ...         ys[k] = x
-    >>> list(elements_read(f.__code__).values())
-    ['xs']
+    >>> set(elements_read(f.__code__).values())
+    {'xs'}
     """
     instructions, jumps = decoded(code), jumps_of(code)
     loops = [x for x in (*jumps.asking.values(), *jumps.counting.values()) if x.only_read]
     table = {}
     for k, instruction in enumerate(instructions):
-        at = element_read(instructions[k + 1 :]) if instruction.opname == "LOAD_FAST" else None
-        if at is not None and any(at in loop.within and instruction.argval in loop.only_read for loop in loops):
-            table[at] = instruction.argval
+        read = element_read(instructions[k + 1 :]) if instruction.opname == "LOAD_FAST" else None
+        name = instruction.argval
+        if read is not None and any(read.offset in loop.within and name in loop.only_read for loop in loops):
+            table.update(dict.fromkeys(span_of(read), name))
     return table
 
 

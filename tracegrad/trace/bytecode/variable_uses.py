@@ -84,12 +84,12 @@ def _use(instructions: Sequence[dis.Instruction]) -> str | None:
     return None if element_read(instructions) is None else ELEMENT
 
 
-def element_read(instructions: Sequence[dis.Instruction]) -> int | None:
+def element_read(instructions: Sequence[dis.Instruction]) -> dis.Instruction | None:
     """The instruction that reads an element of the value on the stack, if that is its use."""
     above = 0
     for instruction in instructions:
         if above == 1 and instruction.opname == "BINARY_SUBSCR":
-            return int(instruction.offset)
+            return instruction
         popped = _STACK_POPS.get(instruction.opname, above + 1)
         if popped > above or instruction.is_jump_target:
             return None

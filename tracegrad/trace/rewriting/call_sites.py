@@ -34,7 +34,7 @@ from typing import Any
 
 import numpy as np
 
-from tracegrad.cpython.instruction_set import EXTENDED_ARG, HAS_METHOD_BIT, LOADS_ATTRIBUTE
+from tracegrad.cpython.instruction_set import EXTENDED_ARG, HAS_METHOD_BIT, LOADS_ATTRIBUTE, span_of
 from tracegrad.trace.bytecode.instructions import decoded
 from tracegrad.trace.rewriting.callee_lookup import looking_up, without_lookups
 from tracegrad.trace.rewriting.constant_identity import asking, plain
@@ -210,9 +210,10 @@ def iterated(code: CodeType) -> dict[int, int]:
     counted = counted_loops(code)
     pairs = itertools.pairwise(_instructions(code))
     return {
-        x.offset: y.offset
+        at: y.offset
         for x, y in pairs
         if x.opname == "GET_ITER" and y.opname == "FOR_ITER" and y.offset not in counted
+        for at in span_of(x)
     }
 
 

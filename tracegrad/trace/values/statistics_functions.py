@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 import sys
 from collections.abc import Callable
 from types import FunctionType
@@ -75,6 +76,11 @@ def _scalar(x: Any) -> Any:
     return x[()]
 
 
+def _of_products(x: _Column, y: _Column) -> Callable[[Any], Any]:
+    """The conversion of a sum of products: since Python 3.12, `math.sumprod` makes it, and has the class of NumPy."""
+    return _scalar if hasattr(math, "sumprod") and _scalar in (x.one, y.one) else number
+
+
 def _mean(data: _Column) -> Any:
     return data.one(data.mean())
 
@@ -84,7 +90,7 @@ def _fmean(data: _Column, weights: Any = None) -> Any:
         return number(data.mean())
     _require(weights.n == data.n)
     _require(np.sum(weights.x) != 0.0)
-    return number(np.sum(data.x * weights.x) / np.sum(weights.x))
+    return _of_products(data, weights)(np.sum(data.x * weights.x) / np.sum(weights.x))
 
 
 def _geometric_mean(data: _Column) -> Any:
@@ -159,7 +165,7 @@ def _deviations(x: _Column, y: _Column) -> tuple[Any, Any]:
 
 def _covariance(x: _Column, y: _Column) -> Any:
     dx, dy = _deviations(x, y)
-    return number(np.sum(dx * dy) / (x.n - 1))
+    return _of_products(x, y)(np.sum(dx * dy) / (x.n - 1))
 
 
 def _correlation(x: _Column, y: _Column, method: str = "linear") -> Any:
@@ -167,7 +173,7 @@ def _correlation(x: _Column, y: _Column, method: str = "linear") -> Any:
     dx, dy = _deviations(x, y)
     size = np.sqrt(np.sum(dx * dx) * np.sum(dy * dy))
     _require(size > 0.0)
-    return number(np.sum(dx * dy) / size)
+    return _of_products(x, y)(np.sum(dx * dy) / size)
 
 
 def _linear_regression(x: _Column, y: _Column, proportional: bool = False) -> Any:
@@ -176,9 +182,10 @@ def _linear_regression(x: _Column, y: _Column, proportional: bool = False) -> An
     square = np.sum(dx * dx)
     _require(square > 0.0)
     derivative = np.sum(dx * dy) / square
-    intercept = 0.0 if proportional else number(y.mean() - derivative * x.mean())
+    converted = _of_products(x, y)
+    intercept = 0.0 if proportional else converted(y.mean() - derivative * x.mean())
     result: Any = sys.modules["statistics"].LinearRegression
-    return result(slope=number(derivative), intercept=intercept)
+    return result(slope=converted(derivative), intercept=intercept)
 
 
 _FORMULAS: dict[str, Callable[..., Any]] = {
