@@ -51,6 +51,7 @@ for function in (smooth, rounded, ordered, tg.grad(looped)):
 tg.trace(rounded)(x.astype(np.float32))
 tg.trace(lambda x: x.astype(np.float16) * 2)(x)
 tg.trace(lambda i: i // 3 + i % 7 + i**3)(np.arange(100))
+tg.trace(ordered)(np.arange(100))
 tg.trace(solved)(matrix)
 tg.grad(lambda m: np.sum(np.tanh(m @ m)))(matrix)
 library.address("dgemm"), library.address("sgemm"), allocator.idle_bytes()
@@ -58,8 +59,8 @@ print(json.dumps(texts))
 """
 PYTHON = ("Py", "tg")  # functions of CPython and of the package
 POSIX = """
-    aligned_alloc clock_gettime floor floorf fma fmaf fmod fmodf free madvise malloc memcpy memmove memset rint rintf
-    pthread_cond_init pthread_cond_signal pthread_cond_wait pthread_create pthread_detach
+    aligned_alloc calloc clock_gettime floor floorf fma fmaf fmod fmodf free madvise malloc memcpy memmove memset rint
+    rintf pthread_cond_init pthread_cond_signal pthread_cond_wait pthread_create pthread_detach
     pthread_mutex_init pthread_mutex_lock pthread_mutex_unlock sched_yield
 """
 OF_THE_ENTRY_POINT = ("tracegrad_entry", "tracegrad_pool")  # without `aligned_alloc`, no program has them
@@ -129,7 +130,7 @@ def test_linux_on_64_bit_arm(cpu: str, modules: list[Module], monkeypatch: pytes
 def test_macos(triple: str, cpu: str, modules: list[Module], monkeypatch: pytest.MonkeyPatch) -> None:
     instructions = "aarch64" if triple.startswith("arm64") else "x86_64"
     functions = needed(with_pool(modules, "darwin", instructions, monkeypatch), triple, cpu)
-    assert functions <= {*POSIX.split(), "__bzero"}
+    assert functions <= {*POSIX.split(), "__bzero", "bzero", "memset_pattern16"}
 
 
 @pytest.mark.parametrize("cpu", ["core2", "haswell"])
@@ -138,7 +139,7 @@ def test_windows(cpu: str, modules: list[Module], monkeypatch: pytest.MonkeyPatc
     of_windows = [each for each in all_modules if each.name not in OF_THE_ENTRY_POINT]
     functions = needed(of_windows, "x86_64-pc-windows-msvc-elf", cpu)
     assert functions <= {*" ".join(libraries._OF_WINDOWS.values()).split()}
-    assert {"fmod", "memcpy", "__chkstk"} <= functions
+    assert {"fmod", "memcpy", "calloc", "__chkstk"} <= functions
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="asks this system's C library")

@@ -11,11 +11,12 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-# The functions that compiled code calls, by name or because LLVM has no instruction of the CPU, and the libraries of
+# The functions that compiled code calls: by name, because the CPU has no such instruction, or because LLVM recognizes
+# what they do, such as `calloc`, whose memory must be that of the C library with `free`. The keys are the libraries of
 # Windows that export them: the universal C runtime, which is Python's, the runtime of Microsoft's compiler, and the
 # system itself. A library without a path is searched among those that the process has, then in the system's folder.
 _OF_WINDOWS = {
-    "ucrtbase": "malloc free fmod fmodf floor floorf ceil ceilf trunc truncf rint rintf fma fmaf",
+    "ucrtbase": "malloc calloc realloc free fmod fmodf floor floorf ceil ceilf trunc truncf rint rintf fma fmaf",
     "vcruntime140": "memcpy memmove memset",
     "ntdll": "__chkstk",  # touches each page of a large stack frame, in order
 }
