@@ -63,7 +63,7 @@ with at_rest():
 if TYPE_CHECKING:
     from tracegrad import dask, func, implicit, random, scipy
     from tracegrad.audit import check
-    from tracegrad.torch import accelerator, array_api, autograd, cuda, linalg, nn, optim, special
+    from tracegrad.torch import accelerator, array_api, autograd, cuda, distributions, linalg, nn, optim, special
     from tracegrad.torch.autograd.anomaly_mode import is_anomaly_check_nan_enabled, is_anomaly_enabled
     from tracegrad.torch.modes import (
         enable_grad,
@@ -108,6 +108,7 @@ __all__ = [
     "custom_vjp",
     "dask",
     "disable_jit",
+    "distributions",
     "enable_grad",
     "errors",
     "fori_loop",
@@ -166,7 +167,18 @@ _find, _names = lazy_import.names(
         "scipy": "tracegrad.scipy",
         **{
             name: f"tracegrad.torch.{name}"
-            for name in ("accelerator", "array_api", "autograd", "cuda", "linalg", "nn", "optim", "special", *_IN_UTILS)
+            for name in (
+                "accelerator",
+                "array_api",
+                "autograd",
+                "cuda",
+                "distributions",
+                "linalg",
+                "nn",
+                "optim",
+                "special",
+                *_IN_UTILS,
+            )
         },
     },
     members={

@@ -208,6 +208,7 @@ def test_all_has_every_public_name() -> None:
         "autograd",
         "cuda",
         "dask",
+        "distributions",
         "errors",
         "func",
         "implicit",

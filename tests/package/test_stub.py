@@ -45,6 +45,11 @@ SECOND = {
     "autograd.functional": False,
     "autograd.graph": False,
     "cuda": False,
+    "distributions": False,
+    "distributions.constraints": False,
+    "distributions.kl": False,
+    "distributions.transforms": False,
+    "distributions.utils": False,
     "linalg": True,
     "nn": True,
     "nn.functional": True,
@@ -59,7 +64,7 @@ SECOND = {
 }
 
 # What is a Tensor whatever it is made from. PyTorch's other names give arrays for arrays.
-DRAWN = {"rand", "randn", "randint", "randperm"}
+DRAWN = {"binomial", "poisson", "rand", "randn", "randint", "randperm"}
 TENSORS = {*factories.__all__, *DRAWN} - {"is_tensor"}
 
 Parameter = inspect.Parameter
@@ -233,6 +238,7 @@ def test_what_the_stub_calls_a_tensor_is_one() -> None:
         **dict.fromkeys(("zeros", "ones", "empty", "rand", "randn"), size),
         **dict.fromkeys(("arange", "eye", "randperm"), (2,)),
         **dict.fromkeys(("linspace", "logspace"), (0, 1, 2)),
+        "binomial": (x, x / 2),
         "full": (size, 1.0),
         "full_like": (x, 1.0),
         "randint": (3, size),

@@ -25,7 +25,7 @@ _INVERSE = {1: 1, 2: 3, 3: 2, 4: 4}
 _OTHER = {"backward": "forward", "forward": "backward", "ortho": "ortho"}
 
 
-class _Transform:
+class _FourierTransform:
     """Sine or cosine transform along a negative axis; the object is also its own derivative rule."""
 
     def __init__(self, name: str, kind: int, norm: str, axis: int):
@@ -47,8 +47,8 @@ class _Transform:
     def transposed(self, ct: Any) -> Any:
         """Apply the transpose of the transform to a value."""
         if self.name.startswith("i"):
-            return _Transform(self.name[1:], _INVERSE[self.kind], _OTHER[self.norm], self.axis).transposed(ct)
-        back = _Transform(self.name, _INVERSE[self.kind], self.norm, self.axis)
+            return _FourierTransform(self.name[1:], _INVERSE[self.kind], _OTHER[self.norm], self.axis).transposed(ct)
+        back = _FourierTransform(self.name, _INVERSE[self.kind], self.norm, self.axis)
         weights = self._weights(ct)
         if self.norm == "ortho" or weights is None:
             return back.of(ct)
@@ -77,7 +77,7 @@ class _Transform:
     def push(self, tangents: Sequence[Any], outputs: Sequence[Any], inputs: tuple[Any, ...]) -> Sequence[Any]:
         return [None if tangents[0] is None else self.of(tangents[0])]
 
-    def batched(self, size: int) -> _Transform:
+    def batched(self, size: int) -> _FourierTransform:
         return self
 
 
@@ -104,7 +104,7 @@ def _one(name: str) -> Callable[..., Any]:
         if not -len(x.shape) <= axis < len(x.shape):
             raise ValueError(f"{api_name}: axis {axis} is out of range for an array of {len(x.shape)} dimensions")
         axis = axis if axis < 0 else axis - len(x.shape)
-        return _Transform(name, type, norm or "backward", axis).of(resized(x, n, axis + len(x.shape)))
+        return _FourierTransform(name, type, norm or "backward", axis).of(resized(x, n, axis + len(x.shape)))
 
     return transform
 

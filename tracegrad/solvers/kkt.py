@@ -33,7 +33,7 @@ _NEAR = 1e-3  # largest residual of an active constraint, relative to 1 + the la
 _FORCE = 1e-6  # smallest multiplier of an active inequality, relative to 1 + the largest gradient element
 
 
-class Constraint:
+class ScipyConstraint:
     """Constraint in a form of SciPy: a dictionary, a `LinearConstraint` or a `NonlinearConstraint`."""
 
     def __init__(self, api_name: str, constraint: Any):
@@ -152,7 +152,7 @@ def constrained(
     n, m = shape[0], len(equals)
     equation = _equation(cost, held, graphs[count:first], n, m)
     kinds = (((n + m,), "f64"), ((m,), "i64"), *FACTS)
-    text = f"{text} {[(c.type, c.low, c.high) for c in constraints if isinstance(c, Constraint)]}"
+    text = f"{text} {[(c.type, c.low, c.high) for c in constraints if isinstance(c, ScipyConstraint)]}"
     results, _, *facts = solved(functions, Starts(start), solve_kkt, kinds, text, equation, 1)
     return results[:n], functions, facts
 

@@ -20,7 +20,7 @@ from tracegrad.ops.elementwise.table import greater, where
 from tracegrad.scipy_api.registry import shadow
 from tracegrad.solvers.blas_threads import threads_for
 from tracegrad.solvers.implicit import gradient_of, solved
-from tracegrad.solvers.kkt import FACTS, Between, Constraint, Run, constrained
+from tracegrad.solvers.kkt import FACTS, Between, Run, ScipyConstraint, constrained
 from tracegrad.solvers.scipy_function import SolverArguments, arguments_tuple, scipy_function, solver, with_args
 from tracegrad.solvers.solver_node import Functions, OpaqueCall, SolverResult, Starts, shaped
 
@@ -124,9 +124,9 @@ def limits_of(begin: dict[str, Any]) -> Any:
     return None if "low" not in begin else scipy_function("optimize.Bounds")(begin["low"], begin["high"])
 
 
-def constraints_of(api_name: str, constraints: Any) -> list[Constraint]:
+def constraints_of(api_name: str, constraints: Any) -> list[ScipyConstraint]:
     is_single = isinstance(constraints, dict) or hasattr(constraints, "lb")
-    return [Constraint(api_name, c) for c in ([constraints] if is_single else constraints or ())]
+    return [ScipyConstraint(api_name, c) for c in ([constraints] if is_single else constraints or ())]
 
 
 _WITHOUT_DERIVATIVES = ("nelder-mead", "powell", "cobyla", "cobyqa")

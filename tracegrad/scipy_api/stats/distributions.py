@@ -1,6 +1,6 @@
 """Distribution objects of `scipy.stats`, frozen and not, in traced code.
 
-`scipy.stats.norm` is an object whose methods compute in C. Traced code receives a `Distribution` instead; calling
+`scipy.stats.norm` is an object whose methods compute in C. Traced code receives a `TracedDistribution` instead; calling
 it returns a `Frozen`. Without traced arguments, both call SciPy's own methods.
 """
 
@@ -25,7 +25,7 @@ from tracegrad.scipy_api.stats.univariate import CONTINUOUS, DISCRETE, Law
 from tracegrad.typing import Array, ArrayLike, Number
 
 
-class Distribution:
+class TracedDistribution:
     """Replacement of a SciPy distribution."""
 
     def __init__(self, real: Any, name: str):
@@ -69,7 +69,7 @@ def _numbers(result: Any) -> Any:
 class Frozen:
     """Replacement of a frozen distribution."""
 
-    def __init__(self, dist: Distribution, args: tuple[Any, ...], kwds: dict[str, Any], outside: Any = None):
+    def __init__(self, dist: TracedDistribution, args: tuple[Any, ...], kwds: dict[str, Any], outside: Any = None):
         self.dist, self.args, self.kwds, self._outside = dist, args, kwds, outside
 
     def __getattr__(self, method: str) -> Any:
@@ -320,20 +320,20 @@ def _of_stats(value: Any, read: Any) -> Any:
     cls = type(value).__name__
     if cls.endswith("_gen"):
         name = _name(value, vars(scipy.stats))
-        return Distribution(value, name) if name else None
+        return TracedDistribution(value, name) if name else None
     if read is None:
         return None
     if cls in ("rv_continuous_frozen", "rv_discrete_frozen"):
         # A frozen distribution has a copy of the distribution, with the same name.
         dist = getattr(scipy.stats, value.dist.name, None)
-        return Frozen(Distribution(dist, value.dist.name), read("args"), read("kwds"), read) if dist else None
+        return Frozen(TracedDistribution(dist, value.dist.name), read("args"), read("kwds"), read) if dist else None
     if cls == "multivariate_normal_frozen":
-        dist = Distribution(scipy.stats.multivariate_normal, "multivariate_normal")
+        dist = TracedDistribution(scipy.stats.multivariate_normal, "multivariate_normal")
         return Frozen(dist, (read("mean"), read("cov")), {}, read)
     if cls == "dirichlet_frozen":
-        return Frozen(Distribution(scipy.stats.dirichlet, "dirichlet"), (read("alpha"),), {}, read)
+        return Frozen(TracedDistribution(scipy.stats.dirichlet, "dirichlet"), (read("alpha"),), {}, read)
     if cls == "multinomial_frozen":
-        return Frozen(Distribution(scipy.stats.multinomial, "multinomial"), (read("n"), read("p")), {}, read)
+        return Frozen(TracedDistribution(scipy.stats.multinomial, "multinomial"), (read("n"), read("p")), {}, read)
     return None
 
 

@@ -54,7 +54,7 @@ _LIBRARIES = (PACKAGE, *[path for name in _KNOWN[:-1] for path in _folders(name)
 # optimizers, which read and write objects of users; and wrappers that create a function in each call.
 _TRACED = (
     os.path.join(os.path.dirname(np.__file__), "polynomial", ""),
-    *[os.path.join(PACKAGE, "torch", name, "") for name in ("nn", "optim")],
+    *[os.path.join(PACKAGE, "torch", name, "") for name in ("nn", "optim", "distributions")],
     *[
         os.path.join(PACKAGE, "compat", "autograd", name)
         for name in ("transforms", "differential", "wrap_util", "misc")

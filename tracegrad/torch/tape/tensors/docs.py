@@ -5,6 +5,8 @@ from __future__ import annotations
 from tracegrad.utils.doc_table import DocTable
 
 _PARAMETERS = """
+count : Tensor or ndarray | Numbers of trials, floats.
+prob : Tensor or ndarray | Probabilities of a success.
 base : float | Base of the powers.
 copy : bool | True: the memory is not shared. False: it must be shared.
 data : array_like | Number, nested sequence of numbers or Tensors, ndarray or Tensor.

@@ -1,7 +1,7 @@
 """Random Tensors, with PyTorch's names and arguments, from NumPy's PCG64.
 
-The numbers have no history: draws are not differentiated. In a trace, `rand`, `randn` and names with `_like` draw at
-each call; other functions raise UnsupportedError.
+The numbers have no history: draws are not differentiated. In a trace, `rand`, `randn`, `poisson`, `binomial` and
+names with `_like` draw at each call; other functions raise UnsupportedError.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 from tracegrad.avals import supported
 from tracegrad.errors import DTypeError, ShapeError, UnsupportedError, located
 from tracegrad.ops.core.half_rounding import HALF
+from tracegrad.ops.shape.linear import broadcast_to, stop_gradient
 from tracegrad.torch.functions.core.device import check_device
 from tracegrad.torch.functions.core.generator import Generator, default_generator, source, stream
 from tracegrad.torch.functions.core.operands import as_array
@@ -25,12 +26,14 @@ from tracegrad.typing import DType, NDArray
 __all__ = [
     "Generator",
     "bernoulli",
+    "binomial",
     "default_generator",
     "get_rng_state",
     "initial_seed",
     "manual_seed",
     "multinomial",
     "normal",
+    "poisson",
     "rand",
     "rand_like",
     "randint",
@@ -347,6 +350,37 @@ def _weights(weights: Any, count: int, replacement: bool) -> NDArray:
     if (weights.sum(axis=-1) <= 0).any():
         raise RuntimeError(located("invalid multinomial distribution (sum of probabilities <= 0)"))
     return np.asarray(weights, np.float64)
+
+
+# -- distributions with parameters, also in traces --------------------------------------------------------------------
+def draw_with(name: str, method: str, xs: Any, dtype: DType, generator: Generator | None = None) -> Any:
+    """Draw by this method of NumPy's generator with array parameters `xs` of one shape; no derivative passes."""
+    args = [stop_gradient(plain(x)) for x in xs]
+    numbers = getattr(stream(name, generator), method)(*args, args[0].shape)
+    array: Any = as_array(numbers)
+    return wrap(array.astype(dtype))
+
+
+def poisson(input: Any, generator: Generator | None = None) -> Any:
+    """Draw counts from Poisson distributions with the rates in `input`, in its dtype.
+
+    >>> poisson(np.array([0.0, 0.0]))
+    tensor([0., 0.])
+    """
+    return draw_with("poisson", "poisson", (input,), _floating("poisson", input.dtype), generator)
+
+
+def binomial(count: Any, prob: Any, generator: Generator | None = None) -> Any:
+    """Draw numbers of successes in `count` trials that succeed with the probability `prob`, in the dtype of `count`.
+
+    >>> binomial(np.array([3.0, 3.0]), np.array([0.0, 1.0]))
+    tensor([0., 3.])
+    """
+    kind = _floating("binomial", count.dtype)
+    trials, chances = (plain(x) for x in (count, prob))
+    shape = _common_shape("binomial", trials, chances)
+    parameters = [broadcast_to(x, shape=shape) for x in (trials.astype(np.int64), chances)]
+    return draw_with("binomial", "binomial", parameters, kind, generator)
 
 
 # -- methods that fill a Tensor --------------------------------------------------------------------------------------

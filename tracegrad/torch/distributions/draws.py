@@ -1,0 +1,31 @@
+"""Draw the numbers that samples are computed from, eagerly and at each call of a traced function."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tracegrad.scipy_api.special import call
+from tracegrad.torch.tape.tensors.dtypes import finfo
+from tracegrad.torch.tape.tensors.random import draw_with, rand
+from tracegrad.typing import DType, Shape
+
+
+def uniform(shape: Shape, dtype: DType) -> Any:
+    """Draw numbers from the open interval between 0 and 1."""
+    limits = finfo(dtype)
+    return rand(shape, dtype=dtype).clamp(min=float(limits.tiny), max=1.0 - float(limits.eps))
+
+
+def exponential(shape: Shape, dtype: DType) -> Any:
+    """Draw positive numbers from the exponential distribution of rate 1."""
+    return -uniform(shape, dtype).log()
+
+
+def gamma(concentration: Any) -> Any:
+    """Draw one number for each concentration from the gamma distribution of rate 1.
+
+    The derivative of a number x with respect to the concentration a is -(dF/da) / (dF/dx), for the distribution
+    function F(a, x): implicit reparameterization (Figurnov, Mohamed, Mnih 2018).
+    """
+    drawn = draw_with("gamma", "standard_gamma", (concentration,), concentration.dtype)
+    return call("_drawn_gamma", concentration, drawn.clamp(min=float(finfo(drawn.dtype).tiny)))

@@ -1,0 +1,371 @@
+"""Distributions of numbers with a location and a scale: Cauchy, Gumbel, Laplace, uniform and others."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tracegrad.errors import located
+from tracegrad.torch.distributions import constraints, draws
+from tracegrad.torch.distributions.distribution import Distribution
+from tracegrad.torch.distributions.utils import (
+    EULER,
+)
+from tracegrad.torch.functions.core.registry import FUNCTIONS
+from tracegrad.torch.functions.math import special
+from tracegrad.torch.tape.tensors.factories import full_like, zeros_like
+from tracegrad.torch.tape.tensors.random import draw_with, rand, randn
+
+__all__ = ["Cauchy", "Gumbel", "HalfCauchy", "Laplace", "StudentT", "Uniform", "VonMises"]
+
+_where = FUNCTIONS["where"]
+_i0e: Any = special.i0e
+_i1e: Any = special.i1e
+
+
+class Uniform(Distribution):
+    """Uniform distribution on the interval from `low` to `high`; ValueError unless low < high.
+
+    >>> import tracegrad as tg
+    >>> Uniform(0.0, 2.0).log_prob(tg.tensor([1.0])).exp()
+    tensor([0.5000])
+    """
+
+    arg_constraints = {  # noqa: RUF012
+        "low": constraints.dependent(is_discrete=False, event_dim=0),
+        "high": constraints.dependent(is_discrete=False, event_dim=0),
+    }
+    has_rsample = True
+    low: Any
+    high: Any
+
+    def __init__(self, low: Any, high: Any, validate_args: bool | None = None):
+        self._begin(validate_args, low=low, high=high)
+        if self._validate_args and not (self.low < self.high).all():
+            raise ValueError(located("Uniform is not defined when low>= high"))
+
+    @constraints.dependent_property(is_discrete=False, event_dim=0)
+    def support(self) -> Any:
+        return constraints.interval(self.low, self.high)
+
+    @property
+    def mean(self) -> Any:
+        return (self.high + self.low) / 2
+
+    @property
+    def mode(self) -> Any:
+        return math.nan * self.high
+
+    @property
+    def variance(self) -> Any:
+        return (self.high - self.low).square() / 12
+
+    def rsample(self, sample_shape: Any = ()) -> Any:
+        shape = self._extended_shape(sample_shape)
+        return self.low + rand(shape, dtype=self.low.dtype) * (self.high - self.low)
+
+    def log_prob(self, value: Any) -> Any:
+        self._check_sample(value)
+        inside = ((value >= self.low) & (value < self.high)).to(self.low.dtype)
+        return inside.log() - (self.high - self.low).log()
+
+    def cdf(self, value: Any) -> Any:
+        self._check_sample(value)
+        return ((value - self.low) / (self.high - self.low)).clamp(min=0, max=1)
+
+    def icdf(self, value: Any) -> Any:
+        return value * (self.high - self.low) + self.low
+
+    def entropy(self) -> Any:
+        return (self.high - self.low).log()
+
+
+class Laplace(Distribution):
+    """Laplace distribution: density exp(-|x - loc| / scale) / (2 scale).
+
+    >>> import tracegrad as tg
+    >>> Laplace(0.0, 1.0).cdf(tg.tensor(0.0))
+    tensor(0.5000)
+    """
+
+    arg_constraints = {"loc": constraints.real, "scale": constraints.positive}  # noqa: RUF012
+    support = constraints.real
+    has_rsample = True
+    loc: Any
+    scale: Any
+
+    def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None):
+        self._begin(validate_args, loc=loc, scale=scale)
+
+    @property
+    def mean(self) -> Any:
+        return self.loc
+
+    @property
+    def mode(self) -> Any:
+        return self.loc
+
+    @property
+    def variance(self) -> Any:
+        return 2 * self.scale.square()
+
+    def rsample(self, sample_shape: Any = ()) -> Any:
+        u = draws.uniform(self._extended_shape(sample_shape), self.loc.dtype)
+        return self.icdf(u)
+
+    def log_prob(self, value: Any) -> Any:
+        self._check_sample(value)
+        return -(2 * self.scale).log() - (value - self.loc).abs() / self.scale
+
+    def cdf(self, value: Any) -> Any:
+        self._check_sample(value)
+        distance = (value - self.loc) / self.scale
+        return 0.5 - 0.5 * distance.sign() * distance.abs().neg().expm1()
+
+    def icdf(self, value: Any) -> Any:
+        term = value - 0.5
+        return self.loc - self.scale * term.sign() * (-2 * term.abs()).log1p()
+
+    def entropy(self) -> Any:
+        return 1 + (2 * self.scale).log()
+
+
+class Cauchy(Distribution):
+    """Cauchy distribution with median `loc` and half width `scale`; it has no mean.
+
+    >>> import tracegrad as tg
+    >>> Cauchy(0.0, 1.0).cdf(tg.tensor(1.0))
+    tensor(0.7500)
+    """
+
+    arg_constraints = {"loc": constraints.real, "scale": constraints.positive}  # noqa: RUF012
+    support = constraints.real
+    has_rsample = True
+    loc: Any
+    scale: Any
+
+    def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None):
+        self._begin(validate_args, loc=loc, scale=scale)
+
+    @property
+    def mean(self) -> Any:
+        return full_like(self.loc, math.nan)
+
+    @property
+    def mode(self) -> Any:
+        return self.loc
+
+    @property
+    def variance(self) -> Any:
+        return full_like(self.loc, math.inf)
+
+    def rsample(self, sample_shape: Any = ()) -> Any:
+        return self.icdf(draws.uniform(self._extended_shape(sample_shape), self.loc.dtype))
+
+    def log_prob(self, value: Any) -> Any:
+        self._check_sample(value)
+        return -math.log(math.pi) - self.scale.log() - ((value - self.loc) / self.scale).square().log1p()
+
+    def cdf(self, value: Any) -> Any:
+        self._check_sample(value)
+        return ((value - self.loc) / self.scale).atan() / math.pi + 0.5
+
+    def icdf(self, value: Any) -> Any:
+        return (math.pi * (value - 0.5)).tan() * self.scale + self.loc
+
+    def entropy(self) -> Any:
+        return math.log(4 * math.pi) + self.scale.log()
+
+
+class HalfCauchy(Distribution):
+    """Distribution of |x| for an x of the Cauchy distribution with `loc` 0.
+
+    >>> import tracegrad as tg
+    >>> HalfCauchy(1.0).cdf(tg.tensor(1.0))
+    tensor(0.5000)
+    """
+
+    arg_constraints = {"scale": constraints.positive}  # noqa: RUF012
+    support = constraints.nonnegative
+    has_rsample = True
+    scale: Any
+
+    def __init__(self, scale: Any, validate_args: bool | None = None):
+        self._begin(validate_args, scale=scale)
+
+    @property
+    def _base(self) -> Cauchy:
+        return Cauchy(0.0, self.scale, validate_args=False)
+
+    @property
+    def mean(self) -> Any:
+        return full_like(self.scale, math.inf)
+
+    @property
+    def mode(self) -> Any:
+        return zeros_like(self.scale)
+
+    @property
+    def variance(self) -> Any:
+        return full_like(self.scale, math.inf)
+
+    def rsample(self, sample_shape: Any = ()) -> Any:
+        return self._base.rsample(sample_shape).abs()
+
+    def log_prob(self, value: Any) -> Any:
+        self._check_sample(value)
+        return _where(value >= 0, self._base.log_prob(value) + math.log(2), -math.inf)
+
+    def cdf(self, value: Any) -> Any:
+        self._check_sample(value)
+        return 2 * self._base.cdf(value) - 1
+
+    def icdf(self, value: Any) -> Any:
+        return self._base.icdf((value + 1) / 2)
+
+    def entropy(self) -> Any:
+        return self._base.entropy() - math.log(2)
+
+
+class Gumbel(Distribution):
+    """Gumbel distribution: distribution function exp(-exp(-(x - loc) / scale)).
+
+    >>> import tracegrad as tg
+    >>> Gumbel(0.0, 1.0).log_prob(tg.tensor(0.0))
+    tensor(-1.)
+    """
+
+    arg_constraints = {"loc": constraints.real, "scale": constraints.positive}  # noqa: RUF012
+    support = constraints.real
+    has_rsample = True
+    loc: Any
+    scale: Any
+
+    def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None):
+        self._begin(validate_args, loc=loc, scale=scale)
+
+    @property
+    def mean(self) -> Any:
+        return self.loc + self.scale * EULER
+
+    @property
+    def mode(self) -> Any:
+        return self.loc
+
+    @property
+    def variance(self) -> Any:
+        return self.scale.square() * (math.pi**2 / 6)
+
+    def rsample(self, sample_shape: Any = ()) -> Any:
+        return self.loc - self.scale * draws.exponential(self._extended_shape(sample_shape), self.loc.dtype).log()
+
+    def log_prob(self, value: Any) -> Any:
+        self._check_sample(value)
+        y = (self.loc - value) / self.scale
+        return y - y.exp() - self.scale.log()
+
+    def cdf(self, value: Any) -> Any:
+        self._check_sample(value)
+        return ((self.loc - value) / self.scale).exp().neg().exp()
+
+    def icdf(self, value: Any) -> Any:
+        return self.loc - self.scale * value.log().neg().log()
+
+    def entropy(self) -> Any:
+        return self.scale.log() + (1 + EULER)
+
+
+class StudentT(Distribution):
+    """Student's t distribution with `df` degrees of freedom, moved by `loc` and scaled by `scale`.
+
+    >>> import tracegrad as tg
+    >>> StudentT(1.0).log_prob(tg.tensor(0.0))
+    tensor(-1.1447)
+    """
+
+    arg_constraints = {  # noqa: RUF012
+        "df": constraints.positive,
+        "loc": constraints.real,
+        "scale": constraints.positive,
+    }
+    support = constraints.real
+    has_rsample = True
+    df: Any
+    loc: Any
+    scale: Any
+
+    def __init__(self, df: Any, loc: Any = 0.0, scale: Any = 1.0, validate_args: bool | None = None):
+        self._begin(validate_args, df=df, loc=loc, scale=scale)
+
+    @property
+    def mean(self) -> Any:
+        return _where(self.df > 1, self.loc, math.nan)
+
+    @property
+    def mode(self) -> Any:
+        return self.loc
+
+    @property
+    def variance(self) -> Any:
+        finite = self.scale.square() * self.df / _where(self.df > 2, self.df - 2, 1.0)
+        return _where(self.df > 2, finite, _where(self.df > 1, full_like(self.df, math.inf), math.nan))
+
+    def rsample(self, sample_shape: Any = ()) -> Any:
+        shape = self._extended_shape(sample_shape)
+        half = 0.5 * self.df
+        spread = (half / draws.gamma(half.expand(shape))).sqrt()
+        return self.loc + self.scale * (randn(shape, dtype=self.df.dtype) * spread)
+
+    def log_prob(self, value: Any) -> Any:
+        self._check_sample(value)
+        y = (value - self.loc) / self.scale
+        normalizer = self.scale.log() + 0.5 * (self.df * math.pi).log() + (0.5 * self.df).lgamma()
+        normalizer = normalizer - (0.5 * (self.df + 1)).lgamma()
+        return -0.5 * (self.df + 1) * (y.square() / self.df).log1p() - normalizer
+
+    def entropy(self) -> Any:
+        half, above = 0.5 * self.df, 0.5 * (self.df + 1)
+        log_beta = half.lgamma() + math.lgamma(0.5) - above.lgamma()
+        return self.scale.log() + above * (above.digamma() - half.digamma()) + 0.5 * self.df.log() + log_beta
+
+
+class VonMises(Distribution):
+    """Von Mises distribution of angles: density proportional to exp(concentration cos(x - loc)).
+
+    >>> import tracegrad as tg
+    >>> VonMises(0.0, 1.0).log_prob(tg.tensor(0.0))
+    tensor(-1.0738)
+    """
+
+    arg_constraints = {"loc": constraints.real, "concentration": constraints.positive}  # noqa: RUF012
+    support = constraints.real
+    has_rsample = False
+    loc: Any
+    concentration: Any
+
+    def __init__(self, loc: Any, concentration: Any, validate_args: bool | None = None):
+        self._begin(validate_args, loc=loc, concentration=concentration)
+
+    @property
+    def mean(self) -> Any:
+        return self.loc
+
+    @property
+    def mode(self) -> Any:
+        return self.loc
+
+    @property
+    def variance(self) -> Any:
+        """Circular variance, 1 - I1 / I0."""
+        return 1 - _i1e(self.concentration) / _i0e(self.concentration)
+
+    def sample(self, sample_shape: Any = ()) -> Any:
+        shape = self._extended_shape(sample_shape)
+        parameters = [x.detach().expand(shape) for x in (self.loc, self.concentration)]
+        return draw_with("VonMises", "vonmises", parameters, self.loc.dtype)
+
+    def log_prob(self, value: Any) -> Any:
+        self._check_sample(value)
+        # I0(k) = i0e(k) exp(k)
+        normalizer = _i0e(self.concentration).log() + math.log(2 * math.pi)
+        return self.concentration * ((value - self.loc).cos() - 1) - normalizer

@@ -1,0 +1,241 @@
+"""Normal distributions of vectors, with full covariances and with covariances of low rank."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tracegrad.errors import located
+from tracegrad.torch.distributions import constraints
+from tracegrad.torch.distributions.distribution import Distribution
+from tracegrad.torch.distributions.utils import lazy_property
+from tracegrad.torch.functions.core.registry import FUNCTIONS
+from tracegrad.torch.functions.linalg.matrices import solve_triangular
+from tracegrad.torch.tape.tensors.factories import eye
+from tracegrad.torch.tape.tensors.random import randn
+
+__all__ = ["LowRankMultivariateNormal", "MultivariateNormal"]
+
+_cholesky, _matmul, _broadcast_shapes = (FUNCTIONS[name] for name in ("cholesky", "matmul", "broadcast_shapes"))
+
+
+def batch_mv(matrix: Any, vector: Any) -> Any:
+    """Multiply matrices by vectors, both with batch dimensions."""
+    return _matmul(matrix, vector.unsqueeze(-1)).squeeze(-1)
+
+
+def solved(factor: Any, x: Any) -> Any:
+    """Return L^-1 x for lower triangular matrices L."""
+    return solve_triangular(factor, x, upper=False)
+
+
+def batch_mahalanobis(factor: Any, x: Any) -> Any:
+    """Return x . (L L^T)^-1 x for Cholesky factors L and vectors x, with batch dimensions."""
+    return solved(factor, x.unsqueeze(-1)).squeeze(-1).square().sum(-1)
+
+
+def half_log_det(factor: Any) -> Any:
+    """Return half the logarithm of the determinant of L L^T."""
+    return factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+
+
+def _inverse(factor: Any) -> Any:
+    """Return the inverse of L L^T."""
+    inverse = solved(factor, eye(factor.shape[-1], dtype=factor.dtype))
+    return inverse.mT @ inverse
+
+
+class MultivariateNormal(Distribution):
+    """Normal distribution of vectors with mean `loc` (..., n) and a matrix (..., n, n).
+
+    The matrix is the covariance, its inverse (the precision), or the lower triangular factor of the covariance.
+    ValueError unless one of them is passed, or for wrong numbers of dimensions.
+
+    >>> import tracegrad as tg
+    >>> MultivariateNormal(tg.zeros(2), tg.eye(2)).log_prob(tg.zeros(2))
+    tensor(-1.8379)
+    """
+
+    arg_constraints = {  # noqa: RUF012
+        "loc": constraints.real_vector,
+        "covariance_matrix": constraints.positive_definite,
+        "precision_matrix": constraints.positive_definite,
+        "scale_tril": constraints.lower_cholesky,
+    }
+    support = constraints.real_vector
+    has_rsample = True
+    _unexpanded = ("_unbroadcasted_scale_tril",)
+
+    def __init__(
+        self,
+        loc: Any,
+        covariance_matrix: Any = None,
+        precision_matrix: Any = None,
+        scale_tril: Any = None,
+        validate_args: bool | None = None,
+    ):
+        if len(loc.shape) < 1:
+            raise ValueError(located("loc must be at least one-dimensional."))
+        matrices = {
+            "scale_tril": scale_tril,
+            "covariance_matrix": covariance_matrix,
+            "precision_matrix": precision_matrix,
+        }
+        matrices = {name: x for name, x in matrices.items() if x is not None}
+        if len(matrices) != 1:
+            raise ValueError(
+                located("Exactly one of covariance_matrix or precision_matrix or scale_tril may be specified.")
+            )
+        ((name, matrix),) = matrices.items()
+        if len(matrix.shape) < 2:
+            raise ValueError(
+                located(f"{name} matrix must be at least two-dimensional, with optional leading batch dimensions")
+            )
+        batch_shape = _broadcast_shapes(matrix.shape[:-2], loc.shape[:-1])
+        setattr(self, name, matrix.expand((*batch_shape, *matrix.shape[-2:])))
+        self.loc = loc.expand((*batch_shape, loc.shape[-1]))
+        super().__init__(batch_shape, self.loc.shape[-1:], validate_args=validate_args)
+        self._unbroadcasted_scale_tril = self._factor(name, matrix)
+
+    @staticmethod
+    def _factor(name: str, matrix: Any) -> Any:
+        if name == "precision_matrix":  # L^-T of the precision, by the Cholesky factor of the flipped matrix
+            flipped = _cholesky(matrix.flip((-2, -1))).flip((-2, -1)).mT
+            return solved(flipped, eye(matrix.shape[-1], dtype=matrix.dtype))
+        return matrix if name == "scale_tril" else _cholesky(matrix)
+
+    def _in_batch(self, matrix: Any) -> Any:
+        return matrix.expand((*self._batch_shape, *self._event_shape, *self._event_shape))
+
+    @lazy_property
+    def scale_tril(self) -> Any:
+        """Cholesky factor of the covariance."""
+        return self._in_batch(self._unbroadcasted_scale_tril)
+
+    @lazy_property
+    def covariance_matrix(self) -> Any:
+        """Covariance."""
+        return self._in_batch(self._unbroadcasted_scale_tril @ self._unbroadcasted_scale_tril.mT)
+
+    @lazy_property
+    def precision_matrix(self) -> Any:
+        """Inverse of the covariance."""
+        return self._in_batch(_inverse(self._unbroadcasted_scale_tril))
+
+    @property
+    def mean(self) -> Any:
+        return self.loc
+
+    @property
+    def mode(self) -> Any:
+        return self.loc
+
+    @property
+    def variance(self) -> Any:
+        return self._unbroadcasted_scale_tril.square().sum(-1).expand((*self._batch_shape, *self._event_shape))
+
+    def rsample(self, sample_shape: Any = ()) -> Any:
+        noise = randn(self._extended_shape(sample_shape), dtype=self.loc.dtype)
+        return self.loc + batch_mv(self._unbroadcasted_scale_tril, noise)
+
+    def log_prob(self, value: Any) -> Any:
+        self._check_sample(value)
+        factor = self._unbroadcasted_scale_tril
+        distance = batch_mahalanobis(factor, value - self.loc)
+        return -0.5 * (self._event_shape[0] * math.log(2 * math.pi) + distance) - half_log_det(factor)
+
+    def entropy(self) -> Any:
+        result = 0.5 * self._event_shape[0] * (1.0 + math.log(2 * math.pi)) + half_log_det(
+            self._unbroadcasted_scale_tril
+        )
+        return result.expand(self._batch_shape)
+
+
+class LowRankMultivariateNormal(Distribution):
+    """Normal distribution of vectors with covariance W W^T + diag(D), for a factor W (..., n, k) and a diagonal D.
+
+    Determinants and inverses are those of matrices (k, k): Woodbury's identity, and the matrix determinant lemma.
+
+    >>> import tracegrad as tg
+    >>> LowRankMultivariateNormal(tg.zeros(2), tg.ones(2, 1), tg.ones(2)).variance
+    tensor([2., 2.])
+    """
+
+    arg_constraints = {  # noqa: RUF012
+        "loc": constraints.real_vector,
+        "cov_factor": constraints.independent(constraints.real, 2),
+        "cov_diag": constraints.independent(constraints.positive, 1),
+    }
+    support = constraints.real_vector
+    has_rsample = True
+
+    def __init__(self, loc: Any, cov_factor: Any, cov_diag: Any, validate_args: bool | None = None):
+        if len(loc.shape) < 1:
+            raise ValueError(located("loc must be at least one-dimensional."))
+        n = loc.shape[-1]
+        if len(cov_factor.shape) < 2:
+            raise ValueError(
+                located("cov_factor must be at least two-dimensional, with optional leading batch dimensions")
+            )
+        if cov_factor.shape[-2] != n:
+            raise ValueError(located(f"cov_factor must be a batch of matrices with shape {n} x m"))
+        if cov_diag.shape[-1:] != (n,):
+            raise ValueError(located(f"cov_diag must be a batch of vectors with shape ({n},)"))
+        batch = _broadcast_shapes(loc.shape[:-1], cov_factor.shape[:-2], cov_diag.shape[:-1])
+        self.loc, self.cov_diag = loc.expand((*batch, n)), cov_diag.expand((*batch, n))
+        self.cov_factor = cov_factor.expand((*batch, *cov_factor.shape[-2:]))
+        super().__init__(batch, (n,), validate_args=validate_args)
+        scaled = self.cov_factor / self.cov_diag.unsqueeze(-1)
+        rank = cov_factor.shape[-1]
+        self._capacitance_tril = _cholesky(self.cov_factor.mT @ scaled + eye(rank, dtype=loc.dtype))
+
+    @property
+    def mean(self) -> Any:
+        return self.loc
+
+    @property
+    def mode(self) -> Any:
+        return self.loc
+
+    @property
+    def variance(self) -> Any:
+        return self.cov_factor.square().sum(-1) + self.cov_diag
+
+    @lazy_property
+    def covariance_matrix(self) -> Any:
+        """Covariance."""
+        return self.cov_factor @ self.cov_factor.mT + self.cov_diag.diag_embed()
+
+    @lazy_property
+    def scale_tril(self) -> Any:
+        """Cholesky factor of the covariance."""
+        return _cholesky(self.covariance_matrix)
+
+    @lazy_property
+    def precision_matrix(self) -> Any:
+        """Inverse of the covariance."""
+        scaled = self.cov_factor / self.cov_diag.unsqueeze(-1)
+        reduced = solved(self._capacitance_tril, scaled.mT)
+        return self.cov_diag.reciprocal().diag_embed() - reduced.mT @ reduced
+
+    def rsample(self, sample_shape: Any = ()) -> Any:
+        shape = self._extended_shape(sample_shape)
+        low = randn((*shape[:-1], self.cov_factor.shape[-1]), dtype=self.loc.dtype)
+        noise = self.cov_diag.sqrt() * randn(shape, dtype=self.loc.dtype)
+        return self.loc + batch_mv(self.cov_factor, low) + noise
+
+    def _log_det(self) -> Any:
+        return 2 * half_log_det(self._capacitance_tril) + self.cov_diag.log().sum(-1)
+
+    def _distance(self, x: Any) -> Any:
+        """Return the squared Mahalanobis distance."""
+        scaled = batch_mv((self.cov_factor / self.cov_diag.unsqueeze(-1)).mT, x)
+        return (x.square() / self.cov_diag).sum(-1) - batch_mahalanobis(self._capacitance_tril, scaled)
+
+    def log_prob(self, value: Any) -> Any:
+        self._check_sample(value)
+        size = self._event_shape[0] * math.log(2 * math.pi)
+        return -0.5 * (size + self._log_det() + self._distance(value - self.loc))
+
+    def entropy(self) -> Any:
+        return 0.5 * (self._event_shape[0] * (1.0 + math.log(2 * math.pi)) + self._log_det())

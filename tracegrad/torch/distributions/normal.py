@@ -1,0 +1,125 @@
+"""Normal distributions of numbers: `Normal` and `HalfNormal`."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tracegrad.torch.distributions import constraints
+from tracegrad.torch.distributions.distribution import Distribution
+from tracegrad.torch.distributions.exp_family import ExponentialFamily
+from tracegrad.torch.functions.core.registry import FUNCTIONS
+from tracegrad.torch.tape.tensors.random import randn
+
+__all__ = ["HalfNormal", "Normal"]
+
+
+class Normal(ExponentialFamily):
+    """Normal (Gaussian) distribution with mean `loc` and standard deviation `scale`.
+
+    >>> import tracegrad as tg
+    >>> Normal(0.0, 1.0).log_prob(tg.tensor(0.0))
+    tensor(-0.9189)
+    """
+
+    arg_constraints = {"loc": constraints.real, "scale": constraints.positive}  # noqa: RUF012
+    support = constraints.real
+    has_rsample = True
+    _mean_carrier_measure = 0
+    loc: Any
+    scale: Any
+
+    def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None):
+        self._begin(validate_args, loc=loc, scale=scale)
+
+    @property
+    def mean(self) -> Any:
+        return self.loc
+
+    @property
+    def mode(self) -> Any:
+        return self.loc
+
+    @property
+    def stddev(self) -> Any:
+        return self.scale
+
+    @property
+    def variance(self) -> Any:
+        return self.scale.square()
+
+    def rsample(self, sample_shape: Any = ()) -> Any:
+        shape = self._extended_shape(sample_shape)
+        return self.loc + self.scale * randn(shape, dtype=self.loc.dtype)
+
+    def log_prob(self, value: Any) -> Any:
+        self._check_sample(value)
+        distance = (value - self.loc) / self.scale
+        return -0.5 * distance.square() - self.scale.log() - 0.5 * math.log(2 * math.pi)
+
+    def cdf(self, value: Any) -> Any:
+        self._check_sample(value)
+        return 0.5 * (1 + ((value - self.loc) / self.scale / math.sqrt(2)).erf())
+
+    def icdf(self, value: Any) -> Any:
+        return self.loc + self.scale * (2 * value - 1).erfinv() * math.sqrt(2)
+
+    def entropy(self) -> Any:
+        return 0.5 + 0.5 * math.log(2 * math.pi) + self.scale.log()
+
+    @property
+    def _natural_params(self) -> tuple[Any, ...]:
+        return self.loc / self.scale.square(), -0.5 / self.scale.square()
+
+    def _log_normalizer(self, x: Any, y: Any) -> Any:
+        return -0.25 * x.square() / y + 0.5 * (-math.pi / y).log()
+
+
+class HalfNormal(Distribution):
+    """Distribution of |x| for a normal x with mean 0 and standard deviation `scale`.
+
+    >>> import tracegrad as tg
+    >>> HalfNormal(1.0).log_prob(tg.tensor(0.0))
+    tensor(-0.2258)
+    """
+
+    arg_constraints = {"scale": constraints.positive}  # noqa: RUF012
+    support = constraints.nonnegative
+    has_rsample = True
+    scale: Any
+
+    def __init__(self, scale: Any, validate_args: bool | None = None):
+        self._begin(validate_args, scale=scale)
+
+    @property
+    def _base(self) -> Normal:
+        return Normal(0.0, self.scale, validate_args=False)
+
+    @property
+    def mean(self) -> Any:
+        return self.scale * math.sqrt(2 / math.pi)
+
+    @property
+    def mode(self) -> Any:
+        return self.scale * 0
+
+    @property
+    def variance(self) -> Any:
+        return self.scale.square() * (1 - 2 / math.pi)
+
+    def rsample(self, sample_shape: Any = ()) -> Any:
+        return self._base.rsample(sample_shape).abs()
+
+    def log_prob(self, value: Any) -> Any:
+        self._check_sample(value)
+        return FUNCTIONS["where"](value >= 0, self._base.log_prob(value) + math.log(2), -math.inf)
+
+    def cdf(self, value: Any) -> Any:
+        self._check_sample(value)
+        return 2 * self._base.cdf(value) - 1
+
+    def icdf(self, value: Any) -> Any:
+        return self._base.icdf((value + 1) / 2)
+
+    def entropy(self) -> Any:
+        return self._base.entropy() - math.log(2)

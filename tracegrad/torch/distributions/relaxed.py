@@ -1,0 +1,148 @@
+"""Continuous relaxations of discrete distributions, whose samples have derivatives.
+
+C. J. Maddison, A. Mnih and Y. W. Teh, "The concrete distribution", ICLR 2017; E. Jang, S. Gu and B. Poole,
+"Categorical reparameterization with Gumbel-softmax", ICLR 2017.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tracegrad.torch.distributions import constraints, draws
+from tracegrad.torch.distributions.categorical import Categorical, OfCategorical
+from tracegrad.torch.distributions.counts import BinaryLogits
+from tracegrad.torch.distributions.transformed_distribution import TransformedDistribution
+from tracegrad.torch.distributions.transforms import ExpTransform, SigmoidTransform
+from tracegrad.torch.distributions.utils import broadcast_all
+from tracegrad.torch.nn import functional as F
+
+__all__ = ["LogitRelaxedBernoulli", "RelaxedBernoulli", "RelaxedOneHotCategorical"]
+
+
+class LogitRelaxedBernoulli(BinaryLogits):
+    """Distribution of the log odds of a `RelaxedBernoulli`.
+
+    >>> import tracegrad as tg
+    >>> LogitRelaxedBernoulli(tg.tensor(1.0), probs=tg.tensor(0.5)).log_prob(tg.tensor(0.0)).exp()
+    tensor(0.2500)
+    """
+
+    arg_constraints = BinaryLogits.arg_constraints
+    support = constraints.real
+    has_rsample = True
+
+    def __init__(self, temperature: Any, probs: Any = None, logits: Any = None, validate_args: bool | None = None):
+        self._begin_binary(probs, logits, validate_args)
+        self.temperature = temperature
+
+    _unexpanded = ("temperature",)
+
+    def rsample(self, sample_shape: Any = ()) -> Any:
+        u = draws.uniform(self._extended_shape(sample_shape), self._param.dtype)
+        return (u.log() - (-u).log1p() + self.logits) / self.temperature
+
+    def log_prob(self, value: Any) -> Any:
+        self._check_sample(value)
+        logits, value = broadcast_all(self.logits, value)
+        difference = logits - value * self.temperature
+        temperature = math.log(self.temperature) if isinstance(self.temperature, float) else self.temperature.log()
+        return temperature + difference + 2 * F.logsigmoid(-difference)
+
+
+class RelaxedBernoulli(TransformedDistribution):
+    """Relaxed Bernoulli distribution on (0, 1), which approaches 0 and 1 as the temperature approaches 0.
+
+    >>> import tracegrad as tg
+    >>> RelaxedBernoulli(tg.tensor(0.5), probs=tg.tensor(0.9)).rsample().shape
+    torch.Size([])
+    """
+
+    arg_constraints = BinaryLogits.arg_constraints
+    support = constraints.unit_interval
+    has_rsample = True
+
+    def __init__(self, temperature: Any, probs: Any = None, logits: Any = None, validate_args: bool | None = None):
+        base = LogitRelaxedBernoulli(temperature, probs, logits, validate_args)
+        super().__init__(base, SigmoidTransform(), validate_args=validate_args)
+
+    @property
+    def temperature(self) -> Any:
+        """Temperature."""
+        return self.base_dist.temperature
+
+    @property
+    def logits(self) -> Any:
+        """Log odds."""
+        return self.base_dist.logits
+
+    @property
+    def probs(self) -> Any:
+        """Probabilities."""
+        return self.base_dist.probs
+
+
+class ExpRelaxedCategorical(OfCategorical):
+    """Distribution of the logarithm of a `RelaxedOneHotCategorical`.
+
+    >>> import tracegrad as tg
+    >>> ExpRelaxedCategorical(tg.tensor(1.0), tg.tensor([0.5, 0.5])).event_shape
+    torch.Size([2])
+    """
+
+    arg_constraints = Categorical.arg_constraints
+    support = constraints.real_vector
+    has_rsample = True
+    _unexpanded = ("temperature",)
+
+    def __init__(self, temperature: Any, probs: Any = None, logits: Any = None, validate_args: bool | None = None):
+        self._categorical = Categorical(probs, logits)
+        self.temperature = temperature
+        shape = self._categorical.param_shape
+        super().__init__(shape[:-1], shape[-1:], validate_args=validate_args)
+
+    def rsample(self, sample_shape: Any = ()) -> Any:
+        times = draws.exponential(self._extended_shape(sample_shape), self.logits.dtype)
+        scores = (self.logits - times.log()) / self.temperature
+        return scores - scores.logsumexp(-1, True)
+
+    def log_prob(self, value: Any) -> Any:
+        self._check_sample(value)
+        k = self._event_shape[0]
+        logits, value = broadcast_all(self.logits, value)
+        (temperature,) = broadcast_all(self.temperature)
+        score = logits - value * temperature
+        score = (score - score.logsumexp(-1, True)).sum(-1)
+        return score + math.lgamma(k) + (k - 1) * temperature.log()
+
+
+class RelaxedOneHotCategorical(TransformedDistribution):
+    """Relaxed one-hot vectors on the simplex (Gumbel-softmax), which approach one-hot vectors at temperature 0.
+
+    >>> import tracegrad as tg
+    >>> RelaxedOneHotCategorical(tg.tensor(0.5), probs=tg.tensor([0.2, 0.8])).rsample().sum()
+    tensor(1.)
+    """
+
+    arg_constraints = Categorical.arg_constraints
+    support = constraints.simplex
+    has_rsample = True
+
+    def __init__(self, temperature: Any, probs: Any = None, logits: Any = None, validate_args: bool | None = None):
+        base = ExpRelaxedCategorical(temperature, probs, logits, validate_args)
+        super().__init__(base, ExpTransform(), validate_args=validate_args)
+
+    @property
+    def temperature(self) -> Any:
+        """Temperature."""
+        return self.base_dist.temperature
+
+    @property
+    def logits(self) -> Any:
+        """Logarithms of the probabilities."""
+        return self.base_dist.logits
+
+    @property
+    def probs(self) -> Any:
+        """Probabilities."""
+        return self.base_dist.probs

@@ -1,0 +1,194 @@
+"""Distributions of transformed samples: `TransformedDistribution`, log-normal and logistic-normal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tracegrad.avals import Size
+from tracegrad.errors import located
+from tracegrad.torch.distributions import constraints
+from tracegrad.torch.distributions.distribution import Distribution
+from tracegrad.torch.distributions.independent import Independent
+from tracegrad.torch.distributions.normal import Normal
+from tracegrad.torch.distributions.transform import ComposeTransform, Transform, sum_rightmost
+from tracegrad.torch.distributions.transforms import ExpTransform, StickBreakingTransform
+from tracegrad.torch.modes import no_grad
+
+__all__ = ["LogNormal", "LogisticNormal", "TransformedDistribution"]
+
+
+def _list_of(transforms: Any) -> list[Any]:
+    if isinstance(transforms, Transform):
+        return [transforms]
+    if not isinstance(transforms, list):
+        raise ValueError(located(f"transforms must be a Transform or list, but was {transforms}"))
+    if not all(isinstance(t, Transform) for t in transforms):
+        raise ValueError(located("transforms must be a Transform or a list of Transforms"))
+    return transforms
+
+
+class TransformedDistribution(Distribution):
+    """Distribution of the samples of another one after transforms, from the first to the last.
+
+    ValueError for other objects than transforms, or a base with too few dimensions.
+
+    >>> import tracegrad as tg
+    >>> from tracegrad.distributions import Uniform
+    >>> from tracegrad.distributions.transforms import AffineTransform
+    >>> TransformedDistribution(Uniform(0.0, 1.0), [AffineTransform(1.0, 2.0)]).cdf(tg.tensor(2.0))
+    tensor(0.5000)
+    """
+
+    arg_constraints = {}  # noqa: RUF012
+    _unexpanded = ("base_dist",)
+
+    def __init__(self, base_distribution: Any, transforms: Any, validate_args: bool | None = None):
+        self.transforms = _list_of(transforms)
+        base_shape = base_distribution.batch_shape + base_distribution.event_shape
+        base_event_dim = len(base_distribution.event_shape)
+        transform = ComposeTransform(self.transforms)
+        domain_dim, codomain_dim = transform.domain.event_dim, transform.codomain.event_dim
+        if len(base_shape) < domain_dim:
+            raise ValueError(
+                located(f"base_distribution needs to have shape with size at least {domain_dim}, but got {base_shape}.")
+            )
+        shape = transform.forward_shape(base_shape)
+        expanded = transform.inverse_shape(shape)
+        if base_shape != expanded:
+            base_distribution = base_distribution.expand(expanded[: len(expanded) - base_event_dim])
+        if domain_dim > base_event_dim:
+            base_distribution = Independent(base_distribution, domain_dim - base_event_dim)
+        self.base_dist = base_distribution
+        cut = len(shape) - max(codomain_dim, base_event_dim + codomain_dim - domain_dim)
+        super().__init__(shape[:cut], shape[cut:], validate_args=validate_args)
+
+    def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
+        new = super().expand(batch_shape, _instance)
+        shape: Any = Size((*batch_shape, *self._event_shape))
+        for transform in reversed(self.transforms):
+            shape = transform.inverse_shape(shape)
+        new.base_dist = self.base_dist.expand(shape[: len(shape) - len(self.base_dist.event_shape)])
+        return new
+
+    @property
+    def has_rsample(self) -> bool:  # type: ignore[override]
+        """Whether samples have derivatives."""
+        return bool(self.base_dist.has_rsample)
+
+    @constraints.dependent_property(is_discrete=False)
+    def support(self) -> Any:
+        if not self.transforms:
+            return self.base_dist.support
+        result = self.transforms[-1].codomain
+        more = len(self._event_shape) - result.event_dim
+        return constraints.independent(result, more) if more > 0 else result
+
+    def _transformed(self, x: Any) -> Any:
+        for transform in self.transforms:
+            x = transform(x)
+        return x
+
+    def sample(self, sample_shape: Any = ()) -> Any:
+        with no_grad():
+            return self._transformed(self.base_dist.sample(sample_shape))
+
+    def rsample(self, sample_shape: Any = ()) -> Any:
+        return self._transformed(self.base_dist.rsample(sample_shape))
+
+    def log_prob(self, value: Any) -> Any:
+        self._check_sample(value)
+        event_dim, y = len(self._event_shape), value
+        result: Any = 0.0
+        for transform in reversed(self.transforms):
+            x = transform.inv(y)
+            event_dim += transform.domain.event_dim - transform.codomain.event_dim
+            term = transform.log_abs_det_jacobian(x, y)
+            result = result - sum_rightmost(term, event_dim - transform.domain.event_dim)
+            y = x
+        return result + sum_rightmost(self.base_dist.log_prob(y), event_dim - len(self.base_dist.event_shape))
+
+    def _increasing(self, probability: Any) -> Any:
+        """Return p if all transforms together are increasing, and 1 - p if they are decreasing."""
+        sign: Any = 1
+        for transform in self.transforms:
+            sign = sign * transform.sign
+        return probability if isinstance(sign, int) and sign == 1 else sign * (probability - 0.5) + 0.5
+
+    def cdf(self, value: Any) -> Any:
+        for transform in reversed(self.transforms):
+            value = transform.inv(value)
+        return self._increasing(self.base_dist.cdf(value))
+
+    def icdf(self, value: Any) -> Any:
+        return self._transformed(self.base_dist.icdf(self._increasing(value)))
+
+
+class LogNormal(TransformedDistribution):
+    """Distribution of exp(x) for a normal x with mean `loc` and standard deviation `scale`.
+
+    >>> LogNormal(0.0, 1.0).mean
+    tensor(1.6487)
+    """
+
+    arg_constraints = {"loc": constraints.real, "scale": constraints.positive}  # noqa: RUF012
+    support = constraints.positive
+    has_rsample = True
+
+    def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None):
+        super().__init__(Normal(loc, scale, validate_args=validate_args), ExpTransform(), validate_args=validate_args)
+
+    @property
+    def loc(self) -> Any:
+        """Mean of the logarithm."""
+        return self.base_dist.loc
+
+    @property
+    def scale(self) -> Any:
+        """Standard deviation of the logarithm."""
+        return self.base_dist.scale
+
+    @property
+    def mean(self) -> Any:
+        return (self.loc + self.scale.square() / 2).exp()
+
+    @property
+    def mode(self) -> Any:
+        return (self.loc - self.scale.square()).exp()
+
+    @property
+    def variance(self) -> Any:
+        square = self.scale.square()
+        return square.expm1() * (2 * self.loc + square).exp()
+
+    def entropy(self) -> Any:
+        return self.base_dist.entropy() + self.loc
+
+
+class LogisticNormal(TransformedDistribution):
+    """Distribution on the simplex: stick breaking of independent normal numbers.
+
+    >>> import tracegrad as tg
+    >>> LogisticNormal(tg.zeros(2), tg.ones(2)).event_shape
+    torch.Size([3])
+    """
+
+    arg_constraints = {"loc": constraints.real, "scale": constraints.positive}  # noqa: RUF012
+    support = constraints.simplex
+    has_rsample = True
+
+    def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None):
+        base = Normal(loc, scale, validate_args=validate_args)
+        if not base.batch_shape:
+            base = base.expand([1])
+        super().__init__(base, StickBreakingTransform(), validate_args=validate_args)
+
+    @property
+    def loc(self) -> Any:
+        """Means of the normal numbers."""
+        return self.base_dist.base_dist.loc
+
+    @property
+    def scale(self) -> Any:
+        """Standard deviations of the normal numbers."""
+        return self.base_dist.base_dist.scale
