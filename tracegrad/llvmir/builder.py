@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any
+from contextlib import AbstractContextManager, contextmanager
 
 from tracegrad.llvmir.module import BasicBlock, IRFunction, IRModule
-from tracegrad.llvmir.types import IntType, IRConstant, IRValue, LiteralStructType, PointerType, VectorType, VoidType
+from tracegrad.llvmir.types import (
+    IntType,
+    IRConstant,
+    IRType,
+    IRValue,
+    LiteralStructType,
+    PointerType,
+    VectorType,
+    VoidType,
+)
 from tracegrad.llvmir.values import Instruction, Phi
 
 _BOOL, _BYTE, _I32, _VOID = IntType(1), IntType(8), IntType(32), VoidType()
@@ -32,7 +40,7 @@ def _binary(name: str) -> Callable[..., IRValue]:
 def _conversion(name: str) -> Callable[..., IRValue]:
     """The method that appends a conversion of this name; a conversion to the same type returns the operand."""
 
-    def instruction(self: IRBuilder, x: IRValue, t: Any) -> IRValue:
+    def instruction(self: IRBuilder, x: IRValue, t: IRType) -> IRValue:
         if x.type is t:
             return x
         return self._value(t, f"{name} {x.type.text} {x.ref} to {t.text}")
@@ -90,7 +98,7 @@ class IRBuilder:
         yield
         self.position_at_end(before)
 
-    def goto_entry_block(self) -> Any:
+    def goto_entry_block(self) -> AbstractContextManager[None]:
         """Append to the entry block within the context."""
         return self.goto_block(self.function.entry_basic_block)
 
@@ -104,7 +112,9 @@ class IRBuilder:
         self.position_at_end(after)
 
     @contextmanager
-    def if_else(self, condition: IRValue) -> Iterator[tuple[Any, Any]]:
+    def if_else(
+        self, condition: IRValue
+    ) -> Iterator[tuple[AbstractContextManager[None], AbstractContextManager[None]]]:
         """Emit two conditional blocks, one context for each, and continue after both."""
         then, otherwise, after = map(self.append_basic_block, ("if", "else", "endif"))
         self.cbranch(condition, then, otherwise)
@@ -120,7 +130,7 @@ class IRBuilder:
             self.branch(after)
 
     # -- instructions --------------------------------------------------------------------------------------------
-    def _value(self, t: Any, text: str) -> Instruction:
+    def _value(self, t: IRType, text: str) -> Instruction:
         ref = f"%.{next(self._names)}"
         instruction = Instruction(t, ref, f"{ref} = {text}")
         self._body.append(instruction)
@@ -163,7 +173,7 @@ class IRBuilder:
     sitofp, uitofp = _conversion("sitofp"), _conversion("uitofp")
     inttoptr, ptrtoint = _conversion("inttoptr"), _conversion("ptrtoint")
 
-    def bitcast(self, x: IRValue, t: Any) -> IRValue:
+    def bitcast(self, x: IRValue, t: IRType) -> IRValue:
         """Reinterpret the bits of `x` as another type, or change the pointee of a pointer."""
         if x.type is t:
             return x
@@ -192,7 +202,7 @@ class IRBuilder:
         result = VectorType(_BOOL, t.count) if isinstance(t, VectorType) else _BOOL
         return self._value(result, f"{mnemonic} {t.text} {x.ref}, {y.ref}")
 
-    def select(self, condition: Any, x: IRValue, y: IRValue, flags: Sequence[str] = ()) -> Instruction:
+    def select(self, condition: IRValue, x: IRValue, y: IRValue, flags: Sequence[str] = ()) -> Instruction:
         """Select `x` if the condition holds, else `y`."""
         mnemonic = f"select {' '.join(flags)}" if flags else "select"
         t = x.type
@@ -233,7 +243,7 @@ class IRBuilder:
         return self._value(x.type.elements[k], f"extractvalue {x.typed}, {k}")
 
     # -- memory --------------------------------------------------------------------------------------------------
-    def alloca(self, t: Any, size: IRValue | int | None = None, align: int | None = None) -> IRValue:
+    def alloca(self, t: IRType, size: IRValue | int | None = None, align: int | None = None) -> IRValue:
         """Allocate stack memory for one value, or for `size` values."""
         text = f"alloca {t.text}"
         if size is not None:
@@ -242,7 +252,7 @@ class IRBuilder:
             text += f", align {align}"
         return self._value(t.as_pointer(), text)
 
-    def load(self, at: IRValue, align: int | None = None, typ: Any = None) -> Instruction:
+    def load(self, at: IRValue, align: int | None = None, typ: IRType | None = None) -> Instruction:
         """Load the pointee, or a value of another type `typ`."""
         t = typ or at.type.pointee
         suffix = f", align {align}" if align else ""
@@ -253,14 +263,15 @@ class IRBuilder:
         suffix = f", align {align}" if align else ""
         return self._effect(f"store {x.type.text} {x.ref}, ptr {at.ref}{suffix}")
 
-    def gep(self, at: IRValue, indices: Sequence[Any]) -> IRValue:
+    def gep(self, at: IRValue, indices: Sequence[IRValue]) -> IRValue:
         """Compute an address (getelementptr): the first index counts values, further ones select a member or an
         element. A vector of indices gives a vector of addresses."""
         base = t = at.type.pointee
         for k in indices[1:]:
-            t = t.elements[k.constant] if isinstance(t, LiteralStructType) else t.element
+            t = t.elements[int(k.ref)] if isinstance(t, LiteralStructType) else t.element
         index_text = "".join([f", {k.type.text} {k.ref}" for k in indices])
-        result, lanes = t.as_pointer(), indices[0].type
+        result: IRType = t.as_pointer()
+        lanes = indices[0].type
         if isinstance(lanes, VectorType):
             result = VectorType(result, lanes.count)
         return self._value(result, f"getelementptr {base.text}, ptr {at.ref}{index_text}")
@@ -307,13 +318,13 @@ class IRBuilder:
         text = f"{mnemonic} {function.ref}({inputs})"
         return self._effect(text) if t is _VOID else self._value(t, text)
 
-    def phi(self, t: Any) -> Phi:
+    def phi(self, t: IRType) -> Phi:
         """Append a phi; `add_incoming` adds its value for each predecessor block."""
         result = Phi(t, f"%.{next(self._names)}")
         self.block.phis.append(result)
         return result
 
-    def merge(self, *incoming: tuple[Any, BasicBlock]) -> Phi:
+    def merge(self, *incoming: tuple[IRValue, BasicBlock]) -> Phi:
         """Append a phi with these values and predecessor blocks; a loop adds the value at its end later."""
         result = self.phi(incoming[0][0].type)
         result.incoming += incoming

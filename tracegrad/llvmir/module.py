@@ -57,7 +57,7 @@ class IRModule:
             return name
         return next(each for k in count(1) if (each := f"{name}.{k}") not in self.globals)
 
-    def add_metadata(self, operands: Sequence[Any]) -> Metadata:
+    def add_metadata(self, operands: Sequence[str | Metadata | IRValue]) -> Metadata:
         """The metadata node with the operands `operands`: words, constants, other nodes."""
         text = ", ".join(map(_operand, operands))
         result = self._nodes.get(text)
@@ -65,7 +65,7 @@ class IRModule:
             result = self._nodes[text] = self._node(f"!{{ {text} }}")
         return result
 
-    def loop_id(self, hints: Sequence[Sequence[Any]]) -> Metadata:
+    def loop_id(self, hints: Sequence[Sequence[str | Metadata | IRValue]]) -> Metadata:
         """A distinct metadata node for one loop, with one operand per hint; its first operand is itself."""
         others = [self.add_metadata(hint).ref for hint in hints]
         return self._node(f"distinct !{{ {', '.join([f'!{len(self._metadata)}', *others])} }}")
@@ -79,7 +79,7 @@ class IRModule:
         """The function of this name, declared at first use."""
         return self.globals.get(name) or IRFunction(self, t, name)
 
-    def intrinsic(self, name: str, types: Sequence[Any], result: Any, args: Sequence[Any]) -> IRFunction:
+    def intrinsic(self, name: str, types: Sequence[IRType], result: IRType, args: Sequence[IRType]) -> IRFunction:
         """The intrinsic `llvm.<name>` overloaded for `types`.
 
         >>> pair = VectorType(IntType(64), 2)
@@ -95,7 +95,7 @@ class IRModule:
         return "\n".join([*lines, *self._metadata])
 
 
-def _mangled(t: Any) -> str:
+def _mangled(t: IRType) -> str:
     if isinstance(t, VectorType):
         return f"v{t.count}{_mangled(t.element)}"
     if isinstance(t, PointerType):
@@ -103,11 +103,10 @@ def _mangled(t: Any) -> str:
     return f"i{t.width}" if isinstance(t, IntType) else _LETTERS[t.text]
 
 
-def _operand(x: Any) -> str:
+def _operand(x: str | Metadata | IRValue) -> str:
     if isinstance(x, str):
         return f'!"{x}"'
-    ref: str = x.ref if isinstance(x, Metadata) else x.typed
-    return ref
+    return x.ref if isinstance(x, Metadata) else x.typed
 
 
 class _GlobalValue(IRValue):
@@ -135,7 +134,7 @@ class GlobalVariable(_GlobalValue):
 
     __slots__ = ("global_constant", "initializer", "section", "value_type")
 
-    def __init__(self, module: IRModule, t: Any, name: str) -> None:
+    def __init__(self, module: IRModule, t: IRType, name: str) -> None:
         super().__init__(module, t, name)
         self.value_type, self.global_constant, self.section = t, False, ""
         self.initializer: IRConstant | None = None
@@ -153,7 +152,7 @@ class FunctionArgument(IRValue):
 
     __slots__ = ("attributes",)
 
-    def __init__(self, t: Any, ref: str) -> None:
+    def __init__(self, t: IRType, ref: str) -> None:
         super().__init__(t, ref)
         self.attributes: list[str] = []
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self, TypeAlias
+
+if TYPE_CHECKING:
+    ConstantLike: TypeAlias = "float | str | bytes | bytearray | Sequence[float | IRValue] | None"
 
 
 class IRType:
@@ -17,12 +20,20 @@ class IRType:
     """
 
     __slots__ = ("_pointer", "text")
-    _known: ClassVar[dict[Any, Any]] = {}
+    _known: ClassVar[dict[tuple[type[IRType], object], Any]] = {}
     brackets: ClassVar[str] = "[]"  # around the elements of a constant
     text: str
+    # Fields that only some kinds of types have.
+    width: int
+    element: IRType
+    count: int
+    pointee: IRType
+    elements: tuple[IRType, ...]
+    return_type: IRType
+    args: tuple[IRType, ...]
 
     @classmethod
-    def _one(cls, text: str, key: Any = None, **fields: Any) -> Self:
+    def _one(cls, text: str, key: object = None, **fields: object) -> Self:
         """The type with this key, created at first use (interning)."""
         result: Self | None = IRType._known.get((cls, key))
         if result is None:
@@ -36,10 +47,10 @@ class IRType:
     def __repr__(self) -> str:
         return self.text
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> NoReturn:
         raise TypeError("types are compared as objects, and are not to be copied")
 
-    def __call__(self, value: Any) -> IRConstant:
+    def __call__(self, value: ConstantLike) -> IRConstant:
         """The constant `value` of this type."""
         return IRConstant(self, value)
 
@@ -102,7 +113,7 @@ class PointerType(IRType):
     """A pointer to a `pointee`."""
 
     __slots__ = ("pointee",)
-    pointee: Any
+    pointee: IRType
 
     def __new__(cls, pointee: IRType) -> Self:
         return cls._one("ptr", pointee, pointee=pointee)
@@ -110,7 +121,7 @@ class PointerType(IRType):
 
 class _SequentialType(IRType):
     __slots__ = ("count", "element")
-    element: Any
+    element: IRType
     count: int
 
     def __new__(cls, element: IRType, count: int) -> Self:
@@ -136,7 +147,7 @@ class LiteralStructType(IRType):
 
     __slots__ = ("elements",)
     brackets = "{}"
-    elements: tuple[Any, ...]
+    elements: tuple[IRType, ...]
 
     def __new__(cls, elements: Sequence[IRType]) -> Self:
         every = tuple(elements)
@@ -147,8 +158,8 @@ class FunctionType(IRType):
     """A function with parameters `args` and result `return_type`."""
 
     __slots__ = ("args", "return_type")
-    return_type: Any
-    args: tuple[Any, ...]
+    return_type: IRType
+    args: tuple[IRType, ...]
 
     def __new__(cls, return_type: IRType, args: Sequence[IRType]) -> Self:
         every = tuple(args)
@@ -165,7 +176,7 @@ class IRValue:
 
     __slots__ = ("ref", "type")
 
-    def __init__(self, t: Any, ref: str) -> None:
+    def __init__(self, t: IRType, ref: str) -> None:
         self.type, self.ref = t, ref
 
     @property
@@ -182,8 +193,9 @@ class IRConstant(IRValue):
     all bits are 0."""
 
     __slots__ = ("constant",)
+    constant: Any
 
-    def __init__(self, t: Any, constant: Any) -> None:
+    def __init__(self, t: IRType, constant: ConstantLike) -> None:
         if isinstance(constant, (list, tuple)):
             kinds = t.elements if isinstance(t, LiteralStructType) else [t.element] * len(constant)
             constant = [x if isinstance(x, IRValue) else IRConstant(kind, x) for kind, x in zip(kinds, constant)]
@@ -194,7 +206,7 @@ class IRConstant(IRValue):
 _FLOATS = (HalfType(), FloatType(), DoubleType())
 
 
-def _constant_text(t: Any, constant: Any) -> str:
+def _constant_text(t: IRType, constant: Any) -> str:
     if constant is None:
         return "null" if t.text == "ptr" else "zeroinitializer"
     if t in _FLOATS:
@@ -207,7 +219,7 @@ def _constant_text(t: Any, constant: Any) -> str:
     return str(int(constant))
 
 
-def _float(t: Any, value: Any) -> str:
+def _float(t: IRType, value: float) -> str:
     """A float written by its bits; a shorter format is written as the equal double."""
     if t is not _FLOATS[-1]:
         kind = "<e" if t is _FLOATS[0] else "<f"

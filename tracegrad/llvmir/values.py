@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from tracegrad.llvmir.types import IRConstant, IRValue
+from tracegrad.llvmir.types import IRConstant, IRType, IRValue
 
 if TYPE_CHECKING:
-    from tracegrad.llvmir.module import Metadata
+    from tracegrad.llvmir.module import BasicBlock, Metadata
 
 
 class TextConstant(IRConstant):
@@ -15,7 +15,7 @@ class TextConstant(IRConstant):
 
     __slots__ = ()
 
-    def __init__(self, t: Any, text: str) -> None:
+    def __init__(self, t: IRType, text: str) -> None:
         self.type, self.constant, self.ref = t, text, text
 
 
@@ -24,7 +24,7 @@ class Instruction(IRValue):
 
     __slots__ = ("line",)
 
-    def __init__(self, t: Any, ref: str, line: str) -> None:
+    def __init__(self, t: IRType, ref: str, line: str) -> None:
         self.type, self.ref, self.line = t, ref, line
 
     def set_metadata(self, name: str, node: Metadata) -> None:
@@ -43,11 +43,11 @@ class Phi(Instruction):
 
     __slots__ = ("incoming",)
 
-    def __init__(self, t: Any, ref: str) -> None:
+    def __init__(self, t: IRType, ref: str) -> None:
         super().__init__(t, ref, f"{ref} = phi {t.text} ")
-        self.incoming: list[tuple[IRValue, Any]] = []
+        self.incoming: list[tuple[IRValue, BasicBlock]] = []
 
-    def add_incoming(self, value: IRValue, block: Any) -> None:
+    def add_incoming(self, value: IRValue, block: BasicBlock) -> None:
         """Set the `value` for the predecessor `block`."""
         self.incoming.append((value, block))
 

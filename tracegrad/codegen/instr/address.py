@@ -20,9 +20,9 @@ class PolyEmitter:
         self.env = env
 
     def emit(self, b: ir.IRBuilder, p: Poly) -> Any:
-        total: Any = None
+        total: ir.IRValue | None = None
         for monomial, c in sorted(p.terms.items(), key=lambda t: (len(t[0]), t[0])):
-            term: Any = ir.IRConstant(I64, c) if c != 1 or not monomial else None
+            term: ir.IRValue | None = ir.IRConstant(I64, c) if c != 1 or not monomial else None
             for s in sorted(monomial, key=lambda s: ("sk".find(s[0]) < 0, s)):  # loop-invariant factors first
                 term = self.env[s] if term is None else b.mul(term, self.env[s])
             total = term if total is None else b.add(total, term)

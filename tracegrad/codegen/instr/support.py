@@ -79,7 +79,7 @@ def fill(b: ir.IRBuilder, dtype: str, out: Any, value: Any, count: Any) -> None:
 
 
 def _merge(b: ir.IRBuilder, combiner: str, dtype: str, out: Any, partial: Any, size: Any) -> None:
-    done: Any = ir.IRConstant(I64, 0)
+    done: ir.IRValue = ir.IRConstant(I64, 0)
     if dtype in _LANES:
         vector_pointer = ir.VectorType(memory_type(dtype), _LANES[dtype]).as_pointer()
 

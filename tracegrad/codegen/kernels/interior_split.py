@@ -33,8 +33,8 @@ class LoopSegment(NamedTuple):
     """Iterations of a plain loop: their bounds, the known outcomes of guards, by identity, and whether there are many
     iterations."""
 
-    low: Any
-    high: Any
+    low: Poly
+    high: Poly
     known: dict[int, bool]
     long: bool
 

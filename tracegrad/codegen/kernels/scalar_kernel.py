@@ -97,11 +97,11 @@ class _OuterLoop(NamedTuple):
     """The loop around the innermost one, while its body is emitted: its bounds, blocks, and running pointers."""
 
     var: str
-    low: Any
+    low: ir.IRValue
     copies: int
-    before: Any
-    head: Any
-    pointers: list[tuple[Any, Any]]  # with their increments per iteration
+    before: ir.BasicBlock
+    head: ir.BasicBlock
+    pointers: list[tuple[ir.Phi, ir.IRValue]]  # with their increments per iteration
 
 
 class KernelEmitter:
@@ -120,7 +120,7 @@ class KernelEmitter:
         for pointer in self.pointers.values():
             pointer.add_attribute("noalias")
         self.b = ir.IRBuilder(self.function.append_basic_block("entry"))
-        self.env: dict[str, Any] = options
+        self.env: dict[str, ir.IRValue] = options
         self.status, self.low, self.high = args[-3:]
         self.polys = PolyEmitter(self.env)
         self.reductions = [x for x in kernel.body if isinstance(x, Reduce)]
@@ -142,7 +142,7 @@ class KernelEmitter:
         self._clip()
         self.tiles = tiles_of(kernel)
         self.before_loops = self.b.block
-        self.block_bounds: tuple[Any, Any] | None = None
+        self.block_bounds: tuple[ir.IRValue, ir.IRValue] | None = None
         strides = strides_across(kernel) if self.search is None and self.tiles is None else []
         if strides:
             stride_values = [self.polys.emit(self.b, stride) for stride in strides]
@@ -230,7 +230,7 @@ class KernelEmitter:
         if self.mask is None:
             write()
             return
-        masks: list[Any] = []
+        masks: list[ir.IRValue] = []
         for _ in self._each_copy():
             self.block([self.mask])
             masks.append(self._value(self.mask.out))
@@ -350,7 +350,7 @@ class KernelEmitter:
         innermost = depth == len(self.kernel.loops) - 1
         if innermost and is_across(self.kernel):
             return module.loop_id([["llvm.loop.unroll.count", I32(8)], ["llvm.loop.vectorize.enable", BOOL(0)]])
-        hints: list[list[Any]] = [["llvm.loop.unroll.disable"]]
+        hints: list[list[str | ir.IRValue]] = [["llvm.loop.unroll.disable"]]
         if self.segment is not None and not self.segment.long:
             hints.append(["llvm.loop.vectorize.enable", BOOL(0)])
         elif innermost and self.kernel.cost <= LIGHTEST:

@@ -261,7 +261,7 @@ class _FirstLoop(VectorLoop):
         """The index of the first element that is the overall extremum."""
         b, t = self.b, f"i{self.index_type.width}"
         extremum = splat(b, horizontal(b, self.combiner, self.dtype, best), self.lanes)
-        first: Any = b.select(self._compared("eq", best, extremum), begin, identity("minimum", t, self.lanes))
+        first: ir.IRValue = b.select(self._compared("eq", best, extremum), begin, identity("minimum", t, self.lanes))
         first = horizontal(b, "minimum", t, first)
         first = first if self.index_type == I64 else b.sext(first, I64)
         return self._first(first, [self._compared("eq", x, extremum) for x in self._values_from(first)])

@@ -138,7 +138,7 @@ def _all(outer: KernelEmitter, tiles: Tiles, rows: tuple[Any, Any], columns: tup
 
 def _one(outer: KernelEmitter, tiles: Tiles, row: str, column: str) -> None:
     b, rows = outer.b, range(tiles.edge)
-    table: dict[str, list[Any]] = {}  # the vectors of all rows
+    table: dict[str, list[ir.IRValue]] = {}  # the vectors of all rows
 
     def value(k: int, x: Operand) -> Any:
         if not x.name:

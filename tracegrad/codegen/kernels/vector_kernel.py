@@ -60,11 +60,11 @@ class VectorLoop:
         again = any(outer.in_memory(x) for x in outer.reductions)
         self.unroll = vectors.at_once if not_jammed else min(vectors.at_once, int(bool(outer.copies) or again))
         self.reductions = [x for x in outer.reductions if id(x) in outer.totals]
-        self.scalars: list[dict[str, Any]] = []  # loop-invariant values of each copy
+        self.scalars: list[dict[str, ir.IRValue]] = []  # loop-invariant values of each copy
         self.totals: dict[Any, list[Any]] = {}  # by reduction, copy and number of the vector
-        self.fixed: dict[Any, Any] = {}  # vectors of scalars, built before the loops
-        self.values: dict[Any, Any] = {}  # values of one iteration
-        self.sums: dict[Any, Any] = {}  # accumulators in memory that copies share
+        self.fixed: dict[object, ir.IRValue] = {}  # vectors of scalars, built before the loops
+        self.values: dict[object, Any] = {}  # values of one iteration
+        self.sums: dict[object, ir.IRValue] = {}  # accumulators in memory that copies share
         self.i: Any = None
         self.rest: Any = None  # number of lanes in the remainder of a row
         self.loaded = {x.buffer for x in flattened(self.kernel.body) if isinstance(x, Load)}
@@ -235,7 +235,7 @@ class VectorLoop:
         return phis
 
     def _no_unrolling(self, branch: Any) -> None:
-        hints: list[list[Any]] = [["llvm.loop.isvectorized", I32(1)], ["llvm.loop.unroll.disable"]]
+        hints: list[list[str | ir.IRValue]] = [["llvm.loop.isvectorized", I32(1)], ["llvm.loop.unroll.disable"]]
         branch.set_metadata("llvm.loop", self.b.module.loop_id(hints))
 
     # -- loop-invariant code ---------------------------------------------------------------------------
@@ -345,7 +345,7 @@ class VectorLoop:
         if id(x) in self.holding:
             self._block(x.body, copy, k, mask)
             return self._value(x.result, copy, k)
-        inside = None
+        inside: Any = None
         for low, value, high, _ in x.ranges:
             test = self._in_range(low, value, high, copy, k)
             inside = test if inside is None else self.b.and_(inside, test)

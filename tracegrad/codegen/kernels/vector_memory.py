@@ -28,7 +28,7 @@ class VectorMemory:
     def __init__(self, b: ir.IRBuilder, lanes: int, least: int):
         self.b, self.lanes = b, lanes
         self.mask_width = max(lanes, REGISTER // least)
-        self.of_iteration: tuple[Any, Any, Any] | None = (
+        self.of_iteration: tuple[ir.IRValue, ir.IRValue, ir.IRValue] | None = (
             None  # the mask of an iteration, whether it is fixed, its constant
         )
 

@@ -73,9 +73,9 @@ def _registers() -> tuple[int, int]:
 class _ColumnPanels(NamedTuple):
     """The columns of the wide and of the other parts of a block of B, and the number of parts of each kind."""
 
-    wide_columns: Any
-    narrow_columns: Any
-    num_wide: Any
+    wide_columns: ir.IRValue
+    narrow_columns: ir.IRValue
+    num_wide: ir.IRValue
     count: Any
 
 
@@ -350,7 +350,7 @@ class _Gemm(GemmEmitter):
             x.add_incoming(y, before)
             x.add_incoming(z, inside)
         b.position_at_end(after)
-        results = [b.merge((zero, before), (y, inside)) for y in new]
+        results: list[ir.IRValue] = [b.merge((zero, before), (y, inside)) for y in new]
         alpha = self.splat(self.alpha)
         results = [b.fmul(alpha, x) for x in results]
         return [results[j * vectors : (j + 1) * vectors] for j in range(len(numbers))]
@@ -405,7 +405,7 @@ class _Gemm(GemmEmitter):
     def write_rest(self, columns: Any, results: Any, rows: Any) -> None:
         """Store the last results from `corner`, in pieces of columns that are powers of two."""
         b = self.b
-        done: Any = I64(0)
+        done: ir.IRValue = I64(0)
         width = self.lanes
         while width:
             kind = ir.VectorType(self.t, width)
@@ -414,11 +414,8 @@ class _Gemm(GemmEmitter):
             def store_piece(j: Any, done: Any = done, kind: Any = kind) -> None:
                 source, to = b.gep(self.corner, [b.mul(j, I64(self.tall))]), b.gep(results, [b.mul(j, self.ldc)])
                 source_at, target_at = (b.bitcast(b.gep(x, [done]), kind.as_pointer()) for x in (source, to))
-                b.store(
-                    *self.added([b.load(source_at, align=self.size)], [target_at], self.adds),
-                    target_at,
-                    align=self.size,
-                )
+                (result,) = self.added([b.load(source_at, align=self.size)], [target_at], self.adds)
+                b.store(result, target_at, align=self.size)
 
             with b.if_then(b.icmp_signed("!=", piece_rows, I64(0))):
                 loop(b, columns, store_piece)

@@ -16,7 +16,7 @@ class GemmEmitter:
     """Emitter of GEMM code into the builder `b`, which the user of this class sets, with vectors of type `t` and
     `bytes_` bytes."""
 
-    b: Any
+    b: ir.IRBuilder
 
     def __init__(self, module: Any, t: Any, bytes_: int):
         self.module, self.t, self.size = module, t, 8 if isinstance(t, ir.DoubleType) else 4

@@ -350,7 +350,7 @@ class _Chosen(NativeCallEmitter):
                 room = b.icmp_signed("<=", b.add(b.load(self.match_count), whole(AT_A_TIME)), self.side)
                 with b.if_else(room) as (then, otherwise):
                     with then:
-                        result: Any = b.load(self.match_count)
+                        result: ir.IRValue = b.load(self.match_count)
                         for i in range(AT_A_TIME):
                             index = b.add(first, whole(i))
                             b.store(index, b.gep(out, [result]))

@@ -108,8 +108,8 @@ class _RuntimeValues(dict[str | ValueName, Any]):
 class _FunctionBodyEmitter:
     """Emitter of the function of a part or region; with `strip`, for rows [low, high) of a region."""
 
-    strip: tuple[Any, ...] = ()
-    iterations: tuple[Any, ...] = ()
+    strip: tuple[ir.IRValue, ...] = ()
+    iterations: tuple[ir.IRValue, ...] = ()
 
     def __init__(self, plan: Plan | PlanSegment, shared: _SharedFunctions, name: str, strip: bool = False):
         self.plan, self.shared, self.module = plan, shared, shared.module
@@ -350,7 +350,7 @@ class _FunctionBodyEmitter:
         signature = ir.FunctionType(I32, [I64, POINTER.as_pointer()])
         callback = self.b.inttoptr(self.env["callback"], signature.as_pointer())
         first = self.b.gep(slots, [ir.IRConstant(I32, 0), ir.IRConstant(I32, 0)])
-        number: Any = ir.IRConstant(I64, step.number)
+        number: ir.IRValue = ir.IRConstant(I64, step.number)
         number = self.b.add(number, self.env["calls"]) if self.nested else number
         self.return_if_failed(self.b.call(callback, [number, first]))
 

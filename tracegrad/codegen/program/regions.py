@@ -35,8 +35,8 @@ class FunctionEmitter(Protocol):
     run: ir.IRFunction
     module: ir.IRModule
     nested: bool
-    strip: tuple[Any, ...]  # the rows [low, high) that it computes; () if all
-    iterations: tuple[Any, ...]  # the iterations [low, high) that it runs, and their arena; () if all
+    strip: tuple[ir.IRValue, ...]  # the rows [low, high) that it computes; () if all
+    iterations: tuple[ir.IRValue, ...]  # the iterations [low, high) that it runs, and their arena; () if all
 
     def stack(self, size: int) -> Any: ...
     def region(self, result: Any, strip: bool = False) -> ir.IRFunction: ...
@@ -160,7 +160,7 @@ class _CarryEmitter:
         self.alternates = not self.on_stack and not step.in_place(k)
         self.init = emitter._pointer(step.inits[k])
         self.other: Any = None
-        self.phis: list[Any] = []
+        self.phis: list[ir.Phi] = []
         if self.on_stack:
             size = self.size.value or 0
             self.source, self.target = emitter.program.stack(size), emitter.program.stack(size)
@@ -256,7 +256,8 @@ class _RepeatEmitter(_LoopEmitter):
         self.xs = [self._pointer(x) for x in step.xs]
         self.length = self._runtime_value("length")
 
-        self.first, self.last = ZERO, self.length
+        self.first: ir.IRValue = ZERO
+        self.last = self.length
         if program.iterations:
             self.first, self.last, arena_offset = program.iterations
             self.arena = self.b.gep(self.arena, [arena_offset])

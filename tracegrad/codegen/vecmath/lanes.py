@@ -78,7 +78,7 @@ def first_lane(b: ir.IRBuilder, booleans: list[Any]) -> tuple[Any, Any]:
     """The number of the first true lane of several vectors, and whether there is none."""
     count = booleans[0].type.count
     whole = ir.IntType(max(count * len(booleans), 32))
-    bits: Any = whole(0)
+    bits: ir.IRValue = whole(0)
     for k, x in enumerate(booleans):
         lane_bits = b.zext(b.bitcast(x, ir.IntType(count)), whole)
         bits = b.or_(bits, b.shl(lane_bits, whole(k * count))) if k else lane_bits
