@@ -8,7 +8,7 @@ dict has the cotangent, or tangent, 0.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Reversible, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracegrad.avals import LITERALS, is_literal
 from tracegrad.ops.core.forms import Gather
@@ -16,6 +16,11 @@ from tracegrad.ops.core.op import Op
 from tracegrad.ops.elementwise.table import accumulate, greater, logical_and, logical_not, logical_or, where
 from tracegrad.ops.reduce.reductions import reduce_any
 from tracegrad.ops.shape.linear import cast, full, reduced_shape, reshape, unreduce
+
+if TYPE_CHECKING:
+    from tracegrad.ops.core.dispatch import Operand
+    from tracegrad.typing import Array
+
 
 __all__ = [
     "Entry",
@@ -94,7 +99,7 @@ def reverse_sweep(
 
 
 def forward_sweep(
-    tape: Iterable[Entry], tangents: Mapping[Hashable, Any], key: Callable[[Any], Hashable] = id
+    tape: Iterable[Entry], tangents: Mapping[Hashable, object], key: Callable[[Any], Hashable] = id
 ) -> dict[Hashable, Any]:
     """Compute tangents by key from `tangents`, the tangents of some values; independent values have none.
 
@@ -118,7 +123,7 @@ def forward_sweep(
     return table
 
 
-def _results(ans: Any) -> tuple[Any, ...]:
+def _results(ans: object) -> tuple[Any, ...]:
     return ans if type(ans) is tuple else (ans,)
 
 
@@ -143,7 +148,13 @@ def pull_masked(
 
 
 def pull_each(
-    op: Op, wanted: Sequence[int], ct: Any, mask: Any, ans: Any, operands: tuple[Any, ...], params: dict[str, Any]
+    op: Op,
+    wanted: Sequence[int],
+    ct: Any,
+    mask: Operand | None,
+    ans: object,
+    operands: tuple[object, ...],
+    params: dict[str, tuple[int, ...] | float | str],
 ) -> Iterable[tuple[Any, Any]]:
     """Apply `pull_masked` to all wanted operands."""
     if not op.pulls_all:
@@ -160,11 +171,11 @@ def pull_each(
 def pull_all_masked(
     op: Op,
     wanted: Sequence[int],
-    cts: tuple[Any, ...],
-    masks: Sequence[Any],
-    ans: Any,
-    operands: tuple[Any, ...],
-    params: dict[str, Any],
+    cts: tuple[object, ...],
+    masks: list[Operand | Operand | None],
+    ans: object,
+    operands: tuple[object, ...],
+    params: dict[str, object],
 ) -> list[tuple[Any, Any]]:
     """Apply `pull_masked` to all wanted operands of an op with several results."""
     if not wanted:
@@ -198,7 +209,7 @@ def _mask_of_operand(op: Op, i: int, mask: Any, ans: Any, operands: tuple[Any, .
     return op.pull(i, mask, ans, operands, params) if op.form.moves else None
 
 
-def mask_of_repeated(mask: Any, shape: tuple[int, ...]) -> Any:
+def mask_of_repeated(mask: Array, shape: tuple[int, ...]) -> Any:
     """Reduce the mask of a repeated value to `shape`: true where any repetition is true."""
     new = len(mask.shape) - len(shape)
     axes = tuple(a for a, n in enumerate(mask.shape) if a < new or shape[a - new] != n)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -31,6 +31,12 @@ from tracegrad.traced_function import Traced
 from tracegrad.transform_support import require_callable, standing_for
 from tracegrad.transforms.flat_function import inlined
 from tracegrad.utils.lazy_dataclass import record
+
+if TYPE_CHECKING:
+    from tracegrad.ir.graph import Graph
+    from tracegrad.ops.core.dispatch import Operand
+    from tracegrad.typing import NDArray
+
 
 __all__ = ["Audit", "Comparison", "check"]
 
@@ -128,7 +134,7 @@ class _AuditedCall:
         self.draws = np.random.default_rng(seed)
         self.weights: list[Any] = []
 
-    def _arguments(self, floating: Sequence[Any]) -> Any:
+    def _arguments(self, floating: Sequence[object]) -> Any:
         leaves = [np.copy(x) if isinstance(x, np.ndarray) else x for x in self.leaves]
         for k, x in zip(self.positions, floating):
             leaves[k] = x
@@ -143,7 +149,7 @@ class _AuditedCall:
         args, kwargs = self._arguments(floating)
         return inlined(self.fun)(*args, **kwargs)
 
-    def loss(self, floating: Sequence[Any]) -> Any:
+    def loss(self, floating: list[Operand]) -> Any:
         """Compute the weighted sum of the floating results."""
         leaves = [x for x in tree.leaves(self.value(floating)) if getattr(x, "dtype", np.dtype(type(x))).kind == "f"]
         return sum((np.sum(x * w) for x, w in zip(leaves, self.weights)), 0.0)
@@ -169,7 +175,7 @@ class _AuditedCall:
         directions = [d if d.shape else d[()] for d in directions]
         along, value = _dot(gradient, directions), self._compiling("loss", lambda x: self.loss(x))
 
-        def derivative_along(x: Any) -> Any:
+        def derivative_along(x: list[Operand]) -> Any:
             return _dot(api.grad(self.loss)(x), directions)
 
         if not np.isfinite(float(value(self.point))):
@@ -241,7 +247,7 @@ class _AuditedCall:
         )
         return self._differences("", value, derivative, directions, point).ok
 
-    def _forward(self, along: object, directions: Sequence[Any]) -> Comparison:
+    def _forward(self, along: object, directions: Sequence[object]) -> Comparison:
         label = "forward mode beside reverse mode"
         push = self._compiling("forward", lambda x, t: api.jvp(self.loss, (x,), (t,))[1])
         try:
@@ -254,7 +260,7 @@ class _AuditedCall:
     def _rounding(self) -> float:
         return max(float(np.finfo(np.asarray(x).dtype).eps) for x in self.point)
 
-    def _compiled(self, label: str, function: Traced[..., Any], wanted: object) -> Comparison:
+    def _compiled(self, label: str, function: Traced[..., object], wanted: object) -> Comparison:
         with settings.override(first_call="compile"):
             result = function(self.point)
         comparison = _compare(f"{label}: compiled beside NumPy", result, wanted, _DIGITS * _rounding_of(wanted))
@@ -267,7 +273,7 @@ class _AuditedCall:
         )
 
     def _differences(
-        self, label: str, f: Function, derivative: Any, directions: Sequence[Any], point: Sequence[Any]
+        self, label: str, f: Function, derivative: Any, directions: Sequence[object], point: list[NDArray | float]
     ) -> Comparison:
         """Compare a derivative with central differences, whose error is estimated with a second step."""
         step = self._rounding ** (1 / 3)
@@ -313,7 +319,7 @@ def _compare(label: str, actual: object, wanted: object, allowed: float, size: f
     return Comparison(label, max(differences), allowed)
 
 
-def _max_difference(a: Any, b: Any, size: float) -> float:
+def _max_difference(a: NDArray, b: NDArray, size: float) -> float:
     if a.dtype.kind not in "fc":
         return 0.0 if np.array_equal(a, b) else np.inf
     finite = np.isfinite(a) & np.isfinite(b)
@@ -323,7 +329,7 @@ def _max_difference(a: Any, b: Any, size: float) -> float:
     return float(np.max(np.abs(a[finite] - b[finite]), initial=0.0) / (largest or 1.0))
 
 
-def _graph_of(function: Traced[..., Any], point: object) -> tuple[Graph, list[Any]]:
+def _graph_of(function: Traced[..., object], point: object) -> tuple[Graph, list[Any]]:
     """Return the graph of a call, and its inputs."""
     call = function.binder.bind((point,), {})
     path, _, captured = function.find(call)
@@ -354,6 +360,6 @@ def _first_node(function: Traced[..., Any], point: object) -> str:
     return f"first at {result.name} : {result.aval}" + (f" ({result.location})" if result.location else "")
 
 
-def _run_node(graph: Graph, node: GraphNode, arrays: Sequence[Any]) -> object:
+def _run_node(graph: Graph, node: GraphNode, arrays: list[NDArray]) -> object:
     subgraph = sliced(graph.inputs, graph.nodes, [node])
     return compile_program(subgraph, ("array",) * len(subgraph.inputs), True).run(arrays)

@@ -19,6 +19,8 @@ from tracegrad.utils.lazy_dataclass import record
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
 
+    from tracegrad.typing import DType, NDArray
+
 __all__ = [
     "LITERALS",
     "SIZES",
@@ -139,10 +141,10 @@ class Size(tuple[int, ...]):
             return NotImplemented  # an array adds the sizes
         raise TypeError(located(f"can only concatenate tuple (not {type(other).__name__}) to torch.Size"))
 
-    def __radd__(self, other: Any) -> Any:
+    def __radd__(self, other: list[int] | tuple[int, ...]) -> object:
         return Size((*other, *self)) if isinstance(other, tuple) else NotImplemented
 
-    def __mul__(self, times: Any) -> Any:
+    def __mul__(self, times: object) -> Any:
         if not hasattr(times, "__index__") or getattr(times, "ndim", False):
             return NotImplemented
         return _new(Size, tuple.__mul__(self, times))
@@ -152,11 +154,11 @@ class Size(tuple[int, ...]):
     def __repr__(self) -> str:
         return f"torch.Size({[*self]})"
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[type, tuple[tuple[int, ...], ...]]:
         return Size, (tuple(self),)
 
 
-def _length(n: Any, k: int) -> Any:
+def _length(n: object, k: int) -> object:
     """Convert a size that is no plain int to an int; a number of a trace stays unchanged."""
     dtype = getattr(n, "dtype", None)
     if hasattr(n, "__index__") and (dtype is None or dtype.kind in "biu"):
@@ -186,7 +188,7 @@ def short_name(dtype: np.dtype[Any]) -> str:
 _NAMES: dict[np.dtype[Any], str] = {}
 
 
-def name_of(dtype: np.dtype[Any]) -> str:
+def name_of(dtype: DType) -> str:
     """Return `dtype.name`, cached because NumPy computes it at each read."""
     result = _NAMES.get(dtype)
     if result is None:
@@ -199,7 +201,7 @@ def dtype_named(short: str) -> np.dtype[Any]:
     return _LONG[short]
 
 
-def supported(dtype: Any, owner: str = "an array") -> np.dtype[Any]:
+def supported(dtype: Any, owner: str = "an array") -> DType:
     """Return `dtype` in native byte order; raise a `DTypeError` that names its owner."""
     dtype = np.dtype(dtype)
     native = dtype.newbyteorder("=") if dtype.kind in "fiuc" else dtype
@@ -239,12 +241,12 @@ def is_literal(x: object) -> TypeIs[Literal]:
     return type(x) in LITERALS
 
 
-def is_huge(x: Any) -> bool:
+def is_huge(x: object) -> bool:
     """Whether `x` is a Python integer of more than 64 bits, which programs do not support."""
     return type(x) is int and not -(2**63) <= x < 2**63
 
 
-def is_constant(x: Any) -> bool:
+def is_constant(x: NDArray | float) -> bool:
     """Whether a Python number is a constant of a program: a huge integer, or a complex number."""
     return type(x) is complex or is_huge(x)
 
@@ -261,7 +263,7 @@ def weak_dtype(x: Any) -> Any:
     return x.dtype
 
 
-def literal_of(x: Literal, dtype: np.dtype[Any]) -> Literal:
+def literal_of(x: Literal, dtype: DType) -> Literal:
     """Convert `x` to the Python number of an op that computes in `dtype`; OverflowError as in NumPy."""
     if dtype.kind == "f":
         return float(x)  # type: ignore[arg-type]

@@ -53,7 +53,7 @@ class TracegradError(Exception):
     """Base class of the errors that tracegrad raises."""
 
 
-def numpys(cls: Any) -> Any:
+def numpys(cls: type) -> object:
     """Return the class that NumPy, or PyTorch, raises where tracegrad raises `cls`."""
     return vars(cls).get("_numpys", cls)
 
@@ -236,7 +236,7 @@ def is_internal(error: BaseException) -> bool:
     return isinstance(error, NameError) or (isinstance(error, KeyError) and any(map(_is_package_type, error.args)))
 
 
-def _is_package_type(x: Any) -> bool:
+def _is_package_type(x: object) -> bool:
     kind = x if isinstance(x, type) else type(x)
     return kind.__module__.partition(".")[0] == "tracegrad"
 

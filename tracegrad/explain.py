@@ -21,6 +21,7 @@ from tracegrad.utils.lazy_dataclass import record
 
 if TYPE_CHECKING:
     from tracegrad.codegen.plan.memory_report import MemoryReport
+    from tracegrad.codegen.plan.program_plan import Plan
 
 __all__ = ["Explanation", "explain"]
 
@@ -177,7 +178,7 @@ def _compilation_units(report: Any) -> Iterator[str]:
         yield f"{', '.join(map(str, steps))}: {result}{took}"
 
 
-def _groups(result: Any, inputs: tuple[str, ...] = ()) -> Iterator[str]:
+def _groups(result: Plan, inputs: tuple[str, ...] = ()) -> Iterator[str]:
     names = names_of(result.graph.named(inputs))
     reasons = result.schedule.storage.reason
     for i, step in enumerate(result.steps):

@@ -99,7 +99,7 @@ def grad_and_value(func: Function, argnums: Argnums = 0, has_aux: bool = False) 
     _once(argnums)
     both = api.value_and_grad(func, argnums, has_aux)
 
-    def call(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
+    def call(*args: Any, **kwargs: object) -> tuple[Any, Any]:
         value, gradient = both(*args, **kwargs)
         return gradient, value
 
@@ -132,7 +132,14 @@ def vjp(func: Function, *primals: Any, has_aux: bool = False) -> Any:
     return api.vjp(func, *primals, has_aux=has_aux)
 
 
-def jvp(func: Function, primals: Any, tangents: Any, *, strict: bool = False, has_aux: bool = False) -> Any:
+def jvp(
+    func: Function,
+    primals: Any,
+    tangents: Any,
+    *,
+    strict: bool = False,
+    has_aux: bool = False,
+) -> Any:
     """Compute the output of a function and its directional derivative. See `tracegrad.jvp`.
 
     Parameters
@@ -280,7 +287,12 @@ def hessian(func: Function, argnums: Argnums = 0) -> Function:
 
 
 def vmap(
-    func: Function, in_dims: Any = 0, out_dims: Any = 0, randomness: str = "error", *, chunk_size: int | None = None
+    func: Function,
+    in_dims: Any = 0,
+    out_dims: Any = 0,
+    randomness: str = "error",
+    *,
+    chunk_size: int | None = None,
 ) -> Function:
     """Vectorize a function over the dimensions `in_dims` of its arguments. See `tracegrad.vmap`.
 

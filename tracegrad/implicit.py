@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracegrad import scipy, tree
 from tracegrad.runtime.dispatch.closure_families import remembered
@@ -19,6 +19,11 @@ from tracegrad.solvers.solver_node import Functions, Starts, called
 from tracegrad.trace.builder.builder import current_trace
 from tracegrad.transform_support import require_callable, standing_for
 from tracegrad.transforms.flat_function import inlined
+
+if TYPE_CHECKING:
+    from tracegrad.ops.core.dispatch import Operand
+    from tracegrad.typing import Array
+
 
 __all__ = ["fixed_point", "minimizer", "root"]
 
@@ -65,7 +70,7 @@ def root(f: Function, *, solver: Function | None = None, **options: Any) -> Any:
     return _transform("root", f, solver, options, lambda x0, args: scipy.root(f, x0, args, **options).x, f)
 
 
-def fixed_point(f: Function, *, solver: Function | None = None, **options: Any) -> Any:
+def fixed_point(f: Function, *, solver: Function | None = None, **options: object) -> Any:
     """Return the function `(x0, *args) -> x` with `f(x, *args) = x`, differentiable in `args` to any order.
 
     Parameters
@@ -96,15 +101,15 @@ def fixed_point(f: Function, *, solver: Function | None = None, **options: Any) 
     0.739085 -0.297474
     """
 
-    def solve(x0: Any, args: tuple[Any, ...]) -> Any:
+    def solve(x0: Any, args: tuple[Array, ...]) -> Any:
         vector = Vector("tracegrad.implicit.fixed_point", "x0", x0)
 
-        def flat(v: Any) -> Any:
+        def flat(v: Array) -> Any:
             return vector.pack(inlined(f)(vector.unpack(v), *args))
 
         return vector.unpack(of_scipy("optimize.fixed_point")(flat, vector.pack(x0), **options))
 
-    def difference(x: Any, *args: Any) -> Any:
+    def difference(x: dict[str, Operand], *args: Operand) -> Any:
         return tree.map(lambda new, old: new - old, inlined(f)(x, *args), x)
 
     return _transform("fixed_point", f, solver, options, solve, difference)
@@ -153,7 +158,7 @@ def _transform(
     require_callable(f, name)
     api_name = f"tracegrad.implicit.{name}"
 
-    def body(x0: Any, *args: Any) -> Any:
+    def body(x0: Any, *args: Array) -> Any:
         inputs = array_if_list(x0)
         return solve(inputs, args) if solver is None else _solved(api_name, f, equation, inputs, args, solver)
 
@@ -170,7 +175,12 @@ def _transform(
 
 
 def _solved(
-    api_name: str, f: Function, equation: Function | None, x0: Any, args: tuple[Any, ...], solver: Function
+    api_name: str,
+    f: Function,
+    equation: Function | None,
+    x0: Any,
+    args: tuple[Array, ...],
+    solver: Function,
 ) -> Any:
     vector = Vector(api_name, "x0", x0)
     trace = current_trace()
@@ -178,7 +188,7 @@ def _solved(
         return vector.unpack(vector.pack(solver(x0, *args)))
     solver = trace.world.real_of(solver)  # the solver runs at each call, outside the trace
 
-    def flat(v: Any) -> Any:
+    def flat(v: Operand) -> Any:
         result = inlined(f if equation is None else equation)(vector.unpack(v), *args)
         return result if equation is None else joined(tree.leaves(result))
 

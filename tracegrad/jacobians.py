@@ -8,7 +8,7 @@ once. Outside a trace, rows are computed one after the other.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,6 +27,11 @@ from tracegrad.transforms.jvp_function import LinearizationPoint, jvp, linear_at
 from tracegrad.transforms.vjp_function import VjpArguments, positional, positions, value_and_grad, vjp_at
 from tracegrad.transforms.vmap import map_rows
 
+if TYPE_CHECKING:
+    from tracegrad.ops.core.dispatch import Operand
+    from tracegrad.typing import Array
+
+
 __all__ = ["forward_jacobian", "hessian_of", "hvp_at", "reverse_jacobian"]
 
 Function = Callable[..., Any]
@@ -40,12 +45,12 @@ def reverse_jacobian(
 ) -> Function:
     """Return the function to the Jacobian of `fun`, computed row by row."""
 
-    def blocks(flat: FlatCall, leaves: Sequence[Any]) -> tuple[Blocks, Any]:
+    def blocks(flat: FlatCall, leaves: list[Array]) -> tuple[Blocks, Any]:
         values, pullback = vjp_at(flat, leaves)
         outputs, aux = flat.split(values)
         kinds = _kinds(outputs, description, "outputs", "c" if holomorphic else "f")
 
-        def compute_rows(start: Any, count: int) -> list[Any]:
+        def compute_rows(start: Operand, count: int) -> list[Operand]:
             if _total(kinds) == 1:
                 return [_with_axis(x) for x in pullback(_single(kinds))]
             return map_rows(lambda *cts: pullback(cts), _basis(kinds, start, count), count, str(description))
@@ -66,13 +71,13 @@ def forward_jacobian(
 ) -> Function:
     """Return the function to the Jacobian of `fun`, computed column by column."""
 
-    def blocks(flat: FlatCall, leaves: Sequence[Any]) -> tuple[Blocks, Any]:
+    def blocks(flat: FlatCall, leaves: list[Operand]) -> tuple[Blocks, Any]:
         values, pushforward = linear_at(flat, leaves)
         outputs, aux = flat.split(values)
         kinds = _kinds(outputs, description, "outputs", "c" if holomorphic else "fc")
         inputs = _kinds(leaves, description, "arguments", "c" if holomorphic else "f")
 
-        def columns(start: Any, count: int) -> list[Any]:
+        def columns(start: Operand, count: int) -> list[Any]:
             if _total(inputs) == 1:
                 result = pushforward(_single(inputs))[: len(kinds)]
                 return [None if x is None else _with_axis(x) for x in result]
@@ -109,7 +114,7 @@ def _jacobian(fun: Function, argnums: Argnums, has_aux: bool, description: Descr
     return call
 
 
-def _of_argnums(arguments: VjpArguments, indices: Sequence[int], argnums: Argnums, leaves: Sequence[Any]) -> Any:
+def _of_argnums(arguments: VjpArguments, indices: Sequence[int], argnums: Argnums, leaves: list[Array]) -> object:
     trees = arguments.unflatten(leaves)
     chosen = tuple([trees[i] for i in indices])
     return chosen if isinstance(argnums, tuple) else chosen[0]
@@ -133,7 +138,7 @@ def hvp_at(fun: Function, primals: Sequence[Any], tangents: Sequence[Any]) -> An
 
 
 # -- bases -------------------------------------------------------------------------------------------------------------
-def _kind(x: Any) -> Aval:
+def _kind(x: object) -> Aval:
     return Aval((), np.dtype(np.float64)) if is_literal(x) else aval_of(x)
 
 
@@ -158,7 +163,7 @@ def _single(kinds: Sequence[Aval]) -> list[Any]:
     return [full(shape=x.shape, value=1.0, dtype=name_of(x.dtype)) for x in kinds]
 
 
-def _basis(kinds: Sequence[Aval], start: Any, count: int) -> list[Any]:
+def _basis(kinds: Sequence[Aval], start: Operand, count: int) -> list[Array]:
     """Return basis vectors `start` to `start + count` of all values: for each value, its components."""
     numbers = add(reshape(arange(start=0, step=1, length=count, dtype="int64"), shape=(count, 1)), start)
     result, before = [], 0
@@ -169,15 +174,15 @@ def _basis(kinds: Sequence[Aval], start: Any, count: int) -> list[Any]:
     return result
 
 
-def _with_axis(x: Any) -> Any:
+def _with_axis(x: Array) -> Array:
     return reshape(x, shape=(1, *x.shape))
 
 
-def _zeros(shape: tuple[int, ...], like: Aval) -> Any:
+def _zeros(shape: tuple[int, ...], like: Aval) -> Array:
     return full(shape=shape, value=0.0, dtype=name_of(like.dtype))
 
 
-def _split_rows(x: Any, kinds: Sequence[Aval]) -> list[Any]:
+def _split_rows(x: Array, kinds: Sequence[Aval]) -> list[Any]:
     """Split `x` into the rows of each value."""
     result, start = [], 0
     for kind in kinds:
@@ -186,7 +191,7 @@ def _split_rows(x: Any, kinds: Sequence[Aval]) -> list[Any]:
     return result
 
 
-def _slice_rows(x: Any, start: int, stop: int) -> Any:
+def _slice_rows(x: Array, start: int, stop: int) -> Operand:
     if (start, stop) == (0, x.shape[0]):
         return x
     rest = x.shape[1:]

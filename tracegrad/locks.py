@@ -23,19 +23,20 @@ _locks: weakref.WeakSet[Any] = weakref.WeakSet()
 _PACKAGES = ("tracegrad.", "numpy.", "scipy.", "llvmlite.", "numba.")
 
 
-def new_lock() -> Any:
+def new_lock() -> AbstractContextManager[object]:
     """Make a `threading.RLock` whose state in a forked child is that of the forking thread.
 
     >>> with new_lock() as held:
     ...     held
     True
     """
-    lock: Any = threading.RLock()
+    lock = threading.RLock()
     _locks.add(lock)
     return lock
 
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
     from functools import cached_property
 else:
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,6 +26,10 @@ from tracegrad.trace.effects.result_template import ContainerTemplate, Output, R
 from tracegrad.trace.random.draws import rewind
 from tracegrad.trace.sources.describe import describe
 from tracegrad.utils.source import define
+
+if TYPE_CHECKING:
+    from tracegrad.ops.core.dispatch import Operand
+
 
 __all__ = ["as_cfunc", "as_numba"]
 
@@ -53,7 +57,7 @@ def as_numba(fun: Dispatcher, args: tuple[Any, ...]) -> Any:
     # `call` is a separate function, so that its caller keeps the arrays alive until it returns.
     space["call"] = njit(space["call"], nogil=True)
 
-    def numbas(x: object) -> Any:
+    def numbas(x: object) -> object:
         array = np.asarray(x)
         kind = from_dtype(array.dtype)
         return types.Array(kind, array.ndim, "C", readonly=True) if isinstance(x, np.ndarray) else kind
@@ -79,7 +83,7 @@ def as_cfunc(fun: Dispatcher, signature: object) -> object:
     return cfunc(signature)(define("function", text, {"inner": inner}, description))
 
 
-def _path(fun: Dispatcher, args: tuple[Any, ...], description: str) -> tuple[TracePath, Sequence[Any]]:
+def _path(fun: Dispatcher, args: tuple[object, ...], description: str) -> tuple[TracePath, Sequence[object]]:
     """Return the path of a call with these arguments, valid for all like them, and the captured arrays."""
     call = fun.binder.bind_checked(args, {})
     path, outputs, captured = fun.find(call)
@@ -100,7 +104,7 @@ def _path(fun: Dispatcher, args: tuple[Any, ...], description: str) -> tuple[Tra
     return path, captured
 
 
-def _space(program: Program, args: Sequence[Any], captured: Sequence[Any], description: str) -> dict[str, Any]:
+def _space(program: Program, args: tuple[Operand, ...], captured: Sequence[Any], description: str) -> dict[str, Any]:
     """Return the namespace of the generated source: called functions, integers, dtypes, errors."""
     orders, program_objects = program.linked(released=True)
     block = np.array(interpreter_operands([step for _, step in orders]), np.int64)
@@ -120,7 +124,7 @@ def _space(program: Program, args: Sequence[Any], captured: Sequence[Any], descr
     return space | {f"result{i}": aval.dtype for i, aval in enumerate(program.image.outputs)}
 
 
-def _source(program: Program, args: Sequence[Any], result_source: str, fixed: Sequence[int]) -> str:
+def _source(program: Program, args: tuple[Operand, ...], result_source: str, fixed: Sequence[int]) -> str:
     """Return the source of `call_lines`, which runs the program on arrays, and of `function`, which makes these arrays.
 
     Numbers are passed as arrays of one element; captures are at `fixed` addresses.

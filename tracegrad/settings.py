@@ -162,9 +162,9 @@ class _Switch(Generic[_T]):
 
     if TYPE_CHECKING:
 
-        def __set__(self, instance: Settings, value: Any) -> None: ...
+        def __set__(self, instance: Settings, value: object) -> None: ...
 
-    def checked(self, value: Any, described: str) -> _T:
+    def checked(self, value: frozenset[str] | int | str, described: str) -> _T:
         try:
             return self.parse(value)
         except (ValueError, TypeError) as error:
@@ -233,7 +233,7 @@ class Settings:
     cache_traces = _Switch[bool]("TRACEGRAD_CACHE_TRACES", True, _flag)
     cache_dir = _Switch[str | None]("TRACEGRAD_CACHE_DIR", None, _folder)
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: frozenset[str] | int | str) -> None:
         switch = _switches().get(name)
         if switch is None:
             raise AttributeError(f"there is no setting {name!r}; the settings are {', '.join(_switches())}")
@@ -270,7 +270,7 @@ class Settings:
         vars(self).clear()
         self._notify(_switches())
 
-    def override(self, **values: Any) -> _Override:
+    def override(self, **values: frozenset[str] | int | str) -> _Override:
         """Change settings for the length of a `with` block, in all threads; also a decorator.
 
         Parameters
@@ -327,7 +327,7 @@ class _Override(ContextDecorator):
         self.settings._notify(self.values)
 
 
-def _switches() -> dict[str, _Switch[Any]]:
+def _switches() -> dict[str, _Switch[object]]:
     return {name: switch for name, switch in vars(Settings).items() if isinstance(switch, _Switch)}
 
 

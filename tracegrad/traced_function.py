@@ -33,12 +33,12 @@ if TYPE_CHECKING:
         def __call__(self, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result: ...
 
         @overload
-        def __get__(self, instance: None, owner: Any = None) -> Traced[Parameters, Result]: ...
+        def __get__(self, instance: None, owner: object = None) -> Traced[Parameters, Result]: ...
         @overload
         def __get__(
-            self: _Typed[Concatenate[Any, Others], Result], instance: object, owner: Any = None
+            self: _Typed[Concatenate[Any, Others], Result], instance: object, owner: object = None
         ) -> Traced[Others, Result]: ...
-        def __get__(self, instance: Any, owner: Any = None) -> Any: ...
+        def __get__(self, instance: object, owner: object = None) -> Any: ...
 else:
     _Typed = Dispatcher
 
@@ -85,7 +85,7 @@ class Traced(_Typed[Parameters, Result]):
     def __copy__(self) -> Self:
         return self
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+    def __deepcopy__(self, memo: dict[int, object]) -> Any:
         """Return itself, as for Python functions; a method is bound to a copy of its instance."""
         if isinstance(self.fun, BoundMethod):
             return bound_method(copy.deepcopy(self.fun.instance, memo), self.fun.__wrapped__.__name__)
@@ -128,7 +128,7 @@ class Traced(_Typed[Parameters, Result]):
         """
         return explain(self, args, kwargs)
 
-    def profile(self, *args: Any, **kwargs: Any) -> Profile:
+    def profile(self, *args: Any, **kwargs: object) -> Profile:
         """Measure the time of each step of a call.
 
         The call is traced and compiled if necessary. Its program runs for half a second on memory of its own, so arrays
@@ -223,7 +223,11 @@ class Traced(_Typed[Parameters, Result]):
 
         return as_cfunc(self, signature)
 
-    def graph(self, *args: Any, **kwargs: Any) -> Graph:
+    def graph(
+        self,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Graph:
         """Return the graph of a call as it was recorded, before the passes.
 
         Parameters

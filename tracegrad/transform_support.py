@@ -36,7 +36,7 @@ Function = Callable[..., Any]
 Options = tuple[bool | None, int | None]  # tiered and optimize
 
 
-def require_callable(fun: Any, name: str) -> None:
+def require_callable(fun: object, name: str) -> None:
     """Raise TypeError for an object that is not callable, and TraceError for an async function."""
     if not callable(fun):
         is_matrix = name == "trace" and hasattr(fun, "shape")
@@ -75,7 +75,7 @@ def check(fun: Any, argnums: Any, name: str, options: Options) -> None:
             )
 
 
-def require_sequences(fun: Function, primals: Any, tangents: Any, name: str) -> Description:
+def require_sequences(fun: Function, primals: object, tangents: object, name: str) -> Description:
     """Raise TypeError if primals or tangents are no tuple or list; return how messages call the function."""
     description = describe(fun, f"{name} of ")
     if not isinstance(primals, tuple | list) or not isinstance(tangents, tuple | list):
@@ -84,7 +84,7 @@ def require_sequences(fun: Function, primals: Any, tangents: Any, name: str) -> 
     return description
 
 
-def is_eager(leaves: Iterable[Any]) -> bool:
+def is_eager(leaves: Iterable[object]) -> bool:
     """Whether a derivative is taken eagerly: in the active trace, or on the tape."""
     return current_trace() is not None or any(isinstance(x, Carrier) for x in leaves)
 
@@ -93,9 +93,9 @@ def derived(
     fun: Callable[Parameters, Any],
     body: Function,
     transform: Function,
-    transform_args: tuple[Any, ...],
+    transform_args: tuple[object, ...],
     options: Options,
-    **others: Any,
+    **others: object,
 ) -> Traced[Parameters, Any]:
     """Trace `body` with the arguments of `fun`: the result of `transform(fun, *given, **others)` with these options."""
     nums, names = statics(fun)

@@ -85,7 +85,7 @@ def limit_of(loop: LoopView) -> CounterLimit | None:
     return None
 
 
-def known_iterations(operands: Sequence[Any], loop: LoopView) -> Any:
+def known_iterations(operands: Sequence[Any], loop: LoopView) -> object:
     """The trip count of a `while_loop`, as a value computed from its operands; None if it is unknown."""
     if (limit := limit_of(loop)) is None:
         return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracegrad import tree
 from tracegrad.control.loops import map as over_chunks
@@ -12,11 +12,15 @@ from tracegrad.traced_function import Parameters, Traced
 from tracegrad.transform_support import require_callable, standing_for, statics
 from tracegrad.transforms import vmap as batch
 
+if TYPE_CHECKING:
+    from tracegrad.tree.pytree import TreeDef
+
+
 __all__ = ["vmap", "vmap_in_chunks"]
 
 
 def vmap(
-    fun: Callable[Parameters, Any], in_axes: Any = 0, out_axes: Any = 0, axis_size: int | None = None
+    fun: Callable[Parameters, Any], in_axes: object = 0, out_axes: object = 0, axis_size: int | None = None
 ) -> Traced[Parameters, Any]:
     """Vectorize a function: return the function that maps it over an axis of its arguments.
 
@@ -82,6 +86,6 @@ def vmap_in_chunks(
     return remembered(fun, ("vmap", _axes_key(in_axes), _axes_key(out_axes), axis_size, chunk_size), make)
 
 
-def _axes_key(axes: Any) -> Any:
+def _axes_key(axes: Any) -> tuple[TreeDef, tuple[int, ...]]:
     leaves, structure = tree.flatten(axes)
     return structure, tuple(leaves)

@@ -152,7 +152,7 @@ jacobian = jacrev
 
 
 def hessian(
-    fun: Callable[Parameters, Any],
+    fun: Callable[Parameters, object],
     argnums: Argnums = 0,
     has_aux: bool = False,
     holomorphic: bool = False,

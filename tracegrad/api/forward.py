@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,6 +18,10 @@ from tracegrad.transform_support import (
 )
 from tracegrad.transforms import jvp_function as forward
 from tracegrad.transforms.split_program import linearized
+
+if TYPE_CHECKING:
+    from tracegrad.typing import Array
+
 
 __all__ = ["jvp", "linearize"]
 
@@ -128,7 +132,7 @@ def linearize(fun: Function, *primals: Any, has_aux: bool = False) -> Any:
     if is_eager(point.leaves):
         out, push, aux = forward.linear(fun, point, has_aux)
 
-        def f_jvp(*tangents: Any) -> Any:
+        def f_jvp(*tangents: Array) -> Any:
             return push(point.tangents(tangents))
     else:
         key = "linearize", has_aux
@@ -136,7 +140,7 @@ def linearize(fun: Function, *primals: Any, has_aux: bool = False) -> Any:
         out, aux, saved, half = first(primals)
         second = second_program(half, "f_jvp", fun)
 
-        def f_jvp(*tangents: Any) -> Any:
+        def f_jvp(*tangents: Array) -> Any:
             return second(saved, point.tangents(tangents))
 
     return (out, f_jvp, aux) if has_aux else (out, f_jvp)

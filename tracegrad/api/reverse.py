@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracegrad import tree
 from tracegrad.ops import Carrier
@@ -13,6 +13,10 @@ from tracegrad.traced_function import Parameters, Traced
 from tracegrad.transform_support import check, derived, is_eager, require_callable, second_program, standing_for
 from tracegrad.transforms import vjp_function
 from tracegrad.transforms.split_program import pulled, pulled_again
+
+if TYPE_CHECKING:
+    from tracegrad.typing import Array
+
 
 __all__ = ["grad", "stop_gradient", "value_and_grad", "vjp"]
 
@@ -155,7 +159,7 @@ def grad(
     def make() -> Traced[Parameters, Any]:
         both = vjp_function.value_and_grad(fun, argnums, has_aux, holomorphic)
 
-        def body(*args: Any, **kwargs: Any) -> Any:
+        def body(*args: object, **kwargs: Array) -> Any:
             value, gradient = both(*args, **kwargs)
             return (gradient, value[1]) if has_aux else gradient
 

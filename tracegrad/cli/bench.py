@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -17,6 +17,11 @@ from tracegrad.cli.errors import Lines
 from tracegrad.runtime.threads.pool import num_threads
 from tracegrad.settings import disable_jit
 from tracegrad.utils.formatting import columns, duration
+
+if TYPE_CHECKING:
+    from tracegrad.ops.core.dispatch import Operand
+    from tracegrad.typing import Array
+
 
 __all__ = ["add_to"]
 
@@ -36,26 +41,26 @@ class Workload(NamedTuple):
     args: tuple[Any, ...]
 
 
-def _chain(x: Any) -> Any:
+def _chain(x: Array) -> Operand:
     return np.sum(np.exp(-0.5 * x * x) * np.sin(x) / (1.0 + x * x))
 
 
-def _network(params: Any, x: Any, y: Any) -> Any:
+def _network(params: dict[str, Array], x: Array, y: Array) -> Any:
     h = np.tanh(x @ params["w"] + params["b"])
     return np.mean((h @ params["v"] - y) ** 2)
 
 
-def _logistic(w: Any, x: Any, y: Any) -> Any:
+def _logistic(w: Array, x: Array, y: Array) -> Any:
     return np.mean(np.log1p(np.exp(-y * (x @ w)))) + 0.01 * np.sum(w * w)
 
 
-def _mixture(means: Any, x: Any) -> Any:
+def _mixture(means: Array, x: Array) -> Any:
     distances = np.sum((x[:, None, :] - means) ** 2, axis=2)
     smallest = np.min(distances, axis=1, keepdims=True)
     return np.sum(smallest[:, 0] - np.log(np.sum(np.exp(smallest - distances), axis=1)))
 
 
-def _heat(u: Any) -> Any:
+def _heat(u: Array) -> Any:
     for _ in range(200):
         u = u + 0.1 * (np.roll(u, 1) - 2.0 * u + np.roll(u, -1))
     return np.sum(u * u)
@@ -97,7 +102,7 @@ def _row(workload: Workload, seconds: float) -> tuple[str, ...]:
     first = time.perf_counter() - start
     _check(workload, result)
 
-    def eager() -> Any:
+    def eager() -> tuple[np.float64, Array]:
         with disable_jit():
             return both(*args)
 
@@ -134,7 +139,7 @@ def _check(workload: Workload, result: Any) -> None:
         raise AssertionError(f"{name}: a slope of {derivative}, but {difference} by differences; please report this")
 
 
-def _median(run: Callable[[], Any], seconds: float) -> float:
+def _median(run: Callable[..., object], seconds: float) -> float:
     run()
     run()
     results: list[float] = []

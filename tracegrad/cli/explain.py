@@ -16,7 +16,7 @@ import os
 import sys
 from difflib import get_close_matches
 from functools import reduce
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,6 +25,10 @@ from tracegrad.avals import SUPPORTED, short_name
 from tracegrad.cli.errors import Lines, UsageError
 from tracegrad.profile import profile
 from tracegrad.traced_function import Traced
+
+if TYPE_CHECKING:
+    from tracegrad.typing import Array
+
 
 __all__ = ["add_to", "argument", "resolve_target"]
 
@@ -177,7 +181,7 @@ def _value(tree: ast.expr) -> Any:
             return ast.literal_eval(tree)
 
 
-def _array(dtype: str, sizes: object) -> np.ndarray[Any, Any]:
+def _array(dtype: str, sizes: object) -> Array:
     shape = sizes if isinstance(sizes, tuple) else (sizes,)
     if dtype not in _DTYPES:
         raise ValueError(f"there is no dtype {dtype}; there are {', '.join(sorted(_DTYPES))}")

@@ -24,11 +24,11 @@ class TensorBackend(AbstractBackend):  # type: ignore[misc, unused-ignore]
 
     framework_name = "tracegrad"
 
-    def is_appropriate_type(self, tensor: Any) -> bool:
+    def is_appropriate_type(self, tensor: object) -> bool:
         """Whether a value is a Tensor."""
         return isinstance(tensor, Tensor)
 
-    def from_numpy(self, x: Any) -> Any:
+    def from_numpy(self, x: object) -> Any:
         """Return a Tensor with the values of an ndarray."""
         return NAMES["tensor"](x)
 

@@ -16,7 +16,7 @@ from tracegrad.ops.shape.linear import flip
 Combine = Callable[[list[Any], list[Any]], list[Any]]
 
 
-def associative_scan(fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = False, axis: int = 0) -> Any:
+def associative_scan(fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = False, axis: int = 0) -> object:
     """Compute all prefix combinations along `axis`: `x0`, `fn(x0, x1)`, `fn(fn(x0, x1), x2)`, and so on.
 
     Parameters
@@ -67,7 +67,7 @@ def associative_scan(fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = 
         raise ShapeError(located(f"associative_scan: the arrays have different lengths along the axis: {lengths}"))
     called, at = inlined(fn), axes[0]
 
-    def combine(x: list[Any], y: list[Any]) -> list[Any]:
+    def combine(x: list[object], y: list[object]) -> list[Any]:
         return tree.leaves(called(tree.unflatten(structure, x), tree.unflatten(structure, y)))
 
     arrays = [x if isinstance(x, Carrier) else np.asarray(x) for x in leaves]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -34,6 +34,10 @@ from tracegrad.transforms.partition import between
 from tracegrad.transforms.vjp_graph import joint
 from tracegrad.typing import NDArray
 
+if TYPE_CHECKING:
+    from tracegrad.ops.core.dispatch import Carrier, Operand
+    from tracegrad.typing import Array
+
 
 # -- the ops -----------------------------------------------------------------------------------------------------------
 @multi_result(Run(), on_complex=AS_WRITTEN)
@@ -51,7 +55,7 @@ def _(*operands: Aval, body: Graph, policy: tuple[str, ...], inlined: bool) -> R
 @remat.def_vjp_all
 def _(
     wanted: Sequence[int],
-    cts: tuple[Any, ...],
+    cts: tuple[Operand | None, ...],
     ans: Any,
     *operands: Any,
     body: Graph,
@@ -86,7 +90,7 @@ def _is_saveable(node: GraphNode, policy: Sequence[str]) -> bool:
 
 @remat.def_jvp
 def _(
-    tangents: Sequence[Any], ans: Any, *operands: Any, body: Graph, policy: tuple[str, ...], inlined: bool
+    tangents: tuple[Array | None, ...], ans: Any, *operands: Any, body: Graph, policy: tuple[str, ...], inlined: bool
 ) -> tuple[Any, ...]:
     both, result = pushed(body, [i for i, t in enumerate(tangents) if t is not None])
     args = [*operands, *(t for t in tangents if t is not None)]
@@ -127,7 +131,7 @@ def _(x: Aval, *, name: str) -> Aval:
 
 
 @checkpoint_value.def_vjp("x")
-def _(ct: Any, ans: Any, x: Any, *, name: str) -> Any:
+def _(ct: NDArray | Carrier, ans: object, x: object, *, name: str) -> Any:
     return ct
 
 
@@ -179,7 +183,7 @@ class checkpoint_policies:
         return ("named", *names)
 
 
-def checkpoint_name(x: Any, name: str) -> Any:
+def checkpoint_name(x: object, name: str) -> object:
     """Name an array or pytree for `checkpoint_policies.save_only_these_names`.
 
     Parameters
@@ -206,7 +210,7 @@ def checkpoint_name(x: Any, name: str) -> Any:
     return tree.map(lambda leaf: checkpoint_value(leaf, name=name) if current_trace() else leaf, x)
 
 
-def checkpoint(fun: Callable[..., Any], *, policy: tuple[str, ...] | None = None) -> Callable[..., Any]:
+def checkpoint(fun: Callable[..., Any], *, policy: tuple[str, ...] | None = None) -> Callable[..., object]:
     """Rematerialize a function: its derivative recomputes intermediate values instead of saving them.
 
     Parameters

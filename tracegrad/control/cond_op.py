@@ -44,7 +44,9 @@ def _(*operands: Aval, branches: tuple[Graph, ...]) -> ResultAvals:
 
 
 @cond.def_vjp_all
-def _(wanted: Sequence[int], cts: tuple[Any, ...], ans: Any, *operands: Any, branches: tuple[Graph, ...]) -> list[Any]:
+def _(
+    wanted: Sequence[int], cts: tuple[object, ...], ans: Any, *operands: Any, branches: tuple[Graph, ...]
+) -> list[Any]:
     # The backward branch recomputes the values that it needs from the forward branch.
     seeded = [k for k, ct in enumerate(cts) if ct is not None]
     wrt = [i - 1 for i in wanted if i and aval_of(operands[i]).is_inexact]
@@ -67,7 +69,7 @@ def _(wanted: Sequence[int], cts: tuple[Any, ...], ans: Any, *operands: Any, bra
 
 
 @cond.def_jvp
-def _(tangents: Sequence[Any], ans: Any, *operands: Any, branches: tuple[Graph, ...]) -> tuple[Any, ...]:
+def _(tangents: Sequence[object], ans: Any, *operands: Any, branches: tuple[Graph, ...]) -> tuple[Any, ...]:
     moving = [i - 1 for i, t in enumerate(tangents) if t is not None]
     passes = [pushed(branch, moving) for branch in branches]
     reached_outputs = sorted({k for _, reached in passes for k in reached})

@@ -7,7 +7,7 @@ Python `if`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,10 +22,14 @@ from tracegrad.ops.shape.linear import cast
 from tracegrad.trace.driver.region import weakened
 from tracegrad.trace.sources.describe import describe
 
+if TYPE_CHECKING:
+    from tracegrad.typing import Array
+
+
 Function = Callable[..., Any]
 
 
-def cond(pred: Any, true_fun: Function, false_fun: Function, *operands: Any) -> Any:
+def cond(pred: Array, true_fun: Function, false_fun: Function, *operands: Array) -> Any:
     """Compute `true_fun(*operands)` if `pred` is true, else `false_fun(*operands)`.
 
     Parameters
@@ -109,7 +113,7 @@ def _require_one(name: str, label: str, x: Any) -> None:
         raise TypeError(located(f"{name}: {label} must be one value, got an array of shape {x.shape}"))
 
 
-def _chosen(name: str, index: Any, functions: Sequence[Function], operands: Sequence[Any]) -> Any:
+def _chosen(name: str, index: object, functions: Sequence[Function], operands: Sequence[Any]) -> Any:
     names = [f"a branch of {name} ({describe(f).name})" for f in functions]
     outputs = [recorded(f, operands, label) for f, label in zip(functions, names)]
     structure = outputs[0].structures[0]

@@ -15,7 +15,7 @@ not to the whole array.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracegrad.analysis.index_ranges import (
     Distances,
@@ -37,6 +37,11 @@ from tracegrad.ops.indexing.gather_scatter import gather
 from tracegrad.ops.shape.linear import fresh, full, reshape, slice
 from tracegrad.settings import disabled
 from tracegrad.target.tuning import TUNING
+
+if TYPE_CHECKING:
+    from tracegrad.ir.builder import GraphValue
+    from tracegrad.ops.core.dispatch import Operand
+
 
 _PARTIAL_READS = (slice, dynamic_slice, gather)
 SMALL = TUNING.loops.min_hoisted_ratio
@@ -123,12 +128,14 @@ class _LoopHoisting:
         return x.op(*operands) if not all(map(is_literal, operands)) else None
 
 
-def clamped_start(start: Any, known: Distances, limit: int) -> Any:
+def clamped_start(start: Operand, known: Distances, limit: int) -> object:
     """Clamp the `start` of a window to the range from 0 to `limit`."""
     return start if within(known, 0, limit) else minimum(maximum(start, 0), limit)
 
 
-def _read(array: Any, starts: Sequence[Any], sizes: Sequence[int], step: Sequence[int], reach: Sequence[int]) -> Any:
+def _read(
+    array: Operand, starts: Sequence[Any], sizes: Sequence[int], step: Sequence[int], reach: Sequence[int]
+) -> Operand:
     if not all(map(is_literal, starts)):
         return dynamic_slice(array, *starts, sizes=sizes, step=step)
     return slice(array, start=tuple(starts), stop=tuple(map(sum, zip(starts, reach))), step=step)

@@ -18,7 +18,7 @@ from tracegrad.transforms.jvp_graph import pushed
 
 
 # -- forward mode ------------------------------------------------------------------------------------------------------
-def pushed_loop(loop: LoopView, tangents: Sequence[Any], operands: Sequence[Any]) -> dict[int, Any]:
+def pushed_loop(loop: LoopView, tangents: Sequence[object], operands: Sequence[object]) -> dict[int, object]:
     """The tangents of the results of a loop, by the numbers of the results. The tangents of each sort of operand follow
     it in the loop that computes them; the same holds for the carries and results of an iteration."""
     carries, n_outputs = loop.carries, len(loop.body.outputs)
@@ -69,7 +69,7 @@ def _pushed_iteration(loop: LoopView, tangent_inputs: Sequence[int]) -> tuple[li
 
 
 # -- batching ----------------------------------------------------------------------------------------------------------
-def batched_loop(loop: LoopView, size: int, flags: Sequence[bool], operands: Sequence[Any]) -> tuple[Any, ...]:
+def batched_loop(loop: LoopView, size: int, flags: Sequence[bool], operands: Sequence[Any]) -> tuple[object, ...]:
     """The results of a loop for a batch of the flagged operands."""
     iteration, inside, result = _batched_iteration(loop, size, flags)
     cond = None

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracegrad.control.region_ops import run_region
 from tracegrad.ir import Graph, GraphNode, GraphValue
@@ -22,6 +22,10 @@ from tracegrad.ops.shape.linear import zeros_like
 from tracegrad.transforms.partition import partition
 from tracegrad.transforms.vjp_graph import active_outputs, joint
 from tracegrad.utils.lazy_dataclass import record
+
+if TYPE_CHECKING:
+    from tracegrad.ir.builder import GraphValue
+    from tracegrad.ops.core.dispatch import Operand
 
 
 def differentiable(body: Graph, wanted: Sequence[int], carries: int) -> list[int]:
@@ -53,7 +57,7 @@ class IterationVjp:
     outside: Graph
     counter_steps: dict[int, int]
 
-    def cotangents(self, value: Callable[[str, int], Any], cts: Sequence[Any]) -> dict[int, Any]:
+    def cotangents(self, value: Callable[..., object], cts: Sequence[object]) -> dict[int, Any]:
         """The cotangents of inputs by position, computed from the cotangents of `seeded`."""
         operands = [value(*each) for each in self.values]
         return dict(zip(self.reached, run_region(self.backward, [*operands, *cts])))
@@ -189,11 +193,11 @@ def _is_changing(x: Any) -> bool:
     return any(node is operands for k, operands in enumerate(x.builder.inputs) if k in _DIFFERENTIATED.changing)
 
 
-def next_cotangents(iteration: IterationVjp, cts: dict[int, Any], like: Sequence[Any]) -> list[Any]:
+def next_cotangents(iteration: IterationVjp, cts: dict[int, GraphValue], like: list[Operand]) -> list[Operand]:
     """The cotangents of the live carries before the iteration; `like` are the cotangents after it."""
     return [cts[k] if k in cts else zeros_like(x) for k, x in zip(iteration.live, like)]
 
 
-def accumulated(cts: dict[int, Any], positions: Sequence[int], totals: Sequence[Any]) -> list[Any]:
+def accumulated(cts: dict[int, Any], positions: Sequence[int], totals: Sequence[Any]) -> list[Operand]:
     """The accumulated cotangents of constants, after adding the cotangents of this iteration."""
     return [accumulate(total, cts[i]) for i, total in zip(positions, totals)]

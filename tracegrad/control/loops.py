@@ -6,7 +6,7 @@ Inside a traced function a loop is one node for any number of iterations; elsewh
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -32,6 +32,12 @@ from tracegrad.ir.loop_view import LoopView
 from tracegrad.ops import Carrier
 from tracegrad.trace.ragged.symbolic_size import counting, limits
 from tracegrad.trace.sources.describe import describe
+
+if TYPE_CHECKING:
+    from tracegrad.ops.core.dispatch import Operand
+    from tracegrad.trace.driver.region import Like
+    from tracegrad.typing import Array
+
 
 Function = Callable[..., Any]
 
@@ -109,7 +115,7 @@ def scan(
     label = f"the body of a scan ({describe(f).name})"
     rows = tree.unflatten(structure, [like_row(x) for x in leaves])
 
-    def record(like: list[Any], wanted: list[Aval | None]) -> Any:
+    def record(like: list[Operand | Like], wanted: list[Aval | None]) -> Any:
         return recorded(f, (tree.unflatten(shape, like), rows), label, lambda r: _pair(r, label), wanted)
 
     body, _ = carried(record, initial, shape, label)
@@ -245,7 +251,7 @@ def while_loop(cond_fun: Function, body_fun: Function, init_val: Any) -> Any:
     label = f"the body of a while_loop ({describe(body_fun).name})"
     cond_label = f"the condition of a while_loop ({describe(cond_fun).name})"
 
-    def record(like: list[Any], wanted: list[Aval | None]) -> Any:
+    def record(like: list[Operand | Like], wanted: list[Aval | None]) -> Any:
         return recorded(body_fun, (tree.unflatten(shape, like),), label, wanted=wanted)
 
     body, like = carried(record, initial, shape, label)
@@ -260,7 +266,9 @@ def while_loop(cond_fun: Function, body_fun: Function, init_val: Any) -> Any:
     return body.results(run_loop([*args, *captured], loop))[0]
 
 
-def _python_while(cond_fun: Function, body_fun: Function, value: Any) -> Any:
+def _python_while(
+    cond_fun: Function, body_fun: Function, value: Array | tuple[int, np.float64]
+) -> Array | tuple[int, np.float64]:
     label = f"the body of a while_loop ({describe(body_fun).name})"
     shape = tree.structure(value)
     condition, iteration = inlined(cond_fun), inlined(body_fun)
@@ -272,7 +280,7 @@ def _python_while(cond_fun: Function, body_fun: Function, value: Any) -> Any:
     return value
 
 
-def fori_loop(lower: Any, upper: Any, body_fun: Function, init_val: Any) -> Any:
+def fori_loop(lower: Any, upper: Any, body_fun: Function, init_val: object) -> Any:
     """Repeat `val = body_fun(i, val)` for each i from `lower` to `upper` - 1, beginning with `init_val`.
 
     Parameters
@@ -333,5 +341,5 @@ def fori_loop(lower: Any, upper: Any, body_fun: Function, init_val: Any) -> Any:
     return value
 
 
-def _is_integer(x: Any) -> bool:
+def _is_integer(x: Operand) -> bool:
     return isinstance(x, int | np.integer) and not isinstance(x, Carrier)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,6 +15,10 @@ from tracegrad.ops import Carrier, TapeCarrier
 from tracegrad.ops.shape.linear import cast, full
 from tracegrad.trace.builder.builder import TraceBuilder, current_trace
 from tracegrad.trace.driver.region import ClosedFunction, Like, closed, weakened
+
+if TYPE_CHECKING:
+    from tracegrad.ops.core.dispatch import Operand
+
 
 Function = Callable[..., Any]
 
@@ -47,16 +51,16 @@ class RecordedFunction:
 
 def recorded(
     f: Function,
-    args: Sequence[Any],
+    args: Sequence[object],
     label: str,
-    split_result: Callable[[Any], Sequence[Any]] = lambda result: (result,),
+    split_result: Callable[[object], Sequence[object]] = lambda result: (result,),
     wanted: Sequence[Aval | None] = (),
 ) -> RecordedFunction:
     """`f(*args)` as a graph. `split_result` splits the result; the first outputs take the dtypes `wanted` if they are
     Python numbers."""
     structures: list[tree.TreeDef] = []
 
-    def flat(*operands: Any) -> list[Any]:
+    def flat(*operands: object) -> list[Any]:
         result = inlined(f)(*operands)
         results: list[Any] = []
         structures.clear()
@@ -69,7 +73,7 @@ def recorded(
     return RecordedFunction(closed(flat, args, label), structures)
 
 
-def _in_dtype(x: Any, wanted: Aval | None = None) -> Any:
+def _in_dtype(x: Operand, wanted: Aval | None = None) -> Any:
     """A Python number converted to the wanted dtype, if that can represent it: 1 to 1.0, and not the reverse."""
     if wanted is None or not _is_weak(x) or type(x) is complex:
         return x
@@ -150,15 +154,15 @@ def _identity(x: Any) -> Any:
     return (x.array.node, id(x)) if isinstance(x, TapeCarrier) else x.node
 
 
-def _is_weak(x: Any) -> bool:
+def _is_weak(x: Operand | Like) -> bool:
     return type(x) in LITERALS or bool(getattr(x, "weak", False))
 
 
-def _aval(x: Any) -> Aval:
+def _aval(x: Operand | Like) -> Aval:
     return x if isinstance(x, Aval) else aval_of(np.asarray(x) if type(x) in LITERALS else x)
 
 
-def row_count(name: str, leaves: Sequence[Any], paths: Sequence[str], length: int | None) -> int:
+def row_count(name: str, leaves: list[Operand], paths: Sequence[str], length: int | None) -> int:
     """The number of rows of the arrays; ValueError if the numbers differ or it is unknown."""
     counts: dict[str, int] = {}
     for x, path in zip(leaves, paths):
@@ -176,7 +180,7 @@ def row_count(name: str, leaves: Sequence[Any], paths: Sequence[str], length: in
     return next(iter(counts.values()))
 
 
-def like_row(x: Any) -> Any:
+def like_row(x: Operand) -> object:
     """A stand-in for one row of the array `x`; a Tensor if `x` is one."""
     if isinstance(x, TapeCarrier) and x.shape[0]:
         return x[0]  # type: ignore[index]

@@ -6,8 +6,7 @@ takes the carries, one row of each array and the constants. It returns new carri
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,6 +21,11 @@ from tracegrad.ops.core.op import AS_WRITTEN, ResultAvals, multi_result
 from tracegrad.ops.core.samples import uniform
 from tracegrad.ops.elementwise.table import add, multiply, sin
 from tracegrad.typing import NDArray
+
+if TYPE_CHECKING:
+    from tracegrad.ir.builder import GraphValue
+    from tracegrad.ops.core.dispatch import Operand
+    from tracegrad.typing import Array
 
 
 @multi_result(Repeat(), on_complex=AS_WRITTEN)
@@ -50,13 +54,15 @@ def _(*operands: Aval, body: Graph, carries: int, xs: int, length: int, reverse:
 
 
 @scan.def_jvp
-def _(tangents: Sequence[Any], ans: Any, *operands: Any, **params: Any) -> tuple[Any, ...]:
+def _(
+    tangents: tuple[Array | None, ...], ans: tuple[Operand, ...], *operands: Array | Aval | GraphValue, **params: object
+) -> tuple[Any, ...]:
     ts = pushed_loop(LoopView.from_params(scan, params), tangents, operands)
     return tuple([ts.get(k) for k in range(len(ans))])
 
 
 @scan.def_batch
-def _(size: int, flags: tuple[bool, ...], *operands: Any, **params: Any) -> tuple[Any, ...]:
+def _(size: int, flags: tuple[bool, ...], *operands: Operand | Aval | GraphValue, **params: Any) -> tuple[Any, ...]:
     return batched_loop(LoopView.from_params(scan, params), size, flags, operands)
 
 

@@ -164,7 +164,7 @@ def segmented(loop: LoopView, operands: Sequence[Any], iterations: int) -> tuple
     return [*loop.initial(result), *ys], list(result[n_outputs:])
 
 
-def run_in_segments(loop: LoopView, operands: Sequence[Any], iterations: int) -> tuple[Any, ...]:
+def run_in_segments(loop: LoopView, operands: Sequence[Any], iterations: int) -> tuple[object, ...]:
     """The results of a scan, run in segments of `iterations` iterations."""
     rest, reverse, n = loop.length % iterations, loop.reverse, loop.carries
     result, _ = segmented(loop, operands, iterations)

@@ -8,8 +8,7 @@ iteration. The number of iterations is also a result.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,6 +24,12 @@ from tracegrad.ops.core.samples import uniform
 from tracegrad.ops.elementwise.table import add, less, multiply, sin
 from tracegrad.ops.shape.linear import reduce_sum
 from tracegrad.typing import NDArray
+
+if TYPE_CHECKING:
+    from tracegrad.ir.builder import GraphValue
+    from tracegrad.ops.core.dispatch import Operand
+    from tracegrad.typing import Array
+
 
 _BOOL, _INT64 = Aval((), np.dtype(bool)), Aval((), np.dtype(np.int64))
 
@@ -84,13 +89,15 @@ class room_for:
 
 
 @while_loop.def_jvp
-def _(tangents: Sequence[Any], ans: Any, *operands: Any, **params: Any) -> tuple[Any, ...]:
+def _(
+    tangents: tuple[Array | None, ...], ans: tuple[Operand, ...], *operands: Array | Aval | GraphValue, **params: object
+) -> tuple[Any, ...]:
     ts = pushed_loop(LoopView.from_params(while_loop, params), tangents, operands)
     return tuple([ts.get(k) for k in range(len(ans))])
 
 
 @while_loop.def_batch
-def _(size: int, flags: tuple[bool, ...], *operands: Any, **params: Any) -> tuple[Any, ...]:
+def _(size: int, flags: tuple[bool, ...], *operands: Operand | Aval | GraphValue, **params: Any) -> tuple[Any, ...]:
     return batched_loop(LoopView.from_params(while_loop, params), size, flags, operands)
 
 

@@ -8,7 +8,7 @@ the iterations of a segment and then computes their derivative (see `tracegrad.c
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,9 +26,15 @@ from tracegrad.ops.elementwise.table import add, greater_equal, less, logical_an
 from tracegrad.ops.indexing.gather_scatter import gather
 from tracegrad.ops.shape.linear import full, zeros_like
 
+if TYPE_CHECKING:
+    from tracegrad.ops.core.dispatch import Carrier, Operand
+    from tracegrad.typing import Array
+
 
 @while_loop.def_vjp_all
-def _(wanted: Sequence[int], cts: tuple[Any, ...], ans: Any, *operands: Any, **params: Any) -> list[Any]:
+def _(
+    wanted: Sequence[int], cts: tuple[Operand | Operand | None, ...], ans: Any, *operands: Any, **params: Any
+) -> list[Any]:
     loop = LoopView.from_params(while_loop, params)
     # The trip count follows the carries, and has no cotangent. The stacked results follow the trip count.
     args = [k if k < loop.carries else k - 1 for k, ct in enumerate(cts) if ct is not None]
@@ -83,7 +89,7 @@ def _iteration_by_iteration(
         [operands[i] for i in counting],
     ]
 
-    def step(i: Any, *args: Any) -> list[Any]:
+    def step(i: Operand, *args: Any) -> list[Any]:
         after, sums, stacks, fixed, known, starts = split_like(args, groups)
         rows = [gather(x, i, axes=(0,)) for x in stacks]
         table = {
@@ -103,7 +109,7 @@ def _segment_by_segment(
     loop: LoopView,
     operands: Sequence[Any],
     state: Sequence[Any],
-    outside: Sequence[Any],
+    outside: Sequence[object],
     iterations: int,
 ) -> list[Any]:
     n = loop.carries
@@ -120,7 +126,7 @@ def _segment_by_segment(
     return _counted_down(step, count, state, [x for group in groups[1:] for x in group])
 
 
-def _counted_down(step: Any, count: Any, state: Sequence[Any], consts: Sequence[Any]) -> list[Any]:
+def _counted_down(step: Any, count: Any, state: Sequence[Any], consts: list[Array | Carrier]) -> list[Any]:
     """The final `state` of `step(i, *state, *consts)` for i from `count` - 1 down to 0."""
     flat = [subtract(count, 1), *state, *consts]
     avals = [aval_of(x) for x in flat]
@@ -135,7 +141,7 @@ def _counted_down(step: Any, count: Any, state: Sequence[Any], consts: Sequence[
 
 
 # -- the loop in segments ----------------------------------------------------------------------------------------------
-def _in_segments(loop: LoopView, operands: Sequence[Any], iterations: int) -> tuple[Any, Sequence[Any]]:
+def _in_segments(loop: LoopView, operands: Sequence[object], iterations: int) -> tuple[object, Sequence[object]]:
     """Run a `while_loop` without stacked results in segments of at most `iterations` iterations, with room for its
     capacity. Returns the number of segments, and the carries at the beginning of each."""
     n, bounded = loop.carries, _bounded(loop._replace(length=0), iterations)
@@ -164,5 +170,5 @@ def _bounded(loop: LoopView, iterations: int) -> LoopView:
     return loop._replace(body=build(step, avals), cond=build(condition, avals), carries=n + 1)
 
 
-def _zero() -> Any:
+def _zero() -> object:
     return full(shape=(), value=0, dtype="int64")

@@ -167,7 +167,7 @@ def _both(partial: ChunkResult, has_aux: bool) -> Any:
     return finished(partial, has_aux)
 
 
-def _gradient(partial: ChunkResult, has_aux: bool) -> Any:
+def _gradient(partial: ChunkResult, has_aux: bool) -> object:
     value, gradient = finished(partial, has_aux)
     return (gradient, value[1]) if has_aux else gradient
 
@@ -206,7 +206,7 @@ def _as_tuple(argnums: Argnums) -> tuple[int, ...]:
 
 
 def _placed(
-    fun: Function, name: str, argnums: Argnums, batched: Argnums, args: Sequence[Any]
+    fun: Function, name: str, argnums: Argnums, batched: Argnums, args: Sequence[object]
 ) -> tuple[Columns, list[Any]]:
     """Return the chunks of a call, and its arguments with placeholders for them."""
     description, count = describe(fun, "grad of "), len(args)
@@ -250,7 +250,7 @@ def _by_dask(job: Job, columns: Columns, scheduler: object, compute: bool, resul
     def leaf(i: int) -> Any:
         return task(of_chunk, f"chunk-{i}", sent, i, *chunk_entries[i])
 
-    def together(partials: list[Any]) -> Any:
+    def together(partials: list[object]) -> Any:
         return task(_TOGETHER[job.how.reduction], f"{job.how.reduction}-{next(serial)}", partials)
 
     total = along_tree(job.chunks, leaf, together)
@@ -289,7 +289,7 @@ def _scheduler_traits(dask: Any, scheduler: Any) -> tuple[bool, bool]:
     return get not in (dask.local.get_sync, dask.threaded.get), get is not dask.local.get_sync
 
 
-def chunk_of(key: str, chunk_entries: Sequence[tuple[Any, ...]], key_format: str) -> str:
+def chunk_of(key: str, chunk_entries: Sequence[tuple[object, ...]], key_format: str) -> str:
     """Return the chunk of a task, by its key, which is the chunk's key or derived from it."""
     for i, entries in enumerate(chunk_entries):
         chunk = f"chunk {i} (of {len(chunk_entries)}, from 0)"

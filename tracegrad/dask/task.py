@@ -144,7 +144,7 @@ def of_chunk(job: Job, number: int, *entries: object) -> ChunkResult:
     return ChunkResult(rows, value, gradient, aux)
 
 
-def _filled(arg: object, entries: tuple[Any, ...]) -> Any:
+def _filled(arg: object, entries: tuple[object, ...]) -> Any:
     """Return an argument with the chunk's entries in place of the placeholders."""
     return tree.map(lambda x: in_order(entries[x.number]) if type(x) is ChunkPlaceholder else x, arg)
 
@@ -200,7 +200,7 @@ def _one_thread() -> Iterator[None]:
                 _Crowd.held = None
 
 
-def _culprit(fun: Any, dumps: Callable[[Any], bytes], seen: frozenset[int] = frozenset()) -> str:
+def _culprit(fun: Any, dumps: Callable[[object], bytes], seen: frozenset[int] = frozenset()) -> str:
     """Name the captured object that cannot be pickled; "" if there is none."""
     inner = inspect.unwrap(fun)
     inner = getattr(inner, "__func__", inner)

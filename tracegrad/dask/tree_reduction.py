@@ -90,9 +90,9 @@ def _times(partial: ChunkResult, share: float) -> ChunkResult:
     return partial._replace(value=partial.value * share, gradient=tree.map(lambda x: x * share, partial.gradient))
 
 
-def _plus(x: Any, y: Any) -> Any:
+def _plus(x: Any, y: Any) -> object:
     return x + y
 
 
-def _all_aux(partials: Sequence[ChunkResult]) -> list[Any]:
+def _all_aux(partials: Sequence[ChunkResult]) -> list[object]:
     return [aux for partial in partials for aux in partial.aux]

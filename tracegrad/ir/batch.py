@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracegrad.avals import Aval, is_literal
 from tracegrad.ir.builder import GraphValue, build, recorder
@@ -17,9 +17,13 @@ from tracegrad.ir.interpreter import applied
 from tracegrad.ops.core.op import Carrier, Op, bind
 from tracegrad.ops.shape.batching import repeated
 
+if TYPE_CHECKING:
+    from tracegrad.ops.core.dispatch import Operand
+    from tracegrad.typing import Array
+
 
 def replay_batched(
-    graph: Graph, size: int, flags: Sequence[bool], operands: Sequence[Any]
+    graph: Graph, size: int, flags: Sequence[bool], operands: list[Array | GraphValue] | tuple[GraphValue, ...]
 ) -> tuple[list[Any], list[bool]]:
     """Apply the graph's ops to operands; the flagged operands are batches of this size.
 
@@ -39,7 +43,7 @@ def replay_batched(
     return [env[x] for x in graph.outputs], [is_batch[x] for x in graph.outputs]
 
 
-def _batch(size: int, flags: tuple[bool, ...], op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
+def _batch(size: int, flags: tuple[bool, ...], op: Op, operands: tuple[Operand, ...], params: dict[str, object]) -> Any:
     return op.batch(size, flags, operands, params) if any(flags) else bind(op, operands, params)
 
 

@@ -43,7 +43,7 @@ class GraphValue(Carrier):
     def dtype(self) -> Any:
         return self.node.aval.dtype
 
-    def bind(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
+    def bind(self, op: Op, operands: tuple[Any, ...], params: dict[str, object]) -> Any:
         return self.builder.emit(op, operands, params)
 
     def refusal(self, why: str) -> BaseException:
@@ -149,7 +149,7 @@ class Builder(Recorder):
         return sliced(self.inputs, self.nodes, [self.lift(x).node for x in outputs])
 
 
-def key_of(xs: tuple[Any, ...]) -> tuple[Any, ...]:
+def key_of(xs: tuple[object, ...]) -> tuple[Any, ...]:
     """A key that distinguishes operands, or names and values, exactly.
 
     1, 1.0 and True are equal and -0.0 equals 0.0, so the key of a literal is its text."""

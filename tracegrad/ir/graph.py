@@ -115,7 +115,9 @@ def map_regions(params: Params, change: Callable[[Graph], Graph]) -> Params:
     return tuple([(k, _mapped(v, change)) for k, v in params]) if _regions(params) else params
 
 
-def _mapped(value: Any, change: Callable[[Graph], Graph]) -> Any:
+def _mapped(
+    value: tuple[Graph, ...] | Graph | int, change: Callable[[Graph], Graph]
+) -> tuple[Graph, ...] | Graph | int:
     if type(value) is Graph:
         return change(value)
     if type(value) is tuple and value and type(value[0]) is Graph:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from operator import itemgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from tracegrad.ir.builder import recorder
 from tracegrad.ir.graph import Graph, GraphNode
 from tracegrad.ops.core.op import Carrier, bind
 from tracegrad.utils.errstate import QUIET, restore_traps, set_traps, traps
+
+if TYPE_CHECKING:
+    from tracegrad.ir.builder import Builder
 
 
 class _ReplayObservers(threading.local):
@@ -89,20 +92,26 @@ def replayer(graph: Graph) -> Callable[[Sequence[Any]], list[Any]]:
     return replay_once
 
 
-def _function(node: GraphNode) -> tuple[Callable[..., Any], dict[str, Any]]:
+def _function(node: GraphNode) -> tuple[Callable[..., object], dict[str, object]]:
     """The function that computes a node of ndarrays and literals, and its parameters."""
     assert node.op is not None
     return (node.op.impl, dict(node.params)) if node.result_index is None else (itemgetter(node.result_index), {})
 
 
-def _selector(positions: Sequence[int]) -> Callable[[list[Any]], Any]:
+def _selector(positions: Sequence[int]) -> Callable[[list[Any]], Iterable[Any]]:
     """A function that selects the values at these positions of a list."""
     if len(positions) > 1:
         return itemgetter(*positions)
     return itemgetter(slice(positions[0], positions[0] + 1) if positions else slice(0))
 
 
-def applied(node: GraphNode, args: tuple[Any, ...], params: dict[str, Any], builder: Any, apply: Any = bind) -> Any:
+def applied(
+    node: GraphNode,
+    args: tuple[object, ...],
+    params: dict[str, Any],
+    builder: Builder | None,
+    apply: Callable[..., object] = bind,
+) -> Any:
     """Apply the op of a node to values, by `apply(op, args, params)`; a `builder`, unless None, records it."""
     assert node.op is not None
     if builder is not None:
@@ -144,6 +153,6 @@ def evaluate(wanted: GraphNode, computed: dict[GraphNode, Any]) -> Any:
     return computed[wanted]
 
 
-def run(graph: Graph, arrays: Sequence[Any]) -> list[np.ndarray[Any, Any]]:
+def run(graph: Graph, arrays: Sequence[object]) -> list[np.ndarray[Any, Any]]:
     """The outputs of the graph for ndarrays, computed op by op by NumPy (reference interpreter)."""
     return replay(graph, [np.asarray(x) for x in arrays])[0]

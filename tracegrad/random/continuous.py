@@ -142,7 +142,7 @@ def gamma(key: Any, a: Array, shape: Shape | None = None, dtype: DTypeLike = np.
     return call("gammaincinv", a, unit_interval(key, shape_or_broadcast(shape, a), dtype, inside=True))
 
 
-def beta(key: Any, a: Array, b: Array, shape: Shape | None = None, dtype: DTypeLike = np.float64) -> Any:
+def beta(key: object, a: Array, b: Array, shape: Shape | None = None, dtype: DTypeLike = np.float64) -> Any:
     """Draw numbers from the beta distribution.
 
     The numbers are quantiles of uniform numbers, and have derivatives with respect to `a` and `b`.

@@ -16,7 +16,7 @@ from tracegrad.typing import Array, DTypeLike, Number
 __all__ = ["bernoulli", "categorical", "choice", "permutation", "rademacher", "randint"]
 
 
-def bernoulli(key: Any, p: Array | Number = 0.5, shape: Shape | None = None) -> Array:
+def bernoulli(key: object, p: Array | Number = 0.5, shape: Shape | None = None) -> Array:
     """Draw booleans.
 
     >>> from tracegrad import random

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -28,6 +28,11 @@ from tracegrad.reroll.iterations import (
 from tracegrad.reroll.offset_slices import SliceWindow, apply_window, window_of
 from tracegrad.reroll.stack_values import join_slices, stack_rows
 from tracegrad.trace.builder.builder import TraceBuilder
+
+if TYPE_CHECKING:
+    from tracegrad.ir.graph import GraphNode
+    from tracegrad.typing import DType
+
 
 # Positions in an iteration whose values are used after the loop, with the iterations that they come from.
 Uses = dict[int, set[int]]
@@ -247,14 +252,14 @@ def _partner(node: GraphNode, window: SliceWindow | None) -> Aval:
     return next(iter(numbers or avals), _NUMBER)
 
 
-def _literal(x: Any) -> Any:
+def _literal(x: GraphNode | float) -> Any:
     """The literal, or the value of a fill; None for other values."""
     if is_literal(x):
         return x
     return dict(x.params)["value"] if x.op is full else None
 
 
-def _numbers(builder: TraceBuilder, literals: Sequence[Any], dtype: np.dtype[Any]) -> Any:
+def _numbers(builder: TraceBuilder, literals: Sequence[Any], dtype: DType) -> Any:
     """The literals of all iterations as an array."""
     values = np.asarray(literals).astype(dtype)
     start, step, length = literals[0], literals[1] - literals[0], len(literals)

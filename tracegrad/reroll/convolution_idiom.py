@@ -12,7 +12,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tracegrad.avals import is_literal
 from tracegrad.ir import GraphNode
@@ -25,6 +25,10 @@ from tracegrad.ops.shape.linear import concatenate, reshape, slice
 from tracegrad.reroll.offset_slices import SliceWindow, operands_of_all, window_of
 from tracegrad.reroll.thresholds import MIN_ITERATIONS
 from tracegrad.target.tuning import TUNING
+
+if TYPE_CHECKING:
+    from tracegrad.typing import Array
+
 
 ROOM = TUNING.loops.max_window_bytes
 
@@ -127,7 +131,7 @@ class _WindowGrid(NamedTuple):
         total = matmul(together, self._weights(moved, weights.aval.shape[-1]))
         return node_of(reshape(total, shape=self.terms[0].shape))
 
-    def _weights(self, moved: Moved, columns: int) -> Any:
+    def _weights(self, moved: Moved, columns: int) -> Array:
         """All matrices stacked along rows, as a slice if they are adjacent in one array."""
         windows = [window_of(below(term.weights)) for term in self.terms]
         if all(w is not None and w.mask is None for w in windows) and len({w.array for w in windows if w}) == 1:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from tracegrad.typing import NDArray
+
 
 # Lengths, in tokens, of the contexts that are compared to find candidate periods. A longer context distinguishes the
 # occurrences of a token that an iteration contains several times.
@@ -90,7 +94,7 @@ def _periods(codes: np.ndarray[tuple[int], np.dtype[np.int64]], least: int) -> l
     return sorted(results)
 
 
-def _scattered(codes: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _scattered(codes: NDArray) -> np.ndarray[Any, Any]:
     """Pseudorandom hashes of numbers: multiplied by an odd number, with their halves mixed."""
     mixed = (codes.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
     return mixed ^ (mixed >> np.uint64(29))

@@ -7,7 +7,7 @@ final value is known where the loop is recorded.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracegrad.analysis.trip_count import counters, in_iteration
 from tracegrad.avals import aval_of
@@ -15,6 +15,9 @@ from tracegrad.ir import Graph, build, replay
 from tracegrad.ops.elementwise.table import add, floor_divide, subtract
 from tracegrad.settings import disabled
 from tracegrad.utils.lazy_dataclass import record
+
+if TYPE_CHECKING:
+    from tracegrad.ops.core.dispatch import Operand
 
 
 @record(frozen=True, slots=True)
@@ -27,7 +30,7 @@ class ReducedLoop:
     begin: list[Any]
     last: dict[int, Any]
 
-    def all(self, results: Sequence[Any]) -> list[Any]:
+    def all(self, results: tuple[Operand, ...]) -> list[Any]:
         """The final values of all carries, given the final values of the remaining ones."""
         known = dict(zip(self.carries, results)) | self.last
         return [known[k] for k in range(len(known))]
@@ -42,7 +45,7 @@ def reduce_induction(body: Graph, inits: Sequence[Any], numbers: range) -> Reduc
         return ReducedLoop(body, remaining, [], {})
     begin = [inits[k] for k in steps]
 
-    def iteration(*args: Any) -> list[Any]:
+    def iteration(*args: Operand) -> list[Any]:
         number, constants, starts = args[len(remaining)], args[len(remaining) + 1 : -len(begin)], args[-len(begin) :]
         at = number
         if (numbers.start, numbers.step) != (0, 1):

@@ -7,7 +7,7 @@ that all paths update is therefore not selected, which would copy it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracegrad.avals import is_literal
 from tracegrad.control.cond_op import cond
@@ -17,12 +17,17 @@ from tracegrad.ops.indexing.dynamic_slice import dynamic_slice
 from tracegrad.ops.shape.linear import fresh
 from tracegrad.settings import disabled
 
+if TYPE_CHECKING:
+    from tracegrad.ir.graph import GraphNode
+    from tracegrad.ops.core.dispatch import Operand
+
+
 # Corresponding nodes, one for each path.
 _Group = tuple[Any, ...]
 _SAME, _ALIKE, _OTHER = "same", "alike", "other"
 
 
-def merged(graphs: Sequence[Graph], args: Sequence[Any], number: Any) -> list[Any]:
+def merged(graphs: Sequence[Graph], args: tuple[Operand, ...], number: Operand) -> list[Any]:
     """The outputs of the graph selected by `number`, for these arguments. All graphs have the same signature."""
     if disabled("if-conversion"):
         return list(cond(number, *args, branches=tuple(graphs)))
@@ -54,7 +59,7 @@ class _Merged:
         first, *others = [known[x] for known, x in zip(self.numbers, nodes)]
         return self.same[first] if all(x == first for x in others) else nodes
 
-    def outputs(self, number: Any) -> list[Any]:
+    def outputs(self, number: Operand) -> list[Any]:
         self._choose(number)
         return [self._value(group) for group in self.roots]
 
@@ -89,7 +94,7 @@ class _Merged:
         return _SAME if all(k == _SAME for k in kinds) else _ALIKE
 
     # -- computation -------------------------------------------------------------------------------
-    def _choose(self, number: Any) -> None:
+    def _choose(self, number: Operand) -> None:
         """Compute all differing groups by one conditional."""
         chosen = [x for x in self._reached() if self.kinds[x] == _OTHER]
         if not chosen:
@@ -169,7 +174,7 @@ class _Merged:
         return self.env[root]
 
 
-def _numbered(graph: Graph, numbers: dict[Any, int]) -> dict[GraphNode, int]:
+def _numbered(graph: Graph, numbers: dict[object, int]) -> dict[GraphNode, int]:
     """Value numbers of nodes: equal nodes have the same number, across graphs too."""
     table: dict[GraphNode, int] = {}
     for position, x in enumerate(graph.inputs):
@@ -181,12 +186,12 @@ def _numbered(graph: Graph, numbers: dict[Any, int]) -> dict[GraphNode, int]:
     return table
 
 
-def _meaning(node: GraphNode) -> Any:
+def _meaning(node: GraphNode) -> object:
     """The parameters, without names of counters."""
     return () if node.op is fresh and node.aval.dtype.kind == "i" else node.params
 
 
-def _does_the_same(x: Any, y: Any) -> bool:
+def _does_the_same(x: GraphNode, y: GraphNode) -> bool:
     return x is y or (
         isinstance(y, GraphNode)
         and x.op is y.op

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from tracegrad.ir.rebuild import below
 from tracegrad.ops.elementwise.table import where
 from tracegrad.ops.indexing.dynamic_slice import dynamic_slice, dynamic_update_slice
 from tracegrad.ops.shape.linear import broadcast_to, full, pad, slice
+
+if TYPE_CHECKING:
+    from tracegrad.ir.graph import GraphNode
 
 
 class SliceWindow(NamedTuple):
@@ -72,7 +75,7 @@ def cached_windows() -> Iterator[None]:
         _WindowCache.written = None
 
 
-def _written(mask: Any, values: Any, array: Any) -> SliceWindow | None:
+def _written(mask: Any, values: GraphNode | float, array: GraphNode | float) -> SliceWindow | None:
     if mask.op is not pad or is_literal(array) or not _all_true(mask.operands[0]) or dict(mask.params)["value"]:
         return None
     widths = low, high, interior = _pad_widths(mask)

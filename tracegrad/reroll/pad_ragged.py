@@ -8,7 +8,7 @@ numbers, and are rerolled like others.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -32,6 +32,11 @@ from tracegrad.reroll.build_scan import Uses
 from tracegrad.reroll.iterations import RecordedIterations
 from tracegrad.reroll.offset_slices import SliceWindow, apply_window, window_of
 from tracegrad.trace.builder.builder import TraceBuilder
+
+if TYPE_CHECKING:
+    from tracegrad.ir.graph import GraphNode
+    from tracegrad.typing import Array
+
 
 Shape = tuple[int, ...]
 
@@ -92,7 +97,7 @@ class PaddedIterations:
             args = [_fitting(x, shape) for x in args]
         return applied(node.op, dict(node.params), args, shape)
 
-    def _padded_operand(self, x: Any) -> PaddedValue:
+    def _padded_operand(self, x: GraphNode | float) -> PaddedValue:
         if is_literal(x):
             return PaddedValue(x)
         known = self.padded.get(x)
@@ -141,7 +146,7 @@ class PaddedIterations:
         return PaddedValue(clamped(value, tuple(extents)), tuple(extents))
 
     def _written(
-        self, window: SliceWindow, padded_window: SliceWindow, extents: Sequence[ValidExtent | None], array: Any
+        self, window: SliceWindow, padded_window: SliceWindow, extents: Sequence[ValidExtent | None], array: Array
     ) -> Any:
         """The array with the values written to the part of the window that belongs to the iteration."""
         values = self._padded_operand(window.values)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from operator import attrgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,6 +25,11 @@ from tracegrad.reroll.thresholds import MIN_ITERATIONS, MIN_NODES
 from tracegrad.settings import disabled
 from tracegrad.trace.builder.builder import TraceBuilder
 from tracegrad.utils.log import log
+
+if TYPE_CHECKING:
+    from tracegrad.avals import Aval
+    from tracegrad.ops.core.op import ResultAvals
+
 
 _MOVES = (Move, Result)
 _SIZED = frozenset({arange, broadcast_to, full, reshape})
@@ -234,7 +239,7 @@ class _Codes(dict[GraphNode, int]):
         result = self[node] = self.tokens.setdefault(key, len(self.tokens))
         return result
 
-    def kind(self, aval: Any) -> int:
+    def kind(self, aval: Aval | ResultAvals) -> int:
         """The number of an aval: equal avals are slow to compare, and many nodes share one object."""
         results = self.kinds.get(id(aval))
         if results is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracegrad.ir import GraphNode
 from tracegrad.ops.shape.linear import flip, reshape, slice, transpose
@@ -12,8 +12,12 @@ from tracegrad.ops.shape.stack_split import stack
 from tracegrad.reroll.offset_slices import window_of
 from tracegrad.trace.builder.builder import TraceBuilder
 
+if TYPE_CHECKING:
+    from tracegrad.ops.core.dispatch import Operand
+    from tracegrad.typing import Array
 
-def stack_rows(builder: TraceBuilder, values: Sequence[GraphNode]) -> Any:
+
+def stack_rows(builder: TraceBuilder, values: Sequence[GraphNode]) -> Operand:
     """Stack these rows to an array."""
     result = rows_of_array(builder, values)
     return stack(*map(builder.value, values), axis=0) if result is None else result
@@ -34,7 +38,7 @@ def join_slices(
     nodes: Sequence[GraphNode],
     shape: tuple[int, ...] | None = None,
     array: GraphNode | None = None,
-) -> Any:
+) -> Array | None:
     """As `rows_of_array`, for nodes that may be slices of one array, with rows of this shape; `array` makes its
     value."""
     windows = [w for x in nodes if (w := window_of(x)) is not None and w.mask is None and set(w.step) <= {1}]

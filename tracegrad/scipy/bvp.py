@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,6 +12,11 @@ from tracegrad.errors import ShapeError, located
 from tracegrad.scipy.ravel_pytree import Vector, array_if_list, joined
 from tracegrad.scipy.vector_functions import compiled, of_scipy
 from tracegrad.transforms.flat_function import inlined
+
+if TYPE_CHECKING:
+    from tracegrad.ops.core.dispatch import Operand
+    from tracegrad.typing import Array
+
 
 __all__ = ["solve_bvp"]
 
@@ -115,7 +120,7 @@ class BvpLayout:
         def flat(fun: Function) -> Function:
             return lambda x, y, *p: self.state.pack(inlined(fun)(x, *self._arguments((y,), p)), y.shape[1:])
 
-        def user_jacobian(x: Any, y: Any, *p: Any) -> object:
+        def user_jacobian(x: Array, y: Array, *p: Array) -> object:
             return jac(x, *self._arguments((y,), p))
 
         derivatives = (
@@ -150,12 +155,12 @@ class BvpLayout:
             result["p"] = self.unknown.unpack(result["p"])
         return result
 
-    def _arguments(self, columns: tuple[Any, ...], p: tuple[Any, ...]) -> list[Any]:
+    def _arguments(self, columns: tuple[Any, ...], p: tuple[Operand, ...]) -> list[Any]:
         """Return the arguments of the user's functions."""
         states = [self.state.along(y, y.shape[1:]) for y in columns]
         return states if self.unknown is None else [*states, *map(self.unknown.unpack, p)]
 
-    def _compiled(self, fun: Function, make: Callable[[Function], Function], name: str) -> Any:
+    def _compiled(self, fun: Function, make: Callable[[Function], Function], name: str) -> object:
         key = API_NAME, name, self.state.key, None if self.unknown is None else self.unknown.key
         return compiled(fun, key, make, f"{API_NAME}: {name}")
 

@@ -17,7 +17,7 @@ __all__ = ["quad", "solve_ivp"]
 _IMPLICIT = ("Radau", "BDF", "LSODA")
 
 
-def quad(func: Callable[..., Any], a: object, b: object, args: object = (), **options: object) -> Any:
+def quad(func: Callable[..., object], a: object, b: object, args: object = (), **options: object) -> Any:
     """Integrate a function of a number, with the arguments and the result of `scipy.integrate.quad`.
 
     Parameters
@@ -54,7 +54,7 @@ def quad(func: Callable[..., Any], a: object, b: object, args: object = (), **op
 
 
 def solve_ivp(
-    fun: Callable[..., Any],
+    fun: Callable[..., object],
     t_span: Sequence[float],
     y0: object,
     method: object = "RK45",
@@ -144,7 +144,7 @@ def _events(vector: Vector, events: Any) -> object:
     return [_event(vector, event) for event in ([events] if callable(events) else events)]
 
 
-def _event(vector: Vector, event: Callable[..., Any]) -> Callable[..., Any]:
+def _event(vector: Vector, event: Callable[..., object]) -> Callable[..., object]:
     def call(t: object, v: object, *args: object) -> Any:
         return event(t, vector.unpack(v), *args)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +16,11 @@ from tracegrad.scipy.vector_functions import OfVector, ResidualFunction, compile
 from tracegrad.trace.builder.builder import current_trace
 from tracegrad.transforms.flat_function import inlined
 
+if TYPE_CHECKING:
+    from tracegrad.ops.core.dispatch import Operand
+    from tracegrad.typing import Array
+
+
 __all__ = ["curve_fit", "least_squares"]
 
 
@@ -25,8 +30,8 @@ def least_squares(
     jac: Any = None,
     bounds: Any = (-np.inf, np.inf),
     *,
-    x_scale: Any = None,
-    args: Any = (),
+    x_scale: object = None,
+    args: object = (),
     kwargs: Mapping[str, Any] | None = None,
     disp: bool = False,
     **options: Any,
@@ -96,13 +101,13 @@ def least_squares(
     return result
 
 
-def _cost(residuals: Any) -> float:
+def _cost(residuals: Array) -> float:
     return 0.5 * float(np.sum(np.square(residuals)))
 
 
 def curve_fit(
     f: Callable[..., Any],
-    xdata: Any,
+    xdata: object,
     ydata: Any,
     p0: Any = None,
     sigma: Any = None,
@@ -112,7 +117,7 @@ def curve_fit(
     method: str | None = None,
     jac: Any = None,
     **options: Any,
-) -> Any:
+) -> tuple[Operand | dict[str, Operand] | str, ...]:
     """Fit the parameters of a model to data, with the arguments and the result of `scipy.optimize.curve_fit`.
 
     Parameters
@@ -171,8 +176,8 @@ def curve_fit(
         ydata, sigma = data.pack(ydata), data.pack(sigma) if sigma is not None and tree.is_node(sigma) else sigma
     cache_key = tuple([None if each is None else each.key for each in (vector, data)])
 
-    def of_vector(f: Callable[..., Any]) -> Callable[..., Any]:
-        def model(x: Any, v: Any) -> Any:
+    def of_vector(f: Callable[..., object]) -> Callable[..., Any]:
+        def model(x: Array | dict[str, Array], v: Array) -> Any:
             args = [v[k] for k in range(v.shape[0])] if vector is None else [vector.unpack(v)]
             result = inlined(f)(x, *args)
             return result if data is None else data.pack(result)

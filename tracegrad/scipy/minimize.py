@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,6 +15,10 @@ from tracegrad.scipy.ravel_pytree import Vector, array_if_list
 from tracegrad.scipy.vector_functions import Both, OfVector, WithGradient, checked, number, of_scipy
 from tracegrad.solvers.blas_threads import threads_for
 from tracegrad.trace.builder.builder import current_trace
+
+if TYPE_CHECKING:
+    from tracegrad.typing import Array
+
 
 __all__ = ["minimize"]
 
@@ -146,11 +150,11 @@ def _derivatives(objective: OfVector, method: str, jac: object, hess: object, he
     return options
 
 
-def _packed(gradient: OfVector) -> Callable[..., Any]:
+def _packed(gradient: OfVector) -> Callable[..., object]:
     return lambda v, *args: gradient.vector.pack(gradient(v, *args))
 
 
-def _callback(vector: Vector, callback: Any, progress: Progress, value: Callable[[Any], Any]) -> Any:
+def _callback(vector: Vector, callback: Any, progress: Progress, value: Callable[..., object]) -> Any:
     """Make the function that SciPy calls after each iteration; `value` evaluates the objective.
 
     SciPy chooses the arguments by the callback's parameter names, but some methods pass the point alone.
@@ -170,7 +174,7 @@ def _callback(vector: Vector, callback: Any, progress: Progress, value: Callable
 
         return of_result
 
-    def of_vector(x: Any, *extra: Any) -> Any:
+    def of_vector(x: Array, *extra: Any) -> Any:
         progress.iterated()
         return callback(vector.unpack(np.array(x)), *extra)
 

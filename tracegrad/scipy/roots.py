@@ -16,14 +16,14 @@ _JACOBIANS = ("hybr", "lm")  # the methods of `root` that take one
 
 
 def root(
-    fun: Callable[..., Any],
+    fun: Callable[..., object],
     x0: object,
     args: object = (),
     method: str = "hybr",
     jac: object = None,
     tol: float | None = None,
     callback: Any = None,
-    options: Mapping[str, Any] | None = None,
+    options: Mapping[str, object] | None = None,
 ) -> Any:
     """Find a root of a function of several variables, with the arguments and the result of `scipy.optimize.root`.
 
@@ -87,7 +87,7 @@ def root(
 
 
 def root_scalar(
-    f: Callable[..., Any],
+    f: Callable[..., object],
     args: object = (),
     method: str | None = None,
     bracket: object = None,
@@ -153,5 +153,5 @@ def root_scalar(
     return of_scipy("optimize.root_scalar")(f, args, **mapping)
 
 
-def _second(f: Callable[..., Any]) -> Callable[..., Any]:
+def _second(f: Callable[..., object]) -> Callable[..., object]:
     return api.grad(api.grad(f))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,6 +18,11 @@ from tracegrad.solvers.scipy_function import scipy_function
 from tracegrad.trace.builder.builder import current_trace
 from tracegrad.transform_support import standing_for
 from tracegrad.transforms.flat_function import inlined
+
+if TYPE_CHECKING:
+    from tracegrad.ops.core.dispatch import Operand
+    from tracegrad.typing import NDArray
+
 
 __all__ = ["Both", "OfVector", "ResidualFunction", "WithGradient", "checked", "compiled", "number", "of_scipy"]
 
@@ -145,7 +150,7 @@ class ResidualFunction(OfVector):
             self(*args)
         return self._compiled_jac(*args)
 
-    def with_jacobian(self, *args: object) -> tuple[Any, Any]:
+    def with_jacobian(self, *args: object) -> tuple[Operand, ...]:
         """Return result and Jacobian of a function that returns both."""
         result, jacobian = self.plain(*args)
         return joined(tree.leaves(result)), jacobian
@@ -213,6 +218,6 @@ class Both:
         return self._cached
 
 
-def _nan_message(vector: Vector, indices: Any, value: float) -> str:
+def _nan_message(vector: Vector, indices: NDArray, value: float) -> str:
     others = f" and at {indices.size - 1} more elements" if indices.size > 1 else ""
     return f"the gradient is nan at {vector.element_name(int(indices[0]))}{others}, where the value is {value}"

@@ -47,7 +47,7 @@ class TreeDef(tuple[Any, ...]):
         return f"TreeDef({_text(self)})"
 
 
-def flatten(tree: Any) -> tuple[list[Any], TreeDef]:
+def flatten(tree: object) -> tuple[list[Any], TreeDef]:
     """Flatten a pytree into its leaves and its structure.
 
     Parameters
@@ -78,7 +78,7 @@ def flatten(tree: Any) -> tuple[list[Any], TreeDef]:
     return results, TreeDef(_walk(tree, results.append))
 
 
-def fix(treedef: TreeDef, places: Mapping[int, Any]) -> TreeDef:
+def fix(treedef: TreeDef, places: Mapping[int, object]) -> TreeDef:
     """Replace leaves of a structure by values that belong to the structure.
 
     Parameters
@@ -110,7 +110,7 @@ def fix(treedef: TreeDef, places: Mapping[int, Any]) -> TreeDef:
     return TreeDef(changed(treedef))
 
 
-def unflatten(treedef: TreeDef, leaves: Iterable[Any]) -> Any:
+def unflatten(treedef: TreeDef, leaves: Iterable[object]) -> Any:
     """Make a pytree of a structure and leaves.
 
     Parameters
@@ -151,7 +151,7 @@ def unflatten(treedef: TreeDef, leaves: Iterable[Any]) -> Any:
     return tree
 
 
-def leaves(tree: Any) -> list[Any]:
+def leaves(tree: object) -> list[Any]:
     """Return the leaves of a pytree in order.
 
     Parameters
@@ -172,7 +172,7 @@ def leaves(tree: Any) -> list[Any]:
     return flatten(tree)[0]
 
 
-def structure(tree: Any) -> TreeDef:
+def structure(tree: object) -> TreeDef:
     """Return the structure of a pytree.
 
     Parameters
@@ -252,7 +252,7 @@ def map(f: Callable[..., Any], tree: Any, *rest: Any) -> Any:
     return unflatten(treedef, [f(*row) for row in zip(result, *others, strict=True)])
 
 
-def flatten_up_to(treedef: TreeDef, tree: Any, root: str = "") -> list[Any]:
+def flatten_up_to(treedef: TreeDef, tree: object, root: str = "") -> list[Any]:
     """Return the subtrees of a pytree that are at the leaves of a structure.
 
     Parameters
@@ -284,7 +284,7 @@ def flatten_up_to(treedef: TreeDef, tree: Any, root: str = "") -> list[Any]:
     return results
 
 
-def paths(tree: Any, root: str = "") -> list[str]:
+def paths(tree: object, root: str = "") -> list[str]:
     """Return the expressions that lead to the leaves of a pytree.
 
     Parameters
@@ -309,7 +309,7 @@ def paths(tree: Any, root: str = "") -> list[str]:
     return results
 
 
-def is_node(x: Any) -> bool:
+def is_node(x: object) -> bool:
     """Return whether an object is a container, and not a leaf.
 
     Parameters
@@ -330,7 +330,7 @@ def is_node(x: Any) -> bool:
     return _node(x)[0] is not LEAF_KIND
 
 
-def children(x: Any) -> list[Any]:
+def children(x: object) -> list[Any]:
     """Return the children of a container, in order.
 
     Parameters
@@ -351,7 +351,7 @@ def children(x: Any) -> list[Any]:
     return list(_node(x)[2])
 
 
-def skeleton(x: Any) -> Hashable:
+def skeleton(x: object) -> Hashable:
     """Return the static part of a container: equal for containers that differ in their children only.
 
     Parameters
@@ -373,7 +373,7 @@ def skeleton(x: Any) -> Hashable:
     return kind, aux, len(children)
 
 
-def with_children(x: Any, children: Sequence[Any]) -> Any:
+def with_children(x: object, children: Sequence[object]) -> Any:
     """Copy a container with other children.
 
     Parameters
@@ -397,7 +397,7 @@ def with_children(x: Any, children: Sequence[Any]) -> Any:
     return kind.unflatten(aux, children)
 
 
-def _walk(tree: Any, append: Callable[[Any], None]) -> _Spec:
+def _walk(tree: Any, append: Callable[..., object]) -> _Spec:
     cls = type(tree)
     try:
         kind = KINDS[cls]
@@ -418,7 +418,7 @@ def _walk(tree: Any, append: Callable[[Any], None]) -> _Spec:
     return (kind, aux, tuple(specs))
 
 
-def _build(spec: _Spec, next_leaf: Callable[[], Any]) -> Any:
+def _build(spec: _Spec, next_leaf: Callable[[], object]) -> object:
     kind, aux, specs = spec
     if kind is LEAF_KIND:
         return next_leaf()
@@ -430,7 +430,7 @@ def _count(spec: _Spec) -> int:
     return 1 if spec[0] is LEAF_KIND else sum(_map(_count, spec[2]))
 
 
-def _walk_up_to(spec: _Spec, tree: Any, path: str, append: Callable[[Any], None]) -> None:
+def _walk_up_to(spec: _Spec, tree: Any, path: str, append: Callable[..., object]) -> None:
     kind, aux, specs = spec
     if kind is LEAF_KIND:
         append(tree)
@@ -452,7 +452,7 @@ def _node(tree: Any) -> tuple[NodeKind, Any, Children]:
     return kind, aux, children
 
 
-def _mismatch(spec: _Spec, tree: Any, path: str) -> str:
+def _mismatch(spec: _Spec, tree: object, path: str) -> str:
     kind, aux, children = _node(tree)
     args = f"a leaf of type {type(tree).__name__}"
     if kind is not LEAF_KIND:

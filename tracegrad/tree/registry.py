@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from enum import Enum
 from typing import Any
 
@@ -25,7 +25,7 @@ class NodeKind:
         unflatten: Callable[[Any, Children], Any],
         names: Callable[[Any, int], Sequence[str]],
         text: Callable[[Any, Sequence[str]], str],
-        registered: tuple[Any, ...] = (),
+        registered: tuple[Callable[..., object], ...] = (),
     ):
         self.cls, self.flatten, self.unflatten = cls, flatten, unflatten
         self.names, self.text = names, text
@@ -35,14 +35,14 @@ class NodeKind:
         return self.cls.__name__
 
 
-def _exact(value: Any) -> Any:
+def _exact(value: object) -> Any:
     """Return a key that distinguishes `value` from values that compare equal: 1, 1.0 and True; 0.0 and -0.0."""
     if type(value) is tuple:
         return tuple(map(_exact, value))
     return (type(value), repr(value)) if isinstance(value, float | complex) else type(value)
 
 
-def _static(cls: type, data: Any) -> tuple[Any, Any]:
+def _static(cls: type, data: tuple[tuple[str, ...] | str, ...] | str) -> tuple[Any, Any]:
     try:
         hash(data)
     except TypeError as error:
@@ -65,12 +65,12 @@ def _flatten_dict(x: Any) -> tuple[Children, Any]:
     return [x[key] for key in keys], (keys, exact, None if keys == order else order)
 
 
-def _flatten_defaultdict(x: Any) -> tuple[Children, Any]:
+def _flatten_defaultdict(x: Any) -> tuple[Children, object]:
     children, aux = _flatten_dict(x)
     return children, (*aux, x.default_factory)
 
 
-def _flatten_ordered(x: Any) -> tuple[Children, Any]:
+def _flatten_ordered(x: Any) -> tuple[Children, object]:
     keys = tuple(x)
     return list(x.values()), (keys, _exact(keys))
 
@@ -80,39 +80,41 @@ def _to_dict(aux: Any, children: Children) -> dict[Any, Any]:
     return table if aux[2] is None else {key: table[key] for key in aux[2]}
 
 
-def _to_ordered(aux: Any, children: Children) -> OrderedDict[Any, Any]:
+def _to_ordered(aux: tuple[tuple[str, ...], tuple[type, ...]], children: Children) -> OrderedDict[object, object]:
     return OrderedDict(zip(aux[0], children, strict=True))
 
 
-def _to_defaultdict(aux: Any, children: Children) -> defaultdict[Any, Any]:
+def _to_defaultdict(
+    aux: tuple[tuple[int, ...], tuple[type, ...], tuple[int, ...] | None, type], children: Children
+) -> defaultdict[object, object]:
     return defaultdict(aux[3], _to_dict(aux, children))
 
 
-def _item_names(aux: Any, n: int) -> Sequence[str]:
+def _item_names(aux: object, n: int) -> Sequence[str]:
     return [f"[{i}]" for i in range(n)]
 
 
-def _key_names(aux: Any, n: int) -> Sequence[str]:
+def _key_names(aux: tuple[tuple[str, ...], tuple[object, ...], tuple[str, ...] | None], n: int) -> Sequence[str]:
     return [f"[{key!r}]" for key in aux[0]]
 
 
-def _child_names(aux: Any, n: int) -> Sequence[str]:
+def _child_names(aux: object, n: int) -> Sequence[str]:
     return [f"<child {i}>" for i in range(n)]
 
 
-def _tuple_text(aux: Any, texts: Sequence[str]) -> str:
+def _tuple_text(aux: object, texts: Sequence[str]) -> str:
     return f"({texts[0]},)" if len(texts) == 1 else f"({', '.join(texts)})"
 
 
-def _size_text(aux: Any, texts: Sequence[str]) -> str:
+def _size_text(aux: object, texts: Sequence[str]) -> str:
     return f"torch.Size([{', '.join(texts)}])"
 
 
-def _list_text(aux: Any, texts: Sequence[str]) -> str:
+def _list_text(aux: object, texts: Sequence[str]) -> str:
     return f"[{', '.join(texts)}]"
 
 
-def _dict_text(aux: Any, texts: Sequence[str]) -> str:
+def _dict_text(aux: object, texts: Sequence[str]) -> str:
     return "{" + ", ".join(f"{key!r}: {text}" for key, text in _to_dict(aux, texts).items()) + "}"
 
 
@@ -124,12 +126,12 @@ def _defaultdict_text(aux: Any, texts: Sequence[str]) -> str:
     return f"defaultdict({getattr(aux[3], '__name__', aux[3])}, {_dict_text(aux, texts)})"
 
 
-def _none_text(aux: Any, texts: Sequence[str]) -> str:
+def _none_text(aux: object, texts: Sequence[str]) -> str:
     return "None"
 
 
 def _named_tuple_kind(cls: Any) -> NodeKind:
-    def text(aux: Any, texts: Sequence[str]) -> str:
+    def text(aux: object, texts: Sequence[str]) -> str:
         return f"{cls.__name__}({', '.join(map('='.join, zip(cls._fields, texts, strict=True)))})"
 
     names = [f".{name}" for name in cls._fields]
@@ -170,7 +172,7 @@ def _custom_kind(cls: type, flatten: Callable[[Any], Any], unflatten: Callable[[
     return NodeKind(cls, flatten_node, lambda aux, xs: unflatten(aux[0], xs), _child_names, text, (flatten, unflatten))
 
 
-def fixed(value: Any) -> tuple[NodeKind, Any, tuple[Any, ...]]:
+def fixed(value: object) -> tuple[NodeKind, Any, tuple[Any, ...]]:
     """Return a structure that contains the value itself, as static data, and has no leaf."""
     # Slices are not hashable in all versions of Python; their parts mostly are.
     data = (slice, value.start, value.stop, value.step) if type(value) is slice else value
@@ -243,8 +245,8 @@ def kind_of(cls: type) -> NodeKind | None:
 
 def register_pytree_node(
     cls: type,
-    flatten: Callable[[Any], tuple[Iterable[Any], Hashable]],
-    unflatten: Callable[[Any, Children], Any],
+    flatten: Callable[..., object],
+    unflatten: Callable[..., object],
 ) -> None:
     """Register a class as a pytree node; instances of exactly `cls` are then nodes.
 

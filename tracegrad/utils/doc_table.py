@@ -10,7 +10,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 
 Row = tuple[str, str]
 _PLAIN = {"int", "float", "bool", "str"}
@@ -51,7 +55,7 @@ class DocTable:
             self._rows = [_parsed(text) for text in self.texts]
         return self._rows
 
-    def numpydoc(self, x: Any) -> str:
+    def numpydoc(self, x: Callable[..., object]) -> str:
         """Return the docstring of a function or class with all its sections."""
         text: str = x.__doc__ or ""
         text = inspect.cleandoc(text) if "\n" in text else text
@@ -63,7 +67,7 @@ class DocTable:
         parts += self._sections(x)
         return "\n\n".join([*parts, *([_section("Examples", f">>> {examples}")] * bool(prompt))])
 
-    def _sections(self, x: Any) -> list[str]:
+    def _sections(self, x: Callable[..., object]) -> list[str]:
         is_class = isinstance(x, type)
         rows = self._constructor(x) if is_class else self._parameters(inspect.unwrap(x))
         sections = [_section("Parameters", "\n".join(rows))] * bool(rows)
@@ -79,7 +83,7 @@ class DocTable:
         makers = [maker for maker in (cls.__new__, cls.__init__) if inspect.isfunction(maker)]
         return next((self._parameters(maker, cls.__name__) for maker in makers if not _accepts_anything(maker)), [])
 
-    def _parameters(self, fn: Any, owner: str = "") -> list[str]:
+    def _parameters(self, fn: Callable[..., object], owner: str = "") -> list[str]:
         """Describe the parameters of a function, except private ones and the first one of a method."""
         code = fn.__code__
         count = code.co_argcount
@@ -92,7 +96,7 @@ class DocTable:
         labels = [label for label in labels if label[0] != "_" and label not in ("self", "cls")]
         return [self._entry(owner or fn.__name__, label, fn.__annotations__, defaults) for label in labels]
 
-    def _entry(self, owner: str, label: str, annotations: Mapping[str, Any], defaults: Mapping[str, Any]) -> str:
+    def _entry(self, owner: str, label: str, annotations: dict[str, str], defaults: dict[str, int | None]) -> str:
         """Describe a parameter: its type, its default, and what the table says."""
         name, table = label.lstrip("*"), self.rows[0]
         kind, description = table.get(f"{owner}.{name}") or table.get(name) or ("object", "Argument.")
@@ -104,7 +108,7 @@ class DocTable:
             kind += ", optional" if default is None else f", default {shown}"
         return f"{label} : {kind}\n    {description}"
 
-    def document(self, namespace: Mapping[str, Any], names: Iterable[str]) -> None:
+    def document(self, namespace: Mapping[str, object], names: Iterable[str]) -> None:
         """Give the functions and classes of a namespace docstrings by `numpydoc`."""
         for name in names:
             x = namespace[name]
@@ -112,7 +116,7 @@ class DocTable:
                 x.__doc__ = self.numpydoc(x)
 
 
-def _accepts_anything(maker: Any) -> bool:
+def _accepts_anything(maker: Callable[..., object]) -> bool:
     code, any_arguments = maker.__code__, inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
     return code.co_argcount == 1 and not code.co_kwonlyargcount and code.co_flags & any_arguments == any_arguments
 

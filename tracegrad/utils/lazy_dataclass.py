@@ -53,7 +53,9 @@ def record(*, frozen: bool = False, slots: bool = False, eq: bool = True) -> Cal
 
 
 # -- methods that are compiled at the first call -----------------------------------------------------------------------
-def _later(name: str, parameters: str, lines: Callable[[type, dict[str, Any]], Iterable[str]]) -> Callable[..., Any]:
+def _later(
+    name: str, parameters: str, lines: Callable[[type, dict[str, object]], Iterable[str]]
+) -> Callable[..., object]:
     """Return a method that, at its first call, replaces itself by one with these lines."""
 
     def first(self: object, *args: object, **kwargs: object) -> Any:
@@ -82,7 +84,7 @@ _MAX_UNCOMPILED = 8
 _record_counts: dict[type, int] = {}
 
 
-def _filled(cls: Any, x: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+def _filled(cls: Any, x: object, args: tuple[Any, ...], kwargs: dict[str, object]) -> bool:
     """Initialize one of the first records of a class, if this only needs assignments; return whether it did."""
     count, plain = _record_counts.get(cls, 0), _plain(cls)
     if count == _MAX_UNCOMPILED or plain is None:
@@ -107,7 +109,7 @@ def _plain(cls: object) -> tuple[dict[str, Any], dict[str, Any]] | None:
     return {x.name: None for x in fields}, {x.name: x.default for x in fields if x.default is not dataclasses.MISSING}
 
 
-def _parameters(cls: object, space: dict[str, Any]) -> str:
+def _parameters(cls: object, space: dict[str, object]) -> str:
     """Return the parameters of `__init__`, whose defaults are put into `space`."""
     result, keywords = ["self"], list[str]()
     for field in _fields(cls):
@@ -123,7 +125,7 @@ def _parameters(cls: object, space: dict[str, Any]) -> str:
     return ", ".join([*result, *(["*", *keywords] if keywords else [])])
 
 
-def _assignments(cls: Any, space: dict[str, Any]) -> list[str]:
+def _assignments(cls: Any, space: dict[str, object]) -> list[str]:
     """Return the lines of `__init__`."""
     frozen = cls.__setattr__ is _no_setattr
     lines = []
@@ -154,7 +156,7 @@ def _compared(cls: object, of: str, hashed: bool = False) -> str:
     return f"({''.join(f'{of}.{name}, ' for name in names)})"
 
 
-def _equal(cls: object, space: dict[str, Any]) -> list[str]:
+def _equal(cls: object, space: dict[str, object]) -> list[str]:
     same = f"{_compared(cls, 'self')} == {_compared(cls, 'other')}"
     return [f"return {same} if other.__class__ is self.__class__ else NotImplemented"]
 
@@ -178,10 +180,10 @@ def _no_delattr(self: object, name: str) -> None:
     raise dataclasses.FrozenInstanceError(f"cannot delete field {name!r}")
 
 
-def _getstate(self: object) -> list[Any]:
+def _getstate(self: object) -> list[object]:
     return [getattr(self, f.name) for f in _fields(type(self))]
 
 
-def _setstate(self: object, state: list[Any]) -> None:
+def _setstate(self: object, state: list[object]) -> None:
     for field, value in zip(_fields(type(self)), state):
         object.__setattr__(self, field.name, value)

@@ -60,9 +60,7 @@ def names(
     return get, lambda: sorted({*namespace, *public()})
 
 
-def mirrored(
-    namespace: dict[str, Any], real: str, attribute: str = ""
-) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+def mirrored(namespace: dict[str, object], real: str, attribute: str = "") -> tuple[Callable[..., object], ...]:
     """Make `__getattr__` and `__dir__` of a module that mirrors the names of the module `real`.
 
     `real` may also be an attribute of a module. It is imported at the first use; the module's own definitions come

@@ -39,12 +39,17 @@ def _by_value() -> bool:
     return False
 
 
-def reduced(x: object, fun: object, recipe: Recipe) -> str | tuple[Any, ...]:
+def reduced(x: object, fun: object, recipe: Recipe) -> str | tuple[object, ...]:
     """Return the `__reduce_ex__` value of `x`, made of `fun` by this recipe."""
     return reference(x) or (apply_recipe, (recipe[0], fun, recipe[1], dict(recipe[2])))
 
 
-def apply_recipe(make: Callable[..., Any], fun: object, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> object:
+def apply_recipe(
+    make: Callable[..., object] | type,
+    fun: object,
+    args: tuple[int | None, ...],
+    keywords: dict[str, tuple[object, ...] | None],
+) -> object:
     """Apply a recipe to a function."""
     return make(fun, *args, **keywords)
 

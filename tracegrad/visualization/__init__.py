@@ -48,7 +48,7 @@ class Picture:
 def visualize(
     x: object,
     *args: object,
-    names: Mapping[str, Any] | None = None,
+    names: Mapping[str, object] | None = None,
     forward: bool = True,
     saved: bool = True,
     direction: str = "down",
@@ -133,7 +133,7 @@ def _of_function(
     function: Callable[..., Any],
     args: Any,
     kwargs: Any,
-    known: list[tuple[str, Any]],
+    known: list[tuple[str, object]],
     forward: bool,
     saved: bool,
     title: str,
@@ -157,7 +157,7 @@ def _of_function(
     )
 
 
-def _of_program(function: Callable[..., Any], args: Any, kwargs: Any, title: str, max_boxes: int) -> Diagram:
+def _of_program(function: Callable[..., object], args: Any, kwargs: Any, title: str, max_boxes: int) -> Diagram:
     """Make the diagram of the compiled program of a call; UnsupportedError if there is no program."""
     traced = function if isinstance(function, Traced) else Traced(function)
     call = traced.binder.bind_checked(args, kwargs)
@@ -173,7 +173,7 @@ def _of_program(function: Callable[..., Any], args: Any, kwargs: Any, title: str
     )
 
 
-def _read_by(function: object) -> list[tuple[str, Any]]:
+def _read_by(function: object) -> list[tuple[str, object]]:
     """Return the Tensors that a function reads from outside, by their names."""
     if not inspect.isfunction(function):
         return []

@@ -10,12 +10,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tracegrad.avals import Aval
 from tracegrad.utils.lazy_dataclass import record
+
+if TYPE_CHECKING:
+    from tracegrad.typing import NDArray
+
 
 MAX_LETTERS = 30
 
@@ -88,7 +92,7 @@ def shape_text(shape: Sequence[int], dtype: Any) -> str:
         return f"{dtype.name}[{','.join(map(str, shape))}]"
 
 
-def array_of(x: object) -> np.ndarray[Any, Any] | None:
+def array_of(x: object) -> NDArray | None:
     """Return the elements of an array or a Tensor, if they are available."""
     array = getattr(x, "array", x)
     if isinstance(array, np.ndarray | np.generic):

@@ -70,7 +70,7 @@ class TensorNames:
         return next((self.of[key] for key in _identities(x) if key in self.of), "")
 
 
-def _identities(x: object) -> Iterator[Any]:
+def _identities(x: object) -> Iterator[object]:
     """Yield keys; Tensors or arrays with a common key are the same."""
     yield id(x)
     node = getattr(x, "grad_fn", None)
@@ -133,7 +133,7 @@ class _TapeReader:
                 )
         return self.of[key]
 
-    def _walk(self) -> list[Any]:
+    def _walk(self) -> list[object]:
         """Return the backward nodes in topological order; assign their positions, and read their saved values."""
         order = []
         stack = [x.grad_fn for _, x in reversed(self.roots) if x.grad_fn is not None]
@@ -319,7 +319,7 @@ def _tensor_line(x: Any) -> BoxLine:
 
 
 def tape_diagram(
-    roots: Sequence[tuple[str, Any]], names: TensorNames, *, title: str, forward: bool, saved: bool, max_boxes: int
+    roots: Sequence[tuple[str, object]], names: TensorNames, *, title: str, forward: bool, saved: bool, max_boxes: int
 ) -> Diagram:
     """Make the diagram of the operations that computed `roots`."""
     reader = _TapeReader(roots, names, saved, max_boxes)

@@ -20,13 +20,17 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from enum import IntEnum, IntFlag
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from tracegrad.cpython.object_layout import dtype_identity
 from tracegrad.errors import ShapeError, UnsupportedError
 from tracegrad.utils.lazy_dataclass import record
+
+if TYPE_CHECKING:
+    from tracegrad.typing import DType, NDArray
+
 
 RUN = "tg_run"
 SLOT_BYTES = 16  # bytes for the value of a 0-d output; a complex long double does not fit
@@ -86,7 +90,7 @@ class EntrySpec:
             raise UnsupportedError(f"{len(self.outputs)} outputs can only be returned as a tuple")
 
 
-def _require_numeric(dtype: np.dtype[Any]) -> None:
+def _require_numeric(dtype: DType) -> None:
     if dtype.kind not in "biufc" or not dtype.isnative or dtype.itemsize > SLOT_BYTES:
         raise UnsupportedError(f"no entry point for dtype {dtype}; convert the array to a numeric dtype")
 
@@ -158,7 +162,7 @@ def descriptor_block(
     *,
     arena_bytes: int,
     release_gil: bool,
-) -> np.ndarray[Any, np.dtype[np.int64]]:
+) -> NDArray:
     """Build the block of one program and shape; the caller fills in RUN and HANDLER.
 
     `input_shapes` has a shape per input, () for a float. Raises `ShapeError` when shapes do not fit the spec.
@@ -200,6 +204,6 @@ def _dtype_identity(char: str) -> int:
     return dtype_identity(id(np.dtype(char)))
 
 
-def _descriptor(dtype: np.dtype[Any]) -> int:
+def _descriptor(dtype: DType) -> int:
     # NumPy never frees the descriptor object of a type number, but it may free a copy of it.
     return id(np.dtype(dtype.char))

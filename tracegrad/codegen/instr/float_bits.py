@@ -33,15 +33,15 @@ class _Float:
     def is_zero(self) -> Any:
         return self.b.icmp_unsigned("==", self.magnitude, self.int(0))
 
-    def is_finite(self) -> Any:
+    def is_finite(self) -> ir.IRValue:
         return self.b.icmp_unsigned("<", self.magnitude, self.int(self.infinity))
 
-    def signed(self, magnitude: Any) -> Any:
+    def signed(self, magnitude: object) -> ir.IRValue:
         """The float with this magnitude and the sign of `x`."""
         return self.b.bitcast(self.b.or_(magnitude, self.sign), self.x.type)
 
 
-def _nextafter(b: ir.IRBuilder, x: Any, y: Any) -> Any:
+def _nextafter(b: ir.IRBuilder, x: ir.IRValue, y: ir.IRValue) -> ir.IRValue:
     """The next float after `x` in the direction of `y` (nextafter): its magnitude is one more or one less."""
     from_, to = _Float(b, x), _Float(b, y)
     outwards = b.icmp_unsigned("==", b.fcmp_ordered(">", y, x), b.fcmp_ordered(">", x, number(x.type, 0.0)))
@@ -53,7 +53,7 @@ def _nextafter(b: ir.IRBuilder, x: Any, y: Any) -> Any:
     return b.select(b.fcmp_unordered("uno", x, y), b.fadd(x, y), moved)
 
 
-def _spacing(b: ir.IRBuilder, x: Any) -> Any:
+def _spacing(b: ir.IRBuilder, x: ir.IRValue) -> ir.IRValue:
     """The distance from `x` to the next float away from zero; nan for inf and nan."""
     of = _Float(b, x)
     beyond = b.fsub(of.signed(b.add(of.magnitude, of.int(1))), x)
@@ -61,7 +61,7 @@ def _spacing(b: ir.IRBuilder, x: Any) -> Any:
     return b.select(of.is_finite(), beyond, b.fsub(x, x))
 
 
-def _normalize(b: ir.IRBuilder, x: Any) -> tuple[_Float, Any, Any]:
+def _normalize(b: ir.IRBuilder, x: Any) -> tuple[_Float, ir.IRValue, ir.IRValue]:
     """Normalize `x`: a normal number, its exponent, and whether `x` has an exponent (0, inf and nan do not)."""
     of = _Float(b, x)
     lifted = b.fmul(x, number(x.type, 2.0 ** (of.digits + 2)))
@@ -73,7 +73,7 @@ def _normalize(b: ir.IRBuilder, x: Any) -> tuple[_Float, Any, Any]:
     return normal, exponent, b.and_(of.is_finite(), b.not_(of.is_zero()))
 
 
-def _mantissa(b: ir.IRBuilder, x: Any) -> Any:
+def _mantissa(b: ir.IRBuilder, x: ir.IRValue) -> ir.IRValue:
     """The mantissa of frexp, from 0.5 to 1 in magnitude; 0, inf and nan are returned as they are."""
     normal, _, has = _normalize(b, x)
     half = ((normal.infinity >> normal.digits) // 2 - 1) << normal.digits
@@ -81,7 +81,7 @@ def _mantissa(b: ir.IRBuilder, x: Any) -> Any:
     return b.select(has, normal.signed(b.or_(digits, normal.int(half))), x)
 
 
-def _exponent(b: ir.IRBuilder, x: Any) -> Any:
+def _exponent(b: ir.IRBuilder, x: object) -> ir.IRValue:
     """The exponent of frexp, a 32-bit integer; 0 for 0, inf and nan."""
     of, exponent, has = _normalize(b, x)
     result = b.select(has, exponent, of.int(0))
@@ -92,7 +92,7 @@ def _exponent(b: ir.IRBuilder, x: Any) -> Any:
 HALF, BITS = ir.HalfType(), ir.IntType(16)
 
 
-def _is_converted(t: Any) -> bool:
+def _is_converted(t: ir.IRType) -> bool:
     """Whether an instruction converts this type to half precision. Doubles have none; two conversions round twice."""
     return converts_halves() and isinstance(element_of(t), ir.FloatType)
 
@@ -111,7 +111,7 @@ class _HalfRounding(_Float):
         self.shift = number(x.type, 2.0 ** (self.digits - 24))
         self.shifted = b.fadd(b.bitcast(self.magnitude, x.type), self.shift)
 
-    def choose(self, *, normal: Any, small: Any, infinite: Any, nan: Any) -> Any:
+    def choose(self, *, normal: ir.IRValue, small: ir.IRValue, infinite: ir.IRValue, nan: ir.IRValue) -> object:
         """Select the rounded magnitude (ties to even)."""
         b, limit = self.b, self.int(self.one + 16 * self.unit)
         result = b.select(b.icmp_unsigned("<", self.near, limit), normal, infinite)
@@ -119,7 +119,7 @@ class _HalfRounding(_Float):
         return b.select(b.icmp_unsigned(">", self.magnitude, self.int(self.infinity)), nan, result)
 
 
-def _round_to_half(b: ir.IRBuilder, x: Any) -> Any:
+def _round_to_half(b: ir.IRBuilder, x: Any) -> object:
     """The half-precision number nearest to `x`, as a float of the type of `x`."""
     if _is_converted(x.type):
         return b.fpext(b.fptrunc(x, shaped(HALF, x)), x.type)
@@ -134,7 +134,7 @@ def _round_to_half(b: ir.IRBuilder, x: Any) -> Any:
     )
 
 
-def _half_bits(b: ir.IRBuilder, x: Any) -> Any:
+def _half_bits(b: ir.IRBuilder, x: Any) -> object:
     """The bits of `x` rounded to half precision. A nan from half precision has its payload again."""
     if _is_converted(x.type):
         return b.bitcast(b.fptrunc(x, shaped(HALF, x)), shaped(BITS, x))

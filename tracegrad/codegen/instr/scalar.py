@@ -8,7 +8,7 @@ ordered except `ne`, and integer division by zero gives 0 as in NumPy.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from tracegrad import llvmir as ir
@@ -79,7 +79,7 @@ def operation(b: ir.IRBuilder, op: str, args: list[Any], dtypes: list[str], out:
 _COMPARE = {"lt": "<", "le": "<=", "eq": "==", "ne": "!=", "gt": ">", "ge": ">="}
 
 
-def compare(b: ir.IRBuilder, op: str, x: Any, y: Any, kind: str) -> Any:
+def compare(b: ir.IRBuilder, op: str, x: ir.IRValue, y: ir.IRValue, kind: str) -> ir.IRValue:
     """Emit `x op y` as a boolean."""
     sign = _COMPARE[op]
     if kind == "f":
@@ -87,7 +87,7 @@ def compare(b: ir.IRBuilder, op: str, x: Any, y: Any, kind: str) -> Any:
     return b.icmp_signed(sign, x, y) if kind == "i" else b.icmp_unsigned(sign, x, y)
 
 
-def _compare_signs(b: ir.IRBuilder, op: str, x: Any, y: Any, x_signed: bool) -> Any:
+def _compare_signs(b: ir.IRBuilder, op: str, x: Any, y: Any, x_signed: bool) -> object:
     """Emit `x op y` for one signed and one unsigned operand: NumPy compares 64-bit integers of both kinds by value."""
     less, more = op in ("lt", "le", "ne"), op in ("gt", "ge", "ne")
     negative = b.icmp_signed("<", x if x_signed else y, number(x.type, 0))
@@ -95,7 +95,7 @@ def _compare_signs(b: ir.IRBuilder, op: str, x: Any, y: Any, x_signed: bool) -> 
     return b.select(negative, fixed, b.icmp_unsigned(_COMPARE[op], x, y))
 
 
-def cast(b: ir.IRBuilder, x: Any, old: str, new: str) -> Any:
+def cast(b: ir.IRBuilder, x: ir.IRValue, old: str, new: str) -> Any:
     """Convert `x` as `ndarray.astype` does."""
     if old == new:
         return x
@@ -149,7 +149,7 @@ def _intrinsic(name: str, count: int) -> Callable[..., Any]:
     return emit
 
 
-def _extremum(op: str) -> Callable[..., Any]:
+def _extremum(op: str) -> Callable[..., ir.IRValue]:
     """Emit NumPy's extremum, which returns the second of two zeros as the x86 instruction does. A sum propagates nan. A
     second select of `x` would not work, because LLVM would merge both selects and not use the instruction."""
 
@@ -164,20 +164,20 @@ def _extremum(op: str) -> Callable[..., Any]:
     return emit
 
 
-def _is_zero(x: Any) -> bool:
+def _is_zero(x: ir.IRValue) -> bool:
     return isinstance(x, ir.IRConstant) and x.ref == number(x.type, 0.0).ref
 
 
 _SECOND_ZERO = instruction_set() == "x86_64"
 
 
-def multiply_add(b: ir.IRBuilder, x: Any, y: Any, z: Any, flags: tuple[str, ...] = ()) -> Any:
+def multiply_add(b: ir.IRBuilder, x: Any, y: Any, z: Any, flags: tuple[str, ...] = ()) -> object:
     """Emit `x * y + z`, rounded once if the target has FMA."""
     t = x.type
     return b.call(b.module.intrinsic("fmuladd", [t], t, [t] * 3), [x, y, z], fastmath=flags)
 
 
-def _sign_float(b: ir.IRBuilder, x: Any) -> Any:
+def _sign_float(b: ir.IRBuilder, x: ir.IRValue) -> ir.IRValue:
     one, zero = number(x.type, 1.0), number(x.type, 0.0)
     down = b.select(
         b.fcmp_ordered("<", x, zero),
@@ -187,7 +187,7 @@ def _sign_float(b: ir.IRBuilder, x: Any) -> Any:
     return b.select(b.fcmp_ordered(">", x, zero), one, down)
 
 
-def _remainder_float(b: ir.IRBuilder, x: Any, y: Any) -> Any:
+def _remainder_float(b: ir.IRBuilder, x: ir.IRValue, y: Any) -> ir.IRValue:
     zero = number(x.type, 0.0)
     r = b.frem(x, y)
     other_sign = b.xor(b.fcmp_ordered("<", r, zero), b.fcmp_ordered("<", y, zero))
@@ -195,7 +195,7 @@ def _remainder_float(b: ir.IRBuilder, x: Any, y: Any) -> Any:
     return b.select(b.fcmp_unordered("!=", r, zero), moved, _intrinsic("copysign", 2)(b, zero, y))
 
 
-def _floor_divide_float(b: ir.IRBuilder, x: Any, y: Any) -> Any:
+def _floor_divide_float(b: ir.IRBuilder, x: Any, y: Any) -> ir.IRValue:
     zero, one, half = (number(x.type, v) for v in (0.0, 1.0, 0.5))
     r = b.frem(x, y)
     quotient = b.fdiv(b.fsub(x, r), y)
@@ -209,7 +209,7 @@ def _floor_divide_float(b: ir.IRBuilder, x: Any, y: Any) -> Any:
     return b.select(b.fcmp_ordered("==", y, zero), b.fdiv(x, y), result)
 
 
-def _finite(op: str) -> Callable[..., Any]:
+def _finite(op: str) -> Callable[..., ir.IRValue]:
     def emit(b: ir.IRBuilder, x: Any) -> Any:
         return b.fcmp_ordered(op, _intrinsic("fabs", 1)(b, x), number(x.type, float("inf")))
 
@@ -240,7 +240,7 @@ _FLOAT: dict[str, Callable[..., Any]] = {
 }
 
 
-def _select_by(op: str, signed: bool) -> Callable[..., Any]:
+def _select_by(op: str, signed: bool) -> Callable[..., ir.IRValue]:
     def emit(b: ir.IRBuilder, x: Any, y: Any) -> Any:
         test = b.icmp_signed if signed else b.icmp_unsigned
         return b.select(test(op, x, y), x, y)
@@ -248,11 +248,11 @@ def _select_by(op: str, signed: bool) -> Callable[..., Any]:
     return emit
 
 
-def _int(value: int, like: Any) -> Any:
+def _int(value: int, like: ir.IRValue) -> Any:
     return number(like.type, value)
 
 
-def _floor_divide_int(b: ir.IRBuilder, x: Any, y: Any) -> Any:
+def _floor_divide_int(b: ir.IRBuilder, x: ir.IRValue, y: ir.IRValue) -> ir.IRValue:
     zero = _int(0, x)
     by_zero = b.icmp_signed("==", y, zero)
     negated = b.icmp_signed("==", y, _int(-1, x))
@@ -263,7 +263,7 @@ def _floor_divide_int(b: ir.IRBuilder, x: Any, y: Any) -> Any:
     return b.select(by_zero, zero, b.select(negated, b.neg(x), q))
 
 
-def _remainder_int(b: ir.IRBuilder, x: Any, y: Any) -> Any:
+def _remainder_int(b: ir.IRBuilder, x: ir.IRValue, y: ir.IRValue) -> ir.IRValue:
     zero = _int(0, x)
     trivial = b.or_(b.icmp_signed("==", y, zero), b.icmp_signed("==", y, _int(-1, x)))
     safe = b.select(trivial, _int(1, x), y)
@@ -272,7 +272,7 @@ def _remainder_int(b: ir.IRBuilder, x: Any, y: Any) -> Any:
     return b.select(lower, b.add(r, safe), r)
 
 
-def _divide_unsigned(name: str) -> Callable[..., Any]:
+def _divide_unsigned(name: str) -> Callable[..., ir.IRValue]:
     def emit(b: ir.IRBuilder, x: Any, y: Any) -> Any:
         by_zero = b.icmp_unsigned("==", y, _int(0, x))
         return b.select(by_zero, _int(0, x), getattr(b, name)(x, b.select(by_zero, _int(1, x), y)))
@@ -280,12 +280,12 @@ def _divide_unsigned(name: str) -> Callable[..., Any]:
     return emit
 
 
-def _sign_int(b: ir.IRBuilder, x: Any) -> Any:
+def _sign_int(b: ir.IRBuilder, x: ir.IRValue) -> ir.IRValue:
     positive = b.zext(b.icmp_signed(">", x, _int(0, x)), x.type)
     return b.sub(positive, b.zext(b.icmp_signed("<", x, _int(0, x)), x.type))
 
 
-def _shift(name: str) -> Callable[..., Any]:
+def _shift(name: str) -> Callable[..., ir.IRValue]:
     def emit(b: ir.IRBuilder, x: Any, y: Any) -> Any:
         inside = b.icmp_unsigned("<", y, _int(_width(x.type), x))
         moved = getattr(b, name)(x, b.select(inside, y, _int(0, x)))
@@ -364,7 +364,14 @@ def _identity(combiner: str, dtype: str) -> Any:
     return 0 if lowest else 2**width - 1
 
 
-def combine(b: ir.IRBuilder, combiner: str, total: Any, value: Any, dtype: str, factors: Sequence[Any] = ()) -> Any:
+def combine(
+    b: ir.IRBuilder,
+    combiner: str,
+    total: ir.IRValue,
+    value: Any,
+    dtype: str,
+    factors: list[ir.IRValue] | tuple[object, ...] = (),
+) -> Any:
     """Combine `total` with one more `value`. Sums and products may be reassociated, in an order fixed by the code
     alone.
 
@@ -383,7 +390,7 @@ def is_extremum(x: Reduce) -> bool:
     return x.combiner in ("maximum", "minimum") and x.value.dtype[0] == "f"
 
 
-def registers(x: Reduce, lanes: int = 0) -> list[Any]:
+def registers(x: Reduce, lanes: int = 0) -> list[ir.IRValue]:
     """The initial registers of a reduction; scalars if it returns an index."""
     if x.combiner in FIRST:
         return [identity(FIRST[x.combiner], x.value.dtype), I64(0)]
@@ -391,14 +398,14 @@ def registers(x: Reduce, lanes: int = 0) -> list[Any]:
     return [start, number(_flags(start.type), 0)] if is_extremum(x) else [start]
 
 
-def _flags(t: Any) -> Any:
+def _flags(t: ir.IRType) -> Any:
     """The type of nan flags for values of type `t`. Flags are as wide as the values if vector comparisons give that
     width; otherwise they would be narrowed each time."""
     match_width = lanes_of(t) and not has_masks_of_bytes()
     return of_lanes(ir.IntType(64 if element_of(t) == _TYPES["f64"] else 32) if match_width else BOOL, lanes_of(t))
 
 
-def extremum(b: ir.IRBuilder, combiner: str, totals: list[Any], value: Any) -> list[Any]:
+def extremum(b: ir.IRBuilder, combiner: str, totals: list[ir.IRValue], value: ir.IRValue) -> list[Any]:
     """Combine `totals`, the extremum and its nan flag, with one more `value`; cheaper than an extremum that propagates
     nan.
 
@@ -412,7 +419,7 @@ def extremum(b: ir.IRBuilder, combiner: str, totals: list[Any], value: Any) -> l
     return [b.select(keeps_total, total, value, flags=flags), b.or_(seen_nan, is_nan)]
 
 
-def first(b: ir.IRBuilder, x: Reduce, totals: list[Any], value: Any, index: Any) -> list[Any]:
+def first(b: ir.IRBuilder, x: Reduce, totals: list[ir.IRValue], value: ir.IRValue, index: ir.IRValue) -> list[Any]:
     """Combine `totals`, the extremum and its index, with one more `value` at a later `index`."""
     best, result = totals
     is_better = compare(b, "lt" if FIRST[x.combiner] == "minimum" else "gt", value, best, x.value.dtype[0])
@@ -421,7 +428,7 @@ def first(b: ir.IRBuilder, x: Reduce, totals: list[Any], value: Any, index: Any)
     return [b.select(is_better, value, best), b.select(is_better, index, result)]
 
 
-def reduction_result(b: ir.IRBuilder, x: Reduce, totals: list[Any]) -> Any:
+def reduction_result(b: ir.IRBuilder, x: Reduce, totals: list[ir.IRValue]) -> ir.IRValue:
     """The final result of a reduction with the registers `totals`."""
     value, dtype = totals[0], x.value.dtype
     if x.combiner in FIRST:
@@ -436,6 +443,6 @@ def reduction_result(b: ir.IRBuilder, x: Reduce, totals: list[Any]) -> Any:
     return b.select(is_nan, ir.IRConstant(value.type, math.nan), value)
 
 
-def were_nans(b: ir.IRBuilder, flags: Any) -> Any:
+def were_nans(b: ir.IRBuilder, flags: ir.IRValue) -> Any:
     """Whether there was a nan, in each lane."""
     return flags if element_of(flags.type) == BOOL else b.icmp_signed("!=", flags, number(flags.type, 0))

@@ -12,6 +12,7 @@ has little to optimize.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from tracegrad import llvmir as ir
@@ -78,12 +79,12 @@ def fill(b: ir.IRBuilder, dtype: str, out: Any, value: Any, count: Any) -> None:
     loop(b, b.sub(count, whole), lambda i: b.store(value, b.gep(out, [b.add(whole, i)])))
 
 
-def _merge(b: ir.IRBuilder, combiner: str, dtype: str, out: Any, partial: Any, size: Any) -> None:
+def _merge(b: ir.IRBuilder, combiner: str, dtype: str, out: Any, partial: Any, size: object) -> None:
     done: ir.IRValue = ir.IRConstant(I64, 0)
     if dtype in _LANES:
         vector_pointer = ir.VectorType(memory_type(dtype), _LANES[dtype]).as_pointer()
 
-        def lanes(k: Any) -> None:
+        def lanes(k: ir.Phi) -> None:
             at = b.mul(k, ir.IRConstant(I64, _LANES[dtype]))
             address, other = (b.bitcast(b.gep(pointer, [at]), vector_pointer) for pointer in (out, partial))
             total = combine(b, combiner, b.load(address, align=1), b.load(other, align=1), dtype)
@@ -93,7 +94,7 @@ def _merge(b: ir.IRBuilder, combiner: str, dtype: str, out: Any, partial: Any, s
         loop(b, count, lanes)
         done = b.mul(count, ir.IRConstant(I64, _LANES[dtype]))
 
-    def register(value: Any) -> Any:
+    def register(value: ir.IRValue) -> ir.IRValue:
         return b.trunc(value, BOOL) if dtype == "bool" else value
 
     def element(k: Any) -> None:
@@ -104,7 +105,9 @@ def _merge(b: ir.IRBuilder, combiner: str, dtype: str, out: Any, partial: Any, s
     loop(b, b.sub(size, done), element)
 
 
-def _combine(b: ir.IRBuilder, merge: ir.IRFunction, out: Any, partial: Any, size: Any, chunks: Any) -> None:
+def _combine(
+    b: ir.IRBuilder, merge: ir.IRFunction, out: ir.IRValue, partial: ir.IRValue, size: ir.IRValue, chunks: ir.IRValue
+) -> None:
     bytes_of = b.ptrtoint(b.gep(ir.IRConstant(out.type, None), [size]), I64)
     b.memcpy(b.bitcast(out, _POINTER), b.bitcast(partial, _POINTER), bytes_of)
     one = ir.IRConstant(I64, 1)
@@ -117,7 +120,7 @@ def smaller(b: ir.IRBuilder, x: Any, y: Any) -> Any:
     return b.select(b.icmp_signed("<", x, y), x, y)
 
 
-def loop(b: ir.IRBuilder, count: Any, body: Any) -> None:
+def loop(b: ir.IRBuilder, count: Any, body: Callable[..., object]) -> None:
     """Emit `for i in range(count): body(i)`."""
     before = b.block
     head, inside, after = (b.append_basic_block(n) for n in ("head", "inside", "after"))
@@ -132,11 +135,11 @@ def loop(b: ir.IRBuilder, count: Any, body: Any) -> None:
     b.position_at_end(after)
 
 
-def load_addresses(b: ir.IRBuilder, operands: Any, pointers: Any, count: Any, first: int) -> Any:
+def load_addresses(b: ir.IRBuilder, operands: ir.IRValue, pointers: ir.IRValue, count: ir.IRValue, first: int) -> Any:
     """Load `count` addresses from the words that begin with number `first`."""
     slots = b.alloca(_POINTER, count)
 
-    def fetch(i: Any) -> None:
+    def fetch(i: ir.Phi) -> None:
         at = b.add(b.mul(i, ir.IRConstant(I64, 2)), ir.IRConstant(I64, first))
         index, offset = (b.load(b.gep(operands, [b.add(at, ir.IRConstant(I64, j))])) for j in range(2))
         b.store(b.gep(b.load(b.gep(pointers, [index])), [offset]), b.gep(slots, [i]))

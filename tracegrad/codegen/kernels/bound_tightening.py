@@ -60,7 +60,7 @@ def row_mask_of(kernel: Kernel) -> Load | None:
     return None
 
 
-def _fixed(x: Operand, table: dict[str, Any], var: str) -> set[int] | None:
+def _fixed(x: Operand, table: dict[str, Compute | Index | Load], var: str) -> set[int] | None:
     """The instructions that compute a loop-invariant integer; None if it is not known to be loop-invariant."""
     if not x.name or x.name not in table:
         return set()  # an immediate, or a constant of the kernel
@@ -102,7 +102,7 @@ def _does_nothing(kernel: Kernel, mask: str) -> bool:
 _ZERO, _NOTHING, _FALSE = ("constant", "0.0"), ("constant", "-0.0"), ("constant", "False")
 
 
-def _form(x: Compute, args: list[Any]) -> Any:
+def _form(x: Compute, args: list[tuple[str, ...] | str]) -> Any:
     """The value of an operation when the mask is false, to the bit."""
     if x.op == "where":
         return args[2] if args[0] == _FALSE or args[1] == args[2] else x.out.name

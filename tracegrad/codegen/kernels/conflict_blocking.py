@@ -8,7 +8,7 @@ the next block: its lines stay in the cache until they are used up.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tracegrad import llvmir as ir
 from tracegrad.codegen.instr.scalar import I64
@@ -17,6 +17,10 @@ from tracegrad.codegen.kernels.loop_order import is_serial
 from tracegrad.codegen.loopir.kernel import Kernel, Reduce, accesses
 from tracegrad.codegen.loopir.polynomial import Poly
 from tracegrad.target.tuning import TUNING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 
 CONFLICT_BLOCK = TUNING.transposition.conflict_block
 COLLIDING = TUNING.transposition.conflict_stride
@@ -37,7 +41,9 @@ def strides_across(kernel: Kernel) -> list[Poly]:
     return list(dict.fromkeys(across))
 
 
-def in_conflict_blocks(b: ir.IRBuilder, extent: Any, strides: list[Any], write: Any) -> None:
+def in_conflict_blocks(
+    b: ir.IRBuilder, extent: ir.IRValue, strides: list[ir.IRValue], write: Callable[..., object]
+) -> None:
     """Emit `write(first, last)` for each block of the innermost loop, which has `extent` iterations. There is one block
     if no stride causes cache conflicts."""
     size = ir.IRConstant(I64, CONFLICT_BLOCK)
@@ -46,7 +52,7 @@ def in_conflict_blocks(b: ir.IRBuilder, extent: Any, strides: list[Any], write: 
         conflict_free = b.icmp_signed("!=", b.and_(stride, ir.IRConstant(I64, COLLIDING - 1)), ir.IRConstant(I64, 0))
         largest = b.select(conflict_free, largest, size)
 
-    def one(k: Any) -> None:
+    def one(k: ir.Phi) -> None:
         first = b.mul(k, largest)
         rest = b.sub(extent, first)
         write(first, b.select(b.icmp_signed("<", rest, largest), extent, b.add(first, largest)))

@@ -103,7 +103,7 @@ def _counting(kernel: Kernel) -> tuple[Vectors | None, LaneCount | None]:
     return short._replace(at_once=COUNTED, varying=short.varying | {boolean.out.name}), LaneCount(wanted)
 
 
-def stop_early(steps: Sequence[Any], sizes: dict[str, int]) -> None:
+def stop_early(steps: Sequence[object], sizes: dict[str, int]) -> None:
     """Make kernels that reduce long rows by any or all exit a row as soon as its result is known."""
     if disabled("early-exit"):
         return
@@ -156,7 +156,7 @@ def first_of(kernel: Kernel, value: Operand, varying: Collection[str]) -> LaneSe
     return LaneSearch(wanted, false, index_instr.value, missing, None if false else _alike(table, wanted))
 
 
-def _alike(table: dict[str, Any], wanted: Operand) -> tuple[Operand, Operand] | None:
+def _alike(table: dict[str, Compute | Index | Load], wanted: Operand) -> tuple[Operand, Operand] | None:
     """The two numbers whose equality, or a nan in the first, `wanted` tests."""
 
     def args_of(x: Operand, op: str) -> tuple[Operand, ...]:

@@ -90,6 +90,6 @@ def computed(b: ir.IRBuilder, x: Compute, value_of: Callable[[Operand], Any], pr
     return multiply_add(b, first, second, other)
 
 
-def factors_of(x: Reduce, value_of: Callable[[Operand], Any], products: Products) -> list[Any]:
+def factors_of(x: Reduce, value_of: Callable[[Operand], Any], products: Products) -> list[ir.IRValue]:
     """The factors of the product that a reduction adds, if it adds one."""
     return [value_of(a) for name in _added(x) for a in products.get(name, ())]

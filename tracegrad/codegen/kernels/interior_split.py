@@ -76,13 +76,13 @@ def holds(b: ir.IRBuilder, scalar: Callable[[Poly], Any], guard: GuardBlock) -> 
 
 
 def interior_bounds(
-    b: ir.IRBuilder, scalar: Callable[[Poly], Any], interior: Interior, low: Any, end: Any, width: int
+    b: ir.IRBuilder, scalar: Callable[[Poly], ir.IRValue], interior: Interior, low: Any, end: ir.IRValue, width: int
 ) -> tuple[Any, Any]:
     """The bounds of the interior, in whole steps of `width` from `low` to at most `end`; an empty interior is at `end`.
     `scalar` emits loop-invariant values."""
     zero = I64(0)
 
-    def maximum(x: Any, y: Any) -> Any:
+    def maximum(x: ir.IRValue, y: ir.IRValue) -> Any:
         return b.select(b.icmp_signed("<", x, y), y, x)
 
     lows, highs = ([scalar(p) for p in dict.fromkeys(pair[k] for pair in interior.bounds)] for k in range(2))

@@ -8,6 +8,7 @@ from tracegrad.codegen.loopir.kernel import Compute, Kernel, Load, Store, flatte
 from tracegrad.codegen.loopir.polynomial import Poly
 
 if TYPE_CHECKING:
+    from tracegrad import llvmir as ir
     from tracegrad.codegen.kernels.vector_kernel import VectorLoop
 
 
@@ -41,7 +42,7 @@ class InterleavedAccesses:
         self.any_order = all(isinstance(x, Compute) or self._in_pairs(x, var) for x in body)
         self.any_order = self.any_order and len({x.value.dtype for x in body if isinstance(x, Store)}) == 1
 
-    def _in_pairs(self, x: Any, var: str) -> bool:
+    def _in_pairs(self, x: object, var: str) -> bool:
         """Whether an access is interleaved, or the same for all lanes."""
         if isinstance(x, Store):
             return (x.buffer, x.address) in self.stores
@@ -50,12 +51,12 @@ class InterleavedAccesses:
         return (x.buffer, x.address) in self.loads or not any(s == var or s[0] == "v" for s in x.address.symbols)
 
 
-def _is_by_two(x: Any, var: str) -> bool:
+def _is_by_two(x: Load | Store, var: str) -> bool:
     dtype = (x.out if isinstance(x, Load) else x.value).dtype
     return x.address.coefficient(var).value == 2 and dtype != "bool"
 
 
-def store_interleaved(loop: VectorLoop, x: Store, value: Any, copy: int, k: int, mask: Any) -> None:
+def store_interleaved(loop: VectorLoop, x: Store, value: object, copy: int, k: int, mask: ir.IRValue | None) -> None:
     """Save the lanes of an interleaved store, and emit both stores once the lanes of the other are known."""
     low, high = loop.interleaved.stores[x.buffer, x.address]
     loop.values[id(x), copy, k] = value
@@ -65,7 +66,7 @@ def store_interleaved(loop: VectorLoop, x: Store, value: Any, copy: int, k: int,
         loop.memory.store_pairs(first, second, pointer, x.value.dtype, mask, loop.interleaved.any_order)
 
 
-def read_strided(loop: VectorLoop, x: Load, stride: int, copy: int, k: int, mask: Any) -> Any:
+def read_strided(loop: VectorLoop, x: Load, stride: int, copy: int, k: int, mask: ir.IRValue | None) -> Any:
     """Load with a stride; two interleaved values are loaded at once."""
     low, dtype = loop.interleaved.loads.get((x.buffer, x.address)), x.out.dtype
     if low is None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tracegrad.codegen.kernels.scalar_kernel import KernelEmitter
 
 
-def multi_row_loop(outer: KernelEmitter, vectors: Vectors, low: Any, high: Any) -> None:
+def multi_row_loop(outer: KernelEmitter, vectors: Vectors, low: ir.IRValue, high: ir.IRValue) -> None:
     """Emit the loop over rows `low` to `high` and the loop inside; `outer.totals` are the totals after it."""
     _MultiRowLoop(outer, vectors, high).emit(low)
 
@@ -61,10 +61,10 @@ class _MultiRowLoop(VectorLoop):
     def _identities(self, x: Reduce) -> list[Any]:
         return registers(x, self.lanes)
 
-    def _whole(self, low: Any, width: int) -> Any:
+    def _whole(self, low: object, width: int) -> Any:
         return self.b.sub(self.high, self.b.urem(self._count(low), I64(width)))
 
-    def _count(self, low: Any) -> Any:
+    def _count(self, low: object) -> Any:
         """The number of rows; 0 if the loop ends before it begins."""
         count = self.b.sub(self.high, low)
         return self.b.select(self.b.icmp_signed(">", count, I64(0)), count, I64(0))
@@ -86,14 +86,14 @@ class _MultiRowLoop(VectorLoop):
                 self.values[key] = self.b.add(splat(self.b, self.i, self.lanes), row_numbers)
         return self.values[key]
 
-    def _guard(self, x: GuardBlock, copy: int, k: int, mask: Any) -> Any:
+    def _guard(self, x: GuardBlock, copy: int, k: int, mask: ir.IRValue) -> Any:
         self.guards += 1
         value = super()._guard(x, copy, k, self.every if mask is None else mask)
         self.guards -= 1
         return value
 
     # -- memory --------------------------------------------------------------------------------------------
-    def _load(self, x: Load, copy: int, k: int, mask: Any) -> Any:
+    def _load(self, x: Load, copy: int, k: int, mask: ir.IRValue | None) -> Any:
         a, b = x.address.coefficient(self.row), x.address.coefficient(self.var)
         if (x.address.symbols | a.symbols) & (self.varying - {self.row, self.var}) or b not in (0, 1):
             return self._gathered(x, k, mask)
@@ -107,12 +107,12 @@ class _MultiRowLoop(VectorLoop):
             return self._load_rows(x, k, mask)
         return self._gathered(x, k, mask) if self.guards else self._load_column(x, k, mask)
 
-    def _gathered(self, x: Load, k: int, mask: Any) -> Any:
+    def _gathered(self, x: Load, k: int, mask: ir.IRValue | None) -> object:
         offsets = self._lanes_of(x.address, 0, k)
         mask = self.every if mask is None else mask
         return self.memory.gather(self.outer.pointers[x.buffer], offsets, x.out.dtype, mask)
 
-    def _start(self, x: Any) -> Any:
+    def _start(self, x: Load | Store) -> Any:
         """The pointer to an access at row 0 and element 0."""
         key = ("start", x.buffer, rest := x.address.without(self.row, self.var))
         if key not in self.fixed:
@@ -121,7 +121,7 @@ class _MultiRowLoop(VectorLoop):
                 self.fixed[key] = self.b.gep(self.outer.pointers[x.buffer], [at])
         return self.fixed[key]
 
-    def _at_row(self, x: Any, k: int, r: int, last: Any = None) -> Any:
+    def _at_row(self, x: Load | Store, k: int, r: int, last: ir.IRValue | None = None) -> ir.IRValue:
         """The pointer to row `r` of vector `k`, clamped to the row `last`."""
         start, row_stride = self._start(x), self.scalar(x.address.coefficient(self.row), 0)
         i = self.b.add(self.i, I64(k * self.rows + r)) if k or r else self.i
@@ -129,11 +129,11 @@ class _MultiRowLoop(VectorLoop):
             i = self.b.select(self.b.icmp_signed("<", i, last), i, last)
         return self.b.gep(start, [self.b.mul(i, row_stride)])
 
-    def _last(self, mask: Any) -> Any:
+    def _last(self, mask: ir.IRValue | None) -> ir.IRValue | None:
         """The last row, if this iteration may have fewer rows."""
         return None if mask is None else self.b.sub(self.high, I64(1))
 
-    def _common(self, x: Load) -> Any:
+    def _common(self, x: Load) -> object:
         """A row that is common to all rows, loaded before the loops."""
         if (key := ("common", x.out.name)) not in self.fixed:
             start = self._start(x)
@@ -142,7 +142,7 @@ class _MultiRowLoop(VectorLoop):
                 self.fixed[key] = self._spread(one, [lane % self.size for lane in range(self.lanes)])
         return self.fixed[key]
 
-    def _load_rows(self, x: Load, k: int, mask: Any) -> Any:
+    def _load_rows(self, x: Load, k: int, mask: ir.IRValue | None) -> ir.IRValue:
         """Load strided rows and concatenate them."""
         last = None if self.guards else self._last(mask)
         rows = []
@@ -165,7 +165,7 @@ class _MultiRowLoop(VectorLoop):
         fits = span <= 2 * self.lanes <= 64
         return span if self.rows > 2 and not self.guards and fits else 0
 
-    def _load_span(self, x: Load, k: int, mask: Any, row_stride: int) -> Any:
+    def _load_span(self, x: Load, k: int, mask: ir.IRValue | None, row_stride: int) -> ir.IRValue:
         """Load rows with small gaps, together with the gaps."""
         span, start, halves = self._span(row_stride), self._at_row(x, k, 0), []
         for first in (0, self.lanes) if span > self.lanes else (0,):
@@ -180,17 +180,17 @@ class _MultiRowLoop(VectorLoop):
         lanes = [min(lane // self.size * row_stride + lane % self.size, span - 1) for lane in range(self.lanes)]
         return self._shuffled(halves[0], halves[-1], lanes)
 
-    def _remaining_rows(self) -> Any:
+    def _remaining_rows(self) -> ir.IRValue:
         """The number of rows of a masked iteration."""
         rest = self.b.sub(self.high, self.i)
         return self.b.select(self.b.icmp_signed("<", rest, I64(self.rows)), rest, I64(self.rows))
 
-    def _within(self, count: Any) -> Any:
+    def _within(self, count: ir.IRValue) -> ir.IRValue:
         """`count`, clamped to the range from 0 to the number of lanes."""
         count = self.b.select(self.b.icmp_signed(">", count, I64(0)), count, I64(0))
         return self.b.select(self.b.icmp_signed("<", count, I64(self.lanes)), count, I64(self.lanes))
 
-    def _load_column(self, x: Load, k: int, mask: Any) -> Any:
+    def _load_column(self, x: Load, k: int, mask: ir.IRValue | None) -> ir.IRValue:
         """Load one number per row and broadcast it to the lanes of the row."""
         dtype = x.out.dtype
         if mask is None and x.address.coefficient(self.row) == 1 and self.rows == self.column.lanes:
@@ -204,7 +204,7 @@ class _MultiRowLoop(VectorLoop):
                 column = self.b.insert_element(column, one, I32(r))
         return self._spread(column, [min(lane // self.size, self.rows - 1) for lane in range(self.lanes)])
 
-    def _row_mask(self, mask: Any, r: int) -> Any:
+    def _row_mask(self, mask: ir.IRValue | None, r: int) -> Any:
         """The mask of row `r`; None if all lanes of its vector are set."""
         if mask is None:
             return None if self.size == self.row_memory.lanes else self.row_memory.first_lanes(self.size)
@@ -215,13 +215,13 @@ class _MultiRowLoop(VectorLoop):
         bits = self.b.trunc(bits, row_type) if row_type.width < whole.width else self.b.zext(bits, row_type)
         return self.b.bitcast(bits, of_lanes(BOOL, row_type.width))
 
-    def _shuffled(self, x: Any, y: Any, lanes: list[int]) -> Any:
+    def _shuffled(self, x: ir.IRValue, y: ir.IRValue, lanes: list[int]) -> ir.IRValue:
         return self.b.shuffle_vector(x, y, ir.IRConstant(of_lanes(I32, len(lanes)), lanes))
 
-    def _spread(self, x: Any, lanes: list[int]) -> Any:
+    def _spread(self, x: Any, lanes: list[int]) -> ir.IRValue:
         return self._shuffled(x, ir.TextConstant(x.type, "poison"), lanes)
 
-    def _store(self, x: Store, value: Any, copy: int, k: int, mask: Any) -> None:
+    def _store(self, x: Store, value: object, copy: int, k: int, mask: ir.IRValue) -> None:
         dtype = x.value.dtype
         if x.address.coefficient(self.row) == self.size:
             pointer, used = self._at_row(x, k, 0), self.rows * self.size
@@ -235,17 +235,17 @@ class _MultiRowLoop(VectorLoop):
             self.row_memory.store(self._spread(value, lanes), self._at_row(x, k, r), dtype, self._row_mask(mask, r))
 
     # -- reductions --------------------------------------------------------------------------------------------
-    def _reduce(self, x: Reduce, copy: int, k: int, mask: Any) -> None:
+    def _reduce(self, x: Reduce, copy: int, k: int, mask: ir.IRValue) -> None:
         whole = self.var in x.over  # lanes without a row must then not count
         super()._reduce(x, copy, k, self.every if whole and mask is None else mask)
 
-    def _reduce_into_memory(self, x: Reduce, value: Any, copy: int, k: int, mask: Any) -> None:
+    def _reduce_into_memory(self, x: Reduce, value: object, copy: int, k: int, mask: ir.IRValue) -> None:
         if x.over:
             current = self._load(Load(x.value, x.buffer, x.address), copy, k, mask)
             value = combine(self.b, x.combiner, current, value, x.value.dtype)
         self._store(Store(x.buffer, x.address, x.value), value, copy, k, mask)
 
-    def _add_down(self, x: Reduce, totals: list[Any]) -> None:
+    def _add_down(self, x: Reduce, totals: list[ir.IRValue]) -> None:
         """Combine the rows of a vector of partial results, and add the sum to memory."""
         row_totals = []
         for r in range(self.rows):
@@ -265,7 +265,7 @@ class _MultiRowLoop(VectorLoop):
         value = combine(self.b, x.combiner, self.row_memory.load(pointer, dtype, lane_mask), value, dtype)
         self.row_memory.store(value, pointer, dtype, lane_mask)
 
-    def _results_pointer(self, x: Reduce) -> Any:
+    def _results_pointer(self, x: Reduce) -> object:
         """The pointer to the results of sums over rows."""
         at = self.outer.polys.emit(self.b, x.address.without(self.row, self.var))
         return self.b.gep(self.outer.pointers[x.buffer], [at])

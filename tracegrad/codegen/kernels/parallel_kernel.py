@@ -14,7 +14,7 @@ large part of the compile time.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tracegrad import llvmir as ir
 from tracegrad.codegen.instr.scalar import I64
@@ -61,13 +61,21 @@ def fork_function(module: ir.IRModule, kernel: ir.IRFunction, partials: Sequence
     return function
 
 
-def each_chunk(b: ir.IRBuilder, in_iteration: Any, shared: Any, threaded: Any, args: Sequence[Any]) -> None:
+def each_chunk(
+    b: ir.IRBuilder,
+    in_iteration: ir.IRValue,
+    shared: ir.IRValue,
+    threaded: ir.IRValue,
+    args: tuple[ir.IRFunction, ir.IRValue, ir.IRValue],
+) -> None:
     """Run a task for each chunk, on the thread pool or serially."""
     parallel = b.icmp_signed("!=", threaded, ir.IRConstant(I64, 0))
     b.call(b.inttoptr(b.select(parallel, shared, in_iteration), signature(EACH_CHUNK[0]).as_pointer()), args)
 
 
-def _task(module: ir.IRModule, kernel: ir.IRFunction, context_type: Any, positions: Sequence[int]) -> ir.IRFunction:
+def _task(
+    module: ir.IRModule, kernel: ir.IRFunction, context_type: ir.IRType, positions: Sequence[int]
+) -> ir.IRFunction:
     task = ir.IRFunction(module, TASK, f"task.{kernel.name}")
     _disable_optimization(task)
     b = ir.IRBuilder(task.append_basic_block("entry"))

@@ -7,7 +7,7 @@ if much is computed with few loads. A prefetch of an address without memory has 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tracegrad.avals import dtype_named
 from tracegrad.codegen.instr.scalar import I64
@@ -18,6 +18,7 @@ from tracegrad.target.cache_lines import LINE
 from tracegrad.target.tuning import TUNING
 
 if TYPE_CHECKING:
+    from tracegrad import llvmir as ir
     from tracegrad.codegen.kernels.vector_kernel import VectorLoop
 
 PREFETCH_ROWS = TUNING.prefetching.rows
@@ -30,7 +31,7 @@ def is_compute_bound(kernel: Kernel) -> bool:
     return kernel.cost >= MIN_COST_PER_LOAD * sum([isinstance(x, Load) for x in kernel.body])
 
 
-def fetch_ahead(loop: VectorLoop, x: Load, pointer: Any, copy: int) -> None:
+def fetch_ahead(loop: VectorLoop, x: Load, pointer: ir.IRValue, copy: int) -> None:
     """Prefetch some rows after `pointer` if rows are strided, or else some lines."""
     if loop.kernel.cost <= LIGHTEST or "prefetch" in loop.kernel.disabled:
         return

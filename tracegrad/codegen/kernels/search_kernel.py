@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 I32 = ir.IntType(32)
 
 
-def emit_innermost_loop(outer: KernelEmitter, vectors: Vectors, search: Any, low: Any, high: Any) -> None:
+def emit_innermost_loop(outer: KernelEmitter, vectors: Vectors, search: Any, low: object, high: object) -> None:
     """Emit the innermost loop as `vector_loop` does, for a kernel that may be a search."""
     if search is None:
         vector_loop(outer, vectors, low, high)

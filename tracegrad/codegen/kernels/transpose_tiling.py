@@ -84,7 +84,7 @@ def _is_out_of_place(kernel: Kernel) -> bool:
     return not any(isinstance(x, Store) and x.buffer in read for x in kernel.body)
 
 
-def in_tiles(outer: KernelEmitter, tiles: Tiles, rows: tuple[Any, Any], columns: tuple[Any, Any]) -> Any:
+def in_tiles(outer: KernelEmitter, tiles: Tiles, rows: tuple[Any, Any], columns: tuple[Any, Any]) -> ir.IRValue:
     """Emit all tiles, if the matrix has one; returns whether it does. If large tiles do not fit, small ones may."""
     b, edge = outer.b, I64(tiles.edge)
     (first, last), (left, right) = rows, columns
@@ -110,14 +110,14 @@ def _all(outer: KernelEmitter, tiles: Tiles, rows: tuple[Any, Any], columns: tup
     row, column = (each.var for each in outer.kernel.loops[-2:])
     strip = I64(tiles.strip)
 
-    def count(low: Any, high: Any, width: Any) -> Any:
+    def count(low: ir.IRValue, high: ir.IRValue, width: ir.IRValue) -> Any:
         return b.sdiv(b.add(b.sub(high, low), b.sub(width, I64(1))), width)
 
-    def start(low: Any, high: Any, k: Any) -> Any:
+    def start(low: object, high: Any, k: ir.Phi) -> Any:
         at, latest = b.add(low, b.mul(k, edge)), b.sub(high, edge)
         return b.select(b.icmp_signed("<", at, latest), at, latest)
 
-    def one_strip(k: Any) -> None:
+    def one_strip(k: ir.Phi) -> None:
         begin = b.add(columns[0], b.mul(k, strip))
         end = b.add(begin, strip)
         end = b.select(b.icmp_signed("<", end, columns[1]), end, columns[1])
@@ -125,7 +125,7 @@ def _all(outer: KernelEmitter, tiles: Tiles, rows: tuple[Any, Any], columns: tup
         def one_row(k: Any) -> None:
             outer.env[row] = start(*rows, k)
 
-            def one_tile(k: Any) -> None:
+            def one_tile(k: ir.Phi) -> None:
                 outer.env[column] = start(begin, columns[1], k)
                 _one(outer, tiles, row, column)
 
@@ -213,5 +213,5 @@ def transposed(b: ir.IRBuilder, vectors: list[Any], group: int) -> list[Any]:
     return vectors
 
 
-def _shuffled(b: ir.IRBuilder, one: Any, other: Any, lanes: list[int]) -> Any:
+def _shuffled(b: ir.IRBuilder, one: ir.IRValue, other: ir.IRValue, lanes: list[int]) -> ir.IRValue:
     return b.shuffle_vector(one, other, ir.IRConstant(of_lanes(I32, len(lanes)), lanes))

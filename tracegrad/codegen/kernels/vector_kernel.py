@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 I32 = ir.IntType(32)
 
 
-def vector_loop(outer: KernelEmitter, vectors: Vectors, low: Any, high: Any) -> None:
+def vector_loop(outer: KernelEmitter, vectors: Vectors, low: object, high: object) -> None:
     """Emit the innermost loop of a kernel, from `low` to `high`; `outer.totals` are the totals after it."""
     VectorLoop(outer, vectors, high).emit(low)
 

@@ -24,10 +24,18 @@ MIRROR = "tg_mirror."
 BLOCK = TUNING.transposition.block_edge
 
 
-def transpose(b: Any, to: Any, to_leading: Any, source: Any, leading: Any, rows: Any, columns: Any) -> None:
+def transpose(
+    b: ir.IRBuilder,
+    to: ir.IRValue,
+    to_leading: ir.IRValue,
+    source: ir.IRValue,
+    leading: ir.IRValue,
+    rows: ir.IRValue,
+    columns: ir.IRValue,
+) -> None:
     """Emit the transposition of a matrix with `rows` and `columns`; the result has the row stride `to_leading`."""
 
-    def tile(i: Any, j: Any, edge: int) -> None:
+    def tile(i: ir.IRValue, j: ir.IRValue, edge: int) -> None:
         store_tile(b, to, to_leading, j, i, transposed_tile(b, load_tile(b, source, leading, i, j, edge)))
 
     each_tile(b, source.type.pointee, rows, columns, tile)
@@ -48,7 +56,7 @@ def mirror_module(name: str) -> str:
     b = ir.IRBuilder(function.append_basic_block("entry"))
     to, source, leading, rows, columns = function.args
 
-    def mirror_columns(k: Any) -> None:
+    def mirror_columns(k: ir.Phi) -> None:
         """Mirror some columns, down to the diagonal."""
         left = b.mul(k, I64(BLOCK))
         width = smaller(b, b.sub(columns, left), I64(BLOCK))
@@ -56,7 +64,7 @@ def mirror_module(name: str) -> str:
         transpose(b, target, leading, above, leading, left, width)
         above, target = b.gep(above, [b.mul(left, leading)]), b.gep(target, [left])
 
-        def element(i: Any, j: Any) -> None:
+        def element(i: Any, j: ir.Phi) -> None:
             b.store(b.load(b.gep(above, [b.add(b.mul(j, leading), i)])), b.gep(target, [b.add(b.mul(i, leading), j)]))
 
         loop(b, width, lambda i: loop(b, i, partial(element, i)))
@@ -99,28 +107,34 @@ def _blocks(b: Any, rows: Any, columns: Any, edge: int, tile: Callable[[Any, Any
     loop(b, count(rows, BLOCK), lambda p: loop(b, across, lambda q: block(p, q)))
 
 
-def load_tile(b: Any, a: Any, leading: Any, i: Any, j: Any, edge: int) -> list[Any]:
+def load_tile(
+    b: ir.IRBuilder, a: ir.IRValue, leading: ir.IRValue, i: ir.IRValue, j: ir.IRValue, edge: int
+) -> list[ir.IRValue]:
     """Load the rows of a square."""
     return [b.load(pointer, align=_bytes(a.type.pointee)) for pointer in _tile_row_pointers(b, a, leading, i, j, edge)]
 
 
-def store_tile(b: Any, a: Any, leading: Any, i: Any, j: Any, rows: list[Any]) -> None:
+def store_tile(
+    b: ir.IRBuilder, a: ir.IRValue, leading: ir.IRValue, i: ir.IRValue, j: ir.IRValue, rows: list[ir.IRValue]
+) -> None:
     """Store the rows of a square."""
     for row, pointer in zip(rows, _tile_row_pointers(b, a, leading, i, j, len(rows))):
         b.store(row, pointer, align=_bytes(a.type.pointee))
 
 
-def transposed_tile(b: Any, rows: list[Any]) -> list[Any]:
+def transposed_tile(b: ir.IRBuilder, rows: list[ir.IRValue]) -> list[ir.IRValue]:
     """Transpose a square: its columns."""
     return transposed(b, rows, GROUP // _bytes(rows[0].type.element)) if len(rows) > 1 else rows
 
 
-def _tile_row_pointers(b: Any, a: Any, leading: Any, i: Any, j: Any, edge: int) -> list[Any]:
+def _tile_row_pointers(
+    b: ir.IRBuilder, a: ir.IRValue, leading: ir.IRValue, i: ir.IRValue, j: ir.IRValue, edge: int
+) -> list[ir.IRValue]:
     results = [b.gep(a, [b.add(b.mul(i, leading), j)])]
     while len(results) < edge:
         results.append(b.gep(results[-1], [leading]))
     return [b.bitcast(pointer, of_lanes(a.type.pointee, edge).as_pointer()) for pointer in results]
 
 
-def _bytes(t: Any) -> int:
+def _bytes(t: ir.IRType) -> int:
     return 8 if isinstance(t, ir.DoubleType) else 4

@@ -23,26 +23,28 @@ class GemmEmitter:
         self.lanes, self.is_long = bytes_ // self.size, bytes_ >= 64
         self.vector = ir.VectorType(t, self.lanes)
 
-    def room(self, count: int) -> Any:
+    def room(self, count: int) -> ir.IRValue:
         return self.b.bitcast(self.b.alloca(ir.ArrayType(self.t, count), align=64), self.t.as_pointer())
 
-    def is_plain(self, letter: Any) -> Any:
+    def is_plain(self, letter: ir.IRValue) -> ir.IRValue:
         """Whether a matrix is not transposed."""
         lower = self.b.or_(self.b.load(letter), I8(32))
         return self.b.icmp_unsigned("==", lower, I8(ord("n")))
 
-    def quotient_up(self, x: Any, y: Any) -> Any:
+    def quotient_up(self, x: ir.IRValue, y: ir.IRValue | int) -> ir.IRValue:
         y = I64(y) if isinstance(y, int) else y
         return self.b.sdiv(self.b.sub(self.b.add(x, y), I64(1)), y)
 
-    def is_stride_multiple(self, stride: Any, bytes_: int) -> Any:
+    def is_stride_multiple(self, stride: ir.IRValue, bytes_: int) -> ir.IRValue:
         """Whether a column stride is a multiple of `bytes_`."""
         return self.b.icmp_unsigned("==", self.b.and_(self.b.mul(stride, I64(self.size)), I64(bytes_ - 1)), I64(0))
 
-    def at_least_one(self, x: Any) -> Any:
+    def at_least_one(self, x: ir.IRValue) -> ir.IRValue:
         return self.b.select(self.b.icmp_signed("<", x, I64(1)), I64(1), x)
 
-    def walk(self, count: Any, streams: Sequence[tuple[Any, Any]], body: Callable[..., None]) -> None:
+    def walk(
+        self, count: ir.IRValue, streams: Sequence[tuple[ir.IRValue, ir.IRValue]], body: Callable[..., None]
+    ) -> None:
         """Emit a loop of `count` iterations of `body(*pointers)` with running pointers: `streams` are their initial
         values and strides. No pass has to optimize the addresses of the loop."""
         b = self.b
@@ -59,11 +61,11 @@ class GemmEmitter:
             x.add_incoming(z, b.block)
         b.position_at_end(after)
 
-    def splat(self, x: Any) -> Any:
+    def splat(self, x: ir.IRValue) -> Any:
         """Broadcast `x` to all lanes."""
         return splat(self.b, x, self.lanes)
 
-    def at(self, pointer: Any, i: int) -> Any:
+    def at(self, pointer: ir.IRValue, i: int) -> Any:
         return self.b.bitcast(self.b.gep(pointer, [I64(i * self.lanes)]), self.vector.as_pointer())
 
     def load(self, pointer: Any, i: int = 0) -> Any:
@@ -79,7 +81,7 @@ class GemmEmitter:
         count = splat(self.b, self.b.trunc(count, integer) if self.size < 8 else count, self.lanes)
         return self.b.icmp_signed("<", numbered(ir.VectorType(integer, self.lanes)), count)
 
-    def masked(self, pointer: Any, count: Any = None, mask: Any = None) -> Any:
+    def masked(self, pointer: ir.IRValue, count: ir.IRValue | None = None, mask: ir.IRValue | None = None) -> Any:
         """Load `count` elements, or the lanes of a mask; other lanes are zeros."""
         address, mask = self.at(pointer, 0), self.below(count) if mask is None else mask
         args = [address.type, I32, mask.type, self.vector]

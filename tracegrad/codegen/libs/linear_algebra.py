@@ -91,11 +91,11 @@ class _LapackEmitter:
         self.area = b.mul(self.n, self.n)
         self.sides = b.mul(self.n, self.k)
 
-    def define(self, body: Callable[[_LapackEmitter, Any], None]) -> None:
+    def define(self, body: Callable[[_LapackEmitter, ir.IRValue], None]) -> None:
         b, status = self.b, self._slot(I32)
         b.store(ir.IRConstant(I32, 0), status)
 
-        def each(i: Any) -> None:
+        def each(i: ir.IRValue) -> None:
             body(self, i)
             failed = b.or_(b.load(status), b.load(self.info))
             b.store(failed, status)
@@ -115,13 +115,13 @@ class _LapackEmitter:
         begin = self.b.bitcast(self.b.load(self.b.gep(self.slots, [_int(slot)])), self.pointer)
         return self.b.gep(begin, [self.b.mul(i, size)])
 
-    def copy(self, to: Any, source: Any, count: Any) -> None:
+    def copy(self, to: ir.IRValue, source: ir.IRValue, count: ir.IRValue) -> None:
         loop(self.b, count, lambda i: self.b.store(self.b.load(self.b.gep(source, [i])), self.b.gep(to, [i])))
 
-    def transpose(self, to: Any, source: Any, rows: Any, columns: Any) -> None:
+    def transpose(self, to: ir.IRValue, source: ir.IRValue, rows: ir.IRValue, columns: ir.IRValue) -> None:
         transpose(self.b, to, rows, source, columns, rows, columns)
 
-    def scratch(self, size: Any) -> Any:
+    def scratch(self, size: ir.IRValue) -> Any:
         """Allocate `size` bytes of memory."""
         malloc = self._external("malloc", ir.FunctionType(POINTER, [I64]))
         return self.b.call(malloc, [size])
@@ -132,7 +132,7 @@ class _LapackEmitter:
     def _external(self, name: str, signature: Any) -> Any:
         return self.module.declared(name, signature)
 
-    def _slot(self, kind: Any) -> Any:
+    def _slot(self, kind: ir.IRType) -> Any:
         with self.b.goto_entry_block():
             return self.b.alloca(kind)
 
@@ -151,7 +151,7 @@ def _cholesky(w: _LapackEmitter, i: Any) -> None:
             _symmetric_part(w, x, out)
     b.store(b.call(w.halves.cholesky(), [w.operands, w.n, out, w.n]), w.info)
 
-    def clear(p: Any) -> None:
+    def clear(p: ir.Phi) -> None:
         first = b.add(p, _int(1))
         row = b.gep(out, [b.add(b.mul(p, w.n), first)])
         loop(b, b.sub(w.n, first), lambda q: b.store(ir.IRConstant(w.t, 0.0), b.gep(row, [q])))
@@ -159,10 +159,10 @@ def _cholesky(w: _LapackEmitter, i: Any) -> None:
     loop(b, w.n, clear)
 
 
-def _symmetric_part(w: _LapackEmitter, x: Any, out: Any) -> None:
+def _symmetric_part(w: _LapackEmitter, x: ir.IRValue, out: ir.IRValue) -> None:
     b = w.b
 
-    def add_tile(p: Any, q: Any, edge: int) -> None:
+    def add_tile(p: ir.IRValue, q: ir.IRValue, edge: int) -> None:
         half = number(of_lanes(w.t, edge), 0.5)
         tiles = load_tile(b, x, w.n, p, q, edge), transposed_tile(b, load_tile(b, x, w.n, q, p, edge))
         halves = [[b.fmul(row, half) for row in tile] for tile in tiles]
@@ -171,7 +171,7 @@ def _symmetric_part(w: _LapackEmitter, x: Any, out: Any) -> None:
     each_tile(b, w.t, w.n, w.n, add_tile)
 
 
-def _cholesky_pullback(w: _LapackEmitter, i: Any) -> None:
+def _cholesky_pullback(w: _LapackEmitter, i: ir.Phi) -> None:
     b, factor, ct, out = w.b, *[w.at(slot, i, w.area) for slot in range(3)]
     half = ir.IRConstant(w.t, 0.5)
     loop(b, w.area, lambda at: b.store(b.fmul(b.load(b.gep(ct, [at])), half), b.gep(out, [at])))
@@ -192,7 +192,7 @@ def _solve(w: _LapackEmitter, i: Any) -> None:
         w.free(memory)
 
 
-def _lu(w: _LapackEmitter, i: Any) -> None:
+def _lu(w: _LapackEmitter, i: ir.IRValue) -> None:
     a, out = w.at(0, i, w.area), w.at(1, i, w.area)
     w.transpose(out, a, w.n, w.n)
     w.b.call(w.halves.lu(), [w.operands, w.n, w.n, out, w.n, _pivots(w, 2, i)])
@@ -203,7 +203,7 @@ def _pivots(w: _LapackEmitter, slot: int, i: Any) -> Any:
     return w.b.gep(begin, [w.b.mul(i, w.n)])
 
 
-def _lu_solve(w: _LapackEmitter, i: Any) -> None:
+def _lu_solve(w: _LapackEmitter, i: ir.IRValue) -> None:
     b, a, right, out = w.b, w.at(0, i, w.area), w.at(2, i, w.sides), w.at(3, i, w.sides)
     pivots, transposed = _pivots(w, 1, i), w.flags[1]
     b.store(ir.IRConstant(I32, 0), w.info)
@@ -242,7 +242,7 @@ def _lu_solve(w: _LapackEmitter, i: Any) -> None:
                 b.call(w.halves.shared_solve(right=False), [w.operands, lower, YES, unit, w.n, w.k, a, w.n, out, w.k])
 
 
-def _solve_triangular(w: _LapackEmitter, i: Any) -> None:
+def _solve_triangular(w: _LapackEmitter, i: ir.IRValue) -> None:
     a, right, out = w.at(0, i, w.area), w.at(1, i, w.sides), w.at(2, i, w.sides)
     w.copy(out, right, w.sides)
     w.b.call(w.halves.shared_solve(right=False), [w.operands, *w.flags, w.n, w.k, a, w.n, out, w.k])

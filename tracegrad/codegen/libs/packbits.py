@@ -20,7 +20,7 @@ EACH = 8  # bits of a byte
 AT_A_TIME = 4  # bytes
 
 
-def _of_bytes(b: Any, values: Any, lanes: list[int]) -> Any:
+def _of_bytes(b: ir.IRBuilder, values: ir.IRValue, lanes: list[int]) -> ir.IRValue:
     """Shuffle a vector; `lanes` are the numbers of the source lanes."""
     return b.shuffle_vector(values, values, ir.IRConstant(of_lanes(I32, len(lanes)), lanes))
 
@@ -32,7 +32,7 @@ class _Packing(NativeCallEmitter):
                 with order:
                     loop(self.b, rows, self.emit_row)
 
-    def emit_row(self, row: Any) -> None:
+    def emit_row(self, row: ir.Phi) -> None:
         """Emit the loop over a row."""
         b = self.b
         x = self.at(self.addresses[0], I8, b.mul(row, self.n))
@@ -48,11 +48,11 @@ class _Packing(NativeCallEmitter):
         """The number of whole bytes of a row."""
         raise NotImplementedError
 
-    def emit_group(self, x: Any, out: Any, first: Any, count: int) -> None:
+    def emit_group(self, x: ir.IRValue, out: ir.IRValue, first: ir.IRValue, count: int) -> None:
         """Emit the result of `count` bytes, or of a short vector."""
         raise NotImplementedError
 
-    def rest(self, x: Any, out: Any, done: Any) -> None:
+    def rest(self, x: ir.IRValue, out: ir.IRValue, done: ir.IRValue) -> None:
         """Emit the remainder."""
 
     def lane_of(self, bit: int) -> int:
@@ -64,19 +64,19 @@ class Pack(_Packing):
     def bytes(self) -> Any:
         return self.b.lshr(self.n, whole(3))
 
-    def emit_group(self, x: Any, out: Any, first: Any, count: int) -> None:
+    def emit_group(self, x: ir.IRValue, out: ir.IRValue, first: ir.IRValue, count: int) -> None:
         b, lanes = self.b, of_lanes(I8, count * EACH)
         booleans = b.load(b.bitcast(b.gep(x, [b.shl(first, whole(3))]), lanes.as_pointer()), align=1)
         self.write(booleans, b.gep(out, [first]))
 
-    def write(self, booleans: Any, target: Any) -> None:
+    def write(self, booleans: ir.IRValue, target: ir.IRValue) -> None:
         b, count = self.b, booleans.type.count
         in_order = _of_bytes(b, booleans, [k // EACH * EACH + self.lane_of(k % EACH) for k in range(count)])
         word = ir.IntType(count)
         bits = b.bitcast(b.icmp_unsigned("!=", in_order, number(booleans.type, 0)), word)
         b.store(bits, b.bitcast(target, word.as_pointer()), align=1)
 
-    def rest(self, x: Any, out: Any, done: Any) -> None:
+    def rest(self, x: ir.IRValue, out: ir.IRValue, done: ir.IRValue) -> None:
         b, lanes = self.b, of_lanes(I8, EACH)
         begin = b.shl(done, whole(3))
         remaining = b.sub(self.n, begin)
@@ -95,7 +95,7 @@ class Unpack(_Packing):
     def bytes(self) -> Any:
         return self.n
 
-    def emit_group(self, x: Any, out: Any, first: Any, count: int) -> None:
+    def emit_group(self, x: ir.IRValue, out: ir.IRValue, first: ir.IRValue, count: int) -> None:
         b, lanes = self.b, of_lanes(I8, count * EACH)
         operands = b.load(b.bitcast(b.gep(x, [first]), of_lanes(I8, count).as_pointer()), align=1)
         repeated = _of_bytes(b, operands, [k // EACH for k in range(lanes.count)])

@@ -25,7 +25,7 @@ _MARGIN = 1 << 12
 
 
 # -- tables --------------------------------------------------------------------------------------------------------
-def _generator_at(word: int) -> Any:
+def _generator_at(word: int) -> object:
     """A generator whose next 64 bits are `word`."""
     generator = np.random.Generator(np.random.PCG64(0))
     state = generator.bit_generator.state
@@ -49,13 +49,15 @@ def _table(distribution: str) -> tuple[list[float], list[int]]:
 
 
 # -- machine code --------------------------------------------------------------------------------------------------
-def write_draw(b: Any, native: Native, state: Any, outs: list[Any], otherwise: Callable[[], None]) -> None:
+def write_draw(
+    b: ir.IRBuilder, native: Native, state: object, outs: list[object], otherwise: Callable[[], None]
+) -> None:
     """Emit a draw from the state at an address: store the next state and the numbers to the addresses `outs` (None for
     unused ones), or run `otherwise`."""
     _DrawEmitter(b, native, state, outs).write(otherwise)
 
 
-def _whole(x: int, t: Any = I64) -> Any:
+def _whole(x: int, t: ir.IRType = I64) -> Any:
     return ir.IRConstant(t, x)
 
 
@@ -73,7 +75,7 @@ class _DrawEmitter:
         b.store(_whole(0, I32), self.failed)
         self.next, self.out = outs
 
-    def _joined(self, low: Any, high: Any) -> Any:
+    def _joined(self, low: Any, high: ir.IRValue) -> object:
         b = self.b
         return b.or_(b.zext(low, I128), b.shl(b.zext(high, I128), _whole(64, I128)))
 
@@ -82,7 +84,7 @@ class _DrawEmitter:
         t = I64 if native.distribution == "integers" else F64
         out = None if self.out is None else b.bitcast(self.out, t.as_pointer())
 
-        def each(i: Any) -> None:
+        def each(i: ir.Phi) -> None:
             x = getattr(self, f"_{native.distribution}")()
             if t is F64 and (native.low, native.width) != (0.0, 1.0):
                 x = b.fmul(ir.IRConstant(F64, native.width), x)
@@ -107,11 +109,11 @@ class _DrawEmitter:
         for k, word in enumerate([low, high, *self.begin[2:4], *rest]):
             b.store(word, b.gep(at, [_whole(k)]))
 
-    def _fails_unless(self, condition: Any) -> None:
+    def _fails_unless(self, condition: ir.IRValue) -> None:
         b = self.b
         b.store(b.or_(b.load(self.failed), b.zext(b.not_(condition), I32)), self.failed)
 
-    def _word(self) -> Any:
+    def _word(self) -> object:
         """The next 64 bits."""
         b = self.b
         state = b.add(b.mul(b.load(self.state), _whole(_MULTIPLIER, I128)), self.inc)
@@ -122,7 +124,7 @@ class _DrawEmitter:
         back = b.and_(b.sub(_whole(0), by), _whole(63))
         return b.or_(b.lshr(mixed, by), b.shl(mixed, back))
 
-    def _half_word(self) -> Any:
+    def _half_word(self) -> object:
         """The next 32 bits: half of a word; the other half is saved for the next draw."""
         b = self.b
         saved = b.load(self.half)
@@ -142,11 +144,11 @@ class _DrawEmitter:
         with self.b.goto_entry_block():
             return self.b.alloca(I64)
 
-    def _uniform(self) -> Any:
+    def _uniform(self) -> object:
         b = self.b
         return b.fmul(b.uitofp(b.lshr(self._word(), _whole(11)), F64), ir.IRConstant(F64, 2.0**-53))
 
-    def _integers(self) -> Any:
+    def _integers(self) -> object:
         """Draw a bounded integer by Lemire's method: the upper half of a product, unless its lower half must be
         rejected."""
         b, width = self.b, int(self.native.width)
@@ -155,25 +157,25 @@ class _DrawEmitter:
         self._fails_unless(b.icmp_unsigned(">=", low_half, _whole(width)))
         return b.add(b.lshr(product, _whole(32)), _whole(int(self.native.low)))
 
-    def _normal(self) -> Any:
+    def _normal(self) -> object:
         b, word = self.b, self._word()
         position = b.and_(b.lshr(word, _whole(9)), _whole((1 << 52) - 1))
         x = self._in_layer(b.and_(word, _whole(255)), position)
         negative = b.icmp_unsigned("!=", b.and_(word, _whole(256)), _whole(0))
         return b.select(negative, b.fneg(x), x)
 
-    def _exponential(self) -> Any:
+    def _exponential(self) -> object:
         b, word = self.b, self._word()
         return self._in_layer(b.and_(b.lshr(word, _whole(3)), _whole(255)), b.lshr(word, _whole(11)))
 
-    def _in_layer(self, layer: Any, position: Any) -> Any:
+    def _in_layer(self, layer: ir.IRValue, position: ir.IRValue) -> object:
         b = self.b
         widths, limits = (self._global(k, t) for k, t in enumerate((F64, I64)))
         width, limit = (b.load(b.gep(table, [_whole(0), layer])) for table in (widths, limits))
         self._fails_unless(b.icmp_unsigned("<", position, limit))
         return b.fmul(b.uitofp(position, F64), width)
 
-    def _global(self, k: int, t: Any) -> Any:
+    def _global(self, k: int, t: ir.IRType) -> object:
         name = f"tg_layers.{self.native.distribution}.{k}"
         result = self.b.module.globals.get(name)
         if result is None:

@@ -123,7 +123,7 @@ class _Sort(NativeCallEmitter):
                     with otherwise:
                         self.sort_copies(rows)
 
-    def sort_contiguous(self, row: Any) -> None:
+    def sort_contiguous(self, row: ir.Phi) -> None:
         """Sort a row whose result is contiguous."""
         begin = self.b.mul(row, self.n)
         x = self.at(self.addresses[0], self.t, begin)
@@ -133,24 +133,24 @@ class _Sort(NativeCallEmitter):
         else:
             self.called(x, out)
 
-    def called(self, x: Any, out: Any) -> None:
+    def called(self, x: ir.IRValue, out: ir.IRValue) -> None:
         """Sort a row with NumPy's routine."""
         if not self.indices:
             self.copy(x, out)
         self.sort(x, out)
 
-    def copy(self, x: Any, out: Any) -> None:
+    def copy(self, x: ir.IRValue, out: ir.IRValue) -> None:
         b = self.b
         b.memcpy(b.bitcast(out, POINTER), b.bitcast(x, POINTER), b.mul(self.n, whole(self.bytes)))
 
-    def counted(self, x: Any, out: Any) -> None:
+    def counted(self, x: Any, out: ir.IRValue) -> None:
         """Sort a row of integers, by counting if their range is narrow."""
         b = self.b
         results = [b.alloca(I64) for _ in range(2)]
         counts = b.alloca(POINTER)
         b.store(ir.IRConstant(POINTER, None), counts)
 
-        def is_narrow_range(count: Any) -> Any:
+        def is_narrow_range(count: ir.IRValue) -> ir.IRValue:
             low, high = self.ends(x, count)
             for value, slot in zip((low, b.sub(high, low)), results):
                 b.store(value, slot)
@@ -172,27 +172,35 @@ class _Sort(NativeCallEmitter):
                 self.count(x, out, b.load(results[0]), b.load(results[1]), b.bitcast(memory, I64.as_pointer()))
         self.free(memory)
 
-    def count(self, x: Any, out: Any, low: Any, width: Any, counts: Any) -> None:
+    def count(self, x: ir.IRValue, out: ir.IRValue, low: ir.IRValue, width: ir.IRValue, counts: ir.IRValue) -> None:
         b = self.b
         written = b.alloca(I64)
         b.store(whole(0), written)
 
-        def one(k: Any) -> None:
+        def one(k: ir.Phi) -> None:
             counter = self.counter(x, k, low, counts)
             b.store(b.add(b.load(counter), whole(1)), counter)
 
         loop(b, self.n, one)
         self.write(x, out, low, width, counts, written)
 
-    def counter(self, x: Any, k: Any, low: Any, counts: Any) -> Any:
+    def counter(self, x: ir.IRValue, k: ir.Phi, low: ir.IRValue, counts: ir.IRValue) -> Any:
         """The address of the counter of element `k`."""
         return self.b.gep(counts, [self.b.sub(self.as_i64(self.b.load(self.b.gep(x, [k]))), low)])
 
-    def write(self, x: Any, out: Any, low: Any, width: Any, counts: Any, written: Any) -> None:
+    def write(
+        self,
+        x: ir.IRValue,
+        out: ir.IRValue,
+        low: ir.IRValue,
+        width: ir.IRValue,
+        counts: ir.IRValue,
+        written: ir.IRValue,
+    ) -> None:
         """Store each element as often as it was counted."""
         b = self.b
 
-        def write(k: Any) -> None:
+        def write(k: ir.IRValue) -> None:
             value, begin, count = b.add(low, k), b.load(written), b.load(b.gep(counts, [k]))
             value = value if self.t == I64 else b.trunc(value, self.t)
             loop(b, count, lambda i: b.store(value, b.gep(out, [b.add(begin, i)])))
@@ -215,26 +223,26 @@ class _Sort(NativeCallEmitter):
                 loop(b, rows, lambda row: loop(b, blocks, lambda k: self.block(row, k, copies, orders)))
         self.free(memory)
 
-    def block(self, row: Any, k: Any, copies: Any, orders: Any) -> None:
+    def block(self, row: Any, k: ir.Phi, copies: ir.IRValue, orders: ir.IRValue) -> None:
         b, first = self.b, self.b.mul(k, whole(COPIED_ROWS))
         rest = b.sub(self.side, first)
         width = b.select(b.icmp_signed("<", rest, whole(COPIED_ROWS)), rest, whole(COPIED_ROWS))
         begin = b.add(b.mul(row, b.mul(self.n, self.side)), first)
         result, t = (b.bitcast(orders, I64.as_pointer()), I64) if self.indices else (copies, self.t)
 
-        def flipped_index(i: Any) -> Any:
+        def flipped_index(i: ir.IRValue) -> ir.IRValue:
             return b.select(self.flag, b.sub(b.sub(self.n, whole(1)), i), i)
 
-        def fetch(i: Any, j: Any) -> None:
+        def fetch(i: ir.Phi, j: ir.Phi) -> None:
             x = b.load(self.at(self.addresses[0], self.t, b.add(b.add(begin, b.mul(flipped_index(i), self.side)), j)))
             b.store(x, b.gep(copies, [b.add(b.mul(j, self.n), i)]))
 
-        def store_result(i: Any, j: Any) -> None:
+        def store_result(i: ir.Phi, j: ir.Phi) -> None:
             value = b.load(b.gep(result, [b.add(b.mul(j, self.n), flipped_index(i))]))
             target = self.at(self.out, t, b.add(b.add(begin, b.mul(i, self.side)), j))
             b.store(flipped_index(value) if self.indices else value, target)
 
-        def order(j: Any) -> None:
+        def order(j: ir.Phi) -> None:
             begin = b.mul(j, self.n)
             self.sort(b.gep(copies, [begin]), b.gep(result, [begin]))
 
@@ -242,7 +250,7 @@ class _Sort(NativeCallEmitter):
         loop(b, width, order)
         loop(b, self.n, lambda i: loop(b, width, lambda j: store_result(i, j)))
 
-    def sort(self, x: Any, out: Any) -> None:
+    def sort(self, x: ir.IRValue, out: ir.IRValue) -> None:
         """Sort `out` in place, or the indices of `x` into `out`."""
         b, nothing = self.b, ir.IRConstant(POINTER, None)
         if self.indices:
@@ -259,16 +267,24 @@ class _Sort(NativeCallEmitter):
 class _Argsort(_Sort):
     indices = True
 
-    def write(self, x: Any, out: Any, low: Any, width: Any, counts: Any, written: Any) -> None:
+    def write(
+        self,
+        x: ir.IRValue,
+        out: ir.IRValue,
+        low: ir.IRValue,
+        width: ir.IRValue,
+        counts: ir.IRValue,
+        written: ir.IRValue,
+    ) -> None:
         """Store each index after the indices of smaller elements and of earlier equal ones."""
         b = self.b
 
-        def begin(k: Any) -> None:
+        def begin(k: ir.Phi) -> None:
             counter, before = b.gep(counts, [k]), b.load(written)
             b.store(b.add(before, b.load(counter)), written)
             b.store(before, counter)
 
-        def store_index(k: Any) -> None:
+        def store_index(k: ir.Phi) -> None:
             counter = self.counter(x, k, low, counts)
             b.store(k, b.gep(out, [b.load(counter)]))
             b.store(b.add(b.load(counter), whole(1)), counter)
@@ -283,7 +299,7 @@ class _BinarySearch(NativeCallEmitter):
         groups = b.sdiv(self.side, whole(AT_A_TIME))
         done = b.mul(groups, whole(AT_A_TIME))
 
-        def row(i: Any) -> None:
+        def row(i: ir.Phi) -> None:
             x = self.at(self.addresses[0], self.t, b.mul(i, self.extra))
             begin = b.mul(i, self.side)
             loop(b, groups, lambda k: self.search_group(x, b.add(begin, b.mul(k, whole(AT_A_TIME))), AT_A_TIME))
@@ -294,7 +310,7 @@ class _BinarySearch(NativeCallEmitter):
                 with side:
                     loop(b, rows, row)
 
-    def search_group(self, x: Any, first: Any, count: int) -> None:
+    def search_group(self, x: ir.IRValue, first: ir.IRValue, count: int) -> None:
         """Search for several consecutive values."""
         b = self.b
         values = [b.load(self.at(self.addresses[1], self.t, b.add(first, whole(k)))) for k in range(count)]
@@ -319,11 +335,11 @@ class _BinarySearch(NativeCallEmitter):
             last = b.zext(self.precedes(b.load(b.gep(x, [position])), value), I64)
             b.store(b.add(position, last), self.at(self.out, I64, b.add(first, whole(k))))
 
-    def precedes(self, element: Any, value: Any) -> Any:
+    def precedes(self, element: ir.IRValue, value: ir.IRValue) -> ir.IRValue:
         """Whether the value belongs after the element; nan is the largest number."""
         return self.b.not_(self.less(value, element)) if self.right else self.less(element, value)
 
-    def less(self, one: Any, other: Any) -> Any:
+    def less(self, one: ir.IRValue, other: ir.IRValue) -> Any:
         b = self.b
         if self.dtype[0] != "f":
             return (b.icmp_signed if self.dtype[0] == "i" else b.icmp_unsigned)("<", one, other)
@@ -336,13 +352,13 @@ class _Chosen(NativeCallEmitter):
         self.match_count = self.b.alloca(I64)
         loop(self.b, rows, self.emit_row)
 
-    def emit_row(self, row: Any) -> None:
+    def emit_row(self, row: ir.Phi) -> None:
         b = self.b
         x = b.bitcast(self.at(self.addresses[0], I8, b.mul(row, self.n)), POINTER)
         out = self.at(self.out, I64, b.mul(row, self.side))
         b.store(whole(0), self.match_count)
 
-        def test_group(k: Any) -> None:
+        def test_group(k: ir.Phi) -> None:
             """Test several booleans at once, all of which may be false, while there is room for all of them."""
             first = b.mul(k, whole(AT_A_TIME))
             word = b.load(b.bitcast(b.gep(x, [first]), I64.as_pointer()), align=1)
@@ -359,7 +375,7 @@ class _Chosen(NativeCallEmitter):
                     with otherwise:
                         loop(b, whole(AT_A_TIME), lambda i: one(b.add(first, i)))
 
-        def one(index: Any) -> None:
+        def one(index: ir.IRValue) -> None:
             result = b.load(self.match_count)
             with b.if_then(b.icmp_signed("<", result, self.side)):
                 b.store(index, b.gep(out, [result]))
@@ -372,7 +388,7 @@ class _Chosen(NativeCallEmitter):
         result = b.load(self.match_count)
         loop(b, b.sub(self.side, result), lambda k: b.store(whole(0), b.gep(out, [b.add(result, k)])))
 
-    def boolean(self, x: Any, index: Any) -> Any:
+    def boolean(self, x: ir.IRValue, index: ir.IRValue) -> object:
         return self.b.zext(self.b.icmp_unsigned("!=", self.b.load(self.b.gep(x, [index])), ir.IRConstant(I8, 0)), I64)
 
 
@@ -380,7 +396,7 @@ class _Member(NativeCallEmitter):
     def run(self, rows: Any) -> None:
         loop(self.b, rows, self.emit_row)
 
-    def emit_row(self, row: Any) -> None:
+    def emit_row(self, row: ir.Phi) -> None:
         b = self.b
         x = self.at(self.addresses[0], self.t, b.mul(row, self.side))
         tests = self.at(self.addresses[1], self.t, b.mul(row, self.n))
@@ -394,7 +410,9 @@ class _Member(NativeCallEmitter):
             with otherwise:
                 self.note(ir.IRConstant(I32, 1))
 
-    def test_members(self, x: Any, tests: Any, out: Any, low: Any, width: Any) -> None:
+    def test_members(
+        self, x: ir.IRValue, tests: ir.IRValue, out: ir.IRValue, low: ir.IRValue, width: ir.IRValue
+    ) -> None:
         b, one = self.b, ir.IRConstant(I8, 1)
         table = self.zeros(b.add(width, whole(1)), 1)
         with b.if_else(b.icmp_unsigned("==", table, ir.IRConstant(POINTER, None))) as (missing, known):
@@ -402,7 +420,7 @@ class _Member(NativeCallEmitter):
                 self.note(ir.IRConstant(I32, 1))
             with known:
 
-                def test(k: Any) -> None:
+                def test(k: ir.Phi) -> None:
                     offset = self.distance_from(low, x, k)
                     inside = b.icmp_unsigned("<=", offset, width)
                     result = b.load(b.gep(table, [b.select(inside, offset, whole(0))]))
@@ -412,7 +430,7 @@ class _Member(NativeCallEmitter):
                 loop(b, self.side, test)
         self.free(table)
 
-    def distance_from(self, low: Any, x: Any, k: Any) -> Any:
+    def distance_from(self, low: ir.IRValue, x: ir.IRValue, k: ir.Phi) -> ir.IRValue:
         return self.b.sub(self.as_i64(self.b.load(self.b.gep(x, [k]))), low)
 
 

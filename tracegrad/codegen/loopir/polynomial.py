@@ -150,7 +150,7 @@ _known: WeakValueDictionary[frozenset[tuple[Monomial, int]], Poly] = WeakValueDi
 _lock = new_lock()
 
 
-def poly(x: Any) -> Poly:
+def poly(x: Poly | int) -> Poly:
     """`x`, an integer or a polynomial, as a polynomial."""
     return x if isinstance(x, Poly) else Poly.constant(int(x))
 

@@ -50,23 +50,23 @@ def native_of(node: GraphNode) -> Native | None:
     return Native(result[0], count, *result[1:]) if usual and is_small and (not scaled or _is_plain()) else None
 
 
-def _accepts(make: Callable[..., Any], args: list[Any], named: dict[str, Any]) -> bool:
+def _accepts(make: Callable[..., object], args: list[float | None], named: dict[str, object]) -> bool:
     names = make.__code__.co_varnames[: make.__code__.co_argcount]
     return len(args) <= len(names) and set(named) <= set(names[len(args) :])
 
 
-def _standard(distribution: str) -> Callable[..., Any]:
-    def draw_standard(size: Any = None, dtype: Any = "float64", method: Any = "zig") -> Any:
+def _standard(distribution: str) -> Callable[..., object]:
+    def draw_standard(size: int | None = None, dtype: str = "float64", method: str = "zig") -> object:
         return (distribution,) if dtype in ("float64", "d", "f8") and method == "zig" else None
 
     return draw_standard
 
 
-def _normal(loc: Any = 0.0, scale: Any = 1.0, size: Any = None) -> Any:
+def _normal(loc: float = 0.0, scale: float = 1.0, size: object = None) -> object:
     return ("normal", float(loc), float(scale)) if _are_numbers(loc, scale) and scale >= 0 else None
 
 
-def _uniform(low: Any = 0.0, high: Any = 1.0, size: Any = None) -> Any:
+def _uniform(low: Any = 0.0, high: Any = 1.0, size: object = None) -> Any:
     return ("uniform", float(low), float(high) - float(low)) if _are_numbers(low, high) and high >= low else None
 
 
@@ -74,14 +74,18 @@ def _exponential(scale: Any = 1.0, size: Any = None) -> Any:
     return ("exponential", 0.0, float(scale)) if _are_numbers(scale) and scale >= 0 else None
 
 
-def _integers(low: Any, high: Any = None, size: Any = None, dtype: Any = "int64", endpoint: Any = False) -> Any:
+def _integers(
+    low: Any, high: Any = None, size: object = None, dtype: object = "int64", endpoint: object = False
+) -> object:
     if type(low) is not int or type(high) not in (int, type(None)) or dtype != "int64" or endpoint is not False:
         return None
     low, high = (0, low) if high is None else (low, high)
     return ("integers", low, high - low) if 1 < high - low <= _MAX_INTEGER_RANGE else None
 
 
-def _choice(a: Any, size: Any = None, replace: Any = True, p: Any = None, axis: Any = 0, shuffle: Any = True) -> Any:
+def _choice(
+    a: Any, size: Any = None, replace: Any = True, p: object = None, axis: object = 0, shuffle: object = True
+) -> Any:
     return _integers(a) if replace is True and p is None else None
 
 

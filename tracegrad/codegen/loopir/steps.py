@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import field
-from typing import Any
 
 from tracegrad.codegen.loopir.blocking import LoopBlocks
 from tracegrad.codegen.loopir.kernel import Kernel, Reduce, Substitution
@@ -196,7 +195,7 @@ class CallStep:
         return f"call {self.number}: {', '.join(b or '_' for b in self.outs)} = {name}({', '.join(self.operands)})"
 
 
-def number_call_steps(steps: Sequence[Any]) -> None:
+def number_call_steps(steps: Sequence[object]) -> None:
     """Number the calls among `steps` in their order."""
     for count, call in enumerate([x for x in steps if isinstance(x, CallStep)]):
         call.number = count

@@ -9,9 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tracegrad.ir import GraphNode
+
+if TYPE_CHECKING:
+    from tracegrad.ops.core.index_maps import OperandRead
+
 
 Shape = tuple[int, ...]
 
@@ -51,7 +55,7 @@ def moved(node: GraphNode) -> AxisMap:
 
 
 @lru_cache(maxsize=4096)
-def _moved(reads: Callable[..., Any], shapes: tuple[Shape, ...], result: Shape, params: tuple[Any, ...]) -> AxisMap:
+def _moved(reads: Callable[..., object], shapes: tuple[Shape, ...], result: Shape, params: tuple[Any, ...]) -> AxisMap:
     options = dict(params)
 
     def at(index: Shape) -> Any:
@@ -86,7 +90,7 @@ class _Change(NamedTuple):
 _NONE = _Change({}, set())
 
 
-def _change(first: Any, last: Any) -> _Change:
+def _change(first: list[OperandRead], last: list[OperandRead]) -> _Change:
     result = _Change({}, set())
     for r, (a, b) in enumerate(zip(first, last)):
         for axis, (p, q) in enumerate(zip(a.indices, b.indices)):

@@ -90,7 +90,7 @@ _lock = new_lock()
 
 
 def known(
-    pattern: Pattern, arguments: RuntimeArguments, counts: dict[GraphNode, set[Any]]
+    pattern: Pattern, arguments: RuntimeArguments, counts: dict[GraphNode, set[object]]
 ) -> tuple[Kernel, bool] | None:
     """The cached kernel of an equal step, renamed for this one, and whether it is serial; None if there is none."""
     result = _kernels.get(pattern.key)

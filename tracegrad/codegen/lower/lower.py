@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracegrad.avals import short_name
 from tracegrad.codegen.kernels.fma import mark_rounded
@@ -31,6 +31,11 @@ from tracegrad.codegen.lower.materialize import Storage
 from tracegrad.codegen.lower.symbolic_shapes import SMALL, Dims
 from tracegrad.ir import GraphNode
 
+if TYPE_CHECKING:
+    from tracegrad.ir.graph import GraphNode
+    from tracegrad.ops.core.index_maps import OperandRead
+
+
 IMMEDIATE = {repr(float(v)) for v in (0, -0.0, 1, -1, 2, -2, 3, 4, 0.5, -0.5, 0.25, math.inf, -math.inf, math.nan)}
 
 
@@ -43,7 +48,7 @@ class RuntimeArguments:
         self._names: dict[Any, str] = {}
         self.requested: list[tuple[str, str, Any, Any]] = []  # requested arguments: name, "k" or "c", key, value
 
-    def named(self, kind: str, key: Any, value: Any) -> str:
+    def named(self, kind: str, key: tuple[GraphNode | int | str, ...], value: Any) -> str:
         """The name of a run-time argument: an integer "k" or a constant "c"."""
         name = self._names.setdefault((kind, *key), f"{kind}{len(self._names)}")
         if kind == "k":
@@ -53,7 +58,7 @@ class RuntimeArguments:
         self.requested.append((name, kind, key, value))
         return name
 
-    def integer(self, key: Any, value: int) -> Poly:
+    def integer(self, key: tuple[GraphNode | int | str, ...], value: int) -> Poly:
         """`value` as a polynomial: a constant if small, else a run-time argument."""
         if abs(value) <= SMALL:
             return Poly.constant(value)
@@ -66,7 +71,7 @@ class RuntimeArguments:
         self.sizes[name] = value
         return Poly.symbol(name)
 
-    def scalar(self, key: Any, value: Any, dtype: str) -> Operand:
+    def scalar(self, key: tuple[GraphNode, int | str], value: Any, dtype: str) -> Operand:
         """`value` as an operand: immediate if common or small, else a run-time argument."""
         text = immediate(value, dtype)
         if dtype == "bool" or (text in IMMEDIATE if dtype[0] == "f" else abs(value) <= SMALL):
@@ -170,7 +175,7 @@ class Lowering:
         """The shapes of the operands of `node`, and its own shape."""
         return tuple([self.dims.shape(x) for x in node.operands]), self.dims.shape(node)
 
-    def guarded(self, x: GraphNode, read: Any, fill: Operand) -> Operand:
+    def guarded(self, x: GraphNode, read: OperandRead, fill: Operand) -> Operand:
         """The element of `x` at the index of `read`, or `fill` outside its ranges."""
         if not read.ranges:
             return self.element(x, tuple(map(poly, read.indices)))

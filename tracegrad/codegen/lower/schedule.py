@@ -285,7 +285,7 @@ def _numbers(bits: int) -> set[int]:
     return result
 
 
-def expensive_values(scheduled: Schedule, indices: Mapping[GraphNode, set[Any]]) -> dict[GraphNode, str]:
+def expensive_values(scheduled: Schedule, indices: Mapping[GraphNode, set[int]]) -> dict[GraphNode, str]:
     """The values to store because they are recomputed at several indices; only the last value of a chain."""
     storage = scheduled.storage
     expensive = {

@@ -125,7 +125,7 @@ class Dims:
         return [self._find(a) for a in axes]
 
     # -- equalities of each op form ------------------------------------------------------------------
-    def _infer(self, node: GraphNode) -> Any:
+    def _infer(self, node: GraphNode) -> list[tuple[int, ...]] | tuple[tuple[int, ...] | int, ...]:
         result = HANDLERS[type(node.form)].axes(self, node, [self._axes[x] for x in node.operands])
         if result is not None:
             return result

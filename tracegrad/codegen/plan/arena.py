@@ -45,7 +45,7 @@ class Arena:
         self._peak = max(self._peak, self._live)
         return offset
 
-    def free(self, name: Any) -> None:
+    def free(self, name: object) -> None:
         interval = self.allocated.pop(name, None)
         if interval is not None:
             del self._intervals[bisect_left(self._intervals, interval)]
@@ -53,7 +53,7 @@ class Arena:
             self._clock += 1
             self._lives[self._numbers.pop(name)][2] = self._clock
 
-    def free_all(self, names: Iterable[Any]) -> None:
+    def free_all(self, names: Iterable[object]) -> None:
         """Free the blocks of these names that are allocated, in the order of their allocation."""
         for name in sorted([x for x in names if x in self.allocated], key=self._numbers.__getitem__):
             self.free(name)

@@ -7,7 +7,7 @@ no later step may fail, because a failed call is computed again from the origina
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tracegrad.codegen.loopir.kernel import BoundsCheck, flattened
 from tracegrad.codegen.loopir.steps import CallStep, Launch
@@ -17,7 +17,7 @@ from tracegrad.codegen.plan.places_and_values import OutputPlace
 from tracegrad.codegen.plan.region_steps import Nested, WhileStep, regions_of
 
 if TYPE_CHECKING:
-    from tracegrad.codegen.plan.program_plan import Plan
+    from tracegrad.codegen.plan.program_plan import Plan, PlanStep
 
 
 def donate(plan: Plan) -> None:
@@ -54,7 +54,7 @@ def check_step_index(plan: Plan) -> int:
     return max([i for i, step in enumerate(plan.steps) if name in step.writes], default=-1)
 
 
-def _can_fail(step: Any) -> bool:
+def _can_fail(step: PlanStep) -> bool:
     if isinstance(step, Launch):
         return any(isinstance(x, BoundsCheck) for x in flattened(step.kernel.body))
     inside = [each for _, region in regions_of(step) for each in region.steps]

@@ -10,7 +10,7 @@ value must have no later use.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tracegrad.codegen.loopir.kernel import Compute, Load, Store, accesses, operands
@@ -46,7 +46,7 @@ _SUMS = ("add", "sub")
 _Sum = tuple[Compute, Load, Load, Store | None]  # sum, old value, product, store of the sum
 
 
-def _stored_sums(body: list[Any]) -> Iterator[_Sum]:
+def _stored_sums(body: Sequence[object]) -> Iterator[_Sum]:
     """The sums of two loaded values whose loads and store share one address."""
     stores = {x.value.name: x for x in body if type(x) is Store}
     for total, old, product, _ in _inner_sums(body):
@@ -55,7 +55,7 @@ def _stored_sums(body: list[Any]) -> Iterator[_Sum]:
             yield total, old, product, stored
 
 
-def _inner_sums(body: list[Any]) -> Iterator[_Sum]:
+def _inner_sums(body: Sequence[object]) -> Iterator[_Sum]:
     """The sums of two values loaded from one address, either of which may be the product."""
     loads = {x.out.name: x for x in body if type(x) is Load}
     for total in [x for x in body if type(x) is Compute and x.op in _SUMS]:

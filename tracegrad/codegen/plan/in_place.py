@@ -12,7 +12,7 @@ may read the old value.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tracegrad.codegen.loopir.steps import Launch, near_order
 from tracegrad.codegen.lower.form_rules import handler, same_block
@@ -71,7 +71,7 @@ class _StepOrder:
         self.at = {id(step): i for i, step in enumerate(plan.steps)}
         self.using = plan.users()
 
-    def order_last(self, step: Any, base: str) -> bool:
+    def order_last(self, step: object, base: str) -> bool:
         """Order `step` after all other readers of `base`; False if one of them depends on it."""
         at = self.at[id(step)]
         readers = [i for i in self.using[base] if i != at and base not in self.plan.steps[i].writes]

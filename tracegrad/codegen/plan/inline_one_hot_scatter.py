@@ -90,7 +90,7 @@ class _OneHotScatter:
         self.kernel, self.before, self.last, self.check, self.begin = kernel, before, last, check, begin
         self.target = last.buffer
 
-    def loops_of(self, step: Any) -> dict[str, Poly] | None:
+    def loops_of(self, step: object) -> dict[str, Poly] | None:
         """Map the loops of the scatter to the loops of a kernel that reads the array row by row; "" is the loop of
         columns. None if it does not."""
         if not isinstance(step, Launch) or step.serial or step.base:

@@ -256,7 +256,7 @@ class _PartBuilder:
         buffers = {b: use for b, use in self.whole.buffers.items() if b in accessed}
         return arrange(Kernel(buffers, loops, _numbered(body), _cost(body)))
 
-    def _placed(self, x: Any) -> Any:
+    def _placed(self, x: object) -> Any:
         """Replace the loop-invariant part of an instruction's address by one run-time value."""
         match x:
             case Load():

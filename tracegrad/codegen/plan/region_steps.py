@@ -32,6 +32,7 @@ from tracegrad.utils.lazy_dataclass import record
 if TYPE_CHECKING:
     from tracegrad.codegen.lower.symbolic_shapes import Dims
     from tracegrad.codegen.plan.program_plan import Plan
+    from tracegrad.ir.graph import Graph
 
 _FUNCTIONS = {"": (), STRIPS: EACH_CHUNK, WAVEFRONTS: (THREADS,), SHARES: EACH_CHUNK}  # called by each strategy
 STACK_BYTES = TUNING.memory.max_stack_carry
@@ -84,7 +85,7 @@ class Nested:
     def rename(self, old: str, new: str) -> None:
         """Rename a buffer."""
 
-        def renamed(x: Any) -> Any:
+        def renamed(x: object) -> Any:
             if isinstance(x, RegionBuffer):
                 return RegionBuffer(new, x.bytes) if x.buffer == old else x
             return list(map(renamed, x)) if isinstance(x, list) else x
@@ -314,7 +315,7 @@ def nested_step(at: RegionContext) -> Nested:
     return _STEPS[type(at.node.op.form)](at, **dict(at.node.params))
 
 
-def _repeat(at: RegionContext, body: Any, carries: int, xs: int, length: int, reverse: bool) -> Nested:
+def _repeat(at: RegionContext, body: Graph, carries: int, xs: int, length: int, reverse: bool) -> Nested:
     count = len(at.operands)
     return ScanStep(
         at.group,
@@ -330,7 +331,7 @@ def _repeat(at: RegionContext, body: Any, carries: int, xs: int, length: int, re
     )
 
 
-def _while(at: RegionContext, cond: Any, body: Any, carries: int, capacity: int) -> Nested:
+def _while(at: RegionContext, cond: Graph, body: Graph, carries: int, capacity: int) -> Nested:
     return WhileStep(
         at.group,
         at.node,
@@ -344,7 +345,7 @@ def _while(at: RegionContext, cond: Any, body: Any, carries: int, capacity: int)
     )
 
 
-def _branch(at: RegionContext, branches: tuple[Any, ...]) -> Nested:
+def _branch(at: RegionContext, branches: tuple[Graph, ...]) -> Nested:
     return BranchStep(
         at.group,
         at.node,
@@ -355,7 +356,7 @@ def _branch(at: RegionContext, branches: tuple[Any, ...]) -> Nested:
     )
 
 
-def _once(at: RegionContext, body: Any, **_: Any) -> Nested:
+def _once(at: RegionContext, body: Graph, **_: tuple[object, ...] | bool) -> Nested:
     operands = [at.operand(k) for k in range(len(at.operands))]
     outs = [at.result(k) for k in range(len(at.result_buffers))]
     return RunStep(at.group, at.node, {"body": at.plan_region(body, 0, False)}, consts=operands, outs=outs)
@@ -369,6 +370,6 @@ _STEPS: dict[type[forms.Form], Callable[..., Nested]] = {
 }
 
 
-def regions_of(step: Any) -> Iterator[tuple[str, Plan]]:
+def regions_of(step: object) -> Iterator[tuple[str, Plan]]:
     """The plans of the regions of a step, with their names; none for a step without regions."""
     yield from step.regions.items() if isinstance(step, Nested) else ()

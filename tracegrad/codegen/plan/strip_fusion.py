@@ -111,7 +111,7 @@ class _Grouping:
             for name in names:
                 self._users.setdefault(name, set()).add(i)
 
-    def _rows_of(self, step: Any) -> int:
+    def _rows_of(self, step: object) -> int:
         """The iterations of the chunked loop of a kernel that may run in chunks of any size; 0 for any other step."""
         if not isinstance(step, Launch) or step.base or not step.is_separate_function:
             return 0

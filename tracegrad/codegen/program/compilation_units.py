@@ -95,7 +95,7 @@ def _define_kernel(kernel: Kernel, names: Sequence[str], module: ir.IRModule, na
         b.ret(ir.IRConstant(I32, 0))
 
 
-def _reader(b: ir.IRBuilder, operands: Any) -> Callable[[], Any]:
+def _reader(b: ir.IRBuilder, operands: ir.IRValue) -> Callable[[], Any]:
     """A function that loads the next operand at each call."""
     numbers = iter(range(2**31))
     return lambda: b.load(b.gep(operands, [ir.IRConstant(I64, next(numbers))]))

@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 from tracegrad.avals import dtype_named, short_name
 from tracegrad.codegen.instr.operands import OperandLayout
@@ -125,7 +124,7 @@ def units_of(instruction: ProgramInstruction) -> list[CompilationUnit]:
     return [x for x in (instruction.function, *instruction.operands) if isinstance(x, CompilationUnit)]
 
 
-def _instruction_ranges(steps: Sequence[Any], fusions: Mapping[int, int]) -> Iterator[tuple[int, int]]:
+def _instruction_ranges(steps: Sequence[object], fusions: Mapping[int, int]) -> Iterator[tuple[int, int]]:
     """The first and last numbers of the steps of each part, single step, or fusion.
 
     Kernels of a few elements are merged into one part, with the step with regions that follows or precedes them.
@@ -146,7 +145,7 @@ def _instruction_ranges(steps: Sequence[Any], fusions: Mapping[int, int]) -> Ite
         i = end
 
 
-def _is_small(step: Any) -> bool:
+def _is_small(step: object) -> bool:
     """Whether a step is a kernel over small constant sizes, or a compiled random draw."""
     if isinstance(step, CallStep):
         return step.native is not None

@@ -40,8 +40,8 @@ class FunctionEmitter(Protocol):
 
     def stack(self, size: int) -> Any: ...
     def region(self, result: Any, strip: bool = False) -> ir.IRFunction: ...
-    def region_operands(self, step: int, region: str) -> Any: ...
-    def return_if_failed(self, status: Any) -> None: ...
+    def region_operands(self, step: int, region: str) -> ir.IRValue: ...
+    def return_if_failed(self, status: ir.IRValue) -> None: ...
     def poll_function(self) -> ir.IRFunction: ...
     def shared_out(self, i: int, step: ScanStep) -> None: ...
 
@@ -113,24 +113,24 @@ class _Emitter:
     def _runtime_value(self, name: str) -> Any:
         return self.program.env[ValueName(name, self.i)]
 
-    def _scratch(self, name: str) -> Any:
+    def _scratch(self, name: str) -> ir.IRValue:
         return self.b.gep(self.program.arena, [self._runtime_value(name)])
 
     def _bytes(self, size: Poly) -> Any:
         return self.program.polys.emit(self.b, size)
 
-    def _row_address(self, base: Any, block: RegionBuffer, i: Any) -> Any:
+    def _row_address(self, base: ir.IRValue, block: RegionBuffer, i: ir.IRValue) -> ir.IRValue:
         """The address of row `i`; unused rows share one address."""
         return self.b.gep(base, [self.b.mul(i, self._bytes(block.bytes))]) if block.buffer else base
 
-    def _call(self, region: str, pointers: Sequence[Any]) -> None:
+    def _call(self, region: str, pointers: list[ir.IRValue]) -> None:
         slots = self.b.bitcast(self.slots, POINTER.as_pointer())
         for k, pointer in enumerate((*pointers, self.arena)):
             self.b.store(pointer, self.b.gep(slots, [ir.IRConstant(I64, k)]))
         args = [self.operands[region], slots, *self.strip]
         self.program.return_if_failed(self.b.call(self.functions[region], args))
 
-    def _copy(self, target: Any, source: Any, size: Poly) -> None:
+    def _copy(self, target: ir.IRValue, source: ir.IRValue, size: Poly) -> None:
         """Copy a block; if it is not on the stack, only the rows of the strip."""
         count = self._bytes(size)
         if self.program.strip and size.value is None:
@@ -144,7 +144,7 @@ class _Emitter:
     def _block(self, name: str) -> Any:
         return self.program.run.append_basic_block(name)
 
-    def _if(self, condition: Any) -> Any:
+    def _if(self, condition: ir.IRValue) -> Any:
         return self.b.if_then(condition)
 
 
@@ -176,7 +176,7 @@ class _CarryEmitter:
             if step.inits[k].buffer != step.carried[k].buffer:
                 emitter._copy(self.result, self.init, self.size)
 
-    def begin(self, before: Any) -> None:
+    def begin(self, before: ir.BasicBlock) -> None:
         """Emit the phis at the loop head."""
         if self.alternates:
             self.phis = [self.b.merge((value, before)) for value in (self.source, self.target, self.other)]
@@ -227,7 +227,7 @@ class _LoopEmitter(_Emitter):
         self.end()
         return iteration
 
-    def begin(self, first: Any) -> None:
+    def begin(self, first: object) -> None:
         """Emit code before iteration `first`."""
 
     def end(self) -> None:
@@ -235,17 +235,17 @@ class _LoopEmitter(_Emitter):
         for carry in self.carries:
             carry.end()
 
-    def _poll(self, iteration: Any) -> None:
+    def _poll(self, iteration: ir.IRValue) -> None:
         """Emit the safepoint poll, once per group of iterations."""
         mask = self._runtime_value("look")
         due = self.b.icmp_unsigned("==", self.b.and_(iteration, mask), mask)
         with self.b.if_then(due, likely=False):
             self.program.return_if_failed(self.b.call(self.program.poll_function(), [self.program.env["tg_poll"]]))
 
-    def test(self, iteration: Any) -> Any:
+    def test(self, iteration: object) -> Any:
         raise NotImplementedError
 
-    def iteration(self, iteration: Any) -> None:
+    def iteration(self, iteration: object) -> None:
         raise NotImplementedError
 
 
@@ -266,7 +266,7 @@ class _RepeatEmitter(_LoopEmitter):
         odd = self.b.trunc(self.length, ir.IntType(1))
         self.loop(odd, self.first)
 
-    def begin(self, first: Any) -> None:
+    def begin(self, first: object) -> None:
         """Initialize the induction variables for iteration `first`."""
         for k, growth in self.step.blocking.counters.items() if self.program.iterations else ():
             counter = self.b.bitcast(self.carries[k].source, I64.as_pointer())
@@ -326,14 +326,14 @@ class _WavefrontEmitter(_RepeatEmitter):
         begin = self.b.select(self.b.icmp_signed(">", over, ZERO), over, ZERO)
         count = self.b.sub(smaller(self.b, iterations, self.b.add(wavefront, ONE)), begin)
 
-        def one(k: Any) -> None:
+        def one(k: ir.Phi) -> None:
             iteration = self.b.add(begin, k)
             self._chunk(self.b.add(first, iteration), self.b.sub(wavefront, iteration))
 
         loop(self.b, count, one)
         self.program.return_if_failed(self.b.call(self.program.poll_function(), [self.program.env["tg_poll"]]))
 
-    def _chunk(self, iteration: Any, chunk: Any) -> None:
+    def _chunk(self, iteration: ir.IRValue, chunk: ir.IRValue) -> None:
         low = self.b.mul(chunk, self._runtime_value("chunk"))
         self.strip = (low, smaller(self.b, self.b.add(low, self._runtime_value("chunk")), self._runtime_value("rows")))
         is_odd, is_first = self.b.trunc(iteration, ir.IntType(1)), self.b.icmp_signed("==", iteration, ZERO)

@@ -42,7 +42,7 @@ def strip_fusion_module(name: str) -> str:
 _CONTEXT = ir.LiteralStructType([I64_POINTER, POINTER.as_pointer(), I32])
 
 
-def _field(b: ir.IRBuilder, struct: Any, k: int) -> Any:
+def _field(b: ir.IRBuilder, struct: ir.IRValue, k: int) -> ir.IRValue:
     return b.gep(struct, [ir.IRConstant(I32, 0), ir.IRConstant(I32, k)])
 
 
@@ -94,14 +94,14 @@ class _Task:
     def _fail(self, status: Any) -> None:
         self.b.store_atomic(status, _field(self.b, self.context, 2), "monotonic", 4)
 
-    def _strip(self, number: Any) -> None:
+    def _strip(self, number: ir.IRValue) -> None:
         b = self.b
         low = b.add(self.low, b.mul(number, self.strip))
         high = smaller(self.b, b.add(low, self.strip), self.end)
         b.store(ir.IRConstant(I64, 0), self.position)
         loop(b, self.kernels, lambda _: self._kernel(number, low, high))
 
-    def _kernel(self, number: Any, low: Any, high: Any) -> None:
+    def _kernel(self, number: ir.IRValue, low: Any, high: Any) -> None:
         b = self.b
         at = _at(b, self.operands, b.load(self.position))
         address, unit, locals_, partials, size = (
@@ -125,7 +125,7 @@ class _Task:
         begin = b.ptrtoint(self.operands, I64)
         b.store(b.sdiv(b.sub(end, begin), ir.IRConstant(I64, 8)), self.position)
 
-    def _local(self, record: Any, operands: Any, low: Any) -> None:
+    def _local(self, record: Any, operands: object, low: object) -> None:
         """Set the location of a local buffer to the virtual location of its row 0, so that the rows of this strip are
         in the memory of the strip."""
         b = self.b
@@ -147,7 +147,7 @@ class _Task:
         first = _at(self.b, record, FUSED_PARTIAL.offsets["first"])
         return self.b.load(first), self.b.load(_at(self.b, first, 1))
 
-    def _set_location(self, operands: Any, number: Any, index: Any, offset: Any) -> None:
+    def _set_location(self, operands: object, number: object, index: Any, offset: Any) -> None:
         location = _at(self.b, operands, number)
         self.b.store(index, location)
         self.b.store(offset, _at(self.b, location, 1))
@@ -164,9 +164,9 @@ class _Task:
         )
 
 
-def _function(b: ir.IRBuilder, address: Any, result: Any, *args: Any) -> Any:
+def _function(b: ir.IRBuilder, address: ir.IRValue, result: ir.IRType, *args: ir.IRType) -> ir.IRValue:
     return b.inttoptr(address, ir.FunctionType(result, args).as_pointer())
 
 
-def _record(b: ir.IRBuilder, records: Any, k: Any, layout: OperandLayout) -> Any:
+def _record(b: ir.IRBuilder, records: ir.IRValue, k: ir.Phi, layout: OperandLayout) -> object:
     return _at(b, records, b.mul(k, I64(layout.size)))

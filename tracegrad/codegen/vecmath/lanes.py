@@ -21,18 +21,18 @@ def element_of(t: Any) -> Any:
     return t.element if isinstance(t, ir.VectorType) else t
 
 
-def lanes_of(t: Any) -> int:
+def lanes_of(t: ir.IRType) -> int:
     """The number of lanes of `t`; 0 for a scalar type."""
     return t.count if isinstance(t, ir.VectorType) else 0
 
 
 @cache
-def of_lanes(t: Any, lanes: int) -> Any:
+def of_lanes(t: ir.IRType, lanes: int) -> Any:
     """The vector of `lanes` values of type `t`, or `t` itself for 0 lanes."""
     return ir.VectorType(t, lanes) if lanes else t
 
 
-def shaped(t: Any, like: Any) -> Any:
+def shaped(t: ir.IRType, like: Any) -> Any:
     """The scalar type `t`, or a vector of it with the number of lanes of the value `like`."""
     return of_lanes(t, lanes_of(like.type))
 
@@ -51,19 +51,19 @@ def splat(b: ir.IRBuilder, x: Any, lanes: int) -> Any:
     return b.shuffle_vector(b.insert_element(anything, x, ir.IRConstant(ir.IntType(32), 0)), anything, zeros)
 
 
-def numbered(t: Any) -> Any:
+def numbered(t: ir.IRType) -> ir.IRValue:
     """The vector of lane numbers (0, 1, 2, ...)."""
     return ir.IRConstant(t, list(range(t.count)))
 
 
-def prefetch(b: ir.IRBuilder, at: Any, writes: bool = False, locality: int = 3) -> None:
+def prefetch(b: ir.IRBuilder, at: ir.IRValue, writes: bool = False, locality: int = 3) -> None:
     """Prefetch the cache line at a pointer, which need not be valid, into all caches, or only into the outer ones."""
     i32, pointer = ir.IntType(32), ir.IntType(8).as_pointer()
     function = b.module.intrinsic("prefetch", [pointer], ir.VoidType(), [pointer, i32, i32, i32])
     b.call(function, [b.bitcast(at, pointer), i32(int(writes)), i32(locality), i32(1)])
 
 
-def horizontal(b: ir.IRBuilder, combiner: str, dtype: str, lanes: Any) -> Any:
+def horizontal(b: ir.IRBuilder, combiner: str, dtype: str, lanes: ir.IRValue) -> Any:
     """Reduce the lanes of a vector of partial results to a scalar."""
     t = lanes.type.element
     name = f"vector.reduce.{_REDUCE[dtype[0]][combiner]}"
@@ -74,7 +74,7 @@ def horizontal(b: ir.IRBuilder, combiner: str, dtype: str, lanes: Any) -> Any:
     return b.call(function, [lanes], fastmath=("nnan", "nsz") if dtype[0] == "f" else ())
 
 
-def first_lane(b: ir.IRBuilder, booleans: list[Any]) -> tuple[Any, Any]:
+def first_lane(b: ir.IRBuilder, booleans: list[Any]) -> tuple[ir.IRValue, ir.IRValue]:
     """The number of the first true lane of several vectors, and whether there is none."""
     count = booleans[0].type.count
     whole = ir.IntType(max(count * len(booleans), 32))

@@ -46,7 +46,7 @@ make_jvp = unary_to_nary(transforms.make_jvp)
 
 
 @unary_to_nary
-def grad(fun: Function, x: Any) -> Any:
+def grad(fun: Function, x: object) -> Any:
     """Return the function to the gradient of `fun`, whose output is one real number, in an array of any shape.
 
     >>> print(grad(lambda x, y: x * y**2, 1)(3.0, 2.0))
@@ -56,7 +56,7 @@ def grad(fun: Function, x: Any) -> Any:
 
 
 @unary_to_nary
-def value_and_grad(fun: Function, x: Any) -> tuple[Any, Any]:
+def value_and_grad(fun: Function, x: object) -> tuple[Any, Any]:
     """Return the function to the value of `fun` and its gradient.
 
     >>> print(*value_and_grad(lambda x: x**2)(3.0))
@@ -66,7 +66,7 @@ def value_and_grad(fun: Function, x: Any) -> tuple[Any, Any]:
 
 
 @unary_to_nary
-def grad_and_aux(fun: Function, x: Any) -> tuple[Any, Any]:
+def grad_and_aux(fun: Function, x: object) -> tuple[Any, Any]:
     """Return the function to the gradient of the first output of `fun`, and its second output.
 
     >>> print(*grad_and_aux(lambda x: (x**2, x + 1.0))(3.0))
@@ -77,7 +77,7 @@ def grad_and_aux(fun: Function, x: Any) -> tuple[Any, Any]:
 
 
 @unary_to_nary
-def elementwise_grad(fun: Function, x: Any) -> Any:
+def elementwise_grad(fun: Function, x: object) -> Any:
     """Return the function to the sum of each column of the Jacobian of `fun`, which is real.
 
     >>> print(elementwise_grad(np.square)(np.array([1.0, 2.0])))
@@ -96,7 +96,7 @@ def elementwise_grad(fun: Function, x: Any) -> Any:
 
 
 @unary_to_nary
-def deriv(fun: Function, x: Any) -> Any:
+def deriv(fun: Function, x: object) -> Any:
     """Return the function to the derivative of `fun` along the vector of ones.
 
     >>> print(deriv(np.square)(np.array([1.0, 2.0])))
@@ -106,7 +106,7 @@ def deriv(fun: Function, x: Any) -> Any:
 
 
 @unary_to_nary
-def jacobian(fun: Function, x: Any) -> Any:
+def jacobian(fun: Function, x: object) -> Any:
     """Return the function to the Jacobian of `fun`: an array of the output's shape, then the argument's.
 
     >>> print(jacobian(lambda x: x**2)(np.array([1.0, 2.0])))
@@ -118,7 +118,7 @@ def jacobian(fun: Function, x: Any) -> Any:
 
 
 @unary_to_nary
-def hessian(fun: Function, x: Any) -> Any:
+def hessian(fun: Function, x: object) -> Any:
     """Return the function to the Hessian of `fun`.
 
     >>> print(hessian(lambda x: np.sum(x**3))(np.array([1.0, 2.0])))
@@ -130,7 +130,7 @@ def hessian(fun: Function, x: Any) -> Any:
 
 
 @unary_to_nary
-def holomorphic_grad(fun: Function, x: Any) -> Any:
+def holomorphic_grad(fun: Function, x: object) -> Any:
     """Return the function to the derivative of a holomorphic function.
 
     >>> print(holomorphic_grad(lambda z: z**2)(1.0 + 2.0j))
@@ -152,7 +152,7 @@ def grad_named(fun: Function, argname: str) -> Function:
 
 
 @unary_to_nary
-def make_hvp(fun: Function, x: Any) -> tuple[Function, Any]:
+def make_hvp(fun: Function, x: object) -> tuple[Function, Any]:
     """Return the function to `(hvp, gradient)`: the gradient, and the Hessian-vector product.
 
     >>> hvp, gradient = make_hvp(lambda x: x**3)(2.0)
@@ -200,7 +200,7 @@ vector_jacobian_product = tensor_jacobian_product
 
 
 @unary_to_nary
-def make_jvp_reversemode(fun: Function, x: Any) -> Function:
+def make_jvp_reversemode(fun: Function, x: object) -> Function:
     """Return the function to the pushforward, from a tangent to the output's tangent.
 
     >>> print(make_jvp_reversemode(lambda x: x**2)(3.0)(10.0))
@@ -210,7 +210,7 @@ def make_jvp_reversemode(fun: Function, x: Any) -> Function:
     return lambda g: jvp(g)[1]
 
 
-def _half_square_norm(x: Any) -> Any:
+def _half_square_norm(x: Any) -> object:
     return 1.0 / 2 * np.sum(x**2, axis=-1)
 
 
@@ -222,7 +222,7 @@ def make_ggnvp(f: Function, g: Function = _half_square_norm, f_argnum: int = 0) 
     """
 
     @unary_to_nary
-    def ggnvp_maker(f: Function, x: Any) -> Function:
+    def ggnvp_maker(f: Function, x: object) -> Function:
         f_vjp, f_x = transforms.make_vjp(f, x)
         g_hvp, _ = transforms.make_vjp(grad(g), f_x)
         f_jvp = transforms.make_jvp(f, x)
@@ -241,11 +241,11 @@ def multigrad_dict(fun: Function) -> Function:
     """
     signature = inspect.signature(fun)
 
-    def gradfun(*args: Any, **kwargs: Any) -> dict[str, Any]:
+    def gradfun(*args: object, **kwargs: object) -> dict[str, object]:
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
 
-        def of_dict(arguments: dict[str, Any]) -> Any:
+        def of_dict(arguments: dict[str, object]) -> object:
             again = inspect.BoundArguments(signature, arguments)
             return fun(*again.args, **again.kwargs)
 

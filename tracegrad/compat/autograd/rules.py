@@ -69,7 +69,7 @@ def primitive(f_raw: Callable[..., Any]) -> Callable[..., Any]:
     """
     rules = _Rules(f_raw)
 
-    def f_wrapped(*args: Any, **kwargs: Any) -> Any:
+    def f_wrapped(*args: object, **kwargs: object) -> object:
         leaves, structure = tree.flatten((args, kwargs))
         if not any(isinstance(x, Carrier) for x in leaves):
             return inlined(f_raw)(*args, **kwargs)
@@ -82,7 +82,7 @@ def primitive(f_raw: Callable[..., Any]) -> Callable[..., Any]:
     return named  # type: ignore[no-any-return]
 
 
-def notrace_primitive(f_raw: Callable[..., Any]) -> Callable[..., Any]:
+def notrace_primitive(f_raw: Callable[..., object]) -> Callable[..., Any]:
     """Declare a function whose result has no derivative.
 
     >>> floor = notrace_primitive(np.floor)
@@ -90,13 +90,13 @@ def notrace_primitive(f_raw: Callable[..., Any]) -> Callable[..., Any]:
     2.0
     """
 
-    def f_wrapped(*args: Any, **kwargs: Any) -> Any:
+    def f_wrapped(*args: object, **kwargs: object) -> object:
         return inlined(f_raw)(*[api.stop_gradient(x) if isinstance(x, Carrier) else x for x in args], **kwargs)
 
     return wraps(f_raw)(f_wrapped)  # type: ignore[no-any-return]
 
 
-def register_notrace(trace_type: Any, primitive_fun: Any) -> None:
+def register_notrace(trace_type: object, primitive_fun: object) -> None:
     """Declare that the result of a primitive has no derivative."""
     rules = _rules_of(primitive_fun)
     if rules is not None:
@@ -109,12 +109,12 @@ def _rules_of(fun: Any) -> _Rules | None:
     return rules
 
 
-def _zeros(x: Any) -> Any:
+def _zeros(x: Any) -> object:
     return vspace(x).zeros()
 
 
 # -- setting rules -----------------------------------------------------------------------------------------------------
-def defvjp_argnums(fun: Any, vjpmaker: Callable[..., Any]) -> None:
+def defvjp_argnums(fun: object, vjpmaker: Callable[..., object]) -> None:
     """Set `vjpmaker(argnums, ans, args, kwargs)`: the function from a cotangent to the arguments' cotangents.
 
     The rule has no effect for a function that is no primitive, such as the functions of NumPy and SciPy.
@@ -130,10 +130,12 @@ def defvjp_argnums(fun: Any, vjpmaker: Callable[..., Any]) -> None:
         rules.pulls = vjpmaker
 
 
-def defvjp_argnum(fun: Any, vjpmaker: Callable[..., Any]) -> None:
+def defvjp_argnum(fun: Any, vjpmaker: Callable[..., object]) -> None:
     """Set `vjpmaker(argnum, ans, args, kwargs)`: the function from a cotangent to one argument's cotangent."""
 
-    def per_argnum(argnums: Sequence[int], ans: Any, args: Any, kwargs: Any) -> Callable[[Any], list[Any]]:
+    def per_argnum(
+        argnums: Sequence[int], ans: object, args: object, kwargs: object
+    ) -> Callable[[object], list[object]]:
         vjps = [inlined(vjpmaker)(argnum, ans, args, kwargs) for argnum in argnums]
         return lambda g: [vjp(g) for vjp in vjps]
 
@@ -159,7 +161,7 @@ def defvjp(fun: Any, *vjpmakers: Callable[..., Any] | None, argnums: Iterable[in
     defvjp_argnum(fun, one)
 
 
-def defjvp_argnums(fun: Any, jvpmaker: Callable[..., Any]) -> None:
+def defjvp_argnums(fun: object, jvpmaker: Callable[..., object]) -> None:
     """Set `jvpmaker(argnums, gs, ans, args, kwargs)`: the output's tangent for tangents `gs` of these arguments.
 
     The rule has no effect for a function that is no primitive, such as the functions of NumPy and SciPy.
@@ -168,10 +170,10 @@ def defjvp_argnums(fun: Any, jvpmaker: Callable[..., Any]) -> None:
         rules.pushes = jvpmaker
 
 
-def defjvp_argnum(fun: Any, jvpmaker: Callable[..., Any]) -> None:
+def defjvp_argnum(fun: object, jvpmaker: Callable[..., object]) -> None:
     """Set `jvpmaker(argnum, g, ans, args, kwargs)`: the output's tangent for the tangent `g` of one argument."""
 
-    def per_argnum(argnums: Sequence[int], gs: Sequence[Any], ans: Any, args: Any, kwargs: Any) -> Any:
+    def per_argnum(argnums: Sequence[int], gs: Sequence[object], ans: object, args: object, kwargs: object) -> object:
         space, total = vspace(ans), None
         for argnum, g in zip(argnums, gs):
             total = space.add(total, inlined(jvpmaker)(argnum, g, ans, args, kwargs))
@@ -207,7 +209,7 @@ def defjvp(fun: Any, *jvpfuns: Any, argnums: Iterable[int] | None = None) -> Non
     defjvp_argnum(fun, one)
 
 
-def def_linear(fun: Any) -> None:
+def def_linear(fun: object) -> None:
     """Declare that a primitive is linear in each of its arguments: its tangents are its own values.
 
     >>> @primitive
@@ -231,7 +233,7 @@ class _RulesOf:
     def __init__(self, kind: str):
         self._kind = kind
 
-    def __contains__(self, fun: Any) -> bool:
+    def __contains__(self, fun: object) -> bool:
         return getattr(_rules_of(fun), self._kind, None) is not None
 
     def __getitem__(self, fun: Any) -> Any:
@@ -239,11 +241,11 @@ class _RulesOf:
             raise KeyError(fun)
         return getattr(_rules_of(fun), self._kind)
 
-    def __setitem__(self, fun: Any, rule: Any) -> None:
+    def __setitem__(self, fun: Any, rule: object) -> None:
         if rules := _rules_of(fun):
             setattr(rules, self._kind, rule)
 
-    def pop(self, fun: Any, *default: Any) -> Any:
+    def pop(self, fun: object, *default: object) -> Any:
         """Remove the rule of a primitive, and return it."""
         if fun not in self and default:
             return default[0]
@@ -261,7 +263,7 @@ class _UntracedPrimitive(Function):
     opaque = True
 
     @staticmethod
-    def forward(ctx: Any, run: Any, *leaves: Any) -> tuple[Any, ...]:
+    def forward(ctx: object, run: Any, *leaves: Any) -> tuple[Any, ...]:
         return tuple(run(*[_plain(x) for x in leaves]))
 
 
@@ -300,7 +302,7 @@ class _PrimitiveCall:
         numbers = [i for i, x in enumerate(args) for _ in tree.leaves(x)]
         return numbers + [-1] * (len(leaves) - len(numbers))
 
-    def chosen(self, needs: Sequence[bool], leaves: Sequence[Any], kind: str) -> list[int]:
+    def chosen(self, needs: Sequence[bool], leaves: Sequence[object], kind: str) -> list[int]:
         """Return the numbers of the arguments that are needed."""
         results = sorted({i for i, need in zip(self.argnums(leaves), needs) if need})
         if -1 in results:
@@ -342,11 +344,11 @@ class _Primitive(Function):
         return tuple(_Derived.apply(_Push(call, argnums, ctx.number), *saved, *moved))
 
 
-def _is_inexact(x: Any) -> bool:
+def _is_inexact(x: object) -> bool:
     return isinstance(x, (*ARRAYS, float, complex)) and _dtype(x).kind in "fc"
 
 
-def _dtype(x: Any) -> np.dtype[Any]:
+def _dtype(x: object) -> np.dtype[Any]:
     return aval_of(x).dtype if isinstance(x, ARRAYS) else np.dtype(type(x))
 
 
@@ -372,7 +374,7 @@ class _RuleFunction:
     def __call__(self, *leaves: Any) -> list[Any]:
         raise NotImplementedError
 
-    def like(self, leaves: Sequence[Any]) -> list[Any]:
+    def like(self, leaves: Sequence[object]) -> list[Any]:
         """Return the leaves whose shapes and dtypes the results have."""
         raise NotImplementedError
 
@@ -399,7 +401,7 @@ class _Pull(_RuleFunction):
         args = self.split_leaves(leaves)[0]
         return [x for i in self.argnums for x in tree.leaves(args[i]) if _is_inexact(x)]
 
-    def _cotangents(self, i: int, x: Any, ct: Any) -> Iterable[Any]:
+    def _cotangents(self, i: int, x: object, ct: object) -> Iterable[Any]:
         structure = tree.structure(x)
         for leaf, y in zip(tree.leaves(x), tree.flatten_up_to(structure, ct, f"the cotangent of argument {i}")):
             if _is_inexact(leaf):
@@ -409,7 +411,7 @@ class _Pull(_RuleFunction):
 class _Push(_RuleFunction):
     """Tangents of results."""
 
-    def like(self, leaves: Sequence[Any]) -> list[Any]:
+    def like(self, leaves: Sequence[object]) -> list[Any]:
         return list(leaves[self.number : self.number + self.result.num_leaves])
 
     def __call__(self, *leaves: Any) -> list[Any]:
@@ -471,7 +473,7 @@ class _Derived(Function):
     """Result of a rule that runs untraced; its derivative is that of the rule's code, which is then traced."""
 
     @staticmethod
-    def forward(ctx: Any, run: _RuleFunction, *leaves: Any) -> tuple[Any, ...]:
+    def forward(ctx: Any, run: _RuleFunction, *leaves: object) -> tuple[Any, ...]:
         outputs = _ruled(run, leaves)
         ctx.run = run
         save_values(ctx, leaves)
@@ -488,15 +490,15 @@ class _Derived(Function):
         return None, *results
 
     @staticmethod
-    def jvp(ctx: Any, *tangents: Any) -> tuple[Any, ...]:
+    def jvp(ctx: Any, *tangents: object) -> tuple[Any, ...]:
         leaves = saved_values(ctx)
         positions = [k for k, t in enumerate(tangents[1:]) if t is not None]
         args = [leaves[k] for k in positions], [tangents[k + 1] for k in positions]
         return tuple(api.jvp(_of_some(ctx.run, leaves, positions), *args)[1])
 
 
-def _of_some(run: _RuleFunction, leaves: Sequence[Any], positions: Sequence[int]) -> Callable[..., Any]:
-    def moving(*some: Any) -> tuple[Any, ...]:
+def _of_some(run: _RuleFunction, leaves: Sequence[object], positions: Sequence[int]) -> Callable[..., Any]:
+    def moving(*some: object) -> tuple[Any, ...]:
         args = list(leaves)
         for k, x in zip(positions, some):
             args[k] = x

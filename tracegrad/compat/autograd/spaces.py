@@ -37,34 +37,34 @@ class VSpace:
         """Draw a value of normal random numbers, from NumPy's global generator."""
         raise NotImplementedError
 
-    def add(self, x: Any, y: Any) -> Any:
+    def add(self, x: object, y: Any) -> Any:
         """Add two values; None is zero."""
         return y if x is None else x if y is None else self._add(x, y)
 
     mut_add = add
 
-    def scalar_mul(self, x: Any, a: Any) -> Any:
+    def scalar_mul(self, x: object, a: object) -> Any:
         """Multiply a value by a number."""
         return self._scalar_mul(x, a)
 
-    def inner_prod(self, x: Any, y: Any) -> Any:
+    def inner_prod(self, x: object, y: object) -> Any:
         """Compute the real inner product of two values."""
         return self._inner_prod(x, y)
 
-    def covector(self, x: Any) -> Any:
+    def covector(self, x: object) -> Any:
         """Return the dual of a value: its conjugate."""
         return self._covector(x)
 
     def _add(self, x: Any, y: Any) -> Any:
         return x + y
 
-    def _scalar_mul(self, x: Any, a: Any) -> Any:
+    def _scalar_mul(self, x: Any, a: Any) -> object:
         return x * a
 
-    def _inner_prod(self, x: Any, y: Any) -> Any:
+    def _inner_prod(self, x: object, y: object) -> object:
         raise NotImplementedError
 
-    def _covector(self, x: Any) -> Any:
+    def _covector(self, x: object) -> object:
         return x
 
     def __eq__(self, other: object) -> bool:
@@ -77,7 +77,7 @@ class VSpace:
         return f"{type(self).__name__}_{vars(self)}"
 
     @classmethod
-    def register(cls, value_type: type, vspace_maker: Callable[[Any], VSpace] | None = None) -> None:
+    def register(cls, value_type: type, vspace_maker: Callable[[object], VSpace] | None = None) -> None:
         """Register this class, or `vspace_maker`, for values of a type."""
         VSpace.mappings[value_type] = vspace_maker or cls
 
@@ -115,7 +115,7 @@ class ArrayVSpace(VSpace):
     def randn(self) -> Any:
         return np.array(np.random.standard_normal(self.shape)).astype(self.dtype)  # noqa: NPY002 what users seed
 
-    def _inner_prod(self, x: Any, y: Any) -> Any:
+    def _inner_prod(self, x: Any, y: Any) -> object:
         return np.dot(np.ravel(x), np.ravel(y))
 
 
@@ -134,10 +134,10 @@ class ComplexArrayVSpace(ArrayVSpace):
     def randn(self) -> Any:
         return super().randn() + 1j * super().randn()
 
-    def _inner_prod(self, x: Any, y: Any) -> Any:
+    def _inner_prod(self, x: Any, y: Any) -> object:
         return np.real(np.dot(np.conj(np.ravel(x)), np.ravel(y)))
 
-    def _covector(self, x: Any) -> Any:
+    def _covector(self, x: Any) -> object:
         return np.conj(x)
 
 
@@ -149,7 +149,7 @@ class ContainerVSpace(VSpace):
         self._spaces = [vspace(x) for x in leaves]
         self.shape = tree.unflatten(self._structure, self._spaces)
 
-    def _map(self, f: Callable[..., Any], *values: Any) -> Any:
+    def _map(self, f: Callable[..., object], *values: object) -> object:
         leaves = [tree.leaves(x) for x in values]
         return tree.unflatten(self._structure, [f(*each) for each in zip(self._spaces, *leaves)])
 
@@ -173,20 +173,20 @@ class ContainerVSpace(VSpace):
             for x in space.standard_basis():
                 yield tree.unflatten(self._structure, [*zeros[:i], x, *zeros[i + 1 :]])
 
-    def _add(self, x: Any, y: Any) -> Any:
+    def _add(self, x: Any, y: object) -> Any:
         return self._map(lambda space, *each: space.add(*each), x, y)
 
-    def _scalar_mul(self, x: Any, a: Any) -> Any:
+    def _scalar_mul(self, x: object, a: object) -> object:
         return self._map(lambda space, leaf: space.scalar_mul(leaf, a), x)
 
-    def _inner_prod(self, x: Any, y: Any) -> Any:
+    def _inner_prod(self, x: Any, y: Any) -> object:
         return sum(space.inner_prod(*each) for space, *each in zip(self._spaces, tree.leaves(x), tree.leaves(y)))
 
-    def _covector(self, x: Any) -> Any:
+    def _covector(self, x: object) -> object:
         return self._map(lambda space, leaf: space.covector(leaf), x)
 
 
-def vspace(value: Any) -> VSpace:
+def vspace(value: object) -> VSpace:
     """Return the vector space of a value; TypeError if there is none.
 
     >>> space = vspace([np.zeros(2), 1.0])

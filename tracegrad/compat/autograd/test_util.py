@@ -24,14 +24,14 @@ def scalar_close(a: Any, b: Any) -> bool:
     return bool(abs(a - b) < TOL or abs(a - b) / abs(a + b) < RTOL)
 
 
-def _difference(f: Callable[..., Any], x: Any, v: Any) -> Any:
+def _difference(f: Callable[..., object], x: object, v: object) -> object:
     """Compute the numerical derivative of `f` at `x` along `v`."""
     space, y = vspace(x), vspace(f(x))
     ahead, behind = (f(space.add(x, space.scalar_mul(v, step))) for step in (EPS / 2, -EPS / 2))
     return y.scalar_mul(y.add(ahead, y.scalar_mul(behind, -1.0)), 1.0 / EPS)
 
 
-def check_vjp(f: Callable[..., Any], x: Any) -> None:
+def check_vjp(f: Callable[..., object], x: object) -> None:
     """Compare the cotangent of `x`, for random cotangents of the output, with differences."""
     vjp, y = make_vjp(f, x)
     x_space, y_space = vspace(x), vspace(y)
@@ -43,13 +43,13 @@ def check_vjp(f: Callable[..., Any], x: Any) -> None:
     assert scalar_close(numeric, exact), text
 
 
-def check_jvp(f: Callable[..., Any], x: Any) -> None:
+def check_jvp(f: Callable[..., object], x: object) -> None:
     """Compare the tangent of the output, for a random tangent of `x`, with differences."""
     v = vspace(x).randn()
     check_equivalent(make_jvp(f, x)(v)[1], _difference(f, x, v))
 
 
-def check_equivalent(x: Any, y: Any) -> None:
+def check_equivalent(x: object, y: object) -> None:
     """Compare two values in a random direction."""
     space = vspace(x)
     assert space == vspace(y), f"VSpace mismatch:\nx: {space}\ny: {vspace(y)}"
@@ -58,7 +58,7 @@ def check_equivalent(x: Any, y: Any) -> None:
 
 
 @unary_to_nary
-def check_grads(f: Callable[..., Any], x: Any, modes: Sequence[str] = ("fwd", "rev"), order: int = 2) -> None:
+def check_grads(f: Callable[..., object], x: object, modes: Sequence[str] = ("fwd", "rev"), order: int = 2) -> None:
     """Return the function that compares derivatives of `f` with differences, in these modes and up to this order.
 
     >>> check_grads(lambda x: x**3)(2.0)
@@ -74,7 +74,7 @@ def check_grads(f: Callable[..., Any], x: Any, modes: Sequence[str] = ("fwd", "r
             check_grads(lambda x, v: make_vjp(f, x)[0](v), (0, 1), modes, order - 1)(x, vspace(f(x)).randn())
 
 
-def combo_check(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Callable[..., None]:
+def combo_check(fun: Callable[..., object], *args: object, **kwargs: object) -> Callable[..., None]:
     """Return the function that checks `fun` at all combinations of lists of arguments."""
 
     def check(*lists: Any, **by_name: Any) -> None:

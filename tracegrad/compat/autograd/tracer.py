@@ -16,7 +16,7 @@ __all__ = ["Box", "getval", "isbox", "notrace_primitive", "primitive", "register
 class _OfTraced(type):
     takes_traced = True  # `isinstance` in traced code calls this metaclass with the traced value
 
-    def __instancecheck__(cls, instance: Any) -> bool:
+    def __instancecheck__(cls, instance: object) -> bool:
         return isbox(instance)
 
     def __subclasscheck__(cls, subclass: type) -> bool:
@@ -42,12 +42,12 @@ class Box(metaclass=_OfTraced):
         Box.type_mappings[value_type] = cls
 
 
-def isbox(x: Any) -> bool:
+def isbox(x: object) -> bool:
     """Whether a value is being differentiated."""
     return isinstance(x, ArrayMethods) and x._is_differentiated()
 
 
-def getval(x: Any) -> Any:
+def getval(x: object) -> Any:
     """Return the value without a derivative, not a box.
 
     >>> import tracegrad as tg

@@ -19,12 +19,12 @@ __all__ = ["conjugate", "make_jvp", "make_vjp", "point", "scalar_derivative"]
 Function = Callable[..., Any]
 
 
-def point(x: Any) -> Any:
+def point(x: object) -> Any:
     """Convert a point of differentiation: integer arrays to floating, complex numbers to NumPy's."""
     return tree.map(_floating, x)
 
 
-def _floating(x: Any) -> Any:
+def _floating(x: object) -> object:
     if isinstance(x, np.ndarray) and x.dtype.kind in "iub":
         return x.astype(float)
     return np.complex128(x) if type(x) is complex else x
@@ -51,7 +51,7 @@ def make_vjp(fun: Function, x: Any) -> tuple[Function, Any]:
     return vjp, out
 
 
-def _fitted(g: Any, out: Any) -> Any:
+def _fitted(g: object, out: object) -> Any:
     """Convert a cotangent or tangent to the shapes and dtypes of `out`."""
     return tree.map(_fitted_leaf, g, out) if tree.structure(g) == tree.structure(out) else g
 
@@ -65,7 +65,7 @@ def _fitted_leaf(g: Any, like: Any) -> Any:
     return np.reshape(g, shape) if g.size == 1 and g.shape != shape else g
 
 
-def make_jvp(fun: Function, x: Any) -> Function:
+def make_jvp(fun: Function, x: object) -> Function:
     """Return the function from a tangent of `x` to the value and its tangent.
 
     >>> print(*make_jvp(lambda x: x**2, 3.0)(10.0))
@@ -73,19 +73,19 @@ def make_jvp(fun: Function, x: Any) -> Function:
     """
     start = point(x)
 
-    def jvp(g: Any) -> tuple[Any, Any]:
+    def jvp(g: object) -> tuple[Any, Any]:
         value, tangent = api.jvp(fun, (start,), (_fitted(g, start),))
         return value, tangent
 
     return jvp
 
 
-def scalar_derivative(fun: Function, x: Any, name: str, has_aux: bool = False) -> tuple[Any, Any, Any]:
+def scalar_derivative(fun: Function, x: object, name: str, has_aux: bool = False) -> tuple[Any, Any, Any]:
     """Compute the value of a scalar function, its gradient, and its other results (`has_aux`)."""
 
     of_rest, rest = split_function(fun)
 
-    def scalar(x: Any, rest: Any) -> tuple[Any, Any]:
+    def scalar(x: object, rest: Any) -> tuple[Any, Any]:
         result = of_rest(x, rest)
         value, aux = result if has_aux else (result, None)
         if isinstance(value, tuple | list | dict) or np.size(value) != 1 or np.iscomplexobj(value):

@@ -8,7 +8,7 @@ from typing import Any
 __all__ = ["subval", "subvals"]
 
 
-def subvals(x: Sequence[Any], ivs: Iterable[tuple[int, Any]]) -> tuple[Any, ...]:
+def subvals(x: Sequence[object], ivs: Iterable[tuple[int, object]]) -> tuple[Any, ...]:
     """Return the items as a tuple, with others at some positions.
 
     >>> subvals((1, 2, 3), [(0, 7), (2, 9)])
@@ -20,7 +20,7 @@ def subvals(x: Sequence[Any], ivs: Iterable[tuple[int, Any]]) -> tuple[Any, ...]
     return tuple(items)
 
 
-def subval(x: Sequence[Any], i: int, v: Any) -> tuple[Any, ...]:
+def subval(x: Sequence[object], i: int, v: object) -> tuple[Any, ...]:
     """Return the items as a tuple, with another at one position.
 
     >>> subval((1, 2, 3), 1, 7)

@@ -24,10 +24,10 @@ def get_doc(f: Any) -> str:
     return getattr(f, "__doc__", "") or ""
 
 
-def wraps(fun: Any, namestr: str = "{fun}", docstr: str = "{doc}", **kwargs: Any) -> Callable[[Any], Any]:
+def wraps(fun: Any, namestr: str = "{fun}", docstr: str = "{doc}", **kwargs: object) -> Callable[[Any], Any]:
     """Return a decorator that names a function after another one."""
 
-    def named(f: Any) -> Any:
+    def named(f: Callable[..., object]) -> Any:
         try:
             f.__name__ = namestr.format(fun=get_name(fun), **kwargs)
             f.__doc__ = docstr.format(fun=get_name(fun), doc=get_doc(fun), **kwargs)
@@ -62,11 +62,11 @@ def unary_to_nary(unary_operator: Function) -> Function:
     (7, 3)
     """
 
-    def nary_operator(fun: Function, argnum: int | Sequence[int] = 0, *extra: Any, **named: Any) -> Function:
+    def nary_operator(fun: Function, argnum: int | Sequence[int] = 0, *extra: object, **named: object) -> Function:
         if type(argnum) not in (int, tuple, list):
             raise AssertionError(f"argnum must be an int, or a tuple or list of ints, got {argnum!r}")
 
-        def nary_f(*args: Any, **kwargs: Any) -> Any:
+        def nary_f(*args: object, **kwargs: object) -> Any:
             is_tuple = not isinstance(argnum, int)
             argnums: Sequence[int] = (argnum,) if isinstance(argnum, int) else argnum
             positions = [i % len(args) if -len(args) <= i < 0 else i for i in argnums]
@@ -86,7 +86,7 @@ def unary_to_nary(unary_operator: Function) -> Function:
                     inputs[i] = v
                 return fun(*inputs, **options, **rest[1])
 
-            def unary_f(x: Any) -> Any:
+            def unary_f(x: object) -> object:
                 return of_rest(x, rest)
 
             unary_f.parts = wraps(fun)(of_rest), rest  # type: ignore[attr-defined]

@@ -108,7 +108,7 @@ def _below(x: GraphNode | Literal) -> tuple[GraphNode | Literal, set[GraphNode]]
 
 
 def _of_window(
-    x: GraphNode, base: GraphNode | Literal, update: GraphNode, starts: list[Any], between: set[GraphNode]
+    x: GraphNode, base: GraphNode | Literal, update: GraphNode, starts: list[object], between: set[GraphNode]
 ) -> tuple[GraphNode, set[GraphNode]] | None:
     for k, term in enumerate(update.inputs[: 1 if update.op is subtract else 2]):
         term, path = _below(term)

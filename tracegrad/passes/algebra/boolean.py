@@ -7,7 +7,7 @@ mask, outside of it, and again for each write in an iteration. The union of the 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracegrad.avals import is_literal
 from tracegrad.ir import GraphValue, Value
@@ -16,6 +16,10 @@ from tracegrad.ops.elementwise.table import logical_and, logical_not, logical_or
 from tracegrad.ops.shape.linear import broadcast_to, pad, reshape
 from tracegrad.passes.core.constant_folding import constant, full_like
 from tracegrad.passes.core.rewriter import node_of, operand, producer, shared
+
+if TYPE_CHECKING:
+    from tracegrad.ops.core.dispatch import Operand
+
 
 DEEPEST = 4  # maximum depth of nested disjunctions, and of nested conjunctions
 
@@ -46,7 +50,7 @@ def _conjuncts(x: Any, deep: int = 0) -> list[Any]:
     return [y for k in range(2) for y in _conjuncts(operand(x, k), deep + 1)]
 
 
-def _negated(x: GraphValue) -> Any:
+def _negated(x: GraphValue) -> Operand | None:
     """Negate a padded constant mask, as a padded constant; else None."""
     if producer(x) is not pad or x.dtype.kind != "b" or (inside := constant(operand(x))) is None:
         return None

@@ -19,7 +19,7 @@ import math
 import operator
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -27,6 +27,11 @@ from tracegrad.ir import Graph, GraphNode
 from tracegrad.ops.elementwise.table import add, multiply, negative, subtract
 from tracegrad.passes.core.rewriter import Hook, Rewriter
 from tracegrad.target.tuning import TUNING
+
+if TYPE_CHECKING:
+    from tracegrad.ir.graph import GraphNode
+    from tracegrad.typing import DType
+
 
 MAX_COLLECTED_TERMS = TUNING.passes.max_terms
 
@@ -51,7 +56,7 @@ class Sum(NamedTuple):
         remaining = terms if all(terms.values()) else {x: c for x, c in terms.items() if c}
         return Sum(remaining, cancelled, (*self.constants, *other.constants))
 
-    def fits(self, dtype: np.dtype[Any]) -> bool:
+    def fits(self, dtype: DType) -> bool:
         """Whether it is short, and its coefficients are exact in `dtype`."""
         if len(self.terms) + len(self.cancelled) + len(self.constants) > MAX_COLLECTED_TERMS:
             return False
@@ -74,7 +79,7 @@ class Sum(NamedTuple):
 
 
 @functools.cache
-def _limits(dtype: np.dtype[Any]) -> tuple[int, Any]:
+def _limits(dtype: DType) -> tuple[int, Any]:
     """The largest range of exact integers of `dtype`, and its largest number."""
     result = np.finfo(dtype)
     return 2**result.nmant, result.max
@@ -149,7 +154,7 @@ def _sums(graph: Graph, free: set[GraphNode]) -> dict[GraphNode, Sum]:
     """The sums of `free` and their multiples as linear combinations of other values."""
     sums: dict[GraphNode, Sum] = {}
 
-    def as_sum(x: Any) -> Sum:
+    def as_sum(x: GraphNode | float) -> Sum:
         return Sum({}, constants=(x,)) if isinstance(x, bool | int | float) else sums.get(x) or Sum({x: 1})
 
     for node in graph.nodes:

@@ -34,7 +34,7 @@ def decompose(graph: Graph) -> Graph:
 _DECOMPOSED_FORMS = (Compose, IdentityForm, Run)
 
 
-def _hook(op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
+def _hook(op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> object:
     match op.form:
         case IdentityForm():
             return operands[0]

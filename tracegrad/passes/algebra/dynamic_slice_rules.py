@@ -9,7 +9,7 @@ at a constant position is a `pad`, and part of a kernel over the whole array.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracegrad.avals import is_literal
 from tracegrad.ir import GraphNode, GraphValue, Value
@@ -23,6 +23,11 @@ from tracegrad.passes.algebra.shape_rules import rule_for
 from tracegrad.passes.core.constant_folding import constant, full_like, is_zero, reshaped
 from tracegrad.passes.core.rewriter import in_loop, is_free, node_of, operand, producer
 from tracegrad.target.tuning import TUNING
+
+if TYPE_CHECKING:
+    from tracegrad.ir.builder import GraphValue
+    from tracegrad.ops.core.dispatch import Operand
+
 
 Shape = tuple[int, ...]
 
@@ -98,7 +103,7 @@ def _added(before: Any, update: Any) -> Any:
     return update if constant(before) == 0 else accumulate(before, _nothing_elsewhere(update))
 
 
-def _nothing_elsewhere(x: GraphValue) -> Any:
+def _nothing_elsewhere(x: GraphValue) -> Operand:
     """The addend `x` with -0.0 instead of 0 outside of its mask, because the addition of -0.0 changes no bit."""
     if producer(x) is where and x.dtype.kind == "f" and not is_literal(operand(x, 1)) and is_zero(operand(x, 2)):
         return where(operand(x), operand(x, 1), -0.0)
@@ -139,7 +144,7 @@ def _can_be_written(array: GraphValue, x: GraphValue, padded: Any) -> bool:
     return not waiting
 
 
-def _small_window(mask: GraphValue, whole: GraphValue, value: Any, times: int = SMALL) -> Any:
+def _small_window(mask: GraphValue, whole: GraphValue, value: object, times: int = SMALL) -> Any:
     """The mask `mask` if it is a pad in a loop: `value` except in a small window of `whole`; else None."""
     if producer(mask) is not pad or not in_loop(mask) or constant(whole) is not None:
         return None
@@ -155,7 +160,7 @@ def _inside(x: Any, padded: Any) -> Any:
     return slice(x, start=start, stop=stop, step=step)
 
 
-def _patched(x: Any, update: Any, padded: Any) -> Any:
+def _patched(x: Operand, update: Operand, padded: Any) -> Any:
     start, step = _start_and_step(padded)
     return dynamic_update_slice(x, update, *start, step=step)
 
@@ -188,7 +193,7 @@ def _normalized_starts(starts: Sequence[Any], shape: Shape, window: Shape, step:
     return results
 
 
-def _unlike(xs: Sequence[Any], ys: Sequence[Any]) -> bool:
+def _unlike(xs: list[GraphValue | int], ys: Sequence[Any]) -> bool:
     return any(
         (is_literal(x) != is_literal(y)) or (x != y if is_literal(x) else node_of(x) is not node_of(y))
         for x, y in zip(xs, ys)
@@ -240,7 +245,7 @@ def _is_window(x: Any, first: int, shape: Shape, window: tuple[Shape, Sequence[A
     return shape == sizes and _step(x) == step and not _unlike(_starts(x, first), starts)
 
 
-def _same_everywhere(x: Any, y: Any) -> bool:
+def _same_everywhere(x: GraphValue, y: GraphValue) -> bool:
     """Whether both are fills with the same value, to the bit."""
     value = constant(x)
     return value is not None and repr(value) == repr(constant(y))

@@ -54,7 +54,7 @@ def _known(mask: Any) -> Any:
     return _window(params, mask.shape) if inside is True and not params["value"] else node_of(mask)
 
 
-def _window(params: dict[str, Any], shape: tuple[int, ...]) -> tuple[Any, ...]:
+def _window(params: dict[str, tuple[int, ...] | float], shape: tuple[int, ...]) -> tuple[Any, ...]:
     return params["low"], params["high"], params["interior"], shape
 
 
@@ -78,7 +78,7 @@ def _selection_of(x: GraphValue) -> _MaskedSelection:
     return _MaskedSelection(x, masks)
 
 
-def _emptied(x: GraphValue) -> Any:
+def _emptied(x: GraphValue) -> tuple[tuple[int, ...], ...] | None:
     """The window of an array that `x` overwrites with zeros; or None."""
     starts, strides = x.node.inputs[2:], dict(x.node.params)["step"]
     if not is_zero(operand(x, 1)) or not all(map(is_literal, starts)):
@@ -127,7 +127,7 @@ def _with(total: Any, selection: _MaskedSelection, deep: int = 0) -> Any:
     return rewrite_below_term(total, lambda before: _with(before, selection, deep + 1))
 
 
-def _joined(x: _MaskedSelection, y: _MaskedSelection) -> Any:
+def _joined(x: _MaskedSelection, y: _MaskedSelection) -> object:
     """The union of two parts of one array, if they are complementary under a mask; else None."""
     difference = x.sides ^ y.sides
     if node_of(x.array) is not node_of(y.array) or len(difference) != 2 or len({mask for mask, _ in difference}) != 1:

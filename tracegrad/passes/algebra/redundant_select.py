@@ -42,7 +42,7 @@ def _alike(x: Value, y: Value) -> bool:
     return first is not None and repr(first) == repr(second)
 
 
-def _known(mask: Any, op: Any, deep: int = 0) -> Bases:
+def _known(mask: Any, op: Elementwise, deep: int = 0) -> Bases:
     """The masks that are known where a mask is selected: the operands combined by `op`."""
     results = [node_of(source(mask))]
     if producer(mask) is op and deep < DEEPEST:
@@ -87,7 +87,7 @@ def _sources(bases: Bases, x: GraphValue) -> Bases:
     return frozenset(z for y in results if (z := node_of(source(x.builder.value(y)))) is not None)
 
 
-def _as_simple(x: Value, bases: Bases, side: int, deep: int, shape: tuple[int, ...]) -> Any:
+def _as_simple(x: Value, bases: Bases, side: int, deep: int, shape: tuple[int, ...]) -> object:
     """The selected operand, if it has the shape of the select or is a literal; else None."""
     if is_literal(x):
         return x

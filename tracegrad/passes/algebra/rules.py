@@ -18,13 +18,17 @@ import ast
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracegrad.avals import is_literal
 from tracegrad.ir import GraphNode, GraphValue
 from tracegrad.ops import TABLE, Op
 from tracegrad.settings import disabled
 from tracegrad.utils.lazy_dataclass import record
+
+if TYPE_CHECKING:
+    from tracegrad.ir.builder import GraphValue
+    from tracegrad.ir.graph import GraphNode
 
 
 @record(frozen=True)
@@ -137,7 +141,7 @@ def _matcher(pattern: ast.expr) -> Matcher:
     wanted = ast.literal_eval(pattern)
     negative = math.copysign(1, wanted) < 0
 
-    def match(x: object, env: dict[str, Any]) -> bool:
+    def match(x: object, env: dict[str, object]) -> bool:
         return is_literal(x) and not isinstance(x, complex) and x == wanted and (math.copysign(1, x) < 0) == negative
 
     return match
@@ -146,7 +150,7 @@ def _matcher(pattern: ast.expr) -> Matcher:
 def _name_matcher(name: str) -> Matcher:
     condition = _LITERAL_NAMES.get(name)
 
-    def match(x: object, env: dict[str, Any]) -> bool:
+    def match(x: object, env: dict[str, object]) -> bool:
         if condition and not condition(x):
             return False
         bound = env.setdefault(name, x)
@@ -156,7 +160,7 @@ def _name_matcher(name: str) -> Matcher:
 
 
 def _call_matcher(op: Op, operands: list[Matcher]) -> Matcher:
-    def match(x: object, env: dict[str, Any]) -> bool:
+    def match(x: object, env: dict[str, GraphNode | float]) -> bool:
         return isinstance(x, GraphNode) and x.op is op and all(m(i, env) for m, i in zip(operands, x.inputs))
 
     return match
@@ -170,7 +174,7 @@ def _constructor(pattern: ast.expr) -> Callable[[dict[str, Any]], Any]:
     assert isinstance(pattern.func, ast.Name)
     op, operands = TABLE[pattern.func.id], [_constructor(a) for a in pattern.args]
 
-    def construct(env: dict[str, Any]) -> Any:
+    def construct(env: dict[str, object]) -> Any:
         built = [make(env) for make in operands]
         if len(built) == 3 and is_literal(built[1]) and is_literal(built[2]):
             return None
@@ -192,11 +196,11 @@ class _CompiledRule:
         self.matchers = [_matcher(a) for a in left.args]
         self.construct = _constructor(ast.parse(rule.right, mode="eval").body)
 
-    def may_match(self, heads: Sequence[Any]) -> bool:
+    def may_match(self, heads: Sequence[object]) -> bool:
         """Whether operands produced by the ops `heads` can match."""
         return all(wanted is None or wanted is head for wanted, head in zip(self.heads, heads))
 
-    def apply(self, operands: tuple[Any, ...]) -> Any:
+    def apply(self, operands: tuple[GraphValue | float, ...]) -> Any:
         """The right side for `operands`, or None if the left side does not match."""
         env: dict[str, Any] = {}
         for matcher, x in zip(self.matchers, operands):
@@ -209,7 +213,7 @@ class _CompiledRule:
         return self.construct({k: builder.value(v) if isinstance(v, GraphNode) else v for k, v in env.items()})
 
 
-def _head(pattern: ast.expr) -> Any:
+def _head(pattern: ast.expr) -> object:
     """The op at the head of `pattern`; `_LITERAL` for a literal; None if any operand matches."""
     if isinstance(pattern, ast.Call):
         assert isinstance(pattern.func, ast.Name)
@@ -228,7 +232,7 @@ def _index() -> dict[Op, list[_CompiledRule]]:
 _COMPILED_RULES = _index()
 
 
-def algebra(op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
+def algebra(op: Op, operands: tuple[GraphValue | float, ...], params: dict[str, object]) -> Any:
     """The hook of the table: the right side of the first row whose left side matches, or None.
 
     >>> from tracegrad.ir import parse

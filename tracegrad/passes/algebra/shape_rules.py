@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -35,6 +35,10 @@ from tracegrad.passes.core.constant_folding import constant, fold_cast, fold_red
 from tracegrad.passes.core.rewriter import operand, producer, shared
 from tracegrad.target.tuning import TUNING
 
+if TYPE_CHECKING:
+    from tracegrad.ops.core.dispatch import Operand
+
+
 Shape = tuple[int, ...]
 LONG = TUNING.passes.min_short_sum
 
@@ -42,10 +46,10 @@ BY_OP: dict[Op, Callable[..., Any]] = {}
 NAMES: dict[Op, str] = {}  # the names of the rules in `settings.disable`
 
 
-def rule_for(op: Op, name: str = "shape-rules") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def rule_for(op: Op, name: str = "shape-rules") -> Callable[[Callable[..., object]], Callable[..., object]]:
     """Register a rule for the op it simplifies, with its name in `settings.disable` (decorator)."""
 
-    def declare(rule: Callable[..., Any]) -> Callable[..., Any]:
+    def declare(rule: Callable[..., object]) -> Callable[..., object]:
         BY_OP[op], NAMES[op] = rule, name
         return rule
 
@@ -140,7 +144,7 @@ def _without_leading_ones(shape: Shape) -> Shape:
     return shape[first:]
 
 
-def hoist_broadcast(op: Op, operands: tuple[Any, ...]) -> Any:
+def hoist_broadcast(op: Op, operands: tuple[object, ...]) -> Operand | None:
     """Apply an elementwise op on `broadcast_to`s before the broadcast."""
     arrays = [x for x in operands if isinstance(x, GraphValue)]
     for x in arrays:

@@ -8,7 +8,7 @@ alone is computed here, except if it raises (a negative power of an integer): ru
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +21,11 @@ from tracegrad.ops.elementwise.table import power
 from tracegrad.ops.shape.linear import full, reduce_sum
 from tracegrad.settings import disabled
 
+if TYPE_CHECKING:
+    from tracegrad.ir.builder import GraphValue
+    from tracegrad.ops.core.dispatch import Operand
+    from tracegrad.typing import DType
+
 
 def constant(x: Value) -> Literal | None:
     """The fill value of `x`, in its own dtype; None if `x` is not known to be a fill."""
@@ -30,7 +35,7 @@ def constant(x: Value) -> Literal | None:
     return value
 
 
-def is_zero(x: Any) -> bool:
+def is_zero(x: GraphValue | float) -> bool:
     """Whether `x` is 0 or a fill of 0."""
     return bool((x if type(x) in LITERALS else constant(x)) == 0)
 
@@ -40,7 +45,7 @@ def full_like(x: GraphValue, value: Any) -> Any:
     return _emit_full(x, x.shape, value, x.dtype)
 
 
-def _emit_full(near: GraphValue, shape: tuple[int, ...], value: Any, dtype: np.dtype[Any]) -> Any:
+def _emit_full(near: GraphValue, shape: tuple[int, ...], value: Operand, dtype: DType) -> Any:
     item = dtype.type(value).item()
     return near.builder.emit(full, (), {"shape": tuple(shape), "value": item, "dtype": dtype.name})
 
@@ -64,7 +69,7 @@ def fold(op: Elementwise, operands: tuple[Any, ...]) -> Any:
     return operands[arrays[0]].builder.emit(op, tuple(replaced), {})
 
 
-def _replaced(operands: tuple[Any, ...], known: list[Any], loop: tuple[Any, ...]) -> list[Any]:
+def _replaced(operands: tuple[Any, ...], known: list[Any], loop: tuple[object, ...]) -> list[Any]:
     """The operands with literals in place of constants, as long as an array of their dtype remains."""
     replaced = list(operands)
     for dtype in set(loop[:-1]):
@@ -77,7 +82,7 @@ def _replaced(operands: tuple[Any, ...], known: list[Any], loop: tuple[Any, ...]
     return replaced
 
 
-def _computed(op: Elementwise, near: GraphValue, known: list[Any], loop: tuple[Any, ...]) -> Any:
+def _computed(op: Elementwise, near: GraphValue, known: list[object], loop: tuple[DType, ...]) -> Any:
     try:
         value = op.impl(*[dtype.type(x) for x, dtype in zip(known, loop)])
     except ValueError:

@@ -95,7 +95,7 @@ class Rewriter(Builder):
         if new is not node or self.uses[node] > 1:
             self.record_replacement(node, new)
 
-    def pick(self, node: GraphNode, inputs: tuple[Any, ...], k: int) -> None:
+    def pick(self, node: GraphNode, inputs: tuple[object, ...], k: int) -> None:
         """Rebuild `node`, result `k` of an op with several results, from its value in `inputs`."""
         whole = inputs[0]
         if type(whole) is tuple:
@@ -104,7 +104,7 @@ class Rewriter(Builder):
             known = node if inputs == node.inputs else None
             self.record_replacement(node, self.number(result, inputs, node.params, known))
 
-    def use_result_rule(self, node: GraphNode, operands: tuple[Any, ...]) -> bool:
+    def use_result_rule(self, node: GraphNode, operands: tuple[object, ...]) -> bool:
         """Whether only one result of `node` is used and has a rule of its own, which then replaces the node."""
         assert node.op is not None
         used = self.used.get(node, [])
@@ -119,7 +119,7 @@ class Rewriter(Builder):
         self.record_replacement(node, tuple([result if i == k else None for i in range(len(aval))]))
         return True
 
-    def record_replacement(self, node: GraphNode, new: Any) -> None:
+    def record_replacement(self, node: GraphNode, new: object) -> None:
         """Record `new` as the replacement of `node`; a tuple for an op with several results."""
         if new is not node:
             self.moved[node] = new

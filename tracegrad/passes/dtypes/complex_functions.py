@@ -6,7 +6,7 @@ throughout. Inverse functions, and powers except integer powers, are library cal
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -60,6 +60,10 @@ from tracegrad.ops.elementwise.table import (
 from tracegrad.ops.reduce.reductions import reduce_all, reduce_any
 from tracegrad.ops.shape.linear import full
 from tracegrad.passes.dtypes.complex_pairs import ComplexPair, parts_of, rule
+
+if TYPE_CHECKING:
+    from tracegrad.ops.core.dispatch import Operand
+
 
 INF, NAN = float("inf"), float("nan")
 
@@ -153,7 +157,7 @@ def _pair(a: Any, b: Any, like: Any) -> ComplexPair:
 
 
 @rule(flat)
-def _(x: Any, y: Any) -> Any:
+def _(x: Any, y: Operand) -> Any:
     return x
 
 
@@ -181,7 +185,7 @@ def _(x: ComplexPair) -> Any:
 
 # -- predicates ----------------------------------------------------------------------------------------------------
 def _both(op: Any, join: Any) -> Any:
-    def predicate(*xs: Any) -> Any:
+    def predicate(*xs: Operand) -> Any:
         operands = [parts_of(x) for x in xs]
         return join(*[op(*[parts[k] for parts in operands]) for k in (0, 1)])
 

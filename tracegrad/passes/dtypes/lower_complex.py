@@ -9,7 +9,7 @@ with the parts along a last axis. Operands of calls, and the complex inputs and 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracegrad.avals import Aval, aval_of, is_literal
 from tracegrad.errors import VerifyError
@@ -23,6 +23,10 @@ from tracegrad.ops.elementwise.complex import memory_aval
 from tracegrad.passes.dtypes import complex_functions  # noqa: F401 (which adds its rules to `RULES`)
 from tracegrad.passes.dtypes.complex_pairs import RULES, ComplexPair, joined, moved_together, parted
 from tracegrad.passes.dtypes.legalize import has_complex
+
+if TYPE_CHECKING:
+    from tracegrad.ops.core.dispatch import Operand
+    from tracegrad.ops.core.op import ResultAvals
 
 
 def in_pairs(graph: Graph) -> Graph:
@@ -53,7 +57,9 @@ class Parting(Builder):
             raise VerifyError(f"in pairs, {op.name} gives {aval_of(result)} instead of {wanted}")
         return result
 
-    def _lower_by_form(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any], avals: list[Any]) -> Any:
+    def _lower_by_form(
+        self, op: Op, operands: tuple[Any, ...], params: dict[str, Any], avals: list[Aval | complex]
+    ) -> object:
         match op.form:
             case IdentityForm():
                 return operands[0]
@@ -72,7 +78,7 @@ class Parting(Builder):
         re, im = (self.emit(op, tuple([_part(x, k) for x in operands]), _params(params, k)) for k in (0, 1))
         return tuple(map(ComplexPair, re, im)) if isinstance(re, tuple) else ComplexPair(re, im)
 
-    def _called(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any], avals: list[Any]) -> Any:
+    def _called(self, op: Op, operands: tuple[object, ...], params: dict[str, object], avals: list[Any]) -> Any:
         """Apply an op by a call of NumPy."""
         pairs = tuple([isinstance(x, ComplexPair) for x in operands])
         result = call_joined(*map(joined, operands), op=op.name, op_params=tuple(sorted(params.items())), joined=pairs)
@@ -110,7 +116,7 @@ def _parted_region(graph: Graph) -> Graph:
         return builder.build(_flat(outputs))
 
 
-def _result_avals(aval: Any) -> Sequence[Aval]:
+def _result_avals(aval: Aval | ResultAvals) -> Sequence[Aval]:
     return aval if isinstance(aval, tuple) else (aval,)
 
 
@@ -118,7 +124,7 @@ def _flat(xs: Sequence[Any]) -> list[Any]:
     return [part for x in xs for part in ((x.re, x.im) if isinstance(x, ComplexPair) else (x,))]
 
 
-def _next_value(flat: Any, aval: Aval) -> Any:
+def _next_value(flat: Any, aval: Aval) -> Operand:
     return ComplexPair(next(flat), next(flat)) if aval.dtype.kind == "c" else next(flat)
 
 
@@ -127,7 +133,7 @@ def _params(params: dict[str, Any], k: int) -> dict[str, Any]:
     return {**params, "value": _part(complex(params["value"]), k)} if "value" in params else params
 
 
-def _part(x: Any, k: int) -> Any:
+def _part(x: Operand, k: int) -> Any:
     """The real part of an operand or parameter, or with `k` the imaginary part; real values unchanged."""
     if isinstance(x, ComplexPair):
         return x.im if k else x.re

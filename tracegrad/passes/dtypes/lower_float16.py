@@ -9,7 +9,7 @@ integers with the same bits; only the entry point knows their dtype.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,6 +26,12 @@ from tracegrad.ops.elementwise.table import where
 from tracegrad.ops.shape.linear import cast, full
 from tracegrad.ops.shape.stack_split import place, split, stack, unbind
 from tracegrad.passes.dtypes.legalize import has_dtype
+
+if TYPE_CHECKING:
+    from tracegrad.ir.builder import GraphValue
+    from tracegrad.ops.core.dispatch import Operand
+    from tracegrad.ops.core.op import ResultAvals
+
 
 _MOVES, _MOVING = (Move, Gather, Window, Patch), frozenset({where, place, split, stack, unbind})
 
@@ -75,7 +81,7 @@ def _region(graph: Graph) -> Graph:
         return builder.build(_replayed(graph, inputs, builder))
 
 
-def _replayed(graph: Graph, inputs: Sequence[Any], builder: _Singles) -> list[Any]:
+def _replayed(graph: Graph, inputs: Sequence[object], builder: _Singles) -> list[GraphValue]:
     """The outputs of `graph` for inputs in single precision."""
     env: dict[GraphNode, Any] = dict(zip(graph.inputs, inputs))
     for node in graph.nodes:
@@ -94,7 +100,7 @@ def _replayed(graph: Graph, inputs: Sequence[Any], builder: _Singles) -> list[An
     return [env[x] for x in graph.outputs]
 
 
-def _applied(node: GraphNode, operands: tuple[Any, ...], builder: _Singles) -> Any:
+def _applied(node: GraphNode, operands: tuple[GraphValue | float, ...], builder: _Singles) -> object:
     """Apply the same op in single precision."""
     op = node.op
     assert op is not None
@@ -148,7 +154,7 @@ def _called(node: GraphNode, operands: tuple[Any, ...], builder: _Singles) -> An
 
 
 # -- ops with dtype parameters ---------------------------------------------------------------------------------------
-def _cast(node: GraphNode, operands: tuple[Any, ...], builder: _Singles) -> Any:
+def _cast(node: GraphNode, operands: tuple[GraphValue, ...], builder: _Singles) -> Any:
     (x,), dtype = operands, node.aval.dtype
     if dtype != HALF:
         return x if dtype == SINGLE else cast(x, dtype=dtype.name)
@@ -162,13 +168,13 @@ def _cast(node: GraphNode, operands: tuple[Any, ...], builder: _Singles) -> Any:
     return cast(round_to_half(exact), dtype="float32")
 
 
-def _reinterpret(node: GraphNode, operands: tuple[Any, ...], builder: _Singles) -> Any:
+def _reinterpret(node: GraphNode, operands: tuple[Operand, ...], builder: _Singles) -> Operand:
     (x,), dtype, of = operands, node.aval.dtype, node.operands[0].aval
     bits = builder.bits_of(x, of) if _is_half(of) else reinterpret(x, dtype="uint16")
     return builder.value_of(bits, node.aval) if dtype == HALF else reinterpret(bits, dtype=dtype.name)
 
 
-def _full(node: GraphNode, operands: tuple[Any, ...], builder: _Singles) -> Any:
+def _full(node: GraphNode, operands: tuple[object, ...], builder: _Singles) -> Operand:
     params = dict(node.params)
     return full(shape=params["shape"], value=_nearest(float(params["value"])), dtype="float32")
 
@@ -181,7 +187,7 @@ def _is_half(aval: Aval) -> bool:
     return bool(aval.dtype == HALF)
 
 
-def _result_avals(aval: Any) -> Sequence[Aval]:
+def _result_avals(aval: Aval | ResultAvals) -> Sequence[Aval]:
     return aval if isinstance(aval, tuple) else (aval,)
 
 
@@ -202,5 +208,5 @@ def _nearest(x: float) -> float:
         return float(HALF.type(x))
 
 
-def _rounded(x: Any, aval: Aval) -> Any:
+def _rounded(x: Operand, aval: Aval) -> Operand:
     return round_to_half(x) if _is_half(aval) else x

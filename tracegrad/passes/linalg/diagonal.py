@@ -8,7 +8,7 @@ the rest of its column, or row, into nan, as it does in a sum.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracegrad.avals import is_literal
 from tracegrad.ir import GraphValue, Value
@@ -24,13 +24,18 @@ from tracegrad.passes.core.rewriter import operand, producer, shared, source
 from tracegrad.target.tuning import TUNING
 from tracegrad.typing import Array
 
+if TYPE_CHECKING:
+    from tracegrad.ir.builder import GraphValue
+    from tracegrad.ops.core.dispatch import Operand
+
+
 SMALLEST = TUNING.passes.min_diagonal
 
 # A function that returns the elements of a diagonal, an array of one axis.
 Numbers = Callable[[], Any]
 
 
-def with_diagonal(x: GraphValue, y: Any) -> Any:
+def with_diagonal(x: GraphValue, y: GraphValue) -> Any:
     """Multiply two matrices, one of which is diagonal; None if neither is a large diagonal matrix.
 
     >>> from tracegrad.ir import parse
@@ -78,7 +83,7 @@ def _scaled(x: GraphValue, factors: Array, axis: int) -> Any:
     return where(greater(subtract(count, spoils), 0.0), float("nan"), product)
 
 
-def is_diagonal(x: Any) -> bool:
+def is_diagonal(x: GraphValue) -> bool:
     """Whether `x` is a large diagonal matrix."""
     return _numbers(x) is not None
 
@@ -109,7 +114,7 @@ def _of_scatter(x: GraphValue) -> Numbers | None:
     return (lambda: numbers) if numbers.shape == (n,) and _counts(rows, n) and _counts(columns, n) else None
 
 
-def _of_where(x: Any) -> Numbers | None:
+def _of_where(x: GraphValue) -> Numbers | None:
     mask, inside, outside = (operand(x, k) for k in range(3))
     if is_literal(mask) or not is_zero(outside) or not _is_eye(mask):
         return None
@@ -185,19 +190,19 @@ def _repeated(value: Any, x: GraphValue) -> Any:
 
 
 # -- diagonals of products -------------------------------------------------------------------------------------
-def _of_product(x: GraphValue, *, offset: int, axes: tuple[int, int]) -> Any:
+def _of_product(x: GraphValue, *, offset: int, axes: tuple[int, int]) -> Operand | None:
     last = (len(x.shape) - 2, len(x.shape) - 1)
     return _product_diagonal(x) if offset == 0 and tuple(sorted(axes)) == last else None
 
 
-def _gathered(*xs: Any, axes: tuple[int, ...]) -> Any:
+def _gathered(*xs: GraphValue, axes: tuple[int, ...]) -> Operand | None:
     x, *indices = xs
     if axes != (0, 1) or len(x.shape) != 2 or not all(_counts(i, x.shape[0]) for i in indices):
         return None
     return _product_diagonal(x)
 
 
-def _product_diagonal(product: GraphValue) -> Any:
+def _product_diagonal(product: GraphValue) -> Operand | None:
     """The diagonal of a product whose other elements are unused."""
     product = product if producer(product) is matmul else _below_views(product)
     if producer(product) is not matmul or shared(product) or product.shape[-1] != product.shape[-2]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -27,6 +27,10 @@ from tracegrad.passes.core.rewriter import operand, producer, shared, swaps
 from tracegrad.passes.linalg.diagonal import is_diagonal, with_diagonal
 from tracegrad.passes.linalg.small_matmul import as_loop
 from tracegrad.target.tuning import TUNING
+
+if TYPE_CHECKING:
+    from tracegrad.ops.core.dispatch import Operand
+
 
 SMALLEST = TUNING.passes.min_rank_one
 MAX_RANK_ONE_TERMS = TUNING.passes.max_rank_one_terms
@@ -115,7 +119,7 @@ def _outer_terms(x: GraphValue) -> list[tuple[int, Any]] | None:
     return results if any(isinstance(term, _Outer) for _, term in results) else None
 
 
-def _product(term: Value, matrix: GraphValue, other: GraphValue, first: bool) -> Any:
+def _product(term: Value, matrix: GraphValue, other: GraphValue, first: bool) -> object:
     """The product of a term of `matrix` with the other matrix; the term comes first if `first`."""
     if not isinstance(term, _Outer):
         return with_diagonal(*((term, other) if first else (other, term)))
@@ -125,7 +129,7 @@ def _product(term: Value, matrix: GraphValue, other: GraphValue, first: bool) ->
     return _spread(_times_column(other, column), row, (*other.shape[:-1], matrix.shape[-1]))
 
 
-def _spread(column: Value, row: Value, shape: tuple[int, ...]) -> Any:
+def _spread(column: Value, row: Value, shape: tuple[int, ...]) -> Operand:
     whole = [broadcast_to(v, shape=shape) for v in (column, row) if v is not None]
     return multiply(*whole) if len(whole) == 2 else whole[0]
 

@@ -6,7 +6,7 @@ Compiled code then computes the inverse and the determinant without Python, like
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracegrad.ir import Graph, GraphNode, GraphValue
 from tracegrad.ops import Op
@@ -19,6 +19,10 @@ from tracegrad.ops.shape.fill import arange
 from tracegrad.ops.shape.linear import broadcast_to, cast, reduce_sum, reshape, transpose
 from tracegrad.passes.core.rewriter import in_loop, operand, rewrite, swaps
 from tracegrad.typing import Array
+
+if TYPE_CHECKING:
+    from tracegrad.ops.core.dispatch import Operand
+
 
 _OPS = (det, inv, slogdet, solve)
 
@@ -46,7 +50,7 @@ def factor_once(graph: Graph) -> Graph:
     if all(x.op is solve and uses[_matrix(x.operands[0])] == 1 for x in results):
         return graph
 
-    def hook(op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
+    def hook(op: Op, operands: tuple[Any, ...], params: dict[str, object]) -> Any:
         if op not in _OPS or operands[0].dtype.kind != "f" or 0 in operands[0].shape:
             return None
         a, transposed = operands[0], False
@@ -76,7 +80,7 @@ def _matrix(x: GraphNode) -> GraphNode:
     return x
 
 
-def _slogdet(factors: Array, pivots: Array) -> tuple[Any, Any]:
+def _slogdet(factors: Array, pivots: Array) -> tuple[Operand, ...]:
     ndim, n = len(factors.shape), factors.shape[-1]
     pivot = diagonal(factors, offset=0, axes=(ndim - 2, ndim - 1))
     one = cast(where(less(pivot, 0.0), -1.0, 1.0), dtype=pivot.dtype.name)  # also for nan, as in NumPy

@@ -142,7 +142,7 @@ def _dot(x: Array, y: Array, axis: int) -> Any:
     return reduce_sum(multiply(x, y), axes=(len(x.shape) + axis,))
 
 
-def long_product(x: GraphValue, *, axes: tuple[int, ...]) -> Any:
+def long_product(x: GraphValue, *, axes: tuple[int, ...]) -> object:
     """The sum of a stack of products `x.T @ y`, as one product of long matrices, which needs no copy; None for other
     sums.
 

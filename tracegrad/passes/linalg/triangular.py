@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracegrad.avals import is_literal
 from tracegrad.ir import GraphValue
@@ -13,6 +13,10 @@ from tracegrad.ops.shape.linear import broadcast_to
 from tracegrad.passes.algebra.shape_rules import rule_for
 from tracegrad.passes.core.rewriter import operand, producer, swaps
 from tracegrad.passes.linalg.diagonal import counted
+
+if TYPE_CHECKING:
+    from tracegrad.ir.builder import GraphValue
+    from tracegrad.ops.core.dispatch import Operand
 
 
 @rule_for(cholesky, "triangular-solves")
@@ -36,7 +40,7 @@ def _is_lower(mask: GraphValue) -> bool:
 
 
 @rule_for(solve, "triangular-solves")
-def _(a: Any, b: Any) -> Any:
+def _(a: GraphValue, b: Operand) -> Any:
     """Solve with a Cholesky factor or its transpose as a triangular matrix; its diagonal has no zeros."""
     transposed = swaps(a)
     factor = operand(a) if transposed else a

@@ -11,7 +11,7 @@ User sums are not reordered; sums of cotangents (`accumulate`) have no order.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracegrad.control.scan_op import scan
 from tracegrad.ir import Graph, GraphNode
@@ -24,6 +24,12 @@ from tracegrad.ops.shape.linear import reshape, transpose
 from tracegrad.passes.core.constant_folding import is_zero
 from tracegrad.passes.core.rewriter import rewrite
 from tracegrad.target.tuning import TUNING
+
+if TYPE_CHECKING:
+    from tracegrad.ir.builder import GraphValue
+    from tracegrad.ir.graph import GraphNode
+    from tracegrad.ops.core.dispatch import Operand
+
 
 MIN_BATCHED_ITERATIONS = TUNING.passes.min_batched_iterations
 MAX_BATCHED_ROWS = TUNING.passes.max_batched_rows
@@ -64,7 +70,7 @@ def join_products_of_iterations(graph: Graph) -> Graph:
     return graph
 
 
-def _hook(op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
+def _hook(op: Op, operands: tuple[object, ...], params: dict[str, Any]) -> tuple[GraphValue, ...] | None:
     if op is not scan or params["length"] < MIN_BATCHED_ITERATIONS:
         return None
     loop = _MatmulLoop(operands, LoopView.from_params(op, params))
@@ -161,7 +167,7 @@ class _MatmulLoop:
         assert y.op is not None
         return y.op(self._outside(y.inputs[0]), **dict(y.params))
 
-    def _stacked(self, factor: GraphNode, stacked: dict[GraphNode, Any]) -> Any:
+    def _stacked(self, factor: GraphNode, stacked: dict[GraphNode, Operand]) -> Any:
         """The values of a factor in all iterations, stacked along rows."""
         k, m = factor.aval.shape
         result = stacked[factor] if factor in stacked else self.outer[below(factor)]

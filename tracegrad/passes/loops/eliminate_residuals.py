@@ -100,7 +100,7 @@ class _ExtraInputs(NamedTuple):
         """The window in the iteration with these numbers, and `indices` of the loops that do not scan the residual."""
         values: dict[IterationNumber | GraphNode, Any] = dict(zip(window.outside, self.outside))
         values |= {IterationNumber(k): x for k, x in enumerate([*self.iterations, *indices])}
-        starts = []
+        starts: list[Any] = []
         for form, n, m, s in zip(window.starts, self.array.shape, window.sizes, window.step):
             start: Any = form.constant
             for symbol, factor in form.terms.items():

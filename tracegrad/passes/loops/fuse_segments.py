@@ -7,7 +7,7 @@ of the loop are used too, there are two loops with the same work. Run in the sam
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tracegrad.control.scan_op import scan
 from tracegrad.control.segmented_checkpointing import run_in_segments
@@ -15,6 +15,9 @@ from tracegrad.ir import Graph, GraphNode
 from tracegrad.ir.loop_view import LoopView
 from tracegrad.ops.core.op import Op
 from tracegrad.passes.core.rewriter import rewrite
+
+if TYPE_CHECKING:
+    from tracegrad.ir.builder import GraphValue
 
 
 class _Segments(NamedTuple):
@@ -31,7 +34,7 @@ def join_segments(graph: Graph) -> Graph:
     if not segmented:
         return graph
 
-    def hook(op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
+    def hook(op: Op, operands: tuple[GraphValue | float, ...], params: dict[str, object]) -> Any:
         if op is not scan:
             return None
         loop = LoopView.from_params(op, params)

@@ -89,7 +89,7 @@ def _both(first: GraphNode, second: GraphNode) -> Both | None:
     return None if second.depends_on({first}) else _RULES[first.op](first, second)
 
 
-def _node_like(node: GraphNode, operands: Sequence[GraphNode], params: dict[str, Any]) -> GraphNode:
+def _node_like(node: GraphNode, operands: Sequence[GraphNode], params: dict[str, object]) -> GraphNode:
     """A node of the same op with other operands and parameters."""
     assert node.op is not None
     aval = node.op.aval(*(x.aval for x in operands), **params)

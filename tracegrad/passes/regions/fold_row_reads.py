@@ -7,7 +7,7 @@ with room for the maximal number of iterations.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracegrad.control import while_op
 from tracegrad.ir import Builder, Graph, GraphNode, replay
@@ -18,9 +18,12 @@ from tracegrad.passes.algebra.shape_rules import rule_for
 from tracegrad.passes.core.rewriter import operand, producer
 from tracegrad.settings import disabled
 
+if TYPE_CHECKING:
+    from tracegrad.ir.builder import GraphValue
+
 
 @rule_for(gather, "row-reads")
-def _(*xs: Any, axes: tuple[int, ...]) -> Any:
+def _(*xs: GraphValue, axes: tuple[int, ...]) -> Any:
     """Read an element of a row from the array."""
     row, *indices = xs
     if producer(row) is not gather or not _is_row_read(row.node) or not _are_leading(axes, indices):
@@ -64,7 +67,7 @@ def _is_row_read(node: GraphNode) -> bool:
     return dict(node.params)["axes"] == (0,) and isinstance(node.inputs[1], GraphNode) and not node.inputs[1].aval.shape
 
 
-def _are_leading(axes: tuple[int, ...], indices: Sequence[Any]) -> bool:
+def _are_leading(axes: tuple[int, ...], indices: Sequence[object]) -> bool:
     return axes == tuple(range(len(axes))) and not any(x.shape for x in indices if hasattr(x, "shape"))
 
 

@@ -72,7 +72,7 @@ def replacement_of(x: Any, is_row: bool, inside: Iterable[tuple[Graph, GraphNode
 
 
 def _costs_nothing(
-    x: GraphValue, results: list[tuple[Op, dict[str, Any]]], inside: Iterable[tuple[Graph, GraphNode]]
+    x: GraphValue, results: list[tuple[Op, dict[str, object]]], inside: Iterable[tuple[Graph, GraphNode]]
 ) -> bool:
     """Whether `x`, to which the ops `results` are applied, is a view that is as cheap to read inside as a copy."""
     op = producer(x)

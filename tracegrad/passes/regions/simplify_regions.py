@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -43,12 +43,18 @@ from tracegrad.passes.regions.region_rewriter import (
 )
 from tracegrad.passes.regions.sink_last_iteration import sink_unread_carries
 
+if TYPE_CHECKING:
+    from tracegrad.ir.builder import GraphValue
+    from tracegrad.ops.core.dispatch import Operand
+    from tracegrad.typing import DType
+
+
 __all__ = ["BY_OP"]
 
 
 # -- loops ----------------------------------------------------------------------------------------------------
 @rule_for(scan_op.scan, "region-simplification")
-def _(*operands: Value, **params: Any) -> Any:
+def _(*operands: Value, **params: object) -> Any:
     loop = LoopView.from_params(scan_op.scan, params)
     if not operands:
         return None
@@ -81,7 +87,7 @@ def _unrolled(operands: Sequence[Any], loop: LoopView) -> tuple[Any, ...]:
     return (*outputs[:n], *(reshape(y, shape=(1, *y.shape)) for y in outputs[n:]))
 
 
-def _zeros(near: GraphValue, shape: tuple[int, ...], dtype: Any) -> Any:
+def _zeros(near: GraphValue, shape: tuple[int, ...], dtype: DType) -> Any:
     return near.builder.emit(full, (), {"shape": shape, "value": dtype.type(0).item(), "dtype": dtype.name})
 
 
@@ -212,7 +218,7 @@ class _LoopSimplifier:
         outputs = [[*(self.outputs[k] for k in self.remaining), *ys], *(g.outputs for g in self.regions.graphs[1:])]
         return self.regions.closed(outputs, self.remaining)
 
-    def carried(self, final_values: Sequence[Any]) -> list[Any]:
+    def carried(self, final_values: tuple[Operand, ...]) -> list[Any]:
         """The final values of all carries, computed from the final values of the remaining ones."""
         last = dict(zip(self.remaining, final_values))
         for k, whole in self.windows.items():
@@ -228,7 +234,7 @@ def _same_value(x: GraphNode, y: GraphNode) -> bool:
     return x.op is full and {k: repr(v) for k, v in x.params} == {k: repr(v) for k, v in y.params}
 
 
-def _is_window(x: GraphNode, whole: GraphNode, at: dict[str, Any]) -> bool:
+def _is_window(x: GraphNode, whole: GraphNode, at: dict[str, tuple[int, ...]]) -> bool:
     """Whether `x` is the `slice` of `whole`, read from it or written into it."""
     if x.op is slice:
         return x.inputs[0] is whole and dict(x.params) == at
@@ -252,7 +258,7 @@ def _is_expensive(node: GraphNode) -> bool:
 
 # -- branches ------------------------------------------------------------------------------------------------
 @rule_for(cond_op.cond, "region-simplification")
-def _(index: Any, *operands: Any, branches: tuple[Graph, ...]) -> Any:
+def _(index: GraphValue, *operands: Operand, branches: tuple[Graph, ...]) -> Any:
     number = constant(index)
     if number is not None or all(b == branches[0] for b in branches):
         assert not isinstance(number, complex)
@@ -273,14 +279,14 @@ def _(index: Any, *operands: Any, branches: tuple[Graph, ...]) -> Any:
     return tuple([known[each] for each in outs])
 
 
-def _operand(regions: ParallelRegions, results: Sequence[GraphNode]) -> Any:
+def _operand(regions: ParallelRegions, results: Sequence[GraphNode]) -> Operand | None:
     """The operand that a result equals in every branch; or None."""
     positions = {g.inputs.index(x) if x in g.inputs else -1 for g, x in zip(regions.graphs, results)}
     position = positions.pop()
     return None if positions or position < 0 else regions.origins[position].value
 
 
-def _emit(op: Op, origins: Sequence[InputOrigin], params: dict[str, Any]) -> tuple[Any, ...]:
+def _emit(op: Op, origins: Sequence[InputOrigin], params: dict[str, object]) -> tuple[Any, ...]:
     """Emit `op` without further simplification. Returns its results."""
     builder = origins[0].value.builder
     node = builder.number(op, tuple([each.value.node for each in origins]), tuple(sorted(params.items())))

@@ -7,7 +7,7 @@ on other final values of the loop and on loop-invariant values, it is computed o
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracegrad.ir import Graph, GraphNode, replay
 from tracegrad.ir.builder import needed
@@ -15,6 +15,11 @@ from tracegrad.ir.loop_view import LoopView
 from tracegrad.ops.core.forms import Contract, Fill, Fold, Map, Move, Result
 from tracegrad.settings import disabled
 from tracegrad.target.tuning import TUNING
+
+if TYPE_CHECKING:
+    from tracegrad.ir.graph import GraphNode
+    from tracegrad.ops.core.dispatch import Operand
+
 
 LEAST = TUNING.passes.min_sunk_work
 FUNCTION_WORK = TUNING.passes.function_work
@@ -99,7 +104,7 @@ def _work(node: GraphNode) -> int:
     return FUNCTION_WORK * read
 
 
-def _without(operands: Sequence[Any], loop: LoopView, sunk: Collection[int]) -> dict[int, Any]:
+def _without(operands: Sequence[Any], loop: LoopView, sunk: Collection[int]) -> dict[int, object]:
     """The remaining results of the loop without the sunk carries."""
     inputs, results = ([k for k in range(len(xs)) if k not in sunk] for xs in (operands, loop.body.outputs))
     if not results:
@@ -107,5 +112,5 @@ def _without(operands: Sequence[Any], loop: LoopView, sunk: Collection[int]) -> 
     return dict(zip(results, loop.op(*[operands[k] for k in inputs], **loop.restricted(inputs, results).params)))
 
 
-def _replayed(wanted: GraphNode, nodes: Sequence[GraphNode], env: dict[GraphNode, Any]) -> Any:
+def _replayed(wanted: GraphNode, nodes: Sequence[GraphNode], env: dict[GraphNode, Operand]) -> Any:
     return replay(Graph(tuple(env), tuple(nodes), (wanted,)), list(env.values()))[0][0]

@@ -7,7 +7,7 @@ removes dead nodes. A sum of cotangents (`accumulate`) becomes an `add`. Its lik
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracegrad.avals import LITERALS, is_literal
 from tracegrad.ir import Graph, GraphNode
@@ -32,6 +32,9 @@ from tracegrad.passes.linalg.outer_product import OUTER
 from tracegrad.passes.linalg.small_matmul import long_product
 from tracegrad.passes.regions.simplify_regions import BY_OP
 from tracegrad.settings import disabled
+
+if TYPE_CHECKING:
+    from tracegrad.ir.builder import GraphValue
 
 
 def simplify(graph: Graph) -> Graph:
@@ -63,7 +66,7 @@ _OF_PRODUCTS: tuple[tuple[Mapping[Op, Callable[..., Any]], str], ...] = (
 )
 
 
-def simplifier(op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
+def simplifier(op: Op, operands: tuple[GraphValue | float, ...], params: dict[str, object]) -> Any:
     """The simplification hook."""
     if isinstance(op, Elementwise):
         return _elementwise(op, operands)

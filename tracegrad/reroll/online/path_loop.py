@@ -7,7 +7,7 @@ first the loop condition, which is carried, then the conditions on the path. The
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tracegrad.avals import aval_of, is_literal
 from tracegrad.control.cond_op import cond
@@ -28,6 +28,10 @@ from tracegrad.reroll.induction import reduce_induction
 from tracegrad.reroll.merge_paths import merged
 from tracegrad.reroll.reads_to_xs import scan_reads
 from tracegrad.utils.lazy_dataclass import record
+
+if TYPE_CHECKING:
+    from tracegrad.ir.builder import GraphValue
+    from tracegrad.typing import Array
 
 
 class PathCondition(NamedTuple):
@@ -383,7 +387,7 @@ class PathLoop:
         return known, number
 
 
-def _while(operands: Sequence[Any], predicate: Any, iteration: Any, carries: int) -> Sequence[Any]:
+def _while(operands: Sequence[Any], predicate: Any, iteration: Any, carries: int) -> list[Array]:
     """The final carries; carries that an iteration passes on unchanged become loop-invariant operands."""
     avals = [aval_of(x) for x in operands]
     body, test = build(iteration, avals), build(predicate, avals)
@@ -440,7 +444,7 @@ def _graphs_of(node: GraphNode) -> tuple[Graph, ...]:
     if not isinstance(form, Compose):
         return node.regions
 
-    def decomposition(*args: Any) -> list[Any]:
+    def decomposition(*args: GraphValue) -> list[GraphValue]:
         rest = iter(args)
         result = form.decomposition(*[x if is_literal(x) else next(rest) for x in node.inputs], **dict(node.params))
         return list(result) if isinstance(result, tuple) else [result]
@@ -480,7 +484,7 @@ def _read(graph: Graph) -> list[GraphNode]:
     return [x for x in (*(x for n in graph.nodes for x in n.operands), *graph.outputs) if x not in inside]
 
 
-def _constant(x: Any, dtype: str) -> Any:
+def _constant(x: int, dtype: str) -> Any:
     return full(shape=(), value=x, dtype=dtype)
 
 

@@ -65,7 +65,7 @@ def _encode(keys: Sequence[str], header: dict[str, Any], payload: bytes) -> byte
     return body + hashlib.sha256(body).digest()
 
 
-def _decode(data: bytes, key: str) -> tuple[dict[str, Any], bytes] | None:
+def _decode(data: bytes, key: str) -> tuple[dict[str, object], bytes] | None:
     """Decode header and payload; None for another format or key; `_DamagedError` if the checksum is wrong."""
     body, digest = data[:-_DIGEST], data[-_DIGEST:]
     if hashlib.sha256(body).digest() != digest:
@@ -173,7 +173,7 @@ class DiskCache:
         """
         return self.folder is not None and os.path.exists(self._path(self.folder, key))
 
-    def put(self, key: str, header: dict[str, Any], payload: bytes, *others: str) -> None:
+    def put(self, key: str, header: dict[str, list[str] | str], payload: bytes, *others: str) -> None:
         """Store `payload` and `header` under `key`, and under `others`, replacing earlier files.
 
         `header` is JSON data: dicts with text keys, lists, text, numbers, None. It comes back equal (tuples come back

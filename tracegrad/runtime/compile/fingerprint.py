@@ -252,21 +252,21 @@ def described(x: object) -> list[Any]:
     raise Unkept(f"the {type(x).__qualname__} {getattr(x, '__name__', '')}".rstrip())
 
 
-def _of_library(x: types.FunctionType) -> list[Any]:
+def _of_library(x: types.FunctionType) -> list[object]:
     """The fingerprint of a closure created by a library function."""
     if not library(str(x.__globals__.get("__name__"))):
         raise Unkept(f"the function {x.__qualname__}")
     return ["inner", code_key(x.__code__), *(plain(cell.cell_contents) for cell in x.__closure__ or ())]
 
 
-def _dynamic(x: types.DynamicClassAttribute) -> list[Any]:
+def _dynamic(x: types.DynamicClassAttribute) -> list[object]:
     """The fingerprint of a property of instances only, as enumerations have."""
     if not isinstance(x.fget, types.FunctionType) or not library(x.fget.__module__):
         raise Unkept(f"the {type(x).__qualname__}")
     return ["dynamic", x.fget.__module__, x.fget.__qualname__]
 
 
-def _partial(x: functools.partial[Any]) -> list[Any]:
+def _partial(x: functools.partial[Any]) -> list[object]:
     if type(x) is not functools.partial or vars(x):
         raise Unkept(f"the {type(x).__qualname__}")
     return ["partial", len(x.args), *x.keywords]
@@ -300,7 +300,7 @@ def _bare(x: object) -> object:
     return x.__func__ if isinstance(x, classmethod | staticmethod) else x
 
 
-def _member(name: str, x: Any, inside: tuple[Any, ...] = ()) -> str:
+def _member(name: str, x: Any, inside: tuple[object, ...] = ()) -> str:
     """The fingerprint of a class member."""
     if isinstance(x, property):
         return f"{name}: property {[_member('', f) for f in (x.fget, x.fset, x.fdel)]}"
@@ -331,7 +331,7 @@ _DESCRIBED: tuple[tuple[Any, Callable[[Any], list[Any]]], ...] = (
 )
 
 
-def _field(f: dataclasses.Field[Any]) -> str:
+def _field(f: dataclasses.Field[object]) -> str:
     held = {str(k): plain(x) for k, x in f.metadata.items()}
     return f"{f.name} {f.init} {f.kw_only} {f.default_factory is dataclasses.MISSING} {held}"
 
@@ -448,7 +448,7 @@ def is_extended() -> bool:
 
 
 @functools.lru_cache(maxsize=4)
-def _extended(ops: tuple[str, ...], functions: tuple[Any, ...]) -> bool:
+def _extended(ops: tuple[str, ...], functions: tuple[Callable[..., object], ...]) -> bool:
     rules = [x for op in TABLE.values() for x in (op.impl_unchecked, *op._vjp.values(), op._jvp, op._batch)]
     modules = {x.__module__ for x in (*rules, *functions) if isinstance(x, types.FunctionType)}
     return not all(module.startswith("tracegrad.") for module in modules)

@@ -8,7 +8,7 @@ the NaN arose is found first, and searched inside.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -18,6 +18,10 @@ from tracegrad.ir.interpreter import WATCHED
 from tracegrad.ops.core.forms import Fill
 from tracegrad.torch.modes import STATE
 from tracegrad.trace.random.draws import rewind
+
+if TYPE_CHECKING:
+    from tracegrad.ir.graph import GraphNode
+    from tracegrad.typing import Array, NDArray
 
 
 class BackwardError(RuntimeError):
@@ -48,7 +52,7 @@ def has_nan(x: Any) -> bool:
     return np.asarray(x).dtype.kind in "fc" and bool(np.isnan(x).any())
 
 
-def raise_origin(name: str, graph: Graph, inputs: Sequence[Any], results: Sequence[Any]) -> NoReturn:
+def raise_origin(name: str, graph: Graph, inputs: Sequence[object], results: Sequence[object]) -> NoReturn:
     """Raise RuntimeError with the origin of the NaN in `results`, the first of the graph's outputs."""
     arrays = [np.asarray(x) for x in inputs]
     with np.errstate(all="ignore"):
@@ -60,7 +64,7 @@ def raise_origin(name: str, graph: Graph, inputs: Sequence[Any], results: Sequen
     )
 
 
-def origin(graph: Graph, inputs: Sequence[Any]) -> str:
+def origin(graph: Graph, inputs: list[Array]) -> str:
     """The text of the origin of the NaN in the first output; "" if there is none."""
     try:
         with np.errstate(all="ignore"):
@@ -70,7 +74,7 @@ def origin(graph: Graph, inputs: Sequence[Any]) -> str:
     return ""
 
 
-def _follow(name: str, graph: Graph, arrays: Sequence[Any], k: int) -> None:
+def _follow(name: str, graph: Graph, arrays: list[NDArray], k: int) -> None:
     """Raise RuntimeError for the origin of the NaN in output `k`, if it has one."""
     computed: dict[GraphNode, Any] = dict(zip(graph.inputs, arrays))
     node = graph.outputs[k]
@@ -109,7 +113,7 @@ def _has_backward_location(node: GraphNode) -> bool:
     return False
 
 
-def _nan_before(node: GraphNode, computed: dict[GraphNode, Any]) -> GraphNode | None:
+def _nan_before(node: GraphNode, computed: dict[GraphNode, NDArray]) -> GraphNode | None:
     """An operand with a NaN, preferably at the position of the result's NaN."""
     nans = [x for x in node.operands if has_nan(computed[x])]
     value = computed[node]
@@ -120,12 +124,12 @@ def _nan_before(node: GraphNode, computed: dict[GraphNode, Any]) -> GraphNode | 
     return nans[0] if nans else None
 
 
-def _inside(name: str, node: GraphNode, computed: dict[GraphNode, Any]) -> None:
+def _inside(name: str, node: GraphNode, computed: dict[GraphNode, NDArray]) -> None:
     """Search inside the iteration of a loop, or the branch, in which the NaN arose."""
     if not node.regions:
         return
 
-    def check_iteration(graph: Graph, operands: Sequence[Any], outputs: Sequence[Any]) -> None:
+    def check_iteration(graph: Graph, operands: Sequence[Any], outputs: Sequence[object]) -> None:
         if not any(map(has_nan, operands)):
             for k, x in enumerate(outputs):
                 if has_nan(x):
@@ -139,11 +143,13 @@ def _inside(name: str, node: GraphNode, computed: dict[GraphNode, Any]) -> None:
         WATCHED.after = before
 
 
-def _first(x: Any) -> tuple[int, ...]:
+def _first(x: NDArray) -> tuple[int, ...]:
     return tuple(int(i) for i in np.argwhere(np.isnan(x))[0])
 
 
-def _operands(node: GraphNode, computed: dict[GraphNode, Any], shape: tuple[int, ...], index: tuple[int, ...]) -> str:
+def _operands(
+    node: GraphNode, computed: dict[GraphNode, NDArray], shape: tuple[int, ...], index: tuple[int, ...]
+) -> str:
     """The operands of an elementwise op at the index, as text."""
     values = [np.asarray(computed.get(x, x) if isinstance(x, GraphNode) else x) for x in node.inputs]
     if not values or any(x.shape not in ((), shape) for x in values):

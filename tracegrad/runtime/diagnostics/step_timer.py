@@ -10,7 +10,7 @@ import ctypes
 import time
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.lib.array_utils import byte_bounds
@@ -26,6 +26,10 @@ from tracegrad.runtime.execution.strided_inputs import InputLayouts
 from tracegrad.runtime.threads.pool import clock_source
 from tracegrad.target.tuning import TUNING
 from tracegrad.utils.lazy_dataclass import record
+
+if TYPE_CHECKING:
+    from tracegrad.typing import NDArray
+
 
 MIN_RUNS = TUNING.diagnostics.min_timed_runs
 MAX_RUNS = TUNING.diagnostics.max_timed_runs
@@ -71,7 +75,7 @@ def timed(program: Program, leaves: Sequence[Any], seconds: float = 0.5, layouts
     return Timing(list(together.items()), float(np.median(call_times)), len(run_times))
 
 
-def _prepared(program: Program, args: Sequence[Any]) -> tuple[Any, Any, Any]:
+def _prepared(program: Program, args: list[NDArray]) -> tuple[Any, Any, Any]:
     """A function that runs the program once and returns the times before the first instruction, once more, and after
     each; the instructions; and the objects that must live as long as it is called."""
     result = program.report.plan

@@ -19,7 +19,7 @@ class BoundMethod(Inlinable):
 
     __slots__ = ("reference", "weak")
 
-    def __init__(self, fun: Callable[..., Any], instance: Any, forget: Callable[[Any], None]):
+    def __init__(self, fun: Callable[..., Any], instance: Any, forget: Callable[..., object]):
         self.__wrapped__ = fun
         try:
             self.reference: Any = weakref.ref(instance, forget)

@@ -7,13 +7,13 @@ which becomes the class of the traced function. No call of Python is in between.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tracegrad.runtime.dispatch.dispatcher import Dispatcher
 
 
-def class_with_call(plain: type[Dispatcher], call: Callable[..., Any]) -> type[Dispatcher]:
+def class_with_call(plain: type[Dispatcher], call: Callable[..., object]) -> type[Dispatcher]:
     """Return a subclass of a class of traced functions whose calls run `call`."""
     return type(plain.__name__, (plain,), {"__call__": call, "__slots__": (), "entry": None})
 

@@ -62,7 +62,7 @@ class DerivedCache:
         self.owner: Callable[[], Any] = lambda: None
         self.known: dict[Any, Any] = {}
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return DerivedCache, ()
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -37,6 +37,9 @@ from tracegrad.trace.sources.signature import BoundCall
 from tracegrad.trace.sources.sources import ArgumentLeaf
 from tracegrad.transforms.partition import partition
 from tracegrad.tree.registry import kind_of
+
+if TYPE_CHECKING:
+    from tracegrad.typing import Array
 
 
 class OnTape:
@@ -260,27 +263,27 @@ class CompiledBackward(Node):
             result = program.run([conformed(x) for x in values])
         return (result,) if program.single else result
 
-    def blame(self, cts: object, results: Sequence[Any]) -> None:
+    def blame(self, cts: object, results: Sequence[object]) -> None:
         args = self._cotangent_arrays(cts)
         if not self.path.trace.effects:  # the tape of a plain Python call knows the source lines
             with enable_grad(), again(self.call):
                 self.path._pulled(*self._arguments(), dict(self.tensors), [rewrap(ct, None) for ct in args])
         raise_origin(f"the derivative of {self.path.name}", self.path.graph_back, self._values(args), results)
 
-    def _recorded(self, cts: Sequence[Any]) -> Sequence[Any]:
+    def _recorded(self, cts: Sequence[object]) -> Sequence[Any]:
         """The cotangents, computed by a call of the derived function on the Tensors of this call."""
         with again(self.call):  # repeats the random draws of this call
             results: Sequence[Any] = self.path.derived(self.owner.derive)(*self._arguments(), dict(self.tensors), cts)
         return results
 
-    def _cotangent_arrays(self, cts: Any) -> list[Any]:
+    def _cotangent_arrays(self, cts: Any) -> list[Array]:
         """The cotangents as arrays."""
         return [
             np.zeros(a.shape, a.dtype) if ct is None else ct.ct if ct.__class__ is MaskedCotangent else ct
             for a, ct in zip(self.path.tape.roots, cts)
         ]
 
-    def _values(self, cotangents: Sequence[Any]) -> list[Any]:
+    def _values(self, cotangents: Sequence[object]) -> list[object]:
         """The operands of the backward program."""
         saved = [x() if x.__class__ is Packed else x for x in self.residuals]
         return [*[self.inputs[k] for k in self.path.saved], *saved, *cotangents]

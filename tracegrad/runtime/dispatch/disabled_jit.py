@@ -49,13 +49,14 @@ from tracegrad.transforms.container_writeback import shared_by, value_of
 
 if TYPE_CHECKING:
     from tracegrad.runtime.dispatch.dispatcher import Dispatcher
+    from tracegrad.typing import Array
 
 # Python's error text for a method of ndarray that is called on another type.
 _OF_NDARRAYS = re.compile(r"descriptor '(\w+)' for 'numpy.ndarray' objects doesn't apply to a")
 
 
 def eagerly(
-    function: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any], why: str = "", call: BoundCall | None = None
+    function: Dispatcher, args: tuple[object, ...], kwargs: dict[str, Any], why: str = "", call: BoundCall | None = None
 ) -> Any:
     """Run a call of a traced function without compilation, for the reason `why` or because it is disabled; `call` has
     its unpacked arguments, if they are unpacked."""
@@ -66,7 +67,7 @@ def eagerly(
     return once(function, call or function.binder.bind(args, kwargs), args, kwargs, why)
 
 
-def once(function: Dispatcher, call: BoundCall, args: tuple[Any, ...], kwargs: dict[str, Any], why: str) -> Any:
+def once(function: Dispatcher, call: BoundCall, args: tuple[object, ...], kwargs: dict[str, Any], why: str) -> Any:
     """Run a call of a derivative without compilation: trace it for this call alone, and replay the graph by NumPy. If
     it cannot be traced either, run it on the tape."""
     result = None
@@ -110,7 +111,11 @@ def _require_known_classes(call: BoundCall, why: str) -> None:
 
 
 def run_aliased(
-    function: Dispatcher, call: BoundCall, args: tuple[Any, ...], kwargs: dict[str, Any], trace: Trace
+    function: Dispatcher,
+    call: BoundCall,
+    args: tuple[Array | dict[str, Array] | float, ...],
+    kwargs: dict[str, Any],
+    trace: Trace,
 ) -> Any:
     """Run a compiled call whose outputs overwrite other operands that it reads. Its graph does not model the aliasing,
     so the call runs as plain Python, or is recorded."""
@@ -147,7 +152,7 @@ def _on_the_tape(
     function: Dispatcher,
     call: BoundCall,
     args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    kwargs: dict[str, object],
     effects: Sequence[Effect],
     why: str,
 ) -> Any:
@@ -182,7 +187,9 @@ def _named(holder: object) -> Any:
     return holder if isinstance(holder, dict) else getattr(holder, "__dict__", {})
 
 
-def run_plain_python(function: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any], why: str = "") -> Any:
+def run_plain_python(
+    function: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, dict[str, Array]], why: str = ""
+) -> object:
     """Run a function that derives nothing itself as plain Python. If a Tensor loses its derivative, a recording of the
     call that keeps the derivative replaces the result, unless the function has side effects, which are already done."""
     refused = WARNED.refused
@@ -204,7 +211,7 @@ def run_plain_python(function: Dispatcher, args: tuple[Any, ...], kwargs: dict[s
     return result
 
 
-def _with_derivative(function: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any] | None:
+def _with_derivative(function: Dispatcher, args: tuple[object, ...], kwargs: dict[str, Any]) -> tuple[object] | None:
     """The result of a completed call with the lost derivative restored, or None."""
     if function._is_method_call(args):
         function, args = function._method_of(args[0]), args[1:]
@@ -237,7 +244,7 @@ def _overlaps(call: BoundCall, result: PathResult) -> bool:
         return result[0].overlaps(call, result[2])
 
 
-def _finished(function: Dispatcher, call: BoundCall, result: PathResult) -> Any:
+def _finished(function: Dispatcher, call: BoundCall, result: PathResult) -> object:
     """The result of a recorded call."""
     path, outputs, captured = result
     error, path.trace.error = path.trace.error, None

@@ -57,6 +57,7 @@ from tracegrad.utils.source import define
 
 if TYPE_CHECKING:
     from tracegrad.runtime.dispatch.compiled_backward import OnTape
+    from tracegrad.typing import NDArray
 
 MAX_GUARDS = TUNING.dispatch.max_guards
 
@@ -69,7 +70,7 @@ def generate_fast_path(
     on_tape: OnTape | None = None,
     layouts: InputLayouts = (),
     strided_programs: Mapping[Any, Any] = MappingProxyType({}),
-) -> Callable[..., Any] | None:
+) -> Callable[..., object] | None:
     """Generate the fast path for calls like `call`, or None if they need the slow path.
 
     `header` binds the arguments. `layouts` are the layouts of strided arrays; a path that copies them rejects the
@@ -245,7 +246,7 @@ def _convert_scalars(code: FastPathCode, call: BoundCall) -> None:
 
 
 def _convert_layouts(
-    code: FastPathCode, captured: list[str], layouts: InputLayouts, strided_programs: Mapping[Any, Any]
+    code: FastPathCode, captured: list[str], layouts: InputLayouts, strided_programs: Mapping[object, object]
 ) -> list[str]:
     """Write the conversion of the arrays to the program's layout: returns the captured ones, and updates the leaves in
     `code`."""
@@ -319,7 +320,7 @@ def _written(trace: Trace, code: FastPathCode, leaves: Sequence[str], check_disj
     ]
 
 
-def _guard_test(text: str, expected: np.ndarray[Any, Any]) -> str:
+def _guard_test(text: str, expected: NDArray) -> str:
     """Write the comparison of a guard value with the value seen in the trace."""
     if expected.ndim or (expected.dtype.kind == "f" and (expected == 0 or not math.isfinite(expected))):
         raise NotSimple

@@ -119,7 +119,7 @@ class FastPathCode:
         """The lines that perform these effects; only the last line calls a function."""
         return []
 
-    def draw(self, draw: Callable[[], Any]) -> None:
+    def draw(self, draw: Callable[..., object]) -> None:
         """Write the random draws of a call, after all checks."""
         self.objects |= {"draw": draw, "put_back": restore_states, "drawn": None}
         self.draws = True
@@ -210,7 +210,7 @@ class FastPathCode:
         same = f"type({text}) is {self.name(type(value))} and {text} == {name}"
         self.checks.append(same if type(value) in (str, bytes, slice, range) else f"{text} is {name}")
 
-    def _keys(self, text: str, keys: list[Any]) -> None:
+    def _keys(self, text: str, keys: list[object]) -> None:
         """Check that the dict `text` has these keys in this order."""
         self.checks.append(f"[*{text}] == {self.name(keys)}")
         if any(type(key) is int and key in (0, 1) for key in keys):  # 0 == False and 1 == True

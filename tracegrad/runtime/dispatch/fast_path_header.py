@@ -10,9 +10,13 @@ import builtins
 import inspect
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tracegrad.runtime.execution.entry_callable import MISS
+
+if TYPE_CHECKING:
+    pass
+
 
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 _BUILT_IN = frozenset(vars(builtins))
@@ -84,10 +88,10 @@ def _is_free(name: str) -> bool:
 
 
 def name_after_missing(
-    values: Sequence[Any],
+    values: tuple[object, ...],
     names: Sequence[str],
-    varargs: Sequence[Any],
-    keywords: dict[str, Any],
+    varargs: tuple[object, ...],
+    keywords: dict[str, object],
     named: Sequence[tuple[str, Any]],
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments for another call: arguments after an omitted one (MISS) are passed by name."""

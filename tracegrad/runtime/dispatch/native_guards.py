@@ -48,7 +48,7 @@ def empty(space: dict[Any, Any]) -> SlotFields | None:
     return None if offset is None else (0, id(space) + offset, 0, 0)
 
 
-def guard_slots_of(guard: SourceGuard, held: list[Any]) -> Sequence[SlotFields]:
+def guard_slots_of(guard: SourceGuard, held: list[tuple[tuple[type, ...], str]]) -> Sequence[SlotFields]:
     """The locations that hold their expected values exactly if the guard holds; empty if they are unknown. The caller
     must keep the guard, and the objects in `held`, alive."""
     if guard.kind not in ("is", "equals", "absent"):

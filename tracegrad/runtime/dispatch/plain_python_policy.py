@@ -195,7 +195,7 @@ class Pace:
         self._looked_up, self._seconds = 0, 0.0
         return brief
 
-    def trial(self, function: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
+    def trial(self, function: Dispatcher, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
         """Run a call in a trial."""
         trial = self._trial
         if trial is None:
@@ -225,7 +225,7 @@ class Pace:
         self.calls_left, self.why, self._measured, self._plain_streak = num_calls, why, measured, MAX_PLAIN_STREAK - 1
         _set_call(function, _rested)
 
-    def awakes(self, function: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
+    def awakes(self, function: Dispatcher, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
         """Run the first call after a rest."""
         if self._measured:
             self._trial = Trial()

@@ -6,7 +6,7 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,6 +19,10 @@ from tracegrad.trace.builder.value_guards import GuardValues, ValueGuard
 from tracegrad.trace.driver.trace import Trace
 from tracegrad.trace.sources.signature import Binder, BoundCall
 from tracegrad.utils.log import enabled, log
+
+if TYPE_CHECKING:
+    from tracegrad.typing import DType, NDArray
+
 
 MAX_RETRACES_FOR_ALL = TUNING.plain_python.max_retraces_for_all
 
@@ -100,7 +104,7 @@ def _time(seconds: float) -> str:
     return f"{1e6 * seconds:.0f} us" if seconds < 1e-2 else f"{1e3 * seconds:.0f} ms"
 
 
-def show_kind(kind: Any) -> str:
+def show_kind(kind: tuple[DType, tuple[int, ...]] | type) -> str:
     """A leaf's part of the key: `f64[3,2]`, or the type of a Python number; for a Tensor also its state on the tape.
 
     >>> show_kind((np.dtype("float32"), (2,))), show_kind(float)
@@ -126,7 +130,7 @@ def show_key(binder: Binder, key: tuple[Any, ...]) -> list[str]:
     return leaves + [f"{n} == {text} (static)" for n, text in fixed]
 
 
-def new_key(binder: Binder, known: Iterable[tuple[Any, ...]], call: BoundCall) -> str:
+def new_key(binder: Binder, known: Iterable[tuple[object, ...]], call: BoundCall) -> str:
     """The difference of `call` from the most similar known key; of several, the last."""
     candidates = [_differences(binder, key, call) for key in reversed(list(known)) if key != call.key]
     return (
@@ -191,7 +195,7 @@ def new_guard_value(guard: ValueGuard, value: object) -> str:
     return f"{guard.query} at {guard.location}: {_short(guard.value)} -> {_short(np.asarray(value))}"
 
 
-def _short(x: Any) -> str:
+def _short(x: NDArray) -> str:
     return repr(x.item()) if x.ndim == 0 else f"an array of shape {x.shape}"
 
 

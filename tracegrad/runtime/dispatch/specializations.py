@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from tracegrad.runtime.dispatch.compiled_backward import OnTape
     from tracegrad.runtime.dispatch.dispatcher import Dispatcher
     from tracegrad.runtime.dispatch.trace_store import TraceRecords
+    from tracegrad.typing import NDArray
 
 ROOM = TUNING.dispatch.residual_rows
 MAX_DONATED_PAIRS = TUNING.dispatch.max_donated_pairs
@@ -366,7 +367,7 @@ class Interpreted:
     def run(self, leaves: Sequence[Any]) -> Any:
         return tuple(execute_graph(self.graph, leaves))
 
-    def attempt(self, leaves: Sequence[Any]) -> Any:
+    def attempt(self, leaves: list[NDArray | float]) -> object:
         try:
             return self.run(leaves)
         except CapacityError:

@@ -248,7 +248,7 @@ def _program(stored: TraceRecords, text: bytes, trace: Trace, held: dict[str, An
         return None, on_tape
 
 
-def _with_program(known: dict[str, Any], program: Program) -> str:
+def _with_program(known: dict[str, object], program: Program) -> str:
     """A record with its program: the image, or the state of a program that waits for one. The image is the larger part,
     and is read only if all assumptions hold."""
     tier = program.tier
@@ -259,7 +259,7 @@ def _with_program(known: dict[str, Any], program: Program) -> str:
 
 
 # -- writing a trace ---------------------------------------------------------------------------------------------------
-def _serialize_trace(roots: Sequence[Any], trace: Trace, program: Program) -> dict[str, Any]:
+def _serialize_trace(roots: Sequence[object], trace: Trace, program: Program) -> dict[str, Any]:
     shares = type(program) is Program and program.graph is trace.graph
     graph = written(trace.graph, program.image if shares else None)
     guards = trace.world.guards
@@ -288,7 +288,7 @@ def _serialize_trace(roots: Sequence[Any], trace: Trace, program: Program) -> di
     return {"objects": to.objects, "untouched": untouched(modules, names_in(codes)), **table}
 
 
-def _serialize_tape(to: ObjectWriter, x: TapeTrace) -> list[Any]:
+def _serialize_tape(to: ObjectWriter, x: TapeTrace) -> list[object]:
     """The data for calls on Tensors besides the graph."""
     if x.joint is not None:
         require_plain(x.joint, rules=True)
@@ -314,7 +314,7 @@ def _restore_tape(of: ObjectReader, x: Sequence[Any]) -> TapeTrace:
     )
 
 
-def _serialize_value_guard(to: ObjectWriter, names: dict[Any, str], x: ValueGuard) -> list[Any]:
+def _serialize_value_guard(to: ObjectWriter, names: dict[Any, str], x: ValueGuard) -> list[object]:
     if x.node not in names or x.unless_raises not in (None, *names):
         raise Unkept(f"{x.query}, which no program answers")
     raised = None if x.unless_raises is None else names[x.unless_raises]

@@ -8,9 +8,9 @@ memory that the process has used before.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracegrad.avals import Aval
 from tracegrad.codegen.loopir.scalar_templates import COST, functions_of
@@ -29,6 +29,10 @@ from tracegrad.ops.core.forms import (
     Scatter,
 )
 from tracegrad.target.tuning import TUNING
+
+if TYPE_CHECKING:
+    from tracegrad.ops.core.op import ResultAvals
+
 
 COMPILE = TUNING.first_call.unit_time
 CHARACTER = TUNING.first_call.character_time
@@ -129,7 +133,7 @@ def _results(node: GraphNode) -> Any:
     return node.aval if node.is_multi_result else (node.aval,)
 
 
-def _bytes(avals: Iterable[Any]) -> int:
+def _bytes(avals: tuple[Aval, ...] | ResultAvals) -> int:
     return sum([x.size * x.dtype.itemsize for x in avals])
 
 

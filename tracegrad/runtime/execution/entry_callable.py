@@ -19,7 +19,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
 
@@ -34,6 +34,9 @@ from tracegrad.runtime.memory import allocator
 from tracegrad.settings import disabled
 from tracegrad.target.tuning import TUNING
 from tracegrad.utils.errstate import HARMLESS, TRAPS, USUAL
+
+if TYPE_CHECKING:
+    from tracegrad.typing import NDArray
 
 
 class _Miss:
@@ -244,7 +247,7 @@ def make_callable(
     values: Sequence[int] = (),
     release_gil: bool = False,
     name: str = "kernel",
-) -> Callable[..., Any]:
+) -> Callable[..., object]:
     """The callable of a program for one set of shapes: `f(*arguments)` returns its result, or MISS.
 
     `code` defines `i32 tg_run(i64 *values, void **pointers)`; see `signature`. `input_shapes` has one shape per input,
@@ -321,8 +324,8 @@ def _new_builtin() -> Any:
 
 
 def _builtin(
-    descriptor: np.ndarray[Any, Any], code: object, name: str, arena: Any, *keepalive: object
-) -> Callable[..., Any]:
+    descriptor: NDArray, code: object, name: str, arena: _RetainedArena, *keepalive: object
+) -> Callable[..., object]:
     descriptor[Word.ARENA] = arena.word.ctypes.data
     block = descriptor.view(_BuiltinSelf)
     block.keepalive = (code, arena, *keepalive)
@@ -358,7 +361,7 @@ def make_portable(
     values: Sequence[int] = (),
     release_gil: bool = False,
     name: str = "kernel",
-) -> Callable[..., Any]:
+) -> Callable[..., object]:
     """The same as `make_callable`, by Python and ctypes: slower, but for any build."""
     descriptor = descriptor_block(
         spec, input_shapes, output_shapes, values, arena_bytes=arena_bytes, release_gil=release_gil
@@ -369,12 +372,12 @@ def make_portable(
 def _portable(
     code: MachineCode,
     spec: EntrySpec,
-    descriptor: np.ndarray[Any, Any],
+    descriptor: NDArray,
     input_shapes: Sequence[Shape],
     output_shapes: Sequence[Shape],
     name: str,
     release_gil: bool,
-) -> Callable[..., Any]:
+) -> Callable[..., object]:
     prototype = ctypes.CFUNCTYPE if release_gil else ctypes.PYFUNCTYPE
     run: Any = prototype(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)(code.address(RUN))
     run.keep = (descriptor, code)  # `run` itself has only an address
@@ -403,7 +406,7 @@ def _portable(
     return call
 
 
-def _portable_input(x: object, wanted: InputSpec, shape: Shape) -> np.ndarray[Any, Any] | None:
+def _portable_input(x: object, wanted: InputSpec, shape: Shape) -> NDArray | None:
     """The argument as an array; None if it does not fit the compiled signature."""
     if wanted.kind == "float":
         return np.array(x) if type(x) is float else None

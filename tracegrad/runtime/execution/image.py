@@ -13,7 +13,7 @@ import json
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -47,6 +47,10 @@ from tracegrad.runtime.execution.safepoints import safepoint_address
 from tracegrad.runtime.threads import pool
 from tracegrad.utils.errstate import QUIET, restore_traps, set_traps, traps
 from tracegrad.utils.lazy_dataclass import record
+
+if TYPE_CHECKING:
+    from tracegrad.typing import DType
+
 
 # Called functions that need no compilation.
 _PREDEFINED = {CALLBACK, *C_LIBRARY, "tg_poll", "tg_parallel_for", THREADS}
@@ -229,7 +233,7 @@ class _CallFailure(threading.local):
     error: BaseException | None = None
 
 
-def _run_of(call: NumPyCall) -> Callable[[Any], None]:
+def _run_of(call: NumPyCall) -> Callable[..., object]:
     """A function that calls NumPy on operands at pointers, and stores its results at pointers."""
     node, op, params = call.node, call.node.op, dict(call.node.params)
     assert op is not None
@@ -274,7 +278,7 @@ def _run_of(call: NumPyCall) -> Callable[[Any], None]:
     return run
 
 
-def _written_by(op: Op, avals: Sequence[Aval], inputs: int) -> Callable[..., Any] | None:
+def _written_by(op: Op, avals: Sequence[Aval], inputs: int) -> Callable[..., object] | None:
     """A function that stores the result of an op, the last of these avals, into an array passed before the operands;
     None if there is none."""
     function: Any = op.impl
@@ -283,7 +287,7 @@ def _written_by(op: Op, avals: Sequence[Aval], inputs: int) -> Callable[..., Any
     return op.impl_out
 
 
-def _fits(function: np.ufunc, dtypes: Sequence[np.dtype[Any]]) -> bool:
+def _fits(function: np.ufunc, dtypes: list[DType]) -> bool:
     """Whether a ufunc returns the last of these dtypes for operands of the others."""
     wanted = (*dtypes[:-1], None)
     return (function.nin, function.nout) == (len(dtypes) - 1, 1) and function.resolve_dtypes(wanted) == tuple(dtypes)
@@ -327,7 +331,7 @@ def is_plain(x: object) -> bool:
 _PLAIN = frozenset([bool, int, float, str, type(None), Graph])
 
 
-def serialize_image(image: ProgramImage) -> dict[str, Any]:
+def serialize_image(image: ProgramImage) -> dict[str, object]:
     """The image as JSON data; `Unkept` if it calls an op without a text."""
     units = {unit: i for i, unit in enumerate(image.uses)}
 
@@ -356,7 +360,7 @@ def _detached(node: GraphNode) -> GraphNode:
     )
 
 
-def _serialize_call(call: NumPyCall) -> list[Any]:
+def _serialize_call(call: NumPyCall) -> list[object]:
     """A call as JSON data: the graph of its node, and the used results."""
     node = call.node
     nodes = [node]

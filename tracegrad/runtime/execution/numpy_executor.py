@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,6 +20,11 @@ from tracegrad.ir.interpreter import WATCHED
 from tracegrad.ops.core.forms import Fill, IdentityForm, Map, Move
 from tracegrad.target.tuning import TUNING
 from tracegrad.utils.lazy_dataclass import record
+
+if TYPE_CHECKING:
+    from tracegrad.ir.graph import GraphNode
+    from tracegrad.typing import NDArray
+
 
 MIN_IN_PLACE = TUNING.first_call.min_in_place
 BLOCK = TUNING.first_call.block_elements
@@ -74,7 +79,7 @@ def _owned(computed: Values, x: GraphNode) -> object:
     return computed[x] if _is_owned(computed, x) else np.array(computed[x], order="C")
 
 
-def _is_owned(computed: Any, x: Any) -> bool:
+def _is_owned(computed: dict[GraphNode, NDArray], x: GraphNode) -> bool:
     array = computed[x]
     is_only_here = other_references(array) == 1  # before `flags`, which refers to the array
     flags = array.flags
@@ -113,7 +118,7 @@ def _blocks_of(graph: Graph) -> _Blocks | None:
     return result
 
 
-def _in_blocks(graph: Graph, blocks: _Blocks, computed: Values) -> list[Any]:
+def _in_blocks(graph: Graph, blocks: _Blocks, computed: Values) -> list[NDArray]:
     _compute(blocks.once, computed, {*blocks.once, *graph.inputs})
     results = [np.empty(x.aval.shape, x.aval.dtype) for x in graph.outputs]
     for begin in range(0, len(results[0]), blocks.rows):

@@ -14,7 +14,7 @@ import hashlib
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -41,6 +41,10 @@ from tracegrad.settings import leaving_out, left_out
 from tracegrad.utils.deferred_signals import uninterrupted
 from tracegrad.utils.lazy_dataclass import record
 from tracegrad.utils.log import log
+
+if TYPE_CHECKING:
+    from tracegrad.typing import Array
+
 
 __all__ = [
     "MISS",
@@ -164,7 +168,7 @@ class Program:
             f"gives {outputs!r}; if these leaves are what it takes, please report this"
         )
 
-    def attempt(self, leaves: Sequence[Any]) -> Any:
+    def attempt(self, leaves: list[Array | float]) -> object:
         """As `run`, but None if an op raises: the caller runs the function as plain Python and sees the exception."""
         result, _ = self._attempt(leaves)
         return None if result is MISS else result

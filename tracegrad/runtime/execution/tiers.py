@@ -251,7 +251,7 @@ class _Compiler:
                 self._waiting.clear()
         program.compile()
 
-    def _next(self) -> weakref.ref[Any] | None:
+    def _next(self) -> weakref.ref[object] | None:
         with self._lock:
             while self._waiting and threading.main_thread().is_alive():
                 self._now = self._waiting.popleft()

@@ -42,7 +42,7 @@ _SCHEMAS: dict[str, Callable[..., Hashable]] = {
 }
 
 
-def serialize_facts(to: ObjectWriter, trace: Trace) -> list[Any]:
+def serialize_facts(to: ObjectWriter, trace: Trace) -> list[object]:
     """Serialize all facts. The assumptions about functions must be written before."""
     if not trace.facts:
         return []

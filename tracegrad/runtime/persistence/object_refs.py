@@ -126,7 +126,7 @@ class ObjectWriter:
         self.held.append(x)
         return number
 
-    def _path_to(self, x: object) -> list[Any]:
+    def _path_to(self, x: object) -> list[object]:
         root, qualified_name = self._roots.get(id(x)), library_name(x)
         if root is not None:
             return ["root", root]
@@ -150,7 +150,7 @@ class ObjectWriter:
             return ["named", *qualified_name]
         raise Unkept(f"a {type(x).__qualname__} that no name leads to")
 
-    def _to_space(self, x: dict[str, Any]) -> list[Any]:
+    def _to_space(self, x: dict[str, object]) -> list[object]:
         for function in self._functions:
             if function.__globals__ is x and id(function) not in self._started - self._numbers.keys():
                 return ["attribute", self.number(function), "__globals__"]
@@ -162,7 +162,7 @@ class ObjectWriter:
             raise Unkept("a namespace that no function leads to")
         return ["at", self.source(source)]
 
-    def _to_cell(self, x: types.CellType) -> list[Any]:
+    def _to_cell(self, x: types.CellType) -> list[object]:
         for function in self._functions:
             for i, cell in enumerate(function.__closure__ or ()):
                 if cell is x:
@@ -209,7 +209,7 @@ class ObjectWriter:
             return ["enum", self.number(cls), self.value(x.value)]
         return ["object", self.number(x)]
 
-    def _kind(self, x: NodeKind) -> list[Any]:
+    def _kind(self, x: NodeKind) -> list[object]:
         """Serialize a container kind, by its class."""
         if x is LEAF_KIND or x is FIXED_KIND:
             return ["kind", x is FIXED_KIND]
@@ -230,7 +230,7 @@ class ObjectReader:
             self._numbers[id(x)] = len(self.held)
             self.held.append(x)
 
-    def _is(self, x: object, path: Sequence[Any], fingerprint: Sequence[Any]) -> bool:
+    def _is(self, x: object, path: Sequence[object], fingerprint: Sequence[object]) -> bool:
         try:
             return [*_fingerprint(x, path), _space(x, self._numbers)] == fingerprint
         except Unkept:
@@ -301,7 +301,7 @@ def _contained(x: object) -> list[Any]:
     return functions_of(x) if isinstance(x, type) and is_user_code(x) else []
 
 
-def _fingerprint(x: object, path: Sequence[Any]) -> list[Any]:
+def _fingerprint(x: object, path: Sequence[object]) -> list[object]:
     """The fingerprint of an object, without the path to it."""
     if path[0] in ("known", "attribute", "cell"):
         return [type(x).__name__]

@@ -40,7 +40,7 @@ from tracegrad.transforms.split_program import DerivativeProgram
 
 
 # -- guards ------------------------------------------------------------------------------------------------------------
-def serialize_guard(to: ObjectWriter, guard: SourceGuard) -> list[Any]:
+def serialize_guard(to: ObjectWriter, guard: SourceGuard) -> list[object]:
     """Serialize a guard."""
     kind, expected = guard.kind, guard.expected
     results: Any
@@ -85,7 +85,7 @@ def restore_guard(of: ObjectReader, x: Sequence[Any]) -> SourceGuard:
     return SourceGuard(of.source(source), kind, expected)
 
 
-def serialize_capture(to: ObjectWriter, x: Capture) -> list[Any]:
+def serialize_capture(to: ObjectWriter, x: Capture) -> list[object]:
     """Serialize a captured array or number; with its elements if no variable leads to it."""
     aval = x.node.aval
     number = None if x.number is None else to.number(x.number)
@@ -143,7 +143,7 @@ class Templates:
 _SHARED, _PROGRAM = SharedTemplate.__name__, DerivativeProgram.__name__
 
 
-def _serialize_program(x: DerivativeProgram, by: ObjectWriter) -> list[Any]:
+def _serialize_program(x: DerivativeProgram, by: ObjectWriter) -> list[object]:
     """Serialize the second program of `vjp` or `linearize`."""
     require_plain(x.graph)
     outputs = x.outputs and [by.value(x.outputs[0]), [[aval.dtype.str, list(aval.shape)] for aval in x.outputs[1]]]
@@ -168,7 +168,7 @@ class TemplateFormat(NamedTuple):
     restore: Callable[..., ResultTemplate]
 
 
-def _serialize_view(x: ViewTemplate, by: ObjectWriter, serialize: Any) -> list[Any]:
+def _serialize_view(x: ViewTemplate, by: ObjectWriter, serialize: Any) -> list[object]:
     shape, dtype, offset, strides = x.layout
     layout = [list(shape), dtype.str, int(offset), list(strides)]
     moves = [[serialize(template), int(step)] for template, step in x.moves]
@@ -183,13 +183,13 @@ def _restore_view(
     return ViewTemplate(read(base), layout, writeable, [(read(encoded), step) for encoded, step in moves])
 
 
-def _serialize_constant(x: ConstantTemplate, by: ObjectWriter, serialize: object) -> list[Any]:
+def _serialize_constant(x: ConstantTemplate, by: ObjectWriter, serialize: object) -> list[object]:
     if isinstance(x.value, np.ndarray):
         raise Unkept("a result that is always the same array")
     return [by.value(x.value)]
 
 
-def _serialize_call(x: CallTemplate, by: ObjectWriter, serialize: Any) -> list[Any]:
+def _serialize_call(x: CallTemplate, by: ObjectWriter, serialize: Any) -> list[object]:
     if x.function not in _CALLED:
         raise Unkept("a result that is made by a call")
     return [_CALLED.index(x.function), [serialize(arg) for arg in x.args]]
@@ -242,7 +242,7 @@ _FORMATS = {
 
 
 # -- effects -----------------------------------------------------------------------------------------------------------
-def serialize_effect(to: ObjectWriter, templates: Templates, x: Effect) -> list[Any]:
+def serialize_effect(to: ObjectWriter, templates: Templates, x: Effect) -> list[object]:
     """Serialize the effect of a call on an object."""
     if x.kind == "tensor":
         raise Unkept("an effect on a Tensor")

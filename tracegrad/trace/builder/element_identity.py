@@ -52,7 +52,7 @@ class Elements:
         self._ends_appended |= not appended_ids.isdisjoint(now)
         self._again = self._again or (self._appends_initial and self._ends_appended)
 
-    def lost(self, handed: Iterable[Any]) -> Fact | None:
+    def lost(self, handed: Iterable[object]) -> Fact | None:
         """The fact needed if an escaping array is an element that may also be another element."""
         if not self._rebuilt:
             return None
@@ -82,7 +82,7 @@ def may_compare_identity(fun: object, deep: bool = False) -> bool:
     return False
 
 
-def _compares(code: types.CodeType, space: dict[str, Any], names: set[str]) -> bool:
+def _compares(code: types.CodeType, space: dict[str, object], names: set[str]) -> bool:
     """Whether the code compares by identity; adds the names that it reads."""
     names.update(code.co_names)
     if "id" in code.co_names:

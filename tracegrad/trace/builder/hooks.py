@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 class RaggedArrays(Protocol):
     """The module of arrays with symbolic sizes, `tracegrad.trace.ragged.ragged_array`."""
 
-    def item(self, x: Any, index: Any) -> Any:
+    def item(self, x: Any, index: object) -> Any:
         """`x[index]`, if a bound in the index is symbolic; else None."""
 
-    def with_item(self, x: Any, index: Any, value: Any) -> Any:
+    def with_item(self, x: object, index: object, value: object) -> object:
         """The array after `x[index] = value`, if a size is symbolic; else None."""
 
-    def of_size(self, op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Any:
+    def of_size(self, op: Op, operands: Sequence[object], params: dict[str, Any]) -> object:
         """The result of an op with a symbolic size among its parameters."""
 
 

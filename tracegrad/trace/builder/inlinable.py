@@ -14,13 +14,13 @@ class Inlinable:
     Its own fields are slots, because decorators such as `functools.wraps` copy the `__dict__` of the object they wrap.
     """
 
-    def labels(self) -> dict[str, Any]:
+    def labels(self) -> dict[str, object]:
         """The attributes set by users."""
         return {k: x for k, x in vars(self).items() if not k.startswith("__")}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError
 
-    def inlined(self, world: Any) -> Any:
+    def inlined(self, world: object) -> Any:
         """The callable that records into the trace of `world`."""
         raise NotImplementedError

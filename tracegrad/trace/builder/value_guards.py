@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -13,6 +13,10 @@ from tracegrad.ops.shape.linear import cast
 from tracegrad.trace.builder.facts import Fact
 from tracegrad.typing import NDArray
 from tracegrad.utils.lazy_dataclass import record
+
+if TYPE_CHECKING:
+    from tracegrad.typing import Array
+
 
 IMPLICIT = "whether Python's arithmetic is that of the machine"
 # The reads whose value is a number to compute with, not a boolean or an index.
@@ -116,13 +120,13 @@ class GuardValues(NamedTuple):
         return tuple(map(value_key, self.values))
 
 
-def value_key(x: object) -> Any:
+def value_key(x: object) -> object:
     """A key that is equal for two values of a node that Python code cannot distinguish."""
     x = np.asarray(x)
     return repr(x.item()) if x.ndim == 0 else x.tobytes()
 
 
-def guarded_value(x: Any, query: str, value: NDArray) -> Any:
+def guarded_value(x: Array, query: str, value: NDArray) -> Any:
     """The value that decides the guard: for `bool(x)` whether x is zero, for `int(x)` the whole part."""
     if query.startswith("bool") and x.dtype.kind != "b":
         return not_equal(x, 0)

@@ -7,11 +7,16 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracegrad.ir import Graph, replay
 from tracegrad.ir.batch import batched
 from tracegrad.ops.shape.linear import zeros_like
+
+if TYPE_CHECKING:
+    from tracegrad.ir.builder import GraphValue
+    from tracegrad.ops.core.dispatch import Operand
+    from tracegrad.typing import Array
 
 
 class RuleGraph:
@@ -57,13 +62,18 @@ class ClosedRule:
     def __repr__(self) -> str:
         return repr(self.name + self._digest)
 
-    def pull(self, cotangents: Sequence[Any], outputs: Sequence[Any], inputs: tuple[Any, ...]) -> Sequence[Any]:
+    def pull(
+        self,
+        cotangents: tuple[Array | GraphValue, ...],
+        outputs: tuple[Array | GraphValue, ...],
+        inputs: tuple[Array | GraphValue, ...],
+    ) -> Sequence[Any]:
         self.pushed = self.then
         values = [*outputs, *inputs[: self.inputs]]
         result = _known(self.pulled).run(cotangents, outputs, values, inputs[self.inputs :])
         return [result.get(i) for i in range(len(inputs))]
 
-    def push(self, tangents: Sequence[Any], outputs: Sequence[Any], inputs: tuple[Any, ...]) -> Sequence[Any]:
+    def push(self, tangents: Sequence[Any], outputs: Sequence[Any], inputs: tuple[Any, ...]) -> list[Operand | None]:
         own_inputs = inputs[: self.inputs]
         result = _known(self.pushed).run(tangents, own_inputs, [*outputs, *own_inputs], inputs[self.inputs :])
         return [result.get(k) for k in range(len(outputs))]

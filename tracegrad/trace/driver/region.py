@@ -15,7 +15,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -33,6 +33,10 @@ from tracegrad.trace.driver.closed_rules import ClosedRule, NotYet, RuleGraph
 from tracegrad.trace.values.number import Number
 from tracegrad.trace.values.tracer import Tracer
 from tracegrad.utils.lazy_dataclass import record
+
+if TYPE_CHECKING:
+    from tracegrad.ops.core.dispatch import Operand
+
 
 # The number of times that a rule which calls its own function is recorded, until it captures no new value.
 _MAX_ITERATIONS = 8
@@ -60,7 +64,7 @@ class ClosedFunction:
         """The shapes and dtypes of the outputs."""
         return tuple([x.aval for x in self.graph.outputs])
 
-    def result(self, outputs: Sequence[Any]) -> Any:
+    def result(self, outputs: list[Operand]) -> Any:
         """The result of the function, from the values of the outputs in a trace."""
         leaves = [weakened(x) if weak else x for x, weak in zip(outputs, self.weak)]
         return tree.unflatten(self.structure, leaves)
@@ -96,7 +100,7 @@ def _has_derivative(like: object, builder: TraceBuilder) -> bool:
 
 
 def closed(
-    fn: Callable[..., Any], args: Sequence[Any], description: str, once: bool = False, examples: int = 1
+    fn: Callable[..., object], args: Sequence[object], description: str, once: bool = False, examples: int = 1
 ) -> ClosedFunction:
     """Trace `fn(*args)` to a graph inside the current trace; messages call `fn` by `description`.
 
@@ -130,7 +134,7 @@ def closed(
         )
 
 
-def _require_no_writes(now: list[tuple[Any, str]], before: list[tuple[Any, str]], description: str) -> None:
+def _require_no_writes(now: list[tuple[object, str]], before: list[tuple[object, str]], description: str) -> None:
     known = {location for location, _ in before}
     for location, text in now:
         if location not in known:
@@ -142,7 +146,7 @@ def _require_no_writes(now: list[tuple[Any, str]], before: list[tuple[Any, str]]
             )
 
 
-def emitted(graph: Graph, operands: Sequence[Any]) -> list[Any]:
+def emitted(graph: Graph, operands: Sequence[object]) -> list[Any]:
     """Record the nodes of `graph`, applied to these values, in the current trace, with their original user lines.
     Returns the outputs."""
     with at_their_lines():

@@ -20,7 +20,7 @@ class GradMode(Source):
     def read(self) -> bool:
         return STATE.enabled
 
-    def text(self, name: Callable[[Any], str]) -> str:
+    def text(self, name: Callable[..., object]) -> str:
         return f"{name(STATE)}.enabled"
 
     def __str__(self) -> str:
@@ -35,7 +35,7 @@ class DefaultDtype(Source):
     def read(self) -> str:
         return DEFAULT.dtype.name
 
-    def text(self, name: Callable[[Any], str]) -> str:
+    def text(self, name: Callable[..., object]) -> str:
         return f"{name(DEFAULT)}.dtype.name"
 
     def __str__(self) -> str:

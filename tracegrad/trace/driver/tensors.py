@@ -189,7 +189,7 @@ class Tensors:
         return result if isinstance(result, OutsideTensor) else None
 
     # -- the end of a trace ----------------------------------------------------------------------------------------
-    def effects(self, template: Template, output: Callable[[Any, bool], ResultTemplate]) -> Iterator[Effect]:
+    def effects(self, template: Template, output: Callable[[object, bool], ResultTemplate]) -> Iterator[Effect]:
         """The effects on the stand-ins' Tensors; `template` makes the template of a value, `output` the template of a
         new Tensor, with or without a derivative."""
         for _, s in list(self._known.values()):

@@ -34,7 +34,7 @@ class Containers:
             self.again |= {id(known.copy), id(copy.copy)}
             self._duplicated = f"{known.source} is {copy.source}"
 
-    def handed(self, real: Any, source: Source) -> Any:
+    def handed(self, real: object, source: Source) -> object:
         """The copy that traced code gets if another source leads to an argument container."""
         known = self.known[id(real)]
         self._world.assume(source, "same", known.source)
@@ -46,7 +46,7 @@ class Containers:
         if self._duplicated and self._world.by_identity:
             raise RunsPlainly(f"{self._duplicated}, and containers are compared by identity")
 
-    def real_and_source(self, result: Any) -> tuple[Any, Source] | None:
+    def real_and_source(self, result: object) -> tuple[object, Source] | None:
         """The object that `result` stands for, and its source; None if it stands for nothing from outside. Raises
         UnsupportedError for a copy made by a transform."""
         if id(result) in self.derived:

@@ -17,7 +17,7 @@ import keyword
 import types
 from collections import OrderedDict, deque
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from numpy.lib.array_utils import byte_bounds
 
@@ -37,6 +37,10 @@ from tracegrad.tree import children, is_node
 from tracegrad.tree.registry import KINDS
 from tracegrad.utils.deferred_signals import uninterrupted
 from tracegrad.utils.source import define
+
+if TYPE_CHECKING:
+    import numpy as np
+
 
 Template = Callable[[Any], ResultTemplate]
 
@@ -77,7 +81,7 @@ def delete_attribute(x: object, name: str) -> None:
 
 
 @functools.lru_cache(maxsize=1024)
-def _in_c(cls: Any, name: str) -> Any:
+def _in_c(cls: type, name: str) -> Any:
     """The C implementation of a method for a class: `object.__setattr__` refuses objects of other C classes."""
     definitions = [vars(c)[name] for c in cls.__mro__ if name in vars(c)]
     return next(x for x in definitions if isinstance(x, types.WrapperDescriptorType))
@@ -143,7 +147,7 @@ class Effect:
         """Whether the new value that it writes into a Tensor has a derivative; None if it writes no such value."""
         return self.template.root >= 0 if self.kind == "tensor" and isinstance(self.template, TensorOutput) else None
 
-    def text(self, holder: str, value: str, name: Callable[[Any], str]) -> str:
+    def text(self, holder: str, value: str, name: Callable[..., object]) -> str:
         """The statement for a holder and a value with these names."""
         key = repr(self.key) if type(self.key) in (str, int) else name(self.key)
         return STATEMENTS[self.kind].format(holder=holder, value=value, key=key, name=self.key)
@@ -159,7 +163,7 @@ def fixed(x: object) -> Fixed:
     return Fixed(x, getattr(x, "__name__", "the function"))
 
 
-def statements(effects: Sequence[Effect], name: Callable[[Any], str], following: Sequence[str] = ()) -> list[str]:
+def statements(effects: Sequence[Effect], name: Callable[..., object], following: Sequence[str] = ()) -> list[str]:
     """The statements that write the effects to `holder_0`, ... with the values `value_0`, ...; no signal handler runs
     between them. `name` gives the names of objects. Among the statements `following`, only the last may call a
     function."""
@@ -234,7 +238,7 @@ def _is_user_container(x: object) -> bool:
     return issubclass(cls, _CONTAINERS) and is_user_code(cls)
 
 
-def _user_attributes(x: object) -> dict[str, Any]:
+def _user_attributes(x: object) -> dict[str, object]:
     """The attributes of a container of a user class."""
     return attributes(x) if _is_user_container(x) else {}
 
@@ -279,7 +283,7 @@ def contents(x: object) -> Any:
     return bytes(x) if isinstance(x, bytearray) else attributes(x)
 
 
-def plain_key(x: object) -> object:
+def plain_key(x: object) -> Any:
     """The value of a traced key of a dict or set, which has already been guarded."""
     if type(x) is tuple and any(isinstance(each, Tracer) for each in x):
         return tuple([plain_key(each) for each in x])
@@ -317,7 +321,13 @@ def fill(x: Any, before: Any) -> None:
     x.extend(before) if isinstance(x, list | deque) else x.update(before)
 
 
-def changes(x: Any, before: Any, holder: Source, template: Template, blind: Collection[Any] = ()) -> Iterator[Effect]:
+def changes(
+    x: Any,
+    before: Any,
+    holder: Source,
+    template: Template,
+    blind: dict[tuple[np.float64, ...] | str, None] | tuple[object, ...] = (),
+) -> Iterator[Effect]:
     """The effects that change a container or an object from the contents `before` to the contents of `x`; the items
     with the keys `blind` may change before the next call."""
     now = contents(x)
@@ -345,7 +355,7 @@ def _of_items(now: Any, before: Any, holder: Source, template: Template, kind: s
         yield Effect("extended", holder, None, _listed(now[len(before) :], template))
 
 
-def appended(values: Sequence[Any], holder: Source, template: Template, kind: str) -> Effect:
+def appended(values: Sequence[object], holder: Source, template: Template, kind: str) -> Effect:
     """The effect of adding to an unread container."""
     return Effect(kind, holder, None, _listed(values, template))
 

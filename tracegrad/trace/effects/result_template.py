@@ -260,7 +260,7 @@ class Instance(ResultTemplate):
     def text(self, code: TemplateCode) -> str:
         return f"{code.name(self._filled)}(({''.join(x.text(code) + ', ' for x in self.values)}))"
 
-    def _filled(self, values: Sequence[Any]) -> Any:
+    def _filled(self, values: Sequence[object]) -> Any:
         result: Any = object.__new__(self.cls)
         for name, value in zip(self.names, values):
             object.__setattr__(result, name, value)

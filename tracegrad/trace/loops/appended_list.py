@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from operator import attrgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracegrad.cpython.references import other_references
 from tracegrad.ir.builder import node_of
@@ -40,6 +40,11 @@ from tracegrad.trace.loops.element_schema import (
 from tracegrad.trace.loops.indexed_list import ElementProxy, tables
 from tracegrad.trace.values.number import Number
 from tracegrad.trace.values.tracer import Tracer
+
+if TYPE_CHECKING:
+    from tracegrad.ir.graph import GraphNode
+    from tracegrad.typing import Array
+
 
 _ROOM = TUNING.loops.list_capacity
 
@@ -90,14 +95,14 @@ class History(Instead):
         self._builder.loops.table_elements += [ElementProxy(x, [x], self._iterations, True) for x in arrays(result)]
         return result
 
-    def restored(self) -> list[Any]:
+    def restored(self) -> list[object]:
         """Convert to the list, with all elements."""
         first = len(self._items) if self._reads else 0
         columns = [_column(column, first, self.count()) for column in self._columns]
         self._items.extend(rebuilt(self._builder, self._form, iter(each), self._make) for each in zip(*columns))
         return self._items
 
-    def _make(self, x: Any) -> None:
+    def _make(self, x: Array) -> None:
         self._builder.loops.elements.make(x, self._iterations)
         self._share(x)
 
@@ -119,7 +124,7 @@ class History(Instead):
     def _reads(self) -> bool:
         return self._fact.reads
 
-    def _store(self, at: Any, x: Any) -> None:
+    def _store(self, at: Any, x: Array | tuple[Array, tuple[Array, float]]) -> None:
         """Store an element in a row."""
         for column, value in zip(self._columns, values(self._builder, x, self._form)):
             new = reshape(value, shape=(1, *column.shape[1:]))
@@ -140,7 +145,7 @@ def _column(column: Any, first: int, count: int) -> Sequence[Any]:
 
 
 # -- loops -----------------------------------------------------------------------------------------
-def lengths(held: dict[str, Any]) -> dict[str, int]:
+def lengths(held: dict[str, object]) -> dict[str, int]:
     """The lengths of the lists in local variables."""
     return {name: len(x) for name, x in held.items() if type(x) is list}
 
@@ -211,7 +216,7 @@ def restore_lists(builder: TraceBuilder, jump: LoopJump, condition: bool) -> Non
     builder.loops.histories = [x for x in builder.loops.histories if id(x) not in done]
 
 
-def require_not_written(builder: TraceBuilder, before: dict[int, Any], now: dict[int, Any]) -> None:
+def require_not_written(builder: TraceBuilder, before: dict[int, GraphNode], now: dict[int, GraphNode]) -> None:
     """End the trace if an iteration has appended an array that it began with and wrote to."""
     for key, (_, iterations) in builder.loops.listed.items():
         if key in before and now.get(key, before[key]) is not before[key]:

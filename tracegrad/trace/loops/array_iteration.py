@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tracegrad.cpython.frames import frame_at, instruction_of
 from tracegrad.numpy_api.array_methods import ArrayMethods
@@ -22,10 +22,15 @@ from tracegrad.trace.rewriting.call_sites import iterated
 from tracegrad.trace.values.constant_array import ConstantArray
 from tracegrad.trace.values.tracer import Tracer
 
+if TYPE_CHECKING:
+    from tracegrad.ir.graph import GraphNode
+    from tracegrad.typing import Array
+
+
 _lazily = ArrayMethods.__iter__
 
 
-def _each(x: Tracer) -> Iterator[Any]:
+def _each(x: Tracer) -> Iterator[object]:
     """The rows of an array, read before the loop, so that an iteration records only its own operations."""
     if isinstance(x, ConstantArray):
         return _lazily(x)
@@ -33,7 +38,7 @@ def _each(x: Tracer) -> Iterator[Any]:
     return iter(result) if len(x.shape) > 1 else _elements(x, before, result)
 
 
-def _elements(x: Tracer, before: Any, elements: list[Any]) -> Iterator[Any]:
+def _elements(x: Tracer, before: GraphNode, elements: list[Array]) -> Iterator[Any]:
     """Scalar elements, which are not views: an element is read again if the array was written to in the meantime."""
     for k, element in enumerate(elements):
         yield element if x.node is before else x[k]
@@ -80,7 +85,7 @@ class RowIterator(Counter):
                 raise
             return self.at  # the changed list itself decides whether it has another item
 
-    def _begin(self, frame: Any) -> None:
+    def _begin(self, frame: object) -> None:
         super()._begin(frame)
         for x in self._tables:
             x.of(self.fact(LoopFactKind.ITERATION_BY_ITERATION))
@@ -107,7 +112,7 @@ def _free(builder: TraceBuilder | None) -> bool:
     return builder is not None and builder.open and builder.inner is None and builder.loops.may_close
 
 
-def _iterator(x: Tracer, frame: FrameType) -> Iterator[Any]:
+def _iterator(x: Tracer, frame: FrameType) -> Iterator[object]:
     """The iterator over an array: a counting one for a `for` loop of traced code, in this frame."""
     builder = x.builder
     if _free(builder) and isinstance(frame.f_globals, Namespace) and instruction_of(frame) in iterated(frame.f_code):
@@ -117,14 +122,14 @@ def _iterator(x: Tracer, frame: FrameType) -> Iterator[Any]:
     return _each(x)
 
 
-def _through(x: Any) -> Any:
+def _through(x: Any) -> object:
     """The iterable that a `for` loop over a list or a tuple receives."""
     builder = current_trace()
     source = _iterable(builder, x) if builder is not None and _free(builder) else None
     return x if builder is None or source is None else RowIterator(builder, source, lambda: iter(x))
 
 
-def _zip(*args: Any, **options: Any) -> Any:
+def _zip(*args: Any, **options: Any) -> object:
     builder = current_trace()
     result = [_iterable(builder, x) for x in args] if builder is not None and _free(builder) else []
     iterables = [x for x in result if x is not None]
@@ -137,7 +142,7 @@ def _zip(*args: Any, **options: Any) -> Any:
     return RowIterator(builder, zipped, lambda: zip(*args, **options))
 
 
-def _enumerate(iterable: Any, start: Any = 0) -> Any:
+def _enumerate(iterable: Any, start: Any = 0) -> object:
     builder = current_trace()
     counted_part = (
         _iterable(builder, iterable) if builder is not None and _free(builder) and type(start) is int else None
@@ -148,7 +153,7 @@ def _enumerate(iterable: Any, start: Any = 0) -> Any:
     return RowIterator(builder, counted, lambda: enumerate(iterable, start))
 
 
-def _reversed(sequence: Any) -> Any:
+def _reversed(sequence: Array | range) -> object:
     builder = current_trace()
     if builder is not None and _free(builder) and type(sequence) is range:
         return counting(*_limits(sequence[::-1]))

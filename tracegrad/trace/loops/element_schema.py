@@ -47,7 +47,7 @@ def form(x: Any, classes: Collection[Any] = (tuple,)) -> ElementSchema | None:
     return LeafSchema("array" if array else _KINDS[type(x)], x.dtype.name, tuple(x.shape))
 
 
-def class_of(x: Any) -> type:
+def class_of(x: object) -> type:
     """The class of an element; for a container proxy, the class of the real container."""
     cls = type(x)
     return list if cls is ListProxy else dict if cls is DictProxy else cls

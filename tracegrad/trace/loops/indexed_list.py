@@ -7,9 +7,9 @@ must not change while the table exists.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -42,6 +42,10 @@ from tracegrad.trace.values.container_proxies import ListProxy
 from tracegrad.trace.values.number import Number
 from tracegrad.trace.values.python_arithmetic import bounded, bounds
 from tracegrad.trace.values.tracer import Tracer
+
+if TYPE_CHECKING:
+    from tracegrad.ops.core.dispatch import Operand
+
 
 _PROXY_GETITEM = ListProxy.__getitem__.__code__
 
@@ -93,7 +97,7 @@ class StackedList(Instead):
             self._stack()
         return [self._form, self._limits, *self._columns]
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: Operand) -> Any:
         if type(index) not in (int, Number) or self.is_changed or (type(index) is Number and index.dtype.kind != "i"):
             self.misused()
         if not self._columns:
@@ -117,7 +121,7 @@ class StackedList(Instead):
             self.misused()
         return len(self._items)
 
-    def _is_inside(self, index: Any, n: int) -> bool:
+    def _is_inside(self, index: object, n: int) -> bool:
         within = type(index) is Number and logical_and(greater_equal(index, -n), less(index, n))
         return within is not False and self._builder.holds(within)
 
@@ -152,7 +156,7 @@ class StackedList(Instead):
         """None, because a table always has enough room."""
         return None
 
-    def restored(self) -> Sequence[Any]:
+    def restored(self) -> Sequence[object]:
         """The original list."""
         if self.is_changed:
             self.misused()
@@ -172,7 +176,7 @@ def _is(x: object, y: object) -> bool:
     return x is y
 
 
-def _are_other(before: list[Any], x: Any) -> bool:
+def _are_other(before: list[object], x: object) -> bool:
     now = list(_flat(x))
     return len(now) != len(before) or not all(map(_is, now, before))
 
@@ -182,11 +186,11 @@ def _single(x: Any) -> list[Any]:
     return [y for y in _flat(x) if class_of(y) in (list, dict) or (isinstance(y, Tracer) and arrays(y))]
 
 
-def _is_leaf(x: Any) -> bool:
+def _is_leaf(x: object) -> bool:
     return isinstance(x, Tracer) or type(x) in (int, float)
 
 
-def _limits(numbers: Iterable[Any]) -> tuple[int, int]:
+def _limits(numbers: tuple[int, ...]) -> tuple[int, int]:
     lows, highs = zip(*map(bounds, numbers))
     return min(lows), max(highs)
 
@@ -219,7 +223,7 @@ def tables(builder: TraceBuilder, jump: LoopJump) -> dict[str, StackedList]:
     return {name: x.bind(jump) for name, x in table.items() if x is not None}
 
 
-def require_unchanged(builder: TraceBuilder, handed: Collection[Any]) -> None:
+def require_unchanged(builder: TraceBuilder, handed: Collection[object]) -> None:
     """Check at the end of the trace that no stand-in of an element escapes or has changed, and that the elements are
     unchanged."""
     if builder.loops.table_elements:

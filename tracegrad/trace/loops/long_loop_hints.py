@@ -9,7 +9,7 @@ from __future__ import annotations
 import types
 from collections.abc import Hashable, Iterable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,13 +17,17 @@ from tracegrad.trace.builder.facts import Fact, LoopFact, LoopFactKind
 from tracegrad.trace.bytecode.frame_locals import variables
 from tracegrad.trace.values.tracer import Tracer
 
+if TYPE_CHECKING:
+    from types import FrameType
+
+
 LoopSignature = tuple[Hashable, ...]
 
 _MAX_HINTS = 1000  # hints
 _known: dict[tuple[LoopFact, LoopSignature], int] = {}  # the least trip count, by the key of the loop and its variables
 
 
-def loop_signature(frame: Any) -> LoopSignature:
+def loop_signature(frame: FrameType) -> LoopSignature:
     """The kinds of the variables where a loop begins, as a key.
 
     >>> def begins(x):

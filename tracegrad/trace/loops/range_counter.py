@@ -11,7 +11,7 @@ from collections.abc import Callable
 from itertools import count
 from operator import index
 from types import CodeType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from tracegrad.cpython.frames import frame_at, instruction_of
@@ -27,6 +27,10 @@ from tracegrad.trace.loops.long_loop_hints import LoopSignature, loop_signature,
 from tracegrad.trace.ragged.symbolic_size import difference_bounds, is_of_a_loop
 from tracegrad.trace.values.number import Number
 from tracegrad.trace.values.python_arithmetic import bounded, bounds
+
+if TYPE_CHECKING:
+    from tracegrad.ops.core.dispatch import Operand
+
 
 MAX_RECORDED_NODES = TUNING.loops.max_recorded_nodes
 MIN_FOLDED = TUNING.loops.min_folded
@@ -253,7 +257,7 @@ _COUNTERS: WeakValueDictionary[tuple[int, int], Counter] = WeakValueDictionary()
 _NUMBERS = count(1)
 
 
-def counter_of(frame: Any, instruction: int) -> Counter | None:
+def counter_of(frame: object, instruction: int) -> Counter | None:
     """The counter of the loop whose iterations begin at this instruction of a frame."""
     return _COUNTERS.get((id(frame), instruction))
 
@@ -296,7 +300,7 @@ def counting(*args: Any) -> Any:
 
 
 # -- numbers that vary between iterations --------------------------------------------------------------------------
-def number_of_loop(builder: TraceBuilder, x: Any, low: int, high: int) -> Number:
+def number_of_loop(builder: TraceBuilder, x: Operand, low: int, high: int) -> Number:
     """A traced number for a Python number that varies between iterations; these are the bounds of an integer."""
     if not isinstance(x, Number):
         x = full(shape=(), value=x, dtype="int64" if type(x) is int else "float64")

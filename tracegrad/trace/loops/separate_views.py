@@ -130,7 +130,7 @@ def restore_views(builder: TraceBuilder, jump: LoopJump, condition: bool) -> Non
         del builder.loops.separated[key]
 
 
-def _whole(x: Any, ended: dict[int, SeparatedArray]) -> Any:
+def _whole(x: object, ended: dict[int, SeparatedArray]) -> Any:
     if type(x) is tuple:
         children = tuple([_whole(each, ended) for each in x])
         return x if all(map(is_, children, x)) else children

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from tracegrad.trace.builder.facts import Fact, Variation
 from tracegrad.trace.bytecode.frame_locals import set_variables, variables
 from tracegrad.trace.loops.control_flow import LoopJump
 from tracegrad.trace.values.tracer import Tracer
+
+if TYPE_CHECKING:
+    from tracegrad.avals import Aval
 
 
 def scalars_differ(before: Any, now: Any) -> set[Fact]:
@@ -27,7 +30,7 @@ def scalars_differ(before: Any, now: Any) -> set[Fact]:
     return results - facts
 
 
-def _is_scalar(word: Any) -> bool:
+def _is_scalar(word: tuple[Aval | int | str | type | None, ...]) -> bool:
     return type(word) is tuple and len(word) == 2 and type(word[0]) is type and issubclass(word[0], np.generic)
 
 

@@ -185,7 +185,7 @@ def _guarded_result(world: Any, result: Any, source: FunctionResult) -> Any:
     return world.translate(result, source)
 
 
-def reader(real: Callable[..., Any]) -> Callable[..., Any]:
+def reader(real: Callable[..., Any]) -> Callable[..., object]:
     """A function whose result is a guard: each call evaluates it again."""
 
     @functools.wraps(real)
@@ -219,7 +219,7 @@ def _decimals() -> object:
     return now.prec, now.rounding, now.Emin, now.Emax, now.capitals, now.clamp, traps
 
 
-def _time_zone() -> Any:
+def _time_zone() -> object:
     """The settings that the local time of the process depends on."""
     return time.tzname, time.timezone, _held().get(_TZ)
 

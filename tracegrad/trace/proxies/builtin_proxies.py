@@ -49,7 +49,7 @@ def unshadowed(x: Any) -> Any:
     return _get(x, "_real") if isinstance(type(x), type) and issubclass(type(x), Shadowed) else real_of(x)
 
 
-def _isinstance(x: Any, classes: Any) -> bool:
+def _isinstance(x: object, classes: tuple[type, ...] | type) -> bool:
     """`isinstance`, which treats traced values as the values they stand for."""
     if not _is_traced(x):
         return isinstance(x, classes) or _not_of(type(unshadowed(x)), classes)

@@ -127,7 +127,7 @@ def is_of_python(owner: object, name: str) -> bool:
     return name in LABELS or not is_user_code(has)
 
 
-def of_python(owner: object, name: str) -> Any:
+def of_python(owner: object, name: str) -> object:
     """The value of an attribute name with Python's own meaning, for the shadow of an object; any attribute after the
     end of the trace."""
     world, real, cls = _get(owner, "_world"), _get(owner, "_real"), _get(owner, "__class__")
@@ -160,7 +160,7 @@ def another(owner: object, name: str) -> BaseException:
     return failure
 
 
-def proxy_of_dict(owner: object) -> Any:
+def proxy_of_dict(owner: object) -> object:
     """A proxy of the `__dict__` of the object behind a shadow, which sees all later writes."""
     source = Attribute(_get(owner, "_source"), "__dict__")
     proxy = _get(owner, "_world").translate(_get(owner, "_real").__dict__, source)
@@ -211,7 +211,7 @@ def runs_code(value: object) -> bool:
     return type(value) is functools.cached_property or hook(type(value), "__get__") is not None
 
 
-def _computed_once(owner: Any, name: str, compute: Any) -> object:
+def _computed_once(owner: object, name: str, compute: Callable[..., object]) -> object:
     """The value of a `cached_property`, which is then stored in the object."""
     value = compute(owner)
     proxy = _get(owner, "_known").get("__dict__")
@@ -232,7 +232,7 @@ def descriptor(owner: object, name: str, value: object) -> Any:
     return world.translate(value, source.inherited())
 
 
-def data_names(cls: Any) -> tuple[str, ...]:
+def data_names(cls: type) -> tuple[str, ...]:
     """The names for which the class decides reads and writes (data descriptors)."""
     names = dict.fromkeys(name for c in cls.__mro__ for name in vars(c) if not name.startswith("__"))
     return tuple([name for name in names if _is_data(static(cls, name))])

@@ -24,7 +24,7 @@ from tracegrad.trace.values.text_conversions import handed_over, reads
 _OUTSIDE = "read the file outside of it and pass what it holds"
 
 
-def _reading(real: Callable[..., Any], name: str) -> Callable[..., Any]:
+def _reading(real: Callable[..., object], name: str) -> Callable[..., Any]:
     read = reads(real, name, "what was written")
 
     @functools.wraps(real)
@@ -34,7 +34,7 @@ def _reading(real: Callable[..., Any], name: str) -> Callable[..., Any]:
     return call
 
 
-def _doing(real: Callable[..., Any], name: str) -> Callable[..., Any]:
+def _doing(real: Callable[..., object], name: str) -> Callable[..., Any]:
     @functools.wraps(real)
     def call(*args: object, **kwargs: object) -> Any:
         return _refuse_effect(name) if repeats() else by_value(real, args, kwargs)
@@ -42,7 +42,7 @@ def _doing(real: Callable[..., Any], name: str) -> Callable[..., Any]:
     return call
 
 
-def _running(real: Callable[..., Any], name: str) -> Callable[..., Any]:
+def _running(real: Callable[..., object], name: str) -> Callable[..., Any]:
     do = _doing(real, name)
 
     @functools.wraps(real)
@@ -59,7 +59,7 @@ def _refuse_effect(name: str) -> NoReturn:
     raise trace.abort(f"{name} is to happen at each call; do it outside to have the function compiled")
 
 
-def _opening(real: Callable[..., Any], name: str) -> Callable[..., Any]:
+def _opening(real: Callable[..., object], name: str) -> Callable[..., object]:
     @functools.wraps(real)
     def call(file: object, mode: str = "r", *args: object, **kwargs: object) -> Any:
         if not repeats():
@@ -75,7 +75,7 @@ def _opening(real: Callable[..., Any], name: str) -> Callable[..., Any]:
 FILES: dict[int, Any] = {id(open): _opening(open, "open")}
 
 
-def _enter(module: Any, around: Callable[..., Any], *names: str) -> None:
+def _enter(module: Any, around: Callable[..., object], *names: str) -> None:
     for name in names:
         real = getattr(module, name, None)
         if real is not None:
@@ -99,7 +99,7 @@ _NAMES = {
 }
 
 
-def file_by_name(value: Any) -> object:
+def file_by_name(value: Callable[..., object] | type) -> object:
     """The stand-in of a function or class of one of these modules; None for others."""
     around, names = _NAMES.get(value.__module__, (_reading, ()))
     return around(value, f"{value.__module__}.{value.__name__}") if value.__name__ in names else None
@@ -116,7 +116,7 @@ class _PathProxy(_KIND):  # type: ignore[misc]
     open = _opening(pathlib.Path.open, "Path.open")
 
 
-def _method(name: str, reread: Callable[..., Any]) -> Any:
+def _method(name: str, reread: Callable[..., object]) -> Any:
     def method(self: object, *args: object, **kwargs: object) -> Any:
         return reread(str(self), *args, **kwargs) if repeats() else getattr(_KIND, name)(self, *args, **kwargs)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 import types
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracegrad.trace.bytecode.instructions import attributes_in
 from tracegrad.trace.bytecode.nested_code import names_in
@@ -17,6 +17,10 @@ from tracegrad.trace.proxies.namespace_proxies import contents
 from tracegrad.trace.sources.code_origin import is_user_code
 from tracegrad.trace.sources.sources import Attribute, Fixed, Item
 from tracegrad.trace.sources.state_sources import FunctionResult
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 
 # The metadata that code reads from functions it names.
 _NAMES = frozenset(["__doc__", "__name__", "__qualname__"])
@@ -81,7 +85,7 @@ def guard_class(world: Any, cls: Any, names: set[str]) -> None:
             world.assume(Item(Attribute(class_source, "__dict__"), "_missing_"), "absent", None)
 
 
-def _held(fun: Any) -> list[Any]:
+def _held(fun: Callable[..., object]) -> list[Any]:
     """The assignable attributes of a function, except its code."""
     named = [fun.__annotations__, fun.__kwdefaults__ or {}, vars(fun)]
     attributes = [x for held in named for x in (len(held), *held, *held.values())]

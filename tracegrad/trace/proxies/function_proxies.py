@@ -256,7 +256,7 @@ def _cell(world: Any, cell: types.CellType, number: int, name: str, function_sou
     return result
 
 
-def _default(world: Any, source: Source, attribute: str, key: Any, value: Any) -> object:
+def _default(world: Any, source: Source, attribute: str, key: object, value: Any) -> object:
     if isinstance(value, VALUES) and attribute == "__defaults__" and isinstance(source, Fixed):
         return value  # the tuple itself is guarded
     return world.translate(value, Item(Attribute(source, attribute), key))
@@ -484,7 +484,7 @@ def user_object(world: Any, real: Any, source: Source) -> object:
 
 
 @functools.lru_cache(maxsize=1024)
-def _class_of(cls: Any, special: tuple[tuple[str, types.FunctionType], ...], data: tuple[str, ...]) -> Any:
+def _class_of(cls: type, special: tuple[tuple[str, types.FunctionType], ...], data: tuple[str, ...]) -> Any:
     """A class whose special methods run the user's methods as shadows."""
     methods: dict[str, Any] = {name: _special(name, result) for name, result in special}
     # `object.__setattr__` looks the name up in the class of the shadow.

@@ -49,7 +49,7 @@ def release() -> None:
         trace.world.printed.release()
 
 
-def _logs(method: Callable[..., Any]) -> Callable[..., Any]:
+def _logs(method: Callable[..., object]) -> Callable[..., object]:
     """A method or function of `logging` that receives values; it reports the caller of this function."""
 
     @functools.wraps(method)
@@ -89,7 +89,7 @@ def _get_logger(name: str | None = None) -> object:
     return Logger(logging.getLogger(name))
 
 
-def _errors(category: type) -> tuple[Any, ...]:
+def _errors(category: type) -> tuple[object, ...]:
     """The warning filters, if one of them may raise a warning of the category as an error; else empty."""
     known = [each for each in warnings.filters if issubclass(category, each[2])]
     return (*known,) if any(each[0] == "error" for each in known) else ()
@@ -108,7 +108,7 @@ def _warn(message: Any, category: Any = None, stacklevel: int = 1, source: Any =
     warnings.warn(message, category, stacklevel + 1, source, **options)
 
 
-def _writes(function: Callable[..., Any]) -> Callable[..., Any]:
+def _writes(function: Callable[..., object]) -> Callable[..., Any]:
     """A function that formats numbers in containers, and guards them."""
 
     @functools.wraps(function)

@@ -219,7 +219,7 @@ class _RandomModule(_ModuleProxy):
 class _MaskedArrayModule(_ModuleProxy):
     """Proxy of `np.ma`, whose functions refuse traced values."""
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         result = getattr(np.ma, name)
         instead = "use np.where, and the argument where= of reductions"
         value = Unless(result, f"np.ma.{name}", instead) if callable(result) else result

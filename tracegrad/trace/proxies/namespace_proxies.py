@@ -55,7 +55,7 @@ class Globals(Namespace):
             self.known[name] = self._lookup(name)
         return self.known[name]
 
-    def _called(self, name: str) -> Any:
+    def _called(self, name: str) -> object:
         """The callee under a name; an undefined name raises Python's error."""
         try:
             x = self[name]
@@ -136,7 +136,7 @@ class Globals(Namespace):
 _OF_IMPORTS = ("__builtins__", "__loader__", "__spec__")
 
 
-def _iterated(x: object) -> Any:
+def _iterated(x: object) -> object:
     """The function that traced code calls instead of `x` if a `for` loop iterates over its result."""
     return next((traced_version for builtin, traced_version in ITERATED.items() if builtin is x), callee(x))
 
@@ -152,7 +152,7 @@ class _BuiltinNames(dict[str, Any]):
         return self.space[name]
 
 
-def _builtins_of(real: dict[str, Any], world: Any) -> _BuiltinNames:
+def _builtins_of(real: dict[str, object], world: Any) -> _BuiltinNames:
     """The built-in names for shadows with the globals `real`; imports return proxies."""
     result = real.get("__builtins__", builtins)
     names = _BuiltinNames(result if isinstance(result, dict) else vars(result))

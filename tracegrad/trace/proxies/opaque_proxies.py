@@ -23,7 +23,7 @@ def opaque_object(world: Any, value: object, package: str) -> object:
     raise refuse()
 
 
-def opaque_function(world: Any, fun: types.FunctionType, package: str) -> Callable[..., Any]:
+def opaque_function(world: Any, fun: types.FunctionType, package: str) -> Callable[..., object]:
     """The stand-in of a function of the package, which may be passed on and not called."""
 
     @functools.wraps(fun)

@@ -23,7 +23,7 @@ import types
 import weakref
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -31,6 +31,10 @@ from tracegrad.cpython.object_layout import has_hidden_fields
 from tracegrad.settings import settings
 from tracegrad.trace.sources.code_origin import is_user_code, is_user_function
 from tracegrad.trace.sources.signature import exact
+
+if TYPE_CHECKING:
+    from tracegrad.typing import Array, DType
+
 
 _MAX_OBJECTS = 4096  # objects; comparing more takes longer than running the call
 
@@ -109,7 +113,7 @@ class UnreadableState(Exception):
     """Raised for a state that contains an unreadable object, `args[0]`."""
 
 
-def content(x: Any) -> Any:
+def content(x: Array) -> tuple[DType, tuple[int, ...], bytes]:
     """A key of the content of an array."""
     return x.dtype, x.shape, hashlib.blake2b(np.ascontiguousarray(x).tobytes(), digest_size=16).digest()
 
@@ -171,7 +175,7 @@ class ObjectState:
                 waiting += children
         return tuple(results)
 
-    def _key_and_children(self, x: object) -> tuple[Any, list[Any]]:
+    def _key_and_children(self, x: object) -> tuple[object, list[object]]:
         """A key that distinguishes `x` from others of its type, and the objects it holds."""
         if is_constant(x):
             return id(x), []
@@ -244,7 +248,7 @@ class ObjectState:
             before[0](x)
 
 
-def _drawn(x: Any) -> tuple[Callable[[Any], None], str]:
+def _drawn(x: Any) -> tuple[Callable[..., object], str]:
     """A function that restores the present state of a random generator, and a key of the state."""
     if isinstance(x, random.Random):
         result: Any = x.getstate()
@@ -276,7 +280,7 @@ def attributes(x: object) -> Iterator[tuple[str, Any]]:
 
 
 @functools.lru_cache(maxsize=4096)
-def _has_hidden_fields(cls: Any) -> bool:
+def _has_hidden_fields(cls: type) -> bool:
     """Whether instances of a class have C fields, fields stored elsewhere, or user-defined methods."""
     if is_user_code(cls) or issubclass(cls, weakref.finalize):
         return True

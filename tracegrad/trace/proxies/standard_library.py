@@ -170,7 +170,7 @@ def _is_listed(module: str) -> bool:
     return bool(module)
 
 
-def refused_effect(real: Callable[..., Any], name: str) -> Callable[..., Any]:
+def refused_effect(real: Callable[..., object], name: str) -> Callable[..., object]:
     """The stand-in of a function that each call must run."""
 
     @functools.wraps(real, updated=())
@@ -184,7 +184,7 @@ def refused_effect(real: Callable[..., Any], name: str) -> Callable[..., Any]:
 
 
 @functools.lru_cache(maxsize=4096)
-def _replacement(real: Any, module: str, name: str) -> object:
+def _replacement(real: Callable[..., object], module: str, name: str) -> object:
     full = f"{module}.{name}"
     if isinstance(real, type):
         return ClassProxy(name, (), {"real": real, "other": {"__call__": refused_effect(real, full)}})

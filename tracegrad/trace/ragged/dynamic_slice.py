@@ -8,7 +8,7 @@ valid.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -34,6 +34,10 @@ from tracegrad.trace.ragged.symbolic_size import (
 )
 from tracegrad.trace.values.python_arithmetic import bounds
 from tracegrad.utils.lazy_dataclass import record
+
+if TYPE_CHECKING:
+    from tracegrad.typing import Array
+
 
 _Slice = type(np.s_[:])
 
@@ -210,7 +214,7 @@ def _concrete_bound(bound: object) -> Any:
     return bound
 
 
-def _end_position(bound: object, n: int, default: int) -> Any:
+def _end_position(bound: object, n: int, default: int) -> object:
     """A bound of a slice with a negative step, as the position after its element."""
     if bound is None:
         return default
@@ -282,7 +286,7 @@ def _gathered(x: Any, indices: Any, axis: int) -> Any:
     return result if axis == 0 else transpose(result, perm=inverse_permutation(order))
 
 
-def replaced(array: PaddedValue, cut: SliceSelection, new: Any) -> Any:
+def replaced(array: PaddedValue, cut: SliceSelection, new: PaddedValue) -> Any:
     """The array with the selected elements replaced by `new`, a `PaddedValue`."""
     x, values = array.value, new.value
     if 0 in cut.shape:
@@ -314,7 +318,7 @@ def replaced(array: PaddedValue, cut: SliceSelection, new: Any) -> Any:
 
 
 # -- alignment ---------------------------------------------------------------------------------------------------
-def fitted(x: PaddedValue, shape: Sequence[int], extents: Sequence[ValidExtent | None]) -> Any:
+def fitted(x: PaddedValue, shape: Sequence[int], extents: Sequence[ValidExtent | None]) -> Array:
     """The value broadcast to a shape with these parts. Raises `NoMaskedSemantics` if it is not known to fit."""
     extra = len(x.extents) - len(shape)
     if extra > 0:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -42,6 +42,10 @@ from tracegrad.trace.ragged.symbolic_size import MaskSize, between, form_of, req
 from tracegrad.trace.values.python_arithmetic import bounds, holds
 from tracegrad.trace.values.tracer import Tracer
 from tracegrad.typing import NDArray
+
+if TYPE_CHECKING:
+    from tracegrad.typing import DType
+
 
 _ALL = np.s_[:]
 
@@ -235,12 +239,12 @@ def _value(result: PaddedValue) -> Any:
     return Span(result) if _is_parted(result) else result.value
 
 
-def _as_of(base: object, value: object) -> Any:
+def _as_of(base: object, value: object) -> object:
     """A new value of the maximal size of `base`, assignable to it."""
     return Span(PaddedValue(value, base.held.extents)) if isinstance(base, Span) else value
 
 
-def _new(value: Any, dtype: Any) -> PaddedValue:
+def _new(value: Any, dtype: DType) -> PaddedValue:
     """The value to assign to elements of this dtype."""
     if not isinstance(value, Span | Tracer) and not is_literal(value):
         if isinstance(value, Carrier):

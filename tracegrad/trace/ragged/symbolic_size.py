@@ -9,7 +9,7 @@ of the bound (`tracegrad.trace.values.python_arithmetic`) requires. Two sizes ar
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,6 +26,10 @@ from tracegrad.trace.builder.builder import TraceBuilder
 from tracegrad.trace.values.number import Number
 from tracegrad.trace.values.python_arithmetic import bounded, bounds
 from tracegrad.trace.values.tracer import Tracer
+
+if TYPE_CHECKING:
+    from tracegrad.ops.core.dispatch import Operand
+
 
 # Depth limit, in nodes, of the arithmetic of a size.
 _DEEP = 24
@@ -129,7 +133,7 @@ def counting(x: object, low: int, high: int) -> Any:
     return x
 
 
-def normalized_bound(bound: object, n: int) -> Any:
+def normalized_bound(bound: object, n: int) -> Operand:
     """A slice bound of an axis of `n` elements, normalized to the range from 0 to `n`."""
     if not isinstance(bound, Tracer):
         start, _, _ = slice(bound, None).indices(n)

@@ -15,7 +15,7 @@ import contextlib
 import operator
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -31,6 +31,10 @@ from tracegrad.trace.random.generator_state import Stream, are_wanted, require
 from tracegrad.trace.sources.consumed_iterators import Items, position_record, restore_position
 from tracegrad.trace.sources.sources import CURRENT, CallArgument, ClosureCell, Fixed, ModuleGlobal, Names, Source
 from tracegrad.utils.lazy_dataclass import record
+
+if TYPE_CHECKING:
+    from tracegrad.trace.sources.signature import BoundCall
+
 
 _DISCRETE = frozenset(
     {
@@ -74,7 +78,7 @@ class CallDraws:
         return GeneratorSnapshot(self.generators[generator], self.results[draw_number])
 
 
-def _noted(call: Any, x: Any) -> Any:
+def _noted(call: BoundCall, x: object) -> object:
     """The generator, after recording its state at the beginning of the call."""
     if call.drawn is None:
         call.drawn = CallDraws()
@@ -175,7 +179,7 @@ class DrawCall:
     kwargs: dict[str, Any]
     strong: bool
 
-    def done(self, generator: object, value: Callable[[Any], Any]) -> Any:
+    def done(self, generator: object, value: Callable[..., object]) -> Any:
         """Run the step and return the result."""
         options = {k: value(x) for k, x in self.kwargs.items()}
         result = getattr(generator, self.method)(*[value(x) for x in self.args], **options)
@@ -190,7 +194,7 @@ class Beginning:
     args = ()
     kwargs: ClassVar[dict[str, Any]] = {}
 
-    def done(self, generator: object, value: Callable[[Any], Any]) -> Any:
+    def done(self, generator: object, value: Callable[..., object]) -> Any:
         """The state."""
         return read_state(generator)
 
@@ -230,14 +234,14 @@ class Draws:
         )
         return fixed and not any(isinstance(x, Needed) for x in args)
 
-    def passed_generators(self) -> dict[int, Any]:
+    def passed_generators(self) -> dict[int, object]:
         """The generators among the arguments of the current call, by their numbers."""
         sources = {
             k: x for k, x in enumerate(self.origins) if isinstance(x, Source) and isinstance(_root(x), CallArgument)
         }
         return {k: x.read() for k, x in sources.items()}
 
-    def draw(self, passed: Mapping[int, Any]) -> CallDraws:
+    def draw(self, passed: Mapping[int, object]) -> CallDraws:
         """Run all steps if they need nothing from the call, which receives these generators. If a step raises, nothing
         has been drawn."""
         result = CallDraws()
@@ -281,7 +285,7 @@ class Draws:
         for draw_call in self.draw_calls:
             results.append(draw_call.done(outputs[draw_call.generator], value))
 
-    def _require_disjoint(self, generators: Sequence[Any]) -> None:
+    def _require_disjoint(self, generators: Sequence[object]) -> None:
         """Raise a LookupError if two generators whose states are traced values share one state."""
         if len(self.streams) > 1 and not have_disjoint_state([generators[k] for k in self.streams]):
             raise LookupError("generators of random numbers share their state")
@@ -299,11 +303,11 @@ def _root(source: Source) -> Source:
     return source
 
 
-def _itself(x: object) -> Any:
+def _itself(x: object) -> object:
     return x
 
 
-def _input(node: GraphNode, source: Any, call: Any) -> Any:
+def _input(node: GraphNode, source: int, call: BoundCall) -> object:
     """The value of a graph input; None if it has not been drawn yet."""
     if isinstance(source, int):
         return np.asarray(call.leaves[source], node.aval.dtype)
@@ -479,7 +483,7 @@ def _size(x: Any) -> int:
     return operator.index(x)
 
 
-def _shown(builder: TraceBuilder, x: Any) -> Any:
+def _shown(builder: TraceBuilder, x: float | None) -> object:
     if not isinstance(x, Needed):
         return x
     result = builder.compute(x.node)

@@ -114,7 +114,7 @@ def _uniform(g: GeneratorProxy, low: Any = 0.0, high: Any = 1.0, size: object = 
     )
 
 
-def _lognormal(g: GeneratorProxy, mean: object = 0.0, sigma: object = 1.0, size: object = None) -> Any:
+def _lognormal(g: GeneratorProxy, mean: object = 0.0, sigma: object = 1.0, size: object = None) -> object:
     if not _traced(mean, sigma):
         return g.draw("lognormal", (mean, sigma, size), {})
     _require_positive(sigma, "sigma")
@@ -296,7 +296,7 @@ def is_random(x: object) -> bool:
     return x is np.random.default_rng or x is np.random.seed or draws(x)
 
 
-def random_of(world: Any, value: Any, source: Any) -> Any:
+def random_of(world: Any, value: Any, source: object) -> Any:
     """The proxy of a random object that traced code has read from a source."""
     if is_generator(value):
         return generator_of(world, value, source)
@@ -309,7 +309,7 @@ def random_of(world: Any, value: Any, source: Any) -> Any:
     raise world.builder.abort(f"{description}; use a generator of np.random's to have the call compiled")
 
 
-def method_of_global(value: Any) -> Any:
+def method_of_global(value: Any) -> object:
     """The stand-in of a bound generator method, such as a function of `np.random`."""
     trace, real = current_trace(), value.__self__
     if trace is None:
@@ -317,7 +317,7 @@ def method_of_global(value: Any) -> Any:
     return method_of(generator_of(trace.world, real, Fixed(real, "a random generator")), value.__name__)
 
 
-def _created(function: Callable[..., Any], *args: object) -> Any:
+def _created(function: Callable[..., object], *args: object) -> Any:
     """A generator that traced code creates at each call."""
     trace = current_trace()
     if trace is None or not trace.world.open:
@@ -344,16 +344,16 @@ def default_rng(seed: object = None) -> Any:
     return _created(np.random.default_rng, *([] if seed is None else [seed]))
 
 
-def _random_state(seed: object = None) -> Any:
+def _random_state(seed: object = None) -> object:
     return _created(np.random.RandomState, *([] if seed is None else [seed]))
 
 
-def _generator(bit_generator: Any) -> Any:
+def _generator(bit_generator: Any) -> object:
     start = copy.deepcopy(bit_generator)
     return _created(lambda: np.random.Generator(copy.deepcopy(start)))
 
 
-def _seeded(real: Any) -> Callable[..., Any]:
+def _seeded(real: Any) -> Callable[..., object]:
     def call(seed: Any = None) -> Any:
         known: Any = seed
         if seed is None:

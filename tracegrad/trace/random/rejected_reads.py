@@ -47,7 +47,7 @@ def draws(x: object) -> bool:
     return False
 
 
-def drawing(method: object) -> Any:
+def drawing(method: object) -> object:
     """A drawing method, which a trace of a single call calls directly; its generator is rewound with the call."""
     real = getattr(method, "__self__", None)
     if isinstance(real, random.Random) and not isinstance(real, random.SystemRandom):
@@ -61,7 +61,7 @@ def refuse(name: str, action: str, instead: str) -> NoReturn:
     )
 
 
-def _refusal(real: Any, name: str, action: str, instead: str) -> Callable[..., Any]:
+def _refusal(real: Any, name: str, action: str, instead: str) -> Callable[..., object]:
     @functools.wraps(real)
     def call(*args: Any, **kwargs: Any) -> Any:
         return refuse(name, action, instead) if repeats() else real(*args, **kwargs)
@@ -110,7 +110,7 @@ BY_NAME = {
 }
 
 
-def refused_by_name(value: types.FunctionType) -> Any:
+def refused_by_name(value: types.FunctionType) -> object:
     """The stand-in of a drawing function of one of these modules; None for others."""
     module, name = value.__module__, value.__name__
     if name not in BY_NAME[module]:
@@ -128,7 +128,7 @@ class ClassProxy(type):
     def __call__(cls, *args: object, **kwargs: object) -> Any:
         return type.__getattribute__(cls, "other").get("__call__", cls.real)(*args, **kwargs)
 
-    def __getattribute__(cls, name: str) -> Any:
+    def __getattribute__(cls, name: str) -> object:
         real = type.__getattribute__(cls, "real")
         result = type.__getattribute__(cls, "other").get(name)
         return result or (real if name == "real" else getattr(real, name))
@@ -205,7 +205,7 @@ class _ReadUp:
         self._refuse()
 
 
-def read_up(x: object, name: str) -> Any:
+def read_up(x: object, name: str) -> object:
     """The stand-in of an iterator from outside."""
     if repeats() or (CURRENT.call is not None and CURRENT.call.again):
         return _ReadUp(x, name)

@@ -30,7 +30,6 @@ import itertools
 import types
 from collections.abc import Callable
 from types import CodeType
-from typing import Any
 
 import numpy as np
 
@@ -55,13 +54,13 @@ _OF_NUMBERS = frozenset(["complex", "float", "int"])
 _FOR_PYTHON = frozenset(["__bool__", "__complex__", "__float__", "__hash__", "__index__", "__int__", "__len__"])
 
 
-def callee(x: object) -> Any:
+def callee(x: object) -> object:
     """The function that traced code calls instead of `x`, a built-in function, a NumPy class or a ufunc."""
     result = _CALLED.get(id(x))
     return parser_of(x) if result is None else result
 
 
-def lookup(x: object) -> Any:
+def lookup(x: object) -> object:
     """As `callee`, for callees from local variables, attributes and items."""
     if type(x) in _NEVER:
         return x

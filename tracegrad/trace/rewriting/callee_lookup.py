@@ -67,7 +67,7 @@ _ANY = opcodes("PUSH_NULL", *LOADS_ATTRIBUTE)
 
 
 @functools.lru_cache(maxsize=4096)
-def looking_up(code: CodeType, find: Callable[[Any], Any]) -> CodeType:
+def looking_up(code: CodeType, find: Callable[..., object]) -> CodeType:
     """The code in which `find` replaces each callee that is no global name."""
     if _ANY.isdisjoint(code.co_code[::2]):
         return code

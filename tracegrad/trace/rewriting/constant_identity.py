@@ -64,7 +64,7 @@ class _IdenticalPairs:
     def __init__(self, code: CodeType):
         self.code = code
 
-    def __contains__(self, pair: tuple[Any, Any]) -> bool:
+    def __contains__(self, pair: tuple[object, object]) -> bool:
         return is_same(*pair)
 
     def __eq__(self, other: object) -> bool:
@@ -85,7 +85,7 @@ def _is_boolean(x: object) -> bool:
     return isinstance(x, Tracer) and x.dtype.kind == "b" and not (x.shape or (x.is_array and not x.weak))
 
 
-def _evaluated(x: Tracer) -> Any:
+def _evaluated(x: Tracer) -> object:
     return bool(x) if x.weak else np.bool_(bool(x))
 
 

@@ -18,7 +18,7 @@ METHODS = ("reduce", "accumulate", "reduceat", "outer", "at")
 _array: Any = making(np.array, array)
 
 
-def _as_array(x: object) -> Any:
+def _as_array(x: object) -> object:
     return _array(x) if type(x) in (list, tuple) and isinstance(peer_of(x), Tracer) else x
 
 
@@ -38,7 +38,7 @@ class Listed:
             args = tuple([x if k == self.index_argument else _as_array(x) for k, x in enumerate(args)])
         return self.real(*args, **kwargs)
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         result = getattr(self.real, name)
         return Listed(result, 1 if name == "at" else None) if name in METHODS else result
 

@@ -113,7 +113,7 @@ class _PatchedAttribute:
 class _StaticHeld(_PatchedAttribute):
     """`staticmethod` of an object that is no function: a bound method, or a callable object."""
 
-    def __get__(self, held: Any, cls: Any = None) -> Any:
+    def __get__(self, held: object, cls: object = None) -> Any:
         world: Any = getattr(recorder(), "world", None)
         inside = self.genuine.__func__
         return inside if world is None else world.natives.held(inside)
@@ -131,7 +131,7 @@ def genuine(x: object) -> Any:
     return x.genuine if isinstance(x, _PATCHED) else x
 
 
-def class_attribute(x: object, cls: object) -> Any:
+def class_attribute(x: object, cls: object) -> object:
     """The value that traced code gets for a class attribute `x` read without the class's lookup."""
     return x.__get__(None, cls) if isinstance(x, _PatchedAttribute) and not isinstance(x.genuine, _HELD) else x
 
@@ -155,7 +155,7 @@ def _within(callee: object, x: object) -> list[types.FunctionType]:
     return functions_of(callee) if callee is not x and isinstance(callee, (*_HELD, functools.partialmethod)) else []
 
 
-def hook(cls: Any, name: str) -> types.FunctionType | None:
+def hook(cls: type, name: str) -> types.FunctionType | None:
     """The user-defined function that a class or a base has under the name of a hook."""
     result = genuine(next((vars(c)[name] for c in cls.__mro__ if name in vars(c)), None))
     return result if isinstance(result, types.FunctionType) and is_user_function(result) else None
@@ -261,7 +261,7 @@ def _differ(x: object, y: object) -> bool:
     return x is not y
 
 
-def for_c(name: str, result: object) -> Any:
+def for_c(name: str, result: object) -> object:
     """The result of a method. C code that calls `__array__` gets the elements, with a guard on them."""
     if name != "__array__" or not isinstance(result, GraphValue) or frame_at(2).f_code is of_protocol.__code__:
         return result
@@ -269,8 +269,8 @@ def for_c(name: str, result: object) -> Any:
     return np.asarray(result) if traced._is_differentiated() else traced.builder.observe(result, "the elements")
 
 
-def _function(real: Any) -> Any:
-    def method(*args: Any, **kwargs: Any) -> Any:
+def _function(real: Any) -> Callable[..., object]:
+    def method(*args: object, **kwargs: object) -> Any:
         world: Any = getattr(recorder(), "world", None)
         if world is None:
             return real(*args, **kwargs)

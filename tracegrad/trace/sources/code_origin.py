@@ -123,7 +123,7 @@ def is_user_code(cls: object) -> bool:
 
 
 @functools.lru_cache(maxsize=4096)
-def is_user_class(cls: Any) -> bool:
+def is_user_class(cls: type) -> bool:
     """Whether `cls` is a user class written in Python without a built-in base."""
     return is_user_code(cls) and all(c is object or _is_written(c) for c in cls.__mro__)
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import io
 import operator
 from collections.abc import Callable, Iterator
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from tracegrad.errors import UnsupportedError, located
+
+if TYPE_CHECKING:
+    from tracegrad.trace.sources.signature import BoundCall
 
 
 class Items:
@@ -18,7 +21,7 @@ class Items:
         self.position = 0
         self.location = ""  # the user's line of the first step
 
-    def advance(self, name: str, function: Callable[..., Any], *args: object) -> object:
+    def advance(self, name: str, function: Callable[..., object], *args: object) -> object:
         """Run a step, or replay its recorded result if the call has restarted."""
         if self.position == len(self.records):
             self.location = self.location or located("an item was taken")
@@ -94,7 +97,7 @@ def restore_position(x: Any, state: Any) -> None:
         x.seek(state)
 
 
-def require_nothing_consumed(call: Any, why: str) -> None:
+def require_nothing_consumed(call: BoundCall, why: str) -> None:
     """Raise UnsupportedError if a call that must run as plain Python has taken items from an iterator during
     tracing."""
     for x, state in call.drawn.before.values() if call.drawn is not None else ():

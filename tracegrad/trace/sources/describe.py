@@ -58,7 +58,7 @@ def describe(fun: Callable[..., Any], role: str = "") -> Description:
     return Description(fun, role)
 
 
-def signature_of(fun: Callable[..., Any]) -> inspect.Signature | None:
+def signature_of(fun: Callable[..., object]) -> inspect.Signature | None:
     """The signature of `fun`; None if Python cannot determine it."""
     try:
         return inspect.signature(fun)

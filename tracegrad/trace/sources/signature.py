@@ -12,7 +12,7 @@ import enum
 import functools
 import inspect
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,6 +23,10 @@ from tracegrad.numpy_api.protocols import not_plain
 from tracegrad.ops import Carrier, TensorCarrier
 from tracegrad.trace.sources.describe import describe, signature_of
 from tracegrad.utils.lazy_dataclass import record
+
+if TYPE_CHECKING:
+    from tracegrad.ops.core.dispatch import Operand
+
 
 # Types whose values are always static.
 _FIXED = (
@@ -83,7 +87,7 @@ class BoundCall:
     again: bool = False  # whether the call has run, and is recorded again
     writes: Any = ()  # effects, without values, of an unfinished trace of this call
 
-    def rebuild(self, leaves: Iterable[Any]) -> tuple[list[Any], dict[str, Any]]:
+    def rebuild(self, leaves: Iterable[Any]) -> tuple[list[object], dict[str, object]]:
         """The positional and keyword arguments with other leaves."""
         args, kwargs = tree.unflatten(self.structure, leaves)
         kwargs = dict(kwargs)
@@ -97,7 +101,7 @@ class BoundCall:
             _replaced_at(args if isinstance(path[0], int) else kwargs, path, x)
         return args, kwargs
 
-    def passed_generators(self) -> list[Any]:
+    def passed_generators(self) -> list[object]:
         """The generators of `generators` in this call."""
         return [functools.reduce(_at, path, self._holder(path[0])) for path in self.generators]
 
@@ -135,7 +139,7 @@ def child_items(x: Any) -> Iterable[tuple[Any, Any]]:
     return ()
 
 
-def _generators_in(x: object, path: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], Any]]:
+def _generators_in(x: object, path: tuple[object, ...]) -> Iterator[tuple[tuple[object, ...], object]]:
     """The random generators in containers, each with its path."""
     if isinstance(x, _GENERATORS):
         yield path, x
@@ -236,14 +240,16 @@ class Binder:
         shown = {i: AnyGenerator(type(x), numbers[id(x)]) if id(x) in numbers else x for i, x in fixed.items()}
         return tuple(table), shown
 
-    def bind_checked(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> BoundCall:
+    def bind_checked(self, args: tuple[object, ...], kwargs: dict[str, Any]) -> BoundCall:
         """As `bind`, for arguments that no Python call has checked."""
         call = self.bind(*self._bound(args, kwargs))
         if call.plainly:
             raise TraceError(located(f"{describe(self.fun)}: {call.plainly}"))
         return call
 
-    def _bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def _bound(
+        self, args: tuple[Any, ...], kwargs: dict[str, Operand | dict[str, Operand] | float | str]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments in canonical form; TypeError if they do not fit the signature."""
         if self.signature is None:
             return args, kwargs
@@ -255,7 +261,7 @@ class Binder:
             raise TypeError(located(f"{describe(self.fun)}: {error}")) from None
         return bound.args, {**bound.kwargs, **{k: x for k, x in kwargs.items() if k in self._surplus}}
 
-    def _split(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[tuple[Any, Any], ...], Any]:
+    def _split(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[tuple[object, object], ...], object]:
         statics: list[tuple[Any, Any]] = [(i, x) for i, x in enumerate(args) if i in self.static_nums]
         statics += [(k, x) for k, x in sorted(kwargs.items()) if k in self.static_names]
         for argument, value in statics:

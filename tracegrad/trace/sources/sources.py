@@ -282,7 +282,7 @@ def _item(container: Any, key: Any) -> Any:
     return result
 
 
-def _lacks(container: Any, key: Any) -> bool:
+def _lacks(container: Any, key: object) -> bool:
     """Whether a mapping has no such key, or a sequence no such position. A dict item is not read, because a default
     could be inserted."""
     if isinstance(container, dict):

@@ -82,6 +82,6 @@ def is_subclass(cls: type, base: type) -> bool:
         return False
 
 
-def underlying_mapping(proxy: types.MappingProxyType[Any, Any]) -> Any:
+def underlying_mapping(proxy: types.MappingProxyType[object, object]) -> object:
     """The underlying mapping of a mapping proxy, which others may change."""
     return gc.get_referents(proxy)[0]

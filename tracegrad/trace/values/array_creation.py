@@ -22,7 +22,7 @@ MAX_CREATED = TUNING.tracing.max_created
 _MAX_NODES = 50
 
 
-def making(function: Callable[..., Any], traced_version: Callable[..., Any]) -> Callable[..., Any]:
+def making(function: Callable[..., Any], traced_version: Callable[..., Any]) -> Callable[..., object]:
     """Wrap `traced_version`, the traced version of NumPy's `function`: the new array is a `ConstantArray` if it depends
     on nothing traced."""
 
@@ -47,7 +47,7 @@ def making(function: Callable[..., Any], traced_version: Callable[..., Any]) -> 
     return make
 
 
-def of_lists(function: Any) -> Any:
+def of_lists(function: Any) -> object:
     """A NumPy function that sees traced values in lists; NumPy's own dispatch looks only at arrays."""
 
     @wraps(function)
@@ -65,7 +65,7 @@ def of_lists(function: Any) -> Any:
 
 
 @cache
-def ufunc_of_lists(function: np.ufunc) -> Any:
+def ufunc_of_lists(function: np.ufunc) -> Callable[..., object]:
     """A SciPy ufunc that sees traced values in lists."""
 
     @wraps(function, updated=())

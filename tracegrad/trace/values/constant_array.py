@@ -12,7 +12,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from functools import wraps
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -33,6 +33,11 @@ from tracegrad.trace.values.python_arithmetic import BINARY, UNARY
 from tracegrad.trace.values.tracer import Tracer
 from tracegrad.trace.values.views import set_shape
 from tracegrad.typing import NDArray
+
+if TYPE_CHECKING:
+    from tracegrad.ops.core.dispatch import Operand
+    from tracegrad.typing import Array
+
 
 MAX_CONSTANT_SIZE = TUNING.tracing.max_constant
 MAX_FROM_A_LINE = TUNING.tracing.max_constants_of_line
@@ -112,7 +117,7 @@ def _joined(name: str) -> Any:
         _join(self)
         return getattr(self, name)
 
-    def assign(self: Any, value: object) -> None:
+    def assign(self: object, value: object) -> None:
         _join(self)
         setattr(self, name, value)
 
@@ -217,7 +222,7 @@ class ConstantArray(Tracer):
         else:
             _done("__setitem__", self, index, value)
 
-    def __array_ufunc__(self, ufunc: object, method: str, *inputs: Any, **kwargs: Any) -> Any:
+    def __array_ufunc__(self, ufunc: object, method: str, *inputs: Any, **kwargs: Any) -> object:
         def traced(*inputs: object, **kwargs: object) -> Any:
             return dispatch_ufunc(ufunc, method, inputs, kwargs)
 
@@ -318,7 +323,7 @@ def _join(x: object) -> None:
         _become(root, _as_root(root))
 
 
-def _become(x: Any, result: Any) -> None:
+def _become(x: Any, result: Operand) -> None:
     children = [each for r in x.known.children if (each := r()) is not None]
     x.__class__, x.known = Tracer, None
     for name in _TRACER_FIELDS:
@@ -393,7 +398,7 @@ def _joined_or_same(x: object) -> Any:
     return x.join() if type(x) is ConstantArray else x
 
 
-def _named(kwargs: dict[str, Any], replace: Callable[[Any], Any]) -> dict[str, Any]:
+def _named(kwargs: dict[str, Any], replace: Callable[[object], object]) -> dict[str, Any]:
     return {k: _exchanged(x, replace) for k, x in kwargs.items()}
 
 
@@ -454,7 +459,7 @@ def _wrapped(builder: TraceBuilder, x: Any, arrays: list[Any], again: _Again) ->
     return hosted(builder, x)
 
 
-def hosted(builder: TraceBuilder, x: NDArray) -> Any:
+def hosted(builder: TraceBuilder, x: NDArray) -> object:
     """A new NumPy array as an array of the trace, if traces support its dtype."""
     try:
         supported(x.dtype)
@@ -463,13 +468,13 @@ def hosted(builder: TraceBuilder, x: NDArray) -> Any:
     return ConstantArray(builder, x if x.base is None else x.copy())
 
 
-def _owner(x: Any) -> Any:
+def _owner(x: NDArray) -> Array:
     while type(x.base) is np.ndarray:
         x = x.base
     return x
 
 
-def _done(name: str, x: Any, *args: Any, **kwargs: Any) -> Any:
+def _done(name: str, x: Any, *args: Any, **kwargs: Any) -> object:
     """The result of the method."""
     shares = () if name in _READ else (x,)
     traced: Any = _OF_TRACERS[name]

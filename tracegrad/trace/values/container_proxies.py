@@ -78,10 +78,10 @@ _SILENT = {
 }
 
 
-def _fills_first(cls: object, writers: set[str]) -> Callable[[Any], Any]:
+def _fills_first(cls: object, writers: set[str]) -> Callable[[object], object]:
     """Class decorator of container proxies: wrap all methods of `cls` except the `writers` to fill the proxy first."""
 
-    def declare(result: object) -> Any:
+    def declare(result: object) -> object:
         for c in (cls, object):  # methods of the class come before methods of `object`
             for name, method in vars(c).items():
                 if callable(method) and name not in _SILENT | writers and name not in vars(result):
@@ -117,7 +117,7 @@ class _ContainerProxy:
     def __copy__(self) -> Any:
         return type(self._state.real)(self)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+    def __deepcopy__(self, memo: dict[int, object]) -> object:
         return copy.deepcopy(self.__copy__(), memo)
 
     def __reduce_ex__(self, protocol: object) -> Any:
@@ -138,7 +138,7 @@ class ListProxy(_ContainerProxy, list[Any]):
         self.extend(other)
         return self
 
-    def __radd__(self, other: object) -> Any:
+    def __radd__(self, other: object) -> object:
         return other + self.__copy__() if isinstance(other, list) else NotImplemented
 
 
@@ -281,7 +281,7 @@ class DictProxy(_ContainerProxy, dict[Any, Any]):
         return dict.__contains__(self, key)
 
 
-def real_key(key: object) -> Any:
+def real_key(key: object) -> object:
     """The real key to look up: the guarded value of a traced number, or the Tensor of a stand-in. Guards on the
     dict use the real key."""
     if type(key) is tuple:
@@ -380,7 +380,7 @@ def _hands_sets(code: types.CodeType) -> bool:
 _OF_SETS = frozenset(["&", "|", "^", "&=", "|=", "^="])
 
 
-def touching(function: Callable[..., Any]) -> Callable[..., Any]:
+def touching(function: Callable[..., object]) -> Callable[..., object]:
     """Wrap `function`, which reads a list directly, to fill list proxies first."""
 
     @functools.wraps(function)

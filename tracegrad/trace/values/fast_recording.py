@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from tracegrad.ops.core.elementwise_op import Elementwise
 from tracegrad.ops.core.op import TABLE, Op
@@ -30,7 +29,7 @@ def _install(op: Elementwise) -> None:
             op.dispatch_cache[one, literal], op.dispatch_cache[literal, one] = after, before
 
 
-def _by_the_first(op: Op) -> Callable[..., Any]:
+def _by_the_first(op: Op) -> Callable[..., object]:
     """The fast path of an op on arrays without casts; the first array dispatches."""
     return lambda operands, params: operands[0].bind(op, operands, params)
 

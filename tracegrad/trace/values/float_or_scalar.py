@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from types import FunctionType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +21,10 @@ from tracegrad.trace.values.number import Number
 from tracegrad.trace.values.python_arithmetic import COMPARISONS, bounds, holds, usual_power
 from tracegrad.trace.values.tracer import Tracer
 from tracegrad.typing import DType
+
+if TYPE_CHECKING:
+    from tracegrad.typing import Array
+
 
 # Dtypes with which an `np.float64` and a Python float compute the same.
 _FLOAT64_OPERANDS = frozenset("?bhilBHILdDqQ")
@@ -38,7 +42,7 @@ def _divides(x: object, y: object) -> bool:
     return holds(ops.not_equal(plain(y), 0.0)) if isinstance(y, Tracer) else y != 0
 
 
-def _has_power(x: Any, y: Any) -> bool:
+def _has_power(x: Array, y: float) -> bool:
     if any(map(_is_of_numpy, (x, y))):
         return True
     if not isinstance(y, Tracer) and 0 <= y <= 1:
@@ -52,7 +56,9 @@ def _power(x: Any, y: Any) -> Any:
     return x**y if isinstance(y, np.ndarray | np.generic) else usual_power(x, y)
 
 
-def _operator(op: Callable[..., Any], method: str, agree: Callable[[Any, Any], bool], reflected: bool = False) -> Any:
+def _operator(
+    op: Callable[..., object], method: str, agree: Callable[[object, object], bool], reflected: bool = False
+) -> object:
     """An operator of both kinds at once, if they `agree`; else the kind is resolved."""
 
     def apply(self: Either, other: object) -> Any:
@@ -63,7 +69,7 @@ def _operator(op: Callable[..., Any], method: str, agree: Callable[[Any, Any], b
     return apply
 
 
-def _operators(op: Callable[..., Any], name: str, agree: Callable[[Any, Any], bool] = _always) -> tuple[Any, Any]:
+def _operators(op: Callable[..., object], name: str, agree: Callable[[Any, Any], bool] = _always) -> tuple[Any, Any]:
     return _operator(op, f"__{name}__", agree), _operator(op, f"__r{name}__", agree, reflected=True)
 
 
@@ -71,7 +77,7 @@ def _comparison(name: str) -> Any:
     return _operator(COMPARISONS[name], f"__{name}__", _always)
 
 
-def _of_one(op: Callable[..., Any], method: str) -> Any:
+def _of_one(op: Callable[..., object], method: str) -> object:
     def apply(self: Either) -> Any:
         quick = self.builder.inner is None and self.dtype.kind == "f"
         return _computed((self,), op) if quick else getattr(self.resolved(), method)()
@@ -79,7 +85,7 @@ def _of_one(op: Callable[..., Any], method: str) -> Any:
     return apply
 
 
-def _resolving(name: str, usual: object) -> Any:
+def _resolving(name: str, usual: object) -> object:
     """A method or property of numbers, applied after the kind is resolved."""
     if isinstance(usual, property):
         return property(lambda self: getattr(self.resolved(), name))
@@ -138,7 +144,7 @@ class Either(Number):
     def __bool__(self) -> bool:
         return bool(plain(self))
 
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: object) -> Any:
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: object, **kwargs: object) -> Any:
         if method == "__call__" and not kwargs and _agree(inputs):
             return ufunc(*map(plain, inputs))
         return super().__array_ufunc__(ufunc, method, *inputs, **kwargs)
@@ -168,7 +174,7 @@ def of_a_loop(x: object, builder: TraceBuilder) -> Either:
     return Either(builder, nodes[0], builder.value(nodes[1]))
 
 
-def of_two(condition: Any, x: Any, y: Any) -> Any:
+def of_two(condition: Any, x: object, y: object) -> Any:
     """`x` where the condition holds and `y` elsewhere: floats of any kind, at least one traced."""
     builder = next(v.builder for v in (x, y) if isinstance(v, Tracer))
     a, b = as_either(x, builder), as_either(y, builder)
@@ -182,7 +188,7 @@ def plain(x: object) -> Any:
     return Tracer(x.builder, x.node) if isinstance(x, Either) else x
 
 
-def _python(xs: Sequence[Any]) -> Any:
+def _python(xs: Sequence[object]) -> Any:
     """Whether a result of these operands is a Python float: if all operands are."""
     result: Any = None
     for x in xs:
@@ -199,7 +205,7 @@ def _computed(xs: Sequence[Any], op: Callable[..., Any]) -> Any:
     return Either(result.builder, result.node, _python(xs))
 
 
-def _agree(xs: Sequence[Any]) -> bool:
+def _agree(xs: Sequence[object]) -> bool:
     """Whether both kinds compute the same with these operands."""
     return all(map(_is_neutral, xs))
 

@@ -11,7 +11,7 @@ import functools
 import math
 import operator
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,6 +24,11 @@ from tracegrad.ops.shape.linear import cast
 from tracegrad.ops.special.scipy_special import apply, lgamma
 from tracegrad.trace.values.python_arithmetic import by_python, holds, number, real, usual_power, whole
 from tracegrad.trace.values.tracer import Tracer
+
+if TYPE_CHECKING:
+    from tracegrad.ops.core.dispatch import Operand
+    from tracegrad.typing import Array
+
 
 _Condition = Callable[..., Any]
 
@@ -43,7 +48,7 @@ def _real(x: Any) -> Any:
     return real(_python_number(x)) if isinstance(x, Tracer) else math.ldexp(x, 0)  # raises TypeError for text
 
 
-def _simple(op: Callable[..., Any], usual: _Condition | None, function: Callable[..., Any]) -> Callable[..., Any]:
+def _simple(op: Callable[..., object], usual: _Condition | None, function: Callable[..., object]) -> Callable[..., Any]:
     def compute(*args: object) -> Any:
         xs = [_python_number(x) for x in args]
         floats = [real(x) for x in xs]
@@ -60,15 +65,15 @@ def _not(op: Callable[..., Any], limit: float) -> _Condition:
     return lambda r, x: ops.logical_not(op(x, limit))
 
 
-def _is_finite_result(r: Any, *xs: object) -> Any:
+def _is_finite_result(r: Any, *xs: object) -> object:
     return ops.logical_not(ops.isinf(r))
 
 
-def _of_finite(r: object, x: Any) -> Any:
+def _of_finite(r: object, x: Array) -> Array:
     return ops.logical_not(ops.isinf(x))
 
 
-def _small(r: object, x: Any) -> Any:
+def _small(r: object, x: Any) -> object:
     return ops.logical_not(ops.greater(ops.absolute(x), 710.4))
 
 
@@ -133,7 +138,7 @@ def _hypot(*xs: object) -> Any:
     return functools.reduce(_simple(np.hypot, None, math.hypot), others, abs(first) * 1.0)
 
 
-def _prod(xs: Any, *, start: Any = 1) -> Any:
+def _prod(xs: list[Array], *, start: int = 1) -> Operand:
     return functools.reduce(operator.mul, xs, start)
 
 
@@ -153,23 +158,23 @@ def _fsum(xs: Any) -> Any:
     return by_python(lambda *xs: math.fsum(xs), *args, usual=result)
 
 
-def _dist(p: Any, q: Any) -> Any:
+def _dist(p: Any, q: Any) -> object:
     if len(p) != len(q):
         raise ValueError("both points must have the same number of dimensions")
     return _hypot(*map(operator.sub, p, q)) if len(p) else 0.0
 
 
-def _sumprod(p: Any, q: Any) -> Any:
+def _sumprod(p: Any, q: Any) -> object:
     if len(p) != len(q):
         raise ValueError("Inputs are not the same length")
     return _fsum(map(operator.mul, p, q))
 
 
-def _modf(x: object) -> Any:
+def _modf(x: object) -> object:
     return tuple([number(component) for component in number_parts.modf(_real(x))])
 
 
-def _frexp(x: object) -> Any:
+def _frexp(x: object) -> object:
     mantissa, exponent = number_parts.frexp(_real(x))
     return number(mantissa), number(cast(exponent, dtype="int64"))
 
@@ -182,7 +187,7 @@ def _ldexp(x: object, i: object) -> Any:
     return result if holds(ops.isfinite(result)) else by_python(math.ldexp, _real(x), i, usual=result)
 
 
-def _isclose(a: Any, b: Any, *, rel_tol: float = 1e-9, abs_tol: float = 0.0) -> Any:
+def _isclose(a: Array, b: Array, *, rel_tol: float = 1e-9, abs_tol: float = 0.0) -> Any:
     a, b = _real(a), _real(b)
     near = ops.maximum(ops.multiply(ops.maximum(ops.absolute(a), ops.absolute(b)), rel_tol), abs_tol)
     finite = ops.logical_and(ops.isfinite(a), ops.isfinite(b))
@@ -256,7 +261,7 @@ def _traced(xs: Any) -> list[Any]:
     return results
 
 
-def _of_math(name: str) -> Callable[..., Any]:
+def _of_math(name: str) -> Callable[..., object]:
     function = getattr(math, name)
     traced_version = _TRACED_VERSIONS.get(name) or (
         _simple(*_SIMPLE[name], function) if name in _SIMPLE else valued(function)

@@ -95,12 +95,12 @@ def _fast_operators(op: Elementwise, name: str) -> tuple[Any, Any]:
 
 
 def _fast_operator(op: Elementwise, usual: Callable[[Any, Any], Any], reflected: bool) -> Any:
-    def of_usual(_: Elementwise, operands: tuple[Any, ...]) -> Any:
+    def of_usual(_: Elementwise, operands: tuple[object, ...]) -> object:
         return usual(*(operands[::-1] if reflected else operands))
 
     both, one = of_two(op, of_usual, weak=True), with_literal(op, not reflected, of_usual, weak=True)
 
-    def apply(self: Any, other: Any) -> Any:
+    def apply(self: object, other: Any) -> Any:
         if type(self) is Number and self.node.aval.dtype.kind == "f":
             kind = type(other)
             if kind is float:
@@ -165,7 +165,7 @@ class Number(Tracer):
         check_key_lookup(self, other)
         return _equal(self, other)
 
-    def _internal_class(self) -> Any:
+    def _internal_class(self) -> type:
         """The class of the Python number, also in tracegrad's own code."""
         return {"f": float, "i": int, "b": bool, "c": complex}.get(self.aval.dtype.kind, Number)
 
@@ -196,13 +196,13 @@ class Number(Tracer):
         rounded = _to_digits(self, ndigits) if kind_of(self) == "f" and type(ndigits) is int else None
         return by_python(round, self, ndigits) if rounded is None else rounded
 
-    def __trunc__(self) -> Any:
+    def __trunc__(self) -> object:
         return whole(ops.trunc, self, math.trunc)
 
-    def __floor__(self) -> Any:
+    def __floor__(self) -> object:
         return whole(ops.floor, self, math.floor)
 
-    def __ceil__(self) -> Any:
+    def __ceil__(self) -> object:
         return whole(ops.ceil, self, math.ceil)
 
     def __getattr__(self, name: str) -> Any:
@@ -221,7 +221,7 @@ class Number(Tracer):
             return number(parts.imag(self))
         return 0.0 if kind_of(self) == "f" else 0
 
-    def conjugate(self) -> Any:
+    def conjugate(self) -> object:
         """The complex conjugate, which is the number itself."""
         return number(parts.conj(self)) if kind_of(self) == "c" else plus(self)
 
@@ -231,7 +231,7 @@ class Number(Tracer):
     def preserve_kind(self, result: Any) -> Any:
         return result.zero_d()
 
-    def is_integer(self) -> Any:
+    def is_integer(self) -> object:
         """Whether the number is whole."""
         if kind_of(self) != "f":
             return _method(self, "is_integer")()

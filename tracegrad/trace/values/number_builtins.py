@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import types
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -36,6 +36,10 @@ from tracegrad.trace.values.python_arithmetic import (
 from tracegrad.trace.values.text_conversions import reads
 from tracegrad.trace.values.tracer import Tracer
 
+if TYPE_CHECKING:
+    from tracegrad.ops.core.dispatch import Operand
+    from tracegrad.typing import Array
+
 
 def _scalar(x: object, query: str = "item()") -> Any:
     """A zero-dimensional value as the traced Python number it converts to; None for other values."""
@@ -47,7 +51,7 @@ def _scalar(x: object, query: str = "item()") -> Any:
     return x if isinstance(x, Tracer) and x.weak else None
 
 
-def _float(*args: object) -> Any:
+def _float(*args: object) -> object:
     x = _scalar(args[0], "float()") if len(args) == 1 else None
     return _read(*args) if x is None or kind_of(x) == "c" else real(x)
 
@@ -55,7 +59,7 @@ def _float(*args: object) -> Any:
 _read, _read_complex = reads(float), reads(complex)
 
 
-def _int(*args: Any, **kwargs: Any) -> Any:
+def _int(*args: Array, **kwargs: object) -> Any:
     x = _scalar(args[0]) if len(args) == 1 and not kwargs else None
     return int(*args, **kwargs) if x is None or kind_of(x) == "c" else whole(ops.trunc, x, int)
 
@@ -70,11 +74,11 @@ def _complex(*args: Any, **kwargs: Any) -> Any:
     return number(complex_(*[real(x) for x in (*inputs, 0.0)[:2]]))
 
 
-def _map(function: Any, *args: Any) -> Any:
+def _map(function: Callable[..., object], *args: Array | list[Operand] | range) -> object:
     return map(CALLED[function] if any(function is f for f in (*_TYPES, *_SCALARS)) else function, *args)
 
 
-def _extreme(builtin: Callable[..., Any], comes_first: Callable[..., Any], ends: Callable[..., int]) -> Any:
+def _extreme(builtin: Callable[..., object], comes_first: Callable[..., Any], ends: Callable[..., int]) -> Any:
     """`min` or `max` of numbers of one kind, or of NumPy scalars of one dtype, without reading which it is."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -113,7 +117,7 @@ def _alike(xs: Sequence[Any]) -> bool:
     )
 
 
-def _are_floats(xs: Sequence[Any]) -> bool:
+def _are_floats(xs: Sequence[object]) -> bool:
     """Whether these are floats that differ at most in kind, at least one traced."""
     traced = [x for x in xs if isinstance(x, Tracer)]
     return bool(traced) and all(map(is_float, xs)) and all(x.builder.inner is None for x in traced)
@@ -187,7 +191,7 @@ def _unbound(real: Any, name: str) -> Any:
     return call
 
 
-def _of_pythons(real: object, name: str, method: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _of_pythons(real: object, name: str, method: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
     operate = UNARY.get(name) or BINARY.get(name) or BINARY.get(name.replace("__r", "__", 1))
     if operate is None or kwargs or len(args) != (1 if name in UNARY else 2):
         converted = CALLED[real](args[0])
@@ -202,7 +206,7 @@ def _of_pythons(real: object, name: str, method: Any, args: tuple[Any, ...], kwa
     return operate(*numbers) if name in UNARY or name in BINARY else operate(*numbers[::-1])
 
 
-def _of_numpys(real: Any, name: str, method: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _of_numpys(real: object, name: str, method: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     scalar: Any = args[0]
     if not isinstance(scalar, Tracer):
         return method(*args, **kwargs)  # NumPy dispatches to the other operands
@@ -224,7 +228,7 @@ class _Class:
     def __call__(self, *args: object, **kwargs: object) -> Any:
         return _get(self, "call")(*args, **kwargs)
 
-    def __getattribute__(self, name: str) -> Any:
+    def __getattribute__(self, name: str) -> object:
         real = _get(self, "real")
         result = getattr(real, name)
         return _unbound(real, name) if isinstance(result, _METHODS) else result

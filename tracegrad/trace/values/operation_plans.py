@@ -12,7 +12,7 @@ import functools
 import operator
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tracegrad.avals import LITERALS, Aval, weak_dtype
 from tracegrad.errors import TracegradError
@@ -30,6 +30,10 @@ from tracegrad.trace.builder.builder import TraceBuilder
 from tracegrad.trace.builder.recording import mark
 from tracegrad.trace.values.traced_memory import TracedMemory
 from tracegrad.utils.errstate import USUAL, traps
+
+if TYPE_CHECKING:
+    from tracegrad.ops.core.dispatch import Operand
+    from tracegrad.typing import Array
 
 _MAX_PLANS = 10_000
 
@@ -53,7 +57,7 @@ def _make_plan(op: Elementwise, builder: TraceBuilder, key: object, operands: tu
 
 
 def _planned(
-    op: Elementwise, builder: TraceBuilder, kinds: tuple[Any, ...], operands: tuple[Any, ...]
+    op: Elementwise, builder: TraceBuilder, kinds: tuple[Aval | type, ...], operands: tuple[Operand, ...]
 ) -> _OperationPlan | None:
     """The plan for operands that need only broadcasting, and literals as floats."""
     arrays = [x for x in kinds if type(x) is Aval]
@@ -76,7 +80,7 @@ def _planned(
     return _OperationPlan(builder.aval(shape, loop[-1]), tuple(broadcasts) if any(broadcasts) else None, kinds)
 
 
-def generally(op: Elementwise, operands: tuple[Any, ...]) -> Any:
+def generally(op: Elementwise, operands: tuple[Operand, ...]) -> Any:
     if op in ORDERED and is_complex(*operands):
         return ORDERED[op](*operands)
     ready = op.conformed(operands)
@@ -109,7 +113,7 @@ def _result(weak: bool, builder: TraceBuilder, node: GraphNode, aval: Aval, layo
     return result
 
 
-def of_one(op: Elementwise, general: Callable[..., Any], weak: bool = False) -> Callable[..., Any]:
+def of_one(op: Elementwise, general: Callable[..., object], weak: bool = False) -> Callable[..., Any]:
     token = object()
 
     def fast_path(operands: tuple[Any, ...], params: object = None) -> Any:
@@ -127,7 +131,7 @@ def of_one(op: Elementwise, general: Callable[..., Any], weak: bool = False) -> 
     return fast_path
 
 
-def of_two(op: Elementwise, general: Callable[..., Any], weak: bool = False) -> Callable[..., Any]:
+def of_two(op: Elementwise, general: Callable[..., object], weak: bool = False) -> Callable[..., Any]:
     token = object()
 
     def fast_path(operands: tuple[Any, ...], params: object = None) -> Any:
@@ -147,7 +151,9 @@ def of_two(op: Elementwise, general: Callable[..., Any], weak: bool = False) -> 
     return fast_path
 
 
-def with_literal(op: Elementwise, second: bool, general: Callable[..., Any], weak: bool = False) -> Callable[..., Any]:
+def with_literal(
+    op: Elementwise, second: bool, general: Callable[..., object], weak: bool = False
+) -> Callable[..., Any]:
     """The fast path for an array and a literal, in either order."""
     tokens = {bool: object(), int: object(), float: object()}
 
@@ -168,7 +174,7 @@ def with_literal(op: Elementwise, second: bool, general: Callable[..., Any], wea
     return fast_path
 
 
-def of_three(op: Elementwise, general: Callable[..., Any]) -> Callable[..., Any]:
+def of_three(op: Elementwise, general: Callable[..., object]) -> Callable[..., Any]:
     """The fast path for three arrays; the last or the last but one may be a literal."""
     token = object()
 
@@ -196,7 +202,7 @@ def of_three(op: Elementwise, general: Callable[..., Any]) -> Callable[..., Any]
 
 
 # -- operators -----------------------------------------------------------------------------------------------
-def fast_operators(op: Elementwise, name: str) -> tuple[Any, Any]:
+def fast_operators(op: Elementwise, name: str) -> tuple[Callable[..., Array], Callable[..., Array]]:
     """The operator of this name on tracers, and its reflected form."""
     usual, usual_reflected = getattr(ArrayMethods, f"__{name}__"), getattr(ArrayMethods, f"__r{name}__")
     fast_paths = op.dispatch_cache
@@ -212,7 +218,7 @@ def fast_operators(op: Elementwise, name: str) -> tuple[Any, Any]:
     return forward, reflected
 
 
-def array_ufunc(self: TracedMemory, ufunc: object, method: str, *inputs: object, **kwargs: object) -> Any:
+def array_ufunc(self: TracedMemory, ufunc: object, method: str, *inputs: object, **kwargs: object) -> object:
     """`Tracer.__array_ufunc__`, by the fast path of the op if it has one."""
     if not kwargs and method == "__call__":
         op = OP_OF_UFUNC.get(ufunc)
@@ -249,5 +255,5 @@ def picked(x: TracedMemory, index: tuple[Any, ...]) -> Any:
     return x._registered(tracer, partial(_with_item, index), 0, x._layout()[index]) if rest else tracer
 
 
-def _with_item(index: tuple[int, ...], base: object, new: object) -> Any:
+def _with_item(index: tuple[int, ...], base: object, new: object) -> object:
     return setitem(base, index, new)

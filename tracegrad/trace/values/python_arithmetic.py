@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracegrad.analysis.intervals import corners, meet, powers, quotients
 from tracegrad.avals import is_huge
@@ -24,6 +24,11 @@ from tracegrad.ops.elementwise import bits
 from tracegrad.ops.elementwise import table as ops
 from tracegrad.ops.shape.linear import cast
 from tracegrad.trace.values.tracer import Tracer
+
+if TYPE_CHECKING:
+    from tracegrad.ops.core.dispatch import Operand
+    from tracegrad.typing import Array
+
 
 _INT32, _ALL = (-(2**31), 2**31 - 1), (-(2**63), 2**63 - 1)
 # Magnitudes up to which an integer is exact as a float, and up to which a float bounds the magnitude of an integer.
@@ -143,7 +148,7 @@ def _fitting(op: Callable[..., Any], of_reals: Callable[..., Any], range_of: Any
     return bounded(number(op(*xs)), low, high)
 
 
-def whole(op: Callable[..., Any], x: object, python: Callable[..., Any]) -> Any:
+def whole(op: Callable[..., Any], x: object, python: Callable[..., object]) -> Any:
     """A float rounded to an integer by `op`."""
     if kind_of(x) != "f":
         return plus(x)
@@ -176,7 +181,7 @@ def _by_zero(python: Callable[..., Any], x: object, y: object) -> Any:
     return by_python(python, x if _is_traced(y) else 1.0 if kind_of(x) == "f" else 1, y)
 
 
-def _int_divide(x: Any, y: Any) -> Any:
+def _int_divide(x: Operand, y: Operand) -> object:
     if not _nonzero(y):
         return _by_zero(operator.truediv, x, y)
     if not _within(_EXACT, x, y):
@@ -222,7 +227,7 @@ def _repeated(x: object, n: int) -> Any:
     return plus(result) if _is_traced(result) else result
 
 
-def _shifts(name: str, op: Callable[..., Any]) -> Callable[..., Any]:
+def _shifts(name: str, op: Callable[..., object]) -> Callable[..., object]:
     python = getattr(operator, name)
 
     def compute(x: Any, y: Any) -> Any:
@@ -240,7 +245,7 @@ def _shifts(name: str, op: Callable[..., Any]) -> Callable[..., Any]:
     return compute
 
 
-def _logic(name: str, op: Callable[..., Any]) -> Callable[..., Any]:
+def _logic(name: str, op: Callable[..., object]) -> Callable[..., object]:
     def compute(x: object, y: object) -> Any:
         (a, b), (c, d) = bounds(x), bounds(y)
         top = 2 ** max(*(v.bit_length() for v in (a, b, c, d)))
@@ -249,7 +254,7 @@ def _logic(name: str, op: Callable[..., Any]) -> Callable[..., Any]:
     return compute
 
 
-def _both(kinds: dict[str, Callable[..., Any]]) -> Callable[..., Any]:
+def _both(kinds: dict[str, Callable[..., object]]) -> Callable[..., Any]:
     def compute(x: object, y: object) -> Any:
         return kinds["floordiv"](x, y), kinds["mod"](x, y)
 
@@ -274,7 +279,7 @@ _INTEGERS["divmod"] = _both(_INTEGERS)
 
 
 # -- arithmetic of floats --------------------------------------------------------------------------------------
-def _divisions(name: str, op: Callable[..., Any]) -> Callable[..., Any]:
+def _divisions(name: str, op: Callable[..., object]) -> Callable[..., object]:
     python = getattr(operator, name)
 
     def compute(x: object, y: object) -> Any:
@@ -317,7 +322,7 @@ _FLOATS: dict[str, Callable[..., Any]] = {
 _FLOATS["divmod"] = _both(_FLOATS)
 
 
-def _python_operator(name: str) -> Callable[..., Any]:
+def _python_operator(name: str) -> Callable[..., object]:
     return divmod if name == "divmod" else getattr(operator, name)
 
 
@@ -388,13 +393,13 @@ BINARY = {f"__{name.rstrip('_')}__": _python_operator(name) for name in (*_INTEG
 UNARY: dict[str, Callable[..., Any]] = {"__neg__": operator.neg, "__pos__": operator.pos, "__abs__": abs}
 
 
-def negative(x: Any) -> Any:
+def negative(x: Operand) -> Any:
     if kind_of(x) in "fc":
         return number(ops.negative(x))
     return _fitting(ops.negative, ops.negative, lambda r: (-r[1], -r[0]), operator.neg, _integer(x))
 
 
-def absolute(x: Any) -> Any:
+def absolute(x: Array) -> Any:
     if kind_of(x) in "fc":
         return number(ops.absolute(x))
     return _fitting(ops.absolute, ops.absolute, lambda r: (0, max(map(abs, r))), abs, _integer(x))

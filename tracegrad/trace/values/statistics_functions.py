@@ -13,7 +13,7 @@ import math
 import sys
 from collections.abc import Callable
 from types import FunctionType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,6 +22,10 @@ from tracegrad.ops.elementwise import table as ops
 from tracegrad.trace.values.math_functions import valued
 from tracegrad.trace.values.python_arithmetic import holds, number
 from tracegrad.trace.values.tracer import Tracer
+
+if TYPE_CHECKING:
+    from tracegrad.typing import Array
+
 
 # Names of the parameters that are iterables of numbers.
 _DATA = ("data", "x", "y", "weights")
@@ -72,7 +76,7 @@ def _kind_of(x: object) -> Any:
     return type(x)
 
 
-def _scalar(x: Any) -> Any:
+def _scalar(x: Array) -> Any:
     return x[()]
 
 
@@ -119,7 +123,7 @@ def _median_high(data: _Column) -> Any:
     return data.one(data.sorted[data.n // 2])
 
 
-def _quantiles(data: _Column, n: int = 4, method: str = "exclusive") -> Any:
+def _quantiles(data: _Column, n: int = 4, method: str = "exclusive") -> list[Array]:
     x, of_data, result = data.sorted, data.n, []
     _require(type(n) is int and n > 0 and of_data > 1 and method in ("inclusive", "exclusive"))
     for i in range(1, n):
@@ -158,7 +162,7 @@ def _pstdev(data: _Column, mu: object = None) -> Any:
     return _spread(data, mu, 0)
 
 
-def _deviations(x: _Column, y: _Column) -> tuple[Any, Any]:
+def _deviations(x: _Column, y: _Column) -> tuple[Array, ...]:
     _require(x.n == y.n > 1)
     return x.x - x.mean(), y.x - y.mean()
 
@@ -176,7 +180,7 @@ def _correlation(x: _Column, y: _Column, method: str = "linear") -> Any:
     return _of_products(x, y)(np.sum(dx * dy) / size)
 
 
-def _linear_regression(x: _Column, y: _Column, proportional: bool = False) -> Any:
+def _linear_regression(x: _Column, y: _Column, proportional: bool = False) -> object:
     dx, dy = (x.x, y.x) if proportional else _deviations(x, y)
     _require(x.n == y.n > 1)
     square = np.sum(dx * dx)
@@ -210,7 +214,7 @@ _FORMULAS: dict[str, Callable[..., Any]] = {
 }
 
 
-def average(real: FunctionType) -> Callable[..., Any]:
+def average(real: FunctionType) -> Callable[..., object]:
     """The traced version of a function of `statistics`."""
     formula, by_value = _FORMULAS.get(real.__name__), valued(real)
     signature = inspect.signature(real)

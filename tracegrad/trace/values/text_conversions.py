@@ -19,7 +19,7 @@ import re
 from abc import ABCMeta
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import CodeType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -31,6 +31,12 @@ from tracegrad.ops.shape.linear import stop_gradient
 from tracegrad.trace.builder.builder import TraceBuilder, current_trace
 from tracegrad.trace.sources.state_sources import FunctionResult
 from tracegrad.trace.values.traced_value import TracedValue
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from tracegrad.ops.core.dispatch import Operand
+
 
 _NUMBER = re.compile(r"(?:\d+\.\d*|\.\d+|\d+(?=[eE]))(?:[eE][-+]?\d+)?")
 _SPEC = re.compile(r"(?:.?[<>=^])?[-+ ]?z?#?0?\d*[,_]?(?:\.(\d+))?([a-zA-Z%]?)", re.DOTALL)
@@ -56,7 +62,7 @@ class Spelling(TracedValue):
     def __format__(self, spec: str) -> str:
         return _text_of(self, "format()", format, spec)
 
-    def _formatted(self, frame: Any) -> None:
+    def _formatted(self, frame: FrameType) -> None:
         if not self.builder.open or not self.builder.innermost().knows(self):
             return
         value = self.builder.compute(self.node)
@@ -114,7 +120,7 @@ def _as_printed(builder: TraceBuilder) -> None:
         world.assume(FunctionResult(_print_options, ()), "items", [list, *_print_options()])
 
 
-def _print_options() -> list[Any]:
+def _print_options() -> list[object]:
     return [*np.get_printoptions().values()]
 
 
@@ -171,7 +177,7 @@ def numbers_in(x: object) -> Iterator[float]:
         yield from numbers_in(_numbers_inside(x))
 
 
-def _numbers_inside(x: Any) -> tuple[Any, ...]:
+def _numbers_inside(x: Any) -> tuple[float, ...]:
     if isinstance(x, np.ndarray):
         return tuple(x.ravel()[:_MAX_ELEMENTS].tolist()) if x.dtype.kind in "fcO" else ()
     if isinstance(x, Mapping):
@@ -204,7 +210,7 @@ def reads(real: Callable[..., Any], name: str = "", of: str = "a text") -> Calla
 PARSERS = {"Decimal": "decimal", "Fraction": "fractions"}
 
 
-def parser_of(x: Any) -> Any:
+def parser_of(x: Any) -> object:
     """The replacement of one of these classes in traced code; other objects unchanged."""
     if type(x) in (type, ABCMeta) and PARSERS.get(x.__name__) == x.__module__:
         return reads(x)
@@ -249,7 +255,7 @@ class _Digest:
         return getattr(self._real, name)
 
 
-def digesting(real: Callable[..., Any]) -> Callable[..., Any]:
+def digesting(real: Callable[..., object]) -> Callable[..., object]:
     """A `hashlib` function that returns digests."""
 
     @functools.wraps(real)
@@ -279,7 +285,7 @@ def _spaces(globals: object, locals: object) -> tuple[Any, Any]:
     return globals, globals if locals is None else locals
 
 
-def _compile(source: Any, *args: Any, **kwargs: Any) -> Any:
+def _compile(source: Any, *args: Any, **kwargs: Any) -> object:
     handed_over(source, "compile")
     return compile(source, *args, **kwargs)
 
@@ -291,7 +297,7 @@ EVALUATED: dict[str, Any] = {
 
 
 # -- numbers join the graph ------------------------------------------------------------------------------------------
-def require_none_read(builder: TraceBuilder, start: int, outputs: Sequence[Any]) -> None:
+def require_none_read(builder: TraceBuilder, start: int, outputs: list[Operand]) -> None:
     """Raise if constants of the graph, from node number `start` on, can only be numbers parsed from text."""
     rare = set(filter(_is_rare, builder.text_numbers))
     if not rare:

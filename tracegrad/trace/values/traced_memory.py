@@ -202,7 +202,7 @@ class TracedMemory(TracedKey, Spelling, ArrayMethods, TracedValue):
             self.origin is None or not self.origin.shared or self.origin.view_update is not None
         )
 
-    def _lay_out(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any], result: object) -> None:
+    def _lay_out(self, op: Op, operands: tuple[object, ...], params: dict[str, object], result: object) -> None:
         """Give the result of the op, or its several results, NumPy's memory layout."""
         known = [x for x in operands if isinstance(x, TracedMemory)]
         if op.order == "picked":  # the layout of the first, which may repeat elements
@@ -222,7 +222,7 @@ class TracedMemory(TracedKey, Spelling, ArrayMethods, TracedValue):
         tracer._arrange(order, *like)
         return tracer
 
-    def _in_order(self, order: str) -> Any:
+    def _in_order(self, order: str) -> object:
         """This array if its elements have this order in memory, else a copy; this may depend on input layouts."""
         if not self.layout_inputs or self.builder.inner is not None:
             return self if has_order(self._layout(), order) else self._in_memory_order(order, self)
@@ -241,7 +241,7 @@ class TracedMemory(TracedKey, Spelling, ArrayMethods, TracedValue):
                 return base
         return transpose(self.builder.lift(self), perm=order)
 
-    def _sealed(self) -> Any:
+    def _sealed(self) -> object:
         self.stand_in = self._layout()[...]
         self.stand_in.flags.writeable = False
         return self

@@ -80,7 +80,7 @@ class Tracer(TracedMemory):
             return UnknownText(f"{type(self).__name__}({self.aval})")
         return self._like(self.builder.compute(self.node))
 
-    def _like(self, value: NDArray) -> Any:
+    def _like(self, value: NDArray) -> object:
         return value.item() if self.weak else value if self.shape or self.is_array else value[()]
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
@@ -125,7 +125,7 @@ class Tracer(TracedMemory):
     def __copy__(self) -> Any:
         return self._weakened(self._alias()) if self.weak else self.copied()
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+    def __deepcopy__(self, memo: dict[int, object]) -> Any:
         return self.__copy__()
 
     def _known(self) -> NDArray | None:
@@ -138,18 +138,18 @@ class Tracer(TracedMemory):
         """The stand-in of a Tensor with this array in the current region, if there is one."""
         return self.builder.innermost().entered(tensor)
 
-    def _stand_in(self, tensor: object) -> Any:
+    def _stand_in(self, tensor: object) -> object:
         """The stand-in of a Tensor from outside in this trace."""
         return self.builder.tensors.of(tensor)
 
-    def _grad_of(self, outside: object) -> Any:
+    def _grad_of(self, outside: object) -> object:
         return self.builder.tensors.grad_of(outside)
 
     def _in_region(self) -> bool:
         """Whether a region is being recorded; its graph outlives the trace."""
         return self.builder.innermost().outer is not None
 
-    def _closed_rule(self, *call: Any) -> Any:
+    def _closed_rule(self, *call: Any) -> object:
         return self.builder.innermost().closed_rule(*call)
 
     def __iter__(self) -> Iterator[Any]:
@@ -172,7 +172,7 @@ class Tracer(TracedMemory):
         """The value to store when this is assigned into an array of this dtype."""
         return self
 
-    def _span(self, index: object) -> Any:
+    def _span(self, index: object) -> object:
         """The selection of an index with symbolic bounds; else None."""
         if not _may_be_of_sizes(index):
             return None

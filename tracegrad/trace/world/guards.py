@@ -57,7 +57,7 @@ def _is_object_of(value: object, source: Source) -> bool:
         return False
 
 
-def _text_of_keys(expected: tuple[type, Any]) -> str:
+def _text_of_keys(expected: tuple[type, object]) -> str:
     cls, keys = expected
     return f"is a {cls.__name__} {'with keys' if isinstance(keys, tuple) else 'of'} {keys}"
 
@@ -153,7 +153,7 @@ def short(x: object) -> str:
     return text if len(text) < 60 else text[:57] + "..."
 
 
-def all_of(x: object) -> list[Any]:
+def all_of(x: object) -> list[object]:
     """The type of a collection and all its items, recursively."""
     return [type(x), *items_in(x)]
 
@@ -199,7 +199,7 @@ def is_number(x: object) -> bool:
     return isinstance(x, _NUMBERS) and type(x).__module__ in ("builtins", "numpy")
 
 
-def _same_items(actual: list[Any], expected: list[Any]) -> bool:
+def _same_items(actual: list[object], expected: list[object]) -> bool:
     """Whether the items are the same objects, or equal values of the same type."""
     if len(actual) != len(expected):
         return False

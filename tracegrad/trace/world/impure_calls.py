@@ -90,7 +90,7 @@ class Unasked:
             self._before = None
 
 
-def _reached(fun: types.FunctionType) -> Iterator[Any]:
+def _reached(fun: types.FunctionType) -> Iterator[object]:
     """The objects that names in the code of a function refer to, including attributes of modules and of package
     classes."""
     names = names_in(fun.__code__)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections.abc import Collection, Hashable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracegrad.avals import is_literal
 from tracegrad.errors import lost
@@ -28,6 +28,11 @@ from tracegrad.ops.shape.linear import full
 from tracegrad.trace.builder.builder import TraceBuilder
 from tracegrad.trace.builder.facts import TraceFact
 from tracegrad.trace.sources.sources import CURRENT, Source
+
+if TYPE_CHECKING:
+    from tracegrad.ir.graph import GraphNode
+    from tracegrad.typing import NDArray
+
 
 # The keys of the locations that traces have written to, by function.
 _WRITTEN: weakref.WeakKeyDictionary[Any, set[Hashable]] = weakref.WeakKeyDictionary()
@@ -99,11 +104,11 @@ class _Outside:
         self.arrays = builder.world.natives.arrays
         self.nodes = {c.node for c in builder.captures.values() if c.source is not None or self._is_known(c.array)}
 
-    def _is_known(self, x: Any) -> bool:
+    def _is_known(self, x: NDArray) -> bool:
         """Whether it is an array or a NumPy number held by a class."""
         return x is not None and (any(x is y for y in self.arrays) or (x.ndim == 0 and x.item() in self.numbers))
 
-    def has(self, x: Any) -> bool:
+    def has(self, x: GraphNode | int) -> bool:
         if is_literal(x):
             return x in self.numbers
         return x in self.nodes or (x.op is full and x.aval.shape == () and dict(x.params)["value"] in self.numbers)

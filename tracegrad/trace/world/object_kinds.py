@@ -153,7 +153,7 @@ def _fields(x: object) -> list[Any]:
 
 
 # -- functions and objects of the user -------------------------------------------------------------------------------
-def _function(world: World, value: types.FunctionType, source: Source) -> Any:
+def _function(world: World, value: types.FunctionType, source: Source) -> object:
     if function_proxies.is_dispatched(value):
         return function_proxies.dispatched(world, value, Fixed(value, value.__name__))
     if package := opaque_package(value):
@@ -169,7 +169,7 @@ def _method(world: World, value: types.MethodType, source: Source) -> Any:
     return types.MethodType(world.translate(value.__func__, Attribute(source, "__func__")), owner)
 
 
-def _partial(world: World, value: functools.partial[Any], source: Source) -> Any:
+def _partial(world: World, value: functools.partial[Any], source: Source) -> object:
     args = [world.translate(x, Item(Attribute(source, "args"), i)) for i, x in enumerate(value.args)]
     keywords = {k: world.translate(x, Item(Attribute(source, "keywords"), k)) for k, x in value.keywords.items()}
     return world.note_callable(
@@ -225,7 +225,7 @@ class _AttributeReader(Attributes):
         self._world.natives.note_object(self.value, self._source)
 
 
-def _chained(world: World, value: ChainMap[Any, Any], source: Source) -> Any:
+def _chained(world: World, value: ChainMap[Any, Any], source: Source) -> object:
     maps = Attribute(source, "maps")
     world.assume(maps, "keys", (list, len(value.maps)))
     return type(value)(*[world.translate(x, Item(maps, i)) for i, x in enumerate(value.maps)])

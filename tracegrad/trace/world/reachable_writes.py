@@ -44,7 +44,7 @@ class WrittenObjects:
             if effect.kind != "cell" and not _is_space(effect):
                 self._objects.add(id(effect.holder.read()))
 
-    def may_be_reached(self, beginning: Iterable[Any]) -> bool:
+    def may_be_reached(self, beginning: Iterable[object]) -> bool:
         """Whether code that starts from these objects may reach a written object; true for objects that are not
         understood, and for large graphs."""
         waiting, visited = list(beginning), dict[int, Any]()
@@ -89,7 +89,7 @@ class WrittenObjects:
                 results.append(vars(value).get(name))
         return results
 
-    def _of_object(self, x: object) -> list[Any] | None:
+    def _of_object(self, x: object) -> list[object] | None:
         if isinstance(x, functools.partial):
             return [x.func, x.args, x.keywords, *vars(x).values()]
         if isinstance(x, types.MethodType):

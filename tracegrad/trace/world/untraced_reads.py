@@ -422,14 +422,14 @@ class Natives:
         self.world.assume(source, "is", value)
 
 
-def _names_in(function: Any) -> Iterator[str]:
+def _names_in(function: object) -> Iterator[str]:
     """The names and strings in the code of a function."""
     for code in _codes(function):
         yield from code.co_names
         yield from [x for x in code.co_consts if isinstance(x, str)]
 
 
-def _globals_in(function: Any) -> set[str]:
+def _globals_in(function: object) -> set[str]:
     """The globals that the code of a function may read: the loaded ones, or any named one if the code can look names
     up."""
     names = set(_names_in(function))
@@ -438,7 +438,7 @@ def _globals_in(function: Any) -> set[str]:
     return {name for code in _codes(function) for name in loaded_globals(code)}
 
 
-def _is_fixed(x: Any) -> bool:
+def _is_fixed(x: object) -> bool:
     """Whether a class attribute is immutable and no user object, or is guarded by its contents."""
     if function_proxies.is_user_object(x):
         return False
@@ -456,7 +456,7 @@ _PATTERNS = (np.ndarray, np.float64, float, int, str, list, dict, tuple)
 _LOOKUP_NAMES = {"globals", "f_globals", "__globals__", "__dict__", "vars", "eval", "exec", "modules", "import_module"}
 
 
-def _codes(function: Any) -> Iterator[types.CodeType]:
+def _codes(function: object) -> Iterator[types.CodeType]:
     """The code of a function, and of its nested functions; none of another object."""
     return code_objects(function.__code__) if isinstance(function, types.FunctionType) else iter(())
 
@@ -466,6 +466,6 @@ def _lists(code: types.CodeType) -> bool:
     return not owners_of(code, "__dict__") <= {"self"}
 
 
-def _same(a: dict[str, Any], b: dict[str, Any]) -> bool:
+def _same(a: dict[str, object], b: dict[str, object]) -> bool:
     """Whether the names hold the same objects."""
     return a.keys() == b.keys() and all(x is b[name] for name, x in a.items())

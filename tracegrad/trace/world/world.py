@@ -66,7 +66,7 @@ from tracegrad.trace.world.write_log import Writes
 MAX_OBJECTS = 1000
 
 
-def _is_rate(value: Any, source: Source) -> bool:
+def _is_rate(value: object, source: Source) -> bool:
     """Whether this is a learning rate of an optimizer's parameter group, or one of its `betas`; schedules change them,
     so they are inputs from the first trace on."""
     if type(value) is not float or type(source) is not Item or type(source.parent) is not Item:
@@ -165,7 +165,7 @@ class World(Assumptions):
                 read(result)
         return known[1]
 
-    def generator_in(self, holder: object, name: str) -> Any:
+    def generator_in(self, holder: object, name: str) -> object:
         """The proxy of a random generator that an outside object has as an attribute."""
         return generator_of(self, getattr(holder, name), Attribute(Fixed(holder, type(holder).__name__), name))
 
@@ -187,7 +187,7 @@ class World(Assumptions):
         """The guards on all reads so far."""
         return [g for g in self._guards.values() if g.holds()]
 
-    def numbers_read(self) -> set[Any]:
+    def numbers_read(self) -> set[float]:
         """The floats read from outside that are constants of the trace."""
         return {g.expected for g in self.guards_on_floats()} | self.natives.numbers
 
@@ -230,7 +230,7 @@ class World(Assumptions):
                 f"{description} objects or functions, into which a trace cannot see there; use a list of them"
             )
 
-    def note_callable(self, result: object) -> Any:
+    def note_callable(self, result: object) -> object:
         """Note a partial function that was made for traced code, and return it."""
         self._partials.append(result)
         return result

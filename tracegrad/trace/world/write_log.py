@@ -340,12 +340,12 @@ def _attributes(x: Any) -> dict[str, Any]:
     return {k: genuine(held) for k, held in vars(x).items()} if isinstance(x, type) else x.labels()
 
 
-def _at(holder: Any, name: Any) -> Any:
+def _at(holder: Any, name: object) -> Any:
     """An attribute or item of a class, a traced function or a dict; EMPTY if there is none."""
     return genuine((holder if isinstance(holder, dict) else vars(holder)).get(name, function_proxies.EMPTY))
 
 
-def _set_value(holder: Any, name: Any, value: Any) -> None:
+def _set_value(holder: Any, name: Any, value: object) -> None:
     """Set it to `value`, bypassing a metaclass's `__setattr__`."""
     if isinstance(holder, dict):
         holder[name] = value
@@ -353,7 +353,7 @@ def _set_value(holder: Any, name: Any, value: Any) -> None:
         set_attribute(holder, name, value)
 
 
-def _same(now: dict[str, Any], before: dict[str, Any]) -> bool:
+def _same(now: dict[str, object], before: dict[str, object]) -> bool:
     return now.keys() == before.keys() and all(x is before[k] for k, x in now.items())
 
 

@@ -34,7 +34,7 @@ def flatten(value: Any) -> tuple[Any, Callable[[Any], Any]]:
     return vector, unflatten
 
 
-def flatten_func(func: Callable[..., Any], example: Any) -> tuple[Callable[..., Any], Callable[[Any], Any], Any]:
+def flatten_func(func: Callable[..., object], example: object) -> tuple[Callable[..., Any], Callable[[Any], Any], Any]:
     """Convert a function of containers to one of vectors; also return the unflattening, and the example's vector.
 
     >>> flat, unflatten, vector = flatten_func(lambda pair: [2 * x for x in pair], [1.0, np.ones(2)])

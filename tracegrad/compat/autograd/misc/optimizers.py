@@ -24,13 +24,15 @@ Function = Callable[..., Any]
 def unflatten_optimizer(optimize: Function) -> Function:
     """Lift an optimizer of vectors to an optimizer of nested containers."""
 
-    def of_containers(grad: Function, x0: Any, callback: Function | None = None, *args: Any, **kwargs: Any) -> Any:
+    def of_containers(
+        grad: Function, x0: object, callback: Function | None = None, *args: object, **kwargs: object
+    ) -> Any:
         start, unflatten = flatten(x0)
 
-        def flat_grad(x: Any, i: int) -> Any:
+        def flat_grad(x: object, i: int) -> object:
             return flatten(grad(unflatten(x), i))[0]
 
-        def flat_callback(x: Any, i: int, g: Any) -> Any:
+        def flat_callback(x: object, i: int, g: object) -> object:
             assert callback is not None
             return callback(unflatten(x), i, unflatten(g))
 

@@ -11,7 +11,7 @@ from tracegrad.api import trace
 __all__ = ["const_graph"]
 
 
-def const_graph(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Callable[..., Any]:
+def const_graph(fun: Callable[..., object], *args: object, **kwargs: object) -> Callable[..., Any]:
     """Compile a function of the other arguments.
 
     >>> print(const_graph(lambda power, x: x**power, 2)(3.0))

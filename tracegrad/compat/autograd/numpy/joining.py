@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from tracegrad.ops.core.dispatch import Operand
+
 
 __all__ = ["column_stack", "concatenate", "hstack", "stack", "vstack"]
 
@@ -50,7 +54,7 @@ def hstack(tup: Iterable[Any], **kwargs: Any) -> Any:
     return np.hstack(_listed(tup), **kwargs)
 
 
-def column_stack(tup: Iterable[Any]) -> Any:
+def column_stack(tup: Iterable[Any]) -> Operand:
     """`np.column_stack`, also of iterables.
 
     >>> print(column_stack(map(np.ones, (1, 1))).tolist())

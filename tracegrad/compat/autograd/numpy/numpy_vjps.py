@@ -36,7 +36,7 @@ def unbroadcast(x: Any, target_meta: Metadata, broadcast_idx: int = 0) -> Any:
     return np.real(x) if np.iscomplexobj(x) and not is_complex else x
 
 
-def unbroadcast_f(target: Any, f: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def unbroadcast_f(target: object, f: Callable[[object], object]) -> Callable[[Any], Any]:
     """Wrap `f`: sum its results to the shape of `target`.
 
     >>> unbroadcast_f(1.0, lambda g: 2 * g)(np.ones(3))
