@@ -88,7 +88,7 @@ class Methods(Holds):
         return conv(self.v) * a * b
 
     partial_method = functools.partialmethod(both, 3.0)
-    partial_object = functools.partial(conv)
+    partial_object = staticmethod(functools.partial(conv))  # without, it is a method since Python 3.14
 
     @functools.singledispatchmethod
     def chosen(self, a: Any) -> Any:

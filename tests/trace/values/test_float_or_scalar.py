@@ -63,6 +63,7 @@ def answer(f: Any, x: Any) -> Any:
     return [(type(y), getattr(y, "dtype", None), y) for y in (result if type(result) is tuple else (result,))]
 
 
+@pytest.mark.filterwarnings("ignore:Bitwise inversion:DeprecationWarning")  # since Python 3.12
 @pytest.mark.parametrize("output", MADE)
 @pytest.mark.parametrize("used", USED)
 def test_they_are_what_python_has(output: str, used: str) -> None:

@@ -22,8 +22,8 @@ from tracegrad.trace.sources.code_origin import is_user_module
 # Modules whose functions depend only on their arguments, or print; and modules that other proxies handle
 # (`tracegrad.trace.proxies.module_proxies`): clocks, random numbers, and modules with settings.
 _MODULES = """
-    abc array ast base64 binascii bisect blake2 builtins bz2 calendar cmath code codecs codeop collections colorsys
-    contextlib copy dataclasses datetime decimal difflib dis enum errno fnmatch fractions functools genericpath
+    abc annotationlib array ast base64 binascii bisect blake2 builtins bz2 calendar cmath code codecs codeop collections
+    colorsys contextlib copy dataclasses datetime decimal difflib dis enum errno fnmatch fractions functools genericpath
     graphlib hashlib heapq hmac html importlib.metadata inspect io ipaddress itertools json keyword lzma marshal math
     md5 ntpath numbers opcode operator pathlib pickle pickletools platform plistlib pprint queue quopri random re
     reprlib secrets sha1 sha2 sha256 sha3 sha512 shlex sre sre_compile sre_constants sre_parse stat statistics string
