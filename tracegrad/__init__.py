@@ -63,7 +63,18 @@ with at_rest():
 if TYPE_CHECKING:
     from tracegrad import dask, func, implicit, random, scipy
     from tracegrad.audit import check
-    from tracegrad.torch import accelerator, array_api, autograd, cuda, distributions, linalg, nn, optim, special
+    from tracegrad.torch import (
+        accelerator,
+        array_api,
+        autograd,
+        cuda,
+        distributions,
+        linalg,
+        nn,
+        optim,
+        serialization,
+        special,
+    )
     from tracegrad.torch.autograd.anomaly_mode import is_anomaly_check_nan_enabled, is_anomaly_enabled
     from tracegrad.torch.modes import (
         enable_grad,
@@ -73,6 +84,7 @@ if TYPE_CHECKING:
         no_grad,
         set_grad_enabled,
     )
+    from tracegrad.torch.serialization import load, save
     from tracegrad.torch.tape import Tensor
     from tracegrad.torch.tape.tensors.factories import from_numpy, tensor
     from tracegrad.transforms.custom_rules import custom_jvp, custom_vjp
@@ -129,6 +141,7 @@ __all__ = [
     "jvp",
     "linalg",
     "linearize",
+    "load",
     "map",
     "nn",
     "no_grad",
@@ -136,8 +149,10 @@ __all__ = [
     "optim",
     "random",
     "register_pytree_node",
+    "save",
     "scan",
     "scipy",
+    "serialization",
     "set_grad_enabled",
     "settings",
     "special",
@@ -176,6 +191,7 @@ _find, _names = lazy_import.names(
                 "linalg",
                 "nn",
                 "optim",
+                "serialization",
                 "special",
                 *_IN_UTILS,
             )
@@ -185,7 +201,9 @@ _find, _names = lazy_import.names(
         "check": "tracegrad.audit",
         "custom_jvp": "tracegrad.transforms.custom_rules",
         "custom_vjp": "tracegrad.transforms.custom_rules",
+        "load": "tracegrad.torch.serialization",
         "opaque": "tracegrad.transforms.opaque",
+        "save": "tracegrad.torch.serialization",
         "visualize": "tracegrad.visualization",
     },
     others="tracegrad.torch.exports",

@@ -20,6 +20,7 @@ from tracegrad import nn as nn
 from tracegrad import optim as optim
 from tracegrad import random as random
 from tracegrad import scipy as scipy
+from tracegrad import serialization as serialization
 from tracegrad import special as special
 from tracegrad import tree as tree
 from tracegrad.api import grad as grad
@@ -67,6 +68,8 @@ from tracegrad.torch.modes import is_grad_enabled as is_grad_enabled
 from tracegrad.torch.modes import is_inference_mode_enabled as is_inference_mode_enabled
 from tracegrad.torch.modes import no_grad as no_grad
 from tracegrad.torch.modes import set_grad_enabled as set_grad_enabled
+from tracegrad.torch.serialization import load as load
+from tracegrad.torch.serialization import save as save
 from tracegrad.torch.tape import Tensor as _Tensor
 from tracegrad.transforms.custom_rules import custom_jvp as custom_jvp
 from tracegrad.transforms.custom_rules import custom_vjp as custom_vjp

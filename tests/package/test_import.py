@@ -217,6 +217,7 @@ def test_all_has_every_public_name() -> None:
         "optim",
         "random",
         "scipy",
+        "serialization",
         "special",
         "tree",
     }

@@ -58,6 +58,7 @@ SECOND = {
     "optim": False,
     "optim.lr_scheduler": False,
     "optim.schedules": False,
+    "serialization": False,
     "special": True,
     "utils.checkpoint": False,
     "utils.data": False,

@@ -18,9 +18,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 # Types of devices of PyTorch, in the order of its error text.
 _TYPES = (
-    "cpu", "cuda", "ipu", "xpu", "mkldnn", "opengl", "opencl", "ideep", "hip", "ve", "fpga", "maia", "xla", "lazy",
-    "vulkan", "mps", "meta", "hpu", "mtia", "privateuseone",
-)  # fmt: skip
+    *("cpu", "cuda", "ipu", "xpu", "mkldnn", "opengl", "opencl", "ideep", "hip", "ve", "fpga", "maia", "xla", "lazy"),
+    *("vulkan", "mps", "meta", "hpu", "mtia", "privateuseone"),
+)
 
 
 class device(str):
