@@ -13,6 +13,7 @@ from tracegrad import cuda as cuda
 from tracegrad import dask as dask
 from tracegrad import distributions as distributions
 from tracegrad import errors as errors
+from tracegrad import fft as fft
 from tracegrad import func as func
 from tracegrad import implicit as implicit
 from tracegrad import linalg as linalg

@@ -6,7 +6,7 @@ from __future__ import annotations
 LAYERS = (
     "platform", "locks", "cpython", "errors", "optimizations", "settings", "typing", "utils", "target", "avals",
     "tree", "torch", "torch.modes", "ops", "ad", "numpy_api", "scipy_api", "random", "torch.functions", "torch.tape",
-    "torch.autograd", "torch.linalg", "torch.nn", "torch.distributions", "torch.optim", "torch.special",
+    "torch.autograd", "torch.linalg", "torch.nn", "torch.distributions", "torch.optim", "torch.special", "torch.fft",
     "torch.array_api", "torch.accelerator", "torch.amp", "torch.cuda", "torch.multiprocessing", "torch.serialization",
     "torch.utils", "torch.exports", "ir", "analysis", "trace", "transforms", "control", "reroll", "jacobians",
     "passes", "llvmir", "codegen", "runtime", "solvers", "explain", "profile", "numba_export", "traced_function",

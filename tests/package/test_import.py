@@ -210,6 +210,7 @@ def test_all_has_every_public_name() -> None:
         "dask",
         "distributions",
         "errors",
+        "fft",
         "func",
         "implicit",
         "linalg",

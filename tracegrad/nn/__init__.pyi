@@ -12,6 +12,7 @@ from tracegrad.torch.nn.pooling import AdaptiveAvgPool3d as AdaptiveAvgPool3d
 from tracegrad.torch.nn.pooling import AdaptiveMaxPool1d as AdaptiveMaxPool1d
 from tracegrad.torch.nn.pooling import AdaptiveMaxPool2d as AdaptiveMaxPool2d
 from tracegrad.torch.nn.pooling import AdaptiveMaxPool3d as AdaptiveMaxPool3d
+from tracegrad.torch.nn.dropout import AlphaDropout as AlphaDropout
 from tracegrad.torch.nn.pooling import AvgPool1d as AvgPool1d
 from tracegrad.torch.nn.pooling import AvgPool2d as AvgPool2d
 from tracegrad.torch.nn.pooling import AvgPool3d as AvgPool3d
@@ -23,6 +24,7 @@ from tracegrad.torch.nn.normalization import BatchNorm3d as BatchNorm3d
 from tracegrad.torch.nn.linear import Bilinear as Bilinear
 from tracegrad.torch.nn.parameter import Buffer as Buffer
 from tracegrad.torch.nn.activation import CELU as CELU
+from tracegrad.torch.nn.loss import CTCLoss as CTCLoss
 from tracegrad.torch.nn.reshaping import CircularPad1d as CircularPad1d
 from tracegrad.torch.nn.reshaping import CircularPad2d as CircularPad2d
 from tracegrad.torch.nn.reshaping import CircularPad3d as CircularPad3d
@@ -44,7 +46,10 @@ from tracegrad.torch.nn.dropout import Dropout2d as Dropout2d
 from tracegrad.torch.nn.dropout import Dropout3d as Dropout3d
 from tracegrad.torch.nn.activation import ELU as ELU
 from tracegrad.torch.nn.linear import Embedding as Embedding
+from tracegrad.torch.nn.linear import EmbeddingBag as EmbeddingBag
+from tracegrad.torch.nn.dropout import FeatureAlphaDropout as FeatureAlphaDropout
 from tracegrad.torch.nn.reshaping import Flatten as Flatten
+from tracegrad.torch.nn.upsampling import Fold as Fold
 from tracegrad.torch.nn.activation import GELU as GELU
 from tracegrad.torch.nn.activation import GLU as GLU
 from tracegrad.torch.nn.rnn import GRU as GRU
@@ -86,6 +91,9 @@ from tracegrad.torch.nn.activation import Mish as Mish
 from tracegrad.torch.nn.module import Module as Module
 from tracegrad.torch.nn.container import ModuleDict as ModuleDict
 from tracegrad.torch.nn.container import ModuleList as ModuleList
+from tracegrad.torch.nn.loss import MultiLabelMarginLoss as MultiLabelMarginLoss
+from tracegrad.torch.nn.loss import MultiLabelSoftMarginLoss as MultiLabelSoftMarginLoss
+from tracegrad.torch.nn.loss import MultiMarginLoss as MultiMarginLoss
 from tracegrad.torch.nn.attention import MultiheadAttention as MultiheadAttention
 from tracegrad.torch.nn.loss import NLLLoss as NLLLoss
 from tracegrad.torch.nn.activation import PReLU as PReLU
@@ -131,6 +139,10 @@ from tracegrad.torch.nn.transformer import TransformerEncoderLayer as Transforme
 from tracegrad.torch.nn.loss import TripletMarginLoss as TripletMarginLoss
 from tracegrad.torch.nn.loss import TripletMarginWithDistanceLoss as TripletMarginWithDistanceLoss
 from tracegrad.torch.nn.reshaping import Unflatten as Unflatten
+from tracegrad.torch.nn.upsampling import Unfold as Unfold
+from tracegrad.torch.nn.upsampling import Upsample as Upsample
+from tracegrad.torch.nn.upsampling import UpsamplingBilinear2d as UpsamplingBilinear2d
+from tracegrad.torch.nn.upsampling import UpsamplingNearest2d as UpsamplingNearest2d
 from tracegrad.torch.nn.reshaping import ZeroPad1d as ZeroPad1d
 from tracegrad.torch.nn.reshaping import ZeroPad2d as ZeroPad2d
 from tracegrad.torch.nn.reshaping import ZeroPad3d as ZeroPad3d

@@ -390,7 +390,7 @@ HANDLERS: dict[type[forms.Form], Handler] = {
     forms.Reshape: _ReshapeRule(),
     forms.Gather: _GatherRule(),
     forms.Scatter: _ScatterRule(),
-    forms.Fold: _FoldRule(),
+    forms.FoldForm: _FoldRule(),
     forms.Scan: _ScanRule(),
     forms.Contract: _ContractRule(),
     forms.Fill: _FillRule(),

@@ -14,7 +14,7 @@ from typing import Any
 from tracegrad.codegen.loopir.polynomial import ONE, Poly
 from tracegrad.codegen.lower.form_rules import HANDLERS
 from tracegrad.ir import Graph, GraphNode
-from tracegrad.ops.core.forms import Fold, Reshape
+from tracegrad.ops.core.forms import FoldForm, Reshape
 from tracegrad.target.tuning import TUNING
 
 SMALL = TUNING.fusion.max_constant_size
@@ -112,7 +112,7 @@ class Dims:
                         break
                     results.discard(root)
             match x.form:
-                case Fold():
+                case FoldForm():
                     before = self._roots(self._axes[x.operands[0]])
                     reduced = {before[i] for i in dict(x.params)["axes"]}
                     results -= reduced if max([value[a] for a in reduced], default=0) <= SMALL else set()

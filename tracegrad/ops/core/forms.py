@@ -1,6 +1,6 @@
 """Define forms: the structural kind of an op, declared with the op.
 
-    @primitive(Fold("add"))
+    @primitive(FoldForm("add"))
     def reduce_sum(x, *, axes): ...
 
 The compiler has one handler for each form (`tracegrad.codegen.lower.form_rules`). Sweeps, passes and tapes dispatch on
@@ -205,7 +205,7 @@ class Patch(Form):
 
 
 @record(frozen=True)
-class Fold(Form):
+class FoldForm(Form):
     """Reduction of `axes` by `combine`: add, mul, maximum, minimum, logical_and or logical_or."""
 
     order = "K"

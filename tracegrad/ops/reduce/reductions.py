@@ -9,7 +9,7 @@ import numpy as np
 
 from tracegrad.avals import Aval, aval_of, name_of
 from tracegrad.errors import ShapeError
-from tracegrad.ops.core.forms import Fold
+from tracegrad.ops.core.forms import FoldForm
 from tracegrad.ops.core.half_rounding import HALF
 from tracegrad.ops.core.op import AS_WRITTEN, HOLOMORPHIC, TABLE, primitive
 from tracegrad.ops.core.samples import integers, uniform
@@ -73,13 +73,13 @@ def _axes_samples() -> Iterator[Sample]:
 
 
 # -- reduce_max and reduce_min: equal extrema share the cotangent, and so do nans -----------------------------
-@primitive(Fold("maximum"))
+@primitive(FoldForm("maximum"))
 def reduce_max(x: NDArray, *, axes: tuple[int, ...]) -> Any:
     """The maximum of `x` over `axes`; nan if there is one."""
     return np.max(x, axis=axes)
 
 
-@primitive(Fold("minimum"))
+@primitive(FoldForm("minimum"))
 def reduce_min(x: NDArray, *, axes: tuple[int, ...]) -> Any:
     """The minimum of `x` over `axes`; nan if there is one."""
     return np.min(x, axis=axes)
@@ -121,7 +121,7 @@ reduce_min.def_samples(_axes_samples)
 
 
 # -- reduce_prod -------------------------------------------------------------------------------------
-@primitive(Fold("mul"), on_complex=HOLOMORPHIC)
+@primitive(FoldForm("mul"), on_complex=HOLOMORPHIC)
 def reduce_prod(x: NDArray, *, axes: tuple[int, ...]) -> Array:
     """The product of `x` over `axes`; the dtype stays."""
     result: Array = np.prod(x, axis=axes, dtype=x.dtype)
@@ -162,14 +162,14 @@ def _column(x: Array, first: int) -> Array:
 
 
 # -- any and all ---------------------------------------------------------------------------------------
-@primitive(Fold("logical_or"), on_complex=AS_WRITTEN)
+@primitive(FoldForm("logical_or"), on_complex=AS_WRITTEN)
 def reduce_any(x: NDArray, *, axes: tuple[int, ...]) -> Array:
     """Whether any element over `axes` is true."""
     result: Array = np.any(x, axis=axes)
     return result
 
 
-@primitive(Fold("logical_and"), on_complex=AS_WRITTEN)
+@primitive(FoldForm("logical_and"), on_complex=AS_WRITTEN)
 def reduce_all(x: NDArray, *, axes: tuple[int, ...]) -> Array:
     """Whether all elements over `axes` are true."""
     result: Array = np.all(x, axis=axes)

@@ -11,7 +11,7 @@ import numpy as np
 
 from tracegrad.avals import Aval, name_of, supported
 from tracegrad.errors import ShapeError
-from tracegrad.ops.core.forms import Along, Cast, Fold, IdentityForm, Move, Reshape
+from tracegrad.ops.core.forms import Along, Cast, FoldForm, IdentityForm, Move, Reshape
 from tracegrad.ops.core.index_maps import OperandRead, Range
 from tracegrad.ops.core.op import AS_WRITTEN, TABLE, Carrier, primitive
 from tracegrad.ops.core.samples import integers, uniform
@@ -254,7 +254,7 @@ def _() -> Iterator[Sample]:
 sum_over: Callable[..., Any] = np.add.reduce
 
 
-@primitive(Fold("add"))
+@primitive(FoldForm("add"))
 def reduce_sum(x: NDArray, *, axes: tuple[int, ...]) -> Any:
     """The sum of `x` over `axes`, which disappear; the dtype stays."""
     return sum_over(x, axes, x.dtype)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracegrad.ir import GraphValue, Value
-from tracegrad.ops.core.forms import Fold, Scan
+from tracegrad.ops.core.forms import FoldForm, Scan
 from tracegrad.ops.core.op import TABLE, Op
 from tracegrad.ops.elementwise.table import add, multiply
 from tracegrad.ops.indexing.dynamic_slice import dynamic_update_slice
@@ -160,7 +160,7 @@ def hoist_broadcast(op: Op, operands: tuple[object, ...]) -> Operand | None:
 
 
 # -- reductions ------------------------------------------------------------------------------------------
-def _reduction_rule(op: Op, form: Fold) -> Callable[..., Any]:
+def _reduction_rule(op: Op, form: FoldForm) -> Callable[..., Any]:
     def rule(x: GraphValue, *, axes: Shape) -> Any:
         if all(x.shape[a] == 1 for a in axes):
             return _reduce_single(op, reshape(x, shape=tuple(n for i, n in enumerate(x.shape) if i not in axes)))
@@ -215,7 +215,7 @@ def _reduce_broadcast(op: Op, source: GraphValue, shape: Shape, axes: Shape) -> 
 
 
 for _op in TABLE.values():
-    if isinstance(_op.form, Fold):
+    if isinstance(_op.form, FoldForm):
         rule_for(_op)(_reduction_rule(_op, _op.form))
 
 

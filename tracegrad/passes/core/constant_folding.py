@@ -16,7 +16,7 @@ from tracegrad.avals import LITERALS, Literal, is_literal
 from tracegrad.ir import GraphValue, Value
 from tracegrad.ops import Op
 from tracegrad.ops.core.elementwise_op import Elementwise
-from tracegrad.ops.core.forms import Fold
+from tracegrad.ops.core.forms import FoldForm
 from tracegrad.ops.elementwise.table import power
 from tracegrad.ops.shape.linear import full, reduce_sum
 from tracegrad.settings import disabled
@@ -105,7 +105,7 @@ def reshaped(x: GraphValue, shape: tuple[int, ...]) -> Any:
     return None if value is None else _emit_full(x, shape, value, x.dtype)
 
 
-def fold_reduction(op: Op, form: Fold, x: GraphValue, axes: tuple[int, ...]) -> Any:
+def fold_reduction(op: Op, form: FoldForm, x: GraphValue, axes: tuple[int, ...]) -> Any:
     """Fold a reduction of a constant over `axes`, none of which is empty."""
     value = constant(x)
     if value is None or not (form.idempotent or op is reduce_sum):

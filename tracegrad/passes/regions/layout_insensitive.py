@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from tracegrad.ir import Graph, GraphNode
 from tracegrad.ir.loop_view import LoopView, is_loop
-from tracegrad.ops.core.forms import Branch, Fold, Map
+from tracegrad.ops.core.forms import Branch, FoldForm, Map
 from tracegrad.ops.linalg.contraction import matmul
 from tracegrad.ops.shape.linear import broadcast_to, full
 
@@ -29,12 +29,12 @@ def _reads_in_any_order(
 ) -> bool:
     if node.regions:
         return _regions_do(node, x)
-    if node.op is matmul or isinstance(node.form, Fold):
+    if node.op is matmul or isinstance(node.form, FoldForm):
         return True
     if not isinstance(node.form, Map) or node in outputs:
         return False
     other_ops = {y.op for y in node.operands if y is not x}
-    return other_ops <= {broadcast_to, full} and all(isinstance(each.form, Fold) for each in users[node])
+    return other_ops <= {broadcast_to, full} and all(isinstance(each.form, FoldForm) for each in users[node])
 
 
 def _regions_do(node: GraphNode, x: GraphNode) -> bool:

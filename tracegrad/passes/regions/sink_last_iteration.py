@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tracegrad.ir import Graph, GraphNode, replay
 from tracegrad.ir.builder import needed
 from tracegrad.ir.loop_view import LoopView
-from tracegrad.ops.core.forms import Contract, Fill, Fold, Map, Move, Result
+from tracegrad.ops.core.forms import Contract, Fill, FoldForm, Map, Move, Result
 from tracegrad.settings import disabled
 from tracegrad.target.tuning import TUNING
 
@@ -97,7 +97,7 @@ def _work(node: GraphNode) -> int:
         is_expensive = form.scalar is None or "/" in form.scalar or "(" in form.scalar
         return node.aval.size * (FUNCTION_WORK if is_expensive else 1)
     read = max([x.aval.size for x in node.operands if not x.is_multi_result], default=0)
-    if isinstance(form, Fold):
+    if isinstance(form, FoldForm):
         return read
     if isinstance(form, Contract):
         return node.aval.size * node.operands[0].aval.shape[-1]

@@ -20,7 +20,7 @@ from tracegrad.ops.core.forms import (
     Cast,
     Compose,
     Contract,
-    Fold,
+    FoldForm,
     Gather,
     IdentityForm,
     Map,
@@ -163,7 +163,7 @@ def _of_elements(node: GraphNode, results: Sequence[Aval], read: Sequence[Aval])
     if isinstance(form, Contract):
         rate = PRODUCT if results[0].dtype.kind in "fc" else SLOW_PRODUCT
         return rate * results[0].dtype.itemsize * result * node.operands[0].aval.shape[-1]
-    if isinstance(form, Fold):
+    if isinstance(form, FoldForm):
         return REDUCED_ROW * result
     if isinstance(form, Gather):
         return PICKED * result

@@ -15,6 +15,7 @@ from tracegrad.torch.nn import (
     reshaping,
     rnn,
     transformer,
+    upsampling,
     utils,
 )
 from tracegrad.torch.nn.activation import *  # noqa: F403
@@ -32,6 +33,7 @@ from tracegrad.torch.nn.pooling import *  # noqa: F403
 from tracegrad.torch.nn.reshaping import *  # noqa: F403
 from tracegrad.torch.nn.rnn import *  # noqa: F403
 from tracegrad.torch.nn.transformer import *  # noqa: F403
+from tracegrad.torch.nn.upsampling import *  # noqa: F403
 
 __all__ = ["Buffer", "Module", "Parameter", "functional", "init", "utils"]
 __all__ += activation.__all__
@@ -46,5 +48,6 @@ __all__ += pooling.__all__
 __all__ += rnn.__all__
 __all__ += reshaping.__all__
 __all__ += transformer.__all__
+__all__ += upsampling.__all__
 
 MODULE_DOCS.document(globals(), __all__)

@@ -10,6 +10,32 @@ from tracegrad.utils.doc_table import DocTable
 __all__ = ["MODULE_DOCS"]
 
 _PARAMETERS = """
+pack_padded_sequence.input : Tensor | Padded sequences, (T, N, *).
+enforce_sorted : bool | Whether the sequences must be in descending order of length.
+lengths : Tensor or sequence of int | Lengths of the sequences.
+module : Module | Module, which is changed.
+n_power_iterations : int | Number of power iterations at each call.
+name : str | Name of the parameter.
+packed_sequences sequence : PackedSequence | Packed sequences.
+padded_sequences : Tensor | Padded sequences, (T, N, *).
+padding_side : {"right", "left"} | Side that is filled.
+padding_value : float | Element that fills.
+permutation : Tensor | Permutation.
+sequences : sequence of Tensor | Sequences, (L, *).
+total_length : int | Length of the padded sequences; by default that of the longest one.
+weight_norm.dim remove_weight_norm.dim : int | Dimension with a norm for each index; None has one norm.
+spectral_norm.dim : int | Dimension of the outputs.
+align_corners : bool | Whether the centers of the corners stay in place.
+blank : int | Class of the blank.
+include_last_offset : bool | Whether the last offset is the end.
+recompute_scale_factor : bool | Whether the factor is computed again from the rounded sizes.
+scale_factor : float or tuple of float | Factor of the sizes.
+zero_infinity : bool | Whether infinite losses become 0.
+Upsample.mode : str | "nearest", "linear", "bilinear", "bicubic" or "trilinear".
+Upsample.size UpsamplingNearest2d.size UpsamplingBilinear2d.size : int or tuple of int | Sizes of the output.
+EmbeddingBag.mode : {"sum", "mean", "max"} | Reduction.
+MultiMarginLoss.p : {1, 2} | Exponent.
+MultiMarginLoss.weight MultiLabelSoftMarginLoss.weight : Tensor or ndarray | Factors of the classes, (C,).
 a : float | Slope of a leaky rectifier below 0.
 activation : {"relu", "gelu"} or callable | Activation of the feed-forward network.
 add_bias_kv : bool | Whether a row of parameters is appended to keys and values.
@@ -159,6 +185,12 @@ ZeroPad1d.padding ZeroPad2d.padding ZeroPad3d.padding : int or tuple of int | Co
 """
 
 _RESULTS = """
+weight_norm remove_weight_norm spectral_norm remove_spectral_norm : Module | The module.
+pack_padded_sequence pack_sequence : PackedSequence | Packed sequences.
+pad_packed_sequence : tuple of Tensor | Padded sequences, and their lengths.
+unpad_sequence unpack_sequence : list of Tensor | Sequences.
+pad_sequence : Tensor | Padded sequences, (T, N, *).
+invert_permutation : Tensor | Inverse.
 calculate_gain : float | Factor.
 constant_ dirac_ eye_ kaiming_normal_ kaiming_uniform_ normal_ ones_ orthogonal_ : Tensor | The Tensor.
 sparse_ trunc_normal_ uniform_ xavier_normal_ xavier_uniform_ zeros_ : Tensor | The Tensor.
@@ -203,6 +235,14 @@ Conv2d ConvTranspose2d : (N, in_channels, H, W) or (in_channels, H, W) | (N, out
 Conv3d ConvTranspose3d : (N, in_channels, D, H, W) or without N | (N, out_channels, D_out, H_out, W_out)
 Flatten : (*, a, ..., b, *) | (*, a * ... * b, *)
 Unflatten : (*, n, *) | (*, *unflattened_size, *)
+Upsample UpsamplingNearest2d UpsamplingBilinear2d : (N, C, *) | (N, C, *size)
+Unfold : (N, C, H, W) | (N, C kh kw, windows)
+Fold : (N, C kh kw, windows) | (N, C, *output_size)
+EmbeddingBag : (N,) of integers, and offsets (B,) | (B, embedding_dim)
+CTCLoss : (T, N, C), targets (N, S), and lengths (N,) twice | (), or (N,)
+MultiMarginLoss : (N, C), and a target (N,) | (), or (N,)
+MultiLabelMarginLoss MultiLabelSoftMarginLoss : (N, C) twice | (), or (N,)
+AlphaDropout FeatureAlphaDropout : (*) | the same
 PixelShuffle : (*, C r r, H, W) | (*, C, H r, W r)
 PixelUnshuffle : (*, C, H r, W r) | (*, C r r, H, W)
 CircularPad1d ConstantPad1d ReflectionPad1d ReplicationPad1d ZeroPad1d : (N, C, L) or (C, L) | (N, C, L_out)

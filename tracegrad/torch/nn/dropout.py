@@ -6,7 +6,7 @@ from tracegrad.torch.functions.nn import nn_functional as F
 from tracegrad.torch.nn.function_module import FunctionModule
 from tracegrad.typing import Array
 
-__all__ = ["Dropout", "Dropout1d", "Dropout2d", "Dropout3d"]
+__all__ = ["AlphaDropout", "Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "FeatureAlphaDropout"]
 
 
 class _DropoutNd(FunctionModule):
@@ -57,4 +57,20 @@ class Dropout3d(_DropoutNd, function=F.dropout3d):
     >>> import tracegrad as tg
     >>> Dropout3d()(tg.ones(2, 3, 4, 4, 4)).shape
     torch.Size([2, 3, 4, 4, 4])
+    """
+
+
+class AlphaDropout(_DropoutNd, function=F.alpha_dropout):
+    """`alpha_dropout`: random elements at the lower limit of SELU, with the mean and variance of the input.
+
+    >>> AlphaDropout().eval()(1.5)
+    1.5
+    """
+
+
+class FeatureAlphaDropout(_DropoutNd, function=F.feature_alpha_dropout):
+    """`alpha_dropout` of whole channels.
+
+    >>> FeatureAlphaDropout().eval()(1.5)
+    1.5
     """

@@ -1,4 +1,4 @@
-"""Modules with weight matrices: `Linear`, `Bilinear`, and `Embedding`, which selects rows of its weight."""
+"""Modules with weight matrices: `Linear`, `Bilinear`, and embeddings, which select rows."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import math
 from typing import Any
 
 from tracegrad.errors import UnsupportedError
-from tracegrad.torch.functions.linalg.matmul import einsum
 from tracegrad.torch.functions.nn import nn_functional as F
 from tracegrad.torch.modes import no_grad
 from tracegrad.torch.nn import init
@@ -15,7 +14,7 @@ from tracegrad.torch.nn.parameter import Parameter
 from tracegrad.torch.tape.tensors.factories import empty
 from tracegrad.typing import Array
 
-__all__ = ["Bilinear", "Embedding", "Identity", "Linear"]
+__all__ = ["Bilinear", "Embedding", "EmbeddingBag", "Identity", "Linear"]
 
 
 class Identity(Module):
@@ -103,8 +102,7 @@ class Bilinear(Module):
 
     def forward(self, input1: Array, input2: Array) -> Any:
         """Return the output."""
-        result = einsum("...i,kij,...j->...k", input1, self.weight, input2)
-        return result if self.bias is None else result + self.bias
+        return F.bilinear(input1, input2, self.weight, self.bias)
 
     def extra_repr(self) -> str:
         return (
@@ -183,3 +181,80 @@ class Embedding(Module):
         if self.norm_type != 2:
             norm += f", norm_type={self.norm_type}"
         return f"{self.num_embeddings}, {self.embedding_dim}{padding}{norm}"
+
+
+class EmbeddingBag(Module):
+    """Sums, means or maxima of rows of the parameter `weight`, (num_embeddings, embedding_dim), at indices in bags.
+
+    The weight begins as standard normal numbers. UnsupportedError for `scale_grad_by_freq` and `sparse`.
+
+    >>> import tracegrad as tg
+    >>> EmbeddingBag(10, 3, mode="sum")(tg.tensor([1, 2, 4, 5]), tg.tensor([0, 2])).shape
+    torch.Size([2, 3])
+    """
+
+    def __init__(
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        mode: str = "mean",
+        sparse: bool = False,
+        _weight: Any = None,
+        include_last_offset: bool = False,
+        padding_idx: int | None = None,
+        device: Any = None,
+        dtype: Any = None,
+    ):
+        super().__init__()
+        if scale_grad_by_freq or sparse:
+            raise UnsupportedError("EmbeddingBag: scale_grad_by_freq and sparse are not supported")
+        self.num_embeddings, self.embedding_dim, self.mode = num_embeddings, embedding_dim, mode
+        self.max_norm, self.norm_type, self.include_last_offset = max_norm, norm_type, include_last_offset
+        if padding_idx is not None and not -num_embeddings <= padding_idx < num_embeddings:
+            raise AssertionError("padding_idx must be within num_embeddings")
+        self.padding_idx = None if padding_idx is None else padding_idx % num_embeddings
+        if _weight is None:
+            _weight = empty(num_embeddings, embedding_dim, device=device, dtype=dtype)
+            self.weight = Parameter(_weight)
+            self.reset_parameters()
+        else:
+            self.weight = Parameter(_weight)
+
+    def reset_parameters(self) -> None:
+        """Draw the weight anew; the row `padding_idx` becomes zeros."""
+        init.normal_(self.weight)
+        if self.padding_idx is not None:
+            with no_grad():
+                self.weight[self.padding_idx].fill_(0)
+
+    @classmethod
+    def from_pretrained(cls, embeddings: Any, freeze: bool = True, **options: Any) -> Any:
+        """Make a module whose weight is a Tensor (num_embeddings, embedding_dim), which is not trained if `freeze`."""
+        rows, columns = embeddings.shape
+        bag = cls(rows, columns, _weight=embeddings, **options)
+        bag.weight.requires_grad = not freeze
+        return bag
+
+    def forward(self, input: Array, offsets: Any = None, per_sample_weights: Any = None) -> Any:
+        """Return the reduced rows of each bag."""
+        return F.embedding_bag(
+            input,
+            self.weight,
+            offsets,
+            self.max_norm,
+            self.norm_type,
+            mode=self.mode,
+            per_sample_weights=per_sample_weights,
+            include_last_offset=self.include_last_offset,
+            padding_idx=self.padding_idx,
+        )
+
+    def extra_repr(self) -> str:
+        text = f"{self.num_embeddings}, {self.embedding_dim}"
+        text += "" if self.max_norm is None else f", max_norm={self.max_norm}"
+        text += "" if self.norm_type == 2 else f", norm_type={self.norm_type}"
+        text += f", mode={self.mode!r}"
+        return text if self.padding_idx is None else f"{text}, padding_idx={self.padding_idx}"

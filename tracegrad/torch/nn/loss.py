@@ -19,6 +19,7 @@ from tracegrad.typing import Array
 __all__ = [
     "BCELoss",
     "BCEWithLogitsLoss",
+    "CTCLoss",
     "CosineEmbeddingLoss",
     "CosineSimilarity",
     "CrossEntropyLoss",
@@ -29,6 +30,9 @@ __all__ = [
     "L1Loss",
     "MSELoss",
     "MarginRankingLoss",
+    "MultiLabelMarginLoss",
+    "MultiLabelSoftMarginLoss",
+    "MultiMarginLoss",
     "NLLLoss",
     "PairwiseDistance",
     "PoissonNLLLoss",
@@ -336,6 +340,77 @@ class CosineEmbeddingLoss(_PairLoss, function=F.cosine_embedding_loss):
     >>> CosineEmbeddingLoss()(tg.eye(2), tg.ones(2, 2), tg.tensor([1, -1]))
     tensor(0.5000)
     """
+
+
+class MultiLabelMarginLoss(_PlainLoss, function=F.multilabel_margin_loss):
+    """Sum of max(0, 1 - (x[j] - x[i])) over the target classes j and the other classes i, divided by their number.
+
+    >>> import tracegrad as tg
+    >>> MultiLabelMarginLoss()(tg.tensor([[0.1, 0.2, 0.4, 0.8]]), tg.tensor([[3, 0, -1, 1]]))
+    tensor(0.8500)
+    """
+
+
+class MultiLabelSoftMarginLoss(_WeightedLoss):
+    """Mean over the classes of the binary cross entropy of sigmoid(input) and the targets.
+
+    >>> import tracegrad as tg
+    >>> MultiLabelSoftMarginLoss()(tg.zeros(1, 2), tg.tensor([[1.0, 0.0]]))
+    tensor(0.6931)
+    """
+
+    def forward(self, input: Array, target: Array) -> Array:
+        """Return the loss."""
+        return F.multilabel_soft_margin_loss(input, target, self.weight, reduction=self.reduction)
+
+
+class MultiMarginLoss(_WeightedLoss):
+    """Sum of max(0, margin - x[y] + x[i])**p over the classes i except the target y, divided by their number.
+
+    ValueError unless p is 1 or 2.
+
+    >>> import tracegrad as tg
+    >>> MultiMarginLoss()(tg.tensor([[0.1, 0.2, 0.4, 0.8]]), tg.tensor([3]))
+    tensor(0.3250)
+    """
+
+    def __init__(
+        self,
+        p: int = 1,
+        margin: float = 1.0,
+        weight: Any = None,
+        size_average: Any = None,
+        reduce: Any = None,
+        reduction: str = "mean",
+    ):
+        super().__init__(weight, size_average, reduce, reduction)
+        if p not in (1, 2):
+            raise ValueError("only p == 1 and p == 2 supported")
+        self.p, self.margin = p, margin
+
+    def forward(self, input: Array, target: Array) -> Array:
+        """Return the loss."""
+        return F.multi_margin_loss(input, target, self.p, self.margin, self.weight, reduction=self.reduction)
+
+
+class CTCLoss(_Loss):
+    """Connectionist temporal classification: `ctc_loss`.
+
+    >>> import tracegrad as tg
+    >>> logs = tg.full((2, 1, 2), 0.5).log()
+    >>> CTCLoss()(logs, tg.tensor([[1]]), (2,), (1,)).neg().exp()
+    tensor(0.7500)
+    """
+
+    def __init__(self, blank: int = 0, reduction: str = "mean", zero_infinity: bool = False):
+        super().__init__(reduction=reduction)
+        self.blank, self.zero_infinity = blank, zero_infinity
+
+    def forward(self, log_probs: Array, targets: Array, input_lengths: Any, target_lengths: Any) -> Any:
+        """Return the loss."""
+        return F.ctc_loss(
+            log_probs, targets, input_lengths, target_lengths, self.blank, self.reduction, self.zero_infinity
+        )
 
 
 class TripletMarginLoss(_Loss):

@@ -17,12 +17,13 @@ from tracegrad.torch.functions.nn import nn_functional as F
 from tracegrad.torch.nn.init import uniform_
 from tracegrad.torch.nn.module import Module
 from tracegrad.torch.nn.parameter import Parameter
-from tracegrad.torch.tape.tensors.factories import empty, zeros
+from tracegrad.torch.nn.utils.rnn import PackedSequence, padded
+from tracegrad.torch.tape.tensors.factories import empty, tensor, zeros
 from tracegrad.typing import Array
 
 __all__ = ["GRU", "LSTM", "RNN", "GRUCell", "LSTMCell", "RNNBase", "RNNCell"]
 
-_cat, _stack, _chunk = FUNCTIONS["cat"], FUNCTIONS["stack"], FUNCTIONS["chunk"]
+_cat, _stack, _chunk, _where = (FUNCTIONS[name] for name in ("cat", "stack", "chunk", "where"))
 _relu, _tanh, _sigmoid = FUNCTIONS["relu"], FUNCTIONS["tanh"], FUNCTIONS["sigmoid"]
 
 
@@ -67,6 +68,12 @@ def _kind_of(nonlinearity: str) -> str:
 
 
 # -- sequences --------------------------------------------------------------------------------------------------------
+def _until(time: int, lengths: list[int], following: Any, state: Any) -> list[Any]:
+    """Return the following states of sequences that have an element at this time, and the old ones of the others."""
+    inside = tensor([[length > time] for length in lengths])
+    return [_where(inside, new, old) for new, old in zip(following, state)]
+
+
 class RNNBase(Module):
     """Base class of recurrent networks.
 
@@ -142,13 +149,12 @@ class RNNBase(Module):
         of both states. The results have the same forms. RuntimeError for other sizes, ValueError for other numbers of
         dimensions.
         """
+        if isinstance(input, PackedSequence):
+            return self._packed(input, hx)
         name, rank = self._get_name(), len(input.shape)
         if rank not in (2, 3):
             raise ValueError(f"{name}: Expected input to be 2D or 3D, got {rank}D instead")
-        if input.shape[-1] != self.input_size:
-            raise RuntimeError(
-                f"input.size(-1) must be equal to input_size. Expected {self.input_size}, got {input.shape[-1]}"
-            )
+        self._require_width(input)
         x = input.reshape(input.shape[0], 1, input.shape[1]) if rank == 2 else input
         x = x.transpose(0, 1) if self.batch_first and rank == 3 else x
         output, states = self._run(x, self._begin(hx, x, rank == 2))
@@ -157,6 +163,26 @@ class RNNBase(Module):
         if rank == 2:
             output, states = output.squeeze(1), [s.squeeze(1) for s in states]
         return output, tuple(states) if self.mode == "LSTM" else states[0]
+
+    def _require_width(self, x: Array) -> None:
+        if x.shape[-1] != self.input_size:
+            raise RuntimeError(
+                f"input.size(-1) must be equal to input_size. Expected {self.input_size}, got {x.shape[-1]}"
+            )
+
+    def _packed(self, sequence: PackedSequence, hx: Any) -> Any:
+        """Run packed sequences as padded ones, whose states stay the same after their ends."""
+        self._require_width(sequence.data)
+        sizes = sequence.batch_sizes.tolist()
+        x, order = padded(sequence.data, sizes), sequence.sorted_indices
+        if hx is not None and order is not None:
+            hx = tuple([h[:, order] for h in hx]) if self.mode == "LSTM" else hx[:, order]
+        output, states = self._run(x, self._begin(hx, x, False), sequence.lengths())
+        if order is not None:
+            states = [state[:, sequence.unsorted_indices] for state in states]
+        places = [(t, n) for t, size in enumerate(sizes) for n in range(size)]
+        data = output[[t for t, _ in places], [n for _, n in places]]
+        return sequence._replace(data=data), tuple(states) if self.mode == "LSTM" else states[0]
 
     def _begin(self, hx: Any, x: Any, unbatched: bool) -> list[Any]:
         """Return the states before the first step, one for each part."""
@@ -173,14 +199,14 @@ class RNNBase(Module):
                 raise RuntimeError(f"Expected {label} size {wanted}, got {list(state.shape)}")
         return [state.reshape(*shape) for state in args]
 
-    def _run(self, x: Any, states: list[Any]) -> tuple[Any, list[Any]]:
-        """Return the outputs at all steps, and the states after the last."""
+    def _run(self, x: Any, states: list[Any], lengths: list[int] | None = None) -> tuple[Any, list[Any]]:
+        """Return the outputs at all steps, and the states after the last; sequences may have lengths."""
         last: list[list[Any]] = [[] for _ in states]
         state_index = 0
         for k in range(self.num_layers):
             results = []
             for suffix in self._suffixes(k):
-                outputs, ended = self._pass(x, [state[state_index] for state in states], suffix)
+                outputs, ended = self._pass(x, [state[state_index] for state in states], suffix, lengths)
                 results.append(outputs)
                 for part, state in zip(last, ended):
                     part.append(state)
@@ -190,7 +216,7 @@ class RNNBase(Module):
                 x = F.dropout(x, self.dropout)
         return x, [_stack(part) for part in last]
 
-    def _pass(self, x: Any, state: Any, suffix: str) -> tuple[Any, Any]:
+    def _pass(self, x: Any, state: Any, suffix: str, lengths: list[int] | None = None) -> tuple[Any, Any]:
         """Return the outputs at all steps in one direction of one layer, and the state after the last."""
         step, length = _KINDS[self.mode][2], x.shape[0]
         bias_ih = getattr(self, f"bias_ih_{suffix}") if self.bias else None
@@ -200,7 +226,9 @@ class RNNBase(Module):
         backwards = suffix.endswith("_reverse")
         outputs = []
         for k in range(length):
-            state = step(args[length - 1 - k if backwards else k], state, weight, bias_hh)
+            at = length - 1 - k if backwards else k
+            following = step(args[at], state, weight, bias_hh)
+            state = following if lengths is None else _until(at, lengths, following, state)
             outputs.append(state[0])
         return _stack(outputs[::-1] if backwards else outputs), state
 

@@ -1,6 +1,6 @@
 """Namespace of `torch.optim`, and in lower case the same rules as pure functions of pytrees."""
 
-from tracegrad.torch.optim import lr_scheduler, schedules
+from tracegrad.torch.optim import lr_scheduler, schedules, swa_utils
 from tracegrad.torch.optim.functional import adagrad, adam, adamw, clip_by_global_norm, rmsprop, sgd
 from tracegrad.torch.optim.lbfgs import LBFGS
 from tracegrad.torch.optim.optimizer import Optimizer
@@ -40,4 +40,5 @@ __all__ = [
     "rmsprop",
     "schedules",
     "sgd",
+    "swa_utils",
 ]

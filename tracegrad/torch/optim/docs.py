@@ -7,6 +7,15 @@ from tracegrad.utils.doc_table import DocTable
 __all__ = ["OPTIM_DOCS"]
 
 _PARAMETERS = """
+anneal_epochs : int | Number of epochs until the last rate.
+avg_fn : callable | Function of an average, a value and the number of averaged values.
+decay : float | Share of the average that stays.
+device : str or device | Device, which is "cpu".
+loader : iterable | Batches.
+model : Module | Model.
+multi_avg_fn : callable | The same for lists, in place.
+swa_lr : float or list of float | Last rate, or one for each group.
+use_buffers : bool | Whether buffers are averaged.
 T_0 : int | Number of epochs of the first cycle.
 T_max : int | Number of epochs of half a wave.
 T_mult : int | Factor between the lengths of one cycle and the next.
@@ -99,6 +108,8 @@ constant.lr linear.lr exponential.lr cosine.lr : float | Rate.
 """
 
 _RESULTS = """
+get_ema_avg_fn get_swa_avg_fn get_ema_multi_avg_fn get_swa_multi_avg_fn : callable | Function of an average.
+update_bn : None | Nothing.
 sgd adam adamw rmsprop adagrad : Pure | Pair `(init, update)` of pure functions.
 clip_by_global_norm : pytree of array | Scaled gradients.
 constant linear exponential cosine : callable | Function of the step number to the rate.

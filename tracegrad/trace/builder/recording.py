@@ -14,12 +14,12 @@ from tracegrad.cpython.frames import instruction_of
 from tracegrad.errors import TraceError, UnsupportedError, located, user_frame
 from tracegrad.ir import Builder, GraphNode, GraphValue
 from tracegrad.ops import Op
-from tracegrad.ops.core.forms import Compose, Contract, Fold, Map, Scan
+from tracegrad.ops.core.forms import Compose, Contract, FoldForm, Map, Scan
 from tracegrad.typing import NDArray
 from tracegrad.utils.errstate import USUAL, sprung, traps
 
 _NO_PLAIN_SIZES = (GraphValue, Size)
-_BY_NUMPY = Map | Fold | Scan | Contract | Compose  # the forms of ops that NumPy computes
+_BY_NUMPY = Map | FoldForm | Scan | Contract | Compose  # the forms of ops that NumPy computes
 
 ESCAPED = "a traced value escaped from the trace that made it: return it from the function instead"
 

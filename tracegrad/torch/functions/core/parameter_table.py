@@ -8,6 +8,32 @@ from __future__ import annotations
 from tracegrad.utils.doc_table import DocTable
 
 _PARAMETERS = """
+antialias : bool | Whether the kernel covers all inputs between two outputs.
+align_corners : bool | Whether the centers of the corners stay in place.
+blank : int | Class of the blank.
+distance_function : callable | Distance of two batches of vectors.
+grid : Tensor or ndarray | Points (x, y) or (x, y, z), with coordinates from -1 to 1.
+hard : bool | Whether the result is one-hot.
+include_last_offset : bool | Whether the last offset is the end.
+input_lengths : Tensor or tuple of int | Lengths of the inputs, (N,).
+log_probs : Tensor or ndarray | Logarithms of probabilities, (T, N, C).
+logits : Tensor or ndarray | Unnormalized logarithms of probabilities.
+offsets : Tensor or ndarray | Beginnings of the bags.
+per_sample_weights : Tensor or ndarray | Factors of the rows.
+recompute_scale_factor : bool | Whether the factor is computed again from the rounded sizes.
+scale_factor : float or tuple of float | Factor of the sizes.
+target_lengths : Tensor or tuple of int | Lengths of the targets, (N,).
+targets : Tensor or ndarray | Classes.
+tau : float | Temperature.
+theta : Tensor or ndarray | Affine maps.
+zero_infinity : bool | Whether infinite losses become 0.
+grid_sample.padding_mode : {"zeros", "border", "reflection"} | What is outside of the image.
+grid_sample.mode : {"bilinear", "nearest", "bicubic"} | Interpolation.
+interpolate.mode : str | "nearest", "nearest-exact", "linear", "bilinear", "bicubic", "trilinear" or "area".
+embedding_bag.mode : {"sum", "mean", "max"} | Reduction.
+alpha_dropout.p feature_alpha_dropout.p : float | Probability with which an element is dropped.
+multi_margin_loss.p : {1, 2} | Exponent.
+triplet_margin_with_distance_loss.swap : bool | Whether the distance of the positive is used if it is smaller.
 A : Tensor or ndarray | Matrix, or a batch of matrices in the last two dimensions.
 B : Tensor or ndarray | Right-hand side: a vector, a matrix, or a batch of them.
 L : Tensor or ndarray | Cholesky factor.

@@ -1,17 +1,21 @@
-"""Dropout functions: zero random elements or channels, anew at each call of a traced function."""
+"""Random functions: dropout, and `gumbel_softmax`. A traced function draws at each call."""
 
 from __future__ import annotations
 
+import math
 import warnings
+from typing import Any
 
 import numpy as np
 
 from tracegrad.errors import located
 from tracegrad.numpy_api.operands import operands
-from tracegrad.ops.elementwise.table import multiply
+from tracegrad.ops.elementwise.table import add, divide, equal, log, multiply, negative, subtract
+from tracegrad.ops.shape.linear import cast, stop_gradient
 from tracegrad.torch.functions.core.generator import stream
 from tracegrad.torch.functions.core.operands import floating
-from tracegrad.torch.functions.nn.activations import updating
+from tracegrad.torch.functions.core.registry import FUNCTIONS
+from tracegrad.torch.functions.nn.activations import softmax, updating
 from tracegrad.typing import Array
 
 
@@ -69,3 +73,55 @@ def _dropout(x: Array, p: float, shape: tuple[int, ...]) -> Array:
         return multiply(x, 0.0)
     saved = stream("dropout").random(shape, np.float32) >= p
     return multiply(*operands(x, saved.astype(x.dtype) * (1 / (1 - p))))
+
+
+def alpha_dropout(input: Array, p: float = 0.5, training: bool = False, inplace: bool = False) -> Array:
+    """Set elements to the lower limit of `selu` with probability `p`, then restore the mean 0 and the variance 1.
+
+    Source: G. Klambauer, T. Unterthiner, A. Mayr, S. Hochreiter, "Self-normalizing neural networks", NeurIPS 2017.
+    ValueError if `p` is no probability.
+    """
+    x = _with_noise("alpha_dropout", input, p)
+    return _alpha_dropout(x, p, x.shape, inplace=inplace) if training else input
+
+
+def feature_alpha_dropout(input: Array, p: float = 0.5, training: bool = False, inplace: bool = False) -> Array:
+    """Apply `alpha_dropout` to whole channels of an input (N, C, ...)."""
+    x = _with_noise("feature_alpha_dropout", input, p)
+    shape = (*x.shape[:2], *(1,) * (len(x.shape) - 2))
+    return _alpha_dropout(x, p, shape, inplace=inplace) if training else input
+
+
+@updating
+def _alpha_dropout(x: Any, p: float, shape: tuple[int, ...]) -> Any:
+    if p == 1:
+        return multiply(x, 0.0)
+    limit = -1.7580993408473766  # -scale * alpha of selu
+    factor = 1 / math.sqrt((1 - p) * (1 + p * limit**2))
+    saved = stream("alpha_dropout").random(shape, np.float32) >= p
+    mask = operands(x, saved.astype(x.dtype))[1]
+    return add(multiply(x, multiply(mask, factor)), add(multiply(mask, -factor * limit), factor * limit * (1 - p)))
+
+
+def gumbel_softmax(logits: Any, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1) -> Any:
+    """Draw from the relaxed categorical distribution: softmax((logits + Gumbel noise) / tau).
+
+    With `hard`, the result is one-hot, and has the derivative of the softmax. In a trace, the noise is drawn at each
+    call. Source: E. Jang, S. Gu, B. Poole, "Categorical reparameterization with Gumbel-softmax", ICLR 2017.
+
+    >>> gumbel_softmax(np.array([0.0, 1000.0]), hard=True).tolist()
+    [0.0, 1.0]
+    """
+    x = floating(logits)
+    limits = np.finfo(x.dtype)
+    u = stream("gumbel_softmax").random(x.shape, np.float32 if x.dtype.itemsize < 8 else np.float64)
+    x, u = operands(x, np.maximum(u.astype(x.dtype), limits.tiny))
+    noise = negative(log(negative(log(subtract(u, float(limits.epsneg) / 2)))))
+    soft = softmax(divide(add(x, noise), tau), dim)
+    if not hard:
+        return soft
+    axis = dim % len(x.shape)
+    place = FUNCTIONS["argmax"](soft, axis, keepdim=True)
+    classes = np.arange(x.shape[axis]).reshape((-1, *(1,) * (len(x.shape) - axis - 1)))
+    choice = cast(equal(place, classes), dtype=x.dtype.name)
+    return add(subtract(choice, stop_gradient(soft)), soft)

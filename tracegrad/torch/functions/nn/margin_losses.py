@@ -1,9 +1,11 @@
-"""Margin losses and negative log likelihoods of distributions, of `torch.nn.functional`."""
+"""Margin losses of scores and distances, and negative log likelihoods, of `torch.nn.functional`."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
+
+import numpy as np
 
 from tracegrad.errors import located
 from tracegrad.numpy_api.operands import arrays, promoted
@@ -15,6 +17,8 @@ from tracegrad.ops.elementwise.table import (
     greater,
     log,
     log1p,
+    logical_and,
+    logical_not,
     minimum,
     multiply,
     negative,
@@ -24,11 +28,14 @@ from tracegrad.ops.elementwise.table import (
     subtract,
     where,
 )
-from tracegrad.ops.shape.linear import stop_gradient
-from tracegrad.torch.functions.core.dims import size_error
-from tracegrad.torch.functions.core.operands import in_floats
+from tracegrad.ops.indexing.gather_scatter import gather
+from tracegrad.ops.shape.linear import cast, reshape, stop_gradient
+from tracegrad.torch.functions.core.dims import lengths, size_error
+from tracegrad.torch.functions.core.operands import as_node, floating, in_floats
+from tracegrad.torch.functions.core.registry import FUNCTIONS
 from tracegrad.torch.functions.math import reductions
 from tracegrad.torch.functions.math.pointwise import clamp_min
+from tracegrad.torch.functions.nn.activations import logsigmoid
 from tracegrad.torch.functions.nn.attention import pairwise_distance
 from tracegrad.torch.functions.nn.losses import checked, mean_or_sum
 from tracegrad.typing import Array, ArrayLike
@@ -167,3 +174,110 @@ def gaussian_nll_loss(
     v = add(v, stop_gradient(subtract(clamp_min(v, eps), v)))
     loss = multiply(0.5, add(log(v), divide(square(subtract(x, t)), v)))
     return mean_or_sum(add(loss, 0.5 * math.log(2 * math.pi)) if full else loss, checked(reduction))
+
+
+def _scores(name: str, input: Any, target: Any, shape: tuple[int, ...]) -> None:
+    if len(input.shape) not in (1, 2) or tuple(target.shape) != shape:
+        raise RuntimeError(
+            located(
+                f"{name}: inconsistent target size: {lengths(target.shape)} for input of size: {lengths(input.shape)}"
+            )
+        )
+
+
+def multi_margin_loss(
+    input: Any,
+    target: Any,
+    p: int = 1,
+    margin: float = 1.0,
+    weight: Any = None,
+    size_average: None = None,
+    reduce: None = None,
+    reduction: str = "mean",
+) -> Array:
+    """Sum of max(0, margin - x[y] + x[i])**p over the classes i except the target y, divided by their number.
+
+    The scores x are (N, C) or (C,), and the targets (N,) or (). ValueError unless p is 1 or 2.
+    """
+    if p not in (1, 2):
+        raise ValueError(located("only p == 1 and p == 2 supported"))
+    x, y = arrays(input, target)
+    _scores("multi_margin_loss", x, y, x.shape[:-1])
+    how = checked(reduction)
+    weight = None if weight is None else floating(weight)
+    return mean_or_sum(as_node("MultiMarginLossBackward0", _multi_margin_loss, floating(x), y, p, margin, weight), how)
+
+
+def _multi_margin_loss(x: Any, y: Any, p: int, margin: float, weight: Any) -> Array:
+    index = reshape(y, shape=(*y.shape, 1))
+    terms = clamp_min(add(subtract(x, FUNCTIONS["take_along_dim"](x, index, -1)), margin), 0)
+    terms = square(terms) if p == 2 else terms
+    terms = where(equal(index, np.arange(x.shape[-1])), 0.0, terms)
+    terms = terms if weight is None else multiply(terms, gather(weight, index, axes=(0,)))
+    return divide(reductions.sum(terms, -1), x.shape[-1])
+
+
+def multilabel_margin_loss(
+    input: Any, target: Any, size_average: None = None, reduce: None = None, reduction: str = "mean"
+) -> Array:
+    """Sum of max(0, 1 - (x[j] - x[i])) over the target classes j and the other classes i, divided by C.
+
+    The scores x are (N, C) or (C,). The targets are class numbers of the same shape; those from the first -1 on are
+    ignored.
+    """
+    x, y = arrays(input, target)
+    _scores("multilabel_margin_loss", x, y, x.shape)
+    how = checked(reduction)
+    return mean_or_sum(as_node("MultilabelMarginLossBackward0", _multilabel_margin_loss, floating(x), y), how)
+
+
+def _multilabel_margin_loss(x: Any, y: Any) -> Array:
+    counts = FUNCTIONS["cumprod"](cast(greater(y, -1), dtype="int64"), -1)
+    index = where(equal(counts, 1), y, 0)
+    column = (*y.shape, 1)
+    used = reshape(equal(counts, 1), shape=column)
+    hits = logical_and(used, equal(reshape(index, shape=column), np.arange(x.shape[-1])))
+    others = logical_not(FUNCTIONS["any"](hits, -2))
+    scores = reshape(FUNCTIONS["take_along_dim"](x, index, -1), shape=column)
+    row = (*x.shape[:-1], 1, x.shape[-1])
+    terms = clamp_min(add(subtract(reshape(x, shape=row), scores), 1), 0)
+    paired = logical_and(used, reshape(others, shape=row))
+    return divide(reductions.sum(where(paired, terms, 0.0), (-2, -1)), x.shape[-1])
+
+
+def multilabel_soft_margin_loss(
+    input: Any,
+    target: Any,
+    weight: Any = None,
+    size_average: None = None,
+    reduce: None = None,
+    reduction: str = "mean",
+) -> Array:
+    """Mean over the classes of the binary cross entropy of sigmoid(input) and the targets, which are 0 or 1."""
+    x, t = _floats(input, target)
+    loss = negative(add(multiply(t, logsigmoid(x)), multiply(subtract(1, t), logsigmoid(negative(x)))))
+    loss = loss if weight is None else multiply(loss, floating(weight))
+    return mean_or_sum(reductions.mean(loss, -1), checked(reduction))
+
+
+def triplet_margin_with_distance_loss(
+    anchor: Any,
+    positive: Any,
+    negative: Any,
+    *,
+    distance_function: Any = None,
+    margin: float = 1.0,
+    swap: bool = False,
+    reduction: str = "mean",
+) -> Any:
+    """max(0, margin + d(anchor, positive) - d(anchor, negative)), for any distance d; by default the 2-norm.
+
+    With `swap`, d(positive, negative) is used if it is smaller. ValueError unless the margin is positive.
+    """
+    if margin <= 0:
+        raise ValueError(located(f"margin must be greater than 0, got {margin}"))
+    distance = pairwise_distance if distance_function is None else distance_function
+    near, far = distance(anchor, positive), distance(anchor, negative)
+    if swap:
+        far = minimum(far, distance(positive, negative))
+    return mean_or_sum(clamp_min(add(subtract(near, far), margin), 0), checked(reduction))

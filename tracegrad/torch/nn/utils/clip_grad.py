@@ -1,4 +1,4 @@
-"""Namespace of `torch.nn.utils`: gradient clipping, and parameters as one vector."""
+"""Gradient clipping, and parameters as one vector."""
 
 from __future__ import annotations
 

@@ -1,0 +1,1 @@
+from tracegrad.torch.optim.swa_utils import *

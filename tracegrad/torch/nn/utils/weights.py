@@ -1,0 +1,175 @@
+"""Weights as functions of other parameters, which a hook computes before each call of a module.
+
+T. Salimans and D. P. Kingma, "Weight normalization", NeurIPS 2016; T. Miyato, T. Kataoka, M. Koyama, Y. Yoshida,
+"Spectral normalization for generative adversarial networks", ICLR 2018.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tracegrad.torch.functions.core.registry import FUNCTIONS
+from tracegrad.torch.modes import no_grad
+from tracegrad.torch.nn import functional as F
+from tracegrad.torch.nn.docs import MODULE_DOCS
+from tracegrad.torch.nn.parameter import Parameter
+from tracegrad.torch.tape.tensors.random import randn
+
+__all__ = ["remove_spectral_norm", "remove_weight_norm", "spectral_norm", "weight_norm"]
+
+
+class _WeightHook:
+    """Hook that computes the attribute `name` of a module before each call."""
+
+    name: str
+
+    def compute(self, module: Any) -> Any:
+        """Return the weight."""
+        raise NotImplementedError
+
+    def __call__(self, module: Any, inputs: Any) -> None:
+        setattr(module, self.name, self.compute(module))
+
+
+class WeightNorm(_WeightHook):
+    """Weight of the norms `name_g` and directions `name_v`."""
+
+    def __init__(self, name: str, dim: int | None):
+        self.name, self.dim = name, dim
+
+    def norm(self, v: Any) -> Any:
+        """Return the norms over all dimensions except `dim`."""
+        if self.dim is None:
+            return v.norm()
+        others = [k for k in range(len(v.shape)) if k != self.dim % len(v.shape)]
+        return v.square().sum(others, keepdim=True).sqrt() if others else v.abs()
+
+    def compute(self, module: Any) -> Any:
+        v = getattr(module, f"{self.name}_v")
+        return v * (getattr(module, f"{self.name}_g") / self.norm(v))
+
+
+class SpectralNorm(_WeightHook):
+    """Weight divided by its largest singular value, which power iterations estimate."""
+
+    def __init__(self, name: str, n_power_iterations: int, eps: float, dim: int):
+        self.name, self.n_power_iterations, self.eps, self.dim = name, n_power_iterations, eps, dim
+
+    def matrix(self, weight: Any) -> Any:
+        """Return the weight as a matrix, with dimension `dim` first."""
+        return weight.movedim(self.dim, 0).reshape(weight.shape[self.dim], -1)
+
+    def compute(self, module: Any) -> Any:
+        weight = getattr(module, f"{self.name}_orig")
+        u, v = getattr(module, f"{self.name}_u"), getattr(module, f"{self.name}_v")
+        matrix = self.matrix(weight)
+        if module.training:
+            with no_grad():
+                for _ in range(self.n_power_iterations):
+                    v.copy_(F.normalize(FUNCTIONS["mv"](matrix.mT, u), dim=0, eps=self.eps))
+                    u.copy_(F.normalize(FUNCTIONS["mv"](matrix, v), dim=0, eps=self.eps))
+            u, v = u.clone(), v.clone()
+        return weight / FUNCTIONS["dot"](u, FUNCTIONS["mv"](matrix, v))
+
+
+def _hook_of(module: Any, kind: type, name: str) -> Any:
+    """Return the handle of the hook of this kind; ValueError if there is none."""
+    handles = module.__dict__.get("_weight_hooks", {})
+    handle = handles.get((kind, name))
+    if handle is None:
+        raise ValueError(f"{'weight' if kind is WeightNorm else 'spectral'}_norm of '{name}' not found in {module}")
+    return handles.pop((kind, name))
+
+
+def _install(module: Any, hook: _WeightHook) -> None:
+    handles = module.__dict__.setdefault("_weight_hooks", {})
+    if any(name == hook.name for _, name in handles):
+        raise RuntimeError(f"Cannot register two weight_norm hooks on the same parameter {hook.name}")
+    setattr(module, hook.name, hook.compute(module))
+    handles[type(hook), hook.name] = hook, module.register_forward_pre_hook(hook)
+
+
+def weight_norm(module: Any, name: str = "weight", dim: int | None = 0) -> Any:
+    """Replace a parameter of a module by its norms `name_g` and its directions `name_v`; returns the module.
+
+    >>> from tracegrad.nn import Linear
+    >>> sorted(name for name, _ in weight_norm(Linear(2, 3)).named_parameters())
+    ['bias', 'weight_g', 'weight_v']
+    """
+    hook, weight = WeightNorm(name, dim), getattr(module, name)
+    delattr(module, name)
+    module.register_parameter(f"{name}_g", Parameter(hook.norm(weight.detach())))
+    module.register_parameter(f"{name}_v", Parameter(weight.detach().clone()))
+    _install(module, hook)
+    return module
+
+
+def remove_weight_norm(module: Any, name: str = "weight") -> Any:
+    """Undo `weight_norm`: the present weight becomes a parameter; returns the module.
+
+    ValueError if there is no such weight.
+
+    >>> from tracegrad.nn import Linear
+    >>> [name for name, _ in remove_weight_norm(weight_norm(Linear(2, 3))).named_parameters()]
+    ['bias', 'weight']
+    """
+    hook, handle = _hook_of(module, WeightNorm, name)
+    handle.remove()
+    weight = hook.compute(module).detach()
+    for ending in ("", "_g", "_v"):
+        delattr(module, f"{name}{ending}")
+    module.register_parameter(name, Parameter(weight))
+    return module
+
+
+def spectral_norm(
+    module: Any, name: str = "weight", n_power_iterations: int = 1, eps: float = 1e-12, dim: int | None = None
+) -> Any:
+    """Divide a parameter of a module by its largest singular value before each call; returns the module.
+
+    The parameter becomes `name_orig`, with buffers `name_u` and `name_v` of the singular vectors. ValueError unless
+    there is at least one power iteration.
+
+    >>> from tracegrad.nn import Linear
+    >>> sorted(name for name, _ in spectral_norm(Linear(2, 3)).named_buffers())
+    ['weight_u', 'weight_v']
+    """
+    if n_power_iterations <= 0:
+        raise ValueError(f"Expected n_power_iterations to be positive, but got n_power_iterations={n_power_iterations}")
+    if dim is None:
+        dim = 1 if type(module).__name__.startswith("ConvTranspose") else 0
+    hook, weight = SpectralNorm(name, n_power_iterations, eps, dim), getattr(module, name)
+    delattr(module, name)
+    module.register_parameter(f"{name}_orig", weight)
+    height, width = hook.matrix(weight.detach()).shape
+    for ending, count in (("u", height), ("v", width)):
+        vector = F.normalize(randn(count, dtype=weight.dtype), dim=0, eps=eps)
+        module.register_buffer(f"{name}_{ending}", vector)
+    module.__dict__[name] = weight.detach()
+    hooks = module.__dict__.setdefault("_weight_hooks", {})
+    hooks[SpectralNorm, name] = hook, module.register_forward_pre_hook(hook)
+    return module
+
+
+def remove_spectral_norm(module: Any, name: str = "weight") -> Any:
+    """Undo `spectral_norm`: the present weight becomes a parameter; returns the module.
+
+    ValueError if there is no such weight.
+
+    >>> from tracegrad.nn import Linear
+    >>> [name for name, _ in remove_spectral_norm(spectral_norm(Linear(2, 3))).named_parameters()]
+    ['bias', 'weight']
+    """
+    hook, handle = _hook_of(module, SpectralNorm, name)
+    handle.remove()
+    was_training = module.training
+    module.training = False
+    weight = hook.compute(module).detach()
+    module.training = was_training
+    for ending in ("", "_orig", "_u", "_v"):
+        delattr(module, f"{name}{ending}")
+    module.register_parameter(name, Parameter(weight))
+    return module
+
+
+MODULE_DOCS.document(globals(), __all__)
