@@ -50,7 +50,7 @@ def reverse_jacobian(
         outputs, aux = flat.split(values)
         kinds = _kinds(outputs, description, "outputs", "c" if holomorphic else "f")
 
-        def compute_rows(start: Operand, count: int) -> list[Operand]:
+        def compute_rows(start: Operand, count: int) -> Any:
             if _total(kinds) == 1:
                 return [_with_axis(x) for x in pullback(_single(kinds))]
             return map_rows(lambda *cts: pullback(cts), _basis(kinds, start, count), count, str(description))
@@ -77,7 +77,7 @@ def forward_jacobian(
         kinds = _kinds(outputs, description, "outputs", "c" if holomorphic else "fc")
         inputs = _kinds(leaves, description, "arguments", "c" if holomorphic else "f")
 
-        def columns(start: Operand, count: int) -> list[Any]:
+        def columns(start: Operand, count: int) -> Any:
             if _total(inputs) == 1:
                 result = pushforward(_single(inputs))[: len(kinds)]
                 return [None if x is None else _with_axis(x) for x in result]

@@ -9,6 +9,7 @@ An annotation names what a value is:
 - `ArrayLike`: what a public function takes for an array: also NumPy's scalars, numbers, and sequences of all these.
 - `Axes`: what NumPy takes as `axis` and PyTorch as `dim`: one axis, some, or None for all.
 - `Shape`, `DType`: the shape and the dtype of an array. `DTypeLike`: what names a dtype, or None for the default.
+- `Casting`: NumPy's rules of `casting=`.
 - `Results`: what an op returns: an `Array`, or a tuple of them.
 - `Rule`: a function that a decorator returns as it is; `Args`: the parameters of a function that is wrapped.
 
@@ -18,7 +19,7 @@ They are for the type checker. Code that depends on the class of a value asks `i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol, TypeAlias
 
 import numpy as np
 
@@ -35,7 +36,20 @@ else:
 Rule = TypeVar("Rule", bound=Callable[..., object])
 Args = ParamSpec("Args")
 
-__all__ = ["Args", "Array", "ArrayLike", "Axes", "DType", "DTypeLike", "NDArray", "Number", "Results", "Rule", "Shape"]
+__all__ = [
+    "Args",
+    "Array",
+    "ArrayLike",
+    "Axes",
+    "Casting",
+    "DType",
+    "DTypeLike",
+    "NDArray",
+    "Number",
+    "Results",
+    "Rule",
+    "Shape",
+]
 
 Number: TypeAlias = bool | int | float | complex
 DType: TypeAlias = np.dtype[Any]
@@ -43,6 +57,7 @@ NDArray: TypeAlias = np.ndarray[Any, Any]
 Axes: TypeAlias = int | Sequence[int] | None
 Shape: TypeAlias = tuple[int, ...]
 DTypeLike: TypeAlias = "npt.DTypeLike | None"
+Casting: TypeAlias = Literal["no", "equiv", "safe", "same_kind", "unsafe"]
 
 
 class Array(Protocol):
@@ -57,7 +72,14 @@ class Array(Protocol):
     @property
     def dtype(self) -> DType: ...
 
+    @property
+    def T(self) -> Array: ...
+
+    def reshape(self, size: int, /, *sizes: int) -> Array: ...
+
     def __array__(self, dtype: Any = None, /) -> NDArray: ...
+
+    def astype(self, dtype: Any, /) -> Any: ...
 
     def __len__(self) -> int: ...
 

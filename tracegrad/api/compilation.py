@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from tracegrad.reroll import loop_detector, roll
 from tracegrad.scipy_api.registry import add_homes
 from tracegrad.trace.builder.hooks import HOOKS
 from tracegrad.traced_function import Parameters, Result, Traced
 from tracegrad.transform_support import require_callable, require_options
+
+if TYPE_CHECKING:
+    pass
+
 
 __all__ = ["trace"]
 
@@ -31,32 +35,32 @@ Function = Callable[..., Any]
 def trace(
     fun: Callable[Parameters, Result],
     *,
-    static_argnums: Any = (),
-    static_argnames: Any = (),
+    static_argnums: tuple[object, ...] | int = (),
+    static_argnames: tuple[str, ...] | str = (),
     tiered: bool | None = None,
     optimize: int | None = None,
-    donate_argnums: Any = (),
-    donate_argnames: Any = (),
+    donate_argnums: tuple[object, ...] | int = (),
+    donate_argnames: tuple[object, ...] = (),
 ) -> Traced[Parameters, Result]: ...
 @overload
 def trace(
     *,
-    static_argnums: Any = (),
-    static_argnames: Any = (),
+    static_argnums: tuple[object, ...] | int = (),
+    static_argnames: tuple[str, ...] | str = (),
     tiered: bool | None = None,
     optimize: int | None = None,
-    donate_argnums: Any = (),
-    donate_argnames: Any = (),
+    donate_argnums: tuple[object, ...] | int = (),
+    donate_argnames: tuple[object, ...] = (),
 ) -> Callable[[Callable[Parameters, Result]], Traced[Parameters, Result]]: ...
 def trace(
     fun: Function | None = None,
     *,
-    static_argnums: Any = (),
-    static_argnames: Any = (),
+    static_argnums: tuple[object, ...] | int = (),
+    static_argnames: tuple[str, ...] | str = (),
     tiered: bool | None = None,
     optimize: int | None = None,
-    donate_argnums: Any = (),
-    donate_argnames: Any = (),
+    donate_argnums: tuple[object, ...] | int = (),
+    donate_argnames: tuple[object, ...] = (),
 ) -> Any:
     """Compile a NumPy function: trace it at the first call, and run the compiled program at further calls.
 
@@ -125,7 +129,7 @@ def trace(
     >>> print(norm(np.array([3.0, 4.0])))
     5.0
     """
-    options = {"static_argnums": static_argnums, "static_argnames": static_argnames}
+    options: dict[str, Any] = {"static_argnums": static_argnums, "static_argnames": static_argnames}
     options |= {"tiered": tiered, "optimize": optimize}
     options |= {"donate_argnums": donate_argnums, "donate_argnames": donate_argnames}
     if fun is None:

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from types import FunctionType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -26,6 +26,10 @@ from tracegrad.trace.sources.describe import describe
 from tracegrad.traced_function import Traced
 from tracegrad.transform_support import derived
 from tracegrad.transforms import vjp_function
+
+if TYPE_CHECKING:
+    from tracegrad.typing import Array
+
 
 __all__ = ["ChunkPlaceholder", "How", "Job", "in_order", "of_chunk"]
 
@@ -51,7 +55,7 @@ class How(NamedTuple):
     optimize: int | None
     reduction: str
 
-    def of(self, fun: Callable[..., Any]) -> Traced[..., Any]:
+    def of(self, fun: Callable[..., object]) -> Traced[..., Any]:
         """Return the function `(*args) -> (value, gradient)`.
 
         NumPy evaluates no call of it, because it rounds differently. It shares nothing with other functions of its
@@ -67,7 +71,7 @@ class Job:
     `crowded` says that other chunks are computed at the same time on the same processors.
     """
 
-    def __init__(self, how: How, name: str, args: list[Any], keywords: dict[str, Any], chunks: int, crowded: bool):
+    def __init__(self, how: How, name: str, args: list[Array], keywords: dict[str, object], chunks: int, crowded: bool):
         self.how, self.name, self.args, self.keywords = how, name, args, keywords
         self.chunks, self.crowded = chunks, crowded
         self.fun: Callable[..., Any] | None = None  # in the caller's process only
@@ -115,7 +119,7 @@ _functions: OrderedDict[Any, Traced[..., Any]] = OrderedDict()
 _lock = new_lock()
 
 
-def _known(packed: bytes, how: How) -> Traced[..., Any]:
+def _known(packed: bytes, how: How) -> Traced[..., object]:
     import cloudpickle
 
     key = hashlib.sha256(packed).digest(), how
@@ -157,7 +161,7 @@ def in_order(x: object) -> Any:
     return tree.map(lambda x: np.asarray(x, order="C") if type(x) is np.ndarray else x, x)
 
 
-def _count_rows(args: list[Any], entries: tuple[Any, ...]) -> int:
+def _count_rows(args: list[Array], entries: tuple[Any, ...]) -> int:
     table = {}
     for placeholder in [x for x in tree.leaves(args) if type(x) is ChunkPlaceholder]:
         entry = entries[placeholder.number]

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -45,7 +45,10 @@ from tracegrad.ops.core.op import Carrier, DispatchLevel
 from tracegrad.ops.elementwise import bits, float_representation
 from tracegrad.ops.elementwise import table as elementwise
 from tracegrad.ops.shape.linear import stop_gradient
-from tracegrad.typing import Array, DTypeLike
+from tracegrad.typing import Array, Casting, DTypeLike, NDArray, Number
+
+if TYPE_CHECKING:
+    from types import FrameType
 
 
 def _weak_pair(x: Any, other: Any) -> bool:
@@ -92,12 +95,12 @@ def _ufunc_of(op: Any) -> Any:
     return getattr(np, getattr(op, "name", "") or op.__name__.strip("_"))
 
 
-def _repeats(x: Any, other: Any) -> bool:
+def _repeats(x: Array, other: Array | Number) -> bool:
     """Whether `x * other` repeats the sequence `other`: `x` is an integer scalar."""
     return isinstance(other, list | tuple | str) and not x.shape and x._immutable_scalars and x.dtype.kind in "iu"
 
 
-def _unary(op: Callable[..., Any]) -> Any:
+def _unary(op: Callable[..., object]) -> Any:
     def apply(self: Any) -> Any:
         return self._weakened(op(_number(self))) if self.weak else op(self)
 
@@ -123,8 +126,8 @@ def _in_place(op: Callable[..., Any], name: str) -> Any:
 _MAX_QUERIED = 64  # elements that `tolist` queries one by one; larger arrays are queried as a whole
 
 
-def _on_function(function: Callable[..., Any], doc: str, moves: bool = False) -> Any:
-    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+def _on_function(function: Callable[..., object], doc: str, moves: bool = False) -> Any:
+    def method(self: Any, *args: object, **kwargs: object) -> Any:
         result = function(self, *args, **kwargs)
         return self.preserve_kind(result) if moves else result
 
@@ -152,14 +155,14 @@ class ArrayMethods(Faced, ComplexMethods, MemoryMethods, RowMajorLayout):
         """Return the value as an ndarray."""
         raise NotImplementedError
 
-    def _known(self) -> np.ndarray[Any, Any] | None:
+    def _known(self) -> NDArray | None:
         """Return the value, for an index that determines shapes; None if it may differ between calls."""
         return self.concrete("a boolean index") if self._concrete_masks else None
 
-    def _lift(self, x: Array) -> Any:
+    def _lift(self, x: object, /) -> Array:
         raise NotImplementedError
 
-    def _constant(self, x: np.ndarray[Any, Any]) -> Any:
+    def _constant(self, x: object, /) -> Array:
         return self._lift(x)
 
     def _assign(self, new: Array) -> None:
@@ -168,7 +171,7 @@ class ArrayMethods(Faced, ComplexMethods, MemoryMethods, RowMajorLayout):
     def _alias(self) -> Any:
         return self
 
-    def _viewed(self, result: Array, view_update: Callable[[Any, Any], Any]) -> Any:
+    def _viewed(self, result: Array, view_update: Callable[[Any, Any], Any]) -> Array:
         return result
 
     def copied(self) -> Any:
@@ -240,7 +243,7 @@ class ArrayMethods(Faced, ComplexMethods, MemoryMethods, RowMajorLayout):
         return len(self.shape)
 
     @property
-    def size(self) -> Any:
+    def size(self) -> int:
         """Return the number of elements."""
         return math.prod(self.shape)
 
@@ -260,12 +263,12 @@ class ArrayMethods(Faced, ComplexMethods, MemoryMethods, RowMajorLayout):
         return self.preserve_kind(shapes.transpose(self))
 
     @property
-    def mT(self) -> Any:
+    def mT(self) -> Array:
         """Return the array with its last two axes exchanged."""
         return shapes.matrix_transpose(self)
 
     @property
-    def flat(self) -> Any:
+    def flat(self) -> Flat:
         """Return the elements as one axis, read and written by position."""
         return Flat(self)
 
@@ -286,13 +289,13 @@ class ArrayMethods(Faced, ComplexMethods, MemoryMethods, RowMajorLayout):
             raise TypeError("iteration over a 0-d array")
         return map(self.__getitem__, range(self.shape[0]))  # lazy, as in NumPy: each step reads one element
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: object) -> Any:
         return indexing.getitem(self, index)
 
     def __setitem__(self, index: Any, value: Any) -> None:
         self._assign(indexing.setitem(self, index, value))
 
-    def __contains__(self, value: Any) -> bool:
+    def __contains__(self, value: object) -> bool:
         return bool(reductions.any_(self == value))
 
     def _scalar(self, query: str) -> Any:
@@ -321,7 +324,7 @@ class ArrayMethods(Faced, ComplexMethods, MemoryMethods, RowMajorLayout):
         self._formatted(frame)
         return float(self._scalar("format()"))
 
-    def _formatted(self, frame: Any) -> None:
+    def _formatted(self, frame: FrameType) -> None:
         """Note that the code of this frame formats the number with `%`."""
 
     def __complex__(self) -> complex:
@@ -339,7 +342,7 @@ class ArrayMethods(Faced, ComplexMethods, MemoryMethods, RowMajorLayout):
             raise TypeError("only integer scalar arrays can be converted to a scalar index")
         return int(self.concrete("an index").item())
 
-    def item(self, *args: Any) -> Any:
+    def item(self, *args: Array) -> Any:
         """Return the element as a Python number; for larger arrays, the element at the index `args`."""
         if args:
             flat = len(args) == 1 and not isinstance(args[0], tuple)
@@ -361,7 +364,7 @@ class ArrayMethods(Faced, ComplexMethods, MemoryMethods, RowMajorLayout):
         """Return the element of an array that has one, as a Python number."""
         return self.concrete(query).item()
 
-    def __array__(self, dtype: DTypeLike = None, copy: Any = None) -> Any:
+    def __array__(self, dtype: DTypeLike = None, copy: object = None) -> Any:
         if self._concrete_masks and self.dtype.kind == "b":
             return np.asarray(self.concrete("a boolean index"), dtype)
         caller = registry.caller_in_scipy()
@@ -387,12 +390,12 @@ class ArrayMethods(Faced, ComplexMethods, MemoryMethods, RowMajorLayout):
             return stop_gradient(self)
         raise AttributeError  # the class raises its own error, which names the attribute
 
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Array | Number, **kwargs: object) -> Any:
         if decides("__array_ufunc__", inputs):
             return NotImplemented
         return registry.dispatch_ufunc(ufunc, method, inputs, kwargs)
 
-    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+    def __array_function__(self, func: Callable[..., object], types: tuple[type, ...], args: Any, kwargs: Any) -> Any:
         if not all(map(is_array_class, types)):
             return NotImplemented
         return registry.dispatch_function(func, args, kwargs)
@@ -416,7 +419,7 @@ class ArrayMethods(Faced, ComplexMethods, MemoryMethods, RowMajorLayout):
         return in_new_memory(self, order)
 
     def astype(
-        self, dtype: Any, order: str = "K", casting: Any = "unsafe", subok: bool = True, copy: bool = True
+        self, dtype: DTypeLike, order: str = "K", casting: Casting = "unsafe", subok: bool = True, copy: bool = True
     ) -> Any:
         """Return a copy in another dtype."""
         kind = supported(dtype, "astype")
@@ -428,11 +431,11 @@ class ArrayMethods(Faced, ComplexMethods, MemoryMethods, RowMajorLayout):
             return self.preserve_kind(in_memory_order(to_dtype(self, kind), order, self))
         return in_new_memory(self, order) if copy else memory.with_order(self, order)
 
-    def fill(self, value: Any) -> None:
+    def fill(self, value: Array | Number) -> None:
         """Assign one value to all elements."""
         self[...] = value
 
-    def view(self, *args: Any, **kwargs: Any) -> Any:
+    def view(self, *args: object, **kwargs: object) -> Any:
         """Return a view of the elements, or a view of complex numbers as pairs of real ones, or the reverse.
 
         A view as another dtype of the same size reinterprets the bits, and must not be updated.
@@ -451,7 +454,7 @@ class ArrayMethods(Faced, ComplexMethods, MemoryMethods, RowMajorLayout):
         """Sort in place."""
         self._update(sorting.sort(self, axis, kind, order, stable=stable), "sort")
 
-    def partition(self, kth: Any, axis: int = -1, kind: str = "introselect", order: Any = None) -> None:
+    def partition(self, kth: Any, axis: int = -1, kind: str = "introselect", order: str | None = None) -> None:
         """Partition in place."""
         self._update(sorting.partition(self, kth, axis, kind, order), "partition")
 
@@ -495,7 +498,7 @@ def _dispatched_method(name: str) -> Any:
 
 
 def _refused_method(name: str) -> Any:
-    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def method(self: Any, *args: object, **kwargs: object) -> Any:
         raise refuse(f"ndarray.{name}")
 
     method.__doc__ = f"Not supported: `ndarray.{name}`."

@@ -8,12 +8,12 @@ reads that need no number.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from tracegrad.errors import ShapeError, located
-from tracegrad.numpy_api.operands import arrays, constant, operand, peer_of, raveled, to_dtype
+from tracegrad.numpy_api.operands import array, arrays, constant, peer_of, raveled, to_dtype
 from tracegrad.numpy_api.registry import implements
 from tracegrad.ops.core.dispatch import DispatchLevel
 from tracegrad.ops.core.op import Carrier
@@ -23,7 +23,12 @@ from tracegrad.ops.reduce.scans import cumsum
 from tracegrad.ops.shape.linear import broadcast_to, cast, full, inverse_permutation, reduce_sum, reshape, transpose
 from tracegrad.ops.shape.repeat_index import repeated_index
 from tracegrad.ops.shape.stack_split import stack
-from tracegrad.typing import Array, ArrayLike
+from tracegrad.typing import Array, ArrayLike, Number, Shape
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import EllipsisType
+
 
 COUNT_QUERY = "how many elements a mask chooses"
 
@@ -34,7 +39,7 @@ def known(x: Any) -> np.ndarray[Any, Any] | None:
     return result
 
 
-def count_true(counts: Any) -> Any:
+def count_true(counts: Array) -> Any:
     """Sum a vector of booleans or integers."""
     return reduce_sum(to_dtype(counts, "int64"), axes=(0,))
 
@@ -44,7 +49,7 @@ def amount(counts: Any) -> int:
     return int(count_true(counts).concrete(COUNT_QUERY).item())
 
 
-def indices(mask: Array) -> tuple[Any, ...]:
+def indices(mask: Array) -> tuple[Array, ...]:
     """`mask.nonzero()`."""
     plain = known(mask)
     if plain is not None:
@@ -62,16 +67,17 @@ def indices(mask: Array) -> tuple[Any, ...]:
 
 # -- the functions -------------------------------------------------------------------------------------------------
 @implements(np.nonzero)
-def nonzero(a: ArrayLike) -> tuple[Any, ...]:
+def nonzero(a: ArrayLike) -> tuple[Array, ...]:
     """`np.nonzero`."""
     (x,) = arrays(a)
     if not x.shape:
         raise ValueError(located("Calling nonzero on 0d arrays is not allowed. Use np.atleast_1d(scalar).nonzero()"))
-    return tuple([constant(i, x) for i in indices(to_dtype(x, bool))])
+    peer = peer_of(x)
+    return tuple([constant(i, peer) for i in indices(to_dtype(x, bool))])
 
 
 @implements(np.flatnonzero)
-def flatnonzero(a: ArrayLike) -> Any:
+def flatnonzero(a: ArrayLike) -> Array:
     """`np.flatnonzero`."""
     (x,) = arrays(a)
     return nonzero(raveled(x))[0]
@@ -100,7 +106,7 @@ class MaskEntry(NamedTuple):
         return raveled(self.mask)
 
 
-def _is_mask(entry: Any) -> bool:
+def _is_mask(entry: Array | Number | Sequence[int] | EllipsisType | slice) -> bool:
     return isinstance(entry, Carrier) and entry.dtype.kind == "b" and bool(entry.shape)
 
 
@@ -131,7 +137,7 @@ def _depth(entry: Any) -> int:
     return 0 if entry is None or entry is Ellipsis else 1
 
 
-def _is_basic(before: tuple[Any, ...], after: tuple[Any, ...]) -> bool:
+def _is_basic(before: tuple[object, ...], after: tuple[object, ...]) -> bool:
     """Whether the other entries of the index are slices, and integers next to the mask."""
     for part in (before[::-1], after):
         others = False
@@ -143,19 +149,19 @@ def _is_basic(before: tuple[Any, ...], after: tuple[Any, ...]) -> bool:
     return sum([entry is Ellipsis for entry in (*before, *after)]) < 2
 
 
-def over(mask: Array, shape: tuple[int, ...], axis: int) -> Any:
+def over(mask: Array, shape: Shape, axis: int) -> Array:
     """Broadcast a mask, which begins at an axis of an array of this shape, to all elements of the array."""
     column = (*(1,) * axis, *mask.shape, *(1,) * (len(shape) - axis - len(mask.shape)))
     return broadcast_to(mask if column == mask.shape else reshape(mask, shape=column), shape=shape)
 
 
 # -- replacing -----------------------------------------------------------------------------------------------------
-def update_where(x: Any, axis: int, mask: Any, value: Any) -> Any:
+def update_where(x: Array, axis: int, mask: Array, value: Array | Number) -> Array:
     """Replace elements of `x` by `value`, a literal or an array of its dtype, where a mask is true.
 
     The mask covers the axes of `x` from `axis` on.
     """
-    inside = over(operand(mask, peer_of(x, mask)), x.shape, axis)
+    inside = over(array(mask, peer_of(x, mask)), x.shape, axis)
     if not hasattr(value, "shape"):
         return elementwise.where(inside, value, x)
     after = len(x.shape) - axis - len(mask.shape)
@@ -178,10 +184,10 @@ def update_where(x: Any, axis: int, mask: Any, value: Any) -> Any:
     return elementwise.where(inside, broadcast_to(value, shape=x.shape), x)
 
 
-def _spread(x: Any, mask: Any, value: Any, k: int) -> Any:
+def _spread(x: Array | Number, mask: Array, value: Any, k: int) -> Array:
     """Distribute the elements of `value` along an axis to the true positions of the mask."""
     n = math.prod(mask.shape)
-    flat = reshape(operand(mask, peer_of(x, mask, value)), shape=(n,))
+    flat = reshape(array(mask, peer_of(x, mask, value)), shape=(n,))
     count = value.shape[k]
     if not bool(elementwise.equal(count_true(flat), count)):
         raise ValueError(

@@ -16,7 +16,7 @@ from tracegrad.ops.elementwise import complex as ops
 from tracegrad.ops.elementwise import table as elementwise
 from tracegrad.ops.elementwise.table import arctan2, equal, multiply, not_equal
 from tracegrad.ops.shape.linear import stop_gradient
-from tracegrad.typing import Array, ArrayLike
+from tracegrad.typing import Array, ArrayLike, DTypeLike, Number
 
 
 def _is_complex(x: Any) -> bool:
@@ -24,21 +24,21 @@ def _is_complex(x: Any) -> bool:
 
 
 @implements(np.real)
-def real(val: Any) -> Any:
+def real(val: Any) -> Array:
     """`np.real`: the array itself unless it is complex."""
     (x,) = arrays(val)
     return ops.real(x) if _is_complex(x) else x
 
 
 @implements(np.imag)
-def imag(val: Any) -> Any:
+def imag(val: Any) -> Array:
     """`np.imag`: zeros unless the array is complex."""
     (x,) = arrays(val)
     return ops.imag(x) if _is_complex(x) else selection.zeros_like(x, order="A")._sealed()
 
 
 @implements(np.angle)
-def angle(z: ArrayLike, deg: bool = False) -> Any:
+def angle(z: ArrayLike, deg: bool = False) -> Array:
     """`np.angle`: for real numbers 0, or pi below zero."""
     x = to_float(*arrays(z))
     angle_of = ops.angle(x) if _is_complex(x) else arctan2(0.0, stop_gradient(x))
@@ -70,7 +70,7 @@ def isrealobj(x: ArrayLike) -> bool:
 
 
 @implements(np.real_if_close)
-def real_if_close(a: ArrayLike, tol: float = 100) -> Any:
+def real_if_close(a: ArrayLike, tol: float = 100) -> Array:
     """`np.real_if_close`; whether imaginary parts are small is a query, which leaves a guard."""
     (x,) = arrays(a)
     if not _is_complex(x):
@@ -80,18 +80,18 @@ def real_if_close(a: ArrayLike, tol: float = 100) -> Any:
 
 
 @ufunc("conjugate", "conj")
-def conjugate(x: Any) -> Array:
+def conjugate(x: Array | Number) -> Array:
     """Return the complex conjugate."""
     return ops.conj(x) if _is_complex(x) else recomputed(x)
 
 
 @ufunc("sign")
-def sign(x: Any) -> Any:
+def sign(x: Array | Number) -> Array:
     """-1, 0 or 1; for complex numbers the direction x / abs(x)."""
     return ops.sgn(x) if _is_complex(x) else elementwise.sign(x)
 
 
-def in_pairs(x: Any, dtype: Any) -> Any:
+def in_pairs(x: Any, dtype: DTypeLike) -> Array:
     """`ndarray.view` of complex numbers as their parts along the last axis, or the reverse."""
     *batch_shape, n = x.shape
     if _is_complex(x):
@@ -117,7 +117,7 @@ class ComplexMethods:
         return self.preserve_kind(ops.real(self)) if _is_complex(self) else self
 
     @real.setter
-    def real(self: Any, value: Any) -> None:
+    def real(self: Any, value: ArrayLike) -> None:
         self.real[...] = value
 
     @property
@@ -126,7 +126,7 @@ class ComplexMethods:
         return self.preserve_kind(imag(self))
 
     @imag.setter
-    def imag(self: Any, value: Any) -> None:
+    def imag(self: Any, value: ArrayLike) -> None:
         if not _is_complex(self):
             raise TypeError("array does not have imaginary part to set")
         self.imag[...] = value

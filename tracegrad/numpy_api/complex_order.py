@@ -19,7 +19,7 @@ from tracegrad.ops.elementwise.complex import imag, real
 from tracegrad.ops.elementwise.table import equal, isnan, logical_and, logical_not, logical_or, where
 from tracegrad.ops.reduce import reductions
 from tracegrad.ops.shape.linear import reshape, transpose, unreduce
-from tracegrad.typing import Array
+from tracegrad.typing import Array, Number
 
 # Implementations of the ops that need an order, for operands of which at least one is complex.
 ORDERED: dict[Elementwise, Callable[[Any, Any], Any]] = {}
@@ -30,14 +30,14 @@ def is_complex(*xs: Any) -> bool:
     return any(type(x) is complex if is_literal(x) else x.dtype.kind == "c" for x in xs)
 
 
-def _real_and_imag(x: Any) -> tuple[Any, Any]:
+def _real_and_imag(x: Array | Number) -> tuple[Any, Any]:
     if is_literal(x):
         return x.real, x.imag
     return (real(x), imag(x)) if x.dtype.kind == "c" else (x, 0)
 
 
 def _compared(op: Elementwise, strict: Elementwise) -> Callable[[Any, Any], Any]:
-    def compare(x: Any, y: Any) -> Any:
+    def compare(x: Any, y: Any) -> Array:
         x, y = operands(x, y)
         if not is_complex(x, y):
             return op(x, y)
@@ -57,7 +57,7 @@ greater_equal = _compared(elementwise.greater_equal, elementwise.greater)
 
 
 def _chosen(op: Elementwise, first: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    def choose(x: Any, y: Any) -> Any:
+    def choose(x: Array | Number, y: Array | Number) -> Array:
         x, y = operands(x, y)
         if not is_complex(x, y):
             return op(x, y)
@@ -87,7 +87,7 @@ def _arg_extremum(x: Array, axis: int, largest: bool) -> Array:
     return reductions.argmax(where(none, unordered, candidates), axis=axis)
 
 
-def _extreme(x: Any, axes: tuple[int, ...], largest: bool) -> Any:
+def _extreme(x: Array, axes: tuple[int, ...], largest: bool) -> Array:
     """Compute the extremum of complex numbers over `axes`, none of which is empty."""
     if not axes:
         return x

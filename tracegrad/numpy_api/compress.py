@@ -18,12 +18,12 @@ from tracegrad.typing import Array, ArrayLike
 __all__ = ["compress", "compressed", "extract", "nonzero"]
 
 
-def _flat(x: Array) -> Any:
+def _flat(x: Array) -> Array:
     return x if len(x.shape) == 1 else raveled(x)
 
 
 @implements(np.compress, refuses=("out",))
-def compress(condition: Any, a: Any, axis: int | None = None, out: Any = None) -> Any:
+def compress(condition: ArrayLike, a: ArrayLike, axis: int | None = None, out: Array | None = None) -> Any:
     """`np.compress`."""
     peer = peer_of(condition, a)
     x, mask = array(a, peer), to_dtype(array(condition, peer), bool)
@@ -38,7 +38,7 @@ def compress(condition: Any, a: Any, axis: int | None = None, out: Any = None) -
     return getitem(x, (*[slice(None)] * k, mask))
 
 
-def compressed(x: Array, condition: Array, axis: int | None = None, out: Any = None) -> Any:
+def compressed(x: Array, condition: Array, axis: int | None = None, out: Array | None = None) -> Any:
     """`ndarray.compress`."""
     if out is not None:
         raise refuse("the argument out= of ndarray.compress")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -27,7 +27,7 @@ from tracegrad.ops.elementwise import table as elementwise
 from tracegrad.ops.elementwise.table import add, divide, equal, multiply, power, subtract
 from tracegrad.ops.shape import linear
 from tracegrad.ops.shape.linear import reshape
-from tracegrad.typing import Array, ArrayLike, DTypeLike
+from tracegrad.typing import Array, ArrayLike, DTypeLike, Number
 
 # The values of `copy` that packages for several versions of NumPy pass, and their meaning.
 _COPIES = {
@@ -37,7 +37,7 @@ _COPIES = {
 }
 
 
-def _no_like(like: Any) -> None:
+def _no_like(like: ArrayLike | None) -> None:
     if like is not None:
         raise refuse("the argument like= of array creation")
 
@@ -47,11 +47,11 @@ def array(
     object: Any,
     dtype: Any = None,
     *,
-    copy: Any = True,
+    copy: bool | None = True,
     order: str = "K",
     subok: bool = False,
     ndmin: int = 0,
-    like: Any = None,
+    like: ArrayLike | None = None,
 ) -> Any:
     """`np.array`."""
     _no_like(like)
@@ -77,16 +77,16 @@ def array(
     return _as_zero_d(out)
 
 
-def _as_zero_d(x: Any) -> Any:
+def _as_zero_d(x: Array) -> Any:
     return x.zero_d() if isinstance(x, Carrier) else x
 
 
 def asarray(
     a: ArrayLike,
     dtype: DTypeLike = None,
-    order: Any = None,
+    order: str | None = None,
     *,
-    device: Any = None,
+    device: str | None = None,
     copy: Any = None,
     like: ArrayLike | None = None,
 ) -> Any:
@@ -104,14 +104,14 @@ def asfortranarray(a: ArrayLike, dtype: DTypeLike = None, *, like: ArrayLike | N
     return array(a, dtype, copy=None, order="F", ndmin=1, like=like)
 
 
-def require(a: Any, dtype: Any = None, requirements: Any = None, *, like: Any = None) -> Any:
+def require(a: Any, dtype: Any = None, requirements: str | None = None, *, like: Any = None) -> Any:
     """`np.require`: arrays of a trace are always aligned."""
     wanted = {r.upper() for r in ([requirements] if isinstance(requirements, str) else requirements or ())}
     fortran = wanted & {"F", "FORTRAN", "F_CONTIGUOUS"}
     row_major = wanted & {"C", "CONTIGUOUS", "C_CONTIGUOUS"}
     if fortran and row_major:
         raise ValueError(located('Cannot specify both "C" and "F" order'))
-    out = array(a, dtype, copy=None, order="F" if fortran else "C" if row_major else "K", like=like)
+    out: Any = array(a, dtype, copy=None, order="F" if fortran else "C" if row_major else "K", like=like)
     owned = not wanted & {"O", "OWNDATA"} or out.flags.owndata
     if not owned or (wanted & {"W", "WRITEABLE"} and not out.flags.writeable):
         return in_new_memory(out, "F" if fortran else "C" if row_major else "K")
@@ -119,39 +119,60 @@ def require(a: Any, dtype: Any = None, requirements: Any = None, *, like: Any = 
 
 
 # -- constants --------------------------------------------------------------------------------------------------------
-def _constant(shape: Any, value: Any, dtype: Any, order: str) -> Any:
+def _constant(shape: int | Sequence[int], value: ArrayLike, dtype: DTypeLike, order: str) -> Any:
     kind = supported(np.float64 if dtype is None else dtype, "dtype=")
     value = np.asarray(value).astype(kind).item()
     out = _as_zero_d(linear.full(shape=shapes.as_shape(shape), value=value, dtype=kind.name))
     return out if order == "C" else in_memory_order(out, order)
 
 
-def zeros(shape: Any, dtype: DTypeLike = None, order: str = "C", *, device: Any = None, like: Any = None) -> Any:
+def zeros(
+    shape: int | Sequence[int],
+    dtype: DTypeLike = None,
+    order: str = "C",
+    *,
+    device: str | None = None,
+    like: ArrayLike | None = None,
+) -> Any:
     """`np.zeros`."""
     _no_like(like)
     return _constant(shape, 0, dtype, order)
 
 
-def ones(shape: Any, dtype: Any = None, order: str = "C", *, device: Any = None, like: Any = None) -> Any:
+def ones(
+    shape: int | Sequence[int],
+    dtype: DTypeLike = None,
+    order: str = "C",
+    *,
+    device: str | None = None,
+    like: ArrayLike | None = None,
+) -> Any:
     """`np.ones`."""
     _no_like(like)
     return _constant(shape, 1, dtype, order)
 
 
-def empty(shape: Any, dtype: Any = None, order: str = "C", *, device: Any = None, like: Any = None) -> Any:
+def empty(
+    shape: int | Sequence[int],
+    dtype: DTypeLike = None,
+    order: str = "C",
+    *,
+    device: str | None = None,
+    like: ArrayLike | None = None,
+) -> Any:
     """`np.empty`: zeros."""
     _no_like(like)
     return _constant(shape, 0, dtype, order)
 
 
 def full(
-    shape: Any,
+    shape: int | Sequence[int],
     fill_value: Any,
     dtype: DTypeLike = None,
     order: str = "C",
     *,
-    device: Any = None,
-    like: Any = None,
+    device: str | None = None,
+    like: ArrayLike | None = None,
 ) -> Any:
     """`np.full`."""
     _no_like(like)
@@ -173,8 +194,14 @@ def _number(x: Any) -> Any:
 
 
 def arange(
-    start: Any, stop: Any = None, step: Any = None, dtype: Any = None, *, device: Any = None, like: Any = None
-) -> Any:
+    start: float,
+    stop: float | None = None,
+    step: float | None = None,
+    dtype: DTypeLike = None,
+    *,
+    device: str | None = None,
+    like: ArrayLike | None = None,
+) -> Array:
     """`np.arange`."""
     _no_like(like)
     if stop is None:
@@ -196,7 +223,7 @@ def arange(
     return linear.arange(start=first.item(), step=(second - first).item(), length=length, dtype=kind.name)
 
 
-def _range_of_values(start: Any, stop: Any, step: Any, kind: Any) -> Array:
+def _range_of_values(start: Array | Number, stop: Array | Number, step: Array | Number, kind: Any) -> Array:
     """Make a range between traced numbers; only its length is queried."""
     _, (begin, end, by) = together(start, stop, step)
     if bool(equal(by, 0)):
@@ -216,10 +243,10 @@ def linspace(
     num: int = 50,
     endpoint: bool = True,
     retstep: bool = False,
-    dtype: Any = None,
+    dtype: DTypeLike = None,
     axis: int = 0,
     *,
-    device: Any = None,
+    device: str | None = None,
 ) -> Any:
     """`np.linspace`; start and stop may be traced."""
     count = num.__index__()
@@ -247,8 +274,14 @@ def linspace(
 
 
 def logspace(
-    start: Any, stop: Any, num: int = 50, endpoint: bool = True, base: Any = 10.0, dtype: Any = None, axis: int = 0
-) -> Any:
+    start: ArrayLike,
+    stop: ArrayLike,
+    num: int = 50,
+    endpoint: bool = True,
+    base: float = 10.0,
+    dtype: DTypeLike = None,
+    axis: int = 0,
+) -> Array:
     """`np.logspace`."""
     return to_dtype(power(base, linspace(start, stop, num, endpoint, False, None, axis)), dtype)
 
@@ -258,12 +291,12 @@ def eye(
     N: int,
     M: int | None = None,
     k: int = 0,
-    dtype: Any = float,
+    dtype: DTypeLike = float,
     order: str = "C",
     *,
-    device: Any = None,
-    like: Any = None,
-) -> Any:
+    device: str | None = None,
+    like: ArrayLike | None = None,
+) -> Array:
     """`np.eye`."""
     _no_like(like)
     rows, columns = N.__index__(), (N if M is None else M).__index__()
@@ -273,12 +306,12 @@ def eye(
     return out if order == "C" else in_memory_order(out, order)
 
 
-def identity(n: int, dtype: DTypeLike = None, *, like: Array | None = None) -> Any:
+def identity(n: int, dtype: DTypeLike = None, *, like: Array | None = None) -> Array:
     """`np.identity`."""
     return eye(n, dtype=dtype, like=like)
 
 
-def tri(N: int, M: int | None = None, k: int = 0, dtype: DTypeLike = float, *, like: Any = None) -> Any:
+def tri(N: int, M: int | None = None, k: int = 0, dtype: DTypeLike = float, *, like: ArrayLike | None = None) -> Array:
     """`np.tri`."""
     _no_like(like)
     return to_dtype(selection.band(N.__index__(), (N if M is None else M).__index__(), k), dtype)

@@ -27,7 +27,7 @@ def is_known(i: Any) -> bool:
     return not isinstance(i, Carrier) or getattr(i, "_concrete_masks", False)
 
 
-def was_written(x: Any, *write_args: Any) -> bool:
+def was_written(x: Array, *write_args: Array | Number) -> bool:
     """Whether the traced array `x` is already the result of the write with these operands.
 
     `x[index] += y` adds to the view `x[index]`, which writes to `x`, and then assigns the view to `x[index]` again.
@@ -36,7 +36,7 @@ def was_written(x: Any, *write_args: Any) -> bool:
     return getattr(last, "op", None) is elementwise.where and [*last.inputs[:2]] == nodes  # type: ignore[union-attr]
 
 
-def replaced_indices(x: Array, index_plan: IndexPlan, value: Array | Number) -> Any:
+def replaced_indices(x: Array, index_plan: IndexPlan, value: Array | Number) -> Array:
     """`x` with `value` at the indices of `index_plan`: each position gets the number of its last update."""
     head = index_plan.indices[0].shape
     flat = tuple(reshape(i, shape=(math.prod(head),)) for i in index_plan.indices)
@@ -47,7 +47,7 @@ def replaced_indices(x: Array, index_plan: IndexPlan, value: Array | Number) -> 
     order = (*index_plan.axes, *(k for k in range(len(index_plan.inner)) if k not in index_plan.axes))
     back = linear.inverse_permutation(order)
 
-    def from_table(table: Any) -> Any:
+    def from_table(table: Array) -> Array:
         return index_plan.spread_slices(transpose(table, perm=back))
 
     column = reshape(written, shape=(*sizes, *(1,) * len(rest)))
@@ -59,7 +59,7 @@ def replaced_indices(x: Array, index_plan: IndexPlan, value: Array | Number) -> 
     return elementwise.where(inside, from_table(gather(updates, number, axes=(0,))), x)
 
 
-def replaced_nothing(x: Any, value: Any) -> Any:
+def replaced_nothing(x: Any, value: Array | Number) -> Any:
     """Return `x` unchanged, because `value` replaces no element.
 
     PyTorch's tape still has an edge to the value, with zero cotangents: an optimizer then updates a layer that received
@@ -70,13 +70,13 @@ def replaced_nothing(x: Any, value: Any) -> Any:
     return x._alias() if hasattr(x, "_alias") else x.copy()
 
 
-def _written(flat: tuple[Any, ...], sizes: tuple[int, ...]) -> Array:
+def _written(flat: tuple[Array, ...], sizes: tuple[int, ...]) -> Array:
     """Return the mask of positions that any update writes."""
     one = full(shape=flat[0].shape, value=1, dtype="uint8")
     return elementwise.greater(scatter_max(one, *flat, shape=sizes, axes=tuple(range(len(sizes)))), 0)
 
 
-def _last_writer(flat: tuple[Any, ...], sizes: tuple[int, ...]) -> tuple[Any, Any]:
+def _last_writer(flat: tuple[Array, ...], sizes: tuple[int, ...]) -> tuple[Array, ...]:
     """Return, for every position, the number of its last update (0 if none), and whether there is one."""
     n, axes = flat[0].shape[0], tuple(range(len(sizes)))
     if n > 1 and not all(map(is_known, flat)):
@@ -92,7 +92,7 @@ def _last_writer(flat: tuple[Any, ...], sizes: tuple[int, ...]) -> tuple[Any, An
     return number, elementwise.greater(scatter_add(one, *flat, shape=sizes, axes=axes), 0)
 
 
-def _is_last(flat: tuple[Any, ...], sizes: tuple[int, ...]) -> Any:
+def _is_last(flat: tuple[Array, ...], sizes: tuple[int, ...]) -> Array:
     """Return a mask of the updates that no later one overwrites, if all indices are known."""
     n = flat[0].shape[0]
     plain = [np.asarray(i.concrete("an index") if isinstance(i, Carrier) else i) for i in flat]  # type: ignore[attr-defined]

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tracegrad.cpython.frames import frame_at, loads_attribute
 from tracegrad.errors import PACKAGE, lost
+
+if TYPE_CHECKING:
+    from types import FrameType
+
 
 # The replacement of a class in rewritten code.
 REWRITTEN: dict[type, Any] = {}
@@ -29,7 +33,7 @@ def represented_type(x: Any) -> type:
     return scalar
 
 
-def agreed_result(x: Any, class_query: Callable[[type], Any]) -> Any:
+def agreed_result(x: Any, class_query: Callable[..., object]) -> Any:
     """Return the result of a class query on a carried value.
 
     Arrays from outside may have a class that no traced value has, such as `np.memmap`. The trace ends if the result
@@ -82,7 +86,7 @@ class Faced:
     def __class__(self, cls: type) -> None:
         _set_class(self, cls)
 
-    def _internal_class(self) -> Any:
+    def _internal_class(self) -> type:
         return type(self)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
@@ -96,7 +100,7 @@ class Faced:
 _set_class: Any = vars(object)["__class__"].__set__
 
 
-def _outward(x: Any, frame: Any) -> Any:
+def _outward(x: Any, frame: FrameType) -> Any:
     """Return the class for the code of a frame.
 
     If the frame runs rewritten code and loads an attribute, the result is that code's replacement of the class. C code

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,6 +11,9 @@ from tracegrad.numpy_api import indexing
 from tracegrad.numpy_api.memory_layout import in_memory_order
 from tracegrad.numpy_api.operands import size_of
 from tracegrad.ops.shape.linear import reshape
+
+if TYPE_CHECKING:
+    from tracegrad.typing import Array, Number
 
 
 class Flat:
@@ -28,7 +31,7 @@ class Flat:
     def __getitem__(self, index: Any) -> Any:
         return indexing.getitem(self.copy(), index)
 
-    def __setitem__(self, index: Any, value: Any) -> None:
+    def __setitem__(self, index: Any, value: Array | Number) -> None:
         new = indexing.setitem(self._flattened(), index, value)
         self.base._assign(reshape(new, shape=self.base.shape))
 
@@ -39,7 +42,7 @@ class Flat:
         """Return the elements as an array of one axis."""
         return in_memory_order(self._flattened()._alias(), "C")
 
-    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+    def __array_function__(self, function: Any, types: object, args: Any, kwargs: Any) -> Any:
         inputs = [x._flattened() if isinstance(x, Flat) else x for x in args]
         return function(*inputs, **kwargs)
 

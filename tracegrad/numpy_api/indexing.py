@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from tracegrad.avals import is_literal
 from tracegrad.errors import DTypeError, ShapeError, TraceError, located
 from tracegrad.numpy_api.boolean_mask import indices, mask_in, over, update_where
 from tracegrad.numpy_api.duplicate_indices import is_known, replaced_indices, replaced_nothing, was_written
@@ -41,6 +42,10 @@ from tracegrad.ops.shape import linear
 from tracegrad.ops.shape.linear import full, reshape, transpose
 from tracegrad.typing import Array, Number
 from tracegrad.utils.lazy_dataclass import record
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import EllipsisType
 
 
 @record(frozen=True, slots=True)
@@ -89,7 +94,7 @@ class IndexPlan:
                 x = transpose(x, perm=self.perm)
         return x
 
-    def spread(self, v: Array) -> Any:
+    def spread(self, v: Array) -> Array:
         """Add `v`, of the shape of the result, to zeros of `shape` at the index."""
         if self.indices:
             if self.perm != tuple(range(len(self.perm))):
@@ -103,7 +108,7 @@ class IndexPlan:
             v = reshape(v, shape=self.sliced)
         return linear.flip(v, axes=self.flips) if self.flips else v
 
-    def spread_slices(self, v: Any) -> Any:
+    def spread_slices(self, v: Array | Number) -> Array:
         """Apply the transpose of the steps before the integer arrays: `v` has the shape `inner`."""
         sliced, v = self.sliced, self.unflipped(v)
         zero: Any = {"f": 0.0, "b": False}.get(v.dtype.kind, 0)
@@ -118,7 +123,7 @@ class IndexPlan:
 
 
 # -- reading an index ----------------------------------------------------------------------------------------------
-def _entries(x: Any, index: Any) -> list[Any]:
+def _entries(x: Array, index: object) -> Any:
     """Return the entries of `index`, with explicit slices for the ellipsis, and integers for boolean arrays."""
     entries = [_entry(e) for e in (index if isinstance(index, tuple) else (index,))]
     if sum(e is Ellipsis for e in entries) > 1:
@@ -139,7 +144,7 @@ def _entries(x: Any, index: Any) -> list[Any]:
     return plain
 
 
-def _is_mask(entry: Any) -> bool:
+def _is_mask(entry: Array) -> bool:
     return _is_array(entry) and entry.dtype.kind == "b"
 
 
@@ -182,18 +187,18 @@ class _Boolean:
     value: bool
 
 
-def _is_array(x: Any) -> bool:
+def _is_array(x: object) -> bool:
     return isinstance(x, Carrier | np.ndarray)
 
 
-def _from_list(entry: Any) -> Any:
+def _from_list(entry: Sequence[Array | Number]) -> Array | Number:
     if peer_of(entry) is not None:
         return operand(list(entry), peer_of(entry))
     plain = np.asarray(entry)
     return plain.astype(np.int64) if not plain.size and plain.dtype.kind == "f" else plain
 
 
-def _mask_indices(x: Array, mask: Any, axis: int) -> Any:
+def _mask_indices(x: Array, mask: Array, axis: int) -> tuple[Array, ...]:
     _check_mask(x, mask, axis)
     return indices(mask)
 
@@ -205,7 +210,7 @@ def _check_mask(x: Array, mask: Array, axis: int) -> None:
         raise IndexError(located(why))
 
 
-def plan(x: Any, index: Any) -> IndexPlan:
+def plan(x: Any, index: object) -> IndexPlan:
     """Parse `index` for the carrier `x` into a plan."""
     key = _key(index)
     known = key is not None and _BOUNDS.issuperset(map(type, x.shape))  # a traced size holds for one call only
@@ -215,7 +220,7 @@ def plan(x: Any, index: Any) -> IndexPlan:
 _BOUNDS = frozenset({int, type(None)})
 
 
-def _key(index: Any) -> tuple[Any, ...] | None:
+def _key(index: object) -> tuple[Any, ...] | None:
     """Return a cache key of an index of Python integers, slices of them, `...` and None; None for others."""
     results: list[Any] = []
     for entry in index if type(index) is tuple else (index,):
@@ -237,14 +242,19 @@ class _Shaped(NamedTuple):
 
 
 @lru_cache(maxsize=4096)
-def _known_plan(shape: tuple[int, ...], key: tuple[Any, ...]) -> IndexPlan:
+def _known_plan(
+    shape: tuple[int, ...], key: tuple[tuple[int | None, ...] | EllipsisType | int | None, ...]
+) -> IndexPlan:
     return _plan(_Shaped(shape), tuple([slice(*x) if type(x) is tuple else x for x in key]))
 
 
-def _plan(x: Any, index: Any) -> IndexPlan:
+def _plan(x: Any, index: object) -> IndexPlan:
     entries = _entries(x, index)
     advanced = any((_is_array(e) and not _is_traced_int(e)) or isinstance(e, _Boolean) for e in entries)
-    start, stop, step, flips = [], [], [], []
+    start: list[int] = []
+    stop: list[int] = []
+    step: list[int] = []
+    flips: list[int] = []
     inner: list[int] = []
     arrays: list[tuple[int, Any]] = []
     positions: list[int] = []
@@ -289,12 +299,12 @@ def _plan(x: Any, index: Any) -> IndexPlan:
     )
 
 
-def _is_traced_int(entry: Any) -> bool:
+def _is_traced_int(entry: Array | Number | EllipsisType | slice | None) -> bool:
     """Whether an entry is a traced integer."""
     return isinstance(entry, Carrier) and not entry.shape and entry.dtype.kind in "iu"
 
 
-def _dynamic_starts(x: Any, start: list[int], computed: dict[int, Any]) -> tuple[Any, ...]:
+def _dynamic_starts(x: Any, start: list[int], computed: dict[int, Any]) -> tuple[Array | Number, ...]:
     """Return the starts of the slices if there are `computed` positions; negative ones count from the end."""
     if not computed:
         return ()
@@ -320,7 +330,7 @@ def _normalized(entry: slice, n: int) -> tuple[int, int, int, bool]:
     return low, high + 1, abs(s), s < 0
 
 
-def _in_range(entry: Any, n: int, axis: int) -> Any:
+def _in_range(entry: Array | Number, n: int, axis: int) -> Any:
     if isinstance(entry, Carrier) or not isinstance(entry, int):
         return entry
     if not -n <= entry < n:
@@ -328,7 +338,7 @@ def _in_range(entry: Any, n: int, axis: int) -> Any:
     return entry % n
 
 
-def _check_known(arrays: list[tuple[int, Any]], inner: list[int]) -> None:
+def _check_known(arrays: Any, inner: list[int]) -> None:
     """Check the indices into an array without elements, which no op checks."""
     for k, i in arrays:
         if (isinstance(i, Carrier) and not is_known(i)) or isinstance(i, int):
@@ -338,7 +348,9 @@ def _check_known(arrays: list[tuple[int, Any]], inner: list[int]) -> None:
             raise IndexError(located(f"an index is out of bounds for an axis with size {inner[k]}"))
 
 
-def _placed(x: Any, arrays: list[tuple[int, Any]], positions: list[int], rank: int) -> Any:
+def _placed(
+    x: Any, arrays: list[tuple[int, Array]], positions: list[int], rank: int
+) -> tuple[tuple[Array, ...], tuple[int, ...], tuple[int, ...]]:
     """Return index arrays of one shape and dtype, their axes, and the order of axes of the result."""
     if not arrays:
         return (), (), ()
@@ -358,7 +370,7 @@ def _placed(x: Any, arrays: list[tuple[int, Any]], positions: list[int], rank: i
     return tuple(broadcast_arrays("index", indices, shape)), axes, perm
 
 
-def _constant_or_array(i: Any, peer: Any) -> Any:
+def _constant_or_array(i: Array, peer: Carrier | None) -> Array:
     if isinstance(i, int) and not isinstance(i, Carrier):
         return full(shape=(), value=i, dtype="int64")
     return array(i, peer)
@@ -370,7 +382,7 @@ def getitem(x: Any, index: Any) -> Any:
     if hasattr(x, "_span") and (span := x._span(index)) is not None:
         return span
     index_plan = plan(x, index)
-    result = index_plan.read(x)
+    result: Any = index_plan.read(x)
     if index_plan.indices:
         return result
     if _is_copy(index):
@@ -383,14 +395,14 @@ def getitem(x: Any, index: Any) -> Any:
     return result if index_plan.result else result.zero_d()
 
 
-def _is_copy(index: Any) -> bool:
+def _is_copy(index: object) -> bool:
     """Whether an entry is an array without axes: NumPy selects as with an integer, but copies."""
     return any(
         _is_traced_int(e) and getattr(e, "is_array", False) for e in (index if isinstance(index, tuple) else (index,))
     )
 
 
-def _has_ellipsis(index: Any) -> bool:
+def _has_ellipsis(index: Array | Number | tuple[Array | Number | EllipsisType, ...]) -> bool:
     return any(e is Ellipsis for e in (index if isinstance(index, tuple) else (index,)))
 
 
@@ -406,7 +418,7 @@ def setitem(x: Any, index: Any, value: Any) -> Any:
     value = operand(value, peer)
     if mask is not None and size_of_operand(value) == 1:
         v = value if not getattr(value, "shape", ()) else reshape(value, shape=())
-        return elementwise.where(over(operand(mask, peer_of(x, mask)), x.shape, 0), assigned(v, x.dtype), x)
+        return elementwise.where(over(array(mask, peer_of(x, mask)), x.shape, 0), assigned(v, x.dtype), x)
     mask_entry = mask_in(x, index)
     if mask_entry is not None:
         value, index_plan = assigned(value, x.dtype), plan(x, mask_entry.rest)
@@ -417,10 +429,10 @@ def setitem(x: Any, index: Any, value: Any) -> Any:
 
 def size_of_operand(v: Array | Number) -> int:
     """Return the number of elements of an array, 1 for a literal."""
-    return size_of(v) if hasattr(v, "shape") else 1
+    return 1 if is_literal(v) else size_of(v)
 
 
-def _whole_mask(x: Any, index: Any) -> Any:
+def _whole_mask(x: Array, index: Any) -> Any:
     """Return the boolean array `index` if it covers the first axes of `x`, or None."""
     if isinstance(index, tuple) and len(index) == 1:
         index = index[0]
@@ -430,7 +442,7 @@ def _whole_mask(x: Any, index: Any) -> Any:
     return None
 
 
-def _replaced(x: Any, index_plan: IndexPlan, value: Any) -> Any:
+def _replaced(x: Array, index_plan: IndexPlan, value: Any) -> Any:
     """`x` with `value` at the index of the plan `index_plan`."""
     shape = index_plan.result
     value = assigned(value, x.dtype)
@@ -443,7 +455,7 @@ def _replaced(x: Any, index_plan: IndexPlan, value: Any) -> Any:
     return replaced_indices(x, index_plan, value)
 
 
-def _fit(value: Array, shape: tuple[int, ...]) -> Any:
+def _fit(value: Any, shape: tuple[int, ...]) -> Array:
     """Broadcast `value` to `shape`; excess leading axes of size one are dropped."""
     extra = len(value.shape) - len(shape)
     if extra > 0 and all(n == 1 for n in value.shape[:extra]):
@@ -457,7 +469,7 @@ def _fit(value: Array, shape: tuple[int, ...]) -> Any:
     return value if value.shape == shape else linear.broadcast_to(value, shape=shape)
 
 
-def _replaced_slices(x: Any, index_plan: IndexPlan, value: Any) -> Any:
+def _replaced_slices(x: Any, index_plan: IndexPlan, value: Array | Number) -> Array:
     literal = not hasattr(value, "shape")
     if index_plan.at:
         v = full(shape=index_plan.sliced, value=value, dtype=x.dtype.name) if literal else index_plan.unflipped(value)
@@ -469,13 +481,13 @@ def _replaced_slices(x: Any, index_plan: IndexPlan, value: Any) -> Any:
     return x._alias() if was_written(x, *write_args) else elementwise.where(*write_args, x)
 
 
-def constant_like(x: Any, value: Any) -> Any:
+def constant_like(x: Any, value: Any) -> Array:
     """Return an array like `x` with the literal `value` as every element."""
     return constant(full(shape=x.shape, value=value, dtype=x.dtype.name), x)
 
 
 # -- np.add.at -----------------------------------------------------------------------------------------------------
-def add_at(x: Any, index: Any, value: Any, sign: int = 1) -> None:
+def add_at(x: Any, index: Array | Number | Sequence[int] | tuple[Array, ...], value: Any, sign: int = 1) -> None:
     """`np.add.at(x, index, value)`: equal indices add up."""
     if not hasattr(x, "_assign"):
         raise refuse("np.add.at on an ndarray that the traced function did not make")

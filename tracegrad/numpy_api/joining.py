@@ -38,14 +38,14 @@ from tracegrad.ops.shape import linear
 from tracegrad.ops.shape import stack_split as pieces
 from tracegrad.ops.shape.linear import full, reshape, transpose
 from tracegrad.ops.shape.repeat_index import repeated_index
-from tracegrad.typing import Array, ArrayLike, DTypeLike
+from tracegrad.typing import Array, ArrayLike, Axes, Casting, DTypeLike, Number
 
 
 def _one(a: Any) -> Any:
     return arrays(a)[0]
 
 
-def along(x: Any, axis: int, start: int, stop: int, step: int = 1) -> Any:
+def along(x: Any, axis: int, start: int, stop: int, step: int = 1) -> Array:
     """`x[start:stop:step]` along one axis, with 0 <= start <= stop <= n."""
     n = x.shape
     begin = tuple(start if k == axis else 0 for k in range(len(n)))
@@ -53,7 +53,7 @@ def along(x: Any, axis: int, start: int, stop: int, step: int = 1) -> Any:
     return linear.slice(x, start=begin, stop=end, step=tuple(step if k == axis else 1 for k in range(len(n))))
 
 
-def picked(x: Any, index: Any, axis: int) -> Any:
+def picked(x: Any, index: Any, axis: int) -> Array:
     """`np.take(x, index, axis)` for an array of integers."""
     out = gather(x, index, axes=(axis,))
     depth = len(index.shape)
@@ -67,11 +67,11 @@ def concatenate(
     arrays_: Sequence[Any],
     /,
     axis: int | None = 0,
-    out: Any = None,
+    out: Array | None = None,
     *,
     dtype: DTypeLike = None,
-    casting: str = "same_kind",
-) -> Any:
+    casting: Casting = "same_kind",
+) -> Array:
     """`np.concatenate`."""
     xs = _nonempty_arrays("concatenate", arrays_)
     if axis is None:
@@ -89,7 +89,7 @@ def _joined(xs: list[Any], axis: int) -> Array:
     return linear.concatenate(*xs, axis=axis)
 
 
-def _nonempty_arrays(name: str, values: Any) -> list[Any]:
+def _nonempty_arrays(name: str, values: Sequence[Array | Sequence[Array]] | tuple[Array, ...]) -> list[Any]:
     xs = list(values)
     if not xs:
         raise ValueError(located(f"{name}: need at least one array"))
@@ -98,8 +98,13 @@ def _nonempty_arrays(name: str, values: Any) -> list[Any]:
 
 @implements(np.stack, refuses=("out",))
 def stack(
-    arrays_: Sequence[Any], axis: int = 0, out: Any = None, *, dtype: Any = None, casting: str = "same_kind"
-) -> Any:
+    arrays_: list[Array] | tuple[Array, ...],
+    axis: int = 0,
+    out: Array | None = None,
+    *,
+    dtype: Any = None,
+    casting: Casting = "same_kind",
+) -> Array:
     """`np.stack`."""
     args = _nonempty_arrays("stack", arrays_)
     known = whole(args) if not axis and dtype is None else None
@@ -113,31 +118,31 @@ def stack(
     return pieces.stack(*xs, axis=normalize_axis("stack", axis, len(xs[0].shape) + 1))
 
 
-def _listed(x: Any) -> list[Any]:
+def _listed(x: tuple[Array, ...]) -> list[Array]:
     return list(x) if isinstance(x, tuple) else [x]
 
 
 @implements(np.vstack)
-def vstack(tup: Sequence[Any], *, dtype: Any = None, casting: str = "same_kind") -> Any:
+def vstack(tup: list[Array], *, dtype: DTypeLike = None, casting: Casting = "same_kind") -> Array:
     """`np.vstack`."""
     return concatenate(_listed(atleast_2d(*_nonempty_arrays("vstack", tup))), 0, dtype=dtype, casting=casting)
 
 
 @implements(np.hstack)
-def hstack(tup: Sequence[Any], *, dtype: Any = None, casting: str = "same_kind") -> Any:
+def hstack(tup: Sequence[Any], *, dtype: DTypeLike = None, casting: Casting = "same_kind") -> Array:
     """`np.hstack`."""
     xs = _listed(atleast_1d(*_nonempty_arrays("hstack", tup)))
     return concatenate(xs, 0 if len(xs[0].shape) == 1 else 1, dtype=dtype, casting=casting)
 
 
 @implements(np.dstack)
-def dstack(tup: Sequence[Any]) -> Any:
+def dstack(tup: Sequence[Any]) -> Array:
     """`np.dstack`."""
     return concatenate(_listed(atleast_3d(*_nonempty_arrays("dstack", tup))), 2)
 
 
 @implements(np.column_stack)
-def column_stack(tup: Sequence[Any]) -> Any:
+def column_stack(tup: list[Array]) -> Array:
     """`np.column_stack`."""
     columns = [
         reshape(x, shape=(size_of(x), 1)) if len(x.shape) < 2 else x for x in _nonempty_arrays("column_stack", tup)
@@ -146,13 +151,13 @@ def column_stack(tup: Sequence[Any]) -> Any:
 
 
 @implements(np.append)
-def append(arr: Any, values: Any, axis: int | None = None) -> Any:
+def append(arr: Any, values: Array | Number, axis: int | None = None) -> Array:
     """`np.append`."""
     return concatenate((arr, values), axis)
 
 
 @implements(np.block)
-def block(arrays_: Any) -> Any:
+def block(arrays_: ArrayLike) -> Any:
     """`np.block`: innermost lists are joined along the last axis, the others along the axes before it."""
     depth = _depth(arrays_)
     leaves = _leaves(arrays_, depth)
@@ -161,11 +166,11 @@ def block(arrays_: Any) -> Any:
     return _block(arrays_, depth, rank, peer)
 
 
-def _depth(nested: Any) -> int:
+def _depth(nested: object) -> int:
     return 1 + max(map(_depth, nested), default=0) if isinstance(nested, list) else 0
 
 
-def _leaves(nested: Any, depth: int) -> list[Any]:
+def _leaves(nested: Any, depth: int) -> list[Array]:
     if not depth:
         return [nested]
     if not isinstance(nested, list) or not nested:
@@ -173,7 +178,7 @@ def _leaves(nested: Any, depth: int) -> list[Any]:
     return [leaf for part in nested for leaf in _leaves(part, depth - 1)]
 
 
-def _block(nested: Any, depth: int, rank: int, peer: Any) -> Any:
+def _block(nested: Any, depth: int, rank: int, peer: Any) -> Array:
     if not depth:
         x = array(nested, peer)
         return reshape(x, shape=(*(1,) * (rank - len(x.shape)), *x.shape))
@@ -182,7 +187,7 @@ def _block(nested: Any, depth: int, rank: int, peer: Any) -> Any:
 
 # -- splitting ---------------------------------------------------------------------------------------------------
 @implements(np.array_split)
-def array_split(ary: ArrayLike, indices_or_sections: Any, axis: int = 0) -> list[Any]:
+def array_split(ary: ArrayLike, indices_or_sections: Any, axis: int = 0) -> list[Array]:
     """`np.array_split`."""
     x = _one(ary)
     k = normalize_axis("split", axis, len(x.shape))
@@ -208,10 +213,10 @@ def _is_index_list(x: Array) -> bool:
     return True
 
 
-def slice_along(x: Any, axis: int, start: int, stop: int) -> Any:
+def slice_along(x: Array, axis: int, start: int, stop: int) -> Array:
     """Return `x[start:stop]` along one axis, with 0 <= start <= stop <= n, as a view."""
 
-    def view_update(base: Any, new: Any) -> Any:
+    def view_update(base: Array, new: Any) -> Array:
         pieces = [along(base, axis, 0, start), new, along(base, axis, stop, base.shape[axis])]
         return linear.concatenate(*pieces, axis=axis)
 
@@ -231,7 +236,7 @@ def split(ary: ArrayLike, indices_or_sections: Any, axis: int = 0) -> list[Any]:
 
 
 @implements(np.hsplit)
-def hsplit(ary: ArrayLike, indices_or_sections: Any) -> list[Any]:
+def hsplit(ary: ArrayLike, indices_or_sections: Any) -> list[Array]:
     """`np.hsplit`."""
     x = _one(ary)
     parts: list[Any] = split(x, indices_or_sections, 1 if len(x.shape) > 1 else 0)
@@ -239,21 +244,21 @@ def hsplit(ary: ArrayLike, indices_or_sections: Any) -> list[Any]:
 
 
 @implements(np.vsplit)
-def vsplit(ary: ArrayLike, indices_or_sections: Any) -> list[Any]:
+def vsplit(ary: ArrayLike, indices_or_sections: Any) -> list[Array]:
     """`np.vsplit`."""
     parts: list[Any] = split(ary, indices_or_sections, 0)
     return parts
 
 
 @implements(np.dsplit)
-def dsplit(ary: ArrayLike, indices_or_sections: Any) -> list[Any]:
+def dsplit(ary: ArrayLike, indices_or_sections: Any) -> list[Array]:
     """`np.dsplit`."""
     parts: list[Any] = split(ary, indices_or_sections, 2)
     return parts
 
 
 @implements(getattr(np, "unstack", None))
-def unstack(x: Any, /, *, axis: int = 0) -> tuple[Any, ...]:
+def unstack(x: Any, /, *, axis: int = 0) -> Any:
     """`np.unstack`."""
     x = _one(x)
     k = normalize_axis("unstack", axis, len(x.shape))
@@ -282,7 +287,7 @@ def tile(A: ArrayLike, reps: Any) -> Any:
 
 
 @implements(np.repeat)
-def repeat(a: Any, repeats: Any, axis: int | None = None) -> Any:
+def repeat(a: ArrayLike, repeats: Any, axis: int | None = None) -> Any:
     """`np.repeat`: the total number of elements is queried."""
     x = _one(a)
     if axis is None or not x.shape:
@@ -299,7 +304,7 @@ def repeat(a: Any, repeats: Any, axis: int | None = None) -> Any:
     return in_memory_order(picked(x, repeated(array(repeats, peer_of(a, repeats)), n, peer_of(x, repeats)), k), "C")
 
 
-def repeated(counts: Any, n: int, peer: Any) -> Any:
+def repeated(counts: Array, n: int, peer: Carrier | None) -> Any:
     """Repeat each of the first `n` integers as often as `counts` says."""
     plain = known(counts)
     if plain is not None:
@@ -312,7 +317,7 @@ def repeated(counts: Any, n: int, peer: Any) -> Any:
 
 
 @implements(np.roll)
-def roll(a: Any, shift: Any, axis: Any = None) -> Any:
+def roll(a: Any, shift: Any, axis: Axes = None) -> Any:
     """`np.roll`."""
     x = _one(a)
     if axis is None:
@@ -326,7 +331,7 @@ def roll(a: Any, shift: Any, axis: Any = None) -> Any:
     return in_memory_order(out if out is not x else x._alias(), "K", x)
 
 
-def _rolled(x: Any, shift: int, axis: int) -> Any:
+def _rolled(x: Any, shift: int, axis: int) -> Array:
     n = x.shape[axis]
     cut = (-shift) % n if n else 0
     return linear.concatenate(along(x, axis, cut, n), along(x, axis, 0, cut), axis=axis) if cut else x._alias()
@@ -334,7 +339,9 @@ def _rolled(x: Any, shift: int, axis: int) -> Any:
 
 # -- differences ---------------------------------------------------------------------------------------------------
 @implements(np.diff)
-def diff(a: ArrayLike, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Any:
+def diff(
+    a: ArrayLike, n: int = 1, axis: int = -1, prepend: ArrayLike | None = None, append: ArrayLike | None = None
+) -> Array:
     """`np.diff`."""
     x, *extra = arrays(*(v for v in (a, prepend, append) if v is not None))
     k = normalize_axis("diff", axis, len(x.shape))
@@ -358,7 +365,7 @@ def _end(v: Array, x: Array, axis: int) -> Array:
 
 
 @implements(np.ediff1d)
-def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Any:
+def ediff1d(ary: ArrayLike, to_end: ArrayLike | None = None, to_begin: ArrayLike | None = None) -> Array:
     """`np.ediff1d`."""
     x, *extra = arrays(*(v for v in (ary, to_begin, to_end) if v is not None))
     if not all(np.can_cast(v.dtype, x.dtype, "same_kind") for v in extra):
@@ -373,7 +380,7 @@ def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Any:
 
 
 @implements(np.trapezoid)
-def trapezoid(y: ArrayLike, x: ArrayLike | None = None, dx: Any = 1.0, axis: int = -1) -> Any:
+def trapezoid(y: ArrayLike, x: ArrayLike | None = None, dx: float = 1.0, axis: int = -1) -> Any:
     """`np.trapezoid`."""
     if x is None:
         (values,) = arrays(y)
@@ -392,7 +399,7 @@ def trapezoid(y: ArrayLike, x: ArrayLike | None = None, dx: Any = 1.0, axis: int
 
 # -- grids ---------------------------------------------------------------------------------------------------------
 @implements(np.ix_)
-def ix_(*args: Any) -> tuple[Any, ...]:
+def ix_(*args: ArrayLike) -> tuple[Array, ...]:
     """`np.ix_`, of integers."""
     xs, result = arrays(*args), []
     for k, x in enumerate(xs):
@@ -405,7 +412,7 @@ def ix_(*args: Any) -> tuple[Any, ...]:
 
 
 @implements(np.meshgrid)
-def meshgrid(*xi: ArrayLike, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> tuple[Any, ...]:
+def meshgrid(*xi: ArrayLike, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> tuple[Array, ...]:
     """`np.meshgrid`."""
     if indexing not in ("xy", "ij"):
         raise ValueError(located("Valid values for `indexing` are 'xy' and 'ij'."))

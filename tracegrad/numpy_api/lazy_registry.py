@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tracegrad.numpy_api.operands import peer_of
 from tracegrad.numpy_api.registry import FUNCTIONS, UFUNC_METHODS, refuse
 from tracegrad.tree import register_pytree_node
+
+if TYPE_CHECKING:
+    from tracegrad.typing import Array, Number
+
 
 # The names after `np.`, by module.
 MODULES = {
@@ -46,7 +50,7 @@ MODULES = {
 class _Deferred:
     """Placeholder of a function until its module is imported."""
 
-    def __init__(self, module: str, table: dict[Any, Any], key: Any):
+    def __init__(self, module: str, table: dict[Any, Any], key: object):
         self.module, self.table, self.key = f"{__package__}.lazy.{module}", table, key
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -75,7 +79,7 @@ class _Shadow:
     def __init__(self, name: str, module: str = "iteration"):
         self.name, self.module = name, module
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         return getattr(import_module(f"{__package__}.lazy.{self.module}"), self.name)(*args, **kwargs)
 
 
@@ -85,7 +89,7 @@ class _Joining:
     def __init__(self, *how: int):
         self.how = how
 
-    def __getitem__(self, key: Any) -> Any:
+    def __getitem__(self, key: tuple[Array | Number | slice | str, ...]) -> Any:
         return import_module(f"{__package__}.lazy.iteration").joined(key, *self.how)
 
 
@@ -111,7 +115,7 @@ class Unless:
     def __init__(self, real: Any, name: str, instead: str):
         self.real, self.name, self.instead = real, name, instead
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         if peer_of(*args, *kwargs.values()) is not None:
             raise refuse(self.name, self.instead)
         return self.real(*args, **kwargs)

@@ -8,7 +8,7 @@ autograd, and symmetric ones for Tensors, as in PyTorch.
 from __future__ import annotations
 
 import itertools
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -29,7 +29,11 @@ from tracegrad.ops.linalg import solve as linalg
 from tracegrad.ops.linalg.contraction import matmul
 from tracegrad.ops.reduce.reductions import reduce_any, reduce_max
 from tracegrad.ops.shape.linear import broadcast_to, cast, concatenate, flip, full, reduce_sum, reshape
-from tracegrad.typing import Array, ArrayLike
+from tracegrad.typing import Array, ArrayLike, Number
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 
 # NumPy's own classes of results, which it does not export.
 _ONE = np.eye(1)
@@ -45,7 +49,7 @@ class MatrixError(ShapeError, np.linalg.LinAlgError, RuntimeError):
     _numpys = np.linalg.LinAlgError
 
 
-def matrices(name: str, a: ArrayLike, halves: bool = False) -> Any:
+def matrices(name: str, a: ArrayLike, halves: bool = False) -> Array:
     """Convert `a` to a stack of matrices of a floating dtype, which may be float16 if `halves`."""
     x = to_float(arrays(a)[0])
     x = x if halves else factorable(name, x)
@@ -61,7 +65,7 @@ def factorable(name: str, x: Array) -> Array:
     return x
 
 
-def square_matrices(name: str, a: ArrayLike) -> Any:
+def square_matrices(name: str, a: ArrayLike) -> Array:
     """`a` as a stack of square matrices of a floating dtype."""
     x = matrices(name, a)
     m, n = x.shape[-2:]
@@ -86,7 +90,7 @@ def inv(a: ArrayLike) -> Any:
 
 
 @implements(np.linalg.solve)
-def solve(a: Any, b: Any) -> Any:
+def solve(a: Any, b: Array | Number) -> Any:
     """`np.linalg.solve`; LinAlgError if a matrix is singular."""
     return solved(a, b, vector=len(np.shape(b)) == 1)
 
@@ -104,7 +108,7 @@ def solved(a: ArrayLike, b: ArrayLike, *, vector: bool) -> Any:
 
 
 @one_node("LinalgSolveExBackward0")
-def _solved(x: Any, y: Any, *, vector: bool) -> Any:
+def _solved(x: Any, y: Array, *, vector: bool) -> Array:
     y = reshape(y, shape=(*y.shape, 1)) if vector else y
     batch_shape = broadcast_shapes("solve", x.shape[:-2], y.shape[:-2])
     x, y = (v if v.shape[:-2] == batch_shape else broadcast_to(v, shape=(*batch_shape, *v.shape[-2:])) for v in (x, y))
@@ -113,7 +117,7 @@ def _solved(x: Any, y: Any, *, vector: bool) -> Any:
 
 
 @implements(np.linalg.pinv)
-def pinv(a: ArrayLike, rcond: Any = None, hermitian: bool = False, *, rtol: Any = NO_VALUE) -> Any:
+def pinv(a: ArrayLike, rcond: object = None, hermitian: bool = False, *, rtol: object = NO_VALUE) -> Any:
     """`np.linalg.pinv`; the derivative assumes a constant rank."""
     x = _lower_half("pinv", a) if hermitian else matrices("pinv", a)
     if rcond is None:
@@ -149,7 +153,7 @@ def product(x: Array, y: Array) -> Any:
 
 
 @implements(np.linalg.multi_dot, refuses=("out",))
-def multi_dot(arrays_: Any, *, out: Any = None) -> Array:
+def multi_dot(arrays_: Sequence[ArrayLike], *, out: Array | None = None) -> Array:
     """`np.linalg.multi_dot`, in the order that takes the fewest multiplications."""
     xs = promoted(arrays(*arrays_))
     if len(xs) < 2:
@@ -178,7 +182,7 @@ def _splits(sizes: list[int]) -> dict[tuple[int, int], int]:
     return best
 
 
-def _chain(xs: list[Any], splits: dict[tuple[int, int], int], i: int, j: int) -> Any:
+def _chain(xs: list[Array], splits: dict[tuple[int, int], int], i: int, j: int) -> Any:
     if i == j:
         return xs[i]
     k = splits[i, j]
@@ -225,7 +229,7 @@ def _slogdet(x: Array) -> tuple[Array, ...]:
 
 
 @implements(np.linalg.matrix_rank)
-def matrix_rank(A: Any, tol: Any = None, hermitian: bool = False, *, rtol: Any = None) -> Any:
+def matrix_rank(A: ArrayLike, tol: object = None, hermitian: bool = False, *, rtol: object = None) -> Any:
     """`np.linalg.matrix_rank`."""
     x = to_float(arrays(A)[0])
     if len(x.shape) < 2:
@@ -250,7 +254,7 @@ def rank_of(x: Array, atol: float, rtol: float) -> Any:
 
 
 @implements(np.linalg.cond)
-def cond(x: ArrayLike, p: ArrayLike | None = None) -> Array:
+def cond(x: ArrayLike, p: Any = None) -> Array:
     """`np.linalg.cond`; LinAlgError for singular matrices in other norms than the 2-norm."""
     v = matrices("cond", x)
     if p in (None, 2, -2):
@@ -265,7 +269,7 @@ def cond(x: ArrayLike, p: ArrayLike | None = None) -> Array:
 
 # -- factorizations ----------------------------------------------------------------------------------------
 @implements(np.linalg.cholesky)
-def cholesky(a: Any, /, *, upper: bool = False) -> Any:
+def cholesky(a: ArrayLike, /, *, upper: bool = False) -> Any:
     """`np.linalg.cholesky`; LinAlgError if a matrix is not positive definite."""
     return _cholesky(square_matrices("cholesky", a), upper=upper)
 
@@ -292,7 +296,7 @@ def qr(a: ArrayLike, mode: str = "reduced") -> Any:
 
 
 @one_node("LinalgQrBackward0")
-def _qr(x: Array, *, complete: bool) -> tuple[Any, Any]:
+def _qr(x: Array, *, complete: bool) -> tuple[Array, ...]:
     q, r = factorizations.qr(x)
     *batch_shape, m, n = x.shape
     if complete and m > n:
@@ -331,7 +335,7 @@ def _whole(x: Array, lower: bool, tied: bool) -> Array:
     return (linalg.symmetric if tied else linalg.mirrored)(x, lower=lower)
 
 
-def _are_tied(x: Any) -> bool:
+def _are_tied(x: Array) -> bool:
     """Whether derivatives treat both triangles of a symmetric matrix as one, and are symmetric, as in PyTorch.
 
     For NumPy's functions, derivatives are with respect to the elements that are read.
@@ -381,7 +385,7 @@ def _of_hermitian(x: Array, vectors: bool) -> Any:
 
 
 @one_node("LinalgSvdBackward0")
-def _svd(x: Array, *, whole: bool) -> tuple[Any, Any, Any]:
+def _svd(x: Array, *, whole: bool) -> tuple[Array, ...]:
     m, n = x.shape[-2:]
     u, s, vh = factorizations.svd(x)
     last = len(x.shape) - 1

@@ -11,7 +11,7 @@ from tracegrad.errors import OVERLAPPING, READ_ONLY, lost
 from tracegrad.numpy_api.operands import arrays, operand, peer_of
 from tracegrad.numpy_api.registry import implements, refuse
 from tracegrad.ops.core.memory_order import arranged, order_of, relaid, spread, stand_in
-from tracegrad.typing import Array, ArrayLike
+from tracegrad.typing import Array, ArrayLike, NDArray
 
 
 class RowMajorLayout:
@@ -19,7 +19,7 @@ class RowMajorLayout:
 
     __slots__ = ()
 
-    def _in_memory_order(self, order: Any, *like: Any) -> Any:
+    def _in_memory_order(self, order: str, *like: Array) -> Any:
         """Return this new array with this order of elements in memory (`ops.core.memory_order.arranged`)."""
         return self
 
@@ -31,14 +31,14 @@ class RowMajorLayout:
         """Return this view, which must not be updated from now on."""
         return self
 
-    def _layouts(self, *xs: Array) -> Any:
+    def _layouts(self, *xs: Array) -> list[NDArray]:
         """Return ndarrays with the memory layout of the arrays `xs`, which must not be read."""
         return [stand_in(x.shape, x.dtype, None, 64) for x in xs]  # NumPy does not accept the address 0
 
     def _compares(self) -> None:
         """Record that the memory positions of this and other arrays are compared."""
 
-    def _visible_layouts(self, *xs: Array) -> Any:
+    def _visible_layouts(self, *xs: Array) -> list[NDArray]:
         """Return the result of `_layouts`, for a result that users see."""
         return self._layouts(*xs)
 
@@ -54,7 +54,7 @@ def in_memory_order(x: Any, order: Any, *like: Any) -> Any:
     return x._in_memory_order(order, *[operand(y, x) for y in like])
 
 
-def in_new_memory(x: Any, order: Any) -> Any:
+def in_new_memory(x: Any, order: str) -> Any:
     """Copy `x` to new memory, in this order."""
     copied = x.copied() if hasattr(x, "copied") else x._alias()
     return copied if order == "K" or len(x.shape) < 2 else in_memory_order(copied, order, x)
@@ -74,7 +74,7 @@ def with_order(x: Any, order: str | None) -> Any:
     return x if order is None or order == "K" else x._in_order(order)
 
 
-def dtype_of_view(x: Any, *args: Any) -> np.dtype[Any]:
+def dtype_of_view(x: Any, *args: object) -> np.dtype[Any]:
     """Return the dtype for `ndarray.view`: one of the same size, or that of the parts of complex numbers."""
     args = () if len(args) == 1 and args[0] == np.ndarray else args
     if len(args) > 1 or (args and isinstance(args[0], type) and issubclass(args[0], np.ndarray)):
@@ -145,11 +145,12 @@ def may_share_memory(a: ArrayLike, b: ArrayLike, /, max_work: Any = None) -> boo
     return np.may_share_memory(u, v, max_work=max_work)
 
 
-def _compared(a: Any, b: Any) -> Any:
+def _compared(a: ArrayLike, b: ArrayLike) -> list[NDArray]:
     x, y = arrays(a, b)
-    peer = peer_of(x, y)
-    peer._compares()
-    return peer._visible_layouts(x, y)
+    leader: Any = peer_of(x, y)
+    leader._compares()
+    layouts: list[NDArray] = leader._visible_layouts(x, y)
+    return layouts
 
 
 @implements(np.isfortran)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -21,37 +21,44 @@ from tracegrad.ops.core.op import Carrier, dispatch_operand, normalize_axis
 from tracegrad.ops.indexing.dynamic_slice import counted, dynamic_slice
 from tracegrad.ops.shape.linear import broadcast_to, cast, full, reshape
 from tracegrad.ops.shape.stack_split import stack
-from tracegrad.typing import Array, ArrayLike, DTypeLike
+from tracegrad.typing import Array, ArrayLike, Casting, DType, DTypeLike, NDArray, Number, Shape
 
 
-def peer_of(*xs: Any) -> Any:
+def peer_of(*xs: object) -> Carrier | None:
     """Return the carrier of the highest level among `xs`, also in lists and tuples; None if there is none."""
     return dispatch_operand(xs)
 
 
-def operand(x: Any, peer: Any) -> Any:
+def operand(x: object, peer: Carrier | None) -> Array | Number:
     """Convert `x` to an operand of ops together with `peer`: a literal, or a value of the peer's kind."""
-    if type(x) in LITERALS:
+    if is_literal(x):
         return x
     if isinstance(x, np.generic) and peer is not None and peer.common_dtype is not None:
         number = x.item()  # together with Tensors, NumPy scalars count as Python numbers
-        return number if type(number) in LITERALS else _array_of(x, peer)
-    return _array_of(x, peer)
+        if is_literal(number):
+            return number
+    value = _array_of(x, peer)
+    return _number(x) if value is None else value
 
 
-def _array_of(x: Any, peer: Any) -> Any:
+def _number(x: Any) -> Number:
+    """Convert a number of a subclass, such as the member of an IntEnum."""
+    number: Number = next(cls for cls in LITERALS if isinstance(x, cls))(x)
+    return number
+
+
+def _array_of(x: Any, peer: Any) -> Array | None:
+    """Convert an array, or what stands for one, to the peer's kind; None for a number of a subclass."""
     if isinstance(x, Carrier):
-        return x if peer is None or x.level == peer.level else peer._lift(x)
+        carried: Any = x
+        return carried if peer is None or x.level == peer.level else peer._lift(x)  # type: ignore[no-any-return]
     if isinstance(x, np.ndarray | np.generic):
         supported(x.dtype)
-        x = as_operand(x, peer)
-        return x if peer is None else peer._lift(x)
+        plain: NDArray = as_operand(x, peer)
+        return plain if peer is None else peer._lift(plain)
     if isinstance(x, list | tuple):
         return from_sequence(x, peer)
-    plain = next((cls for cls in LITERALS if isinstance(x, cls)), None)
-    if plain is not None:  # a number of a subclass, such as the member of an IntEnum
-        return plain(x)
-    return operand(of_protocol(x), peer)
+    return None if isinstance(x, int | float | complex) else _array_of(of_protocol(x), peer)
 
 
 def second_operand(x: Any, other: Any) -> Any:
@@ -62,10 +69,11 @@ def second_operand(x: Any, other: Any) -> Any:
     kind = type(other)
     if kind in LITERALS or kind is type(x):
         return other
+    value: ArrayLike = other
     if isinstance(other, Carrier):
-        return NotImplemented if other.level > x.level else operand(other, x)
+        return NotImplemented if other.level > x.level else operand(value, x)
     if isinstance(other, _OPERANDS):
-        return operand(other, x)
+        return operand(value, x)
     defers = defers_to(other)
     if defers and x.common_dtype is None and not getattr(x, "weak", False) and is_unknown(other):
         if is_sequence(other):
@@ -79,33 +87,34 @@ UFUNC = object()
 _OPERANDS = (np.ndarray, np.generic, list, tuple, int, float, complex)
 
 
-def operands(*xs: Any) -> list[Any]:
+def operands(*xs: object) -> list[Array | Number]:
     """Convert all of `xs` to operands of the kind of the carriers among them."""
     peer = peer_of(*xs)
     return [operand(x, peer) for x in xs]
 
 
-def array(x: Any, peer: Any) -> Any:
+def array(x: object, peer: Carrier | None) -> Array:
     """Convert as `operand`, and a Python scalar to an array without axes, of NumPy's default dtype."""
     if type(x) in LITERALS:
         return constant(full(shape=(), value=x, dtype=np.asarray(x).dtype.name), peer)
-    return _array_of(x, peer)
+    value = _array_of(x, peer)
+    return array(_number(x), peer) if value is None else value
 
 
-def arrays(*xs: object) -> list[Any]:
+def arrays(*xs: object) -> list[Array]:
     """Convert all of `xs` to arrays of the kind of the carriers among them."""
     peer = peer_of(*xs)
     return [array(x, peer) for x in xs]
 
 
-def constant(x: Any, peer: Any) -> Any:
+def constant(x: Array, peer: Any) -> Array:
     """Convert `x`, an ndarray without other references or a carrier, to a value of the peer's kind."""
     if isinstance(x, Carrier):
         return x if peer is None or x.level == peer.level else peer._lift(x)
     return x if peer is None else peer._constant(x)
 
 
-def from_sequence(xs: Sequence[Any], peer: Any) -> Any:
+def from_sequence(xs: Sequence[ArrayLike], peer: Carrier | None) -> Array:
     """Convert the nested sequence `xs` to an array, as `np.array(xs)` does."""
     if peer_of(*xs) is None:
         plain = np.array(xs)
@@ -119,22 +128,23 @@ def from_sequence(xs: Sequence[Any], peer: Any) -> Any:
         shapes = ", ".join(str(x.shape) for x in parts)
         raise ShapeError(located(f"array: elements of one sequence have different shapes: {shapes}"))
     joined: Any = stack(*parts, axis=0)
-    return joined if isinstance(joined, np.ndarray) else joined._in_memory_order("C")
+    result: Array = joined if isinstance(joined, np.ndarray) else joined._in_memory_order("C")
+    return result
 
 
-def has_value(x: Any) -> bool:
+def has_value(x: object) -> bool:
     """Whether the value of `x` can be queried: values do not exist in a region while it is recorded."""
     traced = getattr(x, "array", x)
     builder = getattr(traced, "builder", None)
     return builder is None or bool(builder.innermost().knows(traced))
 
 
-def whole(xs: Sequence[Any]) -> Any:
+def whole(xs: Sequence[ArrayLike]) -> Array | None:
     """Return the array whose rows are known to be `xs`, or None."""
     return xs[0].whole(xs) if isinstance(xs[0], Carrier) else None
 
 
-def to_dtype(x: Any, dtype: Any) -> Any:
+def to_dtype(x: Array, dtype: DTypeLike) -> Array:
     """`x` with `dtype` (anything that names a dtype; None keeps it)."""
     if dtype is None:
         return x
@@ -142,14 +152,22 @@ def to_dtype(x: Any, dtype: Any) -> Any:
     return x if x.dtype == dtype else cast(x, dtype=name_of(dtype))
 
 
-def to_inexact(x: Any) -> Any:
+@overload
+def to_inexact(x: Array) -> Array: ...
+
+
+@overload
+def to_inexact(x: Array | Number) -> Array | Number: ...
+
+
+def to_inexact(x: Array | Number) -> Array | Number:
     """`x` in the floating dtype in which ufuncs compute: float16 for the smallest integers."""
     if is_literal(x) or x.dtype.kind in "fc":
         return to_float(x)
     return cast(x, dtype=np.result_type(x.dtype, HALF).name)
 
 
-def rounded_once(compute: Callable[..., Any], *xs: Array) -> Any:
+def rounded_once(compute: Callable[..., Array], *xs: Array | Number) -> Array:
     """Apply `compute` to `xs`; float16 is computed in float32, so that several ops round once."""
     if not any(not is_literal(x) and x.dtype == HALF for x in xs):
         return compute(*xs)
@@ -158,7 +176,7 @@ def rounded_once(compute: Callable[..., Any], *xs: Array) -> Any:
     )
 
 
-def assigned(x: Any, dtype: np.dtype[Any]) -> Any:
+def assigned(x: Array | Number | str | bytes, dtype: DType) -> Array | Number:
     """Convert `x` for assignment to an element of this dtype: a literal stays a literal."""
     beyond = x.beyond(dtype) if isinstance(x, Carrier) and x.weak else None
     if isinstance(x, Carrier) and beyond is None:
@@ -168,35 +186,45 @@ def assigned(x: Any, dtype: np.dtype[Any]) -> Any:
     x = x if beyond is None else beyond
     element = np.zeros((), dtype)
     element[()] = x  # NumPy raises its own error if `x` does not fit
-    return element.item()
+    number: Number = element.item()
+    return number
 
 
-def together(*xs: ArrayLike) -> tuple[np.dtype[Any], list[Any]]:
+def together(*xs: Array | Number) -> tuple[DType, list[Array | Number]]:
     """Convert `xs` to their common dtype, as for `np.where`; Python numbers wrap around as in NumPy."""
     dtype = supported(_common_dtype(xs))
     return dtype, [np.asarray(x).astype(dtype).item() if is_literal(x) else to_dtype(x, dtype) for x in xs]
 
 
-def _common_dtype(xs: Sequence[Any]) -> Any:
+def _common_dtype(xs: Sequence[Array | Number]) -> DType:
     """Return the common dtype of values and numbers, by NumPy's promotion or by the rule of a carrier among them."""
     rule = getattr(dispatch_operand(xs), "common_dtype", None)
     if rule is not None:
-        return rule([(weak_dtype(x), 0 if is_literal(x) else len(x.shape)) for x in xs])
+        dtype: DType = rule([(weak_dtype(x), 0 if is_literal(x) else len(x.shape)) for x in xs])
+        return dtype
     args = [weak_dtype(x) if isinstance(x, Carrier) else x for x in xs]
     return np.result_type(*(x(0) if isinstance(x, type) and x in LITERALS else x for x in args))
 
 
-def to_float(x: Any) -> Any:
+@overload
+def to_float(x: Array) -> Array: ...
+
+
+@overload
+def to_float(x: Array | Number) -> Array | Number: ...
+
+
+def to_float(x: Array | Number) -> Array | Number:
     """Convert integers and booleans to float64, those of Tensors to the default dtype; complex numbers stay."""
-    if type(x) in LITERALS:
-        return x if type(x) is complex else float(x)
+    if is_literal(x):
+        return x if isinstance(x, complex) else float(x)
     if x.dtype.kind in "fc":
         return x
     rule = getattr(x, "common_dtype", None)
     return cast(x, dtype="float64" if rule is None else rule([(float, 0)]).name)
 
 
-def promoted(xs: Sequence[Any], dtype: DTypeLike = None, casting: Any = "same_kind") -> list[Any]:
+def promoted(xs: Sequence[Array], dtype: DTypeLike = None, casting: Casting = "same_kind") -> list[Array]:
     """Arrays in their common dtype, or in `dtype` where `casting` allows it."""
     if dtype is None and all(x.dtype is xs[0].dtype for x in xs):
         return list(xs)
@@ -216,52 +244,55 @@ def broadcast_shapes(name: str, *shapes: tuple[int, ...]) -> tuple[int, ...]:
         raise ShapeError(located(f"{name}: shapes cannot be broadcast together: {listed}")) from None
 
 
-def broadcast_arrays(name: str, xs: Sequence[Any], shape: tuple[int, ...] | None = None) -> list[Any]:
+def broadcast_arrays(name: str, xs: Sequence[Array], shape: Shape | None = None) -> list[Array]:
     """Arrays broadcast to `shape`, or to one shape."""
     wanted = broadcast_shapes(name, *(x.shape for x in xs)) if shape is None else shape
     return [x if x.shape == wanted else broadcast_to(x, shape=wanted) for x in xs]
 
 
-def size_of(x: Any) -> int:
+def size_of(x: Array) -> int:
     """Return the number of elements."""
     return math.prod(x.shape)
 
 
-def raveled(x: Any) -> Any:
+def raveled(x: Array) -> Array:
     """Flatten an array."""
     return reshape(x, shape=(size_of(x),))
 
 
-def along_axis(name: str, a: ArrayLike, axis: Any) -> tuple[Any, int]:
+def along_axis(name: str, a: ArrayLike, axis: int | None) -> tuple[Array, int]:
     """Return the array and the normalized axis; for None, the flattened array."""
     (x,) = arrays(a)
     return (raveled(x), 0) if axis is None else (x, normalize_axis(name, axis, len(x.shape)))
 
 
-def viewed(x: Any, result: Any, view_update: Callable[[Any, Any], Any]) -> Any:
+def viewed(x: Any, result: Array, view_update: Callable[[Array, Array], Array]) -> Array:
     """Register `result` as a view of `x`, as in NumPy; `put(base, new)` is `base` with `new` stored at the view."""
-    return x._viewed(result, view_update) if getattr(x, "_tracks_views", False) else result
+    view: Array = x._viewed(result, view_update) if getattr(x, "_tracks_views", False) else result
+    return view
 
 
-def read_only(x: Any, result: Any, view_layout: Callable[[Any], Any]) -> Any:
+def read_only(x: Any, result: Array, view_layout: Callable[[NDArray], NDArray]) -> Array:
     """Register `result` as a read-only view of `x`, as in NumPy; `view_layout` maps an ndarray to the same view of
     it."""
 
-    def sealed(base_layout: Any) -> Any:
+    def sealed(base_layout: NDArray) -> NDArray:
         layout = view_layout(base_layout)
         layout.flags.writeable = False
         return layout
 
-    return x._viewed(result, None, sealed) if getattr(x, "_tracks_views", False) else result
+    view: Array = x._viewed(result, None, sealed) if getattr(x, "_tracks_views", False) else result
+    return view
 
 
-def window(x: Any, starts: tuple[Any, ...], sizes: tuple[int, ...], step: tuple[int, ...]) -> Array:
+def window(x: Any, starts: tuple[Array | Number, ...], sizes: Shape, step: Shape) -> Array:
     """Return the window of `x` at dynamic starts; for a tracer, with the memory layout of a view of `x`."""
     result = dynamic_slice(x, *starts, sizes=sizes, step=step)
-    return x._windowed(result, starts, step) if getattr(x, "_tracks_views", False) else result
+    view: Array = x._windowed(result, starts, step) if getattr(x, "_tracks_views", False) else result
+    return view
 
 
-def normalized_index(index: Any, peer: Any, length: int, axis: int) -> Any:
+def normalized_index(index: ArrayLike, peer: Carrier | None, length: int, axis: int) -> Array:
     """Normalize an integer index of an axis of this length to count from the front."""
     position = to_dtype(array(index, peer), "int64")
     known = isinstance(index, Carrier) and index.is_valid_index(length)

@@ -30,11 +30,11 @@ from tracegrad.ops.elementwise.complex import conjugated
 from tracegrad.ops.elementwise.table import multiply, subtract
 from tracegrad.ops.linalg import contraction
 from tracegrad.ops.shape.linear import reduce_sum, reshape
-from tracegrad.typing import Array, ArrayLike, Axes
+from tracegrad.typing import Array, ArrayLike, Axes, DTypeLike
 
 
 @implements(np.dot, refuses=("out",))
-def dot(a: ArrayLike, b: ArrayLike, out: Any = None) -> Any:
+def dot(a: ArrayLike, b: ArrayLike, out: Array | None = None) -> Array:
     """`np.dot`."""
     x, y = operands(a, b)
     return multiply(x, y) if is_literal(x) or is_literal(y) else contraction.dot(x, y)
@@ -48,27 +48,27 @@ def vdot(a: ArrayLike, b: ArrayLike, /) -> Any:
 
 
 @implements(np.inner)
-def inner(a: ArrayLike, b: ArrayLike, /) -> Any:
+def inner(a: ArrayLike, b: ArrayLike, /) -> Array:
     """`np.inner`."""
     x, y = arrays(a, b)
     return contraction.tensordot(x, y, axes=(-1, -1)) if x.shape and y.shape else multiply(x, y)
 
 
 @implements(np.outer, refuses=("out",))
-def outer(a: ArrayLike, b: ArrayLike, out: Any = None) -> Array:
+def outer(a: ArrayLike, b: ArrayLike, out: Array | None = None) -> Array:
     """`np.outer`."""
     x, y = (raveled(v) for v in arrays(a, b))
     return multiply(reshape(x, shape=(*x.shape, 1)), reshape(y, shape=(1, *y.shape)))
 
 
 @implements(np.linalg.outer)
-def linalg_outer(x1: ArrayLike, x2: ArrayLike, /) -> Any:
+def linalg_outer(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """`np.linalg.outer`."""
     return outer(x1, x2)
 
 
 @implements(np.linalg.matmul)
-def linalg_matmul(x1: ArrayLike, x2: ArrayLike, /) -> Any:
+def linalg_matmul(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """`np.linalg.matmul`."""
     return _matmul(x1, x2)
 
@@ -106,13 +106,13 @@ def einsum(
     return _as_pairs_lay_it(out, subscripts, xs, optimize)
 
 
-def _repeats(names: Sequence[Sequence[str]], xs: Sequence[Any]) -> bool:
+def _repeats(names: Sequence[Sequence[str]], xs: list[Array]) -> bool:
     """Whether an axis of size 1 is broadcast."""
     results = [(name, n) for term, x in zip(names, xs) for name, n in zip(term, x.shape)]
     return len({name for name, _ in results}) < len(set(results))
 
 
-def _without_ones(names: Sequence[Sequence[str]], wanted: Sequence[str], xs: Sequence[Any]) -> tuple[str, list[Any]]:
+def _without_ones(names: Sequence[Sequence[str]], wanted: Sequence[str], xs: list[Array]) -> tuple[str, list[Array]]:
     """Remove broadcast axes of size 1 from subscripts and operands."""
     longest: dict[str, int] = {}
     for term, x in zip(names, xs):
@@ -127,22 +127,24 @@ def _without_ones(names: Sequence[Sequence[str]], wanted: Sequence[str], xs: Seq
     return f"{','.join(terms)}->{''.join(letters[name] for name in wanted)}", result
 
 
-def _as_einsum_lays_it(out: Any, names: Sequence[Sequence[str]], wanted: Sequence[str], xs: Sequence[Any]) -> Any:
+def _as_einsum_lays_it(out: Any, names: Sequence[Sequence[str]], wanted: Sequence[str], xs: list[Array]) -> Any:
     """Return the result with the memory layout of `np.einsum`: one loop over all names, by descending strides."""
     every = [*wanted, *(n for n in dict.fromkeys(n for term in names for n in term) if n not in wanted)]
-    strides = [_by_name(term, x, every) for term, x in zip(names, peer_of(*xs)._layouts(*xs))]
+    leader: Any = peer_of(*xs)
+    strides = [_by_name(term, x, every) for term, x in zip(names, leader._layouts(*xs))]
     order = [k for k in order_of(strides, len(every)) if k < len(wanted)]
     return in_memory_order(out, tuple(order), *xs)
 
 
-def _as_pairs_lay_it(out: Any, subscripts: str, xs: Sequence[Any], optimize: Any) -> Any:
+def _as_pairs_lay_it(out: Any, subscripts: str, xs: list[Array], optimize: bool) -> Any:
     """Return the result with the memory layout of an `np.einsum` that contracts pairs, some by BLAS.
 
     NumPy chooses the pairs; its layout comes from a run on small arrays.
     """
     path = np.einsum_path(subscripts, *[np.broadcast_to(0.0, x.shape) for x in xs], optimize=optimize)[0]
+    leader: Any = peer_of(*xs)
     samples = []
-    for layout in peer_of(*xs)._layouts(*xs):
+    for layout in leader._layouts(*xs):
         order = order_of([layout.strides], layout.ndim)
         samples.append(np.zeros([min(layout.shape[k], 2) for k in order]).transpose(np.argsort(order)))
     result = np.einsum(subscripts, *samples, optimize=path)
@@ -157,7 +159,7 @@ def _by_name(term: Sequence[str], x: Any, every: Sequence[str]) -> tuple[int, ..
     return tuple(strides.values())
 
 
-def _einsum_subscripts(args: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
+def _einsum_subscripts(args: tuple[Array, ...]) -> tuple[str, tuple[Any, ...]]:
     """Return the subscripts and the operands of `x, [0, 1], y, [1, 2], [0, 2]`."""
     pairs = len(args) // 2
     lists = [args[2 * k + 1] for k in range(pairs)] + list(args[2 * pairs :])
@@ -168,7 +170,7 @@ def _einsum_subscripts(args: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
 
 # -- generalised universal functions -------------------------------------------------------------------------------
 @ufunc("vecdot")
-def vecdot(x: Any, y: Any, axis: int = -1, dtype: Any = None) -> Any:
+def vecdot(x: ArrayLike, y: ArrayLike, axis: int = -1, dtype: DTypeLike = None) -> Array:
     """Sum products along one axis."""
     x, y = (to_dtype(v, dtype) for v in promoted(arrays(x, y)))
     x, y = broadcast_arrays("vecdot", [x, y])
@@ -176,13 +178,13 @@ def vecdot(x: Any, y: Any, axis: int = -1, dtype: Any = None) -> Any:
 
 
 @implements(np.linalg.vecdot)
-def linalg_vecdot(x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1) -> Any:
+def linalg_vecdot(x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1) -> Array:
     """`np.linalg.vecdot`."""
     return vecdot(x1, x2, axis)
 
 
 @ufunc("matvec")
-def matvec(x: Any, y: Any) -> Any:
+def matvec(x: ArrayLike, y: ArrayLike) -> Array:
     """Matrices times vectors."""
     x, y = arrays(x, y)
     out = contraction.matmul_any(x, reshape(y, shape=(*y.shape, 1)))
@@ -190,7 +192,7 @@ def matvec(x: Any, y: Any) -> Any:
 
 
 @ufunc("vecmat")
-def vecmat(x: Any, y: Any) -> Any:
+def vecmat(x: ArrayLike, y: ArrayLike) -> Array:
     """Vectors times matrices."""
     x, y = arrays(x, y)
     out = contraction.matmul_any(reshape(conjugated(x), shape=(*x.shape[:-1], 1, x.shape[-1])), y)
@@ -204,7 +206,7 @@ _CROSSED = frozenset({2, 3} if np.lib.NumpyVersion(np.__version__) < "2.5.0" els
 @implements(np.cross)
 def cross(
     a: ArrayLike, b: ArrayLike, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None
-) -> Any:
+) -> Array:
     """`np.cross` of vectors of three components; before NumPy 2.5 also of two.
 
     The result for two vectors of two components is the third component.
@@ -227,6 +229,6 @@ def cross(
 
 
 @implements(np.linalg.cross)
-def linalg_cross(x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1) -> Any:
+def linalg_cross(x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1) -> Array:
     """`np.linalg.cross`."""
     return cross(x1, x2, axis=axis)

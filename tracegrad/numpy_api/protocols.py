@@ -16,7 +16,7 @@ import numpy as np
 from tracegrad.avals import LITERALS, is_plain_array
 from tracegrad.errors import TraceError, UnsupportedError, located
 from tracegrad.ops.core.op import Carrier, DispatchLevel
-from tracegrad.typing import ArrayLike
+from tracegrad.typing import Array, ArrayLike, NDArray, Number
 
 _USUAL = frozenset({np.ndarray, list, tuple, type(None), slice, str, type(...), *LITERALS})
 _PRIORITY_OF_ARRAYS = 0.0
@@ -32,13 +32,13 @@ def not_plain(x: ArrayLike) -> str:
     )
 
 
-def require_plain(x: Any, context: Callable[[], str]) -> None:
+def require_plain(x: Array | Number, context: Callable[[], str]) -> None:
     """Raise UnsupportedError for an array of a subclass."""
     if isinstance(x, np.ndarray | np.generic) and not is_plain_array(x):
         raise UnsupportedError(located(f"{context()} is {not_plain(x)}"))
 
 
-def as_operand(x: Any, peer: Any) -> Any:
+def as_operand(x: NDArray | np.generic, peer: Any) -> Any:
     """Convert an array or NumPy scalar to an operand of the carrier `peer`; only Tensors accept subclasses."""
     if is_plain_array(x) or (peer is not None and peer.level in _TENSORS):
         return x
@@ -48,13 +48,12 @@ def as_operand(x: Any, peer: Any) -> Any:
 _TENSORS = (DispatchLevel.TENSOR, DispatchLevel.TRACED_TENSOR)
 
 
-def of_protocol(x: Any) -> Any:
+def of_protocol(x: Any) -> Array:
     """Return the array of an object's `__array__`; TraceError for objects without this method."""
     if isinstance(x, type) or not hasattr(x, "__array__"):
         raise TraceError(located(f"a value of type {type(x).__name__} is not an array, a number or a list of them"))
-    if isinstance(x, Carrier):
-        return x
-    return x.__array__()
+    array: Array = x
+    return array if isinstance(x, Carrier) else array.__array__()
 
 
 def as_index(x: ArrayLike) -> Any:
@@ -87,7 +86,7 @@ def is_array_class(cls: type) -> bool:
     return issubclass(cls, Carrier | np.ndarray) or cls.__module__.startswith("tracegrad.numpy_api")
 
 
-def defers_to(other: Any) -> bool | None:
+def defers_to(other: object) -> bool | None:
     """Whether an operator of an array is left to `other`, which is no array.
 
     As in NumPy, the result is True if `other` has no array protocol, or a higher priority. It is None if `other`
@@ -100,7 +99,7 @@ def defers_to(other: Any) -> bool | None:
     return not hasattr(other, "__array__") or (isinstance(priority, int | float) and priority > _PRIORITY_OF_ARRAYS)
 
 
-def is_unknown(other: Any) -> bool:
+def is_unknown(other: object) -> bool:
     """Whether an object has operators but no array protocol, so that NumPy takes it as a sequence or an element."""
     has_operators = any(name in vars(cls) for cls in type(other).__mro__[:-1] for name in _REFLECTED)
     known = any(hasattr(other, name) for name in ("__array_ufunc__", "__array_priority__", "__array__"))
@@ -111,7 +110,7 @@ _NAMES = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "a
 _REFLECTED = (*[f"__r{name}__" for name in _NAMES], "__lt__", "__le__", "__gt__", "__ge__")
 
 
-def of_objects(x: Any, cls: type) -> BaseException:
+def of_objects(x: object, cls: type) -> BaseException:
     """Return the error for an operator of the array `x` whose results would be objects of a class."""
     text = f"an operator of an array and a {cls.__name__} gives an array of objects"
     hint = "let the class have __array_ufunc__ = None, if it is to say what the operator means"
@@ -122,7 +121,7 @@ def of_objects(x: Any, cls: type) -> BaseException:
     return UnsupportedError(located(f"{text}, and these have no derivative; {hint}"))
 
 
-def is_sequence(other: Any) -> bool:
+def is_sequence(other: object) -> bool:
     """Whether NumPy converts `other` to an array of its items."""
     cls = type(other)
     return hasattr(cls, "__len__") and hasattr(cls, "__getitem__") and not isinstance(other, Mapping | str | bytes)

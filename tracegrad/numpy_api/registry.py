@@ -13,7 +13,7 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -25,7 +25,14 @@ from tracegrad.ops.core.half_rounding import HALF
 from tracegrad.ops.core.op import Carrier
 from tracegrad.ops.elementwise import table as elementwise
 
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from tracegrad.typing import Array, Number
+
+
 Implementation = Callable[..., Any]
+Function = TypeVar("Function", bound=Callable[..., object])
 
 FUNCTIONS: dict[Any, Implementation] = {}
 UFUNCS: dict[str, Implementation] = {}
@@ -51,15 +58,15 @@ def public_name(function: Any) -> str:
     return f"{module.replace('numpy', 'np', 1)}.{name}"
 
 
-def implements(*functions: Any, refuses: tuple[str, ...] = ()) -> Callable[[Implementation], Implementation]:
+def implements(*functions: object, refuses: tuple[str, ...] = ()) -> Callable[[Function], Function]:
     """Register the decorated function as the meaning of NumPy's `functions` on carriers.
 
     A function is None if the installed NumPy does not have it.
     """
 
-    def declare(implementation: Implementation) -> Implementation:
+    def declare(implementation: Function) -> Function:
         name = public_name(functions[0])
-        checked = _refusing(implementation, refuses, name) if refuses else implementation
+        checked: Function = _refusing(implementation, refuses, name) if refuses else implementation
         for function in functions:
             if function is not None:
                 FUNCTIONS[function] = checked
@@ -71,9 +78,11 @@ def implements(*functions: Any, refuses: tuple[str, ...] = ()) -> Callable[[Impl
 _NEVER = sys.maxsize  # the position of an argument that can only be given by name
 
 
-def _refusing(implementation: Implementation, refuses: tuple[str, ...], name: str) -> Implementation:
+def _refusing(implementation: Callable[..., object], refuses: tuple[str, ...], name: str) -> Any:
     @functools.cache
-    def watched() -> list[tuple[int, str, Any]]:  # computed at the first call: a process calls few of these functions
+    def watched() -> list[
+        tuple[int, str, str | None]
+    ]:  # computed at the first call: a process calls few of these functions
         parameters = list(inspect.signature(implementation).parameters.values())
         return [
             (_NEVER if p.kind is p.KEYWORD_ONLY else i, p.name, p.default)
@@ -82,7 +91,7 @@ def _refusing(implementation: Implementation, refuses: tuple[str, ...], name: st
         ]
 
     @functools.wraps(implementation)
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: Any, **kwargs: object) -> Any:
         target = None
         for i, argument, default in watched():
             value = args[i] if i < len(args) else kwargs.get(argument, default)
@@ -99,14 +108,14 @@ def _refusing(implementation: Implementation, refuses: tuple[str, ...], name: st
     return call
 
 
-def _equals(value: Any, default: Any) -> bool:
+def _equals(value: Any, default: object) -> bool:
     return type(value) is type(default) and isinstance(value, bool | int | str) and value == default
 
 
-def ufunc(*names: str) -> Callable[[Implementation], Implementation]:
+def ufunc(*names: str) -> Callable[[Function], Function]:
     """Register the decorated function as the meaning of the universal functions `names` on carriers."""
 
-    def declare(implementation: Implementation) -> Implementation:
+    def declare(implementation: Function) -> Function:
         for name in names:
             UFUNCS[name] = implementation
         return implementation
@@ -172,14 +181,15 @@ _PRESERVING_KIND = frozenset(
 )
 
 
-def _without_axes(function: Any, result: Carrier, args: tuple[Any, ...]) -> Any:
+def _without_axes(function: Any, result: Any, args: tuple[Array | Number | tuple[object, ...] | str, ...]) -> Any:
     """Convert a result without axes to the scalar or the array of NumPy's rules."""
     if function in _ARRAYS:
         return result.zero_d()
     inputs: Any = args[0] if args else None
     if function in (np.real, np.imag) and getattr(inputs, "weak", False):
         return inputs._weakened(result)
-    return inputs.preserve_kind(result) if function in _PRESERVING_KIND and isinstance(inputs, Carrier) else result
+    preserves = function in _PRESERVING_KIND and isinstance(inputs, Carrier)
+    return inputs.preserve_kind(result) if preserves else result
 
 
 def dispatch_ufunc(function: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -262,11 +272,11 @@ _USUAL = ("same_kind", "safe", "unsafe")
 _OF_AXES = ("axes", "keepdims")
 
 
-def _as(x: Any, dtype: Any) -> Any:
+def _as(x: Array | Number, dtype: Any) -> Array | Number:
     return assigned(x, dtype) if is_literal(x) else to_dtype(x, dtype)
 
 
-def _apply_where(mask: Any, result: Any, out: Any) -> Any:
+def _apply_where(mask: Any, result: Any, out: Any) -> tuple[Array, ...] | Array:
     """Apply `where=`: other elements of the outputs are unchanged, or zero if NumPy leaves them uninitialized."""
     is_tuple = isinstance(result, tuple)
     results = result if is_tuple else (result,)
@@ -313,7 +323,7 @@ _NAMES: dict[Any, str] = {}
 _OF_OTHERS: set[Any] = set()
 
 
-def _name_of(function: Any) -> str:
+def _name_of(function: Callable[..., object]) -> str:
     name = _NAMES.get(function)
     if name is None:
         name = function.__name__
@@ -331,7 +341,7 @@ _OF_SCIPY = ("scipy.special", "scipy.special._ufuncs")
 _INTERNAL = frozenset({"clip"})
 
 
-def public_ufunc(function: Any) -> str:
+def public_ufunc(function: Callable[..., object]) -> str:
     """Return the name by which users call a universal function."""
     name = function.__name__
     if getattr(np, name, None) is function:
@@ -363,7 +373,7 @@ def _caller() -> str:
 _WRAPPED = ("f", "func", "fun", "function", "hypotest_fun_in")
 
 
-def _public_of(frame: Any, module: str) -> str:
+def _public_of(frame: FrameType, module: str) -> str:
     """Return the public name of the function of a frame, or of the one it wraps; "" for others."""
     name, held = frame.f_code.co_name, local_variables(frame)
     for wrapped in map(held.get, _WRAPPED):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -56,14 +56,17 @@ from tracegrad.ops.indexing import diagonal as diagonals
 from tracegrad.ops.indexing.gather_scatter import gather, scatter_add
 from tracegrad.ops.shape import linear
 from tracegrad.ops.shape.linear import arange, full, reshape
-from tracegrad.typing import Array, ArrayLike, DTypeLike
+from tracegrad.typing import Array, ArrayLike, Casting, DType, DTypeLike, Number
+
+if TYPE_CHECKING:
+    from tracegrad.ops.core.elementwise_op import Elementwise
 
 
 def _one(a: Any) -> Any:
     return arrays(a)[0]
 
 
-def positions(n: int, start: int = 0) -> Any:
+def positions(n: int, start: int = 0) -> Array:
     """Return the integers from `start` to `start + n - 1`."""
     return arange(start=start, step=1, length=n, dtype="int64")
 
@@ -88,7 +91,7 @@ def where(condition: Any, x: Any = NO_VALUE, y: Any = NO_VALUE, /) -> Any:
 _WRAPS = np.lib.NumpyVersion(np.__version__) < "2.5.0"
 
 
-def _fitting(x: Any, dtype: np.dtype[Any]) -> None:
+def _fitting(x: Any, dtype: DType) -> None:
     """Raise `OverflowError`, as NumPy, if a Python number does not fit; a traced number is queried."""
     if type(x) is int:
         dtype.type(x)
@@ -99,12 +102,12 @@ def _fitting(x: Any, dtype: np.dtype[Any]) -> None:
 
 
 @implements(np.select)
-def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0) -> Any:
+def select(condlist: list[Array], choicelist: list[Array], default: float = 0) -> Any:
     """`np.select`."""
     if len(condlist) != len(choicelist) or not condlist:
         raise ValueError(located("list of cases must be same length as list of conditions, and not empty"))
     n = len(condlist)
-    args = operands(*condlist, *choicelist, default)
+    args: list[Any] = operands(*condlist, *choicelist, default)
     dtype, (*choices, out) = together(*args[n:])
     for condition, choice in reversed(list(zip(args[:n], choices))):
         if condition.dtype.kind != "b":
@@ -115,16 +118,16 @@ def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0)
 
 @implements(np.clip, refuses=("out",))
 def clip(
-    a: Any,
+    a: ArrayLike,
     a_min: Any = None,
     a_max: Any = None,
-    out: Any = None,
+    out: Array | None = None,
     *,
     min: Any = None,
     max: Any = None,
     dtype: Any = None,
-    casting: str = "same_kind",
-    **others: Any,
+    casting: Casting = "same_kind",
+    **others: object,
 ) -> Any:
     """`np.clip`; at a bound all of the cotangent goes to `a`."""
     if others:
@@ -132,7 +135,7 @@ def clip(
     low = min if a_min is None or a_min is NO_VALUE else a_min
     high = max if a_max is None or a_max is NO_VALUE else a_max
     peer = peer_of(a, low, high)
-    x = array(a, peer)
+    x: Any = array(a, peer)
     if dtype is not None:
         (x,) = promoted([x], dtype, casting)
         bounds = [v if v is None or is_literal(v) else array(v, peer) for v in (low, high)]
@@ -152,13 +155,13 @@ def clip(
     return x._alias() if low is None and high is None else x
 
 
-def _clipped_complex(x: Any, low: Any, high: Any) -> Any:
+def _clipped_complex(x: Any, low: object, high: object) -> Any:
     x = x._alias() if low is None and high is None else x
     x = x if low is None else maximum(x, low)
     return x if high is None else minimum(x, high)
 
 
-def _is_one(bound: Any, x: Array) -> bool:
+def _is_one(bound: Array | Number, x: Array) -> bool:
     """Whether NumPy treats `bound` as one number.
 
     Between two numbers, clip keeps the sign of a zero of `x`; otherwise the bound's zero is the result.
@@ -170,7 +173,7 @@ def _is_integer(bound: Any, x: Array) -> bool:
     return type(bound) is int and x.dtype.kind in "iu"
 
 
-def _bounded(x: Array, bound: Any, beyond: Any) -> Array:
+def _bounded(x: Array, bound: Array | Number, beyond: Elementwise) -> Array:
     if is_literal(bound):
         return elementwise.where(beyond(x, bound), bound, x) if bound == bound else multiply(x, bound)
     outside = beyond(x, bound)
@@ -180,7 +183,9 @@ def _bounded(x: Array, bound: Any, beyond: Any) -> Array:
 
 
 @implements(np.nan_to_num)
-def nan_to_num(x: ArrayLike, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Any:
+def nan_to_num(
+    x: ArrayLike, copy: bool = True, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
+) -> Any:
     """`np.nan_to_num`."""
     v = _one(x)
     result = _without_nan(v, nan, posinf, neginf)
@@ -192,7 +197,7 @@ def nan_to_num(x: ArrayLike, copy: bool = True, nan: Any = 0.0, posinf: Any = No
     return v
 
 
-def _without_nan(v: Any, nan: Any, posinf: Any, neginf: Any) -> Any:
+def _without_nan(v: Any, nan: float, posinf: float | None, neginf: float | None) -> Any:
     if v.dtype.kind == "c":
         return complex_(*(_without_nan(part, nan, posinf, neginf) for part in (real(v), imag(v))))
     if v.dtype.kind != "f":
@@ -205,20 +210,20 @@ def _without_nan(v: Any, nan: Any, posinf: Any, neginf: Any) -> Any:
 
 
 @implements(np.isposinf, refuses=("out",))
-def isposinf(x: ArrayLike, out: Any = None) -> Array:
+def isposinf(x: ArrayLike, out: Array | None = None) -> Array:
     """`np.isposinf`."""
     return equal(_one(x), math.inf)
 
 
 @implements(np.isneginf, refuses=("out",))
-def isneginf(x: ArrayLike, out: Any = None) -> Array:
+def isneginf(x: ArrayLike, out: Array | None = None) -> Array:
     """`np.isneginf`."""
     return equal(_one(x), -math.inf)
 
 
 # -- rounding ------------------------------------------------------------------------------------------------------
 @implements(np.round, np.around, refuses=("out",))
-def round(a: Any, decimals: int = 0, out: Any = None) -> Any:
+def round(a: Any, decimals: int = 0, out: Array | None = None) -> Any:
     """`np.round`."""
     x = _one(a)
     if x.dtype.kind in "iu":
@@ -236,7 +241,7 @@ def round(a: Any, decimals: int = 0, out: Any = None) -> Any:
 
 
 @implements(np.fix, refuses=("out",))
-def fix(x: ArrayLike, out: Any = None) -> Array:
+def fix(x: ArrayLike, out: Array | None = None) -> Array:
     """`np.fix`: rounds towards zero."""
     return elementwise.trunc(_one(x))
 
@@ -250,7 +255,7 @@ def i0(x: ArrayLike) -> Any:
 
 
 @implements(np.sinc)
-def sinc(x: Any) -> Any:
+def sinc(x: Any) -> Array:
     """`np.sinc`: sin(pi x) / (pi x); complex numbers near 0 use the Taylor series, which has derivatives there.
 
     The angle of a real number is reduced before it is multiplied by pi: whole numbers give 0, and no digits are lost.
@@ -270,14 +275,16 @@ def sinc(x: Any) -> Any:
 
 
 # -- by index ------------------------------------------------------------------------------------------------------
-def _as_index(x: Array) -> Any:
+def _as_index(x: Array) -> Array:
     if x.dtype.kind not in "iu":
         raise DTypeError(located(f"arrays used as indices must be of integer type, got {x.dtype}"))
     return to_dtype(x, "int64")
 
 
 @implements(np.take, refuses=("out",))
-def take(a: Any, indices: Any, axis: int | None = None, out: Any = None, mode: str = "raise") -> Any:
+def take(
+    a: ArrayLike, indices: ArrayLike, axis: int | None = None, out: Array | None = None, mode: str = "raise"
+) -> Any:
     """`np.take`; with mode "clip" or "wrap" the indices are brought into range first."""
     if isinstance(indices, list | tuple) and not len(indices):
         indices = np.empty(0, np.intp)  # np.array([]) has the dtype float64
@@ -296,7 +303,7 @@ def take(a: Any, indices: Any, axis: int | None = None, out: Any = None, mode: s
 
 
 @implements(np.take_along_axis)
-def take_along_axis(arr: ArrayLike, indices: ArrayLike, axis: int | None = -1) -> Any:
+def take_along_axis(arr: ArrayLike, indices: ArrayLike, axis: int | None = -1) -> Array:
     """`np.take_along_axis`."""
     x, index = arrays(arr, indices)
     index = _as_index(index)
@@ -359,7 +366,7 @@ def diagflat(v: ArrayLike, k: int = 0) -> Any:
 
 @implements(np.trace, refuses=("out",))
 def trace(
-    a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: DTypeLike = None, out: Any = None
+    a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: DTypeLike = None, out: Array | None = None
 ) -> Any:
     """`np.trace`."""
     return _sum(_diagonal(_one(a), offset, axis1, axis2), -1, dtype)
@@ -377,7 +384,7 @@ def band(rows: int, columns: int, k: int) -> Array:
     return less_equal(across, down)
 
 
-def _triangle(m: Any, k: int, lower: bool) -> Array:
+def _triangle(m: ArrayLike, k: int, lower: bool) -> Array:
     x = _one(m)
     if len(x.shape) < 1:
         raise ShapeError(located("tril and triu need at least one axis"))
@@ -394,7 +401,7 @@ def tril(m: ArrayLike, k: int = 0) -> Array:
 
 
 @implements(np.triu)
-def triu(m: Any, k: int = 0) -> Array:
+def triu(m: ArrayLike, k: int = 0) -> Array:
     """`np.triu`."""
     return _triangle(m, k, False)
 
@@ -406,9 +413,9 @@ def zeros_like(
     dtype: DTypeLike = None,
     order: str = "K",
     subok: bool = True,
-    shape: Any = None,
+    shape: int | Sequence[int] | None = None,
     *,
-    device: Any = None,
+    device: str | None = None,
 ) -> Any:
     """`np.zeros_like`."""
     return full_like(a, 0, dtype, order, shape=shape)
@@ -420,9 +427,9 @@ def ones_like(
     dtype: DTypeLike = None,
     order: str = "K",
     subok: bool = True,
-    shape: Any = None,
+    shape: int | Sequence[int] | None = None,
     *,
-    device: Any = None,
+    device: str | None = None,
 ) -> Any:
     """`np.ones_like`."""
     return full_like(a, 1, dtype, order, shape=shape)
@@ -430,13 +437,13 @@ def ones_like(
 
 @implements(np.empty_like)
 def empty_like(
-    prototype: Any,
+    prototype: ArrayLike,
     dtype: DTypeLike = None,
     order: str = "K",
     subok: bool = True,
-    shape: Any = None,
+    shape: int | Sequence[int] | None = None,
     *,
-    device: Any = None,
+    device: str | None = None,
 ) -> Any:
     """`np.empty_like`: zeros."""
     return full_like(prototype, 0, dtype, order, shape=shape)
@@ -444,14 +451,14 @@ def empty_like(
 
 @implements(np.full_like)
 def full_like(
-    a: Any,
-    fill_value: Any,
-    dtype: Any = None,
+    a: ArrayLike,
+    fill_value: float,
+    dtype: DTypeLike = None,
     order: str = "K",
     subok: bool = True,
     shape: Any = None,
     *,
-    device: Any = None,
+    device: str | None = None,
 ) -> Any:
     """`np.full_like`."""
     peer = peer_of(a, fill_value)
@@ -486,7 +493,7 @@ def result_type(*arrays_and_dtypes: Any) -> Any:
 
 
 @implements(np.common_type)
-def common_type(*arrays: Any) -> Any:
+def common_type(*arrays: object) -> Any:
     """`np.common_type`, which reads only the dtypes of the arrays."""
     plain: list[Any] = [np.empty(0, getattr(x, "dtype", None)) if isinstance(x, Carrier) else x for x in arrays]
     return np.common_type(*plain)

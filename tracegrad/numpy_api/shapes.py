@@ -16,14 +16,14 @@ from tracegrad.numpy_api.registry import implements
 from tracegrad.ops.core.memory_order import axes_in_memory
 from tracegrad.ops.core.op import normalize_axes, normalize_axis
 from tracegrad.ops.shape import linear
-from tracegrad.typing import Array, ArrayLike, Axes
+from tracegrad.typing import Array, ArrayLike, Axes, Number
 
 
-def _one(a: ArrayLike) -> Any:
+def _one(a: ArrayLike) -> Array:
     return arrays(a)[0]
 
 
-def reshaped(x: Any, shape: tuple[int, ...]) -> Any:
+def reshaped(x: Any, shape: tuple[int, ...]) -> Array:
     """`x` in `shape`, as a view."""
     return linear.reshape(x, shape=shape)
 
@@ -60,7 +60,7 @@ def _filled_in(shape: tuple[int, ...], old: tuple[int, ...]) -> tuple[int, ...]:
 
 # -- reshape and its relatives ---------------------------------------------------------------------------------
 @implements(np.reshape)
-def reshape(a: Any, /, shape: Any, order: str = "C", *, copy: bool | None = None) -> Any:
+def reshape(a: Any, /, shape: int | Sequence[int], order: str = "C", *, copy: bool | None = None) -> Any:
     """`np.reshape`."""
     x = _one(a)
     wanted = _filled_in(as_shape(shape), x.shape)
@@ -68,7 +68,7 @@ def reshape(a: Any, /, shape: Any, order: str = "C", *, copy: bool | None = None
         raise ValueError(located(f"order must be one of 'C', 'F', or 'A' (got {order!r})"))
     if order == "A":
         order = "F" if isfortran(x) else "C"
-    result = _reversed(reshaped(_reversed(x), wanted[::-1])) if order == "F" else reshaped(x, wanted)
+    result: Any = _reversed(reshaped(_reversed(x), wanted[::-1])) if order == "F" else reshaped(x, wanted)
     if copy:
         return in_memory_order(result, order)
     if copy is False and result.size and not shares_memory(x, result):
@@ -76,15 +76,15 @@ def reshape(a: Any, /, shape: Any, order: str = "C", *, copy: bool | None = None
     return result
 
 
-def _reversed(x: Array) -> Any:
+def _reversed(x: Array) -> Array:
     """`x` with its axes reversed, if it has several."""
     return permuted(x, tuple(reversed(range(len(x.shape))))) if len(x.shape) > 1 else x
 
 
 @implements(np.ravel)
-def ravel(a: Any, order: str = "C") -> Any:
+def ravel(a: Any, order: str = "C") -> Array:
     """`np.ravel`."""
-    x = _one(a)
+    x: Any = _one(a)
     if order not in ("C", "F", "A", "K"):
         raise ValueError(located(f"order must be one of 'C', 'F', 'A', or 'K' (got {order!r})"))
     if order == "K":
@@ -96,7 +96,7 @@ def ravel(a: Any, order: str = "C") -> Any:
 
 
 @implements(np.expand_dims)
-def expand_dims(a: ArrayLike, axis: Axes) -> Any:
+def expand_dims(a: ArrayLike, axis: Axes) -> Array:
     """`np.expand_dims`."""
     x = _one(a)
     args = axis if isinstance(axis, tuple | list) else (axis,)
@@ -106,7 +106,7 @@ def expand_dims(a: ArrayLike, axis: Axes) -> Any:
 
 
 @implements(np.squeeze)
-def squeeze(a: Any, axis: Any = None) -> Any:
+def squeeze(a: ArrayLike, axis: int | None = None) -> Array:
     """`np.squeeze`."""
     x = _one(a)
     if axis is None:
@@ -120,7 +120,7 @@ def squeeze(a: Any, axis: Any = None) -> Any:
 
 
 @implements(np.broadcast_to)
-def broadcast_to(array: Any, shape: Any, subok: bool = False) -> Any:
+def broadcast_to(array: ArrayLike, shape: Any, subok: bool = False) -> Array:
     """`np.broadcast_to`."""
     x = _one(array)
     wanted = as_shape(shape)
@@ -130,17 +130,17 @@ def broadcast_to(array: Any, shape: Any, subok: bool = False) -> Any:
 
 
 @implements(np.broadcast_arrays)
-def broadcast_arrays(*args: Any, subok: bool = False) -> tuple[Any, ...]:
+def broadcast_arrays(*args: ArrayLike, subok: bool = False) -> tuple[Array, ...]:
     """`np.broadcast_arrays`."""
     return tuple(_broadcast("broadcast_arrays", arrays(*args)))  # NumPy warns if these are updated
 
 
-def _at_least(rank: int, xs: tuple[Any, ...]) -> Any:
+def _at_least(rank: int, xs: tuple[Any, ...]) -> Array | tuple[Array, ...]:
     out = tuple(_grown(x, rank) for x in arrays(*xs))
     return out[0] if len(out) == 1 else out
 
 
-def _grown(x: Array, rank: int) -> Any:
+def _grown(x: Array, rank: int) -> Array:
     n = len(x.shape)
     if n >= rank:
         return x
@@ -149,26 +149,26 @@ def _grown(x: Array, rank: int) -> Any:
 
 
 @implements(np.atleast_1d)
-def atleast_1d(*arys: Any) -> Any:
+def atleast_1d(*arys: ArrayLike) -> Any:
     """`np.atleast_1d`."""
     return _at_least(1, arys)
 
 
 @implements(np.atleast_2d)
-def atleast_2d(*arys: Any) -> Any:
+def atleast_2d(*arys: Array | Number) -> Any:
     """`np.atleast_2d`."""
     return _at_least(2, arys)
 
 
 @implements(np.atleast_3d)
-def atleast_3d(*arys: Any) -> Any:
+def atleast_3d(*arys: Array | Number) -> Any:
     """`np.atleast_3d`."""
     return _at_least(3, arys)
 
 
 # -- axes in another order ---------------------------------------------------------------------------------------
 @implements(np.transpose, np.permute_dims)
-def transpose(a: Any, axes: Any = None) -> Any:
+def transpose(a: Any, axes: Any = None) -> Array:
     """`np.transpose`."""
     x = _one(a)
     n = len(x.shape)
@@ -181,7 +181,7 @@ def transpose(a: Any, axes: Any = None) -> Any:
 
 
 @implements(np.matrix_transpose, np.linalg.matrix_transpose)
-def matrix_transpose(x: Any, /) -> Any:
+def matrix_transpose(x: Any, /) -> Array:
     """`np.matrix_transpose`: the last two axes exchanged."""
     x = _one(x)
     if len(x.shape) < 2:
@@ -190,7 +190,7 @@ def matrix_transpose(x: Any, /) -> Any:
 
 
 @implements(np.swapaxes)
-def swapaxes(a: ArrayLike, axis1: int, axis2: int) -> Any:
+def swapaxes(a: ArrayLike, axis1: int, axis2: int) -> Array:
     """`np.swapaxes`."""
     x = _one(a)
     i, j = (normalize_axis("swapaxes", k, len(x.shape)) for k in (axis1, axis2))
@@ -200,7 +200,7 @@ def swapaxes(a: ArrayLike, axis1: int, axis2: int) -> Any:
 
 
 @implements(np.moveaxis)
-def moveaxis(a: ArrayLike, source: ArrayLike, destination: Any) -> Any:
+def moveaxis(a: ArrayLike, source: Axes, destination: Axes) -> Array:
     """`np.moveaxis`."""
     x = _one(a)
     n = len(x.shape)
@@ -213,12 +213,12 @@ def moveaxis(a: ArrayLike, source: ArrayLike, destination: Any) -> Any:
     return permuted(x, tuple(perm))
 
 
-def _sequence(v: Any) -> Sequence[Any]:
+def _sequence(v: Sequence[int] | int | None) -> list[int] | tuple[int, ...]:
     return v if isinstance(v, tuple | list) else (v,)
 
 
 @implements(np.rollaxis)
-def rollaxis(a: ArrayLike, axis: int, start: int = 0) -> Any:
+def rollaxis(a: ArrayLike, axis: int, start: int = 0) -> Array:
     """`np.rollaxis`."""
     x = _one(a)
     n = len(x.shape)
@@ -229,13 +229,13 @@ def rollaxis(a: ArrayLike, axis: int, start: int = 0) -> Any:
 
 # -- reversing -----------------------------------------------------------------------------------------------------
 @implements(np.flip)
-def flip(m: Any, axis: Any = None) -> Any:
+def flip(m: ArrayLike, axis: int | None = None) -> Array:
     """`np.flip`."""
     x = _one(m)
     return flipped(x, normalize_axes("flip", axis, len(x.shape)))
 
 
-def _flip_axis(name: str, m: Any, axis: int) -> Array:
+def _flip_axis(name: str, m: ArrayLike, axis: int) -> Array:
     x = _one(m)
     if len(x.shape) <= axis:
         raise ShapeError(located(f"{name}: input must be >= {axis + 1}-d."))
@@ -249,13 +249,13 @@ def fliplr(m: ArrayLike) -> Array:
 
 
 @implements(np.flipud)
-def flipud(m: Any) -> Array:
+def flipud(m: ArrayLike) -> Array:
     """`np.flipud`."""
     return _flip_axis("flipud", m, 0)
 
 
 @implements(np.rot90)
-def rot90(m: Any, k: int = 1, axes: Any = (0, 1)) -> Any:
+def rot90(m: ArrayLike, k: int = 1, axes: Sequence[int] = (0, 1)) -> Any:
     """`np.rot90`."""
     x = _one(m)
     i, j = (normalize_axis("rot90", v, len(x.shape)) for v in axes)
@@ -291,6 +291,6 @@ def size(a: ArrayLike, axis: Axes = None) -> int:
 
 
 @implements(np.isscalar)
-def isscalar(element: Any) -> bool:
+def isscalar(element: object) -> bool:
     """`np.isscalar`: always False for arrays."""
     return False

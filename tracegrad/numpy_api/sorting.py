@@ -24,7 +24,12 @@ def _is_stable(kind: str | None, stable: bool | None) -> bool:
 
 @implements(np.sort, refuses=("order",))
 def sort(
-    a: ArrayLike, axis: int | None = -1, kind: str | None = None, order: Any = None, *, stable: bool | None = None
+    a: ArrayLike,
+    axis: int | None = -1,
+    kind: str | None = None,
+    order: str | None = None,
+    *,
+    stable: bool | None = None,
 ) -> Any:
     """`np.sort`; each of equal elements has the cotangent of its own position."""
     x, k = along_axis("sort", a, axis)
@@ -35,8 +40,13 @@ def sort(
 
 @implements(np.argsort, refuses=("order",))
 def argsort(
-    a: ArrayLike, axis: int | None = -1, kind: str | None = None, order: Any = None, *, stable: bool | None = None
-) -> Any:
+    a: ArrayLike,
+    axis: int | None = -1,
+    kind: str | None = None,
+    order: str | None = None,
+    *,
+    stable: bool | None = None,
+) -> Array:
     """`np.argsort`."""
     if axis == -1 and not arrays(a)[0].shape:
         axis = None  # NumPy's argsort, unlike its sort, accepts one number
@@ -45,7 +55,9 @@ def argsort(
 
 
 @implements(np.partition, refuses=("order",))
-def partition(a: ArrayLike, kth: Any, axis: int | None = -1, kind: str = "introselect", order: Any = None) -> Any:
+def partition(
+    a: ArrayLike, kth: int, axis: int | None = -1, kind: str = "introselect", order: str | None = None
+) -> Any:
     """`np.partition`; each element has the cotangent of its new position."""
     x, k = along_axis("partition", a, axis)
     places = _kth_positions(x, kth, k)
@@ -59,7 +71,9 @@ def partition(a: ArrayLike, kth: Any, axis: int | None = -1, kind: str = "intros
 
 
 @implements(np.argpartition, refuses=("order",))
-def argpartition(a: ArrayLike, kth: Any, axis: int | None = -1, kind: str = "introselect", order: Any = None) -> Array:
+def argpartition(
+    a: ArrayLike, kth: int, axis: int | None = -1, kind: str = "introselect", order: str | None = None
+) -> Array:
     """`np.argpartition`."""
     x, k = along_axis("argpartition", a, axis)
     return _argpartition(x, _kth_positions(x, kth, k), k)
@@ -71,7 +85,7 @@ def _argpartition(x: Array, places: tuple[int, ...], axis: int) -> Array:
     return selecting.argpartition(x, places=places, axis=axis)
 
 
-def _kth_positions(x: Array, kth: Any, axis: int) -> tuple[int, ...]:
+def _kth_positions(x: Array, kth: int, axis: int) -> tuple[int, ...]:
     """Return the positions of a partition, counted from the front; none if there is nothing to partition."""
     n = x.shape[axis]
     if n < 2 or 0 in x.shape:
@@ -84,7 +98,7 @@ def _kth_positions(x: Array, kth: Any, axis: int) -> tuple[int, ...]:
 
 
 @implements(np.searchsorted)
-def searchsorted(a: ArrayLike, v: ArrayLike, side: str = "left", sorter: Any = None) -> Any:
+def searchsorted(a: ArrayLike, v: ArrayLike, side: str = "left", sorter: ArrayLike | None = None) -> Array:
     """`np.searchsorted`."""
     peer = peer_of(a, v, sorter)
     x, values = promoted([array(a, peer), array(v, peer)])

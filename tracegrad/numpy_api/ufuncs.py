@@ -65,14 +65,14 @@ from tracegrad.ops.elementwise.table import (
 )
 from tracegrad.ops.linalg.contraction import matmul_any
 from tracegrad.ops.shape.linear import full, stop_gradient
-from tracegrad.typing import Array, ArrayLike
+from tracegrad.typing import Array, ArrayLike, DTypeLike, Number
 
 # NumPy's universal functions that are ops without a change.
 OP_OF_UFUNC: dict[Any, Elementwise] = {}
 
 
-def _register(op: Callable[..., Any], *names: str) -> None:
-    def call(*xs: Any, dtype: Any = None) -> Any:
+def _register(op: Callable[..., object], *names: str) -> None:
+    def call(*xs: ArrayLike, dtype: DTypeLike = None) -> Any:
         args = operands(*xs)
         if dtype is not None:
             peer = peer_of(*args)
@@ -96,7 +96,7 @@ for _name in ("erf", "erfc", "ndtr"):
 
 # -- rounding and signs ----------------------------------------------------------------------------------
 @ufunc("positive")
-def positive(x: Any) -> Any:
+def positive(x: Array) -> Any:
     """Copy the array."""
     if x.dtype.kind == "b":
         raise DTypeError(located(f"positive is not defined for dtypes ({x.dtype})"))
@@ -104,27 +104,27 @@ def positive(x: Any) -> Any:
 
 
 @ufunc("fabs")
-def fabs(x: Any) -> Array:
+def fabs(x: Array | Number) -> Array:
     """Compute the magnitude, as a float."""
     return absolute(to_inexact(x))
 
 
 # -- powers and products ---------------------------------------------------------------------------------
 @ufunc("float_power")
-def float_power(x: Any, y: Any) -> Array:
+def float_power(x: ArrayLike, y: ArrayLike) -> Array:
     """`x` to the power `y` in float64 or complex128; the exponent 0.5 is no special case."""
     base, exponent = in_double(x, y)
     return power_of_half(base) if base.dtype.kind == "f" and _number_of(exponent) == 0.5 else power(base, exponent)
 
 
-def in_double(*xs: ArrayLike) -> list[Any]:
+def in_double(*xs: ArrayLike) -> list[Array]:
     """Convert the operands to arrays of float64, or complex128."""
     args = arrays(*xs)
     kind = "complex128" if any(x.dtype.kind == "c" for x in args) else "float64"
     return [to_dtype(x, kind) for x in args]
 
 
-def _number_of(x: Any) -> Any:
+def _number_of(x: Array | Number) -> Any:
     """Return the number `x`: a literal, or a value without axes that is the same in every call; None for others."""
     if is_literal(x):
         return x
@@ -135,11 +135,11 @@ def _number_of(x: Any) -> Any:
 _FAST_POWERS: dict[Any, Any] = {2: square, 0.5: sqrt, -1: reciprocal}
 
 
-def _is_scalar(x: Any) -> bool:
+def _is_scalar(x: Array) -> bool:
     return not x.shape and getattr(x, "_immutable_scalars", False)
 
 
-def power_(x: Any, y: Any) -> Any:
+def power_(x: Any, y: Any) -> Array:
     """`x ** y` for ndarrays: the exponents 2, 0.5 and -1 have special functions, except 0.5 for a scalar."""
     if type(x) not in LITERALS and x.dtype.kind == "f" and _is_scalar(x) and _number_of(y) == 0.5:
         return power_of_half(x if type(y) in LITERALS else promoted([x, y])[0])
@@ -149,7 +149,7 @@ def power_(x: Any, y: Any) -> Any:
     return power(x, y) if fast is None else fast(x)
 
 
-def _power(x: Any, y: Any) -> Any:
+def _power(x: Any, y: Any) -> Array:
     """`np.power`: the exponent 0.5 is the square root, except for float16."""
     if type(x) in LITERALS or x.dtype.kind != "f" or _number_of(y) != 0.5:
         return power(x, y)
@@ -170,36 +170,36 @@ def divmod_(x: ArrayLike, y: ArrayLike) -> tuple[Array, ...]:
 
 
 @ufunc("modf")
-def modf(x: Any) -> tuple[Array, ...]:
+def modf(x: Array | Number) -> tuple[Array, ...]:
     """Split into the fractional and the whole part, as floats."""
     return number_parts.modf(to_inexact(x))
 
 
 @ufunc("frexp")
-def frexp(x: Any) -> tuple[Array, ...]:
+def frexp(x: Array | Number) -> tuple[Array, ...]:
     """Mantissa and exponent of 2."""
     return number_parts.frexp(to_inexact(x))
 
 
 @ufunc("deg2rad", "radians")
-def deg2rad(x: Any) -> Any:
+def deg2rad(x: Array | Number) -> Array:
     """Degrees in radians."""
     return rounded_once(lambda x: multiply(x, math.pi / 180), to_inexact(x))
 
 
 @ufunc("rad2deg", "degrees")
-def rad2deg(x: Any) -> Any:
+def rad2deg(x: Array | Number) -> Array:
     """Radians in degrees."""
     return rounded_once(lambda x: multiply(x, 180 / math.pi), to_inexact(x))
 
 
 @ufunc("logaddexp2")
-def logaddexp2(x: ArrayLike, y: ArrayLike) -> Any:
+def logaddexp2(x: ArrayLike, y: ArrayLike) -> Array:
     """log2(2**x + 2**y)."""
     return rounded_once(_logaddexp2, *_inexact(np.logaddexp2, x, y))
 
 
-def _inexact(ufunc: np.ufunc, *xs: ArrayLike) -> list[Any]:
+def _inexact(ufunc: np.ufunc, *xs: ArrayLike) -> list[Array | Number]:
     """Convert the operands of a ufunc to the dtypes in which it computes; literals stay literals."""
     args = operands(*xs)
     loop = ufunc.resolve_dtypes((*map(weak_dtype, args), None))
@@ -211,7 +211,7 @@ def _logaddexp2(x: Array, y: Array) -> Array:
 
 
 @ufunc("matmul")
-def matmul(x: Any, y: Any, dtype: Any = None) -> Any:
+def matmul(x: ArrayLike, y: ArrayLike, dtype: DTypeLike = None) -> Array:
     """Compute the matrix product."""
     x, y = arrays(x, y)
     return matmul_any(to_dtype(x, dtype), to_dtype(y, dtype))
@@ -238,7 +238,7 @@ def fmin(x: ArrayLike, y: ArrayLike) -> Any:
 
 
 @ufunc("heaviside")
-def heaviside(x: Any, y: Any) -> Any:
+def heaviside(x: ArrayLike, y: ArrayLike) -> Array:
     """0 below zero, `y` at zero, 1 above; nan for nan."""
     x, y = _inexact(np.heaviside, x, y)
     otherwise = x if is_literal(x) else stop_gradient(x)
@@ -246,7 +246,7 @@ def heaviside(x: Any, y: Any) -> Any:
 
 
 # -- logic on booleans -----------------------------------------------------------------------------------
-def _bitwise(name: str, of_booleans: Elementwise, of_integers: Callable[..., Any]) -> Callable[..., Any]:
+def _bitwise(name: str, of_booleans: Elementwise, of_integers: Callable[..., object]) -> Callable[..., object]:
     def call(*xs: Any) -> Any:
         xs = tuple(operands(*xs))
         if all(type(x) is bool if is_literal(x) else x.dtype.kind == "b" for x in xs):
@@ -271,7 +271,7 @@ def _top(x: Array) -> int:
 
 
 # -- scipy.special -----------------------------------------------------------------------------------------
-def _vanishing(x: Array, y: Array, lowest: float, factor: Any) -> Array:
+def _vanishing(x: Array, y: Array, lowest: float, factor: Elementwise) -> Array:
     """Compute x * factor(y), which is 0 where x is 0, except where y is nan.
 
     At x = 0 the derivative with respect to x is the factor, or 0 if the factor is not finite: y is at most `lowest`, or
@@ -282,7 +282,7 @@ def _vanishing(x: Array, y: Array, lowest: float, factor: Any) -> Array:
     return where(equal(x, 0), add(product, 0.0), product)  # SciPy's 0 has no sign there
 
 
-def _beyond(y: Any, lowest: float) -> Any:
+def _beyond(y: Array | Number, lowest: float) -> Array | Number:
     """Whether y is at the lower end of the domain of a logarithm, below it, or infinite."""
     real = y if is_literal(y) or y.dtype.kind != "c" else absolute(subtract(y, lowest))
     return logical_or(less_equal(real, 0.0 if real is not y else lowest), equal(real, math.inf))
@@ -303,7 +303,7 @@ def xlog1py(x: Any, y: Any) -> Array:
 
 
 @ufunc("entr")
-def entr(x: Any) -> Array:
+def entr(x: Array) -> Array:
     """-x * log(x) for x > 0, 0 at 0, -inf below."""
     x = to_float(x)
     safe = where(less_equal(x, 0), 1.0, x)
@@ -316,18 +316,18 @@ def _below(x: Array) -> Array:
     return negative(log(multiply(where(negatives, x, -1.0), _either(negatives, -math.inf, -1.0, x))))
 
 
-def _either(condition: Any, number: float, other: float, x: Any) -> Any:
+def _either(condition: Array, number: float, other: float, x: Array | Number) -> Array:
     """Select one of two numbers, in the dtype of `x`."""
     return where(condition, number, other) if is_literal(x) else where(condition, *np.array([number, other], x.dtype))
 
 
-def _steep(x: Array) -> Any:
+def _steep(x: Array) -> Array:
     """0 where x is 0, with an infinite derivative, like -x * log(x)."""
     return sqrt(add(x, 0.0))
 
 
 @ufunc("rel_entr")
-def rel_entr(x: Any, y: Any) -> Any:
+def rel_entr(x: ArrayLike, y: ArrayLike) -> Array:
     """x * log(x / y) for positive x and y, 0 where x is 0 and y >= 0, else inf."""
     x, y = (to_float(v) for v in operands(x, y))
     unordered = logical_or(isnan(x), isnan(y))
@@ -339,7 +339,7 @@ def rel_entr(x: Any, y: Any) -> Any:
 
 
 @ufunc("logit")
-def logit(x: Any) -> Array:
+def logit(x: Array | Number) -> Array:
     """log(x / (1 - x)); outside of 0 to 1 the value and the derivative are nan."""
     x = to_float(x)
     x = multiply(x, _either(logical_or(less(x, 0), greater(x, 1)), math.nan, 1.0, x))
@@ -347,13 +347,13 @@ def logit(x: Any) -> Array:
 
 
 @ufunc("log_expit")
-def log_expit(x: Any) -> Array:
+def log_expit(x: Array | Number) -> Array:
     """log(expit(x))."""
     return negative(logaddexp(negative(to_float(x)), 0.0))
 
 
 # -- comparison up to rounding -----------------------------------------------------------------------------
-def isclose(a: Any, b: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Any:
+def isclose(a: Any, b: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Array:
     """`np.isclose`: |a - b| <= atol + rtol * |b|, and equal infinities."""
     a, b = operands(a, b)
     if not is_literal(b):

@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from tracegrad.errors import located
 from tracegrad.utils.svg import LETTER, TEXT, document, number, rectangle, text_element
@@ -62,7 +61,7 @@ class LossPlot:
         self.losses: list[float] = []
         self._next, self._display, self._drawn = 0.0, None, 0
 
-    def __call__(self, intermediate_result: Any) -> None:
+    def __call__(self, intermediate_result: object) -> None:
         """Record the loss of an iteration, the `fun` or `cost` of its result."""
         loss = _loss_of(intermediate_result)
         if loss is None:

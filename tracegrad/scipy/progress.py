@@ -5,9 +5,12 @@ from __future__ import annotations
 import shutil
 import sys
 import time
-from collections.abc import Callable
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    pass
+
 
 __all__ = ["Progress"]
 
@@ -21,7 +24,7 @@ class Progress:
     end.
     """
 
-    def __init__(self, name: str, shown: bool, stream: Any = None):
+    def __init__(self, name: str, shown: bool, stream: object = None):
         self.name, self.shown, self.stream = name, shown, stream or sys.stderr
         self.evaluations = self.iterations = 0
         self.value: float | None = None
@@ -34,7 +37,7 @@ class Progress:
         if self.shown:
             self._write("\n")
 
-    def counting(self, fun: Callable[..., Any], cost: Callable[[Any], float] | None = None) -> Callable[..., Any]:
+    def counting(self, fun: Any, cost: Any = None) -> Any:
         """Wrap `fun`, a function to a value, a tuple with a value, or an object with a `cost`; count its calls."""
         if not self.shown:
             return fun
@@ -79,6 +82,7 @@ class Progress:
     def _write(self, end: str) -> None:
         terminal = self._on_terminal()
         text = str(self)[: shutil.get_terminal_size().columns - 1] if terminal else str(self)
-        self.stream.write(f"{chr(13) * terminal}{text.ljust(self._width)}{end}")
-        self.stream.flush()
+        stream: Any = self.stream
+        stream.write(f"{chr(13) * terminal}{text.ljust(self._width)}{end}")
+        stream.flush()
         self._width = len(text)

@@ -5,13 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tracegrad import tree
 from tracegrad.errors import DTypeError, ShapeError, located
 from tracegrad.ops import Carrier
+
+if TYPE_CHECKING:
+    from tracegrad.typing import Array
+
 
 __all__ = ["Vector", "array_if_list"]
 
@@ -59,7 +63,7 @@ class Vector:
         """Return the cache key: equal keys mean equal layouts."""
         return self.structure, self.shapes, self.dtypes
 
-    def pack(self, x: object, trailing: tuple[int, ...] = ()) -> Any:
+    def pack(self, x: object, trailing: tuple[int, ...] = ()) -> Array:
         """Pack a pytree of this structure into a vector; a list is converted to an array.
 
         The leaves may have additional trailing axes. ShapeError for another structure or shape.
@@ -119,7 +123,7 @@ _LEAF = tree.structure(0.0)
 _NUMBERS = (bool, int, float, np.generic)
 
 
-def joined(leaves: Sequence[Any], trailing: tuple[int, ...] = ()) -> Any:
+def joined(leaves: Sequence[Any], trailing: tuple[int, ...] = ()) -> Array:
     """Flatten leaves, ndarrays or traced values, and concatenate them as float64; trailing axes stay axes."""
     rows: list[Any] = [leaf if isinstance(leaf, Carrier) else np.asarray(leaf, np.float64) for leaf in leaves]
     rows = [np.reshape(row, (-1, *trailing)) for row in rows]

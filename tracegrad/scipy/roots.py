@@ -98,7 +98,7 @@ def root_scalar(
     xtol: float | None = None,
     rtol: float | None = None,
     maxiter: int | None = None,
-    options: Mapping[str, Any] | None = None,
+    options: Mapping[str, object] | None = None,
 ) -> Any:
     """Find a root of a function of a number, with the arguments and the result of `scipy.optimize.root_scalar`.
 

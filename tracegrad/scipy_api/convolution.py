@@ -34,7 +34,7 @@ def _cut(x: Array, sizes: Any) -> Any:
     return x[tuple([slice((n - m) // 2, (n - m) // 2 + m) for n, m in zip(x.shape, sizes)])]
 
 
-def convolved(name: str, in1: Any, in2: Any, mode: str) -> Any:
+def convolved(name: str, in1: ArrayLike, in2: ArrayLike, mode: str) -> Any:
     x, y = promoted([to_float(v) for v in arrays(in1, in2)])
     if len(x.shape) != len(y.shape) or not x.shape or mode not in ("full", "same", "valid"):
         raise ValueError(f"{name}: in1 and in2 should have the same dimensionality, and mode be full, same or valid")
@@ -54,7 +54,7 @@ def convolve(in1: ArrayLike, in2: ArrayLike, mode: str = "full", method: str = "
 
 
 @shadow("scipy.signal.convolve2d")
-def convolve2d(in1: ArrayLike, in2: ArrayLike, mode: str = "full", boundary: str = "fill", fillvalue: Any = 0) -> Any:
+def convolve2d(in1: ArrayLike, in2: ArrayLike, mode: str = "full", boundary: str = "fill", fillvalue: int = 0) -> Any:
     """`scipy.signal.convolve2d`, of images that are padded with zeros."""
     if boundary not in ("fill", "pad") or fillvalue != 0:
         raise refuse("scipy.signal.convolve2d with boundary= or fillvalue=", "use scipy.ndimage.convolve")
@@ -97,7 +97,7 @@ def correlated(in1: ArrayLike, in2: ArrayLike, mode: str = "full", method: str =
 
 
 @shadow("scipy.signal.correlate2d")
-def correlate2d(in1: ArrayLike, in2: ArrayLike, mode: str = "full", boundary: str = "fill", fillvalue: Any = 0) -> Any:
+def correlate2d(in1: ArrayLike, in2: ArrayLike, mode: str = "full", boundary: str = "fill", fillvalue: int = 0) -> Any:
     """`scipy.signal.correlate2d`, of images that are padded with zeros."""
     if boundary not in ("fill", "pad") or fillvalue != 0:
         raise refuse("scipy.signal.correlate2d with boundary= or fillvalue=", "use scipy.ndimage.correlate")

@@ -19,7 +19,7 @@ from tracegrad.numpy_api.registry import refuse
 from tracegrad.ops.calls.custom_call import custom_call, opaque
 from tracegrad.ops.elementwise.table import divide, multiply
 from tracegrad.scipy_api.registry import shadow
-from tracegrad.typing import Array, ArrayLike
+from tracegrad.typing import Array, ArrayLike, NDArray
 
 _INVERSE = {1: 1, 2: 3, 3: 2, 4: 4}
 _OTHER = {"backward": "forward", "forward": "backward", "ortho": "ortho"}
@@ -34,17 +34,17 @@ class _FourierTransform:
     def __repr__(self) -> str:
         return repr(f"scipy.fft.{self.name} {self.kind} {self.norm} {self.axis}")
 
-    def __call__(self, x: Array) -> tuple[Any]:
+    def __call__(self, x: Array) -> tuple[NDArray, ...]:
         from scipy import fft
 
         return (np.asarray(getattr(fft, self.name)(x, self.kind, axis=self.axis, norm=self.norm)),)
 
-    def of(self, x: Any) -> Any:
+    def of(self, x: Array) -> Array:
         """Apply the transform to a value."""
         outputs = opaque(x, results=((x.shape, short_name(x.dtype)),), call=self)
         return custom_call(*outputs, x, count=1, rule=self)[0]
 
-    def transposed(self, ct: Any) -> Any:
+    def transposed(self, ct: Array) -> Array:
         """Apply the transpose of the transform to a value."""
         if self.name.startswith("i"):
             return _FourierTransform(self.name[1:], _INVERSE[self.kind], _OTHER[self.norm], self.axis).transposed(ct)
@@ -71,10 +71,10 @@ class _FourierTransform:
         column = weights.reshape(n, *(1,) * (-1 - self.axis))
         return x._lift(np.broadcast_to(column, x.shape).copy())
 
-    def pull(self, cotangents: Sequence[Any], outputs: Sequence[Any], inputs: tuple[Any, ...]) -> Sequence[Any]:
+    def pull(self, cotangents: tuple[Array, ...], outputs: tuple[Array, ...], inputs: tuple[Array, ...]) -> list[Array]:
         return [None if cotangents[0] is None else self.transposed(cotangents[0])]
 
-    def push(self, tangents: Sequence[Any], outputs: Sequence[Any], inputs: tuple[Any, ...]) -> Sequence[Any]:
+    def push(self, tangents: tuple[Array, ...], outputs: tuple[Array, ...], inputs: tuple[Array, ...]) -> list[Array]:
         return [None if tangents[0] is None else self.of(tangents[0])]
 
     def batched(self, size: int) -> _FourierTransform:
@@ -86,15 +86,15 @@ def _one(name: str) -> Callable[..., Any]:
 
     @shadow(api_name)
     def transform(
-        x: Any,
+        x: Array,
         type: int = 2,
-        n: Any = None,
+        n: int | None = None,
         axis: int = -1,
-        norm: Any = None,
+        norm: str | None = None,
         overwrite_x: bool = False,
-        workers: Any = None,
-        orthogonalize: Any = None,
-    ) -> Any:
+        workers: int | None = None,
+        orthogonalize: object = None,
+    ) -> Array:
         (x,) = arrays(x)
         x = to_float(x)
         if x.dtype.kind != "f":
@@ -109,18 +109,18 @@ def _one(name: str) -> Callable[..., Any]:
     return transform
 
 
-def _register_nd(name: str, one: Callable[..., Any]) -> None:
+def _register_nd(name: str, one: Callable[..., object]) -> None:
     @shadow(f"scipy.fft.{name}n")
     def transform(
         x: Any,
         type: int = 2,
         s: Any = None,
         axes: Any = None,
-        norm: Any = None,
+        norm: str | None = None,
         overwrite_x: bool = False,
-        workers: Any = None,
+        workers: int | None = None,
         *,
-        orthogonalize: Any = None,
+        orthogonalize: object = None,
     ) -> Any:
         (x,) = arrays(x)
         if axes is None:
@@ -139,7 +139,7 @@ for _name in ("dct", "dst", "idct", "idst"):
 
 
 # -- Fourier transforms ------------------------------------------------------------------------------------------
-def _numbers(api_name: str, name: str, x: Any) -> Any:
+def _numbers(api_name: str, name: str, x: ArrayLike) -> Array:
     (x,) = arrays(x)
     if name in ("rfft", "ihfft") and x.dtype.kind == "c":
         raise TypeError(located(f"{api_name}: x must be a real sequence"))
@@ -152,13 +152,13 @@ def _register_fft(name: str) -> None:
     @shadow(api_name)
     def transform(
         x: ArrayLike,
-        n: Any = None,
+        n: int | None = None,
         axis: int = -1,
-        norm: Any = None,
+        norm: str | None = None,
         overwrite_x: bool = False,
-        workers: Any = None,
+        workers: int | None = None,
         *,
-        plan: Any = None,
+        plan: object = None,
     ) -> Any:
         return line(name, _numbers(api_name, name, x), n, axis, norm)
 
@@ -169,14 +169,14 @@ def _register_fft_nd(name: str, ending: str) -> None:
 
     @shadow(api_name)
     def transform(
-        x: Any,
+        x: Array,
         s: Any = None,
         axes: Any = default,
-        norm: Any = None,
+        norm: str | None = None,
         overwrite_x: bool = False,
-        workers: Any = None,
+        workers: int | None = None,
         *,
-        plan: Any = None,
+        plan: object = None,
     ) -> Any:
         x = _numbers(api_name, name, x)
         sizes = None if s is None else [int(k) for k in np.atleast_1d(s)]
@@ -195,20 +195,20 @@ for _name in TRANSFORMS:
 
 
 @shadow("scipy.fft.fftshift")
-def fftshift(x: Any, axes: Any = None) -> Array:
+def fftshift(x: Any, axes: Sequence[int] | None = None) -> Array:
     """`scipy.fft.fftshift`."""
     return np.fft.fftshift(x, axes)
 
 
 @shadow("scipy.fft.ifftshift")
-def ifftshift(x: Any, axes: Any = None) -> Array:
+def ifftshift(x: Any, axes: Sequence[int] | None = None) -> Array:
     """`scipy.fft.ifftshift`."""
     return np.fft.ifftshift(x, axes)
 
 
 def _refused(name: str) -> None:
     @shadow(f"scipy.fft.{name}")
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: ArrayLike, **kwargs: object) -> Any:
         raise refuse(f"scipy.fft.{name}", "there are the transforms of Fourier's, and scipy.fft.dct and dst")
 
 

@@ -2,36 +2,40 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tracegrad.numpy_api.operands import arrays, to_float
 from tracegrad.numpy_api.registry import refuse
+from tracegrad.numpy_api.shapes import moveaxis
 from tracegrad.scipy_api.registry import shadow
 
+if TYPE_CHECKING:
+    from tracegrad.typing import Array, ArrayLike
 
-def _samples(y: Any, x: Any, dx: Any, axis: int) -> tuple[Any, Any]:
+
+def _samples(y: ArrayLike, x: Any, dx: float, axis: int) -> tuple[Array, ...]:
     """Return the samples with the axis last, and the gaps between them: an array, or one number."""
     if x is None:
         y, spacings = (to_float(v) for v in arrays(y, dx))
-        return np.moveaxis(y, axis, -1), spacings
+        return moveaxis(y, axis, -1), spacings
     y, x = (to_float(v) for v in arrays(y, x))
-    spacings = (
-        x[1:] - x[:-1] if len(x.shape) == 1 else np.moveaxis(x, axis, -1)[..., 1:] - np.moveaxis(x, axis, -1)[..., :-1]
-    )
-    return np.moveaxis(y, axis, -1), spacings
+    spacings = x[1:] - x[:-1] if len(x.shape) == 1 else moveaxis(x, axis, -1)[..., 1:] - moveaxis(x, axis, -1)[..., :-1]
+    return moveaxis(y, axis, -1), spacings
 
 
 @shadow("scipy.integrate.trapezoid")
-def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
+def trapezoid(y: ArrayLike, x: ArrayLike | None = None, dx: float = 1.0, axis: int = -1) -> Any:
     """`scipy.integrate.trapezoid`"""
     y, spacings = _samples(y, x, dx, axis)
     return np.sum(spacings * (y[..., 1:] + y[..., :-1]) * 0.5, axis=-1)
 
 
 @shadow("scipy.integrate.cumulative_trapezoid")
-def cumulative_trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1, initial: Any = None) -> Any:
+def cumulative_trapezoid(
+    y: ArrayLike, x: ArrayLike | None = None, dx: float = 1.0, axis: int = -1, initial: object = None
+) -> Array:
     """`scipy.integrate.cumulative_trapezoid`"""
     if initial not in (None, 0):
         raise refuse("scipy.integrate.cumulative_trapezoid with another initial= than 0")
@@ -39,11 +43,11 @@ def cumulative_trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1, i
     result = np.cumsum(spacings * (y[..., 1:] + y[..., :-1]) * 0.5, axis=-1)
     if initial is not None:
         result = np.concatenate([np.zeros((*result.shape[:-1], 1), result.dtype), result], axis=-1)
-    return np.moveaxis(result, -1, axis)
+    return moveaxis(result, -1, axis)
 
 
 @shadow("scipy.integrate.simpson")
-def simpson(y: Any, x: Any = None, *, dx: Any = 1.0, axis: int = -1) -> Any:
+def simpson(y: ArrayLike, x: ArrayLike | None = None, *, dx: float = 1.0, axis: int = -1) -> Any:
     """`scipy.integrate.simpson`.
 
     The correction for an even number of samples is by K. Cartwright, "Simpson's rule cumulative integration with MS
@@ -64,7 +68,7 @@ def simpson(y: Any, x: Any = None, *, dx: Any = 1.0, axis: int = -1) -> Any:
     return result - y[..., -3] * h**3 / (6.0 * g * (g + h))
 
 
-def _parabolas(y: Any, spacings: Any) -> Any:
+def _parabolas(y: Array, spacings: Array) -> Any:
     """Integrate the parabolas through three samples each, and sum the integrals."""
     g, h = spacings[..., 0::2], spacings[..., 1::2]
     both = g + h
@@ -73,7 +77,7 @@ def _parabolas(y: Any, spacings: Any) -> Any:
 
 
 @shadow("scipy.integrate.romb")
-def romb(y: Any, dx: Any = 1.0, axis: int = -1, show: Any = False) -> Any:
+def romb(y: ArrayLike, dx: float = 1.0, axis: int = -1, show: bool = False) -> Any:
     """`scipy.integrate.romb`, which shows no table."""
     if show:
         raise refuse("the argument show= of scipy.integrate.romb")
@@ -92,11 +96,13 @@ def romb(y: Any, dx: Any = 1.0, axis: int = -1, show: Any = False) -> Any:
 
 
 @shadow("scipy.integrate.cumulative_simpson")
-def cumulative_simpson(y: Any, *, x: Any = None, dx: Any = 1.0, axis: int = -1, initial: Any = None) -> Any:
+def cumulative_simpson(
+    y: ArrayLike, *, x: ArrayLike | None = None, dx: float = 1.0, axis: int = -1, initial: ArrayLike | None = None
+) -> Array:
     """`scipy.integrate.cumulative_simpson`"""
     y, spacings = _samples(y, x, dx, axis)
     n = y.shape[-1]
-    spacings = np.moveaxis(spacings, axis, -1) if x is None and spacings.shape else spacings
+    spacings = moveaxis(spacings, axis, -1) if x is None and spacings.shape else spacings
     spacings = np.broadcast_to(spacings, (*y.shape[:-1], n - 1))
     if n < 3:
         areas = spacings * (y[..., 1:] + y[..., :-1]) * 0.5
@@ -109,13 +115,13 @@ def cumulative_simpson(y: Any, *, x: Any = None, dx: Any = 1.0, axis: int = -1, 
         areas = np.where(early, np.pad(forward, [*end, (0, 1)]), np.pad(backward, [*end, (1, 0)]))
     result = np.cumsum(areas, axis=-1)
     if initial is not None:
-        first = np.moveaxis(to_float(arrays(initial, result)[0]) * np.ones((1,) * len(y.shape)), axis, -1)
+        first = moveaxis(to_float(arrays(initial, result)[0]) * np.ones((1,) * len(y.shape)), axis, -1)
         first = np.broadcast_to(first, (*result.shape[:-1], 1))
         result = np.concatenate([first, result + first], axis=-1)
-    return np.moveaxis(result, -1, axis)
+    return moveaxis(result, -1, axis)
 
 
-def _first_of_two(y: Any, spacings: Any) -> Any:
+def _first_of_two(y: Array, spacings: Array) -> Any:
     """Integrate the parabolas through three samples over the first of their two intervals."""
     g, h = spacings[..., :-1], spacings[..., 1:]
     share = g / (g + h)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.numpy_api import registry
+from tracegrad.numpy_api.registry import Function
 from tracegrad.ops.core.op import dispatch_operand
 from tracegrad.ops.core.recorders import active_recorder
 from tracegrad.typing import Array
@@ -42,13 +43,13 @@ def add_homes(package: str, homes: Mapping[str, Sequence[str]]) -> None:
         _HOMES[name] = _HOMES.get(name, ()) + tuple([f"{package}.{module}" for module in modules])
 
 
-def shadow(*names: str, of_functions: bool = False) -> Callable[[Implementation], Implementation]:
+def shadow(*names: str, of_functions: bool = False) -> Callable[[Function], Function]:
     """Register the decorated function as the shadow of SciPy's functions of these names.
 
     A shadow with `of_functions` is called in every trace, because function arguments may capture traced values.
     """
 
-    def declare(implementation: Implementation) -> Implementation:
+    def declare(implementation: Function) -> Function:
         for name in names:
             SHADOWS[name] = implementation
             if of_functions:
@@ -58,10 +59,10 @@ def shadow(*names: str, of_functions: bool = False) -> Callable[[Implementation]
     return declare
 
 
-def replaces_objects(package: str) -> Callable[[Implementation], Implementation]:
+def replaces_objects(package: str) -> Callable[[Function], Function]:
     """Register the decorated function as the factory of replacements for a package's objects, or None."""
 
-    def declare(function: Implementation) -> Implementation:
+    def declare(function: Function) -> Function:
         _OBJECTS[package] = function
         return function
 
@@ -81,7 +82,7 @@ class Attributes:
         """Do nothing: an object created in the trace needs no guard."""
 
 
-def replacement_of(value: Any, read: Any = None) -> Any:
+def replacement_of(value: object, read: Attributes | None = None) -> Any:
     """Return the replacement of a SciPy object in traced code; None if there is none.
 
     `read` reads an attribute of an object; on an object from outside it also guards the attribute. `read.whole()`
@@ -95,17 +96,17 @@ def replacement_of(value: Any, read: Any = None) -> Any:
     return None if result is None else result(value, read)
 
 
-def is_factors(value: Any) -> bool:
+def is_factors(value: object) -> bool:
     """Whether it is a result of `scipy.sparse.linalg.splu`, whose class has no public module."""
     return type(value).__name__ == "SuperLU" and type(value).__module__ == "builtins"
 
 
-def is_fortran(value: Any) -> bool:
+def is_fortran(value: object) -> bool:
     """Whether it is a Fortran routine, whose class has no public module."""
     return type(value).__name__ == "fortran" and type(value).__module__ in ("builtins", "fortran")
 
 
-def routine(value: Any) -> Any:
+def routine(value: object) -> Any:
     """Return the replacement of a Fortran routine in traced code."""
     from tracegrad.scipy_api.linalg.blas_lapack import of_fortran
 
@@ -163,13 +164,13 @@ def shadow_of(function: Any) -> Any:
     return call
 
 
-def is_special(function: Any) -> bool:
+def is_special(function: Callable[..., object]) -> bool:
     """Whether a universal function is one of `scipy.special`, and none of NumPy's."""
     home, name = sys.modules.get("scipy.special"), function.__name__
     return getattr(home, name, None) is function and getattr(np, name, None) is not function
 
 
-def of_ufunc(function: Any) -> Any:
+def of_ufunc(function: Callable[..., object]) -> Any:
     """Return the implementation of a `scipy.special` ufunc on carriers."""
     from tracegrad.scipy_api.special import on_carriers
 

@@ -35,7 +35,7 @@ class Sparse:
         """Return the transpose."""
         return Sparse(self._real.T, self._held, not self._csc, self._whole)
 
-    def transpose(self, axes: Axes = None, copy: bool = False) -> Any:
+    def transpose(self, axes: Axes = None, copy: bool = False) -> Array:
         """Return the transpose."""
         return self.T
 
@@ -48,7 +48,7 @@ class Sparse:
         (x,) = arrays(other)
         return np.transpose(self.T._times(np.transpose(x)))
 
-    def dot(self, other: Any) -> Any:
+    def dot(self, other: Any) -> Array:
         """Multiply by an array or a matrix."""
         return self @ other if np.ndim(other) else self._on_the_other("dot", other)
 
@@ -64,13 +64,13 @@ class Sparse:
         if not callable(result):
             return wrapped(result)
 
-        def call(*args: Any, **kwargs: Any) -> Any:
+        def call(*args: Any, **kwargs: object) -> Array:
             inputs = _refused(f"scipy.sparse.{type(self._real).__name__}.{name}", args, kwargs)
             return wrapped(result(*inputs[0], **inputs[1]))
 
         return call
 
-    def _on_the_other(self, name: str, *others: Any) -> Any:
+    def _on_the_other(self, name: str, *others: Any) -> Array:
         self._whole()
         args, _ = _refused(f"scipy.sparse.{type(self._real).__name__}.{name}", others, {})
         return wrapped(getattr(self._real, name)(*args))
@@ -84,7 +84,7 @@ class Sparse:
         return result.reshape(self.shape[0], *x.shape[1:])
 
 
-def _operator(name: str) -> Callable[..., Any]:
+def _operator(name: str) -> Callable[..., object]:
     return lambda self, *others: self._on_the_other(name, *others)
 
 
@@ -93,7 +93,7 @@ for _name in ("add", "radd", "sub", "rsub", "rmul", "truediv", "neg", "pow", "ab
 Sparse.__hash__ = object.__hash__  # type: ignore[method-assign]
 
 
-def _plain(x: Any) -> bool:
+def _plain(x: object) -> bool:
     return not isinstance(x, Carrier) and dispatch_operand((x,)) is None
 
 
@@ -114,7 +114,7 @@ def _refused(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[
     return [real(x) for x in args], {k: real(x) for k, x in kwargs.items()}
 
 
-def wrapped(output: Any) -> Any:
+def wrapped(output: Array) -> Array:
     """Return the replacement of a matrix that traced code has created; other objects unchanged."""
     result = _of_sparse(output, Attributes(output)) if hasattr(output, "tocsr") else None
     return output if result is None else result
@@ -146,7 +146,7 @@ _MAKERS = (
 
 def _maker(name: str) -> None:
     @shadow(f"scipy.sparse.{name}", of_functions=True)
-    def make(*args: Any, **kwargs: Any) -> Any:
+    def make(*args: Any, **kwargs: object) -> Array:
         import scipy.sparse
 
         inputs, named = _refused(f"scipy.sparse.{name}", args, kwargs)
@@ -165,7 +165,7 @@ def _matrix(api_name: str, A: Any) -> Sparse:
     return result
 
 
-def _solved(A: Sparse, b: Any, trans: bool, factored: bool) -> Any:
+def _solved(A: Sparse, b: ArrayLike, trans: bool, factored: bool) -> Any:
     data, x, indices, indptr = *promoted([to_float(v) for v in arrays(A._held[0], b)]), *A._held[1:]
     data, x = (to_dtype(v, np.dtype(np.float64)) for v in (data, x))
     n = A.shape[0]
@@ -177,7 +177,7 @@ def _solved(A: Sparse, b: Any, trans: bool, factored: bool) -> Any:
 
 
 @shadow("scipy.sparse.linalg.spsolve", of_functions=True)
-def spsolve(A: Any, b: Any, permc_spec: Any = None, use_umfpack: bool = True) -> Any:
+def spsolve(A: ArrayLike, b: ArrayLike, permc_spec: object = None, use_umfpack: bool = True) -> Any:
     """`scipy.sparse.linalg.spsolve`, with a dense right side."""
     api_name = "scipy.sparse.linalg.spsolve"
     if permc_spec is not None or isinstance(b, Sparse):
@@ -192,7 +192,7 @@ class Factors:
     def __init__(self, matrix: Sparse):
         self._matrix, self.shape = matrix, matrix.shape
 
-    def solve(self, rhs: Any, trans: str = "N") -> Any:
+    def solve(self, rhs: ArrayLike, trans: str = "N") -> Any:
         """Solve a system with the matrix, or its transpose."""
         return _solved(self._matrix, rhs, trans != "N", True)
 
@@ -201,7 +201,7 @@ class Factors:
 
 
 @shadow("scipy.sparse.linalg.splu", of_functions=True)
-def splu(A: Any, *args: Any, **kwargs: Any) -> Array:
+def splu(A: ArrayLike, *args: object, **kwargs: object) -> Array:
     """`scipy.sparse.linalg.splu`, with the usual options."""
     if args or kwargs:
         raise refuse("scipy.sparse.linalg.splu with options")
@@ -209,7 +209,7 @@ def splu(A: Any, *args: Any, **kwargs: Any) -> Array:
 
 
 @shadow("scipy.sparse.linalg.factorized", of_functions=True)
-def factorized(A: Any) -> Any:
+def factorized(A: ArrayLike) -> Any:
     """`scipy.sparse.linalg.factorized`"""
     return Factors(_matrix("scipy.sparse.linalg.factorized", A)).solve
 
@@ -218,7 +218,7 @@ def factorized(A: Any) -> Any:
 class _ExternalFactors(Factors):
     """Replacement of factors that were computed outside traced code."""
 
-    def __init__(self, real: Any):
+    def __init__(self, real: Array):
         self._real, self.shape = SuperLUFactors(real), real.shape
 
     def solve(self, rhs: Any, trans: str = "N") -> Any:
@@ -229,5 +229,5 @@ class _ExternalFactors(Factors):
 
 
 @replaces_objects("scipy.sparse.linalg")
-def _of_linalg(value: Any, read: Any) -> Any:
+def _of_linalg(value: Array, read: object) -> Any:
     return _ExternalFactors(value) if type(value).__name__ == "SuperLU" else None

@@ -15,7 +15,7 @@ import numpy as np
 from tracegrad.avals import is_literal, weak_dtype
 from tracegrad.numpy_api.operands import array, arrays, broadcast_shapes, operands, peer_of, promoted, to_float
 from tracegrad.numpy_api.reductions import max as _max
-from tracegrad.numpy_api.registry import refuse
+from tracegrad.numpy_api.registry import Function, refuse
 from tracegrad.numpy_api.ufuncs import rel_entr
 from tracegrad.ops.core.elementwise_op import Elementwise, conform, float_loop
 from tracegrad.ops.core.op import normalize_axes
@@ -56,11 +56,11 @@ from tracegrad.ops.special import lambertw as lambert
 from tracegrad.ops.special.derivatives import DERIVATIVES
 from tracegrad.ops.special.scipy_special import apply, digamma, erfinv, lgamma
 from tracegrad.ops.special.scipy_special import polygamma as _polygamma
-from tracegrad.scipy_api.registry import SHADOWS, Implementation, shadow
-from tracegrad.typing import Array, ArrayLike, Axes
+from tracegrad.scipy_api.registry import SHADOWS, shadow
+from tracegrad.typing import Array, ArrayLike, Axes, Number
 
 
-def call(name: str, *xs: Any) -> Any:
+def call(name: str, *xs: ArrayLike) -> Any:
     """Call the function `name` of arrays and numbers, with the ufunc's broadcasting and promotion."""
     args = [to_float(x) for x in operands(*xs)]
     for x in args:
@@ -74,7 +74,7 @@ def call(name: str, *xs: Any) -> Any:
     return apply(name, *[conform(x, shape, dtype) for x in args])
 
 
-def on_carriers(function: Any) -> Any:
+def on_carriers(function: Any) -> Callable[..., object] | None:
     """Return the implementation of a ufunc on carriers; None if SciPy has no loop for real numbers."""
     name = function.__name__
     replacement = SHADOWS.get(f"scipy.special.{name}")
@@ -87,11 +87,11 @@ def on_carriers(function: Any) -> Any:
     return lambda *xs: tuple([call(f"{name}.{i}", *xs) for i in range(function.nout)])
 
 
-def ufunc(name: str) -> Callable[[Implementation], Implementation]:
+def ufunc(name: str) -> Callable[[Function], Function]:
     return shadow(f"scipy.special.{name}")
 
 
-def _on_floats(op: Elementwise) -> Any:
+def _on_floats(op: Elementwise) -> Callable[..., object]:
     return lambda *xs: op(*[to_float(x) for x in operands(*xs)])
 
 
@@ -109,12 +109,12 @@ for _name, _other in {"kn": "kv", "yn": "yv"}.items():
 
 
 # -- combinations of other functions -----------------------------------------------------------------------------------
-def _floats(*xs: ArrayLike) -> list[Any]:
+def _floats(*xs: ArrayLike) -> list[Array | Number]:
     return [to_float(x) for x in operands(*xs)]
 
 
 @ufunc("kl_div")
-def kl_div(x: Any, y: Any) -> Any:
+def kl_div(x: ArrayLike, y: ArrayLike) -> Array:
     """x * log(x / y) - x + y; y where x is 0; inf elsewhere."""
     x, y = _floats(x, y)
     entropy = rel_entr(x, y)
@@ -123,7 +123,7 @@ def kl_div(x: Any, y: Any) -> Any:
 
 
 @ufunc("pseudo_huber")
-def pseudo_huber(delta: Any, r: Any) -> Any:
+def pseudo_huber(delta: ArrayLike, r: ArrayLike) -> Array:
     """delta**2 * (sqrt(1 + (r / delta)**2) - 1)."""
     delta, r = _floats(delta, r)
     distance = hypot(delta, r)
@@ -133,20 +133,20 @@ def pseudo_huber(delta: Any, r: Any) -> Any:
 
 
 @ufunc("boxcox")
-def boxcox(x: ArrayLike, lmbda: Any) -> Array:
+def boxcox(x: ArrayLike, lmbda: ArrayLike) -> Array:
     """(x**lmbda - 1) / lmbda, log(x) where lmbda is 0."""
     x, lmbda = _floats(x, lmbda)
     return _boxed(x, log, lmbda)
 
 
 @ufunc("boxcox1p")
-def boxcox1p(x: Any, lmbda: Any) -> Array:
+def boxcox1p(x: ArrayLike, lmbda: ArrayLike) -> Array:
     """boxcox of 1 + x."""
     x, lmbda = _floats(x, lmbda)
     return _boxed(x, log1p, lmbda)
 
 
-def _boxed(x: Any, logarithm: Any, lmbda: Any) -> Array:
+def _boxed(x: Array | Number, logarithm: Elementwise, lmbda: Array | Number) -> Array:
     result = logarithm(x)
     end = logical_and(equal(result, -math.inf), greater(lmbda, 0.0))  # the power itself has derivatives there
     base = add(x, 1.0) if logarithm is log1p else x
@@ -157,18 +157,18 @@ def _boxed(x: Any, logarithm: Any, lmbda: Any) -> Array:
 
 
 @ufunc("inv_boxcox")
-def inv_boxcox(y: ArrayLike, lmbda: Any) -> Any:
+def inv_boxcox(y: ArrayLike, lmbda: ArrayLike) -> Array:
     """Inverse of boxcox."""
     return _unboxed(exp, y, lmbda)
 
 
 @ufunc("inv_boxcox1p")
-def inv_boxcox1p(y: Any, lmbda: Any) -> Any:
+def inv_boxcox1p(y: ArrayLike, lmbda: ArrayLike) -> Array:
     """Inverse of boxcox1p."""
     return _unboxed(expm1, y, lmbda)
 
 
-def _unboxed(exponential: Any, y: Any, lmbda: Any) -> Any:
+def _unboxed(exponential: Elementwise, y: ArrayLike, lmbda: ArrayLike) -> Array:
     y, lmbda = _floats(y, lmbda)
     z = multiply(lmbda, y)
     near = less(absolute(z), 0.1)
@@ -183,7 +183,7 @@ for _name, _function in {"sindg": sin, "cosdg": cos, "tandg": tan}.items():
 ufunc("round")(lambda x: rint(_floats(x)[0]))
 
 
-def _share(n: Any, m: Array, x: Array) -> Array:
+def _share(n: Array, m: Array, x: Array) -> Array:
     product = multiply(n, x)
     return divide(product, add(m, product))
 
@@ -206,7 +206,7 @@ for _name, _formula in _DISTRIBUTIONS.items():
 @shadow("scipy.special.logsumexp")
 def logsumexp(
     a: ArrayLike, axis: Axes = None, b: ArrayLike | None = None, keepdims: bool = False, return_sign: bool = False
-) -> Any:
+) -> Array | tuple[Array, ...]:
     """`scipy.special.logsumexp`"""
     x = to_float(arrays(a)[0])
     if b is not None or return_sign or x.dtype.kind == "c":
@@ -219,7 +219,7 @@ def logsumexp(
     return keep_axes(out, x.shape, axes) if keepdims else out
 
 
-def _weighted(x: Array, weights: Array, axis: Axes, keepdims: bool, signed: bool) -> tuple[Any, Any]:
+def _weighted(x: Array, weights: Array, axis: Axes, keepdims: bool, signed: bool) -> tuple[Array, ...]:
     """Compute the logarithm of the sum, or of its magnitude together with its sign."""
     shifted = add(x, multiply(weights, 0.0))
     axes = normalize_axes("logsumexp", axis, len(shifted.shape))
@@ -248,7 +248,7 @@ def log_softmax(x: ArrayLike, axis: Axes = None) -> Array:
 
 
 @shadow("scipy.special.softplus")
-def softplus(x: ArrayLike, **kwargs: Any) -> Array:
+def softplus(x: ArrayLike, **kwargs: object) -> Array:
     """`scipy.special.softplus`: log(1 + exp(x))."""
     if kwargs:
         raise refuse("an argument of scipy.special.softplus by keyword")
@@ -256,7 +256,7 @@ def softplus(x: ArrayLike, **kwargs: Any) -> Array:
 
 
 @shadow("scipy.special.zeta")
-def zeta(x: ArrayLike, q: ArrayLike | None = None, out: Any = None) -> Any:
+def zeta(x: ArrayLike, q: ArrayLike | None = None, out: Array | None = None) -> Any:
     """`scipy.special.zeta`: Riemann's, or Hurwitz's with the shift `q`."""
     if out is not None:
         raise refuse("the argument out= of scipy.special.zeta")
@@ -264,7 +264,7 @@ def zeta(x: ArrayLike, q: ArrayLike | None = None, out: Any = None) -> Any:
 
 
 @shadow("scipy.special.polygamma")
-def polygamma(n: Any, x: Any) -> Array:
+def polygamma(n: ArrayLike, x: ArrayLike) -> Array:
     """`scipy.special.polygamma`: the derivative of digamma of order `n`."""
     if isinstance(n, int | np.integer):
         (v,) = _floats(x)
@@ -277,7 +277,7 @@ def polygamma(n: Any, x: Any) -> Array:
 
 
 @shadow("scipy.special.multigammaln")
-def multigammaln(a: Any, d: Any) -> Any:
+def multigammaln(a: ArrayLike, d: int) -> Any:
     """`scipy.special.multigammaln`, of `d` dimensions."""
     (v,) = _floats(a)
     total: Any = d * (d - 1) * 0.25 * math.log(math.pi)
@@ -287,7 +287,7 @@ def multigammaln(a: Any, d: Any) -> Any:
 
 
 @shadow("scipy.special.comb")
-def comb(N: Any, k: Any, *, exact: bool = False, repetition: bool = False) -> Array:
+def comb(N: ArrayLike, k: ArrayLike, *, exact: bool = False, repetition: bool = False) -> Array:
     """`scipy.special.comb`, not exact."""
     if exact:
         raise refuse("scipy.special.comb with exact=True", "exact=False computes in floats")
@@ -300,7 +300,7 @@ def comb(N: Any, k: Any, *, exact: bool = False, repetition: bool = False) -> Ar
 
 
 @shadow("scipy.special.perm")
-def perm(N: Any, k: Any, exact: bool = False) -> Array:
+def perm(N: ArrayLike, k: ArrayLike, exact: bool = False) -> Array:
     """`scipy.special.perm`, not exact."""
     if exact:
         raise refuse("scipy.special.perm with exact=True", "exact=False computes in floats")
@@ -310,7 +310,7 @@ def perm(N: Any, k: Any, exact: bool = False) -> Array:
 
 
 @shadow("scipy.special.factorial")
-def factorial(n: Any, exact: bool = False, extend: str = "zero") -> Any:
+def factorial(n: ArrayLike, exact: bool = False, extend: str = "zero") -> Array:
     """`scipy.special.factorial`, not exact: gamma(n + 1), and 0 below 0."""
     if exact or extend != "zero":
         raise refuse("scipy.special.factorial with exact=True or extend='complex'")
@@ -319,7 +319,7 @@ def factorial(n: Any, exact: bool = False, extend: str = "zero") -> Any:
 
 
 @shadow("scipy.special.lambertw")
-def lambertw(z: ArrayLike, k: Any = 0, tol: float = 1e-8) -> Array:
+def lambertw(z: ArrayLike, k: ArrayLike = 0, tol: float = 1e-8) -> Array:
     """`scipy.special.lambertw`: a complex result, as in SciPy, to full precision for any `tol`."""
     (x,) = arrays(z)
     if x.dtype.kind == "c":
@@ -328,13 +328,13 @@ def lambertw(z: ArrayLike, k: Any = 0, tol: float = 1e-8) -> Array:
 
 
 @ufunc("_lambertw")
-def _of_lambertw(z: ArrayLike, k: Any, tol: float) -> Any:
+def _of_lambertw(z: ArrayLike, k: ArrayLike, tol: float) -> Array:
     return lambertw(z, k, tol)
 
 
 def _spherical(name: str) -> None:
     @shadow(f"scipy.special.{name}")
-    def spherical(n: Any, z: ArrayLike, derivative: bool = False) -> Any:
+    def spherical(n: Array | Number, z: ArrayLike, derivative: bool = False) -> Any:
         if derivative:
             raise refuse(f"scipy.special.{name} with derivative=True", "take its gradient")
         return call(name, n, z)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -32,17 +32,21 @@ from tracegrad.solvers.packing import flat, unflatten
 from tracegrad.solvers.scipy_function import SolverArguments, scipy_function, solver
 from tracegrad.solvers.solver_node import LastResult, OpaqueCall, SolverResult, node_name, recorded, shaped
 
+if TYPE_CHECKING:
+    from tracegrad.typing import Array, NDArray
+
+
 API_NAME = "scipy.integrate.solve_bvp"
 _COUNTS = 2  # elements of the counts: niter and status
 
 
 @solver("integrate.solve_bvp", "verbose")
-def solve_bvp(inputs: SolverArguments) -> Any:
+def solve_bvp(inputs: SolverArguments) -> SolverResult:
     """`scipy.integrate.solve_bvp` without `S`. `fun_jac` and `bc_jac` are not called; SciPy uses differences."""
     if inputs.pop("S") is not None:
         raise refuse(f"the argument S= of {API_NAME}", "write its term in the law, and begin beside the singular point")
     x, y = shaped(inputs.pop("x"), None), shaped(inputs.pop("y"), None)
-    p = None if inputs["p"] is None else shaped(inputs["p"], None)
+    p: Any = None if inputs["p"] is None else shaped(inputs["p"], None)
     if len(x.shape) != 1 or y.shape[1:] != x.shape:
         raise refuse(f"{API_NAME} with x of shape {x.shape} and y of shape {y.shape}", "give y a column for each x")
     unknown = [] if p is None else [p]
@@ -60,10 +64,10 @@ def _recorded(fun: Any, bc: Any, n: int, unknown: list[Any]) -> tuple[list[Any],
     like = [Aval(shape, np.dtype(np.float64)) for shape in ((1,), (n, 1), (n,), (n,), *(p.shape for p in unknown))]
     parameters = like[4:]
 
-    def of_column(x: Any, y: Any, *p: Any) -> object:
+    def of_column(x: Array, y: Array, *p: Array) -> object:
         return shaped(inlined(fun)(x, y, *p), (n, 1))
 
-    def of_ends(a: Any, b: Any, *p: Any) -> object:
+    def of_ends(a: Array, b: Array, *p: Array) -> object:
         return shaped(inlined(bc)(a, b, *p), (count,))
 
     fs = [(of_column, (*like[:2], *parameters)), (of_ends, (*like[2:4], *parameters))]
@@ -106,7 +110,7 @@ class Problem:
     There are `n` functions and `k` unknown parameters. The last solution is cached.
     """
 
-    def __init__(self, law: Graph, ends: Graph, n: int, k: int, options: Mapping[str, Any]):
+    def __init__(self, law: Graph, ends: Graph, n: int, k: int, options: Mapping[str, object]):
         self.law, self.ends, self.n, self.k, self.options = law, ends, n, k, dict(options)
         self.name = node_name(API_NAME, f"{law} {ends} {self.options!r}")
         self._at_ends = replayer(ends)
@@ -122,7 +126,7 @@ class Problem:
         shapes = [(self.n, m), *([(self.k,)] if self.k else [])]
         return [Aval(shape, np.dtype(np.float64)) for shape in shapes]
 
-    def derivatives(self, x: Any, y: Any, rest: Sequence[Any]) -> Any:
+    def derivatives(self, x: Any, y: Array, rest: Sequence[Any]) -> Array:
         """Evaluate the right-hand side at several columns."""
         m = x.shape[0]
         columns = [reshape(x, shape=(m, 1)), reshape(transpose(y, perm=(1, 0)), shape=(m, self.n, 1))]
@@ -134,18 +138,18 @@ class Problem:
         """Return the graph (unknowns, mesh, captured) -> residuals of the collocation equations."""
         n, avals = self.n, self.avals(m)
 
-        def column_range(x: Any, low: int, high: int) -> Any:
+        def column_range(x: Any, low: int, high: int) -> Array:
             one = (low,), (high,), (1,)
             start, stop, step = one if len(x.shape) == 1 else ((0, *one[0]), (n, *one[1]), (1, 1))
             return slice(x, start=start, stop=stop, step=step)
 
-        def scaled(x: Any, factor: float) -> Any:
+        def scaled(x: Array, factor: float) -> Array:
             return multiply(x, full(shape=x.shape, value=factor, dtype="float64"))
 
-        def middle(x: object) -> Any:
+        def middle(x: object) -> Array:
             return scaled(add(column_range(x, 0, m - 1), column_range(x, 1, m)), 0.5)
 
-        def spacings(x: object) -> Any:
+        def spacings(x: object) -> Array:
             return subtract(column_range(x, 1, m), column_range(x, 0, m - 1))
 
         def fn(u: object, mesh: object, *captured: object) -> list[Any]:
@@ -172,12 +176,12 @@ class Problem:
         def fun(x: Any, y: Any, *p: Any) -> Any:
             return np.array(self._of_columns(len(x))([np.asarray(x), np.asarray(y), *p, *values])[0])
 
-        def bc(a: object, b: object, *p: object) -> Any:
+        def bc(a: object, b: object, *p: object) -> NDArray:
             return np.array(self._at_ends([np.asarray(a), np.asarray(b), *p, *values])[0])
 
         return integrate.solve_bvp(fun, bc, x, *start, **self.options)
 
-    def _iterations(self, m: int) -> Callable[..., Any]:
+    def _iterations(self, m: int) -> Callable[[Sequence[Any]], list[Any]]:
         """Return the right-hand side for this number of columns, as a function of arrays."""
         of = [Aval(shape, np.dtype(np.float64)) for shape in ((m,), (self.n, m))]
         return replayer(build(lambda x, y, *rest: [self.derivatives(x, y, rest)], [*of, *self.law.avals[2:]]))
@@ -189,7 +193,7 @@ class _BvpCall(OpaqueCall):
     def __init__(self, problem: Problem, m: int):
         self.problem, self.m, self.name = problem, m, f"{problem.name} {m}"
 
-    def __call__(self, *inputs: Any) -> tuple[Any, ...]:
+    def __call__(self, *inputs: Array) -> tuple[NDArray, ...]:
         x, y, *rest = [np.array(value) for value in inputs]
         unknown = 1 if self.problem.k else 0
         result = self.problem.solved(x, [y, *rest[:unknown]], rest[unknown:])

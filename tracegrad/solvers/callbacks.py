@@ -8,7 +8,7 @@ several solutions count together.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +16,10 @@ from tracegrad.ir import Graph, replayer
 from tracegrad.locks import cached_property
 from tracegrad.runtime.execution.program import MISS, Program, compile_program, conformed
 from tracegrad.settings import jit_disabled, settings, waits_for_compiler
+
+if TYPE_CHECKING:
+    from tracegrad.avals import Aval
+    from tracegrad.typing import Array, NDArray
 
 
 class Callback:
@@ -52,7 +56,7 @@ class Callback:
         program, rest = self.program, [conformed(x) for x in values]
         number = not self._arguments[0].ndim
 
-        def call(x: Any, *others: Any) -> Any:
+        def call(x: Array, *others: Any) -> Any:
             result = program.entry(float(x) if number else x, *others, *rest)
             return program.run([*map(_argument, (x, *others), self._arguments), *rest]) if result is MISS else result
 
@@ -94,10 +98,10 @@ def _kind(ndim: int) -> str:
     return "array" if ndim else "float"
 
 
-def _argument(x: Any, aval: Any) -> object:
+def _argument(x: Any, aval: Aval) -> object:
     """Convert an argument for a program."""
     return conformed(np.asarray(x, np.float64).reshape(aval.shape)) if aval.ndim else float(x)
 
 
-def _owned_copy(x: Any) -> object:
+def _owned_copy(x: NDArray) -> object:
     return np.array(x) if x.ndim else x[()]

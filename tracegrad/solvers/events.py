@@ -7,7 +7,7 @@ derivatives of a Newton step from t, whose length is 0. A second step adds the s
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from tracegrad.solvers.callbacks import Callback
 from tracegrad.solvers.ode_sensitivity import System, of_length, one_element, solution
 from tracegrad.solvers.solver_node import OpaqueCall
 from tracegrad.transforms.jvp_graph import pushed
+
+if TYPE_CHECKING:
+    from tracegrad.typing import Array
 
 
 class Event:
@@ -74,7 +77,7 @@ class _EventSearch(OpaqueCall):
         facts = np.array([result.nfev, result.njev, result.nlu, result.status], np.int64)
         return of_length(np.asarray(result.t, np.float64), count), np.concatenate(each), facts
 
-    def _ended_by(self, marks: Sequence[Any], forward: bool) -> int:
+    def _ended_by(self, marks: Sequence[Array], forward: bool) -> int:
         """Return the index of the event that ends the solution: the terminal event with the last time."""
         ends = {k: x[-1] for k, x in enumerate(marks) if len(x) and self.events[k].terminal}
         return (max if forward else min)(ends, key=lambda k: ends[k])

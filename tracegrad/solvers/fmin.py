@@ -39,7 +39,7 @@ _METHODS: dict[str, tuple[str, dict[str, str], tuple[str, ...]]] = {
 }
 
 
-def _minimum(inputs: SolverArguments, method: str, names: dict[str, str], **extra: Any) -> SolverResult:
+def _minimum(inputs: SolverArguments, method: str, names: dict[str, str], **extra: object) -> SolverResult:
     """Call `minimize` with the arguments of a legacy function; `names` maps the names of options.
 
     `extra` are further options, and the constraints.

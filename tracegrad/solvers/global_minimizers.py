@@ -71,7 +71,7 @@ for _name in ("differential_evolution", "direct", "dual_annealing", "shgo"):
 
 
 @solver("optimize.basinhopping", "callback", "take_step", "accept_test")
-def basinhopping(inputs: SolverArguments) -> Any:
+def basinhopping(inputs: SolverArguments) -> SolverResult:
     """`scipy.optimize.basinhopping`"""
     api_name = inputs.api_name
     x0, shape = begin(api_name, inputs.pop("x0"))

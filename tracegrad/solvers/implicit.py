@@ -6,9 +6,9 @@ computed column by column, as one batch. The solves are recorded, so that they h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracegrad.errors import UnsupportedError, located
 from tracegrad.ir import Graph, build, replay
@@ -21,6 +21,9 @@ from tracegrad.ops.shape.linear import arange, cast, full, reshape
 from tracegrad.solvers.solver_node import Functions, Kinds, SolverRule, Starts, called
 from tracegrad.transforms.jvp_graph import pushed
 from tracegrad.transforms.vjp_graph import joint
+
+if TYPE_CHECKING:
+    from tracegrad.typing import Array
 
 
 def gradient_of(graph: Graph) -> Graph:
@@ -58,13 +61,13 @@ def solution(name: str, equation: Graph, api_name: str, known: int = 0) -> Solve
     size = equation.avals[0].size
     wrt = [i for i, a in enumerate(equation.avals) if i and a.is_float]
 
-    def pull(cts: Sequence[Any], outputs: Sequence[Any], inputs: Sequence[Any]) -> dict[int, Any]:
+    def pull(cts: tuple[Array, ...], outputs: tuple[Array, ...], inputs: tuple[Array, ...]) -> dict[int, Any]:
         point = [outputs[0], *inputs, *outputs[1 : 1 + known]]
         both, result = joint(equation, wrt, [0])
         weights = _solve(columns(equation, point, api_name), cts[0], size)
         return dict(zip([i - 1 for i in result], replay(both, [*point, negative(weights)])[0][1:]))
 
-    def push(tangents: Sequence[Any], outputs: Sequence[Any], inputs: Sequence[Any]) -> dict[int, Any]:
+    def push(tangents: tuple[Array, ...], outputs: tuple[Array, ...], inputs: tuple[Array, ...]) -> dict[int, Any]:
         point = [outputs[0], *inputs, *outputs[1 : 1 + known]]
         both, result = pushed(equation, wrt)
         if not result:
@@ -76,7 +79,7 @@ def solution(name: str, equation: Graph, api_name: str, known: int = 0) -> Solve
     return SolverRule(name, {"pull": pull, "push": push})
 
 
-def columns(equation: Graph, point: Sequence[Any], api_name: str) -> Any:
+def columns(equation: Graph, point: list[Array] | tuple[Array, ...], api_name: str) -> Any:
     """Compute the derivatives of a graph with respect to the elements of its first input, as rows of flat results."""
     both, result = pushed(equation, [0])
     if not result:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,10 +19,13 @@ from tracegrad.solvers.ode_sensitivity import NUMBER, System, solution
 from tracegrad.solvers.scipy_function import SolverArguments, arguments_tuple, plain_options, solver
 from tracegrad.solvers.solver_node import SolverResult, recorded, shaped
 
+if TYPE_CHECKING:
+    from tracegrad.typing import Array
+
 
 def _recorded(
-    api_name: str, fun: Any, jac: Any, y0: Any, args: Sequence[Any], events: Sequence[Any] = ()
-) -> tuple[Any, list[Any], list[Graph]]:
+    api_name: str, fun: Any, jac: Any, y0: Any, args: Sequence[Any], events: Sequence[Array] = ()
+) -> tuple[Array, list[Array], list[Graph]]:
     """Return the initial value, the captures of the functions, and their graphs.
 
     The graphs are of the right-hand side, its Jacobian if there is one, and the events.
@@ -37,11 +40,11 @@ def _recorded(
     return reshape(y0, shape=(n,)), captured, graphs
 
 
-def _one(f: Callable[..., Any], shape: tuple[int, ...], args: Sequence[Any]) -> Callable[..., Any]:
+def _one(f: Callable[..., Any], shape: tuple[int, ...], args: Any) -> Callable[..., Any]:
     return lambda t, y: shaped(inlined(f)(t, y, *args), shape)
 
 
-def _system(y0: Any, graphs: Sequence[Graph], method: str, options: Mapping[str, Any]) -> System:
+def _system(y0: Any, graphs: Sequence[Graph], method: str, options: Mapping[str, object]) -> System:
     """Make the system whose first value is the initial value."""
     rest = graphs[0].avals[2:]
     begin = build(lambda t, y, *_: [y], [NUMBER, Aval(y0.shape, np.dtype(np.float64)), *rest])
@@ -49,14 +52,14 @@ def _system(y0: Any, graphs: Sequence[Graph], method: str, options: Mapping[str,
     return System(begin, derivative, method, options, jac[0] if jac else None)
 
 
-def _with_initial_value(graph: Graph, y0: Any) -> Graph:
+def _with_initial_value(graph: Graph, y0: Array) -> Graph:
     """Add the initial value to the inputs of `graph`, before the captures."""
     avals = graph.avals
     first = Aval(y0.shape, np.dtype(np.float64))
     return build(lambda t, z, y, *rest: replay(graph, [t, z, *rest])[0], [*avals[:2], first, *avals[2:]])
 
 
-def _scalar(x: Any) -> Any:
+def _scalar(x: Any) -> Array:
     return shaped(x, ()) if isinstance(x, Carrier) else full(shape=(), value=float(x), dtype="float64")
 
 
@@ -113,10 +116,10 @@ def solve_ivp(inputs: SolverArguments) -> Any:
 class _Dense:
     """Solution as a function of time between the ends, as SciPy's dense output, which interpolates."""
 
-    def __init__(self, system: System, ends: Sequence[Any], values: Sequence[Any]):
+    def __init__(self, system: System, ends: Sequence[Any], values: list[Array]):
         self._of = system, ends, values
 
-    def __call__(self, t: Any) -> Any:
+    def __call__(self, t: Array) -> Array:
         system, ends, values = self._of
         times = shaped(t, None)
         flat_times = np.reshape(times, (-1,))
@@ -134,7 +137,7 @@ def _of_complex(y0: Any, inputs: dict[str, Any], options: dict[str, Any]) -> Any
         raise refuse("the argument events= of scipy.integrate.solve_ivp of complex systems", "solve for two real parts")
     n, fun, args = y0.shape[0] if y0.shape else 1, inputs["fun"], inputs["args"] or ()
 
-    def both(z: Any) -> Any:
+    def both(z: Array) -> Array:
         (z,) = arrays(z)
         z = np.reshape(z, (-1,))
         return np.concatenate([np.real(z), np.imag(z)])
@@ -156,7 +159,7 @@ def _of_complex(y0: Any, inputs: dict[str, Any], options: dict[str, Any]) -> Any
 
 
 @solver("integrate.odeint", "full_output", "col_deriv", "ixpr", "printmessg")
-def odeint(inputs: SolverArguments) -> Any:
+def odeint(inputs: SolverArguments) -> Array:
     """`scipy.integrate.odeint`"""
     others = arguments_tuple(inputs.pop("args"))
     times = shaped(inputs.pop("t"), None)
@@ -170,5 +173,5 @@ def odeint(inputs: SolverArguments) -> Any:
     return solution(_system(y0, graphs, "odeint", options), ends, times, [y0, *captured])[1]
 
 
-def _with_swapped_args(f: Callable[..., Any]) -> Callable[..., Any]:
+def _with_swapped_args(f: Callable[..., object]) -> Callable[..., object]:
     return lambda t, y, *rest: inlined(f)(y, t, *rest)

@@ -8,7 +8,7 @@ constraints as equations; the equations define the derivatives.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,6 +22,10 @@ from tracegrad.ops.shape.linear import concatenate, reduce_sum, slice
 from tracegrad.solvers.implicit import columns, gradient_of, solved
 from tracegrad.solvers.scipy_function import scipy_function, with_args
 from tracegrad.solvers.solver_node import Functions, Starts, shaped
+
+if TYPE_CHECKING:
+    from tracegrad.typing import Array, NDArray
+
 
 Fs = list[tuple[Callable[..., Any], Any]]
 Run = Callable[[Any, Any, Any], tuple[Any, ...]]
@@ -66,7 +70,7 @@ class ScipyConstraint:
             return scipy_function("optimize.LinearConstraint")(jac(x), self.low, self.high)
         return scipy_function("optimize.NonlinearConstraint")(fs[0], self.low, self.high, jac=jac)
 
-    def residuals(self, x: object) -> tuple[list[Any], list[bool]]:
+    def residuals(self, x: object) -> tuple[list[Array], list[bool]]:
         """Return the residuals that must be zero, or nonnegative, and for each element whether it must be zero."""
         y = _flat(self.fun)(x)
         n = y.shape[0]
@@ -86,7 +90,7 @@ def _static(api_name: str, x: object) -> Any:
     return np.asarray(result, np.float64)
 
 
-def _flat(f: Callable[..., Any]) -> Callable[..., Any]:
+def _flat(f: Callable[..., object]) -> Callable[..., Any]:
     return lambda x: np.reshape(shaped(f(x), None), -1)
 
 
@@ -109,14 +113,14 @@ class Between:
 
 def constrained(
     api_name: str,
-    fs: Sequence[Any],
-    start: dict[str, Any],
+    fs: list[tuple[Callable[..., object], tuple[int, ...]]],
+    start: dict[str, object],
     bounded: Fs,
     constraints: Sequence[Any],
     run: Run,
     text: str,
     shape: tuple[int, ...],
-) -> tuple[Any, Functions, Sequence[Any]]:
+) -> tuple[Array, Functions, list[Array]]:
     """Compute the constrained minimum, the functions, and the solver's other results.
 
     `run(functions, start, constraints)` returns SciPy's result and its facts. `bounded` has the functions for the mask
@@ -124,7 +128,7 @@ def constrained(
     """
     equals: list[bool] = []
 
-    def residuals(x: object) -> Any:
+    def residuals(x: object) -> Array:
         results = [c.residuals(x) for c in constraints]
         equals[:] = [e for _, each in results for e in each]
         return np.concatenate([y for ys, _ in results for y in ys])
@@ -137,7 +141,7 @@ def constrained(
     cost, held = graphs[0], graphs[first]
     functions.graphs += [gradient_of(cost), build(lambda *args: [columns(held, args, api_name)], held.avals)]
 
-    def solve_kkt(fs: Any, begin: Any) -> Any:
+    def solve_kkt(fs: Any, begin: object) -> tuple[NDArray | int, ...]:
         supply = iter(fs[first + 1 : -2])
         outputs = [
             c.to_scipy([next(supply) for _ in each], np.zeros(shape))
@@ -157,7 +161,7 @@ def constrained(
     return results[:n], functions, facts
 
 
-def _forces(gradient: Any, jacobian: Any, values: Any, same: Any, free: Any) -> Any:
+def _forces(gradient: Any, jacobian: NDArray, values: Any, same: NDArray, free: Any) -> Any:
     """Compute the multipliers of constraints: 0 for inactive ones."""
     near = same | (values <= _NEAR * (1.0 + np.max(np.abs(values), initial=0.0)))
     a, b = jacobian[free][:, near], gradient[free]
@@ -176,13 +180,13 @@ def _equation(cost: Graph, held: Graph, bounded: Sequence[Graph], n: int, m: int
     first, *captured = cost.avals
     forces = Aval((m,), np.dtype(np.float64))
 
-    def difference(x: Any, force: Any, *rest: Any) -> list[Any]:
+    def difference(x: Array, force: Array, *rest: Array) -> list[Array]:
         pulled = reduce_sum(multiply(force, replay(held, [x, *rest])[0][0]), axes=(0,))
         return [subtract(replay(cost, [x, *rest])[0][0], pulled)]
 
     derivative = gradient_of(build(difference, [first, forces, *captured]))
 
-    def fn(u: Any, *rest: Any) -> list[Any]:
+    def fn(u: Array, *rest: Array) -> list[Any]:
         *values, active = rest
         x, force = (slice(u, start=(i,), stop=(j,), step=(1,)) for i, j in ((0, n), (n, n + m)))
         top = replay(derivative, [x, force, *values])[0][0]

@@ -6,7 +6,7 @@ The derivative of a solution solves a system with the same matrix, or its transp
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,6 +20,9 @@ from tracegrad.scipy_api.sparse import Sparse, wrapped
 from tracegrad.solvers.scipy_function import SolverArguments, scipy_function, solver
 from tracegrad.solvers.solver_node import OpaqueCall, SolverRule
 
+if TYPE_CHECKING:
+    from tracegrad.typing import Array
+
 
 class _KrylovCall(OpaqueCall):
     """Opaque call of a Krylov solver for a matrix and a right-hand side."""
@@ -28,7 +31,7 @@ class _KrylovCall(OpaqueCall):
         self.function, self.options, self.csc = function, options, csc
         self.name = f"{function} {options!r} {csc}"
 
-    def __call__(self, data: Any, indices: Any, indptr: Any, b: Any) -> tuple[Any, Any]:
+    def __call__(self, data: object, indices: object, indptr: object, b: Any) -> tuple[Any, Any]:
         from scipy import sparse
 
         kind = sparse.csc_array if self.csc else sparse.csr_array
@@ -57,7 +60,9 @@ def _derivative_rule(call: _KrylovCall) -> SolverRule:
             table[0] = negative(sparse_outer(inputs[1], inputs[2], *sides))
         return table
 
-    def push(tangents: Any, outputs: Any, inputs: Any, moved: Any) -> dict[int, Any]:
+    def push(
+        tangents: tuple[Array, ...], outputs: tuple[Array, ...], inputs: tuple[Array, ...], moved: tuple[int, ...]
+    ) -> dict[int, Any]:
         args, n = dict(zip(moved, tangents)), outputs[0].shape[0]
         right = [args[3]] if 3 in args else []
         if 0 in args:

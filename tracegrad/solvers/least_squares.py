@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -38,6 +38,10 @@ from tracegrad.solvers.implicit import columns, gradient_of, solved
 from tracegrad.solvers.minimize import NUMERICAL_JACS, begin, low_and_high, pair_of
 from tracegrad.solvers.scipy_function import SolverArguments, plain_options, scipy_function, solver, with_args
 from tracegrad.solvers.solver_node import Functions, SolverResult, Starts, shaped
+
+if TYPE_CHECKING:
+    from tracegrad.typing import Array, NDArray, Number
+
 
 Fs = list[tuple[Callable[..., Any], Any]]
 
@@ -87,11 +91,11 @@ class _Fit:
         self.off = self.functions.graphs[self.count :]
         self.functions.graphs += [self.derivatives, self.gradient]
 
-    def solved(self, run: Callable[..., Any], starts: Starts, kinds: Sequence[Any], text: str) -> tuple[Any, ...]:
+    def solved(self, run: Callable[..., Any], starts: Starts, kinds: Sequence[Any], text: str) -> tuple[Array, ...]:
         """Compute `run(fs, starts)`; return the solution, the active bounds, and the other results."""
         n = self.functions.x
 
-        def both(fs: object, start: object) -> Any:
+        def both(fs: object, start: object) -> tuple[Array | Number, ...]:
             x, *others = run(fs, start)
             return x, self._held(fs, np.asarray(x), start), *others
 
@@ -108,7 +112,7 @@ class _Fit:
         return high.astype(np.int64) - low
 
     def _equation(self) -> Graph:
-        def fn(*args: Any) -> list[Any]:
+        def fn(*args: Array) -> list[Any]:
             *point, held = args
             result = replay(self.gradient, point)[0][0]
             if self.limits is not None:
@@ -127,13 +131,13 @@ def _cost(graph: Graph, loss: str, scale: float) -> Graph:
     return build(fn, graph.avals)
 
 
-def _sum(rest: Any, loss: str, scale: float) -> Any:
+def _sum(rest: Any, loss: str, scale: float) -> Array:
     each = _LOSSES[loss](square(multiply(rest, 1.0 / scale)))
     return multiply(reduce_sum(each, axes=(0,)), 0.5 * scale**2)
 
 
-def _flat(f: Callable[..., Any]) -> Callable[..., Any]:
-    def call(x: object) -> Any:
+def _flat(f: Callable[..., object]) -> Callable[..., Any]:
+    def call(x: object) -> Array:
         y = shaped(f(x), None)
         return np.reshape(y, -1) if len(y.shape) != 1 else y
 
@@ -153,7 +157,7 @@ def _within(start: Any) -> Any:
 
 
 @solver("optimize.least_squares", "jac_sparsity", "kwargs", "callback", "workers", "verbose")
-def least_squares(inputs: SolverArguments) -> Any:
+def least_squares(inputs: SolverArguments) -> SolverResult:
     """`scipy.optimize.least_squares`"""
     api_name = inputs.api_name
     x0, shape = begin(api_name, inputs.pop("x0"))
@@ -167,7 +171,7 @@ def least_squares(inputs: SolverArguments) -> Any:
     options = inputs.options()
     fit = _Fit(api_name, with_args(fun, others), jacobians, shape, limits, loss, float(options["f_scale"]))
 
-    def run(fs: Any, start: Any) -> Any:
+    def run(fs: Any, start: Any) -> tuple[Array | Number, ...]:
         jac_argument = fs[1] if jacobians else derivative
         result = inputs.real(fs[0], start["x0"], jac=jac_argument, bounds=_within(start), **options)
         return result.x, result.active_mask, result.cost, result.nfev, result.status, result.success
@@ -184,7 +188,7 @@ def least_squares(inputs: SolverArguments) -> Any:
 
 
 @solver("optimize.curve_fit", "full_output", "nan_policy")
-def curve_fit(inputs: SolverArguments) -> Any:
+def curve_fit(inputs: SolverArguments) -> tuple[Array, ...]:
     """`scipy.optimize.curve_fit`.
 
     The parameters have the derivatives of the minimum of the sum of squares. Their covariance has the derivatives of
@@ -213,7 +217,7 @@ def curve_fit(inputs: SolverArguments) -> Any:
     fit = _Fit(inputs.api_name, rest, others, shape, limits)
     options = inputs.options()
 
-    def run(fs: Any, start: Any) -> Any:
+    def run(fs: Sequence[Callable[..., object]], start: Any) -> Any:
         jac_argument = (lambda _, *p: fs[2](np.array(p))) if len(others) == 2 else jac
         return inputs.real(
             lambda _, *p: fs[1](np.array(p)),
@@ -236,7 +240,7 @@ def curve_fit(inputs: SolverArguments) -> Any:
     return p, covariance + (moved - stop_gradient(moved))
 
 
-def _begin(f: Any, p0: object, bounds: object) -> Any:
+def _begin(f: Callable[..., object], p0: object, bounds: object) -> NDArray:
     """Return SciPy's start value: ones, or a point within the bounds."""
     if p0 is not None:
         return np.reshape(shaped(p0, None), -1)
@@ -255,7 +259,7 @@ def _begin(f: Any, p0: object, bounds: object) -> Any:
 
 
 @shadow("scipy.optimize.nnls", of_functions=True)
-def nnls(A: Any, b: Any, **others: Any) -> Any:
+def nnls(A: Array, b: Array, **others: object) -> tuple[Array, ...]:
     """`scipy.optimize.nnls`: the solution, and the norm of the residuals."""
     api_name = "scipy.optimize.nnls"
     matrix, right = (shaped(v, None) for v in (A, b))
@@ -264,7 +268,7 @@ def nnls(A: Any, b: Any, **others: Any) -> Any:
     functions = Functions(api_name, [(lambda x: matrix @ x - right, right.shape)], shape)
     gradient = gradient_of(_cost(functions.graphs[0], "linear", 1.0))
 
-    def fn(x: Any, *rest: Any) -> list[Any]:
+    def fn(x: Array, *rest: Array) -> list[Any]:
         return [where(greater(x, 0.0), replay(gradient, [x, *rest])[0][0], x)]
 
     def run(_: object, start: Any) -> Any:
@@ -277,7 +281,7 @@ def nnls(A: Any, b: Any, **others: Any) -> Any:
 
 
 @solver("optimize.leastsq", "full_output", "col_deriv")
-def leastsq(inputs: SolverArguments) -> Any:
+def leastsq(inputs: SolverArguments) -> tuple[Array, ...]:
     """`scipy.optimize.leastsq`: the solution and SciPy's status code."""
     x0, shape = begin(inputs.api_name, inputs.pop("x0"))
     func, derivative, others = inputs.pop("func"), inputs.pop("Dfun"), inputs.pop("args")

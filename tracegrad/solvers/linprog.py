@@ -7,8 +7,8 @@ constraints with multipliers.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,11 +21,15 @@ from tracegrad.solvers.minimize import ends
 from tracegrad.solvers.scipy_function import SolverArguments, solver
 from tracegrad.solvers.solver_node import Functions, SolverResult, Starts, shaped
 
+if TYPE_CHECKING:
+    from tracegrad.typing import Array, NDArray
+
+
 _NEAR = 1e-7  # largest residual of an active constraint, relative to 1 + the largest element of the solution
 
 
 @solver("optimize.linprog", "callback", "integrality", "x0")
-def linprog(inputs: SolverArguments) -> Any:
+def linprog(inputs: SolverArguments) -> SolverResult:
     """`scipy.optimize.linprog`"""
     cost = shaped(inputs.pop("c"), None)
     cost = np.reshape(cost, -1) if len(cost.shape) != 1 else cost
@@ -38,7 +42,7 @@ def linprog(inputs: SolverArguments) -> Any:
     def off(kind: str) -> Callable[[Any], Any]:
         return lambda x: held[f"A_{kind}"] @ x - held[f"b_{kind}"]
 
-    def residuals(x: Any) -> Any:
+    def residuals(x: Array) -> Array:
         results = [off(kind)(x) for kind in ("eq", "ub") if f"A_{kind}" in held]
         results += [x - np.where(np.isfinite(end), end, 0.0) for end in limits.values()]
         return np.concatenate([*results, x - stop_gradient(x)])
@@ -59,7 +63,7 @@ def linprog(inputs: SolverArguments) -> Any:
             chosen = _holding(fs[0](x), np.reshape(fs[1](x), (n, -1)).T, x, _forces(results, equals), finite)
         return x, chosen % graph.outputs[0].aval.size, results.get("nit", 0), results.status, results.success
 
-    def fn(x: Any, *rest: Any) -> list[Any]:
+    def fn(x: Array, *rest: Array) -> list[Any]:
         *captured, chosen = rest
         return [gather(replay(graph, [x, *captured])[0][0], chosen, axes=(0,))]
 
@@ -91,7 +95,7 @@ def _forces(result: Any, equals: int) -> Any:
     return np.concatenate([np.full(equals, np.inf), *rest])
 
 
-def _holding(values: Any, derivatives: Any, x: Any, forces: Any, finite: Any) -> Any:
+def _holding(values: NDArray, derivatives: NDArray, x: NDArray, forces: NDArray, finite: Sequence[NDArray]) -> Any:
     """Return the positions of n active constraints at `x` with independent gradients.
 
     If there are fewer, some of the last n rows of the constraints, which are always active, complete them.

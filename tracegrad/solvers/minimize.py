@@ -6,7 +6,7 @@ At a minimum the gradient is zero; a component at a bound moves with the bound.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,11 +24,16 @@ from tracegrad.solvers.kkt import FACTS, Between, Run, ScipyConstraint, constrai
 from tracegrad.solvers.scipy_function import SolverArguments, arguments_tuple, scipy_function, solver, with_args
 from tracegrad.solvers.solver_node import Functions, OpaqueCall, SolverResult, Starts, shaped
 
+if TYPE_CHECKING:
+    from tracegrad.trace.values.container_proxies import ListProxy
+    from tracegrad.typing import Array, ArrayLike, NDArray, Number
+
+
 NUMERICAL_JACS = (None, False, "2-point", "3-point")
 _AT_BOUNDS = ("", "l-bfgs-b", "slsqp")  # methods whose results are exactly at active bounds
 
 
-def begin(api_name: str, x0: Any) -> tuple[Any, tuple[int, ...]]:
+def begin(api_name: str, x0: Array | Number | ListProxy) -> tuple[Array, tuple[int, ...]]:
     x0 = shaped(x0, None)
     if len(x0.shape) > 1:
         raise ValueError(f"{api_name}: x0 must not have more than one dimension, but has the shape {x0.shape}")
@@ -109,13 +114,13 @@ def minimum(
     return SolverResult(api_name, x=x, fun=functions.value(0, x), **dict(zip(names, facts)))
 
 
-def facts_of(result: Any) -> tuple[Any, ...]:
+def facts_of(result: Any) -> tuple[NDArray | int, ...]:
     """Return the facts of SciPy's result, in the order of `FACTS`."""
     counts = [result.get(name, 0) for name in ("nfev", "nit", "njev", "nhev", "status")]
     return result.x, *counts, result.get("success", True)
 
 
-def number(f: Callable[[Any], Any]) -> Callable[[Any], float]:
+def number(f: Callable[[Any], Any]) -> Callable[..., object]:
     return lambda x, *_: float(f(x))
 
 
@@ -174,7 +179,9 @@ def low_and_high(pair: tuple[Any, Any], shape: tuple[int, ...]) -> dict[str, Any
     return {k: shaped(np.broadcast_to(x, shape), shape) for k, x in zip(("low", "high"), pair)}
 
 
-def _at_bounds(low: object, high: object, shape: tuple[int, ...]) -> list[tuple[Callable[..., Any], Any]]:
+def _at_bounds(
+    low: object, high: object, shape: tuple[int, ...]
+) -> list[tuple[Callable[..., object], tuple[int, ...]]]:
     """Make functions for the mask of elements between the bounds, and their distance to the nearer bound."""
     return [
         (lambda x: np.where((x > low) & (x < high), 1.0, 0.0), shape),
@@ -196,12 +203,12 @@ class _Assignment(OpaqueCall):
     def __init__(self, maximize: bool):
         self.maximize, self.name = maximize, f"linear_sum_assignment, maximize={maximize}"
 
-    def __call__(self, cost: Any) -> Any:
+    def __call__(self, cost: NDArray) -> Any:
         return scipy_function("optimize.linear_sum_assignment")(cost, maximize=self.maximize)
 
 
 @shadow("scipy.optimize.linear_sum_assignment")
-def linear_sum_assignment(cost_matrix: object, maximize: bool = False) -> Any:
+def linear_sum_assignment(cost_matrix: ArrayLike, maximize: bool = False) -> Any:
     """`scipy.optimize.linear_sum_assignment`: indices, which have no derivative."""
     (cost,) = arrays(cost_matrix)
     if len(cost.shape) != 2:

@@ -6,7 +6,7 @@ At an interior minimum the derivative is zero; a minimum at a bound moves with t
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,9 +18,12 @@ from tracegrad.solvers.scipy_function import SolverArguments, solver, with_args
 from tracegrad.solvers.solver_node import Functions, SolverResult, Starts
 from tracegrad.trace.driver.region import weakened
 
+if TYPE_CHECKING:
+    from tracegrad.typing import Array, Number
+
 
 @solver("optimize.minimize_scalar")
-def minimize_scalar(inputs: SolverArguments) -> Any:
+def minimize_scalar(inputs: SolverArguments) -> SolverResult:
     """`scipy.optimize.minimize_scalar`"""
     fs: list[Any] = [(with_args(inputs.pop("fun"), inputs.pop("args")), ())]
     starts: dict[str, Any] = {k: inputs.pop(k) for k in ("bracket", "bounds") if inputs[k] is not None}
@@ -44,7 +47,7 @@ def minimize_scalar(inputs: SolverArguments) -> Any:
     return SolverResult(inputs.api_name, x=weakened(x), fun=value, nfev=calls, nit=iterations, success=success)
 
 
-def _off(end: Any, x: Any) -> Any:
+def _off(end: Array | Number, x: Array) -> Array:
     return x - end
 
 
@@ -62,7 +65,7 @@ def _held(derivative: Any, x: float, bounds: Any) -> int:
 
 
 def _equation(gradient: Graph, off: list[Graph]) -> Graph:
-    def fn(*args: Any) -> list[Any]:
+    def fn(*args: Array) -> list[Any]:
         *point, held = args
         result = replay(gradient, point)[0][0]
         for k, graph in enumerate(off):

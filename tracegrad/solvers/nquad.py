@@ -19,7 +19,13 @@ from tracegrad.trace.driver.region import weakened
 Ranges = Sequence[Callable[..., Any]]
 
 
-def _nested(func: Any, ranges: Ranges, args: tuple[Any, ...], options: Sequence[dict[str, Any]], *outer: Any) -> Any:
+def _nested(
+    func: Callable[..., object],
+    ranges: Ranges,
+    args: tuple[Any, ...],
+    options: Sequence[dict[str, object]],
+    *outer: object,
+) -> Any:
     """Integrate over the variables before the `outer` ones."""
     k = len(ranges) - len(outer) - 1
     low, high = ranges[k](*outer, *args)
@@ -50,11 +56,13 @@ class _NquadErrorEstimate(OpaqueCall):
         return (np.asarray(result[1]),)
 
 
-def _integrated(func: Any, ranges: Ranges, args: tuple[Any, ...], options: Sequence[dict[str, Any]]) -> tuple[Any, Any]:
+def _integrated(
+    func: Callable[..., object], ranges: Ranges, args: tuple[Any, ...], options: Sequence[dict[str, object]]
+) -> tuple[Any, Any]:
     """Return the integral and an estimate of its error, which is computed only if it is used."""
     n = len(ranges)
 
-    def on_all(f: Any, first: int) -> Callable[[Any], Any]:
+    def on_all(f: Any, first: int) -> Callable[..., object]:
         return lambda z: f(*[z[i] for i in range(first, n)], *args)
 
     def both(f: Any) -> Any:

@@ -9,7 +9,7 @@ wanted elements, n elements for each.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,6 +26,10 @@ from tracegrad.solvers.runge_kutta import METHODS, fits, integrator, tables, tol
 from tracegrad.solvers.solver_node import LastResult, OpaqueCall, SolverRule, node_name
 from tracegrad.transforms.jvp_graph import pushed
 
+if TYPE_CHECKING:
+    from tracegrad.typing import Array, NDArray
+
+
 NUMBER = Aval((), np.dtype(np.float64))
 
 
@@ -36,7 +40,7 @@ class System:
     """
 
     def __init__(
-        self, begin: Graph, derivative: Graph, method: str, options: Mapping[str, Any], jac: Graph | None = None
+        self, begin: Graph, derivative: Graph, method: str, options: Mapping[str, object], jac: Graph | None = None
     ):
         self.begin, self.derivative, self.method, self.options = begin, derivative, method, dict(options)
         self.size = derivative.avals[1].size
@@ -70,7 +74,9 @@ class System:
         jac_option = {"jac": jac} if jac else {}
         return integrate.solve_ivp(derivative, ends, first, self.method, times, **jac_option, **extra, **self.options)
 
-    def _by_loop(self, ends: Sequence[float], times: Any, values: Sequence[Any]) -> Any:
+    def _by_loop(
+        self, ends: Sequence[float], times: Any, values: Sequence[Any]
+    ) -> tuple[NDArray, NDArray, tuple[np.int64, int, int, np.int64]] | None:
         """Compute the same solution without SciPy; None if the loop is not compiled."""
         count = len(times)
         loop = self._loops.get(count)
@@ -110,7 +116,7 @@ class _Solution(OpaqueCall):
         self.system, self.kind, self.count = system, kind, count
         self.name = f"{system.name} {kind} {count}"
 
-    def __call__(self, first: Any, last: Any, *rest: Any) -> tuple[Any, ...]:
+    def __call__(self, first: NDArray, last: NDArray, *rest: Array) -> tuple[NDArray, ...]:
         rest = tuple([np.asarray(x, order="C") for x in rest])
         times, values = (rest[0], rest[1:]) if self.kind == "at" else (None, rest)
         t, y, facts = self.system.solved((float(first), float(last)), times, values)
@@ -120,13 +126,13 @@ class _Solution(OpaqueCall):
         return (y, numbers) if self.kind == "at" else (y, numbers, of_length(t, self.count))
 
 
-def of_length(x: Any, n: int) -> Any:
+def of_length(x: NDArray, n: int) -> NDArray:
     result = np.full((n, *x.shape[1:]), np.nan)
     result[: len(x)] = x[:n]
     return result
 
 
-def solution(system: System, ends: Sequence[Any], times: Any, values: Sequence[Any]) -> tuple[Any, Any, Any]:
+def solution(system: System, ends: Sequence[Any], times: Any, values: Sequence[Any]) -> tuple[Array, ...]:
     """Compute the times, the solution at each of them, and facts of the solver."""
     facts = (4,) if system.method != "odeint" else (1,)
     count: Any
@@ -146,20 +152,20 @@ def solution(system: System, ends: Sequence[Any], times: Any, values: Sequence[A
     return times, y, numbers
 
 
-def one_element(x: Any) -> Any:
+def one_element(x: Array) -> Array:
     return reshape(x, shape=(1,))
 
 
-def _tangents(graph: Graph, wrt: Sequence[int]) -> Callable[..., tuple[Any, Any]]:
+def _tangents(graph: Graph, wrt: Sequence[int]) -> Callable[..., Any]:
     """Return the graph (inputs, tangents of the inputs `wrt`) -> output and its tangent, also for a batch of `size`."""
     both, result = pushed(graph, wrt)
     aval = graph.outputs[0].aval
 
-    def one(args: Sequence[Any], moved: Sequence[Any]) -> tuple[Any, Any]:
+    def one(args: list[Array], moved: list[Array] | tuple[Array, ...]) -> tuple[Array, ...]:
         out = replay(both, [*args, *moved])[0]
         return out[0], out[1] if result else full(shape=aval.shape, value=0.0, dtype="float64")
 
-    def batched_tangents(args: Sequence[Any], moved: Sequence[Any], size: int) -> tuple[Any, Any]:
+    def batched_tangents(args: list[Array], moved: list[Array] | tuple[Array, ...], size: int) -> tuple[Array, ...]:
         flags = [False] * len(args) + [True] * len(moved)
         out, batches = replay_batched(both, size, flags, [*args, *moved])
         if not result:
@@ -180,7 +186,7 @@ def _widened(system: System, moved: Sequence[int], size: int) -> System:
     extra = [Aval((size, *a.shape), a.dtype) if size else a for a in like]
     count = len(system.begin.avals) - 1
 
-    def begin(t: Any, *args: Any) -> list[Any]:
+    def begin(t: Any, *args: Array) -> list[Array]:
         values, directions = args[:count], args[count:]
         z, s = first([t, *values], directions, size)
         if 0 in moved:
@@ -226,13 +232,15 @@ def _tolerances(options: Mapping[str, Any], multiple: int) -> dict[str, Any]:
 def _derivative_rule(system: System) -> SolverRule:
     """Return the rule of a solution, with respect to the two ends, the times and the values."""
 
-    def derivatives_at(outputs: Sequence[Any], inputs: Sequence[Any]) -> Any:
+    def derivatives_at(outputs: tuple[Array, ...], inputs: tuple[Array, ...]) -> Any:
         """Evaluate dz/dt at each of the times."""
         n = inputs[2].shape[0]
         flags = [True, True, *[False] * len(inputs[3:])]
         return replay_batched(system.derivative, n, flags, [inputs[2], outputs[0], *inputs[3:]])[0][0]
 
-    def pull(cts: Sequence[Any], outputs: Sequence[Any], inputs: Sequence[Any], wanted: Any) -> dict[int, Any]:
+    def pull(
+        cts: tuple[Array, ...], outputs: tuple[Array, ...], inputs: tuple[Array, ...], wanted: tuple[int, ...]
+    ) -> dict[int, Any]:
         table = {}
         if 2 in wanted:
             table[2] = reduce_sum(multiply(cts[0], derivatives_at(outputs, inputs)), axes=(1,))
@@ -248,7 +256,9 @@ def _derivative_rule(system: System) -> SolverRule:
             table |= dict(zip(indices, unflatten(total, avals)))
         return table
 
-    def push(tangents: Sequence[Any], outputs: Sequence[Any], inputs: Sequence[Any], moved: Any) -> dict[int, Any]:
+    def push(
+        tangents: tuple[Array, ...], outputs: tuple[Array, ...], inputs: tuple[Array, ...], moved: tuple[int, ...]
+    ) -> dict[int, Any]:
         options = dict(zip(moved, tangents))
         terms = []
         if 2 in options:
@@ -263,7 +273,7 @@ def _derivative_rule(system: System) -> SolverRule:
     return SolverRule(system.name, {"pull": pull, "push": push}, chooses=True)
 
 
-def _basis(avals: Sequence[Aval], size: int) -> list[Any]:
+def _basis(avals: Sequence[Aval], size: int) -> list[Array]:
     """Return the basis vectors of values with these avals, as batches of `size`."""
     numbers = [reshape(arange(start=0, step=1, length=size, dtype="int64"), shape=s) for s in ((size, 1), (1, size))]
     unit = cast(equal(*numbers), dtype="float64")

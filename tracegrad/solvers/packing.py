@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tracegrad.avals import name_of
 from tracegrad.ops.shape.linear import cast, concatenate, reshape, slice
 
+if TYPE_CHECKING:
+    from tracegrad.avals import Aval
+    from tracegrad.typing import Array
 
-def flat(xs: Sequence[Any]) -> Any:
+
+def flat(xs: list[Array]) -> Array:
     """Flatten values into one float64 vector."""
     rows = [reshape(x if x.dtype == np.float64 else cast(x, dtype="float64"), shape=(_size(x),)) for x in xs]
     return rows[0] if len(rows) == 1 else concatenate(*rows, axis=0)
 
 
-def _size(x: Any) -> int:
+def _size(x: Array) -> int:
     return int(np.prod(x.shape, dtype=np.int64))
 
 
-def unflatten(x: Any, avals: Sequence[Any]) -> list[Any]:
+def unflatten(x: Any, avals: list[Aval]) -> list[Any]:
     """Invert `flat`."""
     result, start = [], 0
     for aval in avals:

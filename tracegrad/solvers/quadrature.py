@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -29,6 +29,10 @@ from tracegrad.trace.driver.region import weakened
 from tracegrad.transforms.jvp_graph import pushed
 from tracegrad.transforms.vjp_graph import joint
 
+if TYPE_CHECKING:
+    from tracegrad.typing import Array, NDArray, Number
+
+
 Ends = tuple[float | None, float | None]
 
 # The largest number of integrals that QUADPACK computes one by one, in C; `quad_vec` in Python computes larger vectors.
@@ -38,12 +42,12 @@ MAX_QUADPACK_SIZE = 16
 class _Quadrature(OpaqueCall):
     """Integral of a graph of a number and values, between `ends`; ends that are None are the first inputs."""
 
-    def __init__(self, graph: Graph, ends: Ends, options: dict[str, Any], is_vector: bool = False):
+    def __init__(self, graph: Graph, ends: Ends, options: dict[str, object], is_vector: bool = False):
         self.graph, self.ends, self.options = graph, ends, options
         self._callback, self.is_vector = Callback(graph, "scipy.integrate.quad"), is_vector
         self.name = node_name("scipy.integrate.quad", f"{graph} {ends} {options!r} {is_vector}")
 
-    def __call__(self, *inputs: Any) -> tuple[Any, Any]:
+    def __call__(self, *inputs: Array) -> tuple[NDArray, ...]:
         from scipy import integrate
 
         args = [np.asarray(x) for x in inputs]
@@ -66,8 +70,8 @@ class _Quadrature(OpaqueCall):
 
 
 def _integral(
-    graph: Graph, ends: Sequence[Any], values: Sequence[Any], options: dict[str, Any], is_vector: bool = False
-) -> tuple[Any, Any]:
+    graph: Graph, ends: Sequence[Any], values: list[Array], options: dict[str, object], is_vector: bool = False
+) -> tuple[Array, ...]:
     """Integrate `graph(x, *values)` between the ends, numbers or values; also estimate the error.
 
     `quad_vec` computes the integral of `is_vector` functions.
@@ -88,11 +92,11 @@ def _derivative_rule(call: _Quadrature) -> SolverRule:
     signs = [sign for x, sign in zip(ends, (-1.0, 1.0)) if x is None]
     wrt = [i for i, a in enumerate(graph.avals) if i and a.is_float]
 
-    def all_ends(moving: Sequence[Any]) -> list[Any]:
+    def all_ends(moving: tuple[Array, ...]) -> list[Array | Number]:
         supply = iter(moving)
         return [next(supply) if x is None else x for x in ends]
 
-    def pull(cts: Sequence[Any], outputs: Sequence[Any], inputs: Sequence[Any]) -> dict[int, Any]:
+    def pull(cts: tuple[Array, ...], outputs: tuple[Array, ...], inputs: tuple[Array, ...]) -> dict[int, Any]:
         moving, values = inputs[:count], inputs[count:]
         heights = [_height(call, x, sign, values) for x, sign in zip(moving, signs)]
         table = {k: _summed(multiply(cts[0], y)) for k, y in enumerate(heights)}
@@ -104,7 +108,7 @@ def _derivative_rule(call: _Quadrature) -> SolverRule:
         whole, _ = _integral(inside, all_ends(moving), [*values, cts[0]], options, call.is_vector)
         return table | dict(zip([count + i - 1 for i in positions], unflatten(whole, avals)))
 
-    def push(tangents: Sequence[Any], outputs: Sequence[Any], inputs: Sequence[Any]) -> dict[int, Any]:
+    def push(tangents: tuple[Array, ...], outputs: tuple[Array, ...], inputs: tuple[Array, ...]) -> dict[int, Any]:
         moving, values = inputs[:count], inputs[count:]
         terms = [multiply(t, _height(call, x, sign, values)) for x, sign, t in zip(moving, signs, tangents)]
         both, table = pushed(graph, wrt)
@@ -116,7 +120,7 @@ def _derivative_rule(call: _Quadrature) -> SolverRule:
     return SolverRule(call.name, {"pull": pull, "push": push})
 
 
-def _height(call: _Quadrature, x: Any, sign: float, values: Sequence[Any]) -> Any:
+def _height(call: Any, x: Array, sign: float, values: tuple[Array, ...]) -> Array:
     """Evaluate the function at an end, with its weight and a sign; 0 at infinity."""
     finite = less(absolute(x), np.inf)
     point = where(finite, x, 0.0)
@@ -134,11 +138,11 @@ _WEIGHTS: dict[str, Callable[[Any, float], Any]] = {
 }
 
 
-def _summed(x: Any) -> Any:
+def _summed(x: Array) -> Array:
     return reduce_sum(x, axes=tuple(range(len(x.shape)))) if x.shape else x
 
 
-def _total(terms: Sequence[Any]) -> Any:
+def _total(terms: Sequence[Array]) -> Any:
     total = terms[0]
     for term in terms[1:]:
         total = add(total, term)
@@ -146,7 +150,7 @@ def _total(terms: Sequence[Any]) -> Any:
 
 
 @solver("integrate.quad", "full_output", "wopts")
-def quad(inputs: SolverArguments) -> Any:
+def quad(inputs: SolverArguments) -> tuple[Array, ...]:
     """`scipy.integrate.quad`: the integral and an estimate of its error, which has no derivative."""
     api_name = inputs.api_name
     if inputs.pop("complex_func"):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,14 +16,20 @@ from tracegrad.solvers.scipy_function import SolverArguments, solver, with_args
 from tracegrad.solvers.solver_node import Functions, SolverResult, Starts, shaped
 from tracegrad.trace.driver.region import weakened
 
+if TYPE_CHECKING:
+    from tracegrad.typing import Array
+
+
 _COUNTS = (((), "i64"), ((), "i64"), ((), "bool"))
 
 
-def _functions(api_name: str, fs: Sequence[Any], args: object) -> Functions:
+def _functions(api_name: str, fs: list[Callable[..., object]], args: object) -> Functions:
     return Functions(api_name, [(with_args(f, args), ()) for f in fs], None)
 
 
-def _root(functions: Functions, starts: Starts, run: Any, kinds: Any, text: str) -> tuple[Any, ...]:
+def _root(
+    functions: Functions, starts: Starts, run: Any, kinds: tuple[tuple[tuple[int, ...], str], ...], text: str
+) -> tuple[Array, ...]:
     """Compute the root of the first function, and the solver's other results."""
     root, *others = solved(functions, starts, run, kinds, text, functions.graphs[0])
     return weakened(root) if functions.x is None else root, *others
@@ -31,7 +37,7 @@ def _root(functions: Functions, starts: Starts, run: Any, kinds: Any, text: str)
 
 def _bracketed(name: str) -> None:
     @solver(f"optimize.{name}")
-    def find(inputs: SolverArguments) -> Any:
+    def find(inputs: SolverArguments) -> tuple[Array, SolverResult] | Array:
         functions = _functions(inputs.api_name, [inputs.pop("f")], inputs.pop("args"))
         starts = Starts({k: inputs.pop(k) for k in ("a", "b")})
         full = inputs.pop("full_output")
@@ -49,13 +55,13 @@ for _name in ("brentq", "brenth", "bisect", "ridder", "toms748"):
     _bracketed(_name)
 
 
-def _results(api_name: str, root: object, others: Sequence[Any]) -> SolverResult:
+def _results(api_name: str, root: object, others: list[Array]) -> SolverResult:
     iterations, calls, converged = others
     return SolverResult(api_name, root=root, iterations=iterations, function_calls=calls, converged=converged)
 
 
 @solver("optimize.root_scalar")
-def root_scalar(inputs: SolverArguments) -> Any:
+def root_scalar(inputs: SolverArguments) -> SolverResult:
     """`scipy.optimize.root_scalar`"""
     f, derivatives = _split_derivatives(inputs)
     functions = _functions(inputs.api_name, [f, *derivatives.values()], inputs.pop("args"))
@@ -83,7 +89,7 @@ def _split_derivatives(inputs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     return _nth_result(f, 0), {name: _nth_result(f, k) for k, name in enumerate(names, 1)} | derivatives
 
 
-def _nth_result(f: Callable[..., Any], k: int) -> Callable[..., Any]:
+def _nth_result(f: Callable[..., Any], k: int) -> Callable[..., object]:
     """Select one result of a function with several results."""
     return lambda *args: inlined(f)(*args)[k]
 
@@ -143,7 +149,7 @@ def root(inputs: SolverArguments) -> Any:
     )
 
 
-def _of_shape(api_name: str, f: Callable[[Any], Any], shape: tuple[int, ...]) -> Callable[[Any], Any]:
+def _of_shape(api_name: str, f: Callable[..., object], shape: tuple[int, ...]) -> Callable[..., object]:
     """Wrap `f`; refuse results of another shape."""
 
     def call(x: object) -> Any:

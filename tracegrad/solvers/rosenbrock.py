@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from tracegrad.numpy_api.operands import arrays, promoted, to_float
 from tracegrad.scipy_api.registry import shadow
+from tracegrad.typing import ArrayLike
 
 
 @shadow("scipy.optimize.rosen")
-def rosen(x: object) -> object:
+def rosen(x: ArrayLike) -> object:
     """`scipy.optimize.rosen`"""
     (v,) = arrays(x)
     return np.sum(100.0 * (v[1:] - v[:-1] ** 2.0) ** 2.0 + (1 - v[:-1]) ** 2.0, axis=0)
 
 
 @shadow("scipy.optimize.rosen_der")
-def rosen_der(x: object) -> object:
+def rosen_der(x: ArrayLike) -> object:
     """`scipy.optimize.rosen_der`"""
     v = to_float(arrays(x)[0])
     rise = 200.0 * (v[1:] - v[:-1] ** 2)
@@ -25,7 +28,7 @@ def rosen_der(x: object) -> object:
 
 
 @shadow("scipy.optimize.rosen_hess")
-def rosen_hess(x: object) -> object:
+def rosen_hess(x: ArrayLike) -> Any:
     """`scipy.optimize.rosen_hess`"""
     v = to_float(arrays(x)[0])
     off_diagonal, none = -400.0 * v[:-1], 0.0 * v[:1]
@@ -38,7 +41,7 @@ def rosen_hess(x: object) -> object:
 
 
 @shadow("scipy.optimize.rosen_hess_prod")
-def rosen_hess_prod(x: object, p: object) -> object:
+def rosen_hess_prod(x: ArrayLike, p: ArrayLike) -> object:
     """`scipy.optimize.rosen_hess_prod`"""
     v, along = promoted([to_float(u) for u in arrays(x, p)])
     return np.matmul(rosen_hess(v), along)

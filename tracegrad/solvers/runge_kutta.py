@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -39,6 +39,10 @@ from tracegrad.ops.elementwise.table import (
 from tracegrad.ops.indexing.dynamic_slice import dynamic_slice, dynamic_update_slice
 from tracegrad.ops.shape.linear import arange, cast, full, reduce_sum, reshape, slice
 
+if TYPE_CHECKING:
+    from tracegrad.typing import Array, NDArray, Number
+
+
 METHODS = ("RK23", "RK45", "DOP853")
 
 _USUAL: dict[str, Any] = {"rtol": 1e-3, "atol": 1e-6, "max_step": np.inf, "first_step": None}
@@ -46,12 +50,12 @@ _RUNNING, _FINISHED, _FAILED = 1, 0, -1
 _SAFETY, _SMALLEST, _LARGEST = 0.9, 0.2, 10.0  # safety factor, and limits of the ratio of two step lengths
 
 
-def tolerances(options: Mapping[str, Any]) -> list[Any]:
+def tolerances(options: Mapping[str, object]) -> list[NDArray]:
     """Return `rtol` and `atol` as arrays."""
     return [np.asarray(options.get(name, _USUAL[name]), np.float64) for name in ("rtol", "atol")]
 
 
-def fits(options: Mapping[str, Any], size: int, ends: Sequence[float], times: Any) -> bool:
+def fits(options: Mapping[str, object], size: int, ends: Sequence[float], times: Any) -> bool:
     """Whether SciPy would solve for `size` elements without a warning or an error, in at least one step."""
     args, (rtol, atol), length = _USUAL | dict(options), tolerances(options), ends[1] - ends[0]
     direction, first = np.sign(length), args["first_step"]
@@ -70,7 +74,7 @@ def fits(options: Mapping[str, Any], size: int, ends: Sequence[float], times: An
     )
 
 
-def integrator(begin: Graph, derivative: Graph, method: str, options: Mapping[str, Any], count: int) -> Graph:
+def integrator(begin: Graph, derivative: Graph, method: str, options: Mapping[str, object], count: int) -> Graph:
     """Build the graph (t0, t1, times, rtol, atol, *tables, *values) -> solution, number of evaluations, status.
 
     The solution is at each of `count` times, and nan at times that the solver has not reached. The status is SciPy's.
@@ -95,7 +99,7 @@ def integrator(begin: Graph, derivative: Graph, method: str, options: Mapping[st
 
 
 @functools.cache
-def tables(name: str) -> list[Any]:
+def tables(name: str) -> list[NDArray]:
     """Return SciPy's tables of a method.
 
     For each stage, there are the weights of earlier stages and the position in the step. The other tables are the
@@ -133,15 +137,24 @@ class _RungeKutta:
         self._rhs, self.stages, self.order = derivative, method.n_stages, method.error_estimator_order
         self.longest, self.first_step = float(options["max_step"]), options["first_step"]
 
-    def derivative(self, t: object, y: object, values: Sequence[Any]) -> Any:
+    def derivative(self, t: object, y: object, values: tuple[Array, ...]) -> Any:
         return replay(self._rhs, [t, y, *values])[0][0]
 
     def compute_stages(
-        self, ks: Any, first: int, last: int, step: Sequence[Any], weights: Any, nodes: Any, values: Sequence[Any]
+        self,
+        ks: Array,
+        first: int,
+        last: int,
+        step: tuple[Array, ...],
+        weights: Any,
+        nodes: Array,
+        values: tuple[Array, ...],
     ) -> Sequence[Any]:
         """Compute the stages from `first` to `last`, and the last state, in a step from (t, y) of the length h."""
 
-        def stage(ks: Any, z: Any, k: Any, weight_row: Any, c: Any, t: Any, y: Any, h: Any, *values: Any) -> list[Any]:
+        def stage(
+            ks: Array, z: Array, k: Array, weight_row: Array, c: Array, t: Array, y: Array, h: Array, *values: Array
+        ) -> list[Array]:
             z = add(y, multiply(_sum(weight_row, ks), h))
             new = self.derivative(add(t, multiply(c, h)), z, values)
             return [dynamic_update_slice(ks, reshape(new, shape=(1, *new.shape)), k, 0, step=(1, 1)), z]
@@ -163,16 +176,16 @@ class _EmbeddedPair(_RungeKutta):
 
     extra_stages = 0  # number of stages of the interpolant after the stages of a step
 
-    def error(self, ks: Any, h: Any, scale: Any, errors: Any) -> Any:
+    def error(self, ks: Array, h: Array, scale: Array, errors: Array) -> Array:
         return _norm(divide(multiply(_sum(_row(errors, 0), ks), h), scale))
 
     def known(
-        self, ks: object, step: Sequence[Any], new: object, tables: Sequence[Any], values: Sequence[Any]
+        self, ks: object, step: tuple[Array, ...], new: object, tables: tuple[Array, ...], values: tuple[Array, ...]
     ) -> list[Any]:
         """Return the coefficients of the interpolant in a step."""
         return [_sum(_row(tables[3], j), ks) for j in range(tables[3].shape[0])]
 
-    def between(self, x: Any, y: Any, h: Any, known: Sequence[Any]) -> Any:
+    def between(self, x: Array, y: Array, h: Array, known: tuple[Array, ...]) -> Array:
         """Return the state at the fraction `x` of a step."""
         powers = [x]
         while len(powers) < len(known):
@@ -185,19 +198,21 @@ class _DormandPrince8(_RungeKutta):
 
     extra_stages = 3
 
-    def error(self, ks: Any, h: Any, scale: Any, errors: Any) -> Any:
+    def error(self, ks: Array, h: Array, scale: Array, errors: Array) -> Array:
         third, fifth = (_sum_of_squares(divide(_sum(_row(errors, j), ks), scale)) for j in range(2))
         both = sqrt(multiply(add(fifth, multiply(third, 0.01)), float(scale.shape[0])))
         return where(equal(both, 0.0), 0.0, divide(multiply(absolute(h), fifth), both))
 
-    def known(self, ks: Any, step: Sequence[Any], new: Any, tables: Sequence[Any], values: Sequence[Any]) -> list[Any]:
+    def known(
+        self, ks: Any, step: tuple[Array, ...], new: Array, tables: tuple[Array, ...], values: tuple[Array, ...]
+    ) -> list[Any]:
         n, (_, y, h), (weights, nodes, _, between) = self.stages, step, tables
         every, _ = self.compute_stages(ks, n + 1, n + self.extra_stages, step, weights, nodes, values)
         moved, first, last = subtract(new, y), multiply(h, _row(ks, 0)), add(_row(ks, n), _row(ks, 0))
         ends = [moved, subtract(first, moved), subtract(multiply(moved, 2.0), multiply(h, last))]
         return [*ends, *(multiply(h, _sum(_row(between, j), every)) for j in range(between.shape[0]))]
 
-    def between(self, x: Any, y: Any, h: Any, known: Sequence[Any]) -> Any:
+    def between(self, x: Array, y: Array, h: Array, known: tuple[Array, ...]) -> Array:
         factors, result = (x, subtract(1.0, x)), multiply(known[-1], x)
         for k, row in enumerate(reversed(known[:-1]), 1):
             result = multiply(add(result, row), factors[k % 2])
@@ -205,8 +220,17 @@ class _DormandPrince8(_RungeKutta):
 
 
 def _first_step(
-    law: Any, t0: Any, y: Any, f: Any, t1: Any, direction: Any, rtol: Any, atol: Any, times: Any, *rest: Any
-) -> tuple[Any, int]:
+    law: Any,
+    t0: Array,
+    y: Array,
+    f: Array,
+    t1: Array,
+    direction: Array,
+    rtol: Array,
+    atol: Array,
+    times: Array,
+    *rest: Array,
+) -> tuple[Array, int]:
     """Compute the length of the first step, and the number of evaluations, as SciPy's `select_initial_step`.
 
     Source: Hairer, Norsett and Wanner, "Solving Ordinary Differential Equations I", section II.4.
@@ -229,22 +253,22 @@ def _first_step(
 
 def _attempt(
     law: Any,
-    t: Any,
+    t: Array,
     y: Any,
-    f: Any,
+    f: Array,
     h: Any,
-    again: Any,
-    rows: Any,
-    i: Any,
-    calls: Any,
-    status: Any,
-    t1: Any,
-    direction: Any,
+    again: Array,
+    rows: Array,
+    i: Array,
+    calls: Array,
+    status: Array,
+    t1: Array,
+    direction: Array,
     rtol: Any,
     atol: Any,
-    times: Any,
-    *rest: Any,
-) -> list[Any]:
+    times: Array,
+    *rest: Array,
+) -> list[Array]:
     """Try a step of the length `h`; return the loop-carried values, from `t` to `status`.
 
     `again` is true if the previous attempt was rejected.
@@ -276,25 +300,34 @@ def _attempt(
 
 
 def _filled(
-    law: Any, advances: Any, step: Sequence[Any], ahead: Any, direction: Any, times: Any, rows: Any, i: Any
-) -> tuple[Any, Any, Any]:
+    law: Any, advances: Any, step: tuple[Array, ...], ahead: Array, direction: Array, times: Array, rows: Any, i: Any
+) -> tuple[Array, ...]:
     """Interpolate the rows of the times within a step, from number `i` on.
 
     Return the rows, the next number, and the number of additional stages.
     """
     count, (_, t, y, h, *_) = times.shape[0], step
 
-    def passed(i: Any, advances: Any, ahead: Any, direction: Any, times: Any) -> Any:
+    def passed(i: Array, advances: Array, ahead: Array, direction: Array, times: Array) -> Array:
         early = less_equal(multiply(direction, subtract(_element(times, i), ahead)), 0.0)
         return logical_and(advances, logical_and(less(i, count), early))
 
-    def known(ks: Any, t: Any, y: Any, h: Any, new: Any, *rest: Any) -> list[Any]:
+    def known(ks: Any, t: Array, y: Array, h: Array, new: Array, *rest: Array) -> list[Any]:
         results: list[Any] = law.known(ks, (t, y, h), new, rest[: law.tables], rest[law.tables :])
         return results
 
     def fill(
-        i: Any, rows: Any, advances: Any, ahead: Any, direction: Any, times: Any, t: Any, y: Any, h: Any, *each: Any
-    ) -> Any:
+        i: Any,
+        rows: Array,
+        advances: Array,
+        ahead: Array,
+        direction: Array,
+        times: Any,
+        t: Any,
+        y: Any,
+        h: Any,
+        *each: Any,
+    ) -> list[Array]:
         row = law.between(divide(subtract(_element(times, i), t), h), y, h, each)
         return [add(i, 1), dynamic_update_slice(rows, reshape(row, shape=(1, *row.shape)), i, 0, step=(1, 1))]
 
@@ -308,39 +341,39 @@ def _filled(
     return rows, i, where(any_of, law.extra_stages, 0)
 
 
-def _element(x: Any, i: Any) -> Any:
+def _element(x: Array, i: Array) -> Array:
     return reshape(dynamic_slice(x, minimum(i, x.shape[0] - 1), sizes=(1,), step=(1,)), shape=())
 
 
-def _number(x: object) -> Any:
+def _number(x: object) -> Array:
     return full(shape=(), value=x, dtype={bool: "bool", int: "int64", float: "float64"}[type(x)])
 
 
-def _kinds(xs: Sequence[Any]) -> list[Aval]:
+def _kinds(xs: list[Array] | tuple[Array, ...]) -> list[Aval]:
     return [Aval(x.shape, np.dtype(x.dtype)) for x in xs]
 
 
-def _row(x: Any, k: int) -> Any:
+def _row(x: Array, k: int) -> Array:
     return reshape(slice(x, start=(k, 0), stop=(k + 1, x.shape[1]), step=(1, 1)), shape=(x.shape[1],))
 
 
-def _sum(weights: Any, rows: Any) -> Any:
+def _sum(weights: Any, rows: Any) -> Array:
     """Sum rows with weights."""
     return reduce_sum(multiply(reshape(weights, shape=(weights.shape[0], 1)), rows), axes=(0,))
 
 
-def _sum_of_squares(x: Any) -> Any:
+def _sum_of_squares(x: Array) -> Array:
     return reduce_sum(multiply(x, x), axes=(0,))
 
 
-def _norm(x: Any) -> Any:
+def _norm(x: Array) -> Array:
     return divide(sqrt(_sum_of_squares(x)), x.shape[0] ** 0.5)
 
 
-def _lesser_of(x: Any, y: Any) -> Any:
+def _lesser_of(x: Array | Number, y: Array | Number) -> Array:
     """Compute the minimum as Python's `min` does, also with nan."""
     return where(less(y, x), y, x)
 
 
-def _greater_of(x: Any, y: Any) -> Any:
+def _greater_of(x: Array | Number, y: Array) -> Array:
     return where(greater(y, x), y, x)

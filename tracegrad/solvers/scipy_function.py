@@ -90,7 +90,7 @@ def with_args(f: Function, args: object) -> Callable[[Any], Any]:
 _PLAIN = (*LITERALS, str, np.generic, np.ndarray)
 
 
-def plain_options(api_name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+def plain_options(api_name: str, options: Mapping[str, object]) -> dict[str, Any]:
     """Return options with constant values; UnsupportedError for functions and traced values."""
     table = {}
     for name, value in options.items():

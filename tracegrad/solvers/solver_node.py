@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,6 +23,10 @@ from tracegrad.solvers.callbacks import Callback
 from tracegrad.trace.driver.closed_rules import RuleGraph
 from tracegrad.trace.driver.region import closed
 
+if TYPE_CHECKING:
+    from tracegrad.typing import Array, NDArray, Shape
+
+
 # Shapes and dtypes of the results of a solver.
 Kinds = tuple[tuple[tuple[int, ...], str], ...]
 
@@ -38,7 +42,7 @@ class Functions:
     """
 
     def __init__(self, api_name: str, fs: Sequence[tuple[Any, ...]], x: tuple[int, ...] | None):
-        def typed(f: Callable[..., Any], shape: Any, x_shape: Any = x) -> TypedFunction:
+        def typed(f: Callable[..., Any], shape: Shape, x_shape: Any = x) -> TypedFunction:
             like: Any = 0.0 if x_shape is None else Aval(x_shape, np.dtype(np.float64))
             return _one_array(f, shape), (like,)
 
@@ -59,7 +63,7 @@ class Functions:
 
 
 def recorded(
-    api_name: str, fs: Sequence[TypedFunction], refused: str, start: Sequence[Any] = ()
+    api_name: str, fs: Sequence[TypedFunction], refused: str, start: Sequence[Array] = ()
 ) -> tuple[list[Any], list[Graph]]:
     """Record functions with as many arguments; return their captures, and their graphs of arguments and captures.
 
@@ -72,14 +76,14 @@ def recorded(
     return captured, graphs
 
 
-def _one_array(f: Callable[..., Any], shape: tuple[int, ...] | None) -> Callable[..., Any]:
-    def call(x: object) -> Any:
+def _one_array(f: Callable[..., object], shape: tuple[int, ...] | None) -> Callable[..., object]:
+    def call(x: object) -> Array:
         return shaped(inlined(f)(x), shape)
 
     return call
 
 
-def shaped(y: Any, shape: tuple[int, ...] | None) -> Any:
+def shaped(y: Any, shape: tuple[int, ...] | None) -> Array:
     """Convert an array, a number or a list of numbers to float64 and to this shape."""
     (y,) = arrays(y)
     if y.dtype.kind == "c":
@@ -129,7 +133,7 @@ class LastResult:
         self._key: tuple[object, ...] | None = None
         self._result: Any = None
 
-    def get(self, inputs: Sequence[Any], compute: Callable[[], Any]) -> Any:
+    def get(self, inputs: Sequence[object], compute: Callable[[], Any]) -> Any:
         """Return the result for these inputs, computed outside of the trace unless they equal the last ones."""
         key = tuple([x.tobytes() if isinstance(x, np.ndarray) else x for x in inputs])
         if key != self._key:
@@ -147,7 +151,7 @@ class _SolverCall(OpaqueCall):
         graphs = "".join(map(str, functions.graphs))
         self.name = node_name(functions.api_name, f"{graphs} {starts.leaves!r} {starts.structure} {text} {kinds}")
 
-    def __call__(self, *inputs: Any) -> tuple[Any, ...]:
+    def __call__(self, *inputs: Array) -> tuple[NDArray, ...]:
         count = len(self.starts.positions)
         with aside():
             starts = self.starts.with_values(inputs[:count])
@@ -165,7 +169,7 @@ def called(
     kinds: Kinds,
     text: str,
     make_rule: Callable[[str], SolverRule],
-) -> tuple[Any, ...]:
+) -> tuple[Array, ...]:
     """Call the solver as a node whose derivative is the rule `make_rule(name)`, with respect to the captures."""
     solver = _SolverCall(functions, starts, run, kinds, text)
     outputs = opaque(*starts.traced, *functions.captured, results=kinds, call=solver)
@@ -225,15 +229,21 @@ class SolverRule:
         return RuleGraph(graph, [], positions)
 
     def pull(
-        self, cotangents: Sequence[Any], outputs: Sequence[Any], inputs: tuple[Any, ...], wanted: Sequence[int] = ()
-    ) -> Sequence[Any]:
+        self,
+        cotangents: tuple[Array | None, ...],
+        outputs: tuple[Array, ...],
+        inputs: tuple[Array, ...],
+        wanted: Sequence[int] = (),
+    ) -> list[Array | None]:
         """Compute the cotangents of the inputs, at least of the wanted ones."""
         chosen = tuple(wanted) if self.chooses else tuple(range(len(inputs)))
         graph = self.graph_of("pull", _kinds(outputs), _kinds(inputs), chosen)
         result = graph.run(cotangents, outputs, [*outputs, *inputs], ())
         return [result.get(i) for i in range(len(inputs))]
 
-    def push(self, tangents: Sequence[Any], outputs: Sequence[Any], inputs: tuple[Any, ...]) -> Sequence[Any]:
+    def push(
+        self, tangents: tuple[Array | None, ...], outputs: tuple[Array, ...], inputs: tuple[Array, ...]
+    ) -> list[Array | None]:
         """Return the tangents of the outputs."""
         chosen = tuple([i for i, t in enumerate(tangents) if t is not None or not self.chooses])
         graph = self.graph_of("push", _kinds(outputs), _kinds(inputs), chosen)
@@ -245,7 +255,7 @@ class SolverRule:
         return SolverRule(f"{self.name} {self.size}" if self.size else self.name, {}, size, self, self.chooses)
 
 
-def _kinds(xs: Sequence[Any]) -> list[Aval]:
+def _kinds(xs: tuple[Array, ...]) -> list[Aval]:
     return [Aval(x.shape, np.dtype(x.dtype)) for x in xs]
 
 

@@ -44,7 +44,7 @@ __all__ = [
     "rfft2",
     "rfftfreq",
     "rfftn",
-]  # fmt: skip
+]
 
 _DOC = """Compute the {what}{over}.
 

@@ -9,7 +9,7 @@ import contextlib
 import threading
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from tracegrad.ops.core.dispatch import TapeCarrier, TensorCarrier
 from tracegrad.torch.modes import STATE
 from tracegrad.trace.builder.builder import current_trace
 from tracegrad.trace.proxies.function_proxies import unshadowed
+
+if TYPE_CHECKING:
+    from tracegrad.typing import Array, Number
 
 
 class _SharedContainers(threading.local):
@@ -41,7 +44,7 @@ def shared_by(containers: Collection[int]) -> Iterator[None]:
         _SHARED.containers = before
 
 
-def value_of(x: Any) -> Any:
+def value_of(x: Array) -> Any:
     """A tape value, or a container of tape values, as plain arrays and numbers."""
     if isinstance(x, TapeCarrier) and not isinstance(x, TensorCarrier):
         value = np.asarray(x.array)[()]
@@ -102,12 +105,12 @@ class ContainerCopies:
             _write_contents(each.container, held)
 
 
-def _refuse(x: Any, problem: str) -> NoReturn:
+def _refuse(x: object, problem: str) -> NoReturn:
     known = f"a {type(x).__name__} that is differentiated, and has another name or is several arguments,"
     raise UnsupportedError.everywhere(f"{known} is {problem}; pass a copy")
 
 
-def _copies(x: Any, copy: Any) -> Iterator[_CopiedContainer]:
+def _copies(x: object, copy: object) -> Iterator[_CopiedContainer]:
     if x is copy or not tree.is_node(x):
         return
     children, held = [*zip(tree.children(x), tree.children(copy))], _contents(copy)
@@ -117,7 +120,7 @@ def _copies(x: Any, copy: Any) -> Iterator[_CopiedContainer]:
         yield from _copies(child, other)
 
 
-def _contents(x: Any) -> Any:
+def _contents(x: object) -> Any:
     """The items of a container as a list, or its items or attributes as a dict; None if it cannot be written to."""
     if isinstance(x, dict):
         return dict(x.items())
@@ -136,7 +139,7 @@ def _same(now: Any, before: Any) -> bool:
     return len(now) == len(before) and all(k == other and x is y for (k, x), (other, y) in pairs)
 
 
-def _write_contents(x: Any, held: Sequence[tuple[Any, Any]]) -> None:
+def _write_contents(x: object, held: list[tuple[int | str, Array | Number]]) -> None:
     """Set the contents of a container. Hooks of user classes have already run on the copy; a container proxy notes the
     writes."""
     noted = unshadowed(x) is not x

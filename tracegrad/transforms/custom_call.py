@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +21,10 @@ from tracegrad.trace.sources.describe import Description, describe, signature_of
 from tracegrad.trace.sources.sources import Attribute, Fixed, Source
 from tracegrad.transforms.opaque import OpaqueFunction, as_result, bound
 from tracegrad.utils.pickling import reference
+
+if TYPE_CHECKING:
+    from tracegrad.torch.autograd.function_ctx import FunctionCtx
+    from tracegrad.typing import Array, Number
 
 
 class CustomRule:
@@ -40,10 +44,10 @@ class CustomRule:
         name = self.label.name.rpartition(".")[2].strip("<>")
         self._called: Any = type(name, (self._function,), {})
 
-    def __get__(self, held: Any, cls: Any = None) -> Any:
+    def __get__(self, held: object, cls: Any = None) -> Any:
         return bound(self, held)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: Array | Number, **kwargs: object) -> Any:
         self._require_rule()
         self._guard_rules()
         call = RuleCall(self, _positional(self, args, kwargs))
@@ -61,7 +65,7 @@ class CustomRule:
         for name, rule in self._rules().items() if source is not None else ():
             world.assume(Attribute(source, name), "is", rule)
 
-    def defvmap(self, rule: Callable[..., Any]) -> Callable[..., Any]:
+    def defvmap(self, rule: Callable[..., object]) -> Callable[..., object]:
         """Set the rule for batches of the opaque function inside, as its `defvmap`; return the rule.
 
         Parameters
@@ -102,21 +106,28 @@ class CustomRule:
         """Return the function that makes this object again, and its arguments."""
         return with_rules, (type(self), self.fun, self.nondiff_argnums, self._rules())
 
-    def __deepcopy__(self, memo: Any) -> Any:
+    def __deepcopy__(self, memo: object) -> Any:
         return self
 
     def __repr__(self) -> str:
         return f"<{self.label}>"
 
 
-def with_rules(cls: Any, fun: Any, nondiff_argnums: Sequence[int], rules: dict[str, Any]) -> Any:
+def with_rules(
+    cls: Any,
+    fun: Callable[..., object],
+    nondiff_argnums: Sequence[int],
+    rules: dict[str, tuple[Callable[..., object], ...] | Callable[..., object] | None],
+) -> Any:
     """Make a function with these rules."""
     custom = cls(fun, nondiff_argnums)
     custom.__setstate__(rules)
     return custom
 
 
-def _positional(custom: CustomRule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+def _positional(
+    custom: CustomRule, args: tuple[Array | Number, ...], kwargs: dict[str, object]
+) -> tuple[Array | Number, ...]:
     """Bind all arguments by position, with the defaults of missing ones."""
     signature = signature_of(custom.fun)
     if signature is None:
@@ -165,14 +176,14 @@ class RuleCall:
     def __hash__(self) -> int:
         return hash(self._key())
 
-    def arguments(self, leaves: Sequence[Any]) -> list[Any]:
+    def arguments(self, leaves: Sequence[Any]) -> list[Array | Number]:
         """Return all arguments, with these leaves."""
         args = list(self.args)
         for i, x in zip(self.positions, self.primals(leaves)):
             args[i] = x
         return args
 
-    def primals(self, leaves: Sequence[Any]) -> tuple[Any, ...]:
+    def primals(self, leaves: Sequence[Any]) -> tuple[Array | Number, ...]:
         """Return the differentiated arguments, with these leaves."""
         results: tuple[Any, ...] = tree.unflatten(self.structure, leaves)
         return results
@@ -182,7 +193,7 @@ class RuleCall:
         roots = [self.custom.label.argument(i) for i in self.positions]
         return [root + path for root, x in zip(roots, self.primals(self.leaves)) for path in tree.paths(x)]
 
-    def outputs(self, result: Any, operands: Sequence[Any], has_node: bool) -> tuple[Any, ...]:
+    def outputs(self, result: object, operands: tuple[Array | Number, ...], has_node: bool) -> tuple[Array, ...]:
         """Flatten the result, and store its structure.
 
         The rule holds for constants too, because the function may have computed them from numbers.
@@ -191,7 +202,7 @@ class RuleCall:
         owner = next((x for x in operands if isinstance(x, Carrier)), None)
         return tuple([_carried(x, owner, has_node) for x in leaves])
 
-    def require_result(self, result: Any, rule: str) -> list[Any]:
+    def require_result(self, result: object, rule: str) -> list[Array]:
         """Flatten a rule's result; raise TypeError unless it has the structure of the function's result."""
         leaves, structure = tree.flatten(result)
         if not tree.alike(structure, self.result):
@@ -210,13 +221,13 @@ def save_values(ctx: Any, values: Sequence[Any]) -> None:
     ctx.save_for_backward(*[x for x in values if isinstance(x, ARRAYS)])
 
 
-def saved_values(ctx: Any) -> list[Any]:
+def saved_values(ctx: FunctionCtx) -> list[Any]:
     """Return the values that `save_values` saved."""
     supply = iter(ctx.saved_tensors)
     return [next(supply) if x is None else x[0] for x in ctx.others]
 
 
-def _carried(x: Any, owner: Any, has_node: bool) -> Any:
+def _carried(x: Array, owner: Array | Number | None, has_node: bool) -> Any:
     """Lift a floating constant to the kind of the arguments if a derivative is active; return other values
     unchanged."""
     if isinstance(x, Carrier) or not isinstance(x, (*ARRAYS, float, complex)) or np.asarray(x).dtype.kind not in "fc":

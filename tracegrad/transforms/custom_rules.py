@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -30,6 +30,10 @@ from tracegrad.transforms.jvp_function import linear_at, transposing
 from tracegrad.transforms.opaque import OpaqueFunction
 from tracegrad.transforms.vjp_function import traced_vjp
 
+if TYPE_CHECKING:
+    from tracegrad.torch.autograd.function_ctx import FunctionCtx
+    from tracegrad.typing import Array, Number
+
 
 # -- custom_vjp --------------------------------------------------------------------------------------------------------
 class _Vjp(Function):
@@ -40,7 +44,7 @@ class _Vjp(Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, call: RuleCall, *leaves: Any) -> tuple[Any, ...]:
+    def forward(ctx: Any, call: RuleCall, *leaves: Array) -> tuple[Array, ...]:
         ctx.call, ctx.structure = call, None
         custom: Any = call.custom
         if not ctx.has_node:
@@ -52,7 +56,7 @@ class _Vjp(Function):
         return call.outputs(result, leaves, ctx.has_node)
 
     @staticmethod
-    def backward(ctx: Any, *cts: Any) -> tuple[Any, ...]:
+    def backward(ctx: Any, *cts: Array) -> tuple[Array | None, ...]:
         call, saved = ctx.call, saved_values(ctx)
         leaves = saved[: len(call.leaves)]
         if transposing():
@@ -69,7 +73,7 @@ class _Vjp(Function):
         return None, *_cotangents(call, inlined(call.custom.bwd)(*call.fixed, residuals, ct), leaves)
 
     @staticmethod
-    def jvp(ctx: Any, *tangents: Any) -> tuple[Any, ...]:
+    def jvp(ctx: FunctionCtx, *tangents: Any) -> tuple[Array, ...]:
         call, leaves = ctx.call, saved_values(ctx)[: len(ctx.call.leaves)]
         if call.custom.jvp is not None:
             return _pushed(ctx, leaves, tangents)
@@ -80,7 +84,7 @@ class _Vjp(Function):
             return _pushed_by_vjp(call, leaves, positions, moving)
 
         # Forward mode over reverse mode: `fwd` computes the output instead of the function.
-        def forward(*moving: Any) -> list[Any]:
+        def forward(*moving: Array) -> list[Any]:
             results: list[Any] = call.require_result(
                 call.custom.forward(call, _with(leaves, positions, moving))[0], "the output of the fwd rule"
             )
@@ -89,7 +93,7 @@ class _Vjp(Function):
         return tuple(linear_at(forward, [leaves[k] for k in positions])[1](moving))
 
 
-def _with(values: Sequence[Any], positions: Sequence[int], others: Sequence[Any]) -> list[Any]:
+def _with(values: Sequence[Any], positions: Sequence[int], others: list[Array] | tuple[Array, ...]) -> list[Any]:
     """Replace the values at these positions by others."""
     replaced = list(values)
     for k, x in zip(positions, others):
@@ -98,14 +102,14 @@ def _with(values: Sequence[Any], positions: Sequence[int], others: Sequence[Any]
 
 
 def _pushed_by_vjp(
-    call: RuleCall, leaves: Sequence[Any], positions: Sequence[int], moving: Sequence[Any]
-) -> tuple[Any, ...]:
+    call: RuleCall, leaves: Sequence[Any], positions: Sequence[int], moving: list[Array]
+) -> tuple[Array, ...]:
     """Compute the tangents of the outputs by transposing the rule for cotangents, which is linear."""
     custom: Any = call.custom
     result, residuals = custom.forward(call, leaves)
     outputs = call.require_result(result, "the output of the fwd rule")
 
-    def pull(*cts: Any) -> list[Any]:
+    def pull(*cts: Array) -> list[Array]:
         bwd = inlined(custom.bwd)(*call.fixed, residuals, tree.unflatten(call.result, cts))
         cotangents = _cotangents(call, bwd, leaves)
         return [zeros_like(leaves[k]) if cotangents[k] is None else cotangents[k] for k in positions]
@@ -115,7 +119,7 @@ def _pushed_by_vjp(
     return tuple(pushforward(moving))
 
 
-def _require_pulled(ctx: Any) -> None:
+def _require_pulled(ctx: FunctionCtx) -> None:
     """Raise TypeError unless the call was differentiated in reverse mode, or its rule is all that is known of it."""
     custom = ctx.call.custom
     if not getattr(ctx, "pulled", False) and not isinstance(custom.fun, OpaqueFunction):
@@ -169,7 +173,7 @@ class custom_vjp(CustomRule):
         self.bwd: Callable[..., Any] | None = None
         self.jvp: Callable[..., Any] | None = None
 
-    def defvjp(self, fwd: Callable[..., Any], bwd: Callable[..., Any]) -> None:
+    def defvjp(self, fwd: Callable[..., object], bwd: Callable[..., object]) -> None:
         """Set the rule for reverse mode.
 
         Parameters
@@ -181,7 +185,7 @@ class custom_vjp(CustomRule):
         """
         self.fwd, self.bwd = fwd, bwd
 
-    def defjvp(self, jvp: Callable[..., Any]) -> Callable[..., Any]:
+    def defjvp(self, jvp: Callable[..., object]) -> Callable[..., object]:
         """Set a rule for forward mode besides the rule for reverse mode.
 
         Parameters
@@ -197,14 +201,14 @@ class custom_vjp(CustomRule):
         self.jvp = jvp
         return jvp
 
-    def _rules(self) -> dict[str, Any]:
+    def _rules(self) -> dict[str, Callable[..., object] | None]:
         return {"fwd": self.fwd, "bwd": self.bwd, "jvp": self.jvp}
 
     def _require_rule(self) -> None:
         if self.fwd is None:
             raise AttributeError(located(f"No VJP defined for custom_vjp function {self.label.name} using defvjp."))
 
-    def forward(self, call: RuleCall, leaves: Sequence[Any]) -> tuple[Any, Any]:
+    def forward(self, call: RuleCall, leaves: list[Array] | tuple[Array, ...]) -> tuple[Any, Any]:
         """Compute the output and the residuals with `fwd`."""
         assert self.fwd is not None
         pair = inlined(self.fwd)(*call.arguments(leaves))
@@ -218,7 +222,7 @@ class custom_vjp(CustomRule):
         return pair[0], pair[1]
 
 
-def _cotangents(call: RuleCall, result: Any, leaves: Sequence[Any]) -> list[Any]:
+def _cotangents(call: RuleCall, result: Any, leaves: Sequence[Any]) -> list[Array]:
     """Extract the cotangents of the leaves from the result of `bwd`."""
     label, count = call.custom.label, len(call.positions)
     if not isinstance(result, tuple | list) or len(result) != count:
@@ -239,7 +243,7 @@ def _cotangents(call: RuleCall, result: Any, leaves: Sequence[Any]) -> list[Any]
     return [_cotangent(call, k, x, ct) for k, (x, ct) in enumerate(zip(leaves, results))]
 
 
-def _cotangent(call: RuleCall, k: int, x: Any, ct: Any) -> Any:
+def _cotangent(call: RuleCall, k: int, x: Array, ct: Any) -> Any:
     if ct is None or not isinstance(x, Carrier):
         return None
     label = call.custom.label
@@ -281,19 +285,19 @@ def _push(call: RuleCall, leaves: Sequence[Any], tangents: Sequence[Any]) -> lis
     return result
 
 
-def _pushed(ctx: Any, leaves: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, ...]:
+def _pushed(ctx: FunctionCtx, leaves: list[Array | Number], tangents: tuple[Array | None, ...]) -> tuple[Array, ...]:
     """Compute the tangents of the outputs with the rule."""
     return tuple(_push(ctx.call, leaves, [_no_tangent(x) if t is None else t for x, t in zip(leaves, tangents[1:])]))
 
 
-def _pulled_by_jvp(ctx: Any, leaves: Sequence[Any], cts: Sequence[Any]) -> list[Any]:
+def _pulled_by_jvp(ctx: Any, leaves: Sequence[Any], cts: tuple[Array, ...]) -> list[Array | None]:
     """Compute the cotangents of the leaves by transposing the rule for tangents, which is linear."""
     if not STATE.enabled:
         leaves = [like(public_class_of(x), x.array, None) if isinstance(x, Recorded) else x for x in leaves]
     positions = [k for k, need in enumerate(ctx.needs_input_grad[1:]) if need]
     tangents = [_no_tangent(x) for x in leaves]
 
-    def push(*moving: Any) -> list[Any]:
+    def push(*moving: Any) -> list[Array]:
         return _push(ctx.call, leaves, _with(tangents, positions, moving))
 
     on_tape = any(isinstance(x, Recorded) for x in leaves)
@@ -302,7 +306,7 @@ def _pulled_by_jvp(ctx: Any, leaves: Sequence[Any], cts: Sequence[Any]) -> list[
     return _with([None] * len(leaves), positions, pullback(cts))
 
 
-def _no_tangent(x: Any) -> Any:
+def _no_tangent(x: Array | Number) -> Any:
     """Return the tangent 0 of a leaf: a number if the leaf is one or stands for one in a graph; None for other
     objects."""
     if not isinstance(x, ARRAYS):
@@ -321,17 +325,17 @@ class _Jvp(Function):
     cotangents."""
 
     @staticmethod
-    def forward(ctx: Any, call: RuleCall, *leaves: Any) -> tuple[Any, ...]:
+    def forward(ctx: Any, call: RuleCall, *leaves: Array | Number) -> tuple[Array, ...]:
         ctx.call = call
         save_values(ctx, leaves)
         return call.outputs(inlined(call.custom.fun)(*call.arguments(leaves)), leaves, ctx.has_node)
 
     @staticmethod
-    def backward(ctx: Any, *cts: Any) -> tuple[Any, ...]:
+    def backward(ctx: Any, *cts: Array) -> tuple[Array | None, ...]:
         return None, *_pulled_by_jvp(ctx, saved_values(ctx), cts)
 
     @staticmethod
-    def jvp(ctx: Any, *tangents: Any) -> tuple[Any, ...]:
+    def jvp(ctx: FunctionCtx, *tangents: Any) -> tuple[Array, ...]:
         return _pushed(ctx, saved_values(ctx), tangents)
 
 
@@ -380,7 +384,7 @@ class custom_jvp(CustomRule):
         self.jvp: Callable[..., Any] | None = None
         self._jvps: tuple[Callable[..., Any] | None, ...] | None = None
 
-    def defjvp(self, jvp: Callable[..., Any]) -> Callable[..., Any]:
+    def defjvp(self, jvp: Callable[..., object]) -> Callable[..., object]:
         """Set the rule for forward mode.
 
         Parameters
@@ -396,7 +400,7 @@ class custom_jvp(CustomRule):
         self.jvp, self._jvps = jvp, None
         return jvp
 
-    def defjvps(self, *jvps: Callable[..., Any] | None) -> None:
+    def defjvps(self, *jvps: Callable[..., object] | None) -> None:
         """Set a rule for each argument.
 
         Parameters
@@ -413,7 +417,7 @@ class custom_jvp(CustomRule):
         if self.nondiff_argnums:
             raise TypeError(located("Can't use `defjvps` with `nondiff_argnums`."))
 
-        def jvp(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Any, Any]:
+        def jvp(primals: tuple[Array, ...], tangents: tuple[Array, ...]) -> tuple[Array, ...]:
             out = self(*primals)
             shares = [inlined(rule)(t, out, *primals) for rule, t in zip(jvps, tangents) if rule is not None]
             if not shares:

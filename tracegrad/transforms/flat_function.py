@@ -7,7 +7,7 @@ A flat function takes arrays and returns a list of arrays. Inside a trace it is 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -29,6 +29,10 @@ from tracegrad.trace.values.tracer import Tracer
 from tracegrad.trace.world.memoized_results import require_not_remembered
 from tracegrad.transforms.container_writeback import ContainerCopies
 
+if TYPE_CHECKING:
+    from tracegrad.typing import Array
+
+
 FlatFunction = Callable[..., Sequence[Any]]
 
 
@@ -39,7 +43,7 @@ class LeafArguments(Protocol):
     def args(self) -> Sequence[Any]:
         """All arguments by position."""
 
-    def replaced(self, leaves: Sequence[Any]) -> Sequence[Any]:
+    def replaced(self, leaves: Sequence[Array]) -> Sequence[Any]:
         """All arguments, with these leaves."""
 
 
@@ -164,7 +168,7 @@ class Tape:
             self.builder.makes_views = "rule" in self.entries[k][3]
             yield self.entries[k]
 
-    def swept(self, sweep: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def swept(self, sweep: Callable[..., object], *args: object, **kwargs: object) -> Any:
         """The result of a sweep of this tape; the builder's user line is restored."""
         before = self.builder.location, self.builder.makes_views, self.builder.sweeping
         try:
@@ -183,7 +187,7 @@ def inlined(fun: Callable[..., Any]) -> Callable[..., Any]:
     return recording
 
 
-def calling(fun: Callable[..., Any]) -> Callable[..., Any]:
+def calling(fun: Callable[..., object]) -> Callable[..., Any]:
     """A function of tracegrad that calls the user function `fun`."""
     return lambda *args, **kwargs: inlined(fun)(*args, **kwargs)
 
@@ -195,12 +199,12 @@ class FlatCall:
     `fun` is called directly; wrap a user function by `calling`.
     """
 
-    def __init__(self, fun: Callable[..., Any], arguments: LeafArguments, label: Description, has_aux: bool):
+    def __init__(self, fun: Callable[..., Any], arguments: Any, label: Description, has_aux: bool):
         self.fun, self.arguments, self.label, self.has_aux = fun, arguments, label, has_aux
         self.structure: Any = None
         self.aux: Any = None
 
-    def __call__(self, *leaves: Any) -> list[Any]:
+    def __call__(self, *leaves: Array) -> Any:
         args = self.arguments.replaced(leaves)
         copies = ContainerCopies(self.arguments.args, args)
         try:
@@ -212,7 +216,7 @@ class FlatCall:
         results = [output(x, self.label) for x in outputs]
         return results if self.aux is None else results + [x for x in tree.leaves(self.aux) if isinstance(x, Carrier)]
 
-    def split(self, values: Sequence[Any]) -> tuple[list[Any], Any]:
+    def split(self, values: list[Array]) -> tuple[list[Any], Any]:
         """Split a result of this function into the outputs and the auxiliary results."""
         if self.aux is None:
             return list(values), None
@@ -221,7 +225,7 @@ class FlatCall:
         return list(values[:count]), tree.map(lambda x: next(supply) if isinstance(x, Carrier) else x, self.aux)
 
 
-def as_tensors(values: Sequence[Any], among: Sequence[Any]) -> list[Any]:
+def as_tensors(values: Sequence[Any], among: list[Array]) -> Any:
     """Convert `values`, results for arguments with the leaves `among`, to Tensors if any leaf is one."""
     peer: Any = dispatch_operand([x for x in [*among, *values] if isinstance(x, TensorCarrier)])
     if peer is None:
@@ -229,7 +233,7 @@ def as_tensors(values: Sequence[Any], among: Sequence[Any]) -> list[Any]:
     return [x if x is None or isinstance(x, TapeCarrier) else peer._lift(x) for x in values]
 
 
-def output(x: Any, label: Description) -> Any:
+def output(x: Array, label: Description) -> Array:
     """`x` as an array; it must be an array or a number."""
     if is_literal(x):
         x = np.asarray(x)[()]
@@ -238,7 +242,7 @@ def output(x: Any, label: Description) -> Any:
     return x
 
 
-def pair(result: Any, label: Description) -> tuple[Any, Any]:
+def pair(result: object, label: Description) -> tuple[Any, Any]:
     """`result`, which must be a pair."""
     if not isinstance(result, tuple) or len(result) != 2:
         raise TypeError(
@@ -251,7 +255,7 @@ def is_array(x: Any) -> bool:
     return isinstance(x, Carrier | np.ndarray | np.generic)
 
 
-def type_text(x: Any) -> str:
+def type_text(x: object) -> str:
     """The name of a value without a location, for messages."""
     cls = represented_type(x) if isinstance(x, Tracer) else type(x)
     return f"a {cls.__name__}" + (f" of {len(x)}" if isinstance(x, tuple | list | dict) else "")

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -39,6 +39,10 @@ from tracegrad.transforms.flat_function import (
     type_text,
 )
 
+if TYPE_CHECKING:
+    from tracegrad.typing import Array, Number
+
+
 Pushforward = Callable[[Sequence[Any]], list[Any]]
 
 
@@ -51,25 +55,25 @@ class _TracedPushforward:
         self.inputs, self.outputs = [x.node for x in inputs], [x.node for x in outputs]
         self.tape = Tape(builder, dependent_nodes(builder.nodes, self.inputs, self.outputs))
 
-    def __call__(self, tangents: Sequence[Any]) -> list[Any]:
+    def __call__(self, tangents: list[Array] | tuple[Array, ...]) -> list[Array | None]:
         builder = self.builder.innermost()
         moved = {x: builder.lift(_array(t)) for x, t in zip(self.inputs, tangents)}
         result = self.tape.swept(ad.forward_sweep, moved)
         return [result.get(x) for x in self.outputs]
 
 
-def _array(x: Any) -> Any:
+def _array(x: Array | Number) -> Array:
     return full(shape=(), value=x, dtype="float64") if is_literal(x) else x
 
 
-def traced_linear(fn: FlatFunction, primals: Sequence[Any]) -> tuple[list[Any], Pushforward]:
+def traced_linear(fn: FlatFunction, primals: Any) -> Any:
     """Linearize `fn` in the current trace: its flat outputs, and the function from tangents of the primals to their
     tangents."""
     builder, inside, outputs = recorded(fn, primals)
     return outputs, _TracedPushforward(builder, inside, outputs)
 
 
-def eager_linear(fn: FlatFunction, primals: Sequence[Any]) -> tuple[list[Any], Pushforward]:
+def eager_linear(fn: FlatFunction, primals: Any) -> Any:
     """Linearize on the tape, as `traced_linear`."""
     from tracegrad.torch.tape.backward.functional import eager_vjp
 
@@ -94,14 +98,14 @@ def eager_linear(fn: FlatFunction, primals: Sequence[Any]) -> tuple[list[Any], P
     return outputs, pushed
 
 
-def _zero(x: Any) -> Any:
+def _zero(x: Array) -> Any:
     """The zero tangent, or cotangent, of an output."""
     if isinstance(x, np.ndarray | np.generic):
         return np.zeros(x.shape, x.dtype)[()]
     return x._like(zeros_like(x)) if isinstance(x, TapeCarrier) else zeros_like(x)
 
 
-def linear_at(fn: FlatFunction, primals: Sequence[Any]) -> tuple[list[Any], Pushforward]:
+def linear_at(fn: FlatFunction, primals: Sequence[Any]) -> Any:
     """Linearize `fn`: its flat outputs, and the function from tangents of the primals to their tangents (None for
     zero)."""
     return eager_linear(fn, primals) if on_tape(primals) else traced_linear(fn, primals)
@@ -137,17 +141,17 @@ class LinearizationPoint:
         self.positions = [k for k, x in enumerate(self.leaves) if self._moves(k, x)]
 
     @property
-    def moving(self) -> list[Any]:
+    def moving(self) -> list[Array]:
         """The leaves that have tangents."""
         return [self.leaves[k] for k in self.positions]
 
-    def replaced(self, leaves: Sequence[Any]) -> Sequence[Any]:
+    def replaced(self, leaves: tuple[Array, ...]) -> Sequence[Any]:
         """The arguments with these values for the leaves that have tangents."""
         table = dict(zip(self.positions, leaves))
         arguments: Sequence[Any] = tree.unflatten(self.structure, [table.get(k, x) for k, x in enumerate(self.leaves)])
         return arguments
 
-    def filled(self, tangents: Sequence[Any]) -> Any:
+    def filled(self, tangents: list[Array | Number]) -> Any:
         """Tangents of all arguments: 0 for leaves without tangents."""
         table = dict(zip(self.positions, tangents))
         return tree.unflatten(self.structure, [table.get(k, 0) for k in range(len(self.leaves))])
@@ -181,7 +185,7 @@ class LinearizationPoint:
             raise TraceError(located(text))
         return type(x) is float
 
-    def _tangent(self, k: int, t: Any) -> Any:
+    def _tangent(self, k: int, t: Array | Number) -> Array | Number:
         x = self.leaves[k]
         if is_literal(t):
             if is_literal(x):
@@ -217,7 +221,7 @@ def linear(
 
 
 def jvp(
-    fun: Callable[..., Any], point: LinearizationPoint, tangents: Sequence[Any], has_aux: bool
+    fun: Callable[..., object], point: LinearizationPoint, tangents: Sequence[Any], has_aux: bool
 ) -> tuple[Any, Any, Any]:
     """The output of `fun` at a point, its tangent for these input tangents, and aux."""
     out, push, aux = linear(fun, point, has_aux)

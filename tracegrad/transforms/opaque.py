@@ -12,7 +12,7 @@ import random
 import types
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -32,6 +32,12 @@ from tracegrad.trace.random.rejected_reads import draws
 from tracegrad.trace.sources.describe import describe
 from tracegrad.utils.pickling import reference
 
+if TYPE_CHECKING:
+    from tracegrad.torch.autograd.function_ctx import FunctionCtx
+    from tracegrad.trace.world.world import World
+    from tracegrad.typing import Array, NDArray, Number
+
+
 _MAX_CACHED_KINDS = 256  # number of argument kinds for which a function caches the kind of its result
 
 
@@ -41,7 +47,7 @@ class _OpaqueFunctionCall(Function):
     opaque = True
 
     @staticmethod
-    def forward(ctx: Any, call: _CallStructure, *leaves: Any) -> tuple[Any, ...]:
+    def forward(ctx: FunctionCtx, call: _CallStructure, *leaves: Array) -> tuple[Array, ...]:
         owner = next((x for x in leaves if isinstance(x, Recorded)), None)
         if owner is None:
             return call.computed(leaves)
@@ -51,12 +57,12 @@ class _OpaqueFunctionCall(Function):
     _pure = True
 
     @classmethod
-    def _batch_rule(cls, *args: Any) -> Any:
+    def _batch_rule(cls, *args: Any) -> Callable[..., object] | None:
         call: _CallStructure = args[0]
         return call.each if call.custom.batch is not None else None
 
     @classmethod
-    def _remember(cls, args: Any, kinds: Any, result: Any) -> None:
+    def _remember(cls, args: Any, kinds: object, result: tuple[Array, ...]) -> None:
         call: _CallStructure = args[0]
         kinds_of = call.custom.results
         if len(kinds_of) >= _MAX_CACHED_KINDS and kinds not in kinds_of:
@@ -64,7 +70,7 @@ class _OpaqueFunctionCall(Function):
         kinds_of[kinds] = call.result, tuple(map(_like, result))
 
     @classmethod
-    def _foreseen(cls, args: Any, kinds: Any) -> Any:
+    def _foreseen(cls, args: Any, kinds: object) -> Any:
         call: _CallStructure = args[0]
         call.result, result = call.custom.results.get(kinds, (None, None))
         return result
@@ -78,7 +84,7 @@ class _OpaqueFunctionCall(Function):
         raise _lost(cls)
 
 
-def _like(x: Any) -> Any:
+def _like(x: Array) -> Array:
     """Make an array of the shape and dtype of `x` that takes no memory; return other objects unchanged."""
     return np.broadcast_to(np.zeros((), x.dtype), x.shape) if isinstance(x, np.ndarray) else x
 
@@ -88,7 +94,7 @@ def _value(x: Any) -> Any:
     return x.array.item() if getattr(x, "weak", False) else x.array.copy()
 
 
-def as_result(owner: Any, x: Any) -> Any:
+def as_result(owner: Any, x: Array) -> Any:
     """Convert a result to the class of `owner`: a Tensor, or an array on the tape."""
     if not isinstance(x, np.ndarray | np.generic | int | float | complex):
         return x
@@ -129,7 +135,7 @@ class _CallStructure:
     def __repr__(self) -> str:
         return repr(self.custom)
 
-    def computed(self, leaves: Sequence[Any]) -> tuple[Any, ...]:
+    def computed(self, leaves: Sequence[Any]) -> tuple[NDArray, ...]:
         """Compute the leaves of the result."""
         args, kwargs = tree.unflatten(self.structure, leaves[: self.structure.num_leaves])
         key = (self._key(), *map(key_of, leaves)) if self.cached is not None else None
@@ -146,7 +152,7 @@ class _CallStructure:
             raise ShapeError(f"{self.custom.name} is opaque to traces and returned {structure}, not {self.result}")
         return tuple(result)
 
-    def each(self, size: int, batched: Sequence[bool], leaves: Sequence[Any]) -> tuple[Any, ...]:
+    def each(self, size: int, batched: Sequence[bool], leaves: list[Array | Number]) -> tuple[NDArray, ...]:
         """Compute the leaves of the results of a batch by the rule for batches."""
         assert self.custom.batch is not None
         count = self.structure.num_leaves
@@ -174,7 +180,7 @@ def bound(rule: Any, held: Any) -> Any:
     return types.MethodType(rule, held) if held is not None and hasattr(type(rule.fun), "__get__") else rule
 
 
-def _real(world: Any, x: Any) -> Any:
+def _real(world: World, x: Array) -> Any:
     """Return an argument as untraced code receives it: the real object, if nothing outside has changed yet."""
     real = unshadowed(x)
     if real is not x and world.open and world.writes.written_locations():
@@ -183,7 +189,7 @@ def _real(world: Any, x: Any) -> Any:
     return real
 
 
-def _generators(fun: Any, args: Any, kwargs: Any) -> list[ObjectState]:
+def _generators(fun: Callable[..., object], args: tuple[Array, ...], kwargs: object) -> list[ObjectState]:
     """Return the states of the random generators that a function may use, as far as its code names them."""
     holder, code = getattr(fun, "__self__", None), getattr(fun, "__code__", None)
     results = [holder, *tree.leaves((args, kwargs)), *(vars(holder).values() if hasattr(holder, "__dict__") else ())]
@@ -199,7 +205,7 @@ def _generators(fun: Any, args: Any, kwargs: Any) -> list[ObjectState]:
     return states
 
 
-def _name_of(fun: Any) -> str:
+def _name_of(fun: Callable[..., object]) -> str:
     """Return the name of a function; a ctypes function stores its name elsewhere."""
     has_plain_name = isinstance(getattr(fun, "__name__", None), str) and not hasattr(fun, "__qualname__")
     return str(fun.__name__) if has_plain_name else describe(fun).name
@@ -220,7 +226,7 @@ class OpaqueFunction:
         self.draws = False  # whether it has drawn random numbers from a generator that other code uses
         self._called: Any = type(self.name.rpartition(".")[2].strip("<>"), (_OpaqueFunctionCall,), {})
 
-    def watched(self, *args: Any, **kwargs: Any) -> Any:
+    def watched(self, *args: Array, **kwargs: object) -> Any:
         """Call the function during tracing; restore the states of the random generators that it has used."""
         held = _generators(self.fun, args, kwargs)
         result = self.fun(*args, **kwargs)
@@ -230,7 +236,7 @@ class OpaqueFunction:
         self.draws = self.draws or bool(moved)
         return result
 
-    def defvmap(self, rule: Callable[..., Any]) -> Callable[..., Any]:
+    def defvmap(self, rule: Callable[..., object]) -> Callable[..., object]:
         """Set the rule for batches, which replaces a call for each example; return the rule.
 
         Parameters
@@ -248,10 +254,10 @@ class OpaqueFunction:
         self.batch = rule
         return rule
 
-    def __get__(self, held: Any, cls: Any = None) -> Any:
+    def __get__(self, held: object, cls: Any = None) -> Any:
         return bound(self, held)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: Array, **kwargs: object) -> Any:
         leaves, structure = tree.flatten((args, kwargs))
         call = _CallStructure(self, structure)
         builder: Any = active_recorder()
@@ -279,7 +285,7 @@ class OpaqueFunction:
         """Pickle by reference if another process can import it, else by its function and its rule."""
         return reference(self) or (type(self), (self.fun,), {"batch": self.batch})
 
-    def __deepcopy__(self, memo: Any) -> Any:
+    def __deepcopy__(self, memo: object) -> OpaqueFunction:
         return self
 
     def __repr__(self) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -29,6 +29,10 @@ from tracegrad.trace.sources.describe import describe
 from tracegrad.transforms import jvp_function, vjp_function
 from tracegrad.transforms.flat_function import FlatCall, inlined
 from tracegrad.transforms.partition import between, partition
+
+if TYPE_CHECKING:
+    from tracegrad.typing import Array
+
 
 Function = Callable[..., Any]
 
@@ -59,7 +63,7 @@ class DerivativeProgram:
         """The text of the graph."""
         return to_text(self.graph)
 
-    def __call__(self, residuals: Sequence[Any], moving: Any) -> Any:
+    def __call__(self, residuals: list[Array], moving: object) -> Any:
         operands = [*residuals, *self._moved(moving)]
         if current_trace() is not None:
             result = emitted(self.graph, operands)
@@ -67,7 +71,7 @@ class DerivativeProgram:
             result = replay(self.graph, [np.asarray(x) if is_literal(x) else x for x in operands])[0]
         return tree.unflatten(self.structure, result)
 
-    def _moved(self, moving: Any) -> list[Any]:
+    def _moved(self, moving: Any) -> list[Array]:
         """The checked leaves of the tangents or of the cotangent."""
         if self.outputs is None:
             return [*moving]
@@ -108,7 +112,7 @@ def linearized(fun: Function, has_aux: bool) -> Function:
     """The function from primals to the output of `fun`, aux, the residuals, and the linear function. The latter maps
     residuals and tangents to the output's tangent."""
 
-    def first(primals: Any) -> Any:
+    def first(primals: tuple[Array, ...]) -> Any:
         label, builder = describe(fun, "linearize of "), current_trace()
         point = jvp_function.LinearizationPoint(primals, label)
         out, push, aux = jvp_function.linear(fun, point, has_aux)

@@ -11,7 +11,7 @@ Outside of a trace, `tracegrad.torch.tape.backward.functional.eager_vjp` has the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -41,6 +41,11 @@ from tracegrad.transforms.flat_function import (
     type_text,
 )
 
+if TYPE_CHECKING:
+    from tracegrad.avals import Aval
+    from tracegrad.tree.pytree import TreeDef
+    from tracegrad.typing import Array, Number
+
 
 class Pullback:
     """Pullback: from cotangents of outputs to cotangents of inputs."""
@@ -51,7 +56,7 @@ class Pullback:
         self.tape = Tape(builder, dependent_nodes(builder.nodes, nodes, self.outputs))
         self.receivers = ad.receivers(self.tape.entries, inputs, key=node_of)
 
-    def __call__(self, cotangents: Sequence[Any]) -> list[Any]:
+    def __call__(self, cotangents: Sequence[Any]) -> list[Array]:
         """Cotangents of the inputs, for one cotangent per output (None: zero)."""
         seeds: dict[Any, Any] = {}
         for node, ct in zip(self.outputs, cotangents):
@@ -61,7 +66,7 @@ class Pullback:
         return [result[x.node] if x.node in result else zeros_like(x) for x in self.inputs]
 
 
-def traced_vjp(fn: FlatFunction, primals: Sequence[Any]) -> tuple[list[Any], Callable[[Sequence[Any]], list[Any]]]:
+def traced_vjp(fn: FlatFunction, primals: Sequence[Any]) -> tuple[list[Array], Pullback]:
     """The VJP of `fn` in the current trace: its flat outputs, and the function from their cotangents to the primals'
     cotangents."""
     builder, inside, outputs = recorded(fn, primals)
@@ -99,7 +104,7 @@ class VjpArguments:
             for i, s in zip(self.argnums, self.structures)
         }
 
-    def replaced(self, leaves: Sequence[Any]) -> list[Any]:
+    def replaced(self, leaves: tuple[Array, ...]) -> list[Any]:
         """All arguments, with the leaves of the arguments `argnums` replaced."""
         changed = self.unflatten(leaves)
         return [changed.get(i, x) for i, x in enumerate(self.args)]
@@ -108,7 +113,7 @@ class VjpArguments:
 _PYTHON = {"f": "float", "i": "int", "b": "bool", "c": "complex"}
 
 
-def _require_floating(x: Any, label: Description, argnum: int, structure: Any, leaf: int) -> None:
+def _require_floating(x: Array | Number, label: Description, argnum: int, structure: TreeDef, leaf: int) -> None:
     require_plain(x, lambda: f"{label}: {label.argument(argnum)}{tree.paths(structure)[leaf]}")
     dtype = getattr(x, "dtype", None) if isinstance(x, np.ndarray | np.generic | Carrier) else None
     if (dtype is not None and dtype.kind in "fc") or type(x) is float:
@@ -124,21 +129,21 @@ def _require_floating(x: Any, label: Description, argnum: int, structure: Any, l
 
 
 def value_and_grad(
-    fun: Callable[..., Any], argnums: int | tuple[int, ...], has_aux: bool, holomorphic: bool = False
+    fun: Callable[..., object], argnums: int | tuple[int, ...], has_aux: bool, holomorphic: bool = False
 ) -> Callable[..., Any]:
     """The function `(*args, **kwargs) -> (value, gradient)`, or `((value, aux), gradient)`; for a `holomorphic`
     function the derivative replaces the gradient."""
     argnum_tuple = argnums if isinstance(argnums, tuple) else (argnums,)
     label = describe(fun, "grad of ")
 
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: Any, **kwargs: object) -> Any:
         operands, keywords = positional(fun, args, kwargs)
         indices = positions(argnum_tuple, len(operands), label)
         arguments = VjpArguments(operands, indices, label)
         if holomorphic:
             require_complex(arguments.leaves, label, "arguments")
 
-        def scalar(*leaves: Any) -> Any:
+        def scalar(*leaves: object) -> Any:
             result = inlined(fun)(*leaves, **keywords)
             value, aux = pair(result, label) if has_aux else (result, None)
             return _scalar(value, label, "c" if holomorphic else "f"), aux
@@ -157,8 +162,8 @@ def value_and_grad(
 
 
 def pull_back(
-    fun: Callable[..., Any], primals: Sequence[Any], has_aux: bool
-) -> tuple[Any, Callable[[Any], tuple[Any, ...]], Any]:
+    fun: Callable[..., object], primals: Sequence[Any], has_aux: bool
+) -> tuple[Array, Callable[..., object], None]:
     """The output of `fun`, the function from its cotangent to the tuple of primal cotangents, and aux."""
     label = describe(fun, "vjp of ")
     arguments = VjpArguments(primals, range(len(primals)), label)
@@ -166,14 +171,16 @@ def pull_back(
     values, pullback = vjp_at(flat, arguments.leaves)
     (outputs, rest), structure = flat.split(values), flat.structure
 
-    def vjp_fn(cotangent: Any) -> tuple[Any, ...]:
+    def vjp_fn(cotangent: Array | Number) -> tuple[Array, ...]:
         cts = cotangents(structure, outputs, cotangent, str(label))
         return tuple(arguments.unflatten(pullback(cts)).values())
 
     return tree.unflatten(structure, outputs), vjp_fn, rest
 
 
-def cotangents(structure: Any, outputs: Sequence[Any], cotangent: Any, label: str) -> list[Any]:
+def cotangents(
+    structure: TreeDef, outputs: list[Array] | tuple[Aval, ...], cotangent: object, label: str
+) -> list[Array | None]:
     """The leaves of a cotangent for outputs of these shapes and dtypes; None for outputs that are not floating.
 
     Raises `ShapeError` for another structure or shape, TypeError for a value that is no array, and `DTypeError` for
@@ -207,7 +214,7 @@ def _cotangent(ct: Any, output: Any, name: str, label: str) -> Any:
 
 
 def positional(
-    fun: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
+    fun: Callable[..., object], args: Sequence[Any], kwargs: dict[str, object]
 ) -> tuple[Sequence[Any], dict[str, Any]]:
     """The arguments of a call by position, and the keyword-only arguments."""
     signature = signature_of(fun) if kwargs else None
@@ -234,7 +241,7 @@ class OutputError(ShapeError, TypeError):
     """Error for an output that is no scalar: a ShapeError, and the TypeError that JAX raises."""
 
 
-def require_complex(values: Sequence[Any], label: Description, noun: str) -> None:
+def require_complex(values: Sequence[Array], label: Description, noun: str) -> None:
     """Raise DTypeError for real values of a function declared holomorphic."""
     for x in values:
         if is_literal(x) or x.dtype.kind != "c":

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracegrad import ad
 from tracegrad.ir import Graph, GraphValue, build, replay
 from tracegrad.ops.elementwise.table import accumulate
 from tracegrad.ops.shape.linear import zeros_like
+
+if TYPE_CHECKING:
+    from tracegrad.ir.graph import GraphNode
 
 
 def joint(graph: Graph, wrt: Sequence[int], seeded: Sequence[int]) -> tuple[Graph, list[int]]:
@@ -69,5 +72,5 @@ def _node(x: Any) -> Any:
     return x.node
 
 
-def _key(ans: Any) -> Any:
+def _key(ans: Any) -> tuple[GraphNode, ...] | GraphNode:
     return tuple(map(_node, ans)) if type(ans) is tuple else _node(ans)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -29,13 +29,19 @@ from tracegrad.trace.sources.describe import Description, describe
 from tracegrad.trace.values.tracer import Tracer
 from tracegrad.transforms.flat_function import as_tensors, inlined
 
+if TYPE_CHECKING:
+    from tracegrad.ir.graph import GraphNode
+    from tracegrad.tree.pytree import TreeDef
+    from tracegrad.typing import Array, Number
+
+
 Function = Callable[..., Any]
 # Number of examples in a chunk, and a function that maps another one over the rows of arrays, as `tg.map` does.
 Chunks = tuple[int, Function]
 
 
 # -- axes --------------------------------------------------------------------------------------------------------------
-def check_axes(in_axes: Any, out_axes: Any) -> None:
+def check_axes(in_axes: tuple[int | None, ...] | int, out_axes: dict[str, int | None] | int) -> None:
     """Raise TypeError unless each is an int, None, or a container of ints and None."""
     for name, axes in (("in_axes", in_axes), ("out_axes", out_axes)):
         wrong = [x for x in tree.leaves(axes) if type(x) is not int]
@@ -44,7 +50,7 @@ def check_axes(in_axes: Any, out_axes: Any) -> None:
             raise TypeError(located(text))
 
 
-def _spread(axes: Any, value: Any, name: str, path: str) -> list[Any]:
+def _spread(axes: Any, value: object, name: str, path: str) -> list[int | None]:
     """The axis of each leaf of `value`; `axes` must be a prefix of its structure, else ValueError."""
     if axes is None or type(axes) is int:
         return [axes] * len(tree.leaves(value))
@@ -55,7 +61,7 @@ def _spread(axes: Any, value: Any, name: str, path: str) -> list[Any]:
     return [a for child, x in pairs for a in _spread(child, x, name, path)]
 
 
-def _of_arguments(in_axes: Any, args: tuple[Any, ...], label: Description) -> list[Any]:
+def _of_arguments(in_axes: tuple[int | None, ...] | int, args: tuple[Array, ...], label: Description) -> list[Any]:
     """The axis of each leaf of the positional arguments."""
     if isinstance(in_axes, tuple | list) and len(in_axes) != len(args):
         text = f"in_axes must be an int, None, or have one entry per positional argument, got {len(in_axes)} entries"
@@ -66,7 +72,7 @@ def _of_arguments(in_axes: Any, args: tuple[Any, ...], label: Description) -> li
     return _spread(in_axes, args, f"{label}: in_axes", "the arguments")
 
 
-def _names(args: tuple[Any, ...], kwargs: dict[str, Any], label: Description) -> list[str]:
+def _names(args: tuple[Array, ...], kwargs: dict[str, object], label: Description) -> list[str]:
     roots = [(label.argument(i), x) for i, x in enumerate(args)] + sorted(kwargs.items())
     return [path for root, x in roots for path in tree.paths(x, root)]
 
@@ -74,7 +80,9 @@ def _names(args: tuple[Any, ...], kwargs: dict[str, Any], label: Description) ->
 class _Batch:
     """The leaves of a call, the mapped ones with the batch along axis 0, and the batch size."""
 
-    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any], in_axes: Any, axis_size: Any, label: Description):
+    def __init__(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], in_axes: Any, axis_size: object, label: Description
+    ):
         self.call = args, kwargs
         self.leaves = tree.leaves(self.call)
         axes = _of_arguments(in_axes, args, label)
@@ -99,7 +107,7 @@ class _Batch:
         return args, kwargs
 
 
-def _with_leaves(x: Any, leaves: Iterator[Any]) -> Any:
+def _with_leaves(x: object, leaves: Iterator[Array]) -> Any:
     """`x` with these leaves; a container whose leaves are unchanged is reused."""
     if not tree.is_node(x):
         return next(leaves)
@@ -108,7 +116,7 @@ def _with_leaves(x: Any, leaves: Iterator[Any]) -> Any:
     return x if all(map(operator.is_, children, others)) else tree.with_children(x, others)
 
 
-def _axis(axis: int, x: Any, name: str, label: Description) -> int:
+def _axis(axis: int, x: Array, name: str, label: Description) -> int:
     if not isinstance(x, Carrier | np.ndarray | np.generic) and not is_literal(x):
         raise TypeError(
             located(f"{label}: {name} is a {type(x).__name__}, which has no axis to map; give it the axis None")
@@ -139,7 +147,7 @@ def _common(sizes: dict[str, tuple[int, int]], axis_size: Any, label: Descriptio
     return next(iter(sizes.values()))[0]
 
 
-def _array(x: Any) -> Any:
+def _array(x: Array | Number) -> Any:
     """A mapped argument as a value of the current trace, if there is one."""
     trace = current_trace()
     return x if isinstance(x, Carrier) or trace is None else trace.lift(np.asarray(x))
@@ -149,7 +157,7 @@ def _array(x: Any) -> Any:
 def batched_call(
     fun: Function,
     in_axes: Any,
-    out_axes: Any,
+    out_axes: dict[str, int | None] | int,
     axis_size: Any,
     statics: Sequence[str] = (),
     chunks: Chunks | None = None,
@@ -176,12 +184,12 @@ def batched_call(
     return call
 
 
-def _of_one(out_axes: Any, result: Any) -> Any:
+def _of_one(out_axes: Any, result: object) -> Any:
     """`out_axes`, which may be a 1-tuple for a result that is one array, as in PyTorch."""
     return out_axes[0] if type(out_axes) is tuple and len(out_axes) == 1 and not tree.is_node(result) else out_axes
 
 
-def _placed(x: Any, is_batched: bool, axis: Any, path: str, size: int, label: Description) -> Any:
+def _placed(x: Array, is_batched: bool, axis: int | None, path: str, size: int, label: Description) -> Array | Number:
     """An output with the batch along the requested axis."""
     if axis is None:
         if is_batched:
@@ -208,14 +216,14 @@ class _ArgumentUpdates:
         self.positions: list[int] = []  # of the updated arguments, among the mapped leaves
         self.results: dict[int, int] = {}  # updated arguments in the result, by leaf number
 
-    def snapshot(self, values: Sequence[Any]) -> list[Any]:
+    def snapshot(self, values: tuple[Array, ...]) -> list[tuple[Array, GraphNode] | None]:
         """The Tensor arguments, which may be updated, with their present arrays and nodes."""
         for x in values:
             if isinstance(x, TensorCarrier):
                 x.array.frozen = ""
         return [(x.array, x.array.node) if isinstance(x, TensorCarrier) else None for x in values]
 
-    def collect(self, values: Sequence[Any], before: Sequence[Any], result: Any) -> list[Any]:
+    def collect(self, values: Sequence[Any], before: Sequence[Any], result: object) -> list[Any]:
         """The updated arguments; `result` is the result of the function."""
         tensors = [k for k, known in enumerate(before) if known is not None]
         if any(values[k].array is not before[k][0] for k in tensors):
@@ -227,7 +235,7 @@ class _ArgumentUpdates:
         self.results = {n: numbers[id(x)] for n, x in enumerate(tree.leaves(result)) if id(x) in numbers}
         return [values[k] for k in self.positions]
 
-    def write(self, rows: Sequence[Any], batched: Sequence[bool]) -> None:
+    def write(self, rows: Sequence[Array], batched: Sequence[bool]) -> None:
         """Write the rows of updates to the arguments of the call."""
         for k, x, each in zip(self.positions, rows, batched):
             value = _placed(x, each, self.batch.axes[k], "an argument", self.batch.size, self.label)
@@ -245,10 +253,10 @@ class _ArgumentUpdates:
 
 def _vectorized(
     fun: Function, batch: _Batch, label: Description, chunks: Chunks | None, updates: _ArgumentUpdates
-) -> tuple[list[Any], list[bool], tree.TreeDef]:
+) -> tuple[list[Array], list[bool], TreeDef]:
     """The outputs in the current trace, which of them are batched, and the structure of the result."""
 
-    def one(*values: Any) -> Any:
+    def one(*values: Array) -> Any:
         before = updates.snapshot(values)
         args, kwargs = batch.arguments(values)
         result = fun(*args, **kwargs)
@@ -260,7 +268,7 @@ def _vectorized(
     region = closed(one, like, str(label), once=True, examples=examples)
     flags = [True] * len(like) + [False] * len(region.captured)
 
-    def compute(size: int, mapped: Sequence[Any]) -> tuple[list[Any], list[bool]]:
+    def compute(size: int, mapped: list[Array]) -> tuple[list[Any], list[bool]]:
         return replay_batched(region.graph, size, flags, [*mapped, *region.captured])
 
     for k in updates.positions:
@@ -279,14 +287,12 @@ def _vectorized(
     return shown[:count], batched[:count], tree.structure(result)
 
 
-def _in_chunks(
-    compute: Callable[[int, Sequence[Any]], tuple[list[Any], list[bool]]], batch: _Batch, size: int, over: Function
-) -> tuple[list[Any], list[bool]]:
+def _in_chunks(compute: Any, batch: _Batch, size: int, over: Function) -> tuple[list[Any], list[bool]]:
     """Compute `compute` for the whole batch in chunks of `size`; a remainder is a chunk of its own."""
     iterations, remainder = divmod(batch.size, size)
     batched: list[bool] = []
 
-    def chunk(mapped: Sequence[Any]) -> list[Any]:
+    def chunk(mapped: Sequence[Any]) -> list[Array]:
         outputs, batched[:] = compute(size, mapped)
         return [x for x, wanted in zip(outputs, batched) if wanted]
 
@@ -308,13 +314,13 @@ def _in_chunks(
     return outputs, batched
 
 
-def _slice_rows(x: Any, start: int, stop: int) -> Any:
+def _slice_rows(x: Array, start: int, stop: int) -> Array:
     """The rows of `x` from `start` to before `stop`."""
     rest = x.shape[1:]
     return slice(x, start=(start, *(0 for _ in rest)), stop=(stop, *rest), step=(1,) * len(x.shape))
 
 
-def map_rows(fn: Function, arrays: Sequence[Any], size: int, label: str) -> list[Any]:
+def map_rows(fn: Function, arrays: list[Array], size: int, label: str) -> Any:
     """The result of `fn` for each of `size` rows of the arrays `arrays`, stacked along a new axis 0, or None."""
     if current_trace() is None:
         results = [fn(*[_row_at(x, i) for x in arrays]) for i in range(size)]
@@ -329,7 +335,7 @@ def map_rows(fn: Function, arrays: Sequence[Any], size: int, label: str) -> list
     return result
 
 
-def _unbatched_loop(fun: Function, batch: _Batch, label: Description) -> tuple[list[Any], list[bool], tree.TreeDef]:
+def _unbatched_loop(fun: Function, batch: _Batch, label: Description) -> tuple[list[Array], list[bool], TreeDef]:
     """As `_vectorized`, by one call of the function per example."""
     results, before = [], STATE.retains_tape
     try:
@@ -349,12 +355,12 @@ def _unbatched_loop(fun: Function, batch: _Batch, label: Description) -> tuple[l
     return outputs, [True] * len(outputs), structure
 
 
-def _flat_result(fun: Function, batch: _Batch, values: Sequence[Any]) -> tuple[list[Any], tree.TreeDef]:
+def _flat_result(fun: Function, batch: _Batch, values: list[Array]) -> tuple[list[Array], TreeDef]:
     args, kwargs = batch.arguments(values)
     return tree.flatten(fun(*args, **kwargs))
 
 
-def _row_at(x: Any, i: int) -> Any:
+def _row_at(x: Array, i: int) -> Array:
     return item_at(x, i) if isinstance(x, Carrier) else x[i]
 
 
@@ -364,7 +370,7 @@ def _example(x: Any) -> Any:
     return x._like(zeros) if isinstance(x, TapeCarrier) else zeros[()]
 
 
-def _joined(values: Sequence[Any]) -> Any:
+def _joined(values: Sequence[Any]) -> Array:
     """Stack arrays or numbers along a new axis 0."""
     if not any(isinstance(x, Carrier) for x in values):
         return np.stack([np.asarray(x) for x in values])

@@ -38,7 +38,7 @@ BODIES = [
     ("", {STRIPS: "no kernel has rows"}, lambda u: (u * 0.5,), np.ones(3)),
     ("", {STRIPS: f"{ROWS}its iteration"}, lambda u, v: (np.sin(v), smoothed(np.exp(u))), VECTOR, VECTOR),
     (SHARES, {STRIPS: "no kernel has rows", WAVEFRONTS: "no kernel has rows"}, lambda k: (k + 2,), np.array(3)),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("case", BODIES, ids=lambda case: f"{case[0]} {case[1]}")

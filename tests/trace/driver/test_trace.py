@@ -521,7 +521,7 @@ def test_a_missing_public_name_is_named():
 
 
 def test_what_other_packages_call_it_is_named() -> None:
-    for name, here in (("jit", "trace"), ("compile", "trace"), ("make_jaxpr", r"trace\(f\)\.graph")):
+    for name, here in (("njit", "trace"), ("pmap", "vmap"), ("make_jaxpr", r"trace\(f\)\.graph")):
         with pytest.raises(AttributeError, match=rf"^tracegrad has no '{name}'; it is {here} here$"):
             getattr(tg, name)
 

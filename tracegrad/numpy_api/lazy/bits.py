@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from tracegrad.errors import located
@@ -14,7 +12,7 @@ from tracegrad.numpy_api.shapes import moveaxis
 from tracegrad.ops.elementwise.bits import pack_bits, unpack_bits
 from tracegrad.ops.elementwise.table import not_equal
 from tracegrad.ops.shape.linear import full
-from tracegrad.typing import ArrayLike
+from tracegrad.typing import Array, ArrayLike
 
 
 def _is_big(bitorder: str) -> bool:
@@ -23,19 +21,19 @@ def _is_big(bitorder: str) -> bool:
     return bitorder == "big"
 
 
-def _with_axis_last(name: str, a: Any, axis: int | None) -> tuple[Any, int]:
+def _with_axis_last(name: str, a: ArrayLike, axis: int | None) -> tuple[Array, int]:
     x, k = along_axis(name, a, axis)
     return moveaxis(x, k, -1), k
 
 
-def _lengthened(x: Any, count: int) -> Any:
+def _lengthened(x: Array, count: int) -> Array:
     """Append zeros to rows."""
     zeros = full(shape=(*x.shape[:-1], count), value=0, dtype=x.dtype.name)
     return concatenate([x, constant(zeros, peer_of(x))], -1) if count else x
 
 
 @implements(np.packbits)
-def packbits(a: ArrayLike, /, axis: int | None = None, bitorder: str = "big") -> Any:
+def packbits(a: ArrayLike, /, axis: int | None = None, bitorder: str = "big") -> Array:
     """`np.packbits`."""
     x, k = _with_axis_last("packbits", a, axis)
     if x.dtype.kind not in "iub":
@@ -45,7 +43,7 @@ def packbits(a: ArrayLike, /, axis: int | None = None, bitorder: str = "big") ->
 
 
 @implements(np.unpackbits)
-def unpackbits(a: Any, /, axis: int | None = None, count: int | None = None, bitorder: str = "big") -> Any:
+def unpackbits(a: ArrayLike, /, axis: int | None = None, count: int | None = None, bitorder: str = "big") -> Array:
     """`np.unpackbits`."""
     x, k = _with_axis_last("unpackbits", a, axis)
     if x.dtype != np.uint8:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -52,7 +52,10 @@ from tracegrad.ops.elementwise.table import (
 from tracegrad.ops.indexing.gather_scatter import gather, scatter_add
 from tracegrad.ops.reduce import scans
 from tracegrad.ops.shape.linear import broadcast_to, full, reshape
-from tracegrad.typing import Array, ArrayLike
+from tracegrad.typing import Array, ArrayLike, Casting, NDArray, Number
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 def _known_index(obj: Any) -> Any:
@@ -72,7 +75,7 @@ def _known_index(obj: Any) -> Any:
     return None
 
 
-def _counted(obj: Any, n: int, limit: int) -> Any:
+def _counted(obj: ArrayLike, n: int, limit: int) -> Array:
     """Convert traced indices into `n` elements to a vector of at most `limit` positions; for a mask, the true ones."""
     (x,) = arrays(obj)
     if x.dtype.kind == "b":
@@ -96,7 +99,7 @@ def _scatter_add(values: Array, indices: Array, n: int) -> Array:
 _MAX_RUNS = 8  # runs of adjacent elements that are sliced and concatenated; more are gathered
 
 
-def _in_runs(x: Any, codes: np.ndarray[Any, Any], axis: int) -> Any:
+def _in_runs(x: Array, codes: NDArray, axis: int) -> Array:
     """`np.take(x, codes, axis)` for indices that are mostly consecutive."""
     ends = [*(np.flatnonzero(np.diff(codes) != 1) + 1).tolist(), len(codes)]
     if len(ends) > _MAX_RUNS or not len(codes):
@@ -107,7 +110,7 @@ def _in_runs(x: Any, codes: np.ndarray[Any, Any], axis: int) -> Any:
 
 # -- insert and delete -------------------------------------------------------------------------------------------------
 @implements(np.insert)
-def insert(arr: Any, obj: Any, values: Any, axis: Any = None) -> Any:
+def insert(arr: ArrayLike, obj: Array | Number, values: ArrayLike, axis: int | None = None) -> Any:
     """`np.insert`. The number of true elements of a traced mask, and a single traced index, are queried."""
     peer = peer_of(arr, values, obj)
     x, k = along_axis("insert", array(arr, peer), axis)
@@ -152,7 +155,7 @@ def _codes(indices: Any, n: int) -> Array:
 
 
 @implements(np.delete)
-def delete(arr: Any, obj: Any, axis: Any = None) -> Any:
+def delete(arr: ArrayLike, obj: Any, axis: Any = None) -> Any:
     """`np.delete`. The number of remaining elements is queried if the indices are traced."""
     peer = peer_of(arr, obj)
     x, k = along_axis("delete", array(arr, peer), axis)
@@ -194,19 +197,19 @@ def resize(a: Any, new_shape: Any) -> Any:
 
 
 # -- in place ----------------------------------------------------------------------------------------------------------
-def _target(name: str, a: Any) -> None:
+def _target(name: str, a: ArrayLike) -> None:
     if not hasattr(a, "_assign"):
         raise refuse(f"np.{name} into an ndarray that the traced function did not make", "make the array inside")
 
 
-def _over_and_over(values: ArrayLike, n: int, peer: Any) -> Any:
+def _over_and_over(values: ArrayLike, n: int, peer: Carrier | None) -> Array:
     """Return `n` elements, by repeating `values` as often as necessary; one element is not repeated."""
     v = raveled(array(values, peer))
     return v if size_of(v) in (n, 1) else resize(v, (n,))
 
 
 @implements(np.put)
-def put(a: Any, ind: Any, v: Any, mode: str = "raise") -> None:
+def put(a: Any, ind: Any, v: ArrayLike, mode: str = "raise") -> None:
     """`np.put`."""
     _target("put", a)
     peer = peer_of(a, ind, v)
@@ -221,7 +224,7 @@ def put(a: Any, ind: Any, v: Any, mode: str = "raise") -> None:
 
 
 @implements(np.place)
-def place(arr: Any, mask: ArrayLike, vals: Any) -> None:
+def place(arr: Array, mask: ArrayLike, vals: Array) -> None:
     """`np.place`: stores the next value at each position where the mask is true."""
     _target("place", arr)
     _require_safe(vals, arr)
@@ -235,7 +238,7 @@ def place(arr: Any, mask: ArrayLike, vals: Any) -> None:
 
 
 @implements(np.putmask)
-def putmask(a: Any, /, mask: Any, values: Any) -> None:
+def putmask(a: Array, /, mask: ArrayLike, values: ArrayLike) -> None:
     """`np.putmask`: stores, where the mask is true, the value at the same position."""
     _target("putmask", a)
     _require_safe(values, a)
@@ -258,7 +261,7 @@ def _update_where(a: Any, inside: Any, values: Any) -> None:
 
 
 @implements(np.copyto)
-def copyto(dst: Any, src: Any, casting: Any = "same_kind", where: Any = True) -> None:
+def copyto(dst: Any, src: Any, casting: Casting = "same_kind", where: Any = True) -> None:
     """`np.copyto`: assign `src` to the elements of `dst` where a mask is true."""
     _target("copyto", dst)
     kind = src.dtype if hasattr(src, "dtype") else type(src)
@@ -268,7 +271,7 @@ def copyto(dst: Any, src: Any, casting: Any = "same_kind", where: Any = True) ->
 
 
 @implements(np.fill_diagonal)
-def fill_diagonal(a: Any, val: Any, wrap: bool = False) -> None:
+def fill_diagonal(a: Any, val: ArrayLike, wrap: bool = False) -> None:
     """`np.fill_diagonal`."""
     _target("fill_diagonal", a)
     shape = a.shape
@@ -289,7 +292,7 @@ def fill_diagonal(a: Any, val: Any, wrap: bool = False) -> None:
 
 
 @implements(np.put_along_axis)
-def put_along_axis(arr: Any, indices: Any, values: Any, axis: Any) -> None:
+def put_along_axis(arr: Any, indices: ArrayLike, values: Any, axis: int) -> None:
     """`np.put_along_axis`."""
     _target("put_along_axis", arr)
     (index,) = (array(indices, peer_of(arr, indices)),)
@@ -308,7 +311,7 @@ def put_along_axis(arr: Any, indices: Any, values: Any, axis: Any) -> None:
 
 # -- choose ------------------------------------------------------------------------------------------------------------
 @implements(np.choose)
-def choose(a: ArrayLike, choices: Any, out: Any = None, mode: str = "raise") -> Any:
+def choose(a: ArrayLike, choices: Sequence[ArrayLike], out: Array | None = None, mode: str = "raise") -> Any:
     """`np.choose`; whether a number is out of range is a query, which leaves a guard."""
     if out is not None:
         raise refuse("the argument out= of np.choose")
@@ -340,7 +343,7 @@ _MAX_CHOICES = 16
 
 # -- equality ----------------------------------------------------------------------------------------------------------
 @implements(np.array_equiv)
-def array_equiv(a1: Any, a2: Any) -> Any:
+def array_equiv(a1: ArrayLike, a2: ArrayLike) -> Any:
     """`np.array_equiv`: whether arrays are equal when one is broadcast to the other."""
     x, y = promoted(arrays(a1, a2))
     try:

@@ -55,7 +55,7 @@ def eigvals(a: ArrayLike) -> Array:
 
 
 @implements(np.roots)
-def roots(p: Any) -> Any:
+def roots(p: ArrayLike) -> Array:
     """`np.roots`; the number of zero coefficients at the ends is a query, which leaves guards.
 
     In batches and other regions the first coefficient counts as nonzero.

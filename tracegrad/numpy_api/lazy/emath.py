@@ -5,7 +5,7 @@ The domain is a query for a value, which leaves a guard; a batch has no value to
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,10 +14,13 @@ from tracegrad.numpy_api.reductions import any_
 from tracegrad.numpy_api.registry import implements, refuse
 from tracegrad.ops.elementwise.table import absolute, greater, less
 from tracegrad.ops.shape.linear import stop_gradient
-from tracegrad.typing import Array, ArrayLike
+from tracegrad.typing import Array, ArrayLike, Number
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
-def _complex(x: Any) -> Any:
+def _complex(x: Array) -> Array:
     return to_dtype(x, np.result_type(x.dtype, np.complex64))
 
 
@@ -30,19 +33,19 @@ def _any(mask: Array) -> bool:
     return bool(result)
 
 
-def _not_negative(x: Any, kind: Any = _complex) -> Any:
+def _not_negative(x: ArrayLike, kind: Any = _complex) -> Array:
     """`x`, of another kind if one of its elements is a negative real number."""
     (x,) = arrays(x)
     return kind(x) if x.dtype.kind in "fi" and _any(less(stop_gradient(x), 0)) else x
 
 
-def _in_unit_interval(x: Any) -> Any:
+def _in_unit_interval(x: ArrayLike) -> Array:
     (x,) = arrays(x)
     return _complex(x) if x.dtype.kind != "c" and _any(greater(absolute(stop_gradient(x)), 1)) else x
 
 
 @implements(np.emath.logn)
-def logn(n: Any, x: Any) -> Any:
+def logn(n: Array | Number, x: Array | Number) -> Any:
     """`np.emath.logn`."""
     x, n = _not_negative(x), _not_negative(n)
     return np.log(x) / np.log(n)
@@ -54,7 +57,7 @@ def power(x: ArrayLike, p: ArrayLike) -> Any:
     return np.power(_not_negative(x), _not_negative(p, lambda y: y * 1.0))
 
 
-def _of(function: Any, real: Any, fitting: Any) -> None:
+def _of(function: Callable[..., object], real: Any, fitting: Any) -> None:
     def call(x: Any) -> Any:
         return real(fitting(x))
 

@@ -23,13 +23,13 @@ from tracegrad.typing import Array, ArrayLike, Axes
 Line = Callable[[Any, Any, int, Any], Any]
 
 
-def _norm(norm: Any) -> str:
+def _norm(norm: str | None) -> str:
     if norm not in (None, "backward", "ortho", "forward"):
         raise ValueError(located(f'Invalid norm value {norm}; should be "backward", "ortho" or "forward".'))
     return norm or "backward"
 
 
-def resized(x: Array, n: Any, axis: int) -> Any:
+def resized(x: Array, n: int | None, axis: int) -> Array:
     """Truncate `x` to `n` elements along an axis, or append zeros; None leaves it unchanged."""
     have, rank = x.shape[axis], len(x.shape)
     if n is None or n == have:
@@ -40,7 +40,7 @@ def resized(x: Array, n: Any, axis: int) -> Any:
     return pad(x, low=(0,) * rank, high=high, interior=(0,) * rank, value=0)
 
 
-def _length(n: Any, usual: int) -> int:
+def _length(n: int | None, usual: int) -> int:
     n = usual if n is None else n.__index__()
     if n < 1:
         raise ValueError(located(f"Invalid number of FFT data points ({n}) specified."))
@@ -49,30 +49,30 @@ def _length(n: Any, usual: int) -> int:
 
 # -- along one axis ----------------------------------------------------------------------------------------------
 def _complex(inverse: bool) -> Line:
-    def transform(x: Array, n: Any, axis: int, norm: Any) -> Any:
+    def transform(x: Array, n: int | None, axis: int, norm: str | None) -> Array:
         n = _length(n, x.shape[axis])
         return fft.fft(resized(x, n, axis), axis=axis, inverse=inverse, norm=_norm(norm))
 
     return transform
 
 
-def _rfft(x: Array, n: Any, axis: int, norm: Any) -> Array:
+def _rfft(x: Array, n: int | None, axis: int, norm: str | None) -> Array:
     n = _length(n, x.shape[axis])
     return fft.rfft(resized(x, n, axis), axis=axis, norm=_norm(norm))
 
 
-def _irfft(x: Array, n: Any, axis: int, norm: Any) -> Array:
+def _irfft(x: Array, n: int | None, axis: int, norm: str | None) -> Array:
     n = _length(n, 2 * (x.shape[axis] - 1))
     args = resized(to_dtype(x, complex_of(x.dtype)), n // 2 + 1, axis)
     result = fft.irfft(args, n=n, axis=axis, norm=_norm(norm))
     return to_dtype(result, x.dtype) if x.dtype == HALF else result
 
 
-def _hfft(x: Array, n: Any, axis: int, norm: Any) -> Array:
+def _hfft(x: Array, n: int | None, axis: int, norm: str | None) -> Array:
     return _irfft(conjugate(x), n, axis, fft.TRANSPOSED[_norm(norm)])
 
 
-def _ihfft(x: Array, n: Any, axis: int, norm: Any) -> Any:
+def _ihfft(x: Array, n: int | None, axis: int, norm: str | None) -> Array:
     return conjugate(_rfft(x, n, axis, fft.TRANSPOSED[_norm(norm)]))
 
 
@@ -86,14 +86,14 @@ TRANSFORMS: dict[str, Line] = {
 }
 
 
-def line(name: str, a: ArrayLike, n: Any, axis: int, norm: Any) -> Any:
+def line(name: str, a: ArrayLike, n: int | None, axis: int, norm: str | None) -> Any:
     """Apply the transform of this name along an axis."""
     x = to_float(*arrays(a))
     return TRANSFORMS[name](x, n, normalize_axis(name, axis, len(x.shape)), norm)
 
 
 # -- along several axes --------------------------------------------------------------------------------------------
-def transform_nd(name: str, x: Any, s: Sequence[Any], axes: Sequence[int], norm: Any) -> Any:
+def transform_nd(name: str, x: Array, s: Sequence[Any], axes: Sequence[int], norm: str | None) -> Any:
     """Apply the transform of this name along `axes`, of the lengths `s` (None: unchanged)."""
     axes = [normalize_axis(f"{name}n", axis, len(x.shape)) for axis in axes]
     if not axes:
@@ -133,7 +133,9 @@ NAMES = ("fft", "ifft", "rfft", "irfft")
 
 def _along_one(name: str) -> None:
     @implements(getattr(np.fft, name), refuses=("out",))
-    def transform(a: ArrayLike, n: Any = None, axis: int = -1, norm: Any = None, out: Any = None) -> Any:
+    def transform(
+        a: ArrayLike, n: int | None = None, axis: int = -1, norm: str | None = None, out: Array | None = None
+    ) -> Any:
         return line(name, a, n, axis, norm)
 
 
@@ -141,7 +143,9 @@ def _register_nd(name: str, ending: str) -> None:
     default = (-2, -1) if ending == "2" else None
 
     @implements(getattr(np.fft, name + ending), refuses=("out",))
-    def transform(a: ArrayLike, s: Any = None, axes: Axes = default, norm: Any = None, out: Any = None) -> Any:
+    def transform(
+        a: ArrayLike, s: object = None, axes: Axes = default, norm: Any = None, out: Array | None = None
+    ) -> Any:
         x = to_float(*arrays(a))
         return transform_nd(name, x, *_lengths(x, s, axes), norm)
 
@@ -153,7 +157,7 @@ for _name in NAMES:
         _register_nd(_name, _ending)
 
 
-def _shifted(x: ArrayLike, axes: Axes, sign: int) -> Any:
+def _shifted(x: ArrayLike, axes: Axes, sign: int) -> Array:
     (v,) = arrays(x)
     if axes is None:
         axes = range(len(v.shape))
@@ -162,12 +166,12 @@ def _shifted(x: ArrayLike, axes: Axes, sign: int) -> Any:
 
 
 @implements(np.fft.fftshift)
-def fftshift(x: Any, axes: Any = None) -> Any:
+def fftshift(x: Any, axes: Sequence[int] | None = None) -> Array:
     """`np.fft.fftshift`."""
     return _shifted(x, axes, 1)
 
 
 @implements(np.fft.ifftshift)
-def ifftshift(x: Any, axes: Any = None) -> Any:
+def ifftshift(x: Any, axes: Sequence[int] | None = None) -> Array:
     """`np.fft.ifftshift`."""
     return _shifted(x, axes, -1)

@@ -42,7 +42,7 @@ def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: ArrayLike, *arg
 
 
 @implements(np.apply_over_axes)
-def apply_over_axes(func: Callable[..., Any], a: ArrayLike, axes: Axes) -> Any:
+def apply_over_axes(func: Callable[..., Any], a: ArrayLike, axes: Axes) -> Array:
     """`np.apply_over_axes`."""
     (x,) = arrays(a)
     rank = len(x.shape)
@@ -58,7 +58,7 @@ def apply_over_axes(func: Callable[..., Any], a: ArrayLike, axes: Axes) -> Any:
 
 
 @implements(np.piecewise)
-def piecewise(x: ArrayLike, condlist: Any, funclist: Sequence[Any], *args: Any, **kw: Any) -> Any:
+def piecewise(x: ArrayLike, condlist: Any, funclist: Sequence[Array], *args: object, **kw: object) -> Any:
     """`np.piecewise`: the functions, which work element by element, are called on the whole array."""
     peer = peer_of(x, condlist, *(f for f in funclist if not callable(f)))
     v = array(x, peer)

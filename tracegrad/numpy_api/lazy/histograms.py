@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -43,17 +42,17 @@ from tracegrad.ops.indexing.gather_scatter import gather, scatter_add
 from tracegrad.ops.reduce.bin_count import bin_count
 from tracegrad.ops.shape import linear
 from tracegrad.ops.shape.linear import flip, reshape, stop_gradient
-from tracegrad.typing import Array, ArrayLike
+from tracegrad.typing import Array, ArrayLike, Number
 
 _ESTIMATORS = ("auto", "doane", "fd", "rice", "scott", "sqrt", "stone", "sturges")
 
 
-def _is_count(bins: Any) -> bool:
+def _is_count(bins: int) -> bool:
     return isinstance(bins, str) or (not isinstance(bins, list | tuple) and np.ndim(bins) == 0)
 
 
 # -- edges -----------------------------------------------------------------------------------------------------------
-def _ends(x: Array, bounds: Any) -> tuple[Any, Any]:
+def _ends(x: Array, bounds: tuple[int, ...] | None) -> tuple[Array | Number, ...]:
     """Return the first and the last edge of bins of equal width."""
     if bounds is not None:
         first, last = bounds
@@ -73,7 +72,7 @@ def _ends(x: Array, bounds: Any) -> tuple[Any, Any]:
     return where(same, subtract(first, 0.5), first), where(same, add(last, 0.5), last)
 
 
-def _edges(name: str, x: Array, bins: Any, bounds: Any) -> Any:
+def _edges(name: str, x: Array, bins: Any, bounds: tuple[int, ...] | None) -> Array:
     if isinstance(bins, str):
         bins = _estimated(name, x, bins, bounds)
     if not _is_count(bins):
@@ -92,7 +91,7 @@ def _edges(name: str, x: Array, bins: Any, bounds: Any) -> Any:
     return to_dtype(creation.linspace(first, last, bins.__index__() + 1), kind)
 
 
-def _estimated(name: str, x: Any, how: str, bounds: Any) -> int:
+def _estimated(name: str, x: Array | Number, how: str, bounds: Any) -> int:
     """Compute the number of bins by one of NumPy's estimators, which is queried."""
     if how not in _ESTIMATORS:
         raise ValueError(located(f"{how!r} is not a valid estimator for `bins`"))
@@ -106,13 +105,13 @@ def _estimated(name: str, x: Any, how: str, bounds: Any) -> int:
     return int(result)
 
 
-def _require_no_weights(bins: Any, weights: Any) -> None:
+def _require_no_weights(bins: int, weights: object) -> None:
     if isinstance(bins, str) and weights is not None:
         why = "Automated estimation of the number of bins is not supported for weighted data"
         raise TypeError(located(why))
 
 
-def _bin_of(x: Any, edges: Any, even: bool) -> tuple[Any, Any]:
+def _bin_of(x: Array, edges: Array, even: bool) -> tuple[Array, ...]:
     """Return the bin of each element of a vector, and whether it is in one; the last bin is closed."""
     n = edges.shape[0] - 1
     if even and edges.dtype.kind == "f":
@@ -124,7 +123,7 @@ def _bin_of(x: Any, edges: Any, even: bool) -> tuple[Any, Any]:
     return minimum(maximum(bin_index, 0), n - 1), inside
 
 
-def _even_bin_of(x: Any, edges: Any, n: int) -> tuple[Any, Any]:
+def _even_bin_of(x: Array, edges: Array, n: int) -> tuple[Array, ...]:
     """Find the bins of elements among bins of equal width: by the quotient, corrected by at most one bin."""
     x, edges = stop_gradient(x), array(stop_gradient(edges), peer_of(x, edges))
     first, last = edges[0], edges[n]
@@ -139,13 +138,13 @@ def _even_bin_of(x: Any, edges: Any, n: int) -> tuple[Any, Any]:
 
 # -- histograms ------------------------------------------------------------------------------------------------------
 @implements(np.histogram_bin_edges)
-def histogram_bin_edges(a: ArrayLike, bins: Any = 10, range: Any = None, weights: ArrayLike | None = None) -> Any:
+def histogram_bin_edges(a: ArrayLike, bins: int = 10, range: Any = None, weights: ArrayLike | None = None) -> Array:
     """`np.histogram_bin_edges`."""
     _require_no_weights(bins, weights)
     return _edges("histogram_bin_edges", raveled(arrays(a)[0]), bins, range)
 
 
-def _sums(bin_indices: Any, inside: Any, weights: Any, shape: tuple[int, ...]) -> Array:
+def _sums(bin_indices: tuple[Array, ...], inside: Array, weights: Array | None, shape: tuple[int, ...]) -> Array:
     """Sum the weights in each bin, or count the elements."""
     peer = peer_of(*bin_indices)
     if weights is None:
@@ -158,7 +157,7 @@ def _sums(bin_indices: Any, inside: Any, weights: Any, shape: tuple[int, ...]) -
 range_ = range
 
 
-def _weights_of(x: Any, weights: Any) -> Any:
+def _weights_of(x: Any, weights: ArrayLike) -> Any:
     if weights is None:
         return None
     w = array(weights, peer_of(x, weights))
@@ -170,8 +169,12 @@ def _weights_of(x: Any, weights: Any) -> Any:
 
 @implements(np.histogram)
 def histogram(
-    a: ArrayLike, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None
-) -> tuple[Any, Any]:
+    a: ArrayLike,
+    bins: int = 10,
+    range: tuple[int, ...] | None = None,
+    density: bool | None = None,
+    weights: ArrayLike | None = None,
+) -> tuple[Array, ...]:
     """`np.histogram`: counts have no derivative, sums of weights have one with respect to the weights."""
     _require_no_weights(bins, weights)
     args = arrays(*(v for v in (a, weights) if v is not None))
@@ -187,8 +190,8 @@ def histogram(
 
 @implements(np.histogramdd)
 def histogramdd(
-    sample: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None
-) -> tuple[Any, list[Any]]:
+    sample: ArrayLike, bins: Any = 10, range: Any = None, density: object = None, weights: ArrayLike | None = None
+) -> tuple[Array, list[Array]]:
     """`np.histogramdd`."""
     if isinstance(bins, str):
         raise TypeError(located("histogramdd: `bins` must be numbers or edges"))
@@ -220,7 +223,7 @@ def _along(x: Array, axis: int, rank: int) -> Array:
     return reshape(x, shape=tuple(x.shape[0] if i == axis else 1 for i in range_(rank)))
 
 
-def _columns(sample: Any) -> list[Any]:
+def _columns(sample: ArrayLike) -> list[Array]:
     """Return the coordinates of the points, one row for each."""
     if isinstance(sample, list | tuple):
         return [raveled(x) for x in arrays(*sample)]
@@ -232,8 +235,13 @@ def _columns(sample: Any) -> list[Any]:
 
 @implements(np.histogram2d)
 def histogram2d(
-    x: ArrayLike, y: ArrayLike, bins: Any = 10, range: Any = None, density: Any = None, weights: ArrayLike | None = None
-) -> tuple[Any, Any, Any]:
+    x: ArrayLike,
+    y: ArrayLike,
+    bins: Any = 10,
+    range: object = None,
+    density: object = None,
+    weights: ArrayLike | None = None,
+) -> tuple[Array, Array, Array]:
     """`np.histogram2d`."""
     if not _is_count(bins) and len(bins) not in (1, 2):
         bins = [bins, bins]
@@ -243,7 +251,7 @@ def histogram2d(
 
 # -- counts and positions ----------------------------------------------------------------------------------------------
 @implements(np.bincount)
-def bincount(x: ArrayLike, /, weights: ArrayLike | None = None, minlength: Any = 0) -> Array:
+def bincount(x: ArrayLike, /, weights: ArrayLike | None = None, minlength: int = 0) -> Array:
     """`np.bincount`: the length of the result is queried unless `minlength` is enough; that leaves a guard."""
     args = arrays(*(v for v in (x, weights) if v is not None))
     values = args[0]
@@ -266,7 +274,7 @@ def bincount(x: ArrayLike, /, weights: ArrayLike | None = None, minlength: Any =
 
 
 @implements(np.digitize)
-def digitize(x: ArrayLike, bins: Sequence[Any], right: bool = False) -> Any:
+def digitize(x: ArrayLike, bins: list[float], right: bool = False) -> Array:
     """`np.digitize`; whether traced bins increase or decrease is a query, which leaves a guard."""
     values, edges = arrays(x, bins)
     values, edges = to_float(values), to_float(edges)

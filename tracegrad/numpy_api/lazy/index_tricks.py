@@ -87,7 +87,7 @@ def _dims(shape: Any) -> tuple[int, ...]:
 
 
 @implements(np.unravel_index)
-def unravel_index(indices: ArrayLike, shape: Any, order: str = "C") -> tuple[Any, ...]:
+def unravel_index(indices: ArrayLike, shape: int | Sequence[int], order: str = "C") -> tuple[Array, ...]:
     """`np.unravel_index`; whether all indices are within the shape is a query, which leaves a guard."""
     x = to_dtype(arrays(indices)[0], "int64")
     dims = _dims(shape)
@@ -100,7 +100,7 @@ def unravel_index(indices: ArrayLike, shape: Any, order: str = "C") -> tuple[Any
 
 
 @implements(np.ravel_multi_index)
-def ravel_multi_index(multi_index: Any, dims: Any, mode: Any = "raise", order: str = "C") -> Any:
+def ravel_multi_index(multi_index: Any, dims: Any, mode: str = "raise", order: str = "C") -> Any:
     """`np.ravel_multi_index`; with mode "raise", whether all are within range is a query, which leaves a guard."""
     sizes = _dims(dims)
     xs = [to_dtype(x, "int64") for x in arrays(*multi_index)]
@@ -123,7 +123,12 @@ def ravel_multi_index(multi_index: Any, dims: Any, mode: Any = "raise", order: s
 # -- in another array --------------------------------------------------------------------------------------------------
 @implements(np.isin)
 def isin(
-    element: Any, test_elements: Any, assume_unique: bool = False, invert: bool = False, *, kind: Any = None
+    element: ArrayLike,
+    test_elements: ArrayLike,
+    assume_unique: bool = False,
+    invert: bool = False,
+    *,
+    kind: object = None,
 ) -> Any:
     """`np.isin`."""
     x, tests = promoted(arrays(element, test_elements))
@@ -146,7 +151,7 @@ def isin(
 
 # -- sorted order ------------------------------------------------------------------------------------------------------
 @implements(np.lexsort)
-def lexsort(keys: Sequence[Any], axis: int = -1) -> Any:
+def lexsort(keys: tuple[Array, ...], axis: int = -1) -> Array:
     """`np.lexsort`: the last key counts most."""
     sort_keys = arrays(*keys) if isinstance(keys, list | tuple) else list(arrays(keys)[0])
     peer = peer_of(*sort_keys)

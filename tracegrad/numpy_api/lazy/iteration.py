@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from tracegrad.numpy_api.registry import refuse
 from tracegrad.numpy_api.shapes import broadcast_to
 from tracegrad.ops.core.op import Carrier
 from tracegrad.ops.shape.linear import reshape, transpose
-from tracegrad.typing import Array, ArrayLike, DTypeLike
+from tracegrad.typing import Array, ArrayLike, DTypeLike, Number
 
 
 # -- vectorize -------------------------------------------------------------------------------------------------------
@@ -42,7 +42,7 @@ class Vectorized:
         self.__doc__ = pyfunc.__doc__ if doc is None else doc
         self.__name__ = getattr(pyfunc, "__name__", "vectorize")
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: Any, **kwargs: object) -> Any:
         if self.pyfunc is None:  # used as a decorator with arguments
             return Vectorized(args[0], self.otypes, None, self.excluded, False, self.signature)
         keys = [*range(len(args)), *kwargs]
@@ -81,19 +81,19 @@ class Vectorized:
         return reshape(stack(values, 0), shape=(*batch_shape, *values[0].shape)) if batch_shape else values[0]
 
 
-def frompyfunc(func: Any, /, nin: int, nout: int, **kwargs: Any) -> Any:
+def frompyfunc(func: Callable[..., object], /, nin: int, nout: int, **kwargs: object) -> Callable[..., object]:
     """`np.frompyfunc`; results for traced arrays are arrays of numbers, not of Python objects."""
     of_numpy: Any = np.frompyfunc(func, nin, nout, **kwargs)
     traced = Vectorized(func)
 
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: ArrayLike, **kwargs: object) -> Any:
         return of_numpy(*args, **kwargs) if peer_of(*args) is None else traced(*args, **kwargs)
 
     return call
 
 
 # -- nditer and ndenumerate ------------------------------------------------------------------------------------------
-def _of_known_sizes(*values: ArrayLike) -> tuple[Any, ...]:
+def _of_known_sizes(*values: ArrayLike) -> tuple[Array, ...]:
     """Return the arrays; for a masked selection, the selected elements."""
     return tuple([x._as_exact() if hasattr(x, "_as_exact") else x for x in arrays(*values)])
 
@@ -108,7 +108,7 @@ class NDEnumerate:
     def __iter__(self) -> NDEnumerate:
         return self
 
-    def __next__(self) -> tuple[tuple[int, ...], Any]:
+    def __next__(self) -> tuple[tuple[int, ...], Array]:
         index = next(self._indices)
         return index, self._array[index]
 
@@ -121,13 +121,13 @@ class NDIter:
 
     def __init__(
         self,
-        op: Any,
+        op: Array | Number,
         flags: Sequence[str] | None = None,
-        op_flags: Any = None,
-        op_dtypes: Any = None,
+        op_flags: Sequence[str] | None = None,
+        op_dtypes: object = None,
         order: str = "K",
         casting: str = "safe",
-        **others: Any,
+        **others: object,
     ):
         unknown = sorted({*(flags or ()), *others} - _FLAGS)
         if unknown or op_dtypes is not None:
@@ -168,7 +168,7 @@ class NDIter:
     finished = property(lambda self: self._at >= self.itersize, doc="Whether there are no more elements.")
 
     @property
-    def value(self) -> Any:
+    def value(self) -> Array | tuple[Array, ...]:
         """Return the elements."""
         results = tuple(map(self._element, self.operands))
         return results if self._is_multiple else results[0]
@@ -227,7 +227,7 @@ class Broadcast:
 
 
 # -- arrays from iterators -------------------------------------------------------------------------------------------
-def fromiter(iter: Iterable[Any], dtype: DTypeLike, count: int = -1, *, like: Array | None = None) -> Any:
+def fromiter(iter: Iterable[Array], dtype: DTypeLike, count: int = -1, *, like: Array | None = None) -> Any:
     """`np.fromiter`."""
     elements = list(iter if count < 0 else itertools.islice(iter, count))
     if len(elements) < count:
@@ -235,7 +235,7 @@ def fromiter(iter: Iterable[Any], dtype: DTypeLike, count: int = -1, *, like: Ar
     return creation.array(elements, dtype)
 
 
-def asarray_chkfinite(a: Array, dtype: DTypeLike = None, order: Any = None) -> Any:
+def asarray_chkfinite(a: Array, dtype: DTypeLike = None, order: str | None = None) -> Any:
     """`np.asarray_chkfinite`; whether all elements are finite is a query, which leaves a guard."""
     result = creation.asarray(a, dtype, order)
     if result.dtype.kind in "fc" and not bool(np.all(np.isfinite(result))):
@@ -244,7 +244,7 @@ def asarray_chkfinite(a: Array, dtype: DTypeLike = None, order: Any = None) -> A
 
 
 # -- r_ and c_ -------------------------------------------------------------------------------------------------------
-def joined(key: Any, axis: int, ndmin: int, trans1d: int) -> Any:
+def joined(key: Any, axis: int, ndmin: int, trans1d: int) -> Array:
     """`np.r_[key]` with axis 0, at least 1 axis and -1; `np.c_[key]` with -1, 2 and 0."""
     parts = list(key) if isinstance(key, tuple) else [key]
     if parts and isinstance(parts[0], str):
@@ -260,7 +260,7 @@ def joined(key: Any, axis: int, ndmin: int, trans1d: int) -> Any:
     return concatenate([to_dtype(x, np.result_type(*kinds)) for x in results], axis)
 
 
-def _as_operand(x: ArrayLike, peer: Any, ndmin: int, trans1d: int) -> Array:
+def _as_operand(x: ArrayLike, peer: Carrier | None, ndmin: int, trans1d: int) -> Array:
     if isinstance(x, slice):
         result, rank = _range(x), 1
     else:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from tracegrad.errors import located
@@ -19,7 +17,7 @@ from tracegrad.typing import Array, ArrayLike
 
 
 @implements(np.linalg.lstsq)
-def lstsq(a: ArrayLike, b: ArrayLike, rcond: Any = None) -> tuple[Any, Any, Any, Any]:
+def lstsq(a: ArrayLike, b: ArrayLike, rcond: object = None) -> tuple[Array, ...]:
     """`np.linalg.lstsq`: solution, residuals, rank, singular values."""
     x, y = arrays(a, b)
     x, y = promoted([matrices("lstsq", x), to_float(y)])
@@ -38,7 +36,7 @@ def lstsq(a: ArrayLike, b: ArrayLike, rcond: Any = None) -> tuple[Any, Any, Any,
     return solution, residuals, rank, values
 
 
-def solved(x: Array, y: Array, rtol: float) -> tuple[Any, Any, Any]:
+def solved(x: Array, y: Array, rtol: float) -> tuple[Array, ...]:
     """Solve for a matrix and one or more right-hand sides; also return the rank and the singular values."""
     sides = y if len(y.shape) > 1 else reshape(y, shape=(*y.shape, 1))
     result, rank, values = least_squares.least_squares(x, sides, rtol=rtol)

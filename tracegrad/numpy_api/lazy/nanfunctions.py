@@ -21,23 +21,25 @@ from tracegrad.typing import Array, ArrayLike, Axes, DTypeLike
 UNSET: Any = np._NoValue
 
 
-def _one(a: Any) -> Any:
+def _one(a: Any) -> Array:
     return arrays(a)[0]
 
 
-def valid(x: Array, where: Any = True) -> Array:
+def valid(x: Array, where: ArrayLike = True) -> Array:
     """Return the mask of elements that count: not nan, and `where` is true."""
     known = logical_not(isnan(x))
     return known if where is True else logical_and(known, *arrays(where))
 
 
-def filled(x: Array, value: float) -> Any:
+def filled(x: Array, value: float) -> Array:
     """`x` with `value` for nan."""
     return _where(isnan(x), value, x) if x.dtype.kind in "fc" else x
 
 
 # -- extrema ---------------------------------------------------------------------------------------------------------
-def _extreme(of: Callable[..., Any], worst: float, a: Any, axis: Any, keepdims: bool, initial: Any, where: Any) -> Any:
+def _extreme(
+    of: Callable[..., Any], worst: float, a: ArrayLike, axis: Any, keepdims: bool, initial: Any, where: Any
+) -> Any:
     x = _one(a)
     if x.dtype.kind not in "fc":
         return of(x, axis, None, keepdims, initial, where)
@@ -49,7 +51,12 @@ def _extreme(of: Callable[..., Any], worst: float, a: Any, axis: Any, keepdims: 
 
 @implements(np.nanmax, refuses=("out",))
 def nanmax(
-    a: ArrayLike, axis: Axes = None, out: Any = None, keepdims: bool = False, initial: Any = UNSET, where: Any = True
+    a: ArrayLike,
+    axis: Axes = None,
+    out: Array | None = None,
+    keepdims: bool = False,
+    initial: object = UNSET,
+    where: ArrayLike = True,
 ) -> Any:
     """`np.nanmax`."""
     return _extreme(reductions.max, -math.inf, a, axis, keepdims, initial, where)
@@ -57,7 +64,12 @@ def nanmax(
 
 @implements(np.nanmin, refuses=("out",))
 def nanmin(
-    a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, initial: Any = UNSET, where: Any = True
+    a: ArrayLike,
+    axis: Axes = None,
+    out: Array | None = None,
+    keepdims: bool = False,
+    initial: object = UNSET,
+    where: ArrayLike = True,
 ) -> Any:
     """`np.nanmin`."""
     return _extreme(reductions.min, math.inf, a, axis, keepdims, initial, where)
@@ -73,13 +85,13 @@ def _arg(of: Callable[..., Any], worst: float, a: Any, axis: Any, keepdims: bool
 
 
 @implements(np.nanargmax, refuses=("out",))
-def nanargmax(a: Any, axis: Any = None, out: Any = None, *, keepdims: bool = False) -> Any:
+def nanargmax(a: ArrayLike, axis: int | None = None, out: Array | None = None, *, keepdims: bool = False) -> Any:
     """`np.nanargmax`; whether a slice is all nan is a query, which leaves a guard."""
     return _arg(reductions.argmax, -math.inf, a, axis, keepdims)
 
 
 @implements(np.nanargmin, refuses=("out",))
-def nanargmin(a: Any, axis: Any = None, out: Any = None, *, keepdims: bool = False) -> Any:
+def nanargmin(a: ArrayLike, axis: int | None = None, out: Array | None = None, *, keepdims: bool = False) -> Any:
     """`np.nanargmin`; whether a slice is all nan is a query, which leaves a guard."""
     return _arg(reductions.argmin, math.inf, a, axis, keepdims)
 
@@ -90,37 +102,37 @@ def nanprod(
     a: ArrayLike,
     axis: Axes = None,
     dtype: DTypeLike = None,
-    out: Any = None,
+    out: Array | None = None,
     keepdims: bool = False,
-    initial: Any = UNSET,
-    where: Any = True,
+    initial: object = UNSET,
+    where: ArrayLike = True,
 ) -> Any:
     """`np.nanprod`."""
     return reductions.prod(filled(_one(a), 1.0), axis, dtype, None, keepdims, initial, where)
 
 
 @implements(np.nancumsum, refuses=("out",))
-def nancumsum(a: ArrayLike, axis: Axes = None, dtype: DTypeLike = None, out: Any = None) -> Any:
+def nancumsum(a: ArrayLike, axis: Axes = None, dtype: DTypeLike = None, out: Array | None = None) -> Any:
     """`np.nancumsum`."""
     return reductions.cumsum(filled(_one(a), 0.0), axis, dtype)
 
 
 @implements(np.nancumprod, refuses=("out",))
-def nancumprod(a: ArrayLike, axis: Axes = None, dtype: DTypeLike = None, out: Any = None) -> Any:
+def nancumprod(a: ArrayLike, axis: Axes = None, dtype: DTypeLike = None, out: Array | None = None) -> Any:
     """`np.nancumprod`."""
     return reductions.cumprod(filled(_one(a), 1.0), axis, dtype)
 
 
 @implements(np.nanvar, refuses=("out",))
 def nanvar(
-    a: Any,
+    a: ArrayLike,
     axis: Axes = None,
-    dtype: Any = None,
-    out: Any = None,
+    dtype: DTypeLike = None,
+    out: Array | None = None,
     ddof: float = 0,
     keepdims: bool = False,
     *,
-    where: Any = True,
+    where: ArrayLike = True,
     mean: ArrayLike = UNSET,
     correction: Any = UNSET,
 ) -> Array:
@@ -144,13 +156,13 @@ def nanstd(
     a: ArrayLike,
     axis: Axes = None,
     dtype: DTypeLike = None,
-    out: Any = None,
+    out: Array | None = None,
     ddof: float = 0,
     keepdims: bool = False,
     *,
-    where: Any = True,
+    where: ArrayLike = True,
     mean: ArrayLike = UNSET,
-    correction: Any = UNSET,
+    correction: object = UNSET,
 ) -> Array:
     """`np.nanstd`: the square root of `np.nanvar`."""
     return reductions.root(nanvar(a, axis, dtype, None, ddof, keepdims, where=where, mean=mean, correction=correction))

@@ -37,15 +37,15 @@ def _one(a: Any) -> Any:
 
 
 # -- with computed values --------------------------------------------------------------------------------------------
-def _ends(x: Array, axis: int) -> tuple[Any, Any]:
+def _ends(x: Array, axis: int) -> tuple[Array, Array]:
     n = x.shape[axis]
     return along(x, axis, 0, 1), along(x, axis, n - 1, n)
 
 
-def _ramps(x: Array, axis: int, widths: tuple[int, int], ends: tuple[Any, Any]) -> list[Any]:
+def _ramps(x: Array, axis: int, widths: tuple[int, int], ends: tuple[Array, Array]) -> list[Array]:
     first, last = _ends(x, axis)
 
-    def ramp(end: Any, edge: Any, width: int) -> Any:
+    def ramp(end: ArrayLike, edge: Array, width: int) -> Array:
         steps = linspace(
             end,
             reshape(edge, shape=tuple(n for k, n in enumerate(edge.shape) if k != axis)),
@@ -58,8 +58,8 @@ def _ramps(x: Array, axis: int, widths: tuple[int, int], ends: tuple[Any, Any]) 
     return [ramp(ends[0], first, widths[0]), x, flip(ramp(ends[1], last, widths[1]), axes=(axis,))]
 
 
-def _statistic(of: Callable[..., Any]) -> Any:
-    def padded(x: Array, axis: int, widths: tuple[int, int], lengths: tuple[Any, Any]) -> list[Any]:
+def _statistic(of: Callable[..., Any]) -> Callable[..., object]:
+    def padded(x: Array, axis: int, widths: tuple[int, int], lengths: tuple[Array, Array]) -> list[Array]:
         n = x.shape[axis]
         low, high = (n if m is None else min(int(m), n) for m in lengths)
         if not low or not high:
@@ -75,11 +75,11 @@ def _statistic(of: Callable[..., Any]) -> Any:
     return padded
 
 
-def _odd(mode: str) -> Any:
+def _odd(mode: str) -> Callable[..., object]:
     """Make the padding of `reflect_type="odd"`: reflected about the points at the edges."""
     skip = 1 if mode == "reflect" else 0
 
-    def padded(x: Array, axis: int, widths: tuple[int, int], _: Any) -> list[Any]:
+    def padded(x: Array, axis: int, widths: tuple[int, int], _: object) -> list[Array]:
         n = x.shape[axis]
         if max(widths) > n - skip:
             raise refuse("np.pad with reflect_type='odd' by more elements than there are", "pad twice")
@@ -91,7 +91,7 @@ def _odd(mode: str) -> Any:
     return padded
 
 
-def _pad_by_index(x: Any, axis: int, indices: list[int]) -> Any:
+def _pad_by_index(x: Array, axis: int, indices: list[int]) -> Array:
     """Return the elements at `indices` along an axis: concatenated slices of `x`, or a gather if there are many runs.
 
     A slice goes forwards, backwards, or repeats one element.
@@ -114,7 +114,7 @@ def _runs(indices: list[int]) -> Iterator[tuple[int, int, int]]:
         low = high
 
 
-def _run(x: Any, axis: int, first: int, step: int, count: int) -> Array:
+def _run(x: Array, axis: int, first: int, step: int, count: int) -> Array:
     last = first + step * (count - 1)
     section = along(x, axis, min(first, last), max(first, last) + 1)
     if step == 0:
@@ -122,7 +122,7 @@ def _run(x: Any, axis: int, first: int, step: int, count: int) -> Array:
     return section if step > 0 else flip(section, axes=(axis,))
 
 
-_BY_VALUE = {
+_BY_VALUE: dict[str, Callable[..., Any]] = {
     "linear_ramp": _ramps,
     "odd reflect": _odd("reflect"),
     "odd symmetric": _odd("symmetric"),
@@ -163,12 +163,12 @@ def _pairs(values: ArrayLike, rank: int) -> list[tuple[Any, Any]]:
     return [(a, b) for a, b in pairs]
 
 
-def _padded_constant(x: Any, widths: list[tuple[int, int]], kwargs: dict[str, Any]) -> Any:
+def _padded_constant(x: Array, widths: list[tuple[int, int]], kwargs: dict[str, Any]) -> Array:
     values = kwargs.pop("constant_values", 0)
     if kwargs:
         raise refuse(f"the argument {sorted(kwargs)[0]}= of np.pad with mode='constant'")
-    if peer_of(values) is not None:
-        if peer_of(values) is not values or values.shape:
+    if (peer := peer_of(values)) is not None:
+        if peer is not values or peer.shape:
             return _padded_traced(x, widths, values)
         inside = _pad_once(_true_like(x), widths, False)
         return where(inside, _pad_once(x, widths, 0), values)
@@ -197,7 +197,7 @@ def _true_like(x: Array) -> Array:
     return linear.full(shape=x.shape, value=True, dtype="bool")
 
 
-def _pad_once(x: Any, widths: list[tuple[int, int]], value: Any) -> Any:
+def _pad_once(x: Array, widths: list[tuple[int, int]], value: float) -> Array:
     kind = {"b": bool, "f": float, "c": complex}.get(x.dtype.kind, int)
     low, high = (tuple(int(pair[side]) for pair in widths) for side in (0, 1))
     return linear.pad(x, low=low, high=high, interior=(0,) * len(low), value=kind(value))

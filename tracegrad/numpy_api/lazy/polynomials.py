@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,7 +22,12 @@ from tracegrad.ops.linalg.contraction import matmul_any
 from tracegrad.ops.reduce import scans
 from tracegrad.ops.shape.linear import broadcast_to, flip, full, pad, reduce_sum, reshape, zeros_like
 from tracegrad.tree import treat_as
-from tracegrad.typing import Array, ArrayLike
+from tracegrad.typing import Array, ArrayLike, Number
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tracegrad.ops.core.elementwise_op import Elementwise
 
 
 def _coefficients(name: str, *values: Any) -> list[Any]:
@@ -36,7 +41,9 @@ def _coefficients(name: str, *values: Any) -> list[Any]:
 class Polynomial(np.poly1d):
     """`np.poly1d` with traced coefficients; NumPy's functions give traced results for it, too."""
 
-    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+    def __array_function__(
+        self, function: Callable[..., object], types: tuple[type, ...], args: Any, kwargs: Any
+    ) -> Any:
         if function not in _OF_POLYNOMIALS:
             args = tuple([x.coeffs if isinstance(x, np.poly1d) else x for x in args])
         return dispatch_function(function, args, kwargs)
@@ -46,7 +53,7 @@ def _traced_too(name: str) -> None:
     of_numpy = getattr(np.poly1d, name)
 
     @functools.wraps(of_numpy)
-    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def method(self: Any, *args: object, **kwargs: object) -> Any:
         result = of_numpy(self, *args, **kwargs)
         if isinstance(result, tuple):
             return tuple(map(polynomial, result))
@@ -92,7 +99,7 @@ def of_coefficients(variable: str, coefficients: Any) -> Any:
 treat_as(Polynomial, np.poly1d)
 
 
-def _like_operands(result: Any, *operands: Any) -> Any:
+def _like_operands(result: Array, *operands: object) -> Array | Polynomial:
     """Return the result as a `np.poly1d` if an operand is one."""
     return polynomial(result) if any(isinstance(p, np.poly1d) for p in operands) else result
 
@@ -109,7 +116,7 @@ def polyval(p: Any, x: Any) -> Any:
     return out
 
 
-def _ones(shape: tuple[int, ...], like: Any) -> Any:
+def _ones(shape: tuple[int, ...], like: Any) -> Array:
     one: Any = 1.0 if like.dtype.kind == "f" else 1
     return constant(full(shape=shape, value=one, dtype=like.dtype.name), peer_of(like))
 
@@ -118,7 +125,7 @@ _MAX_UNROLLED = 8  # columns that are unrolled into products; for more, a scan c
 
 
 @implements(np.vander)
-def vander(x: Any, N: int | None = None, increasing: bool = False) -> Any:
+def vander(x: ArrayLike, N: int | None = None, increasing: bool = False) -> Any:
     """`np.vander`."""
     (v,) = arrays(x)
     if len(v.shape) != 1:
@@ -138,7 +145,7 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> Any:
 
 
 @implements(np.poly)
-def poly(seq_of_zeros: Any) -> Array:
+def poly(seq_of_zeros: ArrayLike) -> Array:
     """`np.poly` for roots or a matrix; whether complex roots come in conjugate pairs is a query."""
     (roots,) = arrays(seq_of_zeros)
     if len(roots.shape) == 2 and roots.shape[0] == roots.shape[1] != 0:
@@ -167,7 +174,7 @@ def polyfit(
     rcond: Any = None,
     full: bool = False,
     w: ArrayLike | None = None,
-    cov: Any = False,
+    cov: object = False,
 ) -> Any:
     """`np.polyfit`, with derivatives with respect to points, values and weights."""
     v, values, *weights = (to_float(u) for u in arrays(*(u for u in (x, y, w) if u is not None)))
@@ -197,7 +204,7 @@ def polyfit(
     return (result, _covariance(left, scale, rest, cov)) if cov else result
 
 
-def _covariance(x: Any, scale: Any, rest: Any, cov: Any) -> Array:
+def _covariance(x: Array, scale: Array | Number, rest: Array, cov: object) -> Array:
     """Compute the covariances of coefficients for the columns of `x`, divided by their scales; `rest` are residuals."""
     n, order = x.shape
     base = divide(inv(matmul_any(matrix_transpose(x), x)), multiply(reshape(scale, shape=(order, 1)), scale))
@@ -210,32 +217,32 @@ def _covariance(x: Any, scale: Any, rest: Any, cov: Any) -> Array:
 
 
 # -- arithmetic --------------------------------------------------------------------------------------------------------
-def _sum(a1: Any, a2: Any, of: Any, name: str) -> Any:
+def _sum(a1: ArrayLike, a2: ArrayLike, of: Elementwise, name: str) -> Any:
     x, y = _coefficients(name, a1, a2)
     n = max(x.shape[0], y.shape[0])
     return _like_operands(of(_padded(x, n - x.shape[0], 0), _padded(y, n - y.shape[0], 0)), a1, a2)
 
 
 @implements(np.polyadd)
-def polyadd(a1: Any, a2: Any) -> Any:
+def polyadd(a1: ArrayLike, a2: ArrayLike) -> Any:
     """`np.polyadd`."""
     return _sum(a1, a2, add, "polyadd")
 
 
 @implements(np.polysub)
-def polysub(a1: Any, a2: Any) -> Any:
+def polysub(a1: ArrayLike, a2: ArrayLike) -> Any:
     """`np.polysub`."""
     return _sum(a1, a2, subtract, "polysub")
 
 
 @implements(np.polymul)
-def polymul(a1: Any, a2: Any) -> Any:
+def polymul(a1: ArrayLike, a2: ArrayLike) -> Array | Polynomial:
     """`np.polymul`."""
     return _like_operands(convolve(*_coefficients("polymul", a1, a2)), a1, a2)
 
 
 @implements(np.polydiv)
-def polydiv(u: Any, v: Any) -> tuple[Any, Any]:
+def polydiv(u: Polynomial, v: ArrayLike) -> tuple[Any, Any]:
     """`np.polydiv`; leading coefficients of the remainder that are 0 are not removed."""
     x, y = promoted([to_float(c) for c in _coefficients("polydiv", u, v)])
     m, n = x.shape[0], y.shape[0]
@@ -252,7 +259,7 @@ def polydiv(u: Any, v: Any) -> tuple[Any, Any]:
 
 
 @implements(np.polyder)
-def polyder(p: Any, m: int = 1) -> Any:
+def polyder(p: ArrayLike, m: int = 1) -> Array | Polynomial:
     """`np.polyder`."""
     (c,) = _coefficients("polyder", p)
     times = m.__index__()
@@ -265,7 +272,7 @@ def polyder(p: Any, m: int = 1) -> Any:
 
 
 @implements(np.polyint)
-def polyint(p: Any, m: int = 1, k: Any = None) -> Any:
+def polyint(p: ArrayLike, m: int = 1, k: Sequence[float] | None = None) -> Any:
     """`np.polyint`."""
     (c,) = _coefficients("polyint", p)
     c, times = to_float(c), m.__index__()

@@ -45,7 +45,7 @@ from tracegrad.ops.reduce import partition, sorting
 from tracegrad.ops.reduce.scans import cumsum
 from tracegrad.ops.reduce.sorting import searchsorted
 from tracegrad.ops.shape.linear import broadcast_to, concatenate, full, reduce_sum, reshape, stop_gradient, transpose
-from tracegrad.typing import Array, ArrayLike, Axes
+from tracegrad.typing import Array, ArrayLike, Axes, Number
 
 # The parameters (a, b) of continuous methods, whose position in n elements is n q + a + q (1 - a - b) - 1.
 _BETWEEN = {
@@ -63,7 +63,7 @@ _DISCRETE = ("inverted_cdf", "closest_observation", "lower", "higher", "nearest"
 _METHODS = (*_BETWEEN, *_DISCRETE, "averaged_inverted_cdf", "midpoint")
 
 
-def _with_axes_last(name: str, a: ArrayLike, axis: Axes) -> tuple[Any, tuple[int, ...]]:
+def _with_axes_last(name: str, a: ArrayLike, axis: Axes) -> tuple[Array, tuple[int, ...]]:
     """Return `a` with the reduced axes as its last axis, and its shape with size 1 for the reduced axes."""
     (x,) = arrays(a)
     rank = len(x.shape)
@@ -83,13 +83,13 @@ def _with_axes_last(name: str, a: ArrayLike, axis: Axes) -> tuple[Any, tuple[int
 LEAST_SELECTED = 1024  # elements of a row, from which on a selection replaces the sort
 
 
-def _sorted(x: Any) -> Any:
+def _sorted(x: Array) -> Any:
     if x.dtype.kind == "c":
         return sort(x)
     return sorting.sort(x, axis=len(x.shape) - 1, descending=False, stable=False)[0]
 
 
-def _at(x: Array, k: int) -> Any:
+def _at(x: Array, k: int) -> Array:
     axis = len(x.shape) - 1
     return reshape(along(x, axis, k, k + 1), shape=x.shape[:-1])
 
@@ -97,7 +97,7 @@ def _at(x: Array, k: int) -> Any:
 # -- the median ------------------------------------------------------------------------------------------------------
 @implements(np.median, refuses=("out",))
 def median(
-    a: ArrayLike, axis: Axes = None, out: Any = None, overwrite_input: bool = False, keepdims: bool = False
+    a: ArrayLike, axis: Axes = None, out: Array | None = None, overwrite_input: bool = False, keepdims: bool = False
 ) -> Any:
     """`np.median`; if there are two middle elements, each has half of the derivative."""
     (x,) = arrays(a)
@@ -117,7 +117,7 @@ def median(
 
 @implements(np.nanmedian, refuses=("out",))
 def nanmedian(
-    a: ArrayLike, axis: Axes = None, out: Any = None, overwrite_input: bool = False, keepdims: bool = False
+    a: ArrayLike, axis: Axes = None, out: Array | None = None, overwrite_input: bool = False, keepdims: bool = False
 ) -> Array:
     """`np.nanmedian`."""
     rows, saved = _with_axes_last("nanmedian", to_float(arrays(a)[0]), axis)
@@ -128,11 +128,11 @@ def nanmedian(
     return reshape(result, shape=saved) if keepdims else result
 
 
-def _count(rows: Any) -> Any:
+def _count(rows: Any) -> Array:
     return reduce_sum(to_dtype(logical_not(isnan(rows)), "int64"), axes=(len(rows.shape) - 1,))
 
 
-def _ordered(rows: Any, indices: Any) -> Any:
+def _ordered(rows: Array, indices: Array) -> Array:
     """Select the elements of each row at positions of its sorted order; short rows are sorted without Python."""
     if rows.shape[-1] < LEAST_SELECTED:
         return take_along_axis(_sorted(rows), indices, -1)
@@ -140,14 +140,14 @@ def _ordered(rows: Any, indices: Any) -> Any:
 
 
 # -- quantiles -------------------------------------------------------------------------------------------------------
-def _between(low: Any, high: Any, fraction: Any) -> Any:
+def _between(low: Array, high: Array, fraction: Array | Number) -> Array:
     """Interpolate between `low` and `high`, starting from the nearer one."""
     difference = subtract(high, low)
     near = add(low, multiply(difference, fraction))
     return where(greater_equal(fraction, 0.5), subtract(high, multiply(difference, subtract(1.0, fraction))), near)
 
 
-def _checked(name: str, a: Any, q: Any, method: str, scale: float) -> tuple[Any, Any]:
+def _checked(name: str, a: Array, q: Any, method: str, scale: float) -> tuple[Any, Any]:
     """Return `a` as an array and `q`, scaled to 0 to 1, as a number, an ndarray or a traced array.
 
     Unless the method only selects elements, `a` is converted to floats.
@@ -181,14 +181,23 @@ def _shaped(result: Array, depth: int, saved: tuple[int, ...], keepdims: bool) -
 
 
 def _quantile(
-    name: str, a: Any, q: Any, axis: Any, method: str, keepdims: bool, weights: Any, scale: float, nans: bool
+    name: str,
+    a: Array,
+    q: Any,
+    axis: int | None,
+    method: str,
+    keepdims: bool,
+    weights: ArrayLike,
+    scale: float,
+    nans: bool,
 ) -> Any:
     if weights is not None and method != "inverted_cdf":
         raise ValueError(located(f"Only method 'inverted_cdf' supports weights. Got: {method}."))
     x, q = _checked(name, a, q, method, scale)
     rows, saved = _with_axes_last(name, x, axis)
     if not isinstance(q, float) and rows.dtype.kind == "f" and method not in _DISCRETE:
-        rows, q = promoted([rows, q]) if isinstance(q, Carrier) else (promoted([rows, np.zeros((), q.dtype)])[0], q)
+        carried = isinstance(q, Carrier)
+        rows, q = promoted([rows, q]) if carried else (promoted([rows, np.zeros((), q.dtype)])[0], q)
     n, depth = rows.shape[-1], len(getattr(q, "shape", ()))
     if weights is not None:
         result, last = _weighted(
@@ -198,7 +207,7 @@ def _quantile(
         count = _count(rows) if nans else float(n)
         result, last = _computed(rows, count, q, method, depth)
     else:
-        position = np.quantile(np.arange(float(n)), q, method=method)  # type: ignore[call-overload]
+        position = np.quantile(np.arange(float(n)), q, method=method)
         result, last = _known(rows, position, depth)
     if not nans and rows.dtype.kind == "f":
         last = broadcast_to(reshape(last, shape=(*rows.shape[:-1], *(1,) * depth)), shape=result.shape)
@@ -209,7 +218,7 @@ def _quantile(
     return result if nans else in_memory_order(result, "C")  # NumPy's nanquantile gives a transposed view
 
 
-def _known(rows: Array, position: Any, depth: int) -> tuple[Any, Any]:
+def _known(rows: Array, position: Any, depth: int) -> tuple[Array, ...]:
     """Interpolate the sorted rows at known positions.
 
     NumPy gives the positions, as its result for 0, 1, 2, ... and the last element.
@@ -232,7 +241,7 @@ def _known(rows: Array, position: Any, depth: int) -> tuple[Any, Any]:
     return where(same, below, _between(below, above, fractions)), _at(x, len(indices) - 1)
 
 
-def _position(method: str, q: Array, count: Any) -> tuple[Any, Any]:
+def _position(method: str, q: Array, count: Array | Number) -> Any:
     """Return the position among `count` sorted elements, from 0.
 
     If the weight of the interpolation differs from the position's fraction, return it too.
@@ -256,7 +265,7 @@ def _position(method: str, q: Array, count: Any) -> tuple[Any, Any]:
     return {"lower": floor, "higher": ceil, "nearest": rint}.get(method, lambda x: x)(position), None
 
 
-def _neighbors(method: str, q: Any, count: Any) -> tuple[Any, Any, Any]:
+def _neighbors(method: str, q: Any, count: Array | Number) -> Any:
     """Return the indices of the two of `count` sorted elements around the quantile, and the weight."""
     position, fraction = _position(method, q, count)
     last = maximum(subtract(count, 1.0), 0.0)
@@ -266,7 +275,7 @@ def _neighbors(method: str, q: Any, count: Any) -> tuple[Any, Any, Any]:
     return low, high, subtract(inside, low) if fraction is None else fraction
 
 
-def _computed(x: Any, count: Any, q: Any, method: str, depth: int) -> tuple[Any, Any]:
+def _computed(x: Array, count: Array | Number, q: Any, method: str, depth: int) -> tuple[Array, ...]:
     """Interpolate the sorted elements at positions that depend on values; also return the last element."""
     *batch_shape, n = x.shape
     shape = (*batch_shape, *getattr(q, "shape", ()))
@@ -284,7 +293,7 @@ def _computed(x: Any, count: Any, q: Any, method: str, depth: int) -> tuple[Any,
         low, high, fraction = (picked(array(np.array(k), peer_of(x)), count, 0) for k in neighbors)
     m = math.prod(shape[len(batch_shape) :])
 
-    def index(k: Any) -> Any:
+    def index(k: Array) -> Array:
         return reshape(to_dtype(k, "int64"), shape=(*batch_shape, m))
 
     axis = len(batch_shape)
@@ -298,7 +307,7 @@ def _computed(x: Any, count: Any, q: Any, method: str, depth: int) -> tuple[Any,
     return where(same, below, _between(below, above, to_dtype(fraction, x.dtype))), last
 
 
-def _weighted(x: Any, weights: Any, q: Any, nans: bool) -> tuple[Any, Any]:
+def _weighted(x: Array, weights: Array | Number, q: Array, nans: bool) -> tuple[Array, Array]:
     """Return the first sorted element up to which the weights are the share `q`, and the last element.
 
     Elements of `nans` have no weight.
@@ -323,21 +332,21 @@ def _weighted(x: Any, weights: Any, q: Any, nans: bool) -> tuple[Any, Any]:
     return reshape(result, shape=(*x.shape[:-1], *shape)), _at(ordered, n - 1)
 
 
-def _public(function: Callable[..., Any], scale: float, nans: bool) -> Callable[..., Any]:
+def _public(function: Callable[..., object], scale: float, nans: bool) -> Callable[..., object]:
     """Define a NumPy function of quantiles whose levels go from 0 to `scale`; `q` may be traced."""
     name = function.__name__
 
     def call(
-        a: Any,
+        a: Array,
         q: Any,
         axis: Any = None,
-        out: Any = None,
+        out: Array | None = None,
         overwrite_input: bool = False,
         method: str = "linear",
         keepdims: Any = False,
         *,
         weights: Any = None,
-        interpolation: Any = None,
+        interpolation: object = None,
     ) -> Any:
         return _quantile(name, a, q, axis, method, keepdims is not NO_VALUE and keepdims, weights, scale, nans)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from tracegrad.errors import located
@@ -14,7 +12,7 @@ from tracegrad.numpy_api.registry import implements, refuse
 from tracegrad.numpy_api.shapes import moveaxis
 from tracegrad.ops.elementwise.table import absolute, equal, exp, log, logical_or, multiply, not_equal, sign, where
 from tracegrad.ops.shape.linear import reshape, stop_gradient
-from tracegrad.typing import Array, DTypeLike
+from tracegrad.typing import Array, ArrayLike, DTypeLike
 
 # Traced code calls these functions without a dispatch; here they are registered for other code.
 implements(np.linspace)(linspace)
@@ -23,7 +21,7 @@ implements(np.logspace)(logspace)
 
 @implements(np.geomspace)
 def geomspace(
-    start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: DTypeLike = None, axis: int = 0
+    start: ArrayLike, stop: int, num: int = 50, endpoint: bool = True, dtype: DTypeLike = None, axis: int = 0
 ) -> Array:
     """`np.geomspace`; whether both ends have the same sign is a query, which leaves a guard.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -35,12 +35,22 @@ from tracegrad.ops.indexing.gather_scatter import gather
 from tracegrad.ops.nn.correlation import correlation
 from tracegrad.ops.reduce import scans, sorting
 from tracegrad.ops.shape.linear import flip, pad, reshape
-from tracegrad.typing import Array, ArrayLike, Axes
+from tracegrad.typing import Array, ArrayLike, Axes, Number
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 # -- interp ------------------------------------------------------------------------------------------------------------
 @implements(np.interp)
-def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None) -> Any:
+def interp(
+    x: ArrayLike,
+    xp: Sequence[float],
+    fp: Sequence[float],
+    left: Array | Number | None = None,
+    right: Array | Number | None = None,
+    period: object = None,
+) -> Array:
     """`np.interp`, with derivatives with respect to all arguments; at a corner, those of the piece on the right."""
     peer = peer_of(x, xp, fp, left, right, period)
     v, points, values = (to_float(array(u, peer)) for u in (x, xp, fp))
@@ -54,7 +64,7 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
     return _interpolated(v, points, values, left, right)
 
 
-def _periodic(x: Array, xp: Any, fp: Any, period: Any) -> tuple[Any, Any, Any]:
+def _periodic(x: Array, xp: Array | Number, fp: Any, period: Any) -> tuple[Array, Array, Array]:
     """Sort the points of one period, and add a neighbouring point at either end."""
     period = abs(period)
     x, xp = remainder(x, period), remainder(xp, period)
@@ -65,7 +75,7 @@ def _periodic(x: Array, xp: Any, fp: Any, period: Any) -> tuple[Any, Any, Any]:
     return x, xp, concatenate([along(fp, 0, n - 1, n), fp, along(fp, 0, 0, 1)])
 
 
-def _interpolated(x: Any, xp: Any, fp: Any, left: Any, right: Any) -> Any:
+def _interpolated(x: Array, xp: Array, fp: Array, left: Any, right: Any) -> Array:
     n = xp.shape[0]
     first, last = (reshape(along(u, 0, k, k + 1), shape=()) for u, k in ((xp, 0), (xp, n - 1)))
     low, high = (reshape(along(fp, 0, k, k + 1), shape=()) for k in (0, n - 1))
@@ -83,7 +93,7 @@ def _interpolated(x: Any, xp: Any, fp: Any, left: Any, right: Any) -> Any:
 
 # -- gradient ----------------------------------------------------------------------------------------------------------
 @implements(np.gradient)
-def gradient(f: ArrayLike, *varargs: Any, axis: Axes = None, edge_order: int = 1) -> Any:
+def gradient(f: ArrayLike, *varargs: ArrayLike, axis: Axes = None, edge_order: int = 1) -> tuple[Array, ...] | Array:
     """`np.gradient`; spacings may be traced."""
     x, *args = arrays(f, *varargs)
     x = to_float(x)
@@ -103,12 +113,12 @@ def gradient(f: ArrayLike, *varargs: Any, axis: Axes = None, edge_order: int = 1
     return tuple(results) if is_sequence and len(results) > 1 else results[0]
 
 
-def _axis_gradient(x: Any, axis: int, h: Any, order: int) -> Any:
+def _axis_gradient(x: Array, axis: int, h: Any, order: int) -> Array:
     n = x.shape[axis]
     if n < order + 1:
         raise ValueError(located("Shape of array too small to calculate a numerical gradient"))
 
-    def at(k: int) -> Any:
+    def at(k: int) -> Array:
         return along(x, axis, k % n, k % n + 1)
 
     if is_literal(h) or not h.shape:
@@ -121,7 +131,7 @@ def _axis_gradient(x: Any, axis: int, h: Any, order: int) -> Any:
     return concatenate([ends[0], *inner, ends[1]], axis)
 
 
-def _even(x: Any, axis: int, h: Any, n: int, at: Any, order: int) -> tuple[list[Any], tuple[Any, Any]]:
+def _even(x: Array, axis: int, h: Any, n: int, at: Any, order: int) -> tuple[list[Array], tuple[Array, ...]]:
     inner = [divide(subtract(along(x, axis, 2, n), along(x, axis, 0, n - 2)), multiply(2.0, h))] if n > 2 else []
     if order == 1:
         return inner, (divide(subtract(at(1), at(0)), h), divide(subtract(at(-1), at(-2)), h))
@@ -135,10 +145,10 @@ def _sum(factors: list[Any], terms: list[Any]) -> Array:
     return add(add(a, b), c)
 
 
-def _uneven(x: Array, axis: int, spacings: Any, n: int, at: Any, order: int) -> tuple[list[Any], tuple[Any, Any]]:
+def _uneven(x: Array, axis: int, spacings: Array, n: int, at: Any, order: int) -> tuple[list[Any], tuple[Any, Any]]:
     m = n - 1
 
-    def spacing(k: int) -> Any:
+    def spacing(k: int) -> Array:
         return along(spacings, axis, k % m, k % m + 1)
 
     inner = []
@@ -162,7 +172,7 @@ def _uneven(x: Array, axis: int, spacings: Any, n: int, at: Any, order: int) -> 
 
 
 # -- convolution -------------------------------------------------------------------------------------------------------
-def _correlated(x: Any, v: Any, mode: Any) -> Array:
+def _correlated(x: Array, v: Array, mode: Any) -> Array:
     """Compute the products of `v` with the windows of a longer `x`."""
     m = v.shape[0]
     whole = {"full": (m - 1, m - 1), "same": (m // 2, m - m // 2 - 1), "valid": (0, 0)}
@@ -177,7 +187,7 @@ def _correlated(x: Any, v: Any, mode: Any) -> Array:
     return correlation(x, v)
 
 
-def _vectors(name: str, a: ArrayLike, v: ArrayLike) -> list[Any]:
+def _vectors(name: str, a: ArrayLike, v: ArrayLike) -> list[Array]:
     xs = promoted(arrays(a, v))
     xs = [reshape(x, shape=(1,)) if not x.shape else x for x in xs]
     if any(len(x.shape) != 1 for x in xs):
@@ -188,7 +198,7 @@ def _vectors(name: str, a: ArrayLike, v: ArrayLike) -> list[Any]:
 
 
 @implements(np.correlate)
-def correlate(a: ArrayLike, v: ArrayLike, mode: Any = "valid") -> Array:
+def correlate(a: ArrayLike, v: ArrayLike, mode: str = "valid") -> Array:
     """`np.correlate`."""
     x, y = _vectors("correlate", a, v)
     y = conjugated(y)
@@ -198,7 +208,7 @@ def correlate(a: ArrayLike, v: ArrayLike, mode: Any = "valid") -> Array:
 
 
 @implements(np.convolve)
-def convolve(a: ArrayLike, v: ArrayLike, mode: Any = "full") -> Array:
+def convolve(a: ArrayLike, v: ArrayLike, mode: str = "full") -> Array:
     """`np.convolve`."""
     x, y = _vectors("convolve", a, v)
     if y.shape[0] > x.shape[0]:
@@ -208,7 +218,9 @@ def convolve(a: ArrayLike, v: ArrayLike, mode: Any = "full") -> Array:
 
 # -- angles ------------------------------------------------------------------------------------------------------------
 @implements(np.unwrap)
-def unwrap(p: Any, discont: Any = None, axis: int = -1, *, period: Any = 2 * math.pi) -> Any:
+def unwrap(
+    p: ArrayLike, discont: Array | Number | None = None, axis: int = -1, *, period: float = 2 * math.pi
+) -> Array:
     """`np.unwrap`: the added multiples are constant, so the derivative is that of `p`."""
     (x,) = arrays(p)
     k = normalize_axis("unwrap", axis, len(x.shape))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from tracegrad.ops.core.op import normalize_axes
 from tracegrad.ops.elementwise.table import logical_not, logical_xor, not_equal
 from tracegrad.typing import Array, ArrayLike, Axes
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 
 def _flattened(*xs: ArrayLike) -> list[Any]:
     """Flatten each array, all to their common dtype."""
@@ -22,13 +25,13 @@ def _flattened(*xs: ArrayLike) -> list[Any]:
 
 
 @implements(np.union1d)
-def union1d(ar1: Any, ar2: Any) -> Array:
+def union1d(ar1: ArrayLike, ar2: Sequence[int]) -> Array:
     """`np.union1d`."""
     return np.unique(np.concatenate(_flattened(ar1, ar2)))
 
 
 @implements(np.intersect1d)
-def intersect1d(ar1: Any, ar2: Any, assume_unique: bool = False, return_indices: bool = False) -> Any:
+def intersect1d(ar1: ArrayLike, ar2: ArrayLike, assume_unique: bool = False, return_indices: bool = False) -> Any:
     """`np.intersect1d`."""
     x, y = _flattened(ar1, ar2)
     if not return_indices:
@@ -48,7 +51,7 @@ def _placed(x: Any, distinct: bool) -> Any:
 
 
 @implements(np.setdiff1d)
-def setdiff1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> Array:
+def setdiff1d(ar1: ArrayLike, ar2: ArrayLike, assume_unique: bool = False) -> Array:
     """`np.setdiff1d`."""
     x, y = raveled(arrays(ar1)[0]), raveled(arrays(ar2)[0])
     x = x if assume_unique else np.unique(x)
@@ -56,7 +59,7 @@ def setdiff1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> Array:
 
 
 @implements(np.setxor1d)
-def setxor1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> Array:
+def setxor1d(ar1: ArrayLike, ar2: ArrayLike, assume_unique: bool = False) -> Array:
     """`np.setxor1d`."""
     x, y = _flattened(ar1, ar2)
     every = np.unique(np.concatenate([x, y]))
@@ -64,7 +67,7 @@ def setxor1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> Array:
 
 
 @implements(np.trim_zeros)
-def trim_zeros(filt: Any, trim: str = "fb", axis: Axes = None) -> Any:
+def trim_zeros(filt: ArrayLike, trim: str = "fb", axis: Axes = None) -> Any:
     """`np.trim_zeros`; the positions of the ends are queries, which leave guards."""
     (x,) = arrays(filt)
     ends = trim.lower()

@@ -47,7 +47,7 @@ def average(
     return (out, total) if returned else out
 
 
-def weights_along(x: Array, w: Array, axis: Axes) -> Any:
+def weights_along(x: Array, w: Array, axis: Axes) -> Array:
     """Broadcast weights to all elements: `w` has all axes, or the named ones, in their order."""
     if w.shape == x.shape:
         return w
@@ -83,11 +83,11 @@ def cov(
     rowvar: bool = True,
     bias: bool = False,
     ddof: int | None = None,
-    fweights: Any = None,
-    aweights: Any = None,
+    fweights: ArrayLike | None = None,
+    aweights: ArrayLike | None = None,
     *,
     dtype: DTypeLike = None,
-) -> Any:
+) -> Array:
     """`np.cov`."""
     args = arrays(*(v for v in (m, y) if v is not None))
     kind = supported(np.result_type(*(v.dtype for v in args), np.float64) if dtype is None else dtype)
@@ -119,7 +119,7 @@ def corrcoef(
     y: ArrayLike | None = None,
     rowvar: bool = True,
     bias: ArrayLike | None = None,
-    ddof: Any = None,
+    ddof: object = None,
     *,
     dtype: DTypeLike = None,
 ) -> Any:

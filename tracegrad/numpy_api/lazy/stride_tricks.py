@@ -17,7 +17,7 @@ from tracegrad.ops.core.op import Carrier, normalize_axis
 from tracegrad.ops.elementwise.table import where
 from tracegrad.ops.nn.im2col import patches
 from tracegrad.ops.shape.linear import reshape, transpose
-from tracegrad.typing import ArrayLike, Axes
+from tracegrad.typing import Array, ArrayLike, Axes, NDArray
 
 # The most elements of a window for the op `patches`, whose derivative has one summand for each. Larger windows are
 # gathered, and their derivative is scattered.
@@ -32,8 +32,13 @@ def _of_known_size(x: ArrayLike) -> Any:
 
 @implements(_sliding_window_view)
 def sliding_window_view(
-    x: Any, window_shape: Any, axis: Axes = None, *, subok: bool = False, writeable: bool = False
-) -> Any:
+    x: ArrayLike,
+    window_shape: tuple[int, ...] | int,
+    axis: Axes = None,
+    *,
+    subok: bool = False,
+    writeable: bool = False,
+) -> Array:
     """`np.lib.stride_tricks.sliding_window_view`."""
     v = _of_known_size(x)
     rank = len(v.shape)
@@ -68,7 +73,7 @@ def sliding_window_view(
     return read_only(v, result, lambda x: _sliding_window_view(x, sizes, axes))
 
 
-def _one_by_one(x: Any, axes: tuple[int, ...], sizes: tuple[int, ...]) -> Any:
+def _one_by_one(x: Array, axes: tuple[int, ...], sizes: tuple[int, ...]) -> Array:
     """Gather the windows along one axis after the other."""
     for k, n in zip(axes, sizes):
         indices = np.arange(x.shape[k] - n + 1)[:, None] + np.arange(n)
@@ -78,7 +83,9 @@ def _one_by_one(x: Any, axes: tuple[int, ...], sizes: tuple[int, ...]) -> Any:
 
 
 @implements(_as_strided)
-def as_strided(x: Any, shape: Any = None, strides: Any = None, subok: bool = False, writeable: bool = True) -> Any:
+def as_strided(
+    x: ArrayLike, shape: Any = None, strides: Any = None, subok: bool = False, writeable: bool = True
+) -> Any:
     """`np.lib.stride_tricks.as_strided`, within the elements of `x`; overlapping views must not be updated."""
     v = _of_known_size(x)
     layout = v._visible_layouts(v)[0] if isinstance(v, Carrier) else v  # type: ignore[attr-defined]
@@ -102,7 +109,7 @@ def as_strided(x: Any, shape: Any = None, strides: Any = None, subok: bool = Fal
     return view_of_indices(v, result, indices, lambda x: _as_strided(x, shape, strides))
 
 
-def view_of_indices(x: Any, result: Any, indices: np.ndarray[Any, Any], view_layout: Callable[[Any], Any]) -> Any:
+def view_of_indices(x: Any, result: Array, indices: NDArray, view_layout: Callable[..., object]) -> Any:
     """Register `result`, the elements of `x` at these positions, as a view of `x`; `view_layout` maps ndarrays.
 
     If several elements of the view alias one element of `x`, an update is refused: a new value of the view does not
@@ -114,7 +121,7 @@ def view_of_indices(x: Any, result: Any, indices: np.ndarray[Any, Any], view_lay
     number = np.full(size_of(x), -1)
     number[spots] = np.arange(spots.size)
 
-    def view_update(base: Any, new: Any) -> Any:
+    def view_update(base: Array, new: Array) -> Array:
         if not spots.size:
             return base
         written, source = constant(number >= 0, peer_of(base)), constant(np.maximum(number, 0), peer_of(base))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,9 +14,12 @@ from tracegrad.numpy_api.registry import implements
 from tracegrad.ops.shape.linear import reshape, transpose
 from tracegrad.typing import Array, ArrayLike
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 
 @implements(np.linalg.tensorsolve)
-def tensorsolve(a: Any, b: Any, axes: Any = None) -> Array:
+def tensorsolve(a: ArrayLike, b: ArrayLike, axes: Sequence[int] | None = None) -> Array:
     """`np.linalg.tensorsolve`."""
     x, y = arrays(a, b)
     rank = len(x.shape)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,7 @@ from tracegrad.ops.elementwise.table import negative, remainder, sqrt, square, w
 from tracegrad.ops.reduce import partition, scans
 from tracegrad.ops.reduce import reductions as reduction
 from tracegrad.ops.shape.linear import keep_axes, reshape
-from tracegrad.typing import Array, ArrayLike, Axes
+from tracegrad.typing import Array, ArrayLike, Axes, DTypeLike, NDArray
 
 ASSOCIATIVE = {
     "add",
@@ -66,7 +66,7 @@ def _copied(x: Any) -> Any:
     return x._alias() if hasattr(x, "_alias") else x.copy()
 
 
-def _written(function: Ufunc, method: str, out: Any, result: Array) -> Array:
+def _written(function: Ufunc, method: str, out: Array | None, result: Array) -> Array:
     target = (out if isinstance(out, tuple) else (out,)) if out is not None else (None,)
     return result if target[0] is None else write(f"{public_ufunc(function)}.{method}", target, result)
 
@@ -81,7 +81,7 @@ def _in_halves(function: Ufunc, x: Array, axis: int) -> Array:
     return x
 
 
-def _accumulated(function: Ufunc, x: Array, axis: int, method: str) -> list[Any]:
+def _accumulated(function: Ufunc, x: Array, axis: int, method: str) -> list[Array]:
     """Accumulate element by element along the axis."""
     n = x.shape[axis]
     if n > MAX_STEPS:
@@ -90,7 +90,7 @@ def _accumulated(function: Ufunc, x: Array, axis: int, method: str) -> list[Any]
     return list(_chain(function, [along(x, axis, k, k + 1) for k in range(n)]))
 
 
-def _chain(function: Ufunc, parts: list[Any]) -> Any:
+def _chain(function: Ufunc, parts: list[Array]) -> Any:
     result = parts[0]
     yield result
     for part in parts[1:]:
@@ -150,7 +150,7 @@ def _identity(function: Ufunc, x: Array) -> Any:
     return None if function.identity is None else np.asarray(function.identity).astype(x.dtype).item()
 
 
-def _masked(function: Ufunc, x: Array, mask: ArrayLike, initial: Any) -> Any:
+def _masked(function: Ufunc, x: Array, mask: ArrayLike, initial: float) -> Array:
     """Replace the elements of `x` where `where=` is false by the identity element."""
     neutral = _identity(function, x)
     if initial is None:
@@ -165,13 +165,13 @@ def _masked(function: Ufunc, x: Array, mask: ArrayLike, initial: Any) -> Any:
 
 def reduce(
     function: Ufunc,
-    a: Any,
+    a: Array,
     axis: Axes = 0,
-    dtype: Any = None,
-    out: Any = None,
+    dtype: DTypeLike = None,
+    out: Array | None = None,
     keepdims: bool = False,
     initial: Any = NO_VALUE,
-    where: Any = True,
+    where: ArrayLike = True,
 ) -> Array:
     """`ufunc.reduce`."""
     name = _checked(function, "reduce")
@@ -216,7 +216,7 @@ _ACCUMULATED: dict[str, Callable[[Any, int], Any]] = {
 }
 
 
-def accumulate(function: Ufunc, a: Any, axis: int = 0, dtype: Any = None, out: Any = None) -> Array:
+def accumulate(function: Ufunc, a: Array, axis: int = 0, dtype: DTypeLike = None, out: Array | None = None) -> Array:
     """`ufunc.accumulate`."""
     name = _checked(function, "accumulate")
     x = to_dtype(arrays(a)[0], dtype)
@@ -239,7 +239,9 @@ def accumulate(function: Ufunc, a: Any, axis: int = 0, dtype: Any = None, out: A
 
 
 # -- reduceat ----------------------------------------------------------------------------------------------------------
-def reduceat(function: Ufunc, a: Any, indices: Array, axis: int = 0, dtype: Any = None, out: Any = None) -> Array:
+def reduceat(
+    function: Ufunc, a: Array, indices: Array, axis: int = 0, dtype: DTypeLike = None, out: Array | None = None
+) -> Array:
     """`ufunc.reduceat`: indices are known, or queried, which leaves a guard."""
     name = _checked(function, "reduceat")
     x = to_dtype(arrays(a)[0], dtype)
@@ -256,7 +258,7 @@ def reduceat(function: Ufunc, a: Any, indices: Array, axis: int = 0, dtype: Any 
 
 
 # -- outer -------------------------------------------------------------------------------------------------------------
-def outer(function: Ufunc, a: ArrayLike, b: ArrayLike, /, **kwargs: Any) -> Any:
+def outer(function: Ufunc, a: ArrayLike, b: ArrayLike, /, **kwargs: object) -> Any:
     """`ufunc.outer`."""
     if function.nin != 2 or function.signature:
         raise ValueError(located("outer product only supported for binary functions"))
@@ -265,7 +267,7 @@ def outer(function: Ufunc, a: ArrayLike, b: ArrayLike, /, **kwargs: Any) -> Any:
 
 
 # -- at ----------------------------------------------------------------------------------------------------------------
-def at(function: Ufunc, a: Any, indices: Any, b: Any = None, /) -> None:
+def at(function: Ufunc, a: Any, indices: Sequence[int], b: Any = None, /) -> None:
     """`ufunc.at`: unbuffered, so equal indices are updated one after the other; traced ones run step by step."""
     if not hasattr(a, "_assign"):
         raise refuse(f"{public_ufunc(function)}.at on an ndarray that the traced function did not make")
@@ -282,7 +284,7 @@ def at(function: Ufunc, a: Any, indices: Any, b: Any = None, /) -> None:
         a.flat[spots[iteration]] = function(a.flat[spots[iteration]], *also)
 
 
-def _at_traced(function: Ufunc, a: Any, entries: tuple[Any, ...], b: Any) -> None:
+def _at_traced(function: Ufunc, a: Any, entries: tuple[Any, ...], b: ArrayLike) -> None:
     """Apply the updates at positions that are arrays of traced integers."""
     if _has_slices(entries) or any(x.dtype.kind not in "iu" for x in arrays(*entries)):
         raise refuse(
@@ -312,11 +314,11 @@ def _is_known(entry: Any) -> bool:
     return is_known(entry)
 
 
-def _plain(entry: Any) -> Any:
+def _plain(entry: Sequence[int]) -> Any:
     return entry.concrete("an index") if hasattr(entry, "concrete") else entry
 
 
-def _iterations(spots: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
+def _iterations(spots: NDArray) -> list[NDArray]:
     """Return the numbers of the updates, in rounds in which no position is updated twice."""
     count: dict[int, int] = {}
     iterations: list[list[int]] = []
@@ -329,7 +331,7 @@ def _iterations(spots: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
 
 
 # -- axes=, keepdims= --------------------------------------------------------------------------------------------------
-def axes(function: Ufunc, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def axes(function: Ufunc, inputs: tuple[Array, ...], kwargs: dict[str, object]) -> Array:
     """Apply a function of vectors and matrices along other axes than the last ones."""
     axes_arg, saved = kwargs.pop("axes", None), kwargs.pop("keepdims", False)
     cores = [

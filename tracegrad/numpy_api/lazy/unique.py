@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,6 +26,9 @@ from tracegrad.ops.shape.linear import full, reshape
 from tracegrad.ops.shape.stack_split import stack
 from tracegrad.typing import Array, ArrayLike
 
+if TYPE_CHECKING:
+    from tracegrad.ops.core.dispatch import Carrier
+
 
 @implements(np.unique)
 def unique(
@@ -33,11 +36,11 @@ def unique(
     return_index: bool = False,
     return_inverse: bool = False,
     return_counts: bool = False,
-    axis: Any = None,
+    axis: int | None = None,
     *,
     equal_nan: bool = True,
     sorted: bool = True,
-) -> Any:
+) -> Array | tuple[Array, ...]:
     """`np.unique`, sorted: one of several equal elements has the cotangent; with `return_index`, the first."""
     (args,) = arrays(ar)
     k = None if axis is None else normalize_axis("unique", axis, len(args.shape))
@@ -100,7 +103,7 @@ def _slices_as_rows(x: Array, k: int | None) -> Array:
     return reshape(x, shape=(x.shape[0], math.prod(x.shape[1:])))
 
 
-def _ranked(x: Array, stable: bool | None, peer: Any) -> tuple[Any, Any]:
+def _ranked(x: Array, stable: bool | None, peer: Carrier | None) -> Any:
     """Return the sources of the elements, or rows, in ascending order, and the sorted ones.
 
     Equal ones stay in order if `stable`. If that is None, any order is allowed; if it is False, the sources are not
@@ -127,7 +130,7 @@ def _keys(x: Array) -> Array:
     return reshape(keys, shape=(x.shape[0], 3 * x.shape[1]))
 
 
-def _firsts(ranked: Any, equal_nan: bool, peer: Any) -> Any:
+def _firsts(ranked: Array, equal_nan: bool, peer: Carrier | None) -> Array:
     """Return the mask of sorted elements, or rows, that differ from their predecessors."""
     n = ranked.shape[0]
     one = constant(full(shape=(min(n, 1),), value=True, dtype="bool"), peer)

@@ -11,7 +11,7 @@ from tracegrad.numpy_api.registry import refuse
 from tracegrad.ops.reduce.sorting import searchsorted
 from tracegrad.scipy_api.interpolate.splines import make_interp_spline
 from tracegrad.scipy_api.registry import shadow
-from tracegrad.typing import Array
+from tracegrad.typing import Array, ArrayLike
 
 
 class GridInterpolator:
@@ -20,7 +20,7 @@ class GridInterpolator:
     def __init__(self, grid: Any, values: Array, bounds_error: bool, fill_value: Any, method: str = "linear"):
         self.grid, self.values, self._strict, self._fill, self.method = grid, values, bounds_error, fill_value, method
 
-    def __call__(self, xi: Any, method: Any = None) -> Any:
+    def __call__(self, xi: Any, method: str | None = None) -> Any:
         method = self.method if method is None else method
         if method not in METHODS:
             raise refuse(f"scipy.interpolate.RegularGridInterpolator with method={method!r}")
@@ -53,7 +53,7 @@ class GridInterpolator:
 METHODS = {"linear": 0, "nearest": 0, "slinear": 1, "cubic": 3, "quintic": 5}
 
 
-def _by_corners(coordinates: Any, grid: Any, values: Any, method: str) -> Any:
+def _by_corners(coordinates: Any, grid: Any, values: Array, method: str) -> Any:
     corners: list[tuple[Any, Any]] = [(0, 1.0)]
     for x, knots in zip(coordinates, grid):
         n = knots.shape[0]
@@ -87,7 +87,12 @@ def _by_splines(coordinates: Any, grid: Any, values: Any, degree: int) -> Any:
 
 @shadow("scipy.interpolate.RegularGridInterpolator")
 def regular_grid(
-    points: Any, values: Any, method: str = "linear", bounds_error: bool = True, fill_value: Any = np.nan, **others: Any
+    points: object,
+    values: Array,
+    method: str = "linear",
+    bounds_error: bool = True,
+    fill_value: object = np.nan,
+    **others: object,
 ) -> Any:
     """`scipy.interpolate.RegularGridInterpolator` through traced values.
 
@@ -100,7 +105,12 @@ def regular_grid(
 
 @shadow("scipy.interpolate.interpn")
 def interpn(
-    points: Any, values: Any, xi: Any, method: str = "linear", bounds_error: bool = True, fill_value: Any = np.nan
+    points: object,
+    values: Array,
+    xi: ArrayLike,
+    method: str = "linear",
+    bounds_error: bool = True,
+    fill_value: object = np.nan,
 ) -> Any:
     """`scipy.interpolate.interpn`"""
     if method not in METHODS:

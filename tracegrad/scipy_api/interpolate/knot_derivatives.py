@@ -17,7 +17,7 @@ def _spacings(x: Array, y: Array) -> Any:
     return (x[1:] - x[:-1]).reshape(-1, *(1,) * (len(y.shape) - 1))
 
 
-def hermite(x: Array, y: Array, derivatives: Any) -> Array:
+def hermite(x: Array, y: Array, derivatives: Array) -> Array:
     """Return the coefficients of cubics with these values and derivatives at both ends, highest power first."""
     h = _spacings(x, y)
     mean = (y[1:] - y[:-1]) / h
@@ -43,7 +43,7 @@ def pchip(x: Array, y: Array) -> Array:
     return np.concatenate([ends[0], inner, ends[1]])
 
 
-def _end(h: Array, g: Array, m: Array, n: Any) -> Array:
+def _end(h: Array, g: Array, m: Array, n: Array) -> Array:
     """Compute the end derivative of the parabola through three points, limited to preserve the shape.
 
     `m` is the difference quotient of the last piece.

@@ -12,7 +12,7 @@ from tracegrad.scipy_api.interpolate.splines import INDEX_RULES, SPLINES, Piecew
 from tracegrad.scipy_api.registry import replaces_objects
 
 
-def _fill(fill_value: Any) -> Any:
+def _fill(fill_value: object) -> Any:
     """Return the fill value outside, which SciPy stores as an array without axes."""
     return fill_value.item() if isinstance(fill_value, np.ndarray) and not fill_value.shape else fill_value
 

@@ -13,11 +13,12 @@ import numpy as np
 
 from tracegrad.numpy_api.operands import array, arrays, peer_of, promoted, to_float
 from tracegrad.numpy_api.registry import refuse
+from tracegrad.numpy_api.shapes import moveaxis
 from tracegrad.ops.reduce.sorting import searchsorted
 from tracegrad.ops.signal.splines import spline_map
 from tracegrad.scipy_api.interpolate.knot_derivatives import akima, hermite, pchip
 from tracegrad.scipy_api.registry import shadow
-from tracegrad.typing import Array, ArrayLike
+from tracegrad.typing import Array, ArrayLike, Number
 
 _OF_BASES = ("BSpline", "make_interp_spline", "interp1d", "UnivariateSpline")
 SPLINES = ("CubicSpline", "PchipInterpolator", "Akima1DInterpolator", "CubicHermiteSpline", "PPoly")
@@ -33,7 +34,7 @@ class Piecewise:
     def __init__(self, c: Array, x: Array, extrapolate: Any, name: str, axis: int = 0):
         self.c, self.x, self.extrapolate, self._name, self.axis = c, x, extrapolate, name, axis
 
-    def __call__(self, x: Array, nu: int = 0, extrapolate: Any = None) -> Any:
+    def __call__(self, x: Array, nu: int = 0, extrapolate: bool | None = None) -> Any:
         if nu < 0:
             raise ValueError("Order of derivative cannot be negative")
         return self.derivative(nu)._at(x, self.extrapolate if extrapolate is None else extrapolate)
@@ -71,20 +72,21 @@ class Piecewise:
         extrapolate = False if self.extrapolate == "periodic" else self.extrapolate
         return Piecewise(np.concatenate([c, before[None]]), x, extrapolate, self._name, self.axis)
 
-    def integrate(self, a: ArrayLike, b: ArrayLike, extrapolate: Any = None) -> Any:
+    def integrate(self, a: ArrayLike, b: ArrayLike, extrapolate: bool | None = None) -> Any:
         """Return the integral from `a` to `b`."""
         extrapolate = self.extrapolate if extrapolate is None else extrapolate
         if extrapolate == "periodic":
             raise refuse(f"scipy.interpolate.{self._name}.integrate of a periodic one")
         whole = self._raised()
         if self._name in _OF_BASES and not extrapolate:  # SciPy's integrals treat them as 0 outside
-            a, b = (np.clip(v, *arrays(whole.x[0], whole.x[-1])) for v in arrays(a, b))
+            first, last = arrays(whole.x[0], whole.x[-1])
+            a, b = (np.clip(v, first, last) for v in arrays(a, b))
         return whole._at(b, extrapolate) - whole._at(a, extrapolate)
 
     def __getattr__(self, name: str) -> Any:
         raise refuse(f"scipy.interpolate.{self._name}.{name}")
 
-    def _at(self, x: Any, extrapolate: Any) -> Any:
+    def _at(self, x: ArrayLike, extrapolate: Any) -> Array | Number:
         points, knots, c = (to_float(v) for v in arrays(x, self.x, self.c))
         shape = points.shape
         points = points.reshape(-1)
@@ -101,35 +103,39 @@ class Piecewise:
         return _placed(total.reshape(*shape, *c.shape[2:]), len(shape), self.axis)
 
 
-def _placed(result: Any, count: int, axis: int) -> Any:
+def _placed(result: Array | Number, count: int, axis: int) -> Array | Number:
     """Move the axes of the points in a result to the position of the axis of the values."""
-    return np.moveaxis(result, list(range(count)), list(range(axis, axis + count))) if axis else result
+    return moveaxis(result, list(range(count)), list(range(axis, axis + count))) if axis else result
 
 
-def _through_values(kind: str, x: Any, y: Any, axis: int, extrapolate: Any, degree: int, ends: str) -> Piecewise:
+def _through_values(
+    kind: str, x: ArrayLike, y: ArrayLike, axis: int, extrapolate: Any, degree: int, ends: str
+) -> Piecewise:
     """Multiply SciPy's splines through the unit vectors by the values."""
     knots, values = (to_float(v) for v in arrays(x, y))
-    values = np.moveaxis(values, axis, 0)
+    values = moveaxis(values, axis, 0)
     unit, breakpoints = spline_map(knots, kind=kind, degree=degree, ends=ends, size=values.shape[0])
     return Piecewise(np.tensordot(unit, values, axes=(2, 0)), breakpoints, extrapolate, kind, axis % len(values.shape))
 
 
-def _of_derivatives(name: str, x: ArrayLike, values: Any, derivatives: Any, axis: int, extrapolate: Any) -> Piecewise:
+def _of_derivatives(
+    name: str, x: ArrayLike, values: ArrayLike, derivatives: Any, axis: int, extrapolate: Any
+) -> Piecewise:
     """Make cubics through values along `axis`, with a function for the derivatives at the knots."""
     knots, values = (to_float(v) for v in arrays(x, values))
-    y = np.moveaxis(values, axis, 0)
+    y = moveaxis(values, axis, 0)
     return Piecewise(hermite(knots, y, derivatives(knots, y)), knots, extrapolate, name, axis % len(y.shape))
 
 
 @shadow("scipy.interpolate.PchipInterpolator")
-def pchip_interpolator(x: ArrayLike, y: ArrayLike, axis: int = 0, extrapolate: Any = None) -> Array:
+def pchip_interpolator(x: ArrayLike, y: ArrayLike, axis: int = 0, extrapolate: bool | None = None) -> Any:
     """`scipy.interpolate.PchipInterpolator`, with derivatives in values and knots."""
     return _of_derivatives("PchipInterpolator", x, y, pchip, axis, True if extrapolate is None else extrapolate)
 
 
 @shadow("scipy.interpolate.Akima1DInterpolator")
 def akima_interpolator(
-    x: ArrayLike, y: ArrayLike, axis: int = 0, *, method: str = "akima", extrapolate: Any = None
+    x: ArrayLike, y: ArrayLike, axis: int = 0, *, method: str = "akima", extrapolate: object = None
 ) -> Array:
     """`scipy.interpolate.Akima1DInterpolator`, with derivatives in values and knots."""
     if method not in ("akima", "makima"):
@@ -139,9 +145,9 @@ def akima_interpolator(
 
 
 @shadow("scipy.interpolate.CubicHermiteSpline")
-def cubic_hermite(x: Any, y: Any, dydx: Any, axis: int = 0, extrapolate: Any = None) -> Array:
+def cubic_hermite(x: ArrayLike, y: ArrayLike, dydx: Any, axis: int = 0, extrapolate: Any = None) -> Array:
     """`scipy.interpolate.CubicHermiteSpline`, with derivatives in values, knot derivatives and knots."""
-    derivatives = np.moveaxis(to_float(arrays(dydx)[0]), axis, 0)
+    derivatives = moveaxis(to_float(arrays(dydx)[0]), axis, 0)
     args = True if extrapolate is None else extrapolate
     return _of_derivatives("CubicHermiteSpline", x, y, lambda *_: derivatives, axis, args)
 
@@ -155,7 +161,7 @@ def pchip_interpolate(xi: ArrayLike, yi: Any, x: ArrayLike, der: Any = 0, axis: 
 
 
 @shadow("scipy.interpolate.PPoly")
-def piecewise(c: Any, x: Any, extrapolate: Any = None, axis: int = 0) -> Any:
+def piecewise(c: Array, x: Array, extrapolate: bool | None = None, axis: int = 0) -> Array:
     """`scipy.interpolate.PPoly`"""
     if axis:
         raise refuse("scipy.interpolate.PPoly with axis=")
@@ -163,7 +169,9 @@ def piecewise(c: Any, x: Any, extrapolate: Any = None, axis: int = 0) -> Any:
 
 
 @shadow("scipy.interpolate.CubicSpline")
-def cubic_spline(x: Any, y: Any, axis: int = 0, bc_type: Any = "not-a-knot", extrapolate: Any = None) -> Array:
+def cubic_spline(
+    x: ArrayLike, y: ArrayLike, axis: int = 0, bc_type: Any = "not-a-knot", extrapolate: Any = None
+) -> Array:
     """`scipy.interpolate.CubicSpline`, with derivatives in values, and in boundary values."""
     if extrapolate is None:
         extrapolate = "periodic" if isinstance(bc_type, str) and bc_type == "periodic" else True
@@ -172,7 +180,7 @@ def cubic_spline(x: Any, y: Any, axis: int = 0, bc_type: Any = "not-a-knot", ext
     conditions = [{"natural": (2, 0.0), "clamped": (1, 0.0)}.get(v, v) if isinstance(v, str) else v for v in bc_type]
     ends = "|".join(v if isinstance(v, str) else str(int(v[0])) for v in conditions)
     (values,) = arrays(y)
-    values = np.moveaxis(to_float(values), axis, 0)
+    values = moveaxis(to_float(values), axis, 0)
     args = [to_float(arrays(0.0 if isinstance(v, str) else v[1], values)[0]) for v in conditions]
     rows = [np.broadcast_to(v, values.shape[1:])[None] for v in args]
     result = _through_values("CubicSpline", x, np.concatenate([values, *rows]), 0, extrapolate, 3, ends)
@@ -181,7 +189,7 @@ def cubic_spline(x: Any, y: Any, axis: int = 0, bc_type: Any = "not-a-knot", ext
 
 
 @shadow("scipy.interpolate.BSpline")
-def b_spline(t: ArrayLike, c: ArrayLike, k: int, extrapolate: Any = True, axis: int = 0) -> Any:
+def b_spline(t: ArrayLike, c: ArrayLike, k: int, extrapolate: bool = True, axis: int = 0) -> Any:
     """`scipy.interpolate.BSpline`"""
     return _through_values("BSpline", t, c, axis, extrapolate, int(k), "")
 
@@ -192,10 +200,10 @@ def make_interp_spline(
     y: ArrayLike,
     k: int = 3,
     t: ArrayLike | None = None,
-    bc_type: Any = None,
+    bc_type: object = None,
     axis: int = 0,
     check_finite: bool = True,
-) -> Any:
+) -> Piecewise:
     """`scipy.interpolate.make_interp_spline`, with knots of SciPy's choice."""
     if t is not None or bc_type not in (None, "natural", "clamped", "not-a-knot"):
         raise refuse("scipy.interpolate.make_interp_spline with t=, or this bc_type=")
@@ -205,7 +213,7 @@ def make_interp_spline(
 class TableInterpolator:
     """Replacement of an `interp1d`: a table or a spline, with fill values outside the knots."""
 
-    def __init__(self, x: Array, y: Array, kind: str, fill: Any, strict: bool, axis: int, spline: Any = None):
+    def __init__(self, x: Array, y: Array, kind: str, fill: object, strict: bool, axis: int, spline: Any = None):
         self.x, self.y, self.kind, self._fill, self._strict = x, y, kind, fill, strict
         self._axis, self._spline = axis, spline
 
@@ -229,7 +237,7 @@ class TableInterpolator:
         return _placed(result.reshape(*shape, *y.shape[1:]), len(shape), self._axis)
 
 
-def _on_lines(knots: Array, y: Array, flat: Any, column: Any) -> Any:
+def _on_lines(knots: Array, y: Array, flat: Array | Number, column: object) -> Any:
     interval = np.clip(searchsorted(knots, flat, right=False), 1, knots.shape[0] - 1)
     left, right = np.take(knots, interval - 1), np.take(knots, interval)
     share = ((flat - left) / (right - left)).reshape(column)
@@ -254,13 +262,13 @@ _DEGREES: dict[Any, int] = {"zero": 0, "slinear": 1, "quadratic": 2, "cubic": 3}
 
 @shadow("scipy.interpolate.interp1d")
 def interp1d(
-    x: Any,
-    y: Any,
-    kind: Any = "linear",
+    x: ArrayLike,
+    y: ArrayLike,
+    kind: object = "linear",
     axis: int = -1,
     copy: bool = True,
-    bounds_error: Any = None,
-    fill_value: Any = np.nan,
+    bounds_error: object = None,
+    fill_value: object = np.nan,
     assume_sorted: bool = False,
 ) -> Any:
     """`scipy.interpolate.interp1d` through traced values."""
@@ -274,7 +282,7 @@ def interp1d(
     peer = peer_of(x, y)
     knots, values = array(x, peer), array(y, peer)
     axis %= len(values.shape)
-    values = np.moveaxis(values, axis, 0)
+    values = moveaxis(values, axis, 0)
     if not assume_sorted:
         order = np.argsort(knots)
         knots, values = np.take(knots, order), np.take(values, order, axis=0)
@@ -283,7 +291,7 @@ def interp1d(
 
 
 @shadow("scipy.interpolate.splev")
-def splev(x: Any, tck: Any, der: int = 0, ext: int = 0) -> Any:
+def splev(x: Array, tck: Any, der: int = 0, ext: int = 0) -> Any:
     """`scipy.interpolate.splev`, which extrapolates."""
     if ext:
         raise refuse("the argument ext= of scipy.interpolate.splev")

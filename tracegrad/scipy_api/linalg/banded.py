@@ -15,7 +15,7 @@ from tracegrad.scipy_api.linalg.functions import entry
 from tracegrad.typing import Array, ArrayLike
 
 
-def _whole(bands: Any, lower: bool) -> Array:
+def _whole(bands: Array, lower: bool) -> Array:
     """Form the matrices with these diagonals, with both triangles, so that the derivatives are symmetric."""
     *_, count, n = bands.shape
     i, j = np.indices((n, n))
@@ -27,7 +27,7 @@ def _whole(bands: Any, lower: bool) -> Array:
     return np.where(away < count, x, 0.0)
 
 
-def _eigen(x: Any, eigvals_only: bool, select: Any, select_range: Any) -> Any:
+def _eigen(x: Array, eigvals_only: bool, select: str, select_range: Any) -> Any:
     """Compute all eigenvalues with their eigenvectors, or the selected ones."""
     x = solve.symmetric(x, lower=True)
     w, v = (factorizations.eigvalsh(x), None) if eigvals_only else factorizations.eigh(x, lower=True)
@@ -49,12 +49,12 @@ def _eigen(x: Any, eigvals_only: bool, select: Any, select_range: Any) -> Any:
 
 @entry("eig_banded")
 def eig_banded(
-    a_band: Any,
+    a_band: ArrayLike,
     lower: bool = False,
     eigvals_only: bool = False,
     overwrite_a_band: bool = False,
-    select: Any = "a",
-    select_range: Any = None,
+    select: str = "a",
+    select_range: object = None,
     max_ev: int = 0,
 ) -> Any:
     (bands,) = (to_float(x) for x in arrays(a_band))
@@ -75,8 +75,8 @@ def eigh_tridiagonal(
     d: ArrayLike,
     e: ArrayLike,
     eigvals_only: bool = False,
-    select: Any = "a",
-    select_range: Any = None,
+    select: str = "a",
+    select_range: object = None,
     tol: float = 0.0,
 ) -> Any:
     x, y = promoted([to_float(v) for v in arrays(d, e)])

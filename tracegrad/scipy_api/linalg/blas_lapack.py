@@ -55,27 +55,34 @@ def _instead(kind: str) -> str:
     return f"use {_BLAS.get(kind, 'the functions of scipy.linalg and numpy.linalg')}"
 
 
-def _transposed(x: Any, trans: int) -> Any:
+def _transposed(x: Array, trans: int) -> Array:
     return x if not trans else x.T if trans == 1 else np.conj(x.T)
 
 
 def _gemm(
-    alpha: Any,
+    alpha: object,
     a: Array,
     b: Array,
-    beta: Any = 0.0,
+    beta: object = 0.0,
     c: Array | None = None,
     trans_a: int = 0,
     trans_b: int = 0,
     overwrite_c: int = 0,
-) -> Any:
+) -> Array:
     result = alpha * (_transposed(a, int(trans_a)) @ _transposed(b, int(trans_b)))
     return result if c is None else result + beta * c
 
 
 def _gemv(
-    alpha: Any, a: Array, x: Array, beta: Any = 0.0, y: Array | None = None, *, trans: int = 0, overwrite_y: int = 0
-) -> Any:
+    alpha: object,
+    a: Array,
+    x: Array,
+    beta: object = 0.0,
+    y: Array | None = None,
+    *,
+    trans: int = 0,
+    overwrite_y: int = 0,
+) -> Array:
     result = alpha * (_transposed(a, int(trans)) @ x)
     return result if y is None else result + beta * y
 

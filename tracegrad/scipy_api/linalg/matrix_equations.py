@@ -21,7 +21,7 @@ from tracegrad.scipy_api.linalg.functions import entry
 from tracegrad.typing import Array, ArrayLike
 
 
-def _adjoint(x: Any) -> Any:
+def _adjoint(x: Array) -> Array:
     return np.conj(x.T) if x.dtype.kind == "c" else x.T
 
 
@@ -37,7 +37,7 @@ def solve_continuous_lyapunov(a: ArrayLike, q: ArrayLike) -> Array:
 
 
 @entry("solve_discrete_lyapunov")
-def solve_discrete_lyapunov(a: ArrayLike, q: ArrayLike, method: Any = None) -> Any:
+def solve_discrete_lyapunov(a: ArrayLike, q: ArrayLike, method: str | None = None) -> Any:
     x, y = promoted([to_float(v) for v in arrays(a, q)])
     n = x.shape[0]
     if method not in (None, "direct", "bilinear"):
@@ -52,7 +52,7 @@ def solve_discrete_lyapunov(a: ArrayLike, q: ArrayLike, method: Any = None) -> A
 
 
 # -- Riccati's equation ---------------------------------------------------------------------------------------------
-def _solved(name: str, matrices: tuple[Any, ...], e: Any, s: Any, discrete: bool) -> Any:
+def _solved(name: str, matrices: tuple[Any, ...], e: object, s: ArrayLike | None, discrete: bool) -> Any:
     if e is not None:
         raise refuse(f"the argument e= of scipy.linalg.{name}", "solve with e^-1 a and e^-1 b")
     a, b, q, r = (to_float(v) for v in arrays(*matrices))
@@ -77,19 +77,27 @@ def solve_continuous_are(
     q: ArrayLike,
     r: ArrayLike,
     e: ArrayLike | None = None,
-    s: Any = None,
+    s: ArrayLike | None = None,
     balanced: bool = True,
 ) -> Any:
     return _solved("solve_continuous_are", (a, b, q, r), e, s, False)
 
 
 @entry("solve_discrete_are")
-def solve_discrete_are(a: Any, b: Any, q: Any, r: Any, e: Any = None, s: Any = None, balanced: bool = True) -> Any:
+def solve_discrete_are(
+    a: ArrayLike,
+    b: ArrayLike,
+    q: ArrayLike,
+    r: ArrayLike,
+    e: object = None,
+    s: ArrayLike | None = None,
+    balanced: bool = True,
+) -> Any:
     return _solved("solve_discrete_are", (a, b, q, r), e, s, True)
 
 
 # -- functions of matrices ------------------------------------------------------------------------------------------
-def _cos_and_sin(name: str, A: ArrayLike) -> tuple[Any, Any]:
+def _cos_and_sin(name: str, A: ArrayLike) -> tuple[Array, ...]:
     """Compute the cosine and the sine, which are blocks of one exponential."""
     x = square_matrices(name, A)
     n, none = x.shape[-1], 0.0 * x
@@ -99,12 +107,12 @@ def _cos_and_sin(name: str, A: ArrayLike) -> tuple[Any, Any]:
 
 
 @entry("cosm")
-def cosm(A: ArrayLike) -> Any:
+def cosm(A: ArrayLike) -> Array:
     return _cos_and_sin("cosm", A)[0]
 
 
 @entry("sinm")
-def sinm(A: ArrayLike) -> Any:
+def sinm(A: ArrayLike) -> Array:
     return _cos_and_sin("sinm", A)[1]
 
 
@@ -113,19 +121,19 @@ def tanm(A: ArrayLike) -> Array:
     return np.linalg.solve(*_cos_and_sin("tanm", A))
 
 
-def _grown(name: str, A: ArrayLike) -> tuple[Any, Any]:
+def _grown(name: str, A: ArrayLike) -> tuple[Array, ...]:
     x = square_matrices(name, A)
     up, down = solve.matrix_exp(x), solve.matrix_exp(-x)
     return 0.5 * (up + down), 0.5 * (up - down)
 
 
 @entry("coshm")
-def coshm(A: ArrayLike) -> Any:
+def coshm(A: ArrayLike) -> Array:
     return _grown("coshm", A)[0]
 
 
 @entry("sinhm")
-def sinhm(A: ArrayLike) -> Any:
+def sinhm(A: ArrayLike) -> Array:
     return _grown("sinhm", A)[1]
 
 

@@ -13,7 +13,7 @@ from tracegrad.numpy_api.registry import refuse
 from tracegrad.ops.core.op import dispatch_operand
 from tracegrad.scipy_api.convolution import over_windows
 from tracegrad.scipy_api.registry import shadow
-from tracegrad.typing import Array, ArrayLike, Axes
+from tracegrad.typing import Array, ArrayLike, Axes, Number
 
 # Size of elements, relative to the largest in the row of a filter's matrix, that do not change a sum; rows of a block.
 # The elements decrease with the distance from the diagonal, for a spline of order 3 by a factor of about 4 per step.
@@ -46,7 +46,7 @@ def product(matrix: Array, x: Array, axis: int) -> Array:
     return np.moveaxis(result[0] if len(result) == 1 else np.concatenate(result), 0, axis)
 
 
-def _along(name: str, x: Array, axis: int, *args: Any, **kwargs: Any) -> Array:
+def _along(name: str, x: Array, axis: int, *args: object, **kwargs: object) -> Array:
     """Apply SciPy's filter `name` along an axis."""
     import scipy.ndimage
 
@@ -58,7 +58,7 @@ def _along(name: str, x: Array, axis: int, *args: Any, **kwargs: Any) -> Array:
 
 def _one_axis(name: str) -> None:
     @shadow(f"scipy.ndimage.{name}")
-    def filtered(*args: Any, **kwargs: Any) -> Array:
+    def filtered(*args: Array | Number, **kwargs: object) -> Array:
         import scipy.ndimage
 
         inputs = inspect.signature(getattr(scipy.ndimage, name)).bind(*args, **kwargs).arguments
@@ -76,8 +76,8 @@ for _name in ("correlate1d", "convolve1d", "gaussian_filter1d", "uniform_filter1
 def _edges(name: str, across: tuple[float, float, float]) -> None:
     @shadow(f"scipy.ndimage.{name}")
     def derivative(
-        input: ArrayLike, axis: int = -1, output: ArrayLike | None = None, mode: Any = "reflect", cval: float = 0.0
-    ) -> Any:
+        input: ArrayLike, axis: int = -1, output: ArrayLike | None = None, mode: str = "reflect", cval: float = 0.0
+    ) -> Array:
         if output is not None:
             raise refuse(f"the argument output= of scipy.ndimage.{name}")
         x = to_float(arrays(input)[0])
@@ -91,7 +91,7 @@ _edges("sobel", (1.0, 2.0, 1.0))
 _edges("prewitt", (1.0, 1.0, 1.0))
 
 
-def _modes(x: Array, mode: Any) -> Any:
+def _modes(x: Array, mode: str) -> Any:
     """Return each axis, and the mode along it."""
     return enumerate(mode if isinstance(mode, list | tuple) else [mode] * len(x.shape))
 
@@ -99,14 +99,14 @@ def _modes(x: Array, mode: Any) -> Any:
 @shadow("scipy.ndimage.uniform_filter")
 def uniform_filter(
     input: ArrayLike,
-    size: Any = 3,
+    size: int = 3,
     output: ArrayLike | None = None,
-    mode: Any = "reflect",
+    mode: str = "reflect",
     cval: float = 0.0,
-    origin: Any = 0,
+    origin: int = 0,
     *,
     axes: Axes = None,
-) -> Any:
+) -> Array:
     """`scipy.ndimage.uniform_filter`"""
     if output is not None or axes is not None:
         raise refuse("the argument output= or axes= of scipy.ndimage.uniform_filter")
@@ -120,7 +120,7 @@ def uniform_filter(
 
 @shadow("scipy.ndimage.laplace")
 def laplace(
-    input: ArrayLike, output: ArrayLike | None = None, mode: Any = "reflect", cval: float = 0.0, *, axes: Axes = None
+    input: ArrayLike, output: ArrayLike | None = None, mode: str = "reflect", cval: float = 0.0, *, axes: Axes = None
 ) -> Any:
     """`scipy.ndimage.laplace`"""
     if output is not None or axes is not None:
@@ -132,16 +132,16 @@ def laplace(
 @shadow("scipy.ndimage.gaussian_filter")
 def gaussian_filter(
     input: ArrayLike,
-    sigma: Any,
-    order: Any = 0,
+    sigma: float,
+    order: int = 0,
     output: ArrayLike | None = None,
-    mode: Any = "reflect",
+    mode: str = "reflect",
     cval: float = 0.0,
     truncate: float = 4.0,
     *,
-    radius: Any = None,
+    radius: object = None,
     axes: Axes = None,
-) -> Any:
+) -> Array:
     """`scipy.ndimage.gaussian_filter`"""
     if output is not None:
         raise refuse("the argument output= of scipy.ndimage.gaussian_filter")
@@ -158,7 +158,7 @@ _PADDING = {"reflect": "symmetric", "mirror": "reflect", "nearest": "edge", "wra
 
 
 def _correlated(
-    name: str, input: Any, weights: Any, output: Any, mode: str, cval: float, origin: Any, flipped: bool
+    name: str, input: ArrayLike, weights: ArrayLike, output: object, mode: str, cval: float, origin: int, flipped: bool
 ) -> Any:
     if output is not None:
         raise refuse(f"the argument output= of scipy.ndimage.{name}")
@@ -181,7 +181,7 @@ def correlate(
     output: ArrayLike | None = None,
     mode: str = "reflect",
     cval: float = 0.0,
-    origin: Any = 0,
+    origin: int = 0,
 ) -> Any:
     """`scipy.ndimage.correlate`"""
     return _correlated("correlate", input, weights, output, mode, cval, origin, flipped=False)
@@ -189,7 +189,12 @@ def correlate(
 
 @shadow("scipy.ndimage.convolve")
 def convolve(
-    input: Any, weights: Any, output: Any = None, mode: str = "reflect", cval: float = 0.0, origin: Any = 0
+    input: ArrayLike,
+    weights: ArrayLike,
+    output: object = None,
+    mode: str = "reflect",
+    cval: float = 0.0,
+    origin: int = 0,
 ) -> Any:
     """`scipy.ndimage.convolve`"""
     return _correlated("convolve", input, weights, output, mode, cval, origin, flipped=True)

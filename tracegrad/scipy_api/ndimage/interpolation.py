@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from tracegrad.numpy_api.registry import refuse
 from tracegrad.ops.core.op import dispatch_operand
 from tracegrad.scipy_api.ndimage.filters import product
 from tracegrad.scipy_api.registry import shadow
-from tracegrad.typing import Array
+from tracegrad.typing import Array, ArrayLike, Number
 
 _PAD = 12  # elements at each side, as SciPy pads images for modes without a spline filter of their own
 _F8 = np.dtype(np.float64)
@@ -56,7 +56,7 @@ _COORDINATES: dict[str, Callable[[Any, int], Any]] = {
 }
 
 
-def _mirrored(i: Any, n: int) -> Any:
+def _mirrored(i: Array, n: int) -> Array:
     rest = np.remainder(i, 2 * n - 2)
     return np.where(rest >= n, 2 * n - 2 - rest, rest)
 
@@ -112,10 +112,11 @@ class _Axis:
             self.taps.append((index, _weight(order, t, k), missing))
 
 
-def _sampled(c: Any, coordinates: Any, order: int, mode: str, cval: Any) -> Any:
+def _sampled(c: Array, coordinates: Sequence[Array], order: int, mode: str, cval: Any) -> Any:
     """Evaluate the sum of B-splines with coefficients `c` at the coordinates, a list of arrays of one shape."""
     axes = [_Axis(x, n, order, mode) for x, n in zip(coordinates, c.shape)]
-    flat, total = c.reshape(-1), None
+    flat = c.reshape(-1)
+    total: Any = None
     for taps in itertools.product(*[axis.taps for axis in axes]):
         index, weight, missing = taps[0]
         for n, (p, w, m) in zip(c.shape[1:], taps[1:]):
@@ -131,7 +132,7 @@ def _sampled(c: Any, coordinates: Any, order: int, mode: str, cval: Any) -> Any:
 
 
 # -- from an image to coefficients -------------------------------------------------------------------------------------
-def _filtered(c: Any, order: int, mode: str) -> Any:
+def _filtered(c: Array, order: int, mode: str) -> Any:
     import scipy.ndimage
 
     for axis, n in enumerate(c.shape):
@@ -142,8 +143,15 @@ def _filtered(c: Any, order: int, mode: str) -> Any:
 
 
 def _resampled(
-    name: str, input: Any, coordinates: Any, output: Any, order: int, mode: str, cval: Any, prefilter: bool
-) -> Any:
+    name: str,
+    input: Any,
+    coordinates: Sequence[Array],
+    output: Any,
+    order: int,
+    mode: str,
+    cval: float,
+    prefilter: bool,
+) -> Array:
     """Resample the image at coordinates, an array for each of its axes."""
     api_name = f"scipy.ndimage.{name}"
     if mode not in _ELEMENTS or dispatch_operand((cval,)) is not None or not 0 <= order <= 5:
@@ -167,13 +175,13 @@ def _resampled(
 @shadow("scipy.ndimage.map_coordinates")
 def map_coordinates(
     input: Any,
-    coordinates: Any,
-    output: Any = None,
+    coordinates: ArrayLike,
+    output: object = None,
     order: int = 3,
     mode: str = "constant",
     cval: float = 0.0,
     prefilter: bool = True,
-) -> Any:
+) -> Array:
     """`scipy.ndimage.map_coordinates`, with derivatives in the image and the coordinates."""
     (points,) = arrays(coordinates)
     if points.shape[0] != len(np.shape(input)):
@@ -183,7 +191,7 @@ def map_coordinates(
 
 
 @shadow("scipy.ndimage.spline_filter")
-def spline_filter(input: Any, order: int = 3, output: Any = np.float64, mode: str = "mirror") -> Any:
+def spline_filter(input: ArrayLike, order: int = 3, output: type = np.float64, mode: str = "mirror") -> Array:
     """`scipy.ndimage.spline_filter`"""
     if np.dtype(output) != _F8:
         raise refuse("the argument output= of scipy.ndimage.spline_filter")
@@ -204,14 +212,14 @@ def _each(x: Any, rank: int) -> list[Any]:
 
 @shadow("scipy.ndimage.shift")
 def shift(
-    input: Any,
-    shift: Any,
-    output: Any = None,
+    input: Array | Number,
+    shift: int,
+    output: object = None,
     order: int = 3,
     mode: str = "constant",
     cval: float = 0.0,
     prefilter: bool = True,
-) -> Any:
+) -> Array:
     """`scipy.ndimage.shift`, with derivatives in the image and the shift."""
     shape = np.shape(input)
     args = [x - s for x, s in zip(_grid(shape), _each(shift, len(shape)))]
@@ -220,16 +228,16 @@ def shift(
 
 @shadow("scipy.ndimage.zoom")
 def zoom(
-    input: Any,
-    zoom: Any,
-    output: Any = None,
+    input: Array | Number,
+    zoom: int,
+    output: object = None,
     order: int = 3,
     mode: str = "constant",
     cval: float = 0.0,
     prefilter: bool = True,
     *,
     grid_mode: bool = False,
-) -> Any:
+) -> Array:
     """`scipy.ndimage.zoom`, with a derivative in the image."""
     if dispatch_operand((zoom,)) is not None:
         raise refuse("scipy.ndimage.zoom by a traced factor", "use affine_transform")
@@ -255,7 +263,7 @@ def affine_transform(
     mode: str = "constant",
     cval: float = 0.0,
     prefilter: bool = True,
-) -> Any:
+) -> Array:
     """`scipy.ndimage.affine_transform`, with derivatives in the image, the matrix and the offset."""
     rank, (a,) = len(np.shape(input)), arrays(matrix)
     if len(a.shape) == 2 and a.shape[1] == rank + 1:
@@ -270,16 +278,16 @@ def affine_transform(
 
 @shadow("scipy.ndimage.rotate")
 def rotate(
-    input: Any,
-    angle: Any,
-    axes: Any = (1, 0),
+    input: Array | Number,
+    angle: int,
+    axes: Sequence[int] = (1, 0),
     reshape: bool = True,
-    output: Any = None,
+    output: object = None,
     order: int = 3,
     mode: str = "constant",
     cval: float = 0.0,
     prefilter: bool = True,
-) -> Any:
+) -> Array:
     """`scipy.ndimage.rotate` of a matrix, with derivatives in the image and, without `reshape`, in the angle."""
     from scipy import special
 

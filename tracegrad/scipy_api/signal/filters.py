@@ -9,13 +9,14 @@ import numpy as np
 
 from tracegrad.numpy_api.operands import arrays, promoted, to_float
 from tracegrad.numpy_api.registry import refuse
+from tracegrad.numpy_api.shapes import moveaxis
 from tracegrad.ops.signal.lfilter import lfilter as _lfilter
 from tracegrad.scipy_api.ndimage.filters import along_axis
 from tracegrad.scipy_api.registry import shadow
-from tracegrad.typing import Array, ArrayLike
+from tracegrad.typing import Array, ArrayLike, Number
 
 
-def _filtered(b: Any, a: Any, x: Any) -> Any:
+def _filtered(b: Array, a: Array, x: Array) -> Array:
     """Apply the filter from rest, along the last axis."""
     if x.dtype.kind != "c":
         return _lfilter(b, a, x)
@@ -24,7 +25,7 @@ def _filtered(b: Any, a: Any, x: Any) -> Any:
     return _lfilter(b, a, np.real(x)) + 1j * _lfilter(b, a, np.imag(x))
 
 
-def _coefficients(b: Any, a: Any, x: Any) -> list[Any]:
+def _coefficients(b: ArrayLike, a: ArrayLike, x: ArrayLike) -> list[Any]:
     b, a, x = (to_float(v) for v in arrays(b, a, x))
     if x.dtype.kind == "c" and "c" not in (b.dtype.kind, a.dtype.kind):
         b, a = promoted([b, a], np.real(x).dtype)
@@ -34,14 +35,14 @@ def _coefficients(b: Any, a: Any, x: Any) -> list[Any]:
 
 
 @shadow("scipy.signal.lfilter")
-def lfilter(b: Any, a: Any, x: Any, axis: int = -1, zi: Any = None) -> Any:
+def lfilter(b: Any, a: Any, x: Any, axis: int = -1, zi: Array | Number | None = None) -> Array | tuple[Array, ...]:
     """`scipy.signal.lfilter`: the signal, and with `zi` the final state of the filter."""
     b, a, x = _coefficients(b, a, x)
-    x = np.moveaxis(x, axis, -1)
+    x = moveaxis(x, axis, -1)
     if zi is None:
-        return np.moveaxis(_filtered(b, a, x), -1, axis)
+        return moveaxis(_filtered(b, a, x), -1, axis)
     count = max(b.shape[0], a.shape[0]) - 1
-    held = np.moveaxis(to_float(arrays(zi, x)[0]), axis, -1)
+    held = moveaxis(to_float(arrays(zi, x)[0]), axis, -1)
     if held.shape[-1] != count:
         raise ValueError(f"Unexpected shape for zi: {np.shape(zi)}, where the axis of the signal has {count} elements")
     held = np.broadcast_to(held, (*x.shape[:-1], count))
@@ -50,10 +51,10 @@ def lfilter(b: Any, a: Any, x: Any, axis: int = -1, zi: Any = None) -> Any:
     size = x.shape[-1]
     late = np.pad(held, [*[(0, 0)] * (len(x.shape) - 1), (0, max(size - count, 0))])
     y = _filtered(b, a, x) + _filtered(np.ones_like(a[:1]), a, late[..., :size])
-    return np.moveaxis(y, -1, axis), np.moveaxis(_held(b, a, x, y, late[..., size:]), -1, axis)
+    return moveaxis(y, -1, axis), moveaxis(_held(b, a, x, y, late[..., size:]), -1, axis)
 
 
-def _held(b: Any, a: Any, x: Any, y: Any, unused_state: Any) -> Any:
+def _held(b: Array, a: Any, x: Array, y: Any, unused_state: Any) -> Array:
     """Compute the final state of the filter; `unused_state` is the unused part of the initial state."""
     count = b.shape[0] - 1
     before = [*[(0, 0)] * (len(x.shape) - 1), (count, 0)]
@@ -77,7 +78,7 @@ def lfilter_zi(b: Any, a: Any) -> Any:
 
 
 @shadow("scipy.signal.sosfilt")
-def sosfilt(sos: Any, x: Any, axis: int = -1, zi: Any = None) -> Any:
+def sosfilt(sos: ArrayLike, x: ArrayLike, axis: int = -1, zi: ArrayLike | None = None) -> Any:
     """`scipy.signal.sosfilt`: the signal, and with `zi` the final state of each section."""
     sos, x = arrays(sos, x)
     if zi is None:
@@ -93,7 +94,7 @@ def sosfilt(sos: Any, x: Any, axis: int = -1, zi: Any = None) -> Any:
 
 
 @shadow("scipy.signal.sosfilt_zi")
-def sosfilt_zi(sos: Any) -> Any:
+def sosfilt_zi(sos: ArrayLike) -> Array:
     """`scipy.signal.sosfilt_zi`: the section states in the steady state of a step response."""
     sos = to_float(arrays(sos)[0])
     result, scale = [], 1.0
@@ -105,7 +106,7 @@ def sosfilt_zi(sos: Any) -> Any:
 
 
 # -- forwards and backwards -----------------------------------------------------------------------------------------
-def _extended(x: Array, padtype: Any, count: int) -> Array:
+def _extended(x: Array, padtype: str, count: int) -> Array:
     """Extend `x` by `count` elements at each end of its last axis."""
     if padtype is None or not count:
         return x
@@ -124,13 +125,13 @@ def _extended(x: Array, padtype: Any, count: int) -> Array:
     return np.concatenate([before, x, after], axis=-1)
 
 
-def _forward_backward(run: Callable[[Any, Any], Any], x: Any, axis: int, padtype: Any, count: int) -> Any:
+def _forward_backward(run: Callable[[Any, Any], Any], x: Array, axis: int, padtype: str, count: int) -> Array:
     """Apply `run(signal, first element)` along an axis, forwards and then backwards."""
-    extended = _extended(np.moveaxis(x, axis, -1), padtype, count)
+    extended = _extended(moveaxis(x, axis, -1), padtype, count)
     forward = run(extended, extended[..., :1])
     backward = np.flip(run(np.flip(forward, -1), forward[..., -1:]), -1)
     count = 0 if padtype is None else count
-    return np.moveaxis(backward[..., count : backward.shape[-1] - count], -1, axis)
+    return moveaxis(backward[..., count : backward.shape[-1] - count], -1, axis)
 
 
 @shadow("scipy.signal.filtfilt")
@@ -139,11 +140,11 @@ def filtfilt(
     a: Any,
     x: Any,
     axis: int = -1,
-    padtype: Any = "odd",
+    padtype: str = "odd",
     padlen: Any = None,
     method: str = "pad",
-    irlen: Any = None,
-) -> Any:
+    irlen: object = None,
+) -> Array:
     """`scipy.signal.filtfilt`, with ends that are padded."""
     if method != "pad":
         raise refuse(f"scipy.signal.filtfilt with method={method!r}", "use method='pad'")
@@ -154,7 +155,7 @@ def filtfilt(
 
 
 @shadow("scipy.signal.sosfiltfilt")
-def sosfiltfilt(sos: Any, x: Any, axis: int = -1, padtype: Any = "odd", padlen: Any = None) -> Any:
+def sosfiltfilt(sos: ArrayLike, x: Any, axis: int = -1, padtype: str = "odd", padlen: Any = None) -> Array:
     """`scipy.signal.sosfiltfilt`"""
     sos, x = (to_float(v) for v in arrays(sos, x))
     start = sosfilt_zi(sos)
@@ -187,7 +188,7 @@ def savgol_filter(
 
 
 @shadow("scipy.signal.detrend")
-def detrend(data: ArrayLike, axis: int = -1, type: str = "linear", bp: Any = 0, overwrite_data: bool = False) -> Array:
+def detrend(data: ArrayLike, axis: int = -1, type: Any = "linear", bp: int = 0, overwrite_data: bool = False) -> Array:
     """`scipy.signal.detrend`"""
     from scipy import signal
 

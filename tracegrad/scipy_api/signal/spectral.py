@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from tracegrad.numpy_api.operands import arrays, promoted, to_float
+from tracegrad.numpy_api.shapes import moveaxis
 from tracegrad.ops import Carrier
 from tracegrad.ops.elementwise.complex import complex_of
 from tracegrad.scipy_api.registry import shadow
 from tracegrad.scipy_api.signal.filters import detrend as without_trend
-from tracegrad.typing import Array, ArrayLike
+from tracegrad.typing import Array, ArrayLike, NDArray, Number
 
 _SCALES = ("density", "spectrum")
 
@@ -21,7 +22,15 @@ class _Frames:
     """Framing of signals for spectra: `size` elements each, one frame every `step` elements."""
 
     def __init__(
-        self, length: int, fs: Any, window: Any, nperseg: Any, noverlap: Any, nfft: Any, detrend: Any, scaling: str
+        self,
+        length: int,
+        fs: Any,
+        window: Any,
+        nperseg: int | None,
+        noverlap: int | None,
+        nfft: int | None,
+        detrend: bool | str,
+        scaling: str,
     ):
         self.window, self.size = _window(window, nperseg, length)
         self.fs, self.detrend = fs, detrend
@@ -37,7 +46,7 @@ class _Frames:
         weights = self.window
         self.scale = 1.0 / (np.sum(weights * weights) * fs if scaling == "density" else np.sum(weights) ** 2)
 
-    def spectra(self, x: Any, onesided: bool, axis: int = -1) -> Any:
+    def spectra(self, x: Array, onesided: bool, axis: int = -1) -> Array:
         """Return the spectra of the frames, with the axes (..., frame, frequency)."""
         frames = np.lib.stride_tricks.sliding_window_view(x, self.size, axis=-1)[..., :: self.step, :]
         return self._fourier(self._flat(frames, axis) * self.window, onesided)
@@ -48,18 +57,18 @@ class _Frames:
         if not how:
             return frames
         if callable(how):
-            return np.moveaxis(how(np.moveaxis(frames, -1, axis)), axis, -1)
+            return moveaxis(how(moveaxis(frames, -1, axis)), axis, -1)
         if how == "constant":
             return frames - np.mean(frames, axis=-1, keepdims=True)
         return without_trend(frames, type=how)
 
-    def _fourier(self, frames: Any, onesided: bool) -> Array:
+    def _fourier(self, frames: Array, onesided: bool) -> Array:
         return np.fft.rfft(frames, self.nfft) if onesided else np.fft.fft(frames, self.nfft)
 
-    def frequencies(self, onesided: bool) -> Any:
+    def frequencies(self, onesided: bool) -> NDArray:
         return (np.fft.rfftfreq if onesided else np.fft.fftfreq)(self.nfft, 1.0 / self.fs)
 
-    def both_sides(self, power: Any, onesided: bool) -> Any:
+    def both_sides(self, power: Array, onesided: bool) -> Array:
         """Double powers whose negative frequencies are omitted."""
         if not onesided:
             return power
@@ -70,7 +79,7 @@ class _Frames:
         return power * np.where(unpaired, 1.0, 2.0).astype(np.real(power).dtype)
 
 
-def _window(window: Any, nperseg: Any, length: int) -> tuple[Any, int]:
+def _window(window: Array | tuple[str, float] | str, nperseg: int | None, length: int) -> tuple[NDArray, int]:
     """Return the window, and its length."""
     if isinstance(window, str | tuple):
         from scipy.signal import get_window
@@ -93,9 +102,9 @@ def _window(window: Any, nperseg: Any, length: int) -> tuple[Any, int]:
     return weights, weights.shape[0]
 
 
-def _signals(*xs: Any, axis: int) -> list[Any]:
+def _signals(*xs: ArrayLike, axis: int) -> list[Array]:
     """Return floating arrays of one dtype and one length, with the signal axis last."""
-    results = [np.moveaxis(to_float(x), axis, -1) for x in arrays(*xs)]
+    results = [moveaxis(to_float(x), axis, -1) for x in arrays(*xs)]
     if all(x is xs[0] for x in xs):
         return [results[0]] * len(xs)
     length = max(x.shape[-1] for x in results)
@@ -103,11 +112,11 @@ def _signals(*xs: Any, axis: int) -> list[Any]:
     return [np.pad(x, end) if end[-1][1] else x for x, end in zip(promoted(results), ends)]
 
 
-def _is_onesided(wanted: bool, *xs: Any) -> bool:
+def _is_onesided(wanted: bool, *xs: Array) -> bool:
     return bool(wanted) and all(x.dtype.kind != "c" for x in xs)
 
 
-def _as(x: Any, *like: Any) -> Any:
+def _as(x: Any, *like: Array) -> Any:
     """Convert `x` to the complex dtype with the precision of the signals."""
     dtype = complex_of(np.result_type(*[v.dtype for v in like]))
     return x if x.dtype == dtype else x.astype(dtype)
@@ -118,14 +127,14 @@ _HANN = "hann_periodic"
 
 @shadow("scipy.signal.csd")
 def csd(
-    x: Any,
-    y: Any,
+    x: ArrayLike,
+    y: ArrayLike,
     fs: Any = 1.0,
     window: Any = _HANN,
-    nperseg: Any = None,
-    noverlap: Any = None,
-    nfft: Any = None,
-    detrend: Any = "constant",
+    nperseg: int | None = None,
+    noverlap: int | None = None,
+    nfft: int | None = None,
+    detrend: str = "constant",
     return_onesided: bool = True,
     scaling: str = "density",
     axis: int = -1,
@@ -139,12 +148,12 @@ def csd(
     first = frames.spectra(x, onesided)
     second = first if same else frames.spectra(y, onesided)
     power = frames.both_sides(np.conj(first) * second * frames.scale, onesided)
-    result = _averaged(np.real(power) if same else power, average)
-    result = np.moveaxis(result if same else _as(result, x, y), -1, axis)
+    result: Any = _averaged(np.real(power) if same else power, average)
+    result = moveaxis(result if same else _as(result, x, y), -1, axis)
     return frames.frequencies(onesided), result.astype(np.real(x).dtype) if same else result
 
 
-def _averaged(power: Any, average: str) -> Any:
+def _averaged(power: Array, average: str) -> Any:
     """Average powers over the frames, by mean or median."""
     count = power.shape[-2]
     if average not in ("mean", "median"):
@@ -167,19 +176,19 @@ def welch(x: ArrayLike, *args: Any, **kwargs: Any) -> Any:
 @shadow("scipy.signal.periodogram")
 def periodogram(
     x: Any,
-    fs: Any = 1.0,
-    window: Any = "boxcar",
+    fs: float = 1.0,
+    window: str = "boxcar",
     nfft: Any = None,
-    detrend: Any = "constant",
+    detrend: str = "constant",
     return_onesided: bool = True,
     scaling: str = "density",
     axis: int = -1,
-) -> Any:
+) -> tuple[NDArray, Array]:
     """`scipy.signal.periodogram`"""
     (x,) = arrays(x)
     size = x.shape[axis]
     if nfft is not None and nfft < size:
-        x, size, nfft = np.moveaxis(np.moveaxis(x, axis, -1)[..., :nfft], -1, axis), nfft, None
+        x, size, nfft = moveaxis(moveaxis(x, axis, -1)[..., :nfft], -1, axis), nfft, None
     window = "boxcar" if window is None else window
     return csd(x, x, fs, window, size, 0, nfft, detrend, return_onesided, scaling, axis)
 
@@ -188,14 +197,14 @@ def periodogram(
 def coherence(
     x: ArrayLike,
     y: ArrayLike,
-    fs: Any = 1.0,
-    window: Any = _HANN,
-    nperseg: Any = None,
-    noverlap: Any = None,
-    nfft: Any = None,
-    detrend: Any = "constant",
+    fs: float = 1.0,
+    window: str = _HANN,
+    nperseg: object = None,
+    noverlap: object = None,
+    nfft: object = None,
+    detrend: str = "constant",
     axis: int = -1,
-) -> tuple[Any, Any]:
+) -> tuple[NDArray, Array]:
     """`scipy.signal.coherence`"""
     options: dict[str, Any] = {
         "fs": fs,
@@ -212,32 +221,32 @@ def coherence(
 
 
 # -- spectra that are functions of time --------------------------------------------------------------------------------
-def _over_time(frames: _Frames, x: Any, axis: int, onesided: bool, boundary: bool = False) -> tuple[Any, Any]:
+def _over_time(frames: _Frames, x: Array, axis: int, onesided: bool, boundary: bool = False) -> Any:
     """Return the times of the frames, and their spectra."""
     half = frames.size / 2
     times = np.arange(half, x.shape[-1] - half + 1, frames.step) / float(frames.fs)
     return times - half / frames.fs if boundary else times, frames.spectra(x, onesided, axis)
 
 
-def _placed(result: Any, axis: int) -> Any:
+def _placed(result: Array | Number, axis: int) -> Array:
     """Move the frequencies to the position of the signal axis; the frames are last."""
-    return np.moveaxis(result, -1, axis - 1 if axis < 0 else axis)
+    return moveaxis(result, -1, axis - 1 if axis < 0 else axis)
 
 
 @shadow("scipy.signal.spectrogram")
 def spectrogram(
     x: Any,
-    fs: Any = 1.0,
+    fs: float = 1.0,
     window: Any = ("tukey_periodic", 0.25),
-    nperseg: Any = None,
-    noverlap: Any = None,
-    nfft: Any = None,
-    detrend: Any = "constant",
+    nperseg: int | None = None,
+    noverlap: int | None = None,
+    nfft: int | None = None,
+    detrend: str = "constant",
     return_onesided: bool = True,
     scaling: str = "density",
     axis: int = -1,
     mode: str = "psd",
-) -> tuple[Any, Any, Any]:
+) -> tuple[NDArray, NDArray, Array]:
     """`scipy.signal.spectrogram`"""
     if mode not in ("psd", "complex", "magnitude", "angle", "phase"):
         raise ValueError(f"unknown value for mode {mode}")
@@ -262,19 +271,19 @@ def spectrogram(
 
 @shadow("scipy.signal.stft")
 def stft(
-    x: Any,
-    fs: Any = 1.0,
-    window: Any = _HANN,
-    nperseg: Any = 256,
-    noverlap: Any = None,
-    nfft: Any = None,
-    detrend: Any = False,
+    x: ArrayLike,
+    fs: float = 1.0,
+    window: str = _HANN,
+    nperseg: int = 256,
+    noverlap: int | None = None,
+    nfft: int | None = None,
+    detrend: bool = False,
     return_onesided: bool = True,
-    boundary: Any = "zeros",
+    boundary: str = "zeros",
     padded: bool = True,
     axis: int = -1,
     scaling: str = "spectrum",
-) -> tuple[Any, Any, Any]:
+) -> tuple[NDArray, NDArray, Array]:
     """`scipy.signal.stft`"""
     if scaling not in ("spectrum", "psd"):
         raise ValueError(f"Parameter scaling={scaling!r} not in ['spectrum', 'psd']!")
@@ -303,18 +312,18 @@ def stft(
 
 @shadow("scipy.signal.istft")
 def istft(
-    Zxx: Any,
-    fs: Any = 1.0,
-    window: Any = _HANN,
+    Zxx: ArrayLike,
+    fs: float = 1.0,
+    window: str = _HANN,
     nperseg: Any = None,
-    noverlap: Any = None,
-    nfft: Any = None,
+    noverlap: int | None = None,
+    nfft: int | None = None,
     input_onesided: bool = True,
-    boundary: Any = True,
+    boundary: bool = True,
     time_axis: int = -1,
     freq_axis: int = -2,
     scaling: str = "spectrum",
-) -> tuple[Any, Any]:
+) -> tuple[NDArray, Array]:
     """`scipy.signal.istft`"""
     (z,) = (to_float(v) for v in arrays(Zxx))
     rank = len(z.shape)
@@ -323,7 +332,7 @@ def istft(
     if freq_axis == time_axis:
         raise ValueError("Must specify differing time and frequency axes!")
     time_axis, freq_axis = time_axis % rank, freq_axis % rank
-    z = np.moveaxis(z, (time_axis, freq_axis), (-2, -1))
+    z = moveaxis(z, (time_axis, freq_axis), (-2, -1))
     usual = 2 * (z.shape[-1] - 1) if input_onesided else z.shape[-1]
     size = usual if nperseg is None else int(nperseg)
     if nfft is None:
@@ -346,11 +355,11 @@ def istft(
         warnings.warn(f"NOLA condition failed, STFT may not be invertible.{hint}", stacklevel=2)
     x = x / np.where(total > 1e-10, total, 1.0)
     if len(x.shape) > 1 and time_axis != rank - 1:
-        x = np.moveaxis(x, -1, time_axis - (freq_axis < time_axis))
+        x = moveaxis(x, -1, time_axis - (freq_axis < time_axis))
     return np.arange(x.shape[0]) / float(fs), x
 
 
-def _overlaid(segments: Any, step: int) -> Any:
+def _overlaid(segments: Array, step: int) -> Any:
     """Overlap-add frames (..., count, size) that begin one `step` after the other."""
     *batch_shape, count, size = segments.shape
     iterations = -(-size // step)

@@ -9,12 +9,13 @@ import numpy as np
 
 from tracegrad.numpy_api.operands import arrays, to_float
 from tracegrad.numpy_api.registry import refuse
+from tracegrad.numpy_api.shapes import moveaxis
 from tracegrad.numpy_api.ufuncs import rel_entr
 from tracegrad.scipy_api.registry import shadow
-from tracegrad.typing import Array, ArrayLike
+from tracegrad.typing import Array, ArrayLike, Number
 
 
-def _root(x: Any) -> Any:
+def _root(x: Any) -> Array:
     zero = x == 0
     return np.where(zero, 0.0, np.sqrt(np.where(zero, 1.0, x)))
 
@@ -27,7 +28,7 @@ def _cosine(x: Array, y: Array, w: Array | None = None) -> Any:
     return 1.0 - _sum(x * y, w) / (np.sqrt(_sum(x * x, w)) * np.sqrt(_sum(y * y, w)))
 
 
-def _correlation(x: Any, y: Any, w: Any = None) -> Any:
+def _correlation(x: Array, y: Array, w: Array | None = None) -> Any:
     if w is None:
         return _cosine(x - np.mean(x, axis=-1, keepdims=True), y - np.mean(y, axis=-1, keepdims=True))
     w = w / np.sum(w)
@@ -35,7 +36,7 @@ def _correlation(x: Any, y: Any, w: Any = None) -> Any:
     return _cosine(x, y, w)
 
 
-def _minkowski(x: Any, y: Any, p: float = 2, w: Any = None) -> Array:
+def _minkowski(x: Array, y: Array, p: float = 2, w: Array | None = None) -> Array:
     differences = np.abs(x - y)
     total = _sum(np.where(differences == 0, 0.0, np.where(differences == 0, 1.0, differences) ** p), w)
     zero = total == 0
@@ -48,16 +49,16 @@ def _canberra(x: Array, y: Array, w: Array | None = None) -> Any:
     return _sum(np.where(zero, 0.0, np.abs(x - y) / np.where(zero, 1.0, below)), w)
 
 
-def _seuclidean(x: Array, y: Array, V: Any) -> Any:
+def _seuclidean(x: Array, y: Array, V: Array) -> Array:
     return _root(_sum((x - y) ** 2 / V))
 
 
-def _mahalanobis(x: Array, y: Array, VI: Any) -> Any:
+def _mahalanobis(x: Array, y: Array, VI: Array) -> Array:
     differences = x - y
     return _root(_sum(np.matmul(differences, VI) * differences))
 
 
-def _jensenshannon(p: Any, q: Any, base: Any = None) -> Any:
+def _jensenshannon(p: Array, q: Array, base: Any = None) -> Array:
     p, q = (v / np.sum(v, axis=-1, keepdims=True) for v in (p, q))
     middle = (p + q) / 2.0
     total = _sum(rel_entr(p, middle) + rel_entr(q, middle))
@@ -111,7 +112,7 @@ _OTHER_NAMES = {
 }
 
 
-def _metric(name: str, metric: Any, out: Any, options: dict[str, Any], points: Callable[[], Any]) -> Callable[..., Any]:
+def _metric(name: str, metric: Any, out: Array | None, options: dict[str, Any], points: Callable[[], Any]) -> Any:
     """Return the distance function of rows; `points()` returns all rows, for metrics with variances."""
     if out is not None:
         raise refuse(f"the argument out= of scipy.spatial.distance.{name}")
@@ -132,7 +133,7 @@ def _metric(name: str, metric: Any, out: Any, options: dict[str, Any], points: C
     return lambda x, y: known(x, y, **with_arrays)
 
 
-def _each(metric: Callable[[Any, Any], Any], x: Array, y: Array) -> Any:
+def _each(metric: Callable[[Any, Any], Any], x: Array, y: Array) -> Array:
     """Apply a function of two vectors to all rows of `x` and `y`, one after the other."""
     x, y = np.broadcast_arrays(x, y)
     shape = x.shape[:-1]
@@ -141,7 +142,9 @@ def _each(metric: Callable[[Any, Any], Any], x: Array, y: Array) -> Any:
 
 
 @shadow("scipy.spatial.distance.cdist")
-def cdist(XA: Any, XB: Any, metric: Any = "euclidean", *, out: Any = None, **kwargs: Any) -> Any:
+def cdist(
+    XA: ArrayLike, XB: ArrayLike, metric: str = "euclidean", *, out: Array | None = None, **kwargs: object
+) -> Any:
     """`cdist`: the distances between each row of `XA` and each row of `XB`."""
     x, y = (to_float(v) for v in arrays(XA, XB))
     of = _metric("cdist", metric, out, kwargs, lambda: np.concatenate([x, y]))
@@ -149,7 +152,7 @@ def cdist(XA: Any, XB: Any, metric: Any = "euclidean", *, out: Any = None, **kwa
 
 
 @shadow("scipy.spatial.distance.pdist")
-def pdist(X: Any, metric: Any = "euclidean", *, out: Any = None, **kwargs: Any) -> Any:
+def pdist(X: ArrayLike, metric: Any = "euclidean", *, out: Array | None = None, **kwargs: object) -> Any:
     """`pdist`: the distances between all pairs of rows."""
     x = to_float(arrays(X)[0])
     of = _metric("pdist", metric, out, kwargs, lambda: x)
@@ -158,7 +161,7 @@ def pdist(X: Any, metric: Any = "euclidean", *, out: Any = None, **kwargs: Any) 
 
 
 @shadow("scipy.spatial.distance.squareform")
-def squareform(X: Any, force: str = "no", checks: bool = True) -> Any:
+def squareform(X: ArrayLike, force: str = "no", checks: bool = True) -> Array:
     """`squareform`: the matrix of a vector of distances, or the vector of a matrix."""
     (x,) = arrays(X)
     if len(x.shape) == 2:
@@ -177,16 +180,18 @@ def squareform(X: Any, force: str = "no", checks: bool = True) -> Any:
 
 def _between(name: str) -> None:
     @shadow(f"scipy.spatial.distance.{name}")
-    def distance(u: ArrayLike, v: ArrayLike, *args: Any, **kwargs: Any) -> Any:
+    def distance(u: ArrayLike, v: ArrayLike, *args: Array | Number, **kwargs: object) -> Any:
         inputs = dict(zip(_POSITIONS.get(name, ("w",)), args)) | kwargs
         x, y = (to_float(t) for t in arrays(u, v))
         return _metric(name, name, None, inputs, lambda: np.stack([x, y]))(x, y)[()]
 
 
 @shadow("scipy.spatial.distance.jensenshannon")
-def jensenshannon(p: Any, q: Any, base: ArrayLike | None = None, *, axis: int = 0, keepdims: bool = False) -> Array:
+def jensenshannon(
+    p: ArrayLike, q: ArrayLike, base: ArrayLike | None = None, *, axis: int = 0, keepdims: bool = False
+) -> Array:
     """`jensenshannon`, along an axis."""
-    x, y = (np.moveaxis(to_float(t), axis, -1) for t in np.broadcast_arrays(*arrays(p, q)))
+    x, y = (moveaxis(to_float(t), axis, -1) for t in np.broadcast_arrays(*arrays(p, q)))
     result = _jensenshannon(x, y, base)
     return (np.expand_dims(result, axis) if keepdims else result)[()]
 

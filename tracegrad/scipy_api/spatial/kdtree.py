@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,17 +11,20 @@ from tracegrad.numpy_api.registry import refuse
 from tracegrad.ops.calls.custom_call import opaque
 from tracegrad.scipy_api.registry import replaces_objects, shadow
 
+if TYPE_CHECKING:
+    from tracegrad.typing import Array, ArrayLike
+
 
 class _Query:
     """Query of the indices of neighbours; `real` is the tree of the data if they are constant."""
 
-    def __init__(self, real: Any, tree_options: dict[str, Any], query_options: dict[str, Any]):
+    def __init__(self, real: Any, tree_options: dict[str, Any], query_options: dict[str, object]):
         self.real, self.tree_options, self.query_options = real, tree_options, query_options
 
     def __repr__(self) -> str:
         return repr(f"scipy.spatial.KDTree.query {self.tree_options} {self.query_options}")
 
-    def __call__(self, x: Any, data: Any) -> tuple[Any, ...]:
+    def __call__(self, x: object, data: Any) -> tuple[Any, ...]:
         from scipy.spatial import KDTree
 
         x, data = np.asarray(x), np.asarray(data)
@@ -33,7 +36,7 @@ class _Query:
 class Tree:
     """Replacement of a k-d tree, of points that may be traced."""
 
-    def __init__(self, data: Any, table: dict[str, Any], real: Any = None):
+    def __init__(self, data: Any, table: dict[str, Any], real: object = None):
         self.data, self._options, self._real = data, table, real
 
     @property
@@ -51,13 +54,13 @@ class Tree:
 
     def query(
         self,
-        x: Any,
+        x: ArrayLike,
         k: Any = 1,
         eps: float = 0.0,
         p: float = 2.0,
         distance_upper_bound: float = np.inf,
         workers: int = 1,
-    ) -> tuple[Any, Any]:
+    ) -> tuple[Array, Array]:
         """`scipy.spatial.KDTree.query`"""
         points, data = promoted([to_float(v) for v in arrays(x, self.data)], np.dtype(np.float64))
         query_options = {"k": k, "eps": eps, "p": p, "distance_upper_bound": distance_upper_bound, "workers": workers}
@@ -74,12 +77,12 @@ class Tree:
 
 @shadow("scipy.spatial.KDTree", "scipy.spatial.cKDTree")
 def tree(
-    data: Any,
+    data: ArrayLike,
     leafsize: int = 10,
     compact_nodes: bool = True,
     copy_data: bool = False,
     balanced_tree: bool = True,
-    boxsize: Any = None,
+    boxsize: object = None,
 ) -> Tree:
     """`scipy.spatial.KDTree` of traced points"""
     if boxsize is not None:

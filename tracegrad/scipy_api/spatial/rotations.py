@@ -17,7 +17,7 @@ import numpy as np
 from tracegrad.numpy_api.operands import arrays, to_float
 from tracegrad.numpy_api.registry import refuse
 from tracegrad.scipy_api.registry import replaces_objects, shadow
-from tracegrad.typing import Array
+from tracegrad.typing import Array, ArrayLike
 
 # Angles in radians. Below the first, power series are exact. Within the second of a pole, two of the three Euler angles
 # have the same axis (gimbal lock).
@@ -43,7 +43,7 @@ def _unit(x: Array) -> Any:
     return x / np.sqrt(_dot(x, x))
 
 
-def _composed(p: Array, q: Array) -> Any:
+def _composed(p: Array, q: Array) -> Array:
     """Multiply two quaternions: the rotation `q`, and then `p`."""
     u, v, a, b = p[..., :3], q[..., :3], p[..., 3:], q[..., 3:]
     return np.concatenate([a * v + b * u + np.cross(u, v), a * b - _dot(u, v)], axis=-1)
@@ -62,7 +62,7 @@ def _orthogonal(m: Array) -> Array:
     return m
 
 
-def _about(axis: int, angle: Array) -> Any:
+def _about(axis: int, angle: Array) -> Array:
     half, zero = angle / 2, np.zeros_like(angle)
     parts = [zero, zero, zero, np.cos(half)]
     parts[axis] = np.sin(half)
@@ -95,11 +95,11 @@ class Rotation:
 
     # -- constructors --------------------------------------------------------------------------------------
     @staticmethod
-    def from_quat(quat: Any, *, scalar_first: bool = False) -> Rotation:
+    def from_quat(quat: object, *, scalar_first: bool = False) -> Rotation:
         return Rotation(quat, scalar_first=scalar_first)
 
     @staticmethod
-    def from_rotvec(rotvec: Any, degrees: bool = False) -> Rotation:
+    def from_rotvec(rotvec: ArrayLike, degrees: bool = False) -> Rotation:
         v = _numbers(rotvec, 3, "rotvec")
         v = np.deg2rad(v) if degrees else v
         square = _dot(v, v)
@@ -129,7 +129,7 @@ class Rotation:
         return Rotation._of(_unit(result))
 
     @staticmethod
-    def from_euler(seq: str, angles: Any, degrees: bool = False) -> Rotation:
+    def from_euler(seq: str, angles: ArrayLike, degrees: bool = False) -> Rotation:
         axes, turning = _axes(seq)
         x = to_float(arrays(angles)[0])
         x = x if x.ndim else x[None]
@@ -143,7 +143,7 @@ class Rotation:
         return Rotation._of(result)
 
     @staticmethod
-    def from_mrp(mrp: Any) -> Rotation:
+    def from_mrp(mrp: ArrayLike) -> Rotation:
         v = _numbers(mrp, 3, "mrp")
         square = _dot(v, v)
         return Rotation._of(np.concatenate([2 * v, 1 - square], axis=-1) / (1 + square))
@@ -160,7 +160,9 @@ class Rotation:
         return Rotation._of(np.concatenate([x._q if x._q.ndim > 1 else x._q[None] for x in parts]))
 
     @staticmethod
-    def align_vectors(a: Any, b: Any, weights: Any = None, return_sensitivity: bool = False) -> tuple[Rotation, Any]:
+    def align_vectors(
+        a: ArrayLike, b: ArrayLike, weights: ArrayLike | None = None, return_sensitivity: bool = False
+    ) -> tuple[Rotation, Any]:
         x, y = _numbers(a, 3, "a"), _numbers(b, 3, "b")
         if return_sensitivity or x.ndim < 2 or x.shape[0] < 2:
             raise refuse("scipy.spatial.transform.Rotation.align_vectors of one vector, or with its sensitivity")
@@ -193,7 +195,7 @@ class Rotation:
     def __iter__(self) -> Iterator[Rotation]:
         return (self[k] for k in range(len(self)))
 
-    def as_quat(self, canonical: bool = False, *, scalar_first: bool = False) -> Any:
+    def as_quat(self, canonical: bool = False, *, scalar_first: bool = False) -> Array:
         q = _upright(self._q) if canonical else self._q
         return np.roll(q, 1, axis=-1) if scalar_first else q
 
@@ -253,22 +255,22 @@ class Rotation:
         return (other * self.inv()).magnitude() < max_angle
 
     # -- operations ----------------------------------------------------------------------------------------
-    def apply(self, vectors: Any, inverse: bool = False) -> Any:
+    def apply(self, vectors: ArrayLike, inverse: bool = False) -> Any:
         v, m = _numbers(vectors, 3, "vectors"), self.as_matrix()
         return np.matmul(np.swapaxes(m, -1, -2) if inverse else m, v[..., None])[..., 0]
 
     def inv(self) -> Rotation:
         return Rotation._of(self._q * np.array([-1.0, -1.0, -1.0, 1.0]))
 
-    def __mul__(self, other: Any) -> Rotation:
+    def __mul__(self, other: object) -> Rotation:
         return Rotation._of(_unit(_composed(self._q, other._q))) if isinstance(other, Rotation) else NotImplemented
 
-    def __pow__(self, n: Any, modulus: Any = None) -> Rotation:
+    def __pow__(self, n: object, modulus: object = None) -> Rotation:
         if modulus is not None:
             raise NotImplementedError("modulus not supported")
         return Rotation.from_rotvec(n * self.as_rotvec())
 
-    def mean(self, weights: Any = None, axis: Any = None) -> Rotation:
+    def mean(self, weights: ArrayLike | None = None, axis: int | None = None) -> Rotation:
         if axis is not None or self._q.ndim > 2:
             raise refuse("scipy.spatial.transform.Rotation.mean along an axis")
         q = self._q if self._q.ndim > 1 else self._q[None]
@@ -287,7 +289,7 @@ class Rotation:
 class Slerp:
     """`scipy.spatial.transform.Slerp`: interpolation of rotations along the shortest path."""
 
-    def __init__(self, times: Any, rotations: Any):
+    def __init__(self, times: ArrayLike, rotations: Any):
         if not isinstance(rotations, Rotation) or rotations.single or len(rotations) < 2:
             raise ValueError("`rotations` must be a sequence of at least 2 rotations.")
         (self.times,) = arrays(times)
@@ -296,7 +298,7 @@ class Slerp:
         self.rotations = rotations[:-1]
         self.rotvecs = (self.rotations.inv() * rotations[1:]).as_rotvec()
 
-    def __call__(self, times: Any) -> Rotation:
+    def __call__(self, times: ArrayLike) -> Rotation:
         (t,) = arrays(times)
         knots = self.times
         if np.any((t < knots[0]) | (t > knots[-1])):

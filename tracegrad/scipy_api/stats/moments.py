@@ -50,7 +50,7 @@ def _chi2_entropy(df: Array) -> Any:
     return half + math.log(2) + gammaln(half) + (1.0 - half) * _digamma(half)
 
 
-def _f_var(n: Any, m: Array) -> Array:
+def _f_var(n: object, m: Array) -> Array:
     return _above(m, 4.0, lambda v: 2.0 * v * v * (n + v - 2.0) / (n * (v - 2.0) ** 2 * (v - 4.0)))
 
 

@@ -28,7 +28,7 @@ def _normal(x: Any, mean: Any = None, cov: Array | Number = 1, allow_singular: b
     return np.squeeze(-0.5 * (dim * math.log(2 * math.pi) + distance) - np.sum(np.log(np.diagonal(factor))))
 
 
-def _shape_of(mean: Any, cov: Any, allow_singular: bool) -> tuple[Any, Any]:
+def _shape_of(mean: Any, cov: Any, allow_singular: bool) -> tuple[Array, ...]:
     """Return the mean as a vector, and the Cholesky factor of the covariances as a matrix."""
     if hasattr(cov, "whiten"):
         raise refuse("scipy.stats.multivariate_normal with a scipy.stats.Covariance", "give the matrix")
@@ -47,7 +47,7 @@ def _shape_of(mean: Any, cov: Any, allow_singular: bool) -> tuple[Any, Any]:
     return (mean if mean.shape else mean + np.zeros(dim)), np.linalg.cholesky(cov)
 
 
-def _normal_entropy(mean: Any = None, cov: Any = 1) -> Any:
+def _normal_entropy(mean: Array | None = None, cov: Any = 1) -> Any:
     factor = _shape_of(mean, cov, True)[1]
     return 0.5 * factor.shape[0] * (math.log(2 * math.pi) + 1.0) + np.sum(np.log(np.diagonal(factor)))
 
@@ -56,7 +56,7 @@ def _doubles(*xs: ArrayLike) -> list[Any]:
     return [to_dtype(to_float(v), np.dtype(np.float64)) for v in arrays(*xs)]
 
 
-def _vectors(x: Any, dim: int) -> Any:
+def _vectors(x: Array, dim: int) -> Array:
     """Convert points as SciPy does: numbers are points of one dimension, a vector of this length is one point."""
     if not x.shape:
         return x.reshape(1)
@@ -65,7 +65,7 @@ def _vectors(x: Any, dim: int) -> Any:
     return x
 
 
-def _dirichlet(x: Any, alpha: Any) -> Any:
+def _dirichlet(x: Array, alpha: Array) -> Any:
     """Log-density of `dirichlet`, with vectors along the first axis, whose last element is optional."""
     x, alpha = _doubles(x, alpha)
     n = alpha.shape[0]
@@ -77,19 +77,19 @@ def _dirichlet(x: Any, alpha: Any) -> Any:
     return np.squeeze(np.sum(xlogy(alpha - 1.0, x.T), axis=-1) - scale)
 
 
-def _dirichlet_entropy(alpha: Any) -> Any:
+def _dirichlet_entropy(alpha: Array) -> Any:
     (alpha,) = _doubles(alpha)
     total, digamma = np.sum(alpha), of_special("psi")
     scale = np.sum(gammaln(alpha)) - gammaln(total)
     return scale + (total - alpha.shape[0]) * digamma(total) - np.sum((alpha - 1.0) * digamma(alpha))
 
 
-def _dirichlet_mean(alpha: Any) -> Any:
+def _dirichlet_mean(alpha: Array) -> Any:
     (alpha,) = _doubles(alpha)
     return np.squeeze(alpha / np.sum(alpha))
 
 
-def _dirichlet_var(alpha: Any) -> Any:
+def _dirichlet_var(alpha: Array) -> Any:
     (alpha,) = _doubles(alpha)
     total = np.sum(alpha)
     return np.squeeze(alpha * (total - alpha) / (total * total * (total + 1.0)))
@@ -113,7 +113,7 @@ def _multinomial(x: Array, n: Any, p: Array) -> Array:
     return np.where(np.sum(x, axis=-1) == n, result, -math.inf)
 
 
-def _with_density(name: str, log: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
+def _with_density(name: str, log: Callable[..., Any]) -> dict[str, Callable[..., object]]:
     return {f"log{name}": log, name: lambda *args, **kwargs: np.exp(log(*args, **kwargs))}
 
 

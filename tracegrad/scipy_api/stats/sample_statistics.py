@@ -17,7 +17,7 @@ from tracegrad.numpy_api.operands import arrays, to_float
 from tracegrad.numpy_api.registry import refuse
 from tracegrad.scipy_api.registry import shadow
 from tracegrad.scipy_api.stats.univariate import of_special
-from tracegrad.typing import Array, ArrayLike, Axes
+from tracegrad.typing import Array, ArrayLike, Axes, Number
 
 # Interquartile range and median absolute deviation of a normal distribution, in units of its standard deviation.
 _RANGE, _DISTANCE = 1.3489795003921634, 0.6744897501960817
@@ -46,7 +46,7 @@ class LinregressResult(_LinregressFields):
     intercept_stderr: Any
 
 
-def _only(function: str, nan_policy: Any = "propagate", **arguments: Any) -> None:
+def _only(function: str, nan_policy: str = "propagate", **arguments: object) -> None:
     if nan_policy != "propagate":
         raise refuse(f"scipy.stats.{function} with nan_policy={nan_policy!r}", "choose the elements first, by a mask")
     for name, value in arguments.items():
@@ -54,7 +54,7 @@ def _only(function: str, nan_policy: Any = "propagate", **arguments: Any) -> Non
             raise refuse(f"scipy.stats.{function} with {name}={value!r}")
 
 
-def _sample(x: Any, axis: Any) -> tuple[Any, Any]:
+def _sample(x: Any, axis: Any) -> Any:
     """Return the sample with its axis last, and the function that restores the axes of a result."""
     (x,) = arrays(x)
     x = to_float(x)
@@ -63,16 +63,16 @@ def _sample(x: Any, axis: Any) -> tuple[Any, Any]:
     return np.moveaxis(x, axis, -1), lambda y: np.expand_dims(y, axis)
 
 
-def _average(x: Any, w: Any) -> Any:
+def _average(x: Array | Number, w: Any) -> Any:
     return np.mean(x, axis=-1) if w is None else np.sum(w * x, axis=-1) / np.sum(w, axis=-1)
 
 
-def _central(x: Array, order: int, center: Any = None) -> Any:
+def _central(x: Array, order: int, center: object = None) -> Any:
     c = np.mean(x, axis=-1, keepdims=True) if center is None else center
     return np.mean((x - c) ** order, axis=-1)
 
 
-def _deviation(x: Array, ddof: Any = 0) -> Any:
+def _deviation(x: Array, ddof: int = 0) -> Any:
     return np.std(x, axis=-1, ddof=ddof)
 
 
@@ -83,14 +83,14 @@ def _signature(name: str) -> inspect.Signature:
     return inspect.signature(getattr(stats, name))
 
 
-def _along(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _along(name: str) -> Callable[..., object]:
     """Register a function of samples along the last axis as SciPy's function of this name, with SciPy's signature.
 
     The function itself does not get `axis`, `nan_policy` and `keepdims`.
     """
 
-    def declare(function: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any, **kwargs: Any) -> Any:
+    def declare(function: Callable[..., object]) -> Callable[..., object]:
+        def call(*args: ArrayLike, **kwargs: object) -> Any:
             inputs = _signature(name).bind(*args, **kwargs)
             inputs.apply_defaults()
             values = inputs.arguments
@@ -144,13 +144,13 @@ def kurtosis(x: Array, fisher: bool = True, bias: bool = True) -> Array:
 
 
 @_along("sem")
-def sem(x: Array, ddof: Any = 1) -> Any:
+def sem(x: Array, ddof: int = 1) -> Any:
     """`scipy.stats.sem`."""
     return _deviation(x, ddof) / math.sqrt(x.shape[-1])
 
 
 @_along("variation")
-def variation(x: Array, ddof: Any = 0) -> Any:
+def variation(x: Array, ddof: int = 0) -> Any:
     """`scipy.stats.variation`."""
     return _deviation(x, ddof) / np.mean(x, axis=-1)
 
@@ -176,12 +176,12 @@ def pmean(x: Any, p: Any, weights: Any = None) -> Any:
 
 
 @_along("gstd")
-def gstd(x: Array, ddof: Any = 1) -> Any:
+def gstd(x: Array, ddof: int = 1) -> Any:
     """`scipy.stats.gstd`."""
     return np.exp(_deviation(np.log(x), ddof))
 
 
-def _scale(scale: Any, normal: float) -> Any:
+def _scale(scale: float, normal: float) -> float:
     if isinstance(scale, str):
         if scale.lower() != "normal":
             raise ValueError(f"{scale} is not a valid scale value.")
@@ -190,14 +190,14 @@ def _scale(scale: Any, normal: float) -> Any:
 
 
 @_along("iqr")
-def iqr(x: Array, rng: Any = (25, 75), scale: Any = 1.0, interpolation: str = "linear") -> Any:
+def iqr(x: Array, rng: tuple[int, ...] = (25, 75), scale: float = 1.0, interpolation: str = "linear") -> Any:
     """`scipy.stats.iqr`."""
     low, high = np.percentile(x, sorted(rng), axis=-1, method=interpolation)  # type: ignore[call-overload]
     return (high - low) / _scale(scale, _RANGE)
 
 
 @_along("median_abs_deviation")
-def median_abs_deviation(x: Array, center: Any = None, scale: Any = 1.0) -> Any:
+def median_abs_deviation(x: Array, center: Any = None, scale: float = 1.0) -> Array:
     """`scipy.stats.median_abs_deviation`."""
     middle = (np.median if center is None else center)(x, axis=-1)
     return np.median(np.abs(x - np.expand_dims(middle, -1)), axis=-1) / _scale(scale, _DISTANCE)
@@ -215,7 +215,13 @@ def trim_mean(x: Array, proportiontocut: float) -> Any:
 
 @shadow("scipy.stats.entropy")
 def entropy(
-    pk: Any, qk: Any = None, base: Any = None, axis: Any = 0, *, nan_policy: str = "propagate", keepdims: bool = False
+    pk: Array | Number,
+    qk: Array | None = None,
+    base: Any = None,
+    axis: int = 0,
+    *,
+    nan_policy: str = "propagate",
+    keepdims: bool = False,
 ) -> Any:
     """`scipy.stats.entropy`, of one distribution, or relative to another."""
     _only("entropy", nan_policy)
@@ -233,7 +239,7 @@ def entropy(
 
 
 @shadow("scipy.stats.zmap")
-def zmap(scores: Any, compare: Any, axis: Axes = 0, ddof: Any = 0, nan_policy: str = "propagate") -> Any:
+def zmap(scores: ArrayLike, compare: ArrayLike, axis: Axes = 0, ddof: int = 0, nan_policy: str = "propagate") -> Any:
     """`scipy.stats.zmap`."""
     _only("zmap", nan_policy)
     x, to = (to_float(v) for v in arrays(scores, compare))
@@ -241,25 +247,27 @@ def zmap(scores: Any, compare: Any, axis: Axes = 0, ddof: Any = 0, nan_policy: s
 
 
 @shadow("scipy.stats.zscore")
-def zscore(a: ArrayLike, axis: Axes = 0, ddof: Any = 0, nan_policy: str = "propagate") -> Any:
+def zscore(a: ArrayLike, axis: Axes = 0, ddof: int = 0, nan_policy: str = "propagate") -> Any:
     """`scipy.stats.zscore`."""
     return zmap(a, a, axis, ddof, nan_policy)
 
 
 @shadow("scipy.stats.gzscore")
-def gzscore(a: ArrayLike, *, axis: Axes = 0, ddof: Any = 0, nan_policy: str = "propagate") -> Any:
+def gzscore(a: ArrayLike, *, axis: Axes = 0, ddof: int = 0, nan_policy: str = "propagate") -> Any:
     """`scipy.stats.gzscore`."""
     logs = np.log(to_float(arrays(a)[0]))
     return zmap(logs, logs, axis, ddof, nan_policy)
 
 
-def _of_t(t: Array, df: Array) -> Any:
+def _of_t(t: Array, df: Any) -> Any:
     """Compute the two-sided p-value of a t statistic."""
     return 2.0 * _stdtr(df, -np.abs(t))
 
 
 @shadow("scipy.stats.pearsonr")
-def pearsonr(x: ArrayLike, y: ArrayLike, *, alternative: str = "two-sided", method: Any = None, axis: Axes = 0) -> Test:
+def pearsonr(
+    x: ArrayLike, y: ArrayLike, *, alternative: str = "two-sided", method: str | None = None, axis: Axes = 0
+) -> Test:
     """`scipy.stats.pearsonr`: the statistic and the p-value."""
     _only("pearsonr", alternative=alternative, method=method)
     (p, _), (q, _) = _sample(x, axis), _sample(y, axis)
@@ -300,7 +308,7 @@ def linregress(
     return line
 
 
-def _tested(difference: Any, error: Any, df: Array, restore_axes: Any) -> Test:
+def _tested(difference: Array, error: Array, df: Any, restore_axes: Any) -> Test:
     t = difference / error
     results = t, _of_t(t, df)
     return Test(*(results if restore_axes is None else map(restore_axes, results)))
@@ -309,7 +317,7 @@ def _tested(difference: Any, error: Any, df: Array, restore_axes: Any) -> Test:
 @shadow("scipy.stats.ttest_1samp")
 def ttest_1samp(
     a: ArrayLike,
-    popmean: Any,
+    popmean: float,
     axis: Axes = 0,
     nan_policy: str = "propagate",
     alternative: str = "two-sided",
@@ -349,8 +357,8 @@ def ttest_ind(
     equal_var: bool = True,
     nan_policy: str = "propagate",
     alternative: str = "two-sided",
-    trim: Any = 0,
-    method: Any = None,
+    trim: int = 0,
+    method: str | None = None,
     keepdims: bool = False,
 ) -> Test:
     """`scipy.stats.ttest_ind`: the statistic and the p-value, by pooled variances or Welch's."""
@@ -367,7 +375,7 @@ def ttest_ind(
     return _tested(np.mean(p, axis=-1) - np.mean(q, axis=-1), error, df, saved if keepdims else None)
 
 
-def _cdf_differences(u: ArrayLike, v: ArrayLike, u_weights: Any, v_weights: Any) -> tuple[Any, Any]:
+def _cdf_differences(u: ArrayLike, v: ArrayLike, u_weights: Any, v_weights: Any) -> tuple[Array, ...]:
     """Return the differences of two empirical distribution functions, and the widths of their steps."""
     p, q = (np.ravel(to_float(x)) for x in arrays(u, v))
     every = np.sort(np.concatenate([p, q]))
@@ -384,14 +392,18 @@ def _cdf_differences(u: ArrayLike, v: ArrayLike, u_weights: Any, v_weights: Any)
 
 
 @shadow("scipy.stats.wasserstein_distance")
-def wasserstein_distance(u_values: Any, v_values: Any, u_weights: Any = None, v_weights: Any = None) -> Any:
+def wasserstein_distance(
+    u_values: ArrayLike, v_values: ArrayLike, u_weights: ArrayLike | None = None, v_weights: ArrayLike | None = None
+) -> Any:
     """`scipy.stats.wasserstein_distance`."""
     differences, widths = _cdf_differences(u_values, v_values, u_weights, v_weights)
     return np.sum(np.abs(differences) * widths)
 
 
 @shadow("scipy.stats.energy_distance")
-def energy_distance(u_values: Any, v_values: Any, u_weights: Any = None, v_weights: Any = None) -> Any:
+def energy_distance(
+    u_values: ArrayLike, v_values: ArrayLike, u_weights: ArrayLike | None = None, v_weights: ArrayLike | None = None
+) -> Any:
     """`scipy.stats.energy_distance`."""
     differences, widths = _cdf_differences(u_values, v_values, u_weights, v_weights)
     return math.sqrt(2.0) * np.sqrt(np.sum(differences * differences * widths))

@@ -18,7 +18,7 @@ from tracegrad.numpy_api.registry import UFUNCS
 from tracegrad.ops.shape.linear import stop_gradient
 from tracegrad.scipy_api.registry import SHADOWS
 from tracegrad.scipy_api.special import call
-from tracegrad.typing import Array
+from tracegrad.typing import Array, Number
 
 Function = Callable[..., Any]
 
@@ -70,12 +70,12 @@ def _t_log(z: Array, df: Array) -> Any:
     return gammaln(half) - gammaln(df * 0.5) - 0.5 * (np.log(df) + _LOG_PI) - half * np.log1p(z * z / df)
 
 
-def _f_log(z: Array, n: Any, m: Array) -> Any:
+def _f_log(z: Array, n: Array | Number, m: Array) -> Any:
     n, m = n * 0.5, m * 0.5
     return n * np.log(n) + m * np.log(m) + xlogy(n - 1.0, z) - (n + m) * np.log(m + n * z) - betaln(n, m)
 
 
-def _f_share(z: Array, n: Any, m: Array) -> Any:
+def _f_share(z: Array, n: float, m: Array) -> Array:
     return n * z / (m + n * z)
 
 
@@ -92,7 +92,7 @@ def _beta_powers(z: Array, a: Array, b: Array) -> Any:
     return z ** (a - 1.0) * (1.0 - z) ** (b - 1.0) * np.exp(-betaln(a, b))
 
 
-def _f_powers(z: Array, n: Any, m: Array) -> Any:
+def _f_powers(z: Array, n: float, m: Array) -> Any:
     n, m = n * 0.5, m * 0.5
     return z ** (n - 1.0) * np.exp(n * np.log(n) + m * np.log(m) - (n + m) * np.log(m + n * z) - betaln(n, m))
 
@@ -187,23 +187,23 @@ CONTINUOUS: dict[str, Law] = {
 }  # fmt: skip
 
 
-def _combinations(k: Any, n: Any) -> Any:
+def _combinations(k: Array, n: float) -> Any:
     return gammaln(n + 1.0) - gammaln(k + 1.0) - gammaln(n - k + 1.0)
 
 
-def _binom_log(k: Any, n: Any, p: Array) -> Any:
+def _binom_log(k: Array, n: float, p: Array) -> Any:
     return _combinations(k, n) + xlogy(k, p) + xlog1my(n - k, p)
 
 
-def _draws(k: Any, n: Any) -> Any:
+def _draws(k: Array, n: float) -> Any:
     return gammaln(k + n) - gammaln(k + 1.0) - gammaln(n)
 
 
-def _nbinom_log(k: Any, n: Any, p: Array) -> Any:
+def _nbinom_log(k: Array, n: float, p: Array) -> Any:
     return _draws(k, n) + n * np.log(p) + xlog1my(k, p)
 
 
-def _binom_cdf(k: Any, n: Any, p: Array) -> Array:
+def _binom_cdf(k: Array, n: float, p: Array) -> Array:
     last = k >= n
     return np.where(last, 1.0, betaincc(np.where(last, 1.0, k + 1.0), np.where(last, 1.0, n - k), p))
 
@@ -213,7 +213,7 @@ def _binom_sf(k: Any, n: Any, p: Array) -> Array:
     return np.where(last, 0.0, betainc(np.where(last, 1.0, k + 1.0), np.where(last, 1.0, n - k), p))
 
 
-def _geom_cdf(k: Any, p: Any) -> Any:
+def _geom_cdf(k: Array, p: Any) -> Any:
     last = p == 1.0
     return np.where(last, 1.0 - (1.0 - p) ** k, -np.expm1(np.log1p(-np.where(last, 0.5, p)) * k))
 

@@ -120,8 +120,9 @@ class RelaxedOneHotCategorical(TransformedDistribution):
     """Relaxed one-hot vectors on the simplex (Gumbel-softmax), which approach one-hot vectors at temperature 0.
 
     >>> import tracegrad as tg
-    >>> RelaxedOneHotCategorical(tg.tensor(0.5), probs=tg.tensor([0.2, 0.8])).rsample().sum()
-    tensor(1.)
+    >>> sample = RelaxedOneHotCategorical(tg.tensor(0.5), probs=tg.tensor([0.2, 0.8])).rsample()
+    >>> bool(abs(sample.sum() - 1.0) < 1e-6)
+    True
     """
 
     arg_constraints = Categorical.arg_constraints

@@ -323,7 +323,8 @@ def _is_complex(x: Any) -> bool:
 
 def _real(x: Any) -> Any:
     """View a complex Tensor as real, with its parts along a last axis; return other Tensors unchanged."""
-    return view_as_real(x) if isinstance(x, Tensor) and x.dtype.kind == "c" else x
+    is_complex = isinstance(x, Tensor) and x.dtype.kind == "c"
+    return view_as_real(x) if is_complex else x
 
 
 OPTIM_DOCS.document(globals(), __all__)

@@ -418,13 +418,14 @@ def _finish(builder: TraceBuilder, world: World, call: BoundCall, result: object
 def _used_captures(builder: TraceBuilder, world: World, joint: Graph, done: Sequence[Effect]) -> list[Capture]:
     """The captures that the graph needs as inputs; of the others, the values are assumed not to matter."""
     captures = list(builder.captures.values())
+    if not captures:
+        return captures
     used = {*joint.outputs, *(x for n in joint.nodes for x in n.operands)}
     if any(e.memory is not None for e in done):
         # A written array may share memory with any other array that was read (see `Path.overlaps`).
         used |= {c.node for c in captures if c.source is not None and c.number is None}
     unused = [c for c in captures if c.node not in used and not builder.memory.is_guarded(c.node)]
-    if captures:
-        world.saw(unused)
+    world.saw(unused)
     return [c for c in captures if c not in unused]
 
 

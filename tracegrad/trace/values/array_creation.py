@@ -17,6 +17,7 @@ from tracegrad.target.tuning import TUNING
 from tracegrad.trace.builder.builder import TraceBuilder, current_trace
 from tracegrad.trace.values.constant_array import ConstantArray, apply_to_constants, hosted, of_function
 from tracegrad.trace.values.tracer import Tracer
+from tracegrad.typing import ArrayLike
 
 MAX_CREATED = TUNING.tracing.max_created
 _MAX_NODES = 50
@@ -52,7 +53,7 @@ def of_lists(function: Any) -> object:
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        peer = peer_of(*args, *kwargs.values())
+        peer: Any = peer_of(*args, *kwargs.values())
         if peer is None:
             return _fresh(function(*args, **kwargs), (*args, *kwargs.values()))
         if type(peer) is ConstantArray or (function in _SHARING and any(map(_has_constant, (*args, *kwargs.values())))):
@@ -69,7 +70,7 @@ def ufunc_of_lists(function: np.ufunc) -> Callable[..., object]:
     """A SciPy ufunc that sees traced values in lists."""
 
     @wraps(function, updated=())
-    def call(*args: object, **kwargs: object) -> Any:
+    def call(*args: ArrayLike, **kwargs: object) -> Any:
         inputs = [array(x, peer_of(x)) if type(x) in (list, tuple) and peer_of(x) is not None else x for x in args]
         return function(*inputs, **kwargs)
 

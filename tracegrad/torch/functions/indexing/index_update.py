@@ -164,7 +164,7 @@ def index_put(input: Array, indices: Sequence[Array], values: Array, accumulate:
 
 
 @one_node("IndexPutBackward0")
-def _index_put(x: Array, values: Array, index_arrays: list[Operand], *, accumulate: bool) -> Any:
+def _index_put(x: Array, values: Array, index_arrays: Any, *, accumulate: bool) -> Any:
     index = tuple(index_arrays)
     if not accumulate:
         return written(x, index, values)

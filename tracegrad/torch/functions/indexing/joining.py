@@ -319,5 +319,5 @@ def combinations(input: ArrayLike, r: int = 2, with_replacement: bool = False) -
 
 
 @one_node("StackBackward0")
-def _combined(x: Array, *, index: object) -> Any:
+def _combined(x: Array, *, index: Any) -> Any:
     return picked(x, constant(index, peer_of(x)), 0)

@@ -248,7 +248,7 @@ def masked_select(input: Array, mask: Array) -> Array:
     return _chosen(x, constant(np.flatnonzero(np.broadcast_to(known, shape)), peer_of(x)))
 
 
-def as_dtype(value: Operand, dtype: DTypeLike) -> Array:
+def as_dtype(value: Any, dtype: DTypeLike) -> Array:
     result: Array = np.asarray(value).astype(dtype).item() if is_literal(value) else to_dtype(value, dtype)
     return result
 

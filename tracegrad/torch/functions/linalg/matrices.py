@@ -199,7 +199,7 @@ def lstsq(A: Array, B: Array, rcond: float | None = None, *, driver: str | None 
     rtol = max(x.shape[-2:]) * float(np.finfo(x.dtype).eps) if known else float(rcond)  # type: ignore[arg-type]
     solution = _lstsq(x, y, rtol=rtol)
     residuals = values = constant(np.empty(0, x.dtype), peer_of(x))
-    rank = constant(np.empty(0, np.int64), peer_of(x)) if driver == "gels" else numpy_linalg.rank_of(x, 0.0, rtol)
+    rank: Any = constant(np.empty(0, np.int64), peer_of(x)) if driver == "gels" else numpy_linalg.rank_of(x, 0.0, rtol)
     full = driver == "gels"
     if driver in ("gelsd", "gelss"):
         values = numpy_linalg.svdvals(x)

@@ -168,7 +168,8 @@ def _finite_difference(x: Array, k: int, axis_spacing: Any, edge_order: int) -> 
     n = x.shape[k]
     if is_number(axis_spacing):
         widths: Any = None
-        before = after = axis_spacing
+        before: Any = axis_spacing
+        after: Any = axis_spacing
     else:
         shape = tuple(n if i == k else 1 for i in range(len(x.shape)))
         widths = diff(reshape(one(axis_spacing), shape=shape), dim=k)

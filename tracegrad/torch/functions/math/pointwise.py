@@ -283,7 +283,7 @@ def addcmul(input: ArrayLike, tensor1: ArrayLike, tensor2: ArrayLike, *, value: 
 
 
 @one_node("AddcmulBackward0")
-def _addcmul(x: Array, y: Array, z: Array, value: float) -> Array:
+def _addcmul(x: Any, y: Any, z: Any, value: float) -> Array:
     product = multiply(y, z)
     return add(x, product if value == 1 else multiply(product, value))
 
@@ -296,7 +296,7 @@ def addcdiv(input: ArrayLike, tensor1: ArrayLike, tensor2: ArrayLike, *, value: 
 
 
 @one_node("AddcdivBackward0")
-def _addcdiv(x: Array, y: Array, z: Array, value: float) -> Array:
+def _addcdiv(x: Any, y: Any, z: Any, value: float) -> Array:
     quotient = divide(y, z)
     return add(x, quotient if value == 1 else multiply(quotient, value))
 

@@ -112,7 +112,7 @@ def gumbel_softmax(logits: Any, tau: float = 1, hard: bool = False, eps: float =
     >>> gumbel_softmax(np.array([0.0, 1000.0]), hard=True).tolist()
     [0.0, 1.0]
     """
-    x = floating(logits)
+    x: Any = floating(logits)
     limits = np.finfo(x.dtype)
     u = stream("gumbel_softmax").random(x.shape, np.float32 if x.dtype.itemsize < 8 else np.float64)
     x, u = operands(x, np.maximum(u.astype(x.dtype), limits.tiny))

@@ -26,8 +26,14 @@ _index_select = FUNCTIONS["index_select"]
 
 # Modes by the number of spatial dimensions that they need; None for any.
 _MODES = {
-    "nearest": None, "nearest-exact": None, "area": None, "linear": 1, "bilinear": 2, "bicubic": 2, "trilinear": 3
-}  # fmt: skip
+    "nearest": None,
+    "nearest-exact": None,
+    "area": None,
+    "linear": 1,
+    "bilinear": 2,
+    "bicubic": 2,
+    "trilinear": 3,
+}
 _POOLS = {1: adaptive_avg_pool1d, 2: adaptive_avg_pool2d, 3: adaptive_avg_pool3d}
 _NODES = {"nearest": "Nearest", "nearest-exact": "NearestExact", "bicubic": "Bicubic"}
 

@@ -347,7 +347,7 @@ class Recorded(TapeCarrier):
             out._counter = Borrowed([0])
         return out
 
-    def _constant(self, x: NDArray) -> Any:
+    def _constant(self, x: Any, /) -> Any:
         supported(x.dtype)
         return self._like(x)
 

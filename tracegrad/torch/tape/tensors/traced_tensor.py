@@ -21,7 +21,6 @@ from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape.recording.recorded_array import Recorded
 from tracegrad.torch.tape.tensors.indexing import get_item
 from tracegrad.torch.tape.tensors.tensor import Tensor
-from tracegrad.typing import NDArray
 
 
 class TracedTensor(Tensor):
@@ -97,7 +96,7 @@ class TracedTensor(Tensor):
             return entered(x if isinstance(x, TracedTensor) else self.array._stand_in(x))
         return self._like(x if isinstance(x, Carrier) else self.array._lift(np.asarray(x)))
 
-    def _constant(self, x: NDArray) -> Any:
+    def _constant(self, x: object, /) -> Any:
         return self._lift(x)
 
     def concrete(self, query: str) -> Any:
