@@ -61,16 +61,19 @@ with at_rest():
     from tracegrad.utils import lazy_import
 
 if TYPE_CHECKING:
-    from tracegrad import dask, func, implicit, random, scipy
+    from tracegrad import compiler, dask, func, implicit, random, scipy
     from tracegrad.audit import check
+    from tracegrad.compiler import compile
     from tracegrad.torch import (
         accelerator,
+        amp,
         array_api,
         autograd,
         cuda,
         distributions,
         fft,
         linalg,
+        multiprocessing,
         nn,
         optim,
         serialization,
@@ -108,6 +111,7 @@ __all__ = [
     "UnsupportedError",
     "VerifyError",
     "accelerator",
+    "amp",
     "array_api",
     "associative_scan",
     "autograd",
@@ -115,6 +119,8 @@ __all__ = [
     "checkpoint",
     "checkpoint_name",
     "checkpoint_policies",
+    "compile",
+    "compiler",
     "cond",
     "cuda",
     "custom_jvp",
@@ -145,6 +151,7 @@ __all__ = [
     "linearize",
     "load",
     "map",
+    "multiprocessing",
     "nn",
     "no_grad",
     "opaque",
@@ -177,6 +184,7 @@ _IN_UTILS = ("utils.checkpoint", "utils.data")
 _find, _names = lazy_import.names(
     globals(),
     modules={
+        "compiler": "tracegrad.compiler",
         "dask": "tracegrad.dask",
         "func": "tracegrad.func",
         "implicit": "tracegrad.implicit",
@@ -186,12 +194,14 @@ _find, _names = lazy_import.names(
             name: f"tracegrad.torch.{name}"
             for name in (
                 "accelerator",
+                "amp",
                 "array_api",
                 "autograd",
                 "cuda",
                 "distributions",
                 "fft",
                 "linalg",
+                "multiprocessing",
                 "nn",
                 "optim",
                 "serialization",
@@ -202,6 +212,7 @@ _find, _names = lazy_import.names(
     },
     members={
         "check": "tracegrad.audit",
+        "compile": "tracegrad.compiler",
         "custom_jvp": "tracegrad.transforms.custom_rules",
         "custom_vjp": "tracegrad.transforms.custom_rules",
         "load": "tracegrad.torch.serialization",

@@ -10,8 +10,8 @@ LAYERS = (
     "torch.array_api", "torch.accelerator", "torch.amp", "torch.cuda", "torch.multiprocessing", "torch.serialization",
     "torch.utils", "torch.exports", "ir", "analysis", "trace", "transforms", "control", "reroll", "jacobians",
     "passes", "llvmir", "codegen", "runtime", "solvers", "explain", "profile", "numba_export", "traced_function",
-    "transform_support", "api", "audit", "scipy", "dask", "implicit", "func", "compat", "visualization", "cli",
-    "__main__", "tracegrad",
+    "transform_support", "api", "compiler", "audit", "scipy", "dask", "implicit", "func", "compat", "visualization",
+    "cli", "__main__", "tracegrad",
 )  # fmt: skip
 
 

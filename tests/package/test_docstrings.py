@@ -17,8 +17,8 @@ tracegrad.autograd.forward_ad tracegrad.linalg tracegrad.special tracegrad.nn tr
 tracegrad.nn.init tracegrad.nn.utils tracegrad.optim tracegrad.optim.lr_scheduler tracegrad.optim.schedules
 tracegrad.array_api tracegrad.accelerator tracegrad.cuda tracegrad.torch.utils.data
 tracegrad.torch.utils.checkpoint tracegrad.distributions tracegrad.distributions.transforms
-tracegrad.distributions.utils tracegrad.serialization tracegrad.fft
-tracegrad.nn.utils.rnn tracegrad.optim.swa_utils
+tracegrad.distributions.utils tracegrad.serialization tracegrad.fft tracegrad.amp tracegrad.compiler
+tracegrad.cuda.amp tracegrad.nn.utils.rnn tracegrad.optim.swa_utils
 """
 INTERNAL = ("tracegrad.errors", "function")  # its functions are for the package; users have the classes
 # Functions of PyTorch and of NumPy that a table generates or describes: they need no example.

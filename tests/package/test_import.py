@@ -204,8 +204,10 @@ def test_all_has_every_public_name() -> None:
     )
     assert {name for name, module in names.items() if module} == {
         "accelerator",
+        "amp",
         "array_api",
         "autograd",
+        "compiler",
         "cuda",
         "dask",
         "distributions",
@@ -214,6 +216,7 @@ def test_all_has_every_public_name() -> None:
         "func",
         "implicit",
         "linalg",
+        "multiprocessing",
         "nn",
         "optim",
         "random",

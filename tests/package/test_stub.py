@@ -39,12 +39,14 @@ import numpy as _np
 # the names that are made as the module runs.
 SECOND = {
     "accelerator": False,
+    "amp": False,
     "array_api": True,
     "autograd": False,
     "autograd.forward_ad": False,
     "autograd.functional": False,
     "autograd.graph": False,
     "cuda": False,
+    "cuda.amp": False,
     "distributions": False,
     "distributions.constraints": False,
     "distributions.kl": False,
@@ -52,6 +54,7 @@ SECOND = {
     "distributions.utils": False,
     "fft": False,
     "linalg": True,
+    "multiprocessing": False,
     "nn": True,
     "nn.functional": True,
     "nn.init": False,
@@ -145,7 +148,13 @@ def other(name: str, value: Any, gives: str | None = None) -> str:
             f".{name} import", " import"
         )
     kind = type(value).__name__
-    kinds = {"dict": "dict[str, _np.dtype[Any]]", "float": "_float", "NoneType": "None", "SimpleNamespace": "Any"}
+    kinds = {
+        "dict": "dict[str, _np.dtype[Any]]",
+        "float": "_float",
+        "NoneType": "None",
+        "SimpleNamespace": "Any",
+        "AbsentDType": "Any",
+    }
     return f"{name}: {kinds.get(kind, kind)}"
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from tracegrad.avals import Size
 from tracegrad.torch import array_api, modes
+from tracegrad.torch.amp import autocast_mode
 from tracegrad.torch.autograd.anomaly_mode import is_anomaly_check_nan_enabled, is_anomaly_enabled
 from tracegrad.torch.functions.core import device, formats
 from tracegrad.torch.functions.core.out import WITH_OUT, with_out
@@ -64,7 +65,10 @@ NAMES: dict[str, Any] = {
     "is_inference": Tensor.is_inference,
     "numel": Tensor.numel,
     "set_printoptions": printing.set_printoptions,
+    "autocast": autocast_mode.autocast,
     "dtype": np.dtype,
+    "get_autocast_dtype": autocast_mode.get_autocast_dtype,
+    "is_autocast_enabled": autocast_mode.is_autocast_enabled,
     **dtypes.DTYPES,
     **{name: getattr(modes, name) for name in modes.__all__ if name not in ("STATE", "as_usual")},
     **{
@@ -72,7 +76,7 @@ NAMES: dict[str, Any] = {
         for module in (dtypes, device, devices, factories, legacy_types, random, conversion)
         for name in module.__all__
     },
-    **{name: getattr(formats, name) for name in formats.__all__ if not callable(getattr(formats, name))},
+    **{name: getattr(formats, name) for name in formats.__all__ if name not in ("check_format", "with_memory")},
     **{name: getattr(nn_functional, name) for name in _LAYERS},
     "e": math.e,
     "inf": math.inf,

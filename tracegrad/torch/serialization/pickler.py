@@ -17,6 +17,7 @@ from tracegrad.torch.functions.core.device import device
 from tracegrad.torch.nn.parameter import Parameter
 from tracegrad.torch.serialization.storage_types import STEMS
 from tracegrad.torch.tape import Tensor
+from tracegrad.torch.tape.tensors.dtypes import bfloat16
 from tracegrad.typing import DType, NDArray
 
 _PROTOCOL = 2
@@ -75,6 +76,8 @@ class TensorPickler(_Pickler):  # type: ignore[misc]
         """Write an object; names and dtypes as names of `torch`."""
         if isinstance(obj, np.dtype) and obj.names is None and obj.kind in "biufc":
             obj = GlobalName("torch", obj.name)
+        elif obj is bfloat16:
+            obj = GlobalName("torch", "bfloat16")
         elif isinstance(obj, type):
             obj = _CLASSES.get(obj, obj)
         if type(obj) is GlobalName:

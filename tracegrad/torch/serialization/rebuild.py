@@ -74,7 +74,7 @@ def _rebuild_tensor_v3(
     dtype: Any,
     metadata: Any = None,
 ) -> Any:
-    kind = dtype if dtype == BFLOAT16 else np.dtype(dtype).name
+    kind = BFLOAT16 if dtype is DTYPE_NAMES["torch.bfloat16"] else np.dtype(dtype).name
     if isinstance(storage, FileStorage):
         storage = FileStorage(typed(storage.array, kind, storage.byteorder), storage.byteorder)
     return _rebuild_tensor_v2(storage, storage_offset, size, stride, requires_grad, backward_hooks)

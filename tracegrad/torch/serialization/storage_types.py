@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from tracegrad.errors import located
-from tracegrad.torch.tape.tensors.dtypes import DTYPES
+from tracegrad.torch.tape.tensors.dtypes import DTYPES, bfloat16
 from tracegrad.typing import NDArray
 
 # The stem of the storage type of a dtype: `FloatStorage`. Other dtypes are in storages without a type.
@@ -49,7 +49,7 @@ STORAGE_TYPES = {
 # Dtypes under the names that a file has for them.
 DTYPE_NAMES: dict[str, Any] = {
     **{f"torch.{dtype.name}": dtype for dtype in DTYPES.values()},
-    "torch.bfloat16": BFLOAT16,
+    "torch.bfloat16": bfloat16,
 }
 
 

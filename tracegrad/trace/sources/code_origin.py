@@ -50,11 +50,11 @@ _PYTHON = standard_library_folders()
 # Folders of installed packages, which in some installations are within the folder of the standard library.
 _INSTALLED = tuple(os.path.join(path, name, "") for path in _PYTHON for name in INSTALLED)
 _LIBRARIES = (PACKAGE, *[path for name in _KNOWN[:-1] for path in _folders(name)])
-# Folders and modules whose code is traced like user code: `numpy.polynomial`, which only calls NumPy; modules and
-# optimizers, which read and write objects of users; and wrappers that create a function in each call.
+# Folders and modules whose code is traced like user code: `numpy.polynomial`, which only calls NumPy; modules,
+# optimizers and scalers, which read and write objects of users; and wrappers that create a function in each call.
 _TRACED = (
     os.path.join(os.path.dirname(np.__file__), "polynomial", ""),
-    *[os.path.join(PACKAGE, "torch", name, "") for name in ("nn", "optim", "distributions")],
+    *[os.path.join(PACKAGE, "torch", name, "") for name in ("amp", "distributions", "nn", "optim")],
     *[
         os.path.join(PACKAGE, "compat", "autograd", name)
         for name in ("transforms", "differential", "wrap_util", "misc")

@@ -22,14 +22,43 @@ __all__ = [
     "channels_last_3d",
     "check_format",
     "contiguous_format",
+    "layout",
+    "memory_format",
     "preserve_format",
     "strided",
     "with_memory",
 ]
 
-preserve_format, contiguous_format = "torch.preserve_format", "torch.contiguous_format"
-channels_last, channels_last_3d = "torch.channels_last", "torch.channels_last_3d"
-strided = "torch.strided"
+
+class memory_format(str):
+    """Class of memory formats: `preserve_format`, `contiguous_format`, `channels_last` and `channels_last_3d`.
+
+    Examples
+    --------
+    >>> isinstance(preserve_format, memory_format), contiguous_format
+    (True, torch.contiguous_format)
+    """
+
+    __slots__ = ()
+    __repr__ = str.__str__
+
+
+class layout(str):
+    """Class of memory layouts, of which `strided` is the only one.
+
+    Examples
+    --------
+    >>> strided, isinstance(strided, layout)
+    (torch.strided, True)
+    """
+
+    __slots__ = ()
+    __repr__ = str.__str__
+
+
+preserve_format, contiguous_format = memory_format("torch.preserve_format"), memory_format("torch.contiguous_format")
+channels_last, channels_last_3d = memory_format("torch.channels_last"), memory_format("torch.channels_last_3d")
+strided = layout("torch.strided")
 
 
 def check_format(name: str, memory_format: object) -> None:

@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 
 from tracegrad.avals import supported
-from tracegrad.errors import DTypeError, located
+from tracegrad.errors import located
 from tracegrad.ops.core.op import Carrier, named
 from tracegrad.ops.shape.linear import cast
 from tracegrad.torch.functions.core.device import check_device, is_device
 from tracegrad.torch.functions.core.formats import check_format
+from tracegrad.torch.tape.tensors import dtypes
 from tracegrad.torch.tape.tensors.dtypes import DTYPES
 from tracegrad.torch.tape.tensors.factories import tensor_method
 from tracegrad.torch.tape.tensors.tensor import Tensor, held
@@ -95,7 +96,7 @@ for _name, _kind in {
 @tensor_method("bfloat16")
 def bfloat16(self: Any, memory_format: Any = None) -> Any:
     """Not supported: NumPy has no bfloat16."""
-    raise DTypeError(located("tracegrad does not support bfloat16; supported are float16, float32 and float64"))
+    return _converted(self, dtypes.bfloat16)
 
 
 @tensor_method("astype")

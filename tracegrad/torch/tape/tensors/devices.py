@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
+from tracegrad.avals import Size
+from tracegrad.errors import UnsupportedError, located
 from tracegrad.torch.functions.core.device import CPU, check_device, device
 from tracegrad.torch.functions.core.formats import strided, with_memory
 from tracegrad.torch.tape.tensors import factories
@@ -49,8 +53,29 @@ def pin_memory(self: Any, device: Any = None) -> Any:
 
 
 def share_memory_(self: Any) -> Any:
-    """Return the Tensor itself. Other processes get copies of Tensors."""
-    return self
+    """Raise UnsupportedError: other processes get copies of Tensors."""
+    raise UnsupportedError(located("share_memory_: Tensors are copied to other processes; send them back by a queue"))
+
+
+def is_shared(self: Any) -> bool:
+    """False: no other process has the memory."""
+    return False
+
+
+def storage_offset(self: Any) -> int:
+    """Return the number of elements before the first one in the memory that the Tensor is a view of."""
+    array = owner = self.concrete("storage_offset")
+    while isinstance(owner.base, np.ndarray):
+        owner = owner.base
+    first = [each.__array_interface__["data"][0] for each in (owner, array)]
+    return int(first[1] - first[0]) // int(array.itemsize)
+
+
+def new(self: Any, *args: Any) -> Any:
+    """Make a Tensor of the dtype of this one: of sizes, or of data."""
+    if len(args) == 1 and not isinstance(args[0], int | Size):
+        return factories.new_tensor(self, args[0])
+    return factories.new_empty(self, *(args or (0,)))
 
 
 def _on_cpu(self: Any) -> bool:
@@ -60,7 +85,7 @@ def _on_cpu(self: Any) -> bool:
 
 tensor_method("layout")(property(_layout))
 tensor_method("is_cpu")(property(_on_cpu))
-for _fn in (get_device, is_pinned, pin_memory, share_memory_):
+for _fn in (get_device, is_pinned, is_shared, new, pin_memory, share_memory_, storage_offset):
     tensor_method(_fn.__name__)(_fn)
 for _name in ("new_empty", "new_full", "new_ones", "new_zeros"):
     tensor_method(_name)(with_memory(getattr(factories, _name), _name))

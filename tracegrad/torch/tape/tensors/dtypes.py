@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.avals import weak_dtype
-from tracegrad.errors import located
+from tracegrad.errors import DTypeError, located
 from tracegrad.torch.functions.core import promotion
 from tracegrad.torch.functions.core.promotion import default_dtype
 from tracegrad.torch.modes import DEFAULT
@@ -20,6 +20,7 @@ from tracegrad.typing import DType
 
 __all__ = [
     "DTYPES",
+    "bfloat16",
     "can_cast",
     "finfo",
     "get_default_dtype",
@@ -67,6 +68,33 @@ DTYPES.update(
         )
     }
 )
+
+
+class AbsentDType:
+    """Dtype that NumPy does not have: programs can name it, and a Tensor of it raises DTypeError.
+
+    >>> bfloat16
+    torch.bfloat16
+    """
+
+    itemsize, is_floating_point, is_complex = 2, True, False
+
+    def __init__(self, name: str):
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"torch.{self.name}"
+
+    def __reduce__(self) -> str:
+        return self.name
+
+    @property
+    def dtype(self) -> DType:
+        """Raise DTypeError: NumPy asks for it when the dtype is used."""
+        raise DTypeError(located(f"tracegrad does not support {self.name}; supported are float16, float32 and float64"))
+
+
+bfloat16 = AbsentDType("bfloat16")
 
 
 def get_default_dtype() -> DType:

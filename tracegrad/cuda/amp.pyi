@@ -1,0 +1,1 @@
+from tracegrad.torch.cuda.amp import *
