@@ -14,8 +14,8 @@ import numpy as np
 from tracegrad.avals import Size
 from tracegrad.errors import located
 from tracegrad.torch.functions.core.device import device
+from tracegrad.torch.functions.core.dims import TYPE_NAMES
 from tracegrad.torch.nn.parameter import Parameter
-from tracegrad.torch.serialization.storage_types import STEMS
 from tracegrad.torch.tape import Tensor
 from tracegrad.torch.tape.tensors.dtypes import bfloat16
 from tracegrad.typing import DType, NDArray
@@ -107,7 +107,7 @@ class TensorPickler(_Pickler):  # type: ignore[misc]
         storage, offset, strides = self._storage(array)
         arguments: tuple[Any, ...] = storage, offset, tuple(array.shape), strides, requires_grad, OrderedDict()
         name = "_rebuild_tensor_v2"
-        if array.dtype.name not in STEMS:
+        if array.dtype.name not in TYPE_NAMES:
             name, arguments = "_rebuild_tensor_v3", (*arguments, array.dtype)
         rebuild = GlobalName("torch._utils", name)
         if marks["_is_param"]:
@@ -142,8 +142,8 @@ class TensorPickler(_Pickler):  # type: ignore[misc]
         if kind != dtype.name:
             text = "Cannot save multiple tensors or storages that view the same data as different types"
             raise RuntimeError(located(text))
-        stem = STEMS.get(dtype.name)
-        if stem is None:
+        stem = TYPE_NAMES.get(dtype.name)
+        if stem is None:  # a dtype without a type of storages
             storage = _StorageKey(GlobalName("torch.storage", "UntypedStorage"), key, owner.nbytes)
         else:
             storage = _StorageKey(GlobalName("torch", f"{stem}Storage"), key, owner.nbytes // width)

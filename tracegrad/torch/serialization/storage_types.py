@@ -8,23 +8,10 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from tracegrad.errors import located
+from tracegrad.torch.functions.core.dims import TYPE_NAMES
 from tracegrad.torch.tape.tensors.dtypes import DTYPES, bfloat16
 from tracegrad.typing import NDArray
 
-# The stem of the storage type of a dtype: `FloatStorage`. Other dtypes are in storages without a type.
-STEMS = {
-    "float64": "Double",
-    "float32": "Float",
-    "float16": "Half",
-    "int64": "Long",
-    "int32": "Int",
-    "int16": "Short",
-    "int8": "Char",
-    "uint8": "Byte",
-    "bool": "Bool",
-    "complex128": "ComplexDouble",
-    "complex64": "ComplexFloat",
-}
 BFLOAT16 = "bfloat16"
 
 
@@ -40,7 +27,7 @@ class StorageType(NamedTuple):
 
 
 STORAGE_TYPES = {
-    **{f"torch.{stem}Storage": StorageType(name) for name, stem in STEMS.items()},
+    **{f"torch.{stem}Storage": StorageType(name) for name, stem in TYPE_NAMES.items()},
     "torch.BFloat16Storage": StorageType(BFLOAT16),
     "torch.UntypedStorage": StorageType("uint8"),
     "torch.storage.UntypedStorage": StorageType("uint8"),

@@ -34,7 +34,8 @@ def size_error(message: str) -> SizeError:
     return SizeError(located(message))
 
 
-_TYPES = {
+# PyTorch's names of dtypes, which are parts of others: `FloatTensor`, `FloatStorage`.
+TYPE_NAMES = {
     "float64": "Double",
     "float32": "Float",
     "float16": "Half",
@@ -55,7 +56,7 @@ def type_name(dtype: DTypeLike) -> str:
     >>> type_name("int64")
     'Long'
     """
-    return _TYPES.get(str(dtype), str(dtype))
+    return TYPE_NAMES.get(str(dtype), str(dtype))
 
 
 def not_real(kind: str) -> RuntimeError:

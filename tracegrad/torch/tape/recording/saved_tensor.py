@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.errors import located
+from tracegrad.torch.functions.core.dims import TYPE_NAMES
 from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape.recording.copy_pool import copy_of
 from tracegrad.torch.tape.recording.node import DualArray, rewrap
@@ -195,24 +196,10 @@ class RawSaved:
         self.saved.pack(rewrap(self.saved.array, self.edge), pack_hook, unpack_hook)
 
 
-_TYPES = {
-    "float64": "Double",
-    "float32": "Float",
-    "float16": "Half",
-    "complex128": "ComplexDouble",
-    "complex64": "ComplexFloat",
-    "int64": "Long",
-    "int32": "Int",
-    "int16": "Short",
-    "int8": "Char",
-    "uint8": "Byte",
-}
-
-
 def modified(array: Any, counter: Any, version: int, maker: str = "") -> RuntimeError:
     """Return the error for an in-place update of a saved array; `maker` may name the operation that made it."""
     name = array.dtype.name
-    kind = "CPUBoolType" if name == "bool" else f"{_TYPES.get(name, name.capitalize())}Tensor"
+    kind = "CPUBoolType" if name == "bool" else f"{TYPE_NAMES.get(name, name.capitalize())}Tensor"
     return RuntimeError(
         located(
             "one of the variables needed for gradient computation has been modified by an inplace operation: "

@@ -16,6 +16,7 @@ from tracegrad.errors import located
 from tracegrad.ops.core.op import Carrier, named
 from tracegrad.ops.shape.linear import cast
 from tracegrad.torch.functions.core.device import check_device, is_device
+from tracegrad.torch.functions.core.dims import TYPE_NAMES
 from tracegrad.torch.functions.core.formats import check_format
 from tracegrad.torch.tape.tensors import dtypes
 from tracegrad.torch.tape.tensors.dtypes import DTYPES
@@ -111,22 +112,7 @@ def type_as(self: Any, other: Any) -> Any:
     return _converted(self, other.dtype)
 
 
-_TYPES = {
-    "float32": "Float",
-    "float64": "Double",
-    "float16": "Half",
-    "complex64": "ComplexFloat",
-    "complex128": "ComplexDouble",
-    "int8": "Char",
-    "int16": "Short",
-    "int32": "Int",
-    "int64": "Long",
-    "uint8": "Byte",
-    "uint16": "UInt16",
-    "uint32": "UInt32",
-    "uint64": "UInt64",
-    "bool": "Bool",
-}
+_TYPES = {**TYPE_NAMES, "uint16": "UInt16", "uint32": "UInt32", "uint64": "UInt64"}
 _NAMED = {f"{stem}Tensor": name for name, stem in _TYPES.items()}
 
 
