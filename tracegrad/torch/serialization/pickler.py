@@ -17,6 +17,7 @@ from tracegrad.torch.functions.core.device import device
 from tracegrad.torch.functions.core.dims import TYPE_NAMES
 from tracegrad.torch.nn.parameter import Parameter
 from tracegrad.torch.tape import Tensor
+from tracegrad.torch.tape.tensors.conversion import place_of
 from tracegrad.torch.tape.tensors.dtypes import bfloat16
 from tracegrad.typing import DType, NDArray
 
@@ -124,8 +125,7 @@ class TensorPickler(_Pickler):  # type: ignore[misc]
     def _storage(self, array: NDArray) -> tuple[_StorageKey, int, tuple[int, ...]]:
         """Return the storage of an array, and the array's offset and strides in it, in elements."""
         dtype, width = array.dtype, array.dtype.itemsize
-        owner = _owner(array)
-        offset = array.__array_interface__["data"][0] - owner.__array_interface__["data"][0]
+        owner, offset = place_of(array)
         steps = array.strides
         whole = owner.nbytes % width == offset % width == 0 and all(n >= 0 and n % width == 0 for n in steps)
         if not whole or not owner.flags.forc:
@@ -158,13 +158,6 @@ class _Reduced:
 
     def __reduce__(self) -> Any:
         return self.how
-
-
-def _owner(array: NDArray) -> NDArray:
-    """Return the array whose memory another one is a view of."""
-    while isinstance(array.base, np.ndarray):
-        array = array.base
-    return array
 
 
 def _with_numpy_dtypes(x: Any) -> Any:

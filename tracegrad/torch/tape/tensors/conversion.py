@@ -173,19 +173,26 @@ def copy_tensor(self: Any) -> Any:
     return _remade(type(self), self.array.view(), self.requires_grad, _state(self))
 
 
+def place_of(array: NDArray) -> tuple[NDArray, int]:
+    """Return the array whose memory an array is a view of, and where the view begins in it, in bytes."""
+    owner = array
+    while isinstance(owner.base, np.ndarray):
+        owner = owner.base
+    return owner, array.__array_interface__["data"][0] - owner.__array_interface__["data"][0]
+
+
 def _copied(array: Any, memo: dict[int, Any]) -> Any:
     """Copy an array by a copy of its base memory, which `memo` stores for other arrays of that memory."""
-    owner = array
-    while isinstance(owner, np.ndarray) and isinstance(owner.base, np.ndarray):
-        owner = owner.base
-    if not isinstance(owner, np.ndarray) or not (owner.flags.c_contiguous or owner.flags.f_contiguous):
+    if not isinstance(array, np.ndarray):
+        return array.copy()
+    owner, offset = place_of(array)
+    if not owner.flags.forc:
         return array.copy()
     copy = memo.get(id(owner))
     if copy is None:
         copy = memo[id(owner)] = owner.copy("K")
     if owner is array:
         return copy.view()
-    offset = array.__array_interface__["data"][0] - owner.__array_interface__["data"][0]
     return np.ndarray(array.shape, array.dtype, copy.ravel("K").data, offset, array.strides)
 
 

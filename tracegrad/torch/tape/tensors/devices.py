@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from tracegrad.avals import Size
 from tracegrad.errors import UnsupportedError, located
 from tracegrad.torch.functions.core.device import CPU, check_device, device
 from tracegrad.torch.functions.core.formats import strided, with_memory
 from tracegrad.torch.tape.tensors import factories
+from tracegrad.torch.tape.tensors.conversion import place_of
 from tracegrad.torch.tape.tensors.factories import tensor_method
 
 __all__: list[str] = []
@@ -64,11 +63,8 @@ def is_shared(self: Any) -> bool:
 
 def storage_offset(self: Any) -> int:
     """Return the number of elements before the first one in the memory that the Tensor is a view of."""
-    array = owner = self.concrete("storage_offset")
-    while isinstance(owner.base, np.ndarray):
-        owner = owner.base
-    first = [each.__array_interface__["data"][0] for each in (owner, array)]
-    return int(first[1] - first[0]) // int(array.itemsize)
+    array = self.concrete("storage_offset")
+    return place_of(array)[1] // int(array.itemsize)
 
 
 def new(self: Any, *args: Any) -> Any:
