@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import threading
 import warnings
-from collections.abc import Callable
-from typing import Any, TypeVar
+from contextlib import ContextDecorator
+from typing import Any
 
 from tracegrad.errors import located
 from tracegrad.torch.tape.tensors.dtypes import DTYPES, bfloat16
@@ -19,8 +18,6 @@ __all__ = [
     "is_autocast_available",
     "is_autocast_enabled",
 ]
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 # Types of devices for which PyTorch has the context.
 _TYPES = ("cpu", "cuda", "hpu", "ipu", "maia", "meta", "mps", "mtia", "xla", "xpu", "privateuseone")
@@ -36,7 +33,7 @@ class _AutocastState(threading.local):
 _STATE = _AutocastState()
 
 
-class autocast:
+class autocast(ContextDecorator):
     """Context manager or decorator around code of mixed precision, which computes in the dtypes that it has here.
 
     Parameters
@@ -87,14 +84,6 @@ class autocast:
 
     def __exit__(self, *_: object) -> None:
         _STATE.enabled, _STATE.dtype = self._before.pop()
-
-    def __call__(self, fn: F) -> F:
-        @functools.wraps(fn)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            with self:
-                return fn(*args, **kwargs)
-
-        return call  # type: ignore[return-value]
 
 
 def is_autocast_available(device_type: str) -> bool:
