@@ -39,6 +39,13 @@ class Parts(data.IterableDataset[int]):
         return iter(range(info.id, 7, info.num_workers))
 
 
+class Words(data.IterableDataset[str]):
+    """Texts that say what a worker could say of itself."""
+
+    def __iter__(self) -> Any:
+        return iter(["begin", "end", "None", "after the end"])
+
+
 class Failing(Slow):
     def __init__(self, kind: str):
         self.kind = kind
@@ -95,6 +102,10 @@ def test_iterable_datasets_give_what_each_worker_has_in_turn() -> None:
     assert [x.tolist() for x in DataLoader(Parts(), batch_size=2, **options)] == [[0, 2], [1, 3], [4, 6], [5]]
     assert [x.tolist() for x in DataLoader(Parts(), batch_size=3, drop_last=True, **options)] == [[0, 2, 4], [1, 3, 5]]
     assert list(DataLoader(Parts(), batch_size=None, num_workers=3)) == [0, 1, 2, 3, 4, 5, 6]
+
+
+def test_no_sample_ends_the_worker() -> None:
+    assert list(DataLoader(Words(), batch_size=None, num_workers=1)) == ["begin", "end", "None", "after the end"]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from tracegrad.torch.functions.core.generator import Generator
 from tracegrad.torch.utils.data.collate import default_collate, default_convert
 from tracegrad.torch.utils.data.dataset import IterableDataset
 from tracegrad.torch.utils.data.sampler import BatchSampler, RandomSampler, SequentialSampler, random_seed
-from tracegrad.torch.utils.data.worker import END, WorkerTask, fetcher
+from tracegrad.torch.utils.data.worker import EndOfSamples, WorkerTask, fetcher
 
 __all__ = ["DataLoader"]
 
@@ -263,7 +263,7 @@ class _WorkerBatches:
                 batch = self.pool.get()
             finally:
                 self._put()
-            if not (isinstance(batch, str) and batch == END):
+            if batch is not EndOfSamples:
                 return batch
         self._finish()
         raise StopIteration

@@ -10,9 +10,11 @@ from tracegrad.torch.utils.data.dataset import IterableDataset
 
 __all__ = ["get_worker_info"]
 
-END = "end"  # answer of a worker whose dataset has no more samples
-
 Fetch = Callable[[Any], Any]
+
+
+class EndOfSamples:
+    """Answer of a worker without more samples: the class itself, so that no sample is taken for it."""
 
 
 class WorkerInfo(NamedTuple):

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from multiprocessing.context import BaseContext
 from typing import Any
 
-from tracegrad.torch.utils.data.worker import END, WorkerTask
+from tracegrad.torch.utils.data.worker import EndOfSamples, WorkerTask
 from tracegrad.torch.utils.data.worker_process import POLL_SECONDS, WorkerError, work
 
 _JOIN_SECONDS = 5.0  # that a worker has to end by itself
@@ -75,7 +75,7 @@ class WorkerPool:
         self.tasks[worker].put((self.epoch, index))
 
     def get(self) -> Any:
-        """Return the answer of the oldest task: a batch or END; raises the exception of the worker."""
+        """Return the answer of the oldest task: a batch or EndOfSamples; raises the exception of the worker."""
         worker = self.pending.popleft()
         epoch, data = self._received(worker)
         while epoch != self.epoch:
@@ -83,7 +83,7 @@ class WorkerPool:
         answer = pickle.loads(data)
         if isinstance(answer, WorkerError):
             answer.reraise()
-        if isinstance(answer, str) and answer == END and worker in self.active:
+        if answer is EndOfSamples and worker in self.active:
             place = self.active.index(worker)
             self.active.remove(worker)
             self.at = (self.at - (place < self.at)) % max(len(self.active), 1)

@@ -1,7 +1,7 @@
 """Process of a worker: answer the tasks of the loader until it ends.
 
 A task is a pair of the epoch and what the sampler has returned; its answer is a pair of the epoch and a pickled batch,
-`WorkerError` or `END`. A new epoch starts with new iterators.
+`WorkerError` or `EndOfSamples`. A new epoch starts with new iterators.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 from tracegrad.settings import settings
 from tracegrad.torch.tape.tensors.random import manual_seed
 from tracegrad.torch.utils.data.dataset import IterableDataset
-from tracegrad.torch.utils.data.worker import END, INFO, Fetch, WorkerInfo, WorkerTask, fetcher
+from tracegrad.torch.utils.data.worker import INFO, EndOfSamples, Fetch, WorkerInfo, WorkerTask, fetcher
 
 POLL_SECONDS = 5.0  # after which a process that waits looks whether the other one is alive
 
@@ -95,11 +95,11 @@ def _received(tasks: Any, done: Any) -> Iterator[tuple[int, Any]]:
 
 
 def _answer(task: WorkerTask, fetch: Fetch, index: Any) -> Any:
-    """Return a batch, END, or the exception that the user's code has raised."""
+    """Return a batch, EndOfSamples, or the exception that the user's code has raised."""
     try:
         return fetch(index)
     except StopIteration as error:
-        return END if isinstance(task.dataset, IterableDataset) else _error(task, error)
+        return EndOfSamples if isinstance(task.dataset, IterableDataset) else _error(task, error)
     except Exception as error:
         return _error(task, error)
 
