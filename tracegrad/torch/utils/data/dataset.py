@@ -144,19 +144,25 @@ class StackDataset(Dataset[Any]):
         """Return the samples of a batch."""
         if isinstance(self.datasets, dict):
             names, parts = list(self.datasets), list(self.datasets.values())
-            return [dict(zip(names, row)) for row in zip(*(_samples(each, indices) for each in parts))]
-        return list(zip(*(_samples(each, indices) for each in self.datasets)))
+            return [dict(zip(names, row)) for row in zip(*(_nested_samples(each, indices) for each in parts))]
+        return list(zip(*(_nested_samples(each, indices) for each in self.datasets)))
 
     def __len__(self) -> int:
         return self._length
 
 
-def _samples(dataset: Any, indices: list[Any]) -> list[Any]:
+def samples_at(dataset: Any, indices: list[Any]) -> list[Any]:
     """Return samples of a dataset, by one call if it has a method for it."""
     get = getattr(dataset, "__getitems__", None)
-    if not callable(get):
-        return [dataset[i] for i in indices]
-    samples: list[Any] = get(indices)
+    if callable(get):
+        samples: list[Any] = get(indices)
+        return samples
+    return [dataset[i] for i in indices]
+
+
+def _nested_samples(dataset: Any, indices: list[Any]) -> list[Any]:
+    """Return samples of a dataset in another one; ValueError if they are not as many as the indices."""
+    samples = samples_at(dataset, indices)
     if len(samples) != len(indices):
         text = f"Nested dataset's output size mismatch. Expected {len(indices)}, got {len(samples)}"
         raise ValueError(text)
@@ -267,7 +273,7 @@ class Subset(Dataset[T]):
 
     def __getitems__(self, indices: list[Any]) -> list[Any]:
         """Return the samples of a batch."""
-        return _samples(self.dataset, [self.indices[i] for i in indices])
+        return _nested_samples(self.dataset, [self.indices[i] for i in indices])
 
     def __len__(self) -> int:
         return len(self.indices)

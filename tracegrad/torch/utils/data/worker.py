@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any, NamedTuple
 
-from tracegrad.torch.utils.data.dataset import IterableDataset
+from tracegrad.torch.utils.data.dataset import IterableDataset, samples_at
 
 __all__ = ["get_worker_info"]
 
@@ -62,19 +62,11 @@ def get_worker_info() -> WorkerInfo | None:
 def fetcher(dataset: Any, batched: bool, collate_fn: Callable[[Any], Any], drop_last: bool) -> Fetch:
     """Make the function that turns what a sampler returns into a batch; it raises StopIteration at the end."""
     if not isinstance(dataset, IterableDataset):
-        return lambda index: collate_fn(_samples(dataset, index) if batched else dataset[index])
+        return lambda index: collate_fn(samples_at(dataset, index) if batched else dataset[index])
     samples = iter(dataset)
     if not batched:
         return lambda index: collate_fn(next(samples))
     return lambda indices: collate_fn(_next_samples(samples, len(indices), drop_last))
-
-
-def _samples(dataset: Any, indices: Any) -> list[Any]:
-    get = getattr(dataset, "__getitems__", None)
-    if callable(get):
-        samples: list[Any] = get(indices)
-        return samples
-    return [dataset[i] for i in indices]
 
 
 def _next_samples(samples: Iterator[Any], count: int, drop_last: bool) -> list[Any]:
