@@ -223,6 +223,13 @@ def test_a_shuffled_loader_has_another_order_in_each_epoch() -> None:
     assert epochs() == [first, second]
 
 
+def test_a_trace_takes_no_batch_from_outside() -> None:
+    batches = iter(DataLoader(Rows(), batch_size=2))
+    with pytest.raises(tg.UnsupportedError, match="from outside of the traced function"):
+        tg.trace(lambda x: x + next(batches)[0].sum())(tg.ones(1))
+    assert next(batches)[1].tolist() == [0, 1]
+
+
 def test_a_loader_asks_once_for_a_batch_if_it_can() -> None:
     class Whole(Rows):
         def __getitems__(self, indices: list[int]) -> list[int]:

@@ -158,7 +158,7 @@ class DataLoader(Generic[T]):
         if self.pin_memory:
             text = "'pin_memory' argument is set as true but no accelerator is found"
             warnings.warn(f"{text}, then device pinned memory won't be used.", UserWarning, stacklevel=2)
-        batches = _WorkerBatches(self) if self.num_workers else _Batches(self)
+        batches = _WorkerBatches(self) if self.num_workers else _batches(self)
         return _LengthChecked(self, batches) if isinstance(self.dataset, IterableDataset) else batches
 
     def __len__(self) -> int:
@@ -223,20 +223,12 @@ class _Forever:
         return itertools.repeat(None)
 
 
-class _Batches:
-    """Iterator over the batches of a loader, in this process."""
-
-    def __init__(self, loader: DataLoader[Any]):
-        self.base_seed = random_seed(loader.generator)
-        self.indices = iter(loader._indices())
-        batched = loader.batch_sampler is not None
-        self.fetch = fetcher(loader.dataset, batched, loader.collate_fn, loader.drop_last)
-
-    def __iter__(self) -> Iterator[Any]:
-        return self
-
-    def __next__(self) -> Any:
-        return self.fetch(next(self.indices))
+def _batches(loader: DataLoader[Any]) -> Iterator[Any]:
+    """Return an iterator over the batches of a loader, in this process."""
+    random_seed(loader.generator)  # the generator goes on as if there were workers
+    batched = loader.batch_sampler is not None
+    fetch = fetcher(loader.dataset, batched, loader.collate_fn, loader.drop_last)
+    return map(fetch, loader._indices())
 
 
 class _WorkerBatches:
