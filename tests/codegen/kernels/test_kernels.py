@@ -6,7 +6,6 @@ Large and empty arrays, every dtype, every subset of axes, chains of views, and 
 from __future__ import annotations
 
 import itertools
-import platform
 from collections.abc import Iterator
 from typing import Any
 
@@ -42,6 +41,7 @@ from tracegrad.ops.shape.linear import (
     slice,
     transpose,
 )
+from tracegrad.platform.processes import instruction_set
 from tracegrad.runtime.threads import pool
 
 pytestmark = pytest.mark.usefixtures("optimized")
@@ -351,7 +351,7 @@ def test_a_number_that_is_put_to_places_needs_no_number_for_each() -> None:
     np.testing.assert_array_equal(tg.trace(put)(x, places), put(x, places))
 
 
-@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="what is out of range is the machine's")
+@pytest.mark.skipif(instruction_set() != "x86_64", reason="what is out of range is the machine's")
 @pytest.mark.parametrize("source", ["float64", "float32"])
 @pytest.mark.filterwarnings("ignore:invalid value")
 def test_what_no_integer_is_becomes_what_it_becomes_for_numpy(source: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import itertools
-import platform
 from typing import Any
 
 import numpy as np
@@ -39,6 +38,7 @@ from tracegrad.ops.shape.linear import (
     slice,
     transpose,
 )
+from tracegrad.platform.processes import instruction_set
 from tracegrad.runtime.execution.program import compile_program
 
 pytestmark = pytest.mark.usefixtures("optimized")
@@ -148,7 +148,7 @@ def elementwise_cases() -> Any:
 
 def undecided(op: Any, operands: Any, want: Any) -> Any:
     """Where the reference is no judge: which of 0.0 and -0.0 is the larger, on machines other than x86."""
-    if op.name in ("maximum", "minimum") and platform.machine() not in ("x86_64", "AMD64"):
+    if op.name in ("maximum", "minimum") and instruction_set() != "x86_64":
         return (operands[0] == 0) & (operands[1] == 0)
     return np.zeros(want.shape, bool)
 
@@ -170,7 +170,7 @@ def test_special_values_survive_compilation(op: Any, dtypes: Any) -> None:
     assert not wrong.any(), f"{op.name}: (operands, got, want) {listed}"
 
 
-@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="elsewhere NumPy tells zeros apart")
+@pytest.mark.skipif(instruction_set() != "x86_64", reason="elsewhere NumPy tells zeros apart")
 @pytest.mark.parametrize("name", ["maximum", "minimum"])
 @pytest.mark.parametrize("number", [0.0, -0.0, 3.0, np.nan, np.inf])
 def test_extrema_with_a_number_are_numpys_to_the_bit(name: str, number: float) -> None:

@@ -11,6 +11,7 @@ import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
+from tracegrad.platform.threads import has_posix_threads
 from tracegrad.runtime.compile import jit
 from tracegrad.runtime.threads import pool
 from tracegrad.settings import settings
@@ -59,7 +60,7 @@ define void @set(i32 %word) {
 }
 """
 
-needs_posix = pytest.mark.skipif(os.name != "posix", reason="the pool needs POSIX threads")
+needs_posix = pytest.mark.skipif(not has_posix_threads(), reason="the pool needs POSIX threads")
 
 
 @pytest.fixture(scope="module")
