@@ -201,11 +201,12 @@ def in_package(filename: str) -> bool:
 @functools.cache
 def user_file(filename: str) -> bool:
     """Whether code of this file is the user's: neither tracegrad's nor NumPy's nor frozen."""
-    inside_numpy = "numpy" in parts(filename) and _is_installed(filename)
+    inside_numpy = "numpy" in parts(filename) and is_installed(filename)
     return not filename.startswith((PACKAGE, "<frozen", GENERATED_PREFIX)) and not inside_numpy
 
 
-def _is_installed(filename: str) -> bool:
+def is_installed(filename: str) -> bool:
+    """Whether code of this file belongs to an installed package."""
     return not INSTALLED.isdisjoint(parts(filename))
 
 
@@ -259,7 +260,7 @@ def _locations() -> tuple[str, str]:
     while frame is not None:
         filename = frame.f_code.co_filename
         if user_file(filename):
-            location, installed = f"{filename}:{frame.f_lineno}", _is_installed(filename)
+            location, installed = f"{filename}:{frame.f_lineno}", is_installed(filename)
             result = result or location
             of_python = filename.startswith(_LIBRARY) and not installed
             inner = inner or (location if not of_python and _LIBRARIES.isdisjoint(parts(filename)) else "")

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.cpython.frames import frame_at
-from tracegrad.errors import WARNED, UnsupportedError, located, user_file
+from tracegrad.errors import WARNED, UnsupportedError, is_installed, located, user_file
 from tracegrad.numpy_api.registry import public_name, public_ufunc
 from tracegrad.ops.core.dispatch import DispatchLevel
 from tracegrad.ops.core.op import Carrier, dispatch_operand
@@ -80,7 +80,7 @@ def _asking() -> str:
     result, frame = "", frame_at(1)
     while frame is not None:
         home = frame.f_globals.get("__name__", "")
-        if user_file(frame.f_code.co_filename) and "site-packages" not in frame.f_code.co_filename:
+        if user_file(frame.f_code.co_filename) and not is_installed(frame.f_code.co_filename):
             break
         if home.startswith("scipy."):
             package = home.partition("._")[0]
