@@ -25,7 +25,15 @@ from collections.abc import Iterator
 from types import CodeType
 from typing import Any
 
-from tracegrad.cpython.instruction_set import CACHE, CERTAIN_JUMPS, LOOP_OPCODES, TESTING_JUMPS, boolean_of
+from tracegrad.cpython.instruction_set import (
+    CACHE,
+    CALL_OPCODES,
+    CERTAIN_JUMPS,
+    EXTENDED_ARG,
+    LOOP_OPCODES,
+    TESTING_JUMPS,
+    boolean_of,
+)
 from tracegrad.trace.builder.builder import current_trace
 from tracegrad.trace.builder.hooks import HOOKS
 from tracegrad.trace.bytecode.instructions import BytecodeInstruction, arranged, instructions_of
@@ -80,7 +88,7 @@ def without_entrances(code: CodeType) -> CodeType:
     return next((x.code for x in code.co_consts if isinstance(x, Entrance)), code)
 
 
-_ITER = dis.opmap["GET_ITER"]
+_ITER, _FOR_ITER = dis.opmap["GET_ITER"], dis.opmap["FOR_ITER"]
 
 
 class _Tests:
@@ -181,16 +189,10 @@ def _may_iterate(ops: bytes) -> bool:
     at = ops.find(_ITER)
     while at > 0:
         before = ops[:at].rstrip(bytes([CACHE]))
-        if (
-            ops[at + 1 :].lstrip(bytes([CACHE]))[0] in (dis.opmap["EXTENDED_ARG"], dis.opmap["FOR_ITER"])
-            and dis.opname[before[-1]] not in _CALL_NAMES
-        ):
+        if ops[at + 1 :].lstrip(bytes([CACHE]))[0] in (EXTENDED_ARG, _FOR_ITER) and before[-1] not in CALL_OPCODES:
             return True
         at = ops.find(_ITER, at + 1)
     return False
-
-
-_CALL_NAMES = ("CALL", "CALL_KW")
 
 
 def _iterator_loads(instructions: list[BytecodeInstruction]) -> set[int]:
@@ -200,7 +202,7 @@ def _iterator_loads(instructions: list[BytecodeInstruction]) -> set[int]:
         for k in range(1, len(instructions) - 1)
         if instructions[k].name == "GET_ITER"
         and instructions[k + 1].name == "FOR_ITER"
-        and instructions[k - 1].name not in _CALL_NAMES
+        and instructions[k - 1].opcode not in CALL_OPCODES
     }
 
 
