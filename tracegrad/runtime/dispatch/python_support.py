@@ -33,9 +33,10 @@ def problems() -> tuple[str, ...]:
     """Why functions cannot be traced on this Python; nothing if they can."""
     if sys.implementation.name != "cpython":
         return ("its instructions are not those of CPython",)
-    newer = sys.version_info[:2] >= FIRST_UNKNOWN
+    if sys.version_info[:2] < FIRST_UNKNOWN:
+        return _failed()
     version = ".".join(map(str, FIRST_UNKNOWN))
-    return (*((f"Python {version} and later are not known",) if newer else ()), *_failed())
+    return (f"Python {version} and later are not known", *_failed())
 
 
 def _failed() -> tuple[str, ...]:
