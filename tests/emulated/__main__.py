@@ -17,9 +17,13 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-sys.path.insert(0, str(Path(__file__).parents[1]))  # the tests are no package: they find each other by name
+# The tests are no package: they find each other by name.
+sys.path.insert(0, str(Path(__file__).parents[1] / "helpers"))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from emulated.machine import ROOT, environment, folder, prepare, python
+from paths import ROOT
+
+from emulated.machine import environment, folder, prepare, python
 
 # What depends on the CPU, or on how compiled code and Python call each other.
 CHOSEN = (

@@ -9,15 +9,16 @@ from __future__ import annotations
 import getpass
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 import tomllib
 from pathlib import Path
 
-__all__ = ["EMULATOR", "ROOT", "environment", "folder", "prepare", "python"]
+from debian import apt_get, run, unpack
+from paths import ROOT
 
-ROOT = Path(__file__).parents[2]
+__all__ = ["EMULATOR", "environment", "folder", "prepare", "python"]
+
 EMULATOR = "qemu-aarch64-static"
 # What the interpreter and the wheels are linked with; apt adds what these need.
 DEBIAN = ("python3-minimal", "libpython3-stdlib", "libstdc++6", "libgomp1")
@@ -32,13 +33,6 @@ def folder() -> Path:
     return result
 
 
-def _run(*arguments: object) -> str:
-    done = subprocess.run([str(x) for x in arguments], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(f"{arguments[0]} failed:\n{done.stdout[-1000:]}{done.stderr[-2000:]}")
-    return done.stdout
-
-
 def prepare() -> None:
     """Make the machine, if there is none yet."""
     if shutil.which(EMULATOR) is None:
@@ -50,24 +44,10 @@ def prepare() -> None:
 
 
 def _unpack_debian() -> None:
-    apt = folder() / "apt"
-    for each in ("lists/partial", "archives/partial"):
-        (apt / each).mkdir(parents=True, exist_ok=True)
-    options = [
-        "-oAPT::Architecture=arm64",
-        "-oAPT::Architectures=arm64",
-        "-oAPT::Sandbox::User=",
-        "-oAPT::Install-Recommends=false",
-        f"-oDir::State::Lists={apt / 'lists'}",
-        f"-oDir::Cache={apt}",
-        f"-oDir::Cache::Archives={apt / 'archives'}",
-        "-oDir::State::Status=/dev/null",  # as if nothing were installed
-    ]
-    _run("apt-get", *options, "update")
-    _run("apt-get", *options, "--yes", "--download-only", "install", *DEBIAN)
-    begun = folder() / "root.begun"
-    for package in sorted((apt / "archives").glob("*.deb")):
-        _run("dpkg-deb", "--extract", package, begun)
+    apt, begun = folder() / "apt", folder() / "root.begun"
+    command = apt_get(apt, {"APT::Architecture": "arm64", "APT::Architectures": "arm64"})
+    run(*command, "--download-only", "install", *DEBIAN)
+    unpack(apt, begun)
     begun.rename(folder() / "root")
 
 
@@ -89,7 +69,7 @@ def _unpack_wheels() -> None:
     # The byte code of this interpreter is that of the emulated one if their versions are the same.
     compiles = f"{sys.version_info[0]}.{sys.version_info[1]}" == version
     options += ["--compile" if compiles else "--no-compile"]
-    _run(
+    run(
         *(sys.executable, "-m", "pip", "install", "--quiet", "--only-binary=:all:", "--target", begun, *options),
         *project["dependencies"],
         *TEST_PACKAGES,
