@@ -16,6 +16,7 @@ before the loop, and at the test at the end of the iteration.
 
 from __future__ import annotations
 
+from copy import copy
 from types import CodeType
 
 from tracegrad.cpython.instruction_set import TESTING_JUMPS, TESTS_LOOPS_TWICE
@@ -46,10 +47,11 @@ def _inverted(
     """The instructions with the test at the head of this loop, of `size` instructions, repeated at its end."""
     first, last = instructions.index(head), instructions.index(back)
     test, body = instructions[first : first + size], instructions[first + size]
-    copies = {x: _copy(x) for x in test}
-    for x, copy in copies.items():
+    copies = {x: copy(x) for x in test}
+    for x, new in copies.items():
+        new.start = -1
         if x.target is not None:  # no conditional jump leads back
-            copy.target = back if x.target is body else copies.get(x.target, x.target)
+            new.target = back if x.target is body else copies.get(x.target, x.target)
     # What jumped to the end of the body still evaluates the test.
     for x in instructions:
         if x.target is back:
@@ -74,12 +76,6 @@ def _test_size(instructions: list[BytecodeInstruction], head: BytecodeInstructio
 
 
 _NOT_IN_A_TEST = ("DELETE", "RETURN", "RAISE", "YIELD", "IMPORT", "GET_ITER", "FOR_ITER", "SEND")
-
-
-def _copy(x: BytecodeInstruction) -> BytecodeInstruction:
-    result = BytecodeInstruction(x.name, x.arg, x.lines, x.value)
-    result.opcode, result.arg, result.caches, result.long = x.opcode, x.arg, x.caches, x.long
-    return result
 
 
 def _handlers_at(code: CodeType, x: BytecodeInstruction) -> list[int]:
