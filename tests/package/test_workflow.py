@@ -15,6 +15,8 @@ import yaml
 from packaging.specifiers import SpecifierSet
 from paths import ROOT
 
+from tracegrad.cpython.instruction_set import FIRST_UNKNOWN
+
 # The beginnings of the names of GitHub's machines, by system and instruction set.
 SYSTEMS = {
     "Linux on x86-64": r"ubuntu-[\d.]+$",
@@ -42,6 +44,11 @@ def job() -> dict[str, Any]:
 def test_classifiers_are_the_versions_that_pip_accepts() -> None:
     versions = [x.removeprefix(PREFIX) for x in PROJECT["classifiers"] if re.match(rf"{PREFIX}3\.\d+$", x)]
     assert versions == allowed()
+
+
+def test_instructions_are_known_of_each_python_that_pip_accepts() -> None:
+    major, minor = FIRST_UNKNOWN
+    assert allowed()[-1] == f"{major}.{minor - 1}"
 
 
 def test_the_suite_runs_on_each_python_that_pip_accepts(job: dict[str, Any]) -> None:
