@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import llvmlite.binding as llvm
 import pytest
+from object_code import object_code
 
 from tracegrad.platform.object_files import Symbols, symbols
 from tracegrad.runtime.compile import jit
@@ -33,22 +33,9 @@ TRIPLES = (
 )
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _all_targets() -> None:
-    llvm.initialize_all_targets()
-    llvm.initialize_all_asmprinters()
-
-
-def made(text: str, triple: str) -> bytes:
-    machine = llvm.Target.from_triple(triple).create_target_machine(codemodel="jitdefault", jit=True)
-    with llvm.parse_assembly(text, llvm.create_context()) as module:
-        module.triple, module.data_layout = triple, str(machine.target_data)
-        return bytes(machine.emit_object(module))
-
-
 @pytest.mark.parametrize("triple", TRIPLES)
 def test_symbols_of_an_object_file(triple: str) -> None:
-    result = symbols(made(TEXT, triple))
+    result = symbols(object_code(TEXT, triple))
     assert result is not None
     assert {"_first.f64", "second", "shared"} <= result.defined
     assert result.needed == {"needed", "outside", "fmod"}
@@ -56,7 +43,7 @@ def test_symbols_of_an_object_file(triple: str) -> None:
 
 @pytest.mark.parametrize("triple", TRIPLES)
 def test_a_file_without_functions_has_no_symbols(triple: str) -> None:
-    result = symbols(made("", triple))
+    result = symbols(object_code("", triple))
     assert result == Symbols(frozenset(), frozenset())
 
 

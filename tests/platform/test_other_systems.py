@@ -12,13 +12,13 @@ import subprocess
 import sys
 from typing import NamedTuple
 
-import llvmlite.binding as llvm
 import pytest
+from object_code import object_code
 from paths import ROOT
 
 from tracegrad.platform import libraries
 from tracegrad.platform.object_files import symbols
-from tracegrad.runtime.compile import pass_pipelines
+from tracegrad.runtime.compile.pass_pipelines import Pipeline
 from tracegrad.runtime.threads import pool
 
 # Runs programs of many kinds without a cache, and prints the IR of all modules, with their pipelines.
@@ -28,7 +28,7 @@ import numpy as np
 from tracegrad.runtime.compile import jit
 texts, emitted = [], jit.emitted
 def recorded(text, name, pipeline, form):
-    texts.append((name, text, pipeline.level, pipeline.codegen, pipeline.vectorize, pipeline.unroll))
+    texts.append((name, text, (pipeline.level, pipeline.codegen, pipeline.vectorize, pipeline.unroll)))
     return emitted(text, name, pipeline, form)
 jit.emitted = recorded
 import tracegrad as tg
@@ -71,10 +71,7 @@ class Module(NamedTuple):
 
     name: str
     text: str
-    level: int | None
-    codegen: int
-    vectorize: bool
-    unroll: bool
+    pipeline: Pipeline
 
 
 @pytest.fixture(scope="module")
@@ -83,23 +80,15 @@ def modules() -> list[Module]:
     environment = {**os.environ, **changed, "TRACEGRAD_CACHE_TRACES": "0", "PYTHONPATH": str(ROOT)}
     run = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
-    llvm.initialize_all_targets()
-    llvm.initialize_all_asmprinters()
-    return [Module(*each) for each in json.loads(run.stdout.splitlines()[-1]) if each[0] != "parallel_for"]
+    recorded = [Module(name, text, Pipeline(*fields)) for name, text, fields in json.loads(run.stdout.splitlines()[-1])]
+    return [each for each in recorded if each.name != "parallel_for"]
 
 
 def needed(modules: list[Module], triple: str, cpu: str) -> set[str]:
     """The functions that these modules call, compiled for a system, without those of Python and tracegrad."""
     results: set[str] = set()
     for each in modules:
-        machine = llvm.Target.from_triple(triple).create_target_machine(
-            cpu=cpu, opt=each.codegen, codemodel="jitdefault", jit=True
-        )
-        pipeline = pass_pipelines.Pipeline(each.level, each.codegen, each.vectorize, each.unroll)
-        with llvm.parse_assembly(each.text, llvm.create_context()) as module:
-            module.triple, module.data_layout = triple, str(machine.target_data)
-            pass_pipelines._optimize(module, machine, pipeline)
-            result = symbols(bytes(machine.emit_object(module)))
+        result = symbols(object_code(each.text, triple, cpu, each.pipeline))
         assert result is not None
         results |= result.needed
     return {name for name in results if not name.startswith(PYTHON)}
@@ -108,7 +97,7 @@ def needed(modules: list[Module], triple: str, cpu: str) -> set[str]:
 def with_pool(modules: list[Module], system: str, cpu: str, monkeypatch: pytest.MonkeyPatch) -> list[Module]:
     monkeypatch.setattr(sys, "platform", system)
     monkeypatch.setattr(pool, "instruction_set", lambda: cpu)
-    return [*modules, Module("parallel_for", pool._source(), None, 0, False, False)]
+    return [*modules, Module("parallel_for", pool._source(), Pipeline(None, 0))]
 
 
 def test_the_programs_have_all_kinds_of_modules(modules: list[Module]) -> None:
