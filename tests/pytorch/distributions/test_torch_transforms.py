@@ -56,6 +56,16 @@ def test_a_transform_has_an_inverse_and_the_determinant_of_its_jacobian(name: st
     assert repr(transform.inv.inv) == repr(transform)
 
 
+@pytest.mark.parametrize("name", BIJECTIVE)
+def test_a_transform_with_a_cache_is_the_same_transform(name: str) -> None:
+    transform = BIJECTIVE[name]()
+    cached = transform.with_cache()
+    assert type(cached) is type(transform)
+    assert cached._cache_size == 1
+    assert cached.with_cache() is cached
+    assert tg.equal(cached(t(X)), transform(t(X)))
+
+
 def test_transforms_that_are_not_bijective_return_values_in_their_codomain() -> None:
     x = t(np.arange(8.0).reshape(2, 2, 2))
     for transform in (T.SoftmaxTransform(), T.LowerCholeskyTransform(), T.PositiveDefiniteTransform()):

@@ -53,6 +53,8 @@ class CatTransform(_PartwiseTransform):
     tensor([0., 0., 1.])
     """
 
+    _arguments = "transforms", "dim", "lengths"
+
     def __init__(self, tseq: Sequence[Any], dim: int = 0, lengths: Sequence[int] | None = None, cache_size: int = 0):
         super().__init__(tseq, dim, cache_size)
         self.lengths = [1] * len(self.transforms) if lengths is None else list(lengths)
@@ -68,12 +70,6 @@ class CatTransform(_PartwiseTransform):
     def length(self) -> int:
         """Length of all parts together."""
         return sum(self.lengths)
-
-    def with_cache(self, cache_size: int = 1) -> Any:
-        """Return the transform with this size of the cache."""
-        if self._cache_size == cache_size:
-            return self
-        return CatTransform(self.transforms, self.dim, self.lengths, cache_size)
 
     @property
     def domain(self) -> Any:
@@ -109,9 +105,7 @@ class StackTransform(_PartwiseTransform):
     [[0.0], [1.0]]
     """
 
-    def with_cache(self, cache_size: int = 1) -> Any:
-        """Return the transform with this size of the cache."""
-        return self if self._cache_size == cache_size else StackTransform(self.transforms, self.dim, cache_size)
+    _arguments = "transforms", "dim"
 
     @property
     def domain(self) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from tracegrad.errors import located
 from tracegrad.torch.distributions import constraints
@@ -38,6 +38,8 @@ class Transform:
     bijective = False
     domain: Any
     codomain: Any
+    # The attributes that are the arguments of `__init__` before `cache_size`, of a class that has its own `__init__`.
+    _arguments: ClassVar[tuple[str, ...]]
 
     def __init__(self, cache_size: int = 0):
         if cache_size not in (0, 1):
@@ -68,7 +70,10 @@ class Transform:
             return self
         if type(self).__init__ is Transform.__init__:
             return type(self)(cache_size=cache_size)
-        raise NotImplementedError(f"{type(self)}.with_cache is not implemented")
+        owner: Any = next((cls for cls in type(self).__mro__ if "_arguments" in vars(cls)), None)
+        if owner is None:
+            raise NotImplementedError(f"{type(self)}.with_cache is not implemented")
+        return owner(*[getattr(self, name) for name in owner._arguments], cache_size=cache_size)
 
     def __eq__(self, other: object) -> bool:
         return self is other
@@ -181,6 +186,8 @@ class ComposeTransform(Transform):
     tensor(3.)
     """
 
+    _arguments = ("parts",)
+
     def __init__(self, parts: Sequence[Any], cache_size: int = 0):
         super().__init__(cache_size=cache_size)
         self.parts = [part.with_cache(cache_size) for part in parts] if cache_size else list(parts)
@@ -226,9 +233,6 @@ class ComposeTransform(Transform):
     def inv(self) -> Any:
         """Inverse transform."""
         return ComposeTransform([part.inv for part in reversed(self.parts)], self._cache_size)
-
-    def with_cache(self, cache_size: int = 1) -> Any:
-        return self if self._cache_size == cache_size else ComposeTransform(self.parts, cache_size)
 
     def __call__(self, x: Any) -> Any:
         for part in self.parts:
@@ -277,15 +281,12 @@ class IndependentTransform(Transform):
     tensor([3.])
     """
 
+    _arguments = "base_transform", "reinterpreted_batch_ndims"
+
     def __init__(self, base_transform: Any, reinterpreted_batch_ndims: int, cache_size: int = 0):
         super().__init__(cache_size=cache_size)
         self.base_transform = base_transform.with_cache(cache_size)
         self.reinterpreted_batch_ndims = reinterpreted_batch_ndims
-
-    def with_cache(self, cache_size: int = 1) -> Any:
-        if self._cache_size == cache_size:
-            return self
-        return IndependentTransform(self.base_transform, self.reinterpreted_batch_ndims, cache_size)
 
     @property
     def domain(self) -> Any:

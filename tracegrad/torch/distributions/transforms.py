@@ -180,6 +180,7 @@ class PowerTransform(Transform):
 
     domain = codomain = constraints.positive
     bijective = True
+    _arguments = ("exponent",)
 
     def __init__(self, exponent: Any, cache_size: int = 0):
         super().__init__(cache_size=cache_size)
@@ -189,10 +190,6 @@ class PowerTransform(Transform):
     def sign(self) -> Any:
         """Sign of the derivative, which is that of the exponent."""
         return self.exponent.sign()
-
-    def with_cache(self, cache_size: int = 1) -> Any:
-        """Return the transform with this size of the cache."""
-        return self if self._cache_size == cache_size else PowerTransform(self.exponent, cache_size)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, PowerTransform) and bool(self.exponent.eq(other.exponent).all())
@@ -223,6 +220,7 @@ class AffineTransform(Transform):
     """
 
     bijective = True
+    _arguments = "loc", "scale", "event_dim"
 
     def __init__(self, loc: Any, scale: Any, event_dim: int = 0, cache_size: int = 0):
         super().__init__(cache_size=cache_size)
@@ -245,12 +243,6 @@ class AffineTransform(Transform):
         """Sign of the derivative, which is that of the scale."""
         scale: Any = self.scale
         return scale.sign() if hasattr(scale, "sign") else (scale > 0) - (scale < 0)
-
-    def with_cache(self, cache_size: int = 1) -> Any:
-        """Return the transform with this size of the cache."""
-        if self._cache_size == cache_size:
-            return self
-        return AffineTransform(self.loc, self.scale, self.event_dim, cache_size)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, AffineTransform) and all(
@@ -294,6 +286,7 @@ class CumulativeDistributionTransform(Transform):
     bijective = True
     codomain = constraints.unit_interval
     sign = 1
+    _arguments = ("distribution",)
 
     def __init__(self, distribution: Any, cache_size: int = 0):
         super().__init__(cache_size=cache_size)
@@ -313,12 +306,6 @@ class CumulativeDistributionTransform(Transform):
     def log_abs_det_jacobian(self, x: Any, y: Any) -> Any:
         return self.distribution.log_prob(x)
 
-    def with_cache(self, cache_size: int = 1) -> Any:
-        """Return the transform with this size of the cache."""
-        return (
-            self if self._cache_size == cache_size else CumulativeDistributionTransform(self.distribution, cache_size)
-        )
-
 
 # -- vectors and matrices ------------------------------------------------------------------------------------------
 class ReshapeTransform(Transform):
@@ -330,6 +317,7 @@ class ReshapeTransform(Transform):
     """
 
     bijective = True
+    _arguments = "in_shape", "out_shape"
 
     def __init__(self, in_shape: Sequence[int], out_shape: Sequence[int], cache_size: int = 0):
         super().__init__(cache_size=cache_size)
@@ -346,10 +334,6 @@ class ReshapeTransform(Transform):
     def codomain(self) -> Any:
         """Constraint of the output."""
         return constraints.independent(constraints.real, len(self.out_shape))
-
-    def with_cache(self, cache_size: int = 1) -> Any:
-        """Return the transform with this size of the cache."""
-        return self if self._cache_size == cache_size else ReshapeTransform(self.in_shape, self.out_shape, cache_size)
 
     def _call(self, x: Any) -> Any:
         return x.reshape(_swapped(x.shape, self.in_shape, self.out_shape))
