@@ -27,6 +27,10 @@ class _PartwiseTransform(Transform):
         """Whether all transforms have an inverse."""
         return all(t.bijective for t in self.transforms)
 
+    def _require_length(self, value: Any, length: int) -> None:
+        if value.shape[self.dim] != length:
+            raise AssertionError(f"dimension {self.dim} must have {length} elements, got {value.shape[self.dim]}")
+
     def _parts(self, value: Any) -> list[Any]:
         raise NotImplementedError
 
@@ -82,8 +86,7 @@ class CatTransform(_PartwiseTransform):
         return constraints.cat([t.codomain for t in self.transforms], dim=self.dim, lengths=self.lengths)
 
     def _parts(self, value: Any) -> list[Any]:
-        if value.shape[self.dim] != self.length:
-            raise AssertionError(f"dimension {self.dim} must have {self.length} elements, got {value.shape[self.dim]}")
+        self._require_length(value, self.length)
         return list(value.split(self.lengths, self.dim))
 
     def _joined(self, parts: list[Any]) -> Any:
@@ -118,10 +121,7 @@ class StackTransform(_PartwiseTransform):
         return constraints.stack([t.codomain for t in self.transforms], self.dim)
 
     def _parts(self, value: Any) -> list[Any]:
-        if value.shape[self.dim] != len(self.transforms):
-            raise AssertionError(
-                f"dimension {self.dim} must have {len(self.transforms)} elements, got {value.shape[self.dim]}"
-            )
+        self._require_length(value, len(self.transforms))
         return list(value.unbind(self.dim))
 
     def _joined(self, parts: list[Any]) -> Any:

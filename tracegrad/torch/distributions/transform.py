@@ -18,6 +18,12 @@ def sum_rightmost(value: Any, count: int) -> Any:
     return value if count == 0 else value.reshape((*value.shape[:-count], -1)).sum(-1)
 
 
+def require_rank(shape: Sequence[int], rank: int) -> None:
+    """Raise ValueError if an input or output has fewer dimensions than `rank`."""
+    if len(shape) < rank:
+        raise ValueError(located("Too few dimensions on input"))
+
+
 class Transform:
     """Base class of transforms; a subclass defines `_call`, `_inverse` and `log_abs_det_jacobian`.
 
@@ -309,13 +315,11 @@ class IndependentTransform(Transform):
         return self.base_transform.sign
 
     def _call(self, x: Any) -> Any:
-        if len(x.shape) < self.domain.event_dim:
-            raise ValueError(located("Too few dimensions on input"))
+        require_rank(x.shape, self.domain.event_dim)
         return self.base_transform(x)
 
     def _inverse(self, y: Any) -> Any:
-        if len(y.shape) < self.codomain.event_dim:
-            raise ValueError(located("Too few dimensions on input"))
+        require_rank(y.shape, self.codomain.event_dim)
         return self.base_transform.inv(y)
 
     def log_abs_det_jacobian(self, x: Any, y: Any) -> Any:

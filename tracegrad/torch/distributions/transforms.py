@@ -18,6 +18,7 @@ from tracegrad.torch.distributions.transform import (
     IndependentTransform,
     Transform,
     identity_transform,
+    require_rank,
     sum_rightmost,
 )
 from tracegrad.torch.distributions.utils import broadcast_all, tril_matrix_to_vec, vec_to_tril_matrix
@@ -353,8 +354,7 @@ class ReshapeTransform(Transform):
 
 def _swapped(shape: Any, ending: Size, new: Size) -> Size:
     """Replace the last dimensions; ValueError unless they are `ending`."""
-    if len(shape) < len(ending):
-        raise ValueError(located("Too few dimensions on input"))
+    require_rank(shape, len(ending))
     cut = len(shape) - len(ending)
     if tuple(shape[cut:]) != ending:
         raise ValueError(located(f"Shape mismatch: expected {ending} but got {shape[cut:]}"))
@@ -379,8 +379,7 @@ class SoftmaxTransform(_WithoutParameters):
         return y.log()
 
     def forward_shape(self, shape: Any) -> Any:
-        if len(shape) < 1:
-            raise ValueError(located("Too few dimensions on input"))
+        require_rank(shape, 1)
         return shape
 
     inverse_shape = forward_shape
@@ -416,13 +415,11 @@ class StickBreakingTransform(_WithoutParameters):
         return (-x + F.logsigmoid(x) + y[..., :-1].log()).sum(-1)
 
     def forward_shape(self, shape: Any) -> Any:
-        if len(shape) < 1:
-            raise ValueError(located("Too few dimensions on input"))
+        require_rank(shape, 1)
         return Size((*shape[:-1], shape[-1] + 1))
 
     def inverse_shape(self, shape: Any) -> Any:
-        if len(shape) < 1:
-            raise ValueError(located("Too few dimensions on input"))
+        require_rank(shape, 1)
         return Size((*shape[:-1], shape[-1] - 1))
 
 
@@ -496,16 +493,14 @@ class CorrCholeskyTransform(_WithoutParameters):
         return terms - 2 * (x - F.logsigmoid(2 * x) - math.log(2.0)).sum(-1)
 
     def forward_shape(self, shape: Any) -> Any:
-        if len(shape) < 1:
-            raise ValueError(located("Too few dimensions on input"))
+        require_rank(shape, 1)
         n = round((0.25 + 2 * shape[-1]) ** 0.5 + 0.5)
         if n * (n - 1) // 2 != shape[-1]:
             raise ValueError(located("Input is not a flattened lower-diagonal number"))
         return Size((*shape[:-1], n, n))
 
     def inverse_shape(self, shape: Any) -> Any:
-        if len(shape) < 2:
-            raise ValueError(located("Too few dimensions on input"))
+        require_rank(shape, 2)
         if shape[-2] != shape[-1]:
             raise ValueError(located("Input is not square"))
         return Size((*shape[:-2], shape[-1] * (shape[-1] - 1) // 2))
