@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tracegrad.scipy_api.special import call
+from tracegrad.torch.distributions.utils import clamp_open
 from tracegrad.torch.tape.tensors.dtypes import finfo
 from tracegrad.torch.tape.tensors.random import draw_with, rand
 from tracegrad.typing import DType, Shape
@@ -12,8 +13,7 @@ from tracegrad.typing import DType, Shape
 
 def uniform(shape: Shape, dtype: DType) -> Any:
     """Draw numbers from the open interval between 0 and 1."""
-    limits = finfo(dtype)
-    return rand(shape, dtype=dtype).clamp(min=float(limits.tiny), max=1.0 - float(limits.eps))
+    return clamp_open(rand(shape, dtype=dtype))
 
 
 def exponential(shape: Shape, dtype: DType) -> Any:

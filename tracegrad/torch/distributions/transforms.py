@@ -21,7 +21,7 @@ from tracegrad.torch.distributions.transform import (
     require_rank,
     sum_rightmost,
 )
-from tracegrad.torch.distributions.utils import broadcast_all, tril_matrix_to_vec, vec_to_tril_matrix
+from tracegrad.torch.distributions.utils import broadcast_all, clamp_open, tril_matrix_to_vec, vec_to_tril_matrix
 from tracegrad.torch.functions.core.registry import FUNCTIONS
 from tracegrad.torch.nn import functional as F
 from tracegrad.torch.tape.tensors.dtypes import finfo
@@ -100,12 +100,10 @@ class SigmoidTransform(_Increasing):
     codomain = constraints.unit_interval
 
     def _call(self, x: Any) -> Any:
-        limits = finfo(x.dtype)
-        return x.sigmoid().clamp(min=float(limits.tiny), max=1.0 - float(limits.eps))
+        return clamp_open(x.sigmoid())
 
     def _inverse(self, y: Any) -> Any:
-        limits = finfo(y.dtype)
-        y = y.clamp(min=float(limits.tiny), max=1.0 - float(limits.eps))
+        y = clamp_open(y)
         return y.log() - (-y).log1p()
 
     def log_abs_det_jacobian(self, x: Any, y: Any) -> Any:

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from numbers import Number
 from typing import Any
 
+import numpy as np
+
 from tracegrad.errors import located
 from tracegrad.torch.functions.core.registry import FUNCTIONS
 from tracegrad.torch.modes import enable_grad
@@ -62,6 +64,12 @@ def clamp_probs(probs: Any) -> Any:
     return probs.clamp(min=eps, max=1 - eps)
 
 
+def clamp_open(x: Any) -> Any:
+    """Move numbers of [0, 1] into the open interval: up to the smallest normal number, and down by the epsilon."""
+    limits = finfo(x.dtype)
+    return x.clamp(min=float(limits.tiny), max=1.0 - float(limits.eps))
+
+
 def logits_to_probs(logits: Any, is_binary: bool = False) -> Any:
     """Convert logits to probabilities: sigmoid if `is_binary`, otherwise softmax over the last dimension.
 
@@ -89,10 +97,8 @@ def vec_to_tril_matrix(vec: Any, diag: int = 0) -> Any:
     """
     count = vec.shape[-1]
     n = int((-(1 + 2 * diag) + ((1 + 2 * diag) ** 2 + 8 * count + 4 * abs(diag) * (diag + 1)) ** 0.5) / 2)
-    places = [(i, j) for i in range(n) for j in range(min(i + diag + 1, n))]
     matrix = zeros(*vec.shape[:-1], n, n, dtype=vec.dtype)
-    rows, columns = [i for i, _ in places], [j for _, j in places]
-    matrix[..., rows, columns] = vec
+    matrix[(..., *np.tril_indices(n, diag))] = vec
     return matrix
 
 
@@ -107,8 +113,7 @@ def tril_matrix_to_vec(mat: Any, diag: int = 0) -> Any:
     n = mat.shape[-1]
     if not -n <= diag < n:
         raise ValueError(located(f"diag ({diag}) provided is outside [{-n}, {n - 1}]."))
-    places = [(i, j) for i in range(n) for j in range(min(i + diag + 1, n))]
-    return mat[..., [i for i, _ in places], [j for _, j in places]]
+    return mat[(..., *np.tril_indices(n, diag))]
 
 
 class lazy_property:
