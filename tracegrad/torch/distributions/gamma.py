@@ -9,10 +9,7 @@ from tracegrad.errors import located
 from tracegrad.torch.distributions import constraints, draws
 from tracegrad.torch.distributions.distribution import Distribution
 from tracegrad.torch.distributions.exp_family import ExponentialFamily
-from tracegrad.torch.distributions.utils import (
-    EULER,
-    broadcast_all,
-)
+from tracegrad.torch.distributions.utils import EULER, broadcast_all
 from tracegrad.torch.functions.core.registry import FUNCTIONS
 from tracegrad.torch.functions.math import special
 from tracegrad.torch.tape.tensors.factories import arange, zeros_like

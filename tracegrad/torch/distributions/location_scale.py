@@ -8,9 +8,8 @@ from typing import Any
 from tracegrad.errors import located
 from tracegrad.torch.distributions import constraints, draws
 from tracegrad.torch.distributions.distribution import Distribution
-from tracegrad.torch.distributions.utils import (
-    EULER,
-)
+from tracegrad.torch.distributions.normal import Folded, LocationScale
+from tracegrad.torch.distributions.utils import EULER
 from tracegrad.torch.functions.core.registry import FUNCTIONS
 from tracegrad.torch.functions.math import special
 from tracegrad.torch.tape.tensors.factories import full_like, zeros_like
@@ -80,7 +79,7 @@ class Uniform(Distribution):
         return (self.high - self.low).log()
 
 
-class Laplace(Distribution):
+class Laplace(LocationScale):
     """Laplace distribution: density exp(-|x - loc| / scale) / (2 scale).
 
     >>> import tracegrad as tg
@@ -88,22 +87,7 @@ class Laplace(Distribution):
     tensor(0.5000)
     """
 
-    arg_constraints = {"loc": constraints.real, "scale": constraints.positive}  # noqa: RUF012
-    support = constraints.real
-    has_rsample = True
-    loc: Any
-    scale: Any
-
-    def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None):
-        self._begin(validate_args, loc=loc, scale=scale)
-
-    @property
-    def mean(self) -> Any:
-        return self.loc
-
-    @property
-    def mode(self) -> Any:
-        return self.loc
+    arg_constraints = LocationScale.arg_constraints
 
     @property
     def variance(self) -> Any:
@@ -130,7 +114,7 @@ class Laplace(Distribution):
         return 1 + (2 * self.scale).log()
 
 
-class Cauchy(Distribution):
+class Cauchy(LocationScale):
     """Cauchy distribution with median `loc` and half width `scale`; it has no mean.
 
     >>> import tracegrad as tg
@@ -138,22 +122,11 @@ class Cauchy(Distribution):
     tensor(0.7500)
     """
 
-    arg_constraints = {"loc": constraints.real, "scale": constraints.positive}  # noqa: RUF012
-    support = constraints.real
-    has_rsample = True
-    loc: Any
-    scale: Any
-
-    def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None):
-        self._begin(validate_args, loc=loc, scale=scale)
+    arg_constraints = LocationScale.arg_constraints
 
     @property
     def mean(self) -> Any:
         return full_like(self.loc, math.nan)
-
-    @property
-    def mode(self) -> Any:
-        return self.loc
 
     @property
     def variance(self) -> Any:
@@ -177,7 +150,7 @@ class Cauchy(Distribution):
         return math.log(4 * math.pi) + self.scale.log()
 
 
-class HalfCauchy(Distribution):
+class HalfCauchy(Folded):
     """Distribution of |x| for an x of the Cauchy distribution with `loc` 0.
 
     >>> import tracegrad as tg
@@ -185,13 +158,7 @@ class HalfCauchy(Distribution):
     tensor(0.5000)
     """
 
-    arg_constraints = {"scale": constraints.positive}  # noqa: RUF012
-    support = constraints.nonnegative
-    has_rsample = True
-    scale: Any
-
-    def __init__(self, scale: Any, validate_args: bool | None = None):
-        self._begin(validate_args, scale=scale)
+    arg_constraints = Folded.arg_constraints
 
     @property
     def _base(self) -> Cauchy:
@@ -209,25 +176,8 @@ class HalfCauchy(Distribution):
     def variance(self) -> Any:
         return full_like(self.scale, math.inf)
 
-    def rsample(self, sample_shape: Any = ()) -> Any:
-        return self._base.rsample(sample_shape).abs()
 
-    def log_prob(self, value: Any) -> Any:
-        self._check_sample(value)
-        return _where(value >= 0, self._base.log_prob(value) + math.log(2), -math.inf)
-
-    def cdf(self, value: Any) -> Any:
-        self._check_sample(value)
-        return 2 * self._base.cdf(value) - 1
-
-    def icdf(self, value: Any) -> Any:
-        return self._base.icdf((value + 1) / 2)
-
-    def entropy(self) -> Any:
-        return self._base.entropy() - math.log(2)
-
-
-class Gumbel(Distribution):
+class Gumbel(LocationScale):
     """Gumbel distribution: distribution function exp(-exp(-(x - loc) / scale)).
 
     >>> import tracegrad as tg
@@ -235,22 +185,11 @@ class Gumbel(Distribution):
     tensor(-1.)
     """
 
-    arg_constraints = {"loc": constraints.real, "scale": constraints.positive}  # noqa: RUF012
-    support = constraints.real
-    has_rsample = True
-    loc: Any
-    scale: Any
-
-    def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None):
-        self._begin(validate_args, loc=loc, scale=scale)
+    arg_constraints = LocationScale.arg_constraints
 
     @property
     def mean(self) -> Any:
         return self.loc + self.scale * EULER
-
-    @property
-    def mode(self) -> Any:
-        return self.loc
 
     @property
     def variance(self) -> Any:

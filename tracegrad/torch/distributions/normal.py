@@ -1,4 +1,4 @@
-"""Normal distributions of numbers: `Normal` and `HalfNormal`."""
+"""Normal distributions of numbers, and the base classes of distributions with a location and a scale, and of halves."""
 
 from __future__ import annotations
 
@@ -14,18 +14,12 @@ from tracegrad.torch.tape.tensors.random import randn
 __all__ = ["HalfNormal", "Normal"]
 
 
-class Normal(ExponentialFamily):
-    """Normal (Gaussian) distribution with mean `loc` and standard deviation `scale`.
-
-    >>> import tracegrad as tg
-    >>> Normal(0.0, 1.0).log_prob(tg.tensor(0.0))
-    tensor(-0.9189)
-    """
+class LocationScale(Distribution):
+    """Distributions of loc + scale * x for a standard variable x, with the mean and the mode `loc`."""
 
     arg_constraints = {"loc": constraints.real, "scale": constraints.positive}  # noqa: RUF012
     support = constraints.real
     has_rsample = True
-    _mean_carrier_measure = 0
     loc: Any
     scale: Any
 
@@ -39,6 +33,51 @@ class Normal(ExponentialFamily):
     @property
     def mode(self) -> Any:
         return self.loc
+
+
+class Folded(Distribution):
+    """Distributions of |x| for an x of a distribution that is symmetric around 0, `_base`."""
+
+    arg_constraints = {"scale": constraints.positive}  # noqa: RUF012
+    support = constraints.nonnegative
+    has_rsample = True
+    scale: Any
+
+    def __init__(self, scale: Any, validate_args: bool | None = None):
+        self._begin(validate_args, scale=scale)
+
+    @property
+    def _base(self) -> LocationScale:
+        raise NotImplementedError
+
+    def rsample(self, sample_shape: Any = ()) -> Any:
+        return self._base.rsample(sample_shape).abs()
+
+    def log_prob(self, value: Any) -> Any:
+        self._check_sample(value)
+        return FUNCTIONS["where"](value >= 0, self._base.log_prob(value) + math.log(2), -math.inf)
+
+    def cdf(self, value: Any) -> Any:
+        self._check_sample(value)
+        return 2 * self._base.cdf(value) - 1
+
+    def icdf(self, value: Any) -> Any:
+        return self._base.icdf((value + 1) / 2)
+
+    def entropy(self) -> Any:
+        return self._base.entropy() - math.log(2)
+
+
+class Normal(LocationScale, ExponentialFamily):
+    """Normal (Gaussian) distribution with mean `loc` and standard deviation `scale`.
+
+    >>> import tracegrad as tg
+    >>> Normal(0.0, 1.0).log_prob(tg.tensor(0.0))
+    tensor(-0.9189)
+    """
+
+    arg_constraints = LocationScale.arg_constraints
+    _mean_carrier_measure = 0
 
     @property
     def stddev(self) -> Any:
@@ -75,7 +114,7 @@ class Normal(ExponentialFamily):
         return -0.25 * x.square() / y + 0.5 * (-math.pi / y).log()
 
 
-class HalfNormal(Distribution):
+class HalfNormal(Folded):
     """Distribution of |x| for a normal x with mean 0 and standard deviation `scale`.
 
     >>> import tracegrad as tg
@@ -83,13 +122,7 @@ class HalfNormal(Distribution):
     tensor(-0.2258)
     """
 
-    arg_constraints = {"scale": constraints.positive}  # noqa: RUF012
-    support = constraints.nonnegative
-    has_rsample = True
-    scale: Any
-
-    def __init__(self, scale: Any, validate_args: bool | None = None):
-        self._begin(validate_args, scale=scale)
+    arg_constraints = Folded.arg_constraints
 
     @property
     def _base(self) -> Normal:
@@ -106,20 +139,3 @@ class HalfNormal(Distribution):
     @property
     def variance(self) -> Any:
         return self.scale.square() * (1 - 2 / math.pi)
-
-    def rsample(self, sample_shape: Any = ()) -> Any:
-        return self._base.rsample(sample_shape).abs()
-
-    def log_prob(self, value: Any) -> Any:
-        self._check_sample(value)
-        return FUNCTIONS["where"](value >= 0, self._base.log_prob(value) + math.log(2), -math.inf)
-
-    def cdf(self, value: Any) -> Any:
-        self._check_sample(value)
-        return 2 * self._base.cdf(value) - 1
-
-    def icdf(self, value: Any) -> Any:
-        return self._base.icdf((value + 1) / 2)
-
-    def entropy(self) -> Any:
-        return self._base.entropy() - math.log(2)
