@@ -8,13 +8,8 @@ from typing import Any
 from tracegrad.avals import Size
 from tracegrad.errors import located
 from tracegrad.torch.distributions import constraints, draws
-from tracegrad.torch.distributions.counts import Binomial, enumerated, one_of_two
+from tracegrad.torch.distributions.counts import Binomial, ProbsOrLogits, enumerated, one_of_two
 from tracegrad.torch.distributions.distribution import Distribution
-from tracegrad.torch.distributions.utils import (
-    lazy_property,
-    logits_to_probs,
-    probs_to_logits,
-)
 from tracegrad.torch.functions.core.registry import FUNCTIONS
 from tracegrad.torch.modes import no_grad
 from tracegrad.torch.tape.tensors.dtypes import finfo
@@ -23,7 +18,7 @@ from tracegrad.torch.tape.tensors.factories import arange, eye, full_like
 __all__ = ["Categorical", "Multinomial", "OneHotCategorical", "OneHotCategoricalStraightThrough"]
 
 
-class Categorical(Distribution):
+class Categorical(ProbsOrLogits):
     """Categorical distribution of the integers below K, with probabilities proportional to `probs` (..., K).
 
     >>> import tracegrad as tg
@@ -49,25 +44,6 @@ class Categorical(Distribution):
     @constraints.dependent_property(is_discrete=True, event_dim=0)
     def support(self) -> Any:
         return constraints.integer_interval(0, self._num_events - 1)
-
-    @lazy_property
-    def logits(self) -> Any:
-        """Logarithms of the probabilities."""
-        return probs_to_logits(self.probs)
-
-    @lazy_property
-    def probs(self) -> Any:
-        """Probabilities."""
-        return logits_to_probs(self.logits)
-
-    @property
-    def _param(self) -> Any:
-        return self.probs if "probs" in self.__dict__ else self.logits
-
-    @property
-    def param_shape(self) -> Size:
-        """Shape of the parameter."""
-        return self._param.shape  # type: ignore[no-any-return]
 
     @property
     def mean(self) -> Any:
@@ -105,6 +81,11 @@ class OfCategorical(Distribution):
 
     _categorical: Categorical
 
+    def _begin_categorical(self, probs: Any, logits: Any, validate_args: bool | None) -> None:
+        self._categorical = Categorical(probs, logits)
+        shape = self._categorical.param_shape
+        Distribution.__init__(self, shape[:-1], shape[-1:], validate_args)
+
     @property
     def logits(self) -> Any:
         """Logarithms of the probabilities."""
@@ -137,14 +118,12 @@ class OneHotCategorical(OfCategorical):
     tensor([0., 1.])
     """
 
-    arg_constraints = {"probs": constraints.simplex, "logits": constraints.real_vector}  # noqa: RUF012
+    arg_constraints = Categorical.arg_constraints
     support = constraints.one_hot
     has_enumerate_support = True
 
     def __init__(self, probs: Any = None, logits: Any = None, validate_args: bool | None = None):
-        self._categorical = Categorical(probs, logits)
-        shape = self._categorical.param_shape
-        super().__init__(shape[:-1], shape[-1:], validate_args=validate_args)
+        self._begin_categorical(probs, logits, validate_args)
 
     @property
     def mean(self) -> Any:
@@ -199,15 +178,13 @@ class Multinomial(OfCategorical):
     tensor(0.5000)
     """
 
-    arg_constraints = {"probs": constraints.simplex, "logits": constraints.real_vector}  # noqa: RUF012
+    arg_constraints = Categorical.arg_constraints
 
     def __init__(self, total_count: int = 1, probs: Any = None, logits: Any = None, validate_args: bool | None = None):
         if not isinstance(total_count, int):
             raise NotImplementedError("inhomogeneous total_count is not supported")
         self.total_count = total_count
-        self._categorical = Categorical(probs=probs, logits=logits)
-        shape = self._categorical.param_shape
-        super().__init__(shape[:-1], shape[-1:], validate_args=validate_args)
+        self._begin_categorical(probs, logits, validate_args)
 
     @constraints.dependent_property(is_discrete=True, event_dim=1)
     def support(self) -> Any:

@@ -36,20 +36,20 @@ def one_of_two(probs: Any, logits: Any) -> str:
     return "logits" if probs is None else "probs"
 
 
-class BinaryLogits(Distribution):
-    """Distributions of a probability of one of two values, or of its log odds; the other is computed."""
+class ProbsOrLogits(Distribution):
+    """Distributions of probabilities or of logits; the others are computed."""
 
-    arg_constraints = {"probs": constraints.unit_interval, "logits": constraints.real}  # noqa: RUF012
+    _is_binary = False
 
     @lazy_property
     def logits(self) -> Any:
-        """Log odds."""
-        return probs_to_logits(self.probs, is_binary=True)
+        """Logarithms of the probabilities, or log odds if there are two values."""
+        return probs_to_logits(self.probs, self._is_binary)
 
     @lazy_property
     def probs(self) -> Any:
         """Probabilities."""
-        return logits_to_probs(self.logits, is_binary=True)
+        return logits_to_probs(self.logits, self._is_binary)
 
     @property
     def param_shape(self) -> Size:
@@ -59,6 +59,13 @@ class BinaryLogits(Distribution):
     @property
     def _param(self) -> Any:
         return self.probs if "probs" in self.__dict__ else self.logits
+
+
+class BinaryLogits(ProbsOrLogits):
+    """Distributions of the probability of one of two values, or of its log odds."""
+
+    arg_constraints = {"probs": constraints.unit_interval, "logits": constraints.real}  # noqa: RUF012
+    _is_binary = True
 
     def _begin_binary(self, probs: Any, logits: Any, validate_args: bool | None, **others: Any) -> None:
         name = one_of_two(probs, logits)

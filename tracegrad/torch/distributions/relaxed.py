@@ -50,7 +50,26 @@ class LogitRelaxedBernoulli(BinaryLogits):
         return temperature + difference + 2 * F.logsigmoid(-difference)
 
 
-class RelaxedBernoulli(TransformedDistribution):
+class OfRelaxed(TransformedDistribution):
+    """Transformed relaxed distributions, whose parameters are those of the base."""
+
+    @property
+    def temperature(self) -> Any:
+        """Temperature."""
+        return self.base_dist.temperature
+
+    @property
+    def logits(self) -> Any:
+        """Logarithms of the probabilities, or log odds if there are two values."""
+        return self.base_dist.logits
+
+    @property
+    def probs(self) -> Any:
+        """Probabilities."""
+        return self.base_dist.probs
+
+
+class RelaxedBernoulli(OfRelaxed):
     """Relaxed Bernoulli distribution on (0, 1), which approaches 0 and 1 as the temperature approaches 0.
 
     >>> import tracegrad as tg
@@ -65,21 +84,6 @@ class RelaxedBernoulli(TransformedDistribution):
     def __init__(self, temperature: Any, probs: Any = None, logits: Any = None, validate_args: bool | None = None):
         base = LogitRelaxedBernoulli(temperature, probs, logits, validate_args)
         super().__init__(base, SigmoidTransform(), validate_args=validate_args)
-
-    @property
-    def temperature(self) -> Any:
-        """Temperature."""
-        return self.base_dist.temperature
-
-    @property
-    def logits(self) -> Any:
-        """Log odds."""
-        return self.base_dist.logits
-
-    @property
-    def probs(self) -> Any:
-        """Probabilities."""
-        return self.base_dist.probs
 
 
 class ExpRelaxedCategorical(OfCategorical):
@@ -96,10 +100,8 @@ class ExpRelaxedCategorical(OfCategorical):
     _unexpanded = ("temperature",)
 
     def __init__(self, temperature: Any, probs: Any = None, logits: Any = None, validate_args: bool | None = None):
-        self._categorical = Categorical(probs, logits)
         self.temperature = temperature
-        shape = self._categorical.param_shape
-        super().__init__(shape[:-1], shape[-1:], validate_args=validate_args)
+        self._begin_categorical(probs, logits, validate_args)
 
     def rsample(self, sample_shape: Any = ()) -> Any:
         times = draws.exponential(self._extended_shape(sample_shape), self.logits.dtype)
@@ -116,7 +118,7 @@ class ExpRelaxedCategorical(OfCategorical):
         return score + math.lgamma(k) + (k - 1) * temperature.log()
 
 
-class RelaxedOneHotCategorical(TransformedDistribution):
+class RelaxedOneHotCategorical(OfRelaxed):
     """Relaxed one-hot vectors on the simplex (Gumbel-softmax), which approach one-hot vectors at temperature 0.
 
     >>> import tracegrad as tg
@@ -132,18 +134,3 @@ class RelaxedOneHotCategorical(TransformedDistribution):
     def __init__(self, temperature: Any, probs: Any = None, logits: Any = None, validate_args: bool | None = None):
         base = ExpRelaxedCategorical(temperature, probs, logits, validate_args)
         super().__init__(base, ExpTransform(), validate_args=validate_args)
-
-    @property
-    def temperature(self) -> Any:
-        """Temperature."""
-        return self.base_dist.temperature
-
-    @property
-    def logits(self) -> Any:
-        """Logarithms of the probabilities."""
-        return self.base_dist.logits
-
-    @property
-    def probs(self) -> Any:
-        """Probabilities."""
-        return self.base_dist.probs
