@@ -182,6 +182,15 @@ class _InverseTransform(Transform):
         return self._inv.forward_shape(shape)
 
 
+class WithoutParameters(Transform):
+    """Transform that is equal to all others of its class."""
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other)
+
+    __hash__ = object.__hash__
+
+
 # -- made of others ------------------------------------------------------------------------------------------------
 class ComposeTransform(Transform):
     """Composition of transforms, applied from the first to the last.
