@@ -1,4 +1,4 @@
-"""Transforms of each element: exp, sigmoid, softplus, tanh, abs, powers, affine maps, and distribution functions."""
+"""Transforms of each element: common functions, affine maps, and distribution functions."""
 
 from __future__ import annotations
 

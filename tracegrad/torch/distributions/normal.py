@@ -1,4 +1,4 @@
-"""Normal distributions of numbers, and the base classes of distributions with a location and a scale, and of halves."""
+"""Normal distributions, and base classes for a location and a scale, and for halves."""
 
 from __future__ import annotations
 
