@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any
 
 from tracegrad import tree
@@ -95,10 +95,7 @@ def checkpoint(
     >>> x.grad
     tensor([2., 4.])
     """
-    if use_reentrant is None:
-        warnings.warn(located(_UNSAID), UserWarning, stacklevel=2)
-        use_reentrant = True
-    if use_reentrant:
+    if _is_reentrant(use_reentrant):
         if kwargs or context_fn is not noop_context_fn:
             named = ",".join(kwargs) if kwargs else "context_fn"
             raise ValueError(located(f"Unexpected keyword arguments: {named}; they need use_reentrant=False"))
@@ -120,6 +117,14 @@ _UNSAID = (
     "recommended; True, the default, gives no gradients if no argument requires grad"
 )
 _NO_GRADIENT = "None of the inputs have requires_grad=True. Gradients will be None"
+
+
+def _is_reentrant(use_reentrant: bool | None) -> bool:
+    """Return the argument `use_reentrant`; True, with a UserWarning, if it is not passed."""
+    if use_reentrant is None:
+        warnings.warn(located(_UNSAID), UserWarning, stacklevel=3)
+        return True
+    return use_reentrant
 
 
 def _requires_grad(args: tuple[Any, ...]) -> bool:
@@ -198,12 +203,9 @@ class _Frame:
             return tensor.detach()
 
         args, kwargs = tree.map(_detached, (self.args, self.kwargs))
-        with ExitStack() as stack:
-            for each in (_drawing(self.rng), enable_grad(), self.context):
-                stack.enter_context(each)
-            stack.enter_context(saved_tensors_hooks(pack, lambda tensor: tensor))
-            with suppress(_StopRecomputation):
-                self.function(*args, **kwargs)
+        hooks = saved_tensors_hooks(pack, lambda tensor: tensor)
+        with _drawing(self.rng), enable_grad(), self.context, hooks, suppress(_StopRecomputation):
+            self.function(*args, **kwargs)
         self.values = values
 
 
@@ -262,9 +264,7 @@ def checkpoint_sequential(
     >>> x.grad
     tensor([2., 4.])
     """
-    if use_reentrant is None:
-        warnings.warn(located(_UNSAID), UserWarning, stacklevel=2)
-        use_reentrant = True
+    use_reentrant = _is_reentrant(use_reentrant)
     preserve = kwargs.pop("preserve_rng_state", True)
     if kwargs:
         raise ValueError(located("Unexpected keyword arguments: " + ",".join(kwargs)))
