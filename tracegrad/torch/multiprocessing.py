@@ -10,7 +10,9 @@ import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import wait
-from typing import Any
+from typing import Any, NoReturn
+
+from tracegrad.utils.lazy_import import mirrored
 
 # The standard library's names are added by `__getattr__`.
 __all__ = [
@@ -25,12 +27,7 @@ __all__ = [
 __all__ += multiprocessing.__all__
 
 
-def __getattr__(name: str) -> Any:
-    return getattr(multiprocessing, name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *dir(multiprocessing)})
+__getattr__, __dir__ = mirrored(globals(), "multiprocessing")
 
 
 class ProcessRaisedException(Exception):
@@ -106,9 +103,8 @@ class ProcessContext:
                 process.terminate()
             process.join(grace_period)
         self._raise(failed[0])
-        return False
 
-    def _raise(self, index: int) -> None:
+    def _raise(self, index: int) -> NoReturn:
         process, errors = self.processes[index], self.errors[index]
         with suppress(EOFError):
             if errors.poll():
