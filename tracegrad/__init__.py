@@ -58,6 +58,7 @@ with at_rest():
     )
     from tracegrad.settings import disable_jit, settings
     from tracegrad.tree import register_pytree_node
+    from tracegrad.utils import OF_PYTORCH as _IN_UTILS
     from tracegrad.utils import lazy_import
 
 if TYPE_CHECKING:
@@ -180,7 +181,6 @@ __all__ = [
 # Names that a gradient of a NumPy function does not need are imported at their first use: the names below, PyTorch's
 # namespaces under PyTorch's paths (`import tracegrad.nn.functional as F`), and PyTorch's names of tensor functions,
 # factories and dtypes. tracegrad's own names come first.
-_IN_UTILS = ("utils.checkpoint", "utils.data")
 _find, _names = lazy_import.names(
     globals(),
     modules={
@@ -206,7 +206,7 @@ _find, _names = lazy_import.names(
                 "optim",
                 "serialization",
                 "special",
-                *_IN_UTILS,
+                *(f"utils.{name}" for name in _IN_UTILS),
             )
         },
     },

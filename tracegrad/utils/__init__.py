@@ -8,10 +8,10 @@ from __future__ import annotations
 from importlib import import_module
 from types import ModuleType
 
-_OF_PYTORCH = ("checkpoint", "data")
+OF_PYTORCH = ("checkpoint", "data")
 
 
 def __getattr__(name: str) -> ModuleType:
-    if name in _OF_PYTORCH:
+    if name in OF_PYTORCH:
         return import_module(f"tracegrad.torch.utils.{name}")
     raise AttributeError(f"{__name__} has no {name!r}", name=name)
