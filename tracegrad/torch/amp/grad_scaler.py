@@ -14,8 +14,6 @@ from tracegrad.torch.tape.tensors.factories import full, zeros
 
 __all__ = ["GradScaler"]
 
-_READY, _UNSCALED, _STEPPED = "ready", "unscaled", "stepped"
-
 
 class GradScaler:
     """Factor of the loss, which shrinks after gradients that are not finite, and grows after many that are.
@@ -78,8 +76,9 @@ class GradScaler:
         self._scale = full((), init_scale, dtype=DTYPES["float32"])
         self._tracker = zeros((), dtype=DTYPES["int32"])
         self._growth, self._backoff, self._interval = growth_factor, backoff_factor, growth_interval
-        self._stages: dict[int, str] = {}
+        # By id of the optimizers since the last update: numbers of gradients that were not finite, and who has stepped.
         self._infinite: dict[int, Any] = {}
+        self._stepped: set[int] = set()
 
     def is_enabled(self) -> bool:
         """Return whether the scaler does anything."""
@@ -100,15 +99,13 @@ class GradScaler:
         """Divide the gradients of the optimizer's parameters by the factor; RuntimeError if it has been done."""
         if not self._enabled:
             return
-        stage = self._stages.get(id(optimizer), _READY)
-        if stage == _UNSCALED:
+        if id(optimizer) in self._stepped:
+            raise RuntimeError(located("unscale_() is being called after step()."))
+        if id(optimizer) in self._infinite:
             text = "unscale_() has already been called on this optimizer since the last update()."
             raise RuntimeError(located(text))
-        if stage == _STEPPED:
-            raise RuntimeError(located("unscale_() is being called after step()."))
         with no_grad():
             self._infinite[id(optimizer)] = self._unscaled(optimizer)
-        self._stages[id(optimizer)] = _UNSCALED
 
     def _unscaled(self, optimizer: Any) -> Any:
         """Divide gradients; returns how many of them are not finite, or None if there are none."""
@@ -134,15 +131,15 @@ class GradScaler:
             return optimizer.step(*args, **kwargs)
         if "closure" in kwargs:
             raise RuntimeError(located("Closure use is not currently supported if GradScaler is enabled."))
-        if self._stages.get(id(optimizer), _READY) == _STEPPED:
+        if id(optimizer) in self._stepped:
             raise RuntimeError(located("step() has already been called since the last update()."))
-        if self._stages.get(id(optimizer), _READY) == _READY:
+        if id(optimizer) not in self._infinite:
             self.unscale_(optimizer)
         infinite = self._infinite[id(optimizer)]
         if infinite is None:
             raise AssertionError("No inf checks were recorded for this optimizer.")
         result = None if infinite > 0 else optimizer.step(*args, **kwargs)
-        self._stages[id(optimizer)] = _STEPPED
+        self._stepped.add(id(optimizer))
         return result
 
     def update(self, new_scale: Any = None) -> None:
@@ -154,8 +151,8 @@ class GradScaler:
                 self._scale.fill_(new_scale)
             else:
                 self._grow_or_shrink()
-        self._stages.clear()
         self._infinite.clear()
+        self._stepped.clear()
 
     def _grow_or_shrink(self) -> None:
         counts = [each for each in self._infinite.values() if each is not None]
