@@ -63,13 +63,10 @@ _REFUSED = "default_collate: batch must contain tensors, numpy arrays, numbers, 
 
 
 def _of_arrays(batch: Any) -> Any:
-    _check_numbers(batch[0].dtype)
-    return default_collate([as_tensor(each) for each in batch])
-
-
-def _check_numbers(dtype: Any) -> None:
+    dtype = batch[0].dtype
     if dtype.kind not in "biufc":
         raise TypeError(_REFUSED.format(dtype))
+    return stack([as_tensor(each) for each in batch])
 
 
 # How samples of a type are joined; the first type counts that a sample is an instance of.

@@ -110,12 +110,8 @@ class DataLoader(Generic[T]):
             batch_size = None
         elif batch_size is not None:
             batch_sampler = BatchSampler(sampler, batch_size, drop_last)
-        self.batch_size, self.drop_last, self.sampler, self.batch_sampler = (
-            batch_size,
-            drop_last,
-            sampler,
-            batch_sampler,
-        )
+        self.batch_size, self.drop_last = batch_size, drop_last
+        self.sampler, self.batch_sampler = sampler, batch_sampler
         self.collate_fn = collate_fn or (default_convert if batch_sampler is None else default_collate)
         self._pool: Any = None
         self._ready = True
