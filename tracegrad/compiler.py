@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -137,8 +138,9 @@ def disable(fn: Callable[..., Any] | None = None, recursive: bool = True, *, rea
     if fn is None:
         return disable
 
+    @functools.wraps(fn)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if active_recorder() is not None:
+        if is_compiling():
             return fn(*args, **kwargs)
         with disable_jit():
             return fn(*args, **kwargs)

@@ -91,4 +91,6 @@ def test_what_the_compiler_says_of_itself() -> None:
         return f(x)
 
     assert g(tg.ones(1)).item() == 2.0
+    assert g.__name__ == "g"
+    assert tg.compile(lambda x: g(x) * 2)(tg.ones(1)).item() == 4.0
     assert tg.compiler.disable(reason="slow")(len)([1]) == 1
