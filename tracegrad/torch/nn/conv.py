@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from tracegrad.torch.functions.nn import nn_functional as F
-from tracegrad.torch.functions.nn.convolution import for_each
+from tracegrad.torch.functions.nn.windows import for_each
 from tracegrad.torch.nn import init
 from tracegrad.torch.nn.module import Module
 from tracegrad.torch.nn.parameter import Parameter

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from tracegrad.torch.functions.nn import nn_functional as F
-from tracegrad.torch.functions.nn.convolution import for_each
+from tracegrad.torch.functions.nn.windows import for_each
 from tracegrad.torch.nn.function_module import FunctionModule
 from tracegrad.torch.nn.module import Module
 from tracegrad.typing import Array

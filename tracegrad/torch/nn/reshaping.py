@@ -7,7 +7,7 @@ from typing import Any
 
 from tracegrad.torch.functions.core.registry import FUNCTIONS
 from tracegrad.torch.functions.nn import nn_functional as F
-from tracegrad.torch.functions.nn.convolution import for_each
+from tracegrad.torch.functions.nn.windows import for_each
 from tracegrad.torch.nn.module import Module
 from tracegrad.typing import Array
 

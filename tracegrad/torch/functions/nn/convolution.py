@@ -18,58 +18,17 @@ from tracegrad.ops.core.op import named
 from tracegrad.ops.elementwise.table import add
 from tracegrad.ops.linalg.contraction import matmul_any, matrix_transpose
 from tracegrad.ops.shape import linear
-from tracegrad.ops.shape.linear import concatenate, reshape
-from tracegrad.torch.functions.core.dims import integers, lengths, size_error
+from tracegrad.ops.shape.linear import reshape
+from tracegrad.torch.functions.core.dims import lengths, size_error
 from tracegrad.torch.functions.core.operands import as_node, in_floats, is_whole
 from tracegrad.torch.functions.core.promotion import require_one_dtype
+from tracegrad.torch.functions.nn.windows import Sizes, for_each, padded_by, windows_of, with_batch
 from tracegrad.typing import Array
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tracegrad.ops.core.dispatch import Operand
-
-
-Sizes = tuple[int, ...]
-
-
-def for_each(value: Any, count: int) -> Sizes:
-    """Return one number for each of `count` dimensions."""
-    result = integers((value,)) if isinstance(value, tuple | list) else (value.__index__(),)
-    if len(result) not in (1, count):
-        raise size_error(f"expected one number or {count}, got {lengths(result)}")
-    return result * count if len(result) == 1 else result
-
-
-def with_batch(x: Array, count: int, name: str) -> tuple[Array, bool]:
-    """Add a batch dimension to `x` if it has none; also return whether it had one."""
-    if len(x.shape) == count + 2:
-        return x, True
-    if len(x.shape) != count + 1:
-        raise size_error(
-            f"Expected {count + 1}D (unbatched) or {count + 2}D (batched) input to {name}, but got input of size: "
-            f"{lengths(x.shape)}"
-        )
-    return reshape(x, shape=(1, *x.shape)), False
-
-
-def windows_of(x: Array, kernel: Sizes, stride: Sizes, dilation: Sizes, out: Sizes) -> Array:
-    """Return the elements of all windows of `x`, (N, C, d1, ...), as (N, C, offsets in a window, windows...)."""
-    batch_shape = x.shape[:2]
-    window_slices = []
-    for offset in itertools.product(*map(range, kernel)):
-        start = tuple(i * d for i, d in zip(offset, dilation))
-        stop = tuple(a + (n - 1) * s + 1 for a, n, s in zip(start, out, stride))
-        window_slice = linear.slice(x, start=(0, 0, *start), stop=(*batch_shape, *stop), step=(1, 1, *stride))
-        window_slices.append(reshape(window_slice, shape=(*batch_shape, 1, *out)))
-    return concatenate(*window_slices, axis=2) if len(window_slices) > 1 else window_slices[0]
-
-
-def padded_by(x: Array, low: Sizes, high: Sizes, value: float) -> Array:
-    if not any(low) and not any(high):
-        return x
-    none = (0,) * len(x.shape)
-    return linear.pad(x, low=(0, 0, *low), high=(0, 0, *high), interior=none, value=value)
 
 
 # -- convolution ---------------------------------------------------------------------------------------------------

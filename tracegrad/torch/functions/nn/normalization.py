@@ -19,7 +19,7 @@ from tracegrad.torch.functions.core.out import store
 from tracegrad.torch.functions.core.promotion import require_one_dtype
 from tracegrad.torch.functions.math import reductions
 from tracegrad.torch.functions.math.pointwise import clamp_min
-from tracegrad.torch.functions.nn.convolution import padded_by
+from tracegrad.torch.functions.nn.windows import padded_by
 from tracegrad.typing import Array, ArrayLike
 
 if TYPE_CHECKING:

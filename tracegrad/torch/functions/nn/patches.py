@@ -2,40 +2,32 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-import numpy as np
-
 from tracegrad.errors import located
-from tracegrad.ops.shape import linear as moves
+from tracegrad.ops.shape import linear
 from tracegrad.ops.shape.linear import reshape, transpose
 from tracegrad.torch.functions.core.dims import integers, lengths, one
 from tracegrad.torch.functions.core.operands import as_node
 from tracegrad.torch.functions.core.registry import FUNCTIONS
-from tracegrad.torch.functions.nn.convolution import for_each
-from tracegrad.typing import Array, NDArray
+from tracegrad.torch.functions.nn.windows import Sizes, Windows, for_each, window_count
+from tracegrad.typing import Array
 
 
-def _places(n: int, kernel: int, dilation: int, padding: int, stride: int) -> NDArray:
-    """Return the padded positions of the elements of all windows along one dimension: (kernel, windows)."""
-    count = (n + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1
-    return np.arange(kernel)[:, None] * dilation + np.arange(max(count, 0)) * stride
-
-
-def _all_places(
-    size: tuple[int, ...], kernel: Any, dilation: Any, padding: Any, stride: Any
-) -> tuple[list[NDArray], tuple[int, ...]]:
-    options = [for_each(value, 2) for value in (kernel, dilation, padding, stride)]
-    results = [_places(n, *row) for n, row in zip(size, zip(*options))]
-    if not all(x.shape[1] > 0 for x in results):
+def _windows(size: Sizes, kernel: Any, dilation: Any, padding: Any, stride: Any) -> Windows:
+    kernels, dilations, pads, strides = (for_each(value, 2) for value in (kernel, dilation, padding, stride))
+    spans = tuple(d * (k - 1) + 1 for d, k in zip(dilations, kernels))
+    out = tuple(max(window_count(*row), 0) for row in zip(size, spans, strides, pads))
+    if not all(out):
         raise RuntimeError(
             located(
-                f"Given input with spatial size {lengths(size)}, kernel_size={tuple(options[0])}, "
-                f"dilation={tuple(options[1])}, padding={tuple(options[2])}, calculated shape of the array of sliding "
-                f"blocks as ({results[0].shape[1]}, {results[1].shape[1]}), but its components must be at least one."
+                f"Given input with spatial size {lengths(size)}, kernel_size={kernels}, dilation={dilations}, "
+                f"padding={pads}, calculated shape of the array of sliding blocks as ({out[0]}, {out[1]}), but its "
+                "components must be at least one."
             )
         )
-    return results, tuple(options[2])
+    return Windows(size, kernels, strides, dilations, pads, pads, out)
 
 
 def unfold(input: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Array:
@@ -55,21 +47,16 @@ def unfold(input: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, st
             )
         )
     batch = x if len(x.shape) == 4 else reshape(x, shape=(1, *x.shape))
-    places, padding = _all_places(batch.shape[2:], kernel_size, dilation, padding, stride)
-    out = as_node("Im2ColBackward0", _unfold, batch, places, padding)
+    windows = _windows(batch.shape[2:], kernel_size, dilation, padding, stride)
+    out = as_node("Im2ColBackward0", _unfold, batch, windows)
     return out if len(x.shape) == 4 else reshape(out, shape=out.shape[1:])
 
 
-def _unfold(x: Array, places: list[NDArray], padding: tuple[int, ...]) -> Array:
-    ends = (0, 0, *padding)
-    if any(padding):
-        x = moves.pad(x, low=ends, high=ends, interior=(0,) * 4, value=0.0)
-    for dim, at in enumerate(places, 2):
-        x = FUNCTIONS["index_select"](x, dim, at.ravel())
-    (kh, height), (kw, width) = (at.shape for at in places)
-    n, c = x.shape[:2]
-    split = transpose(reshape(x, shape=(n, c, kh, height, kw, width)), perm=(0, 1, 2, 4, 3, 5))
-    return reshape(split, shape=(n, c * kh * kw, height * width))
+def _unfold(x: Array, windows: Windows) -> Array:
+    elements, within = windows.of(x, 0.0)
+    among = [k for k in range(2, 6) if k not in within]
+    split = transpose(elements, perm=(0, 1, *within, *among))
+    return reshape(split, shape=(x.shape[0], x.shape[1] * math.prod(windows.kernel), math.prod(windows.out)))
 
 
 def fold(input: Any, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Array:
@@ -90,8 +77,8 @@ def fold(input: Any, output_size: Any, kernel_size: Any, dilation: Any = 1, padd
         )
     size = integers((for_each(output_size, 2),))
     batch = x if len(x.shape) == 3 else reshape(x, shape=(1, *x.shape))
-    places, padding = _all_places(size, kernel_size, dilation, padding, stride)
-    (kh, height), (kw, width) = (at.shape for at in places)
+    windows = _windows(size, kernel_size, dilation, padding, stride)
+    (kh, kw), (height, width) = windows.kernel, windows.out
     if batch.shape[1] % (kh * kw):
         raise RuntimeError(
             located(
@@ -106,18 +93,18 @@ def fold(input: Any, output_size: Any, kernel_size: Any, dilation: Any = 1, padd
                 f"sliding blocks {height} * {width} = {height * width}, but got input.size(2)={batch.shape[2]}."
             )
         )
-    out = as_node("Col2ImBackward0", _fold, batch, size, places, padding)
+    out = as_node("Col2ImBackward0", _fold, batch, windows)
     return out if len(x.shape) == 3 else reshape(out, shape=out.shape[1:])
 
 
-def _fold(x: Array, size: tuple[int, ...], places: list[NDArray], padding: tuple[int, ...]) -> Array:
-    (kh, height), (kw, width) = (at.shape for at in places)
+def _fold(x: Array, windows: Windows) -> Array:
+    (kh, kw), (height, width) = windows.kernel, windows.out
     n, c = x.shape[0], x.shape[1] // (kh * kw)
     split = transpose(reshape(x, shape=(n, c, kh, kw, height, width)), perm=(0, 1, 2, 4, 3, 5))
     out = reshape(split, shape=(n, c, kh * height, kw * width))
-    for dim, (at, length, margin) in enumerate(zip(places, size, padding), 2):
+    for dim, (length, margin) in enumerate(zip(windows.shape, windows.low), 2):
         shape = (*out.shape[:dim], length + 2 * margin, *out.shape[dim + 1 :])
-        zeros = moves.full(shape=shape, value=0.0, dtype=x.dtype.name)
-        out = FUNCTIONS["index_add"](zeros, dim, at.ravel(), out)
+        zeros = linear.full(shape=shape, value=0.0, dtype=x.dtype.name)
+        out = FUNCTIONS["index_add"](zeros, dim, windows.places(dim - 2).ravel(), out)
         out = FUNCTIONS["narrow"](out, dim, margin, length)
     return out

@@ -6,7 +6,6 @@ each dimension. Pooling is a reduction over the offsets of a window, as in `conv
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -18,9 +17,7 @@ from tracegrad.numpy_api.joining import picked
 from tracegrad.numpy_api.operands import arrays, constant, peer_of
 from tracegrad.ops.core.op import named
 from tracegrad.ops.elementwise.table import absolute, add, divide, multiply, power, sign
-from tracegrad.ops.indexing import gather_scatter as ops
 from tracegrad.ops.linalg.contraction import matmul_any
-from tracegrad.ops.nn.im2col import patches
 from tracegrad.ops.reduce import reductions
 from tracegrad.ops.reduce.first_max import first_max, first_max_index
 from tracegrad.ops.shape import linear
@@ -29,9 +26,8 @@ from tracegrad.torch.functions.core.dims import integers, lengths, size_error
 from tracegrad.torch.functions.core.operands import as_node, floating
 from tracegrad.torch.functions.indexing.index_update import written
 from tracegrad.torch.functions.nn.activations import relu
-from tracegrad.torch.functions.nn.convolution import Sizes, for_each, padded_by, windows_of, with_batch
+from tracegrad.torch.functions.nn.windows import Sizes, Windows, for_each, window_count, with_batch
 from tracegrad.typing import Array, ArrayLike
-from tracegrad.utils.lazy_dataclass import record
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,71 +37,6 @@ if TYPE_CHECKING:
 
 
 # -- windows of one size -------------------------------------------------------------------------------------------
-def _pooled_size(n: int, span: int, stride: int, padding: int, ceil_mode: bool) -> int:
-    rest = n + 2 * padding - span
-    if not ceil_mode:
-        return rest // stride + 1
-    out = -(-rest // stride) + 1
-    # A window that would start in the padding after the input is omitted.
-    return out - 1 if (out - 1) * stride >= n + padding else out
-
-
-@record(frozen=True)
-class Windows:
-    """Positions of windows of the size `kernel` in dimensions of the lengths `shape`, padded by `low` and `high`."""
-
-    shape: Sizes
-    kernel: Sizes
-    stride: Sizes
-    dilation: Sizes
-    low: Sizes
-    high: Sizes
-    out: Sizes
-
-    def of(self, x: Any, value: float) -> tuple[Any, tuple[int, ...]]:
-        """Return the elements of all windows of `x`, (N, C, d1, ...), padded with `value`, and a window's axes."""
-        x, count = padded_by(x, self.low, self.high, value), len(self.kernel)
-        if self.kernel != self.stride or any(d != 1 for d in self.dilation):
-            batch_shape = x.shape[:2]
-            windows = patches(
-                x,
-                counts=(*batch_shape, *self.out),
-                sizes=(1, 1, *self.kernel),
-                start=(0,) * (2 + count),
-                step=(1, 1, *self.stride),
-                gap=(1, 1, *self.dilation),
-            )
-            within = tuple(range(2 + count, 2 + 2 * count))
-            return reshape(windows, shape=(*batch_shape, *self.out, *self.kernel)), within
-        # Windows that tile the array contain each element once, so a reshape is enough.
-        stop = (*x.shape[:2], *(m * k for m, k in zip(self.out, self.kernel)))
-        if x.shape != stop:
-            x = linear.slice(x, start=(0,) * len(stop), stop=stop, step=(1,) * len(stop))
-        tiled = reshape(x, shape=(*x.shape[:2], *itertools.chain(*zip(self.out, self.kernel))))
-        return tiled, tuple(range(3, len(tiled.shape), 2))
-
-    def counts(self, inside: bool) -> Any:
-        """Count the elements of each window: of the input, if `inside`, or with `padding` included."""
-        marks = np.ones((1, 1, *self.shape))
-        around = [(0, 0), (0, 0), *((a, min(a, b)) for a, b in zip(self.low, self.high))]
-        marks = np.pad(marks, around, constant_values=0.0 if inside else 1.0)
-        marks = np.pad(marks, [(0, 0), (0, 0), *((0, max(b - a, 0)) for a, b in zip(self.low, self.high))])
-        return reduce_sum(windows_of(marks, self.kernel, self.stride, (1,) * len(self.kernel), self.out), axes=(2,))
-
-    def numbers(self, positions: Array) -> Array:
-        """Return the row-major numbers of the input elements at the positions `positions` in the windows."""
-        axis_strides = [math.prod(self.shape[k + 1 :]) for k in range(len(self.shape))]
-        inside = [
-            sum(i * d * s for i, d, s in zip(offset, self.dilation, axis_strides))
-            for offset in itertools.product(*map(range, self.kernel))
-        ]
-        firsts: Any = 0
-        for n, stride, low, axis_stride in zip(self.out, self.stride, self.low, axis_strides):
-            firsts = np.add.outer(firsts, (np.arange(n) * stride - low) * axis_stride)
-        peer = peer_of(positions)
-        return add(ops.gather(constant(np.array(inside), peer), positions, axes=(0,)), constant(firsts, peer))
-
-
 def _pool(
     name: str,
     node: str,
@@ -128,7 +59,7 @@ def _pool(
         )
     spans = tuple(d * (k - 1) + 1 for d, k in zip(dilations, sizes))
     shape = whole.shape[2:]
-    out = tuple(_pooled_size(*v, ceil_mode) for v in zip(shape, spans, strides, pads))
+    out = tuple(window_count(*v, ceil_mode) for v in zip(shape, spans, strides, pads))
     if min(out) <= 0:
         raise size_error(f"{name}: the output would have the size {lengths(out)}, which is too small")
     high = tuple(max((m - 1) * s + k - n - p, 0) for m, s, k, n, p in zip(out, strides, spans, shape, pads))
