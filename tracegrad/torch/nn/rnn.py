@@ -17,7 +17,7 @@ from tracegrad.torch.functions.nn import nn_functional as F
 from tracegrad.torch.nn.init import uniform_
 from tracegrad.torch.nn.module import Module
 from tracegrad.torch.nn.parameter import Parameter
-from tracegrad.torch.nn.utils.rnn import PackedSequence, padded
+from tracegrad.torch.nn.utils.rnn import PackedSequence, packed, padded
 from tracegrad.torch.tape.tensors.factories import empty, tensor, zeros
 from tracegrad.typing import Array
 
@@ -180,9 +180,7 @@ class RNNBase(Module):
         output, states = self._run(x, self._begin(hx, x, False), sequence.lengths())
         if order is not None:
             states = [state[:, sequence.unsorted_indices] for state in states]
-        places = [(t, n) for t, size in enumerate(sizes) for n in range(size)]
-        data = output[[t for t, _ in places], [n for _, n in places]]
-        return sequence._replace(data=data), tuple(states) if self.mode == "LSTM" else states[0]
+        return sequence._replace(data=packed(output, sizes)), tuple(states) if self.mode == "LSTM" else states[0]
 
     def _begin(self, hx: Any, x: Any, unbatched: bool) -> list[Any]:
         """Return the states before the first step, one for each part."""

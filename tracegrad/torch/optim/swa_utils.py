@@ -139,12 +139,9 @@ class AveragedModel(Module):
             if int(self.n_averaged) == 0:
                 for x, y in zip(averaged, current):
                     x.copy_(y)
-            elif self.multi_avg_fn is not None:
-                self.multi_avg_fn(averaged, current, self.n_averaged)
             else:
-                function = get_swa_avg_fn() if self.avg_fn is None else self.avg_fn
-                for x, y in zip(averaged, current):
-                    x.copy_(function(x, y, self.n_averaged))
+                function = self.multi_avg_fn or _of_lists(self.avg_fn or get_swa_avg_fn())
+                function(averaged, current, self.n_averaged)
             if not self.use_buffers:
                 for x, y in zip(self.module.buffers(), model.buffers()):
                     x.copy_(y)

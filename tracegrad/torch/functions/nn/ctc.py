@@ -60,7 +60,7 @@ def ctc_loss(
     if single and how == "none":
         return reshape(loss, shape=())
     if how == "mean":
-        return mean_or_sum(loss / np.maximum(known[1], 1).astype(x.dtype), how)
+        loss = loss / np.maximum(known[1], 1).astype(x.dtype)
     return mean_or_sum(loss, how)
 
 

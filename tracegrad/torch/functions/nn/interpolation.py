@@ -35,7 +35,6 @@ _MODES = {
     "trilinear": 3,
 }
 _POOLS = {1: adaptive_avg_pool1d, 2: adaptive_avg_pool2d, 3: adaptive_avg_pool3d}
-_NODES = {"nearest": "Nearest", "nearest-exact": "NearestExact", "bicubic": "Bicubic"}
 
 
 class _Taps(NamedTuple):
@@ -72,8 +71,8 @@ def interpolate(
         return _POOLS[len(spatial)](x, sizes)
     scales = [None if recompute_scale_factor else factor for factor in factors]
     taps = [_taps(mode, n, m, factor, bool(align_corners), antialias) for n, m, factor in zip(spatial, sizes, scales)]
-    name = f"Upsample{_NODES.get(mode, mode.capitalize())}{len(spatial)}D{'Aa' if antialias else ''}Backward0"
-    return as_node(name.replace("Upsamplelinear", "UpsampleLinear"), _resampled, x, taps)
+    kind = mode.title().replace("-", "")
+    return as_node(f"Upsample{kind}{len(spatial)}D{'Aa' if antialias else ''}Backward0", _resampled, x, taps)
 
 
 def _check(shape: Sequence[int], mode: str, align_corners: bool | None, antialias: bool) -> None:
@@ -134,13 +133,11 @@ def _sizes(spatial: tuple[int, ...], size: Any, scale_factor: Any) -> tuple[tupl
 
 def _taps(mode: str, n: int, m: int, factor: float | None, align: bool, antialias: bool) -> _Taps:
     """Return the taps from `n` inputs to `m` outputs."""
-    outputs = np.arange(m)
+    outputs, step = np.arange(m), _step(n, m, factor, align)
     if mode.startswith("nearest"):
-        step = 1 / factor if factor else n / m
         shift = 0.5 if mode == "nearest-exact" else 0.0
         places = np.minimum(np.floor((outputs + shift) * step).astype(np.int64), n - 1)
         return _Taps(places[:, None], np.ones((m, 1)))
-    step = _step(n, m, factor, align)
     if antialias:
         return _smooth_taps(mode, n, m, step)
     at = outputs * step if align else (outputs + 0.5) * step - 0.5
@@ -164,9 +161,13 @@ def _step(n: int, m: int, factor: float | None, align: bool) -> float:
 def cubic(distance: NDArray, a: float) -> NDArray:
     """Return the cubic kernel at distances."""
     d = np.abs(distance)
-    near = ((a + 2) * d - (a + 3)) * d * d + 1
-    far = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
+    near, far = cubic_pieces(d, a)
     return np.where(d <= 1, near, np.where(d < 2, far, 0.0))
+
+
+def cubic_pieces(d: Any, a: float) -> tuple[Any, Any]:
+    """Return the polynomials of the cubic kernel at distances up to 1, and from 1 to 2."""
+    return ((a + 2) * d - (a + 3)) * d * d + 1, ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
 
 
 def _smooth_taps(mode: str, n: int, m: int, step: float) -> _Taps:

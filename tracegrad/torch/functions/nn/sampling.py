@@ -33,6 +33,7 @@ from tracegrad.ops.shape.linear import cast, reshape, stop_gradient
 from tracegrad.torch.functions.core.dims import integers, lengths, one, size_error
 from tracegrad.torch.functions.core.operands import as_node
 from tracegrad.torch.functions.core.registry import FUNCTIONS
+from tracegrad.torch.functions.nn.interpolation import cubic_pieces
 from tracegrad.typing import Array
 
 _take, _clamp, _remainder = (FUNCTIONS[name] for name in ("take_along_dim", "clamp", "remainder"))
@@ -146,16 +147,15 @@ def _grid_sample(x: Array, points: Any, mode: str, padding: str, align: bool) ->
     ][::-1]
     result: Any = None
     for corner in itertools.product(*taps):
-        index: Any = None
-        for (place, _, _), size in zip(corner, sizes):
-            index = place if index is None else add(multiply(index, size), place)
+        index = corner[0][0]
+        for (place, _, _), size in zip(corner[1:], sizes[1:]):
+            index = add(multiply(index, size), place)
         values = _take(flat, reshape(index, shape=(n, 1, count)), 2)
         inside = reduce(logical_and, [known for _, known, _ in corner])
-        weight: Any = None
-        for _, _, factor in corner:
-            weight = factor if weight is None else multiply(weight, factor)
         part = where(reshape(inside, shape=(n, 1, count)), values, 0.0)
-        part = part if weight is None else multiply(part, reshape(weight, shape=(n, 1, count)))
+        if mode != "nearest":
+            weight = reduce(multiply, [factor for _, _, factor in corner])
+            part = multiply(part, reshape(weight, shape=(n, 1, count)))
         result = part if result is None else add(result, part)
     return reshape(result, shape=(n, c, *points.shape[1:-1]))
 
@@ -202,8 +202,6 @@ def _inside(place: Any, size: int) -> tuple[Any, Any]:
 
 
 def _cubic(distance: Any) -> Any:
-    """Return the cubic kernel with a = -0.75."""
-    a, d = -0.75, abs(distance)
-    near = ((a + 2) * d - (a + 3)) * d * d + 1
-    far = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
-    return where(less_equal(d, 1), near, far)
+    """Return the cubic kernel with a = -0.75, at distances up to 2."""
+    d = abs(distance)
+    return where(less_equal(d, 1), *cubic_pieces(d, -0.75))

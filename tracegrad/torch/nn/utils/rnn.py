@@ -63,8 +63,7 @@ class PackedSequence(NamedTuple):
 
     def lengths(self) -> list[int]:
         """Return the lengths, in descending order."""
-        sizes = self.batch_sizes.tolist()
-        return [sum(size > k for size in sizes) for k in range(sizes[0])]
+        return _conjugate(self.batch_sizes.tolist())
 
 
 def invert_permutation(permutation: Any) -> Any:
@@ -77,9 +76,9 @@ def invert_permutation(permutation: Any) -> Any:
     return None if permutation is None else permutation.argsort()
 
 
-def _steps(lengths: Sequence[int]) -> list[int]:
-    """Return the number of sequences at each step."""
-    return [sum(length > t for length in lengths) for t in range(max(lengths))]
+def _conjugate(counts: Sequence[int]) -> list[int]:
+    """Return the conjugate partition: the numbers of sequences at each step from their lengths, and the inverse."""
+    return [sum(count > k for count in counts) for k in range(max(counts))]
 
 
 def pack_padded_sequence(
@@ -114,11 +113,15 @@ def pack_padded_sequence(
     else:
         order = sorted(range(len(sizes)), key=lambda k: -sizes[k])
         x, sizes = _index_select(x, 1, tensor(order)), [sizes[k] for k in order]
-    steps = _steps(sizes)
-    places = [(t, n) for t, count in enumerate(steps) for n in range(count)]
-    data = x[[t for t, _ in places], [n for _, n in places]]
+    steps = _conjugate(sizes)
     indices = None if order is None else tensor(order)
-    return PackedSequence(data, tensor(steps), indices, invert_permutation(indices))
+    return PackedSequence(packed(x, steps), tensor(steps), indices, invert_permutation(indices))
+
+
+def packed(x: Any, sizes: Sequence[int]) -> Any:
+    """Return padded sequences (T, N, *) step by step, from the number of sequences at each step."""
+    places = [(t, n) for t, size in enumerate(sizes) for n in range(size)]
+    return x[[t for t, _ in places], [n for _, n in places]]
 
 
 def padded(data: Any, sizes: Sequence[int], padding_value: float = 0.0, total_length: int | None = None) -> Any:
