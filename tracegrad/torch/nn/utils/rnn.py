@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -127,7 +128,7 @@ def packed(x: Any, sizes: Sequence[int]) -> Any:
 def padded(data: Any, sizes: Sequence[int], padding_value: float = 0.0, total_length: int | None = None) -> Any:
     """Return packed data as padded sequences (T, N, *), from the number of sequences at each step."""
     time = len(sizes) if total_length is None else total_length
-    starts = [sum(sizes[:t]) for t in range(len(sizes))]
+    starts = [0, *itertools.accumulate(sizes)]
     rows = [[starts[t] + n if t < len(sizes) and n < sizes[t] else -1 for n in range(sizes[0])] for t in range(time)]
     places = tensor(rows)
     inside = (places >= 0).reshape((time, sizes[0], *(1,) * (len(data.shape) - 1)))

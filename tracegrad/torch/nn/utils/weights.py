@@ -6,7 +6,7 @@ T. Salimans and D. P. Kingma, "Weight normalization", NeurIPS 2016; T. Miyato, T
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from tracegrad.torch.functions.core.registry import FUNCTIONS
 from tracegrad.torch.modes import no_grad
@@ -21,18 +21,22 @@ __all__ = ["remove_spectral_norm", "remove_weight_norm", "spectral_norm", "weigh
 class _WeightHook:
     """Hook that computes the attribute `name` of a module before each call."""
 
+    what: ClassVar[str]
+    endings: ClassVar[tuple[str, ...]]  # of the names of the parameters and buffers that it needs
     name: str
 
-    def compute(self, module: Any) -> Any:
+    def compute(self, module: Any, training: bool) -> Any:
         """Return the weight."""
         raise NotImplementedError
 
     def __call__(self, module: Any, inputs: Any) -> None:
-        setattr(module, self.name, self.compute(module))
+        setattr(module, self.name, self.compute(module, module.training))
 
 
 class WeightNorm(_WeightHook):
     """Weight of the norms `name_g` and directions `name_v`."""
+
+    what, endings = "weight", ("_g", "_v")
 
     def __init__(self, name: str, dim: int | None):
         self.name, self.dim = name, dim
@@ -44,13 +48,15 @@ class WeightNorm(_WeightHook):
         others = [k for k in range(len(v.shape)) if k != self.dim % len(v.shape)]
         return v.square().sum(others, keepdim=True).sqrt() if others else v.abs()
 
-    def compute(self, module: Any) -> Any:
+    def compute(self, module: Any, training: bool) -> Any:
         v = getattr(module, f"{self.name}_v")
         return v * (getattr(module, f"{self.name}_g") / self.norm(v))
 
 
 class SpectralNorm(_WeightHook):
     """Weight divided by its largest singular value, which power iterations estimate."""
+
+    what, endings = "spectral", ("_orig", "_u", "_v")
 
     def __init__(self, name: str, n_power_iterations: int, eps: float, dim: int):
         self.name, self.n_power_iterations, self.eps, self.dim = name, n_power_iterations, eps, dim
@@ -59,11 +65,11 @@ class SpectralNorm(_WeightHook):
         """Return the weight as a matrix, with dimension `dim` first."""
         return weight.movedim(self.dim, 0).reshape(weight.shape[self.dim], -1)
 
-    def compute(self, module: Any) -> Any:
+    def compute(self, module: Any, training: bool) -> Any:
         weight = getattr(module, f"{self.name}_orig")
         u, v = getattr(module, f"{self.name}_u"), getattr(module, f"{self.name}_v")
         matrix = self.matrix(weight)
-        if module.training:
+        if training:
             with no_grad():
                 for _ in range(self.n_power_iterations):
                     v.copy_(F.normalize(FUNCTIONS["mv"](matrix.mT, u), dim=0, eps=self.eps))
@@ -72,21 +78,26 @@ class SpectralNorm(_WeightHook):
         return weight / FUNCTIONS["dot"](u, FUNCTIONS["mv"](matrix, v))
 
 
-def _hook_of(module: Any, kind: type, name: str) -> Any:
-    """Return the handle of the hook of this kind; ValueError if there is none."""
-    handles = module.__dict__.get("_weight_hooks", {})
-    handle = handles.get((kind, name))
-    if handle is None:
-        raise ValueError(f"{'weight' if kind is WeightNorm else 'spectral'}_norm of '{name}' not found in {module}")
-    return handles.pop((kind, name))
+def _hooks_of(module: Any) -> dict[tuple[type, str], tuple[Any, Any]]:
+    """Return the hooks of a module and their handles, by kind and name."""
+    return module.__dict__.setdefault("_weight_hooks", {})  # type: ignore[no-any-return]
 
 
 def _install(module: Any, hook: _WeightHook) -> None:
-    handles = module.__dict__.setdefault("_weight_hooks", {})
-    if any(name == hook.name for _, name in handles):
-        raise RuntimeError(f"Cannot register two weight_norm hooks on the same parameter {hook.name}")
-    setattr(module, hook.name, hook.compute(module))
-    handles[type(hook), hook.name] = hook, module.register_forward_pre_hook(hook)
+    _hooks_of(module)[type(hook), hook.name] = hook, module.register_forward_pre_hook(hook)
+
+
+def _remove(module: Any, kind: type[_WeightHook], name: str) -> Any:
+    """Remove a hook, and make the weight that it computes in evaluation a parameter; ValueError if there is none."""
+    hook, handle = _hooks_of(module).pop((kind, name), (None, None))
+    if hook is None or handle is None:
+        raise ValueError(f"{kind.what}_norm of '{name}' not found in {module}")
+    handle.remove()
+    weight = hook.compute(module, training=False).detach()
+    for ending in ("", *kind.endings):
+        delattr(module, f"{name}{ending}")
+    module.register_parameter(name, Parameter(weight))
+    return module
 
 
 def weight_norm(module: Any, name: str = "weight", dim: int | None = 0) -> Any:
@@ -100,6 +111,9 @@ def weight_norm(module: Any, name: str = "weight", dim: int | None = 0) -> Any:
     delattr(module, name)
     module.register_parameter(f"{name}_g", Parameter(hook.norm(weight.detach())))
     module.register_parameter(f"{name}_v", Parameter(weight.detach().clone()))
+    if any(other == name for _, other in _hooks_of(module)):
+        raise RuntimeError(f"Cannot register two weight_norm hooks on the same parameter {name}")
+    setattr(module, name, hook.compute(module, module.training))
     _install(module, hook)
     return module
 
@@ -113,13 +127,7 @@ def remove_weight_norm(module: Any, name: str = "weight") -> Any:
     >>> [name for name, _ in remove_weight_norm(weight_norm(Linear(2, 3))).named_parameters()]
     ['bias', 'weight']
     """
-    hook, handle = _hook_of(module, WeightNorm, name)
-    handle.remove()
-    weight = hook.compute(module).detach()
-    for ending in ("", "_g", "_v"):
-        delattr(module, f"{name}{ending}")
-    module.register_parameter(name, Parameter(weight))
-    return module
+    return _remove(module, WeightNorm, name)
 
 
 def spectral_norm(
@@ -146,8 +154,7 @@ def spectral_norm(
         vector = F.normalize(randn(count, dtype=weight.dtype), dim=0, eps=eps)
         module.register_buffer(f"{name}_{ending}", vector)
     module.__dict__[name] = weight.detach()
-    hooks = module.__dict__.setdefault("_weight_hooks", {})
-    hooks[SpectralNorm, name] = hook, module.register_forward_pre_hook(hook)
+    _install(module, hook)
     return module
 
 
@@ -160,16 +167,7 @@ def remove_spectral_norm(module: Any, name: str = "weight") -> Any:
     >>> [name for name, _ in remove_spectral_norm(spectral_norm(Linear(2, 3))).named_parameters()]
     ['bias', 'weight']
     """
-    hook, handle = _hook_of(module, SpectralNorm, name)
-    handle.remove()
-    was_training = module.training
-    module.training = False
-    weight = hook.compute(module).detach()
-    module.training = was_training
-    for ending in ("", "_orig", "_u", "_v"):
-        delattr(module, f"{name}{ending}")
-    module.register_parameter(name, Parameter(weight))
-    return module
+    return _remove(module, SpectralNorm, name)
 
 
 MODULE_DOCS.document(globals(), __all__)
