@@ -10,37 +10,12 @@ from tracegrad.utils.doc_table import DocTable
 __all__ = ["MODULE_DOCS"]
 
 _PARAMETERS = """
-pack_padded_sequence.input : Tensor | Padded sequences, (T, N, *).
-enforce_sorted : bool | Whether the sequences must be in descending order of length.
-lengths : Tensor or sequence of int | Lengths of the sequences.
-module : Module | Module, which is changed.
-n_power_iterations : int | Number of power iterations at each call.
-name : str | Name of the parameter.
-packed_sequences sequence : PackedSequence | Packed sequences.
-padded_sequences : Tensor | Padded sequences, (T, N, *).
-padding_side : {"right", "left"} | Side that is filled.
-padding_value : float | Element that fills.
-permutation : Tensor | Permutation.
-sequences : sequence of Tensor | Sequences, (L, *).
-total_length : int | Length of the padded sequences; by default that of the longest one.
-weight_norm.dim remove_weight_norm.dim : int | Dimension with a norm for each index; None has one norm.
-spectral_norm.dim : int | Dimension of the outputs.
-align_corners : bool | Whether the centers of the corners stay in place.
-blank : int | Class of the blank.
-include_last_offset : bool | Whether the last offset is the end.
-recompute_scale_factor : bool | Whether the factor is computed again from the rounded sizes.
-scale_factor : float or tuple of float | Factor of the sizes.
-zero_infinity : bool | Whether infinite losses become 0.
-Upsample.mode : str | "nearest", "linear", "bilinear", "bicubic" or "trilinear".
-Upsample.size UpsamplingNearest2d.size UpsamplingBilinear2d.size : int or tuple of int | Sizes of the output.
-EmbeddingBag.mode : {"sum", "mean", "max"} | Reduction.
-MultiMarginLoss.p : {1, 2} | Exponent.
-MultiMarginLoss.weight MultiLabelSoftMarginLoss.weight : Tensor or ndarray | Factors of the classes, (C,).
 a : float | Slope of a leaky rectifier below 0.
 activation : {"relu", "gelu"} or callable | Activation of the feed-forward network.
 add_bias_kv : bool | Whether a row of parameters is appended to keys and values.
 add_zero_attn : bool | Whether a row of zeros is appended to keys and values.
 affine : bool | Whether there are parameters `weight` and `bias`.
+align_corners : bool | Whether the centers of the corners stay in place.
 alpha : float | Scale of the negative part.
 approximate : {"none", "tanh"} | Approximation of the distribution function.
 b : float | Upper bound.
@@ -48,6 +23,7 @@ batch_first : bool | Whether the batch is the first dimension.
 beta : float | Scale of the input.
 bias : bool | Whether there is a parameter `bias`.
 bidirectional : bool | Whether a second network runs from the last step to the first.
+blank : int | Class of the blank.
 ceil_mode : bool | Whether the output size is rounded up.
 clip_value : float | Bound.
 count_include_pad : bool | Whether the zeros of the padding count in the mean.
@@ -70,6 +46,7 @@ embed_dim : int | Number of features.
 embedding_dim : int | Size of a row.
 enable_nested_tensor : bool | Without effect.
 end_dim : int | Last dimension.
+enforce_sorted : bool | Whether the sequences must be in descending order of length.
 eps : float | Small number that avoids a division by zero.
 error_if_nonfinite : bool | Whether a norm that is not finite is an error.
 foreach : bool | Without effect.
@@ -82,6 +59,7 @@ ignore_index : int | Class that is ignored.
 in1_features in2_features : int | Size of the last dimension of an input.
 in_channels : int | Number of channels of the input.
 in_features : int | Size of the last dimension of the input.
+include_last_offset : bool | Whether the last offset is the end.
 init : float | Initial slope.
 inplace : bool | Whether the input is updated in place.
 input_size : int | Number of features of the input.
@@ -92,6 +70,7 @@ kernel_size : int or tuple of int | Size of the windows.
 label_smoothing : float | Share of the uniform distribution in the target.
 lambd : float | Half of the width of the interval around 0.
 layer_norm_eps : float | `eps` of the normalizations.
+lengths : Tensor or sequence of int | Lengths of the sequences.
 log_input : bool | Whether the input is the logarithm of the mean.
 log_target : bool | Whether the target is given as logarithms.
 margin : float | Margin.
@@ -101,8 +80,11 @@ max_val : float | Upper bound.
 mean : float | Mean.
 min_val : float | Lower bound.
 mode : str | Mode.
+module : Module | Module, which is changed.
 modules : iterable of Module | Modules.
 momentum : float | Share of the new statistics in the running statistics; None: their mean.
+n_power_iterations : int | Number of power iterations at each call.
+name : str | Name of the parameter.
 negative_slope : float | Slope below 0.
 nhead num_heads : int | Number of heads.
 nonlinearity : str | Name of the nonlinearity.
@@ -123,19 +105,27 @@ out_features : int | Size of the last dimension of the output.
 output_padding : int or tuple of int | Number of additional elements at the end of each output dimension.
 output_size : int or tuple of int | Sizes of the output; None keeps a size.
 p : float | Probability with which an element is 0.
+packed_sequences sequence : PackedSequence | Packed sequences.
+padded_sequences : Tensor | Padded sequences, (T, N, *).
 padding : int or tuple of int | Number of elements that are added at each end.
 padding_idx : int | Row that is initialized with zeros, and gets no gradient.
 padding_mode : {"zeros", "reflect", "replicate", "circular"} | What the added elements are.
+padding_side : {"right", "left"} | Side that is filled.
+padding_value : float | Element that fills.
 param : float | Slope of "leaky_relu".
 parameters : iterable of Tensor | Parameters.
+permutation : Tensor | Permutation.
 persistent : bool | Whether the `state_dict` has the buffer.
 pos_weight : Tensor or ndarray | Weights of positive targets.
 proj_size : int | Not supported.
+recompute_scale_factor : bool | Whether the factor is computed again from the rounded sizes.
 reduce : bool | Deprecated in PyTorch: False means `reduction="none"`.
 reduction : {"mean", "sum", "none"} | What is done with the losses of the elements.
 requires_grad : bool | Whether operations on the parameter are recorded.
 return_indices : bool | Whether the indices of the maxima are returned.
+scale_factor : float or tuple of float | Factor of the sizes.
 scale_grad_by_freq : bool | Not supported.
+sequences : sequence of Tensor | Sequences, (L, *).
 size : int | Number of neighbouring channels.
 size_average : bool | Deprecated in PyTorch: False means `reduction="sum"`.
 sparse : bool | Not supported.
@@ -147,6 +137,7 @@ swap : bool | Whether the smaller one of the two negative distances counts.
 tensor : Tensor | Tensor, which is filled in place.
 tensors : iterable of Tensor | Tensors.
 threshold : float | Threshold.
+total_length : int | Length of the padded sequences; by default that of the longest one.
 total_norm : Tensor | Norm of the gradients.
 track_running_stats : bool | Whether there are running statistics.
 unflattened_size : sequence of int | Sizes.
@@ -156,6 +147,7 @@ value : float | Value.
 values : iterable | Parameters, Tensors or other objects.
 vec : Tensor | Vector of all elements.
 weight : Tensor or ndarray | Factors of the elements, which broadcast.
+zero_infinity : bool | Whether infinite losses become 0.
 
 LocalResponseNorm.alpha : float | Factor of the mean of squares.
 LocalResponseNorm.beta : float | Exponent.
@@ -182,6 +174,14 @@ ConstantPad1d.padding ConstantPad2d.padding ConstantPad3d.padding : int or tuple
 ReflectionPad1d.padding ReflectionPad2d.padding ReflectionPad3d.padding : int or tuple of int | Counts for both ends.
 ReplicationPad1d.padding ReplicationPad2d.padding ReplicationPad3d.padding : int or tuple of int | Counts for both ends.
 ZeroPad1d.padding ZeroPad2d.padding ZeroPad3d.padding : int or tuple of int | Counts for both ends.
+pack_padded_sequence.input : Tensor | Padded sequences, (T, N, *).
+weight_norm.dim remove_weight_norm.dim : int | Dimension with a norm for each index; None has one norm.
+spectral_norm.dim : int | Dimension of the outputs.
+Upsample.mode : str | "nearest", "linear", "bilinear", "bicubic" or "trilinear".
+Upsample.size UpsamplingNearest2d.size UpsamplingBilinear2d.size : int or tuple of int | Sizes of the output.
+EmbeddingBag.mode : {"sum", "mean", "max"} | Reduction.
+MultiMarginLoss.p : {1, 2} | Exponent.
+MultiMarginLoss.weight MultiLabelSoftMarginLoss.weight : Tensor or ndarray | Factors of the classes, (C,).
 """
 
 _RESULTS = """

@@ -7,21 +7,14 @@ from tracegrad.utils.doc_table import DocTable
 __all__ = ["OPTIM_DOCS"]
 
 _PARAMETERS = """
-anneal_epochs : int | Number of epochs until the last rate.
-avg_fn : callable | Function of an average, a value and the number of averaged values.
-decay : float | Share of the average that stays.
-device : str or device | Device, which is "cpu".
-loader : iterable | Batches.
-model : Module | Model.
-multi_avg_fn : callable | The same for lists, in place.
-swa_lr : float or list of float | Last rate, or one for each group.
-use_buffers : bool | Whether buffers are averaged.
 T_0 : int | Number of epochs of the first cycle.
 T_max : int | Number of epochs of half a wave.
 T_mult : int | Factor between the lengths of one cycle and the next.
 alpha : float | Decay of the mean of squares.
 amsgrad : bool | Whether the largest mean of squares is used.
+anneal_epochs : int | Number of epochs until the last rate.
 anneal_strategy : {"cos", "linear"} | Form of the descent.
+avg_fn : callable | Function of an average, a value and the number of averaged values.
 base_lr : float or sequence of float | Lower bound of the rate, for each group.
 base_momentum : float or sequence of float | Lower bound of the momentum, for each group.
 betas : pair of float | Decays of the mean of gradients and of the mean of squares.
@@ -30,8 +23,10 @@ centered : bool | Whether the mean of the gradients is subtracted.
 cooldown : int | Number of epochs after a reduction in which bad epochs are not counted.
 cycle_momentum : bool | Whether the momentum goes the other way.
 dampening : float | Share of the gradient that momentum leaves out.
+decay : float | Share of the average that stays.
 decoupled_weight_decay : bool | Whether weight decay is taken from the parameter instead of added to the gradient.
 defaults : dict | Hyperparameters of groups that have none.
+device : str or device | Device, which is "cpu".
 differentiable : bool | Not supported.
 div_factor : float | Ratio of `max_lr` and the initial rate.
 end : float | Final rate.
@@ -52,6 +47,7 @@ initial_accumulator_value : float | Initial sum of squares.
 lambd : float | Decay of the parameter.
 last_epoch : int | Number of the last epoch of a run that is resumed; -1 for a new run.
 line_search_fn : {None, "strong_wolfe"} | Line search.
+loader : iterable | Batches.
 lr : float or Tensor | Learning rate.
 lr_decay : float | Decay of the learning rate.
 lr_lambda : callable or sequence of callable | Function of the epoch to a factor, for each group.
@@ -64,8 +60,10 @@ maximize : bool | Whether the objective is maximized.
 milestones : sequence of int | Epochs, in ascending order.
 min_lr : float or sequence of float | Smallest rate, for each group.
 mode : str | Mode.
+model : Module | Model.
 momentum : float | Momentum.
 momentum_decay : float | Decay of the momentum.
+multi_avg_fn : callable | The same for lists, in place.
 nesterov : bool | Whether the momentum is Nesterov's.
 optimizer : Optimizer | Optimizer whose rates are set.
 params : iterable | Tensors, pairs of a name and a Tensor, or dicts with "params" and the hyperparameters of a group.
@@ -84,6 +82,7 @@ step_size_up : int | Number of steps of the ascent.
 step_sizes : pair of float | Smallest and largest step.
 steps : int | Number of steps.
 steps_per_epoch : int | Number of steps of an epoch.
+swa_lr : float or list of float | Last rate, or one for each group.
 t0 : float | Step from which the mean of the parameter is taken.
 three_phase : bool | Whether the rate returns to the initial rate in a phase of its own.
 threshold : float | Smallest difference that counts as an improvement.
@@ -93,6 +92,7 @@ tolerance_grad : float | Largest gradient element at which the iteration ends.
 total_iters : int | Number of epochs.
 total_steps : int | Number of steps.
 update : callable | Function `update(grads, state, params)` to the new parameters and the new state.
+use_buffers : bool | Whether buffers are averaged.
 warmup : int | Number of steps in which the rate rises from 0.
 weight_decay : float | Factor of the parameter that is added to the gradient.
 

@@ -8,32 +8,6 @@ from __future__ import annotations
 from tracegrad.utils.doc_table import DocTable
 
 _PARAMETERS = """
-antialias : bool | Whether the kernel covers all inputs between two outputs.
-align_corners : bool | Whether the centers of the corners stay in place.
-blank : int | Class of the blank.
-distance_function : callable | Distance of two batches of vectors.
-grid : Tensor or ndarray | Points (x, y) or (x, y, z), with coordinates from -1 to 1.
-hard : bool | Whether the result is one-hot.
-include_last_offset : bool | Whether the last offset is the end.
-input_lengths : Tensor or tuple of int | Lengths of the inputs, (N,).
-log_probs : Tensor or ndarray | Logarithms of probabilities, (T, N, C).
-logits : Tensor or ndarray | Unnormalized logarithms of probabilities.
-offsets : Tensor or ndarray | Beginnings of the bags.
-per_sample_weights : Tensor or ndarray | Factors of the rows.
-recompute_scale_factor : bool | Whether the factor is computed again from the rounded sizes.
-scale_factor : float or tuple of float | Factor of the sizes.
-target_lengths : Tensor or tuple of int | Lengths of the targets, (N,).
-targets : Tensor or ndarray | Classes.
-tau : float | Temperature.
-theta : Tensor or ndarray | Affine maps.
-zero_infinity : bool | Whether infinite losses become 0.
-grid_sample.padding_mode : {"zeros", "border", "reflection"} | What is outside of the image.
-grid_sample.mode : {"bilinear", "nearest", "bicubic"} | Interpolation.
-interpolate.mode : str | "nearest", "nearest-exact", "linear", "bilinear", "bicubic", "trilinear" or "area".
-embedding_bag.mode : {"sum", "mean", "max"} | Reduction.
-alpha_dropout.p feature_alpha_dropout.p : float | Probability with which an element is dropped.
-multi_margin_loss.p : {1, 2} | Exponent.
-triplet_margin_with_distance_loss.swap : bool | Whether the distance of the positive is used if it is smaller.
 A : Tensor or ndarray | Matrix, or a batch of matrices in the last two dimensions.
 B : Tensor or ndarray | Right-hand side: a vector, a matrix, or a batch of them.
 L : Tensor or ndarray | Cholesky factor.
@@ -43,10 +17,12 @@ a : Tensor or ndarray | First operand.
 abs : Tensor or ndarray | Magnitudes.
 accumulate : bool | Whether values are added, also at equal indices.
 add_zero_attn : bool | Whether keys and values get a row of zeros.
+align_corners : bool | Whether the centers of the corners stay in place.
 along : int or sequence of int | Dimensions.
 alpha : float | Factor.
 anchor : Tensor or ndarray | Anchors, (N, D).
 angle : Tensor or ndarray | Angles in radians.
+antialias : bool | Whether the kernel covers all inputs between two outputs.
 append : Tensor or ndarray | Values behind the input along `dim`.
 approximate : {"none", "tanh"} | Approximation of the distribution function.
 as_tuple : bool | Whether the result is a tuple with a vector for each dimension.
@@ -62,6 +38,7 @@ beta : float | Factor of `input`.
 bias : Tensor or ndarray | Bias, with an element for each output channel.
 bias_k bias_v : Tensor or ndarray | Row that is appended to the projected keys, or values.
 bins : int or Tensor or ndarray | Number of bins, or their edges.
+blank : int | Class of the blank.
 boundaries : Tensor or ndarray | Ascending boundaries.
 ceil_mode : bool | Whether the output size is rounded up.
 chunks : int | Number of parts.
@@ -81,6 +58,7 @@ dilation : int or tuple of int | Distance of the elements of a window.
 dim : int or tuple of int | Dimension. NumPy's name `axis` is accepted too.
 dim0 dim1 dim2 : int | Dimension.
 dims : int or tuple of int | Dimensions.
+distance_function : callable | Distance of two batches of vectors.
 divisor_override : int | Divisor of the sum of a window.
 downscale_factor : int | Factor r.
 driver : {"gelsy", "gels", "gelsd", "gelss"} | Method of LAPACK.
@@ -101,12 +79,15 @@ full : bool | Whether constant terms are included.
 full_matrices : bool | Whether U and Vh are square.
 fill_value : float | Value.
 fweights : Tensor or ndarray | How often each observation counts.
+grid : Tensor or ndarray | Points (x, y) or (x, y, z), with coordinates from -1 to 1.
 groups : int | Number of groups of channels that are convolved separately.
+hard : bool | Whether the result is one-hot.
 hermitian : bool | Whether the matrices are symmetric, or Hermitian.
 ignore_index : int | Class that is ignored.
 imag : Tensor or ndarray | Imaginary parts.
 in_proj_bias : Tensor or ndarray | Bias of the input projections, (3 E,).
 in_proj_weight : Tensor or ndarray | Weight of the input projections, (3 E, E).
+include_last_offset : bool | Whether the last offset is the end.
 include_self : bool | Whether the elements of the input take part.
 increasing : bool | Whether the powers ascend.
 ind : int | Number of dimensions of the result.
@@ -117,6 +98,7 @@ indices_or_sections : int or sequence of int | Number of parts, or the indices a
 inplace : bool | Whether the input is updated in place.
 input : Tensor or ndarray | Input.
 input1 input2 : Tensor or ndarray | Vectors, (N, D) or (D,).
+input_lengths : Tensor or tuple of int | Lengths of the inputs, (N,).
 interpolation : {"linear", "lower", "higher", "midpoint", "nearest"} | Interpolation between two elements.
 invert : bool | Whether the result is negated.
 is_causal : bool | Whether later positions are masked.
@@ -132,7 +114,9 @@ largest : bool | Whether the largest elements are returned.
 left : bool | Whether the matrix is on the left side.
 length : int | Number of elements.
 log_input : bool | Whether the input is the logarithm of the mean.
+log_probs : Tensor or ndarray | Logarithms of probabilities, (T, N, C).
 log_target : bool | Whether the target is given as logarithms.
+logits : Tensor or ndarray | Unnormalized logarithms of probabilities.
 margin : float | Margin.
 mask : Tensor or ndarray | Booleans, which broadcast with the input.
 mat mat1 mat2 : Tensor or ndarray | Matrix.
@@ -158,6 +142,7 @@ num_classes : int | Number of classes; -1: one more than the largest integer.
 num_groups : int | Number of groups of channels.
 num_heads : int | Number of heads.
 offset : int | Number of the diagonal; 0 is the main diagonal, and positive numbers are above it.
+offsets : Tensor or ndarray | Beginnings of the bags.
 operands : Tensor or ndarray | Operands.
 ord : float or str | Order of the norm.
 other : Tensor or ndarray or number | Second operand, which broadcasts with `input`.
@@ -170,6 +155,7 @@ p : float | Order of the norm.
 pad : sequence of int | Pairs of counts, beginning with the last dimension.
 padding : int or tuple of int | Number of elements that are added at each end.
 padding_idx : int | Row that gets no gradient.
+per_sample_weights : Tensor or ndarray | Factors of the rows.
 pos_weight : Tensor or ndarray | Weights of positive targets.
 positive : Tensor or ndarray | Positive examples, (N, D).
 prepend : Tensor or ndarray | Values before the input along `dim`.
@@ -179,6 +165,7 @@ r : int | Number of elements of a choice.
 range : sequence of float | Ends of the bins.
 rcond : float | Relative size below which singular values count as zero.
 real : Tensor or ndarray | Real parts.
+recompute_scale_factor : bool | Whether the factor is computed again from the rounded sizes.
 reduce : bool | Deprecated in PyTorch: False means `reduction="none"`.
 reduction : {"none", "mean", "sum"} | What is done with the losses of the elements.
 repeats : int or Tensor or ndarray | Number of repetitions, or a number for each element.
@@ -190,6 +177,7 @@ rounding_mode : {None, "trunc", "floor"} | Rounding of the quotient.
 rtol : float | Relative tolerance.
 running_mean running_var : Tensor or ndarray | Running statistic, (C,).
 scale : float | Factor of the products of queries and keys.
+scale_factor : float or tuple of float | Factor of the sizes.
 scale_grad_by_freq : bool | Not supported.
 shape : int or sequence of int | Shape.
 shapes : tuple of int | Shapes.
@@ -216,10 +204,14 @@ step : int | Step of the slice.
 stride : int or tuple of int | Distance of the windows.
 swap : bool | Whether the smaller one of the two negative distances counts.
 target : Tensor or ndarray | Target.
+target_lengths : Tensor or tuple of int | Lengths of the targets, (N,).
+targets : Tensor or ndarray | Classes.
+tau : float | Temperature.
 tensor : Tensor or ndarray | Input.
 tensor1 tensor2 : Tensor or ndarray | Factor, or divisor.
 tensors : Tensor or ndarray | Values.
 test_elements : Tensor or ndarray | Elements to compare with.
+theta : Tensor or ndarray | Affine maps.
 threshold : float | Threshold.
 training : bool | Whether the function runs in training.
 unbiased : bool | False: `correction` is 0.
@@ -240,10 +232,12 @@ x : Tensor or ndarray | Input.
 x1 x2 : Tensor or ndarray | Vectors.
 xs : Tensor or ndarray | Operands.
 y : Tensor or ndarray | Values of the function.
+zero_infinity : bool | Whether infinite losses become 0.
 
 adaptive_avg_pool1d.output_size adaptive_max_pool1d.output_size : int | Size of the output.
 addcmul.value addcdiv.value : float | Factor of the product, or of the quotient.
 addmv.input : Tensor or ndarray | Vector to add, which broadcasts.
+alpha_dropout.p feature_alpha_dropout.p : float | Probability with which an element is dropped.
 batch_norm.weight instance_norm.weight group_norm.weight : Tensor or ndarray | Factors of the channels, (C,).
 batch_norm.bias instance_norm.bias group_norm.bias : Tensor or ndarray | Terms of the channels, (C,).
 broadcast_tensors.tensors : Tensor or ndarray | Values whose shapes broadcast.
@@ -268,6 +262,10 @@ cummax.dim cummin.dim cumsum.dim cumprod.dim logcumsumexp.dim : int | Dimension.
 dropout.p dropout1d.p dropout2d.p dropout3d.p : float | Probability with which an element is 0.
 embedding.input : Tensor or ndarray | Integer indices.
 embedding.weight : Tensor or ndarray | Rows, (number, size).
+embedding_bag.mode : {"sum", "mean", "max"} | Reduction.
+grid_sample.mode : {"bilinear", "nearest", "bicubic"} | Interpolation.
+grid_sample.padding_mode : {"zeros", "border", "reflection"} | What is outside of the image.
+interpolate.mode : str | "nearest", "nearest-exact", "linear", "bilinear", "bicubic", "trilinear" or "area".
 lerp.end : Tensor or ndarray | Values for the weight 1.
 lerp.weight : float or Tensor or ndarray | Weight of `end`.
 linear.weight : Tensor or ndarray | Weight, (m, n) or (n,).
@@ -283,7 +281,9 @@ matrix_power.n : int | Exponent.
 matmul.other vdot.other inner.other kron.other cross.other : Tensor or ndarray | Second operand.
 equal_.other dist.other : Tensor or ndarray | Second operand.
 dot.tensor : Tensor or ndarray | Second vector.
+multi_margin_loss.p : {1, 2} | Exponent.
 split.tensor : Tensor or ndarray | Input.
+triplet_margin_with_distance_loss.swap : bool | Whether the distance of the positive is used if it is smaller.
 vander.N : int | Number of powers; by default the size of the vector.
 unravel_index.shape : int or sequence of int | Shape of the array.
 broadcast_to.size : int or sequence of int | Shape of the result.
