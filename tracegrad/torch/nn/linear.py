@@ -111,7 +111,41 @@ class Bilinear(Module):
         )
 
 
-class Embedding(Module):
+class RowTable(Module):
+    """Base class of modules with a parameter `weight` of rows, (num_embeddings, embedding_dim)."""
+
+    num_embeddings: int
+    embedding_dim: int
+    padding_idx: int | None
+    max_norm: float | None
+    norm_type: float
+
+    def _begin_rows(self, weight: Any, requires_grad: bool, device: Any, dtype: Any) -> None:
+        """Set the weight, or draw one."""
+        if weight is None:
+            self.weight = Parameter(
+                empty(self.num_embeddings, self.embedding_dim, device=device, dtype=dtype), requires_grad
+            )
+            self.reset_parameters()
+        else:
+            self.weight = Parameter(weight, requires_grad)
+
+    def reset_parameters(self) -> None:
+        """Draw the rows anew; the row `padding_idx` becomes zeros."""
+        init.normal_(self.weight)
+        if self.padding_idx is not None:
+            with no_grad():
+                self.weight[self.padding_idx].fill_(0)
+
+    def _norm_repr(self) -> str:
+        text = "" if self.max_norm is None else f", max_norm={self.max_norm}"
+        return text if self.norm_type == 2 else f"{text}, norm_type={self.norm_type}"
+
+    def _padding_repr(self) -> str:
+        return "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
+
+
+class Embedding(RowTable):
     """Rows of the parameter `weight`, (num_embeddings, embedding_dim), at integer indices.
 
     The rows begin as standard normal numbers. With `max_norm`, rows are scaled down when they are looked up.
@@ -144,21 +178,9 @@ class Embedding(Module):
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
         self.max_norm, self.norm_type = max_norm, norm_type
         self.padding_idx = None if padding_idx is None else padding_idx % num_embeddings
-        if _weight is None:
-            _weight = empty(num_embeddings, embedding_dim, device=device, dtype=dtype)
-            self.weight = Parameter(_weight, not _freeze)
-            self.reset_parameters()
-        else:
-            if tuple(_weight.shape) != (num_embeddings, embedding_dim):
-                raise AssertionError("Shape of weight does not match num_embeddings and embedding_dim")
-            self.weight = Parameter(_weight, not _freeze)
-
-    def reset_parameters(self) -> None:
-        """Draw the rows anew."""
-        init.normal_(self.weight)
-        if self.padding_idx is not None:
-            with no_grad():
-                self.weight[self.padding_idx].fill_(0)
+        if _weight is not None and tuple(_weight.shape) != (num_embeddings, embedding_dim):
+            raise AssertionError("Shape of weight does not match num_embeddings and embedding_dim")
+        self._begin_rows(_weight, not _freeze, device, dtype)
 
     def forward(self, input: Array) -> Any:
         """Return the rows."""
@@ -176,14 +198,10 @@ class Embedding(Module):
         return cls(rows, columns, padding_idx, _weight=embeddings, _freeze=freeze)
 
     def extra_repr(self) -> str:
-        padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
-        norm = "" if self.max_norm is None else f", max_norm={self.max_norm}"
-        if self.norm_type != 2:
-            norm += f", norm_type={self.norm_type}"
-        return f"{self.num_embeddings}, {self.embedding_dim}{padding}{norm}"
+        return f"{self.num_embeddings}, {self.embedding_dim}{self._padding_repr()}{self._norm_repr()}"
 
 
-class EmbeddingBag(Module):
+class EmbeddingBag(RowTable):
     """Sums, means or maxima of rows of the parameter `weight`, (num_embeddings, embedding_dim), at indices in bags.
 
     The weight begins as standard normal numbers. UnsupportedError for `scale_grad_by_freq` and `sparse`.
@@ -216,19 +234,7 @@ class EmbeddingBag(Module):
         if padding_idx is not None and not -num_embeddings <= padding_idx < num_embeddings:
             raise AssertionError("padding_idx must be within num_embeddings")
         self.padding_idx = None if padding_idx is None else padding_idx % num_embeddings
-        if _weight is None:
-            _weight = empty(num_embeddings, embedding_dim, device=device, dtype=dtype)
-            self.weight = Parameter(_weight)
-            self.reset_parameters()
-        else:
-            self.weight = Parameter(_weight)
-
-    def reset_parameters(self) -> None:
-        """Draw the weight anew; the row `padding_idx` becomes zeros."""
-        init.normal_(self.weight)
-        if self.padding_idx is not None:
-            with no_grad():
-                self.weight[self.padding_idx].fill_(0)
+        self._begin_rows(_weight, True, device, dtype)
 
     @classmethod
     def from_pretrained(cls, embeddings: Any, freeze: bool = True, **options: Any) -> Any:
@@ -253,8 +259,5 @@ class EmbeddingBag(Module):
         )
 
     def extra_repr(self) -> str:
-        text = f"{self.num_embeddings}, {self.embedding_dim}"
-        text += "" if self.max_norm is None else f", max_norm={self.max_norm}"
-        text += "" if self.norm_type == 2 else f", norm_type={self.norm_type}"
-        text += f", mode={self.mode!r}"
-        return text if self.padding_idx is None else f"{text}, padding_idx={self.padding_idx}"
+        sizes = f"{self.num_embeddings}, {self.embedding_dim}"
+        return f"{sizes}{self._norm_repr()}, mode={self.mode!r}{self._padding_repr()}"
