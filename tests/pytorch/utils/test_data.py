@@ -28,10 +28,8 @@ class Rows(data.Dataset[Any]):
 
 
 class Stream(data.IterableDataset[int]):
-    def __init__(self, count: int = 7, length: int | None = None):
+    def __init__(self, count: int = 7):
         self.count = count
-        if length is not None:
-            type(self).__len__ = lambda self: length  # type: ignore[attr-defined]
 
     def __iter__(self) -> Any:
         return iter(range(self.count))

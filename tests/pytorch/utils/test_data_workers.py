@@ -46,6 +46,18 @@ class Words(data.IterableDataset[str]):
         return iter(["begin", "end", "None", "after the end"])
 
 
+class Reluctant(data.IterableDataset[int]):
+    """The first iteration of a copy fails."""
+
+    begun = 0
+
+    def __iter__(self) -> Any:
+        self.begun += 1
+        if self.begun == 1:
+            raise ValueError("not yet")
+        return iter(range(self.begun, 4))
+
+
 class Failing(Slow):
     def __init__(self, kind: str):
         self.kind = kind
@@ -130,6 +142,15 @@ def test_an_exception_has_the_traceback_of_the_worker(kind: str, error: type, te
 def test_a_worker_that_cannot_start_says_so() -> None:
     with pytest.raises(RuntimeError, match=r"(?s)Caught RuntimeError in DataLoader worker process 0.*not worker 0"):
         list(DataLoader(Slow(), num_workers=1, worker_init_fn=refuses_to_start))
+
+
+def test_an_iteration_that_cannot_start_is_tried_again() -> None:
+    loader = DataLoader(Reluctant(), batch_size=None, num_workers=1, persistent_workers=True)
+    batches = iter(loader)
+    with pytest.raises(ValueError, match=r"(?s)Caught ValueError in DataLoader worker process 0.*not yet"):
+        next(batches)
+    assert list(batches) == [2, 3]
+    assert list(loader) == [3]
 
 
 def test_a_batch_that_takes_too_long_is_an_error() -> None:

@@ -52,13 +52,10 @@ def work(task: WorkerTask, tasks: Any, answers: Any, done: Any) -> None:
         failed = _begun(task)
         epoch, fetch = None, None
         for at, index in _received(tasks, done):
-            if at != epoch:
-                epoch, fetch = at, None
-            if failed is None and fetch is None:
-                fetch, failed = _attempt(task, lambda _: _fetcher(task), None)
-            answer = failed
-            if fetch is not None:
-                answer = _answer(task, fetch, index)
+            if failed is None and (fetch is None or at != epoch):
+                epoch = at
+                fetch, failed = _attempt(task, _fetcher, task)
+            answer = failed if fetch is None else _answer(task, fetch, index)
             failed = None
             answers.put((at, _pickled(task, answer)))
     except KeyboardInterrupt:
