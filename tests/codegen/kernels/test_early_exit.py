@@ -168,10 +168,10 @@ def edges(dtype, length):
     ends = np.finfo(dtype) if dtype.startswith("float") else np.iinfo(dtype)
     least, most = (-np.inf, np.inf) if dtype.startswith("float") else (ends.min, ends.max)
     places = np.arange(length)
-    for low, high in ((least, most), (most, least), (0, most), (1, 0)):
+    for low, high in np.array([(least, most), (most, least), (0, most), (1, 0)], dtype):
         yield np.full((2, length), low, dtype)
-        yield np.where(places == places[:, None], high, low).astype(dtype)
-        yield np.where((places == places[:, None]) | (places == length - 1), high, low).astype(dtype)
+        yield np.where(places == places[:, None], high, low)
+        yield np.where((places == places[:, None]) | (places == length - 1), high, low)
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "int64", "int32", "uint64", "uint32"])

@@ -272,7 +272,7 @@ def test_the_first_iteration_is_one_of_the_loop_whatever_it_begins_with() -> Non
 
 def test_loops_with_long_bodies_are_seen() -> None:
     code = PROGRAMS["long_bodies"].fun.__code__
-    assert len(call_sites.counted_loops(code)) == len(call_sites.iterated(code)) == 1
+    assert len(call_sites.counted_loops(code)) == len(set(call_sites.iterated(code).values())) == 1
 
 
 # -- what cannot be folded --------------------------------------------------------------------------------

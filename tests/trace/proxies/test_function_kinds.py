@@ -11,6 +11,7 @@ import logging
 import math
 import os
 import time
+import typing
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -24,6 +25,10 @@ from tracegrad.trace.proxies.module_proxies import FUNCTION_KINDS, replacement
 
 X = np.array([1.0, 2.0])
 
+
+def annotated(x: int, y: float) -> None: ...
+
+
 # By name of a row: a function of it, and traced code that calls the function.
 COMPILED: dict[str, tuple[Any, Callable[[Any], Any]]] = {
     "array creation of NumPy": (np.zeros, lambda x: np.zeros(2) + x),
@@ -35,6 +40,7 @@ COMPILED: dict[str, tuple[Any, Callable[[Any], Any]]] = {
     "import": (importlib.import_module, lambda x: importlib.import_module("numpy").sin(x)),
     "NumPy function that dispatches on arrays": (np.concatenate, lambda x: np.concatenate([x, x])),
     "NumPy function that does not dispatch": (np.vectorize, lambda x: np.vectorize(lambda y: 2.0 * y)(x)),
+    "evaluation of annotations": (typing.get_type_hints, lambda x: x * len(typing.get_type_hints(annotated))),
     "identity, class, or container read in C": (heapq.heappop, lambda x: x * heapq.heappop([2.0, 3.0])),
     "matrix or polynomial class of NumPy": (np.poly1d, lambda x: x * np.poly1d([1.0, 2.0])(3.0)),
     "maker of random generators": (np.random.default_rng, lambda x: x * np.random.default_rng(0).random()),

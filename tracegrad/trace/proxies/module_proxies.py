@@ -15,6 +15,7 @@ import json
 import math
 import sys
 import types
+import typing
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -30,7 +31,7 @@ from tracegrad.trace.proxies.ambient_state import READERS, Modules
 from tracegrad.trace.proxies.builtin_proxies import OTHERS
 from tracegrad.trace.proxies.file_access import FILES, file_by_name
 from tracegrad.trace.proxies.logging_proxy import TALK
-from tracegrad.trace.proxies.standard_library import of_library, refused_effect
+from tracegrad.trace.proxies.standard_library import of_library, refused_effect, type_hints
 from tracegrad.trace.random.draws import is_generator
 from tracegrad.trace.random.methods import MAKERS, RANDOM, method_of_global
 from tracegrad.trace.random.rejected_reads import BY_NAME, REFUSED, ClassProxy, drawing, draws, refused_by_name
@@ -310,6 +311,9 @@ FUNCTION_KINDS = (
         "NumPy function that does not dispatch",
         {id(getattr(np, name)): shadow for name, shadow in SHADOWS.items()},
         "is computed over ops",
+    ),
+    FunctionKind(
+        "evaluation of annotations", {id(typing.get_type_hints): type_hints}, "guards the names that they contain"
     ),
     FunctionKind("identity, class, or container read in C", OTHERS, "sees the object that a proxy stands for"),
     FunctionKind(

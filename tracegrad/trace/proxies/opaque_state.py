@@ -20,6 +20,7 @@ import re
 import struct
 import sys
 import types
+import typing
 import weakref
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator
@@ -81,6 +82,9 @@ _CONSTANT = (
     operator.methodcaller,
     struct.Struct,
     type(sys.flags),
+    typing.TypeVar,
+    typing.ParamSpec,
+    typing.TypeVarTuple,
 )
 # Base classes whose C state is read, in addition to the attributes of their subclasses.
 _BASES: tuple[type, ...] = (
@@ -102,7 +106,7 @@ _BASES: tuple[type, ...] = (
     random.Random,
 )
 # More constant classes, by name, because their modules may not have been imported.
-_ALSO = ("decimal.Decimal", "fractions.Fraction", "scipy.spatial._ckdtree.cKDTree", "SuperLU")
+_ALSO = ("typing.TypeAliasType", "decimal.Decimal", "fractions.Fraction", "scipy.spatial._ckdtree.cKDTree", "SuperLU")
 # Attributes that SciPy's sparse arrays compute from their contents on first use, and cache.
 _CACHED_FLAGS = {"_has_canonical_format", "_has_sorted_indices"}
 _COLLECTIONS = (dict, list, tuple, set, frozenset, deque)

@@ -10,7 +10,8 @@ from __future__ import annotations
 import functools
 import sys
 import types
-from collections.abc import Callable
+import typing
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tracegrad.trace.builder.builder import current_trace, repeats
@@ -203,3 +204,20 @@ def of_library(value: object) -> object:
     if not module or (isinstance(value, type) and f"{module}.{name}" not in _DOING):
         return None
     return _replacement(value, module, name)
+
+
+def type_hints(
+    obj: object,
+    globalns: dict[str, object] | None = None,
+    localns: Mapping[str, object] | None = None,
+    include_extras: bool = False,
+    **options: object,
+) -> dict[str, object]:
+    """`typing.get_type_hints`, with a guard for each global name in an annotation.
+
+    It takes the globals for missing local names. Since Python 3.14 it copies the local names, so all would be guarded.
+    """
+    if localns is None and not isinstance(obj, type):
+        localns = {}
+    hints: Callable[..., dict[str, object]] = typing.get_type_hints
+    return hints(obj, globalns, localns, include_extras, **options)
