@@ -20,7 +20,7 @@ from tracegrad.ir import Graph, GraphNode
 from tracegrad.ir.builder import sliced
 from tracegrad.ir.interpreter import evaluate
 from tracegrad.ops.calls.custom_call import custom_call
-from tracegrad.ops.core.dispatch import TensorCarrier
+from tracegrad.ops.core.dispatch import Operand, TensorCarrier
 from tracegrad.ops.core.op import bind
 from tracegrad.runtime.diagnostics.nan_origin import origin
 from tracegrad.runtime.execution.program import compile_program
@@ -33,8 +33,6 @@ from tracegrad.transforms.flat_function import inlined
 from tracegrad.utils.lazy_dataclass import record
 
 if TYPE_CHECKING:
-    from tracegrad.ir.graph import Graph
-    from tracegrad.ops.core.dispatch import Operand
     from tracegrad.typing import NDArray
 
 

@@ -32,11 +32,10 @@ from tracegrad.trace.sources.describe import describe
 from tracegrad.transforms.jvp_graph import pushed
 from tracegrad.transforms.partition import between
 from tracegrad.transforms.vjp_graph import joint
-from tracegrad.typing import NDArray
+from tracegrad.typing import Array, NDArray
 
 if TYPE_CHECKING:
     from tracegrad.ops.core.dispatch import Carrier, Operand
-    from tracegrad.typing import Array
 
 
 # -- the ops -----------------------------------------------------------------------------------------------------------

@@ -39,7 +39,6 @@ from tracegrad.settings import disabled
 from tracegrad.target.tuning import TUNING
 
 if TYPE_CHECKING:
-    from tracegrad.ir.builder import GraphValue
     from tracegrad.ops.core.dispatch import Operand
 
 

@@ -24,7 +24,6 @@ from tracegrad.transforms.vjp_graph import active_outputs, joint
 from tracegrad.utils.lazy_dataclass import record
 
 if TYPE_CHECKING:
-    from tracegrad.ir.builder import GraphValue
     from tracegrad.ops.core.dispatch import Operand
 
 

@@ -20,12 +20,10 @@ from tracegrad.ops.core.forms import Repeat
 from tracegrad.ops.core.op import AS_WRITTEN, ResultAvals, multi_result
 from tracegrad.ops.core.samples import uniform
 from tracegrad.ops.elementwise.table import add, multiply, sin
-from tracegrad.typing import NDArray
+from tracegrad.typing import Array, NDArray
 
 if TYPE_CHECKING:
-    from tracegrad.ir.builder import GraphValue
     from tracegrad.ops.core.dispatch import Operand
-    from tracegrad.typing import Array
 
 
 @multi_result(Repeat(), on_complex=AS_WRITTEN)

@@ -16,19 +16,17 @@ from tracegrad.avals import Aval
 from tracegrad.control.loop_rules import batched_loop, pushed_loop
 from tracegrad.control.region_ops import require
 from tracegrad.errors import CapacityError
-from tracegrad.ir import Graph, build, replayer
+from tracegrad.ir import Graph, GraphValue, build, replayer
 from tracegrad.ir.loop_view import LoopView
 from tracegrad.ops.core.forms import While
 from tracegrad.ops.core.op import AS_WRITTEN, ResultAvals, multi_result
 from tracegrad.ops.core.samples import uniform
 from tracegrad.ops.elementwise.table import add, less, multiply, sin
 from tracegrad.ops.shape.linear import reduce_sum
-from tracegrad.typing import NDArray
+from tracegrad.typing import Array, NDArray
 
 if TYPE_CHECKING:
-    from tracegrad.ir.builder import GraphValue
     from tracegrad.ops.core.dispatch import Operand
-    from tracegrad.typing import Array
 
 
 _BOOL, _INT64 = Aval((), np.dtype(bool)), Aval((), np.dtype(np.int64))

@@ -5,20 +5,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from tracegrad.ad import Entry
 from tracegrad.avals import LITERALS, is_literal
 from tracegrad.errors import TracegradError, located
-from tracegrad.ir.builder import recorder
+from tracegrad.ir.builder import Builder, recorder
 from tracegrad.ir.graph import Graph, GraphNode
 from tracegrad.ops.core.op import Carrier, bind
 from tracegrad.utils.errstate import QUIET, restore_traps, set_traps, traps
-
-if TYPE_CHECKING:
-    from tracegrad.ir.builder import Builder
 
 
 class _ReplayObservers(threading.local):

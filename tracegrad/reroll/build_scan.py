@@ -30,7 +30,6 @@ from tracegrad.reroll.stack_values import join_slices, stack_rows
 from tracegrad.trace.builder.builder import TraceBuilder
 
 if TYPE_CHECKING:
-    from tracegrad.ir.graph import GraphNode
     from tracegrad.typing import DType
 
 

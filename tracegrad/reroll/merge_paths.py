@@ -18,7 +18,6 @@ from tracegrad.ops.shape.linear import fresh
 from tracegrad.settings import disabled
 
 if TYPE_CHECKING:
-    from tracegrad.ir.graph import GraphNode
     from tracegrad.ops.core.dispatch import Operand
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,9 +18,6 @@ from tracegrad.ir.rebuild import below
 from tracegrad.ops.elementwise.table import where
 from tracegrad.ops.indexing.dynamic_slice import dynamic_slice, dynamic_update_slice
 from tracegrad.ops.shape.linear import broadcast_to, full, pad, slice
-
-if TYPE_CHECKING:
-    from tracegrad.ir.graph import GraphNode
 
 
 class SliceWindow(NamedTuple):

@@ -34,7 +34,6 @@ from tracegrad.reroll.offset_slices import SliceWindow, apply_window, window_of
 from tracegrad.trace.builder.builder import TraceBuilder
 
 if TYPE_CHECKING:
-    from tracegrad.ir.graph import GraphNode
     from tracegrad.typing import Array
 
 

@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tracegrad.avals import name_of
+from tracegrad.avals import Aval, name_of
 from tracegrad.ops.shape.linear import cast, concatenate, reshape, slice
 
 if TYPE_CHECKING:
-    from tracegrad.avals import Aval
     from tracegrad.typing import Array
 
 

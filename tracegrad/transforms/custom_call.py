@@ -14,7 +14,7 @@ from tracegrad.ops import Carrier
 from tracegrad.ops.core.recorders import active_recorder
 from tracegrad.ops.shape.linear import full
 from tracegrad.torch.autograd.function import Function, inlined
-from tracegrad.torch.autograd.function_ctx import ARRAYS
+from tracegrad.torch.autograd.function_ctx import ARRAYS, FunctionCtx
 from tracegrad.torch.tape.recording.recorded_array import Recorded
 from tracegrad.trace.builder.inlinable import DERIVED
 from tracegrad.trace.sources.describe import Description, describe, signature_of
@@ -23,7 +23,6 @@ from tracegrad.transforms.opaque import OpaqueFunction, as_result, bound
 from tracegrad.utils.pickling import reference
 
 if TYPE_CHECKING:
-    from tracegrad.torch.autograd.function_ctx import FunctionCtx
     from tracegrad.typing import Array, Number
 
 

@@ -21,7 +21,7 @@ from tracegrad.ops.elementwise.table import add
 from tracegrad.ops.shape.linear import zeros_like
 from tracegrad.torch.autograd.backward_results import zeros
 from tracegrad.torch.autograd.function import Function, inlined
-from tracegrad.torch.autograd.function_ctx import ARRAYS, like, public_class_of
+from tracegrad.torch.autograd.function_ctx import ARRAYS, FunctionCtx, like, public_class_of
 from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape.backward.functional import eager_vjp
 from tracegrad.torch.tape.recording.recorded_array import Recorded
@@ -31,7 +31,6 @@ from tracegrad.transforms.opaque import OpaqueFunction
 from tracegrad.transforms.vjp_function import traced_vjp
 
 if TYPE_CHECKING:
-    from tracegrad.torch.autograd.function_ctx import FunctionCtx
     from tracegrad.typing import Array, Number
 
 

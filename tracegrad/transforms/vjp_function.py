@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracegrad import ad, tree
-from tracegrad.avals import is_literal, literal_of, name_of
+from tracegrad.avals import Aval, is_literal, literal_of, name_of
 from tracegrad.errors import DTypeError, ShapeError, TraceError, located
 from tracegrad.ir.builder import node_of
 from tracegrad.numpy_api.protocols import require_plain
@@ -42,7 +42,6 @@ from tracegrad.transforms.flat_function import (
 )
 
 if TYPE_CHECKING:
-    from tracegrad.avals import Aval
     from tracegrad.tree.pytree import TreeDef
     from tracegrad.typing import Array, Number
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tracegrad import ad
-from tracegrad.ir import Graph, GraphValue, build, replay
+from tracegrad.ir import Graph, GraphNode, GraphValue, build, replay
 from tracegrad.ops.elementwise.table import accumulate
 from tracegrad.ops.shape.linear import zeros_like
-
-if TYPE_CHECKING:
-    from tracegrad.ir.graph import GraphNode
 
 
 def joint(graph: Graph, wrt: Sequence[int], seeded: Sequence[int]) -> tuple[Graph, list[int]]:

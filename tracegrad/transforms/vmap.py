@@ -30,7 +30,7 @@ from tracegrad.trace.values.tracer import Tracer
 from tracegrad.transforms.flat_function import as_tensors, inlined
 
 if TYPE_CHECKING:
-    from tracegrad.ir.graph import GraphNode
+    from tracegrad.ir import GraphNode
     from tracegrad.tree.pytree import TreeDef
     from tracegrad.typing import Array, Number
 

@@ -32,7 +32,6 @@ from tracegrad.codegen.lower.symbolic_shapes import SMALL, Dims
 from tracegrad.ir import GraphNode
 
 if TYPE_CHECKING:
-    from tracegrad.ir.graph import GraphNode
     from tracegrad.ops.core.index_maps import OperandRead
 
 

@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tracegrad.codegen.loopir.kernel import Load, Reduce, Store, accesses
+from tracegrad.codegen.loopir.kernel import Kernel, Load, Reduce, Store, accesses
 from tracegrad.codegen.loopir.steps import Launch
 from tracegrad.codegen.plan.places_and_values import ARENA
 from tracegrad.codegen.plan.region_steps import Looping
 
 if TYPE_CHECKING:
-    from tracegrad.codegen.loopir.kernel import Kernel
     from tracegrad.codegen.loopir.polynomial import Poly
     from tracegrad.codegen.plan.program_plan import Plan, PlanStep
     from tracegrad.ir import GraphNode

@@ -32,7 +32,6 @@ from tracegrad.utils.lazy_dataclass import record
 if TYPE_CHECKING:
     from tracegrad.codegen.lower.symbolic_shapes import Dims
     from tracegrad.codegen.plan.program_plan import Plan
-    from tracegrad.ir.graph import Graph
 
 _FUNCTIONS = {"": (), STRIPS: EACH_CHUNK, WAVEFRONTS: (THREADS,), SHARES: EACH_CHUNK}  # called by each strategy
 STACK_BYTES = TUNING.memory.max_stack_carry

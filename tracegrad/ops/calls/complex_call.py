@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracegrad.avals import Aval
-from tracegrad.ops.core.op import Op, ResultAvals, primitive
+from tracegrad.ops.core.op import Op, ResultAvals, Sample, primitive
 from tracegrad.ops.core.result import op_named
 from tracegrad.ops.core.samples import integers
 from tracegrad.ops.elementwise.complex import complex_of, memory_aval, real_of
@@ -15,8 +15,6 @@ from tracegrad.typing import Array, ArrayLike, NDArray
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from tracegrad.ops.core.op import Sample
 
 
 Params = tuple[tuple[str, Any], ...]

@@ -17,7 +17,7 @@ import numpy as np
 
 from tracegrad.avals import Aval, dtype_named, name_of
 from tracegrad.ops.core.forms import Compose
-from tracegrad.ops.core.op import AS_WRITTEN, ResultAvals, multi_result
+from tracegrad.ops.core.op import AS_WRITTEN, ResultAvals, Sample, multi_result
 from tracegrad.ops.shape.batching import repeated
 from tracegrad.ops.shape.linear import full
 from tracegrad.typing import Array, NDArray
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tracegrad.ops.core.dispatch import Operand
-    from tracegrad.ops.core.op import Sample
 
 
 class CustomCallRule(Protocol):

@@ -21,15 +21,13 @@ from tracegrad.avals import LITERALS, Aval
 from tracegrad.cpython.raw_memory import array_at, pointer_at
 from tracegrad.errors import DTypeError
 from tracegrad.ops.core.forms import Draw
-from tracegrad.ops.core.op import AS_WRITTEN, Op, ResultAvals, bind, multi_result
+from tracegrad.ops.core.op import AS_WRITTEN, Op, ResultAvals, Sample, bind, multi_result
 from tracegrad.ops.shape.linear import broadcast_to
 from tracegrad.typing import Array, NDArray
 from tracegrad.utils.lazy_dataclass import record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from tracegrad.ops.core.op import Sample
 
 
 _WORD = 2**64 - 1

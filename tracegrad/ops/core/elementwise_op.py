@@ -30,15 +30,12 @@ from tracegrad.errors import DTypeError, ShapeError, located
 from tracegrad.ops.core.dispatch import Operand
 from tracegrad.ops.core.forms import Map
 from tracegrad.ops.core.half_rounding import in_single
-from tracegrad.ops.core.op import AS_WRITTEN, TABLE, Carrier, Op, bind, dispatch_operand
+from tracegrad.ops.core.op import AS_WRITTEN, TABLE, Carrier, Op, Sample, bind, dispatch_operand
 from tracegrad.ops.core.samples import uniform
-from tracegrad.typing import Array
+from tracegrad.typing import Array, DType
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-
-    from tracegrad.ops.core.op import Sample
-    from tracegrad.typing import DType
 
 
 Loop = tuple[np.dtype[Any], ...]

@@ -13,15 +13,12 @@ from tracegrad.avals import Aval
 from tracegrad.ops.core.elementwise_op import Loop, promote
 from tracegrad.ops.core.elementwise_op import elementwise as op
 from tracegrad.ops.core.half_rounding import HALF, SINGLE
-from tracegrad.ops.core.op import TABLE, Op, ResultAvals, primitive
+from tracegrad.ops.core.op import TABLE, Op, ResultAvals, Sample, primitive
 from tracegrad.ops.core.samples import integers
-from tracegrad.typing import Array, ArrayLike, NDArray
+from tracegrad.typing import Array, ArrayLike, DType, NDArray
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from tracegrad.ops.core.op import Sample
-    from tracegrad.typing import DType
 
 
 _BITS = np.dtype(np.uint16)

@@ -8,15 +8,11 @@ table.
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING
 
 from tracegrad.avals import Aval
 from tracegrad.ops.core.forms import Result
 from tracegrad.ops.core.op import TABLE, Op, ResultAvals
-from tracegrad.typing import Array
-
-if TYPE_CHECKING:
-    from tracegrad.typing import NDArray
+from tracegrad.typing import Array, NDArray
 
 
 def _pick(x: Array, *, index: int) -> NDArray:

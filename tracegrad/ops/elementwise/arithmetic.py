@@ -26,11 +26,10 @@ from tracegrad.ops.elementwise.comparison import (
 )
 from tracegrad.ops.elementwise.limits import limited
 from tracegrad.ops.shape.linear import zeros_like
-from tracegrad.typing import Array, Number
+from tracegrad.typing import Array, NDArray, Number
 
 if TYPE_CHECKING:
     from tracegrad.ops.core.dispatch import Operand
-    from tracegrad.typing import NDArray
 
 
 # Named by rules above their definitions.

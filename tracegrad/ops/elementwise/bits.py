@@ -9,14 +9,12 @@ import numpy as np
 from tracegrad.avals import Aval
 from tracegrad.errors import DTypeError
 from tracegrad.ops.core.elementwise_op import elementwise as op
-from tracegrad.ops.core.op import primitive
+from tracegrad.ops.core.op import Sample, primitive
 from tracegrad.ops.core.samples import integer_pairs, integers
 from tracegrad.typing import NDArray
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from tracegrad.ops.core.op import Sample
 
 
 bitwise_and = op("bitwise_and(x, y)", np.bitwise_and, "bit_and(x, y)", domain=None, doc="the bits that both have")

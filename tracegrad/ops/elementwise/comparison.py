@@ -8,15 +8,12 @@ import numpy as np
 
 from tracegrad.ops.core.elementwise_op import Elementwise, promote
 from tracegrad.ops.core.elementwise_op import elementwise as op
-from tracegrad.ops.core.op import AS_WRITTEN
+from tracegrad.ops.core.op import AS_WRITTEN, Sample
 from tracegrad.ops.core.samples import integers, uniform
-from tracegrad.typing import Array
+from tracegrad.typing import Array, DType
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from tracegrad.ops.core.op import Sample
-    from tracegrad.typing import DType
 
 
 # Named by rules above their definitions.

@@ -19,17 +19,14 @@ from tracegrad.errors import DTypeError, ShapeError, located
 from tracegrad.ops.core.elementwise_op import Elementwise, elementwise, promote
 from tracegrad.ops.core.forms import Compose
 from tracegrad.ops.core.half_rounding import HALF
-from tracegrad.ops.core.op import AS_WRITTEN, TABLE, Op, primitive
+from tracegrad.ops.core.op import AS_WRITTEN, TABLE, Op, Sample, primitive
 from tracegrad.ops.core.samples import uniform
 from tracegrad.ops.elementwise.table import absolute, add, divide, equal, multiply, subtract, where
 from tracegrad.ops.shape.linear import cast
-from tracegrad.typing import Array, DTypeLike, NDArray
+from tracegrad.typing import Array, DType, DTypeLike, NDArray
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from tracegrad.ops.core.op import Sample
-    from tracegrad.typing import DType
 
 
 def complex_of(dtype: DType) -> np.dtype[Any]:

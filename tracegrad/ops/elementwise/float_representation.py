@@ -14,16 +14,13 @@ from tracegrad.avals import Aval
 from tracegrad.errors import DTypeError
 from tracegrad.ops.core.elementwise_op import Elementwise, Loop, promote, same_loop
 from tracegrad.ops.core.elementwise_op import elementwise as op
-from tracegrad.ops.core.op import primitive
+from tracegrad.ops.core.op import Sample, primitive
 from tracegrad.ops.core.samples import integer_pairs, integers, uniform
 from tracegrad.ops.shape.linear import cast, zeros_like
-from tracegrad.typing import Array, NDArray
+from tracegrad.typing import Array, DType, NDArray
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from tracegrad.ops.core.op import Sample
-    from tracegrad.typing import DType
 
 
 ldexp: Elementwise

@@ -14,15 +14,13 @@ import numpy as np
 
 from tracegrad.avals import Aval, is_literal
 from tracegrad.ops.core.forms import IdentityForm
-from tracegrad.ops.core.op import TABLE, Carrier, primitive
+from tracegrad.ops.core.op import TABLE, Carrier, Sample, primitive
 from tracegrad.ops.core.samples import uniform
 from tracegrad.ops.shape.linear import broadcast_to, cast, stop_gradient, zeros_like
 from tracegrad.typing import Array, NDArray
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from tracegrad.ops.core.op import Sample
 
 
 # For each rule, the derivative of the value in each operand: `derivative(value, *operands)`.

@@ -11,7 +11,7 @@ from tracegrad.avals import Aval
 from tracegrad.errors import DTypeError
 from tracegrad.ops.core.elementwise_op import elementwise as op
 from tracegrad.ops.core.elementwise_op import float_loop
-from tracegrad.ops.core.op import ResultAvals, multi_result
+from tracegrad.ops.core.op import ResultAvals, Sample, multi_result
 from tracegrad.ops.core.samples import integers, uniform
 from tracegrad.ops.elementwise.table import (
     copysign,
@@ -32,8 +32,6 @@ from tracegrad.typing import Array, NDArray
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from tracegrad.ops.core.op import Sample
 
 
 def _floating(name: str, x: Aval) -> Aval:

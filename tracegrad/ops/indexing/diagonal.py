@@ -11,7 +11,7 @@ from tracegrad.avals import Aval
 from tracegrad.errors import ShapeError
 from tracegrad.ops.core.forms import Move
 from tracegrad.ops.core.index_maps import OperandRead
-from tracegrad.ops.core.op import primitive
+from tracegrad.ops.core.op import Sample, primitive
 from tracegrad.ops.core.samples import integers, uniform
 from tracegrad.ops.elementwise.table import equal, where
 from tracegrad.ops.shape.fill import arange
@@ -20,8 +20,6 @@ from tracegrad.typing import Array, NDArray
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from tracegrad.ops.core.op import Sample
 
 
 def _length(shape: tuple[int, ...], offset: int, axes: tuple[int, int]) -> int:

@@ -17,7 +17,7 @@ import numpy as np
 from tracegrad.avals import Aval, aval_of, is_literal, name_of
 from tracegrad.errors import DTypeError, ShapeError, located
 from tracegrad.ops.core.forms import Checked, Patch, Window
-from tracegrad.ops.core.op import primitive
+from tracegrad.ops.core.op import Sample, primitive
 from tracegrad.ops.core.samples import integers, uniform
 from tracegrad.ops.elementwise.table import (
     add,
@@ -37,8 +37,6 @@ from tracegrad.typing import Array, NDArray
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from tracegrad.ops.core.op import Sample
 
 
 Shape = tuple[int, ...]

@@ -15,7 +15,7 @@ import numpy as np
 from tracegrad.avals import Aval, name_of
 from tracegrad.errors import DTypeError, ShapeError
 from tracegrad.ops.core.forms import Gather, Scatter
-from tracegrad.ops.core.op import Op, primitive
+from tracegrad.ops.core.op import Op, Sample, primitive
 from tracegrad.ops.core.samples import integers, uniform
 from tracegrad.ops.shape.batching import repeated, to_axis
 from tracegrad.ops.shape.linear import arange, broadcast_to, reshape
@@ -23,8 +23,6 @@ from tracegrad.typing import Array, NDArray
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from tracegrad.ops.core.op import Sample
 
 
 def _indices_shape(name: str, x: Aval, indices: tuple[Aval, ...], axes: tuple[int, ...]) -> tuple[int, ...]:

@@ -11,7 +11,7 @@ import numpy as np
 from tracegrad.avals import Aval, name_of
 from tracegrad.errors import ShapeError
 from tracegrad.ops.core.forms import Contract
-from tracegrad.ops.core.op import HOLOMORPHIC, normalize_axis, primitive
+from tracegrad.ops.core.op import HOLOMORPHIC, Sample, normalize_axis, primitive
 from tracegrad.ops.core.samples import integers, uniform
 from tracegrad.ops.elementwise.table import multiply
 from tracegrad.ops.indexing.diagonal import diagonal
@@ -21,8 +21,6 @@ from tracegrad.typing import Array, NDArray
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from tracegrad.ops.core.op import Sample
 
 
 # -- matmul ----------------------------------------------------------------------------------------

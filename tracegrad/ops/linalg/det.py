@@ -11,7 +11,7 @@ import numpy as np
 
 from tracegrad.avals import Aval
 from tracegrad.errors import ShapeError
-from tracegrad.ops.core.op import HOLOMORPHIC, primitive
+from tracegrad.ops.core.op import HOLOMORPHIC, Sample, primitive
 from tracegrad.ops.core.samples import uniform
 from tracegrad.ops.elementwise.table import add, divide, multiply, subtract
 from tracegrad.ops.linalg.contraction import matmul, matrix_transpose
@@ -21,8 +21,6 @@ from tracegrad.typing import Array, NDArray
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from tracegrad.ops.core.op import Sample
 
 
 @primitive(on_complex=HOLOMORPHIC)

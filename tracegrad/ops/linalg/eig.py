@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracegrad.avals import Aval
-from tracegrad.ops.core.op import AS_WRITTEN, ResultAvals, multi_result, primitive
+from tracegrad.ops.core.op import AS_WRITTEN, ResultAvals, Sample, multi_result, primitive
 from tracegrad.ops.elementwise.complex import complex_of, conj, imag, real, sample
 from tracegrad.ops.elementwise.table import (
     absolute,
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tracegrad.ops.core.dispatch import Operand
-    from tracegrad.ops.core.op import Sample
 
 
 @multi_result(on_complex=AS_WRITTEN)

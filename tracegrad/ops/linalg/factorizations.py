@@ -22,7 +22,7 @@ import numpy as np
 
 from tracegrad.avals import Aval
 from tracegrad.errors import ShapeError
-from tracegrad.ops.core.op import AS_WRITTEN, ResultAvals, multi_result, primitive
+from tracegrad.ops.core.op import AS_WRITTEN, ResultAvals, Sample, multi_result, primitive
 from tracegrad.ops.core.samples import uniform
 from tracegrad.ops.elementwise.complex import complex_, conjugated, imag, real, real_of
 from tracegrad.ops.elementwise.table import (
@@ -51,7 +51,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tracegrad.ops.core.dispatch import Carrier, Operand
-    from tracegrad.ops.core.op import Sample
 
 
 def _total(*terms: Any) -> Any:

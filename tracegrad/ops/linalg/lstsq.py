@@ -9,7 +9,7 @@ import numpy as np
 
 from tracegrad.avals import Aval
 from tracegrad.errors import DTypeError, ShapeError
-from tracegrad.ops.core.op import AS_WRITTEN, ResultAvals, multi_result
+from tracegrad.ops.core.op import AS_WRITTEN, ResultAvals, Sample, multi_result
 from tracegrad.ops.core.samples import uniform
 from tracegrad.ops.elementwise.complex import real_of
 from tracegrad.ops.elementwise.table import add, multiply, subtract
@@ -21,8 +21,6 @@ from tracegrad.typing import Array, NDArray
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from tracegrad.ops.core.op import Sample
 
 
 @multi_result(on_complex=AS_WRITTEN)

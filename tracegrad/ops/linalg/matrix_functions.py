@@ -13,7 +13,7 @@ import numpy as np
 
 from tracegrad.avals import Aval
 from tracegrad.errors import ShapeError
-from tracegrad.ops.core.op import AS_WRITTEN, ResultAvals, multi_result, primitive
+from tracegrad.ops.core.op import AS_WRITTEN, ResultAvals, Sample, multi_result, primitive
 from tracegrad.ops.core.samples import uniform
 from tracegrad.ops.elementwise.complex import conjugated
 from tracegrad.ops.elementwise.table import equal, multiply, negative, where
@@ -25,8 +25,6 @@ from tracegrad.typing import Array, DTypeLike, NDArray
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from tracegrad.ops.core.op import Sample
 
 
 _INTEGER = np.dtype(np.int64)

@@ -13,7 +13,7 @@ import numpy as np
 
 from tracegrad.avals import Aval
 from tracegrad.errors import ShapeError
-from tracegrad.ops.core.op import AS_WRITTEN, primitive
+from tracegrad.ops.core.op import AS_WRITTEN, Sample, primitive
 from tracegrad.ops.core.samples import uniform
 from tracegrad.ops.elementwise.table import negative
 from tracegrad.ops.linalg.contraction import matmul
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tracegrad.ops.core.dispatch import Operand
-    from tracegrad.ops.core.op import Sample
 
 
 def _pulled(ct: Array, ans: Array, q: Operand) -> Array:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tracegrad.avals import Aval
 from tracegrad.errors import ShapeError, UnsupportedError, located
 from tracegrad.ops.core.op import Op
-from tracegrad.typing import Array
-
-if TYPE_CHECKING:
-    from tracegrad.typing import NDArray
+from tracegrad.typing import Array, NDArray
 
 
 def _solved(a: Array, b: Array, q: Array, r: Array, s: NDArray, *, discrete: bool) -> NDArray:

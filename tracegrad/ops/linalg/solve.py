@@ -20,7 +20,7 @@ import numpy as np
 
 from tracegrad.avals import Aval
 from tracegrad.errors import DTypeError, ShapeError
-from tracegrad.ops.core.op import AS_WRITTEN, HOLOMORPHIC, ResultAvals, multi_result, primitive
+from tracegrad.ops.core.op import AS_WRITTEN, HOLOMORPHIC, Op, ResultAvals, Sample, multi_result, primitive
 from tracegrad.ops.core.samples import uniform
 from tracegrad.ops.elementwise.complex import complex_, conj, imag, real, real_of
 from tracegrad.ops.elementwise.table import (
@@ -41,8 +41,6 @@ from tracegrad.typing import Array, NDArray
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from tracegrad.ops.core.op import Op, Sample
 
 
 # -- what the rules of this page and of `factorizations` share ------------------------------------------

@@ -16,7 +16,7 @@ import numpy as np
 from tracegrad.avals import Aval
 from tracegrad.ops.core.elementwise_op import elementwise, float_loop
 from tracegrad.ops.core.half_rounding import in_single
-from tracegrad.ops.core.op import Op, refusing_complex
+from tracegrad.ops.core.op import Op, Sample, refusing_complex
 from tracegrad.ops.core.samples import uniform
 from tracegrad.ops.elementwise.table import (
     add,
@@ -43,8 +43,6 @@ from tracegrad.typing import Array
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from tracegrad.ops.core.op import Sample
 
 
 Rule = Callable[..., Any]

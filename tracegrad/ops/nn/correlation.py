@@ -9,7 +9,7 @@ import numpy as np
 from tracegrad.avals import Aval
 from tracegrad.errors import DTypeError, ShapeError
 from tracegrad.ops.core.forms import Compose
-from tracegrad.ops.core.op import HOLOMORPHIC, Op, primitive
+from tracegrad.ops.core.op import HOLOMORPHIC, Op, Sample, primitive
 from tracegrad.ops.core.samples import uniform
 from tracegrad.ops.elementwise.table import multiply
 from tracegrad.ops.nn.im2col import patches
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tracegrad.ops.core.dispatch import Operand
-    from tracegrad.ops.core.op import Sample
 
 
 # Maximum elements of a window for a kernel. NumPy is faster for longer windows, unless there are few of them.

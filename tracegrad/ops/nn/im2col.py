@@ -15,7 +15,7 @@ from tracegrad.avals import Aval
 from tracegrad.errors import ShapeError
 from tracegrad.ops.core.forms import Move
 from tracegrad.ops.core.index_maps import OperandRead
-from tracegrad.ops.core.op import primitive
+from tracegrad.ops.core.op import Sample, primitive
 from tracegrad.ops.core.samples import uniform
 from tracegrad.ops.elementwise.table import accumulate
 from tracegrad.ops.shape.fill import zeros_like
@@ -24,8 +24,6 @@ from tracegrad.typing import Array, NDArray
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from tracegrad.ops.core.op import Sample
 
 
 Ints = tuple[int, ...]

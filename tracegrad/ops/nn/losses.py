@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tracegrad.avals import Aval
 from tracegrad.errors import DTypeError, ShapeError
 from tracegrad.ops.core.forms import Compose
-from tracegrad.ops.core.op import HOLOMORPHIC, primitive
+from tracegrad.ops.core.op import HOLOMORPHIC, Sample, primitive
 from tracegrad.ops.core.samples import uniform
 from tracegrad.ops.elementwise.table import multiply, square, subtract
 from tracegrad.ops.reduce.reductions import count_of, mean
@@ -17,8 +17,6 @@ from tracegrad.typing import Array, NDArray
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from tracegrad.ops.core.op import Sample
 
 
 # Maximum elements whose squares a dot product sums as exactly as NumPy's pairwise sum does, and faster.

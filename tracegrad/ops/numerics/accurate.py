@@ -9,16 +9,12 @@ interpolates at Chebyshev's points, for a relative error under 2**-59 (float64) 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from tracegrad.ops.numerics.double_double import LEADING_BITS
-from tracegrad.typing import Array, Number
-
-if TYPE_CHECKING:
-    from tracegrad.typing import NDArray
-
+from tracegrad.typing import Array, NDArray, Number
 
 TAIL = {
     "f64": (

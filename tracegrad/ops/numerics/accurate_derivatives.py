@@ -26,17 +26,13 @@ the second by Taylor's series. Up to x = 1/2 the derivative is -x * p(x**2).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from tracegrad.ops.numerics.accurate import TAIL_CENTER, TAIL_END, cospi, gauss, in_double, polynomial, sinpi, tail
 from tracegrad.ops.numerics.double_double import ARCTAN, add, divide, multiply, series, split_quotient
-from tracegrad.typing import Array, ArrayLike
-
-if TYPE_CHECKING:
-    from tracegrad.typing import NDArray
-
+from tracegrad.typing import Array, ArrayLike, NDArray
 
 # Each in two words.
 SILU_ROOT = {

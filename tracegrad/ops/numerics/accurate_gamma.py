@@ -11,7 +11,7 @@ at y + 12. Near three roots two words are not enough: lgamma is a power series a
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -26,11 +26,7 @@ from tracegrad.ops.numerics.double_double import (
     sine_and_cosine,
     split_quotient,
 )
-from tracegrad.typing import Array
-
-if TYPE_CHECKING:
-    from tracegrad.typing import NDArray
-
+from tracegrad.typing import Array, NDArray
 
 BETWEEN = (
     0.5241164609163369,

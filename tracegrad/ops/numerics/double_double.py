@@ -8,15 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from tracegrad.typing import Array
-
-if TYPE_CHECKING:
-    from tracegrad.typing import NDArray
-
+from tracegrad.typing import Array, NDArray
 
 DoubleDouble = tuple[Any, Any]
 

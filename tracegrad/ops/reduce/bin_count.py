@@ -8,15 +8,13 @@ import numpy as np
 
 from tracegrad.avals import Aval
 from tracegrad.errors import ShapeError
-from tracegrad.ops.core.op import primitive
+from tracegrad.ops.core.op import Sample, primitive
 from tracegrad.ops.core.samples import integers, uniform
 from tracegrad.ops.shape.batching import repeated
 from tracegrad.typing import Array, NDArray
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from tracegrad.ops.core.op import Sample
 
 
 @primitive()

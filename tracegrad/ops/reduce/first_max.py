@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tracegrad.avals import Aval
-from tracegrad.ops.core.op import primitive
+from tracegrad.ops.core.op import Sample, primitive
 from tracegrad.ops.core.samples import uniform
 from tracegrad.ops.elementwise.table import equal, logical_or, not_equal, where
 from tracegrad.ops.reduce.reductions import count_of, reduce_max, reduce_min
@@ -20,8 +20,6 @@ from tracegrad.typing import Array, NDArray
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from tracegrad.ops.core.op import Sample
 
 
 @primitive()

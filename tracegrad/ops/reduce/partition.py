@@ -14,7 +14,7 @@ import numpy as np
 from tracegrad.avals import Aval
 from tracegrad.errors import ShapeError
 from tracegrad.ops.core.forms import Compose
-from tracegrad.ops.core.op import AS_WRITTEN, Op, ResultAvals, multi_result, primitive
+from tracegrad.ops.core.op import AS_WRITTEN, Op, ResultAvals, Sample, multi_result, primitive
 from tracegrad.ops.core.samples import integers, uniform
 from tracegrad.ops.reduce.sorting import argsort, cumargmax, cumargmin, scatter_along, take_along
 from tracegrad.ops.shape.linear import reduced_shape
@@ -22,8 +22,6 @@ from tracegrad.typing import Array, NDArray
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from tracegrad.ops.core.op import Sample
 
 
 Positions = tuple[int, ...]

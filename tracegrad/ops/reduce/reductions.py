@@ -11,7 +11,7 @@ from tracegrad.avals import Aval, aval_of, name_of
 from tracegrad.errors import ShapeError
 from tracegrad.ops.core.forms import FoldForm
 from tracegrad.ops.core.half_rounding import HALF
-from tracegrad.ops.core.op import AS_WRITTEN, HOLOMORPHIC, TABLE, primitive
+from tracegrad.ops.core.op import AS_WRITTEN, HOLOMORPHIC, TABLE, Sample, primitive
 from tracegrad.ops.core.samples import integers, uniform
 from tracegrad.ops.elementwise.table import (
     add,
@@ -51,8 +51,6 @@ from tracegrad.typing import Array, NDArray
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from tracegrad.ops.core.op import Sample
 
 
 def _reduced(x: Aval, *, axes: tuple[int, ...]) -> Aval:

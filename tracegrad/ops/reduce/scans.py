@@ -9,7 +9,7 @@ import numpy as np
 from tracegrad.avals import Aval
 from tracegrad.errors import ShapeError
 from tracegrad.ops.core.forms import Scan
-from tracegrad.ops.core.op import HOLOMORPHIC, primitive
+from tracegrad.ops.core.op import HOLOMORPHIC, Sample, primitive
 from tracegrad.ops.core.samples import uniform
 from tracegrad.ops.elementwise.table import add, equal, exp, multiply, subtract, where
 from tracegrad.ops.shape.linear import flip, pad, reduced_shape, slice
@@ -17,8 +17,6 @@ from tracegrad.typing import Array, NDArray
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from tracegrad.ops.core.op import Sample
 
 
 def _same(x: Aval, *, axis: int) -> Aval:

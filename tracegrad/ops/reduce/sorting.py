@@ -15,7 +15,7 @@ import numpy as np
 from tracegrad.avals import Aval
 from tracegrad.errors import DTypeError, ShapeError
 from tracegrad.ops.core.forms import Compose
-from tracegrad.ops.core.op import AS_WRITTEN, ResultAvals, multi_result, primitive
+from tracegrad.ops.core.op import AS_WRITTEN, ResultAvals, Sample, multi_result, primitive
 from tracegrad.ops.core.samples import integers, uniform
 from tracegrad.ops.indexing.gather_scatter import gather, scatter_add
 from tracegrad.ops.shape.batching import repeated
@@ -24,8 +24,6 @@ from tracegrad.typing import Array, NDArray, Shape
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from tracegrad.ops.core.op import Sample
 
 
 _INT64 = np.dtype(np.int64)

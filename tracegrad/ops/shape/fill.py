@@ -8,14 +8,11 @@ import numpy as np
 
 from tracegrad.avals import Aval, aval_of, name_of
 from tracegrad.ops.core.forms import Fill, Progression
-from tracegrad.ops.core.op import AS_WRITTEN, primitive
-from tracegrad.typing import NDArray
+from tracegrad.ops.core.op import AS_WRITTEN, Sample, primitive
+from tracegrad.typing import Array, NDArray
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from tracegrad.ops.core.op import Sample
-    from tracegrad.typing import Array
 
 
 @primitive(Fill(), on_complex=AS_WRITTEN)

@@ -13,7 +13,7 @@ from tracegrad.avals import Aval, name_of, supported
 from tracegrad.errors import ShapeError
 from tracegrad.ops.core.forms import Along, Cast, FoldForm, IdentityForm, Move, Reshape
 from tracegrad.ops.core.index_maps import OperandRead, Range
-from tracegrad.ops.core.op import AS_WRITTEN, TABLE, Carrier, primitive
+from tracegrad.ops.core.op import AS_WRITTEN, TABLE, Carrier, Sample, primitive
 from tracegrad.ops.core.samples import integers, uniform
 from tracegrad.ops.shape.fill import arange as arange
 from tracegrad.ops.shape.fill import full as full
@@ -22,8 +22,6 @@ from tracegrad.typing import Array, NDArray, Shape
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from tracegrad.ops.core.op import Sample
 
 
 # -- cast ------------------------------------------------------------------------------------------

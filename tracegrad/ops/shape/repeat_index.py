@@ -12,14 +12,12 @@ import numpy as np
 
 from tracegrad.avals import Aval
 from tracegrad.errors import DTypeError, ShapeError
-from tracegrad.ops.core.op import primitive
+from tracegrad.ops.core.op import Sample, primitive
 from tracegrad.ops.core.samples import integers
 from tracegrad.typing import NDArray
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from tracegrad.ops.core.op import Sample
 
 
 @primitive()

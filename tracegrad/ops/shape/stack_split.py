@@ -12,15 +12,13 @@ import numpy as np
 from tracegrad.avals import Aval
 from tracegrad.errors import ShapeError
 from tracegrad.ops.core.forms import Compose
-from tracegrad.ops.core.op import ResultAvals, bind, multi_result, primitive
+from tracegrad.ops.core.op import ResultAvals, Sample, bind, multi_result, primitive
 from tracegrad.ops.core.samples import uniform
 from tracegrad.ops.shape.linear import concatenate, full, reshape, slice
 from tracegrad.typing import Array, NDArray
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from tracegrad.ops.core.op import Sample
 
 
 _WHOLE = builtins.slice(None)

@@ -13,7 +13,7 @@ import numpy as np
 
 from tracegrad.avals import Aval
 from tracegrad.errors import DTypeError, ShapeError
-from tracegrad.ops.core.op import AS_WRITTEN, primitive
+from tracegrad.ops.core.op import AS_WRITTEN, Sample, primitive
 from tracegrad.ops.core.samples import uniform
 from tracegrad.ops.elementwise.complex import complex_of, real, real_of, sample
 from tracegrad.ops.elementwise.table import add, equal, logical_or, multiply, where
@@ -22,8 +22,6 @@ from tracegrad.typing import Array, NDArray
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from tracegrad.ops.core.op import Sample
 
 
 # The norm of the transpose of a transform.

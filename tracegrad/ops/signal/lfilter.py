@@ -9,7 +9,7 @@ import numpy as np
 
 from tracegrad.avals import Aval
 from tracegrad.errors import ShapeError
-from tracegrad.ops.core.op import primitive
+from tracegrad.ops.core.op import Sample, primitive
 from tracegrad.ops.core.samples import uniform
 from tracegrad.ops.elementwise.table import multiply, negative
 from tracegrad.ops.linalg.matrix_functions import moved
@@ -20,8 +20,6 @@ from tracegrad.typing import Array, NDArray
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from tracegrad.ops.core.op import Sample
 
 
 @primitive()

@@ -58,12 +58,11 @@ from tracegrad.ops.special.shape_parameter_derivatives import (
     in_gamma,
     in_t,
 )
-from tracegrad.typing import Array
+from tracegrad.typing import Array, NDArray
 
 if TYPE_CHECKING:
     from tracegrad.ops.core.dispatch import Operand
     from tracegrad.ops.core.elementwise_op import Elementwise
-    from tracegrad.typing import NDArray
 
 
 __all__ = ["DERIVATIVES", "FAMILIES", "VALUES", "partial_derivative"]

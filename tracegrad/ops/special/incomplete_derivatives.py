@@ -15,15 +15,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from tracegrad.typing import Array
-
-if TYPE_CHECKING:
-    from tracegrad.typing import NDArray
-
+from tracegrad.typing import Array, NDArray
 
 _LEGENDRE = np.polynomial.legendre.leggauss(20)
 _DECAY_CUTOFF = 42.0  # the integrand is negligible after a decay by exp(-42)

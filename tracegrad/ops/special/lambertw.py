@@ -7,16 +7,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracegrad.ops.core.elementwise_op import elementwise
-from tracegrad.ops.core.op import HOLOMORPHIC
+from tracegrad.ops.core.op import HOLOMORPHIC, Sample
 from tracegrad.ops.elementwise.complex import sample
 from tracegrad.ops.elementwise.table import add, divide, exp, multiply, negative
-from tracegrad.typing import Array
+from tracegrad.typing import Array, DType
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from tracegrad.ops.core.op import Sample
-    from tracegrad.typing import DType
 
 
 def _computed(z: Array, k: Array) -> Any:

@@ -16,7 +16,7 @@ import numpy as np
 from tracegrad.avals import LITERALS, Aval
 from tracegrad.errors import ShapeError
 from tracegrad.ops.core.elementwise_op import Elementwise, elementwise, float_loop
-from tracegrad.ops.core.op import bind, primitive
+from tracegrad.ops.core.op import Sample, bind, primitive
 from tracegrad.ops.core.samples import uniform
 from tracegrad.ops.elementwise.table import divide, gauss, multiply
 from tracegrad.ops.numerics import accurate_gamma
@@ -24,8 +24,6 @@ from tracegrad.typing import Array, NDArray
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from tracegrad.ops.core.op import Sample
 
 
 digamma: Elementwise

@@ -29,7 +29,6 @@ from tracegrad.passes.core.rewriter import Hook, Rewriter
 from tracegrad.target.tuning import TUNING
 
 if TYPE_CHECKING:
-    from tracegrad.ir.graph import GraphNode
     from tracegrad.typing import DType
 
 

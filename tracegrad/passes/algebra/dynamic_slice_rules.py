@@ -25,7 +25,6 @@ from tracegrad.passes.core.rewriter import in_loop, is_free, node_of, operand, p
 from tracegrad.target.tuning import TUNING
 
 if TYPE_CHECKING:
-    from tracegrad.ir.builder import GraphValue
     from tracegrad.ops.core.dispatch import Operand
 
 

@@ -18,17 +18,13 @@ import ast
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tracegrad.avals import is_literal
 from tracegrad.ir import GraphNode, GraphValue
 from tracegrad.ops import TABLE, Op
 from tracegrad.settings import disabled
 from tracegrad.utils.lazy_dataclass import record
-
-if TYPE_CHECKING:
-    from tracegrad.ir.builder import GraphValue
-    from tracegrad.ir.graph import GraphNode
 
 
 @record(frozen=True)

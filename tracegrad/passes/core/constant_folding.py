@@ -22,7 +22,6 @@ from tracegrad.ops.shape.linear import full, reduce_sum
 from tracegrad.settings import disabled
 
 if TYPE_CHECKING:
-    from tracegrad.ir.builder import GraphValue
     from tracegrad.ops.core.dispatch import Operand
     from tracegrad.typing import DType
 

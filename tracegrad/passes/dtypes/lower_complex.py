@@ -18,7 +18,7 @@ from tracegrad.ir.builder import recorder, recording
 from tracegrad.ir.graph import map_regions
 from tracegrad.ops.calls.complex_call import call_joined
 from tracegrad.ops.core.forms import Branch, Compose, IdentityForm, Repeat, Run, While
-from tracegrad.ops.core.op import Op
+from tracegrad.ops.core.op import Op, ResultAvals
 from tracegrad.ops.elementwise.complex import memory_aval
 from tracegrad.passes.dtypes import complex_functions  # noqa: F401 (which adds its rules to `RULES`)
 from tracegrad.passes.dtypes.complex_pairs import RULES, ComplexPair, joined, moved_together, parted
@@ -26,7 +26,6 @@ from tracegrad.passes.dtypes.legalize import has_complex
 
 if TYPE_CHECKING:
     from tracegrad.ops.core.dispatch import Operand
-    from tracegrad.ops.core.op import ResultAvals
 
 
 def in_pairs(graph: Graph) -> Graph:

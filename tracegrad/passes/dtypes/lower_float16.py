@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracegrad.avals import LITERALS, Aval
-from tracegrad.ir import Builder, Graph, GraphNode
+from tracegrad.ir import Builder, Graph, GraphNode, GraphValue
 from tracegrad.ir.builder import recorder, recording
 from tracegrad.ir.graph import map_regions
 from tracegrad.ops.core.forms import Compose, Gather, Move, Patch, Window
 from tracegrad.ops.core.half import call_in_half, half_bits, half_value, in_bits, round_to_half
 from tracegrad.ops.core.half_rounding import HALF, SINGLE
-from tracegrad.ops.core.op import Op
+from tracegrad.ops.core.op import Op, ResultAvals
 from tracegrad.ops.elementwise.float_representation import reinterpret
 from tracegrad.ops.elementwise.table import where
 from tracegrad.ops.shape.linear import cast, full
@@ -28,9 +28,7 @@ from tracegrad.ops.shape.stack_split import place, split, stack, unbind
 from tracegrad.passes.dtypes.legalize import has_dtype
 
 if TYPE_CHECKING:
-    from tracegrad.ir.builder import GraphValue
     from tracegrad.ops.core.dispatch import Operand
-    from tracegrad.ops.core.op import ResultAvals
 
 
 _MOVES, _MOVING = (Move, Gather, Window, Patch), frozenset({where, place, split, stack, unbind})

@@ -25,7 +25,6 @@ from tracegrad.target.tuning import TUNING
 from tracegrad.typing import Array
 
 if TYPE_CHECKING:
-    from tracegrad.ir.builder import GraphValue
     from tracegrad.ops.core.dispatch import Operand
 
 

@@ -15,7 +15,6 @@ from tracegrad.passes.core.rewriter import operand, producer, swaps
 from tracegrad.passes.linalg.diagonal import counted
 
 if TYPE_CHECKING:
-    from tracegrad.ir.builder import GraphValue
     from tracegrad.ops.core.dispatch import Operand
 
 

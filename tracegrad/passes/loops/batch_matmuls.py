@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tracegrad.control.scan_op import scan
-from tracegrad.ir import Graph, GraphNode
+from tracegrad.ir import Graph, GraphNode, GraphValue
 from tracegrad.ir.loop_view import LoopView
 from tracegrad.ir.rebuild import below, new_input, with_operands
 from tracegrad.ops import Op
@@ -26,8 +26,6 @@ from tracegrad.passes.core.rewriter import rewrite
 from tracegrad.target.tuning import TUNING
 
 if TYPE_CHECKING:
-    from tracegrad.ir.builder import GraphValue
-    from tracegrad.ir.graph import GraphNode
     from tracegrad.ops.core.dispatch import Operand
 
 

@@ -7,17 +7,14 @@ of the loop are used too, there are two loops with the same work. Run in the sam
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from tracegrad.control.scan_op import scan
 from tracegrad.control.segmented_checkpointing import run_in_segments
-from tracegrad.ir import Graph, GraphNode
+from tracegrad.ir import Graph, GraphNode, GraphValue
 from tracegrad.ir.loop_view import LoopView
 from tracegrad.ops.core.op import Op
 from tracegrad.passes.core.rewriter import rewrite
-
-if TYPE_CHECKING:
-    from tracegrad.ir.builder import GraphValue
 
 
 class _Segments(NamedTuple):

@@ -7,19 +7,16 @@ with room for the maximal number of iterations.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tracegrad.control import while_op
-from tracegrad.ir import Builder, Graph, GraphNode, replay
+from tracegrad.ir import Builder, Graph, GraphNode, GraphValue, replay
 from tracegrad.ir.builder import recording
 from tracegrad.ir.loop_view import LoopView
 from tracegrad.ops.indexing.gather_scatter import gather
 from tracegrad.passes.algebra.shape_rules import rule_for
 from tracegrad.passes.core.rewriter import operand, producer
 from tracegrad.settings import disabled
-
-if TYPE_CHECKING:
-    from tracegrad.ir.builder import GraphValue
 
 
 @rule_for(gather, "row-reads")

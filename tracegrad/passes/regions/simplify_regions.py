@@ -44,7 +44,6 @@ from tracegrad.passes.regions.region_rewriter import (
 from tracegrad.passes.regions.sink_last_iteration import sink_unread_carries
 
 if TYPE_CHECKING:
-    from tracegrad.ir.builder import GraphValue
     from tracegrad.ops.core.dispatch import Operand
     from tracegrad.typing import DType
 

@@ -17,7 +17,6 @@ from tracegrad.settings import disabled
 from tracegrad.target.tuning import TUNING
 
 if TYPE_CHECKING:
-    from tracegrad.ir.graph import GraphNode
     from tracegrad.ops.core.dispatch import Operand
 
 

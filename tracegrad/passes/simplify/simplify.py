@@ -7,10 +7,10 @@ removes dead nodes. A sum of cotangents (`accumulate`) becomes an `add`. Its lik
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tracegrad.avals import LITERALS, is_literal
-from tracegrad.ir import Graph, GraphNode
+from tracegrad.ir import Graph, GraphNode, GraphValue
 from tracegrad.ops import Op
 from tracegrad.ops.core.elementwise_op import Elementwise
 from tracegrad.ops.elementwise.table import accumulate, add, subtract, where
@@ -32,9 +32,6 @@ from tracegrad.passes.linalg.outer_product import OUTER
 from tracegrad.passes.linalg.small_matmul import long_product
 from tracegrad.passes.regions.simplify_regions import BY_OP
 from tracegrad.settings import disabled
-
-if TYPE_CHECKING:
-    from tracegrad.ir.builder import GraphValue
 
 
 def simplify(graph: Graph) -> Graph:

@@ -15,7 +15,7 @@ from tracegrad.control.hoist_invariant_reads import run_loop
 from tracegrad.control.region_ops import run_region
 from tracegrad.control.scan_op import scan
 from tracegrad.control.while_op import while_loop
-from tracegrad.ir import Graph, GraphNode, build, recorder
+from tracegrad.ir import Graph, GraphNode, GraphValue, build, recorder
 from tracegrad.ir.builder import sliced
 from tracegrad.ir.interpreter import applied
 from tracegrad.ir.loop_view import LoopView
@@ -30,7 +30,6 @@ from tracegrad.reroll.reads_to_xs import scan_reads
 from tracegrad.utils.lazy_dataclass import record
 
 if TYPE_CHECKING:
-    from tracegrad.ir.builder import GraphValue
     from tracegrad.typing import Array
 
 

@@ -20,7 +20,6 @@ from tracegrad.torch.modes import STATE
 from tracegrad.trace.random.draws import rewind
 
 if TYPE_CHECKING:
-    from tracegrad.ir.graph import GraphNode
     from tracegrad.typing import Array, NDArray
 
 

@@ -43,7 +43,7 @@ from tracegrad.runtime.compile.fingerprint import (
     resolve_name,
     untouched,
 )
-from tracegrad.runtime.dispatch.specializations import tape_of
+from tracegrad.runtime.dispatch.specializations import Specialization, TracePath, tape_of
 from tracegrad.runtime.execution.image import require_plain, restore_image, written
 from tracegrad.runtime.execution.program import Program, RestoredProgram, Unplanned
 from tracegrad.runtime.execution.tiers import missing_of
@@ -78,7 +78,6 @@ from tracegrad.utils.log import log
 if TYPE_CHECKING:
     from tracegrad.runtime.dispatch.compiled_backward import OnTape
     from tracegrad.runtime.dispatch.dispatcher import Dispatcher
-    from tracegrad.runtime.dispatch.specializations import Specialization, TracePath
 
 _ProgramAndTape = tuple["Program | None", "OnTape | None"]
 

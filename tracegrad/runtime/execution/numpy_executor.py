@@ -22,7 +22,6 @@ from tracegrad.target.tuning import TUNING
 from tracegrad.utils.lazy_dataclass import record
 
 if TYPE_CHECKING:
-    from tracegrad.ir.graph import GraphNode
     from tracegrad.typing import NDArray
 
 

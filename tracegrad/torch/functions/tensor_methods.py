@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tracegrad.avals import LITERALS
+from tracegrad.avals import LITERALS, Size
 from tracegrad.errors import ShapeError, located
 from tracegrad.numpy_api import reductions, selection
 from tracegrad.numpy_api.array_methods import ArrayMethods
@@ -43,12 +43,10 @@ from tracegrad.torch.functions.core.formats import check_format
 from tracegrad.torch.functions.indexing import slicing
 from tracegrad.torch.functions.linalg import matmul
 from tracegrad.torch.functions.math import complex as complex_numbers
-from tracegrad.typing import Array, Number
+from tracegrad.typing import Array, NDArray, Number
 
 if TYPE_CHECKING:
-    from tracegrad.avals import Size
     from tracegrad.ops.core.dispatch import Operand
-    from tracegrad.typing import NDArray
 
 
 _ARRAYS = (np.ndarray, np.generic, list, tuple)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -11,12 +11,8 @@ from tracegrad.ir import GraphNode
 from tracegrad.ops.elementwise.table import not_equal
 from tracegrad.ops.shape.linear import cast
 from tracegrad.trace.builder.facts import Fact
-from tracegrad.typing import NDArray
+from tracegrad.typing import Array, NDArray
 from tracegrad.utils.lazy_dataclass import record
-
-if TYPE_CHECKING:
-    from tracegrad.typing import Array
-
 
 IMPLICIT = "whether Python's arithmetic is that of the machine"
 # The reads whose value is a number to compute with, not a boolean or an index.

@@ -9,12 +9,11 @@ import hashlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tracegrad.ir import Graph, replay
+from tracegrad.ir import Graph, GraphValue, replay
 from tracegrad.ir.batch import batched
 from tracegrad.ops.shape.linear import zeros_like
 
 if TYPE_CHECKING:
-    from tracegrad.ir.builder import GraphValue
     from tracegrad.ops.core.dispatch import Operand
     from tracegrad.typing import Array
 

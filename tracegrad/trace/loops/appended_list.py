@@ -42,7 +42,7 @@ from tracegrad.trace.values.number import Number
 from tracegrad.trace.values.tracer import Tracer
 
 if TYPE_CHECKING:
-    from tracegrad.ir.graph import GraphNode
+    from tracegrad.ir import GraphNode
     from tracegrad.typing import Array
 
 

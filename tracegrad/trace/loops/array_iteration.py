@@ -23,7 +23,7 @@ from tracegrad.trace.values.constant_array import ConstantArray
 from tracegrad.trace.values.tracer import Tracer
 
 if TYPE_CHECKING:
-    from tracegrad.ir.graph import GraphNode
+    from tracegrad.ir import GraphNode
     from tracegrad.typing import Array
 
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -41,11 +41,7 @@ from tracegrad.trace.ragged.dynamic_slice import SliceSelection, cut_of, fitted,
 from tracegrad.trace.ragged.symbolic_size import MaskSize, between, form_of, required
 from tracegrad.trace.values.python_arithmetic import bounds, holds
 from tracegrad.trace.values.tracer import Tracer
-from tracegrad.typing import NDArray
-
-if TYPE_CHECKING:
-    from tracegrad.typing import DType
-
+from tracegrad.typing import DType, NDArray
 
 _ALL = np.s_[:]
 

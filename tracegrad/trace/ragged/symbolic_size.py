@@ -9,7 +9,7 @@ of the bound (`tracegrad.trace.values.python_arithmetic`) requires. Two sizes ar
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from tracegrad.analysis.intervals import ANY, Interval, meet, scaled
 from tracegrad.avals import is_literal
 from tracegrad.ir import GraphNode
 from tracegrad.numpy_api.boolean_mask import COUNT_QUERY
-from tracegrad.ops.core.dispatch import TensorCarrier
+from tracegrad.ops.core.dispatch import Operand, TensorCarrier
 from tracegrad.ops.elementwise import table as ops
 from tracegrad.ops.indexing.dynamic_slice import counted
 from tracegrad.ops.shape.linear import cast
@@ -26,10 +26,6 @@ from tracegrad.trace.builder.builder import TraceBuilder
 from tracegrad.trace.values.number import Number
 from tracegrad.trace.values.python_arithmetic import bounded, bounds
 from tracegrad.trace.values.tracer import Tracer
-
-if TYPE_CHECKING:
-    from tracegrad.ops.core.dispatch import Operand
-
 
 # Depth limit, in nodes, of the arithmetic of a size.
 _DEEP = 24

@@ -32,11 +32,10 @@ from tracegrad.trace.builder.facts import TraceFact
 from tracegrad.trace.values.python_arithmetic import BINARY, UNARY
 from tracegrad.trace.values.tracer import Tracer
 from tracegrad.trace.values.views import set_shape
-from tracegrad.typing import NDArray
+from tracegrad.typing import Array, NDArray
 
 if TYPE_CHECKING:
     from tracegrad.ops.core.dispatch import Operand
-    from tracegrad.typing import Array
 
 
 MAX_CONSTANT_SIZE = TUNING.tracing.max_constant

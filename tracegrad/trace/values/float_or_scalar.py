@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -20,11 +20,7 @@ from tracegrad.trace.builder.builder import TraceBuilder
 from tracegrad.trace.values.number import Number
 from tracegrad.trace.values.python_arithmetic import COMPARISONS, bounds, holds, usual_power
 from tracegrad.trace.values.tracer import Tracer
-from tracegrad.typing import DType
-
-if TYPE_CHECKING:
-    from tracegrad.typing import Array
-
+from tracegrad.typing import Array, DType
 
 # Dtypes with which an `np.float64` and a Python float compute the same.
 _FLOAT64_OPERANDS = frozenset("?bhilBHILdDqQ")

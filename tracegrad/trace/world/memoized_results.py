@@ -30,7 +30,6 @@ from tracegrad.trace.builder.facts import TraceFact
 from tracegrad.trace.sources.sources import CURRENT, Source
 
 if TYPE_CHECKING:
-    from tracegrad.ir.graph import GraphNode
     from tracegrad.typing import NDArray
 
 

@@ -33,13 +33,12 @@ from tracegrad.torch.functions.core.operands import of_one_kind
 from tracegrad.torch.functions.core.promotion import require_one_dtype
 from tracegrad.torch.functions.core.registry import function, method
 from tracegrad.torch.functions.indexing.shapes import expanded
-from tracegrad.typing import Array, ArrayLike
+from tracegrad.typing import Array, ArrayLike, DTypeLike
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tracegrad.ops.core.dispatch import Operand
-    from tracegrad.typing import DTypeLike
 
 
 def _integers(name: str, index: Array, label: str = "index") -> Array:

@@ -25,12 +25,10 @@ from tracegrad.torch.functions.core.dims import (
 )
 from tracegrad.torch.functions.core.formats import check_format
 from tracegrad.torch.functions.core.registry import function, method
-from tracegrad.typing import Array, ArrayLike
+from tracegrad.typing import Array, ArrayLike, Axes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from tracegrad.typing import Axes
 
 
 # -- another shape -------------------------------------------------------------------------------------------------

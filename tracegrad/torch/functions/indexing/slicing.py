@@ -28,13 +28,12 @@ from tracegrad.torch.functions.core.dims import (
     size_error,
 )
 from tracegrad.torch.functions.core.registry import function, method
-from tracegrad.typing import Array, ArrayLike
+from tracegrad.typing import Array, ArrayLike, NDArray
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tracegrad.ops.core.dispatch import Operand
-    from tracegrad.typing import NDArray
 
 
 @function("narrow")

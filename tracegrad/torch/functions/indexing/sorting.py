@@ -15,7 +15,7 @@ from tracegrad.numpy_api.joining import along, picked
 from tracegrad.numpy_api.operands import array, constant, peer_of, promoted, size_of
 from tracegrad.numpy_api.registry import refuse
 from tracegrad.numpy_api.selection import take_along_axis
-from tracegrad.ops.core.op import named, one_node
+from tracegrad.ops.core.op import Op, named, one_node
 from tracegrad.ops.indexing.gather_scatter import gather
 from tracegrad.ops.reduce import sorting
 from tracegrad.ops.shape.linear import cast, reshape
@@ -26,7 +26,6 @@ from tracegrad.typing import Array, ArrayLike, Shape
 
 if TYPE_CHECKING:
     from tracegrad.ops.core.dispatch import Holder
-    from tracegrad.ops.core.op import Op
 
 
 _Sort = return_type("sort", "values", "indices")

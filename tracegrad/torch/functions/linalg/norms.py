@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tracegrad.errors import located
 from tracegrad.numpy_api import linalg as numpy_linalg
@@ -15,10 +15,7 @@ from tracegrad.ops.shape.linear import keep_axes, transpose
 from tracegrad.torch.functions.core.dims import dim_of, dims_of, one, size_error
 from tracegrad.torch.functions.core.registry import function, with_aliases
 from tracegrad.torch.functions.linalg.matrix_errors import factors
-from tracegrad.typing import Array, ArrayLike
-
-if TYPE_CHECKING:
-    from tracegrad.typing import Axes, DTypeLike
+from tracegrad.typing import Array, ArrayLike, Axes, DTypeLike
 
 
 @with_aliases

@@ -32,11 +32,10 @@ from tracegrad.torch.functions.core.operands import as_node
 from tracegrad.torch.functions.core.registry import FUNCTIONS, function
 from tracegrad.torch.functions.core.return_types import return_type
 from tracegrad.torch.functions.math.reductions import axes_of, reduced
-from tracegrad.typing import Array, ArrayLike
+from tracegrad.typing import Array, ArrayLike, Axes
 
 if TYPE_CHECKING:
     from tracegrad.ops.core.dispatch import Operand
-    from tracegrad.typing import Axes
 
 
 def _axes(name: str, x: Array, dim: Any) -> tuple[int, ...]:

@@ -35,13 +35,12 @@ from tracegrad.torch.functions.core.operands import as_node, floating, in_floats
 from tracegrad.torch.functions.core.promotion import accumulator
 from tracegrad.torch.functions.core.registry import FUNCTIONS, function
 from tracegrad.torch.functions.linalg.norms import matrix_norm
-from tracegrad.typing import Array, ArrayLike, DTypeLike
+from tracegrad.typing import Array, ArrayLike, Axes, DTypeLike
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tracegrad.ops.core.dispatch import Operand
-    from tracegrad.typing import Axes
 
 
 def axes_of(dim: Any, rank: int) -> tuple[int, ...]:
