@@ -172,7 +172,7 @@ def pull_all_masked(
     op: Op,
     wanted: Sequence[int],
     cts: tuple[object, ...],
-    masks: list[Operand | Operand | None],
+    masks: list[Operand | None],
     ans: object,
     operands: tuple[object, ...],
     params: dict[str, object],

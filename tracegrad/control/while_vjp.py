@@ -32,9 +32,7 @@ if TYPE_CHECKING:
 
 
 @while_loop.def_vjp_all
-def _(
-    wanted: Sequence[int], cts: tuple[Operand | Operand | None, ...], ans: Any, *operands: Any, **params: Any
-) -> list[Any]:
+def _(wanted: Sequence[int], cts: tuple[Operand | None, ...], ans: Any, *operands: Any, **params: Any) -> list[Any]:
     loop = LoopView.from_params(while_loop, params)
     # The trip count follows the carries, and has no cotangent. The stacked results follow the trip count.
     args = [k if k < loop.carries else k - 1 for k, ct in enumerate(cts) if ct is not None]

@@ -26,8 +26,7 @@ from tracegrad.ops.shape.stack_split import stack
 from tracegrad.typing import Array, ArrayLike, Number, Shape
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from types import EllipsisType
+    pass
 
 
 COUNT_QUERY = "how many elements a mask chooses"
@@ -106,7 +105,7 @@ class MaskEntry(NamedTuple):
         return raveled(self.mask)
 
 
-def _is_mask(entry: Array | Number | Sequence[int] | EllipsisType | slice) -> bool:
+def _is_mask(entry: object) -> bool:
     return isinstance(entry, Carrier) and entry.dtype.kind == "b" and bool(entry.shape)
 
 

@@ -45,7 +45,6 @@ from tracegrad.utils.lazy_dataclass import record
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from types import EllipsisType
 
 
 @record(frozen=True, slots=True)
@@ -242,9 +241,7 @@ class _Shaped(NamedTuple):
 
 
 @lru_cache(maxsize=4096)
-def _known_plan(
-    shape: tuple[int, ...], key: tuple[tuple[int | None, ...] | EllipsisType | int | None, ...]
-) -> IndexPlan:
+def _known_plan(shape: tuple[int, ...], key: tuple[object, ...]) -> IndexPlan:
     return _plan(_Shaped(shape), tuple([slice(*x) if type(x) is tuple else x for x in key]))
 
 
@@ -299,7 +296,7 @@ def _plan(x: Any, index: object) -> IndexPlan:
     )
 
 
-def _is_traced_int(entry: Array | Number | EllipsisType | slice | None) -> bool:
+def _is_traced_int(entry: object) -> bool:
     """Whether an entry is a traced integer."""
     return isinstance(entry, Carrier) and not entry.shape and entry.dtype.kind in "iu"
 
@@ -402,7 +399,7 @@ def _is_copy(index: object) -> bool:
     )
 
 
-def _has_ellipsis(index: Array | Number | tuple[Array | Number | EllipsisType, ...]) -> bool:
+def _has_ellipsis(index: object) -> bool:
     return any(e is Ellipsis for e in (index if isinstance(index, tuple) else (index,)))
 
 
@@ -487,7 +484,7 @@ def constant_like(x: Any, value: Any) -> Array:
 
 
 # -- np.add.at -----------------------------------------------------------------------------------------------------
-def add_at(x: Any, index: Array | Number | Sequence[int] | tuple[Array, ...], value: Any, sign: int = 1) -> None:
+def add_at(x: Any, index: object, value: Any, sign: int = 1) -> None:
     """`np.add.at(x, index, value)`: equal indices add up."""
     if not hasattr(x, "_assign"):
         raise refuse("np.add.at on an ndarray that the traced function did not make")

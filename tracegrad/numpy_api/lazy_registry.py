@@ -12,7 +12,7 @@ from tracegrad.numpy_api.registry import FUNCTIONS, UFUNC_METHODS, refuse
 from tracegrad.tree import register_pytree_node
 
 if TYPE_CHECKING:
-    from tracegrad.typing import Array, Number
+    pass
 
 
 # The names after `np.`, by module.
@@ -89,7 +89,7 @@ class _Joining:
     def __init__(self, *how: int):
         self.how = how
 
-    def __getitem__(self, key: tuple[Array | Number | slice | str, ...]) -> Any:
+    def __getitem__(self, key: object) -> Any:
         return import_module(f"{__package__}.lazy.iteration").joined(key, *self.how)
 
 

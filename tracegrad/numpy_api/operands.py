@@ -128,8 +128,7 @@ def from_sequence(xs: Sequence[ArrayLike], peer: Carrier | None) -> Array:
         shapes = ", ".join(str(x.shape) for x in parts)
         raise ShapeError(located(f"array: elements of one sequence have different shapes: {shapes}"))
     joined: Any = stack(*parts, axis=0)
-    result: Array = joined if isinstance(joined, np.ndarray) else joined._in_memory_order("C")
-    return result
+    return joined if isinstance(joined, np.ndarray) else joined._in_memory_order("C")
 
 
 def has_value(x: object) -> bool:
@@ -268,8 +267,7 @@ def along_axis(name: str, a: ArrayLike, axis: int | None) -> tuple[Array, int]:
 
 def viewed(x: Any, result: Array, view_update: Callable[[Array, Array], Array]) -> Array:
     """Register `result` as a view of `x`, as in NumPy; `put(base, new)` is `base` with `new` stored at the view."""
-    view: Array = x._viewed(result, view_update) if getattr(x, "_tracks_views", False) else result
-    return view
+    return x._viewed(result, view_update) if getattr(x, "_tracks_views", False) else result
 
 
 def read_only(x: Any, result: Array, view_layout: Callable[[NDArray], NDArray]) -> Array:
@@ -281,15 +279,13 @@ def read_only(x: Any, result: Array, view_layout: Callable[[NDArray], NDArray]) 
         layout.flags.writeable = False
         return layout
 
-    view: Array = x._viewed(result, None, sealed) if getattr(x, "_tracks_views", False) else result
-    return view
+    return x._viewed(result, None, sealed) if getattr(x, "_tracks_views", False) else result
 
 
 def window(x: Any, starts: tuple[Array | Number, ...], sizes: Shape, step: Shape) -> Array:
     """Return the window of `x` at dynamic starts; for a tracer, with the memory layout of a view of `x`."""
     result = dynamic_slice(x, *starts, sizes=sizes, step=step)
-    view: Array = x._windowed(result, starts, step) if getattr(x, "_tracks_views", False) else result
-    return view
+    return x._windowed(result, starts, step) if getattr(x, "_tracks_views", False) else result
 
 
 def normalized_index(index: ArrayLike, peer: Carrier | None, length: int, axis: int) -> Array:

@@ -181,7 +181,7 @@ _PRESERVING_KIND = frozenset(
 )
 
 
-def _without_axes(function: Any, result: Any, args: tuple[Array | Number | tuple[object, ...] | str, ...]) -> Any:
+def _without_axes(function: Any, result: Any, args: tuple[object, ...]) -> Any:
     """Convert a result without axes to the scalar or the array of NumPy's rules."""
     if function in _ARRAYS:
         return result.zero_d()

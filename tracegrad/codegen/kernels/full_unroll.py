@@ -14,8 +14,8 @@ from itertools import product
 from typing import Any
 
 from tracegrad.codegen.loopir.kernel import (
-    BoundsCheck,
     Compute,
+    Definition,
     GuardBlock,
     GuardRange,
     Index,
@@ -150,7 +150,7 @@ class _UnrolledBody:
         self.count += 1
         return Operand(f"v{self.count - 1}", like.dtype)
 
-    def emit(self, x: Compute | Load | Index | BoundsCheck | GuardBlock) -> Operand:
+    def emit(self, x: Definition) -> Operand:
         self.body.append(x)
         return x.out
 

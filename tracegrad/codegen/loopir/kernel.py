@@ -255,7 +255,8 @@ class Reduce:
         return [f"reduce {self.combiner} {target} by {self.value} over {', '.join(self.over)}"]
 
 
-Statement = Compute | Load | Index | BoundsCheck | GuardBlock | Store | Reduce
+Definition = Compute | Load | Index | BoundsCheck | GuardBlock  # statements that define a value
+Statement = Definition | Store | Reduce
 _CHUNKED_EXTENT = Poly.symbol("rows")
 SCATTERS = {"scatter": "add", "scatter_max": "maximum"}  # combiners of scatters, and their operations
 ANY = ("logical_or", "add", "maximum", "any")  # combiners of booleans whose result is true if one of them is

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tracegrad.codegen.loopir.kernel import (
     BoundsCheck,
     Compute,
+    Definition,
     GuardBlock,
     Index,
     Kernel,
@@ -82,7 +83,7 @@ class _OneHotScatter:
     def __init__(
         self,
         kernel: Kernel,
-        before: Sequence[Load | Index | Compute | BoundsCheck],
+        before: Sequence[Definition],
         last: Reduce,
         check: BoundsCheck,
         begin: Poly,

@@ -60,8 +60,7 @@ def _cut(x: Array, start: int, stop: int) -> Array:
 def _first_of(x: Array, best: Array, axis: int, least: Reduction) -> Array:
     """The first index along `axis` where `x` is `best`, or where it is nan."""
     hit = equal(x, unreduce(best, x.shape, (axis,)))
-    result: Array = _first(hit if x.dtype.kind in "iu" else logical_or(hit, not_equal(x, x)), axis, least)
-    return result
+    return _first(hit if x.dtype.kind in "iu" else logical_or(hit, not_equal(x, x)), axis, least)
 
 
 def _first(hit: Array, axis: int, least: Reduction) -> Array:

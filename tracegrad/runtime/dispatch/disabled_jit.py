@@ -113,7 +113,7 @@ def _require_known_classes(call: BoundCall, why: str) -> None:
 def run_aliased(
     function: Dispatcher,
     call: BoundCall,
-    args: tuple[Array | dict[str, Array] | float, ...],
+    args: tuple[object, ...],
     kwargs: dict[str, Any],
     trace: Trace,
 ) -> Any:

@@ -16,7 +16,7 @@ from tracegrad.trace.loops.control_flow import LoopJump
 from tracegrad.trace.values.tracer import Tracer
 
 if TYPE_CHECKING:
-    from tracegrad.avals import Aval
+    pass
 
 
 def scalars_differ(before: Any, now: Any) -> set[Fact]:
@@ -30,7 +30,7 @@ def scalars_differ(before: Any, now: Any) -> set[Fact]:
     return results - facts
 
 
-def _is_scalar(word: tuple[Aval | int | str | type | None, ...]) -> bool:
+def _is_scalar(word: object) -> bool:
     return type(word) is tuple and len(word) == 2 and type(word[0]) is type and issubclass(word[0], np.generic)
 
 

@@ -25,7 +25,7 @@ from tracegrad.trace.sources.describe import describe, signature_of
 from tracegrad.utils.lazy_dataclass import record
 
 if TYPE_CHECKING:
-    from tracegrad.ops.core.dispatch import Operand
+    pass
 
 
 # Types whose values are always static.
@@ -247,9 +247,7 @@ class Binder:
             raise TraceError(located(f"{describe(self.fun)}: {call.plainly}"))
         return call
 
-    def _bound(
-        self, args: tuple[Any, ...], kwargs: dict[str, Operand | dict[str, Operand] | float | str]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def _bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments in canonical form; TypeError if they do not fit the signature."""
         if self.signature is None:
             return args, kwargs

@@ -37,7 +37,6 @@ from tracegrad.trace.values.text_conversions import reads
 from tracegrad.trace.values.tracer import Tracer
 
 if TYPE_CHECKING:
-    from tracegrad.ops.core.dispatch import Operand
     from tracegrad.typing import Array
 
 
@@ -74,7 +73,7 @@ def _complex(*args: Any, **kwargs: Any) -> Any:
     return number(complex_(*[real(x) for x in (*inputs, 0.0)[:2]]))
 
 
-def _map(function: Callable[..., object], *args: Array | list[Operand] | range) -> object:
+def _map(function: Callable[..., object], *args: Any) -> object:
     return map(CALLED[function] if any(function is f for f in (*_TYPES, *_SCALARS)) else function, *args)
 
 

@@ -150,8 +150,7 @@ def one(x: ArrayLike) -> Array:
     """Convert an argument to an array: numbers and sequences become arrays, carriers stay unchanged."""
     if isinstance(x, Carrier):
         return x
-    result: Array = arrays(x)[0]
-    return result
+    return arrays(x)[0]
 
 
 def copied(x: Array) -> Array:

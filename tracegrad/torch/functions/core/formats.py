@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tracegrad.errors import UnsupportedError, located
 
 if TYPE_CHECKING:
-    from tracegrad.avals import Size
-    from tracegrad.ops.core.dispatch import Operand
+    pass
 
 
 __all__ = [
@@ -80,7 +79,7 @@ def with_memory(fn: Callable[..., object], name: str) -> Callable[..., object]:
     """Wrap `fn` to accept `layout=`, `pin_memory=` and `memory_format=`, with the values that all Tensors have here."""
 
     def call(
-        *args: Operand | tuple[int, ...] | Size,
+        *args: object,
         layout: object = None,
         pin_memory: object = False,
         memory_format: object = None,

@@ -17,8 +17,7 @@ from tracegrad.torch.modes import STATE, no_grad
 from tracegrad.typing import Array
 
 if TYPE_CHECKING:
-    from tracegrad.avals import Size
-    from tracegrad.ops.core.dispatch import Operand
+    pass
 
 
 # The functions that take out= in PyTorch.
@@ -62,7 +61,7 @@ def with_out(name: str, fn: Callable[..., object]) -> Callable[..., object]:
     RuntimeError if the written value would have a derivative, as in PyTorch.
     """
 
-    def of_any(*args: Operand | list[Array] | tuple[int, ...] | Size, out: object = None, **kwargs: object) -> Any:
+    def of_any(*args: object, out: object = None, **kwargs: object) -> Any:
         return fn(*args, **kwargs) if out is None else written(name, out, fn(*_still(name, out, args), **kwargs))
 
     def of_one(input: Array, *, out: object = None) -> Any:

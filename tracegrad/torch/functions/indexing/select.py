@@ -44,8 +44,7 @@ if TYPE_CHECKING:
 def _integers(name: str, index: Array, label: str = "index") -> Array:
     if index.dtype.kind not in "iu":
         raise RuntimeError(located(f"{name}(): Expected dtype int32/int64 for {label}, got {index.dtype}"))
-    result: Array = to_dtype(index, "int64")
-    return result
+    return to_dtype(index, "int64")
 
 
 def vector_of(name: str, index: Array) -> Array:
@@ -248,8 +247,7 @@ def masked_select(input: Array, mask: Array) -> Array:
 
 
 def as_dtype(value: Any, dtype: DTypeLike) -> Array:
-    result: Array = np.asarray(value).astype(dtype).item() if is_literal(value) else to_dtype(value, dtype)
-    return result
+    return np.asarray(value).astype(dtype).item() if is_literal(value) else to_dtype(value, dtype)
 
 
 @function("masked_fill", in_place=True)

@@ -174,8 +174,7 @@ def unsqueeze(input: ArrayLike, dim: int) -> Array:
     """
     x = one(input)
     k = dim_of(dim, len(x.shape) + 1)
-    result: Array = named("UnsqueezeBackward0", reshaped(x, (*x.shape[:k], 1, *x.shape[k:])))
-    return result
+    return named("UnsqueezeBackward0", reshaped(x, (*x.shape[:k], 1, *x.shape[k:])))
 
 
 def _at_least(tensors: tuple[Any, ...], grow: Any) -> Array | tuple[Array, ...]:

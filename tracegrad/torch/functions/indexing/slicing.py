@@ -53,8 +53,7 @@ def narrow(input: ArrayLike, dim: int, start: int, length: int) -> Array:
     first += n if first < 0 else 0
     if first + count > n:
         raise size_error(f"start ({first}) + length ({count}) exceeds dimension size ({n}).")
-    result: Array = named("SliceBackward0", slice_along(x, k, first, first + count))
-    return result
+    return named("SliceBackward0", slice_along(x, k, first, first + count))
 
 
 @function("select")
@@ -71,8 +70,7 @@ def select(input: ArrayLike, dim: int, index: int) -> Array:
     n = x.shape[k]
     if not -n <= i < n:
         raise index_error(f"select(): index {i} out of range for tensor of size {lengths(x.shape)} at dimension {k}")
-    result: Array = _selected(x, dim=k, index=i % n)
-    return result
+    return _selected(x, dim=k, index=i % n)
 
 
 @one_node("SelectBackward0")
@@ -81,8 +79,7 @@ def _selected(x: Array, *, dim: int, index: int) -> Array:
 
 
 def _dropped(x: Array, dim: int, index: int) -> Array:
-    result: Array = numpy_shapes.reshaped(slice_along(x, dim, index, index + 1), (*x.shape[:dim], *x.shape[dim + 1 :]))
-    return result
+    return numpy_shapes.reshaped(slice_along(x, dim, index, index + 1), (*x.shape[:dim], *x.shape[dim + 1 :]))
 
 
 _SEQUENCES = (tuple, list)
@@ -308,8 +305,7 @@ def _diagonal(x: Array, *, offset: int, dims: tuple[int, int]) -> Array:
     x = x if perm == tuple(range(len(perm))) else linear.transpose(x, perm=perm)
     flat = linear.reshape(x, shape=(*x.shape[:-2], rows * columns))
     last = first + (count - 1) * (columns + 1) + 1 if count else first
-    result: Array = along(flat, len(batch_dims), first, last, columns + 1)
-    return result
+    return along(flat, len(batch_dims), first, last, columns + 1)
 
 
 @function("diag_embed")
@@ -384,8 +380,7 @@ def tril(input: ArrayLike, diagonal: int = 0) -> Array:
     >>> tril(np.ones((2, 2))).tolist()
     [[1.0, 0.0], [1.0, 1.0]]
     """
-    result: Array = named("TrilBackward0", numpy_selection.tril(_matrices("tril", input), diagonal))
-    return result
+    return named("TrilBackward0", numpy_selection.tril(_matrices("tril", input), diagonal))
 
 
 @function("triu", in_place=True)
@@ -395,8 +390,7 @@ def triu(input: ArrayLike, diagonal: int = 0) -> Array:
     >>> triu(np.ones((2, 2))).tolist()
     [[1.0, 1.0], [0.0, 1.0]]
     """
-    result: Array = named("TriuBackward0", numpy_selection.triu(_matrices("triu", input), diagonal))
-    return result
+    return named("TriuBackward0", numpy_selection.triu(_matrices("triu", input), diagonal))
 
 
 @method("fill_diagonal_")

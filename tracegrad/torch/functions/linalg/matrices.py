@@ -436,8 +436,7 @@ def multi_dot(tensors: Sequence[Array]) -> Array:
     for k, x in enumerate(tensors[1:], 1):
         text = f"multi_dot(): all tensors must have be the same dtype but tensor 0 is {{a}} and tensor {k} {{b}}"
         require_one_dtype(tensors[0], x, text)
-    result: Array = numpy_linalg.multi_dot(tensors)
-    return result
+    return numpy_linalg.multi_dot(tensors)
 
 
 def matmul(input: Array, other: Array) -> Array:
@@ -478,8 +477,7 @@ def cross(input: Array, other: Array, *, dim: int = -1) -> Array:
 
 @one_node("LinalgCrossBackward0")
 def _cross(x: Array, y: Array, *, dim: int) -> Array:
-    result: Array = products.cross(x, y, axis=dim)
-    return result
+    return products.cross(x, y, axis=dim)
 
 
 def diagonal(A: Array, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Any:

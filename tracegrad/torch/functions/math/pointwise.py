@@ -375,8 +375,7 @@ def frac(input: ArrayLike) -> Array:
 @function("heaviside", in_place=True)
 def heaviside(input: Any, values: Any) -> Array:
     """0 below zero, `values` at zero, and 1 above."""
-    result: Array = ufuncs.heaviside(*pair(input, values))
-    return result
+    return ufuncs.heaviside(*pair(input, values))
 
 
 # -- piecewise functions -------------------------------------------------------------------------------------------
@@ -479,5 +478,4 @@ def isclose(input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, eq
         if value < 0:
             raise RuntimeError(located(f"{name} must be greater than or equal to zero, but got {value}"))
     require_one_dtype(input, other, "{A} did not match {B}")
-    result: Array = ufuncs.isclose(*pair(input, other), rtol, atol, equal_nan)
-    return result
+    return ufuncs.isclose(*pair(input, other), rtol, atol, equal_nan)

@@ -80,7 +80,7 @@ def _numbered(name: str, dim: Axes) -> str:
 
 # -- sums and products ---------------------------------------------------------------------------------------------
 @function("sum")
-def sum(input: Any, dim: int | Sequence[int] | None = None, keepdim: bool = False, *, dtype: DTypeLike = None) -> Any:
+def sum(input: Any, dim: Axes = None, keepdim: bool = False, *, dtype: DTypeLike = None) -> Any:
     """Return the sum over `dim`, by default of all elements.
 
     >>> import numpy as np
@@ -96,9 +96,7 @@ def sum(input: Any, dim: int | Sequence[int] | None = None, keepdim: bool = Fals
 
 
 @function("prod")
-def prod(
-    input: ArrayLike, dim: int | Sequence[int] | None = None, keepdim: bool = False, *, dtype: DTypeLike = None
-) -> Any:
+def prod(input: ArrayLike, dim: Axes = None, keepdim: bool = False, *, dtype: DTypeLike = None) -> Any:
     """Return the product over `dim`, by default of all elements.
 
     Its derivatives of every order are exact where elements are 0.
@@ -109,9 +107,7 @@ def prod(
 
 
 @function("nansum")
-def nansum(
-    input: ArrayLike, dim: int | Sequence[int] | None = None, keepdim: bool = False, *, dtype: DTypeLike = None
-) -> Any:
+def nansum(input: ArrayLike, dim: Axes = None, keepdim: bool = False, *, dtype: DTypeLike = None) -> Any:
     """Return the sum of the elements that are not nan."""
     x = one(input)
     x = as_dtype(x, dtype or accumulator(x))
@@ -123,9 +119,7 @@ def _nansum(x: Array, axes: tuple[int, ...], keepdim: bool) -> Any:
 
 
 @function("nanmean")
-def nanmean(
-    input: ArrayLike, dim: int | Sequence[int] | None = None, keepdim: bool = False, *, dtype: DTypeLike = None
-) -> Array:
+def nanmean(input: ArrayLike, dim: Axes = None, keepdim: bool = False, *, dtype: DTypeLike = None) -> Array:
     """Return the mean of the elements that are not nan; nan if there are none."""
     x = as_dtype(floating(input), dtype)
     present = cast(logical_not(isnan(x)), dtype=x.dtype.name)
@@ -134,9 +128,7 @@ def nanmean(
 
 # -- moments -------------------------------------------------------------------------------------------------------
 @function("mean")
-def mean(
-    input: Array, dim: int | Sequence[int] | None = None, keepdim: bool = False, *, dtype: DTypeLike = None
-) -> Any:
+def mean(input: Array, dim: Axes = None, keepdim: bool = False, *, dtype: DTypeLike = None) -> Any:
     """Return the arithmetic mean; of integers in float64.
 
     >>> import numpy as np
@@ -166,7 +158,7 @@ def _spread(
 @function("var")
 def var(
     input: ArrayLike,
-    dim: int | Sequence[int] | None = None,
+    dim: Axes = None,
     unbiased: bool | None = None,
     keepdim: bool = False,
     *,
@@ -187,7 +179,7 @@ def var(
 @function("std")
 def std(
     input: ArrayLike,
-    dim: int | Sequence[int] | None = None,
+    dim: Axes = None,
     unbiased: bool | None = None,
     keepdim: bool = False,
     *,
@@ -212,7 +204,7 @@ def _with_mean(name: str, spread: Op, x: Any, axes: tuple[int, ...], ddof: float
 @function("std_mean")
 def std_mean(
     input: ArrayLike,
-    dim: int | Sequence[int] | None = None,
+    dim: Axes = None,
     unbiased: bool | None = None,
     keepdim: bool = False,
     *,
@@ -225,7 +217,7 @@ def std_mean(
 @function("var_mean")
 def var_mean(
     input: ArrayLike,
-    dim: int | Sequence[int] | None = None,
+    dim: Axes = None,
     unbiased: bool | None = None,
     keepdim: bool = False,
     *,
@@ -237,14 +229,14 @@ def var_mean(
 
 # -- counting and logic --------------------------------------------------------------------------------------------
 @function("any")
-def any_(input: ArrayLike, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Any:
+def any_(input: ArrayLike, dim: Axes = None, keepdim: bool = False) -> Any:
     """Return whether any element is true; for a `dim` without dimensions, whether each element is."""
     x = to_dtype(one(input), bool)
     return reduced("", reductions.reduce_any, x, _axes_or_none(dim, len(x.shape)), keepdim)
 
 
 @function("all")
-def all_(input: ArrayLike, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Any:
+def all_(input: ArrayLike, dim: Axes = None, keepdim: bool = False) -> Any:
     """Return whether all elements are true; for a `dim` without dimensions, whether each element is."""
     x = to_dtype(one(input), bool)
     return reduced("", reductions.reduce_all, x, _axes_or_none(dim, len(x.shape)), keepdim)
@@ -255,7 +247,7 @@ def _axes_or_none(dim: object, rank: int) -> tuple[int, ...]:
 
 
 @function("count_nonzero")
-def count_nonzero(input: Array, dim: int | Sequence[int] | None = None) -> Any:
+def count_nonzero(input: Array, dim: Axes = None) -> Any:
     """Count the elements that are not 0."""
     return sum(to_dtype(one(input), bool), dim)
 
@@ -329,7 +321,7 @@ def _normalized(name: str, op: Op, input: Array, dim: int, dtype: DTypeLike) -> 
 def norm(
     input: Array,
     p: float | str = "fro",
-    dim: int | Sequence[int] | None = None,
+    dim: Axes = None,
     keepdim: bool = False,
     dtype: DTypeLike = None,
 ) -> Any:

@@ -78,8 +78,7 @@ def rad2deg(input: ArrayLike) -> Array:
 def logaddexp2(input: ArrayLike, other: ArrayLike) -> Array:
     """log2(2**input + 2**other), without overflow"""
     x, y = pair(input, other)
-    result: Array = as_node("Logaddexp2Backward0", ufuncs.logaddexp2, *in_floats((x, y)))
-    return result
+    return as_node("Logaddexp2Backward0", ufuncs.logaddexp2, *in_floats((x, y)))
 
 
 @function("logit", in_place=True)
@@ -89,15 +88,13 @@ def logit(input: ArrayLike, eps: float | None = None) -> Array:
 
 
 def _logit(x: Array, eps: float | None) -> Array:
-    result: Array = ufuncs.logit(x if eps is None else selection.clip(x, eps, 1 - eps))
-    return result
+    return ufuncs.logit(x if eps is None else selection.clip(x, eps, 1 - eps))
 
 
 @function("sinc", in_place=True)
 def sinc(input: Array) -> Array:
     """sin(pi * x) / (pi * x), and 1 at 0."""
-    result: Array = as_node("SincBackward0", selection.sinc, floating(input))
-    return result
+    return as_node("SincBackward0", selection.sinc, floating(input))
 
 
 def _numbers_in_dtype(x: Array, y: Array) -> list[Any]:
@@ -124,16 +121,14 @@ def polygamma(n: int, input: ArrayLike) -> Array:
 # -- functions of the namespace `special` alone, and its other names ---------------------------------------------
 def entr(input: Array) -> Array:
     """-x * log(x) for x > 0, 0 at 0, and -inf below."""
-    result: Array = as_node("SpecialEntrBackward0", ufuncs.entr, floating(input))
-    return result
+    return as_node("SpecialEntrBackward0", ufuncs.entr, floating(input))
 
 
 def xlog1py(input: Array, other: Array) -> Array:
     """input * log(1 + other), and 0 if `input` is 0 and `other` is not nan."""
     x, y = in_floats(pair(input, other))
     name = "SpecialXlog1PyBackward1" if is_number(x) else "SpecialXlog1PyBackward2" if is_number(y) else None
-    result: Array = as_node(name or "SpecialXlog1PyBackward0", ufuncs.xlog1py, *_numbers_in_dtype(x, y))
-    return result
+    return as_node(name or "SpecialXlog1PyBackward0", ufuncs.xlog1py, *_numbers_in_dtype(x, y))
 
 
 erf, erfc, erfinv = FUNCTIONS["erf"], FUNCTIONS["erfc"], FUNCTIONS["erfinv"]
