@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, overload
 
 from tracegrad.reroll import loop_detector, roll
 from tracegrad.scipy_api.registry import add_homes
 from tracegrad.trace.builder.hooks import HOOKS
 from tracegrad.traced_function import Parameters, Result, Traced
 from tracegrad.transform_support import require_callable, require_options
-
-if TYPE_CHECKING:
-    pass
-
 
 __all__ = ["trace"]
 

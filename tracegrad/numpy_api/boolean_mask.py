@@ -8,7 +8,7 @@ reads that need no number.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,10 +24,6 @@ from tracegrad.ops.shape.linear import broadcast_to, cast, full, inverse_permuta
 from tracegrad.ops.shape.repeat_index import repeated_index
 from tracegrad.ops.shape.stack_split import stack
 from tracegrad.typing import Array, ArrayLike, Number, Shape
-
-if TYPE_CHECKING:
-    pass
-
 
 COUNT_QUERY = "how many elements a mask chooses"
 

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from tracegrad.numpy_api.operands import peer_of
 from tracegrad.numpy_api.registry import FUNCTIONS, UFUNC_METHODS, refuse
 from tracegrad.tree import register_pytree_node
-
-if TYPE_CHECKING:
-    pass
-
 
 # The names after `np.`, by module.
 MODULES = {

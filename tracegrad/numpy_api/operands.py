@@ -29,14 +29,14 @@ def peer_of(*xs: object) -> Carrier | None:
     return dispatch_operand(xs)
 
 
-def operand(x: object, peer: Carrier | None) -> Array | Number:
+def operand(x: Any, peer: Carrier | None) -> Array | Number:
     """Convert `x` to an operand of ops together with `peer`: a literal, or a value of the peer's kind."""
-    if is_literal(x):
-        return x
+    if type(x) in LITERALS:
+        return x  # type: ignore[no-any-return]
     if isinstance(x, np.generic) and peer is not None and peer.common_dtype is not None:
         number = x.item()  # together with Tensors, NumPy scalars count as Python numbers
-        if is_literal(number):
-            return number
+        if type(number) in LITERALS:
+            return number  # type: ignore[no-any-return]
     value = _array_of(x, peer)
     return _number(x) if value is None else value
 
@@ -50,8 +50,7 @@ def _number(x: Any) -> Number:
 def _array_of(x: Any, peer: Any) -> Array | None:
     """Convert an array, or what stands for one, to the peer's kind; None for a number of a subclass."""
     if isinstance(x, Carrier):
-        carried: Any = x
-        return carried if peer is None or x.level == peer.level else peer._lift(x)  # type: ignore[no-any-return]
+        return x if peer is None or x.level == peer.level else peer._lift(x)  # type: ignore[return-value]
     if isinstance(x, np.ndarray | np.generic):
         supported(x.dtype)
         plain: NDArray = as_operand(x, peer)
@@ -69,11 +68,10 @@ def second_operand(x: Any, other: Any) -> Any:
     kind = type(other)
     if kind in LITERALS or kind is type(x):
         return other
-    value: ArrayLike = other
     if isinstance(other, Carrier):
-        return NotImplemented if other.level > x.level else operand(value, x)
+        return NotImplemented if other.level > x.level else operand(other, x)
     if isinstance(other, _OPERANDS):
-        return operand(value, x)
+        return operand(other, x)
     defers = defers_to(other)
     if defers and x.common_dtype is None and not getattr(x, "weak", False) and is_unknown(other):
         if is_sequence(other):
@@ -213,9 +211,9 @@ def to_float(x: Array) -> Array: ...
 def to_float(x: Array | Number) -> Array | Number: ...
 
 
-def to_float(x: Array | Number) -> Array | Number:
+def to_float(x: Any) -> Any:
     """Convert integers and booleans to float64, those of Tensors to the default dtype; complex numbers stay."""
-    if is_literal(x):
+    if type(x) in LITERALS:
         return x if isinstance(x, complex) else float(x)
     if x.dtype.kind in "fc":
         return x

@@ -6,11 +6,7 @@ import shutil
 import sys
 import time
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    pass
-
+from typing import Any
 
 __all__ = ["Progress"]
 

@@ -10,13 +10,9 @@ import builtins
 import inspect
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from tracegrad.runtime.execution.entry_callable import MISS
-
-if TYPE_CHECKING:
-    pass
-
 
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 _BUILT_IN = frozenset(vars(builtins))

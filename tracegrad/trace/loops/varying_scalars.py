@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -14,9 +14,6 @@ from tracegrad.trace.builder.facts import Fact, Variation
 from tracegrad.trace.bytecode.frame_locals import set_variables, variables
 from tracegrad.trace.loops.control_flow import LoopJump
 from tracegrad.trace.values.tracer import Tracer
-
-if TYPE_CHECKING:
-    pass
 
 
 def scalars_differ(before: Any, now: Any) -> set[Fact]:

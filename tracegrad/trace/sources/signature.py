@@ -12,7 +12,7 @@ import enum
 import functools
 import inspect
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -23,10 +23,6 @@ from tracegrad.numpy_api.protocols import not_plain
 from tracegrad.ops import Carrier, TensorCarrier
 from tracegrad.trace.sources.describe import describe, signature_of
 from tracegrad.utils.lazy_dataclass import record
-
-if TYPE_CHECKING:
-    pass
-
 
 # Types whose values are always static.
 _FIXED = (

@@ -8,13 +8,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tracegrad.errors import UnsupportedError, located
-
-if TYPE_CHECKING:
-    pass
-
 
 __all__ = [
     "channels_last",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -15,10 +15,6 @@ from tracegrad.torch.functions.core.promotion import require_one_dtype
 from tracegrad.torch.functions.core.registry import ONE_OP
 from tracegrad.torch.modes import STATE, no_grad
 from tracegrad.typing import Array
-
-if TYPE_CHECKING:
-    pass
-
 
 # The functions that take out= in PyTorch.
 _NAMES = """
