@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -264,6 +265,22 @@ def test_an_unknown_name_says_which_are_similar() -> None:
     with pytest.raises(AttributeError, match=r"tracegrad has no 'gradd'; similar names are .*grad"):
         tg.gradd  # noqa: B018
     assert not hasattr(tg, "__wrapped__")
+
+
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [
+        ("backends", "`tracegrad.settings`"),
+        ("distributed", "`tracegrad.dask`"),
+        ("fx", "`tracegrad.trace(f).graph(*args)`"),
+        ("jit", "`tracegrad.trace(f)` compiles"),
+    ],
+)
+def test_modules_that_pytorch_has_say_what_is_here_instead(name: str, instead: str) -> None:
+    with pytest.raises(AttributeError, match=rf"^tracegrad has no '{name}': .*{re.escape(instead)}"):
+        getattr(tg, name)
+    with pytest.raises(ModuleNotFoundError, match=re.escape(instead)):
+        import_module(f"tracegrad.{name}")
 
 
 def test_looking_for_a_special_name_imports_nothing() -> None:

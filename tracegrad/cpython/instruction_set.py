@@ -61,8 +61,6 @@ TESTS_LOOPS_TWICE = sys.version_info < (3, 14)
 ITERATOR_SIZE = 1 + dis.stack_effect(dis.opmap["GET_ITER"], 0 if dis.opmap["GET_ITER"] >= dis.HAVE_ARGUMENT else None)
 _CACHES = opcode._inline_cache_entries  # type: ignore[attr-defined]  # by name since 3.13, by number before
 EXTENDED_ARG = dis.opmap["EXTENDED_ARG"]
-
-
 CACHE = dis.opmap["CACHE"]
 LOADS_ATTRIBUTE = frozenset(["LOAD_ATTR", "LOAD_METHOD"])
 ATTRIBUTE_OPCODES = opcodes(*LOADS_ATTRIBUTE)
