@@ -346,7 +346,7 @@ class ArrayMethods(Faced, ComplexMethods, MemoryMethods, RowMajorLayout):
         """Return the element as a Python number; for larger arrays, the element at the index `args`."""
         if args:
             flat = len(args) == 1 and not isinstance(args[0], tuple)
-            picked = shapes.ravel(self)[args[0]] if flat else self[args if len(args) > 1 else args[0]]
+            picked: Any = shapes.ravel(self)[args[0]] if flat else self[args if len(args) > 1 else args[0]]
             return picked.item()
         if math.prod(self.shape) != 1:
             raise ValueError(located("can only convert an array of size 1 to a Python scalar"))

@@ -159,7 +159,7 @@ def _by_name(term: Sequence[str], x: Any, every: Sequence[str]) -> tuple[int, ..
     return tuple(strides.values())
 
 
-def _einsum_subscripts(args: tuple[Array, ...]) -> tuple[str, tuple[Any, ...]]:
+def _einsum_subscripts(args: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
     """Return the subscripts and the operands of `x, [0, 1], y, [1, 2], [0, 2]`."""
     pairs = len(args) // 2
     lists = [args[2 * k + 1] for k in range(pairs)] + list(args[2 * pairs :])

@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tracegrad import linalg
@@ -27,7 +28,9 @@ CASES = documented()
 @pytest.mark.parametrize("name", sorted(CASES))
 def test_the_example_of_a_function_is_right(name: str) -> None:
     function = CASES[name]
-    (test,) = doctest.DocTestFinder(recurse=False).find(function, name, module=False, globs=dict(function.__globals__))
+    (test,) = doctest.DocTestFinder(recurse=False).find(
+        function, name, module=False, globs={"np": np, **function.__globals__}
+    )
     report: list[str] = []
     result = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(test, out=report.append)
     assert result.attempted > 0

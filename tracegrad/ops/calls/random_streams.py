@@ -232,7 +232,7 @@ def _draw_batch(state: Any, operands: tuple[Any, ...], params: dict[str, Any]) -
 def sample(operands: tuple[Any, ...], params: dict[str, Any], state: Any = None) -> Any:
     """The raw result of a method for this state or any state; the scratch generator then has the next state."""
 
-    def argument(x: Array) -> Any:
+    def argument(x: tuple[str, Any]) -> Any:
         return x[1] if x[0] == "is" else _value(operands[x[1]])
 
     generator, _, write = _SPARE.of(params["kind"])

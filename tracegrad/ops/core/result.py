@@ -12,10 +12,10 @@ import importlib
 from tracegrad.avals import Aval
 from tracegrad.ops.core.forms import Result
 from tracegrad.ops.core.op import TABLE, Op, ResultAvals
-from tracegrad.typing import Array, NDArray
+from tracegrad.typing import NDArray
 
 
-def _pick(x: Array, *, index: int) -> NDArray:
+def _pick(x: NDArray, *, index: int) -> NDArray:
     result: NDArray = x[index]
     return result
 

@@ -98,7 +98,7 @@ class Piecewise:
         for k in range(1, c.shape[0]):
             total = total * rest + np.take(c[k], interval, axis=0)
         if extrapolate is False or extrapolate == 0:
-            outside = ((points < knots[0]) | (points > knots[-1])).reshape(rest.shape)
+            outside = np.reshape((points < knots[0]) | (points > knots[-1]), rest.shape)
             total = np.where(outside, np.nan, total)
         return _placed(total.reshape(*shape, *c.shape[2:]), len(shape), self.axis)
 
@@ -230,7 +230,7 @@ class TableInterpolator:
             result = np.take(y, INDEX_RULES[self.kind](knots, flat), axis=0)
         if not isinstance(self._fill, str):
             below, above = self._fill if isinstance(self._fill, tuple) else (self._fill, self._fill)
-            under, over = (v.reshape(column) for v in (flat < knots[0], flat > knots[-1]))
+            under, over = (np.reshape(v, column) for v in (flat < knots[0], flat > knots[-1]))
             if self._strict and bool(np.any(under | over)):
                 raise ValueError("A value in x_new is outside the interpolation range.")
             result = np.where(under, below, np.where(over, above, result))

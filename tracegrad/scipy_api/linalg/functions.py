@@ -320,7 +320,7 @@ def qr(
     if not pivoting:
         q, r = _orthogonal(x, mode)
         return (r,) if mode == "r" else (q, r)
-    order = matrix_functions.column_order(stop_gradient(x))
+    order: Any = matrix_functions.column_order(stop_gradient(x))
     q, r = _orthogonal(np.take_along_axis(x, order[..., None, :], -1), mode)
     order = to_dtype(order, np.dtype(np.int32))  # LAPACK's integers
     return (r, order) if mode == "r" else (q, r, order)
