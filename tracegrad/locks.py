@@ -15,22 +15,45 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Any
 
+from tracegrad.cpython.instruction_set import ENTERS_BLOCKS_AT_ONCE
 from tracegrad.platform.processes import at_fork
 
-__all__ = ["cached_property", "new_lock", "wait_for_imports"]
+__all__ = ["cached_property", "new_lock", "reentrant_lock", "wait_for_imports"]
 
 _locks: weakref.WeakSet[Any] = weakref.WeakSet()
 _PACKAGES = ("tracegrad.", "numpy.", "scipy.", "llvmlite.", "numba.")
 
 
+_RLock: Any = type(threading.RLock())
+
+
+class _SignalSafeLock(_RLock):  # type: ignore[misc]  # final for type checkers
+    """Lock that an exception of a signal handler does not leave held between `__enter__` and the block."""
+
+    def __enter__(self) -> bool:
+        before = self._recursion_count()
+        try:
+            return bool(self.acquire())
+        except BaseException:
+            if self._recursion_count() > before:
+                self.release()
+            raise
+
+
+def reentrant_lock() -> threading.RLock:
+    """Make a reentrant lock for `with` statements."""
+    lock: threading.RLock = threading.RLock() if ENTERS_BLOCKS_AT_ONCE else _SignalSafeLock()
+    return lock
+
+
 def new_lock() -> AbstractContextManager[object]:
-    """Make a `threading.RLock` whose state in a forked child is that of the forking thread.
+    """Make a reentrant lock whose state in a forked child is that of the forking thread.
 
     >>> with new_lock() as held:
     ...     held
     True
     """
-    lock = threading.RLock()
+    lock = reentrant_lock()
     _locks.add(lock)
     return lock
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 # From the bottom up: a module imports from its own layer and from those before it.
 LAYERS = (
-    "platform", "locks", "cpython", "errors", "optimizations", "settings", "typing", "utils", "target", "avals",
+    "platform", "cpython", "locks", "errors", "optimizations", "settings", "typing", "utils", "target", "avals",
     "tree", "torch", "torch.modes", "ops", "ad", "numpy_api", "scipy_api", "random", "torch.functions", "torch.tape",
     "torch.autograd", "torch.linalg", "torch.nn", "torch.distributions", "torch.optim", "torch.special", "torch.fft",
     "torch.array_api", "torch.accelerator", "torch.amp", "torch.cuda", "torch.multiprocessing", "torch.serialization",

@@ -26,10 +26,12 @@ import tracegrad as tg
 from tracegrad import settings
 from tracegrad.control.while_op import ROOMS
 from tracegrad.ir import recorder
+from tracegrad.locks import reentrant_lock
 from tracegrad.runtime.compile import jit
 from tracegrad.runtime.compile.disk_cache import DiskCache
 from tracegrad.settings import jit_disabled, unusual
 from tracegrad.torch.modes import STATE
+from tracegrad.trace.builder import gc_pause
 from tracegrad.trace.sources.sources import CURRENT
 
 Action = Callable[[], Any]
@@ -82,7 +84,11 @@ def modes() -> dict[str, Any]:
 
 def held(*functions: Any) -> list[Any]:
     """The locks that this thread still holds."""
-    locks = [jit.LOCK, *(f._lock for f in functions)]
+    return taken(jit.LOCK, gc_pause._share.lock, *(f._lock for f in functions))
+
+
+def taken(*locks: Any) -> list[Any]:
+    """The locks that another thread cannot acquire."""
     results: list[Any] = []
 
     def work() -> None:
@@ -273,6 +279,19 @@ def test_an_interrupt_at_any_moment_leaves_everything_as_it_was(scenario: Scenar
         check(action())
         assert modes() == before, where
         del error
+
+
+def test_an_interrupted_with_statement_holds_no_lock() -> None:
+    lock = reentrant_lock()
+
+    def action() -> None:
+        with lock, lock:
+            str(lock)
+
+    total, _ = interrupted(action, -1)
+    for number in range(1, total + 1):
+        assert interrupted(action, number)[0] == number
+        assert taken(lock) == []
 
 
 class Store:

@@ -57,6 +57,8 @@ HAS_NULL_AFTER_CALLEE = sys.version_info >= (3, 13)
 _BOOLEAN_BIT = 16 if sys.version_info >= (3, 13) else 0
 # Whether the test of a `while` is compiled twice, before the loop and at the end of its body.
 TESTS_LOOPS_TWICE = sys.version_info < (3, 14)
+# Whether the block of a `with` begins when `__enter__` has returned, before a signal handler can raise.
+ENTERS_BLOCKS_AT_ONCE = "BEFORE_WITH" in dis.opmap
 # The number of stack values that a `for` loop keeps for its iterator.
 ITERATOR_SIZE = 1 + dis.stack_effect(dis.opmap["GET_ITER"], 0 if dis.opmap["GET_ITER"] >= dis.HAVE_ARGUMENT else None)
 _CACHES = opcode._inline_cache_entries  # type: ignore[attr-defined]  # by name since 3.13, by number before

@@ -28,7 +28,6 @@ import importlib
 import importlib.util
 import os
 import re
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -36,6 +35,7 @@ from typing import SupportsIndex
 
 from tracegrad.codegen.libs.block_transpose import MIRROR, mirror_module
 from tracegrad.codegen.libs.gemm import GEMM, gemm_module
+from tracegrad.locks import reentrant_lock
 from tracegrad.platform import libraries
 from tracegrad.platform.processes import at_fork
 from tracegrad.runtime.blas.parallel_gemm import LIMIT, PARALLEL_FOR, gemm_source, openblas
@@ -63,7 +63,7 @@ class _BlasLibrary:
     cut: dict[str, int] | None = None  # multi-threaded gemms, made at first use; None if SciPy is used
 
 
-_lock = threading.Lock()
+_lock = reentrant_lock()
 _library: _BlasLibrary | None = None
 
 

@@ -15,7 +15,6 @@ import ctypes
 import hashlib
 import os
 import sys
-import threading
 import weakref
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -25,7 +24,7 @@ import llvmlite.binding as ll
 import numpy as np
 
 from tracegrad.errors import PACKAGE, UnsupportedError
-from tracegrad.locks import wait_for_imports
+from tracegrad.locks import reentrant_lock, wait_for_imports
 from tracegrad.platform.libraries import c_functions
 from tracegrad.platform.object_files import symbols
 from tracegrad.platform.processes import at_fork, instruction_set
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
 
 # Held while machine code is made or loaded: LLVM is not concurrent, common code is made once, and a forked child
 # inherits nothing incomplete. It is reentrant, because a finalizer may need code while its thread makes some.
-LOCK = threading.RLock()
+LOCK = reentrant_lock()
 
 
 def _lock() -> None:

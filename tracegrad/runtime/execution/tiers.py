@@ -22,6 +22,7 @@ import numpy as np
 from tracegrad.errors import CapacityError, PerformanceWarning, located
 from tracegrad.ir import Graph, replayer
 from tracegrad.ir.interpreter import WATCHED
+from tracegrad.locks import reentrant_lock
 from tracegrad.platform.processes import at_fork
 from tracegrad.runtime.compile.code_store import machine_code, missing, unknown
 from tracegrad.runtime.execution.cost_model import (
@@ -227,7 +228,7 @@ class _Compiler:
         self._begin()
 
     def _begin(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = reentrant_lock()
         self._waiting: deque[weakref.ref[Any]] = deque()
         self._thread: threading.Thread | None = None
         self._now: weakref.ref[Any] | None = None

@@ -26,11 +26,11 @@ from __future__ import annotations
 
 import ctypes
 import operator
-import threading
 from collections.abc import Callable
 from typing import NamedTuple, SupportsIndex
 
 from tracegrad.llvmir.template import ir_template
+from tracegrad.locks import reentrant_lock
 from tracegrad.platform.processes import at_fork, instruction_set, usable_cpus
 from tracegrad.platform.threads import has_cpu_sets, has_posix_threads, monotonic_clock
 from tracegrad.runtime.compile import jit
@@ -53,7 +53,7 @@ class _Pool(NamedTuple):
     reset: Callable[[], None]
 
 
-_lock = threading.Lock()
+_lock = reentrant_lock()
 _pool: _Pool | None = None
 
 

@@ -24,6 +24,7 @@ from tracegrad.ir.builder import sliced
 from tracegrad.numpy_api.protocols import as_operand
 from tracegrad.ops import Carrier, DispatchLevel, Op, TapeCarrier
 from tracegrad.ops.calls.failure import failure, failure_number
+from tracegrad.ops.core.recorders import RECORDERS
 from tracegrad.ops.shape.linear import full
 from tracegrad.target.tuning import TUNING
 from tracegrad.trace.builder.abort import Restarts, RunsPlainly
@@ -212,15 +213,9 @@ class TraceBuilder(NodeRecorder):
             result = result.inner
         return result
 
-    @contextmanager
-    def outside(self) -> Iterator[None]:
+    def outside(self) -> _RecordingOutside:
         """Record into this trace although a region of it is being recorded (context manager)."""
-        inner, self.inner = self.inner, None
-        try:
-            with recording(self):
-                yield
-        finally:
-            self.inner = inner
+        return _RecordingOutside(self)
 
     def entered(self, tensor: object) -> Any:
         """The stand-in of a Tensor of the trace: the Tensor itself."""
@@ -474,6 +469,22 @@ class TraceBuilder(NodeRecorder):
         except Exception:  # of any class, because Python would have raised it
             return False
         return True
+
+
+class _RecordingOutside:
+    """Context in which values are recorded into a trace outside of the region that is being recorded. An interrupt
+    leaves no generator, which would restore the recorder when it is freed."""
+
+    def __init__(self, builder: TraceBuilder):
+        self.builder = builder
+
+    def __enter__(self) -> None:
+        self.before, RECORDERS.current = RECORDERS.current, self.builder
+        self.inner, self.builder.inner = self.builder.inner, None
+
+    def __exit__(self, *_: object) -> None:
+        self.builder.inner = self.inner
+        RECORDERS.current = self.before
 
 
 def current_trace() -> TraceBuilder | None:

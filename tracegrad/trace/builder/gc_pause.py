@@ -15,6 +15,7 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from weakref import WeakSet
 
+from tracegrad.locks import reentrant_lock
 from tracegrad.platform.processes import at_fork
 
 # The raised thresholds of the oldest generation (collections) and of the youngest (objects).
@@ -35,7 +36,7 @@ class _ThresholdState:
     """Collector thresholds shared by the threads of this process."""
 
     def __init__(self) -> None:
-        self.lock = threading.RLock()
+        self.lock = reentrant_lock()
         self.patient: WeakSet[_Within] = WeakSet()
         self.impatient: WeakSet[_Within] = WeakSet()
         self.before: Thresholds = gc.get_threshold()

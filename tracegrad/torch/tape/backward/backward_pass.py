@@ -407,6 +407,6 @@ def run(
             work.arrive(e, ct)
         work.run(nodes)
     finally:
+        STATE.enabled, STATE.sweep = mode, outer  # first, because a signal handler may raise after a call
         restore_traps(before)
-        STATE.enabled, STATE.sweep = mode, outer
     return work, [work.captured.get(e) for e in wanted]
