@@ -59,6 +59,8 @@ SECOND = {
     "nn.functional": True,
     "nn.init": False,
     "nn.utils": False,
+    "nn.utils.parametrizations": False,
+    "nn.utils.parametrize": False,
     "nn.utils.rnn": False,
     "optim": False,
     "optim.lr_scheduler": False,

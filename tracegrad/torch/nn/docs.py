@@ -70,6 +70,7 @@ kernel_size : int or tuple of int | Size of the windows.
 label_smoothing : float | Share of the uniform distribution in the target.
 lambd : float | Half of the width of the interval around 0.
 layer_norm_eps : float | `eps` of the normalizations.
+leave_parametrized : bool | Whether the present value stays, instead of the original.
 lengths : Tensor or sequence of int | Lengths of the sequences.
 log_input : bool | Whether the input is the logarithm of the mean.
 log_target : bool | Whether the target is given as logarithms.
@@ -100,6 +101,8 @@ num_features : int | Number C of channels.
 num_groups : int | Number of groups of channels.
 num_layers : int | Number of layers.
 num_parameters : int | Number of slopes: 1, or the number of channels.
+original : Tensor | Parameter or buffer that is computed.
+orthogonal_map : {"matrix_exp", "cayley", "householder"} | Map to orthogonal matrices; None chooses by the shape.
 out_channels : int | Number of channels of the output.
 out_features : int | Size of the last dimension of the output.
 output_padding : int or tuple of int | Number of additional elements at the end of each output dimension.
@@ -114,6 +117,7 @@ padding_side : {"right", "left"} | Side that is filled.
 padding_value : float | Element that fills.
 param : float | Slope of "leaky_relu".
 parameters : iterable of Tensor | Parameters.
+parametrization : Module | Module that computes the tensor, and what it is computed from by `right_inverse`.
 permutation : Tensor | Permutation.
 persistent : bool | Whether the `state_dict` has the buffer.
 pos_weight : Tensor or ndarray | Weights of positive targets.
@@ -135,13 +139,16 @@ std : float | Standard deviation.
 stride : int or tuple of int | Distance of the windows.
 swap : bool | Whether the smaller one of the two negative distances counts.
 tensor : Tensor | Tensor, which is filled in place.
+tensor_name : str | Name of the parameter or buffer.
 tensors : iterable of Tensor | Tensors.
 threshold : float | Threshold.
 total_length : int | Length of the padded sequences; by default that of the longest one.
 total_norm : Tensor | Norm of the gradients.
 track_running_stats : bool | Whether there are running statistics.
 unflattened_size : sequence of int | Sizes.
+unsafe : bool | Whether the dtype and the shape may change.
 upscale_factor : int | Factor r.
+use_trivialization : bool | Whether the values are multiplied by a matrix that is set with the weight.
 val : float | Value.
 value : float | Value.
 values : iterable | Parameters, Tensors or other objects.

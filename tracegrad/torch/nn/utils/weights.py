@@ -18,6 +18,41 @@ from tracegrad.torch.tape.tensors.random import randn
 __all__ = ["remove_spectral_norm", "remove_weight_norm", "spectral_norm", "weight_norm"]
 
 
+def norms(v: Any, dim: int | None) -> Any:
+    """Return the norms over all dimensions except `dim`, as WeightNorm does; one norm for None."""
+    if dim is None:
+        return v.norm()
+    others = [k for k in range(len(v.shape)) if k != dim % len(v.shape)]
+    return v.square().sum(others, keepdim=True).sqrt() if others else v.abs()
+
+
+def as_matrix(weight: Any, dim: int) -> Any:
+    """Return the weight as a matrix, with dimension `dim` first."""
+    return weight.movedim(dim, 0).reshape(weight.shape[dim], -1)
+
+
+def unit_vector(count: int, like: Any, eps: float) -> Any:
+    """Return a random vector of length 1, with the dtype of a weight."""
+    return F.normalize(randn(count, dtype=like.dtype), dim=0, eps=eps)
+
+
+def iterate(matrix: Any, u: Any, v: Any, count: int, eps: float) -> None:
+    """Improve the singular vectors `u` and `v` of the greatest singular value in place, `v` first."""
+    with no_grad():
+        for _ in range(count):
+            v.copy_(F.normalize(FUNCTIONS["mv"](matrix.mT, u), dim=0, eps=eps))
+            u.copy_(F.normalize(FUNCTIONS["mv"](matrix, v), dim=0, eps=eps))
+
+
+def spectral_dim(module: Any, name: str, n_power_iterations: int, dim: int | None) -> int:
+    """Return the dimension of a module's outputs in a weight; ValueError without power iterations."""
+    if n_power_iterations <= 0:
+        raise ValueError(f"Expected n_power_iterations to be positive, but got n_power_iterations={n_power_iterations}")
+    if dim is None:
+        return 1 if type(module).__name__.startswith("ConvTranspose") else 0
+    return dim % len(getattr(module, name).shape)
+
+
 class _WeightHook:
     """Hook that computes the attribute `name` of a module before each call."""
 
@@ -41,16 +76,9 @@ class WeightNorm(_WeightHook):
     def __init__(self, name: str, dim: int | None):
         self.name, self.dim = name, dim
 
-    def norm(self, v: Any) -> Any:
-        """Return the norms over all dimensions except `dim`."""
-        if self.dim is None:
-            return v.norm()
-        others = [k for k in range(len(v.shape)) if k != self.dim % len(v.shape)]
-        return v.square().sum(others, keepdim=True).sqrt() if others else v.abs()
-
     def compute(self, module: Any, training: bool) -> Any:
         v = getattr(module, f"{self.name}_v")
-        return v * (getattr(module, f"{self.name}_g") / self.norm(v))
+        return v * (getattr(module, f"{self.name}_g") / norms(v, self.dim))
 
 
 class SpectralNorm(_WeightHook):
@@ -61,19 +89,12 @@ class SpectralNorm(_WeightHook):
     def __init__(self, name: str, n_power_iterations: int, eps: float, dim: int):
         self.name, self.n_power_iterations, self.eps, self.dim = name, n_power_iterations, eps, dim
 
-    def matrix(self, weight: Any) -> Any:
-        """Return the weight as a matrix, with dimension `dim` first."""
-        return weight.movedim(self.dim, 0).reshape(weight.shape[self.dim], -1)
-
     def compute(self, module: Any, training: bool) -> Any:
         weight = getattr(module, f"{self.name}_orig")
         u, v = getattr(module, f"{self.name}_u"), getattr(module, f"{self.name}_v")
-        matrix = self.matrix(weight)
+        matrix = as_matrix(weight, self.dim)
         if training:
-            with no_grad():
-                for _ in range(self.n_power_iterations):
-                    v.copy_(F.normalize(FUNCTIONS["mv"](matrix.mT, u), dim=0, eps=self.eps))
-                    u.copy_(F.normalize(FUNCTIONS["mv"](matrix, v), dim=0, eps=self.eps))
+            iterate(matrix, u, v, self.n_power_iterations, self.eps)
             u, v = u.clone(), v.clone()
         return weight / FUNCTIONS["dot"](u, FUNCTIONS["mv"](matrix, v))
 
@@ -109,7 +130,7 @@ def weight_norm(module: Any, name: str = "weight", dim: int | None = 0) -> Any:
     """
     hook, weight = WeightNorm(name, dim), getattr(module, name)
     delattr(module, name)
-    module.register_parameter(f"{name}_g", Parameter(hook.norm(weight.detach())))
+    module.register_parameter(f"{name}_g", Parameter(norms(weight.detach(), dim)))
     module.register_parameter(f"{name}_v", Parameter(weight.detach().clone()))
     if any(other == name for _, other in _hooks_of(module)):
         raise RuntimeError(f"Cannot register two weight_norm hooks on the same parameter {name}")
@@ -142,17 +163,13 @@ def spectral_norm(
     >>> sorted(name for name, _ in spectral_norm(Linear(2, 3)).named_buffers())
     ['weight_u', 'weight_v']
     """
-    if n_power_iterations <= 0:
-        raise ValueError(f"Expected n_power_iterations to be positive, but got n_power_iterations={n_power_iterations}")
-    if dim is None:
-        dim = 1 if type(module).__name__.startswith("ConvTranspose") else 0
+    dim = spectral_dim(module, name, n_power_iterations, dim)
     hook, weight = SpectralNorm(name, n_power_iterations, eps, dim), getattr(module, name)
     delattr(module, name)
     module.register_parameter(f"{name}_orig", weight)
-    height, width = hook.matrix(weight.detach()).shape
+    height, width = as_matrix(weight.detach(), dim).shape
     for ending, count in (("u", height), ("v", width)):
-        vector = F.normalize(randn(count, dtype=weight.dtype), dim=0, eps=eps)
-        module.register_buffer(f"{name}_{ending}", vector)
+        module.register_buffer(f"{name}_{ending}", unit_vector(count, weight, eps))
     module.__dict__[name] = weight.detach()
     _install(module, hook)
     return module
