@@ -298,3 +298,12 @@ def test_a_variational_step_compiles() -> None:
         results.append([float(function()) for _ in range(5)])
     assert results[1] == pytest.approx(results[0], rel=1e-12)
     assert results[0][-1] < results[0][0]
+
+
+def test_a_trace_reads_the_distributions_within_those_from_outside() -> None:
+    prior = D.Independent(D.Normal(t([0.0, 1.0]), t([1.0, 2.0])), 1)
+    compiled = tg.trace(lambda loc: D.kl_divergence(D.Independent(D.Normal(loc, t([1.0, 2.0])), 1), prior))
+    assert [float(compiled(t([0.0, 1.0 + shift]))) for shift in (0.0, 2.0)] == [0.0, 0.5]
+    prior.base_dist.loc += 2.0
+    assert float(compiled(t([2.0, 3.0]))) == 0.0
+    assert compiled.cache_info().traces == 1

@@ -32,7 +32,8 @@ from tracegrad.utils.pair_registry import PairRegistry
 
 __all__ = ["kl_divergence", "register_kl"]
 
-_REGISTRY = PairRegistry()
+_FORMULAS: dict[tuple[type, type], Callable[..., Any]] = {}  # traced code reads it, and traces the formula
+_REGISTRY = PairRegistry(_FORMULAS)
 _where = FUNCTIONS["where"]
 
 
@@ -66,12 +67,12 @@ def kl_divergence(p: Any, q: Any) -> Any:
     >>> kl_divergence(Normal(0.0, 1.0), Normal(1.0, 1.0))
     tensor(0.5000)
     """
-    function = _REGISTRY.find(type(p), type(q))
-    if function is None:
+    pair = _REGISTRY.find(type(p), type(q))
+    if pair is None:
         raise NotImplementedError(
             f"No KL(p || q) is implemented for p type {type(p).__name__} and q type {type(q).__name__}"
         )
-    return function(p, q)
+    return _FORMULAS[pair](p, q)
 
 
 # -- general ones --------------------------------------------------------------------------------------------------
