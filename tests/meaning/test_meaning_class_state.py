@@ -45,7 +45,11 @@ HELD: dict[str, tuple[Callable[[], Any], Callable[[Any], Any], Callable[[Any], A
         lambda h: h.pop("a", None),
     ),
     "a weak set": (lambda: weakref.WeakSet([RATE]), len, lambda h: h.clear()),
-    "a partial": (lambda: functools.partial(dict, k=2.0), lambda h: h()["k"], lambda h: h.keywords.update(k=3.0)),
+    "a partial": (  # a method itself since Python 3.14
+        lambda: staticmethod(functools.partial(dict, k=2.0)),
+        lambda h: h()["k"],
+        lambda h: h.keywords.update(k=3.0),
+    ),
     "a bytearray": (lambda: bytearray(b"abc"), lambda h: h[0], lambda h: h.__setitem__(0, h[0] + 1)),
     "a generator of random numbers": (
         lambda: np.random.default_rng(0),

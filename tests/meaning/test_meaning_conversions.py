@@ -15,6 +15,7 @@ from meaning import program
 
 import tracegrad as tg
 from tracegrad.trace.rewriting.call_sites import marked, unmarked
+from tracegrad.trace.rewriting.loop_entry import entering
 
 ROWS = [
     np.array([1.37, -2.5, 3.25]),
@@ -289,12 +290,12 @@ def _names(x: Any) -> tuple[str, ...]:
     return getattr(x, "co_names", ())
 
 
-def test_marked_code_is_as_long_and_can_be_had_back() -> None:
+def test_marked_code_is_as_long_but_for_entrances_of_loops_and_can_be_had_back() -> None:
     def f(x: Any) -> Any:
         return [float(v) for v in x], (lambda y: max(int(y), 0))(x), float
 
     code = marked(f.__code__)
-    assert len(code.co_code) == len(f.__code__.co_code)
+    assert len(code.co_code) == len(entering(f.__code__).co_code)
     # Since Python 3.12 the code of a list comprehension is that of the function around it.
     assert {"float()", "max()", "int()"} <= {name for c in (code, *code.co_consts) for name in _names(c)}
     assert unmarked(code) == f.__code__

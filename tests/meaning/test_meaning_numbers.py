@@ -959,6 +959,9 @@ def test_compiled_checks(trace: Any) -> Any:
         yield attempt(f, np.arange(3.0), n, q)
 
 
+_OUTSIDE_OF_SQRT = "math domain error|expected a nonnegative input"  # since Python 3.14 the latter
+
+
 def test_one_compiled_check_serves_all_implicit_guards() -> None:
     f = tg.trace(lambda a, b: (a / b + math.sqrt(a) + math.log(b), a**b))
     assert f(2.0, 3.0) == pytest.approx((2 / 3 + math.sqrt(2) + math.log(3), 8.0))
@@ -968,7 +971,7 @@ def test_one_compiled_check_serves_all_implicit_guards() -> None:
     assert f(4.0, 2.0) == pytest.approx((4.0 + math.log(2), 16.0))
     with pytest.raises(ZeroDivisionError):
         f(2.0, 0.0)
-    with pytest.raises(ValueError, match="math domain error"):
+    with pytest.raises(ValueError, match=_OUTSIDE_OF_SQRT):
         f(-2.0, 3.0)
     assert f(2.0, 3.0) == pytest.approx((2 / 3 + math.sqrt(2) + math.log(3), 8.0))
     assert f.cache_info().traces == 1

@@ -464,6 +464,7 @@ PYTHONS = (
 )
 
 
+@pytest.mark.filterwarnings("ignore:complex.. argument 'real' must be a real number:DeprecationWarning")  # since 3.14
 @pytest.mark.parametrize("function", PYTHONS)
 def test_complex_numbers_of_pythons_are_numbers_of_the_trace(function: Any) -> None:
     f, x, y = tg.trace(function), np.array([0.3, 0.4]), np.array([0.31, 0.42])

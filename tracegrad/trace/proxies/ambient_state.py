@@ -232,7 +232,8 @@ _CONTEXT = ("getcontext", "setcontext")
 def of_settings(world: Any, x: Any) -> Any:
     """Guard the settings of the module that a function, a class or an instance belongs to. Returns a stand-in for a
     function that hands out mutable settings, which no trace could see change; None for all others."""
-    read = _SETTINGS.get(x.__module__ if hasattr(x, "__module__") else type(x).__module__)
+    module = x.__module__ if hasattr(x, "__module__") else type(x).__module__
+    read = _SETTINGS.get(module.removeprefix("_")) if isinstance(module, str) else None  # or that of the C code
     if read is None or world.once:
         return None
     if getattr(x, "__name__", "") in _CONTEXT:

@@ -67,9 +67,12 @@ def instance_attribute(owner: object, name: str) -> Source:
 
 
 # -- special names of Python ------------------------------------------------------------------------------------------
+# The members of a class that make its annotations, since Python 3.14 when they are first read.
+ANNOTATION_MEMBERS = frozenset(["__annotate__", "__annotate_func__", "__annotations_cache__", "__classdictcell__"])
 # The metadata that Python itself stores in functions and classes; it is assumed not to change.
 LABELS = {
     *vars(type("_", (), {})),
+    *ANNOTATION_MEMBERS,
     "__abstractmethods__",
     "__annotations__",
     "__class_getitem__",

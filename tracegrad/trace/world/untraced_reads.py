@@ -31,7 +31,7 @@ from tracegrad.trace.bytecode.nested_code import code_objects
 from tracegrad.trace.effects.effects import fixed
 from tracegrad.trace.proxies import function_metadata, function_proxies
 from tracegrad.trace.proxies.ambient_state import of_settings
-from tracegrad.trace.proxies.class_attributes import LABELS
+from tracegrad.trace.proxies.class_attributes import ANNOTATION_MEMBERS, LABELS
 from tracegrad.trace.proxies.opaque_state import (
     ObjectState,
     UnreadableState,
@@ -368,6 +368,8 @@ class Natives:
         """Add the classes and functions reachable from the known ones."""
         for cls, methods in list(self._classes.items()):
             for name, value in [item for c in cls.__mro__ for item in vars(c).items()]:
+                if name in ANNOTATION_MEMBERS:
+                    continue
                 if name not in self._names and not name.startswith("__") and name != "_missing_":
                     continue
                 if isinstance(value, type):
