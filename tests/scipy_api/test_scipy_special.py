@@ -300,7 +300,7 @@ def test_gamma_of_math_has_pythons_values_errors_and_two_derivatives() -> None:
     for x in (0.5, 3.0, -1.5, 20.3, 5, math.inf):
         assert f(x) == pytest.approx(math.gamma(x), rel=1e-14)
     for x, error in ((0.0, ValueError), (-2.0, ValueError), (200.0, OverflowError)):
-        with pytest.raises(error, match="math"):
+        with pytest.raises(error, match=r"math|expected a noninteger"):  # since Python 3.14 the latter
             f(x)
     derivative = tg.grad(lambda x: math.gamma(x))
     for x in (0.5, -1.5, 4.2):

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.interpolate
+import scipy.signal
 
 import tracegrad as tg
 from tracegrad import tree
@@ -126,9 +127,17 @@ def test_each_function_has_scipys_value_or_is_refused_by_name(package: str) -> N
     assert len(wrong) > 10
 
 
+@pytest.mark.filterwarnings("ignore:.lagrange. is deprecated:DeprecationWarning")  # since SciPy 1.18
 def test_lagrange_polynomials_are_scipys() -> None:
     points, values = np.array([0.0, 1.0, 2.0, 4.0]), np.array([1.0, -1.0, 0.5, 3.0])
     at = tg.trace(lambda y: scipy.interpolate.lagrange(points, y)(2.5))
     np.testing.assert_allclose(at(values), scipy.interpolate.lagrange(points, values)(2.5), rtol=1e-13)
     basis = [scipy.interpolate.lagrange(points, e)(2.5) for e in np.eye(4)]
     np.testing.assert_allclose(tg.grad(at)(values), basis, rtol=1e-13)
+
+
+def test_a_c_function_without_a_shadow_is_refused_by_name() -> None:
+    row = np.ones(3)
+    smoothed = tg.trace(lambda x: scipy.signal.sepfir2d(x, row, row))
+    with pytest.raises(tg.UnsupportedError, match=r"scipy\.signal\.sepfir2d"):
+        smoothed(np.ones((8, 8)))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import importlib
 import sys
+import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -139,6 +140,11 @@ def public_name(x: Any) -> str:
     return f"{home}.{name}" if getattr(sys.modules.get(home), name, None) is x else ""
 
 
+def _refuse_carriers(name: str, *_: object, **__: object) -> object:
+    """Refuse to call a C function of SciPy that has no shadow: no frame of it would tell its name."""
+    raise registry.refuse(name)
+
+
 @functools.lru_cache(maxsize=4096)
 def shadow_of(function: Any) -> Any:
     """Return the shadow of a SciPy function; None if it needs none, or is unknown."""
@@ -148,6 +154,8 @@ def shadow_of(function: Any) -> Any:
         return None
     _import(package)
     replacement = SHADOWS.get(name)
+    if replacement is None and isinstance(function, types.BuiltinFunctionType):
+        replacement = functools.partial(_refuse_carriers, name)
     if replacement is None or isinstance(replacement, type):
         return replacement
 
