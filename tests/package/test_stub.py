@@ -22,7 +22,7 @@ import tracegrad as tg
 from tracegrad.torch.exports import NAMES
 from tracegrad.torch.functions.core.out import with_out
 from tracegrad.torch.functions.core.registry import METHODS
-from tracegrad.torch.tape.tensors import factories
+from tracegrad.torch.tape.tensors import factories, ranges
 
 PACKAGE = Path(tg.__file__).parent
 
@@ -74,7 +74,7 @@ SECOND = {
 
 # What is a Tensor whatever it is made from. PyTorch's other names give arrays for arrays.
 DRAWN = {"binomial", "poisson", "rand", "randn", "randint", "randperm"}
-TENSORS = {*factories.__all__, *DRAWN} - {"is_tensor"}
+TENSORS = {*factories.__all__, *ranges.__all__, *DRAWN} - {"is_tensor"}
 
 Parameter = inspect.Parameter
 
@@ -253,6 +253,7 @@ def test_what_the_stub_calls_a_tensor_is_one() -> None:
         **dict.fromkeys(("zeros", "ones", "empty", "rand", "randn"), size),
         **dict.fromkeys(("arange", "eye", "randperm"), (2,)),
         **dict.fromkeys(("linspace", "logspace"), (0, 1, 2)),
+        **dict.fromkeys(("tril_indices", "triu_indices"), (2, 2)),
         "binomial": (x, x / 2),
         "full": (size, 1.0),
         "full_like": (x, 1.0),

@@ -25,6 +25,7 @@ from tracegrad.torch.nn.linear import Bilinear as Bilinear
 from tracegrad.torch.nn.parameter import Buffer as Buffer
 from tracegrad.torch.nn.activation import CELU as CELU
 from tracegrad.torch.nn.loss import CTCLoss as CTCLoss
+from tracegrad.torch.nn.reshaping import ChannelShuffle as ChannelShuffle
 from tracegrad.torch.nn.reshaping import CircularPad1d as CircularPad1d
 from tracegrad.torch.nn.reshaping import CircularPad2d as CircularPad2d
 from tracegrad.torch.nn.reshaping import CircularPad3d as CircularPad3d

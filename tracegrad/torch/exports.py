@@ -17,7 +17,16 @@ from tracegrad.torch.functions.core.registry import FUNCTIONS
 from tracegrad.torch.functions.nn import nn_functional
 from tracegrad.torch.functions.of_methods import OF_METHODS
 from tracegrad.torch.tape import Tensor
-from tracegrad.torch.tape.tensors import conversion, devices, dtypes, factories, legacy_types, printing, random
+from tracegrad.torch.tape.tensors import (
+    conversion,
+    devices,
+    dtypes,
+    factories,
+    legacy_types,
+    printing,
+    random,
+    ranges,
+)
 
 __all__ = ["NAMES"]
 
@@ -26,7 +35,7 @@ _LAYERS = (
     "adaptive_avg_pool1d", "avg_pool1d", "celu", "conv1d", "conv2d", "conv3d", "conv_transpose1d",
     "conv_transpose2d", "conv_transpose3d", "cosine_embedding_loss", "cosine_similarity",
     "dropout", "group_norm", "hardshrink", "hinge_embedding_loss", "layer_norm", "margin_ranking_loss",
-    "max_pool1d", "max_pool2d", "max_pool3d", "pairwise_distance", "pdist", "pixel_shuffle",
+    "channel_shuffle", "max_pool1d", "max_pool2d", "max_pool3d", "pairwise_distance", "pdist", "pixel_shuffle",
     "pixel_unshuffle", "prelu", "rms_norm", "selu", "threshold", "triplet_margin_loss",
 )  # fmt: skip
 
@@ -73,7 +82,7 @@ NAMES: dict[str, Any] = {
     **{name: getattr(modes, name) for name in modes.__all__ if name not in ("STATE", "as_usual")},
     **{
         name: getattr(module, name)
-        for module in (dtypes, device, devices, factories, legacy_types, random, conversion)
+        for module in (dtypes, device, devices, factories, legacy_types, random, ranges, conversion)
         for name in module.__all__
     },
     **{name: getattr(formats, name) for name in formats.__all__ if name not in ("check_format", "with_memory")},

@@ -14,13 +14,13 @@ import pytest
 import tracegrad as tg
 from tracegrad import Tensor, trace
 from tracegrad.errors import DTypeError, UnsupportedError
-from tracegrad.torch.tape.tensors import dtypes, factories, random
+from tracegrad.torch.tape.tensors import dtypes, factories, random, ranges
 from tracegrad.torch.tape.tensors.printing import text_of
 
 # The names that the expressions below are written in: those of the package.
 NAMES: dict[str, Any] = {
     **dtypes.DTYPES,
-    **{name: getattr(module, name) for module in (factories, random) for name in module.__all__},
+    **{name: getattr(module, name) for module in (factories, ranges, random) for name in module.__all__},
     "np": np,
 }
 
@@ -227,7 +227,7 @@ def test_the_default_dtype_is_that_of_python_floats_only() -> None:
 
 def test_arrays_made_in_a_trace_are_nodes_of_its_graph() -> None:
     def program(x: Any) -> Any:
-        made_here = [factories.zeros(3), factories.full((3,), 2.0), factories.arange(3.0), factories.linspace(0, 1, 3)]
+        made_here = [factories.zeros(3), factories.full((3,), 2.0), ranges.arange(3.0), ranges.linspace(0, 1, 3)]
         return sum((t.array for t in made_here), x)
 
     result = trace(program)(np.ones(3))

@@ -13,7 +13,8 @@ from tracegrad.torch.distributions.distribution import Distribution
 from tracegrad.torch.functions.core.registry import FUNCTIONS
 from tracegrad.torch.modes import no_grad
 from tracegrad.torch.tape.tensors.dtypes import finfo
-from tracegrad.torch.tape.tensors.factories import arange, eye, full_like
+from tracegrad.torch.tape.tensors.factories import eye, full_like
+from tracegrad.torch.tape.tensors.ranges import arange
 
 __all__ = ["Categorical", "Multinomial", "OneHotCategorical", "OneHotCategoricalStraightThrough"]
 

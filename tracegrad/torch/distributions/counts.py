@@ -21,8 +21,9 @@ from tracegrad.torch.functions.core.registry import FUNCTIONS
 from tracegrad.torch.functions.math import special
 from tracegrad.torch.modes import no_grad
 from tracegrad.torch.nn import functional as F
-from tracegrad.torch.tape.tensors.factories import arange, zeros_like
+from tracegrad.torch.tape.tensors.factories import zeros_like
 from tracegrad.torch.tape.tensors.random import binomial, poisson, rand
+from tracegrad.torch.tape.tensors.ranges import arange
 
 __all__ = ["Bernoulli", "Binomial", "ContinuousBernoulli", "Geometric", "NegativeBinomial", "Poisson"]
 

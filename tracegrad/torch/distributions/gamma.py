@@ -12,7 +12,8 @@ from tracegrad.torch.distributions.exp_family import ExponentialFamily
 from tracegrad.torch.distributions.utils import EULER, broadcast_all
 from tracegrad.torch.functions.core.registry import FUNCTIONS
 from tracegrad.torch.functions.math import special
-from tracegrad.torch.tape.tensors.factories import arange, zeros_like
+from tracegrad.torch.tape.tensors.factories import zeros_like
+from tracegrad.torch.tape.tensors.ranges import arange
 
 __all__ = ["Beta", "Chi2", "Dirichlet", "Exponential", "Gamma", "InverseGamma", "Pareto", "Weibull"]
 

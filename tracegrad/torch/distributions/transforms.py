@@ -35,7 +35,8 @@ from tracegrad.torch.distributions.utils import tril_matrix_to_vec, vec_to_tril_
 from tracegrad.torch.functions.core.registry import FUNCTIONS
 from tracegrad.torch.nn import functional as F
 from tracegrad.torch.tape.tensors.dtypes import finfo
-from tracegrad.torch.tape.tensors.factories import arange, eye
+from tracegrad.torch.tape.tensors.factories import eye
+from tracegrad.torch.tape.tensors.ranges import arange
 
 __all__ = [
     "AbsTransform",

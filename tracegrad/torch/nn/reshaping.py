@@ -12,6 +12,7 @@ from tracegrad.torch.nn.module import Module
 from tracegrad.typing import Array
 
 __all__ = [
+    "ChannelShuffle",
     "CircularPad1d",
     "CircularPad2d",
     "CircularPad3d",
@@ -81,6 +82,26 @@ class Unflatten(Module):
 
     def extra_repr(self) -> str:
         return f"dim={self.dim}, unflattened_size={self.unflattened_size}"
+
+
+class ChannelShuffle(Module):
+    """The channels of groups in turn.
+
+    >>> import tracegrad as tg
+    >>> ChannelShuffle(2)(tg.arange(4.0).reshape(1, 4, 1)).flatten().tolist()
+    [0.0, 2.0, 1.0, 3.0]
+    """
+
+    def __init__(self, groups: int):
+        super().__init__()
+        self.groups = groups
+
+    def forward(self, input: Array) -> Any:
+        """Return the output."""
+        return F.channel_shuffle(input, self.groups)
+
+    def extra_repr(self) -> str:
+        return f"groups={self.groups}"
 
 
 class PixelShuffle(Module):

@@ -296,3 +296,33 @@ def slice_scatter(
 @one_node("SliceScatterBackward0")
 def _slice_scatter(x: Array, src: Array, *, dim: int, piece: tuple[Any, Any, Any]) -> Any:
     return written(x, _at(slice(*piece), dim), src)
+
+
+@function("diagonal_scatter")
+def diagonal_scatter(input: ArrayLike, src: Array, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+    """Return the input with `src` on the diagonal of two dimensions.
+
+    >>> import numpy as np
+    >>> diagonal_scatter(np.zeros((2, 2)), np.ones(2)).tolist()
+    [[1.0, 0.0], [0.0, 1.0]]
+    """
+    x, src = arrays(input, src)
+    i, j = dim_of(dim1, len(x.shape)), dim_of(dim2, len(x.shape))
+    rows, columns = np.arange(x.shape[i]), np.arange(x.shape[j])
+    count = int(np.sum(rows[:, None] + offset == columns))
+    expected = (*(n for k, n in enumerate(x.shape) if k not in (i, j)), count)
+    if src.shape != expected:
+        raise size_error(
+            f"expected src to have a size equal to the slice of self. src size = {lengths(src.shape)}, "
+            f"slice size = {lengths(expected)}"
+        )
+    return _diagonal_scatter(x, to_dtype(src, x.dtype), offset=offset, dims=(i, j))
+
+
+@one_node("DiagonalScatterBackward0")
+def _diagonal_scatter(x: Array, src: Array, *, offset: int, dims: tuple[int, int]) -> Any:
+    order = [k for k in range(len(x.shape)) if k not in dims]
+    matrices = linear.transpose(x, perm=(*order, *dims))
+    k = np.arange(src.shape[-1])
+    result = written(matrices, (..., k + max(-offset, 0), k + max(offset, 0)), src)
+    return linear.transpose(result, perm=tuple(np.argsort((*order, *dims)).tolist()))

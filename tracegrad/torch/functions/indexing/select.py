@@ -10,7 +10,7 @@ from tracegrad.avals import is_literal
 from tracegrad.errors import located
 from tracegrad.numpy_api import boolean_mask as numpy_chosen
 from tracegrad.numpy_api.duplicate_indices import replaced_nothing
-from tracegrad.numpy_api.joining import picked
+from tracegrad.numpy_api.joining import along, picked
 from tracegrad.numpy_api.operands import array, arrays, constant, operand, operands, peer_of, size_of, to_dtype
 from tracegrad.numpy_api.selection import positions
 from tracegrad.ops.core.op import named, one_node
@@ -93,7 +93,9 @@ def index_grid(index: Any, dim: int, rank: int) -> list[Operand]:
 
 def checked_index(name: str, x: Array, index: Any, dim: int) -> Any:
     index = _integers(name, index)
-    if len(index.shape) != len(x.shape):
+    if not size_of(index):
+        return index
+    if len(index.shape) != len(x.shape) and max(len(index.shape), len(x.shape)) > 1:
         raise size_error("Index tensor must have the same number of dimensions as input tensor")
     for d, (n, m) in enumerate(zip(index.shape, x.shape)):
         if d != dim and n > m:
@@ -116,6 +118,8 @@ def gather(input: Array, dim: int, index: Any) -> Array:
     x, index = arrays(input, index)
     k = dim_of(dim, len(x.shape))
     index = checked_index("gather", x, index, k)
+    if not size_of(index):
+        return linear.reshape(along(linear.reshape(x, shape=(size_of(x),)), 0, 0, 0), shape=index.shape)
     if not x.shape:
         return _take(x, index)
     return named("GatherBackward0", ops.gather(x, *index_grid(index, k, len(x.shape)), axes=tuple(range(len(x.shape)))))
@@ -292,7 +296,10 @@ def masked_scatter(input: Array, mask: Array, source: Array) -> Array:
     text = "masked_scatter: expected self and source to have same dtypes but got{A} and {B}"
     require_one_dtype(input, source, text)
     x, chosen, values = arrays(input, mask, source)
-    result: Array = _masked_scatter(x, _mask("masked_scatter", chosen), to_dtype(values, x.dtype))
+    shape = broadcast_shapes(x.shape, chosen.shape)
+    result: Array = _masked_scatter(
+        x if x.shape == shape else expanded(x, shape), _mask("masked_scatter", chosen), to_dtype(values, x.dtype)
+    )
     return result
 
 

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
+from tracegrad.errors import located
 from tracegrad.numpy_api import selection as numpy_selection
 from tracegrad.numpy_api import shapes as numpy_shapes
 from tracegrad.numpy_api.joining import along, picked, slice_along
 from tracegrad.numpy_api.operands import constant, peer_of, size_of
 from tracegrad.numpy_api.registry import refuse
-from tracegrad.ops.core.op import named, one_node
+from tracegrad.ops.core.op import Carrier, named, one_node
 from tracegrad.ops.shape import linear, stack_split
 from tracegrad.torch.functions.core.dims import (
     copied,
@@ -44,6 +45,8 @@ def narrow(input: ArrayLike, dim: int, start: int, length: int) -> Array:
     [1, 2, 3]
     """
     x = one(input)
+    if not x.shape:
+        raise RuntimeError(located("narrow() cannot be applied to a 0-dim tensor."))
     k = dim_of(dim, len(x.shape))
     first, count, n = start.__index__(), length.__index__(), x.shape[k]
     if count < 0:
@@ -100,7 +103,7 @@ def unbind(input: ArrayLike, dim: int = 0) -> tuple[Any, ...]:
     return parts
 
 
-@function("split")
+@function("split", "unsafe_split")
 def split(
     tensor: ArrayLike, split_size_or_sections: int | tuple[int, ...] | list[int], dim: int = 0
 ) -> tuple[Operand, ...]:
@@ -145,7 +148,7 @@ def split_with_sizes(input: ArrayLike, split_sizes: Sequence[int], dim: int = 0)
     return parts
 
 
-@function("chunk")
+@function("chunk", "unsafe_chunk")
 def chunk(input: ArrayLike, chunks: int, dim: int = 0) -> tuple[Array, ...]:
     """Split along `dim` into at most `chunks` parts of one size; the last one may be smaller.
 
@@ -163,9 +166,7 @@ def chunk(input: ArrayLike, chunks: int, dim: int = 0) -> tuple[Array, ...]:
 
 
 @function("tensor_split")
-def tensor_split(
-    input: ArrayLike, indices_or_sections: int | tuple[int, ...] | list[int], dim: int = 0
-) -> tuple[Array, ...]:
+def tensor_split(input: ArrayLike, indices_or_sections: int | Sequence[int] | Array, dim: int = 0) -> tuple[Array, ...]:
     """Split along `dim` into a number of parts of nearly one size, or at indices.
 
     >>> [x.tolist() for x in tensor_split(np.arange(5), 2)], [x.tolist() for x in tensor_split(np.arange(5), (1, 3))]
@@ -176,10 +177,13 @@ def tensor_split(
         raise size_error("tensor_split expected at least a 1-dimensional tensor, but got a tensor with 0 dims")
     k = dim_of(dim, len(x.shape))
     n = x.shape[k]
-    if isinstance(indices_or_sections, tuple | list):
-        bounds = [0, *integers((indices_or_sections,)), n]
+    where: Any = indices_or_sections
+    if isinstance(indices_or_sections, Carrier | np.ndarray) and indices_or_sections.shape:
+        where = where.tolist()
+    if isinstance(where, tuple | list):
+        bounds = [0, *integers((where,)), n]
     else:
-        sections = indices_or_sections.__index__()
+        sections = where.__index__()
         if sections <= 0:
             raise size_error(f"number of sections must be larger than 0, got {sections}")
         each, extra = divmod(n, sections)
@@ -480,6 +484,8 @@ def roll(input: Array, shifts: int | Sequence[int], dims: int | Sequence[int] | 
     """
     x = one(input)
     by = integers((shifts,))
+    if not by:
+        raise size_error("`shifts` required")
     if dims is None and len(by) == 1:
         return _rolled(x, shifts=by, dims=None)
     along_dims = () if dims is None else integers((dims,))

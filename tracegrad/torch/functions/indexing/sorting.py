@@ -22,7 +22,7 @@ from tracegrad.ops.shape.linear import cast, reshape
 from tracegrad.torch.functions.core.dims import dim_of, index_error, lengths, one, size_error
 from tracegrad.torch.functions.core.registry import function
 from tracegrad.torch.functions.core.return_types import return_type
-from tracegrad.typing import Array, ArrayLike, Shape
+from tracegrad.typing import Array, ArrayLike, NDArray, Shape
 
 if TYPE_CHECKING:
     from tracegrad.ops.core.dispatch import Holder
@@ -274,18 +274,30 @@ def unique(
     [1, 3]
     """
     x = one(input)
-    known: Any = getattr(x, "_known", None)
-    plain = x if known is None else known()
-    if plain is None:
-        raise refuse("unique", "the shape of its result depends on values")
+    plain = _plain("unique", x)
     axis = None if dim is None else dim_of(dim, len(x.shape))
     _, first, inverse, counts = np.unique(
         plain, return_index=True, return_inverse=True, return_counts=True, axis=axis, equal_nan=False
     )
+    inverse = inverse.reshape(x.shape if axis is None else (x.shape[axis],))
+    return _first_values(
+        x, first, axis, [v for v, wanted in ((inverse, return_inverse), (counts, return_counts)) if wanted]
+    )
+
+
+def _plain(name: str, x: Any) -> NDArray:
+    """Return the elements as an ndarray; an error if they are not known, as in a traced function."""
+    known: Any = getattr(x, "_known", None)
+    plain: NDArray | None = x if known is None else known()
+    if plain is None:
+        raise refuse(name, "the shape of its result depends on values")
+    return plain
+
+
+def _first_values(x: Array, first: NDArray, axis: int | None, extras: list[NDArray]) -> Any:
+    """Return the elements or slices at the positions `first`, alone or with more results."""
     peer = peer_of(x)
     values = _first_of_each(x, constant(first, peer), dim=axis)
-    inverse = inverse.reshape(x.shape if axis is None else (x.shape[axis],))
-    extras = [v for v, wanted in ((inverse, return_inverse), (counts, return_counts)) if wanted]
     return (values, *(constant(v, peer) for v in extras)) if extras else values
 
 
@@ -294,3 +306,28 @@ def _first_of_each(x: Array, first: Any, *, dim: int | None) -> Any:
     if dim is None:
         return gather(reshape(x, shape=(size_of(x),)), first, axes=(0,))
     return picked(x, first, dim)
+
+
+@function("unique_consecutive")
+def unique_consecutive(
+    input: ArrayLike, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
+) -> Any:
+    """Return the first of each run of equal values, or of equal slices along `dim`.
+
+    It cannot be called in a traced function, because the shape of the result depends on values.
+
+    >>> unique_consecutive(np.array([1, 1, 2, 1]), return_counts=True)
+    (array([1, 2, 1]), array([2, 1, 1]))
+    """
+    x = one(input)
+    plain = _plain("unique_consecutive", x)
+    axis = None if dim is None else dim_of(dim, len(x.shape))
+    rows = plain.reshape(-1, 1) if axis is None else np.moveaxis(plain, axis, 0).reshape(plain.shape[axis], -1)
+    begins = np.ones(len(rows), bool)
+    begins[1:] = (rows[1:] != rows[:-1]).any(1)
+    first = np.flatnonzero(begins)
+    inverse = (np.cumsum(begins) - 1).reshape(x.shape if axis is None else len(rows))
+    counts = np.diff(first, append=len(rows))
+    return _first_values(
+        x, first, axis, [v for v, wanted in ((inverse, return_inverse), (counts, return_counts)) if wanted]
+    )

@@ -21,7 +21,7 @@ from tracegrad.ops.core.op import named, one_node
 from tracegrad.ops.elementwise.table import equal, multiply, square, subtract, where
 from tracegrad.ops.linalg import solve as linalg
 from tracegrad.ops.linalg.contraction import matmul_any, matrix_transpose
-from tracegrad.ops.shape.linear import broadcast_to, reduce_sum, reshape
+from tracegrad.ops.shape.linear import reduce_sum, reshape
 from tracegrad.torch.functions.core.dims import copied, dim_of, one, size_error
 from tracegrad.torch.functions.core.operands import in_floats
 from tracegrad.torch.functions.core.parameter_table import FUNCTION_DOCS
@@ -32,11 +32,12 @@ from tracegrad.torch.functions.indexing.slicing import diagonal as _diagonal
 from tracegrad.torch.functions.linalg.matrix_errors import LinAlgError, factors
 from tracegrad.torch.functions.linalg.norms import cond, matrix_norm, norm, vector_norm
 from tracegrad.torch.functions.linalg.tensor_equations import tensorinv, tensorsolve, vander
+from tracegrad.torch.functions.linalg.triangular import solve_triangular
 from tracegrad.torch.functions.math.complex import conj
 from tracegrad.typing import Array, ArrayLike
 
 if TYPE_CHECKING:
-    from tracegrad.ops.core.dispatch import Operand
+    pass
 
 
 __all__ = [
@@ -89,61 +90,6 @@ def solve(A: Array, B: Array, *, left: bool = True) -> Any:
 @one_node("LinalgSolveExBackward0")
 def _solved_from_right(x: Array, y: Array) -> Array:
     return matrix_transpose(numpy_linalg.solved(matrix_transpose(x), matrix_transpose(y), vector=False))
-
-
-def solve_triangular(
-    A: ArrayLike, B: ArrayLike, *, upper: bool, left: bool = True, unitriangular: bool = False
-) -> Array:
-    """Solve A X = B, or X A = B without `left`, for a triangular A.
-
-    Only this triangle of A is read, without its diagonal if `unitriangular`. Zeros on the diagonal give inf or nan.
-
-    >>> solve_triangular(np.array([[2.0, 9.0], [1.0, 4.0]]), np.array([[2.0], [9.0]]), upper=False).tolist()
-    [[1.0], [2.0]]
-    """
-    x, y = promoted(in_floats(arrays(A, B)))
-    if len(y.shape) < 2:
-        raise size_error("linalg.solve_triangular: The input tensor B must have at least 2 dimensions.")
-    x = square_matrices("solve_triangular", x)
-    if x.shape[-1] != y.shape[-2 if left else -1]:
-        shapes = f"{x.shape[-2]}x{x.shape[-1]} and {y.shape[-2]}x{y.shape[-1]}"
-        equation = "AX = B" if left else "XA = B"
-        raise size_error(
-            f"linalg.solve_triangular: Incompatible shapes of A and B for the equation {equation} ({shapes})"
-        )
-    return _solve_triangular(x, y, upper=upper, left=left, unit=unitriangular)
-
-
-@one_node("LinalgSolveTriangularBackward0")
-def _solve_triangular(x: Array, y: Array, *, upper: bool, left: bool, unit: bool) -> Array:
-    y = y if left else matrix_transpose(y)
-    batch_shape = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
-    x, y = (v if v.shape[:-2] == batch_shape else broadcast_to(v, shape=(*batch_shape, *v.shape[-2:])) for v in (x, y))
-    out = linalg.solve_triangular(x, y, lower=not upper, transposed=not left, unit=unit)
-    return out if left else matrix_transpose(out)
-
-
-@function("cholesky_solve")
-def cholesky_solve(B: Operand, L: Any, upper: bool = False) -> Array:
-    """Solve A X = B for the Cholesky factor `L` of A.
-
-    >>> cholesky_solve(np.array([[4.0]]), np.array([[2.0]])).tolist()
-    [[1.0]]
-    """
-    require_one_dtype(
-        B, L, "Expected b and A to have the same dtype, but found b of type {A} and A of type {B} instead."
-    )
-    x, y = promoted(in_floats(arrays(L, B)))
-    return _cholesky_solve(matrices("cholesky_solve", y), square_matrices("cholesky_solve", x), upper=upper)
-
-
-@one_node("CholeskySolveBackward0")
-def _cholesky_solve(y: Array, x: Array, *, upper: bool) -> Array:
-    x = conj(matrix_transpose(x)) if upper else x
-    batch_shape = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
-    x, y = (v if v.shape[:-2] == batch_shape else broadcast_to(v, shape=(*batch_shape, *v.shape[-2:])) for v in (x, y))
-    half = linalg.solve_triangular(x, y, lower=True, transposed=False, unit=False)
-    return linalg.solve_triangular(conj(x), half, lower=True, transposed=True, unit=False)
 
 
 def _tolerances(name: str, x: Array, atol: object, rtol: object) -> tuple[float, float]:

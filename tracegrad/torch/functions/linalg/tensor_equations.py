@@ -70,6 +70,7 @@ def vander(x: ArrayLike, N: int | None = None) -> Array:
     [[1.0, 2.0], [1.0, 3.0]]
     """
     v = one(x)
+    v = v if v.shape else reshape(v, shape=(1,))
     count = v.shape[-1] if N is None else N
     if count <= 1:
         raise size_error("N must be greater than 1.")

@@ -18,7 +18,7 @@ from tracegrad.ops.elementwise.table import (
 from tracegrad.ops.reduce import scans
 from tracegrad.ops.shape import linear
 from tracegrad.ops.shape.linear import reduced_shape, reshape
-from tracegrad.torch.functions.core.dims import dim_of, dims_of, one, size_error
+from tracegrad.torch.functions.core.dims import copied, dim_of, dims_of, one, size_error
 from tracegrad.torch.functions.core.operands import as_node, floating, in_floats, is_number
 from tracegrad.torch.functions.core.promotion import accumulator
 from tracegrad.torch.functions.core.registry import FUNCTIONS, function
@@ -78,6 +78,8 @@ def diff(input: Operand, n: int = 1, dim: int = -1, prepend: Array | None = None
     """
     if n < 0:
         raise RuntimeError(located(f"order must be non-negative but got {n}"))
+    if not n:
+        return copied(arrays(input)[0])
     parts = arrays(*(v for v in (prepend, input, append) if v is not None))
     k = dim_of(dim, len(parts[0].shape))
     if not parts[0].shape:
@@ -152,6 +154,7 @@ def gradient(input: ArrayLike, *, spacing: object = 1, dim: int | None = None, e
     x = floating(input)
     if edge_order not in (1, 2):
         raise size_error("torch.gradient only supports edge_order=1 and edge_order=2.")
+    spacing = 1 if spacing is None else spacing
     axes = axes_of(dim, len(x.shape)) if dim is None else dims_of(dim, len(x.shape))
     spacings = list(spacing) if isinstance(spacing, tuple | list) else [spacing] * len(axes)
     if len(spacings) != len(axes):

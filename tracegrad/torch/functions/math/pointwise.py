@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tracegrad.errors import located
 from tracegrad.numpy_api import selection, ufuncs
-from tracegrad.numpy_api.operands import operands
+from tracegrad.numpy_api.operands import arrays, operands, to_dtype
 from tracegrad.ops.core.elementwise_op import Elementwise
 from tracegrad.ops.core.op import Carrier, Op, bind, named, one_node
 from tracegrad.ops.elementwise import table as ops
@@ -374,8 +374,10 @@ def frac(input: ArrayLike) -> Array:
 
 @function("heaviside", in_place=True)
 def heaviside(input: Any, values: Any) -> Array:
-    """0 below zero, `values` at zero, and 1 above."""
-    return ufuncs.heaviside(*pair(input, values))
+    """0 below zero, `values` at zero, and 1 above, in their one dtype."""
+    require_one_dtype(input, values, "heaviside is not yet implemented for tensors with different dtypes.")
+    x, y = arrays(*pair(input, values))
+    return to_dtype(ufuncs.heaviside(x, y), x.dtype)
 
 
 # -- piecewise functions -------------------------------------------------------------------------------------------

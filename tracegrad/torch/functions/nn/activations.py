@@ -109,6 +109,8 @@ def prelu(input: Any, weight: Any) -> Array:
     """
     require_one_dtype(input, weight, "prelu: Type promoting not supported. Got {A} and {B}")
     x, w = in_floats(arrays(input, weight))
+    if not x.shape and w.shape == (1,):
+        w = named("ViewBackward0", linear.reshape(w, shape=()))
     if w.shape not in ((), (1,)):
         if len(w.shape) != 1 or len(x.shape) < 2 or w.shape[0] != x.shape[1]:
             channels = x.shape[1] if len(x.shape) > 1 else 1

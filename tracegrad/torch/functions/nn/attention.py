@@ -31,6 +31,23 @@ def _length(x: Array, p: float, keepdim: bool) -> Any:
     return reductions.norm(x, p, -1, keepdim=keepdim)
 
 
+def channel_shuffle(input: ArrayLike, groups: int) -> Array:
+    """Take the channels of `groups` groups in turn: channel k of each group, for k = 0, 1, ...
+
+    The input is (N, C, ...). RuntimeError unless the number of channels C is divisible by `groups`.
+    """
+    (x,) = arrays(input)
+    if len(x.shape) < 3:
+        raise RuntimeError(located(f"channel_shuffle expects input with > 2 dims, but got input with sizes {x.shape}"))
+    if groups <= 0 or x.shape[1] % groups:
+        raise RuntimeError(
+            located(f"Number of channels must be divisible by groups. Got {x.shape[1]} channels and {groups} groups.")
+        )
+    split_shape = (x.shape[0], groups, x.shape[1] // groups, *x.shape[2:])
+    order = (0, 2, 1, *range(3, len(split_shape)))
+    return as_node("NativeChannelShuffleBackward0", _moved, x, split_shape, order, x.shape)
+
+
 def pixel_shuffle(input: ArrayLike, upscale_factor: int) -> Array:
     """Rearrange (..., C r r, H, W) as (..., C, H r, W r), for r = `upscale_factor`.
 

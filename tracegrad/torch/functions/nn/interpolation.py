@@ -75,6 +75,23 @@ def interpolate(
     return as_node(f"Upsample{kind}{len(spatial)}D{'Aa' if antialias else ''}Backward0", _resampled, x, taps)
 
 
+def upsample(
+    input: Any, size: Any = None, scale_factor: Any = None, mode: str = "nearest", align_corners: bool | None = None
+) -> Array:
+    """`interpolate`, by its older name."""
+    return interpolate(input, size, scale_factor, mode, align_corners)
+
+
+def upsample_nearest(input: Any, size: Any = None, scale_factor: Any = None) -> Array:
+    """`interpolate` with the nearest elements."""
+    return interpolate(input, size, scale_factor, "nearest")
+
+
+def upsample_bilinear(input: Any, size: Any = None, scale_factor: Any = None) -> Array:
+    """`interpolate` with `mode="bilinear"` and aligned corners."""
+    return interpolate(input, size, scale_factor, "bilinear", True)
+
+
 def _check(shape: Sequence[int], mode: str, align_corners: bool | None, antialias: bool) -> None:
     rank = len(shape) - 2
     if mode not in _MODES or rank not in (1, 2, 3):

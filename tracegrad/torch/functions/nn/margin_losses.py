@@ -202,6 +202,9 @@ def multi_margin_loss(
     if p not in (1, 2):
         raise ValueError(located("only p == 1 and p == 2 supported"))
     x, y = arrays(input, target)
+    x = x if x.shape else reshape(x, shape=(1,))
+    if len(x.shape) == 1 and y.shape == (1,):
+        y = reshape(y, shape=())
     _scores("multi_margin_loss", x, y, x.shape[:-1])
     how = checked(reduction)
     weight = None if weight is None else floating(weight)
@@ -225,7 +228,7 @@ def multilabel_margin_loss(
     The scores x are (N, C) or (C,). The targets are class numbers of the same shape; those from the first -1 on are
     ignored.
     """
-    x, y = arrays(input, target)
+    x, y = (v if v.shape else reshape(v, shape=(1,)) for v in arrays(input, target))
     _scores("multilabel_margin_loss", x, y, x.shape)
     how = checked(reduction)
     return mean_or_sum(as_node("MultilabelMarginLossBackward0", _multilabel_margin_loss, floating(x), y), how)

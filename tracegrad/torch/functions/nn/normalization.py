@@ -236,6 +236,8 @@ def group_norm(input: Array, num_groups: int, weight: Any = None, bias: Any = No
     [[-1.0, 1.0, -1.0, 1.0]]
     """
     x = floating(input)
+    if len(x.shape) < 2:
+        raise size_error(f"Expected at least 2 dimensions for input tensor but received {len(x.shape)}")
     if x.shape[1] % num_groups:
         raise size_error(
             "Expected number of channels in input to be divisible by num_groups, but got input of shape "

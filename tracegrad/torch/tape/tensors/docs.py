@@ -5,7 +5,9 @@ from __future__ import annotations
 from tracegrad.utils.doc_table import DocTable
 
 _PARAMETERS = """
+col : int | Number of columns.
 count : Tensor or ndarray | Numbers of trials, floats.
+offset : int | Number of the diagonal; 0 is the main diagonal, and positive numbers are above it.
 prob : Tensor or ndarray | Probabilities of a success.
 base : float | Base of the powers.
 copy : bool | True: the memory is not shared. False: it must be shared.
@@ -36,6 +38,7 @@ precision : int | Decimals of a float.
 profile : {"default", "short", "full"} | Set of options.
 replacement : bool | Whether an index may be drawn more than once.
 requires_grad : bool | Whether operations on the Tensor are recorded. It needs a floating or complex dtype.
+row : int | Number of rows.
 sci_mode : bool | Whether floats are in scientific notation; by default as the values require.
 seed : int | Seed.
 size : tuple of int | Shape.

@@ -7,7 +7,6 @@ In a trace the result is a value of the trace, not a constant. Tensors in place 
 
 from __future__ import annotations
 
-import math
 import operator
 import warnings
 from collections.abc import Callable
@@ -29,7 +28,6 @@ from tracegrad.torch.tape.tensors.tensor import Tensor, of_array
 from tracegrad.typing import DType, NDArray
 
 __all__ = [
-    "arange",
     "as_tensor",
     "asarray",
     "empty",
@@ -40,8 +38,6 @@ __all__ = [
     "full",
     "full_like",
     "is_tensor",
-    "linspace",
-    "logspace",
     "ones",
     "ones_like",
     "tensor",
@@ -114,7 +110,7 @@ def shape_of(name: str, sizes: tuple[Any, ...], size: Any = None) -> tuple[int, 
     return shape
 
 
-def _dtype(dtype: Any) -> DType:
+def dtype_of(dtype: Any) -> DType:
     return supported(get_default_dtype() if dtype is None else dtype, "dtype=")
 
 
@@ -286,7 +282,7 @@ def zeros(*sizes: Any, size: Any = None, dtype: Any = None, device: Any = None, 
     torch.Size([2, 3])
     """
     check_device(device)
-    return wrap(_filled(shape_of("zeros", sizes, size), 0, _dtype(dtype)), requires_grad)
+    return wrap(_filled(shape_of("zeros", sizes, size), 0, dtype_of(dtype)), requires_grad)
 
 
 def ones(*sizes: Any, size: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Any:
@@ -296,7 +292,7 @@ def ones(*sizes: Any, size: Any = None, dtype: Any = None, device: Any = None, r
     tensor([1, 1])
     """
     check_device(device)
-    return wrap(_filled(shape_of("ones", sizes, size), 1, _dtype(dtype)), requires_grad)
+    return wrap(_filled(shape_of("ones", sizes, size), 1, dtype_of(dtype)), requires_grad)
 
 
 def empty(*sizes: Any, size: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Any:
@@ -306,7 +302,7 @@ def empty(*sizes: Any, size: Any = None, dtype: Any = None, device: Any = None, 
     torch.Size([2, 3])
     """
     check_device(device)
-    shape, kind = shape_of("empty", sizes, size), _dtype(dtype)
+    shape, kind = shape_of("empty", sizes, size), dtype_of(dtype)
     return wrap(_filled(shape, 0, kind) if tracing() else np.empty(shape, kind), requires_grad)
 
 
@@ -340,7 +336,7 @@ def full(size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None, r
     value = value.item() if isinstance(value, np.generic) else value  # a NumPy scalar counts as a Python number
     if dtype is None:
         dtype = _literal_dtype(value) or getattr(value, "dtype", None) or np.asarray(value).dtype
-    return wrap(_filled_with(shape_of("full", (size,)), value, _dtype(dtype)), requires_grad)
+    return wrap(_filled_with(shape_of("full", (size,)), value, dtype_of(dtype)), requires_grad)
 
 
 def eye(n: Any, m: Any = None, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Any:
@@ -354,96 +350,7 @@ def eye(n: Any, m: Any = None, *, dtype: Any = None, device: Any = None, require
     for name, count in (("n", n), ("m", m)):
         if count is not None and operator.index(count) < 0:
             raise RuntimeError(located(f"eye: {name} must be greater or equal to 0, got {count}"))
-    return wrap(creation.eye(n, m, dtype=_dtype(dtype)), requires_grad)
-
-
-# -- ranges ----------------------------------------------------------------------------------------------------------
-def _bound(x: Any) -> Any:
-    """Convert a bound of a range to a Python number; reading a traced bound adds a value guard."""
-    x = plain(x)
-    if isinstance(x, Carrier):
-        value: Any = x
-        return int(value) if value.dtype.kind in "iub" else float(value)
-    number = x.item() if isinstance(x, np.ndarray | np.generic) else x
-    return int(number) if isinstance(number, bool) else number
-
-
-def arange(
-    start: Any = 0,
-    end: Any = None,
-    step: Any = 1,
-    *,
-    dtype: Any = None,
-    device: Any = None,
-    requires_grad: bool = False,
-) -> Any:
-    """Make a Tensor of `start`, `start + step`, ... up to but without `end`; `arange(end)` starts at 0.
-
-    The dtype is int64 if all three are integers, and the default dtype otherwise. RuntimeError if `step` is zero or
-    leads away from `end`, or if a bound is not finite.
-
-    >>> arange(1, 4)
-    tensor([1, 2, 3])
-    >>> arange(0.0, 1.0, 0.25)
-    tensor([0.0000, 0.2500, 0.5000, 0.7500])
-    """
-    check_device(device)
-    first, last, by = _bound(0 if end is None else start), _bound(start if end is None else end), _bound(step)
-    if by == 0:
-        raise RuntimeError(located("step must be nonzero"))
-    if not (math.isfinite(first) and math.isfinite(last)):
-        raise RuntimeError(located(f"unsupported range: {first} -> {last}"))
-    if (last - first) * by < 0:
-        raise RuntimeError(located("upper bound and lower bound inconsistent with step sign"))
-    if dtype is None and all(isinstance(x, int) for x in (first, last, by)):
-        dtype = np.int64
-    kind = _dtype(dtype)
-    if kind.kind in "iu":
-        first, last, by = int(first), int(last), int(by)
-    count = -(-(last - first) // by) if kind.kind in "iu" else math.ceil((last - first) / by)
-    return wrap(linear.arange(start=first, step=by, length=count, dtype=kind.name), requires_grad)
-
-
-def _count(name: str, steps: Any) -> int:
-    count = operator.index(steps)
-    if count < 0:
-        raise RuntimeError(located(f"{name}: number of steps must be non-negative"))
-    return count
-
-
-def linspace(
-    start: Any, end: Any, steps: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
-) -> Any:
-    """Make a Tensor of `steps` numbers from `start` to `end`, both included, at equal distances.
-
-    >>> linspace(0, 1, 5)
-    tensor([0.0000, 0.2500, 0.5000, 0.7500, 1.0000])
-    """
-    check_device(device)
-    count, first, last = _count("linspace", steps), plain(start), plain(end)
-    if dtype is None and "c" in (np.asarray(v).dtype.kind for v in (first, last) if not isinstance(v, Carrier)):
-        dtype = default_complex()
-    return wrap(creation.linspace(first, last, count, dtype=_dtype(dtype)), requires_grad)
-
-
-def logspace(
-    start: Any,
-    end: Any,
-    steps: Any,
-    base: float = 10.0,
-    *,
-    dtype: Any = None,
-    device: Any = None,
-    requires_grad: bool = False,
-) -> Any:
-    """Make a Tensor of `base` to the power of each number of `linspace(start, end, steps)`.
-
-    >>> logspace(0, 3, 4, base=2)
-    tensor([1., 2., 4., 8.])
-    """
-    check_device(device)
-    count = _count("logspace", steps)
-    return wrap(creation.logspace(plain(start), plain(end), count, base=base, dtype=_dtype(dtype)), requires_grad)
+    return wrap(creation.eye(n, m, dtype=dtype_of(dtype)), requires_grad)
 
 
 # -- with the shape and dtype of another array -----------------------------------------------------------------------
