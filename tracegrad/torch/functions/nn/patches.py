@@ -35,6 +35,7 @@ def unfold(input: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, st
 
     RuntimeError for an input of other dimensions, or too small for a window.
 
+    >>> import numpy as np
     >>> unfold(np.arange(4.0).reshape(1, 1, 2, 2), (1, 2)).tolist()
     [[[0.0, 2.0], [1.0, 3.0]]]
     """
@@ -64,6 +65,7 @@ def fold(input: Any, output_size: Any, kernel_size: Any, dilation: Any = 1, padd
 
     The result is (N, C, *output_size). RuntimeError for columns that do not fit.
 
+    >>> import numpy as np
     >>> fold(np.ones((1, 2, 2)), (1, 3), (1, 2)).tolist()
     [[[[1.0, 2.0, 1.0]]]]
     """
