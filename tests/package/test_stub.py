@@ -61,6 +61,7 @@ SECOND = {
     "nn.utils": False,
     "nn.utils.parametrizations": False,
     "nn.utils.parametrize": False,
+    "nn.utils.prune": False,
     "nn.utils.rnn": False,
     "optim": False,
     "optim.lr_scheduler": False,

@@ -17,7 +17,9 @@ add_zero_attn : bool | Whether a row of zeros is appended to keys and values.
 affine : bool | Whether there are parameters `weight` and `bias`.
 align_corners : bool | Whether the centers of the corners stay in place.
 alpha : float | Scale of the negative part.
+amount : int or float | Number, or share between 0 and 1, that is pruned.
 approximate : {"none", "tanh"} | Approximation of the distribution function.
+args : BasePruningMethod | Methods, in their order.
 b : float | Upper bound.
 batch_first : bool | Whether the batch is the first dimension.
 beta : float | Scale of the input.
@@ -56,6 +58,7 @@ generator : Generator | Source of random numbers; by default the default generat
 groups : int | Number of groups of channels.
 hidden_size : int | Number of features of the state.
 ignore_index : int | Class that is ignored.
+importance_scores : Tensor | Numbers in place of the values, of which the smallest are pruned.
 in1_features in2_features : int | Size of the last dimension of an input.
 in_channels : int | Number of channels of the input.
 in_features : int | Size of the last dimension of the input.
@@ -67,6 +70,7 @@ k : float | Constant term.
 kdim vdim : int | Number of features of the keys, or values; by default `embed_dim`.
 keepdim : bool | Whether the reduced dimension stays with size 1.
 kernel_size : int or tuple of int | Size of the windows.
+kwargs : object | Options of the method.
 label_smoothing : float | Share of the uniform distribution in the target.
 lambd : float | Half of the width of the interval around 0.
 layer_norm_eps : float | `eps` of the normalizations.
@@ -75,6 +79,7 @@ lengths : Tensor or sequence of int | Lengths of the sequences.
 log_input : bool | Whether the input is the logarithm of the mean.
 log_target : bool | Whether the target is given as logarithms.
 margin : float | Margin.
+mask : Tensor | 0 where the parameter is pruned, 1 elsewhere.
 mask_check : bool | Without effect.
 max_norm : float | Largest norm.
 max_val : float | Upper bound.
@@ -84,6 +89,7 @@ mode : str | Mode.
 module : Module | Module, which is changed.
 modules : iterable of Module | Modules.
 momentum : float | Share of the new statistics in the running statistics; None: their mean.
+n : float or "fro" | Order of the norm.
 n_power_iterations : int | Number of power iterations at each call.
 name : str | Name of the parameter.
 negative_slope : float | Slope below 0.
@@ -122,6 +128,7 @@ permutation : Tensor | Permutation.
 persistent : bool | Whether the `state_dict` has the buffer.
 pos_weight : Tensor or ndarray | Weights of positive targets.
 proj_size : int | Not supported.
+pruning_method : type | Class of the method.
 recompute_scale_factor : bool | Whether the factor is computed again from the rounded sizes.
 reduce : bool | Deprecated in PyTorch: False means `reduction="none"`.
 reduction : {"mean", "sum", "none"} | What is done with the losses of the elements.

@@ -42,6 +42,18 @@ class Hooked:
         hooks: ModuleHooks = self._hooks
         return hooks
 
+    @property
+    def _forward_pre_hooks(self) -> dict[int, Hook]:
+        return self._ensure_hooks().before
+
+    @property
+    def _forward_hooks(self) -> dict[int, Hook]:
+        return self._ensure_hooks().after
+
+    @property
+    def _backward_hooks(self) -> dict[int, Hook]:
+        return self._ensure_hooks().backward
+
     def register_forward_pre_hook(
         self, hook: Hook, *, prepend: bool = False, with_kwargs: bool = False
     ) -> RemovableHandle:
