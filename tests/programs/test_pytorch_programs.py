@@ -28,9 +28,6 @@ FAULTS = {
     ("checkpoint_norms", "traced"): "a trace has no second computation, so running statistics change once",
     ("gcn", "eager"): _MODULES,
     ("gcn", "traced"): _MODULES,
-    ("hypernetwork", "eager"): "ParameterDict does not sort the names of a dict",
-    ("hypernetwork", "traced"): "ParameterDict does not sort the names of a dict",
-    ("inner_optimizer", "traced"): "a trace cannot make an optimizer",
     ("mean_teacher", "eager"): _DTYPES,
     ("mean_teacher", "traced"): _DTYPES,
 }

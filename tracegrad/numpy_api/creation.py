@@ -66,7 +66,7 @@ def array(
     if not isinstance(object, Carrier | np.ndarray | np.generic | list | tuple) and not is_literal(object):
         object = of_protocol(object) if hasattr(object, "__array__") else np.asarray(object)
     out = to_dtype(_array(object, peer), dtype)
-    if out is args:
+    if out is args or (copy and isinstance(args, np.ndarray)):
         out = in_new_memory(out, order) if copy else with_order(out, "K" if order == "A" else order)
         if copy is False and out is not args:
             raise ValueError(located("Unable to avoid copy while creating an array as requested."))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from collections import OrderedDict
 from typing import Any
 
 import numpy as np
@@ -313,3 +314,11 @@ def test_modules_of_one_function_share_forward_and_may_be_subclassed() -> None:
     assert tg.trace(lambda x: Shifted()(x))(x).tolist() == [1.0, 3.0]
     assert Named()(x).tolist() == nn.functional.tanh(x).tolist()
     assert pickle.loads(pickle.dumps(nn.Softshrink(0.25)))(x).tolist() == [-0.75, 1.75]
+
+
+def test_parameters_of_a_plain_dict_are_in_the_order_of_their_names() -> None:
+    x = {"w": tg.ones(1), "b": tg.zeros(1)}
+    assert list(nn.ParameterDict(x)) == ["b", "w"]
+    assert list(nn.ParameterDict(OrderedDict(x))) == list(nn.ParameterDict(x.items())) == ["w", "b"]
+    assert list(nn.ParameterDict(nn.ParameterDict(OrderedDict(x)))) == ["w", "b"]
+    assert list(nn.ModuleDict({"w": nn.ReLU(), "b": nn.ReLU()})) == ["w", "b"]

@@ -931,3 +931,21 @@ def test_hyperparameters_are_the_arguments_of_the_constructor_without_the_parame
     assert sorted(optimizer.defaults) == sorted(arguments)
     assert list(optimizer.state_dict()["param_groups"][0]) == [*optimizer.defaults, "params"]
     assert list(optimizer.defaults) == (cls.saved_order.split() or arguments)
+
+
+@pytest.mark.parametrize("name", ["SGD", "Adam", "Adamax", "NAdam", "RAdam", "RMSprop", "Adagrad", "ASGD", "Rprop"])
+def test_a_traced_function_makes_an_optimizer_and_takes_steps(name: str) -> None:
+    def fitted(w: Any, target: Any) -> Any:
+        optimizer = getattr(tg.optim, name)([w], lr=0.1)
+        for _ in range(3):
+            optimizer.zero_grad()
+            ((w - target) ** 2).sum().backward()
+            optimizer.step()
+        return w.detach().clone()
+
+    start, targets = [1.0, -2.0], [tg.tensor([0.5, n]) for n in (1.0, -3.0, 0.0)]
+    eager, compiled = tg.tensor(start, requires_grad=True), tg.tensor(start, requires_grad=True)
+    step = tg.trace(lambda target: fitted(compiled, target))
+    for target in targets:
+        np.testing.assert_allclose(step(target).numpy(), fitted(eager, target).numpy(), rtol=1e-12)
+    assert step.cache_info().traces <= 2

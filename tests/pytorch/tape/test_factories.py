@@ -600,3 +600,26 @@ def test_the_class_makes_tensors_of_data_and_of_sizes_as_pytorchs_does() -> None
     assert tg.Tensor().shape == (0,)
     assert tg.ones(2).device == "cpu"
     assert (tg.cuda.is_available(), tg.cuda.device_count()) == (False, 0)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda x: tg.tensor([1.0, 2.0]),
+        lambda x: tg.tensor(np.array([1.0, 2.0])),
+        lambda x: tg.as_tensor([1.0, 2.0]),
+        lambda x: x.new_tensor([1.0, 2.0]),
+    ],
+)
+def test_a_traced_function_updates_a_tensor_of_numbers_in_place(make: Any) -> None:
+    def f(x: Any) -> Any:
+        y = make(x)
+        y[0] = x[1]
+        y += x
+        return y.mul_(2)
+
+    compiled = trace(f)
+    for n in range(3):
+        x = tg.tensor([1.0, 5.0 + n])
+        assert compiled(x).tolist() == f(x).tolist() == [12.0 + 2 * n, 14.0 + 2 * n]
+    assert compiled.cache_info().traces == 1

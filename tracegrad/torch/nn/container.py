@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -368,13 +369,18 @@ class ParameterDict(Module):
             del self[key]
 
     def update(self, parameters: Any) -> None:
-        """Take the parameters of a mapping, or of pairs of names and parameters. TypeError for other things."""
+        """Take the parameters of a mapping, or of pairs of names and parameters. TypeError for other things.
+
+        As in PyTorch, a plain dict is taken in the order of its sorted names.
+        """
         if not isinstance(parameters, Iterable):
             raise TypeError(
                 "ParameterDict.update should be called with an iterable of key/value pairs, but got "
                 f"{type(parameters).__name__}"
             )
-        for key, value in parameters.items() if hasattr(parameters, "items") else parameters:
+        pairs = parameters.items() if hasattr(parameters, "items") else parameters
+        in_order = isinstance(parameters, OrderedDict) or not isinstance(parameters, Mapping)
+        for key, value in pairs if in_order else sorted(pairs, key=operator.itemgetter(0)):
             self[key] = value
 
     def extra_repr(self) -> str:

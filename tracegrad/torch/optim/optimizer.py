@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import warnings
-import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -22,11 +21,12 @@ from tracegrad.torch.optim.state_dict import exported, imported
 from tracegrad.torch.optim.update_rules import UpdateRule
 from tracegrad.torch.tape import Tensor
 from tracegrad.torch.tape.backward.hooks import RemovableHandle
-from tracegrad.torch.tape.tensors.factories import from_numpy, tensor
+from tracegrad.torch.tape.tensors.factories import from_numpy, tensor, tracing
+from tracegrad.utils.live_objects import LiveObjects
 
 __all__ = ["Optimizer"]
 
-_LIVE: weakref.WeakSet[Any] = weakref.WeakSet()
+_LIVE: LiveObjects[Optimizer] = LiveObjects()
 
 
 class _SharedStepRecord:
@@ -120,12 +120,13 @@ class Optimizer:
             return {}
         counted = {"step": tensor(0.0)} if self.rule.counts else {}
         arrays = self.rule.begin(p, group)
-        return counted | {name: x if x is None else from_numpy(x) for name, x in arrays.items()}
+        make = tensor if tracing() else from_numpy  # the state of an optimizer of one call is part of its trace
+        return counted | {name: x if x is None else make(x) for name, x in arrays.items()}
 
     def _meet(self, params: list[Any]) -> None:
         """Find other optimizers that share the parameters."""
         param_ids = {id(p) for p in params}
-        for other in list(_LIVE):
+        for other in _LIVE.all():
             shared = [p for group in other.param_groups for p in group["params"] if id(p) in param_ids]
             if other is not self and shared:
                 names = f"{type(self).__name__} and {type(other).__name__}"

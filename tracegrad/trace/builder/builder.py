@@ -129,7 +129,9 @@ class TraceBuilder(NodeRecorder):
     def _lift(self, x: object) -> Any:
         return self.lift(x)
 
-    _constant = _lift
+    def _constant(self, x: object) -> Any:
+        value = self.lift(x)
+        return value._alias() if isinstance(x, np.ndarray) else value  # a new array, which may be updated in place
 
     def abort(self, why: str) -> RunsPlainly:
         """Return the exception that aborts the trace; the trace ends even if user code catches it."""
