@@ -58,6 +58,7 @@ SECOND = {
     "nn": True,
     "nn.functional": True,
     "nn.init": False,
+    "nn.modules": False,
     "nn.utils": False,
     "nn.utils.parametrizations": False,
     "nn.utils.parametrize": False,

@@ -21,13 +21,14 @@ ATOL = {"float32": 1e-6, "float64": 1e-12}
 LOOSER = {
     ("pinn_lbfgs", "float32"): 20.0,  # third derivatives, and differences of gradients near a minimum
 }
+# Entries of a mode that are not compared.
+UNCOMPARED = {
+    # Traces compute nothing again, as torch.compile: both count a batch once, and eager PyTorch twice.
+    ("checkpoint_norms", "traced"): ("1.running_mean", "1.running_var", "1.num_batches_tracked"),
+}
 MAX_TRACES = 3
 _DTYPES = "a dtype is NumPy's, and has no `is_floating_point`"
-_MODULES = "there is no `nn.modules`"
 FAULTS = {
-    ("checkpoint_norms", "traced"): "a trace has no second computation, so running statistics change once",
-    ("gcn", "eager"): _MODULES,
-    ("gcn", "traced"): _MODULES,
     ("mean_teacher", "eager"): _DTYPES,
     ("mean_teacher", "traced"): _DTYPES,
 }
@@ -58,8 +59,10 @@ def test_a_program_computes_what_it_computes_with_pytorch(program: Path, mode: s
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # a step that cannot be traced warns
         entries = played(program, tg, dtype, compiled if mode == "traced" else lambda f: f)
+    left_out = UNCOMPARED.get((program.stem, mode), ())
+    expected, entries = ([x for x in each if x.name not in left_out] for each in (transcript(program)[dtype], entries))
     factor = LOOSER.get((program.stem, dtype), 1.0)
-    lines = differences(transcript(program)[dtype], entries, factor * RTOL[dtype], factor * ATOL[dtype])
+    lines = differences(expected, entries, factor * RTOL[dtype], factor * ATOL[dtype])
     if lines:
         pytest.fail(f"{program.name}, {mode}, {dtype}\n" + "\n".join(lines), pytrace=False)
     assert [step.cache_info().traces for step in steps if step.cache_info().traces > MAX_TRACES] == []

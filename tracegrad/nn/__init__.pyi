@@ -149,6 +149,7 @@ from tracegrad.torch.nn.reshaping import ZeroPad2d as ZeroPad2d
 from tracegrad.torch.nn.reshaping import ZeroPad3d as ZeroPad3d
 from tracegrad.nn import functional as functional
 from tracegrad.nn import init as init
+from tracegrad.nn import modules as modules
 from tracegrad.nn import utils as utils
 
 

@@ -322,3 +322,18 @@ def test_parameters_of_a_plain_dict_are_in_the_order_of_their_names() -> None:
     assert list(nn.ParameterDict(OrderedDict(x))) == list(nn.ParameterDict(x.items())) == ["w", "b"]
     assert list(nn.ParameterDict(nn.ParameterDict(OrderedDict(x)))) == ["w", "b"]
     assert list(nn.ModuleDict({"w": nn.ReLU(), "b": nn.ReLU()})) == ["w", "b"]
+
+
+def test_pytorchs_modules_of_layers_have_their_names() -> None:
+    from tracegrad.nn.modules.batchnorm import _BatchNorm
+    from tracegrad.nn.modules.conv import _ConvNd
+    from tracegrad.nn.modules.module import Module
+    from tracegrad.nn.modules.utils import _pair, _triple
+
+    from tracegrad.nn.modules import Linear
+
+    assert (Linear, Module, nn.modules.loss.MSELoss) == (nn.Linear, nn.Module, nn.MSELoss)
+    assert (_pair(3), _triple([1, 2, 3])) == ((3, 3), (1, 2, 3))
+    assert isinstance(nn.BatchNorm2d(1), _BatchNorm)
+    assert isinstance(nn.ConvTranspose1d(1, 1, 1), _ConvNd)
+    assert set(nn.__all__) - {"functional", "init", "utils", "modules"} <= set(dir(nn.modules))

@@ -10,6 +10,7 @@ from tracegrad.torch.nn import (
     init,
     linear,
     loss,
+    modules,
     normalization,
     pooling,
     reshaping,
@@ -35,7 +36,7 @@ from tracegrad.torch.nn.rnn import *  # noqa: F403
 from tracegrad.torch.nn.transformer import *  # noqa: F403
 from tracegrad.torch.nn.upsampling import *  # noqa: F403
 
-__all__ = ["Buffer", "Module", "Parameter", "functional", "init", "utils"]
+__all__ = ["Buffer", "Module", "Parameter", "functional", "init", "modules", "utils"]
 __all__ += activation.__all__
 __all__ += attention.__all__
 __all__ += container.__all__

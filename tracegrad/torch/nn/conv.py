@@ -18,7 +18,7 @@ __all__ = ["Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "
 _MODES = ("zeros", "reflect", "replicate", "circular")
 
 
-class _Conv(Module):
+class _ConvNd(Module):
     """A convolution over `_count` dimensions."""
 
     _count: int
@@ -109,7 +109,7 @@ class _Conv(Module):
         return ", ".join(parts)
 
 
-class Conv1d(_Conv):
+class Conv1d(_ConvNd):
     """`nn.functional.conv1d` with the parameters `weight` and `bias`.
 
     The parameters begin as uniform numbers between ±1 / sqrt(in_channels / groups * kernel_size). ValueError for groups
@@ -126,7 +126,7 @@ class Conv1d(_Conv):
         return F.conv1d(input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
 
 
-class Conv2d(_Conv):
+class Conv2d(_ConvNd):
     """`nn.functional.conv2d` with the parameters `weight` and `bias`.
 
     Otherwise as `Conv1d`.
@@ -143,7 +143,7 @@ class Conv2d(_Conv):
         return F.conv2d(input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
 
 
-class Conv3d(_Conv):
+class Conv3d(_ConvNd):
     """`nn.functional.conv3d` with the parameters `weight` and `bias`.
 
     Otherwise as `Conv1d`.
@@ -159,7 +159,7 @@ class Conv3d(_Conv):
         return F.conv3d(input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
 
 
-class _Transposed(_Conv):
+class _ConvTransposeNd(_ConvNd):
     """A transposed convolution over `_count` dimensions."""
 
     def __init__(
@@ -232,7 +232,7 @@ class _Transposed(_Conv):
         return tuple([size - a for size, a in zip(sizes, smallest)])
 
 
-class ConvTranspose1d(_Transposed):
+class ConvTranspose1d(_ConvTransposeNd):
     """`nn.functional.conv_transpose1d` with the parameters `weight` and `bias`.
 
     `weight` is (in_channels, out_channels / groups, kernel_size). The parameters begin as uniform numbers between ±1 /
@@ -247,7 +247,7 @@ class ConvTranspose1d(_Transposed):
     _count = 1
 
 
-class ConvTranspose2d(_Transposed):
+class ConvTranspose2d(_ConvTransposeNd):
     """`nn.functional.conv_transpose2d` with the parameters `weight` and `bias`.
 
     Otherwise as `ConvTranspose1d`.
@@ -263,7 +263,7 @@ class ConvTranspose2d(_Transposed):
     _count = 2
 
 
-class ConvTranspose3d(_Transposed):
+class ConvTranspose3d(_ConvTransposeNd):
     """`nn.functional.conv_transpose3d` with the parameters `weight` and `bias`.
 
     Otherwise as `ConvTranspose1d`.
