@@ -13,7 +13,7 @@ import pytest
 
 import tracegrad as tg
 from tracegrad import Tensor, trace
-from tracegrad.errors import DTypeError, UnsupportedError
+from tracegrad.errors import DTypeError
 from tracegrad.torch.tape.tensors import dtypes, factories, random, ranges
 from tracegrad.torch.tape.tensors.printing import text_of
 
@@ -390,8 +390,8 @@ def test_threads_draw_disjoint_parts_of_one_sequence() -> None:
     assert set(seen) == alone
 
 
-@pytest.mark.parametrize("draw", [d for d in DRAWS if d.startswith(("rand(", "randn(", "rand_like("))])
-def test_a_trace_draws_uniform_and_normal_numbers_at_each_call(draw: str) -> None:
+@pytest.mark.parametrize("draw", DRAWS)
+def test_a_trace_draws_at_each_call(draw: str) -> None:
     compiled = trace(lambda x: x + made(draw))
     random.manual_seed(4)
     eager = [made(draw).tolist() for _ in range(3)]
@@ -399,13 +399,48 @@ def test_a_trace_draws_uniform_and_normal_numbers_at_each_call(draw: str) -> Non
     assert [compiled(np.zeros(1)).tolist() for _ in range(3)] == eager
 
 
-@pytest.mark.parametrize("draw", [d for d in DRAWS if not d.startswith(("rand(", "randn(", "rand_like("))])
-def test_other_draws_inside_a_trace_are_refused(draw: str) -> None:
-    def program(x: Any) -> Any:
-        return x + made(draw).array[0]
+def normal_of(x: Any) -> Any:
+    return random.normal(x, x + 1)
 
-    with pytest.raises(UnsupportedError, match="draws random numbers, which would be drawn once"):
-        trace(program)(np.ones(1))
+
+def bernoulli_of(x: Any) -> Any:
+    return random.bernoulli(x)
+
+
+def rows_of(x: Any) -> Any:
+    return random.multinomial(x, 2)
+
+
+def rows_with_replacement_of(x: Any) -> Any:
+    return random.multinomial(x, 7, replacement=True)
+
+
+def filled_by_chances(x: Any) -> Any:
+    return tg.empty_like(x).bernoulli_(x)
+
+
+def filled(x: Any) -> Any:
+    parts = [tg.empty_like(x).uniform_(-1, 2), tg.empty_like(x).normal_(1, 2), x.clone().exponential_(3.0)]
+    return tg.stack([*parts, tg.empty_like(x).random_(5), tg.empty_like(x).bernoulli_(0.3)])
+
+
+def layer_of(x: Any) -> Any:
+    return tg.nn.Linear(3, 2)(x).detach()
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [normal_of, bernoulli_of, rows_of, rows_with_replacement_of, filled_by_chances, filled, layer_of],
+    ids=lambda f: f.__name__,
+)
+def test_a_trace_draws_with_parameters_of_its_own(draw: Any) -> None:
+    x, compiled = tg.linspace(0.1, 0.9, 12).reshape(4, 3), trace(draw)
+    random.manual_seed(4)
+    eager = [draw(x).numpy() for _ in range(3)]
+    random.manual_seed(4)
+    for expected in eager:
+        np.testing.assert_allclose(compiled(x).numpy(), expected, rtol=1e-12, atol=1e-15)
+    assert compiled.cache_info().traces == 1
 
 
 FILLS = [

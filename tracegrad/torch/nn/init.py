@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.errors import located
-from tracegrad.torch.functions.core.generator import source
+from tracegrad.torch.functions.core.generator import stream
 from tracegrad.torch.modes import no_grad
 from tracegrad.torch.nn.docs import MODULE_DOCS
 from tracegrad.torch.tape.tensors import random
@@ -125,7 +125,7 @@ def trunc_normal_(
     from scipy.special import ndtr, ndtri
 
     low, high = ndtr((a - mean) / std), ndtr((b - mean) / std)
-    drawn = low + (high - low) * source("trunc_normal_", generator).random(tensor.shape)
+    drawn = low + (high - low) * stream("trunc_normal_", generator).random(tensor.shape)
     tensor.copy_(_as(tensor, np.clip(mean + std * ndtri(drawn), a, b)))
 
 
@@ -217,7 +217,7 @@ def orthogonal_(tensor: Any, gain: float = 1, generator: Generator | None = None
     if not tensor.numel():
         return
     rows, columns = tensor.shape[0], tensor.numel() // tensor.shape[0]
-    drawn = source("orthogonal_", generator).standard_normal((rows, columns))
+    drawn = stream("orthogonal_", generator).standard_normal((rows, columns))
     q, r = np.linalg.qr(drawn.T if rows < columns else drawn)
     q = q * np.sign(np.diag(r))
     tensor.copy_(_as(tensor, gain * (q.T if rows < columns else q).reshape(tensor.shape)))
@@ -234,7 +234,7 @@ def sparse_(tensor: Any, sparsity: float, std: float = 0.01, generator: Generato
     8
     """
     _require(tensor, 2)
-    bits = source("sparse_", generator)
+    bits = stream("sparse_", generator)
     result = bits.standard_normal(tensor.shape) * std
     for column in result.T:
         column[bits.permutation(len(column))[: math.ceil(sparsity * len(column))]] = 0.0

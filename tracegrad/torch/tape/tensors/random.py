@@ -1,7 +1,7 @@
 """Random Tensors, with PyTorch's names and arguments, from NumPy's PCG64.
 
-The numbers have no history: draws are not differentiated. In a trace, `rand`, `randn`, `poisson`, `binomial` and
-names with `_like` draw at each call; other functions raise UnsupportedError.
+The numbers have no history: draws are not differentiated. In a trace, all functions draw at each call, and parameters
+that are values of the trace are not checked.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ import numpy as np
 from tracegrad.avals import supported
 from tracegrad.errors import DTypeError, ShapeError, UnsupportedError, located
 from tracegrad.ops.core.half_rounding import HALF
-from tracegrad.ops.shape.linear import broadcast_to, stop_gradient
+from tracegrad.ops.core.op import Carrier
+from tracegrad.ops.shape.linear import broadcast_to, cast, reduce_sum, stop_gradient
 from tracegrad.torch.functions.core.device import check_device
-from tracegrad.torch.functions.core.generator import Generator, default_generator, source, stream
+from tracegrad.torch.functions.core.generator import Generator, default_generator, stream
 from tracegrad.torch.functions.core.operands import as_array
 from tracegrad.torch.tape.tensors.docs import TENSOR_DOCS
 from tracegrad.torch.tape.tensors.dtypes import get_default_dtype
 from tracegrad.torch.tape.tensors.factories import like, plain, shape_of, tensor_method, wrap
-from tracegrad.typing import DType, NDArray
+from tracegrad.typing import Array, DType, NDArray
 
 __all__ = [
     "Generator",
@@ -129,16 +130,24 @@ def _complex(pairs: NDArray, dtype: DType) -> NDArray:
     return np.asarray(pairs[..., 0] + 1j * pairs[..., 1]).astype(dtype)
 
 
-def _integers(bits: np.random.Generator, low: int, high: int, shape: Any, dtype: DType) -> Any:
+def _integers(bits: Any, low: int, high: int, shape: tuple[int, ...], dtype: DType) -> Any:
     if low >= high:
         raise RuntimeError(located(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}"))
     if dtype.kind in "iu" and not (np.iinfo(dtype).min <= low and high - 1 <= np.iinfo(dtype).max):
         raise RuntimeError(located(f"the range from {low} to {high} is out of bounds for {dtype}"))
-    return np.asarray(bits.integers(low, high, shape, np.uint64 if high > 1 << 63 else np.int64)).astype(dtype)
+    drawn: Any = as_array(bits.integers(low, high, shape, np.uint64 if high > 1 << 63 else np.int64))
+    return drawn.astype(dtype)
 
 
-def _probabilities(name: str, p: NDArray) -> NDArray:
-    if not ((p >= 0) & (p <= 1)).all():
+def _parameter(x: object) -> Array:
+    """Return a parameter of a distribution as an array through which no derivative passes."""
+    array = as_array(plain(x))
+    return stop_gradient(array) if isinstance(array, Carrier) else array
+
+
+def _probabilities(name: str, p: Array | float) -> Array:
+    p = _parameter(p)
+    if isinstance(p, np.ndarray) and not ((p >= 0) & (p <= 1)).all():
         raise RuntimeError(located(f"{name} expects p to be in [0, 1]"))
     return p
 
@@ -205,7 +214,7 @@ def randint(
     if size is None:
         raise TypeError(located('randint() missing 1 required positional arguments: "size"'))
     kind, shape = supported(dtype, "dtype="), shape_of("randint", (), size)
-    drawn = _integers(source("randint", generator), operator.index(low), operator.index(high), shape, kind)
+    drawn = _integers(stream("randint", generator), operator.index(low), operator.index(high), shape, kind)
     return wrap(drawn, requires_grad)
 
 
@@ -257,11 +266,12 @@ def normal(
     torch.Size([2, 3])
     """
     check_device(device)
-    bits, means, deviations = source("normal", generator), plain(mean), plain(std)
-    arrays = [x for x in (means, deviations) if isinstance(x, np.ndarray)]
+    bits, means, deviations = stream("normal", generator), plain(mean), plain(std)
+    arrays = [x for x in (means, deviations) if isinstance(x, np.ndarray | Carrier)]
     if not arrays and size is None:
         raise TypeError(located("normal() of two numbers needs the argument size"))
-    kind = _floating("normal", np.result_type(*arrays) if arrays and dtype is None else dtype)
+    common = np.result_type(*[x.dtype for x in arrays]) if arrays and dtype is None else dtype
+    kind = _floating("normal", common)
     shape = _common_shape("normal", means, deviations) if arrays else shape_of("normal", (), size)
     return wrap(_normal(bits, means, deviations, shape, kind), requires_grad)
 
@@ -275,10 +285,12 @@ def _common_shape(name: str, *xs: Any) -> tuple[int, ...]:
         ) from None
 
 
-def _normal(bits: np.random.Generator, mean: Any, std: Any, shape: Any, dtype: DType) -> Any:
-    if (np.asarray(std) < 0).any():
+def _normal(bits: Any, mean: Any, std: Any, shape: Any, dtype: DType) -> Any:
+    mean, std = (_parameter(x) if isinstance(x, Carrier) else x for x in (mean, std))
+    if not isinstance(std, Carrier) and (np.asarray(std) < 0).any():
         raise RuntimeError(located(f"normal expects std >= 0.0, but found std {np.min(std)}"))
-    return np.asarray(_gaussian(bits, shape, dtype) * std + mean).astype(dtype, copy=False)
+    drawn: Any = as_array(_gaussian(bits, shape, dtype) * std + mean)
+    return drawn.astype(dtype)
 
 
 @tensor_method("bernoulli")
@@ -288,11 +300,11 @@ def bernoulli(input: Any, p: float | None = None, *, generator: Generator | None
     >>> bernoulli(np.array([0.0, 1.0]))
     tensor([0., 1.])
     """
-    bits, args = source("bernoulli", generator), plain(input)
+    bits, args = stream("bernoulli", generator), plain(input)
     kind = _floating("bernoulli", args.dtype)
-    chances = _probabilities("bernoulli", np.asarray(args if p is None else p))
-    drawn = bits.random(args.shape) < chances
-    return wrap(np.asarray(drawn).astype(kind))
+    chances = _probabilities("bernoulli", args if p is None else p)
+    drawn: Any = as_array(bits.random(args.shape) < chances)
+    return wrap(drawn.astype(kind))
 
 
 def randperm(
@@ -310,7 +322,7 @@ def randperm(
     """
     check_device(device)
     (count,) = shape_of("randperm", (n,))
-    return wrap(source("randperm", generator).permutation(count).astype(supported(dtype, "dtype=")), requires_grad)
+    return wrap(stream("randperm", generator).permutation(count).astype(supported(dtype, "dtype=")), requires_grad)
 
 
 @tensor_method("multinomial")
@@ -320,23 +332,29 @@ def multinomial(input: Any, num_samples: int, replacement: bool = False, *, gene
     >>> multinomial(np.array([0.0, 1.0]), 3, replacement=True)
     tensor([1, 1, 1])
     """
-    bits = source("multinomial", generator)
+    bits = stream("multinomial", generator)
     weights = _weights(plain(input), num_samples, replacement)
     weight_rows = weights.reshape(-1, weights.shape[-1])
     if replacement:
         levels = np.cumsum(weight_rows, axis=1)
-        drawn = bits.random((len(weight_rows), num_samples)) * levels[:, -1:]
-        chosen = np.stack([np.searchsorted(level, each, side="right") for level, each in zip(levels, drawn)])
+        chosen: Any = _levels_below(levels, bits.random((len(weight_rows), num_samples)) * levels[:, -1:])
     else:
         # The smallest of independent exponential times, each divided by its weight, is at i with probability in
         # proportion to weight i. The same holds for the next among the remaining (Efraimidis and Spirakis, 2006).
         with np.errstate(divide="ignore"):
             times = bits.standard_exponential(weight_rows.shape) / weight_rows
         chosen = np.argsort(times, axis=1)[:, :num_samples]
-    return wrap(chosen.reshape(*weights.shape[:-1], num_samples).astype(np.int64))
+    return wrap(chosen.reshape((*weights.shape[:-1], num_samples)).astype(np.int64))
 
 
-def _weights(weights: Any, count: int, replacement: bool) -> NDArray:
+def _levels_below(levels: Array, numbers: Array) -> Array:
+    """Return for each number of a row how many of the increasing levels of that row are at most it."""
+    if isinstance(levels, np.ndarray) and isinstance(numbers, np.ndarray):
+        return np.stack([np.searchsorted(level, each, side="right") for level, each in zip(levels, numbers)])
+    return reduce_sum(cast(levels[:, None, :] <= numbers[:, :, None], dtype="int64"), axes=(2,))
+
+
+def _weights(weights: Any, count: int, replacement: bool) -> Any:
     if weights.dtype.kind != "f":
         raise DTypeError(located(f"multinomial only supports floating-point dtypes for input, got: {weights.dtype}"))
     if weights.ndim not in (1, 2):
@@ -345,6 +363,8 @@ def _weights(weights: Any, count: int, replacement: bool) -> NDArray:
         raise RuntimeError(located("cannot sample n_sample <= 0 samples"))
     if not replacement and count > weights.shape[-1]:
         raise RuntimeError(located("cannot sample n_sample > prob_dist.size(-1) samples without replacement"))
+    if isinstance(weights, Carrier):
+        return stop_gradient(weights).astype(np.float64)
     if not (np.isfinite(weights) & (weights >= 0)).all():
         raise RuntimeError(located("probability tensor contains either `inf`, `nan` or element < 0"))
     if (weights.sum(axis=-1) <= 0).any():
@@ -386,7 +406,8 @@ def binomial(count: Any, prob: Any, generator: Generator | None = None) -> Any:
 # -- methods that fill a Tensor --------------------------------------------------------------------------------------
 def _fill(x: Any, node: str, drawn: Any) -> Any:
     """Overwrite `x` in place; if it is recorded, the tape node has the name `node`."""
-    return x._overwrite(wrap(np.asarray(drawn).astype(x.dtype, copy=False)), node)
+    array: Any = as_array(drawn)
+    return x._overwrite(wrap(array.astype(x.dtype)), node)
 
 
 @tensor_method("uniform_")
@@ -396,7 +417,7 @@ def uniform_(self: Any, low: float = 0.0, high: float = 1.0, *, generator: Gener
     if low > high:
         raise RuntimeError(located(f"uniform_ expects to return a [from, to) range, but found from={low} > to={high}"))
     return _fill(
-        self, "UniformBackward0", low + (high - low) * _uniform(source("uniform_", generator), self.shape, kind)
+        self, "UniformBackward0", low + (high - low) * _uniform(stream("uniform_", generator), self.shape, kind)
     )
 
 
@@ -404,14 +425,14 @@ def uniform_(self: Any, low: float = 0.0, high: float = 1.0, *, generator: Gener
 def normal_(self: Any, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None) -> Any:
     """Fill with numbers from the normal distribution."""
     kind = _floating("normal_", self.dtype)
-    return _fill(self, "NormalBackward0", _normal(source("normal_", generator), mean, std, self.shape, kind))
+    return _fill(self, "NormalBackward0", _normal(stream("normal_", generator), mean, std, self.shape, kind))
 
 
 @tensor_method("bernoulli_")
 def bernoulli_(self: Any, p: Any = 0.5, *, generator: Generator | None = None) -> Any:
     """Fill with ones, each with the probability `p` (a number, or an array that broadcasts), and zeros."""
-    bits = source("bernoulli_", generator)
-    drawn = bits.random(self.shape) < _probabilities("bernoulli_", np.asarray(plain(p)))
+    bits = stream("bernoulli_", generator)
+    drawn = bits.random(self.shape) < _probabilities("bernoulli_", p)
     return _fill(self, "BernoulliBackward2" if isinstance(p, float | int) else "BernoulliBackward1", drawn)
 
 
@@ -422,7 +443,7 @@ def exponential_(self: Any, lambd: float = 1.0, *, generator: Generator | None =
         raise RuntimeError(located(f"exponential_ expects lambda > 0.0, but found lambda={lambd}"))
     _floating("exponential_", self.dtype)
     return _fill(
-        self, "ExponentialBackward0", source("exponential_", generator).standard_exponential(self.shape) / lambd
+        self, "ExponentialBackward0", stream("exponential_", generator).standard_exponential(self.shape) / lambd
     )
 
 
@@ -434,7 +455,7 @@ def random_(self: Any, low: int = 0, high: int | None = None, *, generator: Gene
     if high is None:
         node = "RandomBackward1" if low else "RandomBackward2"
         low, high = 0, low or _integers_of(self.dtype)
-    return _fill(self, node, _integers(source("random_", generator), low, high, self.shape, self.dtype))
+    return _fill(self, node, _integers(stream("random_", generator), low, high, self.shape, self.dtype))
 
 
 def _integers_of(dtype: DType) -> int:
