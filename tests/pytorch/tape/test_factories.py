@@ -658,3 +658,31 @@ def test_a_traced_function_updates_a_tensor_of_numbers_in_place(make: Any) -> No
         x = tg.tensor([1.0, 5.0 + n])
         assert compiled(x).tolist() == f(x).tolist() == [12.0 + 2 * n, 14.0 + 2 * n]
     assert compiled.cache_info().traces == 1
+
+
+MIXED = [
+    (lambda x: [x[0], 1.0], "float32"),
+    (lambda x: [x[0].double(), 1.0], "float64"),
+    (lambda x: [x[0].long(), 1.5], "float32"),
+    (lambda x: [x[0].half(), 2], "float16"),
+    (lambda x: [np.float16(1), 2.0], "float32"),
+    (lambda x: [np.float64(1), 2], "float64"),
+    (lambda x: [x[1].item(), 1.0], "float32"),
+    (lambda x: [v * 2 for v in x.tolist()], "float32"),
+    (lambda x: x.sum().item(), "float32"),
+    (lambda x: x.double().sum().item(), "float32"),
+    (lambda x: [x.long()[1].item(), True], "int64"),
+    (lambda x: [], "float32"),
+]
+
+
+@pytest.mark.parametrize(("make", "dtype"), MIXED)
+def test_elements_of_a_list_promote_and_pythons_floats_have_the_default_dtype(make: Any, dtype: str) -> None:
+    before = tg.get_default_dtype()
+    tg.set_default_dtype(tg.float32)
+    try:
+        x = tg.arange(3.0)
+        assert tg.tensor(make(x)).dtype == dtype
+        assert trace(lambda x: tg.tensor(make(x)))(x).dtype == dtype
+    finally:
+        tg.set_default_dtype(before)

@@ -53,7 +53,8 @@ def promote_types(x: DType, y: DType) -> DType:
     return high if _SORTS[low.kind] < 2 <= _SORTS[high.kind] else np.promote_types(x, y)
 
 
-def _number_dtype(kind: type) -> DType:
+def number_dtype(kind: type) -> DType:
+    """Return the dtype of Python numbers of a class."""
     if kind is float:
         return default_dtype()
     return default_complex() if kind is complex else _BOOL if kind is bool else _INT
@@ -77,7 +78,7 @@ def common_dtype(kinds: Sequence[tuple[Any, int]]) -> DType:
     dtypes: list[DType | None] = [None, None, None]
     for kind, rank in kinds:
         priority = 2 if isinstance(kind, type) else 0 if rank else 1
-        dtype = _number_dtype(kind) if isinstance(kind, type) else kind
+        dtype = number_dtype(kind) if isinstance(kind, type) else kind
         before = dtypes[priority]
         dtypes[priority] = dtype if before is None else promote_types(before, dtype)
     dtype = _combined(_combined(dtypes[0], dtypes[1]), dtypes[2])

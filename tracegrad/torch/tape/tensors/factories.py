@@ -7,6 +7,7 @@ In a trace the result is a value of the trace, not a constant. Tensors in place 
 
 from __future__ import annotations
 
+import functools
 import operator
 import warnings
 from collections.abc import Callable
@@ -21,7 +22,7 @@ from tracegrad.ops.core.op import Carrier
 from tracegrad.ops.core.recorders import active_recorder
 from tracegrad.ops.shape import linear
 from tracegrad.torch.functions.core.device import check_device
-from tracegrad.torch.functions.core.promotion import default_complex
+from tracegrad.torch.functions.core.promotion import number_dtype, promote_types
 from tracegrad.torch.tape.tensors.docs import TENSOR_DOCS
 from tracegrad.torch.tape.tensors.dtypes import check_requires_grad, get_default_dtype
 from tracegrad.torch.tape.tensors.tensor import Tensor, of_array
@@ -123,20 +124,30 @@ def _filled(shape: tuple[int, ...], value: Any, dtype: DType) -> Any:
 
 
 # -- from values -----------------------------------------------------------------------------------------------------
-def _literal_dtype(data: Any) -> Any:
-    """Return the dtype for Python numbers alone if NumPy's choice differs from ours; None otherwise."""
-    if get_default_dtype() == np.float64 or isinstance(data, np.ndarray | np.generic | Carrier):
-        return None
-    kind, weak = _literal_kind(data)
-    return {"f": get_default_dtype(), "c": default_complex()}.get(kind) if weak else None
+def _literal_dtype(data: object) -> DType | None:
+    """Return the dtype for numbers, or nested sequences of numbers, if NumPy's choice may differ; None otherwise."""
+    is_array = isinstance(data, np.ndarray | np.generic) or (isinstance(data, Carrier) and not _is_weak(data))
+    return None if is_array or get_default_dtype() == np.float64 else _element_dtype(data)
 
 
-def _literal_kind(data: Any) -> tuple[str, bool]:
-    """Return the kind of numbers in the nested sequence `data`, and whether all are Python's own numbers."""
-    if isinstance(data, list | tuple):
-        result = [_literal_kind(each) for each in data] or [("f", True)]
-        return max((kind for kind, _ in result), key="biufc".index), all(weak for _, weak in result)
-    return np.asarray(data).dtype.kind, type(data) in (bool, int, float, complex)
+def _element_dtype(x: object) -> DType:
+    """Return the dtype that all elements of a nested sequence promote to; Python's floats have the default dtype."""
+    if isinstance(x, list | tuple):
+        return functools.reduce(promote_types, {_element_dtype(each) for each in x} or {get_default_dtype()})
+    if type(x) in _NUMBERS.values():
+        return number_dtype(type(x))
+    dtype: DType = x.dtype if isinstance(x, Carrier) else np.asarray(x).dtype
+    if dtype.kind not in "biufc":
+        return get_default_dtype()  # the conversion raises
+    return number_dtype(_NUMBERS[dtype.kind]) if _is_weak(x) else dtype
+
+
+_NUMBERS: dict[str, type] = {"b": bool, "i": int, "f": float, "c": complex}
+
+
+def _is_weak(x: object) -> bool:
+    """Whether `x` is a Python number of a trace."""
+    return bool(getattr(x, "weak", False))
 
 
 def _to_array(data: Any, dtype: Any, copy: Any) -> Any:
