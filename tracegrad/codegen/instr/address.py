@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Protocol
 
 from tracegrad import llvmir as ir
 from tracegrad.codegen.instr.scalar import I64
@@ -10,7 +10,7 @@ from tracegrad.codegen.loopir.polynomial import Poly
 
 
 class _SymbolValues(Protocol):
-    def __getitem__(self, name: str, /) -> Any: ...
+    def __getitem__(self, name: str, /) -> ir.IRValue: ...
 
 
 class PolyEmitter:
@@ -19,7 +19,7 @@ class PolyEmitter:
     def __init__(self, env: _SymbolValues):
         self.env = env
 
-    def emit(self, b: ir.IRBuilder, p: Poly) -> Any:
+    def emit(self, b: ir.IRBuilder, p: Poly) -> ir.IRValue:
         total: ir.IRValue | None = None
         for monomial, c in sorted(p.terms.items(), key=lambda t: (len(t[0]), t[0])):
             term: ir.IRValue | None = ir.IRConstant(I64, c) if c != 1 or not monomial else None

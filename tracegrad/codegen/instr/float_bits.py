@@ -17,7 +17,7 @@ from tracegrad.target.cpu import converts_halves
 class _Float:
     """A float `x` as its bits: `sign`, and `magnitude`, an integer in the order of absolute values."""
 
-    def __init__(self, b: ir.IRBuilder, x: Any):
+    def __init__(self, b: ir.IRBuilder, x: ir.IRValue):
         self.b, self.x = b, x
         width, self.digits = (64, 52) if isinstance(element_of(x.type), ir.DoubleType) else (32, 23)
         self.t = shaped(ir.IntType(width), x)
@@ -27,10 +27,10 @@ class _Float:
         self.sign = b.and_(self.bits, self.int(self.top))
         self.magnitude = b.and_(self.bits, self.int(self.top - 1))
 
-    def int(self, value: Any) -> Any:
+    def int(self, value: int) -> Any:
         return number(self.t, value)
 
-    def is_zero(self) -> Any:
+    def is_zero(self) -> ir.IRValue:
         return self.b.icmp_unsigned("==", self.magnitude, self.int(0))
 
     def is_finite(self) -> ir.IRValue:
@@ -101,7 +101,7 @@ class _HalfRounding(_Float):
     """A float to be rounded to half precision: the bits of 1.0 (`one`) and of an exponent step (`unit`), the number of
     digits to cut, and the rounded magnitude if it is a normal half (`near`, as bits) or not (`shifted`)."""
 
-    def __init__(self, b: ir.IRBuilder, x: Any):
+    def __init__(self, b: ir.IRBuilder, x: ir.IRValue):
         super().__init__(b, x)
         self.unit, self.cut = self.infinity & -self.infinity, self.digits - 10
         self.one = self.infinity // self.unit // 2 * self.unit
@@ -153,7 +153,7 @@ def _half_bits(b: ir.IRBuilder, x: Any) -> object:
 _HALF_OF_ONE, _BIAS = 0x3F000000, (127 - 15) << 23
 
 
-def half_value(b: ir.IRBuilder, x: Any) -> Any:
+def half_value(b: ir.IRBuilder, x: ir.IRValue) -> ir.IRValue:
     """The float with the half-precision bits `x`."""
     if converts_halves():
         return b.fpext(b.bitcast(x, shaped(HALF, x)), shaped(ir.FloatType(), x))

@@ -6,7 +6,7 @@ One declaration serves the encoder, the LLVM IR that reads the operands, and the
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tracegrad import llvmir as ir
 from tracegrad.codegen.instr.scalar import I64
@@ -57,6 +57,6 @@ class OperandLayout:
         return iter(self.operands)
 
 
-def load_operand(b: ir.IRBuilder, words: ir.IRValue, layout: OperandLayout, name: str) -> Any:
+def load_operand(b: ir.IRBuilder, words: ir.IRValue, layout: OperandLayout, name: str) -> ir.IRValue:
     """Load an operand of one word from the record at an address."""
     return b.load(b.gep(words, [ir.IRConstant(I64, layout.offsets[name])]))

@@ -36,7 +36,7 @@ def llvm_type(dtype: str) -> Any:
     return _TYPES[dtype]
 
 
-def memory_type(dtype: str) -> Any:
+def memory_type(dtype: str) -> ir.IRType:
     """The type of a scalar in memory; a boolean is one byte."""
     return I8 if dtype == "bool" else _TYPES[dtype]
 
@@ -49,7 +49,7 @@ def constant(spelling: str, dtype: str, lanes: int = 0) -> Any:
     return number(t, float(spelling) if dtype[0] == "f" else int(spelling))
 
 
-def constant_of(b: ir.IRBuilder, word: Any, dtype: str) -> Any:
+def constant_of(b: ir.IRBuilder, word: ir.IRValue, dtype: str) -> ir.IRValue:
     """Decode a number of this dtype from the bits of a word; a float is stored as a double."""
     t = llvm_type(dtype)
     if dtype[0] == "f":
@@ -87,7 +87,7 @@ def compare(b: ir.IRBuilder, op: str, x: ir.IRValue, y: ir.IRValue, kind: str) -
     return b.icmp_signed(sign, x, y) if kind == "i" else b.icmp_unsigned(sign, x, y)
 
 
-def _compare_signs(b: ir.IRBuilder, op: str, x: Any, y: Any, x_signed: bool) -> object:
+def _compare_signs(b: ir.IRBuilder, op: str, x: ir.IRValue, y: ir.IRValue, x_signed: bool) -> object:
     """Emit `x op y` for one signed and one unsigned operand: NumPy compares 64-bit integers of both kinds by value."""
     less, more = op in ("lt", "le", "ne"), op in ("gt", "ge", "ne")
     negative = b.icmp_signed("<", x if x_signed else y, number(x.type, 0))
@@ -95,7 +95,7 @@ def _compare_signs(b: ir.IRBuilder, op: str, x: Any, y: Any, x_signed: bool) -> 
     return b.select(negative, fixed, b.icmp_unsigned(_COMPARE[op], x, y))
 
 
-def cast(b: ir.IRBuilder, x: ir.IRValue, old: str, new: str) -> Any:
+def cast(b: ir.IRBuilder, x: ir.IRValue, old: str, new: str) -> ir.IRValue:
     """Convert `x` as `ndarray.astype` does."""
     if old == new:
         return x
@@ -122,12 +122,12 @@ def cast(b: ir.IRBuilder, x: ir.IRValue, old: str, new: str) -> Any:
 _SATURATES = instruction_set() == "aarch64"  # whether a number out of range becomes the nearest integer
 
 
-def _width(t: Any) -> int:
+def _width(t: ir.IRType) -> int:
     width: int = element_of(t).width
     return width
 
 
-def _unsigned(b: ir.IRBuilder, x: Any, to: Any) -> Any:
+def _unsigned(b: ir.IRBuilder, x: ir.IRValue, to: ir.IRType) -> ir.IRValue:
     """Convert `x` to an unsigned integer of 32 or 64 bits as NumPy's C code does: negative numbers wrap on x86, and
     become 0 on ARM, except those of double precision as integers of 32 bits."""
     if _SATURATES and (_width(to) == 64 or element_of(x.type) != _TYPES["f64"]):
@@ -141,8 +141,8 @@ def _unsigned(b: ir.IRBuilder, x: Any, to: Any) -> Any:
 
 
 # -- arithmetic, by kind of dtype ----------------------------------------------------------------------
-def _intrinsic(name: str, count: int) -> Callable[..., Any]:
-    def emit(b: ir.IRBuilder, *args: Any) -> Any:
+def _intrinsic(name: str, count: int) -> Callable[..., ir.IRValue]:
+    def emit(b: ir.IRBuilder, *args: ir.IRValue) -> ir.IRValue:
         t = args[0].type
         return b.call(b.module.intrinsic(name, [t], t, [t] * count), args)
 
@@ -153,7 +153,7 @@ def _extremum(op: str) -> Callable[..., ir.IRValue]:
     """Emit NumPy's extremum, which returns the second of two zeros as the x86 instruction does. A sum propagates nan. A
     second select of `x` would not work, because LLVM would merge both selects and not use the instruction."""
 
-    def emit(b: ir.IRBuilder, x: Any, y: Any) -> Any:
+    def emit(b: ir.IRBuilder, x: ir.IRValue, y: ir.IRValue) -> ir.IRValue:
         if _is_zero(y):
             return b.select(b.fcmp_ordered(f"{op}=", y, x), y, x)
         if _is_zero(x):
@@ -171,7 +171,7 @@ def _is_zero(x: ir.IRValue) -> bool:
 _SECOND_ZERO = instruction_set() == "x86_64"
 
 
-def multiply_add(b: ir.IRBuilder, x: Any, y: Any, z: Any, flags: tuple[str, ...] = ()) -> object:
+def multiply_add(b: ir.IRBuilder, x: Any, y: Any, z: ir.IRValue, flags: tuple[str, ...] = ()) -> object:
     """Emit `x * y + z`, rounded once if the target has FMA."""
     t = x.type
     return b.call(b.module.intrinsic("fmuladd", [t], t, [t] * 3), [x, y, z], fastmath=flags)
@@ -210,7 +210,7 @@ def _floor_divide_float(b: ir.IRBuilder, x: Any, y: Any) -> ir.IRValue:
 
 
 def _finite(op: str) -> Callable[..., ir.IRValue]:
-    def emit(b: ir.IRBuilder, x: Any) -> Any:
+    def emit(b: ir.IRBuilder, x: Any) -> ir.IRValue:
         return b.fcmp_ordered(op, _intrinsic("fabs", 1)(b, x), number(x.type, float("inf")))
 
     return emit
@@ -241,7 +241,7 @@ _FLOAT: dict[str, Callable[..., Any]] = {
 
 
 def _select_by(op: str, signed: bool) -> Callable[..., ir.IRValue]:
-    def emit(b: ir.IRBuilder, x: Any, y: Any) -> Any:
+    def emit(b: ir.IRBuilder, x: ir.IRValue, y: ir.IRValue) -> ir.IRValue:
         test = b.icmp_signed if signed else b.icmp_unsigned
         return b.select(test(op, x, y), x, y)
 
@@ -273,7 +273,7 @@ def _remainder_int(b: ir.IRBuilder, x: ir.IRValue, y: ir.IRValue) -> ir.IRValue:
 
 
 def _divide_unsigned(name: str) -> Callable[..., ir.IRValue]:
-    def emit(b: ir.IRBuilder, x: Any, y: Any) -> Any:
+    def emit(b: ir.IRBuilder, x: ir.IRValue, y: ir.IRValue) -> ir.IRValue:
         by_zero = b.icmp_unsigned("==", y, _int(0, x))
         return b.select(by_zero, _int(0, x), getattr(b, name)(x, b.select(by_zero, _int(1, x), y)))
 
@@ -286,7 +286,7 @@ def _sign_int(b: ir.IRBuilder, x: ir.IRValue) -> ir.IRValue:
 
 
 def _shift(name: str) -> Callable[..., ir.IRValue]:
-    def emit(b: ir.IRBuilder, x: Any, y: Any) -> Any:
+    def emit(b: ir.IRBuilder, x: ir.IRValue, y: ir.IRValue) -> ir.IRValue:
         inside = b.icmp_unsigned("<", y, _int(_width(x.type), x))
         moved = getattr(b, name)(x, b.select(inside, y, _int(0, x)))
         beyond = b.ashr(x, _int(_width(x.type) - 1, x)) if name == "ashr" else _int(0, x)
@@ -368,7 +368,7 @@ def combine(
     b: ir.IRBuilder,
     combiner: str,
     total: ir.IRValue,
-    value: Any,
+    value: object,
     dtype: str,
     factors: list[ir.IRValue] | tuple[object, ...] = (),
 ) -> Any:
@@ -405,7 +405,7 @@ def _flags(t: ir.IRType) -> Any:
     return of_lanes(ir.IntType(64 if element_of(t) == _TYPES["f64"] else 32) if match_width else BOOL, lanes_of(t))
 
 
-def extremum(b: ir.IRBuilder, combiner: str, totals: list[ir.IRValue], value: ir.IRValue) -> list[Any]:
+def extremum(b: ir.IRBuilder, combiner: str, totals: list[ir.IRValue], value: ir.IRValue) -> list[ir.IRValue]:
     """Combine `totals`, the extremum and its nan flag, with one more `value`; cheaper than an extremum that propagates
     nan.
 
@@ -419,7 +419,9 @@ def extremum(b: ir.IRBuilder, combiner: str, totals: list[ir.IRValue], value: ir
     return [b.select(keeps_total, total, value, flags=flags), b.or_(seen_nan, is_nan)]
 
 
-def first(b: ir.IRBuilder, x: Reduce, totals: list[ir.IRValue], value: ir.IRValue, index: ir.IRValue) -> list[Any]:
+def first(
+    b: ir.IRBuilder, x: Reduce, totals: list[ir.IRValue], value: ir.IRValue, index: ir.IRValue
+) -> list[ir.IRValue]:
     """Combine `totals`, the extremum and its index, with one more `value` at a later `index`."""
     best, result = totals
     is_better = compare(b, "lt" if FIRST[x.combiner] == "minimum" else "gt", value, best, x.value.dtype[0])
@@ -443,6 +445,6 @@ def reduction_result(b: ir.IRBuilder, x: Reduce, totals: list[ir.IRValue]) -> ir
     return b.select(is_nan, ir.IRConstant(value.type, math.nan), value)
 
 
-def were_nans(b: ir.IRBuilder, flags: ir.IRValue) -> Any:
+def were_nans(b: ir.IRBuilder, flags: ir.IRValue) -> ir.IRValue:
     """Whether there was a nan, in each lane."""
     return flags if element_of(flags.type) == BOOL else b.icmp_signed("!=", flags, number(flags.type, 0))

@@ -32,7 +32,7 @@ INSTRUCTION_TYPE = ir.FunctionType(
 )  # see `tracegrad.codegen.program.interpreter`
 
 
-def signature(name: str) -> Any:
+def signature(name: str) -> ir.FunctionType:
     """The type of a support function, or of the thread pool's `tg_parallel_for`, which has the type of `tg_chunks`."""
     if name in EACH_CHUNK:
         return ir.FunctionType(ir.VoidType(), [TASK.as_pointer(), _POINTER, I64])
@@ -68,7 +68,7 @@ def _define(function: ir.IRFunction) -> None:
     b.ret_void()
 
 
-def fill(b: ir.IRBuilder, dtype: str, out: Any, value: Any, count: Any) -> None:
+def fill(b: ir.IRBuilder, dtype: str, out: ir.IRValue, value: ir.IRValue, count: ir.IRValue) -> None:
     """Store `value`, in its memory type, `count` times, one cache line at a time."""
     lanes = 64 // dtype_named(dtype).itemsize
     line, vector_pointer = splat(b, value, lanes), ir.VectorType(value.type, lanes).as_pointer()
@@ -79,7 +79,7 @@ def fill(b: ir.IRBuilder, dtype: str, out: Any, value: Any, count: Any) -> None:
     loop(b, b.sub(count, whole), lambda i: b.store(value, b.gep(out, [b.add(whole, i)])))
 
 
-def _merge(b: ir.IRBuilder, combiner: str, dtype: str, out: Any, partial: Any, size: object) -> None:
+def _merge(b: ir.IRBuilder, combiner: str, dtype: str, out: ir.IRValue, partial: ir.IRValue, size: object) -> None:
     done: ir.IRValue = ir.IRConstant(I64, 0)
     if dtype in _LANES:
         vector_pointer = ir.VectorType(memory_type(dtype), _LANES[dtype]).as_pointer()
@@ -97,7 +97,7 @@ def _merge(b: ir.IRBuilder, combiner: str, dtype: str, out: Any, partial: Any, s
     def register(value: ir.IRValue) -> ir.IRValue:
         return b.trunc(value, BOOL) if dtype == "bool" else value
 
-    def element(k: Any) -> None:
+    def element(k: ir.IRValue) -> None:
         address, other = (b.gep(pointer, [b.add(done, k)]) for pointer in (out, partial))
         total = combine(b, combiner, register(b.load(address)), register(b.load(other)), dtype)
         b.store(b.zext(total, memory_type("bool")) if dtype == "bool" else total, address)
@@ -115,7 +115,7 @@ def _combine(
     loop(b, others, lambda c: b.call(merge, [out, b.gep(partial, [b.mul(b.add(c, one), size)]), size]))
 
 
-def smaller(b: ir.IRBuilder, x: Any, y: Any) -> Any:
+def smaller(b: ir.IRBuilder, x: Any, y: ir.IRValue) -> ir.IRValue:
     """The minimum of two integers."""
     return b.select(b.icmp_signed("<", x, y), x, y)
 
@@ -135,7 +135,9 @@ def loop(b: ir.IRBuilder, count: Any, body: Callable[..., object]) -> None:
     b.position_at_end(after)
 
 
-def load_addresses(b: ir.IRBuilder, operands: ir.IRValue, pointers: ir.IRValue, count: ir.IRValue, first: int) -> Any:
+def load_addresses(
+    b: ir.IRBuilder, operands: ir.IRValue, pointers: ir.IRValue, count: ir.IRValue, first: int
+) -> ir.IRValue:
     """Load `count` addresses from the words that begin with number `first`."""
     slots = b.alloca(_POINTER, count)
 

@@ -78,7 +78,7 @@ def _does_nothing(kernel: Kernel, mask: str) -> bool:
     """Whether an iteration with a false mask does not change memory."""
     forms: dict[str, Any] = {}
 
-    def form(x: Operand) -> Any:
+    def form(x: Operand) -> tuple[str, ...] | str:
         return forms.get(x.name, x.name) if x.name else ("constant", x.value)
 
     written = [x.buffer for x in kernel.body if isinstance(x, Store)]
@@ -102,7 +102,7 @@ def _does_nothing(kernel: Kernel, mask: str) -> bool:
 _ZERO, _NOTHING, _FALSE = ("constant", "0.0"), ("constant", "-0.0"), ("constant", "False")
 
 
-def _form(x: Compute, args: list[tuple[str, ...] | str]) -> Any:
+def _form(x: Compute, args: list[tuple[str, ...] | str]) -> tuple[str, ...] | str:
     """The value of an operation when the mask is false, to the bit."""
     if x.op == "where":
         return args[2] if args[0] == _FALSE or args[1] == args[2] else x.out.name

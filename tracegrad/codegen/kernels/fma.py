@@ -66,14 +66,14 @@ def _is_float(x: Compute, *ops: str) -> bool:
     return x.op in ops and x.out.dtype[0] == "f"
 
 
-def _added(x: Any) -> list[str]:
+def _added(x: object) -> list[str]:
     """The addends of a sum, which may be products."""
     if isinstance(x, Compute) and _is_float(x, "add", "sub"):
         return [a.name for a in x.args]
     return [x.value.name] if isinstance(x, Reduce) and x.combiner == "add" else []
 
 
-def computed(b: ir.IRBuilder, x: Compute, value_of: Callable[[Operand], Any], products: Products) -> Any:
+def computed(b: ir.IRBuilder, x: Compute, value_of: Callable[[Operand], ir.IRValue], products: Products) -> Any:
     """Emit an operation; if both operands are products, the first is fused."""
     dtypes = [a.dtype for a in x.args]
     product_index = (
@@ -90,6 +90,6 @@ def computed(b: ir.IRBuilder, x: Compute, value_of: Callable[[Operand], Any], pr
     return multiply_add(b, first, second, other)
 
 
-def factors_of(x: Reduce, value_of: Callable[[Operand], Any], products: Products) -> list[ir.IRValue]:
+def factors_of(x: Reduce, value_of: Callable[[Operand], ir.IRValue], products: Products) -> list[ir.IRValue]:
     """The factors of the product that a reduction adds, if it adds one."""
     return [value_of(a) for name in _added(x) for a in products.get(name, ())]

@@ -64,7 +64,7 @@ def interior_of(kernel: Kernel, var: str, varying: Collection[str]) -> Interior 
     return Interior(frozenset(guards), bounds, tests) if bounds else None
 
 
-def holds(b: ir.IRBuilder, scalar: Callable[[Poly], Any], guard: GuardBlock) -> Any:
+def holds(b: ir.IRBuilder, scalar: Callable[[Poly], ir.IRValue], guard: GuardBlock) -> ir.IRValue:
     """Whether a guard holds in an iteration."""
     tests = []
     for low, value, high, step in guard.ranges:
@@ -76,13 +76,18 @@ def holds(b: ir.IRBuilder, scalar: Callable[[Poly], Any], guard: GuardBlock) -> 
 
 
 def interior_bounds(
-    b: ir.IRBuilder, scalar: Callable[[Poly], ir.IRValue], interior: Interior, low: Any, end: ir.IRValue, width: int
+    b: ir.IRBuilder,
+    scalar: Callable[[Poly], ir.IRValue],
+    interior: Interior,
+    low: ir.IRValue,
+    end: ir.IRValue,
+    width: int,
 ) -> tuple[Any, Any]:
     """The bounds of the interior, in whole steps of `width` from `low` to at most `end`; an empty interior is at `end`.
     `scalar` emits loop-invariant values."""
     zero = I64(0)
 
-    def maximum(x: ir.IRValue, y: ir.IRValue) -> Any:
+    def maximum(x: ir.IRValue, y: ir.IRValue) -> ir.IRValue:
         return b.select(b.icmp_signed("<", x, y), y, x)
 
     lows, highs = ([scalar(p) for p in dict.fromkeys(pair[k] for pair in interior.bounds)] for k in range(2))
@@ -98,7 +103,7 @@ def interior_bounds(
 
 
 def loop_segments(
-    b: ir.IRBuilder, scalar: Callable[[Poly], Any], kernel: Kernel, low: Any, high: Any
+    b: ir.IRBuilder, scalar: Callable[[Poly], ir.IRValue], kernel: Kernel, low: Any, high: Any
 ) -> list[LoopSegment]:
     """The parts of the innermost loop: interior, boundary before it, boundary after it. A loop that is short, expensive
     or serial is one part."""

@@ -31,7 +31,7 @@ def multi_row_loop(outer: KernelEmitter, vectors: Vectors, low: ir.IRValue, high
 
 
 class _MultiRowLoop(VectorLoop):
-    def __init__(self, outer: KernelEmitter, vectors: Vectors, high: Any):
+    def __init__(self, outer: KernelEmitter, vectors: Vectors, high: ir.IRValue):
         super().__init__(outer, vectors, high)
         self.rows, self.row = vectors.rows, self.kernel.loops[-2].var
         self.size = self.kernel.loops[-1].extent.value or 1
@@ -50,7 +50,7 @@ class _MultiRowLoop(VectorLoop):
         self.read_again = self.loaded | {x.buffer for x in self.kernel.body if isinstance(x, Reduce) and x.over}
         self.guards = 0  # number of guards around the current instruction
 
-    def emit(self, low: Any) -> None:
+    def emit(self, low: ir.IRValue) -> None:
         for x in self.down:
             self.outer.totals[id(x)] = self._identities(x)
         super().emit(low)
@@ -58,18 +58,18 @@ class _MultiRowLoop(VectorLoop):
             self._add_down(x, self.outer.totals.pop(id(x)))
 
     # -- loops -------------------------------------------------------------------------------------------
-    def _identities(self, x: Reduce) -> list[Any]:
+    def _identities(self, x: Reduce) -> list[ir.IRValue]:
         return registers(x, self.lanes)
 
-    def _whole(self, low: object, width: int) -> Any:
+    def _whole(self, low: ir.IRValue, width: int) -> ir.IRValue:
         return self.b.sub(self.high, self.b.urem(self._count(low), I64(width)))
 
-    def _count(self, low: object) -> Any:
+    def _count(self, low: ir.IRValue) -> Any:
         """The number of rows; 0 if the loop ends before it begins."""
         count = self.b.sub(self.high, low)
         return self.b.select(self.b.icmp_signed(">", count, I64(0)), count, I64(0))
 
-    def _mask_of_rest(self, rest: Any) -> Any:
+    def _mask_of_rest(self, rest: ir.IRValue) -> ir.IRValue:
         return self.memory.lanes_below(self.b.mul(rest, I64(self.size)))
 
     def _mask_of_all(self) -> Any:
@@ -112,7 +112,7 @@ class _MultiRowLoop(VectorLoop):
         mask = self.every if mask is None else mask
         return self.memory.gather(self.outer.pointers[x.buffer], offsets, x.out.dtype, mask)
 
-    def _start(self, x: Load | Store) -> Any:
+    def _start(self, x: Load | Store) -> ir.IRValue:
         """The pointer to an access at row 0 and element 0."""
         key = ("start", x.buffer, rest := x.address.without(self.row, self.var))
         if key not in self.fixed:
@@ -204,7 +204,7 @@ class _MultiRowLoop(VectorLoop):
                 column = self.b.insert_element(column, one, I32(r))
         return self._spread(column, [min(lane // self.size, self.rows - 1) for lane in range(self.lanes)])
 
-    def _row_mask(self, mask: ir.IRValue | None, r: int) -> Any:
+    def _row_mask(self, mask: ir.IRValue | None, r: int) -> ir.IRValue | None:
         """The mask of row `r`; None if all lanes of its vector are set."""
         if mask is None:
             return None if self.size == self.row_memory.lanes else self.row_memory.first_lanes(self.size)

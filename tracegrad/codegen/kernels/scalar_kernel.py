@@ -11,10 +11,10 @@ accumulates in a register, a reduction over outer loops in memory.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial, reduce
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tracegrad import llvmir as ir
 from tracegrad.codegen.instr.address import PolyEmitter
@@ -61,6 +61,10 @@ from tracegrad.codegen.loopir.kernel import (
 from tracegrad.codegen.loopir.polynomial import Poly
 from tracegrad.target.tuning import TUNING
 
+if TYPE_CHECKING:
+    from tracegrad.llvmir.module import Metadata
+
+
 I32 = ir.IntType(32)
 STACK_ALIGNMENT = TUNING.memory.stack_alignment
 
@@ -85,7 +89,7 @@ def declared_kernel(module: ir.IRModule, kernel: Kernel) -> ir.IRFunction:
 def _type(kernel: Kernel, names: list[str]) -> ir.FunctionType:
     constants = kernel.constants()
 
-    def parameter(name: str) -> Any:
+    def parameter(name: str) -> ir.IRType:
         if name in kernel.buffers:
             return memory_type(kernel.buffers[name][0]).as_pointer()
         return llvm_type(constants[name]) if name in constants else I64
@@ -151,7 +155,7 @@ class KernelEmitter:
             self._nest(0)
         self.b.ret_void()
 
-    def _nest_in_block(self, first: Any, last: Any) -> None:
+    def _nest_in_block(self, first: ir.IRValue, last: ir.IRValue) -> None:
         self.block_bounds, self.before_loops = (first, last), self.b.block
         self._nest(0)
 
@@ -261,7 +265,7 @@ class KernelEmitter:
                 self.env[self.kernel.loops[-2].var] = self.copies[copy]
             yield copy
 
-    def _loop(self, depth: int, low: Any, copies: int, high: Any = None) -> Any:
+    def _loop(self, depth: int, low: Any, copies: int, high: Any = None) -> ir.IRValue:
         """Emit one loop from `low` to `high` (its bounds, if None), `copies` iterations at a time; returns its final
         index."""
         loop = self.kernel.loops[depth]
@@ -299,7 +303,7 @@ class KernelEmitter:
         self.b.position_at_end(after)
         return i
 
-    def running_pointer(self, buffer: str, address: Poly) -> Any:
+    def running_pointer(self, buffer: str, address: Poly) -> ir.IRValue | None:
         """A running pointer to the `address` of the first copy, incremented with the surrounding loop; None if
         impossible."""
         around = self._outer_loop
@@ -330,7 +334,7 @@ class KernelEmitter:
         with self.b.goto_block(self.before_loops):
             return ir.IRConstant(I64, 0), self.polys.emit(self.b, self.kernel.loops[depth].extent)
 
-    def _jammed_bounds(self, depth: int) -> tuple[Any, Any]:
+    def _jammed_bounds(self, depth: int) -> tuple[ir.IRValue, ir.IRValue]:
         """The bounds of the jammed loop, empty if its iterations are long and only wait for additions. Several distant
         memory streams are slower than one, and a long iteration hides the latency of its last addition."""
         first, high = self._bounds(depth)
@@ -341,7 +345,7 @@ class KernelEmitter:
             is_long = self.b.icmp_signed(">", size, ir.IRConstant(I64, self.unroll_and_jam.brief))
             return first, self.b.select(is_long, first, high)
 
-    def _loop_hints(self, depth: int) -> Any:
+    def _loop_hints(self, depth: int) -> Metadata:
         """Loop metadata: symbolic loops are vectorized but not unrolled as well, which saves compile time.
 
         Short bodies interleave several vectors, so that a reduction does not wait for its last addition.
@@ -358,7 +362,7 @@ class KernelEmitter:
         return module.loop_id(hints)
 
     # -- reductions ----------------------------------------------------------------------------------
-    def identities(self, x: Reduce) -> list[Any]:
+    def identities(self, x: Reduce) -> list[ir.IRValue]:
         """The initial registers of a reduction: vectors, if the innermost loop is vectorized."""
         lanes = self.vectors.lanes if self.vectors and self._depth[id(x)] < len(self.kernel.loops) else 0
         return registers(x, 0 if isinstance(self.search, LaneCount | LaneSearch) else lanes)
@@ -395,14 +399,14 @@ class KernelEmitter:
 
     # -- instructions ----------------------------------------------------------------------------------
     @contextmanager
-    def within(self, env: dict[str, Any]) -> Iterator[None]:
+    def within(self, env: dict[str, ir.IRValue]) -> Iterator[None]:
         """Use the names of `env` within the context."""
         outer = self.env
         self.env = self.polys.env = env
         yield
         self.env = self.polys.env = outer
 
-    def block(self, body: list[Any]) -> None:
+    def block(self, body: Sequence[object]) -> None:
         """Emit instructions."""
         for x in body:
             match x:
@@ -464,16 +468,16 @@ class KernelEmitter:
         self.b.position_at_end(after)
         self._define(x.out, wrapped)
 
-    def _define(self, out: Operand, value: Any) -> None:
+    def _define(self, out: Operand, value: ir.IRValue) -> None:
         self.env[out.name] = value
 
     def _value(self, x: Operand) -> Any:
         return self.env[x.name] if x.name else constant(x.value, x.dtype)
 
-    def _at(self, buffer: str, address: Poly) -> Any:
+    def _at(self, buffer: str, address: Poly) -> ir.IRValue:
         return self.b.gep(self.pointers[buffer], [self.polys.emit(self.b, address)])
 
-    def loaded(self, pointer: Any, dtype: str) -> Any:
+    def loaded(self, pointer: ir.IRValue, dtype: str) -> ir.IRValue:
         """Load the value at `pointer` into its register type."""
         if self.serial and dtype == "u16":
             # LLVM would load half precision into a part of a register, which waits for the previous iteration.
@@ -481,6 +485,6 @@ class KernelEmitter:
         value = self.b.load(pointer)
         return self.b.trunc(value, BOOL) if dtype == "bool" else value
 
-    def stored(self, value: Any, dtype: str) -> Any:
+    def stored(self, value: ir.IRValue, dtype: str) -> ir.IRValue:
         """Convert `value` to its memory type."""
         return self.b.zext(value, memory_type("bool")) if dtype == "bool" else value

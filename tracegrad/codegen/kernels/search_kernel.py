@@ -29,11 +29,12 @@ from tracegrad.codegen.vecmath.lanes import first_lane, horizontal, number, spla
 
 if TYPE_CHECKING:
     from tracegrad.codegen.kernels.scalar_kernel import KernelEmitter
+    from tracegrad.llvmir.module import BasicBlock
 
 I32 = ir.IntType(32)
 
 
-def emit_innermost_loop(outer: KernelEmitter, vectors: Vectors, search: Any, low: object, high: object) -> None:
+def emit_innermost_loop(outer: KernelEmitter, vectors: Vectors, search: Any, low: ir.IRValue, high: ir.IRValue) -> None:
     """Emit the innermost loop as `vector_loop` does, for a kernel that may be a search."""
     if search is None:
         vector_loop(outer, vectors, low, high)
@@ -48,12 +49,12 @@ def emit_innermost_loop(outer: KernelEmitter, vectors: Vectors, search: Any, low
 class _SearchLoop(VectorLoop):
     """A vector loop whose total is one scalar: an index, or a boolean."""
 
-    def __init__(self, outer: KernelEmitter, vectors: Vectors, search: LaneSearch, high: Any):
+    def __init__(self, outer: KernelEmitter, vectors: Vectors, search: LaneSearch, high: ir.IRValue):
         super().__init__(outer, vectors, high)
         self.search, self.may_pass = search, True
         self.over: Any = None  # whether a match in an iteration ends the loop
 
-    def _unmasked(self, low: Any, end: Any, after: Any, incoming: list[Any]) -> Any:
+    def _unmasked(self, low: ir.IRValue, end: Any, after: BasicBlock, incoming: list[Any]) -> ir.IRValue:
         before, some = self.b.block, self.b.icmp_signed("<", low, end)
         some = some if self.search.match_index is None else self.b.and_(some, self._ends())
         search, over, result, remainder = map(self._new_block, ("search", "over", "found", "left"))
@@ -76,7 +77,7 @@ class _SearchLoop(VectorLoop):
         self.totals |= join(self.b, [(before, untouched), (over, nothing)])
         return start
 
-    def _masked(self, low: Any, whole: Any, rest: Any) -> None:
+    def _masked(self, low: ir.IRValue, whole: ir.IRValue, rest: ir.IRValue) -> None:
         """Emit the loop of one masked vector, which also exits early."""
         before, loop, after = self.b.block, *map(self._new_block, ("one", "done"))
         ends = BOOL(1) if self.search.match_index is None else self._ends()
@@ -94,18 +95,18 @@ class _SearchLoop(VectorLoop):
         self._no_unrolling(self.b.cbranch(continues, loop, after))
         self.b.position_at_end(after)
 
-    def _ends(self) -> Any:
+    def _ends(self) -> ir.IRValue:
         """Whether a match ends a search for an index: `missing` must not be smaller."""
         match_index = self.search.match_index
         assert match_index is not None
         last = self.b.add(self.scalar(match_index.without(self.var), 0), self.b.sub(self.high, I64(1)))
         return self.b.icmp_signed(">=", self._missing(), last)
 
-    def _missing(self) -> Any:
+    def _missing(self) -> ir.IRValue:
         assert self.search.missing is not None
         return self.b.extract_element(self._value(self.search.missing, 0, 0), I32(0))
 
-    def _update_totals(self, i: Any) -> Any:
+    def _update_totals(self, i: ir.IRValue) -> ir.IRValue:
         """Update the totals by vectors with a possible match; returns whether there is none after all."""
         if self.search.match_index is None:
             self.totals = {key: [BOOL(not self.search.all)] for key in self.totals}
@@ -115,11 +116,11 @@ class _SearchLoop(VectorLoop):
         self.totals = self._clamped_totals(self._index_at(i, first))
         return none
 
-    def _index_at(self, i: Any, lane: Any) -> Any:
+    def _index_at(self, i: ir.IRValue, lane: ir.IRValue) -> ir.IRValue:
         assert self.search.match_index is not None
         return self.b.add(self.b.add(self.scalar(self.search.match_index.without(self.var)), i), lane)
 
-    def _nothing(self, i: Any) -> Any:
+    def _nothing(self, i: Any) -> ir.IRValue:
         """Whether the vectors from `i` on have no match."""
         self.i, self.values = i, {}
         for k in range(self.unroll):
@@ -129,7 +130,7 @@ class _SearchLoop(VectorLoop):
         one, other = self.search.alike
         return self._none_of(lambda k: self.b.fcmp_unordered("==", self._value(one, 0, k), self._value(other, 0, k)))
 
-    def _none_of(self, lanes: Callable[[int], Any]) -> Any:
+    def _none_of(self, lanes: Callable[[int], ir.IRValue]) -> ir.IRValue:
         """Whether no lane of several vectors matches."""
         every = lanes(0)
         for k in range(1, self.unroll):
@@ -137,7 +138,7 @@ class _SearchLoop(VectorLoop):
         bits = self.b.bitcast(every, ir.IntType(self.lanes))
         return self.b.icmp_unsigned("==", bits, ir.IRConstant(bits.type, -1 if self.search.all else 0))
 
-    def _reduce(self, x: Reduce, copy: int, k: int, mask: Any) -> None:
+    def _reduce(self, x: Reduce, copy: int, k: int, mask: ir.IRValue) -> None:
         """Reduce the unmasked lanes of one vector."""
         b, booleans = self.b, self._value(self.search.wanted, copy, k)
         active = self.memory.first(mask, self.lanes)
@@ -154,11 +155,11 @@ class _SearchLoop(VectorLoop):
         self.totals = self._clamped_totals(b.select(none, nowhere, self._index_at(self.i, first)))
         self.totals = self._clamped_totals(missing)
 
-    def _with_missing(self) -> dict[Any, list[Any]]:
+    def _with_missing(self) -> dict[tuple[int, int, int], list[ir.IRValue]]:
         """The totals after vectors without a match."""
         return dict(self.totals) if self.search.missing is None else self._clamped_totals(self._missing())
 
-    def _clamped_totals(self, index: Any) -> dict[Any, list[Any]]:
+    def _clamped_totals(self, index: ir.IRValue) -> dict[tuple[int, int, int], list[ir.IRValue]]:
         """The totals, limited to at most `index`."""
         return {key: [combine(self.b, "minimum", total, index, "i64")] for key, (total,) in self.totals.items()}
 
@@ -166,11 +167,11 @@ class _SearchLoop(VectorLoop):
 class _CountLoop(VectorLoop):
     """A vector loop whose total is one scalar: the number of set bits of all vectors."""
 
-    def __init__(self, outer: KernelEmitter, vectors: Vectors, search: LaneCount, high: Any):
+    def __init__(self, outer: KernelEmitter, vectors: Vectors, search: LaneCount, high: ir.IRValue):
         super().__init__(outer, vectors, high)
         self.wanted, self.may_pass = search.wanted, True
 
-    def _reduce(self, x: Reduce, copy: int, k: int, mask: Any) -> None:
+    def _reduce(self, x: Reduce, copy: int, k: int, mask: ir.IRValue) -> None:
         b, booleans = self.b, self._value(self.wanted, copy, k)
         booleans = booleans if mask is None else b.and_(booleans, self.memory.first(mask, self.lanes))
         bits = b.ctpop(b.bitcast(booleans, ir.IntType(self.lanes)))
@@ -181,7 +182,7 @@ class _CountLoop(VectorLoop):
 
 
 class _FirstLoop(VectorLoop):
-    def __init__(self, outer: KernelEmitter, vectors: Vectors, search: FirstExtremum, high: Any):
+    def __init__(self, outer: KernelEmitter, vectors: Vectors, search: FirstExtremum, high: ir.IRValue):
         super().__init__(outer, vectors, high)
         self.unroll = max(self.unroll, 1)
         self.reduction, self.combiner = search.reduction, FIRST[search.reduction.combiner]
@@ -190,7 +191,7 @@ class _FirstLoop(VectorLoop):
         self.elements = [x for x in self.kernel.body if x is not search.reduction]
         self.index_type = ir.IntType(8 * dtype_named(self.dtype).itemsize)  # as wide as the elements
 
-    def emit(self, low: Any) -> None:
+    def emit(self, low: ir.IRValue) -> None:
         b = self.b
         with b.goto_block(self.outer.before_loops):
             last = b.sub(self.high, I64(self.unroll * self.lanes))
@@ -225,11 +226,11 @@ class _FirstLoop(VectorLoop):
         b.position_at_end(result)
         self.outer.totals[id(self.reduction)] = [b.merge((nan, unordered), (extremum, over))]
 
-    def _everywhere_of(self, i: Any) -> Any:
+    def _everywhere_of(self, i: ir.IRValue) -> ir.IRValue:
         """Broadcast the index of an element to all lanes."""
         return splat(self.b, i if self.index_type == I64 else self.b.trunc(i, self.index_type), self.lanes)
 
-    def _values_from(self, i: Any) -> list[Any]:
+    def _values_from(self, i: ir.IRValue) -> list[ir.IRValue]:
         """The elements from `i` on. Unsigned ones are mapped to signed ones in the same order, because their comparison
         is faster."""
         self.i, self.values = i, {}
@@ -242,14 +243,14 @@ class _FirstLoop(VectorLoop):
             else values
         )
 
-    def _compared(self, how: str, x: Any, y: Any) -> Any:
+    def _compared(self, how: str, x: ir.IRValue, y: ir.IRValue) -> Any:
         how = how if how != "better" else "gt" if self.combiner == "maximum" else "lt"
         return operation(self.b, how, [x, y], [self.dtype] * 2, "bool")
 
-    def _better(self, x: Any, y: Any) -> Any:
+    def _better(self, x: ir.IRValue, y: ir.IRValue) -> ir.IRValue:
         return self.b.select(self._compared("better", x, y), x, y)
 
-    def _has_nan(self, values: list[Any]) -> Any:
+    def _has_nan(self, values: list[ir.IRValue]) -> ir.IRValue:
         if self.dtype[0] != "f":
             return ir.IRConstant(BOOL, 0)
         pairs = zip(values[::2], values[1::2] or values)
@@ -257,7 +258,7 @@ class _FirstLoop(VectorLoop):
         bits = self.b.bitcast(lanes, ir.IntType(self.lanes))
         return self.b.icmp_unsigned("!=", bits, ir.IRConstant(bits.type, 0))
 
-    def _first_of(self, best: Any, begin: Any) -> Any:
+    def _first_of(self, best: ir.IRValue, begin: ir.IRValue) -> ir.IRValue:
         """The index of the first element that is the overall extremum."""
         b, t = self.b, f"i{self.index_type.width}"
         extremum = splat(b, horizontal(b, self.combiner, self.dtype, best), self.lanes)
@@ -266,5 +267,5 @@ class _FirstLoop(VectorLoop):
         first = first if self.index_type == I64 else b.sext(first, I64)
         return self._first(first, [self._compared("eq", x, extremum) for x in self._values_from(first)])
 
-    def _first(self, i: Any, booleans: list[Any]) -> Any:
+    def _first(self, i: ir.IRValue, booleans: list[ir.IRValue]) -> ir.IRValue:
         return self.b.add(i, first_lane(self.b, booleans)[0])

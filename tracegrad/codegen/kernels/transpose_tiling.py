@@ -84,7 +84,9 @@ def _is_out_of_place(kernel: Kernel) -> bool:
     return not any(isinstance(x, Store) and x.buffer in read for x in kernel.body)
 
 
-def in_tiles(outer: KernelEmitter, tiles: Tiles, rows: tuple[Any, Any], columns: tuple[Any, Any]) -> ir.IRValue:
+def in_tiles(
+    outer: KernelEmitter, tiles: Tiles, rows: tuple[ir.IRValue, ir.IRValue], columns: tuple[ir.IRValue, ir.IRValue]
+) -> ir.IRValue:
     """Emit all tiles, if the matrix has one; returns whether it does. If large tiles do not fit, small ones may."""
     b, edge = outer.b, I64(tiles.edge)
     (first, last), (left, right) = rows, columns
@@ -104,16 +106,18 @@ def in_tiles(outer: KernelEmitter, tiles: Tiles, rows: tuple[Any, Any], columns:
     return b.merge((some.type(1), written), (some, small_block))
 
 
-def _all(outer: KernelEmitter, tiles: Tiles, rows: tuple[Any, Any], columns: tuple[Any, Any]) -> None:
+def _all(
+    outer: KernelEmitter, tiles: Tiles, rows: tuple[ir.IRValue, ir.IRValue], columns: tuple[ir.IRValue, ir.IRValue]
+) -> None:
     """Emit the tiles strip by strip of columns, and within a strip from the first row to the last."""
     b, edge = outer.b, I64(tiles.edge)
     row, column = (each.var for each in outer.kernel.loops[-2:])
     strip = I64(tiles.strip)
 
-    def count(low: ir.IRValue, high: ir.IRValue, width: ir.IRValue) -> Any:
+    def count(low: ir.IRValue, high: ir.IRValue, width: ir.IRValue) -> ir.IRValue:
         return b.sdiv(b.add(b.sub(high, low), b.sub(width, I64(1))), width)
 
-    def start(low: object, high: Any, k: ir.Phi) -> Any:
+    def start(low: ir.IRValue, high: Any, k: ir.Phi) -> ir.IRValue:
         at, latest = b.add(low, b.mul(k, edge)), b.sub(high, edge)
         return b.select(b.icmp_signed("<", at, latest), at, latest)
 
@@ -156,7 +160,7 @@ def _one(outer: KernelEmitter, tiles: Tiles, row: str, column: str) -> None:
                     b.store(value(k, x.value), pointer, align=dtype_named(x.value.dtype).itemsize)
 
 
-def _row_pointers(outer: KernelEmitter, tiles: Tiles, x: Load | Store, var: str) -> list[Any]:
+def _row_pointers(outer: KernelEmitter, tiles: Tiles, x: Load | Store, var: str) -> list[ir.IRValue]:
     """Pointers to the vectors of a tile, with the stride of the loop over `var`."""
     b, dtype = outer.b, (x.out if isinstance(x, Load) else x.value).dtype
     results = [b.gep(outer.pointers[x.buffer], [outer.polys.emit(b, x.address)])]
@@ -167,7 +171,7 @@ def _row_pointers(outer: KernelEmitter, tiles: Tiles, x: Load | Store, var: str)
     return [b.bitcast(pointer, vector) for pointer in results]
 
 
-def _loaded(outer: KernelEmitter, tiles: Tiles, x: Load, row: str, column: str) -> list[Any]:
+def _loaded(outer: KernelEmitter, tiles: Tiles, x: Load, row: str, column: str) -> list[ir.IRValue]:
     """Load the rows of a tile of an array."""
     b, size, t = outer.b, dtype_named(x.out.dtype).itemsize, memory_type(x.out.dtype)
     if _is_across(x, row, column):
@@ -182,7 +186,7 @@ def _loaded(outer: KernelEmitter, tiles: Tiles, x: Load, row: str, column: str) 
     return results * tiles.edge if same else results
 
 
-def transposed(b: ir.IRBuilder, vectors: list[Any], group: int) -> list[Any]:
+def transposed(b: ir.IRBuilder, vectors: list[Any], group: int) -> list[ir.IRValue]:
     """Transpose a square of elements whose rows are vectors.
 
     Groups of `group` neighbours are transposed by interleaving two vectors at a time, and then exchanged.

@@ -31,11 +31,12 @@ from tracegrad.target.cpu import stores_slowly_with_masks
 
 if TYPE_CHECKING:
     from tracegrad.codegen.kernels.scalar_kernel import KernelEmitter
+    from tracegrad.llvmir.module import BasicBlock
 
 I32 = ir.IntType(32)
 
 
-def vector_loop(outer: KernelEmitter, vectors: Vectors, low: object, high: object) -> None:
+def vector_loop(outer: KernelEmitter, vectors: Vectors, low: ir.IRValue, high: ir.IRValue) -> None:
     """Emit the innermost loop of a kernel, from `low` to `high`; `outer.totals` are the totals after it."""
     VectorLoop(outer, vectors, high).emit(low)
 
@@ -94,7 +95,7 @@ class VectorLoop:
             whole = start + self.lanes <= length
             self._iteration(I64(start), 1, None if whole else self.memory.first_lanes(length - start))
 
-    def _loops(self, low: Any) -> None:
+    def _loops(self, low: ir.IRValue) -> None:
         end, whole, rest = self._loop_bounds(low)
         start, before = self.b.block, dict(self.totals)
         begin, after = self._new_block("begin"), self._new_block("after")
@@ -125,11 +126,11 @@ class VectorLoop:
         self.b.position_at_end(after)
         self.totals |= join(self.b, incoming)
 
-    def _whole(self, low: Any, width: int) -> Any:
+    def _whole(self, low: ir.IRValue, width: int) -> ir.IRValue:
         """The end of the last whole part of `width` elements."""
         return self.b.add(low, self.b.and_(self.b.sub(self.high, low), I64(-width)))
 
-    def _loop_bounds(self, low: Any) -> tuple[Any, Any, Any]:
+    def _loop_bounds(self, low: ir.IRValue) -> tuple[ir.IRValue, ir.IRValue, ir.IRValue]:
         """The end of the loop of several vectors, the end of the last whole vector, and the mask of the remainder.
 
         They are computed before all loops of the kernel, because they are known there.
@@ -139,13 +140,13 @@ class VectorLoop:
             whole = self._whole(low, self.step) if self.unroll > 1 else end
             return end, whole, self._mask_of_rest(self.b.sub(self.high, whole))
 
-    def _mask_of_rest(self, rest: Any) -> Any:
+    def _mask_of_rest(self, rest: ir.IRValue) -> ir.IRValue:
         return self.memory.lanes_below(rest)
 
     def _mask_of_all(self) -> Any:
         return self.memory.first_lanes(self.lanes)
 
-    def _unmasked(self, low: Any, end: Any, after: Any, incoming: list[Any]) -> Any:
+    def _unmasked(self, low: ir.IRValue, end: ir.IRValue, after: BasicBlock, incoming: list[Any]) -> ir.IRValue:
         """Emit the loop of several vectors; returns its final index. An early exit to `after` is added to
         `incoming`."""
         before, loop, full, rest = self.b.block, *map(self._new_block, ("several", "full", "rest"))
@@ -177,10 +178,10 @@ class VectorLoop:
                 for k in range(1, self.unroll):
                     self._add_up(x, copy, self.totals.pop((id(x), copy, k)))
 
-    def _identities(self, x: Reduce) -> list[Any]:
+    def _identities(self, x: Reduce) -> list[ir.IRValue]:
         return self.outer.identities(x)
 
-    def _add_up(self, x: Reduce, copy: int, other: list[Any]) -> None:
+    def _add_up(self, x: Reduce, copy: int, other: list[ir.IRValue]) -> None:
         totals = self.totals[id(x), copy, 0]
         if is_extremum(x):
             best, _ = extremum(self.b, x.combiner, totals, other[0])
@@ -188,7 +189,7 @@ class VectorLoop:
         else:
             self.totals[id(x), copy, 0] = [combine(self.b, x.combiner, totals[0], other[0], x.value.dtype)]
 
-    def _masked(self, low: Any, whole: Any, rest: Any) -> None:
+    def _masked(self, low: ir.IRValue, whole: ir.IRValue, rest: ir.IRValue) -> None:
         """Emit the loop of one vector. It runs twice, for the whole vectors and for the remainder, each with a fixed
         mask."""
         before, again, loop, ended, last, after = (
@@ -218,17 +219,17 @@ class VectorLoop:
         end_iteration(self.b, around, self.totals)
         self.b.position_at_end(after)
 
-    def _again(self, i: Any, width: int, end: Any, phis: Any, loop: Any, after: Any) -> None:
+    def _again(self, i: Any, width: int, end: ir.IRValue, phis: Any, loop: BasicBlock, after: BasicBlock) -> None:
         """Emit the end of an iteration: continue at `i + width`, or exit."""
         following = self.b.add(i, I64(width))
         i.add_incoming(following, self.b.block)
         end_iteration(self.b, phis, self.totals)
         self._no_unrolling(self.b.cbranch(self.b.icmp_signed("<", following, end), loop, after))
 
-    def _new_block(self, name: str) -> Any:
+    def _new_block(self, name: str) -> BasicBlock:
         return self.outer.function.append_basic_block(f"{name}.{self.var}")
 
-    def _begin_loop(self, before: ir.BasicBlock) -> dict[Any, list[ir.Phi]]:
+    def _begin_loop(self, before: ir.BasicBlock) -> dict[ir.IRValue, list[ir.Phi]]:
         """Make the totals loop-carried values (phis)."""
         phis = begin_loop(self.b, self.totals, before)
         self.totals = {key: list(values) for key, values in phis.items()}
@@ -268,7 +269,7 @@ class VectorLoop:
     def _copy_of(self, names: Any, copy: int) -> int:
         return copy if self.per_copy & names else 0
 
-    def scalar(self, p: Poly, copy: int = 0) -> Any:
+    def scalar(self, p: Poly, copy: int = 0) -> ir.IRValue:
         """Emit a loop-invariant polynomial."""
         copy = self._copy_of(p.symbols, copy)
         key = ("scalar", p, copy)
@@ -277,7 +278,7 @@ class VectorLoop:
                 self.fixed[key] = self.outer.polys.emit(self.b, p)
         return self.fixed[key]
 
-    def _base(self, buffer: str, address: Poly, copy: int) -> Any:
+    def _base(self, buffer: str, address: Poly, copy: int) -> ir.IRValue:
         """The pointer to an access at index 0."""
         rest = address.without(self.var)
         copy = self._copy_of(rest.symbols, copy)
@@ -295,7 +296,7 @@ class VectorLoop:
             self.fixed[key] = result
         return self.fixed[key]
 
-    def _everywhere(self, key: Any, x: Any) -> Any:
+    def _everywhere(self, key: object, x: ir.IRValue) -> ir.IRValue:
         """Broadcast a loop-invariant scalar to all lanes."""
         if (key := ("splat", key)) not in self.fixed:
             with self._before():
@@ -303,7 +304,7 @@ class VectorLoop:
         return self.fixed[key]
 
     # -- one iteration -----------------------------------------------------------------------------------
-    def _iteration(self, i: Any, unroll: int, mask: Any) -> None:
+    def _iteration(self, i: ir.IRValue, unroll: int, mask: ir.IRValue | None) -> None:
         self.i, self.values = i, {}
         together = unroll > 1 and self.kernel.cost > MAX_UNMASKED_COST  # interleaved, so that neither waits
         for group in [[x] for x in self.kernel.body] if together else [self.kernel.body]:
@@ -341,7 +342,7 @@ class VectorLoop:
             return self.values[x.name, copy, k]
         return self._everywhere((x.name, copy), self.scalars[copy][x.name])
 
-    def _guard(self, x: GuardBlock, copy: int, k: int, mask: Any) -> Any:
+    def _guard(self, x: GuardBlock, copy: int, k: int, mask: ir.IRValue) -> Any:
         if id(x) in self.holding:
             self._block(x.body, copy, k, mask)
             return self._value(x.result, copy, k)
@@ -353,7 +354,7 @@ class VectorLoop:
         self._block(x.body, copy, k, within if mask is None else self.b.and_(mask, within))
         return self.b.select(inside, self._value(x.result, copy, k), self._value(x.fill, copy, k))
 
-    def _in_range(self, low: Poly, value: Poly, high: Poly, copy: int, k: int) -> Any:
+    def _in_range(self, low: Poly, value: Poly, high: Poly, copy: int, k: int) -> ir.IRValue:
         """Whether low <= value < high, in each lane."""
         size = high - low
         if size.symbols & self.varying:
@@ -386,7 +387,7 @@ class VectorLoop:
                 total = lanes if total is None else self.b.mul(total, lanes)
         return total
 
-    def _fixed_lanes(self, p: Poly, copy: int) -> Any:
+    def _fixed_lanes(self, p: Poly, copy: int) -> ir.IRValue:
         return self._everywhere((p, self._copy_of(p.symbols, copy)), self.scalar(p, copy))
 
     def _variable(self, name: str, k: int) -> Any:
@@ -401,7 +402,7 @@ class VectorLoop:
         return self.values[key]
 
     # -- memory --------------------------------------------------------------------------------------------
-    def _at(self, x: Any, copy: int, k: int, by: int = 1) -> Any:
+    def _at(self, x: Any, copy: int, k: int, by: int = 1) -> ir.IRValue:
         """The pointer to the lanes of an access with stride `by` between lanes, lowest address first."""
         base = self._base(x.buffer, x.address, copy)
         key = ("at", x.buffer, x.address, self._copy_of(x.address.symbols, copy))
@@ -410,7 +411,7 @@ class VectorLoop:
             self.values[key] = self.b.gep(base, [i if by > 0 else self.b.add(i, I64(by * (self.lanes - 1)))])
         return self.values[key] if not k else self.b.gep(self.values[key], [I64(by * k * self.lanes)])
 
-    def _load(self, x: Load, copy: int, k: int, mask: Any) -> Any:
+    def _load(self, x: Load, copy: int, k: int, mask: ir.IRValue) -> Any:
         unit_stride = unit_stride_of(x.address, self.var, self.varying)
         if unit_stride is None and (stride := stride_of(x.address, self.var, self.varying)) is not None:
             return read_strided(self, x, stride, copy, k, mask)
@@ -425,7 +426,7 @@ class VectorLoop:
         return self.memory.reversed(in_reverse)
 
     # -- reductions --------------------------------------------------------------------------------------------
-    def _reduce(self, x: Reduce, copy: int, k: int, mask: Any) -> None:
+    def _reduce(self, x: Reduce, copy: int, k: int, mask: ir.IRValue) -> None:
         value, dtype, key = self._value(x.value, copy, k), x.value.dtype, (id(x), copy, k)
         if mask is not None and key in self.totals:
             mask = self.memory.first(mask, self.lanes)
@@ -440,10 +441,10 @@ class VectorLoop:
             combined = combine(self.b, x.combiner, total, value, dtype, self._factors(x, copy, k))
             self.totals[key] = [combined if mask is None else self.b.select(mask, combined, total)]
 
-    def _factors(self, x: Reduce, copy: int, k: int) -> list[Any]:
+    def _factors(self, x: Reduce, copy: int, k: int) -> list[ir.IRValue]:
         return factors_of(x, lambda a: self._value(a, copy, k), self.outer.products)
 
-    def _reduce_into_memory(self, x: Reduce, value: Any, copy: int, k: int, mask: Any) -> None:
+    def _reduce_into_memory(self, x: Reduce, value: ir.IRValue, copy: int, k: int, mask: ir.IRValue) -> None:
         """Combine with memory; copies that share the accumulator load and store it once."""
         dtype, pointer = x.value.dtype, self._at(x, copy, k)
         if x.over:
@@ -460,7 +461,7 @@ class VectorLoop:
             value = combine(self.b, x.combiner, self.memory.load(pointer, dtype, mask), value, dtype)
         self.memory.store(value, pointer, dtype, mask)
 
-    def _store(self, x: Store, value: Any, copy: int, k: int, mask: Any) -> None:
+    def _store(self, x: Store, value: ir.IRValue, copy: int, k: int, mask: ir.IRValue) -> None:
         if (x.buffer, x.address) in self.interleaved.stores:
             store_interleaved(self, x, value, copy, k, mask)
             return

@@ -33,7 +33,7 @@ class VectorMemory:
         )
 
     # -- masks ---------------------------------------------------------------------------------------
-    def lanes_below(self, rest: Any) -> Any:
+    def lanes_below(self, rest: ir.IRValue) -> ir.IRValue:
         """The mask of the lanes with a number below `rest`, which is below the number of lanes, or up to 32."""
         width = ir.IntType(64 if self.mask_width >= 32 else 32)
         rest = self.b.trunc(rest, width) if width != I64 else rest
@@ -46,7 +46,7 @@ class VectorMemory:
         """The mask of the first `count` lanes."""
         return ir.IRConstant(of_lanes(BOOL, self.mask_width), [int(lane < count) for lane in range(self.mask_width)])
 
-    def first(self, vector: Any, count: int) -> Any:
+    def first(self, vector: ir.IRValue, count: int) -> Any:
         """The first `count` lanes of a vector; missing lanes are poison, or false in a mask."""
         if vector.type.count == count:
             return vector
@@ -54,7 +54,7 @@ class VectorMemory:
         lanes = [min(k, vector.type.count) for k in range(count)]
         return self.b.shuffle_vector(vector, others, ir.IRConstant(of_lanes(I32, count), lanes))
 
-    def reversed(self, vector: Any) -> Any:
+    def reversed(self, vector: ir.IRValue | None) -> Any:
         """Reverse the lanes of a vector, or of a mask if there is one."""
         if vector is None:
             return None
@@ -72,7 +72,7 @@ class VectorMemory:
         value = self.b.call(function, [pointer, I32(size), mask, ir.TextConstant(t, ZERO)])
         return self._register(self.first(value, self.lanes), dtype)
 
-    def load_strided(self, pointer: Any, dtype: str, stride: int, mask: Any) -> Any:
+    def load_strided(self, pointer: ir.IRValue, dtype: str, stride: int, mask: ir.IRValue | None) -> ir.IRValue:
         """Load every `stride`-th element from `pointer` on by whole vectors; memory after the last element is not
         touched."""
         if mask is None:
@@ -89,7 +89,7 @@ class VectorMemory:
         lanes = ir.IRConstant(of_lanes(I32, self.lanes), [k * stride for k in range(self.lanes)])
         return self._register(self.b.shuffle_vector(every, ir.TextConstant(t, "poison"), lanes), dtype)
 
-    def _every(self, pointer: Any, dtype: str, stride: int) -> Any:
+    def _every(self, pointer: ir.IRValue, dtype: str, stride: int) -> ir.IRValue:
         """Load every `stride`-th element by vectors of the result's length, the last of which ends with the last
         element; if each vector would hold one wanted element, load the elements one by one."""
         t, size, lanes = of_lanes(memory_type(dtype), self.lanes), dtype_named(dtype).itemsize, self.lanes
@@ -108,7 +108,7 @@ class VectorMemory:
             result = self.b.shuffle_vector(result, subvector, ir.IRConstant(of_lanes(I32, lanes), picked))
         return result
 
-    def gather(self, pointer: Any, offsets: Any, dtype: str, mask: Any) -> Any:
+    def gather(self, pointer: ir.IRValue, offsets: ir.IRValue, dtype: str, mask: ir.IRValue | None) -> ir.IRValue:
         """Gather the elements at the offsets `offsets` from `pointer`."""
         t, size = self._type(dtype, None)
         mask = number(of_lanes(BOOL, self.lanes), 1) if mask is None else self.first(mask, self.lanes)
@@ -117,7 +117,7 @@ class VectorMemory:
         function = self.b.module.intrinsic("masked.gather", [t, pointers.type], t, types)
         return self._register(self.b.call(function, [pointers, I32(size), mask, ir.TextConstant(t, ZERO)]), dtype)
 
-    def store(self, value: Any, pointer: Any, dtype: str, mask: Any) -> None:
+    def store(self, value: Any, pointer: Any, dtype: str, mask: ir.IRValue | None) -> None:
         """Store a vector at `pointer`."""
         if mask is None or not stores_slowly_with_masks():
             self._store(value, pointer, dtype, mask)
@@ -132,7 +132,7 @@ class VectorMemory:
         else:
             self._store(value, pointer, dtype, mask)
 
-    def store_first(self, value: Any, pointer: Any, dtype: str, count: int) -> None:
+    def store_first(self, value: ir.IRValue, pointer: ir.IRValue, dtype: str, count: int) -> None:
         """Store the first `count` lanes at `pointer`, in pieces of a power of two."""
         t, size, done = memory_type(dtype), dtype_named(dtype).itemsize, 0
         if dtype == "bool":
@@ -145,7 +145,7 @@ class VectorMemory:
             self.b.store(subvector, address, align=size)
             done += width
 
-    def _store(self, value: Any, pointer: Any, dtype: str, mask: Any) -> None:
+    def _store(self, value: ir.IRValue, pointer: ir.IRValue, dtype: str, mask: ir.IRValue | None) -> None:
         t, size = self._type(dtype, mask)
         if dtype == "bool":
             value = self.b.zext(value, of_lanes(t.element, self.lanes))
@@ -157,12 +157,14 @@ class VectorMemory:
         function = self.b.module.intrinsic("masked.store", [t, pointer.type], ir.VoidType(), types)
         self.b.call(function, [value, pointer, I32(size), mask])
 
-    def _of_pairs(self, mask: Any) -> Any:
+    def _of_pairs(self, mask: ir.IRValue) -> ir.IRValue:
         """The mask of interleaved pairs from the mask of lanes."""
         mask, width = self.first(mask, self.lanes), 2 * self.lanes
         return self.b.shuffle_vector(mask, mask, ir.IRConstant(of_lanes(I32, width), [k // 2 for k in range(width)]))
 
-    def load_pairs(self, pointer: Any, dtype: str, mask: Any, any_order: bool) -> tuple[Any, Any]:
+    def load_pairs(
+        self, pointer: ir.IRValue, dtype: str, mask: ir.IRValue | None, any_order: bool
+    ) -> tuple[ir.IRValue, ir.IRValue]:
         """Load interleaved pairs at `pointer` as two vectors."""
         t, size = of_lanes(memory_type(dtype), 2 * self.lanes), dtype_named(dtype).itemsize
         if mask is None:
@@ -178,7 +180,15 @@ class VectorMemory:
         )
         return low, high
 
-    def store_pairs(self, low: Any, high: Any, pointer: Any, dtype: str, mask: Any, any_order: bool) -> None:
+    def store_pairs(
+        self,
+        low: ir.IRValue,
+        high: ir.IRValue,
+        pointer: ir.IRValue,
+        dtype: str,
+        mask: ir.IRValue | None,
+        any_order: bool,
+    ) -> None:
         """Store two vectors interleaved at `pointer`."""
         width = 2 * self.lanes
         t, size = of_lanes(memory_type(dtype), width), dtype_named(dtype).itemsize
@@ -203,7 +213,7 @@ class VectorMemory:
             groups = [x for pair in zip(groups[:half], groups[half:]) for x in pair]
         return [k for group in groups for k in group]
 
-    def add_rest(self, value: Any, pointer: Any, dtype: str, rest: Any, combiner: str) -> None:
+    def add_rest(self, value: ir.IRValue, pointer: ir.IRValue, dtype: str, rest: ir.IRValue, combiner: str) -> None:
         """Combine the first `rest` lanes with memory at `pointer`, or store them if there is no combiner.
 
         The lanes are split into pieces of 8, 4, 2 and 1, or fewer. Each piece has a branch, with the same outcome for
@@ -233,10 +243,10 @@ class VectorMemory:
                 pointer = self.b.gep(pointer, [self.b.select(is_set, I64(count), I64(0))])
             count //= 2
 
-    def _type(self, dtype: str, mask: Any) -> tuple[Any, int]:
+    def _type(self, dtype: str, mask: ir.IRValue | None) -> tuple[ir.VectorType, int]:
         """The type of a vector in memory, and the size of its elements in bytes."""
         size = dtype_named(dtype).itemsize
         return of_lanes(memory_type(dtype), self.lanes if mask is None else max(self.lanes, REGISTER // size)), size
 
-    def _register(self, value: Any, dtype: str) -> Any:
+    def _register(self, value: ir.IRValue, dtype: str) -> ir.IRValue:
         return self.b.icmp_unsigned("!=", value, number(value.type, 0)) if dtype == "bool" else value

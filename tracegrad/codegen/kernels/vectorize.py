@@ -7,7 +7,7 @@ vectorizer may vectorize.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -221,7 +221,7 @@ def is_across(kernel: Kernel) -> bool:
     return any(stride is None or abs(stride) > NEAR for stride in strides)
 
 
-def _gathers_of_rows(body: list[Any], row: str, var: str, varying: frozenset[str]) -> int:
+def _gathers_of_rows(body: Sequence[object], row: str, var: str, varying: frozenset[str]) -> int:
     """The number of loads that need a gather, because no shuffle joins their elements."""
     result = 0
     for x in body:
@@ -284,7 +284,7 @@ def _is_near(address: Poly, var: str, varying: frozenset[str]) -> bool:
     return unit_stride_of(address, var, varying) is not None or stride_of(address, var, varying) is not None
 
 
-def _fits(x: Any, var: str, varying: frozenset[str], guarded: bool, pairs: Collection[Any] = ()) -> bool:
+def _fits(x: object, var: str, varying: frozenset[str], guarded: bool, pairs: Collection[object] = ()) -> bool:
     """Whether an instruction can be vectorized; stores to `pairs` are interleaved."""
     match x:
         case Store() if (x.buffer, x.address) in pairs:
@@ -305,7 +305,7 @@ def _fits(x: Any, var: str, varying: frozenset[str], guarded: bool, pairs: Colle
     return isinstance(x, Index | GuardBlock)
 
 
-def _gathers(body: list[Any], var: str, varying: frozenset[str]) -> int:
+def _gathers(body: Sequence[object], var: str, varying: frozenset[str]) -> int:
     """The number of loads that are neither contiguous nor loop-invariant."""
     return sum(
         _gathers(x.body, var, varying)

@@ -64,7 +64,7 @@ def mirror_module(name: str) -> str:
         transpose(b, target, leading, above, leading, left, width)
         above, target = b.gep(above, [b.mul(left, leading)]), b.gep(target, [left])
 
-        def element(i: Any, j: ir.Phi) -> None:
+        def element(i: ir.IRValue, j: ir.Phi) -> None:
             b.store(b.load(b.gep(above, [b.add(b.mul(j, leading), i)])), b.gep(target, [b.add(b.mul(i, leading), j)]))
 
         loop(b, width, lambda i: loop(b, i, partial(element, i)))
@@ -78,7 +78,9 @@ def mirror_module(name: str) -> str:
     return str(module)
 
 
-def each_tile(b: Any, t: Any, rows: Any, columns: Any, tile: Callable[[Any, Any, int], None]) -> None:
+def each_tile(
+    b: ir.IRBuilder, t: ir.IRType, rows: ir.IRValue, columns: ir.IRValue, tile: Callable[..., object]
+) -> None:
     """Emit `square(i, j, edge)` for squares that cover a matrix of elements of type `t`; each begins at `i` and `j`."""
     edge = TILE_VECTOR_BYTES // _bytes(t)
     has_full_tiles = b.and_(*[b.icmp_signed(">=", size, I64(edge)) for size in (rows, columns)])
@@ -89,17 +91,17 @@ def each_tile(b: Any, t: Any, rows: Any, columns: Any, tile: Callable[[Any, Any,
             loop(b, rows, lambda i: loop(b, columns, lambda j: tile(i, j, 1)))
 
 
-def _blocks(b: Any, rows: Any, columns: Any, edge: int, tile: Callable[[Any, Any, int], None]) -> None:
-    def count(size: Any, each: int) -> Any:
+def _blocks(b: ir.IRBuilder, rows: ir.IRValue, columns: ir.IRValue, edge: int, tile: Callable[..., object]) -> None:
+    def count(size: ir.IRValue, each: int) -> Any:
         return b.sdiv(b.add(size, I64(each - 1)), I64(each))
 
-    def tile_loop(begin: Any, size: Any, body: Callable[[Any], None]) -> None:
+    def tile_loop(begin: ir.IRValue, size: ir.IRValue, body: Callable[..., object]) -> None:
         """Emit all squares of a block along one axis."""
         last = b.sub(size, I64(edge))
         some = count(smaller(b, b.sub(size, begin), I64(BLOCK)), edge)
         loop(b, some, lambda k: body(smaller(b, b.add(begin, b.mul(k, I64(edge))), last)))
 
-    def block(p: Any, q: Any) -> None:
+    def block(p: ir.IRValue, q: ir.IRValue) -> None:
         top, left = b.mul(p, I64(BLOCK)), b.mul(q, I64(BLOCK))
         tile_loop(top, rows, lambda i: tile_loop(left, columns, lambda j: tile(i, j, edge)))
 

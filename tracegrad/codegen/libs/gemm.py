@@ -16,7 +16,7 @@ peak of the CPU. `tracegrad.target.products` chooses between both.
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tracegrad import llvmir as ir
 from tracegrad.codegen.instr.scalar import I64
@@ -27,6 +27,10 @@ from tracegrad.codegen.vecmath.lanes import number, prefetch, splat
 from tracegrad.target.cpu import features
 from tracegrad.target.products import has_small_kernels
 from tracegrad.target.tuning import TUNING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 
 GEMM = "tg_gemm."
 MAX_BATCHED_SIZE = TUNING.gemm.max_batched_size
@@ -82,7 +86,7 @@ class _ColumnPanels(NamedTuple):
 class _Gemm(GemmEmitter):
     """Emitter of one GEMM function."""
 
-    def __init__(self, name: str, t: Any):
+    def __init__(self, name: str, t: ir.IRType):
         bytes_, self.width = _registers()
         super().__init__(ir.IRModule(name), t, bytes_)
         self.tall = 2 * self.lanes
@@ -112,7 +116,7 @@ class _Gemm(GemmEmitter):
             b.call(free, [b.bitcast(self.packed, letter)])
         b.ret_void()
 
-    def memory(self) -> tuple[Any, Any]:
+    def memory(self) -> tuple[ir.IRValue, ir.IRValue]:
         """Whether B is packed, and the memory for it."""
         b = self.b
         spans = b.mul(b.mul(self.ldb, smaller(self.b, self.k, I64(STRIP_COLUMNS))), I64(self.size))
@@ -139,7 +143,7 @@ class _Gemm(GemmEmitter):
         stages = self.at_least_one(self.quotient_up(self.k, STRIP_COLUMNS))
         max_columns = BLOCK_BYTES // self.size // STRIP_COLUMNS
 
-        def block(i: Any) -> None:
+        def block(i: ir.IRValue) -> None:
             self.left = b.mul(i, I64(max_columns))
             self.columns = smaller(self.b, b.sub(self.n, self.left), I64(max_columns))
             self.panels = self.split_columns(I64(self.width), I64(NARROW_COLUMNS))
@@ -152,7 +156,7 @@ class _Gemm(GemmEmitter):
 
         loop(b, self.quotient_up(self.n, max_columns), block)
 
-    def split_columns(self, wide_columns: Any, narrow_columns: Any) -> _ColumnPanels:
+    def split_columns(self, wide_columns: ir.IRValue, narrow_columns: ir.IRValue) -> _ColumnPanels:
         """Split a block into parts."""
         b = self.b
         count = self.quotient_up(self.columns, wide_columns)
@@ -160,7 +164,7 @@ class _Gemm(GemmEmitter):
         num_narrow = b.sdiv(missing, b.sub(wide_columns, narrow_columns))
         return _ColumnPanels(wide_columns, narrow_columns, b.sub(count, smaller(b, num_narrow, count)), count)
 
-    def stage(self, i: Any) -> None:
+    def stage(self, i: ir.IRValue) -> None:
         """Accumulate the products of some columns of A with the same rows of a block of B."""
         b = self.b
         self.first = b.mul(i, I64(STRIP_COLUMNS))
@@ -193,7 +197,7 @@ class _Gemm(GemmEmitter):
         self.pitch, self.height = b.mul(padded_depth, I64(self.tall)), b.mul(strips, I64(self.tall))
         loop(b, self.quotient_up(self.m, self.height), lambda i: self.group(b.mul(i, self.height)))
 
-    def group(self, top: Any) -> None:
+    def group(self, top: ir.IRValue) -> None:
         """Compute the results of some strips of rows, from `top` on."""
         b, tall = self.b, self.tall
         rows = smaller(self.b, b.sub(self.m, top), self.height)
@@ -210,7 +214,7 @@ class _Gemm(GemmEmitter):
         low = b.icmp_signed("<=", rest, I64(self.lanes))
         high = b.add(whole, b.select(low, I64(0), I64(1)))
 
-        def emit_panel(j: Any, panels: _ColumnPanels, body: Any) -> None:
+        def emit_panel(j: ir.IRValue, panels: _ColumnPanels, body: Callable[..., object]) -> None:
             left, columns = self.extent(j, panels)
             with b.if_then(self.strewn):
                 self.prefetch_columns(
@@ -218,7 +222,7 @@ class _Gemm(GemmEmitter):
                 )
             body(partial(strip, left=left, columns=columns))
 
-        def strip(i: Any, vectors: int, left: Any, columns: Any) -> None:
+        def strip(i: ir.IRValue, vectors: int, left: ir.IRValue, columns: ir.IRValue) -> None:
             begin = b.mul(i, I64(tall))
             in_place = b.icmp_signed("<", i, unpacked) if vectors > 1 else is_half_unpacked
             factor = b.select(in_place, b.gep(source, [begin]), self.strip(i))
@@ -233,7 +237,16 @@ class _Gemm(GemmEmitter):
             some = partial(emit_panel, panels=self.broad, body=lambda strip: strip(whole, vectors=1))
             loop(b, self.broad.count, some)
 
-    def results(self, strip: Any, stride: Any, left: Any, columns: Any, results: Any, rows: Any, vectors: int) -> None:
+    def results(
+        self,
+        strip: ir.IRValue,
+        stride: ir.IRValue,
+        left: ir.IRValue,
+        columns: ir.IRValue,
+        results: ir.IRValue,
+        rows: ir.IRValue,
+        vectors: int,
+    ) -> None:
         """Compute the results of a strip in some columns."""
         b = self.b
         tall = I64(vectors * self.lanes)
@@ -258,7 +271,7 @@ class _Gemm(GemmEmitter):
         with b.if_then(b.not_(b.or_(whole, self.is_transposed))):
             self.write_rest(columns, results, rows)
 
-    def is_dense(self, left: Any, columns: Any, tall: Any) -> Any:
+    def is_dense(self, left: ir.IRValue, columns: ir.IRValue, tall: ir.IRValue) -> ir.IRValue:
         """Whether C is contiguous, so that longer vectors may be stored in order: each overwrites the excess lanes of
         the one before."""
         b = self.b
@@ -267,19 +280,19 @@ class _Gemm(GemmEmitter):
         inside = b.icmp_signed("<=", tall, b.mul(columns_after, self.ldc))
         return b.and_(b.and_(dense, inside), b.not_(b.or_(self.adds, self.is_transposed)))
 
-    def numbers(self, count: int, group: int, columns: Any) -> list[Any]:
+    def numbers(self, count: int, group: int, columns: ir.IRValue) -> list[ir.IRValue]:
         """The columns of a part that are summed together, by groups of neighbours; a small part repeats columns."""
         b = self.b
         sizes = [min(group, count - first) for first in range(0, count, group)]
         firsts = [smaller(b, I64(i * group), b.sub(columns, I64(size))) for i, size in enumerate(sizes)]
         return [b.add(first, I64(j)) for first, size in zip(firsts, sizes) for j in range(size)]
 
-    def result(self, i: Any, j: Any) -> Any:
+    def result(self, i: object, j: ir.IRValue) -> Any:
         """The address of a result in a column of the block."""
         b = self.b
         return b.gep(self.c, [b.add(b.mul(b.add(self.left, j), self.ldc), b.mul(i, self.down))])
 
-    def extent(self, i: Any, panels: _ColumnPanels) -> tuple[Any, Any]:
+    def extent(self, i: ir.IRValue, panels: _ColumnPanels) -> tuple[ir.IRValue, ir.IRValue]:
         """The first column and the number of columns of a part of a block of B; the last part may have fewer."""
         b = self.b
         narrow_before = b.sub(i, smaller(self.b, i, panels.num_wide))
@@ -289,11 +302,11 @@ class _Gemm(GemmEmitter):
         width = b.select(b.icmp_signed("<", i, panels.num_wide), panels.wide_columns, panels.narrow_columns)
         return left, smaller(self.b, width, b.sub(self.columns, left))
 
-    def prefetch_columns(self, left: Any, count: Any, top: Any) -> None:
+    def prefetch_columns(self, left: ir.IRValue, count: ir.IRValue, top: ir.IRValue) -> None:
         """Prefetch later columns of B, and the columns of C if their stride is large."""
         b = self.b
 
-        def prefetch_column(column: Any) -> None:
+        def prefetch_column(column: ir.IRValue) -> None:
             prefetch(b, column)
             prefetch(b, b.gep(column, [b.sub(self.depth, I64(1))]))
 
@@ -301,14 +314,21 @@ class _Gemm(GemmEmitter):
         with b.if_then(b.icmp_signed(">=", self.ldc, I64(MIN_PREFETCHED_STRIDE // self.size))):
             self.walk(count, [(self.result(top, left), self.ldc)], partial(prefetch, b, writes=True))
 
-    def strip(self, i: Any) -> Any:
+    def strip(self, i: ir.IRValue) -> ir.IRValue:
         """The address of a packed strip."""
         return self.b.gep(self.panel, [self.b.mul(i, self.pitch)])
 
     # -- sums ------------------------------------------------------------------------------------------------
     def sums(
-        self, strip: Any, strip_stride: Any, left: Any, columns: Any, numbers: list[Any], vectors: int, group: int
-    ) -> list[list[Any]]:
+        self,
+        strip: ir.IRValue,
+        strip_stride: ir.IRValue,
+        left: ir.IRValue,
+        columns: ir.IRValue,
+        numbers: list[ir.IRValue],
+        vectors: int,
+        group: int,
+    ) -> list[list[ir.IRValue]]:
         """Emit the sums over k of the products of a strip and the columns `numbers` of the part at `left`."""
         b = self.b
         across = b.select(self.straight, self.ldb, I64(1))
@@ -355,14 +375,14 @@ class _Gemm(GemmEmitter):
         results = [b.fmul(alpha, x) for x in results]
         return [results[j * vectors : (j + 1) * vectors] for j in range(len(numbers))]
 
-    def write(self, sums: list[list[Any]], pointers: list[Any], adds: Any) -> None:
+    def write(self, sums: list[list[ir.IRValue]], pointers: list[ir.IRValue], adds: ir.IRValue) -> None:
         """Store the results of whole strips, or add them. All are loaded before one is stored, because columns may
         repeat."""
         spots = [self.at(pointer, i) for column, pointer in zip(sums, pointers) for i in range(len(column))]
         for result, pointer in zip(self.added([x for column in sums for x in column], spots, adds), spots):
             self.b.store(result, pointer, align=self.size)
 
-    def added(self, values: list[Any], pointers: list[Any], adds: Any) -> list[Any]:
+    def added(self, values: list[ir.IRValue], pointers: list[ir.IRValue], adds: ir.IRValue) -> list[ir.IRValue]:
         """The vectors, or, if `adds`, their sums with memory."""
         b, kind = self.b, values[0].type
         before = b.block
@@ -372,23 +392,23 @@ class _Gemm(GemmEmitter):
             inside = b.block
         return [b.merge((x, before), (y, inside)) for x, y in zip(values, summed)]
 
-    def write_transposed(self, columns: Any, results: Any, rows: Any, max_rows: int) -> None:
+    def write_transposed(self, columns: ir.IRValue, results: ir.IRValue, rows: ir.IRValue, max_rows: int) -> None:
         """Store some rows of `corner`, at most `max_rows`, as columns."""
         b = self.b
 
-        def addresses(i: Any, j: Any) -> tuple[Any, Any]:
+        def addresses(i: ir.IRValue, j: ir.IRValue) -> tuple[ir.IRValue, ir.IRValue]:
             source = b.gep(self.corner, [b.add(b.mul(j, I64(self.tall)), i)])
             return source, b.gep(results, [b.add(b.mul(i, self.down), b.mul(j, self.ldc))])
 
-        def store(i: Any, j: Any) -> None:
+        def store(i: ir.IRValue, j: ir.IRValue) -> None:
             source, target = addresses(i, j)
             b.store(b.load(source), target)
 
-        def add(i: Any, j: Any) -> None:
+        def add(i: ir.IRValue, j: ir.IRValue) -> None:
             source, target = addresses(i, j)
             b.store(b.fadd(b.fmul(self.factor, b.load(target)), b.load(source)), target)
 
-        def store_all_rows(j: Any) -> None:
+        def store_all_rows(j: ir.IRValue) -> None:
             for i in range(max_rows):
                 store(I64(i), j)
 
@@ -402,7 +422,7 @@ class _Gemm(GemmEmitter):
                 with some:
                     loop(b, columns, lambda j: loop(b, rows, partial(store, j=j)))
 
-    def write_rest(self, columns: Any, results: Any, rows: Any) -> None:
+    def write_rest(self, columns: ir.IRValue, results: ir.IRValue, rows: ir.IRValue) -> None:
         """Store the last results from `corner`, in pieces of columns that are powers of two."""
         b = self.b
         done: ir.IRValue = I64(0)
@@ -411,7 +431,7 @@ class _Gemm(GemmEmitter):
             kind = ir.VectorType(self.t, width)
             piece_rows = b.and_(rows, I64(width))
 
-            def store_piece(j: Any, done: Any = done, kind: Any = kind) -> None:
+            def store_piece(j: ir.IRValue, done: ir.IRValue = done, kind: ir.IRType = kind) -> None:
                 source, to = b.gep(self.corner, [b.mul(j, I64(self.tall))]), b.gep(results, [b.mul(j, self.ldc)])
                 source_at, target_at = (b.bitcast(b.gep(x, [done]), kind.as_pointer()) for x in (source, to))
                 (result,) = self.added([b.load(source_at, align=self.size)], [target_at], self.adds)
@@ -423,15 +443,15 @@ class _Gemm(GemmEmitter):
             width //= 2
 
     # -- packing ---------------------------------------------------------------------------------------------
-    def copy(self, source: Any, unpacked: Any, whole: Any, rest: Any) -> None:
+    def copy(self, source: ir.IRValue, unpacked: ir.IRValue, whole: ir.IRValue, rest: ir.IRValue) -> None:
         """Pack the strips that are not read in place, and the remainder, padded with rows of zeros."""
         b, tall = self.b, self.tall
 
-        def copy_halves(at: Any, to: Any, halves: Any, load: Any) -> None:
+        def copy_halves(at: ir.IRValue, to: ir.IRValue, halves: list[int] | range, load: Any) -> None:
             for half in halves:
                 self.store(load(b.gep(at, [I64(half * self.lanes)])), to, half)
 
-        def column(at: Any, to: Any) -> None:
+        def column(at: Any, to: ir.IRValue) -> None:
             strips = [(at, I64(tall)), (to, self.pitch)]
             self.walk(whole, strips, partial(copy_halves, halves=range(2), load=self.load))
 
@@ -444,19 +464,19 @@ class _Gemm(GemmEmitter):
                 load = partial(self.masked, count=remaining)
                 self.walk(self.depth, columns, partial(copy_halves, halves=[half], load=load))
 
-    def transpose_strip(self, source: Any, rows: Any, i: Any) -> None:
+    def transpose_strip(self, source: ir.IRValue, rows: ir.IRValue, i: ir.IRValue) -> None:
         """Transpose a strip of A. Missing rows repeat the last row."""
         b = self.b
         last = b.sub(rows, I64(1))
         strip = self.strip(i)
 
-        def half(h: Any) -> None:
+        def half(h: ir.IRValue) -> None:
             top = b.mul(h, I64(self.lanes))
             begin = b.add(b.mul(i, I64(self.tall)), top)
             numbers = [smaller(b, b.add(begin, I64(r)), last) for r in range(self.lanes)]
             row_pointers = [b.gep(source, [b.mul(r, self.lda)]) for r in numbers]
 
-            def transpose_tile(block: Any, load: Any = None) -> None:
+            def transpose_tile(block: ir.IRValue, load: Callable[..., object] | None = None) -> None:
                 p = b.mul(block, I64(self.lanes))
                 load = load or partial(self.masked, mask=self.below(b.sub(self.depth, p)))
                 results = [load(b.gep(pointer, [p])) for pointer in row_pointers]
@@ -472,27 +492,27 @@ class _Gemm(GemmEmitter):
         low = b.icmp_signed("<=", b.sub(rows, b.mul(i, I64(self.tall))), I64(self.lanes))
         loop(b, b.select(low, I64(1), I64(2)), half)
 
-    def pack(self, i: Any) -> None:
+    def pack(self, i: ir.IRValue) -> None:
         """Pack some rows of a block of the transposed B, part by part: the first four and the last four of each row."""
         b, four = self.b, ir.VectorType(self.t, 4).as_pointer()
         first = b.mul(i, I64(PACKED_ROWS))
         rows = smaller(b, b.sub(self.depth, first), I64(PACKED_ROWS))
         source = b.gep(self.block, [b.mul(first, self.ldb)])
 
-        def pack_row(at: Any, to: Any, columns: Any) -> None:
+        def pack_row(at: ir.IRValue, to: ir.IRValue, columns: ir.IRValue) -> None:
             for begin in (I64(0), b.sub(columns, I64(4))):
                 x = b.load(b.bitcast(b.gep(at, [begin]), four), align=self.size)
                 b.store(x, b.bitcast(b.gep(to, [begin]), four), align=self.size)
 
-        def pack_few_columns(at: Any, to: Any, columns: Any) -> None:
+        def pack_few_columns(at: ir.IRValue, to: ir.IRValue, columns: ir.IRValue) -> None:
             loop(b, columns, lambda j: b.store(b.load(b.gep(at, [j])), b.gep(to, [j])))
 
-        def pack_full_rows(at: Any, to: Any) -> None:
+        def pack_full_rows(at: ir.IRValue, to: ir.IRValue) -> None:
             for _ in range(PACKED_ROWS):
                 pack_row(at, to, I64(self.width))
                 at, to = b.gep(at, [self.ldb]), b.gep(to, [I64(self.width)])
 
-        def pack_panel(j: Any) -> None:
+        def pack_panel(j: ir.IRValue) -> None:
             left, columns = self.extent(b.add(done, j), self.panels)
             to = b.gep(self.packed, [b.add(b.mul(left, I64(STRIP_COLUMNS)), b.mul(first, columns))])
             streams = [(b.gep(source, [left]), self.ldb), (to, columns)]

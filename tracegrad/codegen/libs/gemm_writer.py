@@ -18,7 +18,7 @@ class GemmEmitter:
 
     b: ir.IRBuilder
 
-    def __init__(self, module: Any, t: Any, bytes_: int):
+    def __init__(self, module: ir.IRModule, t: ir.IRType, bytes_: int):
         self.module, self.t, self.size = module, t, 8 if isinstance(t, ir.DoubleType) else 4
         self.lanes, self.is_long = bytes_ // self.size, bytes_ >= 64
         self.vector = ir.VectorType(t, self.lanes)
@@ -61,27 +61,29 @@ class GemmEmitter:
             x.add_incoming(z, b.block)
         b.position_at_end(after)
 
-    def splat(self, x: ir.IRValue) -> Any:
+    def splat(self, x: ir.IRValue) -> ir.IRValue:
         """Broadcast `x` to all lanes."""
         return splat(self.b, x, self.lanes)
 
-    def at(self, pointer: ir.IRValue, i: int) -> Any:
+    def at(self, pointer: ir.IRValue, i: int) -> ir.IRValue:
         return self.b.bitcast(self.b.gep(pointer, [I64(i * self.lanes)]), self.vector.as_pointer())
 
-    def load(self, pointer: Any, i: int = 0) -> Any:
+    def load(self, pointer: ir.IRValue, i: int = 0) -> Any:
         return self.b.load(self.at(pointer, i), align=self.size)
 
-    def store(self, x: Any, pointer: Any, i: int = 0) -> None:
+    def store(self, x: ir.IRValue, pointer: Any, i: int = 0) -> None:
         self.b.store(x, self.at(pointer, i), align=self.size)
 
-    def below(self, count: Any) -> Any:
+    def below(self, count: object) -> ir.IRValue:
         """The mask of the first `count` lanes, or of all lanes. It is computed in the block that uses it, because LLVM
         would use narrower integers in another block."""
         integer = ir.IntType(8 * self.size)
         count = splat(self.b, self.b.trunc(count, integer) if self.size < 8 else count, self.lanes)
         return self.b.icmp_signed("<", numbered(ir.VectorType(integer, self.lanes)), count)
 
-    def masked(self, pointer: ir.IRValue, count: ir.IRValue | None = None, mask: ir.IRValue | None = None) -> Any:
+    def masked(
+        self, pointer: ir.IRValue, count: ir.IRValue | None = None, mask: ir.IRValue | None = None
+    ) -> ir.IRValue:
         """Load `count` elements, or the lanes of a mask; other lanes are zeros."""
         address, mask = self.at(pointer, 0), self.below(count) if mask is None else mask
         args = [address.type, I32, mask.type, self.vector]

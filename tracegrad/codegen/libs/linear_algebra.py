@@ -73,7 +73,7 @@ def lapack_module(name: str) -> str:
 class _LapackEmitter:
     """Emitter of one routine: `each(i)` is the work on matrix `i`, whose addresses are `at(place, i, bytes)`."""
 
-    def __init__(self, name: str, t: Any):
+    def __init__(self, name: str, t: ir.IRType):
         self.module, self.t, self.pointer = ir.IRModule(name), t, t.as_pointer()
         self.each_byte = 8 if isinstance(t, ir.DoubleType) else 4
         self.run = ir.IRFunction(self.module, INSTRUCTION_TYPE, name)
@@ -107,10 +107,10 @@ class _LapackEmitter:
         function = b.inttoptr(self.callback, CALLBACK.as_pointer())
         b.ret(b.call(function, [self.number, self.slots]))
 
-    def operand(self, name: str) -> Any:
+    def operand(self, name: str) -> ir.IRValue:
         return load_operand(self.b, self.operands, LAPACK_CALL, name)
 
-    def at(self, slot: int, i: Any, size: Any) -> Any:
+    def at(self, slot: int, i: ir.IRValue, size: ir.IRValue) -> ir.IRValue:
         """The address of matrix `i` of `size` elements."""
         begin = self.b.bitcast(self.b.load(self.b.gep(self.slots, [_int(slot)])), self.pointer)
         return self.b.gep(begin, [self.b.mul(i, size)])
@@ -121,28 +121,28 @@ class _LapackEmitter:
     def transpose(self, to: ir.IRValue, source: ir.IRValue, rows: ir.IRValue, columns: ir.IRValue) -> None:
         transpose(self.b, to, rows, source, columns, rows, columns)
 
-    def scratch(self, size: ir.IRValue) -> Any:
+    def scratch(self, size: ir.IRValue) -> ir.IRValue:
         """Allocate `size` bytes of memory."""
         malloc = self._external("malloc", ir.FunctionType(POINTER, [I64]))
         return self.b.call(malloc, [size])
 
-    def free(self, memory: Any) -> None:
+    def free(self, memory: ir.IRValue) -> None:
         self.b.call(self._external("free", ir.FunctionType(ir.VoidType(), [POINTER])), [memory])
 
-    def _external(self, name: str, signature: Any) -> Any:
+    def _external(self, name: str, signature: ir.FunctionType) -> ir.IRValue:
         return self.module.declared(name, signature)
 
-    def _slot(self, kind: ir.IRType) -> Any:
+    def _slot(self, kind: ir.IRType) -> ir.IRValue:
         with self.b.goto_entry_block():
             return self.b.alloca(kind)
 
 
-def _int(value: int) -> Any:
+def _int(value: int) -> ir.IRValue:
     return ir.IRConstant(I64, value)
 
 
 # -- the work on one matrix -------------------------------------------------------------------------------------
-def _cholesky(w: _LapackEmitter, i: Any) -> None:
+def _cholesky(w: _LapackEmitter, i: ir.IRValue) -> None:
     b, x, out = w.b, w.at(0, i, w.area), w.at(1, i, w.area)
     with b.if_else(w.flags[0]) as (then, otherwise):
         with then:
@@ -178,7 +178,7 @@ def _cholesky_pullback(w: _LapackEmitter, i: ir.Phi) -> None:
     b.call(w.halves.pullback(), [w.operands, w.n, factor, w.n, out, w.n])
 
 
-def _solve(w: _LapackEmitter, i: Any) -> None:
+def _solve(w: _LapackEmitter, i: ir.IRValue) -> None:
     b, size = w.b, _int(w.each_byte)
     a, right, out = w.at(0, i, w.area), w.at(1, i, w.sides), w.at(2, i, w.sides)
     matrix, transposed, pivots = (w.scratch(b.mul(x, size)) for x in (w.area, w.sides, w.n))
@@ -198,7 +198,7 @@ def _lu(w: _LapackEmitter, i: ir.IRValue) -> None:
     w.b.call(w.halves.lu(), [w.operands, w.n, w.n, out, w.n, _pivots(w, 2, i)])
 
 
-def _pivots(w: _LapackEmitter, slot: int, i: Any) -> Any:
+def _pivots(w: _LapackEmitter, slot: int, i: ir.IRValue) -> ir.IRValue:
     begin = w.b.bitcast(w.b.load(w.b.gep(w.slots, [_int(slot)])), I32.as_pointer())
     return w.b.gep(begin, [w.b.mul(i, w.n)])
 
@@ -208,17 +208,17 @@ def _lu_solve(w: _LapackEmitter, i: ir.IRValue) -> None:
     pivots, transposed = _pivots(w, 1, i), w.flags[1]
     b.store(ir.IRConstant(I32, 0), w.info)
 
-    def check(j: Any) -> None:
+    def check(j: ir.IRValue) -> None:
         pivot = b.load(b.gep(a, [b.mul(j, b.add(w.n, _int(1)))]))
         zero = b.zext(b.fcmp_ordered("==", pivot, ir.IRConstant(w.t, 0.0)), I32)
         b.store(b.or_(b.load(w.info), zero), w.info)
 
-    def exchange(j: Any) -> None:
+    def exchange(j: ir.IRValue) -> None:
         j = b.select(transposed, b.sub(b.sub(w.n, j), _int(1)), j)
         other = b.sub(b.sext(b.load(b.gep(pivots, [j])), I64), _int(1))
         rows = [b.gep(out, [b.mul(row, w.k)]) for row in (j, other)]
 
-        def element(q: Any) -> None:
+        def element(q: ir.IRValue) -> None:
             pointers = [b.gep(row, [q]) for row in rows]
             values = [b.load(pointer) for pointer in pointers]
             for value, pointer in zip(values, pointers[::-1]):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tracegrad import llvmir as ir
 from tracegrad.codegen.instr.operands import OperandLayout, load_operand, rest, word
 from tracegrad.codegen.instr.scalar import I64, memory_type
@@ -49,17 +47,17 @@ class NativeCallEmitter:
             b.ret(ir.IRConstant(I32, 0))
         b.ret(b.call(b.inttoptr(callback, CALLBACK.as_pointer()), [number, slots]))
 
-    def run(self, rows: Any) -> None:
+    def run(self, rows: ir.IRValue) -> None:
         raise NotImplementedError
 
-    def at(self, begin: Any, t: Any, index: Any) -> Any:
+    def at(self, begin: ir.IRValue, t: ir.IRType, index: ir.IRValue) -> ir.IRValue:
         """The address of element `index` of an array."""
         return self.b.gep(self.b.bitcast(begin, t.as_pointer()), [index])
 
-    def note(self, status: Any) -> None:
+    def note(self, status: ir.IRValue) -> None:
         self.b.store(self.b.or_(self.b.load(self.status), status), self.status)
 
-    def ends(self, x: Any, count: Any) -> tuple[Any, Any]:
+    def ends(self, x: ir.IRValue, count: ir.IRValue) -> tuple[ir.IRValue, ir.IRValue]:
         """The minimum and the maximum of a nonempty array of integers."""
         b = self.b
         ends = [b.alloca(self.t) for _ in range(2)]
@@ -67,7 +65,7 @@ class NativeCallEmitter:
             b.store(b.load(x), end)
         compare = b.icmp_signed if self.dtype[0] == "i" else b.icmp_unsigned
 
-        def one(k: Any) -> None:
+        def one(k: ir.IRValue) -> None:
             value = b.load(b.gep(x, [k]))
             for end, sign in zip(ends, "<>"):
                 best = b.load(end)
@@ -77,23 +75,23 @@ class NativeCallEmitter:
         low, high = (self.as_i64(b.load(end)) for end in ends)
         return low, high
 
-    def as_i64(self, value: Any) -> Any:
+    def as_i64(self, value: ir.IRValue) -> ir.IRValue:
         if self.t == I64:
             return value
         return (self.b.sext if self.dtype[0] == "i" else self.b.zext)(value, I64)
 
-    def external(self, name: str, signature: Any) -> Any:
+    def external(self, name: str, signature: ir.FunctionType) -> ir.IRValue:
         return self.module.declared(name, signature)
 
-    def zeros(self, count: Any, size: int) -> Any:
+    def zeros(self, count: ir.IRValue, size: int) -> ir.IRValue:
         """Allocate zeroed memory for `count` elements."""
         calloc = self.external("calloc", ir.FunctionType(POINTER, [I64, I64]))
         return self.b.call(calloc, [count, whole(size)])
 
-    def free(self, memory: Any) -> None:
+    def free(self, memory: ir.IRValue) -> None:
         self.b.call(self.external("free", ir.FunctionType(ir.VoidType(), [POINTER])), [memory])
 
 
-def whole(value: int) -> Any:
+def whole(value: int) -> ir.IRValue:
     """An integer constant."""
     return ir.IRConstant(I64, value)

@@ -9,8 +9,6 @@ If the highest bit is the first, the lanes of each byte are reversed.
 
 from __future__ import annotations
 
-from typing import Any
-
 from tracegrad import llvmir as ir
 from tracegrad.codegen.instr.support import loop
 from tracegrad.codegen.libs.native_call import I8, I32, NativeCallEmitter, whole
@@ -26,7 +24,7 @@ def _of_bytes(b: ir.IRBuilder, values: ir.IRValue, lanes: list[int]) -> ir.IRVal
 
 
 class _Packing(NativeCallEmitter):
-    def run(self, rows: Any) -> None:
+    def run(self, rows: ir.IRValue) -> None:
         with self.b.if_else(self.flag) as orders:
             for order, self.big in zip(orders, (True, False)):
                 with order:
@@ -44,7 +42,7 @@ class _Packing(NativeCallEmitter):
         loop(b, b.sub(whole_bytes, done), lambda k: self.emit_group(x, out, b.add(done, k), 1))
         self.rest(x, out, whole_bytes)
 
-    def bytes(self) -> Any:
+    def bytes(self) -> ir.IRValue:
         """The number of whole bytes of a row."""
         raise NotImplementedError
 
@@ -61,7 +59,7 @@ class _Packing(NativeCallEmitter):
 
 
 class Pack(_Packing):
-    def bytes(self) -> Any:
+    def bytes(self) -> ir.IRValue:
         return self.b.lshr(self.n, whole(3))
 
     def emit_group(self, x: ir.IRValue, out: ir.IRValue, first: ir.IRValue, count: int) -> None:
@@ -86,13 +84,13 @@ class Pack(_Packing):
             loop(b, remaining, lambda k: b.store(b.load(b.gep(x, [b.add(begin, k)])), b.gep(room, [k])))
             self.write(b.load(self.room), b.gep(out, [done]))
 
-    def run(self, rows: Any) -> None:
+    def run(self, rows: ir.IRValue) -> None:
         self.room = self.b.alloca(of_lanes(I8, EACH))
         super().run(rows)
 
 
 class Unpack(_Packing):
-    def bytes(self) -> Any:
+    def bytes(self) -> ir.IRValue:
         return self.n
 
     def emit_group(self, x: ir.IRValue, out: ir.IRValue, first: ir.IRValue, count: int) -> None:

@@ -62,7 +62,7 @@ def _whole(x: int, t: ir.IRType = I64) -> Any:
 
 
 class _DrawEmitter:
-    def __init__(self, b: Any, native: Native, state: Any, outs: list[Any]):
+    def __init__(self, b: Any, native: Native, state: Any, outs: list[object]):
         self.b, self.native = b, native
         with b.goto_entry_block():
             self.state, self.half, self.failed = b.alloca(I128), b.alloca(I64), b.alloca(I32)
@@ -75,7 +75,7 @@ class _DrawEmitter:
         b.store(_whole(0, I32), self.failed)
         self.next, self.out = outs
 
-    def _joined(self, low: Any, high: ir.IRValue) -> object:
+    def _joined(self, low: ir.IRValue, high: ir.IRValue) -> object:
         b = self.b
         return b.or_(b.zext(low, I128), b.shl(b.zext(high, I128), _whole(64, I128)))
 

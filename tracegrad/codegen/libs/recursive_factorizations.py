@@ -10,7 +10,7 @@ triangle may be overwritten.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from tracegrad import llvmir as ir
@@ -50,13 +50,15 @@ SYSTEM = [BOOL, BOOL, BOOL, I64, I64]  # arguments of a triangular solve: flags 
 class Halves:
     """Definitions of recursive routines in a module, on demand. Their first argument is the pointer to the words."""
 
-    def __init__(self, module: ir.IRModule, t: Any):
+    def __init__(self, module: ir.IRModule, t: ir.IRType):
         self.module, self.t, self.number = module, t, t.as_pointer()
         self.matrix = [self.number, I64]  # its address, and its row stride
         self.b: Any = None
 
     # -- writing functions -------------------------------------------------------------------------------------
-    def defined(self, name: str, types: Sequence[Any], body: Callable[..., None], result: Any = VOID) -> Any:
+    def defined(
+        self, name: str, types: list[ir.IRType], body: Callable[..., None], result: ir.IRType = VOID
+    ) -> ir.IRValue:
         """The function of this name; `body` emits it at first use."""
         function = self.module.globals.get(name)
         if function is None:
@@ -69,7 +71,7 @@ class Halves:
             self.b = before
         return function
 
-    def letter(self, letter: str) -> Any:
+    def letter(self, letter: str) -> ir.IRValue:
         """The address of a constant letter."""
         name = f"letter.{letter}"
         result = self.module.globals.get(name)
@@ -79,10 +81,10 @@ class Halves:
             result.initializer = ir.IRConstant(I8, ord(letter))
         return result
 
-    def choice(self, condition: Any, yes: str, no: str) -> Any:
+    def choice(self, condition: ir.IRValue, yes: str, no: str) -> Any:
         return self.b.select(condition, self.letter(yes), self.letter(no))
 
-    def slot(self, x: Any) -> Any:
+    def slot(self, x: ir.IRValue) -> Any:
         """The address of a number as a Fortran argument; integers have 32 bits."""
         x = self.b.trunc(x, I32) if x.type == I64 else x
         with self.b.goto_entry_block():
@@ -90,36 +92,43 @@ class Halves:
         self.b.store(x, slot)
         return slot
 
-    def fortran(self, call_operands: Any, name: str, *arguments: Any) -> None:
+    def fortran(self, call_operands: ir.IRValue, name: str, *arguments: ir.IRValue) -> None:
         operands = [self.b.bitcast(x, POINTER) for x in arguments]
         signature = ir.FunctionType(VOID, [POINTER] * len(operands))
         self.b.call(
             self.b.inttoptr(load_operand(self.b, call_operands, LAPACK_CALL, name), signature.as_pointer()), operands
         )
 
-    def constant(self, x: float) -> Any:
+    def constant(self, x: float) -> ir.IRValue:
         return ir.IRConstant(self.t, x)
 
-    def at(self, a: Any, leading: Any, row: Any, column: Any = None) -> Any:
+    def at(self, a: ir.IRValue, leading: ir.IRValue, row: ir.IRValue, column: ir.IRValue | None = None) -> Any:
         """The address of an element of a matrix."""
         offset = self.b.mul(row, leading)
         return self.b.gep(a, [offset if column is None else self.b.add(offset, column)])
 
-    def halves(self, n: Any) -> tuple[Any, Any]:
+    def halves(self, n: ir.IRValue) -> tuple[ir.IRValue, ir.IRValue]:
         """The numbers of rows of the two halves of a matrix; the first is a multiple of a block."""
         b = self.b
         upper = b.mul(b.sdiv(b.add(n, _int(2 * LEAF_ROWS - 1)), _int(2 * LEAF_ROWS)), _int(LEAF_ROWS))
         return upper, b.sub(n, upper)
 
-    def is_small(self, n: Any) -> Any:
+    def is_small(self, n: ir.IRValue) -> Any:
         return self.b.icmp_signed("<=", n, _int(LEAF_ROWS))
 
     # -- products ----------------------------------------------------------------------------------------------
-    def gemm(self) -> Any:
+    def gemm(self) -> ir.IRValue:
         """gemm(words, whether A and B are transposed, m, n, k, alpha, A, B, C): C += alpha A B."""
 
         def body(
-            call_operands: Any, a_transposed: Any, b_transposed: Any, m: Any, n: Any, k: Any, alpha: Any, *matrices: Any
+            call_operands: ir.IRValue,
+            a_transposed: ir.IRValue,
+            b_transposed: ir.IRValue,
+            m: ir.IRValue,
+            n: ir.IRValue,
+            k: ir.IRValue,
+            alpha: ir.IRValue,
+            *matrices: ir.IRValue,
         ) -> None:
             letters = [self.choice(transposed, "T", "N") for transposed in (b_transposed, a_transposed)]
             x, x_leading, y, y_leading, out, out_leading = [
@@ -144,15 +153,23 @@ class Halves:
 
         return self.defined("gemm", [BOOL, BOOL, I64, I64, I64, self.t, *self.matrix * 3], body)
 
-    def subtract(self, call_operands: Any, transposed: tuple[Any, Any], sizes: Sequence[Any], *matrices: Any) -> None:
+    def subtract(
+        self,
+        call_operands: ir.IRValue,
+        transposed: tuple[ir.IRValue, ir.IRValue],
+        sizes: tuple[ir.IRValue, ir.IRValue, ir.IRValue],
+        *matrices: Any,
+    ) -> None:
         """C -= A B; each matrix is an address and a row stride."""
         operands = [x for matrix in matrices for x in matrix]
         self.b.call(self.gemm(), [call_operands, *transposed, *sizes, self.constant(-1.0), *operands])
 
-    def square(self) -> Any:
+    def square(self) -> ir.IRValue:
         """square(words, whether A.T B or A B.T, n, k, A, B, C): the lower triangle of C -= the product."""
 
-        def body(call_operands: Any, first: Any, n: Any, k: Any, *matrices: Any) -> None:
+        def body(
+            call_operands: ir.IRValue, first: ir.IRValue, n: ir.IRValue, k: ir.IRValue, *matrices: ir.IRValue
+        ) -> None:
             b, (x, xl, y, yl, out, ol) = self.b, matrices
             transposed = (first, b.not_(first))
             with b.if_else(b.icmp_signed("<=", n, _int(FULL_PRODUCT_ROWS))) as (then, otherwise):
@@ -171,11 +188,19 @@ class Halves:
         return self.defined("square", [BOOL, I64, I64, *self.matrix * 3], body)
 
     # -- triangular systems ------------------------------------------------------------------------------------
-    def solve(self, right: bool) -> Any:
+    def solve(self, right: bool) -> ir.IRValue:
         """solve(words, whether A is lower, transposed, unit-diagonal, n, k, A, B): A X = B, or X A = B if `right`, for
         k right-hand sides; X overwrites B."""
 
-        def body(call_operands: Any, lower: Any, transposed: Any, unit: Any, n: Any, k: Any, *matrices: Any) -> None:
+        def body(
+            call_operands: ir.IRValue,
+            lower: Any,
+            transposed: ir.IRValue,
+            unit: ir.IRValue,
+            n: ir.IRValue,
+            k: ir.IRValue,
+            *matrices: Any,
+        ) -> None:
             with self.b.if_else(self.is_small(n)) as (then, otherwise):
                 with then:
                     self._solve_small(call_operands, right, (lower, transposed, unit), n, k, matrices)
@@ -184,7 +209,15 @@ class Halves:
 
         return self.defined(f"solve.{'right' if right else 'left'}", SYSTEM + self.matrix * 2, body)
 
-    def _solve_small(self, call_operands: Any, right: bool, kind: Any, n: Any, k: Any, matrices: Any) -> None:
+    def _solve_small(
+        self,
+        call_operands: ir.IRValue,
+        right: bool,
+        kind: tuple[ir.IRValue, ir.IRValue, ir.IRValue],
+        n: ir.IRValue,
+        k: ir.IRValue,
+        matrices: tuple[ir.IRValue, ir.IRValue, ir.IRValue, ir.IRValue],
+    ) -> None:
         (lower, transposed, unit), (a, a_leading, x, x_leading) = kind, matrices
         letters = [self.choice(lower, "U", "L"), self.choice(transposed, "T", "N"), self.choice(unit, "U", "N")]
         sizes = [self.slot(each) for each in ((n, k) if right else (k, n))]
@@ -202,7 +235,15 @@ class Halves:
             self.slot(x_leading),
         )
 
-    def _solve_halves(self, call_operands: Any, right: bool, kind: Any, n: Any, k: Any, matrices: Any) -> None:
+    def _solve_halves(
+        self,
+        call_operands: ir.IRValue,
+        right: bool,
+        kind: tuple[ir.IRValue, ir.IRValue, ir.IRValue],
+        n: ir.IRValue,
+        k: ir.IRValue,
+        matrices: tuple[ir.IRValue, ir.IRValue, ir.IRValue, ir.IRValue],
+    ) -> None:
         b, (lower, transposed, _), (a, al, x, xl) = self.b, kind, matrices
         upper, below = self.halves(n)
         # Whether the first unknowns are solved first (forward substitution).
@@ -211,7 +252,7 @@ class Halves:
         second = b.gep(x, [upper]) if right else self.at(x, xl, upper)
         blocks = [(upper, a, x), (below, b.gep(self.at(a, al, upper), [upper]), second)]
 
-        def chosen(index: int) -> list[Any]:
+        def chosen(index: int) -> list[ir.IRValue]:
             return [b.select(downwards, p, q) for p, q in zip(blocks[index], blocks[1 - index])]
 
         (m, corner, solved), (rest, other, unsolved) = chosen(0), chosen(1)
@@ -222,10 +263,10 @@ class Halves:
             self.subtract(call_operands, (transposed, NO), (rest, k, m), (off, al), (solved, xl), (unsolved, xl))
         b.call(self.solve(right), [call_operands, *kind, rest, k, other, al, unsolved, xl])
 
-    def shared_solve(self, right: bool) -> Any:
+    def shared_solve(self, right: bool) -> ir.IRValue:
         """`solve`, on several threads if that is profitable."""
 
-        def body(call_operands: Any, *args: Any) -> None:
+        def body(call_operands: ir.IRValue, *args: ir.IRValue) -> None:
             b, (n, k) = self.b, args[3:5]
             work = b.mul(b.mul(n, n), k)
             with b.if_else(b.icmp_signed("<", work, _int(MIN_FORKED_WORK))) as (then, otherwise):
@@ -243,17 +284,17 @@ class Halves:
 
         return self.defined(f"shared.{'right' if right else 'left'}", SYSTEM + self.matrix * 2, body)
 
-    def _packed(self, x: Any) -> Any:
+    def _packed(self, x: ir.IRValue) -> Any:
         if x.type == I64:
             return x
         return self.b.zext(x, I64) if x.type == BOOL else self.b.ptrtoint(x, I64)
 
-    def _unpacked(self, x: Any, kind: Any) -> Any:
+    def _unpacked(self, x: ir.IRValue, kind: ir.IRType) -> Any:
         if kind == I64:
             return x
         return self.b.trunc(x, BOOL) if kind == BOOL else self.b.inttoptr(x, kind)
 
-    def _share(self, right: bool) -> Any:
+    def _share(self, right: bool) -> ir.IRValue:
         """The task that solves for some of the right-hand sides."""
         b_before = self.b
         task = ir.IRFunction(self.module, TASK, f"share.{'right' if right else 'left'}")
@@ -274,10 +315,10 @@ class Halves:
         return task
 
     # -- Cholesky ----------------------------------------------------------------------------------------------
-    def cholesky(self) -> Any:
+    def cholesky(self) -> ir.IRValue:
         """cholesky(words, n, A): overwrites the lower triangle with the factor; nonzero if there is none."""
 
-        def body(call_operands: Any, n: Any, a: Any, leading: Any) -> None:
+        def body(call_operands: ir.IRValue, n: ir.IRValue, a: ir.IRValue, leading: ir.IRValue) -> None:
             b = self.b
             with b.if_then(self.is_small(n)):
                 info = self.slot(ir.IRConstant(I32, 0))
@@ -296,7 +337,7 @@ class Halves:
 
         return self.defined("cholesky", [I64, *self.matrix], body, I32)
 
-    def pullback(self) -> Any:
+    def pullback(self) -> ir.IRValue:
         """pullback(words, n, L, C): overwrites the lower triangle of C, a cotangent of L, with twice the symmetric
         cotangent of L @ L.T.
 
@@ -304,7 +345,9 @@ class Halves:
         `cholesky`, with twice its operations.
         """
 
-        def body(call_operands: Any, n: Any, a: Any, al: Any, c: Any, cl: Any) -> None:
+        def body(
+            call_operands: ir.IRValue, n: ir.IRValue, a: ir.IRValue, al: ir.IRValue, c: ir.IRValue, cl: ir.IRValue
+        ) -> None:
             b = self.b
             with b.if_else(self.is_small(n)) as (then, otherwise):
                 with then:
@@ -324,33 +367,33 @@ class Halves:
 
         return self.defined("pullback", [I64, *self.matrix * 2], body)
 
-    def _pullback_rows(self, n: Any, a: Any, al: Any, c: Any, cl: Any) -> None:
+    def _pullback_rows(self, n: ir.IRValue, a: ir.IRValue, al: ir.IRValue, c: ir.IRValue, cl: ir.IRValue) -> None:
         """`pullback`, row by row (unblocked)."""
         b = self.b
         total = self.slot(self.constant(0.0))
 
-        def row(back: Any) -> None:
+        def row(back: ir.IRValue) -> None:
             j = b.sub(b.sub(n, back), _int(1))
             pivot = b.load(self.at(a, al, j, j))
             factor_row, ct_row = self.at(a, al, j), self.at(c, cl, j)
             b.store(b.load(b.gep(ct_row, [j])), total)
 
-            def below(i: Any) -> tuple[Any, Any]:
+            def below(i: ir.IRValue) -> tuple[ir.IRValue, ir.IRValue]:
                 i = b.add(b.add(i, j), _int(1))
                 return self.at(a, al, i), self.at(c, cl, i)
 
-            def divide(i: Any) -> None:
+            def divide(i: ir.IRValue) -> None:
                 other_factor, other_ct = below(i)
                 ct = b.fdiv(b.load(b.gep(other_ct, [j])), pivot)
                 b.store(ct, b.gep(other_ct, [j]))
                 b.store(ct, b.gep(ct_row, [b.add(b.add(i, j), _int(1))]))
                 b.store(b.fsub(b.load(total), b.fmul(ct, b.load(b.gep(other_factor, [j])))), total)
 
-            def update(i: Any) -> None:
+            def update(i: ir.IRValue) -> None:
                 other_factor, other_ct = below(i)
                 ct = b.load(b.gep(other_ct, [j]))
 
-                def element(q: Any) -> None:
+                def element(q: ir.IRValue) -> None:
                     for target, factor in ((ct_row, other_factor), (other_ct, factor_row)):
                         at = b.gep(target, [q])
                         b.store(b.fsub(b.load(at), b.fmul(ct, b.load(b.gep(factor, [q])))), at)
@@ -361,7 +404,7 @@ class Halves:
             ct = b.fdiv(b.load(total), pivot)
             b.store(ct, b.gep(ct_row, [j]))
 
-            def last(q: Any) -> None:
+            def last(q: ir.IRValue) -> None:
                 at = b.gep(ct_row, [q])
                 b.store(b.fsub(b.load(at), b.fmul(ct, b.load(b.gep(factor_row, [q])))), at)
 
@@ -371,11 +414,13 @@ class Halves:
         loop(b, n, row)
 
     # -- general matrices --------------------------------------------------------------------------------------
-    def lu(self) -> Any:
+    def lu(self) -> ir.IRValue:
         """lu(words, m, n, A, pivots): LU factorization of n columns with m elements each, stored as the rows of A, and
         the pivots, counted from one; nonzero if a pivot is zero."""
 
-        def body(call_operands: Any, m: Any, n: Any, a: Any, al: Any, pivots: Any) -> None:
+        def body(
+            call_operands: ir.IRValue, m: ir.IRValue, n: ir.IRValue, a: ir.IRValue, al: ir.IRValue, pivots: ir.IRValue
+        ) -> None:
             b = self.b
             with b.if_then(self.is_small(n)):
                 info = self.slot(ir.IRConstant(I32, 0))
@@ -394,7 +439,7 @@ class Halves:
             self._exchange(first, across, al, others, rest)
             by = b.trunc(first, I32)
 
-            def move(i: Any) -> None:
+            def move(i: ir.IRValue) -> None:
                 at = b.gep(others, [i])
                 b.store(b.add(b.load(at), by), at)
 
@@ -403,14 +448,16 @@ class Halves:
 
         return self.defined("lu", [I64, I64, *self.matrix, I32.as_pointer()], body, I32)
 
-    def _exchange(self, rows: Any, a: Any, leading: Any, pivots: Any, count: Any) -> None:
+    def _exchange(
+        self, rows: ir.IRValue, a: ir.IRValue, leading: ir.IRValue, pivots: ir.IRValue, count: ir.IRValue
+    ) -> None:
         """Exchange the elements of each row by the pivots of a factorization."""
         b = self.b
 
-        def row(r: Any) -> None:
+        def row(r: ir.IRValue) -> None:
             begin = self.at(a, leading, r)
 
-            def element(i: Any) -> None:
+            def element(i: ir.IRValue) -> None:
                 other = b.sub(b.sext(b.load(b.gep(pivots, [i])), I64), _int(1))
                 pointers = [b.gep(begin, [at]) for at in (i, other)]
                 values = [b.load(pointer) for pointer in pointers]
@@ -422,10 +469,12 @@ class Halves:
         loop(b, rows, row)
 
     # -- the rest ----------------------------------------------------------------------------------------------
-    def _mirror(self, rows: Any, columns: Any, source: Any, to: Any, leading: Any) -> None:
+    def _mirror(
+        self, rows: ir.IRValue, columns: ir.IRValue, source: ir.IRValue, to: ir.IRValue, leading: ir.IRValue
+    ) -> None:
         """Transpose a part of a matrix into another part."""
         transpose(self.b, to, leading, source, leading, rows, columns)
 
 
-def _int(value: int) -> Any:
+def _int(value: int) -> ir.IRValue:
     return ir.IRConstant(I64, value)

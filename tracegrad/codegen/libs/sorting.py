@@ -30,7 +30,6 @@ a branch.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from tracegrad import llvmir as ir
 from tracegrad.avals import short_name
@@ -110,7 +109,7 @@ def ordering_module(name: str) -> str:
 class _Sort(NativeCallEmitter):
     indices = False  # whether indices are sorted instead of elements
 
-    def run(self, rows: Any) -> None:
+    def run(self, rows: ir.IRValue) -> None:
         b = self.b
         with b.if_else(b.icmp_signed("==", self.routine, whole(0))) as (missing, known):
             with missing:
@@ -143,7 +142,7 @@ class _Sort(NativeCallEmitter):
         b = self.b
         b.memcpy(b.bitcast(out, POINTER), b.bitcast(x, POINTER), b.mul(self.n, whole(self.bytes)))
 
-    def counted(self, x: Any, out: ir.IRValue) -> None:
+    def counted(self, x: ir.IRValue, out: ir.IRValue) -> None:
         """Sort a row of integers, by counting if their range is narrow."""
         b = self.b
         results = [b.alloca(I64) for _ in range(2)]
@@ -184,7 +183,7 @@ class _Sort(NativeCallEmitter):
         loop(b, self.n, one)
         self.write(x, out, low, width, counts, written)
 
-    def counter(self, x: ir.IRValue, k: ir.Phi, low: ir.IRValue, counts: ir.IRValue) -> Any:
+    def counter(self, x: ir.IRValue, k: ir.Phi, low: ir.IRValue, counts: ir.IRValue) -> ir.IRValue:
         """The address of the counter of element `k`."""
         return self.b.gep(counts, [self.b.sub(self.as_i64(self.b.load(self.b.gep(x, [k]))), low)])
 
@@ -208,7 +207,7 @@ class _Sort(NativeCallEmitter):
 
         loop(b, b.add(width, whole(1)), write)
 
-    def sort_copies(self, rows: Any) -> None:
+    def sort_copies(self, rows: ir.IRValue) -> None:
         """Sort copies of strided rows, several interleaved rows at a time."""
         b, each = self.b, self.bytes + 8 * self.indices
         malloc = self.external("malloc", ir.FunctionType(POINTER, [I64]))
@@ -223,7 +222,7 @@ class _Sort(NativeCallEmitter):
                 loop(b, rows, lambda row: loop(b, blocks, lambda k: self.block(row, k, copies, orders)))
         self.free(memory)
 
-    def block(self, row: Any, k: ir.Phi, copies: ir.IRValue, orders: ir.IRValue) -> None:
+    def block(self, row: ir.IRValue, k: ir.Phi, copies: ir.IRValue, orders: ir.IRValue) -> None:
         b, first = self.b, self.b.mul(k, whole(COPIED_ROWS))
         rest = b.sub(self.side, first)
         width = b.select(b.icmp_signed("<", rest, whole(COPIED_ROWS)), rest, whole(COPIED_ROWS))
@@ -294,7 +293,7 @@ class _Argsort(_Sort):
 
 
 class _BinarySearch(NativeCallEmitter):
-    def run(self, rows: Any) -> None:
+    def run(self, rows: ir.IRValue) -> None:
         b = self.b
         groups = b.sdiv(self.side, whole(AT_A_TIME))
         done = b.mul(groups, whole(AT_A_TIME))
@@ -339,7 +338,7 @@ class _BinarySearch(NativeCallEmitter):
         """Whether the value belongs after the element; nan is the largest number."""
         return self.b.not_(self.less(value, element)) if self.right else self.less(element, value)
 
-    def less(self, one: ir.IRValue, other: ir.IRValue) -> Any:
+    def less(self, one: ir.IRValue, other: ir.IRValue) -> ir.IRValue:
         b = self.b
         if self.dtype[0] != "f":
             return (b.icmp_signed if self.dtype[0] == "i" else b.icmp_unsigned)("<", one, other)
@@ -348,7 +347,7 @@ class _BinarySearch(NativeCallEmitter):
 
 
 class _Chosen(NativeCallEmitter):
-    def run(self, rows: Any) -> None:
+    def run(self, rows: ir.IRValue) -> None:
         self.match_count = self.b.alloca(I64)
         loop(self.b, rows, self.emit_row)
 
@@ -393,7 +392,7 @@ class _Chosen(NativeCallEmitter):
 
 
 class _Member(NativeCallEmitter):
-    def run(self, rows: Any) -> None:
+    def run(self, rows: ir.IRValue) -> None:
         loop(self.b, rows, self.emit_row)
 
     def emit_row(self, row: ir.Phi) -> None:

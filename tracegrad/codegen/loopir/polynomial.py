@@ -94,7 +94,7 @@ class Poly:
 
     __hash__ = object.__hash__
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return Poly, (self.terms,)
 
     def __repr__(self) -> str:

@@ -66,16 +66,16 @@ def _normal(loc: float = 0.0, scale: float = 1.0, size: object = None) -> object
     return ("normal", float(loc), float(scale)) if _are_numbers(loc, scale) and scale >= 0 else None
 
 
-def _uniform(low: Any = 0.0, high: Any = 1.0, size: object = None) -> Any:
+def _uniform(low: Any = 0.0, high: Any = 1.0, size: object = None) -> object:
     return ("uniform", float(low), float(high) - float(low)) if _are_numbers(low, high) and high >= low else None
 
 
-def _exponential(scale: Any = 1.0, size: Any = None) -> Any:
+def _exponential(scale: Any = 1.0, size: object = None) -> object:
     return ("exponential", 0.0, float(scale)) if _are_numbers(scale) and scale >= 0 else None
 
 
 def _integers(
-    low: Any, high: Any = None, size: object = None, dtype: object = "int64", endpoint: object = False
+    low: object, high: Any = None, size: object = None, dtype: object = "int64", endpoint: object = False
 ) -> object:
     if type(low) is not int or type(high) not in (int, type(None)) or dtype != "int64" or endpoint is not False:
         return None
@@ -84,7 +84,7 @@ def _integers(
 
 
 def _choice(
-    a: Any, size: Any = None, replace: Any = True, p: object = None, axis: object = 0, shuffle: object = True
+    a: object, size: object = None, replace: object = True, p: object = None, axis: object = 0, shuffle: object = True
 ) -> Any:
     return _integers(a) if replace is True and p is None else None
 

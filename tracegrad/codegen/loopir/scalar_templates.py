@@ -160,7 +160,7 @@ def _negated(of: _ExprEmitter) -> _ExprEmitter:
     return emitter
 
 
-def _typed(values: list[Any]) -> tuple[Operand, ...]:
+def _typed(values: list[object]) -> tuple[Operand, ...]:
     """The values as operands: a number becomes an immediate of the dtype of the others."""
     dtype = next(x.dtype for x in values if type(x) is Operand)
     return tuple([x if type(x) is Operand else Operand("", dtype, immediate(x, dtype)) for x in values])

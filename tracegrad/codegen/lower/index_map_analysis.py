@@ -55,7 +55,12 @@ def moved(node: GraphNode) -> AxisMap:
 
 
 @lru_cache(maxsize=4096)
-def _moved(reads: Callable[..., object], shapes: tuple[Shape, ...], result: Shape, params: tuple[Any, ...]) -> AxisMap:
+def _moved(
+    reads: Callable[..., object],
+    shapes: tuple[Shape, ...],
+    result: Shape,
+    params: tuple[tuple[str, tuple[int, ...] | int], ...],
+) -> AxisMap:
     options = dict(params)
 
     def at(index: Shape) -> Any:

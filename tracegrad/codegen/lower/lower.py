@@ -235,7 +235,7 @@ class Lowering:
         self._scopes[-1][key] = out
         return out
 
-    def _known(self, key: Any) -> Operand | None:
+    def _known(self, key: object) -> Operand | None:
         """The value computed for `key` in this or an enclosing block, or None."""
         for scope in self._scopes:
             result = scope.get(key)
@@ -273,7 +273,7 @@ class Lowering:
         self._values = number + 1
         return Operand(f"v{number}", dtype)
 
-    def emit(self, instruction: Any) -> None:
+    def emit(self, instruction: object) -> None:
         """Append an instruction to the block under construction."""
         self._blocks[-1].append(instruction)
 

@@ -30,7 +30,7 @@ class Arena:
         self._lives: list[list[int]] = []  # size, and the first and the last moment, of each block
         self._clock = self._live = self._peak = 0
 
-    def allocate(self, name: Any, size: int) -> int:
+    def allocate(self, name: object, size: int) -> int:
         size = room_for(size)
         number = len(self._lives)
         self.names.append(name)

@@ -7,7 +7,7 @@ first_maximum`. One pass is not faster for rows of few vectors, strided rows, an
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tracegrad.avals import dtype_named
 from tracegrad.codegen.kernels.early_exit import LaneSearch, first_of
@@ -19,6 +19,8 @@ from tracegrad.codegen.plan.overwrite import BufferUses
 from tracegrad.target.tuning import TUNING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tracegrad.codegen.plan.program_plan import Plan
 
 MIN_INDEXED_BYTES = 4  # minimum bytes of an element: lanes hold an index of the row
@@ -54,7 +56,7 @@ def _extremum(step: Launch, sizes: dict[str, int]) -> Reduce | None:
     return last if along and min(bytes_of) >= MIN_INDEXED_BYTES and SHORTEST // bytes_of[0] <= size < LONGEST else None
 
 
-def _joined(plan: Plan, kernel: Kernel, extremum: Reduce, search: Any) -> Kernel | None:
+def _joined(plan: Plan, kernel: Kernel, extremum: Reduce, search: object) -> Kernel | None:
     """The fused kernel, if `search` finds the first index of each extremum; else None."""
     if not isinstance(search, Launch) or search.kernel.loops != kernel.loops or search.kernel.chunked != kernel.chunked:
         return None
@@ -80,7 +82,7 @@ def _joined(plan: Plan, kernel: Kernel, extremum: Reduce, search: Any) -> Kernel
     return Kernel(buffers, kernel.loops, [*elements, first], kernel.cost + 1, kernel.chunked)
 
 
-def _is_for(lane_search: LaneSearch, extremum: Reduce, body: list[Any]) -> bool:
+def _is_for(lane_search: LaneSearch, extremum: Reduce, body: Sequence[object]) -> bool:
     """Whether a search is for elements equal to the extrema, or the first nan."""
     loads = [x for x in body if isinstance(x, Load)]
     read = [x.out for x in loads if (x.buffer, x.address) == (extremum.buffer, extremum.address)]

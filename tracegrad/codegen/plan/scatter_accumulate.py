@@ -81,5 +81,5 @@ def _accumulate_into(plan: Plan, scatter: Launch, adder: Launch, target: str) ->
     plan.move(plan.steps.index(scatter), plan.steps.index(adder))
 
 
-def _with(x: Any, old: Operand, new: Operand) -> Any:
+def _with(x: object, old: Operand, new: Operand) -> Any:
     return replace(x, args=tuple(new if y == old else y for y in x.args)) if isinstance(x, Compute) else x

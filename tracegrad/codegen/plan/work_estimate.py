@@ -64,7 +64,7 @@ def work_together(plan: Plan, numbers: Sequence[int]) -> Work:
     return Work(read, written, flops, "f64" if dominant is None else dominant.dtype)
 
 
-def work_of(plan: Plan, step: Any) -> Work:
+def work_of(plan: Plan, step: object) -> Work:
     """The work of a step, over all iterations if it is a loop."""
     if isinstance(step, Launch):
         return _of_kernel(plan, step)
@@ -132,7 +132,7 @@ class _OperationCounter:
         self.written: dict[str, int] = {}
         self._loops: dict[str, frozenset[str]] = {}  # the loops that a value depends on
 
-    def visit(self, body: list[Any]) -> None:
+    def visit(self, body: Sequence[object]) -> None:
         for x in body:
             match x:
                 case Compute():

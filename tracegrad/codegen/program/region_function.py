@@ -6,7 +6,7 @@ with little work for the sizes of the call is called directly. A longer one runs
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracegrad import llvmir as ir
 from tracegrad.codegen.instr.address import PolyEmitter
@@ -35,6 +35,11 @@ from tracegrad.codegen.plan.region_steps import Nested, ScanStep
 from tracegrad.codegen.program.regions import run_nested
 from tracegrad.codegen.vecmath.cold_paths import share_rare_functions
 from tracegrad.utils.lazy_dataclass import record
+
+if TYPE_CHECKING:
+    from tracegrad.codegen.loopir.polynomial import Poly
+    from tracegrad.llvmir.module import IRFunction
+
 
 I8, I32 = ir.IntType(8), ir.IntType(32)
 POINTER = I8.as_pointer()
@@ -139,7 +144,7 @@ class _FunctionBodyEmitter:
                     run_nested(self, i, step)
         self.b.ret(self.b.load(self.status))
 
-    def load_value(self, name: ValueName) -> Any:
+    def load_value(self, name: ValueName) -> ir.IRValue:
         """A run-time value, loaded in the entry block."""
         with self.b.goto_entry_block():
             value = self.b.load(self.b.gep(self.values, [ir.IRConstant(I64, self.value_index[name])]))
@@ -147,7 +152,7 @@ class _FunctionBodyEmitter:
             value.set_metadata("invariant.load", self.module.add_metadata([]))
         return value
 
-    def _buffers(self, pointers: Any) -> dict[str, Any]:
+    def _buffers(self, pointers: ir.IRValue) -> dict[str, Any]:
         if isinstance(self.plan, PlanSegment):
             self.arena = self._buffer_address("arena", pointers)
             return {name: self._buffer_address(name, pointers) for name in self.plan.buffers}
@@ -166,7 +171,7 @@ class _FunctionBodyEmitter:
         self.arena = arena
         return table
 
-    def _buffer_address(self, name: str, pointers: Any) -> Any:
+    def _buffer_address(self, name: str, pointers: ir.IRValue) -> ir.IRValue:
         index, offset = (self.env[each] for each in location_names(name))
         return self.b.gep(self.b.load(self.b.gep(pointers, [index])), [offset])
 
@@ -205,7 +210,7 @@ class _FunctionBodyEmitter:
             b.ret(b.call(b.inttoptr(poll.args[0], ir.FunctionType(I32, []).as_pointer()), []))
         return self.shared.poll
 
-    def region_operands(self, step: int, region: str) -> Any:
+    def region_operands(self, step: int, region: str) -> ir.IRValue:
         """The run-time values of a region of a step: a pointer to its block."""
         first = next((i for name, i in self.value_index.items() if name.regions[:1] == ((step, region),)), 0)
         return self.b.gep(self.values, [ir.IRConstant(I64, first)])
@@ -240,15 +245,17 @@ class _FunctionBodyEmitter:
             with otherwise:
                 self._forked(i, step, function, dict(zip(names, args)), rows)
 
-    def _argument(self, name: str, kernel: Kernel, constants: dict[str, str]) -> Any:
+    def _argument(self, name: str, kernel: Kernel, constants: dict[str, str]) -> ir.IRValue:
         if name in kernel.buffers:
             return self._typed(self.pointers[name], kernel.buffers[name][0])
         return constant_of(self.b, self.env[name], constants[name]) if name in constants else self.env[name]
 
-    def _typed(self, pointer: Any, dtype: str) -> Any:
+    def _typed(self, pointer: ir.IRValue, dtype: str) -> ir.IRValue:
         return self.b.bitcast(pointer, memory_type(dtype).as_pointer())
 
-    def _forked(self, i: int, step: Launch, function: ir.IRFunction, args: dict[str, Any], rows: Any) -> None:
+    def _forked(
+        self, i: int, step: Launch, function: ir.IRFunction, args: dict[str, ir.IRValue], rows: ir.IRValue
+    ) -> None:
         """Run a kernel in chunks."""
         reductions = {x.buffer: x for x in step.kernel.body if isinstance(x, Reduce)}
         positions = {name: k for k, name in enumerate(args)}
@@ -264,17 +271,17 @@ class _FunctionBodyEmitter:
         sizes = [self.polys.emit(self.b, size) for size in step.partials.values()]
         self.b.call(forks[function], [*args.values(), self.status, rows, step_operands, self.arena, *functions, *sizes])
 
-    def _fill(self, buffer: str, dtype: str, combiner: str, size: Any) -> None:
+    def _fill(self, buffer: str, dtype: str, combiner: str, size: Poly) -> None:
         start = identity(combiner, dtype)
         start = ir.IRConstant(I8, start.constant) if dtype == "bool" else start
         pointer = self._typed(self.pointers[buffer], dtype)
         self.b.call(self._support(f"tg_fill.{dtype}"), [pointer, start, self.polys.emit(self.b, size)])
 
-    def _support(self, name: str) -> Any:
+    def _support(self, name: str) -> ir.IRValue:
         """A function whose address is a run-time value, so that only shapes that need it load it."""
         return self.b.inttoptr(self.env[name], signature(name).as_pointer())
 
-    def _external(self, name: str, signature: Any) -> Any:
+    def _external(self, name: str, signature: ir.FunctionType) -> IRFunction:
         return self.module.declared(name, signature)
 
     # -- contractions ----------------------------------------------------------------------------------
@@ -301,11 +308,11 @@ class _FunctionBodyEmitter:
         gemm = self._external(step.routine, gemm_type)
         within = self.polys.emit(self.b, step.within)
 
-        def at(start: Any, layout: Any, run: Any, i: Any) -> Any:
+        def at(start: ir.IRValue, layout: list[ir.IRValue], run: ir.IRValue, i: ir.IRValue) -> ir.IRValue:
             offset = self.b.mul(run, layout[1])
             return self.b.gep(start, [offset if step.within == 1 else self.b.add(offset, self.b.mul(i, layout[2]))])
 
-        def one_matrix(run: Any, i: Any) -> None:
+        def one_matrix(run: ir.IRValue, i: ir.IRValue) -> None:
             a, b, c = (at(start, layout, run, i) for start, layout in ((y, y_layout), (x, x_layout), (out, out_layout)))
             self.b.call(gemm, [*letters, n32, m32, k32, alpha, a, ldy, b, ldx, beta, c, ldc])
 
@@ -317,13 +324,13 @@ class _FunctionBodyEmitter:
         else:
             loop(self.b, batch, lambda i: one_matrix(self.b.sdiv(i, within), self.b.srem(i, within)))
 
-    def _at_least_one(self, value: Any, position: int) -> Any:
+    def _at_least_one(self, value: ir.IRValue, position: int) -> ir.IRValue:
         """Leading dimensions are at least 1, also of empty matrices."""
         if position < 3:
             return value
         return self.b.select(self.b.icmp_signed("<", value, ir.IRConstant(I64, 1)), ir.IRConstant(I64, 1), value)
 
-    def _slot(self, value: Any) -> Any:
+    def _slot(self, value: ir.IRValue) -> ir.IRValue:
         with self.b.goto_entry_block():
             slot = self.b.alloca(value.type)
         self.b.store(value, slot)
@@ -354,7 +361,7 @@ class _FunctionBodyEmitter:
         number = self.b.add(number, self.env["calls"]) if self.nested else number
         self.return_if_failed(self.b.call(callback, [number, first]))
 
-    def return_if_failed(self, status: Any) -> None:
+    def return_if_failed(self, status: ir.IRValue) -> None:
         """Return `status` unless it is 0."""
         failed = self.b.icmp_signed("!=", status, ir.IRConstant(I32, 0))
         with self.b.if_then(failed, likely=False):
@@ -429,7 +436,7 @@ class _SharedLoopTask(_FunctionBodyEmitter):
         with self.b.if_then(self.b.icmp_signed("!=", status, ir.IRConstant(I32, 0)), likely=False):
             self.b.ret_void()
 
-    def _acquire_block(self, free: Any) -> Any:
+    def _acquire_block(self, free: ir.IRValue) -> ir.IRValue:
         """Take the first free block; returns its bit. A failing task does not free it: there are enough blocks."""
         before, attempt, acquired = (
             self.b.block,
@@ -447,7 +454,7 @@ class _SharedLoopTask(_FunctionBodyEmitter):
         self.b.position_at_end(acquired)
         return self.b.xor(free_bits, rest)
 
-    def return_if_failed(self, status: Any) -> None:
+    def return_if_failed(self, status: ir.IRValue) -> None:
         failed = self.b.icmp_signed("!=", status, ir.IRConstant(I32, 0))
         with self.b.if_then(failed, likely=False):
             self.b.store(status, self.status)

@@ -8,7 +8,7 @@ pointers and the carries on the stack then become registers.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tracegrad import llvmir as ir
 from tracegrad.codegen.instr.scalar import I64
@@ -17,6 +17,10 @@ from tracegrad.codegen.loopir.blocking import SHARES, STRIPS, WAVEFRONTS
 from tracegrad.codegen.loopir.polynomial import Poly
 from tracegrad.codegen.plan.places_and_values import ValueName
 from tracegrad.codegen.plan.region_steps import BranchStep, Looping, Nested, RegionBuffer, RunStep, ScanStep, WhileStep
+
+if TYPE_CHECKING:
+    from tracegrad.llvmir.module import BasicBlock
+
 
 I8, I32 = ir.IntType(8), ir.IntType(32)
 POINTER = I8.as_pointer()
@@ -38,7 +42,7 @@ class FunctionEmitter(Protocol):
     strip: tuple[ir.IRValue, ...]  # the rows [low, high) that it computes; () if all
     iterations: tuple[ir.IRValue, ...]  # the iterations [low, high) that it runs, and their arena; () if all
 
-    def stack(self, size: int) -> Any: ...
+    def stack(self, size: int) -> ir.IRValue: ...
     def region(self, result: Any, strip: bool = False) -> ir.IRFunction: ...
     def region_operands(self, step: int, region: str) -> ir.IRValue: ...
     def return_if_failed(self, status: ir.IRValue) -> None: ...
@@ -141,7 +145,7 @@ class _Emitter:
             count = self.b.mul(self.b.sub(high, low), each)
         self.b.memcpy(target, source, count)
 
-    def _block(self, name: str) -> Any:
+    def _block(self, name: str) -> BasicBlock:
         return self.program.run.append_basic_block(name)
 
     def _if(self, condition: ir.IRValue) -> Any:
@@ -151,7 +155,7 @@ class _Emitter:
 class _CarryEmitter:
     """The addresses of one carry: `source` before an iteration, `target` after it."""
 
-    def __init__(self, emitter: _LoopEmitter, step: Looping, k: int, odd: Any):
+    def __init__(self, emitter: _LoopEmitter, step: Looping, k: int, odd: ir.IRValue):
         self.emitter, self.b = emitter, emitter.b
         self.size = step.carried[k].bytes
         self.result = emitter.results[k]
@@ -203,7 +207,7 @@ class _LoopEmitter(_Emitter):
 
     step: Looping
 
-    def loop(self, odd: Any, first: Any = ZERO) -> Any:
+    def loop(self, odd: ir.IRValue, first: ir.IRValue = ZERO) -> Any:
         """Emit the loop, from iteration `first` on; returns the number of iterations."""
         self.carries = [_CarryEmitter(self, self.step, k, odd) for k in range(len(self.step.carried))]
         self.begin(first)
@@ -242,7 +246,7 @@ class _LoopEmitter(_Emitter):
         with self.b.if_then(due, likely=False):
             self.program.return_if_failed(self.b.call(self.program.poll_function(), [self.program.env["tg_poll"]]))
 
-    def test(self, iteration: object) -> Any:
+    def test(self, iteration: object) -> ir.IRValue:
         raise NotImplementedError
 
     def iteration(self, iteration: object) -> None:
@@ -280,13 +284,13 @@ class _RepeatEmitter(_LoopEmitter):
         with self._if(self.b.icmp_signed("==", self.last, self.length)):
             super().end()
 
-    def test(self, iteration: Any) -> Any:
+    def test(self, iteration: Any) -> ir.IRValue:
         return self.b.icmp_signed("<", iteration, self.last)
 
     def iteration(self, iteration: Any) -> None:
         self.run(iteration, [c.source for c in self.carries], [c.target for c in self.carries])
 
-    def run(self, iteration: Any, sources: Sequence[Any], targets: Sequence[Any]) -> None:
+    def run(self, iteration: ir.IRValue, sources: Sequence[Any], targets: Sequence[Any]) -> None:
         """Emit an iteration, from the carries it reads to the carries it writes."""
         i = self.b.sub(self.b.sub(self.length, ONE), iteration) if self.step.reverse else iteration
         xs = map(self._row_address, self.xs, self.step.xs, [i] * len(self.xs))
@@ -313,14 +317,14 @@ class _WavefrontEmitter(_RepeatEmitter):
             carry.source = self.b.select(self.b.icmp_signed("==", self.length, ZERO), carry.init, carry.result)
         self.end()
 
-    def _group(self, number: Any) -> None:
+    def _group(self, number: ir.IRValue) -> None:
         """Run a group of iterations in wavefronts."""
         first = self.b.mul(number, self.depth)
         iterations = smaller(self.b, self.depth, self.b.sub(self.length, first))
         wavefronts = self.b.add(self.chunks, self.b.sub(iterations, ONE))
         loop(self.b, wavefronts, lambda wavefront: self._wavefront(first, iterations, wavefront))
 
-    def _wavefront(self, first: Any, iterations: Any, wavefront: Any) -> None:
+    def _wavefront(self, first: object, iterations: object, wavefront: object) -> None:
         """Run the iterations that have a chunk in this wavefront; the later the iteration, the earlier the chunk."""
         over = self.b.sub(wavefront, self.b.sub(self.chunks, ONE))
         begin = self.b.select(self.b.icmp_signed(">", over, ZERO), over, ZERO)
@@ -365,7 +369,7 @@ class _WhileEmitter(_LoopEmitter):
                 row, size = self._row_address(base, block, last), self._bytes(block.bytes)
                 self.b.memset(row, ir.IRConstant(I8, 0), size)
 
-    def test(self, iteration: Any) -> Any:
+    def test(self, iteration: object) -> ir.IRValue:
         self._call("cond", [*(c.source for c in self.carries), *self.consts, self.flag])
         return self.b.icmp_unsigned("!=", self.b.load(self.flag), ir.IRConstant(I8, 0))
 

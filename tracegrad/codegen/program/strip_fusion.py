@@ -46,7 +46,7 @@ def _field(b: ir.IRBuilder, struct: ir.IRValue, k: int) -> ir.IRValue:
     return b.gep(struct, [ir.IRConstant(I32, 0), ir.IRConstant(I32, k)])
 
 
-def _at(b: ir.IRBuilder, operands: Any, k: Any) -> Any:
+def _at(b: ir.IRBuilder, operands: Any, k: Any) -> ir.IRValue:
     return b.gep(operands, [ir.IRConstant(I64, k) if isinstance(k, int) else k])
 
 
@@ -91,7 +91,7 @@ class _Task:
         b.call(_function(b, load_operand(b, operands, STRIP_FUSION, "free"), ir.VoidType(), POINTER), [block])
         b.ret_void()
 
-    def _fail(self, status: Any) -> None:
+    def _fail(self, status: ir.IRValue) -> None:
         self.b.store_atomic(status, _field(self.b, self.context, 2), "monotonic", 4)
 
     def _strip(self, number: ir.IRValue) -> None:
@@ -101,7 +101,7 @@ class _Task:
         b.store(ir.IRConstant(I64, 0), self.position)
         loop(b, self.kernels, lambda _: self._kernel(number, low, high))
 
-    def _kernel(self, number: ir.IRValue, low: Any, high: Any) -> None:
+    def _kernel(self, number: ir.IRValue, low: ir.IRValue, high: ir.IRValue) -> None:
         b = self.b
         at = _at(b, self.operands, b.load(self.position))
         address, unit, locals_, partials, size = (
@@ -132,7 +132,7 @@ class _Task:
         number, begin, row_bytes = (load_operand(b, record, FUSED_LOCAL, name) for name in FUSED_LOCAL.offsets)
         self._set_location(operands, number, self.count, b.sub(begin, b.mul(low, row_bytes)))
 
-    def _partial(self, record: Any, operands: Any, is_first: Any) -> None:
+    def _partial(self, record: Any, operands: ir.IRValue, is_first: ir.IRValue) -> None:
         b = self.b
         number = load_operand(b, record, FUSED_PARTIAL, "position")
         index, begin = self._location(record)
@@ -142,12 +142,12 @@ class _Task:
             operands, number, b.select(is_first, index, self.count), b.select(is_first, of_chunk, scratch)
         )
 
-    def _location(self, record: Any) -> tuple[Any, Any]:
+    def _location(self, record: object) -> tuple[Any, Any]:
         """The location of the partial result of the first chunk."""
         first = _at(self.b, record, FUSED_PARTIAL.offsets["first"])
         return self.b.load(first), self.b.load(_at(self.b, first, 1))
 
-    def _set_location(self, operands: object, number: object, index: Any, offset: Any) -> None:
+    def _set_location(self, operands: object, number: object, index: ir.IRValue, offset: ir.IRValue) -> None:
         location = _at(self.b, operands, number)
         self.b.store(index, location)
         self.b.store(offset, _at(self.b, location, 1))

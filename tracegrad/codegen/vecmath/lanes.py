@@ -16,7 +16,7 @@ _REDUCE = {
 }
 
 
-def element_of(t: Any) -> Any:
+def element_of(t: object) -> Any:
     """The type of one lane of `t`."""
     return t.element if isinstance(t, ir.VectorType) else t
 
@@ -37,14 +37,14 @@ def shaped(t: ir.IRType, like: Any) -> Any:
     return of_lanes(t, lanes_of(like.type))
 
 
-def number(t: Any, value: Any) -> Any:
+def number(t: Any, value: float) -> Any:
     """The constant `value` of type `t`, broadcast to each lane of a vector."""
     if not isinstance(t, ir.VectorType):
         return ir.IRConstant(t, value)
     return ir.TextConstant(t, f"splat ({t.element} {ir.IRConstant(t.element, value).ref})")
 
 
-def splat(b: ir.IRBuilder, x: Any, lanes: int) -> Any:
+def splat(b: ir.IRBuilder, x: Any, lanes: int) -> ir.IRValue:
     """Broadcast the scalar `x` to all lanes."""
     t = of_lanes(x.type, lanes)
     anything, zeros = ir.TextConstant(t, "poison"), ir.IRConstant(ir.VectorType(ir.IntType(32), lanes), [0] * lanes)
@@ -63,7 +63,7 @@ def prefetch(b: ir.IRBuilder, at: ir.IRValue, writes: bool = False, locality: in
     b.call(function, [b.bitcast(at, pointer), i32(int(writes)), i32(locality), i32(1)])
 
 
-def horizontal(b: ir.IRBuilder, combiner: str, dtype: str, lanes: ir.IRValue) -> Any:
+def horizontal(b: ir.IRBuilder, combiner: str, dtype: str, lanes: ir.IRValue) -> ir.IRValue:
     """Reduce the lanes of a vector of partial results to a scalar."""
     t = lanes.type.element
     name = f"vector.reduce.{_REDUCE[dtype[0]][combiner]}"
@@ -74,7 +74,7 @@ def horizontal(b: ir.IRBuilder, combiner: str, dtype: str, lanes: ir.IRValue) ->
     return b.call(function, [lanes], fastmath=("nnan", "nsz") if dtype[0] == "f" else ())
 
 
-def first_lane(b: ir.IRBuilder, booleans: list[Any]) -> tuple[ir.IRValue, ir.IRValue]:
+def first_lane(b: ir.IRBuilder, booleans: list[ir.IRValue]) -> tuple[ir.IRValue, ir.IRValue]:
     """The number of the first true lane of several vectors, and whether there is none."""
     count = booleans[0].type.count
     whole = ir.IntType(max(count * len(booleans), 32))
