@@ -140,6 +140,7 @@ _PUBLIC = {
     "ntpath": "os.path",
     "genericpath": "os.path",
     "thread": "threading",
+    "py_warnings": "warnings",  # since Python 3.14
 }
 _KINDS = (types.FunctionType, types.BuiltinFunctionType)
 _ROOTS = sys.stdlib_module_names | set(sys.builtin_module_names)
